@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/base/error.h"
+
+namespace tessera {
+
+std::string error_text(const ErrorText& text) {
+  std::string out;
+  if (!text.asked.empty()) out.append("[").append(text.asked).append("] ");
+  out += text.wrong;
+  if (text.with.size() != 0) {
+    out += " (";
+    bool first = true;
+    for (const auto& [name, value] : text.with) {
+      if (!first) out += ", ";
+      first = false;
+      out.append(name).append(" = ").append(value);
+    }
+    out += ")";
+  }
+  if (!text.todo.empty()) out.append(". ").append(text.todo);
+  return out;
+}
+
+}  // namespace tessera
