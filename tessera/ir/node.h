@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// The nodes of the kernel IR: what a traced kernel is made of, in a form that every emitter and the interpreter read.
+// A Function is an arena of small nodes with 32-bit ids and a tree of blocks; control is structured throughout.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/dtype.h"
+
+namespace tessera::ir {
+
+using NodeId = std::uint32_t;   ///< position in Function::nodes; 0 means none
+using BlockId = std::uint32_t;  ///< position in Function::blocks
+inline constexpr NodeId no_node = 0;
+inline constexpr BlockId no_block = ~BlockId{0};
+
+/// The type of a value: one element, or a short vector of 2, 3 or 4.
+struct Type {
+  DType dtype = DType::f32;
+  std::uint8_t lanes = 1;
+  friend constexpr bool operator==(Type, Type) = default;
+};
+std::string type_name(Type type);  ///< "f32", "f32x4"
+
+/// Kinds of nodes. The comment gives the meaning of `sub`, `args`, `imm` and `extra`.
+enum class Op : std::uint8_t {
+  none,
+  // Leaves: no operands, valid everywhere in the function, never listed in a block.
+  constant,  ///< imm: the value's bits in its own type (integers sign- or zero-extended to 64 bits)
+  param,     ///< imm: number in Function::params. Of a buffer it is the memory, of a scalar the value
+  index,     ///< sub: IndexKind; imm: dimension, or parameter for buffer_size, or a serial number for counter
+  local,     ///< memory of one thread; imm: number of elements; zero when the thread starts
+  shared,    ///< memory of one block; imm: number of elements; uninitialised
+  // Pure.
+  unary,    ///< sub: UnaryOp (a)
+  binary,   ///< sub: BinaryOp (a, b), same types
+  compare,  ///< sub: CompareOp (a, b), same types; gives boolean
+  select,   ///< (condition, if true, if false)
+  cast,     ///< (a): converts the value
+  bitcast,  ///< (a): keeps the bits; sizes are equal
+  math,     ///< sub: MathOp (a[, b[, c]]), f32 or f64
+  vector,   ///< sub: VectorOp; make (x, y[, z[, w]]), extract (v) with imm: the lane
+  dot4,     ///< sub: Dot4Signs (a, b, c): c + sum of four products of packed bytes; a, b: u32, c: i32
+  mma,      ///< reserved: matrix fragments
+  // Convergent: every thread of the subgroup or block must reach them together.
+  subgroup,       ///< sub: SubgroupOp (a[, lane])
+  block_reduce,   ///< sub: ReduceOp (a): the same result in every thread of the block
+  block_scan,     ///< sub: ReduceOp (a); imm: 1 if exclusive. In the order of linear thread ids
+  block_uniform,  ///< (a): promises that a is the same in every thread of the block
+  // Memory.
+  load,     ///< (memory, index); memory is a buffer parameter, a local or a shared. lanes > 1: consecutive elements
+  load_if,  ///< (memory, index, mask, other): other where the mask is false; the address may then be anything
+  store,    ///< (memory, index, value)
+  atomic,   ///< sub: AtomicOp (memory, index, value[, expected]): gives the old value
+  // Effects.
+  barrier,  ///< every thread of the block; orders shared and buffer memory among them
+  print,    ///< (up to four values); extra: format in Function::strings, {} for each value
+  // Control.
+  if_,      ///< (condition); args[1]: block if true, args[2]: block if false or no_block
+  for_,     ///< (begin, end, step), args[3]: its counter node; extra: body. step > 0; all three are read once
+  while_,   ///< (condition), args[1]: block that computes the condition; extra: body
+  return_,  ///< ends this thread; removed by canonicalisation
+  count_
+};
+
+/// Names as in the text form.
+std::string_view op_name(Op op);
+
+enum class IndexKind : std::uint8_t {
+  global_id,       ///< block_id * block_size + thread_id; in map kernels below extent
+  thread_id,       ///< within the block
+  block_id,
+  block_size,
+  block_count,     ///< blocks in the grid
+  grid_size,       ///< threads in the grid; of a map kernel the extent
+  extent,          ///< map kernels: as given at launch; block kernels: grid_size
+  lane_id,         ///< within the subgroup
+  subgroup_id,     ///< within the block; subgroups are cut from linear thread ids
+  subgroup_size,
+  subgroup_count,  ///< in the block, rounded up
+  buffer_size,     ///< elements of a buffer parameter
+  counter,         ///< of a for_
+  count_
+};
+enum class UnaryOp : std::uint8_t { neg, abs, not_, popcount, clz, count_ };
+enum class BinaryOp : std::uint8_t { add, sub, mul, div, rem, min, max, and_, or_, xor_, shl, shr, mul_hi, count_ };
+enum class CompareOp : std::uint8_t { eq, ne, lt, le, gt, ge, count_ };
+enum class MathOp : std::uint8_t {
+  fma, sqrt, rsqrt, floor, ceil, trunc, rint, exp, exp2, log, log2, sin, cos, tanh, erf, pow, count_
+};
+enum class VectorOp : std::uint8_t { make, extract, count_ };
+/// Which operands hold signed bytes.
+enum class Dot4Signs : std::uint8_t { signed_signed, unsigned_signed, unsigned_unsigned, count_ };
+enum class SubgroupOp : std::uint8_t {
+  sum, min, max, any, all, broadcast, shuffle, shuffle_xor, shuffle_up, shuffle_down, inclusive_sum, exclusive_sum, count_
+};
+enum class ReduceOp : std::uint8_t { sum, min, max, and_, or_, count_ };
+enum class AtomicOp : std::uint8_t { add, min, max, exchange, cas, count_ };
+
+std::string_view name_of(IndexKind k);
+std::string_view name_of(UnaryOp k);
+std::string_view name_of(BinaryOp k);
+std::string_view name_of(CompareOp k);
+std::string_view name_of(MathOp k);
+std::string_view name_of(VectorOp k);
+std::string_view name_of(Dot4Signs k);
+std::string_view name_of(SubgroupOp k);
+std::string_view name_of(ReduceOp k);
+std::string_view name_of(AtomicOp k);
+
+struct Node {
+  Op op = Op::none;
+  std::uint8_t sub = 0;
+  Type type = {};
+  std::uint32_t extra = 0;
+  std::array<std::uint32_t, 4> args = {};
+  std::uint64_t imm = 0;
+
+  template <class K> K kind() const { return static_cast<K>(sub); }
+  friend bool operator==(const Node&, const Node&) = default;
+};
+static_assert(sizeof(Node) == 32);
+struct NodeHash {
+  std::size_t operator()(const Node& n) const;
+};
+
+/// Operands of a node that are nodes (not blocks), in order, without trailing absent ones.
+std::span<const std::uint32_t> operands(const Node& node);
+
+constexpr bool is_leaf(Op op) { return op >= Op::constant && op <= Op::shared; }
+constexpr bool is_pure(Op op) { return op >= Op::unary && op <= Op::mma; }
+constexpr bool is_convergent(Op op) { return op >= Op::subgroup && op <= Op::block_uniform; }
+constexpr bool is_load(Op op) { return op == Op::load || op == Op::load_if; }
+constexpr bool is_control(Op op) { return op >= Op::if_ && op <= Op::while_; }
+/// Changes something that another statement may see, so its place among others is part of the meaning.
+constexpr bool is_effect(Op op) { return op >= Op::store && op <= Op::return_; }
+
+enum class Access : std::uint8_t { read, read_write };
+
+struct Param {
+  std::string name;
+  DType dtype = DType::f32;
+  bool is_buffer = false;
+  Access access = Access::read;  ///< buffers: what the kernel's signature allows
+};
+
+/// Where in the user's source a node was traced; outside the hash.
+struct SourceLine {
+  const char* file = nullptr;
+  int line = 0;
+};
+
+/// A sequence of statements. After canonicalisation every non-leaf node appears in exactly one block, before its uses.
+using Block = std::vector<NodeId>;
+
+enum class KernelKind : std::uint8_t {
+  map,   ///< one thread an element of an extent of up to three dimensions; no blocks, no shared memory
+  block  ///< blocks of fixed size, with shared memory, barriers, block and subgroup operations
+};
+
+/// A traced kernel.
+struct Function {
+  std::string name;
+  KernelKind kind = KernelKind::map;
+  std::array<std::uint32_t, 3> block_size = {1, 1, 1};  ///< block kernels
+  bool index64 = false;                                 ///< width of `index`
+  std::vector<Param> params;
+  std::vector<Node> nodes = {Node{}};
+  std::vector<SourceLine> sources = {SourceLine{}};  ///< beside nodes
+  std::vector<Block> blocks = {Block{}};             ///< [0] is the body
+  std::vector<std::string> strings;
+
+  const Node& operator[](NodeId id) const { return nodes[id]; }
+  std::uint32_t threads_per_block() const { return block_size[0] * block_size[1] * block_size[2]; }
+};
+
+/// Bytes of shared memory that the function's `shared` nodes take together, each aligned to 16.
+std::size_t shared_bytes(const Function& fn);
+
+/// Calls `f(block)` for each block nested directly in a control node.
+template <class F>
+void for_each_nested(const Node& node, F&& f) {
+  if (node.op == Op::if_) {
+    f(node.args[1]);
+    if (node.args[2] != no_block) f(node.args[2]);
+  } else if (node.op == Op::for_) {
+    f(node.extra);
+  } else if (node.op == Op::while_) {
+    f(node.args[1]);
+    f(node.extra);
+  }
+}
+
+/// The function as text, one statement a line: for people, for tests, and the pre-image of the hash.
+std::string to_text(const Function& fn);
+
+/// 128 bits over everything that gives the kernel its meaning: not its names, not its source lines.
+struct Hash {
+  std::uint64_t high = 0, low = 0;
+  friend bool operator==(Hash, Hash) = default;
+};
+Hash hash_of(const Function& fn);
+std::string to_string(Hash hash);  ///< 32 hexadecimal digits
+
+}  // namespace tessera::ir

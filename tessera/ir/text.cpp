@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// The text form of a function, and its hash.
+#include "tessera/ir/node.h"
+#include "tessera/ir/semantics.h"
+
+#include <fmt/format.h>
+
+namespace tessera::ir {
+
+namespace {
+
+std::string constant_text(const Node& n) {
+  if (n.type.dtype == DType::boolean) return n.imm ? "true" : "false";
+  return with_compute_type(n.type.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    const T v = from_bits<T>(n.type.dtype, n.imm);
+    if constexpr (std::is_same_v<T, bool>) return std::string(v ? "true" : "false");
+    else if constexpr (std::is_floating_point_v<T>) return fmt::format("{}:{}", v, dtype_name(n.type.dtype));
+    else return fmt::format("{}:{}", +v, dtype_name(n.type.dtype));
+  });
+}
+
+class Printer {
+ public:
+  explicit Printer(const Function& fn) : fn_(fn), numbers_(fn.nodes.size()) {}
+
+  std::string run() {
+    out_ = fmt::format("kernel {} ", fn_.name);
+    if (fn_.kind == KernelKind::map) out_ += "map";
+    else out_ += fmt::format("block({}, {}, {})", fn_.block_size[0], fn_.block_size[1], fn_.block_size[2]);
+    if (fn_.index64) out_ += " index64";
+    out_ += "\n";
+    for (const Param& p : fn_.params)
+      out_ += fmt::format("  {} {}: {}{}\n", p.is_buffer ? "buffer" : "scalar", p.name, dtype_name(p.dtype),
+                          !p.is_buffer ? "" : p.access == Access::read ? " read" : " read_write");
+    for (const Node& n : fn_.nodes)
+      if (n.op == Op::local || n.op == Op::shared)
+        out_ += fmt::format("  {}{}: {}[{}]\n", op_name(n.op), n.extra, type_name(n.type), n.imm);
+    block(0, 1);
+    return std::move(out_);
+  }
+
+ private:
+  std::string value(NodeId id) {
+    const Node& n = fn_[id];
+    switch (n.op) {
+      case Op::constant: return constant_text(n);
+      case Op::param: return fn_.params[n.imm].name;
+      case Op::local: case Op::shared: return fmt::format("{}{}", op_name(n.op), n.extra);
+      case Op::index:
+        if (n.kind<IndexKind>() == IndexKind::counter) return fmt::format("i{}", n.imm);
+        if (n.kind<IndexKind>() == IndexKind::buffer_size) return fmt::format("{}.size", fn_.params[n.imm].name);
+        return fmt::format("{}({})", name_of(n.kind<IndexKind>()), n.imm);
+      default: return fmt::format("%{}", numbers_[id]);
+    }
+  }
+  std::string list(const Node& n, std::size_t from = 0) {
+    std::string s;
+    auto args = operands(n);
+    for (std::size_t i = from; i < args.size(); ++i) s += (i > from ? ", " : "") + value(args[i]);
+    return s;
+  }
+  std::string_view sub_name(const Node& n) {
+    switch (n.op) {
+      case Op::unary: return name_of(n.kind<UnaryOp>());
+      case Op::binary: return name_of(n.kind<BinaryOp>());
+      case Op::compare: return name_of(n.kind<CompareOp>());
+      case Op::math: return name_of(n.kind<MathOp>());
+      default: return op_name(n.op);
+    }
+  }
+  std::string expression(const Node& n) {
+    switch (n.op) {
+      case Op::load: return fmt::format("load {}[{}]", value(n.args[0]), value(n.args[1]));
+      case Op::load_if:
+        return fmt::format("load {}[{}] if {} else {}", value(n.args[0]), value(n.args[1]), value(n.args[2]), value(n.args[3]));
+      case Op::atomic:
+        return fmt::format("atomic_{} {}[{}], {}", name_of(n.kind<AtomicOp>()), value(n.args[0]), value(n.args[1]), list(n, 2));
+      case Op::subgroup: return fmt::format("subgroup_{} {}", name_of(n.kind<SubgroupOp>()), list(n));
+      case Op::block_reduce: return fmt::format("block_{} {}", name_of(n.kind<ReduceOp>()), list(n));
+      case Op::block_scan: return fmt::format("block_scan_{}{} {}", name_of(n.kind<ReduceOp>()), n.imm ? "_exclusive" : "", list(n));
+      case Op::dot4: return fmt::format("dot4_{} {}", name_of(n.kind<Dot4Signs>()), list(n));
+      case Op::vector:
+        return n.kind<VectorOp>() == VectorOp::make ? "vector " + list(n) : fmt::format("extract {}, {}", list(n), n.imm);
+      default: return fmt::format("{} {}", sub_name(n), list(n));
+    }
+  }
+  void line(int depth, const std::string& text) { out_ += std::string(2 * static_cast<std::size_t>(depth), ' ') + text + "\n"; }
+
+  void block(BlockId b, int depth) {
+    for (NodeId id : fn_.blocks[b]) {
+      const Node& n = fn_[id];
+      switch (n.op) {
+        case Op::store: line(depth, fmt::format("store {}[{}], {}", value(n.args[0]), value(n.args[1]), value(n.args[2]))); break;
+        case Op::barrier: line(depth, "barrier"); break;
+        case Op::return_: line(depth, "return"); break;
+        case Op::print: line(depth, fmt::format("print \"{}\" {}", fn_.strings[n.extra], list(n))); break;
+        case Op::if_:
+          line(depth, fmt::format("if {}", value(n.args[0])));
+          block(n.args[1], depth + 1);
+          if (n.args[2] != no_block) {
+            line(depth, "else");
+            block(n.args[2], depth + 1);
+          }
+          break;
+        case Op::for_:
+          line(depth, fmt::format("for {} from {} to {} step {}", value(n.args[3]), value(n.args[0]), value(n.args[1]), value(n.args[2])));
+          block(n.extra, depth + 1);
+          break;
+        case Op::while_:
+          line(depth, "while");
+          block(n.args[1], depth + 2);
+          line(depth + 1, fmt::format("holds {}", value(n.args[0])));
+          block(n.extra, depth + 1);
+          break;
+        default:
+          numbers_[id] = ++count_;
+          line(depth, fmt::format("%{}: {} = {}", count_, type_name(n.type), expression(n)));
+      }
+    }
+  }
+
+  const Function& fn_;
+  std::vector<int> numbers_;
+  int count_ = 0;
+  std::string out_;
+};
+
+// Two multiplicative streams over the same words; collisions within one program's kernels are not a concern at 128 bits,
+// and whoever stores by hash also stores and compares the text.
+struct Hasher {
+  std::uint64_t a = 0x243F6A8885A308D3ull, b = 0x13198A2E03707344ull;
+  void word(std::uint64_t v) {
+    a = (a ^ v) * 0x9E3779B97F4A7C15ull, a ^= a >> 32;
+    b = (b + v) * 0xD6E8FEB86659FD93ull, b ^= b >> 29;
+  }
+  void text(std::string_view s) {
+    word(s.size());
+    for (char c : s) word(static_cast<unsigned char>(c));
+  }
+};
+
+}  // namespace
+
+std::string to_text(const Function& fn) { return Printer(fn).run(); }
+
+Hash hash_of(const Function& fn) {
+  Hasher h;
+  h.word(static_cast<std::uint64_t>(fn.kind) | std::uint64_t{fn.index64} << 8);
+  for (auto s : fn.block_size) h.word(s);
+  h.word(fn.params.size());
+  for (const Param& p : fn.params)
+    h.word(static_cast<std::uint64_t>(p.dtype) | std::uint64_t{p.is_buffer} << 8 | static_cast<std::uint64_t>(p.access) << 16);
+  h.word(fn.nodes.size());
+  for (const Node& n : fn.nodes) {
+    h.word(static_cast<std::uint64_t>(n.op) | std::uint64_t{n.sub} << 8 | static_cast<std::uint64_t>(n.type.dtype) << 16 |
+           std::uint64_t{n.type.lanes} << 24 | std::uint64_t{n.extra} << 32);
+    h.word(std::uint64_t{n.args[0]} | std::uint64_t{n.args[1]} << 32);
+    h.word(std::uint64_t{n.args[2]} | std::uint64_t{n.args[3]} << 32);
+    h.word(n.imm);
+  }
+  for (const Block& b : fn.blocks) {
+    h.word(b.size());
+    for (NodeId id : b) h.word(id);
+  }
+  for (const std::string& s : fn.strings) h.text(s);
+  return {h.a, h.b};
+}
+
+std::string to_string(Hash hash) { return fmt::format("{:016x}{:016x}", hash.high, hash.low); }
+
+}  // namespace tessera::ir

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which values are the same in every thread of a block. A fixpoint that starts from "all are" and takes back.
+#include "tessera/ir/builder.h"
+
+namespace tessera::ir {
+
+namespace {
+
+class Uniformity {
+ public:
+  explicit Uniformity(const Function& fn) : fn_(fn), uniform_(fn.nodes.size(), true) {}
+  std::vector<bool> run() {
+    for (NodeId id = 1; id < fn_.nodes.size(); ++id)
+      if (is_leaf(fn_[id].op)) uniform_[id] = leaf(fn_[id]);
+    do {
+      changed_ = false;
+      block(0, true);
+    } while (changed_);
+    return uniform_;
+  }
+
+ private:
+  bool leaf(const Node& n) const {
+    if (n.op != Op::index) return true;
+    switch (n.kind<IndexKind>()) {
+      case IndexKind::global_id: case IndexKind::thread_id: case IndexKind::lane_id: case IndexKind::subgroup_id: return false;
+      default: return true;
+    }
+  }
+  void varies(NodeId id) {
+    if (uniform_[id]) uniform_[id] = false, changed_ = true;
+  }
+  bool all(std::span<const std::uint32_t> ids) const {
+    for (NodeId id : ids)
+      if (!uniform_[id]) return false;
+    return true;
+  }
+  // Local memory counts as uniform while all stores to it are: `uniform_` of the local node holds that.
+  void block(BlockId b, bool control) {
+    for (NodeId id : fn_.blocks[b]) {
+      const Node& n = fn_[id];
+      switch (n.op) {
+        case Op::load: case Op::load_if: {
+          const Node& m = fn_[n.args[0]];
+          const bool constant_memory = m.op == Op::param && fn_.params[m.imm].access == Access::read;
+          if (!(constant_memory || m.op == Op::local) || !all(operands(n))) varies(id);
+          break;
+        }
+        case Op::store:
+          if (fn_[n.args[0]].op == Op::local && (!control || !uniform_[n.args[1]] || !uniform_[n.args[2]])) varies(n.args[0]);
+          break;
+        case Op::atomic: case Op::block_scan: varies(id); break;
+        case Op::subgroup: varies(id); break;  // the same in a subgroup, not in the block
+        case Op::block_reduce: case Op::block_uniform: break;
+        case Op::if_:
+          for_each_nested(n, [&](BlockId inner) { block(inner, control && uniform_[n.args[0]]); });
+          break;
+        case Op::for_:
+          if (!all(operands(n))) varies(n.args[3]);
+          block(n.extra, control && all(operands(n)));
+          break;
+        case Op::while_:
+          block(n.args[1], control && uniform_[n.args[0]]);
+          block(n.extra, control && uniform_[n.args[0]]);
+          break;
+        default:
+          if (is_pure(n.op) && !all(operands(n))) varies(id);
+      }
+    }
+  }
+
+  const Function& fn_;
+  std::vector<bool> uniform_;
+  bool changed_ = false;
+};
+
+}  // namespace
+
+std::vector<bool> uniform_values(const Function& fn) { return Uniformity(fn).run(); }
+
+}  // namespace tessera::ir

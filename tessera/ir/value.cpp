@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/ir/value.h"
+
+#include <cmath>
+
+#include "tessera/base/error.h"
+
+namespace tessera::ir {
+
+namespace {
+
+Builder& builder() { return Builder::current(); }
+
+// Brings a pair to one dtype: a literal takes the other's. Two literals meet as f32 if one is real, else as index.
+struct Pair {
+  Value a, b;
+  Pair(const Operand& x, const Operand& y) {
+    if (!x.is_literal()) {
+      a = x.own(), b = y.as(a.dtype());
+    } else if (!y.is_literal()) {
+      b = y.own(), a = x.as(b.dtype());
+    } else {
+      const DType t = x.dtype() == DType::f32 || y.dtype() == DType::f32 ? DType::f32 : x.dtype();
+      a = x.as(t), b = y.as(t);
+    }
+  }
+};
+
+}  // namespace
+
+Type Value::type() const { return builder().type(id_); }
+
+void Operand::note(const char* file, int line) {
+  if (Builder::tracing()) builder().at(file, line);
+}
+DType Operand::dtype() const {
+  return kind_ == traced ? value_.dtype() : kind_ == real ? DType::f32 : kind_ == integer ? DType::index : DType::boolean;
+}
+Value Operand::own() const { return kind_ == traced ? value_ : as(dtype()); }
+Value Operand::as(DType t) const {
+  if (kind_ == traced) return value_;
+  if (t == DType::f16 || t == DType::bf16) t = DType::f32;
+  const bool number = kind_ != logical;
+  const bool fits = number ? t != DType::boolean && (kind_ == integer || is_float(t) || real_ == std::trunc(real_)) : t == DType::boolean;
+  if (!fits)
+    fail<KernelError>({.asked = "kernel " + builder().function().name + ", " + to_string(builder().source()),
+                       .wrong = "the literal " + (kind_ == logical ? std::string(integer_ ? "true" : "false")
+                                                  : kind_ == real  ? std::to_string(real_)
+                                                                   : std::to_string(integer_)) +
+                                " meets a value of " + std::string(dtype_name(t)) + " and cannot be one",
+                       .todo = "use cast<T>(...)"});
+  return Value(kind_ == real ? builder().constant_of(t, real_) : builder().constant_of(t, integer_));
+}
+
+Value binary(BinaryOp op, Operand a, Operand b) {
+  const Pair p(a, b);
+  return Value(builder().binary(op, p.a.id(), p.b.id()));
+}
+Value compare(CompareOp op, Operand a, Operand b) {
+  const Pair p(a, b);
+  return Value(builder().compare(op, p.a.id(), p.b.id()));
+}
+Value unary(UnaryOp op, Operand a) { return Value(builder().unary(op, a.own().id())); }
+Value math(MathOp op, Operand a) { return Value(builder().math(op, a.own().id())); }
+
+Value operator+(Operand a, Operand b) { return binary(BinaryOp::add, a, b); }
+Value operator-(Operand a, Operand b) { return binary(BinaryOp::sub, a, b); }
+Value operator*(Operand a, Operand b) { return binary(BinaryOp::mul, a, b); }
+Value operator/(Operand a, Operand b) { return binary(BinaryOp::div, a, b); }
+Value operator%(Operand a, Operand b) { return binary(BinaryOp::rem, a, b); }
+Value operator&(Operand a, Operand b) { return binary(BinaryOp::and_, a, b); }
+Value operator|(Operand a, Operand b) { return binary(BinaryOp::or_, a, b); }
+Value operator^(Operand a, Operand b) { return binary(BinaryOp::xor_, a, b); }
+Value operator<<(Operand a, Operand b) { return binary(BinaryOp::shl, a, b); }
+Value operator>>(Operand a, Operand b) { return binary(BinaryOp::shr, a, b); }
+Value operator&&(Operand a, Operand b) { return binary(BinaryOp::and_, a, b); }
+Value operator||(Operand a, Operand b) { return binary(BinaryOp::or_, a, b); }
+Value operator==(Operand a, Operand b) { return compare(CompareOp::eq, a, b); }
+Value operator!=(Operand a, Operand b) { return compare(CompareOp::ne, a, b); }
+Value operator<(Operand a, Operand b) { return compare(CompareOp::lt, a, b); }
+Value operator<=(Operand a, Operand b) { return compare(CompareOp::le, a, b); }
+Value operator>(Operand a, Operand b) { return compare(CompareOp::gt, a, b); }
+Value operator>=(Operand a, Operand b) { return compare(CompareOp::ge, a, b); }
+Value operator-(Value a) { return unary(UnaryOp::neg, a); }
+Value operator!(Value a) { return unary(UnaryOp::not_, a); }
+Value operator~(Value a) { return unary(UnaryOp::not_, a); }
+
+Value min(Operand a, Operand b) { return binary(BinaryOp::min, a, b); }
+Value max(Operand a, Operand b) { return binary(BinaryOp::max, a, b); }
+Value mul_hi(Operand a, Operand b) { return binary(BinaryOp::mul_hi, a, b); }
+Value abs(Value a) { return unary(UnaryOp::abs, a); }
+Value fma(Operand a, Operand b, Operand c) {
+  const DType t = !a.is_literal() ? a.dtype() : !b.is_literal() ? b.dtype() : c.dtype();
+  return Value(builder().math(MathOp::fma, a.as(t).id(), b.as(t).id(), c.as(t).id()));
+}
+Value pow(Operand a, Operand b) {
+  const Pair p(a, b);
+  return Value(builder().math(MathOp::pow, p.a.id(), p.b.id()));
+}
+Value sqrt(Value a) { return math(MathOp::sqrt, a); }
+Value rsqrt(Value a) { return math(MathOp::rsqrt, a); }
+Value exp(Value a) { return math(MathOp::exp, a); }
+Value exp2(Value a) { return math(MathOp::exp2, a); }
+Value log(Value a) { return math(MathOp::log, a); }
+Value log2(Value a) { return math(MathOp::log2, a); }
+Value sin(Value a) { return math(MathOp::sin, a); }
+Value cos(Value a) { return math(MathOp::cos, a); }
+Value tanh(Value a) { return math(MathOp::tanh, a); }
+Value erf(Value a) { return math(MathOp::erf, a); }
+Value floor(Value a) { return math(MathOp::floor, a); }
+Value ceil(Value a) { return math(MathOp::ceil, a); }
+Value trunc(Value a) { return math(MathOp::trunc, a); }
+Value rint(Value a) { return math(MathOp::rint, a); }
+Value select(Operand condition, Operand if_true, Operand if_false) {
+  const Pair p(if_true, if_false);
+  return Value(builder().select(condition.as(DType::boolean).id(), p.a.id(), p.b.id()));
+}
+Value cast(DType to, Operand a) { return Value(builder().cast(to, a.own().id())); }
+Value bitcast(DType to, Value a) { return Value(builder().bitcast(to, a.id())); }
+Value dot4(Dot4Signs signs, Value a, Value b, Value c) { return Value(builder().dot4(signs, a.id(), b.id(), c.id())); }
+Value make_vector(std::initializer_list<Value> elements) {
+  std::vector<NodeId> ids;
+  for (Value v : elements) ids.push_back(v.id());
+  return Value(builder().make_vector(ids));
+}
+Value extract(Value vector, std::uint32_t lane) { return Value(builder().extract(vector.id(), lane)); }
+Value literal(DType dtype, double value) { return Value(builder().constant_of(dtype, value)); }
+Value index_literal(std::int64_t value) { return Value(builder().constant_of(DType::index, value)); }
+
+namespace {
+Value index_of(IndexKind kind, int dimension = 0) { return Value(builder().index(kind, static_cast<std::uint64_t>(dimension))); }
+}  // namespace
+Value global_id(int d) { return index_of(IndexKind::global_id, d); }
+Value grid_size(int d) { return index_of(IndexKind::grid_size, d); }
+Value extent(int d) { return index_of(IndexKind::extent, d); }
+Value thread_id(int d) { return index_of(IndexKind::thread_id, d); }
+Value block_id(int d) { return index_of(IndexKind::block_id, d); }
+Value block_size(int d) { return index_of(IndexKind::block_size, d); }
+Value block_count(int d) { return index_of(IndexKind::block_count, d); }
+Value lane_id() { return index_of(IndexKind::lane_id); }
+Value subgroup_id() { return index_of(IndexKind::subgroup_id); }
+Value subgroup_size() { return index_of(IndexKind::subgroup_size); }
+Value subgroup_count() { return index_of(IndexKind::subgroup_count); }
+
+Value BufferRef::size() const {
+  const Node& n = builder().node(id_);
+  if (n.op == Op::param) return Value(builder().buffer_size(id_));
+  return index_literal(static_cast<std::int64_t>(n.imm));
+}
+Value BufferRef::load(Operand index) const { return Value(builder().load(id_, index.as(DType::index).id())); }
+Value BufferRef::load_vector(Operand index, std::uint8_t lanes) const {
+  return Value(builder().load(id_, index.as(DType::index).id(), lanes));
+}
+Value BufferRef::load_if(Value mask, Operand index, Operand other) const {
+  return Value(builder().load_if(mask.id(), id_, index.as(DType::index).id(), other.as(dtype()).id()));
+}
+void BufferRef::store(Operand index, Operand value) const {
+  builder().store(id_, index.as(DType::index).id(), value.as(dtype()).id());
+}
+Value BufferRef::atomic(AtomicOp op, Operand index, Operand value) const {
+  return Value(builder().atomic(op, id_, index.as(DType::index).id(), value.as(dtype()).id()));
+}
+Value BufferRef::atomic_cas(Operand index, Operand expected, Operand value) const {
+  return Value(builder().atomic(AtomicOp::cas, id_, index.as(DType::index).id(), value.as(dtype()).id(), expected.as(dtype()).id()));
+}
+
+BufferRef buffer_param(std::string name, DType dtype, Access access) {
+  return BufferRef(builder().buffer(std::move(name), dtype, access));
+}
+Value scalar_param(std::string name, DType dtype) { return Value(builder().scalar(std::move(name), dtype)); }
+BufferRef shared(DType dtype, std::uint64_t count) { return BufferRef(builder().shared(dtype, count)); }
+BufferRef local_array(DType dtype, std::uint64_t count) { return BufferRef(builder().local({dtype}, count)); }
+
+Variable::Variable(DType dtype, Operand initial) : memory_(builder().local({dtype}, 1)) { set(initial); }
+Value Variable::get() const { return memory_.load(0); }
+void Variable::set(Operand value) const {
+  builder().store(memory_.id(), builder().constant_of(DType::index, std::int64_t{0}), value.as(memory_.dtype()).id());
+}
+
+void if_(Value condition, const std::function<void()>& then, const std::function<void()>& otherwise) {
+  builder().if_(condition.id(), then, otherwise);
+}
+void for_(Operand begin, Operand end, Operand step, const std::function<void(Value)>& body) {
+  const DType t = !begin.is_literal() ? begin.dtype() : !end.is_literal() ? end.dtype() : step.dtype();
+  builder().for_(begin.as(t).id(), end.as(t).id(), step.as(t).id(), [&](NodeId counter) { body(Value(counter)); });
+}
+void for_(Operand begin, Operand end, const std::function<void(Value)>& body) { for_(begin, end, 1, body); }
+void while_(const std::function<Value()>& condition, const std::function<void()>& body) {
+  builder().while_([&] { return condition().id(); }, body);
+}
+void return_() { builder().return_(); }
+void barrier(const char* file, int line) {
+  builder().at(file, line);
+  builder().barrier();
+}
+void print(std::string_view format, std::initializer_list<Value> values) {
+  std::vector<NodeId> ids;
+  for (Value v : values) ids.push_back(v.id());
+  builder().print(std::string(format), ids);
+}
+
+Value block_reduce(ReduceOp op, Operand a) { return Value(builder().block_reduce(op, a.own().id())); }
+Value block_sum(Operand a) { return block_reduce(ReduceOp::sum, a); }
+Value block_max(Operand a) { return block_reduce(ReduceOp::max, a); }
+Value block_min(Operand a) { return block_reduce(ReduceOp::min, a); }
+Value block_scan(Operand a, bool exclusive) { return Value(builder().block_scan(ReduceOp::sum, a.own().id(), exclusive)); }
+Value block_uniform(Operand a) { return Value(builder().block_uniform(a.own().id())); }
+Value subgroup(SubgroupOp op, Operand a) { return Value(builder().subgroup(op, a.own().id())); }
+Value subgroup(SubgroupOp op, Operand a, Operand lane) {
+  return Value(builder().subgroup(op, a.own().id(), lane.as(DType::index).id()));
+}
+Value subgroup_sum(Operand a) { return subgroup(SubgroupOp::sum, a); }
+Value subgroup_max(Operand a) { return subgroup(SubgroupOp::max, a); }
+Value subgroup_min(Operand a) { return subgroup(SubgroupOp::min, a); }
+
+}  // namespace tessera::ir

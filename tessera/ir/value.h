@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Traced values whose dtype is known while tracing: what array/ and ops/ write kernels with, without templates.
+// kernel/ wraps these in typed handles for users. All functions work on `Builder::current()`.
+#pragma once
+
+#include <concepts>
+#include <string_view>
+#include <vector>
+
+#include "tessera/ir/builder.h"
+
+namespace tessera::ir {
+
+/// A traced value: immutable, a copy is the same value.
+class Value {
+ public:
+  Value() = default;
+  explicit Value(NodeId id) : id_(id) {}
+  NodeId id() const { return id_; }
+  Type type() const;
+  DType dtype() const { return type().dtype; }
+  bool valid() const { return id_ != no_node; }
+
+ private:
+  NodeId id_ = no_node;
+};
+
+/// An operand: a Value, or a literal that takes the other operand's dtype. Records the caller's line.
+class Operand {
+ public:
+  Operand(Value v, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : value_(v) { note(file, line); }
+  template <std::floating_point T>
+  Operand(T v, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : kind_(real), real_(v) { note(file, line); }
+  template <std::integral T>
+  Operand(T v, const char* file = __builtin_FILE(), int line = __builtin_LINE())
+      : kind_(std::same_as<T, bool> ? logical : integer), integer_(static_cast<std::int64_t>(v)) { note(file, line); }
+
+  bool is_literal() const { return kind_ != traced; }
+  /// The value, a literal converted to `dtype`. KernelError if the literal cannot be: 1.5 as an integer.
+  Value as(DType dtype) const;
+  /// The value; a literal in its own dtype: f32, index or boolean.
+  Value own() const;
+  DType dtype() const;  ///< of `own()`
+
+ private:
+  static void note(const char* file, int line);
+  enum Kind : std::uint8_t { traced, real, integer, logical } kind_ = traced;
+  Value value_;
+  double real_ = 0;
+  std::int64_t integer_ = 0;
+};
+
+// Arithmetic. Operands have one dtype, or one is a literal. f16 and bf16 compute as f32.
+Value operator+(Operand a, Operand b);
+Value operator-(Operand a, Operand b);
+Value operator*(Operand a, Operand b);
+Value operator/(Operand a, Operand b);
+Value operator%(Operand a, Operand b);
+Value operator&(Operand a, Operand b);
+Value operator|(Operand a, Operand b);
+Value operator^(Operand a, Operand b);
+Value operator<<(Operand a, Operand b);
+Value operator>>(Operand a, Operand b);
+Value operator&&(Operand a, Operand b);  ///< evaluates both sides
+Value operator||(Operand a, Operand b);  ///< evaluates both sides
+Value operator==(Operand a, Operand b);
+Value operator!=(Operand a, Operand b);
+Value operator<(Operand a, Operand b);
+Value operator<=(Operand a, Operand b);
+Value operator>(Operand a, Operand b);
+Value operator>=(Operand a, Operand b);
+Value operator-(Value a);
+Value operator!(Value a);
+Value operator~(Value a);
+
+Value binary(BinaryOp op, Operand a, Operand b);
+Value compare(CompareOp op, Operand a, Operand b);
+Value unary(UnaryOp op, Operand a);
+Value math(MathOp op, Operand a);
+
+Value min(Operand a, Operand b);
+Value max(Operand a, Operand b);
+Value mul_hi(Operand a, Operand b);  ///< high half of the product
+Value abs(Value a);
+Value fma(Operand a, Operand b, Operand c);
+Value pow(Operand a, Operand b);
+Value sqrt(Value a);
+Value rsqrt(Value a);
+Value exp(Value a);
+Value exp2(Value a);
+Value log(Value a);
+Value log2(Value a);
+Value sin(Value a);
+Value cos(Value a);
+Value tanh(Value a);
+Value erf(Value a);
+Value floor(Value a);
+Value ceil(Value a);
+Value trunc(Value a);
+Value rint(Value a);
+Value select(Operand condition, Operand if_true, Operand if_false);
+Value cast(DType to, Operand a);
+Value bitcast(DType to, Value a);
+Value dot4(Dot4Signs signs, Value a, Value b, Value c);
+Value make_vector(std::initializer_list<Value> elements);
+Value extract(Value vector, std::uint32_t lane);
+
+/// A literal as a constant of that dtype.
+Value literal(DType dtype, double value);
+Value index_literal(std::int64_t value);
+
+// Where a thread is. `thread_id` and those below it exist in block kernels only.
+Value global_id(int dimension = 0);
+Value grid_size(int dimension = 0);
+Value extent(int dimension = 0);
+Value thread_id(int dimension = 0);
+Value block_id(int dimension = 0);
+Value block_size(int dimension = 0);
+Value block_count(int dimension = 0);
+Value lane_id();
+Value subgroup_id();
+Value subgroup_size();
+Value subgroup_count();
+
+/// Memory: a buffer parameter, shared memory, or a thread's own array.
+class BufferRef {
+ public:
+  BufferRef() = default;
+  explicit BufferRef(NodeId id) : id_(id) {}
+  NodeId id() const { return id_; }
+  DType dtype() const { return Value(id_).dtype(); }
+  /// Elements; of a buffer parameter as given at launch.
+  Value size() const;
+  Value load(Operand index) const;
+  Value load_vector(Operand index, std::uint8_t lanes) const;  ///< `lanes` consecutive elements from `index`
+  Value load_if(Value mask, Operand index, Operand other) const;
+  void store(Operand index, Operand value) const;  ///< a literal takes the memory's dtype; a vector stores all its lanes
+  Value atomic(AtomicOp op, Operand index, Operand value) const;
+  Value atomic_cas(Operand index, Operand expected, Operand value) const;
+
+ private:
+  NodeId id_ = no_node;
+};
+
+BufferRef buffer_param(std::string name, DType dtype, Access access);
+Value scalar_param(std::string name, DType dtype);
+BufferRef shared(DType dtype, std::uint64_t count);
+BufferRef local_array(DType dtype, std::uint64_t count);
+
+/// A mutable variable of one thread.
+class Variable {
+ public:
+  Variable(DType dtype, Operand initial);
+  Value get() const;
+  void set(Operand value) const;
+
+ private:
+  BufferRef memory_;
+};
+
+// Control flow.
+void if_(Value condition, const std::function<void()>& then, const std::function<void()>& otherwise = {});
+void for_(Operand begin, Operand end, Operand step, const std::function<void(Value)>& body);
+void for_(Operand begin, Operand end, const std::function<void(Value)>& body);
+void while_(const std::function<Value()>& condition, const std::function<void()>& body);
+void return_();
+void barrier(const char* file = __builtin_FILE(), int line = __builtin_LINE());
+void print(std::string_view format, std::initializer_list<Value> values = {});
+
+// Convergent operations.
+Value block_reduce(ReduceOp op, Operand a);
+Value block_sum(Operand a);
+Value block_max(Operand a);
+Value block_min(Operand a);
+Value block_scan(Operand a, bool exclusive);
+Value block_uniform(Operand a);
+Value subgroup(SubgroupOp op, Operand a);
+Value subgroup(SubgroupOp op, Operand a, Operand lane);
+Value subgroup_sum(Operand a);
+Value subgroup_max(Operand a);
+Value subgroup_min(Operand a);
+
+}  // namespace tessera::ir
