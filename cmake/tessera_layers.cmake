@@ -2,7 +2,6 @@
 # Settings that every target shares, and the functions that declare a layer and a test.
 
 include(GNUInstallDirs)
-include(CTest)
 
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
@@ -12,9 +11,10 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON) # the shared library links what the layers' folders have found
 # Everything runnable beside everything loadable, so that the program finds the module as it does when installed.
-set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
-set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${tessera_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${tessera_BINARY_DIR}/lib)
 
 find_program(TESSERA_CCACHE ccache)
 if(TESSERA_CCACHE)
@@ -24,30 +24,46 @@ endif()
 find_package(Threads REQUIRED)
 
 add_compile_options(-Wall -Wextra -Wno-missing-field-initializers)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  add_compile_options(-Wno-restrict) # gcc 12 sees overlaps in `"text" + std::string` that are not there (PR 105651)
+endif()
 if(TESSERA_SANITIZE)
   add_compile_options(-fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${TESSERA_SANITIZE})
 endif()
 
-# tessera_layer(NAME DEPENDS layer... LIBRARIES lib...)
-# One folder, one static library tessera_NAME of every source in it. Sources are globbed, so adding a file needs no edit
-# here; what a layer may include is checked by script/check-layers.
+# tessera_layer(NAME [DEPENDS layer...] [LIBRARIES lib...] [SUBFOLDERS folder...])
+# One folder, one static library tessera_NAME of every source in it and in the subfolders named. Sources are globbed, so
+# adding a file needs no edit here; what a layer may include is checked by script/check-layers. A folder without sources
+# (headers only, or not written yet) is an interface library.
 function(tessera_layer name)
-  cmake_parse_arguments(arg "" "" "DEPENDS;LIBRARIES" ${ARGN})
-  string(REPLACE "/" "_" target ${name})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tessera/${name}/*.cpp)
-  add_library(tessera_${target} STATIC ${sources})
-  target_include_directories(tessera_${target} PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
+  cmake_parse_arguments(arg "" "" "DEPENDS;LIBRARIES;SUBFOLDERS" ${ARGN})
+  string(REPLACE "/" "_" target tessera_${name})
+  set(patterns ${tessera_SOURCE_DIR}/tessera/${name}/*.cpp)
+  foreach(folder IN LISTS arg_SUBFOLDERS)
+    list(APPEND patterns ${tessera_SOURCE_DIR}/tessera/${name}/${folder}/*.cpp)
+  endforeach()
+  file(GLOB sources CONFIGURE_DEPENDS ${patterns})
+  if(sources)
+    set(public PUBLIC)
+    add_library(${target} STATIC ${sources})
+    target_link_libraries(${target} PRIVATE ${arg_LIBRARIES})
+    set_property(GLOBAL APPEND PROPERTY TESSERA_LAYERS ${target})
+    set_property(GLOBAL APPEND PROPERTY TESSERA_LAYER_LIBRARIES ${arg_LIBRARIES})
+  else()
+    set(public INTERFACE)
+    add_library(${target} INTERFACE)
+  endif()
+  target_include_directories(${target} ${public} ${tessera_SOURCE_DIR})
   foreach(layer IN LISTS arg_DEPENDS)
     string(REPLACE "/" "_" layer ${layer})
-    target_link_libraries(tessera_${target} PUBLIC tessera_${layer})
+    target_link_libraries(${target} ${public} tessera_${layer})
   endforeach()
-  target_link_libraries(tessera_${target} PRIVATE ${arg_LIBRARIES})
-  set_property(GLOBAL APPEND PROPERTY TESSERA_LAYERS tessera_${target})
 endfunction()
 
-# tessera_test(NAME LAYERS layer... [TIMEOUT seconds] [LABELS label...] [SOURCES file...])
-# tests/NAME.cpp as a GoogleTest program, one ctest entry a program, always with a time limit.
+# tessera_test(NAME LAYERS layer... [TIMEOUT seconds] [LABELS label...] [SOURCES file...] [LIBRARIES lib...])
+# tests/NAME.cpp as a GoogleTest program, one ctest entry a program, always with a time limit. Labels with a meaning:
+# `pocl` (an OpenCL compiler runs inside the process: not under asan) and `threads` (what runs under tsan).
 function(tessera_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "LAYERS;LABELS;SOURCES;LIBRARIES" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -59,6 +75,54 @@ function(tessera_test name)
     target_link_libraries(${name} PRIVATE tessera_${layer})
   endforeach()
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} GTest::gtest GTest::gtest_main Threads::Threads)
-  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${tessera_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
 endfunction()
+
+# tessera_program(NAME [LIBRARIES lib...])
+# Every source of the calling folder as one program that uses the shared library, built into bin/ and installed.
+function(tessera_program name)
+  cmake_parse_arguments(arg "" "" "LIBRARIES" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  add_executable(${name}_program ${sources})
+  target_link_libraries(${name}_program PRIVATE tessera ${arg_LIBRARIES})
+  set_target_properties(${name}_program PROPERTIES OUTPUT_NAME ${name} INSTALL_RPATH "${TESSERA_PROGRAM_RPATH}")
+  if(TESSERA_INSTALL)
+    install(TARGETS ${name}_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
+  add_dependencies(tessera_installed ${name}_program)
+endfunction()
+
+# tessera_example(NAME [ARGUMENTS argument...] [LIBRARIES lib...] [LABELS label...] [TIMEOUT seconds])
+# examples/NAME.cpp, linked like a user's program; ctest runs it as example_NAME, and it must exit with 0.
+function(tessera_example name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "ARGUMENTS;LIBRARIES;LABELS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  add_executable(example_${name} ${name}.cpp)
+  target_link_libraries(example_${name} PRIVATE tessera ${arg_LIBRARIES})
+  if(TESSERA_TESTS)
+    add_test(NAME example_${name} COMMAND example_${name} ${arg_ARGUMENTS} WORKING_DIRECTORY ${tessera_SOURCE_DIR})
+    set_tests_properties(example_${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "example;${arg_LABELS}")
+  endif()
+endfunction()
+
+# tessera_benchmark(NAME LAYERS layer... [LIBRARIES lib...] [SOURCES file...])
+# benchmarks/NAME.cpp with Google Benchmark, built into benchmarks/, where script/bench finds it.
+function(tessera_benchmark name)
+  cmake_parse_arguments(arg "" "" "LAYERS;LIBRARIES;SOURCES" ${ARGN})
+  add_executable(bench_${name} ${name}.cpp ${arg_SOURCES})
+  foreach(layer IN LISTS arg_LAYERS)
+    string(REPLACE "/" "_" layer ${layer})
+    target_link_libraries(bench_${name} PRIVATE tessera_${layer})
+  endforeach()
+  target_link_libraries(bench_${name} PRIVATE ${arg_LIBRARIES} benchmark::benchmark Threads::Threads)
+  set_target_properties(bench_${name} PROPERTIES OUTPUT_NAME ${name}
+                        RUNTIME_OUTPUT_DIRECTORY ${tessera_BINARY_DIR}/benchmarks)
+  add_dependencies(tessera_benchmarks bench_${name})
+endfunction()
+
+# What script/run builds (everything that is installed), and what script/bench builds.
+add_custom_target(tessera_installed)
+add_custom_target(tessera_benchmarks)

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+# Runs when installing. Installs the headers in `public_headers` and, in turn, each header of ours that they include, from
+# `source_dir` into `include_dir`. A public header that does not exist is an error.
+cmake_minimum_required(VERSION 3.25)
+
+set(queue ${public_headers})
+set(done "")
+while(queue)
+  list(POP_FRONT queue header)
+  if(header IN_LIST done)
+    continue()
+  endif()
+  list(APPEND done ${header})
+  if(NOT EXISTS "${source_dir}/${header}")
+    message(FATAL_ERROR "${header} is to be installed (it is public, or a public header includes it) but is not there")
+  endif()
+  file(STRINGS "${source_dir}/${header}" includes REGEX "^[ \t]*#[ \t]*include[ \t]*[<\"]tessera/")
+  foreach(line IN LISTS includes)
+    string(REGEX REPLACE "^[^<\"]*[<\"]([^>\"]*)[>\"].*$" "\\1" included "${line}")
+    list(APPEND queue ${included})
+  endforeach()
+endwhile()
+foreach(header IN LISTS done)
+  get_filename_component(folder ${header} DIRECTORY)
+  file(INSTALL "${source_dir}/${header}" DESTINATION "${CMAKE_INSTALL_PREFIX}/${include_dir}/${folder}")
+endforeach()

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+# The shared library made of all layers, and what is installed: library, code-generation module, headers, CMake package.
+
+# The headers that users include. Installed are these and every header of ours that they include, found when installing;
+# script/check-layers reads this list too, and refuses third-party headers in any of them.
+set(TESSERA_PUBLIC_HEADERS
+    tessera/tessera.h
+)
+
+# One library for users, however many layers there are: all objects of all layers, used by another layer or not.
+get_property(layers GLOBAL PROPERTY TESSERA_LAYERS)
+get_property(layer_libraries GLOBAL PROPERTY TESSERA_LAYER_LIBRARIES)
+list(REMOVE_DUPLICATES layer_libraries)
+add_library(tessera SHARED)
+add_library(tessera::tessera ALIAS tessera)
+foreach(layer IN LISTS layers)
+  target_sources(tessera PRIVATE $<TARGET_OBJECTS:${layer}>)
+endforeach()
+target_link_libraries(tessera PRIVATE ${layer_libraries})
+target_include_directories(tessera INTERFACE $<BUILD_INTERFACE:${tessera_SOURCE_DIR}>
+                                             $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_compile_features(tessera INTERFACE cxx_std_20)
+set_target_properties(tessera PROPERTIES LINKER_LANGUAGE CXX VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+                                         INSTALL_RPATH "$ORIGIN")
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  # Only names of ours leave the library: a program may use another version of fmt, spdlog or nlohmann-json beside it.
+  target_link_options(tessera PRIVATE "LINKER:--version-script=${tessera_SOURCE_DIR}/cmake/tessera.map")
+  set_target_properties(tessera PROPERTIES LINK_DEPENDS ${tessera_SOURCE_DIR}/cmake/tessera.map)
+  if(NOT TESSERA_SANITIZE)
+    target_link_options(tessera PRIVATE "LINKER:--no-undefined" "LINKER:--as-needed")
+  endif()
+endif()
+add_dependencies(tessera_installed tessera)
+
+# A program finds the library whatever prefix it was installed to, and wherever that is moved.
+file(RELATIVE_PATH relative "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
+set(TESSERA_PROGRAM_RPATH "$ORIGIN/${relative}")
+
+# The module with LLVM inside is loaded by the library when a CPU kernel is compiled for the first time; it lies beside it.
+foreach(module tessera-codegen tessera_codegen)
+  if(TARGET ${module})
+    set_target_properties(${module} PROPERTIES INSTALL_RPATH "$ORIGIN")
+    add_dependencies(tessera_installed ${module})
+    if(TESSERA_INSTALL)
+      install(TARGETS ${module} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} NAMELINK_SKIP)
+    endif()
+  endif()
+endforeach()
+
+if(TESSERA_INSTALL)
+  install(TARGETS tessera EXPORT tesseraTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+
+  # Headers: the closure is taken when installing, so that it never lags behind an edit.
+  install(CODE "
+    set(source_dir \"${tessera_SOURCE_DIR}\")
+    set(public_headers \"${TESSERA_PUBLIC_HEADERS}\")
+    set(include_dir \"${CMAKE_INSTALL_INCLUDEDIR}\")
+    include(\"${tessera_SOURCE_DIR}/cmake/install_headers.cmake\")")
+
+  include(CMakePackageConfigHelpers)
+  set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
+  install(EXPORT tesseraTargets NAMESPACE tessera:: DESTINATION ${package_dir})
+  configure_package_config_file(${tessera_SOURCE_DIR}/cmake/tesseraConfig.cmake.in
+                                ${tessera_BINARY_DIR}/tesseraConfig.cmake INSTALL_DESTINATION ${package_dir})
+  write_basic_package_version_file(${tessera_BINARY_DIR}/tesseraConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+  install(FILES ${tessera_BINARY_DIR}/tesseraConfig.cmake ${tessera_BINARY_DIR}/tesseraConfigVersion.cmake
+          DESTINATION ${package_dir})
+  install(FILES ${tessera_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+endif()

@@ -1,0 +1,50 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# What the scripts in this folder share: saying each step with the time since the start, help texts, and failing with a
+# sentence. Sourced, never run.
+
+tessera_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# Scripts that call each other pass the start on, so that the times they print belong to the command that was typed.
+export TESSERA_SCRIPT_START=${TESSERA_SCRIPT_START:-$(date +%s)}
+
+elapsed() { echo $(($(date +%s) - TESSERA_SCRIPT_START)); }
+
+# step TEXT: one line that says what happens now, with minutes and seconds since the start.
+step() {
+  local seconds
+  seconds=$(elapsed)
+  printf '==> [%2d:%02d] %s\n' $((seconds / 60)) $((seconds % 60)) "$*"
+}
+
+# die STATUS TEXT: the text on standard error, and out.
+die() {
+  local status=$1
+  shift
+  printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+  exit "$status"
+}
+
+# help_text: the comment block that stands at the top of the calling script, between its "# usage:" line and the first
+# line that is no comment, is also its --help.
+help_text() { awk '/^# usage:/ { on = 1 } on && !/^#/ { exit } on { sub(/^# ?/, ""); print }' "$0"; }
+
+# configure_and_build PRESET [TARGET...]: configures the preset and builds the targets named, or everything.
+configure_and_build() {
+  local preset=$1
+  shift
+  step "configuring preset '$preset' in build/$preset"
+  cmake --preset "$preset" >"$(log_file "configure-$preset")" 2>&1 || {
+    cat "$(log_file "configure-$preset")"
+    die 1 "configuring failed (above; also in $(log_file "configure-$preset"))"
+  }
+  step "building $* with $(nproc) jobs"
+  local targets=()
+  [ $# -eq 0 ] || targets=(--target "$@")
+  cmake --build "build/$preset" -j"$(nproc)" "${targets[@]}" || die 1 "the build failed (above)"
+}
+
+# log_file NAME: where the output of a step goes that is only worth reading when it fails.
+log_file() {
+  mkdir -p "$tessera_root/build"
+  echo "$tessera_root/build/$1.log"
+}

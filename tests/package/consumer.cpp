@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// A user's program against the installed package: calls into the library, and catches an error thrown inside it.
+#include <iostream>
+#include <tessera/tessera.h>
+
+int main() {
+  if (tessera::dtype_from_name("bf16") != tessera::DType::bf16) {
+    std::cerr << "dtype_from_name(\"bf16\") is not bf16\n";
+    return 1;
+  }
+  try {
+    tessera::fail<tessera::ShapeError>({.asked = "consumer", .wrong = "thrown on purpose"});
+  } catch (const tessera::Error& error) {
+    std::cout << error.what() << "\n";
+    return 0;
+  }
+  return 1;
+}
