@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Devices as plain values, what is known of each, and which one is chosen.
+// Nothing here opens a device; `discover()` asks the drivers and says for each backend what was found or why not.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+enum class Backend : std::uint8_t { cpu, cuda, rocm, oneapi, metal, opencl, interp };
+inline constexpr std::array all_backends = {Backend::cpu,   Backend::cuda,   Backend::rocm,  Backend::oneapi,
+                                            Backend::metal, Backend::opencl, Backend::interp};
+std::string_view backend_name(Backend backend);  ///< "cuda"
+
+/// One device: a backend and a number from 0. A value: comparable, hashable, printed and parsed as "cuda:0".
+struct Device {
+  Backend backend = Backend::cpu;
+  int index = 0;
+  friend constexpr auto operator<=>(const Device&, const Device&) = default;
+};
+std::string to_string(Device device);
+/// "cuda:1", or "cuda" for "cuda:0". DeviceError names the backends that exist if `text` is neither.
+Device parse_device(std::string_view text);
+
+/// How far a backend or a device got. Every state below `verified` comes with a reason and a remedy.
+enum class DeviceState : std::uint8_t {
+  unsupported,  ///< Tessera has no code for it on this system
+  supported,    ///< not loaded: the library was not found or refused
+  loaded,       ///< the library answers, but there is no usable device
+  enumerated,   ///< a device answered
+  verified,     ///< a first small kernel gave the right result
+  quarantined,  ///< it computed wrongly
+  crashed, hung,  ///< the probe died
+  lost          ///< it reported an error from which it does not recover
+};
+std::string_view state_name(DeviceState state);
+
+enum class DeviceKind : std::uint8_t { discrete_gpu, integrated_gpu, cpu, other };
+std::string_view kind_name(DeviceKind kind);
+
+/// What kernels may use on a device. Lowering reads these; a kernel that needs more is refused with its name and line.
+struct Capabilities {
+  bool f16 = false;           ///< 16-bit floats are converted by the device (else by integer code)
+  bool bf16 = false;
+  bool f64 = false;
+  bool int64 = true;
+  bool atomic_i64 = false;    ///< 64-bit integer atomics (32-bit ones always work)
+  bool atomic_f32 = false;    ///< native float add (else by compare-and-swap)
+  bool int8_dot = false;      ///< dot4 in one instruction
+  std::vector<std::uint32_t> subgroup_widths = {1};  ///< 1: no subgroups
+  std::uint32_t max_block_threads = 1024;
+  std::array<std::uint32_t, 3> max_block = {1024, 1024, 64};
+  std::uint64_t shared_bytes = 32768;   ///< shared memory a block may use
+  std::uint64_t max_parameter_bytes = 1024;
+  std::uint32_t vector_bytes = 16;      ///< of one load that the device does well
+};
+
+struct DeviceInfo {
+  Device device;
+  std::string name, vendor, driver_version;
+  std::string identity;  ///< stable across APIs and boots: PCI address or UUID; empty if the driver tells none
+  DeviceKind kind = DeviceKind::other;
+  DeviceState state = DeviceState::enumerated;
+  std::string reason, remedy;  ///< below `verified`: why, and what to do
+  std::uint64_t total_memory = 0;  ///< bytes
+  bool unified_memory = false;     ///< shares its memory with the host
+  std::uint32_t compute_units = 0;
+  Capabilities can;
+};
+
+/// What a backend's driver answered.
+struct BackendReport {
+  Backend backend = Backend::cpu;
+  DeviceState state = DeviceState::unsupported;  ///< of its best device, or how far loading got
+  std::string file;            ///< the library that was tried last
+  std::string reason, remedy;  ///< the loader's or driver's text; what to do
+  std::vector<DeviceInfo> devices;
+};
+
+/// A row for every backend, in the order of `all_backends`. Asked once per process, then remembered.
+const std::vector<BackendReport>& discover();
+/// Forgets what `discover` found; the next call asks again.
+void rescan();
+/// What one backend answers; asks no other.
+const BackendReport& discover(Backend backend);
+/// DeviceError if the device does not exist: the text lists those that do, or why the backend has none.
+const DeviceInfo& device_info(Device device);
+/// Bytes free now; for cpu what the budget leaves (limit, control group, available memory).
+std::uint64_t free_memory(Device device);
+
+/// Where new arrays go: the innermost DeviceScope of this thread, else TESSERA_DEVICE, else automatic (discrete GPUs, then
+/// integrated ones, then the CPU; an OpenCL device that is a CPU, and `interp`, only by name). DeviceError if the named
+/// one does not exist.
+Device current_device();
+/// One sentence: which device `current_device()` is and by which rule ("cpu:0: no GPU was found: ...").
+std::string why_current_device();
+
+/// Makes a device current on this thread for as long as it lives. Selecting has no side effects on the device.
+class DeviceScope {
+ public:
+  explicit DeviceScope(Device device);  ///< DeviceError if it does not exist
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  std::optional<Device> before_;
+};
+
+}  // namespace tessera
+
+template <>
+struct std::hash<tessera::Device> {
+  std::size_t operator()(tessera::Device d) const noexcept {
+    return static_cast<std::size_t>(d.backend) << 24 | static_cast<std::size_t>(d.index);
+  }
+};

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a backend implements: nothing but how to enumerate, allocate, copy, compile, launch and wait. No mathematics.
+// The layer above owns pools, events of storages, alias checks, caches and counters, and calls these under its own rules.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "tessera/device/device.h"
+#include "tessera/ir/node.h"
+
+namespace tessera {
+
+/// Memory that a driver gave. `handle` is the driver's own (a cl_mem, a device address); `host` is set where the host
+/// may touch the bytes directly. A handle is not an address: buffers are always {allocation, byte offset, length}.
+struct Allocation {
+  void* handle = nullptr;
+  std::byte* host = nullptr;
+  std::size_t bytes = 0;
+};
+enum class MemoryKind : std::uint8_t { device, pinned };
+
+/// Work whose end can be waited for. A null pointer stands for work that is done already.
+class DriverEvent {
+ public:
+  virtual ~DriverEvent() = default;
+  virtual bool done() = 0;
+  virtual void wait() = 0;  ///< blocks; throws what the work failed with
+};
+
+/// Which of a kernel's forms is compiled.
+struct Variant {
+  bool noalias = true;   ///< the buffers are disjoint; else some are the very same view
+  bool index64 = false;  ///< indices need 64 bits
+  friend bool operator==(const Variant&, const Variant&) = default;
+};
+
+/// A kernel, compiled and loaded on one device.
+class LoadedKernel {
+ public:
+  virtual ~LoadedKernel() = default;
+  /// The text that the device's compiler got, or the IR where there is none; for people.
+  virtual std::string source() const = 0;
+};
+
+struct CompileRequest {
+  const ir::Function* function;  ///< canonical and verified; the driver lowers it
+  Variant variant;
+};
+
+/// One argument of a launch, in the order of Function::params.
+struct Argument {
+  const Allocation* allocation = nullptr;  ///< buffers
+  std::uint64_t byte_offset = 0;
+  std::uint64_t elements = 0;
+  std::uint64_t bits = 0;  ///< scalars, as ir constants hold them
+};
+
+/// Work in order. Calls return as soon as the work is accepted, unless they say otherwise.
+class DriverQueue {
+ public:
+  virtual ~DriverQueue() = default;
+  virtual void upload(const Allocation& to, std::size_t offset, const void* from, std::size_t bytes) = 0;    ///< `from` may be reused on return
+  virtual void download(void* to, const Allocation& from, std::size_t offset, std::size_t bytes) = 0;        ///< waits
+  virtual void copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset, std::size_t bytes) = 0;
+  /// Repeats `pattern` (1, 2, 4 or 8 bytes) over `bytes`, a multiple of its size.
+  virtual void fill(const Allocation& to, std::size_t offset, std::size_t bytes, std::span<const std::byte> pattern) = 0;
+  /// `shape`: map kernels: the extent in threads; block kernels: the number of blocks. None is 0.
+  virtual void launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) = 0;
+  /// An event after all work so far; null if that is done.
+  virtual std::shared_ptr<DriverEvent> record() = 0;
+  /// Later work on this queue starts after the event, which may be another queue's of this driver.
+  virtual void wait(DriverEvent& event) = 0;
+  virtual void finish() = 0;  ///< blocks until the queue is empty; throws what its work failed with
+};
+
+/// An open device.
+class DriverDevice {
+ public:
+  virtual ~DriverDevice() = default;
+  virtual const DeviceInfo& info() const = 0;
+  virtual std::uint64_t free_memory() const = 0;
+  /// OutOfMemory if the driver has none; the layer above trims its pool and tries once more. Contents are undefined.
+  virtual Allocation allocate(std::size_t bytes, MemoryKind kind) = 0;
+  virtual void release(const Allocation& allocation) noexcept = 0;
+  virtual std::unique_ptr<DriverQueue> make_queue() = 0;
+  /// Compiles a batch at once; KernelError with kernel name and build log.
+  virtual std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) = 0;
+};
+
+/// A backend. One object a process; never destroyed, and the libraries it opens are never closed.
+class Driver {
+ public:
+  virtual ~Driver() = default;
+  virtual Backend backend() const = 0;
+  virtual BackendReport enumerate() = 0;                          ///< opens the vendor's library on the first call; does not throw
+  virtual std::unique_ptr<DriverDevice> open(int index) = 0;      ///< DeviceError if it cannot be
+};
+
+/// The process's drivers. backend/all.cpp registers them before the first look-up; tests may add their own.
+void register_driver(std::unique_ptr<Driver> driver);
+Driver* find_driver(Backend backend);  ///< null if none is registered
+
+}  // namespace tessera

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// A traced kernel that can be launched on any device, compiled there on first need, and families of kernels that are
+// looked up by a small specification. kernel/ gives users typed handles for these.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include "tessera/device/storage.h"
+#include "tessera/ir/builder.h"
+
+namespace tessera {
+
+/// An argument of a launch: a buffer or a scalar's bits (as ir constants hold them).
+struct LaunchArgument {
+  BufferView view;          ///< empty storage: a scalar
+  std::uint64_t bits = 0;
+  DType dtype = DType::f32;  ///< of the scalar
+  LaunchArgument(BufferView v) : view(std::move(v)) {}
+  static LaunchArgument scalar(DType dtype, std::uint64_t bits) {
+    LaunchArgument a{BufferView{}};
+    a.dtype = dtype, a.bits = bits;
+    return a;
+  }
+  static LaunchArgument scalar(float v);
+  static LaunchArgument index(std::int64_t v);
+};
+
+/// A traced kernel. Cheap to copy: copies share what has been compiled. Thread-safe.
+class Kernel {
+ public:
+  Kernel() = default;
+  explicit Kernel(ir::Function function);
+
+  bool valid() const { return state_ != nullptr; }
+  const ir::Function& function() const;
+  ir::Hash hash() const;
+
+  /// Enqueues the kernel where its buffers live. `shape`: map kernels: threads of each dimension; block kernels: blocks of
+  /// each. A shape with a 0 does nothing. Before that: pending readers of written buffers are flushed; arguments are checked
+  /// against the parameters (KernelError lists them); buffers on different devices are a DeviceError; partial overlap of a
+  /// written buffer with another is a KernelError; the very same view twice runs the variant that allows it. `device`: for
+  /// kernels without buffers.
+  void launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchArgument> arguments, Queue* queue = nullptr) const;
+  void launch(std::array<std::uint64_t, 3> shape, std::initializer_list<LaunchArgument> arguments) const {
+    launch(shape, std::span(arguments.begin(), arguments.size()));
+  }
+
+  /// Compiles now, so that a later launch does not wait.
+  void prepare(Device device, Variant variant = {}) const;
+  /// The text given to the device's compiler.
+  std::string source(Device device, Variant variant = {}) const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+/// Compiles many kernels for a device at once (drivers that compile text are much quicker so).
+void prepare(Device device, std::span<const Kernel> kernels);
+
+/// Kernels that depend on shapes, tiles or dtypes: a function from a small specification to a trace. Looked up before
+/// anything is traced or hashed. `Spec` is an aggregate with == and std::hash or a `hash()` member.
+template <class Spec>
+class KernelFamily {
+ public:
+  using Trace = std::function<ir::Function(const Spec&)>;
+  explicit KernelFamily(Trace trace) : trace_(std::move(trace)) {}
+
+  const Kernel& operator()(const Spec& spec) {
+    {
+      std::shared_lock read(lock_);
+      if (auto it = kernels_.find(spec); it != kernels_.end()) return it->second;
+    }
+    Kernel fresh(trace_(spec));
+    std::unique_lock write(lock_);
+    return kernels_.try_emplace(spec, std::move(fresh)).first->second;
+  }
+
+ private:
+  struct Hash {
+    std::size_t operator()(const Spec& s) const {
+      if constexpr (requires { s.hash(); }) return s.hash();
+      else return std::hash<Spec>{}(s);
+    }
+  };
+  Trace trace_;
+  std::shared_mutex lock_;
+  std::unordered_map<Spec, Kernel, Hash> kernels_;
+};
+
+/// What ran where, and what was copied, since the start of the process or the last reset.
+struct PlacementLog {
+  struct KernelCount { std::string kernel; Device device; std::uint64_t launches = 0; };
+  struct Copies {
+    Device device;
+    std::uint64_t to_device_bytes = 0, to_host_bytes = 0, within_bytes = 0;
+    std::uint64_t to_device_count = 0, to_host_count = 0, within_count = 0;
+  };
+  std::vector<KernelCount> kernels;  ///< by device, then most launches first
+  std::vector<Copies> copies;
+};
+PlacementLog placement_log();
+void reset_placement_log();
+std::string to_string(const PlacementLog& log);  ///< a table for people
+
+}  // namespace tessera

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of a device with what is needed to use it safely from any queue and thread: last write, last reads, and the
+// deferred expressions that still want to read it. Pooled per device, counted, and bounded by a budget.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tessera/base/dtype.h"
+#include "tessera/device/driver.h"
+
+namespace tessera {
+
+class Queue;
+
+/// Something deferred that reads a storage. `flush` computes it now; called before the storage is written.
+class PendingReader {
+ public:
+  virtual ~PendingReader() = default;
+  virtual void flush() = 0;
+};
+
+/// An allocation of a device, shared by the arrays and views on it; goes back to the pool with the last of them.
+class Storage {
+ public:
+  /// `bytes` of the device's memory, undefined contents. OutOfMemory names the largest live storages and their labels.
+  static std::shared_ptr<Storage> allocate(Device device, std::size_t bytes, std::string label = {});
+  /// Host memory that somebody else owns, as storage of `cpu`; `owner` is kept alive. Nothing is copied.
+  static std::shared_ptr<Storage> wrap_host(void* data, std::size_t bytes, std::shared_ptr<void> owner);
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  Device device() const { return device_; }
+  std::size_t bytes() const { return bytes_; }
+  const std::string& label() const { return label_; }
+  const Allocation& allocation() const { return allocation_; }
+
+  // Ordering between queues. Called by Queue around each use; null events are done already.
+  void before_read(Queue& queue);   ///< orders after the last write
+  void before_write(Queue& queue);  ///< orders after the last write and all reads since
+  void after_read(Queue& queue);
+  void after_write(Queue& queue);
+  void wait_readable();  ///< the host waits for the last write
+  void wait_writable();  ///< the host waits for every use
+
+  // Deferred readers.
+  void add_reader(std::weak_ptr<PendingReader> reader);
+  void flush_readers();  ///< whatever writes this storage calls it first
+  /// Once somebody holds a raw pointer, nothing is deferred on this storage again.
+  void expose() { exposed_ = true; }
+  bool exposed() const { return exposed_; }
+
+ private:
+  Storage() = default;
+  friend class MemoryPool;
+  Device device_;
+  std::size_t bytes_ = 0;
+  std::string label_;
+  Allocation allocation_;
+  std::shared_ptr<void> owner_;  ///< of wrapped memory
+  std::mutex lock_;
+  struct Use { Queue* queue; std::shared_ptr<DriverEvent> event; };
+  Use last_write_{};
+  std::vector<Use> reads_;
+  std::vector<std::weak_ptr<PendingReader>> readers_;
+  std::atomic<bool> exposed_ = false;
+};
+
+/// Part of a storage as a kernel sees it: elements of one dtype from a byte offset.
+struct BufferView {
+  std::shared_ptr<Storage> storage;
+  std::uint64_t byte_offset = 0;
+  std::uint64_t elements = 0;
+  DType dtype = DType::f32;
+  std::uint64_t bytes() const { return elements * dtype_size(dtype); }
+};
+
+struct MemoryStats {
+  std::uint64_t live_bytes = 0;    ///< in storages
+  std::uint64_t cached_bytes = 0;  ///< kept for reuse
+  std::uint64_t peak_bytes = 0;    ///< highest live + cached
+  std::uint64_t limit_bytes = 0;   ///< the budget; 0: none but the device's own
+  std::uint64_t allocations = 0;   ///< from the driver so far
+  std::uint64_t reuses = 0;        ///< from the pool so far
+};
+MemoryStats memory_stats(Device device);
+/// Gives cached memory back to the driver; returns the bytes given back.
+std::uint64_t trim(Device device);
+/// A budget in bytes for a device, over what TESSERA_MEMORY_LIMIT says ("512M"); 0 removes it.
+void set_memory_limit(Device device, std::uint64_t bytes);
+
+/// Work in order on one device. Launches and copies return at once; host reads wait.
+class Queue {
+ public:
+  /// The device's default queue, used wherever none is named; made on first use, lives as long as the process.
+  static Queue& of(Device device);
+  explicit Queue(Device device);
+  ~Queue();
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  Device device() const { return device_; }
+  void upload(const BufferView& to, const void* from);            ///< to.bytes() bytes; `from` may be reused on return
+  void download(void* to, const BufferView& from);                ///< waits
+  void copy(const BufferView& to, const BufferView& from);        ///< equal bytes; devices may differ (then through the host)
+  void fill(const BufferView& to, std::uint64_t bits);            ///< every element gets these bits
+  void finish();
+  DriverQueue& driver() { return *driver_; }
+  std::mutex& lock() { return lock_; }  ///< held while work is put into the driver's queue
+
+ private:
+  Device device_;
+  std::unique_ptr<DriverQueue> driver_;
+  std::mutex lock_;
+};
+
+}  // namespace tessera
