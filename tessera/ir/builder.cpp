@@ -30,7 +30,8 @@ std::string to_string(SourceLine source) {
   return std::string(file) + ":" + std::to_string(source.line);
 }
 
-Builder::Builder(std::string name, KernelKind kind, std::array<std::uint32_t, 3> block_size) {
+Builder::Builder(std::string name, KernelKind kind, std::array<std::uint32_t, 3> block_size, DType index_type)
+    : index_type_(index_type) {
   fn_.name = std::move(name);
   fn_.kind = kind;
   fn_.block_size = block_size;
@@ -106,13 +107,13 @@ NodeId Builder::index(IndexKind kind, std::uint64_t dimension) {
           std::string(name_of(kind)) + " has no meaning in a map kernel, whose blocks the runtime chooses",
           "Declare the kernel with block(...)");
   if (kind == IndexKind::block_size)
-    return constant_of(DType::index, static_cast<std::int64_t>(fn_.block_size[dimension]));
-  return add_shared({.op = Op::index, .sub = sub(kind), .type = {DType::index}, .imm = dimension});
+    return constant_of(index_type_, static_cast<std::int64_t>(fn_.block_size[dimension]));
+  return add_shared({.op = Op::index, .sub = sub(kind), .type = {index_type_}, .imm = dimension});
 }
 NodeId Builder::buffer_size(NodeId buffer) {
   const Node& n = fn_.nodes[buffer];
   require(n.op == Op::param && fn_.params[n.imm].is_buffer, "size() is of a buffer parameter");
-  return add_shared({.op = Op::index, .sub = sub(IndexKind::buffer_size), .type = {DType::index}, .imm = n.imm});
+  return add_shared({.op = Op::index, .sub = sub(IndexKind::buffer_size), .type = {index_type_}, .imm = n.imm});
 }
 NodeId Builder::local(Type type, std::uint64_t count) {
   require(count >= 1 && count <= 4096, "a local array has 1 to 4096 elements",
@@ -303,7 +304,7 @@ NodeId Builder::subgroup(SubgroupOp op, NodeId a, NodeId lane) {
   require(type(a).lanes == 1 && predicate == (type(a).dtype == DType::boolean),
           "subgroup " + std::string(name_of(op)) + " cannot take " + describe(a));
   const bool moves = op == SubgroupOp::broadcast || (op >= SubgroupOp::shuffle && op <= SubgroupOp::shuffle_down);
-  require(moves == (lane != no_node) && (!moves || type(lane) == Type{DType::index}),
+  require(moves == (lane != no_node) && (!moves || type(lane) == Type{index_type_}),
           "subgroup " + std::string(name_of(op)) + (moves ? " takes an index as lane" : " takes no lane"));
   const NodeId id = add({.op = Op::subgroup, .sub = sub(op), .type = type(a), .args = {a, lane}});
   append(id);
@@ -348,7 +349,7 @@ NodeId Builder::check_access(NodeId memory, NodeId index, bool write) {
   require(!write || m.op != Op::param || fn_.params[m.imm].access == Access::read_write,
           "this buffer is read-only in this kernel: declare it Buffer<T>");
   require(type(index).lanes == 1 && is_int(type(index).dtype), "memory is indexed by integers, not " + describe(index));
-  return cast(DType::index, index);
+  return cast(index_type_, index);
 }
 
 NodeId Builder::load(NodeId memory, NodeId index, std::uint8_t lanes) {

@@ -14,7 +14,9 @@ namespace tessera::ir {
 /// One kernel under construction. `Builder::current()` is the one whose Scope is open on this thread.
 class Builder {
  public:
-  Builder(std::string name, KernelKind kind, std::array<std::uint32_t, 3> block_size = {1, 1, 1});
+  /// `index_type`: lowering rebuilds functions with i32 or i64 in place of `index`.
+  Builder(std::string name, KernelKind kind, std::array<std::uint32_t, 3> block_size = {1, 1, 1},
+          DType index_type = DType::index);
   Builder(const Builder&) = delete;
   Builder& operator=(const Builder&) = delete;
 
@@ -98,6 +100,7 @@ class Builder {
   NodeId check_access(NodeId memory, NodeId index, bool write);
 
   Function fn_;
+  DType index_type_;
   std::unordered_map<Node, NodeId, NodeHash> known_;
   BlockId block_ = 0;
   SourceLine source_;
