@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/base/os/library.h"
+
+#include <dlfcn.h>
+
+#include <system_error>
+
+namespace tessera::os {
+
+Library Library::open(std::span<const std::string> names) {
+  Library library;
+  for (const std::string& name : names) {
+    library.file_ = name;
+    library.handle_ = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library.handle_ != nullptr) {
+      library.reason_.clear();
+      return library;
+    }
+    const char* text = ::dlerror();
+    if (!library.reason_.empty()) library.reason_ += "; ";
+    library.reason_ += text != nullptr ? text : name + ": refused without a reason";
+  }
+  return library;
+}
+
+void* Library::symbol(const char* name) const { return handle_ != nullptr ? ::dlsym(handle_, name) : nullptr; }
+
+std::filesystem::path file_of(const void* address) {
+  Dl_info info{};
+  if (::dladdr(address, &info) == 0 || info.dli_fname == nullptr) return {};
+  // The program itself is named as it was called, which need not be a path.
+  std::error_code error;
+  const std::filesystem::path name(info.dli_fname);
+  if (name.has_parent_path()) {
+    auto full = std::filesystem::canonical(name, error);
+    if (!error) return full;
+  }
+  auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? name : self;
+}
+
+std::filesystem::path own_folder() {
+  static const char here = 0;
+  return file_of(&here).parent_path();
+}
+
+}  // namespace tessera::os

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/base/os/system.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <system_error>
+
+namespace tessera::os {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::atomic<std::uint32_t> generation = 0;
+[[maybe_unused]] const int watching_forks =
+    ::pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1, std::memory_order_relaxed); });
+
+/// The number a file starts with; nothing if the file is missing or says "max".
+std::optional<std::uint64_t> number_in(const fs::path& file) {
+  std::ifstream in(file);
+  std::uint64_t number = 0;
+  if (in >> number) return number;
+  return std::nullopt;
+}
+
+/// The number behind `key` in a file of lines "key number"; 0 if there is none.
+std::uint64_t keyed_number(const fs::path& file, std::string_view key) {
+  std::ifstream in(file);
+  std::string line;
+  while (std::getline(in, line)) {
+    std::istringstream words(line);
+    std::string name;
+    std::uint64_t number = 0;
+    if (words >> name >> number && name == key) return number;
+  }
+  return 0;
+}
+
+/// Takes one group's limit into account if it is the tightest so far.
+void tighten(std::optional<GroupMemory>& best, std::optional<std::uint64_t> limit, std::optional<std::uint64_t> used,
+             std::uint64_t cache) {
+  // Version 1 writes "no limit" as the largest multiple of a page.
+  if (!limit || *limit >= std::uint64_t{1} << 62) return;
+  const std::uint64_t in_use = used.value_or(0) - std::min(cache, used.value_or(0));
+  const GroupMemory group{*limit, *limit - std::min(*limit, in_use)};
+  if (!best) {
+    best = group;
+  } else {
+    best->limit = std::min(best->limit, group.limit);
+    best->free = std::min(best->free, group.free);
+  }
+}
+
+/// From the process's group up to the root of the mount: a limit anywhere above holds too. A group that the mount does
+/// not show (its path belongs to another namespace) leaves the root, which is then the process's own group.
+template <class F>
+void each_group(const fs::path& mount, std::string path, F&& f) {
+  while (true) {
+    std::error_code ignored;
+    const fs::path folder = mount / fs::path(path).relative_path();
+    if (fs::is_directory(folder, ignored)) f(folder);
+    if (path.empty() || path == "/") return;
+    path = fs::path(path).parent_path().string();
+  }
+}
+
+}  // namespace
+
+std::optional<std::string> environment(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr) return std::nullopt;
+  return std::string(value);
+}
+
+Memory memory(const fs::path& proc) {
+  const fs::path file = proc / "meminfo";
+  return {keyed_number(file, "MemTotal:") * 1024, keyed_number(file, "MemAvailable:") * 1024};
+}
+
+std::optional<GroupMemory> group_memory(const fs::path& proc, const fs::path& groups) {
+  std::optional<GroupMemory> best;
+  std::ifstream in(proc / "self" / "cgroup");
+  std::string line;
+  while (std::getline(in, line)) {  // "number:controllers:path"
+    const auto first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string path = line.substr(second + 1);
+    if (controllers == ",,") {
+      each_group(groups, path, [&](const fs::path& g) {
+        tighten(best, number_in(g / "memory.max"), number_in(g / "memory.current"),
+                keyed_number(g / "memory.stat", "inactive_file"));
+      });
+    } else if (controllers.find(",memory,") != std::string::npos) {
+      each_group(groups / "memory", path, [&](const fs::path& g) {
+        tighten(best, number_in(g / "memory.limit_in_bytes"), number_in(g / "memory.usage_in_bytes"),
+                keyed_number(g / "memory.stat", "total_inactive_file"));
+      });
+    }
+  }
+  return best;
+}
+
+std::uint32_t fork_generation() { return generation.load(std::memory_order_relaxed); }
+
+bool file_exists(const char* path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+bool render_node_of(std::uint32_t vendor) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator("/dev/dri", ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("renderD")) continue;
+    std::ifstream in("/sys/class/drm/" + name + "/device/vendor");
+    std::uint32_t found = 0;
+    if (in >> std::hex >> found && found == vendor) return true;
+  }
+  return false;
+}
+
+}  // namespace tessera::os

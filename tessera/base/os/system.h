@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Facts that only the operating system knows: memory, control groups, the environment, and whether this process was
+// forked. Part of the operating system's seam: callers see numbers, only system.cpp knows where they come from.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace tessera::os {
+
+/// The variable's value, also an empty one; nothing if it is not set.
+std::optional<std::string> environment(const char* name);
+
+struct Memory {
+  std::uint64_t total = 0;      ///< bytes of the machine
+  std::uint64_t available = 0;  ///< bytes that can be had without swapping, caches of files counted as free
+};
+/// Zeros where the system does not tell. `proc` is for tests.
+Memory memory(const std::filesystem::path& proc = "/proc");
+
+/// The tightest memory limit of the control groups around this process (versions 1 and 2), and what is left of it.
+struct GroupMemory {
+  std::uint64_t limit = 0;  ///< bytes
+  std::uint64_t free = 0;   ///< bytes until the limit, caches of files counted as free
+};
+/// Nothing if there is no limit. The paths are for tests.
+std::optional<GroupMemory> group_memory(const std::filesystem::path& proc = "/proc",
+                                        const std::filesystem::path& groups = "/sys/fs/cgroup");
+
+/// 0 in the process that started, and one more in each child that `fork` made of it. A read of a variable.
+std::uint32_t fork_generation();
+
+/// Vendors whose accelerators the kernel shows (device files and drivers; no library is loaded): for reasons in `discover`.
+bool file_exists(const char* path);
+/// Something like /dev/dri/renderD128 whose PCI vendor is `vendor` (0x8086: Intel).
+bool render_node_of(std::uint32_t vendor);
+
+}  // namespace tessera::os

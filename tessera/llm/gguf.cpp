@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/llm/gguf.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/llm/gguf_parser.h"
+
+namespace tessera {
+namespace {
+
+template <class T>
+constexpr std::string_view target_name() {
+  if constexpr (std::is_same_v<T, bool>)
+    return "bool";
+  else if constexpr (std::is_same_v<T, std::string>)
+    return "string";
+  else if constexpr (std::is_floating_point_v<T>)
+    return "a floating-point number";
+  else
+    return "an integer";
+}
+
+// Whether a `From` in the file may be read as a `To`; integers are still checked for their range.
+template <class From, class To>
+constexpr bool convertible() {
+  if constexpr (std::is_same_v<From, To>)
+    return true;
+  else if constexpr (std::is_same_v<From, bool> || std::is_same_v<To, bool>)
+    return false;
+  else
+    return (std::is_integral_v<From> && std::is_integral_v<To>) ||
+           (std::is_floating_point_v<From> && std::is_floating_point_v<To>);
+}
+
+template <class T>
+struct ElementOf {
+  using Type = T;
+  static constexpr bool is_vector = false;
+};
+template <class T>
+struct ElementOf<std::vector<T>> {
+  using Type = T;
+  static constexpr bool is_vector = true;
+};
+
+}  // namespace
+
+GgufFile GgufFile::open(const std::filesystem::path& path) {
+  GgufFile out;
+  out.name_ = path.string();
+  out.map_.emplace(path);
+  out.bytes_ = out.map_->bytes();  // stays valid when `out` moves: the mapping does not
+  GgufParser(out, out.bytes_).parse();
+  return out;
+}
+
+GgufFile GgufFile::parse(std::span<const std::byte> bytes, std::string name) {
+  GgufFile out;
+  out.name_ = std::move(name);
+  out.bytes_ = bytes;
+  GgufParser(out, bytes).parse();
+  return out;
+}
+
+const GgufValue* GgufFile::find(std::string_view key) const {
+  const auto it = entry_index_.find(key);
+  return it == entry_index_.end() ? nullptr : &entries_[it->second].value;
+}
+
+const GgufEntry& GgufFile::entry(std::string_view key) const {
+  const auto it = entry_index_.find(key);
+  if (it == entry_index_.end())
+    fail<FormatError>({.asked = "read GGUF",
+                       .with = {{"file", name_}, {"key", std::string(key)}},
+                       .wrong = "the metadata has no such key",
+                       .todo = "The model cannot be used without it"});
+  return entries_[it->second];
+}
+
+template <class T>
+void GgufFile::convert(const GgufEntry& entry, T& out) const {
+  using Element = typename ElementOf<T>::Type;
+  constexpr bool wants_array = ElementOf<T>::is_vector;
+  const auto refuse = [&](std::string wrong) {
+    fail<FormatError>({.asked = "read GGUF",
+                       .with = {{"file", name_}, {"offset", std::to_string(entry.offset)}, {"key", entry.key}},
+                       .wrong = std::move(wrong)});
+  };
+  const auto refuse_type = [&] {
+    refuse(fmt::format("the value's type is {}, {}{} was expected", gguf_type_text(entry.value),
+                       wants_array ? "an array of " : "", target_name<Element>()));
+  };
+  const auto assign = [&](const auto& from, std::string_view where) {
+    using From = std::decay_t<decltype(from)>;
+    Element to{};
+    if constexpr (std::is_integral_v<From> && std::is_integral_v<Element> && !std::is_same_v<From, bool> &&
+                  !std::is_same_v<Element, bool>) {
+      if (!std::in_range<Element>(from)) refuse(fmt::format("the value {}{} is out of range", from, where));
+    }
+    to = static_cast<Element>(from);
+    return to;
+  };
+  if constexpr (wants_array) {
+    const auto* array = std::get_if<GgufArray>(&entry.value);
+    if (array == nullptr) return refuse_type();
+    std::visit(
+        [&](const auto& values) {
+          using From = typename std::decay_t<decltype(values)>::value_type;
+          if constexpr (convertible<From, Element>()) {
+            out.reserve(values.size());
+            for (std::size_t i = 0; i < values.size(); ++i) {
+              const From from = values[i];
+              out.push_back(assign(from, ""));
+            }
+          } else {
+            refuse_type();
+          }
+        },
+        array->values);
+  } else {
+    std::visit(
+        [&](const auto& value) {
+          using From = std::decay_t<decltype(value)>;
+          if constexpr (std::is_same_v<From, GgufArray>)
+            refuse_type();
+          else if constexpr (convertible<From, Element>())
+            out = assign(value, "");
+          else
+            refuse_type();
+        },
+        entry.value);
+  }
+}
+
+#define TESSERA_GGUF_TARGET(...)                                         \
+  template void GgufFile::convert(const GgufEntry&, __VA_ARGS__&) const; \
+  template void GgufFile::convert(const GgufEntry&, std::vector<__VA_ARGS__>&) const;
+TESSERA_GGUF_TARGET(bool)
+TESSERA_GGUF_TARGET(std::uint8_t)
+TESSERA_GGUF_TARGET(std::int8_t)
+TESSERA_GGUF_TARGET(std::uint16_t)
+TESSERA_GGUF_TARGET(std::int16_t)
+TESSERA_GGUF_TARGET(std::uint32_t)
+TESSERA_GGUF_TARGET(std::int32_t)
+TESSERA_GGUF_TARGET(std::uint64_t)
+TESSERA_GGUF_TARGET(std::int64_t)
+TESSERA_GGUF_TARGET(float)
+TESSERA_GGUF_TARGET(double)
+TESSERA_GGUF_TARGET(std::string)
+#undef TESSERA_GGUF_TARGET
+
+const std::vector<std::string>& GgufFile::get_strings(std::string_view key) const {
+  const GgufEntry& found = entry(key);
+  if (const auto* array = std::get_if<GgufArray>(&found.value))
+    if (const auto* strings = std::get_if<std::vector<std::string>>(&array->values)) return *strings;
+  fail<FormatError>(
+      {.asked = "read GGUF",
+       .with = {{"file", name_}, {"offset", std::to_string(found.offset)}, {"key", found.key}},
+       .wrong = fmt::format("the value's type is {}, an array of string was expected", gguf_type_text(found.value))});
+}
+
+const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
+  const auto it = tensor_index_.find(name);
+  return it == tensor_index_.end() ? nullptr : &tensors_[it->second];
+}
+
+const GgufTensor& GgufFile::tensor(std::string_view name) const {
+  const GgufTensor* found = find_tensor(name);
+  if (found == nullptr)
+    fail<FormatError>({.asked = "read GGUF",
+                       .with = {{"file", name_}, {"tensor", std::string(name)}},
+                       .wrong = "the file has no such tensor",
+                       .todo = "The model cannot be used without it"});
+  return *found;
+}
+
+std::span<const std::byte> GgufFile::data(const GgufTensor& tensor) const {
+  const std::uint64_t begin = data_offset_ + tensor.offset;
+  // True of every tensor of this file; a tensor of another one must not read past the end.
+  if (begin > bytes_.size() || tensor.bytes > bytes_.size() - begin)
+    fail<ArgumentError>({.asked = "read GGUF",
+                         .with = {{"file", name_}, {"tensor", tensor.name}},
+                         .wrong = "the tensor does not belong to this file"});
+  return bytes_.subspan(begin, tensor.bytes);
+}
+
+void GgufFile::require_supported(const GgufTensor& tensor) const {
+  if (!ggml_type_supported(tensor.type))
+    fail<FormatError>({.asked = "use tensor",
+                       .with = {{"file", name_}, {"tensor", tensor.name}, {"type", ggml_type_text(tensor.type)}},
+                       .wrong = "this tensor type is not supported",
+                       .todo = "Supported are " + ggml_supported_text() + ": quantise the model to one of these"});
+}
+
+}  // namespace tessera

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reader of GGUF files, versions 2 and 3: metadata as typed values, tensors as views into the mapped file.
+// Every length, count and offset is checked against the file; a bad one is a FormatError with offset and field.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tessera/base/os/file_map.h"
+#include "tessera/llm/gguf_types.h"
+
+namespace tessera {
+
+/// One metadata entry, in the order of the file.
+struct GgufEntry {
+  std::string key;
+  GgufValue value;
+  std::uint64_t offset = 0;  ///< of the key, in bytes from the start of the file
+};
+
+/// What `GgufFile::get` can return: integers (converted from any integer type whose value fits), floating point
+/// (converted between f32 and f64), bool, std::string, and vectors of these, std::vector<bool> included.
+template <class T>
+concept GgufGettable = std::integral<T> || std::floating_point<T> || std::same_as<T, std::string>;
+
+/// A parsed GGUF file. Reading it is safe from any number of threads.
+///
+/// Beyond what the format's text demands, tensors' data must follow each other without gaps and in the order of their
+/// descriptions, as ggml demands and every known writer does.
+class GgufFile {
+ public:
+  /// Maps and parses `path`. Errors of FileMap, and FormatError.
+  static GgufFile open(const std::filesystem::path& path);
+  /// Parses bytes that outlive the result; `name` stands for the file in messages. FormatError.
+  static GgufFile parse(std::span<const std::byte> bytes, std::string name);
+
+  const std::string& name() const { return name_; }
+  std::uint32_t version() const { return version_; }
+  /// Of tensors' offsets in the data section, in bytes: a power of two, 32 unless the file says otherwise.
+  std::uint64_t alignment() const { return alignment_; }
+  /// Where the data section begins, in bytes from the start of the file.
+  std::uint64_t data_offset() const { return data_offset_; }
+
+  /// All metadata, in the order of the file.
+  std::span<const GgufEntry> metadata() const { return entries_; }
+  /// The value of `key`, or null.
+  const GgufValue* find(std::string_view key) const;
+  bool has(std::string_view key) const { return find(key) != nullptr; }
+
+  /// The value of `key`. FormatError: no such key (named), another type or a number that does not fit (both named).
+  template <GgufGettable T>
+  T get(std::string_view key) const {
+    T out{};
+    convert(entry(key), out);
+    return out;
+  }
+  /// The same, or nothing if the key is missing; a wrong type is still an error.
+  template <GgufGettable T>
+  std::optional<T> find_as(std::string_view key) const {
+    if (!has(key)) return std::nullopt;
+    return get<T>(key);
+  }
+  /// The same, or `otherwise` if the key is missing; a wrong type is still an error.
+  template <GgufGettable T>
+  T get_or(std::string_view key, T otherwise) const {
+    return has(key) ? get<T>(key) : std::move(otherwise);
+  }
+  /// An array's elements, converted as by `get`. FormatError as for `get`, naming the element.
+  template <GgufGettable T>
+  std::vector<T> get_array(std::string_view key) const {
+    std::vector<T> out;
+    convert(entry(key), out);
+    return out;
+  }
+  /// An array of strings without a copy. FormatError as for `get`.
+  const std::vector<std::string>& get_strings(std::string_view key) const;
+
+  /// All tensors, in the order of the file.
+  std::span<const GgufTensor> tensors() const { return tensors_; }
+  /// The tensor with this name, or null.
+  const GgufTensor* find_tensor(std::string_view name) const;
+  /// The tensor with this name. FormatError: there is none.
+  const GgufTensor& tensor(std::string_view name) const;
+  /// The tensor's data: `tensor.bytes` bytes, aligned to `alignment()` from the start of the file.
+  std::span<const std::byte> data(const GgufTensor& tensor) const;
+  /// FormatError naming tensor and type if Tessera does not compute with the tensor's type.
+  void require_supported(const GgufTensor& tensor) const;
+
+ private:
+  friend class GgufParser;
+  GgufFile() = default;
+  const GgufEntry& entry(std::string_view key) const;
+  // One function for all target types keeps the conversions, and their messages, out of this header.
+  template <class T>
+  void convert(const GgufEntry& entry, T& out) const;
+
+  std::string name_;
+  std::optional<FileMap> map_;
+  std::span<const std::byte> bytes_;
+  std::uint32_t version_ = 0;
+  std::uint64_t alignment_ = 32;
+  std::uint64_t data_offset_ = 0;
+  std::vector<GgufEntry> entries_;
+  std::vector<GgufTensor> tensors_;
+  std::map<std::string, std::size_t, std::less<>> entry_index_;
+  std::map<std::string, std::size_t, std::less<>> tensor_index_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/llm/gguf_parser.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::uint64_t max_key_bytes = 65535;       // docs/gguf.md
+constexpr std::uint64_t max_tensor_name_bytes = 64;  // docs/gguf.md
+constexpr int max_array_depth = 8;                   // no file known nests at all; the format sets no limit
+constexpr std::uint64_t max_signed = std::numeric_limits<std::int64_t>::max();
+
+// Fewest bytes an entry, a tensor's description and an array's element can take: with these an absurd count is found
+// before anything of its size is reserved.
+constexpr std::uint64_t min_entry_bytes = 8 + 1 + 4 + 1;
+constexpr std::uint64_t min_tensor_bytes = 8 + 1 + 4 + 8 + 4 + 8;
+std::uint64_t min_element_bytes(GgufType type) {
+  if (type == GgufType::string) return 8;
+  if (type == GgufType::array) return 4 + 8;
+  return gguf_type_size(type);
+}
+
+}  // namespace
+
+void GgufParser::fail_at(std::uint64_t offset, std::string_view field, std::string wrong, std::string todo) const {
+  fail<FormatError>({.asked = "read GGUF",
+                     .with = {{"file", file_.name_}, {"offset", std::to_string(offset)}, {"field", std::string(field)}},
+                     .wrong = std::move(wrong),
+                     .todo = std::move(todo)});
+}
+
+void GgufParser::need(std::uint64_t size, std::string_view field) const {
+  if (size > remaining())
+    fail_at(at_, field, fmt::format("the file ends: {} bytes are needed and {} are left", size, remaining()),
+            "The file is damaged or was not copied whole");
+}
+
+template <class T>
+T GgufParser::number(std::string_view field) {
+  need(sizeof(T), field);
+  T out;
+  std::memcpy(&out, bytes_.data() + at_, sizeof(T));
+  at_ += sizeof(T);
+  return out;
+}
+
+std::string GgufParser::text(std::string_view field, std::uint64_t limit) {
+  const std::uint64_t start = at_;
+  const auto size = number<std::uint64_t>(field);
+  if (size > remaining())
+    fail_at(start, field,
+            fmt::format("the length {} passes the end of the file ({} bytes are left)", size, remaining()));
+  if (size > limit) fail_at(start, field, fmt::format("the length {} is more than the format's {}", size, limit));
+  std::string out(reinterpret_cast<const char*>(bytes_.data()) + at_, size);
+  at_ += size;
+  return out;
+}
+
+GgufType GgufParser::value_type(std::string_view field) {
+  const std::uint64_t start = at_;
+  const auto id = number<std::uint32_t>(field);
+  if (id >= gguf_type_count)
+    fail_at(start, field, fmt::format("the value type is {}, the format knows 0 to {}", id, gguf_type_count - 1));
+  return static_cast<GgufType>(id);
+}
+
+template <class T>
+void GgufParser::elements(std::vector<T>& out, std::uint64_t count, std::string_view field, int depth) {
+  out.reserve(count);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if constexpr (std::is_same_v<T, std::string>) {
+      out.push_back(text(field, max_signed));
+    } else if constexpr (std::is_same_v<T, GgufArray>) {
+      out.push_back(array(field, depth + 1));
+    } else if constexpr (std::is_same_v<T, bool>) {
+      const std::uint64_t start = at_;
+      const auto byte = number<std::uint8_t>(field);
+      if (byte > 1) fail_at(start, field, fmt::format("a bool is {}, it must be 0 or 1", byte));
+      out.push_back(byte != 0);
+    } else {
+      out.push_back(number<T>(field));
+    }
+  }
+}
+
+GgufArray GgufParser::array(std::string_view field, int depth) {
+  if (depth > max_array_depth) fail_at(at_, field, fmt::format("arrays are nested more than {} deep", max_array_depth));
+  const GgufType type = value_type(field);
+  const std::uint64_t start = at_;
+  const auto count = number<std::uint64_t>(field);
+  if (count > remaining() / min_element_bytes(type))
+    fail_at(start, field,
+            fmt::format("{} elements of type {} are more than the {} bytes left can hold", count, gguf_type_name(type),
+                        remaining()));
+  GgufArray out;
+  switch (type) {
+#define TESSERA_GGUF_ELEMENTS(name, ...) \
+  case GgufType::name: elements(out.values.emplace<std::vector<__VA_ARGS__>>(), count, field, depth); break;
+    TESSERA_GGUF_ELEMENTS(u8, std::uint8_t)
+    TESSERA_GGUF_ELEMENTS(i8, std::int8_t)
+    TESSERA_GGUF_ELEMENTS(u16, std::uint16_t)
+    TESSERA_GGUF_ELEMENTS(i16, std::int16_t)
+    TESSERA_GGUF_ELEMENTS(u32, std::uint32_t)
+    TESSERA_GGUF_ELEMENTS(i32, std::int32_t)
+    TESSERA_GGUF_ELEMENTS(f32, float)
+    TESSERA_GGUF_ELEMENTS(boolean, bool)
+    TESSERA_GGUF_ELEMENTS(string, std::string)
+    TESSERA_GGUF_ELEMENTS(array, GgufArray)
+    TESSERA_GGUF_ELEMENTS(u64, std::uint64_t)
+    TESSERA_GGUF_ELEMENTS(i64, std::int64_t)
+    TESSERA_GGUF_ELEMENTS(f64, double)
+#undef TESSERA_GGUF_ELEMENTS
+  }
+  return out;
+}
+
+GgufValue GgufParser::value(std::string_view field) {
+  const GgufType type = value_type(field);
+  switch (type) {
+    case GgufType::u8: return number<std::uint8_t>(field);
+    case GgufType::i8: return number<std::int8_t>(field);
+    case GgufType::u16: return number<std::uint16_t>(field);
+    case GgufType::i16: return number<std::int16_t>(field);
+    case GgufType::u32: return number<std::uint32_t>(field);
+    case GgufType::i32: return number<std::int32_t>(field);
+    case GgufType::f32: return number<float>(field);
+    case GgufType::boolean: {
+      std::vector<bool> one;  // read as an array of one, which checks the byte
+      elements(one, 1, field, 0);
+      return static_cast<bool>(one[0]);
+    }
+    case GgufType::string: return text(field, max_signed);
+    case GgufType::array: return array(field, 1);
+    case GgufType::u64: return number<std::uint64_t>(field);
+    case GgufType::i64: return number<std::int64_t>(field);
+    case GgufType::f64: return number<double>(field);
+  }
+  fail_at(at_, field, "the value type is unknown");
+}
+
+void GgufParser::header() {
+  need(4, "magic");
+  const std::string_view magic(reinterpret_cast<const char*>(bytes_.data()), 4);
+  if (magic != "GGUF")
+    fail_at(0, "magic", fmt::format("the file begins with {}, a GGUF file with \"GGUF\"", quote_text(magic)),
+            "Give a model file in GGUF format");
+  at_ = 4;
+  const auto version = number<std::uint32_t>("version");
+  if (version == 1)
+    fail_at(4, "version", "the version is 1, which is no longer read; 2 and 3 are",
+            "Convert the model anew with today's converter");
+  if (version != 0 && (version & 0xffffu) == 0)
+    fail_at(4, "version",
+            fmt::format("the version is {:#x}: this is a big-endian file, only little-endian is read", version),
+            "Convert the model anew for little-endian machines");
+  if (version != 2 && version != 3)
+    fail_at(4, "version", fmt::format("the version is {}; 2 and 3 are read", version),
+            version > 3 ? "A newer Tessera may read it" : "The file is damaged");
+  file_.version_ = version;
+  tensor_count_ = number<std::uint64_t>("tensor count");
+  entry_count_ = number<std::uint64_t>("metadata count");
+  if (tensor_count_ > remaining() / min_tensor_bytes)
+    fail_at(8, "tensor count",
+            fmt::format("{} tensors are more than a file of {} bytes can describe", tensor_count_, bytes_.size()));
+  if (entry_count_ > remaining() / min_entry_bytes)
+    fail_at(16, "metadata count",
+            fmt::format("{} entries are more than a file of {} bytes can hold", entry_count_, bytes_.size()));
+}
+
+void GgufParser::metadata() {
+  file_.entries_.reserve(entry_count_);
+  for (std::uint64_t i = 0; i < entry_count_; ++i) {
+    const std::uint64_t start = at_;
+    const std::string key_field = fmt::format("metadata[{}] key", i);
+    std::string key = text(key_field, max_key_bytes);
+    if (key.empty()) fail_at(start, key_field, "the key is empty");
+    if (!file_.entry_index_.emplace(key, i).second)
+      fail_at(start, key_field, fmt::format("the key {} occurs twice", quote_text(key)));
+    const std::string value_field = fmt::format("metadata[{}] {} value", i, quote_text(key));
+    GgufValue read = value(value_field);
+    file_.entries_.push_back({std::move(key), std::move(read), start});
+  }
+}
+
+void GgufParser::alignment() {
+  const auto it = file_.entry_index_.find("general.alignment");
+  if (it == file_.entry_index_.end()) return;
+  const GgufEntry& entry = file_.entries_[it->second];
+  const auto* alignment = std::get_if<std::uint32_t>(&entry.value);
+  if (alignment == nullptr)
+    fail_at(entry.offset, "general.alignment",
+            fmt::format("the alignment's type is {}, it must be u32", gguf_type_text(entry.value)));
+  if (!std::has_single_bit(*alignment))
+    fail_at(entry.offset, "general.alignment",
+            fmt::format("the alignment is {}, it must be a power of two", *alignment));
+  file_.alignment_ = *alignment;
+}
+
+GgufTensor GgufParser::tensor(std::uint64_t index, std::uint64_t& next_offset) {
+  GgufTensor out;
+  const std::uint64_t start = at_;
+  const std::string name_field = fmt::format("tensor[{}] name", index);
+  out.name = text(name_field, max_tensor_name_bytes);
+  if (out.name.empty()) fail_at(start, name_field, "the name is empty");
+  if (!file_.tensor_index_.emplace(out.name, index).second)
+    fail_at(start, name_field, fmt::format("the tensor {} occurs twice", quote_text(out.name)));
+  const auto field = [&](std::string_view part) {
+    return fmt::format("tensor[{}] {} {}", index, quote_text(out.name), part);
+  };
+
+  const std::uint64_t count_at = at_;
+  const auto count = number<std::uint32_t>(field("dimension count"));
+  if (count < 1 || count > 4)
+    fail_at(count_at, field("dimension count"),
+            fmt::format("the tensor has {} dimensions, it must have 1 to 4", count));
+  const std::uint64_t dims_at = at_;
+  out.elements = 1;
+  for (std::uint32_t d = 0; d < count; ++d) {
+    const std::uint64_t dim_at = at_;
+    const auto dim_field = field(fmt::format("dimension {}", d));
+    const auto dim = number<std::uint64_t>(dim_field);
+    if (dim == 0) fail_at(dim_at, dim_field, "the dimension is 0");
+    if (dim > max_signed)
+      fail_at(dim_at, dim_field, fmt::format("the dimension is negative ({})", static_cast<std::int64_t>(dim)));
+    if (dim > max_signed / out.elements)
+      fail_at(dim_at, dim_field, fmt::format("the number of elements passes 2^63 at this dimension of {}", dim));
+    out.elements *= dim;
+    out.dims.push_back(dim);
+  }
+
+  const std::uint64_t type_at = at_;
+  const auto type_id = number<std::uint32_t>(field("type"));
+  const GgmlTypeInfo* info = ggml_type_info(type_id);
+  if (info == nullptr)
+    fail_at(type_at, field("type"), fmt::format("the type is {}", ggml_type_text(type_id)), "Quantise the model anew");
+  out.type = info->type;
+  if (out.dims[0] % info->block != 0)
+    fail_at(dims_at, field("dimension 0"),
+            fmt::format("a row has {} elements, which is no multiple of the {} in a block of {}", out.dims[0],
+                        info->block, ggml_type_text(type_id)));
+  const auto bytes = ggml_tensor_bytes(*info, out.dims);
+  if (!bytes)
+    fail_at(dims_at, field("dimension 0"),
+            fmt::format("{} elements of {} are more than 2^63 bytes", out.elements, ggml_type_text(type_id)));
+  out.bytes = *bytes;
+
+  const std::uint64_t offset_at = at_;
+  out.offset = number<std::uint64_t>(field("offset"));
+  if (out.offset % file_.alignment_ != 0)
+    fail_at(offset_at, field("offset"),
+            fmt::format("the offset {} is no multiple of the alignment {}", out.offset, file_.alignment_));
+  if (out.offset != next_offset)
+    fail_at(offset_at, field("offset"),
+            fmt::format("the offset is {}, after the tensors before it must come {}", out.offset, next_offset));
+  const std::uint64_t end = next_offset + out.bytes;  // cannot wrap: both are below 2^63
+  if (end > max_signed - file_.alignment_)
+    fail_at(dims_at, field("dimension 0"), "the tensors up to this one are more than 2^63 bytes together");
+  next_offset = (end + file_.alignment_ - 1) / file_.alignment_ * file_.alignment_;
+  return out;
+}
+
+void GgufParser::tensors() {
+  file_.tensors_.reserve(tensor_count_);
+  std::uint64_t next_offset = 0;
+  for (std::uint64_t i = 0; i < tensor_count_; ++i) file_.tensors_.push_back(tensor(i, next_offset));
+}
+
+void GgufParser::data_section() {
+  file_.data_offset_ = (at_ + file_.alignment_ - 1) / file_.alignment_ * file_.alignment_;
+  for (std::size_t i = 0; i < file_.tensors_.size(); ++i) {
+    const GgufTensor& t = file_.tensors_[i];
+    const std::uint64_t begin = file_.data_offset_ + t.offset, end = begin + t.bytes;  // below 2^64: two terms < 2^63
+    if (end > bytes_.size())
+      fail_at(begin, fmt::format("tensor[{}] {} data", i, quote_text(t.name)),
+              fmt::format("the data should end at byte {} and the file ends at {}", end, bytes_.size()),
+              "The file was not copied whole");
+  }
+}
+
+void GgufParser::parse() {
+  header();
+  metadata();
+  alignment();
+  tensors();
+  data_section();
+}
+
+}  // namespace tessera

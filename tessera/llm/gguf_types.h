@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The vocabulary of GGUF files: types of metadata values, ggml's tensor types, and how a tensor is described.
+// Shared by the reader (gguf.h) and the writer (gguf_writer.h); the format is described in ggml's docs/gguf.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace tessera {
+
+/// Type ids of metadata values, as they stand in the file.
+enum class GgufType : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
+inline constexpr std::uint32_t gguf_type_count = 13;
+
+/// "u8", "string", ...; "unknown" for ids that are none.
+std::string_view gguf_type_name(GgufType type);
+/// Bytes of one value in the file; 0 for strings and arrays, whose length varies.
+std::size_t gguf_type_size(GgufType type);
+
+/// An array in metadata. The alternatives stand in the order of `GgufType`, so the index is the element type's id.
+struct GgufArray {
+  using Values = std::variant<std::vector<std::uint8_t>, std::vector<std::int8_t>, std::vector<std::uint16_t>,
+                              std::vector<std::int16_t>, std::vector<std::uint32_t>, std::vector<std::int32_t>,
+                              std::vector<float>, std::vector<bool>, std::vector<std::string>, std::vector<GgufArray>,
+                              std::vector<std::uint64_t>, std::vector<std::int64_t>, std::vector<double>>;
+  Values values;
+
+  GgufType element_type() const { return static_cast<GgufType>(values.index()); }
+  std::size_t size() const {
+    return std::visit([](const auto& v) { return v.size(); }, values);
+  }
+  friend bool operator==(const GgufArray& a, const GgufArray& b) { return a.values == b.values; }
+};
+
+/// A metadata value. The alternatives stand in the order of `GgufType`, so the index is the type's id.
+using GgufValue = std::variant<std::uint8_t, std::int8_t, std::uint16_t, std::int16_t, std::uint32_t, std::int32_t,
+                               float, bool, std::string, GgufArray, std::uint64_t, std::int64_t, double>;
+
+/// "u32", "array of string", ...
+std::string gguf_type_text(const GgufValue& value);
+
+/// ggml's tensor types by their ids in files (ggml.h); the gaps are ids that ggml has withdrawn.
+enum class GgmlType : std::uint32_t {
+  f32 = 0,
+  f16 = 1,
+  q4_0 = 2,
+  q4_1 = 3,
+  q5_0 = 6,
+  q5_1 = 7,
+  q8_0 = 8,
+  q8_1 = 9,
+  q2_K = 10,
+  q3_K = 11,
+  q4_K = 12,
+  q5_K = 13,
+  q6_K = 14,
+  q8_K = 15,
+  iq2_xxs = 16,
+  iq2_xs = 17,
+  iq3_xxs = 18,
+  iq1_s = 19,
+  iq4_nl = 20,
+  iq3_s = 21,
+  iq2_s = 22,
+  iq4_xs = 23,
+  i8 = 24,
+  i16 = 25,
+  i32 = 26,
+  i64 = 27,
+  f64 = 28,
+  iq1_m = 29,
+  bf16 = 30,
+  tq1_0 = 34,
+  tq2_0 = 35,
+  mxfp4 = 39,
+  nvfp4 = 40,
+  q1_0 = 41,
+  q2_0 = 42,
+};
+
+/// What a tensor type takes in a file: rows are sequences of blocks of `block` elements in `bytes` bytes each.
+struct GgmlTypeInfo {
+  GgmlType type;
+  std::string_view name;  ///< as ggml writes it, e.g. "q4_K"
+  std::uint32_t block;    ///< elements a block
+  std::uint32_t bytes;    ///< bytes a block
+};
+
+/// All types, by ascending id.
+std::span<const GgmlTypeInfo> ggml_types();
+/// The type with this id, or null.
+const GgmlTypeInfo* ggml_type_info(std::uint32_t id);
+inline const GgmlTypeInfo* ggml_type_info(GgmlType type) { return ggml_type_info(static_cast<std::uint32_t>(type)); }
+/// "q4_K (12)" for messages; withdrawn and unknown ids are named as such.
+std::string ggml_type_text(std::uint32_t id);
+inline std::string ggml_type_text(GgmlType type) { return ggml_type_text(static_cast<std::uint32_t>(type)); }
+/// Whether Tessera computes with tensors of this type; the others can be described and copied only.
+bool ggml_type_supported(GgmlType type);
+/// "f32, f16, ..." for messages.
+std::string ggml_supported_text();
+
+/// A tensor as the file describes it.
+struct GgufTensor {
+  std::string name;
+  std::vector<std::uint64_t> dims;  ///< one to four, in ggml's order: dims[0] is the length of a row, contiguous
+  GgmlType type = GgmlType::f32;
+  std::uint64_t offset = 0;    ///< bytes from the start of the file's data section
+  std::uint64_t bytes = 0;     ///< size of the data
+  std::uint64_t elements = 0;  ///< product of dims
+};
+
+/// Bytes of a tensor of this type and shape; nothing if a dimension is 0, the row is no multiple of the block, or the
+/// count or the size passes 2^63 - 1.
+std::optional<std::uint64_t> ggml_tensor_bytes(const GgmlTypeInfo& type, std::span<const std::uint64_t> dims);
+
+/// Text from a file for messages: in quotes, unprintable bytes as \xNN, cut after 64 bytes.
+std::string quote_text(std::string_view text);
+
+}  // namespace tessera

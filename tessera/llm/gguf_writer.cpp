@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/llm/gguf_writer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <fstream>
+#include <type_traits>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "numbers are written as they stand in memory");
+
+class Output {
+ public:
+  template <class T>
+  requires std::is_arithmetic_v<T>
+  void put(T value) {
+    const auto* p = reinterpret_cast<const std::byte*>(&value);
+    bytes_.insert(bytes_.end(), p, p + sizeof(T));
+  }
+  void put(bool value) { put(static_cast<std::uint8_t>(value)); }
+  void put(const std::string& text) {
+    put(static_cast<std::uint64_t>(text.size()));
+    put_bytes(std::as_bytes(std::span(text)));
+  }
+  void put(const GgufArray& array) {
+    put(static_cast<std::uint32_t>(array.element_type()));
+    put(static_cast<std::uint64_t>(array.size()));
+    std::visit(
+        [this](const auto& values) {
+          using Element = typename std::decay_t<decltype(values)>::value_type;
+          for (std::size_t i = 0; i < values.size(); ++i) {
+            if constexpr (std::is_same_v<Element, bool>)
+              put(static_cast<bool>(values[i]));
+            else
+              put(values[i]);
+          }
+        },
+        array.values);
+  }
+  void put(const GgufValue& value) {
+    put(static_cast<std::uint32_t>(value.index()));
+    std::visit([this](const auto& v) { put(v); }, value);
+  }
+  void put_bytes(std::span<const std::byte> data) { bytes_.insert(bytes_.end(), data.begin(), data.end()); }
+  void pad(std::uint64_t alignment) { bytes_.resize((bytes_.size() + alignment - 1) / alignment * alignment); }
+  std::vector<std::byte> take() { return std::move(bytes_); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+[[noreturn]] void refuse(std::string_view what, const std::string& name, std::string wrong) {
+  fail<ArgumentError>({.asked = "write GGUF", .with = {{what, name}}, .wrong = std::move(wrong)});
+}
+
+}  // namespace
+
+GgufWriter::GgufWriter(std::uint32_t version, std::uint32_t alignment) : version_(version), alignment_(alignment) {
+  if (version != 2 && version != 3) refuse("version", std::to_string(version), "the version must be 2 or 3");
+  if (!std::has_single_bit(alignment))
+    refuse("alignment", std::to_string(alignment), "the alignment must be a power of two");
+  if (alignment != 32) entries_.emplace_back("general.alignment", alignment);
+}
+
+GgufWriter& GgufWriter::set(std::string key, GgufValue value) {
+  if (key.empty() || key.size() > 65535) refuse("key", key, "a key has 1 to 65535 bytes");
+  if (key == "general.alignment") refuse("key", key, "the alignment is given to the constructor");
+  if (std::any_of(entries_.begin(), entries_.end(), [&](const auto& e) { return e.first == key; }))
+    refuse("key", key, "the key is there already");
+  entries_.emplace_back(std::move(key), std::move(value));
+  return *this;
+}
+
+GgufWriter& GgufWriter::add_tensor(std::string name, std::vector<std::uint64_t> dims, GgmlType type,
+                                   std::span<const std::byte> data) {
+  if (name.empty() || name.size() > 64) refuse("tensor", name, "a name has 1 to 64 bytes");
+  if (std::any_of(tensors_.begin(), tensors_.end(), [&](const auto& t) { return t.info.name == name; }))
+    refuse("tensor", name, "the tensor is there already");
+  const GgmlTypeInfo* info = ggml_type_info(type);
+  if (info == nullptr) refuse("tensor", name, "the type is " + ggml_type_text(type));
+  if (dims.empty() || dims.size() > 4) refuse("tensor", name, "a tensor has one to four dimensions");
+  const auto bytes = ggml_tensor_bytes(*info, dims);
+  if (!bytes)
+    refuse("tensor", name, fmt::format("the shape ({}) does not fit type {}", fmt::join(dims, ", "), info->name));
+  if (*bytes != data.size())
+    refuse("tensor", name, fmt::format("the data has {} bytes, type and shape need {}", data.size(), *bytes));
+  const GgufTensor* last = tensors_.empty() ? nullptr : &tensors_.back().info;
+  const std::uint64_t offset =
+      last ? (last->offset + last->bytes + alignment_ - 1) / alignment_ * alignment_ : std::uint64_t{0};
+  const std::uint64_t elements = *bytes / info->bytes * info->block;
+  tensors_.push_back({{std::move(name), std::move(dims), type, offset, *bytes, elements}, {data.begin(), data.end()}});
+  return *this;
+}
+
+std::vector<std::byte> GgufWriter::bytes() const {
+  Output out;
+  out.put_bytes(std::as_bytes(std::span("GGUF", 4)));
+  out.put(version_);
+  out.put(static_cast<std::uint64_t>(tensors_.size()));
+  out.put(static_cast<std::uint64_t>(entries_.size()));
+  for (const auto& [key, value] : entries_) {
+    out.put(key);
+    out.put(value);
+  }
+  for (const Tensor& t : tensors_) {
+    out.put(t.info.name);
+    out.put(static_cast<std::uint32_t>(t.info.dims.size()));
+    for (const std::uint64_t dim : t.info.dims) out.put(dim);
+    out.put(static_cast<std::uint32_t>(t.info.type));
+    out.put(t.info.offset);
+  }
+  out.pad(alignment_);
+  for (const Tensor& t : tensors_) {
+    out.put_bytes(t.data);
+    out.pad(alignment_);
+  }
+  return out.take();
+}
+
+void GgufWriter::write(const std::filesystem::path& path) const {
+  const std::vector<std::byte> all = bytes();
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(reinterpret_cast<const char*>(all.data()), static_cast<std::streamsize>(all.size()));
+  file.close();
+  if (!file) refuse("path", path.string(), "the file cannot be written");
+}
+
+}  // namespace tessera

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text to tokens and back, for the byte-level BPE that GGUF files call "gpt2" (GPT-2, Llama 3 and their relatives).
+// Built from a file's metadata alone; gives the same tokens as llama.cpp.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "tessera/llm/gguf.h"
+#include "tessera/llm/tokenizer_split.h"
+
+namespace tessera {
+
+using TokenId = std::int32_t;
+
+/// Kinds of tokens, numbered as "tokenizer.ggml.token_type" numbers them.
+enum class TokenType : std::uint8_t { undefined, normal, unknown, control, user_defined, unused, byte };
+
+struct EncodeOptions {
+  /// Adds the begin and end tokens that the file asks for ("tokenizer.ggml.add_bos_token", "add_eos_token").
+  bool add_special = true;
+  /// Takes the text of control tokens, such as "<|eot_id|>", for the tokens. Leave it off for text from outside.
+  /// Tokens that the model's author added as "user defined" are taken always.
+  bool parse_special = false;
+};
+
+/// A tokenizer. Immutable: all functions may be called by several threads at once.
+class Tokenizer {
+ public:
+  /// Reads "tokenizer.ggml.*". FormatError: a missing or mistyped key, another model than "gpt2", another pre-tokenizer
+  /// than PreTokenizer knows (a missing one means "default"), merges of tokens that do not exist, tokens that occur
+  /// twice, ids out of range. Nothing of `file` is kept.
+  explicit Tokenizer(const GgufFile& file);
+
+  /// The tokens of `text`, which may be any bytes: none is lost (see PreTokenizer::split for those that are not UTF-8).
+  /// A byte for which the vocabulary has no token becomes the unknown token; ArgumentError if there is none.
+  /// Takes O(n log n) in the length of the longest piece.
+  std::vector<TokenId> encode(std::string_view text, EncodeOptions options = {}) const;
+
+  /// The bytes that a token stands for, perhaps part of a character (see Utf8Stream); nothing for control and unknown
+  /// tokens unless `special`, then their text. Valid as long as the tokenizer. ArgumentError: no such token.
+  std::string_view decode(TokenId id, bool special = false) const;
+  /// The bytes of all tokens, joined.
+  std::string decode(std::span<const TokenId> ids, bool special = false) const;
+
+  std::size_t size() const { return tokens_.size(); }
+  /// The token as the vocabulary writes it. ArgumentError: no such token.
+  std::string_view text(TokenId id) const { return token(id).text; }
+  TokenType type(TokenId id) const { return token(id).type; }
+  /// The token that the vocabulary writes so.
+  std::optional<TokenId> find(std::string_view text) const;
+
+  std::optional<TokenId> bos() const { return bos_; }
+  std::optional<TokenId> eos() const { return eos_; }
+  bool adds_bos() const { return adds_bos_; }
+  bool adds_eos() const { return adds_eos_; }
+  /// Whether generation ends with this token: the file's eos, eot and eom tokens, and control tokens with the texts
+  /// that the common families use to end a turn ("<|eot_id|>", "<|im_end|>", ...).
+  bool is_end(TokenId id) const;
+  /// All tokens for which `is_end`, ascending.
+  std::span<const TokenId> ends() const { return ends_; }
+
+ private:
+  struct Token {
+    std::string text;   // as in the vocabulary
+    std::string bytes;  // what it stands for
+    TokenType type = TokenType::normal;
+  };
+  struct Merge {
+    std::uint32_t rank;
+    TokenId result;
+  };
+
+  const Token& token(TokenId id) const;
+  void read_vocabulary(const GgufFile& file);
+  void read_merges(const GgufFile& file);
+  void read_special(const GgufFile& file);
+  const Merge* find_merge(TokenId left, TokenId right) const;
+  void encode_plain(std::string_view text, std::vector<TokenId>& out) const;
+  void encode_piece(std::string_view piece, std::vector<TokenId>& out) const;
+
+  PreTokenizer pre_;
+  std::vector<Token> tokens_;
+  std::unordered_map<std::string_view, TokenId> by_text_;   // views into tokens_, which never changes
+  std::unordered_map<std::string_view, TokenId> by_bytes_;  // of tokens that plain text can become
+  std::array<TokenId, 256> byte_ids_{};
+  std::unordered_map<std::uint64_t, Merge> merges_;  // by left id and right id
+  std::vector<TokenId> special_;                     // to look for in text, longest first
+  std::vector<TokenId> ends_;
+  std::optional<TokenId> bos_, eos_, unknown_;
+  bool adds_bos_ = false, adds_eos_ = false;
+};
+
+}  // namespace tessera

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/llm/tokenizer_split.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "tessera/base/error.h"
+#include "tessera/llm/gguf_types.h"
+#include "tessera/llm/unicode.h"
+
+namespace tessera {
+namespace {
+
+// In the patterns \p{White_Space} stands for the \s of other engines: PCRE2's own \s has U+180E besides, which Unicode
+// no longer counts as space. Contractions are spelt out as llama.cpp does, so that U+017F is no "s".
+
+// GPT-2 (encoder.py); the last alternative takes what the others leave, as there.
+constexpr std::string_view gpt2_pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+)"
+                                          R"(|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+)";
+// Llama 3 (tokenizer.py): words keep one sign before them, numbers have at most three digits, line ends stick together.
+constexpr std::string_view llama3_pattern =
+    R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
+    R"(| ?[^\p{White_Space}\p{L}\p{N}]+[\r\n]*|\p{White_Space}*[\r\n]+|\p{White_Space}+(?!\P{White_Space}))"
+    R"(|\p{White_Space}+)";
+
+// llama.cpp's "default", for files that name no family: each pattern cuts the pieces of the one before.
+constexpr std::array<std::string_view, 4> default_patterns = {R"([\p{P}$+<=>^~|]+)", gpt2_pattern, R"(\p{N}+)",
+                                                              R"([0-9][0-9][0-9])"};
+constexpr std::array gpt2_patterns = {gpt2_pattern};
+constexpr std::array llama3_patterns = {llama3_pattern};
+
+struct Family {
+  std::string_view name;
+  std::span<const std::string_view> patterns;
+  bool ignores_merges;
+  bool adds_bos;
+};
+constexpr std::array families = {
+    Family{"default", default_patterns, false, false}, Family{"gpt-2", gpt2_patterns, false, false},
+    Family{"gpt2", gpt2_patterns, false, false},       Family{"llama-bpe", llama3_patterns, true, true},
+    Family{"llama3", llama3_patterns, true, true},     Family{"llama-v3", llama3_patterns, true, true},
+};
+
+// Long texts may need any number of steps; a limit would refuse them without making anything safer.
+constexpr std::uint32_t no_limit = 0xffffffffu;
+
+}  // namespace
+
+struct PreTokenizer::Pattern {
+  explicit Pattern(std::string_view text) {
+    int code_of_error = 0;
+    PCRE2_SIZE where = 0;
+    code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), PCRE2_UTF | PCRE2_UCP, &code_of_error,
+                         &where, nullptr);
+    context = pcre2_match_context_create(nullptr);
+    if (code == nullptr || context == nullptr) {
+      free_all();
+      fail<Error>({.asked = "compile tokenizer pattern",
+                   .with = {{"pattern", std::string(text)}, {"offset", std::to_string(where)}},
+                   .wrong = "PCRE2 refuses the pattern",
+                   .todo = "PCRE2 10.40 or later with Unicode is needed"});
+    }
+    pcre2_set_match_limit(context, no_limit);
+    pcre2_set_heap_limit(context, no_limit);
+    pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where there is no JIT, the interpreter serves
+  }
+  ~Pattern() { free_all(); }
+  Pattern(const Pattern&) = delete;
+  Pattern& operator=(const Pattern&) = delete;
+
+  // Appends the matches in `text` (valid UTF-8) and what lies between them.
+  void split(std::string_view text, pcre2_match_data* match, std::vector<std::string_view>& out) const {
+    const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+    std::size_t done = 0;
+    while (done < text.size()) {
+      int found = pcre2_match(code, subject, text.size(), done, PCRE2_NO_UTF_CHECK, match, context);
+      if (found == PCRE2_ERROR_JIT_STACKLIMIT)
+        found = pcre2_match(code, subject, text.size(), done, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, match, context);
+      if (found == PCRE2_ERROR_NOMEMORY)
+        fail<OutOfMemory>({.asked = "tokenize",
+                           .with = {{"bytes", std::to_string(text.size())}},
+                           .wrong = "there is no memory left to split the text"});
+      if (found < 0 && found != PCRE2_ERROR_NOMATCH)
+        fail<Error>({.asked = "tokenize",
+                     .with = {{"PCRE2 error", std::to_string(found)}},
+                     .wrong = "the text could not be split"});
+      if (found < 0) break;
+      const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(match);
+      if (bounds[0] > done) out.push_back(text.substr(done, bounds[0] - done));
+      out.push_back(text.substr(bounds[0], bounds[1] - bounds[0]));  // never empty: no pattern matches nothing
+      done = bounds[1];
+    }
+    if (done < text.size()) out.push_back(text.substr(done));
+  }
+
+  void free_all() {
+    pcre2_code_free(code);
+    pcre2_match_context_free(context);
+  }
+
+  pcre2_code* code = nullptr;
+  pcre2_match_context* context = nullptr;
+};
+
+PreTokenizer::PreTokenizer(std::string_view name) {
+  for (const Family& family : families) {
+    if (family.name != name) continue;
+    for (const std::string_view pattern : family.patterns) patterns_.push_back(std::make_unique<Pattern>(pattern));
+    ignores_merges_ = family.ignores_merges;
+    adds_bos_ = family.adds_bos;
+    return;
+  }
+  fail<FormatError>({.asked = "make tokenizer",
+                     .with = {{"tokenizer.ggml.pre", quote_text(name)}},
+                     .wrong = "this pre-tokenizer is not supported",
+                     .todo = "Supported are " + supported()});
+}
+
+PreTokenizer::~PreTokenizer() = default;
+PreTokenizer::PreTokenizer(PreTokenizer&&) noexcept = default;
+PreTokenizer& PreTokenizer::operator=(PreTokenizer&&) noexcept = default;
+
+void PreTokenizer::split(std::string_view text, std::vector<std::string_view>& pieces) const {
+  const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(pcre2_match_data_create(1, nullptr),
+                                                                                  &pcre2_match_data_free);
+  if (match == nullptr) fail<OutOfMemory>({.asked = "tokenize", .wrong = "there is no memory left to split the text"});
+
+  std::vector<std::string_view> current, next;
+  while (!text.empty()) {
+    // One run of well-formed characters, or one of bytes that are none.
+    std::size_t end = 0;
+    const bool valid = utf8_unit(text).kind == Utf8Unit::Kind::character;
+    while (end < text.size()) {
+      const Utf8Unit unit = utf8_unit(text.substr(end));
+      if ((unit.kind == Utf8Unit::Kind::character) != valid) break;
+      end += unit.size;
+    }
+    current.assign(1, text.substr(0, end));
+    text.remove_prefix(end);
+    if (valid) {
+      for (const auto& pattern : patterns_) {
+        next.clear();
+        for (const std::string_view piece : current) pattern->split(piece, match.get(), next);
+        current.swap(next);
+      }
+    }
+    pieces.insert(pieces.end(), current.begin(), current.end());
+  }
+}
+
+std::string PreTokenizer::supported() {
+  std::string out;
+  for (const Family& family : families) out += (out.empty() ? "" : ", ") + std::string(family.name);
+  return out;
+}
+
+}  // namespace tessera

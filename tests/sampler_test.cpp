@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sampler's choices against hand-computed sets and probabilities; Philox against Random123's test vectors.
+#include "tessera/llm/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+#include <random>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/base/philox.h"
+
+namespace tessera {
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+void expect_refused(const std::function<void()>& body, const std::string& part) {
+  try {
+    body();
+    ADD_FAILURE() << "nothing thrown, expected: " << part;
+  } catch (const ArgumentError& e) {
+    EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+  }
+}
+
+TEST(Philox, Random123TestVectors) {
+  // kat_vectors of Random123, "philox4x32 10".
+  const auto ones = 0xffffffffu;
+  EXPECT_EQ(philox4x32(PhiloxCounter{0, 0, 0, 0}, PhiloxKey{0, 0}),
+            (PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox4x32(PhiloxCounter{ones, ones, ones, ones}, PhiloxKey{ones, ones}),
+            (PhiloxCounter{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(
+      philox4x32(PhiloxCounter{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, PhiloxKey{0xa4093822, 0x299f31d0}),
+      (PhiloxCounter{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+  static_assert(philox4x32(0, 0)[0] == 0x6627e8d5, "usable at compile time");
+}
+
+TEST(Philox, UniformIsBelowOneAndEven) {
+  EXPECT_EQ(philox_uniform(0, 0), 0.0);
+  EXPECT_EQ(philox_uniform(0x80000000u, 0), 0.5);
+  EXPECT_EQ(philox_uniform(~0u, ~0u), 1.0 - 0x1p-53);
+  double sum = 0;
+  for (std::uint64_t i = 0; i < 10000; ++i) {
+    const PhiloxCounter bits = philox4x32(99, i);
+    sum += philox_uniform(bits[0], bits[1]) + philox_uniform(bits[2], bits[3]);
+  }
+  EXPECT_NEAR(sum / 20000, 0.5, 0.01);
+}
+
+TEST(PortableExp, CloseToTheLibrarys) {
+  EXPECT_EQ(portable_exp(0.0), 1.0);
+  EXPECT_EQ(portable_exp(-701), 0.0);
+  EXPECT_EQ(portable_exp(-std::numeric_limits<double>::infinity()), 0.0);
+  for (double x = 0; x > -700; x -= 0.0137) {
+    const double exact = std::exp(x);
+    EXPECT_LE(std::fabs(portable_exp(x) - exact), 2 * (std::nextafter(exact, 2.0) - exact)) << x;
+  }
+}
+
+TEST(Sampler, Greedy) {
+  for (const double temperature : {0.0, -1.0}) {
+    Sampler s({.temperature = temperature});
+    EXPECT_EQ(s.sample(std::vector<float>{1, 5, 3}), 1);
+    EXPECT_EQ(s.sample(std::vector<float>{2, 7, 7}), 1);  // the first of equals
+    EXPECT_EQ(s.sample(std::vector<float>{-infinity, -3, -infinity}), 1);
+    EXPECT_EQ(s.sample(std::vector<float>{4}), 0);
+    EXPECT_EQ(s.draws(), 0u);
+  }
+}
+
+// How often each token is drawn.
+std::map<int, double> frequencies(SamplerOptions options, const std::vector<float>& logits, int draws = 20000) {
+  Sampler s(options);
+  std::map<int, double> out;
+  for (int i = 0; i < draws; ++i) out[s.sample(logits)] += 1.0 / draws;
+  EXPECT_EQ(s.draws(), static_cast<std::uint64_t>(draws));
+  return out;
+}
+
+std::vector<float> logs(const std::vector<double>& probabilities) {
+  std::vector<float> out;
+  for (const double p : probabilities) out.push_back(static_cast<float>(std::log(p)));
+  return out;
+}
+
+TEST(Sampler, DrawsInProportion) {
+  const std::vector<double> p = {0.1, 0.4, 0.05, 0.25, 0.2};
+  const auto all = frequencies({.temperature = 1, .top_k = 0, .top_p = 1, .seed = 1}, logs(p));
+  for (int i = 0; i < 5; ++i) EXPECT_NEAR(all.at(i), p[static_cast<std::size_t>(i)], 0.015) << i;
+
+  // At temperature 1/2 probabilities are squared, then scaled.
+  const auto cold = frequencies({.temperature = 0.5, .top_k = 0, .top_p = 1, .seed = 2}, logs(p));
+  double squares = 0;
+  for (const double q : p) squares += q * q;
+  for (int i = 0; i < 5; ++i)
+    EXPECT_NEAR(cold.at(i), p[static_cast<std::size_t>(i)] * p[static_cast<std::size_t>(i)] / squares, 0.015) << i;
+
+  const auto top3 = frequencies({.temperature = 1, .top_k = 3, .top_p = 1, .seed = 3}, logs(p));
+  EXPECT_EQ(top3.size(), 3u);
+  EXPECT_NEAR(top3.at(1), 0.4 / 0.85, 0.015);
+  EXPECT_NEAR(top3.at(3), 0.25 / 0.85, 0.015);
+  EXPECT_NEAR(top3.at(4), 0.2 / 0.85, 0.015);
+}
+
+std::set<int> drawn(SamplerOptions options, const std::vector<float>& logits) {
+  std::set<int> out;
+  for (const auto& [id, frequency] : frequencies(options, logits, 3000)) out.insert(id);
+  return out;
+}
+
+TEST(Sampler, TopPKeepsTheFewestThatHaveTheMass) {
+  const auto logits = logs({0.1, 0.4, 0.05, 0.25, 0.2});
+  const auto kept = [&](std::int64_t k, double p) { return drawn({.temperature = 1, .top_k = k, .top_p = p}, logits); };
+  EXPECT_EQ(kept(0, 0.01), (std::set<int>{1}));
+  EXPECT_EQ(kept(0, 0.39), (std::set<int>{1}));
+  EXPECT_EQ(kept(0, 0.41), (std::set<int>{1, 3}));
+  EXPECT_EQ(kept(0, 0.84), (std::set<int>{1, 3, 4}));
+  EXPECT_EQ(kept(0, 0.94), (std::set<int>{0, 1, 3, 4}));
+  EXPECT_EQ(kept(0, 1.0), (std::set<int>{0, 1, 2, 3, 4}));
+  // The mass is of what top-k leaves: 0.4 of 0.65 is more than 0.6.
+  EXPECT_EQ(kept(2, 0.6), (std::set<int>{1}));
+  EXPECT_EQ(kept(2, 0.7), (std::set<int>{1, 3}));
+  EXPECT_EQ(kept(1, 1.0), (std::set<int>{1}));
+  EXPECT_EQ(kept(100, 1.0), (std::set<int>{0, 1, 2, 3, 4}));
+  // Temperature comes first: at 1/2 the likeliest two of five have 0.2225 / 0.275 of the mass.
+  EXPECT_EQ(drawn({.temperature = 0.5, .top_k = 0, .top_p = 0.8}, logits), (std::set<int>{1, 3}));
+}
+
+TEST(Sampler, TiesGoToLowerIds) {
+  const std::vector<float> equal(10, 1.0f);
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 3, .top_p = 1}, equal), (std::set<int>{0, 1, 2}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 0, .top_p = 0.35}, equal), (std::set<int>{0, 1, 2, 3}));
+}
+
+TEST(Sampler, SeedDecides) {
+  std::mt19937 rng(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> logits(1000);
+  for (float& v : logits) v = normal(rng);
+  const auto run = [&](std::uint64_t seed) {
+    Sampler s({.temperature = 1, .top_k = 50, .top_p = 0.9, .seed = seed});
+    std::vector<int> out;
+    for (int i = 0; i < 50; ++i) out.push_back(s.sample(logits));
+    return out;
+  };
+  EXPECT_EQ(run(7), run(7));
+  EXPECT_NE(run(7), run(8));
+  EXPECT_NE(run(7), run(7 + (std::uint64_t{1} << 32)));  // all 64 bits count
+}
+
+TEST(Sampler, SameTokensOnEverySystem) {
+  // Computed once; what differs here differs between systems.
+  std::vector<float> logits;
+  for (int i = 0; i < 512; ++i) logits.push_back(static_cast<float>((i * 7919) % 1009) / 128.0f);
+  const auto run = [&](SamplerOptions options) {
+    Sampler s(options);
+    std::vector<int> out;
+    for (int i = 0; i < 8; ++i) out.push_back(s.sample(logits));
+    return out;
+  };
+  EXPECT_EQ(run({.seed = 42}), (std::vector<int>{330, 106, 495, 152, 165, 165, 376, 442}));
+  EXPECT_EQ(run({.temperature = 1.5, .top_k = 0, .top_p = 0.99, .seed = 42}),
+            (std::vector<int>{476, 143, 411, 239, 106, 350, 152, 449}));
+  EXPECT_EQ(run({.temperature = 3, .top_k = 0, .top_p = 1, .seed = 1}),
+            (std::vector<int>{456, 343, 126, 385, 126, 80, 227, 246}));
+}
+
+TEST(Sampler, ExtremeLogits) {
+  Sampler s({.temperature = 1e-300, .top_k = 0, .top_p = 1});
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(s.sample(std::vector<float>{-3e38f, 1, 3e38f, 0}), 2);
+  Sampler hot({.temperature = 1e300, .top_k = 0, .top_p = 1});
+  for (int i = 0; i < 100; ++i) EXPECT_NE(hot.sample(std::vector<float>{1, -infinity, 2}), 1);
+}
+
+TEST(Sampler, RefusesWhatIsNoNumber) {
+  for (const double temperature : {0.0, 1.0}) {
+    Sampler s({.temperature = temperature});
+    expect_refused([&] { s.sample({}); }, "at least one logit");
+    expect_refused([&] { s.sample(std::vector<float>{0, NAN, 1}); }, "index = 1");
+    expect_refused([&] { s.sample(std::vector<float>{0, 1, infinity}); }, "index = 2");
+    expect_refused([&] { s.sample(std::vector<float>{-infinity, -infinity}); }, "every logit is -infinity");
+    EXPECT_EQ(s.draws(), 0u);
+    EXPECT_EQ(s.sample(std::vector<float>{-infinity, 0}), 1);  // and goes on
+  }
+  expect_refused([] { Sampler({.temperature = std::nan("")}); }, "temperature");
+  expect_refused([] { Sampler({.temperature = std::numeric_limits<double>::infinity()}); }, "temperature");
+  expect_refused([] { Sampler({.top_k = -1}); }, "top_k = -1");
+  expect_refused([] { Sampler({.top_p = 0}); }, "top_p");
+  expect_refused([] { Sampler({.top_p = 1.01}); }, "top_p");
+  expect_refused([] { Sampler({.top_p = std::nan("")}); }, "top_p");
+}
+
+}  // namespace
+}  // namespace tessera
