@@ -32,9 +32,8 @@ std::optional<GroupMemory> group_memory(const std::filesystem::path& proc = "/pr
 /// 0 in the process that started, and one more in each child that `fork` made of it. A read of a variable.
 std::uint32_t fork_generation();
 
-/// Vendors whose accelerators the kernel shows (device files and drivers; no library is loaded): for reasons in `discover`.
 bool file_exists(const char* path);
-/// Something like /dev/dri/renderD128 whose PCI vendor is `vendor` (0x8086: Intel).
+/// Does the kernel show a graphics device of this PCI vendor (0x8086: Intel)? No driver library is loaded to know.
 bool render_node_of(std::uint32_t vendor);
 
 }  // namespace tessera::os

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/base/log.h"
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "tessera/base/config.h"
+#include "tessera/base/error.h"
+
+namespace tessera::log {
+namespace {
+
+spdlog::level::level_enum to_spdlog(Level level) {
+  switch (level) {
+    case Level::trace: return spdlog::level::trace;
+    case Level::debug: return spdlog::level::debug;
+    case Level::info: return spdlog::level::info;
+    case Level::warn: return spdlog::level::warn;
+    case Level::error: return spdlog::level::err;
+    case Level::off: break;
+  }
+  return spdlog::level::off;
+}
+
+struct Logger {
+  std::shared_ptr<spdlog::logger> out;
+  std::atomic<Level> level = Level::warn;
+
+  Logger() {
+    // A logger of our own: a program's spdlog registry stays as it is.
+    out = std::make_shared<spdlog::logger>("tessera", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    out->set_pattern("tessera: %v");
+    out->set_level(spdlog::level::trace);
+    out->set_error_handler([](const std::string&) {});  // a closed standard error is not our caller's problem
+    try {
+      if (auto at = config::choice("TESSERA_LOG", {"trace", "debug", "info", "warn", "error", "off"}))
+        level = static_cast<Level>(*at);
+    } catch (const Error& e) {
+      out->log(spdlog::level::warn, "{}", e.what());  // logging starts anywhere, also where nothing may be thrown
+    }
+  }
+};
+
+Logger& logger() {
+  static auto* the_logger = new Logger;  // leaked: destructors of static objects may still log
+  return *the_logger;
+}
+
+void write(Level at, std::string_view text) {
+  Logger& l = logger();
+  if (at >= l.level.load(std::memory_order_relaxed)) l.out->log(to_spdlog(at), "{}", text);
+}
+
+}  // namespace
+
+void set_level(Level level) { logger().level = level; }
+Level level() { return logger().level.load(std::memory_order_relaxed); }
+void trace(std::string_view text) { write(Level::trace, text); }
+void info(std::string_view text) { write(Level::info, text); }
+void warn(std::string_view text) { write(Level::warn, text); }
+void print(std::string_view text) { logger().out->log(spdlog::level::info, "{}", text); }
+
+}  // namespace tessera::log
