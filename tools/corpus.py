@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The training text: the prose of the PostgreSQL manual, as Debian packages it.
+
+The manual is one coherent body of careful English under the PostgreSQL licence, which lets anybody use, copy, modify
+and distribute "this software and its documentation". It comes from the Debian package `postgresql-doc-15`.
+
+A model of two million parameters cannot learn every rare identifier of a reference manual, so the text is narrowed to
+prose that such a model can learn:
+
+* whole pages that are lists rather than prose (release notes, key word lists, index, ...) are left out;
+* only `<p>` paragraphs outside tables and listings are kept;
+* a sentence is dropped if it holds characters of code (`$ \\ @ [ ] ...`) or a word that the whole text has fewer than
+  `MIN_WORD_COUNT` times; a paragraph that loses most of its text goes as a whole.
+
+One page makes one document. Whole documents are held out, chosen by a hash of their file name.
+"""
+from __future__ import annotations
+
+import collections
+import hashlib
+import html
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGE = "postgresql-doc-15"
+INSTALLED = Path("/usr/share/doc") / PACKAGE / "html"
+
+# Pages without running prose: names of people, key words, error codes, names of supported features.
+SKIPPED_PAGES = re.compile(
+    r"^(release|bookindex|biblio|index|legalnotice|acknowledgments|sql-keywords|features|unsupported-features|errcodes"
+    r"|external-|docguide|contrib-|glossary|acronyms|color|git|appendix|preface|admin$|internals$|server-programming$)"
+)
+MIN_WORD_COUNT = 3
+HELD_OUT_PERCENT = 5
+
+WORD = re.compile(r"[A-Za-z]+(?:'[A-Za-z]+)?")
+_ALLOWED = re.compile(r"^[A-Za-z0-9 ,.;:()'\"/?!%_=*<>+-]*$")
+_SENTENCE_END = re.compile(r"(?<![ (]e\.g\.)(?<![ (]i\.e\.)(?<=[.!?])\s+(?=[A-Z\"(])")
+_REPLACED = str.maketrans({"\u201c": '"', "\u201d": '"', "\u2018": "'", "\u2019": "'", "\u00a0": " ", "\u2013": "-",
+                           "\u2026": "..."})
+
+
+@dataclass(frozen=True)
+class Document:
+    """One page of the manual: its file name and its paragraphs, separated by empty lines."""
+    name: str
+    text: str
+
+    @property
+    def held_out(self) -> bool:
+        """Whether this page belongs to the held-out part (about HELD_OUT_PERCENT of the pages)."""
+        return int(hashlib.sha256(self.name.encode()).hexdigest()[:8], 16) % 100 < HELD_OUT_PERCENT
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text in lower case: runs of ASCII letters, with an inner apostrophe as in "doesn't"."""
+    return [w.lower() for w in WORD.findall(text)]
+
+
+def find_html(work: Path) -> tuple[Path, str]:
+    """The folder of the manual's pages and the package version: the installed package, else downloaded to `work`."""
+    if INSTALLED.is_dir():
+        version = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", PACKAGE], check=True, capture_output=True,
+                                 text=True).stdout
+        return INSTALLED, version
+    folder = work / PACKAGE
+    if not folder.is_dir():
+        work.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["apt-get", "download", PACKAGE], check=True, cwd=work, capture_output=True)
+        (package,) = work.glob(PACKAGE + "_*.deb")
+        subprocess.run(["dpkg-deb", "-x", str(package), str(folder)], check=True)
+    (package,) = work.glob(PACKAGE + "_*.deb")
+    version = subprocess.run(["dpkg-deb", "-f", str(package), "Version"], check=True, capture_output=True,
+                             text=True).stdout.strip()
+    return folder / INSTALLED.relative_to("/"), version
+
+
+def _paragraphs(page: str) -> list[str]:
+    """The text of each prose paragraph of an HTML page."""
+    page = re.sub(r"<(table|pre|dt)\b.*?</\1>", " ", page, flags=re.S)
+    found = []
+    for raw in re.findall(r"<p(?: [^>]*)?>(.*?)</p>", page, re.S):
+        text = html.unescape(re.sub(r"<[^>]+>", "", raw)).translate(_REPLACED)
+        text = re.sub(r"\s*\u2014\s*", " - ", text)
+        text = re.sub(r"\s*\((?:see|See|described in|discussed in)\b[^()]*\)", "", text)  # pointers to other sections
+        text = " ".join(text.split())
+        if text:
+            found.append(text)
+    return found
+
+
+def _plain(sentence: str) -> bool:
+    """Whether a sentence reads as prose: a capital first, a full stop last, brackets closed, hardly any code."""
+    return (len(sentence) > 15 and sentence[-1] in ".!?\")" and (sentence[0].isupper() or sentence[0] in "\"(")
+            and bool(_ALLOWED.match(sentence)) and sentence.count("(") == sentence.count(")")
+            and sentence.count('"') % 2 == 0)
+
+
+def collect(folder: Path) -> list[Document]:
+    """The cleaned documents of the manual in `folder`, ordered by file name."""
+    pages: list[tuple[str, list[list[str]]]] = []
+    sizes: list[list[int]] = []
+    for path in sorted(folder.glob("*.html"), key=lambda p: p.name):
+        if SKIPPED_PAGES.match(path.stem):
+            continue
+        paragraphs = _paragraphs(path.read_text(encoding="utf-8"))
+        sizes.append([len(p) for p in paragraphs])
+        pages.append((path.name, [[s for s in _SENTENCE_END.split(p) if _plain(s)] for p in paragraphs]))
+
+    while True:  # dropping a sentence makes other words rare: repeat until nothing changes
+        counts = collections.Counter(w for _, ps in pages for p in ps for s in p for w in words_of(s))
+        changed = False
+        for _, paragraphs in pages:
+            for i, sentences in enumerate(paragraphs):
+                kept = [s for s in sentences if all(counts[w] >= MIN_WORD_COUNT for w in words_of(s))]
+                changed |= len(kept) != len(sentences)
+                paragraphs[i] = kept
+        if not changed:
+            break
+
+    documents = []
+    seen: set[str] = set()
+    for (name, paragraphs), lengths in zip(pages, sizes):
+        kept_paragraphs = []
+        for sentences, length in zip(paragraphs, lengths):
+            text = " ".join(sentences)
+            if len(text) >= 0.5 * length and len(text) >= 60 and text not in seen:
+                seen.add(text)
+                kept_paragraphs.append(text)
+        if kept_paragraphs:
+            documents.append(Document(name, "\n\n".join(kept_paragraphs)))
+    return documents
