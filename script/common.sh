@@ -20,7 +20,7 @@ step() {
 die() {
   local status=$1
   shift
-  printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+  printf 'script/%s: %s\n' "$(basename "$0")" "$*" >&2
   exit "$status"
 }
 
@@ -37,7 +37,7 @@ configure_and_build() {
     cat "$(log_file "configure-$preset")"
     die 1 "configuring failed (above; also in $(log_file "configure-$preset"))"
   }
-  step "building $* with $(nproc) jobs"
+  step "building ${*:-everything} with $(nproc) jobs"
   local targets=()
   [ $# -eq 0 ] || targets=(--target "$@")
   cmake --build "build/$preset" -j"$(nproc)" "${targets[@]}" || die 1 "the build failed (above)"
