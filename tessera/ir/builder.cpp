@@ -30,8 +30,9 @@ std::string to_string(SourceLine source) {
   return std::string(file) + ":" + std::to_string(source.line);
 }
 
-Builder::Builder(std::string name, KernelKind kind, std::array<std::uint32_t, 3> block_size, DType index_type)
-    : index_type_(index_type) {
+Builder::Builder(std::string name, KernelKind kind, std::array<std::uint32_t, 3> block_size, DType index_type,
+                 SourceLine source)
+    : index_type_(index_type), source_(source) {
   fn_.name = std::move(name);
   fn_.kind = kind;
   fn_.block_size = block_size;

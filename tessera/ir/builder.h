@@ -14,9 +14,10 @@ namespace tessera::ir {
 /// One kernel under construction. `Builder::current()` is the one whose Scope is open on this thread.
 class Builder {
  public:
-  /// `index_type`: lowering rebuilds functions with i32 or i64 in place of `index`.
+  /// `index_type`: lowering rebuilds functions with i32 or i64 in place of `index`. `source`: where the kernel is
+  /// written, for the KernelError of a block that is too large.
   Builder(std::string name, KernelKind kind, std::array<std::uint32_t, 3> block_size = {1, 1, 1},
-          DType index_type = DType::index);
+          DType index_type = DType::index, SourceLine source = {});
   Builder(const Builder&) = delete;
   Builder& operator=(const Builder&) = delete;
 
