@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reductions and scans over a block, out of shared memory, barriers and, where the device has them, subgroup operations.
+// Right for every subgroup width and every block size; sums of floats are added in an order that depends on both.
+#pragma once
+
+#include <map>
+
+#include "tessera/ir/builder.h"
+
+namespace tessera::emit {
+
+/// Expands the block operations of one function; the scratch memory is shared among those of one dtype.
+class BlockOperations {
+ public:
+  /// `subgroups`: subgroup nodes exist on the target and have more than one lane.
+  BlockOperations(ir::Builder& b, DType index, bool subgroups, std::uint32_t threads)
+      : b_(b), index_(index), subgroups_(subgroups), threads_(threads) {}
+
+  ir::NodeId reduce(ir::ReduceOp op, ir::NodeId value);
+  ir::NodeId scan(ir::NodeId value, bool exclusive);
+
+ private:
+  struct Scratch {
+    ir::NodeId values = ir::no_node;    ///< one for each thread
+    ir::NodeId partials = ir::no_node;  ///< one for each worker or subgroup
+  };
+  Scratch& scratch(DType dtype, bool values);
+  std::uint32_t workers() const;  ///< about the square root of the number of threads
+  ir::NodeId linear_id();
+  ir::NodeId combine(ir::ReduceOp op, ir::NodeId x, ir::NodeId y);
+  ir::NodeId index_of(std::int64_t v) { return b_.constant_of(index_, v); }
+
+  ir::Builder& b_;
+  DType index_;
+  bool subgroups_;
+  std::uint32_t threads_;
+  std::map<DType, Scratch> scratch_;
+};
+
+/// The thread's number in its block, x fastest.
+ir::NodeId linear_thread_id(ir::Builder& b, const std::array<std::uint32_t, 3>& block, DType index);
+
+}  // namespace tessera::emit

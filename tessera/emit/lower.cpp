@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rebuilds a function statement by statement through a Builder whose index type is i32 or i64, replacing on the way what
+// the target has not.
+#include "tessera/emit/lower.h"
+
+#include <limits>
+#include <optional>
+
+#include "tessera/base/error.h"
+#include "tessera/emit/block_ops.h"
+#include "tessera/emit/convert.h"
+#include "tessera/emit/math.h"
+
+namespace tessera::emit {
+
+namespace {
+
+using namespace ir;
+
+class Lowerer {
+ public:
+  Lowerer(const Function& in, const Target& target)
+      : in_(in), target_(target), index_(target.index64 ? DType::i64 : DType::i32),
+        b_(in.name, in.kind, in.block_size, index_), values_(in.nodes.size()) {
+    if (!target.block_operations) block_operations_.emplace(b_, index_, target.subgroup_width != 1, in.threads_per_block());
+  }
+
+  Function run() {
+    check_limits();
+    for (const Param& p : in_.params) {
+      if (p.dtype == DType::f64) check_f64(no_node);
+      params_.push_back(p.is_buffer ? b_.buffer(p.name, memory_dtype(p.dtype), p.access) : b_.scalar(p.name, memory_dtype(p.dtype)));
+    }
+    if (in_.kind == KernelKind::map && target_.guard_map) b_.if_(in_extent(), [&] { block(0); });
+    else block(0);
+    Function out = b_.finish();
+    out.index64 = target_.index64;
+    return out;
+  }
+
+ private:
+  using Lanes = std::array<NodeId, 4>;  // a scalarised vector, or a value in [0]
+
+  [[noreturn]] void refuse(NodeId id, const std::string& wrong, const std::string& todo = {}) const {
+    const std::string where = to_string(in_.sources[id]);
+    fail<KernelError>({.asked = where.empty() ? "kernel " + in_.name : "kernel " + in_.name + ", " + where,
+                       .wrong = wrong,
+                       .todo = todo});
+  }
+  void check_limits() const {
+    if (in_.kind != KernelKind::block) return;
+    if (in_.threads_per_block() > target_.max_block_threads)
+      refuse(no_node, "its blocks have " + std::to_string(in_.threads_per_block()) + " threads, and this device takes at most " +
+                          std::to_string(target_.max_block_threads), "Declare it with smaller blocks");
+    const std::size_t bytes = shared_bytes(in_);
+    if (bytes > target_.max_shared_bytes)
+      refuse(no_node, "it takes " + std::to_string(bytes) + " bytes of shared memory, and a block of this device has " +
+                          std::to_string(target_.max_shared_bytes), "Use smaller tiles");
+  }
+  void check_f64(NodeId id) const {
+    if (!target_.f64) refuse(id, "this device has no f64", "Use f32, or another device");
+  }
+
+  // Dtypes: of values, and of memory and parameters.
+  bool soft(DType t) const {
+    return (t == DType::f16 && !target_.f16_convert) || (t == DType::bf16 && !target_.bf16_convert);
+  }
+  DType memory_dtype(DType t) const { return t == DType::index ? index_ : soft(t) ? DType::u16 : t; }
+  bool split(Type t) const { return t.lanes > 1 && !target_.vectors; }
+
+  NodeId index_constant(std::int64_t v) { return b_.constant_of(index_, v); }
+  NodeId plus(NodeId index, std::int64_t v) { return b_.binary(BinaryOp::add, index, index_constant(v)); }
+
+  // `if` around a map kernel: one comparison for each dimension that it looks at, and for the first one.
+  NodeId in_extent() {
+    std::array<bool, 3> used = {true, false, false};
+    for (const Node& n : in_.nodes)
+      if (n.op == Op::index && n.kind<IndexKind>() == IndexKind::global_id) used[n.imm] = true;
+    NodeId inside = no_node;
+    for (std::uint64_t d = 0; d < 3; ++d) {
+      if (!used[d]) continue;
+      const NodeId below = b_.compare(CompareOp::lt, b_.index(IndexKind::global_id, d), b_.index(IndexKind::extent, d));
+      inside = inside ? b_.binary(BinaryOp::and_, inside, below) : below;
+    }
+    return inside;
+  }
+
+  // Values.
+  NodeId value(NodeId id) { return lanes(id)[0]; }
+  const Lanes& lanes(NodeId id) {
+    if (!values_[id][0]) values_[id][0] = leaf(id);
+    return values_[id];
+  }
+  NodeId leaf(NodeId id) {
+    const Node& n = in_[id];
+    if (n.type.dtype == DType::f64) check_f64(id);
+    switch (n.op) {
+      case Op::constant:
+        if (n.type.dtype == DType::index) {
+          const auto v = static_cast<std::int64_t>(n.imm);
+          if (!target_.index64 && (v < std::numeric_limits<std::int32_t>::min() || v > std::numeric_limits<std::int32_t>::max()))
+            refuse(id, "the index " + std::to_string(v) + " does not fit in 32 bits", "Compile it with 64-bit indices");
+        }
+        return b_.constant(memory_dtype(n.type.dtype), n.imm);
+      case Op::param: return params_[n.imm];
+      case Op::local: {
+        const bool each = split(n.type);
+        return b_.local({memory_dtype(n.type.dtype), each ? std::uint8_t{1} : n.type.lanes}, n.imm * (each ? n.type.lanes : 1));
+      }
+      case Op::shared: return b_.shared(memory_dtype(n.type.dtype), n.imm);
+      case Op::index: return index(id, n);
+      default: refuse(id, "a value is used before it is computed");
+    }
+  }
+  NodeId index(NodeId id, const Node& n) {
+    switch (n.kind<IndexKind>()) {
+      case IndexKind::buffer_size: return b_.buffer_size(params_[n.imm]);
+      case IndexKind::counter: refuse(id, "a loop counter is used outside of its for_");
+      case IndexKind::grid_size:  // of a map kernel the rounding up is not to be seen
+        return b_.index(in_.kind == KernelKind::map ? IndexKind::extent : IndexKind::grid_size, n.imm);
+      case IndexKind::extent: return b_.index(in_.kind == KernelKind::map ? IndexKind::extent : IndexKind::grid_size, n.imm);
+      default: break;
+    }
+    if (target_.subgroup_width == 1) {
+      switch (n.kind<IndexKind>()) {
+        case IndexKind::lane_id: return index_constant(0);
+        case IndexKind::subgroup_size: return index_constant(1);
+        case IndexKind::subgroup_count: return index_constant(in_.threads_per_block());
+        case IndexKind::subgroup_id: return linear_thread_id(b_, in_.block_size, index_);
+        default: break;
+      }
+    }
+    return b_.index(n.kind<IndexKind>(), n.imm);
+  }
+
+  // Statements.
+  void block(BlockId id) {
+    for (NodeId s : in_.blocks[id]) statement(s);
+  }
+  void statement(NodeId id) {
+    const Node& n = in_[id];
+    if (n.type.dtype == DType::f64) check_f64(id);
+    b_.at(in_.sources[id].file, in_.sources[id].line);
+    switch (n.op) {
+      case Op::load: values_[id] = load(n); break;
+      case Op::store: store(n); break;
+      case Op::select: values_[id] = select(n); break;
+      case Op::vector: values_[id] = vector(n); break;
+      case Op::if_:
+        b_.if_(value(n.args[0]), [&] { block(n.args[1]); },
+               n.args[2] == no_block ? std::function<void()>{} : [&] { block(n.args[2]); });
+        break;
+      case Op::for_:
+        b_.for_(value(n.args[0]), value(n.args[1]), value(n.args[2]), [&](NodeId counter) {
+          values_[n.args[3]][0] = counter;
+          block(n.extra);
+        });
+        break;
+      case Op::while_: loop(n); break;
+      default: values_[id][0] = single(id, n);
+    }
+  }
+
+  NodeId single(NodeId id, const Node& n) {
+    const NodeId a = n.args[0] && !is_load(n.op) && n.op != Op::atomic && n.op != Op::load_if ? value(n.args[0]) : no_node;
+    auto other = [&](int i) { return n.args[static_cast<std::size_t>(i)] ? value(n.args[static_cast<std::size_t>(i)]) : no_node; };
+    switch (n.op) {
+      case Op::unary: return b_.unary(n.kind<UnaryOp>(), a);
+      case Op::binary: return b_.binary(n.kind<BinaryOp>(), a, other(1));
+      case Op::compare: return b_.compare(n.kind<CompareOp>(), a, other(1));
+      case Op::cast: return cast(in_[n.args[0]].type.dtype, n.type.dtype, a);
+      case Op::bitcast: return b_.bitcast(memory_dtype(n.type.dtype), a);
+      case Op::math:
+        if (target_.expand_math && n.type.dtype == DType::f32 && expands(n.kind<MathOp>()))
+          return expand_math(b_, n.kind<MathOp>(), a, other(1));
+        return b_.math(n.kind<MathOp>(), a, other(1), other(2));
+      case Op::dot4:
+        return target_.dot4 ? b_.dot4(n.kind<Dot4Signs>(), a, other(1), other(2))
+                            : expand_dot4(b_, n.kind<Dot4Signs>(), a, other(1), other(2));
+      case Op::subgroup: return subgroup(n, a, other(1));
+      case Op::block_reduce:
+        return block_operations_ ? block_operations_->reduce(n.kind<ReduceOp>(), a) : b_.block_reduce(n.kind<ReduceOp>(), a);
+      case Op::block_scan:
+        return block_operations_ ? block_operations_->scan(a, n.imm != 0) : b_.block_scan(n.kind<ReduceOp>(), a, n.imm != 0);
+      case Op::block_uniform: return b_.block_uniform(a);
+      case Op::load_if: return b_.load_if(other(2), value(n.args[0]), other(1), other(3));
+      case Op::atomic: return atomic(id, n);
+      case Op::barrier: b_.barrier(); return no_node;
+      case Op::print: {
+        std::vector<NodeId> shown;
+        for (NodeId v : operands(n)) {
+          if (in_[v].type.lanes > 1) refuse(id, "print shows single elements", "Take the vector's elements with extract");
+          shown.push_back(value(v));
+        }
+        b_.print(in_.strings[n.extra], shown);
+        return no_node;
+      }
+      default: refuse(id, std::string(op_name(n.op)) + " cannot be lowered yet");
+    }
+  }
+
+  NodeId cast(DType from, DType to, NodeId a) {
+    if (soft(from) && from == to) return a;
+    if (soft(from)) return b_.cast(memory_dtype(to), from == DType::f16 ? f32_from_f16(b_, a) : f32_from_bf16(b_, a));
+    if (soft(to)) {
+      a = b_.cast(DType::f32, a);
+      return to == DType::f16 ? f16_from_f32(b_, a) : bf16_from_f32(b_, a);
+    }
+    return b_.cast(memory_dtype(to), a);
+  }
+
+  NodeId subgroup(const Node& n, NodeId a, NodeId lane) {
+    if (target_.subgroup_width != 1) return b_.subgroup(n.kind<SubgroupOp>(), a, lane);
+    return n.kind<SubgroupOp>() == SubgroupOp::exclusive_sum ? b_.constant(b_.type(a).dtype, 0) : a;
+  }
+
+  // Vectors.
+  Lanes load(const Node& n) {
+    const Node& memory = in_[n.args[0]];
+    const NodeId at = value(n.args[1]), m = value(n.args[0]);
+    Lanes out{};
+    if (!split(n.type)) {
+      out[0] = b_.load(m, at, memory.type.lanes > 1 ? std::uint8_t{1} : n.type.lanes);
+      return out;
+    }
+    const NodeId first = memory.type.lanes > 1 ? b_.binary(BinaryOp::mul, at, index_constant(n.type.lanes)) : at;
+    for (std::uint8_t l = 0; l < n.type.lanes; ++l) out[l] = b_.load(m, plus(first, l));
+    return out;
+  }
+  void store(const Node& n) {
+    const Node& memory = in_[n.args[0]];
+    const NodeId at = value(n.args[1]), m = value(n.args[0]);
+    const Lanes v = lanes(n.args[2]);
+    if (!split(n.type)) return b_.store(m, at, v[0]);
+    const NodeId first = memory.type.lanes > 1 ? b_.binary(BinaryOp::mul, at, index_constant(n.type.lanes)) : at;
+    for (std::uint8_t l = 0; l < n.type.lanes; ++l) b_.store(m, plus(first, l), v[l]);
+  }
+  Lanes select(const Node& n) {
+    const NodeId c = value(n.args[0]);
+    const Lanes x = lanes(n.args[1]), y = lanes(n.args[2]);
+    Lanes out{};
+    for (std::uint8_t l = 0; l < (split(n.type) ? n.type.lanes : 1); ++l) out[l] = b_.select(c, x[l], y[l]);
+    return out;
+  }
+  Lanes vector(const Node& n) {
+    Lanes out{};
+    if (n.kind<VectorOp>() == VectorOp::extract) {
+      out[0] = target_.vectors ? b_.extract(value(n.args[0]), static_cast<std::uint32_t>(n.imm)) : lanes(n.args[0])[n.imm];
+      return out;
+    }
+    for (std::uint8_t l = 0; l < n.type.lanes; ++l) out[l] = value(n.args[l]);
+    if (target_.vectors) out = {b_.make_vector(std::span(out.data(), n.type.lanes))};
+    return out;
+  }
+
+  // Atomics.
+  NodeId atomic(NodeId id, const Node& n) {
+    const DType t = n.type.dtype;
+    if ((t == DType::i64 || t == DType::u64) && !target_.atomic_i64)
+      refuse(id, "this device has no atomics of 64 bits", "Use 32-bit integers, or another device");
+    const NodeId memory = value(n.args[0]), at = value(n.args[1]), v = value(n.args[2]);
+    const NodeId expected = n.args[3] ? value(n.args[3]) : no_node;
+    const AtomicOp op = n.kind<AtomicOp>();
+    const bool arithmetic = op == AtomicOp::add || op == AtomicOp::min || op == AtomicOp::max;
+    if (t != DType::f32 || target_.atomic_f32 || !arithmetic) return b_.atomic(op, memory, at, v, expected);
+    // Until nobody came between: guess the old value, and swap in the new one if the guess was right, bit for bit.
+    const NodeId zero = index_constant(0);
+    const NodeId guess = b_.local({t}, 1), again = b_.local({DType::boolean}, 1);
+    b_.store(guess, zero, b_.load(memory, at));
+    b_.store(again, zero, b_.constant(DType::boolean, 1));
+    b_.while_([&] { return b_.load(again, zero); }, [&] {
+      const NodeId old = b_.load(guess, zero);
+      const BinaryOp arithmetic_op = op == AtomicOp::add ? BinaryOp::add : op == AtomicOp::min ? BinaryOp::min : BinaryOp::max;
+      const NodeId seen = b_.atomic(AtomicOp::cas, memory, at, b_.binary(arithmetic_op, old, v), old);
+      b_.store(again, zero, b_.compare(CompareOp::ne, b_.bitcast(DType::u32, seen), b_.bitcast(DType::u32, old)));
+      b_.store(guess, zero, seen);
+    });
+    return b_.load(guess, zero);
+  }
+
+  // Whether lowering turns a node into statements with control, which may not stand in the condition of a while_.
+  bool makes_control(const Node& n) const {
+    if (n.op == Op::atomic) return n.type.dtype == DType::f32 && !target_.atomic_f32;
+    return (n.op == Op::block_reduce || n.op == Op::block_scan) && block_operations_.has_value();
+  }
+  void loop(const Node& n) {
+    bool control = false;
+    for (NodeId c : in_.blocks[n.args[1]]) control = control || makes_control(in_[c]);
+    if (!control) {
+      b_.while_([&] { return block(n.args[1]), value(n.args[0]); }, [&] { block(n.extra); });
+      return;
+    }
+    const NodeId zero = index_constant(0);
+    const NodeId go = b_.local({DType::boolean}, 1);
+    b_.store(go, zero, b_.constant(DType::boolean, 1));
+    b_.while_([&] { return b_.load(go, zero); }, [&] {
+      block(n.args[1]);
+      const NodeId condition = value(n.args[0]);
+      b_.store(go, zero, condition);
+      b_.if_(condition, [&] { block(n.extra); });
+    });
+  }
+
+  const Function& in_;
+  const Target& target_;
+  DType index_;
+  Builder b_;
+  std::vector<Lanes> values_;
+  std::vector<NodeId> params_;
+  std::optional<BlockOperations> block_operations_;
+};
+
+}  // namespace
+
+Function lower(const Function& fn, const Target& target) { return Lowerer(fn, target).run(); }
+
+}  // namespace tessera::emit

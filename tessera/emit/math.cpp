@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// Polynomials: own weighted minimax fits (Lawson's iteration), coefficients rounded to float one after another with the
+// rest fitted anew; the comment beside each gives the largest relative error that is left. Products whose exact value
+// matters go through fma or are cut to 12 bits, so that a compiler may contract a * b + c without harm.
+#include "tessera/emit/math.h"
+
+#include <initializer_list>
+#include <limits>
+
+#include "tessera/base/error.h"
+#include "tessera/emit/expr.h"
+
+namespace tessera::emit {
+
+namespace {
+
+using ir::MathOp;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+
+/// c0 + c1 x + c2 x^2 + ..., by Horner's rule.
+Expr polynomial(Expr x, std::initializer_list<double> c) {
+  const double* k = c.end();
+  Expr sum = x.like(*--k);
+  while (k != c.begin()) sum = fma(sum, x, *--k);
+  return sum;
+}
+Expr is_nan(Expr x) { return x != x; }
+Expr to_float(Expr bits) { return bitcast(DType::f32, bits); }
+Expr to_bits(Expr x) { return bitcast(DType::i32, x); }
+
+/// p * 2^n for n in -252..254: by two factors, so that one rounding happens below the smallest normal number.
+Expr scale(Expr p, Expr n) {
+  const Expr half = n >> 1;
+  return p * to_float((half + 127) << 23) * to_float((n - half + 127) << 23);
+}
+
+// e^(r + low) for |r| <= ln(2)/2, 2^-28.
+Expr exp_reduced(Expr r) {
+  const Expr g = polynomial(r, {0x1.fffffcp-2f, 0x1.55548cp-3f, 0x1.5558b8p-5f, 0x1.123e5ap-7f, 0x1.6a4da6p-10f});
+  return fma(r * r, g, r) + 1;
+}
+// Of a finite argument in -104..89 or so.
+Expr exp_finite(Expr x) {
+  const Expr n = math(MathOp::rint, x * 0x1.715476p+0f);
+  const Expr r = fma(n, 0x1.05c610p-29f, fma(n, -0x1.62e430p-1f, x));  // ln 2 in two parts (Cody and Waite)
+  return scale(exp_reduced(r), cast(DType::i32, n));
+}
+Expr exp(Expr x) { return select(is_nan(x), x, exp_finite(min(max(x, -104.0), 89.0))); }
+
+// 2^(r) for |r| <= 1/2, 2^-28.
+Expr exp2_reduced(Expr r) {
+  const Expr p = polynomial(r, {0x1.ebfbdcp-3f, 0x1.c6af72p-5f, 0x1.3b2ddap-7f, 0x1.5f0f74p-10f, 0x1.417a36p-13f});
+  return fma(r, fma(r, p, 0x1.62e430p-1f), 1);
+}
+Expr exp2(Expr x) {
+  const Expr y = min(max(x, -151.0), 129.0);
+  const Expr n = math(MathOp::rint, y);
+  return select(is_nan(x), x, scale(exp2_reduced(y - n), cast(DType::i32, n)));
+}
+
+/// A positive finite x as 2^exponent * (1 + f) with 1 + f between sqrt(1/2) and sqrt(2).
+struct Split {
+  Expr f, exponent;
+};
+Split split(Expr x) {
+  const Expr small = x < 0x1p-126;
+  const Expr bits = to_bits(select(small, x * 0x1p+24, x)) - 0x3f3504f3;  // bits of sqrt(1/2)
+  const Expr mantissa = to_float((bits & 0x007fffff) + 0x3f3504f3);
+  const Expr k = (bits >> 23) - select(small, bits.like(24), bits.like(0));
+  return {mantissa - 1, cast(DType::f32, k)};
+}
+// log(1 + f) = f - f^2/2 + f^3 P(f), P to 2^-30 of the result.
+Expr log_tail(Expr f) {  // without the leading f
+  const Expr p = polynomial(f, {0x1.555548p-2f, -0x1.000006p-2f, 0x1.99a482p-3f, -0x1.555c50p-3f, 0x1.233a0cp-3f,
+                                -0x1.fc23e8p-4f, 0x1.e6d9aap-4f, -0x1.de33aep-4f, 0x1.147148p-4f});
+  const Expr f2 = f * f;
+  return fma(f2, -0.5, f2 * f * p);
+}
+Expr log_special(Expr x, Expr y) {
+  y = select(x == 0, -infinity, y);
+  y = select(x < 0, not_a_number, y);
+  return select(x < infinity, y, select(x > 0, infinity, x));  // the last: NaN stays
+}
+Expr log(Expr x) {
+  const auto [f, k] = split(x);
+  const Expr low = fma(k, -0x1.05c610p-29f, log_tail(f));
+  return log_special(x, fma(k, 0x1.62e430p-1f, f + low));
+}
+Expr log2(Expr x) {
+  const auto [f, k] = split(x);
+  // f / ln 2 with its rounding error, since it is nearly the whole result when k is 0.
+  const Expr high = to_float(to_bits(f * 0x1.715476p+0f) & -4096);
+  const Expr low = fma(f, 0x1.4ae0c0p-26f, fma(f, 0x1.715476p+0f, -high));
+  const Expr tail = fma(log_tail(f), 0x1.715476p+0f, low);
+  return log_special(x, select(k == 0, high + tail, k + (high + tail)));
+}
+
+/// sin and cos by quadrant; `shift` 0 for sin, 1 for cos.
+Expr sine(Expr x, int shift) {
+  const Expr n = math(MathOp::rint, x * 0x1.45f306p-1f);
+  Expr r = fma(n, -0x1.921fb6p+0f, x);  // exact while n is below 2^22; pi/2 in three parts
+  r = fma(n, 0x1.777a5cp-25f, r);
+  r = fma(n, 0x1.ee59dap-50f, r);
+  const Expr in_range = abs(x) < 4e6;
+  r = select(in_range, r, x.like(0.5));
+  const Expr z = r * r;
+  const Expr s = fma(r * z, polynomial(z, {-0x1.555556p-3f, 0x1.111172p-7f, -0x1.a0561cp-13f, 0x1.7b13f0p-19f}), r);
+  const Expr half = z * -0.5;
+  const Expr c = fma(z * z, polynomial(z, {0x1.555556p-5f, -0x1.6c1756p-10f, 0x1.a068c8p-16f, -0x1.33b0b4p-22f}), half) + 1;
+  const Expr quadrant = cast(DType::i32, n) + shift;
+  const Expr y = select((quadrant & 1) == 0, s, c);
+  const Expr signed_y = select((quadrant & 2) == 0, y, -y);
+  const Expr finite = select(abs(x) < infinity, signed_y, not_a_number);
+  return shift == 0 ? select(x == 0, x, finite) : finite;  // sin keeps the sign of zero
+}
+
+Expr with_sign_of(Expr magnitude, Expr x) {
+  return to_float((to_bits(magnitude) & 0x7fffffff) | (to_bits(x) & to_bits(x).bits(~std::uint64_t{0x7fffffff})));
+}
+
+Expr tanh(Expr x) {
+  const Expr a = abs(x);
+  const Expr z = x * x;
+  const Expr p = polynomial(z, {-0x1.555554p-2f, 0x1.11107ap-3f, -0x1.b9f188p-5f, 0x1.63a550p-6f, -0x1.0c5ed0p-7f, 0x1.1a2816p-9f});
+  const Expr small = select(x == 0, x, fma(x * z, p, x));  // |x| < 0.625, 2^-32; the sign of zero is kept
+  const Expr y = min(a, 10.0);
+  const Expr large = 1 - 2 / (exp_finite(y + y) + 1);
+  return select(a < 0.625, small, select(is_nan(x), x, with_sign_of(large, x)));
+}
+
+Expr erf(Expr x) {
+  const Expr a = abs(x);
+  const Expr z = x * x;
+  const Expr p = polynomial(z, {0x1.06eba8p-3f, -0x1.812740p-2f, 0x1.ce2d64p-4f, -0x1.b80124p-6f, 0x1.544b08p-8f,
+                                -0x1.a61810p-11f, 0x1.4fa924p-14f});
+  const Expr small = fma(x, p, x);  // |x| < 0.93, 2^-30
+  // Above: 1 - e^-q with q(x) = -log(1 - erf(x)), fitted between 0.93 and 4; from 4 on the nearest float is 1.
+  const Expr q = polynomial(min(a, 4.0), {-0x1.73e562p-13f, 0x1.2128bap+0f, 0x1.4442a8p-1f, 0x1.bba1e0p-4f, -0x1.9bdc82p-6f,
+                                          0x1.11d234p-8f, -0x1.c91f02p-12f, 0x1.6416ecp-16f});
+  const Expr large = 1 - exp_finite(-q);
+  return select(a < 0.93, small, select(is_nan(x), x, with_sign_of(large, x)));
+}
+
+/// Two floats that stand for their sum.
+struct Pair {
+  Expr high, low;
+};
+Expr cut(Expr x) { return to_float(to_bits(x) & -4096); }  // 12 bits: no contraction reaches through the mask
+Pair product(Expr x, Expr y) {
+  const Expr high = cut(x * y);
+  return {high, fma(x, y, -high)};
+}
+Pair sum(Expr large, Expr small) {  // |large| >= |small|, large cut by the caller
+  const Expr high = large + small;
+  return {high, small - (high - large)};
+}
+
+// |x|^y = 2^(y log2 |x|), the logarithm to about 2^-33 by atanh: log(1 + f) = 2 atanh(s), s = f / (2 + f).
+Expr pow(Expr x, Expr y) {
+  const Expr a = abs(x);
+  const auto [f, k] = split(a);
+  const Expr divisor = f + 2;
+  const Expr s_high = cut(f / divisor);
+  const Expr divisor_low = f - (divisor - 2);
+  const Expr s_low = (fma(-s_high, divisor, f) - s_high * divisor_low) / divisor;
+  const Expr s = s_high + s_low;
+  const Expr z = s * s;
+  // s^3 * 2/3 in two parts, the rest in one.
+  const Pair z2 = product(s_high, s_high);
+  const Expr z_low = fma(s_high + s_high, s_low, z2.low);
+  const Pair cube = product(z2.high, s_high);
+  const Expr cube_low = fma(z2.high, s_low, fma(z_low, s_high, cube.low));
+  const Expr rest = z * z * s * polynomial(z, {0x1.999a04p-2f, 0x1.2450d2p-2f, 0x1.dff4dap-3f});
+  const Pair third = product(cube.high, x.like(0x1.555556p-1f));
+  const Expr third_low = fma(cube_low, 0x1.555556p-1f, fma(cube.high, -0x1.555556p-26f, third.low)) + rest;
+  // log = 2 s + third, as a pair with a high part of few bits.
+  const Expr two_s = s_high + s_high;
+  const Expr log_high = cut(two_s + third.high);
+  const Expr log_low = ((two_s - log_high) + third.high) + (third_low + (s_low + s_low));
+  // log2 = k + log / ln 2.
+  const Pair scaled = product(log_high, x.like(0x1.715476p+0f));
+  const Expr scaled_low = fma(log_high, 0x1.4ae0c0p-26f, fma(log_low, 0x1.715476p+0f, scaled.low));
+  const Pair log2_sum = sum(k, scaled.high);
+  const Expr l_high = select(k == 0, scaled.high, log2_sum.high);
+  const Expr l_low = select(k == 0, scaled_low, log2_sum.low + scaled_low);
+  // Times y; beyond these limits the result is 0 or infinite.
+  const Expr y_bounded = min(max(y, -0x1p+40), 0x1p+40);
+  const Expr whole = (l_high + l_low) * y_bounded;
+  const Expr bounded = min(max(whole, -160.0), 160.0);
+  const Expr n = math(MathOp::rint, bounded);
+  const Expr within = abs(whole) < 160;
+  const Expr r = fma(l_low, y_bounded, fma(l_high, y_bounded, -n));
+  Expr result = scale(exp2_reduced(select(within, r, x.like(0))), cast(DType::i32, n));
+
+  // The cases of Annex F.
+  const Expr y_whole = math(MathOp::trunc, y) == y;  // infinities too: they are even
+  const Expr half = y * 0.5;
+  const Expr y_odd = y_whole & (math(MathOp::trunc, half) != half) & (abs(y) < infinity);
+  const Expr zero_or_inf = (a == 0) | (a == infinity);
+  const Expr up = (a == 0) == (y < 0);  // 0^-1 and inf^1 are infinite
+  result = select(zero_or_inf, select(up, x.like(infinity), x.like(0)), result);
+  const Expr y_infinite = abs(y) == infinity;
+  result = select(y_infinite, select((a > 1) == (y > 0), x.like(infinity), x.like(0)), result);
+  result = select((to_bits(x) < 0) & y_odd, -result, result);
+  result = select((x < 0) & !y_whole & (a < infinity), not_a_number, result);
+  result = select(is_nan(x) | is_nan(y), x + y, result);
+  return select((y == 0) | (x == 1) | ((x == -1) & y_infinite), 1, result);
+}
+
+}  // namespace
+
+MathBound math_bound(MathOp op) {
+  constexpr double most = std::numeric_limits<float>::max();
+  switch (op) {
+    case MathOp::exp2: case MathOp::log: return {1, -most, most};
+    case MathOp::exp: return {1.1, -most, most};
+    case MathOp::log2: case MathOp::erf: return {1.25, -most, most};
+    case MathOp::tanh: return {1.5, -most, most};
+    case MathOp::sin: case MathOp::cos: return {1.75, -1e5, 1e5};
+    default: return {1.5, -most, most};
+  }
+}
+
+bool expands(MathOp op) { return op >= MathOp::exp && op <= MathOp::pow; }
+
+ir::NodeId expand_math(ir::Builder& b, MathOp op, ir::NodeId x_id, ir::NodeId y_id) {
+  const Expr x{&b, x_id}, y{&b, y_id};
+  switch (op) {
+    case MathOp::exp: return exp(x).id;
+    case MathOp::exp2: return exp2(x).id;
+    case MathOp::log: return log(x).id;
+    case MathOp::log2: return log2(x).id;
+    case MathOp::sin: return sine(x, 0).id;
+    case MathOp::cos: return sine(x, 1).id;
+    case MathOp::tanh: return tanh(x).id;
+    case MathOp::erf: return erf(x).id;
+    case MathOp::pow: return pow(x, y).id;
+    default: fail<KernelError>({.asked = "lowering", .wrong = std::string(ir::name_of(op)) + " has no expansion"});
+  }
+}
+
+}  // namespace tessera::emit

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// exp, log, sin, ... of f32 as arithmetic in the IR: the same polynomial on every device, without any device's libm.
+// Bounds below are over all finite arguments unless a range is given; lower_math_test measures them against double.
+#pragma once
+
+#include "tessera/ir/builder.h"
+
+namespace tessera::emit {
+
+/// Largest error in units in the last place of the nearest float, as the test holds it. Results below the smallest normal
+/// float count in units of the smallest denormal. NaN, infinities and signed zeros come out as C's Annex F says.
+///
+/// | exp | exp2 | log | log2 | sin, cos to 1e5 | tanh | erf  | pow |
+/// | 1.1 |    1 |   1 | 1.25 |            1.75 |  1.5 | 1.25 | 1.5 |
+///
+/// sin and cos reduce with three parts of pi/2 and no Payne-Hanek step: past 1e5 the error grows with the argument, and
+/// past about 4e6 the result is only known to lie between -1 and 1.
+struct MathBound {
+  double ulp, lowest, highest;  ///< holds for arguments between `lowest` and `highest`
+};
+MathBound math_bound(ir::MathOp op);
+
+/// Whether `expand_math` knows the operation. The others (fma, sqrt, rsqrt, floor, ceil, trunc, rint) are the target's.
+bool expands(ir::MathOp op);
+
+/// The operation on f32 as arithmetic, appended to `b`; no control statements, so it may stand anywhere.
+ir::NodeId expand_math(ir::Builder& b, ir::MathOp op, ir::NodeId x, ir::NodeId y = ir::no_node);
+
+}  // namespace tessera::emit

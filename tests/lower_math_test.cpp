@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// The accuracy of the expanded functions: each is lowered, computed with ir/semantics.h over floats sampled from all of
+// their bit patterns, and compared with the C library in double. The worst error is printed and held against math_bound.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+
+#include "tessera/emit/lower.h"
+#include "tessera/emit/math.h"
+#include "tessera/ir/semantics.h"
+#include "tessera/ir/value.h"
+
+namespace tessera::ir {
+namespace {
+
+// Computes the value stored by a kernel of pure nodes, for many elements at once.
+class Evaluator {
+ public:
+  explicit Evaluator(Function fn) : fn_(std::move(fn)), values_(fn_.nodes.size()) {}
+
+  std::vector<float> run(const std::vector<float>& x, const std::vector<float>& y) {
+    inputs_ = {&x, &y};
+    size_ = x.size();
+    for (NodeId id = 1; id < fn_.nodes.size(); ++id)
+      if (fn_[id].op == Op::constant) values_[id].assign(size_, static_cast<std::uint32_t>(fn_[id].imm));
+    for (const Block& b : fn_.blocks)
+      for (NodeId id : b) node(id);
+    std::vector<float> out(size_);
+    for (std::size_t i = 0; i < size_; ++i) out[i] = std::bit_cast<float>(result_[i]);
+    return out;
+  }
+
+ private:
+  template <class T> static T get(std::uint32_t v) {
+    if constexpr (std::is_same_v<T, bool>) return v != 0;
+    else return std::bit_cast<T>(v);
+  }
+  template <class T> static std::uint32_t put(T v) {
+    if constexpr (std::is_same_v<T, bool>) return v;
+    else return std::bit_cast<std::uint32_t>(v);
+  }
+  template <class F> void with_type(DType t, F f) {
+    switch (t) {
+      case DType::boolean: return f(bool{});
+      case DType::i32: return f(std::int32_t{});
+      case DType::u32: return f(std::uint32_t{});
+      case DType::f32: return f(float{});
+      default: FAIL() << "unexpected " << dtype_name(t);
+    }
+  }
+  void node(NodeId id) {
+    const Node& n = fn_[id];
+    std::vector<std::uint32_t>& out = values_[id];
+    out.resize(size_);
+    const auto arg = [&](int k) -> const std::vector<std::uint32_t>& { return values_[n.args[static_cast<std::size_t>(k)]]; };
+    switch (n.op) {
+      case Op::load:
+        for (std::size_t i = 0; i < size_; ++i) out[i] = put((*inputs_[fn_[n.args[0]].imm])[i]);
+        break;
+      case Op::store: result_ = arg(2); break;
+      case Op::unary:
+        with_type(n.type.dtype, [&](auto t) {
+          for (std::size_t i = 0; i < size_; ++i) out[i] = put(apply(n.kind<UnaryOp>(), get<decltype(t)>(arg(0)[i])));
+        });
+        break;
+      case Op::binary:
+        with_type(n.type.dtype, [&](auto t) {
+          using T = decltype(t);
+          for (std::size_t i = 0; i < size_; ++i) out[i] = put(apply(n.kind<BinaryOp>(), get<T>(arg(0)[i]), get<T>(arg(1)[i])));
+        });
+        break;
+      case Op::compare:
+        with_type(fn_[n.args[0]].type.dtype, [&](auto t) {
+          using T = decltype(t);
+          for (std::size_t i = 0; i < size_; ++i) out[i] = put(apply(n.kind<CompareOp>(), get<T>(arg(0)[i]), get<T>(arg(1)[i])));
+        });
+        break;
+      case Op::select:
+        for (std::size_t i = 0; i < size_; ++i) out[i] = arg(0)[i] ? arg(1)[i] : arg(2)[i];
+        break;
+      case Op::bitcast: out = arg(0); break;
+      case Op::cast:
+        with_type(fn_[n.args[0]].type.dtype, [&](auto from) {
+          with_type(n.type.dtype, [&](auto to) {
+            for (std::size_t i = 0; i < size_; ++i) out[i] = put(convert<decltype(to)>(get<decltype(from)>(arg(0)[i])));
+          });
+        });
+        break;
+      case Op::math:
+        for (std::size_t i = 0; i < size_; ++i)
+          out[i] = put(apply(n.kind<MathOp>(), get<float>(arg(0)[i]), n.args[1] ? get<float>(arg(1)[i]) : 0.0f,
+                             n.args[2] ? get<float>(arg(2)[i]) : 0.0f));
+        break;
+      default: FAIL() << "unexpected " << op_name(n.op);
+    }
+  }
+
+  Function fn_;
+  std::vector<std::vector<std::uint32_t>> values_;
+  std::vector<std::uint32_t> result_;
+  std::array<const std::vector<float>*, 2> inputs_{};
+  std::size_t size_ = 0;
+};
+
+Evaluator expanded(MathOp op) {
+  Builder b("math", KernelKind::map);
+  {
+    Builder::Scope scope(b);
+    const BufferRef x = buffer_param("x", DType::f32, Access::read), y = buffer_param("y", DType::f32, Access::read);
+    const BufferRef z = buffer_param("z", DType::f32, Access::read_write);
+    const Value i = global_id();
+    z.store(i, op == MathOp::pow ? pow(x.load(i), y.load(i)) : math(op, x.load(i)));
+  }
+  const Function lowered = emit::lower(b.finish(), {.guard_map = false, .expand_math = true});
+  for (const Node& n : lowered.nodes) EXPECT_FALSE(n.op == Op::math && emit::expands(n.kind<MathOp>()));
+  return Evaluator(lowered);
+}
+
+double reference(MathOp op, double x, double y) { return apply(op, x, y); }
+
+// In units in the last place of the float nearest to `right`; 0 for equal special values, infinite for unlike ones.
+double ulps(float got, double right) {
+  const float nearest = static_cast<float>(right);
+  if (std::isnan(right) || std::isnan(got)) return std::isnan(right) && std::isnan(got) ? 0 : INFINITY;
+  if (got == nearest) return std::signbit(got) == std::signbit(nearest) || nearest != 0 || right != 0 ? 0 : INFINITY;
+  if (std::isinf(nearest) || std::isinf(got)) {  // at the edge of overflow the largest float may round either way
+    const double big = std::numeric_limits<float>::max();
+    return std::abs(static_cast<double>(got)) >= big && std::abs(right) >= big && std::signbit(got) == std::signbit(right) ? 1 : INFINITY;
+  }
+  int exponent;
+  std::frexp(right, &exponent);
+  return std::abs(static_cast<double>(got) - right) / std::ldexp(1.0, std::max(exponent - 24, -149));
+}
+
+std::uint32_t seed() {
+  const char* text = std::getenv("TESSERA_TEST_SEED");
+  const std::uint32_t s = text ? static_cast<std::uint32_t>(std::strtoul(text, nullptr, 10)) : std::random_device{}();
+  std::printf("TESSERA_TEST_SEED=%u\n", s);
+  return s;
+}
+
+struct Worst {
+  double error = 0;
+  float x = 0, y = 0, got = 0;
+};
+void compare(MathOp op, Evaluator& e, const std::vector<float>& x, const std::vector<float>& y, Worst& worst) {
+  const std::vector<float> got = e.run(x, y);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double error = ulps(got[i], reference(op, x[i], y[i]));
+    if (error > worst.error) worst = {error, x[i], y[i], got[i]};
+  }
+}
+
+class Math : public testing::TestWithParam<MathOp> {};
+
+TEST_P(Math, error_is_within_its_bound) {
+  const MathOp op = GetParam();
+  const emit::MathBound bound = emit::math_bound(op);
+  Evaluator e = expanded(op);
+  std::mt19937 random(seed());
+  Worst worst;
+  auto in_range = [&](float x) { return !(x < bound.lowest) && !(x > bound.highest); };
+  // One float out of each run of 2^11 neighbours, over all bit patterns; then more where the functions bend.
+  std::vector<float> x, y;
+  auto flush = [&] {
+    if (op != MathOp::pow) y.assign(x.size(), 0.0f);
+    compare(op, e, x, y, worst);
+    x.clear(), y.clear();
+  };
+  std::uniform_int_distribution<std::uint32_t> low(0, 2047), any;
+  std::uniform_real_distribution<float> exponent(-160, 135), near(-12, 12), sign(-1, 1);
+  for (std::uint64_t high = 0; high < std::uint64_t{1} << 32; high += 2048) {
+    const float f = std::bit_cast<float>(static_cast<std::uint32_t>(high) + low(random));
+    if (std::isnan(f) || in_range(f)) {
+      x.push_back(f);
+      if (op == MathOp::pow) {
+        // An exponent that keeps the result finite, most of the time; sometimes whole, so that negative bases count.
+        const float l = std::log2(std::abs(f));
+        float p = exponent(random) / (l == 0 ? 1 : l);
+        if (any(random) % 4 == 0) p = std::rint(p);
+        y.push_back(any(random) % 64 == 0 ? std::bit_cast<float>(any(random)) : p);
+      }
+    }
+    if (x.size() == 1 << 15) flush();
+  }
+  for (int i = 0; i < 1 << 18; ++i) {
+    float f = near(random);
+    if (op == MathOp::exp || op == MathOp::exp2) f *= 12;
+    if (op == MathOp::log || op == MathOp::log2) f = 1 + f / 24;
+    if (op == MathOp::pow) {
+      f = std::exp2(f / 40);  // near 1, where the logarithm loses most
+      y.push_back(exponent(random) / std::log2(f));
+    }
+    x.push_back(f);
+    if (x.size() == 1 << 15) flush();
+  }
+  flush();
+  std::printf("%s: at most %.3f ulp (at %a, %a: %a); bound %g\n", std::string(name_of(op)).c_str(), worst.error, worst.x,
+              worst.y, worst.got, bound.ulp);
+  EXPECT_LE(worst.error, bound.ulp);
+}
+
+TEST_P(Math, special_values) {
+  const MathOp op = GetParam();
+  const float inf = INFINITY, tiny = 0x1p-149f, most = std::numeric_limits<float>::max(), least = 0x1p-126f;
+  const std::vector<float> specials = {0.0f, -0.0f, 1.0f, -1.0f, 2.0f, -2.0f, 3.0f, -3.0f, 0.5f, -0.5f, 1.5f, -1.5f, inf, -inf, NAN,
+                                       tiny, -tiny, least, -least, most, -most, 16777216.0f, 16777215.0f, -16777215.0f, 88.72284f,
+                                       -87.33655f, -103.97208f, -103.97284f, 128.0f, -149.0f, -150.0f, 1.0f + 0x1p-23f, 1.0f - 0x1p-24f};
+  std::vector<float> x, y;
+  const emit::MathBound bound = emit::math_bound(op);
+  for (float a : specials)
+    for (float b : specials) {
+      if (!std::isinf(a) && (a < bound.lowest || a > bound.highest)) continue;
+      x.push_back(a), y.push_back(op == MathOp::pow ? b : 0.0f);
+    }
+  Evaluator e = expanded(op);
+  const std::vector<float> got = e.run(x, y);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double right = reference(op, x[i], y[i]);
+    EXPECT_LE(ulps(got[i], right), bound.ulp) << x[i] << ", " << y[i] << " gives " << got[i] << ", not " << right;
+    if (right == 0) {
+      EXPECT_EQ(std::signbit(got[i]), std::signbit(right)) << x[i] << ", " << y[i];
+    }
+  }
+}
+
+TEST(math, sine_and_cosine_past_their_range_stay_between_minus_one_and_one) {
+  std::mt19937 random(seed());
+  std::uniform_real_distribution<float> exponent(17, 127.9f);
+  std::vector<float> x(10000);
+  for (float& f : x) f = std::exp2(exponent(random)) * (random() & 1 ? 1.0f : -1.0f);
+  for (MathOp op : {MathOp::sin, MathOp::cos}) {
+    Evaluator e = expanded(op);
+    for (float f : e.run(x, x)) EXPECT_LE(std::abs(f), 1.0f);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(all, Math,
+                         testing::Values(MathOp::exp, MathOp::exp2, MathOp::log, MathOp::log2, MathOp::sin, MathOp::cos,
+                                         MathOp::tanh, MathOp::erf, MathOp::pow),
+                         [](const auto& i) { return std::string(name_of(i.param)); });
+
+}  // namespace
+}  // namespace tessera::ir
