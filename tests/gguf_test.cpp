@@ -194,7 +194,7 @@ TEST(GgufMalformed, Metadata) {
 
   expect_entry_error({"k", 0, "x", ~0ull}, 0, key_field, "the length 18446744073709551615 passes the end");
   expect_entry_error({"", 0, "x"}, 0, key_field, "the key is empty");
-  expect_entry_error({std::string(65536, 'k'), 0, "x"}, 0, key_field, "more than the format's 65535");
+  expect_entry_error({std::string(65536, 'k'), 0, "x"}, 0, key_field, "more than the 65535 allowed");
   EXPECT_NO_THROW(GgufFile::parse(with_entry({std::string(65535, 'k'), 0, "x"}).bytes(), ""));
   expect_entry_error({"general.name", 0, "x"}, 0, key_field, "the key \"general.name\" occurs twice");
 
@@ -282,7 +282,7 @@ TEST(GgufMalformed, Tensors) {
   // Names.
   expect([](F& f) { f.tensors[0].name_size = ~0ull; }, &F::tensor_at, 0, 0, "name", "passes the end of the file");
   expect([](F& f) { f.tensors[0].name = std::string(65, 'n'); }, &F::tensor_at, 0, 0, "name",
-         "more than the format's 64");
+         "more than the 64 allowed");
   expect([](F& f) { f.tensors[0].name = ""; }, &F::tensor_at, 0, 0, "name", "the name is empty");
   expect([](F& f) { f.tensors[1].name = "a"; }, &F::tensor_at, 1, 0, "name", "the tensor \"a\" occurs twice");
   Raw long_name = sound();
@@ -649,6 +649,30 @@ TEST(GgufFileMap, OpensFilesAndRefusesOthers) {
   a = std::move(b);
   EXPECT_EQ(b.bytes().size(), 0u);  // NOLINT: the moved-from state is promised
   EXPECT_EQ(static_cast<char>(a.bytes()[0]), 'G');
+}
+
+TEST(GgufFileMap, WrongCountsInHugeFilesTakeNoMemory) {
+  // 64 GiB of zeros behind the header: counts that would fit such a file must not be believed before the data is seen.
+  const Folder folder;
+  const auto refused = [&](const std::string& start, const std::string& wrong) {
+    const auto path = folder / "huge.gguf";
+    std::ofstream(path, std::ios::binary) << start;
+    std::error_code error;
+    std::filesystem::resize_file(path, std::uintmax_t{1} << 36, error);
+    if (error) GTEST_SKIP() << "no sparse files here";
+    expect_throw<FormatError>([&] { GgufFile::open(path); }, {wrong});
+  };
+  const std::uint64_t many = std::uint64_t{1} << 30, none = 0, one = 1;
+  const std::string head = "GGUF" + raw(3u);
+  refused(head + raw(none) + raw(many), "the key is empty");
+  refused(head + raw(many) + raw(none), "the name is empty");
+  const auto entry = [&](const std::string& value) { return head + raw(none) + raw(one) + raw_text("k") + value; };
+  refused(entry(raw(8u) + raw(4 * many)), "the length 4294967296 is more than the 1073741824 allowed");
+  refused(entry(raw(9u) + raw(0u) + raw(4 * many)), "4294967296 elements are more than the 1073741824 bytes allowed");
+  refused(entry(raw(9u) + raw(8u) + raw(many)), "1073741824 elements are more than");
+  // Arrays in arrays: at each level the largest count, then an element type that is wrong.
+  const std::string level = raw(9u) + raw(std::uint64_t{80000000});
+  refused(entry(raw(9u) + level + level + level + level + raw(99u)), "the value type is 99");
 }
 
 std::string hex(std::span<const std::byte> bytes) {

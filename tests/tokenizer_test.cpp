@@ -5,11 +5,13 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <thread>
 
 #include "tessera/base/error.h"
 #include "tessera/llm/gguf_writer.h"
@@ -474,6 +476,21 @@ TEST(Tokenizer, RandomBytesComeBack) {
       EXPECT_EQ(t.decode(t.encode(text, {.parse_special = true}), true), text);
     }
   }
+}
+
+TEST(Tokenizer, SeveralThreadsAtOnce) {
+  std::mt19937_64 rng(1);
+  const Tokenizer t = random_vocabulary(rng, 60).make();
+  const std::string text = "abcabc acb 'll 123 bcaé\n  cab";
+  const Ids expected = t.encode(text);
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong = 0;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      for (int run = 0; run < 500; ++run) wrong += t.encode(text) != expected;
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST(Tokenizer, LongPiecesAreFast) {

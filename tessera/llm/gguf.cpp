@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <type_traits>
 #include <utility>
 
 #include "tessera/base/error.h"
@@ -93,12 +94,12 @@ void GgufFile::convert(const GgufEntry& entry, T& out) const {
     refuse(fmt::format("the value's type is {}, {}{} was expected", gguf_type_text(entry.value),
                        wants_array ? "an array of " : "", target_name<Element>()));
   };
-  const auto assign = [&](const auto& from, std::string_view where) {
+  const auto assign = [&](const auto& from) {
     using From = std::decay_t<decltype(from)>;
     Element to{};
     if constexpr (std::is_integral_v<From> && std::is_integral_v<Element> && !std::is_same_v<From, bool> &&
                   !std::is_same_v<Element, bool>) {
-      if (!std::in_range<Element>(from)) refuse(fmt::format("the value {}{} is out of range", from, where));
+      if (!std::in_range<Element>(from)) refuse(fmt::format("the value {} is out of range", from));
     }
     to = static_cast<Element>(from);
     return to;
@@ -113,7 +114,7 @@ void GgufFile::convert(const GgufEntry& entry, T& out) const {
             out.reserve(values.size());
             for (std::size_t i = 0; i < values.size(); ++i) {
               const From from = values[i];
-              out.push_back(assign(from, ""));
+              out.push_back(assign(from));
             }
           } else {
             refuse_type();
@@ -127,7 +128,7 @@ void GgufFile::convert(const GgufEntry& entry, T& out) const {
           if constexpr (std::is_same_v<From, GgufArray>)
             refuse_type();
           else if constexpr (convertible<From, Element>())
-            out = assign(value, "");
+            out = assign(value);
           else
             refuse_type();
         },

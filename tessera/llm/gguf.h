@@ -12,7 +12,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -28,10 +27,14 @@ struct GgufEntry {
   std::uint64_t offset = 0;  ///< of the key, in bytes from the start of the file
 };
 
+template <class T, class... Choices>
+concept OneOf = (std::same_as<T, Choices> || ...);
+
 /// What `GgufFile::get` can return: integers (converted from any integer type whose value fits), floating point
-/// (converted between f32 and f64), bool, std::string, and vectors of these, std::vector<bool> included.
+/// (converted between f32 and f64), bool and std::string.
 template <class T>
-concept GgufGettable = std::integral<T> || std::floating_point<T> || std::same_as<T, std::string>;
+concept GgufGettable = OneOf<T, std::uint8_t, std::int8_t, std::uint16_t, std::int16_t, std::uint32_t, std::int32_t,
+                             std::uint64_t, std::int64_t, float, double, bool, std::string>;
 
 /// A parsed GGUF file. Reading it is safe from any number of threads.
 ///

@@ -15,10 +15,11 @@ namespace {
 constexpr std::uint64_t max_key_bytes = 65535;       // docs/gguf.md
 constexpr std::uint64_t max_tensor_name_bytes = 64;  // docs/gguf.md
 constexpr int max_array_depth = 8;                   // no file known nests at all; the format sets no limit
+constexpr std::uint64_t max_value_bytes = 1u << 30;  // ggml's bound for strings and arrays; real files stay below 2^25
 constexpr std::uint64_t max_signed = std::numeric_limits<std::int64_t>::max();
 
 // Fewest bytes an entry, a tensor's description and an array's element can take: with these an absurd count is found
-// before anything of its size is reserved.
+// early. In a large file a wrong count may pass; `reservation` keeps it from taking memory before the data is seen.
 constexpr std::uint64_t min_entry_bytes = 8 + 1 + 4 + 1;
 constexpr std::uint64_t min_tensor_bytes = 8 + 1 + 4 + 8 + 4 + 8;
 std::uint64_t min_element_bytes(GgufType type) {
@@ -26,6 +27,7 @@ std::uint64_t min_element_bytes(GgufType type) {
   if (type == GgufType::array) return 4 + 8;
   return gguf_type_size(type);
 }
+std::size_t reservation(std::uint64_t count) { return static_cast<std::size_t>(std::min<std::uint64_t>(count, 4096)); }
 
 }  // namespace
 
@@ -57,7 +59,7 @@ std::string GgufParser::text(std::string_view field, std::uint64_t limit) {
   if (size > remaining())
     fail_at(start, field,
             fmt::format("the length {} passes the end of the file ({} bytes are left)", size, remaining()));
-  if (size > limit) fail_at(start, field, fmt::format("the length {} is more than the format's {}", size, limit));
+  if (size > limit) fail_at(start, field, fmt::format("the length {} is more than the {} allowed", size, limit));
   std::string out(reinterpret_cast<const char*>(bytes_.data()) + at_, size);
   at_ += size;
   return out;
@@ -73,10 +75,10 @@ GgufType GgufParser::value_type(std::string_view field) {
 
 template <class T>
 void GgufParser::elements(std::vector<T>& out, std::uint64_t count, std::string_view field, int depth) {
-  out.reserve(count);
+  out.reserve(reservation(count));
   for (std::uint64_t i = 0; i < count; ++i) {
     if constexpr (std::is_same_v<T, std::string>) {
-      out.push_back(text(field, max_signed));
+      out.push_back(text(field, max_value_bytes));
     } else if constexpr (std::is_same_v<T, GgufArray>) {
       out.push_back(array(field, depth + 1));
     } else if constexpr (std::is_same_v<T, bool>) {
@@ -99,6 +101,8 @@ GgufArray GgufParser::array(std::string_view field, int depth) {
     fail_at(start, field,
             fmt::format("{} elements of type {} are more than the {} bytes left can hold", count, gguf_type_name(type),
                         remaining()));
+  if (count > max_value_bytes / min_element_bytes(type))
+    fail_at(start, field, fmt::format("{} elements are more than the {} bytes allowed", count, max_value_bytes));
   GgufArray out;
   switch (type) {
 #define TESSERA_GGUF_ELEMENTS(name, ...) \
@@ -136,7 +140,7 @@ GgufValue GgufParser::value(std::string_view field) {
       elements(one, 1, field, 0);
       return static_cast<bool>(one[0]);
     }
-    case GgufType::string: return text(field, max_signed);
+    case GgufType::string: return text(field, max_value_bytes);
     case GgufType::array: return array(field, 1);
     case GgufType::u64: return number<std::uint64_t>(field);
     case GgufType::i64: return number<std::int64_t>(field);
@@ -175,7 +179,7 @@ void GgufParser::header() {
 }
 
 void GgufParser::metadata() {
-  file_.entries_.reserve(entry_count_);
+  file_.entries_.reserve(reservation(entry_count_));
   for (std::uint64_t i = 0; i < entry_count_; ++i) {
     const std::uint64_t start = at_;
     const std::string key_field = fmt::format("metadata[{}] key", i);
@@ -267,7 +271,7 @@ GgufTensor GgufParser::tensor(std::uint64_t index, std::uint64_t& next_offset) {
 }
 
 void GgufParser::tensors() {
-  file_.tensors_.reserve(tensor_count_);
+  file_.tensors_.reserve(reservation(tensor_count_));
   std::uint64_t next_offset = 0;
   for (std::uint64_t i = 0; i < tensor_count_; ++i) file_.tensors_.push_back(tensor(i, next_offset));
 }

@@ -20,8 +20,7 @@ void check(bool good, std::string_view name, const std::string& value, std::stri
 
 double portable_exp(double x) {
   if (!(x >= -700.0)) return 0.0;
-  // x = k ln 2 + r with |r| <= ln 2 / 2; ln 2 in two parts, the first with zeros at its end, so that k times it is
-  // exact.
+  // x = k ln 2 + r with |r| <= ln 2 / 2. ln 2 is in two parts, the first ends in zeros: k times it is exact.
   const double k = std::floor(x * 1.4426950408889634 + 0.5);
   const double r = (x - k * 0x1.62e42fee00000p-1) - k * 0x1.a39ef35793c76p-33;
   // Taylor's series to r^13: the rest is below 2^-57 of the result.
