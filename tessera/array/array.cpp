@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+// Making arrays, their views, reading and writing.
+#include "tessera/array/array.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/array/elementwise.h"
+#include "tessera/ir/semantics.h"
+
+namespace tessera {
+
+using detail::Source;
+
+namespace {
+
+Device device_or_current(std::optional<Device> device) { return device ? *device : current_device(); }
+
+void check_shape(const char* operation, const Shape& shape) {
+  std::int64_t n = 1;
+  for (auto d : shape)
+    if (d < 0 || __builtin_mul_overflow(n, d, &n) || n > (std::int64_t{1} << 48))
+      fail<ShapeError>({.asked = operation,
+                        .with = {{"shape", to_string(shape)}},
+                        .wrong = "this is not the shape of an array",
+                        .todo = "Extents are not negative, and their product is at most 2^48"});
+}
+
+std::string device_text(const Array& a) { return to_string(a.device()); }
+
+}  // namespace
+
+Array::Array() : shape_{0}, strides_{1} {
+  static const auto* nothing = new std::shared_ptr<Source>(Source::of(Storage::allocate({Backend::cpu, 0}, 0), DType::f32));
+  source_ = *nothing;
+}
+
+Array Array::wrap(std::shared_ptr<Storage> storage, DType dtype, Shape shape, std::uint64_t byte_offset) {
+  check_shape("Array::wrap", shape);
+  const std::uint64_t size = dtype_size(dtype), bytes = static_cast<std::uint64_t>(element_count(shape)) * size;
+  if (byte_offset % size != 0 || byte_offset + bytes > storage->bytes())
+    fail<ShapeError>({.asked = "Array::wrap",
+                      .with = {{"shape", to_string(shape)}, {"dtype", std::string(dtype_name(dtype))}, {"byte offset", std::to_string(byte_offset)},
+                               {"bytes of memory", std::to_string(storage->bytes())}},
+                      .wrong = "the memory does not hold this array, or the offset is not a multiple of an element"});
+  Strides strides = contiguous_strides(shape);
+  return ArrayAccess::make(Source::of(std::move(storage), dtype), dtype, std::move(shape), std::move(strides),
+                           static_cast<std::int64_t>(byte_offset / size));
+}
+
+Array Array::empty(Shape shape, DType dtype, std::optional<Device> device) {
+  check_shape("Array::empty", shape);
+  const auto bytes = static_cast<std::size_t>(element_count(shape)) * dtype_size(dtype);
+  return wrap(Storage::allocate(device_or_current(device), bytes), dtype, std::move(shape));
+}
+Array Array::full(Shape shape, double value, DType dtype, std::optional<Device> device) {
+  Array a = empty(std::move(shape), dtype, device);
+  a.fill(value);
+  return a;
+}
+Array Array::zeros(Shape shape, DType dtype, std::optional<Device> device) { return full(std::move(shape), 0, dtype, device); }
+Array Array::ones(Shape shape, DType dtype, std::optional<Device> device) { return full(std::move(shape), 1, dtype, device); }
+
+Array Array::from_bytes(const void* data, DType dtype, Shape shape, std::size_t count, std::optional<Device> device) {
+  check_shape("Array::from", shape);
+  if (element_count(shape) != static_cast<std::int64_t>(count))
+    fail<ShapeError>({.asked = "Array::from",
+                      .with = {{"shape", to_string(shape)}, {"elements given", std::to_string(count)}},
+                      .wrong = "the shape needs another number of elements"});
+  Array a = empty(std::move(shape), dtype, device);
+  if (count) Queue::of(a.device()).upload(a.view(), data);
+  return a;
+}
+
+std::int64_t Array::shape(int axis) const {
+  return shape_[static_cast<std::size_t>(normalise_axis("shape", axis, shape_.size()))];
+}
+Device Array::device() const { return source_->device(); }
+bool Array::pending() const { return source_->pending(); }
+
+void Array::check_host_type(const char* operation, DType wanted) const {
+  if (wanted != dtype_)
+    fail<DtypeError>({.asked = operation,
+                      .with = {{"asked", std::string(dtype_name(wanted))}, {"array", std::string(dtype_name(dtype_))}},
+                      .wrong = "the array has another dtype",
+                      .todo = "Convert with astype first"});
+}
+
+void Array::download(void* to) const {
+  if (size() == 0) return;
+  const Array flat = as_contiguous();
+  Queue::of(device()).download(to, flat.view());
+}
+
+// Views.
+
+Array Array::with_view(Shape shape, Strides strides, std::int64_t offset) const {
+  return ArrayAccess::make(source_, dtype_, std::move(shape), std::move(strides), offset);
+}
+
+Array Array::reshape(Shape shape) const {
+  std::int64_t known = 1;
+  int open = -1;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == -1 && open < 0) open = static_cast<int>(i);
+    else known *= shape[i];
+  }
+  if (open >= 0) shape[static_cast<std::size_t>(open)] = known > 0 ? size() / known : 0;
+  const bool negative = std::ranges::any_of(shape, [](auto d) { return d < 0; });
+  if (negative || element_count(shape) != size())
+    fail<ShapeError>({.asked = "reshape",
+                      .with = {{"from", to_string(shape_)}, {"to", to_string(shape)}},
+                      .wrong = "the shapes hold different numbers of elements"});
+  if (contiguous()) {
+    Strides strides = contiguous_strides(shape);
+    return with_view(std::move(shape), std::move(strides), offset_);
+  }
+  // A view works where each group of new dimensions lies in one evenly strided run of old ones.
+  Strides strides(shape.size());
+  std::size_t old_at = 0, new_at = 0;
+  bool view = true;
+  while (view && new_at < shape.size()) {
+    std::size_t old_end = old_at, new_end = new_at;
+    std::int64_t old_n = 1, new_n = 1;
+    do {
+      if (old_n <= new_n && old_end < shape_.size()) old_n *= shape_[old_end++];
+      else if (new_end < shape.size()) new_n *= shape[new_end++];
+      else break;
+    } while (old_n != new_n || new_end == new_at);
+    if (old_n != new_n) { view = false; break; }
+    std::int64_t step = 1;
+    bool first = true;
+    for (std::size_t i = old_end; i-- > old_at;) {  // the run must be even
+      if (shape_[i] == 1) continue;
+      if (first) step = strides_[i], first = false;
+      else if (strides_[i] != step) view = false;
+      step = strides_[i] * shape_[i];
+    }
+    std::int64_t inner = 1;
+    for (std::size_t i = old_end; i-- > old_at;)
+      if (shape_[i] != 1) { inner = strides_[i]; break; }
+    for (std::size_t i = new_end; i-- > new_at;) strides[i] = inner, inner *= shape[i];
+    old_at = old_end, new_at = new_end;
+  }
+  if (view) return with_view(std::move(shape), std::move(strides), offset_);
+  return as_contiguous().reshape(std::move(shape));
+}
+
+Array Array::transpose() const {
+  Shape shape(shape_.rbegin(), shape_.rend());
+  Strides strides(strides_.rbegin(), strides_.rend());
+  return with_view(std::move(shape), std::move(strides), offset_);
+}
+
+Array Array::permute(std::vector<int> axes) const {
+  Shape shape;
+  Strides strides;
+  std::vector<bool> seen(shape_.size());
+  for (int axis : axes) {
+    const auto a = static_cast<std::size_t>(normalise_axis("permute", axis, shape_.size()));
+    if (seen[a]) axes.clear();  // reported below
+    if (axes.empty()) break;
+    seen[a] = true;
+    shape.push_back(shape_[a]), strides.push_back(strides_[a]);
+  }
+  if (shape.size() != shape_.size())
+    fail<ShapeError>({.asked = "permute", .with = {{"shape", to_string(shape_)}}, .wrong = "each axis must be named exactly once"});
+  return with_view(std::move(shape), std::move(strides), offset_);
+}
+
+Array Array::broadcast_to(const Shape& shape) const {
+  if (broadcast_shapes("broadcast_to", shape_, shape) != shape)
+    fail<ShapeError>({.asked = "broadcast_to", .with = {{"from", to_string(shape_)}, {"to", to_string(shape)}}, .wrong = "the shape does not stretch to the other"});
+  return with_view(shape, detail::broadcast_strides(*this, shape), offset_);
+}
+
+Array Array::slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t step) const {
+  const auto a = static_cast<std::size_t>(normalise_axis("slice", axis, shape_.size()));
+  const std::int64_t n = shape_[a];
+  if (step <= 0)
+    fail<ShapeError>({.asked = "slice", .with = {{"step", std::to_string(step)}}, .wrong = "the step must be greater than zero"});
+  if (begin < 0) begin += n;
+  if (end < 0) end += n;
+  begin = std::clamp<std::int64_t>(begin, 0, n), end = std::clamp<std::int64_t>(end, begin, n);
+  Shape shape = shape_;
+  Strides strides = strides_;
+  shape[a] = (end - begin + step - 1) / step;
+  strides[a] *= step;
+  // An empty slice keeps its place inside the memory.
+  const std::int64_t offset = shape[a] == 0 ? offset_ : offset_ + begin * strides_[a];
+  return with_view(std::move(shape), std::move(strides), offset);
+}
+
+Array Array::select(int axis, std::int64_t index) const {
+  const auto a = static_cast<std::size_t>(normalise_axis("select", axis, shape_.size()));
+  const std::int64_t i = index < 0 ? index + shape_[a] : index;
+  if (i < 0 || i >= shape_[a])
+    fail<ShapeError>({.asked = "select",
+                      .with = {{"index", std::to_string(index)}, {"axis", std::to_string(axis)}, {"shape", to_string(shape_)}},
+                      .wrong = "the index is outside of the axis"});
+  Shape shape = shape_;
+  Strides strides = strides_;
+  shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(a));
+  strides.erase(strides.begin() + static_cast<std::ptrdiff_t>(a));
+  return with_view(std::move(shape), std::move(strides), offset_ + i * strides_[a]);
+}
+
+Array Array::unsqueeze(int axis) const {
+  const auto a = static_cast<std::size_t>(normalise_axis("unsqueeze", axis, shape_.size() + 1));
+  Shape shape = shape_;
+  Strides strides = strides_;
+  shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(a), 1);
+  strides.insert(strides.begin() + static_cast<std::ptrdiff_t>(a), 0);
+  return with_view(std::move(shape), std::move(strides), offset_);
+}
+
+Array Array::squeeze(int axis) const {
+  if (shape(axis) != 1)
+    fail<ShapeError>({.asked = "squeeze", .with = {{"axis", std::to_string(axis)}, {"shape", to_string(shape_)}}, .wrong = "the axis has more than one element"});
+  return select(axis, 0);
+}
+
+Array Array::as_contiguous() const {
+  if (contiguous()) return *this;
+  return copy();
+}
+
+Array Array::copy() const {
+  Array out = empty(shape_, dtype_, device());
+  out.assign(*this);
+  return out;
+}
+
+Array Array::to(Device target) const {
+  if (target == device()) return *this;
+  device_info(target);
+  const Array flat = as_contiguous();
+  Array out = empty(shape_, dtype_, target);
+  if (size()) Queue::of(target).copy(out.view(), flat.view());
+  return out;
+}
+
+// Memory.
+
+const Array& Array::eval() const {
+  source_->storage("eval was called");
+  return *this;
+}
+
+BufferView Array::view() const {
+  auto storage = source_->storage("its memory is needed");
+  std::int64_t last = -1;
+  if (size()) {
+    last = 0;
+    for (std::size_t d = 0; d < shape_.size(); ++d) last += (shape_[d] - 1) * strides_[d];
+  }
+  return {std::move(storage), static_cast<std::uint64_t>(offset_) * dtype_size(dtype_), static_cast<std::uint64_t>(last + 1), dtype_};
+}
+
+BufferView Array::view_for_writing() const {
+  BufferView v = view();
+  v.storage->flush_readers();
+  return v;
+}
+
+void* Array::host_data() const {
+  BufferView v = view_for_writing();
+  if (!v.storage->allocation().host)
+    fail<DeviceError>({.asked = "host_data", .with = {{"device", device_text(*this)}}, .wrong = "the host cannot address this device's memory",
+                       .todo = "Use to_vector(), or to({Backend::cpu}) first"});
+  v.storage->wait_writable();
+  v.storage->expose();
+  return v.storage->allocation().host + v.byte_offset;
+}
+
+BufferView kernel_argument(const Array& a, ir::Access access) {
+  return access == ir::Access::read_write ? a.view_for_writing() : a.view();
+}
+
+// Writing in place.
+
+void Array::assign(Array value) {
+  value = value.broadcast_to(shape_);
+  if (size() == 0) return;
+  if (value.device() != device()) value = value.to(device());
+  if (value.dtype() == dtype_ && !value.pending() && contiguous() && value.contiguous() && source_ != value.source_) {
+    Queue::of(device()).copy(view_for_writing(), value.view());
+    return;
+  }
+  std::vector<Array> args;
+  args.push_back(std::move(value));
+  detail::write_in_place(*this, ir::Op::cast, 0, std::move(args));
+}
+
+void Array::fill(double value) {
+  if (size() == 0) return;
+  if (contiguous()) {
+    Queue::of(device()).fill(view_for_writing(), ir::to_bits(dtype_, value));
+    return;
+  }
+  assign(full({1}, value, dtype_, device()));
+}
+
+namespace {
+Array& update(Array& a, const char* name, ir::BinaryOp op, Array b) {
+  if (broadcast_shapes(name, a.shape(), b.shape()) != a.shape())
+    fail<ShapeError>({.asked = name,
+                      .with = {{"left", to_string(a.shape())}, {"right", to_string(b.shape())}},
+                      .wrong = "the right side would stretch the left, which is changed in place"});
+  const Array* both[] = {&a, &b};
+  detail::common_device(name, both);
+  b = b.astype(a.dtype());
+  b = b.broadcast_to(a.shape());
+  std::vector<Array> args = {a};
+  args.push_back(std::move(b));
+  detail::write_in_place(a, ir::Op::binary, static_cast<std::uint8_t>(op), std::move(args));
+  return a;
+}
+}  // namespace
+Array& Array::operator+=(Array b) { return update(*this, "+=", ir::BinaryOp::add, std::move(b)); }
+Array& Array::operator-=(Array b) { return update(*this, "-=", ir::BinaryOp::sub, std::move(b)); }
+Array& Array::operator*=(Array b) { return update(*this, "*=", ir::BinaryOp::mul, std::move(b)); }
+Array& Array::operator/=(Array b) { return update(*this, "/=", ir::BinaryOp::div, std::move(b)); }
+
+}  // namespace tessera

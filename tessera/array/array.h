@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// Array: a typed, strided view of memory on one device, with NumPy's names and broadcasting.
+// Elementwise operations are deferred and fused; errors of shape, dtype and device are thrown at the call all the same.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/base/dtype.h"
+#include "tessera/base/error.h"
+#include "tessera/base/shape.h"
+#include "tessera/device/kernel.h"
+
+namespace tessera {
+
+namespace detail { class Source; }
+
+/// An n-dimensional array. Copying an Array is cheap and shares its memory; views share it too, so writing through one
+/// (`assign`, `+=`) is seen through the others. Reading from several threads is safe.
+class Array {
+ public:
+  Array();  ///< f32, shape (0,), on the CPU
+
+  // Making. `device` defaults to current_device().
+  static Array empty(Shape shape, DType dtype = DType::f32, std::optional<Device> device = {});
+  static Array full(Shape shape, double value, DType dtype = DType::f32, std::optional<Device> device = {});
+  static Array zeros(Shape shape, DType dtype = DType::f32, std::optional<Device> device = {});
+  static Array ones(Shape shape, DType dtype = DType::f32, std::optional<Device> device = {});
+  /// start, start + step, ...: `count` elements of one dimension.
+  static Array arange(std::int64_t count, double start = 0, double step = 1, DType dtype = DType::f32, std::optional<Device> device = {});
+  /// Copies `data`; `shape` defaults to one dimension. ShapeError if the counts differ.
+  template <Element T>
+  static Array from(std::span<const T> data, std::optional<Shape> shape = {}, std::optional<Device> device = {}) {
+    return from_bytes(data.data(), dtype_v<T>, shape ? *shape : Shape{static_cast<std::int64_t>(data.size())}, data.size(), device);
+  }
+  template <Element T>
+  static Array from(const std::vector<T>& data, std::optional<Shape> shape = {}, std::optional<Device> device = {}) {
+    return from(std::span<const T>(data), shape, device);
+  }
+  template <Element T>
+  static Array from(std::initializer_list<T> data, std::optional<Shape> shape = {}, std::optional<Device> device = {}) {
+    return from(std::span<const T>(data.begin(), data.size()), shape, device);
+  }
+  /// An array over memory that exists already. Nothing is copied.
+  static Array wrap(std::shared_ptr<Storage> storage, DType dtype, Shape shape, std::uint64_t byte_offset = 0);
+
+  // What it is.
+  DType dtype() const { return dtype_; }
+  const Shape& shape() const { return shape_; }
+  const Strides& strides() const { return strides_; }
+  std::int64_t shape(int axis) const;
+  int rank() const { return static_cast<int>(shape_.size()); }
+  std::int64_t size() const { return element_count(shape_); }
+  std::uint64_t bytes() const { return static_cast<std::uint64_t>(size()) * dtype_size(dtype_); }
+  Device device() const;
+  bool contiguous() const { return is_contiguous(shape_, strides_); }
+  bool pending() const;  ///< computed when needed
+
+  // Reading on the host: waits for the device.
+  template <Element T>
+  std::vector<T> to_vector() const {
+    check_host_type("to_vector", dtype_v<T>);
+    std::vector<T> out(static_cast<std::size_t>(size()));
+    if constexpr (std::is_same_v<T, bool>) {
+      std::unique_ptr<bool[]> raw(new bool[out.size()]);
+      download(raw.get());
+      out.assign(raw.get(), raw.get() + out.size());
+    } else {
+      download(out.data());
+    }
+    return out;
+  }
+  /// The only element. ShapeError if there are more.
+  template <Element T>
+  T item() const {
+    check_host_type("item", dtype_v<T>);
+    if (size() != 1)
+      fail<ShapeError>({.asked = "item", .with = {{"shape", to_string(shape_)}}, .wrong = "the array does not have exactly one element"});
+    T out;
+    download(&out);
+    return out;
+  }
+  /// Copies `size()` elements, row-major, to host memory.
+  void download(void* to) const;
+
+  // Views: no copy.
+  Array reshape(Shape shape) const;  ///< one extent may be -1; copies if the strides allow no view
+  Array transpose() const;           ///< reverses the dimensions
+  Array permute(std::vector<int> axes) const;
+  Array broadcast_to(const Shape& shape) const;
+  Array slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t step = 1) const;  ///< negative: from the end; step > 0
+  Array select(int axis, std::int64_t index) const;  ///< drops the axis
+  Array unsqueeze(int axis) const;
+  Array squeeze(int axis) const;
+  Array as_contiguous() const;  ///< itself if it is
+
+  Array astype(DType dtype) const;
+  /// A copy on `device`; itself if it is there already.
+  Array to(Device device) const;
+  Array copy() const;
+
+  // Writing in place: whatever still wants to read this memory is computed first.
+  void assign(Array value);  ///< broadcasts; casts to this dtype
+  void fill(double value);
+  Array& operator+=(Array b);
+  Array& operator-=(Array b);
+  Array& operator*=(Array b);
+  Array& operator/=(Array b);
+
+  /// Computes now if pending.
+  const Array& eval() const;
+  /// The memory: computes, and makes a view of the elements' range for a kernel. Elements of a strided array lie at
+  /// `strides()` from its start.
+  BufferView view() const;
+  /// The same for writing: pending readers of the memory are computed first.
+  BufferView view_for_writing() const;
+  /// Host address of the first element (cpu and interp only); the memory is not deferred on from now on.
+  void* host_data() const;
+
+  const std::shared_ptr<detail::Source>& source() const { return source_; }
+  std::int64_t offset() const { return offset_; }
+
+ private:
+  friend class detail::Source;
+  friend struct ArrayAccess;
+  static Array from_bytes(const void* data, DType dtype, Shape shape, std::size_t count, std::optional<Device> device);
+  void check_host_type(const char* operation, DType wanted) const;
+  Array with_view(Shape shape, Strides strides, std::int64_t offset) const;
+
+  std::shared_ptr<detail::Source> source_;
+  DType dtype_ = DType::f32;
+  Shape shape_;
+  Strides strides_;
+  std::int64_t offset_ = 0;  ///< elements from the start of the source
+};
+
+/// An operand of elementwise operations: an array, or a host scalar that takes the array's dtype.
+class ArrayOperand {
+ public:
+  ArrayOperand(const Array& a) : array_(&a) {}
+  template <class T> requires std::is_arithmetic_v<T>
+  ArrayOperand(T value) : value_(static_cast<double>(value)), integer_(std::is_integral_v<T>) {}
+  const Array* array() const { return array_; }
+  double value() const { return value_; }
+  bool is_integer() const { return integer_; }
+
+ private:
+  const Array* array_ = nullptr;
+  double value_ = 0;
+  bool integer_ = false;
+};
+
+/// NumPy's promotion among arrays, except that two 32-bit operands stay 32 bits wide (i32 with f32 gives f32).
+DType promote(DType a, DType b);
+
+// Elementwise, broadcasting, deferred. Operands on different devices are a DeviceError.
+Array operator+(const ArrayOperand& a, const ArrayOperand& b);
+Array operator-(const ArrayOperand& a, const ArrayOperand& b);
+Array operator*(const ArrayOperand& a, const ArrayOperand& b);
+Array operator/(const ArrayOperand& a, const ArrayOperand& b);  ///< of integers: as in kernels, x / 0 is 0
+Array operator%(const ArrayOperand& a, const ArrayOperand& b);
+Array operator&(const ArrayOperand& a, const ArrayOperand& b);
+Array operator|(const ArrayOperand& a, const ArrayOperand& b);
+Array operator^(const ArrayOperand& a, const ArrayOperand& b);
+Array operator==(const ArrayOperand& a, const ArrayOperand& b);
+Array operator!=(const ArrayOperand& a, const ArrayOperand& b);
+Array operator<(const ArrayOperand& a, const ArrayOperand& b);
+Array operator<=(const ArrayOperand& a, const ArrayOperand& b);
+Array operator>(const ArrayOperand& a, const ArrayOperand& b);
+Array operator>=(const ArrayOperand& a, const ArrayOperand& b);
+Array operator-(const Array& a);
+Array operator!(const Array& a);
+Array minimum(const ArrayOperand& a, const ArrayOperand& b);
+Array maximum(const ArrayOperand& a, const ArrayOperand& b);
+Array pow(const ArrayOperand& a, const ArrayOperand& b);
+Array where(const Array& condition, const ArrayOperand& if_true, const ArrayOperand& if_false);
+Array abs(const Array& a);
+Array sqrt(const Array& a);
+Array rsqrt(const Array& a);
+Array exp(const Array& a);
+Array exp2(const Array& a);
+Array log(const Array& a);
+Array log2(const Array& a);
+Array sin(const Array& a);
+Array cos(const Array& a);
+Array tanh(const Array& a);
+Array erf(const Array& a);
+Array floor(const Array& a);
+Array ceil(const Array& a);
+Array trunc(const Array& a);
+Array rint(const Array& a);
+Array sigmoid(const Array& a);
+Array silu(const Array& a);  ///< a * sigmoid(a)
+Array relu(const Array& a);
+Array gelu(const Array& a);  ///< with erf
+
+// Reductions over `axes` (all if empty); `keep` leaves extents of 1. A pending argument is computed on the way.
+// (Arguments are taken by value so that a temporary is known to be one and is never written to memory.)
+// Integers are summed as 64 bits, 16-bit floats as f32; the mean is a float. An empty maximum or minimum is a ShapeError.
+Array sum(Array a, std::vector<int> axes = {}, bool keep = false);
+Array mean(Array a, std::vector<int> axes = {}, bool keep = false);
+Array max(Array a, std::vector<int> axes = {}, bool keep = false);
+Array min(Array a, std::vector<int> axes = {}, bool keep = false);
+Array any(Array a, std::vector<int> axes = {}, bool keep = false);
+Array all(Array a, std::vector<int> axes = {}, bool keep = false);
+/// Position (i64) of the first largest element along an axis; NaN counts as smaller than everything.
+Array argmax(Array a, int axis = -1, bool keep = false);
+
+/// Joins along an axis. Shapes equal elsewhere; dtypes are promoted.
+Array concatenate(std::span<const Array> parts, int axis = 0);
+Array concatenate(std::initializer_list<Array> parts, int axis = 0);
+/// Rows `table[indices[i]]`: table (rows, ...), indices of any integer dtype and shape. An index out of range reads a row of zeros.
+Array take(const Array& table, const Array& indices);
+
+/// Numbers by Philox 4x32-10 from seed and element index: the same on every device and for every tiling.
+Array random_uniform(Shape shape, std::uint64_t seed, double low = 0, double high = 1, std::optional<Device> device = {});
+Array random_normal(Shape shape, std::uint64_t seed, double mean = 0, double deviation = 1, std::optional<Device> device = {});
+Array random_bits(Shape shape, std::uint64_t seed, std::optional<Device> device = {});  ///< u32
+
+/// NumPy's .npy files, versions 1 to 3, little-endian, C order (Fortran order is read too). FormatError with offset and field.
+void save_npy(const Array& a, const std::string& path);
+Array load_npy(const std::string& path, std::optional<Device> device = {});
+
+/// Values as NumPy prints them, summarised beyond 1,000 elements, with dtype and device.
+std::string to_string(const Array& a);
+
+/// Prints every flush of a deferred expression with its rule to stderr; also TESSERA_TRACE_FUSION=1.
+void trace_fusion(bool on);
+/// Kernels that deferred expressions and reductions have launched so far in this process; for tests.
+std::uint64_t fused_launches();
+
+/// What a kernel launch takes from an Array (found by argument-dependent look-up); contiguous or not, it is the range of memory.
+BufferView kernel_argument(const Array& a, ir::Access access);
+
+}  // namespace tessera

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Builds deferred elementwise operations from arrays. Inside array/ only.
+#pragma once
+
+#include "tessera/array/source.h"
+
+namespace tessera {
+
+/// Lets array/'s own files make arrays from their parts.
+struct ArrayAccess {
+  static Array make(std::shared_ptr<detail::Source> source, DType dtype, Shape shape, Strides strides, std::int64_t offset) {
+    Array a;
+    a.source_ = std::move(source);
+    a.dtype_ = dtype;
+    a.shape_ = std::move(shape);
+    a.strides_ = std::move(strides);
+    a.offset_ = offset;
+    return a;
+  }
+  static Array make(std::shared_ptr<detail::Source> source, Shape shape) {
+    const DType t = source->dtype();
+    Strides strides = contiguous_strides(shape);
+    return make(std::move(source), t, std::move(shape), std::move(strides), 0);
+  }
+};
+
+namespace detail {
+
+/// Strides that walk `a` as `shape`, to which it broadcasts: 0 along stretched dimensions.
+Strides broadcast_strides(const Array& a, const Shape& shape);
+/// `a` as an operand of an expression of this shape.
+Term term_of(const Array& a, const Shape& shape);
+/// A host scalar as a value of `dtype`. DtypeError if it is not one (0.5 as an integer).
+Term term_of(const char* operation, const ArrayOperand& scalar, DType dtype);
+/// The device that all arrays are on; DeviceError naming each if they are not on one.
+Device common_device(const char* operation, std::span<const Array* const> arrays);
+
+/// One deferred operation on arrays of any dtypes that the operation takes; `dtype` is the result's.
+Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, std::span<const Array* const> arrays);
+
+/// Writes `op(args)` into the elements of `out`, in place, without a temporary where that is safe.
+void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::vector<Array> args);
+
+/// The view of an array that a fused kernel reads; computes it if pending.
+StridedView strided(const Array& a, const char* rule);
+
+}  // namespace detail
+}  // namespace tessera

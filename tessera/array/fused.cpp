@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/array/fused.h"
+
+#include <atomic>
+
+#include "tessera/array/array.h"
+
+namespace tessera {
+
+namespace {
+std::atomic<std::uint64_t> launches{0};
+}
+std::uint64_t fused_launches() { return launches.load(); }
+
+namespace detail {
+
+void count_fused_launch() { ++launches; }
+
+std::size_t Structure::hash() const {
+  std::uint64_t h = rank | std::uint64_t{reduced} << 8 | std::uint64_t{form} << 16 | std::uint64_t{reduction} << 24;
+  auto mix = [&](std::uint64_t v) { h = (h ^ v) * 0x9E3779B97F4A7C15ull, h ^= h >> 31; };
+  for (const Node& n : nodes) {
+    mix(static_cast<std::uint64_t>(n.op) | std::uint64_t{n.sub} << 8 | static_cast<std::uint64_t>(n.dtype) << 16);
+    mix(static_cast<std::uint16_t>(n.args[0]) | std::uint64_t{static_cast<std::uint16_t>(n.args[1])} << 16 |
+        std::uint64_t{static_cast<std::uint16_t>(n.args[2])} << 32);
+  }
+  for (DType t : inputs) mix(static_cast<std::uint64_t>(t));
+  for (DType t : outputs) mix(static_cast<std::uint64_t>(t) | 0x100);
+  for (auto n : output_nodes) mix(static_cast<std::uint64_t>(n));
+  for (auto c : strides) mix(c);
+  return h;
+}
+
+int Fused::input(StridedView view) {
+  std::size_t i = 0;
+  for (; i < inputs_.size(); ++i)
+    if (inputs_[i].storage == view.storage && inputs_[i].dtype == view.dtype && inputs_[i].offset == view.offset &&
+        inputs_[i].strides == view.strides)
+      break;
+  if (i == inputs_.size()) {
+    structure_.inputs.push_back(view.dtype);
+    inputs_.push_back(std::move(view));
+  }
+  for (std::size_t n = 0; n < structure_.nodes.size(); ++n)
+    if (structure_.nodes[n].op == ir::Op::load && structure_.nodes[n].args[0] == static_cast<int>(i)) return static_cast<int>(n);
+  structure_.nodes.push_back({ir::Op::load, 0, inputs_[i].dtype, {static_cast<std::int16_t>(i), -1, -1}});
+  return static_cast<int>(structure_.nodes.size() - 1);
+}
+
+int Fused::scalar(DType dtype, std::uint64_t bits) {
+  structure_.nodes.push_back({ir::Op::param, 0, dtype, {static_cast<std::int16_t>(scalars_.size()), -1, -1}});
+  structure_.scalars.push_back(dtype);
+  scalars_.push_back(bits);
+  return static_cast<int>(structure_.nodes.size() - 1);
+}
+
+int Fused::operation(ir::Op op, std::uint8_t sub, DType dtype, std::span<const int> args) {
+  Structure::Node n{op, sub, dtype};
+  for (std::size_t i = 0; i < args.size(); ++i) n.args[i] = static_cast<std::int16_t>(args[i]);
+  ++operations_;
+  structure_.nodes.push_back(n);
+  return static_cast<int>(structure_.nodes.size() - 1);
+}
+
+void Fused::output(int node, StridedView view) {
+  structure_.output_nodes.push_back(static_cast<std::int16_t>(node));
+  structure_.outputs.push_back(view.dtype);
+  outputs_.push_back(std::move(view));
+}
+
+Fused::Dimensions Fused::merge(const Shape& shape, const std::vector<bool>& reduced) {
+  std::vector<StridedView*> views;
+  for (auto& v : inputs_) views.push_back(&v);
+  for (auto& v : outputs_) views.push_back(&v);
+  Shape extents;
+  std::vector<bool> flags;
+  std::vector<Strides> merged(views.size());
+  // Kept dimensions first, then reduced ones; extents of 1 vanish; neighbours that every view walks as one become one.
+  for (int pass = 0; pass < 2; ++pass)
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      const bool r = !reduced.empty() && reduced[d];
+      if (r != (pass == 1) || shape[d] == 1) continue;
+      bool joins = !extents.empty() && flags.back() == r;
+      for (std::size_t v = 0; v < views.size() && joins; ++v)
+        joins = merged[v].back() == views[v]->strides[d] * shape[d];
+      if (joins) {
+        extents.back() *= shape[d];
+        for (std::size_t v = 0; v < views.size(); ++v) merged[v].back() = views[v]->strides[d];
+      } else {
+        extents.push_back(shape[d]);
+        flags.push_back(r);
+        for (std::size_t v = 0; v < views.size(); ++v) merged[v].push_back(views[v]->strides[d]);
+      }
+    }
+  std::size_t count = 0;
+  for (bool f : flags) count += f;
+  if (extents.size() == count) {  // at least one kept dimension
+    extents.insert(extents.begin(), 1);
+    for (auto& m : merged) m.insert(m.begin(), 0);
+  }
+  if (!reduced.empty() && count == 0) {  // at least one reduced dimension
+    extents.push_back(1);
+    for (auto& m : merged) m.push_back(0);
+    count = 1;
+  }
+  structure_.rank = static_cast<std::uint8_t>(extents.size());
+  structure_.reduced = static_cast<std::uint8_t>(count);
+  structure_.strides.clear();
+  for (std::size_t v = 0; v < views.size(); ++v) {
+    for (std::size_t d = 0; d < extents.size(); ++d)
+      structure_.strides.push_back(merged[v][d] == 0 ? Structure::zero : merged[v][d] == 1 ? Structure::one : Structure::any);
+    views[v]->strides = merged[v];
+  }
+  return {std::move(extents), count};
+}
+
+BufferView Fused::range(const StridedView& view, const Shape& extents) const {
+  std::int64_t last = 0;
+  for (std::size_t d = 0; d < extents.size(); ++d) last += (extents[d] - 1) * view.strides[d];
+  return {view.storage, static_cast<std::uint64_t>(view.offset) * dtype_size(view.dtype), static_cast<std::uint64_t>(last + 1), view.dtype};
+}
+
+std::vector<LaunchArgument> Fused::arguments(const Dimensions& dimensions) const {
+  std::vector<LaunchArgument> out;
+  for (const auto& v : inputs_) out.emplace_back(range(v, dimensions.extents));
+  for (const auto& v : outputs_) out.emplace_back(range(v, dimensions.extents));
+  for (std::size_t i = 0; i < scalars_.size(); ++i) out.push_back(LaunchArgument::scalar(structure_.scalars[i], scalars_[i]));
+  for (auto e : dimensions.extents) out.push_back(LaunchArgument::index(e));
+  std::size_t at = 0;
+  auto strides = [&](const StridedView& v) {
+    for (std::size_t d = 0; d < dimensions.extents.size(); ++d, ++at)
+      if (structure_.strides[at] == Structure::any) out.push_back(LaunchArgument::index(v.strides[d]));
+  };
+  for (const auto& v : inputs_) strides(v);
+  for (const auto& v : outputs_) strides(v);
+  return out;
+}
+
+FusedTrace::FusedTrace(const Structure& s) : s_(s) {
+  for (std::size_t i = 0; i < s.inputs.size(); ++i)
+    inputs_.push_back(ir::buffer_param("in" + std::to_string(i), s.inputs[i], ir::Access::read));
+  for (std::size_t i = 0; i < s.outputs.size(); ++i)
+    outputs_.push_back(ir::buffer_param("out" + std::to_string(i), s.outputs[i], ir::Access::read_write));
+  for (std::size_t i = 0; i < s.scalars.size(); ++i) scalars_.push_back(ir::scalar_param("s" + std::to_string(i), s.scalars[i]));
+  for (std::size_t d = 0; d < s.rank; ++d) extents_.push_back(ir::scalar_param("n" + std::to_string(d), DType::index));
+  for (std::size_t i = 0; i < s.strides.size(); ++i)
+    strides_.push_back(s.strides[i] == Structure::any
+                           ? ir::scalar_param("stride" + std::to_string(i / s.rank) + "_" + std::to_string(i % s.rank), DType::index)
+                           : ir::Value{});
+}
+
+ir::Value FusedTrace::position(std::size_t view, std::span<const ir::Value> coordinates) const {
+  ir::Value sum;
+  for (std::size_t d = 0; d < s_.rank; ++d) {
+    const auto c = s_.strides[view * s_.rank + d];
+    if (c == Structure::zero) continue;
+    const ir::Value part = c == Structure::one ? coordinates[d] : coordinates[d] * strides_[view * s_.rank + d];
+    sum = sum.valid() ? sum + part : part;
+  }
+  return sum.valid() ? sum : ir::index_literal(0);
+}
+
+std::vector<ir::Value> FusedTrace::evaluate(std::span<const ir::Value> coordinates) const {
+  std::vector<ir::Value> values;
+  auto arg = [&](const Structure::Node& n, int i) { return values[static_cast<std::size_t>(n.args[static_cast<std::size_t>(i)])]; };
+  for (const Structure::Node& n : s_.nodes) {
+    switch (n.op) {
+      case ir::Op::load: {
+        const auto i = static_cast<std::size_t>(n.args[0]);
+        values.push_back(inputs_[i].load(position(i, coordinates)));
+        break;
+      }
+      case ir::Op::param: values.push_back(scalars_[static_cast<std::size_t>(n.args[0])]); break;
+      case ir::Op::unary: values.push_back(ir::unary(static_cast<ir::UnaryOp>(n.sub), arg(n, 0))); break;
+      case ir::Op::binary: values.push_back(ir::binary(static_cast<ir::BinaryOp>(n.sub), arg(n, 0), arg(n, 1))); break;
+      case ir::Op::compare: values.push_back(ir::compare(static_cast<ir::CompareOp>(n.sub), arg(n, 0), arg(n, 1))); break;
+      case ir::Op::select: values.push_back(ir::select(arg(n, 0), arg(n, 1), arg(n, 2))); break;
+      case ir::Op::cast: values.push_back(ir::cast(n.dtype, arg(n, 0))); break;
+      case ir::Op::bitcast: values.push_back(ir::bitcast(n.dtype, arg(n, 0))); break;
+      default:
+        values.push_back(n.args[1] >= 0 ? ir::pow(arg(n, 0), arg(n, 1)) : ir::math(static_cast<ir::MathOp>(n.sub), arg(n, 0)));
+    }
+  }
+  return values;
+}
+
+std::string operation_names(const Structure& s) {
+  std::string out;
+  int count = 0;
+  for (const Structure::Node& n : s.nodes) {
+    std::string_view name;
+    switch (n.op) {
+      case ir::Op::unary: name = ir::name_of(static_cast<ir::UnaryOp>(n.sub)); break;
+      case ir::Op::binary: name = ir::name_of(static_cast<ir::BinaryOp>(n.sub)); break;
+      case ir::Op::compare: name = ir::name_of(static_cast<ir::CompareOp>(n.sub)); break;
+      case ir::Op::math: name = ir::name_of(static_cast<ir::MathOp>(n.sub)); break;
+      case ir::Op::select: case ir::Op::cast: case ir::Op::bitcast: name = ir::op_name(n.op); break;
+      default: continue;
+    }
+    if (++count > 4) continue;
+    out += (out.empty() ? "" : "_") + std::string(name);
+  }
+  if (count > 4) out += "_and_" + std::to_string(count - 4) + "_more";
+  return out.empty() ? "copy" : out;
+}
+
+namespace {
+
+struct Spec {
+  std::shared_ptr<const Structure> structure;
+  friend bool operator==(const Spec& a, const Spec& b) { return *a.structure == *b.structure; }
+  std::size_t hash() const { return structure->hash(); }
+};
+
+// One thread an element. Up to three merged dimensions are the launch's own, innermost first; outer ones share the third.
+ir::Function trace_map(const Spec& spec) {
+  const Structure& s = *spec.structure;
+  ir::Builder builder("fused_" + operation_names(s), ir::KernelKind::map);
+  ir::Builder::Scope scope(builder);
+  const FusedTrace trace(s);
+  std::vector<ir::Value> coordinates(s.rank);
+  const std::size_t r = s.rank;
+  coordinates[r - 1] = ir::global_id(0);
+  if (r >= 2) coordinates[r - 2] = ir::global_id(1);
+  if (r == 3) coordinates[0] = ir::global_id(2);
+  if (r > 3) {
+    ir::Value rest = ir::global_id(2);
+    for (std::size_t d = r - 3; d > 0; --d) {
+      coordinates[d] = rest % trace.extent(d);
+      rest = rest / trace.extent(d);
+    }
+    coordinates[0] = rest;
+  }
+  const auto values = trace.evaluate(coordinates);
+  for (std::size_t i = 0; i < s.outputs.size(); ++i) {
+    ir::Value v = values[static_cast<std::size_t>(s.output_nodes[i])];
+    if (v.dtype() != s.outputs[i]) v = ir::cast(s.outputs[i], v);
+    trace.output(i).store(trace.position(s.inputs.size() + i, coordinates), v);
+  }
+  return builder.finish();
+}
+
+}  // namespace
+
+void Fused::run(const Shape& shape) {
+  if (element_count(shape) == 0) return;
+  const Dimensions dims = merge(shape, {});
+  // Leaked on purpose: kernels may still be used while the process ends.
+  static auto& family = *new KernelFamily<Spec>(trace_map);
+  const Kernel& kernel = family(Spec{std::make_shared<const Structure>(structure_)});
+  const Shape& e = dims.extents;
+  std::array<std::uint64_t, 3> threads = {1, 1, 1};
+  for (std::size_t i = 0; i < e.size(); ++i) threads[std::min<std::size_t>(i, 2)] *= static_cast<std::uint64_t>(e[e.size() - 1 - i]);
+  const auto args = arguments(dims);
+  count_fused_launch();
+  kernel.launch(threads, std::span(args));
+}
+
+}  // namespace detail
+}  // namespace tessera

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// An elementwise expression ready to become a kernel: operations over strided inputs and scalars, with the outputs.
+// Only its structure is compiled (operations, dtypes, which strides are 0 or 1); shapes, strides and scalars are arguments.
+#pragma once
+
+#include <functional>
+
+#include "tessera/base/shape.h"
+#include "tessera/device/kernel.h"
+#include "tessera/ir/value.h"
+
+namespace tessera::detail {
+
+/// Strided memory seen as an expression's shape.
+struct StridedView {
+  std::shared_ptr<Storage> storage;
+  DType dtype = DType::f32;
+  Strides strides;
+  std::int64_t offset = 0;  ///< elements
+};
+
+/// What is compiled. Views are the inputs and then the outputs; dimensions are merged ones, innermost last.
+struct Structure {
+  struct Node {
+    ir::Op op = ir::Op::none;  ///< load: args[0] is an input; param: args[0] is a scalar; else an operation
+    std::uint8_t sub = 0;
+    DType dtype = DType::f32;
+    std::array<std::int16_t, 3> args = {-1, -1, -1};
+    friend bool operator==(const Node&, const Node&) = default;
+  };
+  enum StrideClass : std::uint8_t { zero, one, any };
+
+  std::vector<Node> nodes;
+  std::vector<DType> inputs, scalars, outputs;
+  std::vector<std::int16_t> output_nodes;
+  std::vector<std::uint8_t> strides;  ///< StrideClass of (view, dimension)
+  std::uint8_t rank = 1;
+  // Reductions:
+  std::uint8_t reduced = 0;  ///< how many of the last dimensions are reduced
+  std::uint8_t form = 0;     ///< reduce.cpp's own
+  std::uint8_t reduction = 0;
+  DType accumulator = DType::f32;
+
+  friend bool operator==(const Structure&, const Structure&) = default;
+  std::size_t hash() const;
+};
+
+class Fused {
+ public:
+  explicit Fused(Device device) : device_(device) {}
+
+  int input(StridedView view);  ///< equal views are one input
+  int scalar(DType dtype, std::uint64_t bits);
+  int operation(ir::Op op, std::uint8_t sub, DType dtype, std::span<const int> args);
+  void output(int node, StridedView view);
+
+  Device device() const { return device_; }
+  std::size_t operations() const { return operations_; }
+  const std::vector<StridedView>& inputs() const { return inputs_; }
+  const Structure& structure() const { return structure_; }
+
+  /// Computes all outputs over `shape`.
+  void run(const Shape& shape);
+
+  // For reduce.cpp: dimensions merged where every view allows it, kept ones first. `reduced[i]` marks dimensions of `shape`.
+  struct Dimensions { Shape extents; std::size_t reduced = 0; };
+  Dimensions merge(const Shape& shape, const std::vector<bool>& reduced);
+  /// Adds an argument that only the kernel of a reduction knows.
+  std::vector<LaunchArgument> arguments(const Dimensions& dimensions) const;
+  Structure& structure() { return structure_; }
+  std::vector<StridedView>& outputs() { return outputs_; }
+
+ private:
+  BufferView range(const StridedView& view, const Shape& extents) const;
+  Device device_;
+  Structure structure_;
+  std::vector<StridedView> inputs_, outputs_;
+  std::vector<std::uint64_t> scalars_;
+  std::size_t operations_ = 0;
+};
+
+/// The kernel's parameters while it is traced, in the order in which `Fused::arguments` gives them.
+class FusedTrace {
+ public:
+  explicit FusedTrace(const Structure& structure);
+  /// Element position of a view at coordinates, one of each merged dimension.
+  ir::Value position(std::size_t view, std::span<const ir::Value> coordinates) const;
+  /// Values of all nodes at coordinates; inputs are read there.
+  std::vector<ir::Value> evaluate(std::span<const ir::Value> coordinates) const;
+  const ir::BufferRef& output(std::size_t i) const { return outputs_[i]; }
+  ir::Value extent(std::size_t dimension) const { return extents_[dimension]; }
+
+ private:
+  const Structure& s_;
+  std::vector<ir::BufferRef> inputs_, outputs_;
+  std::vector<ir::Value> scalars_, extents_;
+  std::vector<ir::Value> strides_;  ///< (view, dimension); not valid where the class is zero or one
+};
+
+/// "mul_add": the operations, for the kernel's name.
+std::string operation_names(const Structure& structure);
+void count_fused_launch();
+
+}  // namespace tessera::detail

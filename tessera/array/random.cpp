@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random arrays by Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11). Element i is word
+// i % 4 of the block that seed and counter i / 4 give, so neither the device nor the tiling shows.
+#include <numbers>
+
+#include "tessera/array/elementwise.h"
+#include "tessera/ir/semantics.h"
+
+namespace tessera {
+
+namespace {
+
+using ir::Value;
+
+struct Words { Value w[4]; };
+
+Value u32(std::uint32_t v) { return ir::Operand(static_cast<std::int64_t>(v)).as(DType::u32); }
+
+Words philox(Value counter_low, Value counter_high, Value key_low, Value key_high) {
+  Words c{{counter_low, counter_high, u32(0), u32(0)}};
+  const Value m0 = u32(0xD2511F53u), m1 = u32(0xCD9E8D57u);
+  for (int round = 0; round < 10; ++round) {
+    const Value high0 = ir::mul_hi(m0, c.w[0]), low0 = m0 * c.w[0];
+    const Value high1 = ir::mul_hi(m1, c.w[2]), low1 = m1 * c.w[2];
+    c = {{high1 ^ c.w[1] ^ key_low, low1, high0 ^ c.w[3] ^ key_high, low0}};
+    key_low = key_low + u32(0x9E3779B9u);
+    key_high = key_high + u32(0xBB67AE85u);
+  }
+  return c;
+}
+
+enum class Distribution : std::uint8_t { bits, uniform, normal };
+
+ir::Function trace_random(const Distribution& kind) {
+  const char* names[] = {"random_bits", "random_uniform", "random_normal"};
+  ir::Builder builder(names[static_cast<int>(kind)], ir::KernelKind::map);
+  ir::Builder::Scope scope(builder);
+  const auto out = ir::buffer_param("out", kind == Distribution::bits ? DType::u32 : DType::f32, ir::Access::read_write);
+  const Value n = ir::scalar_param("n", DType::index);
+  const Value key_low = ir::scalar_param("key_low", DType::u32), key_high = ir::scalar_param("key_high", DType::u32);
+  const Value a = ir::scalar_param("a", DType::f32), b = ir::scalar_param("b", DType::f32);
+  const Value block = ir::global_id();
+  const Value wide = ir::cast(DType::u64, block);
+  const Words words = philox(ir::cast(DType::u32, wide), ir::cast(DType::u32, wide >> 32), key_low, key_high);
+  // 24 bits make every multiple of 2^-24 in [0, 1) equally likely and exactly representable.
+  auto unit = [](Value w) { return ir::cast(DType::f32, w >> 8) * 0x1p-24f; };
+  Value result[4];
+  for (int i = 0; i < 4; ++i) {
+    if (kind == Distribution::bits) result[i] = words.w[i];
+    else if (kind == Distribution::uniform) result[i] = ir::fma(unit(words.w[i]), b - a, a);
+  }
+  if (kind == Distribution::normal)
+    for (int i = 0; i < 4; i += 2) {  // Box and Muller; 1 - u is never 0
+      const Value radius = ir::sqrt(-2.0f * ir::log(1.0f - unit(words.w[i])));
+      const Value angle = unit(words.w[i + 1]) * static_cast<float>(2 * std::numbers::pi);
+      result[i] = ir::fma(radius * ir::cos(angle), b, a);
+      result[i + 1] = ir::fma(radius * ir::sin(angle), b, a);
+    }
+  for (int i = 0; i < 4; ++i) {
+    const Value at = block * 4 + i;
+    ir::if_(at < n, [&] { out.store(at, result[i]); });
+  }
+  return builder.finish();
+}
+
+Array random(Distribution kind, Shape shape, std::uint64_t seed, double a, double b, std::optional<Device> device) {
+  Array out = Array::empty(std::move(shape), kind == Distribution::bits ? DType::u32 : DType::f32, device);
+  if (out.size() == 0) return out;
+  static auto& family = *new KernelFamily<Distribution>(trace_random);
+  family(kind).launch({static_cast<std::uint64_t>((out.size() + 3) / 4), 1, 1},
+                      {out.view(), LaunchArgument::index(out.size()), LaunchArgument::scalar(DType::u32, seed & 0xffffffffu),
+                       LaunchArgument::scalar(DType::u32, seed >> 32), LaunchArgument::scalar(static_cast<float>(a)),
+                       LaunchArgument::scalar(static_cast<float>(b))});
+  return out;
+}
+
+}  // namespace
+
+Array random_uniform(Shape shape, std::uint64_t seed, double low, double high, std::optional<Device> device) {
+  return random(Distribution::uniform, std::move(shape), seed, low, high, device);
+}
+Array random_normal(Shape shape, std::uint64_t seed, double mean, double deviation, std::optional<Device> device) {
+  return random(Distribution::normal, std::move(shape), seed, mean, deviation, device);
+}
+Array random_bits(Shape shape, std::uint64_t seed, std::optional<Device> device) {
+  return random(Distribution::bits, std::move(shape), seed, 0, 0, device);
+}
+
+}  // namespace tessera

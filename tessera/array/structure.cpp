@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Joining arrays, picking rows, and counting up.
+#include "tessera/array/elementwise.h"
+#include "tessera/ir/semantics.h"
+
+namespace tessera {
+
+namespace {
+
+struct TakeSpec {
+  DType table, indices;
+  friend bool operator==(const TakeSpec&, const TakeSpec&) = default;
+  std::size_t hash() const { return static_cast<std::size_t>(table) * 31 + static_cast<std::size_t>(indices); }
+};
+
+ir::Function trace_take(const TakeSpec& spec) {
+  ir::Builder builder("take_rows", ir::KernelKind::map);
+  ir::Builder::Scope scope(builder);
+  const auto table = ir::buffer_param("table", spec.table, ir::Access::read);
+  const auto indices = ir::buffer_param("indices", spec.indices, ir::Access::read);
+  const auto out = ir::buffer_param("out", spec.table, ir::Access::read_write);
+  const auto rows = ir::scalar_param("rows", DType::index), width = ir::scalar_param("width", DType::index);
+  const ir::Value column = ir::global_id(0), i = ir::global_id(1);
+  const ir::Value row = ir::cast(DType::index, indices.load(i));
+  const ir::Value inside = row >= 0 && row < rows;
+  out.store(i * width + column, table.load_if(inside, row * width + column, ir::literal(spec.table, 0)));
+  return builder.finish();
+}
+
+ir::Function trace_arange(const DType& dtype) {
+  ir::Builder builder("arange", ir::KernelKind::map);
+  ir::Builder::Scope scope(builder);
+  const auto out = ir::buffer_param("out", dtype, ir::Access::read_write);
+  const DType t = dtype == DType::f64 ? DType::f64 : is_float(dtype) ? DType::f32 : dtype;
+  const auto start = ir::scalar_param("start", t), step = ir::scalar_param("step", t);
+  out.store(ir::global_id(), ir::cast(dtype, start + ir::cast(t, ir::global_id()) * step));
+  return builder.finish();
+}
+
+}  // namespace
+
+Array Array::arange(std::int64_t count, double start, double step, DType dtype, std::optional<Device> device) {
+  if (count < 0)
+    fail<ShapeError>({.asked = "arange", .with = {{"count", std::to_string(count)}}, .wrong = "the count is negative"});
+  if (dtype == DType::boolean)
+    fail<DtypeError>({.asked = "arange", .with = {{"dtype", "bool"}}, .wrong = "bools do not count up"});
+  Array out = empty({count}, dtype, device);
+  if (count == 0) return out;
+  static auto& family = *new KernelFamily<DType>(trace_arange);
+  const DType t = dtype == DType::f64 ? DType::f64 : is_float(dtype) ? DType::f32 : dtype;
+  family(dtype).launch({static_cast<std::uint64_t>(count), 1, 1},
+                       {out.view(), LaunchArgument::scalar(t, ir::to_bits(t, start)), LaunchArgument::scalar(t, ir::to_bits(t, step))});
+  return out;
+}
+
+Array concatenate(std::span<const Array> parts, int axis) {
+  if (parts.empty()) fail<ArgumentError>({.asked = "concatenate", .wrong = "there are no arrays to join"});
+  const Array& first = parts[0];
+  const auto d = static_cast<std::size_t>(normalise_axis("concatenate", axis, first.shape().size()));
+  Shape shape = first.shape();
+  DType dtype = first.dtype();
+  shape[d] = 0;
+  std::vector<const Array*> all;
+  for (const Array& part : parts) {
+    Shape other = part.shape();
+    const std::int64_t extent = other.size() == shape.size() ? other[d] : 0;
+    if (other.size() == shape.size()) other[d] = shape[d];
+    if (other != shape)
+      fail<ShapeError>({.asked = "concatenate",
+                        .with = {{"first", to_string(first.shape())}, {"other", to_string(part.shape())}, {"axis", std::to_string(axis)}},
+                        .wrong = "the shapes differ outside of the axis"});
+    shape[d] += extent;
+    dtype = promote(dtype, part.dtype());
+    all.push_back(&part);
+  }
+  const Device device = detail::common_device("concatenate", all);
+  Array out = Array::empty(shape, dtype, device);
+  std::int64_t at = 0;
+  for (const Array& part : parts) {
+    const std::int64_t extent = part.shape()[d];
+    out.slice(static_cast<int>(d), at, at + extent).assign(part);
+    at += extent;
+  }
+  return out;
+}
+Array concatenate(std::initializer_list<Array> parts, int axis) { return concatenate(std::span(parts.begin(), parts.size()), axis); }
+
+Array take(const Array& table, const Array& indices) {
+  if (table.rank() < 1) fail<ShapeError>({.asked = "take", .with = {{"table", to_string(table.shape())}}, .wrong = "the table has no rows"});
+  if (!is_int(indices.dtype()))
+    fail<DtypeError>({.asked = "take", .with = {{"indices", std::string(dtype_name(indices.dtype()))}}, .wrong = "indices are integers"});
+  const Array* both[] = {&table, &indices};
+  const Device device = detail::common_device("take", both);
+  Shape shape = indices.shape();
+  std::int64_t width = 1;
+  for (std::size_t i = 1; i < table.shape().size(); ++i) shape.push_back(table.shape()[i]), width *= table.shape()[i];
+  Array out = Array::empty(shape, table.dtype(), device);
+  if (out.size() == 0) return out;
+  const Array rows = table.as_contiguous(), which = indices.as_contiguous();
+  static auto& family = *new KernelFamily<TakeSpec>(trace_take);
+  family({table.dtype(), indices.dtype()})
+      .launch({static_cast<std::uint64_t>(width), static_cast<std::uint64_t>(indices.size()), 1},
+              {rows.view(), which.view(), out.view(), LaunchArgument::index(table.shape()[0]), LaunchArgument::index(width)});
+  return out;
+}
+
+}  // namespace tessera
+

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shapes and strides of arrays: counting, row-major strides, and NumPy's broadcasting.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+/// Extents, outermost first. An empty shape is a single element.
+using Shape = std::vector<std::int64_t>;
+/// Distance in elements between neighbours along each dimension.
+using Strides = std::vector<std::int64_t>;
+
+std::int64_t element_count(const Shape& shape);
+/// Row-major strides: the last dimension is contiguous.
+Strides contiguous_strides(const Shape& shape);
+bool is_contiguous(const Shape& shape, const Strides& strides);
+std::string to_string(const Shape& shape);  ///< "(2, 3)"
+
+/// The shape both broadcast to (dimensions align at the end; 1 stretches). ShapeError names `operation` and both shapes.
+Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b);
+
+/// `axis` counted from the end if negative. ShapeError if it is not one of `rank` axes.
+int normalise_axis(const char* operation, int axis, std::size_t rank);
+
+}  // namespace tessera

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products of arrays: batched, over strided operands, with bias and activation computed on the way out.
+#pragma once
+
+#include "tessera/array/array.h"
+
+namespace tessera {
+
+enum class Activation : std::uint8_t { none, relu, silu, gelu };
+
+/// What happens to a product before it is written.
+struct Epilogue {
+  std::optional<Array> bias = {};  ///< (columns of the result,) added to every row
+  Activation activation = Activation::none;
+};
+
+/// a (..., m, k) times b (..., k, n) gives (..., m, n); leading dimensions broadcast, and a one-dimensional operand is a
+/// row or column as in NumPy. Floats of any width accumulate in f32 (f64 in f64); integers as i32 or i64. Operands may be strided
+/// views (a transposed one costs no copy). ShapeError names both shapes.
+Array matmul(const Array& a, const Array& b, const Epilogue& epilogue = {});
+
+}  // namespace tessera

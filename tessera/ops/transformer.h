@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operations of a transformer besides products. Each is written once, in kernel IR, for every device.
+#pragma once
+
+#include "tessera/array/array.h"
+
+namespace tessera {
+
+/// x / sqrt(mean(x^2 over the last axis) + epsilon) * weight. x (..., n), weight (n,). Zhang and Sennrich 2019.
+Array rms_norm(const Array& x, const Array& weight, float epsilon);
+
+/// exp(x - max) / sum along an axis; rows of -inf only give 0.
+Array softmax(const Array& x, int axis = -1);
+
+/// silu(gate) * up: the gated unit of Llama (Shazeer 2020). Deferred and fused with its neighbours.
+Array silu_gate(const Array& gate, const Array& up);
+
+/// Which elements rotate together.
+enum class RotaryPairs : std::uint8_t {
+  adjacent,  ///< (0, 1), (2, 3), ...: Llama files in GGUF, "norm"
+  halves     ///< (0, d/2), (1, d/2 + 1), ...: GPT-NeoX, "neox"
+};
+struct Rotary {
+  RotaryPairs pairs = RotaryPairs::adjacent;
+  std::int64_t dimensions = 0;  ///< of each head that rotate, even; the rest pass through. 0: all
+  float base = 10000.0f;
+  float scale = 1.0f;              ///< positions are multiplied by it (linear scaling: 1 / factor)
+  std::optional<Array> factors = {};  ///< f32 (dimensions / 2,): each frequency is divided by its factor (Llama 3.1)
+};
+/// Rotary position embedding (Su et al. 2021) of x (tokens, heads, head size); token t stands at `first_position` + t.
+Array rotary(const Array& x, std::int64_t first_position, const Rotary& how);
+
+/// Writes rows (tokens, heads, head size) into a cache (heads, capacity, head size; f32 or f16) from `position` on.
+/// ShapeError if they do not fit.
+void cache_store(Array& cache, const Array& rows, std::int64_t position);
+
+/// Causal attention over a cache with grouped heads and online softmax. q (tokens, heads, head size), keys and values
+/// (key heads, capacity, head size; f32 or f16); token t sees positions 0 .. past + t. heads is a multiple of key heads.
+/// Gives (tokens, heads, head size), f32. Milakov and Gimelshein 2018; Dao et al. 2022.
+Array attention(const Array& q, const Array& keys, const Array& values, std::int64_t past, float scale);
+
+}  // namespace tessera
