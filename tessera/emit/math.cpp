@@ -168,9 +168,9 @@ Expr pow(Expr x, Expr y) {
   const Expr z = s * s;
   // s^3 * 2/3 in two parts, the rest in one.
   const Pair z2 = product(s_high, s_high);
-  const Expr z_low = fma(s_high + s_high, s_low, z2.low);
+  const Expr z_low = fma(s_low, s_low, fma(s_high + s_high, s_low, z2.low));
   const Pair cube = product(z2.high, s_high);
-  const Expr cube_low = fma(z2.high, s_low, fma(z_low, s_high, cube.low));
+  const Expr cube_low = fma(z_low, s_low, fma(z2.high, s_low, fma(z_low, s_high, cube.low)));
   const Expr rest = z * z * s * polynomial(z, {0x1.999a04p-2f, 0x1.2450d2p-2f, 0x1.dff4dap-3f});
   const Pair third = product(cube.high, x.like(0x1.555556p-1f));
   const Expr third_low = fma(cube_low, 0x1.555556p-1f, fma(cube.high, -0x1.555556p-26f, third.low)) + rest;
