@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// A language model ready to use: a model file's weights on a device, with its tokenizer, generating text.
+#pragma once
+
+#include "tessera/llm/llama.h"
+#include "tessera/llm/sampler.h"
+#include "tessera/llm/tokenizer.h"
+
+namespace tessera {
+
+struct GenerateOptions {
+  SamplerOptions sampling;
+  std::int64_t max_tokens = 256;  ///< to generate at most
+  std::int64_t context = 0;       ///< tokens of prompt and answer together; 0: what the model was made for
+  std::int64_t batch = 256;       ///< tokens of the prompt that are read at once
+  DType cache_dtype = DType::f16;
+};
+
+enum class StopReason : std::uint8_t { end_token, max_tokens, context_full, cancelled };
+std::string_view stop_reason_name(StopReason reason);
+
+struct GenerateResult {
+  std::vector<TokenId> prompt_tokens, tokens;
+  std::string text;  ///< valid UTF-8
+  StopReason reason = StopReason::max_tokens;
+  double prompt_seconds = 0, generate_seconds = 0;
+  double prompt_tokens_per_second() const { return prompt_seconds > 0 ? static_cast<double>(prompt_tokens.size()) / prompt_seconds : 0; }
+  /// The first token comes with the prompt, so it is not counted.
+  double tokens_per_second() const { return generate_seconds > 0 && tokens.size() > 1 ? static_cast<double>(tokens.size() - 1) / generate_seconds : 0; }
+};
+
+/// Gets each piece of text as it comes, whole UTF-8 characters only; false ends the generation.
+using TextCallback = std::function<bool(std::string_view piece)>;
+
+class LanguageModel {
+ public:
+  /// Errors of GgufFile::open, Tokenizer and Llama::load. `device` defaults to current_device().
+  static LanguageModel load(const std::string& path, std::optional<Device> device = {}, const LoadProgress& progress = {});
+
+  /// Reads the prompt and continues it. ArgumentError if the prompt is empty or does not fit into the context.
+  GenerateResult generate(std::string_view prompt, const GenerateOptions& options = {}, const TextCallback& on_text = {}) const;
+
+  const Llama& model() const { return model_; }
+  const Tokenizer& tokenizer() const { return tokenizer_; }
+  Device device() const { return model_.device(); }
+  double load_seconds() const { return load_seconds_; }
+
+ private:
+  LanguageModel(Llama model, Tokenizer tokenizer, double seconds)
+      : model_(std::move(model)), tokenizer_(std::move(tokenizer)), load_seconds_(seconds) {}
+  Llama model_;
+  Tokenizer tokenizer_;
+  double load_seconds_ = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/llm/llama.h"
+
+#include <cmath>
+
+namespace tessera {
+
+namespace {
+
+// Takes tensors out of a file, checked against the shape that the configuration demands.
+class TensorLoader {
+ public:
+  TensorLoader(const GgufFile& file, Device device, const LoadProgress& progress) : file_(file), device_(device), progress_(progress) {
+    for (const GgufTensor& t : file.tensors()) total_ += t.bytes;
+  }
+
+  Weight matrix(const std::string& name, std::int64_t rows, std::int64_t columns) {
+    const GgufTensor& t = checked(name, {columns, rows});
+    return Weight::pack(format(t), file_.data(t), rows, columns, device_, name);
+  }
+  /// A vector of f32, f16 or bf16 as f32.
+  Array vector(const std::string& name, std::int64_t size) {
+    const GgufTensor& t = checked(name, {size});
+    const std::span<const std::byte> data = file_.data(t);
+    DType dtype = DType::f32;
+    if (t.type == GgmlType::f16) dtype = DType::f16;
+    else if (t.type == GgmlType::bf16) dtype = DType::bf16;
+    else if (t.type != GgmlType::f32) wrong(t, "a vector of type " + ggml_type_text(t.type) + " is not supported", "f32, f16 and bf16 are");
+    Array a = Array::empty({size}, dtype, device_);
+    Queue::of(device_).upload(a.view(), data.data());
+    return a.astype(DType::f32).eval();
+  }
+  std::optional<Array> optional_vector(const std::string& name, std::int64_t size) {
+    if (!file_.find_tensor(name)) return std::nullopt;
+    return vector(name, size);
+  }
+
+ private:
+  [[noreturn]] void wrong(const GgufTensor& t, const std::string& what, const std::string& todo) const {
+    fail<FormatError>({.asked = "load model", .with = {{"file", file_.name()}, {"tensor", t.name}, {"type", ggml_type_text(t.type)}}, .wrong = what, .todo = todo});
+  }
+  const GgufTensor& checked(const std::string& name, std::vector<std::int64_t> dims) {
+    const GgufTensor& t = file_.tensor(name);
+    Shape have(t.dims.begin(), t.dims.end());
+    if (have != dims) wrong(t, "the tensor's dimensions are " + to_string(have) + ", but the metadata asks for " + to_string(dims), "");
+    if (progress_) progress_(name, done_, total_);
+    done_ += t.bytes;
+    return t;
+  }
+  WeightFormat format(const GgufTensor& t) const {
+    switch (t.type) {
+      case GgmlType::f32: return WeightFormat::f32;
+      case GgmlType::f16: return WeightFormat::f16;
+      case GgmlType::q8_0: return WeightFormat::q8_0;
+      case GgmlType::q4_0: return WeightFormat::q4_0;
+      default: wrong(t, "matrices of this type are not supported", "f32, f16, q8_0 and q4_0 are");
+    }
+  }
+
+  const GgufFile& file_;
+  Device device_;
+  const LoadProgress& progress_;
+  std::uint64_t done_ = 0, total_ = 0;
+};
+
+}  // namespace
+
+KeyValueCache::KeyValueCache(const LlamaConfig& config, std::int64_t capacity, Device device, DType dtype) : capacity_(capacity) {
+  if (capacity < 1)
+    fail<ArgumentError>({.asked = "KeyValueCache", .with = {{"capacity", std::to_string(capacity)}}, .wrong = "a cache has room for at least one token"});
+  if (dtype != DType::f32 && dtype != DType::f16)
+    fail<DtypeError>({.asked = "KeyValueCache", .with = {{"dtype", std::string(dtype_name(dtype))}}, .wrong = "a cache holds f32 or f16"});
+  for (std::int64_t i = 0; i < config.layers; ++i) {
+    keys_.push_back(Array::zeros({config.key_heads, capacity, config.head_size}, dtype, device));
+    values_.push_back(Array::zeros({config.key_heads, capacity, config.head_size}, dtype, device));
+  }
+}
+
+std::uint64_t KeyValueCache::bytes() const {
+  std::uint64_t n = 0;
+  for (const Array& a : keys_) n += 2 * a.bytes();
+  return n;
+}
+
+void KeyValueCache::truncate(std::int64_t length) {
+  if (length < 0 || length > length_)
+    fail<ArgumentError>({.asked = "KeyValueCache::truncate", .with = {{"asked", std::to_string(length)}, {"length", std::to_string(length_)}}, .wrong = "the cache does not hold that many tokens"});
+  length_ = length;
+}
+
+Llama Llama::load(const GgufFile& file, Device device, const LoadProgress& progress) {
+  Llama m;
+  m.config_ = read_llama_config(file);
+  m.device_ = device_info(device).device;
+  const LlamaConfig& c = m.config_;
+  TensorLoader tensors(file, device, progress);
+  const std::int64_t queries = c.heads * c.head_size, keys = c.key_heads * c.head_size;
+  m.embedding_ = tensors.matrix("token_embd.weight", c.vocabulary, c.width);
+  for (std::int64_t i = 0; i < c.layers; ++i) {
+    const std::string p = "blk." + std::to_string(i) + ".";
+    Layer l;
+    l.attention_norm = tensors.vector(p + "attn_norm.weight", c.width);
+    l.query = tensors.matrix(p + "attn_q.weight", queries, c.width);
+    l.key = tensors.matrix(p + "attn_k.weight", keys, c.width);
+    l.value = tensors.matrix(p + "attn_v.weight", keys, c.width);
+    l.query_bias = tensors.optional_vector(p + "attn_q.bias", queries);
+    l.key_bias = tensors.optional_vector(p + "attn_k.bias", keys);
+    l.value_bias = tensors.optional_vector(p + "attn_v.bias", keys);
+    l.attention_output = tensors.matrix(p + "attn_output.weight", c.width, queries);
+    l.feed_forward_norm = tensors.vector(p + "ffn_norm.weight", c.width);
+    l.gate = tensors.matrix(p + "ffn_gate.weight", c.hidden, c.width);
+    l.up = tensors.matrix(p + "ffn_up.weight", c.hidden, c.width);
+    l.down = tensors.matrix(p + "ffn_down.weight", c.width, c.hidden);
+    m.layers_.push_back(std::move(l));
+  }
+  m.output_norm_ = tensors.vector("output_norm.weight", c.width);
+  m.output_ = c.tied ? m.embedding_ : tensors.matrix("output.weight", c.vocabulary, c.width);
+  m.rotary_ = c.rotary;
+  m.rotary_.factors = tensors.optional_vector("rope_freqs.weight", c.rotary.dimensions / 2);
+  Queue::of(device).finish();
+  return m;
+}
+
+std::uint64_t Llama::weight_bytes() const {
+  std::uint64_t n = embedding_.bytes() + (config_.tied ? 0 : output_.bytes()) + output_norm_.bytes();
+  for (const Layer& l : layers_) {
+    for (const Weight* w : {&l.query, &l.key, &l.value, &l.attention_output, &l.gate, &l.up, &l.down}) n += w->bytes();
+    n += l.attention_norm.bytes() + l.feed_forward_norm.bytes();
+  }
+  return n;
+}
+
+Array Llama::forward(std::span<const std::int32_t> tokens, KeyValueCache& cache, bool all_logits) const {
+  const auto count = static_cast<std::int64_t>(tokens.size());
+  if (count == 0) fail<ArgumentError>({.asked = "Llama::forward", .wrong = "there are no tokens to read"});
+  if (count > cache.capacity_ - cache.length_)
+    fail<ArgumentError>({.asked = "Llama::forward",
+                         .with = {{"tokens", std::to_string(count)}, {"in the cache", std::to_string(cache.length_)}, {"room", std::to_string(cache.capacity_)}},
+                         .wrong = "the tokens do not fit into the cache",
+                         .todo = "Make a larger cache, or truncate it"});
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    if (tokens[i] < 0 || tokens[i] >= config_.vocabulary)
+      fail<ArgumentError>({.asked = "Llama::forward",
+                           .with = {{"token", std::to_string(tokens[i])}, {"at", std::to_string(i)}, {"vocabulary", std::to_string(config_.vocabulary)}},
+                           .wrong = "the token is not in the vocabulary"});
+
+  const std::int64_t past = cache.length_;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(config_.head_size));
+  auto project = [](const Array& x, const Weight& w, const std::optional<Array>& bias) {
+    const Array y = linear(x, w);
+    return bias ? y + *bias : y;
+  };
+  Array x = embedding_rows(embedding_, Array::from(tokens, {}, device_));
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& l = layers_[i];
+    const Array h = rms_norm(x, l.attention_norm, config_.norm_epsilon);
+    const Array q = project(h, l.query, l.query_bias).reshape({count, config_.heads, config_.head_size});
+    const Array k = project(h, l.key, l.key_bias).reshape({count, config_.key_heads, config_.head_size});
+    const Array v = project(h, l.value, l.value_bias).reshape({count, config_.key_heads, config_.head_size});
+    cache_store(cache.keys_[i], rotary(k, past, rotary_), past);
+    cache_store(cache.values_[i], v, past);
+    const Array seen = attention(rotary(q, past, rotary_), cache.keys_[i], cache.values_[i], past, scale);
+    x = x + linear(seen.reshape({count, config_.heads * config_.head_size}), l.attention_output);
+    const Array f = rms_norm(x, l.feed_forward_norm, config_.norm_epsilon);
+    x = x + linear(silu_gate(linear(f, l.gate), linear(f, l.up)), l.down);
+  }
+  cache.length_ += count;
+  if (!all_logits && count > 1) x = x.slice(0, count - 1, count);
+  return linear(rms_norm(x, output_norm_, config_.norm_epsilon), output_);
+}
+
+}  // namespace tessera

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Llama architecture (Touvron et al. 2023) and its near relatives, as a GGUF file's metadata describes them.
+// A model lives on one device; a cache holds what it has read so far.
+#pragma once
+
+#include <functional>
+
+#include "tessera/llm/gguf.h"
+#include "tessera/ops/transformer.h"
+#include "tessera/ops/weight.h"
+
+namespace tessera {
+
+/// What the metadata says of a model. "qwen2" is Llama with biases on queries, keys and values, and the other rotary pairs.
+struct LlamaConfig {
+  std::string architecture;  ///< "llama" or "qwen2"
+  std::string name;
+  std::int64_t context_length = 0;  ///< tokens the model was made for
+  std::int64_t width = 0, layers = 0, hidden = 0, heads = 0, key_heads = 0, head_size = 0, vocabulary = 0;
+  float norm_epsilon = 1e-5f;
+  Rotary rotary;  ///< without factors, which are a tensor
+  bool tied = false;  ///< the output is the token embedding
+};
+
+/// FormatError: an architecture that is not known (those that are, are named), keys that are missing or do not fit together,
+/// a scaling of positions that is not supported.
+LlamaConfig read_llama_config(const GgufFile& file);
+
+/// Keys and values of the tokens read so far, for every layer. Move-only: it is a state.
+class KeyValueCache {
+ public:
+  /// Room for `capacity` tokens. `dtype`: f32 or f16.
+  KeyValueCache(const LlamaConfig& config, std::int64_t capacity, Device device, DType dtype = DType::f16);
+  KeyValueCache(KeyValueCache&&) = default;
+  KeyValueCache& operator=(KeyValueCache&&) = default;
+  std::int64_t length() const { return length_; }
+  std::int64_t capacity() const { return capacity_; }
+  std::uint64_t bytes() const;
+  /// Forgets all tokens from `length` on.
+  void truncate(std::int64_t length);
+
+ private:
+  friend class Llama;
+  std::vector<Array> keys_, values_;  // (key heads, capacity, head size)
+  std::int64_t length_ = 0, capacity_ = 0;
+};
+
+/// Called while weights are loaded: the tensor that is next, bytes done, bytes in all.
+using LoadProgress = std::function<void(const std::string& tensor, std::uint64_t done, std::uint64_t total)>;
+
+class Llama {
+ public:
+  /// Packs the file's weights for the device; the file is not needed afterwards. FormatError names the tensor whose shape or type
+  /// is wrong; OutOfMemory leaves nothing behind.
+  static Llama load(const GgufFile& file, Device device, const LoadProgress& progress = {});
+
+  const LlamaConfig& config() const { return config_; }
+  Device device() const { return device_; }
+  std::uint64_t weight_bytes() const;
+
+  /// Reads `tokens` after what the cache holds, and appends them to it. Gives the logits (1, vocabulary) of the last token, or of
+  /// each (tokens, vocabulary). ArgumentError: no tokens, an id outside of the vocabulary, or more tokens than the cache has room for.
+  Array forward(std::span<const std::int32_t> tokens, KeyValueCache& cache, bool all_logits = false) const;
+
+ private:
+  struct Layer {
+    Array attention_norm, feed_forward_norm;
+    Weight query, key, value, attention_output, gate, up, down;
+    std::optional<Array> query_bias, key_bias, value_bias;
+  };
+  LlamaConfig config_;
+  Device device_;
+  Rotary rotary_;
+  Weight embedding_, output_;
+  Array output_norm_;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace tessera
