@@ -30,7 +30,20 @@ std::uint32_t BlockOperations::workers() const {
   while (n * n < threads_) ++n;
   return n;
 }
-NodeId BlockOperations::linear_id() { return linear_thread_id(b_, b_.function().block_size, index_); }
+NodeId BlockOperations::linear_id() {
+  b_.set_no_wrap(true);
+  const NodeId id = linear_thread_id(b_, b_.function().block_size, index_);
+  b_.set_no_wrap(false);
+  return id;
+}
+
+void BlockOperations::loop(NodeId begin, NodeId end, std::uint32_t step, const std::function<void(NodeId)>& body) {
+  b_.set_no_wrap(true);
+  b_.for_(begin, end, index_of(step), [&](NodeId i) {
+    b_.set_no_wrap(false);
+    body(i);
+  });
+}
 
 NodeId BlockOperations::combine(ReduceOp op, NodeId x, NodeId y) {
   switch (op) {
@@ -70,7 +83,7 @@ NodeId BlockOperations::reduce(ReduceOp op, NodeId value) {
     b_.if_(b_.compare(ir::CompareOp::lt, id, index_of(n)), [&] {
       const NodeId sum = b_.local({dtype}, 1);
       b_.store(sum, index_of(0), b_.load(s.values, id));
-      b_.for_(b_.binary(BinaryOp::add, id, index_of(n)), index_of(threads_), index_of(n), [&](NodeId i) {
+      loop(b_.binary(BinaryOp::add, id, index_of(n)), index_of(threads_), n, [&](NodeId i) {
         b_.store(sum, index_of(0), combine(op, b_.load(sum, index_of(0)), b_.load(s.values, i)));
       });
       b_.store(s.partials, id, b_.load(sum, index_of(0)));
@@ -80,7 +93,7 @@ NodeId BlockOperations::reduce(ReduceOp op, NodeId value) {
   b_.barrier();
   const NodeId total = b_.local({dtype}, 1);
   b_.store(total, index_of(0), b_.load(s.partials, index_of(0)));
-  b_.for_(index_of(1), count, index_of(1), [&](NodeId i) {
+  loop(index_of(1), count, 1, [&](NodeId i) {
     b_.store(total, index_of(0), combine(op, b_.load(total, index_of(0)), b_.load(s.partials, i)));
   });
   const NodeId result = b_.load(total, index_of(0));
@@ -103,7 +116,7 @@ NodeId BlockOperations::scan(NodeId value, bool exclusive) {
     b_.store(sum, index_of(0), zero);
     const NodeId begin = b_.binary(BinaryOp::mul, id, index_of(each));
     const NodeId end = b_.binary(BinaryOp::min, b_.binary(BinaryOp::add, begin, index_of(each)), index_of(threads_));
-    b_.for_(begin, end, index_of(1), [&](NodeId i) {
+    loop(begin, end, 1, [&](NodeId i) {
       b_.store(sum, index_of(0), combine(ReduceOp::sum, b_.load(sum, index_of(0)), b_.load(s.values, i)));
       b_.store(s.values, i, b_.load(sum, index_of(0)));
     });
@@ -113,7 +126,7 @@ NodeId BlockOperations::scan(NodeId value, bool exclusive) {
   const NodeId before = b_.local({dtype}, 1);
   const NodeId worker = b_.binary(BinaryOp::div, id, index_of(each));
   b_.store(before, index_of(0), zero);
-  b_.for_(index_of(0), worker, index_of(1), [&](NodeId i) {
+  loop(index_of(0), worker, 1, [&](NodeId i) {
     b_.store(before, index_of(0), combine(ReduceOp::sum, b_.load(before, index_of(0)), b_.load(s.partials, i)));
   });
   NodeId mine;

@@ -28,6 +28,7 @@ class BlockOperations {
   std::uint32_t workers() const;  ///< about the square root of the number of threads
   ir::NodeId linear_id();
   ir::NodeId combine(ir::ReduceOp op, ir::NodeId x, ir::NodeId y);
+  void loop(ir::NodeId begin, ir::NodeId end, std::uint32_t step, const std::function<void(ir::NodeId)>& body);
   ir::NodeId index_of(std::int64_t v) { return b_.constant_of(index_, v); }
 
   ir::Builder& b_;

@@ -69,7 +69,10 @@ class Lowerer {
   bool split(Type t) const { return t.lanes > 1 && !target_.vectors; }
 
   NodeId index_constant(std::int64_t v) { return b_.constant_of(index_, v); }
-  NodeId plus(NodeId index, std::int64_t v) { return b_.binary(BinaryOp::add, index, index_constant(v)); }
+  NodeId plus(NodeId index, std::int64_t v) {
+    b_.set_no_wrap(true);
+    return b_.binary(BinaryOp::add, index, index_constant(v));
+  }
 
   // `if` around a map kernel: one comparison for each dimension that it looks at, and for the first one.
   NodeId in_extent() {
@@ -141,6 +144,7 @@ class Lowerer {
     const Node& n = in_[id];
     if (n.type.dtype == DType::f64) check_f64(id);
     b_.at(in_.sources[id].file, in_.sources[id].line);
+    b_.set_no_wrap(n.type.dtype == DType::index || (n.op == Op::for_ && in_[n.args[3]].type.dtype == DType::index));
     switch (n.op) {
       case Op::load: values_[id] = load(n); break;
       case Op::store: store(n); break;

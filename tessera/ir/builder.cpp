@@ -153,7 +153,7 @@ NodeId Builder::unary(UnaryOp op, NodeId a) {
     });
     return constant(t.dtype, bits);
   }
-  return add_shared({.op = Op::unary, .sub = sub(op), .type = t, .args = {a}});
+  return add_shared({.op = Op::unary, .sub = sub(op), .type = t, .extra = no_wrap_ && op == UnaryOp::neg, .args = {a}});
 }
 
 NodeId Builder::binary(BinaryOp op, NodeId a, NodeId b) {
@@ -193,7 +193,8 @@ NodeId Builder::binary(BinaryOp op, NodeId a, NodeId b) {
   if (integer && (op == BinaryOp::mul || op == BinaryOp::and_) && (is_value(x, 0) || is_value(y, 0)))
     return constant(t.dtype, 0);
   if (integer && op == BinaryOp::rem && is_value(y, 1)) return constant(t.dtype, 0);
-  return add_shared({.op = Op::binary, .sub = sub(op), .type = t, .args = {a, b}});
+  const bool no_wrap = no_wrap_ && (op == BinaryOp::add || op == BinaryOp::sub || op == BinaryOp::mul);
+  return add_shared({.op = Op::binary, .sub = sub(op), .type = t, .extra = no_wrap, .args = {a, b}});
 }
 
 NodeId Builder::compare(CompareOp op, NodeId a, NodeId b) {
@@ -440,7 +441,7 @@ void Builder::for_(NodeId begin, NodeId end, NodeId step, const std::function<vo
   require(s.op != Op::constant || (s.imm != 0 && (is_unsigned_int(t.dtype) || static_cast<std::int64_t>(s.imm) > 0)),
           "the step of for_ is greater than zero");
   const SourceLine line = source_;
-  const NodeId counter = add({.op = Op::index, .sub = sub(IndexKind::counter), .type = t, .imm = ++counters_});
+  const NodeId counter = add({.op = Op::index, .sub = sub(IndexKind::counter), .type = t, .extra = no_wrap_, .imm = ++counters_});
   const BlockId inner = traced_block([&] { body(counter); });
   source_ = line;
   append(add({.op = Op::for_, .extra = inner, .args = {begin, end, step, counter}}));

@@ -83,6 +83,10 @@ class Builder {
   void at(const char* file, int line) { source_ = {file, line}; }
   SourceLine source() const { return source_; }
 
+  /// While set, sums, differences, products, negations and loop counters made are marked as never wrapping (`extra` is 1):
+  /// lowering does so for those that were of dtype index.
+  void set_no_wrap(bool on) { no_wrap_ = on; }
+
   const Node& node(NodeId id) const { return fn_.nodes[id]; }
   Type type(NodeId id) const { return fn_.nodes[id].type; }
   const Function& function() const { return fn_; }
@@ -102,6 +106,7 @@ class Builder {
 
   Function fn_;
   DType index_type_;
+  bool no_wrap_ = false;
   std::unordered_map<Node, NodeId, NodeHash> known_;
   BlockId block_ = 0;
   SourceLine source_;

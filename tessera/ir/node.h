@@ -33,12 +33,13 @@ enum class Op : std::uint8_t {
   // Leaves: no operands, valid everywhere in the function, never listed in a block.
   constant,  ///< imm: the value's bits in its own type (integers sign- or zero-extended to 64 bits)
   param,     ///< imm: number in Function::params. Of a buffer it is the memory, of a scalar the value
-  index,     ///< sub: IndexKind; imm: dimension, or parameter for buffer_size, or a serial number for counter
+  index,     ///< sub: IndexKind; imm: dimension, or parameter for buffer_size, or a serial number for counter;
+             ///< extra of a counter: 1 if it never wraps, as that of a lowered `index`
   local,     ///< memory of one thread; imm: number of elements; zero when the thread starts
   shared,    ///< memory of one block; imm: number of elements; uninitialised
   // Pure.
-  unary,    ///< sub: UnaryOp (a)
-  binary,   ///< sub: BinaryOp (a, b), same types
+  unary,    ///< sub: UnaryOp (a); extra: 1 if the result is known not to wrap (lowered `index` arithmetic)
+  binary,   ///< sub: BinaryOp (a, b), same types; extra: likewise
   compare,  ///< sub: CompareOp (a, b), same types; gives boolean
   select,   ///< (condition, if true, if false)
   cast,     ///< (a): converts the value
