@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations of a whole block or subgroup. Every thread of the block (of the subgroup) must come to them together, so
+// they stand under control flow only where its condition is the same in all of them.
+#pragma once
+
+#include "tessera/kernel/operators.h"
+
+namespace tessera {
+
+namespace detail {
+
+template <class T, bool logical>
+constexpr void check_convergent() {
+  static_assert(std::same_as<T, bool> == logical || logical, "this operation takes numbers: use cast<T>(...)");
+  static_assert(std::same_as<T, bool> == logical || !logical, "this operation takes bools: compare first, as in x != 0");
+}
+
+template <class A, bool logical>
+auto reduce_block(ir::ReduceOp op, const std::remove_reference_t<A>& a, const char* file, int line) {
+  using T = Computed<type_of<std::remove_cvref_t<A>>>;
+  named<A>();
+  check_convergent<T, logical>();
+  note(file, line);
+  return Val<T>(NodeRef{block_reduce(op, a.node())});
+}
+template <class A>
+auto scan_block(const std::remove_reference_t<A>& a, bool exclusive, const char* file, int line) {
+  using T = Computed<type_of<std::remove_cvref_t<A>>>;
+  named<A>();
+  check_convergent<T, false>();
+  note(file, line);
+  return Val<T>(NodeRef{block_scan(ir::ReduceOp::sum, a.node(), exclusive)});
+}
+template <class A, bool logical>
+auto subgroup_operation(ir::SubgroupOp op, const std::remove_reference_t<A>& a, const char* file, int line) {
+  using T = Computed<type_of<std::remove_cvref_t<A>>>;
+  named<A>();
+  check_convergent<T, logical>();
+  note(file, line);
+  return Val<T>(NodeRef{subgroup(op, a.node())});
+}
+template <class A>
+auto subgroup_move(ir::SubgroupOp op, const std::remove_reference_t<A>& a, const Arg<Index>& lane) {
+  using T = Computed<type_of<std::remove_cvref_t<A>>>;
+  named<A>();
+  return Val<T>(NodeRef{subgroup(op, a.node(), lane.node())});
+}
+
+template <class A>
+concept TracedArgument = Traced<std::remove_cvref_t<A>>;
+
+}  // namespace detail
+
+#define TESSERA_BLOCK(name, op, logical)                                                         \
+  template <detail::TracedArgument A>                                                            \
+  auto name(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {           \
+    return detail::reduce_block<A, logical>(ir::ReduceOp::op, a, file, line);                    \
+  }
+TESSERA_BLOCK(block_sum, sum, false)  // the same result in every thread of the block
+TESSERA_BLOCK(block_min, min, false)
+TESSERA_BLOCK(block_max, max, false)
+TESSERA_BLOCK(block_any, or_, true)
+TESSERA_BLOCK(block_all, and_, true)
+#undef TESSERA_BLOCK
+
+/// The sum of a over this thread and all before it in the block, in the order of linear thread ids.
+template <detail::TracedArgument A>
+auto block_scan(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  return detail::scan_block<A>(a, false, file, line);
+}
+/// The sum of a over all threads before this one.
+template <detail::TracedArgument A>
+auto block_scan_exclusive(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  return detail::scan_block<A>(a, true, file, line);
+}
+/// Promises that a is the same in every thread of the block, so that it may decide who comes to a barrier. The
+/// interpreter checks the promise.
+template <detail::TracedArgument A>
+auto block_uniform(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  using T = detail::Computed<detail::type_of<std::remove_cvref_t<A>>>;
+  detail::named<A>();
+  detail::note(file, line);
+  return Val<T>(detail::NodeRef{detail::block_uniform(a.node())});
+}
+
+#define TESSERA_SUBGROUP(name, op, logical)                                                      \
+  template <detail::TracedArgument A>                                                            \
+  auto name(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {           \
+    return detail::subgroup_operation<A, logical>(ir::SubgroupOp::op, a, file, line);            \
+  }
+TESSERA_SUBGROUP(subgroup_sum, sum, false)
+TESSERA_SUBGROUP(subgroup_min, min, false)
+TESSERA_SUBGROUP(subgroup_max, max, false)
+TESSERA_SUBGROUP(subgroup_any, any, true)
+TESSERA_SUBGROUP(subgroup_all, all, true)
+TESSERA_SUBGROUP(subgroup_scan, inclusive_sum, false)            // over this lane and all before it
+TESSERA_SUBGROUP(subgroup_scan_exclusive, exclusive_sum, false)  // over all lanes before this one
+#undef TESSERA_SUBGROUP
+
+#define TESSERA_SUBGROUP(name, op)                                        \
+  template <detail::TracedArgument A>                                     \
+  auto name(A&& a, detail::Arg<Index> lane) {                             \
+    return detail::subgroup_move<A>(ir::SubgroupOp::op, a, lane);         \
+  }
+TESSERA_SUBGROUP(subgroup_broadcast, broadcast)        // a of that lane; the lane is the same in all
+TESSERA_SUBGROUP(subgroup_shuffle, shuffle)            // a of that lane
+TESSERA_SUBGROUP(subgroup_shuffle_xor, shuffle_xor)    // a of lane_id() ^ lane
+TESSERA_SUBGROUP(subgroup_shuffle_up, shuffle_up)      // a of lane_id() - lane
+TESSERA_SUBGROUP(subgroup_shuffle_down, shuffle_down)  // a of lane_id() + lane
+#undef TESSERA_SUBGROUP
+
+}  // namespace tessera

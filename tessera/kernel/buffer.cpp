@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/kernel/buffer.h"
+
+#include "tessera/base/error.h"
+
+namespace tessera::detail {
+
+namespace {
+void check_elements(const char* asked, const BufferView& view, std::uint64_t elements) {
+  if (view.elements == elements) return;
+  fail<ArgumentError>({.asked = asked,
+                       .with = {{"elements of the buffer", std::to_string(view.elements)}, {"elements of the host", std::to_string(elements)}},
+                       .wrong = "buffer and host memory have different sizes"});
+}
+}  // namespace
+
+RawBuffer::RawBuffer(DType dtype, std::uint64_t elements, Device device, std::string label) {
+  // More than this no device has, and the product below must not wrap.
+  if (elements > std::uint64_t{1} << 48)
+    fail<ArgumentError>({.asked = "DeviceBuffer", .with = {{"elements", std::to_string(elements)}}, .wrong = "no memory is that large"});
+  view_ = {Storage::allocate(device, elements * dtype_size(dtype), std::move(label)), 0, elements, dtype};
+}
+void RawBuffer::upload(const void* from, std::uint64_t elements) const {
+  check_elements("upload", view_, elements);
+  if (elements) Queue::of(view_.storage->device()).upload(view_, from);
+}
+void RawBuffer::download(void* to, std::uint64_t elements) const {
+  check_elements("download", view_, elements);
+  if (elements) Queue::of(view_.storage->device()).download(to, view_);
+}
+void RawBuffer::fill(std::uint64_t bits) const {
+  if (view_.elements) Queue::of(view_.storage->device()).fill(view_, bits);
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel language: kernel("name", [](Buffer<const float> x, Buffer<float> y, Val<float> a) { ... }) traces the function
+// once, when it is called, and gives an object that launches it on any device. docs/kernels.md teaches the language.
+#pragma once
+
+#include "tessera/kernel/block.h"
+#include "tessera/kernel/control.h"
+#include "tessera/kernel/launch.h"
+#include "tessera/kernel/math.h"
+
+namespace tessera {
+
+/// The threads of a block: made by `block`.
+struct BlockShape {
+  std::array<std::uint32_t, 3> size;
+};
+/// Blocks of x, x * y or x * y * z threads, 1024 at most.
+constexpr BlockShape block(std::uint32_t x, std::uint32_t y = 1, std::uint32_t z = 1) { return {{x, y, z}}; }
+
+namespace detail {
+
+/// What map and block kernels share; P are the parameters of the user's function.
+template <class... P>
+class TracedKernel {
+ public:
+  explicit TracedKernel(Kernel kernel) : kernel_(std::move(kernel)) {}
+
+  /// The kernel without its types, for the device layer.
+  const Kernel& untyped() const { return kernel_; }
+  const std::string& name() const { return kernel_.function().name; }
+  /// What was traced, as text.
+  std::string text() const { return ir::to_text(kernel_.function()); }
+  /// Compiles now, so that a later launch does not wait.
+  void prepare(Device device) const { kernel_.prepare(device); }
+  /// The text that the device's compiler gets.
+  std::string source(Device device) const { return kernel_.source(device); }
+
+ protected:
+  template <class... A>
+  void launch_shape(Queue* queue, const std::array<std::uint64_t, 3>& shape, A&... arguments) const {
+    if constexpr (KernelTakes<P...>::template given<A...> && !KernelTakes<P...>::template writes_const<A...>) {
+      const std::initializer_list<LaunchArgument> list = {Parameter<P>::argument(arguments)...};
+      kernel_.launch(shape, {list.begin(), list.size()}, queue);
+    } else {
+      KernelTakes<P...>::template check<A...>();
+    }
+  }
+
+  Kernel kernel_;
+};
+
+}  // namespace detail
+
+/// A kernel without blocks: one thread for each element of an extent; the runtime chooses blocks and guards the remainder.
+template <class... P>
+class MapKernel : public detail::TracedKernel<P...> {
+ public:
+  using detail::TracedKernel<P...>::TracedKernel;
+
+  /// Enqueues it where its buffers live and returns. Arguments, in the order of the function's parameters: anything that
+  /// gives a BufferView for a Buffer<T>, a number for a Val<T>. An extent with a 0 does nothing. KernelError for buffers
+  /// of another dtype, or that overlap in part with one that is written; DeviceError for buffers on different devices.
+  template <class... A>
+  void launch(const Extent& threads, A&&... arguments) const {
+    this->launch_shape(nullptr, threads.size(), arguments...);
+  }
+  /// The same on a queue of one's own.
+  template <class... A>
+  void launch_on(Queue& queue, const Extent& threads, A&&... arguments) const {
+    this->launch_shape(&queue, threads.size(), arguments...);
+  }
+};
+
+/// A kernel of blocks of a fixed size.
+template <class... P>
+class BlockKernel : public detail::TracedKernel<P...> {
+ public:
+  using detail::TracedKernel<P...>::TracedKernel;
+
+  /// As MapKernel::launch. `blocks(x, y)`: that many blocks; `{x, y}`: at least that many threads, rounded up to whole
+  /// blocks, so the kernel guards for itself.
+  template <class... A>
+  void launch(const Blocks& blocks, A&&... arguments) const {
+    this->launch_shape(nullptr, blocks.size(), arguments...);
+  }
+  template <class... A>
+  void launch(const Extent& threads, A&&... arguments) const {
+    this->launch_shape(nullptr, rounded_up(threads), arguments...);
+  }
+  template <class... A>
+  void launch_on(Queue& queue, const Blocks& blocks, A&&... arguments) const {
+    this->launch_shape(&queue, blocks.size(), arguments...);
+  }
+  template <class... A>
+  void launch_on(Queue& queue, const Extent& threads, A&&... arguments) const {
+    this->launch_shape(&queue, rounded_up(threads), arguments...);
+  }
+
+ private:
+  std::array<std::uint64_t, 3> rounded_up(const Extent& threads) const {
+    std::array<std::uint64_t, 3> shape = threads.size();
+    for (std::size_t d = 0; d < 3; ++d) {
+      const std::uint64_t b = this->kernel_.function().block_size[d];
+      shape[d] = shape[d] / b + (shape[d] % b != 0);
+    }
+    return shape;
+  }
+};
+
+namespace detail {
+
+/// The parameters of a function object with one operator(), or of a plain function.
+template <class F>
+struct Signature {
+  static constexpr bool known = false;
+};
+template <class R, class... P>
+struct Signature<R(P...)> {
+  static constexpr bool known = true;
+  using result = R;
+  template <template <class...> class K> using of = K<P...>;
+  static constexpr bool by_value = (!std::is_reference_v<P> && ...);
+  static constexpr bool kernel_types = (Parameter<std::remove_cvref_t<P>>::known && ...);
+  template <class F>
+  static ir::Function trace(std::string name, ir::KernelKind kind, const std::array<std::uint32_t, 3>& size, F& f,
+                            ir::SourceLine source) {
+    auto body = [&f] {
+      call(f, std::index_sequence_for<P...>{});
+    };
+    return detail::trace(std::move(name), kind, size, Body(body), source);
+  }
+
+ private:
+  template <class F, std::size_t... i>
+  static void call(F& f, std::index_sequence<i...>) {
+    const ir::NodeId ids[] = {Parameter<P>::declare(static_cast<int>(i))..., ir::no_node};
+    f(Parameter<P>::handle(ids[i])...);
+  }
+};
+template <class R, class... P> struct Signature<R (*)(P...)> : Signature<R(P...)> {};
+template <class C, class R, class... P> struct Signature<R (C::*)(P...)> : Signature<R(P...)> {};
+template <class C, class R, class... P> struct Signature<R (C::*)(P...) const> : Signature<R(P...)> {};
+template <class C, class R, class... P> struct Signature<R (C::*)(P...) noexcept> : Signature<R(P...)> {};
+template <class C, class R, class... P> struct Signature<R (C::*)(P...) const noexcept> : Signature<R(P...)> {};
+
+template <class F> struct SignatureOf : Signature<F> {};
+template <class F>
+  requires requires { &F::operator(); }
+struct SignatureOf<F> : Signature<decltype(&F::operator())> {};
+
+template <template <class...> class K, class F>
+auto make_kernel(std::string name, ir::KernelKind kind, const std::array<std::uint32_t, 3>& size, F& f, ir::SourceLine source) {
+  using S = SignatureOf<F>;
+  static_assert(S::known, "a kernel is a function whose parameters are written out, not auto: [](Buffer<float> x, Val<Index> n) { ... }");
+  if constexpr (S::known) {
+    static_assert(S::by_value, "a kernel's parameters are taken by value: Buffer<T>, Buffer<const T> or Val<T>, without &");
+    static_assert(S::kernel_types, "a kernel's parameters are Buffer<T>, Buffer<const T> or Val<T>; host data is not visible in a kernel");
+    static_assert(std::same_as<typename S::result, void>, "a kernel returns nothing: it writes to its buffers");
+    using Result = typename S::template of<K>;
+    if constexpr (S::by_value && S::kernel_types) return Result(Kernel(S::trace(std::move(name), kind, size, f, source)));
+  }
+}
+
+}  // namespace detail
+
+/// Traces `f` as a map kernel, now and once: host values that it uses, captured or global, are constants from here on.
+/// Works during static initialisation. KernelError, with the line, for what breaks a rule of the language.
+template <class F>
+auto kernel(std::string name, F f, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  return detail::make_kernel<MapKernel>(std::move(name), ir::KernelKind::map, {1, 1, 1}, f, {file, line});
+}
+/// The same as a block kernel.
+template <class F>
+auto kernel(std::string name, BlockShape block, F f, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  return detail::make_kernel<BlockKernel>(std::move(name), ir::KernelKind::block, block.size, f, {file, line});
+}
+
+}  // namespace tessera

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the arguments of `k.launch(...)` to those of a device's kernel: shapes, the hook by which anything becomes a buffer
+// argument, and the checks, most of them made by the compiler.
+#pragma once
+
+#include <initializer_list>
+
+#include "tessera/device/kernel.h"
+#include "tessera/kernel/memory.h"
+
+namespace tessera {
+
+/// How many threads: `{n}`, `{width, height}` or `{width, height, depth}`, of any integers. ArgumentError if one is negative.
+class Extent {
+ public:
+  template <std::integral... N>
+    requires(sizeof...(N) >= 1 && sizeof...(N) <= 3)
+  Extent(N... n) {
+    std::size_t d = 0;
+    ((size_[d++] = count(static_cast<std::int64_t>(n))), ...);
+  }
+  Extent(const std::array<std::uint64_t, 3>& n) : size_(n) {}
+  const std::array<std::uint64_t, 3>& size() const { return size_; }
+
+ private:
+  static std::uint64_t count(std::int64_t n);
+  std::array<std::uint64_t, 3> size_ = {1, 1, 1};
+};
+
+/// How many blocks: `blocks(x)`, `blocks(x, y)` or `blocks(x, y, z)`.
+class Blocks {
+ public:
+  const std::array<std::uint64_t, 3>& size() const { return size_; }
+
+ private:
+  struct Private {};
+  Blocks(Private, const std::array<std::uint64_t, 3>& n) : size_(n) {}
+  template <std::integral... N>
+  friend Blocks blocks(N... n);
+  std::array<std::uint64_t, 3> size_;
+};
+template <std::integral... N>
+Blocks blocks(N... n) {
+  static_assert(sizeof...(N) >= 1 && sizeof...(N) <= 3, "blocks have one to three dimensions");
+  return Blocks(Blocks::Private{}, Extent(n...).size());
+}
+
+// The hook. A type becomes a buffer argument of kernels by a function that is found by ADL:
+//   BufferView kernel_argument(X& x, ir::Access access);
+// It is called at each launch, left to right; it may compute what is pending, and may look at `access` to know whether
+// the kernel writes. For a parameter Buffer<T> x must not be const. If X::value_type is an element type, it is compared
+// with the parameter's by the compiler; else the view's dtype is, at the launch.
+inline BufferView kernel_argument(const BufferView& view, ir::Access) { return view; }
+
+namespace detail {
+
+template <class A>
+concept GivesBuffer = requires(std::remove_reference_t<A>& a) {
+  { kernel_argument(a, ir::Access::read) } -> std::same_as<BufferView>;
+};
+template <class A, class T>
+inline constexpr bool element_agrees = [] {
+  if constexpr (requires { typename A::value_type; }) return std::same_as<std::remove_const_t<typename A::value_type>, T>;
+  else return true;
+}();
+
+/// What a kernel's parameter is, and which arguments it takes.
+template <class P>
+struct Parameter {
+  static constexpr bool known = false;
+};
+template <class T>
+struct Parameter<Buffer<T>> {
+  static constexpr bool known = true;
+  static constexpr bool writes = !std::is_const_v<T>;
+  static constexpr ir::Access access = writes ? ir::Access::read_write : ir::Access::read;
+  template <class A>
+  static constexpr bool takes = [] {
+    if constexpr (!GivesBuffer<A>) return false;
+    else return element_agrees<std::remove_cvref_t<A>, std::remove_const_t<T>>;
+  }();
+  template <class A>
+  static constexpr bool is_const =
+      writes && std::is_const_v<std::remove_reference_t<A>> && !std::same_as<std::remove_cvref_t<A>, BufferView>;
+  static ir::NodeId declare(int number) { return declare_buffer(number, dtype_v<std::remove_const_t<T>>, access); }
+  static Buffer<T> handle(ir::NodeId id) { return Buffer<T>(NodeRef{id}); }
+  template <class A>
+  static LaunchArgument argument(A& a) {
+    return LaunchArgument(kernel_argument(a, access));
+  }
+};
+
+LaunchArgument scalar_argument(DType dtype, double value);
+LaunchArgument scalar_argument(DType dtype, std::int64_t value);   ///< ArgumentError if the dtype has no such value
+LaunchArgument scalar_argument(DType dtype, std::uint64_t value);  ///< likewise
+
+template <class T>
+struct Parameter<Val<T>> {
+  static constexpr bool known = true;
+  template <class A>
+  static constexpr bool takes = [] {
+    if constexpr (Literal<std::remove_cvref_t<A>>) return literal_fits<T, std::remove_cvref_t<A>>;
+    else return false;
+  }();
+  template <class A>
+  static constexpr bool is_const = false;
+  static ir::NodeId declare(int number) { return declare_scalar(number, dtype_of<T>); }
+  static Val<T> handle(ir::NodeId id) { return Val<T>(NodeRef{id}); }
+  template <class A>
+  static LaunchArgument argument(A& a) {
+    using L = std::remove_cvref_t<A>;
+    if constexpr (is_16bit_float<L>) return scalar_argument(dtype_of<T>, static_cast<double>(static_cast<float>(a)));
+    else if constexpr (std::floating_point<L>) return scalar_argument(dtype_of<T>, static_cast<double>(a));
+    else if constexpr (std::unsigned_integral<L>) return scalar_argument(dtype_of<T>, static_cast<std::uint64_t>(a));
+    else return scalar_argument(dtype_of<T>, static_cast<std::int64_t>(a));
+  }
+};
+
+/// Carries a kernel's parameter list into the compiler's message.
+template <class... P>
+struct KernelTakes {
+  template <class... A>
+  static constexpr bool given = [] {
+    if constexpr (sizeof...(A) != sizeof...(P)) return false;
+    else return (Parameter<P>::template takes<A> && ...);
+  }();
+  template <class... A>
+  static constexpr bool writes_const = [] {
+    if constexpr (sizeof...(A) != sizeof...(P)) return false;
+    else return (Parameter<P>::template is_const<A> || ...);
+  }();
+  template <class... A>
+  static constexpr void check() {
+    static_assert(given<A...>, "this kernel takes: <the types in the angle brackets of KernelTakes<...>, one argument for each>");
+    static_assert(!writes_const<A...>, "this kernel writes one of its buffers, and that argument is const");
+  }
+};
+
+}  // namespace detail
+}  // namespace tessera

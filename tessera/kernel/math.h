@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions on traced values: mathematics, choice, conversion, packed bytes. Their meaning at the edges (NaN, zero,
+// overflow) is one table in docs/kernels.md, the same on every device.
+#pragma once
+
+#include "tessera/kernel/operators.h"
+
+namespace tessera {
+
+namespace detail {
+
+template <class... U>
+inline constexpr bool any_traced = (Traced<std::remove_cvref_t<U>> || ...);
+
+template <class T>
+constexpr void check_real() {
+  static_assert(is_real<T>, "this function takes floats: use cast<float>(...)");
+}
+template <class T>
+constexpr void check_number() {
+  static_assert(is_number<T>, "this function takes numbers: make one of a bool by cast<T>(...) or select(cond, a, b)");
+}
+template <class T>
+constexpr void check_fixed_integer() {
+  static_assert(is_integer<T> && !std::same_as<T, Index>, "this function takes integers of known width: use cast<T>(...)");
+}
+
+template <class A>
+auto math1(ir::MathOp op, const char* file, int line, const std::remove_reference_t<A>& a) {
+  using T = Computed<type_of<std::remove_cvref_t<A>>>;
+  named<A>();
+  check_real<T>();
+  note(file, line);
+  return Val<T>(NodeRef{math(op, a.node())});
+}
+/// The type in which two or three operands meet; says a sentence if they do not.
+template <class A, class B>
+constexpr void check_pair() {
+  not_host_data<A>();
+  not_host_data<B>();
+  named<A>();
+  named<B>();
+  same_types<same_type<std::remove_cvref_t<A>, std::remove_cvref_t<B>>, std::remove_cvref_t<A>, std::remove_cvref_t<B>>();
+}
+template <class A, class B>
+auto pair(ir::BinaryOp op, const char* file, int line, const std::remove_reference_t<A>& a,
+          const std::remove_reference_t<B>& b) {
+  check_pair<A, B>();
+  note(file, line);
+  using T = common_type<std::remove_cvref_t<A>, std::remove_cvref_t<B>>;
+  if constexpr (same_type<std::remove_cvref_t<A>, std::remove_cvref_t<B>>)
+    return Val<T>(NodeRef{binary(op, node_as<T>(a), node_as<T>(b))});
+  else
+    return Val<T>(NodeRef{ir::no_node});
+}
+
+// The type of select's result: that of both, or of the one that is no literal; of two literals the first's own.
+template <class A, class B>
+struct SelectType {
+  using type = common_type<A, B>;
+};
+template <Traced A, Traced B>
+struct SelectType<A, B> {
+  using type = std::conditional_t<std::same_as<type_of<A>, type_of<B>>, type_of<A>, Computed<type_of<A>>>;
+};
+template <Literal A, Literal B>
+struct SelectType<A, B> {
+  using type = std::conditional_t<std::same_as<std::common_type_t<A, B>, double>, float, std::common_type_t<A, B>>;
+};
+
+}  // namespace detail
+
+#define TESSERA_FUNCTION(name, op)                                                                \
+  template <class A>                                                                              \
+    requires detail::any_traced<A>                                                                \
+  auto name(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {            \
+    return detail::math1<A>(ir::MathOp::op, file, line, a);                                       \
+  }
+TESSERA_FUNCTION(sqrt, sqrt)
+TESSERA_FUNCTION(rsqrt, rsqrt)  // 1 / sqrt(a)
+TESSERA_FUNCTION(floor, floor)
+TESSERA_FUNCTION(ceil, ceil)
+TESSERA_FUNCTION(trunc, trunc)
+TESSERA_FUNCTION(rint, rint)  // to the nearest integer, ties to even
+TESSERA_FUNCTION(exp, exp)
+TESSERA_FUNCTION(exp2, exp2)
+TESSERA_FUNCTION(log, log)
+TESSERA_FUNCTION(log2, log2)
+TESSERA_FUNCTION(sin, sin)
+TESSERA_FUNCTION(cos, cos)
+TESSERA_FUNCTION(tanh, tanh)
+TESSERA_FUNCTION(erf, erf)
+#undef TESSERA_FUNCTION
+
+/// a to the power of b. Floats.
+template <class A, class B>
+  requires detail::any_traced<A, B>
+auto pow(A&& a, B&& b, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  using T = detail::common_type<std::remove_cvref_t<A>, std::remove_cvref_t<B>>;
+  detail::check_pair<A, B>();
+  detail::check_real<T>();
+  detail::note(file, line);
+  return Val<T>(detail::NodeRef{detail::math(ir::MathOp::pow, detail::node_as<T>(a), detail::node_as<T>(b))});
+}
+/// a * b + c, rounded once. Floats.
+template <class A, class B, class C>
+  requires detail::any_traced<A, B, C>
+auto fma(A&& a, B&& b, C&& c, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  using First = std::conditional_t<detail::any_traced<A>, A, std::conditional_t<detail::any_traced<B>, B, C>>;
+  using T = detail::Computed<detail::type_of<std::remove_cvref_t<First>>>;
+  detail::check_pair<First, A>();
+  detail::check_pair<First, B>();
+  detail::check_pair<First, C>();
+  detail::check_real<T>();
+  detail::note(file, line);
+  return Val<T>(detail::NodeRef{
+      detail::math(ir::MathOp::fma, detail::node_as<T>(a), detail::node_as<T>(b), detail::node_as<T>(c))});
+}
+
+/// The smaller; of floats the one that is not NaN.
+template <class A, class B>
+  requires detail::any_traced<A, B>
+auto min(A&& a, B&& b, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  detail::check_number<detail::common_type<std::remove_cvref_t<A>, std::remove_cvref_t<B>>>();
+  return detail::pair<A, B>(ir::BinaryOp::min, file, line, a, b);
+}
+/// The larger; of floats the one that is not NaN.
+template <class A, class B>
+  requires detail::any_traced<A, B>
+auto max(A&& a, B&& b, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  detail::check_number<detail::common_type<std::remove_cvref_t<A>, std::remove_cvref_t<B>>>();
+  return detail::pair<A, B>(ir::BinaryOp::max, file, line, a, b);
+}
+/// The high half of the product of two 32- or 64-bit integers.
+template <class A, class B>
+  requires detail::any_traced<A, B>
+auto mul_hi(A&& a, B&& b, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  using T = detail::common_type<std::remove_cvref_t<A>, std::remove_cvref_t<B>>;
+  static_assert(detail::is_integer<T> && !std::same_as<T, Index> && sizeof(T) >= 4, "mul_hi takes 32- and 64-bit integers");
+  return detail::pair<A, B>(ir::BinaryOp::mul_hi, file, line, a, b);
+}
+
+template <class A>
+  requires detail::any_traced<A>
+auto abs(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  using T = detail::Computed<detail::type_of<std::remove_cvref_t<A>>>;
+  detail::named<A>();
+  detail::check_number<T>();
+  detail::note(file, line);
+  return Val<T>(detail::NodeRef{detail::unary(ir::UnaryOp::abs, a.node())});
+}
+/// How many bits are set.
+template <class A>
+  requires detail::any_traced<A>
+auto popcount(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  using T = detail::type_of<std::remove_cvref_t<A>>;
+  detail::named<A>();
+  detail::check_fixed_integer<T>();
+  detail::note(file, line);
+  return Val<T>(detail::NodeRef{detail::unary(ir::UnaryOp::popcount, a.node())});
+}
+/// How many zeros stand before the highest set bit; the width for 0.
+template <class A>
+  requires detail::any_traced<A>
+auto clz(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  using T = detail::type_of<std::remove_cvref_t<A>>;
+  detail::named<A>();
+  detail::check_fixed_integer<T>();
+  detail::note(file, line);
+  return Val<T>(detail::NodeRef{detail::unary(ir::UnaryOp::clz, a.node())});
+}
+
+/// `a` where the condition holds, else `b`. Both are computed.
+template <class C, class A, class B>
+  requires detail::any_traced<C, A, B>
+auto select(C&& condition, A&& a, B&& b, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  using X = std::remove_cvref_t<A>;
+  using Y = std::remove_cvref_t<B>;
+  const detail::Arg<bool> c(std::forward<C>(condition), file, line);
+  if constexpr (!(detail::Literal<X> && detail::Literal<Y>)) detail::check_pair<A, B>();
+  using T = typename detail::SelectType<X, Y>::type;
+  return Val<T>(detail::NodeRef{detail::select(c.node(), detail::node_as<T>(a), detail::node_as<T>(b))});
+}
+
+/// The value as a T: float to integer cuts towards zero and stays within T's range, NaN becomes 0; to bool: is it not 0.
+template <class T, class A>
+  requires detail::any_traced<A>
+Val<T> cast(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  detail::named<A>();
+  detail::note(file, line);
+  return Val<T>(detail::NodeRef{detail::cast(detail::dtype_of<T>, a.node())});
+}
+/// The same bits as another type of the same size.
+template <class T, class A>
+  requires detail::any_traced<A>
+Val<T> bitcast(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  using S = detail::type_of<std::remove_cvref_t<A>>;
+  static_assert(dtype_size(detail::dtype_of<T>) == dtype_size(detail::dtype_of<S>) && detail::is_number<T> &&
+                    detail::is_number<S> && !std::same_as<T, Index> && !std::same_as<S, Index>,
+                "bitcast is between numbers of one size");
+  detail::named<A>();
+  detail::note(file, line);
+  return Val<T>(detail::NodeRef{detail::bitcast(detail::dtype_of<T>, a.node())});
+}
+
+/// c plus the four products of the bytes packed in a and b, lowest byte first; wraps. Both hold signed bytes.
+inline Val<std::int32_t> dot4(detail::Arg<std::uint32_t> a, detail::Arg<std::uint32_t> b, detail::Arg<std::int32_t> c) {
+  return Val<std::int32_t>(
+      detail::NodeRef{detail::dot4(ir::Dot4Signs::signed_signed, a.node(), b.node(), c.node())});
+}
+/// The same where a holds unsigned bytes, b signed ones.
+inline Val<std::int32_t> dot4_us(detail::Arg<std::uint32_t> a, detail::Arg<std::uint32_t> b, detail::Arg<std::int32_t> c) {
+  return Val<std::int32_t>(
+      detail::NodeRef{detail::dot4(ir::Dot4Signs::unsigned_signed, a.node(), b.node(), c.node())});
+}
+/// The same where both hold unsigned bytes.
+inline Val<std::int32_t> dot4_uu(detail::Arg<std::uint32_t> a, detail::Arg<std::uint32_t> b, detail::Arg<std::int32_t> c) {
+  return Val<std::int32_t>(
+      detail::NodeRef{detail::dot4(ir::Dot4Signs::unsigned_unsigned, a.node(), b.node(), c.node())});
+}
+
+}  // namespace tessera

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory as kernels see it: buffers given at launch, memory shared by a block, and a thread's own small array.
+// All three are handles: a copy is the same memory.
+#pragma once
+
+#include "tessera/kernel/value.h"
+
+namespace tessera {
+
+namespace detail {
+
+template <class T> struct IsVec : std::false_type {};
+template <class T, int n> struct IsVec<Vec<T, n>> : std::true_type {};
+
+// What Buffer, Shared and LocalArray have in common.
+template <class T>
+class MemoryHandle {
+ public:
+  using kernel_memory = T;
+  explicit MemoryHandle(NodeRef n) : id_(n.id) {}
+
+  /// Elements; of a buffer as given at launch.
+  Val<Index> size(const char* file = __builtin_FILE(), int line = __builtin_LINE()) const {
+    note(file, line);
+    return Val<Index>(NodeRef{memory_size(id_)});
+  }
+  /// The element at i.
+  auto operator[](Subscript i) const {
+    if constexpr (std::is_const_v<T>) return ReadOnlyElement<std::remove_const_t<T>>(id_, i);
+    else return BufferElement<T>(id_, i);
+  }
+  /// The element at i where the mask holds, else `other`; where it does not hold, i may be anything.
+  Val<std::remove_const_t<T>> load_if(Arg<bool> mask, Subscript i, Arg<std::remove_const_t<T>, true> other) const {
+    return Val<std::remove_const_t<T>>(NodeRef{detail::load_if(id_, mask.node(), i.node(), other.node())});
+  }
+  /// n (2 to 4) consecutive elements from i on.
+  template <int n>
+  Vec<std::remove_const_t<T>, n> load(Subscript i) const {
+    return Vec<std::remove_const_t<T>, n>(NodeRef{detail::load(id_, i.node(), n)});
+  }
+  /// Stores consecutive elements from i on.
+  template <int n>
+  void store(Subscript i, const Vec<std::remove_const_t<T>, n>& elements) const {
+    static_assert(!std::is_const_v<T> || !n, "this buffer is read-only in this kernel: declare it Buffer<T>");
+    detail::store(id_, i.node(), elements.node());
+  }
+  ir::NodeId memory() const { return id_; }
+
+ private:
+  ir::NodeId id_;
+};
+
+}  // namespace detail
+
+/// A parameter of a kernel: elements in memory, given at launch. Buffer<const T> is read, Buffer<T> read and written.
+template <class T>
+class Buffer : public detail::MemoryHandle<T> {
+  static_assert(Element<std::remove_const_t<T>>,
+                "a buffer holds bool, std::int8_t to std::uint64_t, half, bfloat16, float or double");
+
+ public:
+  using detail::MemoryHandle<T>::MemoryHandle;
+};
+
+/// Memory that the threads of a block share; uninitialised. `n` is known while tracing. Block kernels only.
+template <class T>
+class Shared : public detail::MemoryHandle<T> {
+  static_assert(Element<T>, "shared memory holds bool, std::int8_t to std::uint64_t, half, bfloat16, float or double");
+
+ public:
+  explicit Shared(std::uint64_t n, const char* file = __builtin_FILE(), int line = __builtin_LINE())
+      : detail::MemoryHandle<T>((detail::note(file, line), detail::NodeRef{detail::shared(dtype_v<T>, n)})) {}
+};
+
+/// Memory of one thread, zero when the thread starts. `n` (at most 4096) is known while tracing.
+template <class T>
+class LocalArray : public detail::MemoryHandle<T> {
+  static_assert(Element<T> && !detail::is_16bit_float<T>,
+                "a local array holds bool, std::int8_t to std::uint64_t, float or double");
+
+ public:
+  explicit LocalArray(std::uint64_t n, const char* file = __builtin_FILE(), int line = __builtin_LINE())
+      : detail::MemoryHandle<T>((detail::note(file, line), detail::NodeRef{detail::local(dtype_v<T>, n)})) {}
+};
+
+namespace detail {
+
+template <class T>
+constexpr void check_atomic() {
+  static_assert(!std::is_const_v<T>, "this buffer is read-only in this kernel: declare it Buffer<T>");
+  using S = std::remove_const_t<T>;
+  static_assert(std::same_as<S, std::int32_t> || std::same_as<S, std::uint32_t> || std::same_as<S, std::int64_t> ||
+                    std::same_as<S, std::uint64_t> || std::same_as<S, float>,
+                "atomics work on std::int32_t, std::uint32_t, std::int64_t, std::uint64_t and float");
+}
+template <class T>
+using AtomicArg = Arg<std::type_identity_t<std::remove_const_t<T>>>;
+
+}  // namespace detail
+
+// Atomics: statements. Each gives the value before it, which has to be named: auto old = atomic_add(b, i, v);
+#define TESSERA_ATOMIC(name)                                                                               \
+  template <class T>                                                                                       \
+  OldValue<std::remove_const_t<T>> atomic_##name(const detail::MemoryHandle<T>& b, detail::Subscript i,    \
+                                                 detail::AtomicArg<T> v) {                                 \
+    detail::check_atomic<T>();                                                                             \
+    return OldValue<std::remove_const_t<T>>(                                                               \
+        detail::NodeRef{detail::atomic(ir::AtomicOp::name, b.memory(), i.node(), v.node())});              \
+  }
+TESSERA_ATOMIC(add)
+TESSERA_ATOMIC(min)
+TESSERA_ATOMIC(max)
+TESSERA_ATOMIC(exchange)
+#undef TESSERA_ATOMIC
+
+/// Stores v at i if `expected` is there; gives what was there.
+template <class T>
+OldValue<std::remove_const_t<T>> atomic_cas(const detail::MemoryHandle<T>& b, detail::Subscript i,
+                                            detail::AtomicArg<T> expected, detail::AtomicArg<T> v) {
+  detail::check_atomic<T>();
+  return OldValue<std::remove_const_t<T>>(detail::NodeRef{
+      detail::atomic(ir::AtomicOp::cas, b.memory(), i.node(), v.node(), expected.node())});
+}
+
+}  // namespace tessera

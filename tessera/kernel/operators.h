@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operators of the kernel language. Operands have one type, or one of them is a literal, which takes the other's type;
+// 16-bit floats compute as float.
+#pragma once
+
+#include "tessera/kernel/value.h"
+
+namespace tessera {
+
+namespace detail {
+
+enum class Kind { number, bits, shift, order, equality, logic };
+
+template <class T, Kind kind>
+inline constexpr bool allowed = kind == Kind::number || kind == Kind::order ? is_number<T>
+                                : kind == Kind::bits                       ? is_integer<T> || std::same_as<T, bool>
+                                : kind == Kind::shift                      ? is_integer<T>
+                                : kind == Kind::logic                      ? std::same_as<T, bool>
+                                                                           : true;
+
+/// Operands that are right and hold their value: taken by value, so that copying them notes the line.
+template <class A, class B, Kind kind>
+concept Direct = (Plain<A> || Literal<A>) && (Plain<B> || Literal<B>) && (Plain<A> || Plain<B>) && same_type<A, B> &&
+                 allowed<common_type<A, B>, kind>;
+/// Operands of which one has to be read first (a Var), has to be a name (result of an atomic), or is a mistake.
+template <class A, class B, Kind kind>
+concept Indirect = Operand<A> && Operand<B> && (Traced<A> || Traced<B>) && !Direct<A, B, kind>;
+
+template <class A, class B, Kind kind>
+using Result = Val<std::conditional_t<kind == Kind::number || kind == Kind::bits || kind == Kind::shift, common_type<A, B>, bool>>;
+
+template <class T, Kind kind>
+constexpr void check_kind() {
+  if constexpr (kind == Kind::number || kind == Kind::order)
+    static_assert(allowed<T, kind>, "this operator takes numbers: make one of a bool by cast<T>(...) or select(cond, a, b)");
+  else if constexpr (kind == Kind::bits || kind == Kind::shift)
+    static_assert(allowed<T, kind>, "this operator takes integers: use cast<T>(...) or bitcast<T>(...)");
+  else if constexpr (kind == Kind::logic)
+    static_assert(allowed<T, kind>, "&&, || and ! take bools: compare first, as in x != 0");
+}
+
+inline ir::NodeId operation(ir::BinaryOp op, ir::NodeId a, ir::NodeId b) { return binary(op, a, b); }
+inline ir::NodeId operation(ir::CompareOp op, ir::NodeId a, ir::NodeId b) { return compare(op, a, b); }
+
+template <Kind kind, class A, class B, class Op>
+Result<A, B, kind> direct(Op op, const A& a, const B& b) {
+  using T = common_type<A, B>;
+  return Result<A, B, kind>(NodeRef{operation(op, node_as<T>(a), node_as<T>(b))});
+}
+/// A, B: with their references. Says what is wrong, or does it.
+template <Kind kind, class A, class B, class Op>
+auto indirect(Op op, const std::remove_reference_t<A>& a, const std::remove_reference_t<B>& b) {
+  using X = std::remove_cvref_t<A>;
+  using Y = std::remove_cvref_t<B>;
+  not_host_data<A>();
+  not_host_data<B>();
+  named<A>();
+  named<B>();
+  same_types<same_type<X, Y>, X, Y>();
+  using T = common_type<X, Y>;
+  using R = Result<X, Y, kind>;
+  if constexpr (same_type<X, Y>) {
+    check_kind<T, kind>();
+    return R(NodeRef{operation(op, node_as<T>(a), node_as<T>(b))});
+  } else {
+    return R(NodeRef{ir::no_node});
+  }
+}
+
+}  // namespace detail
+
+#define TESSERA_OPERATOR(symbol, kind, op)                                                                          \
+  template <class A, class B>                                                                                       \
+    requires detail::Direct<A, B, detail::Kind::kind>                                                               \
+  detail::Result<A, B, detail::Kind::kind> operator symbol(A a, B b) {                                              \
+    return detail::direct<detail::Kind::kind>(ir::op, a, b);                                                        \
+  }                                                                                                                 \
+  template <class A, class B>                                                                                       \
+    requires detail::Indirect<std::remove_cvref_t<A>, std::remove_cvref_t<B>, detail::Kind::kind>                   \
+  detail::Result<std::remove_cvref_t<A>, std::remove_cvref_t<B>, detail::Kind::kind> operator symbol(A&& a, B&& b) { \
+    return detail::indirect<detail::Kind::kind, A, B>(ir::op, a, b);                                                \
+  }
+
+TESSERA_OPERATOR(+, number, BinaryOp::add)
+TESSERA_OPERATOR(-, number, BinaryOp::sub)
+TESSERA_OPERATOR(*, number, BinaryOp::mul)
+TESSERA_OPERATOR(/, number, BinaryOp::div)
+TESSERA_OPERATOR(%, number, BinaryOp::rem)
+TESSERA_OPERATOR(&, bits, BinaryOp::and_)
+TESSERA_OPERATOR(|, bits, BinaryOp::or_)
+TESSERA_OPERATOR(^, bits, BinaryOp::xor_)
+TESSERA_OPERATOR(<<, shift, BinaryOp::shl)
+TESSERA_OPERATOR(>>, shift, BinaryOp::shr)
+TESSERA_OPERATOR(<, order, CompareOp::lt)
+TESSERA_OPERATOR(<=, order, CompareOp::le)
+TESSERA_OPERATOR(>, order, CompareOp::gt)
+TESSERA_OPERATOR(>=, order, CompareOp::ge)
+TESSERA_OPERATOR(==, equality, CompareOp::eq)
+TESSERA_OPERATOR(!=, equality, CompareOp::ne)
+// Unlike in C++, both sides are computed: guard a load by if_ or load_if.
+TESSERA_OPERATOR(&&, logic, BinaryOp::and_)
+TESSERA_OPERATOR(||, logic, BinaryOp::or_)
+#undef TESSERA_OPERATOR
+
+#define TESSERA_OPERATOR(symbol, kind, op)                                                              \
+  template <class A>                                                                                    \
+    requires detail::Traced<std::remove_cvref_t<A>>                                                     \
+  auto operator symbol(A&& a) {                                                                         \
+    using T = detail::Computed<detail::type_of<std::remove_cvref_t<A>>>;                                \
+    detail::named<A>();                                                                                 \
+    detail::check_kind<T, detail::Kind::kind>();                                                        \
+    if constexpr (detail::allowed<T, detail::Kind::kind>)                                               \
+      return Val<T>(detail::NodeRef{detail::unary(ir::UnaryOp::op, a.node())});                         \
+    else                                                                                                \
+      return Val<T>(detail::NodeRef{ir::no_node});                                                      \
+  }
+
+TESSERA_OPERATOR(-, number, neg)
+TESSERA_OPERATOR(~, bits, not_)
+TESSERA_OPERATOR(!, logic, not_)
+#undef TESSERA_OPERATOR
+
+}  // namespace tessera

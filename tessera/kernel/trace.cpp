@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/kernel/trace.h"
+
+#include <limits>
+
+#include "tessera/base/error.h"
+#include "tessera/ir/builder.h"
+
+namespace tessera::detail {
+
+namespace {
+
+ir::Builder& builder() { return ir::Builder::current(); }
+
+[[noreturn]] void does_not_fit(DType dtype, const std::string& value) {
+  fail<KernelError>({.asked = "kernel " + builder().function().name + ", " + to_string(builder().source()),
+                     .wrong = "the number " + value + " meets a value of " + std::string(dtype_name(dtype)) +
+                              ", which cannot hold it",
+                     .todo = "use cast<T>(...) on the other operand, or write the number that the type can hold"});
+}
+
+// Smallest and largest value of an integer dtype; index counts as 64 bits here, its width is decided at launch.
+std::int64_t lowest(DType t) {
+  if (is_unsigned_int(t)) return 0;
+  const int bits = t == DType::index ? 64 : static_cast<int>(8 * dtype_size(t));
+  return std::numeric_limits<std::int64_t>::min() >> (64 - bits);
+}
+std::uint64_t highest(DType t) {
+  const int bits = t == DType::index ? 64 : static_cast<int>(8 * dtype_size(t));
+  return std::numeric_limits<std::uint64_t>::max() >> (64 - bits + (is_signed_int(t) ? 1 : 0));
+}
+
+}  // namespace
+
+void note(const char* file, int line) {
+  if (ir::Builder::tracing()) builder().at(file, line);
+}
+
+ir::NodeId constant(DType dtype, double value) { return builder().constant_of(dtype, value); }
+ir::NodeId constant(DType dtype, bool value) { return builder().constant(dtype, value ? 1 : 0); }
+ir::NodeId constant(DType dtype, std::int64_t value) {
+  if (is_int(dtype) && (value < lowest(dtype) || (value > 0 && static_cast<std::uint64_t>(value) > highest(dtype))))
+    does_not_fit(dtype, std::to_string(value));
+  return builder().constant_of(dtype, value);
+}
+ir::NodeId constant(DType dtype, std::uint64_t value) {
+  if (is_int(dtype) && value > highest(dtype)) does_not_fit(dtype, std::to_string(value));
+  return is_int(dtype) ? builder().constant(dtype, value) : builder().constant_of(dtype, static_cast<double>(value));
+}
+
+ir::NodeId unary(ir::UnaryOp op, ir::NodeId a) { return builder().unary(op, a); }
+ir::NodeId binary(ir::BinaryOp op, ir::NodeId a, ir::NodeId b) { return builder().binary(op, a, b); }
+ir::NodeId compare(ir::CompareOp op, ir::NodeId a, ir::NodeId b) { return builder().compare(op, a, b); }
+ir::NodeId select(ir::NodeId condition, ir::NodeId if_true, ir::NodeId if_false) {
+  return builder().select(condition, if_true, if_false);
+}
+ir::NodeId cast(DType to, ir::NodeId a) { return builder().cast(to, a); }
+ir::NodeId bitcast(DType to, ir::NodeId a) { return builder().bitcast(to, a); }
+ir::NodeId math(ir::MathOp op, ir::NodeId a, ir::NodeId b, ir::NodeId c) { return builder().math(op, a, b, c); }
+ir::NodeId make_vector(std::initializer_list<ir::NodeId> elements) {
+  return builder().make_vector({elements.begin(), elements.size()});
+}
+ir::NodeId extract(ir::NodeId vector, std::uint32_t lane) { return builder().extract(vector, lane); }
+ir::NodeId dot4(ir::Dot4Signs signs, ir::NodeId a, ir::NodeId b, ir::NodeId c) { return builder().dot4(signs, a, b, c); }
+
+ir::NodeId index(ir::IndexKind kind, int dimension) {
+  return builder().index(kind, static_cast<std::uint64_t>(dimension));
+}
+ir::NodeId memory_size(ir::NodeId memory) {
+  const ir::Node& n = builder().node(memory);
+  if (n.op == ir::Op::param) return builder().buffer_size(memory);
+  return builder().constant(DType::index, n.imm);
+}
+ir::NodeId local(DType dtype, std::uint64_t count) { return builder().local({dtype}, count); }
+ir::NodeId shared(DType dtype, std::uint64_t count) { return builder().shared(dtype, count); }
+ir::NodeId load(ir::NodeId memory, ir::NodeId index, std::uint8_t lanes) { return builder().load(memory, index, lanes); }
+ir::NodeId load_if(ir::NodeId memory, ir::NodeId mask, ir::NodeId index, ir::NodeId other) {
+  return builder().load_if(mask, memory, index, other);
+}
+void store(ir::NodeId memory, ir::NodeId index, ir::NodeId value) { builder().store(memory, index, value); }
+ir::NodeId atomic(ir::AtomicOp op, ir::NodeId memory, ir::NodeId index, ir::NodeId value, ir::NodeId expected) {
+  return builder().atomic(op, memory, index, value, expected);
+}
+ir::NodeId load_variable(ir::NodeId variable) { return load(variable, constant(DType::index, std::int64_t{0})); }
+void store_variable(ir::NodeId variable, ir::NodeId value) {
+  store(variable, constant(DType::index, std::int64_t{0}), value);
+}
+
+ir::NodeId subgroup(ir::SubgroupOp op, ir::NodeId a, ir::NodeId lane) { return builder().subgroup(op, a, lane); }
+ir::NodeId block_reduce(ir::ReduceOp op, ir::NodeId a) { return builder().block_reduce(op, a); }
+ir::NodeId block_scan(ir::ReduceOp op, ir::NodeId a, bool exclusive) { return builder().block_scan(op, a, exclusive); }
+ir::NodeId block_uniform(ir::NodeId a) { return builder().block_uniform(a); }
+
+void barrier() { builder().barrier(); }
+void print(std::string_view format, std::initializer_list<ir::NodeId> values) {
+  builder().print(std::string(format), {values.begin(), values.size()});
+}
+void if_(ir::NodeId condition, Body then) {
+  builder().if_(condition, [then] { then(); });
+}
+void if_(ir::NodeId condition, Body then, Body otherwise) {
+  builder().if_(condition, [then] { then(); }, [otherwise] { otherwise(); });
+}
+void for_(ir::NodeId begin, ir::NodeId end, ir::NodeId step, Body body) {
+  builder().for_(begin, end, step, [body](ir::NodeId counter) { body(counter); });
+}
+void while_(Body condition, const ir::NodeId& condition_result, Body body) {
+  builder().while_(
+      [&] {
+        condition();
+        return condition_result;
+      },
+      [body] { body(); });
+}
+void return_() { builder().return_(); }
+
+ir::NodeId declare_buffer(int number, DType dtype, ir::Access access) {
+  return builder().buffer("arg" + std::to_string(number), dtype, access);
+}
+ir::NodeId declare_scalar(int number, DType dtype) { return builder().scalar("arg" + std::to_string(number), dtype); }
+
+ir::Function trace(std::string name, ir::KernelKind kind, std::array<std::uint32_t, 3> block_size, Body body,
+                   ir::SourceLine source) {
+  ir::Builder fresh(std::move(name), kind, block_size, DType::index, source);
+  {
+    ir::Builder::Scope scope(fresh);
+    body();
+  }
+  return fresh.finish();
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The seam between the typed handles of the kernel language and the IR: plain functions over node ids, so that what users
+// compile is small. Nothing here is meant to be called by users.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "tessera/ir/node.h"
+
+namespace tessera::detail {
+
+/// A callable of the caller's frame, without ownership: what a traced body is passed as.
+class Body {
+ public:
+  template <class F>
+    requires(!std::is_same_v<std::remove_const_t<F>, Body>)
+  Body(F& f) : object_(&f), call_([](const void* o, ir::NodeId id) { run(*static_cast<const F*>(o), id); }) {}
+  void operator()(ir::NodeId id = ir::no_node) const { call_(object_, id); }
+
+ private:
+  template <class F>
+  static void run(F& f, ir::NodeId id) {
+    if constexpr (requires { f(id); }) f(id);
+    else f();
+  }
+  const void* object_;
+  void (*call_)(const void*, ir::NodeId);
+};
+
+/// The line that nodes made from now on belong to. Does nothing outside of a kernel.
+void note(const char* file, int line);
+
+ir::NodeId constant(DType dtype, double value);
+ir::NodeId constant(DType dtype, std::int64_t value);   ///< KernelError if the dtype has no such value
+ir::NodeId constant(DType dtype, std::uint64_t value);  ///< likewise
+ir::NodeId constant(DType dtype, bool value);
+
+ir::NodeId unary(ir::UnaryOp op, ir::NodeId a);
+ir::NodeId binary(ir::BinaryOp op, ir::NodeId a, ir::NodeId b);
+ir::NodeId compare(ir::CompareOp op, ir::NodeId a, ir::NodeId b);
+ir::NodeId select(ir::NodeId condition, ir::NodeId if_true, ir::NodeId if_false);
+ir::NodeId cast(DType to, ir::NodeId a);
+ir::NodeId bitcast(DType to, ir::NodeId a);
+ir::NodeId math(ir::MathOp op, ir::NodeId a, ir::NodeId b = ir::no_node, ir::NodeId c = ir::no_node);
+ir::NodeId make_vector(std::initializer_list<ir::NodeId> elements);
+ir::NodeId extract(ir::NodeId vector, std::uint32_t lane);
+ir::NodeId dot4(ir::Dot4Signs signs, ir::NodeId a, ir::NodeId b, ir::NodeId c);
+
+ir::NodeId index(ir::IndexKind kind, int dimension);
+ir::NodeId memory_size(ir::NodeId memory);
+ir::NodeId local(DType dtype, std::uint64_t count);
+ir::NodeId shared(DType dtype, std::uint64_t count);
+ir::NodeId load(ir::NodeId memory, ir::NodeId index, std::uint8_t lanes = 1);
+ir::NodeId load_if(ir::NodeId memory, ir::NodeId mask, ir::NodeId index, ir::NodeId other);
+void store(ir::NodeId memory, ir::NodeId index, ir::NodeId value);
+ir::NodeId atomic(ir::AtomicOp op, ir::NodeId memory, ir::NodeId index, ir::NodeId value, ir::NodeId expected = ir::no_node);
+ir::NodeId load_variable(ir::NodeId variable);
+void store_variable(ir::NodeId variable, ir::NodeId value);
+
+ir::NodeId subgroup(ir::SubgroupOp op, ir::NodeId a, ir::NodeId lane = ir::no_node);
+ir::NodeId block_reduce(ir::ReduceOp op, ir::NodeId a);
+ir::NodeId block_scan(ir::ReduceOp op, ir::NodeId a, bool exclusive);
+ir::NodeId block_uniform(ir::NodeId a);
+
+void barrier();
+void print(std::string_view format, std::initializer_list<ir::NodeId> values);
+void if_(ir::NodeId condition, Body then);
+void if_(ir::NodeId condition, Body then, Body otherwise);
+void for_(ir::NodeId begin, ir::NodeId end, ir::NodeId step, Body body);  ///< body gets its counter
+void while_(Body condition, const ir::NodeId& condition_result, Body body);
+void return_();
+
+ir::NodeId declare_buffer(int number, DType dtype, ir::Access access);
+ir::NodeId declare_scalar(int number, DType dtype);
+/// Runs `body` under a new builder and gives what it traced; KernelError with kernel and line for what is wrong. `source`:
+/// where the kernel is written.
+ir::Function trace(std::string name, ir::KernelKind kind, std::array<std::uint32_t, 3> block_size, Body body,
+                   ir::SourceLine source);
+
+}  // namespace tessera::detail

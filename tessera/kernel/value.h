@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+// The values of the kernel language: Val<T>, which never changes, and Var<T>, a variable of one thread.
+// Both are small handles on what is being traced; operators for them are in operators.h.
+#pragma once
+
+#include <utility>
+
+#include "tessera/kernel/types.h"
+
+namespace tessera {
+
+namespace detail {
+
+/// A node id that is no number of the user's.
+struct NodeRef {
+  ir::NodeId id;
+};
+
+/// The node of an operand that meets a T: a traced one's own, a literal as a constant of T's dtype.
+template <class T, class U>
+ir::NodeId node_as(const U& u) {
+  if constexpr (Traced<U>) return u.node();
+  else if constexpr (std::same_as<U, bool>) return constant(dtype_of<T>, u);
+  else if constexpr (std::unsigned_integral<U>) return constant(dtype_of<T>, static_cast<std::uint64_t>(u));
+  else if constexpr (std::integral<U>) return constant(dtype_of<T>, static_cast<std::int64_t>(u));
+  else if constexpr (is_16bit_float<U>) return constant(dtype_of<T>, static_cast<double>(static_cast<float>(u)));
+  else return constant(dtype_of<T>, static_cast<double>(u));
+}
+
+/// The same, but a 16-bit float given for a float is widened.
+template <class T, class U>
+ir::NodeId node_exactly(const U& u) {
+  const ir::NodeId id = node_as<T>(u);
+  if constexpr (Traced<U>)
+    if constexpr (!std::same_as<type_of<U>, T> && !is_16bit_float<T>) return cast(dtype_of<T>, id);
+  return id;
+}
+
+/// A parameter that takes whatever may stand for a T, says a sentence for everything else, and notes the caller's line.
+/// `rounds`: a float may be given for a 16-bit float, as when it is stored.
+template <class T, bool rounds = false>
+class Arg {
+ public:
+  template <class U>
+    requires(!std::same_as<std::remove_cvref_t<U>, Arg>)
+  Arg(U&& u, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    using V = std::remove_cvref_t<U>;
+    not_host_data<U>();
+    named<U>();
+    same_types<accepts<T, V, rounds>, V, V>();
+    note(file, line);
+    if constexpr (accepts<T, V, rounds>) id_ = node_exactly<T>(u);
+  }
+  ir::NodeId node() const { return id_; }
+
+ private:
+  ir::NodeId id_ = ir::no_node;
+};
+
+/// A subscript: any integer.
+class Subscript {
+ public:
+  template <class U>
+    requires(!std::same_as<std::remove_cvref_t<U>, Subscript>)
+  Subscript(U&& u, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : file_(file), line_(line) {
+    using V = std::remove_cvref_t<U>;
+    not_host_data<U>();
+    named<U>();
+    constexpr bool ok = (Traced<V> && is_integer<type_of<V>>) || (Literal<V> && is_integer<V>);
+    static_assert(ok || Host<V> || Memory<V>, "a subscript is an integer: use cast<Index>(...)");
+    note(file, line);
+    if constexpr (ok) id_ = node_as<Index>(u);
+  }
+  ir::NodeId node() const { return id_; }
+  const char* file() const { return file_; }
+  int line() const { return line_; }
+
+ private:
+  ir::NodeId id_ = ir::no_node;
+  const char* file_;
+  int line_;
+};
+
+}  // namespace detail
+
+/// A traced value. It never changes: a copy is the same value. Made from literals, from a Var (its value now), from loads
+/// and from every operation; a Val<half> or Val<bfloat16> becomes a Val<float> without a cast.
+template <class T>
+class Val : public detail::HostConversions<T> {
+  static_assert(detail::ValueType<T>,
+                "Val<T> is of bool, std::int8_t to std::uint64_t, half, bfloat16, float, double or Index");
+
+ public:
+  using plain = void;
+
+  /// Copying notes the line: operators take their operands by value, and so know where they stand.
+  Val(const Val& other, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : id_(other.id_) {
+    detail::note(file, line);
+  }
+  template <class U>
+    requires(!std::derived_from<std::remove_cvref_t<U>, Val> && detail::accepts<T, std::remove_cvref_t<U>, false>)
+  Val(U&& u, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    detail::note(file, line);
+    id_ = detail::node_exactly<T>(u);
+  }
+  explicit Val(detail::NodeRef n) : id_(n.id) {}
+
+  ir::NodeId node() const { return id_; }
+
+  Val& operator=(const Val&) {
+    static_assert(!sizeof(T), "a Val never changes: declare it Var<T>");
+    return *this;
+  }
+#define TESSERA_ASSIGNMENT(symbol)                                          \
+  template <class U>                                                        \
+  void operator symbol(U&&) {                                               \
+    static_assert(!sizeof(U), "a Val never changes: declare it Var<T>");    \
+  }
+  TESSERA_ASSIGNMENT(=)
+  TESSERA_ASSIGNMENT(+=)
+  TESSERA_ASSIGNMENT(-=)
+  TESSERA_ASSIGNMENT(*=)
+  TESSERA_ASSIGNMENT(/=)
+  TESSERA_ASSIGNMENT(%=)
+  TESSERA_ASSIGNMENT(&=)
+  TESSERA_ASSIGNMENT(|=)
+  TESSERA_ASSIGNMENT(^=)
+  TESSERA_ASSIGNMENT(<<=)
+  TESSERA_ASSIGNMENT(>>=)
+#undef TESSERA_ASSIGNMENT
+
+ private:
+  ir::NodeId id_;
+};
+
+// What compound assignments have in common: an operation on the value here, whose result T can hold.
+namespace detail {
+template <class T, class U>
+ir::NodeId compound(ir::BinaryOp op, ir::NodeId current, const U& u) {
+  if constexpr (same_type<Val<T>, U>) return binary(op, current, node_as<Computed<T>>(u));
+  else return current;
+}
+template <class T, class U>
+constexpr void check_compound() {
+  using V = std::remove_cvref_t<U>;
+  not_host_data<U>();
+  named<U>();
+  same_types<same_type<Val<T>, V>, V, V>();
+}
+}  // namespace detail
+
+// The compound assignments of Var and of elements; `ASSIGN(symbol, op)` defines one.
+#define TESSERA_COMPOUND_ASSIGNMENTS(ASSIGN) \
+  ASSIGN(+=, add)                            \
+  ASSIGN(-=, sub)                            \
+  ASSIGN(*=, mul)                            \
+  ASSIGN(/=, div)                            \
+  ASSIGN(%=, rem)                            \
+  ASSIGN(&=, and_)                           \
+  ASSIGN(|=, or_)                            \
+  ASSIGN(^=, xor_)                           \
+  ASSIGN(<<=, shl)                           \
+  ASSIGN(>>=, shr)
+
+/// A variable of one thread: what changes inside if_, for_ and while_ and is read after them. A copy is a new variable
+/// with the value that the old one has now; to name a variable, take a reference.
+template <class T>
+class Var : public detail::HostConversions<T> {
+  static_assert(detail::ValueType<T>,
+                "Var<T> is of bool, std::int8_t to std::uint64_t, float, double or Index");
+  static_assert(!detail::is_16bit_float<T>, "16-bit floats are for storing in buffers: use Var<float>");
+
+ public:
+  /// Zero, or false.
+  Var(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    detail::note(file, line);
+    id_ = detail::local(detail::dtype_of<T>, 1);
+    if constexpr (std::same_as<T, bool>) set(detail::node_as<T>(false));
+    else set(detail::node_as<T>(0));
+  }
+  Var(const Var& other, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    detail::note(file, line);
+    id_ = detail::local(detail::dtype_of<T>, 1);
+    set(other.node());
+  }
+  template <class U>
+    requires(!std::same_as<std::remove_cvref_t<U>, Var> && detail::Operand<std::remove_cvref_t<U>>)
+  Var(U&& u, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    const detail::Arg<T> initial(std::forward<U>(u), file, line);
+    id_ = detail::local(detail::dtype_of<T>, 1);
+    set(initial.node());
+  }
+
+  /// The value that it has now.
+  Val<T> get() const { return Val<T>(detail::NodeRef{node()}); }
+  /// Reads it; for the operators.
+  ir::NodeId node() const { return detail::load_variable(id_); }
+
+  Var& operator=(const Var& other) & {
+    set(other.node());
+    return *this;
+  }
+  Var& operator=(detail::Arg<T> value) & {
+    set(value.node());
+    return *this;
+  }
+#define TESSERA_ASSIGNMENT(symbol, op)                                               \
+  template <class U>                                                                 \
+  Var& operator symbol(U&& u) & {                                                    \
+    detail::check_compound<T, U>();                                                  \
+    set(detail::compound<T>(ir::BinaryOp::op, node(), u));                           \
+    return *this;                                                                    \
+  }
+  TESSERA_COMPOUND_ASSIGNMENTS(TESSERA_ASSIGNMENT)
+#undef TESSERA_ASSIGNMENT
+  Var& operator++() & { return *this += 1; }
+  Var& operator--() & { return *this -= 1; }
+
+ private:
+  void set(ir::NodeId value) const { detail::store_variable(id_, value); }
+  ir::NodeId id_ = ir::no_node;
+};
+
+/// What an atomic gives: the value before it. It has to be named before it is used, because C++ leaves the order of two
+/// atomics in one expression open.
+template <class T>
+class OldValue : public detail::HostConversions<T> {
+ public:
+  using old = void;
+  explicit OldValue(detail::NodeRef n) : id_(n.id) {}
+  ir::NodeId node() const { return id_; }
+
+ private:
+  ir::NodeId id_;
+};
+
+/// Two, three or four values that were loaded, or are to be stored, together.
+template <class T, int n>
+class Vec {
+  static_assert(detail::ValueType<T> && n >= 2 && n <= 4, "a vector has 2, 3 or 4 elements");
+
+ public:
+  template <class... U>
+    requires(sizeof...(U) == n)
+  Vec(const U&... elements) : id_(detail::make_vector({detail::Arg<T>(elements).node()...})) {}
+  explicit Vec(detail::NodeRef v) : id_(v.id) {}
+  /// Element `lane`, a number known while tracing.
+  Val<T> operator[](int lane) const { return Val<T>(detail::NodeRef{detail::extract(id_, static_cast<std::uint32_t>(lane))}); }
+  ir::NodeId node() const { return id_; }
+
+ private:
+  ir::NodeId id_;
+};
+
+/// An element of memory that a kernel may write: `b[i]`. It is the value that was read there, and can be assigned to
+/// while it is being written, as in `b[i] = v` or `b[i] += v`; `auto v = b[i]` keeps the value, not the place.
+template <class T>
+class BufferElement : public Val<T> {
+ public:
+  BufferElement(ir::NodeId memory, const detail::Subscript& i)
+      : Val<T>(detail::NodeRef{detail::load(memory, i.node())}), memory_(memory), index_(i.node()), file_(i.file()), line_(i.line()) {}
+  BufferElement(const BufferElement& other, const char* file = __builtin_FILE(), int line = __builtin_LINE())
+      : Val<T>(other, file, line), memory_(other.memory_), index_(other.index_), file_(other.file_), line_(other.line_) {}
+
+  void operator=(detail::Arg<T, true> value) && { set(value.node()); }
+  void operator=(const BufferElement& value) && { set(value.node()); }
+#define TESSERA_ASSIGNMENT(symbol, op)                                               \
+  template <class U>                                                                 \
+  void operator symbol(U&& u) && {                                                   \
+    detail::check_compound<T, U>();                                                  \
+    set(detail::compound<T>(ir::BinaryOp::op, this->node(), u));                     \
+  }
+  TESSERA_COMPOUND_ASSIGNMENTS(TESSERA_ASSIGNMENT)
+#undef TESSERA_ASSIGNMENT
+  template <class U>
+  void operator=(U&&) & {
+    static_assert(!sizeof(U), "this name is the value that was read, not its place: to store, write b[i] = ...");
+  }
+
+ private:
+  void set(ir::NodeId value) const {
+    detail::note(file_, line_);
+    detail::store(memory_, index_, value);
+  }
+  ir::NodeId memory_, index_;
+  const char* file_;
+  int line_;
+};
+
+/// An element of a Buffer<const T>: a value like any other, and a sentence for whoever assigns to it.
+template <class T>
+class ReadOnlyElement : public Val<T> {
+ public:
+  ReadOnlyElement(ir::NodeId memory, const detail::Subscript& i) : Val<T>(detail::NodeRef{detail::load(memory, i.node())}) {}
+  ReadOnlyElement(const ReadOnlyElement& other, const char* file = __builtin_FILE(), int line = __builtin_LINE())
+      : Val<T>(other, file, line) {}
+
+  void operator=(const ReadOnlyElement&) {
+    static_assert(!sizeof(T), "this buffer is read-only in this kernel: declare it Buffer<T>");
+  }
+#define TESSERA_ASSIGNMENT(symbol, op)                                                             \
+  template <class U>                                                                               \
+  void operator symbol(U&&) {                                                                      \
+    static_assert(!sizeof(U), "this buffer is read-only in this kernel: declare it Buffer<T>");    \
+  }
+  TESSERA_ASSIGNMENT(=, )
+  TESSERA_COMPOUND_ASSIGNMENTS(TESSERA_ASSIGNMENT)
+#undef TESSERA_ASSIGNMENT
+};
+#undef TESSERA_COMPOUND_ASSIGNMENTS
+
+}  // namespace tessera
