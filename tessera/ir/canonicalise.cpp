@@ -34,7 +34,7 @@ class ReturnRemover {
   }
   NodeId add(Node n) {
     fn_.nodes.push_back(n);
-    fn_.sources.push_back({});
+    fn_.sources.push_back(line_);
     return static_cast<NodeId>(fn_.nodes.size() - 1);
   }
   BlockId new_block(Block content) {
@@ -52,6 +52,31 @@ class ReturnRemover {
     return add({.op = Op::unary, .sub = static_cast<std::uint8_t>(UnaryOp::not_), .type = {DType::boolean}, .args = {read}});
   }
 
+  NodeId store_flag(NodeId memory, bool value) {
+    return add({.op = Op::store, .type = {DType::boolean},
+                .args = {memory, constant(DType::index, 0), constant(DType::boolean, value)}});
+  }
+  // A thread that has returned must not compute the condition of its while_ once more: what that reads may be out of
+  // bounds by then. So the condition moves into the body, and the loop runs on two flags: `while (c) {b}` becomes
+  // `done = false; while (!done && !returned) { if (c) {b} else done = true }`. Gives the first of these statements.
+  NodeId end_loop_by_flag(NodeId id) {
+    const NodeId done = add({.op = Op::local, .type = {DType::boolean}, .extra = ~1u - ++loops_, .imm = 1});
+    const Node loop = fn_.nodes[id];
+    Block test;
+    const NodeId read = add({.op = Op::load, .type = {DType::boolean}, .args = {done, constant(DType::index, 0)}});
+    test.push_back(read);
+    const NodeId more = add({.op = Op::unary, .sub = static_cast<std::uint8_t>(UnaryOp::not_), .type = {DType::boolean}, .args = {read}});
+    const NodeId go = running(test);
+    const NodeId both = add({.op = Op::binary, .sub = static_cast<std::uint8_t>(BinaryOp::and_), .type = {DType::boolean}, .args = {more, go}});
+    Block body = fn_.blocks[loop.args[1]];
+    const BlockId inner = new_block(fn_.blocks[loop.extra]), last = new_block({store_flag(done, true)});
+    body.push_back(add({.op = Op::if_, .args = {loop.args[0], inner, last}}));
+    fn_.blocks[loop.args[1]] = std::move(test);
+    fn_.blocks[loop.extra] = std::move(body);
+    fn_.nodes[id].args[0] = both;
+    return store_flag(done, false);
+  }
+
   void rewrite(BlockId b) {
     const Block old = fn_.blocks[b];
     Block out;
@@ -59,14 +84,14 @@ class ReturnRemover {
       const NodeId id = old[i];
       if (fn_.nodes[id].op == Op::return_) {
         if (b != 0)  // at the end of the whole kernel nothing is left to skip
-          out.push_back(add({.op = Op::store, .type = {DType::boolean},
-                             .args = {flag(), constant(DType::index, 0), constant(DType::boolean, 1)}}));
+          out.push_back(store_flag(flag(), true));
         break;
       }
       if (!may_return(id)) {
         out.push_back(id);
         continue;
       }
+      line_ = fn_.sources[id];
       const Block rest(old.begin() + static_cast<std::ptrdiff_t>(i) + 1, old.end());
       Node& n = fn_.nodes[id];
       if (b == 0 && n.op == Op::if_ && n.args[2] == no_block && fn_.blocks[n.args[1]].size() == 1 &&
@@ -84,21 +109,16 @@ class ReturnRemover {
       std::vector<BlockId> nested;
       for_each_nested(n, [&](BlockId inner) { nested.push_back(inner); });
       for (BlockId inner : nested) rewrite(inner);
+      line_ = fn_.sources[id];
       const Node control = fn_.nodes[id];
-      if (control.op == Op::for_ || control.op == Op::while_) {  // further rounds of the loop do nothing
+      if (control.op == Op::for_) {  // further rounds of the loop do nothing
         Block body;
         const NodeId go = running(body);
         const BlockId inner = new_block(fn_.blocks[control.extra]);
         body.push_back(add({.op = Op::if_, .args = {go, inner, no_block}}));
         fn_.blocks[control.extra] = std::move(body);
       }
-      if (control.op == Op::while_) {  // and the loop ends
-        Block test = fn_.blocks[control.args[1]];
-        const NodeId go = running(test);
-        fn_.blocks[control.args[1]] = std::move(test);
-        fn_.nodes[id].args[0] = add({.op = Op::binary, .sub = static_cast<std::uint8_t>(BinaryOp::and_), .type = {DType::boolean},
-                                     .args = {control.args[0], go}});
-      }
+      if (control.op == Op::while_) out.push_back(end_loop_by_flag(id));
       out.push_back(id);
       if (!rest.empty()) {
         const NodeId go = running(out);
@@ -114,6 +134,8 @@ class ReturnRemover {
   Function& fn_;
   bool any_ = false;
   NodeId flag_ = no_node;
+  std::uint32_t loops_ = 0;
+  SourceLine line_;  // of the statement at hand, for the nodes made for it
 };
 
 class Canonicaliser {
