@@ -9,7 +9,10 @@ namespace tessera::ir {
 
 namespace {
 
+// What is made of Values alone is made of the builder directly: an Operand made here would note this file as the kernel's.
 Builder& builder() { return Builder::current(); }
+Value unary_of(UnaryOp op, Value a) { return Value(builder().unary(op, a.id())); }
+Value math_of(MathOp op, Value a) { return Value(builder().math(op, a.id())); }
 
 // Brings a pair to one dtype: a literal takes the other's. Two literals meet as f32 if one is real, else as index.
 struct Pair {
@@ -81,14 +84,14 @@ Value operator<(Operand a, Operand b) { return compare(CompareOp::lt, a, b); }
 Value operator<=(Operand a, Operand b) { return compare(CompareOp::le, a, b); }
 Value operator>(Operand a, Operand b) { return compare(CompareOp::gt, a, b); }
 Value operator>=(Operand a, Operand b) { return compare(CompareOp::ge, a, b); }
-Value operator-(Value a) { return unary(UnaryOp::neg, a); }
-Value operator!(Value a) { return unary(UnaryOp::not_, a); }
-Value operator~(Value a) { return unary(UnaryOp::not_, a); }
+Value operator-(Value a) { return unary_of(UnaryOp::neg, a); }
+Value operator!(Value a) { return unary_of(UnaryOp::not_, a); }
+Value operator~(Value a) { return unary_of(UnaryOp::not_, a); }
 
 Value min(Operand a, Operand b) { return binary(BinaryOp::min, a, b); }
 Value max(Operand a, Operand b) { return binary(BinaryOp::max, a, b); }
 Value mul_hi(Operand a, Operand b) { return binary(BinaryOp::mul_hi, a, b); }
-Value abs(Value a) { return unary(UnaryOp::abs, a); }
+Value abs(Value a) { return unary_of(UnaryOp::abs, a); }
 Value fma(Operand a, Operand b, Operand c) {
   const DType t = !a.is_literal() ? a.dtype() : !b.is_literal() ? b.dtype() : c.dtype();
   return Value(builder().math(MathOp::fma, a.as(t).id(), b.as(t).id(), c.as(t).id()));
@@ -97,20 +100,20 @@ Value pow(Operand a, Operand b) {
   const Pair p(a, b);
   return Value(builder().math(MathOp::pow, p.a.id(), p.b.id()));
 }
-Value sqrt(Value a) { return math(MathOp::sqrt, a); }
-Value rsqrt(Value a) { return math(MathOp::rsqrt, a); }
-Value exp(Value a) { return math(MathOp::exp, a); }
-Value exp2(Value a) { return math(MathOp::exp2, a); }
-Value log(Value a) { return math(MathOp::log, a); }
-Value log2(Value a) { return math(MathOp::log2, a); }
-Value sin(Value a) { return math(MathOp::sin, a); }
-Value cos(Value a) { return math(MathOp::cos, a); }
-Value tanh(Value a) { return math(MathOp::tanh, a); }
-Value erf(Value a) { return math(MathOp::erf, a); }
-Value floor(Value a) { return math(MathOp::floor, a); }
-Value ceil(Value a) { return math(MathOp::ceil, a); }
-Value trunc(Value a) { return math(MathOp::trunc, a); }
-Value rint(Value a) { return math(MathOp::rint, a); }
+Value sqrt(Value a) { return math_of(MathOp::sqrt, a); }
+Value rsqrt(Value a) { return math_of(MathOp::rsqrt, a); }
+Value exp(Value a) { return math_of(MathOp::exp, a); }
+Value exp2(Value a) { return math_of(MathOp::exp2, a); }
+Value log(Value a) { return math_of(MathOp::log, a); }
+Value log2(Value a) { return math_of(MathOp::log2, a); }
+Value sin(Value a) { return math_of(MathOp::sin, a); }
+Value cos(Value a) { return math_of(MathOp::cos, a); }
+Value tanh(Value a) { return math_of(MathOp::tanh, a); }
+Value erf(Value a) { return math_of(MathOp::erf, a); }
+Value floor(Value a) { return math_of(MathOp::floor, a); }
+Value ceil(Value a) { return math_of(MathOp::ceil, a); }
+Value trunc(Value a) { return math_of(MathOp::trunc, a); }
+Value rint(Value a) { return math_of(MathOp::rint, a); }
 Value select(Operand condition, Operand if_true, Operand if_false) {
   const Pair p(if_true, if_false);
   return Value(builder().select(condition.as(DType::boolean).id(), p.a.id(), p.b.id()));
@@ -172,7 +175,9 @@ BufferRef shared(DType dtype, std::uint64_t count) { return BufferRef(builder().
 BufferRef local_array(DType dtype, std::uint64_t count) { return BufferRef(builder().local({dtype}, count)); }
 
 Variable::Variable(DType dtype, Operand initial) : memory_(builder().local({dtype}, 1)) { set(initial); }
-Value Variable::get() const { return memory_.load(0); }
+Value Variable::get() const {
+  return Value(builder().load(memory_.id(), builder().constant_of(DType::index, std::int64_t{0})));
+}
 void Variable::set(Operand value) const {
   builder().store(memory_.id(), builder().constant_of(DType::index, std::int64_t{0}), value.as(memory_.dtype()).id());
 }
@@ -184,7 +189,10 @@ void for_(Operand begin, Operand end, Operand step, const std::function<void(Val
   const DType t = !begin.is_literal() ? begin.dtype() : !end.is_literal() ? end.dtype() : step.dtype();
   builder().for_(begin.as(t).id(), end.as(t).id(), step.as(t).id(), [&](NodeId counter) { body(Value(counter)); });
 }
-void for_(Operand begin, Operand end, const std::function<void(Value)>& body) { for_(begin, end, 1, body); }
+void for_(Operand begin, Operand end, const std::function<void(Value)>& body) {
+  const SourceLine here = builder().source();
+  for_(begin, end, Operand(1, here.file, here.line), body);
+}
 void while_(const std::function<Value()>& condition, const std::function<void()>& body) {
   builder().while_([&] { return condition().id(); }, body);
 }
