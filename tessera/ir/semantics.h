@@ -38,8 +38,8 @@ T apply(BinaryOp op, T a, T b) {
       case BinaryOp::mul: return a * b;
       case BinaryOp::div: return a / b;
       case BinaryOp::rem: return std::fmod(a, b);
-      case BinaryOp::min: return std::fmin(a, b);
-      case BinaryOp::max: return std::fmax(a, b);
+      case BinaryOp::min: return a < b || b != b ? a : b;  // fmin, but vectorised by compilers, and of 0 and -0 the second
+      case BinaryOp::max: return a > b || b != b ? a : b;
       default: return T{};
     }
   } else {
