@@ -84,9 +84,11 @@ struct BackendReport {
   std::vector<DeviceInfo> devices;
 };
 
-/// A row for every backend, in the order of `all_backends`. Asked once per process, then remembered.
+/// A row for every backend, in the order of `all_backends`. Asked once per process, then remembered; states that change
+/// (a device is verified, quarantined, lost) show in the next call. What was returned stays valid and unchanged.
 const std::vector<BackendReport>& discover();
-/// Forgets what `discover` found; the next call asks again.
+/// Forgets what `discover` found and what the environment said; the next call asks again. Open devices stay open, and a
+/// lost device stays lost.
 void rescan();
 /// What one backend answers; asks no other.
 const BackendReport& discover(Backend backend);

@@ -21,7 +21,7 @@ struct Allocation {
 };
 enum class MemoryKind : std::uint8_t { device, pinned };
 
-/// Work whose end can be waited for. A null pointer stands for work that is done already.
+/// Work whose end can be waited for. A null pointer stands for work that is done already. Outlives its queue.
 class DriverEvent {
  public:
   virtual ~DriverEvent() = default;
@@ -57,7 +57,8 @@ struct Argument {
   std::uint64_t bits = 0;  ///< scalars, as ir constants hold them
 };
 
-/// Work in order. Calls return as soon as the work is accepted, unless they say otherwise.
+/// Work in order. Calls return as soon as the work is accepted, unless they say otherwise. One thread at a time calls it.
+/// A DeviceError thrown by any of these, or by an event, means that the device is lost; other errors leave it usable.
 class DriverQueue {
  public:
   virtual ~DriverQueue() = default;
@@ -70,12 +71,13 @@ class DriverQueue {
   virtual void launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) = 0;
   /// An event after all work so far; null if that is done.
   virtual std::shared_ptr<DriverEvent> record() = 0;
-  /// Later work on this queue starts after the event, which may be another queue's of this driver.
+  /// Later work on this queue starts after the event, which may be another queue's of this driver. The object may be
+  /// destroyed as soon as this returns: what the queue needs of it, the queue keeps.
   virtual void wait(DriverEvent& event) = 0;
   virtual void finish() = 0;  ///< blocks until the queue is empty; throws what its work failed with
 };
 
-/// An open device.
+/// An open device. Any thread may call allocate, release and free_memory; one at a time calls compile.
 class DriverDevice {
  public:
   virtual ~DriverDevice() = default;
@@ -98,8 +100,11 @@ class Driver {
   virtual std::unique_ptr<DriverDevice> open(int index) = 0;      ///< DeviceError if it cannot be
 };
 
-/// The process's drivers. backend/all.cpp registers them before the first look-up; tests may add their own.
+/// The process's drivers. A driver registered later takes the place of the backend's earlier one for devices not open yet.
 void register_driver(std::unique_ptr<Driver> driver);
 Driver* find_driver(Backend backend);  ///< null if none is registered
+/// Registers every backend of the library; called once, before the first look-up. Defined in backend/all.cpp; a program
+/// without the backends (a test of a layer) gets an empty one.
+void register_all_drivers();
 
 }  // namespace tessera

@@ -40,10 +40,10 @@ class Kernel {
   ir::Hash hash() const;
 
   /// Enqueues the kernel where its buffers live. `shape`: map kernels: threads of each dimension; block kernels: blocks of
-  /// each. A shape with a 0 does nothing. Before that: pending readers of written buffers are flushed; arguments are checked
-  /// against the parameters (KernelError lists them); buffers on different devices are a DeviceError; partial overlap of a
-  /// written buffer with another is a KernelError; the very same view twice runs the variant that allows it. `device`: for
-  /// kernels without buffers.
+  /// each. Arguments are checked against the parameters (KernelError lists them); buffers on different devices are a
+  /// DeviceError; partial overlap of a written buffer with another is a KernelError; the very same view twice runs the
+  /// variant that allows it. A shape with a 0 then does nothing; else pending readers of written buffers are flushed
+  /// before. `queue`: null for the device's default one. A kernel without buffers runs on `queue`, else on current_device().
   void launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchArgument> arguments, Queue* queue = nullptr) const;
   void launch(std::array<std::uint64_t, 3> shape, std::initializer_list<LaunchArgument> arguments) const {
     launch(shape, std::span(arguments.begin(), arguments.size()));
@@ -55,6 +55,7 @@ class Kernel {
   std::string source(Device device, Variant variant = {}) const;
 
  private:
+  friend struct KernelAccess;
   struct State;
   std::shared_ptr<State> state_;
 };

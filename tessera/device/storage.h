@@ -16,6 +16,15 @@
 namespace tessera {
 
 class Queue;
+class QueueCore;
+class MemoryPool;
+
+/// Work put into a queue, as a storage remembers it: done when the queue has got past `sequence`.
+struct QueueUse {
+  std::shared_ptr<QueueCore> queue;    ///< null: nothing to wait for
+  std::uint64_t sequence = 0;
+  std::shared_ptr<DriverEvent> event;  ///< null: recorded when another queue or the host has to wait
+};
 
 /// Something deferred that reads a storage. `flush` computes it now; called before the storage is written.
 class PendingReader {
@@ -40,11 +49,11 @@ class Storage {
   const std::string& label() const { return label_; }
   const Allocation& allocation() const { return allocation_; }
 
-  // Ordering between queues. Called by Queue around each use; null events are done already.
+  // Ordering between queues: around each use on a queue of this device, without holding the queue's lock.
   void before_read(Queue& queue);   ///< orders after the last write
   void before_write(Queue& queue);  ///< orders after the last write and all reads since
-  void after_read(Queue& queue);
-  void after_write(Queue& queue);
+  void after_read(const QueueUse& use);
+  void after_write(const QueueUse& use);
   void wait_readable();  ///< the host waits for the last write
   void wait_writable();  ///< the host waits for every use
 
@@ -63,10 +72,11 @@ class Storage {
   std::string label_;
   Allocation allocation_;
   std::shared_ptr<void> owner_;  ///< of wrapped memory
+  MemoryPool* pool_ = nullptr;   ///< null: wrapped memory
+  Storage *before_ = nullptr, *after_ = nullptr;  ///< the pool's list of live storages, under its lock
   std::mutex lock_;
-  struct Use { Queue* queue; std::shared_ptr<DriverEvent> event; };
-  Use last_write_{};
-  std::vector<Use> reads_;
+  QueueUse last_write_{};
+  std::vector<QueueUse> reads_;  ///< since the last write, one a queue
   std::vector<std::weak_ptr<PendingReader>> readers_;
   std::atomic<bool> exposed_ = false;
 };
@@ -81,7 +91,7 @@ struct BufferView {
 };
 
 struct MemoryStats {
-  std::uint64_t live_bytes = 0;    ///< in storages
+  std::uint64_t live_bytes = 0;    ///< in storages, with the rounding to size classes
   std::uint64_t cached_bytes = 0;  ///< kept for reuse
   std::uint64_t peak_bytes = 0;    ///< highest live + cached
   std::uint64_t limit_bytes = 0;   ///< the budget; 0: none but the device's own
@@ -91,7 +101,7 @@ struct MemoryStats {
 MemoryStats memory_stats(Device device);
 /// Gives cached memory back to the driver; returns the bytes given back.
 std::uint64_t trim(Device device);
-/// A budget in bytes for a device, over what TESSERA_MEMORY_LIMIT says ("512M"); 0 removes it.
+/// A budget in bytes for a device, in place of what TESSERA_MEMORY_LIMIT says ("512M", for each device); 0 removes it.
 void set_memory_limit(Device device, std::uint64_t bytes);
 
 /// Work in order on one device. Launches and copies return at once; host reads wait.
@@ -105,18 +115,18 @@ class Queue {
   Queue& operator=(const Queue&) = delete;
 
   Device device() const { return device_; }
+  // Views that do not lie in their storage are an ArgumentError, storages of other devices a DeviceError. What writes a
+  // storage flushes its pending readers first.
   void upload(const BufferView& to, const void* from);            ///< to.bytes() bytes; `from` may be reused on return
   void download(void* to, const BufferView& from);                ///< waits
   void copy(const BufferView& to, const BufferView& from);        ///< equal bytes; devices may differ (then through the host)
   void fill(const BufferView& to, std::uint64_t bits);            ///< every element gets these bits
   void finish();
-  DriverQueue& driver() { return *driver_; }
-  std::mutex& lock() { return lock_; }  ///< held while work is put into the driver's queue
+  QueueCore& core() { return *core_; }
 
  private:
   Device device_;
-  std::unique_ptr<DriverQueue> driver_;
-  std::mutex lock_;
+  std::shared_ptr<QueueCore> core_;
 };
 
 }  // namespace tessera

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/device/discovery.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "tessera/base/error.h"
+#include "tessera/base/os/system.h"
+#include "tessera/device/driver.h"
+#include "tessera/device/settings.h"
+
+namespace tessera {
+
+#if defined(__GNUC__)
+// Taken only by programs without backend/all.cpp.
+__attribute__((weak)) void register_all_drivers() {}
+#endif
+
+namespace {
+
+constexpr std::size_t backend_count = all_backends.size();
+
+struct DriverTable {
+  std::array<std::atomic<Driver*>, backend_count> drivers{};
+  std::once_flag filled;
+};
+DriverTable& table() {
+  static auto* the_table = new DriverTable;  // leaked: drivers are never destroyed
+  return *the_table;
+}
+thread_local bool registering_all = false;
+
+void fill_table() {
+  if (registering_all) return;
+  std::call_once(table().filled, [] {
+    registering_all = true;
+    register_all_drivers();
+    registering_all = false;
+  });
+}
+
+struct Override {
+  DeviceState state;
+  std::string reason, remedy;
+};
+struct Slot {
+  std::mutex asking;  // held while the driver enumerates, which may take long; other backends go on
+  std::optional<BackendReport> answer;               // as the driver gave it; under `asking`
+  std::atomic<const BackendReport*> shown = nullptr;  // with the states of later; never freed
+};
+struct Discovery {
+  std::array<Slot, backend_count> slots;
+  std::mutex lock;
+  std::map<Device, Override> overrides;  // under `lock`
+  std::vector<std::unique_ptr<const std::vector<BackendReport>>> all;  // under `lock`; the last is the newest
+  std::array<const BackendReport*, backend_count> all_from{};
+};
+Discovery& discovery() {
+  static auto* the_discovery = new Discovery;
+  return *the_discovery;
+}
+
+/// For backends without a driver: an honest reason, and whether there would be something to drive.
+BackendReport report_without_driver(Backend backend) {
+  BackendReport r{.backend = backend, .state = DeviceState::unsupported};
+  bool present = false;
+  std::string_view name, hardware;
+  switch (backend) {
+    case Backend::cuda:
+      name = "CUDA", hardware = "an NVIDIA GPU";
+      present = os::file_exists("/proc/driver/nvidia/version") || os::file_exists("/dev/nvidia0");
+      break;
+    case Backend::rocm:
+      name = "ROCm", hardware = "an AMD GPU";
+      present = os::file_exists("/dev/kfd") || os::render_node_of(0x1002);
+      break;
+    case Backend::oneapi:
+      name = "oneAPI", hardware = "an Intel GPU";
+      present = os::render_node_of(0x8086);
+      break;
+    case Backend::metal:
+#ifndef __APPLE__
+      r.reason = "Metal exists on Apple systems only";
+      r.remedy = "Nothing to do here";
+      return r;
+#else
+      name = "Metal", hardware = "an Apple GPU";
+      present = true;
+      break;
+#endif
+    default:
+      r.reason = fmt::format("this program was built without the {} backend", backend_name(backend));
+      r.remedy = "Link the whole library, tessera::tessera";
+      return r;
+  }
+  r.reason = fmt::format("this version of Tessera has no {} backend yet", name);
+  if (present) {
+    r.reason += fmt::format("; {} seems to be present", hardware);
+    r.remedy = "Use the GPU through its OpenCL driver if it has one (see the row opencl), or the CPU";
+  } else {
+    r.remedy = "Use opencl or cpu";
+  }
+  return r;
+}
+
+BackendReport ask(Backend backend) {
+  Driver* driver = find_driver(backend);
+  if (driver == nullptr) return report_without_driver(backend);
+  try {
+    BackendReport report = driver->enumerate();
+    report.backend = backend;
+    for (std::size_t i = 0; i < report.devices.size(); ++i) report.devices[i].device = {backend, static_cast<int>(i)};
+    return report;
+  } catch (const std::exception& e) {
+    return {.backend = backend, .state = DeviceState::supported, .reason = e.what(),
+            .remedy = "This is a fault of the backend: please report it with this text"};
+  }
+}
+
+/// How much a state is worth, for the state of a backend with several devices.
+int worth(DeviceState state) {
+  switch (state) {
+    case DeviceState::verified: return 8;
+    case DeviceState::enumerated: return 7;
+    case DeviceState::lost: return 6;
+    case DeviceState::quarantined: return 5;
+    default: return static_cast<int>(state);
+  }
+}
+
+/// `slot.answer` with what is known since; the caller holds `slot.asking`.
+const BackendReport* show(Slot& slot) {
+  Discovery& d = discovery();
+  auto* report = new BackendReport(*slot.answer);  // never freed: callers hold references to earlier ones
+  {
+    std::lock_guard hold(d.lock);
+    for (DeviceInfo& info : report->devices) {
+      if (auto it = d.overrides.find(info.device); it != d.overrides.end()) {
+        info.state = it->second.state;
+        info.reason = it->second.reason;
+        info.remedy = it->second.remedy;
+      }
+    }
+  }
+  if (!report->devices.empty()) {
+    const DeviceInfo* best = &report->devices.front();
+    for (const DeviceInfo& info : report->devices)
+      if (worth(info.state) > worth(best->state)) best = &info;
+    report->state = best->state;
+    if (report->reason.empty()) report->reason = best->reason, report->remedy = best->remedy;
+  }
+  slot.shown.store(report, std::memory_order_release);
+  return report;
+}
+
+Slot& slot_of(Backend backend) { return discovery().slots[static_cast<std::size_t>(backend)]; }
+
+}  // namespace
+
+void register_driver(std::unique_ptr<Driver> driver) {
+  fill_table();
+  const Backend backend = driver->backend();
+  table().drivers[static_cast<std::size_t>(backend)] = driver.release();  // the one before stays: devices may be open
+  Slot& slot = slot_of(backend);
+  {
+    std::lock_guard hold(slot.asking);
+    slot.answer.reset();
+    slot.shown = nullptr;
+  }
+  forget_choice();
+}
+
+Driver* find_driver(Backend backend) {
+  fill_table();
+  return table().drivers[static_cast<std::size_t>(backend)];
+}
+
+const BackendReport& discover(Backend backend) {
+  Slot& slot = slot_of(backend);
+  if (const BackendReport* r = slot.shown.load(std::memory_order_acquire)) return *r;
+  fill_table();  // before the lock: registering a driver takes it too
+  std::lock_guard hold(slot.asking);
+  if (const BackendReport* r = slot.shown.load(std::memory_order_acquire)) return *r;
+  if (!slot.answer) slot.answer = ask(backend);
+  return *show(slot);
+}
+
+const std::vector<BackendReport>& discover() {
+  std::array<const BackendReport*, backend_count> now{};
+  for (Backend backend : all_backends) now[static_cast<std::size_t>(backend)] = &discover(backend);
+  Discovery& d = discovery();
+  std::lock_guard hold(d.lock);
+  if (d.all.empty() || d.all_from != now) {
+    auto rows = std::make_unique<std::vector<BackendReport>>();
+    for (const BackendReport* r : now) rows->push_back(*r);
+    d.all.push_back(std::move(rows));
+    d.all_from = now;
+  }
+  return *d.all.back();
+}
+
+void rescan() {
+  forget_settings();
+  Discovery& d = discovery();
+  for (Slot& slot : d.slots) {
+    std::lock_guard hold(slot.asking);
+    slot.answer.reset();
+    slot.shown = nullptr;
+  }
+  {
+    std::lock_guard hold(d.lock);
+    // A second chance for what computed wrongly; what is verified or lost is open and stays so.
+    std::erase_if(d.overrides, [](const auto& entry) { return entry.second.state == DeviceState::quarantined; });
+  }
+  forget_choice();
+}
+
+void set_device_state(Device device, DeviceState state, std::string reason, std::string remedy) noexcept {
+  try {
+    Discovery& d = discovery();
+    {
+      std::lock_guard hold(d.lock);
+      d.overrides[device] = {state, std::move(reason), std::move(remedy)};
+    }
+    Slot& slot = slot_of(device.backend);
+    std::lock_guard hold(slot.asking);
+    if (slot.answer) show(slot);
+    if (state != DeviceState::verified) forget_choice();
+  } catch (...) {  // out of memory while noting it: the error on its way tells the same
+  }
+}
+
+std::string existing_devices() {
+  std::string text;
+  for (const BackendReport& row : discover())
+    for (const DeviceInfo& info : row.devices)
+      text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", to_string(info.device), info.name);
+  return text.empty() ? "none" : text;
+}
+
+std::optional<std::string> why_missing(Device device) {
+  const BackendReport& row = discover(device.backend);
+  if (device.index >= 0 && static_cast<std::size_t>(device.index) < row.devices.size()) return std::nullopt;
+  std::string why = fmt::format("{} does not exist: the backend {} has ", to_string(device), backend_name(device.backend));
+  if (row.devices.empty()) {
+    why += "no devices";
+    if (!row.reason.empty()) why += fmt::format(" ({}: {})", state_name(row.state), row.reason);
+  } else {
+    why += fmt::format("{} device{}", row.devices.size(), row.devices.size() == 1 ? "" : "s");
+  }
+  return why;
+}
+
+const DeviceInfo& device_info(Device device) {
+  if (auto why = why_missing(device)) {
+    fail<DeviceError>({.asked = to_string(device), .wrong = *why, .todo = "Devices that exist: " + existing_devices()});
+  }
+  return discover(device.backend).devices[static_cast<std::size_t>(device.index)];
+}
+
+}  // namespace tessera

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What becomes of devices after they were enumerated: verified, quarantined, lost. Internal to device/.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tessera/device/device.h"
+
+namespace tessera {
+
+/// From now on `discover` shows this state. Never throws: it is called while an error is on its way.
+void set_device_state(Device device, DeviceState state, std::string reason = {}, std::string remedy = {}) noexcept;
+
+/// May automatic choice take it?
+inline bool usable(const DeviceInfo& info) {
+  return info.state == DeviceState::enumerated || info.state == DeviceState::verified;
+}
+/// Why there is no such device; nothing if there is one.
+std::optional<std::string> why_missing(Device device);
+/// "cpu:0 (AMD EPYC), opencl:0 (...)": every device of every backend.
+std::string existing_devices();
+/// Forgets which device was chosen automatically.
+void forget_choice();
+
+}  // namespace tessera

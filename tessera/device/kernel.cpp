@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/device/kernel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "tessera/base/error.h"
+#include "tessera/base/log.h"
+#include "tessera/device/launch_check.h"
+#include "tessera/device/open_device.h"
+#include "tessera/device/placement.h"
+#include "tessera/device/queue_core.h"
+#include "tessera/device/settings.h"
+
+namespace tessera {
+
+LaunchArgument LaunchArgument::scalar(float v) { return scalar(DType::f32, std::bit_cast<std::uint32_t>(v)); }
+LaunchArgument LaunchArgument::index(std::int64_t v) { return scalar(DType::index, static_cast<std::uint64_t>(v)); }
+
+namespace {
+
+constexpr std::size_t variants = 4;
+constexpr std::size_t fast_devices = 8;
+
+std::size_t number_of(Variant v) { return (v.noalias ? 0u : 1u) + (v.index64 ? 2u : 0u); }
+
+/// A kernel on one device.
+struct OnDevice {
+  OpenDevice* device = nullptr;
+  LaunchCounter* counter = nullptr;
+  std::array<std::atomic<LoadedKernel*>, variants> loaded{};
+};
+
+/// "name-1a2b3c4d-cpu0-noalias-i32" for files.
+std::string file_stem(const ir::Function& fn, ir::Hash hash, Device device, Variant v) {
+  std::string name = fn.name;
+  for (char& c : name)
+    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_')) c = '_';
+  return fmt::format("{}-{}-{}{}-{}-{}", name.substr(0, 100), ir::to_string(hash).substr(0, 8), backend_name(device.backend),
+                     device.index, v.noalias ? "noalias" : "plain", v.index64 ? "i64" : "i32");
+}
+
+void dump(const std::string& folder, const ir::Function& fn, ir::Hash hash, Device device, Variant v, const LoadedKernel& kernel) {
+  const std::filesystem::path stem = std::filesystem::path(folder) / file_stem(fn, hash, device, v);
+  std::error_code ignored;
+  std::filesystem::create_directories(folder, ignored);
+  const auto write = [&](const char* ending, const std::string& text) {
+    std::ofstream out(stem.string() + ending);
+    out << text;
+    if (!out.flush()) {
+      fail<ArgumentError>({.asked = "environment", .wrong = fmt::format("TESSERA_DUMP={}: {} cannot be written", folder, stem.string() + ending),
+                           .todo = "Name a folder that can be written, or unset TESSERA_DUMP"});
+    }
+  };
+  write(".ir.txt", ir::to_text(fn));
+  write(".source.txt", kernel.source());
+}
+
+}  // namespace
+
+struct Kernel::State {
+  explicit State(ir::Function f) : function(std::move(f)), facts(function), hash(ir::hash_of(function)) {}
+  ~State() {
+    for (auto& [ordinal, on] : devices)
+      for (auto& kernel : on->loaded)
+        if (LoadedKernel* k = kernel.load()) on->device->retire(std::unique_ptr<LoadedKernel>(k));
+  }
+
+  OnDevice& on(OpenDevice& device) {
+    const auto ordinal = static_cast<std::size_t>(device.ordinal);
+    if (ordinal < fast_devices)
+      if (OnDevice* known = fast[ordinal].load(std::memory_order_acquire)) return *known;
+    std::lock_guard hold(lock);
+    auto& entry = devices[ordinal];
+    if (!entry) {
+      entry = std::make_unique<OnDevice>();
+      entry->device = &device;
+      entry->counter = &launch_counter(function.name, device.device);
+      if (ordinal < fast_devices) fast[ordinal].store(entry.get(), std::memory_order_release);
+    }
+    return *entry;
+  }
+
+  const ir::Function function;
+  const KernelFacts facts;
+  const ir::Hash hash;
+  std::array<std::atomic<OnDevice*>, fast_devices> fast{};
+  std::mutex lock;
+  std::map<std::size_t, std::unique_ptr<OnDevice>> devices;  // by ordinal, under `lock`
+};
+
+/// Reaches into kernels for the functions of this file.
+struct KernelAccess {
+  static Kernel::State& state(const Kernel& kernel, const char* asked) {
+    if (!kernel.valid()) fail<KernelError>({.asked = asked, .wrong = "the kernel is empty", .todo = "Make it from a traced function"});
+    return *kernel.state_;
+  }
+
+  /// Compiles what is missing of `states`, in one batch.
+  static void compile(OpenDevice& device, Variant variant, std::span<Kernel::State* const> states) {
+    const std::size_t v = number_of(variant);
+    std::lock_guard hold(device.compile_lock);
+    std::vector<Kernel::State*> missing;
+    for (Kernel::State* s : states) {
+      if (s->on(device).loaded[v].load(std::memory_order_acquire) != nullptr) continue;
+      if (std::find(missing.begin(), missing.end(), s) != missing.end()) continue;
+      check_capabilities(s->function, s->facts, device.info);
+      missing.push_back(s);
+    }
+    if (missing.empty()) return;
+    std::vector<CompileRequest> requests;
+    for (Kernel::State* s : missing) requests.push_back({&s->function, variant});
+    std::vector<std::unique_ptr<LoadedKernel>> loaded;
+    try {
+      loaded = device.driver->compile(requests);
+    } catch (const KernelError& e) {
+      // The name must be there, whatever the driver's compiler wrote.
+      const std::string text = e.what();
+      const bool named = std::any_of(missing.begin(), missing.end(),
+                                     [&](Kernel::State* s) { return text.find(s->function.name) != std::string::npos; });
+      if (named) throw;
+      fail<KernelError>({.asked = "compile " + missing.front()->function.name, .with = {{"device", to_string(device.device)}},
+                         .wrong = text});
+    }
+    if (loaded.size() != missing.size() || std::find(loaded.begin(), loaded.end(), nullptr) != loaded.end()) {
+      fail<KernelError>({.asked = "compile " + missing.front()->function.name, .with = {{"device", to_string(device.device)}},
+                         .wrong = "the driver did not give back a kernel for each it was asked for"});
+    }
+    if (const auto& folder = settings().dump) {
+      for (std::size_t i = 0; i < missing.size(); ++i)
+        dump(*folder, missing[i]->function, missing[i]->hash, device.device, variant, *loaded[i]);
+    }
+    for (std::size_t i = 0; i < missing.size(); ++i)
+      missing[i]->on(device).loaded[v].store(loaded[i].release(), std::memory_order_release);
+  }
+
+  static void prepare(OpenDevice& device, std::span<const Kernel> kernels) {
+    std::vector<Kernel::State*> states;
+    for (const Kernel& kernel : kernels) states.push_back(&state(kernel, "prepare"));
+    compile(device, {}, states);
+  }
+
+  static LoadedKernel& loaded(Kernel::State& s, OpenDevice& device, OnDevice& on, Variant variant) {
+    const std::size_t v = number_of(variant);
+    if (LoadedKernel* k = on.loaded[v].load(std::memory_order_acquire)) return *k;
+    Kernel::State* const one = &s;
+    compile(device, variant, std::span(&one, 1));
+    return *on.loaded[v].load(std::memory_order_acquire);
+  }
+};
+
+Kernel::Kernel(ir::Function function) : state_(std::make_shared<State>(std::move(function))) {}
+
+const ir::Function& Kernel::function() const { return KernelAccess::state(*this, "Kernel::function").function; }
+ir::Hash Kernel::hash() const { return KernelAccess::state(*this, "Kernel::hash").hash; }
+
+void Kernel::launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchArgument> arguments, Queue* queue) const {
+  State& s = KernelAccess::state(*this, "launch");
+  const ir::Function& fn = s.function;
+  check_arguments(fn, arguments);
+  const std::optional<Device> here = device_of_arguments(fn, arguments);
+  if (here && queue != nullptr && queue->device() != *here) {
+    fail<DeviceError>({.asked = "launch " + fn.name, .with = {{"buffers", to_string(*here)}, {"queue", to_string(queue->device())}},
+                       .wrong = "the buffers are not on the queue's device", .todo = "Use a queue of the buffers' device"});
+  }
+  const bool something = check_shape(fn, shape);
+  Variant variant;
+  variant.noalias = !check_overlap(fn, s.facts, arguments);
+  if (!something) return;
+  variant.index64 = needs_index64(fn, shape, arguments);
+
+  // Before any lock or queue is held: a flush launches kernels itself.
+  for (const std::uint32_t p : s.facts.buffers)
+    if (s.facts.writes[p]) arguments[p].view.storage->flush_readers();
+
+  Queue& on_queue = queue != nullptr ? *queue : Queue::of(here ? *here : current_device());
+  QueueCore& core = on_queue.core();
+  OpenDevice& device = core.device();
+  OnDevice& on = s.on(device);
+  LoadedKernel& loaded = KernelAccess::loaded(s, device, on, variant);
+
+  constexpr std::size_t few = 16;
+  std::array<Argument, few> inline_arguments;
+  std::vector<Argument> many;
+  if (arguments.size() > few) many.resize(arguments.size());
+  const std::span<Argument> given =
+      many.empty() ? std::span(inline_arguments).first(arguments.size()) : std::span(many);
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const LaunchArgument& a = arguments[i];
+    if (!a.view.storage) {
+      given[i].bits = a.bits;
+      continue;
+    }
+    given[i].allocation = &a.view.storage->allocation();
+    given[i].byte_offset = a.view.byte_offset;
+    given[i].elements = a.view.elements;
+    if (s.facts.writes[i]) a.view.storage->before_write(on_queue);
+    else a.view.storage->before_read(on_queue);
+  }
+  if (settings().trace) [[unlikely]] {
+    log::print(fmt::format("launch {} on {} {} {} x {} x {}{}{}", fn.name, to_string(device.device),
+                           fn.kind == ir::KernelKind::map ? "threads" : "blocks", shape[0], shape[1], shape[2],
+                           variant.noalias ? "" : " plain", variant.index64 ? " index64" : ""));
+  }
+  const QueueUse use =
+      core.submit(on.counter->name, [&](DriverQueue& driver) { driver.launch(loaded, shape, given); });
+  on.counter->launches.fetch_add(1, std::memory_order_relaxed);
+  // Reads first: of a storage that is read and written, the write is what counts.
+  for (const std::uint32_t p : s.facts.buffers)
+    if (!s.facts.writes[p]) arguments[p].view.storage->after_read(use);
+  for (const std::uint32_t p : s.facts.buffers)
+    if (s.facts.writes[p]) arguments[p].view.storage->after_write(use);
+}
+
+void Kernel::prepare(Device device, Variant variant) const {
+  State* const s = &KernelAccess::state(*this, "prepare");
+  KernelAccess::compile(open_device(device), variant, std::span(&s, 1));
+}
+
+std::string Kernel::source(Device device, Variant variant) const {
+  State& s = KernelAccess::state(*this, "source");
+  OpenDevice& open = open_device(device);
+  return KernelAccess::loaded(s, open, s.on(open), variant).source();
+}
+
+void prepare(Device device, std::span<const Kernel> kernels) {
+  KernelAccess::prepare(open_device(device), kernels);
+}
+
+}  // namespace tessera

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/device/open_device.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdlib>
+#include <map>
+
+#include "tessera/base/error.h"
+#include "tessera/base/os/system.h"
+#include "tessera/device/discovery.h"
+#include "tessera/device/queue_core.h"
+#include "tessera/device/verify_device.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t fast_indices = 16;
+
+struct OpenTable {
+  std::array<std::array<std::atomic<OpenDevice*>, fast_indices>, all_backends.size()> fast{};
+  std::array<std::mutex, all_backends.size()> opening;  // one device of a backend at a time
+  std::mutex lock;
+  std::map<Device, OpenDevice*> devices;  // under `lock`
+};
+OpenTable& table() {
+  static auto* the_table = new OpenTable;  // leaked, with the devices: static objects may still hold storages at exit
+  return *the_table;
+}
+
+std::atomic<bool> at_exit = false;
+
+/// Waits for all work once, while drivers still live; from then on nothing of ours calls them.
+void drain_at_exit() {
+  if (at_exit.exchange(true)) return;
+  for (OpenDevice* device : open_devices()) {
+    if (device->lost() || device->forked()) continue;
+    std::vector<std::shared_ptr<QueueCore>> queues;
+    {
+      std::lock_guard hold(device->queues_lock);
+      for (const auto& weak : device->queues)
+        if (auto queue = weak.lock()) queues.push_back(std::move(queue));
+    }
+    for (const auto& queue : queues) {
+      try {
+        queue->finish();
+      } catch (...) {  // nobody is left to be told
+      }
+    }
+  }
+}
+
+/// Throws for a device that computed wrongly before.
+void refuse_quarantined(const DeviceInfo& info) {
+  if (info.state != DeviceState::quarantined) return;
+  fail<DeviceError>({.asked = to_string(info.device), .with = {{"device", info.name}},
+                     .wrong = "the device is quarantined: " + info.reason, .todo = info.remedy});
+}
+
+void verify(OpenDevice& device) {
+  if (device.device.backend == Backend::interp) return;  // it is what the others are compared with
+  std::string wrong;
+  try {
+    wrong = verify_device(*device.driver);
+  } catch (const OutOfMemory&) {
+    throw;  // says nothing about how the device computes
+  } catch (const std::exception& e) {
+    wrong = fmt::format("the first kernel failed: {}", e.what());
+  }
+  if (wrong.empty()) {
+    set_device_state(device.device, DeviceState::verified);
+    device.info.state = DeviceState::verified;
+    return;
+  }
+  set_device_state(device.device, DeviceState::quarantined, wrong,
+                   "Update or reinstall its driver, then call rescan(); or name another device with TESSERA_DEVICE");
+  refuse_quarantined(device_info(device.device));
+}
+
+OpenDevice* find_open(Device device) {
+  OpenTable& t = table();
+  std::lock_guard hold(t.lock);
+  const auto it = t.devices.find(device);
+  return it == t.devices.end() ? nullptr : it->second;
+}
+
+OpenDevice& open_now(Device device) {
+  OpenTable& t = table();
+  const DeviceInfo info = device_info(device);  // DeviceError if there is none
+  std::lock_guard opening(t.opening[static_cast<std::size_t>(device.backend)]);
+  if (OpenDevice* open = find_open(device)) return *open;
+  refuse_quarantined(device_info(device));
+  auto open = std::make_unique<OpenDevice>();
+  open->device = device;
+  open->generation = os::fork_generation();
+  open->driver = find_driver(device.backend)->open(device.index);
+  open->info = open->driver->info();
+  open->info.device = device;
+  open->host_memory = device.backend == Backend::cpu || device.backend == Backend::interp ||
+                      info.kind == DeviceKind::cpu;
+  verify(*open);
+  std::lock_guard hold(t.lock);
+  open->ordinal = static_cast<int>(t.devices.size());
+  // After the driver's library is loaded, so that our drain runs before its own handlers do.
+  std::atexit(drain_at_exit);
+  t.devices.emplace(device, open.get());
+  if (static_cast<std::size_t>(device.index) < fast_indices) {
+    t.fast[static_cast<std::size_t>(device.backend)][static_cast<std::size_t>(device.index)].store(
+        open.get(), std::memory_order_release);
+  }
+  return *open.release();
+}
+
+}  // namespace
+
+bool exiting() noexcept { return at_exit.load(std::memory_order_relaxed); }
+
+OpenDevice& open_device(Device device) {
+  OpenDevice* open = nullptr;
+  if (device.index >= 0 && static_cast<std::size_t>(device.index) < fast_indices) {
+    open = table().fast[static_cast<std::size_t>(device.backend)][static_cast<std::size_t>(device.index)].load(
+        std::memory_order_acquire);
+  } else {
+    open = find_open(device);
+  }
+  if (open == nullptr) open = &open_now(device);
+  open->check();
+  return *open;
+}
+
+std::vector<OpenDevice*> open_devices() {
+  OpenTable& t = table();
+  std::lock_guard hold(t.lock);
+  std::vector<OpenDevice*> devices;
+  for (const auto& [device, open] : t.devices) devices.push_back(open);
+  return devices;
+}
+
+bool OpenDevice::forked() const { return generation != os::fork_generation(); }
+bool OpenDevice::gone() const noexcept { return exiting() || lost_ || forked(); }
+
+void OpenDevice::lose(const std::string& reason) noexcept {
+  try {
+    {
+      std::lock_guard hold(lost_lock_);
+      if (lost_) return;  // the first fault is the cause, later ones follow from it
+      lost_reason_ = reason;
+      lost_ = true;
+    }
+    set_device_state(device, DeviceState::lost, reason, "Restart the program to use this device again");
+  } catch (...) {
+    lost_ = true;
+  }
+}
+
+void OpenDevice::refuse() const {
+  if (forked()) {
+    fail<DeviceError>({.asked = to_string(device),
+                       .wrong = "the device was opened before this process was forked, and drivers do not survive a fork",
+                       .todo = "Use devices in the parent, or start the child with exec (posix_spawn)"});
+  }
+  std::string reason;
+  {
+    std::lock_guard hold(lost_lock_);
+    reason = lost_reason_;
+  }
+  fail<DeviceError>({.asked = to_string(device), .with = {{"device", info.name}}, .wrong = "the device is lost: " + reason,
+                     .todo = "What was on it is gone. Restart the program to use it again; other devices go on"});
+}
+
+std::vector<QueueUse> OpenDevice::all_uses() {
+  std::vector<QueueUse> uses;
+  std::lock_guard hold(queues_lock);
+  for (const auto& weak : queues)
+    if (auto queue = weak.lock()) uses.push_back(queue->last_use());
+  return uses;
+}
+
+void OpenDevice::retire(std::unique_ptr<LoadedKernel> kernel) noexcept {
+  if (gone()) {
+    static_cast<void>(kernel.release());  // the driver may be gone too
+    return;
+  }
+  try {
+    auto uses = all_uses();
+    std::lock_guard hold(retired_lock_);
+    retired_.push_back({std::move(kernel), std::move(uses)});
+  } catch (...) {  // no memory for the list: leak it rather than pull it from under running work
+    static_cast<void>(kernel.release());
+  }
+  drop_retired(false);
+}
+
+void OpenDevice::drop_retired(bool wait) noexcept {
+  if (gone()) return;
+  std::deque<Retired> over;
+  try {
+    std::unique_lock hold(retired_lock_);
+    std::deque<Retired> candidates = std::exchange(retired_, {});
+    hold.unlock();
+    for (Retired& r : candidates) {
+      bool done = true;
+      for (const QueueUse& use : r.uses) {
+        try {
+          if (wait) use.queue->wait(use);
+          else done = done && use.queue->done(use);
+        } catch (...) {  // failed work has ended too
+        }
+      }
+      if (done) {
+        over.push_back(std::move(r));
+      } else {
+        hold.lock();
+        retired_.push_back(std::move(r));
+        hold.unlock();
+      }
+    }
+  } catch (...) {
+  }
+}
+
+}  // namespace tessera

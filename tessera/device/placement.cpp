@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/device/placement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "tessera/base/config.h"
+#include "tessera/device/kernel.h"
+#include "tessera/device/open_device.h"
+
+namespace tessera {
+namespace {
+
+struct Counters {
+  std::mutex lock;
+  std::map<std::pair<Device, std::string>, std::unique_ptr<LaunchCounter>> launches;
+};
+Counters& counters() {
+  static auto* the_counters = new Counters;
+  return *the_counters;
+}
+
+}  // namespace
+
+LaunchCounter& launch_counter(const std::string& name, Device device) {
+  Counters& c = counters();
+  std::lock_guard hold(c.lock);
+  auto& counter = c.launches[{device, name}];
+  if (!counter) {
+    counter = std::make_unique<LaunchCounter>();
+    counter->name = name;
+    counter->device = device;
+  }
+  return *counter;
+}
+
+PlacementLog placement_log() {
+  PlacementLog log;
+  {
+    Counters& c = counters();
+    std::lock_guard hold(c.lock);
+    for (const auto& [key, counter] : c.launches) {
+      const std::uint64_t n = counter->launches.load(std::memory_order_relaxed);
+      if (n != 0) log.kernels.push_back({counter->name, counter->device, n});
+    }
+  }
+  std::stable_sort(log.kernels.begin(), log.kernels.end(), [](const auto& a, const auto& b) {
+    return a.device != b.device ? a.device < b.device : a.launches > b.launches;
+  });
+  for (OpenDevice* open : open_devices()) {
+    const CopyCounters& c = open->copies;
+    PlacementLog::Copies row{.device = open->device};
+    row.to_device_bytes = c.to_device_bytes, row.to_device_count = c.to_device_count;
+    row.to_host_bytes = c.to_host_bytes, row.to_host_count = c.to_host_count;
+    row.within_bytes = c.within_bytes, row.within_count = c.within_count;
+    if (row.to_device_count + row.to_host_count + row.within_count != 0) log.copies.push_back(row);
+  }
+  return log;
+}
+
+void reset_placement_log() {
+  {
+    Counters& c = counters();
+    std::lock_guard hold(c.lock);
+    for (auto& [key, counter] : c.launches) counter->launches = 0;
+  }
+  for (OpenDevice* open : open_devices()) {
+    CopyCounters& c = open->copies;
+    for (auto* counter : {&c.to_device_bytes, &c.to_host_bytes, &c.within_bytes, &c.to_device_count, &c.to_host_count,
+                          &c.within_count})
+      *counter = 0;
+  }
+}
+
+std::string to_string(const PlacementLog& log) {
+  std::size_t width = 6;
+  for (const auto& k : log.kernels) width = std::max(width, k.kernel.size());
+  std::string text = fmt::format("{:<10}  {:<{}}  {:>10}\n", "device", "kernel", width, "launches");
+  for (const auto& k : log.kernels)
+    text += fmt::format("{:<10}  {:<{}}  {:>10}\n", to_string(k.device), k.kernel, width, k.launches);
+  if (log.kernels.empty()) text += "(nothing was launched)\n";
+  text += fmt::format("\n{:<10}  {:>22}  {:>22}  {:>22}\n", "device", "copied to it", "copied to the host", "copied within");
+  const auto cell = [](std::uint64_t bytes, std::uint64_t n) { return fmt::format("{} in {}", config::bytes_text(bytes), n); };
+  for (const auto& c : log.copies) {
+    text += fmt::format("{:<10}  {:>22}  {:>22}  {:>22}\n", to_string(c.device), cell(c.to_device_bytes, c.to_device_count),
+                        cell(c.to_host_bytes, c.to_host_count), cell(c.within_bytes, c.within_count));
+  }
+  if (log.copies.empty()) text += "(nothing was copied)\n";
+  return text;
+}
+
+}  // namespace tessera

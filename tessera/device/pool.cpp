@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/device/pool.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <new>
+
+#include "tessera/base/config.h"
+#include "tessera/base/error.h"
+#include "tessera/base/os/system.h"
+#include "tessera/device/open_device.h"
+#include "tessera/device/queue_core.h"
+#include "tessera/device/settings.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::uint64_t mebi = 1024 * 1024;
+
+/// What the machine has left, over all devices whose memory is the host's. Asking the system takes a tenth of a
+/// millisecond, so small allocations go by the last answer.
+struct HostMemory {
+  std::mutex lock;
+  std::uint64_t held = 0;       // bytes that our pools have from the host
+  std::uint64_t most_free = 0;  // the most that was ever seen free: what is allocated but not touched yet counts as free
+  std::uint64_t free = 0;       // as the system said last
+  std::uint64_t since = 0;      // allocated since then
+  bool group_is_tighter = false;
+  bool asked = false;
+
+  void ask() {
+    const os::Memory machine = os::memory();
+    free = machine.available;
+    group_is_tighter = false;
+    if (const auto group = os::group_memory(); group && (group->free < free || free == 0)) {
+      free = group->free;
+      group_is_tighter = true;
+    }
+    most_free = std::max(most_free, free);
+    since = 0;
+    asked = true;
+  }
+  /// Bytes that may still be allocated; all there are if the system does not tell.
+  std::uint64_t left(std::uint64_t wanted) {
+    if (!asked || wanted >= mebi || since >= 8 * mebi) ask();
+    if (most_free == 0) return ~std::uint64_t{0};
+    // The rest of the program, and the system, need some: with nothing left the kernel ends processes.
+    const std::uint64_t margin = std::min<std::uint64_t>(256 * mebi, most_free / 32);
+    const auto minus = [](std::uint64_t a, std::uint64_t b) { return a - std::min(a, b); };
+    return minus(std::min(minus(free, since), minus(most_free, held)), margin);
+  }
+};
+HostMemory& host() {
+  static auto* the_host = new HostMemory;
+  return *the_host;
+}
+
+}  // namespace
+
+std::size_t size_class(std::size_t bytes) {
+  if (bytes <= 256) return 256;
+  if (bytes > 64 * mebi) return (bytes + 16 * mebi - 1) / (16 * mebi) * (16 * mebi);
+  const std::size_t step = std::bit_floor(bytes - 1) / 4;
+  return (bytes + step - 1) / step * step;
+}
+
+std::shared_ptr<Storage> MemoryPool::make(Allocation allocation, std::vector<QueueUse> uses, std::size_t bytes,
+                                          std::string label) {
+  std::shared_ptr<Storage> storage(new Storage);
+  storage->device_ = owner_.device;
+  storage->bytes_ = bytes;
+  storage->label_ = std::move(label);
+  storage->allocation_ = allocation;
+  storage->reads_ = std::move(uses);  // the first write comes after whatever used this memory before
+  storage->pool_ = this;
+  std::lock_guard hold(lock_);
+  storage->after_ = live_;
+  if (live_ != nullptr) live_->before_ = storage.get();
+  live_ = storage.get();
+  return storage;
+}
+
+bool MemoryPool::take_cached(std::size_t size, Block& block) {
+  const auto it = cached_.lower_bound(size);
+  if (it == cached_.end() || it->first > size + size / 4) return false;
+  block = std::move(it->second.back());  // the newest: likeliest still in the caches
+  it->second.pop_back();
+  if (it->second.empty()) cached_.erase(it);
+  cached_bytes_ -= block.allocation.bytes;
+  live_bytes_ += block.allocation.bytes;
+  ++reuses_;
+  return true;
+}
+
+std::uint64_t MemoryPool::explicit_limit() const {
+  if (limit_ != 0) return limit_;
+  return settings().memory_limit.value_or(0);
+}
+
+std::uint64_t MemoryPool::cache_cap() const {
+  return std::max<std::uint64_t>(owner_.info.total_memory / 4, 64 * mebi);
+}
+
+MemoryPool::Room MemoryPool::host_room(std::uint64_t bytes) {
+  HostMemory& h = host();
+  std::lock_guard hold(h.lock);
+  const std::uint64_t left = h.left(bytes);
+  if (left == ~std::uint64_t{0}) return {};
+  return {left >= bytes, left, left + h.held,
+          h.group_is_tighter ? "the memory limit of this process's control group" : "the machine's available memory"};
+}
+
+MemoryPool::Room MemoryPool::room_for(std::uint64_t bytes) {
+  const std::uint64_t used = live_bytes_ + cached_bytes_;
+  Room room;
+  const auto bound = [&](std::uint64_t limit, std::string rule) {
+    const std::uint64_t free = limit - std::min(limit, used);
+    if (room.limit == 0 || free < room.free) room = {free >= bytes, free, limit, std::move(rule)};
+  };
+  if (const std::uint64_t limit = explicit_limit()) {
+    bound(limit, limit_ != 0 ? "the budget given to set_memory_limit" : "TESSERA_MEMORY_LIMIT");
+  }
+  if (owner_.info.total_memory != 0) bound(owner_.info.total_memory, "the device's memory");
+  if (owner_.host_memory && room.enough) {
+    const Room of_host = host_room(bytes);
+    if (of_host.limit != 0 && (room.limit == 0 || of_host.free < room.free)) room = of_host;
+  }
+  return room;
+}
+
+void MemoryPool::pick_victims(std::uint64_t bytes, bool idle, std::vector<Block>& victims) {
+  std::uint64_t found = 0;
+  int looked_at = 0;
+  std::vector<std::size_t> busy;
+  while (found < bytes && !cached_.empty() && looked_at < 64) {
+    auto oldest = cached_.end();
+    for (auto it = cached_.begin(); it != cached_.end(); ++it) {
+      if (std::find(busy.begin(), busy.end(), it->first) != busy.end()) continue;
+      if (oldest == cached_.end() || it->second.front().stamp < oldest->second.front().stamp) oldest = it;
+    }
+    if (oldest == cached_.end()) return;
+    ++looked_at;
+    Block& block = oldest->second.front();
+    const auto done = [](const QueueUse& use) { return use.queue->done(use); };
+    if (idle && !std::all_of(block.uses.begin(), block.uses.end(), done)) {
+      busy.push_back(oldest->first);
+      continue;
+    }
+    if (!idle) looked_at = 0;
+    found += block.allocation.bytes;
+    cached_bytes_ -= block.allocation.bytes;
+    victims.push_back(std::move(block));
+    oldest->second.erase(oldest->second.begin());
+    if (oldest->second.empty()) cached_.erase(oldest);
+  }
+}
+
+std::uint64_t MemoryPool::give_back(std::vector<Block>& victims) noexcept {
+  std::uint64_t bytes = 0;
+  for (Block& block : victims) {
+    for (const QueueUse& use : block.uses) {
+      try {
+        use.queue->wait(use);
+      } catch (...) {  // failed work has ended too
+      }
+    }
+    if (owner_.gone()) continue;
+    bytes += block.allocation.bytes;
+    owner_.driver->release(block.allocation);
+  }
+  if (owner_.host_memory && bytes != 0) {
+    std::lock_guard hold(host().lock);
+    host().held -= std::min(host().held, bytes);
+    host().asked = false;
+  }
+  victims.clear();
+  return bytes;
+}
+
+std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string label) {
+  owner_.check();
+  if (bytes > std::size_t{1} << 62) exhausted(bytes, label, {}, "no machine has that much");
+  const std::size_t size = size_class(bytes);
+  Block block;
+  std::vector<Block> victims;
+  bool reused = false;
+  Room room;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    std::unique_lock hold(lock_);
+    reused = take_cached(size, block);
+    if (reused) break;
+    room = room_for(size);
+    if (room.enough) break;
+    if (attempt == 0) {
+      // Cached blocks of other sizes are in the way: as many as are needed go back.
+      pick_victims(size - room.free, false, victims);
+      hold.unlock();
+      give_back(victims);
+    }
+  }
+  if (reused) return make(block.allocation, std::move(block.uses), bytes, std::move(label));
+  if (!room.enough) exhausted(size, label, room, {});
+
+  {
+    // Counted before the driver is asked, so that threads together stay within the budget.
+    std::lock_guard hold(lock_);
+    live_bytes_ += size;
+    peak_bytes_ = std::max(peak_bytes_, live_bytes_ + cached_bytes_);
+  }
+  if (owner_.host_memory) {
+    std::lock_guard hold(host().lock);
+    host().held += size;
+    host().since += size;
+  }
+  std::string driver_text;
+  const auto forget = [&] {
+    {
+      std::lock_guard hold(lock_);
+      live_bytes_ -= size;
+    }
+    if (!owner_.host_memory) return;
+    std::lock_guard hold(host().lock);
+    host().held -= std::min<std::uint64_t>(host().held, size);
+  };
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    try {
+      Allocation allocation = owner_.driver->allocate(size, MemoryKind::device);
+      allocation.bytes = size;
+      {
+        std::lock_guard hold(lock_);
+        ++allocations_;
+      }
+      return make(allocation, {}, bytes, std::move(label));
+    } catch (const OutOfMemory& e) {
+      driver_text = e.what();
+    } catch (const std::bad_alloc&) {
+      driver_text = "the host has no memory left";
+    } catch (...) {
+      forget();
+      throw;
+    }
+    if (attempt == 0) trim();
+  }
+  forget();
+  exhausted(size, label, room, driver_text);
+}
+
+void MemoryPool::release(Storage& storage) noexcept {
+  if (exiting() || owner_.forked()) return;  // the lists may be locked by a thread that no longer runs
+  std::vector<Block> victims;
+  try {
+    Block block{storage.allocation_, std::move(storage.reads_), 0};
+    if (storage.last_write_.queue) {
+      // One entry a queue: its later use stands for its earlier ones.
+      const auto same = std::find_if(block.uses.begin(), block.uses.end(),
+                                     [&](const QueueUse& use) { return use.queue == storage.last_write_.queue; });
+      if (same == block.uses.end()) block.uses.push_back(std::move(storage.last_write_));
+      else if (same->sequence < storage.last_write_.sequence) *same = std::move(storage.last_write_);
+    }
+    std::lock_guard hold(lock_);
+    if (storage.before_ != nullptr) storage.before_->after_ = storage.after_;
+    else live_ = storage.after_;
+    if (storage.after_ != nullptr) storage.after_->before_ = storage.before_;
+    live_bytes_ -= block.allocation.bytes;
+    if (owner_.lost()) return;  // the driver's memory went with the device
+    cached_bytes_ += block.allocation.bytes;
+    block.stamp = ++stamps_;
+    cached_[block.allocation.bytes].push_back(std::move(block));
+    // Work that still runs is not waited for here: such blocks stay for a while longer.
+    if (const std::uint64_t cap = cache_cap(); cached_bytes_ > cap) pick_victims(cached_bytes_ - cap, true, victims);
+  } catch (...) {  // no memory for the lists: the block is leaked rather than reused too early
+  }
+  if (!victims.empty()) give_back(victims);
+}
+
+MemoryStats MemoryPool::stats() {
+  std::lock_guard hold(lock_);
+  MemoryStats s{.live_bytes = live_bytes_, .cached_bytes = cached_bytes_, .peak_bytes = peak_bytes_,
+                .allocations = allocations_, .reuses = reuses_};
+  s.limit_bytes = explicit_limit();
+  if (owner_.host_memory) {
+    const Room room = room_for(0);
+    s.limit_bytes = room.limit;
+  }
+  return s;
+}
+
+std::uint64_t MemoryPool::trim() {
+  std::vector<Block> victims;
+  {
+    std::lock_guard hold(lock_);
+    pick_victims(~std::uint64_t{0}, false, victims);
+  }
+  owner_.drop_retired(true);
+  return give_back(victims);
+}
+
+void MemoryPool::set_limit(std::uint64_t bytes) {
+  std::vector<Block> victims;
+  {
+    std::lock_guard hold(lock_);
+    limit_ = bytes;
+    const std::uint64_t used = live_bytes_ + cached_bytes_;
+    if (bytes != 0 && used > bytes) pick_victims(used - bytes, false, victims);
+  }
+  give_back(victims);
+}
+
+std::uint64_t MemoryPool::free_memory() {
+  std::lock_guard hold(lock_);
+  const Room room = room_for(0);
+  const std::uint64_t reported = owner_.host_memory ? ~std::uint64_t{0} : owner_.driver->free_memory() + cached_bytes_;
+  // Cached blocks are there for the taking.
+  return room.limit == 0 ? reported : std::min(reported, room.free + cached_bytes_);
+}
+
+void MemoryPool::exhausted(std::size_t bytes, const std::string& label, const Room& room,
+                           const std::string& driver_text) {
+  struct Live {
+    std::string label;
+    std::uint64_t bytes;
+  };
+  std::vector<Live> live;
+  {
+    std::lock_guard hold(lock_);
+    for (const Storage* s = live_; s != nullptr; s = s->after_) live.push_back({s->label_, s->allocation_.bytes});
+  }
+  const std::size_t shown = std::min<std::size_t>(5, live.size());
+  std::partial_sort(live.begin(), live.begin() + static_cast<std::ptrdiff_t>(shown), live.end(),
+                    [](const Live& a, const Live& b) { return a.bytes > b.bytes; });
+  std::string largest;
+  for (std::size_t i = 0; i < shown; ++i) {
+    largest += fmt::format("{}{} {}", i == 0 ? "" : ", ", live[i].label.empty() ? "(no label)" : live[i].label,
+                           config::bytes_text(live[i].bytes));
+  }
+  std::string wrong = fmt::format("{} has not enough memory: asked for {}", to_string(owner_.device),
+                                  config::bytes_text(bytes));
+  if (room.limit != 0) {
+    wrong += fmt::format(", {} free of {} ({})", config::bytes_text(room.free), config::bytes_text(room.limit), room.rule);
+  }
+  if (!driver_text.empty()) wrong += ": " + driver_text;
+  fail<OutOfMemory>(
+      {.asked = label.empty() ? std::string("allocate") : "allocate " + label,
+       .with = {{"largest of " + std::to_string(live.size()) + " live", largest.empty() ? "none" : largest}},
+       .wrong = wrong,
+       .todo = "Free some of these, use smaller shapes or types, or raise the limit"});
+}
+
+// The public functions.
+
+MemoryStats memory_stats(Device device) { return open_device(device).pool.stats(); }
+std::uint64_t trim(Device device) { return open_device(device).pool.trim(); }
+void set_memory_limit(Device device, std::uint64_t bytes) { open_device(device).pool.set_limit(bytes); }
+std::uint64_t free_memory(Device device) { return open_device(device).pool.free_memory(); }
+
+}  // namespace tessera

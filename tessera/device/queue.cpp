@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "tessera/base/error.h"
+#include "tessera/base/log.h"
+#include "tessera/device/open_device.h"
+#include "tessera/device/queue_core.h"
+#include "tessera/device/settings.h"
+#include "tessera/device/storage.h"
+
+namespace tessera {
+namespace {
+
+const std::string upload_name = "(upload)", download_name = "(download)", copy_name = "(copy)", fill_name = "(fill)";
+
+std::shared_ptr<QueueCore> make_core(OpenDevice& device) {
+  auto core = std::make_shared<QueueCore>(device, device.driver->make_queue());
+  std::lock_guard hold(device.queues_lock);
+  std::erase_if(device.queues, [](const auto& q) { return q.expired(); });
+  device.queues.push_back(core);
+  device.queue_count.fetch_add(1);
+  return core;
+}
+
+std::string describe(const BufferView& view) {
+  return fmt::format("{} elements of {} from byte {} of a storage of {} bytes on {}", view.elements,
+                     dtype_name(view.dtype), view.byte_offset, view.storage->bytes(), to_string(view.storage->device()));
+}
+
+/// The view must lie in its storage, and the storage on the device.
+void check_view(const char* asked, const BufferView& view, std::optional<Device> device) {
+  if (!view.storage) fail<ArgumentError>({.asked = asked, .wrong = "the view has no storage"});
+  const std::size_t size = dtype_size(view.dtype);
+  const std::uint64_t bytes = view.storage->bytes();
+  if (size == 0 || view.byte_offset > bytes || view.elements > (bytes - view.byte_offset) / size) {
+    fail<ArgumentError>({.asked = asked, .with = {{"view", describe(view)}}, .wrong = "the view does not lie in its storage"});
+  }
+  if (device && view.storage->device() != *device) {
+    fail<DeviceError>({.asked = asked,
+                       .with = {{"view", describe(view)}, {"queue", to_string(*device)}},
+                       .wrong = "the storage is not on the queue's device",
+                       .todo = "Use a queue of the storage's device"});
+  }
+}
+
+void count(std::atomic<std::uint64_t>& bytes, std::atomic<std::uint64_t>& times, std::uint64_t n) {
+  bytes.fetch_add(n, std::memory_order_relaxed);
+  times.fetch_add(1, std::memory_order_relaxed);
+}
+
+void trace(const char* what, Device device, std::uint64_t bytes) {
+  if (settings().trace) log::print(fmt::format("{} {} {} bytes", what, to_string(device), bytes));
+}
+
+}  // namespace
+
+Queue& Queue::of(Device device) {
+  OpenDevice& open = open_device(device);
+  if (Queue* queue = open.default_queue.load(std::memory_order_acquire)) return *queue;
+  static std::mutex making;
+  std::lock_guard hold(making);
+  if (Queue* queue = open.default_queue.load(std::memory_order_acquire)) return *queue;
+  auto* queue = new Queue(device);  // leaked: lives as long as the process
+  open.default_queue.store(queue, std::memory_order_release);
+  return *queue;
+}
+
+Queue::Queue(Device device) : device_(device), core_(make_core(open_device(device))) {}
+
+Queue::~Queue() {
+  core_->close();
+  core_->device().queue_count.fetch_sub(1);
+}
+
+void Queue::finish() { core_->finish(); }
+
+void Queue::upload(const BufferView& to, const void* from) {
+  check_view("upload", to, device_);
+  const std::uint64_t bytes = to.bytes();
+  if (bytes == 0) return;
+  if (from == nullptr) fail<ArgumentError>({.asked = "upload", .wrong = "the host pointer is null"});
+  to.storage->flush_readers();
+  to.storage->before_write(*this);
+  trace("upload to", device_, bytes);
+  const QueueUse use = core_->submit(upload_name, [&](DriverQueue& driver) {
+    driver.upload(to.storage->allocation(), to.byte_offset, from, bytes);
+  });
+  to.storage->after_write(use);
+  CopyCounters& c = core_->device().copies;
+  count(c.to_device_bytes, c.to_device_count, bytes);
+}
+
+void Queue::download(void* to, const BufferView& from) {
+  check_view("download", from, device_);
+  const std::uint64_t bytes = from.bytes();
+  if (bytes == 0) return;
+  if (to == nullptr) fail<ArgumentError>({.asked = "download", .wrong = "the host pointer is null"});
+  core_->device().check();
+  trace("download from", device_, bytes);
+  // Waits without the queue's lock, so that other threads go on queueing.
+  from.storage->wait_readable();
+  if (const std::byte* host = from.storage->allocation().host) {
+    std::memcpy(to, host + from.byte_offset, bytes);
+  } else {
+    core_->submit(download_name, [&](DriverQueue& driver) {
+      driver.download(to, from.storage->allocation(), from.byte_offset, bytes);
+    });
+  }
+  CopyCounters& c = core_->device().copies;
+  count(c.to_host_bytes, c.to_host_count, bytes);
+}
+
+void Queue::copy(const BufferView& to, const BufferView& from) {
+  check_view("copy", to, std::nullopt);
+  check_view("copy", from, std::nullopt);
+  if (to.bytes() != from.bytes()) {
+    fail<ArgumentError>({.asked = "copy", .with = {{"to", describe(to)}, {"from", describe(from)}},
+                         .wrong = "the sizes differ"});
+  }
+  const std::uint64_t bytes = to.bytes();
+  if (bytes == 0) return;
+  const Device to_device = to.storage->device(), from_device = from.storage->device();
+  if (to_device != device_ && from_device != device_) {
+    fail<DeviceError>({.asked = "copy", .with = {{"to", describe(to)}, {"from", describe(from)}, {"queue", to_string(device_)}},
+                       .wrong = "neither storage is on the queue's device",
+                       .todo = "Use a queue of one of the two devices"});
+  }
+  if (to_device == from_device) {
+    if (to.storage == from.storage) {
+      if (to.byte_offset == from.byte_offset) return;
+      if (to.byte_offset < from.byte_offset + bytes && from.byte_offset < to.byte_offset + bytes) {
+        fail<ArgumentError>({.asked = "copy", .with = {{"to", describe(to)}, {"from", describe(from)}},
+                             .wrong = "the two parts overlap", .todo = "Copy through another storage"});
+      }
+    }
+    to.storage->flush_readers();
+    from.storage->before_read(*this);
+    to.storage->before_write(*this);
+    trace("copy within", device_, bytes);
+    const QueueUse use = core_->submit(copy_name, [&](DriverQueue& driver) {
+      driver.copy(to.storage->allocation(), to.byte_offset, from.storage->allocation(), from.byte_offset, bytes);
+    });
+    from.storage->after_read(use);
+    to.storage->after_write(use);
+    CopyCounters& c = core_->device().copies;
+    count(c.within_bytes, c.within_count, bytes);
+    return;
+  }
+  // Between devices: through the host, in pieces, so that no second copy of a large array is ever held.
+  to.storage->flush_readers();
+  Queue& source = from_device == device_ ? *this : Queue::of(from_device);
+  Queue& target = to_device == device_ ? *this : Queue::of(to_device);
+  if (const std::byte* host = from.storage->allocation().host) {
+    from.storage->wait_readable();
+    target.upload(to, host + from.byte_offset);
+    CopyCounters& c = source.core().device().copies;
+    count(c.to_host_bytes, c.to_host_count, bytes);
+    return;
+  }
+  constexpr std::uint64_t piece = 16 * 1024 * 1024;
+  std::vector<std::byte> staging(std::min(bytes, piece));
+  for (std::uint64_t done = 0; done < bytes; done += piece) {
+    const std::uint64_t n = std::min(piece, bytes - done);
+    source.download(staging.data(), {from.storage, from.byte_offset + done, n, DType::u8});
+    target.upload({to.storage, to.byte_offset + done, n, DType::u8}, staging.data());
+  }
+}
+
+void Queue::fill(const BufferView& to, std::uint64_t bits) {
+  check_view("fill", to, device_);
+  const std::uint64_t bytes = to.bytes();
+  if (bytes == 0) return;
+  to.storage->flush_readers();
+  to.storage->before_write(*this);
+  trace("fill on", device_, bytes);
+  const auto pattern = std::as_bytes(std::span(&bits, 1)).first(dtype_size(to.dtype));  // little endian
+  const QueueUse use = core_->submit(fill_name, [&](DriverQueue& driver) {
+    driver.fill(to.storage->allocation(), to.byte_offset, bytes, pattern);
+  });
+  to.storage->after_write(use);
+}
+
+}  // namespace tessera

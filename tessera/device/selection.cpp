@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <tuple>
+
+#include "tessera/base/error.h"
+#include "tessera/device/device.h"
+#include "tessera/device/discovery.h"
+#include "tessera/device/settings.h"
+
+namespace tessera {
+namespace {
+
+struct Choice {
+  Device device;
+  std::string why;
+};
+std::atomic<const Choice*> chosen = nullptr;  // old ones are never freed: another thread may be reading one
+std::mutex choosing;
+std::atomic<std::uint32_t> choice_generation = 0;
+thread_local std::optional<Device> scope;
+
+/// Better candidates are greater.
+auto rank(const DeviceInfo& info) {
+  const int kind = info.kind == DeviceKind::discrete_gpu ? 2 : info.kind == DeviceKind::integrated_gpu ? 1 : 0;
+  return std::tuple(kind, -static_cast<int>(info.device.backend), info.total_memory, -info.device.index);
+}
+
+Choice named(const std::string& text) {
+  std::string wrong;
+  try {
+    const Device device = parse_device(text);
+    if (auto why = why_missing(device)) {
+      wrong = *why;
+    } else {
+      return {device, fmt::format("{} ({}): TESSERA_DEVICE={}", to_string(device), device_info(device).name, text)};
+    }
+  } catch (const DeviceError& e) {
+    wrong = e.what();
+  }
+  fail<DeviceError>({.asked = "environment",
+                     .wrong = fmt::format("TESSERA_DEVICE={}: {}", text, wrong),
+                     .todo = "Set it to one of these, or unset it: " + existing_devices()});
+}
+
+Choice automatic() {
+  static_assert(Backend::cuda < Backend::rocm && Backend::rocm < Backend::oneapi && Backend::oneapi < Backend::metal &&
+                Backend::metal < Backend::opencl);  // the order of preference
+  const DeviceInfo* best = nullptr;
+  std::string reasons;
+  for (Backend backend : {Backend::cuda, Backend::rocm, Backend::oneapi, Backend::metal, Backend::opencl}) {
+    const BackendReport& row = discover(backend);
+    std::string reason = row.reason.empty() ? "no GPU among its devices" : row.reason;
+    for (const DeviceInfo& info : row.devices) {
+      const bool gpu = info.kind == DeviceKind::discrete_gpu || info.kind == DeviceKind::integrated_gpu;
+      if (!gpu) continue;
+      if (!usable(info)) {
+        reason = fmt::format("{} is {}: {}", to_string(info.device), state_name(info.state), info.reason);
+      } else if (best == nullptr || rank(info) > rank(*best)) {
+        best = &info;
+      }
+    }
+    // Nothing that a later backend has could come before a discrete GPU of this one.
+    if (best != nullptr && best->kind == DeviceKind::discrete_gpu) break;
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", backend_name(backend), reason);
+  }
+  if (best != nullptr) {
+    return {best->device, fmt::format("{} ({}): chosen automatically, the first of the {}s", to_string(best->device),
+                                      best->name, kind_name(best->kind))};
+  }
+  const BackendReport& cpus = discover(Backend::cpu);
+  for (const DeviceInfo& info : cpus.devices) {
+    if (usable(info)) {
+      return {info.device, fmt::format("{} ({}): chosen automatically, because no GPU was found: {}",
+                                       to_string(info.device), info.name, reasons)};
+    }
+  }
+  if (!cpus.devices.empty()) reasons += fmt::format("; cpu: {}", cpus.devices.front().reason);
+  else if (!cpus.reason.empty()) reasons += fmt::format("; cpu: {}", cpus.reason);
+  fail<DeviceError>({.asked = "current_device", .wrong = "there is no device to compute on: " + reasons,
+                     .todo = "Name a device with DeviceScope or TESSERA_DEVICE. Devices that exist: " + existing_devices()});
+}
+
+const Choice& choice() {
+  if (const Choice* c = chosen.load(std::memory_order_acquire)) return *c;
+  while (true) {
+    const std::uint32_t generation = choice_generation.load();
+    const auto& name = settings().device;
+    auto made = std::make_unique<Choice>(name ? named(*name) : automatic());
+    std::lock_guard hold(choosing);
+    if (const Choice* c = chosen.load(std::memory_order_acquire)) return *c;
+    if (generation != choice_generation.load()) continue;  // a device was lost meanwhile: choose again
+    chosen.store(made.get(), std::memory_order_release);
+    return *made.release();
+  }
+}
+
+}  // namespace
+
+void forget_choice() {
+  std::lock_guard hold(choosing);
+  choice_generation.fetch_add(1);
+  chosen.store(nullptr, std::memory_order_release);
+}
+
+Device current_device() { return scope ? *scope : choice().device; }
+
+std::string why_current_device() {
+  if (!scope) return choice().why;
+  return fmt::format("{} ({}): the innermost DeviceScope of this thread", to_string(*scope), device_info(*scope).name);
+}
+
+DeviceScope::DeviceScope(Device device) : before_(scope) {
+  device_info(device);  // throws if there is none
+  scope = device;
+}
+DeviceScope::~DeviceScope() { scope = before_; }
+
+}  // namespace tessera

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the environment asks of the device layer, read once. Internal to device/.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace tessera {
+
+struct Settings {
+  std::optional<std::string> device;          ///< TESSERA_DEVICE
+  std::optional<std::uint64_t> memory_limit;  ///< TESSERA_MEMORY_LIMIT
+  std::optional<std::string> dump;            ///< TESSERA_DUMP: a folder
+  bool sync = false;                          ///< TESSERA_SYNC: wait after each launch and copy
+  bool trace = false;                         ///< TESSERA_TRACE: a line for each
+};
+
+/// ArgumentError, every time, if a variable cannot be read. The reference stays valid for good.
+const Settings& settings();
+/// The next call reads the environment again.
+void forget_settings();
+
+}  // namespace tessera

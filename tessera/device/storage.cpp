@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/device/storage.h"
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/device/open_device.h"
+#include "tessera/device/queue_core.h"
+
+namespace tessera {
+namespace {
+
+/// Remembers a use; a queue's later use stands for its earlier ones.
+void note(QueueUse& known, const QueueUse& use) {
+  if (known.queue.get() != use.queue.get()) {
+    known = use;
+    return;
+  }
+  known.sequence = std::max(known.sequence, use.sequence);
+  if (known.event || use.event) known.event = use.event;
+}
+
+}  // namespace
+
+std::shared_ptr<Storage> Storage::allocate(Device device, std::size_t bytes, std::string label) {
+  return open_device(device).pool.allocate(bytes, std::move(label));
+}
+
+std::shared_ptr<Storage> Storage::wrap_host(void* data, std::size_t bytes, std::shared_ptr<void> owner) {
+  if (data == nullptr && bytes != 0)
+    fail<ArgumentError>({.asked = "wrap_host", .with = {{"bytes", std::to_string(bytes)}}, .wrong = "the pointer is null"});
+  std::shared_ptr<Storage> storage(new Storage);
+  storage->device_ = {Backend::cpu, 0};
+  storage->bytes_ = bytes;
+  storage->label_ = "host memory";
+  storage->allocation_ = {data, static_cast<std::byte*>(data), bytes};
+  storage->owner_ = std::move(owner);
+  storage->exposed_ = true;  // its owner may write it at any time
+  return storage;
+}
+
+Storage::~Storage() {
+  if (pool_ != nullptr) {
+    pool_->release(*this);
+    return;
+  }
+  // The owner takes wrapped memory away next: nothing may be using it by then.
+  try {
+    if (!exiting()) wait_writable();
+  } catch (...) {  // failed work has ended too
+  }
+}
+
+void Storage::before_read(Queue& queue) {
+  QueueUse write;
+  {
+    std::lock_guard hold(lock_);
+    if (!last_write_.queue || last_write_.queue.get() == &queue.core()) return;
+    write = last_write_;
+  }
+  queue.core().order_after(write);
+}
+
+void Storage::before_write(Queue& queue) {
+  QueueUse write;
+  std::vector<QueueUse> reads;
+  {
+    std::lock_guard hold(lock_);
+    const auto foreign = [&](const QueueUse& use) { return use.queue && use.queue.get() != &queue.core(); };
+    if (foreign(last_write_)) write = last_write_;
+    for (const QueueUse& read : reads_)
+      if (foreign(read)) reads.push_back(read);
+  }
+  if (write.queue) queue.core().order_after(write);
+  for (const QueueUse& read : reads) queue.core().order_after(read);
+}
+
+void Storage::after_read(const QueueUse& use) {
+  if (!use.queue) return;
+  std::lock_guard hold(lock_);
+  for (QueueUse& read : reads_)
+    if (read.queue.get() == use.queue.get()) return note(read, use);
+  reads_.push_back(use);
+}
+
+void Storage::after_write(const QueueUse& use) {
+  std::lock_guard hold(lock_);
+  reads_.clear();  // the write comes after them all
+  note(last_write_, use);
+}
+
+void Storage::wait_readable() {
+  QueueUse write;
+  {
+    std::lock_guard hold(lock_);
+    write = last_write_;
+  }
+  if (write.queue) write.queue->wait(write);
+}
+
+void Storage::wait_writable() {
+  std::vector<QueueUse> uses;
+  {
+    std::lock_guard hold(lock_);
+    uses = reads_;
+    uses.push_back(last_write_);
+  }
+  for (const QueueUse& use : uses)
+    if (use.queue) use.queue->wait(use);
+}
+
+void Storage::add_reader(std::weak_ptr<PendingReader> reader) {
+  std::lock_guard hold(lock_);
+  // Storages that live long and are read by many expressions must not collect dead ones.
+  if (readers_.size() >= 16 && readers_.size() == readers_.capacity())
+    std::erase_if(readers_, [](const auto& r) { return r.expired(); });
+  readers_.push_back(std::move(reader));
+}
+
+void Storage::flush_readers() {
+  std::vector<std::weak_ptr<PendingReader>> readers;
+  {
+    std::lock_guard hold(lock_);
+    if (readers_.empty()) return;
+    readers.swap(readers_);
+  }
+  // Without our lock: a flush launches kernels, which come back here.
+  for (std::size_t i = 0; i < readers.size(); ++i) {
+    const auto reader = readers[i].lock();
+    if (!reader) continue;
+    try {
+      reader->flush();
+    } catch (...) {
+      // What could not be computed still wants to read, and so do those behind it: the write must not happen.
+      std::lock_guard hold(lock_);
+      readers_.insert(readers_.end(), readers.begin() + static_cast<std::ptrdiff_t>(i), readers.end());
+      throw;
+    }
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The first kernel that runs on a device: shared memory, a barrier, arithmetic and a bounds guard, with a known result.
+// Internal to device/.
+#pragma once
+
+#include <string>
+
+#include "tessera/device/driver.h"
+
+namespace tessera {
+
+/// Runs it; empty if the result is right, else a sentence that says what is wrong. Throws what the driver throws.
+std::string verify_device(DriverDevice& device);
+
+/// The kernel's name, by which drivers and logs know it.
+inline constexpr const char* verify_kernel_name = "tessera_verify";
+
+}  // namespace tessera

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// Discovery, selection, states and reasons, on drivers that are made for the test. Each test runs in a process of its own
+// (a forked one where states of the process are the subject), because drivers and choices are the process's.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "tests/support/test_driver.h"
+#include "tessera/base/error.h"
+#include "tessera/device/kernel.h"
+
+namespace tessera {
+namespace {
+
+using test::TestDriver;
+constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+
+/// Runs `body` in a child, where nothing has been discovered yet; expects that no assertion fails there.
+template <class F>
+void in_fresh_process(F&& body) {
+  ::fflush(nullptr);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    try {
+      body();
+    } catch (const std::exception& e) {
+      ADD_FAILURE() << "unexpected: " << e.what();
+    }
+    ::fflush(nullptr);
+    ::_exit(::testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TestDriver& add(Backend backend, std::initializer_list<std::pair<DeviceKind, std::uint64_t>> devices) {
+  auto driver = std::make_unique<TestDriver>(backend);
+  for (const auto& [kind, memory] : devices) driver->add_device(kind, memory);
+  TestDriver& kept = *driver;
+  register_driver(std::move(driver));
+  return kept;
+}
+
+template <class E, class F>
+std::string text_of(F&& f) {
+  try {
+    f();
+  } catch (const E& e) {
+    return e.what();
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << "another error: " << e.what();
+    return {};
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+void expect_has(const std::string& text, std::initializer_list<const char*> parts) {
+  for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << "\"" << part << "\" is not in: " << text;
+}
+
+TEST(DeviceValue, PrintsAndParses) {
+  for (Backend backend : all_backends) {
+    const Device device{backend, 3};
+    EXPECT_EQ(parse_device(to_string(device)), device);
+    EXPECT_EQ(parse_device(backend_name(backend)), (Device{backend, 0}));
+  }
+  for (const char* bad : {"", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:1x", "cuda:99999999999999", "CUDA:0", "cpu:+1", ":0"})
+    expect_has(text_of<DeviceError>([&] { parse_device(bad); }), {"names no device", "cpu, cuda, rocm, oneapi, metal, opencl"});
+  EXPECT_LT((Device{Backend::cpu, 1}), (Device{Backend::cuda, 0}));
+  EXPECT_NE(std::hash<Device>{}({Backend::cuda, 0}), std::hash<Device>{}({Backend::cuda, 1}));
+}
+
+TEST(Discovery, EveryBackendHasARowWithAReason) {
+  in_fresh_process([] {
+    add(Backend::cpu, {{DeviceKind::cpu, gib}});
+    const auto& rows = discover();
+    ASSERT_EQ(rows.size(), all_backends.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_EQ(rows[i].backend, all_backends[i]);
+      if (rows[i].devices.empty()) {
+        EXPECT_FALSE(rows[i].reason.empty());
+        EXPECT_FALSE(rows[i].remedy.empty());
+      }
+    }
+    EXPECT_EQ(rows[0].state, DeviceState::enumerated);
+    EXPECT_EQ(discover(Backend::cuda).state, DeviceState::unsupported);
+    expect_has(discover(Backend::cuda).reason, {"this version of Tessera has no CUDA backend yet"});
+    expect_has(discover(Backend::metal).reason, {"Metal"});
+  });
+}
+
+TEST(Discovery, ANamedDeviceAsksItsOwnBackendOnly) {
+  in_fresh_process([] {
+    auto& cpu = add(Backend::cpu, {{DeviceKind::cpu, gib}});
+    auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
+    auto& opencl = add(Backend::opencl, {{DeviceKind::discrete_gpu, gib}});
+    {
+      DeviceScope scope({Backend::cpu, 0});
+      EXPECT_EQ(current_device(), (Device{Backend::cpu, 0}));
+      Queue::of(current_device()).finish();
+    }
+    EXPECT_EQ(cpu.enumerations, 1);
+    EXPECT_EQ(cuda.enumerations, 0);
+    EXPECT_EQ(opencl.enumerations, 0);
+    EXPECT_EQ(cuda.behaviour(0)->opened, 0);
+    // Automatic choice stops where no later backend could win.
+    EXPECT_EQ(current_device(), (Device{Backend::cuda, 0}));
+    EXPECT_EQ(cuda.enumerations, 1);
+    EXPECT_EQ(opencl.enumerations, 0);
+    EXPECT_EQ(cuda.behaviour(0)->opened, 0) << "choosing opens nothing";
+    rescan();
+    discover(Backend::cuda);
+    EXPECT_EQ(cuda.enumerations, 2);
+  });
+}
+
+TEST(Selection, AutomaticOrder) {
+  in_fresh_process([] {
+    add(Backend::cpu, {{DeviceKind::cpu, 64 * gib}});
+    EXPECT_EQ(current_device(), (Device{Backend::cpu, 0}));
+    expect_has(why_current_device(), {"cpu:0", "because no GPU was found", "cuda: ", "opencl: ", "no CUDA backend yet"});
+    add(Backend::opencl, {{DeviceKind::cpu, 256 * gib}, {DeviceKind::integrated_gpu, 8 * gib}});
+    EXPECT_EQ(current_device(), (Device{Backend::opencl, 1})) << "an OpenCL CPU only by name";
+    add(Backend::interp, {{DeviceKind::other, 512 * gib}});
+    EXPECT_EQ(current_device(), (Device{Backend::opencl, 1}));
+    add(Backend::cuda, {{DeviceKind::integrated_gpu, gib}});
+    EXPECT_EQ(current_device(), (Device{Backend::cuda, 0})) << "within a kind, CUDA first";
+    add(Backend::rocm, {{DeviceKind::discrete_gpu, 2 * gib}, {DeviceKind::discrete_gpu, 4 * gib}, {DeviceKind::discrete_gpu, 4 * gib}});
+    EXPECT_EQ(current_device(), (Device{Backend::rocm, 1})) << "discrete first, then memory, then index";
+    expect_has(why_current_device(), {"rocm:1", "test device 1", "automatically", "discrete GPU"});
+  });
+}
+
+TEST(Selection, ScopeBeforeEnvironmentBeforeAutomatic) {
+  in_fresh_process([] {
+    add(Backend::cpu, {{DeviceKind::cpu, gib}, {DeviceKind::cpu, gib}});
+    add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}, {DeviceKind::discrete_gpu, gib}});
+    EXPECT_EQ(current_device(), (Device{Backend::cuda, 0}));
+    ::setenv("TESSERA_DEVICE", "cuda:1", 1);
+    EXPECT_EQ(current_device(), (Device{Backend::cuda, 0})) << "the environment is read once";
+    rescan();
+    EXPECT_EQ(current_device(), (Device{Backend::cuda, 1}));
+    expect_has(why_current_device(), {"cuda:1", "TESSERA_DEVICE=cuda:1"});
+    {
+      DeviceScope outer({Backend::cpu, 0});
+      {
+        DeviceScope inner({Backend::cpu, 1});
+        EXPECT_EQ(current_device(), (Device{Backend::cpu, 1}));
+        std::thread([] { EXPECT_EQ(current_device(), (Device{Backend::cuda, 1})); }).join();
+      }
+      EXPECT_EQ(current_device(), (Device{Backend::cpu, 0}));
+      expect_has(why_current_device(), {"cpu:0", "DeviceScope"});
+      expect_has(text_of<DeviceError>([] { DeviceScope missing({Backend::cpu, 7}); }), {"cpu:7 does not exist"});
+      EXPECT_EQ(current_device(), (Device{Backend::cpu, 0}));
+    }
+    EXPECT_EQ(current_device(), (Device{Backend::cuda, 1}));
+  });
+}
+
+TEST(Selection, ABadNameInTheEnvironmentListsWhatExists) {
+  in_fresh_process([] {
+    auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
+    add(Backend::cpu, {{DeviceKind::cpu, gib}});
+    for (const char* bad : {"cuda:5", "gpu", "rocm"}) {
+      ::setenv("TESSERA_DEVICE", bad, 1);
+      rescan();
+      expect_has(text_of<DeviceError>([] { current_device(); }), {"TESSERA_DEVICE=", bad, "cpu:0", "cuda:0 (test device 0)"});
+      DeviceScope scope({Backend::cpu, 0});  // a scope needs no environment
+      EXPECT_EQ(current_device(), (Device{Backend::cpu, 0}));
+    }
+    EXPECT_EQ(cuda.behaviour(0)->opened, 0);
+    ::setenv("TESSERA_DEVICE", "cpu", 1);
+    rescan();
+    EXPECT_EQ(current_device(), (Device{Backend::cpu, 0}));
+  });
+}
+
+TEST(Selection, AMissingDeviceSaysWhichExistAndWhy) {
+  in_fresh_process([] {
+    add(Backend::cpu, {{DeviceKind::cpu, gib}});
+    auto opencl = std::make_unique<TestDriver>(Backend::opencl);
+    opencl->fail_enumerate = "libOpenCL.so.1: cannot open shared object file";
+    register_driver(std::move(opencl));
+    expect_has(text_of<DeviceError>([] { device_info({Backend::opencl, 0}); }),
+               {"opencl:0 does not exist", "no devices", "supported", "cannot open shared object file", "cpu:0"});
+    expect_has(text_of<DeviceError>([] { Storage::allocate({Backend::cpu, 3}, 4); }), {"cpu:3 does not exist", "has 1 device", "cpu:0"});
+    expect_has(text_of<DeviceError>([] { Queue::of({Backend::cpu, -1}); }), {"does not exist"});
+  });
+}
+
+TEST(Selection, WithoutAnyDeviceThereIsAnErrorWithReasons) {
+  in_fresh_process([] {
+    expect_has(text_of<DeviceError>([] { current_device(); }), {"there is no device to compute on", "cuda: ", "cpu: "});
+  });
+}
+
+TEST(States, FirstUseVerifies) {
+  in_fresh_process([] {
+    add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
+    const DeviceInfo& before = device_info({Backend::cuda, 0});
+    EXPECT_EQ(before.state, DeviceState::enumerated);
+    Queue::of({Backend::cuda, 0}).finish();
+    EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::verified);
+    EXPECT_EQ(discover(Backend::cuda).state, DeviceState::verified);
+    EXPECT_EQ(before.state, DeviceState::enumerated) << "what was returned before stays as it was";
+  });
+}
+
+TEST(States, WrongResultsQuarantine) {
+  in_fresh_process([] {
+    auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}, {DeviceKind::discrete_gpu, gib}});
+    add(Backend::cpu, {{DeviceKind::cpu, gib}});
+    EXPECT_EQ(current_device(), (Device{Backend::cuda, 0}));
+    cuda.behaviour(0)->compute_wrongly = true;
+    for (int i = 0; i < 2; ++i)
+      expect_has(text_of<DeviceError>([] { Queue::of({Backend::cuda, 0}); }), {"quarantined", "element 700", "rescan"});
+    EXPECT_EQ(cuda.behaviour(0)->opened, 1) << "asked once, then remembered";
+    EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::quarantined);
+    EXPECT_EQ(current_device(), (Device{Backend::cuda, 1})) << "automatic choice passes it by";
+    Queue::of({Backend::cuda, 1}).finish();  // others go on
+    cuda.behaviour(0)->compute_wrongly = false;
+    rescan();
+    Queue::of({Backend::cuda, 0}).finish();
+    EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::verified);
+  });
+}
+
+TEST(States, ADeviceThatDoesNotOpenMayBeTriedAgain) {
+  in_fresh_process([] {
+    auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
+    cuda.behaviour(0)->fail_open = true;
+    expect_has(text_of<DeviceError>([] { Queue::of({Backend::cuda, 0}); }), {"does not open"});
+    cuda.behaviour(0)->fail_open = false;
+    Queue::of({Backend::cuda, 0}).finish();
+  });
+}
+
+TEST(Threads, DiscoveringTogetherAsksOnce) {
+  in_fresh_process([] {
+    auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 8; ++t)
+      threads.emplace_back([] {
+        EXPECT_EQ(discover().size(), all_backends.size());
+        EXPECT_EQ(current_device(), (Device{Backend::cuda, 0}));
+        Queue::of({Backend::cuda, 0}).finish();
+      });
+    for (auto& t : threads) t.join();
+    EXPECT_EQ(cuda.enumerations, 1);
+    EXPECT_EQ(cuda.behaviour(0)->opened, 1);
+  });
+}
+
+TEST(Threads, ScopesAreEachThreadsOwn) {
+  in_fresh_process([] {
+    add(Backend::cpu, {{DeviceKind::cpu, gib}, {DeviceKind::cpu, gib}});
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 2; ++t)
+      threads.emplace_back([t] {
+        const Device mine{Backend::cpu, t};
+        int wrong = 0;
+        for (int i = 0; i < 10000; ++i) {
+          DeviceScope scope(mine);
+          wrong += current_device() != mine;
+          if (i % 100 == 0) {
+            const auto storage = Storage::allocate(current_device(), 64);
+            wrong += storage->device() != mine;
+          }
+        }
+        EXPECT_EQ(wrong, 0);
+      });
+    for (auto& t : threads) t.join();
+  });
+}
+
+TEST(Fork, AChildMayNotUseWhatItsParentOpened) {
+  in_fresh_process([] {
+    add(Backend::cpu, {{DeviceKind::cpu, gib}, {DeviceKind::cpu, gib}});
+    const auto storage = Storage::allocate({Backend::cpu, 0}, 64);
+    in_fresh_process([&] {
+      expect_has(text_of<DeviceError>([] { Storage::allocate({Backend::cpu, 0}, 64); }), {"forked"});
+      expect_has(text_of<DeviceError>([] { Queue::of({Backend::cpu, 0}); }), {"forked"});
+      Storage::allocate({Backend::cpu, 1}, 64);  // not open in the parent: the child's own
+    });
+    Storage::allocate({Backend::cpu, 0}, 64);  // the parent goes on
+  });
+}
+
+}  // namespace
+}  // namespace tessera
