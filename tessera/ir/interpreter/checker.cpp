@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/ir/interpreter/checker.h"
+
+#include <numeric>
+
+namespace tessera::ir::engine {
+
+namespace {
+
+bool collide(Touch a, Touch b) { return a == Touch::write || b == Touch::write || a != b; }
+
+const char* verb(Touch how) {
+  return how == Touch::read ? "reads" : how == Touch::write ? "writes" : "updates atomically";
+}
+
+}  // namespace
+
+Checker::Checker(Machine& machine) : machine_(machine), of_memory_(machine.memories.size()) {
+  std::vector<bool> written(machine.memories.size());
+  for (const auto& block : machine.program.blocks)
+    for (const Instruction& i : block) {
+      const Op op = machine.program.fn[i.node].op;
+      if (op == Op::store || op == Op::atomic) written[i.memory] = true;
+    }
+  std::vector<std::size_t> buffers;
+  for (std::size_t k = 0; k < machine.memories.size(); ++k) {
+    const Memory& memory = machine.memories[k];
+    if (memory.slot->kind == MemorySlot::shared) {
+      shadows_.push_back(std::make_unique<Shadow>(memory.data, memory.slot->bytes, dtype_size(memory.slot->dtype), false));
+      of_memory_[k] = shadows_.back().get();
+    } else if (memory.slot->kind == MemorySlot::buffer && memory.elements != 0) {
+      buffers.push_back(k);
+    }
+  }
+  // Buffers that overlap form one region, whose cells are small enough for every element to be a whole number of them.
+  std::ranges::sort(buffers, {}, [&](std::size_t k) { return machine.memories[k].data; });
+  for (std::size_t first = 0; first < buffers.size();) {
+    const std::byte* const begin = machine.memories[buffers[first]].data;
+    const std::byte* end = begin;
+    std::size_t granule = 0, last = first;
+    bool any_written = false;
+    for (; last < buffers.size(); ++last) {
+      const Memory& memory = machine.memories[buffers[last]];
+      if (last > first && memory.data >= end) break;
+      const std::size_t size = dtype_size(memory.slot->dtype);
+      granule = std::gcd(granule, std::gcd(size, static_cast<std::size_t>(memory.data - begin)));
+      end = std::max<const std::byte*>(end, memory.data + memory.elements * size);
+      any_written = any_written || written[buffers[last]];
+    }
+    if (any_written) {
+      shadows_.push_back(std::make_unique<Shadow>(begin, static_cast<std::size_t>(end - begin), granule, true));
+      for (std::size_t k = first; k < last; ++k) of_memory_[buffers[k]] = shadows_.back().get();
+    }
+    first = last;
+  }
+}
+
+void Checker::touch(const Instruction& i, std::uint32_t lane, std::uint64_t element, std::uint32_t width, Touch how) {
+  Shadow* shadow = of_memory_[i.memory];
+  if (!shadow) return;
+  const Memory& memory = machine_.memories[i.memory];
+  const std::size_t size = dtype_size(memory.slot->dtype), cells = size / shadow->granule();
+  for (std::uint32_t c = 0; c < width; ++c) {
+    const std::size_t first = shadow->cell_of(memory.data + (element + c) * size);
+    for (std::size_t k = 0; k < cells; ++k)
+      if (touch_cell(i, lane, element + c, (*shadow)[first + k], how, shadow->across_blocks())) break;
+  }
+}
+
+bool Checker::touch_cell(const Instruction& i, std::uint32_t lane, std::uint64_t element, Cell& cell, Touch how, bool across) {
+  const std::uint64_t block = machine_.block;
+  bool bad = false;
+  if (!across && how != Touch::write && cell.touches[static_cast<int>(Touch::write)].block != block &&
+      cell.touches[static_cast<int>(Touch::atomic)].block != block) {
+    const Memory& memory = machine_.memories[i.memory];
+    machine_.found({.kind = Finding::Kind::uninitialised,
+                    .node = i.node,
+                    .lane = lane,
+                    .wrong = machine_.thread_text(block, lane) + " reads " + memory.slot->name + "[" + std::to_string(element) +
+                             "], which no thread of its block has written",
+                    .todo = "Shared memory is not zero at the start: store to it first, and put a barrier before others read it",
+                    .memory = &memory,
+                    .element = static_cast<std::int64_t>(element)});
+    bad = true;
+  }
+  for (int k = 0; k < 3 && !bad; ++k) {
+    const Touch other = static_cast<Touch>(k);
+    const Touches& t = cell.touches[static_cast<std::size_t>(k)];
+    if (!collide(how, other) || t.lane == Touches::none) continue;
+    bad = true;
+    if (t.block == block && t.epoch == epoch_ && t.lane != lane) race(i, lane, element, how, other, block, t.lane, t.node);
+    else if (t.block == block && t.epoch == epoch_ && t.other_lane != Touches::none)
+      race(i, lane, element, how, other, block, t.other_lane, t.other_node);
+    else if (across && t.block != block) race(i, lane, element, how, other, t.block, t.lane, t.node);
+    else if (across && t.earlier_lane != Touches::none)
+      race(i, lane, element, how, other, t.earlier_block, t.earlier_lane, t.earlier_node);
+    else bad = false;
+  }
+
+  Touches& mine = cell.touches[static_cast<std::size_t>(how)];
+  if (mine.block == block && mine.epoch == epoch_ && mine.lane != Touches::none) {
+    if (mine.lane != lane && mine.other_lane == Touches::none) mine.other_lane = lane, mine.other_node = i.node;
+    return bad;
+  }
+  if (mine.block != block && mine.lane != Touches::none)
+    mine.earlier_block = mine.block, mine.earlier_lane = mine.lane, mine.earlier_node = mine.node;
+  mine.block = block, mine.epoch = epoch_;
+  mine.lane = lane, mine.node = i.node;
+  mine.other_lane = Touches::none, mine.other_node = no_node;
+  return bad;
+}
+
+void Checker::race(const Instruction& i, std::uint32_t lane, std::uint64_t element, Touch how, Touch other_how,
+                   std::uint64_t other_block, std::uint32_t other_lane, NodeId other) {
+  const Memory& memory = machine_.memories[i.memory];
+  const bool map = machine_.program.fn.kind == KernelKind::map, same_block = other_block == machine_.block;
+  const std::string where = to_string(machine_.program.fn.sources[other]);
+  machine_.found(
+      {.kind = Finding::Kind::race,
+       .node = i.node,
+       .lane = lane,
+       .wrong = machine_.thread_text(machine_.block, lane) + " " + verb(how) + " " + memory.slot->name + "[" +
+                std::to_string(element) + "], which " + machine_.thread_text(other_block, other_lane) + " " + verb(other_how) +
+                (where.empty() ? "" : " at " + where) + ", and nothing orders the two",
+       .todo = map || !same_block ? "Let each element have one thread that writes it, use atomics, or two launches"
+                                  : "Put a barrier between the two, or use atomics for both",
+       .memory = &memory,
+       .element = static_cast<std::int64_t>(element),
+       .other = other});
+}
+
+}  // namespace tessera::ir::engine

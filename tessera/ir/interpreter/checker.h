@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which threads have touched each element since the last barrier: what finds races and reads of uninitialised memory.
+// Memory that nothing in the launch writes needs no record.
+#pragma once
+
+#include <memory>
+
+#include "tessera/ir/interpreter/machine.h"
+
+namespace tessera::ir::engine {
+
+enum class Touch : std::uint8_t { read, write, atomic };
+
+/// The threads that touched one element in one way: two different ones of the current epoch suffice to find every
+/// collision of a third, and one of an earlier block stands for all of those.
+struct Touches {
+  static constexpr std::uint32_t none = ~0u;
+  std::uint64_t block = ~0ull, earlier_block = ~0ull;
+  std::uint32_t epoch = 0;
+  std::uint32_t lane = none, other_lane = none, earlier_lane = none;
+  NodeId node = no_node, other_node = no_node, earlier_node = no_node;
+};
+struct Cell {
+  std::array<Touches, 3> touches;  // by Touch
+};
+
+/// Cells for a range of memory, made as they are touched. Buffers that overlap share one.
+class Shadow {
+ public:
+  Shadow(const std::byte* begin, std::size_t bytes, std::size_t granule, bool across_blocks)
+      : begin_(begin), granule_(granule), pages_((bytes / granule + page_cells - 1) / page_cells + 1), across_(across_blocks) {}
+  std::size_t cell_of(const std::byte* p) const { return static_cast<std::size_t>(p - begin_) / granule_; }
+  std::size_t granule() const { return granule_; }
+  bool across_blocks() const { return across_; }
+  Cell& operator[](std::size_t cell) {
+    auto& page = pages_[cell / page_cells];
+    if (!page) page = std::make_unique<Cell[]>(page_cells);
+    return page[cell % page_cells];
+  }
+
+ private:
+  static constexpr std::size_t page_cells = 512;
+  const std::byte* begin_;
+  std::size_t granule_;
+  std::vector<std::unique_ptr<Cell[]>> pages_;
+  bool across_;
+};
+
+class Checker {
+ public:
+  /// Looks at the machine's memories; the machine outlives it.
+  explicit Checker(Machine& machine);
+
+  void barrier() { ++epoch_; }
+  /// Records that a lane touches `width` elements and reports what that collides with.
+  void touch(const Instruction& i, std::uint32_t lane, std::uint64_t element, std::uint32_t width, Touch how);
+
+ private:
+  bool touch_cell(const Instruction& i, std::uint32_t lane, std::uint64_t element, Cell& cell, Touch how, bool across);
+  void race(const Instruction& i, std::uint32_t lane, std::uint64_t element, Touch how, Touch other_how,
+            std::uint64_t other_block, std::uint32_t other_lane, NodeId other);
+
+  Machine& machine_;
+  std::uint32_t epoch_ = 0;
+  std::vector<std::unique_ptr<Shadow>> shadows_;
+  std::vector<Shadow*> of_memory_;  // null: nobody writes it
+};
+
+}  // namespace tessera::ir::engine
