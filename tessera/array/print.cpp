@@ -21,7 +21,7 @@ class Printer {
   std::string run() {
     // Two passes: all numbers take the width of the widest.
     visit(0, 0, [&](std::int64_t i) { width_ = std::max(width_, number(i).size()); });
-    return "array(" + dimension(0, 0, 6) + ")";
+    return "array(" + dimension(0, 0, 6);
   }
 
  private:
@@ -76,7 +76,7 @@ std::string to_string(const Array& a) {
   std::unique_ptr<std::byte[]> data(new std::byte[a.bytes() + 8]);
   a.download(data.get());
   const std::string shape = a.size() > whole_limit || a.size() == 0 ? ", shape=" + to_string(a.shape()) : "";
-  return Printer(a, data.get()).run() + shape + ", " + std::string(dtype_name(a.dtype())) + ", " + to_string(a.device());
+  return Printer(a, data.get()).run() + shape + ", " + std::string(dtype_name(a.dtype())) + ", " + to_string(a.device()) + ")";
 }
 
 }  // namespace tessera

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reductions over every choice of axes, joining, picking, counting, files and text, on every device.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include "support/devices.h"
+#include "tessera/array/array.h"
+
+namespace tessera {
+namespace {
+
+class OnEveryDevice : public testing::TestWithParam<Device> {
+ protected:
+  void SetUp() override { scope_.emplace(GetParam()); }
+  std::mt19937_64 random{tests::seed()};
+  std::vector<float> numbers(std::int64_t n) {
+    std::uniform_real_distribution<float> d(-2, 2);
+    std::vector<float> out(static_cast<std::size_t>(n));
+    for (float& v : out) v = d(random);
+    return out;
+  }
+
+ private:
+  std::optional<DeviceScope> scope_;
+};
+INSTANTIATE_TEST_SUITE_P(Devices, OnEveryDevice, testing::ValuesIn(tests::functional_devices()),
+                         [](const auto& info) { return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index); });
+
+// Plain reduction in double over the marked axes of a row-major array.
+struct Reference {
+  std::vector<double> sum, largest, smallest, absolute;
+};
+Reference reference(const std::vector<float>& x, const Shape& shape, const std::vector<bool>& reduced) {
+  Shape kept;
+  for (std::size_t d = 0; d < shape.size(); ++d)
+    if (!reduced[d]) kept.push_back(shape[d]);
+  const auto n = static_cast<std::size_t>(element_count(kept));
+  Reference r{std::vector<double>(n), std::vector<double>(n, -1e300), std::vector<double>(n, 1e300), std::vector<double>(n)};
+  const Strides strides = contiguous_strides(kept);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    std::int64_t rest = static_cast<std::int64_t>(i), out = 0;
+    std::size_t k = kept.size();
+    for (std::size_t d = shape.size(); d-- > 0;) {
+      const std::int64_t c = rest % shape[d];
+      rest /= shape[d];
+      if (!reduced[d]) out += c * strides[--k];
+    }
+    const auto o = static_cast<std::size_t>(out);
+    r.sum[o] += x[i], r.absolute[o] += std::fabs(x[i]);
+    r.largest[o] = std::max<double>(r.largest[o], x[i]), r.smallest[o] = std::min<double>(r.smallest[o], x[i]);
+  }
+  return r;
+}
+
+TEST_P(OnEveryDevice, EveryChoiceOfAxes) {
+  const Shape shapes[] = {{1}, {5}, {1000}, {70001}, {3, 4}, {66000, 3}, {3, 66000}, {4, 300, 5}, {2, 3, 4, 5}, {1, 7, 1, 33}};
+  for (const Shape& shape : shapes) {
+    const auto x = numbers(element_count(shape));
+    const Array a = Array::from(x, shape).eval();
+    for (unsigned mask = 1; mask < 1u << shape.size(); ++mask) {
+      std::vector<bool> reduced;
+      std::vector<int> axes;
+      for (std::size_t d = 0; d < shape.size(); ++d) {
+        reduced.push_back(mask >> d & 1);
+        if (reduced.back()) axes.push_back(static_cast<int>(d) - (d % 2 ? static_cast<int>(shape.size()) : 0));
+      }
+      const Reference want = reference(x, shape, reduced);
+      const std::string what = to_string(shape) + " mask " + std::to_string(mask) + " seed " + std::to_string(tests::seed());
+      const auto total = sum(a, axes).to_vector<float>(), top = max(a, axes, true).to_vector<float>(), low = min(a, axes).to_vector<float>();
+      // The same through a pending expression, which the reduction computes on the way.
+      const auto doubled = sum(a * 2 + 1, axes).to_vector<float>();
+      ASSERT_EQ(total.size(), want.sum.size()) << what;
+      const double count = static_cast<double>(x.size()) / static_cast<double>(want.sum.size());
+      for (std::size_t i = 0; i < total.size(); ++i) {
+        const double bound = 1e-5 * want.absolute[i] + 1e-6;
+        ASSERT_NEAR(total[i], want.sum[i], bound) << what << " sum at " << i;
+        ASSERT_EQ(top[i], static_cast<float>(want.largest[i])) << what << " max at " << i;
+        ASSERT_EQ(low[i], static_cast<float>(want.smallest[i])) << what << " min at " << i;
+        ASSERT_NEAR(doubled[i], 2 * want.sum[i] + count, 2 * bound + 1e-5 * count) << what << " fused sum at " << i;
+      }
+    }
+  }
+}
+
+TEST_P(OnEveryDevice, ReductionsOfViews) {
+  const auto x = numbers(40 * 30);
+  const Array a = Array::from(x, Shape{40, 30});
+  const Array view = a.transpose().slice(0, 1, 30, 3);  // (10, 40)
+  const auto rows = sum(view, {1}).to_vector<float>(), columns = sum(view, {0}).to_vector<float>();
+  for (int i = 0; i < 10; ++i) {
+    double want = 0;
+    for (int j = 0; j < 40; ++j) want += x[static_cast<std::size_t>(j * 30 + 1 + 3 * i)];
+    ASSERT_NEAR(rows[static_cast<std::size_t>(i)], want, 1e-4);
+  }
+  for (int j = 0; j < 40; ++j) {
+    double want = 0;
+    for (int i = 0; i < 10; ++i) want += x[static_cast<std::size_t>(j * 30 + 1 + 3 * i)];
+    ASSERT_NEAR(columns[static_cast<std::size_t>(j)], want, 1e-4);
+  }
+  const auto stretched = sum(Array::from({1.f, 2.f, 3.f}).broadcast_to({5, 3}), {0}).to_vector<float>();
+  EXPECT_EQ(stretched, (std::vector<float>{5, 10, 15}));
+}
+
+TEST_P(OnEveryDevice, AReductionTakesAPendingExpressionAlong) {
+  const Array a = Array::from(numbers(1000), Shape{10, 100}).eval();
+  auto before = fused_launches();
+  const auto fused = sum(exp(a) * 2, {1}).to_vector<float>();
+  EXPECT_EQ(fused_launches(), before + 1);
+  const Array kept = exp(a) * 2;
+  before = fused_launches();
+  const auto apart = sum(kept, {1}).to_vector<float>();
+  EXPECT_EQ(fused_launches(), before + 2) << "kept is needed elsewhere, so it is computed once, for all";
+  EXPECT_FALSE(kept.pending());
+  for (std::size_t i = 0; i < fused.size(); ++i) ASSERT_NEAR(fused[i], apart[i], 1e-4 * std::fabs(fused[i]));
+}
+
+TEST_P(OnEveryDevice, DtypesOfReductions) {
+  const Array i = Array::from({INT32_MAX, INT32_MAX, 2});
+  EXPECT_EQ(sum(i).item<std::int64_t>(), 2ll * INT32_MAX + 2);
+  EXPECT_EQ(max(i).item<std::int32_t>(), INT32_MAX);
+  EXPECT_FLOAT_EQ(mean(i).item<float>(), (2.f * INT32_MAX + 2) / 3);
+  EXPECT_EQ(sum(Array::from({std::uint8_t{200}, std::uint8_t{100}})).item<std::uint64_t>(), 300u);
+  EXPECT_EQ(static_cast<float>(sum(Array::ones({4000}, DType::f16)).item<half>()), 4000.f) << "f16 is summed as f32";
+  const Array b = Array::from({1.f, 0.f, 3.f}) > 0;
+  EXPECT_TRUE(any(b).item<bool>());
+  EXPECT_FALSE(all(b).item<bool>());
+  EXPECT_TRUE(all(Array::zeros({0}, DType::boolean)).item<bool>());
+  EXPECT_FALSE(any(Array::zeros({0}, DType::boolean)).item<bool>());
+  EXPECT_EQ(sum(Array::zeros({0, 3}), {0}).to_vector<float>(), (std::vector<float>{0, 0, 0}));
+  EXPECT_EQ(sum(Array::zeros({0, 3}), {1}).shape(), (Shape{0}));
+  EXPECT_THROW(max(Array::zeros({0, 3}), {0}), ShapeError);
+  EXPECT_THROW(sum(b, {1}), ShapeError);
+  EXPECT_THROW(sum(Array::ones({2, 2}), {0, 0}), ShapeError);
+  EXPECT_THROW(max(b), DtypeError);
+}
+
+TEST_P(OnEveryDevice, ArgmaxFindsTheFirst) {
+  for (std::int64_t n : {1, 2, 255, 256, 257, 5000}) {
+    auto x = numbers(3 * n);
+    x[static_cast<std::size_t>(n / 2)] = 5, x[static_cast<std::size_t>(n - 1)] = 5;  // the first of equals
+    const auto got = argmax(Array::from(x, Shape{3, n})).to_vector<std::int64_t>();
+    for (std::size_t r = 0; r < 3; ++r) {
+      const auto row = x.begin() + static_cast<std::ptrdiff_t>(r) * n;
+      ASSERT_EQ(got[r], std::max_element(row, row + n) - row) << n;
+    }
+    const auto down = argmax(Array::from(x, Shape{3, n}), 0, true);
+    EXPECT_EQ(down.shape(), (Shape{1, n}));
+    const auto columns = down.to_vector<std::int64_t>();
+    for (std::int64_t c = 0; c < n; ++c) {
+      std::int64_t best = 0;
+      for (std::int64_t r = 1; r < 3; ++r)
+        if (x[static_cast<std::size_t>(r * n + c)] > x[static_cast<std::size_t>(best * n + c)]) best = r;
+      ASSERT_EQ(columns[static_cast<std::size_t>(c)], best);
+    }
+  }
+  const float nan = std::nanf(""), low = -std::numeric_limits<float>::infinity();
+  EXPECT_EQ(argmax(Array::from({nan, low, low})).item<std::int64_t>(), 1);
+  EXPECT_EQ(argmax(Array::from({nan, 1.f, 2.f, nan})).item<std::int64_t>(), 2);
+  EXPECT_EQ(argmax(Array::from({-5, -3, -4})).item<std::int64_t>(), 1);
+}
+
+TEST_P(OnEveryDevice, JoinsPicksAndCounts) {
+  const Array a = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2}), b = Array::from({5.f, 6.f}, Shape{2, 1});
+  EXPECT_EQ(concatenate({a, b}, 1).to_vector<float>(), (std::vector<float>{1, 2, 5, 3, 4, 6}));
+  EXPECT_EQ(concatenate({a, a.transpose() + 1, Array::zeros({0, 2})}, 0).to_vector<float>(), (std::vector<float>{1, 2, 3, 4, 2, 4, 3, 5}));
+  EXPECT_EQ(concatenate({Array::from({1, 2}), Array::from({0.5f})}).to_vector<float>(), (std::vector<float>{1, 2, 0.5f}));
+  EXPECT_THROW(concatenate({a, b}, 0), ShapeError);
+  const Array table = Array::arange(12).reshape({4, 3});
+  EXPECT_EQ(take(table, Array::from({3, 0, 3})).to_vector<float>(), (std::vector<float>{9, 10, 11, 0, 1, 2, 9, 10, 11}));
+  EXPECT_EQ(take(table, Array::from({std::int64_t{-1}, std::int64_t{4}})).to_vector<float>(), std::vector<float>(6, 0.f));
+  EXPECT_EQ(take(table.astype(DType::f16), Array::from({1}, Shape{1, 1})).shape(), (Shape{1, 1, 3}));
+  EXPECT_THROW(take(table, Array::from({0.5f})), DtypeError);
+  EXPECT_EQ(Array::arange(4, -3, 2, DType::i16).to_vector<std::int16_t>(), (std::vector<std::int16_t>{-3, -1, 1, 3}));
+  EXPECT_EQ(Array::arange(0).size(), 0);
+}
+
+TEST_P(OnEveryDevice, NpyFilesGoBothWays) {
+  const auto folder = std::filesystem::temp_directory_path() / ("tessera_npy_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const std::string path = (folder / "a.npy").string();
+  for (DType t : storable_dtypes) {
+    const Array a = (Array::arange(24).reshape({2, 3, 4}) - 3).astype(t);
+    save_npy(a.transpose(), path);
+    const Array b = load_npy(path);
+    ASSERT_EQ(b.dtype(), t);
+    ASSERT_EQ(b.shape(), (Shape{4, 3, 2}));
+    const Array want = a.transpose().astype(DType::f64), got = b.astype(DType::f64);
+    EXPECT_EQ(got.to_vector<double>(), want.to_vector<double>()) << dtype_name(t);
+  }
+  save_npy(Array::full({}, 7), path);
+  EXPECT_EQ(load_npy(path).item<float>(), 7.f);
+  // Broken files: every truncation, and some alterations.
+  save_npy(Array::ones({2, 3}), path);
+  std::ifstream in(path, std::ios::binary);
+  const std::string whole(std::istreambuf_iterator<char>(in), {});
+  auto load = [&](const std::string& bytes) {
+    std::ofstream(path, std::ios::binary) << bytes;
+    return load_npy(path);
+  };
+  for (std::size_t n = 0; n < whole.size(); ++n) ASSERT_THROW(load(whole.substr(0, n)), FormatError) << n;
+  auto altered = [&](const char* from, const char* to) {
+    std::string s = whole;
+    s.replace(s.find(from), std::string(from).size(), to);
+    return s;
+  };
+  for (auto [from, to] : {std::pair{"<f4", ">f4"}, {"<f4", "<c8"}, {"(2, 3)", "(2, 9)"}, {"(2, 3)", "(2,-3)"}, {"(2, 3)", "[2, 3]"}, {"descr", "dascr"}, {"False", "Falso"}})
+    EXPECT_THROW(load(altered(from, to)), FormatError) << from << " to " << to;
+  try {
+    load(altered("(2, 3)", "(2, 9)"));
+  } catch (const FormatError& e) {
+    EXPECT_NE(std::string(e.what()).find("data"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("(2, 9)"), std::string::npos) << e.what();
+  }
+  EXPECT_EQ(load(altered("(2, 3)", "(3, 2)")).shape(), (Shape{3, 2}));
+  std::filesystem::remove_all(folder);
+  EXPECT_THROW(load_npy(path), ArgumentError);
+}
+
+TEST_P(OnEveryDevice, PrintsLikeNumpy) {
+  const std::string device = to_string(GetParam());
+  EXPECT_EQ(to_string(Array::from({1.f, 2.5f, -3.f, 4.f}, Shape{2, 2})), "array([[  1, 2.5],\n       [ -3,   4]], f32, " + device + ")");
+  EXPECT_EQ(to_string(Array::from({true, false})), "array([ true, false], bool, " + device + ")");
+  EXPECT_EQ(to_string(Array::full({}, 2, DType::i8)), "array(2, i8, " + device + ")");
+  const std::string large = to_string(Array::arange(2000));
+  EXPECT_NE(large.find("[   0,    1,    2, ..., 1997, 1998, 1999]"), std::string::npos) << large;
+  EXPECT_NE(large.find("(2000,)"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera

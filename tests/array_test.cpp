@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arrays on every device: making, views, elementwise operations and their fusion, and the order of reads and writes.
+#include "tessera/array/array.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <thread>
+
+#include "support/devices.h"
+#include "tessera/base/philox.h"
+
+namespace tessera {
+namespace {
+
+using tests::functional_devices;
+
+class OnEveryDevice : public testing::TestWithParam<Device> {
+ protected:
+  void SetUp() override { scope_.emplace(GetParam()); }
+  std::mt19937_64 random{tests::seed()};
+  std::vector<float> numbers(std::int64_t n, float low = -2, float high = 2) {
+    std::uniform_real_distribution<float> d(low, high);
+    std::vector<float> out(static_cast<std::size_t>(n));
+    for (float& v : out) v = d(random);
+    return out;
+  }
+  std::vector<std::int32_t> integers(std::int64_t n, int low = -100, int high = 100) {
+    std::uniform_int_distribution<int> d(low, high);
+    std::vector<std::int32_t> out(static_cast<std::size_t>(n));
+    for (auto& v : out) v = d(random);
+    return out;
+  }
+
+ private:
+  std::optional<DeviceScope> scope_;
+};
+INSTANTIATE_TEST_SUITE_P(Devices, OnEveryDevice, testing::ValuesIn(functional_devices()),
+                         [](const auto& info) { return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index); });
+
+void expect_near(const std::vector<float>& got, const std::vector<double>& want, double tolerance, const std::string& what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    if (std::isnan(want[i])) {
+      ASSERT_TRUE(std::isnan(got[i])) << what << " at " << i << ": got " << got[i];
+      continue;
+    }
+    if (std::isinf(want[i])) {
+      ASSERT_EQ(got[i], static_cast<float>(want[i])) << what << " at " << i;
+      continue;
+    }
+    ASSERT_NEAR(got[i], want[i], tolerance * std::max(1.0, std::fabs(want[i]))) << what << " at " << i << ", seed " << tests::seed();
+  }
+}
+
+template <class E>
+std::string message_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const E& e) {
+    return e.what();
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << "another error: " << e.what();
+    return {};
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+
+const std::int64_t sizes[] = {0, 1, 2, 15, 16, 17, 63, 64, 255, 257, 1000, 4099, 70001};
+
+TEST_P(OnEveryDevice, RoundTripsEveryDtype) {
+  auto check = [&]<class T>(std::vector<T> data) {
+    const Array a = Array::from(data, Shape{static_cast<std::int64_t>(data.size())});
+    EXPECT_EQ(a.dtype(), dtype_v<T>);
+    EXPECT_EQ(a.to_vector<T>(), data);
+  };
+  check(std::vector<std::int8_t>{-128, 0, 127});
+  check(std::vector<std::uint8_t>{0, 255, 7});
+  check(std::vector<std::int16_t>{-32768, 5, 32767});
+  check(std::vector<std::uint16_t>{65535, 1, 2});
+  check(std::vector<std::int32_t>{INT32_MIN, 0, INT32_MAX});
+  check(std::vector<std::uint32_t>{0, UINT32_MAX, 3});
+  check(std::vector<std::int64_t>{INT64_MIN, 0, INT64_MAX});
+  check(std::vector<std::uint64_t>{UINT64_MAX, 0, 1});
+  check(std::vector<half>{half(1.5f), half(-2.25f), half(65504.f)});
+  check(std::vector<bfloat16>{bfloat16(1.5f), bfloat16(-2.f)});
+  check(std::vector<float>{1.5f, -0.0f, 1e-40f});
+  check(std::vector<double>{1e300, -1.0 / 3, 0});
+  const bool flags[] = {true, false, true};
+  EXPECT_EQ(Array::from(std::span<const bool>(flags)).to_vector<bool>(), (std::vector<bool>{true, false, true}));
+  EXPECT_NE(message_of<DtypeError>([] { Array::ones({2}).to_vector<int>(); }).find("i32"), std::string::npos);
+  EXPECT_NE(message_of<ShapeError>([] { Array::from(std::vector<float>{1, 2, 3}, Shape{2, 2}); }).find("(2, 2)"), std::string::npos);
+  EXPECT_NE(message_of<ShapeError>([] { Array::zeros({2}).item<float>(); }).find("(2,)"), std::string::npos);
+  EXPECT_EQ(Array::full({}, 3.5).item<float>(), 3.5f);
+}
+
+TEST_P(OnEveryDevice, ElementwiseOperationsOfAllSizes) {
+  for (auto n : sizes) {
+    const auto x = numbers(n), y = numbers(n, 0.25f, 3);
+    const Array a = Array::from(x), b = Array::from(y);
+    struct Case { const char* name; Array got; std::function<double(double, double)> want; double tolerance = 2e-6; };
+    const Case cases[] = {
+        {"+", a + b, [](double p, double q) { return p + q; }},
+        {"-", a - b, [](double p, double q) { return p - q; }},
+        {"*", a * b, [](double p, double q) { return p * q; }},
+        {"/", a / b, [](double p, double q) { return p / q; }},
+        {"minimum", minimum(a, b), [](double p, double q) { return std::min(p, q); }},
+        {"maximum", maximum(a, b), [](double p, double q) { return std::max(p, q); }},
+        {"pow", pow(b, a), [](double p, double q) { return std::pow(q, p); }, 1e-5},
+        {"abs", abs(a), [](double p, double) { return std::fabs(p); }},
+        {"-a", -a, [](double p, double) { return -p; }},
+        {"sqrt", sqrt(b), [](double, double q) { return std::sqrt(q); }},
+        {"rsqrt", rsqrt(b), [](double, double q) { return 1 / std::sqrt(q); }},
+        {"exp", exp(a), [](double p, double) { return std::exp(p); }},
+        {"exp2", exp2(a), [](double p, double) { return std::exp2(p); }},
+        {"log", log(b), [](double, double q) { return std::log(q); }},
+        {"log2", log2(b), [](double, double q) { return std::log2(q); }},
+        {"sin", sin(a), [](double p, double) { return std::sin(p); }},
+        {"cos", cos(a), [](double p, double) { return std::cos(p); }},
+        {"tanh", tanh(a), [](double p, double) { return std::tanh(p); }},
+        {"erf", erf(a), [](double p, double) { return std::erf(p); }},
+        {"floor", floor(a), [](double p, double) { return std::floor(p); }},
+        {"ceil", ceil(a), [](double p, double) { return std::ceil(p); }},
+        {"trunc", trunc(a), [](double p, double) { return std::trunc(p); }},
+        {"rint", rint(a), [](double p, double) { return std::nearbyint(p); }},
+        {"silu", silu(a), [](double p, double) { return p / (1 + std::exp(-p)); }},
+        {"gelu", gelu(a), [](double p, double) { return 0.5 * p * (1 + std::erf(p / std::sqrt(2.0))); }},
+        {"scalar on the left", 3 - a, [](double p, double) { return 3 - p; }},
+        {"where", where(a < b, a, b), [](double p, double q) { return p < q ? p : q; }},
+        {"where with scalars", where(a >= 0, 1.5, b), [](double p, double q) { return p >= 0 ? 1.5 : q; }},
+    };
+    for (const Case& c : cases) {
+      std::vector<double> want;
+      for (std::size_t i = 0; i < x.size(); ++i) want.push_back(c.want(x[i], y[i]));
+      expect_near(c.got.to_vector<float>(), want, c.tolerance, std::string(c.name) + " of " + std::to_string(n));
+    }
+  }
+}
+
+TEST_P(OnEveryDevice, IntegersBehaveAsTheTableSays) {
+  const std::vector<std::int32_t> x = {7, -7, 7, -7, INT32_MIN, INT32_MIN, 5, 0}, y = {2, 2, -2, -2, -1, 0, 0, 3};
+  const Array a = Array::from(x), b = Array::from(y);
+  EXPECT_EQ((a / b).to_vector<int>(), (std::vector<int>{3, -3, -3, 3, INT32_MIN, 0, 0, 0}));
+  EXPECT_EQ((a % b).to_vector<int>(), (std::vector<int>{1, -1, 1, -1, 0, 0, 0, 0}));
+  EXPECT_EQ((a + INT32_MAX).to_vector<int>()[0], static_cast<int>(7u + INT32_MAX));
+  EXPECT_EQ((a & 3).to_vector<int>()[1], -7 & 3);
+  EXPECT_EQ((a == b).to_vector<bool>(), (std::vector<bool>{0, 0, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ((a < b).to_vector<bool>(), (std::vector<bool>{0, 1, 0, 1, 1, 1, 0, 1}));
+  EXPECT_NE(message_of<DtypeError>([&] { a + 0.5; }).find("0.5"), std::string::npos);
+  // Floats to integers saturate, and NaN is 0.
+  const Array f = Array::from({3e9f, -3e9f, std::nanf(""), -1.9f});
+  EXPECT_EQ(f.astype(DType::i32).to_vector<int>(), (std::vector<int>{INT32_MAX, INT32_MIN, 0, -1}));
+  EXPECT_EQ(f.astype(DType::u8).to_vector<std::uint8_t>(), (std::vector<std::uint8_t>{255, 0, 0, 0}));
+}
+
+TEST_P(OnEveryDevice, SixteenBitFloatsComputeAsFloats) {
+  const auto x = numbers(1000);
+  for (DType t : {DType::f16, DType::bf16}) {
+    const Array a = Array::from(x).astype(t);
+    const Array y = a * a + 1;
+    EXPECT_EQ(y.dtype(), t);
+    const auto stored = a.astype(DType::f32).to_vector<float>();
+    std::vector<double> want;
+    for (float v : stored) {
+      const float r = v * v + 1;
+      want.push_back(t == DType::f16 ? half_value(half_bits(r)) : bfloat16_value(bfloat16_bits(r)));
+    }
+    // One rounding at the end; a fused multiply-add may differ by one unit there.
+    expect_near(y.astype(DType::f32).to_vector<float>(), want, t == DType::f16 ? 1e-3 : 8e-3, std::string(dtype_name(t)));
+  }
+  EXPECT_EQ(promote(DType::f16, DType::bf16), DType::f32);
+  EXPECT_EQ(promote(DType::i32, DType::f32), DType::f32);
+  EXPECT_EQ(promote(DType::u8, DType::i8), DType::i16);
+}
+
+TEST_P(OnEveryDevice, BroadcastsAndRefuses) {
+  const auto x = numbers(7 * 5), row = numbers(5), column = numbers(7);
+  const Array a = Array::from(x, Shape{7, 5}), r = Array::from(row), c = Array::from(column, Shape{7, 1});
+  std::vector<double> want;
+  for (int i = 0; i < 7; ++i)
+    for (int j = 0; j < 5; ++j) want.push_back((double(x[i * 5 + j]) + row[j]) * column[i]);
+  expect_near(((a + r) * c).to_vector<float>(), want, 2e-6, "rows and columns");
+  EXPECT_EQ((r + c).shape(), (Shape{7, 5}));
+  const std::string text = message_of<ShapeError>([&] { a + Array::ones({4}); });
+  EXPECT_NE(text.find("(7, 5)"), std::string::npos) << text;
+  EXPECT_NE(text.find("(4,)"), std::string::npos) << text;
+}
+
+TEST_P(OnEveryDevice, ViewsShareMemoryAndStridesAreRight) {
+  const auto x = numbers(4 * 6 * 5);
+  const Array a = Array::from(x, Shape{4, 6, 5});
+  auto at = [&](int i, int j, int k) { return double(x[static_cast<std::size_t>((i * 6 + j) * 5 + k)]); };
+  std::vector<double> want;
+  for (int k = 0; k < 5; ++k)
+    for (int j = 1; j < 6; j += 2)
+      for (int i = 0; i < 4; ++i) want.push_back(at(i, j, k) + 1);
+  expect_near((a.transpose().slice(1, 1, 6, 2) + 1).to_vector<float>(), want, 1e-6, "transposed and stepped");
+  want.clear();
+  for (int j = 0; j < 6; ++j)
+    for (int i = 0; i < 4; ++i) want.push_back(at(i, j, 2));
+  expect_near(a.select(2, 2).permute({1, 0}).to_vector<float>(), want, 0, "selected and permuted");
+  want.clear();
+  for (int i = 0; i < 4; ++i)
+    for (int j = 0; j < 6; ++j)
+      for (int k = 0; k < 5; ++k) want.push_back(at(i, j, k));
+  expect_near(a.reshape({-1, 10}).to_vector<float>(), want, 0, "reshaped");
+  // A reshape of a strided array that allows a view, and one that does not.
+  const Array sliced = a.slice(2, 0, 4);
+  EXPECT_EQ(sliced.reshape({24, 4}).source(), a.source());
+  want.clear();
+  for (int i = 0; i < 4; ++i)
+    for (int j = 0; j < 6; ++j)
+      for (int k = 0; k < 4; ++k) want.push_back(at(i, j, k));
+  expect_near(sliced.reshape({24, 4}).to_vector<float>(), want, 0, "a view of rows");
+  expect_near(sliced.reshape({-1}).to_vector<float>(), want, 0, "a copy");
+  EXPECT_NE(message_of<ShapeError>([&] { a.reshape({7, 7}); }).find("(4, 6, 5)"), std::string::npos);
+  EXPECT_THROW(a.select(0, 4), ShapeError);
+  EXPECT_THROW(a.permute({0, 0, 1}), ShapeError);
+  EXPECT_THROW(a.slice(0, 0, 4, 0), ShapeError);
+}
+
+TEST_P(OnEveryDevice, FiveDimensionsThatDoNotMerge) {
+  const Shape shape = {3, 4, 2, 5, 3};
+  const auto x = numbers(element_count(shape));
+  const Array a = Array::from(x, shape);
+  const auto got = (a.permute({4, 1, 3, 0, 2}) * 2).to_vector<float>();
+  std::size_t at = 0;
+  const Strides s = contiguous_strides(shape);
+  for (int e = 0; e < 3; ++e)
+    for (int b = 0; b < 4; ++b)
+      for (int d = 0; d < 5; ++d)
+        for (int i = 0; i < 3; ++i)
+          for (int c = 0; c < 2; ++c, ++at)
+            ASSERT_EQ(got[at], 2 * x[static_cast<std::size_t>(i * s[0] + b * s[1] + c * s[2] + d * s[3] + e * s[4])]) << at;
+}
+
+TEST_P(OnEveryDevice, ChainsBecomeOneKernel) {
+  const auto x = numbers(5000), y = numbers(5000);
+  const Array a = Array::from(x).eval(), b = Array::from(y).eval();
+  const auto before = fused_launches();
+  const Array z = sin(a) * b + a * 2 - 1;
+  EXPECT_TRUE(z.pending());
+  EXPECT_EQ(fused_launches(), before);
+  std::vector<double> want;
+  for (std::size_t i = 0; i < x.size(); ++i) want.push_back(std::sin(double(x[i])) * y[i] + x[i] * 2.0 - 1);
+  expect_near(z.to_vector<float>(), want, 3e-6, "chain");
+  EXPECT_EQ(fused_launches(), before + 1);
+}
+
+TEST_P(OnEveryDevice, APendingNodeWithTwoConsumersIsComputedOnce) {
+  const Array a = Array::from(numbers(300)).eval();
+  const Array shared = exp(a);
+  const Array p = shared + 1, q = shared * 2;
+  const auto before = fused_launches();
+  const auto got_p = p.to_vector<float>();
+  EXPECT_FALSE(shared.pending()) << "written by the kernel that computed its first consumer";
+  EXPECT_EQ(fused_launches(), before + 1);
+  const auto got_q = q.to_vector<float>(), got_shared = shared.to_vector<float>();
+  EXPECT_EQ(fused_launches(), before + 2);
+  for (std::size_t i = 0; i < got_p.size(); ++i) {
+    ASSERT_EQ(got_p[i], got_shared[i] + 1);
+    ASSERT_EQ(got_q[i], got_shared[i] * 2);
+  }
+}
+
+TEST_P(OnEveryDevice, LongChainsAreCutAndStayRight) {
+  Array x = Array::zeros({100});
+  for (int i = 0; i < 1000; ++i) x = x + 1;
+  EXPECT_EQ(x.to_vector<float>(), std::vector<float>(100, 1000.f));
+  Array y = Array::ones({10});
+  for (int i = 0; i < 20; ++i) y = y + y;  // a graph with 2^20 paths
+  EXPECT_EQ(y.to_vector<float>(), std::vector<float>(10, 1048576.f));
+}
+
+TEST_P(OnEveryDevice, WritersFlushReaders) {
+  Array x = Array::from({1.f, 2.f, 3.f, 4.f});
+  const Array y = x.slice(0, 1, 3);
+  const Array z = y + 1;
+  EXPECT_TRUE(z.pending());
+  x += Array::ones({4});
+  EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{2, 3, 4, 5}));
+  EXPECT_EQ(z.to_vector<float>(), (std::vector<float>{3, 4})) << "as if computed before the write";
+  EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{3, 4})) << "a view sees the write";
+
+  // Through a pending parent whose child was computed in between.
+  Array u = Array::from({1.f, 2.f});
+  const Array v = u * 3, w = v + 1;
+  v.eval();
+  Array alias = v;
+  alias += Array::ones({2});
+  EXPECT_EQ(w.to_vector<float>(), (std::vector<float>{4, 7}));
+  // By a fill, an upload through assign, and a copy.
+  const Array before_fill = u + 10;
+  u.fill(0);
+  EXPECT_EQ(before_fill.to_vector<float>(), (std::vector<float>{11, 12}));
+  const Array before_assign = u + 10;
+  u.assign(Array::from({5.f, 6.f}));
+  EXPECT_EQ(before_assign.to_vector<float>(), (std::vector<float>{10, 10}));
+  EXPECT_EQ(u.to_vector<float>(), (std::vector<float>{5, 6}));
+}
+
+TEST_P(OnEveryDevice, InPlaceWithOverlappingViews) {
+  Array x = Array::from({1.f, 2.f, 3.f, 4.f, 5.f});
+  x += x;
+  EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{2, 4, 6, 8, 10}));
+  x.slice(0, 1, 5).assign(x.slice(0, 0, 4));
+  EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{2, 2, 4, 6, 8}));
+  Array even = x.slice(0, 0, 5, 2);
+  even *= Array::full({1}, 10);
+  EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{20, 2, 40, 6, 80}));
+  Array m = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2});
+  m += m.transpose();
+  EXPECT_EQ(m.to_vector<float>(), (std::vector<float>{2, 5, 5, 8}));
+  EXPECT_THROW(x += Array::ones({2, 5}), ShapeError);
+}
+
+TEST_P(OnEveryDevice, OtherDevicesAreNeverUsedSilently) {
+  const Device other = GetParam().backend == Backend::interp ? Device{Backend::cpu, 0} : Device{Backend::interp, 0};
+  const Array here = Array::ones({3}), there = Array::ones({3}, DType::f32, other);
+  const std::string text = message_of<DeviceError>([&] { here + there; });
+  EXPECT_NE(text.find(to_string(GetParam())), std::string::npos) << text;
+  EXPECT_NE(text.find(to_string(other)), std::string::npos) << text;
+  const Array moved = (here * 2).to(other);
+  EXPECT_EQ(moved.device(), other);
+  EXPECT_EQ((moved + there).to_vector<float>(), (std::vector<float>{3, 3, 3}));
+  EXPECT_EQ(here.to(GetParam()).source(), here.source()) << "already there: the same array";
+}
+
+TEST_P(OnEveryDevice, ManyThreadsReadOneArray) {
+  const Array a = Array::from(numbers(10000)).eval();
+  const Array pending = a * 2 + 1;
+  const auto want = (a * 2 + 1).to_vector<float>();
+  std::vector<std::thread> threads;
+  std::vector<int> right(4);
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      bool good = true;
+      for (int i = 0; i < 20; ++i) good = good && (pending - 0).to_vector<float>() == want;
+      right[static_cast<std::size_t>(t)] = good;
+    });
+  for (auto& t : threads) t.join();
+  EXPECT_EQ(right, (std::vector<int>{1, 1, 1, 1}));
+}
+
+TEST_P(OnEveryDevice, RandomNumbersAreTheSameEverywhere) {
+  const std::uint64_t s = 0x1234567890abcdefull;
+  const auto bits = random_bits({1003}, s).to_vector<std::uint32_t>();
+  const auto uniform = random_uniform({1003}, s, -1, 1).to_vector<float>();
+  for (std::size_t i = 0; i < bits.size(); ++i) {
+    const auto words = philox4x32(s, i / 4);
+    ASSERT_EQ(bits[i], words[i % 4]) << i;
+    ASSERT_EQ(uniform[i], std::fma(static_cast<float>(words[i % 4] >> 8) * 0x1p-24f, 2.f, -1.f)) << i;
+  }
+  const auto normal = random_normal({200000}, s, 3, 2).to_vector<float>();
+  double mean = 0, square = 0;
+  for (float v : normal) mean += v, square += double(v) * v;
+  mean /= 200000, square = square / 200000 - mean * mean;
+  EXPECT_NEAR(mean, 3, 0.02);
+  EXPECT_NEAR(std::sqrt(square), 2, 0.02);
+}
+
+}  // namespace
+}  // namespace tessera

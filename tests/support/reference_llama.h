@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Llama forward pass in plain double precision on dequantised weights: what every device is compared with. Written
+// from the papers, without anything of ops/. Also makes small models with random weights.
+#pragma once
+
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tessera/llm/ggml_blocks.h"
+#include "tessera/llm/gguf.h"
+#include "tessera/llm/gguf_writer.h"
+
+namespace tessera::tests {
+
+class ReferenceLlama {
+ public:
+  explicit ReferenceLlama(const GgufFile& file) : file_(file) {
+    arch_ = file.get<std::string>("general.architecture") + ".";
+    layers_ = integer("block_count"), width_ = integer("embedding_length"), heads_ = integer("attention.head_count");
+    key_heads_ = file.has(arch_ + "attention.head_count_kv") ? integer("attention.head_count_kv") : heads_;
+    head_ = file.has(arch_ + "attention.key_length") ? integer("attention.key_length") : width_ / heads_;
+    rotated_ = file.has(arch_ + "rope.dimension_count") ? integer("rope.dimension_count") : head_;
+    base_ = file.get_or<double>(arch_ + "rope.freq_base", 10000.0);
+    epsilon_ = file.get_or<double>(arch_ + "attention.layer_norm_rms_epsilon", 1e-5);
+    if (file.get_or<std::string>(arch_ + "rope.scaling.type", "none") == "linear") position_scale_ = 1 / file.get<double>(arch_ + "rope.scaling.factor");
+    if (file.find_tensor("rope_freqs.weight")) factors_ = values("rope_freqs.weight");
+    halves_ = arch_ == "qwen2.";
+  }
+
+  /// Logits (tokens, vocabulary) of each token after those before it.
+  std::vector<std::vector<double>> forward(const std::vector<std::int32_t>& tokens) const {
+    const std::size_t n = tokens.size();
+    const std::vector<double> embedding = values("token_embd.weight");
+    std::vector<std::vector<double>> x(n);
+    for (std::size_t t = 0; t < n; ++t) {
+      const auto at = static_cast<std::size_t>(tokens[t]) * width_;
+      x[t].assign(embedding.begin() + static_cast<std::ptrdiff_t>(at), embedding.begin() + static_cast<std::ptrdiff_t>(at + width_));
+    }
+    for (std::size_t l = 0; l < layers_; ++l) {
+      const std::string p = "blk." + std::to_string(l) + ".";
+      const auto an = values(p + "attn_norm.weight"), fn = values(p + "ffn_norm.weight");
+      const auto wq = values(p + "attn_q.weight"), wk = values(p + "attn_k.weight"), wv = values(p + "attn_v.weight"), wo = values(p + "attn_output.weight");
+      const auto wg = values(p + "ffn_gate.weight"), wu = values(p + "ffn_up.weight"), wd = values(p + "ffn_down.weight");
+      std::vector<std::vector<double>> q(n), k(n), v(n);
+      for (std::size_t t = 0; t < n; ++t) {
+        const auto h = norm(x[t], an);
+        q[t] = biased(times(wq, h), p + "attn_q.bias"), k[t] = biased(times(wk, h), p + "attn_k.bias"), v[t] = biased(times(wv, h), p + "attn_v.bias");
+        rotate(q[t], heads_, t);
+        rotate(k[t], key_heads_, t);
+      }
+      for (std::size_t t = 0; t < n; ++t) {
+        std::vector<double> seen(heads_ * head_);
+        for (std::size_t head = 0; head < heads_; ++head) {
+          const std::size_t key = head / (heads_ / key_heads_);
+          std::vector<double> score(t + 1);
+          double top = -1e300, total = 0;
+          for (std::size_t s = 0; s <= t; ++s) {
+            for (std::size_t d = 0; d < head_; ++d) score[s] += q[t][head * head_ + d] * k[s][key * head_ + d];
+            score[s] /= std::sqrt(static_cast<double>(head_));
+            top = std::max(top, score[s]);
+          }
+          for (double& s : score) s = std::exp(s - top), total += s;
+          for (std::size_t s = 0; s <= t; ++s)
+            for (std::size_t d = 0; d < head_; ++d) seen[head * head_ + d] += score[s] / total * v[s][key * head_ + d];
+        }
+        add(x[t], times(wo, seen));
+        const auto h = norm(x[t], fn);
+        auto gate = times(wg, h);
+        const auto up = times(wu, h);
+        for (std::size_t i = 0; i < gate.size(); ++i) gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
+        add(x[t], times(wd, gate));
+      }
+    }
+    const auto on = values("output_norm.weight");
+    const auto wo = file_.find_tensor("output.weight") ? values("output.weight") : embedding;
+    std::vector<std::vector<double>> logits;
+    for (const auto& row : x) logits.push_back(times(wo, norm(row, on)));
+    return logits;
+  }
+
+ private:
+  std::size_t integer(const std::string& key) const { return static_cast<std::size_t>(file_.get<std::int64_t>(arch_ + key)); }
+  std::vector<double> values(const std::string& name) const {
+    const GgufTensor& t = file_.tensor(name);
+    const auto f = ggml_to_float(t.type, file_.data(t));
+    return {f.begin(), f.end()};
+  }
+  std::vector<double> norm(const std::vector<double>& x, const std::vector<double>& weight) const {
+    double square = 0;
+    for (double v : x) square += v * v;
+    const double scale = 1 / std::sqrt(square / static_cast<double>(x.size()) + epsilon_);
+    std::vector<double> out(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) out[i] = x[i] * scale * weight[i];
+    return out;
+  }
+  static std::vector<double> times(const std::vector<double>& w, const std::vector<double>& x) {
+    std::vector<double> out(w.size() / x.size());
+    for (std::size_t r = 0; r < out.size(); ++r)
+      for (std::size_t c = 0; c < x.size(); ++c) out[r] += w[r * x.size() + c] * x[c];
+    return out;
+  }
+  std::vector<double> biased(std::vector<double> y, const std::string& name) const {
+    if (file_.find_tensor(name)) add(y, values(name));
+    return y;
+  }
+  static void add(std::vector<double>& x, const std::vector<double>& y) {
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] += y[i];
+  }
+  void rotate(std::vector<double>& x, std::size_t heads, std::size_t position) const {
+    for (std::size_t h = 0; h < heads; ++h)
+      for (std::size_t i = 0; i < rotated_ / 2; ++i) {
+        double frequency = std::pow(base_, -2.0 * static_cast<double>(i) / static_cast<double>(rotated_));
+        if (!factors_.empty()) frequency /= factors_[i];
+        const double angle = static_cast<double>(position) * position_scale_ * frequency;
+        double& a = x[h * head_ + (halves_ ? i : 2 * i)];
+        double& b = x[h * head_ + (halves_ ? i + rotated_ / 2 : 2 * i + 1)];
+        const double p = a * std::cos(angle) - b * std::sin(angle), r = a * std::sin(angle) + b * std::cos(angle);
+        a = p, b = r;
+      }
+  }
+
+  const GgufFile& file_;
+  std::string arch_;
+  std::size_t layers_, width_, heads_, key_heads_, head_, rotated_;
+  double base_, epsilon_, position_scale_ = 1;
+  std::vector<double> factors_;
+  bool halves_;
+};
+
+/// A small model with random weights: 4 heads of 40 over 2 key heads, 96 wide, so a head is not width / heads.
+struct TinyModel {
+  std::string architecture = "llama";
+  GgmlType type = GgmlType::f32;
+  bool tied = true, linear_scaling = false, factors = false;
+  std::uint64_t seed = 1;
+
+  GgufWriter writer() const {
+    constexpr std::uint64_t width = 96, heads = 4, key_heads = 2, head = 40, hidden = 160, vocabulary = 203, layers = 2;
+    std::mt19937_64 random(seed);
+    GgufWriter w;
+    const std::string p = architecture + ".";
+    auto u32 = [](std::uint64_t v) { return static_cast<std::uint32_t>(v); };
+    w.set("general.architecture", architecture).set("general.name", std::string("tiny"));
+    w.set(p + "context_length", u32(128)).set(p + "embedding_length", u32(width)).set(p + "block_count", u32(layers));
+    w.set(p + "feed_forward_length", u32(hidden)).set(p + "attention.head_count", u32(heads)).set(p + "attention.head_count_kv", u32(key_heads));
+    w.set(p + "attention.key_length", u32(head)).set(p + "attention.value_length", u32(head));
+    w.set(p + "attention.layer_norm_rms_epsilon", 1e-5f).set(p + "rope.freq_base", 5000.0f);
+    w.set(p + "rope.dimension_count", u32(factors ? 32 : head));
+    if (linear_scaling) w.set(p + "rope.scaling.type", std::string("linear")).set(p + "rope.scaling.factor", 2.0f);
+    auto matrix = [&](const std::string& name, std::uint64_t rows, std::uint64_t columns) {
+      std::normal_distribution<float> d(0, 1.0f / std::sqrt(static_cast<float>(columns)));
+      std::vector<float> v(rows * columns);
+      for (float& f : v) f = d(random);
+      w.add_tensor(name, {columns, rows}, type, ggml_from_float(type, v));
+    };
+    auto vector = [&](const std::string& name, std::uint64_t n, float middle, float spread) {
+      std::uniform_real_distribution<float> d(middle - spread, middle + spread);
+      std::vector<float> v(n);
+      for (float& f : v) f = d(random);
+      w.add_tensor(name, {n}, v);
+    };
+    matrix("token_embd.weight", vocabulary, width);
+    for (std::uint64_t i = 0; i < layers; ++i) {
+      const std::string b = "blk." + std::to_string(i) + ".";
+      vector(b + "attn_norm.weight", width, 1, 0.2f);
+      matrix(b + "attn_q.weight", heads * head, width);
+      matrix(b + "attn_k.weight", key_heads * head, width);
+      matrix(b + "attn_v.weight", key_heads * head, width);
+      if (architecture == "qwen2") {
+        vector(b + "attn_q.bias", heads * head, 0, 0.3f);
+        vector(b + "attn_k.bias", key_heads * head, 0, 0.3f);
+        vector(b + "attn_v.bias", key_heads * head, 0, 0.3f);
+      }
+      matrix(b + "attn_output.weight", width, heads * head);
+      vector(b + "ffn_norm.weight", width, 1, 0.2f);
+      matrix(b + "ffn_gate.weight", hidden, width);
+      matrix(b + "ffn_up.weight", hidden, width);
+      matrix(b + "ffn_down.weight", width, hidden);
+    }
+    vector("output_norm.weight", width, 1, 0.2f);
+    if (!tied) matrix("output.weight", vocabulary, width);
+    if (factors) vector("rope_freqs.weight", 16, 2, 1);
+    return w;
+  }
+};
+
+}  // namespace tessera::tests
