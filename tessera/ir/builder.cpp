@@ -448,8 +448,8 @@ void Builder::for_(NodeId begin, NodeId end, NodeId step, const std::function<vo
 }
 void Builder::while_(const std::function<NodeId()>& condition, const std::function<void()>& body) {
   NodeId c = no_node;
-  const SourceLine line = source_;
   const BlockId test = traced_block([&] { c = condition(); });
+  const SourceLine line = source_;  // the condition's
   require(type(c) == Type{DType::boolean}, "the condition of while_ is a bool, not " + describe(c));
   const BlockId inner = traced_block(body);
   source_ = line;
