@@ -180,11 +180,10 @@ void Machine::found(Report r) {
   f.block = block_ids(block);
   const std::string line = to_string(f.line);
   const std::string asked = "kernel " + f.kernel + (line.empty() ? "" : ", " + line);
-  const ErrorText with_size{.asked = asked, .with = {{"elements of " + f.memory, std::to_string(f.size)}}, .wrong = r.wrong, .todo = r.todo};
-  const ErrorText plain{.asked = asked, .wrong = r.wrong, .todo = r.todo};
-  const ErrorText& text = r.memory ? with_size : plain;
-  if (!program.options.report) fail<KernelError>(text);
-  f.text = error_text(text);
+  const std::string size_name = "elements of " + f.memory;
+  f.text = r.memory ? error_text({.asked = asked, .with = {{size_name, std::to_string(f.size)}}, .wrong = r.wrong, .todo = r.todo})
+                    : error_text({.asked = asked, .wrong = r.wrong, .todo = r.todo});
+  if (!program.options.report) fail<KernelError>({.asked = {}, .wrong = f.text});
   program.options.report(f);
 }
 
