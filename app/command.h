@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What main knows of a subcommand: its options, declared on the command line's parser, and the function that runs it.
+// One file a subcommand; each is made by one function here.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace tessera::app {
+
+/// Exit codes of the program, the same for every subcommand.
+enum ExitCode : int {
+  success = 0,
+  failed = 1,  ///< what was asked could not be done, or a check failed; the error is on standard error
+  usage = 2,   ///< the command line is wrong
+};
+
+struct Command {
+  CLI::App* options = nullptr;
+  std::function<int()> run;  ///< gives an exit code; may throw, then main prints the error and gives `failed`
+};
+
+Command devices_command(CLI::App& program);
+Command generate_command(CLI::App& program);
+Command verify_command(CLI::App& program);
+Command kernel_command(CLI::App& program);
+
+}  // namespace tessera::app

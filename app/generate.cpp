@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tessera generate`: continues a prompt with a model file, and says on which device, why there, and how quickly.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "command.h"
+#include "terminal.h"
+#include "tessera/base/config.h"
+#include "tessera/llm/language_model.h"
+
+namespace tessera::app {
+namespace {
+
+struct Options {
+  std::string model, prompt, prompt_file, device, cache = "f16";
+  GenerateOptions generate;
+  bool stats = false, json = false, quiet = false, print_tokens = false;
+};
+
+/// Ctrl-C asks for an end; pressed again it ends the program as usual.
+std::atomic<bool> interrupted = false;
+static_assert(std::atomic<bool>::is_always_lock_free);
+extern "C" void on_interrupt(int) {
+  interrupted = true;
+  std::signal(SIGINT, SIG_DFL);
+}
+struct Interrupted {};
+
+std::string read_prompt(const Options& o) {
+  if (o.prompt_file.empty()) return o.prompt;
+  if (o.prompt_file == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  errno = 0;
+  std::ifstream in(o.prompt_file, std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(in), {});
+  if (!in.is_open() || in.bad() || std::filesystem::is_directory(o.prompt_file))
+    fail<ArgumentError>({.asked = "generate", .with = {{"file", o.prompt_file}}, .wrong = "the prompt file cannot be read",
+                         .todo = errno ? std::string(std::strerror(errno)) : ""});
+  return text;
+}
+
+std::string per_second(double rate) { return fmt::format("{:.{}f} tokens/s", rate, rate < 10 ? 2 : rate < 100 ? 1 : 0); }
+
+nlohmann::ordered_json json_of(const PlacementLog& log) {
+  using Json = nlohmann::ordered_json;
+  Json kernels = Json::array(), copies = Json::array();
+  for (const auto& k : log.kernels) kernels.push_back({{"device", to_string(k.device)}, {"kernel", k.kernel}, {"launches", k.launches}});
+  for (const auto& c : log.copies)
+    copies.push_back({{"device", to_string(c.device)},
+                      {"to_device_bytes", c.to_device_bytes},
+                      {"to_device_count", c.to_device_count},
+                      {"to_host_bytes", c.to_host_bytes},
+                      {"to_host_count", c.to_host_count},
+                      {"within_bytes", c.within_bytes},
+                      {"within_count", c.within_count}});
+  return {{"kernels", kernels}, {"copies", copies}};
+}
+
+nlohmann::ordered_json json_of(const MemoryStats& m) {
+  return {{"live_bytes", m.live_bytes},   {"cached_bytes", m.cached_bytes}, {"peak_bytes", m.peak_bytes},
+          {"limit_bytes", m.limit_bytes}, {"allocations", m.allocations},   {"reuses", m.reuses}};
+}
+
+std::string memory_text(Device device, const MemoryStats& m) {
+  return fmt::format("{}: {} live, {} cached, {} at most; {}; {} allocations, {} reuses", to_string(device),
+                     config::bytes_text(m.live_bytes), config::bytes_text(m.cached_bytes), config::bytes_text(m.peak_bytes),
+                     m.limit_bytes ? "limit " + config::bytes_text(m.limit_bytes) : "no limit", m.allocations, m.reuses);
+}
+
+LanguageModel load(const Options& o, Device device) {
+  Progress progress(o.quiet);
+  const std::string name = std::filesystem::path(o.model).filename().string();
+  progress.step(fmt::format("loading {} on {}", name, to_string(device)));
+  return LanguageModel::load(o.model, device, [&](const std::string& tensor, std::uint64_t done, std::uint64_t total) {
+    if (interrupted) throw Interrupted{};
+    progress.update(fmt::format("loading {} on {}: {:3.0f} %  {}", name, to_string(device),
+                                total ? 100.0 * static_cast<double>(done) / static_cast<double>(total) : 100.0, tensor));
+  });
+}
+
+void print_json(const Options& o, const LanguageModel& model, const GenerateResult& r, const std::string& why) {
+  nlohmann::ordered_json out = {{"model", o.model},
+                                {"device", to_string(model.device())},
+                                {"why", why},
+                                {"seed", o.generate.sampling.seed},
+                                {"prompt_tokens", r.prompt_tokens},
+                                {"tokens", r.tokens},
+                                {"text", r.text},
+                                {"stopped", stop_reason_name(r.reason)},
+                                {"load_seconds", model.load_seconds()},
+                                {"prompt_seconds", r.prompt_seconds},
+                                {"generate_seconds", r.generate_seconds},
+                                {"prompt_tokens_per_second", r.prompt_tokens_per_second()},
+                                {"tokens_per_second", r.tokens_per_second()}};
+  if (o.stats) out["placement"] = json_of(placement_log()), out["memory"] = json_of(memory_stats(model.device()));
+  fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+void print_summary(const Options& o, const LanguageModel& model, const GenerateResult& r, const std::string& why) {
+  const auto line = [&](std::string_view label, const std::string& text) {
+    fmt::print(stderr, "{:<9} {}\n", label, wrapped(text, 10, columns(stderr), 10));
+  };
+  fmt::print(stderr, "\n");
+  line("loaded", fmt::format("{:.2f} s, {} of weights", model.load_seconds(), config::bytes_text(model.model().weight_bytes())));
+  line("prompt", fmt::format("{} tokens in {:.3f} s, {}", r.prompt_tokens.size(), r.prompt_seconds, per_second(r.prompt_tokens_per_second())));
+  line("generated", fmt::format("{} tokens in {:.3f} s{}; stopped: {}", r.tokens.size(), r.generate_seconds,
+                                r.tokens_per_second() > 0 ? ", " + per_second(r.tokens_per_second()) : "", stop_reason_name(r.reason)));
+  if (o.generate.sampling.temperature > 0) line("seed", std::to_string(o.generate.sampling.seed));
+  line("device", why);
+  if (o.stats)
+    fmt::print(stderr, "\n{}\nmemory of {}\n", to_string(placement_log()), memory_text(model.device(), memory_stats(model.device())));
+}
+
+int run(Options o) {
+  const std::string prompt = read_prompt(o);
+  std::optional<DeviceScope> scope;
+  std::string why;
+  if (!o.device.empty()) {
+    const Device device = parse_device(o.device);
+    scope.emplace(device);
+    why = fmt::format("{} ({}): --device {}", to_string(device), device_info(device).name, o.device);
+  } else {
+    why = why_current_device();
+  }
+  o.generate.cache_dtype = o.cache == "f32" ? DType::f32 : DType::f16;
+  std::signal(SIGINT, on_interrupt);
+  try {
+    const LanguageModel model = load(o, current_device());
+    const bool text = !o.json && !o.print_tokens;
+    // The prompt goes where messages go: standard output has what the model wrote, and nothing else.
+    if (text && !o.quiet && prompt.size() <= 400) fmt::print(stderr, "{}", Style(stderr).faint(prompt));
+    const GenerateResult r = model.generate(prompt, o.generate, [&](std::string_view piece) {
+      if (text) {
+        std::fwrite(piece.data(), 1, piece.size(), stdout);
+        if (std::fflush(stdout) != 0) return false;  // main says so
+      }
+      return !interrupted;
+    });
+    if (text) fmt::print("\n");
+    if (o.print_tokens && !o.json) fmt::print("{}\n", fmt::join(r.tokens, " "));
+    if (o.json) print_json(o, model, r, why);
+    std::fflush(stdout);
+    if (!o.quiet && !o.json) print_summary(o, model, r, why);
+    else if (o.stats && !o.json) fmt::print(stderr, "{}\nmemory of {}\n", to_string(placement_log()), memory_text(model.device(), memory_stats(model.device())));
+    return success;
+  } catch (const Interrupted&) {
+    fmt::print(stderr, "tessera: interrupted while loading\n");
+    return failed;
+  }
+}
+
+}  // namespace
+
+Command generate_command(CLI::App& program) {
+  auto o = std::make_shared<Options>();
+  o->generate.sampling.seed = std::random_device{}();
+  CLI::App* sub = program.add_subcommand("generate", "Continue a prompt with a language model");
+  sub->add_option("MODEL", o->model, "A GGUF file: architecture llama or qwen2; weights f32, f16, q8_0, q4_0")->required();
+  auto* prompt = sub->add_option_group("prompt");
+  prompt->add_option("-p,--prompt", o->prompt, "What the text starts with");
+  prompt->add_option("--prompt-file", o->prompt_file, "Read the prompt from a file, \"-\" for standard input");
+  prompt->require_option(1);
+  sub->add_option("--device", o->device, "Where to compute, as `tessera devices` names it (default: as it chooses)");
+  sub->add_option("-n,--tokens", o->generate.max_tokens, "Tokens to generate at most")->capture_default_str()->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+  auto& s = o->generate.sampling;
+  sub->add_option("--temperature", s.temperature, "0: always the likeliest token")->capture_default_str();
+  sub->add_option("--top-k", s.top_k, "Choose among the k likeliest tokens; 0: all")->capture_default_str();
+  sub->add_option("--top-p", s.top_p, "Choose among the likeliest tokens that have this probability together")->capture_default_str();
+  sub->add_option("--seed", s.seed, "The same seed gives the same text (default: a new one, which is printed)");
+  sub->add_option("--ctx", o->generate.context, "Tokens of prompt and answer together (default: what the model was made for)");
+  sub->add_option("--batch", o->generate.batch, "Tokens of the prompt read at once")->capture_default_str();
+  sub->add_option("--cache", o->cache, "How keys and values are kept")->capture_default_str()->check(CLI::IsMember({"f16", "f32"}));
+  sub->add_flag("--stats", o->stats, "Also: which kernels ran on which device, what was copied, memory");
+  sub->add_flag("--json", o->json, "Write one JSON object with text, tokens, times and device");
+  sub->add_flag("--print-tokens", o->print_tokens, "Write the numbers of the tokens in place of the text");
+  sub->add_flag("-q,--quiet", o->quiet, "No progress and no summary");
+  sub->footer(R"(The generated text goes to standard output as it comes; progress, prompt and summary go to standard error.
+Ctrl-C ends with what was generated so far.
+
+Examples:
+  tessera generate models/pgdocs-2m-q8_0.gguf -p "The index"
+  tessera generate models/pgdocs-2m-q8_0.gguf -p "The index" -n 40 --temperature 0 --device cpu --stats
+  tessera generate model.gguf --prompt-file notes.txt --quiet > answer.txt
+  tessera generate model.gguf -p "Once" --json | jq .tokens_per_second)");
+  return {sub, [o] { return run(*o); }};
+}
+
+}  // namespace tessera::app

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tessera kernel`: lists the kernels behind the operations, and prints one as IR or as the text that a device's compiler gets.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "command.h"
+#include "terminal.h"
+#include "tessera/base/error.h"
+#include "tessera/ops/catalogue.h"
+
+namespace tessera::app {
+namespace {
+
+struct Options {
+  std::string name, source, device;
+  bool ir = false;
+};
+
+std::string parameters(const ir::Function& fn) {
+  std::string text;
+  for (const auto& p : fn.params) {
+    text += text.empty() ? "" : ", ";
+    text += fmt::format("{}{}", p.is_buffer ? "Buffer<" : "", p.is_buffer && p.access == ir::Access::read ? "const " : "");
+    text += fmt::format("{}{} {}", dtype_name(p.dtype), p.is_buffer ? ">" : "", p.name);
+  }
+  return text;
+}
+
+void list(Device device, const std::vector<CatalogueKernel>& kernels) {
+  std::size_t width = 0;
+  for (const auto& k : kernels) width = std::max(width, k.name.size());
+  fmt::print("{} kernels, as {} would use them\n", kernels.size(), to_string(device));
+  for (const auto& k : kernels) {
+    const bool map = k.function.kind == ir::KernelKind::map;
+    const auto& b = k.function.block_size;
+    const std::string kind = map ? "map" : fmt::format("block({}, {}, {})", b[0], b[1], b[2]);
+    fmt::print("{}  {}  {}\n", padded(k.name, width), padded(kind, 17), parameters(k.function));
+  }
+}
+
+[[noreturn]] void unknown(const std::string& name, const std::vector<CatalogueKernel>& kernels) {
+  std::vector<std::string> near, all;
+  for (const auto& k : kernels) {
+    all.push_back(k.name);
+    if (k.name.find(name) != std::string::npos) near.push_back(k.name);
+  }
+  fail<ArgumentError>({.asked = "kernel", .wrong = fmt::format("there is no kernel \"{}\"", name),
+                       .todo = fmt::format("Those that {}: {}", near.empty() ? "exist" : "have it in their name", fmt::join(near.empty() ? all : near, ", "))});
+}
+
+int run(const Options& o) {
+  const std::string& named = o.source.empty() ? o.device : o.source;
+  const Device device = named.empty() ? current_device() : parse_device(named);
+  device_info(device);  // throws if there is none
+  const std::vector<CatalogueKernel> kernels = kernel_catalogue(device);
+  if (o.name.empty()) {
+    list(device, kernels);
+    return success;
+  }
+  const auto found = std::find_if(kernels.begin(), kernels.end(), [&](const auto& k) { return k.name == o.name; });
+  if (found == kernels.end()) unknown(o.name, kernels);
+  std::string text = o.source.empty() ? ir::to_text(found->function) : Kernel(found->function).source(device);
+  if (text.empty() || text.back() != '\n') text += '\n';
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return success;
+}
+
+}  // namespace
+
+Command kernel_command(CLI::App& program) {
+  auto o = std::make_shared<Options>();
+  CLI::App* sub = program.add_subcommand("kernel", "List the kernels of the operations, or print one");
+  sub->add_option("NAME", o->name, "The kernel to print; without it all are listed");
+  auto* source = sub->add_option("--source", o->source, "Print the text that this device's compiler gets");
+  auto* ir = sub->add_flag("--ir", o->ir, "Print what was traced, for every device the same (the default)");
+  auto* device = sub->add_option("--device", o->device, "List or print the kernels in the forms that this device uses");
+  source->excludes(ir)->excludes(device);
+  sub->footer(R"(Examples:
+  tessera kernel
+  tessera kernel softmax --ir
+  tessera kernel softmax --source opencl:0)");
+  return {sub, [o] { return run(*o); }};
+}
+
+}  // namespace tessera::app

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program `tessera`: declares the subcommands, runs the one that was named, and turns errors into texts and exit codes.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <new>
+
+#include "command.h"
+#include "terminal.h"
+
+namespace tessera::app {
+namespace {
+
+constexpr const char* footer = R"(Examples:
+  tessera devices
+  tessera generate models/pgdocs-2m-q8_0.gguf -p "The index"
+  tessera verify --device cpu
+  tessera kernel
+
+`tessera COMMAND --help` explains a command, with examples.
+Exit codes: 0 done, 1 failed (the error is on standard error), 2 wrong usage.
+Environment: TESSERA_DEVICE names the device to use, TESSERA_MEMORY_LIMIT (such as 512M) bounds the memory of each.)";
+
+/// The text of an error, once: "tessera: error: ...".
+void print_error(std::string_view text) {
+  std::fflush(stdout);
+  fmt::print(stderr, "{} {}\n", Style(stderr).bad("tessera: error:"), text);
+}
+
+int help(CLI::App& program, const std::string& topic) {
+  if (topic.empty()) {
+    fmt::print("{}", program.help());
+    return success;
+  }
+  try {
+    fmt::print("{}", program.get_subcommand(topic)->help());
+    return success;
+  } catch (const CLI::OptionNotFound&) {
+    print_error(fmt::format("there is no command \"{}\"; `tessera help` lists those that exist", topic));
+    return usage;
+  }
+}
+
+int run(int argc, char** argv) {
+  CLI::App program("Finds the processors of this machine that Tessera can compute on, and runs language models on them.", "tessera");
+  program.footer(footer);
+  program.set_version_flag("--version", "tessera " TESSERA_VERSION);
+  program.get_formatter()->column_width(34);
+  program.require_subcommand(0, 1);
+  std::vector<Command> commands = {devices_command(program), generate_command(program), verify_command(program), kernel_command(program)};
+  std::string topic;
+  CLI::App* help_options = program.add_subcommand("help", "Explain the program or one of its commands");
+  help_options->add_option("COMMAND", topic, "The command to explain");
+  commands.push_back({help_options, [&] { return help(program, topic); }});
+
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return program.exit(e);  // --help, --version
+    std::string command = "tessera";
+    for (const CLI::App* sub : program.get_subcommands()) command += " " + sub->get_name();
+    print_error(fmt::format("{}\nSee `{} --help`.", e.what(), command));
+    return usage;
+  }
+  for (const Command& command : commands)
+    if (command.options->parsed()) return command.run();
+  fmt::print(stderr, "{}", program.help());
+  return usage;
+}
+
+}  // namespace
+}  // namespace tessera::app
+
+int main(int argc, char** argv) {
+  using namespace tessera::app;
+  int code = failed;
+  try {
+    code = run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    print_error("the machine is out of memory");
+  } catch (const std::exception& e) {
+    print_error(e.what());
+  }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
+    print_error("standard output could not be written");
+    code = failed;
+  }
+  return code;
+}

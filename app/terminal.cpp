@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "terminal.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+
+namespace tessera::app {
+namespace {
+
+std::string_view environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+bool utf8_locale() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    std::string value(environment(name));
+    if (value.empty()) continue;
+    std::transform(value.begin(), value.end(), value.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+    return value.find("utf-8") != std::string::npos || value.find("utf8") != std::string::npos;
+  }
+  return false;
+}
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+}  // namespace
+
+bool is_terminal(std::FILE* stream) { return ::isatty(::fileno(stream)) == 1; }
+
+std::size_t columns(std::FILE* stream) {
+  winsize size{};
+  if (!is_terminal(stream) || ::ioctl(::fileno(stream), TIOCGWINSZ, &size) != 0 || size.ws_col < 40) return 110;
+  return std::min<std::size_t>(size.ws_col, 120);
+}
+
+Style::Style(std::FILE* stream)
+    : colour_(is_terminal(stream) && environment("NO_COLOR").empty() && environment("TERM") != "dumb") {}
+
+std::string Style::coloured(std::string_view code, std::string_view text) const {
+  return colour_ ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
+}
+
+std::string Style::mark(bool ok) const {
+  static const bool utf8 = utf8_locale();
+  if (ok) return good(utf8 ? "✓" : "+");
+  return bad(utf8 ? "✗" : "-");
+}
+
+std::size_t text_width(std::string_view text) {
+  std::size_t n = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\x1b') {  // a colour takes no room
+      while (i < text.size() && text[i] != 'm') ++i;
+      continue;
+    }
+    n += (static_cast<unsigned char>(text[i]) & 0xc0) != 0x80;
+  }
+  return n;
+}
+
+std::string padded(std::string_view text, std::size_t width) {
+  std::string out(text);
+  const std::size_t has = text_width(text);
+  if (has < width) out.append(width - has, ' ');
+  return out;
+}
+
+std::string wrapped(std::string_view text, std::size_t indent, std::size_t width, std::size_t column) {
+  std::string out;
+  bool fresh = true;  // nothing on this line yet
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(' '), text.size());
+    const std::string_view word = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (word.empty()) continue;
+    if (!fresh && column + 1 + text_width(word) > width) {
+      out += '\n';
+      out.append(indent, ' ');
+      column = indent;
+      fresh = true;
+    }
+    if (!fresh) out += ' ', ++column;
+    out += word;
+    column += text_width(word);
+    fresh = false;
+  }
+  return out;
+}
+
+Progress::Progress(bool quiet) : quiet_(quiet), terminal_(is_terminal(stderr) && environment("TERM") != "dumb") {}
+
+void Progress::step(std::string_view text) {
+  if (quiet_) return;
+  if (!terminal_) {
+    fmt::print(stderr, "{}\n", text);
+    return;
+  }
+  last_ = 0;
+  update(text);
+}
+
+void Progress::update(std::string_view text) {
+  if (quiet_ || !terminal_) return;
+  const double time = now();
+  if (time - last_ < 0.1) return;
+  last_ = time;
+  // Cut to the line, so that the carriage return comes back to its start.
+  std::string line(text);
+  const std::size_t room = columns(stderr) - 1;
+  if (line.size() > room) line.resize(room);
+  fmt::print(stderr, "\r{}\x1b[K", line);
+  std::fflush(stderr);
+  shown_ = true;
+}
+
+void Progress::clear() {
+  if (!shown_) return;
+  fmt::print(stderr, "\r\x1b[K");
+  std::fflush(stderr);
+  shown_ = false;
+}
+
+}  // namespace tessera::app

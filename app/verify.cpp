@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tessera verify`: every operation on every device against plain double-precision C++, as a table.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "command.h"
+#include "terminal.h"
+#include "tessera/base/error.h"
+#include "tessera/ops/catalogue.h"
+
+namespace tessera::app {
+namespace {
+
+struct Options {
+  std::vector<std::string> devices;
+  std::string operation;
+  std::uint64_t seed = 1;
+  bool shapes = false, json = false, quiet = false;
+};
+
+/// One check, or the worst of several, on one device.
+struct Cell {
+  double error = 0;  ///< relative to the tolerance
+  double seconds = 0;
+  int checks = 0, failed = 0;
+  std::string text;  ///< what was thrown
+  bool good() const { return failed == 0; }
+};
+
+struct Row {
+  std::string operation, shape;
+  std::vector<Cell> cells;  ///< one a device
+};
+
+std::vector<Device> devices_to_check(const Options& o) {
+  std::vector<Device> devices;
+  for (const std::string& name : o.devices) {
+    const Device device = parse_device(name);
+    device_info(device);  // throws if there is none
+    devices.push_back(device);
+  }
+  if (!devices.empty()) return devices;
+  for (const BackendReport& row : discover())
+    for (const DeviceInfo& info : row.devices)
+      if (info.state == DeviceState::enumerated || info.state == DeviceState::verified) devices.push_back(info.device);
+  return devices;
+}
+
+std::vector<CatalogueCheck> checks_to_run(const Options& o) {
+  std::vector<CatalogueCheck> all = check_catalogue(), chosen;
+  if (o.operation.empty()) return all;
+  const std::regex wanted(o.operation);
+  std::vector<std::string> names;
+  for (CatalogueCheck& check : all) {
+    if (names.empty() || names.back() != check.operation) names.push_back(check.operation);
+    if (std::regex_search(check.operation, wanted)) chosen.push_back(std::move(check));
+  }
+  if (chosen.empty())
+    fail<ArgumentError>({.asked = "verify", .with = {{"--operation", o.operation}}, .wrong = "no operation has such a name",
+                         .todo = fmt::format("Those that exist: {}", fmt::join(names, ", "))});
+  return chosen;
+}
+
+Cell run_check(const CatalogueCheck& check, Device device, std::uint64_t seed) {
+  Cell cell{.checks = 1};
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    cell.error = check.run(device, seed);
+    if (!(cell.error <= 1)) cell.failed = 1;  // also NaN
+  } catch (const std::exception& e) {
+    cell.failed = 1;
+    cell.text = e.what();
+    cell.error = INFINITY;
+  }
+  cell.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return cell;
+}
+
+bool worse(double a, double b) { return std::isnan(a) || (!std::isnan(b) && a > b); }
+
+void join(Cell& into, const Cell& cell) {
+  if (into.checks == 0 || worse(cell.error, into.error)) into.error = cell.error;
+  into.seconds += cell.seconds;
+  into.checks += cell.checks;
+  into.failed += cell.failed;
+}
+
+/// One row an operation: the worst error, all the time.
+std::vector<Row> by_operation(const std::vector<Row>& rows, std::size_t devices) {
+  std::vector<Row> out;
+  for (const Row& row : rows) {
+    auto at = std::find_if(out.begin(), out.end(), [&](const Row& r) { return r.operation == row.operation; });
+    if (at == out.end()) at = out.insert(out.end(), Row{row.operation, "", std::vector<Cell>(devices)});
+    for (std::size_t d = 0; d < devices; ++d) join(at->cells[d], row.cells[d]);
+  }
+  for (Row& row : out) row.shape = fmt::format("{} shape{}", row.cells[0].checks, row.cells[0].checks == 1 ? "" : "s");
+  return out;
+}
+
+std::string cell_text(const Cell& cell, const Style& style) {
+  const std::string error = std::isinf(cell.error) ? "error" : fmt::format("{:.3f}", cell.error);
+  return fmt::format("{} {:>6} {:>7.2f} s", style.mark(cell.good()), error, cell.seconds);
+}
+
+void print_table(const std::vector<Row>& rows, const std::vector<Device>& devices) {
+  const Style style(stdout);
+  std::size_t first = 9, second = 5;
+  for (const Row& row : rows) {
+    first = std::max(first, text_width(row.operation));
+    second = std::max(second, text_width(row.shape));
+  }
+  fmt::print("{}  {}", padded("operation", first), padded("cases", second));
+  for (Device device : devices) fmt::print("  {}", padded(to_string(device), 18));
+  fmt::print("\n");
+  for (const Row& row : rows) {
+    fmt::print("{}  {}", padded(row.operation, first), padded(row.shape, second));
+    for (const Cell& cell : row.cells) fmt::print("  {}", padded(cell_text(cell, style), 18));
+    fmt::print("\n");
+  }
+}
+
+void print_json(const std::vector<Row>& rows, const std::vector<Device>& devices, std::uint64_t seed, int failures) {
+  using Json = nlohmann::ordered_json;
+  Json checks = Json::array();
+  for (const Row& row : rows)
+    for (std::size_t d = 0; d < devices.size(); ++d)
+      checks.push_back({{"operation", row.operation},
+                        {"shape", row.shape},
+                        {"device", to_string(devices[d])},
+                        {"passed", row.cells[d].good()},
+                        {"error", std::isfinite(row.cells[d].error) ? Json(row.cells[d].error) : Json()},
+                        {"seconds", row.cells[d].seconds},
+                        {"text", row.cells[d].text}});
+  fmt::print("{}\n", Json{{"seed", seed}, {"failures", failures}, {"checks", checks}}.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+int run(const Options& o) {
+  const std::vector<Device> devices = devices_to_check(o);
+  const std::vector<CatalogueCheck> checks = checks_to_run(o);
+  std::vector<Row> rows;
+  {
+    Progress progress(o.quiet);
+    progress.step(fmt::format("{} checks on {} device{}, seed {}", checks.size(), devices.size(), devices.size() == 1 ? "" : "s", o.seed));
+    for (std::size_t i = 0; i < checks.size(); ++i) {
+      Row row{checks[i].operation, checks[i].shape, {}};
+      for (Device device : devices) {
+        progress.update(fmt::format("[{}/{}] {} {} on {}", i + 1, checks.size(), row.operation, row.shape, to_string(device)));
+        row.cells.push_back(run_check(checks[i], device, o.seed));
+      }
+      rows.push_back(std::move(row));
+    }
+  }
+  int failures = 0;
+  for (const Row& row : rows)
+    for (const Cell& cell : row.cells) failures += cell.failed;
+  if (o.json) {
+    print_json(rows, devices, o.seed, failures);
+  } else {
+    print_table(o.shapes ? rows : by_operation(rows, devices.size()), devices);
+    fmt::print("\nErrors are the largest of each operation, as a part of its tolerance: 1 is the limit. Times include compiling.\n");
+  }
+  std::fflush(stdout);
+  if (failures == 0) return success;
+  for (const Row& row : rows)
+    for (std::size_t d = 0; d < devices.size(); ++d)
+      if (const Cell& cell = row.cells[d]; !cell.good())
+        fmt::print(stderr, "{} {} on {}: {}\n", row.operation, row.shape, to_string(devices[d]),
+                   cell.text.empty() ? fmt::format("the error is {:.3g} times the tolerance (seed {})", cell.error, o.seed) : cell.text);
+  fail<Error>({.asked = "verify", .wrong = fmt::format("{} of {} checks failed (above)", failures, rows.size() * devices.size())});
+}
+
+}  // namespace
+
+Command verify_command(CLI::App& program) {
+  auto o = std::make_shared<Options>();
+  CLI::App* sub = program.add_subcommand("verify", "Compare every operation on every device with plain double-precision C++");
+  sub->add_option("--device", o->devices, "Only this device; may be given several times (default: all)");
+  sub->add_option("--seed", o->seed, "Of the random data")->capture_default_str();
+  sub->add_option("--operation", o->operation, "Only operations whose name this regular expression finds")->check([](const std::string& text) {
+    try {
+      const std::regex tried(text);
+      return std::string();
+    } catch (const std::regex_error& e) {
+      return fmt::format("\"{}\" is no regular expression: {}", text, e.what());
+    }
+  });
+  sub->add_flag("--shapes", o->shapes, "A row for each shape, in place of one for each operation");
+  sub->add_flag("--json", o->json, "Write JSON, every shape and device");
+  sub->add_flag("-q,--quiet", o->quiet, "No progress");
+  sub->footer(R"(Exits with 1 if any check fails.
+
+Examples:
+  tessera verify
+  tessera verify --device cpu --device opencl:0 --operation 'softmax|attention' --shapes)");
+  return {sub, [o] { return run(*o); }};
+}
+
+}  // namespace tessera::app
