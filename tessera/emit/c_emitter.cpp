@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/emit/c_emitter.h"
+
+#include <cctype>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "tessera/emit/c_writer.h"
+
+namespace tessera::emit {
+
+std::string identifier(std::string_view name) {
+  std::string out;
+  for (char c : name) out += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  if (out.empty() || std::isdigit(static_cast<unsigned char>(out[0]))) out.insert(out.begin(), 'k');
+  return out;
+}
+
+EmittedSource emit_c(std::span<const EmitRequest> requests, const Dialect& dialect) {
+  EmittedSource source;
+  Prelude prelude(dialect);
+  std::set<std::string> written;
+  std::string kernels;
+  for (const EmitRequest& r : requests) {
+    const std::string hash = ir::to_string(ir::hash_of(*r.function)).substr(0, 8);
+    const std::string entry = fmt::format("{}_{}{}", identifier(r.function->name), hash, r.noalias ? "" : "_alias");
+    EmittedKernel kernel = CWriter(*r.function, dialect, r.noalias, prelude).run(entry);
+    if (written.insert(entry).second) kernels += "\n" + kernel.text;
+    source.kernels.push_back(std::move(kernel));
+  }
+  source.text = prelude.text() + kernels;
+  return source;
+}
+
+}  // namespace tessera::emit

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names, signature, declarations and statements; expressions are in c_expressions.cpp.
+#include "tessera/emit/c_writer.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "tessera/base/error.h"
+
+namespace tessera::emit {
+
+using namespace ir;
+
+namespace {
+
+bool opencl(const Dialect& d) { return d.language == Language::opencl; }
+
+// What a parameter may not be called: words of the languages and functions that emitted text calls.
+const std::set<std::string>& reserved() {
+  static const auto* words = new std::set<std::string>{
+      "auto",   "bool",   "break",  "case",   "char",     "class",   "const",   "constant", "continue", "default", "delete", "do",     "double",
+      "else",   "enum",   "extern", "false",  "float",    "for",     "global",  "goto",     "half",     "if",      "image",  "inline", "int",
+      "kernel", "local",  "long",   "new",    "operator", "pipe",    "private", "quad",     "register", "restrict", "return", "short", "signed",
+      "sizeof", "static", "struct", "switch", "template", "this",    "true",    "typedef",  "uchar",    "uint",    "ulong",  "union",  "unsigned",
+      "ushort", "void",   "volatile", "while", "generic",  "uniform", "event",   "size_t",   "barrier",  "printf",  "abs",    "clz",    "cos",
+      "erf",    "exp",    "exp2",   "fabs",   "floor",    "ceil",    "fma",     "fmax",     "fmin",     "fmod",    "log",    "log2",   "max",
+      "min",    "mul_hi", "popcount", "pow",  "rint",     "rsqrt",   "sin",     "sqrt",     "tanh",     "trunc",   "select", "threadIdx",
+      "blockIdx", "blockDim", "gridDim", "warpSize", "linux", "unix", "complex", "asm", "typeof", "namespace", "using", "virtual", "public",
+      "protected", "try", "catch", "throw", "friend", "mutable", "explicit", "export", "typename", "wchar_t", "nullptr", "and", "or", "not", "xor"};
+  return *words;
+}
+
+}  // namespace
+
+CWriter::CWriter(const Function& fn, const Dialect& dialect, bool noalias, Prelude& prelude)
+    : fn_(fn), dialect_(dialect), noalias_(noalias), prelude_(prelude), uses_(fn.nodes.size()), names_(fn.nodes.size()),
+      pending_(fn.nodes.size()) {}
+
+void CWriter::refuse(NodeId id, const std::string& what) const {
+  const std::string where = to_string(fn_.sources[id]);
+  fail<KernelError>({.asked = where.empty() ? "kernel " + fn_.name : "kernel " + fn_.name + ", " + where,
+                     .wrong = what + " cannot be written in " + std::string(dialect_.name)});
+}
+
+// Uses: a value is inlined if it is used once, in the block where it is computed.
+
+void CWriter::use(NodeId id, BlockId b) {
+  Use& u = uses_[id];
+  u.one_block = u.count == 0 || u.block == b;
+  u.block = b;
+  ++u.count;
+}
+void CWriter::count_uses(BlockId b) {
+  for (NodeId id : fn_.blocks[b]) {
+    const Node& n = fn_[id];
+    for (NodeId a : operands(n)) use(a, n.op == Op::while_ ? n.args[1] : b);
+    if (n.op == Op::for_) use(n.args[3], n.extra);
+    for_each_nested(n, [&](BlockId inner) { count_uses(inner); });
+  }
+}
+
+// Names.
+
+std::string CWriter::fresh_name(std::string wanted) {
+  wanted = identifier(wanted);
+  if (reserved().contains(wanted) || wanted.starts_with("__") || wanted.starts_with("get_") || wanted.starts_with("as_") ||
+      wanted.starts_with("atom") || wanted.starts_with("sub_group") || wanted.starts_with("tessera_"))
+    wanted += "_";
+  while (!taken_.insert(wanted).second) wanted += "_";
+  return wanted;
+}
+
+void CWriter::name_parameters() {
+  for (const Param& p : fn_.params) parameter_names_.push_back(fresh_name(p.name.empty() ? "p" : p.name));
+}
+
+void CWriter::name_leaf(NodeId id) {
+  const Node& n = fn_[id];
+  static constexpr const char* index_names[] = {"gid", "tid", "block", "", "blocks", "threads", "extent", "lane", "subgroup",
+                                                "subgroup_width", "subgroups"};
+  switch (n.op) {
+    case Op::param: names_[id] = parameter_names_[n.imm]; break;
+    case Op::local: names_[id] = fresh_name((n.imm == 1 ? "var" : "local") + std::to_string(n.extra)); break;
+    case Op::shared: names_[id] = fresh_name(fmt::format("shared{}", n.extra)); break;
+    case Op::index: {
+      const auto kind = n.kind<IndexKind>();
+      if (kind == IndexKind::counter) names_[id] = fresh_name(fmt::format("i{}", n.imm));
+      else if (kind == IndexKind::buffer_size) names_[id] = fresh_name(parameter_names_[n.imm] + "_size");
+      else if (kind >= IndexKind::lane_id) names_[id] = fresh_name(index_names[n.sub]);
+      else names_[id] = fresh_name(fmt::format("{}_{}", index_names[n.sub], "xyz"[n.imm]));
+      break;
+    }
+    default: break;
+  }
+}
+
+std::string CWriter::value_type(Type t) const {
+  if (t.lanes == 1) return type_text(dialect_, t.dtype);
+  return memory_text(dialect_, t.dtype) + std::to_string(t.lanes);
+}
+
+std::string CWriter::signature(const std::string& entry, EmittedKernel& kernel) {
+  using Kind = KernelArgument::Kind;
+  const DType index = fn_.index64 ? DType::i64 : DType::i32;
+  std::vector<std::string> list;
+  std::vector<bool> size_used(fn_.params.size());
+  std::array<bool, 3> extent_used{};
+  for (NodeId id = 1; id < fn_.nodes.size(); ++id) {
+    const Node& n = fn_[id];
+    if (n.op != Op::index) continue;
+    if (n.kind<IndexKind>() == IndexKind::buffer_size) size_used[n.imm] = true;
+    if (fn_.kind == KernelKind::map && (n.kind<IndexKind>() == IndexKind::extent || n.kind<IndexKind>() == IndexKind::grid_size))
+      extent_used[n.imm] = true;
+  }
+  for (std::uint32_t p = 0; p < fn_.params.size(); ++p) {
+    const Param& param = fn_.params[p];
+    const std::string type = memory_text(dialect_, param.dtype);
+    const std::string& name = parameter_names_[p];
+    if (!param.is_buffer) {
+      kernel.arguments.push_back({Kind::scalar, p, param.dtype});
+      list.push_back(fmt::format("const {} {}", type, name));
+      continue;
+    }
+    kernel.arguments.push_back({Kind::pointer, p, param.dtype});
+    list.push_back(fmt::format("{}{}{}*{} {}", opencl(dialect_) ? "__global " : "", param.access == Access::read ? "const " : "", type,
+                               !noalias_ ? "" : opencl(dialect_) ? " restrict" : " __restrict__", name));
+    if (dialect_.offsets) {
+      kernel.arguments.push_back({Kind::offset, p, DType::u64});
+      list.push_back(fmt::format("const {} {}", type_text(dialect_, DType::u64), fresh_name(name + "_offset")));
+    }
+    if (size_used[p]) {
+      kernel.arguments.push_back({Kind::length, p, index});
+      list.push_back(fmt::format("const {} {}_size", type_text(dialect_, index), name));
+    }
+  }
+  for (std::uint32_t d = 0; d < 3; ++d) {
+    if (fn_.kind == KernelKind::map) kernel.dimensions[d] = extent_used[d];
+    if (!extent_used[d]) continue;
+    kernel.arguments.push_back({Kind::extent, d, index});
+    list.push_back(fmt::format("const {} extent_{}", type_text(dialect_, index), "xyz"[d]));
+  }
+  std::string head;
+  if (opencl(dialect_)) {
+    head = "__kernel ";
+    if (fn_.kind == KernelKind::block)
+      head += fmt::format("__attribute__((reqd_work_group_size({}, {}, {})))\n", fn_.block_size[0], fn_.block_size[1], fn_.block_size[2]);
+  } else {
+    head = "extern \"C\" __global__ ";
+    if (fn_.kind == KernelKind::block) head += fmt::format("__launch_bounds__({}) ", fn_.threads_per_block());
+  }
+  std::string text = head + "void " + entry + "(";
+  for (std::size_t i = 0; i < list.size(); ++i) text += (i == 0 ? "" : ",") + std::string("\n    ") + list[i];
+  return text + ") {\n";
+}
+
+std::string CWriter::declarations(EmittedKernel& kernel) {
+  std::string out;
+  auto add = [&](const std::string& text) { out += "  " + text + "\n"; };
+  if (dialect_.offsets)
+    for (std::size_t p = 0; p < fn_.params.size(); ++p)
+      if (fn_.params[p].is_buffer) add(fmt::format("{0} += {0}_offset;", parameter_names_[p]));
+  // One slab for CUDA and HIP where static shared memory ends.
+  const bool slab = !opencl(dialect_) && shared_bytes(fn_) > 49152;
+  std::size_t offset = 0;
+  if (slab) {
+    kernel.dynamic_shared_bytes = shared_bytes(fn_);
+    add("extern __shared__ __align__(16) unsigned char shared_memory[];");
+  }
+  const std::string index = type_text(dialect_, fn_.index64 ? DType::i64 : DType::i32);
+  for (NodeId id = 1; id < fn_.nodes.size(); ++id) {
+    const Node& n = fn_[id];
+    if (n.op == Op::shared) {
+      const std::string type = memory_text(dialect_, n.type.dtype);
+      if (slab) {
+        offset = (offset + 15) & ~std::size_t{15};
+        add(fmt::format("{0}* const {1} = ({0}*)(shared_memory + {2});", type, names_[id], offset));
+        offset += n.imm * dtype_size(n.type.dtype);
+      } else {
+        add(fmt::format("{} {} {}[{}];", opencl(dialect_) ? "__local" : "__shared__", type, names_[id], n.imm));
+      }
+    } else if (n.op == Op::local) {
+      const bool one = n.imm == 1;
+      const std::string type = one || n.type.lanes > 1 ? value_type(n.type) : memory_text(dialect_, n.type.dtype);
+      if (one) add(fmt::format("{} {} = {};", type, names_[id], n.type.lanes > 1 ? "(" + type + ")(0)" : n.type.dtype == DType::boolean ? "false" : "0"));
+      else add(fmt::format("{} {}[{}] = {{0}};", type, names_[id], n.imm));
+    } else if (n.op == Op::index) {
+      const auto kind = n.kind<IndexKind>();
+      const bool argument = kind == IndexKind::counter || kind == IndexKind::buffer_size ||
+                            (fn_.kind == KernelKind::map && (kind == IndexKind::extent || kind == IndexKind::grid_size));
+      if (!argument) add(fmt::format("const {} {} = {};", index, names_[id], index_text(dialect_, kind, n.imm, fn_)));
+    }
+  }
+  return out;
+}
+
+EmittedKernel CWriter::run(const std::string& entry) {
+  EmittedKernel kernel;
+  kernel.entry = entry;
+  taken_.insert({entry, "extent_x", "extent_y", "extent_z", "shared_memory"});
+  name_parameters();
+  const std::string head = signature(entry, kernel);
+  for (NodeId id = 1; id < fn_.nodes.size(); ++id) {
+    name_leaf(id);
+    // These were spelt by the signature.
+    const Node& n = fn_[id];
+    if (n.op != Op::index) continue;
+    const auto kind = n.kind<IndexKind>();
+    if (kind == IndexKind::buffer_size) names_[id] = parameter_names_[n.imm] + "_size";
+    if (fn_.kind == KernelKind::map && (kind == IndexKind::extent || kind == IndexKind::grid_size))
+      names_[id] = fmt::format("extent_{}", "xyz"[n.imm]);
+  }
+  count_uses(0);
+  const std::string declared = declarations(kernel);
+  block(0);
+  kernel.text = head + declared + body_ + "}\n";
+  return kernel;
+}
+
+// Statements.
+
+void CWriter::line(const std::string& text) { body_ += std::string(2 * static_cast<std::size_t>(depth_), ' ') + text + "\n"; }
+
+void CWriter::define(NodeId id, const Text& text) {
+  names_[id] = fresh_name(fmt::format("v{}", ++values_));
+  line(fmt::format("const {} {} = {};", value_type(fn_[id].type), names_[id], text.s));
+}
+
+void CWriter::settle(bool all) {
+  std::vector<NodeId> kept;
+  const std::vector<NodeId> order = std::move(pending_order_);
+  for (NodeId id : order) {
+    if (all || pending_[id].loads) define(id, pending_[id]);
+    else kept.push_back(id);
+  }
+  pending_order_ = std::move(kept);
+}
+
+void CWriter::block(BlockId b) {
+  const std::vector<NodeId> outer = std::move(pending_order_);
+  pending_order_.clear();
+  for (NodeId id : fn_.blocks[b]) statement(id, b);
+  pending_order_ = outer;
+}
+
+void CWriter::statement(NodeId id, BlockId b) {
+  const Node& n = fn_[id];
+  switch (n.op) {
+    case Op::store: return store(n);
+    case Op::print: return print(n);
+    case Op::barrier:
+      settle(false);
+      return line(barrier_text(dialect_));
+    case Op::atomic: {
+      const Text t = atomic(n);
+      settle(false);
+      if (uses_[id].count == 0) line(t.s + ";");
+      else define(id, t);
+      return;
+    }
+    case Op::if_: {
+      const Text c = take(n.args[0]);
+      settle(false);
+      line(fmt::format("if ({}) {{", c.s));
+      ++depth_;
+      block(n.args[1]);
+      --depth_;
+      if (n.args[2] != no_block) {
+        line("} else {");
+        ++depth_;
+        block(n.args[2]);
+        --depth_;
+      }
+      return line("}");
+    }
+    case Op::for_: return loop_for(n);
+    case Op::while_: return loop_while(n);
+    default: break;
+  }
+  const Text t = expression(id);
+  const Use& u = uses_[id];
+  const bool inlined = u.count == 1 && u.one_block && u.block == b && t.s.size() <= 100 && n.op != Op::subgroup;
+  if (!inlined) {
+    define(id, t);
+  } else {
+    pending_[id] = t;
+    pending_order_.push_back(id);
+  }
+}
+
+void CWriter::store(const Node& n) {
+  const Text v = take(n.args[2]);
+  const Node& memory = fn_[n.args[0]];
+  if (n.type.lanes > 1 && memory.type.lanes == 1) {
+    const Text at = take(n.args[1]);
+    settle(false);
+    const std::string pointer = names_[n.args[0]] + (at.s == "0" ? "" : " + " + (at.binding < Binding::sum ? "(" + at.s + ")" : at.s));
+    return line(fmt::format("vstore{}({}, 0, {});", n.type.lanes, v.s, pointer));
+  }
+  const std::string target = element(n.args[0], n.args[1]);
+  settle(false);
+  line(fmt::format("{} = {};", target, v.s));
+}
+
+void CWriter::print(const Node& n) {
+  std::string format, list;
+  std::size_t next = 0;
+  const auto values = operands(n);
+  const std::string& asked = fn_.strings[n.extra];
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    const char c = asked[i];
+    if (c == '{' && i + 1 < asked.size() && asked[i + 1] == '}' && next < values.size()) {
+      format += print_format(dialect_, fn_[values[next]].type.dtype);
+      list += ", " + take(values[next]).s;
+      ++next, ++i;
+    } else if (c == '%') format += "%%";
+    else if (c == '"' || c == '\\') format += std::string("\\") + c;
+    else if (c == '\n') format += "\\n";
+    else format += c;
+  }
+  while (next < values.size()) take(values[next++]);
+  settle(false);
+  line(fmt::format("printf(\"{}\\n\"{});", format, list));
+}
+
+void CWriter::loop_for(const Node& n) {
+  const Text begin = take(n.args[0]);
+  Text end = take(n.args[1]), step = take(n.args[2]);
+  settle(false);
+  // Both are read once, before the loop.
+  auto hold = [&](Text& t, const char* what) {
+    if (!t.loads) return;
+    const std::string name = fresh_name(fmt::format("{}{}", what, ++values_));
+    line(fmt::format("const {} {} = {};", value_type(fn_[n.args[0]].type), name, t.s));
+    t = {name};
+  };
+  hold(end, "end"), hold(step, "step");
+  const Node& counter = fn_[n.args[3]];
+  const std::string& i = names_[n.args[3]];
+  const std::string type = value_type(counter.type);
+  const Node& s = fn_[n.args[2]];
+  const Text limit = infix({i}, "<", end, Binding::less);
+  std::string advance;
+  if (s.op == Op::constant && s.imm == 1) {
+    advance = "++" + i;
+  } else if (counter.extra) {
+    advance = fmt::format("{} += {}", i, step.s);
+  } else {  // a counter of the user's own type may come so near to its largest value that i + step would wrap
+    const std::string wide = unsigned_text(dialect_, counter.type.dtype);
+    advance = fmt::format("{0} = ({1})({2}) - ({1}){0} > ({1})({3}) ? ({4})({0} + ({3})) : ({4})({2})", i, wide, end.s, step.s, type);
+  }
+  line(fmt::format("for ({} {} = {}; {}; {}) {{", type, i, begin.s, limit.s, advance));
+  ++depth_;
+  block(n.extra);
+  --depth_;
+  line("}");
+}
+
+void CWriter::loop_while(const Node& n) {
+  settle(false);
+  // The condition's statements go into the loop if there are any; else the condition stands in the head.
+  const std::string before = std::move(body_);
+  body_.clear();
+  ++depth_;
+  const std::vector<NodeId> outer = std::move(pending_order_);
+  pending_order_.clear();
+  for (NodeId id : fn_.blocks[n.args[1]]) statement(id, n.args[1]);
+  const Text c = take(n.args[0]);
+  pending_order_ = outer;
+  --depth_;
+  const std::string computed = std::move(body_);
+  body_ = before;
+  if (computed.empty()) {
+    line(fmt::format("while ({}) {{", c.s));
+  } else {
+    line("while (true) {");
+    body_ += computed;
+    ++depth_;
+    line(fmt::format("if (!{}) break;", c.binding < Binding::unary ? "(" + c.s + ")" : c.s));
+    --depth_;
+  }
+  ++depth_;
+  block(n.extra);
+  --depth_;
+  line("}");
+}
+
+}  // namespace tessera::emit

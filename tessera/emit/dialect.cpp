@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/emit/dialect.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "tessera/ir/semantics.h"
+
+namespace tessera::emit {
+
+namespace {
+bool opencl(const Dialect& d) { return d.language == Language::opencl; }
+}  // namespace
+
+Dialect opencl_c() { return {}; }
+Dialect opencl_c_intel() {
+  return {.name = "OpenCL C for Intel", .fp64 = true, .subgroups = true, .intel_shuffles = true, .atomic_i64 = true};
+}
+Dialect cuda_c() {
+  return {.language = Language::cuda, .name = "CUDA C", .subgroups = true, .atomic_i64 = true, .dot4 = true,
+          .offsets = false, .vectors = false};
+}
+Dialect hip_c() {
+  return {.language = Language::hip, .name = "HIP", .subgroups = true, .atomic_i64 = true, .dot4 = false,
+          .offsets = false, .vectors = false};
+}
+
+Target target_of(const Dialect& d, bool index64) {
+  return {.index64 = index64,
+          .guard_map = true,
+          .f16_convert = true,
+          .bf16_convert = false,
+          .f64 = d.fp64,
+          .dot4 = d.dot4,
+          .expand_math = opencl(d),  // CUDA's and HIP's functions have known accuracy; those of OpenCL differ by device
+          .atomic_f32 = !opencl(d),
+          .atomic_i64 = d.atomic_i64,
+          .subgroup_width = d.subgroups ? 0u : 1u,
+          .block_operations = false,
+          .vectors = d.vectors};
+}
+
+std::string type_text(const Dialect& d, DType t) {
+  static constexpr const char* cl[] = {"bool", "char",  "uchar",  "short",  "ushort", "int",   "uint",
+                                       "long", "ulong", "ushort", "ushort", "float",  "double"};
+  static constexpr const char* c[] = {"bool",      "signed char",        "unsigned char",  "short",          "unsigned short",
+                                      "int",       "unsigned int",       "long long",      "unsigned long long",
+                                      "unsigned short", "unsigned short", "float",         "double"};
+  return (opencl(d) ? cl : c)[static_cast<std::size_t>(t)];
+}
+std::string memory_text(const Dialect& d, DType t) { return type_text(d, t == DType::boolean ? DType::u8 : t); }
+std::string unsigned_text(const Dialect& d, DType t) {
+  return type_text(d, dtype_size(t) == 8 ? DType::u64 : DType::u32);
+}
+
+std::string constant_text(const Dialect& d, DType t, std::uint64_t bits) {
+  const char* wide = opencl(d) ? "L" : "LL";
+  switch (t) {
+    case DType::boolean: return bits ? "true" : "false";
+    case DType::i8: case DType::i16: case DType::u8: case DType::u16:
+      return fmt::format("({}){}", type_text(d, t), static_cast<std::int64_t>(bits));
+    case DType::f16: case DType::bf16: return fmt::format("({}){:#06x}", type_text(d, t), bits & 0xffff);
+    case DType::i32: {
+      const auto v = static_cast<std::int32_t>(bits);
+      return v == std::numeric_limits<std::int32_t>::min() ? "(-2147483647 - 1)" : fmt::format("{}", v);
+    }
+    case DType::u32: return fmt::format("{}u", static_cast<std::uint32_t>(bits));
+    case DType::i64: {
+      const auto v = static_cast<std::int64_t>(bits);
+      if (v == std::numeric_limits<std::int64_t>::min()) return fmt::format("(-9223372036854775807{0} - 1{0})", wide);
+      return fmt::format("{}{}", v, wide);
+    }
+    case DType::u64: return fmt::format("{}u{}", bits, wide);
+    case DType::f32: {
+      const float v = ir::from_bits<float>(t, bits);
+      if (!std::isfinite(v)) return bitcast_text(d, DType::f32, DType::u32, fmt::format("{:#010x}u", bits));
+      std::string s = fmt::format("{}", v);
+      if (s.find_first_of(".e") == s.npos) s += ".0";
+      return s + "f";
+    }
+    default: {
+      const double v = ir::from_bits<double>(t, bits);
+      if (!std::isfinite(v)) return bitcast_text(d, DType::f64, DType::u64, fmt::format("{:#018x}u{}", bits, wide));
+      std::string s = fmt::format("{}", v);
+      if (s.find_first_of(".e") == s.npos) s += ".0";
+      return s;
+    }
+  }
+}
+std::string unsigned_constant_text(const Dialect& d, DType t, std::uint64_t bits) {
+  return constant_text(d, dtype_size(t) == 8 ? DType::u64 : DType::u32, bits);
+}
+
+std::string bitcast_text(const Dialect& d, DType to, DType from, const std::string& value) {
+  const std::string target = type_text(d, to);
+  auto bits = [](DType t) { return t == DType::f16 || t == DType::bf16 ? DType::u16 : t; };
+  if (!is_float(bits(to)) && !is_float(bits(from))) return fmt::format("({})({})", target, value);
+  if (opencl(d)) return fmt::format("as_{}({})", target, value);
+  if (to == DType::f32) return fmt::format("{}({})", from == DType::i32 ? "__int_as_float" : "__uint_as_float", value);
+  if (from == DType::f32) return fmt::format("{}({})", to == DType::i32 ? "__float_as_int" : "__float_as_uint", value);
+  if (to == DType::f64) return fmt::format("__longlong_as_double((long long)({}))", value);
+  return fmt::format("({})__double_as_longlong({})", target, value);
+}
+
+std::string index_text(const Dialect& d, ir::IndexKind kind, std::uint64_t dim, const ir::Function& fn) {
+  using ir::IndexKind;
+  const char axis = "xyz"[dim];
+  if (opencl(d)) {
+    switch (kind) {
+      case IndexKind::global_id: return fmt::format("get_global_id({})", dim);
+      case IndexKind::thread_id: return fmt::format("get_local_id({})", dim);
+      case IndexKind::block_id: return fmt::format("get_group_id({})", dim);
+      case IndexKind::block_count: return fmt::format("get_num_groups({})", dim);
+      case IndexKind::grid_size: case IndexKind::extent: return fmt::format("get_global_size({})", dim);
+      case IndexKind::lane_id: return "get_sub_group_local_id()";
+      case IndexKind::subgroup_id: return "get_sub_group_id()";
+      case IndexKind::subgroup_size: return "get_max_sub_group_size()";
+      default: return "get_num_sub_groups()";
+    }
+  }
+  const std::string width = d.language == Language::cuda ? "32" : "warpSize";
+  std::string linear = "threadIdx.x";
+  if (fn.block_size[1] > 1) linear = fmt::format("(threadIdx.y * {} + threadIdx.x)", fn.block_size[0]);
+  if (fn.block_size[2] > 1)
+    linear = fmt::format("((threadIdx.z * {} + threadIdx.y) * {} + threadIdx.x)", fn.block_size[1], fn.block_size[0]);
+  const std::string wide = fn.index64 ? "(long long)" : "";
+  switch (kind) {
+    case IndexKind::global_id: return fmt::format("{1}blockIdx.{0} * blockDim.{0} + threadIdx.{0}", axis, wide);
+    case IndexKind::thread_id: return fmt::format("threadIdx.{}", axis);
+    case IndexKind::block_id: return fmt::format("blockIdx.{}", axis);
+    case IndexKind::block_count: return fmt::format("gridDim.{}", axis);
+    case IndexKind::grid_size: case IndexKind::extent: return fmt::format("{1}gridDim.{0} * blockDim.{0}", axis, wide);
+    case IndexKind::lane_id: return fmt::format("{} % {}", linear, width);
+    case IndexKind::subgroup_id: return fmt::format("{} / {}", linear, width);
+    case IndexKind::subgroup_size: return width;
+    default: return fmt::format("({} + {} - 1) / {}", fn.threads_per_block(), width, width);
+  }
+}
+
+std::string math_text(const Dialect& d, ir::MathOp op, DType t) {
+  std::string name(ir::name_of(op));
+  if (!opencl(d) && t == DType::f32) name += "f";
+  return name;
+}
+
+std::string barrier_text(const Dialect& d) {
+  return opencl(d) ? "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);" : "__syncthreads();";
+}
+
+std::string_view print_format(const Dialect& d, DType t) {
+  if (is_float(t)) return "%g";
+  if (t == DType::i64) return opencl(d) ? "%ld" : "%lld";
+  if (t == DType::u64) return opencl(d) ? "%lu" : "%llu";
+  return is_unsigned_int(t) ? "%u" : "%d";
+}
+
+}  // namespace tessera::emit

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C dialects that kernels are emitted in: how each spells types, memory, indices, conversions and atomics.
+// To add a dialect, add its column to the tables in dialect.cpp; the emitter itself names no language.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "tessera/emit/lower.h"
+
+namespace tessera::emit {
+
+enum class Language : std::uint8_t { opencl, cuda, hip };
+
+/// One dialect with the extensions that the device at hand has.
+struct Dialect {
+  Language language = Language::opencl;
+  std::string_view name = "OpenCL C 1.2";
+  bool fp64 = true;
+  bool subgroups = false;       ///< OpenCL: cl_khr_subgroups; CUDA and HIP: always
+  bool intel_shuffles = false;  ///< OpenCL: cl_intel_subgroups, else cl_khr_subgroup_shuffle
+  bool atomic_i64 = false;      ///< OpenCL: cl_khr_int64_base_atomics and cl_khr_int64_extended_atomics
+  bool dot4 = false;            ///< OpenCL: cl_khr_integer_dot_product; CUDA: from sm_61 on
+  bool offsets = true;          ///< buffers come as {pointer, element offset}: OpenCL has no pointers on the host
+  bool vectors = true;          ///< loads of 2, 3 or 4 elements from any element's address
+};
+
+Dialect opencl_c();        ///< OpenCL C 1.2 without extensions but f64: what PoCL 3.1 takes
+Dialect opencl_c_intel();  ///< OpenCL C 3.0 with subgroups, as Intel's compiler takes it
+Dialect cuda_c();          ///< for NVRTC, without any header
+Dialect hip_c();           ///< for hiprtc
+
+/// What `lower` must make for this dialect. Limits of blocks and shared memory, and f64, are the device's to add.
+Target target_of(const Dialect& dialect, bool index64);
+
+/// Functions that emitted kernels call, each put before the kernels of a program once if it is used.
+class Prelude {
+ public:
+  explicit Prelude(const Dialect& dialect) : dialect_(dialect) {}
+  std::string text() const;
+
+  // Each gives the name to call. T is the operands' dtype.
+  std::string divide(DType t);     ///< x / 0 is 0, the smallest value / -1 wraps
+  std::string remainder(DType t);  ///< x % 0 and x % -1 are 0
+  std::string minimum(DType t);
+  std::string maximum(DType t);
+  std::string absolute(DType t);
+  std::string to_integer(DType to, DType from);  ///< from a float: truncates, saturates, NaN gives 0
+  std::string from_half();                       ///< u16 bits to f32
+  std::string to_half();
+  std::string dot4(ir::Dot4Signs signs);
+  std::string atomic_float(bool maximum, bool in_block);  ///< CUDA and HIP: smallest or largest of floats
+  std::string subgroup(ir::SubgroupOp op, DType t);       ///< CUDA and HIP: (value[, lane], lanes in this subgroup)
+
+ private:
+  std::string function(const std::string& name, const std::string& text);
+  std::string inline_prefix() const;
+
+  const Dialect& dialect_;
+  std::map<std::string, std::string> functions_;
+};
+
+// Spelling.
+std::string type_text(const Dialect& d, DType t);        ///< of values: "float"; f16 and bf16 are their 16 bits
+std::string memory_text(const Dialect& d, DType t);      ///< of memory and arguments: bool is one byte
+std::string unsigned_text(const Dialect& d, DType t);    ///< the unsigned type in which integers of t wrap
+std::string constant_text(const Dialect& d, DType t, std::uint64_t bits);
+std::string unsigned_constant_text(const Dialect& d, DType t, std::uint64_t bits);
+std::string index_text(const Dialect& d, ir::IndexKind kind, std::uint64_t dimension, const ir::Function& fn);
+std::string math_text(const Dialect& d, ir::MathOp op, DType t);  ///< the function's name
+std::string bitcast_text(const Dialect& d, DType to, DType from, const std::string& value);
+std::string barrier_text(const Dialect& d);
+std::string_view print_format(const Dialect& d, DType t);  ///< "%d"
+
+}  // namespace tessera::emit
