@@ -68,9 +68,21 @@ void QueueCore::wait(const QueueUse& use) {
     event->wait();
   } catch (...) {
     std::unique_lock hold(lock_);
+    clear_fault();
     rethrow();
   }
   passed(use.sequence);
+}
+
+void QueueCore::clear_fault() noexcept {
+  // A fault is told once, to the first who waits; then the queue is empty and, unless the device is lost, usable.
+  event_.reset();
+  event_sequence_ = 0;
+  try {
+    if (driver_) driver_->finish();
+  } catch (...) {  // the fault that is on its way already
+  }
+  passed(submitted_.load(std::memory_order_relaxed));
 }
 
 void QueueCore::order_after(const QueueUse& use) {
@@ -97,6 +109,7 @@ void QueueCore::finish() {
   try {
     driver_->finish();
   } catch (...) {
+    clear_fault();
     rethrow();
   }
 }

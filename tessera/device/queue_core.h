@@ -48,6 +48,7 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   QueueUse finish_submit();  // under the lock
   std::shared_ptr<DriverEvent> event_of(const QueueUse& use);
   void passed(std::uint64_t sequence);
+  void clear_fault() noexcept;  // under the lock
   [[noreturn]] void rethrow();  // the exception being handled, with the names of the last launches; under the lock
   std::string recent_names() const;
 

@@ -246,8 +246,11 @@ class TestDevice : public DriverDevice {
   const DeviceInfo& info() const override { return info_; }
   std::uint64_t free_memory() const override { return info_.total_memory - behaviour_->live_bytes; }
   Allocation allocate(std::size_t bytes, MemoryKind) override {
-    if (behaviour_->fail_allocation_in > 0 && --behaviour_->fail_allocation_in == 0)
+    if (behaviour_->fail_allocation_in > 0 && --behaviour_->fail_allocation_in == 0) {
+      if (--behaviour_->failing_allocations > 0) behaviour_->fail_allocation_in = 1;
+      else behaviour_->failing_allocations = 1;
       fail<OutOfMemory>({.asked = "allocate", .wrong = "the test driver has no memory"});
+    }
     auto memory = std::make_unique<Memory>(bytes);
     ++behaviour_->allocations;
     ++behaviour_->live_allocations;

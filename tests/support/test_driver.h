@@ -34,7 +34,8 @@ using Body = std::function<void(const Launch&)>;
 struct Behaviour {
   std::atomic<int> max_delay_us = 0;           ///< before each piece of queued work, random up to this
   std::atomic<bool> host_visible = false;      ///< allocations tell their host address
-  std::atomic<int> fail_allocation_in = -1;    ///< 1: the next one fails; each allocation counts down
+  std::atomic<int> fail_allocation_in = 0;     ///< n: the n-th allocation from now fails, ...
+  std::atomic<int> failing_allocations = 1;    ///< ... and this many from there on
   std::atomic<bool> fail_launch = false;       ///< launches throw a KernelError
   std::atomic<bool> fail_work = false;         ///< queued launches fail when they run, with a KernelError
   std::atomic<bool> lose = false;              ///< queued work fails when it runs, with a DeviceError

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "tessera/base/error.h"
+#include "tessera/device/kernel.h"
+#include "tessera/ir/value.h"
+#include "tests/support/device_fixture.h"
+
+namespace tessera {
+namespace {
+
+using test::expect_has;
+using test::text_of;
+
+class QueueTest : public test::DeviceTest {
+ protected:
+  static constexpr std::size_t n = 4096;
+  static std::shared_ptr<Storage> storage(Device d, std::size_t elements = n) { return Storage::allocate(d, elements * 4); }
+  static BufferView view(const std::shared_ptr<Storage>& s) { return {s, 0, s->bytes() / 4, DType::u32}; }
+  static std::vector<std::uint32_t> random_data(std::size_t elements = n) {
+    static std::mt19937 random(static_cast<unsigned>(test::seed()));
+    std::vector<std::uint32_t> data(elements);
+    for (auto& x : data) x = random();
+    return data;
+  }
+  static std::vector<std::uint32_t> read(Queue& q, const std::shared_ptr<Storage>& s) {
+    std::vector<std::uint32_t> data(s->bytes() / 4, 0xDEADBEEF);
+    q.download(data.data(), view(s));
+    return data;
+  }
+  /// y[i] = x[i] + 1, as a kernel whose body the test driver has.
+  static const Kernel& increment() {
+    static const Kernel kernel = [] {
+      test::set_body("increment", [](const test::Launch& l) {
+        for (std::uint64_t i = 0; i < l.shape[0]; ++i)
+          l.arguments[1].as<std::uint32_t>()[i] = l.arguments[0].as<std::uint32_t>()[i] + 1;
+      });
+      ir::Builder b("increment", ir::KernelKind::map);
+      ir::Builder::Scope scope(b);
+      const auto x = ir::buffer_param("x", DType::u32, ir::Access::read);
+      const auto y = ir::buffer_param("y", DType::u32, ir::Access::read_write);
+      const auto i = ir::global_id();
+      y.store(i, x.load(i) + 1);
+      return Kernel(b.finish());
+    }();
+    return kernel;
+  }
+};
+
+TEST_F(QueueTest, UploadCopyFillDownload) {
+  for (bool host_visible : {false, true}) {
+    const Device d = fresh();
+    behaviour(d)->host_visible = host_visible;
+    behaviour(d)->max_delay_us = 200;
+    Queue& q = Queue::of(d);
+    const auto a = storage(d), b = storage(d);
+    auto data = random_data();
+    const auto expected = data;
+    q.upload(view(a), data.data());
+    std::fill(data.begin(), data.end(), 0);  // may be reused on return
+    q.copy(view(b), view(a));
+    EXPECT_EQ(read(q, b), expected);
+    q.fill(view(a), 0x01020304);
+    q.fill({b, 8, 3, DType::u16}, 0xABCD);
+    q.fill({b, 16, 2, DType::f64}, 0x1122334455667788);
+    q.fill({b, 15, 1, DType::i8}, 0xFF);
+    auto after = expected;
+    after[2] = 0xABCDABCD;
+    auto* bytes = reinterpret_cast<std::uint8_t*>(after.data());
+    bytes[12] = 0xCD, bytes[13] = 0xAB, bytes[15] = 0xFF;
+    for (int i : {4, 6}) after[static_cast<std::size_t>(i)] = 0x55667788, after[static_cast<std::size_t>(i) + 1] = 0x11223344;
+    EXPECT_EQ(read(q, b), after);
+    EXPECT_EQ(read(q, a), std::vector<std::uint32_t>(n, 0x01020304));
+    // Parts.
+    std::uint32_t few[3] = {1, 2, 3}, got[3] = {};
+    q.upload({a, 40, 3, DType::u32}, few);
+    q.copy({a, 400, 3, DType::u32}, {a, 40, 3, DType::u32});
+    q.download(got, {a, 400, 3, DType::u32});
+    EXPECT_EQ(got[2], 3u);
+  }
+}
+
+TEST_F(QueueTest, ViewsOutsideTheirStorageAreRefused) {
+  const Device d = fresh();
+  Queue& q = Queue::of(d);
+  const auto a = storage(d, 4), b = storage(d, 4);
+  std::uint32_t host[8] = {};
+  const std::uint64_t huge = ~std::uint64_t{0};
+  for (const BufferView& bad : {BufferView{a, 0, 5, DType::u32}, BufferView{a, 4, 4, DType::u32}, BufferView{a, 17, 0, DType::u8},
+                               BufferView{a, huge, 2, DType::u32}, BufferView{a, 0, huge / 4 + 2, DType::u32}, BufferView{}}) {
+    text_of<ArgumentError>([&] { q.upload(bad, host); });
+    text_of<ArgumentError>([&] { q.download(host, bad); });
+    text_of<ArgumentError>([&] { q.fill(bad, 0); });
+    text_of<ArgumentError>([&] { q.copy(bad, view(b)); });
+    text_of<ArgumentError>([&] { q.copy(view(b), bad); });
+  }
+  expect_has(text_of<ArgumentError>([&] { q.fill({a, 8, 3, DType::u32}, 0); }),
+             {"[fill]", "does not lie in its storage", "3 elements of u32 from byte 8 of a storage of 16 bytes"});
+  q.fill({a, 8, 2, DType::u32}, 0);
+  q.fill({a, 16, 0, DType::u32}, 0);
+  expect_has(text_of<ArgumentError>([&] { q.copy(view(a), {b, 0, 3, DType::u32}); }), {"the sizes differ"});
+  expect_has(text_of<ArgumentError>([&] { q.copy({a, 0, 3, DType::u32}, {a, 4, 3, DType::u32}); }), {"overlap"});
+  q.copy({a, 0, 2, DType::u32}, {a, 8, 2, DType::u32});
+  q.copy(view(a), view(a));
+  text_of<ArgumentError>([&] { q.upload(view(a), nullptr); });
+  const Device e = fresh();
+  expect_has(text_of<DeviceError>([&] { Queue::of(e).upload(view(a), host); }), {to_string(d), to_string(e), "not on the queue's device"});
+  expect_has(text_of<DeviceError>([&] { Queue::of(e).copy(view(a), view(b)); }), {"neither"});
+}
+
+TEST_F(QueueTest, QueuesAreOrderedByWhatTheyUse) {
+  const Device d = fresh();
+  behaviour(d)->max_delay_us = 400;
+  Queue one(d), two(d);
+  Queue* queues[] = {&one, &two, &Queue::of(d)};
+  std::mt19937 random(static_cast<unsigned>(test::seed()));
+  std::vector<std::shared_ptr<Storage>> s;
+  std::vector<std::vector<std::uint32_t>> model;  // what each storage must hold
+  for (int i = 0; i < 4; ++i) {
+    s.push_back(storage(d, 64));
+    model.push_back(random_data(64));
+    one.upload(view(s.back()), model.back().data());
+  }
+  for (int step = 0; step < 400; ++step) {
+    Queue& q = *queues[random() % 3];
+    const auto a = random() % 4, b = random() % 4;
+    switch (random() % 4) {
+      case 0:
+        model[a] = random_data(64);
+        q.upload(view(s[a]), model[a].data());
+        break;
+      case 1:
+        q.copy(view(s[a]), view(s[b]));
+        model[a] = model[b];
+        break;
+      case 2: {
+        increment().launch({64, 1, 1}, std::vector<LaunchArgument>{view(s[b]), view(s[a])}, &q);
+        auto source = model[b];
+        for (auto& x : source) ++x;
+        model[a] = source;
+        break;
+      }
+      default: ASSERT_EQ(read(q, s[a]), model[a]) << "step " << step;
+    }
+  }
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(read(two, s[static_cast<std::size_t>(i)]), model[static_cast<std::size_t>(i)]);
+}
+
+TEST_F(QueueTest, AReaderOnAnotherQueueWaitsAndAWriterWaitsForIt) {
+  // Without luck: the writer is held until the reader was queued behind it.
+  const Device d = fresh();
+  Queue writer(d), reader(d);
+  const auto x = storage(d), y = storage(d), z = storage(d);
+  writer.fill(view(x), 1);
+  writer.finish();
+  behaviour(d)->hold();
+  writer.fill(view(x), 2);
+  reader.copy(view(y), view(x));   // after the write
+  writer.fill(view(x), 3);         // after the read
+  reader.copy(view(z), view(x));
+  EXPECT_GT(behaviour(d)->records, 0);
+  behaviour(d)->let_go();
+  EXPECT_EQ(read(reader, y), std::vector<std::uint32_t>(n, 2));
+  EXPECT_EQ(read(writer, z), std::vector<std::uint32_t>(n, 3));
+}
+
+TEST_F(QueueTest, OneQueueNeedsNoEvents) {
+  const Device d = fresh();
+  const auto x = storage(d), y = storage(d);
+  Queue& q = Queue::of(d);
+  const int before = behaviour(d)->records;
+  for (int i = 0; i < 100; ++i) q.copy(view(i % 2 ? x : y), view(i % 2 ? y : x));
+  EXPECT_EQ(behaviour(d)->records, before);
+  q.finish();
+}
+
+TEST_F(QueueTest, WorkIsAsynchronousAndReadsWait) {
+  const Device d = fresh();
+  const auto x = storage(d), y = storage(d);
+  Queue& q = Queue::of(d);
+  behaviour(d)->hold();
+  q.fill(view(x), 5);
+  increment().launch({n, 1, 1}, {view(x), view(y)});  // neither waits, or the test hangs here
+  std::atomic<bool> got = false;
+  std::thread reader([&] {
+    EXPECT_EQ(read(q, y), std::vector<std::uint32_t>(n, 6));
+    got = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(got);
+  // While one thread waits for the queue, another goes on queueing.
+  q.fill(view(x), 7);
+  behaviour(d)->let_go();
+  reader.join();
+  EXPECT_EQ(read(q, x), std::vector<std::uint32_t>(n, 7));
+}
+
+TEST_F(QueueTest, AQueueThatIsDestroyedHasDoneItsWork) {
+  const Device d = fresh();
+  behaviour(d)->max_delay_us = 500;
+  const auto x = storage(d), y = storage(d);
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    {
+      Queue q(d);
+      q.fill(view(x), i);
+    }
+    Queue::of(d).copy(view(y), view(x));
+    ASSERT_EQ(read(Queue::of(d), y)[17], i);
+  }
+}
+
+TEST_F(QueueTest, CopiesBetweenDevicesGoThroughTheHost) {
+  for (bool visible : {false, true}) {
+    const Device a = fresh(), b = fresh(Backend::cpu);
+    behaviour(b)->host_visible = visible;
+    behaviour(a)->max_delay_us = behaviour(b)->max_delay_us = 200;
+    constexpr std::size_t large = 5 * 1024 * 1024 + 3;  // more than one piece
+    const auto x = storage(a, large), y = storage(b, large), z = storage(a, large);
+    const auto data = random_data(large);
+    Queue::of(a).upload(view(x), data.data());
+    reset_placement_log();
+    Queue::of(a).copy(view(y), view(x));  // either device's queue will do
+    Queue::of(a).copy(view(z), view(y));
+    EXPECT_EQ(read(Queue::of(a), z), data);
+    EXPECT_EQ(read(Queue::of(b), y), data);
+    for (const auto& row : placement_log().copies) {
+      if (row.device == b) {
+        EXPECT_EQ(row.to_device_bytes, large * 4);
+        EXPECT_EQ(row.to_host_bytes, 2 * large * 4);
+      }
+      if (row.device == a) {
+        EXPECT_EQ(row.to_device_bytes, large * 4);
+        EXPECT_EQ(row.to_host_bytes, 2 * large * 4);
+      }
+    }
+  }
+}
+
+TEST_F(QueueTest, ConstUseOfOneStorageFromManyThreads) {
+  const Device d = fresh();
+  behaviour(d)->max_delay_us = 50;
+  const auto x = storage(d, 256);
+  const auto data = random_data(256);
+  Queue::of(d).upload(view(x), data.data());
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      Queue mine(d);
+      Queue& q = t % 2 ? mine : Queue::of(d);
+      for (int i = 0; i < 100; ++i) {
+        const auto y = storage(d, 256);
+        if (i % 2) q.copy(view(y), view(x));
+        else increment().launch({256, 1, 1}, std::vector<LaunchArgument>{view(x), view(y)}, &q);
+        const auto got = read(q, y);
+        for (std::size_t k = 0; k < 256; ++k) ASSERT_EQ(got[k], data[k] + (i % 2 ? 0 : 1));
+      }
+    });
+  for (auto& t : threads) t.join();
+}
+
+TEST_F(QueueTest, AFaultOfAsynchronousWorkNamesTheLastLaunches) {
+  const Device d = fresh();
+  const auto x = storage(d), y = storage(d);
+  Queue& q = Queue::of(d);
+  q.fill(view(x), 1);
+  q.finish();
+  behaviour(d)->fail_work = true;
+  increment().launch({n, 1, 1}, {view(x), view(y)});
+  q.copy(view(x), view(y));
+  expect_has(text_of<KernelError>([&] { q.finish(); }),
+             {"the work failed on purpose", "Last put into this queue, newest first: (copy), increment, (fill)"});
+  behaviour(d)->fail_work = false;
+  // Told once; a kernel's fault is not the device's end.
+  q.finish();
+  q.fill(view(x), 3);
+  EXPECT_EQ(read(q, x)[0], 3u);
+  EXPECT_NE(device_info(d).state, DeviceState::lost);
+}
+
+TEST_F(QueueTest, ALostDeviceThrowsAndOthersGoOn) {
+  const Device d = fresh(), e = fresh();
+  auto x = storage(d), y = storage(e);
+  Queue& q = Queue::of(d);
+  Queue own(d);
+  q.fill(view(x), 1);
+  q.finish();
+  behaviour(d)->lose = true;
+  increment().launch({n, 1, 1}, {view(x), view(x)});
+  expect_has(text_of<DeviceError>([&] { read(q, x); }), {to_string(d), "the device is lost", "illegal address", "increment", "Restart"});
+  behaviour(d)->lose = false;
+  std::uint32_t host[n] = {};
+  text_of<DeviceError>([&] { q.fill(view(x), 1); });
+  text_of<DeviceError>([&] { q.upload(view(x), host); });
+  text_of<DeviceError>([&] { q.download(host, view(x)); });
+  text_of<DeviceError>([&] { q.finish(); });
+  text_of<DeviceError>([&] { own.fill(view(x), 1); });
+  text_of<DeviceError>([&] { storage(d); });
+  text_of<DeviceError>([&] { Queue another(d); });
+  text_of<DeviceError>([&] { increment().launch({n, 1, 1}, {view(x), view(x)}); });
+  EXPECT_EQ(device_info(d).state, DeviceState::lost);
+  expect_has(device_info(d).reason, {"illegal address"});
+  rescan();
+  EXPECT_EQ(device_info(d).state, DeviceState::lost) << "until the process ends";
+  x.reset();  // frees nothing, throws nothing
+  Queue::of(e).fill(view(y), 4);
+  EXPECT_EQ(read(Queue::of(e), y)[5], 4u);
+}
+
+TEST_F(QueueTest, SyncWaitsAfterEachPiece) {
+  ::setenv("TESSERA_SYNC", "1", 1);
+  rescan();
+  const Device d = fresh();
+  behaviour(d)->max_delay_us = 300;
+  const auto x = storage(d), y = storage(d);
+  Queue& q = Queue::of(d);
+  q.fill(view(x), 1);
+  behaviour(d)->fail_work = true;
+  expect_has(text_of<KernelError>([&] { increment().launch({n, 1, 1}, {view(x), view(y)}); }), {"newest first: increment, (fill)"});
+  behaviour(d)->fail_work = false;
+  ::unsetenv("TESSERA_SYNC");
+  rescan();
+}
+
+TEST_F(QueueTest, TraceWritesALineForEach) {
+  ::setenv("TESSERA_TRACE", "1", 1);
+  rescan();
+  const Device d = fresh();
+  const auto x = storage(d, 8), y = storage(d, 8);
+  ::testing::internal::CaptureStderr();
+  Queue::of(d).fill(view(x), 1);
+  increment().launch({8, 1, 1}, {view(x), view(y)});
+  read(Queue::of(d), y);
+  const std::string lines = ::testing::internal::GetCapturedStderr();
+  ::unsetenv("TESSERA_TRACE");
+  rescan();
+  expect_has(lines, {"fill on " + to_string(d) + " 32 bytes\n", "launch increment on " + to_string(d) + " threads 8 x 1 x 1\n",
+                     "download from " + to_string(d) + " 32 bytes\n"});
+}
+
+TEST_F(QueueTest, StaticStoragesMayOutliveTheDrainAtExit) {
+  // In a child that exits normally: queued work is waited for, and what is freed later does nothing.
+  ::fflush(nullptr);
+  const Device d = fresh();
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    static std::shared_ptr<Storage> kept;  // constructed before the device opens, so destroyed after the drain
+    static Kernel kernel;
+    static int status = 3;
+    std::atexit([] { ::_exit(status); });  // runs last: reached only if nothing before crashed
+    kept = storage(d);
+    kernel = increment();
+    behaviour(d)->max_delay_us = 2000;
+    for (int i = 0; i < 20; ++i) increment().launch({n, 1, 1}, {view(kept), view(kept)});
+    static auto* watched = new std::shared_ptr<test::Behaviour>(behaviour(d));
+    test::set_body("increment", [](const test::Launch&) { ++(*watched)->opened; });
+    std::atexit([] {});
+    status = 0;
+    std::exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+}
+
+}  // namespace
+}  // namespace tessera
+
+/// Tests fork on purpose while queues' threads run.
+extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }

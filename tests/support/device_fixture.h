@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tests of the device layer share: a process with test drivers, each test on a device of its own, and checks of
+// an error's text.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <string>
+
+#include "tessera/device/kernel.h"
+#include "tests/support/test_driver.h"
+
+namespace tessera::test {
+
+/// What `f` throws, which must be an E.
+template <class E, class F>
+std::string text_of(F&& f) {
+  try {
+    f();
+  } catch (const E& e) {
+    return e.what();
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << "another error: " << e.what();
+    return {};
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+inline void expect_has(const std::string& text, std::initializer_list<std::string_view> parts) {
+  for (std::string_view part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << "\"" << part << "\" is not in: " << text;
+}
+
+/// A fresh device a test: `cuda` stands for memory of its own, `cpu` for the machine's.
+class DeviceTest : public ::testing::Test {
+ protected:
+  static constexpr int devices = 64;
+  static TestDriver& driver(Backend backend) {
+    static TestDriver* drivers[2] = {make(Backend::cuda), make(Backend::cpu)};
+    return *drivers[backend == Backend::cpu];
+  }
+  static Device fresh(Backend backend = Backend::cuda) {
+    static int next[2] = {0, 0};
+    driver(backend);
+    return {backend, next[backend == Backend::cpu]++};
+  }
+  static std::shared_ptr<Behaviour> behaviour(Device device) { return driver(device.backend).behaviour(device.index); }
+
+  /// Every test ends with nothing seen that a driver must never see.
+  void TearDown() override {
+    for (Backend backend : {Backend::cuda, Backend::cpu})
+      for (int i = 0; i < devices; ++i)
+        for (const auto& text : behaviour({backend, i})->misuse()) ADD_FAILURE() << to_string(Device{backend, i}) << ": " << text;
+  }
+
+ private:
+  static TestDriver* make(Backend backend) {
+    auto d = std::make_unique<TestDriver>(backend);
+    for (int i = 0; i < devices; ++i)
+      d->add_device(backend == Backend::cpu ? DeviceKind::cpu : DeviceKind::discrete_gpu, std::uint64_t{1} << 30);
+    TestDriver* kept = d.get();
+    register_driver(std::move(d));
+    return kept;
+  }
+};
+
+}  // namespace tessera::test
