@@ -83,7 +83,14 @@ void fill_block_leaf(const Machine& m, const Leaf& leaf) {
 class Slab {
  public:
   explicit Slab(std::size_t bytes) : memory_(std::move(kept)) {
-    if (memory_.size() < bytes + 64) memory_.resize(bytes + 64);
+    try {
+      if (memory_.size() < bytes + 64) memory_.resize(bytes + 64);
+    } catch (const std::bad_alloc&) {
+      fail<OutOfMemory>({.asked = "interpreter",
+                         .with = {{"bytes", std::to_string(bytes)}},
+                         .wrong = "there is no memory for the values of a block's threads",
+                         .todo = "Use smaller blocks or smaller local arrays"});
+    }
     const std::size_t past = reinterpret_cast<std::uintptr_t>(memory_.data()) % 64;
     data_ = memory_.data() + (past ? 64 - past : 0);
     std::memset(data_, 0, bytes);

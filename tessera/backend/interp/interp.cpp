@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/backend/interp/interp.h"
+
+#include <charconv>
+#include <cstring>
+#include <new>
+
+#include "tessera/base/error.h"
+#include "tessera/base/os/system.h"
+#include "tessera/ir/interpreter.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr std::align_val_t alignment{64};
+
+ir::InterpreterOptions options_from_environment() {
+  ir::InterpreterOptions options;
+  const std::string check = os::environment("TESSERA_CHECK").value_or("");
+  if (check != "" && check != "0" && check != "1")
+    fail<ArgumentError>({.asked = "TESSERA_CHECK", .wrong = "the value " + check + " is neither 0 nor 1", .todo = "Set it to 1 to check kernels"});
+  options.checks = check == "1";
+  if (const auto text = os::environment("TESSERA_SUBGROUP"); text && !text->empty()) {
+    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), options.subgroup_width);
+    if (error != std::errc{} || end != text->data() + text->size() || options.subgroup_width < 1 || options.subgroup_width > 128)
+      fail<ArgumentError>({.asked = "TESSERA_SUBGROUP",
+                           .wrong = "the value " + *text + " is no number of threads from 1 to 128",
+                           .todo = "Set it to 1, 8, 32 or 64, as devices have, or leave it out"});
+  }
+  return options;
+}
+
+DeviceInfo info_for(const ir::InterpreterOptions& options) {
+  DeviceInfo info;
+  info.device = {Backend::interp, 0};
+  info.name = options.checks ? "reference interpreter, checking" : "reference interpreter";
+  info.vendor = "Tessera";
+  info.kind = DeviceKind::other;
+  info.total_memory = os::memory().total;
+  if (const auto group = os::group_memory()) info.total_memory = std::min(info.total_memory, group->limit);
+  info.unified_memory = true;
+  info.compute_units = 1;
+  info.can.f16 = info.can.bf16 = info.can.f64 = info.can.int64 = true;
+  info.can.atomic_i64 = info.can.atomic_f32 = true;
+  info.can.subgroup_widths = {options.subgroup_width};
+  info.can.max_block = {1024, 1024, 1024};
+  info.can.shared_bytes = 1 << 20;
+  info.can.max_parameter_bytes = 1 << 16;
+  return info;
+}
+
+class InterpKernel : public LoadedKernel {
+ public:
+  InterpKernel(ir::Function fn, const ir::InterpreterOptions& options) : interpreter_(std::move(fn), options) {}
+  std::string source() const override { return ir::to_text(interpreter_.function()); }
+  const ir::Interpreter& interpreter() const { return interpreter_; }
+
+ private:
+  ir::Interpreter interpreter_;
+};
+
+/// Everything is done when a call returns.
+class InterpQueue : public DriverQueue {
+ public:
+  void upload(const Allocation& to, std::size_t offset, const void* from, std::size_t bytes) override {
+    if (bytes != 0) std::memcpy(to.host + offset, from, bytes);
+  }
+  void download(void* to, const Allocation& from, std::size_t offset, std::size_t bytes) override {
+    if (bytes != 0) std::memcpy(to, from.host + offset, bytes);
+  }
+  void copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset, std::size_t bytes) override {
+    if (bytes != 0) std::memmove(to.host + to_offset, from.host + from_offset, bytes);
+  }
+  void fill(const Allocation& to, std::size_t offset, std::size_t bytes, std::span<const std::byte> pattern) override {
+    std::byte* data = to.host + offset;
+    for (std::size_t done = 0; done < bytes; done += pattern.size()) std::memcpy(data + done, pattern.data(), pattern.size());
+  }
+  void launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) override {
+    std::vector<ir::InterpreterArgument> given;
+    given.reserve(arguments.size());
+    for (const Argument& a : arguments)
+      given.push_back({a.allocation && a.allocation->host ? a.allocation->host + a.byte_offset : nullptr, a.elements, a.bits});
+    static_cast<InterpKernel&>(kernel).interpreter().run(shape, given);
+  }
+  std::shared_ptr<DriverEvent> record() override { return nullptr; }
+  void wait(DriverEvent& event) override { event.wait(); }
+  void finish() override {}
+};
+
+class InterpDevice : public DriverDevice {
+ public:
+  explicit InterpDevice(const ir::InterpreterOptions& options) : options_(options), info_(info_for(options)) {}
+
+  const DeviceInfo& info() const override { return info_; }
+  std::uint64_t free_memory() const override {
+    const std::uint64_t available = os::memory().available;
+    const auto group = os::group_memory();
+    return group ? std::min(available, group->free) : available;
+  }
+  Allocation allocate(std::size_t bytes, MemoryKind) override {
+    void* memory = ::operator new(bytes, alignment, std::nothrow);
+    if (!memory)
+      fail<OutOfMemory>({.asked = "interp:0",
+                         .with = {{"bytes", std::to_string(bytes)}},
+                         .wrong = "the system has no memory of this size",
+                         .todo = "Use smaller arrays, or free some"});
+    return {memory, static_cast<std::byte*>(memory), bytes};
+  }
+  void release(const Allocation& allocation) noexcept override { ::operator delete(allocation.handle, alignment); }
+  std::unique_ptr<DriverQueue> make_queue() override { return std::make_unique<InterpQueue>(); }
+  std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override {
+    std::vector<std::unique_ptr<LoadedKernel>> out;
+    for (const CompileRequest& r : requests) {
+      ir::Function fn = *r.function;
+      fn.index64 = fn.index64 || r.variant.index64;
+      out.push_back(std::make_unique<InterpKernel>(std::move(fn), options_));
+    }
+    return out;
+  }
+
+ private:
+  ir::InterpreterOptions options_;
+  DeviceInfo info_;
+};
+
+class InterpDriver : public Driver {
+ public:
+  Backend backend() const override { return Backend::interp; }
+  BackendReport enumerate() override {
+    BackendReport report;
+    report.backend = Backend::interp;
+    try {
+      report.devices.push_back(info_for(options_from_environment()));
+      report.state = DeviceState::enumerated;
+    } catch (const Error& e) {
+      report.state = DeviceState::loaded;
+      report.reason = e.what();
+      report.remedy = "Correct or unset the variable";
+    }
+    return report;
+  }
+  std::unique_ptr<DriverDevice> open(int index) override {
+    if (index != 0)
+      fail<DeviceError>({.asked = "interp:" + std::to_string(index), .wrong = "there is one interpreter, interp:0"});
+    return std::make_unique<InterpDevice>(options_from_environment());
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Driver> make_interp_driver() { return std::make_unique<InterpDriver>(); }
+
+}  // namespace tessera

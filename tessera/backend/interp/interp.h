@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reference interpreter as a device: `interp`, used only when named. It runs each launch to its end on the calling
+// thread, in the host's memory, and finds kernels' mistakes when asked to.
+#pragma once
+
+#include <memory>
+
+#include "tessera/device/driver.h"
+
+namespace tessera {
+
+/// Environment, read when the device is listed or opened:
+///   TESSERA_CHECK=1     bounds, races, uninitialised shared memory, divergent control and index overflow of every kernel
+///                       are checked; the first finding is thrown as a KernelError by the launch
+///   TESSERA_SUBGROUP=n  threads in a subgroup, 1 to 128 (32)
+/// Opening throws ArgumentError if a variable cannot be read, and the enumeration has that as the reason.
+std::unique_ptr<Driver> make_interp_driver();
+
+}  // namespace tessera
