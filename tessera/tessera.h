@@ -3,6 +3,16 @@
 // include, are installed.
 #pragma once
 
+#include "tessera/array/array.h"
 #include "tessera/base/dtype.h"
 #include "tessera/base/error.h"
 #include "tessera/base/half.h"
+#include "tessera/device/device.h"
+#include "tessera/device/kernel.h"
+#include "tessera/device/storage.h"
+#include "tessera/kernel/buffer.h"
+#include "tessera/kernel/kernel.h"
+#include "tessera/llm/language_model.h"
+#include "tessera/ops/product.h"
+#include "tessera/ops/transformer.h"
+#include "tessera/ops/weight.h"

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// A language model through the library: load a file, continue a prompt, write the text as it comes.
+#include <tessera/tessera.h>
+
+#include <iostream>
+
+using namespace tessera;
+
+int main(int argc, char** argv) {
+  try {
+    const auto model = LanguageModel::load(argc > 1 ? argv[1] : "models/pgdocs-2m-q8_0.gguf");
+    const auto result = model.generate(argc > 2 ? argv[2] : "The index", {.sampling = {.temperature = 0}, .max_tokens = 40},
+                                       [](std::string_view piece) {
+                                         std::cout << piece << std::flush;
+                                         return true;  // false ends it
+                                       });
+    std::cout << "\n" << result.tokens.size() << " tokens at " << result.tokens_per_second() << " a second on " << why_current_device() << "\n";
+    return result.text.empty();
+  } catch (const Error& e) {
+    std::cerr << e.what() << "\n";
+    return 1;
+  }
+}
