@@ -69,6 +69,10 @@ class MapKernel : public detail::TracedKernel<P...> {
   void launch_on(Queue& queue, const Extent& threads, A&&... arguments) const {
     this->launch_shape(&queue, threads.size(), arguments...);
   }
+  template <class... A>
+  void launch(const Blocks&, A&&...) const {
+    static_assert(!sizeof...(A) && sizeof...(A), "a map kernel has no blocks: launch it with {n}");
+  }
 };
 
 /// A kernel of blocks of a fixed size.

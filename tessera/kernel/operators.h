@@ -56,9 +56,13 @@ auto indirect(Op op, const std::remove_reference_t<A>& a, const std::remove_refe
   not_host_data<B>();
   named<A>();
   named<B>();
-  same_types<same_type<X, Y>, X, Y>();
   using T = common_type<X, Y>;
   using R = Result<X, Y, kind>;
+  if constexpr (kind == Kind::logic && !same_type<X, Y>) {
+    check_kind<std::conditional_t<std::same_as<type_of<X>, bool>, type_of<Y>, type_of<X>>, kind>();
+  } else {
+    same_types<same_type<X, Y>, X, Y>();
+  }
   if constexpr (same_type<X, Y>) {
     check_kind<T, kind>();
     return R(NodeRef{operation(op, node_as<T>(a), node_as<T>(b))});

@@ -33,7 +33,7 @@ std::uint64_t highest(DType t) {
 }  // namespace
 
 void note(const char* file, int line) {
-  if (ir::Builder::tracing()) builder().at(file, line);
+  if (file && ir::Builder::tracing()) builder().at(file, line);
 }
 
 ir::NodeId constant(DType dtype, double value) { return builder().constant_of(dtype, value); }

@@ -31,7 +31,7 @@ class Body {
   void (*call_)(const void*, ir::NodeId);
 };
 
-/// The line that nodes made from now on belong to. Does nothing outside of a kernel.
+/// The line that nodes made from now on belong to. Does nothing outside of a kernel, or without a file.
 void note(const char* file, int line);
 
 ir::NodeId constant(DType dtype, double value);

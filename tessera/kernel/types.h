@@ -116,10 +116,21 @@ class HostConversions {
     if constexpr (std::same_as<U, bool>)
       static_assert(!sizeof(U), "a traced value is not a C++ bool: use if_(cond, [&]{ ... }) or select(cond, a, b)");
     else
-      static_assert(!sizeof(U),
-                    "a traced value is not a C++ number (as a subscript: host data is not visible in a kernel: pass it as a "
-                    "Buffer argument; as a type: use cast<T>(...))");
+      refuse<U>();
     return U{};
+  }
+  /// For the subscripts of C arrays, where g++ looks at no template.
+  operator std::ptrdiff_t() const {
+    refuse<T>();
+    return 0;
+  }
+
+ private:
+  template <class U>
+  static constexpr void refuse() {
+    static_assert(std::is_void_v<U>,
+                  "a traced value is not a C++ number (as a subscript: host data is not visible in a kernel: pass it as a "
+                  "Buffer argument; as a type: use cast<T>(...))");
   }
 };
 

@@ -27,13 +27,12 @@ ir::NodeId node_as(const U& u) {
   else return constant(dtype_of<T>, static_cast<double>(u));
 }
 
-/// The same, but a 16-bit float given for a float is widened.
+/// The same, but a 16-bit float given for another float becomes f32, from which a store rounds.
 template <class T, class U>
 ir::NodeId node_exactly(const U& u) {
   const ir::NodeId id = node_as<T>(u);
-  if constexpr (Traced<U>)
-    if constexpr (!std::same_as<type_of<U>, T> && !is_16bit_float<T>) return cast(dtype_of<T>, id);
-  return id;
+  if constexpr (Traced<U> && is_16bit_float<type_of<U>> && !std::same_as<type_of<U>, T>) return cast(DType::f32, id);
+  else return id;
 }
 
 /// A parameter that takes whatever may stand for a T, says a sentence for everything else, and notes the caller's line.
@@ -200,8 +199,10 @@ class Var : public detail::HostConversions<T> {
     set(other.node());
     return *this;
   }
-  Var& operator=(detail::Arg<T> value) & {
-    set(value.node());
+  template <class U>
+    requires(!std::same_as<std::remove_cvref_t<U>, Var>)
+  Var& operator=(U&& u) & {
+    set(detail::Arg<T>(std::forward<U>(u), nullptr, 0).node());  // an operator knows no line: the last one noted stays
     return *this;
   }
 #define TESSERA_ASSIGNMENT(symbol, op)                                               \

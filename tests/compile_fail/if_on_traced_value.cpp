@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// mistake 1: a traced value is not a C++ bool: use if_(cond, [&]{ ... }) or select(cond, a, b)
+// mistake 2: a traced value is not a C++ bool: use if_(cond, [&]{ ... }) or select(cond, a, b)
+// mistake 3: a traced value is not a C++ bool: use if_(cond, [&]{ ... }) or select(cond, a, b)
+#include "tessera/kernel/kernel.h"
+using namespace tessera;
+
+auto k = kernel("k", [](Buffer<const float> x, Buffer<float> y) {
+  auto i = global_id();
+#if MISTAKE == 1
+  if (x[i] < y[i]) y[i] = x[i];
+#elif MISTAKE == 2
+  Var<bool> smaller = x[i] < y[i];
+  while (smaller) smaller = false;
+#elif MISTAKE == 3
+  y[i] = (x[i] < y[i] && i > 3) ? x[i] : y[i];
+#else
+  if_(x[i] < y[i], [&] { y[i] = x[i]; });
+  Var<bool> smaller = x[i] < y[i];
+  while_([&] { return smaller.get(); }, [&] { smaller = false; });
+  y[i] = select(x[i] < y[i] && i > 3, x[i], y[i]);
+#endif
+});
