@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: Apache-2.0
+// The skeleton of a kernel: its functions, the loops over work items and chunks, and regions between barriers.
+#include "tessera/backend/cpu/codegen/emitter.h"
+
+#include <algorithm>
+
+namespace tessera::cpu {
+
+using namespace ir;
+
+Emitter::Emitter(llvm::Module& module, const Function& fn, const TargetTraits& target, const GenerateOptions& options)
+    : module_(module), context_(module.getContext()), fn_(fn), target_(target), options_(options),
+      layout_(lane_layout(fn, target.width)), analysis_(analyse(fn, layout_, options.noalias)), width_(layout_.width),
+      b_(context_), allocas_(context_) {
+  options_.index64 = options.index64 || fn.index64;
+  const std::size_t n = fn.nodes.size();
+  values_.resize(n), locals_.resize(n), offsets_.resize(n), accumulators_.resize(n);
+  used_.resize(n);
+  for (const Node& node : fn.nodes)
+    for (NodeId a : operands(node)) used_[a] = true;
+  if (layout_.threads) plan_ = make_plan(fn, analysis_);
+  llvm::FastMathFlags contract;  // the one liberty that kernels give: a * b + c in one rounding
+  contract.setAllowContract();
+  b_.setFastMathFlags(contract);
+}
+
+void Emitter::run(const std::string& entry_name) {
+  lay_out_memory();
+  make_functions(entry_name);
+  auto* start = llvm::BasicBlock::Create(context_, "start", body_);
+  auto* first = llvm::BasicBlock::Create(context_, "first", body_);
+  allocas_.SetInsertPoint(llvm::BranchInst::Create(first, start));
+  b_.SetInsertPoint(first);
+  for (NodeId id = 1; id < fn_.nodes.size(); ++id) {
+    if (fn_[id].op != Op::local) continue;
+    Local& local = locals_[id];
+    if (local.chunk_bytes != 0 && fn_[id].imm != 1) continue;  // an array in context memory
+    llvm::Type* t = fn_[id].imm == 1 ? local.element : llvm::ArrayType::get(local.element, fn_[id].imm);
+    auto* slot = stack(t, "local" + llvm::Twine(fn_[id].extra));
+    slot->setAlignment(llvm::Align(64));
+    local.own = local.pointer = slot;
+  }
+  if (layout_.threads) block_kernel();
+  else map_kernel();
+  b_.CreateRetVoid();
+}
+
+void Emitter::make_functions(const std::string& entry_name) {
+  llvm::Type *i64 = b_.getInt64Ty(), *pointer = b_.getPtrTy(), *none = b_.getVoidTy();
+  std::vector<llvm::Type*> types;
+  for (const Param& p : fn_.params) {
+    types.push_back(p.is_buffer ? pointer : type(p.dtype));
+    if (p.is_buffer) types.push_back(i64);
+  }
+  const std::size_t own = types.size();
+  for (int i = 0; i < 5; ++i) types.push_back(i64);      // grid, begin, end
+  for (int i = 0; i < 3; ++i) types.push_back(pointer);  // shared memory, context memory, call
+  body_ = llvm::Function::Create(llvm::FunctionType::get(none, types, false), llvm::Function::InternalLinkage,
+                                 entry_name + ".body", module_);
+  auto* entry = llvm::Function::Create(llvm::FunctionType::get(none, {pointer, i64, i64, pointer}, false),
+                                       llvm::Function::ExternalLinkage, entry_name, module_);
+  body_->addFnAttr(llvm::Attribute::NoInline);  // inlined, its buffers would lose `noalias`
+  for (auto* f : {body_, entry}) {
+    f->addFnAttr("target-cpu", target_.cpu);
+    f->addFnAttr("target-features", target_.features);
+    f->addFnAttr("prefer-vector-width", std::to_string(std::max(128u, 32 * target_.width)));
+    f->addFnAttr("min-legal-vector-width", std::to_string(std::max(128u, 32 * target_.width)));
+    f->addFnAttr(llvm::Attribute::NoUnwind);
+  }
+
+  std::size_t at = 0;
+  auto take = [&](const std::string& name) {
+    auto* a = body_->getArg(static_cast<unsigned>(at++));
+    a->setName(name);
+    return a;
+  };
+  for (const Param& p : fn_.params) {
+    auto* a = take(p.name);
+    params_.push_back(a);
+    if (p.is_buffer) {
+      a->addAttr(llvm::Attribute::NoCapture);
+      if (options_.noalias) a->addAttr(llvm::Attribute::NoAlias);
+      if (p.access == Access::read) a->addAttr(llvm::Attribute::ReadOnly);
+    }
+    sizes_.push_back(p.is_buffer ? take(p.name + ".size") : nullptr);
+  }
+  for (int d = 0; d < 3; ++d) grid_[d] = take("grid" + std::to_string(d));
+  begin_ = take("begin"), end_ = take("end");
+  auto scratch = [&](const char* name) {
+    auto* a = take(name);
+    a->addAttr(llvm::Attribute::NoAlias);
+    a->addAttr(llvm::Attribute::getWithAlignment(context_, llvm::Align(64)));
+    return a;
+  };
+  shared_ = scratch("shared"), kept_ = scratch("context"), call_ = take("call");
+
+  b_.SetInsertPoint(llvm::BasicBlock::Create(context_, "entry", entry));
+  auto word = [&](Value* base, std::uint64_t i) { return b_.CreateLoad(i64, b_.CreateConstGEP1_64(i64, base, i)); };
+  std::vector<Value*> arguments;
+  Value* slots = b_.CreateLoad(pointer, entry->getArg(0));
+  for (std::size_t i = 0; i < fn_.params.size(); ++i) {
+    const Param& p = fn_.params[i];
+    Value* bits = word(slots, 2 * i);
+    if (p.is_buffer) {
+      arguments.push_back(b_.CreateIntToPtr(bits, pointer));
+      arguments.push_back(word(slots, 2 * i + 1));
+      continue;
+    }
+    llvm::Type* t = type(p.dtype);
+    if (t->isIntegerTy(1)) bits = b_.CreateICmpNE(bits, b_.getInt64(0));
+    else if (t->isIntegerTy()) bits = b_.CreateTrunc(bits, t);
+    else bits = b_.CreateBitCast(b_.CreateTrunc(bits, b_.getIntNTy(t->getScalarSizeInBits())), t);
+    arguments.push_back(bits);
+  }
+  for (std::uint64_t d = 0; d < 3; ++d) arguments.push_back(word(entry->getArg(0), 1 + d));
+  arguments.push_back(entry->getArg(1)), arguments.push_back(entry->getArg(2));
+  arguments.push_back(entry->getArg(3));
+  arguments.push_back(b_.CreateConstGEP1_64(b_.getInt8Ty(), entry->getArg(3), shared_bytes_));
+  arguments.push_back(entry->getArg(0));
+  if (arguments.size() != own + 8) refuse("the kernel's arguments do not fit together");
+  b_.CreateCall(body_, arguments);
+  b_.CreateRetVoid();
+}
+
+void Emitter::lay_out_memory() {
+  auto aligned = [](std::size_t n) { return (n + 63) & ~std::size_t{63}; };
+  const bool chunks = layout_.threads && layout_.chunks() > 1;
+  for (NodeId id = 1; id < fn_.nodes.size(); ++id) {
+    const Node& n = fn_[id];
+    if (n.op == Op::shared) {
+      offsets_[id] = shared_bytes_;
+      shared_bytes_ = aligned(shared_bytes_ + n.imm * bytes_of(n.type.dtype));
+    } else if (n.op == Op::local) {
+      Local& local = locals_[id];
+      const bool vector = !analysis_.shapes[id].scalar() && analysis_.shapes[id].kind != ShapeKind::linear;
+      llvm::Type* t = memory_type(n.type.dtype);
+      local.element = vector ? lanes(t) : t;
+      if (chunks && plan_.places[id] == LocalPlace::context) {
+        local.context = context_bytes_;
+        local.chunk_bytes = n.imm * bytes_of(n.type.dtype) * (vector ? width_ : 1);
+        context_bytes_ = aligned(context_bytes_ + local.chunk_bytes * layout_.chunks());
+      }
+    } else if (chunks && plan_.kept[id]) {
+      offsets_[id] = context_bytes_;
+      const std::size_t each = bytes_of(n.type.dtype) * (analysis_.shapes[id].varying() ? width_ : 1);
+      context_bytes_ = aligned(context_bytes_ + each * layout_.chunks());
+    }
+  }
+}
+
+// Map kernels: [begin, end) of threads, row by row of dimension 0, a row in full chunks and a masked rest.
+void Emitter::map_kernel() {
+  llvm::Type* i64 = b_.getInt64Ty();
+  auto* before = b_.GetInsertBlock();
+  auto* head = llvm::BasicBlock::Create(context_, "row", body_);
+  auto* done = llvm::BasicBlock::Create(context_, "done", body_);
+  b_.CreateCondBr(b_.CreateICmpULT(begin_, end_), head, done);
+  b_.SetInsertPoint(head);
+  auto* at = b_.CreatePHI(i64, 2, "at");
+  at->addIncoming(begin_, before);
+  Value* row = b_.CreateUDiv(at, grid_[0]);
+  Value* x = b_.CreateSub(at, b_.CreateMul(row, grid_[0]), "x");
+  thread_[2] = b_.CreateUDiv(row, grid_[1], "z");
+  thread_[1] = b_.CreateSub(row, b_.CreateMul(thread_[2], grid_[1]), "y");
+  Value* count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, b_.CreateSub(grid_[0], x), b_.CreateSub(end_, at));
+  Value* chunks = b_.CreateLShr(count, llvm::Log2_64(width_));
+  Value* chunk = loop_begin(b_.getInt64(0), chunks, "chunk");
+  thread_[0] = b_.CreateAdd(x, b_.CreateMul(chunk, b_.getInt64(width_), "", true, true));
+  chunk_body(nullptr);
+  loop_end();
+
+  Value* rest = b_.CreateAnd(count, b_.getInt64(width_ - 1));
+  auto* tail = llvm::BasicBlock::Create(context_, "tail", body_);
+  auto* next = llvm::BasicBlock::Create(context_, "next", body_);
+  b_.CreateCondBr(b_.CreateICmpNE(rest, b_.getInt64(0)), tail, next);
+  b_.SetInsertPoint(tail);
+  thread_[0] = b_.CreateAdd(x, b_.CreateSub(count, rest));
+  chunk_body(b_.CreateICmpULT(iota(b_.getInt32Ty(), 1), splat(b_.CreateTrunc(rest, b_.getInt32Ty())), "exists"));
+  b_.CreateBr(next);
+  b_.SetInsertPoint(next);
+  Value* after = b_.CreateAdd(at, count);
+  at->addIncoming(after, next);
+  b_.CreateCondBr(b_.CreateICmpULT(after, end_), head, done);
+  b_.SetInsertPoint(done);
+}
+
+void Emitter::chunk_body(Value* mask) {
+  tail_mask_ = mask;
+  for (NodeId id = 1; id < fn_.nodes.size(); ++id)
+    if (fn_[id].op == Op::local && !analysis_.definite[id]) clear_local(id);
+  statements(0, mask);
+}
+
+void Emitter::block_kernel() {
+  const auto& size = fn_.block_size;
+  for (unsigned d = 0; d < 3; ++d) {
+    if (!layout_.thread_id[d].varying()) continue;
+    std::vector<std::uint32_t> ids;
+    for (std::uint32_t t = 0; t < layout_.chunks() * width_; ++t)
+      ids.push_back(d == 0 ? t % size[0] : d == 1 ? t / size[0] % size[1] : t / size[0] / size[1]);
+    auto* data = llvm::ConstantDataArray::get(context_, ids);
+    tables_[d] = new llvm::GlobalVariable(module_, data->getType(), true, llvm::GlobalValue::PrivateLinkage, data, "thread_ids");
+    tables_[d]->setAlignment(llvm::Align(64));
+  }
+  Value* block = loop_begin(begin_, end_, "block");
+  Value* row = b_.CreateUDiv(block, grid_[0]);
+  block_id_[0] = b_.CreateSub(block, b_.CreateMul(row, grid_[0]), "block.x");
+  block_id_[2] = b_.CreateUDiv(row, grid_[1], "block.z");
+  block_id_[1] = b_.CreateSub(row, b_.CreateMul(block_id_[2], grid_[1]), "block.y");
+  for (NodeId id : plan_.zeroed) {
+    const Local& local = locals_[id];
+    if (local.chunk_bytes)
+      b_.CreateMemSet(context_pointer(local.context, 0, nullptr), b_.getInt8(0), local.chunk_bytes * layout_.chunks(), llvm::Align(64));
+    else
+      clear_local(id);
+  }
+  steps(plan_.steps);
+  loop_end();
+}
+
+void Emitter::steps(const Steps& list) {
+  for (const Step& s : list) {
+    if (s.kind == Step::once) statement(s.node, nullptr);
+    else if (s.kind == Step::region) region(plan_.regions[s.number]);
+    else control_step(s);
+  }
+}
+
+// Control around barriers: scalar, outside of the loop over chunks.
+void Emitter::control_step(const Step& step) {
+  const Node& n = fn_[step.node];
+  auto new_block = [&](const char* name) { return llvm::BasicBlock::Create(context_, name, body_); };
+  if (n.op == Op::if_) {
+    auto *yes = new_block("then"), *no = new_block("else"), *after = new_block("endif");
+    b_.CreateCondBr(block_scalar(n.args[0]), yes, no);
+    b_.SetInsertPoint(yes);
+    steps(step.first);
+    b_.CreateBr(after);
+    b_.SetInsertPoint(no);
+    steps(step.second);
+    b_.CreateBr(after);
+    b_.SetInsertPoint(after);
+  } else if (n.op == Op::for_) {
+    Value *begin = block_scalar(n.args[0]), *end = block_scalar(n.args[1]), *by = block_scalar(n.args[2]);
+    auto *body = new_block("for"), *after = new_block("endfor"), *before = b_.GetInsertBlock();
+    const DType t = dtype(n.args[0]);
+    b_.CreateCondBr(compare(CompareOp::lt, t, begin, end), body, after);
+    b_.SetInsertPoint(body);
+    auto* counter = b_.CreatePHI(begin->getType(), 2, "i");
+    counter->addIncoming(begin, before);
+    define(n.args[3], counter);
+    steps(step.first);
+    Value* next = b_.CreateAdd(counter, by);
+    counter->addIncoming(next, b_.GetInsertBlock());
+    b_.CreateCondBr(more_rounds(counter, end, by), body, after);
+    b_.SetInsertPoint(after);
+  } else {
+    auto *test = new_block("while"), *body = new_block("do"), *after = new_block("endwhile");
+    b_.CreateBr(test);
+    b_.SetInsertPoint(test);
+    steps(step.first);
+    b_.CreateCondBr(block_scalar(n.args[0]), body, after);
+    b_.SetInsertPoint(body);
+    steps(step.second);
+    b_.CreateBr(test);
+    b_.SetInsertPoint(after);
+  }
+}
+
+// A value that the verifier proved to be one for the block, though it may be kept per chunk or thread.
+Emitter::Value* Emitter::block_scalar(NodeId id) {
+  if (is_leaf(fn_[id].op)) return leaf(id).value;
+  const Shape shape = analysis_.shapes[id];
+  if (plan_.kept[id] && layout_.chunks() > 1) restore(id, b_.getInt64(0));
+  Value* v = values_[id];
+  return shape.varying() && v->getType()->isVectorTy() ? b_.CreateExtractElement(v, std::uint64_t{0}) : v;
+}
+
+void Emitter::region(const Region& r) {
+  auto reduces = [&](auto&& f) {
+    for (NodeId id : r.statements)
+      if (fn_[id].op == Op::block_reduce || fn_[id].op == Op::block_uniform || fn_[id].op == Op::block_scan) f(id);
+  };
+  reduces([&](NodeId id) { start_reduction(id); });
+  if (layout_.chunks() == 1) {
+    region_chunk(r, b_.getInt64(0));
+  } else {
+    Value* chunk = loop_begin(b_.getInt64(0), b_.getInt64(layout_.chunks()), "chunk");
+    region_chunk(r, chunk);
+    loop_end();
+  }
+  reduces([&](NodeId id) { finish_reduction(id); });
+}
+
+void Emitter::region_chunk(const Region& r, Value* chunk) {
+  const auto& size = fn_.block_size;
+  chunk_ = chunk;
+  linear_ = b_.CreateMul(chunk, b_.getInt64(width_), "linear", true, true);
+  Value* row = b_.CreateUDiv(linear_, b_.getInt64(size[0]));
+  for (unsigned d = 0; d < 3; ++d) {
+    if (layout_.thread_id[d].varying()) {
+      Value* from = b_.CreateInBoundsGEP(b_.getInt32Ty(), tables_[d], linear_);
+      thread_[d] = b_.CreateAlignedLoad(lanes(b_.getInt32Ty()), from, llvm::Align(4), "thread");
+    } else if (size[d] == 1) {
+      thread_[d] = b_.getInt64(0);
+    } else {
+      thread_[d] = d == 0   ? b_.CreateURem(linear_, b_.getInt64(size[0]))
+                   : d == 1 ? b_.CreateURem(row, b_.getInt64(size[1]))
+                            : b_.CreateUDiv(row, b_.getInt64(size[1]));
+    }
+  }
+  tail_mask_ = nullptr;
+  if (layout_.tail()) {
+    Value* left = b_.CreateTrunc(b_.CreateSub(b_.getInt64(layout_.threads), linear_), b_.getInt32Ty());
+    tail_mask_ = b_.CreateICmpSLT(iota(b_.getInt32Ty(), 1), splat(left), "exists");
+  }
+  const bool several = layout_.chunks() > 1;
+  if (several)
+    for (NodeId id : r.restored) restore(id, chunk);
+  for (NodeId id : r.needed) statement(id, tail_mask_);
+  for (NodeId id : r.cleared) clear_local(id);
+  for (std::size_t i = 0; several && i < r.locals.size(); ++i) {
+    Local& local = locals_[r.locals[i]];
+    Value* there = context_pointer(local.context, local.chunk_bytes, chunk);
+    if (!local.own) local.pointer = there;
+    else b_.CreateStore(b_.CreateAlignedLoad(local.element, there, llvm::Align(1)), local.own);
+  }
+  for (NodeId id : r.statements) {
+    statement(id, tail_mask_);
+    if (several && plan_.kept[id]) keep(id, chunk);
+  }
+  for (std::size_t i = 0; several && i < r.locals.size(); ++i) {
+    const Local& local = locals_[r.locals[i]];
+    if (!local.own || !r.writes[i]) continue;
+    b_.CreateAlignedStore(b_.CreateLoad(local.element, local.own), context_pointer(local.context, local.chunk_bytes, chunk), llvm::Align(1));
+  }
+}
+
+Emitter::Value* Emitter::context_pointer(std::size_t offset, std::size_t chunk_bytes, Value* chunk) {
+  Value* base = b_.CreateConstInBoundsGEP1_64(b_.getInt8Ty(), kept_, offset);
+  if (!chunk) return base;
+  return b_.CreateInBoundsGEP(b_.getInt8Ty(), base, b_.CreateMul(chunk, b_.getInt64(chunk_bytes), "", true, true));
+}
+
+void Emitter::keep(NodeId id, Value* chunk) {
+  Value* v = to_memory(dtype(id), values_[id]);
+  const std::size_t each = bytes_of(dtype(id)) * (analysis_.shapes[id].varying() ? width_ : 1);
+  b_.CreateAlignedStore(v, context_pointer(offsets_[id], each, chunk), llvm::Align(bytes_of(dtype(id))));
+}
+void Emitter::restore(NodeId id, Value* chunk) {
+  const DType t = dtype(id);
+  const bool vector = analysis_.shapes[id].varying();
+  const std::size_t each = bytes_of(t) * (vector ? width_ : 1);
+  llvm::Type* element = memory_type(t);
+  Value* from = context_pointer(offsets_[id], each, chunk);
+  define(id, from_memory(t, b_.CreateAlignedLoad(vector ? lanes(element) : element, from, llvm::Align(bytes_of(t)))));
+}
+
+void Emitter::clear_local(NodeId id) {
+  const Local& local = locals_[id];
+  if (fn_[id].imm == 1) {
+    b_.CreateStore(llvm::Constant::getNullValue(local.element), local.pointer);
+    return;
+  }
+  const auto bytes = module_.getDataLayout().getTypeAllocSize(local.element) * fn_[id].imm;
+  b_.CreateMemSet(local.pointer, b_.getInt8(0), bytes, llvm::Align(16));
+}
+
+// Reductions: each chunk adds into a vector, which is reduced when the region ends.
+void Emitter::start_reduction(NodeId id) {
+  const Node& n = fn_[id];
+  llvm::Type* t = type(n.type.dtype);
+  auto* place = stack(n.op == Op::block_reduce ? static_cast<llvm::Type*>(lanes(t)) : t, "reduction");
+  accumulators_[id] = place;
+  if (n.op == Op::block_reduce) b_.CreateStore(splat(identity(n.kind<ReduceOp>(), n.type.dtype)), place);
+  else if (n.op == Op::block_scan) b_.CreateStore(llvm::Constant::getNullValue(t), place);
+}
+void Emitter::accumulate(NodeId id, Value* mask) {
+  const Node& n = fn_[id];
+  if (n.op == Op::block_uniform) {
+    const Held h = held(n.args[0]);
+    b_.CreateStore(h.shape.varying() ? b_.CreateExtractElement(h.value, std::uint64_t{0}) : h.value, accumulators_[id]);
+    return;
+  }
+  const ReduceOp op = n.kind<ReduceOp>();
+  Value* v = vector(n.args[0]);
+  if (mask) v = b_.CreateSelect(mask, v, splat(identity(op, n.type.dtype)));
+  Value* sum = b_.CreateLoad(v->getType(), accumulators_[id]);
+  b_.CreateStore(combine(op, n.type.dtype, sum, v), accumulators_[id]);
+}
+void Emitter::finish_reduction(NodeId id) {
+  const Node& n = fn_[id];
+  if (n.op == Op::block_scan) return;
+  llvm::Type* t = type(n.type.dtype);
+  if (n.op == Op::block_uniform) define(id, b_.CreateLoad(t, accumulators_[id]));
+  else define(id, across(n.kind<ReduceOp>(), n.type.dtype, b_.CreateLoad(lanes(t), accumulators_[id])));
+}
+
+// Chunks come in order, so the sum of those before is carried from one to the next.
+void Emitter::scan(NodeId id, Value* mask) {
+  const Node& n = fn_[id];
+  const DType t = n.type.dtype;
+  Value* v = vector(n.args[0]);
+  Value* zero = llvm::Constant::getNullValue(v->getType());
+  if (mask) v = b_.CreateSelect(mask, v, zero);
+  auto shifted = [&](Value* a, unsigned by) {
+    std::vector<int> lane(width_);
+    for (unsigned i = 0; i < width_; ++i) lane[i] = static_cast<int>(i < by ? width_ + i : i - by);
+    return b_.CreateShuffleVector(a, zero, lane);
+  };
+  for (unsigned by = 1; by < width_; by *= 2) v = combine(ReduceOp::sum, t, v, shifted(v, by));
+  Value* carry = b_.CreateLoad(type(t), accumulators_[id]);
+  Value* total = combine(ReduceOp::sum, t, b_.CreateExtractElement(v, std::uint64_t{width_ - 1}), carry);
+  define(id, combine(ReduceOp::sum, t, n.imm ? shifted(v, 1) : v, splat(carry)));
+  b_.CreateStore(total, accumulators_[id]);
+}
+
+llvm::AllocaInst* Emitter::stack(llvm::Type* type, const llvm::Twine& name) { return allocas_.CreateAlloca(type, nullptr, name); }
+
+Emitter::Value* Emitter::loop_begin(Value* begin, Value* end, const char* name) {
+  auto* before = b_.GetInsertBlock();
+  auto* body = llvm::BasicBlock::Create(context_, name, body_);
+  auto* after = llvm::BasicBlock::Create(context_, llvm::Twine(name) + ".end", body_);
+  b_.CreateCondBr(b_.CreateICmpULT(begin, end), body, after);
+  b_.SetInsertPoint(body);
+  auto* counter = b_.CreatePHI(begin->getType(), 2, name);
+  counter->addIncoming(begin, before);
+  loops_.push_back({counter, end, after});
+  return counter;
+}
+void Emitter::loop_end() {
+  const Loop loop = loops_.back();
+  loops_.pop_back();
+  Value* next = b_.CreateAdd(loop.counter, llvm::ConstantInt::get(loop.counter->getType(), 1), "", true, true);
+  loop.counter->addIncoming(next, b_.GetInsertBlock());
+  b_.CreateCondBr(b_.CreateICmpULT(next, loop.end), loop.counter->getParent(), loop.after);
+  b_.SetInsertPoint(loop.after);
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+// Statements within a chunk of lanes: memory, control flow by branches and masks, atomics, print.
+// Wherever a mask is given, at least one of its lanes is active.
+#include <algorithm>
+
+#include "tessera/backend/cpu/codegen/emitter.h"
+
+namespace tessera::cpu {
+
+using namespace ir;
+
+void Emitter::statements(BlockId block, Value* mask) {
+  for (NodeId id : fn_.blocks[block]) statement(id, mask);
+}
+
+void Emitter::statement(NodeId id, Value* mask) {
+  const Node& n = fn_[id];
+  switch (n.op) {
+    case Op::load: case Op::load_if: return load(id, mask);
+    case Op::store: return store(n, mask);
+    case Op::atomic: return atomic(id, mask);
+    case Op::print: return print(n, mask);
+    case Op::if_: return if_statement(n, mask);
+    case Op::for_: return for_statement(n, mask);
+    case Op::while_: return while_statement(n, mask);
+    case Op::block_reduce: case Op::block_uniform: return accumulate(id, mask);
+    case Op::block_scan: return scan(id, mask);
+    case Op::subgroup: return subgroup(id, mask);
+    default: break;
+  }
+  if (!is_pure(n.op)) refuse("the statement '" + std::string(op_name(n.op)) + "' cannot stand here");
+  pure(id);
+}
+
+// Masks.
+
+Emitter::Value* Emitter::any(Value* mask) {
+  Value* bits = b_.CreateBitCast(mask, b_.getIntNTy(width_));
+  return b_.CreateICmpNE(bits, llvm::ConstantInt::get(bits->getType(), 0));
+}
+Emitter::Value* Emitter::both(Value* mask, Value* condition) { return mask ? b_.CreateAnd(mask, condition) : condition; }
+
+Emitter::Value* Emitter::last_active(Value* vector, Value* mask) {
+  if (!mask) return b_.CreateExtractElement(vector, std::uint64_t{width_ - 1});
+  Value* bits = b_.CreateBitCast(mask, b_.getIntNTy(width_));
+  Value* wide = b_.CreateZExt(bits, b_.getInt32Ty());
+  Value* zeros = b_.CreateBinaryIntrinsic(llvm::Intrinsic::ctlz, wide, b_.getTrue());
+  return b_.CreateExtractElement(vector, b_.CreateSub(b_.getInt32(31), zeros));
+}
+
+// Control.
+
+// Few enough cheap statements that running them for no lane costs less than a branch.
+bool Emitter::short_body(BlockId block) const {
+  if (block == no_block) return true;
+  return fn_.blocks[block].size() <= 8 && std::ranges::all_of(fn_.blocks[block], [&](NodeId id) {
+           const Node& n = fn_[id];
+           const bool local = (n.op == Op::load || n.op == Op::store) && fn_[n.args[0]].op == Op::local && fn_[n.args[0]].imm == 1;
+           return local || (is_pure(n.op) && n.op != Op::math);
+         });
+}
+
+void Emitter::if_statement(const Node& n, Value* mask) {
+  auto new_block = [&](const char* name) { return llvm::BasicBlock::Create(context_, name, body_); };
+  const Held condition = held(n.args[0]);
+  if (condition.shape.scalar()) {
+    auto *yes = new_block("then"), *no = new_block("else"), *after = new_block("endif");
+    b_.CreateCondBr(condition.value, yes, no);
+    b_.SetInsertPoint(yes);
+    statements(n.args[1], mask);
+    b_.CreateBr(after);
+    b_.SetInsertPoint(no);
+    if (n.args[2] != no_block) statements(n.args[2], mask);
+    b_.CreateBr(after);
+    b_.SetInsertPoint(after);
+    return;
+  }
+  auto branch = [&](BlockId block, Value* lanes) {
+    if (short_body(block)) statements(block, lanes);
+    else if_any(lanes, [&] { statements(block, lanes); });
+  };
+  branch(n.args[1], both(mask, condition.value));
+  if (n.args[2] != no_block) branch(n.args[2], both(mask, b_.CreateNot(condition.value)));
+}
+
+void Emitter::for_statement(const Node& n, Value* mask) {
+  const Shape begin_shape = analysis_.shapes[n.args[0]], end_shape = analysis_.shapes[n.args[1]];
+  const DType t = dtype(n.args[0]);
+  const bool wraps = !fn_[n.args[3]].extra && t != DType::index;  // a lane that is done could begin again
+  const bool in_step = begin_shape.scalar() || (begin_shape.kind == ShapeKind::linear && !wraps);
+  if (!analysis_.shapes[n.args[2]].scalar() || !in_step || (!end_shape.scalar() && wraps)) return varying_for(n, mask);
+
+  // The lanes that still run have one counter: a scalar, of which lane 0's value is kept.
+  const Shape shape = analysis_.shapes[n.args[3]];
+  const bool masks = !shape.scalar() || !end_shape.scalar();
+  Value *by = scalar(n.args[2]), *start = scalar(n.args[0]);
+  Value* end = end_shape.scalar() ? scalar(n.args[1]) : vector(n.args[1]);
+  auto lanes_of = [&](Value* counter) -> Value* {
+    Value* c = splat(counter);
+    if (!shape.scalar()) c = b_.CreateAdd(c, iota(counter->getType(), shape.stride));
+    return both(mask, compare(CompareOp::lt, t, c, end_shape.scalar() ? splat(end) : end));
+  };
+  const bool ones = fn_[n.args[2]].op == Op::constant && fn_[n.args[2]].imm == 1;  // then the sum cannot wrap
+  auto* before = b_.GetInsertBlock();
+  auto loop = [&](Value* from, auto&& holds, auto&& goes_on, auto&& body) {  // gives the counter after the loop
+    auto* inside = llvm::BasicBlock::Create(context_, "for", body_);
+    auto* after = llvm::BasicBlock::Create(context_, "endfor", body_);
+    Value* first = holds(from);
+    before = b_.GetInsertBlock();
+    b_.CreateCondBr(first, inside, after);
+    b_.SetInsertPoint(inside);
+    auto* counter = b_.CreatePHI(start->getType(), 2, "i");
+    counter->addIncoming(from, before);
+    define(n.args[3], counter);
+    body(counter);
+    Value* next = b_.CreateAdd(counter, by, "", false, ones && !masks && is_signed_int(t));
+    Value* again = goes_on(counter, next);
+    auto* back = b_.GetInsertBlock();
+    counter->addIncoming(next, back);
+    b_.CreateCondBr(again, inside, after);
+    b_.SetInsertPoint(after);
+    auto* last = b_.CreatePHI(start->getType(), 2, "after");
+    last->addIncoming(from, before);
+    last->addIncoming(next, back);
+    return last;
+  };
+  if (!masks) {
+    auto holds = [&](Value* i) { return compare(CompareOp::lt, t, i, end); };
+    loop(start, holds, [&](Value* i, Value* next) { return ones ? holds(next) : more_rounds(i, end, by); },
+         [&](Value*) { statements(n.extra, mask); });
+    return;
+  }
+  Value* from = start;
+  const bool small = fn_.blocks[n.extra].size() <= 48 && std::ranges::none_of(fn_.blocks[n.extra], [&](NodeId id) {
+    return is_control(fn_[id].op);
+  });
+  if (!mask && small && shape.kind == ShapeKind::linear && shape.stride > 0 && end_shape.scalar() && is_signed_int(t)) {
+    // Rounds in which every lane runs, without masks; at most one more is left for each lane.
+    Value* room = b_.CreateSub(end, same(end, shape.stride * (width_ - 1)));
+    Value* fits = b_.CreateICmpSLE(room, end);  // unless that wrapped
+    auto holds = [&](Value* i) { return b_.CreateAnd(fits, b_.CreateICmpSLT(i, room)); };
+    from = loop(start, holds, [&](Value*, Value* next) { return holds(next); }, [&](Value*) { statements(n.extra, nullptr); });
+  }
+  auto holds = [&](Value* i) { return any(lanes_of(i)); };
+  loop(from, holds, [&](Value*, Value* next) { return holds(next); }, [&](Value* i) { statements(n.extra, lanes_of(i)); });
+}
+
+// Is there a counter after this one that does not reach the end? Also where the sum would wrap.
+Emitter::Value* Emitter::more_rounds(Value* counter, Value* end, Value* by) {
+  return b_.CreateICmpULT(by, b_.CreateSub(end, counter));
+}
+
+void Emitter::varying_for(const Node& n, Value* mask) {
+  const DType t = dtype(n.args[0]);
+  Value *start = vector(n.args[0]), *end = vector(n.args[1]), *by = vector(n.args[2]);
+  auto* inside = llvm::BasicBlock::Create(context_, "for", body_);
+  auto* after = llvm::BasicBlock::Create(context_, "endfor", body_);
+  Value* first = both(mask, compare(CompareOp::lt, t, start, end));
+  auto* before = b_.GetInsertBlock();
+  b_.CreateCondBr(any(first), inside, after);
+  b_.SetInsertPoint(inside);
+  auto* counter = b_.CreatePHI(start->getType(), 2, "i");
+  auto* live = b_.CreatePHI(first->getType(), 2, "live");
+  counter->addIncoming(start, before);
+  live->addIncoming(first, before);
+  define(n.args[3], counter);
+  statements(n.extra, live);
+  Value* next = b_.CreateAdd(counter, by);
+  Value* still = b_.CreateAnd(live, more_rounds(counter, end, by));
+  counter->addIncoming(next, b_.GetInsertBlock());
+  live->addIncoming(still, b_.GetInsertBlock());
+  b_.CreateCondBr(any(still), inside, after);
+  b_.SetInsertPoint(after);
+}
+
+void Emitter::while_statement(const Node& n, Value* mask) {
+  auto* test = llvm::BasicBlock::Create(context_, "while", body_);
+  auto* body = llvm::BasicBlock::Create(context_, "do", body_);
+  auto* after = llvm::BasicBlock::Create(context_, "endwhile", body_);
+  if (analysis_.shapes[n.args[0]].scalar()) {
+    b_.CreateBr(test);
+    b_.SetInsertPoint(test);
+    statements(n.args[1], mask);
+    b_.CreateCondBr(scalar(n.args[0]), body, after);
+    b_.SetInsertPoint(body);
+    statements(n.extra, mask);
+    b_.CreateBr(test);
+    b_.SetInsertPoint(after);
+    return;
+  }
+  auto* lanes_type = lanes(b_.getInt1Ty());
+  auto* before = b_.GetInsertBlock();
+  b_.CreateBr(test);
+  b_.SetInsertPoint(test);
+  auto* live = b_.CreatePHI(lanes_type, 2, "live");
+  live->addIncoming(mask ? mask : llvm::Constant::getAllOnesValue(lanes_type), before);
+  statements(n.args[1], live);
+  Value* still = b_.CreateAnd(live, vector(n.args[0]));
+  b_.CreateCondBr(any(still), body, after);
+  b_.SetInsertPoint(body);
+  statements(n.extra, still);
+  live->addIncoming(still, b_.GetInsertBlock());
+  b_.CreateBr(test);
+  b_.SetInsertPoint(after);
+}
+
+// Memory.
+
+void Emitter::load(NodeId id, Value* mask) {
+  const Node& n = fn_[id];
+  if (n.type.lanes != 1) refuse("a vector was not lowered");
+  if (fn_[n.args[0]].op == Op::local) return local_load(id, mask);
+  const DType t = n.type.dtype;
+  llvm::Type* element = memory_type(t);
+  const unsigned align = static_cast<unsigned>(bytes_of(t));
+  const Held index = held(n.args[1]);
+  const bool conditional = n.op == Op::load_if;
+  auto read = [&] { return b_.CreateAlignedLoad(element, element_address(n.args[0], index.value), llvm::Align(align)); };
+  if (index.shape.scalar() && !conditional) return define(id, from_memory(t, read()));
+  if (index.shape.scalar()) {  // one address, read if any lane wants it
+    const bool one = analysis_.shapes[id].scalar();
+    Value* wanted = one ? scalar(n.args[2]) : both(mask, vector(n.args[2]));
+    auto* then = llvm::BasicBlock::Create(context_, "read", body_);
+    auto* after = llvm::BasicBlock::Create(context_, "endread", body_);
+    Value* go = one ? wanted : any(wanted);
+    auto* before = b_.GetInsertBlock();
+    b_.CreateCondBr(go, then, after);
+    b_.SetInsertPoint(then);
+    Value* there = from_memory(t, read());
+    auto* from = b_.GetInsertBlock();
+    b_.CreateBr(after);
+    b_.SetInsertPoint(after);
+    auto* v = b_.CreatePHI(type(t), 2);
+    v->addIncoming(there, from);
+    v->addIncoming(llvm::Constant::getNullValue(type(t)), before);
+    if (one) return define(id, b_.CreateSelect(wanted, v, scalar(n.args[3])));
+    return define(id, b_.CreateSelect(vector(n.args[2]), splat(v), vector(n.args[3])));
+  }
+  Value* other = nullptr;
+  Value* active = mask;
+  if (conditional) {
+    active = both(mask, vector(n.args[2]));
+    other = to_memory(t, vector(n.args[3]));
+  }
+  if (index.shape.kind == ShapeKind::linear && index.shape.stride == 1)
+    return define(id, from_memory(t, masked_load(element, element_address(n.args[0], index.value), active, other, align)));
+  Value* all = active ? active : llvm::Constant::getAllOnesValue(lanes(b_.getInt1Ty()));
+  Value* pointers = element_address(n.args[0], vector(n.args[1]));
+  if (!other) other = llvm::Constant::getNullValue(lanes(element));
+  define(id, from_memory(t, b_.CreateMaskedGather(lanes(element), pointers, llvm::Align(align), all, other)));
+}
+
+Emitter::Value* Emitter::masked_load(llvm::Type* element, Value* pointer, Value* mask, Value* other, unsigned align) {
+  llvm::Type* t = lanes(element);
+  if (!mask) return b_.CreateAlignedLoad(t, pointer, llvm::Align(align));
+  return b_.CreateMaskedLoad(t, pointer, llvm::Align(align), mask, other ? other : llvm::Constant::getNullValue(t));
+}
+
+void Emitter::store(const Node& n, Value* mask) {
+  if (n.type.lanes != 1) refuse("a vector was not lowered");
+  if (fn_[n.args[0]].op == Op::local) return local_store(n, mask);
+  const DType t = n.type.dtype;
+  const llvm::Align align(bytes_of(t));
+  const Held index = held(n.args[1]);
+  if (index.shape.scalar()) {
+    const Held value = held(n.args[2]);
+    Value* v = value.shape.scalar() ? value.value : last_active(vector(n.args[2]), mask);
+    b_.CreateAlignedStore(to_memory(t, v), element_address(n.args[0], index.value), align);
+    return;
+  }
+  Value* v = to_memory(t, vector(n.args[2]));
+  if (index.shape.kind == ShapeKind::linear && index.shape.stride == 1) {
+    Value* pointer = element_address(n.args[0], index.value);
+    if (mask) b_.CreateMaskedStore(v, pointer, align, mask);
+    else b_.CreateAlignedStore(v, pointer, align);
+    return;
+  }
+  b_.CreateMaskedScatter(v, element_address(n.args[0], vector(n.args[1])), align, mask);
+}
+
+// Where each lane's element of a local array is.
+Emitter::Value* Emitter::local_lane_pointers(const Node& n) {
+  const Local& local = locals_[n.args[0]];
+  llvm::Type* element = memory_type(dtype(n.args[0]));
+  Value* index = b_.CreateSExt(vector(n.args[1]), lanes(b_.getInt64Ty()));
+  if (local.element->isVectorTy())
+    index = b_.CreateAdd(b_.CreateMul(index, same(index, width_)), iota(b_.getInt64Ty(), 1));
+  return b_.CreateGEP(element, local.pointer, index);
+}
+
+void Emitter::local_load(NodeId id, Value* mask) {
+  const Node& n = fn_[id];
+  const DType t = n.type.dtype;
+  const Local& local = locals_[n.args[0]];
+  const Shape shape = analysis_.shapes[id], held_shape = analysis_.shapes[n.args[0]];
+  const bool conditional = n.op == Op::load_if, single = fn_[n.args[0]].imm == 1;
+  const Held index = held(n.args[1]);
+  Value* v = nullptr;
+  if (single || index.shape.scalar()) {
+    Value* at = local.pointer;
+    if (!single) {
+      Value* i = index.value;
+      if (conditional) {  // where no lane wants it the index may be anything
+        Value* wanted = held(n.args[2]).shape.scalar() ? scalar(n.args[2]) : any(both(mask, vector(n.args[2])));
+        i = b_.CreateSelect(wanted, i, same(i, 0));
+      }
+      at = b_.CreateGEP(local.element, local.pointer, b_.CreateSExt(i, b_.getInt64Ty()));
+    }
+    v = from_memory(t, b_.CreateAlignedLoad(local.element, at, llvm::Align(single ? 1 : bytes_of(t))));
+    if (shape.varying() && !v->getType()->isVectorTy()) {
+      v = splat(v);
+      if (held_shape.kind == ShapeKind::linear) v = b_.CreateAdd(v, iota(type(t), held_shape.stride));
+    }
+    if (conditional)
+      v = shape.varying() ? b_.CreateSelect(vector(n.args[2]), v, vector(n.args[3]))
+                          : b_.CreateSelect(scalar(n.args[2]), v, scalar(n.args[3]));
+    return define(id, v);
+  }
+  llvm::Type* element = memory_type(t);
+  Value* other = llvm::Constant::getNullValue(lanes(element));
+  Value* active = mask;
+  if (conditional) active = both(mask, vector(n.args[2])), other = to_memory(t, vector(n.args[3]));
+  if (!active) active = llvm::Constant::getAllOnesValue(lanes(b_.getInt1Ty()));
+  Value* pointers = local_lane_pointers(n);
+  define(id, from_memory(t, b_.CreateMaskedGather(lanes(element), pointers, llvm::Align(bytes_of(t)), active, other)));
+}
+
+void Emitter::local_store(const Node& n, Value* mask) {
+  const DType t = n.type.dtype;
+  const Local& local = locals_[n.args[0]];
+  const Held index = held(n.args[1]);
+  const bool single = fn_[n.args[0]].imm == 1;
+  if (!single && !index.shape.scalar()) {
+    b_.CreateMaskedScatter(to_memory(t, vector(n.args[2])), local_lane_pointers(n), llvm::Align(bytes_of(t)), mask);
+    return;
+  }
+  Value* at = local.pointer;
+  if (!single) at = b_.CreateGEP(local.element, local.pointer, b_.CreateSExt(index.value, b_.getInt64Ty()));
+  const llvm::Align align(single ? 1 : bytes_of(t));
+  Value* v = to_memory(t, local.element->isVectorTy() ? vector(n.args[2]) : scalar(n.args[2]));
+  // Lanes that do not exist may get anything.
+  if (mask && mask != tail_mask_ && local.element->isVectorTy())
+    v = b_.CreateSelect(mask, v, b_.CreateAlignedLoad(local.element, at, align));
+  b_.CreateAlignedStore(v, at, align);
+}
+
+Emitter::Value* Emitter::element_address(NodeId memory, Value* index) {
+  const Node& m = fn_[memory];
+  Value* base = m.op == Op::param ? params_[m.imm] : b_.CreateConstInBoundsGEP1_64(b_.getInt8Ty(), shared_, offsets_[memory]);
+  return b_.CreateGEP(memory_type(m.type.dtype), base, b_.CreateSExt(index, like(b_.getInt64Ty(), index)));
+}
+
+// Atomics.
+
+Emitter::Value* Emitter::atomic_scalar(const Node& n, Value* pointer, Value* value, Value* expected) {
+  const DType t = n.type.dtype;
+  const bool real = is_float(t);
+  const AtomicOp op = n.kind<AtomicOp>();
+  const llvm::Align align(bytes_of(t));
+  llvm::Type* bits = b_.getIntNTy(static_cast<unsigned>(8 * bytes_of(t)));
+  if (fn_[n.args[0]].op == Op::shared) {  // one thread runs the whole block
+    Value* old = b_.CreateAlignedLoad(type(t), pointer, align);
+    Value* fresh = value;
+    if (op == AtomicOp::cas)
+      fresh = b_.CreateSelect(b_.CreateICmpEQ(b_.CreateBitCast(old, bits), b_.CreateBitCast(expected, bits)), value, old);
+    else if (op != AtomicOp::exchange)
+      fresh = combine(op == AtomicOp::add ? ReduceOp::sum : op == AtomicOp::min ? ReduceOp::min : ReduceOp::max, t, old, value);
+    b_.CreateAlignedStore(fresh, pointer, align);
+    return old;
+  }
+  const auto order = llvm::AtomicOrdering::Monotonic;
+  if (op == AtomicOp::cas) {
+    Value* pair = b_.CreateAtomicCmpXchg(pointer, b_.CreateBitCast(expected, bits), b_.CreateBitCast(value, bits), align, order, order);
+    return b_.CreateBitCast(b_.CreateExtractValue(pair, 0), type(t));
+  }
+  using Rmw = llvm::AtomicRMWInst;
+  const bool is_signed = is_signed_int(t);
+  Rmw::BinOp how = Rmw::Xchg;
+  if (op == AtomicOp::add) how = real ? Rmw::FAdd : Rmw::Add;
+  if (op == AtomicOp::min) how = real ? Rmw::FMin : is_signed ? Rmw::Min : Rmw::UMin;
+  if (op == AtomicOp::max) how = real ? Rmw::FMax : is_signed ? Rmw::Max : Rmw::UMax;
+  return b_.CreateAtomicRMW(how, pointer, value, align, order);
+}
+
+void Emitter::atomic(NodeId id, Value* mask) {
+  const Node& n = fn_[id];
+  const DType t = n.type.dtype;
+  const AtomicOp op = n.kind<AtomicOp>();
+  const bool reducible = op == AtomicOp::add || op == AtomicOp::min || op == AtomicOp::max;
+  if (held(n.args[1]).shape.scalar() && reducible && !used_[id]) {
+    const ReduceOp how = op == AtomicOp::add ? ReduceOp::sum : op == AtomicOp::min ? ReduceOp::min : ReduceOp::max;
+    Value* v = vector(n.args[2]);
+    if (mask) v = b_.CreateSelect(mask, v, splat(identity(how, t)));
+    atomic_scalar(n, element_address(n.args[0], scalar(n.args[1])), across(how, t, v), nullptr);
+    return;
+  }
+  auto spill = [&](NodeId a) -> Value* {
+    if (a == no_node) return nullptr;
+    Value* v = vector(a);
+    Value* place = stack(v->getType(), "atomic");
+    b_.CreateStore(v, place);
+    return place;
+  };
+  Value *indices = spill(n.args[1]), *values = spill(n.args[2]), *expected = spill(n.args[3]);
+  Value* results = stack(lanes(type(t)), "old");
+  b_.CreateStore(llvm::Constant::getNullValue(lanes(type(t))), results);
+  each_active_lane(mask, [&](Value* lane) {
+    auto element = [&](llvm::Type* kind, Value* place) -> Value* {
+      return place ? b_.CreateLoad(kind, b_.CreateInBoundsGEP(kind, place, lane)) : nullptr;
+    };
+    Value* pointer = element_address(n.args[0], element(type(dtype(n.args[1])), indices));
+    Value* old = atomic_scalar(n, pointer, element(type(t), values), element(type(t), expected));
+    b_.CreateStore(old, b_.CreateInBoundsGEP(type(t), results, lane));
+  });
+  define(id, b_.CreateLoad(lanes(type(t)), results));
+}
+
+void Emitter::print(const Node& n, Value* mask) {
+  llvm::Type* i64 = b_.getInt64Ty();
+  Value* bits = stack(llvm::ArrayType::get(i64, 4), "print");
+  std::vector<Value*> vectors;
+  for (NodeId a : operands(n)) vectors.push_back(vector(a));
+  Value* function = b_.CreateLoad(b_.getPtrTy(), b_.CreateConstGEP1_64(i64, call_, 4));
+  Value* user = b_.CreateLoad(b_.getPtrTy(), b_.CreateConstGEP1_64(i64, call_, 5));
+  auto* signature = llvm::FunctionType::get(b_.getVoidTy(), {b_.getPtrTy(), b_.getInt32Ty(), b_.getPtrTy()}, false);
+  each_active_lane(mask, [&](Value* lane) {
+    for (unsigned i = 0; i < vectors.size(); ++i) {
+      Value* v = b_.CreateExtractElement(vectors[i], lane);
+      const DType t = dtype(n.args[i]);
+      if (v->getType()->isFloatingPointTy()) v = b_.CreateBitCast(v, b_.getIntNTy(v->getType()->getScalarSizeInBits()));
+      v = is_signed_int(t) ? b_.CreateSExt(v, i64) : b_.CreateZExt(v, i64);
+      b_.CreateStore(v, b_.CreateConstGEP1_64(i64, bits, i));
+    }
+    b_.CreateCall(signature, function, {user, b_.getInt32(n.extra), bits});
+  });
+}
+
+}  // namespace tessera::cpu

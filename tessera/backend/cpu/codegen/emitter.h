@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a lowered kernel to LLVM IR with explicit vectors: threads are lanes, varying control is masks, barriers split the
+// kernel into loops over chunks of lanes. The sources: emit_kernel (skeleton, regions), emit_statement, emit_value.
+#pragma once
+
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/Module.h>
+
+#include <string>
+#include <vector>
+
+#include "tessera/backend/cpu/codegen/interface.h"
+#include "tessera/backend/cpu/codegen/plan.h"
+
+namespace tessera::cpu {
+
+/// Thrown inside the module for what the generator cannot do; compile() turns it into text.
+struct Refusal {
+  std::string wrong;
+};
+
+class Emitter {
+ public:
+  Emitter(llvm::Module& module, const ir::Function& fn, const TargetTraits& target, const GenerateOptions& options);
+
+  /// Adds the functions: the body, and the entry `entry_name` with KernelEntry's signature.
+  void run(const std::string& entry_name);
+  std::size_t scratch_bytes() const { return shared_bytes_ + context_bytes_; }
+
+ private:
+  using Value = llvm::Value;
+  using NodeId = ir::NodeId;
+
+  // A value of our IR: by its shape one scalar (of lane 0), or a vector with an element a lane.
+  struct Held {
+    Shape shape;
+    Value* value = nullptr;
+  };
+  // Memory of a thread: `element` each, or one for the chunk or the block where `shape` says so.
+  struct Local {
+    Value* pointer = nullptr;  // where it is now
+    Value* own = nullptr;      // its registers (an alloca); null for arrays that live in context memory
+    llvm::Type* element = nullptr;
+    std::size_t context = 0;   // offset in context memory
+    std::size_t chunk_bytes = 0;
+  };
+
+  // emit_kernel.cpp
+  void make_functions(const std::string& entry_name);
+  void lay_out_memory();
+  void map_kernel();
+  void block_kernel();
+  void chunk_body(Value* mask);
+  void steps(const Steps& list);
+  void control_step(const Step& step);
+  void region(const Region& r);
+  void region_chunk(const Region& r, Value* chunk);
+  void keep(NodeId id, Value* chunk);
+  void restore(NodeId id, Value* chunk);
+  void clear_local(NodeId id);
+  void start_reduction(NodeId id);
+  void accumulate(NodeId id, Value* mask);
+  void finish_reduction(NodeId id);
+  void scan(NodeId id, Value* mask);
+  Value* block_scalar(NodeId id);
+  Value* context_pointer(std::size_t offset, std::size_t chunk_bytes, Value* chunk);
+  llvm::AllocaInst* stack(llvm::Type* type, const llvm::Twine& name);
+  Value* loop_begin(Value* begin, Value* end, const char* name);  // counts up by one; returns the counter
+  void loop_end();
+
+  // emit_statement.cpp
+  void statements(ir::BlockId block, Value* mask);
+  void statement(NodeId id, Value* mask);
+  void if_statement(const ir::Node& n, Value* mask);
+  void for_statement(const ir::Node& n, Value* mask);
+  void varying_for(const ir::Node& n, Value* mask);
+  Value* more_rounds(Value* counter, Value* end, Value* by);
+  void while_statement(const ir::Node& n, Value* mask);
+  void load(NodeId id, Value* mask);
+  void local_load(NodeId id, Value* mask);
+  void store(const ir::Node& n, Value* mask);
+  void local_store(const ir::Node& n, Value* mask);
+  void atomic(NodeId id, Value* mask);
+  Value* atomic_scalar(const ir::Node& n, Value* pointer, Value* value, Value* expected);
+  void print(const ir::Node& n, Value* mask);
+  bool short_body(ir::BlockId block) const;
+  template <class F> void each_active_lane(Value* mask, F&& f);  // f(lane): lane is an i32
+  template <class F> void if_any(Value* mask, F&& f);
+  Value* any(Value* mask);
+  Value* both(Value* mask, Value* condition);      // mask may be null: all lanes
+  Value* last_active(Value* vector, Value* mask);
+  Value* local_lane_pointers(const ir::Node& n);
+  Value* masked_load(llvm::Type* element, Value* pointer, Value* mask, Value* other, unsigned align);
+
+  // emit_value.cpp
+  void pure(NodeId id);
+  Value* compute(const ir::Node& n, Value* const* args);
+  Value* binary(const ir::Node& n, DType t, Value* a, Value* b, bool constant_divisor);
+  Value* divide(bool remainder, DType t, Value* a, Value* b, bool constant_divisor);
+  Value* divide_by_reals(DType t, Value* a, Value* b);
+  Value* compare(ir::CompareOp op, DType t, Value* a, Value* b);
+  Value* cast(DType from, DType to, Value* a);
+  Value* math(ir::MathOp op, DType t, Value* const* a);
+  Value* by_lanes(const char* name, DType t, Value* const* a, unsigned count);
+  Value* dot4(ir::Dot4Signs signs, Value* a, Value* b, Value* c);
+  Value* multiply_bytes(Value* a, Value* b, Value* c);
+  Value* dot4_by_pairs(ir::Dot4Signs signs, Value* a, Value* b, Value* c);
+  Value* combine(ir::ReduceOp op, DType t, Value* a, Value* b);
+  Value* identity(ir::ReduceOp op, DType t);
+  Value* across(ir::ReduceOp op, DType t, Value* vector);  // all lanes into one
+  void subgroup(NodeId id, Value* mask);
+  Value* shuffle(Value* vector, Value* lanes);             // element lanes[i] in lane i
+
+  // Values.
+  Held leaf(NodeId id);
+  Held held(NodeId id);
+  Value* scalar(NodeId id);  // of scalar and linear shapes
+  Value* vector(NodeId id);
+  Value* element_address(NodeId memory, Value* index);  // of a vector of indices, a vector of addresses
+  void define(NodeId id, Value* value) { values_[id] = value; }
+
+  // Types.
+  llvm::Type* type(DType t) const;         // of a value
+  llvm::Type* memory_type(DType t) const;  // in memory: bool is a byte
+  llvm::FixedVectorType* lanes(llvm::Type* element) const;
+  llvm::Type* like(llvm::Type* element, Value* model) const;  // a vector where `model` is one
+  Value* to_memory(DType t, Value* v);
+  Value* from_memory(DType t, Value* v);
+  Value* splat(Value* v);
+  Value* iota(llvm::Type* element, std::int64_t stride);
+  Value* number(llvm::Type* t, std::int64_t v) const;
+  Value* same(Value* model, std::int64_t v) const;  // the number in the type of `model`
+  DType dtype(NodeId id) const { return fn_[id].type.dtype; }
+  std::size_t bytes_of(DType t) const { return t == DType::index ? (options_.index64 ? 8 : 4) : dtype_size(t); }
+  [[noreturn]] void refuse(const std::string& what) const { throw Refusal{what}; }
+
+  llvm::Module& module_;
+  llvm::LLVMContext& context_;
+  const ir::Function& fn_;
+  const TargetTraits& target_;
+  GenerateOptions options_;
+  LaneLayout layout_;
+  Analysis analysis_;
+  Plan plan_;
+  unsigned width_;
+  std::vector<bool> used_;  // by node: somebody reads its value
+
+  llvm::IRBuilder<> b_;
+  llvm::IRBuilder<> allocas_;  // at the start of the body
+  llvm::Function* body_ = nullptr;
+  std::vector<Value*> params_, sizes_;
+  Value* grid_[3] = {};
+  Value *begin_ = nullptr, *end_ = nullptr, *shared_ = nullptr, *kept_ = nullptr, *call_ = nullptr;
+
+  std::vector<Value*> values_;
+  std::vector<Local> locals_;
+  std::vector<std::size_t> offsets_;  // of shared arrays, and of kept values in context memory
+  std::vector<Value*> accumulators_;
+  std::size_t shared_bytes_ = 0, context_bytes_ = 0;
+  Value* block_id_[3] = {};
+  Value* thread_[3] = {};             // this chunk's thread_id (map: global_id): a scalar of lane 0, or a vector
+  llvm::GlobalVariable* tables_[3] = {};
+  Value* linear_ = nullptr;           // linear id of lane 0
+  Value* chunk_ = nullptr;
+  Value* tail_mask_ = nullptr;        // lanes that exist; null: all
+  struct Loop {
+    llvm::PHINode* counter;
+    Value* end;
+    llvm::BasicBlock* after;
+  };
+  std::vector<Loop> loops_;
+};
+
+template <class F>
+void Emitter::if_any(Value* mask, F&& f) {
+  auto* then = llvm::BasicBlock::Create(context_, "any", body_);
+  auto* after = llvm::BasicBlock::Create(context_, "none", body_);
+  b_.CreateCondBr(any(mask), then, after);
+  b_.SetInsertPoint(then);
+  f();
+  b_.CreateBr(after);
+  b_.SetInsertPoint(after);
+}
+
+template <class F>
+void Emitter::each_active_lane(Value* mask, F&& f) {
+  Value* lane = loop_begin(b_.getInt64(0), b_.getInt64(width_), "lane");
+  Value* lane32 = b_.CreateTrunc(lane, b_.getInt32Ty());
+  if (!mask) {
+    f(lane32);
+  } else {
+    auto* then = llvm::BasicBlock::Create(context_, "active", body_);
+    auto* after = llvm::BasicBlock::Create(context_, "idle", body_);
+    b_.CreateCondBr(b_.CreateExtractElement(mask, lane32), then, after);
+    b_.SetInsertPoint(then);
+    f(lane32);
+    b_.CreateBr(after);
+    b_.SetInsertPoint(after);
+  }
+  loop_end();
+}
+
+}  // namespace tessera::cpu

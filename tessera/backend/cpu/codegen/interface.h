@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the cpu backend and the code-generation module say to each other. The module is opened at run time and holds LLVM;
+// no type of LLVM's and no exception crosses this boundary.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tessera/ir/node.h"
+
+namespace tessera::cpu {
+
+/// What compiled code reads of a launch. The generator knows this layout: 64-bit words throughout.
+struct KernelCall {
+  const std::uint64_t* slots;        ///< two a parameter: buffers: address, elements; scalars: bits, 0
+  std::uint64_t grid[3];             ///< map kernels: the extent; block kernels: the number of blocks
+  void (*print)(void* user, std::uint32_t format, const std::uint64_t* bits);  ///< one thread's print statement
+  void* user;                        ///< for `print`
+};
+
+/// Runs the work items from `begin` up to `end`: of map kernels threads, of block kernels blocks, both counted with
+/// dimension 0 fastest. `scratch`: scratch_bytes() of memory, aligned to 64, of the calling thread alone.
+using KernelEntry = void (*)(const KernelCall* call, std::uint64_t begin, std::uint64_t end, std::byte* scratch);
+
+/// What the generator makes code for.
+struct TargetTraits {
+  std::string cpu;             ///< LLVM's name
+  std::string features;        ///< LLVM's feature string
+  unsigned width = 4;          ///< lanes of a vector of 32-bit elements
+  bool f16c = false;           ///< converts 16-bit floats
+  bool fma = false;
+  bool vnni = false;           ///< dot4 in one instruction (AVX-512 VNNI)
+  bool avx_vnni = false;       ///< likewise, in 256 bits without AVX-512
+};
+
+/// How a kernel is compiled.
+struct GenerateOptions {
+  bool noalias = true;    ///< the buffers are disjoint
+  bool index64 = false;   ///< width of `index`, where the function still has it
+};
+
+/// A compiled kernel in memory; its destructor gives the memory back.
+class Compiled {
+ public:
+  virtual ~Compiled() = default;
+  virtual KernelEntry entry() const = 0;
+  virtual std::size_t scratch_bytes() const = 0;
+  virtual double generate_ms() const = 0;            ///< our IR to LLVM's, and its passes
+  virtual double machine_code_ms() const = 0;        ///< to machine code, loaded
+};
+
+/// Compiles for one target. Thread-safe.
+class Generator {
+ public:
+  virtual ~Generator() = default;
+  virtual const TargetTraits& target() const = 0;
+  virtual std::string version() const = 0;  ///< "LLVM 16.0.6"
+  /// The kernel, or null and what was wrong. `function`: lowered and canonical.
+  virtual std::unique_ptr<Compiled> compile(const ir::Function& function, const GenerateOptions& options,
+                                            std::string& wrong) noexcept = 0;
+  /// What compile() works on, for people and tests, or what was wrong.
+  enum class Text : std::uint8_t { llvm, optimised, assembly };
+  virtual std::string text(const ir::Function& function, const GenerateOptions& options, Text which) noexcept = 0;
+};
+
+/// Raised with every change of this file.
+inline constexpr int interface_version = 1;
+
+/// The module's one symbol, `tessera_codegen_open`: a generator for `target` ("native", or a CPU name of LLVM's such as
+/// "x86-64-v3"), or null and what was wrong. The generator lives as long as the process.
+using OpenGenerator = Generator* (*)(int version, const char* target, std::string* wrong);
+inline constexpr const char* open_generator_symbol = "tessera_codegen_open";
+
+}  // namespace tessera::cpu

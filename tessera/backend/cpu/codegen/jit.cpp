@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// The module's entry: target, passes, machine code, loading. Compilation gives an object file in memory, which is then
+// loaded: an object read from a cache can be loaded the same way.
+#include <llvm/ExecutionEngine/Orc/LLJIT.h>
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/IR/Verifier.h>
+#include <llvm/MC/MCSubtargetInfo.h>
+#include <llvm/MC/TargetRegistry.h>
+#include <llvm/Passes/PassBuilder.h>
+#include <llvm/Support/ErrorHandling.h>
+#include <llvm/Support/SmallVectorMemoryBuffer.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/Target/TargetMachine.h>
+#include <llvm/TargetParser/Host.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "tessera/backend/cpu/codegen/emitter.h"
+
+namespace tessera::cpu {
+
+namespace {
+
+namespace orc = llvm::orc;
+
+// Vectors are explicit already, so a few passes do what -O2 would, in a tenth of its time.
+constexpr const char* pass_list =
+    "function(sroa,early-cse<memssa>,instcombine,simplifycfg,loop-mssa(licm),gvn,dse,instcombine,simplifycfg)";
+
+double milliseconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+[[noreturn]] void take(llvm::Error error) { throw Refusal{llvm::toString(std::move(error))}; }
+template <class T>
+T take(llvm::Expected<T> value) {
+  if (!value) take(value.takeError());
+  return std::move(*value);
+}
+
+// What LLVM cannot do it answers by ending the process, unless a handler leaves; nothing of this compilation is used again.
+void fatal(void*, const char* reason, bool) { throw Refusal{std::string("LLVM: ") + reason}; }
+
+class LoadedCode : public Compiled {
+ public:
+  ~LoadedCode() override {
+    if (tracker) llvm::consumeError(tracker->remove());
+  }
+  KernelEntry entry() const override { return function; }
+  std::size_t scratch_bytes() const override { return scratch; }
+  double generate_ms() const override { return ir_ms; }
+  double machine_code_ms() const override { return code_ms; }
+
+  orc::ResourceTrackerSP tracker;
+  KernelEntry function = nullptr;
+  std::size_t scratch = 0;
+  double ir_ms = 0, code_ms = 0;
+};
+
+class LlvmGenerator : public Generator {
+ public:
+  explicit LlvmGenerator(const std::string& name) {
+    auto triple = llvm::sys::getDefaultTargetTriple();
+    llvm::StringMap<bool> host;
+    llvm::sys::getHostCPUFeatures(host);
+    traits_.cpu = name;
+    if (name == "native") {
+      traits_.cpu = llvm::sys::getHostCPUName().str();
+      for (const auto& f : host) traits_.features += (traits_.features.empty() ? "" : ",") + std::string(f.second ? "+" : "-") + f.first().str();
+      // Processors newer than this LLVM have no name here; their features tell which known one schedules alike.
+      if (traits_.cpu == "generic") {
+        if (host.lookup("avx512vnni") && host.lookup("avx512bf16")) traits_.cpu = "znver4";
+        else if (host.lookup("avx512vnni")) traits_.cpu = "icelake-server";
+        else if (host.lookup("avx512bw") && host.lookup("avx512vl")) traits_.cpu = "skylake-avx512";
+        else if (host.lookup("avx2") && host.lookup("fma")) traits_.cpu = "haswell";
+        else traits_.cpu = "x86-64";
+      }
+    }
+    std::string wrong;
+    const auto* target = llvm::TargetRegistry::lookupTarget(triple, wrong);
+    if (!target) throw Refusal{wrong};
+    machine_ = [=, this] {
+      llvm::TargetOptions options;
+      return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(
+          triple, traits_.cpu, traits_.features, options, llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOpt::Default, true));
+    };
+    const auto machine = machine_();
+    if (!machine) throw Refusal{"LLVM has no machine for " + triple};
+    const auto* info = machine->getMCSubtargetInfo();
+    if (!info->isCPUStringValid(traits_.cpu))
+      throw Refusal{"LLVM " LLVM_VERSION_STRING " knows no processor '" + traits_.cpu + "' (x86-64, x86-64-v2, x86-64-v3, x86-64-v4, ...)"};
+    auto has = [&](const char* feature) { return info->checkFeatures(std::string("+") + feature); };
+    traits_.width = has("avx512f") && has("avx512bw") && has("avx512vl") && has("avx512dq") ? 16 : has("avx2") ? 8 : 4;
+    traits_.f16c = has("f16c");
+    traits_.fma = has("fma");
+    traits_.vnni = has("avx512vnni") && has("avx512vl");
+    traits_.avx_vnni = has("avxvnni");
+    for (const char* needed : {"sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "avxvnni"})
+      if (has(needed) && !host.lookup(needed))
+        throw Refusal{"this machine's processor lacks " + std::string(needed) + ", which " + traits_.cpu + " has"};
+    layout_ = machine->createDataLayout();
+    triple_ = triple;
+
+    orc::LLJITBuilder builder;
+    builder.setJITTargetMachineBuilder(orc::JITTargetMachineBuilder(machine->getTargetTriple()));
+    builder.setDataLayout(layout_);
+    jit_ = take(builder.create());
+    add_symbols();
+  }
+
+  const TargetTraits& target() const override { return traits_; }
+
+  std::unique_ptr<Compiled> compile(const ir::Function& fn, const GenerateOptions& options, std::string& wrong) noexcept override {
+    try {
+      auto out = std::make_unique<LoadedCode>();
+      const auto start = std::chrono::steady_clock::now();
+      const std::string symbol = symbol_name(fn.name);
+      llvm::LLVMContext context;
+      llvm::Module module(symbol, context);
+      out->scratch = build(module, fn, options, symbol);
+      out->ir_ms = milliseconds_since(start);
+      const auto middle = std::chrono::steady_clock::now();
+      auto object = machine_code(module, llvm::CGFT_ObjectFile);
+      load(std::make_unique<llvm::SmallVectorMemoryBuffer>(std::move(object), symbol, false), symbol, *out);
+      out->code_ms = milliseconds_since(middle);
+      return out;
+    } catch (const Refusal& r) {
+      wrong = r.wrong;
+    } catch (const std::exception& e) {
+      wrong = e.what();
+    }
+    return nullptr;
+  }
+
+  std::string text(const ir::Function& fn, const GenerateOptions& options, Text which) noexcept override {
+    try {
+      llvm::LLVMContext context;
+      llvm::Module module(fn.name, context);
+      build(module, fn, options, symbol_name(fn.name), which != Text::llvm);
+      if (which == Text::assembly) {
+        const auto out = machine_code(module, llvm::CGFT_AssemblyFile);
+        return {out.begin(), out.end()};
+      }
+      std::string out;
+      llvm::raw_string_ostream stream(out);
+      module.print(stream, nullptr);
+      return stream.str();
+    } catch (const Refusal& r) {
+      return r.wrong;
+    } catch (const std::exception& e) {
+      return e.what();
+    }
+  }
+  std::string version() const override { return "LLVM " LLVM_VERSION_STRING; }
+
+ private:
+  std::string symbol_name(const std::string& name) {
+    std::string out;
+    for (char c : name) out += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+    return out + "_" + std::to_string(++count_);
+  }
+
+  std::size_t build(llvm::Module& module, const ir::Function& fn, const GenerateOptions& options, const std::string& symbol, bool optimise = true) {
+    module.setDataLayout(layout_);
+    module.setTargetTriple(triple_);
+    Emitter emitter(module, fn, traits_, options);
+    emitter.run(symbol);
+    std::string broken;
+    llvm::raw_string_ostream stream(broken);
+    if (llvm::verifyModule(module, &stream)) throw Refusal{"the IR made for LLVM is broken: " + stream.str()};
+    if (!optimise) return emitter.scratch_bytes();
+
+    const auto machine = machine_();
+    llvm::LoopAnalysisManager loops;
+    llvm::FunctionAnalysisManager functions;
+    llvm::CGSCCAnalysisManager groups;
+    llvm::ModuleAnalysisManager modules;
+    llvm::PassBuilder passes(machine.get());
+    passes.registerModuleAnalyses(modules);
+    passes.registerCGSCCAnalyses(groups);
+    passes.registerFunctionAnalyses(functions);
+    passes.registerLoopAnalyses(loops);
+    passes.crossRegisterProxies(loops, functions, groups, modules);
+    llvm::ModulePassManager manager;
+    if (auto error = passes.parsePassPipeline(manager, pass_list)) take(std::move(error));
+    manager.run(module, modules);
+    return emitter.scratch_bytes();
+  }
+
+  llvm::SmallVector<char, 0> machine_code(llvm::Module& module, llvm::CodeGenFileType kind) {
+    llvm::SmallVector<char, 0> out;
+    llvm::raw_svector_ostream stream(out);
+    llvm::legacy::PassManager manager;
+    const auto machine = machine_();
+    if (machine->addPassesToEmitFile(manager, stream, nullptr, kind)) throw Refusal{"LLVM cannot write this kind of file"};
+    manager.run(module);
+    return out;
+  }
+
+  void load(std::unique_ptr<llvm::MemoryBuffer> object, const std::string& symbol, LoadedCode& out) {
+    auto& library = jit_->getMainJITDylib();
+    auto tracker = library.createResourceTracker();
+    if (auto error = jit_->addObjectFile(tracker, std::move(object))) take(std::move(error));
+    out.tracker = tracker;
+    out.function = take(jit_->lookup(symbol)).toPtr<KernelEntry>();
+  }
+
+  // The functions outside of the kernel that its code may call.
+  void add_symbols() {
+    orc::SymbolMap symbols;
+    auto add = [&](const char* name, auto* function) {
+      symbols[jit_->mangleAndIntern(name)] =
+          llvm::JITEvaluatedSymbol(llvm::pointerToJITTargetAddress(function), llvm::JITSymbolFlags::Exported);
+    };
+    using F = float (*)(float);
+    using D = double (*)(double);
+    using F2 = float (*)(float, float);
+    using D2 = double (*)(double, double);
+    using F3 = float (*)(float, float, float);
+    using D3 = double (*)(double, double, double);
+#define TESSERA_MATH(name) add(#name "f", static_cast<F>(&::name##f)), add(#name, static_cast<D>(&::name))
+    TESSERA_MATH(exp); TESSERA_MATH(exp2); TESSERA_MATH(log); TESSERA_MATH(log2); TESSERA_MATH(sin); TESSERA_MATH(cos);
+    TESSERA_MATH(tanh); TESSERA_MATH(erf); TESSERA_MATH(floor); TESSERA_MATH(ceil); TESSERA_MATH(trunc); TESSERA_MATH(rint);
+    TESSERA_MATH(nearbyint); TESSERA_MATH(sqrt);
+#undef TESSERA_MATH
+    add("powf", static_cast<F2>(&::powf)), add("pow", static_cast<D2>(&::pow));
+    add("fmodf", static_cast<F2>(&::fmodf)), add("fmod", static_cast<D2>(&::fmod));
+    add("fminf", static_cast<F2>(&::fminf)), add("fmin", static_cast<D2>(&::fmin));
+    add("fmaxf", static_cast<F2>(&::fmaxf)), add("fmax", static_cast<D2>(&::fmax));
+    add("fmaf", static_cast<F3>(&::fmaf)), add("fma", static_cast<D3>(&::fma));
+    add("memset", static_cast<void* (*)(void*, int, std::size_t)>(&::memset));
+    add("memcpy", static_cast<void* (*)(void*, const void*, std::size_t)>(&::memcpy));
+    add("memmove", static_cast<void* (*)(void*, const void*, std::size_t)>(&::memmove));
+    if (auto error = jit_->getMainJITDylib().define(orc::absoluteSymbols(std::move(symbols)))) take(std::move(error));
+  }
+
+  TargetTraits traits_;
+  std::function<std::unique_ptr<llvm::TargetMachine>()> machine_;
+  llvm::DataLayout layout_{""};
+  std::string triple_;
+  std::unique_ptr<orc::LLJIT> jit_;
+  std::atomic<unsigned> count_ = 0;
+};
+
+}  // namespace
+
+}  // namespace tessera::cpu
+
+extern "C" __attribute__((visibility("default"))) tessera::cpu::Generator* tessera_codegen_open(int version, const char* target,
+                                                                                                std::string* wrong) noexcept {
+  using namespace tessera::cpu;
+  try {
+    if (version != interface_version) {
+      *wrong = "the module speaks version " + std::to_string(interface_version) + " of the interface, the library version " +
+               std::to_string(version);
+      return nullptr;
+    }
+    static std::once_flag once;
+    std::call_once(once, [] {
+      llvm::InitializeNativeTarget();
+      llvm::InitializeNativeTargetAsmPrinter();
+      llvm::InitializeNativeTargetAsmParser();
+      llvm::install_fatal_error_handler(fatal);
+    });
+    static std::mutex lock;
+    static auto& generators = *new std::map<std::string, std::unique_ptr<Generator>>;  // never destroyed
+    const std::scoped_lock hold(lock);
+    auto& generator = generators[target];
+    if (!generator) generator = std::make_unique<LlvmGenerator>(target);
+    return generator.get();
+  } catch (const Refusal& r) {
+    *wrong = r.wrong;
+  } catch (const std::exception& e) {
+    *wrong = e.what();
+  }
+  return nullptr;
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+#include "tessera/backend/cpu/cpu.h"
+#include "tessera/backend/cpu/kernel.h"
+#include "tessera/backend/cpu/module.h"
+#include "tessera/base/config.h"
+#include "tessera/base/error.h"
+#include "tessera/base/os/processor.h"
+#include "tessera/base/os/system.h"
+
+namespace tessera::cpu {
+
+namespace {
+
+constexpr std::size_t line = 64, large_page = std::size_t{2} << 20;
+
+std::uint64_t total_memory() {
+  const std::uint64_t machine = os::memory().total;
+  const auto group = os::group_memory();
+  return group ? std::min(machine, group->limit) : machine;
+}
+
+/// Everything happens within the call: the caller's thread takes part in the work.
+class CpuQueue : public DriverQueue {
+ public:
+  void upload(const Allocation& to, std::size_t offset, const void* from, std::size_t bytes) override {
+    if (bytes) std::memcpy(to.host + offset, from, bytes);
+  }
+  void download(void* to, const Allocation& from, std::size_t offset, std::size_t bytes) override {
+    if (bytes) std::memcpy(to, from.host + offset, bytes);
+  }
+  void copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset, std::size_t bytes) override {
+    if (bytes) std::memmove(to.host + to_offset, from.host + from_offset, bytes);
+  }
+  void fill(const Allocation& to, std::size_t offset, std::size_t bytes, std::span<const std::byte> pattern) override {
+    std::byte* out = to.host + offset;
+    if (std::ranges::all_of(pattern, [&](std::byte b) { return b == pattern[0]; })) {
+      if (bytes) std::memset(out, std::to_integer<int>(pattern[0]), bytes);
+      return;
+    }
+    // What is written so far is copied behind itself, so that most is done in few large copies.
+    std::size_t done = std::min(pattern.size(), bytes);
+    std::memcpy(out, pattern.data(), done);
+    while (done < bytes) {
+      const std::size_t more = std::min({done, bytes - done, std::size_t{1} << 16});
+      std::memcpy(out + done, out, more);
+      done += more;
+    }
+  }
+  void launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) override {
+    static_cast<CpuKernel&>(kernel).launch(shape, arguments);
+  }
+  std::shared_ptr<DriverEvent> record() override { return nullptr; }
+  void wait(DriverEvent& event) override { event.wait(); }
+  void finish() override {}
+};
+
+DeviceInfo describe(const Module& module) {
+  DeviceInfo info;
+  info.device = {Backend::cpu, 0};
+  info.name = os::processor_name();
+  info.vendor = os::processor_vendor();
+  info.identity = "cpu";
+  info.kind = DeviceKind::cpu;
+  info.state = DeviceState::enumerated;
+  info.total_memory = total_memory();
+  info.unified_memory = true;
+  info.compute_units = ThreadPool::instance().threads();
+  info.can.f64 = info.can.int64 = info.can.atomic_i64 = info.can.atomic_f32 = true;
+  info.can.max_block = {1024, 1024, 1024};
+  info.can.shared_bytes = max_shared_bytes;
+  info.can.max_parameter_bytes = 1 << 16;
+  info.can.vector_bytes = 64;
+  if (module.generator) {
+    const TargetTraits& t = module.generator->target();
+    info.driver_version = module.generator->version() + " for " + t.cpu;
+    info.can.f16 = t.f16c;
+    info.can.int8_dot = t.vnni || t.avx_vnni;
+    info.can.subgroup_widths = {t.width};
+  } else {
+    info.driver_version = "reference interpreter";
+    info.can.subgroup_widths = {ir::InterpreterOptions{}.subgroup_width};
+    info.reason = module.reason + "; cpu runs on the reference interpreter, which is slow";
+    info.remedy = "install the module beside the library, or set TESSERA_CODEGEN_LIBRARY to its file";
+  }
+  return info;
+}
+
+// A target that was named binds: without it there is no device. DeviceError.
+std::string asked_target();
+Module usable_module() {
+  Module module = open_module(asked_target());
+  if (!module.generator && module.opened && asked_target() != "native")
+    fail<DeviceError>({.asked = "open", .with = {{"device", "cpu:0"}, {"TESSERA_CPU_TARGET", asked_target()}}, .wrong = module.reason,
+                       .todo = "Name another target, or none"});
+  return module;
+}
+std::string asked_target() { return config::text("TESSERA_CPU_TARGET").value_or("native"); }
+
+class CpuDevice : public DriverDevice {
+ public:
+  CpuDevice() : module_(usable_module()), info_(describe(module_)), generation_(os::fork_generation()) {}
+
+  const DeviceInfo& info() const override { return info_; }
+  std::uint64_t free_memory() const override {
+    const std::uint64_t machine = os::memory().available;
+    const auto group = os::group_memory();
+    return group ? std::min(machine, group->free) : machine;
+  }
+  Allocation allocate(std::size_t bytes, MemoryKind) override {
+    const std::size_t alignment = bytes >= 2 * large_page ? large_page : line;
+    const std::size_t rounded = std::max(line, bytes + (alignment - bytes % alignment) % alignment);
+    auto* data = rounded < bytes ? nullptr : static_cast<std::byte*>(std::aligned_alloc(alignment, rounded));
+    if (!data)
+      fail<OutOfMemory>({.asked = "allocate", .with = {{"device", "cpu:0"}, {"bytes", config::bytes_text(bytes)}},
+                         .wrong = "the system has no memory left", .todo = "Free arrays, or use smaller ones"});
+    if (alignment == large_page) os::prefer_large_pages(data, rounded);
+    return {data, data, bytes};
+  }
+  void release(const Allocation& allocation) noexcept override { std::free(allocation.handle); }
+  std::unique_ptr<DriverQueue> make_queue() override { return std::make_unique<CpuQueue>(); }
+  std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override {
+    std::unique_lock hold(compiling_, std::defer_lock);
+    // A child that was forked while another thread compiled inherits LLVM's locks in a state nobody will change.
+    if (os::fork_generation() == generation_) hold.lock();
+    else if (!hold.try_lock())
+      fail<DeviceError>({.asked = "compile", .with = {{"device", "cpu:0"}},
+                         .wrong = "this process was forked while another thread compiled a kernel",
+                         .todo = "Compile before forking, or start the child with exec"});
+    std::vector<std::unique_ptr<LoadedKernel>> out;
+    for (const CompileRequest& r : requests)
+      out.push_back(module_.generator ? compile_kernel(*module_.generator, r) : interpreted_kernel(r));
+    return out;
+  }
+
+ private:
+  Module module_;
+  DeviceInfo info_;
+  std::uint32_t generation_;
+  std::mutex compiling_;
+};
+
+class CpuDriver : public Driver {
+ public:
+  Backend backend() const override { return Backend::cpu; }
+  BackendReport enumerate() override {
+    BackendReport report;
+    report.backend = Backend::cpu;
+    try {
+      const Module module = usable_module();
+      report.devices.push_back(describe(module));
+      report.state = report.devices[0].state;
+      report.file = module.file;
+      report.reason = report.devices[0].reason, report.remedy = report.devices[0].remedy;
+    } catch (const Error& e) {
+      report.state = DeviceState::loaded;
+      report.reason = e.what();
+      report.remedy = "correct the environment variable";
+    }
+    return report;
+  }
+  std::unique_ptr<DriverDevice> open(int index) override {
+    if (index != 0)
+      fail<DeviceError>({.asked = "open", .with = {{"device", "cpu:" + std::to_string(index)}},
+                         .wrong = "all processors together are one device", .todo = "Use cpu:0"});
+    return std::make_unique<CpuDevice>();
+  }
+};
+
+}  // namespace
+
+}  // namespace tessera::cpu
+
+namespace tessera {
+std::unique_ptr<Driver> make_cpu_driver() { return std::make_unique<cpu::CpuDriver>(); }
+}  // namespace tessera

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds and opens the code-generation module, which holds LLVM and therefore is no part of the library itself.
+#pragma once
+
+#include <string>
+
+#include "tessera/backend/cpu/codegen/interface.h"
+
+namespace tessera::cpu {
+
+/// The generator, or why there is none.
+struct Module {
+  Generator* generator = nullptr;
+  bool opened = false; ///< the file is the module, though it may have refused the target
+  std::string file;    ///< that was opened, or tried last
+  std::string reason;  ///< why there is no generator: the files tried, and the loader's or the module's text
+};
+
+/// Opens the module (once; it is never closed) and asks for a generator for `target` ("native" or a name of LLVM's).
+/// Looked for where TESSERA_CODEGEN_LIBRARY says, else beside the library or program this code is in, in ../lib of that
+/// folder, and in lib/tessera beside it. Does not throw.
+Module open_module(const std::string& target);
+
+}  // namespace tessera::cpu

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/base/os/processor.h"
+
+#include <sched.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+namespace tessera::os {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The text behind "key :" in /proc/cpuinfo; empty if there is none.
+std::string cpuinfo(const fs::path& proc, const std::string& key) {
+  std::ifstream in(proc / "cpuinfo");
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with(key)) continue;
+    const auto colon = line.find(':');
+    if (colon == line.npos || line.find_first_not_of(" \t", key.size()) != colon) continue;
+    const auto begin = line.find_first_not_of(" \t", colon + 1);
+    return begin == line.npos ? "" : line.substr(begin);
+  }
+  return "";
+}
+
+unsigned affinity_cores() {
+  // Machines may have more processors than cpu_set_t has bits: the mask grows until the kernel's fits.
+  for (int bits = 1024; bits <= 1 << 20; bits *= 2) {
+    cpu_set_t* set = CPU_ALLOC(static_cast<std::size_t>(bits));
+    if (!set) break;
+    const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(bits));
+    const bool ok = sched_getaffinity(0, bytes, set) == 0;
+    const int count = ok ? CPU_COUNT_S(bytes, set) : 0;
+    CPU_FREE(set);
+    if (ok && count > 0) return static_cast<unsigned>(count);
+  }
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+// Cores that one group allows; infinity if it sets no limit. Version 2 writes "quota period" or "max period" into cpu.max,
+// version 1 has a file for each.
+double group_cores(const fs::path& folder) {
+  std::ifstream both(folder / "cpu.max");
+  std::string quota;
+  double period = 0;
+  if (both >> quota >> period) {
+    double q = 0;
+    return quota != "max" && std::istringstream(quota) >> q && q > 0 && period > 0 ? q / period : INFINITY;
+  }
+  std::ifstream q1(folder / "cpu.cfs_quota_us"), p1(folder / "cpu.cfs_period_us");
+  double q = 0;
+  return q1 >> q && p1 >> period && q > 0 && period > 0 ? q / period : INFINITY;
+}
+
+double quota_cores(const fs::path& proc, const fs::path& groups) {
+  double cores = INFINITY;
+  std::ifstream in(proc / "self" / "cgroup");
+  for (std::string line; std::getline(in, line);) {  // "number:controllers:path"
+    const auto first = line.find(':'), second = line.find(':', first == line.npos ? first : first + 1);
+    if (second == line.npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const bool version2 = controllers.empty();
+    if (!version2 && controllers.find("cpu") == controllers.npos) continue;
+    const fs::path root = version2 ? groups : groups / controllers;
+    fs::path relative = fs::path(line.substr(second + 1)).relative_path();
+    for (;;) {  // a limit on any group above holds too
+      cores = std::min(cores, group_cores(root / relative));
+      if (relative.empty() || relative == relative.parent_path()) break;
+      relative = relative.parent_path();
+    }
+  }
+  return cores;
+}
+
+}  // namespace
+
+std::string processor_name(const fs::path& proc) {
+  const std::string name = cpuinfo(proc, "model name");
+  return name.empty() ? "unknown processor" : name;
+}
+std::string processor_vendor(const fs::path& proc) {
+  const std::string id = cpuinfo(proc, "vendor_id");
+  return id == "AuthenticAMD" ? "AMD" : id == "GenuineIntel" ? "Intel" : id.empty() ? "unknown" : id;
+}
+
+unsigned usable_cores(const fs::path& proc, const fs::path& groups) {
+  const double quota = quota_cores(proc, groups);
+  const unsigned cores = affinity_cores();
+  return std::isfinite(quota) ? std::clamp(static_cast<unsigned>(std::ceil(quota)), 1u, cores) : cores;
+}
+
+void prefer_large_pages(void* data, std::size_t bytes) noexcept { (void)::madvise(data, bytes, MADV_HUGEPAGE); }
+
+}  // namespace tessera::os
