@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tessera/base/error.h"
 
 namespace tessera {
@@ -119,7 +121,7 @@ bool check_overlap(const ir::Function& fn, const KernelFacts& facts, std::span<c
       const BufferView& b = arguments[j].view;
       if (a.storage != b.storage && a.storage->allocation().host == nullptr) continue;
       const Range x = range_of(a), y = range_of(b);
-      if (x.memory != y.memory || x.begin >= y.end || y.begin >= x.end) continue;
+      if (x.memory != y.memory || std::max(x.begin, y.begin) >= std::min(x.end, y.end)) continue;  // empty overlaps nothing
       if (x.begin == y.begin && x.end == y.end && a.dtype == b.dtype) {
         same_twice = true;
         continue;

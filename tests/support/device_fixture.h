@@ -57,8 +57,11 @@ class DeviceTest : public ::testing::Test {
  private:
   static TestDriver* make(Backend backend) {
     auto d = std::make_unique<TestDriver>(backend);
-    for (int i = 0; i < devices; ++i)
-      d->add_device(backend == Backend::cpu ? DeviceKind::cpu : DeviceKind::discrete_gpu, std::uint64_t{1} << 30);
+    for (int i = 0; i < devices; ++i) {
+      auto& info = d->add_device(backend == Backend::cpu ? DeviceKind::cpu : DeviceKind::discrete_gpu, std::uint64_t{1} << 30);
+      info.can.max_block_threads = 512;
+      info.can.max_block = {512, 512, 64};
+    }
     TestDriver* kept = d.get();
     register_driver(std::move(d));
     return kept;
