@@ -162,8 +162,8 @@ class Canonicaliser {
   // Blocks: their parents and depths, which of them are loop bodies, and the block in which each listed node sits.
   void find_homes(BlockId b) {
     for (NodeId id : in_.blocks[b]) {
-      home_[id] = b;
       const Node& n = in_.nodes[id];
+      if (!movable(n)) home_[id] = b;  // a function that is canonical already lists its pure nodes: their places are found anew
       for_each_nested(n, [&](BlockId inner) {
         parent_[inner] = b;
         depth_[inner] = depth_[b] + 1;
@@ -258,7 +258,7 @@ class Canonicaliser {
       // One epoch: the loads and convergent nodes up to the next effect, in order of the walk.
       Block epoch;
       while (i < block.size() && !is_effect(in_.nodes[block[i]].op)) {
-        if (live_[block[i]]) epoch.push_back(block[i]);
+        if (live_[block[i]] && !movable(in_.nodes[block[i]])) epoch.push_back(block[i]);
         ++i;
       }
       std::ranges::sort(epoch, {}, [&](NodeId id) { return order_[id]; });
