@@ -159,9 +159,21 @@ TEST(InterpDriver, TheEnvironmentSetsTheSubgroupWidth) {
     device->release(y);
   }
 }
+TEST(InterpDriver, SeveralSubgroupWidthsAreAsManyDevices) {
+  const Setting setting("TESSERA_SUBGROUP", "32,1,8");
+  const auto driver = make_interp_driver();
+  const BackendReport report = driver->enumerate();
+  ASSERT_EQ(report.devices.size(), 3u);
+  for (const int i : {0, 1, 2}) {
+    const std::uint32_t width = std::array{32u, 1u, 8u}[static_cast<std::size_t>(i)];
+    EXPECT_EQ(report.devices[static_cast<std::size_t>(i)].device, (Device{Backend::interp, i}));
+    EXPECT_EQ(driver->open(i)->info().can.subgroup_widths, std::vector{width});
+  }
+  EXPECT_NE(ir::error_of<DeviceError>([&] { driver->open(3); }).find("there are 3 interpreters"), std::string::npos);
+}
 TEST(InterpDriver, AVariableThatCannotBeReadIsAnErrorAndAReason) {
   for (const auto& [name, value] : {std::pair{"TESSERA_CHECK", "yes"}, {"TESSERA_SUBGROUP", "0"}, {"TESSERA_SUBGROUP", "129"},
-                                    {"TESSERA_SUBGROUP", "32x"}, {"TESSERA_SUBGROUP", "-1"}}) {
+                                    {"TESSERA_SUBGROUP", "32x"}, {"TESSERA_SUBGROUP", "-1"}, {"TESSERA_SUBGROUP", "8,"}, {"TESSERA_SUBGROUP", "8,,1"}}) {
     const Setting setting(name, value);
     const auto driver = make_interp_driver();
     const BackendReport report = driver->enumerate();

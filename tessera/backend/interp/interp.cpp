@@ -15,25 +15,31 @@ namespace {
 
 constexpr std::align_val_t alignment{64};
 
-ir::InterpreterOptions options_from_environment() {
+/// Of each device: one for each width of subgroups that the environment names.
+std::vector<ir::InterpreterOptions> options_from_environment() {
   ir::InterpreterOptions options;
   const std::string check = os::environment("TESSERA_CHECK").value_or("");
   if (check != "" && check != "0" && check != "1")
     fail<ArgumentError>({.asked = "TESSERA_CHECK", .wrong = "the value " + check + " is neither 0 nor 1", .todo = "Set it to 1 to check kernels"});
   options.checks = check == "1";
-  if (const auto text = os::environment("TESSERA_SUBGROUP"); text && !text->empty()) {
-    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), options.subgroup_width);
-    if (error != std::errc{} || end != text->data() + text->size() || options.subgroup_width < 1 || options.subgroup_width > 128)
+  const std::string widths = os::environment("TESSERA_SUBGROUP").value_or("");
+  if (widths.empty()) return {options};
+  std::vector<ir::InterpreterOptions> devices;
+  for (const char *at = widths.data(), *const last = at + widths.size();; ++at) {
+    const auto [end, error] = std::from_chars(at, last, options.subgroup_width);
+    if (error != std::errc{} || (end != last && *end != ',') || options.subgroup_width < 1 || options.subgroup_width > 128)
       fail<ArgumentError>({.asked = "TESSERA_SUBGROUP",
-                           .wrong = "the value " + *text + " is no number of threads from 1 to 128",
+                           .wrong = "the value " + widths + " is no number of threads from 1 to 128, nor several with commas between",
                            .todo = "Set it to 1, 8, 32 or 64, as devices have, or leave it out"});
+    devices.push_back(options);
+    at = end;
+    if (at == last) return devices;
   }
-  return options;
 }
 
-DeviceInfo info_for(const ir::InterpreterOptions& options) {
+DeviceInfo info_for(const ir::InterpreterOptions& options, int index) {
   DeviceInfo info;
-  info.device = {Backend::interp, 0};
+  info.device = {Backend::interp, index};
   info.name = options.checks ? "reference interpreter, checking" : "reference interpreter";
   info.vendor = "Tessera";
   info.kind = DeviceKind::other;
@@ -90,7 +96,7 @@ class InterpQueue : public DriverQueue {
 
 class InterpDevice : public DriverDevice {
  public:
-  explicit InterpDevice(const ir::InterpreterOptions& options) : options_(options), info_(info_for(options)) {}
+  InterpDevice(const ir::InterpreterOptions& options, int index) : options_(options), info_(info_for(options, index)) {}
 
   const DeviceInfo& info() const override { return info_; }
   std::uint64_t free_memory() const override {
@@ -101,7 +107,7 @@ class InterpDevice : public DriverDevice {
   Allocation allocate(std::size_t bytes, MemoryKind) override {
     void* memory = ::operator new(bytes, alignment, std::nothrow);
     if (!memory)
-      fail<OutOfMemory>({.asked = "interp:0",
+      fail<OutOfMemory>({.asked = to_string(info_.device),
                          .with = {{"bytes", std::to_string(bytes)}},
                          .wrong = "the system has no memory of this size",
                          .todo = "Use smaller arrays, or free some"});
@@ -131,7 +137,8 @@ class InterpDriver : public Driver {
     BackendReport report;
     report.backend = Backend::interp;
     try {
-      report.devices.push_back(info_for(options_from_environment()));
+      for (const ir::InterpreterOptions& options : options_from_environment())
+        report.devices.push_back(info_for(options, static_cast<int>(report.devices.size())));
       report.state = DeviceState::enumerated;
     } catch (const Error& e) {
       report.state = DeviceState::loaded;
@@ -141,9 +148,12 @@ class InterpDriver : public Driver {
     return report;
   }
   std::unique_ptr<DriverDevice> open(int index) override {
-    if (index != 0)
-      fail<DeviceError>({.asked = "interp:" + std::to_string(index), .wrong = "there is one interpreter, interp:0"});
-    return std::make_unique<InterpDevice>(options_from_environment());
+    const std::vector<ir::InterpreterOptions> devices = options_from_environment();
+    if (index < 0 || static_cast<std::size_t>(index) >= devices.size())
+      fail<DeviceError>({.asked = "interp:" + std::to_string(index),
+                         .wrong = devices.size() == 1 ? "there is one interpreter, interp:0"
+                                                      : "there are " + std::to_string(devices.size()) + " interpreters, from interp:0 on"});
+    return std::make_unique<InterpDevice>(devices[static_cast<std::size_t>(index)], index);
   }
 };
 
