@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// An open OpenCL device, its queue, its kernels and its events.
+// Used within this folder only; others see them as DriverDevice, DriverQueue, LoadedKernel and DriverEvent.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tessera/backend/opencl/api.h"
+#include "tessera/device/driver.h"
+#include "tessera/emit/c_emitter.h"
+
+namespace tessera::cl {
+
+/// What is known of one device beyond DeviceInfo.
+struct DeviceFacts {
+  DeviceId id = nullptr;
+  DeviceInfo info;
+  emit::Dialect dialect;
+  std::string build_options;
+  std::uint64_t largest_allocation = 0;
+  bool reports_free_memory = false;
+};
+/// Asks the device everything; never throws, what a device does not answer stays at its default.
+DeviceFacts device_facts(PlatformId platform, DeviceId device, int index);
+
+/// One device's context: made once a process, never released.
+struct DeviceContext {
+  DeviceFacts facts;
+  Context context = nullptr;
+  std::atomic<std::uint64_t> allocated = 0;
+};
+
+class ClEvent final : public DriverEvent {
+ public:
+  ClEvent(Event event, const DeviceContext* device) : event_(event), device_(device) {}
+  ~ClEvent() override;
+  ClEvent(const ClEvent&) = delete;
+  ClEvent& operator=(const ClEvent&) = delete;
+  bool done() override;
+  void wait() override;
+  Event get() const { return event_; }
+  const DeviceContext* device() const { return device_; }
+
+ private:
+  Event event_;
+  const DeviceContext* device_;
+};
+
+class ClKernel final : public LoadedKernel {
+ public:
+  ClKernel(std::shared_ptr<Program_> program, Kernel kernel, emit::EmittedKernel emitted, const ir::Function& fn, bool index64,
+           std::size_t group_limit)
+      : program_(std::move(program)), kernel_(kernel), emitted_(std::move(emitted)), name_(fn.name), kind_(fn.kind),
+        block_(fn.block_size), params_(fn.params), index64_(index64), group_limit_(group_limit) {}
+  ~ClKernel() override;
+  ClKernel(const ClKernel&) = delete;
+  ClKernel& operator=(const ClKernel&) = delete;
+  std::string source() const override { return emitted_.text; }
+
+  /// Sets the arguments and enqueues; OpenCL's kernel objects hold their arguments, so one launch at a time does.
+  void enqueue(Queue queue, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments, Event* event);
+
+ private:
+  struct Grid {
+    std::array<std::size_t, 3> global{}, local{};
+  };
+  Grid grid(const std::array<std::uint64_t, 3>& shape) const;
+  void set(std::uint32_t number, const void* value, std::size_t bytes, std::uint32_t param);
+  void set_index(std::uint32_t number, std::uint64_t value, std::uint32_t param);
+
+  std::shared_ptr<Program_> program_;
+  Kernel kernel_;
+  emit::EmittedKernel emitted_;
+  std::string name_;
+  ir::KernelKind kind_;
+  std::array<std::uint32_t, 3> block_;
+  std::vector<ir::Param> params_;  ///< as written: before lowering
+  bool index64_;
+  std::size_t group_limit_;
+  std::mutex lock_;
+};
+
+class ClQueue final : public DriverQueue {
+ public:
+  explicit ClQueue(DeviceContext& device);
+  ~ClQueue() override;
+  ClQueue(const ClQueue&) = delete;
+  ClQueue& operator=(const ClQueue&) = delete;
+  void upload(const Allocation& to, std::size_t offset, const void* from, std::size_t bytes) override;
+  void download(void* to, const Allocation& from, std::size_t offset, std::size_t bytes) override;
+  void copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset, std::size_t bytes) override;
+  void fill(const Allocation& to, std::size_t offset, std::size_t bytes, std::span<const std::byte> pattern) override;
+  void launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) override;
+  std::shared_ptr<DriverEvent> record() override;
+  void wait(DriverEvent& event) override;
+  void finish() override;
+
+ private:
+  struct Staged {
+    std::unique_ptr<ClEvent> event;
+    std::unique_ptr<std::byte[]> bytes;
+    std::size_t size;
+  };
+  void submitted(Event event = nullptr);  ///< work was accepted: starts it, and remembers its event
+  void drop_staged();  ///< frees what has been uploaded; under the lock
+  void check_last();   ///< waits for the newest launch and throws if it failed
+
+  DeviceContext& device_;
+  Queue queue_;
+  std::mutex lock_;            ///< guards what follows
+  std::deque<Staged> staged_;  ///< copies of what is being uploaded
+  std::size_t staged_bytes_ = 0;
+  std::unique_ptr<ClEvent> last_;  ///< of the newest launch
+  std::uint64_t submitted_ = 0, finished_ = 0;  ///< pieces of work: accepted, and known to be done
+};
+
+class ClDevice final : public DriverDevice {
+ public:
+  explicit ClDevice(DeviceContext& device) : device_(device) {}
+  const DeviceInfo& info() const override { return device_.facts.info; }
+  std::uint64_t free_memory() const override;
+  Allocation allocate(std::size_t bytes, MemoryKind kind) override;
+  void release(const Allocation& allocation) noexcept override;
+  std::unique_ptr<DriverQueue> make_queue() override { return std::make_unique<ClQueue>(device_); }
+  std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override;
+
+ private:
+  DeviceContext& device_;
+};
+
+}  // namespace tessera::cl

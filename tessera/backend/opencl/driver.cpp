@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Platforms and devices, memory, and the driver object.
+#include "tessera/backend/opencl/opencl.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+#include "tessera/backend/opencl/device.h"
+#include "tessera/base/error.h"
+#include "tessera/base/os/system.h"
+
+namespace tessera {
+
+namespace cl {
+
+namespace {
+// Allocation::handle of device memory is the cl_mem; of pinned memory it is null and `host` is set.
+constexpr std::size_t host_alignment = 4096;
+
+void context_message(const char*, const void*, std::size_t, void*) {}  // errors come back as codes
+}  // namespace
+
+std::uint64_t ClDevice::free_memory() const {
+  const DeviceInfo& info = device_.facts.info;
+  if (info.kind == DeviceKind::cpu) {
+    const os::Memory memory = os::memory();
+    std::uint64_t free = memory.available ? memory.available : info.total_memory;
+    if (const auto group = os::group_memory()) free = std::min(free, group->free);
+    return free;
+  }
+  if (device_.facts.reports_free_memory) {
+    std::size_t kilobytes[2] = {};
+    if (api().get_device_info(device_.facts.id, global_free_memory_amd, sizeof kilobytes, kilobytes, nullptr) == success && kilobytes[0])
+      return std::uint64_t{kilobytes[0]} * 1024;
+  }
+  const std::uint64_t used = device_.allocated;  // all that OpenCL lets us know: our own share
+  return used < info.total_memory ? info.total_memory - used : 0;
+}
+
+Allocation ClDevice::allocate(std::size_t bytes, MemoryKind kind) {
+  const std::size_t size = std::max<std::size_t>(bytes, 1);
+  if (kind == MemoryKind::pinned) {
+    void* host = ::operator new(size, std::align_val_t{host_alignment}, std::nothrow);
+    if (!host) fail<OutOfMemory>({.asked = "opencl", .with = {{"bytes", std::to_string(bytes)}}, .wrong = "the host has no memory left"});
+    return {nullptr, static_cast<std::byte*>(host), bytes};
+  }
+  const std::uint64_t largest = device_.facts.largest_allocation;
+  if (largest != 0 && size > largest)
+    fail<OutOfMemory>({.asked = to_string(device_.facts.info.device),
+                       .with = {{"bytes", std::to_string(bytes)}, {"largest", std::to_string(largest)}},
+                       .wrong = "this driver does not give so much memory in one piece",
+                       .todo = "Work on smaller pieces"});
+  Code code = success;
+  const Memory memory = api().create_buffer(device_.context, mem_read_write, size, nullptr, &code);
+  check(code, "clCreateBuffer", to_string(device_.facts.info.device));
+  device_.allocated += size;
+  return {memory, nullptr, bytes};
+}
+
+void ClDevice::release(const Allocation& allocation) noexcept {
+  if (!allocation.handle) {
+    if (allocation.host) ::operator delete(allocation.host, std::align_val_t{host_alignment});
+    return;
+  }
+  device_.allocated -= std::max<std::size_t>(allocation.bytes, 1);
+  api().release_memory(static_cast<Memory>(allocation.handle));  // work in flight keeps it alive
+}
+
+}  // namespace cl
+
+namespace {
+
+using namespace cl;
+
+class ClDriver final : public Driver {
+ public:
+  Backend backend() const override { return Backend::opencl; }
+
+  BackendReport enumerate() override {
+    std::lock_guard guard(lock_);
+    return last_ = look();
+  }
+
+  std::unique_ptr<DriverDevice> open(int index) override {
+    std::lock_guard guard(lock_);
+    if (devices_.empty()) last_ = look();
+    if (index < 0 || static_cast<std::size_t>(index) >= devices_.size())
+      fail<DeviceError>({.asked = "opencl:" + std::to_string(index),
+                         .wrong = devices_.empty() ? last_.reason : "there are " + std::to_string(devices_.size()) + " OpenCL devices",
+                         .todo = devices_.empty() ? last_.remedy : "The first is opencl:0"});
+    DeviceContext& device = *devices_[static_cast<std::size_t>(index)];
+    const DeviceInfo& info = device.facts.info;
+    if (info.state == DeviceState::loaded)
+      fail<DeviceError>({.asked = to_string(info.device), .with = {{"name", info.name}}, .wrong = info.reason, .todo = info.remedy});
+    if (!device.context) {
+      Code code = success;
+      device.context = api().create_context(nullptr, 1, &device.facts.id, context_message, nullptr, &code);
+      check(code, "clCreateContext", to_string(info.device));
+    }
+    return std::make_unique<ClDevice>(device);
+  }
+
+ private:
+  // Devices stay at their place once seen: contexts and open devices refer to them.
+  BackendReport look() {
+    BackendReport report;
+    report.backend = Backend::opencl;
+    report.state = DeviceState::supported;
+    const Api& cl = api();
+    report.file = cl.library.file();
+    if (!cl.library.loaded()) {
+      report.reason = cl.library.reason();
+      report.remedy = "Install an OpenCL loader and a driver (Debian: ocl-icd-libopencl1, and pocl-opencl-icd for the CPU, "
+                      "intel-opencl-icd for Intel, nvidia-opencl-icd for NVIDIA)";
+      return report;
+    }
+    if (!cl.missing.empty()) {
+      report.reason = "the library has no " + cl.missing + ": it is older than OpenCL 1.2, or not an OpenCL library";
+      report.remedy = "Install a newer loader (Debian: ocl-icd-libopencl1)";
+      return report;
+    }
+    report.state = DeviceState::loaded;
+    report.remedy = "Install a driver for your processor; its file lies in /etc/OpenCL/vendors (Debian: pocl-opencl-icd for the CPU, "
+                    "intel-opencl-icd for Intel, nvidia-opencl-icd for NVIDIA, mesa-opencl-icd for others)";
+    std::uint32_t count = 0;
+    const Code code = cl.get_platforms(0, nullptr, &count);
+    if (code == platform_not_found || (code == success && count == 0)) {
+      report.reason = "the OpenCL loader works but knows no platform: /etc/OpenCL/vendors names no driver that can be loaded";
+      return report;
+    }
+    std::vector<PlatformId> platforms(count);
+    if (code != success || cl.get_platforms(count, platforms.data(), nullptr) != success) {
+      report.reason = "clGetPlatformIDs answered " + code_text(code);
+      return report;
+    }
+    std::string empty;
+    int index = 0;
+    for (PlatformId platform : platforms) {
+      std::uint32_t found = 0;
+      const Code answer = cl.get_devices(platform, type_all, 0, nullptr, &found);
+      std::vector<DeviceId> ids(answer == success ? found : 0);
+      if (!ids.empty() && cl.get_devices(platform, type_all, found, ids.data(), nullptr) != success) ids.clear();
+      if (ids.empty()) empty += (empty.empty() ? "" : "; ") + name_of(platform) + ": " + (answer == success ? "no device" : code_text(answer));
+      for (DeviceId id : ids) {
+        DeviceFacts facts = device_facts(platform, id, index++);
+        report.devices.push_back(facts.info);
+        remember(std::move(facts));
+      }
+    }
+    if (report.devices.empty()) {
+      report.reason = "OpenCL platforms without devices: " + empty;
+      return report;
+    }
+    for (const DeviceInfo& info : report.devices)
+      if (info.state == DeviceState::enumerated) report.state = DeviceState::enumerated;
+    report.reason = report.devices[0].reason;
+    report.remedy = report.devices[0].remedy;
+    return report;
+  }
+  void remember(DeviceFacts facts) {
+    const auto at = static_cast<std::size_t>(facts.info.device.index);
+    if (at < devices_.size() && devices_[at]->facts.id == facts.id) return;
+    auto fresh = std::make_unique<DeviceContext>();
+    fresh->facts = std::move(facts);
+    if (at < devices_.size()) {
+      replaced_.push_back(std::move(devices_[at]));
+      devices_[at] = std::move(fresh);
+    } else {
+      devices_.push_back(std::move(fresh));
+    }
+  }
+  static std::string name_of(PlatformId platform) {
+    char name[256] = {};
+    api().get_platform_info(platform, platform_name, sizeof name - 1, name, nullptr);
+    return name;
+  }
+
+  std::mutex lock_;
+  BackendReport last_;
+  std::vector<std::unique_ptr<DeviceContext>> devices_, replaced_;
+};
+
+}  // namespace
+
+std::unique_ptr<Driver> make_opencl_driver() { return std::make_unique<ClDriver>(); }
+
+}  // namespace tessera

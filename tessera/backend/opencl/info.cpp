@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a device says of itself, as DeviceInfo, dialect and build options.
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "tessera/backend/opencl/device.h"
+
+namespace tessera::cl {
+
+namespace {
+
+class Asker {
+ public:
+  explicit Asker(DeviceId id) : id_(id) {}
+  template <class T>
+  T number(std::uint32_t what, T otherwise = {}) const {
+    T v{};
+    return api().get_device_info(id_, what, sizeof v, &v, nullptr) == success ? v : otherwise;
+  }
+  std::string text(std::uint32_t what) const {
+    std::size_t size = 0;
+    if (api().get_device_info(id_, what, 0, nullptr, &size) != success || size == 0) return "";
+    std::string s(size, '\0');
+    if (api().get_device_info(id_, what, size, s.data(), nullptr) != success) return "";
+    s.resize(std::min(s.find('\0'), s.size()));
+    const auto first = s.find_first_not_of(' ');
+    return first == s.npos ? "" : s.substr(first, s.find_last_not_of(' ') - first + 1);
+  }
+  template <class T>
+  std::vector<T> list(std::uint32_t what) const {
+    std::size_t size = 0;
+    if (api().get_device_info(id_, what, 0, nullptr, &size) != success) return {};
+    std::vector<T> v(size / sizeof(T));
+    if (v.empty() || api().get_device_info(id_, what, size, v.data(), nullptr) != success) return {};
+    return v;
+  }
+
+ private:
+  DeviceId id_;
+};
+
+std::string platform_text(PlatformId platform, std::uint32_t what) {
+  std::size_t size = 0;
+  if (api().get_platform_info(platform, what, 0, nullptr, &size) != success || size == 0) return "";
+  std::string s(size, '\0');
+  if (api().get_platform_info(platform, what, size, s.data(), nullptr) != success) return "";
+  s.resize(std::min(s.find('\0'), s.size()));
+  return s;
+}
+
+// PCI address, else UUID, by whichever extension the driver has; a CPU has neither.
+std::string identity(const Asker& ask, const auto& has) {
+  if (has("cl_khr_pci_bus_info")) {
+    const auto a = ask.number<std::array<std::uint32_t, 4>>(pci_bus_info_khr);
+    return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", a[0], a[1], a[2], a[3]);
+  }
+  if (has("cl_nv_device_attribute_query")) {
+    const auto slot = ask.number<std::uint32_t>(pci_slot_id_nv);
+    return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", ask.number<std::uint32_t>(pci_domain_id_nv),
+                       ask.number<std::uint32_t>(pci_bus_id_nv), slot >> 3, slot & 7);
+  }
+  if (has("cl_khr_device_uuid")) {
+    std::string s;
+    for (std::uint8_t b : ask.number<std::array<std::uint8_t, 16>>(device_uuid_khr)) s += fmt::format("{:02x}", b);
+    return s;
+  }
+  return "";
+}
+
+}  // namespace
+
+DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
+  const Asker ask(device);
+  const std::string extensions = " " + ask.text(device_extensions) + " ";
+  auto has = [&](const std::string& name) { return extensions.find(" " + name + " ") != extensions.npos; };
+
+  DeviceFacts facts;
+  facts.id = device;
+  DeviceInfo& info = facts.info;
+  info.device = {Backend::opencl, index};
+  info.name = ask.text(device_name);
+  info.vendor = ask.text(device_vendor);
+  info.driver_version = platform_text(platform, platform_name) + " " + ask.text(driver_version);
+  info.identity = identity(ask, has);
+  const Bits type = ask.number<Bits>(device_type);
+  info.unified_memory = ask.number<std::uint32_t>(host_unified_memory) != 0;
+  info.kind = type & type_cpu   ? DeviceKind::cpu
+              : !(type & type_gpu) ? DeviceKind::other
+              : info.unified_memory ? DeviceKind::integrated_gpu
+                                    : DeviceKind::discrete_gpu;
+  info.total_memory = ask.number<std::uint64_t>(global_mem_size);
+  info.compute_units = ask.number<std::uint32_t>(max_compute_units);
+  info.state = DeviceState::enumerated;
+  info.reason = "a driver answered; no kernel has been run on it yet";
+  info.remedy = "Run a first kernel on it";
+  if (!ask.number<std::uint32_t>(device_available)) {
+    info.state = DeviceState::loaded;
+    info.reason = "the driver says that the device is not available";
+    info.remedy = "See whether clinfo, or another OpenCL program, works on this device";
+  } else if (!ask.number<std::uint32_t>(compiler_available)) {
+    info.state = DeviceState::loaded;
+    info.reason = "the driver has no compiler for OpenCL C";
+    info.remedy = "Install the driver's compiler package";
+  }
+
+  Capabilities& can = info.can;
+  can.f16 = true;  // vload_half and vstore_half are in every OpenCL
+  can.bf16 = false;
+  can.f64 = has("cl_khr_fp64") || ask.number<Bits>(double_fp_config) != 0;
+  can.atomic_i64 = has("cl_khr_int64_base_atomics") && has("cl_khr_int64_extended_atomics");
+  can.atomic_f32 = false;
+  can.int8_dot = has("cl_khr_integer_dot_product");
+  can.max_block_threads = static_cast<std::uint32_t>(std::min<std::size_t>(ask.number<std::size_t>(max_work_group_size, 1), 1024));
+  const auto sizes = ask.list<std::size_t>(max_work_item_sizes);
+  for (std::size_t d = 0; d < 3; ++d) can.max_block[d] = d < sizes.size() ? static_cast<std::uint32_t>(std::min<std::size_t>(sizes[d], 1024)) : 1;
+  can.shared_bytes = ask.number<std::uint64_t>(local_mem_size);
+  can.max_parameter_bytes = ask.number<std::size_t>(max_parameter_size, 1024);
+  can.vector_bytes = std::max(16u, 4 * ask.number<std::uint32_t>(native_vector_width_float, 4));
+  // Subgroups are used where their widths are known and lanes can be shuffled.
+  const bool shuffles = has("cl_intel_subgroups") || has("cl_khr_subgroup_shuffle");
+  if (has("cl_khr_subgroups") && shuffles && ask.number<std::uint32_t>(max_num_sub_groups) > 0) {
+    std::vector<std::uint32_t> widths;
+    for (std::size_t w : ask.list<std::size_t>(sub_group_sizes_intel)) widths.push_back(static_cast<std::uint32_t>(w));
+    if (widths.empty())
+      if (const auto w = ask.number<std::uint32_t>(wavefront_width_amd)) widths = {w};
+    if (widths.empty())
+      if (const auto w = ask.number<std::uint32_t>(warp_size_nv)) widths = {w};
+    if (!widths.empty()) can.subgroup_widths = widths;
+  }
+  const bool subgroups = can.subgroup_widths != std::vector<std::uint32_t>{1};
+
+  facts.dialect = emit::opencl_c();
+  facts.dialect.fp64 = can.f64;
+  facts.dialect.subgroups = subgroups;
+  facts.dialect.intel_shuffles = has("cl_intel_subgroups");
+  facts.dialect.atomic_i64 = can.atomic_i64;
+  facts.dialect.dot4 = can.int8_dot;
+  const bool three = ask.text(device_version).starts_with("OpenCL 3");
+  facts.build_options = subgroups || can.int8_dot ? (three ? "-cl-std=CL3.0" : "-cl-std=CL2.0") : "-cl-std=CL1.2";
+  if (ask.number<Bits>(single_fp_config) & fp_correctly_rounded_divide_sqrt)
+    facts.build_options += " -cl-fp32-correctly-rounded-divide-sqrt";
+  facts.largest_allocation = ask.number<std::uint64_t>(max_mem_alloc_size);
+  facts.reports_free_memory = has("cl_amd_device_attribute_query");
+  return facts;
+}
+
+}  // namespace tessera::cl
