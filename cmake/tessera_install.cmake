@@ -5,6 +5,7 @@
 # script/check-layers reads this list too, and refuses third-party headers in any of them.
 set(TESSERA_PUBLIC_HEADERS
     tessera/tessera.h
+    tessera/testing/testing.h
 )
 
 # One library for users, however many layers there are: all objects of all layers, used by another layer or not.
