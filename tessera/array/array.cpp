@@ -31,7 +31,7 @@ std::string device_text(const Array& a) { return to_string(a.device()); }
 }  // namespace
 
 Array::Array() : shape_{0}, strides_{1} {
-  static const auto* nothing = new std::shared_ptr<Source>(Source::of(Storage::allocate({Backend::cpu, 0}, 0), DType::f32));
+  static const auto* nothing = new std::shared_ptr<Source>(Source::of(Storage::wrap_host(nullptr, 0, nullptr), DType::f32));
   source_ = *nothing;
 }
 

@@ -137,65 +137,67 @@ class Array {
   std::int64_t offset_ = 0;  ///< elements from the start of the source
 };
 
-/// An operand of elementwise operations: an array, or a host scalar that takes the array's dtype.
+/// An operand of elementwise operations: an array, or a host scalar that takes the array's dtype. A temporary array is
+/// taken over, so that what only the new expression refers to is never written to memory.
 class ArrayOperand {
  public:
-  ArrayOperand(const Array& a) : array_(&a) {}
+  ArrayOperand(const Array& a) : array_(a) {}
+  ArrayOperand(Array&& a) : array_(std::move(a)) {}
   template <class T> requires std::is_arithmetic_v<T>
-  ArrayOperand(T value) : value_(static_cast<double>(value)), integer_(std::is_integral_v<T>) {}
-  const Array* array() const { return array_; }
+  ArrayOperand(T value) : value_(static_cast<double>(value)) {}
+  bool is_array() const { return array_.has_value(); }
+  const Array& array() const { return *array_; }
+  Array take() { return std::move(*array_); }
   double value() const { return value_; }
-  bool is_integer() const { return integer_; }
 
  private:
-  const Array* array_ = nullptr;
+  std::optional<Array> array_;
   double value_ = 0;
-  bool integer_ = false;
 };
 
 /// NumPy's promotion among arrays, except that two 32-bit operands stay 32 bits wide (i32 with f32 gives f32).
 DType promote(DType a, DType b);
 
 // Elementwise, broadcasting, deferred. Operands on different devices are a DeviceError.
-Array operator+(const ArrayOperand& a, const ArrayOperand& b);
-Array operator-(const ArrayOperand& a, const ArrayOperand& b);
-Array operator*(const ArrayOperand& a, const ArrayOperand& b);
-Array operator/(const ArrayOperand& a, const ArrayOperand& b);  ///< of integers: as in kernels, x / 0 is 0
-Array operator%(const ArrayOperand& a, const ArrayOperand& b);
-Array operator&(const ArrayOperand& a, const ArrayOperand& b);
-Array operator|(const ArrayOperand& a, const ArrayOperand& b);
-Array operator^(const ArrayOperand& a, const ArrayOperand& b);
-Array operator==(const ArrayOperand& a, const ArrayOperand& b);
-Array operator!=(const ArrayOperand& a, const ArrayOperand& b);
-Array operator<(const ArrayOperand& a, const ArrayOperand& b);
-Array operator<=(const ArrayOperand& a, const ArrayOperand& b);
-Array operator>(const ArrayOperand& a, const ArrayOperand& b);
-Array operator>=(const ArrayOperand& a, const ArrayOperand& b);
-Array operator-(const Array& a);
-Array operator!(const Array& a);
-Array minimum(const ArrayOperand& a, const ArrayOperand& b);
-Array maximum(const ArrayOperand& a, const ArrayOperand& b);
-Array pow(const ArrayOperand& a, const ArrayOperand& b);
-Array where(const Array& condition, const ArrayOperand& if_true, const ArrayOperand& if_false);
-Array abs(const Array& a);
-Array sqrt(const Array& a);
-Array rsqrt(const Array& a);
-Array exp(const Array& a);
-Array exp2(const Array& a);
-Array log(const Array& a);
-Array log2(const Array& a);
-Array sin(const Array& a);
-Array cos(const Array& a);
-Array tanh(const Array& a);
-Array erf(const Array& a);
-Array floor(const Array& a);
-Array ceil(const Array& a);
-Array trunc(const Array& a);
-Array rint(const Array& a);
-Array sigmoid(const Array& a);
-Array silu(const Array& a);  ///< a * sigmoid(a)
-Array relu(const Array& a);
-Array gelu(const Array& a);  ///< with erf
+Array operator+(ArrayOperand a, ArrayOperand b);
+Array operator-(ArrayOperand a, ArrayOperand b);
+Array operator*(ArrayOperand a, ArrayOperand b);
+Array operator/(ArrayOperand a, ArrayOperand b);  ///< of integers: as in kernels, x / 0 is 0
+Array operator%(ArrayOperand a, ArrayOperand b);
+Array operator&(ArrayOperand a, ArrayOperand b);
+Array operator|(ArrayOperand a, ArrayOperand b);
+Array operator^(ArrayOperand a, ArrayOperand b);
+Array operator==(ArrayOperand a, ArrayOperand b);
+Array operator!=(ArrayOperand a, ArrayOperand b);
+Array operator<(ArrayOperand a, ArrayOperand b);
+Array operator<=(ArrayOperand a, ArrayOperand b);
+Array operator>(ArrayOperand a, ArrayOperand b);
+Array operator>=(ArrayOperand a, ArrayOperand b);
+Array operator-(Array a);
+Array operator!(Array a);
+Array minimum(ArrayOperand a, ArrayOperand b);
+Array maximum(ArrayOperand a, ArrayOperand b);
+Array pow(ArrayOperand a, ArrayOperand b);
+Array where(Array condition, ArrayOperand if_true, ArrayOperand if_false);
+Array abs(Array a);
+Array sqrt(Array a);
+Array rsqrt(Array a);
+Array exp(Array a);
+Array exp2(Array a);
+Array log(Array a);
+Array log2(Array a);
+Array sin(Array a);
+Array cos(Array a);
+Array tanh(Array a);
+Array erf(Array a);
+Array floor(Array a);
+Array ceil(Array a);
+Array trunc(Array a);
+Array rint(Array a);
+Array sigmoid(Array a);
+Array silu(Array a);  ///< a * sigmoid(a)
+Array relu(Array a);
+Array gelu(Array a);  ///< with erf
 
 // Reductions over `axes` (all if empty); `keep` leaves extents of 1. A pending argument is computed on the way.
 // (Arguments are taken by value so that a temporary is known to be one and is never written to memory.)

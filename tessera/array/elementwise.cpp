@@ -28,8 +28,7 @@ Term term_of(const Array& a, const Shape& shape) {
   return {.kind = Term::view, .source = source, .strides = broadcast_strides(a, shape), .offset = a.offset(), .dtype = a.dtype()};
 }
 
-Term term_of(const char* operation, const ArrayOperand& scalar, DType dtype) {
-  const double v = scalar.value();
+Term scalar_term(const char* operation, double v, DType dtype) {
   if (!is_float(dtype) && (v != std::trunc(v) || std::isinf(v)))
     fail<DtypeError>({.asked = operation,
                       .with = {{"scalar", std::to_string(v)}, {"array", std::string(dtype_name(dtype))}},
@@ -50,12 +49,17 @@ Device common_device(const char* operation, std::span<const Array* const> arrays
   return first;
 }
 
-Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, std::span<const Array* const> arrays) {
-  Shape shape = arrays[0]->shape();
-  for (const Array* a : arrays.subspan(1)) shape = broadcast_shapes(name, shape, a->shape());
-  const Device device = common_device(name, arrays);
+Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, std::vector<Array> arrays) {
+  Shape shape = arrays[0].shape();
+  std::vector<const Array*> all;
+  for (const Array& a : arrays) {
+    shape = broadcast_shapes(name, shape, a.shape());
+    all.push_back(&a);
+  }
+  const Device device = common_device(name, all);
   std::vector<Term> terms;
-  for (const Array* a : arrays) terms.push_back(term_of(*a, shape));
+  for (const Array& a : arrays) terms.push_back(term_of(a, shape));
+  arrays.clear();
   return ArrayAccess::make(Source::deferred(op, sub, dtype, shape, device, std::move(terms)), shape);
 }
 
@@ -103,6 +107,7 @@ DType promote(DType a, DType b) {
 namespace {
 
 using detail::elementwise;
+using detail::scalar_term;
 using detail::Source;
 using detail::Term;
 using detail::term_of;
@@ -115,133 +120,140 @@ void need(bool ok, const char* name, DType t, const char* wanted) {
                       .todo = "Convert with astype"});
 }
 
-// Two operands brought to one dtype, at least one an array. The result's dtype is `boolean` for comparisons.
-Array binary(const char* name, ir::Op op, std::uint8_t kind, const ArrayOperand& a, const ArrayOperand& b) {
-  if (!a.array() && !b.array())
-    fail<ArgumentError>({.asked = name, .wrong = "one operand must be an array"});
-  if (a.array() && b.array()) {
-    const DType t = promote(a.array()->dtype(), b.array()->dtype());
-    const Array x = a.array()->astype(t), y = b.array()->astype(t);
-    const Array* both[] = {&x, &y};
-    return elementwise(name, op, kind, op == ir::Op::compare ? DType::boolean : t, both);
-  }
-  const Array& array = a.array() ? *a.array() : *b.array();
-  const ArrayOperand& scalar = a.array() ? b : a;
-  std::vector<Term> terms;
-  if (a.array()) terms.push_back(term_of(array, array.shape()));
-  terms.push_back(term_of(name, scalar, array.dtype()));
-  if (b.array()) terms.push_back(term_of(array, array.shape()));
-  const DType t = op == ir::Op::compare ? DType::boolean : array.dtype();
-  return ArrayAccess::make(Source::deferred(op, kind, t, array.shape(), array.device(), std::move(terms)), array.shape());
+std::vector<Array> list(Array a) {
+  std::vector<Array> out;
+  out.push_back(std::move(a));
+  return out;
 }
+std::vector<Array> list(Array a, Array b) {
+  std::vector<Array> out = list(std::move(a));
+  out.push_back(std::move(b));
+  return out;
+}
+Array as(Array a, DType t) { return a.dtype() == t ? std::move(a) : elementwise("astype", ir::Op::cast, 0, t, list(std::move(a))); }
 
 DType dtype_of(const ArrayOperand& a, const ArrayOperand& b) {
-  if (a.array() && b.array()) return promote(a.array()->dtype(), b.array()->dtype());
-  return a.array() ? a.array()->dtype() : b.array() ? b.array()->dtype() : DType::f32;
+  if (a.is_array() && b.is_array()) return promote(a.array().dtype(), b.array().dtype());
+  return a.is_array() ? a.array().dtype() : b.is_array() ? b.array().dtype() : DType::f32;
 }
 
-Array arithmetic(const char* name, ir::BinaryOp op, const ArrayOperand& a, const ArrayOperand& b) {
+// Two operands brought to one dtype, at least one an array.
+Array binary(const char* name, ir::Op op, std::uint8_t kind, ArrayOperand a, ArrayOperand b) {
+  if (!a.is_array() && !b.is_array()) fail<ArgumentError>({.asked = name, .wrong = "one operand must be an array"});
+  const DType t = dtype_of(a, b), result = op == ir::Op::compare ? DType::boolean : t;
+  if (a.is_array() && b.is_array()) return elementwise(name, op, kind, result, list(as(a.take(), t), as(b.take(), t)));
+  Array array = a.is_array() ? a.take() : b.take();
+  const Shape shape = array.shape();
+  const Device device = array.device();
+  std::vector<Term> terms = {term_of(array, shape), scalar_term(name, a.is_array() ? b.value() : a.value(), t)};
+  if (!a.is_array()) std::swap(terms[0], terms[1]);
+  array = Array();
+  return ArrayAccess::make(Source::deferred(op, kind, result, shape, device, std::move(terms)), shape);
+}
+
+Array arithmetic(const char* name, ir::BinaryOp op, ArrayOperand a, ArrayOperand b) {
   need(dtype_of(a, b) != DType::boolean, name, DType::boolean, "numbers");
-  return binary(name, ir::Op::binary, sub(op), a, b);
+  return binary(name, ir::Op::binary, sub(op), std::move(a), std::move(b));
 }
-Array bitwise(const char* name, ir::BinaryOp op, const ArrayOperand& a, const ArrayOperand& b) {
+Array bitwise(const char* name, ir::BinaryOp op, ArrayOperand a, ArrayOperand b) {
   need(!is_float(dtype_of(a, b)), name, dtype_of(a, b), "integers or bool");
-  return binary(name, ir::Op::binary, sub(op), a, b);
+  return binary(name, ir::Op::binary, sub(op), std::move(a), std::move(b));
 }
-Array comparison(const char* name, ir::CompareOp op, const ArrayOperand& a, const ArrayOperand& b) {
-  return binary(name, ir::Op::compare, sub(op), a, b);
+Array comparison(const char* name, ir::CompareOp op, ArrayOperand a, ArrayOperand b) {
+  return binary(name, ir::Op::compare, sub(op), std::move(a), std::move(b));
 }
-Array unary(const char* name, ir::UnaryOp op, const Array& a) {
-  const Array* one[] = {&a};
-  return elementwise(name, ir::Op::unary, sub(op), a.dtype(), one);
+Array unary(const char* name, ir::UnaryOp op, Array a) {
+  const DType t = a.dtype();
+  return elementwise(name, ir::Op::unary, sub(op), t, list(std::move(a)));
 }
 // Mathematical functions of integers are of their values as f32, as NumPy's are of f64.
-Array math(const char* name, ir::MathOp op, const Array& a) {
+Array math(const char* name, ir::MathOp op, Array a) {
   need(a.dtype() != DType::boolean, name, a.dtype(), "numbers");
-  const Array x = is_float(a.dtype()) ? a : a.astype(DType::f32);
-  const Array* one[] = {&x};
-  return elementwise(name, ir::Op::math, sub(op), x.dtype(), one);
+  const DType t = is_float(a.dtype()) ? a.dtype() : DType::f32;
+  return elementwise(name, ir::Op::math, sub(op), t, list(as(std::move(a), t)));
 }
 
 }  // namespace
 
-Array Array::astype(DType dtype) const {
-  if (dtype == dtype_) return *this;
-  const Array* one[] = {this};
-  return elementwise("astype", ir::Op::cast, 0, dtype, one);
-}
+Array Array::astype(DType dtype) const { return as(*this, dtype); }
 
-Array operator+(const ArrayOperand& a, const ArrayOperand& b) { return arithmetic("+", ir::BinaryOp::add, a, b); }
-Array operator-(const ArrayOperand& a, const ArrayOperand& b) { return arithmetic("-", ir::BinaryOp::sub, a, b); }
-Array operator*(const ArrayOperand& a, const ArrayOperand& b) { return arithmetic("*", ir::BinaryOp::mul, a, b); }
-Array operator/(const ArrayOperand& a, const ArrayOperand& b) { return arithmetic("/", ir::BinaryOp::div, a, b); }
-Array operator%(const ArrayOperand& a, const ArrayOperand& b) { return arithmetic("%", ir::BinaryOp::rem, a, b); }
-Array operator&(const ArrayOperand& a, const ArrayOperand& b) { return bitwise("&", ir::BinaryOp::and_, a, b); }
-Array operator|(const ArrayOperand& a, const ArrayOperand& b) { return bitwise("|", ir::BinaryOp::or_, a, b); }
-Array operator^(const ArrayOperand& a, const ArrayOperand& b) { return bitwise("^", ir::BinaryOp::xor_, a, b); }
-Array operator==(const ArrayOperand& a, const ArrayOperand& b) { return comparison("==", ir::CompareOp::eq, a, b); }
-Array operator!=(const ArrayOperand& a, const ArrayOperand& b) { return comparison("!=", ir::CompareOp::ne, a, b); }
-Array operator<(const ArrayOperand& a, const ArrayOperand& b) { return comparison("<", ir::CompareOp::lt, a, b); }
-Array operator<=(const ArrayOperand& a, const ArrayOperand& b) { return comparison("<=", ir::CompareOp::le, a, b); }
-Array operator>(const ArrayOperand& a, const ArrayOperand& b) { return comparison(">", ir::CompareOp::gt, a, b); }
-Array operator>=(const ArrayOperand& a, const ArrayOperand& b) { return comparison(">=", ir::CompareOp::ge, a, b); }
-Array minimum(const ArrayOperand& a, const ArrayOperand& b) { return arithmetic("minimum", ir::BinaryOp::min, a, b); }
-Array maximum(const ArrayOperand& a, const ArrayOperand& b) { return arithmetic("maximum", ir::BinaryOp::max, a, b); }
-Array pow(const ArrayOperand& a, const ArrayOperand& b) {
+Array operator+(ArrayOperand a, ArrayOperand b) { return arithmetic("+", ir::BinaryOp::add, std::move(a), std::move(b)); }
+Array operator-(ArrayOperand a, ArrayOperand b) { return arithmetic("-", ir::BinaryOp::sub, std::move(a), std::move(b)); }
+Array operator*(ArrayOperand a, ArrayOperand b) { return arithmetic("*", ir::BinaryOp::mul, std::move(a), std::move(b)); }
+Array operator/(ArrayOperand a, ArrayOperand b) { return arithmetic("/", ir::BinaryOp::div, std::move(a), std::move(b)); }
+Array operator%(ArrayOperand a, ArrayOperand b) { return arithmetic("%", ir::BinaryOp::rem, std::move(a), std::move(b)); }
+Array operator&(ArrayOperand a, ArrayOperand b) { return bitwise("&", ir::BinaryOp::and_, std::move(a), std::move(b)); }
+Array operator|(ArrayOperand a, ArrayOperand b) { return bitwise("|", ir::BinaryOp::or_, std::move(a), std::move(b)); }
+Array operator^(ArrayOperand a, ArrayOperand b) { return bitwise("^", ir::BinaryOp::xor_, std::move(a), std::move(b)); }
+Array operator==(ArrayOperand a, ArrayOperand b) { return comparison("==", ir::CompareOp::eq, std::move(a), std::move(b)); }
+Array operator!=(ArrayOperand a, ArrayOperand b) { return comparison("!=", ir::CompareOp::ne, std::move(a), std::move(b)); }
+Array operator<(ArrayOperand a, ArrayOperand b) { return comparison("<", ir::CompareOp::lt, std::move(a), std::move(b)); }
+Array operator<=(ArrayOperand a, ArrayOperand b) { return comparison("<=", ir::CompareOp::le, std::move(a), std::move(b)); }
+Array operator>(ArrayOperand a, ArrayOperand b) { return comparison(">", ir::CompareOp::gt, std::move(a), std::move(b)); }
+Array operator>=(ArrayOperand a, ArrayOperand b) { return comparison(">=", ir::CompareOp::ge, std::move(a), std::move(b)); }
+Array minimum(ArrayOperand a, ArrayOperand b) { return arithmetic("minimum", ir::BinaryOp::min, std::move(a), std::move(b)); }
+Array maximum(ArrayOperand a, ArrayOperand b) { return arithmetic("maximum", ir::BinaryOp::max, std::move(a), std::move(b)); }
+Array pow(ArrayOperand a, ArrayOperand b) {
   need(is_float(dtype_of(a, b)), "pow", dtype_of(a, b), "floats");
-  return binary("pow", ir::Op::math, sub(ir::MathOp::pow), a, b);
+  return binary("pow", ir::Op::math, sub(ir::MathOp::pow), std::move(a), std::move(b));
 }
-Array operator-(const Array& a) {
+Array operator-(Array a) {
   need(a.dtype() != DType::boolean, "-", a.dtype(), "numbers");
-  return unary("-", ir::UnaryOp::neg, a);
+  return unary("-", ir::UnaryOp::neg, std::move(a));
 }
-Array operator!(const Array& a) {
+Array operator!(Array a) {
   need(a.dtype() == DType::boolean, "!", a.dtype(), "bool");
-  return unary("!", ir::UnaryOp::not_, a);
+  return unary("!", ir::UnaryOp::not_, std::move(a));
 }
 
-Array where(const Array& condition, const ArrayOperand& if_true, const ArrayOperand& if_false) {
+Array where(Array condition, ArrayOperand if_true, ArrayOperand if_false) {
   need(condition.dtype() == DType::boolean, "where", condition.dtype(), "a condition of bool");
   const DType t = dtype_of(if_true, if_false);
   Shape shape = condition.shape();
-  std::vector<Array> values;
-  std::vector<const Array*> arrays = {&condition};
-  values.reserve(2);
-  for (const ArrayOperand* o : {&if_true, &if_false})
-    if (o->array()) {
-      values.push_back(o->array()->astype(t));
-      shape = broadcast_shapes("where", shape, o->array()->shape());
-      arrays.push_back(&values.back());
+  std::vector<Array> arrays = list(std::move(condition));
+  for (ArrayOperand* o : {&if_true, &if_false})
+    if (o->is_array()) {
+      shape = broadcast_shapes("where", shape, o->array().shape());
+      arrays.push_back(as(o->take(), t));
     }
-  const Device device = detail::common_device("where", arrays);
-  std::vector<Term> terms = {term_of(condition, shape)};
-  std::size_t next = 0;
+  std::vector<const Array*> all;
+  for (const Array& a : arrays) all.push_back(&a);
+  const Device device = detail::common_device("where", all);
+  std::vector<Term> terms = {term_of(arrays[0], shape)};
+  std::size_t next = 1;
   for (const ArrayOperand* o : {&if_true, &if_false})
-    terms.push_back(o->array() ? term_of(values[next++], shape) : term_of("where", *o, t));
+    terms.push_back(o->is_array() ? term_of(arrays[next++], shape) : scalar_term("where", o->value(), t));
+  arrays.clear();
   return ArrayAccess::make(Source::deferred(ir::Op::select, 0, t, shape, device, std::move(terms)), shape);
 }
 
-Array abs(const Array& a) {
+Array abs(Array a) {
   need(a.dtype() != DType::boolean, "abs", a.dtype(), "numbers");
-  return unary("abs", ir::UnaryOp::abs, a);
+  return unary("abs", ir::UnaryOp::abs, std::move(a));
 }
-Array sqrt(const Array& a) { return math("sqrt", ir::MathOp::sqrt, a); }
-Array rsqrt(const Array& a) { return math("rsqrt", ir::MathOp::rsqrt, a); }
-Array exp(const Array& a) { return math("exp", ir::MathOp::exp, a); }
-Array exp2(const Array& a) { return math("exp2", ir::MathOp::exp2, a); }
-Array log(const Array& a) { return math("log", ir::MathOp::log, a); }
-Array log2(const Array& a) { return math("log2", ir::MathOp::log2, a); }
-Array sin(const Array& a) { return math("sin", ir::MathOp::sin, a); }
-Array cos(const Array& a) { return math("cos", ir::MathOp::cos, a); }
-Array tanh(const Array& a) { return math("tanh", ir::MathOp::tanh, a); }
-Array erf(const Array& a) { return math("erf", ir::MathOp::erf, a); }
-Array floor(const Array& a) { return math("floor", ir::MathOp::floor, a); }
-Array ceil(const Array& a) { return math("ceil", ir::MathOp::ceil, a); }
-Array trunc(const Array& a) { return math("trunc", ir::MathOp::trunc, a); }
-Array rint(const Array& a) { return math("rint", ir::MathOp::rint, a); }
-Array sigmoid(const Array& a) { return 1 / (1 + exp(-a)); }
-Array silu(const Array& a) { return a / (1 + exp(-a)); }
-Array relu(const Array& a) { return maximum(a, 0); }
-Array gelu(const Array& a) { return 0.5 * a * (1 + erf(a * 0.70710678118654752)); }
+Array sqrt(Array a) { return math("sqrt", ir::MathOp::sqrt, std::move(a)); }
+Array rsqrt(Array a) { return math("rsqrt", ir::MathOp::rsqrt, std::move(a)); }
+Array exp(Array a) { return math("exp", ir::MathOp::exp, std::move(a)); }
+Array exp2(Array a) { return math("exp2", ir::MathOp::exp2, std::move(a)); }
+Array log(Array a) { return math("log", ir::MathOp::log, std::move(a)); }
+Array log2(Array a) { return math("log2", ir::MathOp::log2, std::move(a)); }
+Array sin(Array a) { return math("sin", ir::MathOp::sin, std::move(a)); }
+Array cos(Array a) { return math("cos", ir::MathOp::cos, std::move(a)); }
+Array tanh(Array a) { return math("tanh", ir::MathOp::tanh, std::move(a)); }
+Array erf(Array a) { return math("erf", ir::MathOp::erf, std::move(a)); }
+Array floor(Array a) { return math("floor", ir::MathOp::floor, std::move(a)); }
+Array ceil(Array a) { return math("ceil", ir::MathOp::ceil, std::move(a)); }
+Array trunc(Array a) { return math("trunc", ir::MathOp::trunc, std::move(a)); }
+Array rint(Array a) { return math("rint", ir::MathOp::rint, std::move(a)); }
+Array sigmoid(Array a) { return 1 / (1 + exp(-std::move(a))); }
+Array silu(Array a) {
+  Array below = 1 + exp(-a);
+  return std::move(a) / std::move(below);
+}
+Array relu(Array a) { return maximum(std::move(a), 0); }
+Array gelu(Array a) {
+  Array half = 1 + erf(a * 0.70710678118654752);
+  return 0.5 * std::move(a) * std::move(half);
+}
 
 }  // namespace tessera

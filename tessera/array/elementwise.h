@@ -31,12 +31,13 @@ Strides broadcast_strides(const Array& a, const Shape& shape);
 /// `a` as an operand of an expression of this shape.
 Term term_of(const Array& a, const Shape& shape);
 /// A host scalar as a value of `dtype`. DtypeError if it is not one (0.5 as an integer).
-Term term_of(const char* operation, const ArrayOperand& scalar, DType dtype);
+Term scalar_term(const char* operation, double scalar, DType dtype);
 /// The device that all arrays are on; DeviceError naming each if they are not on one.
 Device common_device(const char* operation, std::span<const Array* const> arrays);
 
-/// One deferred operation on arrays of any dtypes that the operation takes; `dtype` is the result's.
-Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, std::span<const Array* const> arrays);
+/// One deferred operation on arrays of any dtypes that the operation takes; `dtype` is the result's. The arrays are given up
+/// before anything is computed, so that only what others hold counts as held.
+Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, std::vector<Array> arrays);
 
 /// Writes `op(args)` into the elements of `out`, in place, without a temporary where that is safe.
 void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::vector<Array> args);
