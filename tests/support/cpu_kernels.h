@@ -32,6 +32,7 @@ ir::Function map_kernel(const std::string& name, F&& body) {
 }
 template <class F>
 ir::Function block_kernel(const std::string& name, std::array<std::uint32_t, 3> block, F&& body) {
+  for (std::uint32_t& n : block) n = n ? n : 1;  // {64} is 64 x 1 x 1
   return traced(name, ir::KernelKind::block, block, body);
 }
 
@@ -81,6 +82,12 @@ class Cpu {
       T* data = v.data();
       const std::size_t bytes = v.size() * sizeof(T);
       buffers_.push_back({std::move(a), data, bytes});
+      return *this;
+    }
+    /// Bytes that hold `elements` elements.
+    Call& buffer(std::vector<std::byte>& v, std::size_t elements) {
+      buffer(v);
+      arguments_.back().elements = elements;
       return *this;
     }
     /// The same memory as buffer number `i`.

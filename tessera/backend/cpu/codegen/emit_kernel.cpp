@@ -194,6 +194,7 @@ void Emitter::chunk_body(Value* mask) {
 void Emitter::block_kernel() {
   const auto& size = fn_.block_size;
   for (unsigned d = 0; d < 3; ++d) {
+    thread_[d] = b_.getInt64(0);  // outside of regions only where all threads have this one
     if (!layout_.thread_id[d].varying()) continue;
     std::vector<std::uint32_t> ids;
     for (std::uint32_t t = 0; t < layout_.chunks() * width_; ++t)

@@ -84,16 +84,17 @@ class LlvmGenerator : public Generator {
     std::string wrong;
     const auto* target = llvm::TargetRegistry::lookupTarget(triple, wrong);
     if (!target) throw Refusal{wrong};
-    machine_ = [=, this] {
-      llvm::TargetOptions options;
+    auto make = [=](const std::string& cpu, const std::string& features) {
       return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(
-          triple, traits_.cpu, traits_.features, options, llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOpt::Default, true));
+          triple, cpu, features, {}, llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOpt::Default, true));
     };
-    const auto machine = machine_();
-    if (!machine) throw Refusal{"LLVM has no machine for " + triple};
-    const auto* info = machine->getMCSubtargetInfo();
-    if (!info->isCPUStringValid(traits_.cpu))
+    const auto plain = make("x86-64", "");
+    if (!plain) throw Refusal{"LLVM has no machine for " + triple};
+    if (!plain->getMCSubtargetInfo()->isCPUStringValid(traits_.cpu))
       throw Refusal{"LLVM " LLVM_VERSION_STRING " knows no processor '" + traits_.cpu + "' (x86-64, x86-64-v2, x86-64-v3, x86-64-v4, ...)"};
+    machine_ = [=, this] { return make(traits_.cpu, traits_.features); };
+    const auto machine = machine_();
+    const auto* info = machine->getMCSubtargetInfo();
     auto has = [&](const char* feature) { return info->checkFeatures(std::string("+") + feature); };
     traits_.width = has("avx512f") && has("avx512bw") && has("avx512vl") && has("avx512dq") ? 16 : has("avx2") ? 8 : 4;
     traits_.f16c = has("f16c");
