@@ -83,7 +83,9 @@ NodeId BlockOperations::reduce(ReduceOp op, NodeId value) {
     b_.if_(b_.compare(ir::CompareOp::lt, id, index_of(n)), [&] {
       const NodeId sum = b_.local({dtype}, 1);
       b_.store(sum, index_of(0), b_.load(s.values, id));
-      loop(b_.binary(BinaryOp::add, id, index_of(n)), index_of(threads_), n, [&](NodeId i) {
+      b_.set_no_wrap(true);
+      const NodeId second = b_.binary(BinaryOp::add, id, index_of(n));
+      loop(second, index_of(threads_), n, [&](NodeId i) {
         b_.store(sum, index_of(0), combine(op, b_.load(sum, index_of(0)), b_.load(s.values, i)));
       });
       b_.store(s.partials, id, b_.load(sum, index_of(0)));

@@ -347,7 +347,9 @@ void CWriter::loop_for(const Node& n) {
     advance = fmt::format("{} += {}", i, step.s);
   } else {  // a counter of the user's own type may come so near to its largest value that i + step would wrap
     const std::string wide = unsigned_text(dialect_, counter.type.dtype);
-    advance = fmt::format("{0} = ({1})({2}) - ({1}){0} > ({1})({3}) ? ({4})({0} + ({3})) : ({4})({2})", i, wide, end.s, step.s, type);
+    auto closed = [](const Text& t) { return t.binding < Binding::unary ? "(" + t.s + ")" : t.s; };
+    const std::string e = closed(end), by = closed(step);
+    advance = fmt::format("{0} = ({1}){2} - ({1}){0} > ({1}){3} ? ({4})({0} + {3}) : {2}", i, wide, e, by, type);
   }
   line(fmt::format("for ({} {} = {}; {}; {}) {{", type, i, begin.s, limit.s, advance));
   ++depth_;
