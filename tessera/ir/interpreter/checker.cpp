@@ -63,12 +63,13 @@ void Checker::touch(const Instruction& i, std::uint32_t lane, std::uint64_t elem
   for (std::uint32_t c = 0; c < width; ++c) {
     const std::size_t first = shadow->cell_of(memory.data + (element + c) * size);
     for (std::size_t k = 0; k < cells; ++k)
-      if (touch_cell(i, lane, element + c, (*shadow)[first + k], how, shadow->across_blocks())) break;
+      if (touch_cell(i, static_cast<std::uint16_t>(lane), element + c, (*shadow)[first + k], how, shadow->across_blocks())) break;
   }
 }
 
-bool Checker::touch_cell(const Instruction& i, std::uint32_t lane, std::uint64_t element, Cell& cell, Touch how, bool across) {
-  const std::uint64_t block = machine_.block;
+bool Checker::touch_cell(const Instruction& i, std::uint16_t lane, std::uint64_t element, Cell& cell, Touch how,
+                         bool across) {
+  const std::uint32_t block = static_cast<std::uint32_t>(machine_.block);
   bool bad = false;
   if (!across && how != Touch::write && cell.touches[static_cast<int>(Touch::write)].block != block &&
       cell.touches[static_cast<int>(Touch::atomic)].block != block) {
@@ -111,9 +112,9 @@ bool Checker::touch_cell(const Instruction& i, std::uint32_t lane, std::uint64_t
 }
 
 void Checker::race(const Instruction& i, std::uint32_t lane, std::uint64_t element, Touch how, Touch other_how,
-                   std::uint64_t other_block, std::uint32_t other_lane, NodeId other) {
+                   std::uint32_t other_block, std::uint16_t other_lane, NodeId other) {
   const Memory& memory = machine_.memories[i.memory];
-  const bool map = machine_.program.fn.kind == KernelKind::map, same_block = other_block == machine_.block;
+  const bool map = machine_.program.fn.kind == KernelKind::map, same_block = other_block == static_cast<std::uint32_t>(machine_.block);
   const std::string where = to_string(machine_.program.fn.sources[other]);
   machine_.found(
       {.kind = Finding::Kind::race,

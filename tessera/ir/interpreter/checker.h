@@ -14,12 +14,12 @@ enum class Touch : std::uint8_t { read, write, atomic };
 /// The threads that touched one element in one way: two different ones of the current epoch suffice to find every
 /// collision of a third, and one of an earlier block stands for all of those.
 struct Touches {
-  static constexpr std::uint32_t none = ~0u;
-  std::uint64_t block = ~0ull, earlier_block = ~0ull;
-  std::uint32_t epoch = 0;
-  std::uint32_t lane = none, other_lane = none, earlier_lane = none;
+  static constexpr std::uint16_t none = 0xffff;
+  std::uint32_t block = ~0u, earlier_block = ~0u, epoch = 0;
+  std::uint16_t lane = none, other_lane = none, earlier_lane = none;
   NodeId node = no_node, other_node = no_node, earlier_node = no_node;
 };
+static_assert(sizeof(Touches) <= 32);
 struct Cell {
   std::array<Touches, 3> touches;  // by Touch
 };
@@ -48,7 +48,7 @@ class Shadow {
 
 class Checker {
  public:
-  /// Looks at the machine's memories; the machine outlives it.
+  /// Looks at the machine's memories; the machine outlives it. Blocks are numbered in 32 bits here.
   explicit Checker(Machine& machine);
 
   void barrier() { ++epoch_; }
@@ -56,9 +56,9 @@ class Checker {
   void touch(const Instruction& i, std::uint32_t lane, std::uint64_t element, std::uint32_t width, Touch how);
 
  private:
-  bool touch_cell(const Instruction& i, std::uint32_t lane, std::uint64_t element, Cell& cell, Touch how, bool across);
+  bool touch_cell(const Instruction& i, std::uint16_t lane, std::uint64_t element, Cell& cell, Touch how, bool across);
   void race(const Instruction& i, std::uint32_t lane, std::uint64_t element, Touch how, Touch other_how,
-            std::uint64_t other_block, std::uint32_t other_lane, NodeId other);
+            std::uint32_t other_block, std::uint16_t other_lane, NodeId other);
 
   Machine& machine_;
   std::uint32_t epoch_ = 0;

@@ -36,13 +36,37 @@ void run_compare(Machine& m, const Instruction& i) {
   bool* __restrict out = m.lanes<bool>(i.out);
   for (std::uint32_t l = m.mask.begin, end = m.mask.end; l < end; ++l) out[l] = apply(op, a[l], b[l]);
 }
+// fma is what products are made of, and a call into the C library where the compiler may not assume the instruction.
+template <class T>
+void fma_lanes(T* __restrict out, const T* a, const T* b, const T* c, std::uint32_t begin, std::uint32_t end) {
+  for (std::uint32_t l = begin; l < end; ++l) out[l] = std::fma(a[l], b[l], c[l]);
+}
+#if defined(__x86_64__)
+template <class T>
+__attribute__((target("avx2,fma"))) void fma_lanes_wide(T* __restrict out, const T* a, const T* b, const T* c,
+                                                        std::uint32_t begin, std::uint32_t end) {
+  for (std::uint32_t l = begin; l < end; ++l) out[l] = std::fma(a[l], b[l], c[l]);
+}
+const bool has_fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+template <class T>
+void run_fma(Machine& m, const Instruction& i) {
+  const T *a = m.lanes<T>(i.in[0]), *b = m.lanes<T>(i.in[1]), *c = m.lanes<T>(i.in[2]);
+#if defined(__x86_64__)
+  if (has_fma) return fma_lanes_wide(m.lanes<T>(i.out), a, b, c, m.mask.begin, m.mask.end);
+#endif
+  fma_lanes(m.lanes<T>(i.out), a, b, c, m.mask.begin, m.mask.end);
+}
+
 template <MathOp op, class T>
 void run_math(Machine& m, const Instruction& i) {
   const T* a = m.lanes<T>(i.in[0]);
   T* __restrict out = m.lanes<T>(i.out);
-  if constexpr (op == MathOp::fma || op == MathOp::pow) {
-    const T *b = m.lanes<T>(i.in[1]), *c = op == MathOp::fma ? m.lanes<T>(i.in[2]) : b;
-    for_each_lane(m.mask, [=](std::uint32_t l) { out[l] = apply(op, a[l], b[l], c[l]); });
+  if constexpr (op == MathOp::fma) {
+    run_fma<T>(m, i);
+  } else if constexpr (op == MathOp::pow) {
+    const T* b = m.lanes<T>(i.in[1]);
+    for_each_lane(m.mask, [=](std::uint32_t l) { out[l] = apply(op, a[l], b[l]); });
   } else {
     for_each_lane(m.mask, [=](std::uint32_t l) { out[l] = apply(op, a[l]); });
   }
