@@ -351,18 +351,25 @@ TEST_F(QueueTest, StaticStoragesMayOutliveTheDrainAtExit) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    static std::shared_ptr<Storage> kept;  // constructed before the device opens, so destroyed after the drain
-    static Kernel kernel;
-    static int status = 3;
-    std::atexit([] { ::_exit(status); });  // runs last: reached only if nothing before crashed
-    kept = storage(d);
-    kernel = increment();
+    // Handlers and destructors run in reverse: the drain, then these two, then the check, which ends the process.
+    static std::atomic<int> ran = 0;
+    static bool destroyed = false;
+    std::atexit([] { ::_exit(ran == 20 && destroyed ? 0 : 10 + ran); });
+    struct Last {
+      std::shared_ptr<Storage> storage;
+      Kernel kernel;
+      ~Last() {
+        storage.reset();
+        kernel = {};
+        destroyed = true;
+      }
+    };
+    static Last kept;
+    kept.kernel = increment();
+    test::set_body("increment", [](const test::Launch&) { ++ran; });
+    kept.storage = storage(d);
     behaviour(d)->max_delay_us = 2000;
-    for (int i = 0; i < 20; ++i) increment().launch({n, 1, 1}, {view(kept), view(kept)});
-    static auto* watched = new std::shared_ptr<test::Behaviour>(behaviour(d));
-    test::set_body("increment", [](const test::Launch&) { ++(*watched)->opened; });
-    std::atexit([] {});
-    status = 0;
+    for (int i = 0; i < 20; ++i) kept.kernel.launch({n, 1, 1}, {view(kept.storage), view(kept.storage)});
     std::exit(0);
   }
   int status = 0;
