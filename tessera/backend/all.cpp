@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one place that knows every backend.
+#include "tessera/backend/cpu/cpu.h"
+#include "tessera/backend/interp/interp.h"
+#include "tessera/backend/opencl/opencl.h"
+
+namespace tessera {
+
+void register_all_drivers() {
+  register_driver(make_cpu_driver());
+  register_driver(make_opencl_driver());
+  register_driver(make_interp_driver());
+}
+
+}  // namespace tessera
