@@ -5,7 +5,7 @@
 Greedy continuation, with the gap between the two best logits at each step (a near-tie there explains a difference):
   tools/check_with_llama_cpp.py models/pgdocs-2m-q8_0.gguf models/pgdocs-2m-f16.gguf --json models/reference-greedy.json
 
-Token ids of about sixty strings that are hard on a tokenizer:
+Token ids of about seventy strings that are hard on a tokenizer:
   tools/check_with_llama_cpp.py models/pgdocs-2m-f16.gguf --tokens models/reference-tokens.json
 
 Sampled text for check_words.py:
@@ -22,7 +22,7 @@ from pathlib import Path
 import llama_cpp
 import numpy as np
 
-PROMPTS = ["The query planner", "A transaction is", "If the server is not running,"]
+PROMPTS = ["The query planner", "A transaction is", "If the server is not running,", "Automatically drop objects"]
 
 STRINGS = [
     "", " ", "  ", "   ", "\n", "\n\n", "\n\n\n", " \n", "\n ", "\t", "\t\tx", "a", " a", "  a", "a ", "a  ", "a  b", "a\nb",

@@ -6,7 +6,7 @@ The text is collected by corpus.py (the PostgreSQL manual of a Debian package), 
 Llama-architecture model in PyTorch on the CPU, compared with the 3-gram model of ngram.py on held-out pages, and
 written by gguf_writer.py in two forms: matrices in Q8_0, and matrices in f16.
 
-The result depends on --seed and --steps, the package's version and the version of PyTorch (and, in the last digits, on
+The result depends on --seed and --steps, the package's version and the version of PyTorch (and, through rounding, on
 --threads and the processor). --minutes only chooses --steps, by measuring the speed of the first steps.
 
 Examples:
