@@ -27,6 +27,6 @@ int main() {
   partial_sums.launch(blocks(1), sums, result);  // the same queue: it comes after the first
 
   const float sum = result.to_vector()[0];
-  std::cout << "sum " << sum << ", expected " << expected << "\n";
+  std::cout << std::fixed << "sum " << sum << ", expected " << expected << "\n";
   return std::abs(sum - expected) <= 1e-5 * expected ? 0 : 1;
 }
