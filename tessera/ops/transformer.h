@@ -13,7 +13,7 @@ Array rms_norm(const Array& x, const Array& weight, float epsilon);
 Array softmax(const Array& x, int axis = -1);
 
 /// silu(gate) * up: the gated unit of Llama (Shazeer 2020). Deferred and fused with its neighbours.
-Array silu_gate(const Array& gate, const Array& up);
+Array silu_gate(Array gate, Array up);
 
 /// Which elements rotate together.
 enum class RotaryPairs : std::uint8_t {

@@ -28,7 +28,7 @@ class Weight {
   WeightFormat format() const { return format_; }
   Device device() const { return parts_.at(0).device(); }
   std::uint64_t bytes() const;  ///< on the device
-  /// The packed arrays; what each holds is said beside the kernels in weight.cpp.
+  /// The packed arrays; what each holds is said in kernels.h.
   const std::vector<Array>& parts() const { return parts_; }
 
  private:
@@ -41,7 +41,7 @@ class Weight {
 /// number with a scale per 32 (relative error of a product about 0.4 %); f32 and f16 weights multiply x as it is.
 Array linear(const Array& x, const Weight& weight);
 
-/// Rows `ids` (any integer dtype, any shape) of the weight as f32: (..., columns).
+/// Rows `ids` (any integer dtype, any shape) of the weight as f32: (..., columns). An id out of range gives a row of zeros.
 Array embedding_rows(const Weight& weight, const Array& ids);
 
 /// The whole matrix as f32 (rows, columns), for tests and tools.

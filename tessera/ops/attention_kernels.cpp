@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Causal attention with online softmax: a running maximum m, the sum l of exp(score - m) and the values weighted so, all
+// rescaled when m grows (Milakov and Gimelshein 2018).
+#include <limits>
+
+#include "tessera/ops/kernels.h"
+
+namespace tessera::ops {
+
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+struct Parameters {
+  ir::BufferRef q, keys, values, out;
+  ir::Value heads, group, tokens, past, scale, key_head, key_row, value_head, value_row;
+  explicit Parameters(DType cache) {
+    q = ir::buffer_param("q", DType::f32, ir::Access::read);
+    keys = ir::buffer_param("keys", cache, ir::Access::read), values = ir::buffer_param("values", cache, ir::Access::read);
+    out = ir::buffer_param("out", DType::f32, ir::Access::read_write);
+    auto number = [](const char* n) { return ir::scalar_param(n, DType::index); };
+    heads = number("heads"), group = number("group"), tokens = number("tokens"), past = number("past");
+    key_head = number("key_head"), key_row = number("key_row"), value_head = number("value_head"), value_row = number("value_row");
+    scale = ir::scalar_param("scale", DType::f32);
+  }
+};
+
+// A block for a query (one head of one token). Scores of a tile of positions go to shared memory, from where every thread
+// needs them for its elements of the values.
+void one_query(const AttentionSpec& spec) {
+  const Parameters p(spec.cache);
+  const bool along_head = spec.form == AttentionSpec::vectors;
+  const int threads = static_cast<int>(spec.threads), head_size = static_cast<int>(spec.head_size);
+  const int tile = along_head ? 4 * threads : threads, parts = (head_size + threads - 1) / threads;
+  const ir::Value lane = ir::thread_id(), token = ir::block_id(0) / p.heads, head = ir::block_id(0) % p.heads, key_head = head / p.group;
+  const ir::Value q_row = ir::block_id(0) * head_size, k_base = key_head * p.key_head, v_base = key_head * p.value_head;
+  const ir::Value seen = p.past + token + 1;
+  // A thread's elements of the head: lane, lane + threads, ...; some threads have none in the last part.
+  auto element = [&](int part) { return lane + part * threads; };
+  auto exists = [&](int part) { return (part + 1) * threads <= head_size ? ir::Value() : element(part) < head_size; };
+
+  std::vector<ir::Value> q;
+  if (along_head)
+    for (int i = 0; i < parts; ++i) q.push_back(load_at(p.q, q_row + element(i), exists(i)) * p.scale);
+  std::vector<ir::Variable> sums;
+  for (int i = 0; i < parts; ++i) sums.emplace_back(DType::f32, 0.0f);
+  const ir::Variable largest(DType::f32, ir::literal(DType::f32, -infinity)), weight(DType::f32, 0.0f);
+  const auto scores = ir::shared(DType::f32, static_cast<std::uint64_t>(tile));
+
+  ir::for_(0, seen, tile, [&](ir::Value base) {
+    const ir::Value count = ir::min(seen - base, tile);
+    std::vector<ir::Value> mine;  // scores of positions lane, lane + threads, ... of the tile
+    if (along_head) {
+      ir::for_(0, count, [&](ir::Value j) {
+        ir::Value part = ir::literal(DType::f32, 0);
+        for (int i = 0; i < parts; ++i)
+          part = ir::fma(q[static_cast<std::size_t>(i)], load_at(p.keys, k_base + (base + j) * p.key_row + element(i), exists(i)), part);
+        const ir::Value score = ir::block_sum(part);
+        ir::if_(lane == 0, [&] { scores.store(j, score); });
+      });
+      ir::barrier();
+      for (int i = 0; i < tile; i += threads)
+        mine.push_back(scores.load_if(lane + i < count, lane + i, ir::literal(DType::f32, -infinity)));
+    } else {
+      const ir::Variable score(DType::f32, ir::literal(DType::f32, -infinity));
+      ir::if_(lane < count, [&] {
+        const ir::Variable sum(DType::f32, 0.0f);
+        const ir::Value row = k_base + (base + lane) * p.key_row;
+        ir::for_(0, head_size, [&](ir::Value d) { sum.set(ir::fma(p.q.load(q_row + d), load_at(p.keys, row + d, {}), sum.get())); });
+        score.set(sum.get() * p.scale);
+      });
+      mine.push_back(score.get());
+    }
+    ir::Value top = mine[0];
+    for (std::size_t i = 1; i < mine.size(); ++i) top = ir::max(top, mine[i]);
+    const ir::Value before = largest.get(), now = ir::max(before, ir::block_max(top));
+    // Nothing but -inf so far: exp(-inf - 0) keeps everything at 0.
+    const ir::Value shift = ir::select(now == ir::literal(DType::f32, -infinity), ir::literal(DType::f32, 0), now);
+    const ir::Value shrink = ir::exp(before - shift);
+    ir::Value part = ir::literal(DType::f32, 0);
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      const ir::Value e = ir::exp(mine[i] - shift);
+      scores.store(lane + static_cast<int>(i) * threads, e);
+      part = part + e;
+    }
+    weight.set(ir::fma(weight.get(), shrink, ir::block_sum(part)));
+    largest.set(now);
+    ir::barrier();
+    for (const ir::Variable& sum : sums) sum.set(sum.get() * shrink);
+    ir::for_(0, count, [&](ir::Value j) {
+      const ir::Value e = scores.load(j);
+      for (int i = 0; i < parts; ++i) {
+        const ir::Variable& sum = sums[static_cast<std::size_t>(i)];
+        sum.set(ir::fma(e, load_at(p.values, v_base + (base + j) * p.value_row + element(i), exists(i)), sum.get()));
+      }
+    });
+    ir::barrier();
+  });
+
+  for (int i = 0; i < parts; ++i) {
+    auto store = [&] { p.out.store(q_row + element(i), sums[static_cast<std::size_t>(i)].get() / weight.get()); };
+    if (exists(i).valid()) ir::if_(exists(i), store);
+    else store();
+  }
+}
+
+// A thread for a query: tokens side by side, so that an element of a key or a value is read once for all of them and meets
+// a vector. Each thread has a column of shared memory to itself; no barriers.
+void many_queries(const AttentionSpec& spec) {
+  const Parameters p(spec.cache);
+  constexpr int positions = 8;
+  const int threads = static_cast<int>(spec.threads), head_size = static_cast<int>(spec.head_size);
+  const ir::Value lane = ir::thread_id(), head = ir::block_id(0) % p.heads, first = ir::block_id(0) / p.heads * threads;
+  const ir::Value key_head = head / p.group, k_base = key_head * p.key_head, v_base = key_head * p.value_head;
+  // Threads past the last token do its work again and write nothing.
+  const ir::Value token = ir::min(first + lane, p.tokens - 1), row = (token * p.heads + head) * head_size;
+  const ir::Value seen = p.past + token + 1, seen_by_any = p.past + ir::min(first + threads, p.tokens);
+  const auto q = ir::shared(DType::f32, spec.head_size * spec.threads), sums = ir::shared(DType::f32, spec.head_size * spec.threads);
+  ir::for_(0, head_size, [&](ir::Value d) {
+    q.store(d * threads + lane, p.q.load(row + d) * p.scale);
+    sums.store(d * threads + lane, 0.0f);
+  });
+  const ir::Variable largest(DType::f32, ir::literal(DType::f32, -infinity)), weight(DType::f32, 0.0f);
+  ir::for_(0, seen_by_any, positions, [&](ir::Value base) {
+    std::vector<ir::Value> k_row, v_row;
+    std::vector<ir::Variable> score;
+    for (int j = 0; j < positions; ++j) {
+      const ir::Value at = j == 0 ? base : ir::min(base + j, seen_by_any - 1);
+      k_row.push_back(k_base + at * p.key_row), v_row.push_back(v_base + at * p.value_row);
+      score.emplace_back(DType::f32, 0.0f);
+    }
+    ir::for_(0, head_size, [&](ir::Value d) {
+      const ir::Value element = q.load(d * threads + lane);
+      for (std::size_t j = 0; j < positions; ++j) score[j].set(ir::fma(element, load_at(p.keys, k_row[j] + d, {}), score[j].get()));
+    });
+    std::vector<ir::Value> e;
+    ir::Value now = largest.get();
+    for (int j = 0; j < positions; ++j) {
+      e.push_back(ir::select(base + j < seen, score[static_cast<std::size_t>(j)].get(), ir::literal(DType::f32, -infinity)));
+      now = ir::max(now, e.back());
+    }
+    const ir::Value shift = ir::select(now == ir::literal(DType::f32, -infinity), ir::literal(DType::f32, 0), now);
+    const ir::Value shrink = ir::exp(largest.get() - shift);
+    ir::Value part = weight.get() * shrink;
+    for (ir::Value& v : e) v = ir::exp(v - shift), part = part + v;
+    weight.set(part);
+    largest.set(now);
+    ir::for_(0, head_size, [&](ir::Value d) {
+      const ir::Value at = d * threads + lane;
+      ir::Value sum = sums.load(at) * shrink;
+      for (std::size_t j = 0; j < positions; ++j) sum = ir::fma(e[j], load_at(p.values, v_row[j] + d, {}), sum);
+      sums.store(at, sum);
+    });
+  });
+  const ir::Value inverse = 1 / weight.get();
+  ir::if_(first + lane < p.tokens, [&] {
+    ir::for_(0, head_size, [&](ir::Value d) { p.out.store(row + d, sums.load(d * threads + lane) * inverse); });
+  });
+}
+
+}  // namespace
+
+ir::Function trace_attention(const AttentionSpec& spec) {
+  constexpr const char* names[] = {"attention_vectors", "attention_positions", "attention_tokens"};
+  ir::Builder builder(names[spec.form], ir::KernelKind::block, {spec.threads, 1, 1});
+  ir::Builder::Scope scope(builder);
+  if (spec.form == AttentionSpec::tokens) many_queries(spec);
+  else one_query(spec);
+  return builder.finish();
+}
+
+AttentionSpec choose_attention(const Tiles& tiles, DType cache, std::int64_t head_size, std::int64_t queries) {
+  AttentionSpec s{AttentionSpec::vectors, cache, static_cast<std::uint32_t>(head_size), 16};
+  if (queries >= 8) s.form = AttentionSpec::tokens;
+  else if (!tiles.vectors) s.form = AttentionSpec::positions, s.threads = 64;
+  return s;
+}
+
+}  // namespace tessera::ops

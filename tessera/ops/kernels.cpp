@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/ops/kernels.h"
+
+namespace tessera::ops {
+
+Tiles tiles_of(Device device) {
+  const DeviceInfo& info = device_info(device);
+  Tiles t;
+  t.f16 = info.can.f16;
+  if (info.kind == DeviceKind::discrete_gpu || info.kind == DeviceKind::integrated_gpu) {
+    t.rows = 32, t.slices = 4, t.tokens = 4, t.block = 256;
+  } else if (const std::uint32_t width = info.can.subgroup_widths.empty() ? 1 : info.can.subgroup_widths[0]; info.kind == DeviceKind::cpu && width > 1) {
+    t.vectors = true;
+    // Sums of this many tokens, and the words of a weight, stay in registers: 32 of them with 512-bit vectors.
+    t.tokens = width >= 16 ? 8 : 4;
+  }
+  return t;
+}
+
+void for_lanes(ir::Value count, std::uint32_t lanes, ir::Value lane, const std::function<void(ir::Value, ir::Value)>& body) {
+  const int step = static_cast<int>(lanes);
+  ir::for_(0, count - (step - 1), step, [&](ir::Value base) { body(base + lane, {}); });
+  const ir::Value rest = count % step;
+  ir::if_(rest > 0, [&] {
+    const ir::Value index = count - rest + lane;
+    body(index, index < count);
+  });
+}
+
+ir::Value load_at(const ir::BufferRef& memory, ir::Value index, ir::Value exists) {
+  const DType t = memory.dtype();
+  const ir::Value v = exists.valid() ? memory.load_if(exists, index, ir::literal(t, 0)) : memory.load(index);
+  return t == DType::f16 || t == DType::bf16 ? ir::cast(DType::f32, v) : v;
+}
+
+ir::Value activate(Activation activation, ir::Value x) {
+  switch (activation) {
+    case Activation::relu: return ir::max(x, 0);
+    case Activation::silu: return x / (1 + ir::exp(-x));
+    case Activation::gelu: return x * 0.5 * (1 + ir::erf(x * 0.70710678118654752));
+    default: return x;
+  }
+}
+
+}  // namespace tessera::ops

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of ops/ as functions from small specifications to traces, and the tiles that suit a device.
+// Inside ops/ only: the operations launch them, the catalogue lists them.
+#pragma once
+
+#include <bit>
+#include <initializer_list>
+
+#include "tessera/ir/value.h"
+#include "tessera/ops/product.h"
+#include "tessera/ops/transformer.h"
+#include "tessera/ops/weight.h"
+
+namespace tessera::ops {
+
+/// What a device's figures mean for the shape of kernels.
+struct Tiles {
+  std::uint32_t rows = 16;        ///< of a weight that are interleaved: threads side by side
+  std::uint32_t tokens = 4;       ///< of one thread in a product with a weight, at most
+  std::uint32_t slices = 1;       ///< of a weight's columns, summed over a block
+  std::uint32_t block = 64;       ///< threads that share the work on one row
+  bool vectors = false;           ///< threads are lanes of one core's vectors: few threads, many results each
+  bool f16 = false;               ///< the device converts 16-bit floats
+};
+Tiles tiles_of(Device device);
+
+inline std::size_t hash_of(std::initializer_list<std::uint64_t> values) {
+  std::uint64_t h = 0;
+  for (std::uint64_t v : values) h = (h ^ v) * 0x9E3779B97F4A7C15ull, h ^= h >> 29;
+  return static_cast<std::size_t>(h);
+}
+
+/// Elements of a row shared by the threads of a block: `body(index, exists)` for index = lane, lane + lanes, ... The mask is
+/// invalid while all of them exist, so that full steps need none. The counter is uniform.
+void for_lanes(ir::Value count, std::uint32_t lanes, ir::Value lane, const std::function<void(ir::Value, ir::Value)>& body);
+/// `memory[index]` in the compute dtype, 0 where the mask is valid and false.
+ir::Value load_at(const ir::BufferRef& memory, ir::Value index, ir::Value exists);
+ir::Value activate(Activation activation, ir::Value x);
+
+// weight_kernels.cpp
+
+/// Words of one block of 32 activations: the scale's bits, the sum of the integers, 8 words of 4 integers.
+inline constexpr std::uint32_t activation_words = 10;
+constexpr bool is_quantised(WeightFormat f) { return f == WeightFormat::q8_0 || f == WeightFormat::q4_0; }
+
+/// A packed weight: `group` rows interleaved. The values of rows r of a group stand side by side:
+///  f32, f16:  [group][column][row]
+///  q8_0:      u32 [group][column / 4][row], byte i is column 4c + i plus 128; scales [group][column / 32][row]
+///  q4_0:      u32 [group][block of 32][word 0..3][row]: the bytes of ggml's block as they are; scales as above
+struct WeightSpec {
+  WeightFormat format = WeightFormat::f32;
+  std::uint32_t group = 16;
+  DType scale = DType::f16;
+  friend bool operator==(const WeightSpec&, const WeightSpec&) = default;
+};
+struct LinearSpec {
+  WeightSpec weight;
+  std::uint32_t tokens = 1, slices = 1;
+  friend bool operator==(const LinearSpec&, const LinearSpec&) = default;
+  std::size_t hash() const {
+    return hash_of({static_cast<std::uint64_t>(weight.format), weight.group, static_cast<std::uint64_t>(weight.scale), tokens, slices});
+  }
+};
+struct GatherSpec {
+  WeightSpec weight;
+  DType ids = DType::index;  ///< index: every row, no ids
+  friend bool operator==(const GatherSpec&, const GatherSpec&) = default;
+  std::size_t hash() const {
+    return hash_of({static_cast<std::uint64_t>(weight.format), weight.group, static_cast<std::uint64_t>(weight.scale), static_cast<std::uint64_t>(ids)});
+  }
+};
+ir::Function trace_linear(const LinearSpec& spec);
+ir::Function trace_quantise(const int& unused);
+ir::Function trace_gather(const GatherSpec& spec);
+
+// product_kernels.cpp
+
+struct ProductSpec {
+  DType a = DType::f32, b = DType::f32, sum = DType::f32, out = DType::f32;
+  std::uint32_t tx = 16, ty = 1;  ///< threads of a block; tx 0: one block a result, `ty` threads along k
+  std::uint32_t tm = 1, tn = 1;   ///< results of a thread
+  std::uint32_t bk = 0;           ///< columns of a that a block stages in shared memory at a time
+  bool stage_a = false, stage_b = false;
+  bool a_unit_k = false, a_unit_m = false, b_unit_n = false, b_unit_k = false;  ///< strides known to be 1
+  bool bias = false;
+  Activation activation = Activation::none;
+  friend bool operator==(const ProductSpec&, const ProductSpec&) = default;
+  std::size_t hash() const {
+    auto d = [](DType t) { return static_cast<std::uint64_t>(t); };
+    return hash_of({d(a) | d(b) << 8 | d(sum) << 16 | d(out) << 24, tx | std::uint64_t{ty} << 16 | std::uint64_t{tm} << 32 | std::uint64_t{tn} << 48,
+                    bk | std::uint64_t{stage_a} << 16 | std::uint64_t{stage_b} << 17 | std::uint64_t{a_unit_k} << 18 | std::uint64_t{a_unit_m} << 19 |
+                        std::uint64_t{b_unit_n} << 20 | std::uint64_t{b_unit_k} << 21 | std::uint64_t{bias} << 22 |
+                        static_cast<std::uint64_t>(activation) << 24});
+  }
+};
+ir::Function trace_product(const ProductSpec& spec);
+/// Tiles for a product of these extents; dtypes, strides and epilogue are taken from `spec`.
+ProductSpec choose_product(const Tiles& tiles, ProductSpec spec, std::int64_t m, std::int64_t n, std::int64_t k);
+
+// row_kernels.cpp
+
+struct RowSpec {
+  DType x = DType::f32, weight = DType::f32;
+  std::uint32_t threads = 64;  ///< 0: one thread a row, rows side by side
+  friend bool operator==(const RowSpec&, const RowSpec&) = default;
+  std::size_t hash() const { return hash_of({static_cast<std::uint64_t>(x), static_cast<std::uint64_t>(weight), threads}); }
+};
+ir::Function trace_rms_norm(const RowSpec& spec);
+ir::Function trace_softmax(const RowSpec& spec);
+
+// rotary.cpp
+
+struct RotarySpec {
+  DType x = DType::f32;
+  RotaryPairs pairs = RotaryPairs::adjacent;
+  bool rest = false, factors = false;
+  friend bool operator==(const RotarySpec&, const RotarySpec&) = default;
+  std::size_t hash() const { return hash_of({static_cast<std::uint64_t>(x), static_cast<std::uint64_t>(pairs), rest, factors}); }
+};
+ir::Function trace_rotary(const RotarySpec& spec);
+struct StoreSpec {
+  DType rows = DType::f32, cache = DType::f32;
+  friend bool operator==(const StoreSpec&, const StoreSpec&) = default;
+  std::size_t hash() const { return hash_of({static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(cache)}); }
+};
+ir::Function trace_cache_store(const StoreSpec& spec);
+
+// attention_kernels.cpp
+
+struct AttentionSpec {
+  enum Form : std::uint8_t {
+    vectors,    ///< a block a query, threads along the head: for lanes of one core
+    positions,  ///< a block a query, a thread a position: for many threads
+    tokens      ///< a thread a query, keys read once for all of a block
+  } form = vectors;
+  DType cache = DType::f32;
+  std::uint32_t head_size = 64, threads = 16;
+  friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
+  std::size_t hash() const { return hash_of({form, static_cast<std::uint64_t>(cache), head_size, threads}); }
+};
+ir::Function trace_attention(const AttentionSpec& spec);
+AttentionSpec choose_attention(const Tiles& tiles, DType cache, std::int64_t head_size, std::int64_t queries);
+
+}  // namespace tessera::ops

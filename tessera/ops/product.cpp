@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/ops/product.h"
+
+#include "tessera/ops/kernels.h"
+
+namespace tessera {
+
+using ops::ProductSpec;
+
+namespace {
+
+DType sum_dtype(DType t) {
+  if (t == DType::f16 || t == DType::bf16) return DType::f32;
+  if (is_float(t) || dtype_size(t) >= 4) return t;
+  return DType::i32;
+}
+
+const char* activation_name(Activation a) {
+  constexpr const char* names[] = {"none", "relu", "silu", "gelu"};
+  return names[static_cast<std::size_t>(a)];
+}
+
+// The epilogue of products without terms, or of none that a kernel would compute.
+Array finished(Array out, const Epilogue& epilogue) {
+  const DType t = out.dtype();
+  if (epilogue.bias) out = out + epilogue.bias->astype(t);
+  switch (epilogue.activation) {
+    case Activation::relu: out = relu(out); break;
+    case Activation::silu: out = silu(out); break;
+    case Activation::gelu: out = gelu(out); break;
+    default: break;
+  }
+  return out.astype(t);
+}
+
+}  // namespace
+
+Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
+  auto wrong = [&](const std::string& what) {
+    fail<ShapeError>({.asked = "matmul", .with = {{"left", to_string(left.shape())}, {"right", to_string(right.shape())}}, .wrong = what});
+  };
+  if (left.rank() < 1 || right.rank() < 1) wrong("an operand has no dimensions");
+  if (left.device() != right.device() || (epilogue.bias && epilogue.bias->device() != left.device()))
+    fail<DeviceError>({.asked = "matmul",
+                       .with = {{"left on", to_string(left.device())}, {"right on", to_string(right.device())},
+                                {"bias on", epilogue.bias ? to_string(epilogue.bias->device()) : "-"}},
+                       .wrong = "the operands are on different devices",
+                       .todo = "Move one with to(...)"});
+  const Array a = left.rank() == 1 ? left.unsqueeze(0) : left, b = right.rank() == 1 ? right.unsqueeze(1) : right;
+  const std::int64_t m = a.shape(-2), k = a.shape(-1), n = b.shape(-1);
+  if (b.shape(-2) != k) wrong("the left operand has " + std::to_string(k) + " columns, the right one " + std::to_string(b.shape(-2)) + " rows");
+  const DType dtype = promote(a.dtype(), b.dtype()), sum = sum_dtype(dtype), result = is_float(dtype) ? dtype : sum;
+  if (epilogue.bias && (epilogue.bias->rank() != 1 || epilogue.bias->shape(0) != n))
+    fail<ShapeError>({.asked = "matmul",
+                      .with = {{"bias", to_string(epilogue.bias->shape())}, {"columns", std::to_string(n)}},
+                      .wrong = "the bias has not one element for each column"});
+  if (!is_float(dtype) && epilogue.activation != Activation::none && epilogue.activation != Activation::relu)
+    fail<DtypeError>({.asked = "matmul",
+                      .with = {{"activation", activation_name(epilogue.activation)}, {"dtype", std::string(dtype_name(dtype))}},
+                      .wrong = "integers have no such activation"});
+
+  // Leading dimensions: broadcast, then as at most two with strides of their own.
+  const Shape a_lead(a.shape().begin(), a.shape().end() - 2), b_lead(b.shape().begin(), b.shape().end() - 2);
+  const Shape lead = broadcast_shapes("matmul", a_lead, b_lead);
+  Shape a_shape = lead, b_shape = lead, out_shape = lead;
+  a_shape.insert(a_shape.end(), {m, k}), b_shape.insert(b_shape.end(), {k, n});
+  if (left.rank() > 1) out_shape.push_back(m);
+  if (right.rank() > 1) out_shape.push_back(n);
+  const std::int64_t batch = element_count(lead);
+  if (batch * m * n == 0) return Array::empty(out_shape, result, a.device());
+  if (k == 0) {
+    Shape with_n = lead;
+    with_n.insert(with_n.end(), {m, n});
+    return finished(Array::zeros(with_n, result, a.device()), epilogue).reshape(out_shape);
+  }
+  Array av = a.broadcast_to(a_shape), bv = b.broadcast_to(b_shape);
+  struct Batch { std::int64_t extent, a, b; };
+  auto merge = [&] {
+    std::vector<Batch> dims;
+    for (std::size_t d = 0; d < lead.size(); ++d) {
+      if (lead[d] == 1) continue;
+      const Batch next{lead[d], av.strides()[d], bv.strides()[d]};
+      if (!dims.empty() && dims.back().a == next.a * next.extent && dims.back().b == next.b * next.extent)
+        dims.back() = {dims.back().extent * next.extent, next.a, next.b};
+      else
+        dims.push_back(next);
+    }
+    return dims;
+  };
+  std::vector<Batch> dims = merge();
+  if (dims.size() > 2) {
+    av = av.copy(), bv = bv.copy();
+    dims = merge();
+  }
+  while (dims.size() < 2) dims.insert(dims.begin(), Batch{1, 0, 0});
+
+  const std::size_t r = lead.size();
+  std::int64_t am = av.strides()[r], ak = av.strides()[r + 1], bk = bv.strides()[r], bn = bv.strides()[r + 1];
+  std::int64_t rows = m, columns = n;
+  const Array *first = &av, *second = &bv;
+  // A single column is a single row of the transposed product, which reads its matrix along whatever is contiguous.
+  const bool swapped = n == 1 && m > 1 && !epilogue.bias;
+  if (swapped) {
+    std::swap(first, second), std::swap(rows, columns);
+    std::swap(am, bn), std::swap(ak, bk);
+    for (Batch& d : dims) std::swap(d.a, d.b);
+  }
+  ProductSpec spec{first->dtype(), second->dtype(), sum, result};
+  spec.a_unit_m = am == 1, spec.a_unit_k = ak == 1 || k == 1, spec.b_unit_n = bn == 1 || columns == 1, spec.b_unit_k = bk == 1 || k == 1;
+  spec.bias = epilogue.bias.has_value();
+  spec.activation = epilogue.activation;
+  spec = ops::choose_product(ops::tiles_of(a.device()), spec, rows, columns, k);
+
+  const Array out = Array::empty(out_shape, result, a.device());
+  std::vector<LaunchArgument> args = {first->view(), second->view()};
+  if (spec.bias) args.emplace_back(epilogue.bias->astype(sum).as_contiguous().view());
+  args.emplace_back(out.view());
+  const std::int64_t block_m = spec.tx == 0 ? 1 : spec.ty * spec.tm, block_n = spec.tx == 0 ? 1 : spec.tx * spec.tn;
+  const std::int64_t m_tiles = (rows + block_m - 1) / block_m, n_tiles = (columns + block_n - 1) / block_n;
+  for (std::int64_t v : {rows, columns, k, m_tiles, n_tiles, am, ak, bn, bk, dims[1].extent, dims[0].a, dims[1].a, dims[0].b, dims[1].b})
+    args.push_back(LaunchArgument::index(v));
+  static auto& family = *new KernelFamily<ProductSpec>(ops::trace_product);
+  family(spec).launch({static_cast<std::uint64_t>(m_tiles * n_tiles * batch), 1, 1}, std::span(args));
+  return out;
+}
+
+}  // namespace tessera

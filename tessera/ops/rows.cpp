@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/ir/semantics.h"
+#include "tessera/ops/kernels.h"
+
+namespace tessera {
+
+using ops::RowSpec;
+
+namespace {
+
+void need_floats(const char* operation, const Array& a) {
+  if (!is_float(a.dtype()))
+    fail<DtypeError>({.asked = operation, .with = {{"dtype", std::string(dtype_name(a.dtype()))}}, .wrong = "this operation takes floats",
+                      .todo = "Use astype"});
+}
+
+// Threads for a row of this many elements: no more than it has vectors for.
+std::uint32_t row_threads(Device device, std::int64_t columns) {
+  const std::uint32_t most = ops::tiles_of(device).block;
+  return columns <= 64 ? 16 : columns <= 1024 ? std::min(most, 64u) : most;
+}
+
+}  // namespace
+
+Array rms_norm(const Array& x, const Array& weight, float epsilon) {
+  need_floats("rms_norm", x), need_floats("rms_norm", weight);
+  if (x.rank() < 1 || weight.rank() != 1 || weight.shape(0) != x.shape(-1))
+    fail<ShapeError>({.asked = "rms_norm", .with = {{"x", to_string(x.shape())}, {"weight", to_string(weight.shape())}},
+                      .wrong = "the weight has not one element for each of the last axis"});
+  if (x.device() != weight.device())
+    fail<DeviceError>({.asked = "rms_norm", .with = {{"x on", to_string(x.device())}, {"weight on", to_string(weight.device())}},
+                       .wrong = "the operands are on different devices", .todo = "Move one with to(...)"});
+  const Array out = Array::empty(x.shape(), x.dtype(), x.device());
+  if (x.size() == 0) return out;
+  const Array rows = x.as_contiguous(), scale = weight.as_contiguous();
+  const std::int64_t columns = x.shape(-1);
+  const DType t = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  static auto& family = *new KernelFamily<RowSpec>(ops::trace_rms_norm);
+  family({x.dtype(), weight.dtype(), row_threads(x.device(), columns)})
+      .launch({static_cast<std::uint64_t>(x.size() / columns), 1, 1},
+              {rows.view(), scale.view(), out.view(), LaunchArgument::index(columns),
+               LaunchArgument::scalar(t, ir::to_bits(t, static_cast<double>(epsilon)))});
+  return out;
+}
+
+Array softmax(const Array& x, int axis) {
+  need_floats("softmax", x);
+  const auto d = static_cast<std::size_t>(normalise_axis("softmax", axis, x.shape().size()));
+  const Array out = Array::empty(x.shape(), x.dtype(), x.device());
+  if (x.size() == 0) return out;
+  const Array rows = x.as_contiguous();
+  const std::int64_t count = x.shape()[d];
+  std::int64_t inner = 1;
+  for (std::size_t i = d + 1; i < x.shape().size(); ++i) inner *= x.shape()[i];
+  const auto outer = static_cast<std::uint64_t>(x.size() / (count * inner));
+  static auto& family = *new KernelFamily<RowSpec>(ops::trace_softmax);
+  const bool block = inner == 1;
+  const Kernel& kernel = family({x.dtype(), x.dtype(), block ? row_threads(x.device(), count) : 0});
+  const std::array<std::uint64_t, 3> shape = {block ? outer : static_cast<std::uint64_t>(inner), block ? 1 : outer, 1};
+  kernel.launch(shape, {rows.view(), out.view(), LaunchArgument::index(count)});
+  return out;
+}
+
+Array silu_gate(Array gate, Array up) { return silu(std::move(gate)) * std::move(up); }
+
+}  // namespace tessera
