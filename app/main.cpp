@@ -50,6 +50,7 @@ int run(int argc, char** argv) {
   std::vector<Command> commands = {devices_command(program), generate_command(program), verify_command(program), kernel_command(program)};
   std::string topic;
   CLI::App* help_options = program.add_subcommand("help", "Explain the program or one of its commands");
+  help_options->footer("Examples:\n  tessera help\n  tessera help generate");
   help_options->add_option("COMMAND", topic, "The command to explain");
   commands.push_back({help_options, [&] { return help(program, topic); }});
 

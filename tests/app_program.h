@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the program `tessera` as a person would, with a time limit, and gives back what it wrote and its exit code.
+#pragma once
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+extern char** environ;
+
+namespace app_test {
+
+struct Outcome {
+  int code = -1;    ///< exit code; 128 + n: ended by signal n
+  bool late = false;  ///< killed at the time limit
+  std::string out, err;
+};
+
+/// A folder that disappears with the object.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "tessera-app-XXXXXX").string();
+    if (!::mkdtemp(name.data())) throw std::runtime_error("mkdtemp failed");
+    path_ = name;
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  std::string operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+inline void write_file(const std::string& path, std::string_view bytes) {
+  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+struct RunOptions {
+  std::map<std::string, std::string> environment = {};  ///< beside the test's own, less what starts with TESSERA_
+  std::string in = {};                                  ///< standard input
+  double limit = 120;                                   ///< seconds
+  /// Called every 10 ms with what is on standard output so far; true: send SIGINT, once.
+  std::function<bool(const std::string& out)> interrupt = {};
+};
+
+inline Outcome run(std::vector<std::string> arguments, const RunOptions& options = {}) {
+  const TemporaryFolder folder;
+  const std::string in = folder / "in", out = folder / "out", err = folder / "err";
+  write_file(in, options.in);
+  std::vector<std::string> variables;
+  for (char** e = environ; *e; ++e) {
+    const std::string entry = *e;
+    const std::string name = entry.substr(0, entry.find('='));
+    if (name.rfind("TESSERA_", 0) != 0 && !options.environment.count(name)) variables.push_back(entry);
+  }
+  for (const auto& [name, value] : options.environment) variables.push_back(name + "=" + value);
+  arguments.insert(arguments.begin(), TESSERA_PROGRAM);
+  std::vector<char*> argv, envp;
+  for (std::string& a : arguments) argv.push_back(a.data());
+  for (std::string& v : variables) envp.push_back(v.data());
+  argv.push_back(nullptr), envp.push_back(nullptr);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, in.c_str(), O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 1, out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  posix_spawn_file_actions_addopen(&actions, 2, err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  pid_t pid = 0;
+  const int error = ::posix_spawn(&pid, TESSERA_PROGRAM, &actions, nullptr, argv.data(), envp.data());
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) throw std::runtime_error("cannot start " TESSERA_PROGRAM);
+
+  Outcome outcome;
+  int status = 0;
+  bool asked = false;
+  const auto start = std::chrono::steady_clock::now();
+  while (::waitpid(pid, &status, WNOHANG) == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (options.interrupt && !asked && options.interrupt(read_file(out))) {
+      asked = true;
+      ::kill(pid, SIGINT);
+    }
+    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > options.limit && !outcome.late) {
+      outcome.late = true;
+      ::kill(pid, SIGKILL);
+    }
+  }
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  outcome.out = read_file(out);
+  outcome.err = read_file(err);
+  return outcome;
+}
+
+}  // namespace app_test

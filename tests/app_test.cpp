@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program as people meet it: help, exit codes, tables and JSON, generated text, and what bad input gives.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
+
+#include "app_program.h"
+#include "tessera/tessera.h"
+
+using namespace app_test;
+using nlohmann::json;
+
+namespace {
+
+const std::string model = "models/pgdocs-2m-q8_0.gguf";
+const std::string model_f16 = "models/pgdocs-2m-f16.gguf";
+const std::vector<std::string> commands = {"devices", "generate", "verify", "kernel"};
+
+using Parts = std::initializer_list<std::string>;
+
+testing::AssertionResult holds(const std::string& text, Parts parts) {
+  for (const std::string& part : parts)
+    if (text.find(part) == std::string::npos) return testing::AssertionFailure() << "\"" << part << "\" is not in: " << text;
+  return testing::AssertionSuccess();
+}
+
+/// An exit code, the prefix of every error, and what else the error says.
+testing::AssertionResult fails(const Outcome& o, int code, Parts parts) {
+  if (o.late) return testing::AssertionFailure() << "did not end: " << o.out << o.err;
+  if (o.code != code) return testing::AssertionFailure() << "exit code " << o.code << ": " << o.out << o.err;
+  if (const auto prefix = holds(o.err, {"tessera: error: "}); !prefix) return prefix;
+  return holds(o.err, parts);
+}
+
+json parsed(const Outcome& o) {
+  EXPECT_EQ(o.code, 0) << o.err;
+  return json::parse(o.out);
+}
+
+/// Devices that compute here: the same that the program finds.
+std::vector<std::string> usable_devices() {
+  std::vector<std::string> names;
+  for (const auto& row : tessera::discover())
+    for (const auto& info : row.devices)
+      if (info.state == tessera::DeviceState::enumerated || info.state == tessera::DeviceState::verified)
+        names.push_back(to_string(info.device));
+  return names;
+}
+
+std::vector<std::string> greedy(const std::string& file, const std::string& device, int tokens) {
+  return {"generate", file, "-p", "The index", "--temperature", "0", "-n", std::to_string(tokens), "--device", device};
+}
+
+/// Our greedy tokens against those of another program, which rounds activations in its own way: the first difference has to
+/// be its second best token, at a near-tie. Later ones follow from the first.
+void check_reference(const json& reference, const std::string& file, double bound) {
+  for (const json& r : reference["models"][file.substr(file.find('/') + 1)]) {
+    const json j = parsed(run({"generate", file, "-p", r["prompt"], "-n", std::to_string(r["tokens"].size()), "--temperature", "0",
+                               "--cache", "f32", "--json"}));
+    EXPECT_EQ(j["prompt_tokens"], r["prompt_tokens"]);
+    for (std::size_t i = 0; i < r["tokens"].size(); ++i) {
+      const json ours = i < j["tokens"].size() ? j["tokens"][i] : json("end");
+      if (ours == r["tokens"][i] || (ours == "end" && j["stopped"] == "end of text" && i + 1 == r["tokens"].size())) continue;
+      EXPECT_LT(r["gap"][i].get<double>(), bound * r["logit_range"][i].get<double>()) << file << ": " << r["prompt"] << ", token " << i;
+      EXPECT_EQ(ours, r["runner_up"][i]) << file << ": " << r["prompt"] << ", token " << i;
+      break;
+    }
+  }
+}
+
+TEST(Program, HelpHasExamplesAndTheSameTextBothWays) {
+  for (const std::string& command : commands) {
+    const Outcome option = run({command, "--help"}), word = run({"help", command});
+    EXPECT_EQ(option.code, 0);
+    EXPECT_EQ(word.code, 0);
+    EXPECT_TRUE(holds(option.out, {"Examples:\n  tessera " + command, "--help"})) << command;
+    EXPECT_EQ(option.out, word.out);
+    EXPECT_EQ(option.err, "");
+  }
+  const Outcome all = run({"--help"});
+  EXPECT_EQ(all.code, 0);
+  for (const std::string& command : commands) EXPECT_TRUE(holds(all.out, {"\n  " + command + " "}));
+  EXPECT_TRUE(holds(all.out, {"Examples:"}));
+  EXPECT_EQ(run({"help"}).out, all.out);
+  const Outcome version = run({"--version"});
+  EXPECT_EQ(version.code, 0);
+  EXPECT_TRUE(std::regex_match(version.out, std::regex("tessera [0-9]+\\.[0-9]+\\.[0-9]+\n"))) << version.out;
+}
+
+TEST(Program, WrongUsageIsTwo) {
+  const Outcome nothing = run({});
+  EXPECT_EQ(nothing.code, 2);
+  EXPECT_TRUE(holds(nothing.err, {"Usage:"}));
+  EXPECT_EQ(nothing.out, "");
+  EXPECT_TRUE(fails(run({"frobnicate"}), 2, {"frobnicate"}));
+  EXPECT_TRUE(fails(run({"help", "frobnicate"}), 2, {"frobnicate"}));
+  EXPECT_TRUE(fails(run({"devices", "--jsom"}), 2, {"--jsom"}));
+  EXPECT_TRUE(fails(run({"generate"}), 2, {"tessera generate --help"}));
+  EXPECT_TRUE(fails(run({"generate", model}), 2, {"prompt"}));
+  EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--prompt-file", "b"}), 2, {"prompt"}));
+  EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "-n", "many"}), 2, {"many"}));
+  EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--cache", "f64"}), 2, {"f64"}));
+  EXPECT_TRUE(fails(run({"verify", "--operation", "soft(max"}), 2, {"soft(max"}));
+  EXPECT_TRUE(fails(run({"kernel", "x", "--ir", "--source", "cpu"}), 2, {"--ir"}));
+}
+
+TEST(Devices, JsonAgreesWithTheLibrary) {
+  const json j = parsed(run({"devices", "--json"}));
+  const auto& rows = tessera::discover();
+  ASSERT_EQ(j["backends"].size(), rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const json& row = j["backends"][i];
+    EXPECT_EQ(row["backend"], backend_name(rows[i].backend));
+    EXPECT_EQ(row["file"], rows[i].file);
+    ASSERT_EQ(row["devices"].size(), rows[i].devices.size());
+    if (row["state"] != "verified") {
+      EXPECT_NE(row["reason"], "") << row;
+      EXPECT_NE(row["remedy"], "") << row;
+    }
+    for (std::size_t d = 0; d < rows[i].devices.size(); ++d) {
+      const tessera::DeviceInfo& info = rows[i].devices[d];
+      const json& device = row["devices"][d];
+      EXPECT_EQ(device["device"], to_string(info.device));
+      EXPECT_EQ(device["name"], info.name);
+      EXPECT_EQ(device["kind"], kind_name(info.kind));
+      EXPECT_EQ(device["identity"], info.identity);
+      EXPECT_EQ(device["total_memory"], info.total_memory);
+      EXPECT_GT(device["total_memory"].get<std::uint64_t>(), 64u << 20);
+      EXPECT_GT(device["free_memory"].get<std::uint64_t>(), 0u);
+      EXPECT_LE(device["free_memory"], device["total_memory"]);
+      EXPECT_EQ(device["state"], info.device.backend == tessera::Backend::interp ? state_name(info.state) : "verified") << device;
+      EXPECT_EQ(device["capabilities"]["f64"], info.can.f64);
+      EXPECT_EQ(device["capabilities"]["subgroup_widths"], info.can.subgroup_widths);
+      EXPECT_EQ(device["capabilities"]["shared_bytes"], info.can.shared_bytes);
+    }
+  }
+  EXPECT_EQ(j["current"]["device"], to_string(tessera::current_device()));
+  EXPECT_EQ(j["current"]["why"], tessera::why_current_device());
+}
+
+TEST(Devices, TableNamesEveryBackendAndWhy) {
+  const Outcome table = run({"devices"}, {.environment = {{"LC_ALL", "C.UTF-8"}}});
+  EXPECT_EQ(table.code, 0) << table.err;
+  for (const auto& row : tessera::discover()) EXPECT_TRUE(holds(table.out, {" (" + std::string(backend_name(row.backend)) + ")"}));
+  EXPECT_TRUE(holds(table.out, {"✓ CPU (cpu)", "✗ CUDA (cuda)", "Why:", "Do:", "New arrays go to " + to_string(tessera::current_device())}));
+  EXPECT_FALSE(holds(table.out, {"\x1b"}));  // no terminal, no colours
+  EXPECT_EQ(table.err, "");
+  const Outcome plain = run({"devices"}, {.environment = {{"LC_ALL", "C"}}});
+  EXPECT_TRUE(holds(plain.out, {"+ CPU (cpu)", "- CUDA (cuda)"}));
+  const Outcome listed = run({"devices", "--list-only"});
+  EXPECT_EQ(listed.code, 0);
+  EXPECT_TRUE(holds(listed.out, {"enumerated"}));
+  EXPECT_FALSE(holds(listed.out, {"verified"}));
+  EXPECT_FALSE(holds(listed.out, {" free)"}));
+}
+
+TEST(Devices, ANamedDeviceThatDoesNotExistIsSaidAndTheTableStillPrinted) {
+  const Outcome o = run({"devices"}, {.environment = {{"TESSERA_DEVICE", "cuda:7"}}});
+  EXPECT_TRUE(fails(o, 1, {"TESSERA_DEVICE=cuda:7", "cpu:0"}));
+  EXPECT_TRUE(holds(o.out, {"CPU (cpu)"}));
+  const Outcome j = run({"devices", "--json"}, {.environment = {{"TESSERA_DEVICE", "cuda:7"}}});
+  EXPECT_EQ(j.code, 1);
+  EXPECT_TRUE(json::parse(j.out)["current"]["device"].is_null());
+  EXPECT_TRUE(holds(json::parse(j.out)["current"]["error"].get<std::string>(), {"cuda:7"}));
+  EXPECT_EQ(parsed(run({"devices", "--json"}, {.environment = {{"TESSERA_DEVICE", "interp"}}}))["current"]["device"], "interp:0");
+}
+
+TEST(Generate, GivesTheSameGreedyTextOnEveryDevice) {
+  for (const std::string& file : {model, model_f16}) {
+    std::string first;
+    for (const std::string& device : usable_devices()) {
+      const Outcome o = run(greedy(file, device, 12), {.limit = 300});
+      ASSERT_EQ(o.code, 0) << o.err;
+      EXPECT_GT(o.out.size(), 12u);
+      EXPECT_TRUE(holds(o.err, {"device    " + device, "--device " + device, "tokens/s", "loaded"}));
+      if (first.empty()) first = o.out;
+      EXPECT_EQ(o.out, first) << file << " on " << device;
+    }
+  }
+}
+
+TEST(Generate, SaysWhyADeviceWasTakenWhenNoneIsNamed) {
+  const Outcome o = run({"generate", model, "-p", "The index", "-n", "3"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  const Outcome named = run({"generate", model, "-p", "The index", "-n", "3"}, {.environment = {{"TESSERA_DEVICE", "cpu"}}});
+  EXPECT_TRUE(holds(named.err, {"TESSERA_DEVICE=cpu"}));
+}
+
+TEST(Generate, JsonTokensAndTextAreOneResult) {
+  auto arguments = greedy(model, "cpu", 10);
+  const Outcome text = run(arguments);
+  arguments.insert(arguments.end(), {"--json", "--stats"});
+  const json j = parsed(run(arguments));
+  EXPECT_EQ(j["tokens"].size(), 10u);
+  EXPECT_EQ(j["text"].get<std::string>() + "\n", text.out);
+  EXPECT_EQ(j["device"], "cpu:0");
+  EXPECT_EQ(j["stopped"], "number of tokens reached");
+  EXPECT_GT(j["tokens_per_second"], 0);
+  EXPECT_GT(j["memory"]["peak_bytes"], 1 << 20);
+  arguments.resize(arguments.size() - 2);
+  arguments.emplace_back("--print-tokens");
+  std::istringstream numbers(run(arguments).out);
+  for (const json& token : j["tokens"]) {
+    int n = -1;
+    numbers >> n;
+    EXPECT_EQ(n, token);
+  }
+}
+
+TEST(Generate, MatchesTheReferenceTokensOfTheModel) {
+  std::ifstream in("models/reference-greedy.json");
+  ASSERT_TRUE(in) << "models/reference-greedy.json is missing";
+  const json reference = json::parse(in);
+  check_reference(reference, model, 4e-2);  // twice the bound on logits, 8-bit activations
+  check_reference(reference, model_f16, 4e-3);
+}
+
+TEST(Generate, SeedsRepeatAndTheContextEnds) {
+  const std::vector<std::string> base = {"generate", model, "-p", "The index", "-n", "20", "--temperature", "0.9", "--quiet", "--seed"};
+  auto with = [&](const std::string& seed) {
+    auto a = base;
+    a.push_back(seed);
+    return run(a);
+  };
+  const Outcome a = with("7"), b = with("7"), c = with("8");
+  EXPECT_EQ(a.out, b.out);
+  EXPECT_NE(a.out, c.out);
+  EXPECT_EQ(a.err, "");
+  const json j = parsed(run({"generate", model, "-p", "The index", "-n", "1000", "--ctx", "24", "--temperature", "0", "--json"}));
+  EXPECT_EQ(j["stopped"], "context full");
+  EXPECT_LE(j["prompt_tokens"].size() + j["tokens"].size(), 25u);
+}
+
+TEST(Generate, ReadsThePromptFromAFileOrStandardInput) {
+  const TemporaryFolder folder;
+  write_file(folder / "prompt", "The index");
+  const std::vector<std::string> rest = {"-n", "8", "--temperature", "0", "-q"};
+  auto with = [&](std::vector<std::string> prompt, const std::string& in) {
+    std::vector<std::string> a = {"generate", model};
+    a.insert(a.end(), prompt.begin(), prompt.end());
+    a.insert(a.end(), rest.begin(), rest.end());
+    return run(a, {.in = in});
+  };
+  const Outcome given = with({"-p", "The index"}, ""), file = with({"--prompt-file", folder / "prompt"}, ""), in = with({"--prompt-file", "-"}, "The index");
+  EXPECT_EQ(given.code, 0) << given.err;
+  EXPECT_GT(given.out.size(), 5u);
+  EXPECT_EQ(file.out, given.out);
+  EXPECT_EQ(in.out, given.out);
+  EXPECT_TRUE(fails(with({"--prompt-file", folder / "none"}, ""), 1, {folder / "none"}));
+  EXPECT_TRUE(fails(with({"-p", ""}, ""), 1, {"prompt"}));
+}
+
+TEST(Generate, KernelsRunOnTheChosenDeviceOnly) {
+  for (const std::string& device : usable_devices()) {
+    auto arguments = greedy(model, device, 3);
+    arguments.insert(arguments.end(), {"--json", "--stats"});
+    const json j = parsed(run(arguments, {.limit = 300}));
+    EXPECT_GT(j["placement"]["kernels"].size(), 5u);
+    for (const json& k : j["placement"]["kernels"]) {
+      EXPECT_EQ(k["device"], device) << k;
+      EXPECT_GT(k["launches"], 0);
+    }
+    for (const json& c : j["placement"]["copies"]) EXPECT_EQ(c["device"], device) << c;
+  }
+  auto arguments = greedy(model, "cpu", 3);
+  arguments.emplace_back("--stats");
+  EXPECT_TRUE(holds(run(arguments).err, {"launches", "copied to it", "memory of cpu:0"}));
+}
+
+TEST(Generate, EndsCleanlyWhenInterrupted) {
+  const Outcome o = run({"generate", model, "-p", "The index", "-n", "100000", "--device", "interp", "--temperature", "0"},
+                        {.limit = 300, .interrupt = [](const std::string& out) { return !out.empty(); }});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_GT(o.out.size(), 1u);
+  EXPECT_EQ(o.out.back(), '\n');
+  EXPECT_TRUE(holds(o.err, {"cancelled"}));
+}
+
+TEST(Generate, BadInputIsAClearErrorAndOne) {
+  const TemporaryFolder folder;
+  EXPECT_TRUE(fails(run({"generate", folder / "none.gguf", "-p", "a"}), 1, {"none.gguf"}));
+  EXPECT_TRUE(fails(run({"generate", "models", "-p", "a"}), 1, {"models"}));
+  EXPECT_TRUE(fails(run({"generate", "README.md", "-p", "a"}), 1, {"README.md"}));
+  const std::string bytes = read_file(model);
+  ASSERT_GT(bytes.size(), 1000000u);
+  for (const std::size_t size : {0ul, 3ul, 24ul, 5000ul, bytes.size() / 2, bytes.size() - 1}) {
+    write_file(folder / "cut.gguf", std::string_view(bytes).substr(0, size));
+    EXPECT_TRUE(fails(run({"generate", folder / "cut.gguf", "-p", "a"}), 1, {"cut.gguf"}));
+  }
+  const std::string long_prompt(2000, 'x');
+  EXPECT_TRUE(fails(run({"generate", model, "-p", long_prompt}), 1, {"longer than the context"}));
+  EXPECT_TRUE(fails(run({"generate", model, "-p", "The index of the table", "--ctx", "2"}), 1, {"longer than the context"}));
+  EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--ctx", "1000000"}), 1, {"context"}));
+  EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--top-p", "3"}), 1, {"top_p"}));
+  EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--device", "cuda:3"}), 1, {"cuda:3", "cpu:0", "interp:0"}));
+  EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--device", "quantum"}), 1, {"quantum", "opencl"}));
+}
+
+TEST(Generate, AModelLargerThanTheBudgetIsAnErrorThatSaysSo) {
+  for (const std::string& device : usable_devices()) {
+    const Outcome o = run(greedy(model, device, 3), {.environment = {{"TESSERA_MEMORY_LIMIT", "1M"}}});
+    EXPECT_TRUE(fails(o, 1, {"TESSERA_MEMORY_LIMIT", device}));
+    EXPECT_EQ(o.out, "");
+  }
+  EXPECT_TRUE(fails(run(greedy(model, "cpu", 3), {.environment = {{"TESSERA_MEMORY_LIMIT", "lots"}}}), 1, {"TESSERA_MEMORY_LIMIT"}));
+}
+
+TEST(Verify, ComparesAnOperationOnEveryDevice) {
+  const Outcome o = run({"verify", "--operation", "^softmax$", "--seed", "5"}, {.limit = 300});
+  EXPECT_EQ(o.code, 0) << o.out << o.err;
+  EXPECT_EQ(o.out.rfind("operation", 0), 0u);
+  EXPECT_TRUE(holds(o.out, {"softmax"}));
+  for (const std::string& device : usable_devices()) EXPECT_TRUE(holds(o.out, {device}));
+  EXPECT_TRUE(holds(o.err, {"seed 5"}));
+  const json j = parsed(run({"verify", "--operation", "^softmax$", "--device", "cpu", "--json", "-q"}));
+  EXPECT_EQ(j["failures"], 0);
+  EXPECT_GE(j["checks"].size(), 3u);
+  for (const json& check : j["checks"]) {
+    EXPECT_EQ(check["device"], "cpu:0");
+    EXPECT_TRUE(check["passed"]) << check;
+    EXPECT_LE(check["error"], 1.0);
+  }
+  EXPECT_TRUE(fails(run({"verify", "--operation", "nosuch"}), 1, {"softmax"}));
+  EXPECT_TRUE(fails(run({"verify", "--device", "rocm"}), 1, {"rocm:0"}));
+}
+
+TEST(KernelCommand, ListsAndPrints) {
+  const Outcome list = run({"kernel"});
+  EXPECT_EQ(list.code, 0) << list.err;
+  std::istringstream lines(list.out);
+  std::string line, name;
+  std::getline(lines, line);
+  EXPECT_TRUE(holds(line, {"kernels, as"}));
+  int kernels = 0;
+  while (std::getline(lines, line)) {
+    if (name.empty()) name = line.substr(0, line.find(' '));
+    ++kernels;
+  }
+  EXPECT_GT(kernels, 10);
+  const Outcome ir = run({"kernel", name});
+  EXPECT_EQ(ir.code, 0) << ir.err;
+  EXPECT_EQ(ir.out.rfind("kernel ", 0), 0u) << ir.out;
+  EXPECT_EQ(run({"kernel", name, "--ir"}).out, ir.out);
+  for (const std::string& device : usable_devices()) {
+    const Outcome source = run({"kernel", name, "--source", device});
+    EXPECT_EQ(source.code, 0) << source.err;
+    EXPECT_GT(source.out.size(), 100u);
+    EXPECT_EQ(device.rfind("opencl", 0) == 0, bool(holds(source.out, {"__kernel"})));
+  }
+  EXPECT_TRUE(fails(run({"kernel", "nosuch"}), 1, {"nosuch", name}));
+  EXPECT_TRUE(fails(run({"kernel", name, "--source", "metal"}), 1, {"metal:0"}));
+}
+
+}  // namespace
