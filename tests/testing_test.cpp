@@ -8,13 +8,10 @@
 #include <cmath>
 #include <limits>
 
-#include "tessera/backend/interp/interp.h"
 #include "tessera/kernel/kernel.h"
 
 using namespace tessera;
 namespace tt = tessera::testing;
-
-void tessera::register_all_drivers() { register_driver(make_interp_driver()); }
 
 namespace {
 

@@ -131,7 +131,8 @@ struct KernelTakes {
   }();
   template <class... A>
   static constexpr void check() {
-    static_assert(given<A...>, "this kernel takes: <the types in the angle brackets of KernelTakes<...>, one argument for each>");
+    // Spelled out, so that clang prints the list beside the sentence, and g++ in the note below it.
+    static_assert(KernelTakes<P...>::template given<A...>, "this kernel takes: <the list in KernelTakes<...>, one argument for each>");
     static_assert(!writes_const<A...>, "this kernel writes one of its buffers, and that argument is const");
   }
 };
