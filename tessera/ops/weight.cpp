@@ -94,7 +94,7 @@ Weight Weight::pack(WeightFormat format, std::span<const std::byte> data, std::i
   const auto r = static_cast<std::uint64_t>(rows), c = static_cast<std::uint64_t>(columns);
   if (c % block.columns) wrong("a row is not whole blocks of " + std::to_string(block.columns));
   const std::uint64_t row_bytes = c / block.columns * block.bytes;
-  if (c > data.size() || r > data.size() || data.size() / row_bytes != r || data.size() % row_bytes)
+  if (c / block.columns > data.size() || data.size() / row_bytes != r || data.size() % row_bytes)
     wrong("the bytes do not make that many rows of " + std::to_string(row_bytes));
 
   const ops::Tiles tiles = ops::tiles_of(device);

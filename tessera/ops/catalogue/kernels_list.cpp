@@ -62,7 +62,8 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
       for (std::int64_t tokens : {1, 64}) {
         const AttentionSpec s = choose_attention(tiles, cache, head_size, tokens);
         ir::Function fn = trace_attention(s);
-        add(fn.name + "_" + text(cache) + "_" + std::to_string(head_size), std::move(fn));
+        std::string name = fn.name + "_" + text(cache) + "_" + std::to_string(head_size);
+        add(std::move(name), std::move(fn));
       }
   return out;
 }

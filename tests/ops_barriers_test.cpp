@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels of ops/ that share memory within a block: no findings under the interpreter's checks, and a finding for each
+// barrier that is taken away.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tessera/ir/interpreter.h"
+#include "tessera/ir/semantics.h"
+#include "tessera/ops/catalogue.h"
+#include "tessera/ops/kernels.h"
+#include "tessera/testing/testing.h"
+
+namespace tessera {
+namespace {
+
+using namespace ops;
+
+// A launch with memory of its own: buffers in the order of the parameters, then scalars.
+struct Launch {
+  ir::Function function;
+  std::uint64_t blocks = 1;
+  std::vector<std::vector<float>> buffers;  // of f32, or of words of as many bytes
+  std::vector<std::int64_t> numbers;
+  std::vector<float> reals = {};
+
+  // The kinds of mistakes found in a function that takes the same arguments.
+  std::vector<ir::Finding> findings(const ir::Function& fn) const {
+    auto memory = buffers;
+    std::vector<ir::InterpreterArgument> args;
+    std::size_t buffer = 0, number = 0, real = 0;
+    for (const ir::Param& p : fn.params) {
+      if (p.is_buffer) {
+        auto& m = memory[buffer++];
+        args.push_back({reinterpret_cast<std::byte*>(m.data()), m.size() * 4 / dtype_size(p.dtype), 0});
+      } else if (p.dtype == DType::index) {
+        args.push_back({nullptr, 0, static_cast<std::uint64_t>(numbers[number++])});
+      } else {
+        args.push_back({nullptr, 0, ir::to_bits(p.dtype, reals[real++])});
+      }
+    }
+    std::vector<ir::Finding> found;
+    ir::interpret(fn, {blocks, 1, 1}, args, {.checks = true, .report = [&](const ir::Finding& f) { found.push_back(f); }});
+    return found;
+  }
+};
+
+std::vector<float> numbers(std::size_t n) { return testing::Random().values<float>(n, -1, 1); }
+
+std::vector<Launch> launches() {
+  std::vector<Launch> out;
+  // Columns of a weight in slices: 3 rows of 70 columns, 2 tokens.
+  out.push_back({trace_linear({{WeightFormat::f32, 4, DType::f32}, 2, 3}), 1, {numbers(4 * 70), numbers(2 * 70), numbers(2 * 3)}, {3, 70, 2, 1}});
+  // Staged products of (10, 40) and (40, 9): several steps along k, both operands or one, along k and across.
+  for (bool a_along : {false, true})
+    for (bool b_along : {false, true})
+      for (bool both : {false, true}) {
+        ProductSpec s;
+        s.tx = 4, s.ty = 2, s.tm = 2, s.tn = 2, s.bk = 16, s.stage_a = both, s.stage_b = true;
+        s.a_unit_k = a_along, s.a_unit_m = !a_along, s.b_unit_k = b_along, s.b_unit_n = !b_along;
+        out.push_back({trace_product(s), 6, {numbers(400), numbers(360), numbers(90)},
+                       {10, 9, 40, 3, 2, a_along ? 40 : 1, a_along ? 1 : 10, b_along ? 40 : 1, b_along ? 1 : 9, 1, 0, 0, 0, 0}});
+      }
+  // One query: 2 heads of 6 over 1 of keys, 11 positions, in tiles of 8 or 4.
+  for (auto form : {AttentionSpec::vectors, AttentionSpec::positions}) {
+    const std::uint32_t threads = form == AttentionSpec::vectors ? 2 : 4;
+    out.push_back({trace_attention({form, DType::f32, 6, threads}), 2, {numbers(12), numbers(66), numbers(66), numbers(12)}, {2, 2, 1, 10, 66, 6, 66, 6}, {0.4f}});
+  }
+  return out;
+}
+
+TEST(Barriers, NoFindingsWithThem) {
+  for (const Launch& l : launches()) {
+    const auto found = l.findings(l.function);
+    EXPECT_TRUE(found.empty()) << l.function.name << ": " << found[0].text;
+  }
+}
+
+TEST(Barriers, EachOneIsNeeded) {
+  std::size_t barriers = 0;
+  for (const Launch& l : launches()) {
+    const auto without = ir::without_each_barrier(l.function);
+    EXPECT_FALSE(without.empty()) << l.function.name;
+    for (std::size_t i = 0; i < without.size(); ++i, ++barriers) {
+      const auto found = l.findings(without[i]);
+      EXPECT_FALSE(found.empty()) << l.function.name << " without barrier " << i;
+      for (const ir::Finding& f : found)
+        EXPECT_TRUE(f.kind == ir::Finding::Kind::race || f.kind == ir::Finding::Kind::uninitialised) << f.text;
+    }
+  }
+  EXPECT_EQ(barriers, 1u + 8 * 2 + 3 + 2);
+}
+
+// Any other kernel of the catalogue has no barrier that this test would have to know.
+TEST(Barriers, AllKindsOfKernelsAreHere) {
+  std::set<std::string> kinds;
+  auto kind = [](const std::string& name) { return name.substr(0, name.find('_')); };
+  for (const Launch& l : launches()) kinds.insert(kind(l.function.name));
+  for (Device device : testing::all_devices())
+    for (const CatalogueKernel& k : kernel_catalogue(device)) {
+      EXPECT_TRUE(ir::without_each_barrier(k.function).empty() || kinds.contains(kind(k.name))) << k.name;
+    }
+}
+
+}  // namespace
+}  // namespace tessera
