@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "tessera/base/error.h"
 #include "tessera/emit/c_writer.h"
 
 namespace tessera::emit {
@@ -23,6 +24,11 @@ EmittedSource emit_c(std::span<const EmitRequest> requests, const Dialect& diale
   std::set<std::string> written;
   std::string kernels;
   for (const EmitRequest& r : requests) {
+    for (std::size_t i = 1; i < r.function->nodes.size(); ++i) {
+      const ir::Node& n = r.function->nodes[i];
+      if (!ir::is_effect(n.op) && n.type.dtype == DType::index)
+        fail<KernelError>({.asked = "kernel " + r.function->name, .wrong = "it still holds `index`", .todo = "Emit what `lower` gives"});
+    }
     const std::string hash = ir::to_string(ir::hash_of(*r.function)).substr(0, 8);
     const std::string entry = fmt::format("{}_{}{}", identifier(r.function->name), hash, r.noalias ? "" : "_alias");
     EmittedKernel kernel = CWriter(*r.function, dialect, r.noalias, prelude).run(entry);

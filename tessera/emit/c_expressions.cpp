@@ -297,9 +297,9 @@ Text CWriter::atomic(const Node& n) {
   static constexpr const char* names[] = {"atomicAdd", "atomicMin", "atomicMax", "atomicExch", "atomicCAS"};
   if (t == DType::f32 && op == AtomicOp::cas) {
     out.s = fmt::format("__int_as_float(atomicCAS({}, __float_as_int({}), __float_as_int({})))", pointer("int"), expected.s, value.s);
-  } else if (t == DType::f32 && (op == AtomicOp::min || op == AtomicOp::max)) {
-    out.s = fmt::format("{}({}, {})", prelude_.atomic_float(op == AtomicOp::max, memory.op == Op::shared), at, value.s);
-  } else if (t == DType::i64 && op != AtomicOp::min && op != AtomicOp::max) {  // these know only unsigned 64 bits
+  } else if ((t == DType::f32 || t == DType::i64) && (op == AtomicOp::min || op == AtomicOp::max)) {
+    out.s = fmt::format("{}({}, {})", prelude_.atomic_extreme(op == AtomicOp::max, t), at, value.s);
+  } else if (t == DType::i64) {  // the others know only unsigned 64 bits
     const std::string wide = type_text(dialect_, DType::u64);
     const std::string first = expected.s.empty() ? "" : fmt::format("({})({}), ", wide, expected.s);
     out.s = fmt::format("({})({}({}, {}({})({})))", type, names[n.sub], pointer(wide), first, wide, value.s);

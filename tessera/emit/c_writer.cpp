@@ -254,7 +254,7 @@ void CWriter::statement(NodeId id, BlockId b) {
     case Op::atomic: {
       const Text t = atomic(n);
       settle(false);
-      if (uses_[id].count == 0) line(t.s + ";");
+      if (uses_[id].count == 0) line((t.s[0] == '(' ? "(void)" : "") + t.s + ";");
       else define(id, t);
       return;
     }

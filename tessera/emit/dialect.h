@@ -50,7 +50,7 @@ class Prelude {
   std::string from_half();                       ///< u16 bits to f32
   std::string to_half();
   std::string dot4(ir::Dot4Signs signs);
-  std::string atomic_float(bool maximum, bool in_block);  ///< CUDA and HIP: smallest or largest of floats
+  std::string atomic_extreme(bool maximum, DType t);  ///< CUDA and HIP: smallest or largest of f32 or i64, by compare-and-swap
   std::string subgroup(ir::SubgroupOp op, DType t);       ///< CUDA and HIP: (value[, lane], lanes in this subgroup)
 
  private:

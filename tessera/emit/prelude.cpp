@@ -110,12 +110,16 @@ std::string Prelude::dot4(ir::Dot4Signs signs) {
                                     name, types));
 }
 
-std::string Prelude::atomic_float(bool maximum, bool) {
-  const std::string name = maximum ? "tessera_atomic_max_f32" : "tessera_atomic_min_f32";
-  return function(name, fmt::format("float {}(float* at, float value) {{\n  int old = *(volatile int*)at, seen;\n"
-                                    "  while ((seen = atomicCAS((int*)at, old, __float_as_int({}(__int_as_float(old), value)))) != old)\n"
-                                    "    old = seen;\n  return __int_as_float(old);\n}}",
-                                    name, maximum ? "fmaxf" : "fminf"));
+std::string Prelude::atomic_extreme(bool maximum, DType t) {
+  const std::string type = type_text(dialect_, t);
+  const std::string name = fmt::format("tessera_atomic_{}_{}", maximum ? "max" : "min", suffix(t));
+  const bool real = t == DType::f32;
+  const std::string bits = real ? "int" : "unsigned long long";
+  const std::string best = real ? fmt::format("__float_as_int({}(__int_as_float(old), value))", maximum ? "fmaxf" : "fminf")
+                                : fmt::format("({0})(({1})old {2} value ? ({1})old : value)", bits, type, maximum ? ">" : "<");
+  return function(name, fmt::format("{0} {1}({0}* at, {0} value) {{\n  {2} old = *(volatile {2}*)at, seen;\n"
+                                    "  while ((seen = atomicCAS(({2}*)at, old, {3})) != old) old = seen;\n  return {4};\n}}",
+                                    type, name, bits, best, real ? "__int_as_float(old)" : "(" + type + ")old"));
 }
 
 // Lanes are numbered within the subgroup; `count` lanes of it have threads. Whoever reads past them gets its own value.
