@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the backend says when there is no library, no platform, no device, no memory, or a compiler that refuses. Each case
+// runs in a child, since a process opens its OpenCL library once; drivers' faults are played by opencl_shim.
+#include "opencl_fixture.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <functional>
+
+namespace tessera::testing_opencl {
+namespace {
+
+using namespace ir;
+
+/// What `work` returns, computed in a child with these variables set.
+std::string in_child(std::initializer_list<std::pair<const char*, std::string>> variables, const std::function<std::string()>& work) {
+  int ends[2];
+  if (pipe(ends) != 0) return "pipe failed";
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(100);
+    for (const auto& [name, value] : variables) setenv(name, value.c_str(), 1);
+    std::string answer;
+    try {
+      answer = work();
+    } catch (const std::exception& e) {
+      answer = std::string("exception: ") + e.what();
+    }
+    for (std::size_t at = 0; at < answer.size();) {
+      const ssize_t n = write(ends[1], answer.data() + at, answer.size() - at);
+      if (n <= 0) break;
+      at += static_cast<std::size_t>(n);
+    }
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string out;
+  char buffer[4096];
+  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) out.append(buffer, static_cast<std::size_t>(n));
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? out : "the child died of signal " + std::to_string(WTERMSIG(status)) + "\n" + out;
+}
+std::string enumerated() {
+  const BackendReport r = driver().enumerate();
+  return std::to_string(static_cast<int>(r.state)) + "|" + r.file + "|" + r.reason + "|" + r.remedy + "|" + std::to_string(r.devices.size());
+}
+std::string state(DeviceState s) { return std::to_string(static_cast<int>(s)) + "|"; }
+#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+TEST(opencl_failures, no_library) {
+  const std::string text = in_child({{"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so.1"}}, enumerated);
+  EXPECT_EQ(text.substr(0, 2), state(DeviceState::supported)) << text;
+  EXPECT_HAS(text, "|/nonexistent/libOpenCL.so.1|");
+  EXPECT_HAS(text, "cannot open shared object file");
+  EXPECT_HAS(text, "ocl-icd-libopencl1");
+  const std::string opened = in_child({{"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so.1"}}, [] { return driver().open(0), ""; });
+  EXPECT_HAS(opened, "opencl:0");
+  EXPECT_HAS(opened, "cannot open shared object file");
+}
+
+TEST(opencl_failures, a_library_of_another_kind) {
+  const std::string text = in_child({{"TESSERA_OPENCL_LIBRARY", "libm.so.6"}}, enumerated);
+  EXPECT_EQ(text.substr(0, 2), state(DeviceState::supported)) << text;
+  EXPECT_HAS(text, "the library has no clGetPlatformIDs");
+}
+
+TEST(opencl_failures, a_file_that_is_no_library) {
+  const std::string file = (std::filesystem::temp_directory_path() / "tessera-not-a-library").string();
+  std::ofstream(file) << "text";
+  const std::string text = in_child({{"TESSERA_OPENCL_LIBRARY", file}}, enumerated);
+  EXPECT_EQ(text.substr(0, 2), state(DeviceState::supported)) << text;
+  EXPECT_HAS(text, file);
+  std::filesystem::remove(file);
+}
+
+#ifdef TESSERA_OPENCL_SHIM
+class Shim : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string found = in_child({}, [] { return std::to_string(driver().enumerate().devices.size()); });
+    if (found == "0") GTEST_SKIP() << "this machine has no OpenCL device (Debian: pocl-opencl-icd)";
+  }
+  static std::string with(const std::string& mode, const std::function<std::string()>& work) {
+    return in_child({{"TESSERA_OPENCL_LIBRARY", TESSERA_OPENCL_SHIM}, {"TESSERA_SHIM", mode}}, work);
+  }
+};
+Function named(const std::string& name) {
+  return trace(name, [] {
+    const BufferRef y = buffer_param("y", DType::f32, Access::read_write);
+    y.store(global_id(), y.load(global_id()) + 1);
+  });
+}
+/// After a fault the process goes on computing: a kernel on a small buffer.
+std::string still_works() {
+  const Memory<float> y(std::vector<float>{1, 2});
+  run(named("fine"), {2, 1, 1}, {y.argument()});
+  return y.read() == std::vector<float>{2, 3} ? " and the next kernel works" : " and the next kernel is wrong";
+}
+
+TEST_F(Shim, does_nothing_unasked) {
+  EXPECT_HAS(with("", still_works), "and the next kernel works");
+}
+TEST_F(Shim, no_platform) {
+  const std::string text = with("no platform", enumerated);
+  EXPECT_EQ(text.substr(0, 2), state(DeviceState::loaded)) << text;
+  EXPECT_HAS(text, "/etc/OpenCL/vendors");
+  EXPECT_HAS(text, "pocl-opencl-icd");
+}
+TEST_F(Shim, platforms_without_devices) {
+  const std::string text = with("no device", enumerated);
+  EXPECT_EQ(text.substr(0, 2), state(DeviceState::loaded)) << text;
+  EXPECT_HAS(text, "OpenCL platforms without devices: ");
+  EXPECT_HAS(text, "CL_DEVICE_NOT_FOUND");
+}
+TEST_F(Shim, no_memory) {
+  const std::string text = with("no memory", [] {
+    try {
+      device()->allocate(5000, MemoryKind::device);
+    } catch (const OutOfMemory& e) {
+      return e.what() + still_works();
+    }
+    return std::string("no error");
+  });
+  EXPECT_HAS(text, "CL_MEM_OBJECT_ALLOCATION_FAILURE");
+  EXPECT_HAS(text, "and the next kernel works");
+}
+TEST_F(Shim, the_guilty_kernel_of_a_batch_is_named_with_the_compilers_words) {
+  const std::string text = with("bad kernel", [] {
+    const Function fns[] = {named("innocent"), named("guilty"), named("bystander")};
+    std::vector<CompileRequest> requests;
+    for (const Function& f : fns) requests.push_back({&f, {}});
+    try {
+      device()->compile(requests);
+    } catch (const KernelError& e) {
+      return e.what() + still_works();
+    }
+    return std::string("no error");
+  });
+  EXPECT_HAS(text, "[kernel guilty]");
+  EXPECT_HAS(text, "undeclared_name");
+  EXPECT_HAS(text, "| __kernel void guilty");
+  EXPECT_EQ(text.find("innocent"), std::string::npos) << text;
+  EXPECT_HAS(text, "and the next kernel works");
+}
+TEST_F(Shim, launches_that_fail) {
+  const auto launch = [] {
+    try {
+      return still_works();
+    } catch (const OutOfMemory& e) {
+      return std::string("out of memory: ") + e.what();
+    } catch (const DeviceError& e) {
+      return std::string("device error: ") + e.what();
+    }
+  };
+  const std::string resources = with("no resources", launch), lost = with("lost device", launch);
+  EXPECT_HAS(resources, "out of memory: [kernel fine] clEnqueueNDRangeKernel answered CL_OUT_OF_RESOURCES (-5)");
+  EXPECT_HAS(lost, "device error: [kernel fine] clEnqueueNDRangeKernel answered CL_DEVICE_NOT_AVAILABLE (-2)");
+}
+#endif
+
+}  // namespace
+}  // namespace tessera::testing_opencl
