@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// The code-generation module (LLVM 16) and PoCL (another LLVM) compile in one process, whichever comes first, with PoCL's
+// own cache empty: a cached kernel would hide the clash. Each order runs in a process of its own, for a clash is a crash.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <string>
+
+#include "tessera/backend/cpu/cpu.h"
+#include "tessera/backend/opencl/opencl.h"
+#include "tessera/base/error.h"
+#include "tessera/ir/value.h"
+
+namespace tessera {
+namespace {
+
+ir::Function saxpy() {
+  ir::Builder b("saxpy", ir::KernelKind::map);
+  ir::Builder::Scope scope(b);
+  auto x = ir::buffer_param("x", DType::f32, ir::Access::read), y = ir::buffer_param("y", DType::f32, ir::Access::read_write);
+  auto i = ir::global_id();
+  y.store(i, 2.0f * x.load(i) + ir::exp(y.load(i)));
+  return b.finish();
+}
+
+// Compiles and runs on one device: y becomes 2 x + 1. False if the numbers are wrong.
+bool computes(DriverDevice& device) {
+  const ir::Function f = saxpy();
+  const CompileRequest request{&f, {}};
+  const auto kernel = std::move(device.compile(std::span(&request, 1))[0]);
+  constexpr std::size_t n = 1000;
+  std::vector<float> x(n), y(n, 0.0f);
+  for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<float>(i);
+  const auto queue = device.make_queue();
+  const Allocation a = device.allocate(n * sizeof(float), MemoryKind::device), b = device.allocate(n * sizeof(float), MemoryKind::device);
+  queue->upload(a, 0, x.data(), n * sizeof(float));
+  queue->upload(b, 0, y.data(), n * sizeof(float));
+  const Argument arguments[] = {{.allocation = &a, .elements = n}, {.allocation = &b, .elements = n}};
+  queue->launch(*kernel, {n, 1, 1}, arguments);
+  queue->download(y.data(), b, 0, n * sizeof(float));
+  device.release(a), device.release(b);
+  for (std::size_t i = 0; i < n; ++i)
+    if (y[i] != 2 * x[i] + 1) return false;
+  return true;
+}
+
+enum Code { fine = 0, wrong_numbers = 1, threw = 2, no_pocl = 77, no_module = 78 };
+
+int run(bool cpu_first) {
+  try {
+    auto cpu = make_cpu_driver();
+    auto opencl = make_opencl_driver();
+    auto on_cpu = [&] {
+      auto device = cpu->open(0);
+      if (!device->info().reason.empty()) return int(no_module);
+      return computes(*device) ? int(fine) : int(wrong_numbers);
+    };
+    auto on_pocl = [&] {
+      for (const DeviceInfo& info : opencl->enumerate().devices) {
+        if (info.driver_version.find("ocl") == std::string::npos && info.name.find("pthread") == std::string::npos &&
+            info.kind != DeviceKind::cpu)
+          continue;
+        auto device = opencl->open(info.device.index);
+        return computes(*device) ? int(fine) : int(wrong_numbers);
+      }
+      return int(no_pocl);
+    };
+    const int first = cpu_first ? on_cpu() : on_pocl();
+    if (first != fine) return first;
+    const int second = cpu_first ? on_pocl() : on_cpu();
+    if (second != fine) return second;
+    return cpu_first ? on_cpu() : on_pocl();  // and the first one again, after the other
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return threw;
+  }
+}
+
+class TwoLlvms : public ::testing::TestWithParam<bool> {};
+
+TEST_P(TwoLlvms, CompileInOneProcess) {
+  std::string cache = (std::filesystem::temp_directory_path() / "tessera-pocl-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(cache.data()), nullptr);
+  const pid_t child = ::fork();  // this process has opened neither
+  if (child == 0) {
+    ::setenv("POCL_CACHE_DIR", cache.c_str(), 1);
+    ::alarm(240);
+    const int code = run(GetParam());
+    std::fflush(stderr);
+    ::_exit(code);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  std::error_code ignored;
+  std::filesystem::remove_all(cache, ignored);
+  ASSERT_TRUE(WIFEXITED(status)) << "the process was ended by signal " << WTERMSIG(status);
+  if (WEXITSTATUS(status) == no_pocl) GTEST_SKIP() << "no OpenCL device that is a CPU: PoCL (pocl-opencl-icd) is not installed";
+  if (WEXITSTATUS(status) == no_module) GTEST_SKIP() << "the code-generation module was not built (TESSERA_CODEGEN=OFF)";
+  EXPECT_EQ(WEXITSTATUS(status), fine);
+}
+
+INSTANTIATE_TEST_SUITE_P(Orders, TwoLlvms, ::testing::Bool(), [](const auto& info) { return info.param ? "ModuleFirst" : "PoclFirst"; });
+
+}  // namespace
+}  // namespace tessera
