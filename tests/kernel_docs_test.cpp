@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// docs/kernels.md, kept true: every C++ block of it stands in this file, is compiled and run here, and every error that it
-// shows as printed while running is compared with the one that is thrown.
+// docs/kernels.md, kept true: every C++ block of it stands in this file, is compiled and run here, and every error that
+// it shows as printed while running is compared with the one that is thrown.
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
 #include <tessera/testing/testing.h>
@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
-
 
 using namespace tessera;
 namespace tt = tessera::testing;
@@ -65,8 +64,12 @@ TEST(KernelDocs, EveryBlockIsCompiledHere) {
   const auto blocks = blocks_of(page(), "cpp");
   EXPECT_GE(blocks.size(), 20u);
   for (const std::string& block : blocks)
-    EXPECT_NE(file.find(stripped(block)), file.npos) << "tests/kernel_docs_test.cpp does not hold this block:\n" << block;
+    EXPECT_NE(file.find(stripped(block)), file.npos) << "tests/kernel_docs_test.cpp does not hold this block:\n"
+                                                     << block;
 }
+
+// What follows stands on the page as it stands here.
+// clang-format off
 
 // The first kernel.
 
@@ -477,6 +480,8 @@ TEST(MyKernels, Saxpy) {
     }
   });
 }
+
+// clang-format on
 
 }  // namespace
 

@@ -39,19 +39,30 @@ TEST(Testing, ComparesWithATolerance) {
   const std::vector<double> expected = {1, 2, 3, 4};
   tt::expect_close(got, expected, {.absolute = 0.01});
   tt::expect_close(got, expected, {.relative = 0.001});
-  EXPECT_TRUE(holds(failure([&] { tt::expect_close(got, expected, {.relative = 1e-5}, "sums"); }),
-                    "[sums] 1 of 4 elements are wrong; first [2] got 3.00099993, expected 3 (difference 0.001, allowed 3e-05)"));
-  EXPECT_TRUE(holds(failure([&] { tt::expect_equal(got, std::vector<double>{1, 2, 3}); }), "it has 4 elements, expected were 3"));
+  EXPECT_TRUE(holds(
+      failure([&] { tt::expect_close(got, expected, {.relative = 1e-5}, "sums"); }),
+      "[sums] 1 of 4 elements are wrong; first [2] got 3.00099993, expected 3 (difference 0.001, allowed 3e-05)"));
+  EXPECT_TRUE(holds(failure([&] {
+                      tt::expect_equal(got, std::vector<double>{1, 2, 3});
+                    }),
+                    "it has 4 elements, expected were 3"));
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
   tt::expect_equal(std::vector<float>{nan, infinity}, std::vector<double>{std::nan(""), infinity});
-  EXPECT_TRUE(holds(failure([&] { tt::expect_close(std::vector<float>{nan}, std::vector<double>{1}, {.absolute = 1e9}); }), "got nan"));
-  EXPECT_TRUE(holds(failure([&] { tt::expect_close(std::vector<float>{1}, std::vector<double>{infinity}, {.relative = 1}); }), "expected inf"));
+  EXPECT_TRUE(
+      holds(failure([&] { tt::expect_close(std::vector<float>{nan}, std::vector<double>{1}, {.absolute = 1e9}); }),
+            "got nan"));
+  EXPECT_TRUE(
+      holds(failure([&] { tt::expect_close(std::vector<float>{1}, std::vector<double>{infinity}, {.relative = 1}); }),
+            "expected inf"));
   // Integers that a double cannot tell apart.
   const std::vector<std::int64_t> large = {(1ll << 60) + 1}, larger = {(1ll << 60) + 2};
   tt::expect_equal(large, large);
-  EXPECT_TRUE(holds(failure([&] { tt::expect_equal(large, larger); }), "got 1152921504606846977, expected 1152921504606846978"));
+  EXPECT_TRUE(holds(failure([&] { tt::expect_equal(large, larger); }),
+                    "got 1152921504606846977, expected 1152921504606846978"));
   tt::expect_equal(std::vector<std::uint64_t>{~0ull}, std::vector<std::uint64_t>{~0ull});
-  EXPECT_TRUE(holds(failure([&] { tt::expect_equal(std::vector<std::uint64_t>{~0ull}, std::vector<std::int64_t>{-1}); }), "expected -1"));
+  EXPECT_TRUE(
+      holds(failure([&] { tt::expect_equal(std::vector<std::uint64_t>{~0ull}, std::vector<std::int64_t>{-1}); }),
+            "expected -1"));
   tt::expect_equal(std::vector<half>{half(0.5f)}, std::vector<double>{0.5});
 }
 
@@ -78,7 +89,8 @@ TEST(Testing, RandomDataIsAFunctionOfTheSeed) {
 TEST(Testing, RunsOnEveryDeviceAndTheInterpreterOfFourWidths) {
   const auto& devices = tt::all_devices();
   for (int i = 0; i < 4; ++i) EXPECT_NE(std::ranges::find(devices, Device{Backend::interp, i}), devices.end()) << i;
-  const auto width = kernel("width", block(64), [](Buffer<std::int32_t> y) { y[global_id()] = cast<std::int32_t>(subgroup_size()); });
+  const auto width =
+      kernel("width", block(64), [](Buffer<std::int32_t> y) { y[global_id()] = cast<std::int32_t>(subgroup_size()); });
   std::vector<std::int32_t> widths;
   tt::for_each_device([&](Device d) {
     EXPECT_EQ(current_device(), d);
@@ -120,7 +132,9 @@ TEST(Testing, WhatIsWrongIsNamed) {
     });
   });
   EXPECT_TRUE(holds(wrong, "it failed on " + std::to_string(tt::all_devices().size()) + " of "));
-  EXPECT_TRUE(holds(wrong, "\n  interp:1 (reference interpreter, subgroups of 1): [scaled] 2 of 100 elements are wrong; first [17] got "));
+  EXPECT_TRUE(holds(
+      wrong,
+      "\n  interp:1 (reference interpreter, subgroups of 1): [scaled] 2 of 100 elements are wrong; first [17] got "));
   EXPECT_TRUE(holds(wrong, "; 1 were never written, first [99]"));
   EXPECT_TRUE(holds(wrong, "seed = " + std::to_string(tt::seed())));
 
@@ -148,7 +162,8 @@ TEST(Testing, PoisonOfEveryType) {
       EXPECT_EQ(out.unwritten(), 5u);
       EXPECT_EQ(out.values()[4], one);
     };
-    ones(true), ones(std::int8_t{1}), ones(std::uint16_t{1}), ones(1), ones(std::int64_t{1}), ones(half(1)), ones(bfloat16(1)), ones(1.0f);
+    ones(true), ones(std::int8_t{1}), ones(std::uint16_t{1}), ones(1), ones(std::int64_t{1}), ones(half(1)),
+        ones(bfloat16(1)), ones(1.0f);
   });
 }
 

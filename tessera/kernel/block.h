@@ -12,7 +12,8 @@ namespace detail {
 template <class T, bool logical>
 constexpr void check_convergent() {
   static_assert(std::same_as<T, bool> == logical || logical, "this operation takes numbers: use cast<T>(...)");
-  static_assert(std::same_as<T, bool> == logical || !logical, "this operation takes bools: compare first, as in x != 0");
+  static_assert(std::same_as<T, bool> == logical || !logical,
+                "this operation takes bools: compare first, as in x != 0");
 }
 
 template <class A, bool logical>
@@ -51,10 +52,10 @@ concept TracedArgument = Traced<std::remove_cvref_t<A>>;
 
 }  // namespace detail
 
-#define TESSERA_BLOCK(name, op, logical)                                                         \
-  template <detail::TracedArgument A>                                                            \
-  auto name(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {           \
-    return detail::reduce_block<A, logical>(ir::ReduceOp::op, a, file, line);                    \
+#define TESSERA_BLOCK(name, op, logical)                                               \
+  template <detail::TracedArgument A>                                                  \
+  auto name(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) { \
+    return detail::reduce_block<A, logical>(ir::ReduceOp::op, a, file, line);          \
   }
 TESSERA_BLOCK(block_sum, sum, false)  // the same result in every thread of the block
 TESSERA_BLOCK(block_min, min, false)
@@ -83,10 +84,10 @@ auto block_uniform(A&& a, const char* file = __builtin_FILE(), int line = __buil
   return Val<T>(detail::NodeRef{detail::block_uniform(a.node())});
 }
 
-#define TESSERA_SUBGROUP(name, op, logical)                                                      \
-  template <detail::TracedArgument A>                                                            \
-  auto name(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {           \
-    return detail::subgroup_operation<A, logical>(ir::SubgroupOp::op, a, file, line);            \
+#define TESSERA_SUBGROUP(name, op, logical)                                            \
+  template <detail::TracedArgument A>                                                  \
+  auto name(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) { \
+    return detail::subgroup_operation<A, logical>(ir::SubgroupOp::op, a, file, line);  \
   }
 TESSERA_SUBGROUP(subgroup_sum, sum, false)
 TESSERA_SUBGROUP(subgroup_min, min, false)
@@ -97,10 +98,10 @@ TESSERA_SUBGROUP(subgroup_scan, inclusive_sum, false)            // over this la
 TESSERA_SUBGROUP(subgroup_scan_exclusive, exclusive_sum, false)  // over all lanes before this one
 #undef TESSERA_SUBGROUP
 
-#define TESSERA_SUBGROUP(name, op)                                        \
-  template <detail::TracedArgument A>                                     \
-  auto name(A&& a, detail::Arg<Index> lane) {                             \
-    return detail::subgroup_move<A>(ir::SubgroupOp::op, a, lane);         \
+#define TESSERA_SUBGROUP(name, op)                                \
+  template <detail::TracedArgument A>                             \
+  auto name(A&& a, detail::Arg<Index> lane) {                     \
+    return detail::subgroup_move<A>(ir::SubgroupOp::op, a, lane); \
   }
 TESSERA_SUBGROUP(subgroup_broadcast, broadcast)        // a of that lane; the lane is the same in all
 TESSERA_SUBGROUP(subgroup_shuffle, shuffle)            // a of that lane

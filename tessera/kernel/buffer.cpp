@@ -9,7 +9,8 @@ namespace {
 void check_elements(const char* asked, const BufferView& view, std::uint64_t elements) {
   if (view.elements == elements) return;
   fail<ArgumentError>({.asked = asked,
-                       .with = {{"elements of the buffer", std::to_string(view.elements)}, {"elements of the host", std::to_string(elements)}},
+                       .with = {{"elements of the buffer", std::to_string(view.elements)},
+                                {"elements of the host", std::to_string(elements)}},
                        .wrong = "buffer and host memory have different sizes"});
 }
 }  // namespace
@@ -17,7 +18,9 @@ void check_elements(const char* asked, const BufferView& view, std::uint64_t ele
 RawBuffer::RawBuffer(DType dtype, std::uint64_t elements, Device device, std::string label) {
   // More than this no device has, and the product below must not wrap.
   if (elements > std::uint64_t{1} << 48)
-    fail<ArgumentError>({.asked = "DeviceBuffer", .with = {{"elements", std::to_string(elements)}}, .wrong = "no memory is that large"});
+    fail<ArgumentError>({.asked = "DeviceBuffer",
+                         .with = {{"elements", std::to_string(elements)}},
+                         .wrong = "no memory is that large"});
   view_ = {Storage::allocate(device, elements * dtype_size(dtype), std::move(label)), 0, elements, dtype};
 }
 void RawBuffer::upload(const void* from, std::uint64_t elements) const {

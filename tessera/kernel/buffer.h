@@ -19,8 +19,8 @@ namespace detail {
 class RawBuffer {
  public:
   RawBuffer(DType dtype, std::uint64_t elements, Device device, std::string label);
-  void upload(const void* from, std::uint64_t elements) const;   ///< ArgumentError if the numbers of elements differ
-  void download(void* to, std::uint64_t elements) const;         ///< likewise; waits
+  void upload(const void* from, std::uint64_t elements) const;  ///< ArgumentError if the numbers of elements differ
+  void download(void* to, std::uint64_t elements) const;        ///< likewise; waits
   void fill(std::uint64_t bits) const;
   const BufferView& view() const { return view_; }
 

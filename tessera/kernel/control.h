@@ -9,22 +9,22 @@
 namespace tessera {
 
 // Where a thread is. In a map kernel only global_id and grid_size have a meaning.
-#define TESSERA_INDEX(name)                                                                                       \
-  inline Val<Index> name(int dimension = 0, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {   \
-    detail::note(file, line);                                                                                     \
-    return Val<Index>(detail::NodeRef{detail::index(ir::IndexKind::name, dimension)});                            \
+#define TESSERA_INDEX(name)                                                                                     \
+  inline Val<Index> name(int dimension = 0, const char* file = __builtin_FILE(), int line = __builtin_LINE()) { \
+    detail::note(file, line);                                                                                   \
+    return Val<Index>(detail::NodeRef{detail::index(ir::IndexKind::name, dimension)});                          \
   }
-TESSERA_INDEX(global_id)    // block_id * block_size + thread_id
-TESSERA_INDEX(grid_size)    // threads in the grid; of a map kernel the extent
-TESSERA_INDEX(thread_id)    // within the block
+TESSERA_INDEX(global_id)  // block_id * block_size + thread_id
+TESSERA_INDEX(grid_size)  // threads in the grid; of a map kernel the extent
+TESSERA_INDEX(thread_id)  // within the block
 TESSERA_INDEX(block_id)
 TESSERA_INDEX(block_size)   // a number known while tracing
 TESSERA_INDEX(block_count)  // blocks in the grid
 #undef TESSERA_INDEX
-#define TESSERA_INDEX(name)                                                                    \
-  inline Val<Index> name(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {   \
-    detail::note(file, line);                                                                  \
-    return Val<Index>(detail::NodeRef{detail::index(ir::IndexKind::name, 0)});                 \
+#define TESSERA_INDEX(name)                                                                  \
+  inline Val<Index> name(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { \
+    detail::note(file, line);                                                                \
+    return Val<Index>(detail::NodeRef{detail::index(ir::IndexKind::name, 0)});               \
   }
 TESSERA_INDEX(lane_id)         // within the subgroup
 TESSERA_INDEX(subgroup_id)     // within the block; subgroups are cut from linear thread ids
@@ -34,14 +34,15 @@ TESSERA_INDEX(subgroup_count)  // in the block, rounded up
 
 /// Runs `then` in the threads where the condition holds, `otherwise` in the others.
 template <class C, class Then>
-  requires std::invocable<Then>
+requires std::invocable<Then>
 void if_(C&& condition, Then&& then, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   const detail::Arg<bool> c(std::forward<C>(condition), file, line);
   detail::if_(c.node(), detail::Body(then));
 }
 template <class C, class Then, class Else>
-  requires std::invocable<Then> && std::invocable<Else>
-void if_(C&& condition, Then&& then, Else&& otherwise, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+requires std::invocable<Then> && std::invocable<Else>
+void if_(C&& condition, Then&& then, Else&& otherwise, const char* file = __builtin_FILE(),
+         int line = __builtin_LINE()) {
   const detail::Arg<bool> c(std::forward<C>(condition), file, line);
   detail::if_(c.node(), detail::Body(then), detail::Body(otherwise));
 }
@@ -51,12 +52,15 @@ namespace detail {
 /// The counter's type: that of the bounds that are traced; Index if all are literals.
 template <class B, class E, class S>
 using CounterType = typename std::conditional_t<
-    Traced<B>, TypeOf<B>, std::conditional_t<Traced<E>, TypeOf<E>, std::conditional_t<Traced<S>, TypeOf<S>, std::type_identity<Index>>>>::type;
+    Traced<B>, TypeOf<B>,
+    std::conditional_t<Traced<E>, TypeOf<E>,
+                       std::conditional_t<Traced<S>, TypeOf<S>, std::type_identity<Index>>>>::type;
 
 template <class T, class F>
 void traced_for(const Arg<T>& begin, const Arg<T>& end, const Arg<T>& step, F& body, const char* file, int line) {
   static_assert(is_integer<T>, "for_ counts in integers: use cast<Index>(...)");
-  static_assert(std::invocable<F&, Val<T>>, "the body of for_ takes its counter, of the bounds' type: [&](Val<Index> i) { ... }");
+  static_assert(std::invocable<F&, Val<T>>,
+                "the body of for_ takes its counter, of the bounds' type: [&](Val<Index> i) { ... }");
   note(file, line);
   if constexpr (is_integer<T> && std::invocable<F&, Val<T>>) {
     auto call = [&body](ir::NodeId counter) { body(Val<T>(NodeRef{counter})); };
@@ -68,7 +72,7 @@ void traced_for(const Arg<T>& begin, const Arg<T>& end, const Arg<T>& step, F& b
 
 /// Runs the body for begin, begin + step, ... below end; step is greater than 0. Bounds are read once, before.
 template <class B, class E, class S, class F>
-  requires detail::Operand<std::remove_cvref_t<S>>
+requires detail::Operand<std::remove_cvref_t<S>>
 void for_(B&& begin, E&& end, S&& step, F&& body, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   using T = detail::CounterType<std::remove_cvref_t<B>, std::remove_cvref_t<E>, std::remove_cvref_t<S>>;
   detail::traced_for<T>({std::forward<B>(begin), file, line}, {std::forward<E>(end), file, line},
@@ -83,7 +87,7 @@ void for_(B&& begin, E&& end, F&& body, const char* file = __builtin_FILE(), int
 
 /// Runs the body as long as `condition`, a function that gives a bool, says so.
 template <class C, class F>
-  requires std::invocable<C> && std::invocable<F>
+requires std::invocable<C> && std::invocable<F>
 void while_(C&& condition, F&& body, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   detail::note(file, line);
   ir::NodeId result = ir::no_node;
@@ -106,7 +110,9 @@ namespace detail {
 /// A format and the line where it stands.
 struct Format {
   std::string_view text;
-  Format(const char* t, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : text(t) { note(file, line); }
+  Format(const char* t, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : text(t) {
+    note(file, line);
+  }
 };
 }  // namespace detail
 

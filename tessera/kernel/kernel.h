@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel language: kernel("name", [](Buffer<const float> x, Buffer<float> y, Val<float> a) { ... }) traces the function
-// once, when it is called, and gives an object that launches it on any device. docs/kernels.md teaches the language.
+// The kernel language: kernel("name", [](Buffer<const float> x, Buffer<float> y, Val<float> a) { ... }) traces the
+// function once, when it is called, and gives an object that launches it on any device. docs/kernels.md teaches the
+// language.
 #pragma once
 
 #include "tessera/kernel/block.h"
@@ -51,15 +52,17 @@ class TracedKernel {
 
 }  // namespace detail
 
-/// A kernel without blocks: one thread for each element of an extent; the runtime chooses blocks and guards the remainder.
+/// A kernel without blocks: one thread for each element of an extent; the runtime chooses blocks and guards the
+/// remainder.
 template <class... P>
 class MapKernel : public detail::TracedKernel<P...> {
  public:
   using detail::TracedKernel<P...>::TracedKernel;
 
-  /// Enqueues it where its buffers live and returns. Arguments, in the order of the function's parameters: anything that
-  /// gives a BufferView for a Buffer<T>, a number for a Val<T>. An extent with a 0 does nothing. KernelError for buffers
-  /// of another dtype, or that overlap in part with one that is written; DeviceError for buffers on different devices.
+  /// Enqueues it where its buffers live and returns. Arguments, in the order of the function's parameters: anything
+  /// that gives a BufferView for a Buffer<T>, a number for a Val<T>. An extent with a 0 does nothing. KernelError for
+  /// buffers of another dtype, or that overlap in part with one that is written; DeviceError for buffers on different
+  /// devices.
   template <class... A>
   void launch(const Extent& threads, A&&... arguments) const {
     this->launch_shape(nullptr, threads.size(), arguments...);
@@ -122,15 +125,14 @@ template <class R, class... P>
 struct Signature<R(P...)> {
   static constexpr bool known = true;
   using result = R;
-  template <template <class...> class K> using of = K<P...>;
+  template <template <class...> class K>
+  using of = K<P...>;
   static constexpr bool by_value = (!std::is_reference_v<P> && ...);
   static constexpr bool kernel_types = (Parameter<std::remove_cvref_t<P>>::known && ...);
   template <class F>
   static ir::Function trace(std::string name, ir::KernelKind kind, const std::array<std::uint32_t, 3>& size, F& f,
                             ir::SourceLine source) {
-    auto body = [&f] {
-      call(f, std::index_sequence_for<P...>{});
-    };
+    auto body = [&f] { call(f, std::index_sequence_for<P...>{}); };
     return detail::trace(std::move(name), kind, size, Body(body), source);
   }
 
@@ -141,27 +143,40 @@ struct Signature<R(P...)> {
     f(Parameter<P>::handle(ids[i])...);
   }
 };
-template <class R, class... P> struct Signature<R (*)(P...)> : Signature<R(P...)> {};
-template <class C, class R, class... P> struct Signature<R (C::*)(P...)> : Signature<R(P...)> {};
-template <class C, class R, class... P> struct Signature<R (C::*)(P...) const> : Signature<R(P...)> {};
-template <class C, class R, class... P> struct Signature<R (C::*)(P...) noexcept> : Signature<R(P...)> {};
-template <class C, class R, class... P> struct Signature<R (C::*)(P...) const noexcept> : Signature<R(P...)> {};
+template <class R, class... P>
+struct Signature<R (*)(P...)> : Signature<R(P...)> {};
+template <class C, class R, class... P>
+struct Signature<R (C::*)(P...)> : Signature<R(P...)> {};
+template <class C, class R, class... P>
+struct Signature<R (C::*)(P...) const> : Signature<R(P...)> {};
+template <class C, class R, class... P>
+struct Signature<R (C::*)(P...) noexcept> : Signature<R(P...)> {};
+template <class C, class R, class... P>
+struct Signature<R (C::*)(P...) const noexcept> : Signature<R(P...)> {};
 
-template <class F> struct SignatureOf : Signature<F> {};
 template <class F>
-  requires requires { &F::operator(); }
+struct SignatureOf : Signature<F> {};
+template <class F>
+requires requires { &F::operator(); }
 struct SignatureOf<F> : Signature<decltype(&F::operator())> {};
 
 template <template <class...> class K, class F>
-auto make_kernel(std::string name, ir::KernelKind kind, const std::array<std::uint32_t, 3>& size, F& f, ir::SourceLine source) {
+auto make_kernel(std::string name, ir::KernelKind kind, const std::array<std::uint32_t, 3>& size, F& f,
+                 ir::SourceLine source) {
   using S = SignatureOf<F>;
-  static_assert(S::known, "a kernel is a function whose parameters are written out, not auto: [](Buffer<float> x, Val<Index> n) { ... }");
+  static_assert(
+      S::known,
+      "a kernel is a function whose parameters are written out, not auto: [](Buffer<float> x, Val<Index> n) { ... }");
   if constexpr (S::known) {
-    static_assert(S::by_value, "a kernel's parameters are taken by value: Buffer<T>, Buffer<const T> or Val<T>, without &");
-    static_assert(S::kernel_types, "a kernel's parameters are Buffer<T>, Buffer<const T> or Val<T>; host data is not visible in a kernel");
+    static_assert(S::by_value,
+                  "a kernel's parameters are taken by value: Buffer<T>, Buffer<const T> or Val<T>, without &");
+    static_assert(
+        S::kernel_types,
+        "a kernel's parameters are Buffer<T>, Buffer<const T> or Val<T>; host data is not visible in a kernel");
     static_assert(std::same_as<typename S::result, void>, "a kernel returns nothing: it writes to its buffers");
     using Result = typename S::template of<K>;
-    if constexpr (S::by_value && S::kernel_types) return Result(Kernel(S::trace(std::move(name), kind, size, f, source)));
+    if constexpr (S::by_value && S::kernel_types)
+      return Result(Kernel(S::trace(std::move(name), kind, size, f, source)));
   }
 }
 

@@ -10,7 +10,8 @@ namespace tessera {
 
 std::uint64_t Extent::count(std::int64_t n) {
   if (n < 0)
-    fail<ArgumentError>({.asked = "launch of a kernel", .with = {{"extent", std::to_string(n)}}, .wrong = "an extent is negative"});
+    fail<ArgumentError>(
+        {.asked = "launch of a kernel", .with = {{"extent", std::to_string(n)}}, .wrong = "an extent is negative"});
   return static_cast<std::uint64_t>(n);
 }
 
@@ -24,18 +25,22 @@ namespace {
 }
 }  // namespace
 
-LaunchArgument scalar_argument(DType dtype, double value) { return LaunchArgument::scalar(dtype, ir::to_bits(dtype, value)); }
+LaunchArgument scalar_argument(DType dtype, double value) {
+  return LaunchArgument::scalar(dtype, ir::to_bits(dtype, value));
+}
 LaunchArgument scalar_argument(DType dtype, std::int64_t value) {
   if (is_int(dtype) && dtype != DType::index) {
     const std::uint64_t bits = ir::to_bits(dtype, value);
-    if ((value < 0 && is_unsigned_int(dtype)) || static_cast<std::int64_t>(bits) != value) out_of_range(dtype, std::to_string(value));
+    if ((value < 0 && is_unsigned_int(dtype)) || static_cast<std::int64_t>(bits) != value)
+      out_of_range(dtype, std::to_string(value));
   }
   return LaunchArgument::scalar(dtype, ir::to_bits(dtype, value));
 }
 LaunchArgument scalar_argument(DType dtype, std::uint64_t value) {
   if (dtype == DType::u64) return LaunchArgument::scalar(dtype, value);
   if (!is_int(dtype) && dtype != DType::boolean) return scalar_argument(dtype, static_cast<double>(value));
-  if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) out_of_range(dtype, std::to_string(value));
+  if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+    out_of_range(dtype, std::to_string(value));
   return scalar_argument(dtype, static_cast<std::int64_t>(value));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the arguments of `k.launch(...)` to those of a device's kernel: shapes, the hook by which anything becomes a buffer
-// argument, and the checks, most of them made by the compiler.
+// From the arguments of `k.launch(...)` to those of a device's kernel: shapes, the hook by which anything becomes a
+// buffer argument, and the checks, most of them made by the compiler.
 #pragma once
 
 #include <initializer_list>
@@ -10,12 +10,12 @@
 
 namespace tessera {
 
-/// How many threads: `{n}`, `{width, height}` or `{width, height, depth}`, of any integers. ArgumentError if one is negative.
+/// How many threads: `{n}`, `{width, height}` or `{width, height, depth}`, of any integers. ArgumentError if one is
+/// negative.
 class Extent {
  public:
   template <std::integral... N>
-    requires(sizeof...(N) >= 1 && sizeof...(N) <= 3)
-  Extent(N... n) {
+  requires(sizeof...(N) >= 1 && sizeof...(N) <= 3) Extent(N... n) {
     std::size_t d = 0;
     ((size_[d++] = count(static_cast<std::int64_t>(n))), ...);
   }
@@ -60,8 +60,10 @@ concept GivesBuffer = requires(std::remove_reference_t<A>& a) {
 };
 template <class A, class T>
 inline constexpr bool element_agrees = [] {
-  if constexpr (requires { typename A::value_type; }) return std::same_as<std::remove_const_t<typename A::value_type>, T>;
-  else return true;
+  if constexpr (requires { typename A::value_type; })
+    return std::same_as<std::remove_const_t<typename A::value_type>, T>;
+  else
+    return true;
 }();
 
 /// What a kernel's parameter is, and which arguments it takes.
@@ -76,12 +78,14 @@ struct Parameter<Buffer<T>> {
   static constexpr ir::Access access = writes ? ir::Access::read_write : ir::Access::read;
   template <class A>
   static constexpr bool takes = [] {
-    if constexpr (!GivesBuffer<A>) return false;
-    else return element_agrees<std::remove_cvref_t<A>, std::remove_const_t<T>>;
+    if constexpr (!GivesBuffer<A>)
+      return false;
+    else
+      return element_agrees<std::remove_cvref_t<A>, std::remove_const_t<T>>;
   }();
   template <class A>
   static constexpr bool is_const =
-      writes && std::is_const_v<std::remove_reference_t<A>> && !std::same_as<std::remove_cvref_t<A>, BufferView>;
+      writes&& std::is_const_v<std::remove_reference_t<A>> && !std::same_as<std::remove_cvref_t<A>, BufferView>;
   static ir::NodeId declare(int number) { return declare_buffer(number, dtype_v<std::remove_const_t<T>>, access); }
   static Buffer<T> handle(ir::NodeId id) { return Buffer<T>(NodeRef{id}); }
   template <class A>
@@ -99,8 +103,10 @@ struct Parameter<Val<T>> {
   static constexpr bool known = true;
   template <class A>
   static constexpr bool takes = [] {
-    if constexpr (Literal<std::remove_cvref_t<A>>) return literal_fits<T, std::remove_cvref_t<A>>;
-    else return false;
+    if constexpr (Literal<std::remove_cvref_t<A>>)
+      return literal_fits<T, std::remove_cvref_t<A>>;
+    else
+      return false;
   }();
   template <class A>
   static constexpr bool is_const = false;
@@ -109,10 +115,14 @@ struct Parameter<Val<T>> {
   template <class A>
   static LaunchArgument argument(A& a) {
     using L = std::remove_cvref_t<A>;
-    if constexpr (is_16bit_float<L>) return scalar_argument(dtype_of<T>, static_cast<double>(static_cast<float>(a)));
-    else if constexpr (std::floating_point<L>) return scalar_argument(dtype_of<T>, static_cast<double>(a));
-    else if constexpr (std::unsigned_integral<L>) return scalar_argument(dtype_of<T>, static_cast<std::uint64_t>(a));
-    else return scalar_argument(dtype_of<T>, static_cast<std::int64_t>(a));
+    if constexpr (is_16bit_float<L>)
+      return scalar_argument(dtype_of<T>, static_cast<double>(static_cast<float>(a)));
+    else if constexpr (std::floating_point<L>)
+      return scalar_argument(dtype_of<T>, static_cast<double>(a));
+    else if constexpr (std::unsigned_integral<L>)
+      return scalar_argument(dtype_of<T>, static_cast<std::uint64_t>(a));
+    else
+      return scalar_argument(dtype_of<T>, static_cast<std::int64_t>(a));
   }
 };
 
@@ -121,18 +131,23 @@ template <class... P>
 struct KernelTakes {
   template <class... A>
   static constexpr bool given = [] {
-    if constexpr (sizeof...(A) != sizeof...(P)) return false;
-    else return (Parameter<P>::template takes<A> && ...);
+    if constexpr (sizeof...(A) != sizeof...(P))
+      return false;
+    else
+      return (Parameter<P>::template takes<A> && ...);
   }();
   template <class... A>
   static constexpr bool writes_const = [] {
-    if constexpr (sizeof...(A) != sizeof...(P)) return false;
-    else return (Parameter<P>::template is_const<A> || ...);
+    if constexpr (sizeof...(A) != sizeof...(P))
+      return false;
+    else
+      return (Parameter<P>::template is_const<A> || ...);
   }();
   template <class... A>
   static constexpr void check() {
     // Spelled out, so that clang prints the list beside the sentence, and g++ in the note below it.
-    static_assert(KernelTakes<P...>::template given<A...>, "this kernel takes: <the list in KernelTakes<...>, one argument for each>");
+    static_assert(KernelTakes<P...>::template given<A...>,
+                  "this kernel takes: <the list in KernelTakes<...>, one argument for each>");
     static_assert(!writes_const<A...>, "this kernel writes one of its buffers, and that argument is const");
   }
 };

@@ -9,8 +9,10 @@ namespace tessera {
 
 namespace detail {
 
-template <class T> struct IsVec : std::false_type {};
-template <class T, int n> struct IsVec<Vec<T, n>> : std::true_type {};
+template <class T>
+struct IsVec : std::false_type {};
+template <class T, int n>
+struct IsVec<Vec<T, n>> : std::true_type {};
 
 // What Buffer, Shared and LocalArray have in common.
 template <class T>
@@ -26,8 +28,10 @@ class MemoryHandle {
   }
   /// The element at i.
   auto operator[](Subscript i) const {
-    if constexpr (std::is_const_v<T>) return ReadOnlyElement<std::remove_const_t<T>>(id_, i);
-    else return BufferElement<T>(id_, i);
+    if constexpr (std::is_const_v<T>)
+      return ReadOnlyElement<std::remove_const_t<T>>(id_, i);
+    else
+      return BufferElement<T>(id_, i);
   }
   /// The element at i where the mask holds, else `other`; where it does not hold, i may be anything.
   Val<std::remove_const_t<T>> load_if(Arg<bool> mask, Subscript i, Arg<std::remove_const_t<T>, true> other) const {
@@ -99,13 +103,13 @@ using AtomicArg = Arg<std::type_identity_t<std::remove_const_t<T>>>;
 }  // namespace detail
 
 // Atomics: statements. Each gives the value before it, which has to be named: auto old = atomic_add(b, i, v);
-#define TESSERA_ATOMIC(name)                                                                               \
-  template <class T>                                                                                       \
-  OldValue<std::remove_const_t<T>> atomic_##name(const detail::MemoryHandle<T>& b, detail::Subscript i,    \
-                                                 detail::AtomicArg<T> v) {                                 \
-    detail::check_atomic<T>();                                                                             \
-    return OldValue<std::remove_const_t<T>>(                                                               \
-        detail::NodeRef{detail::atomic(ir::AtomicOp::name, b.memory(), i.node(), v.node())});              \
+#define TESSERA_ATOMIC(name)                                                                            \
+  template <class T>                                                                                    \
+  OldValue<std::remove_const_t<T>> atomic_##name(const detail::MemoryHandle<T>& b, detail::Subscript i, \
+                                                 detail::AtomicArg<T> v) {                              \
+    detail::check_atomic<T>();                                                                          \
+    return OldValue<std::remove_const_t<T>>(                                                            \
+        detail::NodeRef{detail::atomic(ir::AtomicOp::name, b.memory(), i.node(), v.node())});           \
   }
 TESSERA_ATOMIC(add)
 TESSERA_ATOMIC(min)
@@ -118,8 +122,8 @@ template <class T>
 OldValue<std::remove_const_t<T>> atomic_cas(const detail::MemoryHandle<T>& b, detail::Subscript i,
                                             detail::AtomicArg<T> expected, detail::AtomicArg<T> v) {
   detail::check_atomic<T>();
-  return OldValue<std::remove_const_t<T>>(detail::NodeRef{
-      detail::atomic(ir::AtomicOp::cas, b.memory(), i.node(), v.node(), expected.node())});
+  return OldValue<std::remove_const_t<T>>(
+      detail::NodeRef{detail::atomic(ir::AtomicOp::cas, b.memory(), i.node(), v.node(), expected.node())});
 }
 
 }  // namespace tessera

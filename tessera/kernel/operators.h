@@ -13,26 +13,29 @@ enum class Kind { number, bits, shift, order, equality, logic };
 
 template <class T, Kind kind>
 inline constexpr bool allowed = kind == Kind::number || kind == Kind::order ? is_number<T>
-                                : kind == Kind::bits                       ? is_integer<T> || std::same_as<T, bool>
-                                : kind == Kind::shift                      ? is_integer<T>
-                                : kind == Kind::logic                      ? std::same_as<T, bool>
-                                                                           : true;
+                                : kind == Kind::bits                        ? is_integer<T> || std::same_as<T, bool>
+                                : kind == Kind::shift                       ? is_integer<T>
+                                : kind == Kind::logic                       ? std::same_as<T, bool>
+                                                                            : true;
 
 /// Operands that are right and hold their value: taken by value, so that copying them notes the line.
 template <class A, class B, Kind kind>
-concept Direct = (Plain<A> || Literal<A>) && (Plain<B> || Literal<B>) && (Plain<A> || Plain<B>) && same_type<A, B> &&
-                 allowed<common_type<A, B>, kind>;
+concept Direct = (Plain<A> || Literal<A>)&&(Plain<B> ||
+                                            Literal<B>)&&(Plain<A> ||
+                                                          Plain<B>)&&same_type<A, B>&& allowed<common_type<A, B>, kind>;
 /// Operands of which one has to be read first (a Var), has to be a name (result of an atomic), or is a mistake.
 template <class A, class B, Kind kind>
-concept Indirect = Operand<A> && Operand<B> && (Traced<A> || Traced<B>) && !Direct<A, B, kind>;
+concept Indirect = Operand<A> && Operand<B> &&(Traced<A> || Traced<B>)&&!Direct<A, B, kind>;
 
 template <class A, class B, Kind kind>
-using Result = Val<std::conditional_t<kind == Kind::number || kind == Kind::bits || kind == Kind::shift, common_type<A, B>, bool>>;
+using Result =
+    Val<std::conditional_t<kind == Kind::number || kind == Kind::bits || kind == Kind::shift, common_type<A, B>, bool>>;
 
 template <class T, Kind kind>
 constexpr void check_kind() {
   if constexpr (kind == Kind::number || kind == Kind::order)
-    static_assert(allowed<T, kind>, "this operator takes numbers: make one of a bool by cast<T>(...) or select(cond, a, b)");
+    static_assert(allowed<T, kind>,
+                  "this operator takes numbers: make one of a bool by cast<T>(...) or select(cond, a, b)");
   else if constexpr (kind == Kind::bits || kind == Kind::shift)
     static_assert(allowed<T, kind>, "this operator takes integers: use cast<T>(...) or bitcast<T>(...)");
   else if constexpr (kind == Kind::logic)
@@ -73,17 +76,14 @@ auto indirect(Op op, const std::remove_reference_t<A>& a, const std::remove_refe
 
 }  // namespace detail
 
-#define TESSERA_OPERATOR(symbol, kind, op)                                                                          \
-  template <class A, class B>                                                                                       \
-    requires detail::Direct<A, B, detail::Kind::kind>                                                               \
-  detail::Result<A, B, detail::Kind::kind> operator symbol(A a, B b) {                                              \
-    return detail::direct<detail::Kind::kind>(ir::op, a, b);                                                        \
-  }                                                                                                                 \
-  template <class A, class B>                                                                                       \
-    requires detail::Indirect<std::remove_cvref_t<A>, std::remove_cvref_t<B>, detail::Kind::kind>                   \
-  detail::Result<std::remove_cvref_t<A>, std::remove_cvref_t<B>, detail::Kind::kind> operator symbol(A&& a, B&& b) { \
-    return detail::indirect<detail::Kind::kind, A, B>(ir::op, a, b);                                                \
-  }
+#define TESSERA_OPERATOR(symbol, kind, op)                                                      \
+  template <class A, class B>                                                                   \
+  requires detail::Direct<A, B, detail::Kind::kind> detail::Result<A, B, detail::Kind::kind>    \
+  operator symbol(A a, B b) { return detail::direct<detail::Kind::kind>(ir::op, a, b); }        \
+  template <class A, class B>                                                                   \
+  requires detail::Indirect<std::remove_cvref_t<A>, std::remove_cvref_t<B>, detail::Kind::kind> \
+      detail::Result<std::remove_cvref_t<A>, std::remove_cvref_t<B>, detail::Kind::kind>        \
+  operator symbol(A&& a, B&& b) { return detail::indirect<detail::Kind::kind, A, B>(ir::op, a, b); }
 
 TESSERA_OPERATOR(+, number, BinaryOp::add)
 TESSERA_OPERATOR(-, number, BinaryOp::sub)
@@ -106,17 +106,17 @@ TESSERA_OPERATOR(&&, logic, BinaryOp::and_)
 TESSERA_OPERATOR(||, logic, BinaryOp::or_)
 #undef TESSERA_OPERATOR
 
-#define TESSERA_OPERATOR(symbol, kind, op)                                                              \
-  template <class A>                                                                                    \
-    requires detail::Traced<std::remove_cvref_t<A>>                                                     \
-  auto operator symbol(A&& a) {                                                                         \
-    using T = detail::Computed<detail::type_of<std::remove_cvref_t<A>>>;                                \
-    detail::named<A>();                                                                                 \
-    detail::check_kind<T, detail::Kind::kind>();                                                        \
-    if constexpr (detail::allowed<T, detail::Kind::kind>)                                               \
-      return Val<T>(detail::NodeRef{detail::unary(ir::UnaryOp::op, a.node())});                         \
-    else                                                                                                \
-      return Val<T>(detail::NodeRef{ir::no_node});                                                      \
+#define TESSERA_OPERATOR(symbol, kind, op)                                      \
+  template <class A>                                                            \
+  requires detail::Traced<std::remove_cvref_t<A>>                               \
+  auto operator symbol(A&& a) {                                                 \
+    using T = detail::Computed<detail::type_of<std::remove_cvref_t<A>>>;        \
+    detail::named<A>();                                                         \
+    detail::check_kind<T, detail::Kind::kind>();                                \
+    if constexpr (detail::allowed<T, detail::Kind::kind>)                       \
+      return Val<T>(detail::NodeRef{detail::unary(ir::UnaryOp::op, a.node())}); \
+    else                                                                        \
+      return Val<T>(detail::NodeRef{ir::no_node});                              \
   }
 
 TESSERA_OPERATOR(-, number, neg)

@@ -61,7 +61,9 @@ ir::NodeId make_vector(std::initializer_list<ir::NodeId> elements) {
   return builder().make_vector({elements.begin(), elements.size()});
 }
 ir::NodeId extract(ir::NodeId vector, std::uint32_t lane) { return builder().extract(vector, lane); }
-ir::NodeId dot4(ir::Dot4Signs signs, ir::NodeId a, ir::NodeId b, ir::NodeId c) { return builder().dot4(signs, a, b, c); }
+ir::NodeId dot4(ir::Dot4Signs signs, ir::NodeId a, ir::NodeId b, ir::NodeId c) {
+  return builder().dot4(signs, a, b, c);
+}
 
 ir::NodeId index(ir::IndexKind kind, int dimension) {
   return builder().index(kind, static_cast<std::uint64_t>(dimension));
@@ -73,7 +75,9 @@ ir::NodeId memory_size(ir::NodeId memory) {
 }
 ir::NodeId local(DType dtype, std::uint64_t count) { return builder().local({dtype}, count); }
 ir::NodeId shared(DType dtype, std::uint64_t count) { return builder().shared(dtype, count); }
-ir::NodeId load(ir::NodeId memory, ir::NodeId index, std::uint8_t lanes) { return builder().load(memory, index, lanes); }
+ir::NodeId load(ir::NodeId memory, ir::NodeId index, std::uint8_t lanes) {
+  return builder().load(memory, index, lanes);
+}
 ir::NodeId load_if(ir::NodeId memory, ir::NodeId mask, ir::NodeId index, ir::NodeId other) {
   return builder().load_if(mask, memory, index, other);
 }
@@ -99,7 +103,8 @@ void if_(ir::NodeId condition, Body then) {
   builder().if_(condition, [then] { then(); });
 }
 void if_(ir::NodeId condition, Body then, Body otherwise) {
-  builder().if_(condition, [then] { then(); }, [otherwise] { otherwise(); });
+  builder().if_(
+      condition, [then] { then(); }, [otherwise] { otherwise(); });
 }
 void for_(ir::NodeId begin, ir::NodeId end, ir::NodeId step, Body body) {
   builder().for_(begin, end, step, [body](ir::NodeId counter) { body(counter); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam between the typed handles of the kernel language and the IR: plain functions over node ids, so that what users
-// compile is small. Nothing here is meant to be called by users.
+// The seam between the typed handles of the kernel language and the IR: plain functions over node ids, so that what
+// users compile is small. Nothing here is meant to be called by users.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,17 @@ namespace tessera::detail {
 class Body {
  public:
   template <class F>
-    requires(!std::is_same_v<std::remove_const_t<F>, Body>)
-  Body(F& f) : object_(&f), call_([](const void* o, ir::NodeId id) { run(*static_cast<const F*>(o), id); }) {}
+  requires(!std::is_same_v<std::remove_const_t<F>, Body>) Body(F& f)
+      : object_(&f), call_([](const void* o, ir::NodeId id) { run(*static_cast<const F*>(o), id); }) {}
   void operator()(ir::NodeId id = ir::no_node) const { call_(object_, id); }
 
  private:
   template <class F>
   static void run(F& f, ir::NodeId id) {
-    if constexpr (requires { f(id); }) f(id);
-    else f();
+    if constexpr (requires { f(id); })
+      f(id);
+    else
+      f();
   }
   const void* object_;
   void (*call_)(const void*, ir::NodeId);
@@ -57,7 +59,8 @@ ir::NodeId shared(DType dtype, std::uint64_t count);
 ir::NodeId load(ir::NodeId memory, ir::NodeId index, std::uint8_t lanes = 1);
 ir::NodeId load_if(ir::NodeId memory, ir::NodeId mask, ir::NodeId index, ir::NodeId other);
 void store(ir::NodeId memory, ir::NodeId index, ir::NodeId value);
-ir::NodeId atomic(ir::AtomicOp op, ir::NodeId memory, ir::NodeId index, ir::NodeId value, ir::NodeId expected = ir::no_node);
+ir::NodeId atomic(ir::AtomicOp op, ir::NodeId memory, ir::NodeId index, ir::NodeId value,
+                  ir::NodeId expected = ir::no_node);
 ir::NodeId load_variable(ir::NodeId variable);
 void store_variable(ir::NodeId variable, ir::NodeId value);
 
@@ -76,8 +79,8 @@ void return_();
 
 ir::NodeId declare_buffer(int number, DType dtype, ir::Access access);
 ir::NodeId declare_scalar(int number, DType dtype);
-/// Runs `body` under a new builder and gives what it traced; KernelError with kernel and line for what is wrong. `source`:
-/// where the kernel is written.
+/// Runs `body` under a new builder and gives what it traced; KernelError with kernel and line for what is wrong.
+/// `source`: where the kernel is written.
 ir::Function trace(std::string name, ir::KernelKind kind, std::array<std::uint32_t, 3> block_size, Body body,
                    ir::SourceLine source);
 

@@ -16,16 +16,20 @@ struct BufferView;
 /// needs it. It has no size in memory, so there are no buffers of it.
 struct Index {};
 
-template <class T> class Val;
-template <class T> class Var;
+template <class T>
+class Val;
+template <class T>
+class Var;
 
 namespace detail {
 
 template <class T>
 concept ValueType = Element<T> || std::same_as<T, Index>;
 
-template <class T> inline constexpr DType dtype_of = dtype_v<T>;
-template <> inline constexpr DType dtype_of<Index> = DType::index;
+template <class T>
+inline constexpr DType dtype_of = dtype_v<T>;
+template <>
+inline constexpr DType dtype_of<Index> = DType::index;
 
 template <class T>
 inline constexpr bool is_16bit_float = std::same_as<T, half> || std::same_as<T, bfloat16>;
@@ -36,30 +40,47 @@ inline constexpr bool is_integer = (std::integral<T> && !std::same_as<T, bool>) 
 template <class T>
 inline constexpr bool is_number = is_real<T> || is_integer<T>;
 /// What arithmetic on T gives: 16-bit floats compute as float.
-template <class T> using Computed = std::conditional_t<is_16bit_float<T>, float, T>;
+template <class T>
+using Computed = std::conditional_t<is_16bit_float<T>, float, T>;
 
 // Kinds of operands. All of these take types without references and const.
 template <class U>
-concept Traced = requires { typename U::traced_type; };
+concept Traced = requires {
+  typename U::traced_type;
+};
 template <class U>
-concept Plain = Traced<U> && requires { typename U::plain; };  ///< a Val or what derives from it: passed by value
+concept Plain = Traced<U> && requires {
+  typename U::plain;
+};  ///< a Val or what derives from it: passed by value
 template <class U>
-concept Old = Traced<U> && requires { typename U::old; };  ///< result of an atomic
+concept Old = Traced<U> && requires {
+  typename U::old;
+};  ///< result of an atomic
 template <class U>
 concept Literal = std::is_arithmetic_v<U> || is_16bit_float<U>;
 template <class U>
-concept Memory = requires { typename U::kernel_memory; };  ///< Buffer, Shared, LocalArray
+concept Memory = requires {
+  typename U::kernel_memory;
+};  ///< Buffer, Shared, LocalArray
 template <class U>
 concept Host = !Traced<U> && !Literal<U> && !Memory<U> &&
-               (std::is_pointer_v<U> || std::is_array_v<U> || requires(U& u) { u.size(); } || requires(U& u) { u.begin(); } ||
-                requires(U& u) { kernel_argument(u, ir::Access::read); });
+               (
+                   std::is_pointer_v<U> || std::is_array_v<U> || requires(U & u) { u.size(); } ||
+                   requires(U & u) { u.begin(); } || requires(U & u) { kernel_argument(u, ir::Access::read); });
 template <class U>
 concept Operand = Traced<U> || Literal<U> || Memory<U> || Host<U>;
 
-template <class U> struct TypeOf { using type = void; };
-template <Traced U> struct TypeOf<U> { using type = typename U::traced_type; };
+template <class U>
+struct TypeOf {
+  using type = void;
+};
+template <Traced U>
+struct TypeOf<U> {
+  using type = typename U::traced_type;
+};
 /// The element type of a traced operand, void of others.
-template <class U> using type_of = typename TypeOf<U>::type;
+template <class U>
+using type_of = typename TypeOf<U>::type;
 
 /// May a literal of this C++ type stand for a T? A double meets a float quietly; a real never meets an integer.
 template <class T, class L>
@@ -70,10 +91,14 @@ inline constexpr bool literal_fits = std::same_as<L, bool> ? std::same_as<T, boo
 /// Two operands that meet in one operation, at least one traced.
 template <class A, class B>
 inline constexpr bool same_type = [] {
-  if constexpr (Traced<A> && Traced<B>) return std::same_as<Computed<type_of<A>>, Computed<type_of<B>>>;
-  else if constexpr (Traced<A> && Literal<B>) return literal_fits<type_of<A>, B>;
-  else if constexpr (Literal<A> && Traced<B>) return literal_fits<type_of<B>, A>;
-  else return false;
+  if constexpr (Traced<A> && Traced<B>)
+    return std::same_as<Computed<type_of<A>>, Computed<type_of<B>>>;
+  else if constexpr (Traced<A> && Literal<B>)
+    return literal_fits<type_of<A>, B>;
+  else if constexpr (Literal<A> && Traced<B>)
+    return literal_fits<type_of<B>, A>;
+  else
+    return false;
 }();
 template <class A, class B>
 using common_type = Computed<typename std::conditional_t<Traced<A>, TypeOf<A>, TypeOf<B>>::type>;
@@ -81,11 +106,16 @@ using common_type = Computed<typename std::conditional_t<Traced<A>, TypeOf<A>, T
 /// May an operand be given where a value of T is wanted? 16-bit floats widen; `rounds`: they also take a float.
 template <class T, class U, bool rounds>
 inline constexpr bool accepts = [] {
-  if constexpr (Literal<U>) return literal_fits<T, U>;
-  else if constexpr (!Traced<U>) return false;
-  else if constexpr (std::same_as<T, type_of<U>>) return true;
-  else if constexpr (std::same_as<T, float>) return is_16bit_float<type_of<U>>;
-  else return rounds && is_16bit_float<T> && std::same_as<Computed<type_of<U>>, float>;
+  if constexpr (Literal<U>)
+    return literal_fits<T, U>;
+  else if constexpr (!Traced<U>)
+    return false;
+  else if constexpr (std::same_as<T, type_of<U>>)
+    return true;
+  else if constexpr (std::same_as<T, float>)
+    return is_16bit_float<type_of<U>>;
+  else
+    return rounds && is_16bit_float<T> && std::same_as<Computed<type_of<U>>, float>;
 }();
 
 // The sentences. Each function holds one, so that it is written once; they are called for their static_assert.
@@ -111,7 +141,7 @@ class HostConversions {
  public:
   using traced_type = T;
   template <class U>
-    requires std::is_arithmetic_v<U>
+  requires std::is_arithmetic_v<U>
   operator U() const {
     if constexpr (std::same_as<U, bool>)
       static_assert(!sizeof(U), "a traced value is not a C++ bool: use if_(cond, [&]{ ... }) or select(cond, a, b)");
@@ -128,9 +158,10 @@ class HostConversions {
  private:
   template <class U>
   static constexpr void refuse() {
-    static_assert(std::is_void_v<U>,
-                  "a traced value is not a C++ number (as a subscript: host data is not visible in a kernel: pass it as a "
-                  "Buffer argument; as a type: use cast<T>(...))");
+    static_assert(
+        std::is_void_v<U>,
+        "a traced value is not a C++ number (as a subscript: host data is not visible in a kernel: pass it as a "
+        "Buffer argument; as a type: use cast<T>(...))");
   }
 };
 

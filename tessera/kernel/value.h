@@ -19,20 +19,28 @@ struct NodeRef {
 /// The node of an operand that meets a T: a traced one's own, a literal as a constant of T's dtype.
 template <class T, class U>
 ir::NodeId node_as(const U& u) {
-  if constexpr (Traced<U>) return u.node();
-  else if constexpr (std::same_as<U, bool>) return constant(dtype_of<T>, u);
-  else if constexpr (std::unsigned_integral<U>) return constant(dtype_of<T>, static_cast<std::uint64_t>(u));
-  else if constexpr (std::integral<U>) return constant(dtype_of<T>, static_cast<std::int64_t>(u));
-  else if constexpr (is_16bit_float<U>) return constant(dtype_of<T>, static_cast<double>(static_cast<float>(u)));
-  else return constant(dtype_of<T>, static_cast<double>(u));
+  if constexpr (Traced<U>)
+    return u.node();
+  else if constexpr (std::same_as<U, bool>)
+    return constant(dtype_of<T>, u);
+  else if constexpr (std::unsigned_integral<U>)
+    return constant(dtype_of<T>, static_cast<std::uint64_t>(u));
+  else if constexpr (std::integral<U>)
+    return constant(dtype_of<T>, static_cast<std::int64_t>(u));
+  else if constexpr (is_16bit_float<U>)
+    return constant(dtype_of<T>, static_cast<double>(static_cast<float>(u)));
+  else
+    return constant(dtype_of<T>, static_cast<double>(u));
 }
 
 /// The same, but a 16-bit float given for another float becomes f32, from which a store rounds.
 template <class T, class U>
 ir::NodeId node_exactly(const U& u) {
   const ir::NodeId id = node_as<T>(u);
-  if constexpr (Traced<U> && is_16bit_float<type_of<U>> && !std::same_as<type_of<U>, T>) return cast(DType::f32, id);
-  else return id;
+  if constexpr (Traced<U> && is_16bit_float<type_of<U>> && !std::same_as<type_of<U>, T>)
+    return cast(DType::f32, id);
+  else
+    return id;
 }
 
 /// A parameter that takes whatever may stand for a T, says a sentence for everything else, and notes the caller's line.
@@ -41,8 +49,8 @@ template <class T, bool rounds = false>
 class Arg {
  public:
   template <class U>
-    requires(!std::same_as<std::remove_cvref_t<U>, Arg>)
-  Arg(U&& u, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  requires(!std::same_as<std::remove_cvref_t<U>, Arg>)
+      Arg(U&& u, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     using V = std::remove_cvref_t<U>;
     not_host_data<U>();
     named<U>();
@@ -60,8 +68,9 @@ class Arg {
 class Subscript {
  public:
   template <class U>
-    requires(!std::same_as<std::remove_cvref_t<U>, Subscript>)
-  Subscript(U&& u, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : file_(file), line_(line) {
+  requires(!std::same_as<std::remove_cvref_t<U>, Subscript>)
+      Subscript(U&& u, const char* file = __builtin_FILE(), int line = __builtin_LINE())
+      : file_(file), line_(line) {
     using V = std::remove_cvref_t<U>;
     not_host_data<U>();
     named<U>();
@@ -82,8 +91,8 @@ class Subscript {
 
 }  // namespace detail
 
-/// A traced value. It never changes: a copy is the same value. Made from literals, from a Var (its value now), from loads
-/// and from every operation; a Val<half> or Val<bfloat16> becomes a Val<float> without a cast.
+/// A traced value. It never changes: a copy is the same value. Made from literals, from a Var (its value now), from
+/// loads and from every operation; a Val<half> or Val<bfloat16> becomes a Val<float> without a cast.
 template <class T>
 class Val : public detail::HostConversions<T> {
   static_assert(detail::ValueType<T>,
@@ -97,8 +106,8 @@ class Val : public detail::HostConversions<T> {
     detail::note(file, line);
   }
   template <class U>
-    requires(!std::derived_from<std::remove_cvref_t<U>, Val> && detail::accepts<T, std::remove_cvref_t<U>, false>)
-  Val(U&& u, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  requires(!std::derived_from<std::remove_cvref_t<U>, Val> && detail::accepts<T, std::remove_cvref_t<U>, false>)
+      Val(U&& u, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     detail::note(file, line);
     id_ = detail::node_exactly<T>(u);
   }
@@ -110,10 +119,10 @@ class Val : public detail::HostConversions<T> {
     static_assert(!sizeof(T), "a Val never changes: declare it Var<T>");
     return *this;
   }
-#define TESSERA_ASSIGNMENT(symbol)                                          \
-  template <class U>                                                        \
-  void operator symbol(U&&) {                                               \
-    static_assert(!sizeof(U), "a Val never changes: declare it Var<T>");    \
+#define TESSERA_ASSIGNMENT(symbol)                                       \
+  template <class U>                                                     \
+  void operator symbol(U&&) {                                            \
+    static_assert(!sizeof(U), "a Val never changes: declare it Var<T>"); \
   }
   TESSERA_ASSIGNMENT(=)
   TESSERA_ASSIGNMENT(+=)
@@ -136,8 +145,10 @@ class Val : public detail::HostConversions<T> {
 namespace detail {
 template <class T, class U>
 ir::NodeId compound(ir::BinaryOp op, ir::NodeId current, const U& u) {
-  if constexpr (same_type<Val<T>, U>) return binary(op, current, node_as<Computed<T>>(u));
-  else return current;
+  if constexpr (same_type<Val<T>, U>)
+    return binary(op, current, node_as<Computed<T>>(u));
+  else
+    return current;
 }
 template <class T, class U>
 constexpr void check_compound() {
@@ -165,8 +176,7 @@ constexpr void check_compound() {
 /// with the value that the old one has now; to name a variable, take a reference.
 template <class T>
 class Var : public detail::HostConversions<T> {
-  static_assert(detail::ValueType<T>,
-                "Var<T> is of bool, std::int8_t to std::uint64_t, float, double or Index");
+  static_assert(detail::ValueType<T>, "Var<T> is of bool, std::int8_t to std::uint64_t, float, double or Index");
   static_assert(!detail::is_16bit_float<T>, "16-bit floats are for storing in buffers: use Var<float>");
 
  public:
@@ -174,8 +184,10 @@ class Var : public detail::HostConversions<T> {
   Var(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     detail::note(file, line);
     id_ = detail::local(detail::dtype_of<T>, 1);
-    if constexpr (std::same_as<T, bool>) set(detail::node_as<T>(false));
-    else set(detail::node_as<T>(0));
+    if constexpr (std::same_as<T, bool>)
+      set(detail::node_as<T>(false));
+    else
+      set(detail::node_as<T>(0));
   }
   Var(const Var& other, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     detail::note(file, line);
@@ -183,8 +195,8 @@ class Var : public detail::HostConversions<T> {
     set(other.node());
   }
   template <class U>
-    requires(!std::same_as<std::remove_cvref_t<U>, Var> && detail::Operand<std::remove_cvref_t<U>>)
-  Var(U&& u, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  requires(!std::same_as<std::remove_cvref_t<U>, Var> && detail::Operand<std::remove_cvref_t<U>>)
+      Var(U&& u, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     const detail::Arg<T> initial(std::forward<U>(u), file, line);
     id_ = detail::local(detail::dtype_of<T>, 1);
     set(initial.node());
@@ -200,17 +212,16 @@ class Var : public detail::HostConversions<T> {
     return *this;
   }
   template <class U>
-    requires(!std::same_as<std::remove_cvref_t<U>, Var>)
-  Var& operator=(U&& u) & {
+  requires(!std::same_as<std::remove_cvref_t<U>, Var>) Var& operator=(U&& u) & {
     set(detail::Arg<T>(std::forward<U>(u), nullptr, 0).node());  // an operator knows no line: the last one noted stays
     return *this;
   }
-#define TESSERA_ASSIGNMENT(symbol, op)                                               \
-  template <class U>                                                                 \
-  Var& operator symbol(U&& u) & {                                                    \
-    detail::check_compound<T, U>();                                                  \
-    set(detail::compound<T>(ir::BinaryOp::op, node(), u));                           \
-    return *this;                                                                    \
+#define TESSERA_ASSIGNMENT(symbol, op)                     \
+  template <class U>                                       \
+  Var& operator symbol(U&& u)& {                           \
+    detail::check_compound<T, U>();                        \
+    set(detail::compound<T>(ir::BinaryOp::op, node(), u)); \
+    return *this;                                          \
   }
   TESSERA_COMPOUND_ASSIGNMENTS(TESSERA_ASSIGNMENT)
 #undef TESSERA_ASSIGNMENT
@@ -242,11 +253,13 @@ class Vec {
 
  public:
   template <class... U>
-    requires(sizeof...(U) == n)
-  Vec(const U&... elements) : id_(detail::make_vector({detail::Arg<T>(elements).node()...})) {}
+  requires(sizeof...(U) == n) Vec(const U&... elements)
+      : id_(detail::make_vector({detail::Arg<T>(elements).node()...})) {}
   explicit Vec(detail::NodeRef v) : id_(v.id) {}
   /// Element `lane`, a number known while tracing.
-  Val<T> operator[](int lane) const { return Val<T>(detail::NodeRef{detail::extract(id_, static_cast<std::uint32_t>(lane))}); }
+  Val<T> operator[](int lane) const {
+    return Val<T>(detail::NodeRef{detail::extract(id_, static_cast<std::uint32_t>(lane))});
+  }
   ir::NodeId node() const { return id_; }
 
  private:
@@ -259,17 +272,25 @@ template <class T>
 class BufferElement : public Val<T> {
  public:
   BufferElement(ir::NodeId memory, const detail::Subscript& i)
-      : Val<T>(detail::NodeRef{detail::load(memory, i.node())}), memory_(memory), index_(i.node()), file_(i.file()), line_(i.line()) {}
+      : Val<T>(detail::NodeRef{detail::load(memory, i.node())}),
+        memory_(memory),
+        index_(i.node()),
+        file_(i.file()),
+        line_(i.line()) {}
   BufferElement(const BufferElement& other, const char* file = __builtin_FILE(), int line = __builtin_LINE())
-      : Val<T>(other, file, line), memory_(other.memory_), index_(other.index_), file_(other.file_), line_(other.line_) {}
+      : Val<T>(other, file, line),
+        memory_(other.memory_),
+        index_(other.index_),
+        file_(other.file_),
+        line_(other.line_) {}
 
   void operator=(detail::Arg<T, true> value) && { set(value.node()); }
   void operator=(const BufferElement& value) && { set(value.node()); }
-#define TESSERA_ASSIGNMENT(symbol, op)                                               \
-  template <class U>                                                                 \
-  void operator symbol(U&& u) && {                                                   \
-    detail::check_compound<T, U>();                                                  \
-    set(detail::compound<T>(ir::BinaryOp::op, this->node(), u));                     \
+#define TESSERA_ASSIGNMENT(symbol, op)                           \
+  template <class U>                                             \
+  void operator symbol(U&& u)&& {                                \
+    detail::check_compound<T, U>();                              \
+    set(detail::compound<T>(ir::BinaryOp::op, this->node(), u)); \
   }
   TESSERA_COMPOUND_ASSIGNMENTS(TESSERA_ASSIGNMENT)
 #undef TESSERA_ASSIGNMENT
@@ -292,17 +313,18 @@ class BufferElement : public Val<T> {
 template <class T>
 class ReadOnlyElement : public Val<T> {
  public:
-  ReadOnlyElement(ir::NodeId memory, const detail::Subscript& i) : Val<T>(detail::NodeRef{detail::load(memory, i.node())}) {}
+  ReadOnlyElement(ir::NodeId memory, const detail::Subscript& i)
+      : Val<T>(detail::NodeRef{detail::load(memory, i.node())}) {}
   ReadOnlyElement(const ReadOnlyElement& other, const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : Val<T>(other, file, line) {}
 
   void operator=(const ReadOnlyElement&) {
     static_assert(!sizeof(T), "this buffer is read-only in this kernel: declare it Buffer<T>");
   }
-#define TESSERA_ASSIGNMENT(symbol, op)                                                             \
-  template <class U>                                                                               \
-  void operator symbol(U&&) {                                                                      \
-    static_assert(!sizeof(U), "this buffer is read-only in this kernel: declare it Buffer<T>");    \
+#define TESSERA_ASSIGNMENT(symbol, op)                                                          \
+  template <class U>                                                                            \
+  void operator symbol(U&&) {                                                                   \
+    static_assert(!sizeof(U), "this buffer is read-only in this kernel: declare it Buffer<T>"); \
   }
   TESSERA_ASSIGNMENT(=, )
   TESSERA_COMPOUND_ASSIGNMENTS(TESSERA_ASSIGNMENT)

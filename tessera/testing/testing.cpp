@@ -33,7 +33,7 @@ std::vector<Device> find_devices() {
     const std::string name = wanted.substr(at, end - at);
     at = end + 1;
     const Device device = parse_device(name);
-    device_info(device);  // throws if there is none
+    device_info(device);            // throws if there is none
     for (const Device d : devices)  // a name without a number stands for all of that backend
       if (d == device || (d.backend == device.backend && name.find(':') == name.npos)) chosen.push_back(d);
   }
@@ -68,7 +68,8 @@ bool seed_asked = false;
 
 [[noreturn]] void failed(const char* what, const std::string& wrong) {
   fail<Failure>({.asked = what,
-                 .with = {{"device", running ? label(*running) : "not told"}, {"seed", seed_asked ? std::to_string(seed()) : "none"}},
+                 .with = {{"device", running ? label(*running) : "not told"},
+                          {"seed", seed_asked ? std::to_string(seed()) : "none"}},
                  .wrong = wrong});
 }
 
@@ -84,8 +85,10 @@ std::string text_of(const detail::Number& n) {
 double error_of(const detail::Number& got, const detail::Number& expected, const Tolerance& tolerance) {
   constexpr double infinite = std::numeric_limits<double>::infinity();
   if (got.poison) return infinite;
-  if (got.integer && expected.integer && got.negative == expected.negative && got.magnitude == expected.magnitude) return 0;
-  if (std::isnan(got.real) || std::isnan(expected.real)) return std::isnan(got.real) && std::isnan(expected.real) ? 0 : infinite;
+  if (got.integer && expected.integer && got.negative == expected.negative && got.magnitude == expected.magnitude)
+    return 0;
+  if (std::isnan(got.real) || std::isnan(expected.real))
+    return std::isnan(got.real) && std::isnan(expected.real) ? 0 : infinite;
   if (std::isinf(got.real) || std::isinf(expected.real)) return got.real == expected.real ? 0 : infinite;
   double difference = std::fabs(got.real - expected.real);
   if (got.integer && expected.integer && difference == 0) difference = 1;  // beyond what a double tells apart
@@ -119,7 +122,9 @@ void for_each_device(std::span<const Device> devices, const std::function<void(D
     }
   }
   if (count != 0)
-    fail<Failure>({.asked = "test", .wrong = "it failed on " + std::to_string(count) + " of " + std::to_string(devices.size()) + " devices:" + failures});
+    fail<Failure>({.asked = "test",
+                   .wrong = "it failed on " + std::to_string(count) + " of " + std::to_string(devices.size()) +
+                            " devices:" + failures});
 }
 void for_each_device(const std::function<void(Device)>& body) { for_each_device(all_devices(), body); }
 
@@ -171,9 +176,11 @@ void compare(const char* what, std::size_t got_size, std::size_t expected_size, 
                     tolerance.absolute + tolerance.relative * std::fabs(e.real));
     return "[" + std::to_string(i) + "] got " + text_of(g) + ", expected " + text_of(e) + difference;
   };
-  std::string text = std::to_string(wrong) + " of " + std::to_string(got_size) + " elements are wrong; first " + element(first);
+  std::string text =
+      std::to_string(wrong) + " of " + std::to_string(got_size) + " elements are wrong; first " + element(first);
   if (worst != first) text += "; worst " + element(worst);
-  if (unwritten != 0) text += "; " + std::to_string(unwritten) + " were never written, first [" + std::to_string(first_unwritten) + "]";
+  if (unwritten != 0)
+    text += "; " + std::to_string(unwritten) + " were never written, first [" + std::to_string(first_unwritten) + "]";
   failed(what, text);
 }
 
@@ -187,7 +194,8 @@ void check_guards(const char* what, DType dtype, std::span<const std::byte> all,
   for (std::size_t i = 0; i < all.size(); ++i) {
     if ((i >= begin && i < end) || all[i] == std::byte{poison_byte}) continue;
     const auto element = static_cast<std::int64_t>(i / size) - static_cast<std::int64_t>(guard);
-    failed(what, "the kernel wrote element [" + std::to_string(element) + "] of a buffer of " + std::to_string(elements) + " elements");
+    failed(what, "the kernel wrote element [" + std::to_string(element) + "] of a buffer of " +
+                     std::to_string(elements) + " elements");
   }
 }
 

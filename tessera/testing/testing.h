@@ -49,10 +49,14 @@ class Random {
   std::vector<T> values(std::size_t n, double low = -1, double high = 1) {
     std::vector<T> out(n);
     for (std::size_t i = 0; i < n; ++i) {
-      if constexpr (std::same_as<T, bool>) out[i] = bits() >> 63;
-      else if constexpr (std::integral<T>) out[i] = static_cast<T>(integer(static_cast<std::int64_t>(low), static_cast<std::int64_t>(high)));
-      else if constexpr (std::same_as<T, double>) out[i] = uniform(low, high);
-      else out[i] = T(static_cast<float>(uniform(low, high)));
+      if constexpr (std::same_as<T, bool>)
+        out[i] = bits() >> 63;
+      else if constexpr (std::integral<T>)
+        out[i] = static_cast<T>(integer(static_cast<std::int64_t>(low), static_cast<std::int64_t>(high)));
+      else if constexpr (std::same_as<T, double>)
+        out[i] = uniform(low, high);
+      else
+        out[i] = T(static_cast<float>(uniform(low, high)));
     }
     return out;
   }
@@ -107,9 +111,10 @@ void check_guards(const char* what, DType dtype, std::span<const std::byte> all,
 /// higher precision: std::vector<double> beside floats, integers beside integers.
 template <class Got, class Expected>
 void expect_close(const Got& got, const Expected& expected, Tolerance tolerance = {}, const char* what = "result") {
-  detail::compare(what, std::size(got), std::size(expected), tolerance,
-                  [&](std::size_t i) { return detail::number(static_cast<typename Got::value_type>(got[i])); },
-                  [&](std::size_t i) { return detail::number(static_cast<typename Expected::value_type>(expected[i])); });
+  detail::compare(
+      what, std::size(got), std::size(expected), tolerance,
+      [&](std::size_t i) { return detail::number(static_cast<typename Got::value_type>(got[i])); },
+      [&](std::size_t i) { return detail::number(static_cast<typename Expected::value_type>(expected[i])); });
 }
 template <class Got, class Expected>
 void expect_equal(const Got& got, const Expected& expected, const char* what = "result") {
@@ -147,13 +152,14 @@ class Poisoned {
   void expect(const Expected& expected, Tolerance tolerance = {}, const char* what = "result") const {
     const std::vector<unsigned char> bytes = read();
     detail::check_guards(what, dtype_v<T>, std::as_bytes(std::span(bytes)), size_);
-    detail::compare(what, size_, std::size(expected), tolerance,
-                    [&](std::size_t i) {
-                      detail::Number n = detail::number(at(bytes, i));
-                      n.poison = poisoned(bytes, i);
-                      return n;
-                    },
-                    [&](std::size_t i) { return detail::number(static_cast<typename Expected::value_type>(expected[i])); });
+    detail::compare(
+        what, size_, std::size(expected), tolerance,
+        [&](std::size_t i) {
+          detail::Number n = detail::number(at(bytes, i));
+          n.poison = poisoned(bytes, i);
+          return n;
+        },
+        [&](std::size_t i) { return detail::number(static_cast<typename Expected::value_type>(expected[i])); });
   }
   /// How many elements nobody has written.
   std::size_t unwritten() const {
