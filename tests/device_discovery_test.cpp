@@ -127,6 +127,10 @@ TEST(Selection, AutomaticOrder) {
     expect_has(why_current_device(), {"cpu:0", "because no GPU was found", "cuda: ", "opencl: ", "no CUDA backend yet"});
     add(Backend::opencl, {{DeviceKind::cpu, 256 * gib}, {DeviceKind::integrated_gpu, 8 * gib}});
     EXPECT_EQ(current_device(), (Device{Backend::opencl, 1})) << "an OpenCL CPU only by name";
+    add(Backend::opencl, {{DeviceKind::cpu, 256 * gib}});
+    EXPECT_EQ(current_device(), (Device{Backend::cpu, 0}));
+    expect_has(why_current_device(), {"opencl: no GPU among its devices"});
+    add(Backend::opencl, {{DeviceKind::cpu, 256 * gib}, {DeviceKind::integrated_gpu, 8 * gib}});
     add(Backend::interp, {{DeviceKind::other, 512 * gib}});
     EXPECT_EQ(current_device(), (Device{Backend::opencl, 1}));
     add(Backend::cuda, {{DeviceKind::integrated_gpu, gib}});
@@ -208,6 +212,7 @@ TEST(States, FirstUseVerifies) {
     Queue::of({Backend::cuda, 0}).finish();
     EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::verified);
     EXPECT_EQ(discover(Backend::cuda).state, DeviceState::verified);
+    EXPECT_EQ(discover(Backend::cuda).reason, "") << "a verified backend has nothing to excuse";
     EXPECT_EQ(before.state, DeviceState::enumerated) << "what was returned before stays as it was";
   });
 }

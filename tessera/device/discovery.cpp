@@ -151,7 +151,8 @@ const BackendReport* show(Slot& slot) {
     for (const DeviceInfo& info : report->devices)
       if (worth(info.state) > worth(best->state)) best = &info;
     report->state = best->state;
-    if (report->reason.empty()) report->reason = best->reason, report->remedy = best->remedy;
+    // What the driver said of the backend was true before its devices were used.
+    if (report->reason.empty() || best->state != slot.answer->state) report->reason = best->reason, report->remedy = best->remedy;
   }
   slot.shown.store(report, std::memory_order_release);
   return report;

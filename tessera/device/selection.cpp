@@ -53,7 +53,7 @@ Choice automatic() {
   std::string reasons;
   for (Backend backend : {Backend::cuda, Backend::rocm, Backend::oneapi, Backend::metal, Backend::opencl}) {
     const BackendReport& row = discover(backend);
-    std::string reason = row.reason.empty() ? "no GPU among its devices" : row.reason;
+    std::string reason = row.devices.empty() ? row.reason : "no GPU among its devices";
     for (const DeviceInfo& info : row.devices) {
       const bool gpu = info.kind == DeviceKind::discrete_gpu || info.kind == DeviceKind::integrated_gpu;
       if (!gpu) continue;

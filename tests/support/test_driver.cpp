@@ -316,7 +316,8 @@ DeviceInfo& TestDriver::add_device(DeviceKind kind, std::uint64_t total_memory) 
 
 BackendReport TestDriver::enumerate() {
   ++enumerations;
-  BackendReport report{.backend = backend_, .state = DeviceState::enumerated, .devices = devices_};
+  BackendReport report{.backend = backend_, .state = DeviceState::enumerated,
+                       .reason = "no kernel has run on it yet", .remedy = "Run one", .devices = devices_};
   if (!fail_enumerate.empty()) {
     report.devices.clear();
     report.state = DeviceState::supported;
