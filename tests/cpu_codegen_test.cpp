@@ -459,12 +459,39 @@ TEST_F(CpuCodegen, Print) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "1 has 1.5 of true\n3 has -3 of false\n");
 }
 
+// Rows of 8-bit weights, 16 of them interleaved word by word, times a vector of 8-bit numbers.
+Function q8_product() {
+  return block_kernel("q8_product", {16}, [] {
+    auto w = in("w", DType::u32), x = in("x", DType::u32), scale = in("scale", DType::f16), x_scale = in("x_scale"), y = out("y");
+    auto blocks = scalar_param("blocks", DType::index);
+    Variable sum(DType::f32, 0.0f);
+    for_(0, blocks, [&](Value b) {
+      auto at = block_id() * blocks + b;
+      Value s = literal(DType::i32, 0);
+      for (int q = 0; q < 8; ++q) s = dot4(Dot4Signs::signed_signed, w.load((at * 8 + q) * 16 + thread_id()), x.load(b * 8 + q), s);
+      sum.set(sum.get() + cast(DType::f32, s) * (cast(DType::f32, scale.load(at * 16 + thread_id())) * x_scale.load(b)));
+    });
+    y.store(global_id(), sum.get());
+  });
+}
+
+TEST_F(CpuCodegen, ProductOf8BitWeights) {
+  const std::size_t rows = 64, blocks = 5;
+  std::vector<half> scales(rows * blocks);
+  for (half& h : scales) h = half(reals(1, 0, 0.1f)[0]);
+  std::vector<std::uint32_t> w(rows * blocks * 8), x(blocks * 8);
+  for (auto* v : {&w, &x})
+    for (auto& e : *v) e = static_cast<std::uint32_t>(random());
+  expect_same(q8_product(), {rows / 16, 1, 1},
+              {memory(w), memory(x), memory(scales), memory(reals(blocks)), memory(reals(rows)), index_number(blocks)}, {1e-5, 1e-3});
+}
+
 TEST_F(CpuCodegen, SourceHoldsVectorLoads) {
   Cpu cpu;
-  const std::string lanes = "<" + std::to_string(cpu.info().can.subgroup_widths[0]) + " x float>";
-  for (const Function& f : {saxpy_kernel(), softmax_kernel(256), tiled_product(16)}) {
+  const std::string lanes = "<" + std::to_string(cpu.info().can.subgroup_widths[0]) + " x ";
+  for (const Function& f : {saxpy_kernel(), softmax_kernel(256), tiled_product(16), q8_product()}) {
     const std::string text = cpu.compile(f)->source();
-    EXPECT_NE(text.find("load " + lanes), std::string::npos) << f.name << "\n" << text;
+    EXPECT_NE(text.find("load " + lanes + (f.name == "q8_product" ? "i32>" : "float>")), std::string::npos) << f.name << "\n" << text;
     EXPECT_EQ(text.find("gather"), std::string::npos) << f.name << "\n" << text;
   }
 }

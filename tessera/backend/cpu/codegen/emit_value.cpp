@@ -283,6 +283,7 @@ Emitter::Value* Emitter::by_lanes(const char* name, DType t, Value* const* a, un
     auto* c = b_.CreateCall(callee, args);
     c->setDoesNotAccessMemory();
     c->setDoesNotThrow();
+    c->addFnAttr(llvm::Attribute::NoBuiltin);  // else LLVM makes calls to other functions of it
     return c;
   };
   auto* v = llvm::dyn_cast<llvm::FixedVectorType>(a[0]->getType());

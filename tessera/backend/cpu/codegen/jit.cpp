@@ -46,6 +46,8 @@ T take(llvm::Expected<T> value) {
 // What LLVM cannot do it answers by ending the process, unless a handler leaves; nothing of this compilation is used again.
 void fatal(void*, const char* reason, bool) { throw Refusal{std::string("LLVM: ") + reason}; }
 
+thread_local std::string session_error;
+
 class LoadedCode : public Compiled {
  public:
   ~LoadedCode() override {
@@ -111,6 +113,8 @@ class LlvmGenerator : public Generator {
     builder.setJITTargetMachineBuilder(orc::JITTargetMachineBuilder(machine->getTargetTriple()));
     builder.setDataLayout(layout_);
     jit_ = take(builder.create());
+    // What went wrong in detail is told here, on the thread that asked: it belongs into the answer, not on standard error.
+    jit_->getExecutionSession().setErrorReporter([](llvm::Error error) { session_error = llvm::toString(std::move(error)); });
     add_symbols();
   }
 
@@ -208,7 +212,10 @@ class LlvmGenerator : public Generator {
     auto tracker = library.createResourceTracker();
     if (auto error = jit_->addObjectFile(tracker, std::move(object))) take(std::move(error));
     out.tracker = tracker;
-    out.function = take(jit_->lookup(symbol)).toPtr<KernelEntry>();
+    session_error.clear();
+    auto address = jit_->lookup(symbol);
+    if (!address) throw Refusal{llvm::toString(address.takeError()) + (session_error.empty() ? "" : ": " + session_error)};
+    out.function = address->toPtr<KernelEntry>();
   }
 
   // The functions outside of the kernel that its code may call.
