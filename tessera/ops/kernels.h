@@ -80,6 +80,7 @@ struct ProductSpec {
   std::uint32_t tx = 16, ty = 1;  ///< threads of a block; tx 0: one block a result, `ty` threads along k
   std::uint32_t tm = 1, tn = 1;   ///< results of a thread
   std::uint32_t bk = 0;           ///< columns of a that a block stages in shared memory at a time
+  std::uint32_t pad = 0;          ///< elements after each staged row, so that a column is not one bank of shared memory
   bool stage_a = false, stage_b = false;
   bool a_unit_k = false, a_unit_m = false, b_unit_n = false, b_unit_k = false;  ///< strides known to be 1
   bool bias = false;
@@ -88,7 +89,7 @@ struct ProductSpec {
   std::size_t hash() const {
     auto d = [](DType t) { return static_cast<std::uint64_t>(t); };
     return hash_of({d(a) | d(b) << 8 | d(sum) << 16 | d(out) << 24, tx | std::uint64_t{ty} << 16 | std::uint64_t{tm} << 32 | std::uint64_t{tn} << 48,
-                    bk | std::uint64_t{stage_a} << 16 | std::uint64_t{stage_b} << 17 | std::uint64_t{a_unit_k} << 18 | std::uint64_t{a_unit_m} << 19 |
+                    bk | std::uint64_t{pad} << 12 | std::uint64_t{stage_a} << 16 | std::uint64_t{stage_b} << 17 | std::uint64_t{a_unit_k} << 18 | std::uint64_t{a_unit_m} << 19 |
                         std::uint64_t{b_unit_n} << 20 | std::uint64_t{b_unit_k} << 21 | std::uint64_t{bias} << 22 |
                         static_cast<std::uint64_t>(activation) << 24});
   }

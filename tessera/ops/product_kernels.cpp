@@ -73,25 +73,28 @@ ir::Function trace_product(const ProductSpec& s) {
   for (int j = 0; j < tn; ++j) column.push_back(column0 + j * x_step + x), exists.push_back(column.back() < n);
   std::vector<ir::Variable> sum;
   for (int i = 0; i < tm * tn; ++i) sum.emplace_back(s.sum, 0);
-  auto accumulate = [&](const std::vector<ir::Value>& av, const std::vector<ir::Value>& bv) {
-    for (std::size_t i = 0; i < av.size(); ++i)
-      for (std::size_t j = 0; j < bv.size(); ++j) {
-        const ir::Variable& v = sum[i * bv.size() + j];
-        v.set(multiply_add(s.sum, av[i], bv[j], v.get()));
+  // One step along k. Values of a are read one by one where they are used: registers are full of sums.
+  auto accumulate = [&](const std::function<ir::Value(int)>& a_value, const std::function<ir::Value(int)>& b_value) {
+    std::vector<ir::Value> bv;
+    for (int j = 0; j < tn; ++j) bv.push_back(b_value(j));
+    for (int i = 0; i < tm; ++i) {
+      const ir::Value av = a_value(i);
+      for (int j = 0; j < tn; ++j) {
+        const ir::Variable& v = sum[static_cast<std::size_t>(i * tn + j)];
+        v.set(multiply_add(s.sum, av, bv[static_cast<std::size_t>(j)], v.get()));
       }
+    }
   };
 
   const bool staged = s.stage_a || s.stage_b;
   if (!staged) {
     ir::for_(0, k, [&](ir::Value kk) {
-      std::vector<ir::Value> av, bv;
-      for (int j = 0; j < tn; ++j) bv.push_back(load(b, column[static_cast<std::size_t>(j)], kk, exists[static_cast<std::size_t>(j)]));
-      for (int i = 0; i < tm; ++i) av.push_back(load(a, row[static_cast<std::size_t>(i)], kk, {}));
-      accumulate(av, bv);
+      accumulate([&](int i) { return load(a, row[static_cast<std::size_t>(i)], kk, {}); },
+                 [&](int j) { return load(b, column[static_cast<std::size_t>(j)], kk, exists[static_cast<std::size_t>(j)]); });
     });
   } else {
-    // [k][row or column]; one more than the width, so that a column of it is not one bank.
-    const int a_pitch = bm + 1, b_pitch = columns + 1;
+    // [k][row or column]
+    const int a_pitch = bm + static_cast<int>(s.pad), b_pitch = columns + static_cast<int>(s.pad);
     const auto as = s.stage_a ? ir::shared(s.sum, static_cast<std::uint64_t>(depth * a_pitch)) : ir::BufferRef();
     const auto bs = s.stage_b ? ir::shared(s.sum, static_cast<std::uint64_t>(depth * b_pitch)) : ir::BufferRef();
     // Threads side by side read memory side by side: along k, or along rows or columns.
@@ -114,11 +117,9 @@ ir::Function trace_product(const ProductSpec& s) {
       ir::barrier();
       // What is not staged may not be read past k.
       ir::for_(0, s.stage_a ? ir::index_literal(depth) : ir::min(k - k0, depth), [&](ir::Value kk) {
-        std::vector<ir::Value> av, bv;
-        for (int i = 0; i < tm; ++i)
-          av.push_back(s.stage_a ? as.load(kk * a_pitch + y * tm + i) : load(a, row[static_cast<std::size_t>(i)], k0 + kk, {}));
-        for (int j = 0; j < tn; ++j) bv.push_back(bs.load(kk * b_pitch + j * x_step + x));
-        accumulate(av, bv);
+        accumulate(
+            [&](int i) { return s.stage_a ? as.load(kk * a_pitch + y * tm + i) : load(a, row[static_cast<std::size_t>(i)], k0 + kk, {}); },
+            [&](int j) { return bs.load(kk * b_pitch + j * x_step + x); });
       });
       ir::barrier();
     });
@@ -149,19 +150,19 @@ ProductSpec choose_product(const Tiles& tiles, ProductSpec s, std::int64_t m, st
     return s;
   }
   if (m <= 16 && n <= 16 && !tiles.vectors) {
-    s.ty = 4, s.tm = 1, s.tn = 1, s.bk = 16, s.stage_a = s.stage_b = true;
+    s.ty = 4, s.tm = 1, s.tn = 1, s.bk = 16, s.pad = 1, s.stage_a = s.stage_b = true;
     return s;
   }
   if (!tiles.vectors) {
-    s.ty = 16, s.tm = 4, s.tn = 4, s.bk = 16, s.stage_a = s.stage_b = true;
+    s.ty = 16, s.tm = 4, s.tn = 4, s.bk = 16, s.pad = 1, s.stage_a = s.stage_b = true;
     if (s.sum == DType::f64 || s.sum == DType::i64 || s.sum == DType::u64) s.tm = s.tn = 2;
     return s;
   }
   // A core's vectors: 24 sums and 3 values of b fill 27 of 32 registers, 12 and 3 fill 15 of 16.
   s.tm = tiles.tokens >= 8 ? 8 : 4, s.tn = fit;
   if (dtype_size(s.sum) == 8) s.tm = 4, s.tn = std::min(fit, 2u);
-  // Gathering the columns of b pays only once: many rows share what was gathered.
-  if (!s.b_unit_n && m > 16) s.ty = 8, s.bk = 32, s.stage_b = true;
+  // Many rows share what was gathered of b, or what lies so far apart that the second-level cache does not keep it.
+  if (m > 16 && k > 16 && (!s.b_unit_n || k >= 1024)) s.ty = 8, s.bk = 64, s.stage_b = true;
   return s;
 }
 
