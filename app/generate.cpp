@@ -165,12 +165,14 @@ Command generate_command(CLI::App& program) {
   o->generate.sampling.seed = std::random_device{}();
   CLI::App* sub = program.add_subcommand("generate", "Continue a prompt with a language model");
   sub->add_option("MODEL", o->model, "A GGUF file: architecture llama or qwen2; weights f32, f16, q8_0, q4_0")->required();
-  auto* prompt = sub->add_option_group("prompt");
-  prompt->add_option("-p,--prompt", o->prompt, "What the text starts with");
-  prompt->add_option("--prompt-file", o->prompt_file, "Read the prompt from a file, \"-\" for standard input");
-  prompt->require_option(1);
+  auto* prompt = sub->add_option("-p,--prompt", o->prompt, "What the text starts with");
+  auto* prompt_file = sub->add_option("--prompt-file", o->prompt_file, "Read the prompt from a file, \"-\" for standard input");
+  prompt_file->excludes(prompt);
+  sub->callback([prompt, prompt_file] {
+    if (prompt->count() + prompt_file->count() == 0) throw CLI::RequiredError("--prompt or --prompt-file");
+  });
   sub->add_option("--device", o->device, "Where to compute, as `tessera devices` names it (default: as it chooses)");
-  sub->add_option("-n,--tokens", o->generate.max_tokens, "Tokens to generate at most")->capture_default_str()->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+  sub->add_option("-n,--tokens", o->generate.max_tokens, "Tokens to generate at most")->capture_default_str();
   auto& s = o->generate.sampling;
   sub->add_option("--temperature", s.temperature, "0: always the likeliest token")->capture_default_str();
   sub->add_option("--top-k", s.top_k, "Choose among the k likeliest tokens; 0: all")->capture_default_str();

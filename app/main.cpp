@@ -27,13 +27,15 @@ void print_error(std::string_view text) {
   fmt::print(stderr, "{} {}\n", Style(stderr).bad("tessera: error:"), text);
 }
 
+/// The help of a command, or of the program. (CLI::App::help would give that of `help`, the command that is running.)
 int help(CLI::App& program, const std::string& topic) {
+  const auto& formatter = program.get_formatter();
   if (topic.empty()) {
-    fmt::print("{}", program.help());
+    fmt::print("{}", formatter->make_help(&program, program.get_name(), CLI::AppFormatMode::Normal));
     return success;
   }
   try {
-    fmt::print("{}", program.get_subcommand(topic)->help());
+    fmt::print("{}", formatter->make_help(program.get_subcommand(topic), program.get_name() + " " + topic, CLI::AppFormatMode::Normal));
     return success;
   } catch (const CLI::OptionNotFound&) {
     print_error(fmt::format("there is no command \"{}\"; `tessera help` lists those that exist", topic));

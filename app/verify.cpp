@@ -102,7 +102,7 @@ std::vector<Row> by_operation(const std::vector<Row>& rows, std::size_t devices)
 }
 
 std::string cell_text(const Cell& cell, const Style& style) {
-  const std::string error = std::isinf(cell.error) ? "error" : fmt::format("{:.3f}", cell.error);
+  const std::string error = std::isinf(cell.error) ? "error" : cell.error < 100 ? fmt::format("{:.3f}", cell.error) : fmt::format("{:.0e}", cell.error);
   return fmt::format("{} {:>6} {:>7.2f} s", style.mark(cell.good()), error, cell.seconds);
 }
 

@@ -115,7 +115,9 @@ TEST(Devices, JsonAgreesWithTheLibrary) {
     EXPECT_EQ(row["backend"], backend_name(rows[i].backend));
     EXPECT_EQ(row["file"], rows[i].file);
     ASSERT_EQ(row["devices"].size(), rows[i].devices.size());
-    if (row["state"] != "verified") {
+    if (row["state"] == "verified") {
+      EXPECT_EQ(row["reason"], "") << row;
+    } else {
       EXPECT_NE(row["reason"], "") << row;
       EXPECT_NE(row["remedy"], "") << row;
     }
@@ -130,7 +132,7 @@ TEST(Devices, JsonAgreesWithTheLibrary) {
       EXPECT_GT(device["total_memory"].get<std::uint64_t>(), 64u << 20);
       EXPECT_GT(device["free_memory"].get<std::uint64_t>(), 0u);
       EXPECT_LE(device["free_memory"], device["total_memory"]);
-      EXPECT_EQ(device["state"], info.device.backend == tessera::Backend::interp ? state_name(info.state) : "verified") << device;
+      EXPECT_EQ(device["state"], "verified") << device;
       EXPECT_EQ(device["capabilities"]["f64"], info.can.f64);
       EXPECT_EQ(device["capabilities"]["subgroup_widths"], info.can.subgroup_widths);
       EXPECT_EQ(device["capabilities"]["shared_bytes"], info.can.shared_bytes);
@@ -249,7 +251,7 @@ TEST(Generate, ReadsThePromptFromAFileOrStandardInput) {
   EXPECT_EQ(file.out, given.out);
   EXPECT_EQ(in.out, given.out);
   EXPECT_TRUE(fails(with({"--prompt-file", folder / "none"}, ""), 1, {folder / "none"}));
-  EXPECT_TRUE(fails(with({"-p", ""}, ""), 1, {"prompt"}));
+  EXPECT_EQ(with({"-p", ""}, "").code, 0);  // the begin token alone
 }
 
 TEST(Generate, KernelsRunOnTheChosenDeviceOnly) {
