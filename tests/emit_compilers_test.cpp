@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vendors' own compilers take what is emitted; none of them needs a GPU. Each runs in a child process, since some of
-// them crash on some architectures. A compiler that is not installed is named in the output and passed by.
+// The vendors' own compilers take what is emitted; none of them needs a GPU. Each runs in a child process, since some
+// of them crash on some architectures. A compiler that is not installed is named in the output and passed by.
 #include <gtest/gtest.h>
 
 #include <dlfcn.h>
@@ -25,7 +25,9 @@ struct Outcome {
   std::string output;
   bool ok() const { return WIFEXITED(status) && WEXITSTATUS(status) == 0; }
   std::string what() const {
-    return (WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status)) : "exit " + std::to_string(WEXITSTATUS(status))) + "\n" + output;
+    return (WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status))
+                                : "exit " + std::to_string(WEXITSTATUS(status))) +
+           "\n" + output;
   }
 };
 /// Runs `work` in a child with its output captured; the child's exit code is the result.
@@ -55,7 +57,10 @@ Outcome in_child(const std::function<int()>& work) {
 struct RuntimeCompiler {
   const char* prefix;
   void* library;
-  template <class F> F* get(const char* name) const { return reinterpret_cast<F*>(dlsym(library, (std::string(prefix) + name).c_str())); }
+  template <class F>
+  F* get(const char* name) const {
+    return reinterpret_cast<F*>(dlsym(library, (std::string(prefix) + name).c_str()));
+  }
 
   int compile(const std::string& text, const std::vector<std::string>& options) const {
     auto* create = get<int(void**, const char*, const char*, int, const char**, const char**)>("CreateProgram");
@@ -64,7 +69,8 @@ struct RuntimeCompiler {
     auto* get_log = get<int(void*, char*)>("GetProgramLog");
     if (!create || !compile_program || !log_size || !get_log) return std::puts("the library lacks a function"), 3;
     void* program = nullptr;
-    if (create(&program, text.c_str(), "kernels", 0, nullptr, nullptr) != 0) return std::puts("CreateProgram failed"), 3;
+    if (create(&program, text.c_str(), "kernels", 0, nullptr, nullptr) != 0)
+      return std::puts("CreateProgram failed"), 3;
     std::vector<const char*> o;
     for (const auto& s : options) o.push_back(s.c_str());
     const int result = compile_program(program, static_cast<int>(o.size()), o.data());
@@ -77,7 +83,8 @@ struct RuntimeCompiler {
     return result == 0 ? 0 : 1;
   }
 };
-std::vector<std::string> candidates(std::initializer_list<std::string> names, const std::string& folder_prefix, const std::string& stem) {
+std::vector<std::string> candidates(std::initializer_list<std::string> names, const std::string& folder_prefix,
+                                    const std::string& stem) {
   std::vector<std::string> all(names);
   std::error_code none;
   for (const auto& e : fs::directory_iterator("/usr/local", none))
@@ -118,8 +125,8 @@ std::string numbered(const std::string& text) {
   return out;
 }
 
-void test_runtime_compiler(const char* prefix, const std::string& library, const emit::Dialect& dialect, const std::vector<std::string>& architectures,
-                           const std::string& option) {
+void test_runtime_compiler(const char* prefix, const std::string& library, const emit::Dialect& dialect,
+                           const std::vector<std::string>& architectures, const std::string& option) {
   for (const auto& [what, text, once] : programs(dialect))
     for (const std::string& arch : architectures) {
       if (once && arch != architectures.back()) continue;
@@ -134,26 +141,31 @@ void test_runtime_compiler(const char* prefix, const std::string& library, const
 }
 
 TEST(compilers, nvrtc_takes_cuda_c) {
-  const std::string library = first_that_opens(candidates({"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"}, "cuda", "libnvrtc.so"));
+  const std::string library = first_that_opens(
+      candidates({"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"}, "cuda", "libnvrtc.so"));
   if (library.empty()) GTEST_SKIP() << "passed by: NVRTC is not installed (libnvrtc.so of the CUDA toolkit)";
   test_runtime_compiler("nvrtc", library, emit::cuda_c(), {"sm_75", "sm_80", "sm_90", "sm_120"}, "--gpu-architecture=");
 }
 
 TEST(compilers, hiprtc_takes_hip) {
-  const std::string library = first_that_opens({"libhiprtc.so.6", "libhiprtc.so.5", "libhiprtc.so", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"});
-  if (library.empty()) GTEST_SKIP() << "passed by: hiprtc is not installed (Debian: libamdhip64-5, libhiprtc-builtins5)";
+  const std::string library = first_that_opens(
+      {"libhiprtc.so.6", "libhiprtc.so.5", "libhiprtc.so", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"});
+  if (library.empty())
+    GTEST_SKIP() << "passed by: hiprtc is not installed (Debian: libamdhip64-5, libhiprtc-builtins5)";
   test_runtime_compiler("hiprtc", library, emit::hip_c(), {"gfx908", "gfx90a", "gfx1030"}, "--gpu-architecture=");
 }
 
 TEST(compilers, ocloc_takes_opencl_c_for_intel) {
-  if (std::system("ocloc --help > /dev/null 2>&1") != 0) GTEST_SKIP() << "passed by: ocloc is not installed (Debian: intel-opencl-icd)";
+  if (std::system("ocloc --help > /dev/null 2>&1") != 0)
+    GTEST_SKIP() << "passed by: ocloc is not installed (Debian: intel-opencl-icd)";
   std::string folder = (fs::temp_directory_path() / "tessera-ocloc-XXXXXX").string();
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   for (const std::string device : {"tgllp", "dg2", "pvc"}) {
     emit::Dialect dialect = emit::opencl_c_intel();
     dialect.fp64 = device == "pvc";  // the others have no doubles
     std::vector<ir::Function> fns = zoo::steps(), more = {zoo::softmax(), zoo::odds_and_ends()};
-    for (DType t : {DType::i32, DType::u32, DType::i64, DType::u64, DType::f32, DType::i8, DType::u16}) more.push_back(zoo::together(t));
+    for (DType t : {DType::i32, DType::u32, DType::i64, DType::u64, DType::f32, DType::i8, DType::u16})
+      more.push_back(zoo::together(t));
     if (dialect.fp64) more.push_back(zoo::together(DType::f64));
     if (dialect.fp64)
       for (DType t : storable_dtypes) more.push_back(zoo::arithmetic(t));
@@ -165,7 +177,8 @@ TEST(compilers, ocloc_takes_opencl_c_for_intel) {
         if (chdir(folder.c_str()) != 0) return 3;
         // The OpenCL 3.0 header of Debian's compiler does not compile for pvc, which has no images.
         const char* options = device == "pvc" ? "-cl-std=CL2.0" : "-cl-std=CL3.0";
-        execlp("ocloc", "ocloc", "compile", "-file", file.c_str(), "-device", device.c_str(), "-options", options, nullptr);
+        execlp("ocloc", "ocloc", "compile", "-file", file.c_str(), "-device", device.c_str(), "-options", options,
+               nullptr);
         return 3;
       });
       ASSERT_TRUE(o.ok()) << "ocloc on " << what << " for " << device << ": " << o.what() << "\n" << numbered(text);

@@ -67,8 +67,9 @@ TEST(emit, arguments_are_in_the_order_of_the_parameters) {
     y.store(global_id(1) * n + global_id(0), select(flag, x.load(y.size()), 0.0));
   });
   const auto arguments = zoo::emitted({fn}, emit::opencl_c()).kernels[0].arguments;
-  const std::vector<std::pair<Kind, std::uint32_t>> right = {{Kind::pointer, 0}, {Kind::offset, 0}, {Kind::pointer, 1}, {Kind::offset, 1}, {Kind::length, 1},
-                                                             {Kind::scalar, 2},  {Kind::scalar, 3}, {Kind::extent, 0},  {Kind::extent, 1}};
+  const std::vector<std::pair<Kind, std::uint32_t>> right = {{Kind::pointer, 0}, {Kind::offset, 0}, {Kind::pointer, 1},
+                                                             {Kind::offset, 1},  {Kind::length, 1}, {Kind::scalar, 2},
+                                                             {Kind::scalar, 3},  {Kind::extent, 0}, {Kind::extent, 1}};
   ASSERT_EQ(arguments.size(), right.size());
   for (std::size_t i = 0; i < right.size(); ++i) {
     EXPECT_EQ(arguments[i].kind, right[i].first) << i;
@@ -119,7 +120,8 @@ TEST(emit, the_users_integers_wrap_and_indices_are_plain) {
   const std::string loops = text_of(zoo::map_kernel("f", [] {
     const BufferRef y = out("y", DType::i32);
     for_(0, y.size(), 2, [&](Value k) { y.store(k, 1); });
-    for_(literal(DType::i32, 0), y.load(0), literal(DType::i32, 1), [&](Value k) { y.store(cast(DType::index, k), k); });
+    for_(literal(DType::i32, 0), y.load(0), literal(DType::i32, 1),
+         [&](Value k) { y.store(cast(DType::index, k), k); });
   }));
   EXPECT_HAS(loops, "for (int i1 = 0; i1 < y_size; i1 += 2) {");
   EXPECT_HAS(loops, "; ++i2) {");
@@ -142,8 +144,8 @@ TEST(emit, parentheses_are_where_they_are_needed) {
   EXPECT_EQ(of([](Value a, Value b, Value c) { return a / (b * c); }), "x[0] / (x[1] * x[2])");
   EXPECT_EQ(of([](Value a, Value b, Value) { return -(a + b); }), "-(x[0] + x[1])");
   EXPECT_EQ(of([](Value a, Value, Value) { return -(-a); }), "-(-x[0])");
-  EXPECT_EQ(of([](Value a, Value b, Value c) { return select(a < b && b < c, a, b + c); }).find("((")
-            , std::string::npos);
+  EXPECT_EQ(of([](Value a, Value b, Value c) { return select(a < b && b < c, a, b + c); }).find("(("),
+            std::string::npos);
   EXPECT_EQ(of([](Value a, Value, Value) { return a - -1.5f; }), "x[0] - -1.5f");
 }
 
@@ -184,7 +186,9 @@ TEST(emit, constants_keep_their_bits) {
 }
 
 TEST(emit, a_program_holds_each_kernel_and_each_helper_once) {
-  const auto source = zoo::emitted({zoo::arithmetic(DType::i32), zoo::arithmetic(DType::i32), zoo::saxpy(), zoo::together(DType::i32)}, emit::opencl_c());
+  const auto source =
+      zoo::emitted({zoo::arithmetic(DType::i32), zoo::arithmetic(DType::i32), zoo::saxpy(), zoo::together(DType::i32)},
+                   emit::opencl_c());
   ASSERT_EQ(source.kernels.size(), 4u);
   EXPECT_EQ(source.kernels[0].entry, source.kernels[1].entry);
   EXPECT_NE(source.kernels[0].entry, source.kernels[2].entry);
@@ -194,14 +198,16 @@ TEST(emit, a_program_holds_each_kernel_and_each_helper_once) {
 }
 
 TEST(emit, the_variant_for_overlapping_buffers_promises_nothing) {
-  const auto apart = zoo::emitted({zoo::saxpy()}, emit::opencl_c()), same = zoo::emitted({zoo::saxpy()}, emit::opencl_c(), false, false);
+  const auto apart = zoo::emitted({zoo::saxpy()}, emit::opencl_c()),
+             same = zoo::emitted({zoo::saxpy()}, emit::opencl_c(), false, false);
   EXPECT_HAS(apart.text, "restrict");
   EXPECT_HAS_NOT(same.text, "restrict");
   EXPECT_NE(apart.kernels[0].entry, same.kernels[0].entry);
 }
 
 TEST(emit, shared_memory_past_48_kib_is_one_slab_where_it_must_be) {
-  const auto cuda = zoo::emitted({zoo::much_shared_memory()}, emit::cuda_c()), cl = zoo::emitted({zoo::much_shared_memory()}, emit::opencl_c());
+  const auto cuda = zoo::emitted({zoo::much_shared_memory()}, emit::cuda_c()),
+             cl = zoo::emitted({zoo::much_shared_memory()}, emit::opencl_c());
   EXPECT_EQ(cuda.kernels[0].dynamic_shared_bytes, 40000u + 16 + 24000);
   EXPECT_EQ(count(cuda.text, "extern __shared__"), 1u);
   EXPECT_EQ(cl.kernels[0].dynamic_shared_bytes, 0u);
@@ -211,8 +217,21 @@ TEST(emit, shared_memory_past_48_kib_is_one_slab_where_it_must_be) {
 
 TEST(emit, the_same_kernel_gives_the_same_text) {
   for (const emit::Dialect& d : {emit::opencl_c(), emit::opencl_c_intel(), emit::cuda_c(), emit::hip_c()})
-    EXPECT_EQ(zoo::emitted(zoo::steps(), d).text + zoo::emitted({zoo::softmax(), zoo::odds_and_ends(), zoo::together(DType::f32)}, d).text,
-              zoo::emitted(zoo::steps(), d).text + zoo::emitted({zoo::softmax(), zoo::odds_and_ends(), zoo::together(DType::f32)}, d).text);
+    EXPECT_EQ(zoo::emitted(zoo::steps(), d).text +
+                  zoo::emitted({zoo::softmax(), zoo::odds_and_ends(), zoo::together(DType::f32)}, d).text,
+              zoo::emitted(zoo::steps(), d).text +
+                  zoo::emitted({zoo::softmax(), zoo::odds_and_ends(), zoo::together(DType::f32)}, d).text);
+}
+
+TEST(emit, a_device_s_extensions_make_its_dialect) {
+  const emit::Dialect none = emit::opencl_c_with(" cl_khr_fp64_of_another_name "),
+                      all = emit::opencl_c_with(
+                          " cl_khr_fp64 cl_khr_subgroups cl_khr_subgroup_shuffle cl_khr_int64_base_atomics "
+                          "cl_khr_int64_extended_atomics cl_khr_integer_dot_product ");
+  EXPECT_FALSE(none.fp64 || none.subgroups || none.atomic_i64 || none.dot4);
+  EXPECT_TRUE(all.fp64 && all.subgroups && all.atomic_i64 && all.dot4);
+  EXPECT_FALSE(emit::opencl_c_with(" cl_khr_subgroups ").subgroups);
+  EXPECT_FALSE(emit::opencl_c_with(" cl_khr_int64_base_atomics ").atomic_i64);
 }
 
 TEST(emit, what_has_no_word_in_a_dialect_is_an_error_with_the_kernels_name) {

@@ -22,12 +22,18 @@ Function trace(const std::string& name, KernelKind kind, std::array<std::uint32_
   }
   return b.finish();
 }
-template <class F> Function map_kernel(const std::string& name, F body) { return trace(name, KernelKind::map, {1, 1, 1}, body); }
-template <class F> Function block_kernel(const std::string& name, std::array<std::uint32_t, 3> block, F body) {
+template <class F>
+Function map_kernel(const std::string& name, F body) {
+  return trace(name, KernelKind::map, {1, 1, 1}, body);
+}
+template <class F>
+Function block_kernel(const std::string& name, std::array<std::uint32_t, 3> block, F body) {
   return trace(name, KernelKind::block, block, body);
 }
 inline BufferRef in(const std::string& name, DType t = DType::f32) { return buffer_param(name, t, Access::read); }
-inline BufferRef out(const std::string& name, DType t = DType::f32) { return buffer_param(name, t, Access::read_write); }
+inline BufferRef out(const std::string& name, DType t = DType::f32) {
+  return buffer_param(name, t, Access::read_write);
+}
 
 inline Function saxpy() {
   return map_kernel("saxpy", [] {
@@ -49,7 +55,8 @@ inline Function tiled_product() {
   return block_kernel("tiled_product", {16, 16, 1}, [] {
     const std::int64_t tile = 16;
     const BufferRef a = in("a"), b = in("b"), c = out("c");
-    const Value m = scalar_param("m", DType::index), n = scalar_param("n", DType::index), k = scalar_param("k", DType::index);
+    const Value m = scalar_param("m", DType::index), n = scalar_param("n", DType::index),
+                k = scalar_param("k", DType::index);
     const BufferRef as = shared(DType::f32, 256), bs = shared(DType::f32, 256);
     const Value tx = thread_id(0), ty = thread_id(1);
     const Value row = block_id(1) * tile + ty, column = block_id(0) * tile + tx;
@@ -101,7 +108,8 @@ inline Function arithmetic(DType t) {
       if (logical ? op != UnaryOp::not_ : real && op > UnaryOp::abs) continue;
       put(unary(op, a));
     }
-    for (int o = 0; o < static_cast<int>(CompareOp::count_); ++o) flags.store(i * 10 + o, compare(static_cast<CompareOp>(o), a, b));
+    for (int o = 0; o < static_cast<int>(CompareOp::count_); ++o)
+      flags.store(i * 10 + o, compare(static_cast<CompareOp>(o), a, b));
     for (DType to : storable_dtypes) out("to_" + std::string(dtype_name(to)), to).store(i, cast(to, a));
     if (is_int(t)) for_(a, b, x.load(i + 2), [&](Value c) { y.store(cast(DType::index, c), c); });
     if (real && !half)
@@ -110,8 +118,10 @@ inline Function arithmetic(DType t) {
         put(op == MathOp::fma ? fma(a, b, s) : op == MathOp::pow ? pow(a, b) : math(op, a));
       }
     if (!half && !logical) {
-      const std::vector<DType> same = dtype_size(t) == 1 ? std::vector{DType::i8, DType::u8} : dtype_size(t) == 2 ? std::vector{DType::i16, DType::u16}
-                                      : dtype_size(t) == 4 ? std::vector{DType::i32, DType::u32, DType::f32} : std::vector{DType::i64, DType::u64, DType::f64};
+      const std::vector<DType> same = dtype_size(t) == 1   ? std::vector{DType::i8, DType::u8}
+                                      : dtype_size(t) == 2 ? std::vector{DType::i16, DType::u16}
+                                      : dtype_size(t) == 4 ? std::vector{DType::i32, DType::u32, DType::f32}
+                                                           : std::vector{DType::i64, DType::u64, DType::f64};
       for (DType to : same) out("bits_" + std::string(dtype_name(to)), to).store(i, bitcast(to, a));
     }
   });
@@ -123,8 +133,12 @@ inline Function together(DType t) {
     const Value a = x.load(global_id()), lane = lane_id();
     std::int64_t k = 0;
     auto put = [&](Value v) { y.store(global_id() * 50 + k++, v); };
-    for (SubgroupOp op : {SubgroupOp::sum, SubgroupOp::min, SubgroupOp::max, SubgroupOp::inclusive_sum, SubgroupOp::exclusive_sum}) put(subgroup(op, a));
-    for (SubgroupOp op : {SubgroupOp::shuffle, SubgroupOp::shuffle_xor, SubgroupOp::shuffle_up, SubgroupOp::shuffle_down}) put(subgroup(op, a, lane ^ 1));
+    for (SubgroupOp op :
+         {SubgroupOp::sum, SubgroupOp::min, SubgroupOp::max, SubgroupOp::inclusive_sum, SubgroupOp::exclusive_sum})
+      put(subgroup(op, a));
+    for (SubgroupOp op :
+         {SubgroupOp::shuffle, SubgroupOp::shuffle_xor, SubgroupOp::shuffle_up, SubgroupOp::shuffle_down})
+      put(subgroup(op, a, lane ^ 1));
     put(subgroup(SubgroupOp::broadcast, a, index_literal(0)));
     put(select(subgroup(SubgroupOp::any, a > 1) && subgroup(SubgroupOp::all, a > 2), a, a + 1));
     put(block_sum(a)), put(block_min(a)), put(block_max(a)), put(block_scan(a, false)), put(block_scan(a, true));
@@ -142,7 +156,8 @@ inline Function together(DType t) {
 }
 inline Function odds_and_ends() {
   return block_kernel("odds and-ends", {64, 1, 1}, [] {
-    const BufferRef x = in("float", DType::u32), y = out("exp", DType::i32), h = out("half", DType::f16), g = out("tid_x", DType::bf16);
+    const BufferRef x = in("float", DType::u32), y = out("exp", DType::i32), h = out("half", DType::f16),
+                    g = out("tid_x", DType::bf16);
     const Value i = global_id();
     for (int k = 0; k < 3; ++k) y.store(i + k, dot4(static_cast<Dot4Signs>(k), x.load(i), x.load(i + 1), y.load(i)));
     const Value v = h.load_vector(i * 4, 4);
@@ -150,10 +165,15 @@ inline Function odds_and_ends() {
     g.store(i, extract(v, 1) * g.load(i));
     const BufferRef many = local_array(DType::boolean, 8);
     many.store(i % 8, true);
-    while_([&] { return many.load(i % 8) && y.load(i) > 0; }, [&] {
-      y.store(i, y.load(i) - 1);
-      if_(y.load(i) == 3, [&] { many.store(i % 8, false); }, [&] { print("at {}: {} \"%\"", {i, y.load(i)}); });
-    });
+    while_([&] { return many.load(i % 8) && y.load(i) > 0; },
+           [&] {
+             y.store(i, y.load(i) - 1);
+             if_(
+                 y.load(i) == 3, [&] { many.store(i % 8, false); },
+                 [&] {
+                   print("at {}: {} \"%\"", {i, y.load(i)});
+                 });
+           });
     if_(block_uniform(x.load(0)) == 0, [&] { barrier(); });
     y.store(i, cast(DType::i32, block_count() + grid_size() + extent() + x.size()));
   });
@@ -162,7 +182,8 @@ inline Function odds_and_ends() {
 inline Function much_shared_memory() {
   return block_kernel("much_shared_memory", {32, 1, 1}, [] {
     const BufferRef a = shared(DType::f32, 10000), b = shared(DType::u8, 13), c = shared(DType::f64, 3000);
-    a.store(thread_id(), 1.0), b.store(thread_id() % 13, literal(DType::u8, 1)), c.store(thread_id(), literal(DType::f64, 2));
+    a.store(thread_id(), 1.0), b.store(thread_id() % 13, literal(DType::u8, 1)),
+        c.store(thread_id(), literal(DType::f64, 2));
     barrier();
     out("y").store(global_id(), a.load(0) + cast(DType::f32, b.load(1)) + cast(DType::f32, c.load(31)));
   });
@@ -172,12 +193,15 @@ inline std::vector<Function> steps() { return {saxpy(), block_sum_kernel(), tile
 inline std::vector<Function> all() {
   std::vector<Function> fns = {saxpy(), block_sum_kernel(), tiled_product(), softmax(), odds_and_ends()};
   for (DType t : storable_dtypes) fns.push_back(arithmetic(t));
-  for (DType t : {DType::i8, DType::u8, DType::i16, DType::u16, DType::i32, DType::u32, DType::i64, DType::u64, DType::f32, DType::f64}) fns.push_back(together(t));
+  for (DType t : {DType::i8, DType::u8, DType::i16, DType::u16, DType::i32, DType::u32, DType::i64, DType::u64,
+                  DType::f32, DType::f64})
+    fns.push_back(together(t));
   return fns;
 }
 
 /// The program of many kernels in a dialect.
-inline emit::EmittedSource emitted(const std::vector<Function>& fns, const emit::Dialect& dialect, bool index64 = false, bool noalias = true) {
+inline emit::EmittedSource emitted(const std::vector<Function>& fns, const emit::Dialect& dialect, bool index64 = false,
+                                   bool noalias = true) {
   emit::Target target = emit::target_of(dialect, index64);
   target.max_shared_bytes = 96 << 10;
   std::vector<Function> lowered;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The accuracy of the expanded functions: each is lowered, computed with ir/semantics.h over floats sampled from all of
-// their bit patterns, and compared with the C library in double. The worst error is printed and held against math_bound.
+// their bit patterns, and compared with the C library in double. The worst error is printed and held against
+// math_bound.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -34,15 +35,22 @@ class Evaluator {
   }
 
  private:
-  template <class T> static T get(std::uint32_t v) {
-    if constexpr (std::is_same_v<T, bool>) return v != 0;
-    else return std::bit_cast<T>(v);
+  template <class T>
+  static T get(std::uint32_t v) {
+    if constexpr (std::is_same_v<T, bool>)
+      return v != 0;
+    else
+      return std::bit_cast<T>(v);
   }
-  template <class T> static std::uint32_t put(T v) {
-    if constexpr (std::is_same_v<T, bool>) return v;
-    else return std::bit_cast<std::uint32_t>(v);
+  template <class T>
+  static std::uint32_t put(T v) {
+    if constexpr (std::is_same_v<T, bool>)
+      return v;
+    else
+      return std::bit_cast<std::uint32_t>(v);
   }
-  template <class F> void with_type(DType t, F f) {
+  template <class F>
+  void with_type(DType t, F f) {
     switch (t) {
       case DType::boolean: return f(bool{});
       case DType::i32: return f(std::int32_t{});
@@ -55,7 +63,9 @@ class Evaluator {
     const Node& n = fn_[id];
     std::vector<std::uint32_t>& out = values_[id];
     out.resize(size_);
-    const auto arg = [&](int k) -> const std::vector<std::uint32_t>& { return values_[n.args[static_cast<std::size_t>(k)]]; };
+    const auto arg = [&](int k) -> const std::vector<std::uint32_t>& {
+      return values_[n.args[static_cast<std::size_t>(k)]];
+    };
     switch (n.op) {
       case Op::load:
         for (std::size_t i = 0; i < size_; ++i) out[i] = put((*inputs_[fn_[n.args[0]].imm])[i]);
@@ -69,13 +79,15 @@ class Evaluator {
       case Op::binary:
         with_type(n.type.dtype, [&](auto t) {
           using T = decltype(t);
-          for (std::size_t i = 0; i < size_; ++i) out[i] = put(apply(n.kind<BinaryOp>(), get<T>(arg(0)[i]), get<T>(arg(1)[i])));
+          for (std::size_t i = 0; i < size_; ++i)
+            out[i] = put(apply(n.kind<BinaryOp>(), get<T>(arg(0)[i]), get<T>(arg(1)[i])));
         });
         break;
       case Op::compare:
         with_type(fn_[n.args[0]].type.dtype, [&](auto t) {
           using T = decltype(t);
-          for (std::size_t i = 0; i < size_; ++i) out[i] = put(apply(n.kind<CompareOp>(), get<T>(arg(0)[i]), get<T>(arg(1)[i])));
+          for (std::size_t i = 0; i < size_; ++i)
+            out[i] = put(apply(n.kind<CompareOp>(), get<T>(arg(0)[i]), get<T>(arg(1)[i])));
         });
         break;
       case Op::select:
@@ -128,7 +140,10 @@ double ulps(float got, double right) {
   if (got == nearest) return std::signbit(got) == std::signbit(nearest) || nearest != 0 || right != 0 ? 0 : INFINITY;
   if (std::isinf(nearest) || std::isinf(got)) {  // at the edge of overflow the largest float may round either way
     const double big = std::numeric_limits<float>::max();
-    return std::abs(static_cast<double>(got)) >= big && std::abs(right) >= big && std::signbit(got) == std::signbit(right) ? 1 : INFINITY;
+    return std::abs(static_cast<double>(got)) >= big && std::abs(right) >= big &&
+                   std::signbit(got) == std::signbit(right)
+               ? 1
+               : INFINITY;
   }
   int exponent;
   std::frexp(right, &exponent);
@@ -198,17 +213,20 @@ TEST_P(Math, error_is_within_its_bound) {
     if (x.size() == 1 << 15) flush();
   }
   flush();
-  std::printf("%s: at most %.3f ulp (at %a, %a: %a); bound %g\n", std::string(name_of(op)).c_str(), worst.error, worst.x,
-              worst.y, worst.got, bound.ulp);
+  std::printf("%s: at most %.3f ulp (at %a, %a: %a); bound %g\n", std::string(name_of(op)).c_str(), worst.error,
+              worst.x, worst.y, worst.got, bound.ulp);
   EXPECT_LE(worst.error, bound.ulp);
 }
 
 TEST_P(Math, special_values) {
   const MathOp op = GetParam();
   const float inf = INFINITY, tiny = 0x1p-149f, most = std::numeric_limits<float>::max(), least = 0x1p-126f;
-  const std::vector<float> specials = {0.0f, -0.0f, 1.0f, -1.0f, 2.0f, -2.0f, 3.0f, -3.0f, 0.5f, -0.5f, 1.5f, -1.5f, inf, -inf, NAN,
-                                       tiny, -tiny, least, -least, most, -most, 16777216.0f, 16777215.0f, -16777215.0f, 88.72284f,
-                                       -87.33655f, -103.97208f, -103.97284f, 128.0f, -149.0f, -150.0f, 1.0f + 0x1p-23f, 1.0f - 0x1p-24f};
+  const std::vector<float> specials = {
+      0.0f,           -0.0f,      1.0f,        -1.0f,       2.0f,   -2.0f,       3.0f,        -3.0f,
+      0.5f,           -0.5f,      1.5f,        -1.5f,       inf,    -inf,        NAN,         tiny,
+      -tiny,          least,      -least,      most,        -most,  16777216.0f, 16777215.0f, -16777215.0f,
+      88.72284f,      -87.33655f, -103.97208f, -103.97284f, 128.0f, -149.0f,     -150.0f,     1.0f + 0x1p-23f,
+      1.0f - 0x1p-24f};
   std::vector<float> x, y;
   const emit::MathBound bound = emit::math_bound(op);
   for (float a : specials)

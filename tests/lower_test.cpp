@@ -15,11 +15,13 @@ namespace {
 using emit::lower;
 using emit::Target;
 
-Target everything() {
-  return {.bf16_convert = true, .vectors = true};
-}
+Target everything() { return {.bf16_convert = true, .vectors = true}; }
 Target nothing() {
-  return {.f16_convert = false, .dot4 = false, .expand_math = true, .atomic_f32 = false, .subgroup_width = 1,
+  return {.f16_convert = false,
+          .dot4 = false,
+          .expand_math = true,
+          .atomic_f32 = false,
+          .subgroup_width = 1,
           .block_operations = false};
 }
 
@@ -81,9 +83,8 @@ TEST(lower, leaves_no_index_and_no_vectors_and_is_canonical) {
 
 TEST(lower, a_map_kernel_is_guarded_in_the_dimensions_that_it_uses) {
   const Function one = map_kernel("one", [] { out("y").store(global_id(), 1.0); });
-  const Function three = map_kernel("three", [] {
-    out("y").store((global_id(2) * extent(1) + global_id(1)) * extent(0) + global_id(0), 1.0);
-  });
+  const Function three = map_kernel(
+      "three", [] { out("y").store((global_id(2) * extent(1) + global_id(1)) * extent(0) + global_id(0), 1.0); });
   auto guarded = [](const Function& fn) {
     const Function low = lower(fn, everything());
     std::array<bool, 3> used{};
@@ -109,8 +110,9 @@ TEST(lower, vectors_of_every_length) {
       y.store(i * lanes, s);
       const Value old = h.load_vector(i * lanes, lanes);
       const Value turned = lanes == 2 ? make_vector({extract(old, 1), extract(old, 0)})
-                           : lanes == 3 ? make_vector({extract(old, 1), extract(old, 2), extract(old, 0)})
-                                        : make_vector({extract(old, 1), extract(old, 2), extract(old, 3), extract(old, 0)});
+                           : lanes == 3
+                               ? make_vector({extract(old, 1), extract(old, 2), extract(old, 0)})
+                               : make_vector({extract(old, 1), extract(old, 2), extract(old, 3), extract(old, 0)});
       h.store(i * lanes, select(extract(s, lanes - 1u) > 0, old, turned));
       const Value flags = b.load_vector(i * lanes, lanes);
       b.store(i * lanes, !extract(flags, 1));
@@ -157,7 +159,9 @@ TEST(lower, sixteen_bit_floats_by_integers_are_exact) {
       h[i] = static_cast<std::uint16_t>(i);
       g[i] = std::bit_cast<float>(static_cast<std::uint32_t>(rng()));
       // Half of them near the values of f16, on ties and beside them.
-      if (i % 2) g[i] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(half_value(static_cast<std::uint16_t>(rng()))) + 0x1000u + static_cast<std::uint32_t>(rng() % 3) - 1u);
+      if (i % 2)
+        g[i] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(half_value(static_cast<std::uint16_t>(rng()))) +
+                                    0x1000u + static_cast<std::uint32_t>(rng() % 3) - 1u);
       if (i % 64 == 2) g[i] = std::ldexp(static_cast<float>(rng() % 4096) + 0.5f * static_cast<float>(rng() % 3), -25);
     }
     run(low, {65536, 1, 1}, {arg(h), arg(f), arg(g), arg(back)}, checked());
@@ -181,7 +185,8 @@ TEST(lower, selects_bits_and_shared_memory_of_sixteen_bit_floats) {
     const Value v = x.load(global_id());
     s.store(thread_id(), select(bitcast(DType::u16, v) > 0x4000, v, a));
     barrier();
-    y.store(global_id(), s.load_if(thread_id() > 3, (thread_id() + 31) % 32, cast(DType::f16, literal(DType::f32, 1.5))) * 2.0);
+    y.store(global_id(),
+            s.load_if(thread_id() > 3, (thread_id() + 31) % 32, cast(DType::f16, literal(DType::f32, 1.5))) * 2.0);
   });
   std::vector<std::uint16_t> x(96), right(96);
   std::mt19937_64 rng(test_seed());
@@ -198,7 +203,8 @@ TEST(lower, dot4_of_all_signs) {
   const Function fn = map_kernel("dot", [] {
     const BufferRef a = in("a", DType::u32), b = in("b", DType::u32), c = out("c", DType::i32);
     const Value i = global_id();
-    for (int k = 0; k < 3; ++k) c.store(i * 3 + k, dot4(static_cast<Dot4Signs>(k), a.load(i), b.load(i), c.load(i * 3 + k)));
+    for (int k = 0; k < 3; ++k)
+      c.store(i * 3 + k, dot4(static_cast<Dot4Signs>(k), a.load(i), b.load(i), c.load(i * 3 + k)));
   });
   Target t = everything();
   t.dot4 = false;
@@ -223,13 +229,17 @@ TEST(lower, subgroups_of_one_lane) {
     const Value i = (thread_id(2) * 3 + thread_id(1)) * 8 + thread_id(0);
     const Value v = x.load(block_id() * 48 + i);
     std::vector<Value> results;
-    for (SubgroupOp op : {SubgroupOp::sum, SubgroupOp::min, SubgroupOp::max, SubgroupOp::inclusive_sum, SubgroupOp::exclusive_sum})
+    for (SubgroupOp op :
+         {SubgroupOp::sum, SubgroupOp::min, SubgroupOp::max, SubgroupOp::inclusive_sum, SubgroupOp::exclusive_sum})
       results.push_back(subgroup(op, v));
-    for (SubgroupOp op : {SubgroupOp::broadcast, SubgroupOp::shuffle, SubgroupOp::shuffle_xor, SubgroupOp::shuffle_up, SubgroupOp::shuffle_down})
-      results.push_back(subgroup(op, v, index_literal(op == SubgroupOp::broadcast || op == SubgroupOp::shuffle ? 0 : 1)));
+    for (SubgroupOp op : {SubgroupOp::broadcast, SubgroupOp::shuffle, SubgroupOp::shuffle_xor, SubgroupOp::shuffle_up,
+                          SubgroupOp::shuffle_down})
+      results.push_back(
+          subgroup(op, v, index_literal(op == SubgroupOp::broadcast || op == SubgroupOp::shuffle ? 0 : 1)));
     results.push_back(cast(DType::i32, subgroup(SubgroupOp::any, v > 0)));
     results.push_back(cast(DType::i32, subgroup(SubgroupOp::all, v > 0)));
-    for (const Value& index : {lane_id(), subgroup_id(), subgroup_size(), subgroup_count()}) results.push_back(cast(DType::i32, index));
+    for (const Value& index : {lane_id(), subgroup_id(), subgroup_size(), subgroup_count()})
+      results.push_back(cast(DType::i32, index));
     int k = 0;
     for (const Value& r : results) y.store((block_id() * 48 + i) * 16 + k++, r);
   });
@@ -248,7 +258,8 @@ TEST(lower, subgroups_of_one_lane) {
 // The checks find no race and no read of uninitialised memory in the expansion, at any width and block size.
 TEST(lower, block_operations_from_shared_memory_and_subgroups) {
   std::mt19937_64 rng(test_seed());
-  for (std::array<std::uint32_t, 3> block : {std::array<std::uint32_t, 3>{1, 1, 1}, {3, 1, 1}, {64, 1, 1}, {10, 7, 1}, {5, 5, 5}, {256, 1, 1}}) {
+  for (std::array<std::uint32_t, 3> block :
+       {std::array<std::uint32_t, 3>{1, 1, 1}, {3, 1, 1}, {64, 1, 1}, {10, 7, 1}, {5, 5, 5}, {256, 1, 1}}) {
     const std::uint32_t t = block[0] * block[1] * block[2];
     const Function fn = block_kernel("collect", block, [&] {
       const BufferRef x = in("x", DType::i32), y = out("y", DType::i32), f = out("f");
@@ -258,8 +269,10 @@ TEST(lower, block_operations_from_shared_memory_and_subgroups) {
       const Variable r(DType::f32, cast(DType::f32, v.get()));
       for_(0, rounds, [&](Value k) {
         v.set(v.get() + block_sum(v.get()) - block_scan(v.get(), true) + block_min(v.get()));
-        if_(k % 2 == 0, [&] { v.set(block_max(v.get()) ^ block_reduce(ReduceOp::or_, v.get()) ^ block_scan(v.get(), false)); });
-        if_(block_reduce(ReduceOp::and_, v.get() > -1000000), [&] { v.set(v.get() + block_reduce(ReduceOp::and_, v.get())); });
+        if_(k % 2 == 0,
+            [&] { v.set(block_max(v.get()) ^ block_reduce(ReduceOp::or_, v.get()) ^ block_scan(v.get(), false)); });
+        if_(block_reduce(ReduceOp::and_, v.get() > -1000000),
+            [&] { v.set(v.get() + block_reduce(ReduceOp::and_, v.get())); });
         r.set(r.get() + block_max(r.get()) * 0.5 + block_min(r.get()));
       });
       y.store(block_id() * t + i, v.get());
@@ -299,7 +312,8 @@ TEST(lower, float_atomics_by_compare_and_swap_also_in_conditions) {
     barrier();
     if_(thread_id() == 0, [&] { y.atomic(AtomicOp::add, 2, s.load(0)); });
     // The old value of an atomic decides whether a loop goes on.
-    while_([&] { return z.atomic(AtomicOp::add, global_id(), literal(DType::f32, 1)) < 5; }, [&] { z.atomic(AtomicOp::add, 64 + global_id(), literal(DType::f32, 2)); });
+    while_([&] { return z.atomic(AtomicOp::add, global_id(), literal(DType::f32, 1)) < 5; },
+           [&] { z.atomic(AtomicOp::add, 64 + global_id(), literal(DType::f32, 2)); });
   });
   Target t = everything();
   t.atomic_f32 = false;
@@ -323,7 +337,8 @@ TEST(lower, loops_conditions_and_early_returns) {
     if_(x.load(i) < 0, [&] { return_(); });
     const Variable v(DType::i32, x.load(i));
     for_(literal(DType::i32, 0), v.get(), literal(DType::i32, 3), [&](Value k) {
-      if_(k % 2 == 0, [&] { v.set(v.get() * 3 + k); }, [&] { v.set(v.get() - k); });
+      if_(
+          k % 2 == 0, [&] { v.set(v.get() * 3 + k); }, [&] { v.set(v.get() - k); });
     });
     const Variable steps(DType::i32, 0);
     while_([&] { return (v.get() & 0xff) != 0; }, [&] { v.set(v.get() - 1), steps.set(steps.get() + 1); });
@@ -352,7 +367,8 @@ std::string refusal(const Function& fn, const Target& t) {
 }
 
 TEST(lower, what_a_target_cannot_do_is_refused_with_kernel_and_line) {
-  const Function doubles = map_kernel("doubles", [] { out("y").store(global_id(), cast(DType::f32, cast(DType::f64, in("x").load(global_id())))); });
+  const Function doubles = map_kernel(
+      "doubles", [] { out("y").store(global_id(), cast(DType::f32, cast(DType::f64, in("x").load(global_id())))); });
   Target t = everything();
   EXPECT_EQ(refusal(doubles, t), "");
   t.f64 = false;
@@ -361,7 +377,8 @@ TEST(lower, what_a_target_cannot_do_is_refused_with_kernel_and_line) {
   const Function double_buffer = map_kernel("buffer_of_doubles", [] { out("y", DType::f64); });
   EXPECT_NE(refusal(double_buffer, t).find("buffer_of_doubles"), std::string::npos);
 
-  const Function wide = map_kernel("wide", [] { out("y", DType::u64).atomic(AtomicOp::add, 0, literal(DType::u64, 1)); });
+  const Function wide =
+      map_kernel("wide", [] { out("y", DType::u64).atomic(AtomicOp::add, 0, literal(DType::u64, 1)); });
   t = everything();
   EXPECT_EQ(refusal(wide, t), "");
   t.atomic_i64 = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the backend says when there is no library, no platform, no device, no memory, or a compiler that refuses. Each case
-// runs in a child, since a process opens its OpenCL library once; drivers' faults are played by opencl_shim.
+// What the backend says when there is no library, no platform, no device, no memory, or a compiler that refuses. Each
+// case runs in a child, since a process opens its OpenCL library once; drivers' faults are played by opencl_shim.
 #include "opencl_fixture.h"
 
 #include <fcntl.h>
@@ -16,7 +16,8 @@ namespace {
 using namespace ir;
 
 /// What `work` returns, computed in a child with these variables set.
-std::string in_child(std::initializer_list<std::pair<const char*, std::string>> variables, const std::function<std::string()>& work) {
+std::string in_child(std::initializer_list<std::pair<const char*, std::string>> variables,
+                     const std::function<std::string()>& work) {
   int ends[2];
   if (pipe(ends) != 0) return "pipe failed";
   std::fflush(nullptr);
@@ -48,7 +49,8 @@ std::string in_child(std::initializer_list<std::pair<const char*, std::string>> 
 }
 std::string enumerated() {
   const BackendReport r = driver().enumerate();
-  return std::to_string(static_cast<int>(r.state)) + "|" + r.file + "|" + r.reason + "|" + r.remedy + "|" + std::to_string(r.devices.size());
+  return std::to_string(static_cast<int>(r.state)) + "|" + r.file + "|" + r.reason + "|" + r.remedy + "|" +
+         std::to_string(r.devices.size());
 }
 std::string state(DeviceState s) { return std::to_string(static_cast<int>(s)) + "|"; }
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
@@ -59,7 +61,8 @@ TEST(opencl_failures, no_library) {
   EXPECT_HAS(text, "|/nonexistent/libOpenCL.so.1|");
   EXPECT_HAS(text, "cannot open shared object file");
   EXPECT_HAS(text, "ocl-icd-libopencl1");
-  const std::string opened = in_child({{"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so.1"}}, [] { return driver().open(0), ""; });
+  const std::string opened =
+      in_child({{"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so.1"}}, [] { return driver().open(0), ""; });
   EXPECT_HAS(opened, "opencl:0");
   EXPECT_HAS(opened, "cannot open shared object file");
 }
@@ -103,9 +106,7 @@ std::string still_works() {
   return y.read() == std::vector<float>{2, 3} ? " and the next kernel works" : " and the next kernel is wrong";
 }
 
-TEST_F(Shim, does_nothing_unasked) {
-  EXPECT_HAS(with("", still_works), "and the next kernel works");
-}
+TEST_F(Shim, does_nothing_unasked) { EXPECT_HAS(with("", still_works), "and the next kernel works"); }
 TEST_F(Shim, no_platform) {
   const std::string text = with("no platform", enumerated);
   EXPECT_EQ(text.substr(0, 2), state(DeviceState::loaded)) << text;

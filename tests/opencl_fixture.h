@@ -69,7 +69,8 @@ template <class T>
 class Memory {
  public:
   explicit Memory(const std::vector<T>& values) : Memory(values.size()) { upload(values); }
-  explicit Memory(std::size_t count) : count_(count), allocation_(device()->allocate(count * sizeof(T), MemoryKind::device)) {
+  explicit Memory(std::size_t count)
+      : count_(count), allocation_(device()->allocate(count * sizeof(T), MemoryKind::device)) {
     const std::byte poison[1] = {std::byte{0xa5}};
     queue().fill(allocation_, 0, count * sizeof(T), poison);
   }
@@ -77,7 +78,9 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  void upload(const std::vector<T>& values) { queue().upload(allocation_, 0, values.data(), values.size() * sizeof(T)); }
+  void upload(const std::vector<T>& values) {
+    queue().upload(allocation_, 0, values.data(), values.size() * sizeof(T));
+  }
   std::vector<T> read() const {
     std::vector<T> out(count_);
     queue().download(out.data(), allocation_, 0, count_ * sizeof(T));
@@ -106,7 +109,8 @@ inline std::unique_ptr<LoadedKernel> compile(const ir::Function& fn, Variant var
   const CompileRequest request{&fn, variant};
   return std::move(device()->compile({&request, 1})[0]);
 }
-inline void run(const ir::Function& fn, std::array<std::uint64_t, 3> shape, std::initializer_list<Argument> arguments, Variant variant = {}) {
+inline void run(const ir::Function& fn, std::array<std::uint64_t, 3> shape, std::initializer_list<Argument> arguments,
+                Variant variant = {}) {
   const auto kernel = compile(fn, variant);
   queue().launch(*kernel, shape, std::span(arguments.begin(), arguments.size()));
   queue().finish();

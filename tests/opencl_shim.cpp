@@ -14,7 +14,10 @@ bool asked(const char* what) {
   const char* mode = std::getenv("TESSERA_SHIM");
   return mode && std::strcmp(mode, what) == 0;
 }
-template <class F> F* real(const char* name) { return reinterpret_cast<F*>(dlsym(RTLD_NEXT, name)); }
+template <class F>
+F* real(const char* name) {
+  return reinterpret_cast<F*>(dlsym(RTLD_NEXT, name));
+}
 
 }  // namespace
 
@@ -26,30 +29,37 @@ std::int32_t clGetPlatformIDs(std::uint32_t n, void** platforms, std::uint32_t* 
 }
 std::int32_t clGetDeviceIDs(void* platform, std::uint64_t type, std::uint32_t n, void** devices, std::uint32_t* count) {
   if (asked("no device")) return -1;
-  return real<std::int32_t(void*, std::uint64_t, std::uint32_t, void**, std::uint32_t*)>("clGetDeviceIDs")(platform, type, n, devices, count);
+  return real<std::int32_t(void*, std::uint64_t, std::uint32_t, void**, std::uint32_t*)>("clGetDeviceIDs")(
+      platform, type, n, devices, count);
 }
 void* clCreateBuffer(void* context, std::uint64_t flags, std::size_t size, void* host, std::int32_t* code) {
   if (asked("no memory") && size > 1000) {
     *code = -4;
     return nullptr;
   }
-  return real<void*(void*, std::uint64_t, std::size_t, void*, std::int32_t*)>("clCreateBuffer")(context, flags, size, host, code);
+  return real<void*(void*, std::uint64_t, std::size_t, void*, std::int32_t*)>("clCreateBuffer")(context, flags, size,
+                                                                                                host, code);
 }
 // Kernels called "guilty" get a mistake.
-void* clCreateProgramWithSource(void* context, std::uint32_t count, const char** strings, const std::size_t* lengths, std::int32_t* code) {
+void* clCreateProgramWithSource(void* context, std::uint32_t count, const char** strings, const std::size_t* lengths,
+                                std::int32_t* code) {
   std::string text;
   for (std::uint32_t i = 0; i < count; ++i) text.append(strings[i], lengths[i]);
-  if (const std::size_t at = text.find("void guilty"); asked("bad kernel") && at != text.npos) text.insert(text.find('{', at) + 1, "\n  undeclared_name = 1;");
+  if (const std::size_t at = text.find("void guilty"); asked("bad kernel") && at != text.npos)
+    text.insert(text.find('{', at) + 1, "\n  undeclared_name = 1;");
   const char* changed = text.c_str();
   const std::size_t length = text.size();
-  return real<void*(void*, std::uint32_t, const char**, const std::size_t*, std::int32_t*)>("clCreateProgramWithSource")(context, 1, &changed, &length, code);
+  return real<void*(void*, std::uint32_t, const char**, const std::size_t*, std::int32_t*)>(
+      "clCreateProgramWithSource")(context, 1, &changed, &length, code);
 }
-std::int32_t clEnqueueNDRangeKernel(void* queue, void* kernel, std::uint32_t dimensions, const std::size_t* offset, const std::size_t* global,
-                                    const std::size_t* local, std::uint32_t n, void* const* events, void** event) {
+std::int32_t clEnqueueNDRangeKernel(void* queue, void* kernel, std::uint32_t dimensions, const std::size_t* offset,
+                                    const std::size_t* global, const std::size_t* local, std::uint32_t n,
+                                    void* const* events, void** event) {
   if (asked("no resources")) return -5;
   if (asked("lost device")) return -2;
-  return real<std::int32_t(void*, void*, std::uint32_t, const std::size_t*, const std::size_t*, const std::size_t*, std::uint32_t, void* const*, void**)>(
-      "clEnqueueNDRangeKernel")(queue, kernel, dimensions, offset, global, local, n, events, event);
+  return real<std::int32_t(void*, void*, std::uint32_t, const std::size_t*, const std::size_t*, const std::size_t*,
+                           std::uint32_t, void* const*, void**)>("clEnqueueNDRangeKernel")(
+      queue, kernel, dimensions, offset, global, local, n, events, event);
 }
 
 }  // extern "C"

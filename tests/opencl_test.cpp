@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The OpenCL backend at the level of Driver: kernels of each kind, memory, queues, events and errors, on the first device.
+// The OpenCL backend at the level of Driver: kernels of each kind, memory, queues, events and errors, on the first
+// device.
 #include "opencl_fixture.h"
 
 #include <algorithm>
@@ -28,7 +29,8 @@ std::vector<float> random_floats(std::size_t n, float low = -1, float high = 1) 
 
 Function saxpy() {
   return trace("saxpy", [] {
-    const BufferRef x = buffer_param("x", DType::f32, Access::read), y = buffer_param("y", DType::f32, Access::read_write);
+    const BufferRef x = buffer_param("x", DType::f32, Access::read),
+                    y = buffer_param("y", DType::f32, Access::read_write);
     const Value a = scalar_param("a", DType::f32);
     const Value i = global_id();
     y.store(i, a * x.load(i) + y.load(i));
@@ -36,7 +38,8 @@ Function saxpy() {
 }
 Function block_sum_kernel() {
   return trace_block("block sum", {256, 1, 1}, [] {
-    const BufferRef x = buffer_param("x", DType::f32, Access::read), out = buffer_param("out", DType::f32, Access::read_write);
+    const BufferRef x = buffer_param("x", DType::f32, Access::read),
+                    out = buffer_param("out", DType::f32, Access::read_write);
     const Variable s(DType::f32, 0.0);
     for_(global_id(), x.size(), grid_size(), [&](Value i) { s.set(s.get() + x.load(i)); });
     const Value total = block_sum(s.get());
@@ -47,7 +50,8 @@ Function tiled_product(std::uint32_t tile) {
   return trace_block("tiled_product", {tile, tile, 1}, [&] {
     const BufferRef a = buffer_param("a", DType::f32, Access::read), b = buffer_param("b", DType::f32, Access::read);
     const BufferRef c = buffer_param("c", DType::f32, Access::read_write);
-    const Value m = scalar_param("m", DType::index), n = scalar_param("n", DType::index), k = scalar_param("k", DType::index);
+    const Value m = scalar_param("m", DType::index), n = scalar_param("n", DType::index),
+                k = scalar_param("k", DType::index);
     const BufferRef as = shared(DType::f32, tile * tile), bs = shared(DType::f32, tile * tile);
     const Value tx = thread_id(0), ty = thread_id(1);
     const Value row = block_id(1) * tile + ty, column = block_id(0) * tile + tx;
@@ -150,7 +154,8 @@ TEST_F(OpenCl, two_and_three_dimensions) {
   });
   const auto kernel = compile(fn);
   using Shape = std::array<std::uint64_t, 3>;
-  for (Shape shape : {Shape{1, 1, 1}, {5, 3, 2}, {100, 7, 1}, {3, 500, 1}, {17, 17, 17}, {70000, 1, 1}, {1, 70000, 1}, {2, 2, 300}}) {
+  for (Shape shape :
+       {Shape{1, 1, 1}, {5, 3, 2}, {100, 7, 1}, {3, 500, 1}, {17, 17, 17}, {70000, 1, 1}, {1, 70000, 1}, {2, 2, 300}}) {
     const std::size_t n = shape[0] * shape[1] * shape[2];
     const Memory<std::int32_t> out(n);
     const Argument args[] = {out.argument()};
@@ -179,7 +184,8 @@ TEST_F(OpenCl, tiled_product_with_remainders) {
   for (auto [m, n, k] : {Size{16, 16, 16}, {1, 1, 1}, {33, 50, 17}, {64, 31, 100}}) {
     const auto a = random_floats(m * k), b = random_floats(k * n);
     const Memory<float> da(a), db(b), dc(m * n);
-    const Argument args[] = {da.argument(), db.argument(), dc.argument(), scalar(std::int64_t(m)), scalar(std::int64_t(n)), scalar(std::int64_t(k))};
+    const Argument args[] = {da.argument(),           db.argument(),           dc.argument(),
+                             scalar(std::int64_t(m)), scalar(std::int64_t(n)), scalar(std::int64_t(k))};
     queue().launch(*kernel, {(n + 15) / 16, (m + 15) / 16, 1}, args);
     const auto c = dc.read();
     for (std::size_t i = 0; i < m; ++i)
@@ -194,7 +200,8 @@ TEST_F(OpenCl, tiled_product_with_remainders) {
 TEST_F(OpenCl, softmax_of_rows) {
   const std::size_t rows = 37, n = 1000;
   const Function fn = trace_block("softmax", {128, 1, 1}, [] {
-    const BufferRef x = buffer_param("x", DType::f32, Access::read), y = buffer_param("y", DType::f32, Access::read_write);
+    const BufferRef x = buffer_param("x", DType::f32, Access::read),
+                    y = buffer_param("y", DType::f32, Access::read_write);
     const Value n = scalar_param("n", DType::index);
     const Value base = block_id() * n;
     const Variable high(DType::f32, -INFINITY), sum(DType::f32, 0.0);
@@ -223,7 +230,8 @@ TEST_F(OpenCl, softmax_of_rows) {
 TEST_F(OpenCl, barriers_in_uniform_loops_and_conditions) {
   const std::uint32_t t = 64;
   const Function fn = trace_block("rotate", {t, 1, 1}, [&] {
-    const BufferRef x = buffer_param("x", DType::i32, Access::read), y = buffer_param("y", DType::i32, Access::read_write);
+    const BufferRef x = buffer_param("x", DType::i32, Access::read),
+                    y = buffer_param("y", DType::i32, Access::read_write);
     const Value rounds = scalar_param("rounds", DType::index);
     const BufferRef s = shared(DType::i32, t);
     const Value i = thread_id();
@@ -241,13 +249,14 @@ TEST_F(OpenCl, barriers_in_uniform_loops_and_conditions) {
       });
     });
     const Variable left(DType::index, rounds);
-    while_([&] { return left.get() > 0; }, [&] {
-      s.store(i, mine.get());
-      barrier();
-      mine.set(mine.get() + s.load(0));
-      barrier();
-      left.set(left.get() - 1);
-    });
+    while_([&] { return left.get() > 0; },
+           [&] {
+             s.store(i, mine.get());
+             barrier();
+             mine.set(mine.get() + s.load(0));
+             barrier();
+             left.set(left.get() - 1);
+           });
     y.store(global_id(), mine.get());
   });
   const std::size_t blocks = 5;
@@ -258,7 +267,9 @@ TEST_F(OpenCl, barriers_in_uniform_loops_and_conditions) {
     run(fn, {blocks, 1, 1}, {dx.argument(), dy.argument(), scalar(rounds)});
     const auto y = dy.read();
     for (std::size_t b = 0; b < blocks; ++b) {
-      std::vector<std::uint32_t> v(x.begin() + static_cast<std::ptrdiff_t>(b * t), x.begin() + static_cast<std::ptrdiff_t>((b + 1) * t)), w(t);
+      std::vector<std::uint32_t> v(x.begin() + static_cast<std::ptrdiff_t>(b * t),
+                                   x.begin() + static_cast<std::ptrdiff_t>((b + 1) * t)),
+          w(t);
       for (std::int64_t r = 0; r < rounds; ++r) {
         for (std::size_t i = 0; i < t; ++i) w[i] = v[(i + 1) % t] + 1;
         v = w;
@@ -271,21 +282,31 @@ TEST_F(OpenCl, barriers_in_uniform_loops_and_conditions) {
         const std::uint32_t first = v[0];
         for (auto& e : v) e += first;
       }
-      for (std::size_t i = 0; i < t; ++i) ASSERT_EQ(static_cast<std::uint32_t>(y[b * t + i]), v[i]) << rounds << " rounds, " << b << ", " << i;
+      for (std::size_t i = 0; i < t; ++i)
+        ASSERT_EQ(static_cast<std::uint32_t>(y[b * t + i]), v[i]) << rounds << " rounds, " << b << ", " << i;
     }
   }
 }
 
 TEST_F(OpenCl, block_reductions_and_scans_of_every_size) {
-  for (std::array<std::uint32_t, 3> block : {std::array<std::uint32_t, 3>{1, 1, 1}, {2, 1, 1}, {7, 1, 1}, {64, 1, 1}, {100, 1, 1}, {16, 5, 3}, {256, 1, 1}}) {
+  for (std::array<std::uint32_t, 3> block :
+       {std::array<std::uint32_t, 3>{1, 1, 1}, {7, 1, 1}, {64, 1, 1}, {16, 5, 3}}) {
     const std::uint32_t t = block[0] * block[1] * block[2];
     const Function fn = trace_block("collect", block, [&] {
-      const BufferRef x = buffer_param("x", DType::i32, Access::read), out = buffer_param("out", DType::i32, Access::read_write);
+      const BufferRef x = buffer_param("x", DType::i32, Access::read),
+                      out = buffer_param("out", DType::i32, Access::read_write);
       const Value i = (thread_id(2) * block[1] + thread_id(1)) * block[0] + thread_id(0);
       const Value v = x.load(block_id() * t + i);
-      const Value results[] = {block_sum(v), block_min(v), block_max(v), block_scan(v, false), block_scan(v, true),
-                               block_reduce(ReduceOp::and_, v), block_reduce(ReduceOp::or_, v), block_sum(block_scan(v, false)),
-                               cast(DType::i32, block_reduce(ReduceOp::or_, v > 90)), cast(DType::i32, block_reduce(ReduceOp::and_, v < 99))};
+      const Value results[] = {block_sum(v),
+                               block_min(v),
+                               block_max(v),
+                               block_scan(v, false),
+                               block_scan(v, true),
+                               block_reduce(ReduceOp::and_, v),
+                               block_reduce(ReduceOp::or_, v),
+                               block_sum(block_scan(v, false)),
+                               cast(DType::i32, block_reduce(ReduceOp::or_, v > 90)),
+                               cast(DType::i32, block_reduce(ReduceOp::and_, v < 99))};
       int k = 0;
       for (const Value& r : results) out.store((block_id() * t + i) * 10 + k++, r);
     });
@@ -299,12 +320,14 @@ TEST_F(OpenCl, block_reductions_and_scans_of_every_size) {
     for (std::size_t b = 0; b < blocks; ++b) {
       const std::int32_t* v = x.data() + b * t;
       std::int32_t sum = 0, low = v[0], high = v[0], all = -1, any = 0, scans = 0, running = 0;
-      for (std::size_t i = 0; i < t; ++i) sum += v[i], low = std::min(low, v[i]), high = std::max(high, v[i]), all &= v[i], any |= v[i], scans += sum;
+      for (std::size_t i = 0; i < t; ++i)
+        sum += v[i], low = std::min(low, v[i]), high = std::max(high, v[i]), all &= v[i], any |= v[i], scans += sum;
       for (std::size_t i = 0; i < t; ++i) {
         const std::int32_t before = running;
         running += v[i];
         const std::int32_t right[] = {sum, low, high, running, before, all, any, scans, high > 90, high < 99};
-        for (std::size_t k = 0; k < 10; ++k) ASSERT_EQ(got[(b * t + i) * 10 + k], right[k]) << "result " << k << " of thread " << i << " of " << t;
+        for (std::size_t k = 0; k < 10; ++k)
+          ASSERT_EQ(got[(b * t + i) * 10 + k], right[k]) << "result " << k << " of thread " << i << " of " << t;
       }
     }
   }
@@ -312,7 +335,8 @@ TEST_F(OpenCl, block_reductions_and_scans_of_every_size) {
 
 TEST_F(OpenCl, subgroup_operations_mean_something_without_subgroups) {
   const Function fn = trace_block("subgroups", {64, 1, 1}, [] {
-    const BufferRef x = buffer_param("x", DType::f32, Access::read), out = buffer_param("out", DType::f32, Access::read_write);
+    const BufferRef x = buffer_param("x", DType::f32, Access::read),
+                    out = buffer_param("out", DType::f32, Access::read_write);
     const BufferRef part = shared(DType::f32, 64);
     const Value w = subgroup_sum(x.load(global_id()));
     if_(lane_id() == 0, [&] { part.store(subgroup_id(), w); });
@@ -336,9 +360,12 @@ TEST_F(OpenCl, subgroup_operations_mean_something_without_subgroups) {
 TEST_F(OpenCl, atomics_on_buffers_and_shared_memory) {
   const std::size_t n = 10000;
   const Function fn = trace_block("histogram", {64, 1, 1}, [] {
-    const BufferRef x = buffer_param("x", DType::u32, Access::read), bins = buffer_param("bins", DType::i32, Access::read_write);
-    const BufferRef sum = buffer_param("sum", DType::f32, Access::read_write), low = buffer_param("low", DType::f32, Access::read_write);
-    const BufferRef wide = buffer_param("wide", DType::u64, Access::read_write), order = buffer_param("order", DType::u32, Access::read_write);
+    const BufferRef x = buffer_param("x", DType::u32, Access::read),
+                    bins = buffer_param("bins", DType::i32, Access::read_write);
+    const BufferRef sum = buffer_param("sum", DType::f32, Access::read_write),
+                    low = buffer_param("low", DType::f32, Access::read_write);
+    const BufferRef wide = buffer_param("wide", DType::u64, Access::read_write),
+                    order = buffer_param("order", DType::u32, Access::read_write);
     const BufferRef here = shared(DType::u32, 16);
     if_(thread_id() < 16, [&] { here.store(thread_id(), 0); });
     barrier();
@@ -363,7 +390,8 @@ TEST_F(OpenCl, atomics_on_buffers_and_shared_memory) {
   const Memory<std::int32_t> bins(std::vector<std::int32_t>(16, 0));
   const Memory<float> sum(std::vector<float>{0}), low(std::vector<float>{1e9f, -1});
   const Memory<std::uint64_t> wide(std::vector<std::uint64_t>{0, 0});
-  run(fn, {(n + 63) / 64, 1, 1}, {dx.argument(), bins.argument(), sum.argument(), low.argument(), wide.argument(), order.argument()});
+  run(fn, {(n + 63) / 64, 1, 1},
+      {dx.argument(), bins.argument(), sum.argument(), low.argument(), wide.argument(), order.argument()});
   std::vector<std::int32_t> right(16);
   std::uint64_t total = 0;
   for (auto v : x) ++right[v % 16], total += v * std::uint64_t{1000000007};
@@ -500,7 +528,8 @@ TEST_F(OpenCl, one_kernel_launched_from_many_threads) {
       queues[t]->finish();
     });
   for (auto& t : threads) t.join();
-  for (std::size_t t = 0; t < 8; ++t) EXPECT_EQ(ys[t]->read(), std::vector<float>(n, static_cast<float>(50 * t * (t + 1))));
+  for (std::size_t t = 0; t < 8; ++t)
+    EXPECT_EQ(ys[t]->read(), std::vector<float>(n, static_cast<float>(50 * t * (t + 1))));
 }
 
 template <class E, class F>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Without subgroups two stages: about sqrt(T) workers combine the T values in strides, then every thread combines the
-// workers' results. That is two barriers for any T, good on a CPU's OpenCL (each barrier splits the kernel there) and fair
-// on a GPU. With subgroups each one combines its lanes first.
+// workers' results. That is two barriers for any T, good on a CPU's OpenCL (each barrier splits the kernel there) and
+// fair on a GPU. With subgroups each one combines its lanes first.
 #include "tessera/emit/block_ops.h"
 
 #include "tessera/emit/expr.h"
@@ -71,7 +71,9 @@ NodeId BlockOperations::reduce(ReduceOp op, NodeId value) {
   const NodeId id = linear_id();
   NodeId count;
   if (by_subgroup) {
-    const auto kind = op == ReduceOp::sum ? ir::SubgroupOp::sum : op == ReduceOp::min ? ir::SubgroupOp::min : ir::SubgroupOp::max;
+    const auto kind = op == ReduceOp::sum   ? ir::SubgroupOp::sum
+                      : op == ReduceOp::min ? ir::SubgroupOp::min
+                                            : ir::SubgroupOp::max;
     const NodeId part = b_.subgroup(kind, value);
     b_.if_(b_.compare(ir::CompareOp::eq, b_.index(ir::IndexKind::lane_id), index_of(0)),
            [&] { b_.store(s.partials, b_.index(ir::IndexKind::subgroup_id), part); });
@@ -85,9 +87,8 @@ NodeId BlockOperations::reduce(ReduceOp op, NodeId value) {
       b_.store(sum, index_of(0), b_.load(s.values, id));
       b_.set_no_wrap(true);
       const NodeId second = b_.binary(BinaryOp::add, id, index_of(n));
-      loop(second, index_of(threads_), n, [&](NodeId i) {
-        b_.store(sum, index_of(0), combine(op, b_.load(sum, index_of(0)), b_.load(s.values, i)));
-      });
+      loop(second, index_of(threads_), n,
+           [&](NodeId i) { b_.store(sum, index_of(0), combine(op, b_.load(sum, index_of(0)), b_.load(s.values, i))); });
       b_.store(s.partials, id, b_.load(sum, index_of(0)));
     });
     count = index_of(n);

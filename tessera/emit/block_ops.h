@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions and scans over a block, out of shared memory, barriers and, where the device has them, subgroup operations.
-// Right for every subgroup width and every block size; sums of floats are added in an order that depends on both.
+// Reductions and scans over a block, out of shared memory, barriers and, where the device has them, subgroup
+// operations. Right for every subgroup width and every block size; sums of floats are added in an order that depends on
+// both.
 #pragma once
 
 #include <map>

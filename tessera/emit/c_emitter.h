@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lowered kernels as readable C in one of the dialects: names of the kernel and its parameters are kept, values used once
-// stand where they are used, and parentheses only where they are needed. The same function gives the same text everywhere.
+// Lowered kernels as readable C in one of the dialects: names of the kernel and its parameters are kept, values used
+// once stand where they are used, and parentheses only where they are needed. The same function gives the same text
+// everywhere.
 #pragma once
 
 #include <span>
@@ -28,9 +29,10 @@ struct KernelArgument {
 struct EmittedKernel {
   std::string entry;  ///< sanitised name and part of the hash
   std::vector<KernelArgument> arguments;
-  std::array<bool, 3> dimensions = {true, false, false};  ///< map kernels: those that are guarded; the others are launched at exactly their extent
-  std::size_t dynamic_shared_bytes = 0;                   ///< CUDA and HIP past 48 KiB
-  std::string text;                                       ///< of this kernel alone
+  std::array<bool, 3> dimensions = {
+      true, false, false};  ///< map kernels: those that are guarded; the others are launched at exactly their extent
+  std::size_t dynamic_shared_bytes = 0;  ///< CUDA and HIP past 48 KiB
+  std::string text;                      ///< of this kernel alone
 };
 
 /// One program for any number of kernels.

@@ -23,11 +23,15 @@ bool narrow(DType t) { return is_int(t) && dtype_size(t) < 4; }
 Text CWriter::infix(const Text& a, const char* op, const Text& b, Binding level) const {
   const Binding above = static_cast<Binding>(static_cast<int>(level) + 1);
   // A comparison or a bit operation inside another is right without parentheses, but nobody reads it so.
-  const bool plain = level == Binding::sum || level == Binding::product || level == Binding::logical_and || level == Binding::logical_or;
-  const Binding left = plain ? level : level == Binding::shift || level == Binding::less || level == Binding::equal ? Binding::sum : Binding::unary;
+  const bool plain = level == Binding::sum || level == Binding::product || level == Binding::logical_and ||
+                     level == Binding::logical_or;
+  const Binding left = plain                                                                          ? level
+                       : level == Binding::shift || level == Binding::less || level == Binding::equal ? Binding::sum
+                                                                                                      : Binding::unary;
   const bool comparison = level == Binding::less || level == Binding::equal;
   const Binding right = plain ? above : comparison ? Binding::sum : Binding::unary;
-  return {at_least(a, level == Binding::shift ? Binding::unary : left) + " " + op + " " + at_least(b, right), level, a.loads || b.loads};
+  return {at_least(a, level == Binding::shift ? Binding::unary : left) + " " + op + " " + at_least(b, right), level,
+          a.loads || b.loads};
 }
 
 Text CWriter::call(const std::string& function, std::initializer_list<Text> arguments) const {
@@ -76,7 +80,8 @@ Text CWriter::expression(NodeId id) {
     case Op::compare: return compare(n);
     case Op::select: {
       const Text c = take(n.args[0]), x = take(n.args[1]), y = take(n.args[2]);
-      return {at_least(c, Binding::logical_or) + " ? " + at_least(x, Binding::logical_or) + " : " + at_least(y, Binding::conditional),
+      return {at_least(c, Binding::logical_or) + " ? " + at_least(x, Binding::logical_or) + " : " +
+                  at_least(y, Binding::conditional),
               Binding::conditional, c.loads || x.loads || y.loads};
     }
     case Op::cast: return cast(n.type.dtype, fn_[n.args[0]].type.dtype, take(n.args[0]));
@@ -98,7 +103,8 @@ Text CWriter::expression(NodeId id) {
       std::string from = element(n.args[0], n.args[1], &loads);
       const bool flag = n.type.dtype == DType::boolean && fn_[n.args[0]].op != Op::local;
       if (flag) from += " != 0";
-      return {at_least(mask, Binding::logical_or) + " ? " + from + " : " + at_least(other, Binding::conditional), Binding::conditional, true};
+      return {at_least(mask, Binding::logical_or) + " ? " + from + " : " + at_least(other, Binding::conditional),
+              Binding::conditional, true};
     }
     default: refuse(id, std::string(op_name(n.op)));
   }
@@ -137,7 +143,8 @@ Text CWriter::unary(const Node& n) {
       return call(prelude_.absolute(t), {a});
     case UnaryOp::not_:
       if (t == DType::boolean) return {"!" + at_least(a, Binding::unary), Binding::unary, a.loads};
-      if (narrow(t)) return {fmt::format("({})~{}", type_text(dialect_, t), at_least(a, Binding::unary)), Binding::unary, a.loads};
+      if (narrow(t))
+        return {fmt::format("({})~{}", type_text(dialect_, t), at_least(a, Binding::unary)), Binding::unary, a.loads};
       return {"~" + at_least(a, Binding::unary), Binding::unary, a.loads};
     default: {  // popcount and clz count in the type's own width
       const bool pop = n.kind<UnaryOp>() == UnaryOp::popcount;
@@ -147,9 +154,12 @@ Text CWriter::unary(const Node& n) {
       std::string value = fmt::format("({}){}", type_text(dialect_, own), at_least(a, Binding::unary));
       if (narrow(t)) value = fmt::format("({}){}", type_text(dialect_, DType::u32), value);
       std::string counted;
-      if (opencl(dialect_)) counted = fmt::format("{}({})", pop ? "popcount" : "clz", value);
-      else if (pop) counted = fmt::format("{}({})", wide ? "__popcll" : "__popc", value);
-      else counted = fmt::format("{}(({}){})", wide ? "__clzll" : "__clz", wide ? "long long" : "int", value);
+      if (opencl(dialect_))
+        counted = fmt::format("{}({})", pop ? "popcount" : "clz", value);
+      else if (pop)
+        counted = fmt::format("{}({})", wide ? "__popcll" : "__popc", value);
+      else
+        counted = fmt::format("{}(({}){})", wide ? "__clzll" : "__clz", wide ? "long long" : "int", value);
       if (narrow(t) && !pop) counted = fmt::format("({} - {})", counted, 32 - 8 * dtype_size(t));
       return {fmt::format("({}){}", type_text(dialect_, t), counted), Binding::unary, a.loads};
     }
@@ -177,10 +187,12 @@ Text CWriter::binary(const Node& n) {
     case BinaryOp::add: return plain ? infix(a, "+", b, Binding::sum) : wrapping(n, "+", Binding::sum, a, b);
     case BinaryOp::sub: return plain ? infix(a, "-", b, Binding::sum) : wrapping(n, "-", Binding::sum, a, b);
     case BinaryOp::mul: return plain ? infix(a, "*", b, Binding::product) : wrapping(n, "*", Binding::product, a, b);
-    case BinaryOp::div: case BinaryOp::rem: {
+    case BinaryOp::div:
+    case BinaryOp::rem: {
       const bool quotient = op == BinaryOp::div;
       if (real) return quotient ? infix(a, "/", b, Binding::product) : call("fmod" + f, {a, b});
-      const bool harmless = divisor.op == Op::constant && divisor.imm != 0 && (is_unsigned_int(t) || divisor.imm != ~std::uint64_t{0});
+      const bool harmless =
+          divisor.op == Op::constant && divisor.imm != 0 && (is_unsigned_int(t) || divisor.imm != ~std::uint64_t{0});
       if (harmless && !narrow(t)) return infix(a, quotient ? "/" : "%", b, Binding::product);
       return call(quotient ? prelude_.divide(t) : prelude_.remainder(t), {a, b});
     }
@@ -193,19 +205,27 @@ Text CWriter::binary(const Node& n) {
     case BinaryOp::and_: return infix(a, "&", b, Binding::bit_and);
     case BinaryOp::or_: return infix(a, "|", b, Binding::bit_or);
     case BinaryOp::xor_: return infix(a, "^", b, Binding::bit_xor);
-    case BinaryOp::shl: case BinaryOp::shr: {
+    case BinaryOp::shl:
+    case BinaryOp::shr: {
       const std::uint64_t mask = 8 * dtype_size(t) - 1;
       Text count;
-      if (divisor.op == Op::constant) count = {std::to_string(divisor.imm & mask)};
-      else count = {fmt::format("({} & {})", at_least(b, Binding::unary), mask), Binding::primary, b.loads};
+      if (divisor.op == Op::constant)
+        count = {std::to_string(divisor.imm & mask)};
+      else
+        count = {fmt::format("({} & {})", at_least(b, Binding::unary), mask), Binding::primary, b.loads};
       if (op == BinaryOp::shr) return infix(a, ">>", count, Binding::shift);
       if (is_unsigned_int(t) && !narrow(t)) return infix(a, "<<", count, Binding::shift);
       const std::string x = fmt::format("({}){}", unsigned_text(dialect_, t), at_least(a, Binding::unary));
-      return {fmt::format("({})({} << {})", type_text(dialect_, t), x, count.s), Binding::unary, a.loads || count.loads};
+      return {fmt::format("({})({} << {})", type_text(dialect_, t), x, count.s), Binding::unary,
+              a.loads || count.loads};
     }
     default: {
       if (opencl(dialect_)) return call("mul_hi", {a, b});
-      return call(t == DType::i32 ? "__mulhi" : t == DType::u32 ? "__umulhi" : t == DType::i64 ? "__mul64hi" : "__umul64hi", {a, b});
+      return call(t == DType::i32   ? "__mulhi"
+                  : t == DType::u32 ? "__umulhi"
+                  : t == DType::i64 ? "__mul64hi"
+                                    : "__umul64hi",
+                  {a, b});
     }
   }
 }
@@ -262,7 +282,8 @@ Text CWriter::load(const Node& n) {
   const Node& memory = fn_[n.args[0]];
   if (n.type.lanes > 1 && memory.type.lanes == 1) {
     const Text at = take(n.args[1]);
-    return {fmt::format("vload{}(0, {}{})", n.type.lanes, names_[n.args[0]], at.s == "0" ? "" : " + " + at_least(at, Binding::sum)),
+    return {fmt::format("vload{}(0, {}{})", n.type.lanes, names_[n.args[0]],
+                        at.s == "0" ? "" : " + " + at_least(at, Binding::sum)),
             Binding::primary, true};
   }
   Text t{element(n.args[0], n.args[1]), Binding::primary, true};
@@ -290,13 +311,16 @@ Text CWriter::atomic(const Node& n) {
     const std::string name = std::string(dtype_size(t) == 8 ? "atom_" : "atomic_") + names[n.sub];
     if (t == DType::f32 && op == AtomicOp::cas)  // by its bits
       out.s = fmt::format("as_float({}({}, as_int({}), as_int({})))", name, pointer("int"), expected.s, value.s);
-    else if (op == AtomicOp::cas) out.s = fmt::format("{}({}, {}, {})", name, pointer(type), expected.s, value.s);
-    else out.s = fmt::format("{}({}, {})", name, pointer(type), value.s);
+    else if (op == AtomicOp::cas)
+      out.s = fmt::format("{}({}, {}, {})", name, pointer(type), expected.s, value.s);
+    else
+      out.s = fmt::format("{}({}, {})", name, pointer(type), value.s);
     return out;
   }
   static constexpr const char* names[] = {"atomicAdd", "atomicMin", "atomicMax", "atomicExch", "atomicCAS"};
   if (t == DType::f32 && op == AtomicOp::cas) {
-    out.s = fmt::format("__int_as_float(atomicCAS({}, __float_as_int({}), __float_as_int({})))", pointer("int"), expected.s, value.s);
+    out.s = fmt::format("__int_as_float(atomicCAS({}, __float_as_int({}), __float_as_int({})))", pointer("int"),
+                        expected.s, value.s);
   } else if ((t == DType::f32 || t == DType::i64) && (op == AtomicOp::min || op == AtomicOp::max)) {
     out.s = fmt::format("{}({}, {})", prelude_.atomic_extreme(op == AtomicOp::max, t), at, value.s);
   } else if (t == DType::i64) {  // the others know only unsigned 64 bits
@@ -334,11 +358,14 @@ Text CWriter::subgroup(const Node& n) {
       case SubgroupOp::inclusive_sum: s = fmt::format("sub_group_scan_inclusive_add({})", value); break;
       case SubgroupOp::exclusive_sum: s = fmt::format("sub_group_scan_exclusive_add({})", value); break;
       default: {
-        const char* from = op == SubgroupOp::shuffle_xor ? "(int){1} ^ ({0})" : op == SubgroupOp::shuffle_up ? "(int){1} - ({0})"
-                           : op == SubgroupOp::shuffle_down ? "(int){1} + ({0})" : "{0}";
+        const char* from = op == SubgroupOp::shuffle_xor    ? "(int){1} ^ ({0})"
+                           : op == SubgroupOp::shuffle_up   ? "(int){1} - ({0})"
+                           : op == SubgroupOp::shuffle_down ? "(int){1} + ({0})"
+                                                            : "{0}";
         const std::string source = fmt::format(fmt::runtime(from), lane.s, own);
         // A lane that is not there gives the value of the asking one.
-        s = fmt::format("{0}({1}, (uint)({2}) < get_sub_group_size() ? (uint)({2}) : {3})", shuffle, value, source, own);
+        s = fmt::format("{0}({1}, (uint)({2}) < get_sub_group_size() ? (uint)({2}) : {3})", shuffle, value, source,
+                        own);
       }
     }
     if (logical) return {s + " != 0", Binding::equal, a.loads};
@@ -351,7 +378,8 @@ Text CWriter::subgroup(const Node& n) {
   // How many lanes of this subgroup have threads: all of them if the block is a multiple of 64.
   std::string count = width;
   if (threads % 64 != 0)
-    count = fmt::format("min({0}, {1} - (int)({2}) * {0})", width, threads, index_text(dialect_, IndexKind::subgroup_id, 0, fn_));
+    count = fmt::format("min({0}, {1} - (int)({2}) * {0})", width, threads,
+                        index_text(dialect_, IndexKind::subgroup_id, 0, fn_));
   const std::string function = prelude_.subgroup(op, t);
   Text out{lane.s.empty() ? fmt::format("{}({}, {}, {})", function, a.s, own, count)
                           : fmt::format("{}({}, (int)({}), {}, {})", function, a.s, lane.s, own, count),

@@ -19,22 +19,32 @@ bool opencl(const Dialect& d) { return d.language == Language::opencl; }
 // What a parameter may not be called: words of the languages and functions that emitted text calls.
 const std::set<std::string>& reserved() {
   static const auto* words = new std::set<std::string>{
-      "auto",   "bool",   "break",  "case",   "char",     "class",   "const",   "constant", "continue", "default", "delete", "do",     "double",
-      "else",   "enum",   "extern", "false",  "float",    "for",     "global",  "goto",     "half",     "if",      "image",  "inline", "int",
-      "kernel", "local",  "long",   "new",    "operator", "pipe",    "private", "quad",     "register", "restrict", "return", "short", "signed",
-      "sizeof", "static", "struct", "switch", "template", "this",    "true",    "typedef",  "uchar",    "uint",    "ulong",  "union",  "unsigned",
-      "ushort", "void",   "volatile", "while", "generic",  "uniform", "event",   "size_t",   "barrier",  "printf",  "abs",    "clz",    "cos",
-      "erf",    "exp",    "exp2",   "fabs",   "floor",    "ceil",    "fma",     "fmax",     "fmin",     "fmod",    "log",    "log2",   "max",
-      "min",    "mul_hi", "popcount", "pow",  "rint",     "rsqrt",   "sin",     "sqrt",     "tanh",     "trunc",   "select", "threadIdx",
-      "blockIdx", "blockDim", "gridDim", "warpSize", "linux", "unix", "complex", "asm", "typeof", "namespace", "using", "virtual", "public",
-      "protected", "try", "catch", "throw", "friend", "mutable", "explicit", "export", "typename", "wchar_t", "nullptr", "and", "or", "not", "xor"};
+      "auto",      "bool",     "break",   "case",     "char",      "class",   "const",    "constant", "continue",
+      "default",   "delete",   "do",      "double",   "else",      "enum",    "extern",   "false",    "float",
+      "for",       "global",   "goto",    "half",     "if",        "image",   "inline",   "int",      "kernel",
+      "local",     "long",     "new",     "operator", "pipe",      "private", "quad",     "register", "restrict",
+      "return",    "short",    "signed",  "sizeof",   "static",    "struct",  "switch",   "template", "this",
+      "true",      "typedef",  "uchar",   "uint",     "ulong",     "union",   "unsigned", "ushort",   "void",
+      "volatile",  "while",    "generic", "uniform",  "event",     "size_t",  "barrier",  "printf",   "abs",
+      "clz",       "cos",      "erf",     "exp",      "exp2",      "fabs",    "floor",    "ceil",     "fma",
+      "fmax",      "fmin",     "fmod",    "log",      "log2",      "max",     "min",      "mul_hi",   "popcount",
+      "pow",       "rint",     "rsqrt",   "sin",      "sqrt",      "tanh",    "trunc",    "select",   "threadIdx",
+      "blockIdx",  "blockDim", "gridDim", "warpSize", "linux",     "unix",    "complex",  "asm",      "typeof",
+      "namespace", "using",    "virtual", "public",   "protected", "try",     "catch",    "throw",    "friend",
+      "mutable",   "explicit", "export",  "typename", "wchar_t",   "nullptr", "and",      "or",       "not",
+      "xor"};
   return *words;
 }
 
 }  // namespace
 
 CWriter::CWriter(const Function& fn, const Dialect& dialect, bool noalias, Prelude& prelude)
-    : fn_(fn), dialect_(dialect), noalias_(noalias), prelude_(prelude), uses_(fn.nodes.size()), names_(fn.nodes.size()),
+    : fn_(fn),
+      dialect_(dialect),
+      noalias_(noalias),
+      prelude_(prelude),
+      uses_(fn.nodes.size()),
+      names_(fn.nodes.size()),
       pending_(fn.nodes.size()) {}
 
 void CWriter::refuse(NodeId id, const std::string& what) const {
@@ -64,8 +74,9 @@ void CWriter::count_uses(BlockId b) {
 
 std::string CWriter::fresh_name(std::string wanted) {
   wanted = identifier(wanted);
-  if (reserved().contains(wanted) || wanted.starts_with("__") || wanted.starts_with("get_") || wanted.starts_with("as_") ||
-      wanted.starts_with("atom") || wanted.starts_with("sub_group") || wanted.starts_with("tessera_"))
+  if (reserved().contains(wanted) || wanted.starts_with("__") || wanted.starts_with("get_") ||
+      wanted.starts_with("as_") || wanted.starts_with("atom") || wanted.starts_with("sub_group") ||
+      wanted.starts_with("tessera_"))
     wanted += "_";
   while (!taken_.insert(wanted).second) wanted += "_";
   return wanted;
@@ -77,18 +88,22 @@ void CWriter::name_parameters() {
 
 void CWriter::name_leaf(NodeId id) {
   const Node& n = fn_[id];
-  static constexpr const char* index_names[] = {"gid", "tid", "block", "", "blocks", "threads", "extent", "lane", "subgroup",
-                                                "subgroup_width", "subgroups"};
+  static constexpr const char* index_names[] = {
+      "gid", "tid", "block", "", "blocks", "threads", "extent", "lane", "subgroup", "subgroup_width", "subgroups"};
   switch (n.op) {
     case Op::param: names_[id] = parameter_names_[n.imm]; break;
     case Op::local: names_[id] = fresh_name((n.imm == 1 ? "var" : "local") + std::to_string(n.extra)); break;
     case Op::shared: names_[id] = fresh_name(fmt::format("shared{}", n.extra)); break;
     case Op::index: {
       const auto kind = n.kind<IndexKind>();
-      if (kind == IndexKind::counter) names_[id] = fresh_name(fmt::format("i{}", n.imm));
-      else if (kind == IndexKind::buffer_size) names_[id] = fresh_name(parameter_names_[n.imm] + "_size");
-      else if (kind >= IndexKind::lane_id) names_[id] = fresh_name(index_names[n.sub]);
-      else names_[id] = fresh_name(fmt::format("{}_{}", index_names[n.sub], "xyz"[n.imm]));
+      if (kind == IndexKind::counter)
+        names_[id] = fresh_name(fmt::format("i{}", n.imm));
+      else if (kind == IndexKind::buffer_size)
+        names_[id] = fresh_name(parameter_names_[n.imm] + "_size");
+      else if (kind >= IndexKind::lane_id)
+        names_[id] = fresh_name(index_names[n.sub]);
+      else
+        names_[id] = fresh_name(fmt::format("{}_{}", index_names[n.sub], "xyz"[n.imm]));
       break;
     }
     default: break;
@@ -110,7 +125,8 @@ std::string CWriter::signature(const std::string& entry, EmittedKernel& kernel) 
     const Node& n = fn_[id];
     if (n.op != Op::index) continue;
     if (n.kind<IndexKind>() == IndexKind::buffer_size) size_used[n.imm] = true;
-    if (fn_.kind == KernelKind::map && (n.kind<IndexKind>() == IndexKind::extent || n.kind<IndexKind>() == IndexKind::grid_size))
+    if (fn_.kind == KernelKind::map &&
+        (n.kind<IndexKind>() == IndexKind::extent || n.kind<IndexKind>() == IndexKind::grid_size))
       extent_used[n.imm] = true;
   }
   for (std::uint32_t p = 0; p < fn_.params.size(); ++p) {
@@ -123,8 +139,12 @@ std::string CWriter::signature(const std::string& entry, EmittedKernel& kernel) 
       continue;
     }
     kernel.arguments.push_back({Kind::pointer, p, param.dtype});
-    list.push_back(fmt::format("{}{}{}*{} {}", opencl(dialect_) ? "__global " : "", param.access == Access::read ? "const " : "", type,
-                               !noalias_ ? "" : opencl(dialect_) ? " restrict" : " __restrict__", name));
+    list.push_back(fmt::format("{}{}{}*{} {}", opencl(dialect_) ? "__global " : "",
+                               param.access == Access::read ? "const " : "", type,
+                               !noalias_          ? ""
+                               : opencl(dialect_) ? " restrict"
+                                                  : " __restrict__",
+                               name));
     if (dialect_.offsets) {
       kernel.arguments.push_back({Kind::offset, p, DType::u64});
       list.push_back(fmt::format("const {} {}", type_text(dialect_, DType::u64), fresh_name(name + "_offset")));
@@ -144,7 +164,8 @@ std::string CWriter::signature(const std::string& entry, EmittedKernel& kernel) 
   if (opencl(dialect_)) {
     head = "__kernel ";
     if (fn_.kind == KernelKind::block)
-      head += fmt::format("__attribute__((reqd_work_group_size({}, {}, {})))\n", fn_.block_size[0], fn_.block_size[1], fn_.block_size[2]);
+      head += fmt::format("__attribute__((reqd_work_group_size({}, {}, {})))\n", fn_.block_size[0], fn_.block_size[1],
+                          fn_.block_size[2]);
   } else {
     head = "extern \"C\" __global__ ";
     if (fn_.kind == KernelKind::block) head += fmt::format("__launch_bounds__({}) ", fn_.threads_per_block());
@@ -182,12 +203,18 @@ std::string CWriter::declarations(EmittedKernel& kernel) {
     } else if (n.op == Op::local) {
       const bool one = n.imm == 1;
       const std::string type = one || n.type.lanes > 1 ? value_type(n.type) : memory_text(dialect_, n.type.dtype);
-      if (one) add(fmt::format("{} {} = {};", type, names_[id], n.type.lanes > 1 ? "(" + type + ")(0)" : n.type.dtype == DType::boolean ? "false" : "0"));
-      else add(fmt::format("{} {}[{}] = {{0}};", type, names_[id], n.imm));
+      if (one)
+        add(fmt::format("{} {} = {};", type, names_[id],
+                        n.type.lanes > 1                 ? "(" + type + ")(0)"
+                        : n.type.dtype == DType::boolean ? "false"
+                                                         : "0"));
+      else
+        add(fmt::format("{} {}[{}] = {{0}};", type, names_[id], n.imm));
     } else if (n.op == Op::index) {
       const auto kind = n.kind<IndexKind>();
-      const bool argument = kind == IndexKind::counter || kind == IndexKind::buffer_size ||
-                            (fn_.kind == KernelKind::map && (kind == IndexKind::extent || kind == IndexKind::grid_size));
+      const bool argument =
+          kind == IndexKind::counter || kind == IndexKind::buffer_size ||
+          (fn_.kind == KernelKind::map && (kind == IndexKind::extent || kind == IndexKind::grid_size));
       if (!argument) add(fmt::format("const {} {} = {};", index, names_[id], index_text(dialect_, kind, n.imm, fn_)));
     }
   }
@@ -219,7 +246,9 @@ EmittedKernel CWriter::run(const std::string& entry) {
 
 // Statements.
 
-void CWriter::line(const std::string& text) { body_ += std::string(2 * static_cast<std::size_t>(depth_), ' ') + text + "\n"; }
+void CWriter::line(const std::string& text) {
+  body_ += std::string(2 * static_cast<std::size_t>(depth_), ' ') + text + "\n";
+}
 
 void CWriter::define(NodeId id, const Text& text) {
   names_[id] = fresh_name(fmt::format("v{}", ++values_));
@@ -230,8 +259,10 @@ void CWriter::settle(bool all) {
   std::vector<NodeId> kept;
   const std::vector<NodeId> order = std::move(pending_order_);
   for (NodeId id : order) {
-    if (all || pending_[id].loads) define(id, pending_[id]);
-    else kept.push_back(id);
+    if (all || pending_[id].loads)
+      define(id, pending_[id]);
+    else
+      kept.push_back(id);
   }
   pending_order_ = std::move(kept);
 }
@@ -248,14 +279,14 @@ void CWriter::statement(NodeId id, BlockId b) {
   switch (n.op) {
     case Op::store: return store(n);
     case Op::print: return print(n);
-    case Op::barrier:
-      settle(false);
-      return line(barrier_text(dialect_));
+    case Op::barrier: settle(false); return line(barrier_text(dialect_));
     case Op::atomic: {
       const Text t = atomic(n);
       settle(false);
-      if (uses_[id].count == 0) line((t.s[0] == '(' ? "(void)" : "") + t.s + ";");
-      else define(id, t);
+      if (uses_[id].count == 0)
+        line((t.s[0] == '(' ? "(void)" : "") + t.s + ";");
+      else
+        define(id, t);
       return;
     }
     case Op::if_: {
@@ -294,7 +325,8 @@ void CWriter::store(const Node& n) {
   if (n.type.lanes > 1 && memory.type.lanes == 1) {
     const Text at = take(n.args[1]);
     settle(false);
-    const std::string pointer = names_[n.args[0]] + (at.s == "0" ? "" : " + " + (at.binding < Binding::sum ? "(" + at.s + ")" : at.s));
+    const std::string pointer =
+        names_[n.args[0]] + (at.s == "0" ? "" : " + " + (at.binding < Binding::sum ? "(" + at.s + ")" : at.s));
     return line(fmt::format("vstore{}({}, 0, {});", n.type.lanes, v.s, pointer));
   }
   const std::string target = element(n.args[0], n.args[1]);
@@ -313,10 +345,14 @@ void CWriter::print(const Node& n) {
       format += print_format(dialect_, fn_[values[next]].type.dtype);
       list += ", " + take(values[next]).s;
       ++next, ++i;
-    } else if (c == '%') format += "%%";
-    else if (c == '"' || c == '\\') format += std::string("\\") + c;
-    else if (c == '\n') format += "\\n";
-    else format += c;
+    } else if (c == '%')
+      format += "%%";
+    else if (c == '"' || c == '\\')
+      format += std::string("\\") + c;
+    else if (c == '\n')
+      format += "\\n";
+    else
+      format += c;
   }
   while (next < values.size()) take(values[next++]);
   settle(false);

@@ -12,13 +12,27 @@
 namespace tessera::emit {
 
 /// How tightly an expression's outermost operator binds, after C's grammar.
-enum class Binding : std::uint8_t { conditional, logical_or, logical_and, bit_or, bit_xor, bit_and, equal, less, shift, sum, product, unary, primary };
+enum class Binding : std::uint8_t {
+  conditional,
+  logical_or,
+  logical_and,
+  bit_or,
+  bit_xor,
+  bit_and,
+  equal,
+  less,
+  shift,
+  sum,
+  product,
+  unary,
+  primary
+};
 
 /// An expression.
 struct Text {
   std::string s;
   Binding binding = Binding::primary;
-  bool loads = false;     ///< reads memory, so it may not move past a statement that writes
+  bool loads = false;         ///< reads memory, so it may not move past a statement that writes
   std::string wrapping = {};  ///< the same value in the unsigned type, without the cast back
   Binding wrapping_binding = Binding::primary;
 };

@@ -10,9 +10,9 @@ ir::NodeId f32_from_f16(ir::Builder& b, ir::NodeId bits) {
   const Expr sign = (h & 0x8000) << 16;
   const Expr magnitude = h & 0x7fff;
   const Expr shifted = magnitude << 13;
-  const Expr normal = shifted + 0x38000000;                                               // exponent 15 becomes 127
-  const Expr special = shifted | 0x7f800000;                                              // infinity and NaN
-  const Expr tiny = bitcast(DType::u32, cast(DType::f32, magnitude) * 0x1p-24);           // below the smallest normal
+  const Expr normal = shifted + 0x38000000;                                      // exponent 15 becomes 127
+  const Expr special = shifted | 0x7f800000;                                     // infinity and NaN
+  const Expr tiny = bitcast(DType::u32, cast(DType::f32, magnitude) * 0x1p-24);  // below the smallest normal
   const Expr value = select(magnitude < 0x400, tiny, select(magnitude < 0x7c00, normal, special));
   return bitcast(DType::f32, value | sign).id;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What some processors lack, as integer arithmetic in the IR: 16-bit floats to and from f32, and products of packed bytes.
-// Equal bit for bit to tessera/base/half.h and ir/semantics.h.
+// What some processors lack, as integer arithmetic in the IR: 16-bit floats to and from f32, and products of packed
+// bytes. Equal bit for bit to tessera/base/half.h and ir/semantics.h.
 #pragma once
 
 #include "tessera/ir/builder.h"

@@ -14,16 +14,42 @@ bool opencl(const Dialect& d) { return d.language == Language::opencl; }
 }  // namespace
 
 Dialect opencl_c() { return {}; }
+Dialect opencl_c_with(std::string_view extensions) {
+  auto has = [&](std::string_view name) {
+    for (std::size_t at = extensions.find(name); at != extensions.npos; at = extensions.find(name, at + 1))
+      if (at > 0 && extensions[at - 1] == ' ' && at + name.size() < extensions.size() &&
+          extensions[at + name.size()] == ' ')
+        return true;
+    return false;
+  };
+  Dialect d;
+  d.fp64 = has("cl_khr_fp64");
+  d.intel_shuffles = has("cl_intel_subgroups");
+  d.subgroups = has("cl_khr_subgroups") && (d.intel_shuffles || has("cl_khr_subgroup_shuffle"));
+  d.atomic_i64 = has("cl_khr_int64_base_atomics") && has("cl_khr_int64_extended_atomics");
+  d.dot4 = has("cl_khr_integer_dot_product");
+  return d;
+}
 Dialect opencl_c_intel() {
   return {.name = "OpenCL C for Intel", .fp64 = true, .subgroups = true, .intel_shuffles = true, .atomic_i64 = true};
 }
 Dialect cuda_c() {
-  return {.language = Language::cuda, .name = "CUDA C", .subgroups = true, .atomic_i64 = true, .dot4 = true,
-          .offsets = false, .vectors = false};
+  return {.language = Language::cuda,
+          .name = "CUDA C",
+          .subgroups = true,
+          .atomic_i64 = true,
+          .dot4 = true,
+          .offsets = false,
+          .vectors = false};
 }
 Dialect hip_c() {
-  return {.language = Language::hip, .name = "HIP", .subgroups = true, .atomic_i64 = true, .dot4 = false,
-          .offsets = false, .vectors = false};
+  return {.language = Language::hip,
+          .name = "HIP",
+          .subgroups = true,
+          .atomic_i64 = true,
+          .dot4 = false,
+          .offsets = false,
+          .vectors = false};
 }
 
 Target target_of(const Dialect& d, bool index64) {
@@ -44,9 +70,9 @@ Target target_of(const Dialect& d, bool index64) {
 std::string type_text(const Dialect& d, DType t) {
   static constexpr const char* cl[] = {"bool", "char",  "uchar",  "short",  "ushort", "int",   "uint",
                                        "long", "ulong", "ushort", "ushort", "float",  "double"};
-  static constexpr const char* c[] = {"bool",      "signed char",        "unsigned char",  "short",          "unsigned short",
-                                      "int",       "unsigned int",       "long long",      "unsigned long long",
-                                      "unsigned short", "unsigned short", "float",         "double"};
+  static constexpr const char* c[] = {
+      "bool",      "signed char",        "unsigned char",  "short",          "unsigned short", "int",   "unsigned int",
+      "long long", "unsigned long long", "unsigned short", "unsigned short", "float",          "double"};
   return (opencl(d) ? cl : c)[static_cast<std::size_t>(t)];
 }
 std::string memory_text(const Dialect& d, DType t) { return type_text(d, t == DType::boolean ? DType::u8 : t); }
@@ -58,9 +84,12 @@ std::string constant_text(const Dialect& d, DType t, std::uint64_t bits) {
   const char* wide = opencl(d) ? "L" : "LL";
   switch (t) {
     case DType::boolean: return bits ? "true" : "false";
-    case DType::i8: case DType::i16: case DType::u8: case DType::u16:
-      return fmt::format("({}){}", type_text(d, t), static_cast<std::int64_t>(bits));
-    case DType::f16: case DType::bf16: return fmt::format("({}){:#06x}", type_text(d, t), bits & 0xffff);
+    case DType::i8:
+    case DType::i16:
+    case DType::u8:
+    case DType::u16: return fmt::format("({}){}", type_text(d, t), static_cast<std::int64_t>(bits));
+    case DType::f16:
+    case DType::bf16: return fmt::format("({}){:#06x}", type_text(d, t), bits & 0xffff);
     case DType::i32: {
       const auto v = static_cast<std::int32_t>(bits);
       return v == std::numeric_limits<std::int32_t>::min() ? "(-2147483647 - 1)" : fmt::format("{}", v);
@@ -112,7 +141,8 @@ std::string index_text(const Dialect& d, ir::IndexKind kind, std::uint64_t dim, 
       case IndexKind::thread_id: return fmt::format("get_local_id({})", dim);
       case IndexKind::block_id: return fmt::format("get_group_id({})", dim);
       case IndexKind::block_count: return fmt::format("get_num_groups({})", dim);
-      case IndexKind::grid_size: case IndexKind::extent: return fmt::format("get_global_size({})", dim);
+      case IndexKind::grid_size:
+      case IndexKind::extent: return fmt::format("get_global_size({})", dim);
       case IndexKind::lane_id: return "get_sub_group_local_id()";
       case IndexKind::subgroup_id: return "get_sub_group_id()";
       case IndexKind::subgroup_size: return "get_max_sub_group_size()";
@@ -130,7 +160,8 @@ std::string index_text(const Dialect& d, ir::IndexKind kind, std::uint64_t dim, 
     case IndexKind::thread_id: return fmt::format("threadIdx.{}", axis);
     case IndexKind::block_id: return fmt::format("blockIdx.{}", axis);
     case IndexKind::block_count: return fmt::format("gridDim.{}", axis);
-    case IndexKind::grid_size: case IndexKind::extent: return fmt::format("{1}gridDim.{0} * blockDim.{0}", axis, wide);
+    case IndexKind::grid_size:
+    case IndexKind::extent: return fmt::format("{1}gridDim.{0} * blockDim.{0}", axis, wide);
     case IndexKind::lane_id: return fmt::format("{} % {}", linear, width);
     case IndexKind::subgroup_id: return fmt::format("{} / {}", linear, width);
     case IndexKind::subgroup_size: return width;

@@ -26,7 +26,10 @@ struct Dialect {
   bool vectors = true;          ///< loads of 2, 3 or 4 elements from any element's address
 };
 
-Dialect opencl_c();        ///< OpenCL C 1.2 without extensions but f64: what PoCL 3.1 takes
+Dialect opencl_c();  ///< OpenCL C 1.2 without extensions but f64: what PoCL 3.1 takes
+/// OpenCL C for a device with these extensions, as CL_DEVICE_EXTENSIONS lists them, a blank on either side of each.
+/// `subgroups` is set only if lanes can be shuffled too.
+Dialect opencl_c_with(std::string_view extensions);
 Dialect opencl_c_intel();  ///< OpenCL C 3.0 with subgroups, as Intel's compiler takes it
 Dialect cuda_c();          ///< for NVRTC, without any header
 Dialect hip_c();           ///< for hiprtc
@@ -50,8 +53,9 @@ class Prelude {
   std::string from_half();                       ///< u16 bits to f32
   std::string to_half();
   std::string dot4(ir::Dot4Signs signs);
-  std::string atomic_extreme(bool maximum, DType t);  ///< CUDA and HIP: smallest or largest of f32 or i64, by compare-and-swap
-  std::string subgroup(ir::SubgroupOp op, DType t);       ///< CUDA and HIP: (value[, lane], lanes in this subgroup)
+  std::string atomic_extreme(bool maximum,
+                             DType t);  ///< CUDA and HIP: smallest or largest of f32 or i64, by compare-and-swap
+  std::string subgroup(ir::SubgroupOp op, DType t);  ///< CUDA and HIP: (value[, lane], lanes in this subgroup)
 
  private:
   std::string function(const std::string& name, const std::string& text);
@@ -62,9 +66,9 @@ class Prelude {
 };
 
 // Spelling.
-std::string type_text(const Dialect& d, DType t);        ///< of values: "float"; f16 and bf16 are their 16 bits
-std::string memory_text(const Dialect& d, DType t);      ///< of memory and arguments: bool is one byte
-std::string unsigned_text(const Dialect& d, DType t);    ///< the unsigned type in which integers of t wrap
+std::string type_text(const Dialect& d, DType t);      ///< of values: "float"; f16 and bf16 are their 16 bits
+std::string memory_text(const Dialect& d, DType t);    ///< of memory and arguments: bool is one byte
+std::string unsigned_text(const Dialect& d, DType t);  ///< the unsigned type in which integers of t wrap
 std::string constant_text(const Dialect& d, DType t, std::uint64_t bits);
 std::string unsigned_constant_text(const Dialect& d, DType t, std::uint64_t bits);
 std::string index_text(const Dialect& d, ir::IndexKind kind, std::uint64_t dimension, const ir::Function& fn);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic on nodes of a given builder, for expansions: `Expr` knows its builder, so lowering works on any thread, also
-// while the user traces a kernel there. Not for tracing: `ir::Value` is.
+// Arithmetic on nodes of a given builder, for expansions: `Expr` knows its builder, so lowering works on any thread,
+// also while the user traces a kernel there. Not for tracing: `ir::Value` is.
 #pragma once
 
 #include "tessera/ir/builder.h"
@@ -32,9 +32,9 @@ inline Expr operator-(Expr x) { return {x.b, x.b->unary(ir::UnaryOp::neg, x.id)}
 inline Expr operator!(Expr x) { return {x.b, x.b->unary(ir::UnaryOp::not_, x.id)}; }
 inline Expr abs(Expr x) { return {x.b, x.b->unary(ir::UnaryOp::abs, x.id)}; }
 
-#define TESSERA_EXPR_OPERATOR(name, function, kind)                                    \
-  inline Expr name(Expr x, Expr y) { return function(kind, x, y); }                    \
-  inline Expr name(Expr x, double y) { return function(kind, x, x.like(y)); }          \
+#define TESSERA_EXPR_OPERATOR(name, function, kind)                           \
+  inline Expr name(Expr x, Expr y) { return function(kind, x, y); }           \
+  inline Expr name(Expr x, double y) { return function(kind, x, x.like(y)); } \
   inline Expr name(double x, Expr y) { return function(kind, y.like(x), y); }
 TESSERA_EXPR_OPERATOR(operator+, binary, ir::BinaryOp::add)
 TESSERA_EXPR_OPERATOR(operator-, binary, ir::BinaryOp::sub)

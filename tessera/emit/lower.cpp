@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rebuilds a function statement by statement through a Builder whose index type is i32 or i64, replacing on the way what
-// the target has not.
+// Rebuilds a function statement by statement through a Builder whose index type is i32 or i64, replacing on the way
+// what the target has not.
 #include "tessera/emit/lower.h"
 
 #include <limits>
@@ -20,19 +20,26 @@ using namespace ir;
 class Lowerer {
  public:
   Lowerer(const Function& in, const Target& target)
-      : in_(in), target_(target), index_(target.index64 ? DType::i64 : DType::i32),
-        b_(in.name, in.kind, in.block_size, index_), values_(in.nodes.size()) {
-    if (!target.block_operations) block_operations_.emplace(b_, index_, target.subgroup_width != 1, in.threads_per_block());
+      : in_(in),
+        target_(target),
+        index_(target.index64 ? DType::i64 : DType::i32),
+        b_(in.name, in.kind, in.block_size, index_),
+        values_(in.nodes.size()) {
+    if (!target.block_operations)
+      block_operations_.emplace(b_, index_, target.subgroup_width != 1, in.threads_per_block());
   }
 
   Function run() {
     check_limits();
     for (const Param& p : in_.params) {
       if (p.dtype == DType::f64) check_f64(no_node);
-      params_.push_back(p.is_buffer ? b_.buffer(p.name, memory_dtype(p.dtype), p.access) : b_.scalar(p.name, memory_dtype(p.dtype)));
+      params_.push_back(p.is_buffer ? b_.buffer(p.name, memory_dtype(p.dtype), p.access)
+                                    : b_.scalar(p.name, memory_dtype(p.dtype)));
     }
-    if (in_.kind == KernelKind::map && target_.guard_map) b_.if_(in_extent(), [&] { block(0); });
-    else block(0);
+    if (in_.kind == KernelKind::map && target_.guard_map)
+      b_.if_(in_extent(), [&] { block(0); });
+    else
+      block(0);
     Function out = b_.finish();
     out.index64 = target_.index64;
     return out;
@@ -50,12 +57,16 @@ class Lowerer {
   void check_limits() const {
     if (in_.kind != KernelKind::block) return;
     if (in_.threads_per_block() > target_.max_block_threads)
-      refuse(no_node, "its blocks have " + std::to_string(in_.threads_per_block()) + " threads, and this device takes at most " +
-                          std::to_string(target_.max_block_threads), "Declare it with smaller blocks");
+      refuse(no_node,
+             "its blocks have " + std::to_string(in_.threads_per_block()) + " threads, and this device takes at most " +
+                 std::to_string(target_.max_block_threads),
+             "Declare it with smaller blocks");
     const std::size_t bytes = shared_bytes(in_);
     if (bytes > target_.max_shared_bytes)
-      refuse(no_node, "it takes " + std::to_string(bytes) + " bytes of shared memory, and a block of this device has " +
-                          std::to_string(target_.max_shared_bytes), "Use smaller tiles");
+      refuse(no_node,
+             "it takes " + std::to_string(bytes) + " bytes of shared memory, and a block of this device has " +
+                 std::to_string(target_.max_shared_bytes),
+             "Use smaller tiles");
   }
   void check_f64(NodeId id) const {
     if (!target_.f64) refuse(id, "this device has no f64", "Use f32, or another device");
@@ -101,14 +112,16 @@ class Lowerer {
       case Op::constant:
         if (n.type.dtype == DType::index) {
           const auto v = static_cast<std::int64_t>(n.imm);
-          if (!target_.index64 && (v < std::numeric_limits<std::int32_t>::min() || v > std::numeric_limits<std::int32_t>::max()))
+          if (!target_.index64 &&
+              (v < std::numeric_limits<std::int32_t>::min() || v > std::numeric_limits<std::int32_t>::max()))
             refuse(id, "the index " + std::to_string(v) + " does not fit in 32 bits", "Compile it with 64-bit indices");
         }
         return b_.constant(memory_dtype(n.type.dtype), n.imm);
       case Op::param: return params_[n.imm];
       case Op::local: {
         const bool each = split(n.type);
-        return b_.local({memory_dtype(n.type.dtype), each ? std::uint8_t{1} : n.type.lanes}, n.imm * (each ? n.type.lanes : 1));
+        return b_.local({memory_dtype(n.type.dtype), each ? std::uint8_t{1} : n.type.lanes},
+                        n.imm * (each ? n.type.lanes : 1));
       }
       case Op::shared: return b_.shared(memory_dtype(n.type.dtype), n.imm);
       case Op::index: return index(id, n);
@@ -121,7 +134,8 @@ class Lowerer {
       case IndexKind::counter: refuse(id, "a loop counter is used outside of its for_");
       case IndexKind::grid_size:  // of a map kernel the rounding up is not to be seen
         return b_.index(in_.kind == KernelKind::map ? IndexKind::extent : IndexKind::grid_size, n.imm);
-      case IndexKind::extent: return b_.index(in_.kind == KernelKind::map ? IndexKind::extent : IndexKind::grid_size, n.imm);
+      case IndexKind::extent:
+        return b_.index(in_.kind == KernelKind::map ? IndexKind::extent : IndexKind::grid_size, n.imm);
       default: break;
     }
     if (target_.subgroup_width == 1) {
@@ -151,8 +165,9 @@ class Lowerer {
       case Op::select: values_[id] = select(n); break;
       case Op::vector: values_[id] = vector(n); break;
       case Op::if_:
-        b_.if_(value(n.args[0]), [&] { block(n.args[1]); },
-               n.args[2] == no_block ? std::function<void()>{} : [&] { block(n.args[2]); });
+        b_.if_(
+            value(n.args[0]), [&] { block(n.args[1]); },
+            n.args[2] == no_block ? std::function<void()>{} : [&] { block(n.args[2]); });
         break;
       case Op::for_:
         b_.for_(value(n.args[0]), value(n.args[1]), value(n.args[2]), [&](NodeId counter) {
@@ -166,8 +181,11 @@ class Lowerer {
   }
 
   NodeId single(NodeId id, const Node& n) {
-    const NodeId a = n.args[0] && !is_load(n.op) && n.op != Op::atomic && n.op != Op::load_if ? value(n.args[0]) : no_node;
-    auto other = [&](int i) { return n.args[static_cast<std::size_t>(i)] ? value(n.args[static_cast<std::size_t>(i)]) : no_node; };
+    const NodeId a =
+        n.args[0] && !is_load(n.op) && n.op != Op::atomic && n.op != Op::load_if ? value(n.args[0]) : no_node;
+    auto other = [&](int i) {
+      return n.args[static_cast<std::size_t>(i)] ? value(n.args[static_cast<std::size_t>(i)]) : no_node;
+    };
     switch (n.op) {
       case Op::unary: return b_.unary(n.kind<UnaryOp>(), a);
       case Op::binary: return b_.binary(n.kind<BinaryOp>(), a, other(1));
@@ -183,9 +201,11 @@ class Lowerer {
                             : expand_dot4(b_, n.kind<Dot4Signs>(), a, other(1), other(2));
       case Op::subgroup: return subgroup(n, a, other(1));
       case Op::block_reduce:
-        return block_operations_ ? block_operations_->reduce(n.kind<ReduceOp>(), a) : b_.block_reduce(n.kind<ReduceOp>(), a);
+        return block_operations_ ? block_operations_->reduce(n.kind<ReduceOp>(), a)
+                                 : b_.block_reduce(n.kind<ReduceOp>(), a);
       case Op::block_scan:
-        return block_operations_ ? block_operations_->scan(a, n.imm != 0) : b_.block_scan(n.kind<ReduceOp>(), a, n.imm != 0);
+        return block_operations_ ? block_operations_->scan(a, n.imm != 0)
+                                 : b_.block_scan(n.kind<ReduceOp>(), a, n.imm != 0);
       case Op::block_uniform: return b_.block_uniform(a);
       case Op::load_if: return b_.load_if(other(2), value(n.args[0]), other(1), other(3));
       case Op::atomic: return atomic(id, n);
@@ -193,7 +213,8 @@ class Lowerer {
       case Op::print: {
         std::vector<NodeId> shown;
         for (NodeId v : operands(n)) {
-          if (in_[v].type.lanes > 1) refuse(id, "print shows single elements", "Take the vector's elements with extract");
+          if (in_[v].type.lanes > 1)
+            refuse(id, "print shows single elements", "Take the vector's elements with extract");
           shown.push_back(value(v));
         }
         b_.print(in_.strings[n.extra], shown);
@@ -249,7 +270,8 @@ class Lowerer {
   Lanes vector(const Node& n) {
     Lanes out{};
     if (n.kind<VectorOp>() == VectorOp::extract) {
-      out[0] = target_.vectors ? b_.extract(value(n.args[0]), static_cast<std::uint32_t>(n.imm)) : lanes(n.args[0])[n.imm];
+      out[0] =
+          target_.vectors ? b_.extract(value(n.args[0]), static_cast<std::uint32_t>(n.imm)) : lanes(n.args[0])[n.imm];
       return out;
     }
     for (std::uint8_t l = 0; l < n.type.lanes; ++l) out[l] = value(n.args[l]);
@@ -272,13 +294,17 @@ class Lowerer {
     const NodeId guess = b_.local({t}, 1), again = b_.local({DType::boolean}, 1);
     b_.store(guess, zero, b_.load(memory, at));
     b_.store(again, zero, b_.constant(DType::boolean, 1));
-    b_.while_([&] { return b_.load(again, zero); }, [&] {
-      const NodeId old = b_.load(guess, zero);
-      const BinaryOp arithmetic_op = op == AtomicOp::add ? BinaryOp::add : op == AtomicOp::min ? BinaryOp::min : BinaryOp::max;
-      const NodeId seen = b_.atomic(AtomicOp::cas, memory, at, b_.binary(arithmetic_op, old, v), old);
-      b_.store(again, zero, b_.compare(CompareOp::ne, b_.bitcast(DType::u32, seen), b_.bitcast(DType::u32, old)));
-      b_.store(guess, zero, seen);
-    });
+    b_.while_([&] { return b_.load(again, zero); },
+              [&] {
+                const NodeId old = b_.load(guess, zero);
+                const BinaryOp arithmetic_op = op == AtomicOp::add   ? BinaryOp::add
+                                               : op == AtomicOp::min ? BinaryOp::min
+                                                                     : BinaryOp::max;
+                const NodeId seen = b_.atomic(AtomicOp::cas, memory, at, b_.binary(arithmetic_op, old, v), old);
+                b_.store(again, zero,
+                         b_.compare(CompareOp::ne, b_.bitcast(DType::u32, seen), b_.bitcast(DType::u32, old)));
+                b_.store(guess, zero, seen);
+              });
     return b_.load(guess, zero);
   }
 
@@ -297,12 +323,13 @@ class Lowerer {
     const NodeId zero = index_constant(0);
     const NodeId go = b_.local({DType::boolean}, 1);
     b_.store(go, zero, b_.constant(DType::boolean, 1));
-    b_.while_([&] { return b_.load(go, zero); }, [&] {
-      block(n.args[1]);
-      const NodeId condition = value(n.args[0]);
-      b_.store(go, zero, condition);
-      b_.if_(condition, [&] { block(n.extra); });
-    });
+    b_.while_([&] { return b_.load(go, zero); },
+              [&] {
+                block(n.args[1]);
+                const NodeId condition = value(n.args[0]);
+                b_.store(go, zero, condition);
+                b_.if_(condition, [&] { block(n.extra); });
+              });
   }
 
   const Function& in_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the kernel as written to the kernel as one device can run it: a pass from IR to IR that knows what the device can.
-// What comes out has no `index` dtype, no vectors, and nothing the target cannot do; emitters need no second look.
+// From the kernel as written to the kernel as one device can run it: a pass from IR to IR that knows what the device
+// can. What comes out has no `index` dtype, no vectors, and nothing the target cannot do; emitters need no second look.
 #pragma once
 
 #include "tessera/ir/builder.h"
@@ -9,18 +9,19 @@ namespace tessera::emit {
 
 /// What the lowered function may contain.
 struct Target {
-  bool index64 = false;           ///< `index` becomes i64, else i32
-  bool guard_map = true;          ///< a map kernel's body is put under `if global_id < extent`
-  bool f16_convert = true;        ///< casts f16 <-> f32 stay; else integer code on u16 (buffers of f16 become u16)
-  bool bf16_convert = false;      ///< likewise for bf16
-  bool f64 = true;                ///< else f64 anywhere is a KernelError naming kernel and line
-  bool dot4 = true;               ///< dot4 stays; else shifts and multiplications
-  bool expand_math = false;       ///< exp, exp2, log, log2, sin, cos, tanh, erf, pow, of f32 become arithmetic (see math.h)
-  bool atomic_f32 = true;         ///< float atomics stay; else loops of compare-and-swap
-  bool atomic_i64 = true;         ///< else KernelError
-  std::uint32_t subgroup_width = 0;  ///< 0: subgroup nodes stay; 1: they become the identity; width and ids are constants
-  bool block_operations = true;   ///< block_reduce and block_scan stay; else shared memory, barriers and subgroup sums
-  bool vectors = false;           ///< vector loads, stores, make and extract stay; else one by one
+  bool index64 = false;       ///< `index` becomes i64, else i32
+  bool guard_map = true;      ///< a map kernel's body is put under `if global_id < extent`
+  bool f16_convert = true;    ///< casts f16 <-> f32 stay; else integer code on u16 (buffers of f16 become u16)
+  bool bf16_convert = false;  ///< likewise for bf16
+  bool f64 = true;            ///< else f64 anywhere is a KernelError naming kernel and line
+  bool dot4 = true;           ///< dot4 stays; else shifts and multiplications
+  bool expand_math = false;   ///< exp, exp2, log, log2, sin, cos, tanh, erf, pow, of f32 become arithmetic (see math.h)
+  bool atomic_f32 = true;     ///< float atomics stay; else loops of compare-and-swap
+  bool atomic_i64 = true;     ///< else KernelError
+  std::uint32_t subgroup_width =
+      0;                         ///< 0: subgroup nodes stay; 1: they become the identity; width and ids are constants
+  bool block_operations = true;  ///< block_reduce and block_scan stay; else shared memory, barriers and subgroup sums
+  bool vectors = false;          ///< vector loads, stores, make and extract stay; else one by one
   std::uint32_t max_block_threads = 1024;
   std::uint64_t max_shared_bytes = 49152;
 };

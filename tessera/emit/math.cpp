@@ -107,7 +107,8 @@ Expr sine(Expr x, int shift) {
   const Expr z = r * r;
   const Expr s = fma(r * z, polynomial(z, {-0x1.555556p-3f, 0x1.111172p-7f, -0x1.a0561cp-13f, 0x1.7b13f0p-19f}), r);
   const Expr half = z * -0.5;
-  const Expr c = fma(z * z, polynomial(z, {0x1.555556p-5f, -0x1.6c1756p-10f, 0x1.a068c8p-16f, -0x1.33b0b4p-22f}), half) + 1;
+  const Expr c =
+      fma(z * z, polynomial(z, {0x1.555556p-5f, -0x1.6c1756p-10f, 0x1.a068c8p-16f, -0x1.33b0b4p-22f}), half) + 1;
   const Expr quadrant = cast(DType::i32, n) + shift;
   const Expr y = select((quadrant & 1) == 0, s, c);
   const Expr signed_y = select((quadrant & 2) == 0, y, -y);
@@ -122,7 +123,8 @@ Expr with_sign_of(Expr magnitude, Expr x) {
 Expr tanh(Expr x) {
   const Expr a = abs(x);
   const Expr z = x * x;
-  const Expr p = polynomial(z, {-0x1.555554p-2f, 0x1.11107ap-3f, -0x1.b9f188p-5f, 0x1.63a550p-6f, -0x1.0c5ed0p-7f, 0x1.1a2816p-9f});
+  const Expr p = polynomial(
+      z, {-0x1.555554p-2f, 0x1.11107ap-3f, -0x1.b9f188p-5f, 0x1.63a550p-6f, -0x1.0c5ed0p-7f, 0x1.1a2816p-9f});
   const Expr small = select(x == 0, x, fma(x * z, p, x));  // |x| < 0.625, 2^-32; the sign of zero is kept
   const Expr y = min(a, 10.0);
   const Expr large = 1 - 2 / (exp_finite(y + y) + 1);
@@ -136,8 +138,8 @@ Expr erf(Expr x) {
                                 -0x1.a61810p-11f, 0x1.4fa924p-14f});
   const Expr small = fma(x, p, x);  // |x| < 0.93, 2^-30
   // Above: 1 - e^-q with q(x) = -log(1 - erf(x)), fitted between 0.93 and 4; from 4 on the nearest float is 1.
-  const Expr q = polynomial(min(a, 4.0), {-0x1.73e562p-13f, 0x1.2128bap+0f, 0x1.4442a8p-1f, 0x1.bba1e0p-4f, -0x1.9bdc82p-6f,
-                                          0x1.11d234p-8f, -0x1.c91f02p-12f, 0x1.6416ecp-16f});
+  const Expr q = polynomial(min(a, 4.0), {-0x1.73e562p-13f, 0x1.2128bap+0f, 0x1.4442a8p-1f, 0x1.bba1e0p-4f,
+                                          -0x1.9bdc82p-6f, 0x1.11d234p-8f, -0x1.c91f02p-12f, 0x1.6416ecp-16f});
   const Expr large = 1 - exp_finite(-q);
   return select(a < 0.93, small, select(is_nan(x), x, with_sign_of(large, x)));
 }
@@ -213,11 +215,14 @@ Expr pow(Expr x, Expr y) {
 MathBound math_bound(MathOp op) {
   constexpr double most = std::numeric_limits<float>::max();
   switch (op) {
-    case MathOp::exp2: case MathOp::log: return {1, -most, most};
+    case MathOp::exp2:
+    case MathOp::log: return {1, -most, most};
     case MathOp::exp: return {1.1, -most, most};
-    case MathOp::log2: case MathOp::erf: return {1.25, -most, most};
+    case MathOp::log2:
+    case MathOp::erf: return {1.25, -most, most};
     case MathOp::tanh: return {1.5, -most, most};
-    case MathOp::sin: case MathOp::cos: return {1.75, -1e5, 1e5};
+    case MathOp::sin:
+    case MathOp::cos: return {1.75, -1e5, 1e5};
     default: return {1.5, -most, most};
   }
 }

@@ -7,8 +7,8 @@
 
 namespace tessera::emit {
 
-/// Largest error in units in the last place of the nearest float, as the test holds it. Results below the smallest normal
-/// float count in units of the smallest denormal. NaN, infinities and signed zeros come out as C's Annex F says.
+/// Largest error in units in the last place of the nearest float, as the test holds it. Results below the smallest
+/// normal float count in units of the smallest denormal. NaN, infinities and signed zeros come out as C's Annex F says.
 ///
 /// | exp | exp2 | log | log2 | sin, cos to 1e5 | tanh | erf  | pow |
 /// | 1.1 |    1 |   1 | 1.25 |            1.75 |  1.5 | 1.25 | 1.5 |

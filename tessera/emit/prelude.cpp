@@ -24,8 +24,9 @@ std::string Prelude::text() const {
   if (opencl(dialect_)) {
     if (dialect_.fp64) out += "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n";
     if (dialect_.atomic_i64)
-      out += "#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable\n"
-             "#pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable\n";
+      out +=
+          "#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable\n"
+          "#pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable\n";
     if (dialect_.subgroups) out += "#pragma OPENCL EXTENSION cl_khr_subgroups : enable\n";
   }
   for (const auto& [name, text] : functions_) out += text;
@@ -35,12 +36,14 @@ std::string Prelude::text() const {
 std::string Prelude::divide(DType t) {
   const std::string type = type_text(dialect_, t), wrap = unsigned_text(dialect_, t), name = "tessera_div_" + suffix(t);
   const std::string minus = is_signed_int(t) ? fmt::format("b == -1 ? ({})(({})0 - ({})a) : ", type, wrap, wrap) : "";
-  return function(name, fmt::format("{0} {1}({0} a, {0} b) {{ return b == 0 ? ({0})0 : {2}({0})(a / b); }}", type, name, minus));
+  return function(
+      name, fmt::format("{0} {1}({0} a, {0} b) {{ return b == 0 ? ({0})0 : {2}({0})(a / b); }}", type, name, minus));
 }
 std::string Prelude::remainder(DType t) {
   const std::string type = type_text(dialect_, t), name = "tessera_rem_" + suffix(t);
   const char* minus = is_signed_int(t) ? " || b == -1" : "";
-  return function(name, fmt::format("{0} {1}({0} a, {0} b) {{ return b == 0{2} ? ({0})0 : ({0})(a % b); }}", type, name, minus));
+  return function(
+      name, fmt::format("{0} {1}({0} a, {0} b) {{ return b == 0{2} ? ({0})0 : ({0})(a % b); }}", type, name, minus));
 }
 std::string Prelude::minimum(DType t) {
   const std::string type = type_text(dialect_, t), name = "tessera_min_" + suffix(t);
@@ -52,7 +55,8 @@ std::string Prelude::maximum(DType t) {
 }
 std::string Prelude::absolute(DType t) {
   const std::string type = type_text(dialect_, t), wrap = unsigned_text(dialect_, t), name = "tessera_abs_" + suffix(t);
-  return function(name, fmt::format("{0} {1}({0} a) {{ return a < 0 ? ({0})(({2})0 - ({2})a) : a; }}", type, name, wrap));
+  return function(name,
+                  fmt::format("{0} {1}({0} a) {{ return a < 0 ? ({0})(({2})0 - ({2})a) : a; }}", type, name, wrap));
 }
 
 std::string Prelude::to_integer(DType to, DType from) {
@@ -66,35 +70,43 @@ std::string Prelude::to_integer(DType to, DType from) {
   const std::string f = from == DType::f32 ? "f" : "";
   const std::string above = fmt::format("0x1p+{}{}", is_signed ? bits - 1 : bits, f);
   const std::string below = is_signed ? fmt::format("-0x1p+{}{}", bits - 1, f) : "0.0" + f;
-  return function(name, fmt::format("{0} {1}({2} a) {{\n  return a != a ? ({0})0 : a <= {3} ? {4} : a >= {5} ? {6} : ({0})a;\n}}", type,
-                                    name, source, below, constant_text(dialect_, to, least), above, constant_text(dialect_, to, most)));
+  return function(
+      name,
+      fmt::format("{0} {1}({2} a) {{\n  return a != a ? ({0})0 : a <= {3} ? {4} : a >= {5} ? {6} : ({0})a;\n}}", type,
+                  name, source, below, constant_text(dialect_, to, least), above, constant_text(dialect_, to, most)));
 }
 
 std::string Prelude::from_half() {
   const std::string name = "tessera_f32_from_f16";
   switch (dialect_.language) {
     case Language::opencl:  // the one conversion that OpenCL C has without cl_khr_fp16 reads memory
-      return function(name, "float tessera_f32_from_f16(ushort bits) {\n  return vload_half(0, (const __private half*)&bits);\n}");
+      return function(
+          name, "float tessera_f32_from_f16(ushort bits) {\n  return vload_half(0, (const __private half*)&bits);\n}");
     case Language::cuda:
-      return function(name, "float tessera_f32_from_f16(unsigned short bits) {\n  float value;\n"
-                            "  asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(value) : \"h\"(bits));\n  return value;\n}");
+      return function(name,
+                      "float tessera_f32_from_f16(unsigned short bits) {\n  float value;\n"
+                      "  asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(value) : \"h\"(bits));\n  return value;\n}");
     default:
-      return function(name, "float tessera_f32_from_f16(unsigned short bits) {\n"
-                            "  return (float)__builtin_bit_cast(_Float16, bits);\n}");
+      return function(name,
+                      "float tessera_f32_from_f16(unsigned short bits) {\n"
+                      "  return (float)__builtin_bit_cast(_Float16, bits);\n}");
   }
 }
 std::string Prelude::to_half() {
   const std::string name = "tessera_f16_from_f32";
   switch (dialect_.language) {
     case Language::opencl:
-      return function(name, "ushort tessera_f16_from_f32(float value) {\n  ushort bits;\n"
-                            "  vstore_half_rte(value, 0, (__private half*)&bits);\n  return bits;\n}");
+      return function(name,
+                      "ushort tessera_f16_from_f32(float value) {\n  ushort bits;\n"
+                      "  vstore_half_rte(value, 0, (__private half*)&bits);\n  return bits;\n}");
     case Language::cuda:
-      return function(name, "unsigned short tessera_f16_from_f32(float value) {\n  unsigned short bits;\n"
-                            "  asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(bits) : \"f\"(value));\n  return bits;\n}");
+      return function(name,
+                      "unsigned short tessera_f16_from_f32(float value) {\n  unsigned short bits;\n"
+                      "  asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(bits) : \"f\"(value));\n  return bits;\n}");
     default:
-      return function(name, "unsigned short tessera_f16_from_f32(float value) {\n"
-                            "  return __builtin_bit_cast(unsigned short, (_Float16)value);\n}");
+      return function(name,
+                      "unsigned short tessera_f16_from_f32(float value) {\n"
+                      "  return __builtin_bit_cast(unsigned short, (_Float16)value);\n}");
   }
 }
 
@@ -102,12 +114,16 @@ std::string Prelude::dot4(ir::Dot4Signs signs) {
   const std::string which(ir::name_of(signs));
   const std::string name = "tessera_dot4_" + which;
   if (opencl(dialect_))
-    return function(name, fmt::format("int {}(uint a, uint b, int c) {{ return (int)((uint)c + (uint)dot_4x8packed_{}_{}(a, b)); }}", name,
-                                      which, which == "uu" ? "uint" : "int"));
+    return function(
+        name,
+        fmt::format("int {}(uint a, uint b, int c) {{ return (int)((uint)c + (uint)dot_4x8packed_{}_{}(a, b)); }}",
+                    name, which, which == "uu" ? "uint" : "int"));
   const char* types = which == "ss" ? "s32.s32" : which == "us" ? "u32.s32" : "u32.u32";
-  return function(name, fmt::format("int {}(unsigned int a, unsigned int b, int c) {{\n  int sum;\n"
-                                    "  asm(\"dp4a.{} %0, %1, %2, %3;\" : \"=r\"(sum) : \"r\"(a), \"r\"(b), \"r\"(c));\n  return sum;\n}}",
-                                    name, types));
+  return function(
+      name,
+      fmt::format("int {}(unsigned int a, unsigned int b, int c) {{\n  int sum;\n"
+                  "  asm(\"dp4a.{} %0, %1, %2, %3;\" : \"=r\"(sum) : \"r\"(a), \"r\"(b), \"r\"(c));\n  return sum;\n}}",
+                  name, types));
 }
 
 std::string Prelude::atomic_extreme(bool maximum, DType t) {
@@ -115,11 +131,13 @@ std::string Prelude::atomic_extreme(bool maximum, DType t) {
   const std::string name = fmt::format("tessera_atomic_{}_{}", maximum ? "max" : "min", suffix(t));
   const bool real = t == DType::f32;
   const std::string bits = real ? "int" : "unsigned long long";
-  const std::string best = real ? fmt::format("__float_as_int({}(__int_as_float(old), value))", maximum ? "fmaxf" : "fminf")
-                                : fmt::format("({0})(({1})old {2} value ? ({1})old : value)", bits, type, maximum ? ">" : "<");
-  return function(name, fmt::format("{0} {1}({0}* at, {0} value) {{\n  {2} old = *(volatile {2}*)at, seen;\n"
-                                    "  while ((seen = atomicCAS(({2}*)at, old, {3})) != old) old = seen;\n  return {4};\n}}",
-                                    type, name, bits, best, real ? "__int_as_float(old)" : "(" + type + ")old"));
+  const std::string best =
+      real ? fmt::format("__float_as_int({}(__int_as_float(old), value))", maximum ? "fmaxf" : "fminf")
+           : fmt::format("({0})(({1})old {2} value ? ({1})old : value)", bits, type, maximum ? ">" : "<");
+  return function(name,
+                  fmt::format("{0} {1}({0}* at, {0} value) {{\n  {2} old = *(volatile {2}*)at, seen;\n"
+                              "  while ((seen = atomicCAS(({2}*)at, old, {3})) != old) old = seen;\n  return {4};\n}}",
+                              type, name, bits, best, real ? "__int_as_float(old)" : "(" + type + ")old"));
 }
 
 // Lanes are numbered within the subgroup; `count` lanes of it have threads. Whoever reads past them gets its own value.
@@ -131,8 +149,9 @@ std::string Prelude::subgroup(ir::SubgroupOp op, DType t) {
   const std::string width = cuda ? "32" : "warpSize";
   // shuffles move 32- and 64-bit values; narrower ones are promoted by the call
   auto shuffle = [&](std::string_view kind, std::string_view value, std::string_view lane) {
-    return cuda ? fmt::format("__shfl{}_sync(count == 32 ? 0xffffffffu : (1u << count) - 1u, {}, {})", kind, value, lane)
-                : fmt::format("__shfl{}({}, {})", kind, value, lane);
+    return cuda
+               ? fmt::format("__shfl{}_sync(count == 32 ? 0xffffffffu : (1u << count) - 1u, {}, {})", kind, value, lane)
+               : fmt::format("__shfl{}({}, {})", kind, value, lane);
   };
   auto combined = [&](SubgroupOp o) -> std::string {
     const bool real = is_float(t);
@@ -144,17 +163,24 @@ std::string Prelude::subgroup(ir::SubgroupOp op, DType t) {
     return real ? "(v + other)" : fmt::format("({0})(({1})v + ({1})other)", type, unsigned_text(dialect_, t));
   };
   switch (op) {
-    case SubgroupOp::sum: case SubgroupOp::min: case SubgroupOp::max: case SubgroupOp::any: case SubgroupOp::all:
-      return function(name, fmt::format("{0} {1}({0} v, int lane, int count) {{\n"
-                                        "  for (int step = {2} / 2; step > 0; step /= 2) {{\n"
-                                        "    const {0} other = ({0}){3};\n"
-                                        "    if (lane + step < count) v = {4};\n  }}\n  return ({0}){5};\n}}",
-                                        type, name, width, shuffle("_down", "v", "step"), combined(op), shuffle("", "v", "0")));
-    case SubgroupOp::inclusive_sum: case SubgroupOp::exclusive_sum: {
-      const std::string result = op == SubgroupOp::inclusive_sum
-                                     ? "  return v;\n"
-                                     : fmt::format("  const {0} before = ({0}){1};\n  return lane == 0 ? ({0})0 : before;\n", type,
-                                                   shuffle("_up", "v", "1"));
+    case SubgroupOp::sum:
+    case SubgroupOp::min:
+    case SubgroupOp::max:
+    case SubgroupOp::any:
+    case SubgroupOp::all:
+      return function(
+          name, fmt::format("{0} {1}({0} v, int lane, int count) {{\n"
+                            "  for (int step = {2} / 2; step > 0; step /= 2) {{\n"
+                            "    const {0} other = ({0}){3};\n"
+                            "    if (lane + step < count) v = {4};\n  }}\n  return ({0}){5};\n}}",
+                            type, name, width, shuffle("_down", "v", "step"), combined(op), shuffle("", "v", "0")));
+    case SubgroupOp::inclusive_sum:
+    case SubgroupOp::exclusive_sum: {
+      const std::string result =
+          op == SubgroupOp::inclusive_sum
+              ? "  return v;\n"
+              : fmt::format("  const {0} before = ({0}){1};\n  return lane == 0 ? ({0})0 : before;\n", type,
+                            shuffle("_up", "v", "1"));
       return function(name, fmt::format("{0} {1}({0} v, int lane, int count) {{\n"
                                         "  for (int step = 1; step < {2}; step *= 2) {{\n"
                                         "    const {0} other = ({0}){3};\n"
@@ -162,8 +188,8 @@ std::string Prelude::subgroup(ir::SubgroupOp op, DType t) {
                                         type, name, width, shuffle("_up", "v", "step"), combined(op), result));
     }
     default: {
-      const char* from = op == SubgroupOp::shuffle_xor  ? "lane ^ by"
-                         : op == SubgroupOp::shuffle_up ? "lane - by"
+      const char* from = op == SubgroupOp::shuffle_xor    ? "lane ^ by"
+                         : op == SubgroupOp::shuffle_up   ? "lane - by"
                          : op == SubgroupOp::shuffle_down ? "lane + by"
                                                           : "by";
       return function(name, fmt::format("{0} {1}({0} v, int by, int lane, int count) {{\n  const int from = {2};\n"

@@ -67,17 +67,38 @@ const Api& api() {
 }
 
 std::string code_text(Code code) {
-  static constexpr std::pair<Code, const char*> names[] = {
-      {-1, "CL_DEVICE_NOT_FOUND"}, {-2, "CL_DEVICE_NOT_AVAILABLE"}, {-3, "CL_COMPILER_NOT_AVAILABLE"},
-      {-4, "CL_MEM_OBJECT_ALLOCATION_FAILURE"}, {-5, "CL_OUT_OF_RESOURCES"}, {-6, "CL_OUT_OF_HOST_MEMORY"},
-      {-8, "CL_MEM_COPY_OVERLAP"}, {-11, "CL_BUILD_PROGRAM_FAILURE"}, {-13, "CL_MISALIGNED_SUB_BUFFER_OFFSET"},
-      {-14, "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST"}, {-30, "CL_INVALID_VALUE"}, {-33, "CL_INVALID_DEVICE"},
-      {-34, "CL_INVALID_CONTEXT"}, {-36, "CL_INVALID_COMMAND_QUEUE"}, {-38, "CL_INVALID_MEM_OBJECT"}, {-43, "CL_INVALID_BUILD_OPTIONS"},
-      {-44, "CL_INVALID_PROGRAM"}, {-45, "CL_INVALID_PROGRAM_EXECUTABLE"}, {-46, "CL_INVALID_KERNEL_NAME"},
-      {-48, "CL_INVALID_KERNEL"}, {-49, "CL_INVALID_ARG_INDEX"}, {-50, "CL_INVALID_ARG_VALUE"}, {-51, "CL_INVALID_ARG_SIZE"},
-      {-52, "CL_INVALID_KERNEL_ARGS"}, {-53, "CL_INVALID_WORK_DIMENSION"}, {-54, "CL_INVALID_WORK_GROUP_SIZE"},
-      {-55, "CL_INVALID_WORK_ITEM_SIZE"}, {-58, "CL_INVALID_EVENT"}, {-59, "CL_INVALID_OPERATION"}, {-61, "CL_INVALID_BUFFER_SIZE"},
-      {-63, "CL_INVALID_GLOBAL_WORK_SIZE"}, {-1001, "CL_PLATFORM_NOT_FOUND_KHR"}};
+  static constexpr std::pair<Code, const char*> names[] = {{-1, "CL_DEVICE_NOT_FOUND"},
+                                                           {-2, "CL_DEVICE_NOT_AVAILABLE"},
+                                                           {-3, "CL_COMPILER_NOT_AVAILABLE"},
+                                                           {-4, "CL_MEM_OBJECT_ALLOCATION_FAILURE"},
+                                                           {-5, "CL_OUT_OF_RESOURCES"},
+                                                           {-6, "CL_OUT_OF_HOST_MEMORY"},
+                                                           {-8, "CL_MEM_COPY_OVERLAP"},
+                                                           {-11, "CL_BUILD_PROGRAM_FAILURE"},
+                                                           {-13, "CL_MISALIGNED_SUB_BUFFER_OFFSET"},
+                                                           {-14, "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST"},
+                                                           {-30, "CL_INVALID_VALUE"},
+                                                           {-33, "CL_INVALID_DEVICE"},
+                                                           {-34, "CL_INVALID_CONTEXT"},
+                                                           {-36, "CL_INVALID_COMMAND_QUEUE"},
+                                                           {-38, "CL_INVALID_MEM_OBJECT"},
+                                                           {-43, "CL_INVALID_BUILD_OPTIONS"},
+                                                           {-44, "CL_INVALID_PROGRAM"},
+                                                           {-45, "CL_INVALID_PROGRAM_EXECUTABLE"},
+                                                           {-46, "CL_INVALID_KERNEL_NAME"},
+                                                           {-48, "CL_INVALID_KERNEL"},
+                                                           {-49, "CL_INVALID_ARG_INDEX"},
+                                                           {-50, "CL_INVALID_ARG_VALUE"},
+                                                           {-51, "CL_INVALID_ARG_SIZE"},
+                                                           {-52, "CL_INVALID_KERNEL_ARGS"},
+                                                           {-53, "CL_INVALID_WORK_DIMENSION"},
+                                                           {-54, "CL_INVALID_WORK_GROUP_SIZE"},
+                                                           {-55, "CL_INVALID_WORK_ITEM_SIZE"},
+                                                           {-58, "CL_INVALID_EVENT"},
+                                                           {-59, "CL_INVALID_OPERATION"},
+                                                           {-61, "CL_INVALID_BUFFER_SIZE"},
+                                                           {-63, "CL_INVALID_GLOBAL_WORK_SIZE"},
+                                                           {-1001, "CL_PLATFORM_NOT_FOUND_KHR"}};
   for (const auto& [value, name] : names)
     if (value == code) return std::string(name) + " (" + std::to_string(code) + ")";
   return "OpenCL error " + std::to_string(code);
@@ -87,9 +108,11 @@ void check(Code code, const char* function, const std::string& subject) {
   if (code == success) return;
   const std::string wrong = std::string(function) + " answered " + code_text(code);
   const std::string asked = subject.empty() ? "opencl" : subject;
-  if (code == allocation_failure || code == out_of_resources || code == out_of_host_memory || code == invalid_buffer_size)
+  if (code == allocation_failure || code == out_of_resources || code == out_of_host_memory ||
+      code == invalid_buffer_size)
     fail<OutOfMemory>({.asked = asked, .wrong = wrong, .todo = "Free arrays, or work on smaller pieces"});
-  fail<DeviceError>({.asked = asked, .wrong = wrong, .todo = "See whether clinfo, or another OpenCL program, works on this device"});
+  fail<DeviceError>(
+      {.asked = asked, .wrong = wrong, .todo = "See whether clinfo, or another OpenCL program, works on this device"});
 }
 
 }  // namespace tessera::cl

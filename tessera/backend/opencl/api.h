@@ -37,13 +37,14 @@ inline constexpr Code success = 0, device_not_found = -1, device_not_available =
 inline constexpr std::uint32_t platform_version = 0x0901, platform_name = 0x0902;
 inline constexpr Bits type_cpu = 2, type_gpu = 4, type_all = 0xFFFFFFFF;
 inline constexpr std::uint32_t device_type = 0x1000, max_compute_units = 0x1002, max_work_group_size = 0x1004,
-                               max_work_item_sizes = 0x1005, native_vector_width_float = 0x103A, single_fp_config = 0x101B,
-                               global_mem_size = 0x101F, local_mem_size = 0x1023, max_parameter_size = 0x1017,
-                               max_mem_alloc_size = 0x1010, device_available = 0x1027, compiler_available = 0x1028,
-                               device_name = 0x102B, device_vendor = 0x102C, driver_version = 0x102D, device_version = 0x102F,
-                               device_extensions = 0x1030, double_fp_config = 0x1032, host_unified_memory = 0x1035,
-                               max_num_sub_groups = 0x105C, device_uuid_khr = 0x106A, pci_bus_info_khr = 0x410F,
-                               sub_group_sizes_intel = 0x4108, warp_size_nv = 0x4003, pci_bus_id_nv = 0x4008, pci_slot_id_nv = 0x4009,
+                               max_work_item_sizes = 0x1005, native_vector_width_float = 0x103A,
+                               single_fp_config = 0x101B, global_mem_size = 0x101F, local_mem_size = 0x1023,
+                               max_parameter_size = 0x1017, max_mem_alloc_size = 0x1010, device_available = 0x1027,
+                               compiler_available = 0x1028, device_name = 0x102B, device_vendor = 0x102C,
+                               driver_version = 0x102D, device_version = 0x102F, device_extensions = 0x1030,
+                               double_fp_config = 0x1032, host_unified_memory = 0x1035, max_num_sub_groups = 0x105C,
+                               device_uuid_khr = 0x106A, pci_bus_info_khr = 0x410F, sub_group_sizes_intel = 0x4108,
+                               warp_size_nv = 0x4003, pci_bus_id_nv = 0x4008, pci_slot_id_nv = 0x4009,
                                pci_domain_id_nv = 0x400A, global_free_memory_amd = 0x4039, wavefront_width_amd = 0x4043;
 inline constexpr Bits fp_correctly_rounded_divide_sqrt = 1 << 7;
 inline constexpr Bits mem_read_write = 1;
@@ -65,19 +66,24 @@ struct Api {
   Memory (*create_buffer)(Context, Bits, std::size_t, void*, Code*) = nullptr;
   Code (*release_memory)(Memory) = nullptr;
   Program (*create_program)(Context, std::uint32_t, const char**, const std::size_t*, Code*) = nullptr;
-  Code (*build_program)(Program, std::uint32_t, const DeviceId*, const char*, void (*)(Program, void*), void*) = nullptr;
+  Code (*build_program)(Program, std::uint32_t, const DeviceId*, const char*, void (*)(Program, void*),
+                        void*) = nullptr;
   Code (*get_build_info)(Program, DeviceId, std::uint32_t, std::size_t, void*, std::size_t*) = nullptr;
   Code (*release_program)(Program) = nullptr;
   Kernel (*create_kernel)(Program, const char*, Code*) = nullptr;
   Code (*release_kernel)(Kernel) = nullptr;
   Code (*set_argument)(Kernel, std::uint32_t, std::size_t, const void*) = nullptr;
   Code (*get_kernel_group_info)(Kernel, DeviceId, std::uint32_t, std::size_t, void*, std::size_t*) = nullptr;
-  Code (*enqueue_kernel)(Queue, Kernel, std::uint32_t, const std::size_t*, const std::size_t*, const std::size_t*, std::uint32_t,
-                         const Event*, Event*) = nullptr;
-  Code (*enqueue_write)(Queue, Memory, std::uint32_t, std::size_t, std::size_t, const void*, std::uint32_t, const Event*, Event*) = nullptr;
-  Code (*enqueue_read)(Queue, Memory, std::uint32_t, std::size_t, std::size_t, void*, std::uint32_t, const Event*, Event*) = nullptr;
-  Code (*enqueue_copy)(Queue, Memory, Memory, std::size_t, std::size_t, std::size_t, std::uint32_t, const Event*, Event*) = nullptr;
-  Code (*enqueue_fill)(Queue, Memory, const void*, std::size_t, std::size_t, std::size_t, std::uint32_t, const Event*, Event*) = nullptr;
+  Code (*enqueue_kernel)(Queue, Kernel, std::uint32_t, const std::size_t*, const std::size_t*, const std::size_t*,
+                         std::uint32_t, const Event*, Event*) = nullptr;
+  Code (*enqueue_write)(Queue, Memory, std::uint32_t, std::size_t, std::size_t, const void*, std::uint32_t,
+                        const Event*, Event*) = nullptr;
+  Code (*enqueue_read)(Queue, Memory, std::uint32_t, std::size_t, std::size_t, void*, std::uint32_t, const Event*,
+                       Event*) = nullptr;
+  Code (*enqueue_copy)(Queue, Memory, Memory, std::size_t, std::size_t, std::size_t, std::uint32_t, const Event*,
+                       Event*) = nullptr;
+  Code (*enqueue_fill)(Queue, Memory, const void*, std::size_t, std::size_t, std::size_t, std::uint32_t, const Event*,
+                       Event*) = nullptr;
   Code (*enqueue_marker)(Queue, std::uint32_t, const Event*, Event*) = nullptr;
   Code (*enqueue_barrier)(Queue, std::uint32_t, const Event*, Event*) = nullptr;
   Code (*get_event_info)(Event, std::uint32_t, std::size_t, void*, std::size_t*) = nullptr;

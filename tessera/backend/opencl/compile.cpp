@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From requests to loaded kernels: lower, emit all into one program, build; if that fails, each alone, to name the guilty.
+// From requests to loaded kernels: lower, emit all into one program, build; if that fails, each alone, to name the
+// guilty.
 #include <algorithm>
 #include <cctype>
 
@@ -44,7 +45,8 @@ std::size_t first_line_named(const std::string& log) {
   for (std::size_t at = log.find(':'); at != log.npos; at = log.find(':', at + 1)) {
     std::size_t end = at + 1;
     while (end < log.size() && std::isdigit(static_cast<unsigned char>(log[end]))) ++end;
-    if (end > at + 1 && end - at < 8 && end < log.size() && log[end] == ':') return std::stoul(log.substr(at + 1, end - at - 1));
+    if (end > at + 1 && end - at < 8 && end < log.size() && log[end] == ':')
+      return std::stoul(log.substr(at + 1, end - at - 1));
   }
   return 0;
 }
@@ -78,10 +80,11 @@ std::vector<std::unique_ptr<LoadedKernel>> ClDevice::compile(std::span<const Com
     target.max_shared_bytes = can.shared_bytes;
     for (std::size_t d = 0; d < 3; ++d)
       if (r.function->kind == ir::KernelKind::block && r.function->block_size[d] > can.max_block[d])
-        fail<KernelError>({.asked = "kernel " + r.function->name,
-                           .wrong = fmt::format("its blocks have {} threads in dimension {}, and this device takes at most {}",
-                                                r.function->block_size[d], d, can.max_block[d]),
-                           .todo = "Declare it with smaller blocks"});
+        fail<KernelError>(
+            {.asked = "kernel " + r.function->name,
+             .wrong = fmt::format("its blocks have {} threads in dimension {}, and this device takes at most {}",
+                                  r.function->block_size[d], d, can.max_block[d]),
+             .todo = "Declare it with smaller blocks"});
     lowered.push_back(emit::lower(*r.function, target));
     emits.push_back({&lowered.back(), r.variant.noalias});
   }
@@ -109,9 +112,12 @@ std::vector<std::unique_ptr<LoadedKernel>> ClDevice::compile(std::span<const Com
     const Kernel kernel = api().create_kernel(programs[i].get(), emitted.entry.c_str(), &code);
     check(code, "clCreateKernel", "kernel " + requests[i].function->name);
     std::size_t limit = 0;
-    if (api().get_kernel_group_info(kernel, device_.facts.id, kernel_work_group_size, sizeof limit, &limit, nullptr) != success || limit == 0)
+    if (api().get_kernel_group_info(kernel, device_.facts.id, kernel_work_group_size, sizeof limit, &limit, nullptr) !=
+            success ||
+        limit == 0)
       limit = can.max_block_threads;
-    out.push_back(std::make_unique<ClKernel>(programs[i], kernel, emitted, *requests[i].function, requests[i].variant.index64, limit));
+    out.push_back(std::make_unique<ClKernel>(programs[i], kernel, emitted, *requests[i].function,
+                                             requests[i].variant.index64, limit));
   }
   return out;
 }

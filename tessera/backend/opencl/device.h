@@ -53,10 +53,17 @@ class ClEvent final : public DriverEvent {
 
 class ClKernel final : public LoadedKernel {
  public:
-  ClKernel(std::shared_ptr<Program_> program, Kernel kernel, emit::EmittedKernel emitted, const ir::Function& fn, bool index64,
-           std::size_t group_limit)
-      : program_(std::move(program)), kernel_(kernel), emitted_(std::move(emitted)), name_(fn.name), kind_(fn.kind),
-        block_(fn.block_size), params_(fn.params), index64_(index64), group_limit_(group_limit) {}
+  ClKernel(std::shared_ptr<Program_> program, Kernel kernel, emit::EmittedKernel emitted, const ir::Function& fn,
+           bool index64, std::size_t group_limit)
+      : program_(std::move(program)),
+        kernel_(kernel),
+        emitted_(std::move(emitted)),
+        name_(fn.name),
+        kind_(fn.kind),
+        block_(fn.block_size),
+        params_(fn.params),
+        index64_(index64),
+        group_limit_(group_limit) {}
   ~ClKernel() override;
   ClKernel(const ClKernel&) = delete;
   ClKernel& operator=(const ClKernel&) = delete;
@@ -93,7 +100,8 @@ class ClQueue final : public DriverQueue {
   ClQueue& operator=(const ClQueue&) = delete;
   void upload(const Allocation& to, std::size_t offset, const void* from, std::size_t bytes) override;
   void download(void* to, const Allocation& from, std::size_t offset, std::size_t bytes) override;
-  void copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset, std::size_t bytes) override;
+  void copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset,
+            std::size_t bytes) override;
   void fill(const Allocation& to, std::size_t offset, std::size_t bytes, std::span<const std::byte> pattern) override;
   void launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) override;
   std::shared_ptr<DriverEvent> record() override;
@@ -107,15 +115,15 @@ class ClQueue final : public DriverQueue {
     std::size_t size;
   };
   void submitted(Event event = nullptr);  ///< work was accepted: starts it, and remembers its event
-  void drop_staged();  ///< frees what has been uploaded; under the lock
-  void check_last();   ///< waits for the newest launch and throws if it failed
+  void drop_staged();                     ///< frees what has been uploaded; under the lock
+  void check_last();                      ///< waits for the newest launch and throws if it failed
 
   DeviceContext& device_;
   Queue queue_;
   std::mutex lock_;            ///< guards what follows
   std::deque<Staged> staged_;  ///< copies of what is being uploaded
   std::size_t staged_bytes_ = 0;
-  std::unique_ptr<ClEvent> last_;  ///< of the newest launch
+  std::unique_ptr<ClEvent> last_;               ///< of the newest launch
   std::uint64_t submitted_ = 0, finished_ = 0;  ///< pieces of work: accepted, and known to be done
 };
 

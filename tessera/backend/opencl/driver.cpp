@@ -31,7 +31,9 @@ std::uint64_t ClDevice::free_memory() const {
   }
   if (device_.facts.reports_free_memory) {
     std::size_t kilobytes[2] = {};
-    if (api().get_device_info(device_.facts.id, global_free_memory_amd, sizeof kilobytes, kilobytes, nullptr) == success && kilobytes[0])
+    if (api().get_device_info(device_.facts.id, global_free_memory_amd, sizeof kilobytes, kilobytes, nullptr) ==
+            success &&
+        kilobytes[0])
       return std::uint64_t{kilobytes[0]} * 1024;
   }
   const std::uint64_t used = device_.allocated;  // all that OpenCL lets us know: our own share
@@ -42,7 +44,9 @@ Allocation ClDevice::allocate(std::size_t bytes, MemoryKind kind) {
   const std::size_t size = std::max<std::size_t>(bytes, 1);
   if (kind == MemoryKind::pinned) {
     void* host = ::operator new(size, std::align_val_t{host_alignment}, std::nothrow);
-    if (!host) fail<OutOfMemory>({.asked = "opencl", .with = {{"bytes", std::to_string(bytes)}}, .wrong = "the host has no memory left"});
+    if (!host)
+      fail<OutOfMemory>(
+          {.asked = "opencl", .with = {{"bytes", std::to_string(bytes)}}, .wrong = "the host has no memory left"});
     return {nullptr, static_cast<std::byte*>(host), bytes};
   }
   const std::uint64_t largest = device_.facts.largest_allocation;
@@ -87,12 +91,14 @@ class ClDriver final : public Driver {
     if (devices_.empty()) last_ = look();
     if (index < 0 || static_cast<std::size_t>(index) >= devices_.size())
       fail<DeviceError>({.asked = "opencl:" + std::to_string(index),
-                         .wrong = devices_.empty() ? last_.reason : "there are " + std::to_string(devices_.size()) + " OpenCL devices",
+                         .wrong = devices_.empty() ? last_.reason
+                                                   : "there are " + std::to_string(devices_.size()) + " OpenCL devices",
                          .todo = devices_.empty() ? last_.remedy : "The first is opencl:0"});
     DeviceContext& device = *devices_[static_cast<std::size_t>(index)];
     const DeviceInfo& info = device.facts.info;
     if (info.state == DeviceState::loaded)
-      fail<DeviceError>({.asked = to_string(info.device), .with = {{"name", info.name}}, .wrong = info.reason, .todo = info.remedy});
+      fail<DeviceError>(
+          {.asked = to_string(info.device), .with = {{"name", info.name}}, .wrong = info.reason, .todo = info.remedy});
     if (!device.context) {
       Code code = success;
       device.context = api().create_context(nullptr, 1, &device.facts.id, context_message, nullptr, &code);
@@ -111,8 +117,9 @@ class ClDriver final : public Driver {
     report.file = cl.library.file();
     if (!cl.library.loaded()) {
       report.reason = cl.library.reason();
-      report.remedy = "Install an OpenCL loader and a driver (Debian: ocl-icd-libopencl1, and pocl-opencl-icd for the CPU, "
-                      "intel-opencl-icd for Intel, nvidia-opencl-icd for NVIDIA)";
+      report.remedy =
+          "Install an OpenCL loader and a driver (Debian: ocl-icd-libopencl1, and pocl-opencl-icd for the CPU, "
+          "intel-opencl-icd for Intel, nvidia-opencl-icd for NVIDIA)";
       return report;
     }
     if (!cl.missing.empty()) {
@@ -121,12 +128,15 @@ class ClDriver final : public Driver {
       return report;
     }
     report.state = DeviceState::loaded;
-    report.remedy = "Install a driver for your processor; its file lies in /etc/OpenCL/vendors (Debian: pocl-opencl-icd for the CPU, "
-                    "intel-opencl-icd for Intel, nvidia-opencl-icd for NVIDIA, mesa-opencl-icd for others)";
+    report.remedy =
+        "Install a driver for your processor; its file lies in /etc/OpenCL/vendors (Debian: pocl-opencl-icd for the "
+        "CPU, "
+        "intel-opencl-icd for Intel, nvidia-opencl-icd for NVIDIA, mesa-opencl-icd for others)";
     std::uint32_t count = 0;
     const Code code = cl.get_platforms(0, nullptr, &count);
     if (code == platform_not_found || (code == success && count == 0)) {
-      report.reason = "the OpenCL loader works but knows no platform: /etc/OpenCL/vendors names no driver that can be loaded";
+      report.reason =
+          "the OpenCL loader works but knows no platform: /etc/OpenCL/vendors names no driver that can be loaded";
       return report;
     }
     std::vector<PlatformId> platforms(count);
@@ -141,7 +151,9 @@ class ClDriver final : public Driver {
       const Code answer = cl.get_devices(platform, type_all, 0, nullptr, &found);
       std::vector<DeviceId> ids(answer == success ? found : 0);
       if (!ids.empty() && cl.get_devices(platform, type_all, found, ids.data(), nullptr) != success) ids.clear();
-      if (ids.empty()) empty += (empty.empty() ? "" : "; ") + name_of(platform) + ": " + (answer == success ? "no device" : code_text(answer));
+      if (ids.empty())
+        empty += (empty.empty() ? "" : "; ") + name_of(platform) + ": " +
+                 (answer == success ? "no device" : code_text(answer));
       for (DeviceId id : ids) {
         DeviceFacts facts = device_facts(platform, id, index++);
         report.devices.push_back(facts.info);

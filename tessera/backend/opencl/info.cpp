@@ -52,16 +52,16 @@ std::string platform_text(PlatformId platform, std::uint32_t what) {
 
 // PCI address, else UUID, by whichever extension the driver has; a CPU has neither.
 std::string identity(const Asker& ask, const auto& has) {
-  if (has("cl_khr_pci_bus_info")) {
+  if (has("khr_pci_bus_info")) {
     const auto a = ask.number<std::array<std::uint32_t, 4>>(pci_bus_info_khr);
     return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", a[0], a[1], a[2], a[3]);
   }
-  if (has("cl_nv_device_attribute_query")) {
+  if (has("nv_device_attribute_query")) {
     const auto slot = ask.number<std::uint32_t>(pci_slot_id_nv);
     return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", ask.number<std::uint32_t>(pci_domain_id_nv),
                        ask.number<std::uint32_t>(pci_bus_id_nv), slot >> 3, slot & 7);
   }
-  if (has("cl_khr_device_uuid")) {
+  if (has("khr_device_uuid")) {
     std::string s;
     for (std::uint8_t b : ask.number<std::array<std::uint8_t, 16>>(device_uuid_khr)) s += fmt::format("{:02x}", b);
     return s;
@@ -74,7 +74,7 @@ std::string identity(const Asker& ask, const auto& has) {
 DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
   const Asker ask(device);
   const std::string extensions = " " + ask.text(device_extensions) + " ";
-  auto has = [&](const std::string& name) { return extensions.find(" " + name + " ") != extensions.npos; };
+  auto has = [&](const std::string& name) { return extensions.find(" cl_" + name + " ") != extensions.npos; };
 
   DeviceFacts facts;
   facts.id = device;
@@ -86,8 +86,8 @@ DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
   info.identity = identity(ask, has);
   const Bits type = ask.number<Bits>(device_type);
   info.unified_memory = ask.number<std::uint32_t>(host_unified_memory) != 0;
-  info.kind = type & type_cpu   ? DeviceKind::cpu
-              : !(type & type_gpu) ? DeviceKind::other
+  info.kind = type & type_cpu       ? DeviceKind::cpu
+              : !(type & type_gpu)  ? DeviceKind::other
               : info.unified_memory ? DeviceKind::integrated_gpu
                                     : DeviceKind::discrete_gpu;
   info.total_memory = ask.number<std::uint64_t>(global_mem_size);
@@ -105,22 +105,25 @@ DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
     info.remedy = "Install the driver's compiler package";
   }
 
+  facts.dialect = emit::opencl_c_with(extensions);
+  facts.dialect.fp64 = facts.dialect.fp64 || ask.number<Bits>(double_fp_config) != 0;
   Capabilities& can = info.can;
   can.f16 = true;  // vload_half and vstore_half are in every OpenCL
   can.bf16 = false;
-  can.f64 = has("cl_khr_fp64") || ask.number<Bits>(double_fp_config) != 0;
-  can.atomic_i64 = has("cl_khr_int64_base_atomics") && has("cl_khr_int64_extended_atomics");
+  can.f64 = facts.dialect.fp64;
+  can.atomic_i64 = facts.dialect.atomic_i64;
   can.atomic_f32 = false;
-  can.int8_dot = has("cl_khr_integer_dot_product");
-  can.max_block_threads = static_cast<std::uint32_t>(std::min<std::size_t>(ask.number<std::size_t>(max_work_group_size, 1), 1024));
+  can.int8_dot = facts.dialect.dot4;
+  can.max_block_threads =
+      static_cast<std::uint32_t>(std::min<std::size_t>(ask.number<std::size_t>(max_work_group_size, 1), 1024));
   const auto sizes = ask.list<std::size_t>(max_work_item_sizes);
-  for (std::size_t d = 0; d < 3; ++d) can.max_block[d] = d < sizes.size() ? static_cast<std::uint32_t>(std::min<std::size_t>(sizes[d], 1024)) : 1;
+  for (std::size_t d = 0; d < 3; ++d)
+    can.max_block[d] = d < sizes.size() ? static_cast<std::uint32_t>(std::min<std::size_t>(sizes[d], 1024)) : 1;
   can.shared_bytes = ask.number<std::uint64_t>(local_mem_size);
   can.max_parameter_bytes = ask.number<std::size_t>(max_parameter_size, 1024);
   can.vector_bytes = std::max(16u, 4 * ask.number<std::uint32_t>(native_vector_width_float, 4));
-  // Subgroups are used where their widths are known and lanes can be shuffled.
-  const bool shuffles = has("cl_intel_subgroups") || has("cl_khr_subgroup_shuffle");
-  if (has("cl_khr_subgroups") && shuffles && ask.number<std::uint32_t>(max_num_sub_groups) > 0) {
+  // Subgroups are used where their widths are known.
+  if (facts.dialect.subgroups && ask.number<std::uint32_t>(max_num_sub_groups) > 0) {
     std::vector<std::uint32_t> widths;
     for (std::size_t w : ask.list<std::size_t>(sub_group_sizes_intel)) widths.push_back(static_cast<std::uint32_t>(w));
     if (widths.empty())
@@ -129,20 +132,14 @@ DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
       if (const auto w = ask.number<std::uint32_t>(warp_size_nv)) widths = {w};
     if (!widths.empty()) can.subgroup_widths = widths;
   }
-  const bool subgroups = can.subgroup_widths != std::vector<std::uint32_t>{1};
-
-  facts.dialect = emit::opencl_c();
-  facts.dialect.fp64 = can.f64;
-  facts.dialect.subgroups = subgroups;
-  facts.dialect.intel_shuffles = has("cl_intel_subgroups");
-  facts.dialect.atomic_i64 = can.atomic_i64;
-  facts.dialect.dot4 = can.int8_dot;
+  facts.dialect.subgroups = can.subgroup_widths != std::vector<std::uint32_t>{1};
   const bool three = ask.text(device_version).starts_with("OpenCL 3");
-  facts.build_options = subgroups || can.int8_dot ? (three ? "-cl-std=CL3.0" : "-cl-std=CL2.0") : "-cl-std=CL1.2";
+  facts.build_options =
+      facts.dialect.subgroups || can.int8_dot ? (three ? "-cl-std=CL3.0" : "-cl-std=CL2.0") : "-cl-std=CL1.2";
   if (ask.number<Bits>(single_fp_config) & fp_correctly_rounded_divide_sqrt)
     facts.build_options += " -cl-fp32-correctly-rounded-divide-sqrt";
   facts.largest_allocation = ask.number<std::uint64_t>(max_mem_alloc_size);
-  facts.reports_free_memory = has("cl_amd_device_attribute_query");
+  facts.reports_free_memory = has("amd_device_attribute_query");
   return facts;
 }
 

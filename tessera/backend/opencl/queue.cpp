@@ -9,7 +9,8 @@
 namespace tessera::cl {
 
 namespace {
-// Uploads up to this size are copied aside so that the caller need not wait; more than the second number never waits aside.
+// Uploads up to this size are copied aside so that the caller need not wait; more than the second number never waits
+// aside.
 constexpr std::size_t staged_upload = std::size_t{1} << 20, staged_total = std::size_t{32} << 20;
 
 Memory memory_of(const Allocation& a) { return static_cast<Memory>(a.handle); }
@@ -82,13 +83,15 @@ void ClQueue::upload(const Allocation& to, std::size_t offset, const void* from,
     aside = aside && staged_bytes_ + bytes <= staged_total;
   }
   if (!aside) {
-    check(api().enqueue_write(queue_, memory_of(to), 1, offset, bytes, from, 0, nullptr, nullptr), "clEnqueueWriteBuffer");
+    check(api().enqueue_write(queue_, memory_of(to), 1, offset, bytes, from, 0, nullptr, nullptr),
+          "clEnqueueWriteBuffer");
     return submitted();
   }
   auto copy = std::make_unique_for_overwrite<std::byte[]>(bytes);
   std::memcpy(copy.get(), from, bytes);
   Event event = nullptr;
-  check(api().enqueue_write(queue_, memory_of(to), 0, offset, bytes, copy.get(), 0, nullptr, &event), "clEnqueueWriteBuffer");
+  check(api().enqueue_write(queue_, memory_of(to), 0, offset, bytes, copy.get(), 0, nullptr, &event),
+        "clEnqueueWriteBuffer");
   {
     std::lock_guard guard(lock_);
     staged_.push_back({std::make_unique<ClEvent>(event, &device_), std::move(copy), bytes});
@@ -103,11 +106,14 @@ void ClQueue::download(void* to, const Allocation& from, std::size_t offset, std
     std::memcpy(to, from.host + offset, bytes);
     return;
   }
-  if (bytes != 0) check(api().enqueue_read(queue_, memory_of(from), 1, offset, bytes, to, 0, nullptr, nullptr), "clEnqueueReadBuffer");
+  if (bytes != 0)
+    check(api().enqueue_read(queue_, memory_of(from), 1, offset, bytes, to, 0, nullptr, nullptr),
+          "clEnqueueReadBuffer");
   check_last();
 }
 
-void ClQueue::copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset, std::size_t bytes) {
+void ClQueue::copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset,
+                   std::size_t bytes) {
   if (bytes == 0) return;
   const Api& cl = api();
   if (on_host(to) && on_host(from)) {
@@ -116,22 +122,29 @@ void ClQueue::copy(const Allocation& to, std::size_t to_offset, const Allocation
     return;
   }
   if (on_host(from)) {  // pinned memory stays as it is until its owner has waited
-    check(cl.enqueue_write(queue_, memory_of(to), 0, to_offset, bytes, from.host + from_offset, 0, nullptr, nullptr), "clEnqueueWriteBuffer");
+    check(cl.enqueue_write(queue_, memory_of(to), 0, to_offset, bytes, from.host + from_offset, 0, nullptr, nullptr),
+          "clEnqueueWriteBuffer");
   } else if (on_host(to)) {
-    check(cl.enqueue_read(queue_, memory_of(from), 0, from_offset, bytes, to.host + to_offset, 0, nullptr, nullptr), "clEnqueueReadBuffer");
+    check(cl.enqueue_read(queue_, memory_of(from), 0, from_offset, bytes, to.host + to_offset, 0, nullptr, nullptr),
+          "clEnqueueReadBuffer");
   } else if (to.handle == from.handle && to_offset < from_offset + bytes && from_offset < to_offset + bytes) {
     // OpenCL refuses to copy within overlapping ranges: by way of a third one.
     if (to_offset == from_offset) return;
     Code code = success;
     const std::shared_ptr<Memory_> between(cl.create_buffer(device_.context, mem_read_write, bytes, nullptr, &code),
-                                           [](Memory m) { if (m) api().release_memory(m); });
+                                           [](Memory m) {
+                                             if (m) api().release_memory(m);
+                                           });
     check(code, "clCreateBuffer");
-    check(cl.enqueue_copy(queue_, memory_of(from), between.get(), from_offset, 0, bytes, 0, nullptr, nullptr), "clEnqueueCopyBuffer");
-    check(cl.enqueue_copy(queue_, between.get(), memory_of(to), 0, to_offset, bytes, 0, nullptr, nullptr), "clEnqueueCopyBuffer");
+    check(cl.enqueue_copy(queue_, memory_of(from), between.get(), from_offset, 0, bytes, 0, nullptr, nullptr),
+          "clEnqueueCopyBuffer");
+    check(cl.enqueue_copy(queue_, between.get(), memory_of(to), 0, to_offset, bytes, 0, nullptr, nullptr),
+          "clEnqueueCopyBuffer");
     submitted();
     return;
   } else {
-    check(cl.enqueue_copy(queue_, memory_of(from), memory_of(to), from_offset, to_offset, bytes, 0, nullptr, nullptr), "clEnqueueCopyBuffer");
+    check(cl.enqueue_copy(queue_, memory_of(from), memory_of(to), from_offset, to_offset, bytes, 0, nullptr, nullptr),
+          "clEnqueueCopyBuffer");
   }
   submitted();
 }
@@ -143,7 +156,8 @@ void ClQueue::fill(const Allocation& to, std::size_t offset, std::size_t bytes, 
     for (std::size_t i = 0; i < bytes; ++i) to.host[offset + i] = pattern[i % pattern.size()];
     return;
   }
-  check(api().enqueue_fill(queue_, memory_of(to), pattern.data(), pattern.size(), offset, bytes, 0, nullptr, nullptr), "clEnqueueFillBuffer");
+  check(api().enqueue_fill(queue_, memory_of(to), pattern.data(), pattern.size(), offset, bytes, 0, nullptr, nullptr),
+        "clEnqueueFillBuffer");
   submitted();
 }
 
