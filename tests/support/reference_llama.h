@@ -149,8 +149,9 @@ struct TinyModel {
     w.set(p + "attention.layer_norm_rms_epsilon", 1e-5f).set(p + "rope.freq_base", 5000.0f);
     w.set(p + "rope.dimension_count", u32(factors ? 32 : head));
     if (linear_scaling) w.set(p + "rope.scaling.type", std::string("linear")).set(p + "rope.scaling.factor", 2.0f);
-    auto matrix = [&](const std::string& name, std::uint64_t rows, std::uint64_t columns) {
-      std::normal_distribution<float> d(0, 1.0f / std::sqrt(static_cast<float>(columns)));
+    // Branches smaller than the stream they are added to, and mild attention scores, as in trained models.
+    auto matrix = [&](const std::string& name, std::uint64_t rows, std::uint64_t columns, float gain = 0.5f) {
+      std::normal_distribution<float> d(0, gain / std::sqrt(static_cast<float>(columns)));
       std::vector<float> v(rows * columns);
       for (float& f : v) f = d(random);
       w.add_tensor(name, {columns, rows}, type, ggml_from_float(type, v));
@@ -161,7 +162,7 @@ struct TinyModel {
       for (float& f : v) f = d(random);
       w.add_tensor(name, {n}, v);
     };
-    matrix("token_embd.weight", vocabulary, width);
+    matrix("token_embd.weight", vocabulary, width, 1);
     for (std::uint64_t i = 0; i < layers; ++i) {
       const std::string b = "blk." + std::to_string(i) + ".";
       vector(b + "attn_norm.weight", width, 1, 0.2f);
@@ -180,7 +181,7 @@ struct TinyModel {
       matrix(b + "ffn_down.weight", width, hidden);
     }
     vector("output_norm.weight", width, 1, 0.2f);
-    if (!tied) matrix("output.weight", vocabulary, width);
+    if (!tied) matrix("output.weight", vocabulary, width, 1);
     if (factors) vector("rope_freqs.weight", 16, 2, 1);
     return w;
   }
