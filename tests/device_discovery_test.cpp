@@ -11,6 +11,7 @@
 #include "tests/support/test_driver.h"
 #include "tessera/base/error.h"
 #include "tessera/device/kernel.h"
+#include "tessera/ir/value.h"
 
 namespace tessera {
 namespace {
@@ -297,5 +298,46 @@ TEST(Fork, AChildMayNotUseWhatItsParentOpened) {
   });
 }
 
+TEST(Exit, StaticStoragesMayOutliveTheDrain) {
+  // In a child that exits normally: queued work is waited for, and what is freed later does nothing.
+  ::fflush(nullptr);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    // Handlers and destructors run in reverse: the drain, then the destructor, then the check, which ends the process.
+    static std::atomic<int> ran = 0;
+    static bool destroyed = false;
+    std::atexit([] { ::_exit(ran == 20 && destroyed ? 0 : 10 + ran); });
+    struct Last {
+      BufferView view;
+      Kernel kernel;
+      ~Last() {
+        view.storage.reset();
+        kernel = {};
+        destroyed = true;
+      }
+    };
+    static Last kept;
+    auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
+    test::set_body("count", [](const test::Launch&) { ++ran; });
+    {
+      ir::Builder b("count", ir::KernelKind::map);
+      ir::Builder::Scope scope(b);
+      ir::buffer_param("x", DType::f32, ir::Access::read_write).store(ir::global_id(), 1.0f);
+      kept.kernel = Kernel(b.finish());
+    }
+    kept.view = {Storage::allocate({Backend::cuda, 0}, 64), 0, 16, DType::f32};
+    cuda.behaviour(0)->max_delay_us = 2000;
+    for (int i = 0; i < 20; ++i) kept.kernel.launch({16, 1, 1}, {kept.view});
+    std::exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+}
+
 }  // namespace
 }  // namespace tessera
+
+/// Tests fork on purpose while queues' threads run.
+extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <random>
@@ -344,41 +342,5 @@ TEST_F(QueueTest, TraceWritesALineForEach) {
                      "download from " + to_string(d) + " 32 bytes\n"});
 }
 
-TEST_F(QueueTest, StaticStoragesMayOutliveTheDrainAtExit) {
-  // In a child that exits normally: queued work is waited for, and what is freed later does nothing.
-  ::fflush(nullptr);
-  const Device d = fresh();
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    // Handlers and destructors run in reverse: the drain, then these two, then the check, which ends the process.
-    static std::atomic<int> ran = 0;
-    static bool destroyed = false;
-    std::atexit([] { ::_exit(ran == 20 && destroyed ? 0 : 10 + ran); });
-    struct Last {
-      std::shared_ptr<Storage> storage;
-      Kernel kernel;
-      ~Last() {
-        storage.reset();
-        kernel = {};
-        destroyed = true;
-      }
-    };
-    static Last kept;
-    kept.kernel = increment();
-    test::set_body("increment", [](const test::Launch&) { ++ran; });
-    kept.storage = storage(d);
-    behaviour(d)->max_delay_us = 2000;
-    for (int i = 0; i < 20; ++i) kept.kernel.launch({n, 1, 1}, {view(kept.storage), view(kept.storage)});
-    std::exit(0);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
-}
-
 }  // namespace
 }  // namespace tessera
-
-/// Tests fork on purpose while queues' threads run.
-extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }

@@ -50,7 +50,8 @@ struct Override {
 struct Slot {
   std::mutex asking;  // held while the driver enumerates, which may take long; other backends go on
   std::optional<BackendReport> answer;               // as the driver gave it; under `asking`
-  std::atomic<const BackendReport*> shown = nullptr;  // with the states of later; never freed
+  std::atomic<const BackendReport*> shown = nullptr;  // with the states of later
+  std::vector<std::unique_ptr<const BackendReport>> kept;  // all that were ever shown: callers hold references; under `asking`
 };
 struct Discovery {
   std::array<Slot, backend_count> slots;
@@ -135,7 +136,7 @@ int worth(DeviceState state) {
 /// `slot.answer` with what is known since; the caller holds `slot.asking`.
 const BackendReport* show(Slot& slot) {
   Discovery& d = discovery();
-  auto* report = new BackendReport(*slot.answer);  // never freed: callers hold references to earlier ones
+  auto report = std::make_unique<BackendReport>(*slot.answer);
   {
     std::lock_guard hold(d.lock);
     for (DeviceInfo& info : report->devices) {
@@ -154,8 +155,10 @@ const BackendReport* show(Slot& slot) {
     // What the driver said of the backend was true before its devices were used.
     if (report->reason.empty() || best->state != slot.answer->state) report->reason = best->reason, report->remedy = best->remedy;
   }
-  slot.shown.store(report, std::memory_order_release);
-  return report;
+  const BackendReport* shown = report.get();
+  slot.kept.push_back(std::move(report));
+  slot.shown.store(shown, std::memory_order_release);
+  return shown;
 }
 
 Slot& slot_of(Backend backend) { return discovery().slots[static_cast<std::size_t>(backend)]; }

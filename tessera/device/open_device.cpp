@@ -178,16 +178,15 @@ std::vector<QueueUse> OpenDevice::all_uses() {
 }
 
 void OpenDevice::retire(std::unique_ptr<LoadedKernel> kernel) noexcept {
-  if (gone()) {
-    static_cast<void>(kernel.release());  // the driver may be gone too
-    return;
-  }
+  LoadedKernel* parked = kernel.release();  // rather leaked than pulled from under running work or a driver that is gone
+  if (forked()) return;
   try {
-    auto uses = all_uses();
+    auto uses = gone() ? std::vector<QueueUse>{} : all_uses();
     std::lock_guard hold(retired_lock_);
-    retired_.push_back({std::move(kernel), std::move(uses)});
-  } catch (...) {  // no memory for the list: leak it rather than pull it from under running work
-    static_cast<void>(kernel.release());
+    retired_.emplace_back();
+    retired_.back().kernel.reset(parked);
+    retired_.back().uses = std::move(uses);
+  } catch (...) {  // no memory for the list
   }
   drop_retired(false);
 }

@@ -249,8 +249,14 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
 }
 
 void MemoryPool::release(Storage& storage) noexcept {
-  if (exiting() || owner_.forked()) return;  // the lists may be locked by a thread that no longer runs
+  if (owner_.forked()) return;  // the lists may be locked by a thread that does not exist here
   std::vector<Block> victims;
+  {
+    std::lock_guard hold(lock_);  // before anything that may throw: the list must not show what is gone
+    if (storage.before_ != nullptr) storage.before_->after_ = storage.after_;
+    else live_ = storage.after_;
+    if (storage.after_ != nullptr) storage.after_->before_ = storage.before_;
+  }
   try {
     Block block{storage.allocation_, std::move(storage.reads_), 0};
     if (storage.last_write_.queue) {
@@ -261,15 +267,13 @@ void MemoryPool::release(Storage& storage) noexcept {
       else if (same->sequence < storage.last_write_.sequence) *same = std::move(storage.last_write_);
     }
     std::lock_guard hold(lock_);
-    if (storage.before_ != nullptr) storage.before_->after_ = storage.after_;
-    else live_ = storage.after_;
-    if (storage.after_ != nullptr) storage.after_->before_ = storage.before_;
     live_bytes_ -= block.allocation.bytes;
     if (owner_.lost()) return;  // the driver's memory went with the device
     cached_bytes_ += block.allocation.bytes;
     block.stamp = ++stamps_;
     cached_[block.allocation.bytes].push_back(std::move(block));
     // Work that still runs is not waited for here: such blocks stay for a while longer.
+    if (exiting()) return;
     if (const std::uint64_t cap = cache_cap(); cached_bytes_ > cap) pick_victims(cached_bytes_ - cap, true, victims);
   } catch (...) {  // no memory for the lists: the block is leaked rather than reused too early
   }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <tuple>
+#include <vector>
 
 #include "tessera/base/error.h"
 #include "tessera/device/device.h"
@@ -18,8 +19,13 @@ struct Choice {
   Device device;
   std::string why;
 };
-std::atomic<const Choice*> chosen = nullptr;  // old ones are never freed: another thread may be reading one
+std::atomic<const Choice*> chosen = nullptr;
 std::mutex choosing;
+/// Every choice ever made, under `choosing`: another thread may be reading an earlier one.
+std::vector<std::unique_ptr<const Choice>>& choices() {
+  static auto* the_choices = new std::vector<std::unique_ptr<const Choice>>;
+  return *the_choices;
+}
 std::atomic<std::uint32_t> choice_generation = 0;
 thread_local std::optional<Device> scope;
 
@@ -89,12 +95,13 @@ const Choice& choice() {
   while (true) {
     const std::uint32_t generation = choice_generation.load();
     const auto& name = settings().device;
-    auto made = std::make_unique<Choice>(name ? named(*name) : automatic());
+    auto made = std::make_unique<const Choice>(name ? named(*name) : automatic());
     std::lock_guard hold(choosing);
     if (const Choice* c = chosen.load(std::memory_order_acquire)) return *c;
     if (generation != choice_generation.load()) continue;  // a device was lost meanwhile: choose again
-    chosen.store(made.get(), std::memory_order_release);
-    return *made.release();
+    choices().push_back(std::move(made));
+    chosen.store(choices().back().get(), std::memory_order_release);
+    return *choices().back();
   }
 }
 

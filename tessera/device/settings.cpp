@@ -2,7 +2,9 @@
 #include "tessera/device/settings.h"
 
 #include <atomic>
+#include <memory>
 #include <mutex>
+#include <vector>
 
 #include "tessera/base/config.h"
 
@@ -10,6 +12,11 @@ namespace tessera {
 namespace {
 std::atomic<const Settings*> current = nullptr;
 std::mutex reading;
+/// All that were ever read, under `reading`: others may still look at the one before.
+std::vector<std::unique_ptr<const Settings>>& kept() {
+  static auto* the_settings = new std::vector<std::unique_ptr<const Settings>>;
+  return *the_settings;
+}
 }  // namespace
 
 const Settings& settings() {
@@ -22,9 +29,9 @@ const Settings& settings() {
   s.dump = config::text("TESSERA_DUMP");
   s.sync = config::flag("TESSERA_SYNC", false);
   s.trace = config::flag("TESSERA_TRACE", false);
-  const auto* kept = new Settings(std::move(s));  // never freed: others may still look at the one before
-  current.store(kept, std::memory_order_release);
-  return *kept;
+  kept().push_back(std::make_unique<const Settings>(std::move(s)));
+  current.store(kept().back().get(), std::memory_order_release);
+  return *kept().back();
 }
 
 void forget_settings() {
