@@ -78,14 +78,16 @@ void read_memory(benchmark::State& state) {
 void linear(benchmark::State& state, WeightFormat format) {
   const std::int64_t rows = state.range(0), columns = state.range(1), tokens = state.range(2);
   const Device device{Backend::cpu, 0};
-  const Weight weight = Weight::pack(format, file_weight(format, static_cast<std::size_t>(rows * columns)), rows, columns, device);
+  const Weight weight =
+      Weight::pack(format, file_weight(format, static_cast<std::size_t>(rows * columns)), rows, columns, device);
   const Array x = Array::from(numbers(static_cast<std::size_t>(tokens * columns)), Shape{tokens, columns}, device);
   for (auto _ : state) {
     tessera::linear(x, weight).eval();
     Queue::of(device).finish();
   }
   state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * weight.bytes()));
-  state.counters["GMAC/s"] = benchmark::Counter(static_cast<double>(rows * columns * tokens) * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["GMAC/s"] = benchmark::Counter(static_cast<double>(rows * columns * tokens) * 1e-9,
+                                                benchmark::Counter::kIsIterationInvariantRate);
 }
 
 // A product of one row of 8-bit activations with Q8_0 as it lies in the file, one thread.
@@ -119,7 +121,8 @@ void product(benchmark::State& state, bool transposed) {
     matmul(a, b).eval();
     Queue::of(device).finish();
   }
-  state.counters["GFLOP/s"] = benchmark::Counter(2e-9 * static_cast<double>(n * n * n), benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["GFLOP/s"] =
+      benchmark::Counter(2e-9 * static_cast<double>(n * n * n), benchmark::Counter::kIsIterationInvariantRate);
 }
 
 void plain_product(benchmark::State& state) {
@@ -134,13 +137,15 @@ void plain_product(benchmark::State& state) {
     benchmark::DoNotOptimize(c.data());
     benchmark::ClobberMemory();
   }
-  state.counters["GFLOP/s"] = benchmark::Counter(2e-9 * static_cast<double>(n * n * n), benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["GFLOP/s"] =
+      benchmark::Counter(2e-9 * static_cast<double>(n * n * n), benchmark::Counter::kIsIterationInvariantRate);
 }
 
 void attention(benchmark::State& state) {
   const std::int64_t tokens = state.range(0), past = state.range(1), heads = 8, key_heads = 2, size = 64;
   const Device device{Backend::cpu, 0};
-  const Array q = random_normal({tokens, heads, size}, 1, 0, 1, device), k = random_normal({key_heads, past + tokens, size}, 2, 0, 1, device);
+  const Array q = random_normal({tokens, heads, size}, 1, 0, 1, device),
+              k = random_normal({key_heads, past + tokens, size}, 2, 0, 1, device);
   for (auto _ : state) {
     tessera::attention(q, k, k, past, 0.125f).eval();
     Queue::of(device).finish();
@@ -148,8 +153,18 @@ void attention(benchmark::State& state) {
 }
 
 BENCHMARK(read_memory)->Arg(16)->Arg(256)->UseRealTime();
-BENCHMARK_CAPTURE(linear, q8_0, WeightFormat::q8_0)->Args({256, 2048, 1})->Args({8192, 2048, 1})->Args({32768, 4096, 1})->Args({2048, 2048, 64})->UseRealTime();
-BENCHMARK_CAPTURE(linear, q4_0, WeightFormat::q4_0)->Args({256, 2048, 1})->Args({8192, 2048, 1})->Args({32768, 4096, 1})->Args({2048, 2048, 64})->UseRealTime();
+BENCHMARK_CAPTURE(linear, q8_0, WeightFormat::q8_0)
+    ->Args({256, 2048, 1})
+    ->Args({8192, 2048, 1})
+    ->Args({32768, 4096, 1})
+    ->Args({2048, 2048, 64})
+    ->UseRealTime();
+BENCHMARK_CAPTURE(linear, q4_0, WeightFormat::q4_0)
+    ->Args({256, 2048, 1})
+    ->Args({8192, 2048, 1})
+    ->Args({32768, 4096, 1})
+    ->Args({2048, 2048, 64})
+    ->UseRealTime();
 BENCHMARK_CAPTURE(linear, f16, WeightFormat::f16)->Args({8192, 2048, 1})->Args({2048, 2048, 64})->UseRealTime();
 BENCHMARK_CAPTURE(linear, f32, WeightFormat::f32)->Args({8192, 2048, 1})->Args({2048, 2048, 64})->UseRealTime();
 BENCHMARK(plain_q8_0)->Args({256, 2048})->Args({8192, 2048})->UseRealTime();

@@ -43,7 +43,8 @@ struct Launch {
       }
     }
     std::vector<ir::Finding> found;
-    ir::interpret(fn, {blocks, 1, 1}, args, {.checks = true, .report = [&](const ir::Finding& f) { found.push_back(f); }});
+    ir::interpret(fn, {blocks, 1, 1}, args,
+                  {.checks = true, .report = [&](const ir::Finding& f) { found.push_back(f); }});
     return found;
   }
 };
@@ -53,7 +54,10 @@ std::vector<float> numbers(std::size_t n) { return testing::Random().values<floa
 std::vector<Launch> launches() {
   std::vector<Launch> out;
   // Columns of a weight in slices: 3 rows of 70 columns, 2 tokens.
-  out.push_back({trace_linear({{WeightFormat::f32, 4, DType::f32}, 2, 3}), 1, {numbers(4 * 70), numbers(2 * 70), numbers(2 * 3)}, {3, 70, 2, 1}});
+  out.push_back({trace_linear({{WeightFormat::f32, 4, DType::f32}, 2, 3}),
+                 1,
+                 {numbers(4 * 70), numbers(2 * 70), numbers(2 * 3)},
+                 {3, 70, 2, 1}});
   // Staged products of (10, 40) and (40, 9): several steps along k, both operands or one, along k and across.
   for (bool a_along : {false, true})
     for (bool b_along : {false, true})
@@ -61,13 +65,20 @@ std::vector<Launch> launches() {
         ProductSpec s;
         s.tx = 4, s.ty = 2, s.tm = 2, s.tn = 2, s.bk = 16, s.stage_a = both, s.stage_b = true;
         s.a_unit_k = a_along, s.a_unit_m = !a_along, s.b_unit_k = b_along, s.b_unit_n = !b_along;
-        out.push_back({trace_product(s), 6, {numbers(400), numbers(360), numbers(90)},
-                       {10, 9, 40, 3, 2, a_along ? 40 : 1, a_along ? 1 : 10, b_along ? 40 : 1, b_along ? 1 : 9, 1, 0, 0, 0, 0}});
+        out.push_back(
+            {trace_product(s),
+             6,
+             {numbers(400), numbers(360), numbers(90)},
+             {10, 9, 40, 3, 2, a_along ? 40 : 1, a_along ? 1 : 10, b_along ? 40 : 1, b_along ? 1 : 9, 1, 0, 0, 0, 0}});
       }
   // One query: 2 heads of 6 over 1 of keys, 11 positions, in tiles of 8 or 4.
   for (auto form : {AttentionSpec::vectors, AttentionSpec::positions}) {
     const std::uint32_t threads = form == AttentionSpec::vectors ? 2 : 4;
-    out.push_back({trace_attention({form, DType::f32, 6, threads}), 2, {numbers(12), numbers(66), numbers(66), numbers(12)}, {2, 2, 1, 10, 66, 6, 66, 6}, {0.4f}});
+    out.push_back({trace_attention({form, DType::f32, 6, threads}),
+                   2,
+                   {numbers(12), numbers(66), numbers(66), numbers(12)},
+                   {2, 2, 1, 10, 66, 6, 66, 6},
+                   {0.4f}});
   }
   return out;
 }
@@ -102,7 +113,8 @@ TEST(Barriers, SlicesOfColumnsAddUp) {
   for (std::size_t t = 0; t < 2; ++t)
     for (std::size_t r = 0; r < 3; ++r) {
       double sum = 0;
-      for (std::size_t c = 0; c < 70; ++c) sum += static_cast<double>(l.buffers[0][c * 4 + r]) * l.buffers[1][t * 70 + c];
+      for (std::size_t c = 0; c < 70; ++c)
+        sum += static_cast<double>(l.buffers[0][c * 4 + r]) * l.buffers[1][t * 70 + c];
       EXPECT_NEAR(memory[2][t * 3 + r], sum, 70 * 0x1p-23);
     }
 }

@@ -8,25 +8,32 @@ using ops::AttentionSpec;
 Array attention(const Array& q, const Array& keys, const Array& values, std::int64_t past, float scale) {
   auto wrong = [&](const std::string& what) {
     fail<ShapeError>({.asked = "attention",
-                      .with = {{"q", to_string(q.shape())}, {"keys", to_string(keys.shape())}, {"values", to_string(values.shape())},
+                      .with = {{"q", to_string(q.shape())},
+                               {"keys", to_string(keys.shape())},
+                               {"values", to_string(values.shape())},
                                {"past", std::to_string(past)}},
                       .wrong = what});
   };
   if (q.rank() != 3) wrong("q is not (tokens, heads, head size)");
-  if (keys.rank() != 3 || keys.shape() != values.shape()) wrong("keys and values are not both (key heads, capacity, head size)");
+  if (keys.rank() != 3 || keys.shape() != values.shape())
+    wrong("keys and values are not both (key heads, capacity, head size)");
   const std::int64_t tokens = q.shape(0), heads = q.shape(1), head_size = q.shape(2), key_heads = keys.shape(0);
   if (keys.shape(2) != head_size) wrong("the head sizes differ");
   if (key_heads == 0 || heads % key_heads) wrong("heads is not a multiple of key heads");
   if (head_size < 1 || head_size > 256) wrong("the head size is not from 1 to 256");
   if (past < 0 || past + tokens > keys.shape(1)) wrong("past and the tokens are more than the cache holds");
-  if (!is_float(q.dtype()) || (keys.dtype() != DType::f32 && keys.dtype() != DType::f16) || keys.dtype() != values.dtype())
+  if (!is_float(q.dtype()) || (keys.dtype() != DType::f32 && keys.dtype() != DType::f16) ||
+      keys.dtype() != values.dtype())
     fail<DtypeError>({.asked = "attention",
-                      .with = {{"q", std::string(dtype_name(q.dtype()))}, {"keys", std::string(dtype_name(keys.dtype()))},
+                      .with = {{"q", std::string(dtype_name(q.dtype()))},
+                               {"keys", std::string(dtype_name(keys.dtype()))},
                                {"values", std::string(dtype_name(values.dtype()))}},
                       .wrong = "q holds floats, keys and values both f32 or both f16"});
   if (q.device() != keys.device() || q.device() != values.device())
     fail<DeviceError>({.asked = "attention",
-                       .with = {{"q on", to_string(q.device())}, {"keys on", to_string(keys.device())}, {"values on", to_string(values.device())}},
+                       .with = {{"q on", to_string(q.device())},
+                                {"keys on", to_string(keys.device())},
+                                {"values on", to_string(values.device())}},
                        .wrong = "the operands are on different devices",
                        .todo = "Move them with to(...)"});
   const Array out = Array::empty(q.shape(), DType::f32, q.device());
@@ -37,7 +44,8 @@ Array attention(const Array& q, const Array& keys, const Array& values, std::int
   const AttentionSpec spec = ops::choose_attention(ops::tiles_of(q.device()), keys.dtype(), head_size, tokens);
   const std::int64_t blocks = spec.form == AttentionSpec::tokens ? (tokens + spec.threads - 1) / spec.threads : tokens;
   std::vector<LaunchArgument> args = {queries.view(), k.view(), v.view(), out.view()};
-  for (std::int64_t n : {heads, heads / key_heads, tokens, past, k.strides()[0], k.strides()[1], v.strides()[0], v.strides()[1]})
+  for (std::int64_t n :
+       {heads, heads / key_heads, tokens, past, k.strides()[0], k.strides()[1], v.strides()[0], v.strides()[1]})
     args.push_back(LaunchArgument::index(n));
   args.push_back(LaunchArgument::scalar(scale));
   static auto& family = *new KernelFamily<AttentionSpec>(ops::trace_attention);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention with online softmax: a running maximum m, the sum l of exp(score - m) and the values weighted so, all
-// rescaled when m grows (Milakov and Gimelshein 2018).
+// Causal attention with online softmax: a running maximum m, the sum l of exp(score - m) and the values weighted so,
+// all rescaled when m grows (Milakov and Gimelshein 2018).
 #include <limits>
 
 #include "tessera/ops/kernels.h"
@@ -16,23 +16,26 @@ struct Parameters {
   ir::Value heads, group, tokens, past, scale, key_head, key_row, value_head, value_row;
   explicit Parameters(DType cache) {
     q = ir::buffer_param("q", DType::f32, ir::Access::read);
-    keys = ir::buffer_param("keys", cache, ir::Access::read), values = ir::buffer_param("values", cache, ir::Access::read);
+    keys = ir::buffer_param("keys", cache, ir::Access::read),
+    values = ir::buffer_param("values", cache, ir::Access::read);
     out = ir::buffer_param("out", DType::f32, ir::Access::read_write);
     auto number = [](const char* n) { return ir::scalar_param(n, DType::index); };
     heads = number("heads"), group = number("group"), tokens = number("tokens"), past = number("past");
-    key_head = number("key_head"), key_row = number("key_row"), value_head = number("value_head"), value_row = number("value_row");
+    key_head = number("key_head"), key_row = number("key_row"), value_head = number("value_head"),
+    value_row = number("value_row");
     scale = ir::scalar_param("scale", DType::f32);
   }
 };
 
-// A block for a query (one head of one token). Scores of a tile of positions go to shared memory, from where every thread
-// needs them for its elements of the values.
+// A block for a query (one head of one token). Scores of a tile of positions go to shared memory, from where every
+// thread needs them for its elements of the values.
 void one_query(const AttentionSpec& spec) {
   const Parameters p(spec.cache);
   const bool along_head = spec.form == AttentionSpec::vectors;
   const int threads = static_cast<int>(spec.threads), head_size = static_cast<int>(spec.head_size);
   const int tile = along_head ? 4 * threads : threads, parts = (head_size + threads - 1) / threads;
-  const ir::Value lane = ir::thread_id(), token = ir::block_id(0) / p.heads, head = ir::block_id(0) % p.heads, key_head = head / p.group;
+  const ir::Value lane = ir::thread_id(), token = ir::block_id(0) / p.heads, head = ir::block_id(0) % p.heads,
+                  key_head = head / p.group;
   const ir::Value q_row = ir::block_id(0) * head_size, k_base = key_head * p.key_head, v_base = key_head * p.value_head;
   const ir::Value seen = p.past + token + 1;
   // A thread's elements of the head: lane, lane + threads, ...; some threads have none in the last part.
@@ -54,7 +57,8 @@ void one_query(const AttentionSpec& spec) {
       ir::for_(0, count, [&](ir::Value j) {
         ir::Value part = ir::literal(DType::f32, 0);
         for (int i = 0; i < parts; ++i)
-          part = ir::fma(q[static_cast<std::size_t>(i)], load_at(p.keys, k_base + (base + j) * p.key_row + element(i), exists(i)), part);
+          part = ir::fma(q[static_cast<std::size_t>(i)],
+                         load_at(p.keys, k_base + (base + j) * p.key_row + element(i), exists(i)), part);
         const ir::Value score = ir::block_sum(part);
         ir::if_(lane == 0, [&] { scores.store(j, score); });
       });
@@ -66,7 +70,8 @@ void one_query(const AttentionSpec& spec) {
       ir::if_(lane < count, [&] {
         const ir::Variable sum(DType::f32, 0.0f);
         const ir::Value row = k_base + (base + lane) * p.key_row;
-        ir::for_(0, head_size, [&](ir::Value d) { sum.set(ir::fma(p.q.load(q_row + d), load_at(p.keys, row + d, {}), sum.get())); });
+        ir::for_(0, head_size,
+                 [&](ir::Value d) { sum.set(ir::fma(p.q.load(q_row + d), load_at(p.keys, row + d, {}), sum.get())); });
         score.set(sum.get() * p.scale);
       });
       mine.push_back(score.get());
@@ -99,13 +104,15 @@ void one_query(const AttentionSpec& spec) {
 
   for (int i = 0; i < parts; ++i) {
     auto store = [&] { p.out.store(q_row + element(i), sums[static_cast<std::size_t>(i)].get() / weight.get()); };
-    if (exists(i).valid()) ir::if_(exists(i), store);
-    else store();
+    if (exists(i).valid())
+      ir::if_(exists(i), store);
+    else
+      store();
   }
 }
 
-// A thread for a query: tokens side by side, so that an element of a key or a value is read once for all of them and meets
-// a vector. Each thread has a column of shared memory to itself; no barriers.
+// A thread for a query: tokens side by side, so that an element of a key or a value is read once for all of them and
+// meets a vector. Each thread has a column of shared memory to itself; no barriers.
 void many_queries(const AttentionSpec& spec) {
   const Parameters p(spec.cache);
   constexpr int positions = 8;
@@ -115,7 +122,8 @@ void many_queries(const AttentionSpec& spec) {
   // Threads past the last token do its work again and write nothing.
   const ir::Value token = ir::min(first + lane, p.tokens - 1), row = (token * p.heads + head) * head_size;
   const ir::Value seen = p.past + token + 1, seen_by_any = p.past + ir::min(first + threads, p.tokens);
-  const auto q = ir::shared(DType::f32, spec.head_size * spec.threads), sums = ir::shared(DType::f32, spec.head_size * spec.threads);
+  const auto q = ir::shared(DType::f32, spec.head_size * spec.threads),
+             sums = ir::shared(DType::f32, spec.head_size * spec.threads);
   ir::for_(0, head_size, [&](ir::Value d) {
     q.store(d * threads + lane, p.q.load(row + d) * p.scale);
     sums.store(d * threads + lane, 0.0f);
@@ -131,12 +139,14 @@ void many_queries(const AttentionSpec& spec) {
     }
     ir::for_(0, head_size, [&](ir::Value d) {
       const ir::Value element = q.load(d * threads + lane);
-      for (std::size_t j = 0; j < positions; ++j) score[j].set(ir::fma(element, load_at(p.keys, k_row[j] + d, {}), score[j].get()));
+      for (std::size_t j = 0; j < positions; ++j)
+        score[j].set(ir::fma(element, load_at(p.keys, k_row[j] + d, {}), score[j].get()));
     });
     std::vector<ir::Value> e;
     ir::Value now = largest.get();
     for (int j = 0; j < positions; ++j) {
-      e.push_back(ir::select(base + j < seen, score[static_cast<std::size_t>(j)].get(), ir::literal(DType::f32, -infinity)));
+      e.push_back(
+          ir::select(base + j < seen, score[static_cast<std::size_t>(j)].get(), ir::literal(DType::f32, -infinity)));
       now = ir::max(now, e.back());
     }
     const ir::Value shift = ir::select(now == ir::literal(DType::f32, -infinity), ir::literal(DType::f32, 0), now);
@@ -164,15 +174,19 @@ ir::Function trace_attention(const AttentionSpec& spec) {
   constexpr const char* names[] = {"attention_vectors", "attention_positions", "attention_tokens"};
   ir::Builder builder(names[spec.form], ir::KernelKind::block, {spec.threads, 1, 1});
   ir::Builder::Scope scope(builder);
-  if (spec.form == AttentionSpec::tokens) many_queries(spec);
-  else one_query(spec);
+  if (spec.form == AttentionSpec::tokens)
+    many_queries(spec);
+  else
+    one_query(spec);
   return builder.finish();
 }
 
 AttentionSpec choose_attention(const Tiles& tiles, DType cache, std::int64_t head_size, std::int64_t queries) {
   AttentionSpec s{AttentionSpec::vectors, cache, static_cast<std::uint32_t>(head_size), 16};
-  if (queries >= 8) s.form = AttentionSpec::tokens;
-  else if (!tiles.vectors) s.form = AttentionSpec::positions, s.threads = 64;
+  if (queries >= 8)
+    s.form = AttentionSpec::tokens;
+  else if (!tiles.vectors)
+    s.form = AttentionSpec::positions, s.threads = 64;
   return s;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every kernel of ops/ with sizes that exercise it: what `tessera verify`, the compile gate and the race tests walk over.
+// Every kernel of ops/ with sizes that exercise it: what `tessera verify`, the compile gate and the race tests walk
+// over.
 #pragma once
 
 #include <functional>

@@ -9,7 +9,8 @@ Tiles tiles_of(Device device) {
   t.f16 = info.can.f16;
   if (info.kind == DeviceKind::discrete_gpu || info.kind == DeviceKind::integrated_gpu) {
     t.rows = 32, t.slices = 4, t.tokens = 4, t.block = 256;
-  } else if (const std::uint32_t width = info.can.subgroup_widths.empty() ? 1 : info.can.subgroup_widths[0]; info.kind == DeviceKind::cpu && width > 1) {
+  } else if (const std::uint32_t width = info.can.subgroup_widths.empty() ? 1 : info.can.subgroup_widths[0];
+             info.kind == DeviceKind::cpu && width > 1) {
     t.vectors = true;
     // Sums of this many tokens, and the words of a weight, stay in registers: 32 of them with 512-bit vectors.
     t.tokens = width >= 16 ? 8 : 4;
@@ -17,7 +18,8 @@ Tiles tiles_of(Device device) {
   return t;
 }
 
-void for_lanes(ir::Value count, std::uint32_t lanes, ir::Value lane, const std::function<void(ir::Value, ir::Value)>& body) {
+void for_lanes(ir::Value count, std::uint32_t lanes, ir::Value lane,
+               const std::function<void(ir::Value, ir::Value)>& body) {
   const int step = static_cast<int>(lanes);
   ir::for_(0, count - (step - 1), step, [&](ir::Value base) { body(base + lane, {}); });
   const ir::Value rest = count % step;

@@ -15,12 +15,12 @@ namespace tessera::ops {
 
 /// What a device's figures mean for the shape of kernels.
 struct Tiles {
-  std::uint32_t rows = 16;        ///< of a weight that are interleaved: threads side by side
-  std::uint32_t tokens = 4;       ///< of one thread in a product with a weight, at most
-  std::uint32_t slices = 1;       ///< of a weight's columns, summed over a block
-  std::uint32_t block = 64;       ///< threads that share the work on one row
-  bool vectors = false;           ///< threads are lanes of one core's vectors: few threads, many results each
-  bool f16 = false;               ///< the device converts 16-bit floats
+  std::uint32_t rows = 16;   ///< of a weight that are interleaved: threads side by side
+  std::uint32_t tokens = 4;  ///< of one thread in a product with a weight, at most
+  std::uint32_t slices = 1;  ///< of a weight's columns, summed over a block
+  std::uint32_t block = 64;  ///< threads that share the work on one row
+  bool vectors = false;      ///< threads are lanes of one core's vectors: few threads, many results each
+  bool f16 = false;          ///< the device converts 16-bit floats
 };
 Tiles tiles_of(Device device);
 
@@ -30,9 +30,10 @@ inline std::size_t hash_of(std::initializer_list<std::uint64_t> values) {
   return static_cast<std::size_t>(h);
 }
 
-/// Elements of a row shared by the threads of a block: `body(index, exists)` for index = lane, lane + lanes, ... The mask is
-/// invalid while all of them exist, so that full steps need none. The counter is uniform.
-void for_lanes(ir::Value count, std::uint32_t lanes, ir::Value lane, const std::function<void(ir::Value, ir::Value)>& body);
+/// Elements of a row shared by the threads of a block: `body(index, exists)` for index = lane, lane + lanes, ... The
+/// mask is invalid while all of them exist, so that full steps need none. The counter is uniform.
+void for_lanes(ir::Value count, std::uint32_t lanes, ir::Value lane,
+               const std::function<void(ir::Value, ir::Value)>& body);
 /// `memory[index]` in the compute dtype, 0 where the mask is valid and false.
 ir::Value load_at(const ir::BufferRef& memory, ir::Value index, ir::Value exists);
 ir::Value activate(Activation activation, ir::Value x);
@@ -58,7 +59,8 @@ struct LinearSpec {
   std::uint32_t tokens = 1, slices = 1;
   friend bool operator==(const LinearSpec&, const LinearSpec&) = default;
   std::size_t hash() const {
-    return hash_of({static_cast<std::uint64_t>(weight.format), weight.group, static_cast<std::uint64_t>(weight.scale), tokens, slices});
+    return hash_of({static_cast<std::uint64_t>(weight.format), weight.group, static_cast<std::uint64_t>(weight.scale),
+                    tokens, slices});
   }
 };
 struct GatherSpec {
@@ -66,7 +68,8 @@ struct GatherSpec {
   DType ids = DType::index;  ///< index: every row, no ids
   friend bool operator==(const GatherSpec&, const GatherSpec&) = default;
   std::size_t hash() const {
-    return hash_of({static_cast<std::uint64_t>(weight.format), weight.group, static_cast<std::uint64_t>(weight.scale), static_cast<std::uint64_t>(ids)});
+    return hash_of({static_cast<std::uint64_t>(weight.format), weight.group, static_cast<std::uint64_t>(weight.scale),
+                    static_cast<std::uint64_t>(ids)});
   }
 };
 ir::Function trace_linear(const LinearSpec& spec);
@@ -88,9 +91,11 @@ struct ProductSpec {
   friend bool operator==(const ProductSpec&, const ProductSpec&) = default;
   std::size_t hash() const {
     auto d = [](DType t) { return static_cast<std::uint64_t>(t); };
-    return hash_of({d(a) | d(b) << 8 | d(sum) << 16 | d(out) << 24, tx | std::uint64_t{ty} << 16 | std::uint64_t{tm} << 32 | std::uint64_t{tn} << 48,
-                    bk | std::uint64_t{pad} << 12 | std::uint64_t{stage_a} << 16 | std::uint64_t{stage_b} << 17 | std::uint64_t{a_unit_k} << 18 | std::uint64_t{a_unit_m} << 19 |
-                        std::uint64_t{b_unit_n} << 20 | std::uint64_t{b_unit_k} << 21 | std::uint64_t{bias} << 22 |
+    return hash_of({d(a) | d(b) << 8 | d(sum) << 16 | d(out) << 24,
+                    tx | std::uint64_t{ty} << 16 | std::uint64_t{tm} << 32 | std::uint64_t{tn} << 48,
+                    bk | std::uint64_t{pad} << 12 | std::uint64_t{stage_a} << 16 | std::uint64_t{stage_b} << 17 |
+                        std::uint64_t{a_unit_k} << 18 | std::uint64_t{a_unit_m} << 19 | std::uint64_t{b_unit_n} << 20 |
+                        std::uint64_t{b_unit_k} << 21 | std::uint64_t{bias} << 22 |
                         static_cast<std::uint64_t>(activation) << 24});
   }
 };
@@ -104,7 +109,9 @@ struct RowSpec {
   DType x = DType::f32, weight = DType::f32;
   std::uint32_t threads = 64;  ///< 0: one thread a row, rows side by side
   friend bool operator==(const RowSpec&, const RowSpec&) = default;
-  std::size_t hash() const { return hash_of({static_cast<std::uint64_t>(x), static_cast<std::uint64_t>(weight), threads}); }
+  std::size_t hash() const {
+    return hash_of({static_cast<std::uint64_t>(x), static_cast<std::uint64_t>(weight), threads});
+  }
 };
 ir::Function trace_rms_norm(const RowSpec& spec);
 ir::Function trace_softmax(const RowSpec& spec);
@@ -116,7 +123,9 @@ struct RotarySpec {
   RotaryPairs pairs = RotaryPairs::adjacent;
   bool rest = false, factors = false;
   friend bool operator==(const RotarySpec&, const RotarySpec&) = default;
-  std::size_t hash() const { return hash_of({static_cast<std::uint64_t>(x), static_cast<std::uint64_t>(pairs), rest, factors}); }
+  std::size_t hash() const {
+    return hash_of({static_cast<std::uint64_t>(x), static_cast<std::uint64_t>(pairs), rest, factors});
+  }
 };
 ir::Function trace_rotary(const RotarySpec& spec);
 struct StoreSpec {

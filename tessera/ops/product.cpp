@@ -37,27 +37,33 @@ Array finished(Array out, const Epilogue& epilogue) {
 
 Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
   auto wrong = [&](const std::string& what) {
-    fail<ShapeError>({.asked = "matmul", .with = {{"left", to_string(left.shape())}, {"right", to_string(right.shape())}}, .wrong = what});
+    fail<ShapeError>({.asked = "matmul",
+                      .with = {{"left", to_string(left.shape())}, {"right", to_string(right.shape())}},
+                      .wrong = what});
   };
   if (left.rank() < 1 || right.rank() < 1) wrong("an operand has no dimensions");
   if (left.device() != right.device() || (epilogue.bias && epilogue.bias->device() != left.device()))
     fail<DeviceError>({.asked = "matmul",
-                       .with = {{"left on", to_string(left.device())}, {"right on", to_string(right.device())},
+                       .with = {{"left on", to_string(left.device())},
+                                {"right on", to_string(right.device())},
                                 {"bias on", epilogue.bias ? to_string(epilogue.bias->device()) : "-"}},
                        .wrong = "the operands are on different devices",
                        .todo = "Move one with to(...)"});
   const Array a = left.rank() == 1 ? left.unsqueeze(0) : left, b = right.rank() == 1 ? right.unsqueeze(1) : right;
   const std::int64_t m = a.shape(-2), k = a.shape(-1), n = b.shape(-1);
-  if (b.shape(-2) != k) wrong("the left operand has " + std::to_string(k) + " columns, the right one " + std::to_string(b.shape(-2)) + " rows");
+  if (b.shape(-2) != k)
+    wrong("the left operand has " + std::to_string(k) + " columns, the right one " + std::to_string(b.shape(-2)) +
+          " rows");
   const DType dtype = promote(a.dtype(), b.dtype()), sum = sum_dtype(dtype), result = is_float(dtype) ? dtype : sum;
   if (epilogue.bias && (epilogue.bias->rank() != 1 || epilogue.bias->shape(0) != n))
     fail<ShapeError>({.asked = "matmul",
                       .with = {{"bias", to_string(epilogue.bias->shape())}, {"columns", std::to_string(n)}},
                       .wrong = "the bias has not one element for each column"});
   if (!is_float(dtype) && epilogue.activation != Activation::none && epilogue.activation != Activation::relu)
-    fail<DtypeError>({.asked = "matmul",
-                      .with = {{"activation", activation_name(epilogue.activation)}, {"dtype", std::string(dtype_name(dtype))}},
-                      .wrong = "integers have no such activation"});
+    fail<DtypeError>(
+        {.asked = "matmul",
+         .with = {{"activation", activation_name(epilogue.activation)}, {"dtype", std::string(dtype_name(dtype))}},
+         .wrong = "integers have no such activation"});
 
   // Leading dimensions: broadcast, then as at most two with strides of their own.
   const Shape a_lead(a.shape().begin(), a.shape().end() - 2), b_lead(b.shape().begin(), b.shape().end() - 2);
@@ -74,7 +80,9 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
     return finished(Array::zeros(with_n, result, a.device()), epilogue).reshape(out_shape);
   }
   Array av = a.broadcast_to(a_shape), bv = b.broadcast_to(b_shape);
-  struct Batch { std::int64_t extent, a, b; };
+  struct Batch {
+    std::int64_t extent, a, b;
+  };
   auto merge = [&] {
     std::vector<Batch> dims;
     for (std::size_t d = 0; d < lead.size(); ++d) {
@@ -106,7 +114,8 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
     for (Batch& d : dims) std::swap(d.a, d.b);
   }
   ProductSpec spec{first->dtype(), second->dtype(), sum, result};
-  spec.a_unit_m = am == 1, spec.a_unit_k = ak == 1 || k == 1, spec.b_unit_n = bn == 1 || columns == 1, spec.b_unit_k = bk == 1 || k == 1;
+  spec.a_unit_m = am == 1, spec.a_unit_k = ak == 1 || k == 1, spec.b_unit_n = bn == 1 || columns == 1,
+  spec.b_unit_k = bk == 1 || k == 1;
   spec.bias = epilogue.bias.has_value();
   spec.activation = epilogue.activation;
   spec = ops::choose_product(ops::tiles_of(a.device()), spec, rows, columns, k);
@@ -117,7 +126,8 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
   args.emplace_back(out.view());
   const std::int64_t block_m = spec.tx == 0 ? 1 : spec.ty * spec.tm, block_n = spec.tx == 0 ? 1 : spec.tx * spec.tn;
   const std::int64_t m_tiles = (rows + block_m - 1) / block_m, n_tiles = (columns + block_n - 1) / block_n;
-  for (std::int64_t v : {rows, columns, k, m_tiles, n_tiles, am, ak, bn, bk, dims[1].extent, dims[0].a, dims[1].a, dims[0].b, dims[1].b})
+  for (std::int64_t v :
+       {rows, columns, k, m_tiles, n_tiles, am, ak, bn, bk, dims[1].extent, dims[0].a, dims[1].a, dims[0].b, dims[1].b})
     args.push_back(LaunchArgument::index(v));
   static auto& family = *new KernelFamily<ProductSpec>(ops::trace_product);
   family(spec).launch({static_cast<std::uint64_t>(m_tiles * n_tiles * batch), 1, 1}, std::span(args));

@@ -14,10 +14,11 @@ struct Epilogue {
   Activation activation = Activation::none;
 };
 
-/// a (..., m, k) times b (..., k, n) gives (..., m, n); leading dimensions broadcast, and a one-dimensional operand is a
-/// row or column as in NumPy. Floats of 16 and 32 bits accumulate in f32, f64 in f64, and the result has their promoted dtype;
-/// integers narrower than 32 bits and bools give i32, wider ones their own dtype, and wrap. Operands may be strided views
-/// (a transposed one costs no copy). ShapeError names both shapes; DtypeError: silu or gelu of integers.
+/// a (..., m, k) times b (..., k, n) gives (..., m, n); leading dimensions broadcast, and a one-dimensional operand is
+/// a row or column as in NumPy. Floats of 16 and 32 bits accumulate in f32, f64 in f64, and the result has their
+/// promoted dtype; integers narrower than 32 bits and bools give i32, wider ones their own dtype, and wrap. Operands
+/// may be strided views (a transposed one costs no copy). ShapeError names both shapes; DtypeError: silu or gelu of
+/// integers.
 Array matmul(const Array& a, const Array& b, const Epilogue& epilogue = {});
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dense products: tiles of results in registers, operands read directly or staged in shared memory; and one block a result
-// for products that are nearly vectors.
+// Dense products: tiles of results in registers, operands read directly or staged in shared memory; and one block a
+// result for products that are nearly vectors.
 #include "tessera/ops/kernels.h"
 
 namespace tessera::ops {
@@ -15,7 +15,9 @@ struct Operand2 {
   static ir::Value scaled(ir::Value v, ir::Value stride) { return stride.valid() ? v * stride : v; }
 };
 
-ir::Value multiply_add(DType sum, ir::Value a, ir::Value b, ir::Value c) { return is_float(sum) ? ir::fma(a, b, c) : a * b + c; }
+ir::Value multiply_add(DType sum, ir::Value a, ir::Value b, ir::Value c) {
+  return is_float(sum) ? ir::fma(a, b, c) : a * b + c;
+}
 
 }  // namespace
 
@@ -23,24 +25,31 @@ ir::Function trace_product(const ProductSpec& s) {
   const bool dots = s.tx == 0;
   const std::uint32_t tx = dots ? s.ty : s.tx, ty = dots ? 1 : s.ty;
   std::string name = "matmul_" + std::string(dtype_name(s.a)) + (s.a == s.b ? "" : "_" + std::string(dtype_name(s.b)));
-  name += dots ? "_dots" : "_" + std::to_string(ty * s.tm) + "x" + std::to_string(tx * s.tn) + (s.stage_a ? "_staged" : s.stage_b ? "_staged_b" : "");
+  name += dots ? "_dots"
+               : "_" + std::to_string(ty * s.tm) + "x" + std::to_string(tx * s.tn) +
+                     (s.stage_a   ? "_staged"
+                      : s.stage_b ? "_staged_b"
+                                  : "");
   ir::Builder builder(name, ir::KernelKind::block, {tx, ty, 1});
   ir::Builder::Scope scope(builder);
   Operand2 a{ir::buffer_param("a", s.a, ir::Access::read)}, b{ir::buffer_param("b", s.b, ir::Access::read)};
   const auto bias = s.bias ? ir::buffer_param("bias", s.sum, ir::Access::read) : ir::BufferRef();
   const auto out = ir::buffer_param("out", s.out, ir::Access::read_write);
   auto number = [](const char* n) { return ir::scalar_param(n, DType::index); };
-  const ir::Value m = number("m"), n = number("n"), k = number("k"), m_tiles = number("m_tiles"), n_tiles = number("n_tiles");
+  const ir::Value m = number("m"), n = number("n"), k = number("k"), m_tiles = number("m_tiles"),
+                  n_tiles = number("n_tiles");
   // Strides of a along m and k, of b along n and k, then along the two batch dimensions.
   const ir::Value am = number("am"), ak = number("ak"), bn = number("bn"), bk = number("bk");
-  const ir::Value inner_batch = number("inner_batch"), a1 = number("a1"), a0 = number("a0"), b1 = number("b1"), b0 = number("b0");
+  const ir::Value inner_batch = number("inner_batch"), a1 = number("a1"), a0 = number("a0"), b1 = number("b1"),
+                  b0 = number("b0");
   if (!s.a_unit_m) a.outer_stride = am;
   if (!s.a_unit_k) a.k_stride = ak;
   if (!s.b_unit_n) b.outer_stride = bn;
   if (!s.b_unit_k) b.k_stride = bk;
 
   // Rows vary fastest, so that the columns of b stay in the cache.
-  const ir::Value tile = ir::block_id(0), m_tile = tile % m_tiles, n_tile = tile / m_tiles % n_tiles, batch = tile / m_tiles / n_tiles;
+  const ir::Value tile = ir::block_id(0), m_tile = tile % m_tiles, n_tile = tile / m_tiles % n_tiles,
+                  batch = tile / m_tiles / n_tiles;
   const ir::Value outer = batch / inner_batch, inner = batch % inner_batch;
   a.base = outer * a1 + inner * a0, b.base = outer * b1 + inner * b0;
   auto load = [&](const Operand2& from, ir::Value o, ir::Value kk, ir::Value exists) {
@@ -64,7 +73,8 @@ ir::Function trace_product(const ProductSpec& s) {
   }
 
   const int bm = static_cast<int>(ty * s.tm), columns = static_cast<int>(tx * s.tn), depth = static_cast<int>(s.bk);
-  const int tm = static_cast<int>(s.tm), tn = static_cast<int>(s.tn), x_step = static_cast<int>(tx), y_step = static_cast<int>(ty);
+  const int tm = static_cast<int>(s.tm), tn = static_cast<int>(s.tn), x_step = static_cast<int>(tx),
+            y_step = static_cast<int>(ty);
   const ir::Value x = ir::thread_id(0), y = ty > 1 ? ir::thread_id(1) : ir::index_literal(0);
   const ir::Value row0 = m_tile * bm, column0 = n_tile * columns;
   // Rows past the end are the last one again and are not written; columns past the end read as 0.
@@ -89,8 +99,9 @@ ir::Function trace_product(const ProductSpec& s) {
   const bool staged = s.stage_a || s.stage_b;
   if (!staged) {
     ir::for_(0, k, [&](ir::Value kk) {
-      accumulate([&](int i) { return load(a, row[static_cast<std::size_t>(i)], kk, {}); },
-                 [&](int j) { return load(b, column[static_cast<std::size_t>(j)], kk, exists[static_cast<std::size_t>(j)]); });
+      accumulate(
+          [&](int i) { return load(a, row[static_cast<std::size_t>(i)], kk, {}); },
+          [&](int j) { return load(b, column[static_cast<std::size_t>(j)], kk, exists[static_cast<std::size_t>(j)]); });
     });
   } else {
     // [k][row or column]
@@ -98,16 +109,22 @@ ir::Function trace_product(const ProductSpec& s) {
     const auto as = s.stage_a ? ir::shared(s.sum, static_cast<std::uint64_t>(depth * a_pitch)) : ir::BufferRef();
     const auto bs = s.stage_b ? ir::shared(s.sum, static_cast<std::uint64_t>(depth * b_pitch)) : ir::BufferRef();
     // Threads side by side read memory side by side: along k, or along rows or columns.
-    auto stage = [&](const ir::BufferRef& to, const Operand2& from, bool along_k, ir::Value k0, ir::Value first, ir::Value end, int width, int pitch) {
+    auto stage = [&](const ir::BufferRef& to, const Operand2& from, bool along_k, ir::Value k0, ir::Value first,
+                     ir::Value end, int width, int pitch) {
       auto copy = [&](ir::Value kk, ir::Value o) {
         to.store(kk * pitch + o, load(from, first + o, k0 + kk, k0 + kk < k && first + o < end));
       };
-      if (along_k) ir::for_(y, width, y_step, [&](ir::Value o) { for (int at = 0; at < depth; at += x_step) copy(x + at, o); });
+      if (along_k)
+        ir::for_(y, width, y_step, [&](ir::Value o) {
+          for (int at = 0; at < depth; at += x_step) copy(x + at, o);
+        });
       else
         ir::for_(y, depth, y_step, [&](ir::Value kk) {
           for (int at = 0; at < width; at += x_step) {
-            if (at + x_step <= width) copy(kk, x + at);
-            else ir::if_(x < width - at, [&] { copy(kk, x + at); });
+            if (at + x_step <= width)
+              copy(kk, x + at);
+            else
+              ir::if_(x < width - at, [&] { copy(kk, x + at); });
           }
         });
     };
@@ -118,7 +135,10 @@ ir::Function trace_product(const ProductSpec& s) {
       // What is not staged may not be read past k.
       ir::for_(0, s.stage_a ? ir::index_literal(depth) : ir::min(k - k0, depth), [&](ir::Value kk) {
         accumulate(
-            [&](int i) { return s.stage_a ? as.load(kk * a_pitch + y * tm + i) : load(a, row[static_cast<std::size_t>(i)], k0 + kk, {}); },
+            [&](int i) {
+              return s.stage_a ? as.load(kk * a_pitch + y * tm + i)
+                               : load(a, row[static_cast<std::size_t>(i)], k0 + kk, {});
+            },
             [&](int j) { return bs.load(kk * b_pitch + j * x_step + x); });
       });
       ir::barrier();

@@ -16,25 +16,29 @@ using ops::StoreSpec;
 
 namespace ops {
 
-// Angles are exact however far the position: a frequency is kept as turns per position, a fraction of 32 bits that wraps as
-// angles do, and what that leaves as f32. Threads: (pairs, and elements that do not rotate; heads; tokens).
+// Angles are exact however far the position: a frequency is kept as turns per position, a fraction of 32 bits that
+// wraps as angles do, and what that leaves as f32. Threads: (pairs, and elements that do not rotate; heads; tokens).
 ir::Function trace_rotary(const RotarySpec& spec) {
   const bool adjacent = spec.pairs == RotaryPairs::adjacent;
   ir::Builder builder(adjacent ? "rotary_adjacent" : "rotary_halves", ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
   const auto x = ir::buffer_param("x", spec.x, ir::Access::read);
-  const auto turns = ir::buffer_param("turns", DType::u32, ir::Access::read);      // [pair]: 2^-32 turns per position
-  const auto rest_turns = ir::buffer_param("rest_turns", DType::f32, ir::Access::read);  // [pair]: the rest; then all of it
+  const auto turns = ir::buffer_param("turns", DType::u32, ir::Access::read);  // [pair]: 2^-32 turns per position
+  const auto rest_turns =
+      ir::buffer_param("rest_turns", DType::f32, ir::Access::read);  // [pair]: the rest; then all of it
   const auto factors = spec.factors ? ir::buffer_param("factors", DType::f32, ir::Access::read) : ir::BufferRef();
   const auto out = ir::buffer_param("out", spec.x, ir::Access::read_write);
-  const ir::Value pairs = ir::scalar_param("pairs", DType::index), head_size = ir::scalar_param("head_size", DType::index);
+  const ir::Value pairs = ir::scalar_param("pairs", DType::index),
+                  head_size = ir::scalar_param("head_size", DType::index);
   const ir::Value first = ir::scalar_param("first_position", DType::index);
-  const ir::Value token_stride = ir::scalar_param("token_stride", DType::index), head_stride = ir::scalar_param("head_stride", DType::index);
+  const ir::Value token_stride = ir::scalar_param("token_stride", DType::index),
+                  head_stride = ir::scalar_param("head_stride", DType::index);
   const ir::Value i = ir::global_id(0), head = ir::global_id(1), token = ir::global_id(2);
   const ir::Value from = token * token_stride + head * head_stride, to = (token * ir::extent(1) + head) * head_size;
   auto rotate = [&] {
     const ir::Value position = first + token;
-    const ir::Value whole = ir::cast(DType::f32, ir::bitcast(DType::i32, turns.load(i) * ir::cast(DType::u32, position))) * 0x1p-32;
+    const ir::Value whole =
+        ir::cast(DType::f32, ir::bitcast(DType::i32, turns.load(i) * ir::cast(DType::u32, position))) * 0x1p-32;
     const ir::Value real_position = ir::cast(DType::f32, position);
     ir::Value angle = ir::fma(real_position, rest_turns.load(i), whole);
     if (spec.factors) {
@@ -49,8 +53,10 @@ ir::Function trace_rotary(const RotarySpec& spec) {
     out.store(to + a, ir::cast(spec.x, u * c - v * s));
     out.store(to + b, ir::cast(spec.x, u * s + v * c));
   };
-  if (spec.rest) ir::if_(i < pairs, rotate, [&] { out.store(to + pairs + i, x.load(from + pairs + i)); });
-  else rotate();
+  if (spec.rest)
+    ir::if_(i < pairs, rotate, [&] { out.store(to + pairs + i, x.load(from + pairs + i)); });
+  else
+    rotate();
   return builder.finish();
 }
 
@@ -61,7 +67,8 @@ ir::Function trace_cache_store(const StoreSpec& spec) {
   const auto rows = ir::buffer_param("rows", spec.rows, ir::Access::read);
   const auto cache = ir::buffer_param("cache", spec.cache, ir::Access::read_write);
   auto number = [](const char* n) { return ir::scalar_param(n, DType::index); };
-  const ir::Value position = number("position"), token_stride = number("token_stride"), head_stride = number("head_stride");
+  const ir::Value position = number("position"), token_stride = number("token_stride"),
+                  head_stride = number("head_stride");
   const ir::Value cache_head = number("cache_head_stride"), cache_row = number("cache_row_stride");
   const ir::Value i = ir::global_id(0), head = ir::global_id(1), token = ir::global_id(2);
   const ir::Value v = load_at(rows, token * token_stride + head * head_stride + i, {});
@@ -74,7 +81,9 @@ ir::Function trace_cache_store(const StoreSpec& spec) {
 namespace {
 
 // Turns per position of each pair: a fraction of 32 bits, what is left, and the whole, on one device.
-struct Frequencies { Array turns, rest; };
+struct Frequencies {
+  Array turns, rest;
+};
 
 Frequencies frequencies(Device device, std::int64_t dimensions, float base, float scale) {
   using Key = std::tuple<Device, std::int64_t, float, float>;
@@ -87,8 +96,10 @@ Frequencies frequencies(Device device, std::int64_t dimensions, float base, floa
   std::vector<std::uint32_t> turns(pairs);
   std::vector<float> rest(2 * pairs);
   for (std::size_t p = 0; p < pairs; ++p) {
-    const double f = static_cast<double>(scale) * std::pow(static_cast<double>(base), -2.0 * static_cast<double>(p) / static_cast<double>(dimensions)) /
-                     (2 * std::numbers::pi);
+    const double f =
+        static_cast<double>(scale) *
+        std::pow(static_cast<double>(base), -2.0 * static_cast<double>(p) / static_cast<double>(dimensions)) /
+        (2 * std::numbers::pi);
     const double fixed = std::nearbyint((f - std::floor(f)) * 0x1p32);
     turns[p] = static_cast<std::uint32_t>(static_cast<std::uint64_t>(fixed));
     rest[p] = static_cast<float>((f - std::floor(f)) - fixed * 0x1p-32);
@@ -103,9 +114,13 @@ Array rows_of(const Array& x) { return x.strides()[2] == 1 || x.shape()[2] == 1 
 
 void need_rows(const char* operation, const char* name, const Array& x) {
   if (x.rank() != 3)
-    fail<ShapeError>({.asked = operation, .with = {{name, to_string(x.shape())}}, .wrong = "the shape is not (tokens, heads, head size)"});
+    fail<ShapeError>({.asked = operation,
+                      .with = {{name, to_string(x.shape())}},
+                      .wrong = "the shape is not (tokens, heads, head size)"});
   if (!is_float(x.dtype()) || x.dtype() == DType::f64)
-    fail<DtypeError>({.asked = operation, .with = {{name, std::string(dtype_name(x.dtype()))}}, .wrong = "the dtype is not f32, f16 or bf16",
+    fail<DtypeError>({.asked = operation,
+                      .with = {{name, std::string(dtype_name(x.dtype()))}},
+                      .wrong = "the dtype is not f32, f16 or bf16",
                       .todo = "Use astype"});
 }
 
@@ -116,18 +131,25 @@ Array rotary(const Array& x, std::int64_t first_position, const Rotary& how) {
   const std::int64_t tokens = x.shape(0), heads = x.shape(1), head_size = x.shape(2);
   const std::int64_t dimensions = how.dimensions == 0 ? head_size : how.dimensions;
   if (dimensions < 0 || dimensions % 2 || dimensions > head_size)
-    fail<ShapeError>({.asked = "rotary", .with = {{"dimensions", std::to_string(dimensions)}, {"head size", std::to_string(head_size)}},
-                      .wrong = "the rotating dimensions are not an even part of the head"});
-  if (how.factors && (how.factors->rank() != 1 || how.factors->shape(0) != dimensions / 2 || how.factors->dtype() != DType::f32))
     fail<ShapeError>({.asked = "rotary",
-                      .with = {{"factors", to_string(how.factors->shape()) + " " + std::string(dtype_name(how.factors->dtype()))},
-                               {"pairs", std::to_string(dimensions / 2)}},
-                      .wrong = "factors are not one f32 for each pair"});
+                      .with = {{"dimensions", std::to_string(dimensions)}, {"head size", std::to_string(head_size)}},
+                      .wrong = "the rotating dimensions are not an even part of the head"});
+  if (how.factors &&
+      (how.factors->rank() != 1 || how.factors->shape(0) != dimensions / 2 || how.factors->dtype() != DType::f32))
+    fail<ShapeError>(
+        {.asked = "rotary",
+         .with = {{"factors", to_string(how.factors->shape()) + " " + std::string(dtype_name(how.factors->dtype()))},
+                  {"pairs", std::to_string(dimensions / 2)}},
+         .wrong = "factors are not one f32 for each pair"});
   if (how.factors && how.factors->device() != x.device())
-    fail<DeviceError>({.asked = "rotary", .with = {{"x on", to_string(x.device())}, {"factors on", to_string(how.factors->device())}},
-                       .wrong = "the operands are on different devices", .todo = "Move the factors with to(...)"});
+    fail<DeviceError>({.asked = "rotary",
+                       .with = {{"x on", to_string(x.device())}, {"factors on", to_string(how.factors->device())}},
+                       .wrong = "the operands are on different devices",
+                       .todo = "Move the factors with to(...)"});
   if (first_position < 0 || first_position + tokens > (std::int64_t{1} << 31))
-    fail<ArgumentError>({.asked = "rotary", .with = {{"first position", std::to_string(first_position)}}, .wrong = "positions are from 0 to 2^31"});
+    fail<ArgumentError>({.asked = "rotary",
+                         .with = {{"first position", std::to_string(first_position)}},
+                         .wrong = "positions are from 0 to 2^31"});
   const Array out = Array::empty(x.shape(), x.dtype(), x.device());
   if (x.size() == 0) return out;
   if (dimensions == 0) return x;
@@ -136,11 +158,14 @@ Array rotary(const Array& x, std::int64_t first_position, const Rotary& how) {
   std::vector<LaunchArgument> args = {rows.view(), f.turns.view(), f.rest.view()};
   if (how.factors) args.emplace_back(how.factors->as_contiguous().view());
   args.emplace_back(out.view());
-  for (std::int64_t v : {dimensions / 2, head_size, first_position, rows.strides()[0], rows.strides()[1]}) args.push_back(LaunchArgument::index(v));
+  for (std::int64_t v : {dimensions / 2, head_size, first_position, rows.strides()[0], rows.strides()[1]})
+    args.push_back(LaunchArgument::index(v));
   static auto& family = *new KernelFamily<RotarySpec>(ops::trace_rotary);
   const std::int64_t threads = head_size - dimensions / 2;
   family({x.dtype(), how.pairs, dimensions != head_size, how.factors.has_value()})
-      .launch({static_cast<std::uint64_t>(threads), static_cast<std::uint64_t>(heads), static_cast<std::uint64_t>(tokens)}, std::span(args));
+      .launch(
+          {static_cast<std::uint64_t>(threads), static_cast<std::uint64_t>(heads), static_cast<std::uint64_t>(tokens)},
+          std::span(args));
   return out;
 }
 
@@ -148,23 +173,32 @@ void cache_store(Array& cache, const Array& rows, std::int64_t position) {
   need_rows("cache_store", "rows", rows);
   if (cache.rank() != 3 || cache.shape(0) != rows.shape(1) || cache.shape(2) != rows.shape(2) || position < 0 ||
       position + rows.shape(0) > cache.shape(1))
-    fail<ShapeError>({.asked = "cache_store",
-                      .with = {{"cache", to_string(cache.shape())}, {"rows", to_string(rows.shape())}, {"position", std::to_string(position)}},
-                      .wrong = "the rows (tokens, heads, head size) do not fit into the cache (heads, capacity, head size)"});
+    fail<ShapeError>(
+        {.asked = "cache_store",
+         .with = {{"cache", to_string(cache.shape())},
+                  {"rows", to_string(rows.shape())},
+                  {"position", std::to_string(position)}},
+         .wrong = "the rows (tokens, heads, head size) do not fit into the cache (heads, capacity, head size)"});
   if (cache.dtype() != DType::f32 && cache.dtype() != DType::f16)
-    fail<DtypeError>({.asked = "cache_store", .with = {{"cache", std::string(dtype_name(cache.dtype()))}}, .wrong = "caches are f32 or f16"});
+    fail<DtypeError>({.asked = "cache_store",
+                      .with = {{"cache", std::string(dtype_name(cache.dtype()))}},
+                      .wrong = "caches are f32 or f16"});
   if (cache.device() != rows.device())
-    fail<DeviceError>({.asked = "cache_store", .with = {{"cache on", to_string(cache.device())}, {"rows on", to_string(rows.device())}},
-                       .wrong = "the operands are on different devices", .todo = "Move the rows with to(...)"});
+    fail<DeviceError>({.asked = "cache_store",
+                       .with = {{"cache on", to_string(cache.device())}, {"rows on", to_string(rows.device())}},
+                       .wrong = "the operands are on different devices",
+                       .todo = "Move the rows with to(...)"});
   if (rows.size() == 0) return;
   if (cache.strides()[2] != 1 && cache.shape(2) != 1)
     fail<ShapeError>({.asked = "cache_store", .wrong = "elements of the cache's heads are not side by side"});
   const Array from = rows_of(rows);
   static auto& family = *new KernelFamily<StoreSpec>(ops::trace_cache_store);
   family({from.dtype(), cache.dtype()})
-      .launch({static_cast<std::uint64_t>(rows.shape(2)), static_cast<std::uint64_t>(rows.shape(1)), static_cast<std::uint64_t>(rows.shape(0))},
-              {from.view(), cache.view_for_writing(), LaunchArgument::index(position), LaunchArgument::index(from.strides()[0]),
-               LaunchArgument::index(from.strides()[1]), LaunchArgument::index(cache.strides()[0]), LaunchArgument::index(cache.strides()[1])});
+      .launch({static_cast<std::uint64_t>(rows.shape(2)), static_cast<std::uint64_t>(rows.shape(1)),
+               static_cast<std::uint64_t>(rows.shape(0))},
+              {from.view(), cache.view_for_writing(), LaunchArgument::index(position),
+               LaunchArgument::index(from.strides()[0]), LaunchArgument::index(from.strides()[1]),
+               LaunchArgument::index(cache.strides()[0]), LaunchArgument::index(cache.strides()[1])});
 }
 
 }  // namespace tessera

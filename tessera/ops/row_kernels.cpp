@@ -15,7 +15,8 @@ DType compute_dtype(DType t) { return t == DType::f64 ? DType::f64 : DType::f32;
 ir::Function trace_rms_norm(const RowSpec& spec) {
   ir::Builder builder("rms_norm", ir::KernelKind::block, {spec.threads, 1, 1});
   ir::Builder::Scope scope(builder);
-  const auto x = ir::buffer_param("x", spec.x, ir::Access::read), weight = ir::buffer_param("weight", spec.weight, ir::Access::read);
+  const auto x = ir::buffer_param("x", spec.x, ir::Access::read),
+             weight = ir::buffer_param("weight", spec.weight, ir::Access::read);
   const auto out = ir::buffer_param("out", spec.x, ir::Access::read_write);
   const ir::Value columns = ir::scalar_param("columns", DType::index);
   const DType t = compute_dtype(spec.x);
@@ -28,18 +29,23 @@ ir::Function trace_rms_norm(const RowSpec& spec) {
   });
   const ir::Value scale = 1 / ir::sqrt(ir::block_sum(part.get()) / ir::cast(t, columns) + epsilon);
   for_lanes(columns, spec.threads, lane, [&](ir::Value i, ir::Value exists) {
-    auto write = [&] { out.store(row + i, ir::cast(spec.x, load_at(x, row + i, {}) * scale * ir::cast(t, load_at(weight, i, {})))); };
-    if (exists.valid()) ir::if_(exists, write);
-    else write();
+    auto write = [&] {
+      out.store(row + i, ir::cast(spec.x, load_at(x, row + i, {}) * scale * ir::cast(t, load_at(weight, i, {}))));
+    };
+    if (exists.valid())
+      ir::if_(exists, write);
+    else
+      write();
   });
   return builder.finish();
 }
 
-// Rows of a contiguous array along an axis: (outer, axis, inner). With threads a block works on one contiguous row (inner is
-// 1); without, threads side by side work on rows side by side.
+// Rows of a contiguous array along an axis: (outer, axis, inner). With threads a block works on one contiguous row
+// (inner is 1); without, threads side by side work on rows side by side.
 ir::Function trace_softmax(const RowSpec& spec) {
   const bool block = spec.threads != 0;
-  ir::Builder builder(block ? "softmax" : "softmax_strided", block ? ir::KernelKind::block : ir::KernelKind::map, {block ? spec.threads : 1, 1, 1});
+  ir::Builder builder(block ? "softmax" : "softmax_strided", block ? ir::KernelKind::block : ir::KernelKind::map,
+                      {block ? spec.threads : 1, 1, 1});
   ir::Builder::Scope scope(builder);
   const auto x = ir::buffer_param("x", spec.x, ir::Access::read);
   const auto out = ir::buffer_param("out", spec.x, ir::Access::read_write);
@@ -55,8 +61,10 @@ ir::Function trace_softmax(const RowSpec& spec) {
     base = ir::global_id(1) * (count * stride) + ir::global_id(0);
   }
   auto each = [&](const std::function<void(ir::Value, ir::Value)>& body) {
-    if (block) for_lanes(count, spec.threads, ir::thread_id(), [&](ir::Value i, ir::Value exists) { body(base + i, exists); });
-    else ir::for_(0, count, [&](ir::Value i) { body(base + i * stride, {}); });
+    if (block)
+      for_lanes(count, spec.threads, ir::thread_id(), [&](ir::Value i, ir::Value exists) { body(base + i, exists); });
+    else
+      ir::for_(0, count, [&](ir::Value i) { body(base + i * stride, {}); });
   };
   each([&](ir::Value i, ir::Value exists) {
     const ir::Value v = load_at(x, i, exists);
@@ -72,8 +80,10 @@ ir::Function trace_softmax(const RowSpec& spec) {
   const ir::Value scale = ir::select(total == 0, ir::literal(t, 0), 1 / total);  // a NaN stays one
   each([&](ir::Value i, ir::Value exists) {
     auto write = [&] { out.store(i, ir::cast(spec.x, ir::exp(load_at(x, i, {}) - shift) * scale)); };
-    if (exists.valid()) ir::if_(exists, write);
-    else write();
+    if (exists.valid())
+      ir::if_(exists, write);
+    else
+      write();
   });
   return builder.finish();
 }

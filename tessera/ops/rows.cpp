@@ -10,7 +10,9 @@ namespace {
 
 void need_floats(const char* operation, const Array& a) {
   if (!is_float(a.dtype()))
-    fail<DtypeError>({.asked = operation, .with = {{"dtype", std::string(dtype_name(a.dtype()))}}, .wrong = "this operation takes floats",
+    fail<DtypeError>({.asked = operation,
+                      .with = {{"dtype", std::string(dtype_name(a.dtype()))}},
+                      .wrong = "this operation takes floats",
                       .todo = "Use astype"});
 }
 
@@ -25,11 +27,14 @@ std::uint32_t row_threads(Device device, std::int64_t columns) {
 Array rms_norm(const Array& x, const Array& weight, float epsilon) {
   need_floats("rms_norm", x), need_floats("rms_norm", weight);
   if (x.rank() < 1 || weight.rank() != 1 || weight.shape(0) != x.shape(-1))
-    fail<ShapeError>({.asked = "rms_norm", .with = {{"x", to_string(x.shape())}, {"weight", to_string(weight.shape())}},
+    fail<ShapeError>({.asked = "rms_norm",
+                      .with = {{"x", to_string(x.shape())}, {"weight", to_string(weight.shape())}},
                       .wrong = "the weight has not one element for each of the last axis"});
   if (x.device() != weight.device())
-    fail<DeviceError>({.asked = "rms_norm", .with = {{"x on", to_string(x.device())}, {"weight on", to_string(weight.device())}},
-                       .wrong = "the operands are on different devices", .todo = "Move one with to(...)"});
+    fail<DeviceError>({.asked = "rms_norm",
+                       .with = {{"x on", to_string(x.device())}, {"weight on", to_string(weight.device())}},
+                       .wrong = "the operands are on different devices",
+                       .todo = "Move one with to(...)"});
   const Array out = Array::empty(x.shape(), x.dtype(), x.device());
   if (x.size() == 0) return out;
   const Array rows = x.as_contiguous(), scale = weight.as_contiguous();

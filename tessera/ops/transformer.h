@@ -24,7 +24,7 @@ struct Rotary {
   RotaryPairs pairs = RotaryPairs::adjacent;
   std::int64_t dimensions = 0;  ///< of each head that rotate, even; the rest pass through. 0: all
   float base = 10000.0f;
-  float scale = 1.0f;              ///< positions are multiplied by it (linear scaling: 1 / factor)
+  float scale = 1.0f;                 ///< positions are multiplied by it (linear scaling: 1 / factor)
   std::optional<Array> factors = {};  ///< f32 (dimensions / 2,): each frequency is divided by its factor (Llama 3.1)
 };
 /// Rotary position embedding (Su et al. 2021) of x (tokens, heads, head size); token t stands at `first_position` + t.
@@ -35,8 +35,8 @@ Array rotary(const Array& x, std::int64_t first_position, const Rotary& how);
 void cache_store(Array& cache, const Array& rows, std::int64_t position);
 
 /// Causal attention over a cache with grouped heads and online softmax. q (tokens, heads, head size), keys and values
-/// (key heads, capacity, head size; f32 or f16); token t sees positions 0 .. past + t. heads is a multiple of key heads.
-/// Gives (tokens, heads, head size), f32. Milakov and Gimelshein 2018; Dao et al. 2022.
+/// (key heads, capacity, head size; f32 or f16); token t sees positions 0 .. past + t. heads is a multiple of key
+/// heads. Gives (tokens, heads, head size), f32. Milakov and Gimelshein 2018; Dao et al. 2022.
 Array attention(const Array& q, const Array& keys, const Array& values, std::int64_t past, float scale);
 
 }  // namespace tessera

@@ -15,7 +15,9 @@ using ops::WeightSpec;
 
 namespace {
 
-struct BlockShape { std::size_t columns, bytes; };
+struct BlockShape {
+  std::size_t columns, bytes;
+};
 BlockShape block_shape(WeightFormat f) {
   switch (f) {
     case WeightFormat::f16: return {1, 2};
@@ -63,7 +65,8 @@ WeightSpec spec_of(const Weight& w) {
 }
 
 void need_weight(const char* operation, const Weight& w) {
-  if (!w.valid()) fail<ArgumentError>({.asked = operation, .wrong = "the weight is empty", .todo = "Make it with Weight::pack"});
+  if (!w.valid())
+    fail<ArgumentError>({.asked = operation, .wrong = "the weight is empty", .todo = "Make it with Weight::pack"});
 }
 
 void need_device(const char* operation, const Array& a, const Weight& w) {
@@ -81,13 +84,16 @@ std::string_view weight_format_name(WeightFormat f) {
   return names[static_cast<std::size_t>(f)];
 }
 
-Weight Weight::pack(WeightFormat format, std::span<const std::byte> data, std::int64_t rows, std::int64_t columns, Device device,
-                    std::string label) {
+Weight Weight::pack(WeightFormat format, std::span<const std::byte> data, std::int64_t rows, std::int64_t columns,
+                    Device device, std::string label) {
   const BlockShape block = block_shape(format);
   auto wrong = [&](const std::string& what) {
     fail<ShapeError>({.asked = "Weight::pack",
-                      .with = {{"name", label}, {"format", std::string(weight_format_name(format))}, {"rows", std::to_string(rows)},
-                               {"columns", std::to_string(columns)}, {"bytes", std::to_string(data.size())}},
+                      .with = {{"name", label},
+                               {"format", std::string(weight_format_name(format))},
+                               {"rows", std::to_string(rows)},
+                               {"columns", std::to_string(columns)},
+                               {"bytes", std::to_string(data.size())}},
                       .wrong = what});
   };
   if (rows <= 0 || columns <= 0) wrong("a weight has at least one row and one column");
@@ -123,7 +129,8 @@ Weight Weight::pack(WeightFormat format, std::span<const std::byte> data, std::i
         for (std::size_t i = 0; i < words; ++i)
           packed[(at * words + i) * group + lane] = word_at(from + 2 + 4 * i) ^ (q8 ? 0x80808080u : 0u);
       }
-    w.parts_.push_back(uploaded(device, DType::u32, {extent(groups), extent(blocks * words), extent(group)}, packed.data(), label));
+    w.parts_.push_back(
+        uploaded(device, DType::u32, {extent(groups), extent(blocks * words), extent(group)}, packed.data(), label));
     const Shape shape = {extent(groups), extent(blocks), extent(group)};
     const std::string scale_label = label.empty() ? label : label + " (scales)";
     if (tiles.f16) {
@@ -147,11 +154,15 @@ Array linear(const Array& x, const Weight& weight) {
   need_weight("linear", weight);
   need_device("linear", x, weight);
   if (x.rank() < 1 || x.shape(-1) != weight.columns())
-    fail<ShapeError>({.asked = "linear",
-                      .with = {{"x", to_string(x.shape())}, {"weight", to_string(Shape{weight.rows(), weight.columns()})}},
-                      .wrong = "the last axis of x is not as long as a row of the weight"});
+    fail<ShapeError>(
+        {.asked = "linear",
+         .with = {{"x", to_string(x.shape())}, {"weight", to_string(Shape{weight.rows(), weight.columns()})}},
+         .wrong = "the last axis of x is not as long as a row of the weight"});
   if (!is_float(x.dtype()))
-    fail<DtypeError>({.asked = "linear", .with = {{"x", std::string(dtype_name(x.dtype()))}}, .wrong = "x holds no floats", .todo = "Use astype"});
+    fail<DtypeError>({.asked = "linear",
+                      .with = {{"x", std::string(dtype_name(x.dtype()))}},
+                      .wrong = "x holds no floats",
+                      .todo = "Use astype"});
   Shape shape = x.shape();
   shape.back() = weight.rows();
   Array out = Array::empty(shape, DType::f32, x.device());
@@ -177,7 +188,8 @@ Array linear(const Array& x, const Weight& weight) {
     args.emplace_back(flat.view());
   }
   args.emplace_back(out.view());
-  for (std::int64_t v : {weight.rows(), quantised ? weight.columns() / 32 : weight.columns(), tokens, parts}) args.push_back(LaunchArgument::index(v));
+  for (std::int64_t v : {weight.rows(), quantised ? weight.columns() / 32 : weight.columns(), tokens, parts})
+    args.push_back(LaunchArgument::index(v));
   static auto& family = *new KernelFamily<LinearSpec>(ops::trace_linear);
   family(spec).launch({static_cast<std::uint64_t>(groups * parts), 1, 1}, std::span(args));
   return out;
@@ -198,7 +210,9 @@ Array gather(const Weight& weight, const Array* ids) {
   args.push_back(LaunchArgument::index(weight.columns()));
   static auto& family = *new KernelFamily<GatherSpec>(ops::trace_gather);
   family({spec_of(weight), ids ? ids->dtype() : DType::index})
-      .launch({static_cast<std::uint64_t>(weight.columns()), static_cast<std::uint64_t>(out.size() / weight.columns()), 1}, std::span(args));
+      .launch(
+          {static_cast<std::uint64_t>(weight.columns()), static_cast<std::uint64_t>(out.size() / weight.columns()), 1},
+          std::span(args));
   return out;
 }
 
@@ -208,7 +222,9 @@ Array embedding_rows(const Weight& weight, const Array& ids) {
   need_weight("embedding_rows", weight);
   need_device("embedding_rows", ids, weight);
   if (!is_int(ids.dtype()))
-    fail<DtypeError>({.asked = "embedding_rows", .with = {{"ids", std::string(dtype_name(ids.dtype()))}}, .wrong = "ids are integers"});
+    fail<DtypeError>({.asked = "embedding_rows",
+                      .with = {{"ids", std::string(dtype_name(ids.dtype()))}},
+                      .wrong = "ids are integers"});
   return gather(weight, &ids);
 }
 

@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// How a file holds weights. Blocks are ggml's: q8_0 is 32 numbers as an f16 scale and 32 signed bytes, q4_0 an f16 scale
-/// and 16 bytes of two nibbles (low ones first, offset 8). https://github.com/ggml-org/ggml, ggml-common.h
+/// How a file holds weights. Blocks are ggml's: q8_0 is 32 numbers as an f16 scale and 32 signed bytes, q4_0 an f16
+/// scale and 16 bytes of two nibbles (low ones first, offset 8). https://github.com/ggml-org/ggml, ggml-common.h
 enum class WeightFormat : std::uint8_t { f32, f16, q8_0, q4_0 };
 std::string_view weight_format_name(WeightFormat format);
 
@@ -19,8 +19,8 @@ class Weight {
  public:
   Weight() = default;
   /// Packs `data`, row after row in the file's format. ShapeError if a row is not whole blocks or the bytes do not fit.
-  static Weight pack(WeightFormat format, std::span<const std::byte> data, std::int64_t rows, std::int64_t columns, Device device,
-                     std::string label = {});
+  static Weight pack(WeightFormat format, std::span<const std::byte> data, std::int64_t rows, std::int64_t columns,
+                     Device device, std::string label = {});
 
   bool valid() const { return rows_ != 0; }
   std::int64_t rows() const { return rows_; }
@@ -37,11 +37,13 @@ class Weight {
   std::vector<Array> parts_;
 };
 
-/// x (..., columns) times the transposed weight gives (..., rows), f32. For q8_0 and q4_0 the rows of x are rounded to 8 bits a
-/// number with a scale per 32 (relative error of a product about 0.4 %); f32 and f16 weights multiply x as it is.
+/// x (..., columns) times the transposed weight gives (..., rows), f32. For q8_0 and q4_0 the rows of x are rounded to
+/// 8 bits a number with a scale per 32 (relative error of a product about 0.4 %); f32 and f16 weights multiply x as it
+/// is.
 Array linear(const Array& x, const Weight& weight);
 
-/// Rows `ids` (any integer dtype, any shape) of the weight as f32: (..., columns). An id out of range gives a row of zeros.
+/// Rows `ids` (any integer dtype, any shape) of the weight as f32: (..., columns). An id out of range gives a row of
+/// zeros.
 Array embedding_rows(const Weight& weight, const Array& ids);
 
 /// The whole matrix as f32 (rows, columns), for tests and tools.

@@ -6,7 +6,9 @@ namespace tessera::ops {
 
 namespace {
 
-DType value_dtype(WeightFormat f) { return f == WeightFormat::f32 ? DType::f32 : f == WeightFormat::f16 ? DType::f16 : DType::u32; }
+DType value_dtype(WeightFormat f) {
+  return f == WeightFormat::f32 ? DType::f32 : f == WeightFormat::f16 ? DType::f16 : DType::u32;
+}
 
 ir::Value word_literal(std::uint32_t bits) { return ir::literal(DType::u32, bits); }
 
@@ -21,8 +23,8 @@ struct Sums {
 
 }  // namespace
 
-// Activations in blocks of 32 integers of 8 bits with one scale. Threads are blocks. A NaN goes into the scale, so that it
-// is not lost; an infinity makes an infinite scale times 0, a NaN as well.
+// Activations in blocks of 32 integers of 8 bits with one scale. Threads are blocks. A NaN goes into the scale, so that
+// it is not lost; an infinity makes an infinite scale times 0, a NaN as well.
 ir::Function trace_quantise(const int&) {
   ir::Builder builder("quantise_activations", ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
@@ -46,7 +48,8 @@ ir::Function trace_quantise(const int&) {
     for (int i = 0; i < 4; ++i) {
       const ir::Value q = ir::cast(DType::i32, ir::rint(v[static_cast<std::size_t>(4 * w + i)] * inverse));
       sum = sum + q;
-      word = word | ((ir::bitcast(DType::u32, q) & word_literal(255)) << word_literal(static_cast<std::uint32_t>(8 * i)));
+      word =
+          word | ((ir::bitcast(DType::u32, q) & word_literal(255)) << word_literal(static_cast<std::uint32_t>(8 * i)));
     }
     out.store(base + (2 + w), word);
   }
@@ -59,7 +62,8 @@ ir::Function trace_linear(const LinearSpec& spec) {
   const WeightFormat format = spec.weight.format;
   const std::uint32_t tokens = spec.tokens;
   const int group_rows = static_cast<int>(spec.weight.group), slices = static_cast<int>(spec.slices);
-  std::string name = "linear_" + std::string(weight_format_name(format)) + (tokens == 1 ? "_vector" : "_tile" + std::to_string(tokens));
+  std::string name = "linear_" + std::string(weight_format_name(format)) +
+                     (tokens == 1 ? "_vector" : "_tile" + std::to_string(tokens));
   if (slices > 1) name += "_slices" + std::to_string(slices);
   ir::Builder builder(name, ir::KernelKind::block, {spec.weight.group, spec.slices, 1});
   ir::Builder::Scope scope(builder);
@@ -105,7 +109,8 @@ ir::Function trace_linear(const LinearSpec& spec) {
         const std::size_t chains = tokens == 1 ? 2 : 1;
         std::vector<ir::Value> dot = {sum * -bias, ir::literal(DType::i32, 0)};
         for (std::size_t i = 0; i < 8; ++i)
-          dot[i % chains] = ir::dot4(ir::Dot4Signs::unsigned_signed, w[i], x.load(at + (2 + static_cast<int>(i))), dot[i % chains]);
+          dot[i % chains] =
+              ir::dot4(ir::Dot4Signs::unsigned_signed, w[i], x.load(at + (2 + static_cast<int>(i))), dot[i % chains]);
         sums.add(t, ir::cast(DType::f32, chains == 2 ? dot[0] + dot[1] : dot[0]), scale * x_scale);
       }
     });
@@ -143,15 +148,18 @@ ir::Function trace_linear(const LinearSpec& spec) {
         ir::Value total = result[t];
         for (int s = 1; s < slices; ++s)
           total = total + parts.load((s * static_cast<int>(tokens) + static_cast<int>(t)) * group_rows + lane);
-        ir::if_(first + static_cast<int>(t) < count, [&] { y.store((first + static_cast<int>(t)) * rows + row, total); });
+        ir::if_(first + static_cast<int>(t) < count,
+                [&] { y.store((first + static_cast<int>(t)) * rows + row, total); });
       }
     });
     return builder.finish();
   }
   for (std::uint32_t t = 0; t < tokens; ++t) {
     auto store = [&] { ir::if_(writes, [&] { y.store((first + static_cast<int>(t)) * rows + row, result[t]); }); };
-    if (t == 0) store();
-    else ir::if_(first + static_cast<int>(t) < count, store);
+    if (t == 0)
+      store();
+    else
+      ir::if_(first + static_cast<int>(t) < count, store);
   }
   return builder.finish();
 }
@@ -160,7 +168,8 @@ ir::Function trace_linear(const LinearSpec& spec) {
 ir::Function trace_gather(const GatherSpec& spec) {
   const WeightFormat format = spec.weight.format;
   const bool quantised = is_quantised(format), all = spec.ids == DType::index;
-  ir::Builder builder((all ? "dequantize_" : "embedding_rows_") + std::string(weight_format_name(format)), ir::KernelKind::map);
+  ir::Builder builder((all ? "dequantize_" : "embedding_rows_") + std::string(weight_format_name(format)),
+                      ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
   const auto weights = ir::buffer_param("weights", value_dtype(format), ir::Access::read);
   const auto scales = quantised ? ir::buffer_param("scales", spec.weight.scale, ir::Access::read) : ir::BufferRef();
@@ -173,7 +182,9 @@ ir::Function trace_gather(const GatherSpec& spec) {
   if (!all) {
     // Compared in the ids' own width: a 64-bit id must not wrap into range.
     const ir::Value id = ids.load(i);
-    const DType wide = spec.ids == DType::u64 || spec.ids == DType::i64 ? spec.ids : is_unsigned_int(spec.ids) ? DType::u32 : DType::i32;
+    const DType wide = spec.ids == DType::u64 || spec.ids == DType::i64 ? spec.ids
+                       : is_unsigned_int(spec.ids)                      ? DType::u32
+                                                                        : DType::i32;
     const ir::Value full = ir::cast(wide, id);
     inside = full < ir::cast(wide, rows);
     if (is_signed_int(wide)) inside = inside && full >= 0;

@@ -65,9 +65,21 @@ const std::vector<BinaryCase>& binary_cases() {
       {"greater", operator>, [](double a, double b) { return a > b ? 1.0 : 0.0; }},
       {"greater_equal", operator>=, [](double a, double b) { return a >= b ? 1.0 : 0.0; }},
       {"remainder", operator%, [](double a, double b) { return std::fmod(a, b); }, true},
-      {"and", operator&, [](double a, double b) { return static_cast<double>(static_cast<std::int64_t>(a) & static_cast<std::int64_t>(b)); }, true},
-      {"or", operator|, [](double a, double b) { return static_cast<double>(static_cast<std::int64_t>(a) | static_cast<std::int64_t>(b)); }, true},
-      {"xor", operator^, [](double a, double b) { return static_cast<double>(static_cast<std::int64_t>(a) ^ static_cast<std::int64_t>(b)); }, true},
+      {"and", operator&,
+       [](double a, double b) {
+         return static_cast<double>(static_cast<std::int64_t>(a) & static_cast<std::int64_t>(b));
+       },
+       true},
+      {"or", operator|,
+       [](double a, double b) {
+         return static_cast<double>(static_cast<std::int64_t>(a) | static_cast<std::int64_t>(b));
+       },
+       true},
+      {"xor", operator^,
+       [](double a, double b) {
+         return static_cast<double>(static_cast<std::int64_t>(a) ^ static_cast<std::int64_t>(b));
+       },
+       true},
   };
   return cases;
 }
@@ -78,21 +90,26 @@ double check_unary(const UnaryCase& c, const Shape& shape, bool transposed, Devi
   std::vector<double> wanted;
   for (double v : x) wanted.push_back(c.reference(v));
   Array a = array_of(x, shape, DType::f32, device);
-  if (!transposed) return worst(poisoned(device, x.size() * 4, [&] { return c.operation(a); }), wanted, c.relative, c.absolute + 1e-30);
+  if (!transposed)
+    return worst(poisoned(device, x.size() * 4, [&] { return c.operation(a); }), wanted, c.relative,
+                 c.absolute + 1e-30);
   // Row-major elements of the transposed view.
   std::vector<double> turned;
   const auto rows = static_cast<std::size_t>(shape[0]), columns = static_cast<std::size_t>(shape[1]);
   for (std::size_t j = 0; j < columns; ++j)
     for (std::size_t i = 0; i < rows; ++i) turned.push_back(wanted[i * columns + j]);
-  return worst(poisoned(device, x.size() * 4, [&] { return c.operation(a.transpose()); }), turned, c.relative, c.absolute + 1e-30);
+  return worst(poisoned(device, x.size() * 4, [&] { return c.operation(a.transpose()); }), turned, c.relative,
+               c.absolute + 1e-30);
 }
 
-double check_binary(const BinaryCase& c, const Shape& a_shape, const Shape& b_shape, DType t, Device device, std::uint64_t seed) {
+double check_binary(const BinaryCase& c, const Shape& a_shape, const Shape& b_shape, DType t, Device device,
+                    std::uint64_t seed) {
   Random random(seed);
   const bool real = is_float(t);
   auto draw = [&](const Shape& s) {  // some equal pairs, no zero divisors
     auto v = random.integers(element_count(s), 1, 20);
-    if (real) for (double& x : v) x = (x - 10.5) / 4;
+    if (real)
+      for (double& x : v) x = (x - 10.5) / 4;
     return v;
   };
   const auto a = draw(a_shape), b = draw(b_shape);
@@ -114,7 +131,8 @@ double check_binary(const BinaryCase& c, const Shape& a_shape, const Shape& b_sh
     wanted.push_back(w);
   }
   const Array x = array_of(a, a_shape, t, device), y = array_of(b, b_shape, t, device);
-  return worst(poisoned(device, wanted.size() * dtype_size(t), [&] { return c.operation(x, y); }), wanted, unit(t) * 6, 1e-30);
+  return worst(poisoned(device, wanted.size() * dtype_size(t), [&] { return c.operation(x, y); }), wanted, unit(t) * 6,
+               1e-30);
 }
 
 // Neighbours in one memory, added; then added into one of them in place.
@@ -137,7 +155,8 @@ double check_where(Device device, std::uint64_t seed) {
   const auto c = random.integers(35, 0, 1), a = random.integers(35, -9, 9), b = random.integers(7, -9, 9);
   std::vector<double> wanted;
   for (std::size_t i = 0; i < 35; ++i) wanted.push_back(c[i] != 0 ? a[i] : b[i % 7]);
-  const Array mask = array_of(c, {5, 7}, DType::boolean, device), x = array_of(a, {5, 7}, DType::i32, device), y = array_of(b, {7}, DType::i32, device);
+  const Array mask = array_of(c, {5, 7}, DType::boolean, device), x = array_of(a, {5, 7}, DType::i32, device),
+              y = array_of(b, {7}, DType::i32, device);
   return worst(poisoned(device, 35 * 4, [&] { return where(mask, x, y); }), wanted, 0, 1e-30);
 }
 
@@ -153,23 +172,28 @@ double check_pow(Device device, std::uint64_t seed) {
 double check_cast(DType from, DType to, Device device, std::uint64_t seed) {
   Random random(seed);
   auto v = random.integers(77, 0, from == DType::boolean || to == DType::boolean ? 1 : 100);
-  if (is_float(from)) for (double& x : v) x += to == DType::boolean ? 0 : is_float(to) ? 0.25 : 0.5;
+  if (is_float(from))
+    for (double& x : v) x += to == DType::boolean ? 0 : is_float(to) ? 0.25 : 0.5;
   v = rounded(v, from);
   auto wanted = v;
-  if (!is_float(to)) for (double& x : wanted) x = std::trunc(x);
+  if (!is_float(to))
+    for (double& x : wanted) x = std::trunc(x);
   wanted = rounded(wanted, to);
   const Array a = array_of(v, {77}, from, device);
   return worst(poisoned(device, 77 * dtype_size(to), [&] { return a.astype(to); }), wanted, 0, 1e-30);
 }
 
-double check_take(std::int64_t rows, std::int64_t width, std::int64_t count, DType t, Device device, std::uint64_t seed) {
+double check_take(std::int64_t rows, std::int64_t width, std::int64_t count, DType t, Device device,
+                  std::uint64_t seed) {
   Random random(seed);
   const auto v = random.integers(rows * width, 0, 100);
   auto ids = random.integers(count, 0, rows - 1);
   if (count > 1) ids[1] = static_cast<double>(rows);
   std::vector<double> wanted;
   for (double id : ids)
-    for (std::int64_t i = 0; i < width; ++i) wanted.push_back(id < static_cast<double>(rows) ? v[static_cast<std::size_t>(static_cast<std::int64_t>(id) * width + i)] : 0);
+    for (std::int64_t i = 0; i < width; ++i)
+      wanted.push_back(
+          id < static_cast<double>(rows) ? v[static_cast<std::size_t>(static_cast<std::int64_t>(id) * width + i)] : 0);
   const Array table = array_of(v, {rows, width}, t, device), which = array_of(ids, {count}, DType::i32, device);
   return worst(poisoned(device, wanted.size() * dtype_size(t), [&] { return take(table, which); }), wanted, 0, 1e-30);
 }
@@ -183,7 +207,11 @@ double check_concatenate(std::int64_t rows, Device device, std::uint64_t seed) {
     for (std::size_t j = 0; j < 2; ++j) wanted.push_back(b[j * static_cast<std::size_t>(rows) + i]);
   }
   const Array x = array_of(a, {rows, 3}, DType::f32, device), y = array_of(b, {2, rows}, DType::i32, device);
-  return worst(poisoned(device, wanted.size() * 4, [&] { return concatenate({x, y.transpose()}, 1); }), wanted, 0, 1e-30);
+  return worst(poisoned(device, wanted.size() * 4,
+                        [&] {
+                          return concatenate({x, y.transpose()}, 1);
+                        }),
+               wanted, 0, 1e-30);
 }
 
 // The bits against Philox on the host; uniforms within their bounds and made of them; normals by their moments.
@@ -191,11 +219,15 @@ double check_random(std::int64_t n, Device device, std::uint64_t seed) {
   std::vector<double> wanted;
   for (std::int64_t i = 0; i < n; ++i)
     wanted.push_back(philox4x32(seed, static_cast<std::uint64_t>(i / 4))[static_cast<std::size_t>(i % 4)]);
-  double most = worst(poisoned(device, static_cast<std::uint64_t>(n) * 4, [&] { return random_bits({n}, seed, device); }), wanted, 0, 1e-30);
-  const auto uniform = poisoned(device, static_cast<std::uint64_t>(n) * 4, [&] { return random_uniform({n}, seed, -2, 3, device); });
+  double most =
+      worst(poisoned(device, static_cast<std::uint64_t>(n) * 4, [&] { return random_bits({n}, seed, device); }), wanted,
+            0, 1e-30);
+  const auto uniform =
+      poisoned(device, static_cast<std::uint64_t>(n) * 4, [&] { return random_uniform({n}, seed, -2, 3, device); });
   for (double u : uniform)
     if (!(u >= -2 && u <= 3)) most = 1e9;
-  const auto normal = poisoned(device, static_cast<std::uint64_t>(n) * 4, [&] { return random_normal({n}, seed, 1, 2, device); });
+  const auto normal =
+      poisoned(device, static_cast<std::uint64_t>(n) * 4, [&] { return random_normal({n}, seed, 1, 2, device); });
   if (n < 1000) return most;
   double mean = 0, square = 0, flat = 0;
   for (double v : normal) mean += v, square += (v - 1) * (v - 1);
@@ -212,20 +244,26 @@ double check_random(std::int64_t n, Device device, std::uint64_t seed) {
 void add_array_checks(Checks& checks) {
   for (const UnaryCase& c : unary_cases()) {
     for (const Shape& s : {Shape{0}, Shape{1}, Shape{5, 77}, Shape{65537, 2}})
-      checks.push_back({c.name, to_string(s), [&c, s](Device device, std::uint64_t seed) { return check_unary(c, s, false, device, seed); }});
-    checks.push_back({c.name, "(33, 20)^T", [&c](Device device, std::uint64_t seed) { return check_unary(c, {33, 20}, true, device, seed); }});
+      checks.push_back({c.name, to_string(s),
+                        [&c, s](Device device, std::uint64_t seed) { return check_unary(c, s, false, device, seed); }});
+    checks.push_back({c.name, "(33, 20)^T", [&c](Device device, std::uint64_t seed) {
+                        return check_unary(c, {33, 20}, true, device, seed);
+                      }});
   }
   for (const BinaryCase& c : binary_cases()) {
     auto add = [&](Shape a, Shape b, DType t) {
-      checks.push_back({c.name, to_string(a) + ", " + to_string(b) + " " + std::string(dtype_name(t)),
-                        [&c, a, b, t](Device device, std::uint64_t seed) { return check_binary(c, a, b, t, device, seed); }});
+      checks.push_back(
+          {c.name, to_string(a) + ", " + to_string(b) + " " + std::string(dtype_name(t)),
+           [&c, a, b, t](Device device, std::uint64_t seed) { return check_binary(c, a, b, t, device, seed); }});
     };
     for (DType t : c.integers ? std::vector{DType::i32, DType::u8} : std::vector{DType::f32, DType::i32})
       add({0}, {1}, t), add({1}, {1}, t), add({6, 1, 9}, {5, 1}, t), add({65537, 3}, {3}, t);
-    if (!c.integers) for (DType t : {DType::f16, DType::bf16, DType::i64, DType::u8}) add({7, 19}, {7, 1}, t);
+    if (!c.integers)
+      for (DType t : {DType::f16, DType::bf16, DType::i64, DType::u8}) add({7, 19}, {7, 1}, t);
   }
   for (std::int64_t n : {2, 3, 1000, 65540})
-    checks.push_back({"add overlapping", to_string(Shape{n}), [n](Device device, std::uint64_t seed) { return check_overlap(n, device, seed); }});
+    checks.push_back({"add overlapping", to_string(Shape{n}),
+                      [n](Device device, std::uint64_t seed) { return check_overlap(n, device, seed); }});
   checks.push_back({"where", "(5, 7), (5, 7), (7)", check_where});
   checks.push_back({"pow", "(100)", check_pow});
   for (DType from : {DType::f32, DType::f16, DType::i32, DType::u8, DType::boolean, DType::i64})
@@ -233,15 +271,21 @@ void add_array_checks(Checks& checks) {
       if (from != to)
         checks.push_back({"astype", std::string(dtype_name(from)) + " to " + std::string(dtype_name(to)),
                           [=](Device device, std::uint64_t seed) { return check_cast(from, to, device, seed); }});
-  for (const auto& [rows, width, count] : {std::array<std::int64_t, 3>{5, 7, 0}, std::array<std::int64_t, 3>{1, 1, 1}, std::array<std::int64_t, 3>{9, 33, 20}, std::array<std::int64_t, 3>{3, 2, 65537}})
+  for (const auto& [rows, width, count] :
+       {std::array<std::int64_t, 3>{5, 7, 0}, std::array<std::int64_t, 3>{1, 1, 1},
+        std::array<std::int64_t, 3>{9, 33, 20}, std::array<std::int64_t, 3>{3, 2, 65537}})
     checks.push_back({"take", to_string(Shape{count}) + " of " + to_string(Shape{rows, width}),
-                      [r = rows, w = width, n = count](Device device, std::uint64_t seed) { return check_take(r, w, n, DType::f32, device, seed); }});
-  checks.push_back({"take", "(9) of (5, 3) f16", [](Device device, std::uint64_t seed) { return check_take(5, 3, 9, DType::f16, device, seed); }});
+                      [r = rows, w = width, n = count](Device device, std::uint64_t seed) {
+                        return check_take(r, w, n, DType::f32, device, seed);
+                      }});
+  checks.push_back({"take", "(9) of (5, 3) f16",
+                    [](Device device, std::uint64_t seed) { return check_take(5, 3, 9, DType::f16, device, seed); }});
   for (std::int64_t rows : {0, 1, 37, 65537})
     checks.push_back({"concatenate", to_string(Shape{rows, 3}) + ", " + to_string(Shape{2, rows}) + "^T",
                       [rows](Device device, std::uint64_t seed) { return check_concatenate(rows, device, seed); }});
   for (std::int64_t n : {0, 1, 6, 70001})
-    checks.push_back({"random", to_string(Shape{n}), [n](Device device, std::uint64_t seed) { return check_random(n, device, seed); }});
+    checks.push_back({"random", to_string(Shape{n}),
+                      [n](Device device, std::uint64_t seed) { return check_random(n, device, seed); }});
 }
 
 }  // namespace tessera::ops

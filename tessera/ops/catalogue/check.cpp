@@ -26,7 +26,9 @@ std::uint64_t Random::bits() {
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
   return z ^ (z >> 31);
 }
-double Random::uniform(double low, double high) { return low + (high - low) * static_cast<double>(bits() >> 11) * 0x1p-53; }
+double Random::uniform(double low, double high) {
+  return low + (high - low) * static_cast<double>(bits() >> 11) * 0x1p-53;
+}
 std::int64_t Random::integer(std::int64_t low, std::int64_t high) {
   return low + static_cast<std::int64_t>(bits() % static_cast<std::uint64_t>(high - low + 1));
 }
@@ -44,18 +46,26 @@ std::vector<double> Random::integers(std::int64_t count, std::int64_t low, std::
 std::vector<double> rounded(std::vector<double> values, DType t) {
   for (double& v : values)
     v = ir::with_compute_type(t, [&](auto tag) {
-      return static_cast<double>(ir::from_bits<decltype(tag)>(t, ir::to_bits(t, t == DType::f64 ? v : static_cast<double>(static_cast<float>(v)))));
+      return static_cast<double>(ir::from_bits<decltype(tag)>(
+          t, ir::to_bits(t, t == DType::f64 ? v : static_cast<double>(static_cast<float>(v)))));
     });
   return values;
 }
 
-double unit(DType t) { return t == DType::f16 ? 0x1p-11 : t == DType::bf16 ? 0x1p-8 : t == DType::f32 ? 0x1p-24 : t == DType::f64 ? 0x1p-53 : 0; }
+double unit(DType t) {
+  return t == DType::f16    ? 0x1p-11
+         : t == DType::bf16 ? 0x1p-8
+         : t == DType::f32  ? 0x1p-24
+         : t == DType::f64  ? 0x1p-53
+                            : 0;
+}
 
 Array array_of(const std::vector<double>& values, Shape shape, DType t, Device device) {
   std::vector<std::byte> bytes(values.size() * dtype_size(t));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const std::uint64_t bits = ir::to_bits(t, values[i]);
-    for (std::size_t b = 0; b < dtype_size(t); ++b) bytes[i * dtype_size(t) + b] = static_cast<std::byte>(bits >> (8 * b));
+    for (std::size_t b = 0; b < dtype_size(t); ++b)
+      bytes[i * dtype_size(t) + b] = static_cast<std::byte>(bits >> (8 * b));
   }
   Array out = Array::empty(std::move(shape), t, device);
   if (!bytes.empty()) Queue::of(device).upload(out.view_for_writing(), bytes.data());
@@ -72,7 +82,8 @@ std::vector<double> values_of(const Array& a) {
     std::uint64_t bits = 0;
     for (std::size_t b = 0; b < size; ++b) bits |= static_cast<std::uint64_t>(bytes[i * size + b]) << (8 * b);
     if (is_signed_int(t) && size < 8 && (bits >> (8 * size - 1))) bits |= ~std::uint64_t{0} << (8 * size);
-    out[i] = ir::with_compute_type(t, [&](auto tag) { return static_cast<double>(ir::from_bits<decltype(tag)>(t, bits)); });
+    out[i] =
+        ir::with_compute_type(t, [&](auto tag) { return static_cast<double>(ir::from_bits<decltype(tag)>(t, bits)); });
   }
   return out;
 }

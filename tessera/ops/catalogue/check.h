@@ -33,8 +33,8 @@ Array array_of(const std::vector<double>& values, Shape shape, DType dtype, Devi
 /// The elements of an array, row-major.
 std::vector<double> values_of(const Array& a);
 
-/// Leaves memory full of NaN bits where the device's pool will take the next arrays of this many bytes from, calls `make`,
-/// and gives the elements of what it made.
+/// Leaves memory full of NaN bits where the device's pool will take the next arrays of this many bytes from, calls
+/// `make`, and gives the elements of what it made.
 std::vector<double> poisoned(Device device, std::uint64_t bytes, const std::function<Array()>& make);
 
 /// The largest error relative to what is allowed of each element; infinity if the counts differ, or one of two is NaN.

@@ -23,25 +23,32 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
     const WeightSpec weight{f, tiles.rows, is_quantised(f) ? scale : DType::f32};
     const std::string format(weight_format_name(f));
     for (std::uint32_t tokens = 1; tokens <= tiles.tokens; tokens *= 2)
-      add("linear_" + format + (tokens == 1 ? "_vector" : "_tile" + std::to_string(tokens)), trace_linear({weight, tokens, tiles.slices}));
+      add("linear_" + format + (tokens == 1 ? "_vector" : "_tile" + std::to_string(tokens)),
+          trace_linear({weight, tokens, tiles.slices}));
     add("dequantize_" + format, trace_gather({weight, DType::index}));
-    for (DType ids : {DType::i32, DType::i64}) add("embedding_rows_" + format + "_" + text(ids), trace_gather({weight, ids}));
+    for (DType ids : {DType::i32, DType::i64})
+      add("embedding_rows_" + format + "_" + text(ids), trace_gather({weight, ids}));
   }
 
-  auto add_product = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool transposed_a, bool transposed_b, DType t, bool bias, Activation activation) {
+  auto add_product = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool transposed_a, bool transposed_b, DType t,
+                         bool bias, Activation activation) {
     ProductSpec s{t, t, t == DType::f16 || t == DType::bf16 ? DType::f32 : t, t};
     s.a_unit_k = !transposed_a, s.a_unit_m = transposed_a, s.b_unit_n = !transposed_b, s.b_unit_k = transposed_b;
     s.bias = bias, s.activation = activation;
     s = choose_product(tiles, s, m, n, k);
     ir::Function fn = trace_product(s);
     constexpr const char* names[] = {"", "_relu", "_silu", "_gelu"};
-    std::string name = fn.name + (transposed_a ? "_ta" : "") + (transposed_b ? "_tb" : "") + (bias ? "_bias" : "") + names[static_cast<std::size_t>(activation)];
+    std::string name = fn.name + (transposed_a ? "_ta" : "") + (transposed_b ? "_tb" : "") + (bias ? "_bias" : "") +
+                       names[static_cast<std::size_t>(activation)];
     add(std::move(name), std::move(fn));
   };
   for (int both = 0; both < 4; ++both)
-    for (const auto& [m, n] : {std::array<std::int64_t, 2>{512, 512}, std::array<std::int64_t, 2>{1, 512}, std::array<std::int64_t, 2>{4, 512}, std::array<std::int64_t, 2>{512, 16}, std::array<std::int64_t, 2>{8, 8}})
+    for (const auto& [m, n] :
+         {std::array<std::int64_t, 2>{512, 512}, std::array<std::int64_t, 2>{1, 512},
+          std::array<std::int64_t, 2>{4, 512}, std::array<std::int64_t, 2>{512, 16}, std::array<std::int64_t, 2>{8, 8}})
       add_product(m, n, 512, both & 1, both & 2, DType::f32, false, Activation::none);
-  for (Activation a : {Activation::relu, Activation::silu, Activation::gelu}) add_product(512, 512, 512, false, true, DType::f32, true, a);
+  for (Activation a : {Activation::relu, Activation::silu, Activation::gelu})
+    add_product(512, 512, 512, false, true, DType::f32, true, a);
   for (DType t : {DType::f16, DType::bf16, DType::i32, DType::f64})
     if (t != DType::f64 || f64) add_product(512, 512, 512, false, false, t, false, Activation::none);
 
@@ -53,9 +60,11 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
     add("softmax_" + text(t) + "_strided", trace_softmax({t, t, 0}));
     for (RotaryPairs pairs : {RotaryPairs::adjacent, RotaryPairs::halves})
       for (bool more : {false, true})
-        add("rotary_" + text(t) + (pairs == RotaryPairs::adjacent ? "_adjacent" : "_halves") + (more ? "_partial_factors" : ""),
+        add("rotary_" + text(t) + (pairs == RotaryPairs::adjacent ? "_adjacent" : "_halves") +
+                (more ? "_partial_factors" : ""),
             trace_rotary({t, pairs, more, more}));
-    for (DType cache : {DType::f32, DType::f16}) add("cache_store_" + text(t) + "_" + text(cache), trace_cache_store({t, cache}));
+    for (DType cache : {DType::f32, DType::f16})
+      add("cache_store_" + text(t) + "_" + text(cache), trace_cache_store({t, cache}));
   }
   for (DType cache : {DType::f32, DType::f16})
     for (std::int64_t head_size : {64, 80})

@@ -46,10 +46,13 @@ double run(const ProductCase& c, Device device, std::uint64_t seed) {
   const DType dtype = promote(c.a_dtype, c.b_dtype);
   const bool real = is_float(dtype);
   auto draw = [&](const Shape& s, DType t) {
-    return real ? rounded(random.numbers(element_count(s)), t) : random.integers(element_count(s), is_unsigned_int(t) || t == DType::boolean ? 0 : -9, t == DType::boolean ? 1 : 9);
+    return real ? rounded(random.numbers(element_count(s)), t)
+                : random.integers(element_count(s), is_unsigned_int(t) || t == DType::boolean ? 0 : -9,
+                                  t == DType::boolean ? 1 : 9);
   };
   const auto a = draw(c.a, c.a_dtype), b = draw(c.b, c.b_dtype);
-  const Array left = laid_out(a, c.a, c.a_dtype, c.transposed_a, device), right = laid_out(b, c.b, c.b_dtype, c.transposed_b, device);
+  const Array left = laid_out(a, c.a, c.a_dtype, c.transposed_a, device),
+              right = laid_out(b, c.b, c.b_dtype, c.transposed_b, device);
   Shape as = c.a, bs = c.b;
   if (as.size() == 1) as.insert(as.begin(), 1);
   if (bs.size() == 1) bs.push_back(1);
@@ -76,16 +79,19 @@ double run(const ProductCase& c, Device device, std::uint64_t seed) {
       for (std::int64_t j = 0; j < n; ++j) {
         double sum = c.bias ? bias[static_cast<std::size_t>(j)] : 0, size = std::abs(sum);
         for (std::int64_t q = 0; q < k; ++q) {
-          const double p = a[static_cast<std::size_t>((from_a * m + i) * k + q)] * b[static_cast<std::size_t>((from_b * k + q) * n + j)];
+          const double p = a[static_cast<std::size_t>((from_a * m + i) * k + q)] *
+                           b[static_cast<std::size_t>((from_b * k + q) * n + j)];
           sum += p, size += std::abs(p);
         }
         wanted.push_back(activated(c.activation, sum));
         // Rounding errors of a sum add up like a random walk; activations have slopes below 1.2.
         const double walk = size * rounding * (4 + 2 * std::sqrt(static_cast<double>(k)));
-        allowed.push_back(1.2 * walk + unit(result) * (std::abs(wanted.back()) + walk) * 1.01 + (c.activation >= Activation::silu ? 1e-6 : 1e-30));
+        allowed.push_back(1.2 * walk + unit(result) * (std::abs(wanted.back()) + walk) * 1.01 +
+                          (c.activation >= Activation::silu ? 1e-6 : 1e-30));
       }
   }
-  const auto got = poisoned(device, static_cast<std::uint64_t>(wanted.size()) * dtype_size(result), [&] { return matmul(left, right, epilogue); });
+  const auto got = poisoned(device, static_cast<std::uint64_t>(wanted.size()) * dtype_size(result),
+                            [&] { return matmul(left, right, epilogue); });
   return worst(got, wanted, allowed);
 }
 
@@ -95,14 +101,17 @@ void add_product_checks(Checks& checks) {
   std::vector<ProductCase> cases;
   auto plain = [&](Shape a, Shape b) { cases.push_back({std::move(a), std::move(b)}); };
   plain({0, 3}, {3, 2}), plain({2, 0}, {0, 3}), plain({1, 1}, {1, 1}), plain({3, 5}, {5, 7}), plain({17, 33}, {33, 19});
-  plain({65, 70}, {70, 100}), plain({20, 1100}, {1100, 50}), plain({1, 300}, {300, 77}), plain({4, 129}, {129, 50}), plain({65537, 3}, {3, 5}), plain({3, 2}, {2, 65537});
-  plain({40}, {40}), plain({40}, {40, 6}), plain({50, 2000}, {2000}), plain({2, 3, 4, 5}, {3, 5, 6}), plain({3, 1, 8, 9}, {2, 9, 20});
+  plain({65, 70}, {70, 100}), plain({20, 1100}, {1100, 50}), plain({1, 300}, {300, 77}), plain({4, 129}, {129, 50}),
+      plain({65537, 3}, {3, 5}), plain({3, 2}, {2, 65537});
+  plain({40}, {40}), plain({40}, {40, 6}), plain({50, 2000}, {2000}), plain({2, 3, 4, 5}, {3, 5, 6}),
+      plain({3, 1, 8, 9}, {2, 9, 20});
   for (int both = 1; both < 4; ++both)
     for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{66, 50, 40}, std::array<std::int64_t, 3>{3, 200, 30},
                                   std::array<std::int64_t, 3>{200, 2, 1030}, std::array<std::int64_t, 3>{20, 70, 1}})
       cases.push_back({{m, k}, {k, n}, DType::f32, DType::f32, (both & 1) != 0, (both & 2) != 0});
   cases.push_back({{2, 3, 20, 9}, {2, 1, 9, 30}, DType::f32, DType::f32, true, true});
-  for (Activation act : {Activation::relu, Activation::silu, Activation::gelu}) cases.push_back({{33, 20}, {20, 45}, DType::f32, DType::f32, false, false, true, act});
+  for (Activation act : {Activation::relu, Activation::silu, Activation::gelu})
+    cases.push_back({{33, 20}, {20, 45}, DType::f32, DType::f32, false, false, true, act});
   cases.push_back({{30, 200}, {200, 1}, DType::f32, DType::f32, false, false, true});
   cases.push_back({{3, 0}, {0, 4}, DType::f32, DType::f32, false, false, true, Activation::gelu});
   for (DType t : {DType::f16, DType::bf16, DType::f64, DType::i32, DType::i8, DType::i64, DType::u32, DType::boolean}) {
@@ -113,32 +122,39 @@ void add_product_checks(Checks& checks) {
   cases.push_back({{70, 40}, {40, 50}, DType::i32, DType::f32, false, true});
   cases.push_back({{20, 30}, {30, 40}, DType::i32, DType::i32, false, false, true, Activation::relu});
   for (const ProductCase& c : cases) {
-    std::string shape = to_string(c.a) + (c.transposed_a ? "^T" : "") + " x " + to_string(c.b) + (c.transposed_b ? "^T" : "");
-    shape += " " + std::string(dtype_name(c.a_dtype)) + (c.a_dtype == c.b_dtype ? "" : " " + std::string(dtype_name(c.b_dtype)));
+    std::string shape =
+        to_string(c.a) + (c.transposed_a ? "^T" : "") + " x " + to_string(c.b) + (c.transposed_b ? "^T" : "");
+    shape += " " + std::string(dtype_name(c.a_dtype)) +
+             (c.a_dtype == c.b_dtype ? "" : " " + std::string(dtype_name(c.b_dtype)));
     constexpr const char* names[] = {"", " relu", " silu", " gelu"};
     shape += std::string(c.bias ? " bias" : "") + names[static_cast<std::size_t>(c.activation)];
     checks.push_back({"matmul", shape, [c](Device device, std::uint64_t seed) { return run(c, device, seed); }});
   }
-  checks.push_back({"matmul", "30 overlapping views (8,) of 37 numbers x (8, 5)", [](Device device, std::uint64_t seed) {
-    Random random(seed);
-    const auto v = rounded(random.numbers(37), DType::f32), w = rounded(random.numbers(8 * 5), DType::f32);
-    const Array line = array_of(v, {37}, DType::f32, device);
-    std::vector<double> wanted, allowed;
-    for (std::size_t i = 0; i < 30; ++i)
-      for (std::size_t j = 0; j < 5; ++j) {
-        double sum = 0, size = 0;
-        for (std::size_t q = 0; q < 8; ++q) sum += v[i + q] * w[q * 5 + j], size += std::abs(v[i + q] * w[q * 5 + j]);
-        wanted.push_back(sum), allowed.push_back(size * 0x1p-21);
-      }
-    const Array right = array_of(w, {8, 5}, DType::f32, device);
-    double most = 0;
-    for (std::size_t i = 0; i < 30; ++i) {
-      const auto got = poisoned(device, 5 * 4, [&] { return matmul(line.slice(0, static_cast<std::int64_t>(i), static_cast<std::int64_t>(i) + 8), right); });
-      const auto at = static_cast<std::ptrdiff_t>(i * 5);
-      most = std::max(most, worst(got, {wanted.begin() + at, wanted.begin() + at + 5}, {allowed.begin() + at, allowed.begin() + at + 5}));
-    }
-    return most;
-  }});
+  checks.push_back(
+      {"matmul", "30 overlapping views (8,) of 37 numbers x (8, 5)", [](Device device, std::uint64_t seed) {
+         Random random(seed);
+         const auto v = rounded(random.numbers(37), DType::f32), w = rounded(random.numbers(8 * 5), DType::f32);
+         const Array line = array_of(v, {37}, DType::f32, device);
+         std::vector<double> wanted, allowed;
+         for (std::size_t i = 0; i < 30; ++i)
+           for (std::size_t j = 0; j < 5; ++j) {
+             double sum = 0, size = 0;
+             for (std::size_t q = 0; q < 8; ++q)
+               sum += v[i + q] * w[q * 5 + j], size += std::abs(v[i + q] * w[q * 5 + j]);
+             wanted.push_back(sum), allowed.push_back(size * 0x1p-21);
+           }
+         const Array right = array_of(w, {8, 5}, DType::f32, device);
+         double most = 0;
+         for (std::size_t i = 0; i < 30; ++i) {
+           const auto got = poisoned(device, 5 * 4, [&] {
+             return matmul(line.slice(0, static_cast<std::int64_t>(i), static_cast<std::int64_t>(i) + 8), right);
+           });
+           const auto at = static_cast<std::ptrdiff_t>(i * 5);
+           most = std::max(most, worst(got, {wanted.begin() + at, wanted.begin() + at + 5},
+                                       {allowed.begin() + at, allowed.begin() + at + 5}));
+         }
+         return most;
+       }});
 }
 
 }  // namespace tessera::ops

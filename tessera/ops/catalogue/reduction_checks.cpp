@@ -16,7 +16,7 @@ struct Case {
   Shape shape;
   std::vector<int> axes;  // empty: all
   DType dtype = DType::f32;
-  bool strided = false;   // every second row of an array twice as long
+  bool strided = false;  // every second row of an array twice as long
 };
 
 double run(const Case& c, Device device, std::uint64_t seed) {
@@ -24,7 +24,11 @@ double run(const Case& c, Device device, std::uint64_t seed) {
   const std::int64_t count = element_count(c.shape);
   // Whole numbers, so that sums are exact in f32 and equal elements occur.
   const bool logical = c.dtype == DType::boolean;
-  const auto v = random.integers(count, logical ? 0 : is_unsigned_int(c.dtype) ? 0 : -20, logical ? random.integer(0, 1) : 20);
+  const auto v = random.integers(count,
+                                 logical                    ? 0
+                                 : is_unsigned_int(c.dtype) ? 0
+                                                            : -20,
+                                 logical ? random.integer(0, 1) : 20);
   std::vector<bool> reduced(c.shape.size(), c.axes.empty());
   for (int a : c.axes) reduced[static_cast<std::size_t>(a)] = true;
   const Strides strides = contiguous_strides(c.shape);
@@ -47,11 +51,15 @@ double run(const Case& c, Device device, std::uint64_t seed) {
       least = std::min(least, g[i]);
       some = some || g[i] != 0, every = every && g[i] != 0;
     }
-    const double results_of[] = {s, s / static_cast<double>(total), most, least, some ? 1.0 : 0.0, every ? 1.0 : 0.0, where};
+    const double results_of[] = {s,    s / static_cast<double>(total), most, least, some ? 1.0 : 0.0, every ? 1.0 : 0.0,
+                                 where};
     wanted.push_back(results_of[c.kind]);
-    const DType result = c.kind == sum_ ? c.dtype : c.kind == mean_ ? (is_float(c.dtype) ? c.dtype : DType::f32) : DType::i32;
+    const DType result = c.kind == sum_    ? c.dtype
+                         : c.kind == mean_ ? (is_float(c.dtype) ? c.dtype : DType::f32)
+                                           : DType::i32;
     // 2^24 and more is where sums of whole numbers begin to be rounded.
-    const double walk = c.kind <= mean_ && size >= 0x1p24 ? size * 0x1p-24 * 8 / (c.kind == mean_ ? static_cast<double>(total) : 1) : 0;
+    const double walk =
+        c.kind <= mean_ && size >= 0x1p24 ? size * 0x1p-24 * 8 / (c.kind == mean_ ? static_cast<double>(total) : 1) : 0;
     allowed.push_back(walk + std::abs(wanted.back()) * (unit(result) * 1.01 + (c.kind == mean_ ? 0x1p-22 : 0)) + 1e-30);
   }
   Array a;
@@ -96,7 +104,9 @@ void add_reduction_checks(Checks& checks) {
     }
     cases.push_back({k, {4, 5, 6, 7}, {0, 2}, t});
     cases.push_back({k, {4, 5, 6, 7}, {1, 3}, t, true});
-    if (k < any_) for (DType other : {DType::f16, DType::bf16, DType::f64, DType::i32, DType::u8, DType::i64}) cases.push_back({k, {9, 50}, {1}, other});
+    if (k < any_)
+      for (DType other : {DType::f16, DType::bf16, DType::f64, DType::i32, DType::u8, DType::i64})
+        cases.push_back({k, {9, 50}, {1}, other});
   }
   for (Kind k : {sum_, any_, all_}) cases.push_back({k, {0, 4}, {0}, k == sum_ ? DType::f32 : DType::boolean});
   for (const Shape& s : {Shape{1}, Shape{5, 33}, Shape{65537, 3}, Shape{2, 70001}})

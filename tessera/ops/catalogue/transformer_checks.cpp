@@ -28,7 +28,8 @@ Array view_of(const std::vector<double>& values, const Shape& shape, DType t, bo
 double check_rms_norm(const Shape& shape, DType t, bool strided, Device device, std::uint64_t seed) {
   Random random(seed);
   const std::int64_t n = shape.back();
-  const auto x = rounded(random.numbers(element_count(shape), -3, 3), t), w = rounded(random.numbers(n, 0.5, 1.5), DType::f32);
+  const auto x = rounded(random.numbers(element_count(shape), -3, 3), t),
+             w = rounded(random.numbers(n, 0.5, 1.5), DType::f32);
   const double epsilon = static_cast<double>(1e-5f);
   std::vector<double> wanted;
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -38,7 +39,8 @@ double check_rms_norm(const Shape& shape, DType t, bool strided, Device device, 
     wanted.push_back(x[i] / std::sqrt(sum / static_cast<double>(n) + epsilon) * w[i - row]);
   }
   const Array input = view_of(x, shape, t, strided, device), weight = array_of(w, {n}, DType::f32, device);
-  return worst(poisoned(device, x.size() * dtype_size(t), [&] { return rms_norm(input, weight, 1e-5f); }), wanted, 2e-6 + unit(t) * 1.01, 1e-9);
+  return worst(poisoned(device, x.size() * dtype_size(t), [&] { return rms_norm(input, weight, 1e-5f); }), wanted,
+               2e-6 + unit(t) * 1.01, 1e-9);
 }
 
 double check_softmax(const Shape& shape, int axis, DType t, bool strided, Device device, std::uint64_t seed) {
@@ -47,12 +49,15 @@ double check_softmax(const Shape& shape, int axis, DType t, bool strided, Device
   const auto d = static_cast<std::size_t>(axis);
   const std::int64_t inner = product(shape, d + 1, shape.size()), outer = product(shape, 0, d), count = shape[d];
   std::vector<double> wanted(x.size());
-  auto at = [&](std::int64_t o, std::int64_t i, std::int64_t c) { return static_cast<std::size_t>((o * count + c) * inner + i); };
+  auto at = [&](std::int64_t o, std::int64_t i, std::int64_t c) {
+    return static_cast<std::size_t>((o * count + c) * inner + i);
+  };
   for (std::int64_t o = 0; o < outer; ++o)
     for (std::int64_t i = 0; i < inner; ++i) {
       // Some rows hold nothing but -inf, and some a single -inf or NaN.
       const std::int64_t row = o * inner + i;
-      if (row % 7 == 3) for (std::int64_t c = 0; c < count; ++c) x[at(o, i, c)] = -std::numeric_limits<double>::infinity();
+      if (row % 7 == 3)
+        for (std::int64_t c = 0; c < count; ++c) x[at(o, i, c)] = -std::numeric_limits<double>::infinity();
       if (row % 7 == 4 && count > 1) x[at(o, i, count - 1)] = -std::numeric_limits<double>::infinity();
       if (row % 7 == 5) x[at(o, i, 0)] = std::numeric_limits<double>::quiet_NaN();
       double top = -std::numeric_limits<double>::infinity(), sum = 0;
@@ -65,13 +70,14 @@ double check_softmax(const Shape& shape, int axis, DType t, bool strided, Device
       }
     }
   const Array input = view_of(x, shape, t, strided, device);
-  return worst(poisoned(device, x.size() * dtype_size(t), [&] { return softmax(input, axis); }), wanted, 4e-6 + unit(t) * 1.01,
-               t == DType::f16 ? 0x1p-24 : 1e-12);
+  return worst(poisoned(device, x.size() * dtype_size(t), [&] { return softmax(input, axis); }), wanted,
+               4e-6 + unit(t) * 1.01, t == DType::f16 ? 0x1p-24 : 1e-12);
 }
 
 double check_silu_gate(const Shape& shape, Device device, std::uint64_t seed) {
   Random random(seed);
-  const auto g = rounded(random.numbers(element_count(shape), -8, 8), DType::f32), u = rounded(random.numbers(element_count(shape), -2, 2), DType::f32);
+  const auto g = rounded(random.numbers(element_count(shape), -8, 8), DType::f32),
+             u = rounded(random.numbers(element_count(shape), -2, 2), DType::f32);
   std::vector<double> wanted;
   for (std::size_t i = 0; i < g.size(); ++i) wanted.push_back(g[i] / (1 + std::exp(-g[i])) * u[i]);
   const Array gate = array_of(g, shape, DType::f32, device), up = array_of(u, shape, DType::f32, device);
@@ -123,7 +129,8 @@ double check_rotary(const RotaryCase& c, Device device, std::uint64_t seed) {
   if (c.sliced) input = input.slice(1, 1, c.heads + 1);
   Rotary how{.pairs = c.pairs, .dimensions = c.dimensions, .scale = c.scale};
   if (c.factors) how.factors = array_of(f, {pairs}, DType::f32, device);
-  return worst(poisoned(device, wanted.size() * dtype_size(c.dtype), [&] { return rotary(input, c.first, how); }), wanted, allowed);
+  return worst(poisoned(device, wanted.size() * dtype_size(c.dtype), [&] { return rotary(input, c.first, how); }),
+               wanted, allowed);
 }
 
 struct AttentionCase {
@@ -137,7 +144,8 @@ double check_attention(const AttentionCase& c, Device device, std::uint64_t seed
   Random random(seed);
   const std::int64_t length = c.past + c.tokens, capacity = length + c.spare;
   const auto q = rounded(random.numbers(c.tokens * c.heads * c.head_size, -2, 2), DType::f32);
-  const auto k = rounded(random.numbers(length * c.key_heads * c.head_size, -2, 2), c.cache), v = rounded(random.numbers(length * c.key_heads * c.head_size), c.cache);
+  const auto k = rounded(random.numbers(length * c.key_heads * c.head_size, -2, 2), c.cache),
+             v = rounded(random.numbers(length * c.key_heads * c.head_size), c.cache);
   const float scale = 1.0f / std::sqrt(static_cast<float>(c.head_size));
   std::vector<double> wanted;
   const auto group = c.heads / c.key_heads;
@@ -150,12 +158,14 @@ double check_attention(const AttentionCase& c, Device device, std::uint64_t seed
       double top = -1e300, sum = 0;
       for (std::size_t j = 0; j < score.size(); ++j) {
         for (std::int64_t e = 0; e < c.head_size; ++e)
-          score[j] += q[static_cast<std::size_t>((t * c.heads + h) * c.head_size + e)] * cached(k, static_cast<std::int64_t>(j), h / group, e);
+          score[j] += q[static_cast<std::size_t>((t * c.heads + h) * c.head_size + e)] *
+                      cached(k, static_cast<std::int64_t>(j), h / group, e);
         top = std::max(top, score[j] *= static_cast<double>(scale));
       }
       for (double& s : score) sum += s = std::exp(s - top);
       for (std::size_t j = 0; j < score.size(); ++j)
-        for (std::int64_t e = 0; e < c.head_size; ++e) out[static_cast<std::size_t>(e)] += score[j] / sum * cached(v, static_cast<std::int64_t>(j), h / group, e);
+        for (std::int64_t e = 0; e < c.head_size; ++e)
+          out[static_cast<std::size_t>(e)] += score[j] / sum * cached(v, static_cast<std::int64_t>(j), h / group, e);
       wanted.insert(wanted.end(), out.begin(), out.end());
     }
   const Shape shape = {c.key_heads, capacity, c.head_size};
@@ -171,50 +181,74 @@ double check_attention(const AttentionCase& c, Device device, std::uint64_t seed
   store(keys, k), store(values, v);
   const Array query = array_of(q, {c.tokens, c.heads, c.head_size}, DType::f32, device);
   // A weighted mean of values up to 1; the weights are as good as the scores, sums of head_size products up to 4.
-  return worst(poisoned(device, wanted.size() * 4, [&] { return attention(query, keys, values, c.past, scale); }), wanted, 2e-6, 1.5e-6);
+  return worst(poisoned(device, wanted.size() * 4, [&] { return attention(query, keys, values, c.past, scale); }),
+               wanted, 2e-6, 1.5e-6);
 }
 
 }  // namespace
 
 void add_transformer_checks(Checks& checks) {
-  auto dtype_text = [](DType t, bool strided) { return " " + std::string(dtype_name(t)) + (strided ? " strided" : ""); };
+  auto dtype_text = [](DType t, bool strided) {
+    return " " + std::string(dtype_name(t)) + (strided ? " strided" : "");
+  };
   for (const Shape& s : {Shape{0, 5}, Shape{1, 1}, Shape{3, 17}, Shape{2, 3, 100}, Shape{5, 1111}, Shape{65537, 3}})
     for (bool strided : {false, true})
-      checks.push_back({"rms_norm", to_string(s) + dtype_text(DType::f32, strided), [=](Device device, std::uint64_t seed) { return check_rms_norm(s, DType::f32, strided, device, seed); }});
+      checks.push_back(
+          {"rms_norm", to_string(s) + dtype_text(DType::f32, strided),
+           [=](Device device, std::uint64_t seed) { return check_rms_norm(s, DType::f32, strided, device, seed); }});
   for (DType t : {DType::f16, DType::bf16, DType::f64})
-    checks.push_back({"rms_norm", "(4, 70)" + dtype_text(t, false), [=](Device device, std::uint64_t seed) { return check_rms_norm({4, 70}, t, false, device, seed); }});
+    checks.push_back({"rms_norm", "(4, 70)" + dtype_text(t, false), [=](Device device, std::uint64_t seed) {
+                        return check_rms_norm({4, 70}, t, false, device, seed);
+                      }});
 
-  for (const auto& [s, axis] : {std::pair{Shape{0, 5}, 1}, std::pair{Shape{1}, 0}, std::pair{Shape{8, 17}, 1}, std::pair{Shape{8, 17}, 0}, std::pair{Shape{3, 70, 5}, 1},
-                                std::pair{Shape{9, 1500}, 1}, std::pair{Shape{65537, 3}, 1}, std::pair{Shape{3, 65537}, 0}, std::pair{Shape{2, 65537, 2}, 2}})
+  for (const auto& [s, axis] :
+       {std::pair{Shape{0, 5}, 1}, std::pair{Shape{1}, 0}, std::pair{Shape{8, 17}, 1}, std::pair{Shape{8, 17}, 0},
+        std::pair{Shape{3, 70, 5}, 1}, std::pair{Shape{9, 1500}, 1}, std::pair{Shape{65537, 3}, 1},
+        std::pair{Shape{3, 65537}, 0}, std::pair{Shape{2, 65537, 2}, 2}})
     for (bool strided : {false, true})
       checks.push_back({"softmax", to_string(s) + " axis " + std::to_string(axis) + dtype_text(DType::f32, strided),
-                        [=, shape = s, along = axis](Device device, std::uint64_t seed) { return check_softmax(shape, along, DType::f32, strided, device, seed); }});
+                        [=, shape = s, along = axis](Device device, std::uint64_t seed) {
+                          return check_softmax(shape, along, DType::f32, strided, device, seed);
+                        }});
   for (DType t : {DType::f16, DType::bf16, DType::f64})
     for (int axis : {0, 1})
       checks.push_back({"softmax", "(8, 70) axis " + std::to_string(axis) + dtype_text(t, false),
-                        [=](Device device, std::uint64_t seed) { return check_softmax({8, 70}, axis, t, false, device, seed); }});
+                        [=](Device device, std::uint64_t seed) {
+                          return check_softmax({8, 70}, axis, t, false, device, seed);
+                        }});
 
   for (const Shape& s : {Shape{0}, Shape{1}, Shape{7, 33}, Shape{65537, 2}})
-    checks.push_back({"silu_gate", to_string(s), [=](Device device, std::uint64_t seed) { return check_silu_gate(s, device, seed); }});
+    checks.push_back({"silu_gate", to_string(s),
+                      [=](Device device, std::uint64_t seed) { return check_silu_gate(s, device, seed); }});
 
   constexpr auto adjacent = RotaryPairs::adjacent, halves = RotaryPairs::halves;
-  for (const RotaryCase& c : {RotaryCase{1, 1, 2, 0, adjacent}, RotaryCase{1, 3, 64, 5, adjacent}, RotaryCase{1, 3, 64, 5, halves}, RotaryCase{7, 2, 34, 130000, adjacent},
-                              RotaryCase{7, 2, 34, 130000, halves}, RotaryCase{3, 2, 40, 9, adjacent, 20}, RotaryCase{3, 2, 40, 9, halves, 20}, RotaryCase{3, 2, 40, 9, halves, 6},
-                              RotaryCase{3, 4, 32, 100, adjacent, 0, DType::f16}, RotaryCase{3, 4, 32, 100, halves, 0, DType::f32, true}, RotaryCase{5, 2, 16, 40, adjacent, 0, DType::f32, true, 0.25f},
-                              RotaryCase{4, 3, 48, 7, adjacent, 0, DType::f32, false, 1, true}, RotaryCase{65537, 1, 4, 0, halves}, RotaryCase{0, 3, 8, 0, adjacent}, RotaryCase{4, 2, 7, 3, halves, 4}}) {
-    std::string shape = to_string(Shape{c.tokens, c.heads, c.head_size}) + " from " + std::to_string(c.first) + (c.pairs == adjacent ? " adjacent" : " halves");
+  for (const RotaryCase& c :
+       {RotaryCase{1, 1, 2, 0, adjacent}, RotaryCase{1, 3, 64, 5, adjacent}, RotaryCase{1, 3, 64, 5, halves},
+        RotaryCase{7, 2, 34, 130000, adjacent}, RotaryCase{7, 2, 34, 130000, halves},
+        RotaryCase{3, 2, 40, 9, adjacent, 20}, RotaryCase{3, 2, 40, 9, halves, 20}, RotaryCase{3, 2, 40, 9, halves, 6},
+        RotaryCase{3, 4, 32, 100, adjacent, 0, DType::f16}, RotaryCase{3, 4, 32, 100, halves, 0, DType::f32, true},
+        RotaryCase{5, 2, 16, 40, adjacent, 0, DType::f32, true, 0.25f},
+        RotaryCase{4, 3, 48, 7, adjacent, 0, DType::f32, false, 1, true}, RotaryCase{65537, 1, 4, 0, halves},
+        RotaryCase{0, 3, 8, 0, adjacent}, RotaryCase{4, 2, 7, 3, halves, 4}}) {
+    std::string shape = to_string(Shape{c.tokens, c.heads, c.head_size}) + " from " + std::to_string(c.first) +
+                        (c.pairs == adjacent ? " adjacent" : " halves");
     if (c.dimensions) shape += " of " + std::to_string(c.dimensions);
     shape += dtype_text(c.dtype, c.sliced) + (c.factors ? " factors" : "") + (c.scale != 1 ? " scaled" : "");
-    checks.push_back({"rotary", shape, [=](Device device, std::uint64_t seed) { return check_rotary(c, device, seed); }});
+    checks.push_back(
+        {"rotary", shape, [=](Device device, std::uint64_t seed) { return check_rotary(c, device, seed); }});
   }
 
-  for (const AttentionCase& c : {AttentionCase{1, 1, 1, 2, 0}, AttentionCase{1, 4, 2, 64, 100}, AttentionCase{1, 3, 1, 80, 63}, AttentionCase{1, 2, 2, 256, 200}, AttentionCase{2, 6, 2, 20, 5},
-                                 AttentionCase{3, 2, 1, 33, 64}, AttentionCase{1, 4, 4, 48, 129, DType::f16}, AttentionCase{8, 2, 2, 32, 0}, AttentionCase{16, 4, 2, 64, 0},
-                                 AttentionCase{17, 4, 1, 48, 30, DType::f16}, AttentionCase{37, 2, 1, 10, 7}, AttentionCase{9, 2, 1, 256, 3, DType::f32, 0}, AttentionCase{1, 1, 1, 4, 70000},
-                                 AttentionCase{0, 2, 1, 8, 4}, AttentionCase{20, 1, 1, 7, 1}}) {
-    std::string shape = to_string(Shape{c.tokens, c.heads, c.head_size}) + " over " + std::to_string(c.key_heads) + " heads of " + std::to_string(c.past + c.tokens) +
-                        dtype_text(c.cache, false);
-    checks.push_back({"attention", shape, [=](Device device, std::uint64_t seed) { return check_attention(c, device, seed); }});
+  for (const AttentionCase& c :
+       {AttentionCase{1, 1, 1, 2, 0}, AttentionCase{1, 4, 2, 64, 100}, AttentionCase{1, 3, 1, 80, 63},
+        AttentionCase{1, 2, 2, 256, 200}, AttentionCase{2, 6, 2, 20, 5}, AttentionCase{3, 2, 1, 33, 64},
+        AttentionCase{1, 4, 4, 48, 129, DType::f16}, AttentionCase{8, 2, 2, 32, 0}, AttentionCase{16, 4, 2, 64, 0},
+        AttentionCase{17, 4, 1, 48, 30, DType::f16}, AttentionCase{37, 2, 1, 10, 7},
+        AttentionCase{9, 2, 1, 256, 3, DType::f32, 0}, AttentionCase{1, 1, 1, 4, 70000}, AttentionCase{0, 2, 1, 8, 4},
+        AttentionCase{20, 1, 1, 7, 1}}) {
+    std::string shape = to_string(Shape{c.tokens, c.heads, c.head_size}) + " over " + std::to_string(c.key_heads) +
+                        " heads of " + std::to_string(c.past + c.tokens) + dtype_text(c.cache, false);
+    checks.push_back(
+        {"attention", shape, [=](Device device, std::uint64_t seed) { return check_attention(c, device, seed); }});
   }
 }
 
