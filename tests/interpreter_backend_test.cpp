@@ -172,8 +172,13 @@ TEST(InterpDriver, SeveralSubgroupWidthsAreAsManyDevices) {
   EXPECT_NE(ir::error_of<DeviceError>([&] { driver->open(3); }).find("there are 3 interpreters"), std::string::npos);
 }
 TEST(InterpDriver, AVariableThatCannotBeReadIsAnErrorAndAReason) {
-  for (const auto& [name, value] : {std::pair{"TESSERA_CHECK", "yes"}, {"TESSERA_SUBGROUP", "0"}, {"TESSERA_SUBGROUP", "129"},
-                                    {"TESSERA_SUBGROUP", "32x"}, {"TESSERA_SUBGROUP", "-1"}, {"TESSERA_SUBGROUP", "8,"}, {"TESSERA_SUBGROUP", "8,,1"}}) {
+  for (const auto& [name, value] : {std::pair{"TESSERA_CHECK", "yes"},
+                                    {"TESSERA_SUBGROUP", "0"},
+                                    {"TESSERA_SUBGROUP", "129"},
+                                    {"TESSERA_SUBGROUP", "32x"},
+                                    {"TESSERA_SUBGROUP", "-1"},
+                                    {"TESSERA_SUBGROUP", "8,"},
+                                    {"TESSERA_SUBGROUP", "8,,1"}}) {
     const Setting setting(name, value);
     const auto driver = make_interp_driver();
     const BackendReport report = driver->enumerate();
@@ -186,7 +191,9 @@ TEST(InterpDriver, AVariableThatCannotBeReadIsAnErrorAndAReason) {
 }
 TEST(InterpDriver, AnAllocationThatIsTooLargeIsOutOfMemory) {
   const auto device = make_interp_driver()->open(0);
-  EXPECT_NE(ir::error_of<OutOfMemory>([&] { device->allocate(std::size_t{1} << 60, MemoryKind::device); }).find("1152921504606846976"),
+  EXPECT_NE(ir::error_of<OutOfMemory>([&] {
+              device->allocate(std::size_t{1} << 60, MemoryKind::device);
+            }).find("1152921504606846976"),
             std::string::npos);
 }
 

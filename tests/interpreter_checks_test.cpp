@@ -28,10 +28,13 @@ void PrintTo(const Case& c, std::ostream* os) { *os << c.name; }
 
 std::vector<Finding> check(const Case& c) {
   planted_line = 0;
-  const Function fn = trace(c.name, c.kind, c.block, [&] {
-    BufferRef x = in("x", DType::i32), y = out("y", DType::i32);
-    c.body(x, y);
-  }, /*verified=*/false);
+  const Function fn = trace(
+      c.name, c.kind, c.block,
+      [&] {
+        BufferRef x = in("x", DType::i32), y = out("y", DType::i32);
+        c.body(x, y);
+      },
+      /*verified=*/false);
   std::vector<std::int32_t> x(64), y(64, -1);
   for (int i = 0; i < 64; ++i) x[static_cast<std::size_t>(i)] = i;
   return findings(fn, c.shape, {arg(x), arg(y)}, 8);
@@ -48,16 +51,20 @@ void expect_reported(const Case& c, Kind kind) {
   for (const Finding& f : found) {
     EXPECT_EQ(f.kind, kind) << f.text;
     EXPECT_EQ(f.kernel, c.name);
-    EXPECT_NE(f.text.find(std::string("[kernel ") + c.name + ", interpreter_checks_test.cpp:" + std::to_string(f.line.line) + "]"),
-              std::string::npos) << f.text;
+    EXPECT_NE(f.text.find(std::string("[kernel ") + c.name +
+                          ", interpreter_checks_test.cpp:" + std::to_string(f.line.line) + "]"),
+              std::string::npos)
+        << f.text;
     EXPECT_NE(f.text.find("thread ("), std::string::npos) << f.text;
     EXPECT_EQ(f.text.find(" of block (") != std::string::npos, c.kind == KernelKind::block) << f.text;
     if (kind == Kind::out_of_bounds || kind == Kind::race || kind == Kind::uninitialised) {
       EXPECT_NE(f.text.find(f.memory + "[" + std::to_string(f.element) + "]"), std::string::npos) << f.text;
-      EXPECT_NE(f.text.find("(elements of " + f.memory + " = " + std::to_string(f.size) + ")"), std::string::npos) << f.text;
+      EXPECT_NE(f.text.find("(elements of " + f.memory + " = " + std::to_string(f.size) + ")"), std::string::npos)
+          << f.text;
     }
     if (kind == Kind::race) {
-      EXPECT_NE(f.text.find(" at interpreter_checks_test.cpp:" + std::to_string(f.other_line.line)), std::string::npos) << f.text;
+      EXPECT_NE(f.text.find(" at interpreter_checks_test.cpp:" + std::to_string(f.other_line.line)), std::string::npos)
+          << f.text;
     }
   }
 }
@@ -80,6 +87,9 @@ std::vector<std::pair<Kind, Case>> planted(Kind kind, std::vector<Case> cases) {
 }
 const auto name_of_pair = [](const auto& info) { return std::string(info.param.second.name); };
 const auto name_of_case = [](const auto& info) { return std::string(info.param.name); };
+
+// A planted mistake shares its line with PLANTED.
+// clang-format off
 
 // Out of bounds.
 
@@ -517,6 +527,8 @@ TEST(Checks, FirstFindingIsThrownWithKernelLineThreadAndElement) {
                   "Guard it with if_, or use load_if");
   }
 }
+// clang-format on
+
 TEST(Checks, NothingIsWrittenOutOfBounds) {
   const Function fn = map_kernel("wild", [] {
     BufferRef y = out("y", DType::i32);
@@ -526,9 +538,11 @@ TEST(Checks, NothingIsWrittenOutOfBounds) {
   InterpreterOptions options;
   int found = 0;
   options.report = [&](const Finding&) { ++found; };
-  interpret(fn, {20, 1, 1}, std::array{InterpreterArgument{reinterpret_cast<std::byte*>(y.data() + 10), 20, 0}}, options);
+  interpret(fn, {20, 1, 1}, std::array{InterpreterArgument{reinterpret_cast<std::byte*>(y.data() + 10), 20, 0}},
+            options);
   EXPECT_EQ(found, 1);
-  for (int i = 0; i < 40; ++i) EXPECT_EQ(y[static_cast<std::size_t>(i)], i >= 10 && i < 30 && (i - 10 + 10) % 3 == 0 ? 7 : -1) << i;
+  for (int i = 0; i < 40; ++i)
+    EXPECT_EQ(y[static_cast<std::size_t>(i)], i >= 10 && i < 30 && (i - 10 + 10) % 3 == 0 ? 7 : -1) << i;
 }
 TEST(Checks, OneBufferUnderTwoTypesIsStillOneMemory) {
   const Function fn = map_kernel("views", [] {

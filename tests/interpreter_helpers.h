@@ -27,7 +27,9 @@ Function trace(std::string name, KernelKind kind, std::array<std::uint32_t, 3> b
   return verified ? builder.finish() : canonicalise(builder.function());
 }
 template <class F>
-Function map_kernel(std::string name, F&& body) { return trace(std::move(name), KernelKind::map, {1, 1, 1}, body); }
+Function map_kernel(std::string name, F&& body) {
+  return trace(std::move(name), KernelKind::map, {1, 1, 1}, body);
+}
 template <class F>
 Function block_kernel(std::string name, std::array<std::uint32_t, 3> block, F&& body) {
   return trace(std::move(name), KernelKind::block, block, body);
@@ -46,14 +48,15 @@ InterpreterArgument scalar_arg(T v) {
 }
 inline InterpreterArgument index_arg(std::int64_t v) { return {nullptr, 0, static_cast<std::uint64_t>(v)}; }
 
-inline void run(const Function& fn, std::array<std::uint64_t, 3> shape, std::initializer_list<InterpreterArgument> arguments,
-                const InterpreterOptions& options = {}) {
+inline void run(const Function& fn, std::array<std::uint64_t, 3> shape,
+                std::initializer_list<InterpreterArgument> arguments, const InterpreterOptions& options = {}) {
   interpret(fn, shape, std::span(arguments.begin(), arguments.size()), options);
 }
 
 /// What the checks find in a launch.
 inline std::vector<Finding> findings(const Function& fn, std::array<std::uint64_t, 3> shape,
-                                     std::initializer_list<InterpreterArgument> arguments, std::uint32_t subgroup_width = 32) {
+                                     std::initializer_list<InterpreterArgument> arguments,
+                                     std::uint32_t subgroup_width = 32) {
   std::vector<Finding> all;
   InterpreterOptions options;
   options.checks = true;

@@ -17,82 +17,136 @@ struct Subject {
   const char* name;
   std::array<std::uint64_t, 3> shape;
   Function fn;
-  double tolerance;  // relative; 0: the same bits. Sums may be added in another order, math functions differ in accuracy
+  double
+      tolerance;  // relative; 0: the same bits. Sums may be added in another order, math functions differ in accuracy
 };
 
 // Every kernel takes: x f32[512] read, h f16[512] read, q u32[512] read, y f32[512], n i32[512], g f16[512].
-Function subject(const char* name, KernelKind kind, std::array<std::uint32_t, 3> block,
-                 const std::function<void(BufferRef x, BufferRef h, BufferRef q, BufferRef y, BufferRef n, BufferRef g)>& body) {
+Function subject(
+    const char* name, KernelKind kind, std::array<std::uint32_t, 3> block,
+    const std::function<void(BufferRef x, BufferRef h, BufferRef q, BufferRef y, BufferRef n, BufferRef g)>& body) {
   return trace(name, kind, block, [&] {
-    BufferRef x = in("x"), h = in("h", DType::f16), q = in("q", DType::u32), y = out("y"), n = out("n", DType::i32), g = out("g", DType::f16);
+    BufferRef x = in("x"), h = in("h", DType::f16), q = in("q", DType::u32), y = out("y"), n = out("n", DType::i32),
+              g = out("g", DType::f16);
     body(x, h, q, y, n, g);
   });
 }
 std::vector<Subject> subjects() {
   std::vector<Subject> all;
   constexpr KernelKind map = KernelKind::map, blocks = KernelKind::block;
-  all.push_back({"maps", {500, 1, 1}, subject("maps", map, {1, 1, 1}, [](BufferRef x, BufferRef h, BufferRef q, BufferRef y, BufferRef n, BufferRef g) {
-    Value i = global_id();
-    y.store(i, x.load(i) * 2.f + h.load(i));
-    g.store(i, x.load(i) - h.load(511 - i));
-    n.store(i, dot4(Dot4Signs::signed_signed, q.load(i), q.load(i + 1), cast(DType::i32, i)) ^ bitcast(DType::i32, x.load(i)));
-  }), 0});
-  all.push_back({"vectors", {64, 1, 1}, subject("vectors", map, {1, 1, 1}, [](BufferRef x, BufferRef h, BufferRef, BufferRef y, BufferRef, BufferRef g) {
-    Value i = global_id() * 4, v = x.load_vector(i, 4), w = h.load_vector(i, 4);
-    y.store(i, make_vector({extract(v, 3), extract(v, 2), extract(v, 1), extract(v, 0)}));
-    g.store(i, select(global_id() % 2 == 0, w, make_vector({extract(w, 1), extract(w, 0), extract(w, 3), extract(w, 2)})));
-  }), 0});
-  all.push_back({"math", {500, 1, 1}, subject("math", map, {1, 1, 1}, [](BufferRef x, BufferRef, BufferRef, BufferRef y, BufferRef, BufferRef) {
-    Value i = global_id(), v = x.load(i);
-    y.store(i, exp(v) + 3.f + sin(v) * cos(v) + tanh(v) + erf(v) + log(abs(v) + 1.f));
-  }), 1e-5});
-  all.push_back({"control", {7, 9, 5}, subject("control", map, {1, 1, 1}, [](BufferRef x, BufferRef, BufferRef, BufferRef y, BufferRef n, BufferRef) {
-    Value i = (global_id(2) * extent(1) + global_id(1)) * extent(0) + global_id(0);
-    Variable k(DType::i32, 0), sum(DType::f32, 0.f);
-    for_(i % 3, i % 11, [&](Value j) {
-      if_(x.load(j) > 0.f, [&] { sum.set(sum.get() + x.load(i)); }, [&] { k.set(k.get() + 1); });
-      if_(k.get() > 4, [&] { y.store(i, -1.f); return_(); });
-    });
-    while_([&] { return k.get() < 20; }, [&] { k.set(k.get() * 2 + 1); });
-    y.store(i, sum.get());
-    n.store(i, k.get());
-  }), 0});
-  all.push_back({"atomics", {300, 1, 1}, subject("atomics", map, {1, 1, 1}, [](BufferRef, BufferRef, BufferRef q, BufferRef y, BufferRef n, BufferRef) {
-    Value i = global_id();
-    y.atomic(AtomicOp::add, i % 5, literal(DType::f32, 0.5));
-    y.atomic(AtomicOp::max, 10 + i % 3, cast(DType::f32, i));
-    n.atomic(AtomicOp::min, i % 7, cast(DType::i32, q.load(i) >> 8));
-  }), 0});
-  all.push_back({"block_operations", {4, 1, 1}, subject("block_operations", blocks, {96, 1, 1}, [](BufferRef x, BufferRef, BufferRef, BufferRef y, BufferRef, BufferRef) {
-    Value i = global_id(), v = x.load(i);
-    y.store(i, block_sum(v) + block_max(v) * block_min(v) + block_scan(v, false));
-  }), 1e-4});
-  all.push_back({"integer_operations", {4, 1, 1}, subject("integer_operations", blocks, {96, 1, 1}, [](BufferRef, BufferRef, BufferRef q, BufferRef, BufferRef n, BufferRef) {
-    Value i = global_id(), w = cast(DType::i32, q.load(i) >> 20);
-    n.store(i, block_sum(w) + block_scan(w, true) + block_reduce(ReduceOp::or_, w + 1));
-  }), 0});
-  all.push_back({"looped_operations", {4, 1, 1}, subject("looped_operations", blocks, {96, 1, 1}, [](BufferRef, BufferRef, BufferRef q, BufferRef, BufferRef n, BufferRef) {
-    Value i = global_id(), w = cast(DType::i32, q.load(i) >> 20);
-    for_(0, 3, [&](Value r) { n.store(i, block_sum(w) + block_scan(w, true) + block_reduce(ReduceOp::or_, w + cast(DType::i32, r))); });
-  }), 0});
-  all.push_back({"two_dimensions", {3, 2, 1}, subject("two_dimensions", blocks, {8, 8, 1}, [](BufferRef x, BufferRef, BufferRef, BufferRef y, BufferRef n, BufferRef) {
-    Value i = (block_id(1) * 3 + block_id(0)) * 64 + thread_id(1) * 8 + thread_id(0);
-    BufferRef tile = shared(DType::f32, 64);
-    tile.store(thread_id(0) * 8 + thread_id(1), x.load(i));
-    barrier();
-    y.store(i, tile.load(thread_id(1) * 8 + thread_id(0)));
-    n.store(i, block_sum(cast(DType::i32, thread_id(0) * 10 + thread_id(1))));
-  }), 0});
-  all.push_back({"subgroup_sums", {4, 1, 1}, subject("subgroup_sums", blocks, {80, 1, 1}, [](BufferRef, BufferRef, BufferRef q, BufferRef, BufferRef n, BufferRef) {
-    Value v = cast(DType::i32, q.load(global_id()) >> 12);  // the same at any width: added up over the block
-    BufferRef sums = shared(DType::i32, 80);
-    Value s = subgroup_sum(v);
-    if_(lane_id() == 0, [&] { sums.store(subgroup_id(), s); });
-    barrier();
-    Variable total(DType::i32, 0);
-    for_(Operand(0), subgroup_count(), [&](Value k) { total.set(total.get() + sums.load(k)); });
-    n.store(global_id(), total.get());
-  }), 0});
+  all.push_back({"maps",
+                 {500, 1, 1},
+                 subject("maps", map, {1, 1, 1},
+                         [](BufferRef x, BufferRef h, BufferRef q, BufferRef y, BufferRef n, BufferRef g) {
+                           Value i = global_id();
+                           y.store(i, x.load(i) * 2.f + h.load(i));
+                           g.store(i, x.load(i) - h.load(511 - i));
+                           n.store(i, dot4(Dot4Signs::signed_signed, q.load(i), q.load(i + 1), cast(DType::i32, i)) ^
+                                          bitcast(DType::i32, x.load(i)));
+                         }),
+                 0});
+  all.push_back({"vectors",
+                 {64, 1, 1},
+                 subject("vectors", map, {1, 1, 1},
+                         [](BufferRef x, BufferRef h, BufferRef, BufferRef y, BufferRef, BufferRef g) {
+                           Value i = global_id() * 4, v = x.load_vector(i, 4), w = h.load_vector(i, 4);
+                           y.store(i, make_vector({extract(v, 3), extract(v, 2), extract(v, 1), extract(v, 0)}));
+                           g.store(i,
+                                   select(global_id() % 2 == 0, w,
+                                          make_vector({extract(w, 1), extract(w, 0), extract(w, 3), extract(w, 2)})));
+                         }),
+                 0});
+  all.push_back({"math",
+                 {500, 1, 1},
+                 subject("math", map, {1, 1, 1},
+                         [](BufferRef x, BufferRef, BufferRef, BufferRef y, BufferRef, BufferRef) {
+                           Value i = global_id(), v = x.load(i);
+                           y.store(i, exp(v) + 3.f + sin(v) * cos(v) + tanh(v) + erf(v) + log(abs(v) + 1.f));
+                         }),
+                 1e-5});
+  all.push_back({"control",
+                 {7, 9, 5},
+                 subject("control", map, {1, 1, 1},
+                         [](BufferRef x, BufferRef, BufferRef, BufferRef y, BufferRef n, BufferRef) {
+                           Value i = (global_id(2) * extent(1) + global_id(1)) * extent(0) + global_id(0);
+                           Variable k(DType::i32, 0), sum(DType::f32, 0.f);
+                           for_(i % 3, i % 11, [&](Value j) {
+                             if_(
+                                 x.load(j) > 0.f, [&] { sum.set(sum.get() + x.load(i)); }, [&] { k.set(k.get() + 1); });
+                             if_(k.get() > 4, [&] {
+                               y.store(i, -1.f);
+                               return_();
+                             });
+                           });
+                           while_([&] { return k.get() < 20; }, [&] { k.set(k.get() * 2 + 1); });
+                           y.store(i, sum.get());
+                           n.store(i, k.get());
+                         }),
+                 0});
+  all.push_back({"atomics",
+                 {300, 1, 1},
+                 subject("atomics", map, {1, 1, 1},
+                         [](BufferRef, BufferRef, BufferRef q, BufferRef y, BufferRef n, BufferRef) {
+                           Value i = global_id();
+                           y.atomic(AtomicOp::add, i % 5, literal(DType::f32, 0.5));
+                           y.atomic(AtomicOp::max, 10 + i % 3, cast(DType::f32, i));
+                           n.atomic(AtomicOp::min, i % 7, cast(DType::i32, q.load(i) >> 8));
+                         }),
+                 0});
+  all.push_back({"block_operations",
+                 {4, 1, 1},
+                 subject("block_operations", blocks, {96, 1, 1},
+                         [](BufferRef x, BufferRef, BufferRef, BufferRef y, BufferRef, BufferRef) {
+                           Value i = global_id(), v = x.load(i);
+                           y.store(i, block_sum(v) + block_max(v) * block_min(v) + block_scan(v, false));
+                         }),
+                 1e-4});
+  all.push_back({"integer_operations",
+                 {4, 1, 1},
+                 subject("integer_operations", blocks, {96, 1, 1},
+                         [](BufferRef, BufferRef, BufferRef q, BufferRef, BufferRef n, BufferRef) {
+                           Value i = global_id(), w = cast(DType::i32, q.load(i) >> 20);
+                           n.store(i, block_sum(w) + block_scan(w, true) + block_reduce(ReduceOp::or_, w + 1));
+                         }),
+                 0});
+  all.push_back({"looped_operations",
+                 {4, 1, 1},
+                 subject("looped_operations", blocks, {96, 1, 1},
+                         [](BufferRef, BufferRef, BufferRef q, BufferRef, BufferRef n, BufferRef) {
+                           Value i = global_id(), w = cast(DType::i32, q.load(i) >> 20);
+                           for_(0, 3, [&](Value r) {
+                             n.store(i, block_sum(w) + block_scan(w, true) +
+                                            block_reduce(ReduceOp::or_, w + cast(DType::i32, r)));
+                           });
+                         }),
+                 0});
+  all.push_back({"two_dimensions",
+                 {3, 2, 1},
+                 subject("two_dimensions", blocks, {8, 8, 1},
+                         [](BufferRef x, BufferRef, BufferRef, BufferRef y, BufferRef n, BufferRef) {
+                           Value i = (block_id(1) * 3 + block_id(0)) * 64 + thread_id(1) * 8 + thread_id(0);
+                           BufferRef tile = shared(DType::f32, 64);
+                           tile.store(thread_id(0) * 8 + thread_id(1), x.load(i));
+                           barrier();
+                           y.store(i, tile.load(thread_id(1) * 8 + thread_id(0)));
+                           n.store(i, block_sum(cast(DType::i32, thread_id(0) * 10 + thread_id(1))));
+                         }),
+                 0});
+  all.push_back({"subgroup_sums",
+                 {4, 1, 1},
+                 subject("subgroup_sums", blocks, {80, 1, 1},
+                         [](BufferRef, BufferRef, BufferRef q, BufferRef, BufferRef n, BufferRef) {
+                           Value v = cast(DType::i32,
+                                          q.load(global_id()) >> 12);  // the same at any width: added up over the block
+                           BufferRef sums = shared(DType::i32, 80);
+                           Value s = subgroup_sum(v);
+                           if_(lane_id() == 0, [&] { sums.store(subgroup_id(), s); });
+                           barrier();
+                           Variable total(DType::i32, 0);
+                           for_(Operand(0), subgroup_count(), [&](Value k) { total.set(total.get() + sums.load(k)); });
+                           n.store(global_id(), total.get());
+                         }),
+                 0});
   return all;
 }
 
@@ -126,7 +180,13 @@ TEST(Lowered, MeansTheSameOnEveryKindOfDevice) {
   targets[8] = {"no subgroups", {.subgroup_width = 1}};
   targets[9] = {"neither", {.subgroup_width = 1, .block_operations = false}};
   targets[10] = {"vectors", {.vectors = true}};
-  targets[11] = {"a poor device", {.f16_convert = false, .dot4 = false, .expand_math = true, .atomic_f32 = false, .subgroup_width = 1, .block_operations = false}};
+  targets[11] = {"a poor device",
+                 {.f16_convert = false,
+                  .dot4 = false,
+                  .expand_math = true,
+                  .atomic_f32 = false,
+                  .subgroup_width = 1,
+                  .block_operations = false}};
   for (const Subject& s : subjects()) {
     for (const std::uint32_t width : {1u, 8u, 32u, 64u}) {
       Data expected(test_seed());
@@ -136,7 +196,8 @@ TEST(Lowered, MeansTheSameOnEveryKindOfDevice) {
         Data got(test_seed());
         for (const Finding& f : got.run(emit::lower(s.fn, target), s.shape, target.subgroup_width == 1 ? 1 : width)) {
           // A loop of compare-and-swap begins with a plain read, whose value the swap then checks.
-          const bool first_guess = !target.atomic_f32 && f.kind == Finding::Kind::race && f.kernel == "atomics" && f.memory == "y";
+          const bool first_guess =
+              !target.atomic_f32 && f.kind == Finding::Kind::race && f.kernel == "atomics" && f.memory == "y";
           EXPECT_TRUE(first_guess) << f.text;
         }
         EXPECT_EQ(got.n, expected.n);
@@ -173,7 +234,8 @@ TEST(Lowered, DeletingABarrierThatLoweringMadeIsReported) {
       if (!shared_written(lowered, 0, k)) continue;  // at the kernel's end, after a scan
       ++deleted;
       Data data(test_seed());
-      EXPECT_FALSE(data.run(without, s.shape, 1).empty()) << s.name << ", barrier " << barrier - 1 << "\n" << to_text(without);
+      EXPECT_FALSE(data.run(without, s.shape, 1).empty()) << s.name << ", barrier " << barrier - 1 << "\n"
+                                                          << to_text(without);
     }
     EXPECT_EQ(barrier, cut.size());
   }

@@ -14,9 +14,12 @@ namespace {
 __extension__ using Wide = __int128;
 __extension__ using UnsignedWide = unsigned __int128;
 
-template <class T> constexpr bool real = std::is_floating_point_v<T>;
-template <class T> constexpr bool small = std::is_same_v<T, half> || std::is_same_v<T, bfloat16>;
-template <class T> constexpr bool boolean = std::is_same_v<T, bool>;
+template <class T>
+constexpr bool real = std::is_floating_point_v<T>;
+template <class T>
+constexpr bool small = std::is_same_v<T, half> || std::is_same_v<T, bfloat16>;
+template <class T>
+constexpr bool boolean = std::is_same_v<T, bool>;
 
 /// Low bits of an exact integer.
 template <class T>
@@ -32,7 +35,8 @@ T low(Wide v) {
 }
 
 /// bool in memory as a byte, all else as itself.
-template <class T> using Stored = std::conditional_t<boolean<T>, std::uint8_t, T>;
+template <class T>
+using Stored = std::conditional_t<boolean<T>, std::uint8_t, T>;
 template <class T>
 Stored<T> random_bits(std::mt19937_64& rng) {
   if constexpr (boolean<T>) {
@@ -51,8 +55,31 @@ std::vector<Stored<T>> values(std::mt19937_64& rng) {
     v = {0, 1};
   } else if constexpr (real<T>) {
     using L = std::numeric_limits<T>;
-    v = {0, -T(0), 1, -1, T(0.5), T(-1.5), T(2.5), T(3.5), L::max(), L::lowest(), L::min(), L::denorm_min(), L::infinity(), -L::infinity(),
-         L::quiet_NaN(), T(127.5), T(255.9), T(-128.9), T(65504), T(2147483647), T(-2147483648.0), T(4294967295.0), T(9.3e18), T(-9.3e18), T(1.9e19)};
+    v = {0,
+         -T(0),
+         1,
+         -1,
+         T(0.5),
+         T(-1.5),
+         T(2.5),
+         T(3.5),
+         L::max(),
+         L::lowest(),
+         L::min(),
+         L::denorm_min(),
+         L::infinity(),
+         -L::infinity(),
+         L::quiet_NaN(),
+         T(127.5),
+         T(255.9),
+         T(-128.9),
+         T(65504),
+         T(2147483647),
+         T(-2147483648.0),
+         T(4294967295.0),
+         T(9.3e18),
+         T(-9.3e18),
+         T(1.9e19)};
     for (int k = 0; k < 40; ++k) v.push_back(static_cast<T>(std::uniform_real_distribution<double>(-100, 100)(rng)));
     for (int k = 0; k < 40; ++k) v.push_back(random_bits<T>(rng));
   } else if constexpr (small<T>) {
@@ -62,8 +89,22 @@ std::vector<Stored<T>> values(std::mt19937_64& rng) {
     for (int k = 0; k < 60; ++k) v.push_back(random_bits<T>(rng));
   } else {
     using L = std::numeric_limits<T>;
-    v = {0, 1, static_cast<T>(-1), 2, 3, 7, 8, static_cast<T>(-2), L::max(), L::min(), static_cast<T>(L::max() - 1), static_cast<T>(L::min() + 1),
-         static_cast<T>(8 * sizeof(T) - 1), static_cast<T>(8 * sizeof(T)), static_cast<T>(8 * sizeof(T) + 1), static_cast<T>(L::max() / 2)};
+    v = {0,
+         1,
+         static_cast<T>(-1),
+         2,
+         3,
+         7,
+         8,
+         static_cast<T>(-2),
+         L::max(),
+         L::min(),
+         static_cast<T>(L::max() - 1),
+         static_cast<T>(L::min() + 1),
+         static_cast<T>(8 * sizeof(T) - 1),
+         static_cast<T>(8 * sizeof(T)),
+         static_cast<T>(8 * sizeof(T) + 1),
+         static_cast<T>(L::max() / 2)};
     for (int k = 0; k < 30; ++k) v.push_back(random_bits<T>(rng));
     for (int k = 0; k < 10; ++k) v.push_back(static_cast<T>(rng() % 20));
   }
@@ -97,8 +138,10 @@ bool alike(T a, T b, bool zeros) {
 }
 template <class T>
 std::string shown(T v) {
-  if constexpr (small<T>) return std::to_string(static_cast<float>(v));
-  else return std::to_string(v);
+  if constexpr (small<T>)
+    return std::to_string(static_cast<float>(v));
+  else
+    return std::to_string(v);
 }
 
 // A kernel that gives f(x[i], y[i]); null where the builder refuses.
@@ -114,7 +157,9 @@ std::optional<Function> traced(const std::string& name, const std::function<void
 struct Kind {
   DType compute, buffer;
   bool index64 = false;
-  std::string name() const { return compute == DType::index ? (index64 ? "index64" : "index32") : std::string(dtype_name(compute)); }
+  std::string name() const {
+    return compute == DType::index ? (index64 ? "index64" : "index32") : std::string(dtype_name(compute));
+  }
 };
 template <class T>
 std::vector<Kind> kinds() {
@@ -130,10 +175,10 @@ class Table : public testing::Test {
  protected:
   std::mt19937_64 rng{test_seed()};
 };
-using Computed = testing::Types<bool, std::int8_t, std::uint8_t, std::int16_t, std::uint16_t, std::int32_t, std::uint32_t, std::int64_t,
-                                std::uint64_t, float, double>;
-using Storable = testing::Types<bool, std::int8_t, std::uint8_t, std::int16_t, std::uint16_t, std::int32_t, std::uint32_t, std::int64_t,
-                                std::uint64_t, half, bfloat16, float, double>;
+using Computed = testing::Types<bool, std::int8_t, std::uint8_t, std::int16_t, std::uint16_t, std::int32_t,
+                                std::uint32_t, std::int64_t, std::uint64_t, float, double>;
+using Storable = testing::Types<bool, std::int8_t, std::uint8_t, std::int16_t, std::uint16_t, std::int32_t,
+                                std::uint32_t, std::int64_t, std::uint64_t, half, bfloat16, float, double>;
 TYPED_TEST_SUITE(Table, Computed);
 
 template <class T>
@@ -254,7 +299,8 @@ TYPED_TEST(Table, Unary) {
       run(*fn, {x.size(), 1, 1}, {memory<T>(x), memory<T>(z)});
       for (std::size_t i = 0; i < z.size(); ++i) {
         const T e = *expected_unary<T>(op, static_cast<T>(x[i]), index);
-        ASSERT_TRUE(alike<T>(static_cast<T>(z[i]), e, false)) << name << "(" << shown(x[i]) << ") = " << shown(z[i]) << ", not " << shown(e);
+        ASSERT_TRUE(alike<T>(static_cast<T>(z[i]), e, false))
+            << name << "(" << shown(x[i]) << ") = " << shown(z[i]) << ", not " << shown(e);
       }
     }
 }
@@ -274,7 +320,7 @@ TYPED_TEST(Table, Compare) {
       run(fn, {x.size(), 1, 1}, {memory<T>(x), memory<T>(y), memory<bool>(z)});
       for (std::size_t i = 0; i < z.size(); ++i) {
         const T a = static_cast<T>(x[i]), b = static_cast<T>(y[i]);
-        const bool less = a < b, more = a > b, same = !less && !more && a == a && b == b;
+        const bool less = a<b, more = a> b, same = !less && !more && a == a && b == b;
         const bool e = op == CompareOp::eq   ? same
                        : op == CompareOp::ne ? !same
                        : op == CompareOp::lt ? less
@@ -332,7 +378,8 @@ TYPED_TEST(Table, Math) {
         }
         const T nearest = static_cast<T>(e);
         if (std::isnan(nearest) || std::isinf(nearest) || nearest == 0) {
-          ASSERT_TRUE(alike<T>(z[i], nearest, true) || (std::isinf(nearest) && std::fabs(z[i]) == std::numeric_limits<T>::max()) ||
+          ASSERT_TRUE(alike<T>(z[i], nearest, true) ||
+                      (std::isinf(nearest) && std::fabs(z[i]) == std::numeric_limits<T>::max()) ||
                       (nearest == 0 && std::fabs(z[i]) <= std::numeric_limits<T>::denorm_min()))
               << name_of(op) << "(" << v << ", " << w << ") = " << z[i] << ", not " << e;
         } else {
@@ -350,7 +397,8 @@ TYPED_TEST(Table, BlockOperations) {
   using T = TypeParam;
   constexpr DType t = dtype_v<T>;
   std::vector<Stored<T>> x(48);
-  for (auto& v : x) v = boolean<T> ? static_cast<Stored<T>>(this->rng() % 4 != 0) : static_cast<Stored<T>>(this->rng() % 100);
+  for (auto& v : x)
+    v = boolean<T> ? static_cast<Stored<T>>(this->rng() % 4 != 0) : static_cast<Stored<T>>(this->rng() % 100);
   for (int o = 0; o < static_cast<int>(ReduceOp::count_); ++o) {
     const ReduceOp op = static_cast<ReduceOp>(o);
     const bool bits = op == ReduceOp::and_ || op == ReduceOp::or_;
@@ -360,10 +408,10 @@ TYPED_TEST(Table, BlockOperations) {
         fn = block_kernel("reduce", {24, 1, 1}, [&] {
           BufferRef a = in("a", t), c = out("c", t);
           Value v = a.load(global_id());
-          c.store(global_id(), form == 0 ? block_reduce(op, v) : Value(Builder::current().block_scan(op, v.id(), form == 2)));
+          c.store(global_id(),
+                  form == 0 ? block_reduce(op, v) : Value(Builder::current().block_scan(op, v.id(), form == 2)));
         });
-      } catch (const KernelError&) {
-      }
+      } catch (const KernelError&) {}
       const bool allowed = form == 0 ? (bits ? !real<T> : !boolean<T>) : op == ReduceOp::sum && !boolean<T>;
       ASSERT_EQ(fn.has_value(), allowed) << name_of(op) << form << dtype_name(t);
       if (!fn) continue;
@@ -386,7 +434,8 @@ TYPED_TEST(Table, BlockOperations) {
                       : op == ReduceOp::min ? static_cast<T>(least)
                       : op == ReduceOp::max ? static_cast<T>(most)
                                             : static_cast<T>(op == ReduceOp::and_ ? all : any);
-          ASSERT_TRUE(static_cast<T>(z[i]) == e) << name_of(op) << " of " << dtype_name(t) << ": " << shown(z[i]) << ", not " << shown(e);
+          ASSERT_TRUE(static_cast<T>(z[i]) == e)
+              << name_of(op) << " of " << dtype_name(t) << ": " << shown(z[i]) << ", not " << shown(e);
         }
       }
     }
@@ -396,7 +445,8 @@ TYPED_TEST(Table, SubgroupOperationsAndUniform) {
   using T = TypeParam;
   constexpr DType t = dtype_v<T>;
   std::vector<Stored<T>> x(20);
-  for (auto& v : x) v = boolean<T> ? static_cast<Stored<T>>(this->rng() % 4 != 0) : static_cast<Stored<T>>(this->rng() % 50);
+  for (auto& v : x)
+    v = boolean<T> ? static_cast<Stored<T>>(this->rng() % 4 != 0) : static_cast<Stored<T>>(this->rng() % 50);
   for (int o = 0; o <= static_cast<int>(SubgroupOp::count_); ++o) {  // one more for block_uniform
     const SubgroupOp op = static_cast<SubgroupOp>(o);
     const bool uniform = op == SubgroupOp::count_, predicate = op == SubgroupOp::any || op == SubgroupOp::all;
@@ -406,10 +456,11 @@ TYPED_TEST(Table, SubgroupOperationsAndUniform) {
       fn = block_kernel("subgroup", {20, 1, 1}, [&] {
         BufferRef a = in("a", t), c = out("c", t);
         Value i = thread_id();
-        c.store(i, uniform ? block_uniform(a.load(i * 0 + 3)) : moves ? subgroup(op, a.load(i), 1) : subgroup(op, a.load(i)));
+        c.store(i, uniform ? block_uniform(a.load(i * 0 + 3))
+                   : moves ? subgroup(op, a.load(i), 1)
+                           : subgroup(op, a.load(i)));
       });
-    } catch (const KernelError&) {
-    }
+    } catch (const KernelError&) {}
     ASSERT_EQ(fn.has_value(), uniform || predicate == boolean<T>) << o << dtype_name(t);
     if (!fn) continue;
     std::vector<Stored<T>> z(20, Stored<T>(9));
@@ -428,22 +479,26 @@ TYPED_TEST(Table, SubgroupOperationsAndUniform) {
       const auto of = [&](std::size_t k) { return k < 20 && k >= begin && k < end ? x[k] : x[i]; };
       const auto number = [](long double v) { return static_cast<T>(static_cast<Wide>(v)); };
       T e{};
-      if (uniform) e = static_cast<T>(x[3]);
-      else switch (op) {
-        case SubgroupOp::sum: e = number(sum); break;
-        case SubgroupOp::min: e = number(least); break;
-        case SubgroupOp::max: e = number(most); break;
-        case SubgroupOp::any: e = static_cast<T>(any); break;
-        case SubgroupOp::all: e = static_cast<T>(all); break;
-        case SubgroupOp::broadcast: case SubgroupOp::shuffle: e = static_cast<T>(of(begin + 1)); break;
-        case SubgroupOp::shuffle_xor: e = static_cast<T>(of(begin + (lane ^ 1))); break;
-        case SubgroupOp::shuffle_up: e = static_cast<T>(lane >= 1 ? x[i - 1] : x[i]); break;
-        case SubgroupOp::shuffle_down: e = static_cast<T>(of(i + 1)); break;
-        case SubgroupOp::inclusive_sum: e = number(before + x[i]); break;
-        case SubgroupOp::exclusive_sum: e = number(before); break;
-        default: FAIL();
-      }
-      ASSERT_TRUE(static_cast<T>(z[i]) == e) << (uniform ? "block_uniform" : name_of(op)) << " of " << dtype_name(t) << " in " << i;
+      if (uniform)
+        e = static_cast<T>(x[3]);
+      else
+        switch (op) {
+          case SubgroupOp::sum: e = number(sum); break;
+          case SubgroupOp::min: e = number(least); break;
+          case SubgroupOp::max: e = number(most); break;
+          case SubgroupOp::any: e = static_cast<T>(any); break;
+          case SubgroupOp::all: e = static_cast<T>(all); break;
+          case SubgroupOp::broadcast:
+          case SubgroupOp::shuffle: e = static_cast<T>(of(begin + 1)); break;
+          case SubgroupOp::shuffle_xor: e = static_cast<T>(of(begin + (lane ^ 1))); break;
+          case SubgroupOp::shuffle_up: e = static_cast<T>(lane >= 1 ? x[i - 1] : x[i]); break;
+          case SubgroupOp::shuffle_down: e = static_cast<T>(of(i + 1)); break;
+          case SubgroupOp::inclusive_sum: e = number(before + x[i]); break;
+          case SubgroupOp::exclusive_sum: e = number(before); break;
+          default: FAIL();
+        }
+      ASSERT_TRUE(static_cast<T>(z[i]) == e)
+          << (uniform ? "block_uniform" : name_of(op)) << " of " << dtype_name(t) << " in " << i;
     }
   }
 }
@@ -541,7 +596,8 @@ void check_cast(std::mt19937_64& rng) {
   for (std::size_t i = 0; i < x.size(); ++i) {
     const To e = expected_cast<To>(static_cast<From>(x[i]));
     ASSERT_TRUE(alike<To>(static_cast<To>(z[i]), e, false))
-        << dtype_name(dtype_v<From>) << " " << shown(x[i]) << " to " << dtype_name(dtype_v<To>) << " = " << shown(z[i]) << ", not " << shown(e);
+        << dtype_name(dtype_v<From>) << " " << shown(x[i]) << " to " << dtype_name(dtype_v<To>) << " = " << shown(z[i])
+        << ", not " << shown(e);
   }
 }
 TYPED_TEST(Memory, Casts) {
@@ -567,7 +623,8 @@ TYPED_TEST(Memory, BitcastsKeepTheBits) {
     if (!fn) continue;
     std::vector<Stored<T>> z(x.size());
     run(*fn, {x.size(), 1, 1}, {memory<T>(x), memory<T>(z)});
-    ASSERT_EQ(std::memcmp(x.data(), z.data(), x.size() * sizeof(T)), 0) << dtype_name(dtype_v<T>) << " to " << dtype_name(to);
+    ASSERT_EQ(std::memcmp(x.data(), z.data(), x.size() * sizeof(T)), 0)
+        << dtype_name(dtype_v<T>) << " to " << dtype_name(to);
   }
 }
 TYPED_TEST(Memory, SelectLoadIfVectorsAndSharedMemoryKeepTheBits) {
@@ -590,9 +647,11 @@ TYPED_TEST(Memory, SelectLoadIfVectorsAndSharedMemoryKeepTheBits) {
     barrier();
     f.store(i, exchanged.load(31 - thread_id()));
   });
-  const std::initializer_list<InterpreterArgument> arguments = {memory<T>(x), memory<T>(y), memory<T>(z), memory<T>(w), memory<T>(v), memory<T>(s)};
+  const std::initializer_list<InterpreterArgument> arguments = {memory<T>(x), memory<T>(y), memory<T>(z),
+                                                                memory<T>(w), memory<T>(v), memory<T>(s)};
   for (const bool checked : {false, true}) {
-    std::ranges::fill(z, Stored<T>{}), std::ranges::fill(w, Stored<T>{}), std::ranges::fill(v, Stored<T>{}), std::ranges::fill(s, Stored<T>{});
+    std::ranges::fill(z, Stored<T>{}), std::ranges::fill(w, Stored<T>{}), std::ranges::fill(v, Stored<T>{}),
+        std::ranges::fill(s, Stored<T>{});
     InterpreterOptions options;
     options.checks = checked;
     run(fn, {n / 32, 1, 1}, arguments, options);
@@ -611,16 +670,20 @@ TEST(TableOf, Dot4) {
   const std::size_t n = 500;
   std::vector<std::uint32_t> a(n), b(n);
   std::vector<std::int32_t> c(n), z(n);
-  for (std::size_t i = 0; i < n; ++i) a[i] = static_cast<std::uint32_t>(rng()), b[i] = static_cast<std::uint32_t>(rng()), c[i] = static_cast<std::int32_t>(rng());
+  for (std::size_t i = 0; i < n; ++i)
+    a[i] = static_cast<std::uint32_t>(rng()), b[i] = static_cast<std::uint32_t>(rng()),
+    c[i] = static_cast<std::int32_t>(rng());
   a[0] = b[0] = 0x80808080u, c[0] = std::numeric_limits<std::int32_t>::max();
   a[1] = b[1] = 0xffffffffu;
   for (int o = 0; o < static_cast<int>(Dot4Signs::count_); ++o) {
     const Dot4Signs signs = static_cast<Dot4Signs>(o);
-    run(map_kernel("dot4", [&] {
-          BufferRef x = in("x", DType::u32), y = in("y", DType::u32), s = in("s", DType::i32), r = out("r", DType::i32);
-          Value i = global_id();
-          r.store(i, dot4(signs, x.load(i), y.load(i), s.load(i)));
-        }),
+    run(map_kernel("dot4",
+                   [&] {
+                     BufferRef x = in("x", DType::u32), y = in("y", DType::u32), s = in("s", DType::i32),
+                               r = out("r", DType::i32);
+                     Value i = global_id();
+                     r.store(i, dot4(signs, x.load(i), y.load(i), s.load(i)));
+                   }),
         {n, 1, 1}, {arg(a), arg(b), arg(c), arg(z)});
     for (std::size_t i = 0; i < n; ++i) {
       Wide e = c[i];

@@ -76,7 +76,8 @@ TEST(Interpreter, BlockSumAndScans) {
   std::mt19937_64 rng(test_seed());
   const Function fn = block_kernel("sums", {100, 1, 1}, [] {
     BufferRef x = in("x", DType::i32), sum = out("sum", DType::i32), inclusive = out("inclusive", DType::i32),
-              exclusive = out("exclusive", DType::i32), least = out("least", DType::i32), bits = out("bits", DType::i32);
+              exclusive = out("exclusive", DType::i32), least = out("least", DType::i32),
+              bits = out("bits", DType::i32);
     Value i = global_id(), v = x.load(i);
     sum.store(i, block_sum(v));
     inclusive.store(i, block_scan(v, false));
@@ -89,7 +90,8 @@ TEST(Interpreter, BlockSumAndScans) {
   run(fn, {3, 1, 1}, {arg(x), arg(sum), arg(inclusive), arg(exclusive), arg(least), arg(bits)});
   for (std::size_t b = 0; b < 300; b += 100) {
     int total = 0, low = x[b], high = x[b], all = -1, any = 0;
-    for (std::size_t i = b; i < b + 100; ++i) low = std::min(low, x[i]), high = std::max(high, x[i]), all &= x[i], any |= x[i];
+    for (std::size_t i = b; i < b + 100; ++i)
+      low = std::min(low, x[i]), high = std::max(high, x[i]), all &= x[i], any |= x[i];
     for (std::size_t i = b; i < b + 100; ++i) {
       EXPECT_EQ(exclusive[i], total);
       total += x[i];
@@ -185,7 +187,8 @@ TEST(Interpreter, CollatzTakesEachThreadItsOwnTime) {
     Variable n(DType::i32, cast(DType::i32, i + 1)), steps(DType::i32, 0);
     while_([&] { return n.get() != 1; },
            [&] {
-             if_(n.get() % 2 == 0, [&] { n.set(n.get() / 2); }, [&] { n.set(3 * n.get() + 1); });
+             if_(
+                 n.get() % 2 == 0, [&] { n.set(n.get() / 2); }, [&] { n.set(3 * n.get() + 1); });
              steps.set(steps.get() + 1);
            });
     y.store(i, steps.get());
@@ -316,7 +319,8 @@ TEST(Interpreter, LocalsAreZeroAndArraysAreOnesOwn) {
   }
 }
 
-// The cases in which barriers break KernelAbstractions on the CPU: in loops, in conditions, with variables alive across.
+// The cases in which barriers break KernelAbstractions on the CPU: in loops, in conditions, with variables alive
+// across.
 
 TEST(Barriers, InAForLoopWithVariablesAcross) {
   const Function fn = block_kernel("reduce_tree", {64, 1, 1}, [] {
@@ -328,7 +332,8 @@ TEST(Barriers, InAForLoopWithVariablesAcross) {
     Variable stride(DType::i32, 32);
     for_(0, 6, [&](Value) {
       barrier();
-      if_(cast(DType::i32, t) < stride.get(), [&] { s.store(t, s.load(t) + s.load(t + cast(DType::index, stride.get()))); });
+      if_(cast(DType::i32, t) < stride.get(),
+          [&] { s.store(t, s.load(t) + s.load(t + cast(DType::index, stride.get()))); });
       stride.set(stride.get() / 2);
     });
     barrier();
@@ -383,7 +388,8 @@ TEST(Barriers, InBothBranchesAndAfterAReturnlessGuard) {
     BufferRef y = out("y", DType::i32);
     BufferRef s = shared(DType::i32, 16);
     Value t = thread_id(), n = scalar_param("n", DType::index);
-    if_(block_id() % 2 == 0,
+    if_(
+        block_id() % 2 == 0,
         [&] {
           s.store(t, cast(DType::i32, t));
           barrier();
@@ -476,10 +482,22 @@ TEST_P(Subgroups, OperationsOverFullAndPartialSubgroups) {
       if (i < t) before += v(i);
       sum += v(i), any = any || i % 11 == 3, all = all && i < 64;
     }
-    const std::vector<int> expected = {sum, v(begin), v(end - 1), any, all, v(begin), from(lane * 3 % 5),
-                                       (lane ^ 1) < width ? from(lane ^ 1) : v(t), from(lane - 2),
-                                       lane + 2 < width ? from(lane + 2) : v(t), before + v(t), before, lane, t / width,
-                                       width, (threads + width - 1) / width};
+    const std::vector<int> expected = {sum,
+                                       v(begin),
+                                       v(end - 1),
+                                       any,
+                                       all,
+                                       v(begin),
+                                       from(lane * 3 % 5),
+                                       (lane ^ 1) < width ? from(lane ^ 1) : v(t),
+                                       from(lane - 2),
+                                       lane + 2 < width ? from(lane + 2) : v(t),
+                                       before + v(t),
+                                       before,
+                                       lane,
+                                       t / width,
+                                       width,
+                                       (threads + width - 1) / width};
     for (std::size_t k = 0; k < expected.size(); ++k)
       EXPECT_EQ(y[static_cast<std::size_t>(t) * 16 + k], expected[k]) << "thread " << t << " value " << k;
   }
@@ -506,7 +524,8 @@ TEST(Interpreter, SubgroupWidthsOutsideTheRangeAreRefused) {
   for (const std::uint32_t width : {0u, 129u}) {
     InterpreterOptions options;
     options.subgroup_width = width;
-    EXPECT_NE(error_of<ArgumentError>([&] { Interpreter(saxpy_kernel(), options); }).find("1 to 128"), std::string::npos);
+    EXPECT_NE(error_of<ArgumentError>([&] { Interpreter(saxpy_kernel(), options); }).find("1 to 128"),
+              std::string::npos);
   }
 }
 
@@ -561,7 +580,8 @@ TEST(Interpreter, AtomicsOnSharedMemory) {
     if_(t < 8, [&] { y.atomic(AtomicOp::add, t, bins.load(t)); });
   });
   std::vector<std::int32_t> x(256), y(8, 0), expected(8, 0);
-  for (std::size_t i = 0; i < 256; ++i) x[i] = static_cast<int>(i * i % 23), ++expected[static_cast<std::size_t>(x[i]) % 8];
+  for (std::size_t i = 0; i < 256; ++i)
+    x[i] = static_cast<int>(i * i % 23), ++expected[static_cast<std::size_t>(x[i]) % 8];
   EXPECT_TRUE(findings(fn, {4, 1, 1}, {arg(x), arg(y)}).empty());
   EXPECT_EQ(y, expected);
 }
@@ -571,7 +591,8 @@ TEST(Interpreter, AtomicsOnSharedMemory) {
 TEST(Interpreter, SixteenBitFloatsComputeAsFloatsAndRoundWhenStored) {
   std::mt19937_64 rng(test_seed());
   const Function fn = map_kernel("halves", [] {
-    BufferRef h = in("h", DType::f16), b = in("b", DType::bf16), ho = out("ho", DType::f16), bo = out("bo", DType::bf16);
+    BufferRef h = in("h", DType::f16), b = in("b", DType::bf16), ho = out("ho", DType::f16),
+              bo = out("bo", DType::bf16);
     Value i = global_id();
     ho.store(i, h.load(i) * 3.f + b.load(i));
     bo.store(i, select(i % 2 == 0, b.load(i), cast(DType::bf16, h.load(i))));
@@ -592,7 +613,8 @@ TEST(Interpreter, DoublesAndMathFunctions) {
   const Function fn = map_kernel("doubles", [] {
     BufferRef x = in("x", DType::f64), y = out("y", DType::f64);
     Value i = global_id(), v = x.load(i);
-    y.store(i, exp(v) + log(abs(v) + 1.0) * sin(v) - cos(v) * tanh(v) + erf(v) + pow(abs(v), 1.5) + fma(v, v, 2.0) + sqrt(abs(v)));
+    y.store(i, exp(v) + log(abs(v) + 1.0) * sin(v) - cos(v) * tanh(v) + erf(v) + pow(abs(v), 1.5) + fma(v, v, 2.0) +
+                   sqrt(abs(v)));
   });
   std::mt19937_64 rng(test_seed());
   std::vector<double> x(300), y(300, nan);
@@ -600,7 +622,10 @@ TEST(Interpreter, DoublesAndMathFunctions) {
   run(fn, {300, 1, 1}, {arg(x), arg(y)});
   for (std::size_t i = 0; i < 300; ++i) {
     const double v = x[i], a = std::fabs(v);
-    EXPECT_NEAR(y[i], std::exp(v) + std::log(a + 1) * std::sin(v) - std::cos(v) * std::tanh(v) + std::erf(v) + std::pow(a, 1.5) + v * v + 2 + std::sqrt(a), 1e-12);
+    EXPECT_NEAR(y[i],
+                std::exp(v) + std::log(a + 1) * std::sin(v) - std::cos(v) * std::tanh(v) + std::erf(v) +
+                    std::pow(a, 1.5) + v * v + 2 + std::sqrt(a),
+                1e-12);
   }
 }
 TEST(Interpreter, VectorsAreLoadedStoredAndTakenApart) {
@@ -685,12 +710,18 @@ TEST(Interpreter, PrintFillsPlaceholdersInOrderOfThreads) {
 
 TEST(Interpreter, WrongArgumentsAreErrors) {
   std::vector<float> x(4);
-  EXPECT_NE(error_of<KernelError>([&] { run(saxpy_kernel(), {4, 1, 1}, {arg(x), arg(x)}); }).find("takes 3 arguments, and got 2"),
+  EXPECT_NE(error_of<KernelError>([&] {
+              run(saxpy_kernel(), {4, 1, 1}, {arg(x), arg(x)});
+            }).find("takes 3 arguments, and got 2"),
             std::string::npos);
-  EXPECT_NE(error_of<KernelError>([&] { run(saxpy_kernel(), {4, 1, 1}, {{nullptr, 4, 0}, arg(x), scalar_arg(1.f)}); }).find("no memory"),
+  EXPECT_NE(error_of<KernelError>([&] {
+              run(saxpy_kernel(), {4, 1, 1}, {{nullptr, 4, 0}, arg(x), scalar_arg(1.f)});
+            }).find("no memory"),
             std::string::npos);
   const std::uint64_t huge = std::uint64_t{1} << 40;
-  EXPECT_NE(error_of<KernelError>([&] { run(saxpy_kernel(), {huge, huge, 1}, {arg(x), arg(x), scalar_arg(1.f)}); }).find("more threads"),
+  EXPECT_NE(error_of<KernelError>([&] {
+              run(saxpy_kernel(), {huge, huge, 1}, {arg(x), arg(x), scalar_arg(1.f)});
+            }).find("more threads"),
             std::string::npos);
 }
 TEST(Interpreter, ThirtyTwoBitIndicesWrapAndSixtyFourDoNot) {

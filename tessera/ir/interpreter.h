@@ -20,33 +20,34 @@ struct InterpreterArgument {
 /// One mistake of a kernel, as it happened.
 struct Finding {
   enum class Kind : std::uint8_t {
-    out_of_bounds,   ///< an access before or past its memory
-    race,            ///< two threads, one element, at least one write, nothing that orders them, not both atomic
-    uninitialised,   ///< a read of shared memory that no thread of the block has written
-    divergence,      ///< a barrier, block or subgroup operation that not all threads reached, or a block_uniform that is not
+    out_of_bounds,  ///< an access before or past its memory
+    race,           ///< two threads, one element, at least one write, nothing that orders them, not both atomic
+    uninitialised,  ///< a read of shared memory that no thread of the block has written
+    divergence,     ///< a barrier, block or subgroup operation that not all threads reached, or a block_uniform that is
+                    ///< not
     index_overflow,  ///< an index that does not fit into the 32 bits it has
     endless_loop     ///< a step that is not greater than zero, or more rounds of a while_ than allowed
   };
   Kind kind = Kind::out_of_bounds;
   std::string kernel;
-  SourceLine line;                          ///< of the statement
-  SourceLine other_line;                    ///< race: of the access it collides with
-  std::string memory;                       ///< the buffer's name, "shared1" or "local1"; may be empty
-  std::int64_t element = 0;                 ///< accessed element
-  std::uint64_t size = 0;                   ///< elements of that memory
-  std::array<std::uint64_t, 3> thread = {}; ///< within the block; in map kernels global
-  std::array<std::uint64_t, 3> block = {};  ///< block kernels
-  std::string text;                         ///< the whole sentence, as a KernelError would have it
+  SourceLine line;                           ///< of the statement
+  SourceLine other_line;                     ///< race: of the access it collides with
+  std::string memory;                        ///< the buffer's name, "shared1" or "local1"; may be empty
+  std::int64_t element = 0;                  ///< accessed element
+  std::uint64_t size = 0;                    ///< elements of that memory
+  std::array<std::uint64_t, 3> thread = {};  ///< within the block; in map kernels global
+  std::array<std::uint64_t, 3> block = {};   ///< block kernels
+  std::string text;                          ///< the whole sentence, as a KernelError would have it
 };
 
 struct InterpreterOptions {
   /// Threads in a subgroup, 1 to 128. Subgroups are cut from linear thread ids; the last one of a block may be smaller.
   std::uint32_t subgroup_width = 32;
-  /// Finds races, reads of uninitialised shared memory, divergent control and overflowing indices as well. Several times
-  /// slower. Accesses out of bounds are found always.
+  /// Finds races, reads of uninitialised shared memory, divergent control and overflowing indices as well. Several
+  /// times slower. Accesses out of bounds are found always.
   bool checks = false;
-  /// Gets each finding (once for each pair of statements and kind); the kernel goes on: reads out of bounds give 0, writes
-  /// are dropped. Empty: the first finding is thrown as a KernelError.
+  /// Gets each finding (once for each pair of statements and kind); the kernel goes on: reads out of bounds give 0,
+  /// writes are dropped. Empty: the first finding is thrown as a KernelError.
   std::function<void(const Finding&)> report;
   /// Gets each line that the kernel prints. Empty: standard error.
   std::function<void(std::string_view)> print;
@@ -76,9 +77,9 @@ class Interpreter {
   Interpreter(Interpreter&&) noexcept;
   Interpreter& operator=(Interpreter&&) noexcept;
 
-  /// `shape`: map kernels: threads of each dimension; block kernels: blocks of each dimension. Nothing runs if one is 0.
-  /// KernelError with kernel, line, thread and element for findings, and for arguments that do not fit the parameters.
-  /// Safe to call from several threads at once.
+  /// `shape`: map kernels: threads of each dimension; block kernels: blocks of each dimension. Nothing runs if one is
+  /// 0. KernelError with kernel, line, thread and element for findings, and for arguments that do not fit the
+  /// parameters. Safe to call from several threads at once.
   void run(std::array<std::uint64_t, 3> shape, std::span<const InterpreterArgument> arguments) const;
 
   const Function& function() const;
@@ -92,7 +93,8 @@ class Interpreter {
 void interpret(const Function& fn, std::array<std::uint64_t, 3> shape, std::span<const InterpreterArgument> arguments,
                const InterpreterOptions& options = {});
 
-/// For each barrier of the function, the function without it: what a test of the checks, or of a kernel's barriers, runs.
+/// For each barrier of the function, the function without it: what a test of the checks, or of a kernel's barriers,
+/// runs.
 std::vector<Function> without_each_barrier(const Function& fn);
 
 }  // namespace tessera::ir

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints hash and text of kernels whose operands C++ leaves unordered. `check` compiles this with several compilers, and with
-// its lines moved, and compares what they print.
+// Prints hash and text of kernels whose operands C++ leaves unordered. `check` compiles this with several compilers,
+// and with its lines moved, and compares what they print.
 #include <cstdio>
 #include <functional>
 #include <limits>
@@ -16,7 +16,8 @@ BufferRef in(const char* name, DType t = DType::f32) { return buffer_param(name,
 BufferRef out(const char* name, DType t = DType::f32) { return buffer_param(name, t, Access::read_write); }
 
 void show(const char* name, std::array<std::uint32_t, 3> block, const std::function<void()>& body) {
-  Builder builder(name, block[0] == 0 ? KernelKind::map : KernelKind::block, block[0] == 0 ? std::array<std::uint32_t, 3>{1, 1, 1} : block);
+  Builder builder(name, block[0] == 0 ? KernelKind::map : KernelKind::block,
+                  block[0] == 0 ? std::array<std::uint32_t, 3>{1, 1, 1} : block);
   Builder::Scope scope(builder);
   body();
   const Function fn = builder.finish();
@@ -39,7 +40,8 @@ int main() {
   show("expression", map, [] {
     BufferRef x = in("x"), y = in("y"), z = out("z");
     Value i = global_id();
-    z.store(i * extent(1) + global_id(1), (x.load(i) + y.load(i + 1)) * (x.load(i + 2) - y.load(i + 3)) / (exp(x.load(i)) + log(y.load(i))));
+    z.store(i * extent(1) + global_id(1),
+            (x.load(i) + y.load(i + 1)) * (x.load(i + 2) - y.load(i + 3)) / (exp(x.load(i)) + log(y.load(i))));
   });
 
   show("functions", map, [] {
@@ -51,7 +53,9 @@ int main() {
     BufferRef x = in("x"), z = out("z");
     Value i = global_id();
     Variable a(DType::f32, x.load(i) * x.load(i + 1)), b(DType::f32, 0.f);
-    if_(x.load(i + 2) < x.load(i + 3), [&] { b.set(a.get() + x.load(4) * x.load(5)); }, [&] { a.set(a.get() - b.get()); });
+    if_(
+        x.load(i + 2) < x.load(i + 3), [&] { b.set(a.get() + x.load(4) * x.load(5)); },
+        [&] { a.set(a.get() - b.get()); });
     z.store(i, select(a.get() > b.get(), a.get(), b.get() * a.get()));
   });
 
@@ -70,7 +74,12 @@ int main() {
     BufferRef x = in("x"), z = out("z");
     Value i = global_id();
     if_(i >= x.size() || i >= z.size(), [] { return_(); });
-    for_(0, 8, [&](Value j) { if_(x.load(i) == x.load(j), [&] { z.store(i, x.load(j) - x.load(i)); return_(); }); });
+    for_(0, 8, [&](Value j) {
+      if_(x.load(i) == x.load(j), [&] {
+        z.store(i, x.load(j) - x.load(i));
+        return_();
+      });
+    });
     z.store(i, x.load(i) + x.load(0));
   });
 
@@ -84,7 +93,8 @@ int main() {
       as.store(at, a.load_if(t < n && thread_id(0) < n, global_id(1) * n + t * 16 + thread_id(0), 0.f));
       bs.store(at, b.load_if(t < n, (t * 16 + thread_id(1)) * n + global_id(0), 0.f));
       barrier();
-      for_(0, 16, [&](Value k) { sum.set(sum.get() + as.load(thread_id(1) * 16 + k) * bs.load(k * 16 + thread_id(0))); });
+      for_(0, 16,
+           [&](Value k) { sum.set(sum.get() + as.load(thread_id(1) * 16 + k) * bs.load(k * 16 + thread_id(0))); });
       barrier();
     });
     c.store(global_id(1) * n + global_id(0), sum.get());
@@ -93,19 +103,23 @@ int main() {
   show("softmax", {64, 1, 1}, [] {
     BufferRef x = in("x"), y = out("y");
     Value v = x.load(global_id());
-    y.store(global_id(), exp(v - block_max(v)) / block_sum(exp(v - block_max(v))) + block_scan(v, true) * block_scan(v, false));
+    y.store(global_id(),
+            exp(v - block_max(v)) / block_sum(exp(v - block_max(v))) + block_scan(v, true) * block_scan(v, false));
   });
 
   show("subgroups", {64, 1, 1}, [] {
     BufferRef x = in("x"), y = out("y");
     Value v = x.load(global_id());
-    y.store(global_id(), subgroup_sum(v) * subgroup_max(v) + subgroup(SubgroupOp::shuffle_xor, v, 1) - subgroup(SubgroupOp::shuffle, v, lane_id() / 2));
+    y.store(global_id(), subgroup_sum(v) * subgroup_max(v) + subgroup(SubgroupOp::shuffle_xor, v, 1) -
+                             subgroup(SubgroupOp::shuffle, v, lane_id() / 2));
   });
 
   show("types", map, [] {
-    BufferRef h = in("h", DType::f16), b = in("b", DType::bf16), q = in("q", DType::u32), y = out("y"), n = out("n", DType::i32);
+    BufferRef h = in("h", DType::f16), b = in("b", DType::bf16), q = in("q", DType::u32), y = out("y"),
+              n = out("n", DType::i32);
     Value i = global_id();
-    y.store(i, h.load(i) * b.load(i) + cast(DType::f32, dot4(Dot4Signs::unsigned_signed, q.load(i), q.load(i + 1), cast(DType::i32, i))));
+    y.store(i, h.load(i) * b.load(i) +
+                   cast(DType::f32, dot4(Dot4Signs::unsigned_signed, q.load(i), q.load(i + 1), cast(DType::i32, i))));
     Value v = h.load_vector(i * 4, 4);
     y.store(i + 1, extract(v, 0) + extract(v, 3));
     n.atomic(AtomicOp::add, i % 7, bitcast(DType::i32, q.load(i)) ^ bitcast(DType::i32, q.load(i + 2)));

@@ -6,13 +6,17 @@ namespace tessera::ir::engine {
 
 namespace {
 
-template <class T> constexpr bool is_small_float = std::is_same_v<T, half> || std::is_same_v<T, bfloat16>;
+template <class T>
+constexpr bool is_small_float = std::is_same_v<T, half> || std::is_same_v<T, bfloat16>;
 
 template <class To, class From>
 To converted(From a) {
-  if constexpr (is_small_float<From>) return converted<To>(static_cast<float>(a));
-  else if constexpr (is_small_float<To>) return To(convert<float>(a));
-  else return convert<To>(a);
+  if constexpr (is_small_float<From>)
+    return converted<To>(static_cast<float>(a));
+  else if constexpr (is_small_float<To>)
+    return To(convert<float>(a));
+  else
+    return convert<To>(a);
 }
 
 template <class To, class From>

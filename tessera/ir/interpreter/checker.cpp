@@ -26,7 +26,8 @@ Checker::Checker(Machine& machine) : machine_(machine), of_memory_(machine.memor
   for (std::size_t k = 0; k < machine.memories.size(); ++k) {
     const Memory& memory = machine.memories[k];
     if (memory.slot->kind == MemorySlot::shared) {
-      shadows_.push_back(std::make_unique<Shadow>(memory.data, memory.slot->bytes, dtype_size(memory.slot->dtype), false));
+      shadows_.push_back(
+          std::make_unique<Shadow>(memory.data, memory.slot->bytes, dtype_size(memory.slot->dtype), false));
       of_memory_[k] = shadows_.back().get();
     } else if (memory.slot->kind == MemorySlot::buffer && memory.elements != 0) {
       buffers.push_back(k);
@@ -63,7 +64,9 @@ void Checker::touch(const Instruction& i, std::uint32_t lane, std::uint64_t elem
   for (std::uint32_t c = 0; c < width; ++c) {
     const std::size_t first = shadow->cell_of(memory.data + (element + c) * size);
     for (std::size_t k = 0; k < cells; ++k)
-      if (touch_cell(i, static_cast<std::uint16_t>(lane), element + c, (*shadow)[first + k], how, shadow->across_blocks())) break;
+      if (touch_cell(i, static_cast<std::uint16_t>(lane), element + c, (*shadow)[first + k], how,
+                     shadow->across_blocks()))
+        break;
   }
 }
 
@@ -74,14 +77,15 @@ bool Checker::touch_cell(const Instruction& i, std::uint16_t lane, std::uint64_t
   if (!across && how != Touch::write && cell.touches[static_cast<int>(Touch::write)].block != block &&
       cell.touches[static_cast<int>(Touch::atomic)].block != block) {
     const Memory& memory = machine_.memories[i.memory];
-    machine_.found({.kind = Finding::Kind::uninitialised,
-                    .node = i.node,
-                    .lane = lane,
-                    .wrong = machine_.thread_text(block, lane) + " reads " + memory.slot->name + "[" + std::to_string(element) +
-                             "], which no thread of its block has written",
-                    .todo = "Shared memory is not zero at the start: store to it first, and put a barrier before others read it",
-                    .memory = &memory,
-                    .element = static_cast<std::int64_t>(element)});
+    machine_.found(
+        {.kind = Finding::Kind::uninitialised,
+         .node = i.node,
+         .lane = lane,
+         .wrong = machine_.thread_text(block, lane) + " reads " + memory.slot->name + "[" + std::to_string(element) +
+                  "], which no thread of its block has written",
+         .todo = "Shared memory is not zero at the start: store to it first, and put a barrier before others read it",
+         .memory = &memory,
+         .element = static_cast<std::int64_t>(element)});
     bad = true;
   }
   for (int k = 0; k < 3 && !bad; ++k) {
@@ -89,13 +93,16 @@ bool Checker::touch_cell(const Instruction& i, std::uint16_t lane, std::uint64_t
     const Touches& t = cell.touches[static_cast<std::size_t>(k)];
     if (!collide(how, other) || t.lane == Touches::none) continue;
     bad = true;
-    if (t.block == block && t.epoch == epoch_ && t.lane != lane) race(i, lane, element, how, other, block, t.lane, t.node);
+    if (t.block == block && t.epoch == epoch_ && t.lane != lane)
+      race(i, lane, element, how, other, block, t.lane, t.node);
     else if (t.block == block && t.epoch == epoch_ && t.other_lane != Touches::none)
       race(i, lane, element, how, other, block, t.other_lane, t.other_node);
-    else if (across && t.block != block) race(i, lane, element, how, other, t.block, t.lane, t.node);
+    else if (across && t.block != block)
+      race(i, lane, element, how, other, t.block, t.lane, t.node);
     else if (across && t.earlier_lane != Touches::none)
       race(i, lane, element, how, other, t.earlier_block, t.earlier_lane, t.earlier_node);
-    else bad = false;
+    else
+      bad = false;
   }
 
   Touches& mine = cell.touches[static_cast<std::size_t>(how)];
@@ -114,15 +121,16 @@ bool Checker::touch_cell(const Instruction& i, std::uint16_t lane, std::uint64_t
 void Checker::race(const Instruction& i, std::uint32_t lane, std::uint64_t element, Touch how, Touch other_how,
                    std::uint32_t other_block, std::uint16_t other_lane, NodeId other) {
   const Memory& memory = machine_.memories[i.memory];
-  const bool map = machine_.program.fn.kind == KernelKind::map, same_block = other_block == static_cast<std::uint32_t>(machine_.block);
+  const bool map = machine_.program.fn.kind == KernelKind::map,
+             same_block = other_block == static_cast<std::uint32_t>(machine_.block);
   const std::string where = to_string(machine_.program.fn.sources[other]);
   machine_.found(
       {.kind = Finding::Kind::race,
        .node = i.node,
        .lane = lane,
        .wrong = machine_.thread_text(machine_.block, lane) + " " + verb(how) + " " + memory.slot->name + "[" +
-                std::to_string(element) + "], which " + machine_.thread_text(other_block, other_lane) + " " + verb(other_how) +
-                (where.empty() ? "" : " at " + where) + ", and nothing orders the two",
+                std::to_string(element) + "], which " + machine_.thread_text(other_block, other_lane) + " " +
+                verb(other_how) + (where.empty() ? "" : " at " + where) + ", and nothing orders the two",
        .todo = map || !same_block ? "Let each element have one thread that writes it, use atomics, or two launches"
                                   : "Put a barrier between the two, or use atomics for both",
        .memory = &memory,

@@ -28,7 +28,10 @@ struct Cell {
 class Shadow {
  public:
   Shadow(const std::byte* begin, std::size_t bytes, std::size_t granule, bool across_blocks)
-      : begin_(begin), granule_(granule), pages_((bytes / granule + page_cells - 1) / page_cells + 1), across_(across_blocks) {}
+      : begin_(begin),
+        granule_(granule),
+        pages_((bytes / granule + page_cells - 1) / page_cells + 1),
+        across_(across_blocks) {}
   std::size_t cell_of(const std::byte* p) const { return static_cast<std::size_t>(p - begin_) / granule_; }
   std::size_t granule() const { return granule_; }
   bool across_blocks() const { return across_; }

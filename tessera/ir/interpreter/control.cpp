@@ -57,7 +57,8 @@ void run_while(Machine& m, const Instruction& i) {
       m.found({.kind = Finding::Kind::endless_loop,
                .node = i.node,
                .lane = m.mask.begin,
-               .wrong = m.thread_text(m.block, m.mask.begin) + " stays in while_ after " + std::to_string(limit) + " rounds",
+               .wrong =
+                   m.thread_text(m.block, m.mask.begin) + " stays in while_ after " + std::to_string(limit) + " rounds",
                .todo = "Change what the condition reads in the loop, or allow more rounds"});
       break;
     }
@@ -71,7 +72,8 @@ void require_index(Machine& m, const Instruction& i, std::uint32_t lane, std::in
   m.found({.kind = Finding::Kind::index_overflow,
            .node = i.node,
            .lane = lane,
-           .wrong = "an index of " + m.thread_text(m.block, lane) + " is " + std::to_string(value) + ", more than 32 bits hold",
+           .wrong = "an index of " + m.thread_text(m.block, lane) + " is " + std::to_string(value) +
+                    ", more than 32 bits hold",
            .todo = "Launch the kernel with 64-bit indices, or compute this in i64"});
 }
 void run_index_check(Machine& m, const Instruction& i) {
@@ -122,8 +124,10 @@ void run_for(Machine& m, const Instruction& i) {
     m.execute(i.nested[0]);
     for (std::uint32_t l = m.mask.begin; l < m.mask.end; ++l) {
       if (!live[l]) continue;
-      if (static_cast<U>(static_cast<U>(end[l]) - static_cast<U>(counter[l])) <= static_cast<U>(step[l])) live[l] = 0;
-      else counter[l] = static_cast<T>(counter[l] + step[l]);
+      if (static_cast<U>(static_cast<U>(end[l]) - static_cast<U>(counter[l])) <= static_cast<U>(step[l]))
+        live[l] = 0;
+      else
+        counter[l] = static_cast<T>(counter[l] + step[l]);
     }
   }
   m.mask = before;
@@ -136,10 +140,14 @@ std::string printed(const Machine& m, Type type, DType resolved, std::size_t off
     for (std::uint32_t c = 0; c < type.lanes; ++c) {
       const T v = m.lanes<T>(offset)[c * m.program.stride + lane];
       if (c != 0) out += ", ";
-      if constexpr (std::is_same_v<T, bool>) out += v ? "true" : "false";
-      else if constexpr (std::is_integral_v<T>) out += std::to_string(v);
-      else if constexpr (std::is_same_v<T, double>) out += fmt::format("{}", v);
-      else out += fmt::format("{}", static_cast<float>(v));
+      if constexpr (std::is_same_v<T, bool>)
+        out += v ? "true" : "false";
+      else if constexpr (std::is_integral_v<T>)
+        out += std::to_string(v);
+      else if constexpr (std::is_same_v<T, double>)
+        out += fmt::format("{}", v);
+      else
+        out += fmt::format("{}", static_cast<float>(v));
     }
     return type.lanes > 1 ? "(" + out + ")" : out;
   });
@@ -164,8 +172,10 @@ void run_print(Machine& m, const Instruction& i) {
       line += printed(m, type, resolved, i.in[used], l);
       ++used, ++p;
     }
-    if (m.program.options.print) m.program.options.print(line);
-    else fmt::print(stderr, "{}\n", line);
+    if (m.program.options.print)
+      m.program.options.print(line);
+    else
+      fmt::print(stderr, "{}\n", line);
   });
 }
 
@@ -179,8 +189,10 @@ Run for_loop(DType type) {
   if (!is_int(type)) return nullptr;
   return with_compute_type(type, [](auto tag) -> Run {
     using T = decltype(tag);
-    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) return &run_for<T>;
-    else return nullptr;
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
+      return &run_for<T>;
+    else
+      return nullptr;
   });
 }
 

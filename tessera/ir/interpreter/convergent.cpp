@@ -15,21 +15,28 @@ void require_all(Machine& m, const Instruction& i, std::uint32_t begin, std::uin
   for (std::uint32_t l = begin; l < end; ++l) {
     const bool on = l >= m.mask.begin && l < m.mask.end && m.mask.lanes[l];
     active += on;
-    if (on) here = l;
-    else if (missing == end) missing = l;
+    if (on)
+      here = l;
+    else if (missing == end)
+      missing = l;
   }
   if (active == 0 || active == end - begin) return;
   const std::string op(op_name(m.program.fn[i.node].op));
-  m.found({.kind = Finding::Kind::divergence,
-           .node = i.node,
-           .lane = here,
-           .wrong = op + " is reached by " + counted(active) + " of the " + std::to_string(end - begin) + " of its " + group +
-                    ": " + m.thread_text(m.block, here) + " is there, " + m.thread_text(m.block, missing) + " is not",
-           .todo = "Every thread must come by: move it out of the if_ or loop, and let only the work depend on the thread"});
+  m.found(
+      {.kind = Finding::Kind::divergence,
+       .node = i.node,
+       .lane = here,
+       .wrong = op + " is reached by " + counted(active) + " of the " + std::to_string(end - begin) + " of its " +
+                group + ": " + m.thread_text(m.block, here) + " is there, " + m.thread_text(m.block, missing) +
+                " is not",
+       .todo =
+           "Every thread must come by: move it out of the if_ or loop, and let only the work depend on the thread"});
 }
 
 template <class T>
-bool same_bits(T a, T b) { return std::memcmp(&a, &b, sizeof(T)) == 0; }
+bool same_bits(T a, T b) {
+  return std::memcmp(&a, &b, sizeof(T)) == 0;
+}
 
 template <SubgroupOp op, class T, class L, bool checked>
 void run_subgroup(Machine& m, const Instruction& i) {
@@ -52,13 +59,17 @@ void run_subgroup(Machine& m, const Instruction& i) {
                    .node = i.node,
                    .lane = l,
                    .wrong = "the lane of a subgroup broadcast differs: " + std::to_string(lane[first]) + " in " +
-                            m.thread_text(m.block, first) + ", " + std::to_string(lane[l]) + " in " + m.thread_text(m.block, l),
+                            m.thread_text(m.block, first) + ", " + std::to_string(lane[l]) + " in " +
+                            m.thread_text(m.block, l),
                    .todo = "Give the same lane in every thread, or use shuffle"});
         std::int64_t from = wanted;
         if constexpr (op == SubgroupOp::shuffle_xor) from = mine ^ wanted;
-        if constexpr (op == SubgroupOp::shuffle_up) from = static_cast<std::int64_t>(static_cast<std::uint64_t>(mine) - static_cast<std::uint64_t>(wanted));
-        if constexpr (op == SubgroupOp::shuffle_down) from = static_cast<std::int64_t>(static_cast<std::uint64_t>(mine) + static_cast<std::uint64_t>(wanted));
-        const bool there = from >= 0 && from < static_cast<std::int64_t>(end - begin) && active(begin + static_cast<std::uint32_t>(from));
+        if constexpr (op == SubgroupOp::shuffle_up)
+          from = static_cast<std::int64_t>(static_cast<std::uint64_t>(mine) - static_cast<std::uint64_t>(wanted));
+        if constexpr (op == SubgroupOp::shuffle_down)
+          from = static_cast<std::int64_t>(static_cast<std::uint64_t>(mine) + static_cast<std::uint64_t>(wanted));
+        const bool there = from >= 0 && from < static_cast<std::int64_t>(end - begin) &&
+                           active(begin + static_cast<std::uint32_t>(from));
         out[l] = there ? a[begin + static_cast<std::uint32_t>(from)] : a[l];
       }
     } else if constexpr (op == SubgroupOp::inclusive_sum || op == SubgroupOp::exclusive_sum) {
@@ -88,9 +99,9 @@ void run_subgroup(Machine& m, const Instruction& i) {
 template <ReduceOp op, class T, bool checked>
 void run_block_reduce(Machine& m, const Instruction& i) {
   if (checked) require_all(m, i, 0, m.threads, "block");
-  constexpr BinaryOp step = op == ReduceOp::sum   ? BinaryOp::add
-                            : op == ReduceOp::min ? BinaryOp::min
-                            : op == ReduceOp::max ? BinaryOp::max
+  constexpr BinaryOp step = op == ReduceOp::sum    ? BinaryOp::add
+                            : op == ReduceOp::min  ? BinaryOp::min
+                            : op == ReduceOp::max  ? BinaryOp::max
                             : op == ReduceOp::and_ ? BinaryOp::and_
                                                    : BinaryOp::or_;
   const T* a = m.lanes<T>(i.in[0]);
@@ -126,7 +137,8 @@ void run_block_uniform(Machine& m, const Instruction& i) {
                  .node = i.node,
                  .lane = l,
                  .wrong = "block_uniform was promised one value, and it is " + std::to_string(value) + " in " +
-                          m.thread_text(m.block, m.mask.begin) + " but " + std::to_string(a[l]) + " in " + m.thread_text(m.block, l),
+                          m.thread_text(m.block, m.mask.begin) + " but " + std::to_string(a[l]) + " in " +
+                          m.thread_text(m.block, l),
                  .todo = "Compute it from values that are the same in the whole block, or reduce it with block_max"});
     });
   }

@@ -30,8 +30,10 @@ void fill_bits(const Machine& m, const Leaf& leaf, std::uint64_t bits) {
   with_lane_type(leaf.dtype, [&](auto tag) {
     using T = decltype(tag);
     T value;
-    if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) value.bits = static_cast<std::uint16_t>(bits);
-    else value = from_bits<T>(leaf.dtype, bits);
+    if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>)
+      value.bits = static_cast<std::uint16_t>(bits);
+    else
+      value = from_bits<T>(leaf.dtype, bits);
     T* out = m.lanes<T>(leaf.offset);
     std::fill(out, out + m.program.lanes, value);
   });
@@ -52,7 +54,8 @@ void fill_run_leaf(const Machine& m, const Leaf& leaf, std::span<const Interpret
     case IndexKind::subgroup_id: return fill(m, leaf, [&](std::uint32_t l) { return l / width; });
     case IndexKind::block_size: return fill_bits(m, leaf, map ? 1 : block[d]);
     case IndexKind::block_count: return fill_bits(m, leaf, m.shape[d]);
-    case IndexKind::grid_size: case IndexKind::extent: return fill_bits(m, leaf, map ? m.shape[d] : m.shape[d] * block[d]);
+    case IndexKind::grid_size:
+    case IndexKind::extent: return fill_bits(m, leaf, map ? m.shape[d] : m.shape[d] * block[d]);
     case IndexKind::subgroup_size: return fill_bits(m, leaf, width);
     case IndexKind::subgroup_count: return fill_bits(m, leaf, (threads + width - 1) / width);
     case IndexKind::buffer_size: return fill_bits(m, leaf, arguments[n.imm].elements);
@@ -65,7 +68,8 @@ void fill_block_leaf(const Machine& m, const Leaf& leaf) {
   const std::size_t d = n.imm;
   if (fn.kind == KernelKind::map) {
     const std::uint64_t first = m.block * m.program.lanes;
-    if (m.shape[1] == 1 && m.shape[2] == 1) return fill(m, leaf, [&](std::uint32_t l) { return d == 0 ? first + l : 0; });
+    if (m.shape[1] == 1 && m.shape[2] == 1)
+      return fill(m, leaf, [&](std::uint32_t l) { return d == 0 ? first + l : 0; });
     std::array<std::uint64_t, 3> ids = split(first, m.shape[0], m.shape[1]);
     return fill(m, leaf, [&](std::uint32_t) {
       const std::uint64_t mine = ids[d];
@@ -135,14 +139,16 @@ void run(const Program& p, std::array<std::uint64_t, 3> shape, std::span<const I
   for (m.block = 0; m.block < rows; ++m.block) {
     m.threads = map ? static_cast<std::uint32_t>(std::min<std::uint64_t>(p.lanes, total - m.block * p.lanes)) : p.lanes;
     for (const MemorySlot& slot : p.memories)
-      if (slot.kind != MemorySlot::buffer) std::memset(m.slab + slot.offset, slot.kind == MemorySlot::local ? 0 : 0xff, slot.bytes);
+      if (slot.kind != MemorySlot::buffer)
+        std::memset(m.slab + slot.offset, slot.kind == MemorySlot::local ? 0 : 0xff, slot.bytes);
     for (const Leaf& leaf : p.block_leaves) fill_block_leaf(m, leaf);
     m.mask = {all, 0, m.threads, m.threads};
     m.execute(0);
   }
 }
 
-void check_arguments(const Program& p, std::array<std::uint64_t, 3> shape, std::span<const InterpreterArgument> arguments) {
+void check_arguments(const Program& p, std::array<std::uint64_t, 3> shape,
+                     std::span<const InterpreterArgument> arguments) {
   const Function& fn = p.fn;
   const std::string asked = "kernel " + fn.name;
   if (arguments.size() != fn.params.size())
@@ -188,13 +194,16 @@ void Machine::found(Report r) {
   const std::string line = to_string(f.line);
   const std::string asked = "kernel " + f.kernel + (line.empty() ? "" : ", " + line);
   const std::string size_name = "elements of " + f.memory;
-  f.text = r.memory ? error_text({.asked = asked, .with = {{size_name, std::to_string(f.size)}}, .wrong = r.wrong, .todo = r.todo})
-                    : error_text({.asked = asked, .wrong = r.wrong, .todo = r.todo});
+  f.text = r.memory
+               ? error_text(
+                     {.asked = asked, .with = {{size_name, std::to_string(f.size)}}, .wrong = r.wrong, .todo = r.todo})
+               : error_text({.asked = asked, .wrong = r.wrong, .todo = r.todo});
   if (!program.options.report) fail<KernelError>({.asked = {}, .wrong = f.text});
   program.options.report(f);
 }
 
-void Machine::out_of_bounds(const Instruction& i, std::uint32_t lane, std::int64_t element, std::uint32_t width, const char* verb) {
+void Machine::out_of_bounds(const Instruction& i, std::uint32_t lane, std::int64_t element, std::uint32_t width,
+                            const char* verb) {
   const Memory& memory = memories[i.memory];
   const bool overflow = !program.fn.index64 && element != static_cast<std::int32_t>(element) &&
                         program.fn[program.fn[i.node].args[1]].type.dtype == DType::index;
@@ -202,8 +211,9 @@ void Machine::out_of_bounds(const Instruction& i, std::uint32_t lane, std::int64
   found({.kind = overflow ? Finding::Kind::index_overflow : Finding::Kind::out_of_bounds,
          .node = i.node,
          .lane = lane,
-         .wrong = thread_text(block, lane) + " " + verb + " " + memory.slot->name + "[" + std::to_string(element) + "]" + elements +
-                  ", which is out of bounds" + (overflow ? " and does not fit into the 32 bits of an index" : ""),
+         .wrong = thread_text(block, lane) + " " + verb + " " + memory.slot->name + "[" + std::to_string(element) +
+                  "]" + elements + ", which is out of bounds" +
+                  (overflow ? " and does not fit into the 32 bits of an index" : ""),
          .todo = overflow ? "Launch the kernel with 64-bit indices" : "Guard it with if_, or use load_if",
          .memory = &memory,
          .element = element});

@@ -58,8 +58,8 @@ struct Leaf {
 struct Program {
   Function fn;
   InterpreterOptions options;
-  std::uint32_t lanes = 1;   ///< threads in a block, or in a row of a map kernel
-  std::uint32_t stride = 64; ///< lanes rounded up to full cache lines of bytes
+  std::uint32_t lanes = 1;    ///< threads in a block, or in a row of a map kernel
+  std::uint32_t stride = 64;  ///< lanes rounded up to full cache lines of bytes
   std::vector<std::vector<Instruction>> blocks;
   std::vector<MemorySlot> memories;
   std::vector<Leaf> run_leaves, block_leaves;
@@ -90,7 +90,9 @@ struct Machine {
   std::vector<std::array<std::uint64_t, 3>> reported = {};  ///< kind and nodes of findings so far
 
   template <class T>
-  T* lanes(std::size_t offset) const { return reinterpret_cast<T*>(slab + offset); }
+  T* lanes(std::size_t offset) const {
+    return reinterpret_cast<T*>(slab + offset);
+  }
 
   void execute(BlockId b) {
     for (const Instruction& i : program.blocks[b]) i.run(*this, i);
@@ -111,7 +113,8 @@ struct Machine {
   };
   /// Reports a finding once, or throws it.
   void found(Report report);
-  void out_of_bounds(const Instruction& i, std::uint32_t lane, std::int64_t element, std::uint32_t width, const char* verb);
+  void out_of_bounds(const Instruction& i, std::uint32_t lane, std::int64_t element, std::uint32_t width,
+                     const char* verb);
 };
 
 /// `from` where `condition` is `wanted`, written to `lanes`; `from` itself if that is all of it.
@@ -156,7 +159,7 @@ Run select_loop(DType type);
 Run copy_loop(DType type);  ///< make a vector: in[0..width) to out
 Run load_loop(DType type, DType index, MemorySlot::Kind kind, bool masked, bool checked);
 Run store_loop(DType type, DType index, MemorySlot::Kind kind, bool checked);
-Run local_load_constant(DType type);   ///< imm: element
+Run local_load_constant(DType type);  ///< imm: element
 Run local_store_constant(DType type);
 Run atomic_loop(AtomicOp op, DType type, DType index, bool checked);
 Run subgroup_loop(SubgroupOp op, DType type, DType lane, bool checked);

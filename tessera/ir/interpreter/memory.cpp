@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads, stores and atomics. Lanes that touch consecutive elements, or all the same one, are moved at once; whatever else,
-// and whatever might be wrong, goes lane by lane.
+// Loads, stores and atomics. Lanes that touch consecutive elements, or all the same one, are moved at once; whatever
+// else, and whatever might be wrong, goes lane by lane.
 #include "tessera/ir/interpreter/checker.h"
 
 namespace tessera::ir::engine {
@@ -56,8 +56,10 @@ void load_lanes(Machine& m, const Instruction& i) {
   for_each_lane(m.mask, [&](std::uint32_t l) {
     const std::int64_t at = static_cast<std::int64_t>(index[l]);
     const bool good = inside(at, i.width, memory.elements);
-    if (!good) m.out_of_bounds(i, l, at, i.width, "reads");
-    else if (checked) m.checker->touch(i, l, static_cast<std::uint64_t>(at), i.width, Touch::read);
+    if (!good)
+      m.out_of_bounds(i, l, at, i.width, "reads");
+    else if (checked)
+      m.checker->touch(i, l, static_cast<std::uint64_t>(at), i.width, Touch::read);
     for (std::uint32_t c = 0; c < i.width; ++c)
       out[c * m.program.stride + l] = good ? read<E>(memory.data, static_cast<std::uint64_t>(at) + c) : E{};
   });
@@ -73,7 +75,8 @@ void run_load(Machine& m, const Instruction& i) {
   switch (pattern_of(index, begin, end)) {
     case Pattern::consecutive:
       if (!inside(first, end - begin, memory.elements)) return load_lanes<E, I, false>(m, i);
-      for (std::uint32_t l = begin; l < end; ++l) out[l] = read<E>(memory.data, static_cast<std::uint64_t>(first) + (l - begin));
+      for (std::uint32_t l = begin; l < end; ++l)
+        out[l] = read<E>(memory.data, static_cast<std::uint64_t>(first) + (l - begin));
       return;
     case Pattern::same:
       if (!inside(first, 1, memory.elements)) return load_lanes<E, I, false>(m, i);
@@ -107,7 +110,8 @@ void run_store(Machine& m, const Instruction& i) {
   if (!checked && m.mask.full() && i.width == 1) {
     const std::int64_t first = static_cast<std::int64_t>(index[begin]);
     if (pattern_of(index, begin, end) == Pattern::consecutive && inside(first, end - begin, memory.elements)) {
-      std::memcpy(memory.data + static_cast<std::uint64_t>(first) * sizeof(E), value + begin, (end - begin) * sizeof(E));
+      std::memcpy(memory.data + static_cast<std::uint64_t>(first) * sizeof(E), value + begin,
+                  (end - begin) * sizeof(E));
       return;
     }
   }
@@ -159,7 +163,8 @@ void run_load_local(Machine& m, const Instruction& i) {
     const bool good = inside(at, 1, memory.elements);
     if (!good) m.out_of_bounds(i, l, at, 1, "reads");
     for (std::uint32_t c = 0; c < i.width; ++c)
-      out[c * m.program.stride + l] = good ? data[local_place(m, *memory.slot, static_cast<std::uint64_t>(at), c) + l] : E{};
+      out[c * m.program.stride + l] =
+          good ? data[local_place(m, *memory.slot, static_cast<std::uint64_t>(at), c) + l] : E{};
   });
 }
 template <class E, class I>

@@ -61,7 +61,8 @@ class Preparation {
     const Node& n = p_.fn[id];
     const Type type = n.type;
     switch (n.op) {
-      case Op::local: case Op::shared: {
+      case Op::local:
+      case Op::shared: {
         MemorySlot slot;
         slot.kind = n.op == Op::local ? MemorySlot::local : MemorySlot::shared;
         slot.node = id;
@@ -90,9 +91,10 @@ class Preparation {
       case Op::constant: break;
       case Op::index: {
         const IndexKind kind = n.kind<IndexKind>();
-        const bool block_only = kind == IndexKind::thread_id || kind == IndexKind::block_id || kind == IndexKind::block_count ||
-                                kind == IndexKind::lane_id || kind == IndexKind::subgroup_id ||
-                                kind == IndexKind::subgroup_size || kind == IndexKind::subgroup_count;
+        const bool block_only = kind == IndexKind::thread_id || kind == IndexKind::block_id ||
+                                kind == IndexKind::block_count || kind == IndexKind::lane_id ||
+                                kind == IndexKind::subgroup_id || kind == IndexKind::subgroup_size ||
+                                kind == IndexKind::subgroup_count;
         if (block_only && p_.fn.kind == KernelKind::map)
           wrong(id, std::string(name_of(kind)) + " has no meaning in a map kernel");
         places_[id] = value_room(type_of(id));
@@ -120,13 +122,16 @@ class Preparation {
       for_each_nested(n, [&](BlockId inner) { find_uses(inner); });
       for (NodeId a : operands(n)) {
         const NodeId r = root(a);
-        if (home_[r] == b && n.op != Op::while_) last_use_[r] = id;
-        else home_[r] = no_block;
+        if (home_[r] == b && n.op != Op::while_)
+          last_use_[r] = id;
+        else
+          home_[r] = no_block;
       }
     }
   }
   std::size_t take(DType t, std::uint32_t width) {
-    auto& list = free_[{t == DType::boolean, value_bytes(t, width)}];  // a bool's lanes are never another's: they hold 0 or 1
+    auto& list =
+        free_[{t == DType::boolean, value_bytes(t, width)}];  // a bool's lanes are never another's: they hold 0 or 1
     if (list.empty()) return value_room(t, width);
     const std::size_t at = list.back();
     list.pop_back();
@@ -144,7 +149,9 @@ class Preparation {
 
   std::vector<Instruction>& into(BlockId b) { return p_.blocks[b]; }
   void check_index(BlockId b, NodeId user, NodeId index) {
-    if (!p_.options.checks || p_.fn.index64 || p_.fn[index].type.dtype != DType::index || p_.fn[index].op == Op::constant) return;
+    if (!p_.options.checks || p_.fn.index64 || p_.fn[index].type.dtype != DType::index ||
+        p_.fn[index].op == Op::constant)
+      return;
     Instruction i;
     i.run = index_check_loop();
     i.node = user;
@@ -193,7 +200,11 @@ class Preparation {
     if (gives) i.out = places_[id] = take(type_of(id), n.type.lanes);
 
     switch (n.op) {
-      case Op::unary: case Op::binary: case Op::compare: case Op::math: case Op::dot4:
+      case Op::unary:
+      case Op::binary:
+      case Op::compare:
+      case Op::math:
+      case Op::dot4:
         if (n.op == Op::compare) check_index(b, id, n.args[0]), check_index(b, id, n.args[1]);
         i.run = pure_loop(n, type_of(id), type_of(n.args[0]));
         break;
@@ -210,10 +221,13 @@ class Preparation {
         i.run = subgroup_loop(n.kind<SubgroupOp>(), type_of(id), lane, checks);
         break;
       }
-      case Op::block_reduce: case Op::block_scan: case Op::block_uniform:
-        i.run = block_loop(n.op, n.kind<ReduceOp>(), type_of(id), n.imm != 0, checks);
-        break;
-      case Op::load: case Op::load_if: case Op::store: case Op::atomic: memory_access(b, n, i); break;
+      case Op::block_reduce:
+      case Op::block_scan:
+      case Op::block_uniform: i.run = block_loop(n.op, n.kind<ReduceOp>(), type_of(id), n.imm != 0, checks); break;
+      case Op::load:
+      case Op::load_if:
+      case Op::store:
+      case Op::atomic: memory_access(b, n, i); break;
       case Op::barrier: i.run = barrier_loop(checks); break;
       case Op::print: i.run = print_loop(); break;
       case Op::if_:
@@ -257,13 +271,15 @@ class Preparation {
     const bool known = slot.kind == MemorySlot::local && index.op == Op::constant && index.imm < slot.elements;
     i.imm = index.imm;
     if (n.op == Op::atomic) {
-      i.run = slot.kind == MemorySlot::local ? nullptr : atomic_loop(n.kind<AtomicOp>(), slot.dtype, index_type, checks);
+      i.run =
+          slot.kind == MemorySlot::local ? nullptr : atomic_loop(n.kind<AtomicOp>(), slot.dtype, index_type, checks);
     } else if (n.op == Op::store) {
       i.width = p_.fn[n.args[2]].type.lanes;
       i.run = known ? local_store_constant(slot.dtype) : store_loop(slot.dtype, index_type, slot.kind, checks);
     } else {
       const bool masked = n.op == Op::load_if;
-      i.run = known && !masked ? local_load_constant(slot.dtype) : load_loop(slot.dtype, index_type, slot.kind, masked, checks);
+      i.run = known && !masked ? local_load_constant(slot.dtype)
+                               : load_loop(slot.dtype, index_type, slot.kind, masked, checks);
     }
   }
 

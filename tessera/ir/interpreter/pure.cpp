@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pure operations: one loop for each operation and type, over every lane of the mask's range. Lanes that are not active are
-// computed too where that is cheaper than asking; nobody reads them.
+// Pure operations: one loop for each operation and type, over every lane of the mask's range. Lanes that are not active
+// are computed too where that is cheaper than asking; nobody reads them.
 #include "tessera/ir/interpreter/machine.h"
 
 namespace tessera::ir::engine {
@@ -107,17 +107,20 @@ Run pure_loop(const Node& n, DType type, DType operand) {
   switch (n.op) {
     case Op::unary:
       return with_compute_type(type, [&](auto tag) -> Run {
-        static constexpr auto table = table_of<UnaryOp>([]<UnaryOp op>() -> Run { return &run_unary<op, decltype(tag)>; });
+        static constexpr auto table =
+            table_of<UnaryOp>([]<UnaryOp op>() -> Run { return &run_unary<op, decltype(tag)>; });
         return table[n.sub];
       });
     case Op::binary:
       return with_compute_type(type, [&](auto tag) -> Run {
-        static constexpr auto table = table_of<BinaryOp>([]<BinaryOp op>() -> Run { return &run_binary<op, decltype(tag)>; });
+        static constexpr auto table =
+            table_of<BinaryOp>([]<BinaryOp op>() -> Run { return &run_binary<op, decltype(tag)>; });
         return table[n.sub];
       });
     case Op::compare:
       return with_compute_type(operand, [&](auto tag) -> Run {
-        static constexpr auto table = table_of<CompareOp>([]<CompareOp op>() -> Run { return &run_compare<op, decltype(tag)>; });
+        static constexpr auto table =
+            table_of<CompareOp>([]<CompareOp op>() -> Run { return &run_compare<op, decltype(tag)>; });
         return table[n.sub];
       });
     case Op::math: {
