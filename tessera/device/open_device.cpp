@@ -59,7 +59,6 @@ void refuse_quarantined(const DeviceInfo& info) {
 }
 
 void verify(OpenDevice& device) {
-  if (device.device.backend == Backend::interp) return;  // it is what the others are compared with
   std::string wrong;
   try {
     wrong = verify_device(*device.driver);
