@@ -6,6 +6,9 @@
 #include "tessera/backend/interp/interp.h"
 #include "tessera/device/kernel.h"
 
+// Under the address sanitizer, too, an allocation that cannot be is refused instead of ending the process.
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+
 namespace tessera {
 
 void register_all_drivers() { register_driver(make_interp_driver()); }
