@@ -69,7 +69,9 @@ Survey survey(bool list_only) {
   return s;
 }
 
-std::string gibibytes(std::uint64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1u << 30)); }
+std::string gibibytes(std::uint64_t bytes) {
+  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1u << 30));
+}
 
 std::string joined(const std::vector<std::string>& parts, std::string_view with) {
   return fmt::format("{}", fmt::join(parts, with));
@@ -85,9 +87,11 @@ std::string capability_text(const Capabilities& can) {
   if (can.atomic_i64) does.emplace_back("64-bit atomics");
   std::vector<std::string> widths;
   for (std::uint32_t w : can.subgroup_widths) widths.push_back(std::to_string(w));
-  const bool subgroups = can.subgroup_widths.size() > 1 || (can.subgroup_widths.size() == 1 && can.subgroup_widths[0] > 1);
-  return fmt::format("{}; blocks of up to {} threads with {} shared; {}", does.empty() ? "f32 and integers only" : joined(does, ", "),
-                     can.max_block_threads, config::bytes_text(can.shared_bytes),
+  const bool subgroups =
+      can.subgroup_widths.size() > 1 || (can.subgroup_widths.size() == 1 && can.subgroup_widths[0] > 1);
+  return fmt::format("{}; blocks of up to {} threads with {} shared; {}",
+                     does.empty() ? "f32 and integers only" : joined(does, ", "), can.max_block_threads,
+                     config::bytes_text(can.shared_bytes),
                      subgroups ? "subgroups of " + joined(widths, ", ") : "no subgroups");
 }
 
@@ -113,14 +117,17 @@ class Table {
   void device(const DeviceInfo& info, const Survey& s) {
     const auto opened = s.opened.find(info.device);
     std::string memory = gibibytes(info.total_memory);
-    if (opened != s.opened.end() && opened->second.free) memory += fmt::format(" ({} free)", gibibytes(*opened->second.free));
+    if (opened != s.opened.end() && opened->second.free)
+      memory += fmt::format(" ({} free)", gibibytes(*opened->second.free));
     if (info.unified_memory) memory += ", shared with the host";
-    const std::string state = usable(info.state) ? std::string(state_name(info.state)) : style_.bad(state_name(info.state));
+    const std::string state =
+        usable(info.state) ? std::string(state_name(info.state)) : style_.bad(state_name(info.state));
     fmt::print("    [{}] {}: {}, {}\n", to_string(info.device), info.name, memory, state);
     std::vector<std::string> about;
     about.emplace_back(kind_name(info.kind));
     if (!info.vendor.empty()) about.push_back(info.vendor);
-    if (info.compute_units) about.push_back(fmt::format("{} compute unit{}", info.compute_units, info.compute_units == 1 ? "" : "s"));
+    if (info.compute_units)
+      about.push_back(fmt::format("{} compute unit{}", info.compute_units, info.compute_units == 1 ? "" : "s"));
     if (!info.driver_version.empty()) about.push_back(info.driver_version);
     if (!info.identity.empty()) about.push_back("identity " + info.identity);
     fmt::print("{}\n", style_.faint("        " + wrapped(joined(about, ", "), 8, columns_, 8)));
@@ -200,8 +207,10 @@ nlohmann::ordered_json json_of(const Survey& s) {
 
 int run(const Options& options) {
   const Survey s = survey(options.list_only);
-  if (options.json) fmt::print("{}\n", json_of(s).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
-  else Table().print(s);
+  if (options.json)
+    fmt::print("{}\n", json_of(s).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  else
+    Table().print(s);
   if (s.chosen.device) return success;
   fail<DeviceError>({.wrong = s.chosen.error});
 }
@@ -212,8 +221,10 @@ Command devices_command(CLI::App& program) {
   auto options = std::make_shared<Options>();
   CLI::App* sub = program.add_subcommand("devices", "List the devices of this machine, and why each is or is not used");
   sub->add_flag("--json", options->json, "Write JSON: memory in bytes; what is not known is null or \"\"");
-  sub->add_flag("--list-only", options->list_only, "Only ask the drivers: open no device, run nothing, and leave free memory out");
-  sub->footer(R"(Opens each device and runs a first small kernel on it, whose result is known. States, from best to worst:
+  sub->add_flag("--list-only", options->list_only,
+                "Only ask the drivers: open no device, run nothing, and leave free memory out");
+  sub->footer(
+      R"(Opens each device and runs a first small kernel on it, whose result is known. States, from best to worst:
   verified     the first kernel gave the right result
   enumerated   the driver named it; it was not opened
   quarantined  the first kernel gave a wrong result, or failed

@@ -43,17 +43,22 @@ std::string read_prompt(const Options& o) {
   std::ifstream in(o.prompt_file, std::ios::binary);
   std::string text(std::istreambuf_iterator<char>(in), {});
   if (!in.is_open() || in.bad() || std::filesystem::is_directory(o.prompt_file))
-    fail<ArgumentError>({.asked = "generate", .with = {{"file", o.prompt_file}}, .wrong = "the prompt file cannot be read",
+    fail<ArgumentError>({.asked = "generate",
+                         .with = {{"file", o.prompt_file}},
+                         .wrong = "the prompt file cannot be read",
                          .todo = errno ? std::string(std::strerror(errno)) : ""});
   return text;
 }
 
-std::string per_second(double rate) { return fmt::format("{:.{}f} tokens/s", rate, rate < 10 ? 2 : rate < 100 ? 1 : 0); }
+std::string per_second(double rate) {
+  return fmt::format("{:.{}f} tokens/s", rate, rate < 10 ? 2 : rate < 100 ? 1 : 0);
+}
 
 nlohmann::ordered_json json_of(const PlacementLog& log) {
   using Json = nlohmann::ordered_json;
   Json kernels = Json::array(), copies = Json::array();
-  for (const auto& k : log.kernels) kernels.push_back({{"device", to_string(k.device)}, {"kernel", k.kernel}, {"launches", k.launches}});
+  for (const auto& k : log.kernels)
+    kernels.push_back({{"device", to_string(k.device)}, {"kernel", k.kernel}, {"launches", k.launches}});
   for (const auto& c : log.copies)
     copies.push_back({{"device", to_string(c.device)},
                       {"to_device_bytes", c.to_device_bytes},
@@ -71,9 +76,10 @@ nlohmann::ordered_json json_of(const MemoryStats& m) {
 }
 
 std::string memory_text(Device device, const MemoryStats& m) {
-  return fmt::format("{}: {} live, {} cached, {} at most; {}; {} allocations, {} reuses", to_string(device),
-                     config::bytes_text(m.live_bytes), config::bytes_text(m.cached_bytes), config::bytes_text(m.peak_bytes),
-                     m.limit_bytes ? "limit " + config::bytes_text(m.limit_bytes) : "no limit", m.allocations, m.reuses);
+  return fmt::format(
+      "{}: {} live, {} cached, {} at most; {}; {} allocations, {} reuses", to_string(device),
+      config::bytes_text(m.live_bytes), config::bytes_text(m.cached_bytes), config::bytes_text(m.peak_bytes),
+      m.limit_bytes ? "limit " + config::bytes_text(m.limit_bytes) : "no limit", m.allocations, m.reuses);
 }
 
 LanguageModel load(const Options& o, Device device) {
@@ -83,7 +89,8 @@ LanguageModel load(const Options& o, Device device) {
   return LanguageModel::load(o.model, device, [&](const std::string& tensor, std::uint64_t done, std::uint64_t total) {
     if (interrupted) throw Interrupted{};
     progress.update(fmt::format("loading {} on {}: {:3.0f} %  {}", name, to_string(device),
-                                total ? 100.0 * static_cast<double>(done) / static_cast<double>(total) : 100.0, tensor));
+                                total ? 100.0 * static_cast<double>(done) / static_cast<double>(total) : 100.0,
+                                tensor));
   });
 }
 
@@ -110,14 +117,18 @@ void print_summary(const Options& o, const LanguageModel& model, const GenerateR
     fmt::print(stderr, "{:<9} {}\n", label, wrapped(text, 10, columns(stderr), 10));
   };
   fmt::print(stderr, "\n");
-  line("loaded", fmt::format("{:.2f} s, {} of weights", model.load_seconds(), config::bytes_text(model.model().weight_bytes())));
-  line("prompt", fmt::format("{} tokens in {:.3f} s, {}", r.prompt_tokens.size(), r.prompt_seconds, per_second(r.prompt_tokens_per_second())));
+  line("loaded",
+       fmt::format("{:.2f} s, {} of weights", model.load_seconds(), config::bytes_text(model.model().weight_bytes())));
+  line("prompt", fmt::format("{} tokens in {:.3f} s, {}", r.prompt_tokens.size(), r.prompt_seconds,
+                             per_second(r.prompt_tokens_per_second())));
   line("generated", fmt::format("{} tokens in {:.3f} s{}; stopped: {}", r.tokens.size(), r.generate_seconds,
-                                r.tokens_per_second() > 0 ? ", " + per_second(r.tokens_per_second()) : "", stop_reason_name(r.reason)));
+                                r.tokens_per_second() > 0 ? ", " + per_second(r.tokens_per_second()) : "",
+                                stop_reason_name(r.reason)));
   if (o.generate.sampling.temperature > 0) line("seed", std::to_string(o.generate.sampling.seed));
   line("device", why);
   if (o.stats)
-    fmt::print(stderr, "\n{}\nmemory of {}\n", to_string(placement_log()), memory_text(model.device(), memory_stats(model.device())));
+    fmt::print(stderr, "\n{}\nmemory of {}\n", to_string(placement_log()),
+               memory_text(model.device(), memory_stats(model.device())));
 }
 
 int run(Options o) {
@@ -149,8 +160,11 @@ int run(Options o) {
     if (o.print_tokens && !o.json) fmt::print("{}\n", fmt::join(r.tokens, " "));
     if (o.json) print_json(o, model, r, why);
     std::fflush(stdout);
-    if (!o.quiet && !o.json) print_summary(o, model, r, why);
-    else if (o.stats && !o.json) fmt::print(stderr, "{}\nmemory of {}\n", to_string(placement_log()), memory_text(model.device(), memory_stats(model.device())));
+    if (!o.quiet && !o.json)
+      print_summary(o, model, r, why);
+    else if (o.stats && !o.json)
+      fmt::print(stderr, "{}\nmemory of {}\n", to_string(placement_log()),
+                 memory_text(model.device(), memory_stats(model.device())));
     return success;
   } catch (const Interrupted&) {
     fmt::print(stderr, "tessera: interrupted while loading\n");
@@ -164,9 +178,11 @@ Command generate_command(CLI::App& program) {
   auto o = std::make_shared<Options>();
   o->generate.sampling.seed = std::random_device{}();
   CLI::App* sub = program.add_subcommand("generate", "Continue a prompt with a language model");
-  sub->add_option("MODEL", o->model, "A GGUF file: architecture llama or qwen2; weights f32, f16, q8_0, q4_0")->required();
+  sub->add_option("MODEL", o->model, "A GGUF file: architecture llama or qwen2; weights f32, f16, q8_0, q4_0")
+      ->required();
   auto* prompt = sub->add_option("-p,--prompt", o->prompt, "What the text starts with");
-  auto* prompt_file = sub->add_option("--prompt-file", o->prompt_file, "Read the prompt from a file, \"-\" for standard input");
+  auto* prompt_file =
+      sub->add_option("--prompt-file", o->prompt_file, "Read the prompt from a file, \"-\" for standard input");
   prompt_file->excludes(prompt);
   sub->callback([prompt, prompt_file] {
     if (prompt->count() + prompt_file->count() == 0) throw CLI::RequiredError("--prompt or --prompt-file");
@@ -176,16 +192,21 @@ Command generate_command(CLI::App& program) {
   auto& s = o->generate.sampling;
   sub->add_option("--temperature", s.temperature, "0: always the likeliest token")->capture_default_str();
   sub->add_option("--top-k", s.top_k, "Choose among the k likeliest tokens; 0: all")->capture_default_str();
-  sub->add_option("--top-p", s.top_p, "Choose among the likeliest tokens that have this probability together")->capture_default_str();
+  sub->add_option("--top-p", s.top_p, "Choose among the likeliest tokens that have this probability together")
+      ->capture_default_str();
   sub->add_option("--seed", s.seed, "The same seed gives the same text (default: a new one, which is printed)");
-  sub->add_option("--ctx", o->generate.context, "Tokens of prompt and answer together (default: what the model was made for)");
+  sub->add_option("--ctx", o->generate.context,
+                  "Tokens of prompt and answer together (default: what the model was made for)");
   sub->add_option("--batch", o->generate.batch, "Tokens of the prompt read at once")->capture_default_str();
-  sub->add_option("--cache", o->cache, "How keys and values are kept")->capture_default_str()->check(CLI::IsMember({"f16", "f32"}));
+  sub->add_option("--cache", o->cache, "How keys and values are kept")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f16", "f32"}));
   sub->add_flag("--stats", o->stats, "Also: which kernels ran on which device, what was copied, memory");
   sub->add_flag("--json", o->json, "Write one JSON object with text, tokens, times and device");
   sub->add_flag("--print-tokens", o->print_tokens, "Write the numbers of the tokens in place of the text");
   sub->add_flag("-q,--quiet", o->quiet, "No progress and no summary");
-  sub->footer(R"(The generated text goes to standard output as it comes; progress, prompt and summary go to standard error.
+  sub->footer(
+      R"(The generated text goes to standard output as it comes; progress, prompt and summary go to standard error.
 Ctrl-C ends with what was generated so far.
 
 Examples:

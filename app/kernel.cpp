@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera kernel`: lists the kernels behind the operations, and prints one as IR or as the text that a device's compiler gets.
+// `tessera kernel`: lists the kernels behind the operations, and prints one as IR or as the text that a device's
+// compiler gets.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +22,8 @@ std::string parameters(const ir::Function& fn) {
   std::string text;
   for (const auto& p : fn.params) {
     text += text.empty() ? "" : ", ";
-    text += fmt::format("{}{}", p.is_buffer ? "Buffer<" : "", p.is_buffer && p.access == ir::Access::read ? "const " : "");
+    text +=
+        fmt::format("{}{}", p.is_buffer ? "Buffer<" : "", p.is_buffer && p.access == ir::Access::read ? "const " : "");
     text += fmt::format("{}{} {}", dtype_name(p.dtype), p.is_buffer ? ">" : "", p.name);
   }
   return text;
@@ -45,8 +47,10 @@ void list(Device device, const std::vector<CatalogueKernel>& kernels) {
     all.push_back(k.name);
     if (k.name.find(name) != std::string::npos) near.push_back(k.name);
   }
-  fail<ArgumentError>({.asked = "kernel", .wrong = fmt::format("there is no kernel \"{}\"", name),
-                       .todo = fmt::format("Those that {}: {}", near.empty() ? "exist" : "have it in their name", fmt::join(near.empty() ? all : near, ", "))});
+  fail<ArgumentError>({.asked = "kernel",
+                       .wrong = fmt::format("there is no kernel \"{}\"", name),
+                       .todo = fmt::format("Those that {}: {}", near.empty() ? "exist" : "have it in their name",
+                                           fmt::join(near.empty() ? all : near, ", "))});
 }
 
 int run(const Options& o) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program `tessera`: declares the subcommands, runs the one that was named, and turns errors into texts and exit codes.
+// The program `tessera`: declares the subcommands, runs the one that was named, and turns errors into texts and exit
+// codes.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -35,7 +36,8 @@ int help(CLI::App& program, const std::string& topic) {
     return success;
   }
   try {
-    fmt::print("{}", formatter->make_help(program.get_subcommand(topic), program.get_name() + " " + topic, CLI::AppFormatMode::Normal));
+    fmt::print("{}", formatter->make_help(program.get_subcommand(topic), program.get_name() + " " + topic,
+                                          CLI::AppFormatMode::Normal));
     return success;
   } catch (const CLI::OptionNotFound&) {
     print_error(fmt::format("there is no command \"{}\"; `tessera help` lists those that exist", topic));
@@ -44,12 +46,14 @@ int help(CLI::App& program, const std::string& topic) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App program("Finds the processors of this machine that Tessera can compute on, and runs language models on them.", "tessera");
+  CLI::App program(
+      "Finds the processors of this machine that Tessera can compute on, and runs language models on them.", "tessera");
   program.footer(footer);
   program.set_version_flag("--version", "tessera " TESSERA_VERSION);
   program.get_formatter()->column_width(34);
   program.require_subcommand(0, 1);
-  std::vector<Command> commands = {devices_command(program), generate_command(program), verify_command(program), kernel_command(program)};
+  std::vector<Command> commands = {devices_command(program), generate_command(program), verify_command(program),
+                                   kernel_command(program)};
   std::string topic;
   CLI::App* help_options = program.add_subcommand("help", "Explain the program or one of its commands");
   help_options->footer("Examples:\n  tessera help\n  tessera help generate");

@@ -13,7 +13,8 @@ bool is_terminal(std::FILE* stream);
 /// Columns to wrap paragraphs at: the terminal's, 120 at most; 110 where there is none.
 std::size_t columns(std::FILE* stream);
 
-/// Colours for a stream: none unless it is a terminal, NO_COLOR is not set (https://no-color.org) and TERM is not "dumb".
+/// Colours for a stream: none unless it is a terminal, NO_COLOR is not set (https://no-color.org) and TERM is not
+/// "dumb".
 class Style {
  public:
   explicit Style(std::FILE* stream);

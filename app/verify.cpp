@@ -60,7 +60,9 @@ std::vector<CatalogueCheck> checks_to_run(const Options& o) {
     if (std::regex_search(check.operation, wanted)) chosen.push_back(std::move(check));
   }
   if (chosen.empty())
-    fail<ArgumentError>({.asked = "verify", .with = {{"--operation", o.operation}}, .wrong = "no operation has such a name",
+    fail<ArgumentError>({.asked = "verify",
+                         .with = {{"--operation", o.operation}},
+                         .wrong = "no operation has such a name",
                          .todo = fmt::format("Those that exist: {}", fmt::join(names, ", "))});
   return chosen;
 }
@@ -102,7 +104,9 @@ std::vector<Row> by_operation(const std::vector<Row>& rows, std::size_t devices)
 }
 
 std::string cell_text(const Cell& cell, const Style& style) {
-  const std::string error = std::isinf(cell.error) ? "error" : cell.error < 100 ? fmt::format("{:.3f}", cell.error) : fmt::format("{:.0e}", cell.error);
+  const std::string error = std::isinf(cell.error) ? "error"
+                            : cell.error < 100     ? fmt::format("{:.3f}", cell.error)
+                                                   : fmt::format("{:.0e}", cell.error);
   return fmt::format("{} {:>6} {:>7.2f} s", style.mark(cell.good()), error, cell.seconds);
 }
 
@@ -135,7 +139,8 @@ void print_json(const std::vector<Row>& rows, const std::vector<Device>& devices
                         {"error", std::isfinite(row.cells[d].error) ? Json(row.cells[d].error) : Json()},
                         {"seconds", row.cells[d].seconds},
                         {"text", row.cells[d].text}});
-  fmt::print("{}\n", Json{{"seed", seed}, {"failures", failures}, {"checks", checks}}.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  fmt::print("{}\n", Json{{"seed", seed}, {"failures", failures}, {"checks", checks}}.dump(
+                         2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 int run(const Options& o) {
@@ -144,11 +149,13 @@ int run(const Options& o) {
   std::vector<Row> rows;
   {
     Progress progress(o.quiet);
-    progress.step(fmt::format("{} checks on {} device{}, seed {}", checks.size(), devices.size(), devices.size() == 1 ? "" : "s", o.seed));
+    progress.step(fmt::format("{} checks on {} device{}, seed {}", checks.size(), devices.size(),
+                              devices.size() == 1 ? "" : "s", o.seed));
     for (std::size_t i = 0; i < checks.size(); ++i) {
       Row row{checks[i].operation, checks[i].shape, {}};
       for (Device device : devices) {
-        progress.update(fmt::format("[{}/{}] {} {} on {}", i + 1, checks.size(), row.operation, row.shape, to_string(device)));
+        progress.update(
+            fmt::format("[{}/{}] {} {} on {}", i + 1, checks.size(), row.operation, row.shape, to_string(device)));
         row.cells.push_back(run_check(checks[i], device, o.seed));
       }
       rows.push_back(std::move(row));
@@ -161,7 +168,9 @@ int run(const Options& o) {
     print_json(rows, devices, o.seed, failures);
   } else {
     print_table(o.shapes ? rows : by_operation(rows, devices.size()), devices);
-    fmt::print("\nErrors are the largest of each operation, as a part of its tolerance: 1 is the limit. Times include compiling.\n");
+    fmt::print(
+        "\nErrors are the largest of each operation, as a part of its tolerance: 1 is the limit. Times include "
+        "compiling.\n");
   }
   std::fflush(stdout);
   if (failures == 0) return success;
@@ -169,25 +178,30 @@ int run(const Options& o) {
     for (std::size_t d = 0; d < devices.size(); ++d)
       if (const Cell& cell = row.cells[d]; !cell.good())
         fmt::print(stderr, "{} {} on {}: {}\n", row.operation, row.shape, to_string(devices[d]),
-                   cell.text.empty() ? fmt::format("the error is {:.3g} times the tolerance (seed {})", cell.error, o.seed) : cell.text);
-  fail<Error>({.asked = "verify", .wrong = fmt::format("{} of {} checks failed (above)", failures, rows.size() * devices.size())});
+                   cell.text.empty()
+                       ? fmt::format("the error is {:.3g} times the tolerance (seed {})", cell.error, o.seed)
+                       : cell.text);
+  fail<Error>({.asked = "verify",
+               .wrong = fmt::format("{} of {} checks failed (above)", failures, rows.size() * devices.size())});
 }
 
 }  // namespace
 
 Command verify_command(CLI::App& program) {
   auto o = std::make_shared<Options>();
-  CLI::App* sub = program.add_subcommand("verify", "Compare every operation on every device with plain double-precision C++");
+  CLI::App* sub =
+      program.add_subcommand("verify", "Compare every operation on every device with plain double-precision C++");
   sub->add_option("--device", o->devices, "Only this device; may be given several times (default: all)");
   sub->add_option("--seed", o->seed, "Of the random data")->capture_default_str();
-  sub->add_option("--operation", o->operation, "Only operations whose name this regular expression finds")->check([](const std::string& text) {
-    try {
-      const std::regex tried(text);
-      return std::string();
-    } catch (const std::regex_error& e) {
-      return fmt::format("\"{}\" is no regular expression: {}", text, e.what());
-    }
-  });
+  sub->add_option("--operation", o->operation, "Only operations whose name this regular expression finds")
+      ->check([](const std::string& text) {
+        try {
+          const std::regex tried(text);
+          return std::string();
+        } catch (const std::regex_error& e) {
+          return fmt::format("\"{}\" is no regular expression: {}", text, e.what());
+        }
+      });
   sub->add_flag("--shapes", o->shapes, "A row for each shape, in place of one for each operation");
   sub->add_flag("--json", o->json, "Write JSON, every shape and device");
   sub->add_flag("-q,--quiet", o->quiet, "No progress");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A sum over many numbers: each thread adds some, block_sum adds the threads of a block, a second launch adds the blocks.
+// A sum over many numbers: each thread adds some, block_sum adds the threads of a block, a second launch adds the
+// blocks.
 #include <tessera/tessera.h>
 
 #include <cmath>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds a race without a GPU: with TESSERA_CHECK=1 the interpreter reports kernels whose threads collide, with both lines.
-// usage: TESSERA_CHECK=1 TESSERA_DEVICE=interp find_a_race
+// Finds a race without a GPU: with TESSERA_CHECK=1 the interpreter reports kernels whose threads collide, with both
+// lines. usage: TESSERA_CHECK=1 TESSERA_DEVICE=interp find_a_race
 #include <tessera/tessera.h>
 
 #include <cstdlib>
@@ -8,8 +8,8 @@
 
 using namespace tessera;
 
-/// Reverses each block of 64 numbers through shared memory. Without the barrier a thread may read what its partner has not
-/// written yet: on many devices that goes well, most of the time.
+/// Reverses each block of 64 numbers through shared memory. Without the barrier a thread may read what its partner has
+/// not written yet: on many devices that goes well, most of the time.
 auto reverse_blocks(bool with_barrier) {
   return kernel("reverse_blocks", block(64), [=](Buffer<const float> x, Buffer<float> y) {
     Shared<float> tile(64);

@@ -13,8 +13,8 @@ int main() {
   x.eval(), row.eval();
 
   const auto launches_before = fused_launches();
-  const Array wave = exp(-0.5 * x * x) / row;               // nothing runs yet
-  const Array z = where(wave > 0.25, tanh(wave), 0) + 1;    // nor here
+  const Array wave = exp(-0.5 * x * x) / row;             // nothing runs yet
+  const Array z = where(wave > 0.25, tanh(wave), 0) + 1;  // nor here
   const bool was_pending = z.pending();
   const std::vector<float> numbers = z.to_vector<float>();  // seven operations, one kernel
   const auto elementwise = fused_launches() - launches_before;
@@ -33,6 +33,7 @@ int main() {
   std::cout << to_string(z) << "\n"
             << "kernels for the elementwise part: " << elementwise << ", largest error " << worst << "\n"
             << "mean of squares: " << mean_square << "\n";
-  const bool right = was_pending && elementwise == 1 && worst < 1e-5 && std::abs(mean_square - sum / static_cast<double>(xs.size())) < 1e-4;
+  const bool right = was_pending && elementwise == 1 && worst < 1e-5 &&
+                     std::abs(mean_square - sum / static_cast<double>(xs.size())) < 1e-4;
   return right ? 0 : 1;
 }

@@ -9,12 +9,14 @@ using namespace tessera;
 int main(int argc, char** argv) {
   try {
     const auto model = LanguageModel::load(argc > 1 ? argv[1] : "models/pgdocs-2m-q8_0.gguf");
-    const auto result = model.generate(argc > 2 ? argv[2] : "The index", {.sampling = {.temperature = 0}, .max_tokens = 40},
-                                       [](std::string_view piece) {
+    const auto result = model.generate(argc > 2 ? argv[2] : "The index",
+                                       {.sampling = {.temperature = 0}, .max_tokens = 40}, [](std::string_view piece) {
                                          std::cout << piece << std::flush;
                                          return true;  // false ends it
                                        });
-    std::cout << "\n" << result.tokens.size() << " tokens at " << result.tokens_per_second() << " a second on " << why_current_device() << "\n";
+    std::cout << "\n"
+              << result.tokens.size() << " tokens at " << result.tokens_per_second() << " a second on "
+              << why_current_device() << "\n";
     return result.text.empty();
   } catch (const Error& e) {
     std::cerr << e.what() << "\n";

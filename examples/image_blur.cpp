@@ -21,8 +21,10 @@ Picture read_png(const std::string& path) {
   image.version = PNG_IMAGE_VERSION;
   if (!png_image_begin_read_from_file(&image, path.c_str())) throw std::runtime_error(path + ": " + image.message);
   image.format = PNG_FORMAT_RGB;
-  Picture p{static_cast<int>(image.width), static_cast<int>(image.height), std::vector<std::uint8_t>(PNG_IMAGE_SIZE(image))};
-  if (!png_image_finish_read(&image, nullptr, p.rgb.data(), 0, nullptr)) throw std::runtime_error(path + ": " + image.message);
+  Picture p{static_cast<int>(image.width), static_cast<int>(image.height),
+            std::vector<std::uint8_t>(PNG_IMAGE_SIZE(image))};
+  if (!png_image_finish_read(&image, nullptr, p.rgb.data(), 0, nullptr))
+    throw std::runtime_error(path + ": " + image.message);
   return p;
 }
 
@@ -32,7 +34,8 @@ void write_png(const std::string& path, const Picture& p) {
   image.width = static_cast<png_uint_32>(p.width);
   image.height = static_cast<png_uint_32>(p.height);
   image.format = PNG_FORMAT_RGB;
-  if (!png_image_write_to_file(&image, path.c_str(), 0, p.rgb.data(), 0, nullptr)) throw std::runtime_error(path + ": " + image.message);
+  if (!png_image_write_to_file(&image, path.c_str(), 0, p.rgb.data(), 0, nullptr))
+    throw std::runtime_error(path + ": " + image.message);
 }
 
 /// A mosaic: tiles of changing colour with dark joints, and a disc in the middle.
@@ -45,7 +48,9 @@ Picture draw() {
       const bool disc = std::hypot(column * 20 + 10 - 160, row * 20 + 10 - 100) < 75;
       const int shade = (column * 37 + row * 61) % 60;
       const int colours[2][3] = {{40 + shade, 90 + shade, 140 + shade}, {190 + shade, 120 + shade, 30 + shade}};
-      for (int c = 0; c < 3; ++c) p.rgb[static_cast<std::size_t>((y * p.width + x) * 3 + c)] = static_cast<std::uint8_t>(joint ? 35 : colours[disc][c]);
+      for (int c = 0; c < 3; ++c)
+        p.rgb[static_cast<std::size_t>((y * p.width + x) * 3 + c)] =
+            static_cast<std::uint8_t>(joint ? 35 : colours[disc][c]);
     }
   }
   return p;
@@ -56,39 +61,44 @@ constexpr int radius = 12;
 std::vector<float> gaussian() {
   std::vector<float> weights(2 * radius + 1);
   float sum = 0;
-  for (int i = -radius; i <= radius; ++i) sum += weights[static_cast<std::size_t>(i + radius)] = std::exp(-0.5f * static_cast<float>(i * i) / 16);
+  for (int i = -radius; i <= radius; ++i)
+    sum += weights[static_cast<std::size_t>(i + radius)] = std::exp(-0.5f * static_cast<float>(i * i) / 16);
   for (float& w : weights) w /= sum;
   return weights;
 }
 
 /// One thread a pixel. `along` is 1 to blur along the row and 0 along the column; edges repeat.
-const auto blur = kernel("blur", [](Buffer<const std::uint8_t> from, Buffer<std::uint8_t> to, Buffer<const float> weights,
-                                    Val<Index> width, Val<Index> height, Val<Index> along) {
-  auto x = global_id(0), y = global_id(1);
-  Var<float> red, green, blue;
-  for_(-radius, radius + 1, [&](Val<Index> d) {
-    auto at = min(max(y + d * (1 - along), 0), height - 1) * width + min(max(x + d * along, 0), width - 1);
-    auto w = weights[d + radius];
-    red += w * cast<float>(from[at * 3]);
-    green += w * cast<float>(from[at * 3 + 1]);
-    blue += w * cast<float>(from[at * 3 + 2]);
-  });
-  auto at = (y * width + x) * 3;
-  to[at] = cast<std::uint8_t>(rint(red));
-  to[at + 1] = cast<std::uint8_t>(rint(green));
-  to[at + 2] = cast<std::uint8_t>(rint(blue));
-});
+const auto blur =
+    kernel("blur", [](Buffer<const std::uint8_t> from, Buffer<std::uint8_t> to, Buffer<const float> weights,
+                      Val<Index> width, Val<Index> height, Val<Index> along) {
+      auto x = global_id(0), y = global_id(1);
+      Var<float> red, green, blue;
+      for_(-radius, radius + 1, [&](Val<Index> d) {
+        auto at = min(max(y + d * (1 - along), 0), height - 1) * width + min(max(x + d * along, 0), width - 1);
+        auto w = weights[d + radius];
+        red += w * cast<float>(from[at * 3]);
+        green += w * cast<float>(from[at * 3 + 1]);
+        blue += w * cast<float>(from[at * 3 + 2]);
+      });
+      auto at = (y * width + x) * 3;
+      to[at] = cast<std::uint8_t>(rint(red));
+      to[at + 1] = cast<std::uint8_t>(rint(green));
+      to[at + 2] = cast<std::uint8_t>(rint(blue));
+    });
 
 /// The same in plain C++.
-std::vector<std::uint8_t> blur_on_host(const Picture& p, const std::vector<std::uint8_t>& from, const std::vector<float>& weights, int along) {
+std::vector<std::uint8_t> blur_on_host(const Picture& p, const std::vector<std::uint8_t>& from,
+                                       const std::vector<float>& weights, int along) {
   std::vector<std::uint8_t> to(from.size());
   for (int y = 0; y < p.height; ++y)
     for (int x = 0; x < p.width; ++x)
       for (int c = 0; c < 3; ++c) {
         double sum = 0;
         for (int d = -radius; d <= radius; ++d) {
-          const int sx = std::clamp(x + d * along, 0, p.width - 1), sy = std::clamp(y + d * (1 - along), 0, p.height - 1);
-          sum += static_cast<double>(weights[static_cast<std::size_t>(d + radius)]) * from[static_cast<std::size_t>((sy * p.width + sx) * 3 + c)];
+          const int sx = std::clamp(x + d * along, 0, p.width - 1),
+                    sy = std::clamp(y + d * (1 - along), 0, p.height - 1);
+          sum += static_cast<double>(weights[static_cast<std::size_t>(d + radius)]) *
+                 from[static_cast<std::size_t>((sy * p.width + sx) * 3 + c)];
         }
         to[static_cast<std::size_t>((y * p.width + x) * 3 + c)] = static_cast<std::uint8_t>(std::lrint(sum));
       }
@@ -114,7 +124,8 @@ int main(int argc, char** argv) {
     write_png(out, p);
     int worst = 0;  // a rounding may go the other way in each pass
     for (std::size_t i = 0; i < expected.size(); ++i) worst = std::max(worst, std::abs(expected[i] - p.rgb[i]));
-    std::cout << in << " -> " << out << " on " << to_string(current_device()) << ", largest difference from the host: " << worst << " of 255\n";
+    std::cout << in << " -> " << out << " on " << to_string(current_device())
+              << ", largest difference from the host: " << worst << " of 255\n";
     return worst <= 2 && read_png(out).rgb == p.rgb ? 0 : 1;
   } catch (const std::exception& e) {
     std::cerr << e.what() << "\n";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Placement is explicit: operands on different devices are an error, a copy is asked for by name, and what ran and moved
-// can always be read back.
+// Placement is explicit: operands on different devices are an error, a copy is asked for by name, and what ran and
+// moved can always be read back.
 #include <tessera/tessera.h>
 
 #include <iostream>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A test of one's own kernel: one body on every device of the machine and on the interpreter, with random data, sizes at
-// which kernels break, and outputs that hold poison until they are written. Failures are thrown, for any test framework.
+// A test of one's own kernel: one body on every device of the machine and on the interpreter, with random data, sizes
+// at which kernels break, and outputs that hold poison until they are written. Failures are thrown, for any test
+// framework.
 #include <tessera/tessera.h>
 #include <tessera/testing/testing.h>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block kernel: the threads of a block load tiles of two matrices into shared memory, wait for each other, and multiply.
+// A block kernel: the threads of a block load tiles of two matrices into shared memory, wait for each other, and
+// multiply.
 #include <tessera/tessera.h>
 
 #include <cmath>
@@ -10,24 +11,24 @@ using namespace tessera;
 constexpr int tile = 16;
 
 int main() {
-  const auto product = kernel("product", block(tile, tile),
-                              [](Buffer<const float> a, Buffer<const float> b, Buffer<float> c,
-                                 Val<Index> m, Val<Index> n, Val<Index> k) {
-    Shared<float> a_tile(tile * tile), b_tile(tile * tile);
-    auto x = thread_id(0), y = thread_id(1);
-    auto column = global_id(0), row = global_id(1);
-    Var<float> sum = 0.0f;
-    for_(0, k, tile, [&](Val<Index> at) {
-      // Blocks at the edges reach beyond the matrices: a load whose condition does not hold gives the 0.
-      a_tile[y * tile + x] = a.load_if(row < m && at + x < k, row * k + at + x, 0.0f);
-      b_tile[y * tile + x] = b.load_if(at + y < k && column < n, (at + y) * n + column, 0.0f);
-      barrier();
-      for (int i = 0; i < tile; ++i)  // a loop of the host: unrolled while tracing
-        sum += a_tile[y * tile + i] * b_tile[i * tile + x];
-      barrier();
-    });
-    if_(row < m && column < n, [&] { c[row * n + column] = sum; });
-  });
+  const auto product = kernel(
+      "product", block(tile, tile),
+      [](Buffer<const float> a, Buffer<const float> b, Buffer<float> c, Val<Index> m, Val<Index> n, Val<Index> k) {
+        Shared<float> a_tile(tile * tile), b_tile(tile * tile);
+        auto x = thread_id(0), y = thread_id(1);
+        auto column = global_id(0), row = global_id(1);
+        Var<float> sum = 0.0f;
+        for_(0, k, tile, [&](Val<Index> at) {
+          // Blocks at the edges reach beyond the matrices: a load whose condition does not hold gives the 0.
+          a_tile[y * tile + x] = a.load_if(row < m && at + x < k, row * k + at + x, 0.0f);
+          b_tile[y * tile + x] = b.load_if(at + y < k && column < n, (at + y) * n + column, 0.0f);
+          barrier();
+          for (int i = 0; i < tile; ++i)  // a loop of the host: unrolled while tracing
+            sum += a_tile[y * tile + i] * b_tile[i * tile + x];
+          barrier();
+        });
+        if_(row < m && column < n, [&] { c[row * n + column] = sum; });
+      });
 
   const int m = 100, n = 37, k = 65;  // no multiples of the tile
   const Array a = random_normal({m, k}, 1), b = random_normal({k, n}, 2);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The smallest program: a kernel, three buffers, one launch. It runs on whatever device `tessera devices` names as current.
+// The smallest program: a kernel, three buffers, one launch. It runs on whatever device `tessera devices` names as
+// current.
 #include <tessera/tessera.h>
 
 #include <iostream>

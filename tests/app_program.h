@@ -25,7 +25,7 @@ extern char** environ;
 namespace app_test {
 
 struct Outcome {
-  int code = -1;    ///< exit code; 128 + n: ended by signal n
+  int code = -1;      ///< exit code; 128 + n: ended by signal n
   bool late = false;  ///< killed at the time limit
   std::string out, err;
 };
@@ -99,7 +99,8 @@ inline Outcome run(std::vector<std::string> arguments, const RunOptions& options
       asked = true;
       ::kill(pid, SIGINT);
     }
-    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > options.limit && !outcome.late) {
+    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > options.limit &&
+        !outcome.late) {
       outcome.late = true;
       ::kill(pid, SIGKILL);
     }

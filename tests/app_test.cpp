@@ -22,7 +22,8 @@ using Parts = std::initializer_list<std::string>;
 
 testing::AssertionResult holds(const std::string& text, Parts parts) {
   for (const std::string& part : parts)
-    if (text.find(part) == std::string::npos) return testing::AssertionFailure() << "\"" << part << "\" is not in: " << text;
+    if (text.find(part) == std::string::npos)
+      return testing::AssertionFailure() << "\"" << part << "\" is not in: " << text;
   return testing::AssertionSuccess();
 }
 
@@ -53,17 +54,19 @@ std::vector<std::string> greedy(const std::string& file, const std::string& devi
   return {"generate", file, "-p", "The index", "--temperature", "0", "-n", std::to_string(tokens), "--device", device};
 }
 
-/// Our greedy tokens against those of another program, which rounds activations in its own way: the first difference has to
-/// be its second best token, at a near-tie. Later ones follow from the first.
+/// Our greedy tokens against those of another program, which rounds activations in its own way: the first difference
+/// has to be its second best token, at a near-tie. Later ones follow from the first.
 void check_reference(const json& reference, const std::string& file, double bound) {
   for (const json& r : reference["models"][file.substr(file.find('/') + 1)]) {
-    const json j = parsed(run({"generate", file, "-p", r["prompt"], "-n", std::to_string(r["tokens"].size()), "--temperature", "0",
-                               "--cache", "f32", "--json"}));
+    const json j = parsed(run({"generate", file, "-p", r["prompt"], "-n", std::to_string(r["tokens"].size()),
+                               "--temperature", "0", "--cache", "f32", "--json"}));
     EXPECT_EQ(j["prompt_tokens"], r["prompt_tokens"]);
     for (std::size_t i = 0; i < r["tokens"].size(); ++i) {
       const json ours = i < j["tokens"].size() ? j["tokens"][i] : json("end");
-      if (ours == r["tokens"][i] || (ours == "end" && j["stopped"] == "end of text" && i + 1 == r["tokens"].size())) continue;
-      EXPECT_LT(r["gap"][i].get<double>(), bound * r["logit_range"][i].get<double>()) << file << ": " << r["prompt"] << ", token " << i;
+      if (ours == r["tokens"][i] || (ours == "end" && j["stopped"] == "end of text" && i + 1 == r["tokens"].size()))
+        continue;
+      EXPECT_LT(r["gap"][i].get<double>(), bound * r["logit_range"][i].get<double>())
+          << file << ": " << r["prompt"] << ", token " << i;
       EXPECT_EQ(ours, r["runner_up"][i]) << file << ": " << r["prompt"] << ", token " << i;
       break;
     }
@@ -145,8 +148,10 @@ TEST(Devices, JsonAgreesWithTheLibrary) {
 TEST(Devices, TableNamesEveryBackendAndWhy) {
   const Outcome table = run({"devices"}, {.environment = {{"LC_ALL", "C.UTF-8"}}});
   EXPECT_EQ(table.code, 0) << table.err;
-  for (const auto& row : tessera::discover()) EXPECT_TRUE(holds(table.out, {" (" + std::string(backend_name(row.backend)) + ")"}));
-  EXPECT_TRUE(holds(table.out, {"✓ CPU (cpu)", "✗ CUDA (cuda)", "Why:", "Do:", "New arrays go to " + to_string(tessera::current_device())}));
+  for (const auto& row : tessera::discover())
+    EXPECT_TRUE(holds(table.out, {" (" + std::string(backend_name(row.backend)) + ")"}));
+  EXPECT_TRUE(holds(table.out, {"✓ CPU (cpu)", "✗ CUDA (cuda)",
+                                "Why:", "Do:", "New arrays go to " + to_string(tessera::current_device())}));
   EXPECT_FALSE(holds(table.out, {"\x1b"}));  // no terminal, no colours
   EXPECT_EQ(table.err, "");
   const Outcome plain = run({"devices"}, {.environment = {{"LC_ALL", "C"}}});
@@ -166,7 +171,8 @@ TEST(Devices, ANamedDeviceThatDoesNotExistIsSaidAndTheTableStillPrinted) {
   EXPECT_EQ(j.code, 1);
   EXPECT_TRUE(json::parse(j.out)["current"]["device"].is_null());
   EXPECT_TRUE(holds(json::parse(j.out)["current"]["error"].get<std::string>(), {"cuda:7"}));
-  EXPECT_EQ(parsed(run({"devices", "--json"}, {.environment = {{"TESSERA_DEVICE", "interp"}}}))["current"]["device"], "interp:0");
+  EXPECT_EQ(parsed(run({"devices", "--json"}, {.environment = {{"TESSERA_DEVICE", "interp"}}}))["current"]["device"],
+            "interp:0");
 }
 
 TEST(Generate, GivesTheSameGreedyTextOnEveryDevice) {
@@ -186,7 +192,8 @@ TEST(Generate, GivesTheSameGreedyTextOnEveryDevice) {
 TEST(Generate, SaysWhyADeviceWasTakenWhenNoneIsNamed) {
   const Outcome o = run({"generate", model, "-p", "The index", "-n", "3"});
   EXPECT_EQ(o.code, 0) << o.err;
-  const Outcome named = run({"generate", model, "-p", "The index", "-n", "3"}, {.environment = {{"TESSERA_DEVICE", "cpu"}}});
+  const Outcome named =
+      run({"generate", model, "-p", "The index", "-n", "3"}, {.environment = {{"TESSERA_DEVICE", "cpu"}}});
   EXPECT_TRUE(holds(named.err, {"TESSERA_DEVICE=cpu"}));
 }
 
@@ -220,7 +227,8 @@ TEST(Generate, MatchesTheReferenceTokensOfTheModel) {
 }
 
 TEST(Generate, SeedsRepeatAndTheContextEnds) {
-  const std::vector<std::string> base = {"generate", model, "-p", "The index", "-n", "20", "--temperature", "0.9", "--quiet", "--seed"};
+  const std::vector<std::string> base = {"generate", model,           "-p",  "The index", "-n",
+                                         "20",       "--temperature", "0.9", "--quiet",   "--seed"};
   auto with = [&](const std::string& seed) {
     auto a = base;
     a.push_back(seed);
@@ -230,7 +238,8 @@ TEST(Generate, SeedsRepeatAndTheContextEnds) {
   EXPECT_EQ(a.out, b.out);
   EXPECT_NE(a.out, c.out);
   EXPECT_EQ(a.err, "");
-  const json j = parsed(run({"generate", model, "-p", "The index", "-n", "1000", "--ctx", "24", "--temperature", "0", "--json"}));
+  const json j =
+      parsed(run({"generate", model, "-p", "The index", "-n", "1000", "--ctx", "24", "--temperature", "0", "--json"}));
   EXPECT_EQ(j["stopped"], "context full");
   EXPECT_LE(j["prompt_tokens"].size() + j["tokens"].size(), 25u);
 }
@@ -245,7 +254,8 @@ TEST(Generate, ReadsThePromptFromAFileOrStandardInput) {
     a.insert(a.end(), rest.begin(), rest.end());
     return run(a, {.in = in});
   };
-  const Outcome given = with({"-p", "The index"}, ""), file = with({"--prompt-file", folder / "prompt"}, ""), in = with({"--prompt-file", "-"}, "The index");
+  const Outcome given = with({"-p", "The index"}, ""), file = with({"--prompt-file", folder / "prompt"}, ""),
+                in = with({"--prompt-file", "-"}, "The index");
   EXPECT_EQ(given.code, 0) << given.err;
   EXPECT_GT(given.out.size(), 5u);
   EXPECT_EQ(file.out, given.out);
@@ -272,8 +282,9 @@ TEST(Generate, KernelsRunOnTheChosenDeviceOnly) {
 }
 
 TEST(Generate, EndsCleanlyWhenInterrupted) {
-  const Outcome o = run({"generate", model, "-p", "The index", "-n", "100000", "--device", "interp", "--temperature", "0"},
-                        {.limit = 300, .interrupt = [](const std::string& out) { return !out.empty(); }});
+  const Outcome o =
+      run({"generate", model, "-p", "The index", "-n", "100000", "--device", "interp", "--temperature", "0"},
+          {.limit = 300, .interrupt = [](const std::string& out) { return !out.empty(); }});
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_GT(o.out.size(), 1u);
   EXPECT_EQ(o.out.back(), '\n');
@@ -293,7 +304,8 @@ TEST(Generate, BadInputIsAClearErrorAndOne) {
   }
   const std::string long_prompt(2000, 'x');
   EXPECT_TRUE(fails(run({"generate", model, "-p", long_prompt}), 1, {"longer than the context"}));
-  EXPECT_TRUE(fails(run({"generate", model, "-p", "The index of the table", "--ctx", "2"}), 1, {"longer than the context"}));
+  EXPECT_TRUE(
+      fails(run({"generate", model, "-p", "The index of the table", "--ctx", "2"}), 1, {"longer than the context"}));
   EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--ctx", "1000000"}), 1, {"context"}));
   EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--top-p", "3"}), 1, {"top_p"}));
   EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--device", "cuda:3"}), 1, {"cuda:3", "cpu:0", "interp:0"}));
@@ -306,7 +318,8 @@ TEST(Generate, AModelLargerThanTheBudgetIsAnErrorThatSaysSo) {
     EXPECT_TRUE(fails(o, 1, {"TESSERA_MEMORY_LIMIT", device}));
     EXPECT_EQ(o.out, "");
   }
-  EXPECT_TRUE(fails(run(greedy(model, "cpu", 3), {.environment = {{"TESSERA_MEMORY_LIMIT", "lots"}}}), 1, {"TESSERA_MEMORY_LIMIT"}));
+  EXPECT_TRUE(fails(run(greedy(model, "cpu", 3), {.environment = {{"TESSERA_MEMORY_LIMIT", "lots"}}}), 1,
+                    {"TESSERA_MEMORY_LIMIT"}));
 }
 
 TEST(Verify, ComparesAnOperationOnEveryDevice) {
@@ -353,6 +366,54 @@ TEST(KernelCommand, ListsAndPrints) {
   }
   EXPECT_TRUE(fails(run({"kernel", "nosuch"}), 1, {"nosuch", name}));
   EXPECT_TRUE(fails(run({"kernel", name, "--source", "metal"}), 1, {"metal:0"}));
+}
+
+/// The parts of a text that a pattern's first group finds.
+std::vector<std::string> found(const std::string& text, const char* pattern) {
+  std::vector<std::string> out;
+  const std::regex regex(pattern);
+  for (std::sregex_iterator at(text.begin(), text.end(), regex), end; at != end; ++at) out.push_back((*at)[1]);
+  return out;
+}
+
+/// A page without its code, fenced or not, in which `](...)` is no link.
+std::string prose(std::string text) {
+  for (const std::string fence : {"```", "`"}) {
+    for (std::size_t at = 0; (at = text.find(fence, at)) != std::string::npos;) {
+      const std::size_t end = text.find(fence, at + fence.size());
+      text.erase(at, end == std::string::npos ? end : end + fence.size() - at);
+    }
+  }
+  return text;
+}
+
+TEST(Documents, LinksAndPathsExist) {
+  for (const std::string file : {"README.md", "docs/map.md", "docs/kernels.md", "docs/guarantees.md",
+                                 "docs/decisions.md", "docs/dependencies.md", "models/README.md"}) {
+    const std::string text = read_file(file);
+    EXPECT_GT(text.size(), 500u) << file;
+    const auto folder = std::filesystem::path(file).parent_path();
+    for (const std::string& link : found(prose(text), R"(\]\(([^)#:]+)\))"))
+      EXPECT_TRUE(std::filesystem::exists(folder / link)) << file << " links to " << link;
+  }
+  const auto paths = found(read_file("docs/map.md"), R"(`([a-z_]+/[a-z_/]+\.(?:h|cpp|txt))`)");
+  EXPECT_GT(paths.size(), 40u);
+  for (const std::string& path : paths)
+    EXPECT_TRUE(std::filesystem::exists("tessera/" + path) || std::filesystem::exists(path))
+        << "docs/map.md names " << path;
+}
+
+TEST(Documents, CodeInTheReadmeIsAnExamplesCode) {
+  std::string examples;
+  for (const auto& entry : std::filesystem::directory_iterator("examples")) examples += read_file(entry.path());
+  const std::string readme = read_file("README.md");
+  int blocks = 0;
+  for (std::size_t at = 0; (at = readme.find("```cpp\n", at)) != std::string::npos; ++blocks) {
+    at += 7;
+    const std::string block = readme.substr(at, readme.find("```", at) - at);
+    EXPECT_NE(examples.find(block), std::string::npos) << block;
+  }
+  EXPECT_GE(blocks, 3);
 }
 
 }  // namespace
