@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions over every choice of axes, joining, picking, counting, files and text, on every device.
 #include <gtest/gtest.h>
+
+#include <random>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,16 +11,16 @@
 #include <fstream>
 #include <limits>
 
-#include "support/devices.h"
+#include "tessera/testing/testing.h"
 #include "tessera/array/array.h"
 
 namespace tessera {
 namespace {
 
-class OnEveryDevice : public testing::TestWithParam<Device> {
+class OnEveryDevice : public ::testing::TestWithParam<Device> {
  protected:
   void SetUp() override { scope_.emplace(GetParam()); }
-  std::mt19937_64 random{tests::seed()};
+  std::mt19937_64 random{testing::seed()};
   std::vector<float> numbers(std::int64_t n) {
     std::uniform_real_distribution<float> d(-2, 2);
     std::vector<float> out(static_cast<std::size_t>(n));
@@ -29,7 +31,7 @@ class OnEveryDevice : public testing::TestWithParam<Device> {
  private:
   std::optional<DeviceScope> scope_;
 };
-INSTANTIATE_TEST_SUITE_P(Devices, OnEveryDevice, testing::ValuesIn(tests::functional_devices()),
+INSTANTIATE_TEST_SUITE_P(Devices, OnEveryDevice, ::testing::ValuesIn(testing::all_devices()),
                          [](const auto& info) { return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index); });
 
 // Plain reduction in double over the marked axes of a row-major array.
@@ -71,7 +73,7 @@ TEST_P(OnEveryDevice, EveryChoiceOfAxes) {
         if (reduced.back()) axes.push_back(static_cast<int>(d) - (d % 2 ? static_cast<int>(shape.size()) : 0));
       }
       const Reference want = reference(x, shape, reduced);
-      const std::string what = to_string(shape) + " mask " + std::to_string(mask) + " seed " + std::to_string(tests::seed());
+      const std::string what = to_string(shape) + " mask " + std::to_string(mask) + " seed " + std::to_string(testing::seed());
       const auto total = sum(a, axes).to_vector<float>(), top = max(a, axes, true).to_vector<float>(), low = min(a, axes).to_vector<float>();
       // The same through a pending expression, which the reduction computes on the way.
       const auto doubled = sum(a * 2 + 1, axes).to_vector<float>();

@@ -4,22 +4,23 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include <cmath>
 #include <functional>
 #include <thread>
 
-#include "support/devices.h"
+#include "tessera/testing/testing.h"
 #include "tessera/base/philox.h"
 
 namespace tessera {
 namespace {
 
-using tests::functional_devices;
 
-class OnEveryDevice : public testing::TestWithParam<Device> {
+class OnEveryDevice : public ::testing::TestWithParam<Device> {
  protected:
   void SetUp() override { scope_.emplace(GetParam()); }
-  std::mt19937_64 random{tests::seed()};
+  std::mt19937_64 random{testing::seed()};
   std::vector<float> numbers(std::int64_t n, float low = -2, float high = 2) {
     std::uniform_real_distribution<float> d(low, high);
     std::vector<float> out(static_cast<std::size_t>(n));
@@ -36,7 +37,7 @@ class OnEveryDevice : public testing::TestWithParam<Device> {
  private:
   std::optional<DeviceScope> scope_;
 };
-INSTANTIATE_TEST_SUITE_P(Devices, OnEveryDevice, testing::ValuesIn(functional_devices()),
+INSTANTIATE_TEST_SUITE_P(Devices, OnEveryDevice, ::testing::ValuesIn(testing::all_devices()),
                          [](const auto& info) { return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index); });
 
 void expect_near(const std::vector<float>& got, const std::vector<double>& want, double tolerance, const std::string& what) {
@@ -50,7 +51,7 @@ void expect_near(const std::vector<float>& got, const std::vector<double>& want,
       ASSERT_EQ(got[i], static_cast<float>(want[i])) << what << " at " << i;
       continue;
     }
-    ASSERT_NEAR(got[i], want[i], tolerance * std::max(1.0, std::fabs(want[i]))) << what << " at " << i << ", seed " << tests::seed();
+    ASSERT_NEAR(got[i], want[i], tolerance * std::max(1.0, std::fabs(want[i]))) << what << " at " << i << ", seed " << testing::seed();
   }
 }
 

@@ -8,8 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "support/devices.h"
+
 #include "tessera/llm/language_model.h"
+#include "tessera/testing/testing.h"
 
 namespace tessera {
 namespace {
@@ -36,7 +37,7 @@ TEST(ShippedModel, WritesWordsOfItsTrainingText) {
   const auto model = LanguageModel::load("models/pgdocs-2m-q8_0.gguf", Device{Backend::cpu, 0});
   for (const char* prompt : {"A transaction", "The query planner", "If the server is not running,"}) {
     GenerateOptions options;
-    options.sampling = {.temperature = 0.8, .top_k = 0, .top_p = 1, .seed = tests::seed()};
+    options.sampling = {.temperature = 0.8, .top_k = 0, .top_p = 1, .seed = testing::seed()};
     options.max_tokens = 500;
     const auto result = model.generate(prompt, options);
     const auto words = words_of(result.text);

@@ -2,11 +2,13 @@
 // Language models on every device against a double-precision forward pass, and what happens to bad input.
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 
-#include "support/devices.h"
+#include "tessera/testing/testing.h"
 #include "support/reference_llama.h"
 #include "tessera/llm/language_model.h"
 
@@ -16,8 +18,8 @@ namespace {
 using tests::ReferenceLlama;
 using tests::TinyModel;
 
-class OnEveryDevice : public testing::TestWithParam<Device> {};
-INSTANTIATE_TEST_SUITE_P(Devices, OnEveryDevice, testing::ValuesIn(tests::functional_devices()),
+class OnEveryDevice : public ::testing::TestWithParam<Device> {};
+INSTANTIATE_TEST_SUITE_P(Devices, OnEveryDevice, ::testing::ValuesIn(testing::all_devices()),
                          [](const auto& info) { return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index); });
 
 // Largest difference relative to the range of the reference's logits, and whether the greedy choice agrees wherever the
@@ -45,7 +47,7 @@ void expect_close(const std::vector<float>& got, std::span<const std::vector<dou
 }
 
 std::vector<std::int32_t> some_tokens(std::int64_t n, std::int64_t vocabulary) {
-  std::mt19937_64 random(tests::seed());
+  std::mt19937_64 random(testing::seed());
   std::vector<std::int32_t> out(static_cast<std::size_t>(n));
   for (auto& t : out) t = static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(vocabulary));
   return out;
@@ -93,7 +95,7 @@ TEST_P(OnEveryDevice, TinyModelsOfEveryFormatMatchTheReference) {
   for (GgmlType type : {GgmlType::f32, GgmlType::f16, GgmlType::q8_0, GgmlType::q4_0})
     for (const char* architecture : {"llama", "qwen2"}) {
       TinyModel tiny{.architecture = architecture, .type = type, .tied = number % 2 == 0, .linear_scaling = number % 3 == 1,
-                     .factors = number % 4 == 2, .seed = tests::seed() + static_cast<std::uint64_t>(number)};
+                     .factors = number % 4 == 2, .seed = testing::seed() + static_cast<std::uint64_t>(number)};
       ++number;
       const auto bytes = tiny.writer().bytes();
       const GgufFile file = GgufFile::parse(bytes, "tiny");
@@ -213,7 +215,7 @@ TEST(BadModels, AreNamedExactly) {
 
 TEST(BadModels, TruncatedAndAlteredFilesGiveErrorsOnly) {
   const auto whole = TinyModel{}.writer().bytes();
-  std::mt19937_64 random(tests::seed());
+  std::mt19937_64 random(testing::seed());
   for (int i = 0; i < 300; ++i) {
     auto bytes = whole;
     if (i % 2) bytes.resize(random() % bytes.size());
