@@ -157,8 +157,12 @@ TEST_F(Shim, launches_that_fail) {
       return std::string("out of memory: ") + e.what();
     } catch (const DeviceError& e) {
       return std::string("device error: ") + e.what();
+    } catch (const KernelError& e) {
+      return std::string("kernel error: ") + e.what();
     }
   };
+  const std::string refused = with("refused launch", launch);
+  EXPECT_HAS(refused, "kernel error: [kernel fine] clEnqueueNDRangeKernel answered CL_INVALID_WORK_GROUP_SIZE (-54)");
   const std::string resources = with("no resources", launch), lost = with("lost device", launch);
   EXPECT_HAS(resources, "out of memory: [kernel fine] clEnqueueNDRangeKernel answered CL_OUT_OF_RESOURCES (-5)");
   EXPECT_HAS(lost, "device error: [kernel fine] clEnqueueNDRangeKernel answered CL_DEVICE_NOT_AVAILABLE (-2)");

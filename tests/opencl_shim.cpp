@@ -57,6 +57,7 @@ std::int32_t clEnqueueNDRangeKernel(void* queue, void* kernel, std::uint32_t dim
                                     void* const* events, void** event) {
   if (asked("no resources")) return -5;
   if (asked("lost device")) return -2;
+  if (asked("refused launch")) return -54;
   return real<std::int32_t(void*, void*, std::uint32_t, const std::size_t*, const std::size_t*, const std::size_t*,
                            std::uint32_t, void* const*, void**)>("clEnqueueNDRangeKernel")(
       queue, kernel, dimensions, offset, global, local, n, events, event);
