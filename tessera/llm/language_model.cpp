@@ -40,6 +40,7 @@ LanguageModel LanguageModel::load(const std::string& path, std::optional<Device>
                        .with = {{"file", file.name()}, {"tokens", std::to_string(tokenizer.size())}, {"rows of token_embd.weight", std::to_string(config.vocabulary)}},
                        .wrong = "the tokenizer has more tokens than the model has embeddings"});
   Llama model = Llama::load(file, device ? *device : current_device(), progress);
+  model.prepare();
   return LanguageModel(std::move(model), std::move(tokenizer), watch.seconds());
 }
 

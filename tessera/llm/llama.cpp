@@ -121,6 +121,14 @@ Llama Llama::load(const GgufFile& file, Device device, const LoadProgress& progr
   return m;
 }
 
+void Llama::prepare() const {
+  // Products have a form for one token and forms for tiles of 2, 4 and 8.
+  KeyValueCache cache(config_, 16, device_, DType::f16);
+  const std::vector<std::int32_t> tokens(8, 0);
+  for (std::size_t n : {1, 2, 4, 8}) forward(std::span(tokens).first(n), cache).eval();
+  Queue::of(device_).finish();
+}
+
 std::uint64_t Llama::weight_bytes() const {
   std::uint64_t n = embedding_.bytes() + (config_.tied ? 0 : output_.bytes()) + output_norm_.bytes();
   for (const Layer& l : layers_) {
@@ -146,23 +154,24 @@ Array Llama::forward(std::span<const std::int32_t> tokens, KeyValueCache& cache,
 
   const std::int64_t past = cache.length_;
   const float scale = 1.0f / std::sqrt(static_cast<float>(config_.head_size));
-  auto project = [](const Array& x, const Weight& w, const std::optional<Array>& bias) {
-    const Array y = linear(x, w);
-    return bias ? y + *bias : y;
+  auto heads = [&](const Array& y, const std::optional<Array>& bias, std::int64_t number) {
+    return (bias ? y + *bias : y).reshape({count, number, config_.head_size});
   };
   Array x = embedding_rows(embedding_, Array::from(tokens, {}, device_));
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const Layer& l = layers_[i];
     const Array h = rms_norm(x, l.attention_norm, config_.norm_epsilon);
-    const Array q = project(h, l.query, l.query_bias).reshape({count, config_.heads, config_.head_size});
-    const Array k = project(h, l.key, l.key_bias).reshape({count, config_.key_heads, config_.head_size});
-    const Array v = project(h, l.value, l.value_bias).reshape({count, config_.key_heads, config_.head_size});
+    const std::vector<Array> qkv = linear(h, {&l.query, &l.key, &l.value});
+    const Array q = heads(qkv[0], l.query_bias, config_.heads);
+    const Array k = heads(qkv[1], l.key_bias, config_.key_heads);
+    const Array v = heads(qkv[2], l.value_bias, config_.key_heads);
     cache_store(cache.keys_[i], rotary(k, past, rotary_), past);
     cache_store(cache.values_[i], v, past);
     const Array seen = attention(rotary(q, past, rotary_), cache.keys_[i], cache.values_[i], past, scale);
     x = x + linear(seen.reshape({count, config_.heads * config_.head_size}), l.attention_output);
     const Array f = rms_norm(x, l.feed_forward_norm, config_.norm_epsilon);
-    x = x + linear(silu_gate(linear(f, l.gate), linear(f, l.up)), l.down);
+    std::vector<Array> inner = linear(f, {&l.gate, &l.up});
+    x = x + linear(silu_gate(std::move(inner[0]), std::move(inner[1])), l.down);
   }
   cache.length_ += count;
   if (!all_logits && count > 1) x = x.slice(0, count - 1, count);

@@ -54,6 +54,9 @@ class Llama {
   /// is wrong; OutOfMemory leaves nothing behind.
   static Llama load(const GgufFile& file, Device device, const LoadProgress& progress = {});
 
+  /// Compiles the kernels that reading and generating need, so that the first prompt does not wait for them.
+  void prepare() const;
+
   const LlamaConfig& config() const { return config_; }
   Device device() const { return device_; }
   std::uint64_t weight_bytes() const;

@@ -150,7 +150,9 @@ std::uint64_t Weight::bytes() const {
   return n;
 }
 
-Array linear(const Array& x, const Weight& weight) {
+namespace {
+
+void need_product(const Array& x, const Weight& weight) {
   need_weight("linear", weight);
   need_device("linear", x, weight);
   if (x.rank() < 1 || x.shape(-1) != weight.columns())
@@ -163,37 +165,51 @@ Array linear(const Array& x, const Weight& weight) {
                       .with = {{"x", std::string(dtype_name(x.dtype()))}},
                       .wrong = "x holds no floats",
                       .todo = "Use astype"});
-  Shape shape = x.shape();
-  shape.back() = weight.rows();
-  Array out = Array::empty(shape, DType::f32, x.device());
-  const std::int64_t tokens = x.size() / weight.columns();
-  if (tokens == 0) return out;
-  const Array flat = (x.dtype() == DType::f32 ? x : x.astype(DType::f32)).as_contiguous();
-
-  const ops::Tiles tiles = ops::tiles_of(x.device());
-  LinearSpec spec{spec_of(weight)};
-  while (spec.tokens < tiles.tokens && spec.tokens < tokens) spec.tokens *= 2;
-  spec.slices = tiles.slices;
-  const std::int64_t groups = weight.parts()[0].shape(0), parts = (tokens + spec.tokens - 1) / spec.tokens;
-  const bool quantised = ops::is_quantised(weight.format());
-  std::vector<LaunchArgument> args;
-  for (const Array& p : weight.parts()) args.emplace_back(p.view());
-  if (quantised) {
-    const std::int64_t blocks = flat.size() / 32;
-    const Array words = Array::empty({blocks, ops::activation_words}, DType::u32, x.device());
-    static const Kernel& quantise = *new Kernel(ops::trace_quantise(0));
-    quantise.launch({static_cast<std::uint64_t>(blocks), 1, 1}, {flat.view(), words.view()});
-    args.emplace_back(words.view());
-  } else {
-    args.emplace_back(flat.view());
-  }
-  args.emplace_back(out.view());
-  for (std::int64_t v : {weight.rows(), quantised ? weight.columns() / 32 : weight.columns(), tokens, parts})
-    args.push_back(LaunchArgument::index(v));
-  static auto& family = *new KernelFamily<LinearSpec>(ops::trace_linear);
-  family(spec).launch({static_cast<std::uint64_t>(groups * parts), 1, 1}, std::span(args));
-  return out;
 }
+
+/// Rows of f32 numbers in blocks of 32 as 8-bit integers with a scale and a sum each.
+Array quantised(const Array& flat) {
+  const std::int64_t blocks = flat.size() / 32;
+  const Array words = Array::empty({blocks, ops::activation_words}, DType::u32, flat.device());
+  static const Kernel& quantise = *new Kernel(ops::trace_quantise(0));
+  quantise.launch({static_cast<std::uint64_t>(blocks), 1, 1}, {flat.view(), words.view()});
+  return words;
+}
+
+}  // namespace
+
+std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> weights) {
+  for (const Weight* weight : weights) need_product(x, *weight);
+  std::vector<Array> results;
+  std::optional<Array> flat, words;
+  for (const Weight* weight : weights) {
+    Shape shape = x.shape();
+    shape.back() = weight->rows();
+    const Array out = results.emplace_back(Array::empty(shape, DType::f32, x.device()));
+    const std::int64_t tokens = x.size() / weight->columns();
+    if (tokens == 0) continue;
+    if (!flat) flat = (x.dtype() == DType::f32 ? x : x.astype(DType::f32)).as_contiguous();
+    const bool blocked = ops::is_quantised(weight->format());
+    if (blocked && !words) words = quantised(*flat);
+
+    const ops::Tiles tiles = ops::tiles_of(x.device());
+    LinearSpec spec{spec_of(*weight)};
+    while (spec.tokens < tiles.tokens && spec.tokens < tokens) spec.tokens *= 2;
+    spec.slices = tiles.slices;
+    const std::int64_t groups = weight->parts()[0].shape(0), parts = (tokens + spec.tokens - 1) / spec.tokens;
+    std::vector<LaunchArgument> args;
+    for (const Array& p : weight->parts()) args.emplace_back(p.view());
+    args.emplace_back((blocked ? *words : *flat).view());
+    args.emplace_back(out.view());
+    for (std::int64_t v : {weight->rows(), blocked ? weight->columns() / 32 : weight->columns(), tokens, parts})
+      args.push_back(LaunchArgument::index(v));
+    static auto& family = *new KernelFamily<LinearSpec>(ops::trace_linear);
+    family(spec).launch({static_cast<std::uint64_t>(groups * parts), 1, 1}, std::span(args));
+  }
+  return results;
+}
+
+Array linear(const Array& x, const Weight& weight) { return linear(x, {&weight})[0]; }
 
 namespace {
 

@@ -41,6 +41,8 @@ class Weight {
 /// 8 bits a number with a scale per 32 (relative error of a product about 0.4 %); f32 and f16 weights multiply x as it
 /// is.
 Array linear(const Array& x, const Weight& weight);
+/// The products with several weights, in their order; x is rounded once for all.
+std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> weights);
 
 /// Rows `ids` (any integer dtype, any shape) of the weight as f32: (..., columns). An id out of range gives a row of
 /// zeros.
