@@ -108,13 +108,20 @@ BackendReport report_without_driver(Backend backend) {
   return r;
 }
 
+constexpr const char* untried = "a driver answered; no kernel has been run on it yet";
+
 BackendReport ask(Backend backend) {
   Driver* driver = find_driver(backend);
   if (driver == nullptr) return report_without_driver(backend);
   try {
     BackendReport report = driver->enumerate();
     report.backend = backend;
-    for (std::size_t i = 0; i < report.devices.size(); ++i) report.devices[i].device = {backend, static_cast<int>(i)};
+    for (std::size_t i = 0; i < report.devices.size(); ++i) {
+      DeviceInfo& info = report.devices[i];
+      info.device = {backend, static_cast<int>(i)};
+      if (info.state == DeviceState::enumerated && info.reason.empty())
+        info.reason = untried, info.remedy = "It is verified when it is first used; `tessera devices` does that";
+    }
     return report;
   } catch (const std::exception& e) {
     return {.backend = backend, .state = DeviceState::supported, .reason = e.what(),
@@ -142,6 +149,8 @@ const BackendReport* show(Slot& slot) {
     for (DeviceInfo& info : report->devices) {
       if (auto it = d.overrides.find(info.device); it != d.overrides.end()) {
         info.state = it->second.state;
+        // What the driver says of a device that works stays true: that cpu runs on the interpreter, say.
+        if (info.state == DeviceState::verified && info.reason != untried) continue;
         info.reason = it->second.reason;
         info.remedy = it->second.remedy;
       }

@@ -93,8 +93,6 @@ DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
   info.total_memory = ask.number<std::uint64_t>(global_mem_size);
   info.compute_units = ask.number<std::uint32_t>(max_compute_units);
   info.state = DeviceState::enumerated;
-  info.reason = "a driver answered; no kernel has been run on it yet";
-  info.remedy = "Run a first kernel on it";
   if (!ask.number<std::uint32_t>(device_available)) {
     info.state = DeviceState::loaded;
     info.reason = "the driver says that the device is not available";
