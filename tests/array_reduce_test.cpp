@@ -176,6 +176,8 @@ TEST_P(OnEveryDevice, JoinsPicksAndCounts) {
   const Array table = Array::arange(12).reshape({4, 3});
   EXPECT_EQ(take(table, Array::from({3, 0, 3})).to_vector<float>(), (std::vector<float>{9, 10, 11, 0, 1, 2, 9, 10, 11}));
   EXPECT_EQ(take(table, Array::from({std::int64_t{-1}, std::int64_t{4}})).to_vector<float>(), std::vector<float>(6, 0.f));
+  EXPECT_EQ(take(table, Array::from({(std::int64_t{1} << 32) + 1})).to_vector<float>(), std::vector<float>(3, 0.f)) << "does not wrap into range";
+  EXPECT_EQ(take(table, Array::from({UINT64_MAX})).to_vector<float>(), std::vector<float>(3, 0.f));
   EXPECT_EQ(take(table.astype(DType::f16), Array::from({1}, Shape{1, 1})).shape(), (Shape{1, 1, 3}));
   EXPECT_THROW(take(table, Array::from({0.5f})), DtypeError);
   EXPECT_EQ(Array::arange(4, -3, 2, DType::i16).to_vector<std::int16_t>(), (std::vector<std::int16_t>{-3, -1, 1, 3}));

@@ -150,6 +150,13 @@ TEST_P(OnEveryDevice, IntegersBehaveAsTheTableSays) {
   EXPECT_EQ((a == b).to_vector<bool>(), (std::vector<bool>{0, 0, 0, 0, 0, 0, 0, 0}));
   EXPECT_EQ((a < b).to_vector<bool>(), (std::vector<bool>{0, 1, 0, 1, 1, 1, 0, 1}));
   EXPECT_NE(message_of<DtypeError>([&] { a + 0.5; }).find("0.5"), std::string::npos);
+  const Array bytes = Array::from({std::uint8_t{0}, std::uint8_t{255}});
+  EXPECT_NE(message_of<DtypeError>([&] { bytes + -1; }).find("-1"), std::string::npos);
+  EXPECT_NE(message_of<DtypeError>([&] { bytes < 300; }).find("300"), std::string::npos);
+  EXPECT_EQ((bytes + 255).to_vector<std::uint8_t>(), (std::vector<std::uint8_t>{255, 254}));
+  const std::int64_t odd = (std::int64_t{1} << 53) + 1;
+  EXPECT_EQ((Array::ones({1}, DType::i64) * odd).item<std::int64_t>(), odd);
+  EXPECT_EQ((Array::zeros({1}, DType::u64) + UINT64_MAX).item<std::uint64_t>(), UINT64_MAX);
   // Floats to integers saturate, and NaN is 0.
   const Array f = Array::from({3e9f, -3e9f, std::nanf(""), -1.9f});
   EXPECT_EQ(f.astype(DType::i32).to_vector<int>(), (std::vector<int>{INT32_MAX, INT32_MIN, 0, -1}));
@@ -217,6 +224,10 @@ TEST_P(OnEveryDevice, ViewsShareMemoryAndStridesAreRight) {
   expect_near(sliced.reshape({24, 4}).to_vector<float>(), want, 0, "a view of rows");
   expect_near(sliced.reshape({-1}).to_vector<float>(), want, 0, "a copy");
   EXPECT_NE(message_of<ShapeError>([&] { a.reshape({7, 7}); }).find("(4, 6, 5)"), std::string::npos);
+  const std::int64_t huge = std::int64_t{1} << 32;
+  EXPECT_THROW(Array::empty({0}).reshape({huge, huge}), ShapeError);
+  EXPECT_THROW(Array::empty({0}).reshape({huge, huge, -1}), ShapeError);
+  EXPECT_EQ(Array::empty({0, 3}).reshape({-1}).shape(), (Shape{0}));
   EXPECT_THROW(a.select(0, 4), ShapeError);
   EXPECT_THROW(a.permute({0, 0, 1}), ShapeError);
   EXPECT_THROW(a.slice(0, 0, 4, 0), ShapeError);
@@ -263,6 +274,29 @@ TEST_P(OnEveryDevice, APendingNodeWithTwoConsumersIsComputedOnce) {
   for (std::size_t i = 0; i < got_p.size(); ++i) {
     ASSERT_EQ(got_p[i], got_shared[i] + 1);
     ASSERT_EQ(got_q[i], got_shared[i] * 2);
+  }
+}
+
+TEST_P(OnEveryDevice, APendingArrayMeetsItsOwnViews) {
+  const Array a = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2}) + 1;
+  EXPECT_EQ((a + a.transpose()).to_vector<float>(), (std::vector<float>{4, 7, 7, 10}));
+  const Array b = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2}) * 2;
+  EXPECT_EQ((b - b.slice(0, 0, 1)).to_vector<float>(), (std::vector<float>{0, 0, 4, 4}));
+}
+
+TEST_P(OnEveryDevice, ThreadsComputeExpressionsThatShareParts) {
+  for (int round = 0; round < 20; ++round) {
+    const Array x = Array::from(numbers(100)).eval();
+    const Array p = x + 1, q = x * 2;
+    const Array r = p + q, s = q - p;
+    std::thread other([&] { r.eval(); });
+    s.eval();
+    other.join();
+    const auto v = x.to_vector<float>(), got_r = r.to_vector<float>(), got_s = s.to_vector<float>();
+    for (std::size_t i = 0; i < v.size(); ++i) {
+      ASSERT_EQ(got_r[i], (v[i] + 1) + v[i] * 2);
+      ASSERT_EQ(got_s[i], v[i] * 2 - (v[i] + 1));
+    }
   }
 }
 
@@ -315,6 +349,8 @@ TEST_P(OnEveryDevice, InPlaceWithOverlappingViews) {
   m += m.transpose();
   EXPECT_EQ(m.to_vector<float>(), (std::vector<float>{2, 5, 5, 8}));
   EXPECT_THROW(x += Array::ones({2, 5}), ShapeError);
+  Array rows = Array::zeros({2}).broadcast_to({3, 2});
+  EXPECT_NE(message_of<ShapeError>([&] { rows += Array::ones({3, 2}); }).find("broadcast"), std::string::npos);
 }
 
 TEST_P(OnEveryDevice, OtherDevicesAreNeverUsedSilently) {

@@ -102,12 +102,12 @@ Array Array::reshape(Shape shape) const {
   std::int64_t known = 1;
   int open = -1;
   for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] == -1 && open < 0) open = static_cast<int>(i);
-    else known *= shape[i];
+    if (shape[i] == -1 && open < 0) open = static_cast<int>(i), shape[i] = 1;
   }
+  check_shape("reshape", shape);
+  known = element_count(shape);
   if (open >= 0) shape[static_cast<std::size_t>(open)] = known > 0 ? size() / known : 0;
-  const bool negative = std::ranges::any_of(shape, [](auto d) { return d < 0; });
-  if (negative || element_count(shape) != size())
+  if (element_count(shape) != size())
     fail<ShapeError>({.asked = "reshape",
                       .with = {{"from", to_string(shape_)}, {"to", to_string(shape)}},
                       .wrong = "the shapes hold different numbers of elements"});

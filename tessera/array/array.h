@@ -144,15 +144,24 @@ class ArrayOperand {
   ArrayOperand(const Array& a) : array_(a) {}
   ArrayOperand(Array&& a) : array_(std::move(a)) {}
   template <class T> requires std::is_arithmetic_v<T>
-  ArrayOperand(T value) : value_(static_cast<double>(value)) {}
+  ArrayOperand(T value)
+      : value_(static_cast<double>(value)),
+        integer_(std::is_integral_v<T> ? static_cast<std::int64_t>(value) : 0),
+        integral_(std::is_integral_v<T>),
+        large_(std::is_integral_v<T> && std::is_unsigned_v<T> && integer_ < 0) {}
   bool is_array() const { return array_.has_value(); }
   const Array& array() const { return *array_; }
   Array take() { return std::move(*array_); }
-  double value() const { return value_; }
+  /// The scalar as bits of a dtype; nothing if it is not a value of it (0.5 or 300 as u8).
+  std::optional<std::uint64_t> bits(DType dtype) const;
+  std::string text() const;  ///< of the scalar, for messages
 
  private:
   std::optional<Array> array_;
   double value_ = 0;
+  std::int64_t integer_ = 0;
+  bool integral_ = false;
+  bool large_ = false;  ///< an unsigned 64-bit integer above the signed ones
 };
 
 /// NumPy's promotion among arrays, except that two 32-bit operands stay 32 bits wide (i32 with f32 gives f32).

@@ -25,17 +25,19 @@ Term term_of(const Array& a, const Shape& shape) {
       element_count(source->shape()) == a.size()) {
     if (source->shape() == shape) return {.kind = Term::source_element, .source = source, .dtype = a.dtype()};
   }
+  source->storage("a view of it is read");
   return {.kind = Term::view, .source = source, .strides = broadcast_strides(a, shape), .offset = a.offset(), .dtype = a.dtype()};
 }
 
-Term scalar_term(const char* operation, double v, DType dtype) {
-  if (!is_float(dtype) && (v != std::trunc(v) || std::isinf(v)))
+Term scalar_term(const char* operation, const ArrayOperand& scalar, DType dtype) {
+  const DType t = dtype == DType::f16 || dtype == DType::bf16 ? DType::f32 : dtype;
+  const auto bits = scalar.bits(t);
+  if (!bits)
     fail<DtypeError>({.asked = operation,
-                      .with = {{"scalar", std::to_string(v)}, {"array", std::string(dtype_name(dtype))}},
+                      .with = {{"scalar", scalar.text()}, {"array", std::string(dtype_name(dtype))}},
                       .wrong = "the scalar takes the array's dtype and is not a value of it",
                       .todo = "Use astype on the array first"});
-  const DType t = dtype == DType::f16 || dtype == DType::bf16 ? DType::f32 : dtype;
-  return {.kind = Term::scalar, .dtype = t, .bits = ir::to_bits(t, v)};
+  return {.kind = Term::scalar, .dtype = t, .bits = *bits};
 }
 
 Device common_device(const char* operation, std::span<const Array* const> arrays) {
@@ -69,6 +71,12 @@ StridedView strided(const Array& a, const char* rule) {
 
 void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::vector<Array> args) {
   if (out.size() == 0) return;
+  for (std::size_t d = 0; d < out.shape().size(); ++d)
+    if (out.strides()[d] == 0 && out.shape()[d] > 1)
+      fail<ShapeError>({.asked = "write",
+                        .with = {{"shape", to_string(out.shape())}, {"dimension", std::to_string(d)}},
+                        .wrong = "the elements of a broadcast array share memory and cannot be written one by one",
+                        .todo = "Write the array it was made from, or a copy()"});
   const BufferView target = out.view_for_writing();  // whatever still wanted the old contents has them now
   std::vector<Term> terms;
   for (Array& a : args) {
@@ -82,6 +90,24 @@ void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::vector<A
 }
 
 }  // namespace detail
+
+std::string ArrayOperand::text() const {
+  if (!integral_) return std::to_string(value_);
+  return large_ ? std::to_string(static_cast<std::uint64_t>(integer_)) : std::to_string(integer_);
+}
+
+std::optional<std::uint64_t> ArrayOperand::bits(DType dtype) const {
+  if (is_float(dtype) || dtype == DType::boolean) return ir::to_bits(dtype, value_);
+  if (integral_) {
+    if (large_ || dtype == DType::u64)
+      return dtype == DType::u64 && (large_ || integer_ >= 0) ? std::optional(static_cast<std::uint64_t>(integer_)) : std::nullopt;
+    const std::uint64_t bits = ir::to_bits(dtype, integer_);
+    return static_cast<std::int64_t>(bits) == integer_ ? std::optional(bits) : std::nullopt;
+  }
+  const std::uint64_t bits = ir::to_bits(dtype, value_);
+  const double back = ir::with_compute_type(dtype, [&](auto tag) { return static_cast<double>(ir::from_bits<decltype(tag)>(dtype, bits)); });
+  return back == value_ ? std::optional(bits) : std::nullopt;
+}
 
 DType promote(DType a, DType b) {
   if (a == b) return a;
@@ -145,7 +171,7 @@ Array binary(const char* name, ir::Op op, std::uint8_t kind, ArrayOperand a, Arr
   Array array = a.is_array() ? a.take() : b.take();
   const Shape shape = array.shape();
   const Device device = array.device();
-  std::vector<Term> terms = {term_of(array, shape), scalar_term(name, a.is_array() ? b.value() : a.value(), t)};
+  std::vector<Term> terms = {term_of(array, shape), scalar_term(name, a.is_array() ? b : a, t)};
   if (!a.is_array()) std::swap(terms[0], terms[1]);
   array = Array();
   return ArrayAccess::make(Source::deferred(op, kind, result, shape, device, std::move(terms)), shape);
@@ -222,7 +248,7 @@ Array where(Array condition, ArrayOperand if_true, ArrayOperand if_false) {
   std::vector<Term> terms = {term_of(arrays[0], shape)};
   std::size_t next = 1;
   for (const ArrayOperand* o : {&if_true, &if_false})
-    terms.push_back(o->is_array() ? term_of(arrays[next++], shape) : scalar_term("where", o->value(), t));
+    terms.push_back(o->is_array() ? term_of(arrays[next++], shape) : scalar_term("where", *o, t));
   arrays.clear();
   return ArrayAccess::make(Source::deferred(ir::Op::select, 0, t, shape, device, std::move(terms)), shape);
 }

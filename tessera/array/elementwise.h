@@ -28,10 +28,11 @@ namespace detail {
 
 /// Strides that walk `a` as `shape`, to which it broadcasts: 0 along stretched dimensions.
 Strides broadcast_strides(const Array& a, const Shape& shape);
-/// `a` as an operand of an expression of this shape.
+/// `a` as an operand of an expression of this shape. A pending array that is not seen whole and in order is computed now, so
+/// that expressions refer to pending ones only element for element.
 Term term_of(const Array& a, const Shape& shape);
 /// A host scalar as a value of `dtype`. DtypeError if it is not one (0.5 as an integer).
-Term scalar_term(const char* operation, double scalar, DType dtype);
+Term scalar_term(const char* operation, const ArrayOperand& scalar, DType dtype);
 /// The device that all arrays are on; DeviceError naming each if they are not on one.
 Device common_device(const char* operation, std::span<const Array* const> arrays);
 

@@ -161,14 +161,15 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
   // The expression is computed inside of the reduction, unless somebody else needs its elements too.
   const Shape shape = a.shape();
   const DType dtype = a.dtype();
+  const detail::Term term = detail::term_of(a, shape);  // outlives the locks in `walk`
+  a = Array();
   Source::Walk walk;
   Fused fused(device);
   int node = -1;
-  const detail::Term term = detail::term_of(a, shape);
-  a = Array();
   if (term.kind == detail::Term::source_element && term.source.use_count() == 1) {
     node = term.source->collect(fused, walk);
-    if (std::ranges::any_of(walk.met, [&](const auto& m) { return m.source != term.source.get() && Source::Walk::held_elsewhere(m); })) {
+    const bool shared = std::ranges::any_of(walk.met, [&](const auto& m) { return m.source != term.source.get() && Source::Walk::held_elsewhere(m); });
+    if (walk.blocked || shared) {
       walk.locks.clear();
       node = -1;
     }

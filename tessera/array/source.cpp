@@ -121,6 +121,7 @@ int Source::collect_operation(Fused& fused, Walk& walk, ir::Op op, std::uint8_t 
     if (t.kind == Term::scalar) nodes.push_back(fused.scalar(t.dtype, t.bits));
     else if (t.kind == Term::view) nodes.push_back(fused.input({t.source->storage("a view of it is read"), t.dtype, t.strides, t.offset}));
     else nodes.push_back(t.source->collect(fused, walk));
+    if (walk.blocked) return -1;
   }
   return fused.operation(op, sub, dtype, nodes);
 }
@@ -130,12 +131,22 @@ int Source::collect(Fused& fused, Walk& walk) {
     ++met->uses;
     return met->node;
   }
-  std::unique_lock hold(lock_);
+  std::unique_lock hold(lock_, std::try_to_lock);
+  if (!hold) {
+    walk.blocked = shared_from_this();
+    return -1;
+  }
   if (storage_) return fused.input({storage_, dtype_, contiguous_strides(shape_), 0});
   const int node = collect_operation(fused, walk, op_, sub_, dtype_, args_);
+  if (walk.blocked) return -1;
   walk.met.push_back({this, node, 1});
   walk.locks.push_back(std::move(hold));
   return node;
+}
+
+void Source::Walk::wait() {
+  locks.clear();
+  std::lock_guard hold(blocked->lock_);
 }
 
 std::vector<std::pair<Source*, std::shared_ptr<Storage>>> Source::Walk::shared_outputs(Fused& fused, const Source* root, const Shape& shape) {
@@ -162,36 +173,46 @@ void Source::computed(std::shared_ptr<Storage> storage, Walk& walk) {
 }
 
 std::shared_ptr<Storage> Source::storage(const char* rule) {
-  {
-    std::lock_guard hold(lock_);
-    if (storage_) return storage_;
+  for (;;) {
+    {
+      std::lock_guard hold(lock_);
+      if (storage_) return storage_;
+    }
+    Walk walk;
+    Fused fused(device_);
+    const int node = collect(fused, walk);
+    if (walk.blocked) {
+      walk.wait();
+      continue;
+    }
+    if (!walk.find(this)) continue;  // another thread was quicker
+    auto result = Storage::allocate(device_, static_cast<std::size_t>(element_count(shape_)) * dtype_size(dtype_));
+    auto shared = walk.shared_outputs(fused, this, shape_);
+    fused.output(node, {result, dtype_, contiguous_strides(shape_), 0});
+    trace_flush(fused, rule);
+    fused.run(shape_);
+    for (auto& [source, storage] : shared) source->computed(std::move(storage), walk);
+    computed(result, walk);
+    return result;
   }
-  Walk walk;
-  Fused fused(device_);
-  const int node = collect(fused, walk);
-  if (!walk.find(this)) {  // another thread was quicker
-    std::lock_guard hold(lock_);
-    return storage_;
-  }
-  auto result = Storage::allocate(device_, static_cast<std::size_t>(element_count(shape_)) * dtype_size(dtype_));
-  auto shared = walk.shared_outputs(fused, this, shape_);
-  fused.output(node, {result, dtype_, contiguous_strides(shape_), 0});
-  trace_flush(fused, rule);
-  fused.run(shape_);
-  for (auto& [source, storage] : shared) source->computed(std::move(storage), walk);
-  computed(result, walk);
-  return result;
 }
 
 void Source::run_into(StridedView target, const Shape& shape, Device device, ir::Op op, std::uint8_t sub, std::span<const Term> args) {
-  Walk walk;
-  Fused fused(device);
-  const int node = collect_operation(fused, walk, op, sub, target.dtype, args);
-  auto shared = walk.shared_outputs(fused, nullptr, shape);
-  fused.output(node, std::move(target));
-  trace_flush(fused, "its result is written in place");
-  fused.run(shape);
-  for (auto& [source, storage] : shared) source->computed(std::move(storage), walk);
+  for (;;) {
+    Walk walk;
+    Fused fused(device);
+    const int node = collect_operation(fused, walk, op, sub, target.dtype, args);
+    if (walk.blocked) {
+      walk.wait();
+      continue;
+    }
+    auto shared = walk.shared_outputs(fused, nullptr, shape);
+    fused.output(node, std::move(target));
+    trace_flush(fused, "its result is written in place");
+    fused.run(shape);
+    for (auto& [source, storage] : shared) source->computed(std::move(storage), walk);
+    return;
+  }
 }
 
 }  // namespace detail

@@ -35,7 +35,8 @@ class Source : public PendingReader, public std::enable_shared_from_this<Source>
   void flush() override { storage("its input is about to be written"); }
 
   /// Adds this source, or if it is pending its whole expression, to `fused`; gives the node. The locks of everything that
-  /// was walked stay held by `walk`.
+  /// was walked stay held by `walk`. Where another thread holds one, `walk.blocked` names it: then both are made anew once
+  /// `walk.wait()` returned, so that no thread waits for a lock while it holds others.
   struct Walk;
   int collect(Fused& fused, Walk& walk);
   /// Adds one operation over terms to `fused`.
@@ -69,6 +70,9 @@ struct Source::Walk {
   std::vector<Term> released;
   std::vector<std::unique_lock<std::mutex>> locks;
   std::vector<Met> met;
+  std::shared_ptr<Source> blocked;
+  /// Gives all locks back and waits until the blocking source was free once.
+  void wait();
   Met* find(const Source* s) {
     for (Met& m : met)
       if (m.source == s) return &m;

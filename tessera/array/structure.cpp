@@ -21,8 +21,12 @@ ir::Function trace_take(const TakeSpec& spec) {
   const auto out = ir::buffer_param("out", spec.table, ir::Access::read_write);
   const auto rows = ir::scalar_param("rows", DType::index), width = ir::scalar_param("width", DType::index);
   const ir::Value column = ir::global_id(0), i = ir::global_id(1);
-  const ir::Value row = ir::cast(DType::index, indices.load(i));
-  const ir::Value inside = row >= 0 && row < rows;
+  // Compared in 64 bits: a large index must not wrap into range.
+  const DType wide = spec.indices == DType::u64 ? DType::u64 : DType::i64;
+  const ir::Value full = ir::cast(wide, indices.load(i));
+  ir::Value inside = full < ir::cast(wide, rows);
+  if (wide == DType::i64) inside = inside && full >= 0;
+  const ir::Value row = ir::cast(DType::index, full);
   out.store(i * width + column, table.load_if(inside, row * width + column, ir::literal(spec.table, 0)));
   return builder.finish();
 }
