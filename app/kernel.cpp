@@ -82,8 +82,8 @@ Command kernel_command(CLI::App& program) {
   source->excludes(ir)->excludes(device);
   sub->footer(R"(Examples:
   tessera kernel
-  tessera kernel softmax --ir
-  tessera kernel softmax --source opencl:0)");
+  tessera kernel rms_norm_f32_16 --ir
+  tessera kernel rms_norm_f32_16 --source opencl:0)");
   return {sub, [o] { return run(*o); }};
 }
 

@@ -47,6 +47,12 @@ std::vector<Device> devices_to_check(const Options& o) {
   for (const BackendReport& row : discover())
     for (const DeviceInfo& info : row.devices)
       if (info.state == DeviceState::enumerated || info.state == DeviceState::verified) devices.push_back(info.device);
+  if (devices.empty()) {
+    std::string reasons;
+    for (const BackendReport& row : discover())
+      reasons += fmt::format("; {}: {}, {}", backend_name(row.backend), state_name(row.state), row.reason);
+    fail<DeviceError>({.asked = "verify", .wrong = "there is no device to check" + reasons, .todo = "`tessera devices` says what to do about each"});
+  }
   return devices;
 }
 

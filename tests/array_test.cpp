@@ -309,6 +309,19 @@ TEST_P(OnEveryDevice, LongChainsAreCutAndStayRight) {
   EXPECT_EQ(y.to_vector<float>(), std::vector<float>(10, 1048576.f));
 }
 
+TEST_P(OnEveryDevice, ManyInputsAndScalarsStayWithinTheDevicesParameters) {
+  Array total = Array::zeros({3, 5});
+  std::vector<double> want(15);
+  for (int i = 0; i < 40; ++i) {
+    const auto x = numbers(15);
+    const Array a = Array::from(x, Shape{5, 3});
+    total = total + a.transpose() * (i + 1);
+    for (int r = 0; r < 3; ++r)
+      for (int c = 0; c < 5; ++c) want[static_cast<std::size_t>(r * 5 + c)] += x[static_cast<std::size_t>(c * 3 + r)] * (i + 1.0);
+  }
+  expect_near(total.to_vector<float>(), want, 1e-4, "forty strided inputs with forty scalars");
+}
+
 TEST_P(OnEveryDevice, WritersFlushReaders) {
   Array x = Array::from({1.f, 2.f, 3.f, 4.f});
   const Array y = x.slice(0, 1, 3);

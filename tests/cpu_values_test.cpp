@@ -29,7 +29,7 @@ std::vector<std::byte> values(DType t, std::size_t n, std::mt19937& random) {
     for (std::size_t i = 0; i < n; ++i) {
       const auto choice = random() % 4;
       std::uint64_t bits = std::uint64_t{random()} << 32 | random();
-      if (choice < 2) bits = to_bits(t, special[random() % special.size()]);
+      if (choice < 2) bits = to_bits(t, static_cast<T>(special[random() % special.size()]));
       else if (choice == 2 || is_float(t)) bits = to_bits(t, static_cast<T>(static_cast<int>(random() % 401) - 200) / static_cast<T>(is_float(t) ? 8 : 1));
       if (t == DType::boolean) bits &= 1;
       std::memcpy(out.data() + i * dtype_size(t), &bits, dtype_size(t));

@@ -184,8 +184,8 @@ Array Array::slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t 
   begin = std::clamp<std::int64_t>(begin, 0, n), end = std::clamp<std::int64_t>(end, begin, n);
   Shape shape = shape_;
   Strides strides = strides_;
-  shape[a] = (end - begin + step - 1) / step;
-  strides[a] *= step;
+  shape[a] = end > begin ? (end - begin - 1) / step + 1 : 0;
+  if (shape[a] > 1) strides[a] *= step;
   // An empty slice keeps its place inside the memory.
   const std::int64_t offset = shape[a] == 0 ? offset_ : offset_ + begin * strides_[a];
   return with_view(std::move(shape), std::move(strides), offset);

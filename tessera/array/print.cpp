@@ -73,9 +73,11 @@ class Printer {
 }  // namespace
 
 std::string to_string(const Array& a) {
+  if (a.size() == 0)
+    return "array([], shape=" + to_string(a.shape()) + ", " + std::string(dtype_name(a.dtype())) + ", " + to_string(a.device()) + ")";
   std::unique_ptr<std::byte[]> data(new std::byte[a.bytes() + 8]);
   a.download(data.get());
-  const std::string shape = a.size() > whole_limit || a.size() == 0 ? ", shape=" + to_string(a.shape()) : "";
+  const std::string shape = a.size() > whole_limit ? ", shape=" + to_string(a.shape()) : "";
   return Printer(a, data.get()).run() + shape + ", " + std::string(dtype_name(a.dtype())) + ", " + to_string(a.device()) + ")";
 }
 

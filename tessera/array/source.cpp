@@ -22,7 +22,10 @@ namespace {
 constexpr std::uint32_t max_nodes = 64;
 constexpr std::uint64_t max_held_bytes = std::uint64_t{256} << 20;
 
-std::uint64_t parameter_bytes(std::uint64_t views, std::size_t rank) { return (views + 1) * (24 + 8 * rank); }
+/// At most what a fused kernel with one output more than `views` passes: as KernelFacts counts it.
+std::uint64_t parameter_bytes(std::uint64_t views, std::uint64_t scalars, std::size_t rank) {
+  return 16 * (views + 1) + 8 * (scalars + rank * (views + 2));
+}
 
 }  // namespace
 
@@ -73,9 +76,12 @@ std::shared_ptr<Source> Source::deferred(ir::Op op, std::uint8_t sub, DType dtyp
 
   // Grow the expression, unless a limit says that its parts are computed first.
   auto measure = [&] {
-    s->nodes_ = 1, s->views_ = 0, s->held_bytes_ = 0;
+    s->nodes_ = 1, s->views_ = 0, s->scalars_ = 0, s->held_bytes_ = 0;
     for (const Term& t : args) {
-      if (t.kind == Term::scalar) continue;
+      if (t.kind == Term::scalar) {
+        ++s->scalars_;
+        continue;
+      }
       std::lock_guard hold(t.source->lock_);
       if (t.source->storage_) {
         s->views_ += 1;
@@ -83,13 +89,14 @@ std::shared_ptr<Source> Source::deferred(ir::Op op, std::uint8_t sub, DType dtyp
       } else {
         s->nodes_ += t.source->nodes_;
         s->views_ += t.source->views_;
+        s->scalars_ += t.source->scalars_;
         s->held_bytes_ += t.source->held_bytes_;
       }
     }
   };
   measure();
   const char* limit = s->nodes_ > max_nodes ? "the expression reached 64 operations"
-                      : parameter_bytes(s->views_, s->shape_.size()) > device_info(device).can.max_parameter_bytes
+                      : parameter_bytes(s->views_, s->scalars_, s->shape_.size()) > device_info(device).can.max_parameter_bytes
                           ? "its parameters reached the device's limit"
                       : s->nodes_ > 1 && s->held_bytes_ > max_held_bytes ? "its inputs reached the byte budget"
                                                                         : nullptr;
@@ -153,7 +160,7 @@ std::vector<std::pair<Source*, std::shared_ptr<Storage>>> Source::Walk::shared_o
   std::vector<std::pair<Source*, std::shared_ptr<Storage>>> out;
   for (const Met& m : met) {
     if (m.source == root || !held_elsewhere(m)) continue;
-    if (parameter_bytes(fused.inputs().size() + fused.structure().outputs.size() + 1, shape.size()) >
+    if (parameter_bytes(fused.inputs().size() + fused.structure().outputs.size() + 1, fused.structure().scalars.size(), shape.size()) >
         device_info(fused.device()).can.max_parameter_bytes)
       break;  // the rest stays pending and is computed when somebody asks
     auto storage = Storage::allocate(fused.device(), static_cast<std::size_t>(element_count(shape)) * dtype_size(m.source->dtype_));

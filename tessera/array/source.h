@@ -60,6 +60,7 @@ class Source : public PendingReader, public std::enable_shared_from_this<Source>
   std::vector<Term> args_;
   std::uint32_t nodes_ = 0;         ///< at least the number of operations below
   std::uint32_t views_ = 0;         ///< at least the number of inputs below
+  std::uint32_t scalars_ = 0;       ///< at least the number of host scalars below
   std::uint64_t held_bytes_ = 0;    ///< at least the bytes of the inputs below
   std::vector<std::weak_ptr<PendingReader>> parents_;  ///< pending expressions that read this one
 };

@@ -160,7 +160,8 @@ bool check_shape(const ir::Function& fn, std::array<std::uint64_t, 3> shape) {
 }
 
 bool needs_index64(const ir::Function& fn, std::array<std::uint64_t, 3> shape, std::span<const LaunchArgument> arguments) {
-  constexpr std::uint64_t limit = std::uint64_t{1} << 31;
+  // Room above the largest size for a loop's last step, for parts, and for grids that are rounded up.
+  constexpr std::uint64_t limit = (std::uint64_t{1} << 31) - 65536;
   std::uint64_t threads = shape[0] * shape[1] * shape[2];  // check_shape: does not overflow
   if (fn.kind == ir::KernelKind::block) threads *= fn.threads_per_block();
   if (threads >= limit) return true;

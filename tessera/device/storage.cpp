@@ -16,7 +16,9 @@ void note(QueueUse& known, const QueueUse& use) {
     known = use;
     return;
   }
-  known.sequence = std::max(known.sequence, use.sequence);
+  // Threads may report their uses of one queue out of order; only the later one stands for both.
+  if (use.sequence < known.sequence) return;
+  known.sequence = use.sequence;
   if (known.event || use.event) known.event = use.event;
 }
 

@@ -84,6 +84,11 @@ std::string CWriter::fresh_name(std::string wanted) {
 
 void CWriter::name_parameters() {
   for (const Param& p : fn_.params) parameter_names_.push_back(fresh_name(p.name.empty() ? "p" : p.name));
+  // After all of them, so that a user's own "x_size" keeps its name.
+  for (const std::string& name : parameter_names_) {
+    offset_names_.push_back(fresh_name(name + "_offset"));
+    size_names_.push_back(fresh_name(name + "_size"));
+  }
 }
 
 void CWriter::name_leaf(NodeId id) {
@@ -99,7 +104,7 @@ void CWriter::name_leaf(NodeId id) {
       if (kind == IndexKind::counter)
         names_[id] = fresh_name(fmt::format("i{}", n.imm));
       else if (kind == IndexKind::buffer_size)
-        names_[id] = fresh_name(parameter_names_[n.imm] + "_size");
+        names_[id] = size_names_[n.imm];
       else if (kind >= IndexKind::lane_id)
         names_[id] = fresh_name(index_names[n.sub]);
       else
@@ -147,11 +152,11 @@ std::string CWriter::signature(const std::string& entry, EmittedKernel& kernel) 
                                name));
     if (dialect_.offsets) {
       kernel.arguments.push_back({Kind::offset, p, DType::u64});
-      list.push_back(fmt::format("const {} {}", type_text(dialect_, DType::u64), fresh_name(name + "_offset")));
+      list.push_back(fmt::format("const {} {}", type_text(dialect_, DType::u64), offset_names_[p]));
     }
     if (size_used[p]) {
       kernel.arguments.push_back({Kind::length, p, index});
-      list.push_back(fmt::format("const {} {}_size", type_text(dialect_, index), name));
+      list.push_back(fmt::format("const {} {}", type_text(dialect_, index), size_names_[p]));
     }
   }
   for (std::uint32_t d = 0; d < 3; ++d) {
@@ -180,7 +185,7 @@ std::string CWriter::declarations(EmittedKernel& kernel) {
   auto add = [&](const std::string& text) { out += "  " + text + "\n"; };
   if (dialect_.offsets)
     for (std::size_t p = 0; p < fn_.params.size(); ++p)
-      if (fn_.params[p].is_buffer) add(fmt::format("{0} += {0}_offset;", parameter_names_[p]));
+      if (fn_.params[p].is_buffer) add(fmt::format("{} += {};", parameter_names_[p], offset_names_[p]));
   // One slab for CUDA and HIP where static shared memory ends.
   const bool slab = !opencl(dialect_) && shared_bytes(fn_) > 49152;
   std::size_t offset = 0;
@@ -233,7 +238,7 @@ EmittedKernel CWriter::run(const std::string& entry) {
     const Node& n = fn_[id];
     if (n.op != Op::index) continue;
     const auto kind = n.kind<IndexKind>();
-    if (kind == IndexKind::buffer_size) names_[id] = parameter_names_[n.imm] + "_size";
+    if (kind == IndexKind::buffer_size) names_[id] = size_names_[n.imm];
     if (fn_.kind == KernelKind::map && (kind == IndexKind::extent || kind == IndexKind::grid_size))
       names_[id] = fmt::format("extent_{}", "xyz"[n.imm]);
   }

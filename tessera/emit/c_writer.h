@@ -98,7 +98,7 @@ class CWriter {
   std::vector<std::string> names_;  ///< of leaves and of values that became variables
   std::vector<Text> pending_;
   std::vector<ir::NodeId> pending_order_;
-  std::vector<std::string> parameter_names_;
+  std::vector<std::string> parameter_names_, offset_names_, size_names_;  // one of each a parameter
   std::set<std::string> taken_;
   std::string body_;
   int depth_ = 1;

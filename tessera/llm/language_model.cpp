@@ -67,7 +67,7 @@ GenerateResult LanguageModel::generate(std::string_view prompt, const GenerateOp
                          .todo = "Shorten it, or raise the context up to the model's " + std::to_string(trained)});
 
   Sampler sampler(options.sampling);
-  KeyValueCache cache(model_.config(), std::min(context, given + options.max_tokens), device(), options.cache_dtype);
+  KeyValueCache cache(model_.config(), given + std::min(options.max_tokens, context - given), device(), options.cache_dtype);
   Utf8Stream stream;
   std::vector<float> logits;
   auto emit = [&](const std::string& piece) {

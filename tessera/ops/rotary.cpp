@@ -146,7 +146,7 @@ Array rotary(const Array& x, std::int64_t first_position, const Rotary& how) {
                        .with = {{"x on", to_string(x.device())}, {"factors on", to_string(how.factors->device())}},
                        .wrong = "the operands are on different devices",
                        .todo = "Move the factors with to(...)"});
-  if (first_position < 0 || first_position + tokens > (std::int64_t{1} << 31))
+  if (first_position < 0 || first_position > (std::int64_t{1} << 31) - tokens)
     fail<ArgumentError>({.asked = "rotary",
                          .with = {{"first position", std::to_string(first_position)}},
                          .wrong = "positions are from 0 to 2^31"});
@@ -172,7 +172,7 @@ Array rotary(const Array& x, std::int64_t first_position, const Rotary& how) {
 void cache_store(Array& cache, const Array& rows, std::int64_t position) {
   need_rows("cache_store", "rows", rows);
   if (cache.rank() != 3 || cache.shape(0) != rows.shape(1) || cache.shape(2) != rows.shape(2) || position < 0 ||
-      position + rows.shape(0) > cache.shape(1))
+      position > cache.shape(1) - rows.shape(0))
     fail<ShapeError>(
         {.asked = "cache_store",
          .with = {{"cache", to_string(cache.shape())},

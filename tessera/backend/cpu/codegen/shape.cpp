@@ -137,18 +137,22 @@ class Analyser {
           if (steps(1, b) && constant_value(fn_, n.args[0], c)) return linear(b * c);
           return varying;
         case BinaryOp::shl:
-          if (steps(0, a) && constant_value(fn_, n.args[1], c) && c >= 0 && c < 31) return linear(a << c);
+          if (steps(0, a) && constant_value(fn_, n.args[1], c) && c >= 0 && c < 31 && c < static_cast<std::int64_t>(bits_of(n.type.dtype, fn_.index64)))
+            return linear(a << c);
           return varying;
         default: return varying;
       }
     }
     if (n.op == Op::unary && n.kind<UnaryOp>() == UnaryOp::neg && steps(0, a)) return linear(-a);
     if (n.op == Op::cast && steps(0, a)) {
-      // Widening an unsigned value that wraps within the chunk would not be linear; an index does not wrap.
-      const DType from = fn_[n.args[0]].type.dtype;
+      // A value that may wrap within the chunk is not linear any more when widened; an index does not wrap, also where
+      // lowering made it an i32 (Node::extra marks its arithmetic).
+      const Node& operand = fn_[n.args[0]];
+      const DType from = operand.type.dtype;
       if (!is_int(from)) return varying;
-      const unsigned narrow = bits_of(from, fn_.index64), wide = bits_of(n.type.dtype, fn_.index64);
-      return wide <= narrow || (narrow >= 32 && is_signed_int(from)) ? linear(a) : varying;
+      const bool arithmetic = operand.op == Op::unary || operand.op == Op::binary;
+      const bool index = from == DType::index || operand.op == Op::index || (arithmetic && operand.extra == 1);
+      return index || bits_of(n.type.dtype, fn_.index64) <= bits_of(from, fn_.index64) ? linear(a) : varying;
     }
     return varying;
   }

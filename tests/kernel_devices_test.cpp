@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels through the user's language on every device: aliasing, integers at their limits, barriers in loops and conditions.
+#include <gtest/gtest.h>
+
+#include "tessera/kernel/buffer.h"
+#include "tessera/ir/value.h"
+#include "tessera/kernel/kernel.h"
+#include "tessera/testing/testing.h"
+
+namespace tessera {
+namespace {
+
+class OnEveryDevice : public ::testing::TestWithParam<Device> {
+ protected:
+  void SetUp() override { scope_.emplace(GetParam()); }
+
+ private:
+  std::optional<DeviceScope> scope_;
+};
+INSTANTIATE_TEST_SUITE_P(Devices, OnEveryDevice, ::testing::ValuesIn(testing::all_devices()),
+                         [](const auto& info) { return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index); });
+
+template <class T>
+DeviceBuffer<T> upload(const std::vector<T>& data) {
+  DeviceBuffer<T> b(data.size());
+  b.upload(data);
+  return b;
+}
+template <class T>
+std::vector<T> contents(const DeviceBuffer<T>& b) {
+  return b.to_vector();
+}
+
+TEST_P(OnEveryDevice, TheSameBufferTwiceRunsAndPartialOverlapIsRefused) {
+  const auto saxpy = kernel("saxpy", [](Buffer<const float> x, Buffer<float> y, Val<float> a) {
+    auto i = global_id();
+    y[i] = a * x[i] + y[i];
+  });
+  std::vector<float> data(1000);
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(i);
+  auto x = upload(data);
+  saxpy.launch({1000}, x, x, 2.0f);
+  const auto got = contents(x);
+  for (std::size_t i = 0; i < data.size(); ++i) ASSERT_EQ(got[i], 3 * data[i]) << i;
+
+  const BufferView whole = kernel_argument(x, ir::Access::read_write);
+  BufferView front = whole, back = whole;
+  front.elements = 600;
+  back.byte_offset += 400 * sizeof(float), back.elements = 600;
+  try {
+    saxpy.launch({600}, front, back, 2.0f);
+    FAIL() << "partial overlap with a writer was not refused";
+  } catch (const KernelError& e) {
+    EXPECT_NE(std::string(e.what()).find("saxpy"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("overlap"), std::string::npos) << e.what();
+  }
+  EXPECT_EQ(contents(x), got) << "nothing ran";
+  back.byte_offset = whole.byte_offset + 500 * sizeof(float), back.elements = 500, front.elements = 500;
+  saxpy.launch({500}, front, back, 1.0f);
+  EXPECT_EQ(contents(x)[700], got[700] + got[200]);
+}
+
+TEST_P(OnEveryDevice, IntegersThatWrapWithinAChunkOfLanes) {
+  const auto wrap = kernel("wrap", [](Buffer<std::int64_t> wide, Buffer<std::int8_t> narrow) {
+    auto i = global_id();
+    wide[i] = cast<std::int64_t>(cast<std::int32_t>(i) + 2147483640);
+    narrow[i] = cast<std::int8_t>(i) << 9;  // shifts count modulo the width: by 1
+  });
+  auto wide = upload(std::vector<std::int64_t>(64));
+  auto narrow = upload(std::vector<std::int8_t>(64));
+  wrap.launch({64}, wide, narrow);
+  const auto w = contents(wide);
+  const auto n = contents(narrow);
+  for (std::size_t i = 0; i < 64; ++i) {
+    ASSERT_EQ(w[i], static_cast<std::int32_t>(static_cast<std::uint32_t>(i) + 2147483640u)) << i;
+    ASSERT_EQ(n[i], static_cast<std::int8_t>(2 * i)) << i;
+  }
+}
+
+TEST_P(OnEveryDevice, NamesThatLookLikeTheEmittersOwn) {
+  ir::Builder builder("names", ir::KernelKind::map);
+  ir::Function fn;
+  {
+    ir::Builder::Scope scope(builder);
+    const auto x = ir::buffer_param("x", DType::i32, ir::Access::read_write);
+    const auto offset = ir::scalar_param("x_offset", DType::i32), size = ir::scalar_param("x_size", DType::i32);
+    const auto extent = ir::scalar_param("extent_x", DType::i32);
+    x.store(ir::global_id(), offset * 100 + size * 10 + extent + ir::cast(DType::i32, x.size()) * 1000);
+    fn = builder.finish();
+  }
+  auto x = upload(std::vector<std::int32_t>(4));
+  Kernel(fn).launch({4, 1, 1}, {x.view(), LaunchArgument::scalar(DType::i32, 1), LaunchArgument::scalar(DType::i32, 2), LaunchArgument::scalar(DType::i32, 3)});
+  EXPECT_EQ(contents(x), std::vector<std::int32_t>(4, 4123));
+}
+
+TEST_P(OnEveryDevice, BarriersInUniformLoopsAndConditions) {
+  const auto rotate = kernel("rotate", block(64), [](Buffer<const std::int32_t> x, Buffer<std::int32_t> y, Val<Index> rounds, Val<std::int32_t> twice) {
+    Shared<std::int32_t> part(64);
+    Var<std::int32_t> mine = x[global_id()];
+    for_(0, rounds, [&](Val<Index>) {
+      part[thread_id()] = mine.get();
+      barrier();
+      mine = part[(thread_id() + 1) % 64];
+      barrier();
+      if_(twice == 1, [&] {
+        part[thread_id()] = mine.get();
+        barrier();
+        mine = part[(thread_id() + 1) % 64];
+        barrier();
+      });
+    });
+    y[global_id()] = mine.get();
+  });
+  std::vector<std::int32_t> data(256);
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::int32_t>(7 * i);
+  const auto x = upload(data);
+  for (int twice : {0, 1})
+    for (std::int64_t rounds : {0, 1, 5, 70}) {
+      auto y = upload(std::vector<std::int32_t>(256, -1));
+      rotate.launch(blocks(4), x, y, rounds, twice);
+      const auto got = contents(y);
+      for (std::size_t i = 0; i < 256; ++i) {
+        const std::size_t from = i / 64 * 64 + (i + static_cast<std::size_t>(rounds * (1 + twice))) % 64;
+        ASSERT_EQ(got[i], data[from]) << i << " after " << rounds << " rounds";
+      }
+    }
+}
+
+}  // namespace
+}  // namespace tessera
