@@ -209,6 +209,47 @@ TEST(KernelDocs, ControlFlow) {
   });
 }
 
+// Structs.
+
+struct Particle {
+  float height, speed;
+  std::int32_t bounces;
+};
+
+auto fall = kernel("fall", [](Buffer<Particle> particles, Val<float> dt) {
+  auto p = particles[global_id()];
+  p[&Particle::speed] -= 9.81 * dt;
+  p[&Particle::height] += dt * p[&Particle::speed];
+  if_(p[&Particle::height] < 0, [&] {
+    p[&Particle::height] = -p[&Particle::height];
+    p[&Particle::speed] = -p[&Particle::speed];
+    p[&Particle::bounces] += 1;
+  });
+});
+
+TEST(KernelDocs, Structs) {
+  tt::for_each_device([](Device) {
+    std::vector<Particle> host(1000, {.height = 2, .speed = 0, .bounces = 0});
+    DeviceBuffer<Particle> particles(host);
+    for (int step = 0; step < 100; ++step) fall.launch({1000}, particles, 0.01f);
+    host = particles.to_vector();
+
+    double height = 2, speed = 0;
+    int bounces = 0;
+    for (int step = 0; step < 100; ++step) {
+      speed -= 9.81 * 0.01f;
+      height += 0.01f * speed;
+      if (height < 0) height = -height, speed = -speed, ++bounces;
+    }
+    EXPECT_EQ(bounces, 1);
+    for (const Particle& p : host) {
+      EXPECT_EQ(p.bounces, bounces);
+      EXPECT_NEAR(p.height, height, 1e-3);
+      EXPECT_NEAR(p.speed, speed, 1e-3);
+    }
+  });
+}
+
 // Helpers.
 
 auto silu(Val<float> x) { return x / (1 + exp(-x)); }
@@ -419,6 +460,8 @@ TEST(KernelDocs, ErrorsWhenLaunched) {
     second.byte_offset = 40 * sizeof(float);
     saxpy.launch({60}, first, second, 2.0f);
   });
+  DeviceBuffer<std::uint32_t> words(100);
+  expect_on_page([&] { fall.launch({8}, words.view(), 0.01f); });
 }
 
 #line 1 "mistakes.cpp"

@@ -6,29 +6,31 @@
 namespace tessera::detail {
 
 namespace {
-void check_elements(const char* asked, const BufferView& view, std::uint64_t elements) {
-  if (view.elements == elements) return;
-  fail<ArgumentError>({.asked = asked,
-                       .with = {{"elements of the buffer", std::to_string(view.elements)},
-                                {"elements of the host", std::to_string(elements)}},
-                       .wrong = "buffer and host memory have different sizes"});
+void check_elements(const char* asked, std::uint64_t size, std::uint64_t elements) {
+  if (size == elements) return;
+  fail<ArgumentError>(
+      {.asked = asked,
+       .with = {{"elements of the buffer", std::to_string(size)}, {"elements of the host", std::to_string(elements)}},
+       .wrong = "buffer and host memory have different sizes"});
 }
 }  // namespace
 
-RawBuffer::RawBuffer(DType dtype, std::uint64_t elements, Device device, std::string label) {
+RawBuffer::RawBuffer(DType dtype, std::uint64_t words, std::uint64_t elements, Device device, std::string label)
+    : words_(words) {
   // More than this no device has, and the product below must not wrap.
-  if (elements > std::uint64_t{1} << 48)
+  if (elements > (std::uint64_t{1} << 48) / words)
     fail<ArgumentError>({.asked = "DeviceBuffer",
                          .with = {{"elements", std::to_string(elements)}},
                          .wrong = "no memory is that large"});
-  view_ = {Storage::allocate(device, elements * dtype_size(dtype), std::move(label)), 0, elements, dtype};
+  view_ = {Storage::allocate(device, elements * words * dtype_size(dtype), std::move(label)), 0, elements * words,
+           dtype};
 }
 void RawBuffer::upload(const void* from, std::uint64_t elements) const {
-  check_elements("upload", view_, elements);
+  check_elements("upload", size(), elements);
   if (elements) Queue::of(view_.storage->device()).upload(view_, from);
 }
 void RawBuffer::download(void* to, std::uint64_t elements) const {
-  check_elements("download", view_, elements);
+  check_elements("download", size(), elements);
   if (elements) Queue::of(view_.storage->device()).download(to, view_);
 }
 void RawBuffer::fill(std::uint64_t bits) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeviceBuffer<T>: elements in a device's memory, with upload and download, for who launches kernels without arrays.
-// Copying the object shares the memory.
+// DeviceBuffer<T>: elements or small structs in a device's memory, with upload and download, for who launches kernels
+// without arrays. Copying the object shares the memory.
 #pragma once
 
 #include <concepts>
@@ -10,6 +10,7 @@
 
 #include "tessera/device/storage.h"
 #include "tessera/ir/node.h"
+#include "tessera/kernel/struct_element.h"
 
 namespace tessera {
 
@@ -18,7 +19,9 @@ namespace detail {
 /// What DeviceBuffer<T> does, without its type.
 class RawBuffer {
  public:
-  RawBuffer(DType dtype, std::uint64_t elements, Device device, std::string label);
+  /// `words`: elements of the view for each element of the user's (a struct is several).
+  RawBuffer(DType dtype, std::uint64_t words, std::uint64_t elements, Device device, std::string label);
+  std::uint64_t size() const { return view_.elements / words_; }
   void upload(const void* from, std::uint64_t elements) const;  ///< ArgumentError if the numbers of elements differ
   void download(void* to, std::uint64_t elements) const;        ///< likewise; waits
   void fill(std::uint64_t bits) const;
@@ -26,20 +29,24 @@ class RawBuffer {
 
  private:
   BufferView view_;
+  std::uint64_t words_;
 };
 
 }  // namespace detail
 
-/// Elements on one device. Uploads and launches are asynchronous; downloads wait for what writes the buffer.
-template <Element T>
-class DeviceBuffer {
+/// Elements on one device, or structs as Buffer<S> takes them: their bytes, which the view shows as u32. Uploads and
+/// launches are asynchronous; downloads wait for what writes the buffer.
+template <class T>
+requires(Element<T> || detail::StructElement<T>) class DeviceBuffer {
  public:
   using value_type = T;
 
   /// `n` elements of undefined contents. OutOfMemory lists what is alive, with labels.
   template <std::integral N>
   explicit DeviceBuffer(N n, Device device = current_device(), std::string label = {})
-      : raw_(dtype_v<T>, static_cast<std::uint64_t>(n), device, std::move(label)) {}
+      : raw_(detail::stored_dtype<T>(), detail::words_of<T>, static_cast<std::uint64_t>(n), device, std::move(label)) {
+    if constexpr (detail::StructElement<T>) detail::check_struct<T>();
+  }
   /// A copy of host data.
   explicit DeviceBuffer(std::span<const T> host, Device device = current_device(), std::string label = {})
       : DeviceBuffer(host.size(), device, std::move(label)) {
@@ -48,7 +55,7 @@ class DeviceBuffer {
   DeviceBuffer(std::initializer_list<T> host, Device device = current_device())
       : DeviceBuffer(std::span(host.begin(), host.size()), device) {}
 
-  std::uint64_t size() const { return raw_.view().elements; }
+  std::uint64_t size() const { return raw_.size(); }
   Device device() const { return raw_.view().storage->device(); }
   /// ArgumentError if the numbers of elements differ. `host` may be reused on return.
   void upload(std::span<const T> host) { raw_.upload(host.data(), host.size()); }
@@ -65,9 +72,13 @@ class DeviceBuffer {
     }
   }
   void fill(T value) {
-    std::uint64_t bits = 0;
-    __builtin_memcpy(&bits, &value, sizeof value);
-    raw_.fill(bits);
+    if constexpr (detail::StructElement<T>) {
+      upload(std::vector<T>(size(), value));
+    } else {
+      std::uint64_t bits = 0;
+      __builtin_memcpy(&bits, &value, sizeof value);
+      raw_.fill(bits);
+    }
   }
   /// The elements as kernels and queues take them.
   const BufferView& view() const { return raw_.view(); }

@@ -41,6 +41,11 @@ class TracedKernel {
   void launch_shape(Queue* queue, const std::array<std::uint64_t, 3>& shape, A&... arguments) const {
     if constexpr (KernelTakes<P...>::template given<A...> && !KernelTakes<P...>::template writes_const<A...>) {
       const std::initializer_list<LaunchArgument> list = {Parameter<P>::argument(arguments)...};
+      [[maybe_unused]] std::size_t number = 0;
+      ((Parameter<P>::words == 1 ? void()
+                                 : check_whole_structs(name(), number, list.begin()[number].view, Parameter<P>::words),
+        ++number),
+       ...);
       kernel_.launch(shape, {list.begin(), list.size()}, queue);
     } else {
       KernelTakes<P...>::template check<A...>();
@@ -60,9 +65,9 @@ class MapKernel : public detail::TracedKernel<P...> {
   using detail::TracedKernel<P...>::TracedKernel;
 
   /// Enqueues it where its buffers live and returns. Arguments, in the order of the function's parameters: anything
-  /// that gives a BufferView for a Buffer<T>, a number for a Val<T>. An extent with a 0 does nothing. KernelError for
-  /// buffers of another dtype, or that overlap in part with one that is written; DeviceError for buffers on different
-  /// devices.
+  /// that gives a BufferView for a Buffer<T> (of u32 words where T is a struct), a number for a Val<T>. An extent with
+  /// a 0 does nothing. KernelError for buffers of another dtype, of no whole number of structs, or that overlap in part
+  /// with one that is written; DeviceError for buffers on different devices.
   template <class... A>
   void launch(const Extent& threads, A&&... arguments) const {
     this->launch_shape(nullptr, threads.size(), arguments...);

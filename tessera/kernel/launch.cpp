@@ -25,6 +25,15 @@ namespace {
 }
 }  // namespace
 
+void check_whole_structs(const std::string& kernel, std::size_t number, const BufferView& view, std::uint64_t words) {
+  if (view.dtype != DType::u32 || view.elements % words == 0) return;  // the launch says what dtype it wants
+  fail<KernelError>({.asked = "launch " + kernel,
+                     .wrong = "argument " + std::to_string(number + 1) + " (arg" + std::to_string(number) +
+                              ") is a buffer of " + std::to_string(view.bytes()) +
+                              " bytes, which is no whole number of structs of " + std::to_string(4 * words) + " bytes",
+                     .todo = "Give it a DeviceBuffer of the struct, or a view of whole structs"});
+}
+
 LaunchArgument scalar_argument(DType dtype, double value) {
   return LaunchArgument::scalar(dtype, ir::to_bits(dtype, value));
 }

@@ -7,6 +7,7 @@
 
 #include "tessera/device/kernel.h"
 #include "tessera/kernel/memory.h"
+#include "tessera/kernel/structs.h"
 
 namespace tessera {
 
@@ -75,6 +76,7 @@ template <class T>
 struct Parameter<Buffer<T>> {
   static constexpr bool known = true;
   static constexpr bool writes = !std::is_const_v<T>;
+  static constexpr std::uint64_t words = words_of<std::remove_const_t<T>>;  ///< in the view, for one T
   static constexpr ir::Access access = writes ? ir::Access::read_write : ir::Access::read;
   template <class A>
   static constexpr bool takes = [] {
@@ -86,13 +88,18 @@ struct Parameter<Buffer<T>> {
   template <class A>
   static constexpr bool is_const =
       writes&& std::is_const_v<std::remove_reference_t<A>> && !std::same_as<std::remove_cvref_t<A>, BufferView>;
-  static ir::NodeId declare(int number) { return declare_buffer(number, dtype_v<std::remove_const_t<T>>, access); }
+  static ir::NodeId declare(int number) {
+    return declare_buffer(number, stored_dtype<std::remove_const_t<T>>(), access);
+  }
   static Buffer<T> handle(ir::NodeId id) { return Buffer<T>(NodeRef{id}); }
   template <class A>
   static LaunchArgument argument(A& a) {
     return LaunchArgument(kernel_argument(a, access));
   }
 };
+
+/// KernelError unless the buffer is made of whole structs of that many 32-bit words. `number` counts from 0.
+void check_whole_structs(const std::string& kernel, std::size_t number, const BufferView& view, std::uint64_t words);
 
 LaunchArgument scalar_argument(DType dtype, double value);
 LaunchArgument scalar_argument(DType dtype, std::int64_t value);   ///< ArgumentError if the dtype has no such value
@@ -101,6 +108,7 @@ LaunchArgument scalar_argument(DType dtype, std::uint64_t value);  ///< likewise
 template <class T>
 struct Parameter<Val<T>> {
   static constexpr bool known = true;
+  static constexpr std::uint64_t words = 1;
   template <class A>
   static constexpr bool takes = [] {
     if constexpr (Literal<std::remove_cvref_t<A>>)

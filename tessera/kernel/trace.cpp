@@ -90,6 +90,41 @@ void store_variable(ir::NodeId variable, ir::NodeId value) {
   store(variable, constant(DType::index, std::int64_t{0}), value);
 }
 
+ir::NodeId field_word(ir::NodeId index, std::uint64_t words_of_struct, std::uint64_t offset_bytes) {
+  if (offset_bytes % 4)
+    fail<KernelError>({.asked = "kernel " + builder().function().name + ", " + to_string(builder().source()),
+                       .wrong = "this field stands at byte " + std::to_string(offset_bytes) +
+                                " of its struct, which is no multiple of 4",
+                       .todo = "Do not pack structs that kernels read"});
+  ir::NodeId word = index;
+  if (words_of_struct != 1) word = binary(ir::BinaryOp::mul, word, constant(DType::index, words_of_struct));
+  if (offset_bytes) word = binary(ir::BinaryOp::add, word, constant(DType::index, offset_bytes / 4));
+  return word;
+}
+ir::NodeId load_field(ir::NodeId memory, ir::NodeId word, DType dtype) {
+  if (dtype_size(dtype) == 4) {
+    const ir::NodeId bits = load(memory, word);
+    return dtype == DType::u32 ? bits : bitcast(dtype, bits);
+  }
+  const ir::NodeId pair = load(memory, word, 2);
+  const ir::NodeId low = cast(DType::u64, extract(pair, 0)), high = cast(DType::u64, extract(pair, 1));
+  const ir::NodeId shifted = binary(ir::BinaryOp::shl, high, constant(DType::u64, std::uint64_t{32}));
+  const ir::NodeId bits = binary(ir::BinaryOp::or_, low, shifted);
+  return dtype == DType::u64 ? bits : bitcast(dtype, bits);
+}
+void store_field(ir::NodeId memory, ir::NodeId word, DType dtype, ir::NodeId value) {
+  if (dtype_size(dtype) == 4) return store(memory, word, dtype == DType::u32 ? value : bitcast(DType::u32, value));
+  const ir::NodeId bits = dtype == DType::u64 ? value : bitcast(DType::u64, value);
+  const ir::NodeId low = cast(DType::u32, bits);
+  const ir::NodeId high = cast(DType::u32, binary(ir::BinaryOp::shr, bits, constant(DType::u64, std::uint64_t{32})));
+  store(memory, word, make_vector({low, high}));
+}
+ir::NodeId struct_count(ir::NodeId memory, std::uint64_t words_of_struct) {
+  const ir::NodeId words = memory_size(memory);
+  if (words_of_struct == 1) return words;
+  return binary(ir::BinaryOp::div, words, constant(DType::index, words_of_struct));
+}
+
 ir::NodeId subgroup(ir::SubgroupOp op, ir::NodeId a, ir::NodeId lane) { return builder().subgroup(op, a, lane); }
 ir::NodeId block_reduce(ir::ReduceOp op, ir::NodeId a) { return builder().block_reduce(op, a); }
 ir::NodeId block_scan(ir::ReduceOp op, ir::NodeId a, bool exclusive) { return builder().block_scan(op, a, exclusive); }

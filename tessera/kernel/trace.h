@@ -64,6 +64,13 @@ ir::NodeId atomic(ir::AtomicOp op, ir::NodeId memory, ir::NodeId index, ir::Node
 ir::NodeId load_variable(ir::NodeId variable);
 void store_variable(ir::NodeId variable, ir::NodeId value);
 
+// Fields of structs in a buffer of u32 words. A field of 8 bytes is two words, the lower one first.
+/// The first word of a field; KernelError if the offset is no multiple of 4.
+ir::NodeId field_word(ir::NodeId index, std::uint64_t words_of_struct, std::uint64_t offset_bytes);
+ir::NodeId load_field(ir::NodeId memory, ir::NodeId word, DType dtype);
+void store_field(ir::NodeId memory, ir::NodeId word, DType dtype, ir::NodeId value);
+ir::NodeId struct_count(ir::NodeId memory, std::uint64_t words_of_struct);
+
 ir::NodeId subgroup(ir::SubgroupOp op, ir::NodeId a, ir::NodeId lane = ir::no_node);
 ir::NodeId block_reduce(ir::ReduceOp op, ir::NodeId a);
 ir::NodeId block_scan(ir::ReduceOp op, ir::NodeId a, bool exclusive);

@@ -59,7 +59,11 @@ concept Old = Traced<U> && requires {
 template <class U>
 concept Literal = std::is_arithmetic_v<U> || is_16bit_float<U>;
 template <class U>
-concept Memory = requires {
+concept StructMemory = requires {
+  typename U::kernel_struct;
+};  ///< StructPlace
+template <class U>
+concept Memory = StructMemory<U> || requires {
   typename U::kernel_memory;
 };  ///< Buffer, Shared, LocalArray
 template <class U>
@@ -122,7 +126,10 @@ inline constexpr bool accepts = [] {
 template <class U>
 constexpr void not_host_data() {
   static_assert(!Host<std::remove_cvref_t<U>>, "host data is not visible in a kernel: pass it as a Buffer argument");
-  static_assert(!Memory<std::remove_cvref_t<U>>, "a buffer is not a value: take one of its elements, as in x[i]");
+  static_assert(!StructMemory<std::remove_cvref_t<U>>,
+                "a struct is not a value: take one of its fields, as in b[i][&S::mass]");
+  static_assert(!Memory<std::remove_cvref_t<U>> || StructMemory<std::remove_cvref_t<U>>,
+                "a buffer is not a value: take one of its elements, as in x[i]");
 }
 /// U: with its reference, which tells named values from temporaries.
 template <class U>

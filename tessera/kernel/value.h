@@ -266,6 +266,13 @@ class Vec {
   ir::NodeId id_;
 };
 
+namespace detail {
+/// A field of a struct in a buffer of words.
+struct FieldPlace {
+  ir::NodeId memory, word;
+};
+}  // namespace detail
+
 /// An element of memory that a kernel may write: `b[i]`. It is the value that was read there, and can be assigned to
 /// while it is being written, as in `b[i] = v` or `b[i] += v`; `auto v = b[i]` keeps the value, not the place.
 template <class T>
@@ -277,12 +284,20 @@ class BufferElement : public Val<T> {
         index_(i.node()),
         file_(i.file()),
         line_(i.line()) {}
+  BufferElement(const detail::FieldPlace& field, const char* file, int line)
+      : Val<T>(detail::NodeRef{detail::load_field(field.memory, field.word, dtype_v<T>)}),
+        memory_(field.memory),
+        index_(field.word),
+        file_(file),
+        line_(line),
+        is_field_(true) {}
   BufferElement(const BufferElement& other, const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : Val<T>(other, file, line),
         memory_(other.memory_),
         index_(other.index_),
         file_(other.file_),
-        line_(other.line_) {}
+        line_(other.line_),
+        is_field_(other.is_field_) {}
 
   void operator=(detail::Arg<T, true> value) && { set(value.node()); }
   void operator=(const BufferElement& value) && { set(value.node()); }
@@ -302,11 +317,15 @@ class BufferElement : public Val<T> {
  private:
   void set(ir::NodeId value) const {
     detail::note(file_, line_);
-    detail::store(memory_, index_, value);
+    if (is_field_)
+      detail::store_field(memory_, index_, dtype_v<T>, value);
+    else
+      detail::store(memory_, index_, value);
   }
   ir::NodeId memory_, index_;
   const char* file_;
   int line_;
+  bool is_field_ = false;
 };
 
 /// An element of a Buffer<const T>: a value like any other, and a sentence for whoever assigns to it.
@@ -315,6 +334,8 @@ class ReadOnlyElement : public Val<T> {
  public:
   ReadOnlyElement(ir::NodeId memory, const detail::Subscript& i)
       : Val<T>(detail::NodeRef{detail::load(memory, i.node())}) {}
+  ReadOnlyElement(const detail::FieldPlace& field, const char*, int)
+      : Val<T>(detail::NodeRef{detail::load_field(field.memory, field.word, dtype_v<T>)}) {}
   ReadOnlyElement(const ReadOnlyElement& other, const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : Val<T>(other, file, line) {}
 

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Buffers of small structs: Buffer<S>, whose fields are read and written by member pointer, as in b[i][&S::mass]. The
+// struct is known to the tracer alone; what is traced reads and writes 32-bit words.
+#pragma once
+
+#include "tessera/kernel/memory.h"
+#include "tessera/kernel/struct_element.h"
+
+namespace tessera {
+
+namespace detail {
+
+/// A member pointer to a field of type F, as the offset of the field in bytes; notes the caller's line.
+template <class S, class F>
+class Field {
+ public:
+  template <class C>
+  requires std::convertible_to<F C::*, F S::*> Field(F C::*member, const char* file = __builtin_FILE(),
+                                                     int line = __builtin_LINE())
+      : file_(file), line_(line) {
+    alignas(S) const unsigned char bytes[sizeof(S)] = {};  // S is of implicit lifetime: they hold one
+    const S* s = reinterpret_cast<const S*>(bytes);
+    offset_ = static_cast<std::uint64_t>(reinterpret_cast<const unsigned char*>(&(s->*member)) - bytes);
+    note(file, line);
+  }
+  std::uint64_t offset() const { return offset_; }
+  const char* file() const { return file_; }
+  int line() const { return line_; }
+
+ private:
+  std::uint64_t offset_;
+  const char* file_;
+  int line_;
+};
+
+}  // namespace detail
+
+/// A struct of a buffer: `b[i]`. A place, not a value: nothing is read or written but its fields, each a Val as the
+/// elements of other buffers are, b[i][&S::mass], and a place to assign to where the buffer is not const.
+template <class T>
+class StructPlace {
+  using S = std::remove_const_t<T>;
+  template <class F>
+  using FieldValue = std::conditional_t<std::is_const_v<T>, ReadOnlyElement<F>, BufferElement<F>>;
+
+ public:
+  using kernel_struct = T;
+  StructPlace(ir::NodeId memory, ir::NodeId index) : memory_(memory), index_(index) {}
+  StructPlace(const StructPlace&) = default;
+
+  // One for each type of field: a template could not tell the caller's line. KernelError for a field that is not at a
+  // multiple of 4 bytes.
+  auto operator[](detail::Field<S, std::int32_t> f) const { return field(f); }
+  auto operator[](detail::Field<S, std::uint32_t> f) const { return field(f); }
+  auto operator[](detail::Field<S, float> f) const { return field(f); }
+  auto operator[](detail::Field<S, std::int64_t> f) const { return field(f); }
+  auto operator[](detail::Field<S, std::uint64_t> f) const { return field(f); }
+  auto operator[](detail::Field<S, double> f) const { return field(f); }
+  template <class F, class C>
+  requires(!detail::StructField<F> || !std::convertible_to<F C::*, F S::*>) Val<float>
+  operator[](F C::*) const {
+    static_assert(std::convertible_to<F C::*, F S::*>, "this is a field of another struct than the buffer's");
+    static_assert(detail::StructField<F> || !std::convertible_to<F C::*, F S::*>,
+                  "a field that a kernel reads or writes is std::int32_t, std::uint32_t, std::int64_t, std::uint64_t, "
+                  "float or double, and not const");
+    return Val<float>(detail::NodeRef{ir::no_node});
+  }
+
+  template <class U>
+  void operator=(const U&) const {
+    static_assert(!sizeof(U), "structs are stored field by field: b[i][&S::mass] = ...");
+  }
+  void operator=(const StructPlace&) const {
+    static_assert(!sizeof(T), "structs are stored field by field: b[i][&S::mass] = ...");
+  }
+
+ private:
+  template <class F>
+  FieldValue<F> field(const detail::Field<S, F>& f) const {
+    return FieldValue<F>(detail::FieldPlace{memory_, detail::field_word(index_, detail::words_of<S>, f.offset())},
+                         f.file(), f.line());
+  }
+  ir::NodeId memory_, index_;
+};
+
+/// A parameter of a kernel: structs in memory, given at launch. S is a trivially copyable aggregate of standard layout
+/// whose fields are 4 or 8 bytes wide. Buffer<const S> is read, Buffer<S> read and written.
+template <class T>
+requires detail::StructElement<std::remove_const_t<T>>
+class Buffer<T> {
+  using S = std::remove_const_t<T>;
+
+ public:
+  using kernel_memory = T;
+  explicit Buffer(detail::NodeRef n) : id_(n.id) { detail::check_struct<S>(); }
+
+  /// Structs, as given at launch.
+  Val<Index> size(const char* file = __builtin_FILE(), int line = __builtin_LINE()) const {
+    detail::note(file, line);
+    return Val<Index>(detail::NodeRef{detail::struct_count(id_, detail::words_of<S>)});
+  }
+  /// The struct at i.
+  StructPlace<T> operator[](detail::Subscript i) const { return StructPlace<T>(id_, i.node()); }
+  ir::NodeId memory() const { return id_; }
+
+ private:
+  ir::NodeId id_;
+};
+
+}  // namespace tessera
