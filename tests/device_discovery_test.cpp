@@ -90,6 +90,7 @@ TEST(Discovery, EveryBackendHasARowWithAReason) {
       }
     }
     EXPECT_EQ(rows[0].state, DeviceState::enumerated);
+    EXPECT_NE(rows[0].devices.at(0).reason.find("no kernel has been run"), std::string::npos) << rows[0].devices[0].reason;
     EXPECT_EQ(discover(Backend::cuda).state, DeviceState::unsupported);
     expect_has(discover(Backend::cuda).reason, {"this version of Tessera has no CUDA backend yet"});
     expect_has(discover(Backend::metal).reason, {"Metal"});

@@ -120,7 +120,7 @@ BackendReport ask(Backend backend) {
       DeviceInfo& info = report.devices[i];
       info.device = {backend, static_cast<int>(i)};
       if (info.state == DeviceState::enumerated && info.reason.empty())
-        info.reason = untried, info.remedy = "It is verified when it is first used; `tessera devices` does that";
+        info.reason = untried, info.remedy = "Use it, or run `tessera devices`: a first kernel then checks it";
     }
     return report;
   } catch (const std::exception& e) {
