@@ -51,7 +51,9 @@ std::vector<Device> devices_to_check(const Options& o) {
     std::string reasons;
     for (const BackendReport& row : discover())
       reasons += fmt::format("; {}: {}, {}", backend_name(row.backend), state_name(row.state), row.reason);
-    fail<DeviceError>({.asked = "verify", .wrong = "there is no device to check" + reasons, .todo = "`tessera devices` says what to do about each"});
+    fail<DeviceError>({.asked = "verify",
+                       .wrong = "there is no device to check" + reasons,
+                       .todo = "`tessera devices` says what to do about each"});
   }
   return devices;
 }

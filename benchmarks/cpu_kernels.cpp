@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generated CPU kernels beside the loops that a C++ programmer would write (plain_loops.cpp): saxpy, softmax, products of
-// floats and of 8-bit weights. Pairs are timed in turn, so that what else the machine does falls on both; below 1 is faster.
+// Generated CPU kernels beside the loops that a C++ programmer would write (plain_loops.cpp): saxpy, softmax, products
+// of floats and of 8-bit weights. Pairs are timed in turn, so that what else the machine does falls on both; below 1 is
+// faster.
 #include <time.h>
 #include <unistd.h>
 
@@ -113,7 +114,8 @@ Function register_tiled_product() {
     });
     for (int i = 0; i < 4; ++i)
       for (int j = 0; j < 4; ++j)
-        c.store((block_id(1) * 64 + y + 16 * i) * n + block_id(0) * 64 + x + 16 * j, sums[std::size_t(4 * i + j)].get());
+        c.store((block_id(1) * 64 + y + 16 * i) * n + block_id(0) * 64 + x + 16 * j,
+                sums[std::size_t(4 * i + j)].get());
   });
 }
 
@@ -129,7 +131,8 @@ Function product_q8() {
     for_(0, blocks, [&](Value b) {
       auto at = block_id() * blocks + b;
       Value s = literal(DType::i32, 0);
-      for (int q = 0; q < 8; ++q) s = dot4(Dot4Signs::signed_signed, w.load((at * 8 + q) * 16 + lane), x.load(b * 8 + q), s);
+      for (int q = 0; q < 8; ++q)
+        s = dot4(Dot4Signs::signed_signed, w.load((at * 8 + q) * 16 + lane), x.load(b * 8 + q), s);
       sum.set(sum.get() + cast(DType::f32, s) * (cast(DType::f32, scale.load(at * 16 + lane)) * x_scale.load(b)));
     });
     y.store(global_id(), sum.get());
@@ -140,8 +143,10 @@ class Bench {
  public:
   Bench() : driver_(make_cpu_driver()), device_(driver_->open(0)), queue_(device_->make_queue()) {
     const DeviceInfo& info = device_->info();
-    std::printf("%s, %s, %u threads%s\n", info.name.c_str(), info.driver_version.c_str(), info.compute_units, info.reason.c_str());
-    std::printf("%-22s %10s %10s %8s %8s..%-8s %10s\n", "kernel", "plain us", "ours us", "ratio", "quartile", "quartile", "compile ms");
+    std::printf("%s, %s, %u threads%s\n", info.name.c_str(), info.driver_version.c_str(), info.compute_units,
+                info.reason.c_str());
+    std::printf("%-22s %10s %10s %8s %8s..%-8s %10s\n", "kernel", "plain us", "ours us", "ratio", "quartile",
+                "quartile", "compile ms");
   }
   template <class T>
   T* memory(std::size_t n) {
@@ -185,8 +190,8 @@ class Bench {
     }
     std::sort(ratios.begin(), ratios.end());
     auto at = [&](double q) { return ratios[static_cast<std::size_t>(q * static_cast<double>(ratios.size() - 1))]; };
-    std::printf("%-22s %10.1f %10.1f %8.2f %8.2f..%-8.2f %10.1f%s\n", name, best_plain, best_ours, at(0.5), at(0.25), at(0.75), compile,
-                wrong > 1e-3 ? "  WRONG RESULT" : "");
+    std::printf("%-22s %10.1f %10.1f %8.2f %8.2f..%-8.2f %10.1f%s\n", name, best_plain, best_ours, at(0.5), at(0.25),
+                at(0.75), compile, wrong > 1e-3 ? "  WRONG RESULT" : "");
     return at(0.5) <= limit && wrong <= 1e-3;
   }
 
@@ -220,23 +225,34 @@ bool run() {
   for (std::size_t n : {std::size_t{4096}, std::size_t{262144}, std::size_t{4} << 20}) {
     float *x = fill(bench.memory<float>(n), n), *y = fill(bench.memory<float>(n), n), *z = bench.memory<float>(n);
     std::memcpy(z, y, n * sizeof(float));
-    good &= bench.pair(("saxpy " + std::to_string(n / 1024) + "Ki").c_str(), saxpy(), {n, 1, 1}, {bench.buffer(x, n), bench.buffer(y, n), bits(1e-9f)},
-                       [=] { plain::saxpy(x, z, 1e-9f, n); }, [=] { plain::saxpy(x, z, 1e-9f, n); return largest_difference(y, z, n); });
+    good &= bench.pair(("saxpy " + std::to_string(n / 1024) + "Ki").c_str(), saxpy(), {n, 1, 1},
+                       {bench.buffer(x, n), bench.buffer(y, n), bits(1e-9f)}, [=] { plain::saxpy(x, z, 1e-9f, n); },
+                       [=] {
+                         plain::saxpy(x, z, 1e-9f, n);
+                         return largest_difference(y, z, n);
+                       });
   }
   {
     const std::size_t rows = 256, columns = 1024, n = rows * columns;
     float *x = fill(bench.memory<float>(n), n), *y = bench.memory<float>(n), *z = bench.memory<float>(n);
     auto loop = [=] { plain::softmax(x, z, rows, columns); };
-    good &= bench.pair("softmax 256x1024", softmax(), {rows, 1, 1}, {bench.buffer(x, n), bench.buffer(y, n), number(columns)}, loop,
-                       [=] { loop(); return largest_difference(y, z, n); });
+    good &= bench.pair("softmax 256x1024", softmax(), {rows, 1, 1},
+                       {bench.buffer(x, n), bench.buffer(y, n), number(columns)}, loop, [=] {
+                         loop();
+                         return largest_difference(y, z, n);
+                       });
   }
   {
     const std::size_t n = 512;
     float *a = fill(bench.memory<float>(n * n), n * n), *b = fill(bench.memory<float>(n * n), n * n);
     float *c = bench.memory<float>(n * n), *d = bench.memory<float>(n * n);
     auto loop = [=] { plain::product(a, b, d, n); };
-    auto error = [=] { loop(); return largest_difference(c, d, n * n); };
-    const std::vector<Argument> arguments = {bench.buffer(a, n * n), bench.buffer(b, n * n), bench.buffer(c, n * n), number(n)};
+    auto error = [=] {
+      loop();
+      return largest_difference(c, d, n * n);
+    };
+    const std::vector<Argument> arguments = {bench.buffer(a, n * n), bench.buffer(b, n * n), bench.buffer(c, n * n),
+                                             number(n)};
     good &= bench.pair("product 512 16x16", tiled_product(), {n / 16, n / 16, 1}, arguments, loop, error);
     good &= bench.pair("product 512 4x4 each", register_tiled_product(), {n / 64, n / 64, 1}, arguments, loop, error);
   }
@@ -261,21 +277,26 @@ bool run() {
         draw(w[r * blocks + b]);
         const std::size_t at = r / 16 * blocks + b;
         scales[at * 16 + r % 16] = half_bits(w[r * blocks + b].scale);
-        for (std::size_t q = 0; q < 8; ++q) std::memcpy(packed + (at * 8 + q) * 16 + r % 16, w[r * blocks + b].q + 4 * q, 4);
+        for (std::size_t q = 0; q < 8; ++q)
+          std::memcpy(packed + (at * 8 + q) * 16 + r % 16, w[r * blocks + b].q + 4 * q, 4);
       }
     auto loop = [=, rows = rows] { plain::product_q8(w, x, z, rows, blocks); };
-    good &= bench.pair(("q8_0 " + std::to_string(rows) + "x" + std::to_string(columns)).c_str(), product_q8(), {rows / 16, 1, 1},
-                       {bench.buffer(packed, rows * blocks * 8), bench.buffer(x_packed, blocks * 8), bench.buffer(scales, rows * blocks),
-                        bench.buffer(x_scales, blocks), bench.buffer(y, rows), number(blocks)},
-                       loop, [=, rows = rows] { loop(); return largest_difference(y, z, rows); });
+    good &= bench.pair(
+        ("q8_0 " + std::to_string(rows) + "x" + std::to_string(columns)).c_str(), product_q8(), {rows / 16, 1, 1},
+        {bench.buffer(packed, rows * blocks * 8), bench.buffer(x_packed, blocks * 8),
+         bench.buffer(scales, rows * blocks), bench.buffer(x_scales, blocks), bench.buffer(y, rows), number(blocks)},
+        loop, [=, rows = rows] {
+          loop();
+          return largest_difference(y, z, rows);
+        });
   }
   return good;
 }
 
 }  // namespace
 
-// usage: cpu_kernels [--all]: with one thread, then (a second process) with all; exit status 1 if a kernel takes more than
-// three times the plain loop's time. The plain loops have one thread always.
+// usage: cpu_kernels [--all]: with one thread, then (a second process) with all; exit status 1 if a kernel takes more
+// than three times the plain loop's time. The plain loops have one thread always.
 int main(int argc, char** argv) {
   const bool all = argc > 1 && std::string(argv[1]) == "--all";
   if (!all && !std::getenv("TESSERA_THREADS")) ::setenv("TESSERA_THREADS", "1", 1);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops that a C++ programmer would write, compiled with `-O3 -march=native`: what generated kernels are held against.
+// The loops that a C++ programmer would write, compiled with `-O3 -march=native`: what generated kernels are held
+// against.
 #pragma once
 
 #include <cstddef>

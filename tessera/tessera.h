@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that users of Tessera include, in one header. Each of these can be included alone; only they, and what they
-// include, are installed.
+// Everything that users of Tessera include, in one header. Each of these can be included alone; only they, and what
+// they include, are installed.
 #pragma once
 
 #include "tessera/array/array.h"

@@ -2,8 +2,8 @@
 // Reductions over every choice of axes, joining, picking, counting, files and text, on every device.
 #include <gtest/gtest.h>
 
-#include <random>
 #include <unistd.h>
+#include <random>
 
 #include <algorithm>
 #include <cmath>
@@ -11,8 +11,8 @@
 #include <fstream>
 #include <limits>
 
-#include "tessera/testing/testing.h"
 #include "tessera/array/array.h"
+#include "tessera/testing/testing.h"
 
 namespace tessera {
 namespace {
@@ -31,8 +31,9 @@ class OnEveryDevice : public ::testing::TestWithParam<Device> {
  private:
   std::optional<DeviceScope> scope_;
 };
-INSTANTIATE_TEST_SUITE_P(Devices, OnEveryDevice, ::testing::ValuesIn(testing::all_devices()),
-                         [](const auto& info) { return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index); });
+INSTANTIATE_TEST_SUITE_P(Devices, OnEveryDevice, ::testing::ValuesIn(testing::all_devices()), [](const auto& info) {
+  return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index);
+});
 
 // Plain reduction in double over the marked axes of a row-major array.
 struct Reference {
@@ -43,7 +44,8 @@ Reference reference(const std::vector<float>& x, const Shape& shape, const std::
   for (std::size_t d = 0; d < shape.size(); ++d)
     if (!reduced[d]) kept.push_back(shape[d]);
   const auto n = static_cast<std::size_t>(element_count(kept));
-  Reference r{std::vector<double>(n), std::vector<double>(n, -1e300), std::vector<double>(n, 1e300), std::vector<double>(n)};
+  Reference r{std::vector<double>(n), std::vector<double>(n, -1e300), std::vector<double>(n, 1e300),
+              std::vector<double>(n)};
   const Strides strides = contiguous_strides(kept);
   for (std::size_t i = 0; i < x.size(); ++i) {
     std::int64_t rest = static_cast<std::int64_t>(i), out = 0;
@@ -61,7 +63,8 @@ Reference reference(const std::vector<float>& x, const Shape& shape, const std::
 }
 
 TEST_P(OnEveryDevice, EveryChoiceOfAxes) {
-  const Shape shapes[] = {{1}, {5}, {1000}, {70001}, {3, 4}, {66000, 3}, {3, 66000}, {4, 300, 5}, {2, 3, 4, 5}, {1, 7, 1, 33}};
+  const Shape shapes[] = {{1},        {5},        {1000},      {70001},      {3, 4},
+                          {66000, 3}, {3, 66000}, {4, 300, 5}, {2, 3, 4, 5}, {1, 7, 1, 33}};
   for (const Shape& shape : shapes) {
     const auto x = numbers(element_count(shape));
     const Array a = Array::from(x, shape).eval();
@@ -73,8 +76,10 @@ TEST_P(OnEveryDevice, EveryChoiceOfAxes) {
         if (reduced.back()) axes.push_back(static_cast<int>(d) - (d % 2 ? static_cast<int>(shape.size()) : 0));
       }
       const Reference want = reference(x, shape, reduced);
-      const std::string what = to_string(shape) + " mask " + std::to_string(mask) + " seed " + std::to_string(testing::seed());
-      const auto total = sum(a, axes).to_vector<float>(), top = max(a, axes, true).to_vector<float>(), low = min(a, axes).to_vector<float>();
+      const std::string what =
+          to_string(shape) + " mask " + std::to_string(mask) + " seed " + std::to_string(testing::seed());
+      const auto total = sum(a, axes).to_vector<float>(), top = max(a, axes, true).to_vector<float>(),
+                 low = min(a, axes).to_vector<float>();
       // The same through a pending expression, which the reduction computes on the way.
       const auto doubled = sum(a * 2 + 1, axes).to_vector<float>();
       ASSERT_EQ(total.size(), want.sum.size()) << what;
@@ -170,13 +175,18 @@ TEST_P(OnEveryDevice, ArgmaxFindsTheFirst) {
 TEST_P(OnEveryDevice, JoinsPicksAndCounts) {
   const Array a = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2}), b = Array::from({5.f, 6.f}, Shape{2, 1});
   EXPECT_EQ(concatenate({a, b}, 1).to_vector<float>(), (std::vector<float>{1, 2, 5, 3, 4, 6}));
-  EXPECT_EQ(concatenate({a, a.transpose() + 1, Array::zeros({0, 2})}, 0).to_vector<float>(), (std::vector<float>{1, 2, 3, 4, 2, 4, 3, 5}));
-  EXPECT_EQ(concatenate({Array::from({1, 2}), Array::from({0.5f})}).to_vector<float>(), (std::vector<float>{1, 2, 0.5f}));
+  EXPECT_EQ(concatenate({a, a.transpose() + 1, Array::zeros({0, 2})}, 0).to_vector<float>(),
+            (std::vector<float>{1, 2, 3, 4, 2, 4, 3, 5}));
+  EXPECT_EQ(concatenate({Array::from({1, 2}), Array::from({0.5f})}).to_vector<float>(),
+            (std::vector<float>{1, 2, 0.5f}));
   EXPECT_THROW(concatenate({a, b}, 0), ShapeError);
   const Array table = Array::arange(12).reshape({4, 3});
-  EXPECT_EQ(take(table, Array::from({3, 0, 3})).to_vector<float>(), (std::vector<float>{9, 10, 11, 0, 1, 2, 9, 10, 11}));
-  EXPECT_EQ(take(table, Array::from({std::int64_t{-1}, std::int64_t{4}})).to_vector<float>(), std::vector<float>(6, 0.f));
-  EXPECT_EQ(take(table, Array::from({(std::int64_t{1} << 32) + 1})).to_vector<float>(), std::vector<float>(3, 0.f)) << "does not wrap into range";
+  EXPECT_EQ(take(table, Array::from({3, 0, 3})).to_vector<float>(),
+            (std::vector<float>{9, 10, 11, 0, 1, 2, 9, 10, 11}));
+  EXPECT_EQ(take(table, Array::from({std::int64_t{-1}, std::int64_t{4}})).to_vector<float>(),
+            std::vector<float>(6, 0.f));
+  EXPECT_EQ(take(table, Array::from({(std::int64_t{1} << 32) + 1})).to_vector<float>(), std::vector<float>(3, 0.f))
+      << "does not wrap into range";
   EXPECT_EQ(take(table, Array::from({UINT64_MAX})).to_vector<float>(), std::vector<float>(3, 0.f));
   EXPECT_EQ(take(table.astype(DType::f16), Array::from({1}, Shape{1, 1})).shape(), (Shape{1, 1, 3}));
   EXPECT_THROW(take(table, Array::from({0.5f})), DtypeError);
@@ -213,7 +223,13 @@ TEST_P(OnEveryDevice, NpyFilesGoBothWays) {
     s.replace(s.find(from), std::string(from).size(), to);
     return s;
   };
-  for (auto [from, to] : {std::pair{"<f4", ">f4"}, {"<f4", "<c8"}, {"(2, 3)", "(2, 9)"}, {"(2, 3)", "(2,-3)"}, {"(2, 3)", "[2, 3]"}, {"descr", "dascr"}, {"False", "Falso"}})
+  for (auto [from, to] : {std::pair{"<f4", ">f4"},
+                          {"<f4", "<c8"},
+                          {"(2, 3)", "(2, 9)"},
+                          {"(2, 3)", "(2,-3)"},
+                          {"(2, 3)", "[2, 3]"},
+                          {"descr", "dascr"},
+                          {"False", "Falso"}})
     EXPECT_THROW(load(altered(from, to)), FormatError) << from << " to " << to;
   try {
     load(altered("(2, 3)", "(2, 9)"));
@@ -228,7 +244,8 @@ TEST_P(OnEveryDevice, NpyFilesGoBothWays) {
 
 TEST_P(OnEveryDevice, PrintsLikeNumpy) {
   const std::string device = to_string(GetParam());
-  EXPECT_EQ(to_string(Array::from({1.f, 2.5f, -3.f, 4.f}, Shape{2, 2})), "array([[  1, 2.5],\n       [ -3,   4]], f32, " + device + ")");
+  EXPECT_EQ(to_string(Array::from({1.f, 2.5f, -3.f, 4.f}, Shape{2, 2})),
+            "array([[  1, 2.5],\n       [ -3,   4]], f32, " + device + ")");
   EXPECT_EQ(to_string(Array::from({true, false})), "array([ true, false], bool, " + device + ")");
   EXPECT_EQ(to_string(Array::full({}, 2, DType::i8)), "array(2, i8, " + device + ")");
   const std::string large = to_string(Array::arange(2000));

@@ -10,12 +10,11 @@
 #include <functional>
 #include <thread>
 
-#include "tessera/testing/testing.h"
 #include "tessera/base/philox.h"
+#include "tessera/testing/testing.h"
 
 namespace tessera {
 namespace {
-
 
 class OnEveryDevice : public ::testing::TestWithParam<Device> {
  protected:
@@ -37,10 +36,12 @@ class OnEveryDevice : public ::testing::TestWithParam<Device> {
  private:
   std::optional<DeviceScope> scope_;
 };
-INSTANTIATE_TEST_SUITE_P(Devices, OnEveryDevice, ::testing::ValuesIn(testing::all_devices()),
-                         [](const auto& info) { return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index); });
+INSTANTIATE_TEST_SUITE_P(Devices, OnEveryDevice, ::testing::ValuesIn(testing::all_devices()), [](const auto& info) {
+  return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index);
+});
 
-void expect_near(const std::vector<float>& got, const std::vector<double>& want, double tolerance, const std::string& what) {
+void expect_near(const std::vector<float>& got, const std::vector<double>& want, double tolerance,
+                 const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;
   for (std::size_t i = 0; i < got.size(); ++i) {
     if (std::isnan(want[i])) {
@@ -51,7 +52,8 @@ void expect_near(const std::vector<float>& got, const std::vector<double>& want,
       ASSERT_EQ(got[i], static_cast<float>(want[i])) << what << " at " << i;
       continue;
     }
-    ASSERT_NEAR(got[i], want[i], tolerance * std::max(1.0, std::fabs(want[i]))) << what << " at " << i << ", seed " << testing::seed();
+    ASSERT_NEAR(got[i], want[i], tolerance * std::max(1.0, std::fabs(want[i])))
+        << what << " at " << i << ", seed " << testing::seed();
   }
 }
 
@@ -92,7 +94,10 @@ TEST_P(OnEveryDevice, RoundTripsEveryDtype) {
   const bool flags[] = {true, false, true};
   EXPECT_EQ(Array::from(std::span<const bool>(flags)).to_vector<bool>(), (std::vector<bool>{true, false, true}));
   EXPECT_NE(message_of<DtypeError>([] { Array::ones({2}).to_vector<int>(); }).find("i32"), std::string::npos);
-  EXPECT_NE(message_of<ShapeError>([] { Array::from(std::vector<float>{1, 2, 3}, Shape{2, 2}); }).find("(2, 2)"), std::string::npos);
+  EXPECT_NE(message_of<ShapeError>([] {
+              Array::from(std::vector<float>{1, 2, 3}, Shape{2, 2});
+            }).find("(2, 2)"),
+            std::string::npos);
   EXPECT_NE(message_of<ShapeError>([] { Array::zeros({2}).item<float>(); }).find("(2,)"), std::string::npos);
   EXPECT_EQ(Array::full({}, 3.5).item<float>(), 3.5f);
 }
@@ -101,7 +106,12 @@ TEST_P(OnEveryDevice, ElementwiseOperationsOfAllSizes) {
   for (auto n : sizes) {
     const auto x = numbers(n), y = numbers(n, 0.25f, 3);
     const Array a = Array::from(x), b = Array::from(y);
-    struct Case { const char* name; Array got; std::function<double(double, double)> want; double tolerance = 2e-6; };
+    struct Case {
+      const char* name;
+      Array got;
+      std::function<double(double, double)> want;
+      double tolerance = 2e-6;
+    };
     const Case cases[] = {
         {"+", a + b, [](double p, double q) { return p + q; }},
         {"-", a - b, [](double p, double q) { return p - q; }},
@@ -176,7 +186,8 @@ TEST_P(OnEveryDevice, SixteenBitFloatsComputeAsFloats) {
       want.push_back(t == DType::f16 ? half_value(half_bits(r)) : bfloat16_value(bfloat16_bits(r)));
     }
     // One rounding at the end; a fused multiply-add may differ by one unit there.
-    expect_near(y.astype(DType::f32).to_vector<float>(), want, t == DType::f16 ? 1e-3 : 8e-3, std::string(dtype_name(t)));
+    expect_near(y.astype(DType::f32).to_vector<float>(), want, t == DType::f16 ? 1e-3 : 8e-3,
+                std::string(dtype_name(t)));
   }
   EXPECT_EQ(promote(DType::f16, DType::bf16), DType::f32);
   EXPECT_EQ(promote(DType::i32, DType::f32), DType::f32);
@@ -245,7 +256,8 @@ TEST_P(OnEveryDevice, FiveDimensionsThatDoNotMerge) {
       for (int d = 0; d < 5; ++d)
         for (int i = 0; i < 3; ++i)
           for (int c = 0; c < 2; ++c, ++at)
-            ASSERT_EQ(got[at], 2 * x[static_cast<std::size_t>(i * s[0] + b * s[1] + c * s[2] + d * s[3] + e * s[4])]) << at;
+            ASSERT_EQ(got[at], 2 * x[static_cast<std::size_t>(i * s[0] + b * s[1] + c * s[2] + d * s[3] + e * s[4])])
+                << at;
 }
 
 TEST_P(OnEveryDevice, ChainsBecomeOneKernel) {
@@ -317,7 +329,8 @@ TEST_P(OnEveryDevice, ManyInputsAndScalarsStayWithinTheDevicesParameters) {
     const Array a = Array::from(x, Shape{5, 3});
     total = total + a.transpose() * (i + 1);
     for (int r = 0; r < 3; ++r)
-      for (int c = 0; c < 5; ++c) want[static_cast<std::size_t>(r * 5 + c)] += x[static_cast<std::size_t>(c * 3 + r)] * (i + 1.0);
+      for (int c = 0; c < 5; ++c)
+        want[static_cast<std::size_t>(r * 5 + c)] += x[static_cast<std::size_t>(c * 3 + r)] * (i + 1.0);
   }
   expect_near(total.to_vector<float>(), want, 1e-4, "forty strided inputs with forty scalars");
 }

@@ -49,7 +49,8 @@ TEST_F(CpuCodegen, RunsOnTheModule) {
 
 TEST_F(CpuCodegen, MapsOfEverySize) {
   const Function f = saxpy_kernel();
-  for (std::uint64_t n = 1; n <= 70; n += n < 34 ? 1 : 4) expect_same(f, {n, 1, 1}, {memory(reals(n)), memory(reals(n)), number(2.5f)}, {1e-6, 1e-6});
+  for (std::uint64_t n = 1; n <= 70; n += n < 34 ? 1 : 4)
+    expect_same(f, {n, 1, 1}, {memory(reals(n)), memory(reals(n)), number(2.5f)}, {1e-6, 1e-6});
 }
 
 TEST_F(CpuCodegen, MapsInTwoAndThreeDimensions) {
@@ -59,7 +60,8 @@ TEST_F(CpuCodegen, MapsInTwoAndThreeDimensions) {
     auto at = (k * extent(1) + j) * extent(0) + i;
     y.store((k * extent(0) + i) * extent(1) + j, x.load(at) * 3 + cast(DType::i32, i - j * 2 + k * 5));
   });
-  for (std::array<std::uint64_t, 3> s : {std::array<std::uint64_t, 3>{1, 1, 1}, {3, 5, 7}, {17, 4, 1}, {64, 3, 2}, {1, 100, 3}, {33, 1, 9}}) {
+  for (std::array<std::uint64_t, 3> s :
+       {std::array<std::uint64_t, 3>{1, 1, 1}, {3, 5, 7}, {17, 4, 1}, {64, 3, 2}, {1, 100, 3}, {33, 1, 9}}) {
     const std::size_t n = s[0] * s[1] * s[2];
     expect_same(f, s, {memory(integers(n, -1000, 1000)), memory(integers(n, 0, 9))});
   }
@@ -93,7 +95,8 @@ TEST_F(CpuCodegen, OneBufferTwice) {
   std::vector<std::int32_t> a(48, -1);
   cpu.call().buffer(a).same_as(0).run(f, {1, 1, 1}, Variant{.noalias = false});
   // Threads of one block race on element 5 after the last barrier: it is 35, or what thread 5 made of it.
-  for (int t = 0; t < 48; ++t) EXPECT_TRUE(a[std::size_t(t)] == (47 - t) * 7 + 35 || a[std::size_t(t)] == (47 - t) * 7 + 42 * 7 + 35) << t;
+  for (int t = 0; t < 48; ++t)
+    EXPECT_TRUE(a[std::size_t(t)] == (47 - t) * 7 + 35 || a[std::size_t(t)] == (47 - t) * 7 + 42 * 7 + 35) << t;
 }
 
 TEST_F(CpuCodegen, SixtyFourBitIndices) {
@@ -152,7 +155,8 @@ Function tiled_product(std::uint32_t tile) {
       s.store(y * tile + x, a.load(row * n + k + x));
       t.store(y * tile + x, b.load((k + y) * n + column));
       barrier();
-      for_(0, static_cast<int>(tile), [&](Value q) { sum.set(sum.get() + s.load(y * tile + q) * t.load(q * tile + x)); });
+      for_(0, static_cast<int>(tile),
+           [&](Value q) { sum.set(sum.get() + s.load(y * tile + q) * t.load(q * tile + x)); });
       barrier();
     });
     c.store(row * n + column, sum.get());
@@ -176,25 +180,29 @@ Function register_tiled_product() {
       for_(0, 16, [&](Value q) {
         for (int i = 0; i < 4; ++i)
           for (int j = 0; j < 4; ++j)
-            sums[std::size_t(4 * i + j)].set(sums[std::size_t(4 * i + j)].get() + s.load((y + 16 * i) * 16 + q) * t.load(q * 64 + x + 16 * j));
+            sums[std::size_t(4 * i + j)].set(sums[std::size_t(4 * i + j)].get() +
+                                             s.load((y + 16 * i) * 16 + q) * t.load(q * 64 + x + 16 * j));
       });
       barrier();
     });
     for (int i = 0; i < 4; ++i)
       for (int j = 0; j < 4; ++j)
-        c.store((block_id(1) * 64 + y + 16 * i) * n + block_id(0) * 64 + x + 16 * j, sums[std::size_t(4 * i + j)].get());
+        c.store((block_id(1) * 64 + y + 16 * i) * n + block_id(0) * 64 + x + 16 * j,
+                sums[std::size_t(4 * i + j)].get());
   });
 }
 
 TEST_F(CpuCodegen, TiledProducts) {
   for (std::uint32_t tile : {4u, 5u, 8u, 16u}) {
     const std::size_t n = tile * 4;
-    expect_same(tiled_product(tile), {4, 4, 1}, {memory(reals(n * n)), memory(reals(n * n)), memory(reals(n * n)), index_number(std::int64_t(n))},
+    expect_same(tiled_product(tile), {4, 4, 1},
+                {memory(reals(n * n)), memory(reals(n * n)), memory(reals(n * n)), index_number(std::int64_t(n))},
                 {1e-5, 1e-4});
   }
   const std::size_t n = 128;
   expect_same(register_tiled_product(), {2, 2, 1},
-              {memory(reals(n * n)), memory(reals(n * n)), memory(reals(n * n)), index_number(std::int64_t(n))}, {1e-5, 1e-4});
+              {memory(reals(n * n)), memory(reals(n * n)), memory(reals(n * n)), index_number(std::int64_t(n))},
+              {1e-5, 1e-4});
 }
 
 Function softmax_kernel(std::uint32_t threads) {
@@ -218,8 +226,8 @@ Function softmax_kernel(std::uint32_t threads) {
 TEST_F(CpuCodegen, SoftmaxOfRows) {
   for (std::uint32_t threads : {16u, 50u, 64u, 256u})
     for (std::size_t n : {1u, 15u, 64u, 300u})
-      expect_same(softmax_kernel(threads), {3, 1, 1}, {memory(reals(3 * n, -9, 9)), memory(reals(3 * n)), index_number(std::int64_t(n))},
-                  {1e-5, 1e-7});
+      expect_same(softmax_kernel(threads), {3, 1, 1},
+                  {memory(reals(3 * n, -9, 9)), memory(reals(3 * n)), index_number(std::int64_t(n))}, {1e-5, 1e-7});
 }
 
 TEST_F(CpuCodegen, BarriersUnderUniformControl) {
@@ -238,10 +246,8 @@ TEST_F(CpuCodegen, BarriersUnderUniformControl) {
       barrier();
     };
     for_(0, n, [&](Value i) {
-      if_(i % 2 == 0, [&] { exchange(product + i, 1); },
-          [&] {
-            for_(0, i, [&](Value j) { exchange(mine - j, 7); });
-          });
+      if_(
+          i % 2 == 0, [&] { exchange(product + i, 1); }, [&] { for_(0, i, [&](Value j) { exchange(mine - j, 7); }); });
     });
     while_([&] { return rounds.get() < n; },
            [&] {
@@ -289,16 +295,16 @@ TEST_F(CpuCodegen, VaryingControl) {
     Variable v(DType::i32, x.load(i)), steps(DType::i32, 0);
     while_([&] { return v.get() > 1; },
            [&] {
-             if_(v.get() % 2 == 0, [&] { v.set(v.get() / 2); }, [&] { v.set(3 * v.get() + 1); });
+             if_(
+                 v.get() % 2 == 0, [&] { v.set(v.get() / 2); }, [&] { v.set(3 * v.get() + 1); });
              steps.set(steps.get() + 1);
              if_(steps.get() > 60, [&] {
                v.set(0);
                if_(i % 3 == 0, [&] { steps.set(-steps.get()); });
              });
            });
-    for_(i, cast(DType::index, x.load(i)), 3, [&](Value j) {
-      for_(j, j + i % 4, [&](Value k) { steps.set(steps.get() + cast(DType::i32, k)); });
-    });
+    for_(i, cast(DType::index, x.load(i)), 3,
+         [&](Value j) { for_(j, j + i % 4, [&](Value k) { steps.set(steps.get() + cast(DType::i32, k)); }); });
     y.store(i, steps.get());
   });
   expect_same(f, {77, 1, 1}, {memory(integers(77, 0, 200)), memory(integers(77, 0, 0))});
@@ -317,7 +323,8 @@ TEST_F(CpuCodegen, EarlyReturnsAndGuards) {
     });
     y.store(i, -1);
   });
-  for (std::size_t n : {1u, 63u, 64u, 65u, 150u}) expect_same(f, {3, 1, 1}, {memory(integers(n, 0, 15)), memory(integers(n, 7, 7))});
+  for (std::size_t n : {1u, 63u, 64u, 65u, 150u})
+    expect_same(f, {3, 1, 1}, {memory(integers(n, 0, 15)), memory(integers(n, 7, 7))});
 }
 
 TEST_F(CpuCodegen, LocalArrays) {
@@ -351,13 +358,16 @@ TEST_F(CpuCodegen, Scans) {
       barrier();
       z.store(i, block_scan(cast(DType::f32, x.load(i)), false) + cast(DType::f32, before));
     });
-    expect_same(f, {2, 1, 1}, {memory(integers(2 * size, -9, 9)), memory(integers(2 * size, 0, 0)), memory(reals(2 * size))}, {1e-6, 1e-5});
+    expect_same(f, {2, 1, 1},
+                {memory(integers(2 * size, -9, 9)), memory(integers(2 * size, 0, 0)), memory(reals(2 * size))},
+                {1e-6, 1e-5});
   }
 }
 
 TEST_F(CpuCodegen, Atomics) {
   const Function f = block_kernel("atomics", {48}, [] {
-    auto x = in("x", DType::i32), h = out("h", DType::i32), total = out("total", DType::i32), order = out("order", DType::i32);
+    auto x = in("x", DType::i32), h = out("h", DType::i32), total = out("total", DType::i32),
+         order = out("order", DType::i32);
     auto wide = out("wide", DType::i64), real = out("real", DType::f32), bits = out("bits", DType::u32);
     auto s = shared(DType::i32, 5);
     auto t = thread_id(), i = global_id();
@@ -382,8 +392,9 @@ TEST_F(CpuCodegen, Atomics) {
     if_(t < 5, [&] { order.store(i, s.load(t)); });
   });
   expect_same(f, {5, 1, 1},
-              {memory(integers(240, -100, 100)), memory(integers(8, 0, 0)), memory(integers(8, 0, 0)), memory(integers(240, 0, 0)),
-               memory(integers<std::int64_t>(1, 5, 5)), memory(std::vector<float>(6, 0)), memory(std::vector<std::uint32_t>{0, ~0u})},
+              {memory(integers(240, -100, 100)), memory(integers(8, 0, 0)), memory(integers(8, 0, 0)),
+               memory(integers(240, 0, 0)), memory(integers<std::int64_t>(1, 5, 5)), memory(std::vector<float>(6, 0)),
+               memory(std::vector<std::uint32_t>{0, ~0u})},
               {1e-5, 1e-3});
   // The old values of an addition by one are a permutation.
   const Function g = map_kernel("tickets", [] {
@@ -431,15 +442,18 @@ TEST_F(CpuCodegen, Subgroups) {
     y.store(i, sum.get());
     z.store(i, subgroup(SubgroupOp::shuffle_xor, cast(DType::f32, v), 2) + subgroup_sum(cast(DType::f32, v)));
   });
-  expect_same(g, {2, 1, 1}, {memory(integers(128, -100, 100)), memory(integers(128, 0, 0)), memory(reals(128))}, {1e-6, 1e-4});
+  expect_same(g, {2, 1, 1}, {memory(integers(128, -100, 100)), memory(integers(128, 0, 0)), memory(reals(128))},
+              {1e-6, 1e-4});
 }
 
 TEST_F(CpuCodegen, BlocksInThreeDimensions) {
-  for (std::array<std::uint32_t, 3> size : {std::array<std::uint32_t, 3>{8, 8, 1}, {4, 4, 4}, {16, 2, 3}, {5, 7, 2}, {1, 33, 1}, {2, 1, 40}, {32, 8, 1}}) {
+  for (std::array<std::uint32_t, 3> size :
+       {std::array<std::uint32_t, 3>{8, 8, 1}, {4, 4, 4}, {16, 2, 3}, {5, 7, 2}, {1, 33, 1}, {2, 1, 40}, {32, 8, 1}}) {
     const Function f = block_kernel("ids", size, [] {
       auto y = out("y", DType::i32);
       auto at = (global_id(2) * grid_size(1) + global_id(1)) * grid_size(0) + global_id(0);
-      auto v = thread_id(0) + thread_id(1) * 100 + thread_id(2) * 10000 + block_id(0) * 7 + block_id(1) * 11 + block_id(2) * 13;
+      auto v = thread_id(0) + thread_id(1) * 100 + thread_id(2) * 10000 + block_id(0) * 7 + block_id(1) * 11 +
+               block_id(2) * 13;
       y.store(at, cast(DType::i32, v + block_count(0) * 1000 + block_count(1) * 10000 + block_size(1)));
     });
     const std::size_t n = size[0] * size[1] * size[2] * 3 * 2 * 2;
@@ -450,7 +464,9 @@ TEST_F(CpuCodegen, BlocksInThreeDimensions) {
 TEST_F(CpuCodegen, Print) {
   const Function f = map_kernel("greets", [] {
     auto x = in("x");
-    if_(global_id() % 2 == 1, [&] { print("{} has {} of {}", {global_id(), x.load(global_id()), x.load(global_id()) > 1.0f}); });
+    if_(global_id() % 2 == 1, [&] {
+      print("{} has {} of {}", {global_id(), x.load(global_id()), x.load(global_id()) > 1.0f});
+    });
   });
   Cpu cpu;
   std::vector<float> x = {0.5f, 1.5f, 2.5f, -3};
@@ -462,14 +478,17 @@ TEST_F(CpuCodegen, Print) {
 // Rows of 8-bit weights, 16 of them interleaved word by word, times a vector of 8-bit numbers.
 Function q8_product() {
   return block_kernel("q8_product", {16}, [] {
-    auto w = in("w", DType::u32), x = in("x", DType::u32), scale = in("scale", DType::f16), x_scale = in("x_scale"), y = out("y");
+    auto w = in("w", DType::u32), x = in("x", DType::u32), scale = in("scale", DType::f16), x_scale = in("x_scale"),
+         y = out("y");
     auto blocks = scalar_param("blocks", DType::index);
     Variable sum(DType::f32, 0.0f);
     for_(0, blocks, [&](Value b) {
       auto at = block_id() * blocks + b;
       Value s = literal(DType::i32, 0);
-      for (int q = 0; q < 8; ++q) s = dot4(Dot4Signs::signed_signed, w.load((at * 8 + q) * 16 + thread_id()), x.load(b * 8 + q), s);
-      sum.set(sum.get() + cast(DType::f32, s) * (cast(DType::f32, scale.load(at * 16 + thread_id())) * x_scale.load(b)));
+      for (int q = 0; q < 8; ++q)
+        s = dot4(Dot4Signs::signed_signed, w.load((at * 8 + q) * 16 + thread_id()), x.load(b * 8 + q), s);
+      sum.set(sum.get() +
+              cast(DType::f32, s) * (cast(DType::f32, scale.load(at * 16 + thread_id())) * x_scale.load(b)));
     });
     y.store(global_id(), sum.get());
   });
@@ -483,7 +502,8 @@ TEST_F(CpuCodegen, ProductOf8BitWeights) {
   for (auto* v : {&w, &x})
     for (auto& e : *v) e = static_cast<std::uint32_t>(random());
   expect_same(q8_product(), {rows / 16, 1, 1},
-              {memory(w), memory(x), memory(scales), memory(reals(blocks)), memory(reals(rows)), index_number(blocks)}, {1e-5, 1e-3});
+              {memory(w), memory(x), memory(scales), memory(reals(blocks)), memory(reals(rows)), index_number(blocks)},
+              {1e-5, 1e-3});
 }
 
 TEST_F(CpuCodegen, SourceHoldsVectorLoads) {
@@ -491,7 +511,9 @@ TEST_F(CpuCodegen, SourceHoldsVectorLoads) {
   const std::string lanes = "<" + std::to_string(cpu.info().can.subgroup_widths[0]) + " x ";
   for (const Function& f : {saxpy_kernel(), softmax_kernel(256), tiled_product(16), q8_product()}) {
     const std::string text = cpu.compile(f)->source();
-    EXPECT_NE(text.find("load " + lanes + (f.name == "q8_product" ? "i32>" : "float>")), std::string::npos) << f.name << "\n" << text;
+    EXPECT_NE(text.find("load " + lanes + (f.name == "q8_product" ? "i32>" : "float>")), std::string::npos)
+        << f.name << "\n"
+        << text;
     EXPECT_EQ(text.find("gather"), std::string::npos) << f.name << "\n" << text;
   }
 }

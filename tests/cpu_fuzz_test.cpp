@@ -11,7 +11,8 @@ using namespace ir;
 // Traces one random kernel. Threads write only their own elements between barriers, so that there are no races.
 class Program {
  public:
-  Program(unsigned seed, std::array<std::uint32_t, 3> block) : random_(seed), threads_(block[0] * block[1] * block[2]) {}
+  Program(unsigned seed, std::array<std::uint32_t, 3> block)
+      : random_(seed), threads_(block[0] * block[1] * block[2]) {}
 
   void trace() {
     in_ = buffer_param("in", DType::i32, Access::read);
@@ -56,15 +57,19 @@ class Program {
   }
   Value leaf() {
     switch (pick(10)) {
-      case 0: case 1:
-        if (!variables_.empty()) return variables_[static_cast<std::size_t>(pick(static_cast<int>(variables_.size())))].get();
+      case 0:
+      case 1:
+        if (!variables_.empty())
+          return variables_[static_cast<std::size_t>(pick(static_cast<int>(variables_.size())))].get();
         return uniform_value();
       case 2: return cast(DType::i32, self_);
       case 3: return cast(DType::i32, threads_ ? thread_id(pick(3)) : global_id(pick(3)));
       case 4: return in_.load(global_ % 64);
       case 5: return array_.id() ? array_.load(pick(4)) : uniform_value();
       case 6: return plain_.id() ? plain_.load(0) : uniform_value();
-      case 7: return counters_.empty() ? uniform_value() : counters_[static_cast<std::size_t>(pick(static_cast<int>(counters_.size())))];
+      case 7:
+        return counters_.empty() ? uniform_value()
+                                 : counters_[static_cast<std::size_t>(pick(static_cast<int>(counters_.size())))];
       default: return uniform_value();
     }
   }
@@ -72,7 +77,8 @@ class Program {
     if (depth > 2 || pick(4) == 0) return leaf();
     const Value a = any_value(depth + 1), b = any_value(depth + 1);
     switch (pick(16)) {
-      case 0: case 1: return a + b;
+      case 0:
+      case 1: return a + b;
       case 2: return a - b;
       case 3: return a * b;
       case 4: return a / b;
@@ -114,7 +120,8 @@ class Program {
       return;
     }
     if (kind == 7) {
-      if_(condition(0), [&] { statements(2, depth + 1, false); }, [&] { statements(1 + pick(2), depth + 1, false); });
+      if_(
+          condition(0), [&] { statements(2, depth + 1, false); }, [&] { statements(1 + pick(2), depth + 1, false); });
       return;
     }
     if (kind == 8) {
@@ -176,8 +183,9 @@ class Program {
 TEST(CpuFuzz, RandomKernels) {
   std::mt19937 random(seed());
   const int programs = std::getenv("TESSERA_FUZZ_PROGRAMS") ? std::atoi(std::getenv("TESSERA_FUZZ_PROGRAMS")) : 60;
-  const std::vector<std::array<std::uint32_t, 3>> shapes = {{0, 0, 0}, {64, 1, 1}, {16, 4, 1}, {37, 1, 1}, {8, 8, 1}, {5, 7, 1},
-                                                            {4, 2, 3}, {1, 1, 1},  {100, 1, 1}, {16, 1, 1}, {3, 1, 1}, {32, 2, 2}};
+  const std::vector<std::array<std::uint32_t, 3>> shapes = {{0, 0, 0},   {64, 1, 1}, {16, 4, 1}, {37, 1, 1},
+                                                            {8, 8, 1},   {5, 7, 1},  {4, 2, 3},  {1, 1, 1},
+                                                            {100, 1, 1}, {16, 1, 1}, {3, 1, 1},  {32, 2, 2}};
   for (int p = 0; p < programs && !::testing::Test::HasFailure(); ++p) {
     const unsigned own = random();
     const auto block = shapes[own % shapes.size()];
@@ -185,11 +193,14 @@ TEST(CpuFuzz, RandomKernels) {
     Program program(own, block);
     const Function f = threads ? block_kernel("fuzz" + std::to_string(own), block, [&] { program.trace(); })
                                : map_kernel("fuzz" + std::to_string(own), [&] { program.trace(); });
-    const std::array<std::uint64_t, 3> shape = threads ? std::array<std::uint64_t, 3>{2, 2, 1} : std::array<std::uint64_t, 3>{29, 3, 2};
+    const std::array<std::uint64_t, 3> shape =
+        threads ? std::array<std::uint64_t, 3>{2, 2, 1} : std::array<std::uint64_t, 3>{29, 3, 2};
     const std::size_t n = threads ? threads * 4 : 29 * 3 * 2;
     std::vector<std::int32_t> in(64), out(n, -1);
     for (auto& v : in) v = static_cast<std::int32_t>(random()) >> (random() % 32);
-    expect_same(f, shape, {memory(in), memory(out), number(static_cast<std::int32_t>(own % 5)), number(static_cast<std::int64_t>(own) * 977)},
+    expect_same(f, shape,
+                {memory(in), memory(out), number(static_cast<std::int32_t>(own % 5)),
+                 number(static_cast<std::int64_t>(own) * 977)},
                 {}, Variant{.index64 = own % 3 == 0});
   }
 }

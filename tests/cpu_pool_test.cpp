@@ -8,8 +8,8 @@
 #include <set>
 #include <thread>
 
-#include "tests/support/cpu_compare.h"
 #include "tessera/backend/cpu/pool.h"
+#include "tests/support/cpu_compare.h"
 
 namespace tessera::testing {
 namespace {
@@ -62,7 +62,11 @@ TEST(CpuPool, SeveralCallersAndNestedWork) {
 
 TEST(CpuPool, ErrorsComeBack) {
   ThreadPool pool(3);
-  EXPECT_THROW(pool.run(1000, 1, [](std::uint64_t b, std::uint64_t) { if (b == 500) throw std::runtime_error("x"); }), std::runtime_error);
+  EXPECT_THROW(pool.run(1000, 1,
+                        [](std::uint64_t b, std::uint64_t) {
+                          if (b == 500) throw std::runtime_error("x");
+                        }),
+               std::runtime_error);
   std::atomic<int> after = 0;
   pool.run(100, 1, [&](std::uint64_t, std::uint64_t) { ++after; });
   EXPECT_EQ(after, 100);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every pure operation on every dtype, with the values where they are special, against ir/semantics.h as the interpreter
-// applies it: vectors, scalars of a chunk, and both mixed.
+// Every pure operation on every dtype, with the values where they are special, against ir/semantics.h as the
+// interpreter applies it: vectors, scalars of a chunk, and both mixed.
 #include <functional>
 
 #include "tests/support/cpu_compare.h"
@@ -22,15 +22,18 @@ std::vector<std::byte> values(DType t, std::size_t n, std::mt19937& random) {
       special = {T(0), T(1), T(2), T(3), T(7), L::max(), L::lowest(), T(L::max() / 2), T(100)};
       if constexpr (std::is_signed_v<T>) special.insert(special.end(), {T(-1), T(-2), T(-7)});
       if constexpr (std::is_floating_point_v<T>)
-        special.insert(special.end(), {T(-0.0), L::infinity(), -L::infinity(), L::quiet_NaN(), L::denorm_min(), L::min(), T(0.5), T(-1.5),
-                                       T(2.5), T(2147483648.0), T(-2147483649.0), T(4294967296.0), T(1e19), T(-1e19), T(255.7), T(65520)});
+        special.insert(special.end(), {T(-0.0), L::infinity(), -L::infinity(), L::quiet_NaN(), L::denorm_min(),
+                                       L::min(), T(0.5), T(-1.5), T(2.5), T(2147483648.0), T(-2147483649.0),
+                                       T(4294967296.0), T(1e19), T(-1e19), T(255.7), T(65520)});
     }
     std::vector<std::byte> out(n * dtype_size(t));
     for (std::size_t i = 0; i < n; ++i) {
       const auto choice = random() % 4;
       std::uint64_t bits = std::uint64_t{random()} << 32 | random();
-      if (choice < 2) bits = to_bits(t, static_cast<T>(special[random() % special.size()]));
-      else if (choice == 2 || is_float(t)) bits = to_bits(t, static_cast<T>(static_cast<int>(random() % 401) - 200) / static_cast<T>(is_float(t) ? 8 : 1));
+      if (choice < 2)
+        bits = to_bits(t, static_cast<T>(special[random() % special.size()]));
+      else if (choice == 2 || is_float(t))
+        bits = to_bits(t, static_cast<T>(static_cast<int>(random() % 401) - 200) / static_cast<T>(is_float(t) ? 8 : 1));
       if (t == DType::boolean) bits &= 1;
       std::memcpy(out.data() + i * dtype_size(t), &bits, dtype_size(t));
     }
@@ -46,14 +49,16 @@ class CpuValues : public ::testing::TestWithParam<DType> {
     std::string name;
     std::function<Value(Value, Value)> f;
   };
-  // out[i] = f(a[i], b[i]) with both varying, with b the same for all, and with all the same: three buffers an operation.
+  // out[i] = f(a[i], b[i]) with both varying, with b the same for all, and with all the same: three buffers an
+  // operation.
   void check(DType from, DType to, const std::vector<Operation>& operations, Tolerance tolerance = {}) {
     const std::size_t n = 300;
     const Function kernel = map_kernel("values", [&] {
       auto a = buffer_param("a", from, Access::read), b = buffer_param("b", from, Access::read);
       auto i = global_id();
       for (const Operation& o : operations) {
-        auto x = buffer_param(o.name, to, Access::read_write), y = buffer_param(o.name + "_uniform", to, Access::read_write);
+        auto x = buffer_param(o.name, to, Access::read_write),
+             y = buffer_param(o.name + "_uniform", to, Access::read_write);
         auto z = buffer_param(o.name + "_scalar", to, Access::read_write);
         x.store(i, o.f(a.load(i), b.load(i)));
         y.store(i, o.f(a.load(i), b.load(extent() / 2)));
@@ -72,7 +77,8 @@ TEST_P(CpuValues, Arithmetic) {
   std::vector<Operation> same, comparisons;
   for (int k = 0; k < static_cast<int>(BinaryOp::count_); ++k) {
     const auto op = static_cast<BinaryOp>(k);
-    const bool bits = op == BinaryOp::and_ || op == BinaryOp::or_ || op == BinaryOp::xor_, shift = op == BinaryOp::shl || op == BinaryOp::shr;
+    const bool bits = op == BinaryOp::and_ || op == BinaryOp::or_ || op == BinaryOp::xor_,
+               shift = op == BinaryOp::shl || op == BinaryOp::shr;
     if (real ? bits || shift || op == BinaryOp::mul_hi : logical ? !bits : op == BinaryOp::mul_hi && !wide) continue;
     same.push_back({std::string(name_of(op)), [=](Value a, Value b) { return binary(op, a, b); }});
     if (real || logical) continue;
@@ -111,7 +117,8 @@ TEST_P(CpuValues, Memory) {
   // Contiguous, reversed, strided, scattered, masked, from one place; through shared memory and locals.
   const Function f = block_kernel("memory_" + std::string(dtype_name(t)), {48}, [&] {
     auto a = buffer_param("a", t, Access::read);
-    auto x = buffer_param("x", t, Access::read_write), y = buffer_param("y", t, Access::read_write), z = buffer_param("z", t, Access::read_write);
+    auto x = buffer_param("x", t, Access::read_write), y = buffer_param("y", t, Access::read_write),
+         z = buffer_param("z", t, Access::read_write);
     auto w = buffer_param("w", t, Access::read_write);
     auto i = global_id(), n = a.size();
     auto s = shared(t, 48);
@@ -130,7 +137,9 @@ TEST_P(CpuValues, Memory) {
   });
   const auto poison = values(t, n, random);
   // w: n is odd, so that i * 2 % n meets every element once
-  expect_same(f, {3, 1, 1}, {memory(t, values(t, n, random)), memory(t, poison), memory(t, poison), memory(t, poison), memory(t, poison)});
+  expect_same(
+      f, {3, 1, 1},
+      {memory(t, values(t, n, random)), memory(t, poison), memory(t, poison), memory(t, poison), memory(t, poison)});
   const Function g = block_kernel("kept_" + std::string(dtype_name(t)), {40}, [&] {
     auto a = buffer_param("a", t, Access::read);
     auto x = buffer_param("x", t, Access::read_write);
@@ -148,7 +157,8 @@ TEST_P(CpuValues, Memory) {
   expect_same(g, {3, 1, 1}, {memory(t, values(t, 120, random)), memory(t, values(t, 120, random))});
 }
 
-INSTANTIATE_TEST_SUITE_P(DTypes, CpuValues, ::testing::ValuesIn(storable_dtypes), [](const auto& info) { return std::string(dtype_name(info.param)); });
+INSTANTIATE_TEST_SUITE_P(DTypes, CpuValues, ::testing::ValuesIn(storable_dtypes),
+                         [](const auto& info) { return std::string(dtype_name(info.param)); });
 
 class CpuMath : public CpuValues {};
 
@@ -159,17 +169,20 @@ TEST_P(CpuMath, EveryFunction) {
     const auto op = static_cast<MathOp>(k);
     const bool rounded = op == MathOp::fma || op == MathOp::sqrt || (op >= MathOp::floor && op <= MathOp::rint);
     (rounded ? exact : close).push_back({std::string(name_of(op)), [=](Value a, Value b) {
-      if (op == MathOp::fma) return fma(a, b, a + b);
-      if (op == MathOp::pow) return pow(abs(a), b);
-      if (op == MathOp::sin || op == MathOp::cos) a = select(abs(a) < 1e5f, a, b * 0.0f);
-      return math(op, a);
-    }});
+                                           if (op == MathOp::fma) return fma(a, b, a + b);
+                                           if (op == MathOp::pow) return pow(abs(a), b);
+                                           if (op == MathOp::sin || op == MathOp::cos)
+                                             a = select(abs(a) < 1e5f, a, b * 0.0f);
+                                           return math(op, a);
+                                         }});
   }
   check(t, t, exact);
-  // Expansions of f32 are within a few units in the last place; below the smallest normal number any of them may give 0.
+  // Expansions of f32 are within a few units in the last place; below the smallest normal number any of them may give
+  // 0.
   check(t, t, close, t == DType::f32 ? Tolerance{1e-6, 1e-37} : Tolerance{1e-14, 1e-300});
 }
-INSTANTIATE_TEST_SUITE_P(Floats, CpuMath, ::testing::Values(DType::f32, DType::f64), [](const auto& info) { return std::string(dtype_name(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Floats, CpuMath, ::testing::Values(DType::f32, DType::f64),
+                         [](const auto& info) { return std::string(dtype_name(info.param)); });
 
 TEST_F(CpuValues, Dot4) {
   for (auto signs : {Dot4Signs::signed_signed, Dot4Signs::unsigned_signed, Dot4Signs::unsigned_unsigned}) {
@@ -179,11 +192,13 @@ TEST_F(CpuValues, Dot4) {
       auto c = buffer_param("c", DType::i32, Access::read_write), d = buffer_param("d", DType::i32, Access::read_write);
       auto i = global_id();
       c.store(i, dot4(signs, a.load(i), b.load(i), c.load(i)));
-      d.store(i, dot4(signs, a.load(global_id(1)), b.load(global_id(1)), d.load(i)) + dot4(signs, a.load(3), b.load(i), literal(DType::i32, 9)));
+      d.store(i, dot4(signs, a.load(global_id(1)), b.load(global_id(1)), d.load(i)) +
+                     dot4(signs, a.load(3), b.load(i), literal(DType::i32, 9)));
     });
     std::vector<std::uint32_t> a(n), b(n);
     for (auto* v : {&a, &b})
-      for (auto& e : *v) e = random() % 3 ? random() : std::array<std::uint32_t, 4>{0x80808080u, 0x7f7f7f7fu, ~0u, 0}[random() % 4];
+      for (auto& e : *v)
+        e = random() % 3 ? random() : std::array<std::uint32_t, 4>{0x80808080u, 0x7f7f7f7fu, ~0u, 0}[random() % 4];
     const std::vector<std::int32_t> c(n, 12345);
     std::vector<std::int32_t> d(n, -7);
     expect_same(f, {n, 1, 1}, {memory(a), memory(b), memory(c), memory(d)});

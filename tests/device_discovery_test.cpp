@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Discovery, selection, states and reasons, on drivers that are made for the test. Each test runs in a process of its own
-// (a forked one where states of the process are the subject), because drivers and choices are the process's.
+// Discovery, selection, states and reasons, on drivers that are made for the test. Each test runs in a process of its
+// own (a forked one where states of the process are the subject), because drivers and choices are the process's.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -8,10 +8,10 @@
 
 #include <thread>
 
-#include "tests/support/test_driver.h"
 #include "tessera/base/error.h"
 #include "tessera/device/kernel.h"
 #include "tessera/ir/value.h"
+#include "tests/support/test_driver.h"
 
 namespace tessera {
 namespace {
@@ -62,7 +62,8 @@ std::string text_of(F&& f) {
   return {};
 }
 void expect_has(const std::string& text, std::initializer_list<const char*> parts) {
-  for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << "\"" << part << "\" is not in: " << text;
+  for (const char* part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << "\"" << part << "\" is not in: " << text;
 }
 
 TEST(DeviceValue, PrintsAndParses) {
@@ -71,8 +72,10 @@ TEST(DeviceValue, PrintsAndParses) {
     EXPECT_EQ(parse_device(to_string(device)), device);
     EXPECT_EQ(parse_device(backend_name(backend)), (Device{backend, 0}));
   }
-  for (const char* bad : {"", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:1x", "cuda:99999999999999", "CUDA:0", "cpu:+1", ":0"})
-    expect_has(text_of<DeviceError>([&] { parse_device(bad); }), {"names no device", "cpu, cuda, rocm, oneapi, metal, opencl"});
+  for (const char* bad :
+       {"", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:1x", "cuda:99999999999999", "CUDA:0", "cpu:+1", ":0"})
+    expect_has(text_of<DeviceError>([&] { parse_device(bad); }),
+               {"names no device", "cpu, cuda, rocm, oneapi, metal, opencl"});
   EXPECT_LT((Device{Backend::cpu, 1}), (Device{Backend::cuda, 0}));
   EXPECT_NE(std::hash<Device>{}({Backend::cuda, 0}), std::hash<Device>{}({Backend::cuda, 1}));
 }
@@ -90,7 +93,8 @@ TEST(Discovery, EveryBackendHasARowWithAReason) {
       }
     }
     EXPECT_EQ(rows[0].state, DeviceState::enumerated);
-    EXPECT_NE(rows[0].devices.at(0).reason.find("no kernel has been run"), std::string::npos) << rows[0].devices[0].reason;
+    EXPECT_NE(rows[0].devices.at(0).reason.find("no kernel has been run"), std::string::npos)
+        << rows[0].devices[0].reason;
     EXPECT_EQ(discover(Backend::cuda).state, DeviceState::unsupported);
     expect_has(discover(Backend::cuda).reason, {"this version of Tessera has no CUDA backend yet"});
     expect_has(discover(Backend::metal).reason, {"Metal"});
@@ -126,7 +130,8 @@ TEST(Selection, AutomaticOrder) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, 64 * gib}});
     EXPECT_EQ(current_device(), (Device{Backend::cpu, 0}));
-    expect_has(why_current_device(), {"cpu:0", "because no GPU was found", "cuda: ", "opencl: ", "no CUDA backend yet"});
+    expect_has(why_current_device(),
+               {"cpu:0", "because no GPU was found", "cuda: ", "opencl: ", "no CUDA backend yet"});
     add(Backend::opencl, {{DeviceKind::cpu, 256 * gib}, {DeviceKind::integrated_gpu, 8 * gib}});
     EXPECT_EQ(current_device(), (Device{Backend::opencl, 1})) << "an OpenCL CPU only by name";
     add(Backend::opencl, {{DeviceKind::cpu, 256 * gib}});
@@ -137,7 +142,9 @@ TEST(Selection, AutomaticOrder) {
     EXPECT_EQ(current_device(), (Device{Backend::opencl, 1}));
     add(Backend::cuda, {{DeviceKind::integrated_gpu, gib}});
     EXPECT_EQ(current_device(), (Device{Backend::cuda, 0})) << "within a kind, CUDA first";
-    add(Backend::rocm, {{DeviceKind::discrete_gpu, 2 * gib}, {DeviceKind::discrete_gpu, 4 * gib}, {DeviceKind::discrete_gpu, 4 * gib}});
+    add(Backend::rocm, {{DeviceKind::discrete_gpu, 2 * gib},
+                        {DeviceKind::discrete_gpu, 4 * gib},
+                        {DeviceKind::discrete_gpu, 4 * gib}});
     EXPECT_EQ(current_device(), (Device{Backend::rocm, 1})) << "discrete first, then memory, then index";
     expect_has(why_current_device(), {"rocm:1", "test device 1", "automatically", "discrete GPU"});
   });
@@ -176,7 +183,8 @@ TEST(Selection, ABadNameInTheEnvironmentListsWhatExists) {
     for (const char* bad : {"cuda:5", "gpu", "rocm"}) {
       ::setenv("TESSERA_DEVICE", bad, 1);
       rescan();
-      expect_has(text_of<DeviceError>([] { current_device(); }), {"TESSERA_DEVICE=", bad, "cpu:0", "cuda:0 (test device 0)"});
+      expect_has(text_of<DeviceError>([] { current_device(); }),
+                 {"TESSERA_DEVICE=", bad, "cpu:0", "cuda:0 (test device 0)"});
       DeviceScope scope({Backend::cpu, 0});  // a scope needs no environment
       EXPECT_EQ(current_device(), (Device{Backend::cpu, 0}));
     }
@@ -193,9 +201,14 @@ TEST(Selection, AMissingDeviceSaysWhichExistAndWhy) {
     auto opencl = std::make_unique<TestDriver>(Backend::opencl);
     opencl->fail_enumerate = "libOpenCL.so.1: cannot open shared object file";
     register_driver(std::move(opencl));
-    expect_has(text_of<DeviceError>([] { device_info({Backend::opencl, 0}); }),
+    expect_has(text_of<DeviceError>([] {
+                 device_info({Backend::opencl, 0});
+               }),
                {"opencl:0 does not exist", "no devices", "supported", "cannot open shared object file", "cpu:0"});
-    expect_has(text_of<DeviceError>([] { Storage::allocate({Backend::cpu, 3}, 4); }), {"cpu:3 does not exist", "has 1 device", "cpu:0"});
+    expect_has(text_of<DeviceError>([] {
+                 Storage::allocate({Backend::cpu, 3}, 4);
+               }),
+               {"cpu:3 does not exist", "has 1 device", "cpu:0"});
     expect_has(text_of<DeviceError>([] { Queue::of({Backend::cpu, -1}); }), {"does not exist"});
   });
 }

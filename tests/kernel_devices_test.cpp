@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels through the user's language on every device: aliasing, integers at their limits, barriers in loops and conditions.
+// Kernels through the user's language on every device: aliasing, integers at their limits, barriers in loops and
+// conditions.
 #include <gtest/gtest.h>
 
-#include "tessera/kernel/buffer.h"
 #include "tessera/ir/value.h"
+#include "tessera/kernel/buffer.h"
 #include "tessera/kernel/kernel.h"
 #include "tessera/testing/testing.h"
 
@@ -17,8 +18,9 @@ class OnEveryDevice : public ::testing::TestWithParam<Device> {
  private:
   std::optional<DeviceScope> scope_;
 };
-INSTANTIATE_TEST_SUITE_P(Devices, OnEveryDevice, ::testing::ValuesIn(testing::all_devices()),
-                         [](const auto& info) { return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index); });
+INSTANTIATE_TEST_SUITE_P(Devices, OnEveryDevice, ::testing::ValuesIn(testing::all_devices()), [](const auto& info) {
+  return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index);
+});
 
 template <class T>
 DeviceBuffer<T> upload(const std::vector<T>& data) {
@@ -89,28 +91,31 @@ TEST_P(OnEveryDevice, NamesThatLookLikeTheEmittersOwn) {
     fn = builder.finish();
   }
   auto x = upload(std::vector<std::int32_t>(4));
-  Kernel(fn).launch({4, 1, 1}, {x.view(), LaunchArgument::scalar(DType::i32, 1), LaunchArgument::scalar(DType::i32, 2), LaunchArgument::scalar(DType::i32, 3)});
+  Kernel(fn).launch({4, 1, 1}, {x.view(), LaunchArgument::scalar(DType::i32, 1), LaunchArgument::scalar(DType::i32, 2),
+                                LaunchArgument::scalar(DType::i32, 3)});
   EXPECT_EQ(contents(x), std::vector<std::int32_t>(4, 4123));
 }
 
 TEST_P(OnEveryDevice, BarriersInUniformLoopsAndConditions) {
-  const auto rotate = kernel("rotate", block(64), [](Buffer<const std::int32_t> x, Buffer<std::int32_t> y, Val<Index> rounds, Val<std::int32_t> twice) {
-    Shared<std::int32_t> part(64);
-    Var<std::int32_t> mine = x[global_id()];
-    for_(0, rounds, [&](Val<Index>) {
-      part[thread_id()] = mine.get();
-      barrier();
-      mine = part[(thread_id() + 1) % 64];
-      barrier();
-      if_(twice == 1, [&] {
-        part[thread_id()] = mine.get();
-        barrier();
-        mine = part[(thread_id() + 1) % 64];
-        barrier();
-      });
-    });
-    y[global_id()] = mine.get();
-  });
+  const auto rotate =
+      kernel("rotate", block(64),
+             [](Buffer<const std::int32_t> x, Buffer<std::int32_t> y, Val<Index> rounds, Val<std::int32_t> twice) {
+               Shared<std::int32_t> part(64);
+               Var<std::int32_t> mine = x[global_id()];
+               for_(0, rounds, [&](Val<Index>) {
+                 part[thread_id()] = mine.get();
+                 barrier();
+                 mine = part[(thread_id() + 1) % 64];
+                 barrier();
+                 if_(twice == 1, [&] {
+                   part[thread_id()] = mine.get();
+                   barrier();
+                   mine = part[(thread_id() + 1) % 64];
+                   barrier();
+                 });
+               });
+               y[global_id()] = mine.get();
+             });
   std::vector<std::int32_t> data(256);
   for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::int32_t>(7 * i);
   const auto x = upload(data);

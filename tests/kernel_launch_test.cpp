@@ -42,7 +42,8 @@ Kernel axpy(const std::string& name = "axpy") {
 /// A block kernel without a result to speak of, of a given block size and shared memory.
 Kernel blocks(std::array<std::uint32_t, 3> size, std::uint64_t shared_floats, const std::string& name = "tile_kernel") {
   test::set_body(name, [](const test::Launch& l) {
-    std::fill_n(l.arguments[0].as<float>(), l.arguments[0].elements, static_cast<float>(l.shape[0] * 100 + l.shape[1] * 10 + l.shape[2]));
+    std::fill_n(l.arguments[0].as<float>(), l.arguments[0].elements,
+                static_cast<float>(l.shape[0] * 100 + l.shape[1] * 10 + l.shape[2]));
   });
   ir::Builder b(name, ir::KernelKind::block, size);
   ir::Builder::Scope scope(b);
@@ -108,9 +109,10 @@ TEST_F(KernelLaunch, WrongArgumentsNameTheParameterList) {
   const Device d = fresh();
   const Kernel k = axpy();
   const auto x = filled(d, 3), y = filled(d, 4), out = filled(d, -1);
-  const BufferView ints{x.storage, 0, n, DType::i32}, odd{x.storage, 2, 10, DType::f32}, beyond{x.storage, 400, n, DType::f32},
-      far{x.storage, ~std::uint64_t{3}, 1, DType::f32};
-  const std::string list = "this kernel takes: axpy(x: read-only buffer of f32, y: buffer of f32, out: buffer of f32, a: f32)";
+  const BufferView ints{x.storage, 0, n, DType::i32}, odd{x.storage, 2, 10, DType::f32},
+      beyond{x.storage, 400, n, DType::f32}, far{x.storage, ~std::uint64_t{3}, 1, DType::f32};
+  const std::string list =
+      "this kernel takes: axpy(x: read-only buffer of f32, y: buffer of f32, out: buffer of f32, a: f32)";
   const auto refused = [&](std::vector<LaunchArgument> arguments, std::initializer_list<std::string_view> parts) {
     const std::string text = text_of<KernelError>([&] { k.launch({n, 1, 1}, arguments); });
     expect_has(text, {"[launch axpy]", list});
@@ -136,10 +138,15 @@ TEST_F(KernelLaunch, DevicesMustBeEqual) {
   const Device d = fresh(), e = fresh();
   const Kernel k = axpy();
   const auto x = filled(d, 3), y = filled(e, 4), out = filled(d, -1);
-  expect_has(text_of<DeviceError>([&] { k.launch({n, 1, 1}, {x, y, out, two}); }),
+  expect_has(text_of<DeviceError>([&] {
+               k.launch({n, 1, 1}, {x, y, out, two});
+             }),
              {"the buffers are on different devices", "x = " + to_string(d), "y = " + to_string(e)});
   Queue other(e);
-  expect_has(text_of<DeviceError>([&] { k.launch({n, 1, 1}, std::vector<LaunchArgument>{x, x, out, two}, &other); }), {"not on the queue's device"});
+  expect_has(text_of<DeviceError>([&] {
+               k.launch({n, 1, 1}, std::vector<LaunchArgument>{x, x, out, two}, &other);
+             }),
+             {"not on the queue's device"});
   k.launch({n, 1, 1}, {x, x, out, two});
   EXPECT_EQ(read(out), std::vector<float>(n, 9));
 }
@@ -148,9 +155,13 @@ TEST_F(KernelLaunch, ShapesAreChecked) {
   const Device d = fresh();
   const Kernel k = axpy();
   const auto x = filled(d, 3), y = filled(d, 4), out = filled(d, -1);
-  for (const std::array<std::uint64_t, 3> none : {std::array<std::uint64_t, 3>{0, 1, 1}, {1, 0, 1}, {n, 1, 0}}) k.launch(none, {x, y, out, two});
+  for (const std::array<std::uint64_t, 3> none : {std::array<std::uint64_t, 3>{0, 1, 1}, {1, 0, 1}, {n, 1, 0}})
+    k.launch(none, {x, y, out, two});
   EXPECT_EQ(variants(d).size(), 0u) << "nothing to do, nothing compiled";
-  expect_has(text_of<KernelError>([&] { k.launch({static_cast<std::uint64_t>(-5), 1, 1}, {x, y, out, two}); }), {"dimension 0", "negative: -5"});
+  expect_has(text_of<KernelError>([&] {
+               k.launch({static_cast<std::uint64_t>(-5), 1, 1}, {x, y, out, two});
+             }),
+             {"dimension 0", "negative: -5"});
   const std::uint64_t big = std::uint64_t{1} << 40;
   expect_has(text_of<KernelError>([&] { k.launch({big, big, 1}, {x, y, out, two}); }), {"more than 2^62 threads"});
   // Arguments are checked even where nothing would run.
@@ -179,18 +190,22 @@ TEST_F(KernelLaunch, PartialOverlapWithAWriterIsRefused) {
   const Device d = fresh();
   const Kernel k = axpy();
   const auto s = Storage::allocate(d, n * 8, "activations");
-  const auto part = [&](std::uint64_t first, std::uint64_t count, DType t = DType::f32) { return BufferView{s, first * 4, count, t}; };
+  const auto part = [&](std::uint64_t first, std::uint64_t count, DType t = DType::f32) {
+    return BufferView{s, first * 4, count, t};
+  };
   Queue::of(d).fill(part(0, 2 * n), std::bit_cast<std::uint32_t>(1.0f));
   const auto other = filled(d, 5);
-  const auto refused = [&](const BufferView& x, const BufferView& y, const BufferView& out, std::initializer_list<std::string_view> parts) {
+  const auto refused = [&](const BufferView& x, const BufferView& y, const BufferView& out,
+                           std::initializer_list<std::string_view> parts) {
     expect_has(text_of<KernelError>([&] { k.launch({10, 1, 1}, {x, y, out, two}); }), parts);
   };
-  refused(part(0, 100), other, part(50, 100), {"x (bytes 0 to 400 of storage 'activations')", "overlaps", "out (written, bytes 200 to 600"});
+  refused(part(0, 100), other, part(50, 100),
+          {"x (bytes 0 to 400 of storage 'activations')", "overlaps", "out (written, bytes 200 to 600"});
   refused(other, part(99, 10), part(0, 100), {"y (bytes 396 to 436"});
   refused(part(0, 100), other, part(0, 101), {"x (bytes 0 to 400", "bytes 0 to 404"});
   EXPECT_EQ(variants(d).size(), 0u);
-  k.launch({10, 1, 1}, {part(0, 100), other, part(100, 100), two});   // beside each other
-  k.launch({10, 1, 1}, {part(0, 100), part(50, 100), other, two});    // readers overlap
+  k.launch({10, 1, 1}, {part(0, 100), other, part(100, 100), two});     // beside each other
+  k.launch({10, 1, 1}, {part(0, 100), part(50, 100), other, two});      // readers overlap
   k.launch({10, 1, 1}, {part(0, 100), part(50, 0), part(50, 0), two});  // nothing overlaps nothing
   for (const Variant v : variants(d)) EXPECT_TRUE(v.noalias);
   // Another dtype at the same place.
@@ -201,7 +216,10 @@ TEST_F(KernelLaunch, PartialOverlapWithAWriterIsRefused) {
   const auto out = ir::buffer_param("out", DType::f32, ir::Access::read_write);
   out.store(ir::global_id(), ir::bitcast(DType::f32, in.load(ir::global_id())));
   const Kernel r(b.finish());
-  expect_has(text_of<KernelError>([&] { r.launch({10, 1, 1}, {part(0, 100, DType::u32), part(0, 100)}); }), {"which has another dtype"});
+  expect_has(text_of<KernelError>([&] {
+               r.launch({10, 1, 1}, {part(0, 100, DType::u32), part(0, 100)});
+             }),
+             {"which has another dtype"});
 }
 
 TEST_F(KernelLaunch, WrappedMemoryOverlapsByAddress) {
@@ -211,7 +229,11 @@ TEST_F(KernelLaunch, WrappedMemoryOverlapsByAddress) {
   const auto a = Storage::wrap_host(host.data(), 400, nullptr), b = Storage::wrap_host(host.data() + 10, 360, nullptr);
   const auto other = Storage::wrap_host(host.data(), 40, nullptr);
   const Kernel k = axpy();
-  expect_has(text_of<KernelError>([&] { k.launch({5, 1, 1}, {{{a, 0, 100, DType::f32}}, {{other, 0, 10, DType::f32}}, {{b, 0, 90, DType::f32}}, two}); }), {"overlaps"});
+  expect_has(
+      text_of<KernelError>([&] {
+        k.launch({5, 1, 1}, {{{a, 0, 100, DType::f32}}, {{other, 0, 10, DType::f32}}, {{b, 0, 90, DType::f32}}, two});
+      }),
+      {"overlaps"});
 }
 
 TEST_F(KernelLaunch, LargeLaunchesUse64BitIndices) {
@@ -304,7 +326,10 @@ TEST_F(KernelLaunch, CompilerErrorsNameTheKernelAndMayPass) {
   const auto x = filled(d, 1), out = filled(d, 0);
   const Kernel k = axpy("unlucky");
   behaviour(d)->fail_compile = true;
-  expect_has(text_of<KernelError>([&] { k.launch({n, 1, 1}, {x, x, out, two}); }), {"unlucky", to_string(d), "line 3: unexpected token"});
+  expect_has(text_of<KernelError>([&] {
+               k.launch({n, 1, 1}, {x, x, out, two});
+             }),
+             {"unlucky", to_string(d), "line 3: unexpected token"});
   behaviour(d)->fail_compile = false;
   k.launch({n, 1, 1}, {x, x, out, two});
   EXPECT_EQ(read(out), std::vector<float>(n, 3));
@@ -315,7 +340,10 @@ TEST_F(KernelLaunch, ALaunchThatTheDriverRefusesIsAnError) {
   const auto x = filled(d, 1), out = filled(d, 0);
   const Kernel k = axpy();
   behaviour(d)->fail_launch = true;
-  expect_has(text_of<KernelError>([&] { k.launch({n, 1, 1}, {x, x, out, two}); }), {"refuses launches", "newest first: axpy"});
+  expect_has(text_of<KernelError>([&] {
+               k.launch({n, 1, 1}, {x, x, out, two});
+             }),
+             {"refuses launches", "newest first: axpy"});
   behaviour(d)->fail_launch = false;
   k.launch({n, 1, 1}, {x, x, out, two});
   EXPECT_EQ(read(out), std::vector<float>(n, 3));
@@ -413,7 +441,10 @@ TEST_F(KernelLaunch, DumpWritesIrAndSource) {
   }
   ::setenv("TESSERA_DUMP", "/proc/no_such_folder", 1);
   rescan();
-  expect_has(text_of<ArgumentError>([&] { axpy("other").launch({n, 1, 1}, {x, y, out, two}); }), {"TESSERA_DUMP=/proc/no_such_folder", "cannot be written"});
+  expect_has(text_of<ArgumentError>([&] {
+               axpy("other").launch({n, 1, 1}, {x, y, out, two});
+             }),
+             {"TESSERA_DUMP=/proc/no_such_folder", "cannot be written"});
   ::unsetenv("TESSERA_DUMP");
   rescan();
   std::filesystem::remove_all(folder);

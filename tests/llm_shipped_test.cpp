@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shipped model does what models/README.md says: it writes words of its training text, and the same tokens as another
-// program that reads the file (models/reference-greedy.json, written by tools/check_with_llama_cpp.py).
+// The shipped model does what models/README.md says: it writes words of its training text, and the same tokens as
+// another program that reads the file (models/reference-greedy.json, written by tools/check_with_llama_cpp.py).
 #include <gtest/gtest.h>
 
 #include <cctype>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
-
 
 #include "tessera/llm/language_model.h"
 #include "tessera/testing/testing.h"
@@ -22,9 +21,12 @@ std::vector<std::string> words_of(const std::string& text) {
   for (std::size_t i = 0; i <= text.size(); ++i) {
     const char c = i < text.size() ? text[i] : ' ';
     const bool letter = std::isalpha(static_cast<unsigned char>(c)) && static_cast<unsigned char>(c) < 128;
-    const bool inner = c == '\'' && !word.empty() && i + 1 < text.size() && std::isalpha(static_cast<unsigned char>(text[i + 1]));
-    if (letter || inner) word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    else if (!word.empty()) out.push_back(std::move(word)), word.clear();
+    const bool inner =
+        c == '\'' && !word.empty() && i + 1 < text.size() && std::isalpha(static_cast<unsigned char>(text[i + 1]));
+    if (letter || inner)
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    else if (!word.empty())
+      out.push_back(std::move(word)), word.clear();
   }
   return out;
 }
@@ -47,8 +49,10 @@ TEST(ShippedModel, WritesWordsOfItsTrainingText) {
     tokens += result.tokens.size();
     for (const auto& w : words_of(result.text)) {
       ++counted;
-      if (known.count(w)) ++found;
-      else unknown += " " + w;
+      if (known.count(w))
+        ++found;
+      else
+        unknown += " " + w;
     }
   }
   ASSERT_GE(tokens, 1500u);
@@ -83,8 +87,8 @@ TEST(ShippedModel, WritesTheSameGreedyTokensAsLlamaCpp) {
       }
       ++parted;
       const double gap = p.at("gap")[same].get<double>(), range = p.at("logit_range")[same].get<double>();
-      std::printf("%s, %s: parts at token %zu, where llama.cpp's two best differ by %.5f of a range of %.2f (%.1e)\n", name.c_str(),
-                  p.at("prompt").dump().c_str(), same, gap, range, gap / range);
+      std::printf("%s, %s: parts at token %zu, where llama.cpp's two best differ by %.5f of a range of %.2f (%.1e)\n",
+                  name.c_str(), p.at("prompt").dump().c_str(), same, gap, range, gap / range);
       ASSERT_LT(same, got.tokens.size());
       EXPECT_EQ(got.tokens[same], p.at("runner_up")[same].get<TokenId>()) << "not even the second choice";
       EXPECT_LE(gap, 2 * near * range) << "no near-tie";

@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tessera/testing/testing.h"
 #include "support/reference_llama.h"
 #include "tessera/llm/language_model.h"
+#include "tessera/testing/testing.h"
 
 namespace tessera {
 namespace {
@@ -19,12 +19,14 @@ using tests::ReferenceLlama;
 using tests::TinyModel;
 
 class OnEveryDevice : public ::testing::TestWithParam<Device> {};
-INSTANTIATE_TEST_SUITE_P(Devices, OnEveryDevice, ::testing::ValuesIn(testing::all_devices()),
-                         [](const auto& info) { return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index); });
+INSTANTIATE_TEST_SUITE_P(Devices, OnEveryDevice, ::testing::ValuesIn(testing::all_devices()), [](const auto& info) {
+  return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index);
+});
 
 // Largest difference relative to the range of the reference's logits, and whether the greedy choice agrees wherever the
 // reference's two best differ by more than twice the bound.
-void expect_close(const std::vector<float>& got, std::span<const std::vector<double>> want, double bound, const std::string& what) {
+void expect_close(const std::vector<float>& got, std::span<const std::vector<double>> want, double bound,
+                  const std::string& what) {
   const std::size_t vocabulary = want[0].size();
   ASSERT_EQ(got.size(), want.size() * vocabulary) << what;
   double worst = 0;
@@ -39,7 +41,8 @@ void expect_close(const std::vector<float>& got, std::span<const std::vector<dou
     std::vector<double> sorted = want[t];
     std::nth_element(sorted.begin(), sorted.begin() + 1, sorted.end(), std::greater<>());
     if (sorted[0] - sorted[1] > 2 * bound * range) {
-      EXPECT_EQ(std::max_element(row.begin(), row.end()) - row.begin(), high - want[t].begin()) << what << " greedy at " << t;
+      EXPECT_EQ(std::max_element(row.begin(), row.end()) - row.begin(), high - want[t].begin())
+          << what << " greedy at " << t;
     }
   }
   EXPECT_LE(worst, bound) << what;
@@ -55,7 +58,8 @@ std::vector<std::int32_t> some_tokens(std::int64_t n, std::int64_t vocabulary) {
 
 double bound_of(GgmlType type) { return type == GgmlType::f32 || type == GgmlType::f16 ? 1e-4 : 2e-2; }
 
-void check_model(const GgufFile& file, Device device, const std::vector<std::int32_t>& tokens, const std::string& what) {
+void check_model(const GgufFile& file, Device device, const std::vector<std::int32_t>& tokens,
+                 const std::string& what) {
   const double bound = bound_of(file.tensor("blk.0.attn_q.weight").type);
   const auto want = ReferenceLlama(file).forward(tokens);
   const Llama model = Llama::load(file, device);
@@ -86,7 +90,8 @@ void check_model(const GgufFile& file, Device device, const std::vector<std::int
   {
     // Keys and values in f16 cost another three decimal digits, not more.
     KeyValueCache cache(model.config(), n, device, DType::f16);
-    expect_close(model.forward(tokens, cache, true).to_vector<float>(), want, std::max(bound, 3e-3), what + ", f16 cache");
+    expect_close(model.forward(tokens, cache, true).to_vector<float>(), want, std::max(bound, 3e-3),
+                 what + ", f16 cache");
   }
 }
 
@@ -94,8 +99,12 @@ TEST_P(OnEveryDevice, TinyModelsOfEveryFormatMatchTheReference) {
   int number = 0;
   for (GgmlType type : {GgmlType::f32, GgmlType::f16, GgmlType::q8_0, GgmlType::q4_0})
     for (const char* architecture : {"llama", "qwen2"}) {
-      TinyModel tiny{.architecture = architecture, .type = type, .tied = number % 2 == 0, .linear_scaling = number % 3 == 1,
-                     .factors = number % 4 == 2, .seed = testing::seed() + static_cast<std::uint64_t>(number)};
+      TinyModel tiny{.architecture = architecture,
+                     .type = type,
+                     .tied = number % 2 == 0,
+                     .linear_scaling = number % 3 == 1,
+                     .factors = number % 4 == 2,
+                     .seed = testing::seed() + static_cast<std::uint64_t>(number)};
       ++number;
       const auto bytes = tiny.writer().bytes();
       const GgufFile file = GgufFile::parse(bytes, "tiny");
@@ -105,8 +114,10 @@ TEST_P(OnEveryDevice, TinyModelsOfEveryFormatMatchTheReference) {
 
 // Text of the kind that the model was trained on, so that its logits are those of real use.
 const char* const sentence =
-    "The CREATE INDEX command builds an index on the specified columns of the table. Indexes are primarily used to enhance "
-    "database performance, though inappropriate use can result in slower performance. The key fields for the index are given "
+    "The CREATE INDEX command builds an index on the specified columns of the table. Indexes are primarily used to "
+    "enhance "
+    "database performance, though inappropriate use can result in slower performance. The key fields for the index are "
+    "given "
     "as column names, or alternatively as expressions written in parentheses.";
 
 TEST_P(OnEveryDevice, ShippedModelsMatchTheReferenceOver64Tokens) {
@@ -124,8 +135,10 @@ TEST_P(OnEveryDevice, GreedyTextIsTheSameOnEveryDevice) {
   options.sampling.temperature = 0;
   options.max_tokens = 24;
   options.cache_dtype = DType::f32;
-  const auto here = LanguageModel::load("models/pgdocs-2m-f16.gguf", GetParam()).generate("The VACUUM command", options);
-  const auto there = LanguageModel::load("models/pgdocs-2m-f16.gguf", Device{Backend::cpu, 0}).generate("The VACUUM command", options);
+  const auto here =
+      LanguageModel::load("models/pgdocs-2m-f16.gguf", GetParam()).generate("The VACUUM command", options);
+  const auto there =
+      LanguageModel::load("models/pgdocs-2m-f16.gguf", Device{Backend::cpu, 0}).generate("The VACUUM command", options);
   EXPECT_EQ(here.text, there.text);
   EXPECT_EQ(here.tokens.size(), 24u);
 }
@@ -178,7 +191,8 @@ TEST(BadModels, AreNamedExactly) {
   {
     tiny.architecture = "mamba";
     const auto bytes = tiny.writer().bytes();
-    expect_has(message_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }), {"mamba", "llama", "qwen2", "tiny.gguf"});
+    expect_has(message_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }),
+               {"mamba", "llama", "qwen2", "tiny.gguf"});
     tiny.architecture = "llama";
   }
   {
@@ -189,7 +203,9 @@ TEST(BadModels, AreNamedExactly) {
   {  // a matrix in a type that parses but is not computed with
     GgufWriter w;
     w.set("general.architecture", std::string("llama")).set("llama.context_length", std::uint32_t{64});
-    w.set("llama.embedding_length", std::uint32_t{256}).set("llama.block_count", std::uint32_t{1}).set("llama.feed_forward_length", std::uint32_t{256});
+    w.set("llama.embedding_length", std::uint32_t{256})
+        .set("llama.block_count", std::uint32_t{1})
+        .set("llama.feed_forward_length", std::uint32_t{256});
     w.set("llama.attention.head_count", std::uint32_t{4});
     std::vector<std::byte> q4k(144 * 8);
     w.add_tensor("token_embd.weight", {256, 8}, GgmlType::q4_K, q4k);
@@ -199,11 +215,14 @@ TEST(BadModels, AreNamedExactly) {
   {  // tensors that do not fit the metadata, and that are not there
     GgufWriter w;
     w.set("general.architecture", std::string("llama")).set("llama.context_length", std::uint32_t{64});
-    w.set("llama.embedding_length", std::uint32_t{64}).set("llama.block_count", std::uint32_t{1}).set("llama.feed_forward_length", std::uint32_t{64});
+    w.set("llama.embedding_length", std::uint32_t{64})
+        .set("llama.block_count", std::uint32_t{1})
+        .set("llama.feed_forward_length", std::uint32_t{64});
     w.set("llama.attention.head_count", std::uint32_t{4});
     w.add_tensor("token_embd.weight", {32, 8}, std::vector<float>(256));
     const auto bytes = w.bytes();
-    expect_has(message_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }), {"token_embd.weight", "(32, 8)", "(64, 8)"});
+    expect_has(message_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }),
+               {"token_embd.weight", "(32, 8)", "(64, 8)"});
   }
   {
     GgufWriter w = tiny.writer();
@@ -218,8 +237,10 @@ TEST(BadModels, TruncatedAndAlteredFilesGiveErrorsOnly) {
   std::mt19937_64 random(testing::seed());
   for (int i = 0; i < 300; ++i) {
     auto bytes = whole;
-    if (i % 2) bytes.resize(random() % bytes.size());
-    else bytes[random() % std::min<std::size_t>(bytes.size(), 3000)] ^= static_cast<std::byte>(1 + random() % 255);
+    if (i % 2)
+      bytes.resize(random() % bytes.size());
+    else
+      bytes[random() % std::min<std::size_t>(bytes.size(), 3000)] ^= static_cast<std::byte>(1 + random() % 255);
     try {
       const GgufFile file = GgufFile::parse(bytes, "altered");
       const Llama model = Llama::load(file, Device{Backend::cpu, 0});
@@ -238,7 +259,10 @@ TEST(BadRequests, SayWhatIsWrong) {
              {"the prompt is longer than the context", "context = 4", "1024"});
   options.context = 5000;
   expect_has(message_of<ArgumentError>([&] { model.generate("A", options); }), {"5000", "1024"});
-  expect_has(message_of<DeviceError>([&] { LanguageModel::load("models/pgdocs-2m-q8_0.gguf", Device{Backend::cuda, 3}); }), {"cuda:3", "cpu:0"});
+  expect_has(message_of<DeviceError>([&] {
+               LanguageModel::load("models/pgdocs-2m-q8_0.gguf", Device{Backend::cuda, 3});
+             }),
+             {"cuda:3", "cpu:0"});
   KeyValueCache cache(model.model().config(), 2, Device{Backend::cpu, 0});
   const std::int32_t wrong[] = {99999}, three[] = {1, 2, 3};
   expect_has(message_of<ArgumentError>([&] { model.model().forward(wrong, cache); }), {"99999", "2048"});

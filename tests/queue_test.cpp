@@ -20,7 +20,9 @@ using test::text_of;
 class QueueTest : public test::DeviceTest {
  protected:
   static constexpr std::size_t n = 4096;
-  static std::shared_ptr<Storage> storage(Device d, std::size_t elements = n) { return Storage::allocate(d, elements * 4); }
+  static std::shared_ptr<Storage> storage(Device d, std::size_t elements = n) {
+    return Storage::allocate(d, elements * 4);
+  }
   static BufferView view(const std::shared_ptr<Storage>& s) { return {s, 0, s->bytes() / 4, DType::u32}; }
   static std::vector<std::uint32_t> random_data(std::size_t elements = n) {
     static std::mt19937 random(static_cast<unsigned>(test::seed()));
@@ -73,7 +75,8 @@ TEST_F(QueueTest, UploadCopyFillDownload) {
     after[2] = 0xABCDABCD;
     auto* bytes = reinterpret_cast<std::uint8_t*>(after.data());
     bytes[12] = 0xCD, bytes[13] = 0xAB, bytes[15] = 0xFF;
-    for (int i : {4, 6}) after[static_cast<std::size_t>(i)] = 0x55667788, after[static_cast<std::size_t>(i) + 1] = 0x11223344;
+    for (int i : {4, 6})
+      after[static_cast<std::size_t>(i)] = 0x55667788, after[static_cast<std::size_t>(i) + 1] = 0x11223344;
     EXPECT_EQ(read(q, b), after);
     EXPECT_EQ(read(q, a), std::vector<std::uint32_t>(n, 0x01020304));
     // Parts.
@@ -91,15 +94,18 @@ TEST_F(QueueTest, ViewsOutsideTheirStorageAreRefused) {
   const auto a = storage(d, 4), b = storage(d, 4);
   std::uint32_t host[8] = {};
   const std::uint64_t huge = ~std::uint64_t{0};
-  for (const BufferView& bad : {BufferView{a, 0, 5, DType::u32}, BufferView{a, 4, 4, DType::u32}, BufferView{a, 17, 0, DType::u8},
-                               BufferView{a, huge, 2, DType::u32}, BufferView{a, 0, huge / 4 + 2, DType::u32}, BufferView{}}) {
+  for (const BufferView& bad :
+       {BufferView{a, 0, 5, DType::u32}, BufferView{a, 4, 4, DType::u32}, BufferView{a, 17, 0, DType::u8},
+        BufferView{a, huge, 2, DType::u32}, BufferView{a, 0, huge / 4 + 2, DType::u32}, BufferView{}}) {
     text_of<ArgumentError>([&] { q.upload(bad, host); });
     text_of<ArgumentError>([&] { q.download(host, bad); });
     text_of<ArgumentError>([&] { q.fill(bad, 0); });
     text_of<ArgumentError>([&] { q.copy(bad, view(b)); });
     text_of<ArgumentError>([&] { q.copy(view(b), bad); });
   }
-  expect_has(text_of<ArgumentError>([&] { q.fill({a, 8, 3, DType::u32}, 0); }),
+  expect_has(text_of<ArgumentError>([&] {
+               q.fill({a, 8, 3, DType::u32}, 0);
+             }),
              {"[fill]", "does not lie in its storage", "3 elements of u32 from byte 8 of a storage of 16 bytes"});
   q.fill({a, 8, 2, DType::u32}, 0);
   q.fill({a, 16, 0, DType::u32}, 0);
@@ -109,7 +115,8 @@ TEST_F(QueueTest, ViewsOutsideTheirStorageAreRefused) {
   q.copy(view(a), view(a));
   text_of<ArgumentError>([&] { q.upload(view(a), nullptr); });
   const Device e = fresh();
-  expect_has(text_of<DeviceError>([&] { Queue::of(e).upload(view(a), host); }), {to_string(d), to_string(e), "not on the queue's device"});
+  expect_has(text_of<DeviceError>([&] { Queue::of(e).upload(view(a), host); }),
+             {to_string(d), to_string(e), "not on the queue's device"});
   expect_has(text_of<DeviceError>([&] { Queue::of(e).copy(view(a), view(b)); }), {"neither"});
 }
 
@@ -160,8 +167,8 @@ TEST_F(QueueTest, AReaderOnAnotherQueueWaitsAndAWriterWaitsForIt) {
   writer.finish();
   behaviour(d)->hold();
   writer.fill(view(x), 2);
-  reader.copy(view(y), view(x));   // after the write
-  writer.fill(view(x), 3);         // after the read
+  reader.copy(view(y), view(x));  // after the write
+  writer.fill(view(x), 3);        // after the read
   reader.copy(view(z), view(x));
   EXPECT_GT(behaviour(d)->records, 0);
   behaviour(d)->let_go();
@@ -254,8 +261,10 @@ TEST_F(QueueTest, ConstUseOfOneStorageFromManyThreads) {
       Queue& q = t % 2 ? mine : Queue::of(d);
       for (int i = 0; i < 100; ++i) {
         const auto y = storage(d, 256);
-        if (i % 2) q.copy(view(y), view(x));
-        else increment().launch({256, 1, 1}, std::vector<LaunchArgument>{view(x), view(y)}, &q);
+        if (i % 2)
+          q.copy(view(y), view(x));
+        else
+          increment().launch({256, 1, 1}, std::vector<LaunchArgument>{view(x), view(y)}, &q);
         const auto got = read(q, y);
         for (std::size_t k = 0; k < 256; ++k) ASSERT_EQ(got[k], data[k] + (i % 2 ? 0 : 1));
       }
@@ -291,7 +300,8 @@ TEST_F(QueueTest, ALostDeviceThrowsAndOthersGoOn) {
   q.finish();
   behaviour(d)->lose = true;
   increment().launch({n, 1, 1}, {view(x), view(x)});
-  expect_has(text_of<DeviceError>([&] { read(q, x); }), {to_string(d), "the device is lost", "illegal address", "increment", "Restart"});
+  expect_has(text_of<DeviceError>([&] { read(q, x); }),
+             {to_string(d), "the device is lost", "illegal address", "increment", "Restart"});
   behaviour(d)->lose = false;
   std::uint32_t host[n] = {};
   text_of<DeviceError>([&] { q.fill(view(x), 1); });
@@ -320,7 +330,10 @@ TEST_F(QueueTest, SyncWaitsAfterEachPiece) {
   Queue& q = Queue::of(d);
   q.fill(view(x), 1);
   behaviour(d)->fail_work = true;
-  expect_has(text_of<KernelError>([&] { increment().launch({n, 1, 1}, {view(x), view(y)}); }), {"newest first: increment, (fill)"});
+  expect_has(text_of<KernelError>([&] {
+               increment().launch({n, 1, 1}, {view(x), view(y)});
+             }),
+             {"newest first: increment, (fill)"});
   behaviour(d)->fail_work = false;
   ::unsetenv("TESSERA_SYNC");
   rescan();
@@ -338,8 +351,9 @@ TEST_F(QueueTest, TraceWritesALineForEach) {
   const std::string lines = ::testing::internal::GetCapturedStderr();
   ::unsetenv("TESSERA_TRACE");
   rescan();
-  expect_has(lines, {"fill on " + to_string(d) + " 32 bytes\n", "launch increment on " + to_string(d) + " threads 8 x 1 x 1\n",
-                     "download from " + to_string(d) + " 32 bytes\n"});
+  expect_has(lines,
+             {"fill on " + to_string(d) + " 32 bytes\n", "launch increment on " + to_string(d) + " threads 8 x 1 x 1\n",
+              "download from " + to_string(d) + " 32 bytes\n"});
 }
 
 }  // namespace

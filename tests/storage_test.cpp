@@ -58,7 +58,10 @@ TEST_F(StorageTest, EmptyStoragesAreFine) {
 
 TEST_F(StorageTest, FreedMemoryIsReusedCountedAndTrimmed) {
   const Device d = fresh();
-  const int at_start = [&] { Queue::of(d).finish(); return behaviour(d)->live_allocations.load(); }();
+  const int at_start = [&] {
+    Queue::of(d).finish();
+    return behaviour(d)->live_allocations.load();
+  }();
   EXPECT_EQ(at_start, 0) << "verification gives its memory back";
   auto a = Storage::allocate(d, 1000, "a");
   MemoryStats s = memory_stats(d);
@@ -103,12 +106,14 @@ TEST_F(StorageTest, ABudgetIsCheckedBeforeAllocating) {
   EXPECT_EQ(memory_stats(d).limit_bytes, 10 * mib);
   const int driver_calls = behaviour(d)->allocations;
   std::vector<std::shared_ptr<Storage>> live;
-  for (int i = 1; i <= 7; ++i) live.push_back(Storage::allocate(d, static_cast<std::size_t>(i) * 256 * kib, "tensor " + std::to_string(i)));
+  for (int i = 1; i <= 7; ++i)
+    live.push_back(Storage::allocate(d, static_cast<std::size_t>(i) * 256 * kib, "tensor " + std::to_string(i)));
   const int after = behaviour(d)->allocations;
   EXPECT_EQ(after, driver_calls + 7);
   const std::string text = text_of<OutOfMemory>([&] { Storage::allocate(d, 8 * mib, "logits"); });
   expect_has(text, {"[allocate logits]", to_string(d), "asked for 8 MiB", "3 MiB free of 10 MiB", "set_memory_limit",
-                    "largest of 7 live = tensor 7 1.75 MiB, tensor 6 1.50 MiB, tensor 5 1.25 MiB, tensor 4 1 MiB, tensor 3 768 KiB"});
+                    "largest of 7 live = tensor 7 1.75 MiB, tensor 6 1.50 MiB, tensor 5 1.25 MiB, tensor 4 1 MiB, "
+                    "tensor 3 768 KiB"});
   EXPECT_EQ(text.find("tensor 2"), std::string::npos) << "the five largest, no more";
   EXPECT_EQ(behaviour(d)->allocations, after) << "the driver was not asked";
   // The process computes on, correctly.
@@ -140,7 +145,8 @@ TEST_F(StorageTest, TheEnvironmentSetsABudgetForEachDevice) {
   rescan();
   const Device d = fresh();
   const auto a = Storage::allocate(d, 512 * kib);
-  expect_has(text_of<OutOfMemory>([&] { Storage::allocate(d, mib); }), {"TESSERA_MEMORY_LIMIT", "512 KiB free of 1 MiB"});
+  expect_has(text_of<OutOfMemory>([&] { Storage::allocate(d, mib); }),
+             {"TESSERA_MEMORY_LIMIT", "512 KiB free of 1 MiB"});
   ::setenv("TESSERA_MEMORY_LIMIT", "12Q", 1);
   rescan();
   expect_has(text_of<ArgumentError>([&] { Storage::allocate(d, 8 * mib); }),
@@ -152,7 +158,8 @@ TEST_F(StorageTest, TheEnvironmentSetsABudgetForEachDevice) {
 
 TEST_F(StorageTest, TheDevicesMemoryBoundsIt) {
   const Device d = fresh();
-  expect_has(text_of<OutOfMemory>([&] { Storage::allocate(d, std::size_t{2} << 30); }), {"asked for 2 GiB", "1 GiB free of 1 GiB", "the device's memory"});
+  expect_has(text_of<OutOfMemory>([&] { Storage::allocate(d, std::size_t{2} << 30); }),
+             {"asked for 2 GiB", "1 GiB free of 1 GiB", "the device's memory"});
   expect_has(text_of<OutOfMemory>([&] { Storage::allocate(d, ~std::size_t{0}); }), {"not enough memory"});
 }
 
@@ -254,8 +261,10 @@ TEST_F(StorageTest, ManyThreadsAllocateAndFree) {
       std::mt19937 random(static_cast<unsigned>(test::seed()) + static_cast<unsigned>(t));
       std::vector<std::shared_ptr<Storage>> mine;
       for (int i = 0; i < 2000; ++i) {
-        if (mine.size() > 10 || (random() % 2 && !mine.empty())) mine.erase(mine.begin() + random() % mine.size());
-        else mine.push_back(Storage::allocate(d, random() % 5000, "thread " + std::to_string(t)));
+        if (mine.size() > 10 || (random() % 2 && !mine.empty()))
+          mine.erase(mine.begin() + random() % mine.size());
+        else
+          mine.push_back(Storage::allocate(d, random() % 5000, "thread " + std::to_string(t)));
       }
     });
   for (auto& t : threads) t.join();
@@ -314,7 +323,8 @@ TEST_F(StorageTest, AFlushThatFailsKeepsTheWriteAway) {
   bad->on_flush = [] { fail<OutOfMemory>({.wrong = "no room for the result"}); };
   x->add_reader(bad);
   x->add_reader(good);
-  for (int i = 0; i < 2; ++i) expect_has(text_of<OutOfMemory>([&] { q.fill(whole(x), 2); }), {"no room for the result"});
+  for (int i = 0; i < 2; ++i)
+    expect_has(text_of<OutOfMemory>([&] { q.fill(whole(x), 2); }), {"no room for the result"});
   std::uint8_t got[16];
   q.download(got, whole(x));
   EXPECT_EQ(got[0], 1);
@@ -342,8 +352,10 @@ TEST(Config, BytesHaveUnits) {
 
 TEST(Config, JunkIsAnErrorThatNamesTheVariable) {
   ::setenv("TESSERA_TEST_VALUE", "maybe", 1);
-  expect_has(text_of<ArgumentError>([] { config::flag("TESSERA_TEST_VALUE", true); }), {"TESSERA_TEST_VALUE=maybe", "expected 1 or 0"});
-  expect_has(text_of<ArgumentError>([] { config::integer("TESSERA_TEST_VALUE", 1, 9); }), {"a whole number from 1 to 9"});
+  expect_has(text_of<ArgumentError>([] { config::flag("TESSERA_TEST_VALUE", true); }),
+             {"TESSERA_TEST_VALUE=maybe", "expected 1 or 0"});
+  expect_has(text_of<ArgumentError>([] { config::integer("TESSERA_TEST_VALUE", 1, 9); }),
+             {"a whole number from 1 to 9"});
   expect_has(text_of<ArgumentError>([] { config::choice("TESSERA_TEST_VALUE", {"a", "b"}); }), {"one of a, b"});
   ::setenv("TESSERA_TEST_VALUE", "Yes", 1);
   EXPECT_TRUE(config::flag("TESSERA_TEST_VALUE", false));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The code-generation module (LLVM 16) and PoCL (another LLVM) compile in one process, whichever comes first, with PoCL's
-// own cache empty: a cached kernel would hide the clash. Each order runs in a process of its own, for a clash is a crash.
+// The code-generation module (LLVM 16) and PoCL (another LLVM) compile in one process, whichever comes first, with
+// PoCL's own cache empty: a cached kernel would hide the clash. Each order runs in a process of its own, for a clash is
+// a crash.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,7 +24,8 @@ namespace {
 ir::Function saxpy() {
   ir::Builder b("saxpy", ir::KernelKind::map);
   ir::Builder::Scope scope(b);
-  auto x = ir::buffer_param("x", DType::f32, ir::Access::read), y = ir::buffer_param("y", DType::f32, ir::Access::read_write);
+  auto x = ir::buffer_param("x", DType::f32, ir::Access::read),
+       y = ir::buffer_param("y", DType::f32, ir::Access::read_write);
   auto i = ir::global_id();
   y.store(i, 2.0f * x.load(i) + ir::exp(y.load(i)));
   return b.finish();
@@ -38,7 +40,8 @@ bool computes(DriverDevice& device) {
   std::vector<float> x(n), y(n, 0.0f);
   for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<float>(i);
   const auto queue = device.make_queue();
-  const Allocation a = device.allocate(n * sizeof(float), MemoryKind::device), b = device.allocate(n * sizeof(float), MemoryKind::device);
+  const Allocation a = device.allocate(n * sizeof(float), MemoryKind::device),
+                   b = device.allocate(n * sizeof(float), MemoryKind::device);
   queue->upload(a, 0, x.data(), n * sizeof(float));
   queue->upload(b, 0, y.data(), n * sizeof(float));
   const Argument arguments[] = {{.allocation = &a, .elements = n}, {.allocation = &b, .elements = n}};
@@ -100,12 +103,15 @@ TEST_P(TwoLlvms, CompileInOneProcess) {
   std::error_code ignored;
   std::filesystem::remove_all(cache, ignored);
   ASSERT_TRUE(WIFEXITED(status)) << "the process was ended by signal " << WTERMSIG(status);
-  if (WEXITSTATUS(status) == no_pocl) GTEST_SKIP() << "no OpenCL device that is a CPU: PoCL (pocl-opencl-icd) is not installed";
-  if (WEXITSTATUS(status) == no_module) GTEST_SKIP() << "the code-generation module was not built (TESSERA_CODEGEN=OFF)";
+  if (WEXITSTATUS(status) == no_pocl)
+    GTEST_SKIP() << "no OpenCL device that is a CPU: PoCL (pocl-opencl-icd) is not installed";
+  if (WEXITSTATUS(status) == no_module)
+    GTEST_SKIP() << "the code-generation module was not built (TESSERA_CODEGEN=OFF)";
   EXPECT_EQ(WEXITSTATUS(status), fine);
 }
 
-INSTANTIATE_TEST_SUITE_P(Orders, TwoLlvms, ::testing::Bool(), [](const auto& info) { return info.param ? "ModuleFirst" : "PoclFirst"; });
+INSTANTIATE_TEST_SUITE_P(Orders, TwoLlvms, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "ModuleFirst" : "PoclFirst"; });
 
 }  // namespace
 }  // namespace tessera

@@ -31,7 +31,8 @@ std::string device_text(const Array& a) { return to_string(a.device()); }
 }  // namespace
 
 Array::Array() : shape_{0}, strides_{1} {
-  static const auto* nothing = new std::shared_ptr<Source>(Source::of(Storage::wrap_host(nullptr, 0, nullptr), DType::f32));
+  static const auto* nothing =
+      new std::shared_ptr<Source>(Source::of(Storage::wrap_host(nullptr, 0, nullptr), DType::f32));
   source_ = *nothing;
 }
 
@@ -40,7 +41,9 @@ Array Array::wrap(std::shared_ptr<Storage> storage, DType dtype, Shape shape, st
   const std::uint64_t size = dtype_size(dtype), bytes = static_cast<std::uint64_t>(element_count(shape)) * size;
   if (byte_offset % size != 0 || byte_offset + bytes > storage->bytes())
     fail<ShapeError>({.asked = "Array::wrap",
-                      .with = {{"shape", to_string(shape)}, {"dtype", std::string(dtype_name(dtype))}, {"byte offset", std::to_string(byte_offset)},
+                      .with = {{"shape", to_string(shape)},
+                               {"dtype", std::string(dtype_name(dtype))},
+                               {"byte offset", std::to_string(byte_offset)},
                                {"bytes of memory", std::to_string(storage->bytes())}},
                       .wrong = "the memory does not hold this array, or the offset is not a multiple of an element"});
   Strides strides = contiguous_strides(shape);
@@ -58,8 +61,12 @@ Array Array::full(Shape shape, double value, DType dtype, std::optional<Device> 
   a.fill(value);
   return a;
 }
-Array Array::zeros(Shape shape, DType dtype, std::optional<Device> device) { return full(std::move(shape), 0, dtype, device); }
-Array Array::ones(Shape shape, DType dtype, std::optional<Device> device) { return full(std::move(shape), 1, dtype, device); }
+Array Array::zeros(Shape shape, DType dtype, std::optional<Device> device) {
+  return full(std::move(shape), 0, dtype, device);
+}
+Array Array::ones(Shape shape, DType dtype, std::optional<Device> device) {
+  return full(std::move(shape), 1, dtype, device);
+}
 
 Array Array::from_bytes(const void* data, DType dtype, Shape shape, std::size_t count, std::optional<Device> device) {
   check_shape("Array::from", shape);
@@ -123,22 +130,33 @@ Array Array::reshape(Shape shape) const {
     std::size_t old_end = old_at, new_end = new_at;
     std::int64_t old_n = 1, new_n = 1;
     do {
-      if (old_n <= new_n && old_end < shape_.size()) old_n *= shape_[old_end++];
-      else if (new_end < shape.size()) new_n *= shape[new_end++];
-      else break;
+      if (old_n <= new_n && old_end < shape_.size())
+        old_n *= shape_[old_end++];
+      else if (new_end < shape.size())
+        new_n *= shape[new_end++];
+      else
+        break;
     } while (old_n != new_n || new_end == new_at);
-    if (old_n != new_n) { view = false; break; }
+    if (old_n != new_n) {
+      view = false;
+      break;
+    }
     std::int64_t step = 1;
     bool first = true;
     for (std::size_t i = old_end; i-- > old_at;) {  // the run must be even
       if (shape_[i] == 1) continue;
-      if (first) step = strides_[i], first = false;
-      else if (strides_[i] != step) view = false;
+      if (first)
+        step = strides_[i], first = false;
+      else if (strides_[i] != step)
+        view = false;
       step = strides_[i] * shape_[i];
     }
     std::int64_t inner = 1;
     for (std::size_t i = old_end; i-- > old_at;)
-      if (shape_[i] != 1) { inner = strides_[i]; break; }
+      if (shape_[i] != 1) {
+        inner = strides_[i];
+        break;
+      }
     for (std::size_t i = new_end; i-- > new_at;) strides[i] = inner, inner *= shape[i];
     old_at = old_end, new_at = new_end;
   }
@@ -164,13 +182,16 @@ Array Array::permute(std::vector<int> axes) const {
     shape.push_back(shape_[a]), strides.push_back(strides_[a]);
   }
   if (shape.size() != shape_.size())
-    fail<ShapeError>({.asked = "permute", .with = {{"shape", to_string(shape_)}}, .wrong = "each axis must be named exactly once"});
+    fail<ShapeError>(
+        {.asked = "permute", .with = {{"shape", to_string(shape_)}}, .wrong = "each axis must be named exactly once"});
   return with_view(std::move(shape), std::move(strides), offset_);
 }
 
 Array Array::broadcast_to(const Shape& shape) const {
   if (broadcast_shapes("broadcast_to", shape_, shape) != shape)
-    fail<ShapeError>({.asked = "broadcast_to", .with = {{"from", to_string(shape_)}, {"to", to_string(shape)}}, .wrong = "the shape does not stretch to the other"});
+    fail<ShapeError>({.asked = "broadcast_to",
+                      .with = {{"from", to_string(shape_)}, {"to", to_string(shape)}},
+                      .wrong = "the shape does not stretch to the other"});
   return with_view(shape, detail::broadcast_strides(*this, shape), offset_);
 }
 
@@ -178,7 +199,8 @@ Array Array::slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t 
   const auto a = static_cast<std::size_t>(normalise_axis("slice", axis, shape_.size()));
   const std::int64_t n = shape_[a];
   if (step <= 0)
-    fail<ShapeError>({.asked = "slice", .with = {{"step", std::to_string(step)}}, .wrong = "the step must be greater than zero"});
+    fail<ShapeError>(
+        {.asked = "slice", .with = {{"step", std::to_string(step)}}, .wrong = "the step must be greater than zero"});
   if (begin < 0) begin += n;
   if (end < 0) end += n;
   begin = std::clamp<std::int64_t>(begin, 0, n), end = std::clamp<std::int64_t>(end, begin, n);
@@ -195,9 +217,10 @@ Array Array::select(int axis, std::int64_t index) const {
   const auto a = static_cast<std::size_t>(normalise_axis("select", axis, shape_.size()));
   const std::int64_t i = index < 0 ? index + shape_[a] : index;
   if (i < 0 || i >= shape_[a])
-    fail<ShapeError>({.asked = "select",
-                      .with = {{"index", std::to_string(index)}, {"axis", std::to_string(axis)}, {"shape", to_string(shape_)}},
-                      .wrong = "the index is outside of the axis"});
+    fail<ShapeError>(
+        {.asked = "select",
+         .with = {{"index", std::to_string(index)}, {"axis", std::to_string(axis)}, {"shape", to_string(shape_)}},
+         .wrong = "the index is outside of the axis"});
   Shape shape = shape_;
   Strides strides = strides_;
   shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(a));
@@ -216,7 +239,9 @@ Array Array::unsqueeze(int axis) const {
 
 Array Array::squeeze(int axis) const {
   if (shape(axis) != 1)
-    fail<ShapeError>({.asked = "squeeze", .with = {{"axis", std::to_string(axis)}, {"shape", to_string(shape_)}}, .wrong = "the axis has more than one element"});
+    fail<ShapeError>({.asked = "squeeze",
+                      .with = {{"axis", std::to_string(axis)}, {"shape", to_string(shape_)}},
+                      .wrong = "the axis has more than one element"});
   return select(axis, 0);
 }
 
@@ -254,7 +279,8 @@ BufferView Array::view() const {
     last = 0;
     for (std::size_t d = 0; d < shape_.size(); ++d) last += (shape_[d] - 1) * strides_[d];
   }
-  return {std::move(storage), static_cast<std::uint64_t>(offset_) * dtype_size(dtype_), static_cast<std::uint64_t>(last + 1), dtype_};
+  return {std::move(storage), static_cast<std::uint64_t>(offset_) * dtype_size(dtype_),
+          static_cast<std::uint64_t>(last + 1), dtype_};
 }
 
 BufferView Array::view_for_writing() const {
@@ -266,7 +292,9 @@ BufferView Array::view_for_writing() const {
 void* Array::host_data() const {
   BufferView v = view_for_writing();
   if (!v.storage->allocation().host)
-    fail<DeviceError>({.asked = "host_data", .with = {{"device", device_text(*this)}}, .wrong = "the host cannot address this device's memory",
+    fail<DeviceError>({.asked = "host_data",
+                       .with = {{"device", device_text(*this)}},
+                       .wrong = "the host cannot address this device's memory",
                        .todo = "Use to_vector(), or to({Backend::cpu}) first"});
   v.storage->wait_writable();
   v.storage->expose();

@@ -16,7 +16,9 @@
 
 namespace tessera {
 
-namespace detail { class Source; }
+namespace detail {
+class Source;
+}
 
 /// An n-dimensional array. Copying an Array is cheap and shares its memory; views share it too, so writing through one
 /// (`assign`, `+=`) is seen through the others. Reading from several threads is safe.
@@ -30,11 +32,13 @@ class Array {
   static Array zeros(Shape shape, DType dtype = DType::f32, std::optional<Device> device = {});
   static Array ones(Shape shape, DType dtype = DType::f32, std::optional<Device> device = {});
   /// start, start + step, ...: `count` elements of one dimension.
-  static Array arange(std::int64_t count, double start = 0, double step = 1, DType dtype = DType::f32, std::optional<Device> device = {});
+  static Array arange(std::int64_t count, double start = 0, double step = 1, DType dtype = DType::f32,
+                      std::optional<Device> device = {});
   /// Copies `data`; `shape` defaults to one dimension. ShapeError if the counts differ.
   template <Element T>
   static Array from(std::span<const T> data, std::optional<Shape> shape = {}, std::optional<Device> device = {}) {
-    return from_bytes(data.data(), dtype_v<T>, shape ? *shape : Shape{static_cast<std::int64_t>(data.size())}, data.size(), device);
+    return from_bytes(data.data(), dtype_v<T>, shape ? *shape : Shape{static_cast<std::int64_t>(data.size())},
+                      data.size(), device);
   }
   template <Element T>
   static Array from(const std::vector<T>& data, std::optional<Shape> shape = {}, std::optional<Device> device = {}) {
@@ -78,7 +82,9 @@ class Array {
   T item() const {
     check_host_type("item", dtype_v<T>);
     if (size() != 1)
-      fail<ShapeError>({.asked = "item", .with = {{"shape", to_string(shape_)}}, .wrong = "the array does not have exactly one element"});
+      fail<ShapeError>({.asked = "item",
+                        .with = {{"shape", to_string(shape_)}},
+                        .wrong = "the array does not have exactly one element"});
     T out;
     download(&out);
     return out;
@@ -91,7 +97,8 @@ class Array {
   Array transpose() const;           ///< reverses the dimensions
   Array permute(std::vector<int> axes) const;
   Array broadcast_to(const Shape& shape) const;
-  Array slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t step = 1) const;  ///< negative: from the end; step > 0
+  Array slice(int axis, std::int64_t begin, std::int64_t end,
+              std::int64_t step = 1) const;          ///< negative: from the end; step > 0
   Array select(int axis, std::int64_t index) const;  ///< drops the axis
   Array unsqueeze(int axis) const;
   Array squeeze(int axis) const;
@@ -143,7 +150,8 @@ class ArrayOperand {
  public:
   ArrayOperand(const Array& a) : array_(a) {}
   ArrayOperand(Array&& a) : array_(std::move(a)) {}
-  template <class T> requires std::is_arithmetic_v<T>
+  template <class T>
+    requires std::is_arithmetic_v<T>
   ArrayOperand(T value)
       : value_(static_cast<double>(value)),
         integer_(std::is_integral_v<T> ? static_cast<std::int64_t>(value) : 0),
@@ -210,7 +218,8 @@ Array gelu(Array a);  ///< with erf
 
 // Reductions over `axes` (all if empty); `keep` leaves extents of 1. A pending argument is computed on the way.
 // (Arguments are taken by value so that a temporary is known to be one and is never written to memory.)
-// Integers are summed as 64 bits, 16-bit floats as f32; the mean is a float. An empty maximum or minimum is a ShapeError.
+// Integers are summed as 64 bits, 16-bit floats as f32; the mean is a float. An empty maximum or minimum is a
+// ShapeError.
 Array sum(Array a, std::vector<int> axes = {}, bool keep = false);
 Array mean(Array a, std::vector<int> axes = {}, bool keep = false);
 Array max(Array a, std::vector<int> axes = {}, bool keep = false);
@@ -223,15 +232,19 @@ Array argmax(Array a, int axis = -1, bool keep = false);
 /// Joins along an axis. Shapes equal elsewhere; dtypes are promoted.
 Array concatenate(std::span<const Array> parts, int axis = 0);
 Array concatenate(std::initializer_list<Array> parts, int axis = 0);
-/// Rows `table[indices[i]]`: table (rows, ...), indices of any integer dtype and shape. An index out of range reads a row of zeros.
+/// Rows `table[indices[i]]`: table (rows, ...), indices of any integer dtype and shape. An index out of range reads a
+/// row of zeros.
 Array take(const Array& table, const Array& indices);
 
 /// Numbers by Philox 4x32-10 from seed and element index: the same on every device and for every tiling.
-Array random_uniform(Shape shape, std::uint64_t seed, double low = 0, double high = 1, std::optional<Device> device = {});
-Array random_normal(Shape shape, std::uint64_t seed, double mean = 0, double deviation = 1, std::optional<Device> device = {});
+Array random_uniform(Shape shape, std::uint64_t seed, double low = 0, double high = 1,
+                     std::optional<Device> device = {});
+Array random_normal(Shape shape, std::uint64_t seed, double mean = 0, double deviation = 1,
+                    std::optional<Device> device = {});
 Array random_bits(Shape shape, std::uint64_t seed, std::optional<Device> device = {});  ///< u32
 
-/// NumPy's .npy files, versions 1 to 3, little-endian, C order (Fortran order is read too). FormatError with offset and field.
+/// NumPy's .npy files, versions 1 to 3, little-endian, C order (Fortran order is read too). FormatError with offset and
+/// field.
 void save_npy(const Array& a, const std::string& path);
 Array load_npy(const std::string& path, std::optional<Device> device = {});
 
@@ -243,7 +256,8 @@ void trace_fusion(bool on);
 /// Kernels that deferred expressions and reductions have launched so far in this process; for tests.
 std::uint64_t fused_launches();
 
-/// What a kernel launch takes from an Array (found by argument-dependent look-up); contiguous or not, it is the range of memory.
+/// What a kernel launch takes from an Array (found by argument-dependent look-up); contiguous or not, it is the range
+/// of memory.
 BufferView kernel_argument(const Array& a, ir::Access access);
 
 }  // namespace tessera

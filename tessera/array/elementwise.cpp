@@ -26,7 +26,11 @@ Term term_of(const Array& a, const Shape& shape) {
     if (source->shape() == shape) return {.kind = Term::source_element, .source = source, .dtype = a.dtype()};
   }
   source->storage("a view of it is read");
-  return {.kind = Term::view, .source = source, .strides = broadcast_strides(a, shape), .offset = a.offset(), .dtype = a.dtype()};
+  return {.kind = Term::view,
+          .source = source,
+          .strides = broadcast_strides(a, shape),
+          .offset = a.offset(),
+          .dtype = a.dtype()};
 }
 
 Term scalar_term(const char* operation, const ArrayOperand& scalar, DType dtype) {
@@ -82,11 +86,13 @@ void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::vector<A
   for (Array& a : args) {
     // An argument in the same memory but not the very same elements would be overwritten while it is read.
     const bool same_memory = !a.pending() && a.source()->storage("") == target.storage;
-    if (same_memory && (a.strides() != out.strides() || a.offset() != out.offset() || a.shape() != out.shape())) a = a.copy();
+    if (same_memory && (a.strides() != out.strides() || a.offset() != out.offset() || a.shape() != out.shape()))
+      a = a.copy();
     terms.push_back(term_of(a, out.shape()));
   }
   args.clear();  // so that only what others hold counts as held
-  Source::run_into({target.storage, out.dtype(), out.strides(), out.offset()}, out.shape(), out.device(), op, sub, terms);
+  Source::run_into({target.storage, out.dtype(), out.strides(), out.offset()}, out.shape(), out.device(), op, sub,
+                   terms);
 }
 
 }  // namespace detail
@@ -100,12 +106,14 @@ std::optional<std::uint64_t> ArrayOperand::bits(DType dtype) const {
   if (is_float(dtype) || dtype == DType::boolean) return ir::to_bits(dtype, value_);
   if (integral_) {
     if (large_ || dtype == DType::u64)
-      return dtype == DType::u64 && (large_ || integer_ >= 0) ? std::optional(static_cast<std::uint64_t>(integer_)) : std::nullopt;
+      return dtype == DType::u64 && (large_ || integer_ >= 0) ? std::optional(static_cast<std::uint64_t>(integer_))
+                                                              : std::nullopt;
     const std::uint64_t bits = ir::to_bits(dtype, integer_);
     return static_cast<std::int64_t>(bits) == integer_ ? std::optional(bits) : std::nullopt;
   }
   const std::uint64_t bits = ir::to_bits(dtype, value_);
-  const double back = ir::with_compute_type(dtype, [&](auto tag) { return static_cast<double>(ir::from_bits<decltype(tag)>(dtype, bits)); });
+  const double back = ir::with_compute_type(
+      dtype, [&](auto tag) { return static_cast<double>(ir::from_bits<decltype(tag)>(dtype, bits)); });
   return back == value_ ? std::optional(bits) : std::nullopt;
 }
 
@@ -138,11 +146,16 @@ using detail::Source;
 using detail::Term;
 using detail::term_of;
 
-template <class K> std::uint8_t sub(K k) { return static_cast<std::uint8_t>(k); }
+template <class K>
+std::uint8_t sub(K k) {
+  return static_cast<std::uint8_t>(k);
+}
 
 void need(bool ok, const char* name, DType t, const char* wanted) {
   if (!ok)
-    fail<DtypeError>({.asked = name, .with = {{"dtype", std::string(dtype_name(t))}}, .wrong = std::string("this operation takes ") + wanted,
+    fail<DtypeError>({.asked = name,
+                      .with = {{"dtype", std::string(dtype_name(t))}},
+                      .wrong = std::string("this operation takes ") + wanted,
                       .todo = "Convert with astype"});
 }
 
@@ -156,7 +169,9 @@ std::vector<Array> list(Array a, Array b) {
   out.push_back(std::move(b));
   return out;
 }
-Array as(Array a, DType t) { return a.dtype() == t ? std::move(a) : elementwise("astype", ir::Op::cast, 0, t, list(std::move(a))); }
+Array as(Array a, DType t) {
+  return a.dtype() == t ? std::move(a) : elementwise("astype", ir::Op::cast, 0, t, list(std::move(a)));
+}
 
 DType dtype_of(const ArrayOperand& a, const ArrayOperand& b) {
   if (a.is_array() && b.is_array()) return promote(a.array().dtype(), b.array().dtype());
@@ -203,22 +218,48 @@ Array math(const char* name, ir::MathOp op, Array a) {
 
 Array Array::astype(DType dtype) const { return as(*this, dtype); }
 
-Array operator+(ArrayOperand a, ArrayOperand b) { return arithmetic("+", ir::BinaryOp::add, std::move(a), std::move(b)); }
-Array operator-(ArrayOperand a, ArrayOperand b) { return arithmetic("-", ir::BinaryOp::sub, std::move(a), std::move(b)); }
-Array operator*(ArrayOperand a, ArrayOperand b) { return arithmetic("*", ir::BinaryOp::mul, std::move(a), std::move(b)); }
-Array operator/(ArrayOperand a, ArrayOperand b) { return arithmetic("/", ir::BinaryOp::div, std::move(a), std::move(b)); }
-Array operator%(ArrayOperand a, ArrayOperand b) { return arithmetic("%", ir::BinaryOp::rem, std::move(a), std::move(b)); }
+Array operator+(ArrayOperand a, ArrayOperand b) {
+  return arithmetic("+", ir::BinaryOp::add, std::move(a), std::move(b));
+}
+Array operator-(ArrayOperand a, ArrayOperand b) {
+  return arithmetic("-", ir::BinaryOp::sub, std::move(a), std::move(b));
+}
+Array operator*(ArrayOperand a, ArrayOperand b) {
+  return arithmetic("*", ir::BinaryOp::mul, std::move(a), std::move(b));
+}
+Array operator/(ArrayOperand a, ArrayOperand b) {
+  return arithmetic("/", ir::BinaryOp::div, std::move(a), std::move(b));
+}
+Array operator%(ArrayOperand a, ArrayOperand b) {
+  return arithmetic("%", ir::BinaryOp::rem, std::move(a), std::move(b));
+}
 Array operator&(ArrayOperand a, ArrayOperand b) { return bitwise("&", ir::BinaryOp::and_, std::move(a), std::move(b)); }
 Array operator|(ArrayOperand a, ArrayOperand b) { return bitwise("|", ir::BinaryOp::or_, std::move(a), std::move(b)); }
 Array operator^(ArrayOperand a, ArrayOperand b) { return bitwise("^", ir::BinaryOp::xor_, std::move(a), std::move(b)); }
-Array operator==(ArrayOperand a, ArrayOperand b) { return comparison("==", ir::CompareOp::eq, std::move(a), std::move(b)); }
-Array operator!=(ArrayOperand a, ArrayOperand b) { return comparison("!=", ir::CompareOp::ne, std::move(a), std::move(b)); }
-Array operator<(ArrayOperand a, ArrayOperand b) { return comparison("<", ir::CompareOp::lt, std::move(a), std::move(b)); }
-Array operator<=(ArrayOperand a, ArrayOperand b) { return comparison("<=", ir::CompareOp::le, std::move(a), std::move(b)); }
-Array operator>(ArrayOperand a, ArrayOperand b) { return comparison(">", ir::CompareOp::gt, std::move(a), std::move(b)); }
-Array operator>=(ArrayOperand a, ArrayOperand b) { return comparison(">=", ir::CompareOp::ge, std::move(a), std::move(b)); }
-Array minimum(ArrayOperand a, ArrayOperand b) { return arithmetic("minimum", ir::BinaryOp::min, std::move(a), std::move(b)); }
-Array maximum(ArrayOperand a, ArrayOperand b) { return arithmetic("maximum", ir::BinaryOp::max, std::move(a), std::move(b)); }
+Array operator==(ArrayOperand a, ArrayOperand b) {
+  return comparison("==", ir::CompareOp::eq, std::move(a), std::move(b));
+}
+Array operator!=(ArrayOperand a, ArrayOperand b) {
+  return comparison("!=", ir::CompareOp::ne, std::move(a), std::move(b));
+}
+Array operator<(ArrayOperand a, ArrayOperand b) {
+  return comparison("<", ir::CompareOp::lt, std::move(a), std::move(b));
+}
+Array operator<=(ArrayOperand a, ArrayOperand b) {
+  return comparison("<=", ir::CompareOp::le, std::move(a), std::move(b));
+}
+Array operator>(ArrayOperand a, ArrayOperand b) {
+  return comparison(">", ir::CompareOp::gt, std::move(a), std::move(b));
+}
+Array operator>=(ArrayOperand a, ArrayOperand b) {
+  return comparison(">=", ir::CompareOp::ge, std::move(a), std::move(b));
+}
+Array minimum(ArrayOperand a, ArrayOperand b) {
+  return arithmetic("minimum", ir::BinaryOp::min, std::move(a), std::move(b));
+}
+Array maximum(ArrayOperand a, ArrayOperand b) {
+  return arithmetic("maximum", ir::BinaryOp::max, std::move(a), std::move(b));
+}
 Array pow(ArrayOperand a, ArrayOperand b) {
   need(is_float(dtype_of(a, b)), "pow", dtype_of(a, b), "floats");
   return binary("pow", ir::Op::math, sub(ir::MathOp::pow), std::move(a), std::move(b));

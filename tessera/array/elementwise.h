@@ -8,7 +8,8 @@ namespace tessera {
 
 /// Lets array/'s own files make arrays from their parts.
 struct ArrayAccess {
-  static Array make(std::shared_ptr<detail::Source> source, DType dtype, Shape shape, Strides strides, std::int64_t offset) {
+  static Array make(std::shared_ptr<detail::Source> source, DType dtype, Shape shape, Strides strides,
+                    std::int64_t offset) {
     Array a;
     a.source_ = std::move(source);
     a.dtype_ = dtype;
@@ -28,16 +29,16 @@ namespace detail {
 
 /// Strides that walk `a` as `shape`, to which it broadcasts: 0 along stretched dimensions.
 Strides broadcast_strides(const Array& a, const Shape& shape);
-/// `a` as an operand of an expression of this shape. A pending array that is not seen whole and in order is computed now, so
-/// that expressions refer to pending ones only element for element.
+/// `a` as an operand of an expression of this shape. A pending array that is not seen whole and in order is computed
+/// now, so that expressions refer to pending ones only element for element.
 Term term_of(const Array& a, const Shape& shape);
 /// A host scalar as a value of `dtype`. DtypeError if it is not one (0.5 as an integer).
 Term scalar_term(const char* operation, const ArrayOperand& scalar, DType dtype);
 /// The device that all arrays are on; DeviceError naming each if they are not on one.
 Device common_device(const char* operation, std::span<const Array* const> arrays);
 
-/// One deferred operation on arrays of any dtypes that the operation takes; `dtype` is the result's. The arrays are given up
-/// before anything is computed, so that only what others hold counts as held.
+/// One deferred operation on arrays of any dtypes that the operation takes; `dtype` is the result's. The arrays are
+/// given up before anything is computed, so that only what others hold counts as held.
 Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, std::vector<Array> arrays);
 
 /// Writes `op(args)` into the elements of `out`, in place, without a temporary where that is safe.

@@ -42,7 +42,8 @@ int Fused::input(StridedView view) {
     inputs_.push_back(std::move(view));
   }
   for (std::size_t n = 0; n < structure_.nodes.size(); ++n)
-    if (structure_.nodes[n].op == ir::Op::load && structure_.nodes[n].args[0] == static_cast<int>(i)) return static_cast<int>(n);
+    if (structure_.nodes[n].op == ir::Op::load && structure_.nodes[n].args[0] == static_cast<int>(i))
+      return static_cast<int>(n);
   structure_.nodes.push_back({ir::Op::load, 0, inputs_[i].dtype, {static_cast<std::int16_t>(i), -1, -1}});
   return static_cast<int>(structure_.nodes.size() - 1);
 }
@@ -108,7 +109,9 @@ Fused::Dimensions Fused::merge(const Shape& shape, const std::vector<bool>& redu
   structure_.strides.clear();
   for (std::size_t v = 0; v < views.size(); ++v) {
     for (std::size_t d = 0; d < extents.size(); ++d)
-      structure_.strides.push_back(merged[v][d] == 0 ? Structure::zero : merged[v][d] == 1 ? Structure::one : Structure::any);
+      structure_.strides.push_back(merged[v][d] == 0   ? Structure::zero
+                                   : merged[v][d] == 1 ? Structure::one
+                                                       : Structure::any);
     views[v]->strides = merged[v];
   }
   return {std::move(extents), count};
@@ -117,14 +120,16 @@ Fused::Dimensions Fused::merge(const Shape& shape, const std::vector<bool>& redu
 BufferView Fused::range(const StridedView& view, const Shape& extents) const {
   std::int64_t last = 0;
   for (std::size_t d = 0; d < extents.size(); ++d) last += (extents[d] - 1) * view.strides[d];
-  return {view.storage, static_cast<std::uint64_t>(view.offset) * dtype_size(view.dtype), static_cast<std::uint64_t>(last + 1), view.dtype};
+  return {view.storage, static_cast<std::uint64_t>(view.offset) * dtype_size(view.dtype),
+          static_cast<std::uint64_t>(last + 1), view.dtype};
 }
 
 std::vector<LaunchArgument> Fused::arguments(const Dimensions& dimensions) const {
   std::vector<LaunchArgument> out;
   for (const auto& v : inputs_) out.emplace_back(range(v, dimensions.extents));
   for (const auto& v : outputs_) out.emplace_back(range(v, dimensions.extents));
-  for (std::size_t i = 0; i < scalars_.size(); ++i) out.push_back(LaunchArgument::scalar(structure_.scalars[i], scalars_[i]));
+  for (std::size_t i = 0; i < scalars_.size(); ++i)
+    out.push_back(LaunchArgument::scalar(structure_.scalars[i], scalars_[i]));
   for (auto e : dimensions.extents) out.push_back(LaunchArgument::index(e));
   std::size_t at = 0;
   auto strides = [&](const StridedView& v) {
@@ -141,12 +146,14 @@ FusedTrace::FusedTrace(const Structure& s) : s_(s) {
     inputs_.push_back(ir::buffer_param("in" + std::to_string(i), s.inputs[i], ir::Access::read));
   for (std::size_t i = 0; i < s.outputs.size(); ++i)
     outputs_.push_back(ir::buffer_param("out" + std::to_string(i), s.outputs[i], ir::Access::read_write));
-  for (std::size_t i = 0; i < s.scalars.size(); ++i) scalars_.push_back(ir::scalar_param("s" + std::to_string(i), s.scalars[i]));
+  for (std::size_t i = 0; i < s.scalars.size(); ++i)
+    scalars_.push_back(ir::scalar_param("s" + std::to_string(i), s.scalars[i]));
   for (std::size_t d = 0; d < s.rank; ++d) extents_.push_back(ir::scalar_param("n" + std::to_string(d), DType::index));
   for (std::size_t i = 0; i < s.strides.size(); ++i)
-    strides_.push_back(s.strides[i] == Structure::any
-                           ? ir::scalar_param("stride" + std::to_string(i / s.rank) + "_" + std::to_string(i % s.rank), DType::index)
-                           : ir::Value{});
+    strides_.push_back(
+        s.strides[i] == Structure::any
+            ? ir::scalar_param("stride" + std::to_string(i / s.rank) + "_" + std::to_string(i % s.rank), DType::index)
+            : ir::Value{});
 }
 
 ir::Value FusedTrace::position(std::size_t view, std::span<const ir::Value> coordinates) const {
@@ -162,7 +169,9 @@ ir::Value FusedTrace::position(std::size_t view, std::span<const ir::Value> coor
 
 std::vector<ir::Value> FusedTrace::evaluate(std::span<const ir::Value> coordinates) const {
   std::vector<ir::Value> values;
-  auto arg = [&](const Structure::Node& n, int i) { return values[static_cast<std::size_t>(n.args[static_cast<std::size_t>(i)])]; };
+  auto arg = [&](const Structure::Node& n, int i) {
+    return values[static_cast<std::size_t>(n.args[static_cast<std::size_t>(i)])];
+  };
   for (const Structure::Node& n : s_.nodes) {
     switch (n.op) {
       case ir::Op::load: {
@@ -173,12 +182,15 @@ std::vector<ir::Value> FusedTrace::evaluate(std::span<const ir::Value> coordinat
       case ir::Op::param: values.push_back(scalars_[static_cast<std::size_t>(n.args[0])]); break;
       case ir::Op::unary: values.push_back(ir::unary(static_cast<ir::UnaryOp>(n.sub), arg(n, 0))); break;
       case ir::Op::binary: values.push_back(ir::binary(static_cast<ir::BinaryOp>(n.sub), arg(n, 0), arg(n, 1))); break;
-      case ir::Op::compare: values.push_back(ir::compare(static_cast<ir::CompareOp>(n.sub), arg(n, 0), arg(n, 1))); break;
+      case ir::Op::compare:
+        values.push_back(ir::compare(static_cast<ir::CompareOp>(n.sub), arg(n, 0), arg(n, 1)));
+        break;
       case ir::Op::select: values.push_back(ir::select(arg(n, 0), arg(n, 1), arg(n, 2))); break;
       case ir::Op::cast: values.push_back(ir::cast(n.dtype, arg(n, 0))); break;
       case ir::Op::bitcast: values.push_back(ir::bitcast(n.dtype, arg(n, 0))); break;
       default:
-        values.push_back(n.args[1] >= 0 ? ir::pow(arg(n, 0), arg(n, 1)) : ir::math(static_cast<ir::MathOp>(n.sub), arg(n, 0)));
+        values.push_back(n.args[1] >= 0 ? ir::pow(arg(n, 0), arg(n, 1))
+                                        : ir::math(static_cast<ir::MathOp>(n.sub), arg(n, 0)));
     }
   }
   return values;
@@ -194,7 +206,9 @@ std::string operation_names(const Structure& s) {
       case ir::Op::binary: name = ir::name_of(static_cast<ir::BinaryOp>(n.sub)); break;
       case ir::Op::compare: name = ir::name_of(static_cast<ir::CompareOp>(n.sub)); break;
       case ir::Op::math: name = ir::name_of(static_cast<ir::MathOp>(n.sub)); break;
-      case ir::Op::select: case ir::Op::cast: case ir::Op::bitcast: name = ir::op_name(n.op); break;
+      case ir::Op::select:
+      case ir::Op::cast:
+      case ir::Op::bitcast: name = ir::op_name(n.op); break;
       default: continue;
     }
     if (++count > 4) continue;
@@ -212,7 +226,8 @@ struct Spec {
   std::size_t hash() const { return structure->hash(); }
 };
 
-// One thread an element. Up to three merged dimensions are the launch's own, innermost first; outer ones share the third.
+// One thread an element. Up to three merged dimensions are the launch's own, innermost first; outer ones share the
+// third.
 ir::Function trace_map(const Spec& spec) {
   const Structure& s = *spec.structure;
   ir::Builder builder("fused_" + operation_names(s), ir::KernelKind::map);
@@ -250,7 +265,8 @@ void Fused::run(const Shape& shape) {
   const Kernel& kernel = family(Spec{std::make_shared<const Structure>(structure_)});
   const Shape& e = dims.extents;
   std::array<std::uint64_t, 3> threads = {1, 1, 1};
-  for (std::size_t i = 0; i < e.size(); ++i) threads[std::min<std::size_t>(i, 2)] *= static_cast<std::uint64_t>(e[e.size() - 1 - i]);
+  for (std::size_t i = 0; i < e.size(); ++i)
+    threads[std::min<std::size_t>(i, 2)] *= static_cast<std::uint64_t>(e[e.size() - 1 - i]);
   const auto args = arguments(dims);
   count_fused_launch();
   kernel.launch(threads, std::span(args));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An elementwise expression ready to become a kernel: operations over strided inputs and scalars, with the outputs.
-// Only its structure is compiled (operations, dtypes, which strides are 0 or 1); shapes, strides and scalars are arguments.
+// Only its structure is compiled (operations, dtypes, which strides are 0 or 1); shapes, strides and scalars are
+// arguments.
 #pragma once
 
 #include <functional>
@@ -62,8 +63,12 @@ class Fused {
   /// Computes all outputs over `shape`.
   void run(const Shape& shape);
 
-  // For reduce.cpp: dimensions merged where every view allows it, kept ones first. `reduced[i]` marks dimensions of `shape`.
-  struct Dimensions { Shape extents; std::size_t reduced = 0; };
+  // For reduce.cpp: dimensions merged where every view allows it, kept ones first. `reduced[i]` marks dimensions of
+  // `shape`.
+  struct Dimensions {
+    Shape extents;
+    std::size_t reduced = 0;
+  };
   Dimensions merge(const Shape& shape, const std::vector<bool>& reduced);
   /// Adds an argument that only the kernel of a reduction knows.
   std::vector<LaunchArgument> arguments(const Dimensions& dimensions) const;

@@ -12,18 +12,24 @@ namespace {
 
 constexpr char magic[] = "\x93NUMPY";
 
-struct Kind { DType dtype; const char* code; };
+struct Kind {
+  DType dtype;
+  const char* code;
+};
 // bfloat16 has no NumPy name; it is written as raw two-byte voids, which NumPy reads back as such.
-constexpr Kind kinds[] = {{DType::boolean, "|b1"}, {DType::i8, "|i1"},  {DType::u8, "|u1"},  {DType::i16, "<i2"}, {DType::u16, "<u2"},
-                          {DType::i32, "<i4"},     {DType::u32, "<u4"}, {DType::i64, "<i8"}, {DType::u64, "<u8"}, {DType::f16, "<f2"},
-                          {DType::bf16, "|V2"},    {DType::f32, "<f4"}, {DType::f64, "<f8"}};
+constexpr Kind kinds[] = {{DType::boolean, "|b1"}, {DType::i8, "|i1"},  {DType::u8, "|u1"},   {DType::i16, "<i2"},
+                          {DType::u16, "<u2"},     {DType::i32, "<i4"}, {DType::u32, "<u4"},  {DType::i64, "<i8"},
+                          {DType::u64, "<u8"},     {DType::f16, "<f2"}, {DType::bf16, "|V2"}, {DType::f32, "<f4"},
+                          {DType::f64, "<f8"}};
 
 class Reader {
  public:
   explicit Reader(std::string path) : path_(std::move(path)) {
     std::ifstream file(path_, std::ios::binary);
     if (!file)
-      fail<ArgumentError>({.asked = "load_npy", .with = {{"file", path_}}, .wrong = "the file cannot be opened: " + std::string(std::strerror(errno))});
+      fail<ArgumentError>({.asked = "load_npy",
+                           .with = {{"file", path_}},
+                           .wrong = "the file cannot be opened: " + std::string(std::strerror(errno))});
     bytes_.assign(std::istreambuf_iterator<char>(file), {});
   }
 
@@ -34,16 +40,21 @@ class Reader {
     const std::size_t length_bytes = major == 1 ? 2 : 4;
     if (bytes_.size() < 8 + length_bytes) bad(8, "header length", "the file ends here");
     std::size_t length = 0;
-    for (std::size_t i = 0; i < length_bytes; ++i) length |= static_cast<std::size_t>(static_cast<unsigned char>(bytes_[8 + i])) << (8 * i);
+    for (std::size_t i = 0; i < length_bytes; ++i)
+      length |= static_cast<std::size_t>(static_cast<unsigned char>(bytes_[8 + i])) << (8 * i);
     start_ = 8 + length_bytes;
-    if (length > bytes_.size() - start_) bad(8, "header length", std::to_string(length) + " bytes are more than the file has");
+    if (length > bytes_.size() - start_)
+      bad(8, "header length", std::to_string(length) + " bytes are more than the file has");
     header_ = bytes_.substr(start_, length);
 
     const std::string descr = text_after("descr");
     const Kind* kind = nullptr;
     for (const Kind& k : kinds)
-      if (descr == k.code || (k.code[0] == '|' && descr.size() == 3 && (descr[0] == '<' || descr[0] == '|') && descr.substr(1) == k.code + 1)) kind = &k;
-    if (!kind) bad(start_, "descr", "the element type '" + descr + "' has no dtype here; little-endian numbers and bool have");
+      if (descr == k.code || (k.code[0] == '|' && descr.size() == 3 && (descr[0] == '<' || descr[0] == '|') &&
+                              descr.substr(1) == k.code + 1))
+        kind = &k;
+    if (!kind)
+      bad(start_, "descr", "the element type '" + descr + "' has no dtype here; little-endian numbers and bool have");
     const bool fortran = word_after("fortran_order") == "True";
     Shape shape = shape_after();
     std::int64_t count = 1;
@@ -52,8 +63,9 @@ class Reader {
     const std::size_t data = start_ + length;
     const std::size_t size = dtype_size(kind->dtype);
     if (static_cast<std::uint64_t>(count) > (bytes_.size() - data) / size)
-      bad(data, "data", "the shape " + to_string(shape) + " needs " + std::to_string(count) + " elements of " + std::to_string(size) +
-                            " bytes; the file has " + std::to_string(bytes_.size() - data) + " bytes");
+      bad(data, "data",
+          "the shape " + to_string(shape) + " needs " + std::to_string(count) + " elements of " + std::to_string(size) +
+              " bytes; the file has " + std::to_string(bytes_.size() - data) + " bytes");
     Shape stored = fortran ? Shape(shape.rbegin(), shape.rend()) : shape;
     Array out = Array::empty(stored, kind->dtype, device);
     if (kind->dtype == DType::boolean)  // any other byte is no bool
@@ -64,7 +76,9 @@ class Reader {
 
  private:
   [[noreturn]] void bad(std::size_t offset, const char* field, const std::string& what) const {
-    fail<FormatError>({.asked = "load_npy", .with = {{"file", path_}, {"offset", std::to_string(offset)}, {"field", field}}, .wrong = what});
+    fail<FormatError>({.asked = "load_npy",
+                       .with = {{"file", path_}, {"offset", std::to_string(offset)}, {"field", field}},
+                       .wrong = what});
   }
   std::size_t value_of(const char* key) const {
     for (const char quote : {'\'', '"'}) {
@@ -82,7 +96,8 @@ class Reader {
     const std::size_t at = value_of(key);
     const char quote = header_[at];
     const auto end = header_.find(quote, at + 1);
-    if ((quote != '\'' && quote != '"') || end == std::string::npos) bad(start_ + at, key, "a quoted text is expected (structured types are not read)");
+    if ((quote != '\'' && quote != '"') || end == std::string::npos)
+      bad(start_ + at, key, "a quoted text is expected (structured types are not read)");
     return header_.substr(at + 1, end - at - 1);
   }
   std::string word_after(const char* key) const {
@@ -96,11 +111,15 @@ class Reader {
     Shape shape;
     if (header_[at] != '(') bad(start_ + at, "shape", "a tuple is expected");
     for (++at; at < header_.size() && header_[at] != ')';) {
-      if (header_[at] == ' ' || header_[at] == ',' || header_[at] == 'L') { ++at; continue; }
+      if (header_[at] == ' ' || header_[at] == ',' || header_[at] == 'L') {
+        ++at;
+        continue;
+      }
       std::int64_t v = 0;
       const std::size_t digit = at;
       while (at < header_.size() && header_[at] >= '0' && header_[at] <= '9')
-        if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, header_[at++] - '0', &v)) bad(start_ + digit, "shape", "an extent is too large");
+        if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, header_[at++] - '0', &v))
+          bad(start_ + digit, "shape", "an extent is too large");
       if (at == digit) bad(start_ + at, "shape", "a number is expected");
       shape.push_back(v);
     }
@@ -132,7 +151,9 @@ void save_npy(const Array& a, const std::string& path) {
   file.write(data.get(), static_cast<std::streamsize>(a.bytes()));
   file.close();
   if (!file)
-    fail<ArgumentError>({.asked = "save_npy", .with = {{"file", path}, {"bytes", std::to_string(a.bytes())}}, .wrong = "the file cannot be written: " + std::string(std::strerror(errno))});
+    fail<ArgumentError>({.asked = "save_npy",
+                         .with = {{"file", path}, {"bytes", std::to_string(a.bytes())}},
+                         .wrong = "the file cannot be written: " + std::string(std::strerror(errno))});
 }
 
 Array load_npy(const std::string& path, std::optional<Device> device) { return Reader(path).read(device); }

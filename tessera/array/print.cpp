@@ -30,11 +30,15 @@ class Printer {
     return ir::with_compute_type(t, [&](auto tag) -> std::string {
       using T = decltype(tag);
       std::uint64_t bits = 0;
-      std::copy_n(data_ + static_cast<std::size_t>(i) * dtype_size(t), dtype_size(t), reinterpret_cast<std::byte*>(&bits));
+      std::copy_n(data_ + static_cast<std::size_t>(i) * dtype_size(t), dtype_size(t),
+                  reinterpret_cast<std::byte*>(&bits));
       const T v = ir::from_bits<T>(t, bits);
-      if constexpr (std::is_same_v<T, bool>) return v ? "true" : "false";
-      else if constexpr (std::is_floating_point_v<T>) return fmt::format("{:.6g}", v);
-      else return fmt::format("{}", +v);
+      if constexpr (std::is_same_v<T, bool>)
+        return v ? "true" : "false";
+      else if constexpr (std::is_floating_point_v<T>)
+        return fmt::format("{:.6g}", v);
+      else
+        return fmt::format("{}", +v);
     });
   }
   // Calls f with the linear positions that are shown.
@@ -74,11 +78,13 @@ class Printer {
 
 std::string to_string(const Array& a) {
   if (a.size() == 0)
-    return "array([], shape=" + to_string(a.shape()) + ", " + std::string(dtype_name(a.dtype())) + ", " + to_string(a.device()) + ")";
+    return "array([], shape=" + to_string(a.shape()) + ", " + std::string(dtype_name(a.dtype())) + ", " +
+           to_string(a.device()) + ")";
   std::unique_ptr<std::byte[]> data(new std::byte[a.bytes() + 8]);
   a.download(data.get());
   const std::string shape = a.size() > whole_limit ? ", shape=" + to_string(a.shape()) : "";
-  return Printer(a, data.get()).run() + shape + ", " + std::string(dtype_name(a.dtype())) + ", " + to_string(a.device()) + ")";
+  return Printer(a, data.get()).run() + shape + ", " + std::string(dtype_name(a.dtype())) + ", " +
+         to_string(a.device()) + ")";
 }
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random arrays by Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11). Element i is word
-// i % 4 of the block that seed and counter i / 4 give, so neither the device nor the tiling shows.
+// Random arrays by Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11). Element i is
+// word i % 4 of the block that seed and counter i / 4 give, so neither the device nor the tiling shows.
 #include <numbers>
 
 #include "tessera/array/elementwise.h"
@@ -12,7 +12,9 @@ namespace {
 
 using ir::Value;
 
-struct Words { Value w[4]; };
+struct Words {
+  Value w[4];
+};
 
 Value u32(std::uint32_t v) { return ir::Operand(static_cast<std::int64_t>(v)).as(DType::u32); }
 
@@ -35,7 +37,8 @@ ir::Function trace_random(const Distribution& kind) {
   const char* names[] = {"random_bits", "random_uniform", "random_normal"};
   ir::Builder builder(names[static_cast<int>(kind)], ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
-  const auto out = ir::buffer_param("out", kind == Distribution::bits ? DType::u32 : DType::f32, ir::Access::read_write);
+  const auto out =
+      ir::buffer_param("out", kind == Distribution::bits ? DType::u32 : DType::f32, ir::Access::read_write);
   const Value n = ir::scalar_param("n", DType::index);
   const Value key_low = ir::scalar_param("key_low", DType::u32), key_high = ir::scalar_param("key_high", DType::u32);
   const Value a = ir::scalar_param("a", DType::f32), b = ir::scalar_param("b", DType::f32);
@@ -46,8 +49,10 @@ ir::Function trace_random(const Distribution& kind) {
   auto unit = [](Value w) { return ir::cast(DType::f32, w >> 8) * 0x1p-24f; };
   Value result[4];
   for (int i = 0; i < 4; ++i) {
-    if (kind == Distribution::bits) result[i] = words.w[i];
-    else if (kind == Distribution::uniform) result[i] = ir::fma(unit(words.w[i]), b - a, a);
+    if (kind == Distribution::bits)
+      result[i] = words.w[i];
+    else if (kind == Distribution::uniform)
+      result[i] = ir::fma(unit(words.w[i]), b - a, a);
   }
   if (kind == Distribution::normal)
     for (int i = 0; i < 4; i += 2) {  // Box and Muller; 1 - u is never 0
@@ -67,10 +72,11 @@ Array random(Distribution kind, Shape shape, std::uint64_t seed, double a, doubl
   Array out = Array::empty(std::move(shape), kind == Distribution::bits ? DType::u32 : DType::f32, device);
   if (out.size() == 0) return out;
   static auto& family = *new KernelFamily<Distribution>(trace_random);
-  family(kind).launch({static_cast<std::uint64_t>((out.size() + 3) / 4), 1, 1},
-                      {out.view(), LaunchArgument::index(out.size()), LaunchArgument::scalar(DType::u32, seed & 0xffffffffu),
-                       LaunchArgument::scalar(DType::u32, seed >> 32), LaunchArgument::scalar(static_cast<float>(a)),
-                       LaunchArgument::scalar(static_cast<float>(b))});
+  family(kind).launch(
+      {static_cast<std::uint64_t>((out.size() + 3) / 4), 1, 1},
+      {out.view(), LaunchArgument::index(out.size()), LaunchArgument::scalar(DType::u32, seed & 0xffffffffu),
+       LaunchArgument::scalar(DType::u32, seed >> 32), LaunchArgument::scalar(static_cast<float>(a)),
+       LaunchArgument::scalar(static_cast<float>(b))});
   return out;
 }
 

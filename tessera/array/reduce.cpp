@@ -52,7 +52,8 @@ ir::Value combine(ir::ReduceOp op, ir::Value a, ir::Value b) {
 }
 
 // Coordinates of a linear position within dimensions [first, last), innermost last.
-void unravel(const FusedTrace& trace, ir::Value linear, std::size_t first, std::size_t last, std::vector<ir::Value>& coordinates) {
+void unravel(const FusedTrace& trace, ir::Value linear, std::size_t first, std::size_t last,
+             std::vector<ir::Value>& coordinates) {
   for (std::size_t d = last; d-- > first;) {
     coordinates[d] = d == first ? linear : linear % trace.extent(d);
     if (d != first) linear = linear / trace.extent(d);
@@ -65,7 +66,8 @@ ir::Function trace_reduction(const Spec& spec) {
   const std::size_t kept = s.rank - s.reduced;
   const std::string name = s.form == position ? "argmax" : "reduce_" + std::string(ir::name_of(op));
   const std::string inner = detail::operation_names(s);
-  ir::Builder builder(inner == "copy" ? name : name + "_" + inner, s.form == thread_each ? ir::KernelKind::map : ir::KernelKind::block,
+  ir::Builder builder(inner == "copy" ? name : name + "_" + inner,
+                      s.form == thread_each ? ir::KernelKind::map : ir::KernelKind::block,
                       {s.form == thread_each ? 1 : block_threads, 1, 1});
   ir::Builder::Scope scope(builder);
   const FusedTrace trace(s);
@@ -112,9 +114,8 @@ ir::Function trace_reduction(const Spec& spec) {
 
   const ir::Variable sum(s.accumulator, identity_value(op, s.accumulator));
   const ir::Value first = s.form == thread_each ? begin : begin + ir::thread_id();
-  ir::for_(first, end, s.form == thread_each ? 1 : static_cast<int>(block_threads), [&](ir::Value r) {
-    sum.set(combine(op, sum.get(), ir::cast(s.accumulator, element(r))));
-  });
+  ir::for_(first, end, s.form == thread_each ? 1 : static_cast<int>(block_threads),
+           [&](ir::Value r) { sum.set(combine(op, sum.get(), ir::cast(s.accumulator, element(r)))); });
   if (s.form == thread_each) {
     trace.output(0).store(result_index, ir::cast(s.outputs[0], sum.get()));
   } else {
@@ -136,22 +137,30 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
   for (int axis : axes) {
     const auto d = static_cast<std::size_t>(normalise_axis(request.name, axis, a.shape().size()));
     if (reduced[d])
-      fail<ShapeError>({.asked = request.name, .with = {{"shape", to_string(a.shape())}, {"axis", std::to_string(axis)}}, .wrong = "an axis is named twice"});
+      fail<ShapeError>({.asked = request.name,
+                        .with = {{"shape", to_string(a.shape())}, {"axis", std::to_string(axis)}},
+                        .wrong = "an axis is named twice"});
     reduced[d] = true;
   }
   Shape result_shape, kept_shape;
   std::int64_t total = 1;
   for (std::size_t d = 0; d < reduced.size(); ++d) {
-    if (reduced[d]) total *= a.shape()[d];
-    else kept_shape.push_back(a.shape()[d]);
+    if (reduced[d])
+      total *= a.shape()[d];
+    else
+      kept_shape.push_back(a.shape()[d]);
     if (!reduced[d] || keep) result_shape.push_back(reduced[d] ? 1 : a.shape()[d]);
   }
   const bool needs_elements = request.op == ir::ReduceOp::max || request.op == ir::ReduceOp::min;
   if (total == 0 && needs_elements)
-    fail<ShapeError>({.asked = request.name, .with = {{"shape", to_string(a.shape())}}, .wrong = "there is nothing to take it of",
+    fail<ShapeError>({.asked = request.name,
+                      .with = {{"shape", to_string(a.shape())}},
+                      .wrong = "there is nothing to take it of",
                       .todo = "The reduced axes must have elements"});
   if (request.position && total > std::numeric_limits<std::int32_t>::max())
-    fail<ShapeError>({.asked = request.name, .with = {{"elements", std::to_string(total)}}, .wrong = "the axis is longer than 2^31 - 1"});
+    fail<ShapeError>({.asked = request.name,
+                      .with = {{"elements", std::to_string(total)}},
+                      .wrong = "the axis is longer than 2^31 - 1"});
   const Device device = a.device();
   const std::int64_t results = element_count(kept_shape);
   if (total == 0) return Array::full(result_shape, identity(request.op, request.result), request.result, device);
@@ -168,7 +177,8 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
   int node = -1;
   if (term.kind == detail::Term::source_element && term.source.use_count() == 1) {
     node = term.source->collect(fused, walk);
-    const bool shared = std::ranges::any_of(walk.met, [&](const auto& m) { return m.source != term.source.get() && Source::Walk::held_elsewhere(m); });
+    const bool shared = std::ranges::any_of(
+        walk.met, [&](const auto& m) { return m.source != term.source.get() && Source::Walk::held_elsewhere(m); });
     if (walk.blocked || shared) {
       walk.locks.clear();
       node = -1;
@@ -196,7 +206,8 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
   // Few results of many elements each: parts in parallel first, then the parts.
   const std::int64_t lanes = s.form == thread_each ? results : results * block_threads;
   std::int64_t parts = 1;
-  if (s.form != position && lanes < 16384 && total > 4096) parts = std::clamp<std::int64_t>(std::min(total / 2048, 16384 / lanes), 1, 256);
+  if (s.form != position && lanes < 16384 && total > 4096)
+    parts = std::clamp<std::int64_t>(std::min(total / 2048, 16384 / lanes), 1, 256);
   const std::int64_t part = (total + parts - 1) / parts;
   parts = (total + part - 1) / part;
   const DType stored = parts > 1 ? request.accumulator : request.result;
@@ -212,7 +223,8 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
   std::array<std::uint64_t, 3> grid = {static_cast<std::uint64_t>(results), static_cast<std::uint64_t>(parts), 1};
   if (s.form == thread_each) {
     const std::int64_t inner = dims.extents[kept - 1];
-    grid = {static_cast<std::uint64_t>(inner), static_cast<std::uint64_t>(results / inner), static_cast<std::uint64_t>(parts)};
+    grid = {static_cast<std::uint64_t>(inner), static_cast<std::uint64_t>(results / inner),
+            static_cast<std::uint64_t>(parts)};
   }
   detail::count_fused_launch();
   kernel.launch(grid, std::span(args));
@@ -231,7 +243,10 @@ DType accumulator_of(DType t) { return t == DType::f16 || t == DType::bf16 ? DTy
 
 void need_numbers(const char* name, const Array& a) {
   if (a.dtype() == DType::boolean)
-    fail<DtypeError>({.asked = name, .with = {{"dtype", "bool"}}, .wrong = "this reduction takes numbers", .todo = "Use any, all, or astype"});
+    fail<DtypeError>({.asked = name,
+                      .with = {{"dtype", "bool"}},
+                      .wrong = "this reduction takes numbers",
+                      .todo = "Use any, all, or astype"});
 }
 
 }  // namespace
@@ -244,8 +259,10 @@ Array mean(Array a, std::vector<int> axes, bool keep) {
   const DType t = is_float(a.dtype()) ? a.dtype() : DType::f32;
   if (a.dtype() != t) a = a.astype(t);
   const std::int64_t before = a.size();
-  const Array total = reduce({"mean", ir::ReduceOp::sum, accumulator_of(t), accumulator_of(t)}, std::move(a), std::move(axes), keep);
-  return (total * (total.size() == 0 ? 0.0 : static_cast<double>(total.size()) / static_cast<double>(before))).astype(t);
+  const Array total =
+      reduce({"mean", ir::ReduceOp::sum, accumulator_of(t), accumulator_of(t)}, std::move(a), std::move(axes), keep);
+  return (total * (total.size() == 0 ? 0.0 : static_cast<double>(total.size()) / static_cast<double>(before)))
+      .astype(t);
 }
 Array max(Array a, std::vector<int> axes, bool keep) {
   need_numbers("max", a);

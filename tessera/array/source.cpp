@@ -67,7 +67,8 @@ void Source::add_parent(const std::weak_ptr<PendingReader>& parent) {
   }
 }
 
-std::shared_ptr<Source> Source::deferred(ir::Op op, std::uint8_t sub, DType dtype, Shape shape, Device device, std::vector<Term> args) {
+std::shared_ptr<Source> Source::deferred(ir::Op op, std::uint8_t sub, DType dtype, Shape shape, Device device,
+                                         std::vector<Term> args) {
   std::shared_ptr<Source> s(new Source);
   s->device_ = device;
   s->dtype_ = dtype;
@@ -95,11 +96,12 @@ std::shared_ptr<Source> Source::deferred(ir::Op op, std::uint8_t sub, DType dtyp
     }
   };
   measure();
-  const char* limit = s->nodes_ > max_nodes ? "the expression reached 64 operations"
-                      : parameter_bytes(s->views_, s->scalars_, s->shape_.size()) > device_info(device).can.max_parameter_bytes
-                          ? "its parameters reached the device's limit"
-                      : s->nodes_ > 1 && s->held_bytes_ > max_held_bytes ? "its inputs reached the byte budget"
-                                                                        : nullptr;
+  const char* limit =
+      s->nodes_ > max_nodes ? "the expression reached 64 operations"
+      : parameter_bytes(s->views_, s->scalars_, s->shape_.size()) > device_info(device).can.max_parameter_bytes
+          ? "its parameters reached the device's limit"
+      : s->nodes_ > 1 && s->held_bytes_ > max_held_bytes ? "its inputs reached the byte budget"
+                                                         : nullptr;
   if (limit) {
     for (const Term& t : args)
       if (t.kind != Term::scalar) t.source->storage(limit);
@@ -122,12 +124,16 @@ std::shared_ptr<Source> Source::deferred(ir::Op op, std::uint8_t sub, DType dtyp
   return s;
 }
 
-int Source::collect_operation(Fused& fused, Walk& walk, ir::Op op, std::uint8_t sub, DType dtype, std::span<const Term> args) {
+int Source::collect_operation(Fused& fused, Walk& walk, ir::Op op, std::uint8_t sub, DType dtype,
+                              std::span<const Term> args) {
   std::vector<int> nodes;
   for (const Term& t : args) {
-    if (t.kind == Term::scalar) nodes.push_back(fused.scalar(t.dtype, t.bits));
-    else if (t.kind == Term::view) nodes.push_back(fused.input({t.source->storage("a view of it is read"), t.dtype, t.strides, t.offset}));
-    else nodes.push_back(t.source->collect(fused, walk));
+    if (t.kind == Term::scalar)
+      nodes.push_back(fused.scalar(t.dtype, t.bits));
+    else if (t.kind == Term::view)
+      nodes.push_back(fused.input({t.source->storage("a view of it is read"), t.dtype, t.strides, t.offset}));
+    else
+      nodes.push_back(t.source->collect(fused, walk));
     if (walk.blocked) return -1;
   }
   return fused.operation(op, sub, dtype, nodes);
@@ -156,14 +162,16 @@ void Source::Walk::wait() {
   std::lock_guard hold(blocked->lock_);
 }
 
-std::vector<std::pair<Source*, std::shared_ptr<Storage>>> Source::Walk::shared_outputs(Fused& fused, const Source* root, const Shape& shape) {
+std::vector<std::pair<Source*, std::shared_ptr<Storage>>> Source::Walk::shared_outputs(Fused& fused, const Source* root,
+                                                                                       const Shape& shape) {
   std::vector<std::pair<Source*, std::shared_ptr<Storage>>> out;
   for (const Met& m : met) {
     if (m.source == root || !held_elsewhere(m)) continue;
-    if (parameter_bytes(fused.inputs().size() + fused.structure().outputs.size() + 1, fused.structure().scalars.size(), shape.size()) >
-        device_info(fused.device()).can.max_parameter_bytes)
+    if (parameter_bytes(fused.inputs().size() + fused.structure().outputs.size() + 1, fused.structure().scalars.size(),
+                        shape.size()) > device_info(fused.device()).can.max_parameter_bytes)
       break;  // the rest stays pending and is computed when somebody asks
-    auto storage = Storage::allocate(fused.device(), static_cast<std::size_t>(element_count(shape)) * dtype_size(m.source->dtype_));
+    auto storage = Storage::allocate(fused.device(),
+                                     static_cast<std::size_t>(element_count(shape)) * dtype_size(m.source->dtype_));
     fused.output(m.node, {storage, m.source->dtype_, contiguous_strides(shape), 0});
     out.emplace_back(m.source, std::move(storage));
   }
@@ -204,7 +212,8 @@ std::shared_ptr<Storage> Source::storage(const char* rule) {
   }
 }
 
-void Source::run_into(StridedView target, const Shape& shape, Device device, ir::Op op, std::uint8_t sub, std::span<const Term> args) {
+void Source::run_into(StridedView target, const Shape& shape, Device device, ir::Op op, std::uint8_t sub,
+                      std::span<const Term> args) {
   for (;;) {
     Walk walk;
     Fused fused(device);

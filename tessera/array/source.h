@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an Array's elements come from: memory, or an elementwise expression over other sources that is computed when needed.
-// Inside array/ only. Deferred sources are nodes of kernel IR operations; flushing turns a graph of them into one kernel.
+// What an Array's elements come from: memory, or an elementwise expression over other sources that is computed when
+// needed. Inside array/ only. Deferred sources are nodes of kernel IR operations; flushing turns a graph of them into
+// one kernel.
 #pragma once
 
 #include <mutex>
@@ -24,7 +25,8 @@ class Source : public PendingReader, public std::enable_shared_from_this<Source>
  public:
   static std::shared_ptr<Source> of(std::shared_ptr<Storage> storage, DType dtype);
   /// An operation over `args`, all seen as `shape`. Computed at once where the rules say so.
-  static std::shared_ptr<Source> deferred(ir::Op op, std::uint8_t sub, DType dtype, Shape shape, Device device, std::vector<Term> args);
+  static std::shared_ptr<Source> deferred(ir::Op op, std::uint8_t sub, DType dtype, Shape shape, Device device,
+                                          std::vector<Term> args);
 
   Device device() const { return device_; }
   DType dtype() const { return dtype_; }
@@ -34,15 +36,17 @@ class Source : public PendingReader, public std::enable_shared_from_this<Source>
   std::shared_ptr<Storage> storage(const char* rule);
   void flush() override { storage("its input is about to be written"); }
 
-  /// Adds this source, or if it is pending its whole expression, to `fused`; gives the node. The locks of everything that
-  /// was walked stay held by `walk`. Where another thread holds one, `walk.blocked` names it: then both are made anew once
-  /// `walk.wait()` returned, so that no thread waits for a lock while it holds others.
+  /// Adds this source, or if it is pending its whole expression, to `fused`; gives the node. The locks of everything
+  /// that was walked stay held by `walk`. Where another thread holds one, `walk.blocked` names it: then both are made
+  /// anew once `walk.wait()` returned, so that no thread waits for a lock while it holds others.
   struct Walk;
   int collect(Fused& fused, Walk& walk);
   /// Adds one operation over terms to `fused`.
-  static int collect_operation(Fused& fused, Walk& walk, ir::Op op, std::uint8_t sub, DType dtype, std::span<const Term> args);
+  static int collect_operation(Fused& fused, Walk& walk, ir::Op op, std::uint8_t sub, DType dtype,
+                               std::span<const Term> args);
   /// Computes one operation over terms into memory that exists.
-  static void run_into(StridedView target, const Shape& shape, Device device, ir::Op op, std::uint8_t sub, std::span<const Term> args);
+  static void run_into(StridedView target, const Shape& shape, Device device, ir::Op op, std::uint8_t sub,
+                       std::span<const Term> args);
 
  private:
   Source() = default;
@@ -58,16 +62,20 @@ class Source : public PendingReader, public std::enable_shared_from_this<Source>
   std::uint8_t sub_ = 0;
   Shape shape_;
   std::vector<Term> args_;
-  std::uint32_t nodes_ = 0;         ///< at least the number of operations below
-  std::uint32_t views_ = 0;         ///< at least the number of inputs below
-  std::uint32_t scalars_ = 0;       ///< at least the number of host scalars below
-  std::uint64_t held_bytes_ = 0;    ///< at least the bytes of the inputs below
+  std::uint32_t nodes_ = 0;                            ///< at least the number of operations below
+  std::uint32_t views_ = 0;                            ///< at least the number of inputs below
+  std::uint32_t scalars_ = 0;                          ///< at least the number of host scalars below
+  std::uint64_t held_bytes_ = 0;                       ///< at least the bytes of the inputs below
   std::vector<std::weak_ptr<PendingReader>> parents_;  ///< pending expressions that read this one
 };
 
 /// What a walk over a graph of pending sources has met, with their locks. What is released goes only after the locks.
 struct Source::Walk {
-  struct Met { Source* source; int node; std::uint32_t uses; };
+  struct Met {
+    Source* source;
+    int node;
+    std::uint32_t uses;
+  };
   std::vector<Term> released;
   std::vector<std::unique_lock<std::mutex>> locks;
   std::vector<Met> met;
@@ -80,10 +88,13 @@ struct Source::Walk {
     return nullptr;
   }
   /// Does something outside of the walk refer to it still?
-  static bool held_elsewhere(const Met& m) { return m.source->weak_from_this().use_count() > static_cast<long>(m.uses); }
+  static bool held_elsewhere(const Met& m) {
+    return m.source->weak_from_this().use_count() > static_cast<long>(m.uses);
+  }
   /// Sources other than `root` that something outside of the walk still refers to: written by the same kernel, so that
   /// nothing is computed twice. Adds them as outputs and gives their storages.
-  std::vector<std::pair<Source*, std::shared_ptr<Storage>>> shared_outputs(Fused& fused, const Source* root, const Shape& shape);
+  std::vector<std::pair<Source*, std::shared_ptr<Storage>>> shared_outputs(Fused& fused, const Source* root,
+                                                                           const Shape& shape);
 };
 
 void trace_flush(const Fused& fused, const char* rule);

@@ -52,8 +52,9 @@ Array Array::arange(std::int64_t count, double start, double step, DType dtype, 
   if (count == 0) return out;
   static auto& family = *new KernelFamily<DType>(trace_arange);
   const DType t = dtype == DType::f64 ? DType::f64 : is_float(dtype) ? DType::f32 : dtype;
-  family(dtype).launch({static_cast<std::uint64_t>(count), 1, 1},
-                       {out.view(), LaunchArgument::scalar(t, ir::to_bits(t, start)), LaunchArgument::scalar(t, ir::to_bits(t, step))});
+  family(dtype).launch(
+      {static_cast<std::uint64_t>(count), 1, 1},
+      {out.view(), LaunchArgument::scalar(t, ir::to_bits(t, start)), LaunchArgument::scalar(t, ir::to_bits(t, step))});
   return out;
 }
 
@@ -71,7 +72,9 @@ Array concatenate(std::span<const Array> parts, int axis) {
     if (other.size() == shape.size()) other[d] = shape[d];
     if (other != shape)
       fail<ShapeError>({.asked = "concatenate",
-                        .with = {{"first", to_string(first.shape())}, {"other", to_string(part.shape())}, {"axis", std::to_string(axis)}},
+                        .with = {{"first", to_string(first.shape())},
+                                 {"other", to_string(part.shape())},
+                                 {"axis", std::to_string(axis)}},
                         .wrong = "the shapes differ outside of the axis"});
     shape[d] += extent;
     dtype = promote(dtype, part.dtype());
@@ -87,12 +90,18 @@ Array concatenate(std::span<const Array> parts, int axis) {
   }
   return out;
 }
-Array concatenate(std::initializer_list<Array> parts, int axis) { return concatenate(std::span(parts.begin(), parts.size()), axis); }
+Array concatenate(std::initializer_list<Array> parts, int axis) {
+  return concatenate(std::span(parts.begin(), parts.size()), axis);
+}
 
 Array take(const Array& table, const Array& indices) {
-  if (table.rank() < 1) fail<ShapeError>({.asked = "take", .with = {{"table", to_string(table.shape())}}, .wrong = "the table has no rows"});
+  if (table.rank() < 1)
+    fail<ShapeError>(
+        {.asked = "take", .with = {{"table", to_string(table.shape())}}, .wrong = "the table has no rows"});
   if (!is_int(indices.dtype()))
-    fail<DtypeError>({.asked = "take", .with = {{"indices", std::string(dtype_name(indices.dtype()))}}, .wrong = "indices are integers"});
+    fail<DtypeError>({.asked = "take",
+                      .with = {{"indices", std::string(dtype_name(indices.dtype()))}},
+                      .wrong = "indices are integers"});
   const Array* both[] = {&table, &indices};
   const Device device = detail::common_device("take", both);
   Shape shape = indices.shape();
@@ -104,9 +113,9 @@ Array take(const Array& table, const Array& indices) {
   static auto& family = *new KernelFamily<TakeSpec>(trace_take);
   family({table.dtype(), indices.dtype()})
       .launch({static_cast<std::uint64_t>(width), static_cast<std::uint64_t>(indices.size()), 1},
-              {rows.view(), which.view(), out.view(), LaunchArgument::index(table.shape()[0]), LaunchArgument::index(width)});
+              {rows.view(), which.view(), out.view(), LaunchArgument::index(table.shape()[0]),
+               LaunchArgument::index(width)});
   return out;
 }
 
 }  // namespace tessera
-

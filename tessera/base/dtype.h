@@ -16,9 +16,9 @@ namespace tessera {
 enum class DType : std::uint8_t { boolean, i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32, f64, index };
 
 /// All dtypes that can be stored in memory (all but `index`).
-inline constexpr std::array storable_dtypes = {
-    DType::boolean, DType::i8,  DType::u8,  DType::i16,  DType::u16, DType::i32, DType::u32,
-    DType::i64,     DType::u64, DType::f16, DType::bf16, DType::f32, DType::f64};
+inline constexpr std::array storable_dtypes = {DType::boolean, DType::i8,  DType::u8,  DType::i16, DType::u16,
+                                               DType::i32,     DType::u32, DType::i64, DType::u64, DType::f16,
+                                               DType::bf16,    DType::f32, DType::f64};
 
 /// Bytes of one element; 0 for `index`, which has no size in memory.
 constexpr std::size_t dtype_size(DType t) {
@@ -44,22 +44,63 @@ constexpr bool is_int(DType t) { return is_signed_int(t) || is_unsigned_int(t); 
 std::optional<DType> dtype_from_name(std::string_view name);
 
 /// The C++ type's dtype; undefined for types that are none.
-template <class T> struct dtype_of_type;
-template <> struct dtype_of_type<bool> { static constexpr DType value = DType::boolean; };
-template <> struct dtype_of_type<std::int8_t> { static constexpr DType value = DType::i8; };
-template <> struct dtype_of_type<std::uint8_t> { static constexpr DType value = DType::u8; };
-template <> struct dtype_of_type<std::int16_t> { static constexpr DType value = DType::i16; };
-template <> struct dtype_of_type<std::uint16_t> { static constexpr DType value = DType::u16; };
-template <> struct dtype_of_type<std::int32_t> { static constexpr DType value = DType::i32; };
-template <> struct dtype_of_type<std::uint32_t> { static constexpr DType value = DType::u32; };
-template <> struct dtype_of_type<std::int64_t> { static constexpr DType value = DType::i64; };
-template <> struct dtype_of_type<std::uint64_t> { static constexpr DType value = DType::u64; };
-template <> struct dtype_of_type<half> { static constexpr DType value = DType::f16; };
-template <> struct dtype_of_type<bfloat16> { static constexpr DType value = DType::bf16; };
-template <> struct dtype_of_type<float> { static constexpr DType value = DType::f32; };
-template <> struct dtype_of_type<double> { static constexpr DType value = DType::f64; };
+template <class T>
+struct dtype_of_type;
+template <>
+struct dtype_of_type<bool> {
+  static constexpr DType value = DType::boolean;
+};
+template <>
+struct dtype_of_type<std::int8_t> {
+  static constexpr DType value = DType::i8;
+};
+template <>
+struct dtype_of_type<std::uint8_t> {
+  static constexpr DType value = DType::u8;
+};
+template <>
+struct dtype_of_type<std::int16_t> {
+  static constexpr DType value = DType::i16;
+};
+template <>
+struct dtype_of_type<std::uint16_t> {
+  static constexpr DType value = DType::u16;
+};
+template <>
+struct dtype_of_type<std::int32_t> {
+  static constexpr DType value = DType::i32;
+};
+template <>
+struct dtype_of_type<std::uint32_t> {
+  static constexpr DType value = DType::u32;
+};
+template <>
+struct dtype_of_type<std::int64_t> {
+  static constexpr DType value = DType::i64;
+};
+template <>
+struct dtype_of_type<std::uint64_t> {
+  static constexpr DType value = DType::u64;
+};
+template <>
+struct dtype_of_type<half> {
+  static constexpr DType value = DType::f16;
+};
+template <>
+struct dtype_of_type<bfloat16> {
+  static constexpr DType value = DType::bf16;
+};
+template <>
+struct dtype_of_type<float> {
+  static constexpr DType value = DType::f32;
+};
+template <>
+struct dtype_of_type<double> {
+  static constexpr DType value = DType::f64;
+};
 
-template <class T> inline constexpr DType dtype_v = dtype_of_type<T>::value;
+template <class T>
+inline constexpr DType dtype_v = dtype_of_type<T>::value;
 
 /// C++ types that can be an element of an array or a buffer.
 template <class T>

@@ -18,26 +18,40 @@ class Error : public std::runtime_error {
 };
 
 /// A device is missing, refused, lost or unusable.
-class DeviceError : public Error { using Error::Error; };
+class DeviceError : public Error {
+  using Error::Error;
+};
 /// Shapes that do not fit an operation.
-class ShapeError : public Error { using Error::Error; };
+class ShapeError : public Error {
+  using Error::Error;
+};
 /// A dtype that an operation, a file or a device cannot take.
-class DtypeError : public Error { using Error::Error; };
+class DtypeError : public Error {
+  using Error::Error;
+};
 /// Memory or a budget is exhausted. The process can go on.
-class OutOfMemory : public Error { using Error::Error; };
+class OutOfMemory : public Error {
+  using Error::Error;
+};
 /// A kernel that is wrong, cannot be compiled, or failed while running.
-class KernelError : public Error { using Error::Error; };
+class KernelError : public Error {
+  using Error::Error;
+};
 /// A file whose content is not what its format says; the text names offset and field.
-class FormatError : public Error { using Error::Error; };
+class FormatError : public Error {
+  using Error::Error;
+};
 /// An argument out of its range that none of the above describes.
-class ArgumentError : public Error { using Error::Error; };
+class ArgumentError : public Error {
+  using Error::Error;
+};
 
 /// What an error says. Empty parts are left out.
 struct ErrorText {
-  std::string_view asked;                                                    ///< the operation, e.g. "matmul"
+  std::string_view asked;                                                     ///< the operation, e.g. "matmul"
   std::initializer_list<std::pair<std::string_view, std::string>> with = {};  ///< names and values
-  std::string wrong;                                                         ///< what is wrong, one sentence
-  std::string todo = {};                                                     ///< what the reader can do
+  std::string wrong;                                                          ///< what is wrong, one sentence
+  std::string todo = {};                                                      ///< what the reader can do
 };
 
 /// "[asked] wrong (name = value, ...). todo."

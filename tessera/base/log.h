@@ -9,7 +9,8 @@ namespace tessera::log {
 
 enum class Level : unsigned char { trace, debug, info, warn, error, off };
 
-/// Lines below this level are not written. Starts as TESSERA_LOG says (trace, debug, info, warn, error, off; else warn).
+/// Lines below this level are not written. Starts as TESSERA_LOG says (trace, debug, info, warn, error, off; else
+/// warn).
 void set_level(Level level);
 Level level();
 inline bool enabled(Level at) { return at >= level(); }

@@ -44,8 +44,8 @@ Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b) {
     if (x != y && x != 1 && y != 1)
       fail<ShapeError>({.asked = operation,
                         .with = {{"left", to_string(a)}, {"right", to_string(b)}},
-                        .wrong = "these shapes do not broadcast: " + std::to_string(x) + " against " + std::to_string(y) +
-                                 " in dimension " + std::to_string(i + 1) + " from the end",
+                        .wrong = "these shapes do not broadcast: " + std::to_string(x) + " against " +
+                                 std::to_string(y) + " in dimension " + std::to_string(i + 1) + " from the end",
                         .todo = "Dimensions align at the end and must be equal or 1"});
     out[out.size() - 1 - i] = x == 1 ? y : x;
   }

@@ -19,7 +19,8 @@ Strides contiguous_strides(const Shape& shape);
 bool is_contiguous(const Shape& shape, const Strides& strides);
 std::string to_string(const Shape& shape);  ///< "(2, 3)"
 
-/// The shape both broadcast to (dimensions align at the end; 1 stretches). ShapeError names `operation` and both shapes.
+/// The shape both broadcast to (dimensions align at the end; 1 stretches). ShapeError names `operation` and both
+/// shapes.
 Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b);
 
 /// `axis` counted from the end if negative. ShapeError if it is not one of `rank` axes.

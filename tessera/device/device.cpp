@@ -15,8 +15,8 @@ std::string_view backend_name(Backend backend) {
 }
 
 std::string_view state_name(DeviceState state) {
-  static constexpr std::string_view names[] = {"unsupported", "supported",   "loaded", "enumerated", "verified",
-                                               "quarantined", "crashed", "hung", "lost"};
+  static constexpr std::string_view names[] = {"unsupported", "supported", "loaded", "enumerated", "verified",
+                                               "quarantined", "crashed",   "hung",   "lost"};
   return names[static_cast<std::size_t>(state)];
 }
 
@@ -41,9 +41,10 @@ Device parse_device(std::string_view text) {
   }
   std::string names;
   for (Backend backend : all_backends) names += (names.empty() ? "" : ", ") + std::string(backend_name(backend));
-  fail<DeviceError>({.asked = "parse_device",
-                     .wrong = fmt::format("\"{}\" names no device", text),
-                     .todo = fmt::format("Write a backend and a number from 0, such as cpu or cuda:1. Backends: {}", names)});
+  fail<DeviceError>(
+      {.asked = "parse_device",
+       .wrong = fmt::format("\"{}\" names no device", text),
+       .todo = fmt::format("Write a backend and a number from 0, such as cpu or cuda:1. Backends: {}", names)});
 }
 
 }  // namespace tessera

@@ -37,8 +37,9 @@ enum class DeviceState : std::uint8_t {
   enumerated,   ///< a device answered
   verified,     ///< a first small kernel gave the right result
   quarantined,  ///< it computed wrongly
-  crashed, hung,  ///< the probe died
-  lost          ///< it reported an error from which it does not recover
+  crashed,
+  hung,  ///< the probe died
+  lost   ///< it reported an error from which it does not recover
 };
 std::string_view state_name(DeviceState state);
 
@@ -47,19 +48,19 @@ std::string_view kind_name(DeviceKind kind);
 
 /// What kernels may use on a device. Lowering reads these; a kernel that needs more is refused with its name and line.
 struct Capabilities {
-  bool f16 = false;           ///< 16-bit floats are converted by the device (else by integer code)
+  bool f16 = false;  ///< 16-bit floats are converted by the device (else by integer code)
   bool bf16 = false;
   bool f64 = false;
   bool int64 = true;
-  bool atomic_i64 = false;    ///< 64-bit integer atomics (32-bit ones always work)
-  bool atomic_f32 = false;    ///< native float add (else by compare-and-swap)
-  bool int8_dot = false;      ///< dot4 in one instruction
+  bool atomic_i64 = false;                           ///< 64-bit integer atomics (32-bit ones always work)
+  bool atomic_f32 = false;                           ///< native float add (else by compare-and-swap)
+  bool int8_dot = false;                             ///< dot4 in one instruction
   std::vector<std::uint32_t> subgroup_widths = {1};  ///< 1: no subgroups
   std::uint32_t max_block_threads = 1024;
   std::array<std::uint32_t, 3> max_block = {1024, 1024, 64};
-  std::uint64_t shared_bytes = 32768;   ///< shared memory a block may use
+  std::uint64_t shared_bytes = 32768;  ///< shared memory a block may use
   std::uint64_t max_parameter_bytes = 1024;
-  std::uint32_t vector_bytes = 16;      ///< of one load that the device does well
+  std::uint32_t vector_bytes = 16;  ///< of one load that the device does well
 };
 
 struct DeviceInfo {
@@ -68,7 +69,7 @@ struct DeviceInfo {
   std::string identity;  ///< stable across APIs and boots: PCI address or UUID; empty if the driver tells none
   DeviceKind kind = DeviceKind::other;
   DeviceState state = DeviceState::enumerated;
-  std::string reason, remedy;  ///< below `verified`: why, and what to do
+  std::string reason, remedy;      ///< below `verified`: why, and what to do
   std::uint64_t total_memory = 0;  ///< bytes
   bool unified_memory = false;     ///< shares its memory with the host
   std::uint32_t compute_units = 0;
@@ -79,8 +80,8 @@ struct DeviceInfo {
 struct BackendReport {
   Backend backend = Backend::cpu;
   DeviceState state = DeviceState::unsupported;  ///< of its best device, or how far loading got
-  std::string file;            ///< the library that was tried last
-  std::string reason, remedy;  ///< the loader's or driver's text; what to do
+  std::string file;                              ///< the library that was tried last
+  std::string reason, remedy;                    ///< the loader's or driver's text; what to do
   std::vector<DeviceInfo> devices;
 };
 
@@ -97,9 +98,9 @@ const DeviceInfo& device_info(Device device);
 /// Bytes free now; for cpu what the budget leaves (limit, control group, available memory).
 std::uint64_t free_memory(Device device);
 
-/// Where new arrays go: the innermost DeviceScope of this thread, else TESSERA_DEVICE, else automatic (discrete GPUs, then
-/// integrated ones, then the CPU; an OpenCL device that is a CPU, and `interp`, only by name). DeviceError if the named
-/// one does not exist.
+/// Where new arrays go: the innermost DeviceScope of this thread, else TESSERA_DEVICE, else automatic (discrete GPUs,
+/// then integrated ones, then the CPU; an OpenCL device that is a CPU, and `interp`, only by name). DeviceError if the
+/// named one does not exist.
 Device current_device();
 /// One sentence: which device `current_device()` is and by which rule ("cpu:0: no GPU was found: ...").
 std::string why_current_device();

@@ -48,15 +48,16 @@ struct Override {
   std::string reason, remedy;
 };
 struct Slot {
-  std::mutex asking;  // held while the driver enumerates, which may take long; other backends go on
-  std::optional<BackendReport> answer;               // as the driver gave it; under `asking`
+  std::mutex asking;                    // held while the driver enumerates, which may take long; other backends go on
+  std::optional<BackendReport> answer;  // as the driver gave it; under `asking`
   std::atomic<const BackendReport*> shown = nullptr;  // with the states of later
-  std::vector<std::unique_ptr<const BackendReport>> kept;  // all that were ever shown: callers hold references; under `asking`
+  std::vector<std::unique_ptr<const BackendReport>>
+      kept;  // all that were ever shown: callers hold references; under `asking`
 };
 struct Discovery {
   std::array<Slot, backend_count> slots;
   std::mutex lock;
-  std::map<Device, Override> overrides;  // under `lock`
+  std::map<Device, Override> overrides;                                // under `lock`
   std::vector<std::unique_ptr<const std::vector<BackendReport>>> all;  // under `lock`; the last is the newest
   std::array<const BackendReport*, backend_count> all_from{};
 };
@@ -124,7 +125,9 @@ BackendReport ask(Backend backend) {
     }
     return report;
   } catch (const std::exception& e) {
-    return {.backend = backend, .state = DeviceState::supported, .reason = e.what(),
+    return {.backend = backend,
+            .state = DeviceState::supported,
+            .reason = e.what(),
             .remedy = "This is a fault of the backend: please report it with this text"};
   }
 }
@@ -162,7 +165,8 @@ const BackendReport* show(Slot& slot) {
       if (worth(info.state) > worth(best->state)) best = &info;
     report->state = best->state;
     // What the driver said of the backend was true before its devices were used.
-    if (report->reason.empty() || best->state != slot.answer->state) report->reason = best->reason, report->remedy = best->remedy;
+    if (report->reason.empty() || best->state != slot.answer->state)
+      report->reason = best->reason, report->remedy = best->remedy;
   }
   const BackendReport* shown = report.get();
   slot.kept.push_back(std::move(report));
@@ -258,7 +262,8 @@ std::string existing_devices() {
 std::optional<std::string> why_missing(Device device) {
   const BackendReport& row = discover(device.backend);
   if (device.index >= 0 && static_cast<std::size_t>(device.index) < row.devices.size()) return std::nullopt;
-  std::string why = fmt::format("{} does not exist: the backend {} has ", to_string(device), backend_name(device.backend));
+  std::string why =
+      fmt::format("{} does not exist: the backend {} has ", to_string(device), backend_name(device.backend));
   if (row.devices.empty()) {
     why += "no devices";
     if (!row.reason.empty()) why += fmt::format(" ({}: {})", state_name(row.state), row.reason);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a backend implements: nothing but how to enumerate, allocate, copy, compile, launch and wait. No mathematics.
-// The layer above owns pools, events of storages, alias checks, caches and counters, and calls these under its own rules.
+// The layer above owns pools, events of storages, alias checks, caches and counters, and calls these under its own
+// rules.
 #pragma once
 
 #include <cstddef>
@@ -57,18 +58,23 @@ struct Argument {
   std::uint64_t bits = 0;  ///< scalars, as ir constants hold them
 };
 
-/// Work in order. Calls return as soon as the work is accepted, unless they say otherwise. One thread at a time calls it.
-/// A DeviceError thrown by any of these, or by an event, means that the device is lost; other errors leave it usable.
+/// Work in order. Calls return as soon as the work is accepted, unless they say otherwise. One thread at a time calls
+/// it. A DeviceError thrown by any of these, or by an event, means that the device is lost; other errors leave it
+/// usable.
 class DriverQueue {
  public:
   virtual ~DriverQueue() = default;
-  virtual void upload(const Allocation& to, std::size_t offset, const void* from, std::size_t bytes) = 0;    ///< `from` may be reused on return
-  virtual void download(void* to, const Allocation& from, std::size_t offset, std::size_t bytes) = 0;        ///< waits
-  virtual void copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset, std::size_t bytes) = 0;
+  virtual void upload(const Allocation& to, std::size_t offset, const void* from,
+                      std::size_t bytes) = 0;  ///< `from` may be reused on return
+  virtual void download(void* to, const Allocation& from, std::size_t offset, std::size_t bytes) = 0;  ///< waits
+  virtual void copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset,
+                    std::size_t bytes) = 0;
   /// Repeats `pattern` (1, 2, 4 or 8 bytes) over `bytes`, a multiple of its size.
-  virtual void fill(const Allocation& to, std::size_t offset, std::size_t bytes, std::span<const std::byte> pattern) = 0;
+  virtual void fill(const Allocation& to, std::size_t offset, std::size_t bytes,
+                    std::span<const std::byte> pattern) = 0;
   /// `shape`: map kernels: the extent in threads; block kernels: the number of blocks. None is 0.
-  virtual void launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) = 0;
+  virtual void launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape,
+                      std::span<const Argument> arguments) = 0;
   /// An event after all work so far; null if that is done.
   virtual std::shared_ptr<DriverEvent> record() = 0;
   /// Later work on this queue starts after the event, which may be another queue's of this driver. The object may be
@@ -96,11 +102,12 @@ class Driver {
  public:
   virtual ~Driver() = default;
   virtual Backend backend() const = 0;
-  virtual BackendReport enumerate() = 0;                          ///< opens the vendor's library on the first call; does not throw
-  virtual std::unique_ptr<DriverDevice> open(int index) = 0;      ///< DeviceError if it cannot be
+  virtual BackendReport enumerate() = 0;  ///< opens the vendor's library on the first call; does not throw
+  virtual std::unique_ptr<DriverDevice> open(int index) = 0;  ///< DeviceError if it cannot be
 };
 
-/// The process's drivers. A driver registered later takes the place of the backend's earlier one for devices not open yet.
+/// The process's drivers. A driver registered later takes the place of the backend's earlier one for devices not open
+/// yet.
 void register_driver(std::unique_ptr<Driver> driver);
 Driver* find_driver(Backend backend);  ///< null if none is registered
 /// Registers every backend of the library; called once, before the first look-up. Defined in backend/all.cpp; a program

@@ -42,11 +42,13 @@ std::string file_stem(const ir::Function& fn, ir::Hash hash, Device device, Vari
   std::string name = fn.name;
   for (char& c : name)
     if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_')) c = '_';
-  return fmt::format("{}-{}-{}{}-{}-{}", name.substr(0, 100), ir::to_string(hash).substr(0, 8), backend_name(device.backend),
-                     device.index, v.noalias ? "noalias" : "plain", v.index64 ? "i64" : "i32");
+  return fmt::format("{}-{}-{}{}-{}-{}", name.substr(0, 100), ir::to_string(hash).substr(0, 8),
+                     backend_name(device.backend), device.index, v.noalias ? "noalias" : "plain",
+                     v.index64 ? "i64" : "i32");
 }
 
-void dump(const std::string& folder, const ir::Function& fn, ir::Hash hash, Device device, Variant v, const LoadedKernel& kernel) {
+void dump(const std::string& folder, const ir::Function& fn, ir::Hash hash, Device device, Variant v,
+          const LoadedKernel& kernel) {
   const std::filesystem::path stem = std::filesystem::path(folder) / file_stem(fn, hash, device, v);
   std::error_code ignored;
   std::filesystem::create_directories(folder, ignored);
@@ -54,8 +56,10 @@ void dump(const std::string& folder, const ir::Function& fn, ir::Hash hash, Devi
     std::ofstream out(stem.string() + ending);
     out << text;
     if (!out.flush()) {
-      fail<ArgumentError>({.asked = "environment", .wrong = fmt::format("TESSERA_DUMP={}: {} cannot be written", folder, stem.string() + ending),
-                           .todo = "Name a folder that can be written, or unset TESSERA_DUMP"});
+      fail<ArgumentError>(
+          {.asked = "environment",
+           .wrong = fmt::format("TESSERA_DUMP={}: {} cannot be written", folder, stem.string() + ending),
+           .todo = "Name a folder that can be written, or unset TESSERA_DUMP"});
     }
   };
   write(".ir.txt", ir::to_text(fn));
@@ -98,7 +102,8 @@ struct Kernel::State {
 /// Reaches into kernels for the functions of this file.
 struct KernelAccess {
   static Kernel::State& state(const Kernel& kernel, const char* asked) {
-    if (!kernel.valid()) fail<KernelError>({.asked = asked, .wrong = "the kernel is empty", .todo = "Make it from a traced function"});
+    if (!kernel.valid())
+      fail<KernelError>({.asked = asked, .wrong = "the kernel is empty", .todo = "Make it from a traced function"});
     return *kernel.state_;
   }
 
@@ -122,14 +127,17 @@ struct KernelAccess {
     } catch (const KernelError& e) {
       // The name must be there, whatever the driver's compiler wrote.
       const std::string text = e.what();
-      const bool named = std::any_of(missing.begin(), missing.end(),
-                                     [&](Kernel::State* s) { return text.find(s->function.name) != std::string::npos; });
+      const bool named = std::any_of(missing.begin(), missing.end(), [&](Kernel::State* s) {
+        return text.find(s->function.name) != std::string::npos;
+      });
       if (named) throw;
-      fail<KernelError>({.asked = "compile " + missing.front()->function.name, .with = {{"device", to_string(device.device)}},
+      fail<KernelError>({.asked = "compile " + missing.front()->function.name,
+                         .with = {{"device", to_string(device.device)}},
                          .wrong = text});
     }
     if (loaded.size() != missing.size() || std::find(loaded.begin(), loaded.end(), nullptr) != loaded.end()) {
-      fail<KernelError>({.asked = "compile " + missing.front()->function.name, .with = {{"device", to_string(device.device)}},
+      fail<KernelError>({.asked = "compile " + missing.front()->function.name,
+                         .with = {{"device", to_string(device.device)}},
                          .wrong = "the driver did not give back a kernel for each it was asked for"});
     }
     if (const auto& folder = settings().dump) {
@@ -166,8 +174,10 @@ void Kernel::launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchAr
   check_arguments(fn, arguments);
   const std::optional<Device> here = device_of_arguments(fn, arguments);
   if (here && queue != nullptr && queue->device() != *here) {
-    fail<DeviceError>({.asked = "launch " + fn.name, .with = {{"buffers", to_string(*here)}, {"queue", to_string(queue->device())}},
-                       .wrong = "the buffers are not on the queue's device", .todo = "Use a queue of the buffers' device"});
+    fail<DeviceError>({.asked = "launch " + fn.name,
+                       .with = {{"buffers", to_string(*here)}, {"queue", to_string(queue->device())}},
+                       .wrong = "the buffers are not on the queue's device",
+                       .todo = "Use a queue of the buffers' device"});
   }
   const bool something = check_shape(fn, shape);
   Variant variant;
@@ -200,16 +210,17 @@ void Kernel::launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchAr
     given[i].allocation = &a.view.storage->allocation();
     given[i].byte_offset = a.view.byte_offset;
     given[i].elements = a.view.elements;
-    if (s.facts.writes[i]) a.view.storage->before_write(on_queue);
-    else a.view.storage->before_read(on_queue);
+    if (s.facts.writes[i])
+      a.view.storage->before_write(on_queue);
+    else
+      a.view.storage->before_read(on_queue);
   }
   if (settings().trace) [[unlikely]] {
     log::print(fmt::format("launch {} on {} {} {} x {} x {}{}{}", fn.name, to_string(device.device),
                            fn.kind == ir::KernelKind::map ? "threads" : "blocks", shape[0], shape[1], shape[2],
                            variant.noalias ? "" : " plain", variant.index64 ? " index64" : ""));
   }
-  const QueueUse use =
-      core.submit(on.counter->name, [&](DriverQueue& driver) { driver.launch(loaded, shape, given); });
+  const QueueUse use = core.submit(on.counter->name, [&](DriverQueue& driver) { driver.launch(loaded, shape, given); });
   on.counter->launches.fetch_add(1, std::memory_order_relaxed);
   // Reads first: of a storage that is read and written, the write is what counts.
   for (const std::uint32_t p : s.facts.buffers)
@@ -229,8 +240,6 @@ std::string Kernel::source(Device device, Variant variant) const {
   return KernelAccess::loaded(s, open, s.on(open), variant).source();
 }
 
-void prepare(Device device, std::span<const Kernel> kernels) {
-  KernelAccess::prepare(open_device(device), kernels);
-}
+void prepare(Device device, std::span<const Kernel> kernels) { KernelAccess::prepare(open_device(device), kernels); }
 
 }  // namespace tessera

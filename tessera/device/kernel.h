@@ -16,7 +16,7 @@ namespace tessera {
 
 /// An argument of a launch: a buffer or a scalar's bits (as ir constants hold them).
 struct LaunchArgument {
-  BufferView view;          ///< empty storage: a scalar
+  BufferView view;  ///< empty storage: a scalar
   std::uint64_t bits = 0;
   DType dtype = DType::f32;  ///< of the scalar
   LaunchArgument(BufferView v) : view(std::move(v)) {}
@@ -39,12 +39,14 @@ class Kernel {
   const ir::Function& function() const;
   ir::Hash hash() const;
 
-  /// Enqueues the kernel where its buffers live. `shape`: map kernels: threads of each dimension; block kernels: blocks of
-  /// each. Arguments are checked against the parameters (KernelError lists them); buffers on different devices are a
+  /// Enqueues the kernel where its buffers live. `shape`: map kernels: threads of each dimension; block kernels: blocks
+  /// of each. Arguments are checked against the parameters (KernelError lists them); buffers on different devices are a
   /// DeviceError; partial overlap of a written buffer with another is a KernelError; the very same view twice runs the
   /// variant that allows it. A shape with a 0 then does nothing; else pending readers of written buffers are flushed
-  /// before. `queue`: null for the device's default one. A kernel without buffers runs on `queue`, else on current_device().
-  void launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchArgument> arguments, Queue* queue = nullptr) const;
+  /// before. `queue`: null for the device's default one. A kernel without buffers runs on `queue`, else on
+  /// current_device().
+  void launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchArgument> arguments,
+              Queue* queue = nullptr) const;
   void launch(std::array<std::uint64_t, 3> shape, std::initializer_list<LaunchArgument> arguments) const {
     launch(shape, std::span(arguments.begin(), arguments.size()));
   }
@@ -84,8 +86,10 @@ class KernelFamily {
  private:
   struct Hash {
     std::size_t operator()(const Spec& s) const {
-      if constexpr (requires { s.hash(); }) return s.hash();
-      else return std::hash<Spec>{}(s);
+      if constexpr (requires { s.hash(); })
+        return s.hash();
+      else
+        return std::hash<Spec>{}(s);
     }
   };
   Trace trace_;
@@ -95,7 +99,11 @@ class KernelFamily {
 
 /// What ran where, and what was copied, since the start of the process or the last reset.
 struct PlacementLog {
-  struct KernelCount { std::string kernel; Device device; std::uint64_t launches = 0; };
+  struct KernelCount {
+    std::string kernel;
+    Device device;
+    std::uint64_t launches = 0;
+  };
   struct Copies {
     Device device;
     std::uint64_t to_device_bytes = 0, to_host_bytes = 0, within_bytes = 0;

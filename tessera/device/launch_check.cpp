@@ -18,7 +18,8 @@ std::string describe(const LaunchArgument& a) {
 }
 
 [[noreturn]] void refuse(const ir::Function& fn, std::string wrong) {
-  fail<KernelError>({.asked = "launch " + fn.name, .wrong = std::move(wrong),
+  fail<KernelError>({.asked = "launch " + fn.name,
+                     .wrong = std::move(wrong),
                      .todo = fmt::format("this kernel takes: {}", signature(fn))});
 }
 
@@ -121,16 +122,19 @@ bool check_overlap(const ir::Function& fn, const KernelFacts& facts, std::span<c
       const BufferView& b = arguments[j].view;
       if (a.storage != b.storage && a.storage->allocation().host == nullptr) continue;
       const Range x = range_of(a), y = range_of(b);
-      if (x.memory != y.memory || std::max(x.begin, y.begin) >= std::min(x.end, y.end)) continue;  // empty overlaps nothing
+      if (x.memory != y.memory || std::max(x.begin, y.begin) >= std::min(x.end, y.end))
+        continue;  // empty overlaps nothing
       if (x.begin == y.begin && x.end == y.end && a.dtype == b.dtype) {
         same_twice = true;
         continue;
       }
       fail<KernelError>(
           {.asked = "launch " + fn.name,
-           .wrong = fmt::format("{} overlaps {}{}", bytes_of(fn, i, a, facts.writes[i]), bytes_of(fn, j, b, facts.writes[j]),
-                                a.dtype == b.dtype ? "" : ", which has another dtype"),
-           .todo = "A buffer that a kernel writes may be given twice only as the very same view: copy one of them first"});
+           .wrong =
+               fmt::format("{} overlaps {}{}", bytes_of(fn, i, a, facts.writes[i]), bytes_of(fn, j, b, facts.writes[j]),
+                           a.dtype == b.dtype ? "" : ", which has another dtype"),
+           .todo =
+               "A buffer that a kernel writes may be given twice only as the very same view: copy one of them first"});
     }
   }
   return same_twice;
@@ -141,9 +145,9 @@ bool check_shape(const ir::Function& fn, std::array<std::uint64_t, 3> shape) {
   bool none = false;
   for (std::size_t d = 0; d < 3; ++d) {
     if (shape[d] >> 63 != 0) {
-      fail<KernelError>({.asked = "launch " + fn.name,
-                         .wrong = fmt::format("dimension {} of the shape is negative: {}", d,
-                                              static_cast<std::int64_t>(shape[d]))});
+      fail<KernelError>(
+          {.asked = "launch " + fn.name,
+           .wrong = fmt::format("dimension {} of the shape is negative: {}", d, static_cast<std::int64_t>(shape[d]))});
     }
     none = none || shape[d] == 0;
   }
@@ -151,15 +155,17 @@ bool check_shape(const ir::Function& fn, std::array<std::uint64_t, 3> shape) {
   for (std::size_t d = 0; d < 3; ++d) {
     const std::uint64_t width = fn.kind == ir::KernelKind::block ? fn.block_size[d] : 1;
     if (shape[d] > most_threads / width || threads > most_threads / (shape[d] * width)) {
-      fail<KernelError>({.asked = "launch " + fn.name,
-                         .wrong = fmt::format("the shape {} x {} x {} is more than 2^62 threads", shape[0], shape[1], shape[2])});
+      fail<KernelError>(
+          {.asked = "launch " + fn.name,
+           .wrong = fmt::format("the shape {} x {} x {} is more than 2^62 threads", shape[0], shape[1], shape[2])});
     }
     threads *= shape[d] * width;
   }
   return true;
 }
 
-bool needs_index64(const ir::Function& fn, std::array<std::uint64_t, 3> shape, std::span<const LaunchArgument> arguments) {
+bool needs_index64(const ir::Function& fn, std::array<std::uint64_t, 3> shape,
+                   std::span<const LaunchArgument> arguments) {
   // Room above the largest size for a loop's last step, for parts, and for grids that are rounded up.
   constexpr std::uint64_t limit = (std::uint64_t{1} << 31) - 65536;
   std::uint64_t threads = shape[0] * shape[1] * shape[2];  // check_shape: does not overflow
@@ -179,28 +185,34 @@ bool needs_index64(const ir::Function& fn, std::array<std::uint64_t, 3> shape, s
 
 void check_capabilities(const ir::Function& fn, const KernelFacts& facts, const DeviceInfo& info) {
   const auto refuse_here = [&](std::string wrong, std::string todo) {
-    fail<KernelError>({.asked = "kernel " + fn.name, .with = {{"device", fmt::format("{} ({})", to_string(info.device), info.name)}},
-                       .wrong = std::move(wrong), .todo = std::move(todo)});
+    fail<KernelError>({.asked = "kernel " + fn.name,
+                       .with = {{"device", fmt::format("{} ({})", to_string(info.device), info.name)}},
+                       .wrong = std::move(wrong),
+                       .todo = std::move(todo)});
   };
   const Capabilities& can = info.can;
   if (facts.parameter_bytes > can.max_parameter_bytes) {
-    refuse_here(fmt::format("its parameters take {} bytes, the device allows {}", facts.parameter_bytes, can.max_parameter_bytes),
+    refuse_here(fmt::format("its parameters take {} bytes, the device allows {}", facts.parameter_bytes,
+                            can.max_parameter_bytes),
                 "Use fewer parameters");
   }
   if (fn.kind != ir::KernelKind::block) return;
   if (fn.threads_per_block() > can.max_block_threads) {
-    refuse_here(fmt::format("a block has {} threads, the device allows {}", fn.threads_per_block(), can.max_block_threads),
-                "Use smaller blocks");
+    refuse_here(
+        fmt::format("a block has {} threads, the device allows {}", fn.threads_per_block(), can.max_block_threads),
+        "Use smaller blocks");
   }
   for (std::size_t d = 0; d < 3; ++d) {
     if (fn.block_size[d] > can.max_block[d]) {
-      refuse_here(fmt::format("a block has {} threads in dimension {}, the device allows {}", fn.block_size[d], d, can.max_block[d]),
+      refuse_here(fmt::format("a block has {} threads in dimension {}, the device allows {}", fn.block_size[d], d,
+                              can.max_block[d]),
                   "Use smaller blocks");
     }
   }
   if (facts.shared_bytes > can.shared_bytes) {
-    refuse_here(fmt::format("a block takes {} bytes of shared memory, the device has {}", facts.shared_bytes, can.shared_bytes),
-                "Use smaller tiles");
+    refuse_here(
+        fmt::format("a block takes {} bytes of shared memory, the device has {}", facts.shared_bytes, can.shared_bytes),
+        "Use smaller tiles");
   }
 }
 

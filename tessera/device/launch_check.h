@@ -15,8 +15,8 @@ namespace tessera {
 /// Facts of a function that every launch needs; computed once.
 struct KernelFacts {
   explicit KernelFacts(const ir::Function& fn);
-  std::vector<std::uint8_t> writes;     ///< by parameter: a buffer that the kernel stores to
-  std::vector<std::uint32_t> buffers;   ///< parameters that are buffers
+  std::vector<std::uint8_t> writes;    ///< by parameter: a buffer that the kernel stores to
+  std::vector<std::uint32_t> buffers;  ///< parameters that are buffers
   std::uint64_t shared_bytes = 0;
   std::uint64_t parameter_bytes = 0;
 };
@@ -34,7 +34,8 @@ bool check_overlap(const ir::Function& fn, const KernelFacts& facts, std::span<c
 bool check_shape(const ir::Function& fn, std::array<std::uint64_t, 3> shape);
 /// Do indices need 64 bits? Conservative: any buffer of 2^31 elements or more, that many threads in all, or an index
 /// argument that large.
-bool needs_index64(const ir::Function& fn, std::array<std::uint64_t, 3> shape, std::span<const LaunchArgument> arguments);
+bool needs_index64(const ir::Function& fn, std::array<std::uint64_t, 3> shape,
+                   std::span<const LaunchArgument> arguments);
 /// KernelError if the device cannot run blocks this large or with this much shared memory.
 void check_capabilities(const ir::Function& fn, const KernelFacts& facts, const DeviceInfo& info);
 

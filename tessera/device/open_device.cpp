@@ -54,8 +54,10 @@ void drain_at_exit() {
 /// Throws for a device that computed wrongly before.
 void refuse_quarantined(const DeviceInfo& info) {
   if (info.state != DeviceState::quarantined) return;
-  fail<DeviceError>({.asked = to_string(info.device), .with = {{"device", info.name}},
-                     .wrong = "the device is quarantined: " + info.reason, .todo = info.remedy});
+  fail<DeviceError>({.asked = to_string(info.device),
+                     .with = {{"device", info.name}},
+                     .wrong = "the device is quarantined: " + info.reason,
+                     .todo = info.remedy});
 }
 
 void verify(OpenDevice& device) {
@@ -96,8 +98,8 @@ OpenDevice& open_now(Device device) {
   open->driver = find_driver(device.backend)->open(device.index);
   open->info = open->driver->info();
   open->info.device = device;
-  open->host_memory = device.backend == Backend::cpu || device.backend == Backend::interp ||
-                      info.kind == DeviceKind::cpu;
+  open->host_memory =
+      device.backend == Backend::cpu || device.backend == Backend::interp || info.kind == DeviceKind::cpu;
   verify(*open);
   std::lock_guard hold(t.lock);
   open->ordinal = static_cast<int>(t.devices.size());
@@ -155,16 +157,19 @@ void OpenDevice::lose(const std::string& reason) noexcept {
 
 void OpenDevice::refuse() const {
   if (forked()) {
-    fail<DeviceError>({.asked = to_string(device),
-                       .wrong = "the device was opened before this process was forked, and drivers do not survive a fork",
-                       .todo = "Use devices in the parent, or start the child with exec (posix_spawn)"});
+    fail<DeviceError>(
+        {.asked = to_string(device),
+         .wrong = "the device was opened before this process was forked, and drivers do not survive a fork",
+         .todo = "Use devices in the parent, or start the child with exec (posix_spawn)"});
   }
   std::string reason;
   {
     std::lock_guard hold(lost_lock_);
     reason = lost_reason_;
   }
-  fail<DeviceError>({.asked = to_string(device), .with = {{"device", info.name}}, .wrong = "the device is lost: " + reason,
+  fail<DeviceError>({.asked = to_string(device),
+                     .with = {{"device", info.name}},
+                     .wrong = "the device is lost: " + reason,
                      .todo = "What was on it is gone. Restart the program to use it again; other devices go on"});
 }
 
@@ -177,7 +182,8 @@ std::vector<QueueUse> OpenDevice::all_uses() {
 }
 
 void OpenDevice::retire(std::unique_ptr<LoadedKernel> kernel) noexcept {
-  LoadedKernel* parked = kernel.release();  // rather leaked than pulled from under running work or a driver that is gone
+  LoadedKernel* parked =
+      kernel.release();  // rather leaked than pulled from under running work or a driver that is gone
   if (forked()) return;
   try {
     auto uses = gone() ? std::vector<QueueUse>{} : all_uses();
@@ -201,8 +207,10 @@ void OpenDevice::drop_retired(bool wait) noexcept {
       bool done = true;
       for (const QueueUse& use : r.uses) {
         try {
-          if (wait) use.queue->wait(use);
-          else done = done && use.queue->done(use);
+          if (wait)
+            use.queue->wait(use);
+          else
+            done = done && use.queue->done(use);
         } catch (...) {  // failed work has ended too
         }
       }
@@ -214,8 +222,7 @@ void OpenDevice::drop_retired(bool wait) noexcept {
         hold.unlock();
       }
     }
-  } catch (...) {
-  }
+  } catch (...) {}
 }
 
 }  // namespace tessera

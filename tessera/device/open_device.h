@@ -66,8 +66,8 @@ struct OpenDevice {
   std::deque<Retired> retired_;
 };
 
-/// Opens and verifies a device on the first call. DeviceError if it does not exist, cannot be opened, computes wrongly, is
-/// lost, or belongs to the parent of this forked process.
+/// Opens and verifies a device on the first call. DeviceError if it does not exist, cannot be opened, computes wrongly,
+/// is lost, or belongs to the parent of this forked process.
 OpenDevice& open_device(Device device);
 /// The devices open now.
 std::vector<OpenDevice*> open_devices();

@@ -70,8 +70,8 @@ void reset_placement_log() {
   }
   for (OpenDevice* open : open_devices()) {
     CopyCounters& c = open->copies;
-    for (auto* counter : {&c.to_device_bytes, &c.to_host_bytes, &c.within_bytes, &c.to_device_count, &c.to_host_count,
-                          &c.within_count})
+    for (auto* counter :
+         {&c.to_device_bytes, &c.to_host_bytes, &c.within_bytes, &c.to_device_count, &c.to_host_count, &c.within_count})
       *counter = 0;
   }
 }
@@ -83,11 +83,15 @@ std::string to_string(const PlacementLog& log) {
   for (const auto& k : log.kernels)
     text += fmt::format("{:<10}  {:<{}}  {:>10}\n", to_string(k.device), k.kernel, width, k.launches);
   if (log.kernels.empty()) text += "(nothing was launched)\n";
-  text += fmt::format("\n{:<10}  {:>22}  {:>22}  {:>22}\n", "device", "copied to it", "copied to the host", "copied within");
-  const auto cell = [](std::uint64_t bytes, std::uint64_t n) { return fmt::format("{} in {}", config::bytes_text(bytes), n); };
+  text += fmt::format("\n{:<10}  {:>22}  {:>22}  {:>22}\n", "device", "copied to it", "copied to the host",
+                      "copied within");
+  const auto cell = [](std::uint64_t bytes, std::uint64_t n) {
+    return fmt::format("{} in {}", config::bytes_text(bytes), n);
+  };
   for (const auto& c : log.copies) {
-    text += fmt::format("{:<10}  {:>22}  {:>22}  {:>22}\n", to_string(c.device), cell(c.to_device_bytes, c.to_device_count),
-                        cell(c.to_host_bytes, c.to_host_count), cell(c.within_bytes, c.within_count));
+    text +=
+        fmt::format("{:<10}  {:>22}  {:>22}  {:>22}\n", to_string(c.device), cell(c.to_device_bytes, c.to_device_count),
+                    cell(c.to_host_bytes, c.to_host_count), cell(c.within_bytes, c.within_count));
   }
   if (log.copies.empty()) text += "(nothing was copied)\n";
   return text;

@@ -24,10 +24,11 @@ constexpr std::uint64_t mebi = 1024 * 1024;
 /// millisecond, so small allocations go by the last answer.
 struct HostMemory {
   std::mutex lock;
-  std::uint64_t held = 0;       // bytes that our pools have from the host
-  std::uint64_t most_free = 0;  // the most that was ever seen free: what is allocated but not touched yet counts as free
-  std::uint64_t free = 0;       // as the system said last
-  std::uint64_t since = 0;      // allocated since then
+  std::uint64_t held = 0;  // bytes that our pools have from the host
+  std::uint64_t most_free =
+      0;                    // the most that was ever seen free: what is allocated but not touched yet counts as free
+  std::uint64_t free = 0;   // as the system said last
+  std::uint64_t since = 0;  // allocated since then
   bool group_is_tighter = false;
   bool asked = false;
 
@@ -100,9 +101,7 @@ std::uint64_t MemoryPool::explicit_limit() const {
   return settings().memory_limit.value_or(0);
 }
 
-std::uint64_t MemoryPool::cache_cap() const {
-  return std::max<std::uint64_t>(owner_.info.total_memory / 4, 64 * mebi);
-}
+std::uint64_t MemoryPool::cache_cap() const { return std::max<std::uint64_t>(owner_.info.total_memory / 4, 64 * mebi); }
 
 MemoryPool::Room MemoryPool::host_room(std::uint64_t bytes) {
   HostMemory& h = host();
@@ -253,8 +252,10 @@ void MemoryPool::release(Storage& storage) noexcept {
   std::vector<Block> victims;
   {
     std::lock_guard hold(lock_);  // before anything that may throw: the list must not show what is gone
-    if (storage.before_ != nullptr) storage.before_->after_ = storage.after_;
-    else live_ = storage.after_;
+    if (storage.before_ != nullptr)
+      storage.before_->after_ = storage.after_;
+    else
+      live_ = storage.after_;
     if (storage.after_ != nullptr) storage.after_->before_ = storage.before_;
   }
   try {
@@ -263,8 +264,10 @@ void MemoryPool::release(Storage& storage) noexcept {
       // One entry a queue: its later use stands for its earlier ones.
       const auto same = std::find_if(block.uses.begin(), block.uses.end(),
                                      [&](const QueueUse& use) { return use.queue == storage.last_write_.queue; });
-      if (same == block.uses.end()) block.uses.push_back(std::move(storage.last_write_));
-      else if (same->sequence < storage.last_write_.sequence) *same = std::move(storage.last_write_);
+      if (same == block.uses.end())
+        block.uses.push_back(std::move(storage.last_write_));
+      else if (same->sequence < storage.last_write_.sequence)
+        *same = std::move(storage.last_write_);
     }
     std::lock_guard hold(lock_);
     live_bytes_ -= block.allocation.bytes;
@@ -282,8 +285,11 @@ void MemoryPool::release(Storage& storage) noexcept {
 
 MemoryStats MemoryPool::stats() {
   std::lock_guard hold(lock_);
-  MemoryStats s{.live_bytes = live_bytes_, .cached_bytes = cached_bytes_, .peak_bytes = peak_bytes_,
-                .allocations = allocations_, .reuses = reuses_};
+  MemoryStats s{.live_bytes = live_bytes_,
+                .cached_bytes = cached_bytes_,
+                .peak_bytes = peak_bytes_,
+                .allocations = allocations_,
+                .reuses = reuses_};
   s.limit_bytes = explicit_limit();
   if (owner_.host_memory) {
     const Room room = room_for(0);
@@ -340,10 +346,11 @@ void MemoryPool::exhausted(std::size_t bytes, const std::string& label, const Ro
     largest += fmt::format("{}{} {}", i == 0 ? "" : ", ", live[i].label.empty() ? "(no label)" : live[i].label,
                            config::bytes_text(live[i].bytes));
   }
-  std::string wrong = fmt::format("{} has not enough memory: asked for {}", to_string(owner_.device),
-                                  config::bytes_text(bytes));
+  std::string wrong =
+      fmt::format("{} has not enough memory: asked for {}", to_string(owner_.device), config::bytes_text(bytes));
   if (room.limit != 0) {
-    wrong += fmt::format(", {} free of {} ({})", config::bytes_text(room.free), config::bytes_text(room.limit), room.rule);
+    wrong +=
+        fmt::format(", {} free of {} ({})", config::bytes_text(room.free), config::bytes_text(room.limit), room.rule);
   }
   if (!driver_text.empty()) wrong += ": " + driver_text;
   fail<OutOfMemory>(

@@ -44,7 +44,8 @@ class MemoryPool {
     std::string rule;                   ///< what set the limit
   };
 
-  std::shared_ptr<Storage> make(Allocation allocation, std::vector<QueueUse> uses, std::size_t bytes, std::string label);
+  std::shared_ptr<Storage> make(Allocation allocation, std::vector<QueueUse> uses, std::size_t bytes,
+                                std::string label);
   bool take_cached(std::size_t size, Block& block);
   Room room_for(std::uint64_t bytes);
   Room host_room(std::uint64_t bytes);
@@ -53,7 +54,8 @@ class MemoryPool {
   /// Moves cached blocks, oldest first, to `victims` until `bytes` of them are found; only finished ones if `idle`.
   void pick_victims(std::uint64_t bytes, bool idle, std::vector<Block>& victims);
   std::uint64_t give_back(std::vector<Block>& victims) noexcept;
-  [[noreturn]] void exhausted(std::size_t bytes, const std::string& label, const Room& room, const std::string& driver_text);
+  [[noreturn]] void exhausted(std::size_t bytes, const std::string& label, const Room& room,
+                              const std::string& driver_text);
 
   OpenDevice& owner_;
   std::mutex lock_;

@@ -28,7 +28,8 @@ std::shared_ptr<QueueCore> make_core(OpenDevice& device) {
 
 std::string describe(const BufferView& view) {
   return fmt::format("{} elements of {} from byte {} of a storage of {} bytes on {}", view.elements,
-                     dtype_name(view.dtype), view.byte_offset, view.storage->bytes(), to_string(view.storage->device()));
+                     dtype_name(view.dtype), view.byte_offset, view.storage->bytes(),
+                     to_string(view.storage->device()));
 }
 
 /// The view must lie in its storage, and the storage on the device.
@@ -37,7 +38,8 @@ void check_view(const char* asked, const BufferView& view, std::optional<Device>
   const std::size_t size = dtype_size(view.dtype);
   const std::uint64_t bytes = view.storage->bytes();
   if (size == 0 || view.byte_offset > bytes || view.elements > (bytes - view.byte_offset) / size) {
-    fail<ArgumentError>({.asked = asked, .with = {{"view", describe(view)}}, .wrong = "the view does not lie in its storage"});
+    fail<ArgumentError>(
+        {.asked = asked, .with = {{"view", describe(view)}}, .wrong = "the view does not lie in its storage"});
   }
   if (device && view.storage->device() != *device) {
     fail<DeviceError>({.asked = asked,
@@ -86,9 +88,8 @@ void Queue::upload(const BufferView& to, const void* from) {
   to.storage->flush_readers();
   to.storage->before_write(*this);
   trace("upload to", device_, bytes);
-  const QueueUse use = core_->submit(upload_name, [&](DriverQueue& driver) {
-    driver.upload(to.storage->allocation(), to.byte_offset, from, bytes);
-  });
+  const QueueUse use = core_->submit(
+      upload_name, [&](DriverQueue& driver) { driver.upload(to.storage->allocation(), to.byte_offset, from, bytes); });
   to.storage->after_write(use);
   CopyCounters& c = core_->device().copies;
   count(c.to_device_bytes, c.to_device_count, bytes);
@@ -118,14 +119,15 @@ void Queue::copy(const BufferView& to, const BufferView& from) {
   check_view("copy", to, std::nullopt);
   check_view("copy", from, std::nullopt);
   if (to.bytes() != from.bytes()) {
-    fail<ArgumentError>({.asked = "copy", .with = {{"to", describe(to)}, {"from", describe(from)}},
-                         .wrong = "the sizes differ"});
+    fail<ArgumentError>(
+        {.asked = "copy", .with = {{"to", describe(to)}, {"from", describe(from)}}, .wrong = "the sizes differ"});
   }
   const std::uint64_t bytes = to.bytes();
   if (bytes == 0) return;
   const Device to_device = to.storage->device(), from_device = from.storage->device();
   if (to_device != device_ && from_device != device_) {
-    fail<DeviceError>({.asked = "copy", .with = {{"to", describe(to)}, {"from", describe(from)}, {"queue", to_string(device_)}},
+    fail<DeviceError>({.asked = "copy",
+                       .with = {{"to", describe(to)}, {"from", describe(from)}, {"queue", to_string(device_)}},
                        .wrong = "neither storage is on the queue's device",
                        .todo = "Use a queue of one of the two devices"});
   }
@@ -133,8 +135,10 @@ void Queue::copy(const BufferView& to, const BufferView& from) {
     if (to.storage == from.storage) {
       if (to.byte_offset == from.byte_offset) return;
       if (to.byte_offset < from.byte_offset + bytes && from.byte_offset < to.byte_offset + bytes) {
-        fail<ArgumentError>({.asked = "copy", .with = {{"to", describe(to)}, {"from", describe(from)}},
-                             .wrong = "the two parts overlap", .todo = "Copy through another storage"});
+        fail<ArgumentError>({.asked = "copy",
+                             .with = {{"to", describe(to)}, {"from", describe(from)}},
+                             .wrong = "the two parts overlap",
+                             .todo = "Copy through another storage"});
       }
     }
     to.storage->flush_readers();
@@ -178,9 +182,8 @@ void Queue::fill(const BufferView& to, std::uint64_t bits) {
   to.storage->before_write(*this);
   trace("fill on", device_, bytes);
   const auto pattern = std::as_bytes(std::span(&bits, 1)).first(dtype_size(to.dtype));  // little endian
-  const QueueUse use = core_->submit(fill_name, [&](DriverQueue& driver) {
-    driver.fill(to.storage->allocation(), to.byte_offset, bytes, pattern);
-  });
+  const QueueUse use = core_->submit(
+      fill_name, [&](DriverQueue& driver) { driver.fill(to.storage->allocation(), to.byte_offset, bytes, pattern); });
   to.storage->after_write(use);
 }
 

@@ -30,8 +30,7 @@ QueueUse QueueCore::finish_submit() {
 
 void QueueCore::passed(std::uint64_t sequence) {
   std::uint64_t before = completed_.load(std::memory_order_relaxed);
-  while (before < sequence && !completed_.compare_exchange_weak(before, sequence, std::memory_order_release)) {
-  }
+  while (before < sequence && !completed_.compare_exchange_weak(before, sequence, std::memory_order_release)) {}
 }
 
 std::shared_ptr<DriverEvent> QueueCore::event_of(const QueueUse& use) {
@@ -133,8 +132,7 @@ void QueueCore::close() noexcept {
     closed_ = true;
     event_.reset();
     driver_.reset();
-  } catch (...) {
-  }
+  } catch (...) {}
 }
 
 std::string QueueCore::recent_names() const {

@@ -84,10 +84,14 @@ Choice automatic() {
                                        to_string(info.device), info.name, reasons)};
     }
   }
-  if (!cpus.devices.empty()) reasons += fmt::format("; cpu: {}", cpus.devices.front().reason);
-  else if (!cpus.reason.empty()) reasons += fmt::format("; cpu: {}", cpus.reason);
-  fail<DeviceError>({.asked = "current_device", .wrong = "there is no device to compute on: " + reasons,
-                     .todo = "Name a device with DeviceScope or TESSERA_DEVICE. Devices that exist: " + existing_devices()});
+  if (!cpus.devices.empty())
+    reasons += fmt::format("; cpu: {}", cpus.devices.front().reason);
+  else if (!cpus.reason.empty())
+    reasons += fmt::format("; cpu: {}", cpus.reason);
+  fail<DeviceError>(
+      {.asked = "current_device",
+       .wrong = "there is no device to compute on: " + reasons,
+       .todo = "Name a device with DeviceScope or TESSERA_DEVICE. Devices that exist: " + existing_devices()});
 }
 
 const Choice& choice() {

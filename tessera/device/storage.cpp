@@ -30,7 +30,8 @@ std::shared_ptr<Storage> Storage::allocate(Device device, std::size_t bytes, std
 
 std::shared_ptr<Storage> Storage::wrap_host(void* data, std::size_t bytes, std::shared_ptr<void> owner) {
   if (data == nullptr && bytes != 0)
-    fail<ArgumentError>({.asked = "wrap_host", .with = {{"bytes", std::to_string(bytes)}}, .wrong = "the pointer is null"});
+    fail<ArgumentError>(
+        {.asked = "wrap_host", .with = {{"bytes", std::to_string(bytes)}}, .wrong = "the pointer is null"});
   std::shared_ptr<Storage> storage(new Storage);
   storage->device_ = {Backend::cpu, 0};
   storage->bytes_ = bytes;

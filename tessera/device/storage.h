@@ -21,7 +21,7 @@ class MemoryPool;
 
 /// Work put into a queue, as a storage remembers it: done when the queue has got past `sequence`.
 struct QueueUse {
-  std::shared_ptr<QueueCore> queue;    ///< null: nothing to wait for
+  std::shared_ptr<QueueCore> queue;  ///< null: nothing to wait for
   std::uint64_t sequence = 0;
   std::shared_ptr<DriverEvent> event;  ///< null: recorded when another queue or the host has to wait
 };
@@ -71,8 +71,8 @@ class Storage {
   std::size_t bytes_ = 0;
   std::string label_;
   Allocation allocation_;
-  std::shared_ptr<void> owner_;  ///< of wrapped memory
-  MemoryPool* pool_ = nullptr;   ///< null: wrapped memory
+  std::shared_ptr<void> owner_;                   ///< of wrapped memory
+  MemoryPool* pool_ = nullptr;                    ///< null: wrapped memory
   Storage *before_ = nullptr, *after_ = nullptr;  ///< the pool's list of live storages, under its lock
   std::mutex lock_;
   QueueUse last_write_{};
@@ -117,10 +117,10 @@ class Queue {
   Device device() const { return device_; }
   // Views that do not lie in their storage are an ArgumentError, storages of other devices a DeviceError. What writes a
   // storage flushes its pending readers first.
-  void upload(const BufferView& to, const void* from);            ///< to.bytes() bytes; `from` may be reused on return
-  void download(void* to, const BufferView& from);                ///< waits
-  void copy(const BufferView& to, const BufferView& from);        ///< equal bytes; devices may differ (then through the host)
-  void fill(const BufferView& to, std::uint64_t bits);            ///< every element gets these bits
+  void upload(const BufferView& to, const void* from);      ///< to.bytes() bytes; `from` may be reused on return
+  void download(void* to, const BufferView& from);          ///< waits
+  void copy(const BufferView& to, const BufferView& from);  ///< equal bytes; devices may differ (then through the host)
+  void fill(const BufferView& to, std::uint64_t bits);      ///< every element gets these bits
   void finish();
   QueueCore& core() { return *core_; }
 

@@ -14,7 +14,10 @@ bool is_memory(const Node& n, const Function& fn) {
   return n.op == Op::local || n.op == Op::shared || (n.op == Op::param && fn.params[n.imm].is_buffer);
 }
 
-template <class K> std::uint8_t sub(K kind) { return static_cast<std::uint8_t>(kind); }
+template <class K>
+std::uint8_t sub(K kind) {
+  return static_cast<std::uint8_t>(kind);
+}
 
 // A float may round into a 16-bit float when it is stored: the one conversion that needs no cast.
 bool storable(DType memory, DType value) {
@@ -54,9 +57,10 @@ bool Builder::tracing() { return current_builder != nullptr; }
 
 Builder::Scope::Scope(Builder& builder) {
   if (current_builder)
-    fail<KernelError>({.asked = "kernel " + builder.fn_.name,
-                       .wrong = "kernel " + current_builder->fn_.name + " is being traced on this thread",
-                       .todo = "Construct kernels outside of kernels; share code between kernels by plain C++ functions"});
+    fail<KernelError>(
+        {.asked = "kernel " + builder.fn_.name,
+         .wrong = "kernel " + current_builder->fn_.name + " is being traced on this thread",
+         .todo = "Construct kernels outside of kernels; share code between kernels by plain C++ functions"});
   current_builder = &builder;
 }
 Builder::Scope::~Scope() { current_builder = nullptr; }
@@ -101,8 +105,9 @@ NodeId Builder::constant_of(DType dtype, std::int64_t value) { return constant(d
 
 NodeId Builder::index(IndexKind kind, std::uint64_t dimension) {
   require(dimension < 3, std::string(name_of(kind)) + " has dimensions 0, 1 and 2", "");
-  const bool block_only = kind == IndexKind::thread_id || kind == IndexKind::block_id || kind == IndexKind::block_size ||
-                          kind == IndexKind::block_count || kind == IndexKind::lane_id || kind == IndexKind::subgroup_id ||
+  const bool block_only = kind == IndexKind::thread_id || kind == IndexKind::block_id ||
+                          kind == IndexKind::block_size || kind == IndexKind::block_count ||
+                          kind == IndexKind::lane_id || kind == IndexKind::subgroup_id ||
                           kind == IndexKind::subgroup_size || kind == IndexKind::subgroup_count;
   require(!block_only || fn_.kind == KernelKind::block,
           std::string(name_of(kind)) + " has no meaning in a map kernel, whose blocks the runtime chooses",
@@ -128,7 +133,8 @@ NodeId Builder::shared(DType dtype, std::uint64_t count) {
           "Declare the kernel with block(...)");
   require(count >= 1, "a shared array has at least one element");
   require(dtype != DType::index, "index has no size in memory", "Store it as i32 or i64");
-  return add_shared({.op = Op::shared, .type = {dtype}, .extra = static_cast<std::uint32_t>(++memories_), .imm = count});
+  return add_shared(
+      {.op = Op::shared, .type = {dtype}, .extra = static_cast<std::uint32_t>(++memories_), .imm = count});
 }
 
 // Pure nodes.
@@ -143,7 +149,8 @@ NodeId Builder::unary(UnaryOp op, NodeId a) {
   const Type t = type(a);
   require(t.lanes == 1, "arithmetic is on single elements", "Take the vector's elements with extract");
   const bool logical = t.dtype == DType::boolean;
-  require(op == UnaryOp::not_ ? !is_float(t.dtype) : !logical, std::string(name_of(op)) + " cannot take " + describe(a));
+  require(op == UnaryOp::not_ ? !is_float(t.dtype) : !logical,
+          std::string(name_of(op)) + " cannot take " + describe(a));
   require((op != UnaryOp::popcount && op != UnaryOp::clz) || (is_int(t.dtype) && t.dtype != DType::index),
           std::string(name_of(op)) + " takes integers of known width, not " + describe(a));
   if (fn_.nodes[a].op == Op::constant) {
@@ -159,7 +166,8 @@ NodeId Builder::unary(UnaryOp op, NodeId a) {
 NodeId Builder::binary(BinaryOp op, NodeId a, NodeId b) {
   a = computable(a), b = computable(b);
   const Type t = type(a);
-  require(t == type(b), "operands of " + std::string(name_of(op)) + " have different types: " + describe(a) + " and " + describe(b),
+  require(t == type(b),
+          "operands of " + std::string(name_of(op)) + " have different types: " + describe(a) + " and " + describe(b),
           "use cast<T>(...)");
   require(t.lanes == 1, "arithmetic is on single elements", "Take the vector's elements with extract");
   const bool bits = op == BinaryOp::and_ || op == BinaryOp::or_ || op == BinaryOp::xor_;
@@ -218,7 +226,8 @@ NodeId Builder::select(NodeId condition, NodeId if_true, NodeId if_false) {
   require(type(condition) == Type{DType::boolean}, "the condition of select is a bool, not " + describe(condition));
   if (type(if_true) != type(if_false)) if_true = computable(if_true), if_false = computable(if_false);
   require(type(if_true) == type(if_false),
-          "the two values of select have different types: " + describe(if_true) + " and " + describe(if_false), "use cast<T>(...)");
+          "the two values of select have different types: " + describe(if_true) + " and " + describe(if_false),
+          "use cast<T>(...)");
   if (fn_.nodes[condition].op == Op::constant) return fn_.nodes[condition].imm ? if_true : if_false;
   if (if_true == if_false) return if_true;
   return add_shared({.op = Op::select, .type = type(if_true), .args = {condition, if_true, if_false}});
@@ -265,19 +274,23 @@ NodeId Builder::math(MathOp op, NodeId a, NodeId b, NodeId c) {
   if (b) b = computable(b);
   if (c) c = computable(c);
   const Type t = type(a);
-  require(t.lanes == 1 && is_float(t.dtype), std::string(name_of(op)) + " takes floats, not " + describe(a), "use cast<float>(...)");
+  require(t.lanes == 1 && is_float(t.dtype), std::string(name_of(op)) + " takes floats, not " + describe(a),
+          "use cast<float>(...)");
   const int wanted = op == MathOp::fma ? 3 : op == MathOp::pow ? 2 : 1;
-  require((b != no_node) + (c != no_node) + 1 == wanted, std::string(name_of(op)) + " takes " + std::to_string(wanted) + " operands");
-  require((!b || type(b) == t) && (!c || type(c) == t), "operands of " + std::string(name_of(op)) + " have different types",
-          "use cast<T>(...)");
+  require((b != no_node) + (c != no_node) + 1 == wanted,
+          std::string(name_of(op)) + " takes " + std::to_string(wanted) + " operands");
+  require((!b || type(b) == t) && (!c || type(c) == t),
+          "operands of " + std::string(name_of(op)) + " have different types", "use cast<T>(...)");
   return add_shared({.op = Op::math, .sub = sub(op), .type = t, .args = {a, b, c}});
 }
 
 NodeId Builder::make_vector(std::span<const NodeId> elements) {
   require(elements.size() >= 2 && elements.size() <= 4, "a vector has 2, 3 or 4 elements");
-  Node n{.op = Op::vector, .sub = sub(VectorOp::make), .type = {type(elements[0]).dtype, std::uint8_t(elements.size())}};
+  Node n{
+      .op = Op::vector, .sub = sub(VectorOp::make), .type = {type(elements[0]).dtype, std::uint8_t(elements.size())}};
   for (std::size_t i = 0; i < elements.size(); ++i) {
-    require(type(elements[i]) == type(elements[0]) && type(elements[i]).lanes == 1, "elements of a vector have one type");
+    require(type(elements[i]) == type(elements[0]) && type(elements[i]).lanes == 1,
+            "elements of a vector have one type");
     n.args[i] = elements[i];
   }
   return add_shared(n);
@@ -287,7 +300,8 @@ NodeId Builder::extract(NodeId vector, std::uint32_t lane) {
   require(lane < t.lanes && t.lanes > 1, "extract from " + describe(vector) + " at " + std::to_string(lane));
   const Node& v = fn_.nodes[vector];
   if (v.op == Op::vector && v.kind<VectorOp>() == VectorOp::make) return v.args[lane];
-  return add_shared({.op = Op::vector, .sub = sub(VectorOp::extract), .type = {t.dtype}, .args = {vector}, .imm = lane});
+  return add_shared(
+      {.op = Op::vector, .sub = sub(VectorOp::extract), .type = {t.dtype}, .args = {vector}, .imm = lane});
 }
 NodeId Builder::dot4(Dot4Signs signs, NodeId a, NodeId b, NodeId c) {
   require(type(a) == Type{DType::u32} && type(b) == Type{DType::u32} && type(c) == Type{DType::i32},
@@ -357,7 +371,8 @@ NodeId Builder::check_access(NodeId memory, NodeId index, bool write) {
 NodeId Builder::load(NodeId memory, NodeId index, std::uint8_t lanes) {
   index = check_access(memory, index, false);
   Type t = fn_.nodes[memory].type;
-  require(lanes == 1 || (t.lanes == 1 && lanes <= 4 && fn_.nodes[memory].op != Op::local), "vectors are loaded from buffers and shared memory");
+  require(lanes == 1 || (t.lanes == 1 && lanes <= 4 && fn_.nodes[memory].op != Op::local),
+          "vectors are loaded from buffers and shared memory");
   if (t.lanes == 1) t.lanes = lanes;
   const NodeId id = add({.op = Op::load, .type = t, .args = {memory, index}});
   append(id);
@@ -369,7 +384,8 @@ NodeId Builder::load_if(NodeId mask, NodeId memory, NodeId index, NodeId other) 
   require(t.lanes == 1, "load_if loads single elements");
   require(type(mask) == Type{DType::boolean}, "the mask of load_if is a bool, not " + describe(mask));
   if (type(other) != t && storable(t.dtype, type(other).dtype)) other = cast(t.dtype, other);
-  require(type(other) == t, "load_if from " + type_name(t) + " memory with another value of " + describe(other), "use cast<T>(...)");
+  require(type(other) == t, "load_if from " + type_name(t) + " memory with another value of " + describe(other),
+          "use cast<T>(...)");
   if (fn_.nodes[mask].op == Op::constant && fn_.nodes[mask].imm) return load(memory, index);
   const NodeId id = add({.op = Op::load_if, .type = t, .args = {memory, index, mask, other}});
   append(id);
@@ -390,8 +406,10 @@ NodeId Builder::atomic(AtomicOp op, NodeId memory, NodeId index, NodeId value, N
   const DType t = m.type.dtype;
   const bool known = t == DType::i32 || t == DType::u32 || t == DType::f32 || t == DType::i64 || t == DType::u64;
   require(known, "atomics work on i32, u32, i64, u64 and f32, not " + type_name(m.type));
-  require(type(value) == m.type && (op == AtomicOp::cas) == (expected != no_node) && (!expected || type(expected) == m.type),
-          "atomic_" + std::string(name_of(op)) + " on " + type_name(m.type) + " memory got " + describe(value), "use cast<T>(...)");
+  require(type(value) == m.type && (op == AtomicOp::cas) == (expected != no_node) &&
+              (!expected || type(expected) == m.type),
+          "atomic_" + std::string(name_of(op)) + " on " + type_name(m.type) + " memory got " + describe(value),
+          "use cast<T>(...)");
   const NodeId id = add({.op = Op::atomic, .sub = sub(op), .type = m.type, .args = {memory, index, value, expected}});
   append(id);
   return id;
@@ -400,7 +418,8 @@ NodeId Builder::atomic(AtomicOp op, NodeId memory, NodeId index, NodeId value, N
 // Effects and control.
 
 void Builder::barrier() {
-  require(fn_.kind == KernelKind::block, "a barrier needs blocks, and this is a map kernel", "Declare the kernel with block(...)");
+  require(fn_.kind == KernelKind::block, "a barrier needs blocks, and this is a map kernel",
+          "Declare the kernel with block(...)");
   append(add({.op = Op::barrier}));
 }
 void Builder::print(std::string format, std::span<const NodeId> values) {
@@ -417,7 +436,8 @@ BlockId Builder::traced_block(const std::function<void()>& body) {
   fn_.blocks.emplace_back();
   block_ = inner;
   struct Restore {
-    BlockId& block; BlockId value;
+    BlockId& block;
+    BlockId value;
     ~Restore() { block = value; }
   } restore{block_, outer};
   body();
@@ -435,13 +455,15 @@ void Builder::if_(NodeId condition, const std::function<void()>& then, const std
 void Builder::for_(NodeId begin, NodeId end, NodeId step, const std::function<void(NodeId)>& body) {
   const Type t = type(begin);
   require(t == type(end) && t == type(step) && t.lanes == 1 && is_int(t.dtype),
-          "begin, end and step of for_ are integers of one type, not " + describe(begin) + ", " + describe(end) + " and " + describe(step),
+          "begin, end and step of for_ are integers of one type, not " + describe(begin) + ", " + describe(end) +
+              " and " + describe(step),
           "use cast<T>(...)");
   const Node& s = fn_.nodes[step];
   require(s.op != Op::constant || (s.imm != 0 && (is_unsigned_int(t.dtype) || static_cast<std::int64_t>(s.imm) > 0)),
           "the step of for_ is greater than zero");
   const SourceLine line = source_;
-  const NodeId counter = add({.op = Op::index, .sub = sub(IndexKind::counter), .type = t, .extra = no_wrap_, .imm = ++counters_});
+  const NodeId counter =
+      add({.op = Op::index, .sub = sub(IndexKind::counter), .type = t, .extra = no_wrap_, .imm = ++counters_});
   const BlockId inner = traced_block([&] { body(counter); });
   source_ = line;
   append(add({.op = Op::for_, .extra = inner, .args = {begin, end, step, counter}}));

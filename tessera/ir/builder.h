@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds a Function while a kernel is traced: checks types, folds constants, shares equal pure nodes, and at the end
-// brings the function into its canonical form. Nothing here is a template over dtypes; user-facing wrappers are in kernel/.
+// brings the function into its canonical form. Nothing here is a template over dtypes; user-facing wrappers are in
+// kernel/.
 #pragma once
 
 #include <functional>
@@ -25,7 +26,8 @@ class Builder {
   static Builder& current();
   static bool tracing();
 
-  /// Makes a builder current for as long as it lives; KernelError if another one is (kernels are not traced inside kernels).
+  /// Makes a builder current for as long as it lives; KernelError if another one is (kernels are not traced inside
+  /// kernels).
   class Scope {
    public:
     explicit Scope(Builder& builder);
@@ -83,8 +85,8 @@ class Builder {
   void at(const char* file, int line) { source_ = {file, line}; }
   SourceLine source() const { return source_; }
 
-  /// While set, sums, differences, products, negations and loop counters made are marked as never wrapping (`extra` is 1):
-  /// lowering does so for those that were of dtype index.
+  /// While set, sums, differences, products, negations and loop counters made are marked as never wrapping (`extra` is
+  /// 1): lowering does so for those that were of dtype index.
   void set_no_wrap(bool on) { no_wrap_ = on; }
 
   const Node& node(NodeId id) const { return fn_.nodes[id]; }
@@ -99,7 +101,7 @@ class Builder {
   NodeId add_shared(const Node& node);  // leaves and pure nodes: equal ones are one node
   void append(NodeId id);
   BlockId traced_block(const std::function<void()>& body);
-  NodeId computable(NodeId id);                          // f16 and bf16 become f32
+  NodeId computable(NodeId id);  // f16 and bf16 become f32
   void require(bool ok, const std::string& wrong, const std::string& todo = {}) const;
   std::string describe(NodeId id) const;
   NodeId check_access(NodeId memory, NodeId index, bool write);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the order of tracing to an order that the kernel alone determines. C++ leaves the order of operands open, so two
-// compilers trace `a[i] + b[i]` differently; here loads and convergent nodes between two effects, and all pure nodes, are
-// ordered by a walk from the effects, which is the same under every compiler.
+// compilers trace `a[i] + b[i]` differently; here loads and convergent nodes between two effects, and all pure nodes,
+// are ordered by a walk from the effects, which is the same under every compiler.
 #include <algorithm>
 
 #include "tessera/ir/builder.h"
@@ -49,11 +49,13 @@ class ReturnRemover {
   NodeId running(Block& into) {  // a fresh read: it changes
     const NodeId read = add({.op = Op::load, .type = {DType::boolean}, .args = {flag(), constant(DType::index, 0)}});
     into.push_back(read);
-    return add({.op = Op::unary, .sub = static_cast<std::uint8_t>(UnaryOp::not_), .type = {DType::boolean}, .args = {read}});
+    return add(
+        {.op = Op::unary, .sub = static_cast<std::uint8_t>(UnaryOp::not_), .type = {DType::boolean}, .args = {read}});
   }
 
   NodeId store_flag(NodeId memory, bool value) {
-    return add({.op = Op::store, .type = {DType::boolean},
+    return add({.op = Op::store,
+                .type = {DType::boolean},
                 .args = {memory, constant(DType::index, 0), constant(DType::boolean, value)}});
   }
   // A thread that has returned must not compute the condition of its while_ once more: what that reads may be out of
@@ -65,9 +67,13 @@ class ReturnRemover {
     Block test;
     const NodeId read = add({.op = Op::load, .type = {DType::boolean}, .args = {done, constant(DType::index, 0)}});
     test.push_back(read);
-    const NodeId more = add({.op = Op::unary, .sub = static_cast<std::uint8_t>(UnaryOp::not_), .type = {DType::boolean}, .args = {read}});
+    const NodeId more = add(
+        {.op = Op::unary, .sub = static_cast<std::uint8_t>(UnaryOp::not_), .type = {DType::boolean}, .args = {read}});
     const NodeId go = running(test);
-    const NodeId both = add({.op = Op::binary, .sub = static_cast<std::uint8_t>(BinaryOp::and_), .type = {DType::boolean}, .args = {more, go}});
+    const NodeId both = add({.op = Op::binary,
+                             .sub = static_cast<std::uint8_t>(BinaryOp::and_),
+                             .type = {DType::boolean},
+                             .args = {more, go}});
     Block body = fn_.blocks[loop.args[1]];
     const BlockId inner = new_block(fn_.blocks[loop.extra]), last = new_block({store_flag(done, true)});
     body.push_back(add({.op = Op::if_, .args = {loop.args[0], inner, last}}));
@@ -98,7 +104,9 @@ class ReturnRemover {
           fn_.nodes[fn_.blocks[n.args[1]][0]].op == Op::return_) {  // the usual guard: if (out of range) return
         const BlockId tail = new_block(rest);
         Node guard = n;
-        guard.args[0] = add({.op = Op::unary, .sub = static_cast<std::uint8_t>(UnaryOp::not_), .type = {DType::boolean},
+        guard.args[0] = add({.op = Op::unary,
+                             .sub = static_cast<std::uint8_t>(UnaryOp::not_),
+                             .type = {DType::boolean},
                              .args = {n.args[0]}});
         guard.args[1] = tail;
         fn_.nodes[id] = guard;
@@ -163,7 +171,8 @@ class Canonicaliser {
   void find_homes(BlockId b) {
     for (NodeId id : in_.blocks[b]) {
       const Node& n = in_.nodes[id];
-      if (!movable(n)) home_[id] = b;  // a function that is canonical already lists its pure nodes: their places are found anew
+      if (!movable(n))
+        home_[id] = b;  // a function that is canonical already lists its pure nodes: their places are found anew
       for_each_nested(n, [&](BlockId inner) {
         parent_[inner] = b;
         depth_[inner] = depth_[b] + 1;
@@ -236,9 +245,7 @@ class Canonicaliser {
       const Node& n = in_.nodes[id];
       if (!movable(n)) continue;
       BlockId& home = home_[id];
-      auto invariant = [&] {
-        return std::ranges::none_of(operands(n), [&](NodeId a) { return home_[a] == home; });
-      };
+      auto invariant = [&] { return std::ranges::none_of(operands(n), [&](NodeId a) { return home_[a] == home; }); };
       while (home != no_block && loop_[home] && invariant()) home = parent_[home];
     }
   }

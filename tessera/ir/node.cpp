@@ -13,18 +13,18 @@ std::string_view pick(const std::string_view (&names)[N], K kind) {
 
 std::string_view op_name(Op op) {
   static constexpr std::string_view names[] = {
-      "none",     "constant", "param",       "index",        "local",      "shared",        "unary", "binary",
-      "compare",  "select",   "cast",        "bitcast",      "math",       "vector",        "dot4",  "mma",
-      "subgroup", "block_reduce", "block_scan", "block_uniform", "load",   "load_if",       "store", "atomic",
-      "barrier",  "print",    "if",          "for",          "while",      "return"};
+      "none",     "constant",     "param",      "index",         "local", "shared",  "unary", "binary",
+      "compare",  "select",       "cast",       "bitcast",       "math",  "vector",  "dot4",  "mma",
+      "subgroup", "block_reduce", "block_scan", "block_uniform", "load",  "load_if", "store", "atomic",
+      "barrier",  "print",        "if",         "for",           "while", "return"};
   static_assert(std::size(names) == static_cast<std::size_t>(Op::count_));
   return names[static_cast<std::size_t>(op)];
 }
 
 std::string_view name_of(IndexKind k) {
-  static constexpr std::string_view names[] = {"global_id",   "thread_id",     "block_id",       "block_size",  "block_count",
-                                               "grid_size",   "extent",        "lane_id",        "subgroup_id", "subgroup_size",
-                                               "subgroup_count", "size",       "counter"};
+  static constexpr std::string_view names[] = {
+      "global_id", "thread_id",   "block_id",      "block_size",     "block_count", "grid_size", "extent",
+      "lane_id",   "subgroup_id", "subgroup_size", "subgroup_count", "size",        "counter"};
   return pick(names, k);
 }
 std::string_view name_of(UnaryOp k) {
@@ -32,7 +32,7 @@ std::string_view name_of(UnaryOp k) {
   return pick(names, k);
 }
 std::string_view name_of(BinaryOp k) {
-  static constexpr std::string_view names[] = {"add", "sub", "mul", "div", "rem", "min", "max",
+  static constexpr std::string_view names[] = {"add", "sub", "mul", "div", "rem", "min",   "max",
                                                "and", "or",  "xor", "shl", "shr", "mul_hi"};
   return pick(names, k);
 }
@@ -41,8 +41,8 @@ std::string_view name_of(CompareOp k) {
   return pick(names, k);
 }
 std::string_view name_of(MathOp k) {
-  static constexpr std::string_view names[] = {"fma", "sqrt", "rsqrt", "floor", "ceil", "trunc", "rint", "exp",
-                                               "exp2", "log", "log2",  "sin",   "cos",  "tanh",  "erf",  "pow"};
+  static constexpr std::string_view names[] = {"fma",  "sqrt", "rsqrt", "floor", "ceil", "trunc", "rint", "exp",
+                                               "exp2", "log",  "log2",  "sin",   "cos",  "tanh",  "erf",  "pow"};
   return pick(names, k);
 }
 std::string_view name_of(VectorOp k) {
@@ -54,8 +54,9 @@ std::string_view name_of(Dot4Signs k) {
   return pick(names, k);
 }
 std::string_view name_of(SubgroupOp k) {
-  static constexpr std::string_view names[] = {"sum",     "min",         "max",        "any",          "all",           "broadcast",
-                                               "shuffle", "shuffle_xor", "shuffle_up", "shuffle_down", "inclusive_sum", "exclusive_sum"};
+  static constexpr std::string_view names[] = {"sum",        "min",          "max",           "any",
+                                               "all",        "broadcast",    "shuffle",       "shuffle_xor",
+                                               "shuffle_up", "shuffle_down", "inclusive_sum", "exclusive_sum"};
   return pick(names, k);
 }
 std::string_view name_of(ReduceOp k) {
@@ -76,10 +77,17 @@ std::string type_name(Type type) {
 std::span<const std::uint32_t> operands(const Node& n) {
   std::size_t count = 0;
   switch (n.op) {
-    case Op::none: case Op::constant: case Op::param: case Op::index: case Op::local: case Op::shared:
-    case Op::barrier: case Op::return_: case Op::count_:
-      break;
-    case Op::if_: case Op::while_: count = 1; break;
+    case Op::none:
+    case Op::constant:
+    case Op::param:
+    case Op::index:
+    case Op::local:
+    case Op::shared:
+    case Op::barrier:
+    case Op::return_:
+    case Op::count_: break;
+    case Op::if_:
+    case Op::while_: count = 1; break;
     case Op::for_: count = 3; break;
     default:
       while (count < 4 && n.args[count] != no_node) ++count;
@@ -95,7 +103,8 @@ std::size_t shared_bytes(const Function& fn) {
 }
 
 std::size_t NodeHash::operator()(const Node& n) const {
-  std::uint64_t h = (std::uint64_t(n.op) << 24 | std::uint64_t(n.sub) << 16 | std::uint64_t(n.type.dtype) << 8 | n.type.lanes);
+  std::uint64_t h =
+      (std::uint64_t(n.op) << 24 | std::uint64_t(n.sub) << 16 | std::uint64_t(n.type.dtype) << 8 | n.type.lanes);
   for (std::uint64_t v : {std::uint64_t(n.extra), std::uint64_t(n.args[0]), std::uint64_t(n.args[1]),
                           std::uint64_t(n.args[2]), std::uint64_t(n.args[3]), n.imm})
     h = (h ^ v) * 0x9E3779B97F4A7C15ull, h ^= h >> 29;

@@ -73,15 +73,15 @@ enum class Op : std::uint8_t {
 std::string_view op_name(Op op);
 
 enum class IndexKind : std::uint8_t {
-  global_id,       ///< block_id * block_size + thread_id; in map kernels below extent
-  thread_id,       ///< within the block
+  global_id,  ///< block_id * block_size + thread_id; in map kernels below extent
+  thread_id,  ///< within the block
   block_id,
   block_size,
-  block_count,     ///< blocks in the grid
-  grid_size,       ///< threads in the grid; of a map kernel the extent
-  extent,          ///< map kernels: as given at launch; block kernels: grid_size
-  lane_id,         ///< within the subgroup
-  subgroup_id,     ///< within the block; subgroups are cut from linear thread ids
+  block_count,  ///< blocks in the grid
+  grid_size,    ///< threads in the grid; of a map kernel the extent
+  extent,       ///< map kernels: as given at launch; block kernels: grid_size
+  lane_id,      ///< within the subgroup
+  subgroup_id,  ///< within the block; subgroups are cut from linear thread ids
   subgroup_size,
   subgroup_count,  ///< in the block, rounded up
   buffer_size,     ///< elements of a buffer parameter
@@ -92,13 +92,41 @@ enum class UnaryOp : std::uint8_t { neg, abs, not_, popcount, clz, count_ };
 enum class BinaryOp : std::uint8_t { add, sub, mul, div, rem, min, max, and_, or_, xor_, shl, shr, mul_hi, count_ };
 enum class CompareOp : std::uint8_t { eq, ne, lt, le, gt, ge, count_ };
 enum class MathOp : std::uint8_t {
-  fma, sqrt, rsqrt, floor, ceil, trunc, rint, exp, exp2, log, log2, sin, cos, tanh, erf, pow, count_
+  fma,
+  sqrt,
+  rsqrt,
+  floor,
+  ceil,
+  trunc,
+  rint,
+  exp,
+  exp2,
+  log,
+  log2,
+  sin,
+  cos,
+  tanh,
+  erf,
+  pow,
+  count_
 };
 enum class VectorOp : std::uint8_t { make, extract, count_ };
 /// Which operands hold signed bytes.
 enum class Dot4Signs : std::uint8_t { signed_signed, unsigned_signed, unsigned_unsigned, count_ };
 enum class SubgroupOp : std::uint8_t {
-  sum, min, max, any, all, broadcast, shuffle, shuffle_xor, shuffle_up, shuffle_down, inclusive_sum, exclusive_sum, count_
+  sum,
+  min,
+  max,
+  any,
+  all,
+  broadcast,
+  shuffle,
+  shuffle_xor,
+  shuffle_up,
+  shuffle_down,
+  inclusive_sum,
+  exclusive_sum,
+  count_
 };
 enum class ReduceOp : std::uint8_t { sum, min, max, and_, or_, count_ };
 enum class AtomicOp : std::uint8_t { add, min, max, exchange, cas, count_ };
@@ -122,7 +150,10 @@ struct Node {
   std::array<std::uint32_t, 4> args = {};
   std::uint64_t imm = 0;
 
-  template <class K> K kind() const { return static_cast<K>(sub); }
+  template <class K>
+  K kind() const {
+    return static_cast<K>(sub);
+  }
   friend bool operator==(const Node&, const Node&) = default;
 };
 static_assert(sizeof(Node) == 32);

@@ -15,19 +15,26 @@
 namespace tessera::ir {
 
 namespace detail {
-template <class T> using unsigned_of = std::make_unsigned_t<T>;
+template <class T>
+using unsigned_of = std::make_unsigned_t<T>;
 /// Arithmetic that wraps: done on unsigned integers of at least 32 bits, so that nothing is promoted to int.
-template <class T> using wrap_of = std::conditional_t<(sizeof(T) < 4), std::uint32_t, unsigned_of<T>>;
+template <class T>
+using wrap_of = std::conditional_t<(sizeof(T) < 4), std::uint32_t, unsigned_of<T>>;
 }  // namespace detail
 
-/// T: bool, an integer, float or double. Integers wrap; x / 0 and x % 0 are 0; the smallest value / -1 wraps to itself and its
-/// remainder is 0; shift amounts count modulo the width; min and max of floats give the operand that is not NaN.
+/// T: bool, an integer, float or double. Integers wrap; x / 0 and x % 0 are 0; the smallest value / -1 wraps to itself
+/// and its remainder is 0; shift amounts count modulo the width; min and max of floats give the operand that is not
+/// NaN.
 template <class T>
 T apply(BinaryOp op, T a, T b) {
   if constexpr (std::is_same_v<T, bool>) {
     switch (op) {
-      case BinaryOp::and_: case BinaryOp::min: case BinaryOp::mul: return a && b;
-      case BinaryOp::or_: case BinaryOp::max: case BinaryOp::add: return a || b;
+      case BinaryOp::and_:
+      case BinaryOp::min:
+      case BinaryOp::mul: return a && b;
+      case BinaryOp::or_:
+      case BinaryOp::max:
+      case BinaryOp::add: return a || b;
       case BinaryOp::xor_: return a != b;
       default: return false;
     }
@@ -38,7 +45,8 @@ T apply(BinaryOp op, T a, T b) {
       case BinaryOp::mul: return a * b;
       case BinaryOp::div: return a / b;
       case BinaryOp::rem: return std::fmod(a, b);
-      case BinaryOp::min: return a < b || b != b ? a : b;  // fmin, but vectorised by compilers, and of 0 and -0 the second
+      case BinaryOp::min:
+        return a < b || b != b ? a : b;  // fmin, but vectorised by compilers, and of 0 and -0 the second
       case BinaryOp::max: return a > b || b != b ? a : b;
       default: return T{};
     }
@@ -197,8 +205,10 @@ std::uint64_t to_bits(DType t, T value) {
   if (t == DType::f64) return std::bit_cast<std::uint64_t>(static_cast<double>(value));
   return with_compute_type(t, [&](auto tag) -> std::uint64_t {
     using D = decltype(tag);
-    if constexpr (std::is_floating_point_v<D>) return 0;
-    else return static_cast<std::uint64_t>(static_cast<std::int64_t>(convert<D>(value)));
+    if constexpr (std::is_floating_point_v<D>)
+      return 0;
+    else
+      return static_cast<std::uint64_t>(static_cast<std::int64_t>(convert<D>(value)));
   });
 }
 /// The value of bits as `to_bits` makes them; T as `with_compute_type` chooses it.

@@ -14,9 +14,12 @@ std::string constant_text(const Node& n) {
   return with_compute_type(n.type.dtype, [&](auto tag) {
     using T = decltype(tag);
     const T v = from_bits<T>(n.type.dtype, n.imm);
-    if constexpr (std::is_same_v<T, bool>) return std::string(v ? "true" : "false");
-    else if constexpr (std::is_floating_point_v<T>) return fmt::format("{}:{}", v, dtype_name(n.type.dtype));
-    else return fmt::format("{}:{}", +v, dtype_name(n.type.dtype));
+    if constexpr (std::is_same_v<T, bool>)
+      return std::string(v ? "true" : "false");
+    else if constexpr (std::is_floating_point_v<T>)
+      return fmt::format("{}:{}", v, dtype_name(n.type.dtype));
+    else
+      return fmt::format("{}:{}", +v, dtype_name(n.type.dtype));
   });
 }
 
@@ -26,13 +29,17 @@ class Printer {
 
   std::string run() {
     out_ = fmt::format("kernel {} ", fn_.name);
-    if (fn_.kind == KernelKind::map) out_ += "map";
-    else out_ += fmt::format("block({}, {}, {})", fn_.block_size[0], fn_.block_size[1], fn_.block_size[2]);
+    if (fn_.kind == KernelKind::map)
+      out_ += "map";
+    else
+      out_ += fmt::format("block({}, {}, {})", fn_.block_size[0], fn_.block_size[1], fn_.block_size[2]);
     if (fn_.index64) out_ += " index64";
     out_ += "\n";
     for (const Param& p : fn_.params)
       out_ += fmt::format("  {} {}: {}{}\n", p.is_buffer ? "buffer" : "scalar", p.name, dtype_name(p.dtype),
-                          !p.is_buffer ? "" : p.access == Access::read ? " read" : " read_write");
+                          !p.is_buffer               ? ""
+                          : p.access == Access::read ? " read"
+                                                     : " read_write");
     for (const Node& n : fn_.nodes)
       if (n.op == Op::local || n.op == Op::shared)
         out_ += fmt::format("  {}{}: {}[{}]\n", op_name(n.op), n.extra, type_name(n.type), n.imm);
@@ -46,7 +53,8 @@ class Printer {
     switch (n.op) {
       case Op::constant: return constant_text(n);
       case Op::param: return fn_.params[n.imm].name;
-      case Op::local: case Op::shared: return fmt::format("{}{}", op_name(n.op), n.extra);
+      case Op::local:
+      case Op::shared: return fmt::format("{}{}", op_name(n.op), n.extra);
       case Op::index:
         if (n.kind<IndexKind>() == IndexKind::counter) return fmt::format("i{}", n.imm);
         if (n.kind<IndexKind>() == IndexKind::buffer_size) return fmt::format("{}.size", fn_.params[n.imm].name);
@@ -73,25 +81,33 @@ class Printer {
     switch (n.op) {
       case Op::load: return fmt::format("load {}[{}]", value(n.args[0]), value(n.args[1]));
       case Op::load_if:
-        return fmt::format("load {}[{}] if {} else {}", value(n.args[0]), value(n.args[1]), value(n.args[2]), value(n.args[3]));
+        return fmt::format("load {}[{}] if {} else {}", value(n.args[0]), value(n.args[1]), value(n.args[2]),
+                           value(n.args[3]));
       case Op::atomic:
-        return fmt::format("atomic_{} {}[{}], {}", name_of(n.kind<AtomicOp>()), value(n.args[0]), value(n.args[1]), list(n, 2));
+        return fmt::format("atomic_{} {}[{}], {}", name_of(n.kind<AtomicOp>()), value(n.args[0]), value(n.args[1]),
+                           list(n, 2));
       case Op::subgroup: return fmt::format("subgroup_{} {}", name_of(n.kind<SubgroupOp>()), list(n));
       case Op::block_reduce: return fmt::format("block_{} {}", name_of(n.kind<ReduceOp>()), list(n));
-      case Op::block_scan: return fmt::format("block_scan_{}{} {}", name_of(n.kind<ReduceOp>()), n.imm ? "_exclusive" : "", list(n));
+      case Op::block_scan:
+        return fmt::format("block_scan_{}{} {}", name_of(n.kind<ReduceOp>()), n.imm ? "_exclusive" : "", list(n));
       case Op::dot4: return fmt::format("dot4_{} {}", name_of(n.kind<Dot4Signs>()), list(n));
       case Op::vector:
-        return n.kind<VectorOp>() == VectorOp::make ? "vector " + list(n) : fmt::format("extract {}, {}", list(n), n.imm);
+        return n.kind<VectorOp>() == VectorOp::make ? "vector " + list(n)
+                                                    : fmt::format("extract {}, {}", list(n), n.imm);
       default: return fmt::format("{} {}", sub_name(n), list(n));
     }
   }
-  void line(int depth, const std::string& text) { out_ += std::string(2 * static_cast<std::size_t>(depth), ' ') + text + "\n"; }
+  void line(int depth, const std::string& text) {
+    out_ += std::string(2 * static_cast<std::size_t>(depth), ' ') + text + "\n";
+  }
 
   void block(BlockId b, int depth) {
     for (NodeId id : fn_.blocks[b]) {
       const Node& n = fn_[id];
       switch (n.op) {
-        case Op::store: line(depth, fmt::format("store {}[{}], {}", value(n.args[0]), value(n.args[1]), value(n.args[2]))); break;
+        case Op::store:
+          line(depth, fmt::format("store {}[{}], {}", value(n.args[0]), value(n.args[1]), value(n.args[2])));
+          break;
         case Op::barrier: line(depth, "barrier"); break;
         case Op::return_: line(depth, "return"); break;
         case Op::print: line(depth, fmt::format("print \"{}\" {}", fn_.strings[n.extra], list(n))); break;
@@ -104,7 +120,8 @@ class Printer {
           }
           break;
         case Op::for_:
-          line(depth, fmt::format("for {} from {} to {} step {}", value(n.args[3]), value(n.args[0]), value(n.args[1]), value(n.args[2])));
+          line(depth, fmt::format("for {} from {} to {} step {}", value(n.args[3]), value(n.args[0]), value(n.args[1]),
+                                  value(n.args[2])));
           block(n.extra, depth + 1);
           break;
         case Op::while_:
@@ -126,8 +143,8 @@ class Printer {
   std::string out_;
 };
 
-// Two multiplicative streams over the same words; collisions within one program's kernels are not a concern at 128 bits,
-// and whoever stores by hash also stores and compares the text.
+// Two multiplicative streams over the same words; collisions within one program's kernels are not a concern at 128
+// bits, and whoever stores by hash also stores and compares the text.
 struct Hasher {
   std::uint64_t a = 0x243F6A8885A308D3ull, b = 0x13198A2E03707344ull;
   void word(std::uint64_t v) {
@@ -150,11 +167,13 @@ Hash hash_of(const Function& fn) {
   for (auto s : fn.block_size) h.word(s);
   h.word(fn.params.size());
   for (const Param& p : fn.params)
-    h.word(static_cast<std::uint64_t>(p.dtype) | std::uint64_t{p.is_buffer} << 8 | static_cast<std::uint64_t>(p.access) << 16);
+    h.word(static_cast<std::uint64_t>(p.dtype) | std::uint64_t{p.is_buffer} << 8 |
+           static_cast<std::uint64_t>(p.access) << 16);
   h.word(fn.nodes.size());
   for (const Node& n : fn.nodes) {
-    h.word(static_cast<std::uint64_t>(n.op) | std::uint64_t{n.sub} << 8 | static_cast<std::uint64_t>(n.type.dtype) << 16 |
-           std::uint64_t{n.type.lanes} << 24 | std::uint64_t{n.extra} << 32);
+    h.word(static_cast<std::uint64_t>(n.op) | std::uint64_t{n.sub} << 8 |
+           static_cast<std::uint64_t>(n.type.dtype) << 16 | std::uint64_t{n.type.lanes} << 24 |
+           std::uint64_t{n.extra} << 32);
     h.word(std::uint64_t{n.args[0]} | std::uint64_t{n.args[1]} << 32);
     h.word(std::uint64_t{n.args[2]} | std::uint64_t{n.args[3]} << 32);
     h.word(n.imm);

@@ -23,7 +23,10 @@ class Uniformity {
   bool leaf(const Node& n) const {
     if (n.op != Op::index) return true;
     switch (n.kind<IndexKind>()) {
-      case IndexKind::global_id: case IndexKind::thread_id: case IndexKind::lane_id: case IndexKind::subgroup_id: return false;
+      case IndexKind::global_id:
+      case IndexKind::thread_id:
+      case IndexKind::lane_id:
+      case IndexKind::subgroup_id: return false;
       default: return true;
     }
   }
@@ -40,21 +43,23 @@ class Uniformity {
     for (NodeId id : fn_.blocks[b]) {
       const Node& n = fn_[id];
       switch (n.op) {
-        case Op::load: case Op::load_if: {
+        case Op::load:
+        case Op::load_if: {
           const Node& m = fn_[n.args[0]];
           const bool constant_memory = m.op == Op::param && fn_.params[m.imm].access == Access::read;
           if (!(constant_memory || m.op == Op::local) || !all(operands(n))) varies(id);
           break;
         }
         case Op::store:
-          if (fn_[n.args[0]].op == Op::local && (!control || !uniform_[n.args[1]] || !uniform_[n.args[2]])) varies(n.args[0]);
+          if (fn_[n.args[0]].op == Op::local && (!control || !uniform_[n.args[1]] || !uniform_[n.args[2]]))
+            varies(n.args[0]);
           break;
-        case Op::atomic: case Op::block_scan: varies(id); break;
+        case Op::atomic:
+        case Op::block_scan: varies(id); break;
         case Op::subgroup: varies(id); break;  // the same in a subgroup, not in the block
-        case Op::block_reduce: case Op::block_uniform: break;
-        case Op::if_:
-          for_each_nested(n, [&](BlockId inner) { block(inner, control && uniform_[n.args[0]]); });
-          break;
+        case Op::block_reduce:
+        case Op::block_uniform: break;
+        case Op::if_: for_each_nested(n, [&](BlockId inner) { block(inner, control && uniform_[n.args[0]]); }); break;
         case Op::for_:
           if (!all(operands(n))) varies(n.args[3]);
           block(n.extra, control && all(operands(n)));

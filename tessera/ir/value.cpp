@@ -9,7 +9,8 @@ namespace tessera::ir {
 
 namespace {
 
-// What is made of Values alone is made of the builder directly: an Operand made here would note this file as the kernel's.
+// What is made of Values alone is made of the builder directly: an Operand made here would note this file as the
+// kernel's.
 Builder& builder() { return Builder::current(); }
 Value unary_of(UnaryOp op, Value a) { return Value(builder().unary(op, a.id())); }
 Value math_of(MathOp op, Value a) { return Value(builder().math(op, a.id())); }
@@ -37,19 +38,24 @@ void Operand::note(const char* file, int line) {
   if (Builder::tracing()) builder().at(file, line);
 }
 DType Operand::dtype() const {
-  return kind_ == traced ? value_.dtype() : kind_ == real ? DType::f32 : kind_ == integer ? DType::index : DType::boolean;
+  return kind_ == traced    ? value_.dtype()
+         : kind_ == real    ? DType::f32
+         : kind_ == integer ? DType::index
+                            : DType::boolean;
 }
 Value Operand::own() const { return kind_ == traced ? value_ : as(dtype()); }
 Value Operand::as(DType t) const {
   if (kind_ == traced) return value_;
   if (t == DType::f16 || t == DType::bf16) t = DType::f32;
   const bool number = kind_ != logical;
-  const bool fits = number ? t != DType::boolean && (kind_ == integer || is_float(t) || real_ == std::trunc(real_)) : t == DType::boolean;
+  const bool fits = number ? t != DType::boolean && (kind_ == integer || is_float(t) || real_ == std::trunc(real_))
+                           : t == DType::boolean;
   if (!fits)
     fail<KernelError>({.asked = "kernel " + builder().function().name + ", " + to_string(builder().source()),
-                       .wrong = "the literal " + (kind_ == logical ? std::string(integer_ ? "true" : "false")
-                                                  : kind_ == real  ? std::to_string(real_)
-                                                                   : std::to_string(integer_)) +
+                       .wrong = "the literal " +
+                                (kind_ == logical ? std::string(integer_ ? "true" : "false")
+                                 : kind_ == real  ? std::to_string(real_)
+                                                  : std::to_string(integer_)) +
                                 " meets a value of " + std::string(dtype_name(t)) + " and cannot be one",
                        .todo = "use cast<T>(...)"});
   return Value(kind_ == real ? builder().constant_of(t, real_) : builder().constant_of(t, integer_));
@@ -131,7 +137,9 @@ Value literal(DType dtype, double value) { return Value(builder().constant_of(dt
 Value index_literal(std::int64_t value) { return Value(builder().constant_of(DType::index, value)); }
 
 namespace {
-Value index_of(IndexKind kind, int dimension = 0) { return Value(builder().index(kind, static_cast<std::uint64_t>(dimension))); }
+Value index_of(IndexKind kind, int dimension = 0) {
+  return Value(builder().index(kind, static_cast<std::uint64_t>(dimension)));
+}
 }  // namespace
 Value global_id(int d) { return index_of(IndexKind::global_id, d); }
 Value grid_size(int d) { return index_of(IndexKind::grid_size, d); }
@@ -164,7 +172,8 @@ Value BufferRef::atomic(AtomicOp op, Operand index, Operand value) const {
   return Value(builder().atomic(op, id_, index.as(DType::index).id(), value.as(dtype()).id()));
 }
 Value BufferRef::atomic_cas(Operand index, Operand expected, Operand value) const {
-  return Value(builder().atomic(AtomicOp::cas, id_, index.as(DType::index).id(), value.as(dtype()).id(), expected.as(dtype()).id()));
+  return Value(builder().atomic(AtomicOp::cas, id_, index.as(DType::index).id(), value.as(dtype()).id(),
+                                expected.as(dtype()).id()));
 }
 
 BufferRef buffer_param(std::string name, DType dtype, Access access) {
@@ -211,7 +220,9 @@ Value block_reduce(ReduceOp op, Operand a) { return Value(builder().block_reduce
 Value block_sum(Operand a) { return block_reduce(ReduceOp::sum, a); }
 Value block_max(Operand a) { return block_reduce(ReduceOp::max, a); }
 Value block_min(Operand a) { return block_reduce(ReduceOp::min, a); }
-Value block_scan(Operand a, bool exclusive) { return Value(builder().block_scan(ReduceOp::sum, a.own().id(), exclusive)); }
+Value block_scan(Operand a, bool exclusive) {
+  return Value(builder().block_scan(ReduceOp::sum, a.own().id(), exclusive));
+}
 Value block_uniform(Operand a) { return Value(builder().block_uniform(a.own().id())); }
 Value subgroup(SubgroupOp op, Operand a) { return Value(builder().subgroup(op, a.own().id())); }
 Value subgroup(SubgroupOp op, Operand a, Operand lane) {

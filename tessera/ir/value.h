@@ -30,10 +30,14 @@ class Operand {
  public:
   Operand(Value v, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : value_(v) { note(file, line); }
   template <std::floating_point T>
-  Operand(T v, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : kind_(real), real_(v) { note(file, line); }
+  Operand(T v, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : kind_(real), real_(v) {
+    note(file, line);
+  }
   template <std::integral T>
   Operand(T v, const char* file = __builtin_FILE(), int line = __builtin_LINE())
-      : kind_(std::same_as<T, bool> ? logical : integer), integer_(static_cast<std::int64_t>(v)) { note(file, line); }
+      : kind_(std::same_as<T, bool> ? logical : integer), integer_(static_cast<std::int64_t>(v)) {
+    note(file, line);
+  }
 
   bool is_literal() const { return kind_ != traced; }
   /// The value, a literal converted to `dtype`. KernelError if the literal cannot be: 1.5 as an integer.
@@ -134,7 +138,8 @@ class BufferRef {
   Value load(Operand index) const;
   Value load_vector(Operand index, std::uint8_t lanes) const;  ///< `lanes` consecutive elements from `index`
   Value load_if(Value mask, Operand index, Operand other) const;
-  void store(Operand index, Operand value) const;  ///< a literal takes the memory's dtype; a vector stores all its lanes
+  void store(Operand index,
+             Operand value) const;  ///< a literal takes the memory's dtype; a vector stores all its lanes
   Value atomic(AtomicOp op, Operand index, Operand value) const;
   Value atomic_cas(Operand index, Operand expected, Operand value) const;
 

@@ -27,7 +27,9 @@ class Verifier {
     const Node& n = fn_[a];
     const bool counter = n.op == Op::index && n.kind<IndexKind>() == IndexKind::counter;
     if ((is_leaf(n.op) && !counter) || visible_[a]) return;
-    wrong(user, counter ? "a loop counter is used outside of its for_" : "a value read inside an if_, for_ or while_ is used outside of it",
+    wrong(user,
+          counter ? "a loop counter is used outside of its for_"
+                  : "a value read inside an if_, for_ or while_ is used outside of it",
           "Keep it in a Var that is declared before");
   }
   // `divergence`: the innermost control statement around, if any, that threads of a block may pass differently.
@@ -61,7 +63,8 @@ class Verifier {
   }
   void show_nested(NodeId id, const NodeId* divergence) {
     const Node& n = fn_[id];
-    if (is_control(n.op)) wrong(id, "the condition of while_ holds control statements", "Compute it in the body and keep it in a Var");
+    if (is_control(n.op))
+      wrong(id, "the condition of while_ holds control statements", "Compute it in the body and keep it in a Var");
     check_operands(id);
     if (is_convergent(n.op) || n.op == Op::barrier) check_convergent(id, divergence);
     visible_[id] = true;

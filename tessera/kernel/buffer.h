@@ -37,7 +37,8 @@ class RawBuffer {
 /// Elements on one device, or structs as Buffer<S> takes them: their bytes, which the view shows as u32. Uploads and
 /// launches are asynchronous; downloads wait for what writes the buffer.
 template <class T>
-requires(Element<T> || detail::StructElement<T>) class DeviceBuffer {
+  requires(Element<T> || detail::StructElement<T>)
+class DeviceBuffer {
  public:
   using value_type = T;
 

@@ -34,13 +34,13 @@ TESSERA_INDEX(subgroup_count)  // in the block, rounded up
 
 /// Runs `then` in the threads where the condition holds, `otherwise` in the others.
 template <class C, class Then>
-requires std::invocable<Then>
+  requires std::invocable<Then>
 void if_(C&& condition, Then&& then, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   const detail::Arg<bool> c(std::forward<C>(condition), file, line);
   detail::if_(c.node(), detail::Body(then));
 }
 template <class C, class Then, class Else>
-requires std::invocable<Then> && std::invocable<Else>
+  requires std::invocable<Then> && std::invocable<Else>
 void if_(C&& condition, Then&& then, Else&& otherwise, const char* file = __builtin_FILE(),
          int line = __builtin_LINE()) {
   const detail::Arg<bool> c(std::forward<C>(condition), file, line);
@@ -72,7 +72,7 @@ void traced_for(const Arg<T>& begin, const Arg<T>& end, const Arg<T>& step, F& b
 
 /// Runs the body for begin, begin + step, ... below end; step is greater than 0. Bounds are read once, before.
 template <class B, class E, class S, class F>
-requires detail::Operand<std::remove_cvref_t<S>>
+  requires detail::Operand<std::remove_cvref_t<S>>
 void for_(B&& begin, E&& end, S&& step, F&& body, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   using T = detail::CounterType<std::remove_cvref_t<B>, std::remove_cvref_t<E>, std::remove_cvref_t<S>>;
   detail::traced_for<T>({std::forward<B>(begin), file, line}, {std::forward<E>(end), file, line},
@@ -87,7 +87,7 @@ void for_(B&& begin, E&& end, F&& body, const char* file = __builtin_FILE(), int
 
 /// Runs the body as long as `condition`, a function that gives a bool, says so.
 template <class C, class F>
-requires std::invocable<C> && std::invocable<F>
+  requires std::invocable<C> && std::invocable<F>
 void while_(C&& condition, F&& body, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   detail::note(file, line);
   ir::NodeId result = ir::no_node;

@@ -162,7 +162,7 @@ struct Signature<R (C::*)(P...) const noexcept> : Signature<R(P...)> {};
 template <class F>
 struct SignatureOf : Signature<F> {};
 template <class F>
-requires requires { &F::operator(); }
+  requires requires { &F::operator(); }
 struct SignatureOf<F> : Signature<decltype(&F::operator())> {};
 
 template <template <class...> class K, class F>

@@ -16,7 +16,8 @@ namespace tessera {
 class Extent {
  public:
   template <std::integral... N>
-  requires(sizeof...(N) >= 1 && sizeof...(N) <= 3) Extent(N... n) {
+    requires(sizeof...(N) >= 1 && sizeof...(N) <= 3)
+  Extent(N... n) {
     std::size_t d = 0;
     ((size_[d++] = count(static_cast<std::int64_t>(n))), ...);
   }
@@ -87,7 +88,7 @@ struct Parameter<Buffer<T>> {
   }();
   template <class A>
   static constexpr bool is_const =
-      writes&& std::is_const_v<std::remove_reference_t<A>> && !std::same_as<std::remove_cvref_t<A>, BufferView>;
+      writes && std::is_const_v<std::remove_reference_t<A>> && !std::same_as<std::remove_cvref_t<A>, BufferView>;
   static ir::NodeId declare(int number) {
     return declare_buffer(number, stored_dtype<std::remove_const_t<T>>(), access);
   }

@@ -74,7 +74,7 @@ struct SelectType<A, B> {
 
 #define TESSERA_FUNCTION(name, op)                                                     \
   template <class A>                                                                   \
-  requires detail::any_traced<A>                                                       \
+    requires detail::any_traced<A>                                                     \
   auto name(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) { \
     return detail::math1<A>(ir::MathOp::op, file, line, a);                            \
   }
@@ -96,7 +96,7 @@ TESSERA_FUNCTION(erf, erf)
 
 /// a to the power of b. Floats.
 template <class A, class B>
-requires detail::any_traced<A, B>
+  requires detail::any_traced<A, B>
 auto pow(A&& a, B&& b, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   using T = detail::common_type<std::remove_cvref_t<A>, std::remove_cvref_t<B>>;
   detail::check_pair<A, B>();
@@ -106,7 +106,7 @@ auto pow(A&& a, B&& b, const char* file = __builtin_FILE(), int line = __builtin
 }
 /// a * b + c, rounded once. Floats.
 template <class A, class B, class C>
-requires detail::any_traced<A, B, C>
+  requires detail::any_traced<A, B, C>
 auto fma(A&& a, B&& b, C&& c, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   using First = std::conditional_t<detail::any_traced<A>, A, std::conditional_t<detail::any_traced<B>, B, C>>;
   using T = detail::Computed<detail::type_of<std::remove_cvref_t<First>>>;
@@ -121,21 +121,21 @@ auto fma(A&& a, B&& b, C&& c, const char* file = __builtin_FILE(), int line = __
 
 /// The smaller; of floats the one that is not NaN.
 template <class A, class B>
-requires detail::any_traced<A, B>
+  requires detail::any_traced<A, B>
 auto min(A&& a, B&& b, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   detail::check_number<detail::common_type<std::remove_cvref_t<A>, std::remove_cvref_t<B>>>();
   return detail::pair<A, B>(ir::BinaryOp::min, file, line, a, b);
 }
 /// The larger; of floats the one that is not NaN.
 template <class A, class B>
-requires detail::any_traced<A, B>
+  requires detail::any_traced<A, B>
 auto max(A&& a, B&& b, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   detail::check_number<detail::common_type<std::remove_cvref_t<A>, std::remove_cvref_t<B>>>();
   return detail::pair<A, B>(ir::BinaryOp::max, file, line, a, b);
 }
 /// The high half of the product of two 32- or 64-bit integers.
 template <class A, class B>
-requires detail::any_traced<A, B>
+  requires detail::any_traced<A, B>
 auto mul_hi(A&& a, B&& b, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   using T = detail::common_type<std::remove_cvref_t<A>, std::remove_cvref_t<B>>;
   static_assert(detail::is_integer<T> && !std::same_as<T, Index> && sizeof(T) >= 4,
@@ -144,7 +144,7 @@ auto mul_hi(A&& a, B&& b, const char* file = __builtin_FILE(), int line = __buil
 }
 
 template <class A>
-requires detail::any_traced<A>
+  requires detail::any_traced<A>
 auto abs(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   using T = detail::Computed<detail::type_of<std::remove_cvref_t<A>>>;
   detail::named<A>();
@@ -154,7 +154,7 @@ auto abs(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()
 }
 /// How many bits are set.
 template <class A>
-requires detail::any_traced<A>
+  requires detail::any_traced<A>
 auto popcount(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   using T = detail::type_of<std::remove_cvref_t<A>>;
   detail::named<A>();
@@ -164,7 +164,7 @@ auto popcount(A&& a, const char* file = __builtin_FILE(), int line = __builtin_L
 }
 /// How many zeros stand before the highest set bit; the width for 0.
 template <class A>
-requires detail::any_traced<A>
+  requires detail::any_traced<A>
 auto clz(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   using T = detail::type_of<std::remove_cvref_t<A>>;
   detail::named<A>();
@@ -175,7 +175,7 @@ auto clz(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()
 
 /// `a` where the condition holds, else `b`. Both are computed.
 template <class C, class A, class B>
-requires detail::any_traced<C, A, B>
+  requires detail::any_traced<C, A, B>
 auto select(C&& condition, A&& a, B&& b, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   using X = std::remove_cvref_t<A>;
   using Y = std::remove_cvref_t<B>;
@@ -188,14 +188,16 @@ auto select(C&& condition, A&& a, B&& b, const char* file = __builtin_FILE(), in
 /// The value as a T: float to integer cuts towards zero and stays within T's range, NaN becomes 0; to bool: is it not
 /// 0.
 template <class T, class A>
-requires detail::any_traced<A> Val<T> cast(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  requires detail::any_traced<A>
+Val<T> cast(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   detail::named<A>();
   detail::note(file, line);
   return Val<T>(detail::NodeRef{detail::cast(detail::dtype_of<T>, a.node())});
 }
 /// The same bits as another type of the same size.
 template <class T, class A>
-requires detail::any_traced<A> Val<T> bitcast(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  requires detail::any_traced<A>
+Val<T> bitcast(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   using S = detail::type_of<std::remove_cvref_t<A>>;
   static_assert(dtype_size(detail::dtype_of<T>) == dtype_size(detail::dtype_of<S>) && detail::is_number<T> &&
                     detail::is_number<S> && !std::same_as<T, Index> && !std::same_as<S, Index>,

@@ -20,12 +20,11 @@ inline constexpr bool allowed = kind == Kind::number || kind == Kind::order ? is
 
 /// Operands that are right and hold their value: taken by value, so that copying them notes the line.
 template <class A, class B, Kind kind>
-concept Direct = (Plain<A> || Literal<A>)&&(Plain<B> ||
-                                            Literal<B>)&&(Plain<A> ||
-                                                          Plain<B>)&&same_type<A, B>&& allowed<common_type<A, B>, kind>;
+concept Direct = (Plain<A> || Literal<A>)&&(Plain<B> || Literal<B>)&&(Plain<A> || Plain<B>)&&same_type<A, B> &&
+                 allowed<common_type<A, B>, kind>;
 /// Operands of which one has to be read first (a Var), has to be a name (result of an atomic), or is a mistake.
 template <class A, class B, Kind kind>
-concept Indirect = Operand<A> && Operand<B> &&(Traced<A> || Traced<B>)&&!Direct<A, B, kind>;
+concept Indirect = Operand<A> && Operand<B> && (Traced<A> || Traced<B>)&&!Direct<A, B, kind>;
 
 template <class A, class B, Kind kind>
 using Result =
@@ -76,14 +75,17 @@ auto indirect(Op op, const std::remove_reference_t<A>& a, const std::remove_refe
 
 }  // namespace detail
 
-#define TESSERA_OPERATOR(symbol, kind, op)                                                      \
-  template <class A, class B>                                                                   \
-  requires detail::Direct<A, B, detail::Kind::kind> detail::Result<A, B, detail::Kind::kind>    \
-  operator symbol(A a, B b) { return detail::direct<detail::Kind::kind>(ir::op, a, b); }        \
-  template <class A, class B>                                                                   \
-  requires detail::Indirect<std::remove_cvref_t<A>, std::remove_cvref_t<B>, detail::Kind::kind> \
-      detail::Result<std::remove_cvref_t<A>, std::remove_cvref_t<B>, detail::Kind::kind>        \
-  operator symbol(A&& a, B&& b) { return detail::indirect<detail::Kind::kind, A, B>(ir::op, a, b); }
+#define TESSERA_OPERATOR(symbol, kind, op)                                                                           \
+  template <class A, class B>                                                                                        \
+    requires detail::Direct<A, B, detail::Kind::kind>                                                                \
+  detail::Result<A, B, detail::Kind::kind> operator symbol(A a, B b) {                                               \
+    return detail::direct<detail::Kind::kind>(ir::op, a, b);                                                         \
+  }                                                                                                                  \
+  template <class A, class B>                                                                                        \
+    requires detail::Indirect<std::remove_cvref_t<A>, std::remove_cvref_t<B>, detail::Kind::kind>                    \
+  detail::Result<std::remove_cvref_t<A>, std::remove_cvref_t<B>, detail::Kind::kind> operator symbol(A&& a, B&& b) { \
+    return detail::indirect<detail::Kind::kind, A, B>(ir::op, a, b);                                                 \
+  }
 
 TESSERA_OPERATOR(+, number, BinaryOp::add)
 TESSERA_OPERATOR(-, number, BinaryOp::sub)
@@ -108,7 +110,7 @@ TESSERA_OPERATOR(||, logic, BinaryOp::or_)
 
 #define TESSERA_OPERATOR(symbol, kind, op)                                      \
   template <class A>                                                            \
-  requires detail::Traced<std::remove_cvref_t<A>>                               \
+    requires detail::Traced<std::remove_cvref_t<A>>                             \
   auto operator symbol(A&& a) {                                                 \
     using T = detail::Computed<detail::type_of<std::remove_cvref_t<A>>>;        \
     detail::named<A>();                                                         \

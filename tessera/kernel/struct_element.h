@@ -20,7 +20,7 @@ concept StructElement = std::is_class_v<S> && !Element<S> && !std::same_as<S, In
 
 /// What a field of such a struct may be.
 template <class F>
-concept StructField = Element<F> &&(sizeof(F) == 4 || sizeof(F) == 8);
+concept StructField = Element<F> && (sizeof(F) == 4 || sizeof(F) == 8);
 
 /// Says what is wrong with S; called for its static_asserts.
 template <class S>

@@ -15,9 +15,8 @@ template <class S, class F>
 class Field {
  public:
   template <class C>
-  requires std::convertible_to<F C::*, F S::*> Field(F C::*member, const char* file = __builtin_FILE(),
-                                                     int line = __builtin_LINE())
-      : file_(file), line_(line) {
+    requires std::convertible_to<F C::*, F S::*>
+  Field(F C::*member, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : file_(file), line_(line) {
     alignas(S) const unsigned char bytes[sizeof(S)] = {};  // S is of implicit lifetime: they hold one
     const S* s = reinterpret_cast<const S*>(bytes);
     offset_ = static_cast<std::uint64_t>(reinterpret_cast<const unsigned char*>(&(s->*member)) - bytes);
@@ -57,8 +56,8 @@ class StructPlace {
   auto operator[](detail::Field<S, std::uint64_t> f) const { return field(f); }
   auto operator[](detail::Field<S, double> f) const { return field(f); }
   template <class F, class C>
-  requires(!detail::StructField<F> || !std::convertible_to<F C::*, F S::*>) Val<float>
-  operator[](F C::*) const {
+    requires(!detail::StructField<F> || !std::convertible_to<F C::*, F S::*>)
+  Val<float> operator[](F C::*) const {
     static_assert(std::convertible_to<F C::*, F S::*>, "this is a field of another struct than the buffer's");
     static_assert(detail::StructField<F> || !std::convertible_to<F C::*, F S::*>,
                   "a field that a kernel reads or writes is std::int32_t, std::uint32_t, std::int64_t, std::uint64_t, "
@@ -86,7 +85,7 @@ class StructPlace {
 /// A parameter of a kernel: structs in memory, given at launch. S is a trivially copyable aggregate of standard layout
 /// whose fields are 4 or 8 bytes wide. Buffer<const S> is read, Buffer<S> read and written.
 template <class T>
-requires detail::StructElement<std::remove_const_t<T>>
+  requires detail::StructElement<std::remove_const_t<T>>
 class Buffer<T> {
   using S = std::remove_const_t<T>;
 

@@ -17,8 +17,8 @@ namespace tessera::detail {
 class Body {
  public:
   template <class F>
-  requires(!std::is_same_v<std::remove_const_t<F>, Body>) Body(F& f)
-      : object_(&f), call_([](const void* o, ir::NodeId id) { run(*static_cast<const F*>(o), id); }) {}
+    requires(!std::is_same_v<std::remove_const_t<F>, Body>)
+  Body(F& f) : object_(&f), call_([](const void* o, ir::NodeId id) { run(*static_cast<const F*>(o), id); }) {}
   void operator()(ir::NodeId id = ir::no_node) const { call_(object_, id); }
 
  private:

@@ -45,32 +45,22 @@ using Computed = std::conditional_t<is_16bit_float<T>, float, T>;
 
 // Kinds of operands. All of these take types without references and const.
 template <class U>
-concept Traced = requires {
-  typename U::traced_type;
-};
+concept Traced = requires { typename U::traced_type; };
 template <class U>
-concept Plain = Traced<U> && requires {
-  typename U::plain;
-};  ///< a Val or what derives from it: passed by value
+concept Plain = Traced<U> && requires { typename U::plain; };  ///< a Val or what derives from it: passed by value
 template <class U>
-concept Old = Traced<U> && requires {
-  typename U::old;
-};  ///< result of an atomic
+concept Old = Traced<U> && requires { typename U::old; };  ///< result of an atomic
 template <class U>
 concept Literal = std::is_arithmetic_v<U> || is_16bit_float<U>;
 template <class U>
-concept StructMemory = requires {
-  typename U::kernel_struct;
-};  ///< StructPlace
+concept StructMemory = requires { typename U::kernel_struct; };  ///< StructPlace
 template <class U>
-concept Memory = StructMemory<U> || requires {
-  typename U::kernel_memory;
-};  ///< Buffer, Shared, LocalArray
+concept Memory = StructMemory<U> || requires { typename U::kernel_memory; };  ///< Buffer, Shared, LocalArray
 template <class U>
 concept Host = !Traced<U> && !Literal<U> && !Memory<U> &&
                (
-                   std::is_pointer_v<U> || std::is_array_v<U> || requires(U & u) { u.size(); } ||
-                   requires(U & u) { u.begin(); } || requires(U & u) { kernel_argument(u, ir::Access::read); });
+                   std::is_pointer_v<U> || std::is_array_v<U> || requires(U& u) { u.size(); } ||
+                   requires(U& u) { u.begin(); } || requires(U& u) { kernel_argument(u, ir::Access::read); });
 template <class U>
 concept Operand = Traced<U> || Literal<U> || Memory<U> || Host<U>;
 
@@ -148,7 +138,7 @@ class HostConversions {
  public:
   using traced_type = T;
   template <class U>
-  requires std::is_arithmetic_v<U>
+    requires std::is_arithmetic_v<U>
   operator U() const {
     if constexpr (std::same_as<U, bool>)
       static_assert(!sizeof(U), "a traced value is not a C++ bool: use if_(cond, [&]{ ... }) or select(cond, a, b)");

@@ -49,8 +49,8 @@ template <class T, bool rounds = false>
 class Arg {
  public:
   template <class U>
-  requires(!std::same_as<std::remove_cvref_t<U>, Arg>)
-      Arg(U&& u, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    requires(!std::same_as<std::remove_cvref_t<U>, Arg>)
+  Arg(U&& u, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     using V = std::remove_cvref_t<U>;
     not_host_data<U>();
     named<U>();
@@ -68,9 +68,8 @@ class Arg {
 class Subscript {
  public:
   template <class U>
-  requires(!std::same_as<std::remove_cvref_t<U>, Subscript>)
-      Subscript(U&& u, const char* file = __builtin_FILE(), int line = __builtin_LINE())
-      : file_(file), line_(line) {
+    requires(!std::same_as<std::remove_cvref_t<U>, Subscript>)
+  Subscript(U&& u, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : file_(file), line_(line) {
     using V = std::remove_cvref_t<U>;
     not_host_data<U>();
     named<U>();
@@ -106,8 +105,8 @@ class Val : public detail::HostConversions<T> {
     detail::note(file, line);
   }
   template <class U>
-  requires(!std::derived_from<std::remove_cvref_t<U>, Val> && detail::accepts<T, std::remove_cvref_t<U>, false>)
-      Val(U&& u, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    requires(!std::derived_from<std::remove_cvref_t<U>, Val> && detail::accepts<T, std::remove_cvref_t<U>, false>)
+  Val(U&& u, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     detail::note(file, line);
     id_ = detail::node_exactly<T>(u);
   }
@@ -195,8 +194,8 @@ class Var : public detail::HostConversions<T> {
     set(other.node());
   }
   template <class U>
-  requires(!std::same_as<std::remove_cvref_t<U>, Var> && detail::Operand<std::remove_cvref_t<U>>)
-      Var(U&& u, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    requires(!std::same_as<std::remove_cvref_t<U>, Var> && detail::Operand<std::remove_cvref_t<U>>)
+  Var(U&& u, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     const detail::Arg<T> initial(std::forward<U>(u), file, line);
     id_ = detail::local(detail::dtype_of<T>, 1);
     set(initial.node());
@@ -212,7 +211,8 @@ class Var : public detail::HostConversions<T> {
     return *this;
   }
   template <class U>
-  requires(!std::same_as<std::remove_cvref_t<U>, Var>) Var& operator=(U&& u) & {
+    requires(!std::same_as<std::remove_cvref_t<U>, Var>)
+  Var& operator=(U&& u) & {
     set(detail::Arg<T>(std::forward<U>(u), nullptr, 0).node());  // an operator knows no line: the last one noted stays
     return *this;
   }
@@ -253,8 +253,8 @@ class Vec {
 
  public:
   template <class... U>
-  requires(sizeof...(U) == n) Vec(const U&... elements)
-      : id_(detail::make_vector({detail::Arg<T>(elements).node()...})) {}
+    requires(sizeof...(U) == n)
+  Vec(const U&... elements) : id_(detail::make_vector({detail::Arg<T>(elements).node()...})) {}
   explicit Vec(detail::NodeRef v) : id_(v.id) {}
   /// Element `lane`, a number known while tracing.
   Val<T> operator[](int lane) const {

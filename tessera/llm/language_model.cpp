@@ -37,37 +37,45 @@ LanguageModel LanguageModel::load(const std::string& path, std::optional<Device>
   Tokenizer tokenizer(file);
   if (static_cast<std::int64_t>(tokenizer.size()) > config.vocabulary)
     fail<FormatError>({.asked = "load model",
-                       .with = {{"file", file.name()}, {"tokens", std::to_string(tokenizer.size())}, {"rows of token_embd.weight", std::to_string(config.vocabulary)}},
+                       .with = {{"file", file.name()},
+                                {"tokens", std::to_string(tokenizer.size())},
+                                {"rows of token_embd.weight", std::to_string(config.vocabulary)}},
                        .wrong = "the tokenizer has more tokens than the model has embeddings"});
   Llama model = Llama::load(file, device ? *device : current_device(), progress);
   model.prepare();
   return LanguageModel(std::move(model), std::move(tokenizer), watch.seconds());
 }
 
-GenerateResult LanguageModel::generate(std::string_view prompt, const GenerateOptions& options, const TextCallback& on_text) const {
+GenerateResult LanguageModel::generate(std::string_view prompt, const GenerateOptions& options,
+                                       const TextCallback& on_text) const {
   GenerateResult result;
   result.prompt_tokens = tokenizer_.encode(prompt);
   const auto given = static_cast<std::int64_t>(result.prompt_tokens.size());
   const std::int64_t trained = model_.config().context_length;
   if (options.context < 0 || options.max_tokens < 0 || options.batch < 1)
     fail<ArgumentError>({.asked = "generate",
-                         .with = {{"context", std::to_string(options.context)}, {"max_tokens", std::to_string(options.max_tokens)}, {"batch", std::to_string(options.batch)}},
+                         .with = {{"context", std::to_string(options.context)},
+                                  {"max_tokens", std::to_string(options.max_tokens)},
+                                  {"batch", std::to_string(options.batch)}},
                          .wrong = "these are counts, and a batch has at least one token"});
   const std::int64_t context = options.context ? options.context : trained;
   if (given == 0)
-    fail<ArgumentError>({.asked = "generate", .wrong = "the prompt gives no tokens", .todo = "Give at least one character"});
+    fail<ArgumentError>(
+        {.asked = "generate", .wrong = "the prompt gives no tokens", .todo = "Give at least one character"});
   if (context > trained)
     fail<ArgumentError>({.asked = "generate",
                          .with = {{"context", std::to_string(context)}, {"the model's", std::to_string(trained)}},
                          .wrong = "the context is longer than the model was made for"});
   if (given > context)
-    fail<ArgumentError>({.asked = "generate",
-                         .with = {{"tokens of the prompt", std::to_string(given)}, {"context", std::to_string(context)}},
-                         .wrong = "the prompt is longer than the context",
-                         .todo = "Shorten it, or raise the context up to the model's " + std::to_string(trained)});
+    fail<ArgumentError>(
+        {.asked = "generate",
+         .with = {{"tokens of the prompt", std::to_string(given)}, {"context", std::to_string(context)}},
+         .wrong = "the prompt is longer than the context",
+         .todo = "Shorten it, or raise the context up to the model's " + std::to_string(trained)});
 
   Sampler sampler(options.sampling);
-  KeyValueCache cache(model_.config(), given + std::min(options.max_tokens, context - given), device(), options.cache_dtype);
+  KeyValueCache cache(model_.config(), given + std::min(options.max_tokens, context - given), device(),
+                      options.cache_dtype);
   Utf8Stream stream;
   std::vector<float> logits;
   auto emit = [&](const std::string& piece) {
@@ -77,10 +85,14 @@ GenerateResult LanguageModel::generate(std::string_view prompt, const GenerateOp
 
   const Stopwatch prompt_watch;
   for (std::int64_t at = 0; at < given; at += options.batch) {
-    const auto piece = std::span(result.prompt_tokens).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(std::min(options.batch, given - at)));
+    const auto piece =
+        std::span(result.prompt_tokens)
+            .subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(std::min(options.batch, given - at)));
     const Array last = model_.forward(piece, cache);
-    if (at + options.batch >= given) logits = last.to_vector<float>();
-    else last.eval();
+    if (at + options.batch >= given)
+      logits = last.to_vector<float>();
+    else
+      last.eval();
   }
   result.prompt_seconds = prompt_watch.seconds();
 
@@ -93,7 +105,8 @@ GenerateResult LanguageModel::generate(std::string_view prompt, const GenerateOp
       break;
     }
     result.tokens.push_back(next);
-    if (!emit(stream.push(static_cast<std::size_t>(next) < tokenizer_.size() ? tokenizer_.decode(next) : std::string_view()))) {
+    if (!emit(stream.push(static_cast<std::size_t>(next) < tokenizer_.size() ? tokenizer_.decode(next)
+                                                                             : std::string_view()))) {
       result.reason = StopReason::cancelled;
       break;
     }

@@ -24,9 +24,13 @@ struct GenerateResult {
   std::string text;  ///< valid UTF-8
   StopReason reason = StopReason::max_tokens;
   double prompt_seconds = 0, generate_seconds = 0;
-  double prompt_tokens_per_second() const { return prompt_seconds > 0 ? static_cast<double>(prompt_tokens.size()) / prompt_seconds : 0; }
+  double prompt_tokens_per_second() const {
+    return prompt_seconds > 0 ? static_cast<double>(prompt_tokens.size()) / prompt_seconds : 0;
+  }
   /// The first token comes with the prompt, so it is not counted.
-  double tokens_per_second() const { return generate_seconds > 0 && tokens.size() > 1 ? static_cast<double>(tokens.size() - 1) / generate_seconds : 0; }
+  double tokens_per_second() const {
+    return generate_seconds > 0 && tokens.size() > 1 ? static_cast<double>(tokens.size() - 1) / generate_seconds : 0;
+  }
 };
 
 /// Gets each piece of text as it comes, whole UTF-8 characters only; false ends the generation.
@@ -35,10 +39,12 @@ using TextCallback = std::function<bool(std::string_view piece)>;
 class LanguageModel {
  public:
   /// Errors of GgufFile::open, Tokenizer and Llama::load. `device` defaults to current_device().
-  static LanguageModel load(const std::string& path, std::optional<Device> device = {}, const LoadProgress& progress = {});
+  static LanguageModel load(const std::string& path, std::optional<Device> device = {},
+                            const LoadProgress& progress = {});
 
   /// Reads the prompt and continues it. ArgumentError if the prompt is empty or does not fit into the context.
-  GenerateResult generate(std::string_view prompt, const GenerateOptions& options = {}, const TextCallback& on_text = {}) const;
+  GenerateResult generate(std::string_view prompt, const GenerateOptions& options = {},
+                          const TextCallback& on_text = {}) const;
 
   const Llama& model() const { return model_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }

@@ -10,7 +10,8 @@ namespace {
 // Takes tensors out of a file, checked against the shape that the configuration demands.
 class TensorLoader {
  public:
-  TensorLoader(const GgufFile& file, Device device, const LoadProgress& progress) : file_(file), device_(device), progress_(progress) {
+  TensorLoader(const GgufFile& file, Device device, const LoadProgress& progress)
+      : file_(file), device_(device), progress_(progress) {
     for (const GgufTensor& t : file.tensors()) total_ += t.bytes;
   }
 
@@ -23,9 +24,12 @@ class TensorLoader {
     const GgufTensor& t = checked(name, {size});
     const std::span<const std::byte> data = file_.data(t);
     DType dtype = DType::f32;
-    if (t.type == GgmlType::f16) dtype = DType::f16;
-    else if (t.type == GgmlType::bf16) dtype = DType::bf16;
-    else if (t.type != GgmlType::f32) wrong(t, "a vector of type " + ggml_type_text(t.type) + " is not supported", "f32, f16 and bf16 are");
+    if (t.type == GgmlType::f16)
+      dtype = DType::f16;
+    else if (t.type == GgmlType::bf16)
+      dtype = DType::bf16;
+    else if (t.type != GgmlType::f32)
+      wrong(t, "a vector of type " + ggml_type_text(t.type) + " is not supported", "f32, f16 and bf16 are");
     Array a = Array::empty({size}, dtype, device_);
     Queue::of(device_).upload(a.view(), data.data());
     return a.astype(DType::f32).eval();
@@ -37,12 +41,16 @@ class TensorLoader {
 
  private:
   [[noreturn]] void wrong(const GgufTensor& t, const std::string& what, const std::string& todo) const {
-    fail<FormatError>({.asked = "load model", .with = {{"file", file_.name()}, {"tensor", t.name}, {"type", ggml_type_text(t.type)}}, .wrong = what, .todo = todo});
+    fail<FormatError>({.asked = "load model",
+                       .with = {{"file", file_.name()}, {"tensor", t.name}, {"type", ggml_type_text(t.type)}},
+                       .wrong = what,
+                       .todo = todo});
   }
   const GgufTensor& checked(const std::string& name, std::vector<std::int64_t> dims) {
     const GgufTensor& t = file_.tensor(name);
     Shape have(t.dims.begin(), t.dims.end());
-    if (have != dims) wrong(t, "the tensor's dimensions are " + to_string(have) + ", but the metadata asks for " + to_string(dims), "");
+    if (have != dims)
+      wrong(t, "the tensor's dimensions are " + to_string(have) + ", but the metadata asks for " + to_string(dims), "");
     if (progress_) progress_(name, done_, total_);
     done_ += t.bytes;
     return t;
@@ -65,11 +73,16 @@ class TensorLoader {
 
 }  // namespace
 
-KeyValueCache::KeyValueCache(const LlamaConfig& config, std::int64_t capacity, Device device, DType dtype) : capacity_(capacity) {
+KeyValueCache::KeyValueCache(const LlamaConfig& config, std::int64_t capacity, Device device, DType dtype)
+    : capacity_(capacity) {
   if (capacity < 1)
-    fail<ArgumentError>({.asked = "KeyValueCache", .with = {{"capacity", std::to_string(capacity)}}, .wrong = "a cache has room for at least one token"});
+    fail<ArgumentError>({.asked = "KeyValueCache",
+                         .with = {{"capacity", std::to_string(capacity)}},
+                         .wrong = "a cache has room for at least one token"});
   if (dtype != DType::f32 && dtype != DType::f16)
-    fail<DtypeError>({.asked = "KeyValueCache", .with = {{"dtype", std::string(dtype_name(dtype))}}, .wrong = "a cache holds f32 or f16"});
+    fail<DtypeError>({.asked = "KeyValueCache",
+                      .with = {{"dtype", std::string(dtype_name(dtype))}},
+                      .wrong = "a cache holds f32 or f16"});
   for (std::int64_t i = 0; i < config.layers; ++i) {
     keys_.push_back(Array::zeros({config.key_heads, capacity, config.head_size}, dtype, device));
     values_.push_back(Array::zeros({config.key_heads, capacity, config.head_size}, dtype, device));
@@ -84,7 +97,9 @@ std::uint64_t KeyValueCache::bytes() const {
 
 void KeyValueCache::truncate(std::int64_t length) {
   if (length < 0 || length > length_)
-    fail<ArgumentError>({.asked = "KeyValueCache::truncate", .with = {{"asked", std::to_string(length)}, {"length", std::to_string(length_)}}, .wrong = "the cache does not hold that many tokens"});
+    fail<ArgumentError>({.asked = "KeyValueCache::truncate",
+                         .with = {{"asked", std::to_string(length)}, {"length", std::to_string(length_)}},
+                         .wrong = "the cache does not hold that many tokens"});
   length_ = length;
 }
 
@@ -143,13 +158,17 @@ Array Llama::forward(std::span<const std::int32_t> tokens, KeyValueCache& cache,
   if (count == 0) fail<ArgumentError>({.asked = "Llama::forward", .wrong = "there are no tokens to read"});
   if (count > cache.capacity_ - cache.length_)
     fail<ArgumentError>({.asked = "Llama::forward",
-                         .with = {{"tokens", std::to_string(count)}, {"in the cache", std::to_string(cache.length_)}, {"room", std::to_string(cache.capacity_)}},
+                         .with = {{"tokens", std::to_string(count)},
+                                  {"in the cache", std::to_string(cache.length_)},
+                                  {"room", std::to_string(cache.capacity_)}},
                          .wrong = "the tokens do not fit into the cache",
                          .todo = "Make a larger cache, or truncate it"});
   for (std::size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= config_.vocabulary)
       fail<ArgumentError>({.asked = "Llama::forward",
-                           .with = {{"token", std::to_string(tokens[i])}, {"at", std::to_string(i)}, {"vocabulary", std::to_string(config_.vocabulary)}},
+                           .with = {{"token", std::to_string(tokens[i])},
+                                    {"at", std::to_string(i)},
+                                    {"vocabulary", std::to_string(config_.vocabulary)}},
                            .wrong = "the token is not in the vocabulary"});
 
   const std::int64_t past = cache.length_;

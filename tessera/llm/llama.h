@@ -11,19 +11,20 @@
 
 namespace tessera {
 
-/// What the metadata says of a model. "qwen2" is Llama with biases on queries, keys and values, and the other rotary pairs.
+/// What the metadata says of a model. "qwen2" is Llama with biases on queries, keys and values, and the other rotary
+/// pairs.
 struct LlamaConfig {
   std::string architecture;  ///< "llama" or "qwen2"
   std::string name;
   std::int64_t context_length = 0;  ///< tokens the model was made for
   std::int64_t width = 0, layers = 0, hidden = 0, heads = 0, key_heads = 0, head_size = 0, vocabulary = 0;
   float norm_epsilon = 1e-5f;
-  Rotary rotary;  ///< without factors, which are a tensor
+  Rotary rotary;      ///< without factors, which are a tensor
   bool tied = false;  ///< the output is the token embedding
 };
 
-/// FormatError: an architecture that is not known (those that are, are named), keys that are missing or do not fit together,
-/// a scaling of positions that is not supported.
+/// FormatError: an architecture that is not known (those that are, are named), keys that are missing or do not fit
+/// together, a scaling of positions that is not supported.
 LlamaConfig read_llama_config(const GgufFile& file);
 
 /// Keys and values of the tokens read so far, for every layer. Move-only: it is a state.
@@ -50,8 +51,8 @@ using LoadProgress = std::function<void(const std::string& tensor, std::uint64_t
 
 class Llama {
  public:
-  /// Packs the file's weights for the device; the file is not needed afterwards. FormatError names the tensor whose shape or type
-  /// is wrong; OutOfMemory leaves nothing behind.
+  /// Packs the file's weights for the device; the file is not needed afterwards. FormatError names the tensor whose
+  /// shape or type is wrong; OutOfMemory leaves nothing behind.
   static Llama load(const GgufFile& file, Device device, const LoadProgress& progress = {});
 
   /// Compiles the kernels that reading and generating need, so that the first prompt does not wait for them.
@@ -61,8 +62,9 @@ class Llama {
   Device device() const { return device_; }
   std::uint64_t weight_bytes() const;
 
-  /// Reads `tokens` after what the cache holds, and appends them to it. Gives the logits (1, vocabulary) of the last token, or of
-  /// each (tokens, vocabulary). ArgumentError: no tokens, an id outside of the vocabulary, or more tokens than the cache has room for.
+  /// Reads `tokens` after what the cache holds, and appends them to it. Gives the logits (1, vocabulary) of the last
+  /// token, or of each (tokens, vocabulary). ArgumentError: no tokens, an id outside of the vocabulary, or more tokens
+  /// than the cache has room for.
   Array forward(std::span<const std::int32_t> tokens, KeyValueCache& cache, bool all_logits = false) const;
 
  private:

@@ -13,9 +13,11 @@ class ConfigReader {
   LlamaConfig read() {
     LlamaConfig c;
     c.architecture = file_.get<std::string>("general.architecture");
-    if (c.architecture == "qwen2") c.rotary.pairs = RotaryPairs::halves;
+    if (c.architecture == "qwen2")
+      c.rotary.pairs = RotaryPairs::halves;
     else if (c.architecture != "llama")
-      bad("general.architecture", quote_text(c.architecture) + " is not an architecture that Tessera runs", "It runs llama and qwen2");
+      bad("general.architecture", quote_text(c.architecture) + " is not an architecture that Tessera runs",
+          "It runs llama and qwen2");
     prefix_ = c.architecture + ".";
     c.name = file_.get_or<std::string>("general.name", file_.name());
     c.context_length = count("context_length", 1 << 30);
@@ -24,16 +26,19 @@ class ConfigReader {
     c.hidden = count("feed_forward_length", 1 << 22);
     c.heads = count("attention.head_count", 4096);
     c.key_heads = file_.has(prefix_ + "attention.head_count_kv") ? count("attention.head_count_kv", 4096) : c.heads;
-    if (c.heads % c.key_heads != 0) bad(prefix_ + "attention.head_count_kv", "the heads are not a multiple of the key heads", "");
+    if (c.heads % c.key_heads != 0)
+      bad(prefix_ + "attention.head_count_kv", "the heads are not a multiple of the key heads", "");
     if (!file_.has(prefix_ + "attention.key_length") && c.width % c.heads != 0)
       bad(prefix_ + "attention.head_count", "the width is not a multiple of the heads, and no key_length is given", "");
     c.head_size = file_.has(prefix_ + "attention.key_length") ? count("attention.key_length", 4096) : c.width / c.heads;
     if (file_.has(prefix_ + "attention.value_length") && count("attention.value_length", 4096) != c.head_size)
       bad(prefix_ + "attention.value_length", "values of another size than keys are not supported", "");
     c.norm_epsilon = file_.get_or<float>(prefix_ + "attention.layer_norm_rms_epsilon", 1e-5f);
-    c.rotary.dimensions = file_.has(prefix_ + "rope.dimension_count") ? count("rope.dimension_count", 4096) : c.head_size;
+    c.rotary.dimensions =
+        file_.has(prefix_ + "rope.dimension_count") ? count("rope.dimension_count", 4096) : c.head_size;
     if (c.rotary.dimensions > c.head_size || c.rotary.dimensions % 2 != 0)
-      bad(prefix_ + "rope.dimension_count", "an even number up to the head size " + std::to_string(c.head_size) + " is expected", "");
+      bad(prefix_ + "rope.dimension_count",
+          "an even number up to the head size " + std::to_string(c.head_size) + " is expected", "");
     c.rotary.base = file_.get_or<float>(prefix_ + "rope.freq_base", 10000.0f);
     if (!(c.rotary.base > 0)) bad(prefix_ + "rope.freq_base", "a number above 0 is expected", "");
     read_scaling(c);
@@ -45,7 +50,8 @@ class ConfigReader {
 
  private:
   [[noreturn]] void bad(const std::string& key, const std::string& what, const std::string& todo) const {
-    fail<FormatError>({.asked = "load model", .with = {{"file", file_.name()}, {"key", key}}, .wrong = what, .todo = todo});
+    fail<FormatError>(
+        {.asked = "load model", .with = {{"file", file_.name()}, {"key", key}}, .wrong = what, .todo = todo});
   }
   std::int64_t count(const std::string& key, std::int64_t most) const {
     const auto v = file_.get<std::int64_t>(prefix_ + key);
@@ -59,7 +65,8 @@ class ConfigReader {
       if (!(factor > 0)) bad(prefix_ + "rope.scaling.factor", "a number above 0 is expected", "");
       c.rotary.scale = 1.0f / factor;
     } else if (type != "none") {
-      bad(prefix_ + "rope.scaling.type", quote_text(type) + " is not supported", "none, linear and the factors of Llama 3.1 (tensor rope_freqs.weight) are");
+      bad(prefix_ + "rope.scaling.type", quote_text(type) + " is not supported",
+          "none, linear and the factors of Llama 3.1 (tensor rope_freqs.weight) are");
     }
   }
 

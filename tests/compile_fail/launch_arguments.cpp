@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// mistake 1: this kernel takes: 
+// mistake 1: this kernel takes:
 // mistake 1: Buffer<const float>, tessera::Buffer<float>, tessera::Val<float>
-// mistake 2: this kernel takes: 
+// mistake 2: this kernel takes:
 // mistake 2: Buffer<const float>, tessera::Buffer<float>, tessera::Val<float>
-// mistake 3: this kernel takes: 
+// mistake 3: this kernel takes:
 // mistake 3: Buffer<const float>, tessera::Buffer<float>, tessera::Val<float>
-// mistake 4: this kernel takes: 
-// mistake 5: this kernel takes: 
+// mistake 4: this kernel takes:
+// mistake 5: this kernel takes:
 // mistake 6: this kernel writes one of its buffers, and that argument is const
 // mistake 7: a map kernel has no blocks: launch it with {n}
 #include <vector>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A user's program against the installed package: calls into the library, and catches an error thrown inside it.
-#include <iostream>
 #include <tessera/tessera.h>
+#include <iostream>
 
 int main() {
   if (tessera::dtype_from_name("bf16") != tessera::DType::bf16) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a kernel on the reference interpreter and on every target of the code generator, from the same memory, and compares
-// all of that memory afterwards.
+// Runs a kernel on the reference interpreter and on every target of the code generator, from the same memory, and
+// compares all of that memory afterwards.
 #pragma once
 
 #include <cmath>
@@ -56,7 +56,8 @@ bool close(const std::byte* a, const std::byte* b, DType t, Tolerance tolerance,
   std::memcpy(&p, a, sizeof(T)), std::memcpy(&q, b, sizeof(T));
   x = static_cast<double>(p), y = static_cast<double>(q);
   if (t == DType::f16) x = half_value(static_cast<std::uint16_t>(p)), y = half_value(static_cast<std::uint16_t>(q));
-  if (t == DType::bf16) x = bfloat16_value(static_cast<std::uint16_t>(p)), y = bfloat16_value(static_cast<std::uint16_t>(q));
+  if (t == DType::bf16)
+    x = bfloat16_value(static_cast<std::uint16_t>(p)), y = bfloat16_value(static_cast<std::uint16_t>(q));
   if (std::memcmp(a, b, sizeof(T)) == 0 || (std::isnan(x) && std::isnan(y)) || x == y) return true;
   return std::abs(x - y) <= tolerance.absolute + tolerance.relative * std::max(std::abs(x), std::abs(y));
 }
@@ -72,32 +73,36 @@ inline bool close(DType t, const std::byte* a, const std::byte* b, Tolerance tol
 }
 
 /// What the interpreter makes of the memory.
-inline std::vector<Argument2> interpreted(const ir::Function& fn, std::array<std::uint64_t, 3> shape, std::vector<Argument2> memory,
-                                          std::uint32_t subgroup_width = 32) {
+inline std::vector<Argument2> interpreted(const ir::Function& fn, std::array<std::uint64_t, 3> shape,
+                                          std::vector<Argument2> memory, std::uint32_t subgroup_width = 32) {
   std::vector<ir::InterpreterArgument> arguments;
   for (Argument2& a : memory) {
-    if (a.buffer) arguments.push_back({.data = a.bytes.data(), .elements = a.elements()});
-    else arguments.push_back({.bits = a.bits});
+    if (a.buffer)
+      arguments.push_back({.data = a.bytes.data(), .elements = a.elements()});
+    else
+      arguments.push_back({.bits = a.bits});
   }
   ir::InterpreterOptions options;
   options.subgroup_width = subgroup_width;
   ir::interpret(fn, shape, arguments, options);
   return memory;
 }
-inline std::vector<Argument2> computed(Cpu& cpu, const ir::Function& fn, std::array<std::uint64_t, 3> shape, std::vector<Argument2> memory,
-                                       Variant variant = {}) {
+inline std::vector<Argument2> computed(Cpu& cpu, const ir::Function& fn, std::array<std::uint64_t, 3> shape,
+                                       std::vector<Argument2> memory, Variant variant = {}) {
   auto call = cpu.call();
   for (Argument2& a : memory) {
-    if (!a.buffer) call.index(static_cast<std::int64_t>(a.bits));
-    else call.buffer(a.bytes, a.elements());
+    if (!a.buffer)
+      call.index(static_cast<std::int64_t>(a.bits));
+    else
+      call.buffer(a.bytes, a.elements());
   }
   call.run(fn, shape, variant);
   return memory;
 }
 
 /// Fails the test where a target and the interpreter disagree.
-inline void expect_same(const ir::Function& fn, std::array<std::uint64_t, 3> shape, const std::vector<Argument2>& memory,
-                        Tolerance tolerance = {}, Variant variant = {}) {
+inline void expect_same(const ir::Function& fn, std::array<std::uint64_t, 3> shape,
+                        const std::vector<Argument2>& memory, Tolerance tolerance = {}, Variant variant = {}) {
   for (Cpu* cpu : cpu_targets()) {
     const auto expected = interpreted(fn, shape, memory, cpu->info().can.subgroup_widths[0]);
     std::vector<Argument2> got;
@@ -113,9 +118,12 @@ inline void expect_same(const ir::Function& fn, std::array<std::uint64_t, 3> sha
       int shown = 0;
       for (std::size_t k = 0; k < memory[i].elements(); ++k) {
         double x = 0, y = 0;
-        if (close(memory[i].dtype, expected[i].bytes.data() + k * size, got[i].bytes.data() + k * size, tolerance, x, y)) continue;
+        if (close(memory[i].dtype, expected[i].bytes.data() + k * size, got[i].bytes.data() + k * size, tolerance, x,
+                  y))
+          continue;
         if (++shown <= 4)
-          ADD_FAILURE() << fn.name << " on " << cpu->target() << ": " << fn.params[i].name << "[" << k << "] is " << y << ", expected " << x;
+          ADD_FAILURE() << fn.name << " on " << cpu->target() << ": " << fn.params[i].name << "[" << k << "] is " << y
+                        << ", expected " << x;
       }
       if (shown) {
         ADD_FAILURE() << shown << " elements differ\n" << ir::to_text(fn);

@@ -112,7 +112,9 @@ class Cpu {
           ASSERT_EQ(std::to_integer<int>(b.allocation->host[b.bytes + i]), 0xA5) << "written past the end";
       }
     }
-    void run(const ir::Function& fn, std::array<std::uint64_t, 3> shape, Variant variant = {}) { run(*cpu_.compile(fn, variant), shape); }
+    void run(const ir::Function& fn, std::array<std::uint64_t, 3> shape, Variant variant = {}) {
+      run(*cpu_.compile(fn, variant), shape);
+    }
 
    private:
     static constexpr std::size_t guard = 256;

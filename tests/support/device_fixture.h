@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the device layer share: a process with test drivers, each test on a device of its own, and checks of
-// an error's text.
+// What the tests of the device layer share: a process with test drivers, each test on a device of its own, and checks
+// of an error's text.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -51,14 +51,16 @@ class DeviceTest : public ::testing::Test {
   void TearDown() override {
     for (Backend backend : {Backend::cuda, Backend::cpu})
       for (int i = 0; i < devices; ++i)
-        for (const auto& text : behaviour({backend, i})->misuse()) ADD_FAILURE() << to_string(Device{backend, i}) << ": " << text;
+        for (const auto& text : behaviour({backend, i})->misuse())
+          ADD_FAILURE() << to_string(Device{backend, i}) << ": " << text;
   }
 
  private:
   static TestDriver* make(Backend backend) {
     auto d = std::make_unique<TestDriver>(backend);
     for (int i = 0; i < devices; ++i) {
-      auto& info = d->add_device(backend == Backend::cpu ? DeviceKind::cpu : DeviceKind::discrete_gpu, std::uint64_t{1} << 30);
+      auto& info =
+          d->add_device(backend == Backend::cpu ? DeviceKind::cpu : DeviceKind::discrete_gpu, std::uint64_t{1} << 30);
       info.can.max_block_threads = 512;
       info.can.max_block = {512, 512, 64};
     }

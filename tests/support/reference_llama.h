@@ -24,7 +24,8 @@ class ReferenceLlama {
     rotated_ = file.has(arch_ + "rope.dimension_count") ? integer("rope.dimension_count") : head_;
     base_ = file.get_or<double>(arch_ + "rope.freq_base", 10000.0);
     epsilon_ = file.get_or<double>(arch_ + "attention.layer_norm_rms_epsilon", 1e-5);
-    if (file.get_or<std::string>(arch_ + "rope.scaling.type", "none") == "linear") position_scale_ = 1 / file.get<double>(arch_ + "rope.scaling.factor");
+    if (file.get_or<std::string>(arch_ + "rope.scaling.type", "none") == "linear")
+      position_scale_ = 1 / file.get<double>(arch_ + "rope.scaling.factor");
     if (file.find_tensor("rope_freqs.weight")) factors_ = values("rope_freqs.weight");
     halves_ = arch_ == "qwen2.";
   }
@@ -36,17 +37,21 @@ class ReferenceLlama {
     std::vector<std::vector<double>> x(n);
     for (std::size_t t = 0; t < n; ++t) {
       const auto at = static_cast<std::size_t>(tokens[t]) * width_;
-      x[t].assign(embedding.begin() + static_cast<std::ptrdiff_t>(at), embedding.begin() + static_cast<std::ptrdiff_t>(at + width_));
+      x[t].assign(embedding.begin() + static_cast<std::ptrdiff_t>(at),
+                  embedding.begin() + static_cast<std::ptrdiff_t>(at + width_));
     }
     for (std::size_t l = 0; l < layers_; ++l) {
       const std::string p = "blk." + std::to_string(l) + ".";
       const auto an = values(p + "attn_norm.weight"), fn = values(p + "ffn_norm.weight");
-      const auto wq = values(p + "attn_q.weight"), wk = values(p + "attn_k.weight"), wv = values(p + "attn_v.weight"), wo = values(p + "attn_output.weight");
-      const auto wg = values(p + "ffn_gate.weight"), wu = values(p + "ffn_up.weight"), wd = values(p + "ffn_down.weight");
+      const auto wq = values(p + "attn_q.weight"), wk = values(p + "attn_k.weight"), wv = values(p + "attn_v.weight"),
+                 wo = values(p + "attn_output.weight");
+      const auto wg = values(p + "ffn_gate.weight"), wu = values(p + "ffn_up.weight"),
+                 wd = values(p + "ffn_down.weight");
       std::vector<std::vector<double>> q(n), k(n), v(n);
       for (std::size_t t = 0; t < n; ++t) {
         const auto h = norm(x[t], an);
-        q[t] = biased(times(wq, h), p + "attn_q.bias"), k[t] = biased(times(wk, h), p + "attn_k.bias"), v[t] = biased(times(wv, h), p + "attn_v.bias");
+        q[t] = biased(times(wq, h), p + "attn_q.bias"), k[t] = biased(times(wk, h), p + "attn_k.bias"),
+        v[t] = biased(times(wv, h), p + "attn_v.bias");
         rotate(q[t], heads_, t);
         rotate(k[t], key_heads_, t);
       }
@@ -81,7 +86,9 @@ class ReferenceLlama {
   }
 
  private:
-  std::size_t integer(const std::string& key) const { return static_cast<std::size_t>(file_.get<std::int64_t>(arch_ + key)); }
+  std::size_t integer(const std::string& key) const {
+    return static_cast<std::size_t>(file_.get<std::int64_t>(arch_ + key));
+  }
   std::vector<double> values(const std::string& name) const {
     const GgufTensor& t = file_.tensor(name);
     const auto f = ggml_to_float(t.type, file_.data(t));
@@ -144,7 +151,9 @@ struct TinyModel {
     auto u32 = [](std::uint64_t v) { return static_cast<std::uint32_t>(v); };
     w.set("general.architecture", architecture).set("general.name", std::string("tiny"));
     w.set(p + "context_length", u32(128)).set(p + "embedding_length", u32(width)).set(p + "block_count", u32(layers));
-    w.set(p + "feed_forward_length", u32(hidden)).set(p + "attention.head_count", u32(heads)).set(p + "attention.head_count_kv", u32(key_heads));
+    w.set(p + "feed_forward_length", u32(hidden))
+        .set(p + "attention.head_count", u32(heads))
+        .set(p + "attention.head_count_kv", u32(key_heads));
     w.set(p + "attention.key_length", u32(head)).set(p + "attention.value_length", u32(head));
     w.set(p + "attention.layer_norm_rms_epsilon", 1e-5f).set(p + "rope.freq_base", 5000.0f);
     w.set(p + "rope.dimension_count", u32(factors ? 32 : head));

@@ -87,7 +87,8 @@ struct Loaded : LoadedKernel {
   std::shared_ptr<Behaviour> behaviour;
   std::string name, text;
   std::atomic<bool> alive = true;
-  Loaded(std::shared_ptr<Behaviour> b, const ir::Function& fn) : behaviour(std::move(b)), name(fn.name), text(ir::to_text(fn)) {
+  Loaded(std::shared_ptr<Behaviour> b, const ir::Function& fn)
+      : behaviour(std::move(b)), name(fn.name), text(ir::to_text(fn)) {
     ++behaviour->live_kernels;
   }
   ~Loaded() override {
@@ -99,7 +100,8 @@ struct Loaded : LoadedKernel {
 
 class TestQueue : public DriverQueue {
  public:
-  explicit TestQueue(std::shared_ptr<Behaviour> behaviour) : behaviour_(std::move(behaviour)), random_(seed() ^ ++queues_) {
+  explicit TestQueue(std::shared_ptr<Behaviour> behaviour)
+      : behaviour_(std::move(behaviour)), random_(seed() ^ ++queues_) {
     thread_ = std::thread([this] { run(); });
   }
   ~TestQueue() override {
@@ -114,13 +116,16 @@ class TestQueue : public DriverQueue {
   void upload(const Allocation& to, std::size_t offset, const void* from, std::size_t bytes) override {
     std::vector<std::byte> staged(bytes);
     std::memcpy(staged.data(), from, bytes);
-    put([this, to, offset, staged = std::move(staged)] { std::memcpy(at(to, offset, staged.size()), staged.data(), staged.size()); });
+    put([this, to, offset, staged = std::move(staged)] {
+      std::memcpy(at(to, offset, staged.size()), staged.data(), staged.size());
+    });
   }
   void download(void* to, const Allocation& from, std::size_t offset, std::size_t bytes) override {
     put([this, to, from, offset, bytes] { std::memcpy(to, at(from, offset, bytes), bytes); });
     finish();
   }
-  void copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset, std::size_t bytes) override {
+  void copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset,
+            std::size_t bytes) override {
     put([=, this] { std::memmove(at(to, to_offset, bytes), at(from, from_offset, bytes), bytes); });
   }
   void fill(const Allocation& to, std::size_t offset, std::size_t bytes, std::span<const std::byte> pattern) override {
@@ -152,8 +157,10 @@ class TestQueue : public DriverQueue {
         std::lock_guard g(bodies_lock);
         if (auto it = bodies().find(loaded.name); it != bodies().end()) body = it->second;
       }
-      if (body) body(l);
-      else behaviour_->note_misuse("no body for kernel " + loaded.name);
+      if (body)
+        body(l);
+      else
+        behaviour_->note_misuse("no body for kernel " + loaded.name);
     });
   }
   std::shared_ptr<DriverEvent> record() override {
@@ -247,8 +254,10 @@ class TestDevice : public DriverDevice {
   std::uint64_t free_memory() const override { return info_.total_memory - behaviour_->live_bytes; }
   Allocation allocate(std::size_t bytes, MemoryKind) override {
     if (behaviour_->fail_allocation_in > 0 && --behaviour_->fail_allocation_in == 0) {
-      if (--behaviour_->failing_allocations > 0) behaviour_->fail_allocation_in = 1;
-      else behaviour_->failing_allocations = 1;
+      if (--behaviour_->failing_allocations > 0)
+        behaviour_->fail_allocation_in = 1;
+      else
+        behaviour_->failing_allocations = 1;
       fail<OutOfMemory>({.asked = "allocate", .wrong = "the test driver has no memory"});
     }
     auto memory = std::make_unique<Memory>(bytes);
@@ -316,8 +325,11 @@ DeviceInfo& TestDriver::add_device(DeviceKind kind, std::uint64_t total_memory) 
 
 BackendReport TestDriver::enumerate() {
   ++enumerations;
-  BackendReport report{.backend = backend_, .state = DeviceState::enumerated,
-                       .reason = "no kernel has run on it yet", .remedy = "Run one", .devices = devices_};
+  BackendReport report{.backend = backend_,
+                       .state = DeviceState::enumerated,
+                       .reason = "no kernel has run on it yet",
+                       .remedy = "Run one",
+                       .devices = devices_};
   if (!fail_enumerate.empty()) {
     report.devices.clear();
     report.state = DeviceState::supported;

@@ -24,7 +24,9 @@ struct Launch {
     std::uint64_t elements = 0;
     std::uint64_t bits = 0;
     template <class T>
-    T* as() const { return reinterpret_cast<T*>(bytes); }
+    T* as() const {
+      return reinterpret_cast<T*>(bytes);
+    }
   };
   std::vector<Argument> arguments;
 };
@@ -32,13 +34,13 @@ using Body = std::function<void(const Launch&)>;
 
 /// How one device behaves; tests change it while it runs.
 struct Behaviour {
-  std::atomic<int> max_delay_us = 0;           ///< before each piece of queued work, random up to this
-  std::atomic<bool> host_visible = false;      ///< allocations tell their host address
-  std::atomic<int> fail_allocation_in = 0;     ///< n: the n-th allocation from now fails, ...
-  std::atomic<int> failing_allocations = 1;    ///< ... and this many from there on
-  std::atomic<bool> fail_launch = false;       ///< launches throw a KernelError
-  std::atomic<bool> fail_work = false;         ///< queued launches fail when they run, with a KernelError
-  std::atomic<bool> lose = false;              ///< queued work fails when it runs, with a DeviceError
+  std::atomic<int> max_delay_us = 0;         ///< before each piece of queued work, random up to this
+  std::atomic<bool> host_visible = false;    ///< allocations tell their host address
+  std::atomic<int> fail_allocation_in = 0;   ///< n: the n-th allocation from now fails, ...
+  std::atomic<int> failing_allocations = 1;  ///< ... and this many from there on
+  std::atomic<bool> fail_launch = false;     ///< launches throw a KernelError
+  std::atomic<bool> fail_work = false;       ///< queued launches fail when they run, with a KernelError
+  std::atomic<bool> lose = false;            ///< queued work fails when it runs, with a DeviceError
   std::atomic<bool> fail_open = false;
   std::atomic<bool> compute_wrongly = false;
   std::atomic<bool> fail_compile = false;
@@ -62,9 +64,9 @@ struct Behaviour {
   std::mutex lock;
   std::condition_variable changed;
   std::atomic<bool> held = false;
-  std::vector<std::string> seen;                        // under lock
-  std::vector<ir::Function> functions;                  // under lock: what was compiled
-  std::vector<Variant> variants;                        // under lock: of each
+  std::vector<std::string> seen;        // under lock
+  std::vector<ir::Function> functions;  // under lock: what was compiled
+  std::vector<Variant> variants;        // under lock: of each
 };
 
 class TestDriver : public Driver {

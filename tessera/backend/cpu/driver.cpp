@@ -35,7 +35,8 @@ class CpuQueue : public DriverQueue {
   void download(void* to, const Allocation& from, std::size_t offset, std::size_t bytes) override {
     if (bytes) std::memcpy(to, from.host + offset, bytes);
   }
-  void copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset, std::size_t bytes) override {
+  void copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset,
+            std::size_t bytes) override {
     if (bytes) std::memmove(to.host + to_offset, from.host + from_offset, bytes);
   }
   void fill(const Allocation& to, std::size_t offset, std::size_t bytes, std::span<const std::byte> pattern) override {
@@ -97,7 +98,9 @@ std::string asked_target();
 Module usable_module() {
   Module module = open_module(asked_target());
   if (!module.generator && module.opened && asked_target() != "native")
-    fail<DeviceError>({.asked = "open", .with = {{"device", "cpu:0"}, {"TESSERA_CPU_TARGET", asked_target()}}, .wrong = module.reason,
+    fail<DeviceError>({.asked = "open",
+                       .with = {{"device", "cpu:0"}, {"TESSERA_CPU_TARGET", asked_target()}},
+                       .wrong = module.reason,
                        .todo = "Name another target, or none"});
   return module;
 }
@@ -118,8 +121,10 @@ class CpuDevice : public DriverDevice {
     const std::size_t rounded = std::max(line, bytes + (alignment - bytes % alignment) % alignment);
     auto* data = rounded < bytes ? nullptr : static_cast<std::byte*>(std::aligned_alloc(alignment, rounded));
     if (!data)
-      fail<OutOfMemory>({.asked = "allocate", .with = {{"device", "cpu:0"}, {"bytes", config::bytes_text(bytes)}},
-                         .wrong = "the system has no memory left", .todo = "Free arrays, or use smaller ones"});
+      fail<OutOfMemory>({.asked = "allocate",
+                         .with = {{"device", "cpu:0"}, {"bytes", config::bytes_text(bytes)}},
+                         .wrong = "the system has no memory left",
+                         .todo = "Free arrays, or use smaller ones"});
     if (alignment == large_page) os::prefer_large_pages(data, rounded);
     return {data, data, bytes};
   }
@@ -128,9 +133,11 @@ class CpuDevice : public DriverDevice {
   std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override {
     std::unique_lock hold(compiling_, std::defer_lock);
     // A child that was forked while another thread compiled inherits LLVM's locks in a state nobody will change.
-    if (os::fork_generation() == generation_) hold.lock();
+    if (os::fork_generation() == generation_)
+      hold.lock();
     else if (!hold.try_lock())
-      fail<DeviceError>({.asked = "compile", .with = {{"device", "cpu:0"}},
+      fail<DeviceError>({.asked = "compile",
+                         .with = {{"device", "cpu:0"}},
                          .wrong = "this process was forked while another thread compiled a kernel",
                          .todo = "Compile before forking, or start the child with exec"});
     std::vector<std::unique_ptr<LoadedKernel>> out;
@@ -167,8 +174,10 @@ class CpuDriver : public Driver {
   }
   std::unique_ptr<DriverDevice> open(int index) override {
     if (index != 0)
-      fail<DeviceError>({.asked = "open", .with = {{"device", "cpu:" + std::to_string(index)}},
-                         .wrong = "all processors together are one device", .todo = "Use cpu:0"});
+      fail<DeviceError>({.asked = "open",
+                         .with = {{"device", "cpu:" + std::to_string(index)}},
+                         .wrong = "all processors together are one device",
+                         .todo = "Use cpu:0"});
     return std::make_unique<CpuDevice>();
   }
 };

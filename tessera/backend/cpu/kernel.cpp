@@ -32,7 +32,9 @@ double cost(const Function& fn, BlockId b) {
     if (n.op == Op::for_) {
       const Node &begin = fn[n.args[0]], &end = fn[n.args[1]], &step = fn[n.args[2]];
       const bool known = begin.op == Op::constant && end.op == Op::constant && step.op == Op::constant && step.imm != 0;
-      rounds = !known ? 64 : std::max(0.0, (double(std::int64_t(end.imm)) - double(std::int64_t(begin.imm))) / double(step.imm));
+      rounds =
+          !known ? 64
+                 : std::max(0.0, (double(std::int64_t(end.imm)) - double(std::int64_t(begin.imm))) / double(step.imm));
     }
     for_each_nested(n, [&](BlockId inner) { sum += rounds * cost(fn, inner); });
   }
@@ -51,7 +53,8 @@ std::byte* scratch(std::size_t bytes) {
     const std::size_t rounded = (bytes + 4095) & ~std::size_t{4095};
     auto* fresh = static_cast<std::byte*>(std::aligned_alloc(4096, rounded));
     if (!fresh)
-      fail<OutOfMemory>({.asked = "launch", .with = {{"scratch bytes", std::to_string(rounded)}},
+      fail<OutOfMemory>({.asked = "launch",
+                         .with = {{"scratch bytes", std::to_string(rounded)}},
                          .wrong = "there is no memory for a block's shared memory"});
     std::free(slab.data);
     slab.data = fresh, slab.bytes = rounded;
@@ -96,8 +99,8 @@ class GeneratedKernel : public CpuKernel {
     const std::size_t bytes = compiled_->scratch_bytes();
     if (static_cast<double>(items) * item_cost_ < inline_cost) return entry(&call, 0, items, scratch(bytes));
     ThreadPool& pool = ThreadPool::instance();
-    // Pieces are large enough to be worth a thread's while, small enough that all threads end together, and of map kernels
-    // whole cache lines for every dtype.
+    // Pieces are large enough to be worth a thread's while, small enough that all threads end together, and of map
+    // kernels whole cache lines for every dtype.
     const auto worthwhile = static_cast<std::uint64_t>(grain_cost / item_cost_) + 1;
     std::uint64_t grain = std::max(worthwhile, items / (8 * pool.threads()) + 1);
     if (function_.kind == KernelKind::map) grain = (grain + 63) & ~std::uint64_t{63};
@@ -130,9 +133,12 @@ class GeneratedKernel : public CpuKernel {
     return with_compute_type(t, [&](auto tag) {
       using T = decltype(tag);
       const T v = from_bits<T>(t, bits);
-      if constexpr (std::is_same_v<T, bool>) return std::string(v ? "true" : "false");
-      else if constexpr (std::is_floating_point_v<T>) return fmt::format("{}", v);
-      else return fmt::format("{}", +v);
+      if constexpr (std::is_same_v<T, bool>)
+        return std::string(v ? "true" : "false");
+      else if constexpr (std::is_floating_point_v<T>)
+        return fmt::format("{}", v);
+      else
+        return fmt::format("{}", +v);
     });
   }
 
@@ -151,7 +157,9 @@ class InterpretedKernel : public CpuKernel {
   void launch(std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) override {
     std::vector<InterpreterArgument> all;
     for (const Argument& a : arguments)
-      all.push_back({.data = a.allocation ? a.allocation->host + a.byte_offset : nullptr, .elements = a.elements, .bits = a.bits});
+      all.push_back({.data = a.allocation ? a.allocation->host + a.byte_offset : nullptr,
+                     .elements = a.elements,
+                     .bits = a.bits});
     interpreter_.run(shape, all);
   }
 
@@ -176,8 +184,8 @@ std::unique_ptr<CpuKernel> compile_kernel(Generator& generator, const CompileReq
   GenerateOptions options;
   options.noalias = request.variant.noalias;
   options.index64 = request.variant.index64;
-  return std::make_unique<GeneratedKernel>(generator, emit::lower(*request.function, lowering_target(generator.target(), request.variant)),
-                                           options);
+  return std::make_unique<GeneratedKernel>(
+      generator, emit::lower(*request.function, lowering_target(generator.target(), request.variant)), options);
 }
 
 std::unique_ptr<CpuKernel> interpreted_kernel(const CompileRequest& request) {

@@ -14,7 +14,8 @@
 
 namespace tessera::cpu {
 
-/// Runs on the thread that launches, on the pool's threads beside it when there is enough to do; returns when it is done.
+/// Runs on the thread that launches, on the pool's threads beside it when there is enough to do; returns when it is
+/// done.
 class CpuKernel : public LoadedKernel {
  public:
   virtual void launch(std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) = 0;

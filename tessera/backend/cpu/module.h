@@ -11,9 +11,9 @@ namespace tessera::cpu {
 /// The generator, or why there is none.
 struct Module {
   Generator* generator = nullptr;
-  bool opened = false; ///< the file is the module, though it may have refused the target
-  std::string file;    ///< that was opened, or tried last
-  std::string reason;  ///< why there is no generator: the files tried, and the loader's or the module's text
+  bool opened = false;  ///< the file is the module, though it may have refused the target
+  std::string file;     ///< that was opened, or tried last
+  std::string reason;   ///< why there is no generator: the files tried, and the loader's or the module's text
 };
 
 /// Opens the module (once; it is never closed) and asks for a generator for `target` ("native" or a name of LLVM's).

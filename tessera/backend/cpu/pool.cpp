@@ -97,7 +97,8 @@ void ThreadPool::worker() {
         seen = posted_.load(std::memory_order_relaxed);
         if (stopping_) return;
         hold.unlock();
-        for (int i = 0; i < spins && posted_.load(std::memory_order_relaxed) == seen; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);
+        for (int i = 0; i < spins && posted_.load(std::memory_order_relaxed) == seen; ++i)
+          std::atomic_signal_fence(std::memory_order_seq_cst);
         hold.lock();
         wake_.wait(hold, [&] { return stopping_ || posted_.load(std::memory_order_relaxed) != seen; });
         continue;
@@ -109,7 +110,8 @@ void ThreadPool::worker() {
   }
 }
 
-void ThreadPool::run(std::uint64_t items, std::uint64_t grain, const std::function<void(std::uint64_t, std::uint64_t)>& f) {
+void ThreadPool::run(std::uint64_t items, std::uint64_t grain,
+                     const std::function<void(std::uint64_t, std::uint64_t)>& f) {
   if (items == 0) return;
   grain = std::max<std::uint64_t>(grain, 1);
   if (threads_ == 1 || items <= grain) {

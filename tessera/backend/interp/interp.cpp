@@ -20,17 +20,21 @@ std::vector<ir::InterpreterOptions> options_from_environment() {
   ir::InterpreterOptions options;
   const std::string check = os::environment("TESSERA_CHECK").value_or("");
   if (check != "" && check != "0" && check != "1")
-    fail<ArgumentError>({.asked = "TESSERA_CHECK", .wrong = "the value " + check + " is neither 0 nor 1", .todo = "Set it to 1 to check kernels"});
+    fail<ArgumentError>({.asked = "TESSERA_CHECK",
+                         .wrong = "the value " + check + " is neither 0 nor 1",
+                         .todo = "Set it to 1 to check kernels"});
   options.checks = check == "1";
   const std::string widths = os::environment("TESSERA_SUBGROUP").value_or("");
   if (widths.empty()) return {options};
   std::vector<ir::InterpreterOptions> devices;
   for (const char *at = widths.data(), *const last = at + widths.size();; ++at) {
     const auto [end, error] = std::from_chars(at, last, options.subgroup_width);
-    if (error != std::errc{} || (end != last && *end != ',') || options.subgroup_width < 1 || options.subgroup_width > 128)
-      fail<ArgumentError>({.asked = "TESSERA_SUBGROUP",
-                           .wrong = "the value " + widths + " is no number of threads from 1 to 128, nor several with commas between",
-                           .todo = "Set it to 1, 8, 32 or 64, as devices have, or leave it out"});
+    if (error != std::errc{} || (end != last && *end != ',') || options.subgroup_width < 1 ||
+        options.subgroup_width > 128)
+      fail<ArgumentError>(
+          {.asked = "TESSERA_SUBGROUP",
+           .wrong = "the value " + widths + " is no number of threads from 1 to 128, nor several with commas between",
+           .todo = "Set it to 1, 8, 32 or 64, as devices have, or leave it out"});
     devices.push_back(options);
     at = end;
     if (at == last) return devices;
@@ -75,18 +79,21 @@ class InterpQueue : public DriverQueue {
   void download(void* to, const Allocation& from, std::size_t offset, std::size_t bytes) override {
     if (bytes != 0) std::memcpy(to, from.host + offset, bytes);
   }
-  void copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset, std::size_t bytes) override {
+  void copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset,
+            std::size_t bytes) override {
     if (bytes != 0) std::memmove(to.host + to_offset, from.host + from_offset, bytes);
   }
   void fill(const Allocation& to, std::size_t offset, std::size_t bytes, std::span<const std::byte> pattern) override {
     std::byte* data = to.host + offset;
-    for (std::size_t done = 0; done < bytes; done += pattern.size()) std::memcpy(data + done, pattern.data(), pattern.size());
+    for (std::size_t done = 0; done < bytes; done += pattern.size())
+      std::memcpy(data + done, pattern.data(), pattern.size());
   }
   void launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) override {
     std::vector<ir::InterpreterArgument> given;
     given.reserve(arguments.size());
     for (const Argument& a : arguments)
-      given.push_back({a.allocation && a.allocation->host ? a.allocation->host + a.byte_offset : nullptr, a.elements, a.bits});
+      given.push_back(
+          {a.allocation && a.allocation->host ? a.allocation->host + a.byte_offset : nullptr, a.elements, a.bits});
     static_cast<InterpKernel&>(kernel).interpreter().run(shape, given);
   }
   std::shared_ptr<DriverEvent> record() override { return nullptr; }
@@ -152,7 +159,8 @@ class InterpDriver : public Driver {
     if (index < 0 || static_cast<std::size_t>(index) >= devices.size())
       fail<DeviceError>({.asked = "interp:" + std::to_string(index),
                          .wrong = devices.size() == 1 ? "there is one interpreter, interp:0"
-                                                      : "there are " + std::to_string(devices.size()) + " interpreters, from interp:0 on"});
+                                                      : "there are " + std::to_string(devices.size()) +
+                                                            " interpreters, from interp:0 on"});
     return std::make_unique<InterpDevice>(devices[static_cast<std::size_t>(index)], index);
   }
 };

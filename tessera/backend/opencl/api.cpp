@@ -114,7 +114,8 @@ void check(Code code, const char* function, const std::string& subject) {
   // A context or queue that is not valid any more is how drivers tell that the device is gone.
   constexpr Code first_invalid = -30, last_invalid = -72, invalid_context = -34, invalid_queue = -36;
   if (code <= first_invalid && code >= last_invalid && code != invalid_context && code != invalid_queue)
-    fail<KernelError>({.asked = asked, .wrong = wrong, .todo = "The driver refused this call; the device can be used on"});
+    fail<KernelError>(
+        {.asked = asked, .wrong = wrong, .todo = "The driver refused this call; the device can be used on"});
   fail<DeviceError>(
       {.asked = asked, .wrong = wrong, .todo = "See whether clinfo, or another OpenCL program, works on this device"});
 }

@@ -43,8 +43,8 @@ unsigned affinity_cores() {
   return std::max(1u, std::thread::hardware_concurrency());
 }
 
-// Cores that one group allows; infinity if it sets no limit. Version 2 writes "quota period" or "max period" into cpu.max,
-// version 1 has a file for each.
+// Cores that one group allows; infinity if it sets no limit. Version 2 writes "quota period" or "max period" into
+// cpu.max, version 1 has a file for each.
 double group_cores(const fs::path& folder) {
   std::ifstream both(folder / "cpu.max");
   std::string quota;

@@ -16,7 +16,8 @@ std::string processor_vendor(const std::filesystem::path& proc = "/proc");
 
 /// Cores that this process may use at once: those of its affinity mask, at most the quota of its control group (rounded
 /// up), at least 1. The paths are for tests.
-unsigned usable_cores(const std::filesystem::path& proc = "/proc", const std::filesystem::path& groups = "/sys/fs/cgroup");
+unsigned usable_cores(const std::filesystem::path& proc = "/proc",
+                      const std::filesystem::path& groups = "/sys/fs/cgroup");
 
 /// Asks for pages of 2 MiB behind [data, data + bytes); a hint, nothing fails if the system has none.
 void prefer_large_pages(void* data, std::size_t bytes) noexcept;

@@ -9,9 +9,16 @@ namespace tessera::cpu {
 using namespace ir;
 
 Emitter::Emitter(llvm::Module& module, const Function& fn, const TargetTraits& target, const GenerateOptions& options)
-    : module_(module), context_(module.getContext()), fn_(fn), target_(target), options_(options),
-      layout_(lane_layout(fn, target.width)), analysis_(analyse(fn, layout_, options.noalias)), width_(layout_.width),
-      b_(context_), allocas_(context_) {
+    : module_(module),
+      context_(module.getContext()),
+      fn_(fn),
+      target_(target),
+      options_(options),
+      layout_(lane_layout(fn, target.width)),
+      analysis_(analyse(fn, layout_, options.noalias)),
+      width_(layout_.width),
+      b_(context_),
+      allocas_(context_) {
   options_.index64 = options.index64 || fn.index64;
   const std::size_t n = fn.nodes.size();
   values_.resize(n), locals_.resize(n), offsets_.resize(n), accumulators_.resize(n);
@@ -40,8 +47,10 @@ void Emitter::run(const std::string& entry_name) {
     slot->setAlignment(llvm::Align(64));
     local.own = local.pointer = slot;
   }
-  if (layout_.threads) block_kernel();
-  else map_kernel();
+  if (layout_.threads)
+    block_kernel();
+  else
+    map_kernel();
   b_.CreateRetVoid();
 }
 
@@ -107,9 +116,12 @@ void Emitter::make_functions(const std::string& entry_name) {
       continue;
     }
     llvm::Type* t = type(p.dtype);
-    if (t->isIntegerTy(1)) bits = b_.CreateICmpNE(bits, b_.getInt64(0));
-    else if (t->isIntegerTy()) bits = b_.CreateTrunc(bits, t);
-    else bits = b_.CreateBitCast(b_.CreateTrunc(bits, b_.getIntNTy(t->getScalarSizeInBits())), t);
+    if (t->isIntegerTy(1))
+      bits = b_.CreateICmpNE(bits, b_.getInt64(0));
+    else if (t->isIntegerTy())
+      bits = b_.CreateTrunc(bits, t);
+    else
+      bits = b_.CreateBitCast(b_.CreateTrunc(bits, b_.getIntNTy(t->getScalarSizeInBits())), t);
     arguments.push_back(bits);
   }
   for (std::uint64_t d = 0; d < 3; ++d) arguments.push_back(word(entry->getArg(0), 1 + d));
@@ -200,7 +212,8 @@ void Emitter::block_kernel() {
     for (std::uint32_t t = 0; t < layout_.chunks() * width_; ++t)
       ids.push_back(d == 0 ? t % size[0] : d == 1 ? t / size[0] % size[1] : t / size[0] / size[1]);
     auto* data = llvm::ConstantDataArray::get(context_, ids);
-    tables_[d] = new llvm::GlobalVariable(module_, data->getType(), true, llvm::GlobalValue::PrivateLinkage, data, "thread_ids");
+    tables_[d] =
+        new llvm::GlobalVariable(module_, data->getType(), true, llvm::GlobalValue::PrivateLinkage, data, "thread_ids");
     tables_[d]->setAlignment(llvm::Align(64));
   }
   Value* block = loop_begin(begin_, end_, "block");
@@ -211,7 +224,8 @@ void Emitter::block_kernel() {
   for (NodeId id : plan_.zeroed) {
     const Local& local = locals_[id];
     if (local.chunk_bytes)
-      b_.CreateMemSet(context_pointer(local.context, 0, nullptr), b_.getInt8(0), local.chunk_bytes * layout_.chunks(), llvm::Align(64));
+      b_.CreateMemSet(context_pointer(local.context, 0, nullptr), b_.getInt8(0), local.chunk_bytes * layout_.chunks(),
+                      llvm::Align(64));
     else
       clear_local(id);
   }
@@ -221,9 +235,12 @@ void Emitter::block_kernel() {
 
 void Emitter::steps(const Steps& list) {
   for (const Step& s : list) {
-    if (s.kind == Step::once) statement(s.node, nullptr);
-    else if (s.kind == Step::region) region(plan_.regions[s.number]);
-    else control_step(s);
+    if (s.kind == Step::once)
+      statement(s.node, nullptr);
+    else if (s.kind == Step::region)
+      region(plan_.regions[s.number]);
+    else
+      control_step(s);
   }
 }
 
@@ -323,8 +340,10 @@ void Emitter::region_chunk(const Region& r, Value* chunk) {
   for (std::size_t i = 0; several && i < r.locals.size(); ++i) {
     Local& local = locals_[r.locals[i]];
     Value* there = context_pointer(local.context, local.chunk_bytes, chunk);
-    if (!local.own) local.pointer = there;
-    else b_.CreateStore(b_.CreateAlignedLoad(local.element, there, llvm::Align(1)), local.own);
+    if (!local.own)
+      local.pointer = there;
+    else
+      b_.CreateStore(b_.CreateAlignedLoad(local.element, there, llvm::Align(1)), local.own);
   }
   for (NodeId id : r.statements) {
     statement(id, tail_mask_);
@@ -333,7 +352,8 @@ void Emitter::region_chunk(const Region& r, Value* chunk) {
   for (std::size_t i = 0; several && i < r.locals.size(); ++i) {
     const Local& local = locals_[r.locals[i]];
     if (!local.own || !r.writes[i]) continue;
-    b_.CreateAlignedStore(b_.CreateLoad(local.element, local.own), context_pointer(local.context, local.chunk_bytes, chunk), llvm::Align(1));
+    b_.CreateAlignedStore(b_.CreateLoad(local.element, local.own),
+                          context_pointer(local.context, local.chunk_bytes, chunk), llvm::Align(1));
   }
 }
 
@@ -373,8 +393,10 @@ void Emitter::start_reduction(NodeId id) {
   llvm::Type* t = type(n.type.dtype);
   auto* place = stack(n.op == Op::block_reduce ? static_cast<llvm::Type*>(lanes(t)) : t, "reduction");
   accumulators_[id] = place;
-  if (n.op == Op::block_reduce) b_.CreateStore(splat(identity(n.kind<ReduceOp>(), n.type.dtype)), place);
-  else if (n.op == Op::block_scan) b_.CreateStore(llvm::Constant::getNullValue(t), place);
+  if (n.op == Op::block_reduce)
+    b_.CreateStore(splat(identity(n.kind<ReduceOp>(), n.type.dtype)), place);
+  else if (n.op == Op::block_scan)
+    b_.CreateStore(llvm::Constant::getNullValue(t), place);
 }
 void Emitter::accumulate(NodeId id, Value* mask) {
   const Node& n = fn_[id];
@@ -393,8 +415,10 @@ void Emitter::finish_reduction(NodeId id) {
   const Node& n = fn_[id];
   if (n.op == Op::block_scan) return;
   llvm::Type* t = type(n.type.dtype);
-  if (n.op == Op::block_uniform) define(id, b_.CreateLoad(t, accumulators_[id]));
-  else define(id, across(n.kind<ReduceOp>(), n.type.dtype, b_.CreateLoad(lanes(t), accumulators_[id])));
+  if (n.op == Op::block_uniform)
+    define(id, b_.CreateLoad(t, accumulators_[id]));
+  else
+    define(id, across(n.kind<ReduceOp>(), n.type.dtype, b_.CreateLoad(lanes(t), accumulators_[id])));
 }
 
 // Chunks come in order, so the sum of those before is carried from one to the next.
@@ -416,7 +440,9 @@ void Emitter::scan(NodeId id, Value* mask) {
   b_.CreateStore(total, accumulators_[id]);
 }
 
-llvm::AllocaInst* Emitter::stack(llvm::Type* type, const llvm::Twine& name) { return allocas_.CreateAlloca(type, nullptr, name); }
+llvm::AllocaInst* Emitter::stack(llvm::Type* type, const llvm::Twine& name) {
+  return allocas_.CreateAlloca(type, nullptr, name);
+}
 
 Emitter::Value* Emitter::loop_begin(Value* begin, Value* end, const char* name) {
   auto* before = b_.GetInsertBlock();

@@ -16,14 +16,16 @@ void Emitter::statements(BlockId block, Value* mask) {
 void Emitter::statement(NodeId id, Value* mask) {
   const Node& n = fn_[id];
   switch (n.op) {
-    case Op::load: case Op::load_if: return load(id, mask);
+    case Op::load:
+    case Op::load_if: return load(id, mask);
     case Op::store: return store(n, mask);
     case Op::atomic: return atomic(id, mask);
     case Op::print: return print(n, mask);
     case Op::if_: return if_statement(n, mask);
     case Op::for_: return for_statement(n, mask);
     case Op::while_: return while_statement(n, mask);
-    case Op::block_reduce: case Op::block_uniform: return accumulate(id, mask);
+    case Op::block_reduce:
+    case Op::block_uniform: return accumulate(id, mask);
     case Op::block_scan: return scan(id, mask);
     case Op::subgroup: return subgroup(id, mask);
     default: break;
@@ -38,7 +40,9 @@ Emitter::Value* Emitter::any(Value* mask) {
   Value* bits = b_.CreateBitCast(mask, b_.getIntNTy(width_));
   return b_.CreateICmpNE(bits, llvm::ConstantInt::get(bits->getType(), 0));
 }
-Emitter::Value* Emitter::both(Value* mask, Value* condition) { return mask ? b_.CreateAnd(mask, condition) : condition; }
+Emitter::Value* Emitter::both(Value* mask, Value* condition) {
+  return mask ? b_.CreateAnd(mask, condition) : condition;
+}
 
 Emitter::Value* Emitter::last_active(Value* vector, Value* mask) {
   if (!mask) return b_.CreateExtractElement(vector, std::uint64_t{width_ - 1});
@@ -55,7 +59,8 @@ bool Emitter::short_body(BlockId block) const {
   if (block == no_block) return true;
   return fn_.blocks[block].size() <= 8 && std::ranges::all_of(fn_.blocks[block], [&](NodeId id) {
            const Node& n = fn_[id];
-           const bool local = (n.op == Op::load || n.op == Op::store) && fn_[n.args[0]].op == Op::local && fn_[n.args[0]].imm == 1;
+           const bool local =
+               (n.op == Op::load || n.op == Op::store) && fn_[n.args[0]].op == Op::local && fn_[n.args[0]].imm == 1;
            return local || (is_pure(n.op) && n.op != Op::math);
          });
 }
@@ -76,8 +81,10 @@ void Emitter::if_statement(const Node& n, Value* mask) {
     return;
   }
   auto branch = [&](BlockId block, Value* lanes) {
-    if (short_body(block)) statements(block, lanes);
-    else if_any(lanes, [&] { statements(block, lanes); });
+    if (short_body(block))
+      statements(block, lanes);
+    else
+      if_any(lanes, [&] { statements(block, lanes); });
   };
   branch(n.args[1], both(mask, condition.value));
   if (n.args[2] != no_block) branch(n.args[2], both(mask, b_.CreateNot(condition.value)));
@@ -126,23 +133,26 @@ void Emitter::for_statement(const Node& n, Value* mask) {
   };
   if (!masks) {
     auto holds = [&](Value* i) { return compare(CompareOp::lt, t, i, end); };
-    loop(start, holds, [&](Value* i, Value* next) { return ones ? holds(next) : more_rounds(i, end, by); },
-         [&](Value*) { statements(n.extra, mask); });
+    loop(
+        start, holds, [&](Value* i, Value* next) { return ones ? holds(next) : more_rounds(i, end, by); },
+        [&](Value*) { statements(n.extra, mask); });
     return;
   }
   Value* from = start;
-  const bool small = fn_.blocks[n.extra].size() <= 48 && std::ranges::none_of(fn_.blocks[n.extra], [&](NodeId id) {
-    return is_control(fn_[id].op);
-  });
+  const bool small = fn_.blocks[n.extra].size() <= 48 &&
+                     std::ranges::none_of(fn_.blocks[n.extra], [&](NodeId id) { return is_control(fn_[id].op); });
   if (!mask && small && shape.kind == ShapeKind::linear && shape.stride > 0 && end_shape.scalar() && is_signed_int(t)) {
     // Rounds in which every lane runs, without masks; at most one more is left for each lane.
     Value* room = b_.CreateSub(end, same(end, shape.stride * (width_ - 1)));
     Value* fits = b_.CreateICmpSLE(room, end);  // unless that wrapped
     auto holds = [&](Value* i) { return b_.CreateAnd(fits, b_.CreateICmpSLT(i, room)); };
-    from = loop(start, holds, [&](Value*, Value* next) { return holds(next); }, [&](Value*) { statements(n.extra, nullptr); });
+    from = loop(
+        start, holds, [&](Value*, Value* next) { return holds(next); }, [&](Value*) { statements(n.extra, nullptr); });
   }
   auto holds = [&](Value* i) { return any(lanes_of(i)); };
-  loop(from, holds, [&](Value*, Value* next) { return holds(next); }, [&](Value* i) { statements(n.extra, lanes_of(i)); });
+  loop(
+      from, holds, [&](Value*, Value* next) { return holds(next); },
+      [&](Value* i) { statements(n.extra, lanes_of(i)); });
 }
 
 // Is there a counter after this one that does not reach the end? Also where the sum would wrap.
@@ -215,7 +225,9 @@ void Emitter::load(NodeId id, Value* mask) {
   const unsigned align = static_cast<unsigned>(bytes_of(t));
   const Held index = held(n.args[1]);
   const bool conditional = n.op == Op::load_if;
-  auto read = [&] { return b_.CreateAlignedLoad(element, element_address(n.args[0], index.value), llvm::Align(align)); };
+  auto read = [&] {
+    return b_.CreateAlignedLoad(element, element_address(n.args[0], index.value), llvm::Align(align));
+  };
   if (index.shape.scalar() && !conditional) return define(id, from_memory(t, read()));
   if (index.shape.scalar()) {  // one address, read if any lane wants it
     const bool one = analysis_.shapes[id].scalar();
@@ -243,7 +255,8 @@ void Emitter::load(NodeId id, Value* mask) {
     other = to_memory(t, vector(n.args[3]));
   }
   if (index.shape.kind == ShapeKind::linear && index.shape.stride == 1)
-    return define(id, from_memory(t, masked_load(element, element_address(n.args[0], index.value), active, other, align)));
+    return define(id,
+                  from_memory(t, masked_load(element, element_address(n.args[0], index.value), active, other, align)));
   Value* all = active ? active : llvm::Constant::getAllOnesValue(lanes(b_.getInt1Ty()));
   Value* pointers = element_address(n.args[0], vector(n.args[1]));
   if (!other) other = llvm::Constant::getNullValue(lanes(element));
@@ -271,8 +284,10 @@ void Emitter::store(const Node& n, Value* mask) {
   Value* v = to_memory(t, vector(n.args[2]));
   if (index.shape.kind == ShapeKind::linear && index.shape.stride == 1) {
     Value* pointer = element_address(n.args[0], index.value);
-    if (mask) b_.CreateMaskedStore(v, pointer, align, mask);
-    else b_.CreateAlignedStore(v, pointer, align);
+    if (mask)
+      b_.CreateMaskedStore(v, pointer, align, mask);
+    else
+      b_.CreateAlignedStore(v, pointer, align);
     return;
   }
   b_.CreateMaskedScatter(v, element_address(n.args[0], vector(n.args[1])), align, mask);
@@ -346,7 +361,8 @@ void Emitter::local_store(const Node& n, Value* mask) {
 
 Emitter::Value* Emitter::element_address(NodeId memory, Value* index) {
   const Node& m = fn_[memory];
-  Value* base = m.op == Op::param ? params_[m.imm] : b_.CreateConstInBoundsGEP1_64(b_.getInt8Ty(), shared_, offsets_[memory]);
+  Value* base =
+      m.op == Op::param ? params_[m.imm] : b_.CreateConstInBoundsGEP1_64(b_.getInt8Ty(), shared_, offsets_[memory]);
   return b_.CreateGEP(memory_type(m.type.dtype), base, b_.CreateSExt(index, like(b_.getInt64Ty(), index)));
 }
 
@@ -362,15 +378,20 @@ Emitter::Value* Emitter::atomic_scalar(const Node& n, Value* pointer, Value* val
     Value* old = b_.CreateAlignedLoad(type(t), pointer, align);
     Value* fresh = value;
     if (op == AtomicOp::cas)
-      fresh = b_.CreateSelect(b_.CreateICmpEQ(b_.CreateBitCast(old, bits), b_.CreateBitCast(expected, bits)), value, old);
+      fresh =
+          b_.CreateSelect(b_.CreateICmpEQ(b_.CreateBitCast(old, bits), b_.CreateBitCast(expected, bits)), value, old);
     else if (op != AtomicOp::exchange)
-      fresh = combine(op == AtomicOp::add ? ReduceOp::sum : op == AtomicOp::min ? ReduceOp::min : ReduceOp::max, t, old, value);
+      fresh = combine(op == AtomicOp::add   ? ReduceOp::sum
+                      : op == AtomicOp::min ? ReduceOp::min
+                                            : ReduceOp::max,
+                      t, old, value);
     b_.CreateAlignedStore(fresh, pointer, align);
     return old;
   }
   const auto order = llvm::AtomicOrdering::Monotonic;
   if (op == AtomicOp::cas) {
-    Value* pair = b_.CreateAtomicCmpXchg(pointer, b_.CreateBitCast(expected, bits), b_.CreateBitCast(value, bits), align, order, order);
+    Value* pair = b_.CreateAtomicCmpXchg(pointer, b_.CreateBitCast(expected, bits), b_.CreateBitCast(value, bits),
+                                         align, order, order);
     return b_.CreateBitCast(b_.CreateExtractValue(pair, 0), type(t));
   }
   using Rmw = llvm::AtomicRMWInst;

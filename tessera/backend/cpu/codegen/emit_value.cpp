@@ -21,7 +21,9 @@ llvm::Type* Emitter::type(DType t) const {
     default: return llvm::Type::getIntNTy(c, static_cast<unsigned>(8 * bytes_of(t)));  // 16-bit floats: their bits
   }
 }
-llvm::Type* Emitter::memory_type(DType t) const { return t == DType::boolean ? llvm::Type::getInt8Ty(context_) : type(t); }
+llvm::Type* Emitter::memory_type(DType t) const {
+  return t == DType::boolean ? llvm::Type::getInt8Ty(context_) : type(t);
+}
 llvm::FixedVectorType* Emitter::lanes(llvm::Type* element) const { return llvm::FixedVectorType::get(element, width_); }
 llvm::Type* Emitter::like(llvm::Type* element, Value* model) const {
   auto* v = llvm::dyn_cast<llvm::FixedVectorType>(model->getType());
@@ -81,8 +83,8 @@ Emitter::Held Emitter::leaf(NodeId id) {
     case IndexKind::block_id: return fit(block_id_[d]);
     case IndexKind::block_size: return whole(fn_.block_size[d]);
     case IndexKind::block_count: return fit(grid_[d]);
-    case IndexKind::grid_size: case IndexKind::extent:
-      return map ? fit(grid_[d]) : fit(b_.CreateMul(grid_[d], b_.getInt64(fn_.block_size[d])));
+    case IndexKind::grid_size:
+    case IndexKind::extent: return map ? fit(grid_[d]) : fit(b_.CreateMul(grid_[d], b_.getInt64(fn_.block_size[d])));
     case IndexKind::lane_id: return whole(0);  // linear
     case IndexKind::subgroup_id: return fit(chunk_);
     case IndexKind::subgroup_size: return whole(width_);
@@ -125,9 +127,9 @@ Emitter::Value* Emitter::compute(const Node& n, Value* const* a) {
       switch (n.kind<UnaryOp>()) {
         case UnaryOp::neg: return is_float(t) ? b_.CreateFNeg(a[0]) : b_.CreateNeg(a[0]);
         case UnaryOp::abs:
-          return is_float(t)          ? b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, a[0])
+          return is_float(t)        ? b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, a[0])
                  : is_signed_int(t) ? b_.CreateBinaryIntrinsic(llvm::Intrinsic::abs, a[0], b_.getFalse())
-                                      : a[0];
+                                    : a[0];
         case UnaryOp::not_: return b_.CreateNot(a[0]);
         case UnaryOp::popcount: return b_.CreateUnaryIntrinsic(llvm::Intrinsic::ctpop, a[0]);
         case UnaryOp::clz: return b_.CreateBinaryIntrinsic(llvm::Intrinsic::ctlz, a[0], b_.getFalse());
@@ -155,12 +157,15 @@ Emitter::Value* Emitter::binary(const Node& n, DType t, Value* a, Value* b, bool
     return make(b_.CreateAnd(b, same(b, static_cast<std::int64_t>(8 * bytes_of(t)) - 1)));
   };
   switch (op) {
-    case BinaryOp::add: return real ? b_.CreateFAdd(a, b) : logical ? b_.CreateOr(a, b) : b_.CreateAdd(a, b, "", false, no_wrap);
+    case BinaryOp::add:
+      return real ? b_.CreateFAdd(a, b) : logical ? b_.CreateOr(a, b) : b_.CreateAdd(a, b, "", false, no_wrap);
     case BinaryOp::sub: return real ? b_.CreateFSub(a, b) : b_.CreateSub(a, b, "", false, no_wrap);
-    case BinaryOp::mul: return real ? b_.CreateFMul(a, b) : logical ? b_.CreateAnd(a, b) : b_.CreateMul(a, b, "", false, no_wrap);
+    case BinaryOp::mul:
+      return real ? b_.CreateFMul(a, b) : logical ? b_.CreateAnd(a, b) : b_.CreateMul(a, b, "", false, no_wrap);
     case BinaryOp::div: return real ? b_.CreateFDiv(a, b) : divide(false, t, a, b, constant_divisor);
-    case BinaryOp::rem: return real ? by_lanes(t == DType::f32 ? "fmodf" : "fmod", t, std::array{a, b}.data(), 2)
-                                    : divide(true, t, a, b, constant_divisor);
+    case BinaryOp::rem:
+      return real ? by_lanes(t == DType::f32 ? "fmodf" : "fmod", t, std::array{a, b}.data(), 2)
+                  : divide(true, t, a, b, constant_divisor);
     case BinaryOp::min: return combine(ReduceOp::min, t, a, b);
     case BinaryOp::max: return combine(ReduceOp::max, t, a, b);
     case BinaryOp::and_: return b_.CreateAnd(a, b);
@@ -335,7 +340,8 @@ Emitter::Value* Emitter::identity(ReduceOp op, DType t) {
 Emitter::Value* Emitter::across(ReduceOp op, DType t, Value* vector) {
   for (unsigned n = width_; n > 1; n /= 2) {
     std::vector<int> low, high;
-    for (unsigned i = 0; i < n / 2; ++i) low.push_back(static_cast<int>(i)), high.push_back(static_cast<int>(i + n / 2));
+    for (unsigned i = 0; i < n / 2; ++i)
+      low.push_back(static_cast<int>(i)), high.push_back(static_cast<int>(i + n / 2));
     vector = combine(op, t, b_.CreateShuffleVector(vector, low), b_.CreateShuffleVector(vector, high));
   }
   return b_.CreateExtractElement(vector, std::uint64_t{0});
@@ -347,21 +353,22 @@ Emitter::Value* Emitter::shuffle(Value* vector, Value* from) {
   Value* place = stack(vector->getType(), "shuffle");
   llvm::Type* element = vector->getType()->getScalarType();
   const bool logical = element->isIntegerTy(1);
-  if (logical) return b_.CreateICmpNE(shuffle(b_.CreateZExt(vector, lanes(b_.getInt8Ty())), from), llvm::Constant::getNullValue(lanes(b_.getInt8Ty())));
+  if (logical)
+    return b_.CreateICmpNE(shuffle(b_.CreateZExt(vector, lanes(b_.getInt8Ty())), from),
+                           llvm::Constant::getNullValue(lanes(b_.getInt8Ty())));
   b_.CreateStore(vector, place);
   Value* inside = b_.CreateAnd(from, same(from, width_ - 1));
   Value* pointers = b_.CreateInBoundsGEP(element, place, inside);
   const llvm::Align align(element->getScalarSizeInBits() / 8);
-  return b_.CreateMaskedGather(vector->getType(), pointers, align, llvm::Constant::getAllOnesValue(lanes(b_.getInt1Ty())));
+  return b_.CreateMaskedGather(vector->getType(), pointers, align,
+                               llvm::Constant::getAllOnesValue(lanes(b_.getInt1Ty())));
 }
 
 void Emitter::subgroup(NodeId id, Value* mask) {
   const Node& n = fn_[id];
   const DType t = n.type.dtype;
   Value* v = vector(n.args[0]);
-  auto reduce = [&](ReduceOp op) {
-    return across(op, t, mask ? b_.CreateSelect(mask, v, splat(identity(op, t))) : v);
-  };
+  auto reduce = [&](ReduceOp op) { return across(op, t, mask ? b_.CreateSelect(mask, v, splat(identity(op, t))) : v); };
   auto moved = [&](auto&& lane_of) {
     Value* own = iota(b_.getInt32Ty(), 1);
     Value* by = b_.CreateIntCast(vector(n.args[1]), lanes(b_.getInt32Ty()), true);
@@ -394,9 +401,11 @@ void Emitter::subgroup(NodeId id, Value* mask) {
       }
       return define(id, moved([&](Value*, Value* by) { return by; }));
     case SubgroupOp::shuffle: return define(id, moved([&](Value*, Value* by) { return by; }));
-    case SubgroupOp::shuffle_xor: return define(id, moved([&](Value* own, Value* by) { return b_.CreateXor(own, by); }));
+    case SubgroupOp::shuffle_xor:
+      return define(id, moved([&](Value* own, Value* by) { return b_.CreateXor(own, by); }));
     case SubgroupOp::shuffle_up: return define(id, moved([&](Value* own, Value* by) { return b_.CreateSub(own, by); }));
-    case SubgroupOp::shuffle_down: return define(id, moved([&](Value* own, Value* by) { return b_.CreateAdd(own, by); }));
+    case SubgroupOp::shuffle_down:
+      return define(id, moved([&](Value* own, Value* by) { return b_.CreateAdd(own, by); }));
     case SubgroupOp::inclusive_sum: return define(id, scanned(false));
     default: return define(id, scanned(true));
   }
@@ -406,8 +415,9 @@ void Emitter::subgroup(NodeId id, Value* mask) {
 
 Emitter::Value* Emitter::multiply_bytes(Value* a, Value* b, Value* c) {  // a: unsigned bytes, b: signed ones
   using namespace llvm;
-  const auto id = width_ == 16 ? Intrinsic::x86_avx512_vpdpbusd_512
-                  : width_ == 8 ? Intrinsic::x86_avx512_vpdpbusd_256 : Intrinsic::x86_avx512_vpdpbusd_128;
+  const auto id = width_ == 16  ? Intrinsic::x86_avx512_vpdpbusd_512
+                  : width_ == 8 ? Intrinsic::x86_avx512_vpdpbusd_256
+                                : Intrinsic::x86_avx512_vpdpbusd_128;
   return b_.CreateIntrinsic(id, {}, {c, a, b});
 }
 
@@ -421,7 +431,8 @@ Emitter::Value* Emitter::dot4(Dot4Signs signs, Value* a, Value* b, Value* c) {
   Value* sign_bits = same(a, 0x80808080ll);
   Value* zero = llvm::Constant::getNullValue(c->getType());
   if (signs == Dot4Signs::unsigned_signed) return multiply_bytes(a, b, c);
-  // The instruction takes unsigned by signed bytes. Signed: a + 128 is unsigned, and 128 times the sum of b is too much.
+  // The instruction takes unsigned by signed bytes. Signed: a + 128 is unsigned, and 128 times the sum of b is too
+  // much.
   if (signs == Dot4Signs::signed_signed)
     return b_.CreateSub(multiply_bytes(b_.CreateXor(a, sign_bits), b, c), multiply_bytes(sign_bits, b, zero));
   // Unsigned: b - 128 is signed, and 128 times the sum of a is missing.
@@ -441,8 +452,9 @@ Emitter::Value* Emitter::dot4_by_pairs(Dot4Signs signs, Value* a, Value* b, Valu
   const auto [even_a, odd_a] = split(a, signs == Dot4Signs::signed_signed);
   const auto [even_b, odd_b] = split(b, signs != Dot4Signs::unsigned_unsigned);
   using namespace llvm;
-  const auto id = width_ == 16 ? Intrinsic::x86_avx512_pmaddw_d_512
-                  : width_ == 8 ? Intrinsic::x86_avx2_pmadd_wd : Intrinsic::x86_sse2_pmadd_wd;
+  const auto id = width_ == 16  ? Intrinsic::x86_avx512_pmaddw_d_512
+                  : width_ == 8 ? Intrinsic::x86_avx2_pmadd_wd
+                                : Intrinsic::x86_sse2_pmadd_wd;
   Value* even = b_.CreateIntrinsic(id, {}, {even_a, even_b});
   Value* odd = b_.CreateIntrinsic(id, {}, {odd_a, odd_b});
   return b_.CreateAdd(c, b_.CreateAdd(even, odd));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a lowered kernel to LLVM IR with explicit vectors: threads are lanes, varying control is masks, barriers split the
-// kernel into loops over chunks of lanes. The sources: emit_kernel (skeleton, regions), emit_statement, emit_value.
+// From a lowered kernel to LLVM IR with explicit vectors: threads are lanes, varying control is masks, barriers split
+// the kernel into loops over chunks of lanes. The sources: emit_kernel (skeleton, regions), emit_statement, emit_value.
 #pragma once
 
 #include <llvm/IR/IRBuilder.h>
@@ -41,7 +41,7 @@ class Emitter {
     Value* pointer = nullptr;  // where it is now
     Value* own = nullptr;      // its registers (an alloca); null for arrays that live in context memory
     llvm::Type* element = nullptr;
-    std::size_t context = 0;   // offset in context memory
+    std::size_t context = 0;  // offset in context memory
     std::size_t chunk_bytes = 0;
   };
 
@@ -84,10 +84,12 @@ class Emitter {
   Value* atomic_scalar(const ir::Node& n, Value* pointer, Value* value, Value* expected);
   void print(const ir::Node& n, Value* mask);
   bool short_body(ir::BlockId block) const;
-  template <class F> void each_active_lane(Value* mask, F&& f);  // f(lane): lane is an i32
-  template <class F> void if_any(Value* mask, F&& f);
+  template <class F>
+  void each_active_lane(Value* mask, F&& f);  // f(lane): lane is an i32
+  template <class F>
+  void if_any(Value* mask, F&& f);
   Value* any(Value* mask);
-  Value* both(Value* mask, Value* condition);      // mask may be null: all lanes
+  Value* both(Value* mask, Value* condition);  // mask may be null: all lanes
   Value* last_active(Value* vector, Value* mask);
   Value* local_lane_pointers(const ir::Node& n);
   Value* masked_load(llvm::Type* element, Value* pointer, Value* mask, Value* other, unsigned align);
@@ -109,7 +111,7 @@ class Emitter {
   Value* identity(ir::ReduceOp op, DType t);
   Value* across(ir::ReduceOp op, DType t, Value* vector);  // all lanes into one
   void subgroup(NodeId id, Value* mask);
-  Value* shuffle(Value* vector, Value* lanes);             // element lanes[i] in lane i
+  Value* shuffle(Value* vector, Value* lanes);  // element lanes[i] in lane i
 
   // Values.
   Held leaf(NodeId id);
@@ -158,11 +160,11 @@ class Emitter {
   std::vector<Value*> accumulators_;
   std::size_t shared_bytes_ = 0, context_bytes_ = 0;
   Value* block_id_[3] = {};
-  Value* thread_[3] = {};             // this chunk's thread_id (map: global_id): a scalar of lane 0, or a vector
+  Value* thread_[3] = {};  // this chunk's thread_id (map: global_id): a scalar of lane 0, or a vector
   llvm::GlobalVariable* tables_[3] = {};
-  Value* linear_ = nullptr;           // linear id of lane 0
+  Value* linear_ = nullptr;  // linear id of lane 0
   Value* chunk_ = nullptr;
-  Value* tail_mask_ = nullptr;        // lanes that exist; null: all
+  Value* tail_mask_ = nullptr;  // lanes that exist; null: all
   struct Loop {
     llvm::PHINode* counter;
     Value* end;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the cpu backend and the code-generation module say to each other. The module is opened at run time and holds LLVM;
-// no type of LLVM's and no exception crosses this boundary.
+// What the cpu backend and the code-generation module say to each other. The module is opened at run time and holds
+// LLVM; no type of LLVM's and no exception crosses this boundary.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@ namespace tessera::cpu {
 
 /// What compiled code reads of a launch. The generator knows this layout: 64-bit words throughout.
 struct KernelCall {
-  const std::uint64_t* slots;        ///< two a parameter: buffers: address, elements; scalars: bits, 0
-  std::uint64_t grid[3];             ///< map kernels: the extent; block kernels: the number of blocks
+  const std::uint64_t* slots;  ///< two a parameter: buffers: address, elements; scalars: bits, 0
+  std::uint64_t grid[3];       ///< map kernels: the extent; block kernels: the number of blocks
   void (*print)(void* user, std::uint32_t format, const std::uint64_t* bits);  ///< one thread's print statement
-  void* user;                        ///< for `print`
+  void* user;                                                                  ///< for `print`
 };
 
 /// Runs the work items from `begin` up to `end`: of map kernels threads, of block kernels blocks, both counted with
@@ -26,19 +26,19 @@ using KernelEntry = void (*)(const KernelCall* call, std::uint64_t begin, std::u
 
 /// What the generator makes code for.
 struct TargetTraits {
-  std::string cpu;             ///< LLVM's name
-  std::string features;        ///< LLVM's feature string
-  unsigned width = 4;          ///< lanes of a vector of 32-bit elements
-  bool f16c = false;           ///< converts 16-bit floats
+  std::string cpu;       ///< LLVM's name
+  std::string features;  ///< LLVM's feature string
+  unsigned width = 4;    ///< lanes of a vector of 32-bit elements
+  bool f16c = false;     ///< converts 16-bit floats
   bool fma = false;
-  bool vnni = false;           ///< dot4 in one instruction (AVX-512 VNNI)
-  bool avx_vnni = false;       ///< likewise, in 256 bits without AVX-512
+  bool vnni = false;      ///< dot4 in one instruction (AVX-512 VNNI)
+  bool avx_vnni = false;  ///< likewise, in 256 bits without AVX-512
 };
 
 /// How a kernel is compiled.
 struct GenerateOptions {
-  bool noalias = true;    ///< the buffers are disjoint
-  bool index64 = false;   ///< width of `index`, where the function still has it
+  bool noalias = true;   ///< the buffers are disjoint
+  bool index64 = false;  ///< width of `index`, where the function still has it
 };
 
 /// A compiled kernel in memory; its destructor gives the memory back.
@@ -47,8 +47,8 @@ class Compiled {
   virtual ~Compiled() = default;
   virtual KernelEntry entry() const = 0;
   virtual std::size_t scratch_bytes() const = 0;
-  virtual double generate_ms() const = 0;            ///< our IR to LLVM's, and its passes
-  virtual double machine_code_ms() const = 0;        ///< to machine code, loaded
+  virtual double generate_ms() const = 0;      ///< our IR to LLVM's, and its passes
+  virtual double machine_code_ms() const = 0;  ///< to machine code, loaded
 };
 
 /// Compiles for one target. Thread-safe.

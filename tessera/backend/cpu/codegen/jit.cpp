@@ -43,7 +43,8 @@ T take(llvm::Expected<T> value) {
   return std::move(*value);
 }
 
-// What LLVM cannot do it answers by ending the process, unless a handler leaves; nothing of this compilation is used again.
+// What LLVM cannot do it answers by ending the process, unless a handler leaves; nothing of this compilation is used
+// again.
 void fatal(void*, const char* reason, bool) { throw Refusal{std::string("LLVM: ") + reason}; }
 
 thread_local std::string session_error;
@@ -73,14 +74,20 @@ class LlvmGenerator : public Generator {
     traits_.cpu = name;
     if (name == "native") {
       traits_.cpu = llvm::sys::getHostCPUName().str();
-      for (const auto& f : host) traits_.features += (traits_.features.empty() ? "" : ",") + std::string(f.second ? "+" : "-") + f.first().str();
+      for (const auto& f : host)
+        traits_.features += (traits_.features.empty() ? "" : ",") + std::string(f.second ? "+" : "-") + f.first().str();
       // Processors newer than this LLVM have no name here; their features tell which known one schedules alike.
       if (traits_.cpu == "generic") {
-        if (host.lookup("avx512vnni") && host.lookup("avx512bf16")) traits_.cpu = "znver4";
-        else if (host.lookup("avx512vnni")) traits_.cpu = "icelake-server";
-        else if (host.lookup("avx512bw") && host.lookup("avx512vl")) traits_.cpu = "skylake-avx512";
-        else if (host.lookup("avx2") && host.lookup("fma")) traits_.cpu = "haswell";
-        else traits_.cpu = "x86-64";
+        if (host.lookup("avx512vnni") && host.lookup("avx512bf16"))
+          traits_.cpu = "znver4";
+        else if (host.lookup("avx512vnni"))
+          traits_.cpu = "icelake-server";
+        else if (host.lookup("avx512bw") && host.lookup("avx512vl"))
+          traits_.cpu = "skylake-avx512";
+        else if (host.lookup("avx2") && host.lookup("fma"))
+          traits_.cpu = "haswell";
+        else
+          traits_.cpu = "x86-64";
       }
     }
     std::string wrong;
@@ -93,7 +100,8 @@ class LlvmGenerator : public Generator {
     const auto plain = make("x86-64", "");
     if (!plain) throw Refusal{"LLVM has no machine for " + triple};
     if (!plain->getMCSubtargetInfo()->isCPUStringValid(traits_.cpu))
-      throw Refusal{"LLVM " LLVM_VERSION_STRING " knows no processor '" + traits_.cpu + "' (x86-64, x86-64-v2, x86-64-v3, x86-64-v4, ...)"};
+      throw Refusal{"LLVM " LLVM_VERSION_STRING " knows no processor '" + traits_.cpu +
+                    "' (x86-64, x86-64-v2, x86-64-v3, x86-64-v4, ...)"};
     machine_ = [=, this] { return make(traits_.cpu, traits_.features); };
     const auto machine = machine_();
     const auto* info = machine->getMCSubtargetInfo();
@@ -103,7 +111,8 @@ class LlvmGenerator : public Generator {
     traits_.fma = has("fma");
     traits_.vnni = has("avx512vnni") && has("avx512vl");
     traits_.avx_vnni = has("avxvnni");
-    for (const char* needed : {"sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "avxvnni"})
+    for (const char* needed : {"sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq",
+                               "avx512vnni", "avxvnni"})
       if (has(needed) && !host.lookup(needed))
         throw Refusal{"this machine's processor lacks " + std::string(needed) + ", which " + traits_.cpu + " has"};
     layout_ = machine->createDataLayout();
@@ -113,14 +122,17 @@ class LlvmGenerator : public Generator {
     builder.setJITTargetMachineBuilder(orc::JITTargetMachineBuilder(machine->getTargetTriple()));
     builder.setDataLayout(layout_);
     jit_ = take(builder.create());
-    // What went wrong in detail is told here, on the thread that asked: it belongs into the answer, not on standard error.
-    jit_->getExecutionSession().setErrorReporter([](llvm::Error error) { session_error = llvm::toString(std::move(error)); });
+    // What went wrong in detail is told here, on the thread that asked: it belongs into the answer, not on standard
+    // error.
+    jit_->getExecutionSession().setErrorReporter(
+        [](llvm::Error error) { session_error = llvm::toString(std::move(error)); });
     add_symbols();
   }
 
   const TargetTraits& target() const override { return traits_; }
 
-  std::unique_ptr<Compiled> compile(const ir::Function& fn, const GenerateOptions& options, std::string& wrong) noexcept override {
+  std::unique_ptr<Compiled> compile(const ir::Function& fn, const GenerateOptions& options,
+                                    std::string& wrong) noexcept override {
     try {
       auto out = std::make_unique<LoadedCode>();
       const auto start = std::chrono::steady_clock::now();
@@ -170,7 +182,8 @@ class LlvmGenerator : public Generator {
     return out + "_" + std::to_string(++count_);
   }
 
-  std::size_t build(llvm::Module& module, const ir::Function& fn, const GenerateOptions& options, const std::string& symbol, bool optimise = true) {
+  std::size_t build(llvm::Module& module, const ir::Function& fn, const GenerateOptions& options,
+                    const std::string& symbol, bool optimise = true) {
     module.setDataLayout(layout_);
     module.setTargetTriple(triple_);
     Emitter emitter(module, fn, traits_, options);
@@ -202,7 +215,8 @@ class LlvmGenerator : public Generator {
     llvm::raw_svector_ostream stream(out);
     llvm::legacy::PassManager manager;
     const auto machine = machine_();
-    if (machine->addPassesToEmitFile(manager, stream, nullptr, kind)) throw Refusal{"LLVM cannot write this kind of file"};
+    if (machine->addPassesToEmitFile(manager, stream, nullptr, kind))
+      throw Refusal{"LLVM cannot write this kind of file"};
     manager.run(module);
     return out;
   }
@@ -214,7 +228,8 @@ class LlvmGenerator : public Generator {
     out.tracker = tracker;
     session_error.clear();
     auto address = jit_->lookup(symbol);
-    if (!address) throw Refusal{llvm::toString(address.takeError()) + (session_error.empty() ? "" : ": " + session_error)};
+    if (!address)
+      throw Refusal{llvm::toString(address.takeError()) + (session_error.empty() ? "" : ": " + session_error)};
     out.function = address->toPtr<KernelEntry>();
   }
 
@@ -232,9 +247,20 @@ class LlvmGenerator : public Generator {
     using F3 = float (*)(float, float, float);
     using D3 = double (*)(double, double, double);
 #define TESSERA_MATH(name) add(#name "f", static_cast<F>(&::name##f)), add(#name, static_cast<D>(&::name))
-    TESSERA_MATH(exp); TESSERA_MATH(exp2); TESSERA_MATH(log); TESSERA_MATH(log2); TESSERA_MATH(sin); TESSERA_MATH(cos);
-    TESSERA_MATH(tanh); TESSERA_MATH(erf); TESSERA_MATH(floor); TESSERA_MATH(ceil); TESSERA_MATH(trunc); TESSERA_MATH(rint);
-    TESSERA_MATH(nearbyint); TESSERA_MATH(sqrt);
+    TESSERA_MATH(exp);
+    TESSERA_MATH(exp2);
+    TESSERA_MATH(log);
+    TESSERA_MATH(log2);
+    TESSERA_MATH(sin);
+    TESSERA_MATH(cos);
+    TESSERA_MATH(tanh);
+    TESSERA_MATH(erf);
+    TESSERA_MATH(floor);
+    TESSERA_MATH(ceil);
+    TESSERA_MATH(trunc);
+    TESSERA_MATH(rint);
+    TESSERA_MATH(nearbyint);
+    TESSERA_MATH(sqrt);
 #undef TESSERA_MATH
     add("powf", static_cast<F2>(&::powf)), add("pow", static_cast<D2>(&::pow));
     add("fmodf", static_cast<F2>(&::fmodf)), add("fmod", static_cast<D2>(&::fmod));
@@ -259,13 +285,13 @@ class LlvmGenerator : public Generator {
 
 }  // namespace tessera::cpu
 
-extern "C" __attribute__((visibility("default"))) tessera::cpu::Generator* tessera_codegen_open(int version, const char* target,
-                                                                                                std::string* wrong) noexcept {
+extern "C" __attribute__((visibility("default"))) tessera::cpu::Generator* tessera_codegen_open(
+    int version, const char* target, std::string* wrong) noexcept {
   using namespace tessera::cpu;
   try {
     if (version != interface_version) {
-      *wrong = "the module speaks version " + std::to_string(interface_version) + " of the interface, the library version " +
-               std::to_string(version);
+      *wrong = "the module speaks version " + std::to_string(interface_version) +
+               " of the interface, the library version " + std::to_string(version);
       return nullptr;
     }
     static std::once_flag once;

@@ -101,8 +101,10 @@ class Planner {
         Step s;
         s.kind = Step::control, s.node = id;
         const bool loop = in_loop || n.op != Op::if_;
-        if (n.op == Op::for_) s.first = list(n.extra, loop);
-        else if (n.op == Op::while_) s.first = list(n.args[1], loop), s.second = list(n.extra, loop);
+        if (n.op == Op::for_)
+          s.first = list(n.extra, loop);
+        else if (n.op == Op::while_)
+          s.first = list(n.args[1], loop), s.second = list(n.extra, loop);
         else {
           s.first = list(n.args[1], loop);
           if (n.args[2] != no_block) s.second = list(n.args[2], loop);
@@ -139,8 +141,10 @@ class Planner {
   void note_locals(NodeId id, std::size_t region) {
     each_inside(id, [&](NodeId used) {
       if (fn_[used].op != Op::local) return;
-      if (first_region_[used] == nowhere) first_region_[used] = region;
-      else if (first_region_[used] != region) several_[used] = true;
+      if (first_region_[used] == nowhere)
+        first_region_[used] = region;
+      else if (first_region_[used] != region)
+        several_[used] = true;
     });
   }
   void place_locals() {
@@ -175,7 +179,8 @@ class Planner {
       for (NodeId id : region.statements)
         each_inside(id, [&](NodeId used) {
           const Node& n = fn_[used];
-          if ((is_load(n.op) || n.op == Op::store) && fn_[n.args[0]].op == Op::local) touch(n.args[0], n.op == Op::store);
+          if ((is_load(n.op) || n.op == Op::store) && fn_[n.args[0]].op == Op::local)
+            touch(n.args[0], n.op == Op::store);
         });
     }
   }
@@ -187,7 +192,8 @@ class Planner {
     const Node& n = fn_[id];
     if (is_leaf(n.op) || once_[id] || plan_.kept[id] || home_[id] == region) return 0;
     if (!is_pure(n.op) || n.op == Op::math || n.op == Op::mma) return cheap + 1;
-    if (n.op == Op::binary && (n.kind<BinaryOp>() == BinaryOp::div || n.kind<BinaryOp>() == BinaryOp::rem)) return cheap + 1;
+    if (n.op == Op::binary && (n.kind<BinaryOp>() == BinaryOp::div || n.kind<BinaryOp>() == BinaryOp::rem))
+      return cheap + 1;
     int sum = 1;
     for (NodeId a : operands(n)) {
       sum += price(a, region);
@@ -198,8 +204,7 @@ class Planner {
 
   void connect(std::size_t r) {
     std::vector<NodeId> used;
-    for (NodeId id : plan_.regions[r].statements)
-      each_inside(id, [&](NodeId u) { used.push_back(u); });
+    for (NodeId id : plan_.regions[r].statements) each_inside(id, [&](NodeId u) { used.push_back(u); });
     std::ranges::sort(used);
     used.erase(std::unique(used.begin(), used.end()), used.end());
     std::vector<NodeId> needed, restored;
@@ -225,7 +230,7 @@ class Planner {
   const Function& fn_;
   const Analysis& a_;
   Plan plan_;
-  std::vector<std::size_t> home_;        // region in which a lane statement of the block's own lists runs
+  std::vector<std::size_t> home_;  // region in which a lane statement of the block's own lists runs
   std::vector<std::size_t> first_region_;
   std::vector<bool> pending_, once_, several_, in_loop_;
   std::vector<NodeId> scalars_;

@@ -40,9 +40,9 @@ enum class LocalPlace : std::uint8_t {
 struct Plan {
   Steps steps;
   std::vector<Region> regions;
-  std::vector<bool> kept;                 ///< by node: stored per thread (or chunk) when computed
-  std::vector<LocalPlace> places;         ///< by node, of locals
-  std::vector<ir::NodeId> zeroed;         ///< context and block locals that must be zero when a block starts
+  std::vector<bool> kept;          ///< by node: stored per thread (or chunk) when computed
+  std::vector<LocalPlace> places;  ///< by node, of locals
+  std::vector<ir::NodeId> zeroed;  ///< context and block locals that must be zero when a block starts
 };
 Plan make_plan(const ir::Function& fn, const Analysis& analysis);
 

@@ -30,8 +30,8 @@ class Analyser {
     out_.shapes.resize(fn.nodes.size());
     out_.has_barrier.resize(fn.nodes.size());
     out_.definite.resize(fn.nodes.size());
-    any_writable_ = std::ranges::any_of(
-        fn.params, [](const Param& p) { return p.is_buffer && p.access == Access::read_write; });
+    any_writable_ =
+        std::ranges::any_of(fn.params, [](const Param& p) { return p.is_buffer && p.access == Access::read_write; });
     constant_buffers_ = noalias || !any_writable_;
   }
 
@@ -55,7 +55,8 @@ class Analyser {
     bool any = false;
     for (NodeId id : fn_.blocks[b]) {
       const Node& n = fn_[id];
-      bool mine = n.op == Op::barrier || n.op == Op::block_reduce || n.op == Op::block_scan || n.op == Op::block_uniform;
+      bool mine =
+          n.op == Op::barrier || n.op == Op::block_reduce || n.op == Op::block_scan || n.op == Op::block_uniform;
       for_each_nested(n, [&](BlockId inner) { mine = find_barriers(inner) || mine; });
       out_.has_barrier[id] = mine;
       any = any || mine;
@@ -81,8 +82,10 @@ class Analyser {
       const Node& n = fn_[id];
       if (is_load(n.op) || n.op == Op::store) {
         First& f = first[n.args[0]];
-        if (!f.seen) f = {true, n.op == Op::store, b};
-        else if (std::ranges::find(path, f.block) == path.end()) f.store = false;
+        if (!f.seen)
+          f = {true, n.op == Op::store, b};
+        else if (std::ranges::find(path, f.block) == path.end())
+          f.store = false;
       }
       for_each_nested(n, [&](BlockId inner) { find_first_uses(inner, path, first); });
     }
@@ -93,7 +96,8 @@ class Analyser {
     if (n.op == Op::local) return {};
     if (n.op != Op::index) return uniform;
     switch (n.kind<IndexKind>()) {
-      case IndexKind::global_id: case IndexKind::thread_id: return layout_.thread_id[n.imm];
+      case IndexKind::global_id:
+      case IndexKind::thread_id: return layout_.thread_id[n.imm];
       case IndexKind::lane_id: return linear(1);
       case IndexKind::subgroup_id: return chunk;
       case IndexKind::counter: return {};
@@ -137,7 +141,8 @@ class Analyser {
           if (steps(1, b) && constant_value(fn_, n.args[0], c)) return linear(b * c);
           return varying;
         case BinaryOp::shl:
-          if (steps(0, a) && constant_value(fn_, n.args[1], c) && c >= 0 && c < 31 && c < static_cast<std::int64_t>(bits_of(n.type.dtype, fn_.index64)))
+          if (steps(0, a) && constant_value(fn_, n.args[1], c) && c >= 0 && c < 31 &&
+              c < static_cast<std::int64_t>(bits_of(n.type.dtype, fn_.index64)))
             return linear(a << c);
           return varying;
         default: return varying;
@@ -176,12 +181,15 @@ class Analyser {
     for (NodeId id : fn_.blocks[b]) {
       const Node& n = fn_[id];
       switch (n.op) {
-        case Op::load: case Op::load_if: set(id, load(n)); break;
+        case Op::load:
+        case Op::load_if: set(id, load(n)); break;
         case Op::store:
           if (fn_[n.args[0]].op == Op::local) store_local(n, control, outer);
           break;
-        case Op::atomic: case Op::block_scan: set(id, varying); break;
-        case Op::block_reduce: case Op::block_uniform: set(id, uniform); break;
+        case Op::atomic:
+        case Op::block_scan: set(id, varying); break;
+        case Op::block_reduce:
+        case Op::block_uniform: set(id, uniform); break;
         case Op::subgroup: set(id, subgroup(n)); break;
         case Op::if_: {
           const Shape inner = nested_control(id, n.args[0], control);
@@ -194,9 +202,12 @@ class Analyser {
           for (NodeId e : ends) all = join(all, nested_control(id, e, control));
           // Lanes that still run have run equally often: where the loop ends does not matter to its counter.
           const Shape begin = shape(ends[0]), step = shape(ends[2]);
-          const bool wraps = !fn_[n.args[3]].extra && fn_[n.args[3]].type.dtype != DType::index;  // see Emitter::for_statement
-          if (out_.has_barrier[id]) set(n.args[3], uniform);
-          else if (wraps && !(begin.scalar() && step.scalar() && shape(ends[1]).scalar()) && shape(ends[1]).kind != ShapeKind::none)
+          const bool wraps =
+              !fn_[n.args[3]].extra && fn_[n.args[3]].type.dtype != DType::index;  // see Emitter::for_statement
+          if (out_.has_barrier[id])
+            set(n.args[3], uniform);
+          else if (wraps && !(begin.scalar() && step.scalar() && shape(ends[1]).scalar()) &&
+                   shape(ends[1]).kind != ShapeKind::none)
             set(n.args[3], varying);
           else if (begin.kind != ShapeKind::none && step.kind != ShapeKind::none)
             set(n.args[3], !step.scalar() ? varying : begin.scalar() ? join(begin, step) : begin);
@@ -227,14 +238,18 @@ class Analyser {
     if (!control.scalar() || !at.scalar()) return set(n.args[0], varying);
     Shape s = value;
     // Within the lane loop a statement runs once a chunk, so what it changes cannot be one value for the block.
-    if (s.kind == ShapeKind::uniform && (!outer || control.kind == ShapeKind::chunk || at.kind == ShapeKind::chunk)) s = chunk;
+    if (s.kind == ShapeKind::uniform && (!outer || control.kind == ShapeKind::chunk || at.kind == ShapeKind::chunk))
+      s = chunk;
     if (s.kind == ShapeKind::linear && fn_[n.args[0]].imm != 1) s = varying;
     set(n.args[0], s);
   }
   Shape subgroup(const Node& n) const {
     switch (n.kind<SubgroupOp>()) {
-      case SubgroupOp::sum: case SubgroupOp::min: case SubgroupOp::max: case SubgroupOp::any: case SubgroupOp::all:
-        return chunk;
+      case SubgroupOp::sum:
+      case SubgroupOp::min:
+      case SubgroupOp::max:
+      case SubgroupOp::any:
+      case SubgroupOp::all: return chunk;
       case SubgroupOp::broadcast: {
         const Shape lane = shape(n.args[1]);
         return lane.kind == ShapeKind::none ? Shape{} : lane.scalar() ? chunk : varying;
@@ -287,6 +302,8 @@ LaneLayout lane_layout(const Function& fn, unsigned native) {
   return out;
 }
 
-Analysis analyse(const Function& fn, const LaneLayout& layout, bool noalias) { return Analyser(fn, layout, noalias).run(); }
+Analysis analyse(const Function& fn, const LaneLayout& layout, bool noalias) {
+  return Analyser(fn, layout, noalias).run();
+}
 
 }  // namespace tessera::cpu

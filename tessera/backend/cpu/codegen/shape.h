@@ -31,8 +31,8 @@ Shape join(Shape a, Shape b);
 /// How the threads of a block lie in lanes.
 struct LaneLayout {
   unsigned width = 4;
-  std::uint32_t threads = 0;             ///< in a block; 0: a map kernel
-  std::array<Shape, 3> thread_id;        ///< of map kernels: of global_id
+  std::uint32_t threads = 0;       ///< in a block; 0: a map kernel
+  std::array<Shape, 3> thread_id;  ///< of map kernels: of global_id
   std::uint32_t chunks() const { return (threads + width - 1) / width; }
   bool tail() const { return threads % width != 0; }
 };
@@ -41,9 +41,9 @@ LaneLayout lane_layout(const ir::Function& fn, unsigned native);
 
 /// Properties of every node that code generation asks for.
 struct Analysis {
-  std::vector<Shape> shapes;          ///< by node; of a local what its elements hold
-  std::vector<bool> has_barrier;      ///< by node: the statement is, or contains, something that ends a region
-  std::vector<bool> definite;         ///< locals: a store of the one element precedes all other uses
+  std::vector<Shape> shapes;      ///< by node; of a local what its elements hold
+  std::vector<bool> has_barrier;  ///< by node: the statement is, or contains, something that ends a region
+  std::vector<bool> definite;     ///< locals: a store of the one element precedes all other uses
 };
 /// `noalias`: buffers are disjoint, so that what is read-only stays as it is.
 Analysis analyse(const ir::Function& fn, const LaneLayout& layout, bool noalias);
