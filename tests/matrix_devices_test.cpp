@@ -99,6 +99,9 @@ void test_staged(std::uint32_t threads, F&& numbers) {
 TEST_P(OnEveryDevice, StagedHalf) {
   test_staged<half>(128, [&](int n) { return numbers(n); });
 }
+TEST_P(OnEveryDevice, StagedHalfInTheLargestBlocks) {
+  test_staged<half>(1024, [&](int n) { return numbers(n); });
+}
 TEST_P(OnEveryDevice, StagedBfloat16InPartialSubgroups) {
   test_staged<bfloat16>(50, [&](int n) { return numbers(n); });
 }
