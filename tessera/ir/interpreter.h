@@ -20,11 +20,11 @@ struct InterpreterArgument {
 /// One mistake of a kernel, as it happened.
 struct Finding {
   enum class Kind : std::uint8_t {
-    out_of_bounds,  ///< an access before or past its memory
-    race,           ///< two threads, one element, at least one write, nothing that orders them, not both atomic
-    uninitialised,  ///< a read of shared memory that no thread of the block has written
-    divergence,     ///< a barrier, block or subgroup operation that not all threads reached, or a block_uniform that is
-                    ///< not
+    out_of_bounds,   ///< an access before or past its memory
+    race,            ///< two threads, one element, at least one write, nothing that orders them, not both atomic
+    uninitialised,   ///< a read of shared memory that no thread of the block has written
+    divergence,      ///< an operation of a block or subgroup that not all its threads reached, or whose operands differ
+                     ///< where they must not: block_uniform, matrices
     index_overflow,  ///< an index that does not fit into the 32 bits it has
     endless_loop     ///< a step that is not greater than zero, or more rounds of a while_ than allowed
   };
