@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of what the threads of a block do together: subgroup, block_reduce, block_scan, block_uniform, barrier.
+#include "tests/support/node_rows.h"
+
+namespace tessera::test {
+
+using namespace ir;
+
+namespace {
+
+constexpr std::size_t threads = World::block_threads;
+
+/// op over `input` of threads [begin, end), each given thread i, starting from `first`.
+template <class Range>
+Expected folded(BinaryOp op, std::vector<std::uint64_t> World::*input, Range range) {
+  return [=](const World& w, std::size_t i) -> std::optional<std::uint64_t> {
+    return with_compute_type(w.column.dtype, [&](auto tag) {
+      using T = decltype(tag);
+      const auto [begin, end] = range(w, i);
+      T sum{};
+      for (std::size_t k = begin; k < end; ++k)
+        sum = k == begin ? w.value<T>(w.*input, k) : apply(op, sum, w.value<T>(w.*input, k));
+      return bits_of(w.column, sum);
+    });
+  };
+}
+using Range = std::pair<std::size_t, std::size_t>;
+Range of_subgroup(const World& w, std::size_t i) { return {w.subgroup_begin(i), w.subgroup_end(i)}; }
+Range of_block(const World&, std::size_t i) { return {i - i % threads, i - i % threads + threads}; }
+
+/// a of thread `from(w, i)`, as computed; anything where that is none of the subgroup's.
+template <class F>
+Expected moved(F from) {
+  return [from](const World& w, std::size_t i) -> std::optional<std::uint64_t> {
+    const std::size_t source = from(w, i);
+    if (source < w.subgroup_begin(i) || source >= w.subgroup_end(i)) return std::nullopt;
+    return at_input(&World::a, source, [](auto v) { return v; })(w, i);
+  };
+}
+
+void subgroup_cell(SubgroupOp op, Tracer& t) {
+  switch (op) {
+    case SubgroupOp::sum: return t.result(subgroup(op, t.s()), folded(BinaryOp::add, &World::s, of_subgroup));
+    case SubgroupOp::min: return t.result(subgroup(op, t.a()), folded(BinaryOp::min, &World::a, of_subgroup), true);
+    case SubgroupOp::max: return t.result(subgroup(op, t.a()), folded(BinaryOp::max, &World::a, of_subgroup), true);
+    case SubgroupOp::any: return t.result(subgroup(op, t.a()), folded(BinaryOp::or_, &World::a, of_subgroup));
+    case SubgroupOp::all: return t.result(subgroup(op, t.a()), folded(BinaryOp::and_, &World::a, of_subgroup));
+    case SubgroupOp::broadcast:
+      t.result(subgroup(op, t.a(), 0), moved([](const World& w, std::size_t i) { return w.subgroup_begin(i); }));
+      return t.result(subgroup(op, t.a(), subgroup_size() - 1),
+                      moved([](const World& w, std::size_t i) { return w.subgroup_begin(i) + w.width - 1; }));
+    case SubgroupOp::shuffle: {
+      const Value count = min(subgroup_size(), static_cast<int>(threads) - subgroup_id() * subgroup_size());
+      return t.result(subgroup(op, t.a(), (lane_id() * 5 + 3) % count), moved([](const World& w, std::size_t i) {
+                        const std::size_t begin = w.subgroup_begin(i);
+                        return begin + ((i - begin) * 5 + 3) % (w.subgroup_end(i) - begin);
+                      }));
+    }
+    case SubgroupOp::shuffle_xor:
+      return t.result(subgroup(op, t.a(), 1), moved([](const World& w, std::size_t i) {
+                        return w.subgroup_begin(i) + ((i - w.subgroup_begin(i)) ^ 1);
+                      }));
+    case SubgroupOp::shuffle_up:
+      return t.result(subgroup(op, t.a(), 2), moved([](const World&, std::size_t i) { return i - 2; }));
+    case SubgroupOp::shuffle_down:
+      return t.result(subgroup(op, t.a(), 2), moved([](const World&, std::size_t i) { return i + 2; }));
+    case SubgroupOp::inclusive_sum:
+      return t.result(subgroup(op, t.s()), folded(BinaryOp::add, &World::s, [](const World& w, std::size_t i) {
+                        return Range{w.subgroup_begin(i), i + 1};
+                      }));
+    case SubgroupOp::exclusive_sum:
+      return t.result(subgroup(op, t.s()), folded(BinaryOp::add, &World::s, [](const World& w, std::size_t i) {
+                        return Range{w.subgroup_begin(i), i};
+                      }));
+    case SubgroupOp::count_: break;
+  }
+  t.check([](const World&, const auto&) { return "no expectation is written for it"; });
+}
+
+void reduce_cell(ReduceOp op, Tracer& t) {
+  const BinaryOp step = op == ReduceOp::sum   ? BinaryOp::add
+                        : op == ReduceOp::min ? BinaryOp::min
+                        : op == ReduceOp::max ? BinaryOp::max
+                        : op == ReduceOp::and_ ? BinaryOp::and_
+                                               : BinaryOp::or_;
+  static_assert(static_cast<int>(ReduceOp::count_) == 5);
+  const bool sum = op == ReduceOp::sum;
+  t.result(block_reduce(op, sum ? t.s() : t.a()), folded(step, sum ? &World::s : &World::a, of_block), !sum);
+}
+
+}  // namespace
+
+void add_convergent_rows(std::vector<Row>& rows) {
+  for_each_kind<SubgroupOp>([&](SubgroupOp op) {
+    rows.push_back(block_row(Op::subgroup, op, name_of(op), [op](Tracer& t) { subgroup_cell(op, t); }));
+  });
+  for_each_kind<ReduceOp>([&](ReduceOp op) {
+    rows.push_back(block_row(Op::block_reduce, op, name_of(op), [op](Tracer& t) { reduce_cell(op, t); }));
+  });
+  for (const bool exclusive : {false, true})
+    for_each_kind<ReduceOp>([&](ReduceOp op) {
+      Row r = block_row(Op::block_scan, op, std::string(name_of(op)) + (exclusive ? "(exclusive)" : ""),
+                        [op, exclusive](Tracer& t) {
+                          const Value v(Builder::current().block_scan(op, t.s().id(), exclusive));
+                          t.result(v, folded(BinaryOp::add, &World::s, [exclusive](const World&, std::size_t i) {
+                                     return Range{i - i % threads, exclusive ? i : i + 1};
+                                   }));
+                        });
+      r.word = "block_scan";
+      rows.push_back(std::move(r));
+    });
+  rows.push_back(block_row(Op::block_uniform, 0, "", [](Tracer& t) {
+    t.result(block_uniform(t.b(block_id())), [](const World& w, std::size_t i) {
+      return at_input(&World::b, i / threads, [](auto v) { return v; })(w, i);
+    });
+  }));
+  rows.push_back(block_row(Op::barrier, 0, "", [](Tracer& t) {
+    const DType held = t.column().memory();
+    const BufferRef board = shared(held, threads);
+    const Value mine = thread_id(1) * static_cast<int>(World::block_x) + thread_id(0);
+    Variable rounds(DType::index, 0);
+    const Value v = held == t.dtype() ? t.a() : cast(held, t.a());
+    board.store(mine, v);
+    barrier();
+    for_(0, 3, [&](Value) {  // three steps of one to the left
+      const Value next = board.load((mine + 1) % static_cast<int>(threads));
+      barrier();
+      board.store(mine, next);
+      barrier();
+    });
+    t.result(board.load(mine), raw([](const World& w, std::size_t i) {
+               return w.a[i - i % threads + (i % threads + 3) % threads];
+             }));
+  }));
+}
+
+}  // namespace tessera::test
