@@ -98,7 +98,8 @@ void print(const Table& table) {
   std::printf("\nok: right on every target, which are");
   for (const auto& t : table.targets) std::printf(" %s", t->name().c_str());
   std::printf("\n");
-  for (const auto& [why, letter] : letters) std::printf("%c: refused by %s\n", letter, why.c_str());
+  for (const auto& [why, letter] : letters)
+    std::printf("%c: refused by %s\n", letter, why.substr(0, why.find('\n')).c_str());
   std::printf("-: refused by the language:\n");
   for (const auto& [why, count] : refusals) std::printf("%6d cells: %s\n", count, why.c_str());
   std::printf("%zu rows x %zu columns: %zu cells in the language, on %zu targets each (%zu of these refused by a target), "

@@ -115,6 +115,10 @@ void local_vector_cell(std::size_t lanes, Tracer& t) {
   const Value i = t.i();
   Builder::current().store(many.id(), (i % 3).id(), vector_of_inputs(t, lanes).id());
   Builder::current().store(many.id(), ((i + 1) % 3).id(), vector_of_inputs(t, lanes, 1).id());
+  const BufferRef one(Builder::current().local({t.dtype(), static_cast<std::uint8_t>(lanes)}, 1));
+  const Value zero_index(index_literal(0));
+  if_(i % 2 == 0, [&] { Builder::current().store(one.id(), zero_index.id(), vector_of_inputs(t, lanes).id()); });
+  const Value only = one.load(zero_index);
   const Value same = many.load(i % 3), next = many.load((i + 1) % 3), zero = many.load((i + 2) % 3);
   std::vector<std::pair<Value, Expected>> all;
   for (std::size_t l = 0; l < lanes; ++l) {
@@ -124,6 +128,9 @@ void local_vector_cell(std::size_t lanes, Tracer& t) {
                        return input_of_lane(w, (l + 1) % lanes, k);
                      }));
     all.emplace_back(extract(zero, lane), raw([](const World&, std::size_t) { return 0; }));
+    all.emplace_back(extract(only, lane), raw([l](const World& w, std::size_t k) {
+                       return k % 2 == 0 ? input_of_lane(w, l, k) : 0;
+                     }));
   }
   t.results(all);
 }
@@ -185,7 +192,18 @@ void load_if_cell(Tracer& t) {
              // Where the mask is false the address may be anything.
              {a.load_if(some, select(some, t.i() % count, t.i() * 1000 - 7), t.b()),
               raw([n](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[i % n] : w.b[i]; })},
-             {a.load_if(some, 2, t.b()), raw([](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[2] : w.b[i]; })}});
+             {a.load_if(some, 2, t.b()), raw([](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[2] : w.b[i]; })},
+             // Each thread reads or does not, where what is read is the same for all.
+             {a.load_if(some, 2, t.b(Value(index_literal(1)))),
+              raw([](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[2] : w.b[1]; })},
+             {a.load_if(extent() > 3, 2, t.b()),
+              raw([](const World& w, std::size_t) { return w.a[2]; })}});
+  if (t.dtype() == DType::index || t.column().compute() != t.dtype()) return;
+  const BufferRef own = local_array(t.dtype(), 2);
+  own.store(1, t.a(Value(index_literal(3))));
+  t.results({{own.load_if(some, 1, t.b()), raw([](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[3] : w.b[i]; })},
+             {own.load_if(some, 1, own.load(0)), raw([](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[3] : 0; })},
+             {own.load_if(extent() > 3, 1, t.b()), raw([](const World& w, std::size_t) { return w.a[3]; })}});
 }
 void store_cell(Tracer& t) {
   const World& w = t.world();
