@@ -262,7 +262,8 @@ NodeId Builder::bitcast(DType to, NodeId a) {
   const Type t = type(a);
   require(t.lanes == 1 && dtype_size(t.dtype) == dtype_size(to) && dtype_size(to) != 0,
           "bitcast needs types of one size, not " + describe(a) + " and " + std::string(dtype_name(to)));
-  require(t.dtype != DType::boolean && to != DType::boolean, "bitcast of " + describe(a) + " to " + std::string(dtype_name(to)) + ": bool has no bits to reinterpret",
+  require(t.dtype != DType::boolean && to != DType::boolean,
+          "bitcast of " + describe(a) + " to " + std::string(dtype_name(to)) + ": bool has no bits to reinterpret",
           "use cast<T>(...)");
   if (t.dtype == to) return a;
   if (fn_.nodes[a].op == Op::constant) {
@@ -382,8 +383,8 @@ NodeId Builder::load(NodeId memory, NodeId index, std::uint8_t lanes) {
   index = check_access(memory, index, false);
   Type t = fn_.nodes[memory].type;
   require(lanes == 1 || (t.lanes == 1 && lanes <= 4 && fn_.nodes[memory].op != Op::local),
-          "load of " + type_name({t.dtype, lanes}) + " from " +
-              (t.lanes == 1 ? "local memory" : "vectors") + ": vectors are loaded from buffers and shared memory");
+          "load of " + type_name({t.dtype, lanes}) + " from " + (t.lanes == 1 ? "local memory" : "vectors") +
+              ": vectors are loaded from buffers and shared memory");
   if (t.lanes == 1) t.lanes = lanes;
   const NodeId id = add({.op = Op::load, .type = t, .args = {memory, index}});
   append(id);

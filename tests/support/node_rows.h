@@ -56,8 +56,8 @@ Expected at_input(std::vector<std::uint64_t> World::*input, std::size_t at, F f)
 template <class F>
 Expected of_inputs_as_bool(F f) {
   return [f](const World& w, std::size_t i) -> std::optional<std::uint64_t> {
-    return ir::with_compute_type(
-        w.column.dtype, [&](auto tag) -> std::uint64_t { return f(w.value<decltype(tag)>(w.a, i)); });
+    return ir::with_compute_type(w.column.dtype,
+                                 [&](auto tag) -> std::uint64_t { return f(w.value<decltype(tag)>(w.a, i)); });
   };
 }
 

@@ -78,9 +78,9 @@ void subgroup_cell(SubgroupOp op, Tracer& t) {
 }
 
 void reduce_cell(ReduceOp op, Tracer& t) {
-  const BinaryOp step = op == ReduceOp::sum   ? BinaryOp::add
-                        : op == ReduceOp::min ? BinaryOp::min
-                        : op == ReduceOp::max ? BinaryOp::max
+  const BinaryOp step = op == ReduceOp::sum    ? BinaryOp::add
+                        : op == ReduceOp::min  ? BinaryOp::min
+                        : op == ReduceOp::max  ? BinaryOp::max
                         : op == ReduceOp::and_ ? BinaryOp::and_
                                                : BinaryOp::or_;
   static_assert(static_cast<int>(ReduceOp::count_) == 5);
@@ -128,9 +128,8 @@ void add_convergent_rows(std::vector<Row>& rows) {
       board.store(mine, next);
       barrier();
     });
-    t.result(board.load(mine), raw([](const World& w, std::size_t i) {
-               return w.a[i - i % threads + (i % threads + 3) % threads];
-             }));
+    t.result(board.load(mine),
+             raw([](const World& w, std::size_t i) { return w.a[i - i % threads + (i % threads + 3) % threads]; }));
   }));
 }
 

@@ -62,7 +62,9 @@ void for_cell(Tracer& t) {
     return with_compute_type(w.column.dtype, [&](auto tag) -> std::uint64_t {
       using T = decltype(tag);
       __extension__ using Wide = __int128;
-      const auto at = [&](std::size_t k) { return static_cast<Wide>(from_bits<T>(w.column.dtype, limits[i % loops * 3 + k])); };
+      const auto at = [&](std::size_t k) {
+        return static_cast<Wide>(from_bits<T>(w.column.dtype, limits[i % loops * 3 + k]));
+      };
       std::int64_t rounds = 0, last = 0;
       for (Wide k = at(0); k < at(1); k += at(2)) ++rounds, last = static_cast<std::int64_t>(k);
       return static_cast<std::uint64_t>(count ? rounds : last);

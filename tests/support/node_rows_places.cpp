@@ -27,9 +27,8 @@ void constant_cell(Tracer& t) {
 }
 void buffer_cell(Tracer& t) {
   t.result(t.a_memory().load(t.i()), raw([](const World& w, std::size_t i) { return w.a[i]; }));
-  const BufferRef both = t.memory(t.dtype(), t.world().b, raw([](const World& w, std::size_t i) {
-                                    return i % 2 == 0 ? w.b[i] : w.a[i];
-                                  }));
+  const BufferRef both =
+      t.memory(t.dtype(), t.world().b, raw([](const World& w, std::size_t i) { return i % 2 == 0 ? w.b[i] : w.a[i]; }));
   if_(t.i() % 2 == 1, [&] { both.store(t.i(), t.a()); });
 }
 void scalar_cell(Tracer& t) {
@@ -71,9 +70,8 @@ void index_cell(IndexKind kind, Tracer& t) {
   const bool dimensions = kind <= IndexKind::extent;
   std::vector<std::pair<Value, Expected>> all;
   for (std::size_t d = 0; d < (dimensions ? 3u : 1u); ++d) {
-    const Value v = kind == IndexKind::buffer_size
-                        ? t.memory(t.column().memory(), t.world().a).size()
-                        : Value(Builder::current().index(kind, d));
+    const Value v = kind == IndexKind::buffer_size ? t.memory(t.column().memory(), t.world().a).size()
+                                                   : Value(Builder::current().index(kind, d));
     const DType to = t.dtype();
     all.emplace_back(cast(to, v), [=](const World& w, std::size_t i) -> std::optional<std::uint64_t> {
       return converted(to, index_value(kind, w, i, d));
@@ -124,13 +122,11 @@ void local_vector_cell(std::size_t lanes, Tracer& t) {
   for (std::size_t l = 0; l < lanes; ++l) {
     const auto lane = static_cast<std::uint32_t>(l);
     all.emplace_back(extract(same, lane), raw([l](const World& w, std::size_t k) { return input_of_lane(w, l, k); }));
-    all.emplace_back(extract(next, lane), raw([l, lanes](const World& w, std::size_t k) {
-                       return input_of_lane(w, (l + 1) % lanes, k);
-                     }));
+    all.emplace_back(extract(next, lane),
+                     raw([l, lanes](const World& w, std::size_t k) { return input_of_lane(w, (l + 1) % lanes, k); }));
     all.emplace_back(extract(zero, lane), raw([](const World&, std::size_t) { return 0; }));
-    all.emplace_back(extract(only, lane), raw([l](const World& w, std::size_t k) {
-                       return k % 2 == 0 ? input_of_lane(w, l, k) : 0;
-                     }));
+    all.emplace_back(extract(only, lane),
+                     raw([l](const World& w, std::size_t k) { return k % 2 == 0 ? input_of_lane(w, l, k) : 0; }));
   }
   t.results(all);
 }
@@ -142,13 +138,13 @@ void shared_cell(Tracer& t) {
   barrier();
   const auto of = [](std::size_t i, std::size_t at) { return i - i % threads + at; };
   const Value four = board.load_vector(min(mine, static_cast<int>(threads) - 4), 4);
-  t.results({{board.load(static_cast<int>(threads) - 1 - mine),
-              raw([of](const World& w, std::size_t i) { return w.a[of(i, threads - 1 - i % threads)]; })},
-             {other.load(mine), raw([of](const World& w, std::size_t i) { return w.b[of(i, threads - 1 - i % threads)]; })},
-             {board.load(5), raw([of](const World& w, std::size_t i) { return w.a[of(i, 5)]; })},
-             {extract(four, 3), raw([of](const World& w, std::size_t i) {
-                return w.a[of(i, std::min(i % threads, threads - 4) + 3)];
-              })}});
+  t.results(
+      {{board.load(static_cast<int>(threads) - 1 - mine),
+        raw([of](const World& w, std::size_t i) { return w.a[of(i, threads - 1 - i % threads)]; })},
+       {other.load(mine), raw([of](const World& w, std::size_t i) { return w.b[of(i, threads - 1 - i % threads)]; })},
+       {board.load(5), raw([of](const World& w, std::size_t i) { return w.a[of(i, 5)]; })},
+       {extract(four, 3),
+        raw([of](const World& w, std::size_t i) { return w.a[of(i, std::min(i % threads, threads - 4) + 3)]; })}});
 }
 
 /// Memory that holds a: its buffer; of an index, which no buffer holds, memory of the thread.
@@ -162,10 +158,12 @@ void load_cell(Tracer& t) {
   const std::size_t n = t.dtype() == DType::index ? 4 : t.world().n;
   const auto count = static_cast<std::int64_t>(n);
   const BufferRef a = readable(t);
-  t.results({{a.load(t.i() % count), raw([n](const World& w, std::size_t i) { return w.a[i % n]; })},
-             {a.load(count - 1 - t.i() % count), raw([n](const World& w, std::size_t i) { return w.a[n - 1 - i % n]; })},
-             {a.load(t.i() * 3 % count), raw([n](const World& w, std::size_t i) { return w.a[i * 3 % n]; })},
-             {a.load(2), raw([](const World& w, std::size_t) { return w.a[2]; })}});
+  t.results(
+      {{a.load(t.i() % count), raw([n](const World& w, std::size_t i) { return w.a[i % n]; })},
+       {a.load(count - 1 - t.i() % count), raw([n](const World& w, std::size_t i) { return w.a[n - 1 - i % n]; })},
+       {a.load(t.i() * 3 % count), raw([n](const World& w, std::size_t i) { return w.a[i * 3 % n]; })},
+       {a.load(2), raw([](const World& w, std::size_t) { return w.a[2]; })}});
+  t.keep_payload();
 }
 void load_vector_cell(std::size_t lanes, Tracer& t) {
   const BufferRef a = readable(t);
@@ -174,9 +172,8 @@ void load_vector_cell(std::size_t lanes, Tracer& t) {
               one = a.load_vector(1, static_cast<std::uint8_t>(lanes));
   std::vector<std::pair<Value, Expected>> all;
   for (std::size_t l = 0; l < lanes; ++l) {
-    all.emplace_back(extract(each, static_cast<std::uint32_t>(l)), raw([l, lanes](const World& w, std::size_t i) {
-                       return w.a[std::min(i, w.n - lanes) + l];
-                     }));
+    all.emplace_back(extract(each, static_cast<std::uint32_t>(l)),
+                     raw([l, lanes](const World& w, std::size_t i) { return w.a[std::min(i, w.n - lanes) + l]; }));
     all.emplace_back(extract(one, static_cast<std::uint32_t>(l)),
                      raw([l](const World& w, std::size_t) { return w.a[1 + l]; }));
   }
@@ -187,23 +184,24 @@ void load_if_cell(Tracer& t) {
   const auto count = static_cast<std::int64_t>(n);
   const BufferRef a = readable(t);
   const Value some = t.i() % 3 == 0;
-  t.results({{a.load_if(some, t.i() % count, t.b()),
-              raw([n](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[i % n] : w.b[i]; })},
-             // Where the mask is false the address may be anything.
-             {a.load_if(some, select(some, t.i() % count, t.i() * 1000 - 7), t.b()),
-              raw([n](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[i % n] : w.b[i]; })},
-             {a.load_if(some, 2, t.b()), raw([](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[2] : w.b[i]; })},
-             // Each thread reads or does not, where what is read is the same for all.
-             {a.load_if(some, 2, t.b(Value(index_literal(1)))),
-              raw([](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[2] : w.b[1]; })},
-             {a.load_if(extent() > 3, 2, t.b()),
-              raw([](const World& w, std::size_t) { return w.a[2]; })}});
+  t.results(
+      {{a.load_if(some, t.i() % count, t.b()),
+        raw([n](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[i % n] : w.b[i]; })},
+       // Where the mask is false the address may be anything.
+       {a.load_if(some, select(some, t.i() % count, t.i() * 1000 - 7), t.b()),
+        raw([n](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[i % n] : w.b[i]; })},
+       {a.load_if(some, 2, t.b()), raw([](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[2] : w.b[i]; })},
+       // Each thread reads or does not, where what is read is the same for all.
+       {a.load_if(some, 2, t.b(Value(index_literal(1)))),
+        raw([](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[2] : w.b[1]; })},
+       {a.load_if(extent() > 3, 2, t.b()), raw([](const World& w, std::size_t) { return w.a[2]; })}});
   if (t.dtype() == DType::index || t.column().compute() != t.dtype()) return;
   const BufferRef own = local_array(t.dtype(), 2);
   own.store(1, t.a(Value(index_literal(3))));
-  t.results({{own.load_if(some, 1, t.b()), raw([](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[3] : w.b[i]; })},
-             {own.load_if(some, 1, own.load(0)), raw([](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[3] : 0; })},
-             {own.load_if(extent() > 3, 1, t.b()), raw([](const World& w, std::size_t) { return w.a[3]; })}});
+  t.results(
+      {{own.load_if(some, 1, t.b()), raw([](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[3] : w.b[i]; })},
+       {own.load_if(some, 1, own.load(0)), raw([](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[3] : 0; })},
+       {own.load_if(extent() > 3, 1, t.b()), raw([](const World& w, std::size_t) { return w.a[3]; })}});
 }
 void store_cell(Tracer& t) {
   const World& w = t.world();
@@ -215,7 +213,8 @@ void store_cell(Tracer& t) {
   }
   const auto last = static_cast<std::int64_t>(w.n) - 1;
   t.output(t.dtype(), w.n, raw([](const World& v, std::size_t i) { return v.a[i]; })).store(t.i(), t.a());
-  t.output(t.dtype(), w.n, raw([](const World& v, std::size_t i) { return v.a[v.n - 1 - i]; })).store(last - t.i(), t.a());
+  t.output(t.dtype(), w.n, raw([](const World& v, std::size_t i) { return v.a[v.n - 1 - i]; }))
+      .store(last - t.i(), t.a());
   const BufferRef some =
       t.memory(t.dtype(), w.c, raw([](const World& v, std::size_t i) { return i % 3 == 2 ? v.b[i] : v.c[i]; }));
   if_(t.i() % 3 == 2, [&] { some.store(t.i(), t.b()); });
@@ -310,7 +309,8 @@ void shared_atomic_cell(AtomicOp op, Tracer& t) {
   barrier();
   const Value at = t.i() % static_cast<int>(contended);
   const Value old = op == AtomicOp::cas ? cells.atomic_cas(at, five, t.s()) : cells.atomic(op, at, t.s());
-  const BufferRef ends = t.output(t.dtype(), contended * World::blocks, {}), olds = t.output(t.dtype(), t.world().n, {});
+  const BufferRef ends = t.output(t.dtype(), contended * World::blocks, {}),
+                  olds = t.output(t.dtype(), t.world().n, {});
   olds.store(t.i(), old);
   barrier();
   if_(mine < static_cast<int>(contended),

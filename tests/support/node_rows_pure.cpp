@@ -74,9 +74,8 @@ void add_binary(std::vector<Row>& rows) {
         }
       if (integer) {
         const Value k(Builder::current().constant(t.dtype(), to_bits(t.dtype(), 100)));
-        all.emplace_back(binary(op, k, right(t.b())), of_inputs([f](auto, auto b, auto) {
-                           return f(static_cast<decltype(b)>(100), b);
-                         }));
+        all.emplace_back(binary(op, k, right(t.b())),
+                         of_inputs([f](auto, auto b, auto) { return f(static_cast<decltype(b)>(100), b); }));
       }
       if (integer && !index && op == BinaryOp::add) {  // chains wrap at each step, or once at the end
         all.emplace_back((t.a() + t.b()) * t.c() - (t.a() * t.a() + 5) * (t.b() - t.c()),
@@ -121,7 +120,8 @@ void add_compare(std::vector<Row>& rows) {
 void add_select(std::vector<Row>& rows) {
   rows.push_back(row(Op::select, 0, "", [](Tracer& t) {
     const Value third = t.i() % 3 == 0;
-    t.result(select(third, t.a(), t.b()), raw([](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[i] : w.b[i]; }));
+    t.result(select(third, t.a(), t.b()),
+             raw([](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[i] : w.b[i]; }));
     t.result(select(t.a() < t.b(), t.c(), t.s()), raw([](const World& w, std::size_t i) {
                const bool less = with_compute_type(w.column.dtype, [&](auto tag) {
                  using T = decltype(tag);
@@ -129,6 +129,14 @@ void add_select(std::vector<Row>& rows) {
                });
                return less ? w.c[i] : w.s[i];
              }));
+    t.result(((t.a() < t.b()) || ((t.b() < t.c()) && (t.a() != t.c()))) != (t.a() == t.b()),
+             [](const World& w, std::size_t i) -> std::optional<std::uint64_t> {
+               return with_compute_type(w.column.dtype, [&](auto tag) -> std::uint64_t {
+                 using T = decltype(tag);
+                 const T a = w.value<T>(w.a, i), b = w.value<T>(w.b, i), c = w.value<T>(w.c, i);
+                 return (a < b || (b < c && a != c)) != (a == b);
+               });
+             });
     const Value v = select(third, make_vector({t.a(), t.b(), t.c()}), make_vector({t.b(), t.c(), t.a()}));
     t.result(extract(v, 1), raw([](const World& w, std::size_t i) { return i % 3 == 0 ? w.b[i] : w.c[i]; }));
   }));
@@ -141,12 +149,13 @@ void add_casts(std::vector<Row>& rows) {
     rows.push_back(row(Op::cast, 0, "to_" + c.name(), [to](Tracer& t) {
       // What does not fit into an index is a mistake, so that only small numbers become one.
       const bool index = to == DType::index;
-      t.result(cast(to, index ? t.s() : t.a()), [to, index](const World& w, std::size_t i) -> std::optional<std::uint64_t> {
-        return with_compute_type(w.column.dtype, [&](auto tag) {
-          using From = decltype(tag);
-          return converted(to, w.value<From>(index ? w.s : w.a, i));
-        });
-      });
+      t.result(cast(to, index ? t.s() : t.a()),
+               [to, index](const World& w, std::size_t i) -> std::optional<std::uint64_t> {
+                 return with_compute_type(w.column.dtype, [&](auto tag) {
+                   using From = decltype(tag);
+                   return converted(to, w.value<From>(index ? w.s : w.a, i));
+                 });
+               });
     }));
   }
   for (const Column& c : all_columns()) {
@@ -154,6 +163,7 @@ void add_casts(std::vector<Row>& rows) {
     const DType to = c.dtype;
     rows.push_back(row(Op::bitcast, 0, "to_" + c.name(), [to](Tracer& t) {
       t.result(bitcast(to, t.a()), raw([](const World& w, std::size_t i) { return w.a[i]; }));
+      t.keep_payload();
     }));
   }
 }

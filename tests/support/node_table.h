@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,12 +36,12 @@ std::vector<Column> all_columns();
 struct World {
   static constexpr std::size_t block_threads = 48, block_x = 12, blocks = 3;
   Column column;
-  bool block = false;           ///< three blocks of 12 x 4 threads; else one row of `n` threads
-  std::size_t n = 0;            ///< threads
-  std::uint32_t width = 1;      ///< threads of a subgroup
+  bool block = false;                  ///< three blocks of 12 x 4 threads; else one row of `n` threads
+  std::size_t n = 0;                   ///< threads
+  std::uint32_t width = 1;             ///< threads of a subgroup
   std::vector<std::uint64_t> a, b, c;  ///< special values in every pairing, then random ones
   std::vector<std::uint64_t> s;        ///< small whole numbers, of which sums are exact
-  std::string printed;          ///< what the launch wrote on standard output and standard error
+  std::string printed;                 ///< what the launch wrote on standard output and standard error
 
   template <class T>
   T value(const std::vector<std::uint64_t>& column_values, std::size_t i) const {
@@ -53,6 +54,8 @@ struct World {
   }
 };
 World make_world(Column column, bool block);
+/// An element in memory as bits.
+std::uint64_t load_bits(DType t, const std::byte* at);
 
 /// The bits that element i must have; none: anything may stand there.
 using Expected = std::function<std::optional<std::uint64_t>(const World&, std::size_t i)>;
@@ -73,6 +76,7 @@ struct Slot {
   Exact exact;
   double ulp = 0;            ///< allowed around `exact`
   bool either_zero = false;  ///< 0 and -0 count as equal
+  bool payload = false;      ///< a NaN has to be the same one
 };
 
 /// Traces one cell: gives it inputs of the column's dtype, takes its results.
@@ -100,6 +104,8 @@ class Tracer {
   /// Several values a thread, all of one dtype, in one output.
   void results(const std::vector<std::pair<ir::Value, Expected>>& values, bool either_zero = false);
   void real_result(ir::Value v, Exact exact, double ulp);
+  /// The output made last has to hold the expected bits, those of a NaN too.
+  void keep_payload() { slots_.back().payload = true; }
   /// An output buffer that the cell stores into itself.
   ir::BufferRef output(DType dtype, std::size_t elements, Expected expected);
   /// A buffer that holds something at the start.
@@ -117,7 +123,6 @@ class Tracer {
   std::vector<std::pair<std::size_t, Check>>& checks_;
   std::size_t cell_ = 0;
   std::array<ir::BufferRef, 4> inputs_;
-  friend class Batch;
 };
 
 /// A row of the table: one node kind, with its sub kind.
@@ -145,7 +150,7 @@ struct Outcome {
   std::string text;
 };
 
-/// Where cells run: a device, or the interpreter on what lowering makes for a device that has next to nothing.
+/// Where cells run.
 class Target {
  public:
   virtual ~Target() = default;
@@ -159,19 +164,27 @@ class Target {
     std::uint64_t elements = 0, bits = 0;
   };
   static constexpr std::size_t guard = 64;
+  /// Given as a scalar, this makes a launch need indices of 64 bits.
+  static constexpr std::uint64_t wide_index = std::uint64_t{1} << 40;
+  static bool index64(std::span<const Memory> memory);
   virtual void run(const ir::Function& fn, std::array<std::uint64_t, 3> shape, std::vector<Memory>& memory) = 0;
 };
+/// Every device that answers; the interpreter with its checks; and it again on lowered functions.
 std::vector<std::unique_ptr<Target>> all_targets();
 
-/// What the language says to one cell: nothing if it takes it, else the error's text; `has_node` says whether the
-/// kernel holds the node that the row is about.
-struct Verdict {
-  std::string refusal;
-  bool has_node = false;
+/// What one cell came to.
+struct Cell {
+  std::string refusal;                                       ///< of the language
+  std::vector<std::pair<std::size_t, std::string>> lacking;  ///< targets that refused it, and their errors
 };
-Verdict ask_language(const Row& row, const World& world);
-
-/// Runs cells (rows of one column, all of one frame) on a target; one outcome each.
-std::vector<Outcome> run_cells(const std::vector<const Row*>& rows, const World& world, Target& target);
+struct Table {
+  std::vector<Row> rows = all_rows();
+  std::vector<Column> columns = all_columns();
+  std::vector<std::unique_ptr<Target>> targets;
+  std::vector<std::vector<Cell>> cells{rows.size(), std::vector<Cell>(columns.size())};
+};
+/// Runs every cell on every target. Fails the test for a cell that is neither right nor refused by name: by the
+/// language with row and dtype, by a target with what it lacks.
+Table walk(std::vector<std::unique_ptr<Target>> targets);
 
 }  // namespace tessera::test
