@@ -17,12 +17,13 @@
 
 #include "benchmarks/plain_loops.h"
 #include "tessera/backend/cpu/cpu.h"
-#include "tessera/ir/value.h"
+#include "tests/support/cpu_benchmark_kernels.h"
 
 namespace {
 
 using namespace tessera;
 using namespace tessera::ir;
+using namespace tessera::test;
 using Clock = std::chrono::steady_clock;
 
 // With one thread its own processor time counts, which other programs' work does not lengthen; with several the wall's.
@@ -32,111 +33,6 @@ double now_us() {
   timespec t{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) * 1e-3;
-}
-
-Function block_kernel(const char* name, std::array<std::uint32_t, 3> size, const std::function<void()>& body) {
-  Builder b(name, KernelKind::block, size);
-  Builder::Scope scope(b);
-  body();
-  return b.finish();
-}
-BufferRef in(const char* name, DType t = DType::f32) { return buffer_param(name, t, Access::read); }
-BufferRef out(const char* name, DType t = DType::f32) { return buffer_param(name, t, Access::read_write); }
-
-Function saxpy() {
-  Builder b("saxpy", KernelKind::map);
-  Builder::Scope scope(b);
-  auto x = in("x"), y = out("y");
-  auto a = scalar_param("a", DType::f32);
-  y.store(global_id(), a * x.load(global_id()) + y.load(global_id()));
-  return b.finish();
-}
-
-Function softmax() {
-  return block_kernel("softmax", {64, 1, 1}, [] {
-    auto x = in("x"), y = out("y");
-    auto n = scalar_param("n", DType::index);
-    auto row = block_id() * n;
-    Variable most(DType::f32, -1e30f), sum(DType::f32, 0.0f);
-    for_(thread_id(), n, 64, [&](Value i) { most.set(max(most.get(), x.load(row + i))); });
-    auto top = block_max(most.get());
-    for_(thread_id(), n, 64, [&](Value i) {
-      auto e = exp(x.load(row + i) - top);
-      y.store(row + i, e);
-      sum.set(sum.get() + e);
-    });
-    auto scale = 1.0f / block_sum(sum.get());
-    for_(thread_id(), n, 64, [&](Value i) { y.store(row + i, y.load(row + i) * scale); });
-  });
-}
-
-Function tiled_product() {
-  return block_kernel("tiled_product", {16, 16, 1}, [] {
-    auto a = in("a"), b = in("b"), c = out("c");
-    auto n = scalar_param("n", DType::index);
-    auto s = shared(DType::f32, 256), t = shared(DType::f32, 256);
-    auto x = thread_id(0), y = thread_id(1);
-    auto row = block_id(1) * 16 + y, column = block_id(0) * 16 + x;
-    Variable sum(DType::f32, 0.0f);
-    for_(0, n, 16, [&](Value k) {
-      s.store(y * 16 + x, a.load(row * n + k + x));
-      t.store(y * 16 + x, b.load((k + y) * n + column));
-      barrier();
-      for_(0, 16, [&](Value q) { sum.set(sum.get() + s.load(y * 16 + q) * t.load(q * 16 + x)); });
-      barrier();
-    });
-    c.store(row * n + column, sum.get());
-  });
-}
-
-Function register_tiled_product() {
-  return block_kernel("product_4x4", {16, 16, 1}, [] {
-    auto a = in("a"), b = in("b"), c = out("c");
-    auto n = scalar_param("n", DType::index);
-    auto s = shared(DType::f32, 64 * 16), t = shared(DType::f32, 16 * 64);
-    auto x = thread_id(0), y = thread_id(1);
-    std::vector<Variable> sums;
-    for (int i = 0; i < 16; ++i) sums.emplace_back(DType::f32, 0.0f);
-    for_(0, n, 16, [&](Value k) {
-      for (int i = 0; i < 4; ++i) {
-        s.store((y + 16 * i) * 16 + x, a.load((block_id(1) * 64 + y + 16 * i) * n + k + x));
-        t.store(y * 64 + x + 16 * i, b.load((k + y) * n + block_id(0) * 64 + x + 16 * i));
-      }
-      barrier();
-      for_(0, 16, [&](Value q) {
-        for (int i = 0; i < 4; ++i)
-          for (int j = 0; j < 4; ++j) {
-            auto& v = sums[std::size_t(4 * i + j)];
-            v.set(v.get() + s.load((y + 16 * i) * 16 + q) * t.load(q * 64 + x + 16 * j));
-          }
-      });
-      barrier();
-    });
-    for (int i = 0; i < 4; ++i)
-      for (int j = 0; j < 4; ++j)
-        c.store((block_id(1) * 64 + y + 16 * i) * n + block_id(0) * 64 + x + 16 * j,
-                sums[std::size_t(4 * i + j)].get());
-  });
-}
-
-// Weights of 16 rows interleaved: [group][block][8 words of 4 bytes][row]; scales [group][block][row].
-Function product_q8() {
-  return block_kernel("product_q8", {16, 1, 1}, [] {
-    auto w = in("w", DType::u32), x = in("x", DType::u32);
-    auto scale = in("scale", DType::f16), x_scale = in("x_scale");
-    auto y = out("y");
-    auto blocks = scalar_param("blocks", DType::index);
-    auto lane = thread_id();
-    Variable sum(DType::f32, 0.0f);
-    for_(0, blocks, [&](Value b) {
-      auto at = block_id() * blocks + b;
-      Value s = literal(DType::i32, 0);
-      for (int q = 0; q < 8; ++q)
-        s = dot4(Dot4Signs::signed_signed, w.load((at * 8 + q) * 16 + lane), x.load(b * 8 + q), s);
-      sum.set(sum.get() + cast(DType::f32, s) * (cast(DType::f32, scale.load(at * 16 + lane)) * x_scale.load(b)));
-    });
-    y.store(global_id(), sum.get());
-  });
 }
 
 class Bench {
@@ -236,7 +132,7 @@ bool run() {
     const std::size_t rows = 256, columns = 1024, n = rows * columns;
     float *x = fill(bench.memory<float>(n), n), *y = bench.memory<float>(n), *z = bench.memory<float>(n);
     auto loop = [=] { plain::softmax(x, z, rows, columns); };
-    good &= bench.pair("softmax 256x1024", softmax(), {rows, 1, 1},
+    good &= bench.pair("softmax 256x1024", softmax(64), {rows, 1, 1},
                        {bench.buffer(x, n), bench.buffer(y, n), number(columns)}, loop, [=] {
                          loop();
                          return largest_difference(y, z, n);
@@ -253,7 +149,7 @@ bool run() {
     };
     const std::vector<Argument> arguments = {bench.buffer(a, n * n), bench.buffer(b, n * n), bench.buffer(c, n * n),
                                              number(n)};
-    good &= bench.pair("product 512 16x16", tiled_product(), {n / 16, n / 16, 1}, arguments, loop, error);
+    good &= bench.pair("product 512 16x16", tiled_product(16), {n / 16, n / 16, 1}, arguments, loop, error);
     good &= bench.pair("product 512 4x4 each", register_tiled_product(), {n / 64, n / 64, 1}, arguments, loop, error);
   }
   for (auto [rows, columns] : {std::pair<std::size_t, std::size_t>{256, 2048}, {4096, 2048}}) {

@@ -12,28 +12,13 @@
 #include <limits>
 
 #include "tessera/array/array.h"
-#include "tessera/testing/testing.h"
+#include "tests/support/every_device.h"
 
 namespace tessera {
 namespace {
 
-class OnEveryDevice : public ::testing::TestWithParam<Device> {
- protected:
-  void SetUp() override { scope_.emplace(GetParam()); }
-  std::mt19937_64 random{testing::seed()};
-  std::vector<float> numbers(std::int64_t n) {
-    std::uniform_real_distribution<float> d(-2, 2);
-    std::vector<float> out(static_cast<std::size_t>(n));
-    for (float& v : out) v = d(random);
-    return out;
-  }
-
- private:
-  std::optional<DeviceScope> scope_;
-};
-INSTANTIATE_TEST_SUITE_P(Devices, OnEveryDevice, ::testing::ValuesIn(testing::all_devices()), [](const auto& info) {
-  return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index);
-});
+using test::OnEveryDevice;
+TESSERA_ON_EVERY_DEVICE();
 
 // Plain reduction in double over the marked axes of a row-major array.
 struct Reference {

@@ -11,34 +11,15 @@
 #include <thread>
 
 #include "tessera/base/philox.h"
-#include "tessera/testing/testing.h"
+#include "tests/support/errors.h"
+#include "tests/support/every_device.h"
 
 namespace tessera {
 namespace {
 
-class OnEveryDevice : public ::testing::TestWithParam<Device> {
- protected:
-  void SetUp() override { scope_.emplace(GetParam()); }
-  std::mt19937_64 random{testing::seed()};
-  std::vector<float> numbers(std::int64_t n, float low = -2, float high = 2) {
-    std::uniform_real_distribution<float> d(low, high);
-    std::vector<float> out(static_cast<std::size_t>(n));
-    for (float& v : out) v = d(random);
-    return out;
-  }
-  std::vector<std::int32_t> integers(std::int64_t n, int low = -100, int high = 100) {
-    std::uniform_int_distribution<int> d(low, high);
-    std::vector<std::int32_t> out(static_cast<std::size_t>(n));
-    for (auto& v : out) v = d(random);
-    return out;
-  }
-
- private:
-  std::optional<DeviceScope> scope_;
-};
-INSTANTIATE_TEST_SUITE_P(Devices, OnEveryDevice, ::testing::ValuesIn(testing::all_devices()), [](const auto& info) {
-  return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index);
-});
+using test::OnEveryDevice;
+using test::text_of;
+TESSERA_ON_EVERY_DEVICE();
 
 void expect_near(const std::vector<float>& got, const std::vector<double>& want, double tolerance,
                  const std::string& what) {
@@ -55,20 +36,6 @@ void expect_near(const std::vector<float>& got, const std::vector<double>& want,
     ASSERT_NEAR(got[i], want[i], tolerance * std::max(1.0, std::fabs(want[i])))
         << what << " at " << i << ", seed " << testing::seed();
   }
-}
-
-template <class E>
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const E& e) {
-    return e.what();
-  } catch (const std::exception& e) {
-    ADD_FAILURE() << "another error: " << e.what();
-    return {};
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
 }
 
 const std::int64_t sizes[] = {0, 1, 2, 15, 16, 17, 63, 64, 255, 257, 1000, 4099, 70001};
@@ -93,12 +60,12 @@ TEST_P(OnEveryDevice, RoundTripsEveryDtype) {
   check(std::vector<double>{1e300, -1.0 / 3, 0});
   const bool flags[] = {true, false, true};
   EXPECT_EQ(Array::from(std::span<const bool>(flags)).to_vector<bool>(), (std::vector<bool>{true, false, true}));
-  EXPECT_NE(message_of<DtypeError>([] { Array::ones({2}).to_vector<int>(); }).find("i32"), std::string::npos);
-  EXPECT_NE(message_of<ShapeError>([] {
+  EXPECT_NE(text_of<DtypeError>([] { Array::ones({2}).to_vector<int>(); }).find("i32"), std::string::npos);
+  EXPECT_NE(text_of<ShapeError>([] {
               Array::from(std::vector<float>{1, 2, 3}, Shape{2, 2});
             }).find("(2, 2)"),
             std::string::npos);
-  EXPECT_NE(message_of<ShapeError>([] { Array::zeros({2}).item<float>(); }).find("(2,)"), std::string::npos);
+  EXPECT_NE(text_of<ShapeError>([] { Array::zeros({2}).item<float>(); }).find("(2,)"), std::string::npos);
   EXPECT_EQ(Array::full({}, 3.5).item<float>(), 3.5f);
 }
 
@@ -159,10 +126,10 @@ TEST_P(OnEveryDevice, IntegersBehaveAsTheTableSays) {
   EXPECT_EQ((a & 3).to_vector<int>()[1], -7 & 3);
   EXPECT_EQ((a == b).to_vector<bool>(), (std::vector<bool>{0, 0, 0, 0, 0, 0, 0, 0}));
   EXPECT_EQ((a < b).to_vector<bool>(), (std::vector<bool>{0, 1, 0, 1, 1, 1, 0, 1}));
-  EXPECT_NE(message_of<DtypeError>([&] { a + 0.5; }).find("0.5"), std::string::npos);
+  EXPECT_NE(text_of<DtypeError>([&] { a + 0.5; }).find("0.5"), std::string::npos);
   const Array bytes = Array::from({std::uint8_t{0}, std::uint8_t{255}});
-  EXPECT_NE(message_of<DtypeError>([&] { bytes + -1; }).find("-1"), std::string::npos);
-  EXPECT_NE(message_of<DtypeError>([&] { bytes < 300; }).find("300"), std::string::npos);
+  EXPECT_NE(text_of<DtypeError>([&] { bytes + -1; }).find("-1"), std::string::npos);
+  EXPECT_NE(text_of<DtypeError>([&] { bytes < 300; }).find("300"), std::string::npos);
   EXPECT_EQ((bytes + 255).to_vector<std::uint8_t>(), (std::vector<std::uint8_t>{255, 254}));
   const std::int64_t odd = (std::int64_t{1} << 53) + 1;
   EXPECT_EQ((Array::ones({1}, DType::i64) * odd).item<std::int64_t>(), odd);
@@ -202,7 +169,7 @@ TEST_P(OnEveryDevice, BroadcastsAndRefuses) {
     for (int j = 0; j < 5; ++j) want.push_back((double(x[i * 5 + j]) + row[j]) * column[i]);
   expect_near(((a + r) * c).to_vector<float>(), want, 2e-6, "rows and columns");
   EXPECT_EQ((r + c).shape(), (Shape{7, 5}));
-  const std::string text = message_of<ShapeError>([&] { a + Array::ones({4}); });
+  const std::string text = text_of<ShapeError>([&] { a + Array::ones({4}); });
   EXPECT_NE(text.find("(7, 5)"), std::string::npos) << text;
   EXPECT_NE(text.find("(4,)"), std::string::npos) << text;
 }
@@ -234,7 +201,7 @@ TEST_P(OnEveryDevice, ViewsShareMemoryAndStridesAreRight) {
       for (int k = 0; k < 4; ++k) want.push_back(at(i, j, k));
   expect_near(sliced.reshape({24, 4}).to_vector<float>(), want, 0, "a view of rows");
   expect_near(sliced.reshape({-1}).to_vector<float>(), want, 0, "a copy");
-  EXPECT_NE(message_of<ShapeError>([&] { a.reshape({7, 7}); }).find("(4, 6, 5)"), std::string::npos);
+  EXPECT_NE(text_of<ShapeError>([&] { a.reshape({7, 7}); }).find("(4, 6, 5)"), std::string::npos);
   const std::int64_t huge = std::int64_t{1} << 32;
   EXPECT_THROW(Array::empty({0}).reshape({huge, huge}), ShapeError);
   EXPECT_THROW(Array::empty({0}).reshape({huge, huge, -1}), ShapeError);
@@ -376,13 +343,13 @@ TEST_P(OnEveryDevice, InPlaceWithOverlappingViews) {
   EXPECT_EQ(m.to_vector<float>(), (std::vector<float>{2, 5, 5, 8}));
   EXPECT_THROW(x += Array::ones({2, 5}), ShapeError);
   Array rows = Array::zeros({2}).broadcast_to({3, 2});
-  EXPECT_NE(message_of<ShapeError>([&] { rows += Array::ones({3, 2}); }).find("broadcast"), std::string::npos);
+  EXPECT_NE(text_of<ShapeError>([&] { rows += Array::ones({3, 2}); }).find("broadcast"), std::string::npos);
 }
 
 TEST_P(OnEveryDevice, OtherDevicesAreNeverUsedSilently) {
   const Device other = GetParam().backend == Backend::interp ? Device{Backend::cpu, 0} : Device{Backend::interp, 0};
   const Array here = Array::ones({3}), there = Array::ones({3}, DType::f32, other);
-  const std::string text = message_of<DeviceError>([&] { here + there; });
+  const std::string text = text_of<DeviceError>([&] { here + there; });
   EXPECT_NE(text.find(to_string(GetParam())), std::string::npos) << text;
   EXPECT_NE(text.find(to_string(other)), std::string::npos) << text;
   const Array moved = (here * 2).to(other);

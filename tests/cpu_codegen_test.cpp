@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels compiled by the code-generation module, on every target that this machine can run, against the interpreter.
+#include "tests/support/cpu_benchmark_kernels.h"
 #include "tests/support/cpu_compare.h"
 
 namespace tessera::testing {
@@ -25,17 +26,13 @@ class CpuCodegen : public ::testing::Test {
   }
 };
 
-BufferRef in(const char* name, DType t = DType::f32) { return buffer_param(name, t, Access::read); }
-BufferRef out(const char* name, DType t = DType::f32) { return buffer_param(name, t, Access::read_write); }
-
-Function saxpy_kernel() {
-  return map_kernel("saxpy", [] {
-    auto x = in("x"), y = out("y");
-    auto a = scalar_param("a", DType::f32);
-    auto i = global_id();
-    y.store(i, a * x.load(i) + y.load(i));
-  });
-}
+using test::in;
+using test::out;
+using test::product_q8;
+using test::register_tiled_product;
+using test::saxpy;
+using test::softmax;
+using test::tiled_product;
 
 TEST_F(CpuCodegen, RunsOnTheModule) {
   Cpu cpu;
@@ -48,7 +45,7 @@ TEST_F(CpuCodegen, RunsOnTheModule) {
 }
 
 TEST_F(CpuCodegen, MapsOfEverySize) {
-  const Function f = saxpy_kernel();
+  const Function f = saxpy();
   for (std::uint64_t n = 1; n <= 70; n += n < 34 ? 1 : 4)
     expect_same(f, {n, 1, 1}, {memory(reals(n)), memory(reals(n)), number(2.5f)}, {1e-6, 1e-6});
 }
@@ -71,7 +68,7 @@ TEST_F(CpuCodegen, LargeMapsAreSharedByThreads) {
   const std::size_t n = 1'000'003;
   auto x = reals(n), y = reals(n), before = y;
   Cpu cpu;
-  cpu.call().buffer(x).buffer(y).scalar(0.5f).run(saxpy_kernel(), {n, 1, 1});
+  cpu.call().buffer(x).buffer(y).scalar(0.5f).run(saxpy(), {n, 1, 1});
   for (std::size_t i = 0; i < n; ++i) ASSERT_NEAR(y[i], 0.5f * x[i] + before[i], 1e-6) << i;
 }
 
@@ -79,7 +76,7 @@ TEST_F(CpuCodegen, OneBufferTwice) {
   Cpu cpu;
   for (std::size_t n : {1u, 16u, 45u}) {
     auto x = reals(n), before = x;
-    cpu.call().buffer(x).same_as(0).scalar(2.0f).run(saxpy_kernel(), {n, 1, 1}, Variant{.noalias = false});
+    cpu.call().buffer(x).same_as(0).scalar(2.0f).run(saxpy(), {n, 1, 1}, Variant{.noalias = false});
     for (std::size_t i = 0; i < n; ++i) EXPECT_NEAR(x[i], 3 * before[i], 1e-6);
   }
   // What is written is seen by a later read through the other name, also at an index that all threads share.
@@ -143,55 +140,6 @@ TEST_F(CpuCodegen, BlockSumByATreeOfBarriers) {
   expect_same(f, {3, 1, 1}, {memory(integers(384, -1000, 1000)), memory(integers(384, 0, 0))});
 }
 
-Function tiled_product(std::uint32_t tile) {
-  return block_kernel("tiled_product", {tile, tile}, [=] {
-    auto a = in("a"), b = in("b"), c = out("c");
-    auto n = scalar_param("n", DType::index);
-    auto s = shared(DType::f32, tile * tile), t = shared(DType::f32, tile * tile);
-    auto x = thread_id(0), y = thread_id(1);
-    auto row = block_id(1) * tile + y, column = block_id(0) * tile + x;
-    Variable sum(DType::f32, 0.0f);
-    for_(0, n, static_cast<int>(tile), [&](Value k) {
-      s.store(y * tile + x, a.load(row * n + k + x));
-      t.store(y * tile + x, b.load((k + y) * n + column));
-      barrier();
-      for_(0, static_cast<int>(tile),
-           [&](Value q) { sum.set(sum.get() + s.load(y * tile + q) * t.load(q * tile + x)); });
-      barrier();
-    });
-    c.store(row * n + column, sum.get());
-  });
-}
-// Each of 16x16 threads makes 4x4 results of a tile of 64x64.
-Function register_tiled_product() {
-  return block_kernel("register_tiled_product", {16, 16}, [] {
-    auto a = in("a"), b = in("b"), c = out("c");
-    auto n = scalar_param("n", DType::index);
-    auto s = shared(DType::f32, 64 * 16), t = shared(DType::f32, 16 * 64);
-    auto x = thread_id(0), y = thread_id(1);
-    std::vector<Variable> sums;
-    for (int i = 0; i < 16; ++i) sums.emplace_back(DType::f32, 0.0f);
-    for_(0, n, 16, [&](Value k) {
-      for (int i = 0; i < 4; ++i) {
-        s.store((y + 16 * i) * 16 + x, a.load((block_id(1) * 64 + y + 16 * i) * n + k + x));
-        t.store(y * 64 + x + 16 * i, b.load((k + y) * n + block_id(0) * 64 + x + 16 * i));
-      }
-      barrier();
-      for_(0, 16, [&](Value q) {
-        for (int i = 0; i < 4; ++i)
-          for (int j = 0; j < 4; ++j)
-            sums[std::size_t(4 * i + j)].set(sums[std::size_t(4 * i + j)].get() +
-                                             s.load((y + 16 * i) * 16 + q) * t.load(q * 64 + x + 16 * j));
-      });
-      barrier();
-    });
-    for (int i = 0; i < 4; ++i)
-      for (int j = 0; j < 4; ++j)
-        c.store((block_id(1) * 64 + y + 16 * i) * n + block_id(0) * 64 + x + 16 * j,
-                sums[std::size_t(4 * i + j)].get());
-  });
-}
-
 TEST_F(CpuCodegen, TiledProducts) {
   for (std::uint32_t tile : {4u, 5u, 8u, 16u}) {
     const std::size_t n = tile * 4;
@@ -205,28 +153,10 @@ TEST_F(CpuCodegen, TiledProducts) {
               {1e-5, 1e-4});
 }
 
-Function softmax_kernel(std::uint32_t threads) {
-  return block_kernel("softmax", {threads}, [=] {
-    auto x = in("x"), y = out("y");
-    auto n = scalar_param("n", DType::index);
-    auto row = block_id() * n;
-    Variable most(DType::f32, -1e30f), sum(DType::f32, 0.0f);
-    for_(thread_id(), n, static_cast<int>(threads), [&](Value i) { most.set(max(most.get(), x.load(row + i))); });
-    auto top = block_max(most.get());
-    for_(thread_id(), n, static_cast<int>(threads), [&](Value i) {
-      auto e = exp(x.load(row + i) - top);
-      y.store(row + i, e);
-      sum.set(sum.get() + e);
-    });
-    auto scale = 1.0f / block_sum(sum.get());
-    for_(thread_id(), n, static_cast<int>(threads), [&](Value i) { y.store(row + i, y.load(row + i) * scale); });
-  });
-}
-
 TEST_F(CpuCodegen, SoftmaxOfRows) {
   for (std::uint32_t threads : {16u, 50u, 64u, 256u})
     for (std::size_t n : {1u, 15u, 64u, 300u})
-      expect_same(softmax_kernel(threads), {3, 1, 1},
+      expect_same(softmax(threads), {3, 1, 1},
                   {memory(reals(3 * n, -9, 9)), memory(reals(3 * n)), index_number(std::int64_t(n))}, {1e-5, 1e-7});
 }
 
@@ -475,25 +405,6 @@ TEST_F(CpuCodegen, Print) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "1 has 1.5 of true\n3 has -3 of false\n");
 }
 
-// Rows of 8-bit weights, 16 of them interleaved word by word, times a vector of 8-bit numbers.
-Function q8_product() {
-  return block_kernel("q8_product", {16}, [] {
-    auto w = in("w", DType::u32), x = in("x", DType::u32), scale = in("scale", DType::f16), x_scale = in("x_scale"),
-         y = out("y");
-    auto blocks = scalar_param("blocks", DType::index);
-    Variable sum(DType::f32, 0.0f);
-    for_(0, blocks, [&](Value b) {
-      auto at = block_id() * blocks + b;
-      Value s = literal(DType::i32, 0);
-      for (int q = 0; q < 8; ++q)
-        s = dot4(Dot4Signs::signed_signed, w.load((at * 8 + q) * 16 + thread_id()), x.load(b * 8 + q), s);
-      sum.set(sum.get() +
-              cast(DType::f32, s) * (cast(DType::f32, scale.load(at * 16 + thread_id())) * x_scale.load(b)));
-    });
-    y.store(global_id(), sum.get());
-  });
-}
-
 TEST_F(CpuCodegen, ProductOf8BitWeights) {
   const std::size_t rows = 64, blocks = 5;
   std::vector<half> scales(rows * blocks);
@@ -501,7 +412,7 @@ TEST_F(CpuCodegen, ProductOf8BitWeights) {
   std::vector<std::uint32_t> w(rows * blocks * 8), x(blocks * 8);
   for (auto* v : {&w, &x})
     for (auto& e : *v) e = static_cast<std::uint32_t>(random());
-  expect_same(q8_product(), {rows / 16, 1, 1},
+  expect_same(product_q8(), {rows / 16, 1, 1},
               {memory(w), memory(x), memory(scales), memory(reals(blocks)), memory(reals(rows)), index_number(blocks)},
               {1e-5, 1e-3});
 }
@@ -509,9 +420,9 @@ TEST_F(CpuCodegen, ProductOf8BitWeights) {
 TEST_F(CpuCodegen, SourceHoldsVectorLoads) {
   Cpu cpu;
   const std::string lanes = "<" + std::to_string(cpu.info().can.subgroup_widths[0]) + " x ";
-  for (const Function& f : {saxpy_kernel(), softmax_kernel(256), tiled_product(16), q8_product()}) {
+  for (const Function& f : {saxpy(), softmax(256), tiled_product(16), product_q8()}) {
     const std::string text = cpu.compile(f)->source();
-    EXPECT_NE(text.find("load " + lanes + (f.name == "q8_product" ? "i32>" : "float>")), std::string::npos)
+    EXPECT_NE(text.find("load " + lanes + (f.name == "product_q8" ? "i32>" : "float>")), std::string::npos)
         << f.name << "\n"
         << text;
     EXPECT_EQ(text.find("gather"), std::string::npos) << f.name << "\n" << text;

@@ -11,12 +11,15 @@
 #include "tessera/base/error.h"
 #include "tessera/device/kernel.h"
 #include "tessera/ir/value.h"
+#include "tests/support/errors.h"
 #include "tests/support/test_driver.h"
 
 namespace tessera {
 namespace {
 
+using test::expect_has;
 using test::TestDriver;
+using test::text_of;
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 
 /// Runs `body` in a child, where nothing has been discovered yet; expects that no assertion fails there.
@@ -46,24 +49,6 @@ TestDriver& add(Backend backend, std::initializer_list<std::pair<DeviceKind, std
   TestDriver& kept = *driver;
   register_driver(std::move(driver));
   return kept;
-}
-
-template <class E, class F>
-std::string text_of(F&& f) {
-  try {
-    f();
-  } catch (const E& e) {
-    return e.what();
-  } catch (const std::exception& e) {
-    ADD_FAILURE() << "another error: " << e.what();
-    return {};
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
-}
-void expect_has(const std::string& text, std::initializer_list<const char*> parts) {
-  for (const char* part : parts)
-    EXPECT_NE(text.find(part), std::string::npos) << "\"" << part << "\" is not in: " << text;
 }
 
 TEST(DeviceValue, PrintsAndParses) {

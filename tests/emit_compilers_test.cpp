@@ -110,7 +110,7 @@ std::vector<Program> programs(const emit::Dialect& dialect) {
   const auto everything = zoo::all();
   auto large = everything;
   if (dialect.language != emit::Language::opencl) large.push_back(zoo::much_shared_memory());
-  return {{"the three kernels", zoo::emitted(zoo::steps(), dialect).text},
+  return {{"the four kernels", zoo::emitted(zoo::steps(), dialect).text},
           {"everything", zoo::emitted(large, dialect).text},
           {"everything with wide indices and aliases", zoo::emitted(large, dialect, true, false).text, true}};
 }
@@ -169,7 +169,7 @@ TEST(compilers, ocloc_takes_opencl_c_for_intel) {
     if (dialect.fp64) more.push_back(zoo::together(DType::f64));
     if (dialect.fp64)
       for (DType t : storable_dtypes) more.push_back(zoo::arithmetic(t));
-    for (const auto& [what, list] : {std::pair{"the three kernels", fns}, {"the others", more}}) {
+    for (const auto& [what, list] : {std::pair{"the four kernels", fns}, {"the others", more}}) {
       const std::string text = zoo::emitted(list, dialect).text;
       const std::string file = folder + "/kernels.cl";
       std::ofstream(file) << text;

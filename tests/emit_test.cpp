@@ -252,5 +252,17 @@ TEST(emit, what_has_no_word_in_a_dialect_is_an_error_with_the_kernels_name) {
   EXPECT_HAS(reduce, "block_reduce cannot be written in OpenCL C 1.2");
 }
 
+std::vector<std::pair<std::string, std::string>> watched;  // entries, and the names of their functions
+TEST(emit, an_observer_sees_each_kernel_with_its_function) {
+  emit::observe_emission(
+      [](const emit::EmittedKernel& k, const Function& fn) { watched.emplace_back(k.entry, fn.name); });
+  const emit::EmittedSource s = zoo::emitted({zoo::saxpy(), zoo::tiled_product()}, emit::cuda_c());
+  emit::observe_emission(nullptr);
+  zoo::emitted({zoo::saxpy()}, emit::cuda_c());
+  ASSERT_EQ(watched.size(), 2u);
+  EXPECT_EQ(watched[0], std::pair(s.kernels[0].entry, std::string("saxpy")));
+  EXPECT_EQ(watched[1], std::pair(s.kernels[1].entry, std::string("tiled_product")));
+}
+
 }  // namespace
 }  // namespace tessera

@@ -8,6 +8,7 @@
 #include "tessera/emit/c_emitter.h"
 #include "tessera/ir/semantics.h"
 #include "tessera/ir/value.h"
+#include "tests/matrix_kernels.h"
 
 namespace tessera::zoo {
 
@@ -189,9 +190,18 @@ inline Function much_shared_memory() {
   });
 }
 
-inline std::vector<Function> steps() { return {saxpy(), block_sum_kernel(), tiled_product()}; }
+/// By fragments, with a last subgroup that is not full.
+inline Function fragment_product(DType t, bool transposed) {
+  return block_kernel("product_of_fragments_" + std::string(dtype_name(t)), {80, 1, 1},
+                      [&] { matrix_product(t, 80, transposed); });
+}
+
+inline std::vector<Function> steps() {
+  return {saxpy(), block_sum_kernel(), tiled_product(), fragment_product(DType::f16, false)};
+}
 inline std::vector<Function> all() {
   std::vector<Function> fns = {saxpy(), block_sum_kernel(), tiled_product(), softmax(), odds_and_ends()};
+  fns.push_back(fragment_product(DType::bf16, true));
   for (DType t : storable_dtypes) fns.push_back(arithmetic(t));
   for (DType t : {DType::i8, DType::u8, DType::i16, DType::u16, DType::i32, DType::u32, DType::i64, DType::u64,
                   DType::f32, DType::f64})

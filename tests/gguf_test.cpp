@@ -16,6 +16,7 @@
 #include "tessera/llm/ggml_blocks.h"
 #include "tessera/llm/gguf.h"
 #include "tessera/llm/gguf_writer.h"
+#include "tests/support/errors.h"
 
 namespace tessera {
 namespace {
@@ -113,16 +114,7 @@ void expect_error(const Bytes& bytes, std::uint64_t offset, const std::string& f
   }
 }
 
-template <class E>
-void expect_throw(const std::function<void()>& body, const std::vector<std::string>& parts) {
-  try {
-    body();
-    ADD_FAILURE() << "nothing thrown";
-  } catch (const E& e) {
-    for (const std::string& part : parts)
-      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what() << "\nexpected: " << part;
-  }
-}
+using test::expect_throw;
 
 TEST(Gguf, SoundFileParses) {
   for (const std::uint32_t version : {2u, 3u}) {

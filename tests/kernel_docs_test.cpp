@@ -372,6 +372,82 @@ TEST(KernelDocs, Blocks) {
   });
 }
 
+// Products of matrices.
+
+auto multiply_tiles = kernel("multiply_tiles", block(128), [](Buffer<const half> a, Buffer<const half> b, Buffer<float> c,
+                                                              Val<Index> m, Val<Index> n, Val<Index> k) {
+  auto columns = n / 16, tiles = m / 16 * columns;
+  auto first = block_id() * subgroup_count() + subgroup_id();
+  for_(first, tiles, block_count() * subgroup_count(), [&](Val<Index> tile) {  // each subgroup takes tiles in turn
+    auto row = tile / columns * 16, column = tile % columns * 16;
+    MatrixAccumulator sum;
+    MatrixLeft<half> left;
+    MatrixRight<half> right;
+    for_(0, k, 16, [&](Val<Index> j) {
+      left.load(a, row * k + j, k);          // element (i, j) from a[index + i * stride + j]
+      right.load(b, j * n + column, n);
+      sum.multiply_add(left, right);
+    });
+    sum.store(c, row * n + column, n);
+  });
+});
+
+auto linear_layer = kernel("linear_layer", block(128), [](Buffer<const half> x, Buffer<const half> weights,
+                                                          Buffer<const float> bias, Buffer<half> y, Val<Index> n,
+                                                          Val<Index> k) {
+  Shared<float> strip(16 * 64);
+  auto row = block_id(1) * 16, column = block_id(0) * 64;
+  for_(subgroup_id(), 4, subgroup_count(), [&](Val<Index> tile) {
+    MatrixAccumulator sum;
+    MatrixLeft<half> left;
+    MatrixRight<half> right;
+    for_(0, k, 16, [&](Val<Index> j) {
+      left.load(x, row * k + j, k);
+      right.load_transposed(weights, (column + tile * 16) * k + j, k);  // a row of weights for each column of y
+      sum.multiply_add(left, right);
+    });
+    sum.store(strip, tile * 16, 64);
+  });
+  barrier();
+  for_(thread_id(), 16 * 64, block_size(), [&](Val<Index> e) {
+    auto i = e / 64, j = e % 64;
+    y[(row + i) * n + column + j] = silu(strip[e] + bias[column + j]);
+  });
+});
+
+TEST(KernelDocs, Matrices) {
+  tt::for_each_device([](Device) {
+    tt::Random random;
+    const std::size_t m = 48, n = 128, k = 80;
+    auto product = [&](const std::vector<half>& x, const std::vector<half>& y, std::size_t columns, bool transposed) {
+      std::vector<double> out(m * columns);
+      for (std::size_t i = 0; i < out.size(); ++i)
+        for (std::size_t p = 0; p < k; ++p)
+          out[i] += double(float(x[i / columns * k + p])) *
+                    float(y[transposed ? i % columns * k + p : p * columns + i % columns]);
+      return out;
+    };
+    const auto host_a = random.values<half>(m * k), host_b = random.values<half>(k * 32);
+    DeviceBuffer<half> a(host_a), b(host_b);
+    tt::Poisoned<float> c(m * 32);
+    multiply_tiles.launch(blocks(4), a, b, c, 48, 32, 80);
+    c.expect(product(host_a, host_b, 32, false), {.absolute = 1e-4});
+
+    const auto host_weights = random.values<half>(n * k);
+    const auto host_bias = random.values<float>(n);
+    DeviceBuffer<half> weights(host_weights);
+    DeviceBuffer<float> bias(host_bias);
+    tt::Poisoned<half> y(m * n);
+    linear_layer.launch(blocks(n / 64, m / 16), a, weights, bias, y, n, k);
+    std::vector<double> expected = product(host_a, host_weights, n, true);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      expected[i] += host_bias[i % n];
+      expected[i] /= 1 + std::exp(-expected[i]);
+    }
+    y.expect(expected, {.absolute = 1e-3, .relative = 1e-3});
+  });
+}
+
 // 16-bit floats, vectors, packed bytes, print.
 
 auto scale_half = kernel("scale_half", [](Buffer<half> x, Val<float> factor) {
@@ -445,6 +521,13 @@ TEST(KernelDocs, ErrorsWhileTracing) {
 #line 1 "bytes.cpp"
     auto bytes = kernel("bytes", [](Buffer<std::uint8_t> x) { x[global_id()] = 256; });
   });
+  expect_on_page([] {
+#line 1 "lanes.cpp"
+auto some_lanes = kernel("some_lanes", block(64), [](Buffer<float> x) {
+  MatrixAccumulator sum;
+  if_(lane_id() < 8, [&] { sum.store(x, 0, 16); });
+});
+  });
 }
 
 TEST(KernelDocs, ErrorsWhenLaunched) {
@@ -491,6 +574,12 @@ auto promise = kernel("promise", block(64), [](Buffer<const float> x, Buffer<flo
   y[t] = 1;
 });
 
+auto same_tile = kernel("same_tile", block(64), [](Buffer<float> y) {
+  MatrixAccumulator sum;
+  sum.fill(1);
+  sum.store(y, 0, 16);
+});
+
 TEST(KernelDocs, ChecksOfTheInterpreter) {
   const DeviceScope scope({Backend::interp, 0});
   std::vector<float> numbers(64);
@@ -505,6 +594,11 @@ TEST(KernelDocs, ChecksOfTheInterpreter) {
   expect_on_page([&] { run(rotate_block, blocks(1)); });
   expect_on_page([&] { run(half_filled, blocks(1)); });
   expect_on_page([&] { run(promise, blocks(1)); });
+  DeviceBuffer<float> square(256);
+  expect_on_page([&] {
+    same_tile.launch(blocks(1), square);
+    square.to_vector();
+  });
 }
 
 // Testing one's own kernel.

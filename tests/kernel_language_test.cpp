@@ -5,8 +5,11 @@
 #include "tessera/base/error.h"
 #include "tessera/kernel/buffer.h"
 #include "tessera/kernel/kernel.h"
+#include "tests/support/errors.h"
 
 using namespace tessera;
+using test::holds;
+using test::message;
 
 // Before all dynamic initialisers of other files: the tracer leans on none of them.
 __attribute__((init_priority(101))) MapKernel<Buffer<const float>, Buffer<float>, Val<float>> early =
@@ -42,16 +45,6 @@ std::string block_text(F f) {
   return body(kernel("k", block(64), f));
 }
 
-// The message of the error that f throws.
-template <class F>
-std::string message(F f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 template <class F>
 std::string map_error(F f) {
   return message([&] { kernel("wrong", f); });
@@ -61,11 +54,6 @@ std::string block_error(F f) {
   return message([&] { kernel("wrong", block(64), f); });
 }
 std::string here(int line) { return "kernel_language_test.cpp:" + std::to_string(line); }
-
-testing::AssertionResult holds(const std::string& text, const std::string& part) {
-  if (text.find(part) != text.npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "'" << part << "' is not in: " << text;
-}
 
 TEST(KernelLanguage, TracesBeforeMain) {
   EXPECT_EQ(early.text(),

@@ -11,8 +11,11 @@
 #include "tessera/kernel/buffer.h"
 #include "tessera/kernel/kernel.h"
 #include "tessera/testing/testing.h"
+#include "tests/support/errors.h"
 
 using namespace tessera;
+using test::holds;
+using test::message;
 namespace tt = tessera::testing;
 
 namespace {
@@ -33,19 +36,6 @@ struct One {
   float value;
 };
 
-template <class F>
-std::string message(F f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
-::testing::AssertionResult holds(const std::string& text, const std::string& part) {
-  if (text.find(part) != text.npos) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << "'" << part << "' is not in: " << text;
-}
 std::string here(int line) { return "kernel_struct_test.cpp:" + std::to_string(line); }
 
 auto update = kernel("update_particles", [](Buffer<Particle> particles, Val<float> dt) {

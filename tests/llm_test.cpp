@@ -8,20 +8,20 @@
 #include <filesystem>
 #include <fstream>
 
-#include "support/reference_llama.h"
 #include "tessera/llm/language_model.h"
-#include "tessera/testing/testing.h"
+#include "tests/support/errors.h"
+#include "tests/support/every_device.h"
+#include "tests/support/reference_llama.h"
 
 namespace tessera {
 namespace {
 
-using tests::ReferenceLlama;
-using tests::TinyModel;
-
-class OnEveryDevice : public ::testing::TestWithParam<Device> {};
-INSTANTIATE_TEST_SUITE_P(Devices, OnEveryDevice, ::testing::ValuesIn(testing::all_devices()), [](const auto& info) {
-  return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index);
-});
+using test::expect_has;
+using test::OnEveryDevice;
+using test::ReferenceLlama;
+using test::text_of;
+using test::TinyModel;
+TESSERA_ON_EVERY_DEVICE();
 
 // Largest difference relative to the range of the reference's logits, and whether the greedy choice agrees wherever the
 // reference's two best differ by more than twice the bound.
@@ -166,23 +166,6 @@ TEST(LanguageModels, StreamWholeCharactersAndStopWhenAsked) {
   EXPECT_LE(full.tokens.size(), 6u);
 }
 
-template <class E>
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const E& e) {
-    return e.what();
-  } catch (const std::exception& e) {
-    ADD_FAILURE() << "another error: " << e.what();
-    return {};
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
-}
-void expect_has(const std::string& text, std::initializer_list<const char*> parts) {
-  for (const char* p : parts) EXPECT_NE(text.find(p), std::string::npos) << "\"" << p << "\" is not in: " << text;
-}
-
 GgufFile parse(const std::vector<std::byte>& bytes) { return GgufFile::parse(bytes, "tiny.gguf"); }
 
 TEST(BadModels, AreNamedExactly) {
@@ -191,8 +174,7 @@ TEST(BadModels, AreNamedExactly) {
   {
     tiny.architecture = "mamba";
     const auto bytes = tiny.writer().bytes();
-    expect_has(message_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }),
-               {"mamba", "llama", "qwen2", "tiny.gguf"});
+    expect_has(text_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }), {"mamba", "llama", "qwen2", "tiny.gguf"});
     tiny.architecture = "llama";
   }
   {
@@ -210,7 +192,7 @@ TEST(BadModels, AreNamedExactly) {
     std::vector<std::byte> q4k(144 * 8);
     w.add_tensor("token_embd.weight", {256, 8}, GgmlType::q4_K, q4k);
     const auto bytes = w.bytes();
-    expect_has(message_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }), {"token_embd.weight", "q4_K", "q8_0"});
+    expect_has(text_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }), {"token_embd.weight", "q4_K", "q8_0"});
   }
   {  // tensors that do not fit the metadata, and that are not there
     GgufWriter w;
@@ -221,14 +203,14 @@ TEST(BadModels, AreNamedExactly) {
     w.set("llama.attention.head_count", std::uint32_t{4});
     w.add_tensor("token_embd.weight", {32, 8}, std::vector<float>(256));
     const auto bytes = w.bytes();
-    expect_has(message_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }),
+    expect_has(text_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }),
                {"token_embd.weight", "(32, 8)", "(64, 8)"});
   }
   {
     GgufWriter w = tiny.writer();
     w.set("llama.rope.scaling.type", std::string("yarn"));
     const auto bytes = w.bytes();
-    expect_has(message_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }), {"llama.rope.scaling.type", "yarn"});
+    expect_has(text_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }), {"llama.rope.scaling.type", "yarn"});
   }
 }
 
@@ -255,18 +237,18 @@ TEST(BadRequests, SayWhatIsWrong) {
   const auto model = LanguageModel::load("models/pgdocs-2m-q8_0.gguf", Device{Backend::cpu, 0});
   GenerateOptions options;
   options.context = 4;
-  expect_has(message_of<ArgumentError>([&] { model.generate("A prompt of more than four tokens, surely.", options); }),
+  expect_has(text_of<ArgumentError>([&] { model.generate("A prompt of more than four tokens, surely.", options); }),
              {"the prompt is longer than the context", "context = 4", "1024"});
   options.context = 5000;
-  expect_has(message_of<ArgumentError>([&] { model.generate("A", options); }), {"5000", "1024"});
-  expect_has(message_of<DeviceError>([&] {
+  expect_has(text_of<ArgumentError>([&] { model.generate("A", options); }), {"5000", "1024"});
+  expect_has(text_of<DeviceError>([&] {
                LanguageModel::load("models/pgdocs-2m-q8_0.gguf", Device{Backend::cuda, 3});
              }),
              {"cuda:3", "cpu:0"});
   KeyValueCache cache(model.model().config(), 2, Device{Backend::cpu, 0});
   const std::int32_t wrong[] = {99999}, three[] = {1, 2, 3};
-  expect_has(message_of<ArgumentError>([&] { model.model().forward(wrong, cache); }), {"99999", "2048"});
-  expect_has(message_of<ArgumentError>([&] { model.model().forward(three, cache); }), {"3", "2"});
+  expect_has(text_of<ArgumentError>([&] { model.model().forward(wrong, cache); }), {"99999", "2048"});
+  expect_has(text_of<ArgumentError>([&] { model.model().forward(three, cache); }), {"3", "2"});
   EXPECT_EQ(cache.length(), 0);
 }
 
@@ -275,7 +257,7 @@ TEST_P(OnEveryDevice, AModelLargerThanTheBudgetIsRefusedAndNothingIsHarmed) {
   trim(device);
   const auto before = memory_stats(device).live_bytes;
   set_memory_limit(device, before + (std::uint64_t{1} << 20));
-  const std::string text = message_of<OutOfMemory>([&] { LanguageModel::load("models/pgdocs-2m-f16.gguf", device); });
+  const std::string text = text_of<OutOfMemory>([&] { LanguageModel::load("models/pgdocs-2m-f16.gguf", device); });
   expect_has(text, {to_string(device).c_str()});
   EXPECT_EQ(memory_stats(device).live_bytes, before) << "the half-loaded model was given back";
   set_memory_limit(device, 0);

@@ -2,6 +2,7 @@
 // The OpenCL backend at the level of Driver: kernels of each kind, memory, queues, events and errors, on the first
 // device.
 #include "opencl_fixture.h"
+#include "tests/support/errors.h"
 
 #include <algorithm>
 #include <cmath>
@@ -533,16 +534,6 @@ TEST_F(OpenCl, one_kernel_launched_from_many_threads) {
     EXPECT_EQ(ys[t]->read(), std::vector<float>(n, static_cast<float>(50 * t * (t + 1))));
 }
 
-template <class E, class F>
-std::string message(F f) {
-  try {
-    f();
-  } catch (const E& e) {
-    return e.what();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
-}
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 TEST_F(OpenCl, what_a_device_cannot_do_is_said_with_the_kernels_name) {
@@ -553,19 +544,21 @@ TEST_F(OpenCl, what_a_device_cannot_do_is_said_with_the_kernels_name) {
     barrier();
     x.store(thread_id(), s.load(0));
   });
-  const std::string text = message<KernelError>([&] { compile(big); });
+  const std::string text = test::text_of<KernelError>([&] { compile(big); });
   EXPECT_HAS(text, "kernel big");
   EXPECT_HAS(text, "shared memory");
   const Memory<float> x(8);
-  const std::string few = message<KernelError>([&] { run(saxpy(), {8, 1, 1}, {x.argument()}); });
+  const std::string few = test::text_of<KernelError>([&] { run(saxpy(), {8, 1, 1}, {x.argument()}); });
   EXPECT_HAS(few, "saxpy");
   const Argument odd{&x.allocation(), 2, 4};
-  const std::string offset = message<KernelError>([&] { run(saxpy(), {1, 1, 1}, {odd, x.argument(), scalar(1.0f)}); });
+  const std::string offset = test::text_of<KernelError>([&] {
+    run(saxpy(), {1, 1, 1}, {odd, x.argument(), scalar(1.0f)});
+  });
   EXPECT_HAS(offset, "buffer x");
 }
 
 TEST_F(OpenCl, memory_that_cannot_be_had_is_out_of_memory_and_harms_nothing) {
-  message<OutOfMemory>([] { device()->allocate(std::size_t{1} << 60, MemoryKind::device); });
+  test::text_of<OutOfMemory>([] { device()->allocate(std::size_t{1} << 60, MemoryKind::device); });
   const std::vector<float> v = {1, 2, 3};
   EXPECT_EQ(Memory<float>(v).read(), v);
 }

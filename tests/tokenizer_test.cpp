@@ -16,6 +16,7 @@
 #include "tessera/base/error.h"
 #include "tessera/llm/gguf_writer.h"
 #include "tessera/llm/unicode.h"
+#include "tests/support/errors.h"
 
 namespace tessera {
 namespace {
@@ -23,16 +24,7 @@ namespace {
 using namespace std::string_literals;
 using Ids = std::vector<TokenId>;
 
-template <class E>
-void expect_throw(const std::function<void()>& body, const std::vector<std::string>& parts) {
-  try {
-    body();
-    ADD_FAILURE() << "nothing thrown";
-  } catch (const E& e) {
-    for (const std::string& part : parts)
-      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what() << "\nexpected: " << part;
-  }
-}
+using test::expect_throw;
 
 // --- Pieces ---------------------------------------------------------------------------------------------------------
 

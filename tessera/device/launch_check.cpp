@@ -50,8 +50,9 @@ KernelFacts::KernelFacts(const ir::Function& fn) : writes(fn.params.size(), 0) {
     parameter_bytes += fn.params[i].is_buffer ? 16 : 8;
   }
   for (const ir::Node& node : fn.nodes) {
-    if (node.op != ir::Op::store && node.op != ir::Op::atomic) continue;
-    const ir::Node& memory = fn[node.args[0]];
+    const ir::NodeId written = ir::written_memory(node);
+    if (!written) continue;
+    const ir::Node& memory = fn[written];
     if (memory.op == ir::Op::param) writes[memory.imm] = 1;
   }
   shared_bytes = ir::shared_bytes(fn);

@@ -48,10 +48,15 @@ Storage::~Storage() {
     return;
   }
   // The owner takes wrapped memory away next: nothing may be using it by then.
-  try {
-    if (!exiting()) wait_writable();
-  } catch (...) {  // failed work has ended too
-  }
+  if (exiting()) return;
+  const auto wait = [](const QueueUse& use) {
+    try {
+      if (use.queue) use.queue->wait(use);
+    } catch (...) {  // failed work has ended too; the others may not have
+    }
+  };
+  for (const QueueUse& read : reads_) wait(read);
+  wait(last_write_);
 }
 
 void Storage::before_read(Queue& queue) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/emit/c_emitter.h"
 
+#include <atomic>
 #include <cctype>
 #include <set>
 
@@ -10,6 +11,11 @@
 #include "tessera/emit/c_writer.h"
 
 namespace tessera::emit {
+
+namespace {
+std::atomic<EmitObserver> watching = nullptr;
+}
+void observe_emission(EmitObserver observer) { watching = observer; }
 
 std::string identifier(std::string_view name) {
   std::string out;
@@ -35,6 +41,7 @@ EmittedSource emit_c(std::span<const EmitRequest> requests, const Dialect& diale
     const std::string entry = fmt::format("{}_{}{}", identifier(r.function->name), hash, r.noalias ? "" : "_alias");
     EmittedKernel kernel = CWriter(*r.function, dialect, r.noalias, prelude).run(entry);
     if (written.insert(entry).second) kernels += "\n" + kernel.text;
+    if (const EmitObserver observer = watching) observer(kernel, *r.function);
     source.kernels.push_back(std::move(kernel));
   }
   source.text = prelude.text() + kernels;

@@ -49,6 +49,11 @@ struct EmitRequest {
 /// KernelError names the kernel if it holds something that the dialect has no word for.
 EmittedSource emit_c(std::span<const EmitRequest> requests, const Dialect& dialect);
 
+/// Sees every kernel that is emitted beside the function it stands for, on the thread that emits. Tests that stand in
+/// for a driver execute the function when the driver is asked to launch `kernel.entry`. Null: nobody watches.
+using EmitObserver = void (*)(const EmittedKernel& kernel, const ir::Function& function);
+void observe_emission(EmitObserver observer);
+
 /// The name of a kernel as an identifier: other characters become '_'.
 std::string identifier(std::string_view name);
 

@@ -10,6 +10,7 @@
 #include "tessera/emit/block_ops.h"
 #include "tessera/emit/convert.h"
 #include "tessera/emit/math.h"
+#include "tessera/emit/mma.h"
 
 namespace tessera::emit {
 
@@ -27,6 +28,7 @@ class Lowerer {
         values_(in.nodes.size()) {
     if (!target.block_operations)
       block_operations_.emplace(b_, index_, target.subgroup_width != 1, in.threads_per_block());
+    if (!target.mma) matrices_.emplace(b_, index_, target.subgroup_width != 1);
   }
 
   Function run() {
@@ -119,6 +121,8 @@ class Lowerer {
         return b_.constant(memory_dtype(n.type.dtype), n.imm);
       case Op::param: return params_[n.imm];
       case Op::local: {
+        if (is_fragment(n))
+          return matrices_ ? matrices_->fragment() : b_.fragment(n.kind<FragmentRole>(), n.type.dtype);
         const bool each = split(n.type);
         return b_.local({memory_dtype(n.type.dtype), each ? std::uint8_t{1} : n.type.lanes},
                         n.imm * (each ? n.type.lanes : 1));
@@ -164,6 +168,7 @@ class Lowerer {
       case Op::store: store(n); break;
       case Op::select: values_[id] = select(n); break;
       case Op::vector: values_[id] = vector(n); break;
+      case Op::mma: matrix(n); break;
       case Op::if_:
         b_.if_(
             value(n.args[0]), [&] { block(n.args[1]); },
@@ -279,6 +284,26 @@ class Lowerer {
     return out;
   }
 
+  // Matrices.
+  void matrix(const Node& n) {
+    const MmaOp op = n.kind<MmaOp>();
+    if (op == MmaOp::multiply) {
+      const NodeId c = value(n.args[0]), x = value(n.args[1]), y = value(n.args[2]);
+      return matrices_ ? matrices_->multiply(c, x, y) : b_.mma_multiply(c, x, y);
+    }
+    if (op == MmaOp::fill) {
+      const NodeId c = value(n.args[0]), v = value(n.args[1]);
+      return matrices_ ? matrices_->fill(c, v) : b_.mma_fill(c, v);
+    }
+    const NodeId f = value(n.args[0]), memory = value(n.args[1]), at = value(n.args[2]), stride = value(n.args[3]);
+    if (op == MmaOp::store)
+      return matrices_ ? matrices_->store(f, memory, at, stride) : b_.mma_store(f, memory, at, stride);
+    if (!matrices_) return b_.mma_load(f, memory, at, stride, n.extra != 0);
+    const Node& from = in_[n.args[0]];
+    matrices_->load(f, from.kind<FragmentRole>(), memory, at, stride, n.extra != 0,
+                    [&](NodeId element) { return cast(from.type.dtype, DType::f32, element); });
+  }
+
   // Atomics.
   NodeId atomic(NodeId id, const Node& n) {
     const DType t = n.type.dtype;
@@ -311,6 +336,7 @@ class Lowerer {
   // Whether lowering turns a node into statements with control, which may not stand in the condition of a while_.
   bool makes_control(const Node& n) const {
     if (n.op == Op::atomic) return n.type.dtype == DType::f32 && !target_.atomic_f32;
+    if (n.op == Op::mma) return matrices_.has_value();
     return (n.op == Op::block_reduce || n.op == Op::block_scan) && block_operations_.has_value();
   }
   void loop(const Node& n) {
@@ -339,6 +365,7 @@ class Lowerer {
   std::vector<Lanes> values_;
   std::vector<NodeId> params_;
   std::optional<BlockOperations> block_operations_;
+  std::optional<MatrixLoops> matrices_;
 };
 
 }  // namespace

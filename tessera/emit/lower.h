@@ -21,7 +21,10 @@ struct Target {
   std::uint32_t subgroup_width =
       0;                         ///< 0: subgroup nodes stay; 1: they become the identity; width and ids are constants
   bool block_operations = true;  ///< block_reduce and block_scan stay; else shared memory, barriers and subgroup sums
-  bool vectors = false;          ///< vector loads, stores, make and extract stay; else one by one
+  /// mma and fragments stay (of the dtypes that the kernel gives them, bf16 with memory of u16 where bf16_convert is
+  /// false); whoever sets it has blocks that are whole subgroups. Else mma becomes loops of every lane: see mma.h.
+  bool mma = false;
+  bool vectors = false;  ///< vector loads, stores, make and extract stay; else one by one
   std::uint32_t max_block_threads = 1024;
   std::uint64_t max_shared_bytes = 49152;
 };
@@ -30,6 +33,6 @@ struct Target {
 ir::Function lower(const ir::Function& fn, const Target& target);
 
 /// Raised whenever lowering or emission changes what is produced for the same kernel: part of every cache key.
-inline constexpr int lowering_version = 1;
+inline constexpr int lowering_version = 2;
 
 }  // namespace tessera::emit

@@ -141,6 +141,20 @@ NodeId Builder::shared(DType dtype, std::uint64_t count) {
       {.op = Op::shared, .type = {dtype}, .extra = static_cast<std::uint32_t>(++memories_), .imm = count});
 }
 
+NodeId Builder::fragment(FragmentRole role, DType dtype) {
+  require(fn_.kind == KernelKind::block, "matrix operations need subgroups, and this is a map kernel",
+          "Declare the kernel with block(...)");
+  const bool sums = role == FragmentRole::accumulator;
+  require(sums ? dtype == DType::f32 : dtype == DType::f16 || dtype == DType::bf16,
+          sums ? "an accumulator is of f32" : "matrices to multiply are of f16 or bf16",
+          "This one would be of " + std::string(dtype_name(dtype)));
+  return add_shared({.op = Op::local,
+                     .sub = sub(role),
+                     .type = {dtype},
+                     .extra = static_cast<std::uint32_t>(++memories_),
+                     .imm = fragment_side * fragment_side});
+}
+
 // Pure nodes.
 
 NodeId Builder::computable(NodeId id) {
@@ -425,6 +439,52 @@ NodeId Builder::atomic(AtomicOp op, NodeId memory, NodeId index, NodeId value, N
   const NodeId id = add({.op = Op::atomic, .sub = sub(op), .type = m.type, .args = {memory, index, value, expected}});
   append(id);
   return id;
+}
+
+// Matrix fragments.
+
+void Builder::check_fragment(NodeId id, FragmentRole role, MmaOp op) const {
+  const Node& n = fn_.nodes[id];
+  const bool right = is_fragment(n) && (role == FragmentRole::none || n.kind<FragmentRole>() == role);
+  require(right, "mma " + std::string(name_of(op)) + " takes " +
+                     (role == FragmentRole::none ? "a fragment" : "the fragment " + std::string(name_of(role))) +
+                     ", and got " + (is_fragment(n) ? std::string(name_of(n.kind<FragmentRole>())) : "none"));
+}
+Node Builder::matrix_access(MmaOp op, NodeId fragment, NodeId memory, NodeId index, NodeId stride) {
+  index = check_access(memory, index, op == MmaOp::store);
+  stride = check_access(memory, stride, false);
+  const Node &f = fn_.nodes[fragment], &m = fn_.nodes[memory];
+  require(m.op != Op::local, "a matrix lies in memory that threads share", "Use a buffer or shared memory");
+  // Lowered functions keep 16-bit floats that the device does not know in memory of u16.
+  const bool bits = index_type_ != DType::index && m.type.dtype == DType::u16 && dtype_size(f.type.dtype) == 2;
+  require(m.type == f.type || bits, "mma " + std::string(name_of(op)) + " of a matrix of " + type_name(f.type) +
+                                        " meets memory of " + type_name(m.type));
+  return {.op = Op::mma, .sub = sub(op), .type = f.type, .args = {fragment, memory, index, stride}};
+}
+void Builder::mma_load(NodeId fragment, NodeId memory, NodeId index, NodeId stride, bool transposed) {
+  check_fragment(fragment, FragmentRole::none, MmaOp::load);
+  Node n = matrix_access(MmaOp::load, fragment, memory, index, stride);
+  n.extra = transposed;
+  append(add(n));
+}
+void Builder::mma_fill(NodeId accumulator, NodeId value) {
+  check_fragment(accumulator, FragmentRole::accumulator, MmaOp::fill);
+  value = computable(value);
+  require(type(value) == Type{DType::f32}, "an accumulator is filled with f32, not " + describe(value),
+          "use cast<float>(...)");
+  append(add({.op = Op::mma, .sub = sub(MmaOp::fill), .type = {DType::f32}, .args = {accumulator, value}}));
+}
+void Builder::mma_multiply(NodeId accumulator, NodeId left, NodeId right) {
+  check_fragment(accumulator, FragmentRole::accumulator, MmaOp::multiply);
+  check_fragment(left, FragmentRole::left, MmaOp::multiply);
+  check_fragment(right, FragmentRole::right, MmaOp::multiply);
+  require(type(left) == type(right),
+          "the two matrices of a product have different types: " + describe(left) + " and " + describe(right));
+  append(add({.op = Op::mma, .sub = sub(MmaOp::multiply), .type = {DType::f32}, .args = {accumulator, left, right}}));
+}
+void Builder::mma_store(NodeId accumulator, NodeId memory, NodeId index, NodeId stride) {
+  check_fragment(accumulator, FragmentRole::accumulator, MmaOp::store);
+  append(add(matrix_access(MmaOp::store, accumulator, memory, index, stride)));
 }
 
 // Effects and control.

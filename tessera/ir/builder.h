@@ -48,6 +48,7 @@ class Builder {
   NodeId buffer_size(NodeId buffer);
   NodeId local(Type type, std::uint64_t count);
   NodeId shared(DType dtype, std::uint64_t count);
+  NodeId fragment(FragmentRole role, DType dtype);
 
   // Pure. Operands of f16 and bf16 are converted to f32 first: 16-bit floats are for storing.
   NodeId unary(UnaryOp op, NodeId a);
@@ -72,6 +73,12 @@ class Builder {
   NodeId load_if(NodeId mask, NodeId memory, NodeId index, NodeId other);
   void store(NodeId memory, NodeId index, NodeId value);
   NodeId atomic(AtomicOp op, NodeId memory, NodeId index, NodeId value, NodeId expected = no_node);
+
+  // Matrix fragments: statements for all threads of a subgroup. See MmaOp.
+  void mma_load(NodeId fragment, NodeId memory, NodeId index, NodeId stride, bool transposed);
+  void mma_fill(NodeId accumulator, NodeId value);
+  void mma_multiply(NodeId accumulator, NodeId left, NodeId right);
+  void mma_store(NodeId accumulator, NodeId memory, NodeId index, NodeId stride);
 
   // Effects and control. Bodies are traced by the functions given.
   void barrier();
@@ -105,6 +112,8 @@ class Builder {
   void require(bool ok, const std::string& wrong, const std::string& todo = {}) const;
   std::string describe(NodeId id) const;
   NodeId check_access(NodeId memory, NodeId index, bool write);
+  void check_fragment(NodeId id, FragmentRole role, MmaOp op) const;
+  Node matrix_access(MmaOp op, NodeId fragment, NodeId memory, NodeId index, NodeId stride);
 
   Function fn_;
   DType index_type_;
@@ -126,7 +135,8 @@ Function canonicalise(const Function& fn);
 /// KernelError if the function breaks a rule of the language: types, access, scopes, convergence.
 void verify(const Function& fn);
 
-/// Per node: is its value the same in every thread of a block? Only what provably is counts.
-std::vector<bool> uniform_values(const Function& fn);
+/// Per node: is its value the same in every thread of a block, or of a subgroup? Only what provably is counts.
+enum class Together : std::uint8_t { block, subgroup };
+std::vector<bool> uniform_values(const Function& fn, Together threads = Together::block);
 
 }  // namespace tessera::ir

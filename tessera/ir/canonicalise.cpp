@@ -158,6 +158,7 @@ class Canonicaliser {
 
   Function run() {
     find_homes(0);
+    find_needed_fragments();
     drop_useless(0);
     walk(0);
     place_pure();
@@ -182,6 +183,19 @@ class Canonicaliser {
       if (n.op == Op::for_) home_[n.args[3]] = n.extra;
     }
   }
+  // An accumulator that is stored somewhere, and what is multiplied into one: nothing else of matrices is to be seen.
+  void find_needed_fragments() {
+    needed_.resize(in_.nodes.size());
+    auto each = [&](MmaOp op, auto f) {
+      for (const Block& b : in_.blocks)
+        for (NodeId id : b)
+          if (in_.nodes[id].op == Op::mma && in_.nodes[id].kind<MmaOp>() == op) f(in_.nodes[id]);
+    };
+    each(MmaOp::store, [&](const Node& n) { needed_[n.args[0]] = true; });
+    each(MmaOp::multiply, [&](const Node& n) {
+      if (needed_[n.args[0]]) needed_[n.args[1]] = needed_[n.args[2]] = true;
+    });
+  }
   // Control statements whose bodies do nothing are dropped, so that how a kernel came by them does not matter. A while_
   // is kept: it may not end.
   bool drop_useless(BlockId b) {
@@ -189,7 +203,7 @@ class Canonicaliser {
     for (NodeId id : in_.blocks[b]) {
       const Node& n = in_.nodes[id];
       if (!is_effect(n.op)) continue;
-      bool useful = !is_control(n.op) || n.op == Op::while_;
+      bool useful = n.op == Op::mma ? needed_[n.args[0]] : !is_control(n.op) || n.op == Op::while_;
       for_each_nested(n, [&](BlockId inner) { useful = drop_useless(inner) || useful; });
       useful_[id] = useful;
       any = any || useful;
@@ -352,7 +366,7 @@ class Canonicaliser {
   }
 
   Function in_, out_, result_;
-  std::vector<bool> live_, done_, loop_, useful_;
+  std::vector<bool> live_, done_, loop_, useful_, needed_;
   std::vector<std::uint32_t> order_, depth_;
   std::vector<BlockId> home_, parent_;
   std::vector<NodeId> visited_, new_id_;

@@ -64,14 +64,15 @@ struct InterpreterOptions {
 ///  - shuffles and broadcasts from a lane that is absent or not active give the thread's own value;
 ///  - block_uniform gives the first active thread's value; compare-and-swap of floats compares bits;
 ///  - a for_ ends where the next counter would reach or pass the end, even if that counter cannot be represented;
-///  - shared memory holds bytes of 0xff when a block starts.
+///  - shared memory holds bytes of 0xff when a block starts;
+///  - products of matrices sum over k in ascending order.
 ///
 /// Races are reported on elements of buffers and shared memory that two threads touch, at least one of them writing and
 /// not both by atomics, if they are in different blocks, or in one block with no barrier between. Only barriers order
 /// memory: block and subgroup operations do not. Writing a value that is there already is a race too.
 class Interpreter {
  public:
-  /// `fn` is canonical (see canonicalise), lowered or not. KernelError for nodes that it cannot run (mma).
+  /// `fn` is canonical (see canonicalise), lowered or not. KernelError for nodes that it cannot run.
   explicit Interpreter(Function fn, InterpreterOptions options = {});
   ~Interpreter();
   Interpreter(Interpreter&&) noexcept;

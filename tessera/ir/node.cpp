@@ -68,6 +68,15 @@ std::string_view name_of(AtomicOp k) {
   return pick(names, k);
 }
 
+std::string_view name_of(FragmentRole k) {
+  static constexpr std::string_view names[] = {"none", "left", "right", "accumulator"};
+  return pick(names, k);
+}
+std::string_view name_of(MmaOp k) {
+  static constexpr std::string_view names[] = {"load", "fill", "multiply", "store"};
+  return pick(names, k);
+}
+
 std::string type_name(Type type) {
   std::string out(dtype_name(type.dtype));
   if (type.lanes > 1) out += "x" + std::to_string(type.lanes);

@@ -35,7 +35,8 @@ enum class Op : std::uint8_t {
   param,     ///< imm: number in Function::params. Of a buffer it is the memory, of a scalar the value
   index,     ///< sub: IndexKind; imm: dimension, or parameter for buffer_size, or a serial number for counter;
              ///< extra of a counter: 1 if it never wraps, as that of a lowered `index`
-  local,     ///< memory of one thread; imm: number of elements; zero when the thread starts
+  local,     ///< memory of one thread; imm: number of elements; zero when the thread starts. With sub: FragmentRole it
+             ///< is a fragment, which only mma reads and writes
   shared,    ///< memory of one block; imm: number of elements; uninitialised
   // Pure.
   unary,    ///< sub: UnaryOp (a); extra: 1 if the result is known not to wrap (lowered `index` arithmetic)
@@ -47,8 +48,8 @@ enum class Op : std::uint8_t {
   math,     ///< sub: MathOp (a[, b[, c]]), f32 or f64
   vector,   ///< sub: VectorOp; make (x, y[, z[, w]]), extract (v) with imm: the lane
   dot4,     ///< sub: Dot4Signs (a, b, c): c + sum of four products of packed bytes; a, b: u32, c: i32
-  mma,      ///< reserved: matrix fragments
   // Convergent: every thread of the subgroup or block must reach them together.
+  mma,            ///< an effect as well. sub: MmaOp (fragment, ...), see there; extra of a load: 1 if transposed
   subgroup,       ///< sub: SubgroupOp (a[, lane])
   block_reduce,   ///< sub: ReduceOp (a): the same result in every thread of the block
   block_scan,     ///< sub: ReduceOp (a); imm: 1 if exclusive. In the order of linear thread ids
@@ -71,6 +72,20 @@ enum class Op : std::uint8_t {
 
 /// Names as in the text form.
 std::string_view op_name(Op op);
+
+/// What a local is in products of matrices. A fragment is a 16 x 16 matrix that lies over the lanes of one subgroup, in
+/// a layout that only the device knows: `left` and `right` (a and b) are of f16 or bf16, `accumulator` (c) is of f32.
+enum class FragmentRole : std::uint8_t { none, left, right, accumulator, count_ };
+inline constexpr std::uint32_t fragment_side = 16;  ///< rows and columns
+/// What an mma does. Index, stride and value are the same in every lane of the subgroup.
+enum class MmaOp : std::uint8_t {
+  load,      ///< (fragment, memory, index, stride): element (i, j) from memory[index + i * stride + j], transposed from
+             ///< memory[index + j * stride + i]; the memory is a buffer or shared, of the fragment's dtype
+  fill,      ///< (accumulator, value): every element
+  multiply,  ///< (accumulator, left, right): c += a * b, sums in f32 and in any order
+  store,     ///< (accumulator, memory, index, stride): element (i, j) to memory[index + i * stride + j]
+  count_
+};
 
 enum class IndexKind : std::uint8_t {
   global_id,  ///< block_id * block_size + thread_id; in map kernels below extent
@@ -141,6 +156,8 @@ std::string_view name_of(Dot4Signs k);
 std::string_view name_of(SubgroupOp k);
 std::string_view name_of(ReduceOp k);
 std::string_view name_of(AtomicOp k);
+std::string_view name_of(FragmentRole k);
+std::string_view name_of(MmaOp k);
 
 struct Node {
   Op op = Op::none;
@@ -165,12 +182,22 @@ struct NodeHash {
 std::span<const std::uint32_t> operands(const Node& node);
 
 constexpr bool is_leaf(Op op) { return op >= Op::constant && op <= Op::shared; }
-constexpr bool is_pure(Op op) { return op >= Op::unary && op <= Op::mma; }
-constexpr bool is_convergent(Op op) { return op >= Op::subgroup && op <= Op::block_uniform; }
+constexpr bool is_pure(Op op) { return op >= Op::unary && op <= Op::dot4; }
+constexpr bool is_convergent(Op op) { return op >= Op::mma && op <= Op::block_uniform; }
 constexpr bool is_load(Op op) { return op == Op::load || op == Op::load_if; }
 constexpr bool is_control(Op op) { return op >= Op::if_ && op <= Op::while_; }
 /// Changes something that another statement may see, so its place among others is part of the meaning.
-constexpr bool is_effect(Op op) { return op >= Op::store && op <= Op::return_; }
+constexpr bool is_effect(Op op) { return (op >= Op::store && op <= Op::return_) || op == Op::mma; }
+/// Gives a value to those that name it as an operand.
+constexpr bool has_result(Op op) {
+  return is_pure(op) || is_load(op) || op == Op::atomic || (is_convergent(op) && op != Op::mma);
+}
+/// The memory into which this statement stores; no_node if it does not.
+constexpr NodeId written_memory(const Node& n) {
+  if (n.op == Op::store || n.op == Op::atomic) return n.args[0];
+  return n.op == Op::mma && n.kind<MmaOp>() == MmaOp::store ? n.args[1] : no_node;
+}
+constexpr bool is_fragment(const Node& n) { return n.op == Op::local && n.sub != 0; }
 
 enum class Access : std::uint8_t { read, read_write };
 

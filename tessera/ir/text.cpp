@@ -42,7 +42,8 @@ class Printer {
                                                      : " read_write");
     for (const Node& n : fn_.nodes)
       if (n.op == Op::local || n.op == Op::shared)
-        out_ += fmt::format("  {}{}: {}[{}]\n", op_name(n.op), n.extra, type_name(n.type), n.imm);
+        out_ += fmt::format("  {}{}: {}[{}]{}\n", op_name(n.op), n.extra, type_name(n.type), n.imm,
+                            is_fragment(n) ? fmt::format(" {}", name_of(n.kind<FragmentRole>())) : "");
     block(0, 1);
     return std::move(out_);
   }
@@ -97,6 +98,12 @@ class Printer {
       default: return fmt::format("{} {}", sub_name(n), list(n));
     }
   }
+  std::string matrix(const Node& n) {
+    const std::string start = fmt::format("mma_{} ", name_of(n.kind<MmaOp>()));
+    if (n.kind<MmaOp>() == MmaOp::fill || n.kind<MmaOp>() == MmaOp::multiply) return start + list(n);
+    return start + fmt::format("{}, {}[{}] stride {}{}", value(n.args[0]), value(n.args[1]), value(n.args[2]),
+                               value(n.args[3]), n.extra ? " transposed" : "");
+  }
   void line(int depth, const std::string& text) {
     out_ += std::string(2 * static_cast<std::size_t>(depth), ' ') + text + "\n";
   }
@@ -108,6 +115,7 @@ class Printer {
         case Op::store:
           line(depth, fmt::format("store {}[{}], {}", value(n.args[0]), value(n.args[1]), value(n.args[2])));
           break;
+        case Op::mma: line(depth, matrix(n)); break;
         case Op::barrier: line(depth, "barrier"); break;
         case Op::return_: line(depth, "return"); break;
         case Op::print: line(depth, fmt::format("print \"{}\" {}", fn_.strings[n.extra], list(n))); break;

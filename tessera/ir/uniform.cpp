@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which values are the same in every thread of a block. A fixpoint that starts from "all are" and takes back.
+// Which values are the same in every thread of a block, or of a subgroup. A fixpoint that starts from "all are" and
+// takes back.
 #include "tessera/ir/builder.h"
 
 namespace tessera::ir {
@@ -8,7 +9,8 @@ namespace {
 
 class Uniformity {
  public:
-  explicit Uniformity(const Function& fn) : fn_(fn), uniform_(fn.nodes.size(), true) {}
+  Uniformity(const Function& fn, Together threads)
+      : fn_(fn), subgroup_(threads == Together::subgroup), uniform_(fn.nodes.size(), true) {}
   std::vector<bool> run() {
     for (NodeId id = 1; id < fn_.nodes.size(); ++id)
       if (is_leaf(fn_[id].op)) uniform_[id] = leaf(fn_[id]);
@@ -25,8 +27,8 @@ class Uniformity {
     switch (n.kind<IndexKind>()) {
       case IndexKind::global_id:
       case IndexKind::thread_id:
-      case IndexKind::lane_id:
-      case IndexKind::subgroup_id: return false;
+      case IndexKind::lane_id: return false;
+      case IndexKind::subgroup_id: return subgroup_;
       default: return true;
     }
   }
@@ -56,7 +58,10 @@ class Uniformity {
           break;
         case Op::atomic:
         case Op::block_scan: varies(id); break;
-        case Op::subgroup: varies(id); break;  // the same in a subgroup, not in the block
+        case Op::subgroup:  // some are the same in a subgroup, none in the block
+          if (!subgroup_ || n.kind<SubgroupOp>() > SubgroupOp::broadcast) varies(id);
+          break;
+        case Op::mma: break;  // what a fragment holds is no value before it is stored
         case Op::block_reduce:
         case Op::block_uniform: break;
         case Op::if_: for_each_nested(n, [&](BlockId inner) { block(inner, control && uniform_[n.args[0]]); }); break;
@@ -75,12 +80,13 @@ class Uniformity {
   }
 
   const Function& fn_;
+  const bool subgroup_;
   std::vector<bool> uniform_;
   bool changed_ = false;
 };
 
 }  // namespace
 
-std::vector<bool> uniform_values(const Function& fn) { return Uniformity(fn).run(); }
+std::vector<bool> uniform_values(const Function& fn, Together threads) { return Uniformity(fn, threads).run(); }
 
 }  // namespace tessera::ir

@@ -183,6 +183,22 @@ Value scalar_param(std::string name, DType dtype) { return Value(builder().scala
 BufferRef shared(DType dtype, std::uint64_t count) { return BufferRef(builder().shared(dtype, count)); }
 BufferRef local_array(DType dtype, std::uint64_t count) { return BufferRef(builder().local({dtype}, count)); }
 
+Fragment::Fragment(FragmentRole role, DType dtype) : id_(builder().fragment(role, dtype)) {}
+void Fragment::load(BufferRef memory, Operand index, Operand stride) const {
+  builder().mma_load(id_, memory.id(), index.own().id(), stride.own().id(), false);
+}
+void Fragment::load_transposed(BufferRef memory, Operand index, Operand stride) const {
+  builder().mma_load(id_, memory.id(), index.own().id(), stride.own().id(), true);
+}
+void Fragment::fill(Operand value) const { builder().mma_fill(id_, value.as(DType::f32).id()); }
+void Fragment::multiply_add(const Fragment& left, const Fragment& right, const char* file, int line) const {
+  builder().at(file, line);
+  builder().mma_multiply(id_, left.id_, right.id_);
+}
+void Fragment::store(BufferRef memory, Operand index, Operand stride) const {
+  builder().mma_store(id_, memory.id(), index.own().id(), stride.own().id());
+}
+
 Variable::Variable(DType dtype, Operand initial) : memory_(builder().local({dtype}, 1)) { set(initial); }
 Value Variable::get() const {
   return Value(builder().load(memory_.id(), builder().constant_of(DType::index, std::int64_t{0})));

@@ -152,6 +152,23 @@ Value scalar_param(std::string name, DType dtype);
 BufferRef shared(DType dtype, std::uint64_t count);
 BufferRef local_array(DType dtype, std::uint64_t count);
 
+/// A 16 x 16 matrix over the lanes of a subgroup. Every thread of the subgroup comes to each of these together, with
+/// the same index, stride and value. See MmaOp.
+class Fragment {
+ public:
+  Fragment(FragmentRole role, DType dtype);
+  NodeId id() const { return id_; }
+  void load(BufferRef memory, Operand index, Operand stride) const;
+  void load_transposed(BufferRef memory, Operand index, Operand stride) const;
+  void fill(Operand value) const;
+  void multiply_add(const Fragment& left, const Fragment& right, const char* file = __builtin_FILE(),
+                    int line = __builtin_LINE()) const;
+  void store(BufferRef memory, Operand index, Operand stride) const;
+
+ private:
+  NodeId id_;
+};
+
 /// A mutable variable of one thread.
 class Variable {
  public:

@@ -8,6 +8,7 @@
 #include "tessera/kernel/control.h"
 #include "tessera/kernel/launch.h"
 #include "tessera/kernel/math.h"
+#include "tessera/kernel/matrix.h"
 
 namespace tessera {
 

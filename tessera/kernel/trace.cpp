@@ -130,6 +130,18 @@ ir::NodeId block_reduce(ir::ReduceOp op, ir::NodeId a) { return builder().block_
 ir::NodeId block_scan(ir::ReduceOp op, ir::NodeId a, bool exclusive) { return builder().block_scan(op, a, exclusive); }
 ir::NodeId block_uniform(ir::NodeId a) { return builder().block_uniform(a); }
 
+ir::NodeId fragment(ir::FragmentRole role, DType dtype) { return builder().fragment(role, dtype); }
+void mma_load(ir::NodeId fragment, ir::NodeId memory, ir::NodeId index, ir::NodeId stride, bool transposed) {
+  builder().mma_load(fragment, memory, index, stride, transposed);
+}
+void mma_fill(ir::NodeId accumulator, ir::NodeId value) { builder().mma_fill(accumulator, value); }
+void mma_multiply(ir::NodeId accumulator, ir::NodeId left, ir::NodeId right) {
+  builder().mma_multiply(accumulator, left, right);
+}
+void mma_store(ir::NodeId accumulator, ir::NodeId memory, ir::NodeId index, ir::NodeId stride) {
+  builder().mma_store(accumulator, memory, index, stride);
+}
+
 void barrier() { builder().barrier(); }
 void print(std::string_view format, std::initializer_list<ir::NodeId> values) {
   builder().print(std::string(format), {values.begin(), values.size()});

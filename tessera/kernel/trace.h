@@ -76,6 +76,12 @@ ir::NodeId block_reduce(ir::ReduceOp op, ir::NodeId a);
 ir::NodeId block_scan(ir::ReduceOp op, ir::NodeId a, bool exclusive);
 ir::NodeId block_uniform(ir::NodeId a);
 
+ir::NodeId fragment(ir::FragmentRole role, DType dtype);
+void mma_load(ir::NodeId fragment, ir::NodeId memory, ir::NodeId index, ir::NodeId stride, bool transposed);
+void mma_fill(ir::NodeId accumulator, ir::NodeId value);
+void mma_multiply(ir::NodeId accumulator, ir::NodeId left, ir::NodeId right);
+void mma_store(ir::NodeId accumulator, ir::NodeId memory, ir::NodeId index, ir::NodeId stride);
+
 void barrier();
 void print(std::string_view format, std::initializer_list<ir::NodeId> values);
 void if_(ir::NodeId condition, Body then);

@@ -114,6 +114,20 @@ int main() {
                              subgroup(SubgroupOp::shuffle, v, lane_id() / 2));
   });
 
+  show("matrices", {64, 1, 1}, [] {
+    BufferRef a = in("a", DType::f16), b = in("b", DType::f16), c = out("c");
+    Value n = scalar_param("n", DType::index), row = block_id(1) * 16, column = (block_id(0) + subgroup_id()) * 16;
+    Fragment left(FragmentRole::left, DType::f16), right(FragmentRole::right, DType::f16),
+        sum(FragmentRole::accumulator, DType::f32);
+    sum.fill(in("start").load(0) * in("factor").load(1));
+    for_(0, n, 16, [&](Value k) {
+      left.load(a, row * n + k, n);
+      right.load_transposed(b, column * n + k, n + 16);
+      sum.multiply_add(left, right);
+    });
+    sum.store(c, row * n + column, n);
+  });
+
   show("types", map, [] {
     BufferRef h = in("h", DType::f16), b = in("b", DType::bf16), q = in("q", DType::u32), y = out("y"),
               n = out("n", DType::i32);

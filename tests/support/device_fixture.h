@@ -5,32 +5,13 @@
 
 #include <gtest/gtest.h>
 
-#include <initializer_list>
 #include <string>
 
 #include "tessera/device/kernel.h"
+#include "tests/support/errors.h"
 #include "tests/support/test_driver.h"
 
 namespace tessera::test {
-
-/// What `f` throws, which must be an E.
-template <class E, class F>
-std::string text_of(F&& f) {
-  try {
-    f();
-  } catch (const E& e) {
-    return e.what();
-  } catch (const std::exception& e) {
-    ADD_FAILURE() << "another error: " << e.what();
-    return {};
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
-}
-inline void expect_has(const std::string& text, std::initializer_list<std::string_view> parts) {
-  for (std::string_view part : parts)
-    EXPECT_NE(text.find(part), std::string::npos) << "\"" << part << "\" is not in: " << text;
-}
 
 /// A fresh device a test: `cuda` stands for memory of its own, `cpu` for the machine's.
 class DeviceTest : public ::testing::Test {

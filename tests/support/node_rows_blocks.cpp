@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of what the threads of a block do together: subgroup, block_reduce, block_scan, block_uniform, barrier.
+// Rows of what the threads of a block do together: mma, subgroup, block_reduce, block_scan, block_uniform, barrier.
 #include "tests/support/node_rows.h"
 
 namespace tessera::test {
@@ -88,9 +88,79 @@ void reduce_cell(ReduceOp op, Tracer& t) {
   t.result(block_reduce(op, sum ? t.s() : t.a()), folded(step, sum ? &World::s : &World::a, of_block), !sum);
 }
 
+// Matrices of small whole numbers in the column's dtype, each subgroup with its own product in a part of the output.
+constexpr std::size_t side = fragment_side, matrix = side * side;
+std::int64_t left_element(std::size_t i, std::size_t j) { return static_cast<std::int64_t>((i * 7 + j * 3) % 11) - 5; }
+std::int64_t right_element(std::size_t i, std::size_t j) { return static_cast<std::int64_t>((i * 5 + j) % 7) - 3; }
+
+/// An accumulator per subgroup: from its place, `right` says what element (i, j) must be.
+void store_matrix(Tracer& t, const Fragment& sums, std::int64_t (*right)(std::size_t i, std::size_t j)) {
+  const BufferRef out = t.output(DType::f32, World::blocks * threads * matrix,
+                                 [right](const World& w, std::size_t e) -> std::optional<std::uint64_t> {
+                                   const std::size_t count = (threads + w.width - 1) / w.width;
+                                   if (e / matrix >= World::blocks * count) return std::nullopt;  // no subgroup's
+                                   return to_bits(DType::f32, right(e % matrix / side, e % side));
+                                 });
+  sums.store(out, (block_id() * subgroup_count() + subgroup_id()) * static_cast<int>(matrix), static_cast<int>(side));
+}
+void matrix_cell(bool multiply, Tracer& t) {
+  const Fragment left(FragmentRole::left, t.dtype()), right(FragmentRole::right, t.dtype()),
+      sums(FragmentRole::accumulator, DType::f32);
+  std::vector<std::uint64_t> a, b;
+  for (std::size_t i = 0; i < side; ++i)
+    for (std::size_t j = 0; j < side; ++j) {
+      a.push_back(to_bits(t.dtype(), left_element(i, j)));
+      b.push_back(to_bits(t.dtype(), multiply ? right_element(i, j) : i == j));
+    }
+  const BufferRef first = t.memory(t.dtype(), a), second = t.memory(t.dtype(), b);
+  right.load(second, 0, static_cast<int>(side));
+  sums.fill(0.f);
+  if (multiply) {  // twice, so that the sum goes on
+    left.load(first, 0, static_cast<int>(side));
+    sums.multiply_add(left, right), sums.multiply_add(left, right);
+    return store_matrix(t, sums, [](std::size_t i, std::size_t j) {
+      std::int64_t sum = 0;
+      for (std::size_t k = 0; k < side; ++k) sum += 2 * left_element(i, k) * right_element(k, j);
+      return sum;
+    });
+  }
+  left.load(first, 0, static_cast<int>(side));
+  sums.multiply_add(left, right);
+  left.load_transposed(first, 0, static_cast<int>(side));
+  sums.multiply_add(left, right);
+  store_matrix(t, sums, [](std::size_t i, std::size_t j) { return left_element(i, j) + left_element(j, i); });
+}
+void accumulator_cell(Tracer& t) {
+  const Fragment sums(FragmentRole::accumulator, t.dtype());
+  sums.fill(t.scalar(DType::f32, to_bits(DType::f32, 7)));
+  store_matrix(t, sums, [](std::size_t, std::size_t) { return std::int64_t{7}; });
+}
+
+void add_matrices(std::vector<Row>& rows) {
+  const auto add = [&](Op op, auto kind, std::string_view word, std::function<void(Tracer&)> cell) {
+    Row r = block_row(op, kind, name_of(kind), std::move(cell));
+    r.word = word;
+    rows.push_back(std::move(r));
+  };
+  const auto product = [](Tracer& t) { matrix_cell(true, t); };
+  add(Op::local, FragmentRole::left, "matrices", product);
+  add(Op::local, FragmentRole::right, "matrices", product);
+  add(Op::local, FragmentRole::accumulator, "accumulator", &accumulator_cell);
+  for_each_kind<MmaOp>([&](MmaOp op) {
+    switch (op) {
+      case MmaOp::load: return add(Op::mma, op, "matrices", [](Tracer& t) { matrix_cell(false, t); });
+      case MmaOp::multiply: return add(Op::mma, op, "matrices", product);
+      case MmaOp::fill:
+      case MmaOp::store: return add(Op::mma, op, "accumulator", &accumulator_cell);
+      case MmaOp::count_: break;
+    }
+  });
+}
+
 }  // namespace
 
 void add_convergent_rows(std::vector<Row>& rows) {
+  add_matrices(rows);
   for_each_kind<SubgroupOp>([&](SubgroupOp op) {
     rows.push_back(block_row(Op::subgroup, op, name_of(op), [op](Tracer& t) { subgroup_cell(op, t); }));
   });

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of what computes: unary, binary, compare, select, cast, bitcast, math, vector, dot4, mma.
+// Rows of what computes: unary, binary, compare, select, cast, bitcast, math, vector, dot4.
 #include <cmath>
 
-#include "tessera/base/error.h"
 #include "tessera/emit/math.h"
 #include "tests/support/node_rows.h"
 
@@ -262,18 +261,11 @@ void add_dot4(std::vector<Row>& rows) {
   });
 }
 
-// The builder has no function that makes one yet, so there is nothing to ask: when it has, this is the cell to write.
-void mma_cell(Tracer& t) {
-  fail<KernelError>({.asked = "kernel cells",
-                     .wrong = "mma of " + std::string(dtype_name(t.dtype())) + " is reserved: no kernel can make one"});
-}
-
 }  // namespace
 
 void add_pure_rows(std::vector<Row>& rows) {
   add_unary(rows), add_binary(rows), add_compare(rows), add_select(rows), add_casts(rows);
   add_math(rows), add_vectors(rows), add_dot4(rows);
-  rows.push_back(row(Op::mma, 0, "", &mma_cell));
 }
 
 }  // namespace tessera::test

@@ -12,7 +12,7 @@
 #include "tessera/llm/gguf.h"
 #include "tessera/llm/gguf_writer.h"
 
-namespace tessera::tests {
+namespace tessera::test {
 
 class ReferenceLlama {
  public:
@@ -196,4 +196,4 @@ struct TinyModel {
   }
 };
 
-}  // namespace tessera::tests
+}  // namespace tessera::test

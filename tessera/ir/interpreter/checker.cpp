@@ -19,8 +19,7 @@ Checker::Checker(Machine& machine) : machine_(machine), of_memory_(machine.memor
   std::vector<bool> written(machine.memories.size());
   for (const auto& block : machine.program.blocks)
     for (const Instruction& i : block) {
-      const Op op = machine.program.fn[i.node].op;
-      if (op == Op::store || op == Op::atomic) written[i.memory] = true;
+      if (written_memory(machine.program.fn[i.node])) written[i.memory] = true;
     }
   std::vector<std::size_t> buffers;
   for (std::size_t k = 0; k < machine.memories.size(); ++k) {

@@ -9,7 +9,8 @@ namespace {
 
 std::string counted(std::uint32_t n) { return std::to_string(n) + (n == 1 ? " thread" : " threads"); }
 
-/// Reports the operation if not every thread of [begin, end) is active.
+}  // namespace
+
 void require_all(Machine& m, const Instruction& i, std::uint32_t begin, std::uint32_t end, const char* group) {
   std::uint32_t active = 0, here = begin, missing = end;
   for (std::uint32_t l = begin; l < end; ++l) {
@@ -21,7 +22,9 @@ void require_all(Machine& m, const Instruction& i, std::uint32_t begin, std::uin
       missing = l;
   }
   if (active == 0 || active == end - begin) return;
-  const std::string op(op_name(m.program.fn[i.node].op));
+  const Node& n = m.program.fn[i.node];
+  const std::string op =
+      n.op == Op::mma ? "matrix " + std::string(name_of(n.kind<MmaOp>())) : std::string(op_name(n.op));
   m.found(
       {.kind = Finding::Kind::divergence,
        .node = i.node,
@@ -32,6 +35,8 @@ void require_all(Machine& m, const Instruction& i, std::uint32_t begin, std::uin
        .todo =
            "Every thread must come by: move it out of the if_ or loop, and let only the work depend on the thread"});
 }
+
+namespace {
 
 template <class T>
 bool same_bits(T a, T b) {

@@ -205,8 +205,9 @@ void Machine::found(Report r) {
 void Machine::out_of_bounds(const Instruction& i, std::uint32_t lane, std::int64_t element, std::uint32_t width,
                             const char* verb) {
   const Memory& memory = memories[i.memory];
+  const Node& n = program.fn[i.node];
   const bool overflow = !program.fn.index64 && element != static_cast<std::int32_t>(element) &&
-                        program.fn[program.fn[i.node].args[1]].type.dtype == DType::index;
+                        program.fn[n.args[n.op == Op::mma ? 2 : 1]].type.dtype == DType::index;
   const std::string elements = width == 1 ? "" : " to [" + std::to_string(element + (width - 1)) + "]";
   found({.kind = overflow ? Finding::Kind::index_overflow : Finding::Kind::out_of_bounds,
          .node = i.node,

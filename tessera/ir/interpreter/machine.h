@@ -117,6 +117,9 @@ struct Machine {
                      const char* verb);
 };
 
+/// Reports the operation if some threads of [begin, end), which are those of its `group`, are active and others not.
+void require_all(Machine& m, const Instruction& i, std::uint32_t begin, std::uint32_t end, const char* group);
+
 /// `from` where `condition` is `wanted`, written to `lanes`; `from` itself if that is all of it.
 Mask narrowed(const Mask& from, const bool* condition, bool wanted, std::uint8_t* lanes);
 /// Cuts the range of a mask to its first and last active lane, and counts.
@@ -164,6 +167,7 @@ Run local_store_constant(DType type);
 Run atomic_loop(AtomicOp op, DType type, DType index, bool checked);
 Run subgroup_loop(SubgroupOp op, DType type, DType lane, bool checked);
 Run block_loop(Op op, ReduceOp reduce, DType type, bool exclusive, bool checked);
+Run matrix_loop(MmaOp op, DType index, bool checked);
 Run for_loop(DType type);
 Run if_loop();
 Run while_loop();

@@ -69,7 +69,14 @@ class Preparation {
         slot.dtype = resolved(type.dtype);
         slot.lanes = type.lanes;
         slot.elements = n.imm;
-        slot.bytes = n.op == Op::local ? value_bytes(slot.dtype, type.lanes) * n.imm : n.imm * dtype_size(slot.dtype);
+        if (is_fragment(n)) {
+          slot.lanes = 1;
+          slot.dtype = DType::f32;
+          const std::uint32_t width = p_.options.subgroup_width;
+          slot.bytes = (p_.lanes + width - 1) / width * n.imm * sizeof(float);
+        } else {
+          slot.bytes = n.op == Op::local ? value_bytes(slot.dtype, type.lanes) * n.imm : n.imm * dtype_size(slot.dtype);
+        }
         slot.offset = room(slot.bytes);
         slot.name = std::string(op_name(n.op)) + std::to_string(n.extra);
         memory_of_[id] = static_cast<std::uint32_t>(p_.memories.size());
@@ -171,11 +178,11 @@ class Preparation {
     return {i.out, DType::i64};
   }
 
-  void memory_operand(Instruction& i, const Node& n) {
-    const Node& m = p_.fn[n.args[0]];
+  void memory_operand(Instruction& i, NodeId memory) {
+    const Node& m = p_.fn[memory];
     if (m.op != Op::local && m.op != Op::shared && !(m.op == Op::param && p_.fn.params[m.imm].is_buffer))
-      wrong(i.node, std::string(op_name(n.op)) + " is of something that is not memory");
-    i.memory = memory_of_[n.args[0]];
+      wrong(i.node, std::string(op_name(p_.fn[i.node].op)) + " is of something that is not memory");
+    i.memory = memory_of_[memory];
   }
 
   void block(BlockId b) {
@@ -192,7 +199,7 @@ class Preparation {
     i.width = n.type.lanes;
     const auto args = operands(n);
     for (std::size_t k = 0; k < args.size(); ++k) i.in[k] = places_[args[k]];
-    const bool gives = is_pure(n.op) || is_convergent(n.op) || is_load(n.op) || n.op == Op::atomic;
+    const bool gives = has_result(n.op);
     if (n.op == Op::vector && n.kind<VectorOp>() == VectorOp::extract) {
       places_[id] = places_[n.args[0]] + value_bytes(type_of(id), 1) * n.imm;
       return;
@@ -228,6 +235,7 @@ class Preparation {
       case Op::load_if:
       case Op::store:
       case Op::atomic: memory_access(b, n, i); break;
+      case Op::mma: matrix(b, n, i); break;
       case Op::barrier: i.run = barrier_loop(checks); break;
       case Op::print: i.run = print_loop(); break;
       case Op::if_:
@@ -262,7 +270,7 @@ class Preparation {
 
   /// Puts index, then mask and other, or value and expected, into the instruction's operands.
   void memory_access(BlockId b, const Node& n, Instruction& i) {
-    memory_operand(i, n);
+    memory_operand(i, n.args[0]);
     const bool checks = p_.options.checks;
     const MemorySlot& slot = p_.memories[i.memory];
     const auto [index_place, index_type] = index_operand(b, i.node, n.args[1]);
@@ -281,6 +289,27 @@ class Preparation {
       i.run = known && !masked ? local_load_constant(slot.dtype)
                                : load_loop(slot.dtype, index_type, slot.kind, masked, checks);
     }
+  }
+
+  /// Puts the fragments' places, and index and stride or the value, into the instruction's operands.
+  void matrix(BlockId b, const Node& n, Instruction& i) {
+    const auto place = [&](NodeId fragment) {
+      if (!is_fragment(p_.fn[fragment])) wrong(i.node, "mma is of something that is not a fragment");
+      return p_.memories[memory_of_[fragment]].offset;
+    };
+    const MmaOp op = n.kind<MmaOp>();
+    DType index = DType::i32, stride = DType::i32;
+    if (op == MmaOp::multiply) {
+      i.in = {place(n.args[0]), place(n.args[1]), place(n.args[2]), 0};
+    } else if (op == MmaOp::fill) {
+      i.in = {place(n.args[0]), places_[n.args[1]], 0, 0};
+    } else {
+      memory_operand(i, n.args[1]);
+      i.in = {place(n.args[0]), 0, 0, 0};
+      std::tie(i.in[1], index) = index_operand(b, i.node, n.args[2]);
+      std::tie(i.in[2], stride) = index_operand(b, i.node, n.args[3]);
+    }
+    if (index == stride) i.run = matrix_loop(op, index, p_.options.checks);
   }
 
   Program p_;

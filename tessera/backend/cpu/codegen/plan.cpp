@@ -191,7 +191,7 @@ class Planner {
   int price(NodeId id, std::size_t region) const {
     const Node& n = fn_[id];
     if (is_leaf(n.op) || once_[id] || plan_.kept[id] || home_[id] == region) return 0;
-    if (!is_pure(n.op) || n.op == Op::math || n.op == Op::mma) return cheap + 1;
+    if (!is_pure(n.op) || n.op == Op::math) return cheap + 1;
     if (n.op == Op::binary && (n.kind<BinaryOp>() == BinaryOp::div || n.kind<BinaryOp>() == BinaryOp::rem))
       return cheap + 1;
     int sum = 1;

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix fragments. Of each subgroup one 16 x 16 matrix of floats lies in the slab, row by row: products of 16-bit
+// floats are exact in f32, so a and b are kept widened. Sums go over k in ascending order.
+#include "tessera/ir/interpreter/checker.h"
+
+namespace tessera::ir::engine {
+
+namespace {
+
+constexpr std::uint32_t side = fragment_side;
+
+float read_element(const std::byte* data, std::uint64_t element, DType dtype) {
+  std::uint16_t bits;
+  if (dtype == DType::f32) {
+    float value;
+    std::memcpy(&value, data + element * sizeof value, sizeof value);
+    return value;
+  }
+  std::memcpy(&bits, data + element * sizeof bits, sizeof bits);
+  if (dtype == DType::f16) {
+    half value;
+    value.bits = bits;
+    return static_cast<float>(value);
+  }
+  bfloat16 value;
+  value.bits = bits;
+  return static_cast<float>(value);
+}
+
+/// The active lanes of one subgroup.
+struct Group {
+  std::uint32_t number, begin, end;  ///< lanes of the block that it has
+  std::uint32_t first, last;         ///< active ones
+};
+
+template <class F>
+void for_each_group(Machine& m, const Instruction& i, bool checked, F&& f) {
+  const std::uint32_t width = m.program.options.subgroup_width;
+  for (std::uint32_t begin = m.mask.begin / width * width; begin < m.mask.end; begin += width) {
+    const std::uint32_t end = std::min(begin + width, m.threads);
+    if (checked) require_all(m, i, begin, end, "subgroup");
+    Group g{begin / width, begin, end, end, begin};
+    for (std::uint32_t l = std::max(begin, m.mask.begin); l < std::min(end, m.mask.end); ++l)
+      if (m.mask.lanes[l]) g.first = std::min(g.first, l), g.last = l;
+    if (g.first != end) f(g);
+  }
+}
+
+/// Reports an operand that is not the same in all active lanes.
+template <class T>
+void require_same(Machine& m, const Instruction& i, const Group& g, std::size_t operand, const char* what) {
+  const T* values = m.lanes<T>(operand);
+  for (std::uint32_t l = g.first; l <= g.last; ++l)
+    if (m.mask.lanes[l] && std::memcmp(&values[l], &values[g.first], sizeof(T)) != 0)
+      m.found({.kind = Finding::Kind::divergence,
+               .node = i.node,
+               .lane = l,
+               .wrong = std::string("the ") + what + " of a matrix operation differs within a subgroup: it is " +
+                        std::to_string(values[g.first]) + " in " + m.thread_text(m.block, g.first) + " but " +
+                        std::to_string(values[l]) + " in " + m.thread_text(m.block, l),
+               .todo = "Compute it from what is the same in the whole subgroup, such as subgroup_id()"});
+}
+
+float* fragment(Machine& m, std::size_t place, const Group& g) {
+  return m.lanes<float>(place) + std::size_t{g.number} * side * side;
+}
+
+/// in: accumulator, value.
+template <bool checked>
+void run_fill(Machine& m, const Instruction& i) {
+  for_each_group(m, i, checked, [&](const Group& g) {
+    if (checked) require_same<float>(m, i, g, i.in[1], "value");
+    std::fill_n(fragment(m, i.in[0], g), side * side, m.lanes<float>(i.in[1])[g.first]);
+  });
+}
+
+/// in: accumulator, left, right.
+template <bool checked>
+void run_multiply(Machine& m, const Instruction& i) {
+  for_each_group(m, i, checked, [&](const Group& g) {
+    float* c = fragment(m, i.in[0], g);
+    const float *a = fragment(m, i.in[1], g), *b = fragment(m, i.in[2], g);
+    for (std::uint32_t row = 0; row < side; ++row)
+      for (std::uint32_t k = 0; k < side; ++k)
+        for (std::uint32_t column = 0; column < side; ++column)
+          c[row * side + column] += a[row * side + k] * b[k * side + column];
+  });
+}
+
+/// in: fragment, index, stride. Of a and b the first and the last lane count as readers of every element, since any
+/// lane may be; elements of c have one lane each, the same one in loads and stores, so that c may be updated in place.
+template <class I, bool store, bool checked>
+void run_memory(Machine& m, const Instruction& i) {
+  const Memory& memory = m.memories[i.memory];
+  const Node& n = m.program.fn[i.node];
+  const Node& of = m.program.fn[n.args[0]];
+  const bool shared_by_all = of.kind<FragmentRole>() != FragmentRole::accumulator;
+  for_each_group(m, i, checked, [&](const Group& g) {
+    if (checked) {
+      require_same<I>(m, i, g, i.in[1], "index");
+      require_same<I>(m, i, g, i.in[2], "stride");
+    }
+    float* elements = fragment(m, i.in[0], g);
+    const std::int64_t index = m.lanes<I>(i.in[1])[g.first], stride = m.lanes<I>(i.in[2])[g.first];
+    for (std::uint32_t e = 0; e < side * side; ++e) {
+      const std::int64_t row = e / side, column = e % side, across = n.extra ? row : column;
+      std::int64_t at = 0;
+      const std::uint32_t lane = g.begin + e % (g.end - g.begin);
+      if (__builtin_mul_overflow(n.extra ? column : row, stride, &at) || __builtin_add_overflow(at, index, &at) ||
+          __builtin_add_overflow(at, across, &at) || at < 0 || static_cast<std::uint64_t>(at) >= memory.elements) {
+        m.out_of_bounds(i, lane, at, 1, store ? "writes" : "reads");
+        if (!store) elements[e] = 0;
+        continue;
+      }
+      const std::uint64_t element = static_cast<std::uint64_t>(at);
+      if (checked) {
+        const Touch how = store ? Touch::write : Touch::read;
+        m.checker->touch(i, shared_by_all ? g.begin : lane, element, 1, how);
+        if (shared_by_all && g.end - g.begin > 1) m.checker->touch(i, g.end - 1, element, 1, how);
+      }
+      if constexpr (store)
+        std::memcpy(memory.data + element * sizeof(float), &elements[e], sizeof(float));
+      else
+        elements[e] = read_element(memory.data, element, of.type.dtype);
+    }
+  });
+}
+
+}  // namespace
+
+Run matrix_loop(MmaOp op, DType index, bool checked) {
+  const auto memory = [&]<bool store>() -> Run {
+    const bool wide = index == DType::i64;
+    if (checked) return wide ? &run_memory<std::int64_t, store, true> : &run_memory<std::int32_t, store, true>;
+    return wide ? &run_memory<std::int64_t, store, false> : &run_memory<std::int32_t, store, false>;
+  };
+  switch (op) {
+    case MmaOp::load: return memory.template operator()<false>();
+    case MmaOp::store: return memory.template operator()<true>();
+    case MmaOp::fill: return checked ? &run_fill<true> : &run_fill<false>;
+    case MmaOp::multiply: return checked ? &run_multiply<true> : &run_multiply<false>;
+    default: return nullptr;
+  }
+}
+
+}  // namespace tessera::ir::engine

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels whose generated code is looked at by tests and timed by benchmarks/cpu_kernels: saxpy, softmax, products
+// of floats and of 8-bit weights.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <vector>
+
+#include "tessera/ir/builder.h"
+#include "tessera/ir/value.h"
+
+namespace tessera::test {
+
+using namespace ir;
+
+inline BufferRef in(const char* name, DType t = DType::f32) { return buffer_param(name, t, Access::read); }
+inline BufferRef out(const char* name, DType t = DType::f32) { return buffer_param(name, t, Access::read_write); }
+
+inline Function written(const char* name, KernelKind kind, std::array<std::uint32_t, 3> block,
+                        const std::function<void()>& body) {
+  Builder b(name, kind, block);
+  Builder::Scope scope(b);
+  body();
+  return b.finish();
+}
+
+inline Function saxpy() {
+  return written("saxpy", KernelKind::map, {1, 1, 1}, [] {
+    auto x = in("x"), y = out("y");
+    auto a = scalar_param("a", DType::f32);
+    auto i = global_id();
+    y.store(i, a * x.load(i) + y.load(i));
+  });
+}
+
+// A block a row.
+inline Function softmax(std::uint32_t threads) {
+  return written("softmax", KernelKind::block, {threads, 1, 1}, [=] {
+    auto x = in("x"), y = out("y");
+    auto n = scalar_param("n", DType::index);
+    auto row = block_id() * n;
+    Variable most(DType::f32, -1e30f), sum(DType::f32, 0.0f);
+    for_(thread_id(), n, static_cast<int>(threads), [&](Value i) { most.set(max(most.get(), x.load(row + i))); });
+    auto top = block_max(most.get());
+    for_(thread_id(), n, static_cast<int>(threads), [&](Value i) {
+      auto e = exp(x.load(row + i) - top);
+      y.store(row + i, e);
+      sum.set(sum.get() + e);
+    });
+    auto scale = 1.0f / block_sum(sum.get());
+    for_(thread_id(), n, static_cast<int>(threads), [&](Value i) { y.store(row + i, y.load(row + i) * scale); });
+  });
+}
+
+// Square matrices; n is a multiple of the tile.
+inline Function tiled_product(std::uint32_t tile) {
+  return written("tiled_product", KernelKind::block, {tile, tile, 1}, [=] {
+    auto a = in("a"), b = in("b"), c = out("c");
+    auto n = scalar_param("n", DType::index);
+    auto s = shared(DType::f32, tile * tile), t = shared(DType::f32, tile * tile);
+    auto x = thread_id(0), y = thread_id(1);
+    auto row = block_id(1) * tile + y, column = block_id(0) * tile + x;
+    Variable sum(DType::f32, 0.0f);
+    for_(0, n, static_cast<int>(tile), [&](Value k) {
+      s.store(y * tile + x, a.load(row * n + k + x));
+      t.store(y * tile + x, b.load((k + y) * n + column));
+      barrier();
+      for_(0, static_cast<int>(tile),
+           [&](Value q) { sum.set(sum.get() + s.load(y * tile + q) * t.load(q * tile + x)); });
+      barrier();
+    });
+    c.store(row * n + column, sum.get());
+  });
+}
+
+// Each of 16x16 threads makes 4x4 results of a tile of 64x64.
+inline Function register_tiled_product() {
+  return written("register_tiled_product", KernelKind::block, {16, 16, 1}, [] {
+    auto a = in("a"), b = in("b"), c = out("c");
+    auto n = scalar_param("n", DType::index);
+    auto s = shared(DType::f32, 64 * 16), t = shared(DType::f32, 16 * 64);
+    auto x = thread_id(0), y = thread_id(1);
+    std::vector<Variable> sums;
+    for (int i = 0; i < 16; ++i) sums.emplace_back(DType::f32, 0.0f);
+    for_(0, n, 16, [&](Value k) {
+      for (int i = 0; i < 4; ++i) {
+        s.store((y + 16 * i) * 16 + x, a.load((block_id(1) * 64 + y + 16 * i) * n + k + x));
+        t.store(y * 64 + x + 16 * i, b.load((k + y) * n + block_id(0) * 64 + x + 16 * i));
+      }
+      barrier();
+      for_(0, 16, [&](Value q) {
+        for (int i = 0; i < 4; ++i)
+          for (int j = 0; j < 4; ++j)
+            sums[std::size_t(4 * i + j)].set(sums[std::size_t(4 * i + j)].get() +
+                                             s.load((y + 16 * i) * 16 + q) * t.load(q * 64 + x + 16 * j));
+      });
+      barrier();
+    });
+    for (int i = 0; i < 4; ++i)
+      for (int j = 0; j < 4; ++j)
+        c.store((block_id(1) * 64 + y + 16 * i) * n + block_id(0) * 64 + x + 16 * j,
+                sums[std::size_t(4 * i + j)].get());
+  });
+}
+
+// Rows of 8-bit weights, 16 of them interleaved word by word, times a vector of 8-bit numbers.
+inline Function product_q8() {
+  return written("product_q8", KernelKind::block, {16, 1, 1}, [] {
+    auto w = in("w", DType::u32), x = in("x", DType::u32), scale = in("scale", DType::f16), x_scale = in("x_scale"),
+         y = out("y");
+    auto blocks = scalar_param("blocks", DType::index);
+    Variable sum(DType::f32, 0.0f);
+    for_(0, blocks, [&](Value b) {
+      auto at = block_id() * blocks + b;
+      Value s = literal(DType::i32, 0);
+      for (int q = 0; q < 8; ++q)
+        s = dot4(Dot4Signs::signed_signed, w.load((at * 8 + q) * 16 + thread_id()), x.load(b * 8 + q), s);
+      sum.set(sum.get() +
+              cast(DType::f32, s) * (cast(DType::f32, scale.load(at * 16 + thread_id())) * x_scale.load(b)));
+    });
+    y.store(global_id(), sum.get());
+  });
+}
+
+}  // namespace tessera::test

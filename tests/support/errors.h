@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tests ask of an error: that it is thrown, that it is of the promised kind, and that its text says what it must.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <exception>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "tessera/base/error.h"
+
+namespace tessera::test {
+
+/// The text of what `f` throws, which must be an E; another error, or none, fails the test.
+template <class E, class F>
+std::string text_of(F&& f) {
+  try {
+    f();
+  } catch (const E& e) {
+    return e.what();
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << "another error: " << e.what();
+    return {};
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+
+/// The text of whatever error of ours `f` throws; "no error" if it throws none.
+template <class F>
+std::string message(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+inline ::testing::AssertionResult holds(const std::string& text, std::string_view part) {
+  if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "\"" << part << "\" is not in: " << text;
+}
+template <class Parts = std::initializer_list<std::string_view>>
+void expect_has(const std::string& text, const Parts& parts) {
+  for (std::string_view part : parts) EXPECT_TRUE(holds(text, part));
+}
+
+/// `f` throws an E whose text holds every one of `parts`.
+template <class E, class F, class Parts = std::initializer_list<std::string_view>>
+void expect_throw(F&& f, const Parts& parts) {
+  expect_has(text_of<E>(f), parts);
+}
+
+}  // namespace tessera::test
