@@ -14,15 +14,19 @@ namespace {
 
 using namespace ir;
 
-/// An error without where it happened and what to do, and with placeholders for row and dtype.
-std::string reason_of(std::string text, const std::string& word) {
+/// An error's first sentence, without where it happened.
+std::string sentence(std::string text) {
   if (text.starts_with("[")) text.erase(0, text.find("] ") + 2);
-  text = text.substr(0, text.find(". "));
+  return text.substr(0, std::min(text.find(". "), text.find('\n')));
+}
+/// The same with placeholders for row and dtypes, so that refusals of one kind are counted together.
+std::string refusal_kind(const std::string& error, const std::string& word) {
+  std::string text = sentence(error);
   const auto replace = [&](const std::string& what, const char* by) {
     for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += 2)
       if (at == 0 || !std::isalpha(static_cast<unsigned char>(text[at - 1]))) text.replace(at, what.size(), by);
   };
-  for (const Column& other : all_columns()) replace(std::string(dtype_name(other.dtype)), "DTYPE");
+  for (const Column& column : all_columns()) replace(std::string(dtype_name(column.dtype)), "DTYPE");
   replace(word, "OP");
   return text;
 }
@@ -39,21 +43,21 @@ void print(const Table& table) {
     std::string marks;
     for (std::size_t c = 0; c < table.columns.size(); ++c) {
       const Cell& cell = table.cells[r][c];
-      std::string mark = cell.refusal.empty() ? "ok" : "-";
+      std::string mark = !cell.refusal.empty() ? "-" : cell.wrong ? "BAD" : "ok";
       if (cell.refusal.empty()) {
         ++in_language;
         lacking += cell.lacking.size();
         for (const auto& [target, text] : cell.lacking) {
-          const std::string why = table.targets[target]->name() + ": " + reason_of(text, row.word);
+          const std::string why = table.targets[target]->name() + ": " + sentence(text);
           const auto [known, fresh] = letters.try_emplace(why, static_cast<char>('a' + letters.size()));
           mark += std::string(" ") + known->second;
         }
       } else {
         ++out;
-        ++refusals[reason_of(cell.refusal, row.word)];
+        ++refusals[refusal_kind(cell.refusal, row.word)];
       }
       char field[32];
-      std::snprintf(field, sizeof field, " %-6s", mark.c_str());
+      std::snprintf(field, sizeof field, " %-4s", mark.c_str());
       marks += field;
     }
     const std::string op(op_name(row.op));
@@ -66,7 +70,7 @@ void print(const Table& table) {
   std::string head;
   for (const Column& c : table.columns) {
     char field[32];
-    std::snprintf(field, sizeof field, " %-6s",
+    std::snprintf(field, sizeof field, " %-4s",
                   c.name() == "index64" ? "ix64"
                   : c.name() == "index" ? "ix32"
                                         : c.name().c_str());
@@ -77,8 +81,7 @@ void print(const Table& table) {
   std::printf("\nok: right on every target, which are");
   for (const auto& t : table.targets) std::printf(" %s", t->name().c_str());
   std::printf("\n");
-  for (const auto& [why, letter] : letters)
-    std::printf("%c: refused by %s\n", letter, why.substr(0, why.find('\n')).c_str());
+  for (const auto& [why, letter] : letters) std::printf("%c: refused by %s\n", letter, why.c_str());
   std::printf("-: refused by the language:\n");
   for (const auto& [why, count] : refusals) std::printf("%6d cells: %s\n", count, why.c_str());
   std::printf(

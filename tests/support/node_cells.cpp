@@ -254,9 +254,13 @@ Table walk(std::vector<std::unique_ptr<Target>> targets) {
         for (std::size_t i = 0; i < outcomes.size(); ++i) {
           const std::string what = here[i]->full_name() + " of " + column.name() + " on " + target.name();
           if (outcomes[i].kind == Outcome::wrong) ADD_FAILURE() << what << ": " << outcomes[i].text;
+          Cell& cell = table.cells[numbers[i]][c];
+          cell.wrong = cell.wrong || outcomes[i].kind == Outcome::wrong;
           if (outcomes[i].kind != Outcome::refused) continue;
-          EXPECT_TRUE(named(outcomes[i].text, target)) << what << " has no named reason: " << outcomes[i].text;
-          table.cells[numbers[i]][c].lacking.emplace_back(k, outcomes[i].text);
+          const bool known = named(outcomes[i].text, target);
+          EXPECT_TRUE(known) << what << " has no named reason: " << outcomes[i].text;
+          cell.wrong = cell.wrong || !known;
+          cell.lacking.emplace_back(k, outcomes[i].text);
         }
       }
     }

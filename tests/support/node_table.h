@@ -175,6 +175,7 @@ std::vector<std::unique_ptr<Target>> all_targets();
 /// What one cell came to.
 struct Cell {
   std::string refusal;                                       ///< of the language
+  bool wrong = false;                                        ///< on some target
   std::vector<std::pair<std::size_t, std::string>> lacking;  ///< targets that refused it, and their errors
 };
 struct Table {
