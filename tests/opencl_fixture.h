@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <random>
 #include <string>
 #include <vector>
@@ -16,25 +15,9 @@
 #include "tessera/backend/opencl/opencl.h"
 #include "tessera/base/error.h"
 #include "tessera/ir/value.h"
+#include "tests/support/fresh_pocl_cache.h"
 
 namespace tessera::testing_opencl {
-
-/// PoCL would keep compiled kernels in the user's home, and a warm cache would hide faults of compiling.
-class FreshCache : public ::testing::Environment {
- public:
-  FreshCache() {
-    std::string name = (std::filesystem::temp_directory_path() / "tessera-pocl-XXXXXX").string();
-    if (mkdtemp(name.data())) folder_ = name, setenv("POCL_CACHE_DIR", name.c_str(), 1);
-  }
-  ~FreshCache() override {
-    std::error_code ignored;
-    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
-  }
-
- private:
-  std::string folder_;
-};
-inline const auto* fresh_cache = ::testing::AddGlobalTestEnvironment(new FreshCache);
 
 inline Driver& driver() {
   static Driver* d = make_opencl_driver().release();

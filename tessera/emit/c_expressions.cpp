@@ -288,7 +288,7 @@ Text CWriter::load(const Node& n) {
   }
   Text t{element(n.args[0], n.args[1]), Binding::primary, true};
   const bool variable = memory.op == Op::local && memory.imm == 1;
-  if (n.type.dtype == DType::boolean && !variable) t.s += " != 0", t.binding = Binding::equal;
+  if (n.type == Type{DType::boolean} && !variable) t.s += " != 0", t.binding = Binding::equal;
   return t;
 }
 

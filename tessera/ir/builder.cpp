@@ -90,6 +90,8 @@ void Builder::append(NodeId id) { fn_.blocks[block_].push_back(id); }
 // Parameters and leaves.
 
 NodeId Builder::buffer(std::string name, DType dtype, Access access) {
+  require(dtype != DType::index, "a param that is a buffer cannot hold index, which has no size in memory",
+          "Store it as i32 or i64");
   fn_.params.push_back({std::move(name), dtype, true, access});
   return add_shared({.op = Op::param, .type = {dtype}, .imm = fn_.params.size() - 1});
 }
@@ -124,7 +126,8 @@ NodeId Builder::buffer_size(NodeId buffer) {
 NodeId Builder::local(Type type, std::uint64_t count) {
   require(count >= 1 && count <= 4096, "a local array has 1 to 4096 elements",
           "This one has " + std::to_string(count) + "; use shared memory or a buffer");
-  require(type.dtype != DType::f16 && type.dtype != DType::bf16, "16-bit floats are for storing in buffers",
+  require(type.dtype != DType::f16 && type.dtype != DType::bf16,
+          "local memory cannot hold " + type_name(type) + ": 16-bit floats are for storing in buffers",
           "Use f32 for variables");
   return add_shared({.op = Op::local, .type = type, .extra = static_cast<std::uint32_t>(++memories_), .imm = count});
 }
@@ -132,7 +135,8 @@ NodeId Builder::shared(DType dtype, std::uint64_t count) {
   require(fn_.kind == KernelKind::block, "shared memory needs blocks, and this is a map kernel",
           "Declare the kernel with block(...)");
   require(count >= 1, "a shared array has at least one element");
-  require(dtype != DType::index, "index has no size in memory", "Store it as i32 or i64");
+  require(dtype != DType::index, "shared memory cannot hold index, which has no size in memory",
+          "Store it as i32 or i64");
   return add_shared(
       {.op = Op::shared, .type = {dtype}, .extra = static_cast<std::uint32_t>(++memories_), .imm = count});
 }
@@ -159,14 +163,15 @@ NodeId Builder::computable(NodeId id) {
 }
 
 NodeId Builder::unary(UnaryOp op, NodeId a) {
+  const NodeId given = a;  // errors name its dtype, not f32 in place of 16 bits
   a = computable(a);
   const Type t = type(a);
   require(t.lanes == 1, "arithmetic is on single elements", "Take the vector's elements with extract");
   const bool logical = t.dtype == DType::boolean;
   require(op == UnaryOp::not_ ? !is_float(t.dtype) : !logical,
-          std::string(name_of(op)) + " cannot take " + describe(a));
+          std::string(name_of(op)) + " cannot take " + describe(given));
   require((op != UnaryOp::popcount && op != UnaryOp::clz) || (is_int(t.dtype) && t.dtype != DType::index),
-          std::string(name_of(op)) + " takes integers of known width, not " + describe(a));
+          std::string(name_of(op)) + " takes integers of known width, not " + describe(given));
   if (fn_.nodes[a].op == Op::constant) {
     const std::uint64_t bits = with_compute_type(t.dtype, [&](auto tag) {
       using T = decltype(tag);
@@ -178,6 +183,7 @@ NodeId Builder::unary(UnaryOp op, NodeId a) {
 }
 
 NodeId Builder::binary(BinaryOp op, NodeId a, NodeId b) {
+  const NodeId given = a;
   a = computable(a), b = computable(b);
   const Type t = type(a);
   require(t == type(b),
@@ -187,7 +193,7 @@ NodeId Builder::binary(BinaryOp op, NodeId a, NodeId b) {
   const bool bits = op == BinaryOp::and_ || op == BinaryOp::or_ || op == BinaryOp::xor_;
   const bool shift = op == BinaryOp::shl || op == BinaryOp::shr;
   if (is_float(t.dtype))
-    require(!bits && !shift && op != BinaryOp::mul_hi, std::string(name_of(op)) + " cannot take " + describe(a));
+    require(!bits && !shift && op != BinaryOp::mul_hi, std::string(name_of(op)) + " cannot take " + describe(given));
   else if (t.dtype == DType::boolean)
     require(bits, std::string(name_of(op)) + " cannot take bool", "use cast<T>(...)");
   else if (op == BinaryOp::mul_hi)
@@ -270,7 +276,9 @@ NodeId Builder::bitcast(DType to, NodeId a) {
   const Type t = type(a);
   require(t.lanes == 1 && dtype_size(t.dtype) == dtype_size(to) && dtype_size(to) != 0,
           "bitcast needs types of one size, not " + describe(a) + " and " + std::string(dtype_name(to)));
-  require(t.dtype != DType::boolean && to != DType::boolean, "bool has no bits to reinterpret", "use cast<T>(...)");
+  require(t.dtype != DType::boolean && to != DType::boolean,
+          "bitcast of " + describe(a) + " to " + std::string(dtype_name(to)) + ": bool has no bits to reinterpret",
+          "use cast<T>(...)");
   if (t.dtype == to) return a;
   if (fn_.nodes[a].op == Op::constant) {
     std::uint64_t bits = fn_.nodes[a].imm;
@@ -327,12 +335,13 @@ NodeId Builder::dot4(Dot4Signs signs, NodeId a, NodeId b, NodeId c) {
 // Convergent nodes.
 
 NodeId Builder::subgroup(SubgroupOp op, NodeId a, NodeId lane) {
+  const NodeId given = a;
   a = computable(a);
   require(fn_.kind == KernelKind::block, "subgroup operations need blocks, and this is a map kernel",
           "Declare the kernel with block(...)");
   const bool predicate = op == SubgroupOp::any || op == SubgroupOp::all;
   require(type(a).lanes == 1 && predicate == (type(a).dtype == DType::boolean),
-          "subgroup " + std::string(name_of(op)) + " cannot take " + describe(a));
+          "subgroup " + std::string(name_of(op)) + " cannot take " + describe(given));
   const bool moves = op == SubgroupOp::broadcast || (op >= SubgroupOp::shuffle && op <= SubgroupOp::shuffle_down);
   require(moves == (lane != no_node) && (!moves || type(lane) == Type{index_type_}),
           "subgroup " + std::string(name_of(op)) + (moves ? " takes an index as lane" : " takes no lane"));
@@ -341,21 +350,23 @@ NodeId Builder::subgroup(SubgroupOp op, NodeId a, NodeId lane) {
   return id;
 }
 NodeId Builder::block_reduce(ReduceOp op, NodeId a) {
+  const NodeId given = a;
   a = computable(a);
   require(fn_.kind == KernelKind::block, "block operations need blocks, and this is a map kernel",
           "Declare the kernel with block(...)");
   const bool bits = op == ReduceOp::and_ || op == ReduceOp::or_;
   require(type(a).lanes == 1 && (bits ? !is_float(type(a).dtype) : type(a).dtype != DType::boolean),
-          "block_" + std::string(name_of(op)) + " cannot take " + describe(a));
+          "block_" + std::string(name_of(op)) + " cannot take " + describe(given));
   const NodeId id = add({.op = Op::block_reduce, .sub = sub(op), .type = type(a), .args = {a}});
   append(id);
   return id;
 }
 NodeId Builder::block_scan(ReduceOp op, NodeId a, bool exclusive) {
+  const NodeId given = a;
   a = computable(a);
   require(fn_.kind == KernelKind::block, "block operations need blocks, and this is a map kernel",
           "Declare the kernel with block(...)");
-  require(op == ReduceOp::sum, "block_scan knows sums");
+  require(op == ReduceOp::sum, "block_scan knows sums, not " + std::string(name_of(op)) + " of " + describe(given));
   require(type(a).lanes == 1 && type(a).dtype != DType::boolean, "block_scan cannot take " + describe(a));
   const NodeId id = add({.op = Op::block_scan, .sub = sub(op), .type = type(a), .args = {a}, .imm = exclusive});
   append(id);
@@ -386,7 +397,8 @@ NodeId Builder::load(NodeId memory, NodeId index, std::uint8_t lanes) {
   index = check_access(memory, index, false);
   Type t = fn_.nodes[memory].type;
   require(lanes == 1 || (t.lanes == 1 && lanes <= 4 && fn_.nodes[memory].op != Op::local),
-          "vectors are loaded from buffers and shared memory");
+          "load of " + type_name({t.dtype, lanes}) + " from " + (t.lanes == 1 ? "local memory" : "vectors") +
+              ": vectors are loaded from buffers and shared memory");
   if (t.lanes == 1) t.lanes = lanes;
   const NodeId id = add({.op = Op::load, .type = t, .args = {memory, index}});
   append(id);
@@ -416,10 +428,10 @@ void Builder::store(NodeId memory, NodeId index, NodeId value) {
 NodeId Builder::atomic(AtomicOp op, NodeId memory, NodeId index, NodeId value, NodeId expected) {
   index = check_access(memory, index, true);
   const Node m = fn_.nodes[memory];
-  require(m.op != Op::local, "atomics are for memory that threads share", "Use a buffer or shared memory");
   const DType t = m.type.dtype;
   const bool known = t == DType::i32 || t == DType::u32 || t == DType::f32 || t == DType::i64 || t == DType::u64;
   require(known, "atomics work on i32, u32, i64, u64 and f32, not " + type_name(m.type));
+  require(m.op != Op::local, "atomics are for memory that threads share", "Use a buffer or shared memory");
   require(type(value) == m.type && (op == AtomicOp::cas) == (expected != no_node) &&
               (!expected || type(expected) == m.type),
           "atomic_" + std::string(name_of(op)) + " on " + type_name(m.type) + " memory got " + describe(value),

@@ -167,7 +167,9 @@ class Analyser {
     const auto args = operands(n);
     if (m.op == Op::local) {
       const Shape held = shape(n.args[0]), at = shape(n.args[1]);
-      if (held.kind == ShapeKind::none || at.kind == ShapeKind::none) return {};
+      if (held.kind == ShapeKind::none || any_unknown(args.subspan(1))) return {};
+      if (n.op == Op::load_if)  // lanes may differ in whether they read
+        return held.scalar() && all_scalar(args.subspan(1)) ? join(held, joined(args.subspan(1))) : varying;
       return at.scalar() ? join(at, held) : varying;
     }
     if (any_unknown(args.subspan(1))) return {};
