@@ -12,7 +12,7 @@
 
 namespace tessera::cuda {
 
-using stream::Address, stream::Handle;
+using stream::Handle;
 
 DriverLibrary open_driver() {
   DriverLibrary library;
@@ -63,12 +63,7 @@ Code CudaApi::set_current(stream::Context context) const {
 }
 
 Code CudaApi::memory_info(std::size_t* free, std::size_t* total) const { return call_.memory_info(free, total); }
-Code CudaApi::allocate(Address* address, std::size_t bytes) const {
-  cuda::Address raw = 0;
-  const Code code = call_.allocate(&raw, bytes);
-  *address = raw;
-  return code;
-}
+Code CudaApi::allocate(Address* address, std::size_t bytes) const { return call_.allocate(address, bytes); }
 Code CudaApi::release(Address address) const { return call_.release(address); }
 Code CudaApi::allocate_pinned(void** host, std::size_t bytes) const {
   return call_.allocate_host(host, bytes, host_alloc_portable);

@@ -14,10 +14,10 @@
 
 namespace tessera::stream {
 
-using Code = int;               ///< 0 is success in both APIs, and the numbers of the faults agree
-using Address = std::uint64_t;  ///< of device memory
-using Handle = void*;           ///< a stream, event, module or function
-using Context = std::uint64_t;  ///< what is current on a thread: a primary context, or the number of a device
+using Code = int;                    ///< 0 is success in both APIs, and the numbers of the faults agree
+using Address = unsigned long long;  ///< of device memory
+using Handle = void*;                ///< a stream, event, module or function
+using Context = std::uint64_t;       ///< what is current on a thread: a primary context, or the number of a device
 
 /// The vendor's functions in one shape; each is one call. All but `context_of` and `code_text` act on the current
 /// context.
