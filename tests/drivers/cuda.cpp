@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVIDIA's driver library as far as Tessera calls it, over the fake machine. Signatures, values and rules follow the
 // CUDA driver API reference; nothing of ours is included, so that a wrong declaration there does not hide here.
+#include <array>
+#include <cctype>
 #include <cstdio>
 #include <cstring>
 #include <string>
-#include <vector>
 
 #include "tests/drivers/image.h"
 #include "tests/drivers/machine.h"
@@ -34,7 +35,18 @@ Machine& machine() {
   return Machine::get();
 }
 
-thread_local std::vector<Context*> stack;
+/// Contexts of this thread. Plain memory: calls come after a thread's objects have been destroyed, too.
+struct Contexts {
+  std::array<Context*, 64> all;
+  std::size_t depth;
+  bool empty() const { return depth == 0; }
+  Context* back() const { return all[depth - 1]; }
+  void push_back(Context* context) {
+    if (depth < all.size()) all[depth++] = context;
+  }
+  void pop_back() { --depth; }
+};
+thread_local Contexts stack = {};
 Context* current() { return stack.empty() ? nullptr : stack.back(); }
 
 int version() {
