@@ -70,6 +70,13 @@ class StreamFaults : public ::testing::TestWithParam<Backend> {
   }
   static std::string state(int index = 0) { return std::string(state_name(device_info(device(index)).state)); }
 
+  /// In this order, with newlines between.
+  static std::string lines(std::initializer_list<std::string> parts) {
+    std::string out;
+    for (const std::string& part : parts) out += (out.empty() ? "" : "\n") + part;
+    return out;
+  }
+
   /// An array's arithmetic, from the host and back: "right", or what is wrong.
   static std::string computes(Device on) {
     std::vector<float> data(1000);
@@ -91,6 +98,11 @@ class StreamFaults : public ::testing::TestWithParam<Backend> {
       return std::string("KernelError: ") + e.what();
     }
   }
+  /// Allocations that the driver still has when the pools were emptied: "0 left".
+  static std::string left(int devices) {
+    for (int d = 0; d < devices; ++d) message([&] { trim(device(d)); });
+    return std::to_string(live("memory")) + " left";
+  }
   static void expect_clean(const std::string& text) { EXPECT_EQ(text.find("BREACH"), text.npos) << text; }
 };
 INSTANTIATE_TEST_SUITE_P(Backends, StreamFaults, ::testing::Values(Backend::cuda, Backend::rocm),
@@ -102,21 +114,20 @@ TEST_P(StreamFaults, NothingUnaskedGoesWrong) {
   for (const int devices : {1, 2, 4}) {
     const std::string text = run({{"TESSERA_FAKE_DEVICES", std::to_string(devices)}}, [&] {
       std::string all = row() + "\n";
-      for (int d = 0; d < devices; ++d) all += outcome(device(d)) + " " + state(d) + "\n";
+      for (int d = 0; d < devices; ++d) all += lines({outcome(device(d)), state(d)}) + "\n";
       for (int d = 0; d < devices; ++d) trim(device(d));
       return all + std::to_string(live("memory"));
     });
     std::string want;
-    for (int d = 0; d < devices; ++d) want += "right verified\n";
+    for (int d = 0; d < devices; ++d) want += "right\nverified\n";
     EXPECT_EQ(text.substr(0, text.find('|')), "enumerated") << text;
     EXPECT_EQ(text.substr(text.find('\n') + 1), want + "0");
   }
 }
 
 TEST_P(StreamFaults, AbsentLibrary) {
-  const std::string text = run({{driver_variable(), "/nonexistent/libvendor.so.1"}}, [] {
-    return row() + "\n" + message([] { computes(device()); }) + "\n" + computes({Backend::cpu, 0});
-  });
+  const std::string text = run({{driver_variable(), "/nonexistent/libvendor.so.1"}},
+                               [] { return row() + "\n" + message([] { computes(device()); }) + "\n" + computes({}); });
   EXPECT_TRUE(text.starts_with("supported|/nonexistent/libvendor.so.1|")) << text;
   expect_has(text, {"cannot open shared object file", driver_variable() + " names this file", "|0\n",
                     name() + " does not exist", "Devices that exist: cpu:0", "\nright"});
@@ -124,28 +135,29 @@ TEST_P(StreamFaults, AbsentLibrary) {
 }
 
 TEST_P(StreamFaults, LibraryThatTheLoaderRefuses) {
-  const std::string text = run({{driver_variable(), library("_refuses")}}, [] { return row() + "\n" + outcome({}); });
+  const std::string text = run({{driver_variable(), library("_refuses")}}, [] { return lines({row(), outcome({})}); });
   EXPECT_TRUE(text.starts_with("supported|" + library("_refuses") + "|")) << text;
   expect_has(text, {"undefined symbol: tessera_fake_library_that_is_not_installed", "|0\nright"});
 }
 
 TEST_P(StreamFaults, LibraryWithoutAnEntryPoint) {
-  const std::string text =
-      run({{driver_variable(), library("_incomplete")}}, [] { return row() + "\n" + outcome({}); });
+  const std::string text = run({{driver_variable(), library("_incomplete")}}, [] {
+    return lines({row(), outcome({})});
+  });
   EXPECT_TRUE(text.starts_with("supported|" + library("_incomplete") + "|")) << text;
   expect_has(text, {cuda() ? "the library has no cuStreamWaitEvent" : "the library has no hipModuleLaunchKernel",
                     "Install", "|0\nright"});
 }
 
 TEST_P(StreamFaults, NoDevices) {
-  const std::string text = with("no-devices", [] { return row() + "\n" + outcome({}); });
+  const std::string text = with("no-devices", [] { return lines({row(), outcome({})}); });
   EXPECT_TRUE(text.starts_with("loaded|" + library() + "|")) << text;
   expect_has(text, {cuda() ? "CUDA_ERROR_NO_DEVICE" : "hipErrorNoDevice", "|0\nright"});
   expect_clean(text);
 }
 
 TEST_P(StreamFaults, DriverThatDoesNotStart) {
-  const std::string text = with(cuda() ? "init:803" : "init:999", [] { return row() + "\n" + outcome({}); });
+  const std::string text = with(cuda() ? "init:803" : "init:999", [] { return lines({row(), outcome({})}); });
   EXPECT_TRUE(text.starts_with("loaded|" + library() + "|")) << text;
   if (cuda())
     expect_has(text, {"cuInit answered CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)", "different versions"});
@@ -156,7 +168,7 @@ TEST_P(StreamFaults, DriverThatDoesNotStart) {
 
 TEST_P(StreamFaults, UnknownMajorVersion) {
   if (cuda()) return;  // CUDA keeps old entry points under their names
-  const std::string text = with("hip-major=9", [] { return row() + "\n" + outcome({}); });
+  const std::string text = with("hip-major=9", [] { return lines({row(), outcome({})}); });
   EXPECT_TRUE(text.starts_with("loaded|")) << text;
   expect_has(text, {"HIP version 9.", "TESSERA_ROCM_LIBRARY", "|0\nright"});
   // The older layout of the device's properties is read as well.
@@ -165,7 +177,7 @@ TEST_P(StreamFaults, UnknownMajorVersion) {
 
 TEST_P(StreamFaults, CompilerThatIsAbsent) {
   const std::string text = run({{compiler_variable(), "/nonexistent/libcompiler.so"}}, [] {
-    return row() + "\n" + outcome(device()) + "\n" + outcome({Backend::cpu, 0});
+    return lines({row(), outcome(device()), outcome({})});
   });
   expect_has(text, {"/nonexistent/libcompiler.so", compiler_variable() + " names this file", "DeviceError: ["});
   EXPECT_TRUE(text.ends_with("\nright")) << text;
@@ -180,17 +192,15 @@ TEST_P(StreamFaults, CompilerWithoutAnEntryPoint) {
 }
 
 TEST_P(StreamFaults, CompilerThatRefusesEverything) {
-  const std::string text = with("compile", [] {
-    return outcome(device()) + "\n" + state() + "\n" + outcome({Backend::cpu, 0});
-  });
-  expect_has(text, {"DeviceError: ", "this compiler was told to refuse everything", "\nquarantined\nright"});
+  const std::string text = with("compile", [] { return lines({outcome(device()), state(), outcome({}), left(1)}); });
+  expect_has(text, {"DeviceError: ", "this compiler was told to refuse everything", "\nquarantined\nright\n0 left"});
   expect_clean(text);
 }
 
 TEST_P(StreamFaults, DriverThatRefusesTheCompilersCode) {
   for (const char* fault : {"cubin:209", "cubin:218", "cubin:222"}) {
     if (!cuda() && fault != std::string("cubin:209")) continue;
-    const std::string text = with(fault, [] { return outcome(device()) + "\n" + outcome({Backend::cpu, 0}); });
+    const std::string text = with(fault, [] { return lines({outcome(device()), outcome({})}); });
     expect_has(text, {"the driver refused to load what the compiler made", "install a newer driver"});
     EXPECT_TRUE(text.ends_with("\nright")) << text;
     expect_clean(text);
@@ -200,8 +210,12 @@ TEST_P(StreamFaults, DriverThatRefusesTheCompilersCode) {
 TEST_P(StreamFaults, ContextThatCannotBeMade) {
   if (!cuda()) return;  // HIP makes it with the first call that needs it
   const std::string text = with(
-      "context:2@0", [] { return outcome(device(0)) + "\n" + outcome(device(1)) + " " + state(1); }, 2);
-  expect_has(text, {"the driver gave no context: CUDA_ERROR_OUT_OF_MEMORY", "\nright verified"});
+      "context:2@0",
+      [] {
+        return lines({outcome(device(0)), outcome(device(1)), state(1)});
+      },
+      2);
+  expect_has(text, {"the driver gave no context: CUDA_ERROR_OUT_OF_MEMORY", "\nright\nverified"});
   expect_clean(text);
 }
 
@@ -212,16 +226,16 @@ TEST_P(StreamFaults, WrongResultsAreQuarantined) {
       "wrong@0",
       [] {
         std::string all = std::string(state_name(discover(GetParam()).devices[0].state)) + "\n";
-        all += outcome(device(0)) + "\n" + state(0) + "\n";
+        all += lines({outcome(device(0)), state(0)}) + "\n";
         all += outcome(device(0)) + "\n";  // again: refused, not tried
-        all += outcome(device(1)) + " " + state(1) + "\n" + outcome({Backend::cpu, 0}) + "\n";
+        all += lines({outcome(device(1)), state(1), outcome({})}) + "\n";
         const DeviceInfo& info = device_info(device(0));
-        return all + info.reason + "|" + info.remedy;
+        return all + info.reason + "|" + info.remedy + "\n" + left(2);
       },
       2);
   EXPECT_TRUE(text.starts_with("enumerated\nDeviceError: [" + name() + "]")) << text;
   expect_has(text, {"is quarantined: the first kernel computed wrongly: element 700 of 1000 is", "\nquarantined\n",
-                    "\nright verified\nright\n", "rescan()"});
+                    "\nright\nverified\nright\n", "rescan()", "\n0 left"});
   expect_clean(text);
 }
 
@@ -230,11 +244,11 @@ TEST_P(StreamFaults, WrongResultsAreQuarantined) {
 TEST_P(StreamFaults, OneFailedAllocationIsTriedAgain) {
   for (const int n : {3, 4, 5, 6}) {  // the first two are of the first kernel
     const std::string text = with("oom=" + std::to_string(n) + "@0", [] {
-      std::string all = outcome(device()) + " " + outcome(device()) + " " + state() + " ";
+      std::string all = lines({outcome(device()), outcome(device()), state()}) + "\n";
       trim(device());
       return all + std::to_string(live("memory"));
     });
-    EXPECT_EQ(text, "right right verified 0") << "allocation " << n;
+    EXPECT_EQ(text, "right\nright\nverified\n0") << "allocation " << n;
   }
 }
 
@@ -244,26 +258,27 @@ TEST_P(StreamFaults, ExhaustedMemoryNamesTheLargestArraysAndComesBack) {
     {
       const Array large = Array::full({5 << 20}, 1.0, DType::f32, device());
       large.eval();
-      all += message([] { Array::full({10 << 20}, 1.0, DType::f32, device()).eval(); }) + "\n";
-      all += std::to_string(sum(large).item<float>()) + " " + state() + "\n";
+      all += message([] { Array::full({12 << 20}, 1.0, DType::f32, device()).eval(); }) + "\n";
+      all += lines({std::to_string(sum(large).item<float>()), state()}) + "\n";
     }
-    all += std::to_string(sum(Array::full({10 << 20}, 1.0, DType::f32, device())).item<float>()) + "\n";
+    all += std::to_string(sum(Array::full({12 << 20}, 1.0, DType::f32, device())).item<float>()) + "\n";
     trim(device());
     return all + std::to_string(live("memory"));
   });
-  expect_has(text, {"[" + name(), "20.0 MiB", "5242880.000000 verified\n10485760.000000\n0"});
+  expect_has(text, {name() + " has not enough memory", "largest of 1 live", "20 MiB",
+                    "5242880.000000\nverified\n12582912.000000\n0"});
   expect_clean(text);
 }
 
 TEST_P(StreamFaults, MemoryThatIsGoneForGoodIsAnErrorAndOtherDevicesGoOn) {
   const std::string text = with(
-      "oom=5+@0",
+      "oom=3+@0",
       [] {
         const std::string first = outcome(device());
-        return first + "\n" + outcome(device(1)) + " " + state(0) + " " + outcome({Backend::cpu, 0});
+        return lines({first, outcome(device(1)), state(0), outcome({}), left(2)});
       },
       2);
-  expect_has(text, {"OutOfMemory: [", "\nright verified right"});
+  expect_has(text, {"OutOfMemory: [", "\nright\nverified\nright\n0 left"});
   expect_clean(text);
 }
 
@@ -272,9 +287,9 @@ TEST_P(StreamFaults, UploadsNeedNoPinnedMemory) {
     EXPECT_EQ(with(fault,
                    [] {
                      const Array large = Array::from(std::vector<float>(3 << 20, 1.0f), {}, device());
-                     return outcome(device()) + " " + std::to_string(sum(large).item<float>());
+                     return lines({outcome(device()), std::to_string(sum(large).item<float>())});
                    }),
-              "right 3145728.000000")
+              "right\n3145728.000000")
         << fault;
   }
 }
@@ -285,9 +300,9 @@ TEST_P(StreamFaults, RefusedLaunchIsAnErrorOfTheKernelAndTheDeviceGoesOn) {
   for (const char* fault : {"launch=2", "launch=2:1"}) {
     const std::string text = with(fault, [] {
       const std::string first = outcome(device());
-      return first + "\n" + outcome(device()) + " " + state();
+      return lines({first, outcome(device()), state(), left(1)});
     });
-    expect_has(text, {"KernelError: ", name(), "launching", "\nright verified"});
+    expect_has(text, {"KernelError: ", name(), "launching", "\nright\nverified\n0 left"});
     expect_clean(text);
   }
 }
@@ -298,7 +313,7 @@ TEST_P(StreamFaults, KernelsThatTakeManyRegistersRunInSmallerBlocks) {
     const auto k = kernel("wide", block(128), [](Buffer<float> x) { x[global_id()] = 1.0f; });
     DeviceScope scope(device());
     DeviceBuffer<float> x(128);
-    return message([&] { k.launch(blocks(1), x); }) + "\n" + outcome(device());
+    return lines({message([&] { k.launch(blocks(1), x); }), outcome(device())});
   });
   expect_has(text, {"wide", "its blocks have 128 threads", "at most 64", "\nright"});
   expect_clean(text);
@@ -324,15 +339,15 @@ TEST_P(StreamFaults, LostDeviceThrowsFromThenOnAndOthersGoOn) {
           all += first + "\n";
           for (int i = 0; i < 2; ++i) all += message([&] { (*here + 1.0f).to_vector<float>(); }) + "\n";
           all += message([&] { Array::full({4}, 1.0, DType::f32, device(0)).to_vector<float>(); }) + "\n";
-          all += state(0) + " " + std::to_string(sum(elsewhere).item<float>()) + " " + outcome(device(1)) + " " +
-                 state(1) + " " + outcome({Backend::cpu, 0}) + "\n";
+          all += lines(
+              {state(0), std::to_string(sum(elsewhere).item<float>()), outcome(device(1)), state(1), outcome({})});
           here.reset();
-          trim(device(0));
+          all += message([] { trim(device(0)); });
           return all;
         },
         2);
-    expect_has(text, {"DeviceError", "the device is lost: ", cuda() ? "CUDA_ERROR_" : "hipError",
-                      "\nlost 300.000000 right verified right"});
+    expect_has(text, {"the device is lost: ", cuda() ? "CUDA_ERROR_" : "hipError",
+                      "\nlost\n300.000000\nright\nverified\nright"});
     EXPECT_EQ(text.find("no error"), text.npos) << fault << ": " << text;
     expect_clean(text);
   }
@@ -345,9 +360,9 @@ TEST_P(StreamFaults, RescanDoesNotReviveALostDevice) {
     });
     const std::string before = state();
     rescan();
-    return before + " " + state() + "\n" + outcome(device());
+    return lines({before, state(), outcome(device())});
   });
-  expect_has(text, {"lost lost\nDeviceError: "});
+  expect_has(text, {"lost\nlost\nDeviceError: "});
   expect_clean(text);
 }
 
@@ -358,9 +373,9 @@ TEST_P(StreamFaults, AForkedChildIsToldAndTheParentGoesOn) {
     const Array x = Array::full({100}, 2.0, DType::f32, device());
     x.eval();
     const std::string child = test::in_child({}, [&] { return message([&] { x.to_vector<float>(); }); });
-    return child + "\n" + std::to_string(sum(x).item<float>()) + " " + outcome(device());
+    return lines({child, std::to_string(sum(x).item<float>()), outcome(device())});
   });
-  expect_has(text, {"forked", "\n200.000000 right"});
+  expect_has(text, {"forked", "\n200.000000\nright"});
   expect_clean(text);
 }
 
