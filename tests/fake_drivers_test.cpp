@@ -166,6 +166,7 @@ class Api {
     return driver_.function<std::uint64_t(const char*)>("tessera_fake_live")(what);
   }
   void hold(bool held) const { driver_.function<void(int)>("tessera_fake_hold")(held); }
+  void execute(bool really) const { driver_.function<void(int)>("tessera_fake_execute")(really); }
   bool cuda() const { return cuda_; }
 
  private:
@@ -272,13 +273,6 @@ TEST_P(FakeDrivers, RunTheWorkOfAStreamLaterAndInOrder) {
             "");
 }
 
-/// One planted misuse, and the words that it must leave behind.
-struct Misuse {
-  const char* name;
-  const char* words;
-  std::function<void(const Api&)> work;
-  int devices = 1;
-};
 struct Prepared {  ///< what most misuses start from
   Address x = 0, y = 0;
   void *a = nullptr, *b = nullptr, *module = nullptr, *f = nullptr;
@@ -288,6 +282,31 @@ struct Prepared {  ///< what most misuses start from
     a = api.stream(), b = api.stream();
     f = api.ready(0, &module);
   }
+};
+
+TEST_P(FakeDrivers, TakeCallsWithoutExecutingThem) {
+  EXPECT_EQ(run({},
+                [](const Api& api) {
+                  Report report;
+                  Prepared p(api);
+                  CHECK(api.fill(p.x, 1, 100, p.a) == 0 && api.synchronise(p.a) == 0);
+                  api.execute(false);
+                  CHECK(api.fill(p.x, 2, 100, p.a) == 0 && api.saxpy(p.f, p.x, p.y, 1, 100, p.a) == 0);
+                  CHECK(api.synchronise(p.a) == 0);
+                  api.execute(true);
+                  int out[100] = {};
+                  CHECK(api.download(out, p.x, 400, p.a) == 0 && out[50] == 1);
+                  return report.text + api.breaches();
+                }),
+            "");
+}
+
+/// One planted misuse, and the words that it must leave behind.
+struct Misuse {
+  const char* name;
+  const char* words;
+  std::function<void(const Api&)> work;
+  int devices = 1;
 };
 
 TEST_P(FakeDrivers, NoteEveryMisuse) {

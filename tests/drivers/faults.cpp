@@ -27,7 +27,6 @@ Settings Settings::from_environment() {
   s.memory = number("TESSERA_FAKE_MEMORY", s.memory);
   s.delay_us = static_cast<std::uint32_t>(number("TESSERA_FAKE_DELAY_US", s.delay_us));
   s.seed = number("TESSERA_FAKE_SEED", number("TESSERA_TEST_SEED", 1));
-  s.execute = number("TESSERA_FAKE_EXECUTE", 1) != 0;
   s.leaks = number("TESSERA_FAKE_LEAKS", 0) != 0;
   if (const char* file = std::getenv("TESSERA_FAKE_BREACHES")) s.breaches = file;
   return s;

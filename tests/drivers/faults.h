@@ -5,7 +5,6 @@
 //   TESSERA_FAKE_MEMORY=bytes   of each device (default 1 GiB)
 //   TESSERA_FAKE_DELAY_US=n     most that a piece of queued work waits before it runs (default 100)
 //   TESSERA_FAKE_SEED=n         of those delays
-//   TESSERA_FAKE_EXECUTE=0      nothing is queued or computed: what calls cost the host
 //   TESSERA_FAKE_LEAKS=1        handles and memory that are left at exit are breaches
 //   TESSERA_FAKE_BREACHES=file  breaches are appended there too
 //   TESSERA_FAKE_FAULT=list     with commas between: NAME[=n[+]][:code][@device]
@@ -34,7 +33,6 @@ struct Settings {
   std::uint64_t memory = std::uint64_t{1} << 30;
   std::uint32_t delay_us = 100;
   std::uint64_t seed = 1;
-  bool execute = true;
   bool leaks = false;
   std::string breaches;
   static Settings from_environment();

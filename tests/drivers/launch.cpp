@@ -135,7 +135,7 @@ Code Machine::read_arguments(Context& context, const Function& function, const K
 
 Code Machine::launch(Context& context, Function& function, Dimensions grid, Dimensions block,
                      std::uint32_t shared_bytes, Stream& stream, void** parameters, void** extra) {
-  if (!settings_.execute) return ok;
+  if (!execute_) return ok;
   const Limits most = limits(context.device);
   auto launch = std::make_shared<Launch>();
   Work work;

@@ -259,6 +259,8 @@ EXPORT std::uint64_t tessera_fake_live(const char* what) { return tessera::fake:
 EXPORT std::uint64_t tessera_fake_count(const char* what) { return tessera::fake::Machine::get().count(what); }
 /// Streams stop before their next piece of work until let go.
 EXPORT void tessera_fake_hold(int held) { tessera::fake::Machine::get().hold(held != 0); }
+/// 0: calls are taken and nothing is queued or computed, from now on: what they cost the host. First wait for all work.
+EXPORT void tessera_fake_execute(int really) { tessera::fake::Machine::get().execute(really != 0); }
 EXPORT void tessera_fake_set_resolver(const tessera::fake::Resolver* resolver) {
   tessera::fake::Machine::get().set_resolver(resolver);
 }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -202,6 +203,7 @@ class Machine {
   std::uint64_t live(const std::string& what);
   std::uint64_t count(const std::string& what);
   void hold(bool held);
+  void execute(bool really) { execute_ = really; }
   void set_resolver(const Resolver* resolver);
   void at_exit();
 
@@ -229,6 +231,7 @@ class Machine {
   std::condition_variable changed_;
   bool initialised_ = false, held_ = false;
   const Resolver* resolver_ = nullptr;
+  std::atomic<bool> execute_ = true;  ///< false: nothing is queued
   std::vector<std::string> breaches_;
   std::map<void*, Handle*> handles_;  ///< all that ever were
   std::map<std::uint64_t, MemoryPointer> memory_, graves_;

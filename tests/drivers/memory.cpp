@@ -60,11 +60,9 @@ Code Machine::allocate(Context& context, std::size_t bytes, std::uint64_t* addre
   memory->address = *address = place(context.device, bytes);
   memory->bytes = bytes;
   memory->context = &context;
-  if (settings_.execute) {
-    memory->backing.reset(new std::byte[bytes]);
-    memory->data = memory->backing.get();
-    std::memset(memory->data, poison, bytes);
-  }
+  memory->backing.reset(new std::byte[bytes]);
+  memory->data = memory->backing.get();
+  std::memset(memory->data, poison, bytes);
   used += bytes;
   memory_[memory->address] = std::move(memory);
   return ok;
@@ -200,7 +198,7 @@ Code Machine::range(Context& context, std::uint64_t address, std::size_t bytes, 
 Code Machine::copy(Context& context, std::uint64_t to, std::uint64_t from, std::size_t bytes, Copy direction,
                    Stream& stream, bool waits) {
   if (bytes == 0) return ok;
-  if (!settings_.execute) return ok;
+  if (!execute_) return ok;
   Work work;
   work.what = direction == Copy::to_device ? "a copy to the device"
               : direction == Copy::to_host ? "a copy to the host"
@@ -251,7 +249,7 @@ Code Machine::copy(Context& context, std::uint64_t to, std::uint64_t from, std::
 
 Code Machine::fill(Context& context, std::uint64_t to, std::uint32_t value, std::size_t unit, std::size_t count,
                    Stream& stream, bool waits) {
-  if (count == 0 || !settings_.execute) return ok;
+  if (count == 0 || !execute_) return ok;
   Work work;
   work.what = "a fill";
   std::byte* target = nullptr;

@@ -112,7 +112,7 @@ void Machine::check_order(const Stream& stream, const Work& work) {
 }
 
 Code Machine::enqueue(Stream& stream, Work work, bool waits) {
-  if (!settings_.execute) return ok;
+  if (!execute_) return ok;
   std::unique_lock hold(lock_);
   Context& context = *stream.context;
   if (context.sticky != ok) return context.sticky;
