@@ -311,7 +311,7 @@ EXPORT Code cuMemFree_v2(unsigned long long address) {
   Context* const context = current();
   const Code entered = machine().enter(__func__, context);
   if (entered != ok && (context == nullptr || entered != context->sticky)) return entered;
-  return machine().free(*context, address);  // of a failed context too: then it answers its error
+  return machine().free(address);  // of a failed context too: then it answers its error
 }
 EXPORT Code cuMemHostAlloc(void** address, std::size_t bytes, unsigned flags) {
   ENTER();
@@ -323,7 +323,7 @@ EXPORT Code cuMemFreeHost(void* address) {
   Context* const context = current();
   const Code entered = machine().enter(__func__, context);
   if (entered != ok && (context == nullptr || entered != context->sticky)) return entered;
-  return machine().free_host(*context, address);
+  return machine().free_host(address);
 }
 EXPORT Code cuMemHostGetDevicePointer_v2(unsigned long long* address, void* host, unsigned flags) {
   ENTER();
@@ -491,7 +491,7 @@ EXPORT Code cuModuleUnload(Module* module) {
   Context* const context = current();
   const Code entered = machine().enter(__func__, context);
   if (entered != ok && (context == nullptr || entered != context->sticky)) return entered;
-  return machine().unload(*context, module);
+  return machine().unload(context, module);
 }
 EXPORT Code cuModuleGetFunction(Function** function, Module* module, const char* entry) {
   ENTER();

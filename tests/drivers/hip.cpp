@@ -252,7 +252,7 @@ EXPORT Code hipMalloc(void** address, std::size_t bytes) {
 }
 EXPORT Code hipFree(void* address) {
   ENTER_FAILED_TOO();
-  return machine().free(*context, reinterpret_cast<std::uint64_t>(address));
+  return machine().free(reinterpret_cast<std::uint64_t>(address));
 }
 EXPORT Code hipHostMalloc(void** address, std::size_t bytes, unsigned) {
   ENTER();
@@ -260,7 +260,7 @@ EXPORT Code hipHostMalloc(void** address, std::size_t bytes, unsigned) {
 }
 EXPORT Code hipHostFree(void* address) {
   ENTER_FAILED_TOO();
-  return machine().free_host(*context, address);
+  return machine().free_host(address);
 }
 #define COPY(to, from, bytes, direction, waits)                                                                \
   return machine().copy(*context, (std::uint64_t)(to), (std::uint64_t)(from), bytes, Machine::Copy::direction, \
@@ -367,7 +367,7 @@ EXPORT Code hipModuleLoadData(Module** module, const void* image) {
 }
 EXPORT Code hipModuleUnload(Module* module) {
   ENTER_FAILED_TOO();
-  return machine().unload(*context, module);
+  return machine().unload(context, module);
 }
 EXPORT Code hipModuleGetFunction(Function** function, Module* module, const char* entry) {
   ENTER();

@@ -16,7 +16,8 @@ namespace tessera::fake {
 /// Kernels of a program, with the number of their parameters.
 using Entries = std::map<std::string, int>;
 
-inline constexpr std::string_view cubin_magic = "FAKE CUBIN", code_object_magic = "FAKE CODE OBJECT";
+inline constexpr std::string_view cubin_magic = "FAKE CUBIN", code_object_magic = "FAKE CODE OBJECT",
+                                  intel_magic = "FAKE INTEL BINARY";
 
 inline std::string make_image(std::string_view magic, const std::string& architecture, const Entries& entries) {
   std::string text = std::string(magic) + "\n" + architecture + "\n";

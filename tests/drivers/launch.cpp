@@ -37,7 +37,7 @@ Code Machine::load(Context& context, const std::map<std::string, int>& entries, 
   return ok;
 }
 
-Code Machine::unload(Context& context, Module* handle) {
+Code Machine::unload(Context* context, Module* handle) {
   std::lock_guard hold(lock_);
   Code code = ok;
   auto* module = static_cast<Module*>(handle_of(handle, Kind::module, &code));
@@ -48,10 +48,10 @@ Code Machine::unload(Context& context, Module* handle) {
         breach_locked("a module is unloaded before the host has waited for its last launch", ok);
         break;
       }
-  if (module->context != &context) breach_locked("the module belongs to another device", ok);
+  if (context != nullptr && module->context != context) breach_locked("the module belongs to another device", ok);
   module->live = false;
   for (auto& [name, function] : module->functions) function->live = false;
-  return context.sticky;
+  return module->context->sticky;
 }
 
 Code Machine::function(Context& context, Module* handle, const char* entry, Function** out) {
@@ -134,7 +134,7 @@ Code Machine::read_arguments(Context& context, const Function& function, const K
 }
 
 Code Machine::launch(Context& context, Function& function, Dimensions grid, Dimensions block,
-                     std::uint32_t shared_bytes, Stream& stream, void** parameters, void** extra) {
+                     std::uint32_t shared_bytes, Stream& stream, void** parameters, void** extra, const Order& order) {
   if (!execute_) return ok;
   const Limits most = limits(context.device);
   auto launch = std::make_shared<Launch>();
@@ -185,6 +185,12 @@ Code Machine::launch(Context& context, Function& function, Dimensions grid, Dime
 
     std::vector<std::uint64_t> bits;
     if (const Code code = read_arguments(context, function, facts, parameters, extra, &bits); code != ok) return code;
+    for (std::size_t i = 0; i < order.argument_bytes.size(); ++i)
+      if (order.argument_bytes[i] != facts.arguments[i].bytes)
+        return breach_locked(name + ": argument " + std::to_string(i) + " has " +
+                                 std::to_string(facts.arguments[i].bytes) + " bytes and was set with " +
+                                 std::to_string(order.argument_bytes[i]),
+                             invalid_value);
     std::vector<std::uint64_t> lengths(facts.parameters, ~std::uint64_t{0}), offsets(facts.parameters);
     std::array<std::uint64_t, 3> threads = {std::uint64_t{grid.x} * block.x, std::uint64_t{grid.y} * block.y,
                                             std::uint64_t{grid.z} * block.z};
@@ -248,6 +254,7 @@ Code Machine::launch(Context& context, Function& function, Dimensions grid, Dime
     launch->wrong = faults_.find("wrong", context.device) != nullptr;
     module->used[stream.id] = stream.submitted + 1;
   }
+  work.order = order;
   work.run = [this, launch, name = function.entry]() -> Code {
     char error[1024] = "";
     if (launch->resolver->run(launch->facts.kernel, launch->warp, launch->shape.data(), launch->values.data(), error,

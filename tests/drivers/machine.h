@@ -64,6 +64,15 @@ struct Memory {
 };
 using MemoryPointer = std::shared_ptr<Memory>;
 
+struct Event;
+/// Events around a piece of work, where an API passes them with it; and whether all work before it comes first.
+struct Order {
+  std::vector<Event*> waits;
+  Event* signal = nullptr;
+  bool barrier = false;
+  std::vector<std::uint32_t> argument_bytes;  ///< of a launch, where the API tells the driver
+};
+
 struct Touch {  ///< what a piece of work is going to touch
   MemoryPointer memory;
   std::uint64_t begin = 0, end = 0;
@@ -74,6 +83,7 @@ struct Work {
   std::string what;
   std::function<Code()> run;  ///< what it fails with is the device's error from then on
   std::vector<Touch> touches;
+  Order order;
   std::vector<std::pair<Stream*, std::uint64_t>> after;
   std::uint64_t sequence = 0;
   Clock clock;
@@ -92,6 +102,7 @@ struct Handle {
 struct Stream : Handle {
   std::uint32_t id = 0;
   bool null = false, blocking = true;
+  bool ordered = true;  ///< else only barriers and events order its work
   std::deque<Work> work;
   bool busy = false;
   std::uint64_t submitted = 0, completed = 0;
@@ -145,7 +156,8 @@ class Machine {
   static Machine& get();
   /// What each API says of its devices, before anything else: called by the library's own initialiser.
   std::function<Limits(int device)> limits = [](int) { return Limits{}; };
-  bool opencl = false;  ///< kernels come as OpenCL C does
+  bool opencl = false;          ///< kernels come as OpenCL C does
+  bool pageable_later = false;  ///< memory of the host is read and written when a copy runs, pinned or not
 
   const Settings& settings() const { return settings_; }
   const Faults& faults() const { return faults_; }
@@ -162,9 +174,9 @@ class Machine {
   Code release(int device);
 
   Code allocate(Context& context, std::size_t bytes, std::uint64_t* address);
-  Code free(Context& context, std::uint64_t address);
+  Code free(std::uint64_t address);
   Code allocate_host(Context& context, std::size_t bytes, void** address);
-  Code free_host(Context& context, void* address);
+  Code free_host(void* address);
   std::uint64_t free_bytes(int device);
 
   Code create_stream(Context& context, bool blocking, Stream** stream);
@@ -183,19 +195,23 @@ class Machine {
   Code query(Event& event);
   Code callback(Stream& stream, std::function<void()> function);
 
-  enum class Copy : std::uint8_t { to_device, to_host, on_device };
+  enum class Copy : std::uint8_t { to_device, to_host, on_device, any };
   Code copy(Context& context, std::uint64_t to, std::uint64_t from, std::size_t bytes, Copy direction, Stream& stream,
-            bool waits);
-  Code fill(Context& context, std::uint64_t to, std::uint32_t value, std::size_t unit, std::size_t count,
-            Stream& stream, bool waits);
+            bool waits, const Order& order = {});
+  Code fill(Context& context, std::uint64_t to, std::uint64_t value, std::size_t unit, std::size_t count,
+            Stream& stream, bool waits, const Order& order = {});
 
   Code load(Context& context, const std::map<std::string, int>& entries, Module** module);
-  Code unload(Context& context, Module* module);
+  Code unload(Context* context, Module* module);  ///< null: of whichever device
   Code function(Context& context, Module* module, const char* entry, Function** function);
   Function* function_of(void* handle, Code* code);
   Code raise_shared(Function& function, int bytes);
   Code launch(Context& context, Function& function, Dimensions grid, Dimensions block, std::uint32_t shared_bytes,
-              Stream& stream, void** parameters, void** extra);
+              Stream& stream, void** parameters, void** extra, const Order& order = {});
+  /// A piece of work that does nothing but wait, be waited for, or signal.
+  Code mark(Stream& stream, const Order& order);
+  Code reset(Event& event);
+  bool is_pinned(std::uint64_t address);
 
   // For tests.
   std::vector<std::string> breaches();

@@ -89,7 +89,7 @@ Code Machine::allocate_host(Context& context, std::size_t bytes, void** address)
   return ok;
 }
 
-Code Machine::free(Context& context, std::uint64_t address) {
+Code Machine::free(std::uint64_t address) {
   std::lock_guard hold(lock_);
   if (address == 0) return ok;
   const auto it = memory_.find(address);
@@ -118,10 +118,10 @@ Code Machine::free(Context& context, std::uint64_t address) {
     memory->backing.reset();
     memory->data = nullptr;
   }
-  return context.sticky;
+  return owner.sticky;
 }
 
-Code Machine::free_host(Context& context, void* address) {
+Code Machine::free_host(void* address) {
   std::lock_guard hold(lock_);
   if (address == nullptr) return ok;
   const auto key = reinterpret_cast<std::uint64_t>(address);
@@ -158,7 +158,7 @@ Code Machine::free_host(Context& context, void* address) {
   grave->bytes = memory->bytes;
   grave->live = false;
   graves_[key] = std::move(grave);
-  return context.sticky;
+  return owner.sticky;
 }
 
 std::uint64_t Machine::free_bytes(int device) {
@@ -196,13 +196,14 @@ Code Machine::range(Context& context, std::uint64_t address, std::size_t bytes, 
 }
 
 Code Machine::copy(Context& context, std::uint64_t to, std::uint64_t from, std::size_t bytes, Copy direction,
-                   Stream& stream, bool waits) {
-  if (bytes == 0) return ok;
+                   Stream& stream, bool waits, const Order& order) {
+  if (bytes == 0 && order.waits.empty() && order.signal == nullptr) return ok;
   if (!execute_) return ok;
   Work work;
-  work.what = direction == Copy::to_device ? "a copy to the device"
-              : direction == Copy::to_host ? "a copy to the host"
-                                           : "a copy on the device";
+  work.what = direction == Copy::any         ? "a copy"
+              : direction == Copy::to_device ? "a copy to the device"
+              : direction == Copy::to_host   ? "a copy to the host"
+                                             : "a copy on the device";
   std::byte *target = nullptr, *source = nullptr;
   std::shared_ptr<std::vector<std::byte>> staged;
   {
@@ -223,21 +224,29 @@ Code Machine::copy(Context& context, std::uint64_t to, std::uint64_t from, std::
       work.touches.push_back(touch);
       return touch.memory->data + touch.begin;
     };
-    if (address_in_arena(direction == Copy::to_device ? from
-                         : direction == Copy::to_host ? to
-                                                      : 0) &&
-        find(direction == Copy::to_device ? from : to) == nullptr)
+    work.order = order;
+    const bool on_device = direction == Copy::on_device;
+    if (direction == Copy::any) {  // either side may be either's
+      for (const std::uint64_t address : {to, from})
+        if (find(address) == nullptr && address_in_arena(address))
+          return breach_locked("an address of a device in which nothing is allocated", invalid_value);
+    } else if (address_in_arena(direction == Copy::to_device ? from
+                                : direction == Copy::to_host ? to
+                                                             : 0) &&
+               find(direction == Copy::to_device ? from : to) == nullptr)
       return breach_locked("an address of a device where one of the host belongs", invalid_value);
-    target = side(to, true, direction != Copy::to_host);
+    target =
+        side(to, true, on_device || direction == Copy::to_device || (direction == Copy::any && find(to) != nullptr));
     if (target == nullptr) return invalid_value;
-    source = side(from, false, direction != Copy::to_device);
+    source =
+        side(from, false, on_device || direction == Copy::to_host || (direction == Copy::any && find(from) != nullptr));
     if (source == nullptr) return invalid_value;
-    if (direction == Copy::to_device && work.touches.size() == 1) {
+    if (direction == Copy::to_device && work.touches.size() == 1 && !pageable_later) {
       staged = std::make_shared<std::vector<std::byte>>(source, source + bytes);
       source = staged->data();
     }
-    if (direction == Copy::to_host && work.touches.size() == 1) waits = true;
-    if (direction == Copy::on_device && to < from + bytes && from < to + bytes && to != from)
+    if (direction == Copy::to_host && work.touches.size() == 1 && !pageable_later) waits = true;
+    if (on_device && to < from + bytes && from < to + bytes && to != from)
       return breach_locked("the ranges of a copy overlap, which is undefined", invalid_value);
   }
   work.run = [target, source, bytes, staged] {
@@ -247,8 +256,8 @@ Code Machine::copy(Context& context, std::uint64_t to, std::uint64_t from, std::
   return enqueue(stream, std::move(work), waits);
 }
 
-Code Machine::fill(Context& context, std::uint64_t to, std::uint32_t value, std::size_t unit, std::size_t count,
-                   Stream& stream, bool waits) {
+Code Machine::fill(Context& context, std::uint64_t to, std::uint64_t value, std::size_t unit, std::size_t count,
+                   Stream& stream, bool waits, const Order& order) {
   if (count == 0 || !execute_) return ok;
   Work work;
   work.what = "a fill";
@@ -261,11 +270,18 @@ Code Machine::fill(Context& context, std::uint64_t to, std::uint32_t value, std:
     target = touch.memory->data + touch.begin;
     work.touches.push_back(touch);
   }
+  work.order = order;
   work.run = [target, value, unit, count] {
     for (std::size_t i = 0; i < count; ++i) std::memcpy(target + i * unit, &value, unit);
     return ok;
   };
   return enqueue(stream, std::move(work), waits);
+}
+
+bool Machine::is_pinned(std::uint64_t address) {
+  std::lock_guard hold(lock_);
+  const MemoryPointer memory = find(address);
+  return memory != nullptr && memory->host;
 }
 
 bool Machine::address_in_arena(std::uint64_t address) const {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams as threads, events, and the order between them.
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -97,10 +98,13 @@ void Machine::check_order(const Stream& stream, const Work& work) {
     std::erase_if(memory.uses, [&](const Use& use) {
       if (use.end <= touch.begin || use.begin >= touch.end) return false;
       const auto known = work.clock.find(use.stream);
+      if (use.stream == stream.id && use.sequence == work.sequence) return false;
       const bool before = known != work.clock.end() && known->second >= use.sequence;
       if (!before && (use.write || touch.write)) {
         breach_locked(work.what + (touch.write ? " writes" : " reads") + " what " + use.what +
-                          (use.write ? " writes" : " reads") + " on another stream, and no event orders them",
+                          (use.write ? " writes" : " reads") +
+                          (use.stream == stream.id ? " before it, and no barrier orders them"
+                                                   : " on another stream, and no event orders them"),
                       ok);
         return true;
       }
@@ -124,8 +128,18 @@ Code Machine::enqueue(Stream& stream, Work work, bool waits) {
     return code;
   }
   work.late = faults_.strikes("late", n, illegal_address, context.device);
+  Clock joined;
+  for (Event* event : work.order.waits) {
+    if (event->stream == nullptr)
+      return breach_locked("an event is waited for that nothing has been asked to signal", invalid_value);
+    work.after.emplace_back(event->stream, event->sequence);
+    merge(joined, event->clock);
+  }
+  if (work.order.signal != nullptr && work.order.signal->stream != nullptr)
+    return breach_locked("an event is signalled again without having been reset", invalid_value);
   work.sequence = ++stream.submitted;
   merge(stream.clock, host_clock_);
+  if (stream.ordered || work.order.barrier) merge(stream.clock, joined);
   if (stream.null) {  // after everything before it on the context's blocking streams, ...
     for (Stream* other : context.streams)
       if (other->blocking && other != &stream) {
@@ -136,9 +150,16 @@ Code Machine::enqueue(Stream& stream, Work work, bool waits) {
     merge(stream.clock, context.null_stream->clock);
     work.after.emplace_back(context.null_stream, context.null_stream->submitted);
   }
-  stream.clock[stream.id] = work.sequence;
+  if (stream.ordered || work.order.barrier) stream.clock[stream.id] = work.sequence;
   work.clock = stream.clock;
+  merge(work.clock, joined);
   check_order(stream, work);
+  if (Event* const event = work.order.signal) {
+    event->stream = &stream;
+    event->sequence = work.sequence;
+    event->clock = work.clock;
+    event->clock[stream.id] = std::max(event->clock[stream.id], work.sequence);
+  }
   for (const Touch& touch : work.touches) ++touch.memory->queued;
   const std::uint64_t sequence = work.sequence;
   const Clock clock = work.clock;
@@ -149,8 +170,9 @@ Code Machine::enqueue(Stream& stream, Work work, bool waits) {
 }
 
 Code Machine::wait_for(std::unique_lock<std::mutex>& hold, Stream& stream, std::uint64_t sequence, const Clock& clock) {
-  const Clock reached = clock;
+  Clock reached = clock;
   changed_.wait(hold, [&] { return stream.completed >= sequence; });
+  if (stream.ordered) reached[stream.id] = std::max(reached[stream.id], sequence);
   merge(host_clock_, reached);
   const Context& context = *stream.context;
   return context.sticky != ok ? context.sticky : context.deferred;
@@ -159,7 +181,24 @@ Code Machine::wait_for(std::unique_lock<std::mutex>& hold, Stream& stream, std::
 Code Machine::synchronise(Stream& stream) {
   if (stream.null) return synchronise(*stream.context);
   std::unique_lock hold(lock_);
-  return wait_for(hold, stream, stream.submitted, stream.clock);
+  Clock all = stream.clock;
+  all[stream.id] = stream.submitted;
+  return wait_for(hold, stream, stream.submitted, all);
+}
+
+Code Machine::mark(Stream& stream, const Order& order) {
+  Work work;
+  work.what = order.barrier ? "a barrier" : "an event";
+  work.order = order;
+  return enqueue(stream, std::move(work), false);
+}
+
+Code Machine::reset(Event& event) {
+  std::lock_guard hold(lock_);
+  if (event.stream != nullptr && event.stream->completed < event.sequence)
+    return breach_locked("an event is reset before it was signalled", invalid_value);
+  event.stream = nullptr;
+  return ok;
 }
 
 Code Machine::synchronise(Context& context) {
@@ -235,9 +274,9 @@ Code Machine::synchronise(Event& event) {
 
 Code Machine::query(Event& event) {
   std::lock_guard hold(lock_);
-  const Context& context = *event.context;
+  const Context& context = event.stream != nullptr ? *event.stream->context : *event.context;
   if (context.sticky != ok) return context.sticky;
-  if (event.stream == nullptr) return ok;
+  if (event.stream == nullptr) return opencl ? not_ready : ok;  // Level Zero: it is not signalled
   if (event.stream->completed < event.sequence) return not_ready;
   merge(host_clock_, event.clock);
   return context.deferred;
