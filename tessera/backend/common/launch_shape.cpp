@@ -49,25 +49,30 @@ Grid grid_of(const KernelShape& kernel, const std::array<std::uint64_t, 3>& shap
   } else {
     g.block = wanted_block(kernel, shape);
     for (std::size_t d = 0; d < 3; ++d) g.block[d] = std::min(g.block[d], limits.block[d]);
-    auto shrink = [&](std::size_t except) {
-      while (threads_of(g.block) > limits.threads) {
-        std::size_t largest = except == 0 ? 1 : 0;
-        for (std::size_t d = 0; d < 3; ++d)
-          if (d != except && g.block[d] > g.block[largest]) largest = d;
-        if (g.block[largest] == 1) return;
-        g.block[largest] /= 2;
-      }
+    auto blocks_with = [&](std::size_t d, std::uint64_t threads) { return (shape[d] - 1) / threads + 1; };
+    // The largest dimension but one, which for `fits` must be able to do with half; 3 if there is none.
+    auto largest = [&](std::size_t except, bool fits) {
+      std::size_t best = 3;
+      for (std::size_t d = 0; d < 3; ++d)
+        if (d != except && g.block[d] > 1 && (!fits || blocks_with(d, g.block[d] / 2) <= limits.blocks[d]) &&
+            (best == 3 || g.block[d] > g.block[best]))
+          best = d;
+      return best;
     };
-    shrink(3);
-    auto blocks = [&](std::size_t d) { return shape[d] / g.block[d] + (shape[d] % g.block[d] != 0); };
+    while (threads_of(g.block) > limits.threads) g.block[largest(3, false)] /= 2;
     for (std::size_t d = 0; d < 3; ++d) {
-      while (kernel.emitted.dimensions[d] && blocks(d) > limits.blocks[d] &&
-             g.block[d] * 2 <= std::min(limits.block[d], limits.threads)) {
+      while (kernel.emitted.dimensions[d] && blocks_with(d, g.block[d]) > limits.blocks[d] &&
+             g.block[d] * 2 <= limits.block[d]) {
+        const auto before = g.block;
         g.block[d] *= 2;
-        shrink(d);
+        for (std::size_t other; threads_of(g.block) > limits.threads && (other = largest(d, true)) != 3;)
+          g.block[other] /= 2;
+        if (threads_of(g.block) <= limits.threads) continue;
+        g.block = before;
+        break;
       }
     }
-    for (std::size_t d = 0; d < 3; ++d) g.blocks[d] = blocks(d);
+    for (std::size_t d = 0; d < 3; ++d) g.blocks[d] = blocks_with(d, g.block[d]);
   }
   for (std::size_t d = 0; d < 3; ++d) {
     if (g.blocks[d] > limits.blocks[d] || g.blocks[d] > limits.grid_threads[d] / g.block[d])

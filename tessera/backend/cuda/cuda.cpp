@@ -12,6 +12,7 @@
 #include "tessera/backend/cuda/cuda_api.h"
 #include "tessera/backend/cuda/nvrtc.h"
 #include "tessera/backend/stream/load.h"
+#include "tessera/base/os/library_search.h"
 #include "tessera/base/os/system.h"
 
 namespace tessera {
@@ -44,7 +45,7 @@ std::string kernel_driver() {
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
-std::string without_library(const os::Library& file) {
+std::string without_library() {
   if (!stream::named_by("TESSERA_CUDA_LIBRARY").empty())
     return "TESSERA_CUDA_LIBRARY names this file, and no other is tried: correct it, or unset it";
   if (!kernel_driver().empty())
@@ -52,9 +53,13 @@ std::string without_library(const os::Library& file) {
         "The kernel's driver {} is loaded, so only its library is missing (Debian: libcuda1; Ubuntu: "
         "libnvidia-compute of the same version); in a container, start it with --gpus all",
         kernel_driver());
-  if (os::display_card_of(nvidia_pci)) return install_driver;
-  return fmt::format("This machine shows no NVIDIA card, so use opencl or cpu. If there is one: {}", install_driver) +
-         (file.reason().find("ELF") != std::string::npos ? " for this processor" : "");
+  const auto toolkits = os::folders_named("/usr/local", "cuda", "lib64");
+  const std::string note = toolkits.empty() ? ""
+                                            : fmt::format("The CUDA toolkit in {} is without the driver. ",
+                                                          toolkits[0].parent_path().string());
+  if (os::display_card_of(nvidia_pci)) return note + install_driver;
+  return fmt::format("{}This machine shows no NVIDIA card, so use opencl or cpu. If there is one: {}", note,
+                     install_driver);
 }
 
 /// What to do about what cuInit or cuDeviceGetCount answered.
@@ -108,7 +113,7 @@ class CudaVendor final : public stream::Vendor {
     report.file = library_.file.file();
     if (!library_.file.loaded()) {
       report.reason = library_.file.reason();
-      report.remedy = without_library(library_.file);
+      report.remedy = without_library();
       return 0;
     }
     if (!library_.missing.empty()) {

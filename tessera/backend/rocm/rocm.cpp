@@ -26,7 +26,7 @@ constexpr const char* install_runtime =
 constexpr std::initializer_list<const char*> visibility = {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
                                                            "CUDA_VISIBLE_DEVICES"};  // HIP obeys this one too
 
-std::string without_library(const os::Library&) {
+std::string without_library() {
   if (!stream::named_by("TESSERA_ROCM_LIBRARY").empty())
     return "TESSERA_ROCM_LIBRARY names this file, and no other is tried: correct it, or unset it";
   if (os::display_card_of(amd_pci)) return install_runtime;
@@ -63,7 +63,7 @@ class RocmVendor final : public stream::Vendor {
     report.file = library_.file.file();
     if (!library_.file.loaded()) {
       report.reason = library_.file.reason();
-      report.remedy = without_library(library_.file);
+      report.remedy = without_library();
       return 0;
     }
     if (!library_.missing.empty()) {
