@@ -81,7 +81,7 @@ TEST(Discovery, EveryBackendHasARowWithAReason) {
     EXPECT_NE(rows[0].devices.at(0).reason.find("no kernel has been run"), std::string::npos)
         << rows[0].devices[0].reason;
     EXPECT_EQ(discover(Backend::cuda).state, DeviceState::unsupported);
-    expect_has(discover(Backend::cuda).reason, {"this version of Tessera has no CUDA backend yet"});
+    expect_has(discover(Backend::cuda).reason, {"this program was built without the cuda backend"});
     expect_has(discover(Backend::metal).reason, {"Metal"});
   });
 }
@@ -116,7 +116,7 @@ TEST(Selection, AutomaticOrder) {
     add(Backend::cpu, {{DeviceKind::cpu, 64 * gib}});
     EXPECT_EQ(current_device(), (Device{Backend::cpu, 0}));
     expect_has(why_current_device(),
-               {"cpu:0", "because no GPU was found", "cuda: ", "opencl: ", "no CUDA backend yet"});
+               {"cpu:0", "because no GPU was found", "cuda: ", "opencl: ", "built without the cuda backend"});
     add(Backend::opencl, {{DeviceKind::cpu, 256 * gib}, {DeviceKind::integrated_gpu, 8 * gib}});
     EXPECT_EQ(current_device(), (Device{Backend::opencl, 1})) << "an OpenCL CPU only by name";
     add(Backend::opencl, {{DeviceKind::cpu, 256 * gib}});

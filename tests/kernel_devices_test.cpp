@@ -6,21 +6,13 @@
 #include "tessera/ir/value.h"
 #include "tessera/kernel/buffer.h"
 #include "tessera/kernel/kernel.h"
-#include "tessera/testing/testing.h"
+#include "tests/support/every_device.h"
 
 namespace tessera {
 namespace {
 
-class OnEveryDevice : public ::testing::TestWithParam<Device> {
- protected:
-  void SetUp() override { scope_.emplace(GetParam()); }
-
- private:
-  std::optional<DeviceScope> scope_;
-};
-INSTANTIATE_TEST_SUITE_P(Devices, OnEveryDevice, ::testing::ValuesIn(testing::all_devices()), [](const auto& info) {
-  return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index);
-});
+using test::OnEveryDevice;
+TESSERA_ON_EVERY_DEVICE();
 
 template <class T>
 DeviceBuffer<T> upload(const std::vector<T>& data) {
@@ -129,6 +121,30 @@ TEST_P(OnEveryDevice, BarriersInUniformLoopsAndConditions) {
         ASSERT_EQ(got[i], data[from]) << i << " after " << rounds << " rounds";
       }
     }
+}
+
+// PoCL puts what a block's threads have of their own on one stack: more than fits is refused, not a crash.
+TEST_P(OnEveryDevice, LocalMemoryIsThereOrRefused) {
+  for (const int threads : {64, 1024}) {
+    const auto reverse = kernel("reverse_by_hand", block(threads), [](Buffer<const int> x, Buffer<int> y) {
+      LocalArray<int> mine(4096);
+      auto i = global_id();
+      for_(0, 4096, [&](auto k) { mine[k] = x[i] + cast<int>(k); });
+      y[i] = mine[4095 - (x[i] & 1023)];
+    });
+    std::vector<int> x(static_cast<std::size_t>(threads)), want(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i)
+      x[i] = static_cast<int>(i * 7 % 1000), want[i] = x[i] + 4095 - (x[i] & 1023);
+    const auto input = upload(x);
+    DeviceBuffer<int> output(x.size());
+    try {
+      reverse.launch_blocks({1}, input, output);
+      EXPECT_EQ(contents(output), want);
+    } catch (const KernelError& e) {
+      EXPECT_NE(std::string(e.what()).find("16384 bytes each"), std::string::npos) << e.what();
+      EXPECT_EQ(threads, 1024) << "one MiB is little";
+    }
+  }
 }
 
 }  // namespace

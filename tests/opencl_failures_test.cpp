@@ -3,50 +3,18 @@
 // case runs in a child, since a process opens its OpenCL library once; drivers' faults are played by opencl_shim.
 #include "opencl_fixture.h"
 
-#include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <fstream>
 #include <functional>
+
+#include "tests/support/in_child.h"
 
 namespace tessera::testing_opencl {
 namespace {
 
 using namespace ir;
 
-/// What `work` returns, computed in a child with these variables set.
-std::string in_child(std::initializer_list<std::pair<const char*, std::string>> variables,
-                     const std::function<std::string()>& work) {
-  int ends[2];
-  if (pipe(ends) != 0) return "pipe failed";
-  std::fflush(nullptr);
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(100);
-    for (const auto& [name, value] : variables) setenv(name, value.c_str(), 1);
-    std::string answer;
-    try {
-      answer = work();
-    } catch (const std::exception& e) {
-      answer = std::string("exception: ") + e.what();
-    }
-    for (std::size_t at = 0; at < answer.size();) {
-      const ssize_t n = write(ends[1], answer.data() + at, answer.size() - at);
-      if (n <= 0) break;
-      at += static_cast<std::size_t>(n);
-    }
-    _exit(0);
-  }
-  close(ends[1]);
-  std::string out;
-  char buffer[4096];
-  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) out.append(buffer, static_cast<std::size_t>(n));
-  close(ends[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? out : "the child died of signal " + std::to_string(WTERMSIG(status)) + "\n" + out;
-}
+using test::in_child;
+
 std::string enumerated() {
   const BackendReport r = driver().enumerate();
   return std::to_string(static_cast<int>(r.state)) + "|" + r.file + "|" + r.reason + "|" + r.remedy + "|" +

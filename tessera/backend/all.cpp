@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one place that knows every backend.
 #include "tessera/backend/cpu/cpu.h"
+#include "tessera/backend/cuda/cuda.h"
 #include "tessera/backend/interp/interp.h"
 #include "tessera/backend/opencl/opencl.h"
+#include "tessera/backend/rocm/rocm.h"
 
 namespace tessera {
 
 void register_all_drivers() {
   register_driver(make_cpu_driver());
+  register_driver(make_cuda_driver());
+  register_driver(make_rocm_driver());
   register_driver(make_opencl_driver());
   register_driver(make_interp_driver());
 }

@@ -59,6 +59,7 @@ struct Capabilities {
   std::uint32_t max_block_threads = 1024;
   std::array<std::uint32_t, 3> max_block = {1024, 1024, 64};
   std::uint64_t shared_bytes = 32768;  ///< shared memory a block may use
+  std::uint64_t local_bytes = 0;       ///< memory of their own that a block's threads may have together; 0: no limit
   std::uint64_t max_parameter_bytes = 1024;
   std::uint32_t vector_bytes = 16;  ///< of one load that the device does well
 };

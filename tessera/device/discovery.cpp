@@ -72,14 +72,6 @@ BackendReport report_without_driver(Backend backend) {
   bool present = false;
   std::string_view name, hardware;
   switch (backend) {
-    case Backend::cuda:
-      name = "CUDA", hardware = "an NVIDIA GPU";
-      present = os::file_exists("/proc/driver/nvidia/version") || os::file_exists("/dev/nvidia0");
-      break;
-    case Backend::rocm:
-      name = "ROCm", hardware = "an AMD GPU";
-      present = os::file_exists("/dev/kfd") || os::render_node_of(0x1002);
-      break;
     case Backend::oneapi:
       name = "oneAPI", hardware = "an Intel GPU";
       present = os::render_node_of(0x8086);

@@ -44,6 +44,7 @@ class Lowerer {
       block(0);
     Function out = b_.finish();
     out.index64 = target_.index64;
+    check_local_memory(out);
     return out;
   }
 
@@ -69,6 +70,20 @@ class Lowerer {
              "it takes " + std::to_string(bytes) + " bytes of shared memory, and a block of this device has " +
                  std::to_string(target_.max_shared_bytes),
              "Use smaller tiles");
+  }
+  // Of the lowered function: fragments and split vectors are arrays by then.
+  void check_local_memory(const Function& out) const {
+    if (in_.kind != KernelKind::block || target_.max_local_bytes == 0) return;
+    std::uint64_t bytes = 0;
+    for (const Node& n : out.nodes)
+      if (n.op == Op::local) bytes += n.imm * n.type.lanes * dtype_size(n.type.dtype);
+    const std::uint64_t all = bytes * in_.threads_per_block();
+    if (all > target_.max_local_bytes)
+      refuse(no_node,
+             "its " + std::to_string(in_.threads_per_block()) + " threads take " + std::to_string(bytes) +
+                 " bytes each for variables, local arrays and matrices, " + std::to_string(all) +
+                 " together, and a block of this device has " + std::to_string(target_.max_local_bytes),
+             "Declare it with smaller blocks, or with fewer or smaller local arrays and matrices");
   }
   void check_f64(NodeId id) const {
     if (!target_.f64) refuse(id, "this device has no f64", "Use f32, or another device");

@@ -27,6 +27,7 @@ struct Target {
   bool vectors = false;  ///< vector loads, stores, make and extract stay; else one by one
   std::uint32_t max_block_threads = 1024;
   std::uint64_t max_shared_bytes = 49152;
+  std::uint64_t max_local_bytes = 0;  ///< of all threads of a block together; 0: no limit
 };
 
 /// The lowered function, canonical again. KernelError names kernel, line and capability if it cannot be.

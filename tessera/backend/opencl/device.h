@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/backend/common/launch_shape.h"
 #include "tessera/backend/opencl/api.h"
 #include "tessera/device/driver.h"
 #include "tessera/emit/c_emitter.h"
@@ -53,43 +54,23 @@ class ClEvent final : public DriverEvent {
 
 class ClKernel final : public LoadedKernel {
  public:
-  ClKernel(std::shared_ptr<Program_> program, Kernel kernel, emit::EmittedKernel emitted, const ir::Function& fn,
-           bool index64, std::size_t group_limit)
-      : program_(std::move(program)),
-        kernel_(kernel),
-        emitted_(std::move(emitted)),
-        name_(fn.name),
-        kind_(fn.kind),
-        block_(fn.block_size),
-        params_(fn.params),
-        index64_(index64),
-        group_limit_(group_limit) {}
+  ClKernel(std::shared_ptr<void> program, Kernel kernel, backend::KernelShape shape, std::size_t group_limit)
+      : program_(std::move(program)), kernel_(kernel), shape_(std::move(shape)), group_limit_(group_limit) {}
   ~ClKernel() override;
   ClKernel(const ClKernel&) = delete;
   ClKernel& operator=(const ClKernel&) = delete;
-  std::string source() const override { return emitted_.text; }
+  std::string source() const override { return shape_.emitted.text; }
 
   /// Sets the arguments and enqueues; OpenCL's kernel objects hold their arguments, so one launch at a time does.
   void enqueue(Queue queue, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments, Event* event);
 
  private:
-  struct Grid {
-    std::array<std::size_t, 3> global{}, local{};
-  };
-  Grid grid(const std::array<std::uint64_t, 3>& shape) const;
-  void set(std::uint32_t number, const void* value, std::size_t bytes, std::uint32_t param);
-  void set_index(std::uint32_t number, std::uint64_t value, std::uint32_t param);
-
-  std::shared_ptr<Program_> program_;
+  std::shared_ptr<void> program_;
   Kernel kernel_;
-  emit::EmittedKernel emitted_;
-  std::string name_;
-  ir::KernelKind kind_;
-  std::array<std::uint32_t, 3> block_;
-  std::vector<ir::Param> params_;  ///< as written: before lowering
-  bool index64_;
+  backend::KernelShape shape_;
   std::size_t group_limit_;
   std::mutex lock_;
+  std::vector<backend::BoundArgument> bound_;  ///< of the launch under way; under the lock
 };
 
 class ClQueue final : public DriverQueue {

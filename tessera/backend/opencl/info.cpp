@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "tessera/backend/opencl/device.h"
+#include "tessera/base/os/system.h"
 
 namespace tessera::cl {
 
@@ -50,19 +51,24 @@ std::string platform_text(PlatformId platform, std::uint32_t what) {
   return s;
 }
 
-// PCI address, else UUID, by whichever extension the driver has; a CPU has neither.
+// PCI address, else UUID, by whichever extension the driver has, in the form that the other backends use; a CPU has
+// neither.
 std::string identity(const Asker& ask, const auto& has) {
   if (has("khr_pci_bus_info")) {
     const auto a = ask.number<std::array<std::uint32_t, 4>>(pci_bus_info_khr);
-    return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", a[0], a[1], a[2], a[3]);
+    return fmt::format("pci:{:04x}:{:02x}:{:02x}.{:x}", a[0], a[1], a[2], a[3]);
   }
   if (has("nv_device_attribute_query")) {
     const auto slot = ask.number<std::uint32_t>(pci_slot_id_nv);
-    return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", ask.number<std::uint32_t>(pci_domain_id_nv),
+    return fmt::format("pci:{:04x}:{:02x}:{:02x}.{:x}", ask.number<std::uint32_t>(pci_domain_id_nv),
                        ask.number<std::uint32_t>(pci_bus_id_nv), slot >> 3, slot & 7);
   }
+  if (has("amd_device_attribute_query")) {  // a number for the kind of bus, and at the end bus, device and function
+    const auto a = ask.number<std::array<std::uint8_t, 24>>(topology_amd);
+    if (a[0] == 1) return fmt::format("pci:0000:{:02x}:{:02x}.{:x}", a[21], a[22], a[23]);
+  }
   if (has("khr_device_uuid")) {
-    std::string s;
+    std::string s = "uuid:";
     for (std::uint8_t b : ask.number<std::array<std::uint8_t, 16>>(device_uuid_khr)) s += fmt::format("{:02x}", b);
     return s;
   }
@@ -118,6 +124,9 @@ DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
   for (std::size_t d = 0; d < 3; ++d)
     can.max_block[d] = d < sizes.size() ? static_cast<std::uint32_t>(std::min<std::size_t>(sizes[d], 1024)) : 1;
   can.shared_bytes = ask.number<std::uint64_t>(local_mem_size);
+  // A CPU's driver keeps the local memory of a block's threads on one stack, and dies when that ends. What lives across
+  // barriers lies there too.
+  if (info.kind == DeviceKind::cpu) can.local_bytes = os::thread_stack_bytes() / 4 * 3;
   can.max_parameter_bytes = ask.number<std::size_t>(max_parameter_size, 1024);
   can.vector_bytes = std::max(16u, 4 * ask.number<std::uint32_t>(native_vector_width_float, 4));
   // Subgroups are used where their widths are known.

@@ -2,6 +2,7 @@
 #include "tessera/base/os/system.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -107,11 +108,36 @@ std::optional<GroupMemory> group_memory(const fs::path& proc, const fs::path& gr
   return best;
 }
 
+std::size_t thread_stack_bytes() {
+  std::size_t bytes = 0;
+  pthread_attr_t attributes;
+  if (::pthread_attr_init(&attributes) != 0) return 0;
+  ::pthread_attr_getstacksize(&attributes, &bytes);
+  ::pthread_attr_destroy(&attributes);
+  return bytes;
+}
+
 std::uint32_t fork_generation() { return generation.load(std::memory_order_relaxed); }
 
 bool file_exists(const char* path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
+}
+
+Access read_write_access(const char* path) {
+  if (!file_exists(path)) return Access::missing;
+  return ::access(path, R_OK | W_OK) == 0 ? Access::granted : Access::denied;
+}
+
+bool display_card_of(std::uint32_t vendor, const fs::path& devices) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(devices, ignored)) {
+    std::ifstream vendor_file(entry.path() / "vendor"), class_file(entry.path() / "class");
+    std::uint32_t found = 0, kind = 0;
+    if (!(vendor_file >> std::hex >> found) || found != vendor || !(class_file >> std::hex >> kind)) continue;
+    if (kind >> 16 == 0x03 || kind >> 16 == 0x12) return true;  // display controller, processing accelerator
+  }
+  return false;
 }
 
 bool render_node_of(std::uint32_t vendor) {

@@ -3,6 +3,7 @@
 // forked. Part of the operating system's seam: callers see numbers, only system.cpp knows where they come from.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -29,10 +30,19 @@ struct GroupMemory {
 std::optional<GroupMemory> group_memory(const std::filesystem::path& proc = "/proc",
                                         const std::filesystem::path& groups = "/sys/fs/cgroup");
 
+/// Stack of a thread that is started without a wish of its own.
+std::size_t thread_stack_bytes();
+
 /// 0 in the process that started, and one more in each child that `fork` made of it. A read of a variable.
 std::uint32_t fork_generation();
 
 bool file_exists(const char* path);
+/// What this process may do with a file, such as a device's: it need not be open already.
+enum class Access : std::uint8_t { missing, denied, granted };
+Access read_write_access(const char* path);
+/// Is there a graphics or computing card of this PCI vendor (0x10de: NVIDIA, 0x1002: AMD, 0x8086: Intel), with or
+/// without a kernel driver? `devices` is for tests.
+bool display_card_of(std::uint32_t vendor, const std::filesystem::path& devices = "/sys/bus/pci/devices");
 /// Does the kernel show a graphics device of this PCI vendor (0x8086: Intel)? No driver library is loaded to know.
 bool render_node_of(std::uint32_t vendor);
 

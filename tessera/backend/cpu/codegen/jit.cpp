@@ -2,6 +2,7 @@
 // The module's entry: target, passes, machine code, loading. Compilation gives an object file in memory, which is then
 // loaded: an object read from a cache can be loaded the same way.
 #include <llvm/ExecutionEngine/Orc/LLJIT.h>
+#include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/MCSubtargetInfo.h>
@@ -121,6 +122,13 @@ class LlvmGenerator : public Generator {
     orc::LLJITBuilder builder;
     builder.setJITTargetMachineBuilder(orc::JITTargetMachineBuilder(machine->getTargetTriple()));
     builder.setDataLayout(layout_);
+    // All sections of a kernel in one piece of memory: LLVM's older linker maps each by itself, and where somebody has
+    // reserved much of the address space (drivers of GPUs reserve hundreds of GiB) code and constants come to lie
+    // further apart than the 2 GiB that the code can reach, which it does not notice.
+    builder.setObjectLinkingLayerCreator(
+        [](orc::ExecutionSession& session, const llvm::Triple&) -> llvm::Expected<std::unique_ptr<orc::ObjectLayer>> {
+          return std::make_unique<orc::ObjectLinkingLayer>(session);
+        });
     jit_ = take(builder.create());
     // What went wrong in detail is told here, on the thread that asked: it belongs into the answer, not on standard
     // error.

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/backend/common/program.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include <fmt/format.h>
+
+#include "tessera/base/error.h"
+
+namespace tessera::backend {
+
+namespace {
+
+// Line of the first "file:12:", "<kernel>:12:5: error" or "kernels(12): error" of a log; 0 if there is none.
+std::size_t first_line_named(const std::string& log) {
+  for (std::size_t at = log.find_first_of(":("); at != log.npos; at = log.find_first_of(":(", at + 1)) {
+    std::size_t end = at + 1;
+    while (end < log.size() && std::isdigit(static_cast<unsigned char>(log[end]))) ++end;
+    if (end > at + 1 && end - at < 8 && end < log.size() && log[end] == (log[at] == '(' ? ')' : ':'))
+      return std::stoul(log.substr(at + 1, end - at - 1));
+  }
+  return 0;
+}
+
+// The lines around one, numbered; the first thirty if none is named.
+std::string excerpt(const std::string& text, std::size_t around) {
+  std::string out;
+  std::size_t number = 0;
+  const std::size_t from = around > 6 ? around - 6 : 1, to = around ? around + 6 : 30;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    ++number;
+    if (number >= from && number <= to)
+      out += fmt::format("{}{:4} | {}\n", number == around ? ">" : " ", number, text.substr(at, end - at));
+    at = end + 1;
+  }
+  return out;
+}
+
+emit::Target target_for(const CompileRequest& request, const emit::Dialect& dialect, const Capabilities& can) {
+  emit::Target target = emit::target_of(dialect, request.variant.index64);
+  target.f64 = can.f64;
+  target.max_block_threads = can.max_block_threads;
+  target.max_shared_bytes = can.shared_bytes;
+  target.max_local_bytes = can.local_bytes;
+  for (std::size_t d = 0; d < 3; ++d)
+    if (request.function->kind == ir::KernelKind::block && request.function->block_size[d] > can.max_block[d])
+      fail<KernelError>({.asked = "kernel " + request.function->name,
+                         .wrong = fmt::format("its blocks have {} threads in dimension {}, and this device takes at "
+                                              "most {}",
+                                              request.function->block_size[d], d, can.max_block[d]),
+                         .todo = "Declare it with smaller blocks"});
+  return target;
+}
+
+}  // namespace
+
+std::vector<BuiltKernel> build_kernels(std::span<const CompileRequest> requests, const emit::Dialect& dialect,
+                                       const DeviceInfo& info, const BuildProgram& build) {
+  std::vector<ir::Function> lowered;
+  lowered.reserve(requests.size());
+  std::vector<emit::EmitRequest> emits;
+  for (const CompileRequest& r : requests) {
+    lowered.push_back(emit::lower(*r.function, target_for(r, dialect, info.can)));
+    emits.push_back({&lowered.back(), r.variant.noalias});
+  }
+  const emit::EmittedSource source = emit::emit_c(emits, dialect);
+  auto subject = [&](std::size_t i) { return "kernel " + requests[i].function->name; };
+  std::string log;
+  const std::shared_ptr<void> together =
+      build(source.text, requests.size() == 1 ? subject(0) : fmt::format("{} kernels", requests.size()), log);
+  std::vector<BuiltKernel> out;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    out.push_back({together, source.kernels[i]});
+    if (together) continue;
+    const emit::EmittedSource alone = emit::emit_c(std::span(&emits[i], 1), dialect);
+    if (requests.size() > 1) out.back().program = build(alone.text, subject(i), log);
+    if (out.back().program) continue;
+    fail<KernelError>({.asked = subject(i),
+                       .with = {{"device", to_string(info.device) + " " + info.name}},
+                       .wrong = "the device's compiler refused it:\n" + log + "\nin this text:\n" +
+                                excerpt(alone.text, first_line_named(log)),
+                       .todo = "This is a fault of Tessera or of the driver: please report it with this message"});
+  }
+  return out;
+}
+
+}  // namespace tessera::backend

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// From requests to built programs for every API that takes C text: lower for the device, emit all into one program,
+// build; if that fails, each alone, to name the guilty. Used by the backends' folders only.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/device/driver.h"
+#include "tessera/emit/c_emitter.h"
+
+namespace tessera::backend {
+
+/// Builds one text. Null if the compiler refused it, with the reason in `log`; anything else that goes wrong throws.
+/// `subject` says for whom: "kernel softmax", or "4 kernels".
+using BuildProgram =
+    std::function<std::shared_ptr<void>(const std::string& text, const std::string& subject, std::string& log)>;
+
+struct BuiltKernel {
+  std::shared_ptr<void> program;  ///< as the function made it; kernels of one batch share theirs
+  emit::EmittedKernel emitted;
+};
+
+/// One for each request. KernelError: a kernel needs what the device lacks, its blocks are too large, or the compiler
+/// refused it: then with the compiler's log and the lines it points at.
+std::vector<BuiltKernel> build_kernels(std::span<const CompileRequest> requests, const emit::Dialect& dialect,
+                                       const DeviceInfo& info, const BuildProgram& build);
+
+}  // namespace tessera::backend

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is NVIDIA's own: how the library starts, what its devices say of themselves, and what to do when there are none.
+#include "tessera/backend/cuda/cuda.h"
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "tessera/backend/cuda/cuda_api.h"
+#include "tessera/backend/cuda/nvrtc.h"
+#include "tessera/backend/stream/load.h"
+#include "tessera/base/os/library_search.h"
+#include "tessera/base/os/system.h"
+
+namespace tessera {
+
+namespace cuda {
+
+namespace {
+
+constexpr std::uint32_t nvidia_pci = 0x10de;
+constexpr const char* install_driver =
+    "Install NVIDIA's driver (Debian: nvidia-driver and libcuda1, of the section non-free; Ubuntu: nvidia-driver-NNN, "
+    "or "
+    "libnvidia-compute-NNN without a screen); in a container, start it with --gpus all";
+constexpr const char* install_nvrtc =
+    "Install NVRTC of CUDA {} or older (Debian: nvidia-cuda-toolkit, or libnvrtc11.2; Ubuntu: libnvrtc12; from "
+    "NVIDIA's "
+    "own archive: cuda-nvrtc-{}-{}; with pip into the active environment: nvidia-cuda-nvrtc-cu{}), or name the file in "
+    "TESSERA_NVRTC_LIBRARY";
+
+/// "580.95.05" of the kernel's part of the driver; empty if it is not loaded.
+std::string kernel_driver() {
+  std::ifstream in("/proc/driver/nvidia/version");
+  std::string word;
+  while (in >> word)
+    if (std::isdigit(static_cast<unsigned char>(word[0])) && word.find('.') != word.npos &&
+        word.find_first_not_of("0123456789.") == word.npos)
+      return word;
+  return "";
+}
+
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+std::string without_library() {
+  if (!stream::named_by("TESSERA_CUDA_LIBRARY").empty())
+    return "TESSERA_CUDA_LIBRARY names this file, and no other is tried: correct it, or unset it";
+  if (!kernel_driver().empty())
+    return fmt::format(
+        "The kernel's driver {} is loaded, so only its library is missing (Debian: libcuda1; Ubuntu: "
+        "libnvidia-compute of the same version); in a container, start it with --gpus all",
+        kernel_driver());
+  const auto toolkits = os::folders_named("/usr/local", "cuda", "lib64");
+  const std::string note = toolkits.empty() ? ""
+                                            : fmt::format("The CUDA toolkit in {} is without the driver. ",
+                                                          toolkits[0].parent_path().string());
+  if (os::display_card_of(nvidia_pci)) return note + install_driver;
+  return fmt::format("{}This machine shows no NVIDIA card, so use opencl or cpu. If there is one: {}", note,
+                     install_driver);
+}
+
+/// What to do about what cuInit or cuDeviceGetCount answered.
+std::string remedy_for(Code code) {
+  const std::string hidden = stream::set_variables({"CUDA_VISIBLE_DEVICES"});
+  switch (code) {
+    case 0:
+    case 100:  // no device
+    case 101:
+      if (!hidden.empty()) return hidden + ", which may hide the devices: unset it, or name them by number";
+      for (const char* file : {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"}) {
+        const auto access = os::read_write_access(file);
+        if (access == os::Access::denied)
+          return fmt::format(
+              "{} may not be read and written by this user: ask for access to it (often the group video)", file);
+        if (access == os::Access::missing && os::display_card_of(nvidia_pci))
+          return fmt::format(
+              "{} does not exist: load the kernel's driver (modprobe nvidia nvidia_uvm; nvidia-modprobe "
+              "-u -c 0), and in a container start it with --gpus all",
+              file);
+      }
+      return "See whether nvidia-smi lists the card; without one use opencl or cpu";
+    case 34:  // stub library
+      return "This is the toolkit's stub, made for linking only: take its folder (lib64/stubs) out of LD_LIBRARY_PATH";
+    case 35:
+    case 36: return "Install a newer NVIDIA driver";
+    case 46: return "Another program has the device to itself: see nvidia-smi";
+    case 304: return "The system refused: see whether this user may read and write /dev/nvidia*, and dmesg";
+    case 802: return "The machine's fabric is not ready: start nvidia-fabricmanager, of the driver's version";
+    case 803:
+      return fmt::format(
+          "The library and the kernel's driver ({}) are of different versions: restart after an update of "
+          "the driver, or install the library of the same version",
+          kernel_driver().empty() ? "not loaded" : kernel_driver());
+    case 804:
+      return "This is a library for forward compatibility (package cuda-compat), which this card does not take: take "
+             "its "
+             "folder out of LD_LIBRARY_PATH, or install a newer driver";
+    case 999: return "See dmesg; after a suspend, reloading the module nvidia_uvm helps (rmmod, modprobe)";
+    default: return "See whether nvidia-smi works, and what dmesg says";
+  }
+}
+
+class CudaVendor final : public stream::Vendor {
+ public:
+  Backend backend() const override { return Backend::cuda; }
+  const stream::Api& api() const override { return *api_; }
+
+  int start(BackendReport& report) override {
+    if (!library_.usable()) library_ = open_driver();
+    report.file = library_.file.file();
+    if (!library_.file.loaded()) {
+      report.reason = library_.file.reason();
+      report.remedy = without_library();
+      return 0;
+    }
+    if (!library_.missing.empty()) {
+      report.reason = "the library has no " + library_.missing + ": it is older than CUDA 11, or not NVIDIA's driver";
+      report.remedy = install_driver;
+      return 0;
+    }
+    if (!api_) api_ = std::make_unique<CudaApi>(library_.call);
+    report.state = DeviceState::loaded;
+    int count = 0;
+    const char* asked = "cuInit";
+    Code code = call().init(0);
+    if (code == 0) asked = "cuDeviceGetCount", code = call().device_count(&count);
+    if (code == 0) call().driver_version(&driver_version_);
+    if (code != 0 || count <= 0) {
+      report.reason = code != 0 ? std::string(asked) + " answered " + api_->code_text(code)
+                                : "the driver works but shows no device";
+      report.remedy = remedy_for(code);
+      return 0;
+    }
+    if (!nvrtc_.usable()) nvrtc_ = Nvrtc::open(driver_version_);
+    report.state = DeviceState::enumerated;
+    return count;
+  }
+
+  bool order_is_chosen() const override { return os::environment("CUDA_VISIBLE_DEVICES").has_value(); }
+
+  std::string uuid(int ordinal) const override {
+    Ordinal device = 0;
+    Uuid uuid{};
+    const auto get = call().device_uuid ? call().device_uuid : call().device_uuid_old;
+    if (!get || call().device_get(&device, ordinal) != 0 || get(&uuid, device) != 0) return "";
+    return stream::uuid_identity(uuid.bytes);
+  }
+
+  stream::DeviceFacts describe(int ordinal) override;
+
+  stream::Image compile(const stream::DeviceFacts& facts, const std::string& text) override {
+    return nvrtc_.compile(text, facts.architecture);
+  }
+
+ private:
+  const DriverFunctions& call() const { return library_.call; }
+  void judge(DeviceInfo& info, const stream::DeviceFacts& facts, int capability, int mode) const;
+
+  DriverLibrary library_;
+  std::unique_ptr<CudaApi> api_;
+  Nvrtc nvrtc_;
+  int driver_version_ = 0;
+};
+
+stream::DeviceFacts CudaVendor::describe(int ordinal) {
+  stream::DeviceFacts facts;
+  facts.ordinal = ordinal;
+  DeviceInfo& info = facts.info;
+  Ordinal device = ordinal;
+  call().device_get(&device, ordinal);
+  auto ask = [&](int attribute, int otherwise = 0) {
+    int value = 0;
+    return call().device_attribute(&value, attribute, device) == 0 ? value : otherwise;
+  };
+  auto number = [&](int attribute, int otherwise = 0) {
+    return static_cast<std::uint32_t>(std::max(0, ask(attribute, otherwise)));
+  };
+  char text[256] = {};
+  if (call().device_name(text, sizeof text - 1, device) == 0) info.name = text;
+  info.vendor = "NVIDIA";
+  info.driver_version = "CUDA " + version_text(driver_version_);
+  if (const std::string kernel = kernel_driver(); !kernel.empty()) info.driver_version += ", driver " + kernel;
+  if (nvrtc_.usable()) info.driver_version += ", NVRTC " + nvrtc_.version();
+  char pci[64] = {};
+  if (call().device_pci(pci, sizeof pci - 1, device) == 0) info.identity = stream::pci_identity(pci);
+  std::size_t bytes = 0;
+  if (call().device_total_memory(&bytes, device) == 0) info.total_memory = bytes;
+  info.unified_memory = ask(integrated) != 0;
+  info.kind = info.unified_memory ? DeviceKind::integrated_gpu : DeviceKind::discrete_gpu;
+  info.compute_units = number(multiprocessor_count);
+
+  const int capability = 10 * ask(compute_capability_major) + ask(compute_capability_minor);
+  facts.architecture = nvrtc_.usable() ? nvrtc_.architecture_for(capability) : "";
+  facts.dialect = emit::cuda_c();
+  facts.dialect.dot4 = capability >= 61;
+  Capabilities& can = info.can;
+  can.f16 = true;
+  can.bf16 = capability >= 80;
+  can.f64 = true;
+  can.atomic_i64 = can.atomic_f32 = true;
+  can.int8_dot = facts.dialect.dot4;
+  can.subgroup_widths = {number(warp_size, 32)};
+  can.max_block_threads = number(max_threads_per_block, 1024);
+  can.max_block = {number(max_block_dim_x, 1024), number(max_block_dim_y, 1024), number(max_block_dim_z, 64)};
+  can.shared_bytes = std::max(number(max_shared_memory_per_block, 49152), number(max_shared_memory_per_block_optin));
+  can.max_parameter_bytes = 4096;  // of every device; CUDA 12.1 lets newer ones take more
+  facts.limits.threads = can.max_block_threads;
+  for (std::size_t d = 0; d < 3; ++d) facts.limits.block[d] = can.max_block[d];
+  facts.limits.blocks = {number(max_grid_dim_x, 2147483647), number(max_grid_dim_y, 65535),
+                         number(max_grid_dim_z, 65535)};
+  judge(info, facts, capability, ask(compute_mode));
+  return facts;
+}
+
+void CudaVendor::judge(DeviceInfo& info, const stream::DeviceFacts& facts, int capability, int mode) const {
+  info.state = DeviceState::loaded;
+  if (mode == compute_mode_prohibited) {
+    info.reason = "the device's compute mode is \"prohibited\"";
+    info.remedy = "nvidia-smi --compute-mode=DEFAULT, as root";
+  } else if (!nvrtc_.usable()) {
+    const int major = driver_version_ / 1000, minor = driver_version_ % 1000 / 10;
+    info.reason = "the device answers, but NVRTC, which compiles its kernels, was not found: " + nvrtc_.reason();
+    info.remedy = !stream::named_by("TESSERA_NVRTC_LIBRARY").empty()
+                      ? "TESSERA_NVRTC_LIBRARY names this file, and no other is tried: correct it, or unset it"
+                      : fmt::format(fmt::runtime(install_nvrtc), version_text(driver_version_), major, minor, major);
+  } else if (facts.architecture.empty()) {
+    const auto& list = nvrtc_.supported();
+    info.reason = fmt::format("NVRTC {} compiles for compute capability {}.{} and later, and this device has {}.{}",
+                              nvrtc_.version(), list.empty() ? 0 : list[0] / 10, list.empty() ? 0 : list[0] % 10,
+                              capability / 10, capability % 10);
+    info.remedy =
+        "Install an older NVRTC (CUDA 12 from 5.0 on, CUDA 11 from 3.5 on), and name it in "
+        "TESSERA_NVRTC_LIBRARY if both are installed";
+  } else {
+    info.state = DeviceState::enumerated;
+  }
+}
+
+}  // namespace
+
+}  // namespace cuda
+
+std::unique_ptr<Driver> make_cuda_driver() { return stream::make_driver(std::make_unique<cuda::CudaVendor>()); }
+
+}  // namespace tessera

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of AMD's HIP runtime and of its run-time compiler that Tessera calls, declared by hand: no HIP header
+// is needed to build. Names, values and signatures follow the HIP runtime API reference of ROCm 5, 6 and 7;
+// tests/vendor_headers_test.cpp compares them with the headers where these are installed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera::rocm {
+
+struct Stream_;
+struct Event_;
+struct Module_;
+struct Function_;
+struct Program_;
+using Stream = Stream_*;
+using Event = Event_*;
+using Module = Module_*;
+using Function = Function_*;
+using Program = Program_*;
+using Code = int;     ///< hipError_t, hiprtcResult
+using Ordinal = int;  ///< hipDevice_t
+struct Uuid {
+  char bytes[16];
+};
+
+// hipDeviceAttribute_t; the same numbers in ROCm 5, 6 and 7 (names that were dropped kept their places).
+inline constexpr int compute_mode = 6, integrated = 16, compute_capability_major = 23, max_block_dim_x = 26,
+                     max_block_dim_y = 27, max_block_dim_z = 28, max_grid_dim_x = 29, max_grid_dim_y = 30,
+                     max_grid_dim_z = 31, max_threads_per_block = 56, compute_capability_minor = 61,
+                     multiprocessor_count = 63, max_shared_memory_per_block = 74, warp_size = 87;
+inline constexpr int compute_mode_prohibited = 2;
+// Flags
+inline constexpr unsigned stream_non_blocking = 1, event_disable_timing = 2, host_malloc_portable = 1;
+// hipFunction_attribute
+inline constexpr int function_max_threads_per_block = 0;
+// hiprtcResult
+inline constexpr Code hiprtc_out_of_memory = 1, hiprtc_compilation = 6;
+
+/// hipDeviceProp_t is read for one thing that no attribute tells, the name of the architecture. The structure changed
+/// with ROCm 6, and so did the symbol that fills it.
+struct PropertiesLayout {
+  const char* symbol;
+  std::size_t bytes, architecture;  ///< its size, and where gcnArchName[256] begins
+};
+inline constexpr PropertiesLayout properties_5 = {"hipGetDeviceProperties", 792, 396};
+inline constexpr PropertiesLayout properties_6 = {"hipGetDevicePropertiesR0600", 1472, 1160};
+using GetProperties = Code(void* properties, int device);
+
+// Each: member of the table, symbol in the library, type.
+// clang-format off
+#define TESSERA_HIP(M)                                                                                          \
+  M(init, hipInit, Code(unsigned flags))                                                                        \
+  M(driver_version, hipDriverGetVersion, Code(int* version))                                                    \
+  M(runtime_version, hipRuntimeGetVersion, Code(int* version))                                                  \
+  M(error_name, hipGetErrorName, const char*(Code))                                                             \
+  M(error_string, hipGetErrorString, const char*(Code))                                                         \
+  M(device_count, hipGetDeviceCount, Code(int* count))                                                          \
+  M(device_name, hipDeviceGetName, Code(char* name, int bytes, Ordinal))                                        \
+  M(device_total_memory, hipDeviceTotalMem, Code(std::size_t* bytes, Ordinal))                                  \
+  M(device_attribute, hipDeviceGetAttribute, Code(int* value, int attribute, int device))                       \
+  M(device_pci, hipDeviceGetPCIBusId, Code(char* text, int bytes, int device))                                  \
+  M(current_device, hipGetDevice, Code(int* device))                                                            \
+  M(set_current_device, hipSetDevice, Code(int device))                                                         \
+  M(memory_info, hipMemGetInfo, Code(std::size_t* free, std::size_t* total))                                    \
+  M(allocate, hipMalloc, Code(void**, std::size_t bytes))                                                       \
+  M(release, hipFree, Code(void*))                                                                              \
+  M(allocate_host, hipHostMalloc, Code(void**, std::size_t bytes, unsigned flags))                              \
+  M(release_host, hipHostFree, Code(void*))                                                                     \
+  M(create_stream, hipStreamCreateWithFlags, Code(Stream*, unsigned flags))                                     \
+  M(destroy_stream, hipStreamDestroy, Code(Stream))                                                             \
+  M(synchronize_stream, hipStreamSynchronize, Code(Stream))                                                     \
+  M(stream_wait_event, hipStreamWaitEvent, Code(Stream, Event, unsigned flags))                                 \
+  M(create_event, hipEventCreateWithFlags, Code(Event*, unsigned flags))                                        \
+  M(record_event, hipEventRecord, Code(Event, Stream))                                                          \
+  M(query_event, hipEventQuery, Code(Event))                                                                    \
+  M(synchronize_event, hipEventSynchronize, Code(Event))                                                        \
+  M(destroy_event, hipEventDestroy, Code(Event))                                                                \
+  M(copy_to_device, hipMemcpyHtoDAsync, Code(void* to, void* from, std::size_t bytes, Stream))                  \
+  M(copy_to_host, hipMemcpyDtoHAsync, Code(void* to, void* from, std::size_t bytes, Stream))                    \
+  M(copy_on_device, hipMemcpyDtoDAsync, Code(void* to, void* from, std::size_t bytes, Stream))                  \
+  M(fill8, hipMemsetD8Async, Code(void*, unsigned char value, std::size_t count, Stream))                       \
+  M(fill16, hipMemsetD16Async, Code(void*, unsigned short value, std::size_t count, Stream))                    \
+  M(fill32, hipMemsetD32Async, Code(void*, int value, std::size_t count, Stream))                               \
+  M(load_module, hipModuleLoadData, Code(Module*, const void* image))                                           \
+  M(unload_module, hipModuleUnload, Code(Module))                                                               \
+  M(get_function, hipModuleGetFunction, Code(Function*, Module, const char* entry))                             \
+  M(function_attribute, hipFuncGetAttribute, Code(int* value, int attribute, Function))                         \
+  M(launch, hipModuleLaunchKernel, Code(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,   \
+                                        unsigned shared_bytes, Stream, void** arguments, void** extra))
+
+// Since ROCm 5.2: tells cards apart that show the same PCI address (partitions of one).
+#define TESSERA_HIP_OPTIONAL(M)                                                                                 \
+  M(device_uuid, hipDeviceGetUuid, Code(Uuid*, Ordinal))
+
+// In libhiprtc from ROCm 5.3 on, in libamdhip64 itself before.
+#define TESSERA_HIPRTC(M)                                                                                       \
+  M(version, hiprtcVersion, Code(int* major, int* minor))                                                       \
+  M(error_string, hiprtcGetErrorString, const char*(Code))                                                      \
+  M(create_program, hiprtcCreateProgram, Code(Program*, const char* text, const char* name, int headers,        \
+                                              const char** header_texts, const char** names))                   \
+  M(compile_program, hiprtcCompileProgram, Code(Program, int options, const char** list))                       \
+  M(destroy_program, hiprtcDestroyProgram, Code(Program*))                                                      \
+  M(log_size, hiprtcGetProgramLogSize, Code(Program, std::size_t*))                                             \
+  M(log, hiprtcGetProgramLog, Code(Program, char*))                                                             \
+  M(code_size, hiprtcGetCodeSize, Code(Program, std::size_t*))                                                  \
+  M(code, hiprtcGetCode, Code(Program, char*))
+// clang-format on
+
+#define TESSERA_MEMBER(member, symbol, ...) std::add_pointer_t<__VA_ARGS__> member = nullptr;
+struct RuntimeFunctions {
+  TESSERA_HIP(TESSERA_MEMBER)
+  TESSERA_HIP_OPTIONAL(TESSERA_MEMBER)
+  std::add_pointer_t<GetProperties> properties = nullptr;  ///< of the layout that fits the library's major version
+};
+struct CompilerFunctions {
+  TESSERA_HIPRTC(TESSERA_MEMBER)
+};
+#undef TESSERA_MEMBER
+
+}  // namespace tessera::rocm

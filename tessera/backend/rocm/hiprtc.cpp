@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/backend/rocm/hiprtc.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "tessera/backend/stream/load.h"
+#include "tessera/base/error.h"
+#include "tessera/base/os/library_search.h"
+
+namespace tessera::rocm {
+
+bool Hiprtc::take(os::Library library) {
+  library_ = std::move(library);
+  missing_.clear();
+  call_ = {};
+#define TESSERA_TAKE(member, symbol, ...) stream::take(library_, call_.member, #symbol, missing_);
+  TESSERA_HIPRTC(TESSERA_TAKE)
+#undef TESSERA_TAKE
+  if (missing_.empty()) return true;
+  reason_ += fmt::format("{}{}: it has no {}", reason_.empty() ? "" : "; ", library_.file(), missing_);
+  return false;
+}
+
+Hiprtc Hiprtc::open(const os::Library& runtime, int major) {
+  Hiprtc out;
+  auto attempt = [&](const std::string& name) {
+    os::Library library = os::Library::open(name);
+    if (library.loaded()) return out.take(std::move(library));
+    out.reason_ += (out.reason_.empty() ? "" : "; ") + library.reason();
+    return false;
+  };
+  if (const std::string named = stream::named_by("TESSERA_HIPRTC_LIBRARY"); !named.empty()) {
+    attempt(named);
+    return out;
+  }
+  // Beside the runtime first: that is the one of its version.
+  const std::string name = fmt::format("libhiprtc.so.{}", major);
+  const void* inside = runtime.symbol("hipInit");
+  const std::filesystem::path folder = inside ? os::file_of(inside).parent_path() : std::filesystem::path();
+  if (!folder.empty() && os::file_exists((folder / name).c_str()) && attempt((folder / name).string())) return out;
+  if (attempt(name)) return out;
+  out.take(runtime);
+  return out;
+}
+
+stream::Image Hiprtc::compile(const std::string& text, const std::string& architecture) const {
+  const auto check = [&](Code code, const char* function) {
+    if (code == 0) return;
+    const std::string wrong = fmt::format("{} answered {} ({})", function, code, call_.error_string(code));
+    if (code == hiprtc_out_of_memory)
+      fail<OutOfMemory>({.asked = "hiprtc", .wrong = wrong, .todo = "Free memory of the host"});
+    fail<KernelError>({.asked = "hiprtc",
+                       .with = {{"library", library_.file()}, {"architecture", architecture}},
+                       .wrong = wrong,
+                       .todo = "See whether libhiprtc-builtins and libamd_comgr of its version are installed (Debian: "
+                               "libhiprtc-builtins5, libamd-comgr2)"});
+  };
+  Program program = nullptr;
+  check(call_.create_program(&program, text.c_str(), "kernels", 0, nullptr, nullptr), "hiprtcCreateProgram");
+  struct Guard {
+    const CompilerFunctions& call;
+    Program program;
+    ~Guard() { call.destroy_program(&program); }
+  } guard{call_, program};
+  const std::string option = "--gpu-architecture=" + architecture;
+  const char* options[] = {option.c_str()};
+  const Code code = call_.compile_program(program, 1, options);
+  stream::Image image;
+  std::size_t size = 0;
+  if (call_.log_size(program, &size) == 0 && size > 1) {
+    image.log.resize(size);
+    call_.log(program, image.log.data());
+    image.log.resize(std::min(image.log.find('\0'), image.log.size()));
+  }
+  if (code == hiprtc_compilation) return image;
+  check(code, "hiprtcCompileProgram");
+  check(call_.code_size(program, &size), "hiprtcGetCodeSize");
+  image.bytes.resize(size);
+  check(call_.code(program, image.bytes.data()), "hiprtcGetCode");
+  image.made = true;
+  return image;
+}
+
+}  // namespace tessera::rocm

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is AMD's own: how the library starts, what its devices say of themselves, and what to do when there are none.
+#include "tessera/backend/rocm/rocm.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "tessera/backend/rocm/hip_api.h"
+#include "tessera/backend/rocm/hiprtc.h"
+#include "tessera/backend/stream/load.h"
+#include "tessera/base/os/system.h"
+
+namespace tessera {
+
+namespace rocm {
+
+namespace {
+
+constexpr std::uint32_t amd_pci = 0x1002;
+constexpr const char* install_runtime =
+    "Install the HIP runtime (Debian: libamdhip64-5, with libhiprtc-builtins5 for the compiler; Ubuntu: libamdhip64-5; "
+    "from AMD's own archive: hip-runtime-amd)";
+constexpr std::initializer_list<const char*> visibility = {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
+                                                           "CUDA_VISIBLE_DEVICES"};  // HIP obeys this one too
+
+std::string without_library() {
+  if (!stream::named_by("TESSERA_ROCM_LIBRARY").empty())
+    return "TESSERA_ROCM_LIBRARY names this file, and no other is tried: correct it, or unset it";
+  if (os::display_card_of(amd_pci)) return install_runtime;
+  return std::string("This machine shows no AMD card, so use opencl or cpu. If there is one: ") + install_runtime;
+}
+
+std::string remedy_without_device(Code code) {
+  const std::string hidden = stream::set_variables(visibility);
+  const auto access = os::read_write_access("/dev/kfd");
+  if (access == os::Access::denied)
+    return "/dev/kfd may not be read and written by this user: make it a member of the groups render and video "
+           "(usermod "
+           "-a -G render,video USER), and log in anew";
+  if (access == os::Access::missing) {
+    if (os::display_card_of(amd_pci))
+      return "/dev/kfd does not exist: load the kernel's driver (modprobe amdgpu); in a container, start it with "
+             "--device /dev/kfd --device /dev/dri";
+    return "This machine shows no AMD card (there is no /dev/kfd): use opencl or cpu; in a container, start it with "
+           "--device /dev/kfd --device /dev/dri";
+  }
+  if (!hidden.empty()) return hidden + ", which may hide the devices: unset it, or name them by number";
+  if (code == 35) return "Install a newer kernel driver (amdgpu-dkms), or an older ROCm";
+  return "See whether rocminfo lists the card; ROCm supports only some of AMD's cards, and newer cards need a newer "
+         "ROCm";
+}
+
+class RocmVendor final : public stream::Vendor {
+ public:
+  Backend backend() const override { return Backend::rocm; }
+  const stream::Api& api() const override { return *api_; }
+
+  int start(BackendReport& report) override {
+    if (!library_.usable()) library_ = open_runtime();
+    report.file = library_.file.file();
+    if (!library_.file.loaded()) {
+      report.reason = library_.file.reason();
+      report.remedy = without_library();
+      return 0;
+    }
+    if (!library_.missing.empty()) {
+      report.reason = "the library has no " + library_.missing + ": it is older than ROCm 5, or not AMD's HIP runtime";
+      report.remedy = install_runtime;
+      return 0;
+    }
+    report.state = DeviceState::loaded;
+    if (!library_.layout.symbol) {
+      report.reason =
+          fmt::format("the library is of HIP version {}.{} ({}), and this version of Tessera knows 5, 6 and 7",
+                      library_.major(), library_.minor(), library_.version);
+      report.remedy = "Install one of these beside it, and name it in TESSERA_ROCM_LIBRARY";
+      return 0;
+    }
+    if (!api_) api_ = std::make_unique<HipApi>(library_.call);
+    int count = 0;
+    Code code = call().init(0);
+    if (code == 0) code = call().device_count(&count);
+    if (code != 0 || count <= 0) {
+      // hipInit says "invalid device" where there is none at all; this function knows better.
+      const char* asked = "hipInit";
+      if (int again = 0; code != 0)
+        if (const Code other = call().device_count(&again); other != 0) asked = "hipGetDeviceCount", code = other;
+      report.reason = code != 0 ? std::string(asked) + " answered " + api_->code_text(code)
+                                : "the runtime works but shows no device";
+      report.remedy = remedy_without_device(code);
+      return 0;
+    }
+    if (!hiprtc_.usable()) hiprtc_ = Hiprtc::open(library_.file, library_.major());
+    report.state = DeviceState::enumerated;
+    return count;
+  }
+
+  bool order_is_chosen() const override {
+    return std::ranges::any_of(visibility, [](const char* name) { return os::environment(name).has_value(); });
+  }
+
+  std::string uuid(int ordinal) const override {
+    Uuid uuid{};
+    if (!call().device_uuid || call().device_uuid(&uuid, ordinal) != 0) return "";
+    return stream::uuid_identity(uuid.bytes);
+  }
+
+  stream::DeviceFacts describe(int ordinal) override;
+
+  stream::Image compile(const stream::DeviceFacts& facts, const std::string& text) override {
+    return hiprtc_.compile(text, facts.architecture);
+  }
+
+ private:
+  const RuntimeFunctions& call() const { return library_.call; }
+  void judge(DeviceInfo& info, const stream::DeviceFacts& facts, int mode) const;
+
+  RuntimeLibrary library_;
+  std::unique_ptr<HipApi> api_;
+  Hiprtc hiprtc_;
+};
+
+stream::DeviceFacts RocmVendor::describe(int ordinal) {
+  stream::DeviceFacts facts;
+  facts.ordinal = ordinal;
+  DeviceInfo& info = facts.info;
+  auto ask = [&](int attribute, int otherwise = 0) {
+    int value = 0;
+    return call().device_attribute(&value, attribute, ordinal) == 0 ? value : otherwise;
+  };
+  auto number = [&](int attribute, int otherwise = 0) {
+    const int value = ask(attribute, otherwise);
+    return static_cast<std::uint32_t>(value > 0 ? value : otherwise);
+  };
+  char text[256] = {};
+  if (call().device_name(text, sizeof text - 1, ordinal) == 0) info.name = text;
+  info.vendor = "AMD";
+  info.driver_version = fmt::format("HIP {}.{}.{}", library_.major(), library_.minor(), library_.version % 100000);
+  char pci[64] = {};
+  if (call().device_pci(pci, sizeof pci - 1, ordinal) == 0) info.identity = stream::pci_identity(pci);
+  std::size_t bytes = 0;
+  if (call().device_total_memory(&bytes, ordinal) == 0) info.total_memory = bytes;
+  info.unified_memory = ask(integrated) != 0;
+  info.kind = info.unified_memory ? DeviceKind::integrated_gpu : DeviceKind::discrete_gpu;
+  info.compute_units = number(multiprocessor_count);
+
+  // Twice its size: a library that writes more than its major version promises must not reach our stack.
+  std::vector<char> properties(2 * library_.layout.bytes, '\0');
+  if (call().properties(properties.data(), ordinal) == 0) {
+    const char* name = properties.data() + library_.layout.architecture;
+    facts.architecture.assign(name, strnlen(name, 256));
+  }
+  const auto is = [&](std::string_view family) { return facts.architecture.starts_with(family); };
+  facts.dialect = emit::hip_c();
+  Capabilities& can = info.can;
+  can.f16 = can.f64 = can.atomic_i64 = can.atomic_f32 = true;
+  can.bf16 = is("gfx90a") || is("gfx94") || is("gfx95") || is("gfx11") || is("gfx12");
+  can.int8_dot = facts.dialect.dot4;
+  can.subgroup_widths = {number(warp_size, 64)};
+  can.max_block_threads = number(max_threads_per_block, 1024);
+  can.max_block = {number(max_block_dim_x, 1024), number(max_block_dim_y, 1024), number(max_block_dim_z, 1024)};
+  can.shared_bytes = number(max_shared_memory_per_block, 65536);
+  can.max_parameter_bytes = 4096;
+  facts.limits.threads = can.max_block_threads;
+  for (std::size_t d = 0; d < 3; ++d) facts.limits.block[d] = can.max_block[d];
+  facts.limits.blocks = {number(max_grid_dim_x, 2147483647), number(max_grid_dim_y, 65535),
+                         number(max_grid_dim_z, 65535)};
+  facts.limits.grid_threads = {0xffffffff, 0xffffffff, 0xffffffff};  // HIP counts a dimension's threads in 32 bits
+  judge(info, facts, ask(compute_mode));
+  return facts;
+}
+
+void RocmVendor::judge(DeviceInfo& info, const stream::DeviceFacts& facts, int mode) const {
+  info.state = DeviceState::loaded;
+  if (mode == compute_mode_prohibited) {
+    info.reason = "the device's compute mode is \"prohibited\"";
+    info.remedy = "Ask who administers this machine to change it";
+  } else if (!facts.architecture.starts_with("gfx")) {
+    info.reason =
+        fmt::format("the runtime does not name the device's architecture (it says \"{}\")", facts.architecture);
+    info.remedy = "See what rocminfo says of the card, and whether the libraries of ROCm are all of one version";
+  } else if (!hiprtc_.usable()) {
+    info.reason = "the device answers, but hiprtc, which compiles its kernels, was not found: " + hiprtc_.reason();
+    info.remedy = !stream::named_by("TESSERA_HIPRTC_LIBRARY").empty()
+                      ? "TESSERA_HIPRTC_LIBRARY names this file, and no other is tried: correct it, or unset it"
+                      : fmt::format(
+                            "Install hiprtc of ROCm {} (Debian: libhiprtc-builtins5 with libamdhip64-5; from AMD's own "
+                            "archive: hip-runtime-amd), or name the file in TESSERA_HIPRTC_LIBRARY",
+                            library_.major());
+  } else if (library_.version < 50500000 && facts.architecture >= "gfx11" && facts.architecture < "gfx2") {
+    info.reason = fmt::format("ROCm {}.{} does not know {}: its compiler crashes on it", library_.major(),
+                              library_.minor(), facts.architecture);
+    info.remedy = "Install ROCm 5.5 or later";
+  } else {
+    info.state = DeviceState::enumerated;
+  }
+}
+
+}  // namespace
+
+}  // namespace rocm
+
+std::unique_ptr<Driver> make_rocm_driver() { return stream::make_driver(std::make_unique<rocm::RocmVendor>()); }
+
+}  // namespace tessera

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the `cuda` and `rocm` backends share: drivers with contexts, streams, events and modules. A vendor's folder says
+// which libraries and entry points these are; everything else is here, once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "tessera/backend/common/launch_shape.h"
+#include "tessera/device/driver.h"
+#include "tessera/emit/dialect.h"
+
+namespace tessera::stream {
+
+using Code = int;                    ///< 0 is success in both APIs, and the numbers of the faults agree
+using Address = unsigned long long;  ///< of device memory
+using Handle = void*;                ///< a stream, event, module or function
+using Context = std::uint64_t;       ///< what is current on a thread: a primary context, or the number of a device
+
+/// The vendor's functions in one shape; each is one call. All but `context_of` and `code_text` act on the current
+/// context.
+class Api {
+ public:
+  virtual ~Api() = default;
+  virtual std::string code_text(Code code) const = 0;  ///< "CUDA_ERROR_NO_DEVICE (100), no device is detected"
+
+  virtual Code context_of(int ordinal, Context* context) const = 0;  ///< retained for good
+  virtual Code current(Context* context) const = 0;
+  virtual Code set_current(Context context) const = 0;
+
+  virtual Code memory_info(std::size_t* free, std::size_t* total) const = 0;
+  virtual Code allocate(Address* address, std::size_t bytes) const = 0;
+  virtual Code release(Address address) const = 0;
+  virtual Code allocate_pinned(void** host, std::size_t bytes) const = 0;
+  virtual Code release_pinned(void* host) const = 0;
+
+  virtual Code create_stream(Handle* stream) const = 0;  ///< does not wait for the default stream
+  virtual Code destroy_stream(Handle stream) const = 0;
+  virtual Code synchronize_stream(Handle stream) const = 0;
+  virtual Code stream_wait_event(Handle stream, Handle event) const = 0;
+
+  virtual Code create_event(Handle* event) const = 0;  ///< without timing
+  virtual Code record_event(Handle event, Handle stream) const = 0;
+  virtual Code query_event(Handle event) const = 0;  ///< success, or `not_ready`
+  virtual Code synchronize_event(Handle event) const = 0;
+  virtual Code destroy_event(Handle event) const = 0;
+
+  virtual Code copy_to_device(Address to, const void* from, std::size_t bytes, Handle stream) const = 0;
+  virtual Code copy_to_host(void* to, Address from, std::size_t bytes, Handle stream) const = 0;
+  virtual Code copy_on_device(Address to, Address from, std::size_t bytes, Handle stream) const = 0;
+  /// `count` words of 1, 2 or 4 bytes; the address is a multiple of the word.
+  virtual Code fill(Address to, std::uint32_t word, unsigned word_bytes, std::size_t count, Handle stream) const = 0;
+
+  virtual Code load_module(const std::string& image, Handle* module, std::string* log) const = 0;
+  virtual Code unload_module(Handle module) const = 0;
+  virtual Code get_function(Handle module, const char* entry, Handle* function) const = 0;
+  virtual Code largest_block(Handle function, int* threads) const = 0;
+  /// Allows launches of the function with this much dynamic shared memory.
+  virtual Code allow_shared(Handle function, std::size_t bytes) const = 0;
+  virtual Code launch(Handle function, const backend::Grid& grid, unsigned shared_bytes, Handle stream,
+                      void** arguments) const = 0;
+};
+
+/// What is known of one device beyond DeviceInfo.
+struct DeviceFacts {
+  int ordinal = 0;  ///< the driver's number for it; ours is info.device.index
+  DeviceInfo info;
+  emit::Dialect dialect;
+  std::string architecture;  ///< as the vendor's compiler takes it
+  backend::GridLimits limits;
+};
+
+/// What the compiler made of a text: an image to load, or the log of why not.
+struct Image {
+  bool made = false;
+  std::string bytes, log;
+};
+
+/// One vendor's driver library with its compiler. What is not `api()` is called under `lock`.
+class Vendor {
+ public:
+  virtual ~Vendor() = default;
+  std::mutex lock;
+  virtual Backend backend() const = 0;
+  virtual const Api& api() const = 0;  ///< once `start` found devices
+  /// Opens the library on the first call that finds it, and asks for devices. Gives their number; with none, `report`
+  /// says how far it got, why, and what to do. Does not throw.
+  virtual int start(BackendReport& report) = 0;
+  /// What the device with the driver's number says of itself. One that cannot be used has state `loaded` and a reason.
+  virtual DeviceFacts describe(int ordinal) = 0;
+  /// The user named the devices in this order by a variable: it is kept. Else they are sorted by PCI address.
+  virtual bool order_is_chosen() const = 0;
+  virtual std::string uuid(int ordinal) const = 0;  ///< "uuid:...", empty if the driver tells none
+  virtual Image compile(const DeviceFacts& facts, const std::string& text) = 0;
+};
+
+/// The backend over a vendor's functions.
+std::unique_ptr<Driver> make_driver(std::unique_ptr<Vendor> vendor);
+
+}  // namespace tessera::stream

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contexts, events, memory and kernels of one device.
+#include "tessera/backend/stream/device.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "tessera/backend/common/program.h"
+#include "tessera/base/error.h"
+
+namespace tessera::stream {
+
+// Contexts.
+
+InContext::InContext(const DeviceContext& device) : device_(device) {
+  const Api& api = device.api();
+  device.check(api.current(&before_), "asking which context is current");
+  if (before_ != device.context) device.check(api.set_current(device.context), "making the context current");
+}
+InContext::~InContext() {
+  if (before_ != device_.context) device_.api().set_current(before_);
+}
+
+// Events. Making one costs several times what recording it does, so they are used again.
+
+Handle DeviceContext::take_event() {
+  {
+    std::lock_guard guard(lock_);
+    if (!events_.empty()) {
+      const Handle event = events_.back();
+      events_.pop_back();
+      return event;
+    }
+  }
+  Handle event = nullptr;
+  check(api().create_event(&event), "making an event");
+  return event;
+}
+void DeviceContext::give_event(Handle event) noexcept {
+  try {
+    std::lock_guard guard(lock_);
+    events_.push_back(event);
+  } catch (...) {  // no memory for the list: the driver keeps it until the process ends
+  }
+}
+
+bool StreamEvent::done() {
+  const InContext in(device_);
+  return device_.api().query_event(event_) != not_ready;  // done, or failed: wait() tells
+}
+void StreamEvent::wait() {
+  const InContext in(device_);
+  device_.check(device_.api().synchronize_event(event_), "waiting for work");
+}
+
+// Memory.
+
+namespace {
+Address address_of(const Allocation& a) { return reinterpret_cast<std::uintptr_t>(a.handle); }
+}  // namespace
+
+std::uint64_t StreamDevice::free_memory() const {
+  const InContext in(device_);
+  std::size_t free = 0, total = 0;
+  device_.check(device_.api().memory_info(&free, &total), "asking for free memory");
+  return free;
+}
+
+// Allocation::handle of device memory is its address; of pinned memory it is null and `host` is set.
+Allocation StreamDevice::allocate(std::size_t bytes, MemoryKind kind) {
+  const InContext in(device_);
+  const Api& api = device_.api();
+  const std::size_t size = std::max<std::size_t>(bytes, 1);
+  Address address = 0;
+  void* host = nullptr;
+  const bool pinned = kind == MemoryKind::pinned;
+  const Code code = pinned ? api.allocate_pinned(&host, size) : api.allocate(&address, size);
+  if (fault_of(code) == Fault::memory) {
+    std::size_t free = 0, total = 0;
+    const bool known = !pinned && api.memory_info(&free, &total) == success;
+    fail<OutOfMemory>(
+        {.asked = device_.name(),
+         .with = {{"bytes", std::to_string(bytes)}, {"free", known ? std::to_string(free) : "unknown"}},
+         .wrong = std::string("the driver has no ") + (pinned ? "pinned host" : "device") +
+                  " memory of this size: " + api.code_text(code),
+         .todo = "Free arrays, or work on smaller pieces; other programs may hold memory of this device"});
+  }
+  device_.check(code, "allocating memory");
+  return {reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)), static_cast<std::byte*>(host), bytes};
+}
+
+void StreamDevice::release(const Allocation& allocation) noexcept {
+  try {
+    const InContext in(device_);
+    if (allocation.handle)
+      device_.api().release(address_of(allocation));
+    else if (allocation.host)
+      device_.api().release_pinned(allocation.host);
+  } catch (...) {  // the device is lost, and its memory with it
+  }
+}
+
+// Kernels.
+
+std::vector<std::unique_ptr<LoadedKernel>> StreamDevice::compile(std::span<const CompileRequest> requests) {
+  const InContext in(device_);
+  const Api& api = device_.api();
+  const DeviceFacts& facts = device_.facts;
+  std::lock_guard guard(device_.vendor.lock);
+  const auto built = backend::build_kernels(
+      requests, facts.dialect, facts.info,
+      [&](const std::string& text, const std::string& subject, std::string& log) -> std::shared_ptr<void> {
+        Image image = device_.vendor.compile(facts, text);
+        if (!image.made) {
+          log = std::move(image.log);
+          return nullptr;
+        }
+        Handle module = nullptr;
+        std::string said;
+        const Code code = api.load_module(image.bytes, &module, &said);
+        if (fault_of(code) == Fault::refused)
+          fail<KernelError>({.asked = subject,
+                             .with = {{"device", device_.name() + " " + facts.info.name},
+                                      {"architecture", facts.architecture},
+                                      {"driver", facts.info.driver_version}},
+                             .wrong = "the driver refused to load what the compiler made: " + api.code_text(code) +
+                                      (said.empty() ? "" : "\n" + said),
+                             .todo = "Most often the driver is older than the compiler: install a newer driver, or the "
+                                     "compiler of the version that the driver supports"});
+        device_.check(code, "loading a kernel");
+        return {module, [&device = device_](Handle m) {
+                  try {
+                    const InContext inside(device);
+                    device.api().unload_module(m);
+                  } catch (...) {  // the device is lost, and its modules with it
+                  }
+                }};
+      });
+  std::vector<std::unique_ptr<LoadedKernel>> out;
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    out.push_back(std::make_unique<StreamKernel>(
+        device_, built[i].program,
+        backend::KernelShape(*requests[i].function, built[i].emitted, requests[i].variant.index64)));
+  return out;
+}
+
+StreamKernel::StreamKernel(DeviceContext& device, std::shared_ptr<void> module, backend::KernelShape shape)
+    : device_(device), module_(std::move(module)), shape_(std::move(shape)), limits_(device.facts.limits) {
+  const Api& api = device.api();
+  const std::string subject = "kernel " + shape_.name;
+  const emit::EmittedKernel& emitted = shape_.emitted;
+  stream::check(api, api.get_function(module_.get(), emitted.entry.c_str(), &function_), "looking a kernel up",
+                subject);
+  int threads = 0;  // fewer than the device's where the kernel takes many registers
+  if (api.largest_block(function_, &threads) == success && threads > 0)
+    limits_.threads = std::min<std::uint64_t>(limits_.threads, static_cast<std::uint64_t>(threads));
+  const std::uint64_t wanted = std::uint64_t{shape_.block[0]} * shape_.block[1] * shape_.block[2];
+  if (shape_.kind == ir::KernelKind::block && wanted > limits_.threads)
+    fail<KernelError>(
+        {.asked = subject,
+         .with = {{"device", device.name() + " " + device.facts.info.name}},
+         .wrong = fmt::format("its blocks have {} threads, and with the registers it takes this device runs "
+                              "at most {}",
+                              wanted, limits_.threads),
+         .todo = "Declare it with smaller blocks"});
+  if (emitted.dynamic_shared_bytes != 0)
+    stream::check(api, api.allow_shared(function_, emitted.dynamic_shared_bytes), "asking for shared memory", subject);
+}
+
+void StreamKernel::enqueue(Handle stream, const std::array<std::uint64_t, 3>& shape,
+                           std::span<const Argument> arguments) const {
+  static thread_local std::vector<backend::BoundArgument> bound;  // a launch allocates nothing
+  static thread_local std::vector<void*> pointers;
+  const backend::Grid grid = backend::grid_of(shape_, shape, limits_);
+  backend::bind_arguments(shape_, shape, arguments, bound);
+  pointers.clear();
+  for (backend::BoundArgument& a : bound) {
+    if (a.kind == emit::KernelArgument::Kind::pointer && a.value != 0) a.value += a.byte_offset;
+    pointers.push_back(&a.value);
+  }
+  const Code code = device_.api().launch(function_, grid, static_cast<unsigned>(shape_.emitted.dynamic_shared_bytes),
+                                         stream, pointers.data());
+  if (code != success) stream::check(device_.api(), code, "launching", device_.name() + ", kernel " + shape_.name);
+}
+
+}  // namespace tessera::stream

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// An open device, its queue, its kernels and its events.
+// Used within this folder only; others see them as DriverDevice, DriverQueue, LoadedKernel and DriverEvent.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tessera/backend/stream/errors.h"
+
+namespace tessera::stream {
+
+/// One device: made once a process, never destroyed. Its primary context is retained when it is first opened.
+class DeviceContext {
+ public:
+  DeviceContext(Vendor& vendor, DeviceFacts facts) : vendor(vendor), facts(std::move(facts)) {}
+  DeviceContext(const DeviceContext&) = delete;
+
+  Vendor& vendor;
+  DeviceFacts facts;
+  Context context = 0;
+  bool open = false;
+
+  const Api& api() const { return vendor.api(); }
+  std::string name() const { return to_string(facts.info.device); }
+  void check(Code code, const char* doing) const {
+    if (code != success) stream::check(api(), code, doing, name());
+  }
+
+  Handle take_event();  ///< in the context; of those given back, or a new one
+  void give_event(Handle event) noexcept;
+
+ private:
+  std::mutex lock_;
+  std::vector<Handle> events_;  ///< not in use now
+};
+
+/// Makes the device's context current on this thread, whose callers are arbitrary, and puts back what was current:
+/// other code on this thread may have a device of its own.
+class InContext {
+ public:
+  explicit InContext(const DeviceContext& device);
+  ~InContext();
+  InContext(const InContext&) = delete;
+  InContext& operator=(const InContext&) = delete;
+
+ private:
+  const DeviceContext& device_;
+  Context before_ = 0;
+};
+
+class StreamEvent final : public DriverEvent {
+ public:
+  StreamEvent(Handle event, DeviceContext& device) : event_(event), device_(device) {}
+  ~StreamEvent() override { device_.give_event(event_); }
+  StreamEvent(const StreamEvent&) = delete;
+  StreamEvent& operator=(const StreamEvent&) = delete;
+  bool done() override;
+  void wait() override;
+  Handle get() const { return event_; }
+
+ private:
+  Handle event_;
+  DeviceContext& device_;
+};
+
+class StreamKernel final : public LoadedKernel {
+ public:
+  StreamKernel(DeviceContext& device, std::shared_ptr<void> module, backend::KernelShape shape);
+  StreamKernel(const StreamKernel&) = delete;
+  StreamKernel& operator=(const StreamKernel&) = delete;
+  std::string source() const override { return shape_.emitted.text; }
+
+  /// In the context.
+  void enqueue(Handle stream, const std::array<std::uint64_t, 3>& shape, std::span<const Argument> arguments) const;
+
+ private:
+  DeviceContext& device_;
+  std::shared_ptr<void> module_;
+  Handle function_ = nullptr;
+  backend::KernelShape shape_;
+  backend::GridLimits limits_;
+};
+
+/// Pinned memory through which uploads go, so that the caller may use its own again at once and the copy runs beside
+/// the host: up to `chunks` pieces of `chunk_bytes` in turn. One thread at a time; in the context.
+class Staging {
+ public:
+  explicit Staging(DeviceContext& device) : device_(device) {}
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+  void upload(Address to, const std::byte* from, std::size_t bytes, Handle stream);
+  void drained() noexcept;  ///< the stream is empty: all of it may be used again
+  void release() noexcept;  ///< likewise, for good
+
+ private:
+  static constexpr std::size_t chunk_bytes = std::size_t{2} << 20, chunks = 4, alignment = 16;
+  struct Chunk {
+    std::byte* host = nullptr;
+    std::size_t used = 0;
+    std::unique_ptr<StreamEvent> copied;  ///< of the last copy out of it, once it is full
+  };
+  Chunk* room(Handle stream);  ///< the chunk to write to next; null if the host has no pinned memory left
+  DeviceContext& device_;
+  std::vector<Chunk> chunks_;
+  std::size_t at_ = 0;
+};
+
+class StreamQueue final : public DriverQueue {
+ public:
+  explicit StreamQueue(DeviceContext& device);
+  ~StreamQueue() override;
+  StreamQueue(const StreamQueue&) = delete;
+  StreamQueue& operator=(const StreamQueue&) = delete;
+  void upload(const Allocation& to, std::size_t offset, const void* from, std::size_t bytes) override;
+  void download(void* to, const Allocation& from, std::size_t offset, std::size_t bytes) override;
+  void copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset,
+            std::size_t bytes) override;
+  void fill(const Allocation& to, std::size_t offset, std::size_t bytes, std::span<const std::byte> pattern) override;
+  void launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) override;
+  std::shared_ptr<DriverEvent> record() override;
+  void wait(DriverEvent& event) override;
+  void finish() override;
+
+ private:
+  void copy_overlapping(Address to, Address from, std::size_t bytes);
+  void fill_pairs(Address to, std::size_t bytes, std::uint64_t pattern);
+  void synchronize(const char* doing);  ///< in the context
+
+  DeviceContext& device_;
+  Handle stream_ = nullptr;
+  Staging staging_;
+  bool busy_ = false;  ///< work was put in since the stream was last known to be empty
+};
+
+class StreamDevice final : public DriverDevice {
+ public:
+  explicit StreamDevice(DeviceContext& device) : device_(device) {}
+  const DeviceInfo& info() const override { return device_.facts.info; }
+  std::uint64_t free_memory() const override;
+  Allocation allocate(std::size_t bytes, MemoryKind kind) override;
+  void release(const Allocation& allocation) noexcept override;
+  std::unique_ptr<DriverQueue> make_queue() override { return std::make_unique<StreamQueue>(device_); }
+  std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override;
+
+ private:
+  DeviceContext& device_;
+};
+
+}  // namespace tessera::stream

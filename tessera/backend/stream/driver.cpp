@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver object: which devices there are, in which order, and one context for each.
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "tessera/backend/stream/device.h"
+#include "tessera/base/error.h"
+
+namespace tessera::stream {
+
+namespace {
+
+class StreamDriver final : public Driver {
+ public:
+  explicit StreamDriver(std::unique_ptr<Vendor> vendor) : vendor_(std::move(vendor)) {}
+  Backend backend() const override { return vendor_->backend(); }
+
+  BackendReport enumerate() override {
+    std::lock_guard guard(vendor_->lock);
+    return last_ = look();
+  }
+
+  std::unique_ptr<DriverDevice> open(int index) override {
+    std::lock_guard guard(vendor_->lock);
+    if (devices_.empty()) last_ = look();
+    const std::string asked = to_string(Device{backend(), index});
+    if (index < 0 || static_cast<std::size_t>(index) >= devices_.size())
+      fail<DeviceError>(
+          {.asked = asked,
+           .wrong = devices_.empty() ? last_.reason
+                                     : fmt::format("there are {} {} devices", devices_.size(), backend_name(backend())),
+           .todo = devices_.empty() ? last_.remedy : fmt::format("The first is {}:0", backend_name(backend()))});
+    DeviceContext& device = *devices_[static_cast<std::size_t>(index)];
+    const DeviceInfo& info = device.facts.info;
+    if (info.state == DeviceState::loaded)
+      fail<DeviceError>({.asked = asked, .with = {{"name", info.name}}, .wrong = info.reason, .todo = info.remedy});
+    if (!device.open) {
+      const Code code = device.api().context_of(device.facts.ordinal, &device.context);
+      if (code != success)
+        fail<DeviceError>(
+            {.asked = asked,
+             .with = {{"name", info.name}},
+             .wrong = "the driver gave no context: " + device.api().code_text(code),
+             .todo = "See whether other programs hold all of the device's memory, or have it to themselves"});
+      device.open = true;
+    }
+    return std::make_unique<StreamDevice>(device);
+  }
+
+ private:
+  BackendReport look() {
+    BackendReport report;
+    report.backend = backend();
+    report.state = DeviceState::supported;
+    const int count = vendor_->start(report);
+    std::vector<DeviceFacts> found;
+    for (int ordinal = 0; ordinal < count; ++ordinal) found.push_back(vendor_->describe(ordinal));
+    // The drivers' own order is by guessed speed, and changes with what is plugged in.
+    if (!vendor_->order_is_chosen())
+      std::ranges::stable_sort(found, {}, [](const DeviceFacts& f) { return f.info.identity; });
+    name_apart(found);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      found[i].info.device = {backend(), static_cast<int>(i)};
+      report.devices.push_back(found[i].info);
+      remember(i, std::move(found[i]));
+    }
+    if (report.devices.empty()) return report;
+    report.state = DeviceState::loaded;
+    for (const DeviceInfo& info : report.devices)
+      if (info.state == DeviceState::enumerated) report.state = DeviceState::enumerated;
+    report.reason = report.devices[0].reason;
+    report.remedy = report.devices[0].remedy;
+    return report;
+  }
+  // Partitions of one card show the same PCI address: then the UUID tells them apart.
+  void name_apart(std::vector<DeviceFacts>& found) {
+    std::map<std::string, int> seen;
+    for (const DeviceFacts& f : found) ++seen[f.info.identity];
+    for (DeviceFacts& f : found) {
+      if (seen[f.info.identity] < 2 && !f.info.identity.empty()) continue;
+      if (std::string uuid = vendor_->uuid(f.ordinal); !uuid.empty()) f.info.identity = std::move(uuid);
+    }
+  }
+  // Devices stay at their place once open: open devices refer to them.
+  void remember(std::size_t at, DeviceFacts facts) {
+    if (at < devices_.size()) {
+      DeviceContext& known = *devices_[at];
+      if (!known.open) {
+        known.facts = std::move(facts);
+        return;
+      }
+      if (known.facts.ordinal == facts.ordinal && known.facts.info.identity == facts.info.identity) return;
+      replaced_.push_back(std::move(devices_[at]));
+      devices_[at] = std::make_unique<DeviceContext>(*vendor_, std::move(facts));
+    } else {
+      devices_.push_back(std::make_unique<DeviceContext>(*vendor_, std::move(facts)));
+    }
+  }
+
+  std::unique_ptr<Vendor> vendor_;
+  BackendReport last_;
+  std::vector<std::unique_ptr<DeviceContext>> devices_, replaced_;
+};
+
+}  // namespace
+
+std::unique_ptr<Driver> make_driver(std::unique_ptr<Vendor> vendor) {
+  return std::make_unique<StreamDriver>(std::move(vendor));
+}
+
+}  // namespace tessera::stream

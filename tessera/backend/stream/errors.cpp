@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/backend/stream/errors.h"
+
+#include <algorithm>
+#include <array>
+
+#include "tessera/base/error.h"
+
+namespace tessera::stream {
+
+namespace {
+
+// Values of CUresult (cuda.h, CUDA 11 to 13) and hipError_t (hip_runtime_api.h, ROCm 5 to 7). Whatever is in neither
+// list counts as a lost device: better one device too few than wrong results.
+constexpr std::array memory_codes = {out_of_memory, 1052 /* hipErrorRuntimeMemory */};
+constexpr std::array refused_codes = {
+    1,                        // invalid value
+    9,                        // invalid configuration (HIP)
+    12,  13,  17,  21,  98,   // invalid pitch, symbol, device pointer, direction, device function (HIP)
+    200, 209, 218,            // invalid image, no binary for the device, invalid PTX or kernel file
+    221, 222, 223, 224,       // no compiler for PTX, unsupported PTX version, compilation disabled, affinity
+    300, 301, 302,            // invalid source, file or symbol not found
+    400, 401, 500,            // invalid handle, illegal state, name not found
+    701, 703, 704, 705, 708,  // too many resources for a launch; incompatible texturing; peer access; primary context
+    712, 713, 720,            // host memory registered or not; cooperative launch too large
+    800, 801,                 // not permitted, not supported
+    900, 901, 902, 903, 904, 905, 906, 907, 908, 909, 910, 911, 912, 914, 915  // of captured streams and graphs
+};
+
+}  // namespace
+
+Fault fault_of(Code code) {
+  if (code == success || code == not_ready) return Fault::none;
+  if (std::ranges::find(memory_codes, code) != memory_codes.end()) return Fault::memory;
+  if (std::ranges::find(refused_codes, code) != refused_codes.end()) return Fault::refused;
+  return Fault::lost;
+}
+
+void check(const Api& api, Code code, const char* doing, const std::string& subject) {
+  if (code == success) return;
+  const std::string wrong = std::string(doing) + ": the driver answered " + api.code_text(code);
+  switch (fault_of(code)) {
+    case Fault::memory:
+      fail<OutOfMemory>({.asked = subject, .wrong = wrong, .todo = "Free arrays, or work on smaller pieces"});
+    case Fault::refused:
+    case Fault::none:
+      fail<KernelError>(
+          {.asked = subject, .wrong = wrong, .todo = "The driver refused this; the device can be used on"});
+    case Fault::lost: break;
+  }
+  fail<DeviceError>({.asked = subject,
+                     .wrong = wrong,
+                     .todo =
+                         "Other devices can be used on; this one in a new process. Run with TESSERA_SYNC=1 to learn "
+                         "which kernel or copy it was"});
+}
+
+}  // namespace tessera::stream

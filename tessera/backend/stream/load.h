@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Helpers with which a vendor's folder opens its libraries and says why it could not.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/base/os/library.h"
+#include "tessera/base/os/system.h"
+
+namespace tessera::stream {
+
+/// Takes an entry point, or notes the first that is missing.
+template <class F>
+void take(const os::Library& library, F*& to, const char* symbol, std::string& missing) {
+  to = library.function<F>(symbol);
+  if (!to && missing.empty()) missing = symbol;
+}
+
+/// The file that a variable names, which binds: if it does not do, no other is tried.
+inline std::string named_by(const char* variable) { return os::environment(variable).value_or(""); }
+
+/// "CUDA_VISIBLE_DEVICES is set to \"\"" for each of these that is set; empty if none is.
+inline std::string set_variables(std::initializer_list<const char*> names) {
+  std::string out;
+  for (const char* name : names)
+    if (const auto value = os::environment(name))
+      out += (out.empty() ? "" : ", ") + std::string(name) + " is set to \"" + *value + "\"";
+  return out;
+}
+
+/// "0000:3B:00.0" as "pci:0000:3b:00.0", the form in which every backend tells it; empty if it is no PCI address.
+std::string pci_identity(const std::string& text);
+/// "uuid:" and 32 hexadecimal digits.
+std::string uuid_identity(const char (&bytes)[16]);
+
+}  // namespace tessera::stream

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// The in-order queue: one stream, with pinned memory for uploads.
+#include <algorithm>
+#include <cstring>
+
+#include "tessera/backend/stream/device.h"
+#include "tessera/base/error.h"
+
+namespace tessera::stream {
+
+namespace {
+Address address_of(const Allocation& a, std::size_t offset) {
+  return reinterpret_cast<std::uintptr_t>(a.handle) + offset;
+}
+bool on_host(const Allocation& a) { return a.handle == nullptr && a.host != nullptr; }
+}  // namespace
+
+// Staging. What the drivers do with pageable memory themselves is left open: CUDA's "API synchronization behavior" says
+// that an asynchronous copy from pageable memory may return before it was read or may wait for the whole stream, and
+// HIP's documentation that it may pin the pages. So it goes through memory of ours.
+
+Staging::Chunk* Staging::room(Handle stream) {
+  if (at_ < chunks_.size() && chunks_[at_].used < chunk_bytes) return &chunks_[at_];
+  const Api& api = device_.api();
+  if (at_ < chunks_.size()) {  // full: later uploads may have it when all that is in it is copied
+    const Handle event = device_.take_event();
+    chunks_[at_].copied = std::make_unique<StreamEvent>(event, device_);
+    device_.check(api.record_event(event, stream), "recording an event");
+    at_ = (at_ + 1) % chunks;
+  }
+  if (at_ == chunks_.size()) {
+    void* host = nullptr;
+    const Code code = api.allocate_pinned(&host, chunk_bytes);
+    if (fault_of(code) == Fault::memory) {
+      if (chunks_.empty()) return nullptr;
+      at_ = 0;
+    } else {
+      device_.check(code, "allocating pinned memory");
+      chunks_.push_back({static_cast<std::byte*>(host), 0, nullptr});
+    }
+  }
+  Chunk& chunk = chunks_[at_];
+  if (chunk.copied) device_.check(api.synchronize_event(chunk.copied->get()), "waiting for an upload");
+  chunk.copied.reset();
+  chunk.used = 0;
+  return &chunk;
+}
+
+void Staging::upload(Address to, const std::byte* from, std::size_t bytes, Handle stream) {
+  const Api& api = device_.api();
+  while (bytes > 0) {
+    Chunk* chunk = room(stream);
+    if (!chunk) {  // no pinned memory to be had: the caller's own, waiting until it was read
+      device_.check(api.copy_to_device(to, from, bytes, stream), "copying to the device");
+      device_.check(api.synchronize_stream(stream), "copying to the device");
+      return;
+    }
+    const std::size_t part = std::min(bytes, chunk_bytes - chunk->used);
+    std::memcpy(chunk->host + chunk->used, from, part);
+    device_.check(api.copy_to_device(to, chunk->host + chunk->used, part, stream), "copying to the device");
+    chunk->used = std::min(chunk_bytes, (chunk->used + part + alignment - 1) / alignment * alignment);
+    to += part, from += part, bytes -= part;
+  }
+}
+
+void Staging::drained() noexcept {
+  for (Chunk& chunk : chunks_) {
+    chunk.used = 0;
+    chunk.copied.reset();
+  }
+  at_ = 0;
+}
+void Staging::release() noexcept {
+  for (Chunk& chunk : chunks_) device_.api().release_pinned(chunk.host);
+  chunks_.clear();
+  at_ = 0;
+}
+
+// Queue.
+
+StreamQueue::StreamQueue(DeviceContext& device) : device_(device), staging_(device) {
+  const InContext in(device_);
+  device_.check(device_.api().create_stream(&stream_), "making a stream");
+}
+StreamQueue::~StreamQueue() {
+  try {
+    const InContext in(device_);
+    device_.api().synchronize_stream(stream_);  // what is staged is still being read
+    staging_.release();
+    device_.api().destroy_stream(stream_);
+  } catch (...) {  // the device is lost, and its streams with it
+  }
+}
+
+void StreamQueue::synchronize(const char* doing) {
+  device_.check(device_.api().synchronize_stream(stream_), doing);
+  staging_.drained();
+  busy_ = false;
+}
+
+void StreamQueue::upload(const Allocation& to, std::size_t offset, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  const InContext in(device_);
+  if (on_host(to)) {
+    synchronize("waiting for the stream");
+    std::memcpy(to.host + offset, from, bytes);
+    return;
+  }
+  busy_ = true;
+  staging_.upload(address_of(to, offset), static_cast<const std::byte*>(from), bytes, stream_);
+}
+
+void StreamQueue::download(void* to, const Allocation& from, std::size_t offset, std::size_t bytes) {
+  const InContext in(device_);
+  if (on_host(from)) {
+    synchronize("waiting for the stream");
+    if (bytes != 0) std::memcpy(to, from.host + offset, bytes);
+    return;
+  }
+  if (bytes != 0) {
+    busy_ = true;
+    device_.check(device_.api().copy_to_host(to, address_of(from, offset), bytes, stream_), "copying to the host");
+  }
+  synchronize("copying to the host");
+}
+
+void StreamQueue::copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset,
+                       std::size_t bytes) {
+  if (bytes == 0) return;
+  const InContext in(device_);
+  const Api& api = device_.api();
+  if (on_host(to) && on_host(from)) {
+    synchronize("waiting for the stream");
+    std::memmove(to.host + to_offset, from.host + from_offset, bytes);
+    return;
+  }
+  busy_ = true;
+  if (on_host(from)) {  // pinned memory stays as it is until its owner has waited
+    device_.check(api.copy_to_device(address_of(to, to_offset), from.host + from_offset, bytes, stream_),
+                  "copying to the device");
+  } else if (on_host(to)) {
+    device_.check(api.copy_to_host(to.host + to_offset, address_of(from, from_offset), bytes, stream_),
+                  "copying to the host");
+  } else {
+    const Address there = address_of(to, to_offset), here = address_of(from, from_offset);
+    if (there < here + bytes && here < there + bytes) return copy_overlapping(there, here, bytes);
+    device_.check(api.copy_on_device(there, here, bytes, stream_), "copying on the device");
+  }
+}
+
+// Drivers leave open what a copy within overlapping ranges does: in pieces as long as the ranges are apart, from the
+// end that is overwritten last; where that would be many, by way of other memory.
+void StreamQueue::copy_overlapping(Address to, Address from, std::size_t bytes) {
+  if (to == from) return;
+  const Api& api = device_.api();
+  const std::size_t apart = to > from ? to - from : from - to;
+  if (bytes / apart <= 16) {
+    for (std::size_t done = 0; done < bytes;) {
+      const std::size_t part = std::min(apart, bytes - done);
+      const std::size_t at = to < from ? done : bytes - done - part;
+      device_.check(api.copy_on_device(to + at, from + at, part, stream_), "copying on the device");
+      done += part;
+    }
+    return;
+  }
+  Address between = 0;
+  device_.check(api.allocate(&between, bytes), "allocating memory to copy by");
+  Code code = api.copy_on_device(between, from, bytes, stream_);
+  if (code == success) code = api.copy_on_device(to, between, bytes, stream_);
+  if (code == success) code = api.synchronize_stream(stream_);
+  api.release(between);
+  device_.check(code, "copying on the device");
+}
+
+void StreamQueue::fill(const Allocation& to, std::size_t offset, std::size_t bytes,
+                       std::span<const std::byte> pattern) {
+  if (bytes == 0) return;
+  const InContext in(device_);
+  if (on_host(to)) {
+    synchronize("waiting for the stream");
+    for (std::size_t i = 0; i < bytes; ++i) to.host[offset + i] = pattern[i % pattern.size()];
+    return;
+  }
+  busy_ = true;
+  std::uint64_t word = 0;
+  std::memcpy(&word, pattern.data(), std::min(pattern.size(), sizeof word));
+  unsigned size = static_cast<unsigned>(pattern.size());
+  if (size == 8 && word >> 32 == (word & 0xffffffff)) size = 4;
+  if (size == 8) return fill_pairs(address_of(to, offset), bytes, word);
+  device_.check(
+      device_.api().fill(address_of(to, offset), static_cast<std::uint32_t>(word), size, bytes / size, stream_),
+      "filling");
+}
+
+// No driver fills with 8 bytes: the first ones by halves, and then what is there is copied behind itself.
+void StreamQueue::fill_pairs(Address to, std::size_t bytes, std::uint64_t pattern) {
+  const Api& api = device_.api();
+  device_.check(api.fill(to, static_cast<std::uint32_t>(pattern), 4, 1, stream_), "filling");
+  device_.check(api.fill(to + 4, static_cast<std::uint32_t>(pattern >> 32), 4, 1, stream_), "filling");
+  for (std::size_t done = 8; done < bytes;) {
+    const std::size_t part = std::min(done, bytes - done);
+    device_.check(api.copy_on_device(to + done, to, part, stream_), "filling");
+    done += part;
+  }
+}
+
+void StreamQueue::launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape,
+                         std::span<const Argument> arguments) {
+  const InContext in(device_);
+  busy_ = true;
+  static_cast<StreamKernel&>(kernel).enqueue(stream_, shape, arguments);
+}
+
+std::shared_ptr<DriverEvent> StreamQueue::record() {
+  if (!busy_) return nullptr;
+  const InContext in(device_);
+  auto event = std::make_shared<StreamEvent>(device_.take_event(), device_);
+  device_.check(device_.api().record_event(event->get(), stream_), "recording an event");
+  return event;
+}
+
+// What was recorded when this is called is what the stream waits for, even if the event is recorded anew afterwards.
+void StreamQueue::wait(DriverEvent& event) {
+  const InContext in(device_);
+  busy_ = true;
+  device_.check(device_.api().stream_wait_event(stream_, static_cast<StreamEvent&>(event).get()),
+                "waiting for another stream");
+}
+
+void StreamQueue::finish() {
+  const InContext in(device_);
+  synchronize("waiting for the stream");
+}
+
+}  // namespace tessera::stream

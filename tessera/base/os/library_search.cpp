@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/base/os/library_search.h"
+
+#include <algorithm>
+#include <charconv>
+#include <system_error>
+
+#include "tessera/base/os/system.h"
+
+namespace tessera::os {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The numbers in a name, so that 12.10 comes after 12.9.
+std::vector<unsigned> numbers_in(std::string_view name) {
+  std::vector<unsigned> out;
+  for (std::size_t at = 0; at < name.size();) {
+    unsigned value = 0;
+    const auto [end, error] = std::from_chars(name.data() + at, name.data() + name.size(), value);
+    if (error == std::errc() && end != name.data() + at) {
+      out.push_back(value);
+      at = static_cast<std::size_t>(end - name.data());
+    } else {
+      ++at;
+    }
+  }
+  return out;
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+    names.push_back(it->path().filename().string());
+  return names;
+}
+
+bool is_version(std::string_view text) {
+  return !text.empty() && text[0] == '.' && text.find_first_not_of("0123456789.") == text.npos;
+}
+
+bool folder_exists(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+}  // namespace
+
+std::vector<std::string> library_files(std::span<const fs::path> folders, std::string_view stem) {
+  std::vector<std::string> out;
+  for (const fs::path& folder : folders) {
+    std::string best;
+    bool plain = false;
+    for (const std::string& name : names_in(folder)) {
+      plain = plain || name == stem;
+      if (!name.starts_with(stem) || !is_version(std::string_view(name).substr(stem.size()))) continue;
+      const auto parts = [](std::string_view s) { return std::count(s.begin(), s.end(), '.'); };
+      if (best.empty() || parts(name) < parts(best) ||
+          (parts(name) == parts(best) && numbers_in(name) > numbers_in(best)))
+        best = name;
+    }
+    if (best.empty() && plain) best = stem;
+    if (best.empty()) continue;
+    const std::string file = (folder / best).string();
+    if (std::find(out.begin(), out.end(), file) == out.end()) out.push_back(file);
+  }
+  return out;
+}
+
+std::vector<fs::path> folders_named(const fs::path& parent, std::string_view prefix, const fs::path& below) {
+  std::vector<std::string> names;
+  for (std::string& name : names_in(parent))
+    if (name.starts_with(prefix)) names.push_back(std::move(name));
+  std::sort(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
+    if ((a == prefix) != (b == prefix)) return a == prefix;  // the link that somebody chose
+    return numbers_in(a) != numbers_in(b) ? numbers_in(a) > numbers_in(b) : a < b;
+  });
+  std::vector<fs::path> out;
+  for (const std::string& name : names)
+    if (fs::path folder = parent / name / below; folder_exists(folder)) out.push_back(std::move(folder));
+  return out;
+}
+
+std::vector<fs::path> python_packages() {
+  std::vector<fs::path> roots;
+  for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"})
+    if (const auto value = environment(variable); value && !value->empty()) roots.emplace_back(*value);
+  if (const auto home = environment("HOME"); home && !home->empty()) roots.push_back(fs::path(*home) / ".local");
+  roots.insert(roots.end(), {"/usr/local", "/usr"});
+  std::vector<fs::path> out;
+  for (const fs::path& root : roots)
+    for (const char* folder : {"site-packages", "dist-packages"})
+      for (fs::path& found : folders_named(root / "lib", "python3", folder)) out.push_back(std::move(found));
+  return out;
+}
+
+std::vector<fs::path> python_library_folders(std::string_view package) {
+  std::vector<fs::path> out;
+  for (const fs::path& packages : python_packages())
+    for (fs::path& found : folders_named(packages / package, "", "lib")) out.push_back(std::move(found));
+  return out;
+}
+
+}  // namespace tessera::os

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a fake machine is made and how it is told to fail, by environment variables.
+//
+//   TESSERA_FAKE_DEVICES=n      devices (default 1)
+//   TESSERA_FAKE_MEMORY=bytes   of each device (default 1 GiB)
+//   TESSERA_FAKE_DELAY_US=n     most that a piece of queued work waits before it runs (default 100)
+//   TESSERA_FAKE_SEED=n         of those delays
+//   TESSERA_FAKE_LEAKS=1        handles and memory that are left at exit are breaches
+//   TESSERA_FAKE_BREACHES=file  breaches are appended there too
+//   TESSERA_FAKE_FAULT=list     with commas between: NAME[=n[+]][:code][@device]
+//
+//   init:code      the first call answers this          crash-init, hang-init   it crashes, or never returns
+//   no-devices     there is none                        context[:code]          no context can be made
+//   oom=n          the n-th allocation fails; n+: and all later ones            host-oom=n  of pinned memory
+//   launch=n       the n-th launch is refused (701, or :code)
+//   lost=n         the n-th operation fails, and everything after it (700, or :code)
+//   late=n         the n-th operation fails when it runs, and only calls that wait tell
+//   wrong          kernels compute wrongly
+//   compile        the compiler refuses every program   cubin:code              binaries are refused (209, or :code)
+//   driver=n       the driver's version (12040)         compiler=n              the compiler's (12040)
+//   hip-major=n    HIP's major version (6)              threads=n               most threads of a block of any function
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tessera::fake {
+
+struct Settings {
+  int devices = 1;
+  std::uint64_t memory = std::uint64_t{1} << 30;
+  std::uint32_t delay_us = 100;
+  std::uint64_t seed = 1;
+  bool leaks = false;
+  std::string breaches;
+  static Settings from_environment();
+};
+
+struct Fault {
+  std::string name;
+  std::uint64_t number = 0;
+  bool onward = false;
+  std::optional<int> code;
+  std::optional<int> device;
+};
+
+class Faults {
+ public:
+  /// From TESSERA_FAKE_FAULT; a list that cannot be read ends the process with a sentence: a test asked for nothing.
+  static Faults from_environment();
+  /// The fault of this name if it is asked for on this device (-1: on any).
+  const Fault* find(const std::string& name, int device = -1) const;
+  /// Whether it strikes the `count`-th time, counted from 1; its code, or `code` if it names none. 0: it does not.
+  int strikes(const std::string& name, std::uint64_t count, int code, int device = -1) const;
+
+ private:
+  std::vector<Fault> faults_;
+};
+
+}  // namespace tessera::fake

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// The machine behind every fake driver: devices with memory of their own, streams that are threads, events, modules and
+// launches. It checks each use against the rules of the real APIs and writes down every breach; it can be told to fail.
+//
+// Device addresses lie in a range that nobody may touch: only the machine knows the bytes behind them, so that a host
+// that follows a device pointer crashes, as it would. Order is followed with vector clocks: two uses of the same bytes,
+// one of them a write, that no event, stream or wait of the host puts in order are a breach, whatever the threads
+// happened to do.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/drivers/faults.h"
+#include "tests/drivers/kernel_abi.h"
+
+namespace tessera::fake {
+
+/// Errors, in the numbers that CUresult and hipError_t share.
+using Code = int;
+inline constexpr Code ok = 0, invalid_value = 1, out_of_memory = 2, not_initialized = 3, invalid_configuration = 9,
+                      no_device = 100, invalid_device = 101, invalid_image = 200, invalid_context = 201,
+                      no_binary_for_gpu = 209, invalid_ptx = 218, unsupported_ptx = 222, invalid_handle = 400,
+                      not_found = 500, not_ready = 600, illegal_address = 700, launch_out_of_resources = 701,
+                      peer_already_enabled = 704, peer_not_enabled = 705, misaligned_address = 716, launch_failed = 719,
+                      not_supported = 801, unknown_error = 999;
+
+/// How much of each stream's work lies before a point.
+using Clock = std::map<std::uint32_t, std::uint64_t>;
+
+struct Context;
+struct Stream;
+struct Module;
+
+struct Use {  ///< bytes of an allocation that one piece of work touched
+  std::uint32_t stream = 0;
+  std::uint64_t sequence = 0;
+  std::uint64_t begin = 0, end = 0;
+  bool write = false;
+  std::string what;
+};
+
+/// One allocation. What was given back stays known, so that a late use is named.
+struct Memory {
+  std::uint64_t address = 0;
+  std::size_t bytes = 0;
+  Context* context = nullptr;
+  bool host = false, live = true;
+  std::unique_ptr<std::byte[]> backing;  ///< of device memory
+  std::byte* data = nullptr;
+  int queued = 0;  ///< pieces of work that will touch it
+  std::vector<Use> uses;
+  ~Memory();
+};
+using MemoryPointer = std::shared_ptr<Memory>;
+
+struct Event;
+/// Events around a piece of work, where an API passes them with it; and whether all work before it comes first.
+struct Order {
+  std::vector<Event*> waits;
+  Event* signal = nullptr;
+  bool barrier = false;
+  std::vector<std::uint32_t> argument_bytes;  ///< of a launch, where the API tells the driver
+};
+
+struct Touch {  ///< what a piece of work is going to touch
+  MemoryPointer memory;
+  std::uint64_t begin = 0, end = 0;
+  bool write = false;
+};
+
+struct Work {
+  std::string what;
+  std::function<Code()> run;  ///< what it fails with is the device's error from then on
+  std::vector<Touch> touches;
+  Order order;
+  std::vector<std::pair<Stream*, std::uint64_t>> after;
+  std::uint64_t sequence = 0;
+  Clock clock;
+  bool tells_host = false;  ///< a callback: the host knows of everything before it
+  Code late = ok;           ///< it will fail with this, and only those who wait are told
+};
+
+enum class Kind : std::uint8_t { context, stream, event, module, function };
+
+struct Handle {
+  Kind kind;
+  bool live = true;
+  Context* context = nullptr;
+};
+
+struct Stream : Handle {
+  std::uint32_t id = 0;
+  bool null = false, blocking = true;
+  bool ordered = true;  ///< else only barriers and events order its work
+  std::deque<Work> work;
+  bool busy = false;
+  std::uint64_t submitted = 0, completed = 0;
+  Clock clock;
+  std::mt19937_64 random;
+};
+struct Event : Handle {
+  Stream* stream = nullptr;  ///< null: never recorded
+  std::uint64_t sequence = 0;
+  Clock clock;
+  bool timing = true;
+};
+struct Function : Handle {
+  Module* module = nullptr;
+  std::string entry;
+  int parameters = -1;  ///< as the compiler counted them; -1: it did not
+  std::uint32_t max_dynamic_shared = 48 << 10;
+};
+struct Module : Handle {
+  std::map<std::string, int> entries;
+  std::map<std::string, Function*> functions;
+  Clock used;  ///< its last launch on each stream
+};
+struct Context : Handle {
+  int device = 0;
+  int retained = 0;
+  Stream* null_stream = nullptr;
+  std::vector<Stream*> streams;
+  Code sticky = ok;    ///< every later call returns it
+  Code deferred = ok;  ///< only calls that wait return it
+  std::set<int> peers;
+};
+
+/// What a kind of GPU can, in the numbers of its API.
+struct Limits {
+  std::uint32_t max_threads = 1024;
+  std::array<std::uint32_t, 3> max_block = {1024, 1024, 64};
+  std::array<std::uint64_t, 3> max_grid = {2147483647, 65535, 65535};
+  std::uint32_t shared = 48 << 10;        ///< without asking
+  std::uint32_t shared_optin = 99 << 10;  ///< after the function's attribute was raised
+  std::uint32_t warp = 32;
+  std::uint32_t parameter_bytes = 4096;
+};
+
+struct Dimensions {
+  std::uint32_t x = 1, y = 1, z = 1;
+};
+
+class Machine {
+ public:
+  static Machine& get();
+  /// What each API says of its devices, before anything else: called by the library's own initialiser.
+  std::function<Limits(int device)> limits = [](int) { return Limits{}; };
+  bool opencl = false;          ///< kernels come as OpenCL C does
+  bool pageable_later = false;  ///< memory of the host is read and written when a copy runs, pinned or not
+
+  const Settings& settings() const { return settings_; }
+  const Faults& faults() const { return faults_; }
+
+  // Each call of an API begins with one of these; `call` names it in breaches.
+  Code initialise(const char* call);
+  Code enter(const char* call);
+  Code enter(const char* call, Context* context);  ///< and the context is alive and has not failed
+  /// Writes down that a rule was broken; `code` is returned.
+  Code breach(const std::string& text, Code code);
+
+  Context* primary(int device);
+  Code retain(int device, Context** context);
+  Code release(int device);
+
+  Code allocate(Context& context, std::size_t bytes, std::uint64_t* address);
+  Code free(std::uint64_t address);
+  Code allocate_host(Context& context, std::size_t bytes, void** address);
+  Code free_host(void* address);
+  std::uint64_t free_bytes(int device);
+
+  Code create_stream(Context& context, bool blocking, Stream** stream);
+  Code destroy(Stream* stream);
+  /// A handle as the API passes it: null is the context's own stream. Null with `code` set if it is none.
+  Stream* stream_of(Context& context, void* handle, Code* code, bool of_this_context = true);
+  Code synchronise(Stream& stream);
+  Code synchronise(Context& context);
+  Code query(Stream& stream);
+  Code create_event(Context& context, bool timing, Event** event);
+  Event* event_of(void* handle, Code* code);
+  Code destroy(Event* event);
+  Code record(Context& context, Event& event, Stream& stream);
+  Code wait(Stream& stream, Event& event);
+  Code synchronise(Event& event);
+  Code query(Event& event);
+  Code callback(Stream& stream, std::function<void()> function);
+
+  enum class Copy : std::uint8_t { to_device, to_host, on_device, any };
+  Code copy(Context& context, std::uint64_t to, std::uint64_t from, std::size_t bytes, Copy direction, Stream& stream,
+            bool waits, const Order& order = {});
+  Code fill(Context& context, std::uint64_t to, std::uint64_t value, std::size_t unit, std::size_t count,
+            Stream& stream, bool waits, const Order& order = {});
+
+  Code load(Context& context, const std::map<std::string, int>& entries, Module** module);
+  Code unload(Context* context, Module* module);  ///< null: of whichever device
+  Code function(Context& context, Module* module, const char* entry, Function** function);
+  Function* function_of(void* handle, Code* code);
+  Code raise_shared(Function& function, int bytes);
+  Code launch(Context& context, Function& function, Dimensions grid, Dimensions block, std::uint32_t shared_bytes,
+              Stream& stream, void** parameters, void** extra, const Order& order = {});
+  /// A piece of work that does nothing but wait, be waited for, or signal.
+  Code mark(Stream& stream, const Order& order);
+  Code reset(Event& event);
+  bool is_pinned(std::uint64_t address);
+
+  // For tests.
+  std::vector<std::string> breaches();
+  void forget_breaches();
+  std::uint64_t live(const std::string& what);
+  std::uint64_t count(const std::string& what);
+  void hold(bool held);
+  void execute(bool really) { execute_ = really; }
+  void set_resolver(const Resolver* resolver);
+  void at_exit();
+
+ private:
+  Machine();
+  Module* module_of(void* handle, Code* code);
+  Handle* handle_of(void* handle, Kind kind, Code* code);
+  void keep(Handle* handle);
+  MemoryPointer find(std::uint64_t address);
+  Code range(Context& context, std::uint64_t address, std::size_t bytes, bool write, Touch* touch);
+  Code enqueue(Stream& stream, Work work, bool waits);
+  Code wait_for(std::unique_lock<std::mutex>& hold, Stream& stream, std::uint64_t sequence, const Clock& clock);
+  void check_order(const Stream& stream, const Work& work);
+  void serve(Stream& stream);
+  bool ready(const Stream& stream) const;
+  Code breach_locked(const std::string& text, Code code);
+  std::uint64_t place(int device, std::size_t bytes);
+  bool address_in_arena(std::uint64_t address) const;
+  Code read_arguments(Context& context, const Function& function, const KernelFacts& facts, void** parameters,
+                      void** extra, std::vector<std::uint64_t>* values);
+
+  Settings settings_;
+  Faults faults_;
+  std::mutex lock_;
+  std::condition_variable changed_;
+  bool initialised_ = false, held_ = false;
+  const Resolver* resolver_ = nullptr;
+  std::atomic<bool> execute_ = true;  ///< false: nothing is queued
+  std::vector<std::string> breaches_;
+  std::map<void*, Handle*> handles_;  ///< all that ever were
+  std::map<std::uint64_t, MemoryPointer> memory_, graves_;
+  std::vector<Context*> primaries_;
+  std::vector<std::uint64_t> used_, arena_, next_;  ///< of each device
+  Clock host_clock_;
+  std::uint32_t streams_ = 0;
+  std::map<std::string, std::uint64_t> counts_;
+  std::map<int, std::uint64_t> operations_;
+};
+
+/// Adds everything of `other` to `clock`.
+void merge(Clock& clock, const Clock& other);
+
+}  // namespace tessera::fake

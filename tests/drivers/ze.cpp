@@ -1,0 +1,547 @@
+// SPDX-License-Identifier: Apache-2.0
+// Intel's Level Zero loader as far as a compute backend calls it, over the fake machine: one driver, contexts,
+// immediate command lists, events, modules and kernels. Signatures, offsets and rules follow the Level Zero
+// specification 1.4. Command lists are not in order: only events and barriers order what is appended, and the machine
+// sees what they miss.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/drivers/image.h"
+#include "tests/drivers/machine.h"
+
+namespace {
+
+using namespace tessera::fake;
+
+using Result = std::uint32_t;
+constexpr Result success = 0, ze_not_ready = 1, device_lost = 0x70000001, no_host_memory = 0x70000002,
+                 no_device_memory = 0x70000003, uninitialized = 0x78000001, ze_not_supported = 0x78000003,
+                 invalid_argument = 0x78000004, null_handle = 0x78000005, invalid_binary = 0x7800000f,
+                 invalid_kernel_name = 0x78000011, invalid_index = 0x78000015, unknown = 0x7ffffffe;
+
+struct Gpu {
+  const char *name, *architecture;
+  std::uint32_t id, slices, flags;
+};
+constexpr Gpu gpus[] = {{"Fake Arc A770", "dg2", 0x56a0, 8, 0}, {"Fake Iris Xe", "tgllp", 0x9a49, 1, 1}};
+const Gpu& gpu(int device) { return gpus[device % 2]; }
+
+struct Setup {
+  Setup() {
+    Machine& m = Machine::get();
+    m.opencl = true;
+    m.pageable_later = true;
+    m.limits = [](int) {
+      return Limits{.max_block = {1024, 1024, 1024},
+                    .max_grid = {4294967295u, 4294967295u, 4294967295u},
+                    .shared = 64 << 10,
+                    .shared_optin = 64 << 10,
+                    .warp = 16,
+                    .parameter_bytes = 2048};
+    };
+  }
+};
+Machine& machine() {
+  static Setup setup;
+  return Machine::get();
+}
+
+Result result_of(Code code) {
+  switch (code) {
+    case ok: return success;
+    case not_ready: return ze_not_ready;
+    case out_of_memory: return no_device_memory;
+    case no_device:
+    case not_initialized: return uninitialized;
+    case invalid_handle: return null_handle;
+    case not_found: return invalid_kernel_name;
+    case no_binary_for_gpu:
+    case invalid_image: return invalid_binary;
+    case illegal_address:
+    case launch_failed: return device_lost;
+    case not_supported: return ze_not_supported;
+    case unknown_error: return unknown;
+    case launch_out_of_resources: return 0x70000005;
+    default: return code >= 0x70000000 ? static_cast<Result>(code) : invalid_argument;
+  }
+}
+
+/// Structures are written by offset: each has its type first and a pointer to further ones behind it.
+template <class T>
+void put(void* structure, std::size_t offset, T value) {
+  std::memcpy(static_cast<char*>(structure) + offset, &value, sizeof value);
+}
+template <class T>
+T get(const void* structure, std::size_t offset) {
+  T value;
+  std::memcpy(&value, static_cast<const char*>(structure) + offset, sizeof value);
+  return value;
+}
+/// Whether a structure says that it is the one that belongs here.
+Code is(const void* structure, std::uint32_t type, const char* what) {
+  if (structure == nullptr) return machine().breach(std::string(what) + ": no structure", invalid_value);
+  if (get<std::uint32_t>(structure, 0) != type)
+    return machine().breach(std::string(what) + ": the structure's type is not set", invalid_value);
+  return ok;
+}
+
+int driver_handle = 0;
+std::array<int, 64> device_handles = [] {
+  std::array<int, 64> all{};
+  for (int i = 0; i < 64; ++i) all[static_cast<std::size_t>(i)] = i;
+  return all;
+}();
+
+struct ZeContext {
+  bool live = true;
+};
+struct Pool {
+  std::vector<bool> taken;
+  bool live = true;
+};
+struct PooledEvent {
+  Event* event = nullptr;
+  Pool* pool = nullptr;
+  std::uint32_t index = 0;
+  bool live = true;
+};
+struct Kernel {
+  Function* function = nullptr;
+  Dimensions group = {0, 0, 0};
+  std::vector<std::vector<std::byte>> arguments;
+  bool live = true;
+};
+std::mutex objects_lock;
+std::map<void*, std::shared_ptr<void>> contexts, pools, events, kernels;  // all that ever were
+
+template <class T>
+T* find(std::map<void*, std::shared_ptr<void>>& all, void* handle, const char* what) {
+  std::lock_guard hold(objects_lock);
+  const auto it = all.find(handle);
+  T* const object = it == all.end() ? nullptr : static_cast<T*>(it->second.get());
+  if (object == nullptr || !object->live) {
+    machine().breach(std::string(object == nullptr ? "this is no handle of " : "the handle is closed: ") + what, ok);
+    return nullptr;
+  }
+  return object;
+}
+template <class T>
+T* keep(std::map<void*, std::shared_ptr<void>>& all) {
+  auto made = std::make_shared<T>();
+  std::lock_guard hold(objects_lock);
+  all[made.get()] = made;
+  return made.get();
+}
+
+Result enter(const char* call) { return result_of(machine().enter(call)); }
+/// The device behind a handle; null, and noted, if it is none.
+Context* device_of(void* handle) {
+  const auto* at = static_cast<const int*>(handle);
+  if (at < device_handles.data() || at >= device_handles.data() + machine().settings().devices) {
+    machine().breach("this is no device", ok);
+    return nullptr;
+  }
+  Context* context = machine().primary(*at);
+  if (context->retained == 0 && machine().retain(*at, &context) != ok) return nullptr;
+  return context;
+}
+
+}  // namespace
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+#define ENTER() \
+  if (const Result entered = enter(__func__); entered != success) return entered
+#define DEVICE(handle)                        \
+  ENTER();                                    \
+  Context* const context = device_of(handle); \
+  if (context == nullptr) return null_handle; \
+  [[maybe_unused]] const int device = context->device
+#define STRUCTURE(pointer, type) \
+  if (is(pointer, type, __func__) != ok) return invalid_argument
+#define OBJECT(type, name, all, handle)             \
+  type* const name = find<type>(all, handle, #all); \
+  if (name == nullptr) return null_handle
+
+EXPORT Result zeInit(std::uint32_t flags) {
+  if (flags > 3) return invalid_argument;
+  return result_of(machine().initialise(__func__));
+}
+EXPORT Result zeDriverGet(std::uint32_t* count, void** drivers) {
+  ENTER();
+  if (*count != 0 && drivers != nullptr) drivers[0] = &driver_handle;
+  return *count = 1, success;
+}
+EXPORT Result zeDriverGetApiVersion(void*, std::uint32_t* version) { return *version = 1 << 16 | 4, success; }
+EXPORT Result zeDriverGetProperties(void*, void* properties) {
+  ENTER();
+  STRUCTURE(properties, 1);
+  return put<std::uint32_t>(properties, 32, 0x01036237), success;
+}
+EXPORT Result zeDeviceGet(void*, std::uint32_t* count, void** devices) {
+  ENTER();
+  const auto all = static_cast<std::uint32_t>(machine().settings().devices);
+  if (devices != nullptr)
+    for (std::uint32_t i = 0; i < std::min(*count, all); ++i) devices[i] = &device_handles[i];
+  return *count = all, success;
+}
+EXPORT Result zeDeviceGetSubDevices(void*, std::uint32_t* count, void**) { return *count = 0, success; }
+EXPORT Result zeDeviceGetStatus(void* handle) {
+  DEVICE(handle);
+  return context->sticky == ok ? success : device_lost;
+}
+EXPORT Result zeDeviceGetProperties(void* handle, void* p) {
+  DEVICE(handle);
+  STRUCTURE(p, 3);
+  const Gpu& g = gpu(device);
+  put<std::uint32_t>(p, 16, 1);       // a GPU
+  put<std::uint32_t>(p, 20, 0x8086);  // vendor
+  put<std::uint32_t>(p, 24, g.id);
+  put<std::uint32_t>(p, 28, g.flags);  // integrated
+  put<std::uint32_t>(p, 36, 2100);     // MHz
+  put<std::uint64_t>(p, 40, machine().settings().memory);
+  put<std::uint32_t>(p, 56, 8);  // threads of an execution unit
+  put<std::uint32_t>(p, 60, 8);  // its lanes
+  put<std::uint32_t>(p, 64, 16);
+  put<std::uint32_t>(p, 68, 4);
+  put<std::uint32_t>(p, 72, g.slices);
+  for (std::size_t i = 0; i < 16; ++i) put(p, 96 + i, static_cast<char>(0xd0 + 16 * device + static_cast<int>(i)));
+  std::snprintf(static_cast<char*>(p) + 112, 256, "%s", g.name);
+  return success;
+}
+EXPORT Result zeDeviceGetComputeProperties(void* handle, void* p) {
+  DEVICE(handle);
+  STRUCTURE(p, 4);
+  for (std::size_t i = 0; i < 4; ++i) put<std::uint32_t>(p, 16 + 4 * i, 1024);
+  for (std::size_t i = 0; i < 3; ++i) put<std::uint32_t>(p, 32 + 4 * i, 4294967295u);
+  put<std::uint32_t>(p, 44, 64 << 10);
+  put<std::uint32_t>(p, 48, 3);
+  for (std::uint32_t i = 0; i < 3; ++i) put<std::uint32_t>(p, 52 + 4 * i, 8u << i);
+  return success;
+}
+EXPORT Result zeDeviceGetModuleProperties(void* handle, void* p) {
+  DEVICE(handle);
+  STRUCTURE(p, 5);
+  put<std::uint32_t>(p, 20, device % 2 == 0 ? 1 : 3);  // fp16; the second has fp64 too
+  put<std::uint32_t>(p, 36, 2048);
+  return success;
+}
+EXPORT Result zeDeviceGetMemoryProperties(void* handle, std::uint32_t* count, void* p) {
+  DEVICE(handle);
+  if (*count != 0 && p != nullptr) {
+    STRUCTURE(p, 7);
+    put<std::uint64_t>(p, 32, machine().settings().memory);
+  }
+  return *count = 1, success;
+}
+EXPORT Result zeDeviceGetCommandQueueGroupProperties(void* handle, std::uint32_t* count, void* p) {
+  DEVICE(handle);
+  if (*count != 0 && p != nullptr) {
+    STRUCTURE(p, 6);
+    put<std::uint32_t>(p, 16, 3);  // computes and copies
+    put<std::uint32_t>(p, 32, 1);
+  }
+  return *count = 1, success;
+}
+EXPORT Result zeDevicePciGetPropertiesExt(void* handle, void* p) {
+  DEVICE(handle);
+  STRUCTURE(p, 0x10008);
+  for (std::size_t i = 0; i < 4; ++i)
+    put<std::uint32_t>(p, 16 + 4 * i, i == 1 ? 3 + static_cast<std::uint32_t>(device) : 0);
+  return success;
+}
+
+// Contexts and memory.
+
+EXPORT Result zeContextCreate(void*, const void* desc, void** context) {
+  ENTER();
+  STRUCTURE(desc, 0xd);
+  if (const Fault* f = machine().faults().find("context")) return result_of(f->code.value_or(out_of_memory));
+  return *context = keep<ZeContext>(contexts), success;
+}
+EXPORT Result zeContextDestroy(void* handle) {
+  ENTER();
+  OBJECT(ZeContext, context, contexts, handle);
+  return context->live = false, success;
+}
+EXPORT Result zeMemAllocDevice(void* ze_context, const void* desc, std::size_t bytes, std::size_t alignment,
+                               void* handle, void** address) {
+  DEVICE(handle);
+  STRUCTURE(desc, 0x15);
+  OBJECT(ZeContext, owner, contexts, ze_context);
+  if (context->sticky != ok) return result_of(context->sticky);
+  if (alignment > 256 || (alignment & (alignment - 1)) != 0) return 0x7800000a;
+  (void)owner;
+  std::uint64_t made = 0;
+  const Code code = machine().allocate(*context, bytes, &made);
+  *address = reinterpret_cast<void*>(made);
+  return result_of(code);
+}
+EXPORT Result zeMemAllocHost(void* ze_context, const void* desc, std::size_t bytes, std::size_t, void** address) {
+  ENTER();
+  STRUCTURE(desc, 0x16);
+  OBJECT(ZeContext, owner, contexts, ze_context);
+  (void)owner;
+  Context* const context = device_of(&device_handles[0]);
+  if (context == nullptr) return no_host_memory;
+  const Code code = machine().allocate_host(*context, bytes, address);
+  return code == out_of_memory ? no_host_memory : result_of(code);
+}
+EXPORT Result zeMemFree(void* ze_context, void* address) {
+  ENTER();
+  OBJECT(ZeContext, owner, contexts, ze_context);
+  (void)owner;
+  const auto key = reinterpret_cast<std::uint64_t>(address);
+  return result_of(machine().is_pinned(key) ? machine().free_host(address) : machine().free(key));
+}
+
+// Events.
+
+EXPORT Result zeEventPoolCreate(void* ze_context, const void* desc, std::uint32_t, void**, void** pool) {
+  ENTER();
+  STRUCTURE(desc, 0x10);
+  OBJECT(ZeContext, owner, contexts, ze_context);
+  (void)owner;
+  auto* const made = keep<Pool>(pools);
+  made->taken.resize(get<std::uint32_t>(desc, 20));
+  return *pool = made, success;
+}
+EXPORT Result zeEventPoolDestroy(void* handle) {
+  ENTER();
+  OBJECT(Pool, pool, pools, handle);
+  if (std::ranges::find(pool->taken, true) != pool->taken.end())
+    machine().breach("a pool is destroyed before its events", ok);
+  return pool->live = false, success;
+}
+EXPORT Result zeEventCreate(void* pool_handle, const void* desc, void** event) {
+  ENTER();
+  STRUCTURE(desc, 0x11);
+  OBJECT(Pool, pool, pools, pool_handle);
+  const auto index = get<std::uint32_t>(desc, 16);
+  if (index >= pool->taken.size() || pool->taken[index])
+    return result_of(machine().breach("the pool has no free event of this index", invalid_value));
+  Context* const context = device_of(&device_handles[0]);
+  auto* const made = keep<PooledEvent>(events);
+  machine().create_event(*context, false, &made->event);
+  made->pool = pool;
+  made->index = index;
+  pool->taken[index] = true;
+  return *event = made, success;
+}
+EXPORT Result zeEventDestroy(void* handle) {
+  ENTER();
+  OBJECT(PooledEvent, event, events, handle);
+  if (machine().query(*event->event) == not_ready && event->event->stream != nullptr)
+    machine().breach("an event is destroyed before it was signalled", ok);
+  event->pool->taken[event->index] = false;
+  event->live = false;
+  return result_of(machine().destroy(event->event));
+}
+EXPORT Result zeEventQueryStatus(void* handle) {
+  ENTER();
+  OBJECT(PooledEvent, event, events, handle);
+  return result_of(machine().query(*event->event));
+}
+EXPORT Result zeEventHostSynchronize(void* handle, std::uint64_t timeout) {
+  ENTER();
+  OBJECT(PooledEvent, event, events, handle);
+  const auto start = std::chrono::steady_clock::now();
+  while (true) {
+    if (event->event->stream != nullptr && timeout == ~std::uint64_t{0})
+      return result_of(machine().synchronise(*event->event));
+    const Code code = machine().query(*event->event);
+    if (code != not_ready) return result_of(code);
+    if (event->event->stream == nullptr && timeout == ~std::uint64_t{0})
+      return result_of(machine().breach("an event is waited for that nothing has been asked to signal", invalid_value));
+    if (std::chrono::steady_clock::now() - start > std::chrono::nanoseconds(timeout)) return ze_not_ready;
+    std::this_thread::yield();
+  }
+}
+EXPORT Result zeEventHostReset(void* handle) {
+  ENTER();
+  OBJECT(PooledEvent, event, events, handle);
+  return result_of(machine().reset(*event->event));
+}
+
+// Command lists.
+
+namespace {
+/// The stream behind a list, and what its command waits for and signals.
+Result prepare(const char* call, void* list, void* signal, std::uint32_t count, void** waits, Stream** stream,
+               Order* order) {
+  if (const Result entered = enter(call); entered != success) return entered;
+  Code code = ok;
+  if (list == nullptr) return null_handle;
+  *stream = machine().stream_of(*machine().primary(0), list, &code, false);
+  if (*stream == nullptr) return result_of(code);
+  if (signal != nullptr) {
+    OBJECT(PooledEvent, event, events, signal);
+    order->signal = event->event;
+  }
+  for (std::uint32_t i = 0; i < count; ++i) {
+    OBJECT(PooledEvent, event, events, waits[i]);
+    order->waits.push_back(event->event);
+  }
+  return result_of((*stream)->context->sticky);
+}
+}  // namespace
+#define APPEND(list, signal, count, waits)                                                                   \
+  Stream* stream = nullptr;                                                                                  \
+  Order order;                                                                                               \
+  if (const Result wrong = prepare(__func__, list, signal, count, waits, &stream, &order); wrong != success) \
+  return wrong
+
+EXPORT Result zeCommandListCreateImmediate(void* ze_context, void* handle, const void* desc, void** list) {
+  DEVICE(handle);
+  STRUCTURE(desc, 0xe);
+  OBJECT(ZeContext, owner, contexts, ze_context);
+  (void)owner;
+  if (get<std::uint32_t>(desc, 16) != 0)
+    return result_of(machine().breach("there is one group of queues, of ordinal 0", invalid_value));
+  Stream* stream = nullptr;
+  machine().create_stream(*context, false, &stream);
+  stream->ordered = (get<std::uint32_t>(desc, 24) & 2) != 0;  // ZE_COMMAND_QUEUE_FLAG_IN_ORDER
+  return *list = stream, success;
+}
+EXPORT Result zeCommandListDestroy(void* list) {
+  ENTER();
+  Code code = ok;
+  Stream* const stream = machine().stream_of(*machine().primary(0), list, &code, false);
+  return stream == nullptr ? result_of(code) : result_of(machine().destroy(stream));
+}
+EXPORT Result zeCommandListHostSynchronize(void* list, std::uint64_t) {
+  ENTER();
+  Code code = ok;
+  Stream* const stream = machine().stream_of(*machine().primary(0), list, &code, false);
+  return stream == nullptr ? result_of(code) : result_of(machine().synchronise(*stream));
+}
+EXPORT Result zeCommandListAppendMemoryCopy(void* list, void* to, const void* from, std::size_t bytes, void* signal,
+                                            std::uint32_t count, void** waits) {
+  APPEND(list, signal, count, waits);
+  return result_of(machine().copy(*stream->context, reinterpret_cast<std::uint64_t>(to),
+                                  reinterpret_cast<std::uint64_t>(from), bytes, Machine::Copy::any, *stream, false,
+                                  order));
+}
+EXPORT Result zeCommandListAppendMemoryFill(void* list, void* to, const void* pattern, std::size_t unit,
+                                            std::size_t bytes, void* signal, std::uint32_t count, void** waits) {
+  APPEND(list, signal, count, waits);
+  if (unit == 0 || (unit & (unit - 1)) != 0 || unit > 8 || bytes % unit != 0)
+    return result_of(machine().breach("a pattern of " + std::to_string(unit) + " bytes over " + std::to_string(bytes),
+                                      invalid_value));
+  std::uint64_t value = 0;
+  std::memcpy(&value, pattern, unit);
+  return result_of(machine().fill(*stream->context, reinterpret_cast<std::uint64_t>(to), value, unit, bytes / unit,
+                                  *stream, false, order));
+}
+EXPORT Result zeCommandListAppendBarrier(void* list, void* signal, std::uint32_t count, void** waits) {
+  APPEND(list, signal, count, waits);
+  order.barrier = true;
+  return result_of(machine().mark(*stream, order));
+}
+EXPORT Result zeCommandListAppendSignalEvent(void* list, void* event) {
+  APPEND(list, event, 0, nullptr);
+  order.barrier = true;  // after all that was appended before
+  return result_of(machine().mark(*stream, order));
+}
+EXPORT Result zeCommandListAppendWaitOnEvents(void* list, std::uint32_t count, void** waits) {
+  APPEND(list, nullptr, count, waits);
+  order.barrier = true;  // all that is appended later waits
+  return result_of(machine().mark(*stream, order));
+}
+
+// Modules and kernels.
+
+EXPORT Result zeModuleCreate(void* ze_context, void* handle, const void* desc, void** module, void** log) {
+  DEVICE(handle);
+  STRUCTURE(desc, 0x1b);
+  OBJECT(ZeContext, owner, contexts, ze_context);
+  (void)owner;
+  auto tell = [&](const char* text) {
+    if (log != nullptr) *log = new std::string(text);
+  };
+  if (log != nullptr) *log = nullptr;
+  if (get<std::uint32_t>(desc, 16) != 1) return ze_not_supported;  // SPIR-V
+  const std::string data(get<const char*>(desc, 32), get<std::size_t>(desc, 24));
+  const auto image = read_image(intel_magic, data.c_str());
+  if (const Fault* f = machine().faults().find("cubin", device)) return result_of(f->code.value_or(no_binary_for_gpu));
+  if (!image) return tell("the binary has no known format"), invalid_binary;
+  if (image->architecture != gpu(device).architecture) return tell("the binary is for another device"), invalid_binary;
+  Module* made = nullptr;
+  const Code code = machine().load(*context, image->entries, &made);
+  tell("");
+  return *module = made, result_of(code);
+}
+EXPORT Result zeModuleDestroy(void* module) {
+  ENTER();
+  auto* const m = static_cast<Module*>(module);
+  return result_of(machine().unload(nullptr, m));
+}
+EXPORT Result zeModuleBuildLogGetString(void* log, std::size_t* bytes, char* text) {
+  const auto& all = *static_cast<std::string*>(log);
+  if (text != nullptr) std::memcpy(text, all.c_str(), std::min(*bytes, all.size() + 1));
+  return *bytes = all.size() + 1, success;
+}
+EXPORT Result zeModuleBuildLogDestroy(void* log) { return delete static_cast<std::string*>(log), success; }
+EXPORT Result zeKernelCreate(void* module, const void* desc, void** kernel) {
+  ENTER();
+  STRUCTURE(desc, 0x1d);
+  auto* const m = static_cast<Module*>(module);
+  Function* function = nullptr;
+  if (const Code code = machine().function(*m->context, m, get<const char*>(desc, 24), &function); code != ok)
+    return result_of(code);
+  auto* const made = keep<Kernel>(kernels);
+  made->function = function;
+  made->arguments.resize(static_cast<std::size_t>(std::max(0, function->parameters)));
+  return *kernel = made, success;
+}
+EXPORT Result zeKernelDestroy(void* handle) {
+  ENTER();
+  OBJECT(Kernel, kernel, kernels, handle);
+  return kernel->live = false, success;
+}
+EXPORT Result zeKernelGetProperties(void* handle, void* p) {
+  ENTER();
+  STRUCTURE(p, 0x1e);
+  OBJECT(Kernel, kernel, kernels, handle);
+  return put<std::uint32_t>(p, 16, static_cast<std::uint32_t>(kernel->arguments.size())), success;
+}
+EXPORT Result zeKernelSetGroupSize(void* handle, std::uint32_t x, std::uint32_t y, std::uint32_t z) {
+  ENTER();
+  OBJECT(Kernel, kernel, kernels, handle);
+  if (std::uint64_t{x} * y * z == 0 || std::uint64_t{x} * y * z > 1024)
+    return machine().breach("a group that is empty or too large", ok), 0x78000013;
+  return kernel->group = {x, y, z}, success;
+}
+EXPORT Result zeKernelSetArgumentValue(void* handle, std::uint32_t index, std::size_t bytes, const void* value) {
+  ENTER();
+  OBJECT(Kernel, kernel, kernels, handle);
+  if (index >= kernel->arguments.size()) return machine().breach("the kernel has fewer arguments", ok), invalid_index;
+  std::vector<std::byte>& to = kernel->arguments[index];
+  to.assign(bytes, std::byte{0});
+  if (value != nullptr) std::memcpy(to.data(), value, bytes);
+  return success;
+}
+EXPORT Result zeCommandListAppendLaunchKernel(void* list, void* handle, const std::uint32_t* groups, void* signal,
+                                              std::uint32_t count, void** waits) {
+  APPEND(list, signal, count, waits);
+  OBJECT(Kernel, kernel, kernels, handle);
+  std::vector<std::uint64_t> values;
+  for (const auto& argument : kernel->arguments) {
+    if (argument.empty()) return result_of(machine().breach("an argument has not been set", invalid_value));
+    values.push_back(0);
+    std::memcpy(&values.back(), argument.data(), std::min<std::size_t>(8, argument.size()));
+  }
+  std::vector<void*> pointers;
+  std::vector<std::uint32_t> sizes;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    pointers.push_back(&values[i]);
+    sizes.push_back(static_cast<std::uint32_t>(kernel->arguments[i].size()));
+  }
+  order.argument_bytes = sizes;
+  return result_of(machine().launch(*stream->context, *kernel->function, {groups[0], groups[1], groups[2]},
+                                    kernel->group, 0, *stream, pointers.data(), nullptr, order));
+}

@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a program sees when CUDA's or HIP's driver misbehaves: each fault of tests/drivers/faults.h struck through the
+// public interface gives the state, the error or the recovery that is promised; other devices go on, no memory is left,
+// and no rule of the API is broken on the way out. Each case runs in a child, since drivers are loaded once a process.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "tessera/array/array.h"
+#include "tessera/base/error.h"
+#include "tessera/base/os/library.h"
+#include "tessera/kernel/buffer.h"
+#include "tessera/kernel/kernel.h"
+#include "tests/support/errors.h"
+#include "tests/support/in_child.h"
+
+namespace tessera {
+namespace {
+
+using test::expect_has;
+using test::message;
+using test::Variables;
+
+class StreamFaults : public ::testing::TestWithParam<Backend> {
+ protected:
+  static bool cuda() { return GetParam() == Backend::cuda; }
+  static Device device(int index = 0) { return {GetParam(), index}; }
+  static std::string name(int index = 0) { return to_string(device(index)); }
+  static std::string library(const char* suffix = "") {
+    return std::string(TESSERA_FAKES "/libfake_") + (cuda() ? "cuda" : "hip") + suffix + ".so";
+  }
+  static std::string driver_variable() { return cuda() ? "TESSERA_CUDA_LIBRARY" : "TESSERA_ROCM_LIBRARY"; }
+  static std::string compiler_variable() { return cuda() ? "TESSERA_NVRTC_LIBRARY" : "TESSERA_HIPRTC_LIBRARY"; }
+
+  /// In a child in which both backends have fake drivers; `changed` comes on top. What the drivers noted is added.
+  static std::string run(const Variables& changed, const std::function<std::string()>& work) {
+    Variables all = {{"TESSERA_CUDA_LIBRARY", TESSERA_FAKES "/libfake_cuda.so"},
+                     {"TESSERA_NVRTC_LIBRARY", TESSERA_FAKES "/libfake_nvrtc.so"},
+                     {"TESSERA_ROCM_LIBRARY", TESSERA_FAKES "/libfake_hip.so"},
+                     {"TESSERA_HIPRTC_LIBRARY", TESSERA_FAKES "/libfake_hiprtc.so"}};
+    all.insert(all.end(), changed.begin(), changed.end());
+    return test::in_child(
+        all,
+        [&] {
+          std::string text = work();
+          for (const char* file : {"cuda", "hip"})
+            text += breaches(std::string(TESSERA_FAKES "/libfake_") + file + ".so");
+          return text;
+        },
+        30);
+  }
+  /// Only this backend's driver is told to fail: the other fake's processes run in the same child.
+  static std::string with(const std::string& fault, const std::function<std::string()>& work, int devices = 1) {
+    return run({{"TESSERA_FAKE_FAULT", fault}, {"TESSERA_FAKE_DEVICES", std::to_string(devices)}}, work);
+  }
+  static std::string breaches(const std::string& file) {
+    char text[2048] = "";
+    os::Library::open(file).function<int(char*, std::size_t)>("tessera_fake_breaches")(text, sizeof text);
+    return *text == 0 ? "" : "\nBREACH: " + std::string(text);
+  }
+  static std::uint64_t live(const char* what) {
+    return os::Library::open(library()).function<std::uint64_t(const char*)>("tessera_fake_live")(what);
+  }
+
+  /// "state|file|reason|remedy|devices"
+  static std::string row() {
+    const BackendReport& r = discover(GetParam());
+    return std::string(state_name(r.state)) + "|" + r.file + "|" + r.reason + "|" + r.remedy + "|" +
+           std::to_string(r.devices.size());
+  }
+  static std::string state(int index = 0) { return std::string(state_name(device_info(device(index)).state)); }
+
+  /// In this order, with newlines between.
+  static std::string lines(std::initializer_list<std::string> parts) {
+    std::string out;
+    for (const std::string& part : parts) out += (out.empty() ? "" : "\n") + part;
+    return out;
+  }
+
+  /// An array's arithmetic, from the host and back: "right", or what is wrong.
+  static std::string computes(Device on) {
+    std::vector<float> data(1000);
+    std::iota(data.begin(), data.end(), 0.0f);
+    const Array x = Array::from(data, {}, on);
+    const std::vector<float> got = (x * 2.0f + 1.0f).to_vector<float>();
+    for (std::size_t i = 0; i < data.size(); ++i)
+      if (got[i] != 2 * data[i] + 1) return "element " + std::to_string(i) + " is " + std::to_string(got[i]);
+    return "right";
+  }
+  static std::string outcome(Device on) {
+    try {
+      return computes(on);
+    } catch (const OutOfMemory& e) {
+      return std::string("OutOfMemory: ") + e.what();
+    } catch (const DeviceError& e) {
+      return std::string("DeviceError: ") + e.what();
+    } catch (const KernelError& e) {
+      return std::string("KernelError: ") + e.what();
+    }
+  }
+  /// Allocations that the driver still has when the pools were emptied: "0 left".
+  static std::string left(int devices) {
+    for (int d = 0; d < devices; ++d) message([&] { trim(device(d)); });
+    return std::to_string(live("memory")) + " left";
+  }
+  static void expect_clean(const std::string& text) { EXPECT_EQ(text.find("BREACH"), text.npos) << text; }
+};
+INSTANTIATE_TEST_SUITE_P(Backends, StreamFaults, ::testing::Values(Backend::cuda, Backend::rocm),
+                         [](const auto& info) { return std::string(backend_name(info.param)); });
+
+// What is missing is a state with a reason and a remedy, and the rest of the machine works.
+
+TEST_P(StreamFaults, NothingUnaskedGoesWrong) {
+  for (const int devices : {1, 2, 4}) {
+    const std::string text = run({{"TESSERA_FAKE_DEVICES", std::to_string(devices)}}, [&] {
+      std::string all = row() + "\n";
+      for (int d = 0; d < devices; ++d) all += lines({outcome(device(d)), state(d)}) + "\n";
+      for (int d = 0; d < devices; ++d) trim(device(d));
+      return all + std::to_string(live("memory"));
+    });
+    std::string want;
+    for (int d = 0; d < devices; ++d) want += "right\nverified\n";
+    EXPECT_EQ(text.substr(0, text.find('|')), "enumerated") << text;
+    EXPECT_EQ(text.substr(text.find('\n') + 1), want + "0");
+  }
+}
+
+TEST_P(StreamFaults, AbsentLibrary) {
+  const std::string text = run({{driver_variable(), "/nonexistent/libvendor.so.1"}},
+                               [] { return row() + "\n" + message([] { computes(device()); }) + "\n" + computes({}); });
+  EXPECT_TRUE(text.starts_with("supported|/nonexistent/libvendor.so.1|")) << text;
+  expect_has(text, {"cannot open shared object file", driver_variable() + " names this file", "|0\n",
+                    name() + " does not exist", "Devices that exist: cpu:0", "\nright"});
+  expect_clean(text);
+}
+
+TEST_P(StreamFaults, LibraryThatTheLoaderRefuses) {
+  const std::string text = run({{driver_variable(), library("_refuses")}}, [] { return lines({row(), outcome({})}); });
+  EXPECT_TRUE(text.starts_with("supported|" + library("_refuses") + "|")) << text;
+  expect_has(text, {"undefined symbol: tessera_fake_library_that_is_not_installed", "|0\nright"});
+}
+
+TEST_P(StreamFaults, LibraryWithoutAnEntryPoint) {
+  const std::string text = run({{driver_variable(), library("_incomplete")}}, [] {
+    return lines({row(), outcome({})});
+  });
+  EXPECT_TRUE(text.starts_with("supported|" + library("_incomplete") + "|")) << text;
+  expect_has(text, {cuda() ? "the library has no cuStreamWaitEvent" : "the library has no hipModuleLaunchKernel",
+                    "Install", "|0\nright"});
+}
+
+TEST_P(StreamFaults, NoDevices) {
+  const std::string text = with("no-devices", [] { return lines({row(), outcome({})}); });
+  EXPECT_TRUE(text.starts_with("loaded|" + library() + "|")) << text;
+  expect_has(text, {cuda() ? "CUDA_ERROR_NO_DEVICE" : "hipErrorNoDevice", "|0\nright"});
+  expect_clean(text);
+}
+
+TEST_P(StreamFaults, DriverThatDoesNotStart) {
+  const std::string text = with(cuda() ? "init:803" : "init:999", [] { return lines({row(), outcome({})}); });
+  EXPECT_TRUE(text.starts_with("loaded|" + library() + "|")) << text;
+  if (cuda())
+    expect_has(text, {"cuInit answered CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)", "different versions"});
+  else
+    expect_has(text, {"hipErrorUnknown (999)"});
+  EXPECT_TRUE(text.ends_with("|0\nright")) << text;
+}
+
+TEST_P(StreamFaults, UnknownMajorVersion) {
+  if (cuda()) return;  // CUDA keeps old entry points under their names
+  const std::string text = with("hip-major=9", [] { return lines({row(), outcome({})}); });
+  EXPECT_TRUE(text.starts_with("loaded|")) << text;
+  expect_has(text, {"HIP version 9.", "TESSERA_ROCM_LIBRARY", "|0\nright"});
+  // The older layout of the device's properties is read as well.
+  EXPECT_TRUE(with("hip-major=5", [] { return outcome(device()); }).starts_with("right"));
+}
+
+TEST_P(StreamFaults, CompilerThatIsAbsent) {
+  const std::string text = run({{compiler_variable(), "/nonexistent/libcompiler.so"}}, [] {
+    return lines({row(), outcome(device()), outcome({})});
+  });
+  expect_has(text, {"/nonexistent/libcompiler.so", compiler_variable() + " names this file", "DeviceError: ["});
+  EXPECT_TRUE(text.ends_with("\nright")) << text;
+  expect_clean(text);
+}
+
+TEST_P(StreamFaults, CompilerWithoutAnEntryPoint) {
+  if (!cuda()) return;
+  const std::string text =
+      run({{compiler_variable(), TESSERA_FAKES "/libfake_nvrtc_incomplete.so"}}, [] { return row(); });
+  expect_has(text, {"it has no nvrtcGetCUBIN"});
+}
+
+TEST_P(StreamFaults, CompilerThatRefusesEverything) {
+  const std::string text = with("compile", [] { return lines({outcome(device()), state(), outcome({}), left(1)}); });
+  expect_has(text, {"DeviceError: ", "this compiler was told to refuse everything", "\nquarantined\nright\n0 left"});
+  expect_clean(text);
+}
+
+TEST_P(StreamFaults, DriverThatRefusesTheCompilersCode) {
+  for (const char* fault : {"cubin:209", "cubin:218", "cubin:222"}) {
+    if (!cuda() && fault != std::string("cubin:209")) continue;
+    const std::string text = with(fault, [] { return lines({outcome(device()), outcome({})}); });
+    expect_has(text, {"the driver refused to load what the compiler made", "install a newer driver"});
+    EXPECT_TRUE(text.ends_with("\nright")) << text;
+    expect_clean(text);
+  }
+}
+
+TEST_P(StreamFaults, ContextThatCannotBeMade) {
+  if (!cuda()) return;  // HIP makes it with the first call that needs it
+  const std::string text = with(
+      "context:2@0",
+      [] {
+        return lines({outcome(device(0)), outcome(device(1)), state(1)});
+      },
+      2);
+  expect_has(text, {"the driver gave no context: CUDA_ERROR_OUT_OF_MEMORY", "\nright\nverified"});
+  expect_clean(text);
+}
+
+// Wrong results.
+
+TEST_P(StreamFaults, WrongResultsAreQuarantined) {
+  const std::string text = with(
+      "wrong@0",
+      [] {
+        std::string all = std::string(state_name(discover(GetParam()).devices[0].state)) + "\n";
+        all += lines({outcome(device(0)), state(0)}) + "\n";
+        all += outcome(device(0)) + "\n";  // again: refused, not tried
+        all += lines({outcome(device(1)), state(1), outcome({})}) + "\n";
+        const DeviceInfo& info = device_info(device(0));
+        return all + info.reason + "|" + info.remedy + "\n" + left(2);
+      },
+      2);
+  EXPECT_TRUE(text.starts_with("enumerated\nDeviceError: [" + name() + "]")) << text;
+  expect_has(text, {"is quarantined: the first kernel computed wrongly: element 700 of 1000 is", "\nquarantined\n",
+                    "\nright\nverified\nright\n", "rescan()", "\n0 left"});
+  expect_clean(text);
+}
+
+// Memory.
+
+TEST_P(StreamFaults, OneFailedAllocationIsTriedAgain) {
+  for (const int n : {3, 4, 5, 6}) {  // the first two are of the first kernel
+    const std::string text = with("oom=" + std::to_string(n) + "@0", [] {
+      std::string all = lines({outcome(device()), outcome(device()), state()}) + "\n";
+      trim(device());
+      return all + std::to_string(live("memory"));
+    });
+    EXPECT_EQ(text, "right\nright\nverified\n0") << "allocation " << n;
+  }
+}
+
+TEST_P(StreamFaults, ExhaustedMemoryNamesTheLargestArraysAndComesBack) {
+  const std::string text = run({{"TESSERA_FAKE_MEMORY", std::to_string(64 << 20)}}, [] {
+    std::string all;
+    {
+      const Array large = Array::full({5 << 20}, 1.0, DType::f32, device());
+      large.eval();
+      all += message([] { Array::full({12 << 20}, 1.0, DType::f32, device()).eval(); }) + "\n";
+      all += lines({std::to_string(sum(large).item<float>()), state()}) + "\n";
+    }
+    all += std::to_string(sum(Array::full({12 << 20}, 1.0, DType::f32, device())).item<float>()) + "\n";
+    trim(device());
+    return all + std::to_string(live("memory"));
+  });
+  expect_has(text, {name() + " has not enough memory", "largest of 1 live", "20 MiB",
+                    "5242880.000000\nverified\n12582912.000000\n0"});
+  expect_clean(text);
+}
+
+TEST_P(StreamFaults, MemoryThatIsGoneForGoodIsAnErrorAndOtherDevicesGoOn) {
+  const std::string text = with(
+      "oom=3+@0",
+      [] {
+        const std::string first = outcome(device());
+        return lines({first, outcome(device(1)), state(0), outcome({}), left(2)});
+      },
+      2);
+  expect_has(text, {"OutOfMemory: [", "\nright\nverified\nright\n0 left"});
+  expect_clean(text);
+}
+
+TEST_P(StreamFaults, UploadsNeedNoPinnedMemory) {
+  for (const char* fault : {"host-oom=1+", "host-oom=2+"}) {
+    EXPECT_EQ(with(fault,
+                   [] {
+                     const Array large = Array::from(std::vector<float>(3 << 20, 1.0f), {}, device());
+                     return lines({outcome(device()), std::to_string(sum(large).item<float>())});
+                   }),
+              "right\n3145728.000000")
+        << fault;
+  }
+}
+
+// Launches.
+
+TEST_P(StreamFaults, RefusedLaunchIsAnErrorOfTheKernelAndTheDeviceGoesOn) {
+  for (const char* fault : {"launch=2", "launch=2:1"}) {
+    const std::string text = with(fault, [] {
+      const std::string first = outcome(device());
+      return lines({first, outcome(device()), state(), left(1)});
+    });
+    expect_has(text, {"KernelError: ", name(), "launching", "\nright\nverified\n0 left"});
+    expect_clean(text);
+  }
+}
+
+TEST_P(StreamFaults, KernelsThatTakeManyRegistersRunInSmallerBlocks) {
+  EXPECT_EQ(with("threads=64", [] { return outcome(device()); }), "right");
+  const std::string text = with("threads=64", [] {
+    const auto k = kernel("wide", block(128), [](Buffer<float> x) { x[global_id()] = 1.0f; });
+    DeviceScope scope(device());
+    DeviceBuffer<float> x(128);
+    return lines({message([&] { k.launch(blocks(1), x); }), outcome(device())});
+  });
+  expect_has(text, {"wide", "its blocks have 128 threads", "at most 64", "\nright"});
+  expect_clean(text);
+}
+
+// Lost devices.
+
+TEST_P(StreamFaults, LostDeviceThrowsFromThenOnAndOthersGoOn) {
+  for (const char* fault : {"lost=12@0", "lost=13@0", "lost=14@0", "lost=15:719@0", "lost=16@0", "late=12@0",
+                            "late=13@0", "late=14@0", "late=15:719@0", "late=16@0"}) {
+    const std::string text = with(
+        fault,
+        [&] {
+          std::string all;
+          const Array elsewhere = Array::full({100}, 3.0, DType::f32, device(1));
+          elsewhere.eval();
+          std::optional<Array> here;
+          const std::string first = message([&] {
+            here = Array::full({100}, 2.0, DType::f32, device(0));
+            for (int i = 0; i < 10; ++i) here = *here + Array::full({100}, 1.0, DType::f32, device(0)), here->eval();
+            here->to_vector<float>();
+          });
+          all += first + "\n";
+          for (int i = 0; i < 2; ++i) all += message([&] { (*here + 1.0f).to_vector<float>(); }) + "\n";
+          all += message([&] { Array::full({4}, 1.0, DType::f32, device(0)).to_vector<float>(); }) + "\n";
+          all += lines(
+              {state(0), std::to_string(sum(elsewhere).item<float>()), outcome(device(1)), state(1), outcome({})});
+          here.reset();
+          all += message([] { trim(device(0)); });
+          return all;
+        },
+        2);
+    expect_has(text, {"the device is lost: ", cuda() ? "CUDA_ERROR_" : "hipError",
+                      "\nlost\n300.000000\nright\nverified\nright"});
+    EXPECT_EQ(text.find("no error"), text.npos) << fault << ": " << text;
+    expect_clean(text);
+  }
+}
+
+TEST_P(StreamFaults, RescanDoesNotReviveALostDevice) {
+  const std::string text = with("lost=10@0", [] {
+    message([] {
+      for (int i = 0; i < 10; ++i) computes(device());
+    });
+    const std::string before = state();
+    rescan();
+    return lines({before, state(), outcome(device())});
+  });
+  expect_has(text, {"lost\nlost\nDeviceError: "});
+  expect_clean(text);
+}
+
+// Processes.
+
+TEST_P(StreamFaults, AForkedChildIsToldAndTheParentGoesOn) {
+  const std::string text = run({}, [] {
+    const Array x = Array::full({100}, 2.0, DType::f32, device());
+    x.eval();
+    const std::string child = test::in_child({}, [&] { return message([&] { x.to_vector<float>(); }); });
+    return lines({child, std::to_string(sum(x).item<float>()), outcome(device())});
+  });
+  expect_has(text, {"forked", "\n200.000000\nright"});
+  expect_clean(text);
+}
+
+TEST(StreamBackends, ShareOneProcess) {
+  const Variables all = {{"TESSERA_CUDA_LIBRARY", TESSERA_FAKES "/libfake_cuda.so"},
+                         {"TESSERA_NVRTC_LIBRARY", TESSERA_FAKES "/libfake_nvrtc.so"},
+                         {"TESSERA_ROCM_LIBRARY", TESSERA_FAKES "/libfake_hip.so"},
+                         {"TESSERA_HIPRTC_LIBRARY", TESSERA_FAKES "/libfake_hiprtc.so"},
+                         {"TESSERA_FAKE_DEVICES", "4"}};
+  const std::string text = test::in_child(all, [] {
+    Array x = Array::arange(1000, 0, 1);
+    for (int i = 0; i < 4; ++i)
+      for (const Backend backend : {Backend::cuda, Backend::rocm, Backend::cpu})
+        x = x.to({backend, backend == Backend::cpu ? 0 : i}) + 1.0f;
+    std::string out = std::to_string(x.to_vector<float>()[999]);
+    for (const char* file : {"cuda", "hip"}) {
+      char seen[2048] = "";
+      os::Library::open(std::string(TESSERA_FAKES "/libfake_") + file + ".so")
+          .function<int(char*, std::size_t)>("tessera_fake_breaches")(seen, sizeof seen);
+      out += seen;
+    }
+    return out;
+  });
+  EXPECT_EQ(text, "1011.000000");
+}
+
+}  // namespace
+}  // namespace tessera

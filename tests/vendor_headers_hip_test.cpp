@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// The declarations in backend/rocm/api.h against hip_runtime_api.h and hiprtc.h, where these are installed. That this
+// file compiles is the test; what is missing is named when it runs.
+#include <gtest/gtest.h>
+
+#define __HIP_PLATFORM_AMD__ 1
+#define __HIP_DISABLE_CPP_FUNCTIONS__ 1  // templates of the same names
+#if __has_include(<hip/hip_runtime_api.h>)
+#include <hip/hip_runtime_api.h>
+#include <hip/hiprtc.h>
+#endif
+
+#include "tessera/backend/rocm/api.h"
+#include "tests/vendor_headers.h"
+
+namespace ours = tessera::rocm;
+
+#define TESSERA_SAME(member, symbol, ...)                                              \
+  static_assert(tessera::vendor_headers::Same<__VA_ARGS__, decltype(::symbol)>::value, \
+                #symbol " has another signature in the vendor's header");
+
+TEST(VendorHeaders, Hip) {
+#if __has_include(<hip/hip_runtime_api.h>)
+  using namespace tessera::rocm;
+  TESSERA_HIP(TESSERA_SAME)
+  TESSERA_HIP_OPTIONAL(TESSERA_SAME)
+  TESSERA_HIPRTC(TESSERA_SAME)
+  constexpr ours::PropertiesLayout layout = HIP_VERSION_MAJOR == 5 ? ours::properties_5 : ours::properties_6;
+  static_assert(HIP_VERSION_MAJOR >= 5 && HIP_VERSION_MAJOR <= 7, "a major version that backend/rocm does not know");
+  static_assert(sizeof(hipDeviceProp_t) == layout.bytes);
+  static_assert(offsetof(hipDeviceProp_t, gcnArchName) == layout.architecture);
+  static_assert(sizeof(hipUUID) == sizeof(ours::Uuid) && sizeof(hipError_t) == sizeof(ours::Code));
+  static_assert(hipDeviceAttributeComputeMode == ours::compute_mode);
+  static_assert(hipComputeModeProhibited == ours::compute_mode_prohibited);
+  static_assert(hipDeviceAttributeIntegrated == ours::integrated);
+  static_assert(hipDeviceAttributeComputeCapabilityMajor == ours::compute_capability_major);
+  static_assert(hipDeviceAttributeComputeCapabilityMinor == ours::compute_capability_minor);
+  static_assert(hipDeviceAttributeMaxBlockDimX == ours::max_block_dim_x);
+  static_assert(hipDeviceAttributeMaxBlockDimY == ours::max_block_dim_y);
+  static_assert(hipDeviceAttributeMaxBlockDimZ == ours::max_block_dim_z);
+  static_assert(hipDeviceAttributeMaxGridDimX == ours::max_grid_dim_x);
+  static_assert(hipDeviceAttributeMaxGridDimY == ours::max_grid_dim_y);
+  static_assert(hipDeviceAttributeMaxGridDimZ == ours::max_grid_dim_z);
+  static_assert(hipDeviceAttributeMaxThreadsPerBlock == ours::max_threads_per_block);
+  static_assert(hipDeviceAttributeMultiprocessorCount == ours::multiprocessor_count);
+  static_assert(hipDeviceAttributeMaxSharedMemoryPerBlock == ours::max_shared_memory_per_block);
+  static_assert(hipDeviceAttributeWarpSize == ours::warp_size);
+  static_assert(hipStreamNonBlocking == ours::stream_non_blocking);
+  static_assert(hipEventDisableTiming == ours::event_disable_timing);
+  static_assert(hipHostMallocPortable == ours::host_malloc_portable);
+  static_assert(HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK == ours::function_max_threads_per_block);
+  static_assert(HIPRTC_ERROR_COMPILATION == ours::hiprtc_compilation);
+  static_assert(HIPRTC_ERROR_OUT_OF_MEMORY == ours::hiprtc_out_of_memory);
+  // The numbers by which backend/stream/errors.cpp tells faults apart.
+  static_assert(hipErrorOutOfMemory == 2 && hipErrorDeinitialized == 4 && hipErrorNoDevice == 100);
+  static_assert(hipErrorInvalidConfiguration == 9 && hipErrorInvalidImage == 200 && hipErrorInvalidContext == 201);
+  static_assert(hipErrorNoBinaryForGpu == 209 && hipErrorECCNotCorrectable == 214);
+  static_assert(hipErrorNotReady == 600 && hipErrorIllegalAddress == 700 && hipErrorLaunchOutOfResources == 701);
+  static_assert(hipErrorLaunchTimeOut == 702 && hipErrorContextIsDestroyed == 709 && hipErrorAssert == 710);
+  static_assert(hipErrorLaunchFailure == 719 && hipErrorRuntimeMemory == 1052);
+#else
+  GTEST_SKIP() << "passed by: hip/hip_runtime_api.h is not installed (Debian: libamdhip64-dev; cmake "
+                  "-DTESSERA_HIP_HEADERS=FOLDER)";
+#endif
+}
