@@ -138,7 +138,7 @@ TEST_P(OnEveryDevice, LocalMemoryIsThereOrRefused) {
     const auto input = upload(x);
     DeviceBuffer<int> output(x.size());
     try {
-      reverse.launch_blocks({1}, input, output);
+      reverse.launch(blocks(1), input, output);
       EXPECT_EQ(contents(output), want);
     } catch (const KernelError& e) {
       EXPECT_NE(std::string(e.what()).find("16384 bytes each"), std::string::npos) << e.what();
