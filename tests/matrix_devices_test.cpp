@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of matrices in the kernel language, on every device: as fragments of whatever subgroups it has.
+#include <array>
 #include <random>
 
 #include "tessera/kernel/buffer.h"
@@ -124,6 +125,22 @@ TEST_P(OnEveryDevice, AccumulatorsStartAtZeroAndHoldWhatTheyAreFilledWith) {
     const float filled = tile % 2 == 1 ? 1.5f * static_cast<float>(tile) : 0.0f;
     ASSERT_EQ(got[i], inside ? filled : -1.0f) << i;
   }
+}
+
+TEST_P(OnEveryDevice, ArraysOfMatricesAreMatricesEach) {
+  const auto rows = kernel("rows", block(32), [](Buffer<float> y) {
+    std::array<MatrixAccumulator, 3> sums{};
+    MatrixAccumulator more[2] = {};
+    sums[1].fill(1), more[1].fill(2);
+    if_(subgroup_id() == 0, [&] {
+      for (int i = 0; i < 3; ++i) sums[static_cast<std::size_t>(i)].store(y, i * 256, 16);
+      for (int i = 0; i < 2; ++i) more[i].store(y, (i + 3) * 256, 16);
+    });
+  });
+  DeviceBuffer<float> out(std::vector<float>(5 * 256, -1));
+  rows.launch(blocks(1), out);
+  const auto got = out.to_vector();
+  for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], i / 256 == 1 ? 1 : i / 256 == 4 ? 2 : 0) << i;
 }
 
 TEST(Matrices, AStoreCountsAsAWriteWhenBuffersOverlap) {

@@ -151,6 +151,18 @@ TEST(Matrix, StandsWhereASubgroupComesTogether) {
       {"loop", [&](auto f) { outer = __LINE__, for_(0, lane_id(), [&](Value) { f(); }); }},
       {"scan", [&](auto f) { outer = __LINE__, if_(subgroup(SubgroupOp::inclusive_sum, subgroup_id()) > 1, f); }},
       {"data", [&](auto f) { outer = __LINE__, if_(in("v").load(global_id()) > 1, f); }},
+      // A lane that differs; one that the last subgroup may not have; one that nobody knows.
+      {"broadcast_of_mine",
+       [&](auto f) {
+         outer = __LINE__, if_(subgroup(SubgroupOp::broadcast, in("v").load(thread_id()), lane_id()) > 1, f);
+       }},
+      {"broadcast_of_1",
+       [&](auto f) { outer = __LINE__, if_(subgroup(SubgroupOp::broadcast, in("v").load(thread_id()), 1) > 1, f); }},
+      {"broadcast_of_n",
+       [&](auto f) {
+         const Value n = scalar_param("n", DType::index);
+         outer = __LINE__, if_(subgroup(SubgroupOp::broadcast, in("v").load(thread_id()), n) > 1, f);
+       }},
       {"variable",
        [&](auto f) {
          const Variable v(DType::index, 0);
@@ -165,9 +177,195 @@ TEST(Matrix, StandsWhereASubgroupComesTogether) {
     });
     EXPECT_NE(error.find("a matrix operation stands under "), std::string::npos) << name << error;
     EXPECT_NE(error.find("(matrix_test.cpp:" + std::to_string(outer) +
-                         "), which threads of one subgroup may pass differently"),
+                         "), which threads of one subgroup may pass differently. Move it out, or decide by what is the "
+                         "same in the whole subgroup, as subgroup_id() and subgroup_broadcast(x, 0) are"),
               std::string::npos)
         << name << error;
+  }
+}
+
+/// Of a kernel that multiplies what `body` has left and stores it: its error, at the line that `body` sets.
+template <class F>
+void expect_refused(const char* name, const std::string& sentence, const int& line, F body) {
+  const std::string error = error_of<KernelError>([&] {
+    with_product(
+        name, PRODUCT {
+          Builder::current().at("matrix_test.cpp", 0);
+          body(a, b, c, x, y, z);
+          z.multiply_add(x, y);
+        });
+  });
+  EXPECT_EQ(error, std::string("[kernel ") + name + ", matrix_test.cpp:" + std::to_string(line) + "] " + sentence);
+}
+
+TEST(Matrix, IndexStrideAndValueAreTheSameInASubgroup) {
+  int line = 0;
+  const auto refused = [&](const char* name, const std::string& what, auto body) {
+    expect_refused(
+        name,
+        "the " + what + " of a matrix operation may differ within a subgroup. Wrap it in subgroup_broadcast(x, 0)",
+        line, body);
+  };
+  refused(
+      "load", "index", PRODUCT { UNUSED, line = __LINE__, x.load(a, lane_id(), 16); });
+  refused(
+      "load_stride", "stride", PRODUCT { UNUSED, line = __LINE__, x.load(a, 0, thread_id()); });
+  refused(
+      "transposed", "index", PRODUCT { UNUSED, line = __LINE__, x.load_transposed(a, global_id() / 64, 16); });
+  refused(
+      "transposed_stride", "stride", PRODUCT { UNUSED, line = __LINE__, x.load_transposed(a, 0, lane_id() + 1); });
+  refused(
+      "store", "index", PRODUCT { UNUSED, line = __LINE__, z.store(c, thread_id(), 16); });
+  refused(
+      "store_stride", "stride", PRODUCT { UNUSED, line = __LINE__, z.store(c, 0, lane_id() / 64); });
+  refused(
+      "fill", "value", PRODUCT { UNUSED, line = __LINE__, z.fill(c.load(0)); });  // others may be writing it
+  refused(
+      "other_lane", "index", PRODUCT {
+        UNUSED;
+        const Value at = subgroup(SubgroupOp::broadcast, thread_id(), lane_id());
+        line = __LINE__, x.load(a, at, 16);
+      });
+  refused(
+      "variable", "index", PRODUCT {
+        UNUSED;
+        const Variable at(DType::index, 0);
+        if_(lane_id() < 3, [&] { at.set(16); });
+        line = __LINE__, x.load(a, at.get(), 16);
+      });
+  // The same, wrapped as the sentence says, and what is the same without.
+  const Function fn = with_product(
+      "wrapped", PRODUCT {
+        const auto same = [](Value v) { return subgroup(SubgroupOp::broadcast, v, 0); };
+        x.load(a, same(lane_id()), same(thread_id()));
+        y.load_transposed(b, block_id() * 2 + subgroup_id(), b.size() / 16);
+        z.fill(same(c.load(0)));
+        z.multiply_add(x, y);
+        z.fill(cast(DType::f32, a.load(subgroup_id())));
+        z.multiply_add(x, y);
+        for_(subgroup_id(), 4, subgroup_count(), [&](Value tile) { z.store(c, tile * 256, 16); });
+      });
+  EXPECT_EQ(count(fn, Op::mma), 8u);
+}
+
+TEST(Matrix, MemoryIsNoValue) {
+  int line = 0;
+  const auto own = [](DType t) { return Value(local_array(t, 256).id()); };
+  const auto tile = [](DType t) { return Value(shared(t, 256).id()); };
+  const auto refused = [&](const char* name, const std::string& memory, const std::string& by, auto body) {
+    expect_refused(name, memory + " is memory, and " + by + " takes a value in its place. Load an element of it", line,
+                   body);
+  };
+  refused(
+      "fill", "local2", "mma fill", PRODUCT { UNUSED, line = __LINE__, z.fill(own(DType::f32)); });
+  refused(
+      "fill_buffer", "c", "mma fill", PRODUCT { UNUSED, line = __LINE__, z.fill(Value(c.id())); });
+  refused(
+      "index", "local2", "mma load", PRODUCT { UNUSED, line = __LINE__, x.load(a, own(DType::index), 16); });
+  refused(
+      "stride", "local2", "mma store", PRODUCT { UNUSED, line = __LINE__, z.store(c, 0, own(DType::index)); });
+  refused(
+      "narrow", "shared1", "cast", PRODUCT { UNUSED, line = __LINE__, z.fill(tile(DType::f16)); });
+  refused(
+      "stored", "local1", "store", PRODUCT { UNUSED, line = __LINE__, c.store(0, own(DType::f32)); });
+  refused(
+      "at", "local1", "store", PRODUCT { UNUSED, line = __LINE__, c.store(own(DType::index), 1.0f); });
+  refused(
+      "sum", "shared1", "binary", PRODUCT { UNUSED, line = __LINE__, c.store(0, tile(DType::f32) + 1.0f); });
+  const auto at = [](int here) { Builder::current().at("matrix_test.cpp", here); };
+  refused(
+      "condition", "local1", "if_", PRODUCT {
+        UNUSED, at(line = __LINE__);
+        if_(own(DType::boolean), [&] { c.store(0, 1.0f); });
+      });
+  refused(
+      "bound", "local1", "for_", PRODUCT {
+        UNUSED;
+        line = __LINE__, for_(0, own(DType::index), [&](Value) { c.store(0, 1.0f); });
+      });
+  refused(
+      "loop", "local1", "while_", PRODUCT {
+        UNUSED, at(line = __LINE__);
+        while_([&] { return own(DType::boolean); }, [] {});
+      });
+  const std::string fragment = "local1 is a matrix over a subgroup, and ",
+                    todo =
+                        " takes what belongs to one thread. Store the matrix to shared memory, and read that after a "
+                        "barrier";
+  expect_refused(
+      "stored_matrix", fragment + "store" + todo, line,
+      PRODUCT { UNUSED, line = __LINE__, c.store(0, Value(z.id())); });
+  expect_refused(
+      "filled_with_matrix", fragment + "mma fill" + todo, line,
+      PRODUCT { UNUSED, line = __LINE__, z.fill(Value(z.id())); });
+}
+
+// The builder refuses all of these; a function may come from elsewhere.
+TEST(Matrix, OperandsAreWhatTheirPlacesAskFor) {
+  int load = 0, fill = 0, multiply = 0, store = 0;
+  const Function good = trace("places", blocks, {16, 1, 1}, [&] {
+    const BufferRef a = in("a", DType::f16), c = out("c");
+    const Fragment x(left, DType::f16), y(right, DType::f16), z = sums();
+    const BufferRef own = local_array(DType::f32, 256);
+    load = __LINE__, x.load(a, 0, 16);
+    y.load(a, 0, 16);
+    fill = __LINE__, z.fill(0.5);
+    multiply = __LINE__, z.multiply_add(x, y);
+    own.store(thread_id(), 1.0f);
+    c.store(0, own.load(thread_id()));
+    store = __LINE__, z.store(c, 0, 16);
+  });
+  verify(good);
+  const auto find = [&](auto is) {
+    NodeId id = 1;
+    while (!is(good[id])) ++id;
+    return id;
+  };
+  const auto operation = [&](MmaOp op) {
+    return find([&](const Node& n) { return n.op == Op::mma && n.kind<MmaOp>() == op; });
+  };
+  const auto matrix = [&](FragmentRole role) {
+    return find([&](const Node& n) { return is_fragment(n) && n.kind<FragmentRole>() == role; });
+  };
+  const NodeId own = find([](const Node& n) { return n.op == Op::local && !is_fragment(n); });
+  const NodeId half_value = find([](const Node& n) { return n.op == Op::constant && n.type.dtype == DType::f32; });
+  const NodeId c = good[operation(MmaOp::store)].args[1];
+  const struct {
+    MmaOp op;
+    std::size_t operand;
+    NodeId other;
+    const int& line;
+    std::string sentence;
+  } changes[] = {
+      {MmaOp::load, 0, own, load, "mma load takes a fragment, and got none"},
+      {MmaOp::load, 0, c, load, "mma load takes a fragment, and got none"},
+      {MmaOp::load, 1, half_value, load, "mma load takes memory, and got a value of f32"},
+      {MmaOp::load, 1, own, load, "a matrix lies in memory that threads share"},
+      {MmaOp::load, 1, matrix(left), load, " is a matrix over a subgroup, and mma load takes what belongs to one "},
+      {MmaOp::load, 2, c, load, "c is memory, and mma load takes a value in its place"},
+      {MmaOp::load, 3, c, load, "c is memory, and mma load takes a value in its place"},
+      {MmaOp::load, 3, no_node, load, "mma load has 3 operands. It takes 4"},
+      {MmaOp::fill, 0, matrix(left), fill, "mma fill takes the fragment accumulator, and got left"},
+      {MmaOp::fill, 1, matrix(left), fill, " is a matrix over a subgroup, and mma fill takes what belongs to one "},
+      {MmaOp::fill, 1, c, fill, "c is memory, and mma fill takes a value in its place"},
+      {MmaOp::fill, 2, half_value, fill, "mma fill has 3 operands. It takes 2"},
+      {MmaOp::multiply, 0, matrix(right), multiply, "mma multiply takes the fragment accumulator, and got right"},
+      {MmaOp::multiply, 1, matrix(right), multiply, "mma multiply takes the fragment left, and got right"},
+      {MmaOp::multiply, 2, matrix(left), multiply, "mma multiply takes the fragment right, and got left"},
+      {MmaOp::multiply, 2, half_value, multiply, "mma multiply takes the fragment right, and got none"},
+      {MmaOp::multiply, 2, no_node, multiply, "mma multiply has 2 operands. It takes 3"},
+      {MmaOp::store, 0, matrix(left), store, "mma store takes the fragment accumulator, and got left"},
+      {MmaOp::store, 1, own, store, "a matrix lies in memory that threads share"},
+      {MmaOp::store, 1, half_value, store, "mma store takes memory, and got a value of f32"},
+  };
+  for (const auto& change : changes) {
+    Function fn = good;
+    fn.nodes[operation(change.op)].args[change.operand] = change.other;
+    const std::string error = error_of<KernelError>([&] { verify(fn); });
+    EXPECT_EQ(error.rfind("[kernel places, matrix_test.cpp:" + std::to_string(change.line) + "] ", 0), 0u)
+        << change.sentence << "\n"
+        << error;
+    EXPECT_NE(error.find(change.sentence), std::string::npos) << change.sentence << "\n" << error;
   }
 }
 
@@ -452,15 +650,19 @@ TEST(Matrix, DivergenceIsReported) {
         line = __LINE__, x.load(a, lane_id(), 1);
         z.multiply_add(x, y);
       },
-      8);
+      8, /*verified=*/false);
   expect_found(found_in(index), Kind::divergence, line,
                "the index of a matrix operation differs within a subgroup: it is 0 in thread (0, 0, 0)");
   const auto stride = with_product(
-      "stride", PRODUCT { UNUSED, line = __LINE__, z.load(c, 0, lane_id() / 7); }, 8);
+      "stride", PRODUCT { UNUSED, line = __LINE__, z.load(c, 0, lane_id() / 7); }, 8, /*verified=*/false);
   expect_found(found_in(stride), Kind::divergence, line, "the stride of a matrix operation differs within a subgroup");
   const auto value = with_product(
-      "value", PRODUCT { UNUSED, line = __LINE__, z.fill(cast(DType::f32, lane_id())); }, 8);
+      "value", PRODUCT { UNUSED, line = __LINE__, z.fill(cast(DType::f32, lane_id())); }, 8, /*verified=*/false);
   expect_found(found_in(value), Kind::divergence, line, "the value of a matrix operation differs within a subgroup");
+  // What the verifier takes on trust is looked at when the kernel runs.
+  const auto promised = with_product(
+      "promised", PRODUCT { UNUSED, line = __LINE__, z.fill(block_uniform(cast(DType::f32, lane_id()))); }, 8);
+  expect_found(found_in(promised), Kind::divergence, line, "block_uniform was promised one value");
   const auto by_subgroup = with_product(
       "by_subgroup",
       PRODUCT {

@@ -8,8 +8,8 @@
 namespace tessera::emit {
 
 /// Every lane keeps the whole of a and b, and of c the elements lane_id, lane_id + lanes, and so on (element (i, j) is
-/// number 16 * i + j), where `lanes` are those of its subgroup that there are. All are kept as f32, in which 16-bit
-/// floats and their products are exact.
+/// number 16 * i + j), where `lanes` are those of its subgroup that there are. All are kept as f32, which holds 16-bit
+/// floats; a product of two is exact unless it leaves float's range (bfloat16 only).
 class MatrixLoops {
  public:
   /// Builds into `b`, whose ids are of `index`. `several_lanes`: subgroups may be wider than 1.

@@ -10,10 +10,6 @@ namespace {
 
 thread_local Builder* current_builder = nullptr;
 
-bool is_memory(const Node& n, const Function& fn) {
-  return n.op == Op::local || n.op == Op::shared || (n.op == Op::param && fn.params[n.imm].is_buffer);
-}
-
 template <class K>
 std::uint8_t sub(K kind) {
   return static_cast<std::uint8_t>(kind);
@@ -386,7 +382,7 @@ NodeId Builder::block_uniform(NodeId a) {
 
 NodeId Builder::check_access(NodeId memory, NodeId index, bool write) {
   const Node& m = fn_.nodes[memory];
-  require(is_memory(m, fn_), "this is not memory that a kernel can read or write");
+  require(is_memory(fn_, m), "this is not memory that a kernel can read or write");
   require(!write || m.op != Op::param || fn_.params[m.imm].access == Access::read_write,
           "this buffer is read-only in this kernel: declare it Buffer<T>");
   require(type(index).lanes == 1 && is_int(type(index).dtype), "memory is indexed by integers, not " + describe(index));
@@ -443,12 +439,16 @@ NodeId Builder::atomic(AtomicOp op, NodeId memory, NodeId index, NodeId value, N
 
 // Matrix fragments.
 
+std::string wrong_fragment(MmaOp op, const Node& operand, FragmentRole role) {
+  const bool any = role == FragmentRole::none;
+  if (is_fragment(operand) && (any || operand.kind<FragmentRole>() == role)) return {};
+  return "mma " + std::string(name_of(op)) + " takes " +
+         (any ? "a fragment" : "the fragment " + std::string(name_of(role))) + ", and got " +
+         (is_fragment(operand) ? std::string(name_of(operand.kind<FragmentRole>())) : "none");
+}
 void Builder::check_fragment(NodeId id, FragmentRole role, MmaOp op) const {
-  const Node& n = fn_.nodes[id];
-  const bool right = is_fragment(n) && (role == FragmentRole::none || n.kind<FragmentRole>() == role);
-  require(right, "mma " + std::string(name_of(op)) + " takes " +
-                     (role == FragmentRole::none ? "a fragment" : "the fragment " + std::string(name_of(role))) +
-                     ", and got " + (is_fragment(n) ? std::string(name_of(n.kind<FragmentRole>())) : "none"));
+  const std::string wrong = wrong_fragment(op, fn_.nodes[id], role);
+  require(wrong.empty(), wrong);
 }
 Node Builder::matrix_access(MmaOp op, NodeId fragment, NodeId memory, NodeId index, NodeId stride) {
   index = check_access(memory, index, op == MmaOp::store);

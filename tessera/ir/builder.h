@@ -135,6 +135,9 @@ Function canonicalise(const Function& fn);
 /// KernelError if the function breaks a rule of the language: types, access, scopes, convergence.
 void verify(const Function& fn);
 
+/// What is wrong with an operand of `op` that must be a fragment, of this role or (none) any; empty if it is one.
+std::string wrong_fragment(MmaOp op, const Node& operand, FragmentRole role);
+
 /// Per node: is its value the same in every thread of a block, or of a subgroup? Only what provably is counts.
 enum class Together : std::uint8_t { block, subgroup };
 std::vector<bool> uniform_values(const Function& fn, Together threads = Together::block);

@@ -197,6 +197,7 @@ constexpr NodeId written_memory(const Node& n) {
   if (n.op == Op::store || n.op == Op::atomic) return n.args[0];
   return n.op == Op::mma && n.kind<MmaOp>() == MmaOp::store ? n.args[1] : no_node;
 }
+/// A matrix over a subgroup: a local, but none that a thread can load from.
 constexpr bool is_fragment(const Node& n) { return n.op == Op::local && n.sub != 0; }
 
 enum class Access : std::uint8_t { read, read_write };
@@ -237,6 +238,11 @@ struct Function {
   const Node& operator[](NodeId id) const { return nodes[id]; }
   std::uint32_t threads_per_block() const { return block_size[0] * block_size[1] * block_size[2]; }
 };
+
+/// Buffer parameters, locals, fragments among them, and shared: what stands for memory and is no value.
+inline bool is_memory(const Function& fn, const Node& n) {
+  return n.op == Op::local || n.op == Op::shared || (n.op == Op::param && fn.params[n.imm].is_buffer);
+}
 
 /// Bytes of shared memory that the function's `shared` nodes take together, each aligned to 16.
 std::size_t shared_bytes(const Function& fn);

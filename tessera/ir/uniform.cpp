@@ -40,6 +40,13 @@ class Uniformity {
       if (!uniform_[id]) return false;
     return true;
   }
+  // Some operations over a subgroup give all its threads the same, none gives the whole block the same. A broadcast
+  // does where all threads name one lane that is there: every subgroup has lane 0, the last one perhaps no other.
+  bool same_in_subgroup(const Node& n) const {
+    if (n.kind<SubgroupOp>() != SubgroupOp::broadcast) return n.kind<SubgroupOp>() < SubgroupOp::broadcast;
+    const Node& lane = fn_[n.args[1]];
+    return lane.op == Op::constant && lane.imm == 0;
+  }
   // Local memory counts as uniform while all stores to it are: `uniform_` of the local node holds that.
   void block(BlockId b, bool control) {
     for (NodeId id : fn_.blocks[b]) {
@@ -58,8 +65,8 @@ class Uniformity {
           break;
         case Op::atomic:
         case Op::block_scan: varies(id); break;
-        case Op::subgroup:  // some are the same in a subgroup, none in the block
-          if (!subgroup_ || n.kind<SubgroupOp>() > SubgroupOp::broadcast) varies(id);
+        case Op::subgroup:
+          if (!subgroup_ || !same_in_subgroup(n)) varies(id);
           break;
         case Op::mma: break;  // what a fragment holds is no value before it is stored
         case Op::block_reduce:

@@ -9,6 +9,23 @@ namespace tessera::ir {
 
 namespace {
 
+/// What an operand has to be: a fragment of this role or (none) any, memory, or a value.
+struct Place {
+  enum Kind : std::uint8_t { value, memory, fragment } kind = value;
+  FragmentRole role = FragmentRole::none;
+};
+Place place_of(const Node& n, std::size_t operand) {
+  if (n.op != Op::mma) {
+    const bool access = is_load(n.op) || n.op == Op::store || n.op == Op::atomic;
+    return {access && operand == 0 ? Place::memory : Place::value};
+  }
+  const MmaOp op = n.kind<MmaOp>();
+  if (operand == 0) return {Place::fragment, op == MmaOp::load ? FragmentRole::none : FragmentRole::accumulator};
+  if (op == MmaOp::multiply) return {Place::fragment, operand == 1 ? FragmentRole::left : FragmentRole::right};
+  return {operand == 1 && op != MmaOp::fill ? Place::memory : Place::value};
+}
+std::size_t operands_of(MmaOp op) { return op == MmaOp::fill ? 2 : op == MmaOp::multiply ? 3 : 4; }
+
 class Verifier {
  public:
   explicit Verifier(const Function& fn) : fn_(fn), uniform_(uniform_values(fn)), visible_(fn.nodes.size()) {
@@ -19,7 +36,7 @@ class Verifier {
   void run() { block(0, {}); }
 
  private:
-  /// The innermost control statements around, if any, that threads of one block, and of one subgroup, may pass
+  /// The outermost control statements around, if any, that threads of one block, and of one subgroup, may pass
   /// differently. Of subgroups only functions with matrix operations are asked.
   struct Divergence {
     NodeId block = no_node, subgroup = no_node;
@@ -38,14 +55,50 @@ class Verifier {
                        .todo = todo});
   }
   void check_operands(NodeId id) const {
-    for (NodeId a : operands(fn_[id])) {
-      check_visible(id, a);
-      if (is_fragment(fn_[a]) && fn_[id].op != Op::mma)
-        wrong(id,
-              "local" + std::to_string(fn_[a].extra) + " is a matrix over a subgroup, and " +
-                  std::string(op_name(fn_[id].op)) + " takes what belongs to one thread",
-              "Store the matrix to shared memory, and read that after a barrier");
+    const Node& n = fn_[id];
+    const std::size_t count = operands(n).size();
+    if (n.op == Op::mma && count != operands_of(n.kind<MmaOp>()))
+      wrong(id, "mma " + std::string(name_of(n.kind<MmaOp>())) + " has " + std::to_string(count) + " operands",
+            "It takes " + std::to_string(operands_of(n.kind<MmaOp>())));
+    for (std::size_t i = 0; i < count; ++i) {
+      check_visible(id, n.args[i]);
+      check_place(id, i);
     }
+  }
+  void check_place(NodeId id, std::size_t operand) const {
+    const Node &n = fn_[id], &a = fn_[n.args[operand]];
+    const auto [kind, role] = place_of(n, operand);
+    if (kind == Place::fragment) {
+      if (const std::string what = wrong_fragment(n.kind<MmaOp>(), a, role); !what.empty()) wrong(id, what, {});
+      return;
+    }
+    const std::string op = std::string(op_name(n.op)) + (is_control(n.op)  ? "_"
+                                                         : n.op == Op::mma ? " " + std::string(name_of(n.kind<MmaOp>()))
+                                                                           : "");
+    if (is_fragment(a))
+      wrong(id,
+            "local" + std::to_string(a.extra) + " is a matrix over a subgroup, and " + op +
+                " takes what belongs to one thread",
+            "Store the matrix to shared memory, and read that after a barrier");
+    if (kind == Place::value && is_memory(fn_, a))
+      wrong(id, memory_name(a) + " is memory, and " + op + " takes a value in its place", "Load an element of it");
+    if (kind == Place::memory && !is_memory(fn_, a))
+      wrong(id, op + " takes memory, and got a value of " + type_name(a.type),
+            "Use a buffer, shared memory or a local array");
+    if (n.op != Op::mma) return;
+    if (a.op == Op::local) wrong(id, "a matrix lies in memory that threads share", "Use a buffer or shared memory");
+    if (kind == Place::value && !uniform_in_subgroup_[n.args[operand]])
+      wrong(id,
+            "the " +
+                std::string(operand == 1   ? "value"
+                            : operand == 2 ? "index"
+                                           : "stride") +
+                " of a matrix operation may differ within a subgroup",
+            "Wrap it in subgroup_broadcast(x, 0)");
+  }
+  std::string memory_name(const Node& n) const {
+    if (n.op == Op::param) return fn_.params[n.imm].name;
+    return std::string(op_name(n.op)) + std::to_string(n.extra);
   }
   void check_visible(NodeId user, NodeId a) const {
     const Node& n = fn_[a];
@@ -75,7 +128,7 @@ class Verifier {
         // The condition may use what its own block made, so that block is looked through as part of this one.
         const std::vector<bool> before = visible_;
         for (NodeId c : fn_.blocks[n.args[1]]) show_nested(c, inner);
-        check_visible(id, n.args[0]);
+        check_operands(id);
         visible_ = before;
         block(n.extra, inner);
       }
@@ -104,7 +157,7 @@ class Verifier {
               " stands under " + std::string(op_name(fn_[control].op)) + "_" + (line.empty() ? "" : " (" + line + ")") +
               ", which threads of one " + (matrix ? "subgroup" : "block") + " may pass differently",
           matrix ? "Move it out, or decide by what is the same in the whole subgroup, as subgroup_id() and "
-                   "subgroup_broadcast(...) are"
+                   "subgroup_broadcast(x, 0) are"
                  : "Move it out, or wrap the condition or bounds in block_uniform(...) if they are the same in every "
                    "thread");
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of 16 x 16 matrices by the threads of a subgroup, on the device's matrix units where it has them. Block
-// kernels only; every thread of the subgroup must come to each of these operations together, with the same index,
-// stride and value.
+// Products of 16 x 16 matrices by the threads of a subgroup, in a form that matrix units can compute; today every
+// device computes them in loops, and no backend uses such units yet. Block kernels only; every thread of the subgroup
+// must come to each of these operations together, with the same index, stride and value.
 #pragma once
 
 #include "tessera/kernel/memory.h"
@@ -67,7 +67,7 @@ constexpr void check_factor() {
 template <class T>
 class MatrixLeft : public detail::MatrixHandle<T> {
  public:
-  explicit MatrixLeft(const char* file = __builtin_FILE(), int line = __builtin_LINE())
+  MatrixLeft(const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : detail::MatrixHandle<T>(ir::FragmentRole::left, file, line) {
     detail::check_factor<T>();
   }
@@ -77,7 +77,7 @@ class MatrixLeft : public detail::MatrixHandle<T> {
 template <class T>
 class MatrixRight : public detail::MatrixHandle<T> {
  public:
-  explicit MatrixRight(const char* file = __builtin_FILE(), int line = __builtin_LINE())
+  MatrixRight(const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : detail::MatrixHandle<T>(ir::FragmentRole::right, file, line) {
     detail::check_factor<T>();
   }
@@ -86,13 +86,14 @@ class MatrixRight : public detail::MatrixHandle<T> {
 /// What products are added to: 16 x 16 floats, all zero where it is declared, in every round of a loop.
 class MatrixAccumulator : public detail::MatrixHandle<float> {
  public:
-  explicit MatrixAccumulator(const char* file = __builtin_FILE(), int line = __builtin_LINE())
+  MatrixAccumulator(const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : MatrixHandle(ir::FragmentRole::accumulator, file, line) {
     detail::mma_fill(fragment(), detail::constant(DType::f32, 0.0));
   }
   /// Every element becomes `value`.
   void fill(detail::Arg<float> value) const { detail::mma_fill(fragment(), value.node()); }
-  /// Adds the product of left and right: in float, which holds each product of two elements, and in any order.
+  /// Adds the product of left and right: in float, and in any order. The product of two elements is exact unless it
+  /// leaves float's range (bfloat16 only).
   template <class A, class B>
   void multiply_add(const MatrixLeft<A>& left, const MatrixRight<B>& right, const char* file = __builtin_FILE(),
                     int line = __builtin_LINE()) const {

@@ -7,6 +7,7 @@
 // mistake 6: a matrix lies in memory that threads share: a Buffer or Shared
 // mistake 7: a matrix is loaded from and stored to a Buffer or Shared; host data is not visible in a kernel
 // mistake 8: a subscript is an integer: use cast<Index>(...)
+#include <array>
 #include <vector>
 
 #include "tessera/kernel/kernel.h"
@@ -52,5 +53,10 @@ auto k = kernel("k", block(64), [](Buffer<const half> x, Buffer<const float> sta
   sum.fill(start[0]);
   sum.store(y, 0, 16);
   own[0] = 1;
+  std::array<MatrixAccumulator, 4> sums{};
+  MatrixAccumulator more[4] = {};
+  std::array<MatrixLeft<half>, 2> lefts{};
+  MatrixRight<half> rights[2] = {};
+  for (int i = 0; i < 4; ++i) sums[i].multiply_add(lefts[i / 2], rights[i % 2]), more[i].store(y, 0, 16);
 #endif
 });

@@ -93,6 +93,12 @@ constexpr std::size_t side = fragment_side, matrix = side * side;
 std::int64_t left_element(std::size_t i, std::size_t j) { return static_cast<std::int64_t>((i * 7 + j * 3) % 11) - 5; }
 std::int64_t right_element(std::size_t i, std::size_t j) { return static_cast<std::int64_t>((i * 5 + j) % 7) - 3; }
 
+std::vector<std::uint64_t> elements(DType t, std::int64_t (*element)(std::size_t i, std::size_t j)) {
+  std::vector<std::uint64_t> out;
+  for (std::size_t e = 0; e < matrix; ++e) out.push_back(to_bits(t, element(e / side, e % side)));
+  return out;
+}
+
 /// An accumulator per subgroup: from its place, `right` says what element (i, j) must be.
 void store_matrix(Tracer& t, const Fragment& sums, std::int64_t (*right)(std::size_t i, std::size_t j)) {
   const BufferRef out = t.output(DType::f32, World::blocks * threads * matrix,
@@ -106,13 +112,9 @@ void store_matrix(Tracer& t, const Fragment& sums, std::int64_t (*right)(std::si
 void matrix_cell(bool multiply, Tracer& t) {
   const Fragment left(FragmentRole::left, t.dtype()), right(FragmentRole::right, t.dtype()),
       sums(FragmentRole::accumulator, DType::f32);
-  std::vector<std::uint64_t> a, b;
-  for (std::size_t i = 0; i < side; ++i)
-    for (std::size_t j = 0; j < side; ++j) {
-      a.push_back(to_bits(t.dtype(), left_element(i, j)));
-      b.push_back(to_bits(t.dtype(), multiply ? right_element(i, j) : i == j));
-    }
-  const BufferRef first = t.memory(t.dtype(), a), second = t.memory(t.dtype(), b);
+  const auto unit = [](std::size_t i, std::size_t j) { return std::int64_t{i == j}; };
+  const BufferRef first = t.memory(t.dtype(), elements(t.dtype(), left_element)),
+                  second = t.memory(t.dtype(), elements(t.dtype(), multiply ? right_element : +unit));
   right.load(second, 0, static_cast<int>(side));
   sums.fill(0.f);
   if (multiply) {  // twice, so that the sum goes on
@@ -129,6 +131,16 @@ void matrix_cell(bool multiply, Tracer& t) {
   left.load_transposed(first, 0, static_cast<int>(side));
   sums.multiply_add(left, right);
   store_matrix(t, sums, [](std::size_t i, std::size_t j) { return left_element(i, j) + left_element(j, i); });
+}
+/// Sums are of f32 and load as they are; factors show what they loaded in a product.
+void load_cell(Tracer& t) {
+  if (t.dtype() != DType::f32) return matrix_cell(false, t);
+  const Fragment sums(FragmentRole::accumulator, DType::f32);
+  const BufferRef from = t.memory(DType::f32, elements(DType::f32, left_element));
+  sums.load(from, 0, static_cast<int>(side));
+  store_matrix(t, sums, left_element);
+  sums.load_transposed(from, 0, static_cast<int>(side));
+  store_matrix(t, sums, [](std::size_t i, std::size_t j) { return left_element(j, i); });
 }
 void accumulator_cell(Tracer& t) {
   const Fragment sums(FragmentRole::accumulator, t.dtype());
@@ -148,7 +160,7 @@ void add_matrices(std::vector<Row>& rows) {
   add(Op::local, FragmentRole::accumulator, "accumulator", &accumulator_cell);
   for_each_kind<MmaOp>([&](MmaOp op) {
     switch (op) {
-      case MmaOp::load: return add(Op::mma, op, "matrices", [](Tracer& t) { matrix_cell(false, t); });
+      case MmaOp::load: return add(Op::mma, op, "matrices", &load_cell);
       case MmaOp::multiply: return add(Op::mma, op, "matrices", product);
       case MmaOp::fill:
       case MmaOp::store: return add(Op::mma, op, "accumulator", &accumulator_cell);

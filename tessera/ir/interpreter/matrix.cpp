@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix fragments. Of each subgroup one 16 x 16 matrix of floats lies in the slab, row by row: products of 16-bit
-// floats are exact in f32, so a and b are kept widened. Sums go over k in ascending order.
+// Matrix fragments. Of each subgroup one 16 x 16 matrix of floats lies in the slab, row by row: a and b are kept
+// widened to f32, in which a product of two elements is exact unless it leaves float's range (bfloat16 only). Sums go
+// over k in ascending order.
 #include "tessera/ir/interpreter/checker.h"
 
 namespace tessera::ir::engine {
