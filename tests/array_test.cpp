@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "tessera/base/philox.h"
+#include "tessera/kernel/kernel.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
 
@@ -389,6 +390,20 @@ TEST_P(OnEveryDevice, RandomNumbersAreTheSameEverywhere) {
   mean /= 200000, square = square / 200000 - mean * mean;
   EXPECT_NEAR(mean, 3, 0.02);
   EXPECT_NEAR(std::sqrt(square), 2, 0.02);
+}
+
+TEST_P(OnEveryDevice, KernelsTakeContiguousArraysOnly) {
+  const auto twice =
+      kernel("twice", [](Buffer<const float> x, Buffer<float> y) { y[global_id()] = 2.0f * x[global_id()]; });
+  const Array x = Array::from(numbers(6)).reshape({2, 3});
+  Array y = Array::zeros({3, 2});
+  const std::string text = text_of<ShapeError>([&] { twice.launch({6}, x.transpose(), y); });
+  test::expect_has(text, {"(3, 2)", "(1, 3)", "as_contiguous()"});
+  test::expect_has(text_of<ShapeError>([&] { twice.launch({6}, x, y.transpose()); }), {"assign()"});
+  text_of<ShapeError>([&] { twice.launch({6}, Array::full({1}, 7.0, DType::f32).broadcast_to({6}), y); });
+  twice.launch({6}, x.transpose().as_contiguous(), y);
+  const auto want = (2.0f * x.transpose()).to_vector<float>();
+  EXPECT_EQ(y.to_vector<float>(), want);
 }
 
 }  // namespace

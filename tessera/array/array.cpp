@@ -302,6 +302,14 @@ void* Array::host_data() const {
 }
 
 BufferView kernel_argument(const Array& a, ir::Access access) {
+  if (!a.contiguous())
+    fail<ShapeError>({.asked = "launch",
+                      .with = {{"shape", to_string(a.shape())}, {"strides", to_string(a.strides())}},
+                      .wrong = "the elements of this array do not lie one behind the other, and a kernel sees memory",
+                      .todo = access == ir::Access::read_write
+                                  ? "Let the kernel write a contiguous array and assign() that to this one, or pass "
+                                    "view_for_writing() and the strides"
+                                  : "Pass as_contiguous() of it, or view() and the strides"});
   return access == ir::Access::read_write ? a.view_for_writing() : a.view();
 }
 

@@ -256,8 +256,8 @@ void trace_fusion(bool on);
 /// Kernels that deferred expressions and reductions have launched so far in this process; for tests.
 std::uint64_t fused_launches();
 
-/// What a kernel launch takes from an Array (found by argument-dependent look-up); contiguous or not, it is the range
-/// of memory.
+/// What a kernel launch takes from an Array (found by argument-dependent look-up): its memory. ShapeError if its
+/// elements do not lie one behind the other, as those of transposed, sliced and broadcast arrays do not.
 BufferView kernel_argument(const Array& a, ir::Access access);
 
 }  // namespace tessera
