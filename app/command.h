@@ -15,6 +15,11 @@ enum ExitCode : int {
   usage = 2,   ///< the command line is wrong
 };
 
+/// For options that name a device: an empty name is a mistake of a script, not a wish for the default.
+inline std::string names_something(const std::string& text) {
+  return text.empty() ? "an empty name names nothing" : "";
+}
+
 struct Command {
   CLI::App* options = nullptr;
   std::function<int()> run;  ///< gives an exit code; may throw, then main prints the error and gives `failed`

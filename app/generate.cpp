@@ -36,13 +36,17 @@ extern "C" void on_interrupt(int) {
 }
 struct Interrupted {};
 
+constexpr std::int64_t most_tokens = std::int64_t{1} << 40;
+
 std::string read_prompt(const Options& o) {
   if (o.prompt_file.empty()) return o.prompt;
   if (o.prompt_file == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
   errno = 0;
   std::ifstream in(o.prompt_file, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(in), {});
-  if (!in.is_open() || in.bad() || std::filesystem::is_directory(o.prompt_file))
+  if (std::filesystem::is_directory(o.prompt_file)) errno = EISDIR, in.close();
+  std::string text;
+  if (in.is_open()) text.assign(std::istreambuf_iterator<char>(in), {});
+  if (!in.is_open() || in.bad())
     fail<ArgumentError>({.asked = "generate",
                          .with = {{"file", o.prompt_file}},
                          .wrong = "the prompt file cannot be read",
@@ -114,9 +118,9 @@ void print_json(const Options& o, const LanguageModel& model, const GenerateResu
 
 void print_summary(const Options& o, const LanguageModel& model, const GenerateResult& r, const std::string& why) {
   const auto line = [&](std::string_view label, const std::string& text) {
-    fmt::print(stderr, "{:<9} {}\n", label, wrapped(text, 10, columns(stderr), 10));
+    say("{:<9} {}\n", label, wrapped(text, 10, columns(stderr), 10));
   };
-  fmt::print(stderr, "\n");
+  say("\n");
   line("loaded",
        fmt::format("{:.2f} s, {} of weights", model.load_seconds(), config::bytes_text(model.model().weight_bytes())));
   line("prompt", fmt::format("{} tokens in {:.3f} s, {}", r.prompt_tokens.size(), r.prompt_seconds,
@@ -127,8 +131,7 @@ void print_summary(const Options& o, const LanguageModel& model, const GenerateR
   if (o.generate.sampling.temperature > 0) line("seed", std::to_string(o.generate.sampling.seed));
   line("device", why);
   if (o.stats)
-    fmt::print(stderr, "\n{}\nmemory of {}\n", to_string(placement_log()),
-               memory_text(model.device(), memory_stats(model.device())));
+    say("\n{}\nmemory of {}\n", to_string(placement_log()), memory_text(model.device(), memory_stats(model.device())));
 }
 
 int run(Options o) {
@@ -148,7 +151,7 @@ int run(Options o) {
     const LanguageModel model = load(o, current_device());
     const bool text = !o.json && !o.print_tokens;
     // The prompt goes where messages go: standard output has what the model wrote, and nothing else.
-    if (text && !o.quiet && prompt.size() <= 400) fmt::print(stderr, "{}", Style(stderr).faint(prompt));
+    if (text && !o.quiet && prompt.size() <= 400) say("{}", Style(stderr).faint(prompt));
     const GenerateResult r = model.generate(prompt, o.generate, [&](std::string_view piece) {
       if (text) {
         std::fwrite(piece.data(), 1, piece.size(), stdout);
@@ -163,11 +166,10 @@ int run(Options o) {
     if (!o.quiet && !o.json)
       print_summary(o, model, r, why);
     else if (o.stats && !o.json)
-      fmt::print(stderr, "{}\nmemory of {}\n", to_string(placement_log()),
-                 memory_text(model.device(), memory_stats(model.device())));
+      say("{}\nmemory of {}\n", to_string(placement_log()), memory_text(model.device(), memory_stats(model.device())));
     return success;
   } catch (const Interrupted&) {
-    fmt::print(stderr, "tessera: interrupted while loading\n");
+    say("tessera: interrupted while loading\n");
     return failed;
   }
 }
@@ -187,17 +189,28 @@ Command generate_command(CLI::App& program) {
   sub->callback([prompt, prompt_file] {
     if (prompt->count() + prompt_file->count() == 0) throw CLI::RequiredError("--prompt or --prompt-file");
   });
-  sub->add_option("--device", o->device, "Where to compute, as `tessera devices` names it (default: as it chooses)");
-  sub->add_option("-n,--tokens", o->generate.max_tokens, "Tokens to generate at most")->capture_default_str();
+  sub->add_option("--device", o->device, "Where to compute, as `tessera devices` names it (default: as it chooses)")
+      ->check(names_something);
+  sub->add_option("-n,--tokens", o->generate.max_tokens, "Tokens to generate at most")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{0}, most_tokens));
   auto& s = o->generate.sampling;
-  sub->add_option("--temperature", s.temperature, "0: always the likeliest token")->capture_default_str();
-  sub->add_option("--top-k", s.top_k, "Choose among the k likeliest tokens; 0: all")->capture_default_str();
+  sub->add_option("--temperature", s.temperature, "0: always the likeliest token")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e6));
+  sub->add_option("--top-k", s.top_k, "Choose among the k likeliest tokens; 0: all")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{0}, most_tokens));
   sub->add_option("--top-p", s.top_p, "Choose among the likeliest tokens that have this probability together")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
   sub->add_option("--seed", s.seed, "The same seed gives the same text (default: a new one, which is printed)");
   sub->add_option("--ctx", o->generate.context,
-                  "Tokens of prompt and answer together (default: what the model was made for)");
-  sub->add_option("--batch", o->generate.batch, "Tokens of the prompt read at once")->capture_default_str();
+                  "Tokens of prompt and answer together (default: what the model was made for)")
+      ->check(CLI::Range(std::int64_t{0}, most_tokens));
+  sub->add_option("--batch", o->generate.batch, "Tokens of the prompt read at once")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{1}, most_tokens));
   sub->add_option("--cache", o->cache, "How keys and values are kept")
       ->capture_default_str()
       ->check(CLI::IsMember({"f16", "f32"}));

@@ -78,7 +78,8 @@ Command kernel_command(CLI::App& program) {
   sub->add_option("NAME", o->name, "The kernel to print; without it all are listed");
   auto* source = sub->add_option("--source", o->source, "Print the text that this device's compiler gets");
   auto* ir = sub->add_flag("--ir", o->ir, "Print what was traced, for every device the same (the default)");
-  auto* device = sub->add_option("--device", o->device, "List or print the kernels in the forms that this device uses");
+  auto* device = sub->add_option("--device", o->device, "List or print the kernels in the forms that this device uses")
+                     ->check(names_something);
   source->excludes(ir)->excludes(device);
   sub->footer(R"(Examples:
   tessera kernel

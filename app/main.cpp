@@ -25,7 +25,7 @@ Environment: TESSERA_DEVICE names the device to use, TESSERA_MEMORY_LIMIT (such 
 /// The text of an error, once: "tessera: error: ...".
 void print_error(std::string_view text) {
   std::fflush(stdout);
-  fmt::print(stderr, "{} {}\n", Style(stderr).bad("tessera: error:"), text);
+  say("{} {}\n", Style(stderr).bad("tessera: error:"), text);
 }
 
 /// The help of a command, or of the program. (CLI::App::help would give that of `help`, the command that is running.)
@@ -71,7 +71,7 @@ int run(int argc, char** argv) {
   }
   for (const Command& command : commands)
     if (command.options->parsed()) return command.run();
-  fmt::print(stderr, "{}", program.help());
+  say("{}", program.help());
   return usage;
 }
 

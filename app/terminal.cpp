@@ -99,7 +99,7 @@ Progress::Progress(bool quiet) : quiet_(quiet), terminal_(is_terminal(stderr) &&
 void Progress::step(std::string_view text) {
   if (quiet_) return;
   if (!terminal_) {
-    fmt::print(stderr, "{}\n", text);
+    say("{}\n", text);
     return;
   }
   last_ = 0;
@@ -115,14 +115,14 @@ void Progress::update(std::string_view text) {
   std::string line(text);
   const std::size_t room = columns(stderr) - 1;
   if (line.size() > room) line.resize(room);
-  fmt::print(stderr, "\r{}\x1b[K", line);
+  say("\r{}\x1b[K", line);
   std::fflush(stderr);
   shown_ = true;
 }
 
 void Progress::clear() {
   if (!shown_) return;
-  fmt::print(stderr, "\r\x1b[K");
+  say("\r\x1b[K");
   std::fflush(stderr);
   shown_ = false;
 }

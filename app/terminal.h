@@ -7,7 +7,17 @@
 #include <string>
 #include <string_view>
 
+#include <fmt/format.h>
+
 namespace tessera::app {
+
+/// Writes to standard error. That it may be closed or full is no reason to end: what matters is on standard output and
+/// in the exit code.
+template <class... T>
+void say(fmt::format_string<T...> format, T&&... values) {
+  const std::string text = fmt::format(format, std::forward<T>(values)...);
+  std::fwrite(text.data(), 1, text.size(), stderr);
+}
 
 bool is_terminal(std::FILE* stream);
 /// Columns to wrap paragraphs at: the terminal's, 120 at most; 110 where there is none.

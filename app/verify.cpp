@@ -185,10 +185,9 @@ int run(const Options& o) {
   for (const Row& row : rows)
     for (std::size_t d = 0; d < devices.size(); ++d)
       if (const Cell& cell = row.cells[d]; !cell.good())
-        fmt::print(stderr, "{} {} on {}: {}\n", row.operation, row.shape, to_string(devices[d]),
-                   cell.text.empty()
-                       ? fmt::format("the error is {:.3g} times the tolerance (seed {})", cell.error, o.seed)
-                       : cell.text);
+        say("{} {} on {}: {}\n", row.operation, row.shape, to_string(devices[d]),
+            cell.text.empty() ? fmt::format("the error is {:.3g} times the tolerance (seed {})", cell.error, o.seed)
+                              : cell.text);
   fail<Error>({.asked = "verify",
                .wrong = fmt::format("{} of {} checks failed (above)", failures, rows.size() * devices.size())});
 }
@@ -199,7 +198,8 @@ Command verify_command(CLI::App& program) {
   auto o = std::make_shared<Options>();
   CLI::App* sub =
       program.add_subcommand("verify", "Compare every operation on every device with plain double-precision C++");
-  sub->add_option("--device", o->devices, "Only this device; may be given several times (default: all)");
+  sub->add_option("--device", o->devices, "Only this device; may be given several times (default: all)")
+      ->check(names_something);
   sub->add_option("--seed", o->seed, "Of the random data")->capture_default_str();
   sub->add_option("--operation", o->operation, "Only operations whose name this regular expression finds")
       ->check([](const std::string& text) {

@@ -307,7 +307,19 @@ TEST(Generate, BadInputIsAClearErrorAndOne) {
   EXPECT_TRUE(
       fails(run({"generate", model, "-p", "The index of the table", "--ctx", "2"}), 1, {"longer than the context"}));
   EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--ctx", "1000000"}), 1, {"context"}));
-  EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--top-p", "3"}), 1, {"top_p"}));
+  EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--top-p", "3"}), 2, {"--top-p", "3"}));
+  for (const char* option : {"-n", "--ctx", "--batch", "--top-k", "--temperature"})
+    EXPECT_TRUE(fails(run({"generate", "no model", "-p", "a", option, "-1"}), 2, {"-1", "range"})) << option;
+  // Standard error that cannot be written changes nothing else.
+  const auto code = [](const std::string& words) {
+    const int status = std::system((std::string(TESSERA_PROGRAM) + " " + words).c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  };
+  EXPECT_EQ(code("nonsense 2>&-"), 2);
+  EXPECT_EQ(code("generate nofile -p x 2>/dev/full"), 1);
+  EXPECT_EQ(code("generate " + model + " -p x -n 2 >/dev/null 2>&-"), 0);
+  EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--device", ""}), 2, {"--device"}));
+  EXPECT_TRUE(fails(run({"generate", model, "--prompt-file", "/usr"}), 1, {"/usr", "directory"}));
   EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--device", "cuda:3"}), 1, {"cuda:3", "cpu:0", "interp:0"}));
   EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--device", "quantum"}), 1, {"quantum", "opencl"}));
 }

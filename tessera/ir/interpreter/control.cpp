@@ -175,7 +175,7 @@ void run_print(Machine& m, const Instruction& i) {
     if (m.program.options.print)
       m.program.options.print(line);
     else
-      fmt::print(stderr, "{}\n", line);
+      std::fputs((line + "\n").c_str(), stderr);  // fmt::print would throw if it is closed
   });
 }
 
