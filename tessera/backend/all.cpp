@@ -3,6 +3,7 @@
 #include "tessera/backend/cpu/cpu.h"
 #include "tessera/backend/cuda/cuda.h"
 #include "tessera/backend/interp/interp.h"
+#include "tessera/backend/oneapi/oneapi.h"
 #include "tessera/backend/opencl/opencl.h"
 #include "tessera/backend/rocm/rocm.h"
 
@@ -12,6 +13,7 @@ void register_all_drivers() {
   register_driver(make_cpu_driver());
   register_driver(make_cuda_driver());
   register_driver(make_rocm_driver());
+  register_driver(make_oneapi_driver());
   register_driver(make_opencl_driver());
   register_driver(make_interp_driver());
 }

@@ -19,6 +19,7 @@
 //   compile        the compiler refuses every program   cubin:code              binaries are refused (209, or :code)
 //   driver=n       the driver's version (12040)         compiler=n              the compiler's (12040)
 //   hip-major=n    HIP's major version (6)              threads=n               most threads of a block of any function
+//   ze-api=n       Level Zero's version (104: 1.4)      no-target               ocloc knows none of the devices
 #pragma once
 
 #include <cstdint>

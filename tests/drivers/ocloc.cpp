@@ -40,6 +40,9 @@ EXPORT int oclocInvoke(unsigned count, const char** arguments, std::uint32_t sou
     if (option == "-output") output = value();
     if (option == "-output_no_suffix") suffix = false;
   }
+  // By the devices' PCI ids, as the fake Level Zero has them.
+  const bool by_id = device == "0x56a0" || device == "0x9a49";
+  if (by_id) device = device == "0x56a0" ? "dg2" : "tgllp";
   std::string log;
   std::vector<std::pair<std::string, std::string>> made;
   std::string source;
@@ -51,7 +54,7 @@ EXPORT int oclocInvoke(unsigned count, const char** arguments, std::uint32_t sou
     }
   if (!compile || !found)
     log = "Invalid option or file: " + file + "\n";
-  else if (device != "dg2" && device != "tgllp" && device != "pvc")
+  else if ((device != "dg2" && device != "tgllp" && device != "pvc") || faults().find("no-target"))
     log = "Could not determine device target: " + device + ".\n";
   else if (faults().find("compile"))
     log = file + ":1: error: this compiler was told to refuse everything\nBuild failed\n";
@@ -77,7 +80,7 @@ EXPORT int oclocInvoke(unsigned count, const char** arguments, std::uint32_t sou
     (*output_names)[i] = new char[name.size() + 1];
     std::memcpy((*output_names)[i], name.c_str(), name.size() + 1);
   }
-  return right ? 0 : -11;  // CL_BUILD_PROGRAM_FAILURE
+  return right ? 0 : log.starts_with("Could not") ? -33 : -11;  // CL_INVALID_DEVICE, CL_BUILD_PROGRAM_FAILURE
 }
 
 EXPORT int oclocFreeOutput(std::uint32_t* outputs, std::uint8_t*** data, std::uint64_t** bytes, char*** names) {

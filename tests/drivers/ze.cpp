@@ -82,6 +82,9 @@ T get(const void* structure, std::size_t offset) {
   std::memcpy(&value, static_cast<const char*>(structure) + offset, sizeof value);
   return value;
 }
+/// Of one allocation, unless the relaxed limits are asked for.
+std::uint64_t largest_allocation() { return machine().settings().memory / 4; }
+
 /// Whether a structure says that it is the one that belongs here.
 Code is(const void* structure, std::uint32_t type, const char* what) {
   if (structure == nullptr) return machine().breach(std::string(what) + ": no structure", invalid_value);
@@ -176,7 +179,12 @@ EXPORT Result zeDriverGet(std::uint32_t* count, void** drivers) {
   if (*count != 0 && drivers != nullptr) drivers[0] = &driver_handle;
   return *count = 1, success;
 }
-EXPORT Result zeDriverGetApiVersion(void*, std::uint32_t* version) { return *version = 1 << 16 | 4, success; }
+EXPORT Result zeDriverGetApiVersion(void*, std::uint32_t* version) {
+  ENTER();
+  const Fault* f = machine().faults().find("ze-api");
+  const auto number = static_cast<std::uint32_t>(f != nullptr ? f->number : 104);
+  return *version = number / 100 << 16 | number % 100, success;
+}
 EXPORT Result zeDriverGetProperties(void*, void* properties) {
   ENTER();
   STRUCTURE(properties, 1);
@@ -203,7 +211,7 @@ EXPORT Result zeDeviceGetProperties(void* handle, void* p) {
   put<std::uint32_t>(p, 24, g.id);
   put<std::uint32_t>(p, 28, g.flags);  // integrated
   put<std::uint32_t>(p, 36, 2100);     // MHz
-  put<std::uint64_t>(p, 40, machine().settings().memory);
+  put<std::uint64_t>(p, 40, largest_allocation());
   put<std::uint32_t>(p, 56, 8);  // threads of an execution unit
   put<std::uint32_t>(p, 60, 8);  // its lanes
   put<std::uint32_t>(p, 64, 16);
@@ -226,7 +234,8 @@ EXPORT Result zeDeviceGetComputeProperties(void* handle, void* p) {
 EXPORT Result zeDeviceGetModuleProperties(void* handle, void* p) {
   DEVICE(handle);
   STRUCTURE(p, 5);
-  put<std::uint32_t>(p, 20, device % 2 == 0 ? 1 : 3);  // fp16; the second has fp64 too
+  put<std::uint32_t>(p, 20, device % 2 == 0 ? 5 : 7);  // fp16 and 64-bit atomics; the second has fp64 too
+  put<std::uint32_t>(p, 28, 0xff);                     // division and square roots of f32 are rounded correctly
   put<std::uint32_t>(p, 36, 2048);
   return success;
 }
@@ -275,6 +284,9 @@ EXPORT Result zeMemAllocDevice(void* ze_context, const void* desc, std::size_t b
   OBJECT(ZeContext, owner, contexts, ze_context);
   if (context->sticky != ok) return result_of(context->sticky);
   if (alignment > 256 || (alignment & (alignment - 1)) != 0) return 0x7800000a;
+  const void* const more = get<const void*>(desc, 8);
+  const bool relaxed = more != nullptr && get<std::uint32_t>(more, 0) == 0x20001 && get<std::uint32_t>(more, 16) == 1;
+  if (bytes == 0 || (bytes > largest_allocation() && !relaxed)) return 0x78000009;
   (void)owner;
   std::uint64_t made = 0;
   const Code code = machine().allocate(*context, bytes, &made);
@@ -507,7 +519,11 @@ EXPORT Result zeKernelGetProperties(void* handle, void* p) {
   ENTER();
   STRUCTURE(p, 0x1e);
   OBJECT(Kernel, kernel, kernels, handle);
-  return put<std::uint32_t>(p, 16, static_cast<std::uint32_t>(kernel->arguments.size())), success;
+  put<std::uint32_t>(p, 16, static_cast<std::uint32_t>(kernel->arguments.size()));
+  const Fault* f = machine().faults().find("threads");
+  put<std::uint32_t>(p, 40, 8);  // lanes of a subgroup
+  put<std::uint32_t>(p, 44, static_cast<std::uint32_t>((f != nullptr ? f->number : 1024) / 8));
+  return success;
 }
 EXPORT Result zeKernelSetGroupSize(void* handle, std::uint32_t x, std::uint32_t y, std::uint32_t z) {
   ENTER();

@@ -140,10 +140,11 @@ Code HipApi::largest_block(Handle function, int* threads) const {
 }
 Code HipApi::allow_shared(Handle, std::size_t) const { return 0; }  // AMD's devices need no permission
 Code HipApi::launch(Handle function, const backend::Grid& g, unsigned shared_bytes, Handle stream,
-                    void** arguments) const {
+                    std::span<backend::BoundArgument> arguments) const {
   auto n = [](std::uint64_t v) { return static_cast<unsigned>(v); };
   return call_.launch(static_cast<Function>(function), n(g.blocks[0]), n(g.blocks[1]), n(g.blocks[2]), n(g.block[0]),
-                      n(g.block[1]), n(g.block[2]), shared_bytes, static_cast<Stream>(stream), arguments, nullptr);
+                      n(g.block[1]), n(g.block[2]), shared_bytes, static_cast<Stream>(stream),
+                      stream::addresses_of(arguments), nullptr);
 }
 
 }  // namespace tessera::rocm

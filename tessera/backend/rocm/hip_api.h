@@ -58,7 +58,7 @@ class HipApi final : public stream::Api {
   Code largest_block(stream::Handle function, int* threads) const override;
   Code allow_shared(stream::Handle function, std::size_t bytes) const override;
   Code launch(stream::Handle function, const backend::Grid& grid, unsigned shared_bytes, stream::Handle stream,
-              void** arguments) const override;
+              std::span<backend::BoundArgument> arguments) const override;
 
  private:
   RuntimeFunctions call_;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the `cuda` and `rocm` backends share: drivers with contexts, streams, events and modules. A vendor's folder says
-// which libraries and entry points these are; everything else is here, once.
+// What the `cuda`, `rocm` and `oneapi` backends share: drivers with contexts, streams, events and modules. A vendor's
+// folder says which libraries and entry points these are; everything else is here, once.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 
 #include "tessera/backend/common/launch_shape.h"
@@ -14,17 +15,27 @@
 
 namespace tessera::stream {
 
-using Code = int;                    ///< 0 is success in both APIs, and the numbers of the faults agree
+using Code = int;                    ///< 0 is success in every API
 using Address = unsigned long long;  ///< of device memory
 using Handle = void*;                ///< a stream, event, module or function
 using Context = std::uint64_t;       ///< what is current on a thread: a primary context, or the number of a device
 
-/// The vendor's functions in one shape; each is one call. All but `context_of` and `code_text` act on the current
-/// context.
+enum class Fault : std::uint8_t {
+  none,
+  memory,   ///< the call did nothing; the device goes on
+  refused,  ///< likewise: a wrong argument, image or launch configuration
+  lost      ///< sticky: every later call on this context answers the same
+};
+/// By the numbers of CUresult and hipError_t, which agree; whatever is in no list counts as lost.
+Fault fault_of(Code code);
+
+/// The vendor's functions in one shape; each is one call, or few. All but `context_of`, `code_text` and `fault_of` act
+/// on the current context.
 class Api {
  public:
   virtual ~Api() = default;
   virtual std::string code_text(Code code) const = 0;  ///< "CUDA_ERROR_NO_DEVICE (100), no device is detected"
+  virtual Fault fault_of(Code code) const { return stream::fault_of(code); }
 
   virtual Code context_of(int ordinal, Context* context) const = 0;  ///< retained for good
   virtual Code current(Context* context) const = 0;
@@ -59,9 +70,13 @@ class Api {
   virtual Code largest_block(Handle function, int* threads) const = 0;
   /// Allows launches of the function with this much dynamic shared memory.
   virtual Code allow_shared(Handle function, std::size_t bytes) const = 0;
+  /// The values of `arguments` need not live longer than the call.
   virtual Code launch(Handle function, const backend::Grid& grid, unsigned shared_bytes, Handle stream,
-                      void** arguments) const = 0;
+                      std::span<backend::BoundArgument> arguments) const = 0;
 };
+
+/// Where each value is, as cuLaunchKernel and its like take them. Valid until the thread's next call.
+void** addresses_of(std::span<backend::BoundArgument> arguments);
 
 /// What is known of one device beyond DeviceInfo.
 struct DeviceFacts {

@@ -76,7 +76,7 @@ Allocation StreamDevice::allocate(std::size_t bytes, MemoryKind kind) {
   void* host = nullptr;
   const bool pinned = kind == MemoryKind::pinned;
   const Code code = pinned ? api.allocate_pinned(&host, size) : api.allocate(&address, size);
-  if (fault_of(code) == Fault::memory) {
+  if (api.fault_of(code) == Fault::memory) {
     std::size_t free = 0, total = 0;
     const bool known = !pinned && api.memory_info(&free, &total) == success;
     fail<OutOfMemory>(
@@ -119,7 +119,7 @@ std::vector<std::unique_ptr<LoadedKernel>> StreamDevice::compile(std::span<const
         Handle module = nullptr;
         std::string said;
         const Code code = api.load_module(image.bytes, &module, &said);
-        if (fault_of(code) == Fault::refused)
+        if (api.fault_of(code) == Fault::refused)
           fail<KernelError>({.asked = subject,
                              .with = {{"device", device_.name() + " " + facts.info.name},
                                       {"architecture", facts.architecture},
@@ -168,19 +168,23 @@ StreamKernel::StreamKernel(DeviceContext& device, std::shared_ptr<void> module, 
     stream::check(api, api.allow_shared(function_, emitted.dynamic_shared_bytes), "asking for shared memory", subject);
 }
 
+void** addresses_of(std::span<backend::BoundArgument> arguments) {
+  static thread_local std::vector<void*> addresses;  // a launch allocates nothing
+  addresses.clear();
+  for (backend::BoundArgument& a : arguments) addresses.push_back(&a.value);
+  return addresses.data();
+}
+
 void StreamKernel::enqueue(Handle stream, const std::array<std::uint64_t, 3>& shape,
                            std::span<const Argument> arguments) const {
   static thread_local std::vector<backend::BoundArgument> bound;  // a launch allocates nothing
-  static thread_local std::vector<void*> pointers;
   const backend::Grid grid = backend::grid_of(shape_, shape, limits_);
   backend::bind_arguments(shape_, shape, arguments, bound);
-  pointers.clear();
-  for (backend::BoundArgument& a : bound) {
-    if (a.kind == emit::KernelArgument::Kind::pointer && a.value != 0) a.value += a.byte_offset;
-    pointers.push_back(&a.value);
-  }
-  const Code code = device_.api().launch(function_, grid, static_cast<unsigned>(shape_.emitted.dynamic_shared_bytes),
-                                         stream, pointers.data());
+  if (!device_.facts.dialect.offsets)  // else the kernel adds it
+    for (backend::BoundArgument& a : bound)
+      if (a.kind == emit::KernelArgument::Kind::pointer && a.value != 0) a.value += a.byte_offset;
+  const Code code =
+      device_.api().launch(function_, grid, static_cast<unsigned>(shape_.emitted.dynamic_shared_bytes), stream, bound);
   if (code != success) stream::check(device_.api(), code, "launching", device_.name() + ", kernel " + shape_.name);
 }
 

@@ -39,7 +39,7 @@ Fault fault_of(Code code) {
 void check(const Api& api, Code code, const char* doing, const std::string& subject) {
   if (code == success) return;
   const std::string wrong = std::string(doing) + ": the driver answered " + api.code_text(code);
-  switch (fault_of(code)) {
+  switch (api.fault_of(code)) {
     case Fault::memory:
       fail<OutOfMemory>({.asked = subject, .wrong = wrong, .todo = "Free arrays, or work on smaller pieces"});
     case Fault::refused:

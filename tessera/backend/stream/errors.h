@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the numbers that CUDA and HIP answer mean for us. The two APIs agree on them.
+// What the numbers that drivers answer mean for us. CUDA and HIP agree on them; others say so in Api::fault_of.
 #pragma once
 
 #include <string>
@@ -11,14 +11,6 @@ namespace tessera::stream {
 inline constexpr Code success = 0, out_of_memory = 2, deinitialized = 4, no_device = 100, invalid_image = 200,
                       invalid_context = 201, no_binary_for_device = 209, invalid_ptx = 218, unsupported_ptx = 222,
                       not_ready = 600, launch_out_of_resources = 701;
-
-enum class Fault : std::uint8_t {
-  none,
-  memory,   ///< the call did nothing; the device goes on
-  refused,  ///< likewise: a wrong argument, image or launch configuration
-  lost      ///< sticky: every later call on this context answers the same
-};
-Fault fault_of(Code code);
 
 /// Throws unless the code is success: OutOfMemory, KernelError for what was refused, else DeviceError, after which the
 /// device counts as lost. `doing`: "copying to the device"; `subject`: "cuda:0", "kernel softmax".

@@ -31,7 +31,7 @@ Staging::Chunk* Staging::room(Handle stream) {
   if (at_ == chunks_.size()) {
     void* host = nullptr;
     const Code code = api.allocate_pinned(&host, chunk_bytes);
-    if (fault_of(code) == Fault::memory) {
+    if (api.fault_of(code) == Fault::memory) {
       if (chunks_.empty()) return nullptr;
       at_ = 0;
     } else {

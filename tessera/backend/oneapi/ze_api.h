@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Level Zero loader, opened and looked through, and its functions as the shared implementation calls them: streams
+// are immediate command lists, and what CUDA has and Level Zero lacks (a current context, events that are recorded
+// again and again) is made here. Used within this folder only.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tessera/backend/oneapi/api.h"
+#include "tessera/backend/stream/api.h"
+#include "tessera/base/os/library.h"
+
+namespace tessera::oneapi {
+
+struct LoaderLibrary {
+  os::Library file;
+  std::string missing;  ///< a function that it lacks
+  LoaderFunctions call;
+  bool usable() const { return file.loaded() && missing.empty(); }
+};
+/// The file that TESSERA_ONEAPI_LIBRARY names, else the first of the usual ones that loads.
+LoaderLibrary open_loader();
+
+/// "ZE_RESULT_ERROR_DEVICE_LOST (0x70000001), the device hung, ...".
+std::string text_of(Code code);
+
+class ZeDriver;
+
+/// What Level Zero's calls want to know of one device. Made once a process, never destroyed.
+struct ZeDevice {
+  ZeDriver* driver = nullptr;
+  DeviceHandle handle = nullptr;
+  std::uint32_t compute_group = 0;       ///< the group of queues that kernels go to
+  std::uint64_t largest_allocation = 0;  ///< without relaxed limits; 0: unknown
+  std::uint64_t total_memory = 0;
+
+  std::mutex lock;                              ///< guards what follows
+  std::map<std::uint64_t, std::uint64_t> live;  ///< bytes of each allocation
+  std::uint64_t allocated = 0;
+};
+
+/// A driver with a context for all its devices, and events that are used again. Events are signalled once, and may be
+/// reset only when everybody who waits for them has gone on: a shared pointer is what they are kept by.
+class ZeDriver {
+ public:
+  ZeDriver(const LoaderFunctions& call, DriverHandle handle, std::uint32_t version)
+      : handle(handle), version(version), call_(call) {}
+  DriverHandle handle;
+  std::uint32_t version;  ///< of the API: major << 16 | minor
+  ContextHandle context = nullptr;
+
+  Code make_context();  ///< on the first call that succeeds
+  /// An event that is not signalled. It goes back when the last owner has gone.
+  Code take_event(std::shared_ptr<Event_>* event);
+
+ private:
+  void give_event(Event event) noexcept;
+  const LoaderFunctions& call_;
+  std::mutex lock_;
+  std::vector<Event> free_;
+};
+
+class ZeApi final : public stream::Api {
+ public:
+  explicit ZeApi(const LoaderFunctions& call) : call_(call) {}
+  /// The driver's devices are those of `ordinal`, in the order in which they are added.
+  void add(ZeDevice& device) { devices_.push_back(&device); }
+  std::size_t count() const { return devices_.size(); }
+  ZeDevice& device(int ordinal) const { return *devices_[static_cast<std::size_t>(ordinal)]; }
+  const LoaderFunctions& call() const { return call_; }
+
+  std::string code_text(Code code) const override { return text_of(code); }
+  stream::Fault fault_of(Code code) const override;
+  Code context_of(int ordinal, stream::Context* context) const override;
+  Code current(stream::Context* context) const override;
+  Code set_current(stream::Context context) const override;
+  Code memory_info(std::size_t* free, std::size_t* total) const override;
+  Code allocate(stream::Address* address, std::size_t bytes) const override;
+  Code release(stream::Address address) const override;
+  Code allocate_pinned(void** host, std::size_t bytes) const override;
+  Code release_pinned(void* host) const override;
+  Code create_stream(stream::Handle* stream) const override;
+  Code destroy_stream(stream::Handle stream) const override;
+  Code synchronize_stream(stream::Handle stream) const override;
+  Code stream_wait_event(stream::Handle stream, stream::Handle event) const override;
+  Code create_event(stream::Handle* event) const override;
+  Code record_event(stream::Handle event, stream::Handle stream) const override;
+  Code query_event(stream::Handle event) const override;
+  Code synchronize_event(stream::Handle event) const override;
+  Code destroy_event(stream::Handle event) const override;
+  Code copy_to_device(stream::Address to, const void* from, std::size_t bytes, stream::Handle stream) const override;
+  Code copy_to_host(void* to, stream::Address from, std::size_t bytes, stream::Handle stream) const override;
+  Code copy_on_device(stream::Address to, stream::Address from, std::size_t bytes,
+                      stream::Handle stream) const override;
+  Code fill(stream::Address to, std::uint32_t word, unsigned word_bytes, std::size_t count,
+            stream::Handle stream) const override;
+  Code load_module(const std::string& image, stream::Handle* module, std::string* log) const override;
+  Code unload_module(stream::Handle module) const override;
+  Code get_function(stream::Handle module, const char* entry, stream::Handle* function) const override;
+  Code largest_block(stream::Handle function, int* threads) const override;
+  Code allow_shared(stream::Handle, std::size_t) const override { return 0; }  // kernels declare what they take
+  Code launch(stream::Handle function, const backend::Grid& grid, unsigned shared_bytes, stream::Handle stream,
+              std::span<backend::BoundArgument> arguments) const override;
+
+ private:
+  const LoaderFunctions& call_;
+  std::vector<ZeDevice*> devices_;
+};
+
+}  // namespace tessera::oneapi

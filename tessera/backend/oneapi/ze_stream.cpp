@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams as immediate command lists, and events that may be recorded again and again. A Level Zero event is signalled
+// once until the host resets it, which it may do only when nobody waits for it any more: so each recording takes a
+// fresh one, and the lists that signal it or wait for it keep it until they have gone past.
+#include "tessera/backend/oneapi/ze_objects.h"
+#include "tessera/backend/stream/errors.h"
+
+namespace tessera::oneapi {
+
+using stream::Address;
+using stream::Handle;
+
+namespace {
+constexpr std::uint32_t pool_events = 64;
+constexpr std::size_t look_from = 8,  ///< events kept before a list looks which it can let go
+    mark_from = 64;                   ///< events waited for since the last signal before one is put in to be past
+void* pointer(Address address) { return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)); }
+ZeStream& stream_of(Handle handle) { return *static_cast<ZeStream*>(handle); }
+}  // namespace
+
+// Events.
+
+Code ZeDriver::take_event(std::shared_ptr<Event_>* event) {
+  std::lock_guard guard(lock_);
+  if (free_.empty()) {  // pools live as long as the process
+    PoolDesc desc;
+    desc.flags = pool_host_visible;
+    desc.count = pool_events;
+    Pool pool = nullptr;
+    if (const Code code = call_.create_pool(context, &desc, 0, nullptr, &pool)) return code;
+    for (std::uint32_t i = 0; i < pool_events; ++i) {
+      EventDesc one;
+      one.index = i;
+      one.signal = one.wait = scope_host;  // "sufficient for device and host access"
+      Event made = nullptr;
+      const Code code = call_.create_event(pool, &one, &made);
+      if (code == 0) free_.push_back(made);
+      if (code != 0 && free_.empty()) return code;
+      if (code != 0) break;
+    }
+  }
+  const Event raw = free_.back();
+  free_.pop_back();
+  *event = std::shared_ptr<Event_>(raw, [this](Event e) { give_event(e); });
+  return 0;
+}
+void ZeDriver::give_event(Event event) noexcept {
+  try {
+    if (call_.reset_event(event) != 0) return;  // the device is lost, and the event with it
+    std::lock_guard guard(lock_);
+    free_.push_back(event);
+  } catch (...) {  // no memory for the list: the driver keeps it until the process ends
+  }
+}
+
+Code ZeApi::create_event(Handle* event) const {
+  *event = new ZeEvent;
+  return 0;
+}
+Code ZeApi::destroy_event(Handle event) const {
+  delete static_cast<ZeEvent*>(event);
+  return 0;
+}
+Code ZeApi::record_event(Handle handle, Handle stream) const {
+  std::shared_ptr<Event_> fresh;
+  if (const Code code = stream_of(stream).signal(call_, &fresh)) return code;
+  auto& event = *static_cast<ZeEvent*>(handle);
+  std::lock_guard guard(event.lock);
+  event.event = std::move(fresh);
+  event.driver = stream_of(stream).device->driver;
+  return 0;
+}
+Code ZeApi::query_event(Handle handle) const {
+  const auto [event, driver] = static_cast<ZeEvent*>(handle)->get();
+  const Code code = event ? call_.query_event(event.get()) : 0;
+  return code == oneapi::not_ready ? stream::not_ready : code;
+}
+Code ZeApi::synchronize_event(Handle handle) const {
+  const auto [event, driver] = static_cast<ZeEvent*>(handle)->get();
+  return event ? call_.synchronize_event(event.get(), for_ever) : 0;
+}
+
+// Streams.
+
+Code ZeStream::begin(const LoaderFunctions& call) {
+  if (!in_order && unordered)
+    if (const Code code = call.append_barrier(handle, nullptr, 0, nullptr)) return code;
+  unordered = true;
+  return 0;
+}
+void ZeStream::keep(const LoaderFunctions& call, std::shared_ptr<Event_> event, bool own) {
+  kept.push_back({std::move(event), own});
+  while (kept.size() >= look_from) {
+    std::size_t first = 0;
+    while (first < kept.size() && !kept[first].own) ++first;
+    if (first == kept.size() || call.query_event(kept[first].event.get()) != 0) break;
+    kept.erase(kept.begin(), kept.begin() + static_cast<std::ptrdiff_t>(first) + 1);
+  }
+}
+Code ZeStream::signal(const LoaderFunctions& call, std::shared_ptr<Event_>* event) {
+  if (const Code code = device->driver->take_event(event)) return code;
+  if (const Code code = call.append_barrier(handle, event->get(), 0, nullptr)) return code;
+  unordered = false;
+  keep(call, *event, true);
+  return 0;
+}
+
+Code ZeApi::create_stream(Handle* stream) const {
+  ZeDevice& device = here();
+  QueueDesc desc;
+  desc.ordinal = device.compute_group;
+  desc.mode = queue_asynchronous;
+  auto made = std::make_unique<ZeStream>();
+  made->device = &device;
+  made->in_order = device.driver->version >= in_order_version;
+  if (made->in_order) desc.flags = queue_in_order;
+  const Code code = call_.create_list(device.driver->context, device.handle, &desc, &made->handle);
+  if (code == 0) *stream = made.release();
+  return code;
+}
+Code ZeApi::destroy_stream(Handle handle) const {
+  ZeStream& stream = stream_of(handle);
+  const Code code = call_.destroy_list(stream.handle);
+  // After a fault some of these were never signalled: they are not used again.
+  if (stream.kept.empty()) delete &stream;
+  return code;
+}
+Code ZeApi::synchronize_stream(Handle handle) const {
+  ZeStream& stream = stream_of(handle);
+  std::shared_ptr<Event_> end;
+  Code code = stream.signal(call_, &end);
+  if (code == 0) code = call_.synchronize_event(end.get(), for_ever);
+  if (code == 0) stream.kept.clear();
+  return code;
+}
+Code ZeApi::stream_wait_event(Handle handle, Handle waited) const {
+  ZeStream& stream = stream_of(handle);
+  auto [event, driver] = static_cast<ZeEvent*>(waited)->get();
+  if (!event) return 0;
+  if (driver != stream.device->driver) return call_.synchronize_event(event.get(), for_ever);  // of another context
+  Event raw = event.get();
+  if (const Code code = call_.append_wait(stream.handle, 1, &raw)) return code;
+  stream.unordered = true;
+  stream.keep(call_, std::move(event), false);
+  std::shared_ptr<Event_> mark;
+  if (stream.kept.size() >= mark_from && !stream.kept.back().own) {
+    std::size_t waits = 0;
+    for (auto it = stream.kept.rbegin(); it != stream.kept.rend() && !it->own; ++it) ++waits;
+    if (waits >= mark_from) return stream.signal(call_, &mark);
+  }
+  return 0;
+}
+
+// Copies and fills.
+
+Code ZeApi::copy_to_device(Address to, const void* from, std::size_t bytes, Handle stream) const {
+  if (const Code code = stream_of(stream).begin(call_)) return code;
+  return call_.append_copy(stream_of(stream).handle, pointer(to), from, bytes, nullptr, 0, nullptr);
+}
+Code ZeApi::copy_to_host(void* to, Address from, std::size_t bytes, Handle stream) const {
+  if (const Code code = stream_of(stream).begin(call_)) return code;
+  return call_.append_copy(stream_of(stream).handle, to, pointer(from), bytes, nullptr, 0, nullptr);
+}
+Code ZeApi::copy_on_device(Address to, Address from, std::size_t bytes, Handle stream) const {
+  return copy_to_device(to, pointer(from), bytes, stream);
+}
+Code ZeApi::fill(Address to, std::uint32_t word, unsigned word_bytes, std::size_t count, Handle stream) const {
+  if (const Code code = stream_of(stream).begin(call_)) return code;
+  return call_.append_fill(stream_of(stream).handle, pointer(to), &word, word_bytes, word_bytes * count, nullptr, 0,
+                           nullptr);
+}
+
+}  // namespace tessera::oneapi
