@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program sees when CUDA's or HIP's driver misbehaves: each fault of tests/drivers/faults.h struck through the
-// public interface gives the state, the error or the recovery that is promised; other devices go on, no memory is left,
-// and no rule of the API is broken on the way out. Each case runs in a child, since drivers are loaded once a process.
+// What a program sees when the driver of CUDA, HIP or Level Zero misbehaves: each fault of tests/drivers/faults.h
+// struck through the public interface gives the state, the error or the recovery that is promised; other devices go on,
+// no memory is left, and no rule of the API is broken on the way out. Each case runs in a child, since drivers are
+// loaded once a process.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -12,6 +13,7 @@
 #include "tessera/kernel/buffer.h"
 #include "tessera/kernel/kernel.h"
 #include "tests/support/errors.h"
+#include "tests/support/fake_backends.h"
 #include "tests/support/in_child.h"
 
 namespace tessera {
@@ -24,32 +26,29 @@ using test::Variables;
 class StreamFaults : public ::testing::TestWithParam<Backend> {
  protected:
   static bool cuda() { return GetParam() == Backend::cuda; }
+  static bool rocm() { return GetParam() == Backend::rocm; }
+  static bool oneapi() { return GetParam() == Backend::oneapi; }
+  static const test::FakeBackend& fake() { return test::fake_backend(GetParam()); }
   static Device device(int index = 0) { return {GetParam(), index}; }
   static std::string name(int index = 0) { return to_string(device(index)); }
   static std::string library(const char* suffix = "") {
-    return std::string(TESSERA_FAKES "/libfake_") + (cuda() ? "cuda" : "hip") + suffix + ".so";
+    return test::fake_library(fake().driver + std::string(suffix));
   }
-  static std::string driver_variable() { return cuda() ? "TESSERA_CUDA_LIBRARY" : "TESSERA_ROCM_LIBRARY"; }
-  static std::string compiler_variable() { return cuda() ? "TESSERA_NVRTC_LIBRARY" : "TESSERA_HIPRTC_LIBRARY"; }
+  static std::string driver_variable() { return fake().driver_variable; }
+  static std::string compiler_variable() { return fake().compiler_variable; }
 
-  /// In a child in which both backends have fake drivers; `changed` comes on top. What the drivers noted is added.
+  /// In a child in which all backends have fake drivers; `changed` comes on top. What the drivers noted is added.
   static std::string run(const Variables& changed, const std::function<std::string()>& work) {
-    Variables all = {{"TESSERA_CUDA_LIBRARY", TESSERA_FAKES "/libfake_cuda.so"},
-                     {"TESSERA_NVRTC_LIBRARY", TESSERA_FAKES "/libfake_nvrtc.so"},
-                     {"TESSERA_ROCM_LIBRARY", TESSERA_FAKES "/libfake_hip.so"},
-                     {"TESSERA_HIPRTC_LIBRARY", TESSERA_FAKES "/libfake_hiprtc.so"}};
-    all.insert(all.end(), changed.begin(), changed.end());
     return test::in_child(
-        all,
+        test::with_fakes(changed),
         [&] {
           std::string text = work();
-          for (const char* file : {"cuda", "hip"})
-            text += breaches(std::string(TESSERA_FAKES "/libfake_") + file + ".so");
+          for (const test::FakeBackend& f : test::fake_backends) text += breaches(test::fake_library(f.driver));
           return text;
         },
         30);
   }
-  /// Only this backend's driver is told to fail: the other fake's processes run in the same child.
+  /// The fakes of the other backends are told too, and not used.
   static std::string with(const std::string& fault, const std::function<std::string()>& work, int devices = 1) {
     return run({{"TESSERA_FAKE_FAULT", fault}, {"TESSERA_FAKE_DEVICES", std::to_string(devices)}}, work);
   }
@@ -105,7 +104,7 @@ class StreamFaults : public ::testing::TestWithParam<Backend> {
   }
   static void expect_clean(const std::string& text) { EXPECT_EQ(text.find("BREACH"), text.npos) << text; }
 };
-INSTANTIATE_TEST_SUITE_P(Backends, StreamFaults, ::testing::Values(Backend::cuda, Backend::rocm),
+INSTANTIATE_TEST_SUITE_P(Backends, StreamFaults, ::testing::Values(Backend::cuda, Backend::rocm, Backend::oneapi),
                          [](const auto& info) { return std::string(backend_name(info.param)); });
 
 // What is missing is a state with a reason and a remedy, and the rest of the machine works.
@@ -145,14 +144,13 @@ TEST_P(StreamFaults, LibraryWithoutAnEntryPoint) {
     return lines({row(), outcome({})});
   });
   EXPECT_TRUE(text.starts_with("supported|" + library("_incomplete") + "|")) << text;
-  expect_has(text, {cuda() ? "the library has no cuStreamWaitEvent" : "the library has no hipModuleLaunchKernel",
-                    "Install", "|0\nright"});
+  expect_has(text, {"the library has no " + std::string(fake().missing), "Install", "|0\nright"});
 }
 
 TEST_P(StreamFaults, NoDevices) {
   const std::string text = with("no-devices", [] { return lines({row(), outcome({})}); });
   EXPECT_TRUE(text.starts_with("loaded|" + library() + "|")) << text;
-  expect_has(text, {cuda() ? "CUDA_ERROR_NO_DEVICE" : "hipErrorNoDevice", "|0\nright"});
+  expect_has(text, {fake().no_device, "|0\nright"});
   expect_clean(text);
 }
 
@@ -161,13 +159,25 @@ TEST_P(StreamFaults, DriverThatDoesNotStart) {
   EXPECT_TRUE(text.starts_with("loaded|" + library() + "|")) << text;
   if (cuda())
     expect_has(text, {"cuInit answered CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)", "different versions"});
-  else
+  else if (rocm())
     expect_has(text, {"hipErrorUnknown (999)"});
+  else
+    expect_has(text, {"zeInit answered ZE_RESULT_ERROR_UNKNOWN (0x7ffffffe)"});
   EXPECT_TRUE(text.ends_with("|0\nright")) << text;
 }
 
 TEST_P(StreamFaults, UnknownMajorVersion) {
   if (cuda()) return;  // CUDA keeps old entry points under their names
+  if (oneapi()) {
+    const std::string two = with("ze-api=200", [] { return lines({row(), outcome({})}); });
+    EXPECT_TRUE(two.starts_with("loaded|")) << two;
+    expect_has(two, {"the driver speaks Level Zero 2.0, and this version of Tessera knows 1", "|0\nright"});
+    expect_clean(two);
+    // Older and newer minor versions order commands in different ways.
+    for (const char* version : {"ze-api=100", "ze-api=107", "ze-api=112"})
+      EXPECT_EQ(with(version, [] { return outcome(device()); }), "right") << version;
+    return;
+  }
   const std::string text = with("hip-major=9", [] { return lines({row(), outcome({})}); });
   EXPECT_TRUE(text.starts_with("loaded|")) << text;
   expect_has(text, {"HIP version 9.", "TESSERA_ROCM_LIBRARY", "|0\nright"});
@@ -176,19 +186,20 @@ TEST_P(StreamFaults, UnknownMajorVersion) {
 }
 
 TEST_P(StreamFaults, CompilerThatIsAbsent) {
-  const std::string text = run({{compiler_variable(), "/nonexistent/libcompiler.so"}}, [] {
-    return lines({row(), outcome(device()), outcome({})});
-  });
+  const Variables absent = {{compiler_variable(), "/nonexistent/libcompiler.so"},
+                            {"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so"}};
+  const std::string text = run(absent, [] { return lines({row(), outcome(device()), outcome({})}); });
   expect_has(text, {"/nonexistent/libcompiler.so", compiler_variable() + " names this file", "DeviceError: ["});
   EXPECT_TRUE(text.ends_with("\nright")) << text;
   expect_clean(text);
 }
 
 TEST_P(StreamFaults, CompilerWithoutAnEntryPoint) {
-  if (!cuda()) return;
-  const std::string text =
-      run({{compiler_variable(), TESSERA_FAKES "/libfake_nvrtc_incomplete.so"}}, [] { return row(); });
-  expect_has(text, {"it has no nvrtcGetCUBIN"});
+  if (rocm()) return;
+  const std::string text = run({{compiler_variable(), test::fake_library(std::string(fake().compiler) + "_incomplete")},
+                                {"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so"}},
+                               [] { return row(); });
+  expect_has(text, {cuda() ? "it has no nvrtcGetCUBIN" : "it has no oclocFreeOutput"});
 }
 
 TEST_P(StreamFaults, CompilerThatRefusesEverything) {
@@ -208,7 +219,13 @@ TEST_P(StreamFaults, DriverThatRefusesTheCompilersCode) {
 }
 
 TEST_P(StreamFaults, ContextThatCannotBeMade) {
-  if (!cuda()) return;  // HIP makes it with the first call that needs it
+  if (rocm()) return;  // HIP makes it with the first call that needs it
+  if (oneapi()) {      // one context has all of a driver's devices
+    const std::string text = with("context:2", [] { return lines({outcome(device()), outcome({})}); });
+    expect_has(text, {"the driver gave no context: ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY", "\nright"});
+    expect_clean(text);
+    return;
+  }
   const std::string text = with(
       "context:2@0",
       [] {
@@ -346,8 +363,7 @@ TEST_P(StreamFaults, LostDeviceThrowsFromThenOnAndOthersGoOn) {
           return all;
         },
         2);
-    expect_has(text, {"the device is lost: ", cuda() ? "CUDA_ERROR_" : "hipError",
-                      "\nlost\n300.000000\nright\nverified\nright"});
+    expect_has(text, {"the device is lost: ", fake().code_prefix, "\nlost\n300.000000\nright\nverified\nright"});
     EXPECT_EQ(text.find("no error"), text.npos) << fault << ": " << text;
     expect_clean(text);
   }
@@ -380,26 +396,21 @@ TEST_P(StreamFaults, AForkedChildIsToldAndTheParentGoesOn) {
 }
 
 TEST(StreamBackends, ShareOneProcess) {
-  const Variables all = {{"TESSERA_CUDA_LIBRARY", TESSERA_FAKES "/libfake_cuda.so"},
-                         {"TESSERA_NVRTC_LIBRARY", TESSERA_FAKES "/libfake_nvrtc.so"},
-                         {"TESSERA_ROCM_LIBRARY", TESSERA_FAKES "/libfake_hip.so"},
-                         {"TESSERA_HIPRTC_LIBRARY", TESSERA_FAKES "/libfake_hiprtc.so"},
-                         {"TESSERA_FAKE_DEVICES", "4"}};
-  const std::string text = test::in_child(all, [] {
+  const std::string text = test::in_child(test::with_fakes({{"TESSERA_FAKE_DEVICES", "4"}}), [] {
     Array x = Array::arange(1000, 0, 1);
     for (int i = 0; i < 4; ++i)
-      for (const Backend backend : {Backend::cuda, Backend::rocm, Backend::cpu})
+      for (const Backend backend : {Backend::cuda, Backend::rocm, Backend::oneapi, Backend::cpu})
         x = x.to({backend, backend == Backend::cpu ? 0 : i}) + 1.0f;
     std::string out = std::to_string(x.to_vector<float>()[999]);
-    for (const char* file : {"cuda", "hip"}) {
+    for (const test::FakeBackend& f : test::fake_backends) {
       char seen[2048] = "";
-      os::Library::open(std::string(TESSERA_FAKES "/libfake_") + file + ".so")
+      os::Library::open(test::fake_library(f.driver))
           .function<int(char*, std::size_t)>("tessera_fake_breaches")(seen, sizeof seen);
       out += seen;
     }
     return out;
   });
-  EXPECT_EQ(text, "1011.000000");
+  EXPECT_EQ(text, "1015.000000");
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include <optional>
 
 #include "tessera/base/error.h"
-#include "tessera/base/os/system.h"
 #include "tessera/device/driver.h"
 #include "tessera/device/settings.h"
 
@@ -69,35 +68,18 @@ Discovery& discovery() {
 /// For backends without a driver: an honest reason, and whether there would be something to drive.
 BackendReport report_without_driver(Backend backend) {
   BackendReport r{.backend = backend, .state = DeviceState::unsupported};
-  bool present = false;
-  std::string_view name, hardware;
-  switch (backend) {
-    case Backend::oneapi:
-      name = "oneAPI", hardware = "an Intel GPU";
-      present = os::render_node_of(0x8086);
-      break;
-    case Backend::metal:
+  if (backend != Backend::metal) {
+    r.reason = fmt::format("this program was built without the {} backend", backend_name(backend));
+    r.remedy = "Link the whole library, tessera::tessera";
+    return r;
+  }
 #ifndef __APPLE__
-      r.reason = "Metal exists on Apple systems only";
-      r.remedy = "Nothing to do here";
-      return r;
+  r.reason = "Metal exists on Apple systems only";
+  r.remedy = "Nothing to do here";
 #else
-      name = "Metal", hardware = "an Apple GPU";
-      present = true;
-      break;
+  r.reason = "this version of Tessera has no Metal backend yet; an Apple GPU seems to be present";
+  r.remedy = "Use the GPU through its OpenCL driver if it has one (see the row opencl), or the CPU";
 #endif
-    default:
-      r.reason = fmt::format("this program was built without the {} backend", backend_name(backend));
-      r.remedy = "Link the whole library, tessera::tessera";
-      return r;
-  }
-  r.reason = fmt::format("this version of Tessera has no {} backend yet", name);
-  if (present) {
-    r.reason += fmt::format("; {} seems to be present", hardware);
-    r.remedy = "Use the GPU through its OpenCL driver if it has one (see the row opencl), or the CPU";
-  } else {
-    r.remedy = "Use opencl or cpu";
-  }
   return r;
 }
 

@@ -83,7 +83,8 @@ class DriverQueue {
   virtual void finish() = 0;  ///< blocks until the queue is empty; throws what its work failed with
 };
 
-/// An open device. Any thread may call allocate, release and free_memory; one at a time calls compile.
+/// An open device. Any thread may call allocate, release and free_memory; one at a time calls compile. A DeviceError
+/// thrown by allocate means that the device is lost.
 class DriverDevice {
  public:
   virtual ~DriverDevice() = default;

@@ -136,7 +136,8 @@ Context* Machine::primary(int device) {
 Code Machine::retain(int device, Context** context) {
   Context* c = primary(device);
   if (c == nullptr) return invalid_device;
-  if (const Fault* f = faults_.find("context", device)) return f->code.value_or(out_of_memory);
+  // Level Zero makes contexts of its own, which no device is needed for.
+  if (const Fault* f = opencl ? nullptr : faults_.find("context", device)) return f->code.value_or(out_of_memory);
   bool first = false;
   {
     std::lock_guard hold(lock_);

@@ -237,9 +237,8 @@ inline constexpr std::uint64_t for_ever = ~std::uint64_t{0};
 
 inline constexpr Code ocloc_unknown_device = -33, cl_build_failure = -11;
 inline constexpr std::uint64_t cl_type_gpu = 4;
-inline constexpr std::uint32_t cl_device_vendor_id = 0x1001, cl_driver_version = 0x102D, cl_device_uuid = 0x106A,
-                               cl_device_extensions = 0x1030, cl_pci_bus_info = 0x410F, cl_build_log = 0x1183,
-                               cl_binary_sizes = 0x1165, cl_binaries = 0x1166;
+inline constexpr std::uint32_t cl_device_vendor_id = 0x1001, cl_device_uuid = 0x106A, cl_pci_bus_info = 0x410F,
+                               cl_build_log = 0x1183, cl_binary_sizes = 0x1165, cl_binaries = 0x1166;
 
 #define TESSERA_MEMBER(member, symbol, ...) std::add_pointer_t<__VA_ARGS__> member = nullptr;
 struct LoaderFunctions {

@@ -164,7 +164,8 @@ std::string OneapiVendor::find_devices() {
       continue;
     }
     drivers_.push_back(std::make_unique<ZeDriver>(library_.call, handles[i], version));
-    if (const Code code = add_devices(*drivers_.back())) wrong = "zeDeviceGet answered " + text_of(code);
+    if (const Code code = add_devices(*drivers_.back()))
+      wrong = "asking for devices: the driver answered " + text_of(code);
   }
   return wrong;
 }
@@ -175,9 +176,14 @@ Code OneapiVendor::add_devices(ZeDriver& driver) {
   std::vector<DeviceHandle> handles(count);
   if (count == 0) return 0;
   if (const Code code = call().devices(driver.handle, &count, handles.data())) return code;
+  Code wrong = 0;
   for (std::uint32_t i = 0; i < count && i < handles.size(); ++i) {
     DeviceProperties properties;
-    if (call().device_properties(handles[i], &properties) != 0 || properties.kind != type_gpu) continue;
+    if (const Code code = call().device_properties(handles[i], &properties)) {
+      wrong = code;
+      continue;
+    }
+    if (properties.kind != type_gpu) continue;
     auto device = std::make_unique<ZeDevice>();
     device->driver = &driver;
     device->handle = handles[i];
@@ -201,7 +207,7 @@ Code OneapiVendor::add_devices(ZeDriver& driver) {
     devices_.push_back(std::move(device));
     cards_.emplace_back();
   }
-  return 0;
+  return wrong;
 }
 
 stream::DeviceFacts OneapiVendor::describe(int ordinal) {

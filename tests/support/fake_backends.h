@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backends that have fake drivers (tests/drivers/), with the names of their files and variables: for tests that do
+// the same on each of them.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "tessera/device/device.h"
+#include "tests/support/in_child.h"
+
+namespace tessera::test {
+
+struct FakeBackend {
+  Backend backend;
+  const char *driver, *compiler;  ///< "cuda" for libfake_cuda.so
+  const char *driver_variable, *compiler_variable;
+  const char* missing;      ///< the entry point that libfake_..._incomplete.so lacks
+  const char* no_device;    ///< what its driver answers where there is none
+  const char* code_prefix;  ///< of its names of errors
+};
+inline constexpr std::array fake_backends = {
+    FakeBackend{Backend::cuda, "cuda", "nvrtc", "TESSERA_CUDA_LIBRARY", "TESSERA_NVRTC_LIBRARY", "cuStreamWaitEvent",
+                "CUDA_ERROR_NO_DEVICE (100)", "CUDA_ERROR_"},
+    FakeBackend{Backend::rocm, "hip", "hiprtc", "TESSERA_ROCM_LIBRARY", "TESSERA_HIPRTC_LIBRARY",
+                "hipModuleLaunchKernel", "hipErrorNoDevice (100)", "hipError"},
+    FakeBackend{Backend::oneapi, "ze", "ocloc", "TESSERA_ONEAPI_LIBRARY", "TESSERA_OCLOC_LIBRARY",
+                "zeCommandListAppendLaunchKernel", "ZE_RESULT_ERROR_UNINITIALIZED (0x78000001)", "ZE_RESULT_ERROR_"}};
+
+inline const FakeBackend& fake_backend(Backend backend) {
+  for (const FakeBackend& f : fake_backends)
+    if (f.backend == backend) return f;
+  return fake_backends[0];
+}
+inline std::string fake_library(const std::string& name) {
+  return std::string(TESSERA_FAKES "/libfake_") + name + ".so";
+}
+
+/// What makes the library find the fakes; `more` comes on top.
+inline Variables with_fakes(const Variables& more = {}) {
+  Variables all;
+  for (const FakeBackend& f : fake_backends) {
+    all.emplace_back(f.driver_variable, fake_library(f.driver));
+    all.emplace_back(f.compiler_variable, fake_library(f.compiler));
+  }
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+}  // namespace tessera::test
