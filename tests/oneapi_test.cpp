@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+// What only the `oneapi` backend does: events and order made of Level Zero's, allocations past the limit, kernels by
+// Intel's OpenCL driver where libocloc does not do, and what it says of machines without a GPU. Over fake drivers, each
+// case in a process of its own; the compiler, and the loader where it is installed, are Intel's.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+#include <thread>
+
+#include "tessera/backend/common/program.h"
+#include "tessera/backend/oneapi/compiler.h"
+#include "tessera/backend/oneapi/oneapi.h"
+#include "tessera/backend/oneapi/ze_api.h"
+#include "tessera/base/error.h"
+#include "tessera/ir/value.h"
+#include "tessera/ops/catalogue.h"
+#include "tests/support/errors.h"
+#include "tests/support/fake_backends.h"
+#include "tests/support/in_child.h"
+
+namespace tessera {
+namespace {
+
+using test::expect_has;
+using test::fake_library;
+using test::in_child;
+using test::Variables;
+namespace fs = std::filesystem;
+
+/// y = y * a + x, which is wrong if launches change places.
+ir::Function scale_add() {
+  ir::Builder builder("scale_add", ir::KernelKind::map);
+  ir::Builder::Scope scope(builder);
+  const auto x = ir::buffer_param("x", DType::f32, ir::Access::read);
+  const auto y = ir::buffer_param("y", DType::f32, ir::Access::read_write);
+  const ir::Value a = ir::scalar_param("a", DType::f32);
+  const ir::Value i = ir::global_id();
+  y.store(i, y.load(i) * a + x.load(i));
+  return builder.finish();
+}
+
+std::string row() {
+  const BackendReport report = make_oneapi_driver()->enumerate();
+  std::string out = std::string(state_name(report.state)) + " | " + report.file + " | " + report.reason + " | " +
+                    report.remedy + "\n";
+  for (const DeviceInfo& d : report.devices)
+    out += to_string(d.device) + " " + d.name + " " + d.identity + " " + std::string(state_name(d.state)) + " " +
+           d.driver_version + " | " + d.reason + " | " + d.remedy + "\n";
+  return out;
+}
+
+/// In a child with fakes; what the fake Level Zero noted is added.
+std::string over_fakes(const Variables& variables, const std::function<std::string()>& work) {
+  return in_child(test::with_fakes(variables), [&] {
+    std::string text = work();
+    char seen[2048] = "";
+    os::Library::open(fake_library("ze")).function<int(char*, std::size_t)>("tessera_fake_breaches")(seen, sizeof seen);
+    return text + seen;
+  });
+}
+
+std::uint64_t float_as_bits(float value) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &value, 4);
+  return bits;
+}
+
+// Order. The fake's lists run commands in any order that events and barriers leave, and it notes uses that nothing
+// orders.
+
+TEST(Order, IsKeptByTheDriverOrByBarriers) {
+  for (const char* version : {"ze-api=104", "ze-api=107"}) {
+    const std::string text = over_fakes({{"TESSERA_FAKE_FAULT", version}, {"TESSERA_FAKE_DEVICES", "2"}}, [] {
+      const auto driver = make_oneapi_driver();
+      const auto first = driver->open(0), second = driver->open(1);
+      const ir::Function fn = scale_add();
+      const CompileRequest request{&fn, {}};
+      constexpr std::size_t n = 1000, bytes = n * 4;
+      std::vector<float> ones(n, 1.0f), out(n, -1.0f);
+      std::vector<Allocation> memory;
+      std::string wrong;
+      for (DriverDevice* device : {first.get(), second.get()}) {
+        const auto kernels = device->compile(std::span(&request, 1));
+        const auto a = device->make_queue(), b = device->make_queue();
+        const Allocation x = device->allocate(bytes, MemoryKind::device),
+                         y = device->allocate(bytes, MemoryKind::device);
+        a->upload(x, 0, ones.data(), bytes);
+        a->upload(y, 0, ones.data(), bytes);
+        // Back and forth between two queues, more often than events are kept.
+        float want = 1;
+        for (int i = 0; i < 300; ++i) {
+          DriverQueue &from = i % 2 ? *b : *a, &to = i % 2 ? *a : *b;
+          const float factor = i % 3 == 0 ? 0.5f : 1.0f;
+          const Argument arguments[] = {
+              {.allocation = &x, .elements = n}, {.allocation = &y, .elements = n}, {.bits = float_as_bits(factor)}};
+          from.launch(*kernels[0], {n, 1, 1}, arguments);
+          want = want * factor + 1;
+          to.wait(*from.record());
+        }
+        a->download(out.data(), y, 0, bytes);
+        for (const float v : out)
+          if (v != want) wrong = "got " + std::to_string(v) + ", want " + std::to_string(want);
+        b->finish();
+        device->release(x), device->release(y);
+      }
+      return wrong;
+    });
+    EXPECT_EQ(text, "") << version;
+  }
+}
+
+TEST(Order, OneQueueMayWaitWithoutEverBeingWaitedFor) {
+  EXPECT_EQ(over_fakes({},
+                       []() -> std::string {
+                         const auto driver = make_oneapi_driver();
+                         const auto device = driver->open(0);
+                         const auto a = device->make_queue(), b = device->make_queue();
+                         const Allocation x = device->allocate(4096, MemoryKind::device);
+                         const std::uint32_t word = 7;
+                         for (int i = 0; i < 1000; ++i) {
+                           a->fill(x, 0, 4, std::as_bytes(std::span(&word, 1)));
+                           b->wait(*a->record());
+                           if (i % 50 == 0) a->finish();  // else all 1000 may be waited for at once
+                         }
+                         b->finish(), a->finish();
+                         const auto events = os::Library::open(fake_library("ze"))
+                                                 .function<std::uint64_t(const char*)>("tessera_fake_live")("events");
+                         device->release(x);
+                         return events <= 512 ? "" : std::to_string(events) + " events were made for 1000 waits";
+                       }),
+            "");
+}
+
+TEST(Order, EventsOutliveTheirQueuesAndAreUsedAgain) {
+  EXPECT_EQ(over_fakes({},
+                       []() -> std::string {
+                         const auto driver = make_oneapi_driver();
+                         const auto device = driver->open(0);
+                         const Allocation x = device->allocate(4096, MemoryKind::device);
+                         const std::uint32_t word = 7;
+                         for (int i = 0; i < 100; ++i) {
+                           std::shared_ptr<DriverEvent> event;
+                           {
+                             const auto queue = device->make_queue();
+                             queue->fill(x, 0, 4, std::as_bytes(std::span(&word, 1)));
+                             event = queue->record();
+                           }
+                           event->wait();
+                           if (!event->done()) return "not done";
+                         }
+                         device->release(x);
+                         return "";
+                       }),
+            "");
+}
+
+TEST(Kernels, MayBeLaunchedFromSeveralThreadsAtOnce) {
+  EXPECT_EQ(over_fakes({},
+                       []() -> std::string {
+                         const auto driver = make_oneapi_driver();
+                         const auto device = driver->open(0);
+                         const ir::Function fn = scale_add();
+                         const CompileRequest request{&fn, {}};
+                         const auto kernels = device->compile(std::span(&request, 1));
+                         std::atomic<int> wrong = 0;
+                         std::vector<std::thread> threads;
+                         for (int t = 0; t < 4; ++t)
+                           threads.emplace_back([&, t] {
+                             const std::size_t n = 100 + 300 * static_cast<std::size_t>(t), bytes = n * 4;
+                             std::vector<float> data(n, static_cast<float>(t + 1)), out(n, -1.0f);
+                             const auto queue = device->make_queue();
+                             const Allocation x = device->allocate(bytes, MemoryKind::device),
+                                              y = device->allocate(bytes, MemoryKind::device);
+                             queue->upload(x, 0, data.data(), bytes);
+                             queue->upload(y, 0, data.data(), bytes);
+                             const Argument arguments[] = {{.allocation = &x, .elements = n},
+                                                           {.allocation = &y, .elements = n},
+                                                           {.bits = float_as_bits(1.0f)}};
+                             for (int i = 0; i < 50; ++i) queue->launch(*kernels[0], {n, 1, 1}, arguments);
+                             queue->download(out.data(), y, 0, bytes);
+                             for (const float v : out) wrong += v != static_cast<float>(51 * (t + 1));
+                             device->release(x), device->release(y);
+                           });
+                         for (auto& thread : threads) thread.join();
+                         return wrong == 0 ? "" : std::to_string(wrong) + " elements are wrong";
+                       }),
+            "");
+}
+
+// Memory.
+
+TEST(Memory, PastTheLargestAllocationIsAskedForByName) {
+  // The fake gives a quarter of its memory in one piece, and more only under relaxed limits.
+  EXPECT_EQ(over_fakes({{"TESSERA_FAKE_MEMORY", std::to_string(64 << 20)}},
+                       []() -> std::string {
+                         const auto driver = make_oneapi_driver();
+                         const auto device = driver->open(0);
+                         const std::uint64_t before = device->free_memory();
+                         const Allocation large = device->allocate(48 << 20, MemoryKind::device);
+                         const std::uint64_t within = device->free_memory();
+                         std::string text = before - within == 48 << 20 ? "" : "free memory does not follow; ";
+                         try {
+                           device->allocate(48 << 20, MemoryKind::device);
+                           text += "more than there is; ";
+                         } catch (const OutOfMemory& e) {
+                           if (std::string(e.what()).find("ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY") == std::string::npos)
+                             text += e.what();
+                         }
+                         device->release(large);
+                         return text + (device->free_memory() == before ? "" : "not all is back");
+                       }),
+            "");
+}
+
+TEST(Memory, OptionsForLargeBuffersFollowTheDevice) {
+  EXPECT_EQ(oneapi::compile_options(false, false), "-cl-std=CL2.0");
+  expect_has(oneapi::compile_options(true, true),
+             {"-cl-intel-greater-than-4GB-buffer-required", "-cl-fp32-correctly-rounded-divide-sqrt"});
+}
+
+// Faults.
+
+TEST(Results, AreToldApartAndNamed) {
+  using stream::Fault;
+  const oneapi::LoaderFunctions none;
+  const oneapi::ZeApi api(none);
+  EXPECT_EQ(api.fault_of(0), Fault::none);
+  for (int code : {0x70000002, 0x70000003, 0x78000009})
+    EXPECT_EQ(api.fault_of(code), Fault::memory) << std::hex << code;
+  for (int code : {0x70000004, 0x70000005, 0x78000003, 0x78000004, 0x7800000f, 0x78000011, 0x78000013, 0x78000016})
+    EXPECT_EQ(api.fault_of(code), Fault::refused) << std::hex << code;
+  for (int code : {0x70000001, 0x70000006, 0x70010000, 0x78000001, 0x7ffffffe, 12345})
+    EXPECT_EQ(api.fault_of(code), Fault::lost) << std::hex << code;
+  expect_has(oneapi::text_of(0x70000001), {"ZE_RESULT_ERROR_DEVICE_LOST (0x70000001)"});
+  EXPECT_EQ(oneapi::text_of(0x71234567), "ze_result_t 0x71234567");
+}
+
+TEST(Devices, SayWhatTheyAre) {
+  const std::string text = over_fakes({{"TESSERA_FAKE_DEVICES", "2"}, {"TESSERA_FAKE_MEMORY", "8589934592"}}, [] {
+    std::string out;
+    for (const DeviceInfo& d : make_oneapi_driver()->enumerate().devices) {
+      out += d.name + "|" + d.vendor + "|" + d.identity + "|" + std::string(kind_name(d.kind)) + "|" +
+             std::to_string(d.total_memory) + "|" + std::to_string(d.compute_units) + "|" + (d.can.f64 ? "f64" : "") +
+             (d.can.atomic_i64 ? " i64" : "") + "|" + std::to_string(d.can.shared_bytes) + "|";
+      for (const auto w : d.can.subgroup_widths) out += std::to_string(w) + " ";
+      out += "|" + d.driver_version + "\n";
+    }
+    return out;
+  });
+  EXPECT_EQ(text,
+            "Fake Arc A770|Intel|pci:0000:03:00.0|discrete GPU|8589934592|512| i64|65536|8 16 32 |Level Zero 1.4, "
+            "driver 1.3.25143, libocloc\n"
+            "Fake Iris Xe|Intel|pci:0000:04:00.0|integrated GPU|8589934592|64|f64 i64|65536|8 16 32 |Level Zero 1.4, "
+            "driver 1.3.25143, libocloc\n");
+}
+
+// Compilers.
+
+/// Builds a kernel on each device and computes with it: "right", or what was thrown.
+std::string computes(int devices) {
+  const auto driver = make_oneapi_driver();
+  std::string text;
+  for (int d = 0; d < devices; ++d) try {
+      const auto device = driver->open(d);
+      const ir::Function fn = scale_add();
+      const CompileRequest request{&fn, {}};
+      const auto kernels = device->compile(std::span(&request, 1));
+      const auto queue = device->make_queue();
+      const Allocation x = device->allocate(400, MemoryKind::device), y = device->allocate(400, MemoryKind::device);
+      const float two = 2;
+      for (const Allocation& a : {x, y}) queue->fill(a, 0, 400, std::as_bytes(std::span(&two, 1)));
+      const Argument arguments[] = {
+          {.allocation = &x, .elements = 100}, {.allocation = &y, .elements = 100}, {.bits = float_as_bits(3)}};
+      queue->launch(*kernels[0], {100, 1, 1}, arguments);
+      float out[100] = {};
+      queue->download(out, y, 0, 400);
+      text += std::ranges::all_of(out, [](float v) { return v == 8; }) ? "right\n" : "wrong\n";
+      device->release(x), device->release(y);
+    } catch (const Error& e) {
+      text += std::string(e.what()) + "\n";
+    }
+  return text;
+}
+
+TEST(Compilers, IntelsOpenclDriverStandsInForOcloc) {
+  const Variables without = {{"TESSERA_OCLOC_LIBRARY", "/nonexistent/libocloc.so"},
+                             {"TESSERA_OPENCL_LIBRARY", fake_library("intel_cl")},
+                             {"TESSERA_FAKE_DEVICES", "2"}};
+  EXPECT_EQ(over_fakes(without, [] { return computes(2); }), "right\nright\n");
+  const std::string text = over_fakes(without, row);
+  expect_has(text, {"oneapi:1 Fake Iris Xe pci:0000:04:00.0 enumerated", "kernels by its OpenCL driver"});
+}
+
+TEST(Compilers, IntelsOpenclDriverCompilesWhatOclocDoesNotKnow) {
+  const Variables old = {{"TESSERA_FAKE_FAULT", "no-target"}, {"TESSERA_OPENCL_LIBRARY", fake_library("intel_cl")}};
+  EXPECT_EQ(over_fakes(old, [] { return computes(1); }), "right\n");
+  const std::string alone =
+      over_fakes({{"TESSERA_FAKE_FAULT", "no-target"}, {"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so"}},
+                 [] { return computes(1); });
+  expect_has(alone, {"libocloc does not know this card", "0x56a0", "Could not determine device target",
+                     "Install a newer libocloc"});
+}
+
+TEST(Compilers, LogsOfIntelsOpenclDriverAreShown) {
+  const std::string text = over_fakes({{"TESSERA_OCLOC_LIBRARY", "/nonexistent/libocloc.so"},
+                                       {"TESSERA_OPENCL_LIBRARY", fake_library("intel_cl")},
+                                       {"TESSERA_FAKE_FAULT", "compile"}},
+                                      [] { return computes(1); });
+  expect_has(text, {"kernel scale_add", "the device's compiler refused it", "error: refused"});
+}
+
+TEST(Compilers, NeitherIsAStateThatNamesBoth) {
+  const std::string text = over_fakes(
+      {{"TESSERA_OCLOC_LIBRARY", "/nonexistent/libocloc.so"}, {"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so"}},
+      row);
+  expect_has(text, {"loaded", "the device answers, but nothing that compiles its kernels was found", "neither libocloc",
+                    "/nonexistent/libocloc.so", "/nonexistent/libOpenCL.so", "TESSERA_OCLOC_LIBRARY names this file"});
+}
+
+// The compiler is the real one.
+
+/// Every kernel of ops/ that fits a device, through the path of a device, as far as that goes without one.
+std::string compile_catalogue(const oneapi::Ocloc& ocloc, int index, const std::string& target, bool fp64) {
+  register_driver(make_oneapi_driver());
+  const Device device{Backend::oneapi, index};
+  const auto kernels = kernel_catalogue(device);
+  emit::Dialect dialect = emit::opencl_c_intel();
+  dialect.fp64 = fp64;
+  std::size_t made = 0, bytes = 0;
+  // In batches, as programs do; a batch of all would be the longest of compiles.
+  constexpr std::size_t batch = 16;
+  for (std::size_t at = 0; at < kernels.size(); at += batch) {
+    std::vector<CompileRequest> requests;
+    for (std::size_t i = at; i < std::min(at + batch, kernels.size()); ++i)
+      requests.push_back({&kernels[i].function, {}});
+    made += backend::build_kernels(
+                requests, dialect, device_info(device),
+                [&](const std::string& text, const std::string&, std::string& log) -> std::shared_ptr<void> {
+                  auto result = ocloc.compile(text, target, oneapi::compile_options(true, true));
+                  if (!result.image.made) return log = result.image.log, nullptr;
+                  bytes += result.image.bytes.size();
+                  return std::make_shared<std::string>(std::move(result.image.bytes));
+                })
+                .size();
+  }
+  return std::to_string(made) + " kernels " + (bytes > 1000 ? "made" : "empty");
+}
+
+TEST(Compilers, OclocTakesEveryKernelOfTheCatalogue) {
+  struct Target {
+    const char *device, *name;
+    int index;
+    bool fp64;
+  };
+  // By PCI id, as the backend names devices: an Arc A770, an Iris Xe, a Max 1550.
+  for (const Target& target :
+       {Target{"0x56a0", "dg2", 0, false}, {"0x9a49", "tgllp", 0, false}, {"0x0bd5", "pvc", 1, true}}) {
+    const std::string answer = in_child(
+        test::with_fakes({{"TESSERA_OCLOC_LIBRARY", ""}, {"TESSERA_FAKE_DEVICES", "2"}}),
+        [&]() -> std::string {
+          const auto ocloc = oneapi::Ocloc::open();
+          if (!ocloc.usable()) return "missing: " + ocloc.reason();
+          return compile_catalogue(ocloc, target.index, target.device, target.fp64);
+        },
+        280);
+    if (answer.starts_with("missing: "))
+      GTEST_SKIP() << "passed by: libocloc is not installed (Debian 12: intel-opencl-icd): " << answer;
+    EXPECT_TRUE(answer.ends_with("kernels made")) << target.name << ": " << answer;
+    std::printf("libocloc for %s (%s): %s\n", target.name, target.device, answer.c_str());
+  }
+}
+
+TEST(Compilers, OclocSaysWhatIsWrong) {
+  const auto ocloc = oneapi::Ocloc::open();
+  if (!ocloc.usable())
+    GTEST_SKIP() << "passed by: libocloc is not installed (Debian 12: intel-opencl-icd): " << ocloc.reason();
+  const std::string answer = in_child({}, [&] {
+    const auto bad = ocloc.compile("__kernel void f(__global int* p) { *p = missing; }", "0x56a0",
+                                   oneapi::compile_options(true, true));
+    const auto unknown =
+        ocloc.compile("__kernel void f(__global int* p) { *p = 1; }", "0xffff", oneapi::compile_options(false, false));
+    return std::string(bad.image.made ? "made " : "refused ") + (bad.knows_device ? "known " : "unknown ") +
+           bad.image.log + "\n" + (unknown.image.made ? "made " : "refused ") +
+           (unknown.knows_device ? "known " : "unknown ") + unknown.image.log;
+  });
+  expect_has(answer, {"refused known ", "undeclared identifier 'missing'", "\nrefused unknown "});
+}
+
+// Machines without a GPU.
+
+TEST(Discovery, NamesWhatIsMissing) {
+  const std::string none = over_fakes({{"TESSERA_FAKE_FAULT", "no-devices"}, {"ZE_AFFINITY_MASK", "7"}}, row);
+  expect_has(none, {"loaded", "zeInit answered ZE_RESULT_ERROR_UNINITIALIZED (0x78000001)",
+                    "ZE_AFFINITY_MASK is set to \"7\"", "unset it"});
+  const std::string absent = over_fakes({{"TESSERA_ONEAPI_LIBRARY", "/nonexistent/libze_loader.so.1"}}, row);
+  expect_has(absent, {"supported | /nonexistent/libze_loader.so.1", "no other is tried"});
+}
+
+// Intel's own loader, on a machine without a GPU: what libze1 with intel-opencl-icd answers there.
+TEST(Discovery, TakesTheRealLoadersAnswer) {
+  const std::string text = in_child({{"TESSERA_ONEAPI_LIBRARY", TESSERA_TEST_ZE_LOADER}}, row);
+  if (text.starts_with("supported"))
+    GTEST_SKIP() << "passed by: the Level Zero loader is not installed (Debian: libze1): " << text;
+  if (text.find("oneapi:0") != text.npos) return;  // there is a GPU; the tests of every device run on it
+  expect_has(text,
+             {"loaded | ", "zeInit answered ZE_RESULT_ERROR_UNINITIALIZED (0x78000001), no driver could be started"});
+  std::printf("%s", text.c_str());
+}
+
+}  // namespace
+}  // namespace tessera
