@@ -288,6 +288,13 @@ TEST(FakeLevelZero, NotesEveryMisuse) {
          void* const event = ze.event(ze.pool(1), 0);
          ze.fill(list, x, 1, 4, 400, event), ze.barrier(list), ze.fill(list, x, 1, 4, 400, event);
        }},
+      {"an event reset too early", "reset while queued work waits",
+       [](Ze& ze, void* x, void* list) {
+         void* const event = ze.event(ze.pool(1), 0);
+         ze.fill(list, x, 1, 4, 400, event), ze.call("zeEventHostSynchronize", event, for_ever);
+         ze.hold(true), ze.fill(ze.list(), x, 1, 4, 400, nullptr, event);
+         ze.call("zeEventHostReset", event);
+       }},
       {"an event that nothing signals", "nothing has been asked to signal",
        [](Ze& ze, void* x, void* list) { ze.fill(list, x, 1, 4, 400, nullptr, ze.event(ze.pool(1), 0)); }},
       {"the host waits for an event that nothing signals", "nothing has been asked to signal",

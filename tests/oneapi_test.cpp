@@ -159,8 +159,30 @@ TEST(Order, EventsOutliveTheirQueuesAndAreUsedAgain) {
             "");
 }
 
+TEST(Order, EventsAreNotUsedAgainWhileAQueueWaitsForThem) {
+  EXPECT_EQ(over_fakes({{"TESSERA_FAKE_DELAY_US", "2000"}},
+                       []() -> std::string {
+                         const auto driver = make_oneapi_driver();
+                         const auto device = driver->open(0);
+                         const auto a = device->make_queue(), b = device->make_queue();
+                         const Allocation x = device->allocate(4096, MemoryKind::device),
+                                          y = device->allocate(4096, MemoryKind::device);
+                         const std::uint32_t word = 7;
+                         for (int i = 0; i < 10; ++i) b->fill(y, 0, 4, std::as_bytes(std::span(&word, 1)));
+                         a->fill(x, 0, 4, std::as_bytes(std::span(&word, 1)));
+                         b->wait(*a->record());
+                         a->finish();  // the event is signalled, and `b` has not come to it yet
+                         a->fill(x, 0, 4, std::as_bytes(std::span(&word, 1)));
+                         a->record();  // the same event of ours anew, on another one of the driver's
+                         a->finish(), b->finish();
+                         device->release(x), device->release(y);
+                         return "";
+                       }),
+            "");
+}
+
 TEST(Kernels, MayBeLaunchedFromSeveralThreadsAtOnce) {
-  EXPECT_EQ(over_fakes({},
+  EXPECT_EQ(over_fakes({{"TESSERA_FAKE_DELAY_US", "0"}},
                        []() -> std::string {
                          const auto driver = make_oneapi_driver();
                          const auto device = driver->open(0);
@@ -181,9 +203,9 @@ TEST(Kernels, MayBeLaunchedFromSeveralThreadsAtOnce) {
                              const Argument arguments[] = {{.allocation = &x, .elements = n},
                                                            {.allocation = &y, .elements = n},
                                                            {.bits = float_as_bits(1.0f)}};
-                             for (int i = 0; i < 50; ++i) queue->launch(*kernels[0], {n, 1, 1}, arguments);
+                             for (int i = 0; i < 1000; ++i) queue->launch(*kernels[0], {n, 1, 1}, arguments);
                              queue->download(out.data(), y, 0, bytes);
-                             for (const float v : out) wrong += v != static_cast<float>(51 * (t + 1));
+                             for (const float v : out) wrong += v != static_cast<float>(1001 * (t + 1));
                              device->release(x), device->release(y);
                            });
                          for (auto& thread : threads) thread.join();
@@ -246,17 +268,19 @@ TEST(Devices, SayWhatTheyAre) {
     for (const DeviceInfo& d : make_oneapi_driver()->enumerate().devices) {
       out += d.name + "|" + d.vendor + "|" + d.identity + "|" + std::string(kind_name(d.kind)) + "|" +
              std::to_string(d.total_memory) + "|" + std::to_string(d.compute_units) + "|" + (d.can.f64 ? "f64" : "") +
-             (d.can.atomic_i64 ? " i64" : "") + "|" + std::to_string(d.can.shared_bytes) + "|";
+             (d.can.atomic_i64 ? " i64" : "") + (d.can.int8_dot ? " dot4" : "") + "|" +
+             std::to_string(d.can.shared_bytes) + "|";
       for (const auto w : d.can.subgroup_widths) out += std::to_string(w) + " ";
       out += "|" + d.driver_version + "\n";
     }
     return out;
   });
-  EXPECT_EQ(text,
-            "Fake Arc A770|Intel|pci:0000:03:00.0|discrete GPU|8589934592|512| i64|65536|8 16 32 |Level Zero 1.4, "
-            "driver 1.3.25143, libocloc\n"
-            "Fake Iris Xe|Intel|pci:0000:04:00.0|integrated GPU|8589934592|64|f64 i64|65536|8 16 32 |Level Zero 1.4, "
-            "driver 1.3.25143, libocloc\n");
+  EXPECT_EQ(
+      text,
+      "Fake Arc A770|Intel|pci:0000:03:00.0|discrete GPU|8589934592|512| i64 dot4|65536|8 16 32 |Level Zero 1.4, "
+      "driver 1.3.25143, libocloc\n"
+      "Fake Iris Xe|Intel|pci:0000:04:00.0|integrated GPU|8589934592|64|f64 i64 dot4|65536|8 16 32 |Level Zero 1.4, "
+      "driver 1.3.25143, libocloc\n");
 }
 
 // Compilers.
@@ -331,6 +355,7 @@ std::string compile_catalogue(const oneapi::Ocloc& ocloc, int index, const std::
   const auto kernels = kernel_catalogue(device);
   emit::Dialect dialect = emit::opencl_c_intel();
   dialect.fp64 = fp64;
+  dialect.dot4 = true;
   std::size_t made = 0, bytes = 0;
   // In batches, as programs do; a batch of all would be the longest of compiles.
   constexpr std::size_t batch = 16;

@@ -197,6 +197,11 @@ Code Machine::reset(Event& event) {
   std::lock_guard hold(lock_);
   if (event.stream != nullptr && event.stream->completed < event.sequence)
     return breach_locked("an event is reset before it was signalled", invalid_value);
+  for (const Context* context : primaries_)
+    for (const Stream* stream : context->streams)
+      for (const Work& work : stream->work)
+        if (std::ranges::find(work.order.waits, &event) != work.order.waits.end())
+          return breach_locked("an event is reset while queued work waits for it", invalid_value);
   event.stream = nullptr;
   return ok;
 }

@@ -234,8 +234,8 @@ EXPORT Result zeDeviceGetComputeProperties(void* handle, void* p) {
 EXPORT Result zeDeviceGetModuleProperties(void* handle, void* p) {
   DEVICE(handle);
   STRUCTURE(p, 5);
-  put<std::uint32_t>(p, 20, device % 2 == 0 ? 5 : 7);  // fp16 and 64-bit atomics; the second has fp64 too
-  put<std::uint32_t>(p, 28, 0xff);                     // division and square roots of f32 are rounded correctly
+  put<std::uint32_t>(p, 20, device % 2 == 0 ? 13 : 15);  // fp16, 64-bit atomics, dot4; the second has fp64 too
+  put<std::uint32_t>(p, 28, 0xff);                       // division and square roots of f32 are rounded correctly
   put<std::uint32_t>(p, 36, 2048);
   return success;
 }

@@ -244,6 +244,7 @@ stream::DeviceFacts OneapiVendor::describe(int ordinal) {
   facts.dialect = emit::opencl_c_intel();
   facts.dialect.fp64 = (module.flags & module_fp64) != 0;
   facts.dialect.atomic_i64 = (module.flags & module_int64_atomics) != 0;
+  facts.dialect.dot4 = (module.flags & module_dp4a) != 0;
   Capabilities& can = info.can;
   can.f16 = true;  // vload_half and vstore_half are in every OpenCL C
   can.f64 = facts.dialect.fp64;
