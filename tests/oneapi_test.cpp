@@ -70,6 +70,32 @@ std::uint64_t float_as_bits(float value) {
   return bits;
 }
 
+/// Builds a kernel on each device and computes with it: "right", or what was thrown.
+std::string computes(int devices) {
+  const auto driver = make_oneapi_driver();
+  std::string text;
+  for (int d = 0; d < devices; ++d) try {
+      const auto device = driver->open(d);
+      const ir::Function fn = scale_add();
+      const CompileRequest request{&fn, {}};
+      const auto kernels = device->compile(std::span(&request, 1));
+      const auto queue = device->make_queue();
+      const Allocation x = device->allocate(400, MemoryKind::device), y = device->allocate(400, MemoryKind::device);
+      const float two = 2;
+      for (const Allocation& a : {x, y}) queue->fill(a, 0, 400, std::as_bytes(std::span(&two, 1)));
+      const Argument arguments[] = {
+          {.allocation = &x, .elements = 100}, {.allocation = &y, .elements = 100}, {.bits = float_as_bits(3)}};
+      queue->launch(*kernels[0], {100, 1, 1}, arguments);
+      float out[100] = {};
+      queue->download(out, y, 0, 400);
+      text += std::ranges::all_of(out, [](float v) { return v == 8; }) ? "right\n" : "wrong\n";
+      device->release(x), device->release(y);
+    } catch (const Error& e) {
+      text += std::string(e.what()) + "\n";
+    }
+  return text;
+}
+
 // Order. The fake's lists run commands in any order that events and barriers leave, and it notes uses that nothing
 // orders.
 
@@ -181,6 +207,34 @@ TEST(Order, EventsAreNotUsedAgainWhileAQueueWaitsForThem) {
             "");
 }
 
+TEST(Order, HoldsBetweenDriversOfTheirOwnContexts) {
+  const Variables four = {{"TESSERA_FAKE_DEVICES", "4"}, {"TESSERA_FAKE_FAULT", "ze-drivers=2"}};
+  EXPECT_EQ(over_fakes(four, [] { return computes(4); }), "right\nright\nright\nright\n");
+  EXPECT_EQ(over_fakes(four,
+                       []() -> std::string {
+                         const auto driver = make_oneapi_driver();
+                         std::vector<std::unique_ptr<DriverDevice>> devices;
+                         std::vector<std::unique_ptr<DriverQueue>> queues;
+                         for (int d = 0; d < 4; ++d) {
+                           devices.push_back(driver->open(d));
+                           queues.push_back(devices.back()->make_queue());
+                         }
+                         // Round all queues, over the border between the drivers and back.
+                         const Allocation x = devices[0]->allocate(4096, MemoryKind::device);
+                         const std::uint32_t word = 7;
+                         for (std::size_t i = 0; i < 100; ++i) {
+                           DriverQueue& from = *queues[i % 4];
+                           if (i % 4 == 0) from.fill(x, 0, 4096, std::as_bytes(std::span(&word, 1)));
+                           if (const auto event = from.record()) queues[(i + 1) % 4]->wait(*event);
+                         }
+                         for (auto& queue : queues) queue->finish();
+                         queues.clear();
+                         devices[0]->release(x);
+                         return "";
+                       }),
+            "");
+}
+
 TEST(Kernels, MayBeLaunchedFromSeveralThreadsAtOnce) {
   EXPECT_EQ(over_fakes({{"TESSERA_FAKE_DELAY_US", "0"}},
                        []() -> std::string {
@@ -284,32 +338,6 @@ TEST(Devices, SayWhatTheyAre) {
 }
 
 // Compilers.
-
-/// Builds a kernel on each device and computes with it: "right", or what was thrown.
-std::string computes(int devices) {
-  const auto driver = make_oneapi_driver();
-  std::string text;
-  for (int d = 0; d < devices; ++d) try {
-      const auto device = driver->open(d);
-      const ir::Function fn = scale_add();
-      const CompileRequest request{&fn, {}};
-      const auto kernels = device->compile(std::span(&request, 1));
-      const auto queue = device->make_queue();
-      const Allocation x = device->allocate(400, MemoryKind::device), y = device->allocate(400, MemoryKind::device);
-      const float two = 2;
-      for (const Allocation& a : {x, y}) queue->fill(a, 0, 400, std::as_bytes(std::span(&two, 1)));
-      const Argument arguments[] = {
-          {.allocation = &x, .elements = 100}, {.allocation = &y, .elements = 100}, {.bits = float_as_bits(3)}};
-      queue->launch(*kernels[0], {100, 1, 1}, arguments);
-      float out[100] = {};
-      queue->download(out, y, 0, 400);
-      text += std::ranges::all_of(out, [](float v) { return v == 8; }) ? "right\n" : "wrong\n";
-      device->release(x), device->release(y);
-    } catch (const Error& e) {
-      text += std::string(e.what()) + "\n";
-    }
-  return text;
-}
 
 TEST(Compilers, IntelsOpenclDriverStandsInForOcloc) {
   const Variables without = {{"TESSERA_OCLOC_LIBRARY", "/nonexistent/libocloc.so"},

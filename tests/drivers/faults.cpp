@@ -36,7 +36,7 @@ Faults Faults::from_environment() {
   static const std::set<std::string> known = {"init",      "crash-init", "hang-init", "no-devices", "context",
                                               "oom",       "host-oom",   "launch",    "lost",       "late",
                                               "wrong",     "compile",    "cubin",     "driver",     "compiler",
-                                              "hip-major", "threads",    "ze-api",    "no-target"};
+                                              "hip-major", "threads",    "ze-api",    "ze-drivers", "no-target"};
   Faults faults;
   const char* text = std::getenv("TESSERA_FAKE_FAULT");
   std::istringstream list(text != nullptr ? text : "");

@@ -20,6 +20,7 @@
 //   driver=n       the driver's version (12040)         compiler=n              the compiler's (12040)
 //   hip-major=n    HIP's major version (6)              threads=n               most threads of a block of any function
 //   ze-api=n       Level Zero's version (104: 1.4)      no-target               ocloc knows none of the devices
+//   ze-drivers=n   Level Zero's devices in turn are of n drivers
 #pragma once
 
 #include <cstdint>

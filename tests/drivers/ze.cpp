@@ -93,7 +93,13 @@ Code is(const void* structure, std::uint32_t type, const char* what) {
   return ok;
 }
 
-int driver_handle = 0;
+std::array<int, 8> driver_handles = {};
+int drivers() {
+  const Fault* f = machine().faults().find("ze-drivers");
+  return f != nullptr ? static_cast<int>(f->number) : 1;
+}
+/// The driver that has a device.
+int driver_of(int device) { return device % drivers(); }
 std::array<int, 64> device_handles = [] {
   std::array<int, 64> all{};
   for (int i = 0; i < 64; ++i) all[static_cast<std::size_t>(i)] = i;
@@ -101,9 +107,11 @@ std::array<int, 64> device_handles = [] {
 }();
 
 struct ZeContext {
+  int driver = 0;
   bool live = true;
 };
 struct Pool {
+  int driver = 0;
   std::vector<bool> taken;
   bool live = true;
 };
@@ -164,6 +172,10 @@ Context* device_of(void* handle) {
   Context* const context = device_of(handle); \
   if (context == nullptr) return null_handle; \
   [[maybe_unused]] const int device = context->device
+/// The context and the device are of one driver.
+#define TOGETHER(owner)                   \
+  if (owner->driver != driver_of(device)) \
+  return result_of(machine().breach("the device is of another driver than the context", invalid_value))
 #define STRUCTURE(pointer, type) \
   if (is(pointer, type, __func__) != ok) return invalid_argument
 #define OBJECT(type, name, all, handle)             \
@@ -174,10 +186,12 @@ EXPORT Result zeInit(std::uint32_t flags) {
   if (flags > 3) return invalid_argument;
   return result_of(machine().initialise(__func__));
 }
-EXPORT Result zeDriverGet(std::uint32_t* count, void** drivers) {
+EXPORT Result zeDriverGet(std::uint32_t* count, void** to) {
   ENTER();
-  if (*count != 0 && drivers != nullptr) drivers[0] = &driver_handle;
-  return *count = 1, success;
+  const auto all = static_cast<std::uint32_t>(drivers());
+  if (to != nullptr)
+    for (std::uint32_t i = 0; i < std::min(*count, all); ++i) to[i] = &driver_handles[i];
+  return *count = all, success;
 }
 EXPORT Result zeDriverGetApiVersion(void*, std::uint32_t* version) {
   ENTER();
@@ -190,11 +204,14 @@ EXPORT Result zeDriverGetProperties(void*, void* properties) {
   STRUCTURE(properties, 1);
   return put<std::uint32_t>(properties, 32, 0x01036237), success;
 }
-EXPORT Result zeDeviceGet(void*, std::uint32_t* count, void** devices) {
+EXPORT Result zeDeviceGet(void* driver, std::uint32_t* count, void** devices) {
   ENTER();
-  const auto all = static_cast<std::uint32_t>(machine().settings().devices);
-  if (devices != nullptr)
-    for (std::uint32_t i = 0; i < std::min(*count, all); ++i) devices[i] = &device_handles[i];
+  std::uint32_t all = 0;
+  for (int i = 0; i < machine().settings().devices; ++i) {
+    if (&driver_handles[static_cast<std::size_t>(driver_of(i))] != driver) continue;
+    if (devices != nullptr && all < *count) devices[all] = &device_handles[static_cast<std::size_t>(i)];
+    ++all;
+  }
   return *count = all, success;
 }
 EXPORT Result zeDeviceGetSubDevices(void*, std::uint32_t* count, void**) { return *count = 0, success; }
@@ -266,11 +283,13 @@ EXPORT Result zeDevicePciGetPropertiesExt(void* handle, void* p) {
 
 // Contexts and memory.
 
-EXPORT Result zeContextCreate(void*, const void* desc, void** context) {
+EXPORT Result zeContextCreate(void* driver, const void* desc, void** context) {
   ENTER();
   STRUCTURE(desc, 0xd);
   if (const Fault* f = machine().faults().find("context")) return result_of(f->code.value_or(out_of_memory));
-  return *context = keep<ZeContext>(contexts), success;
+  auto* const made = keep<ZeContext>(contexts);
+  made->driver = static_cast<int>(static_cast<int*>(driver) - driver_handles.data());
+  return *context = made, success;
 }
 EXPORT Result zeContextDestroy(void* handle) {
   ENTER();
@@ -282,12 +301,12 @@ EXPORT Result zeMemAllocDevice(void* ze_context, const void* desc, std::size_t b
   DEVICE(handle);
   STRUCTURE(desc, 0x15);
   OBJECT(ZeContext, owner, contexts, ze_context);
+  TOGETHER(owner);
   if (context->sticky != ok) return result_of(context->sticky);
   if (alignment > 256 || (alignment & (alignment - 1)) != 0) return 0x7800000a;
   const void* const more = get<const void*>(desc, 8);
   const bool relaxed = more != nullptr && get<std::uint32_t>(more, 0) == 0x20001 && get<std::uint32_t>(more, 16) == 1;
   if (bytes == 0 || (bytes > largest_allocation() && !relaxed)) return 0x78000009;
-  (void)owner;
   std::uint64_t made = 0;
   const Code code = machine().allocate(*context, bytes, &made);
   *address = reinterpret_cast<void*>(made);
@@ -317,9 +336,9 @@ EXPORT Result zeEventPoolCreate(void* ze_context, const void* desc, std::uint32_
   ENTER();
   STRUCTURE(desc, 0x10);
   OBJECT(ZeContext, owner, contexts, ze_context);
-  (void)owner;
   auto* const made = keep<Pool>(pools);
   made->taken.resize(get<std::uint32_t>(desc, 20));
+  made->driver = owner->driver;
   return *pool = made, success;
 }
 EXPORT Result zeEventPoolDestroy(void* handle) {
@@ -390,12 +409,18 @@ Result prepare(const char* call, void* list, void* signal, std::uint32_t count, 
   if (list == nullptr) return null_handle;
   *stream = machine().stream_of(*machine().primary(0), list, &code, false);
   if (*stream == nullptr) return result_of(code);
+  const auto ours = [&](const PooledEvent& event) {
+    return event.pool->driver == driver_of((*stream)->context->device) ||
+           machine().breach("the event is of another driver's context", ok) != ok;
+  };
   if (signal != nullptr) {
     OBJECT(PooledEvent, event, events, signal);
+    if (!ours(*event)) return invalid_argument;
     order->signal = event->event;
   }
   for (std::uint32_t i = 0; i < count; ++i) {
     OBJECT(PooledEvent, event, events, waits[i]);
+    if (!ours(*event)) return invalid_argument;
     order->waits.push_back(event->event);
   }
   return result_of((*stream)->context->sticky);
@@ -411,7 +436,7 @@ EXPORT Result zeCommandListCreateImmediate(void* ze_context, void* handle, const
   DEVICE(handle);
   STRUCTURE(desc, 0xe);
   OBJECT(ZeContext, owner, contexts, ze_context);
-  (void)owner;
+  TOGETHER(owner);
   if (get<std::uint32_t>(desc, 16) != 0)
     return result_of(machine().breach("there is one group of queues, of ordinal 0", invalid_value));
   Stream* stream = nullptr;
@@ -471,7 +496,7 @@ EXPORT Result zeModuleCreate(void* ze_context, void* handle, const void* desc, v
   DEVICE(handle);
   STRUCTURE(desc, 0x1b);
   OBJECT(ZeContext, owner, contexts, ze_context);
-  (void)owner;
+  TOGETHER(owner);
   auto tell = [&](const char* text) {
     if (log != nullptr) *log = new std::string(text);
   };
