@@ -184,12 +184,13 @@ TEST_P(OnEveryDevice, NpyFilesGoBothWays) {
   std::filesystem::create_directories(folder);
   const std::string path = (folder / "a.npy").string();
   for (DType t : storable_dtypes) {
+    if (t == DType::f64 && !device_info(GetParam()).can.f64) continue;  // nothing there makes or transposes it
     const Array a = (Array::arange(24).reshape({2, 3, 4}) - 3).astype(t);
     save_npy(a.transpose(), path);
     const Array b = load_npy(path);
     ASSERT_EQ(b.dtype(), t);
     ASSERT_EQ(b.shape(), (Shape{4, 3, 2}));
-    const Array want = a.transpose().astype(DType::f64), got = b.astype(DType::f64);
+    const Array want = a.to(Device{}).transpose().astype(DType::f64), got = b.to(Device{}).astype(DType::f64);
     EXPECT_EQ(got.to_vector<double>(), want.to_vector<double>()) << dtype_name(t);
   }
   save_npy(Array::full({}, 7), path);
