@@ -50,10 +50,9 @@ Ocloc Ocloc::open() {
 
 Ocloc::Result Ocloc::compile(const std::string& text, const std::string& device, const std::string& options) const {
   const std::string file = "kernels.cl", output = "kernels";
-  const std::array<const char*, 12> arguments = {"ocloc",        "compile",           "-q",           "-file",
-                                                 file.c_str(),   "-device",           device.c_str(), "-output",
-                                                 output.c_str(), "-output_no_suffix", "-options",     options.c_str()};
-  std::array<const char*, 12> list = arguments;
+  std::array<const char*, 12> list = {"ocloc",        "compile",           "-q",           "-file",
+                                      file.c_str(),   "-device",           device.c_str(), "-output",
+                                      output.c_str(), "-output_no_suffix", "-options",     options.c_str()};
   const auto* data = reinterpret_cast<const std::uint8_t*>(text.c_str());
   const std::uint64_t bytes = text.size() + 1;
   const char* name = file.c_str();
@@ -128,8 +127,8 @@ void OpenclCompiler::look() {
   if (cards_.empty()) reason_ = library_.file() + " shows no Intel GPU";
 }
 
-const OpenclCompiler::Card* OpenclCompiler::find(const std::string& pci, const std::string& uuid) const {
-  for (const Card& card : cards_)
+OpenclCompiler::Card* OpenclCompiler::find(const std::string& pci, const std::string& uuid) {
+  for (Card& card : cards_)
     if (pci.empty() || card.pci.empty() ? !uuid.empty() && card.uuid == uuid : card.pci == pci) return &card;
   return nullptr;
 }
@@ -144,7 +143,7 @@ stream::Image OpenclCompiler::compile(const std::string& text, const std::string
                        .todo = "Install libocloc (Debian 12: intel-opencl-icd; later: intel-ocloc), which compiles "
                                "without it"});
   };
-  auto& card = const_cast<Card&>(*find(pci, uuid));
+  Card& card = *find(pci, uuid);
   Code code = 0;
   if (!card.context) card.context = call_.create_context(nullptr, 1, &card.device, nullptr, nullptr, &code);
   check(code, "clCreateContext");

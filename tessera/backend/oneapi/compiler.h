@@ -41,7 +41,8 @@ class OpenclCompiler {
   static OpenclCompiler open();
   const std::string& reason() const { return reason_; }  ///< why there is no device
   /// Whether it shows the card of one of these: "pci:...", "uuid:...".
-  bool knows(const std::string& pci, const std::string& uuid) const { return find(pci, uuid) != nullptr; }
+  bool knows(const std::string& pci, const std::string& uuid) { return find(pci, uuid) != nullptr; }
+  /// For a card that it knows.
   stream::Image compile(const std::string& text, const std::string& pci, const std::string& uuid,
                         const std::string& options);
 
@@ -51,7 +52,7 @@ class OpenclCompiler {
     std::string pci, uuid;
     void* context = nullptr;  ///< made for the first program, never released
   };
-  const Card* find(const std::string& pci, const std::string& uuid) const;
+  Card* find(const std::string& pci, const std::string& uuid);
   void look();
   os::Library library_;
   std::string missing_, reason_;
