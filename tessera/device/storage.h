@@ -47,6 +47,8 @@ class Storage {
   Device device() const { return device_; }
   std::size_t bytes() const { return bytes_; }
   const std::string& label() const { return label_; }
+  /// For people: "storage 'weights'", or "an unnamed storage of 4 KiB on cpu:0".
+  std::string name() const;
   const Allocation& allocation() const { return allocation_; }
 
   // Ordering between queues: around each use on a queue of this device, without holding the queue's lock.
