@@ -300,8 +300,11 @@ TEST_F(QueueTest, ALostDeviceThrowsAndOthersGoOn) {
   q.finish();
   behaviour(d)->lose = true;
   increment().launch({n, 1, 1}, {view(x), view(x)});
-  expect_has(text_of<DeviceError>([&] { read(q, x); }),
-             {to_string(d), "the device is lost", "illegal address", "increment", "Restart"});
+  ::testing::internal::CaptureStderr();
+  const std::string lost = text_of<DeviceError>([&] { read(q, x); });
+  expect_has(::testing::internal::GetCapturedStderr(),
+             {"tessera: warning: " + to_string(d), " is lost: ", "illegal address"});
+  expect_has(lost, {to_string(d), "the device is lost", "illegal address", "increment", "Restart"});
   behaviour(d)->lose = false;
   std::uint32_t host[n] = {};
   text_of<DeviceError>([&] { q.fill(view(x), 1); });

@@ -12,6 +12,7 @@
 
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
+#include "tessera/base/log.h"
 #include "tessera/base/os/system.h"
 #include "tessera/device/pool.h"
 #include "tests/support/device_fixture.h"
@@ -179,7 +180,13 @@ TEST_F(StorageTest, WhenTheDriverHasNoneThePoolIsTrimmedAndAskedOnceMore) {
   const Device d = fresh();
   Storage::allocate(d, 4 * mib).reset();
   behaviour(d)->fail_allocation_in = 1;
+  logging::set_level(logging::Level::info);
+  ::testing::internal::CaptureStderr();
   const auto a = Storage::allocate(d, 2 * mib, "after a retry");  // the second try succeeds
+  logging::set_level(logging::Level::warn);
+  expect_has(::testing::internal::GetCapturedStderr(),
+             {"tessera: " + to_string(d) + ": the driver has no memory for 2 MiB: trimmed, and asked once more\n",
+              "trimmed, 4 MiB given back\n"});
   EXPECT_EQ(memory_stats(d).cached_bytes, 0u) << "trimmed before the retry";
   // Two failures in a row: the error, with the driver's text.
   behaviour(d)->failing_allocations = 2;

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "tessera/base/error.h"
+#include "tessera/base/log.h"
 #include "tessera/base/os/system.h"
 #include "tessera/device/driver.h"
 #include "tessera/device/settings.h"
@@ -103,7 +104,20 @@ BackendReport report_without_driver(Backend backend) {
 
 constexpr const char* untried = "a driver answered; no kernel has been run on it yet";
 
-BackendReport ask(Backend backend) {
+/// "cuda: supported, libcuda.so: no such file": what was tried, and how it ended.
+void log_answer(const BackendReport& report) {
+  if (!logging::enabled(logging::Level::info)) return;
+  std::string text = fmt::format("{}: {}{}{}", backend_name(report.backend), state_name(report.state),
+                                 report.file.empty() ? "" : ", ", report.file);
+  if (report.devices.empty() && !report.reason.empty()) text += ": " + report.reason;
+  for (const DeviceInfo& info : report.devices) {
+    text += fmt::format("; {} ({}) {}", to_string(info.device), info.name, state_name(info.state));
+    if (info.reason != untried && !info.reason.empty()) text += ": " + info.reason;
+  }
+  logging::info(text);
+}
+
+BackendReport ask_driver(Backend backend) {
   Driver* driver = find_driver(backend);
   if (driver == nullptr) return report_without_driver(backend);
   try {
@@ -122,6 +136,12 @@ BackendReport ask(Backend backend) {
             .reason = e.what(),
             .remedy = "This is a fault of the backend: please report it with this text"};
   }
+}
+
+BackendReport ask(Backend backend) {
+  BackendReport report = ask_driver(backend);
+  log_answer(report);
+  return report;
 }
 
 /// How much a state is worth, for the state of a backend with several devices.
@@ -267,7 +287,8 @@ std::optional<std::string> why_missing(Device device) {
 
 const DeviceInfo& device_info(Device device) {
   if (auto why = why_missing(device)) {
-    fail<DeviceError>({.asked = to_string(device), .wrong = *why, .todo = "Devices that exist: " + existing_devices()});
+    settings();  // a setting that cannot be read may be the cause, and says so itself
+    fail<DeviceError>({.wrong = *why, .todo = "Devices that exist: " + existing_devices()});
   }
   return discover(device.backend).devices[static_cast<std::size_t>(device.index)];
 }

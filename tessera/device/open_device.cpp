@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <map>
 
 #include "tessera/base/error.h"
+#include "tessera/base/log.h"
 #include "tessera/base/os/system.h"
 #include "tessera/device/discovery.h"
 #include "tessera/device/queue_core.h"
@@ -74,6 +76,7 @@ void verify(OpenDevice& device) {
     device.info.state = DeviceState::verified;
     return;
   }
+  logging::warn(fmt::format("{} ({}) is quarantined: {}", to_string(device.device), device.info.name, wrong));
   set_device_state(device.device, DeviceState::quarantined, wrong,
                    "Update or reinstall its driver, then call rescan(); or name another device with TESSERA_DEVICE");
   refuse_quarantined(device_info(device.device));
@@ -95,12 +98,18 @@ OpenDevice& open_now(Device device) {
   auto open = std::make_unique<OpenDevice>();
   open->device = device;
   open->generation = os::fork_generation();
+  const auto start = std::chrono::steady_clock::now();
   open->driver = find_driver(device.backend)->open(device.index);
   open->info = open->driver->info();
   open->info.device = device;
   open->host_memory =
       device.backend == Backend::cpu || device.backend == Backend::interp || info.kind == DeviceKind::cpu;
   verify(*open);
+  if (logging::enabled(logging::Level::info)) {
+    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
+    logging::info(fmt::format("opened {} ({}) in {:.1f} ms: its first kernel computed rightly", to_string(device),
+                              open->info.name, time.count()));
+  }
   std::lock_guard hold(t.lock);
   open->ordinal = static_cast<int>(t.devices.size());
   // After the driver's library is loaded, so that our drain runs before its own handlers do.
@@ -149,6 +158,7 @@ void OpenDevice::lose(const std::string& reason) noexcept {
       lost_reason_ = reason;
       lost_ = true;
     }
+    logging::warn(fmt::format("{} ({}) is lost: {}", to_string(device), info.name, reason));
     set_device_state(device, DeviceState::lost, reason, "Restart the program to use this device again");
   } catch (...) {
     lost_ = true;

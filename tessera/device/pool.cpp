@@ -10,6 +10,7 @@
 
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
+#include "tessera/base/log.h"
 #include "tessera/base/os/system.h"
 #include "tessera/device/open_device.h"
 #include "tessera/device/queue_core.h"
@@ -197,7 +198,10 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
       // Cached blocks of other sizes are in the way: as many as are needed go back.
       pick_victims(size - room.free, false, victims);
       hold.unlock();
-      give_back(victims);
+      const std::uint64_t given = give_back(victims);
+      logging::info(fmt::format("{}: {} asked for, {} free ({}): {} of cached memory given back, and asked again",
+                                to_string(owner_.device), config::bytes_text(size), config::bytes_text(room.free),
+                                room.rule, config::bytes_text(given)));
     }
   }
   if (reused) return make(block.allocation, std::move(block.uses), bytes, std::move(label));
@@ -241,7 +245,11 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
       forget();
       throw;
     }
-    if (attempt == 0) trim();
+    if (attempt == 0) {
+      logging::info(fmt::format("{}: the driver has no memory for {}: trimmed, and asked once more",
+                                to_string(owner_.device), config::bytes_text(size)));
+      trim();
+    }
   }
   forget();
   exhausted(size, label, room, driver_text);
@@ -305,7 +313,9 @@ std::uint64_t MemoryPool::trim() {
     pick_victims(~std::uint64_t{0}, false, victims);
   }
   owner_.drop_retired(true);
-  return give_back(victims);
+  const std::uint64_t bytes = give_back(victims);
+  logging::info(fmt::format("{}: trimmed, {} given back", to_string(owner_.device), config::bytes_text(bytes)));
+  return bytes;
 }
 
 void MemoryPool::set_limit(std::uint64_t bytes) {
@@ -343,8 +353,9 @@ void MemoryPool::exhausted(std::size_t bytes, const std::string& label, const Ro
                     [](const Live& a, const Live& b) { return a.bytes > b.bytes; });
   std::string largest;
   for (std::size_t i = 0; i < shown; ++i) {
-    largest += fmt::format("{}{} {}", i == 0 ? "" : ", ", live[i].label.empty() ? "(no label)" : live[i].label,
-                           config::bytes_text(live[i].bytes));
+    largest +=
+        fmt::format("{}{} {}", i == 0 ? "" : ", ", live[i].label.empty() ? "an unnamed storage of" : live[i].label,
+                    config::bytes_text(live[i].bytes));
   }
   std::string wrong =
       fmt::format("{} has not enough memory: asked for {}", to_string(owner_.device), config::bytes_text(bytes));

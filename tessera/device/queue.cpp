@@ -55,7 +55,7 @@ void count(std::atomic<std::uint64_t>& bytes, std::atomic<std::uint64_t>& times,
 }
 
 void trace(const char* what, Device device, std::uint64_t bytes) {
-  if (settings().trace) log::print(fmt::format("{} {} {} bytes", what, to_string(device), bytes));
+  if (traced()) tessera::trace(fmt::format("{} {} {} bytes", what, to_string(device), bytes));
 }
 
 }  // namespace

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/llm/language_model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 
+#include "tessera/base/config.h"
+#include "tessera/base/log.h"
 #include "tessera/llm/unicode.h"
 
 namespace tessera {
@@ -34,6 +38,8 @@ LanguageModel LanguageModel::load(const std::string& path, std::optional<Device>
   const GgufFile file = GgufFile::open(path);
   // The configuration first: "this architecture is not known" says more than what its tokenizer lacks.
   const LlamaConfig config = read_llama_config(file);
+  logging::info(fmt::format("{}: {} layers of width {}, {} tokens of context, read in {:.2f} s", file.name(),
+                            config.layers, config.width, config.context_length, watch.seconds()));
   Tokenizer tokenizer(file);
   if (static_cast<std::int64_t>(tokenizer.size()) > config.vocabulary)
     fail<FormatError>({.asked = "load model",
@@ -41,8 +47,13 @@ LanguageModel LanguageModel::load(const std::string& path, std::optional<Device>
                                 {"tokens", std::to_string(tokenizer.size())},
                                 {"rows of token_embd.weight", std::to_string(config.vocabulary)}},
                        .wrong = "the tokenizer has more tokens than the model has embeddings"});
+  logging::info(
+      fmt::format("{}: tokenizer of {} tokens ready after {:.2f} s", file.name(), tokenizer.size(), watch.seconds()));
   Llama model = Llama::load(file, device ? *device : current_device(), progress);
+  logging::info(fmt::format("{}: {} of weights on {} after {:.2f} s", file.name(),
+                            config::bytes_text(model.weight_bytes()), to_string(model.device()), watch.seconds()));
   model.prepare();
+  logging::info(fmt::format("{}: kernels ready after {:.2f} s", file.name(), watch.seconds()));
   return LanguageModel(std::move(model), std::move(tokenizer), watch.seconds());
 }
 
