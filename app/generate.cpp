@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tessera generate`: continues a prompt with a model file, and says on which device, why there, and how quickly.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -27,14 +28,30 @@ struct Options {
   bool stats = false, json = false, quiet = false, print_tokens = false;
 };
 
-/// Ctrl-C asks for an end; pressed again it ends the program as usual.
-std::atomic<bool> interrupted = false;
+/// Ctrl-C asks for an end after the current token; pressed again it ends the program as usual. Before the first token
+/// there is nothing to keep, and a driver may be compiling for seconds: then it ends the program at once.
+std::atomic<bool> asked_to_end = false, text_begun = false, overwrites_line = false;
 static_assert(std::atomic<bool>::is_always_lock_free);
 extern "C" void on_interrupt(int) {
-  interrupted = true;
+  if (!text_begun) {  // nothing here but what a signal handler may call
+    const auto put = [](std::string_view text) {
+      if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;
+    };
+    if (overwrites_line) put("\r\x1b[K");
+    put("tessera: interrupted before any text was generated\n");
+    ::_exit(interrupted);
+  }
+  asked_to_end = true;
   std::signal(SIGINT, SIG_DFL);
 }
-struct Interrupted {};
+
+/// Not where the program was started with Ctrl-C ignored (nohup, a script's background job): then it stays so.
+void catch_interrupts(const Options& o) {
+  struct sigaction now {};
+  if (::sigaction(SIGINT, nullptr, &now) != 0 || now.sa_handler == SIG_IGN) return;
+  overwrites_line = !o.quiet && is_terminal(stderr);
+  std::signal(SIGINT, on_interrupt);
+}
 
 constexpr std::int64_t most_tokens = std::int64_t{1} << 40;
 
@@ -91,7 +108,6 @@ LanguageModel load(const Options& o, Device device) {
   const std::string name = std::filesystem::path(o.model).filename().string();
   progress.step(fmt::format("loading {} on {}", name, to_string(device)));
   return LanguageModel::load(o.model, device, [&](const std::string& tensor, std::uint64_t done, std::uint64_t total) {
-    if (interrupted) throw Interrupted{};
     progress.update(fmt::format("loading {} on {}: {:3.0f} %  {}", name, to_string(device),
                                 total ? 100.0 * static_cast<double>(done) / static_cast<double>(total) : 100.0,
                                 tensor));
@@ -135,6 +151,7 @@ void print_summary(const Options& o, const LanguageModel& model, const GenerateR
 }
 
 int run(Options o) {
+  catch_interrupts(o);
   const std::string prompt = read_prompt(o);
   std::optional<DeviceScope> scope;
   std::string why;
@@ -143,35 +160,30 @@ int run(Options o) {
     scope.emplace(device);
     why = fmt::format("{} ({}): --device {}", to_string(device), device_info(device).name, o.device);
   } else {
-    why = why_current_device();
+    why = why_current_device(o.json ? Detail::whole : Detail::brief);
   }
   o.generate.cache_dtype = o.cache == "f32" ? DType::f32 : DType::f16;
-  std::signal(SIGINT, on_interrupt);
-  try {
-    const LanguageModel model = load(o, current_device());
-    const bool text = !o.json && !o.print_tokens;
-    // The prompt goes where messages go: standard output has what the model wrote, and nothing else.
-    if (text && !o.quiet && prompt.size() <= 400) say("{}", Style(stderr).faint(prompt));
-    const GenerateResult r = model.generate(prompt, o.generate, [&](std::string_view piece) {
-      if (text) {
-        std::fwrite(piece.data(), 1, piece.size(), stdout);
-        if (std::fflush(stdout) != 0) return false;  // main says so
-      }
-      return !interrupted;
-    });
-    if (text) fmt::print("\n");
-    if (o.print_tokens && !o.json) fmt::print("{}\n", fmt::join(r.tokens, " "));
-    if (o.json) print_json(o, model, r, why);
-    std::fflush(stdout);
-    if (!o.quiet && !o.json)
-      print_summary(o, model, r, why);
-    else if (o.stats && !o.json)
-      say("{}\nmemory of {}\n", to_string(placement_log()), memory_text(model.device(), memory_stats(model.device())));
-    return success;
-  } catch (const Interrupted&) {
-    say("tessera: interrupted while loading\n");
-    return failed;
-  }
+  const LanguageModel model = load(o, current_device());
+  const bool text = !o.json && !o.print_tokens;
+  // The prompt goes where messages go: standard output has what the model wrote, and nothing else.
+  if (text && !o.quiet && prompt.size() <= 400) say("{}", Style(stderr).faint(prompt));
+  const GenerateResult r = model.generate(prompt, o.generate, [&](std::string_view piece) {
+    text_begun = true;
+    if (text) {
+      std::fwrite(piece.data(), 1, piece.size(), stdout);
+      if (std::fflush(stdout) != 0) return false;  // main says so
+    }
+    return !asked_to_end;
+  });
+  if (text) fmt::print("\n");
+  if (o.print_tokens && !o.json) fmt::print("{}\n", fmt::join(r.tokens, " "));
+  if (o.json) print_json(o, model, r, why);
+  std::fflush(stdout);
+  if (!o.quiet && !o.json)
+    print_summary(o, model, r, why);
+  else if (o.stats && !o.json)
+    say("{}\nmemory of {}\n", to_string(placement_log()), memory_text(model.device(), memory_stats(model.device())));
+  return asked_to_end ? interrupted : success;
 }
 
 }  // namespace
@@ -220,7 +232,8 @@ Command generate_command(CLI::App& program) {
   sub->add_flag("-q,--quiet", o->quiet, "No progress and no summary");
   sub->footer(
       R"(The generated text goes to standard output as it comes; progress, prompt and summary go to standard error.
-Ctrl-C ends with what was generated so far.
+Ctrl-C ends after the current token, with what was generated so far; before the first token, at once. The exit code is
+then 130. Pressed twice it ends at once. A program started with Ctrl-C ignored (nohup) goes on ignoring it.
 
 Examples:
   tessera generate models/pgdocs-2m-q8_0.gguf -p "The index"

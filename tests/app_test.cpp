@@ -40,6 +40,14 @@ json parsed(const Outcome& o) {
   return json::parse(o.out);
 }
 
+/// The parts of a text that a pattern's first group finds.
+std::vector<std::string> found(const std::string& text, const char* pattern) {
+  std::vector<std::string> out;
+  const std::regex regex(pattern);
+  for (std::sregex_iterator at(text.begin(), text.end(), regex), end; at != end; ++at) out.push_back((*at)[1]);
+  return out;
+}
+
 /// Devices that compute here: the same that the program finds.
 std::vector<std::string> usable_devices() {
   std::vector<std::string> names;
@@ -195,6 +203,10 @@ TEST(Generate, SaysWhyADeviceWasTakenWhenNoneIsNamed) {
   const Outcome named =
       run({"generate", model, "-p", "The index", "-n", "3"}, {.environment = {{"TESSERA_DEVICE", "cpu"}}});
   EXPECT_TRUE(holds(named.err, {"TESSERA_DEVICE=cpu"}));
+  if (tessera::current_device().backend != tessera::Backend::cpu) return;
+  const auto device = found(o.err, "(device +cpu:0 [^\\n]*: no GPU \\(cuda: [^\\n]*)");
+  EXPECT_EQ(device.size(), 1u) << o.err;
+  EXPECT_FALSE(holds(o.err, {"shared object"}));  // the long reasons are for `tessera devices`
 }
 
 TEST(Generate, JsonTokensAndTextAreOneResult) {
@@ -281,14 +293,87 @@ TEST(Generate, KernelsRunOnTheChosenDeviceOnly) {
   EXPECT_TRUE(holds(run(arguments).err, {"launches", "copied to it", "memory of cpu:0"}));
 }
 
-TEST(Generate, EndsCleanlyWhenInterrupted) {
-  const Outcome o =
-      run({"generate", model, "-p", "The index", "-n", "100000", "--device", "interp", "--temperature", "0"},
-          {.limit = 300, .interrupt = [](const std::string& out) { return !out.empty(); }});
-  EXPECT_EQ(o.code, 0) << o.err;
+const std::vector<std::string> without_end = {"generate", model,           "-p", "The index", "-n",
+                                              "100000",   "--temperature", "0"};
+
+std::vector<std::string> without_end_on(const std::string& device) {
+  auto arguments = without_end;
+  arguments.insert(arguments.end(), {"--device", device});
+  return arguments;
+}
+
+TEST(Interrupt, WhileGeneratingEndsAfterTheToken) {
+  const Outcome o = run(without_end_on("interp"),
+                        {.limit = 300, .interrupt = [](const std::string& out, const auto&) { return !out.empty(); }});
+  EXPECT_EQ(o.code, 130) << o.err;
   EXPECT_GT(o.out.size(), 1u);
   EXPECT_EQ(o.out.back(), '\n');
   EXPECT_TRUE(holds(o.err, {"cancelled"}));
+}
+
+TEST(Interrupt, BeforeTheFirstTokenEndsAtOnce) {
+  for (const std::string when : {"loading ", "of weights on ", "compiled rms_norm "}) {
+    // Where compiling takes longest: that one more kernel is compiled afterwards shows what was not waited for.
+    const std::string device = usable_devices().size() > 2 ? "opencl" : "cpu";
+    const Outcome o = run(without_end_on(device),
+                          {.environment = {{"TESSERA_LOG", "info"}},
+                           .interrupt = [&](const auto&, const std::string& err) { return bool(holds(err, {when})); }});
+    EXPECT_EQ(o.code, 130) << o.err;
+    EXPECT_EQ(o.out, "");
+    EXPECT_TRUE(holds(o.err, {"tessera: interrupted before any text was generated\n"}));
+    EXPECT_FALSE(holds(o.err, {"kernels ready"})) << "at: " << when;
+  }
+}
+
+TEST(Interrupt, IsIgnoredWhereItWasIgnoredAtTheStart) {
+  auto arguments = greedy(model, "interp", 20);
+  const Outcome o = run(arguments, {.limit = 300,
+                                    .interrupt = [](const std::string& out, const auto&) { return !out.empty(); },
+                                    .ignores_interrupts = true});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(holds(o.err, {"number of tokens reached"}));
+}
+
+TEST(Log, SaysWhatWasTriedChosenAndCompiled) {
+  const std::vector<std::string> arguments = {"generate", model, "-p", "The index", "-n", "2", "--temperature", "0"};
+  const Outcome info = run(arguments, {.environment = {{"TESSERA_LOG", "info"}}});
+  EXPECT_EQ(info.code, 0) << info.err;
+  const std::string device = to_string(tessera::current_device());
+  EXPECT_TRUE(holds(info.err, {"tessera: cuda: ", "tessera: rocm: ", "tessera: opencl: ",
+                               "tessera: new arrays go to " + tessera::why_current_device() + "\n",
+                               "tessera: opened " + device + " ", " of weights on " + device, "kernels ready after "}));
+  EXPECT_TRUE(std::regex_search(info.err, std::regex("tessera: compiled rms_norm for " + device + " in [0-9.]+ ms\n")))
+      << info.err;
+  EXPECT_FALSE(holds(info.err, {"launch "}));
+  const Outcome debug = run(arguments, {.environment = {{"TESSERA_LOG", "debug"}}});
+  EXPECT_TRUE(holds(debug.err, {"tessera: launch rms_norm on " + device, "tessera: upload to " + device}));
+  EXPECT_FALSE(holds(run(arguments).err, {"tessera: "}));
+  EXPECT_EQ(debug.out, info.out);
+}
+
+TEST(Log, AnUnknownLevelIsAnError) {
+  for (const std::string command : {"devices", "kernel"})
+    EXPECT_TRUE(fails(run({command}, {.environment = {{"TESSERA_LOG", "loud"}}}), 1,
+                      {"TESSERA_LOG=loud: expected one of trace, debug, info, warn, error, off"}));
+}
+
+TEST(Log, WarnsOnceThatChecksAreTheInterpretersOnly) {
+  const auto warnings = [](const std::string& device, const std::string& level) {
+    const Outcome o = run(greedy(model, device, 2), {.environment = {{"TESSERA_CHECK", "1"}, {"TESSERA_LOG", level}}});
+    EXPECT_EQ(o.code, 0) << o.err;
+    return found(o.err, "(tessera: warning: TESSERA_CHECK=1 has no effect on [a-z]+:0)").size();
+  };
+  EXPECT_EQ(warnings("cpu", ""), 1u);
+  EXPECT_EQ(warnings("cpu", "error"), 0u);
+  EXPECT_EQ(warnings("interp", ""), 0u);
+}
+
+TEST(Settings, ThatCannotBeReadAreNamedFirst) {
+  for (const std::string threads : {"0", "-1", "many", "4097"})
+    for (auto arguments : {greedy(model, "cpu", 2), {"devices"}})
+      EXPECT_TRUE(fails(
+          run(arguments, {.environment = {{"TESSERA_THREADS", threads}}}), 1,
+          {"tessera: error: [environment] TESSERA_THREADS=" + threads + ": expected a whole number from 1 to 4096. "}));
 }
 
 TEST(Generate, BadInputIsAClearErrorAndOne) {
@@ -320,7 +405,8 @@ TEST(Generate, BadInputIsAClearErrorAndOne) {
   EXPECT_EQ(code("generate " + model + " -p x -n 2 >/dev/null 2>&-"), 0);
   EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--device", ""}), 2, {"--device"}));
   EXPECT_TRUE(fails(run({"generate", model, "--prompt-file", "/usr"}), 1, {"/usr", "directory"}));
-  EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--device", "cuda:3"}), 1, {"cuda:3", "cpu:0", "interp:0"}));
+  EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--device", "cuda:3"}), 1,
+                    {"tessera: error: cuda:3 does not exist", "cpu:0", "interp:0"}));
   EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--device", "quantum"}), 1, {"quantum", "opencl"}));
 }
 
@@ -378,14 +464,6 @@ TEST(KernelCommand, ListsAndPrints) {
   }
   EXPECT_TRUE(fails(run({"kernel", "nosuch"}), 1, {"nosuch", name}));
   EXPECT_TRUE(fails(run({"kernel", name, "--source", "metal"}), 1, {"metal:0"}));
-}
-
-/// The parts of a text that a pattern's first group finds.
-std::vector<std::string> found(const std::string& text, const char* pattern) {
-  std::vector<std::string> out;
-  const std::regex regex(pattern);
-  for (std::sregex_iterator at(text.begin(), text.end(), regex), end; at != end; ++at) out.push_back((*at)[1]);
-  return out;
 }
 
 /// A page without its code, fenced or not, in which `](...)` is no link.

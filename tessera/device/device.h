@@ -103,8 +103,11 @@ std::uint64_t free_memory(Device device);
 /// then integrated ones, then the CPU; an OpenCL device that is a CPU, and `interp`, only by name). DeviceError if the
 /// named one does not exist.
 Device current_device();
-/// One sentence: which device `current_device()` is and by which rule ("cpu:0: no GPU was found: ...").
-std::string why_current_device();
+/// One sentence: which device `current_device()` is and by which rule ("cpu:0 (AMD EPYC): chosen automatically, because
+/// no GPU was found: cuda: libcuda.so.1: cannot open ...; rocm: ..."). The short form fits a line: why there is no GPU
+/// is a word or two for each backend, with the command that has the rest.
+enum class Detail : std::uint8_t { whole, brief };
+std::string why_current_device(Detail detail = Detail::whole);
 
 /// Makes a device current on this thread for as long as it lives. Selecting has no side effects on the device.
 class DeviceScope {
