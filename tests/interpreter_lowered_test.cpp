@@ -147,6 +147,20 @@ std::vector<Subject> subjects() {
                            n.store(global_id(), total.get());
                          }),
                  0});
+  all.push_back({"subgroups_by_themselves",
+                 {4, 1, 1},
+                 subject("subgroups_by_themselves", blocks, {80, 1, 1},
+                         [](BufferRef, BufferRef, BufferRef q, BufferRef, BufferRef n, BufferRef) {
+                           Variable left(DType::i32, cast(DType::i32, q.load(global_id()) >> 28));
+                           // Each subgroup goes its own number of rounds, and adds up what its lanes still have.
+                           while_([&] { return subgroup(SubgroupOp::any, left.get() > 0); },
+                                  [&] {
+                                    Value sum = subgroup_sum(left.get());
+                                    if_(lane_id() == 0, [&] { n.atomic(AtomicOp::add, block_id(), sum); });
+                                    left.set(max(left.get() - 1, 0));
+                                  });
+                         }),
+                 0});
   return all;
 }
 

@@ -174,7 +174,7 @@ const std::vector<Mistake> mistakes = {
        BufferRef y = out("y");
        if_(lane_id() == 0, [&] { y.store(0, block_sum(1.f)); });
      },
-     "a subgroup or block operation stands under if_"},
+     "a block operation stands under if_"},
     {"variable_of_threads", KernelKind::block,
      [] {
        Variable v(DType::i32, 0);
