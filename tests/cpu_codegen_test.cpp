@@ -10,7 +10,7 @@ using namespace ir;
 
 class CpuCodegen : public ::testing::Test {
  protected:
-  std::mt19937 random{seed()};
+  std::mt19937 random{test_seed()};
   std::vector<float> reals(std::size_t n, float low = -2, float high = 2) {
     std::uniform_real_distribution<float> d(low, high);
     std::vector<float> out(n);
