@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mistakes planted in kernels, each of which the checks must report with kernel and line, and correct kernels that look
 // alike, of which they must report nothing.
-#include "interpreter_helpers.h"
+#include "tests/support/interpreter_helpers.h"
 
 #include <algorithm>
 #include <functional>
@@ -10,6 +10,7 @@
 namespace tessera::ir {
 namespace {
 
+using namespace test;
 using Kind = Finding::Kind;
 using Shape = std::array<std::uint64_t, 3>;
 

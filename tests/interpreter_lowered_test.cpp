@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels as they were written and as they are lowered for devices of every kind mean the same, and lowering puts in
 // neither races nor divergence: both are run by the interpreter, with checks.
-#include "interpreter_helpers.h"
+#include "tests/support/interpreter_helpers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +12,8 @@
 
 namespace tessera::ir {
 namespace {
+
+using namespace test;
 
 struct Subject {
   const char* name;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The builder's types and sentences, the canonical form, the verifier, uniformity, text and hash.
-#include "interpreter_helpers.h"
+#include "tests/support/interpreter_helpers.h"
 
 #include <algorithm>
 #include <functional>
 
 namespace tessera::ir {
 namespace {
+
+using namespace test;
 
 std::size_t count(const Function& fn, Op op) {
   std::size_t n = 0;

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix fragments in the IR: rules, text and hash, what the interpreter computes and reports, and that lowering to
 // loops means the same for subgroups of any width.
-#include "tests/matrix_kernels.h"
+#include "tests/support/matrix_kernels.h"
 
 #include <algorithm>
 
-#include "interpreter_helpers.h"
 #include "tessera/emit/lower.h"
+#include "tests/support/interpreter_helpers.h"
 
 namespace tessera::ir {
 namespace {
 
+using namespace test;
 constexpr FragmentRole left = FragmentRole::left, right = FragmentRole::right, accumulator = FragmentRole::accumulator;
 using Kind = Finding::Kind;
 

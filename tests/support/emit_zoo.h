@@ -8,9 +8,9 @@
 #include "tessera/emit/c_emitter.h"
 #include "tessera/ir/semantics.h"
 #include "tessera/ir/value.h"
-#include "tests/matrix_kernels.h"
+#include "tests/support/matrix_kernels.h"
 
-namespace tessera::zoo {
+namespace tessera::test::zoo {
 
 using namespace ir;
 
@@ -230,4 +230,4 @@ inline emit::EmittedSource emitted(const std::vector<Function>& fns, const emit:
   return emit::emit_c(requests, dialect);
 }
 
-}  // namespace tessera::zoo
+}  // namespace tessera::test::zoo
