@@ -6,10 +6,10 @@
 #include <regex>
 #include <sstream>
 
-#include "app_program.h"
 #include "tessera/tessera.h"
+#include "tests/support/app_program.h"
 
-using namespace app_test;
+using namespace tessera::test;
 using nlohmann::json;
 
 namespace {

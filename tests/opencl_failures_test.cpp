@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the backend says when there is no library, no platform, no device, no memory, or a compiler that refuses. Each
 // case runs in a child, since a process opens its OpenCL library once; drivers' faults are played by opencl_shim.
-#include "opencl_fixture.h"
+#include "tests/support/opencl_fixture.h"
 
 #include <fstream>
 #include <functional>
 
 #include "tests/support/in_child.h"
 
-namespace tessera::testing_opencl {
+namespace tessera::test {
 namespace {
 
 using namespace ir;
@@ -162,4 +162,4 @@ TEST_F(Shim, launches_that_fail) {
 #endif
 
 }  // namespace
-}  // namespace tessera::testing_opencl
+}  // namespace tessera::test

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/device/storage.h"
+#include "tessera/base/test_seed.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -119,7 +120,7 @@ TEST_F(StorageTest, ABudgetIsCheckedBeforeAllocating) {
   EXPECT_EQ(behaviour(d)->allocations, after) << "the driver was not asked";
   // The process computes on, correctly.
   std::vector<std::uint8_t> data(256 * kib), back(256 * kib, 0xAA);
-  std::mt19937_64 random(test::seed());
+  std::mt19937_64 random(test_seed());
   for (auto& b : data) b = static_cast<std::uint8_t>(random());
   Queue::of(d).upload(whole(live[0]), data.data());
   Queue::of(d).download(back.data(), whole(live[0]));
@@ -204,7 +205,7 @@ TEST_F(StorageTest, WhenTheDriverHasNoneThePoolIsTrimmedAndAskedOnceMore) {
 TEST_F(StorageTest, ReuseIsSafeWhileOldWorkStillRuns) {
   const Device d = fresh();
   behaviour(d)->max_delay_us = 300;
-  std::mt19937 random(static_cast<unsigned>(test::seed()));
+  std::mt19937 random(static_cast<unsigned>(test_seed()));
   Queue other(d);
   for (int round = 0; round < 60; ++round) {
     std::vector<std::uint8_t> first(4096), second(4096), got(4096, 0xAA), kept_back(4096, 0xAA);
@@ -265,7 +266,7 @@ TEST_F(StorageTest, ManyThreadsAllocateAndFree) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {
-      std::mt19937 random(static_cast<unsigned>(test::seed()) + static_cast<unsigned>(t));
+      std::mt19937 random(static_cast<unsigned>(test_seed()) + static_cast<unsigned>(t));
       std::vector<std::shared_ptr<Storage>> mine;
       for (int i = 0; i < 2000; ++i) {
         if (mine.size() > 10 || (random() % 2 && !mine.empty()))
@@ -379,7 +380,7 @@ TEST(Config, JunkIsAnErrorThatNamesTheVariable) {
 class Groups : public ::testing::Test {
  protected:
   void SetUp() override {
-    root_ = std::filesystem::temp_directory_path() / ("tessera_groups_" + std::to_string(test::seed()));
+    root_ = std::filesystem::temp_directory_path() / ("tessera_groups_" + std::to_string(test_seed()));
     write("proc/meminfo", "MemTotal:       1000 kB\nMemFree:  1 kB\nMemAvailable:    600 kB\n");
   }
   void TearDown() override { std::filesystem::remove_all(root_); }

@@ -22,7 +22,7 @@
 
 extern char** environ;
 
-namespace app_test {
+namespace tessera::test {
 
 struct Outcome {
   int code = -1;      ///< exit code; 128 + n: ended by signal n
@@ -123,4 +123,4 @@ inline Outcome run(std::vector<std::string> arguments, const RunOptions& options
   return outcome;
 }
 
-}  // namespace app_test
+}  // namespace tessera::test
