@@ -101,6 +101,8 @@ struct MemoryStats {
   std::uint64_t reuses = 0;        ///< from the pool so far
 };
 MemoryStats memory_stats(Device device);
+/// `peak_bytes` counts from now on.
+void reset_peak_memory(Device device);
 /// Gives cached memory back to the driver; returns the bytes given back.
 std::uint64_t trim(Device device);
 /// A budget in bytes for a device, in place of what TESSERA_MEMORY_LIMIT says ("512M", for each device); 0 removes it.
