@@ -116,7 +116,8 @@ TEST_P(OnEveryDevice, WhatDoesNotFitIsRefusedBeforeAnythingIsLoaded) {
   set_memory_limit(device, memory_stats(device).live_bytes + (std::uint64_t{3} << 20));
   const std::string text = text_of<OutOfMemory>([&] { LanguageModel::load("models/pgdocs-2m-f16.gguf", device); });
   set_memory_limit(device, 0);
-  expect_has(text, {"nothing was loaded", to_string(device) + " needs", "3 MiB free", "tessera estimate"});
+  expect_has(text, {"nothing was loaded", to_string(device) + " needs",
+                    "3 MiB free (the budget given to set_memory_limit)", "tessera estimate"});
   EXPECT_EQ(to_string(placement_log()), [] {
     reset_placement_log();
     return to_string(placement_log());

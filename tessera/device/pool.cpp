@@ -299,11 +299,9 @@ MemoryStats MemoryPool::stats() {
                 .peak_bytes = peak_bytes_,
                 .allocations = allocations_,
                 .reuses = reuses_};
-  s.limit_bytes = explicit_limit();
-  if (owner_.host_memory) {
-    const Room room = room_for(0);
-    s.limit_bytes = room.limit;
-  }
+  const Room room = room_for(0);
+  s.limit_bytes = owner_.host_memory ? room.limit : explicit_limit();
+  s.bound = room.rule;
   return s;
 }
 

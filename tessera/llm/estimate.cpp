@@ -126,10 +126,10 @@ void ModelMemory::require() const {
   if (fits()) return;
   std::string each, which;
   for (const DeviceMemory& d : devices) {
-    each += fmt::format("{}{} needs {} ({} weights, {} keys and values, {} work space) and has {} free",
+    each += fmt::format("{}{} needs {} ({} weights, {} keys and values, {} work space) and has {} free{}",
                         each.empty() ? "" : "; ", to_string(d.device), config::bytes_text(d.peak),
                         config::bytes_text(d.weights), config::bytes_text(d.cache), config::bytes_text(d.work()),
-                        config::bytes_text(d.free));
+                        config::bytes_text(d.free), d.bound.empty() ? "" : " (" + d.bound + ")");
     if (!d.fits()) which += (which.empty() ? "" : " and ") + to_string(d.device);
   }
   fail<OutOfMemory>(
@@ -157,7 +157,8 @@ ModelMemory estimate_memory(const GgufFile& file, std::span<const Device> device
                                   {"batch", std::to_string(m.batch)}},
                          .wrong = "these are numbers of at least one, and the prompt lies in the context, which is no "
                                   "longer than the model was made for"});
-  for (const Device device : devices) m.devices.push_back({.device = device, .free = free_for_models(device)});
+  for (const Device device : devices)
+    m.devices.push_back({.device = device, .bound = memory_stats(device).bound, .free = free_for_models(device)});
   const auto layers = static_cast<std::size_t>(config.layers);
   const auto measure = [&](std::vector<Device> on) {
     m.layers = std::move(on);

@@ -45,6 +45,7 @@ struct DeviceMemory {
   Device device;
   std::int64_t layers = 0;
   std::uint64_t weights = 0, cache = 0, peak = 0;
+  std::string bound;       ///< what bounds it: "the device's memory", "TESSERA_MEMORY_LIMIT"
   std::uint64_t free = 0;  ///< when asked; for a GPU less what its driver may want for itself (2 %, at most 256 MiB)
   std::uint64_t work() const { return peak - std::min(peak, weights + cache); }  ///< activations and rounding
   bool fits() const { return peak <= free; }
