@@ -16,7 +16,7 @@ namespace {
 
 const std::string model = "models/pgdocs-2m-q8_0.gguf";
 const std::string model_f16 = "models/pgdocs-2m-f16.gguf";
-const std::vector<std::string> commands = {"devices", "generate", "verify", "kernel"};
+const std::vector<std::string> commands = {"devices", "generate", "estimate", "verify", "kernel"};
 
 using Parts = std::initializer_list<std::string>;
 
@@ -219,7 +219,7 @@ TEST(Generate, JsonTokensAndTextAreOneResult) {
   EXPECT_EQ(j["device"], "cpu:0");
   EXPECT_EQ(j["stopped"], "number of tokens reached");
   EXPECT_GT(j["tokens_per_second"], 0);
-  EXPECT_GT(j["memory"]["peak_bytes"], 1 << 20);
+  EXPECT_GT(j["devices"][0]["memory"]["peak_bytes"], 1 << 20);
   arguments.resize(arguments.size() - 2);
   arguments.emplace_back("--print-tokens");
   std::istringstream numbers(run(arguments).out);
@@ -418,6 +418,53 @@ TEST(Generate, AModelLargerThanTheBudgetIsAnErrorThatSaysSo) {
   }
   EXPECT_TRUE(fails(run(greedy(model, "cpu", 3), {.environment = {{"TESSERA_MEMORY_LIMIT", "lots"}}}), 1,
                     {"TESSERA_MEMORY_LIMIT"}));
+}
+
+TEST(Generate, StrictAndVerifiedRunsSayWhatRanWhere) {
+  const auto with = [](std::vector<std::string> more) {
+    auto arguments = greedy(model, "cpu", 3);
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments, {.limit = 300});
+  };
+  const Outcome strict = with({"--strict"});
+  EXPECT_EQ(strict.code, 0) << strict.err;
+  EXPECT_TRUE(holds(strict.err, {"strict    no kernel ran and nothing was copied on another device"}));
+  const Outcome verified = with({"--verify-on", "interp"});
+  EXPECT_EQ(verified.code, 0) << verified.err;
+  EXPECT_TRUE(holds(verified.err, {"each kernel again on interp:0", "rms_norm", "wrong"}));
+  EXPECT_EQ(verified.out, strict.out);
+  EXPECT_TRUE(fails(with({"--verify-on", "cuda:9"}), 1, {"cuda:9"}));
+  EXPECT_TRUE(fails(with({"--strict", "--verify-on", "interp"}), 2, {"--strict"}));
+}
+
+TEST(Generate, LayersMayBeOnSeveralDevices) {
+  const std::string whole = run(greedy(model, "cpu", 6), {.limit = 300}).out;
+  const std::string some = std::to_string(
+      parsed(run({"estimate", model, "--device", "cpu", "--ctx", "32", "--json"}))["devices"][0]["needed_bytes"]
+          .get<std::uint64_t>() *
+      7 / 10);
+  const Outcome o =
+      run(greedy(model, "cpu,interp", 6), {.environment = {{"TESSERA_MEMORY_LIMIT", some}}, .limit = 300});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(o.out, whole);
+  EXPECT_TRUE(holds(o.err, {"cpu:0: ", "interp:0: ", "of 5 layers"}));
+  EXPECT_TRUE(fails(run(greedy(model, "cpu,cpu:0", 6)), 1, {"cpu:0 is named twice"}));
+}
+
+TEST(Estimate, SaysWhatFits) {
+  const Outcome o = run({"estimate", model, "--device", "cpu"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(holds(o.out, {"context 1024", "cpu:0", "weights", "fits", "The longest context that fits: 1024"}));
+  const Outcome small =
+      run({"estimate", model, "--device", "cpu", "--json"}, {.environment = {{"TESSERA_MEMORY_LIMIT", "4M"}}});
+  EXPECT_EQ(small.code, 1);
+  const json j = json::parse(small.out);
+  EXPECT_FALSE(j["fits"].get<bool>());
+  EXPECT_GT(j["largest_context"].get<int>(), 0);
+  EXPECT_LT(j["largest_context"].get<int>(), 1024);
+  EXPECT_GT(j["devices"][0]["needed_bytes"], j["devices"][0]["free_bytes"]);
+  EXPECT_TRUE(fails(run({"estimate", model, "--ctx", "4096"}), 1, {"4096", "1024"}));
+  EXPECT_TRUE(fails(run({"estimate", "no/such.gguf"}), 1, {"no/such.gguf"}));
 }
 
 TEST(Verify, ComparesAnOperationOnEveryDevice) {

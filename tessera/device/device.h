@@ -14,7 +14,16 @@
 
 namespace tessera {
 
-enum class Backend : std::uint8_t { cpu, cuda, rocm, oneapi, metal, opencl, interp };
+enum class Backend : std::uint8_t {
+  cpu,
+  cuda,
+  rocm,
+  oneapi,
+  metal,
+  opencl,
+  interp,  ///< the reference interpreter, used only when named
+  dry_run  ///< stands for another device in a DryRun (device/dry_run.h); not listed, and no name is parsed as it
+};
 inline constexpr std::array all_backends = {Backend::cpu,   Backend::cuda,   Backend::rocm,  Backend::oneapi,
                                             Backend::metal, Backend::opencl, Backend::interp};
 std::string_view backend_name(Backend backend);  ///< "cuda"
@@ -28,6 +37,8 @@ struct Device {
 std::string to_string(Device device);
 /// "cuda:1", or "cuda" for "cuda:0". DeviceError names the backends that exist if `text` is neither.
 Device parse_device(std::string_view text);
+/// "cuda:0,opencl:1": one or more, in this order. DeviceError as above, or if one is named twice.
+std::vector<Device> parse_devices(std::string_view text);
 
 /// How far a backend or a device got. Every state below `verified` comes with a reason and a remedy.
 enum class DeviceState : std::uint8_t {

@@ -23,7 +23,7 @@ __attribute__((weak)) void register_all_drivers() {}
 
 namespace {
 
-constexpr std::size_t backend_count = all_backends.size();
+constexpr std::size_t backend_count = all_backends.size() + 1;  // and dry runs, which are not listed
 
 struct DriverTable {
   std::array<std::atomic<Driver*>, backend_count> drivers{};
@@ -60,7 +60,7 @@ struct Discovery {
   std::mutex lock;
   std::map<Device, Override> overrides;                                // under `lock`
   std::vector<std::unique_ptr<const std::vector<BackendReport>>> all;  // under `lock`; the last is the newest
-  std::array<const BackendReport*, backend_count> all_from{};
+  std::array<const BackendReport*, all_backends.size()> all_from{};
 };
 Discovery& discovery() {
   static auto* the_discovery = new Discovery;
@@ -194,13 +194,8 @@ void register_driver(std::unique_ptr<Driver> driver) {
   fill_table();
   const Backend backend = driver->backend();
   table().drivers[static_cast<std::size_t>(backend)] = driver.release();  // the one before stays: devices may be open
-  Slot& slot = slot_of(backend);
-  {
-    std::lock_guard hold(slot.asking);
-    slot.answer.reset();
-    slot.shown = nullptr;
-  }
-  forget_choice();
+  forget_report(backend);
+  if (backend != Backend::dry_run) forget_choice();
 }
 
 Driver* find_driver(Backend backend) {
@@ -218,8 +213,15 @@ const BackendReport& discover(Backend backend) {
   return *show(slot);
 }
 
+void forget_report(Backend backend) {
+  Slot& slot = slot_of(backend);
+  std::lock_guard hold(slot.asking);
+  slot.answer.reset();
+  slot.shown = nullptr;
+}
+
 const std::vector<BackendReport>& discover() {
-  std::array<const BackendReport*, backend_count> now{};
+  std::array<const BackendReport*, all_backends.size()> now{};
   for (Backend backend : all_backends) now[static_cast<std::size_t>(backend)] = &discover(backend);
   Discovery& d = discovery();
   std::lock_guard hold(d.lock);
@@ -235,11 +237,7 @@ const std::vector<BackendReport>& discover() {
 void rescan() {
   forget_settings();
   Discovery& d = discovery();
-  for (Slot& slot : d.slots) {
-    std::lock_guard hold(slot.asking);
-    slot.answer.reset();
-    slot.shown = nullptr;
-  }
+  for (Backend backend : all_backends) forget_report(backend);
   {
     std::lock_guard hold(d.lock);
     // A second chance for what computed wrongly; what is verified or lost is open and stays so.

@@ -13,7 +13,9 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/device/dry_run.h"
 #include "tessera/device/launch_check.h"
+#include "tessera/device/launch_observer.h"
 #include "tessera/device/open_device.h"
 #include "tessera/device/placement.h"
 #include "tessera/device/queue_core.h"
@@ -69,7 +71,7 @@ void dump(const std::string& folder, const ir::Function& fn, ir::Hash hash, Devi
 
 /// The interpreter alone checks kernels: who asked for checks must not take silence elsewhere for a good answer.
 void warn_of_no_checks(const ir::Function& fn, Device device) {
-  if (!settings().check || device.backend == Backend::interp) return;
+  if (!settings().check || device.backend == Backend::interp || !holds_data(device)) return;
   static std::atomic<bool> warned = false;
   if (warned.exchange(true)) return;
   logging::warn(
@@ -81,7 +83,7 @@ void warn_of_no_checks(const ir::Function& fn, Device device) {
 /// "compiled add, fill for cpu:0 in 12.3 ms".
 void log_compiled(std::span<const CompileRequest> requests, Device device, Variant v,
                   std::chrono::steady_clock::duration time) {
-  if (!logging::enabled(logging::Level::info)) return;
+  if (!logging::enabled(logging::Level::info) || !holds_data(device)) return;
   std::string names;
   for (const CompileRequest& r : requests) names += (names.empty() ? "" : ", ") + r.function->name;
   logging::info(fmt::format("compiled {}{}{} for {} in {:.1f} ms", names, v.noalias ? "" : " (plain)",
@@ -215,7 +217,17 @@ void Kernel::launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchAr
   for (const std::uint32_t p : s.facts.buffers)
     if (s.facts.writes[p]) arguments[p].view.storage->flush_readers();
 
-  Queue& on_queue = queue != nullptr ? *queue : Queue::of(here ? *here : current_device());
+  const Device where = here ? *here : queue != nullptr ? queue->device() : current_device();
+  PlacementAccess::check("launch", fn.name, where);
+  if (LaunchObserver* const observer = LaunchObserver::current) [[unlikely]] {
+    LaunchObserver::current = nullptr;  // what it launches itself is not observed
+    struct Restore {
+      LaunchObserver* observer;
+      ~Restore() { LaunchObserver::current = observer; }
+    } const restore{observer};
+    return observer->launched(*this, where, shape, arguments, [&] { launch(shape, arguments, queue); });
+  }
+  Queue& on_queue = queue != nullptr ? *queue : Queue::of(where);
   QueueCore& core = on_queue.core();
   OpenDevice& device = core.device();
   OnDevice& on = s.on(device);
@@ -248,6 +260,7 @@ void Kernel::launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchAr
   }
   const QueueUse use = core.submit(on.counter->name, [&](DriverQueue& driver) { driver.launch(loaded, shape, given); });
   on.counter->launches.fetch_add(1, std::memory_order_relaxed);
+  PlacementAccess::count(*on.counter);
   // Reads first: of a storage that is read and written, the write is what counts.
   for (const std::uint32_t p : s.facts.buffers)
     if (!s.facts.writes[p]) arguments[p].view.storage->after_read(use);

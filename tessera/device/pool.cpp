@@ -98,6 +98,7 @@ bool MemoryPool::take_cached(std::size_t size, Block& block) {
 }
 
 std::uint64_t MemoryPool::explicit_limit() const {
+  if (!owner_.holds_data) return 0;
   if (limit_ != 0) return limit_;
   return settings().memory_limit.value_or(0);
 }
@@ -123,7 +124,7 @@ MemoryPool::Room MemoryPool::room_for(std::uint64_t bytes) {
   if (const std::uint64_t limit = explicit_limit()) {
     bound(limit, limit_ != 0 ? "the budget given to set_memory_limit" : "TESSERA_MEMORY_LIMIT");
   }
-  if (owner_.info.total_memory != 0) bound(owner_.info.total_memory, "the device's memory");
+  if (owner_.info.total_memory != 0 && owner_.holds_data) bound(owner_.info.total_memory, "the device's memory");
   if (owner_.host_memory && room.enough) {
     const Room of_host = host_room(bytes);
     if (of_host.limit != 0 && (room.limit == 0 || of_host.free < room.free)) room = of_host;
@@ -298,12 +299,15 @@ MemoryStats MemoryPool::stats() {
                 .peak_bytes = peak_bytes_,
                 .allocations = allocations_,
                 .reuses = reuses_};
-  s.limit_bytes = explicit_limit();
-  if (owner_.host_memory) {
-    const Room room = room_for(0);
-    s.limit_bytes = room.limit;
-  }
+  const Room room = room_for(0);
+  s.limit_bytes = owner_.host_memory ? room.limit : explicit_limit();
+  s.bound = room.rule;
   return s;
+}
+
+void MemoryPool::reset_peak() {
+  std::lock_guard hold(lock_);
+  peak_bytes_ = live_bytes_ + cached_bytes_;
 }
 
 std::uint64_t MemoryPool::trim() {
@@ -374,6 +378,7 @@ void MemoryPool::exhausted(std::size_t bytes, const std::string& label, const Ro
 // The public functions.
 
 MemoryStats memory_stats(Device device) { return open_device(device).pool.stats(); }
+void reset_peak_memory(Device device) { open_device(device).pool.reset_peak(); }
 std::uint64_t trim(Device device) { return open_device(device).pool.trim(); }
 void set_memory_limit(Device device, std::uint64_t bytes) { open_device(device).pool.set_limit(bytes); }
 std::uint64_t free_memory(Device device) { return open_device(device).pool.free_memory(); }
