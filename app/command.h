@@ -11,8 +11,9 @@ namespace tessera::app {
 /// Exit codes of the program, the same for every subcommand.
 enum ExitCode : int {
   success = 0,
-  failed = 1,  ///< what was asked could not be done, or a check failed; the error is on standard error
-  usage = 2,   ///< the command line is wrong
+  failed = 1,         ///< what was asked could not be done, or a check failed; the error is on standard error
+  usage = 2,          ///< the command line is wrong
+  interrupted = 130,  ///< Ctrl-C, as shells count it: 128 + SIGINT
 };
 
 /// For options that name a device: an empty name is a mistake of a script, not a wish for the default.
@@ -27,6 +28,7 @@ struct Command {
 
 Command devices_command(CLI::App& program);
 Command generate_command(CLI::App& program);
+Command estimate_command(CLI::App& program);
 Command verify_command(CLI::App& program);
 Command kernel_command(CLI::App& program);
 

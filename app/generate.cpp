@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tessera generate`: continues a prompt with a model file, and says on which device, why there, and how quickly.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -16,25 +17,43 @@
 #include "command.h"
 #include "terminal.h"
 #include "tessera/base/config.h"
+#include "tessera/device/placement_scope.h"
+#include "tessera/device/verify_on.h"
 #include "tessera/llm/language_model.h"
 
 namespace tessera::app {
 namespace {
 
 struct Options {
-  std::string model, prompt, prompt_file, device, cache = "f16";
+  std::string model, prompt, prompt_file, devices, verify_on, cache = "f16";
   GenerateOptions generate;
-  bool stats = false, json = false, quiet = false, print_tokens = false;
+  bool stats = false, json = false, quiet = false, print_tokens = false, strict = false;
 };
 
-/// Ctrl-C asks for an end; pressed again it ends the program as usual.
-std::atomic<bool> interrupted = false;
+/// Ctrl-C asks for an end after the current token; pressed again it ends the program as usual. Before the first token
+/// there is nothing to keep, and a driver may be compiling for seconds: then it ends the program at once.
+std::atomic<bool> asked_to_end = false, text_begun = false, overwrites_line = false;
 static_assert(std::atomic<bool>::is_always_lock_free);
 extern "C" void on_interrupt(int) {
-  interrupted = true;
+  if (!text_begun) {  // nothing here but what a signal handler may call
+    const auto put = [](std::string_view text) {
+      if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;
+    };
+    if (overwrites_line) put("\r\x1b[K");
+    put("tessera: interrupted before any text was generated\n");
+    ::_exit(interrupted);
+  }
+  asked_to_end = true;
   std::signal(SIGINT, SIG_DFL);
 }
-struct Interrupted {};
+
+/// Not where the program was started with Ctrl-C ignored (nohup, a script's background job): then it stays so.
+void catch_interrupts(const Options& o) {
+  struct sigaction now {};
+  if (::sigaction(SIGINT, nullptr, &now) != 0 || now.sa_handler == SIG_IGN) return;
+  overwrites_line = !o.quiet && is_terminal(stderr);
+  std::signal(SIGINT, on_interrupt);
+}
 
 constexpr std::int64_t most_tokens = std::int64_t{1} << 40;
 
@@ -86,16 +105,31 @@ std::string memory_text(Device device, const MemoryStats& m) {
       m.limit_bytes ? "limit " + config::bytes_text(m.limit_bytes) : "no limit", m.allocations, m.reuses);
 }
 
-LanguageModel load(const Options& o, Device device) {
+/// The devices that hold the model, each once.
+std::vector<Device> devices_of(const LanguageModel& model) {
+  std::vector<Device> devices;
+  for (const Device device : model.model().layer_devices())
+    if (std::find(devices.begin(), devices.end(), device) == devices.end()) devices.push_back(device);
+  return devices;
+}
+
+void print_stats(const LanguageModel& model) {
+  say("{}\n", to_string(placement_log()));
+  for (const Device device : devices_of(model)) say("memory of {}\n", memory_text(device, memory_stats(device)));
+}
+
+LanguageModel load(const Options& o, const std::vector<Device>& devices, const std::string& prompt) {
   Progress progress(o.quiet);
   const std::string name = std::filesystem::path(o.model).filename().string();
-  progress.step(fmt::format("loading {} on {}", name, to_string(device)));
-  return LanguageModel::load(o.model, device, [&](const std::string& tensor, std::uint64_t done, std::uint64_t total) {
-    if (interrupted) throw Interrupted{};
-    progress.update(fmt::format("loading {} on {}: {:3.0f} %  {}", name, to_string(device),
+  std::string where;
+  for (const Device device : devices) where += (where.empty() ? "" : ",") + to_string(device);
+  progress.step(fmt::format("loading {} on {}", name, where));
+  const auto show = [&](const std::string& tensor, std::uint64_t done, std::uint64_t total) {
+    progress.update(fmt::format("loading {} on {}: {:3.0f} %  {}", name, where,
                                 total ? 100.0 * static_cast<double>(done) / static_cast<double>(total) : 100.0,
                                 tensor));
-  });
+  };
+  return LanguageModel::load(o.model, {.devices = devices, .progress = show, .prompt = prompt, .generate = o.generate});
 }
 
 void print_json(const Options& o, const LanguageModel& model, const GenerateResult& r, const std::string& why) {
@@ -112,7 +146,14 @@ void print_json(const Options& o, const LanguageModel& model, const GenerateResu
                                 {"generate_seconds", r.generate_seconds},
                                 {"prompt_tokens_per_second", r.prompt_tokens_per_second()},
                                 {"tokens_per_second", r.tokens_per_second()}};
-  if (o.stats) out["placement"] = json_of(placement_log()), out["memory"] = json_of(memory_stats(model.device()));
+  for (const Device device : devices_of(model)) {
+    const auto& layers = model.model().layer_devices();
+    out["devices"].push_back({{"device", to_string(device)},
+                              {"layers", std::count(layers.begin(), layers.end(), device)},
+                              {"weight_bytes", model.model().weight_bytes(device)}});
+    if (o.stats) out["devices"].back()["memory"] = json_of(memory_stats(device));
+  }
+  if (o.stats) out["placement"] = json_of(placement_log());
   fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
@@ -130,48 +171,65 @@ void print_summary(const Options& o, const LanguageModel& model, const GenerateR
                                 stop_reason_name(r.reason)));
   if (o.generate.sampling.temperature > 0) line("seed", std::to_string(o.generate.sampling.seed));
   line("device", why);
-  if (o.stats)
-    say("\n{}\nmemory of {}\n", to_string(placement_log()), memory_text(model.device(), memory_stats(model.device())));
+  const auto& layers = model.model().layer_devices();
+  for (const Device device : devices_of(model))
+    if (std::count(layers.begin(), layers.end(), device) != std::ssize(layers))
+      line("", fmt::format("{}: {} of {} layers, {} of weights", to_string(device),
+                           std::count(layers.begin(), layers.end(), device), layers.size(),
+                           config::bytes_text(model.model().weight_bytes(device))));
+  if (o.strict) line("strict", "no kernel ran and nothing was copied on another device");
+  if (o.stats) say("\n"), print_stats(model);
+}
+
+/// What `--device` says, with its reason; what is current if it says nothing.
+std::pair<std::vector<Device>, std::string> where(const Options& o) {
+  if (o.devices.empty()) return {{current_device()}, why_current_device(o.json ? Detail::whole : Detail::brief)};
+  const std::vector<Device> devices = parse_devices(o.devices);
+  std::string names;
+  for (const Device device : devices)
+    names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", to_string(device), device_info(device).name);
+  return {devices, fmt::format("{}: --device {}", names, o.devices)};
 }
 
 int run(Options o) {
+  catch_interrupts(o);
   const std::string prompt = read_prompt(o);
-  std::optional<DeviceScope> scope;
-  std::string why;
-  if (!o.device.empty()) {
-    const Device device = parse_device(o.device);
-    scope.emplace(device);
-    why = fmt::format("{} ({}): --device {}", to_string(device), device_info(device).name, o.device);
-  } else {
-    why = why_current_device();
-  }
+  const auto [devices, why] = where(o);
+  const DeviceScope scope(devices.front());
+  std::optional<Device> reference;
+  if (!o.verify_on.empty()) reference = device_info(parse_device(o.verify_on)).device;
+  const std::unique_ptr<Placement> strict(o.strict ? new Placement(Placement::strict(devices)) : nullptr);
   o.generate.cache_dtype = o.cache == "f32" ? DType::f32 : DType::f16;
-  std::signal(SIGINT, on_interrupt);
-  try {
-    const LanguageModel model = load(o, current_device());
-    const bool text = !o.json && !o.print_tokens;
-    // The prompt goes where messages go: standard output has what the model wrote, and nothing else.
-    if (text && !o.quiet && prompt.size() <= 400) say("{}", Style(stderr).faint(prompt));
-    const GenerateResult r = model.generate(prompt, o.generate, [&](std::string_view piece) {
-      if (text) {
-        std::fwrite(piece.data(), 1, piece.size(), stdout);
-        if (std::fflush(stdout) != 0) return false;  // main says so
-      }
-      return !interrupted;
-    });
-    if (text) fmt::print("\n");
-    if (o.print_tokens && !o.json) fmt::print("{}\n", fmt::join(r.tokens, " "));
-    if (o.json) print_json(o, model, r, why);
-    std::fflush(stdout);
-    if (!o.quiet && !o.json)
-      print_summary(o, model, r, why);
-    else if (o.stats && !o.json)
-      say("{}\nmemory of {}\n", to_string(placement_log()), memory_text(model.device(), memory_stats(model.device())));
-    return success;
-  } catch (const Interrupted&) {
-    say("tessera: interrupted while loading\n");
-    return failed;
-  }
+  const LanguageModel model = load(o, devices, prompt);
+  const bool text = !o.json && !o.print_tokens;
+  // The prompt goes where messages go: standard output has what the model wrote, and nothing else.
+  if (text && !o.quiet && prompt.size() <= 400) say("{}", Style(stderr).faint(prompt));
+  const auto show = [&](std::string_view piece) {
+    text_begun = true;
+    if (text) {
+      std::fwrite(piece.data(), 1, piece.size(), stdout);
+      if (std::fflush(stdout) != 0) return false;  // main says so
+    }
+    return !asked_to_end;
+  };
+  GenerateResult r;
+  std::optional<VerifyReport> verified;
+  const auto generate = [&] { r = model.generate(prompt, o.generate, show); };
+  if (reference)
+    verified = verify_on(*reference, generate);
+  else
+    generate();
+  if (text) fmt::print("\n");
+  if (o.print_tokens && !o.json) fmt::print("{}\n", fmt::join(r.tokens, " "));
+  if (o.json) print_json(o, model, r, why);
+  std::fflush(stdout);
+  if (!o.quiet && !o.json)
+    print_summary(o, model, r, why);
+  else if (o.stats && !o.json)
+    print_stats(model);
+  if (verified) say("\neach kernel again on {}:\n{}", to_string(*reference), to_string(*verified));
+  if (verified && !verified->agrees()) return failed;
+  return asked_to_end ? interrupted : success;
 }
 
 }  // namespace
@@ -189,7 +247,9 @@ Command generate_command(CLI::App& program) {
   sub->callback([prompt, prompt_file] {
     if (prompt->count() + prompt_file->count() == 0) throw CLI::RequiredError("--prompt or --prompt-file");
   });
-  sub->add_option("--device", o->device, "Where to compute, as `tessera devices` names it (default: as it chooses)")
+  sub->add_option("--device", o->devices,
+                  "Where to compute, as `tessera devices` names it (default: as it chooses). Of several with commas "
+                  "between, the first gets as many layers as it has memory for, then the next")
       ->check(names_something);
   sub->add_option("-n,--tokens", o->generate.max_tokens, "Tokens to generate at most")
       ->capture_default_str()
@@ -215,18 +275,26 @@ Command generate_command(CLI::App& program) {
       ->capture_default_str()
       ->check(CLI::IsMember({"f16", "f32"}));
   sub->add_flag("--stats", o->stats, "Also: which kernels ran on which device, what was copied, memory");
+  auto* strict = sub->add_flag("--strict", o->strict, "Fail rather than run or copy anything on another device");
+  sub->add_option("--verify-on", o->verify_on,
+                  "Run each kernel also on this device, and compare: which one computes differently? Slow")
+      ->check(names_something)
+      ->excludes(strict);
   sub->add_flag("--json", o->json, "Write one JSON object with text, tokens, times and device");
   sub->add_flag("--print-tokens", o->print_tokens, "Write the numbers of the tokens in place of the text");
   sub->add_flag("-q,--quiet", o->quiet, "No progress and no summary");
   sub->footer(
       R"(The generated text goes to standard output as it comes; progress, prompt and summary go to standard error.
-Ctrl-C ends with what was generated so far.
+Ctrl-C ends after the current token, with what was generated so far; before the first token, at once. The exit code is
+then 130. Pressed twice it ends at once. A program started with Ctrl-C ignored (nohup) goes on ignoring it.
 
 Examples:
   tessera generate models/pgdocs-2m-q8_0.gguf -p "The index"
   tessera generate models/pgdocs-2m-q8_0.gguf -p "The index" -n 40 --temperature 0 --device cpu --stats
   tessera generate model.gguf --prompt-file notes.txt --quiet > answer.txt
-  tessera generate model.gguf -p "Once" --json | jq .tokens_per_second)");
+  tessera generate model.gguf -p "Once" --json | jq .tokens_per_second
+  tessera generate model.gguf -p "Once" --device cuda:0,opencl:1
+  tessera generate model.gguf -p "Once" -n 2 --device opencl --verify-on interp)");
   return {sub, [o] { return run(*o); }};
 }
 

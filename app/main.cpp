@@ -8,6 +8,7 @@
 
 #include "command.h"
 #include "terminal.h"
+#include "tessera/base/log.h"
 
 namespace tessera::app {
 namespace {
@@ -19,13 +20,18 @@ constexpr const char* footer = R"(Examples:
   tessera kernel
 
 `tessera COMMAND --help` explains a command, with examples.
-Exit codes: 0 done, 1 failed (the error is on standard error), 2 wrong usage.
-Environment: TESSERA_DEVICE names the device to use, TESSERA_MEMORY_LIMIT (such as 512M) bounds the memory of each.)";
+Exit codes: 0 done, 1 failed (the error is on standard error), 2 wrong usage, 130 ended by Ctrl-C.
+Environment: TESSERA_DEVICE names the device to use, TESSERA_MEMORY_LIMIT (such as 512M) bounds the memory of each,
+TESSERA_LOG=info says on standard error what is found, chosen and compiled.)";
 
-/// The text of an error, once: "tessera: error: ...".
+/// The text of an error, once: "tessera: error: ...". Broken into lines on a terminal; what already has lines (a
+/// compiler's log) stays as it is.
 void print_error(std::string_view text) {
   std::fflush(stdout);
-  say("{} {}\n", Style(stderr).bad("tessera: error:"), text);
+  constexpr std::string_view prefix = "tessera: error:";
+  const bool broken = is_terminal(stderr) && text.find('\n') == std::string_view::npos;
+  say("{} {}\n", Style(stderr).bad(prefix),
+      broken ? wrapped(text, 4, columns(stderr), prefix.size() + 1) : std::string(text));
 }
 
 /// The help of a command, or of the program. (CLI::App::help would give that of `help`, the command that is running.)
@@ -46,14 +52,15 @@ int help(CLI::App& program, const std::string& topic) {
 }
 
 int run(int argc, char** argv) {
+  tessera::logging::check_setting();
   CLI::App program(
       "Finds the processors of this machine that Tessera can compute on, and runs language models on them.", "tessera");
   program.footer(footer);
   program.set_version_flag("--version", "tessera " TESSERA_VERSION);
   program.get_formatter()->column_width(34);
   program.require_subcommand(0, 1);
-  std::vector<Command> commands = {devices_command(program), generate_command(program), verify_command(program),
-                                   kernel_command(program)};
+  std::vector<Command> commands = {devices_command(program), generate_command(program), estimate_command(program),
+                                   verify_command(program), kernel_command(program)};
   std::string topic;
   CLI::App* help_options = program.add_subcommand("help", "Explain the program or one of its commands");
   help_options->footer("Examples:\n  tessera help\n  tessera help generate");

@@ -6,17 +6,17 @@
 #include <regex>
 #include <sstream>
 
-#include "app_program.h"
 #include "tessera/tessera.h"
+#include "tests/support/app_program.h"
 
-using namespace app_test;
+using namespace tessera::test;
 using nlohmann::json;
 
 namespace {
 
 const std::string model = "models/pgdocs-2m-q8_0.gguf";
 const std::string model_f16 = "models/pgdocs-2m-f16.gguf";
-const std::vector<std::string> commands = {"devices", "generate", "verify", "kernel"};
+const std::vector<std::string> commands = {"devices", "generate", "estimate", "verify", "kernel"};
 
 using Parts = std::initializer_list<std::string>;
 
@@ -38,6 +38,14 @@ testing::AssertionResult fails(const Outcome& o, int code, Parts parts) {
 json parsed(const Outcome& o) {
   EXPECT_EQ(o.code, 0) << o.err;
   return json::parse(o.out);
+}
+
+/// The parts of a text that a pattern's first group finds.
+std::vector<std::string> found(const std::string& text, const char* pattern) {
+  std::vector<std::string> out;
+  const std::regex regex(pattern);
+  for (std::sregex_iterator at(text.begin(), text.end(), regex), end; at != end; ++at) out.push_back((*at)[1]);
+  return out;
 }
 
 /// Devices that compute here: the same that the program finds.
@@ -195,6 +203,10 @@ TEST(Generate, SaysWhyADeviceWasTakenWhenNoneIsNamed) {
   const Outcome named =
       run({"generate", model, "-p", "The index", "-n", "3"}, {.environment = {{"TESSERA_DEVICE", "cpu"}}});
   EXPECT_TRUE(holds(named.err, {"TESSERA_DEVICE=cpu"}));
+  if (tessera::current_device().backend != tessera::Backend::cpu) return;
+  const auto device = found(o.err, "(device +cpu:0 [^\\n]*: no GPU \\(cuda: [^\\n]*)");
+  EXPECT_EQ(device.size(), 1u) << o.err;
+  EXPECT_FALSE(holds(o.err, {"shared object"}));  // the long reasons are for `tessera devices`
 }
 
 TEST(Generate, JsonTokensAndTextAreOneResult) {
@@ -207,7 +219,7 @@ TEST(Generate, JsonTokensAndTextAreOneResult) {
   EXPECT_EQ(j["device"], "cpu:0");
   EXPECT_EQ(j["stopped"], "number of tokens reached");
   EXPECT_GT(j["tokens_per_second"], 0);
-  EXPECT_GT(j["memory"]["peak_bytes"], 1 << 20);
+  EXPECT_GT(j["devices"][0]["memory"]["peak_bytes"], 1 << 20);
   arguments.resize(arguments.size() - 2);
   arguments.emplace_back("--print-tokens");
   std::istringstream numbers(run(arguments).out);
@@ -281,14 +293,87 @@ TEST(Generate, KernelsRunOnTheChosenDeviceOnly) {
   EXPECT_TRUE(holds(run(arguments).err, {"launches", "copied to it", "memory of cpu:0"}));
 }
 
-TEST(Generate, EndsCleanlyWhenInterrupted) {
-  const Outcome o =
-      run({"generate", model, "-p", "The index", "-n", "100000", "--device", "interp", "--temperature", "0"},
-          {.limit = 300, .interrupt = [](const std::string& out) { return !out.empty(); }});
-  EXPECT_EQ(o.code, 0) << o.err;
+const std::vector<std::string> without_end = {"generate", model,           "-p", "The index", "-n",
+                                              "100000",   "--temperature", "0"};
+
+std::vector<std::string> without_end_on(const std::string& device) {
+  auto arguments = without_end;
+  arguments.insert(arguments.end(), {"--device", device});
+  return arguments;
+}
+
+TEST(Interrupt, WhileGeneratingEndsAfterTheToken) {
+  const Outcome o = run(without_end_on("interp"),
+                        {.limit = 300, .interrupt = [](const std::string& out, const auto&) { return !out.empty(); }});
+  EXPECT_EQ(o.code, 130) << o.err;
   EXPECT_GT(o.out.size(), 1u);
   EXPECT_EQ(o.out.back(), '\n');
   EXPECT_TRUE(holds(o.err, {"cancelled"}));
+}
+
+TEST(Interrupt, BeforeTheFirstTokenEndsAtOnce) {
+  for (const std::string when : {"loading ", "of weights on ", "compiled rms_norm "}) {
+    // Where compiling takes longest: that one more kernel is compiled afterwards shows what was not waited for.
+    const std::string device = usable_devices().size() > 2 ? "opencl" : "cpu";
+    const Outcome o = run(without_end_on(device),
+                          {.environment = {{"TESSERA_LOG", "info"}},
+                           .interrupt = [&](const auto&, const std::string& err) { return bool(holds(err, {when})); }});
+    EXPECT_EQ(o.code, 130) << o.err;
+    EXPECT_EQ(o.out, "");
+    EXPECT_TRUE(holds(o.err, {"tessera: interrupted before any text was generated\n"}));
+    EXPECT_FALSE(holds(o.err, {"kernels ready"})) << "at: " << when;
+  }
+}
+
+TEST(Interrupt, IsIgnoredWhereItWasIgnoredAtTheStart) {
+  auto arguments = greedy(model, "interp", 20);
+  const Outcome o = run(arguments, {.limit = 300,
+                                    .interrupt = [](const std::string& out, const auto&) { return !out.empty(); },
+                                    .ignores_interrupts = true});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(holds(o.err, {"number of tokens reached"}));
+}
+
+TEST(Log, SaysWhatWasTriedChosenAndCompiled) {
+  const std::vector<std::string> arguments = {"generate", model, "-p", "The index", "-n", "2", "--temperature", "0"};
+  const Outcome info = run(arguments, {.environment = {{"TESSERA_LOG", "info"}}});
+  EXPECT_EQ(info.code, 0) << info.err;
+  const std::string device = to_string(tessera::current_device());
+  EXPECT_TRUE(holds(info.err, {"tessera: cuda: ", "tessera: rocm: ", "tessera: opencl: ",
+                               "tessera: new arrays go to " + tessera::why_current_device() + "\n",
+                               "tessera: opened " + device + " ", " of weights on " + device, "kernels ready after "}));
+  EXPECT_TRUE(std::regex_search(info.err, std::regex("tessera: compiled rms_norm for " + device + " in [0-9.]+ ms\n")))
+      << info.err;
+  EXPECT_FALSE(holds(info.err, {"launch "}));
+  const Outcome debug = run(arguments, {.environment = {{"TESSERA_LOG", "debug"}}});
+  EXPECT_TRUE(holds(debug.err, {"tessera: launch rms_norm on " + device, "tessera: upload to " + device}));
+  EXPECT_FALSE(holds(run(arguments).err, {"tessera: "}));
+  EXPECT_EQ(debug.out, info.out);
+}
+
+TEST(Log, AnUnknownLevelIsAnError) {
+  for (const std::string command : {"devices", "kernel"})
+    EXPECT_TRUE(fails(run({command}, {.environment = {{"TESSERA_LOG", "loud"}}}), 1,
+                      {"TESSERA_LOG=loud: expected one of trace, debug, info, warn, error, off"}));
+}
+
+TEST(Log, WarnsOnceThatChecksAreTheInterpretersOnly) {
+  const auto warnings = [](const std::string& device, const std::string& level) {
+    const Outcome o = run(greedy(model, device, 2), {.environment = {{"TESSERA_CHECK", "1"}, {"TESSERA_LOG", level}}});
+    EXPECT_EQ(o.code, 0) << o.err;
+    return found(o.err, "(tessera: warning: TESSERA_CHECK=1 has no effect on [a-z]+:0)").size();
+  };
+  EXPECT_EQ(warnings("cpu", ""), 1u);
+  EXPECT_EQ(warnings("cpu", "error"), 0u);
+  EXPECT_EQ(warnings("interp", ""), 0u);
+}
+
+TEST(Settings, ThatCannotBeReadAreNamedFirst) {
+  for (const std::string threads : {"0", "-1", "many", "4097"})
+    for (auto arguments : {greedy(model, "cpu", 2), {"devices"}})
+      EXPECT_TRUE(fails(
+          run(arguments, {.environment = {{"TESSERA_THREADS", threads}}}), 1,
+          {"tessera: error: [environment] TESSERA_THREADS=" + threads + ": expected a whole number from 1 to 4096. "}));
 }
 
 TEST(Generate, BadInputIsAClearErrorAndOne) {
@@ -320,7 +405,8 @@ TEST(Generate, BadInputIsAClearErrorAndOne) {
   EXPECT_EQ(code("generate " + model + " -p x -n 2 >/dev/null 2>&-"), 0);
   EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--device", ""}), 2, {"--device"}));
   EXPECT_TRUE(fails(run({"generate", model, "--prompt-file", "/usr"}), 1, {"/usr", "directory"}));
-  EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--device", "cuda:3"}), 1, {"cuda:3", "cpu:0", "interp:0"}));
+  EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--device", "cuda:3"}), 1,
+                    {"tessera: error: cuda:3 does not exist", "cpu:0", "interp:0"}));
   EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--device", "quantum"}), 1, {"quantum", "opencl"}));
 }
 
@@ -332,6 +418,53 @@ TEST(Generate, AModelLargerThanTheBudgetIsAnErrorThatSaysSo) {
   }
   EXPECT_TRUE(fails(run(greedy(model, "cpu", 3), {.environment = {{"TESSERA_MEMORY_LIMIT", "lots"}}}), 1,
                     {"TESSERA_MEMORY_LIMIT"}));
+}
+
+TEST(Generate, StrictAndVerifiedRunsSayWhatRanWhere) {
+  const auto with = [](std::vector<std::string> more) {
+    auto arguments = greedy(model, "cpu", 3);
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments, {.limit = 300});
+  };
+  const Outcome strict = with({"--strict"});
+  EXPECT_EQ(strict.code, 0) << strict.err;
+  EXPECT_TRUE(holds(strict.err, {"strict    no kernel ran and nothing was copied on another device"}));
+  const Outcome verified = with({"--verify-on", "interp"});
+  EXPECT_EQ(verified.code, 0) << verified.err;
+  EXPECT_TRUE(holds(verified.err, {"each kernel again on interp:0", "rms_norm", "wrong"}));
+  EXPECT_EQ(verified.out, strict.out);
+  EXPECT_TRUE(fails(with({"--verify-on", "cuda:9"}), 1, {"cuda:9"}));
+  EXPECT_TRUE(fails(with({"--strict", "--verify-on", "interp"}), 2, {"--strict"}));
+}
+
+TEST(Generate, LayersMayBeOnSeveralDevices) {
+  const std::string whole = run(greedy(model, "cpu", 6), {.limit = 300}).out;
+  const std::string some = std::to_string(
+      parsed(run({"estimate", model, "--device", "cpu", "--ctx", "32", "--json"}))["devices"][0]["needed_bytes"]
+          .get<std::uint64_t>() *
+      7 / 10);
+  const Outcome o =
+      run(greedy(model, "cpu,interp", 6), {.environment = {{"TESSERA_MEMORY_LIMIT", some}}, .limit = 300});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(o.out, whole);
+  EXPECT_TRUE(holds(o.err, {"cpu:0: ", "interp:0: ", "of 5 layers"}));
+  EXPECT_TRUE(fails(run(greedy(model, "cpu,cpu:0", 6)), 1, {"cpu:0 is named twice"}));
+}
+
+TEST(Estimate, SaysWhatFits) {
+  const Outcome o = run({"estimate", model, "--device", "cpu"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(holds(o.out, {"context 1024", "cpu:0", "weights", "fits", "The longest context that fits: 1024"}));
+  const Outcome small =
+      run({"estimate", model, "--device", "cpu", "--json"}, {.environment = {{"TESSERA_MEMORY_LIMIT", "4M"}}});
+  EXPECT_EQ(small.code, 1);
+  const json j = json::parse(small.out);
+  EXPECT_FALSE(j["fits"].get<bool>());
+  EXPECT_GT(j["largest_context"].get<int>(), 0);
+  EXPECT_LT(j["largest_context"].get<int>(), 1024);
+  EXPECT_GT(j["devices"][0]["needed_bytes"], j["devices"][0]["free_bytes"]);
+  EXPECT_TRUE(fails(run({"estimate", model, "--ctx", "4096"}), 1, {"4096", "1024"}));
+  EXPECT_TRUE(fails(run({"estimate", "no/such.gguf"}), 1, {"no/such.gguf"}));
 }
 
 TEST(Verify, ComparesAnOperationOnEveryDevice) {
@@ -378,14 +511,6 @@ TEST(KernelCommand, ListsAndPrints) {
   }
   EXPECT_TRUE(fails(run({"kernel", "nosuch"}), 1, {"nosuch", name}));
   EXPECT_TRUE(fails(run({"kernel", name, "--source", "metal"}), 1, {"metal:0"}));
-}
-
-/// The parts of a text that a pattern's first group finds.
-std::vector<std::string> found(const std::string& text, const char* pattern) {
-  std::vector<std::string> out;
-  const std::regex regex(pattern);
-  for (std::sregex_iterator at(text.begin(), text.end(), regex), end; at != end; ++at) out.push_back((*at)[1]);
-  return out;
 }
 
 /// A page without its code, fenced or not, in which `](...)` is no link.

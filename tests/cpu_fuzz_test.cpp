@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random kernels of integers, with nested control, barriers, shared memory, block operations and local arrays: the code
-// generator must do what the interpreter does, bit for bit.
+// Random kernels of integers, with nested control, barriers, shared memory, block and subgroup operations and local
+// arrays: the code generator must do what the interpreter does, bit for bit.
 #include "tests/support/cpu_compare.h"
 
 namespace tessera::testing {
@@ -12,7 +12,7 @@ using namespace ir;
 class Program {
  public:
   Program(unsigned seed, std::array<std::uint32_t, 3> block)
-      : random_(seed), threads_(block[0] * block[1] * block[2]) {}
+      : random_(seed), threads_(block[0] * block[1] * block[2]), subgroups_(threads_ != 0 && seed % 2 == 0) {}
 
   void trace() {
     in_ = buffer_param("in", DType::i32, Access::read);
@@ -34,8 +34,8 @@ class Program {
     plain_ = local_array(DType::i32, 1);  // starts as zero
     array_ = local_array(DType::i32, 4);
     flag_ = local_array(DType::boolean, 1);
-    statements(4, 0, true);
-    statements(3, 0, true);
+    statements(4, 0, Together::block);
+    statements(3, 0, Together::block);
     Value sum = plain_.load(0);
     for (auto& v : variables_) sum = sum * 31 + v.get();
     for (int i = 0; i < 4; ++i) sum = sum * 7 + array_.load(i);
@@ -100,16 +100,25 @@ class Program {
     return compare(static_cast<CompareOp>(pick(6)), a, b);
   }
 
-  // `together`: all threads of the block are here.
-  void statements(int n, int depth, bool together) {
+  // A value that is the same in all lanes of a subgroup, computed where these come together.
+  Value subgroup_value() {
+    switch (pick(4)) {
+      case 0: return cast(DType::i32, subgroup_id()) - literal(DType::i32, pick(3));
+      case 1: return subgroup(SubgroupOp::broadcast, any_value(1), index_literal(0));
+      case 2: return subgroup(pick(2) ? SubgroupOp::min : SubgroupOp::max, any_value(1));
+      default: return select(subgroup(SubgroupOp::any, condition(1)), subgroup_sum(any_value(1)), uniform_value());
+    }
+  }
+  // All threads of the block are here, or of the subgroup.
+  enum class Together { none, subgroup, block };
+  void statements(int n, int depth, Together together) {
     const std::size_t scope = counters_.size();
     for (int i = 0; i < n; ++i) statement(depth, together);
     counters_.resize(scope);
   }
-  void statement(int depth, bool together) {
-    const bool block = threads_ != 0;
+  void statement(int depth, Together together) {
     Variable& v = variables_[static_cast<std::size_t>(pick(static_cast<int>(variables_.size())))];
-    const int kind = pick(depth > 2 ? 6 : 14);
+    const int kind = pick(depth > 2 ? 6 : 16);
     if (kind < 3) return v.set(any_value(0));
     if (kind == 3) return array_.store(pick(2) ? small_index(any_value(0), 4) : index_literal(pick(4)), any_value(0));
     if (kind == 4) return plain_.store(0, plain_.load(0) + any_value(0));
@@ -121,7 +130,8 @@ class Program {
     }
     if (kind == 7) {
       if_(
-          condition(0), [&] { statements(2, depth + 1, false); }, [&] { statements(1 + pick(2), depth + 1, false); });
+          condition(0), [&] { statements(2, depth + 1, Together::none); },
+          [&] { statements(1 + pick(2), depth + 1, Together::none); });
       return;
     }
     if (kind == 8) {
@@ -141,7 +151,7 @@ class Program {
       const Value begin = pick(2) ? self_ : small_index(any_value(1), 5);
       for_(begin, begin + small_index(any_value(1), 4), literal_index(1 + pick(3)), [&](Value i) {
         counters_.push_back(cast(DType::i32, i));
-        statements(2, depth + 1, false);
+        statements(2, depth + 1, Together::none);
         counters_.pop_back();
       });
       return;
@@ -151,11 +161,12 @@ class Program {
       while_([&] { return rounds.get() > 0; },
              [&] {
                rounds.set(rounds.get() - 1);
-               statements(2, depth + 1, false);
+               statements(2, depth + 1, Together::none);
              });
       return;
     }
-    if (!block || !together) return v.set(v.get() + any_value(1));
+    if (kind > 13 && subgroups_ && together != Together::none) return subgroup_statement(v, depth);
+    if (together != Together::block || threads_ == 0) return v.set(v.get() + any_value(1));
     if (kind == 12) {
       barrier();
       shared_.store(self_, any_value(0));
@@ -170,10 +181,31 @@ class Program {
       default: v.set(v.get() ^ block_reduce(ReduceOp::or_, any_value(0))); break;
     }
   }
+  void subgroup_statement(Variable& v, int depth) {
+    const SubgroupOp sums[] = {SubgroupOp::sum, SubgroupOp::inclusive_sum, SubgroupOp::exclusive_sum};
+    switch (pick(4)) {
+      case 0: v.set(v.get() ^ subgroup(sums[pick(3)], any_value(0))); break;
+      case 1: v.set(subgroup(SubgroupOp::shuffle_xor, any_value(0), index_literal(pick(3)))); break;
+      case 2:
+        if_(
+            subgroup_value() > subgroup_value(), [&] { statements(2, depth + 1, Together::subgroup); },
+            [&] { statements(1, depth + 1, Together::subgroup); });
+        break;
+      default: {  // each subgroup has its own number of rounds
+        Variable rounds(DType::i32, any_value(1) & 3);
+        while_([&] { return subgroup(SubgroupOp::any, rounds.get() > 0); },
+               [&] {
+                 rounds.set(rounds.get() - 1);
+                 statements(2, depth + 1, Together::subgroup);
+               });
+      }
+    }
+  }
   static Value literal_index(int v) { return index_literal(v); }
 
   std::mt19937 random_;
   std::uint32_t threads_;
+  bool subgroups_;
   BufferRef in_, out_, shared_, array_{}, plain_{}, flag_{};
   Value count_, wide_, self_, global_;
   std::vector<Variable> variables_;
@@ -181,7 +213,7 @@ class Program {
 };
 
 TEST(CpuFuzz, RandomKernels) {
-  std::mt19937 random(seed());
+  std::mt19937 random(test_seed());
   const int programs = std::getenv("TESSERA_FUZZ_PROGRAMS") ? std::atoi(std::getenv("TESSERA_FUZZ_PROGRAMS")) : 60;
   const std::vector<std::array<std::uint32_t, 3>> shapes = {{0, 0, 0},   {64, 1, 1}, {16, 4, 1}, {37, 1, 1},
                                                             {8, 8, 1},   {5, 7, 1},  {4, 2, 3},  {1, 1, 1},

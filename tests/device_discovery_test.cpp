@@ -223,8 +223,10 @@ TEST(States, WrongResultsQuarantine) {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     EXPECT_EQ(current_device(), (Device{Backend::cuda, 0}));
     cuda.behaviour(0)->compute_wrongly = true;
+    ::testing::internal::CaptureStderr();
     for (int i = 0; i < 2; ++i)
       expect_has(text_of<DeviceError>([] { Queue::of({Backend::cuda, 0}); }), {"quarantined", "element 700", "rescan"});
+    expect_has(::testing::internal::GetCapturedStderr(), {"tessera: warning: cuda:0 (", " is quarantined: "});
     EXPECT_EQ(cuda.behaviour(0)->opened, 1) << "asked once, then remembered";
     EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::quarantined);
     EXPECT_EQ(current_device(), (Device{Backend::cuda, 1})) << "automatic choice passes it by";

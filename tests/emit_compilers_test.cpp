@@ -13,11 +13,12 @@
 #include <fstream>
 #include <functional>
 
-#include "emit_zoo.h"
+#include "tests/support/emit_zoo.h"
 
 namespace tessera {
 namespace {
 
+namespace zoo = test::zoo;
 namespace fs = std::filesystem;
 
 struct Outcome {

@@ -2,12 +2,13 @@
 // What emitted text looks like, and the rules that keep it right: order of loads, wrapping, names, arguments.
 #include <gtest/gtest.h>
 
-#include "emit_zoo.h"
 #include "tessera/base/error.h"
+#include "tests/support/emit_zoo.h"
 
 namespace tessera {
 namespace {
 
+namespace zoo = test::zoo;
 using namespace ir;
 using zoo::in;
 using zoo::out;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interpreter as a device: what it says of itself, its memory and queue, kernels launched through the device layer,
 // and what the environment asks of it.
-#include "interpreter_helpers.h"
+#include "tests/support/interpreter_helpers.h"
 
 #include "tessera/backend/interp/interp.h"
 #include "tessera/device/kernel.h"
@@ -28,8 +28,8 @@ class Setting {
 };
 
 ir::Function saxpy() {
-  return ir::map_kernel("saxpy", [] {
-    ir::BufferRef x = ir::in("x"), y = ir::out("y");
+  return test::map_kernel("saxpy", [] {
+    ir::BufferRef x = test::in("x"), y = test::out("y");
     ir::Value a = ir::scalar_param("a", DType::f32), i = ir::global_id();
     y.store(i, a * x.load(i) + y.load(i));
   });
@@ -51,7 +51,7 @@ TEST(InterpDriver, TellsTheTruthAboutItself) {
   const auto device = driver->open(0);
   EXPECT_GT(device->free_memory(), 0u);
   EXPECT_LE(device->free_memory(), info.total_memory);
-  EXPECT_NE(ir::error_of<DeviceError>([&] { driver->open(1); }).find("interp:1"), std::string::npos);
+  EXPECT_NE(test::error_of<DeviceError>([&] { driver->open(1); }).find("interp:1"), std::string::npos);
 }
 
 TEST(InterpDriver, CopiesFillsAndLaunches) {
@@ -87,8 +87,8 @@ TEST(InterpDriver, CopiesFillsAndLaunches) {
 }
 
 TEST(InterpDriver, VariantChoosesTheWidthOfIndices) {
-  const ir::Function fn = ir::map_kernel("wide", [] {
-    ir::BufferRef y = ir::out("y", DType::i64);
+  const ir::Function fn = test::map_kernel("wide", [] {
+    ir::BufferRef y = test::out("y", DType::i64);
     y.store(0, ir::cast(DType::i64, ir::extent() * 3000000));
   });
   const auto device = make_interp_driver()->open(0);
@@ -123,7 +123,7 @@ TEST(InterpDriver, RunsKernelsThroughTheDeviceLayer) {
 }
 
 TEST(InterpDriver, TheEnvironmentTurnsOnChecks) {
-  const ir::Function fn = ir::map_kernel("racing", [] { ir::out("y").store(ir::global_id() / 2, 1.f); });
+  const ir::Function fn = test::map_kernel("racing", [] { test::out("y").store(ir::global_id() / 2, 1.f); });
   const CompileRequest request{&fn, {}};
   for (const bool checks : {false, true}) {
     const Setting setting("TESSERA_CHECK", checks ? "1" : "0");
@@ -133,7 +133,7 @@ TEST(InterpDriver, TheEnvironmentTurnsOnChecks) {
     const Allocation y = device->allocate(40, MemoryKind::device);
     const auto kernels = device->compile({&request, 1});
     const std::array arguments = {buffer(y, 0, 10)};
-    const std::string error = ir::error_of<KernelError>([&] { queue->launch(*kernels[0], {20, 1, 1}, arguments); });
+    const std::string error = test::error_of<KernelError>([&] { queue->launch(*kernels[0], {20, 1, 1}, arguments); });
     if (checks)
       EXPECT_NE(error.find("[kernel racing, interpreter_backend_test.cpp:"), std::string::npos) << error;
     else
@@ -142,8 +142,8 @@ TEST(InterpDriver, TheEnvironmentTurnsOnChecks) {
   }
 }
 TEST(InterpDriver, TheEnvironmentSetsTheSubgroupWidth) {
-  const ir::Function fn = ir::block_kernel("widths", {64, 1, 1}, [] {
-    ir::BufferRef y = ir::out("y", DType::i32);
+  const ir::Function fn = test::block_kernel("widths", {64, 1, 1}, [] {
+    ir::BufferRef y = test::out("y", DType::i32);
     y.store(ir::thread_id(), ir::subgroup_sum(ir::cast(DType::i32, ir::subgroup_size() / ir::subgroup_size())));
   });
   const CompileRequest request{&fn, {}};
@@ -172,10 +172,10 @@ TEST(InterpDriver, SeveralSubgroupWidthsAreAsManyDevices) {
     EXPECT_EQ(report.devices[static_cast<std::size_t>(i)].device, (Device{Backend::interp, i}));
     EXPECT_EQ(driver->open(i)->info().can.subgroup_widths, std::vector{width});
   }
-  EXPECT_NE(ir::error_of<DeviceError>([&] { driver->open(3); }).find("there are 3 interpreters"), std::string::npos);
+  EXPECT_NE(test::error_of<DeviceError>([&] { driver->open(3); }).find("there are 3 interpreters"), std::string::npos);
 }
 TEST(InterpDriver, AVariableThatCannotBeReadIsAnErrorAndAReason) {
-  for (const auto& [name, value] : {std::pair{"TESSERA_CHECK", "yes"},
+  for (const auto& [name, value] : {std::pair{"TESSERA_CHECK", "maybe"},
                                     {"TESSERA_SUBGROUP", "0"},
                                     {"TESSERA_SUBGROUP", "129"},
                                     {"TESSERA_SUBGROUP", "32x"},
@@ -189,12 +189,12 @@ TEST(InterpDriver, AVariableThatCannotBeReadIsAnErrorAndAReason) {
     EXPECT_NE(report.reason.find(name), std::string::npos) << report.reason;
     EXPECT_NE(report.reason.find(value), std::string::npos) << report.reason;
     EXPECT_FALSE(report.remedy.empty());
-    EXPECT_NE(ir::error_of<ArgumentError>([&] { driver->open(0); }).find(value), std::string::npos);
+    EXPECT_NE(test::error_of<ArgumentError>([&] { driver->open(0); }).find(value), std::string::npos);
   }
 }
 TEST(InterpDriver, AnAllocationThatIsTooLargeIsOutOfMemory) {
   const auto device = make_interp_driver()->open(0);
-  EXPECT_NE(ir::error_of<OutOfMemory>([&] {
+  EXPECT_NE(test::error_of<OutOfMemory>([&] {
               device->allocate(std::size_t{1} << 60, MemoryKind::device);
             }).find("1152921504606846976"),
             std::string::npos);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mistakes planted in kernels, each of which the checks must report with kernel and line, and correct kernels that look
 // alike, of which they must report nothing.
-#include "interpreter_helpers.h"
+#include "tests/support/interpreter_helpers.h"
 
 #include <algorithm>
 #include <functional>
@@ -10,6 +10,7 @@
 namespace tessera::ir {
 namespace {
 
+using namespace test;
 using Kind = Finding::Kind;
 using Shape = std::array<std::uint64_t, 3>;
 
@@ -438,6 +439,12 @@ const std::vector<Case> planted_divergence = {
     if_(thread_id() < 12, [&] { PLANTED; y.store(thread_id(), subgroup_sum(i32(thread_id()))); }); }},
   {"shuffle_in_every_second_thread", blocks, b16, {1, 1, 1}, [](BufferRef, BufferRef y) {
     if_(thread_id() % 2 == 0, [&] { PLANTED; y.store(thread_id(), subgroup(SubgroupOp::shuffle_xor, i32(thread_id()), 2)); }); }},
+  {"any_in_a_while_that_lanes_leave", blocks, b16, {1, 1, 1}, [](BufferRef x, BufferRef y) {
+    Variable left(DType::i32, x.load(thread_id()));
+    while_([&] { return left.get() > 0; }, [&] {
+      PLANTED; if_(subgroup(SubgroupOp::any, left.get() > 3), [&] { y.store(thread_id(), 1); });
+      left.set(left.get() - 1);
+    }); }},
   {"broadcast_from_two_lanes", blocks, b16, {1, 1, 1}, [](BufferRef, BufferRef y) {
     PLANTED; y.store(thread_id(), subgroup(SubgroupOp::broadcast, i32(thread_id()), lane_id() / 4)); }},
 };
@@ -471,6 +478,10 @@ const std::vector<Case> correct_divergence = {
     y.store(global_id(), left.get()); }},
   {"whole_subgroups_leave", blocks, b16, {1, 1, 1}, [](BufferRef, BufferRef y) {
     if_(subgroup_id() == 0, [&] { y.store(thread_id(), subgroup_sum(i32(thread_id()))); }); }},
+  {"each_subgroup_loops_until_its_lanes_are_done", blocks, b16, {1, 1, 1}, [](BufferRef x, BufferRef y) {
+    Variable left(DType::i32, x.load(thread_id()));
+    while_([&] { return subgroup(SubgroupOp::any, left.get() > 0); }, [&] { left.set(max(left.get() - 1, 0)); });
+    y.store(thread_id(), left.get()); }},
   {"part_of_the_last_subgroup_is_all_of_it", blocks, {12, 1, 1}, {1, 1, 1}, [](BufferRef, BufferRef y) {
     y.store(thread_id(), subgroup_sum(i32(thread_id())) + block_sum(i32(thread_id()))); }},
   {"return_of_the_whole_block", blocks, b16, {4, 1, 1}, [](BufferRef, BufferRef y) {

@@ -3,7 +3,7 @@
 // are written here a second time: integers exactly in 128 bits, floats in long double. A combination that the builder
 // refuses must be one that this table says is refused. What ir/semantics.h says is so held to something else; the other
 // nodes and devices are in node_table_test.
-#include "interpreter_helpers.h"
+#include "tests/support/interpreter_helpers.h"
 
 #include <cmath>
 #include <cstring>
@@ -11,6 +11,8 @@
 
 namespace tessera::ir {
 namespace {
+
+using namespace test;
 
 __extension__ using Wide = __int128;
 __extension__ using UnsignedWide = unsigned __int128;

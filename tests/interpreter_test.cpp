@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of every kind, run by the interpreter and compared with plain C++.
-#include "interpreter_helpers.h"
+#include "tests/support/interpreter_helpers.h"
 
 #include <algorithm>
 #include <cstring>
@@ -10,6 +10,7 @@
 namespace tessera::ir {
 namespace {
 
+using namespace test;
 using Shape = std::array<std::uint64_t, 3>;
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The builder's types and sentences, the canonical form, the verifier, uniformity, text and hash.
-#include "interpreter_helpers.h"
+#include "tests/support/interpreter_helpers.h"
 
 #include <algorithm>
 #include <functional>
 
 namespace tessera::ir {
 namespace {
+
+using namespace test;
 
 std::size_t count(const Function& fn, Op op) {
   std::size_t n = 0;
@@ -174,7 +176,7 @@ const std::vector<Mistake> mistakes = {
        BufferRef y = out("y");
        if_(lane_id() == 0, [&] { y.store(0, block_sum(1.f)); });
      },
-     "a subgroup or block operation stands under if_"},
+     "a block operation stands under if_"},
     {"variable_of_threads", KernelKind::block,
      [] {
        Variable v(DType::i32, 0);

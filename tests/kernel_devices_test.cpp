@@ -3,6 +3,9 @@
 // conditions.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+
 #include "tessera/ir/value.h"
 #include "tessera/kernel/buffer.h"
 #include "tessera/kernel/kernel.h"
@@ -121,6 +124,76 @@ TEST_P(OnEveryDevice, BarriersInUniformLoopsAndConditions) {
         ASSERT_EQ(got[i], data[from]) << i << " after " << rounds << " rounds";
       }
     }
+}
+
+// Each subgroup goes its own way, of which the block knows nothing: with whatever subgroups the device has.
+TEST_P(OnEveryDevice, SubgroupOperationsWhereOnlyTheSubgroupComes) {
+  constexpr std::size_t threads = 80, count = 3 * threads;
+  const auto own_ways =
+      kernel("own_ways", block(threads),
+             [](Buffer<const std::int32_t> x, Buffer<std::int32_t> place, Buffer<std::int32_t> odd,
+                Buffer<std::int32_t> looped, Buffer<std::int32_t> drained, Buffer<std::int32_t> decided) {
+               auto i = global_id();
+               Val<std::int32_t> v = x[i];
+               place[i] = cast<std::int32_t>(subgroup_id() * 1000 + lane_id());
+               if_(subgroup_id() % 2 == 1,
+                   [&] { odd[i] = subgroup_sum(v) * 100 + subgroup_scan_exclusive(v) + subgroup_broadcast(v, 0); });
+               Var<std::int32_t> sum = 0;
+               for_(0, subgroup_id() + 1, [&](Val<Index> r) { sum += subgroup_max(v * cast<std::int32_t>(r + 1)); });
+               looped[i] = sum.get();
+               Var<std::int32_t> left = v, rounds = 0;
+               while_([&] { return subgroup_any(left > 0); },
+                      [&] {
+                        rounds += subgroup_sum(left.get());
+                        left = max(left - 1, 0);
+                      });
+               drained[i] = rounds.get();
+               if_(subgroup_all(v < 9), [&] { decided[i] = subgroup_scan(v); });
+             });
+  const std::vector<std::int32_t> x = integers(count, 0, 9), poison(count, -1);
+  const auto input = upload(x);
+  auto place = upload(poison), odd = upload(poison), looped = upload(poison), drained = upload(poison),
+       decided = upload(poison);
+  own_ways.launch(blocks(3), input, place, odd, looped, drained, decided);
+  // The subgroups are where the device says.
+  const auto at = contents(place), got_odd = contents(odd), got_looped = contents(looped),
+             got_drained = contents(drained), got_decided = contents(decided);
+  std::map<std::pair<std::size_t, int>, std::map<int, std::size_t>> subgroups;  // threads by lane
+  for (std::size_t i = 0; i < count; ++i) subgroups[{i / threads, at[i] / 1000}][at[i] % 1000] = i;
+  for (const auto& [name, lanes] : subgroups) {
+    const int number = name.second;
+    int sum = 0, most = 0, drain = 0, before = 0;
+    ASSERT_EQ(lanes.begin()->first, 0);
+    ASSERT_EQ(lanes.rbegin()->first + 1, static_cast<int>(lanes.size())) << "a lane stands twice or not at all";
+    for (const auto& [lane, i] : lanes) {
+      sum += x[i], most = std::max(most, x[i]);
+      for (int left = x[i]; left > 0; --left) drain += left;
+    }
+    for (const auto& [lane, i] : lanes) {
+      SCOPED_TRACE("thread " + std::to_string(i) + ", subgroup " + std::to_string(number));
+      EXPECT_EQ(got_odd[i], number % 2 ? sum * 100 + before + x[lanes.at(0)] : -1);
+      EXPECT_EQ(got_looped[i], most * (number + 1) * (number + 2) / 2);
+      EXPECT_EQ(got_drained[i], drain);
+      before += x[i];
+      EXPECT_EQ(got_decided[i], most < 9 ? before : -1);
+    }
+  }
+  // What lanes of one subgroup decide differently stays refused, wherever it would run.
+  const auto error = [](auto condition) {
+    try {
+      kernel("some_lanes", block(threads), [&](Buffer<const std::int32_t> x, Buffer<std::int32_t> y) {
+        if_(condition(x), [&] { y[global_id()] = subgroup_sum(Val<std::int32_t>(x[global_id()])); });
+      });
+    } catch (const KernelError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  const std::string refused = "a subgroup operation stands under if_";
+  EXPECT_NE(error([](auto) { return lane_id() < 4; }).find(refused), std::string::npos);
+  EXPECT_NE(error([](auto x) { return x[global_id()] < 4; }).find(refused), std::string::npos);
+  EXPECT_EQ(error([](auto x) { return x[subgroup_id()] < 4; }), "");
+  EXPECT_EQ(error([](auto) { return subgroup_id() < 4; }), "");
 }
 
 // PoCL puts what a block's threads have of their own on one stack: more than fits is refused, not a crash.

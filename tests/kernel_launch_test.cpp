@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/base/test_seed.h"
 #include "tessera/device/kernel.h"
 #include "tessera/ir/value.h"
 #include "tests/support/device_fixture.h"
@@ -422,7 +423,7 @@ TEST_F(KernelLaunch, ThePlacementLogCounts) {
 }
 
 TEST_F(KernelLaunch, DumpWritesIrAndSource) {
-  const auto folder = std::filesystem::temp_directory_path() / ("tessera_dump_" + std::to_string(test::seed()));
+  const auto folder = std::filesystem::temp_directory_path() / ("tessera_dump_" + std::to_string(test_seed()));
   ::setenv("TESSERA_DUMP", folder.c_str(), 1);
   rescan();
   const Device d = fresh();

@@ -6,9 +6,9 @@
 
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <random>
 
+#include "tessera/base/test_seed.h"
 #include "tessera/emit/lower.h"
 #include "tessera/emit/math.h"
 #include "tessera/ir/semantics.h"
@@ -150,13 +150,6 @@ double ulps(float got, double right) {
   return std::abs(static_cast<double>(got) - right) / std::ldexp(1.0, std::max(exponent - 24, -149));
 }
 
-std::uint32_t seed() {
-  const char* text = std::getenv("TESSERA_TEST_SEED");
-  const std::uint32_t s = text ? static_cast<std::uint32_t>(std::strtoul(text, nullptr, 10)) : std::random_device{}();
-  std::printf("TESSERA_TEST_SEED=%u\n", s);
-  return s;
-}
-
 struct Worst {
   double error = 0;
   float x = 0, y = 0, got = 0;
@@ -175,7 +168,7 @@ TEST_P(Math, error_is_within_its_bound) {
   const MathOp op = GetParam();
   const emit::MathBound bound = emit::math_bound(op);
   Evaluator e = expanded(op);
-  std::mt19937 random(seed());
+  std::mt19937 random(test_seed());
   Worst worst;
   auto in_range = [&](float x) { return !(x < bound.lowest) && !(x > bound.highest); };
   // One float out of each run of 2^11 neighbours, over all bit patterns; then more where the functions bend.
@@ -246,7 +239,7 @@ TEST_P(Math, special_values) {
 }
 
 TEST(math, sine_and_cosine_past_their_range_stay_between_minus_one_and_one) {
-  std::mt19937 random(seed());
+  std::mt19937 random(test_seed());
   std::uniform_real_distribution<float> exponent(17, 127.9f);
   std::vector<float> x(10000);
   for (float& f : x) f = std::exp2(exponent(random)) * (random() & 1 ? 1.0f : -1.0f);

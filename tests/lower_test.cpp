@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lowering keeps the meaning: each capability is switched off, and what comes out is interpreted, with all checks, and
 // compared with the kernel as written.
-#include "interpreter_helpers.h"
+#include "tests/support/interpreter_helpers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +12,7 @@
 namespace tessera::ir {
 namespace {
 
+using namespace test;
 using emit::lower;
 using emit::Target;
 

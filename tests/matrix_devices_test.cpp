@@ -5,8 +5,8 @@
 
 #include "tessera/kernel/buffer.h"
 #include "tessera/kernel/kernel.h"
-#include "tests/matrix_kernels.h"
 #include "tests/support/every_device.h"
+#include "tests/support/matrix_kernels.h"
 
 namespace tessera {
 namespace {

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix fragments in the IR: rules, text and hash, what the interpreter computes and reports, and that lowering to
 // loops means the same for subgroups of any width.
-#include "tests/matrix_kernels.h"
+#include "tests/support/matrix_kernels.h"
 
 #include <algorithm>
 
-#include "interpreter_helpers.h"
 #include "tessera/emit/lower.h"
+#include "tests/support/interpreter_helpers.h"
 
 namespace tessera::ir {
 namespace {
 
+using namespace test;
 constexpr FragmentRole left = FragmentRole::left, right = FragmentRole::right, accumulator = FragmentRole::accumulator;
 using Kind = Finding::Kind;
 
@@ -143,6 +144,10 @@ TEST(Matrix, StandsWhereASubgroupComesTogether) {
     const Function fn = with_product(
         name, PRODUCT { UNUSED, around([&] { z.multiply_add(x, y); }); });
     EXPECT_EQ(count(fn, Op::mma), 2u) << name;
+    // Operations over subgroups keep the same rule.
+    const Function sum = with_product(
+        name, PRODUCT { UNUSED, around([&] { c.store(thread_id(), subgroup_sum(a.load(thread_id()))); }); });
+    EXPECT_GE(count(sum, Op::subgroup), 1u) << name;
   }
   int outer = 0;
   const std::vector<std::pair<const char*, std::function<void(std::function<void()>)>>> bad = {
@@ -181,6 +186,34 @@ TEST(Matrix, StandsWhereASubgroupComesTogether) {
                          "same in the whole subgroup, as subgroup_id() and subgroup_broadcast(x, 0) are"),
               std::string::npos)
         << name << error;
+    const std::string sum = error_of<KernelError>([&] {
+      with_product(
+          name, PRODUCT { UNUSED, around([&] { c.store(thread_id(), subgroup_sum(a.load(thread_id()))); }); });
+    });
+    EXPECT_NE(sum.find("a subgroup operation stands under "), std::string::npos) << name << sum;
+    EXPECT_NE(sum.find("(matrix_test.cpp:" + std::to_string(outer) + "), which threads of one subgroup may pass "),
+              std::string::npos)
+        << name << sum;
+  }
+  // Barriers and operations over the block want all of it, also where a subgroup comes together.
+  const std::vector<std::pair<const char*, std::function<void(BufferRef)>>> of_block = {
+      {"a barrier", [](BufferRef) { barrier(); }},
+      {"a block operation", [](BufferRef c) { c.store(0, block_sum(1.f)); }},
+      {"a block operation", [](BufferRef c) { c.store(0, block_uniform(in("v").load(thread_id()))); }},
+  };
+  for (const auto& [what, statement] : of_block) {
+    const std::string error = error_of<KernelError>([&] {
+      with_product(
+          "of_block", PRODUCT {
+            UNUSED;
+            c.store(thread_id(), subgroup_sum(a.load(thread_id())));
+            outer = __LINE__, if_(subgroup_id() < 2, [&] { statement(c); });
+          });
+    });
+    EXPECT_NE(error.find(what + std::string(" stands under if_ (matrix_test.cpp:") + std::to_string(outer) +
+                         "), which threads of one block may pass differently"),
+              std::string::npos)
+        << error;
   }
 }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the backend says when there is no library, no platform, no device, no memory, or a compiler that refuses. Each
 // case runs in a child, since a process opens its OpenCL library once; drivers' faults are played by opencl_shim.
-#include "opencl_fixture.h"
+#include "tests/support/opencl_fixture.h"
 
 #include <fstream>
 #include <functional>
 
 #include "tests/support/in_child.h"
 
-namespace tessera::testing_opencl {
+namespace tessera::test {
 namespace {
 
 using namespace ir;
@@ -47,6 +47,30 @@ TEST(opencl_failures, a_file_that_is_no_library) {
   const std::string text = in_child({{"TESSERA_OPENCL_LIBRARY", file}}, enumerated);
   EXPECT_EQ(text.substr(0, 2), state(DeviceState::supported)) << text;
   EXPECT_HAS(text, file);
+  std::filesystem::remove(file);
+}
+
+TEST(opencl_failures, pocl_without_a_cache) {
+  const std::string first = in_child({}, [] {
+    const BackendReport r = driver().enumerate();
+    return r.devices.empty() ? "" : r.devices[0].driver_version;
+  });
+  if (first.find("Portable Computing Language") == first.npos) GTEST_SKIP() << "PoCL is not the first platform here";
+  const std::string file = (std::filesystem::temp_directory_path() / "tessera-no-folder").string();
+  std::ofstream(file) << "text";  // nobody, root included, makes a folder below it
+  for (const auto& [variables, folder] :
+       {std::pair<test::Variables, std::string>{{{"POCL_CACHE_DIR", file + "/a"}}, file + "/a"},
+        {{{"POCL_CACHE_DIR", ""}, {"XDG_CACHE_HOME", file}}, file + "/pocl/kcache"}}) {
+    // Variables can be set for a child, not taken away: empty stands for that.
+    const std::string text = in_child(variables, [] {
+      if (const char* named = std::getenv("POCL_CACHE_DIR"); named && !*named) unsetenv("POCL_CACHE_DIR");
+      return enumerated();
+    });
+    if (text.find("without devices") == text.npos) continue;  // another platform has some
+    EXPECT_HAS(text, "CL_DEVICE_NOT_FOUND");
+    EXPECT_HAS(text, "PoCL keeps a cache in " + folder + ", which cannot be written");
+    EXPECT_HAS(text, "Name a folder that can be written in POCL_CACHE_DIR");
+  }
   std::filesystem::remove(file);
 }
 
@@ -138,4 +162,4 @@ TEST_F(Shim, launches_that_fail) {
 #endif
 
 }  // namespace
-}  // namespace tessera::testing_opencl
+}  // namespace tessera::test

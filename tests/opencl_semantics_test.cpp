@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the table of nodes (node_table_test) does not look at on OpenCL: every 16-bit float there is, and the exact text
 // of what kernels print.
-#include "opencl_fixture.h"
+#include "tests/support/opencl_fixture.h"
 
 #include <bit>
 #include <cstring>
 
 #include "tessera/ir/semantics.h"
 
-namespace tessera::testing_opencl {
+namespace tessera::test {
 namespace {
 
 using namespace ir;
@@ -39,7 +39,7 @@ TEST_F(Semantics, sixteen_bit_floats_from_memory_to_memory) {
       f.store(global_id(), cast(DType::f32, h.load(global_id())));
       back.store(global_id(), g.load(global_id()));
     });
-    std::mt19937_64 random(seed());
+    std::mt19937_64 random(test_seed());
     std::vector<std::uint16_t> h(65536);
     std::vector<float> g(65536);
     for (std::size_t i = 0; i < h.size(); ++i) {
@@ -78,4 +78,4 @@ TEST_F(Semantics, print_works) {
 }
 
 }  // namespace
-}  // namespace tessera::testing_opencl
+}  // namespace tessera::test

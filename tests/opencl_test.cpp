@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The OpenCL backend at the level of Driver: kernels of each kind, memory, queues, events and errors, on the first
 // device.
-#include "opencl_fixture.h"
 #include "tests/support/errors.h"
+#include "tests/support/opencl_fixture.h"
 
 #include <algorithm>
 #include <cmath>
 #include <thread>
 
-namespace tessera::testing_opencl {
+namespace tessera::test {
 namespace {
 
 using namespace ir;
@@ -21,7 +21,7 @@ class OpenCl : public ::testing::Test {
 };
 
 std::vector<float> random_floats(std::size_t n, float low = -1, float high = 1) {
-  static std::mt19937 random(seed());
+  static std::mt19937 random(test_seed());
   std::uniform_real_distribution<float> d(low, high);
   std::vector<float> v(n);
   for (float& x : v) x = d(random);
@@ -313,7 +313,7 @@ TEST_F(OpenCl, block_reductions_and_scans_of_every_size) {
       for (const Value& r : results) out.store((block_id() * t + i) * 10 + k++, r);
     });
     const std::size_t blocks = 3;
-    std::mt19937 random(seed() + t);
+    std::mt19937 random(test_seed() + t);
     std::vector<std::int32_t> x(t * blocks);
     for (auto& v : x) v = static_cast<std::int32_t>(random() % 200) - 100;
     const Memory<std::int32_t> dx(x), out(x.size() * 10);
@@ -385,7 +385,7 @@ TEST_F(OpenCl, atomics_on_buffers_and_shared_memory) {
     barrier();
     if_(thread_id() < 16, [&] { bins.atomic(AtomicOp::add, thread_id(), cast(DType::i32, here.load(thread_id()))); });
   });
-  std::mt19937 random(seed());
+  std::mt19937 random(test_seed());
   std::vector<std::uint32_t> x(n);
   for (auto& v : x) v = random() % 100000;
   const Memory<std::uint32_t> dx(x), order(std::vector<std::uint32_t>(n + 1, 0));
@@ -564,4 +564,4 @@ TEST_F(OpenCl, memory_that_cannot_be_had_is_out_of_memory_and_harms_nothing) {
 }
 
 }  // namespace
-}  // namespace tessera::testing_opencl
+}  // namespace tessera::test

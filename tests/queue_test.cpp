@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/base/test_seed.h"
 #include "tessera/device/kernel.h"
 #include "tessera/ir/value.h"
 #include "tests/support/device_fixture.h"
@@ -25,7 +26,7 @@ class QueueTest : public test::DeviceTest {
   }
   static BufferView view(const std::shared_ptr<Storage>& s) { return {s, 0, s->bytes() / 4, DType::u32}; }
   static std::vector<std::uint32_t> random_data(std::size_t elements = n) {
-    static std::mt19937 random(static_cast<unsigned>(test::seed()));
+    static std::mt19937 random(static_cast<unsigned>(test_seed()));
     std::vector<std::uint32_t> data(elements);
     for (auto& x : data) x = random();
     return data;
@@ -125,7 +126,7 @@ TEST_F(QueueTest, QueuesAreOrderedByWhatTheyUse) {
   behaviour(d)->max_delay_us = 400;
   Queue one(d), two(d);
   Queue* queues[] = {&one, &two, &Queue::of(d)};
-  std::mt19937 random(static_cast<unsigned>(test::seed()));
+  std::mt19937 random(static_cast<unsigned>(test_seed()));
   std::vector<std::shared_ptr<Storage>> s;
   std::vector<std::vector<std::uint32_t>> model;  // what each storage must hold
   for (int i = 0; i < 4; ++i) {
@@ -300,8 +301,11 @@ TEST_F(QueueTest, ALostDeviceThrowsAndOthersGoOn) {
   q.finish();
   behaviour(d)->lose = true;
   increment().launch({n, 1, 1}, {view(x), view(x)});
-  expect_has(text_of<DeviceError>([&] { read(q, x); }),
-             {to_string(d), "the device is lost", "illegal address", "increment", "Restart"});
+  ::testing::internal::CaptureStderr();
+  const std::string lost = text_of<DeviceError>([&] { read(q, x); });
+  expect_has(::testing::internal::GetCapturedStderr(),
+             {"tessera: warning: " + to_string(d), " is lost: ", "illegal address"});
+  expect_has(lost, {to_string(d), "the device is lost", "illegal address", "increment", "Restart"});
   behaviour(d)->lose = false;
   std::uint32_t host[n] = {};
   text_of<DeviceError>([&] { q.fill(view(x), 1); });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/device/storage.h"
+#include "tessera/base/test_seed.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
+#include "tessera/base/log.h"
 #include "tessera/base/os/system.h"
 #include "tessera/device/pool.h"
 #include "tests/support/device_fixture.h"
@@ -118,7 +120,7 @@ TEST_F(StorageTest, ABudgetIsCheckedBeforeAllocating) {
   EXPECT_EQ(behaviour(d)->allocations, after) << "the driver was not asked";
   // The process computes on, correctly.
   std::vector<std::uint8_t> data(256 * kib), back(256 * kib, 0xAA);
-  std::mt19937_64 random(test::seed());
+  std::mt19937_64 random(test_seed());
   for (auto& b : data) b = static_cast<std::uint8_t>(random());
   Queue::of(d).upload(whole(live[0]), data.data());
   Queue::of(d).download(back.data(), whole(live[0]));
@@ -179,7 +181,13 @@ TEST_F(StorageTest, WhenTheDriverHasNoneThePoolIsTrimmedAndAskedOnceMore) {
   const Device d = fresh();
   Storage::allocate(d, 4 * mib).reset();
   behaviour(d)->fail_allocation_in = 1;
+  logging::set_level(logging::Level::info);
+  ::testing::internal::CaptureStderr();
   const auto a = Storage::allocate(d, 2 * mib, "after a retry");  // the second try succeeds
+  logging::set_level(logging::Level::warn);
+  expect_has(::testing::internal::GetCapturedStderr(),
+             {"tessera: " + to_string(d) + ": the driver has no memory for 2 MiB: trimmed, and asked once more\n",
+              "trimmed, 4 MiB given back\n"});
   EXPECT_EQ(memory_stats(d).cached_bytes, 0u) << "trimmed before the retry";
   // Two failures in a row: the error, with the driver's text.
   behaviour(d)->failing_allocations = 2;
@@ -197,7 +205,7 @@ TEST_F(StorageTest, WhenTheDriverHasNoneThePoolIsTrimmedAndAskedOnceMore) {
 TEST_F(StorageTest, ReuseIsSafeWhileOldWorkStillRuns) {
   const Device d = fresh();
   behaviour(d)->max_delay_us = 300;
-  std::mt19937 random(static_cast<unsigned>(test::seed()));
+  std::mt19937 random(static_cast<unsigned>(test_seed()));
   Queue other(d);
   for (int round = 0; round < 60; ++round) {
     std::vector<std::uint8_t> first(4096), second(4096), got(4096, 0xAA), kept_back(4096, 0xAA);
@@ -258,7 +266,7 @@ TEST_F(StorageTest, ManyThreadsAllocateAndFree) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {
-      std::mt19937 random(static_cast<unsigned>(test::seed()) + static_cast<unsigned>(t));
+      std::mt19937 random(static_cast<unsigned>(test_seed()) + static_cast<unsigned>(t));
       std::vector<std::shared_ptr<Storage>> mine;
       for (int i = 0; i < 2000; ++i) {
         if (mine.size() > 10 || (random() % 2 && !mine.empty()))
@@ -372,7 +380,7 @@ TEST(Config, JunkIsAnErrorThatNamesTheVariable) {
 class Groups : public ::testing::Test {
  protected:
   void SetUp() override {
-    root_ = std::filesystem::temp_directory_path() / ("tessera_groups_" + std::to_string(test::seed()));
+    root_ = std::filesystem::temp_directory_path() / ("tessera_groups_" + std::to_string(test_seed()));
     write("proc/meminfo", "MemTotal:       1000 kB\nMemFree:  1 kB\nMemAvailable:    600 kB\n");
   }
   void TearDown() override { std::filesystem::remove_all(root_); }

@@ -11,19 +11,19 @@
 #endif
 
 #include "tessera/backend/cuda/api.h"
-#include "tests/vendor_headers.h"
+#include "tests/support/vendor_headers.h"
 
 namespace ours = tessera::cuda;
 
-#define TESSERA_SAME(member, symbol, ...)                                              \
-  static_assert(tessera::vendor_headers::Same<__VA_ARGS__, decltype(::symbol)>::value, \
+#define TESSERA_SAME(member, symbol, ...)                                    \
+  static_assert(tessera::test::Same<__VA_ARGS__, decltype(::symbol)>::value, \
                 #symbol " has another signature in the vendor's header");
 
 TEST(VendorHeaders, CudaDriver) {
 #if __has_include(<cuda.h>)
   using namespace tessera::cuda;
   TESSERA_CUDA_DRIVER(TESSERA_SAME)
-  static_assert(tessera::vendor_headers::Same<Code(ours::Uuid*, Ordinal), decltype(::cuDeviceGetUuid)>::value);
+  static_assert(tessera::test::Same<Code(ours::Uuid*, Ordinal), decltype(::cuDeviceGetUuid)>::value);
   static_assert(sizeof(CUdeviceptr) == sizeof(ours::Address) && sizeof(CUdevice) == sizeof(ours::Ordinal));
   static_assert(sizeof(CUuuid) == sizeof(ours::Uuid) && sizeof(CUresult) == sizeof(ours::Code));
   static_assert(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK == ours::max_threads_per_block);

@@ -11,12 +11,12 @@
 #endif
 
 #include "tessera/backend/rocm/api.h"
-#include "tests/vendor_headers.h"
+#include "tests/support/vendor_headers.h"
 
 namespace ours = tessera::rocm;
 
-#define TESSERA_SAME(member, symbol, ...)                                              \
-  static_assert(tessera::vendor_headers::Same<__VA_ARGS__, decltype(::symbol)>::value, \
+#define TESSERA_SAME(member, symbol, ...)                                    \
+  static_assert(tessera::test::Same<__VA_ARGS__, decltype(::symbol)>::value, \
                 #symbol " has another signature in the vendor's header");
 
 TEST(VendorHeaders, Hip) {

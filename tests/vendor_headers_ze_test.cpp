@@ -16,12 +16,12 @@
 #endif
 
 #include "tessera/backend/oneapi/api.h"
-#include "tests/vendor_headers.h"
+#include "tests/support/vendor_headers.h"
 
 namespace ours = tessera::oneapi;
 
 #define TESSERA_SAME(member, symbol, ...)                                              \
-  static_assert(tessera::vendor_headers::Same<__VA_ARGS__, decltype(::symbol)>::value, \
+  static_assert(tessera::test::Same<__VA_ARGS__, decltype(::symbol)>::value, \
                 #symbol " has another signature in the vendor's header");
 #define SAME_FIELD(mine, field, theirs, name)                            \
   static_assert(offsetof(ours::mine, field) == offsetof(theirs, name) && \

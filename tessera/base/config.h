@@ -21,6 +21,9 @@ std::optional<std::uint64_t> bytes(const char* name);
 /// The position in `choices` of the variable's text.
 std::optional<std::size_t> choice(const char* name, std::initializer_list<std::string_view> choices);
 
+/// That TESSERA_THREADS may ask for.
+inline constexpr std::int64_t most_threads = 4096;
+
 /// The bytes that a text as above says; nothing if it is none.
 std::optional<std::uint64_t> parse_bytes(std::string_view text);
 /// "1.5 GiB", "312 bytes": for people.

@@ -11,7 +11,7 @@
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
 
-namespace tessera::log {
+namespace tessera::logging {
 namespace {
 
 spdlog::level::level_enum to_spdlog(Level level) {
@@ -26,6 +26,12 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::off;
 }
 
+/// As TESSERA_LOG says.
+Level level_asked_for() {
+  const auto at = config::choice("TESSERA_LOG", {"trace", "debug", "info", "warn", "error", "off"});
+  return at ? static_cast<Level>(*at) : Level::warn;
+}
+
 struct Logger {
   std::shared_ptr<spdlog::logger> out;
   std::atomic<Level> level = Level::warn;
@@ -37,10 +43,8 @@ struct Logger {
     out->set_level(spdlog::level::trace);
     out->set_error_handler([](const std::string&) {});  // a closed standard error is not our caller's problem
     try {
-      if (auto at = config::choice("TESSERA_LOG", {"trace", "debug", "info", "warn", "error", "off"}))
-        level = static_cast<Level>(*at);
-    } catch (const Error& e) {
-      out->log(spdlog::level::warn, "{}", e.what());  // logging starts anywhere, also where nothing may be thrown
+      level = level_asked_for();
+    } catch (const Error&) {  // check_setting throws it where it may be thrown
     }
   }
 };
@@ -58,10 +62,14 @@ void write(Level at, std::string_view text) {
 }  // namespace
 
 void set_level(Level level) { logger().level = level; }
+void check_setting() { static_cast<void>(level_asked_for()); }
 Level level() { return logger().level.load(std::memory_order_relaxed); }
 void trace(std::string_view text) { write(Level::trace, text); }
+void debug(std::string_view text) { write(Level::debug, text); }
 void info(std::string_view text) { write(Level::info, text); }
-void warn(std::string_view text) { write(Level::warn, text); }
+void warn(std::string_view text) {
+  if (enabled(Level::warn)) write(Level::warn, "warning: " + std::string(text));
+}
 void print(std::string_view text) { logger().out->log(spdlog::level::info, "{}", text); }
 
-}  // namespace tessera::log
+}  // namespace tessera::logging

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "tessera/base/error.h"
@@ -10,7 +11,7 @@
 namespace tessera {
 
 std::string_view backend_name(Backend backend) {
-  static constexpr std::string_view names[] = {"cpu", "cuda", "rocm", "oneapi", "metal", "opencl", "interp"};
+  static constexpr std::string_view names[] = {"cpu", "cuda", "rocm", "oneapi", "metal", "opencl", "interp", "dry-run"};
   return names[static_cast<std::size_t>(backend)];
 }
 
@@ -45,6 +46,19 @@ Device parse_device(std::string_view text) {
       {.asked = "parse_device",
        .wrong = fmt::format("\"{}\" names no device", text),
        .todo = fmt::format("Write a backend and a number from 0, such as cpu or cuda:1. Backends: {}", names)});
+}
+
+std::vector<Device> parse_devices(std::string_view text) {
+  std::vector<Device> devices;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', at), text.size());
+    const Device device = parse_device(text.substr(at, comma - at));
+    if (std::find(devices.begin(), devices.end(), device) != devices.end())
+      fail<DeviceError>({.asked = std::string(text), .wrong = to_string(device) + " is named twice"});
+    devices.push_back(device);
+    at = comma + 1;
+  }
+  return devices;
 }
 
 }  // namespace tessera

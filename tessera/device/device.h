@@ -14,7 +14,16 @@
 
 namespace tessera {
 
-enum class Backend : std::uint8_t { cpu, cuda, rocm, oneapi, metal, opencl, interp };
+enum class Backend : std::uint8_t {
+  cpu,
+  cuda,
+  rocm,
+  oneapi,
+  metal,
+  opencl,
+  interp,  ///< the reference interpreter, used only when named
+  dry_run  ///< stands for another device in a DryRun (device/dry_run.h); not listed, and no name is parsed as it
+};
 inline constexpr std::array all_backends = {Backend::cpu,   Backend::cuda,   Backend::rocm,  Backend::oneapi,
                                             Backend::metal, Backend::opencl, Backend::interp};
 std::string_view backend_name(Backend backend);  ///< "cuda"
@@ -28,6 +37,8 @@ struct Device {
 std::string to_string(Device device);
 /// "cuda:1", or "cuda" for "cuda:0". DeviceError names the backends that exist if `text` is neither.
 Device parse_device(std::string_view text);
+/// "cuda:0,opencl:1": one or more, in this order. DeviceError as above, or if one is named twice.
+std::vector<Device> parse_devices(std::string_view text);
 
 /// How far a backend or a device got. Every state below `verified` comes with a reason and a remedy.
 enum class DeviceState : std::uint8_t {
@@ -103,8 +114,11 @@ std::uint64_t free_memory(Device device);
 /// then integrated ones, then the CPU; an OpenCL device that is a CPU, and `interp`, only by name). DeviceError if the
 /// named one does not exist.
 Device current_device();
-/// One sentence: which device `current_device()` is and by which rule ("cpu:0: no GPU was found: ...").
-std::string why_current_device();
+/// One sentence: which device `current_device()` is and by which rule ("cpu:0 (AMD EPYC): chosen automatically, because
+/// no GPU was found: cuda: libcuda.so.1: cannot open ...; rocm: ..."). The short form fits a line: why there is no GPU
+/// is a word or two for each backend, with the command that has the rest.
+enum class Detail : std::uint8_t { whole, brief };
+std::string why_current_device(Detail detail = Detail::whole);
 
 /// Makes a device current on this thread for as long as it lives. Selecting has no side effects on the device.
 class DeviceScope {

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "tessera/base/error.h"
+#include "tessera/base/log.h"
 #include "tessera/device/driver.h"
 #include "tessera/device/settings.h"
 
@@ -21,7 +22,7 @@ __attribute__((weak)) void register_all_drivers() {}
 
 namespace {
 
-constexpr std::size_t backend_count = all_backends.size();
+constexpr std::size_t backend_count = all_backends.size() + 1;  // and dry runs, which are not listed
 
 struct DriverTable {
   std::array<std::atomic<Driver*>, backend_count> drivers{};
@@ -58,7 +59,7 @@ struct Discovery {
   std::mutex lock;
   std::map<Device, Override> overrides;                                // under `lock`
   std::vector<std::unique_ptr<const std::vector<BackendReport>>> all;  // under `lock`; the last is the newest
-  std::array<const BackendReport*, backend_count> all_from{};
+  std::array<const BackendReport*, all_backends.size()> all_from{};
 };
 Discovery& discovery() {
   static auto* the_discovery = new Discovery;
@@ -85,7 +86,20 @@ BackendReport report_without_driver(Backend backend) {
 
 constexpr const char* untried = "a driver answered; no kernel has been run on it yet";
 
-BackendReport ask(Backend backend) {
+/// "cuda: supported, libcuda.so: no such file": what was tried, and how it ended.
+void log_answer(const BackendReport& report) {
+  if (!logging::enabled(logging::Level::info)) return;
+  std::string text = fmt::format("{}: {}{}{}", backend_name(report.backend), state_name(report.state),
+                                 report.file.empty() ? "" : ", ", report.file);
+  if (report.devices.empty() && !report.reason.empty()) text += ": " + report.reason;
+  for (const DeviceInfo& info : report.devices) {
+    text += fmt::format("; {} ({}) {}", to_string(info.device), info.name, state_name(info.state));
+    if (info.reason != untried && !info.reason.empty()) text += ": " + info.reason;
+  }
+  logging::info(text);
+}
+
+BackendReport ask_driver(Backend backend) {
   Driver* driver = find_driver(backend);
   if (driver == nullptr) return report_without_driver(backend);
   try {
@@ -104,6 +118,12 @@ BackendReport ask(Backend backend) {
             .reason = e.what(),
             .remedy = "This is a fault of the backend: please report it with this text"};
   }
+}
+
+BackendReport ask(Backend backend) {
+  BackendReport report = ask_driver(backend);
+  log_answer(report);
+  return report;
 }
 
 /// How much a state is worth, for the state of a backend with several devices.
@@ -156,13 +176,8 @@ void register_driver(std::unique_ptr<Driver> driver) {
   fill_table();
   const Backend backend = driver->backend();
   table().drivers[static_cast<std::size_t>(backend)] = driver.release();  // the one before stays: devices may be open
-  Slot& slot = slot_of(backend);
-  {
-    std::lock_guard hold(slot.asking);
-    slot.answer.reset();
-    slot.shown = nullptr;
-  }
-  forget_choice();
+  forget_report(backend);
+  if (backend != Backend::dry_run) forget_choice();
 }
 
 Driver* find_driver(Backend backend) {
@@ -180,8 +195,15 @@ const BackendReport& discover(Backend backend) {
   return *show(slot);
 }
 
+void forget_report(Backend backend) {
+  Slot& slot = slot_of(backend);
+  std::lock_guard hold(slot.asking);
+  slot.answer.reset();
+  slot.shown = nullptr;
+}
+
 const std::vector<BackendReport>& discover() {
-  std::array<const BackendReport*, backend_count> now{};
+  std::array<const BackendReport*, all_backends.size()> now{};
   for (Backend backend : all_backends) now[static_cast<std::size_t>(backend)] = &discover(backend);
   Discovery& d = discovery();
   std::lock_guard hold(d.lock);
@@ -197,11 +219,7 @@ const std::vector<BackendReport>& discover() {
 void rescan() {
   forget_settings();
   Discovery& d = discovery();
-  for (Slot& slot : d.slots) {
-    std::lock_guard hold(slot.asking);
-    slot.answer.reset();
-    slot.shown = nullptr;
-  }
+  for (Backend backend : all_backends) forget_report(backend);
   {
     std::lock_guard hold(d.lock);
     // A second chance for what computed wrongly; what is verified or lost is open and stays so.
@@ -249,7 +267,8 @@ std::optional<std::string> why_missing(Device device) {
 
 const DeviceInfo& device_info(Device device) {
   if (auto why = why_missing(device)) {
-    fail<DeviceError>({.asked = to_string(device), .wrong = *why, .todo = "Devices that exist: " + existing_devices()});
+    settings();  // a setting that cannot be read may be the cause, and says so itself
+    fail<DeviceError>({.wrong = *why, .todo = "Devices that exist: " + existing_devices()});
   }
   return discover(device.backend).devices[static_cast<std::size_t>(device.index)];
 }

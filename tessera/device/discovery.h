@@ -20,6 +20,8 @@ inline bool usable(const DeviceInfo& info) {
 std::optional<std::string> why_missing(Device device);
 /// "cpu:0 (AMD EPYC), opencl:0 (...)": every device of every backend.
 std::string existing_devices();
+/// The next `discover(backend)` asks its driver again.
+void forget_report(Backend backend);
 /// Forgets which device was chosen automatically.
 void forget_choice();
 

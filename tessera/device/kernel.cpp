@@ -6,13 +6,16 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/device/dry_run.h"
 #include "tessera/device/launch_check.h"
+#include "tessera/device/launch_observer.h"
 #include "tessera/device/open_device.h"
 #include "tessera/device/placement.h"
 #include "tessera/device/queue_core.h"
@@ -64,6 +67,28 @@ void dump(const std::string& folder, const ir::Function& fn, ir::Hash hash, Devi
   };
   write(".ir.txt", ir::to_text(fn));
   write(".source.txt", kernel.source());
+}
+
+/// The interpreter alone checks kernels: who asked for checks must not take silence elsewhere for a good answer.
+void warn_of_no_checks(const ir::Function& fn, Device device) {
+  if (!settings().check || device.backend == Backend::interp || !holds_data(device)) return;
+  static std::atomic<bool> warned = false;
+  if (warned.exchange(true)) return;
+  logging::warn(
+      fmt::format("TESSERA_CHECK=1 has no effect on {}: kernels (the first is {}) are checked on interp only. Set "
+                  "TESSERA_DEVICE=interp, or name interp where the program names a device",
+                  to_string(device), fn.name));
+}
+
+/// "compiled add, fill for cpu:0 in 12.3 ms".
+void log_compiled(std::span<const CompileRequest> requests, Device device, Variant v,
+                  std::chrono::steady_clock::duration time) {
+  if (!logging::enabled(logging::Level::info) || !holds_data(device)) return;
+  std::string names;
+  for (const CompileRequest& r : requests) names += (names.empty() ? "" : ", ") + r.function->name;
+  logging::info(fmt::format("compiled {}{}{} for {} in {:.1f} ms", names, v.noalias ? "" : " (plain)",
+                            v.index64 ? " (index64)" : "", to_string(device),
+                            std::chrono::duration<double, std::milli>(time).count()));
 }
 
 }  // namespace
@@ -121,7 +146,9 @@ struct KernelAccess {
     if (missing.empty()) return;
     std::vector<CompileRequest> requests;
     for (Kernel::State* s : missing) requests.push_back({&s->function, variant});
+    warn_of_no_checks(missing.front()->function, device.device);
     std::vector<std::unique_ptr<LoadedKernel>> loaded;
+    const auto start = std::chrono::steady_clock::now();
     try {
       loaded = device.driver->compile(requests);
     } catch (const KernelError& e) {
@@ -140,6 +167,7 @@ struct KernelAccess {
                          .with = {{"device", to_string(device.device)}},
                          .wrong = "the driver did not give back a kernel for each it was asked for"});
     }
+    log_compiled(requests, device.device, variant, std::chrono::steady_clock::now() - start);
     if (const auto& folder = settings().dump) {
       for (std::size_t i = 0; i < missing.size(); ++i)
         dump(*folder, missing[i]->function, missing[i]->hash, device.device, variant, *loaded[i]);
@@ -189,7 +217,17 @@ void Kernel::launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchAr
   for (const std::uint32_t p : s.facts.buffers)
     if (s.facts.writes[p]) arguments[p].view.storage->flush_readers();
 
-  Queue& on_queue = queue != nullptr ? *queue : Queue::of(here ? *here : current_device());
+  const Device where = here ? *here : queue != nullptr ? queue->device() : current_device();
+  PlacementAccess::check("launch", fn.name, where);
+  if (LaunchObserver* const observer = LaunchObserver::current) [[unlikely]] {
+    LaunchObserver::current = nullptr;  // what it launches itself is not observed
+    struct Restore {
+      LaunchObserver* observer;
+      ~Restore() { LaunchObserver::current = observer; }
+    } const restore{observer};
+    return observer->launched(*this, where, shape, arguments, [&] { launch(shape, arguments, queue); });
+  }
+  Queue& on_queue = queue != nullptr ? *queue : Queue::of(where);
   QueueCore& core = on_queue.core();
   OpenDevice& device = core.device();
   OnDevice& on = s.on(device);
@@ -215,13 +253,14 @@ void Kernel::launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchAr
     else
       a.view.storage->before_read(on_queue);
   }
-  if (settings().trace) [[unlikely]] {
-    log::print(fmt::format("launch {} on {} {} {} x {} x {}{}{}", fn.name, to_string(device.device),
-                           fn.kind == ir::KernelKind::map ? "threads" : "blocks", shape[0], shape[1], shape[2],
-                           variant.noalias ? "" : " plain", variant.index64 ? " index64" : ""));
+  if (traced()) [[unlikely]] {
+    trace(fmt::format("launch {} on {} {} {} x {} x {}{}{}", fn.name, to_string(device.device),
+                      fn.kind == ir::KernelKind::map ? "threads" : "blocks", shape[0], shape[1], shape[2],
+                      variant.noalias ? "" : " plain", variant.index64 ? " index64" : ""));
   }
   const QueueUse use = core.submit(on.counter->name, [&](DriverQueue& driver) { driver.launch(loaded, shape, given); });
   on.counter->launches.fetch_add(1, std::memory_order_relaxed);
+  PlacementAccess::count(*on.counter);
   // Reads first: of a storage that is read and written, the write is what counts.
   for (const std::uint32_t p : s.facts.buffers)
     if (!s.facts.writes[p]) arguments[p].view.storage->after_read(use);

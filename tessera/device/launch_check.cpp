@@ -38,8 +38,8 @@ Range range_of(const BufferView& view) {
 }
 
 std::string bytes_of(const ir::Function& fn, std::uint32_t param, const BufferView& view, bool written) {
-  return fmt::format("{} ({}bytes {} to {} of storage '{}')", fn.params[param].name, written ? "written, " : "",
-                     view.byte_offset, view.byte_offset + view.bytes(), view.storage->label());
+  return fmt::format("{} ({}bytes {} to {} of {})", fn.params[param].name, written ? "written, " : "", view.byte_offset,
+                     view.byte_offset + view.bytes(), view.storage->name());
 }
 
 }  // namespace

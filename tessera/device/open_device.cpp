@@ -4,12 +4,15 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <map>
 
 #include "tessera/base/error.h"
+#include "tessera/base/log.h"
 #include "tessera/base/os/system.h"
 #include "tessera/device/discovery.h"
+#include "tessera/device/dry_run.h"
 #include "tessera/device/queue_core.h"
 #include "tessera/device/verify_device.h"
 
@@ -19,8 +22,8 @@ namespace {
 constexpr std::size_t fast_indices = 16;
 
 struct OpenTable {
-  std::array<std::array<std::atomic<OpenDevice*>, fast_indices>, all_backends.size()> fast{};
-  std::array<std::mutex, all_backends.size()> opening;  // one device of a backend at a time
+  std::array<std::array<std::atomic<OpenDevice*>, fast_indices>, all_backends.size() + 1> fast{};
+  std::array<std::mutex, all_backends.size() + 1> opening;  // one device of a backend at a time
   std::mutex lock;
   std::map<Device, OpenDevice*> devices;  // under `lock`
 };
@@ -74,6 +77,7 @@ void verify(OpenDevice& device) {
     device.info.state = DeviceState::verified;
     return;
   }
+  logging::warn(fmt::format("{} ({}) is quarantined: {}", to_string(device.device), device.info.name, wrong));
   set_device_state(device.device, DeviceState::quarantined, wrong,
                    "Update or reinstall its driver, then call rescan(); or name another device with TESSERA_DEVICE");
   refuse_quarantined(device_info(device.device));
@@ -94,13 +98,20 @@ OpenDevice& open_now(Device device) {
   refuse_quarantined(device_info(device));
   auto open = std::make_unique<OpenDevice>();
   open->device = device;
+  open->holds_data = holds_data(device);
   open->generation = os::fork_generation();
+  const auto start = std::chrono::steady_clock::now();
   open->driver = find_driver(device.backend)->open(device.index);
   open->info = open->driver->info();
   open->info.device = device;
-  open->host_memory =
-      device.backend == Backend::cpu || device.backend == Backend::interp || info.kind == DeviceKind::cpu;
-  verify(*open);
+  open->host_memory = open->holds_data && (device.backend == Backend::cpu || device.backend == Backend::interp ||
+                                           info.kind == DeviceKind::cpu);
+  if (open->holds_data) verify(*open);
+  if (open->holds_data && logging::enabled(logging::Level::info)) {
+    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
+    logging::info(fmt::format("opened {} ({}) in {:.1f} ms: its first kernel computed rightly", to_string(device),
+                              open->info.name, time.count()));
+  }
   std::lock_guard hold(t.lock);
   open->ordinal = static_cast<int>(t.devices.size());
   // After the driver's library is loaded, so that our drain runs before its own handlers do.
@@ -149,6 +160,7 @@ void OpenDevice::lose(const std::string& reason) noexcept {
       lost_reason_ = reason;
       lost_ = true;
     }
+    logging::warn(fmt::format("{} ({}) is lost: {}", to_string(device), info.name, reason));
     set_device_state(device, DeviceState::lost, reason, "Restart the program to use this device again");
   } catch (...) {
     lost_ = true;

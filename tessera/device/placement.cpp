@@ -7,8 +7,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <tuple>
 
 #include "tessera/base/config.h"
+#include "tessera/device/dry_run.h"
 #include "tessera/device/kernel.h"
 #include "tessera/device/open_device.h"
 
@@ -38,6 +40,12 @@ LaunchCounter& launch_counter(const std::string& name, Device device) {
   return *counter;
 }
 
+void sort_for_people(std::vector<PlacementLog::KernelCount>& kernels) {
+  std::stable_sort(kernels.begin(), kernels.end(), [](const auto& a, const auto& b) {
+    return std::tuple(a.device, b.launches, a.kernel) < std::tuple(b.device, a.launches, b.kernel);
+  });
+}
+
 PlacementLog placement_log() {
   PlacementLog log;
   {
@@ -45,13 +53,12 @@ PlacementLog placement_log() {
     std::lock_guard hold(c.lock);
     for (const auto& [key, counter] : c.launches) {
       const std::uint64_t n = counter->launches.load(std::memory_order_relaxed);
-      if (n != 0) log.kernels.push_back({counter->name, counter->device, n});
+      if (n != 0 && holds_data(counter->device)) log.kernels.push_back({counter->name, counter->device, n});
     }
   }
-  std::stable_sort(log.kernels.begin(), log.kernels.end(), [](const auto& a, const auto& b) {
-    return a.device != b.device ? a.device < b.device : a.launches > b.launches;
-  });
+  sort_for_people(log.kernels);
   for (OpenDevice* open : open_devices()) {
+    if (!open->holds_data) continue;
     const CopyCounters& c = open->copies;
     PlacementLog::Copies row{.device = open->device};
     row.to_device_bytes = c.to_device_bytes, row.to_device_count = c.to_device_count;

@@ -6,7 +6,8 @@
 #include <cstdint>
 #include <string>
 
-#include "tessera/device/device.h"
+#include "tessera/device/kernel.h"
+#include "tessera/device/placement_scope.h"
 
 namespace tessera {
 
@@ -18,5 +19,34 @@ struct LaunchCounter {
 };
 /// The counter of this name and device, made on first need.
 LaunchCounter& launch_counter(const std::string& name, Device device);
+
+/// How launches and copies reach the Placement scopes of their thread; nothing happens where there is none.
+struct PlacementAccess {
+  enum class Direction : std::uint8_t { to_device, to_host, within };
+
+  /// Throws if a strict scope does not allow the device. `asked` "launch", `name` of the kernel.
+  static void check(const char* asked, const std::string& name, Device device) {
+    if (innermost != nullptr) [[unlikely]]
+      refuse_unless_allowed(asked, name, device);
+  }
+  static void count(const LaunchCounter& counter) {
+    if (innermost != nullptr) [[unlikely]]
+      add(counter);
+  }
+  static void count(Device device, Direction direction, std::uint64_t bytes) {
+    if (innermost != nullptr) [[unlikely]]
+      add(device, direction, bytes);
+  }
+
+  static constinit thread_local Placement* innermost;
+
+ private:
+  static void refuse_unless_allowed(const char* asked, const std::string& name, Device device);
+  static void add(const LaunchCounter& counter);
+  static void add(Device device, Direction direction, std::uint64_t bytes);
+};
+
+/// By device, then most launches first.
+void sort_for_people(std::vector<PlacementLog::KernelCount>& kernels);
 
 }  // namespace tessera

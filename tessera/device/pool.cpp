@@ -10,6 +10,7 @@
 
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
+#include "tessera/base/log.h"
 #include "tessera/base/os/system.h"
 #include "tessera/device/open_device.h"
 #include "tessera/device/queue_core.h"
@@ -97,6 +98,7 @@ bool MemoryPool::take_cached(std::size_t size, Block& block) {
 }
 
 std::uint64_t MemoryPool::explicit_limit() const {
+  if (!owner_.holds_data) return 0;
   if (limit_ != 0) return limit_;
   return settings().memory_limit.value_or(0);
 }
@@ -122,7 +124,7 @@ MemoryPool::Room MemoryPool::room_for(std::uint64_t bytes) {
   if (const std::uint64_t limit = explicit_limit()) {
     bound(limit, limit_ != 0 ? "the budget given to set_memory_limit" : "TESSERA_MEMORY_LIMIT");
   }
-  if (owner_.info.total_memory != 0) bound(owner_.info.total_memory, "the device's memory");
+  if (owner_.info.total_memory != 0 && owner_.holds_data) bound(owner_.info.total_memory, "the device's memory");
   if (owner_.host_memory && room.enough) {
     const Room of_host = host_room(bytes);
     if (of_host.limit != 0 && (room.limit == 0 || of_host.free < room.free)) room = of_host;
@@ -197,7 +199,10 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
       // Cached blocks of other sizes are in the way: as many as are needed go back.
       pick_victims(size - room.free, false, victims);
       hold.unlock();
-      give_back(victims);
+      const std::uint64_t given = give_back(victims);
+      logging::info(fmt::format("{}: {} asked for, {} free ({}): {} of cached memory given back, and asked again",
+                                to_string(owner_.device), config::bytes_text(size), config::bytes_text(room.free),
+                                room.rule, config::bytes_text(given)));
     }
   }
   if (reused) return make(block.allocation, std::move(block.uses), bytes, std::move(label));
@@ -246,7 +251,11 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
       forget();
       throw;
     }
-    if (attempt == 0) trim();
+    if (attempt == 0) {
+      logging::info(fmt::format("{}: the driver has no memory for {}: trimmed, and asked once more",
+                                to_string(owner_.device), config::bytes_text(size)));
+      trim();
+    }
   }
   forget();
   exhausted(size, label, room, driver_text);
@@ -295,12 +304,15 @@ MemoryStats MemoryPool::stats() {
                 .peak_bytes = peak_bytes_,
                 .allocations = allocations_,
                 .reuses = reuses_};
-  s.limit_bytes = explicit_limit();
-  if (owner_.host_memory) {
-    const Room room = room_for(0);
-    s.limit_bytes = room.limit;
-  }
+  const Room room = room_for(0);
+  s.limit_bytes = owner_.host_memory ? room.limit : explicit_limit();
+  s.bound = room.rule;
   return s;
+}
+
+void MemoryPool::reset_peak() {
+  std::lock_guard hold(lock_);
+  peak_bytes_ = live_bytes_ + cached_bytes_;
 }
 
 std::uint64_t MemoryPool::trim() {
@@ -310,7 +322,9 @@ std::uint64_t MemoryPool::trim() {
     pick_victims(~std::uint64_t{0}, false, victims);
   }
   owner_.drop_retired(true);
-  return give_back(victims);
+  const std::uint64_t bytes = give_back(victims);
+  logging::info(fmt::format("{}: trimmed, {} given back", to_string(owner_.device), config::bytes_text(bytes)));
+  return bytes;
 }
 
 void MemoryPool::set_limit(std::uint64_t bytes) {
@@ -348,8 +362,9 @@ void MemoryPool::exhausted(std::size_t bytes, const std::string& label, const Ro
                     [](const Live& a, const Live& b) { return a.bytes > b.bytes; });
   std::string largest;
   for (std::size_t i = 0; i < shown; ++i) {
-    largest += fmt::format("{}{} {}", i == 0 ? "" : ", ", live[i].label.empty() ? "(no label)" : live[i].label,
-                           config::bytes_text(live[i].bytes));
+    largest +=
+        fmt::format("{}{} {}", i == 0 ? "" : ", ", live[i].label.empty() ? "an unnamed storage of" : live[i].label,
+                    config::bytes_text(live[i].bytes));
   }
   std::string wrong =
       fmt::format("{} has not enough memory: asked for {}", to_string(owner_.device), config::bytes_text(bytes));
@@ -368,6 +383,7 @@ void MemoryPool::exhausted(std::size_t bytes, const std::string& label, const Ro
 // The public functions.
 
 MemoryStats memory_stats(Device device) { return open_device(device).pool.stats(); }
+void reset_peak_memory(Device device) { open_device(device).pool.reset_peak(); }
 std::uint64_t trim(Device device) { return open_device(device).pool.trim(); }
 void set_memory_limit(Device device, std::uint64_t bytes) { open_device(device).pool.set_limit(bytes); }
 std::uint64_t free_memory(Device device) { return open_device(device).pool.free_memory(); }

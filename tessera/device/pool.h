@@ -28,6 +28,7 @@ class MemoryPool {
   /// storage inherits what the block waits for.
   void release(Storage& storage) noexcept;
   MemoryStats stats();
+  void reset_peak();
   std::uint64_t trim();
   void set_limit(std::uint64_t bytes);
   std::uint64_t free_memory();

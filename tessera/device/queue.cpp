@@ -8,6 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/device/open_device.h"
+#include "tessera/device/placement.h"
 #include "tessera/device/queue_core.h"
 #include "tessera/device/settings.h"
 #include "tessera/device/storage.h"
@@ -49,13 +50,18 @@ void check_view(const char* asked, const BufferView& view, std::optional<Device>
   }
 }
 
-void count(std::atomic<std::uint64_t>& bytes, std::atomic<std::uint64_t>& times, std::uint64_t n) {
+void count(OpenDevice& device, PlacementAccess::Direction direction, std::uint64_t n) {
+  using enum PlacementAccess::Direction;
+  CopyCounters& c = device.copies;
+  auto& bytes = direction == to_device ? c.to_device_bytes : direction == to_host ? c.to_host_bytes : c.within_bytes;
+  auto& times = direction == to_device ? c.to_device_count : direction == to_host ? c.to_host_count : c.within_count;
   bytes.fetch_add(n, std::memory_order_relaxed);
   times.fetch_add(1, std::memory_order_relaxed);
+  PlacementAccess::count(device.device, direction, n);
 }
 
 void trace(const char* what, Device device, std::uint64_t bytes) {
-  if (settings().trace) log::print(fmt::format("{} {} {} bytes", what, to_string(device), bytes));
+  if (traced()) tessera::trace(fmt::format("{} {} {} bytes", what, to_string(device), bytes));
 }
 
 }  // namespace
@@ -84,6 +90,7 @@ void Queue::upload(const BufferView& to, const void* from) {
   check_view("upload", to, device_);
   const std::uint64_t bytes = to.bytes();
   if (bytes == 0) return;
+  PlacementAccess::check("copy", upload_name, device_);
   if (from == nullptr) fail<ArgumentError>({.asked = "upload", .wrong = "the host pointer is null"});
   to.storage->flush_readers();
   to.storage->before_write(*this);
@@ -91,8 +98,7 @@ void Queue::upload(const BufferView& to, const void* from) {
   const QueueUse use = core_->submit(
       upload_name, [&](DriverQueue& driver) { driver.upload(to.storage->allocation(), to.byte_offset, from, bytes); });
   to.storage->after_write(use);
-  CopyCounters& c = core_->device().copies;
-  count(c.to_device_bytes, c.to_device_count, bytes);
+  count(core_->device(), PlacementAccess::Direction::to_device, bytes);
 }
 
 void Queue::download(void* to, const BufferView& from) {
@@ -100,6 +106,7 @@ void Queue::download(void* to, const BufferView& from) {
   const std::uint64_t bytes = from.bytes();
   if (bytes == 0) return;
   if (to == nullptr) fail<ArgumentError>({.asked = "download", .wrong = "the host pointer is null"});
+  PlacementAccess::check("copy", download_name, device_);
   core_->device().check();
   trace("download from", device_, bytes);
   // Waits without the queue's lock, so that other threads go on queueing.
@@ -111,8 +118,7 @@ void Queue::download(void* to, const BufferView& from) {
       driver.download(to, from.storage->allocation(), from.byte_offset, bytes);
     });
   }
-  CopyCounters& c = core_->device().copies;
-  count(c.to_host_bytes, c.to_host_count, bytes);
+  count(core_->device(), PlacementAccess::Direction::to_host, bytes);
 }
 
 void Queue::copy(const BufferView& to, const BufferView& from) {
@@ -131,6 +137,7 @@ void Queue::copy(const BufferView& to, const BufferView& from) {
                        .wrong = "neither storage is on the queue's device",
                        .todo = "Use a queue of one of the two devices"});
   }
+  for (const Device device : {to_device, from_device}) PlacementAccess::check("copy", copy_name, device);
   if (to_device == from_device) {
     if (to.storage == from.storage) {
       if (to.byte_offset == from.byte_offset) return;
@@ -150,8 +157,7 @@ void Queue::copy(const BufferView& to, const BufferView& from) {
     });
     from.storage->after_read(use);
     to.storage->after_write(use);
-    CopyCounters& c = core_->device().copies;
-    count(c.within_bytes, c.within_count, bytes);
+    count(core_->device(), PlacementAccess::Direction::within, bytes);
     return;
   }
   // Between devices: through the host, in pieces, so that no second copy of a large array is ever held.
@@ -161,8 +167,7 @@ void Queue::copy(const BufferView& to, const BufferView& from) {
   if (const std::byte* host = from.storage->allocation().host) {
     from.storage->wait_readable();
     target.upload(to, host + from.byte_offset);
-    CopyCounters& c = source.core().device().copies;
-    count(c.to_host_bytes, c.to_host_count, bytes);
+    count(source.core().device(), PlacementAccess::Direction::to_host, bytes);
     return;
   }
   constexpr std::uint64_t piece = 16 * 1024 * 1024;
@@ -178,6 +183,7 @@ void Queue::fill(const BufferView& to, std::uint64_t bits) {
   check_view("fill", to, device_);
   const std::uint64_t bytes = to.bytes();
   if (bytes == 0) return;
+  PlacementAccess::check("fill", fill_name, device_);
   to.storage->flush_readers();
   to.storage->before_write(*this);
   trace("fill on", device_, bytes);

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/base/log.h"
+#include "tessera/base/os/system.h"
 #include "tessera/device/device.h"
 #include "tessera/device/discovery.h"
 #include "tessera/device/settings.h"
@@ -17,7 +19,7 @@ namespace {
 
 struct Choice {
   Device device;
-  std::string why;
+  std::string why, brief;
 };
 std::atomic<const Choice*> chosen = nullptr;
 std::mutex choosing;
@@ -28,6 +30,10 @@ std::vector<std::unique_ptr<const Choice>>& choices() {
 }
 std::atomic<std::uint32_t> choice_generation = 0;
 thread_local std::optional<Device> scope;
+
+bool is_gpu(const DeviceInfo& info) {
+  return info.kind == DeviceKind::discrete_gpu || info.kind == DeviceKind::integrated_gpu;
+}
 
 /// Better candidates are greater.
 auto rank(const DeviceInfo& info) {
@@ -42,7 +48,9 @@ Choice named(const std::string& text) {
     if (auto why = why_missing(device)) {
       wrong = *why;
     } else {
-      return {device, fmt::format("{} ({}): TESSERA_DEVICE={}", to_string(device), device_info(device).name, text)};
+      const std::string rule =
+          fmt::format("{} ({}): TESSERA_DEVICE={}", to_string(device), device_info(device).name, text);
+      return {device, rule, rule};
     }
   } catch (const DeviceError& e) {
     wrong = e.what();
@@ -52,17 +60,30 @@ Choice named(const std::string& text) {
                      .todo = "Set it to one of these, or unset it: " + existing_devices()});
 }
 
+/// "no driver", "no device": why there is no GPU, in few words; empty where none could be.
+std::string why_no_gpu(const BackendReport& row) {
+  switch (row.state) {
+    case DeviceState::unsupported:
+      return row.backend == Backend::oneapi && os::render_node_of(0x8086) ? "not in this version" : "";
+    case DeviceState::supported: return "no driver";
+    case DeviceState::loaded: return row.devices.empty() ? "no device" : "no usable device";
+    default: break;
+  }
+  for (const DeviceInfo& info : row.devices)
+    if (is_gpu(info)) return std::string(state_name(info.state));
+  return "none";
+}
+
 Choice automatic() {
   static_assert(Backend::cuda < Backend::rocm && Backend::rocm < Backend::oneapi && Backend::oneapi < Backend::metal &&
                 Backend::metal < Backend::opencl);  // the order of preference
   const DeviceInfo* best = nullptr;
-  std::string reasons;
+  std::string reasons, words;
   for (Backend backend : {Backend::cuda, Backend::rocm, Backend::oneapi, Backend::metal, Backend::opencl}) {
     const BackendReport& row = discover(backend);
     std::string reason = row.devices.empty() ? row.reason : "no GPU among its devices";
     for (const DeviceInfo& info : row.devices) {
-      const bool gpu = info.kind == DeviceKind::discrete_gpu || info.kind == DeviceKind::integrated_gpu;
-      if (!gpu) continue;
+      if (!is_gpu(info)) continue;
       if (!usable(info)) {
         reason = fmt::format("{} is {}: {}", to_string(info.device), state_name(info.state), info.reason);
       } else if (best == nullptr || rank(info) > rank(*best)) {
@@ -72,22 +93,26 @@ Choice automatic() {
     // Nothing that a later backend has could come before a discrete GPU of this one.
     if (best != nullptr && best->kind == DeviceKind::discrete_gpu) break;
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", backend_name(backend), reason);
+    if (const std::string word = why_no_gpu(row); !word.empty())
+      words += fmt::format("{}{}: {}", words.empty() ? "" : "; ", backend_name(backend), word);
   }
   if (best != nullptr) {
-    return {best->device, fmt::format("{} ({}): chosen automatically, the first of the {}s", to_string(best->device),
-                                      best->name, kind_name(best->kind))};
+    const std::string rule = fmt::format("{} ({}): chosen automatically, the first of the {}s", to_string(best->device),
+                                         best->name, kind_name(best->kind));
+    return {best->device, rule, rule};
   }
   const BackendReport& cpus = discover(Backend::cpu);
   for (const DeviceInfo& info : cpus.devices) {
     if (usable(info)) {
-      return {info.device, fmt::format("{} ({}): chosen automatically, because no GPU was found: {}",
-                                       to_string(info.device), info.name, reasons)};
+      const std::string rule = fmt::format("{} ({}): chosen automatically", to_string(info.device), info.name);
+      return {info.device, rule + ", because no GPU was found: " + reasons,
+              fmt::format("{} ({}): no GPU ({}), see `tessera devices`", to_string(info.device), info.name, words)};
     }
   }
   if (!cpus.devices.empty())
-    reasons += fmt::format("; cpu: {}", cpus.devices.front().reason);
+    reasons = fmt::format("cpu: {}; {}", cpus.devices.front().reason, reasons);
   else if (!cpus.reason.empty())
-    reasons += fmt::format("; cpu: {}", cpus.reason);
+    reasons = fmt::format("cpu: {}; {}", cpus.reason, reasons);
   fail<DeviceError>(
       {.asked = "current_device",
        .wrong = "there is no device to compute on: " + reasons,
@@ -103,6 +128,7 @@ const Choice& choice() {
     std::lock_guard hold(choosing);
     if (const Choice* c = chosen.load(std::memory_order_acquire)) return *c;
     if (generation != choice_generation.load()) continue;  // a device was lost meanwhile: choose again
+    logging::info("new arrays go to " + made->why);
     choices().push_back(std::move(made));
     chosen.store(choices().back().get(), std::memory_order_release);
     return *choices().back();
@@ -119,8 +145,8 @@ void forget_choice() {
 
 Device current_device() { return scope ? *scope : choice().device; }
 
-std::string why_current_device() {
-  if (!scope) return choice().why;
+std::string why_current_device(Detail detail) {
+  if (!scope) return detail == Detail::whole ? choice().why : choice().brief;
   return fmt::format("{} ({}): the innermost DeviceScope of this thread", to_string(*scope), device_info(*scope).name);
 }
 

@@ -24,14 +24,24 @@ const Settings& settings() {
   std::lock_guard hold(reading);
   if (const Settings* s = current.load(std::memory_order_acquire)) return *s;
   Settings s;
+  logging::check_setting();
   s.device = config::text("TESSERA_DEVICE");
   s.memory_limit = config::bytes("TESSERA_MEMORY_LIMIT");
   s.dump = config::text("TESSERA_DUMP");
   s.sync = config::flag("TESSERA_SYNC", false);
   s.trace = config::flag("TESSERA_TRACE", false);
+  config::integer("TESSERA_THREADS", 1, config::most_threads);  // cpu reads it: a bad one would only show as no cpu
+  s.check = config::flag("TESSERA_CHECK", false);
   kept().push_back(std::make_unique<const Settings>(std::move(s)));
   current.store(kept().back().get(), std::memory_order_release);
   return *kept().back();
+}
+
+void trace(const std::string& line) {
+  if (settings().trace)
+    logging::print(line);
+  else
+    logging::debug(line);
 }
 
 void forget_settings() {

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "tessera/base/log.h"
+
 namespace tessera {
 
 struct Settings {
@@ -14,10 +16,15 @@ struct Settings {
   std::optional<std::string> dump;            ///< TESSERA_DUMP: a folder
   bool sync = false;                          ///< TESSERA_SYNC: wait after each launch and copy
   bool trace = false;                         ///< TESSERA_TRACE: a line for each
+  bool check = false;                         ///< TESSERA_CHECK: interp checks kernels, no other device does
 };
 
 /// ArgumentError, every time, if a variable cannot be read. The reference stays valid for good.
 const Settings& settings();
+/// Is a line for each launch and copy wanted (TESSERA_TRACE=1, or TESSERA_LOG=debug)?
+inline bool traced() { return settings().trace || logging::enabled(logging::Level::debug); }
+/// Writes it.
+void trace(const std::string& line);
 /// The next call reads the environment again.
 void forget_settings();
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "tessera/base/config.h"
 #include "tessera/base/error.h"
 #include "tessera/device/open_device.h"
 #include "tessera/device/queue_core.h"
@@ -40,6 +41,11 @@ std::shared_ptr<Storage> Storage::wrap_host(void* data, std::size_t bytes, std::
   storage->owner_ = std::move(owner);
   storage->exposed_ = true;  // its owner may write it at any time
   return storage;
+}
+
+std::string Storage::name() const {
+  if (!label_.empty()) return "storage '" + label_ + "'";
+  return "an unnamed storage of " + config::bytes_text(bytes_) + " on " + to_string(device_);
 }
 
 Storage::~Storage() {

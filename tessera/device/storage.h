@@ -47,6 +47,8 @@ class Storage {
   Device device() const { return device_; }
   std::size_t bytes() const { return bytes_; }
   const std::string& label() const { return label_; }
+  /// For people: "storage 'weights'", or "an unnamed storage of 4 KiB on cpu:0".
+  std::string name() const;
   const Allocation& allocation() const { return allocation_; }
 
   // Ordering between queues: around each use on a queue of this device, without holding the queue's lock.
@@ -95,10 +97,13 @@ struct MemoryStats {
   std::uint64_t cached_bytes = 0;  ///< kept for reuse
   std::uint64_t peak_bytes = 0;    ///< highest live + cached
   std::uint64_t limit_bytes = 0;   ///< the budget; 0: none but the device's own
-  std::uint64_t allocations = 0;   ///< from the driver so far
-  std::uint64_t reuses = 0;        ///< from the pool so far
+  std::string bound;  ///< what bounds memory most tightly now: "TESSERA_MEMORY_LIMIT", "the device's memory"
+  std::uint64_t allocations = 0;  ///< from the driver so far
+  std::uint64_t reuses = 0;       ///< from the pool so far
 };
 MemoryStats memory_stats(Device device);
+/// `peak_bytes` counts from now on.
+void reset_peak_memory(Device device);
 /// Gives cached memory back to the driver; returns the bytes given back.
 std::uint64_t trim(Device device);
 /// A budget in bytes for a device, in place of what TESSERA_MEMORY_LIMIT says ("512M", for each device); 0 removes it.

@@ -329,10 +329,11 @@ class Lowerer {
     const AtomicOp op = n.kind<AtomicOp>();
     const bool arithmetic = op == AtomicOp::add || op == AtomicOp::min || op == AtomicOp::max;
     if (t != DType::f32 || target_.atomic_f32 || !arithmetic) return b_.atomic(op, memory, at, v, expected);
-    // Until nobody came between: guess the old value, and swap in the new one if the guess was right, bit for bit.
+    // Until nobody came between: guess the old value, and swap in the new one if the guess was right, bit for bit. The
+    // first guess is zero, and a wrong one brings the value: a plain read would race with the swaps of others.
     const NodeId zero = index_constant(0);
     const NodeId guess = b_.local({t}, 1), again = b_.local({DType::boolean}, 1);
-    b_.store(guess, zero, b_.load(memory, at));
+    b_.store(guess, zero, b_.constant(t, 0));
     b_.store(again, zero, b_.constant(DType::boolean, 1));
     b_.while_([&] { return b_.load(again, zero); },
               [&] {

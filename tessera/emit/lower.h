@@ -34,6 +34,6 @@ struct Target {
 ir::Function lower(const ir::Function& fn, const Target& target);
 
 /// Raised whenever lowering or emission changes what is produced for the same kernel: part of every cache key.
-inline constexpr int lowering_version = 2;
+inline constexpr int lowering_version = 3;
 
 }  // namespace tessera::emit

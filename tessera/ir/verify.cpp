@@ -24,12 +24,14 @@ Place place_of(const Node& n, std::size_t operand) {
   if (op == MmaOp::multiply) return {Place::fragment, operand == 1 ? FragmentRole::left : FragmentRole::right};
   return {operand == 1 && op != MmaOp::fill ? Place::memory : Place::value};
 }
+/// All threads of a subgroup come to it together; to other convergent operations all threads of the block.
+bool of_subgroup(Op op) { return op == Op::mma || op == Op::subgroup; }
 std::size_t operands_of(MmaOp op) { return op == MmaOp::fill ? 2 : op == MmaOp::multiply ? 3 : 4; }
 
 class Verifier {
  public:
   explicit Verifier(const Function& fn) : fn_(fn), uniform_(uniform_values(fn)), visible_(fn.nodes.size()) {
-    if (std::ranges::any_of(fn.nodes, [](const Node& n) { return n.op == Op::mma; }))
+    if (std::ranges::any_of(fn.nodes, [](const Node& n) { return of_subgroup(n.op); }))
       uniform_in_subgroup_ = uniform_values(fn, Together::subgroup);
   }
 
@@ -37,7 +39,7 @@ class Verifier {
 
  private:
   /// The outermost control statements around, if any, that threads of one block, and of one subgroup, may pass
-  /// differently. Of subgroups only functions with matrix operations are asked.
+  /// differently. Of subgroups only functions with operations over one are asked.
   struct Divergence {
     NodeId block = no_node, subgroup = no_node;
   };
@@ -146,20 +148,21 @@ class Verifier {
   }
   void check_convergent(NodeId id, Divergence divergence) const {
     const Node& n = fn_[id];
-    const bool matrix = n.op == Op::mma;
-    const NodeId control = matrix ? divergence.subgroup : divergence.block;
+    const bool subgroup = of_subgroup(n.op);
+    const NodeId control = subgroup ? divergence.subgroup : divergence.block;
     if (!control) return;
     const std::string line = to_string(fn_.sources[control]);
     wrong(id,
-          std::string(matrix                ? "a matrix operation"
-                      : n.op == Op::barrier ? "a barrier"
-                                            : "a subgroup or block operation") +
+          std::string(n.op == Op::mma        ? "a matrix operation"
+                      : n.op == Op::subgroup ? "a subgroup operation"
+                      : n.op == Op::barrier  ? "a barrier"
+                                             : "a block operation") +
               " stands under " + std::string(op_name(fn_[control].op)) + "_" + (line.empty() ? "" : " (" + line + ")") +
-              ", which threads of one " + (matrix ? "subgroup" : "block") + " may pass differently",
-          matrix ? "Move it out, or decide by what is the same in the whole subgroup, as subgroup_id() and "
-                   "subgroup_broadcast(x, 0) are"
-                 : "Move it out, or wrap the condition or bounds in block_uniform(...) if they are the same in every "
-                   "thread");
+              ", which threads of one " + (subgroup ? "subgroup" : "block") + " may pass differently",
+          subgroup ? "Move it out, or decide by what is the same in the whole subgroup, as subgroup_id() and "
+                     "subgroup_broadcast(x, 0) are"
+                   : "Move it out, or wrap the condition or bounds in block_uniform(...) if they are the same in every "
+                     "thread");
   }
 
   const Function& fn_;

@@ -141,7 +141,9 @@ class HostConversions {
     requires std::is_arithmetic_v<U>
   operator U() const {
     if constexpr (std::same_as<U, bool>)
-      static_assert(!sizeof(U), "a traced value is not a C++ bool: use if_(cond, [&]{ ... }) or select(cond, a, b)");
+      static_assert(!sizeof(U),
+                    "a traced value is not a C++ bool: use if_(cond, [&]{ ... }) or select(cond, a, b); for loops "
+                    "for_(begin, end, body) or while_(cond, body)");
     else
       refuse<U>();
     return U{};

@@ -77,8 +77,7 @@ GgufWriter& GgufWriter::set(std::string key, GgufValue value) {
   return *this;
 }
 
-GgufWriter& GgufWriter::add_tensor(std::string name, std::vector<std::uint64_t> dims, GgmlType type,
-                                   std::span<const std::byte> data) {
+const GgufTensor& GgufWriter::add_info(std::string name, std::vector<std::uint64_t> dims, GgmlType type) {
   if (name.empty() || name.size() > 64) refuse("tensor", name, "a name has 1 to 64 bytes");
   if (std::any_of(tensors_.begin(), tensors_.end(), [&](const auto& t) { return t.info.name == name; }))
     refuse("tensor", name, "the tensor is there already");
@@ -88,17 +87,35 @@ GgufWriter& GgufWriter::add_tensor(std::string name, std::vector<std::uint64_t> 
   const auto bytes = ggml_tensor_bytes(*info, dims);
   if (!bytes)
     refuse("tensor", name, fmt::format("the shape ({}) does not fit type {}", fmt::join(dims, ", "), info->name));
-  if (*bytes != data.size())
-    refuse("tensor", name, fmt::format("the data has {} bytes, type and shape need {}", data.size(), *bytes));
   const GgufTensor* last = tensors_.empty() ? nullptr : &tensors_.back().info;
   const std::uint64_t offset =
       last ? (last->offset + last->bytes + alignment_ - 1) / alignment_ * alignment_ : std::uint64_t{0};
   const std::uint64_t elements = *bytes / info->bytes * info->block;
-  tensors_.push_back({{std::move(name), std::move(dims), type, offset, *bytes, elements}, {data.begin(), data.end()}});
+  tensors_.push_back({{std::move(name), std::move(dims), type, offset, *bytes, elements}, {}, {}});
+  return tensors_.back().info;
+}
+
+GgufWriter& GgufWriter::add_tensor(std::string name, std::vector<std::uint64_t> dims, GgmlType type,
+                                   std::span<const std::byte> data) {
+  const GgufTensor& info = add_info(std::move(name), std::move(dims), type);
+  if (info.bytes != data.size()) {
+    const std::string wrong = fmt::format("the data has {} bytes, type and shape need {}", data.size(), info.bytes);
+    const std::string which = info.name;
+    tensors_.pop_back();
+    refuse("tensor", which, wrong);
+  }
+  tensors_.back().data.assign(data.begin(), data.end());
   return *this;
 }
 
-std::vector<std::byte> GgufWriter::bytes() const {
+GgufWriter& GgufWriter::add_tensor(std::string name, std::vector<std::uint64_t> dims, GgmlType type,
+                                   std::function<void(std::span<std::byte>)> make) {
+  add_info(std::move(name), std::move(dims), type);
+  tensors_.back().make = std::move(make);
+  return *this;
+}
+
+std::vector<std::byte> GgufWriter::head() const {
   Output out;
   out.put_bytes(std::as_bytes(std::span("GGUF", 4)));
   out.put(version_);
@@ -116,17 +133,36 @@ std::vector<std::byte> GgufWriter::bytes() const {
     out.put(t.info.offset);
   }
   out.pad(alignment_);
-  for (const Tensor& t : tensors_) {
-    out.put_bytes(t.data);
-    out.pad(alignment_);
-  }
   return out.take();
 }
 
+template <class Put>
+void GgufWriter::put_tensors(const Put& put) const {
+  std::vector<std::byte> made;
+  for (const Tensor& t : tensors_) {
+    if (t.make) {
+      made.assign(t.info.bytes, std::byte{});
+      t.make(made);
+    }
+    put(std::span(t.make ? made : t.data));
+    const std::vector<std::byte> padding((alignment_ - t.info.bytes % alignment_) % alignment_);
+    put(std::span(padding));
+  }
+}
+
+std::vector<std::byte> GgufWriter::bytes() const {
+  std::vector<std::byte> all = head();
+  put_tensors([&](std::span<const std::byte> part) { all.insert(all.end(), part.begin(), part.end()); });
+  return all;
+}
+
 void GgufWriter::write(const std::filesystem::path& path) const {
-  const std::vector<std::byte> all = bytes();
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file.write(reinterpret_cast<const char*>(all.data()), static_cast<std::streamsize>(all.size()));
+  const auto put = [&](std::span<const std::byte> part) {
+    file.write(reinterpret_cast<const char*>(part.data()), static_cast<std::streamsize>(part.size()));
+  };
+  put(head());
+  put_tensors(put);
   file.close();
   if (!file) refuse("path", path.string(), "the file cannot be written");
 }

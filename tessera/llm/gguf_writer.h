@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A writer of GGUF files, versions 2 and 3: collects metadata and tensors, then lays them out as ggml reads them.
-// For models made by hand (tests, converters); everything is held in memory until it is written.
+// For models made by hand (tests, converters). Data is held in memory until it is written, or made while it is.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -36,6 +37,9 @@ class GgufWriter {
   GgufWriter& add_tensor(std::string name, std::vector<std::uint64_t> dims, std::span<const float> values) {
     return add_tensor(std::move(name), std::move(dims), GgmlType::f32, std::as_bytes(values));
   }
+  /// The same, with data that `make` fills in each time the file is written: for files larger than memory.
+  GgufWriter& add_tensor(std::string name, std::vector<std::uint64_t> dims, GgmlType type,
+                         std::function<void(std::span<std::byte>)> make);
 
   /// The whole file, the last tensor padded to the alignment.
   std::vector<std::byte> bytes() const;
@@ -46,7 +50,12 @@ class GgufWriter {
   struct Tensor {
     GgufTensor info;
     std::vector<std::byte> data;
+    std::function<void(std::span<std::byte>)> make;  ///< if set, in place of data
   };
+  const GgufTensor& add_info(std::string name, std::vector<std::uint64_t> dims, GgmlType type);
+  std::vector<std::byte> head() const;  ///< all before the tensors' data
+  template <class Put>
+  void put_tensors(const Put& put) const;
   std::uint32_t version_;
   std::uint32_t alignment_;
   std::vector<std::pair<std::string, GgufValue>> entries_;

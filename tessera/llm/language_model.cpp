@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/llm/language_model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 
+#include "tessera/base/config.h"
+#include "tessera/base/log.h"
+#include "tessera/llm/estimate.h"
 #include "tessera/llm/unicode.h"
 
 namespace tessera {
@@ -29,11 +34,13 @@ std::string_view stop_reason_name(StopReason reason) {
   }
 }
 
-LanguageModel LanguageModel::load(const std::string& path, std::optional<Device> device, const LoadProgress& progress) {
+LanguageModel LanguageModel::load(const std::string& path, const LoadOptions& options) {
   const Stopwatch watch;
   const GgufFile file = GgufFile::open(path);
   // The configuration first: "this architecture is not known" says more than what its tokenizer lacks.
   const LlamaConfig config = read_llama_config(file);
+  logging::info(fmt::format("{}: {} layers of width {}, {} tokens of context, read in {:.2f} s", file.name(),
+                            config.layers, config.width, config.context_length, watch.seconds()));
   Tokenizer tokenizer(file);
   if (static_cast<std::int64_t>(tokenizer.size()) > config.vocabulary)
     fail<FormatError>({.asked = "load model",
@@ -41,8 +48,29 @@ LanguageModel LanguageModel::load(const std::string& path, std::optional<Device>
                                 {"tokens", std::to_string(tokenizer.size())},
                                 {"rows of token_embd.weight", std::to_string(config.vocabulary)}},
                        .wrong = "the tokenizer has more tokens than the model has embeddings"});
-  Llama model = Llama::load(file, device ? *device : current_device(), progress);
+  logging::info(
+      fmt::format("{}: tokenizer of {} tokens ready after {:.2f} s", file.name(), tokenizer.size(), watch.seconds()));
+  std::vector<Device> devices = options.devices;
+  if (devices.empty()) devices.push_back(current_device());
+  MemoryOptions memory{.context = 1, .prompt = 1};
+  if (options.prompt) {
+    const auto given = static_cast<std::int64_t>(tokenizer.encode(*options.prompt).size());
+    const GenerateOptions& g = options.generate;
+    // What `generate` refuses for other reasons is its to tell.
+    const std::int64_t context = std::min(g.context > 0 ? g.context : config.context_length, config.context_length);
+    memory.prompt = std::clamp<std::int64_t>(given, 1, context);
+    memory.context = memory.prompt + std::clamp<std::int64_t>(g.max_tokens, 0, context - memory.prompt);
+    memory.batch = std::max<std::int64_t>(g.batch, 1);
+    memory.cache_dtype = g.cache_dtype;
+  }
+  const ModelMemory needed = estimate_memory(file, devices, memory);
+  needed.require();
+  Llama model = Llama::load(file, needed.layers, options.progress);
+  for (const DeviceMemory& d : needed.devices)
+    logging::info(fmt::format("{}: {} layers, {} of weights on {} after {:.2f} s", file.name(), d.layers,
+                              config::bytes_text(model.weight_bytes(d.device)), to_string(d.device), watch.seconds()));
   model.prepare();
+  logging::info(fmt::format("{}: kernels ready after {:.2f} s", file.name(), watch.seconds()));
   return LanguageModel(std::move(model), std::move(tokenizer), watch.seconds());
 }
 
@@ -74,8 +102,7 @@ GenerateResult LanguageModel::generate(std::string_view prompt, const GenerateOp
          .todo = "Shorten it, or raise the context up to the model's " + std::to_string(trained)});
 
   Sampler sampler(options.sampling);
-  KeyValueCache cache(model_.config(), given + std::min(options.max_tokens, context - given), device(),
-                      options.cache_dtype);
+  KeyValueCache cache = model_.make_cache(given + std::min(options.max_tokens, context - given), options.cache_dtype);
   Utf8Stream stream;
   std::vector<float> logits;
   auto emit = [&](const std::string& piece) {

@@ -36,11 +36,25 @@ struct GenerateResult {
 /// Gets each piece of text as it comes, whole UTF-8 characters only; false ends the generation.
 using TextCallback = std::function<bool(std::string_view piece)>;
 
+struct LoadOptions {
+  /// Where the model computes; none: on current_device(). With several, layers go to the first as far as its memory
+  /// goes, then to the next.
+  std::vector<Device> devices;
+  LoadProgress progress;
+  /// If given, also the memory for continuing this prompt so must be there.
+  std::optional<std::string> prompt;
+  GenerateOptions generate;
+};
+
 class LanguageModel {
  public:
-  /// Errors of GgufFile::open, Tokenizer and Llama::load. `device` defaults to current_device().
+  /// Errors of GgufFile::open, Tokenizer and Llama::load. A model that does not fit is an OutOfMemory with what is
+  /// needed and free, before anything is loaded.
+  static LanguageModel load(const std::string& path, const LoadOptions& options);
   static LanguageModel load(const std::string& path, std::optional<Device> device = {},
-                            const LoadProgress& progress = {});
+                            const LoadProgress& progress = {}) {
+    return load(path, LoadOptions{device ? std::vector{*device} : std::vector<Device>{}, progress, {}, {}});
+  }
 
   /// Reads the prompt and continues it. ArgumentError if the prompt is empty or does not fit into the context.
   GenerateResult generate(std::string_view prompt, const GenerateOptions& options = {},
@@ -48,7 +62,7 @@ class LanguageModel {
 
   const Llama& model() const { return model_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
-  Device device() const { return model_.device(); }
+  Device device() const { return model_.device(); }  ///< the first, if there are several
   double load_seconds() const { return load_seconds_; }
 
  private:

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/llm/llama.h"
 
+#include <algorithm>
 #include <cmath>
+#include <set>
 
 namespace tessera {
 
@@ -10,10 +12,12 @@ namespace {
 // Takes tensors out of a file, checked against the shape that the configuration demands.
 class TensorLoader {
  public:
-  TensorLoader(const GgufFile& file, Device device, const LoadProgress& progress)
-      : file_(file), device_(device), progress_(progress) {
+  TensorLoader(const GgufFile& file, const LoadProgress& progress) : file_(file), progress_(progress) {
     for (const GgufTensor& t : file.tensors()) total_ += t.bytes;
   }
+
+  /// Where what comes next goes to.
+  void to(Device device) { device_ = device; }
 
   Weight matrix(const std::string& name, std::int64_t rows, std::int64_t columns) {
     const GgufTensor& t = checked(name, {columns, rows});
@@ -51,7 +55,8 @@ class TensorLoader {
     Shape have(t.dims.begin(), t.dims.end());
     if (have != dims)
       wrong(t, "the tensor's dimensions are " + to_string(have) + ", but the metadata asks for " + to_string(dims), "");
-    if (progress_) progress_(name, done_, total_);
+    // A tied embedding on two devices is read twice.
+    if (progress_) progress_(name, std::min(done_, total_), total_);
     done_ += t.bytes;
     return t;
   }
@@ -73,7 +78,8 @@ class TensorLoader {
 
 }  // namespace
 
-KeyValueCache::KeyValueCache(const LlamaConfig& config, std::int64_t capacity, Device device, DType dtype)
+KeyValueCache::KeyValueCache(const LlamaConfig& config, std::int64_t capacity, std::span<const Device> layers,
+                             DType dtype)
     : capacity_(capacity) {
   if (capacity < 1)
     fail<ArgumentError>({.asked = "KeyValueCache",
@@ -83,7 +89,7 @@ KeyValueCache::KeyValueCache(const LlamaConfig& config, std::int64_t capacity, D
     fail<DtypeError>({.asked = "KeyValueCache",
                       .with = {{"dtype", std::string(dtype_name(dtype))}},
                       .wrong = "a cache holds f32 or f16"});
-  for (std::int64_t i = 0; i < config.layers; ++i) {
+  for (const Device device : layers) {
     keys_.push_back(Array::zeros({config.key_heads, capacity, config.head_size}, dtype, device));
     values_.push_back(Array::zeros({config.key_heads, capacity, config.head_size}, dtype, device));
   }
@@ -92,6 +98,12 @@ KeyValueCache::KeyValueCache(const LlamaConfig& config, std::int64_t capacity, D
 std::uint64_t KeyValueCache::bytes() const {
   std::uint64_t n = 0;
   for (const Array& a : keys_) n += 2 * a.bytes();
+  return n;
+}
+
+std::uint64_t KeyValueCache::bytes(Device device) const {
+  std::uint64_t n = 0;
+  for (const Array& a : keys_) n += a.device() == device ? 2 * a.bytes() : 0;
   return n;
 }
 
@@ -104,16 +116,28 @@ void KeyValueCache::truncate(std::int64_t length) {
 }
 
 Llama Llama::load(const GgufFile& file, Device device, const LoadProgress& progress) {
+  const auto layers = static_cast<std::size_t>(read_llama_config(file).layers);
+  return load(file, std::vector(layers, device), progress);
+}
+
+Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const LoadProgress& progress) {
   Llama m;
   m.config_ = read_llama_config(file);
-  m.device_ = device_info(device).device;
   const LlamaConfig& c = m.config_;
-  TensorLoader tensors(file, device, progress);
+  if (static_cast<std::int64_t>(layers.size()) != c.layers)
+    fail<ArgumentError>({.asked = "Llama::load",
+                         .with = {{"devices", std::to_string(layers.size())}, {"layers", std::to_string(c.layers)}},
+                         .wrong = "each layer of the model wants one device"});
+  for (const Device device : layers) m.devices_.push_back(device_info(device).device);
+  TensorLoader tensors(file, progress);
+  tensors.to(layers.front());
   const std::int64_t queries = c.heads * c.head_size, keys = c.key_heads * c.head_size;
   m.embedding_ = tensors.matrix("token_embd.weight", c.vocabulary, c.width);
   for (std::int64_t i = 0; i < c.layers; ++i) {
     const std::string p = "blk." + std::to_string(i) + ".";
     Layer l;
+    const Device device = layers[static_cast<std::size_t>(i)];
+    tensors.to(device);
     l.attention_norm = tensors.vector(p + "attn_norm.weight", c.width);
     l.query = tensors.matrix(p + "attn_q.weight", queries, c.width);
     l.key = tensors.matrix(p + "attn_k.weight", keys, c.width);
@@ -126,30 +150,53 @@ Llama Llama::load(const GgufFile& file, Device device, const LoadProgress& progr
     l.gate = tensors.matrix(p + "ffn_gate.weight", c.hidden, c.width);
     l.up = tensors.matrix(p + "ffn_up.weight", c.hidden, c.width);
     l.down = tensors.matrix(p + "ffn_down.weight", c.width, c.hidden);
+    l.rotary = c.rotary;
+    // One copy a device, shared by its layers.
+    if (i > 0 && device == layers[static_cast<std::size_t>(i) - 1])
+      l.rotary.factors = m.layers_.back().rotary.factors;
+    else
+      l.rotary.factors = tensors.optional_vector("rope_freqs.weight", c.rotary.dimensions / 2);
     m.layers_.push_back(std::move(l));
   }
   m.output_norm_ = tensors.vector("output_norm.weight", c.width);
-  m.output_ = c.tied ? m.embedding_ : tensors.matrix("output.weight", c.vocabulary, c.width);
-  m.rotary_ = c.rotary;
-  m.rotary_.factors = tensors.optional_vector("rope_freqs.weight", c.rotary.dimensions / 2);
-  Queue::of(device).finish();
+  if (c.tied && layers.back() == layers.front())
+    m.output_ = m.embedding_;
+  else
+    m.output_ = tensors.matrix(c.tied ? "token_embd.weight" : "output.weight", c.vocabulary, c.width);
+  for (const Device device : std::set(layers.begin(), layers.end())) Queue::of(device).finish();
   return m;
 }
 
 void Llama::prepare() const {
   // Products have a form for one token and forms for tiles of 2, 4 and 8.
-  KeyValueCache cache(config_, 16, device_, DType::f16);
+  KeyValueCache cache = make_cache(16);
   const std::vector<std::int32_t> tokens(8, 0);
   for (std::size_t n : {1, 2, 4, 8}) forward(std::span(tokens).first(n), cache).eval();
-  Queue::of(device_).finish();
+  for (const Device device : std::set(devices_.begin(), devices_.end())) Queue::of(device).finish();
+}
+
+template <class Use>
+void Llama::for_each_part(const Use& use) const {
+  use(embedding_);
+  if (!config_.tied || devices_.back() != devices_.front()) use(output_);
+  use(output_norm_);
+  for (const Layer& l : layers_) {
+    for (const Weight* w : {&l.query, &l.key, &l.value, &l.attention_output, &l.gate, &l.up, &l.down}) use(*w);
+    use(l.attention_norm), use(l.feed_forward_norm);
+    for (const auto* bias : {&l.query_bias, &l.key_bias, &l.value_bias})
+      if (*bias) use(**bias);
+  }
 }
 
 std::uint64_t Llama::weight_bytes() const {
-  std::uint64_t n = embedding_.bytes() + (config_.tied ? 0 : output_.bytes()) + output_norm_.bytes();
-  for (const Layer& l : layers_) {
-    for (const Weight* w : {&l.query, &l.key, &l.value, &l.attention_output, &l.gate, &l.up, &l.down}) n += w->bytes();
-    n += l.attention_norm.bytes() + l.feed_forward_norm.bytes();
-  }
+  std::uint64_t n = 0;
+  for_each_part([&](const auto& part) { n += part.bytes(); });
+  return n;
+}
+
+std::uint64_t Llama::weight_bytes(Device device) const {
+  std::uint64_t n = 0;
+  for_each_part([&](const auto& part) { n += part.device() == device ? part.bytes() : 0; });
   return n;
 }
 
@@ -176,17 +223,18 @@ Array Llama::forward(std::span<const std::int32_t> tokens, KeyValueCache& cache,
   auto heads = [&](const Array& y, const std::optional<Array>& bias, std::int64_t number) {
     return (bias ? y + *bias : y).reshape({count, number, config_.head_size});
   };
-  Array x = embedding_rows(embedding_, Array::from(tokens, {}, device_));
+  Array x = embedding_rows(embedding_, Array::from(tokens, {}, device()));
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const Layer& l = layers_[i];
+    x = x.to(devices_[i]);
     const Array h = rms_norm(x, l.attention_norm, config_.norm_epsilon);
     const std::vector<Array> qkv = linear(h, {&l.query, &l.key, &l.value});
     const Array q = heads(qkv[0], l.query_bias, config_.heads);
     const Array k = heads(qkv[1], l.key_bias, config_.key_heads);
     const Array v = heads(qkv[2], l.value_bias, config_.key_heads);
-    cache_store(cache.keys_[i], rotary(k, past, rotary_), past);
+    cache_store(cache.keys_[i], rotary(k, past, l.rotary), past);
     cache_store(cache.values_[i], v, past);
-    const Array seen = attention(rotary(q, past, rotary_), cache.keys_[i], cache.values_[i], past, scale);
+    const Array seen = attention(rotary(q, past, l.rotary), cache.keys_[i], cache.values_[i], past, scale);
     x = x + linear(seen.reshape({count, config_.heads * config_.head_size}), l.attention_output);
     const Array f = rms_norm(x, l.feed_forward_norm, config_.norm_epsilon);
     std::vector<Array> inner = linear(f, {&l.gate, &l.up});

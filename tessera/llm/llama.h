@@ -4,6 +4,8 @@
 #pragma once
 
 #include <functional>
+#include <span>
+#include <vector>
 
 #include "tessera/llm/gguf.h"
 #include "tessera/ops/transformer.h"
@@ -31,12 +33,17 @@ LlamaConfig read_llama_config(const GgufFile& file);
 class KeyValueCache {
  public:
   /// Room for `capacity` tokens. `dtype`: f32 or f16.
-  KeyValueCache(const LlamaConfig& config, std::int64_t capacity, Device device, DType dtype = DType::f16);
+  KeyValueCache(const LlamaConfig& config, std::int64_t capacity, Device device, DType dtype = DType::f16)
+      : KeyValueCache(config, capacity, std::vector(static_cast<std::size_t>(config.layers), device), dtype) {}
+  /// `layers`: the device of each layer.
+  KeyValueCache(const LlamaConfig& config, std::int64_t capacity, std::span<const Device> layers,
+                DType dtype = DType::f16);
   KeyValueCache(KeyValueCache&&) = default;
   KeyValueCache& operator=(KeyValueCache&&) = default;
   std::int64_t length() const { return length_; }
   std::int64_t capacity() const { return capacity_; }
   std::uint64_t bytes() const;
+  std::uint64_t bytes(Device device) const;  ///< of the layers there
   /// Forgets all tokens from `length` on.
   void truncate(std::int64_t length);
 
@@ -54,13 +61,21 @@ class Llama {
   /// Packs the file's weights for the device; the file is not needed afterwards. FormatError names the tensor whose
   /// shape or type is wrong; OutOfMemory leaves nothing behind.
   static Llama load(const GgufFile& file, Device device, const LoadProgress& progress = {});
+  /// `layers`: the device of each layer; the embedding goes with the first, the output with the last. What passes from
+  /// layer to layer is copied where the devices differ. ArgumentError if there are not as many as the model has layers.
+  static Llama load(const GgufFile& file, std::span<const Device> layers, const LoadProgress& progress = {});
 
   /// Compiles the kernels that reading and generating need, so that the first prompt does not wait for them.
   void prepare() const;
 
   const LlamaConfig& config() const { return config_; }
-  Device device() const { return device_; }
+  Device device() const { return devices_.front(); }  ///< where tokens go in
+  const std::vector<Device>& layer_devices() const { return devices_; }
+  KeyValueCache make_cache(std::int64_t capacity, DType dtype = DType::f16) const {
+    return KeyValueCache(config_, capacity, devices_, dtype);
+  }
   std::uint64_t weight_bytes() const;
+  std::uint64_t weight_bytes(Device device) const;  ///< of what lies there
 
   /// Reads `tokens` after what the cache holds, and appends them to it. Gives the logits (1, vocabulary) of the last
   /// token, or of each (tokens, vocabulary). ArgumentError: no tokens, an id outside of the vocabulary, or more tokens
@@ -72,10 +87,13 @@ class Llama {
     Array attention_norm, feed_forward_norm;
     Weight query, key, value, attention_output, gate, up, down;
     std::optional<Array> query_bias, key_bias, value_bias;
+    Rotary rotary;
   };
+  template <class Use>
+  void for_each_part(const Use& use) const;
+
   LlamaConfig config_;
-  Device device_;
-  Rotary rotary_;
+  std::vector<Device> devices_;  ///< of each layer
   Weight embedding_, output_;
   Array output_norm_;
   std::vector<Layer> layers_;

@@ -320,4 +320,10 @@ void Tokenizer::encode_piece(std::string_view piece, std::vector<TokenId>& out) 
   for (std::int64_t i = 0; i >= 0 && i < count; i = symbol(i).next) out.push_back(symbol(i).id);
 }
 
+std::string byte_level_text(std::string_view bytes) {
+  std::string text;
+  for (const char byte : bytes) append_utf8(text, byte_characters[static_cast<unsigned char>(byte)]);
+  return text;
+}
+
 }  // namespace tessera

@@ -22,6 +22,9 @@ using TokenId = std::int32_t;
 /// Kinds of tokens, numbered as "tokenizer.ggml.token_type" numbers them.
 enum class TokenType : std::uint8_t { undefined, normal, unknown, control, user_defined, unused, byte };
 
+/// Any bytes in the spelling of a "gpt2" vocabulary, in which every byte is a character that prints.
+std::string byte_level_text(std::string_view bytes);
+
 struct EncodeOptions {
   /// Adds the begin and end tokens that the file asks for ("tokenizer.ggml.add_bos_token", "add_eos_token").
   bool add_special = true;

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "tessera/device/dry_run.h"
 #include "tessera/ops/kernels.h"
 
 namespace tessera {
@@ -39,24 +40,50 @@ std::uint16_t half_at(const std::byte* p) {
   return h;
 }
 
-Array uploaded(Device device, DType dtype, Shape shape, const void* data, const std::string& label) {
-  const std::uint64_t bytes = static_cast<std::uint64_t>(element_count(shape)) * dtype_size(dtype);
-  Array out = Array::wrap(Storage::allocate(device, bytes, label), dtype, std::move(shape));
-  if (bytes) Queue::of(device).upload(out.view_for_writing(), data);
+/// An array (groups, ...) that `pack(to, first, count)` writes some groups of at a time, so that a large matrix is
+/// never held on the host twice. What it leaves out is 0.
+template <class T, class Pack>
+Array packed(Device device, DType dtype, Shape shape, const std::string& label, const Pack& pack) {
+  const auto groups = static_cast<std::size_t>(shape[0]);
+  const std::size_t size = static_cast<std::size_t>(element_count(shape)) / groups;  // of a group
+  Array out = Array::wrap(Storage::allocate(device, groups * size * sizeof(T), label), dtype, std::move(shape));
+  if (!holds_data(device)) return out;
+  constexpr std::size_t piece_bytes = std::size_t{4} << 20;
+  const std::size_t piece = std::clamp<std::size_t>(piece_bytes / (size * sizeof(T)), 1, groups);
+  const BufferView all = out.view_for_writing();
+  std::vector<T> staging;
+  for (std::size_t first = 0; first < groups; first += piece) {
+    const std::size_t count = std::min(piece, groups - first);
+    staging.assign(count * size, T{});
+    pack(staging.data(), first, count);
+    Queue::of(device).upload({all.storage, all.byte_offset + first * size * sizeof(T), count * size, dtype},
+                             staging.data());
+  }
   return out;
+}
+
+/// Rows of a matrix whose groups [first, first + count) are packed, with their place in these.
+template <class Row>
+void for_rows(std::size_t rows, std::size_t group, std::size_t first, std::size_t count, const Row& row) {
+  for (std::size_t r = first * group; r < std::min(rows, (first + count) * group); ++r)
+    row(r, r / group - first, r % group);
 }
 
 // Elements of T side by side for the rows of a group: [group][column][row].
 template <class T>
-std::vector<T> interleave(const std::byte* data, std::size_t rows, std::size_t columns, std::size_t group) {
+Array interleaved(Device device, DType dtype, const std::byte* data, std::size_t rows, std::size_t columns,
+                  std::size_t group, const std::string& label) {
   const std::size_t groups = (rows + group - 1) / group;
-  std::vector<T> out(groups * columns * group);
-  for (std::size_t r = 0; r < rows; ++r) {
-    const std::byte* from = data + r * columns * sizeof(T);
-    T* to = out.data() + (r / group * columns) * group + r % group;
-    for (std::size_t c = 0; c < columns; ++c) std::memcpy(to + c * group, from + c * sizeof(T), sizeof(T));
-  }
-  return out;
+  const auto extent = [](std::size_t n) { return static_cast<std::int64_t>(n); };
+  return packed<T>(device, dtype, {extent(groups), extent(columns), extent(group)}, label,
+                   [&](T* out, std::size_t first, std::size_t count) {
+                     for_rows(rows, group, first, count, [&](std::size_t r, std::size_t g, std::size_t lane) {
+                       const std::byte* from = data + r * columns * sizeof(T);
+                       T* to = out + g * columns * group + lane;
+                       for (std::size_t c = 0; c < columns; ++c)
+                         std::memcpy(to + c * group, from + c * sizeof(T), sizeof(T));
+                     });
+                   });
 }
 
 WeightSpec spec_of(const Weight& w) {
@@ -109,37 +136,41 @@ Weight Weight::pack(WeightFormat format, std::span<const std::byte> data, std::i
   Weight w;
   w.format_ = format, w.rows_ = rows, w.columns_ = columns;
   if (format == WeightFormat::f32) {
-    const auto packed = interleave<float>(data.data(), r, c, group);
-    w.parts_.push_back(uploaded(device, DType::f32, {extent(groups), columns, extent(group)}, packed.data(), label));
+    w.parts_.push_back(interleaved<float>(device, DType::f32, data.data(), r, c, group, label));
   } else if (format == WeightFormat::f16) {
-    const auto packed = interleave<std::uint16_t>(data.data(), r, c, group);
-    w.parts_.push_back(uploaded(device, DType::f16, {extent(groups), columns, extent(group)}, packed.data(), label));
+    w.parts_.push_back(interleaved<std::uint16_t>(device, DType::f16, data.data(), r, c, group, label));
   } else {
     const bool q8 = format == WeightFormat::q8_0;
     const std::size_t blocks = c / 32, words = q8 ? 8 : 4;
-    // Rows that only fill up a group get scale 0.
-    std::vector<std::uint32_t> packed(groups * blocks * words * group);
-    std::vector<std::uint16_t> scales(groups * blocks * group);
-    for (std::size_t row = 0; row < r; ++row)
-      for (std::size_t b = 0; b < blocks; ++b) {
-        const std::byte* from = data.data() + row * row_bytes + b * block.bytes;
-        const std::size_t at = row / group * blocks + b, lane = row % group;
-        scales[at * group + lane] = half_at(from);
+    const auto for_blocks = [&](std::size_t first, std::size_t count, const auto& use) {
+      for_rows(r, group, first, count, [&](std::size_t row, std::size_t g, std::size_t lane) {
+        const std::byte* from = data.data() + row * row_bytes;
+        for (std::size_t b = 0; b < blocks; ++b) use(from + b * block.bytes, g * blocks + b, lane);
+      });
+    };
+    const auto pack_words = [&](std::uint32_t* to, std::size_t first, std::size_t count) {
+      for_blocks(first, count, [&](const std::byte* from, std::size_t at, std::size_t lane) {
         // Signed bytes plus 128: one flipped bit each.
         for (std::size_t i = 0; i < words; ++i)
-          packed[(at * words + i) * group + lane] = word_at(from + 2 + 4 * i) ^ (q8 ? 0x80808080u : 0u);
-      }
-    w.parts_.push_back(
-        uploaded(device, DType::u32, {extent(groups), extent(blocks * words), extent(group)}, packed.data(), label));
+          to[(at * words + i) * group + lane] = word_at(from + 2 + 4 * i) ^ (q8 ? 0x80808080u : 0u);
+      });
+    };
+    // Rows that only fill up a group get scale 0.
+    const auto pack_scales = [&](auto* to, std::size_t first, std::size_t count) {
+      for_blocks(first, count, [&](const std::byte* from, std::size_t at, std::size_t lane) {
+        if constexpr (std::is_same_v<decltype(to), float*>)
+          to[at * group + lane] = half_value(half_at(from));
+        else
+          to[at * group + lane] = half_at(from);
+      });
+    };
+    w.parts_.push_back(packed<std::uint32_t>(
+        device, DType::u32, {extent(groups), extent(blocks * words), extent(group)}, label, pack_words));
     const Shape shape = {extent(groups), extent(blocks), extent(group)};
     const std::string scale_label = label.empty() ? label : label + " (scales)";
-    if (tiles.f16) {
-      w.parts_.push_back(uploaded(device, DType::f16, shape, scales.data(), scale_label));
-    } else {  // converting in every product would cost more than the bytes
-      std::vector<float> wide(scales.size());
-      std::ranges::transform(scales, wide.begin(), half_value);
-      w.parts_.push_back(uploaded(device, DType::f32, shape, wide.data(), scale_label));
-    }
+    // Where f16 has to be converted by code, doing it in every product would cost more than the bytes.
+    w.parts_.push_back(tiles.f16 ? packed<std::uint16_t>(device, DType::f16, shape, scale_label, pack_scales)
+                                 : packed<float>(device, DType::f32, shape, scale_label, pack_scales));
   }
   return w;
 }

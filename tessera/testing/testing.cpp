@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/testing/testing.h"
 
-#include <charconv>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +8,7 @@
 
 #include "tessera/base/os/system.h"
 #include "tessera/base/philox.h"
+#include "tessera/base/test_seed.h"
 
 namespace tessera::testing {
 
@@ -47,21 +46,6 @@ std::string label(Device device) {
   std::string text = to_string(device) + " (" + info.name;
   if (device.backend == Backend::interp) text += ", subgroups of " + std::to_string(info.can.subgroup_widths.at(0));
   return text + ")";
-}
-
-std::uint64_t find_seed() {
-  std::uint64_t seed = 0;
-  const std::string text = os::environment("TESSERA_TEST_SEED").value_or("");
-  if (text.empty()) {
-    seed = static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count()) % 1'000'000'007;
-  } else {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
-    if (error != std::errc{} || end != text.data() + text.size())
-      fail<ArgumentError>({.asked = "TESSERA_TEST_SEED", .wrong = "the value " + text + " is no number"});
-  }
-  std::fprintf(stderr, "tessera::testing: seed %llu (TESSERA_TEST_SEED=%llu draws the same data)\n",
-               static_cast<unsigned long long>(seed), static_cast<unsigned long long>(seed));
-  return seed;
 }
 
 bool seed_asked = false;
@@ -129,9 +113,8 @@ void for_each_device(std::span<const Device> devices, const std::function<void(D
 void for_each_device(const std::function<void(Device)>& body) { for_each_device(all_devices(), body); }
 
 std::uint64_t seed() {
-  static const std::uint64_t value = find_seed();
   seed_asked = true;
-  return value;
+  return test_seed();
 }
 
 std::uint64_t Random::bits() {

@@ -13,6 +13,7 @@
 
 #include "tessera/backend/cpu/cpu.h"
 #include "tessera/base/error.h"
+#include "tessera/base/test_seed.h"
 #include "tessera/ir/semantics.h"
 #include "tessera/ir/value.h"
 
@@ -34,17 +35,6 @@ template <class F>
 ir::Function block_kernel(const std::string& name, std::array<std::uint32_t, 3> block, F&& body) {
   for (std::uint32_t& n : block) n = n ? n : 1;  // {64} is 64 x 1 x 1
   return traced(name, ir::KernelKind::block, block, body);
-}
-
-/// The seed of this run: TESSERA_TEST_SEED, else drawn; printed once.
-inline unsigned seed() {
-  static const unsigned value = [] {
-    const char* text = std::getenv("TESSERA_TEST_SEED");
-    const unsigned s = text ? static_cast<unsigned>(std::strtoul(text, nullptr, 10)) : std::random_device{}();
-    std::printf("TESSERA_TEST_SEED=%u\n", s);
-    return s;
-  }();
-  return value;
 }
 
 /// One device of the cpu driver, for a target.

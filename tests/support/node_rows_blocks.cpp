@@ -28,12 +28,12 @@ using Range = std::pair<std::size_t, std::size_t>;
 Range of_subgroup(const World& w, std::size_t i) { return {w.subgroup_begin(i), w.subgroup_end(i)}; }
 Range of_block(const World&, std::size_t i) { return {i - i % threads, i - i % threads + threads}; }
 
-/// a of thread `from(w, i)`, as computed; anything where that is none of the subgroup's.
+/// a of thread `from(w, i)`, as computed; the thread's own where that is none of the subgroup's.
 template <class F>
 Expected moved(F from) {
   return [from](const World& w, std::size_t i) -> std::optional<std::uint64_t> {
-    const std::size_t source = from(w, i);
-    if (source < w.subgroup_begin(i) || source >= w.subgroup_end(i)) return std::nullopt;
+    std::size_t source = from(w, i);
+    if (source < w.subgroup_begin(i) || source >= w.subgroup_end(i)) source = i;
     return at_input(&World::a, source, [](auto v) { return v; })(w, i);
   };
 }

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/base/test_seed.h"
 
 namespace tessera::test {
 namespace {
@@ -101,7 +102,7 @@ struct Loaded : LoadedKernel {
 class TestQueue : public DriverQueue {
  public:
   explicit TestQueue(std::shared_ptr<Behaviour> behaviour)
-      : behaviour_(std::move(behaviour)), random_(seed() ^ ++queues_) {
+      : behaviour_(std::move(behaviour)), random_(test_seed() ^ ++queues_) {
     thread_ = std::thread([this] { run(); });
   }
   ~TestQueue() override {
@@ -349,16 +350,6 @@ std::unique_ptr<DriverDevice> TestDriver::open(int index) {
 void set_body(const std::string& kernel, Body body) {
   std::lock_guard g(bodies_lock);
   bodies()[kernel] = std::move(body);
-}
-
-std::uint64_t seed() {
-  static const std::uint64_t the_seed = [] {
-    const char* text = std::getenv("TESSERA_TEST_SEED");
-    const std::uint64_t s = text != nullptr ? std::strtoull(text, nullptr, 0) : std::random_device{}();
-    std::printf("TESSERA_TEST_SEED=%llu\n", static_cast<unsigned long long>(s));
-    return s;
-  }();
-  return the_seed;
 }
 
 }  // namespace tessera::test

@@ -92,7 +92,4 @@ class TestDriver : public Driver {
 /// The C++ function that stands for the kernels of this name on every test device.
 void set_body(const std::string& kernel, Body body);
 
-/// The seed of this run: TESSERA_TEST_SEED, else fresh; printed once.
-std::uint64_t seed();
-
 }  // namespace tessera::test

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/backend/cpu/module.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "tessera/base/config.h"
@@ -16,8 +17,10 @@ std::vector<std::string> places() {
   if (auto named = config::text("TESSERA_CODEGEN_LIBRARY")) return {*named};
   const auto own = os::own_folder();
   std::vector<std::string> out;
-  for (const auto& folder : {own, own.parent_path() / "lib", own / "tessera", own.parent_path() / "lib" / "tessera"})
-    out.push_back((folder / file_name).string());
+  for (const auto& folder : {own, own.parent_path() / "lib", own / "tessera", own.parent_path() / "lib" / "tessera"}) {
+    std::string file = (folder / file_name).string();
+    if (std::find(out.begin(), out.end(), file) == out.end()) out.push_back(std::move(file));
+  }
   return out;
 }
 

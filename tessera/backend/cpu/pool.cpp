@@ -51,7 +51,7 @@ ThreadPool& ThreadPool::instance() {
   Entry* entry = current.load(std::memory_order_acquire);
   while (!entry || entry->generation != generation) {
     // The parent's pool is left as it is: its locks may be held by threads that do not exist here.
-    const auto asked = config::integer("TESSERA_THREADS", 1, 4096);
+    const auto asked = config::integer("TESSERA_THREADS", 1, config::most_threads);
     auto* fresh = new Entry(generation, asked ? static_cast<unsigned>(*asked) : os::usable_cores());
     if (current.compare_exchange_strong(entry, fresh, std::memory_order_acq_rel)) return fresh->pool;
     delete fresh;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 
+#include "tessera/base/config.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/system.h"
 #include "tessera/ir/interpreter.h"
@@ -18,12 +19,7 @@ constexpr std::align_val_t alignment{64};
 /// Of each device: one for each width of subgroups that the environment names.
 std::vector<ir::InterpreterOptions> options_from_environment() {
   ir::InterpreterOptions options;
-  const std::string check = os::environment("TESSERA_CHECK").value_or("");
-  if (check != "" && check != "0" && check != "1")
-    fail<ArgumentError>({.asked = "TESSERA_CHECK",
-                         .wrong = "the value " + check + " is neither 0 nor 1",
-                         .todo = "Set it to 1 to check kernels"});
-  options.checks = check == "1";
+  options.checks = config::flag("TESSERA_CHECK", false);
   const std::string widths = os::environment("TESSERA_SUBGROUP").value_or("");
   if (widths.empty()) return {options};
   std::vector<ir::InterpreterOptions> devices;
@@ -31,10 +27,10 @@ std::vector<ir::InterpreterOptions> options_from_environment() {
     const auto [end, error] = std::from_chars(at, last, options.subgroup_width);
     if (error != std::errc{} || (end != last && *end != ',') || options.subgroup_width < 1 ||
         options.subgroup_width > 128)
-      fail<ArgumentError>(
-          {.asked = "TESSERA_SUBGROUP",
-           .wrong = "the value " + widths + " is no number of threads from 1 to 128, nor several with commas between",
-           .todo = "Set it to 1, 8, 32 or 64, as devices have, or leave it out"});
+      fail<ArgumentError>({.asked = "environment",
+                           .wrong = "TESSERA_SUBGROUP=" + widths +
+                                    ": expected a number of threads from 1 to 128, or several with commas",
+                           .todo = "Set it to 1, 8, 32 or 64, as devices have, or leave it out"});
     devices.push_back(options);
     at = end;
     if (at == last) return devices;

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <new>
+#include <optional>
 
 #include "tessera/backend/opencl/device.h"
+#include "tessera/base/config.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/system.h"
 
@@ -76,6 +78,21 @@ void ClDevice::release(const Allocation& allocation) noexcept {
 namespace {
 
 using namespace cl;
+
+/// PoCL without a folder for its cache shows its platform and no device. Where that is so: the folder that it would
+/// take, by the rules of PoCL's documentation of POCL_CACHE_DIR.
+std::optional<std::string> pocl_without_cache(const std::string& platform) {
+  if (platform.find("Portable Computing Language") == platform.npos) return {};
+  std::string folder;
+  if (const auto named = config::text("POCL_CACHE_DIR"))
+    folder = *named;
+  else if (const auto cache = config::text("XDG_CACHE_HOME"))
+    folder = *cache + "/pocl/kcache";
+  else if (const auto home = config::text("HOME"))
+    folder = *home + "/.cache/pocl/kcache";
+  if (folder.empty() || os::folder_can_be_used(folder)) return {};
+  return folder;
+}
 
 class ClDriver final : public Driver {
  public:
@@ -151,9 +168,14 @@ class ClDriver final : public Driver {
       const Code answer = cl.get_devices(platform, type_all, 0, nullptr, &found);
       std::vector<DeviceId> ids(answer == success ? found : 0);
       if (!ids.empty() && cl.get_devices(platform, type_all, found, ids.data(), nullptr) != success) ids.clear();
-      if (ids.empty())
-        empty += (empty.empty() ? "" : "; ") + name_of(platform) + ": " +
-                 (answer == success ? "no device" : code_text(answer));
+      if (ids.empty()) {
+        const std::string name = name_of(platform);
+        empty += (empty.empty() ? "" : "; ") + name + ": " + (answer == success ? "no device" : code_text(answer));
+        if (const auto folder = pocl_without_cache(name)) {
+          empty += ", because PoCL keeps a cache in " + *folder + ", which cannot be written";
+          report.remedy = "Name a folder that can be written in POCL_CACHE_DIR, or correct HOME or XDG_CACHE_HOME";
+        }
+      }
       for (DeviceId id : ids) {
         DeviceFacts facts = device_facts(platform, id, index++);
         report.devices.push_back(facts.info);

@@ -5,6 +5,8 @@
 
 #include <system_error>
 
+#include "tessera/base/log.h"
+
 namespace tessera::os {
 
 Library Library::open(std::span<const std::string> names) {
@@ -14,11 +16,14 @@ Library Library::open(std::span<const std::string> names) {
     library.handle_ = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library.handle_ != nullptr) {
       library.reason_.clear();
+      logging::info("opened the library " + name);
       return library;
     }
     const char* text = ::dlerror();
+    const std::string why = text != nullptr ? text : name + ": refused without a reason";
+    logging::debug("not opened: " + why);
     if (!library.reason_.empty()) library.reason_ += "; ";
-    library.reason_ += text != nullptr ? text : name + ": refused without a reason";
+    library.reason_ += why;
   }
   return library;
 }

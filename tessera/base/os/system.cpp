@@ -129,6 +129,12 @@ Access read_write_access(const char* path) {
   return ::access(path, R_OK | W_OK) == 0 ? Access::granted : Access::denied;
 }
 
+bool folder_can_be_used(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  return fs::is_directory(folder, error) && ::access(folder.c_str(), W_OK | X_OK) == 0;
+}
+
 bool display_card_of(std::uint32_t vendor, const fs::path& devices) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(devices, ignored)) {

@@ -40,6 +40,8 @@ bool file_exists(const char* path);
 /// What this process may do with a file, such as a device's: it need not be open already.
 enum class Access : std::uint8_t { missing, denied, granted };
 Access read_write_access(const char* path);
+/// Can files be made in this folder? Makes it, and those above it, where they are missing.
+bool folder_can_be_used(const std::filesystem::path& folder);
 /// Is there a graphics or computing card of this PCI vendor (0x10de: NVIDIA, 0x1002: AMD, 0x8086: Intel), with or
 /// without a kernel driver? `devices` is for tests.
 bool display_card_of(std::uint32_t vendor, const std::filesystem::path& devices = "/sys/bus/pci/devices");

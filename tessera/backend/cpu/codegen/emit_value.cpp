@@ -373,8 +373,9 @@ void Emitter::subgroup(NodeId id, Value* mask) {
     Value* own = iota(b_.getInt32Ty(), 1);
     Value* by = b_.CreateIntCast(vector(n.args[1]), lanes(b_.getInt32Ty()), true);
     Value* from = lane_of(own, by);
-    // A lane that does not exist gives nothing: the thread keeps its own value.
+    // A lane that does not exist gives nothing, nor does one that has no thread: the thread keeps its own value.
     Value* exists = b_.CreateICmpULT(from, same(from, width_));
+    if (mask) exists = b_.CreateAnd(exists, shuffle(mask, from));
     return b_.CreateSelect(exists, shuffle(v, from), v);
   };
   auto scanned = [&](bool exclusive) {
@@ -397,7 +398,7 @@ void Emitter::subgroup(NodeId id, Value* mask) {
     case SubgroupOp::broadcast:
       if (analysis_.shapes[id].scalar()) {
         Value* lane = b_.CreateIntCast(scalar(n.args[1]), b_.getInt32Ty(), true);
-        return define(id, b_.CreateExtractElement(v, b_.CreateAnd(lane, same(lane, width_ - 1))));
+        return define(id, b_.CreateExtractElement(v, lane));
       }
       return define(id, moved([&](Value*, Value* by) { return by; }));
     case SubgroupOp::shuffle: return define(id, moved([&](Value*, Value* by) { return by; }));

@@ -252,9 +252,11 @@ class Analyser {
       case SubgroupOp::max:
       case SubgroupOp::any:
       case SubgroupOp::all: return chunk;
-      case SubgroupOp::broadcast: {
-        const Shape lane = shape(n.args[1]);
-        return lane.kind == ShapeKind::none ? Shape{} : lane.scalar() ? chunk : varying;
+      case SubgroupOp::broadcast: {  // from a lane that is not there each thread has its own value
+        std::int64_t lane = -1;
+        const unsigned last = layout_.threads % layout_.width;
+        constant_value(fn_, n.args[1], lane);
+        return lane >= 0 && lane < static_cast<std::int64_t>(last ? last : layout_.width) ? chunk : varying;
       }
       default: return varying;
     }

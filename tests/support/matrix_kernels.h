@@ -10,7 +10,7 @@
 
 #include "tessera/ir/value.h"
 
-namespace tessera::ir {
+namespace tessera::ir {  // whose names it uses, also where the kernel language has the same
 
 /// Columns of c that a block of `matrix_product` computes, and rows.
 inline constexpr std::int64_t product_columns = 64, product_rows = fragment_side;

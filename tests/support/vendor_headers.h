@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <type_traits>
 
-namespace tessera::vendor_headers {
+namespace tessera::test {
 
 template <class A, class B>
 constexpr bool same_value() {
@@ -42,4 +42,4 @@ struct Same<R(A...), S(B...)> {
   static constexpr bool value = same_value<R, S>() && arguments();
 };
 
-}  // namespace tessera::vendor_headers
+}  // namespace tessera::test

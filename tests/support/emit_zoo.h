@@ -8,9 +8,9 @@
 #include "tessera/emit/c_emitter.h"
 #include "tessera/ir/semantics.h"
 #include "tessera/ir/value.h"
-#include "tests/matrix_kernels.h"
+#include "tests/support/matrix_kernels.h"
 
-namespace tessera::zoo {
+namespace tessera::test::zoo {
 
 using namespace ir;
 
@@ -145,6 +145,15 @@ inline Function together(DType t) {
     put(block_sum(a)), put(block_min(a)), put(block_max(a)), put(block_scan(a, false)), put(block_scan(a, true));
     if (is_int(t)) put(block_reduce(ReduceOp::and_, a)), put(block_reduce(ReduceOp::or_, a));
     put(cast(t, subgroup_id() + subgroup_size() + subgroup_count()));
+    // What one subgroup does and another does not.
+    if_(subgroup_id() == 1, [&] { y.store(global_id(), subgroup_sum(a)); });
+    const Variable left(t, a);
+    while_([&] { return subgroup(SubgroupOp::any, left.get() > 1); },
+           [&] {
+             const Value other = subgroup(SubgroupOp::shuffle_xor, left.get(), 1);
+             left.set(select(other > 2, subgroup(SubgroupOp::exclusive_sum, left.get()), left.get() / 2));
+           });
+    put(left.get());
     const bool atomics = t == DType::i32 || t == DType::u32 || t == DType::f32 || t == DType::i64 || t == DType::u64;
     if (!atomics) return;
     const BufferRef s = shared(t, 4);
@@ -221,4 +230,4 @@ inline emit::EmittedSource emitted(const std::vector<Function>& fns, const emit:
   return emit::emit_c(requests, dialect);
 }
 
-}  // namespace tessera::zoo
+}  // namespace tessera::test::zoo

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
@@ -14,10 +13,11 @@
 
 #include "tessera/backend/opencl/opencl.h"
 #include "tessera/base/error.h"
+#include "tessera/base/test_seed.h"
 #include "tessera/ir/value.h"
 #include "tests/support/fresh_pocl_cache.h"
 
-namespace tessera::testing_opencl {
+namespace tessera::test {
 
 inline Driver& driver() {
   static Driver* d = make_opencl_driver().release();
@@ -35,16 +35,6 @@ inline DriverDevice* device() {
 inline DriverQueue& queue() {
   static DriverQueue* q = device()->make_queue().release();
   return *q;
-}
-
-inline std::uint32_t seed() {
-  static const std::uint32_t value = [] {
-    const char* text = std::getenv("TESSERA_TEST_SEED");
-    const auto s = text ? static_cast<std::uint32_t>(std::strtoul(text, nullptr, 10)) : std::random_device{}();
-    std::printf("TESSERA_TEST_SEED=%u\n", s);
-    return s;
-  }();
-  return value;
 }
 
 /// Memory on the device with what it is filled with; freed at the end.
@@ -119,4 +109,4 @@ ir::Function trace_block(const std::string& name, std::array<std::uint32_t, 3> b
   return b.finish();
 }
 
-}  // namespace tessera::testing_opencl
+}  // namespace tessera::test

@@ -22,7 +22,7 @@
 
 extern char** environ;
 
-namespace app_test {
+namespace tessera::test {
 
 struct Outcome {
   int code = -1;      ///< exit code; 128 + n: ended by signal n
@@ -58,8 +58,9 @@ struct RunOptions {
   std::map<std::string, std::string> environment = {};  ///< beside the test's own, less what starts with TESSERA_
   std::string in = {};                                  ///< standard input
   double limit = 120;                                   ///< seconds
-  /// Called every 10 ms with what is on standard output so far; true: send SIGINT, once.
-  std::function<bool(const std::string& out)> interrupt = {};
+  /// Called every 10 ms with what is on standard output and standard error so far; true: send SIGINT, once.
+  std::function<bool(const std::string& out, const std::string& err)> interrupt = {};
+  bool ignores_interrupts = false;  ///< started with SIGINT ignored, as by nohup
 };
 
 inline Outcome run(std::vector<std::string> arguments, const RunOptions& options = {}) {
@@ -84,8 +85,19 @@ inline Outcome run(std::vector<std::string> arguments, const RunOptions& options
   posix_spawn_file_actions_addopen(&actions, 0, in.c_str(), O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&actions, 1, out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   posix_spawn_file_actions_addopen(&actions, 2, err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  // What is ignored stays ignored in the child; what this test ignores itself must not.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t interrupts;
+  sigemptyset(&interrupts);
+  if (!options.ignores_interrupts) sigaddset(&interrupts, SIGINT);
+  posix_spawnattr_setsigdefault(&attributes, &interrupts);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+  const auto before = ::signal(SIGINT, options.ignores_interrupts ? SIG_IGN : SIG_DFL);
   pid_t pid = 0;
-  const int error = ::posix_spawn(&pid, TESSERA_PROGRAM, &actions, nullptr, argv.data(), envp.data());
+  const int error = ::posix_spawn(&pid, TESSERA_PROGRAM, &actions, &attributes, argv.data(), envp.data());
+  ::signal(SIGINT, before);
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) throw std::runtime_error("cannot start " TESSERA_PROGRAM);
 
@@ -95,7 +107,7 @@ inline Outcome run(std::vector<std::string> arguments, const RunOptions& options
   const auto start = std::chrono::steady_clock::now();
   while (::waitpid(pid, &status, WNOHANG) == 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    if (options.interrupt && !asked && options.interrupt(read_file(out))) {
+    if (options.interrupt && !asked && options.interrupt(read_file(out), read_file(err))) {
       asked = true;
       ::kill(pid, SIGINT);
     }
@@ -111,4 +123,4 @@ inline Outcome run(std::vector<std::string> arguments, const RunOptions& options
   return outcome;
 }
 
-}  // namespace app_test
+}  // namespace tessera::test

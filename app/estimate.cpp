@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tessera estimate`: what memory a model file needs on the devices named, and what of it fits.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "terminal.h"
+#include "tessera/base/config.h"
+#include "tessera/llm/estimate.h"
+
+namespace tessera::app {
+namespace {
+
+struct Options {
+  std::string model, devices, cache = "f16";
+  MemoryOptions memory;
+  bool json = false;
+};
+
+void print(const Options& o, const ModelMemory& m, std::int64_t largest, std::int64_t trained) {
+  fmt::print("{}: context {}, prompt {} in batches of {}, keys and values in {}\n\n", o.model, m.context, m.prompt,
+             m.batch, o.cache);
+  fmt::print("{:<12} {:>6} {:>12} {:>15} {:>12} {:>12} {:>12}\n", "device", "layers", "weights", "keys and values",
+             "work space", "needed", "free");
+  const Style style(stdout);
+  for (const DeviceMemory& d : m.devices)
+    fmt::print("{:<12} {:>6} {:>12} {:>15} {:>12} {:>12} {:>12}  {}\n", to_string(d.device), d.layers,
+               config::bytes_text(d.weights), config::bytes_text(d.cache), config::bytes_text(d.work()),
+               config::bytes_text(d.peak), config::bytes_text(d.free), d.fits() ? "fits" : style.bad("does not fit"));
+  fmt::print("\nThe longest context that fits: {}{}\n", largest == 0 ? "none" : std::to_string(largest),
+             largest == trained ? ", what the model was made for" : "");
+}
+
+nlohmann::ordered_json json_of(const Options& o, const ModelMemory& m, std::int64_t largest) {
+  nlohmann::ordered_json devices = nlohmann::ordered_json::array();
+  for (const DeviceMemory& d : m.devices)
+    devices.push_back({{"device", to_string(d.device)},
+                       {"layers", d.layers},
+                       {"weight_bytes", d.weights},
+                       {"cache_bytes", d.cache},
+                       {"work_bytes", d.work()},
+                       {"needed_bytes", d.peak},
+                       {"free_bytes", d.free},
+                       {"fits", d.fits()}});
+  return {{"model", o.model}, {"context", m.context}, {"prompt", m.prompt}, {"batch", m.batch},
+          {"cache", o.cache}, {"devices", devices},   {"fits", m.fits()},   {"largest_context", largest}};
+}
+
+int run(Options o) {
+  const GgufFile file = GgufFile::open(o.model);
+  const std::vector<Device> devices = o.devices.empty() ? std::vector{current_device()} : parse_devices(o.devices);
+  o.memory.cache_dtype = o.cache == "f32" ? DType::f32 : DType::f16;
+  const ModelMemory m = estimate_memory(file, devices, o.memory);
+  const std::int64_t largest = largest_context(file, devices, o.memory);
+  if (o.json)
+    fmt::print("{}\n", json_of(o, m, largest).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  else
+    print(o, m, largest, read_llama_config(file).context_length);
+  return m.fits() ? success : failed;
+}
+
+}  // namespace
+
+Command estimate_command(CLI::App& program) {
+  auto o = std::make_shared<Options>();
+  CLI::App* sub = program.add_subcommand("estimate", "Say what memory a model needs, without loading it");
+  sub->add_option("MODEL", o->model, "A GGUF file")->required();
+  sub->add_option("--device", o->devices,
+                  "Where it would compute, as `tessera devices` names it; several with commas between share the layers")
+      ->check(names_something);
+  const auto count = CLI::Range(std::int64_t{1}, std::int64_t{1} << 40);
+  sub->add_option("--ctx", o->memory.context,
+                  "Tokens of prompt and answer together (default: what the model was made for)")
+      ->check(count);
+  sub->add_option("--prompt-tokens", o->memory.prompt, "Tokens of the prompt (default: the whole context but one)")
+      ->check(count);
+  sub->add_option("--batch", o->memory.batch, "Tokens of the prompt read at once")->capture_default_str()->check(count);
+  sub->add_option("--cache", o->cache, "How keys and values are kept")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f16", "f32"}));
+  sub->add_flag("--json", o->json, "Write JSON, in bytes");
+  sub->footer(
+      R"(Loads and runs the model as `tessera generate` would, but on devices that take no memory and compute nothing.
+Exit code 1 if it does not fit.
+
+Examples:
+  tessera estimate models/pgdocs-2m-q8_0.gguf
+  tessera estimate model.gguf --ctx 4096 --device cuda:0
+  tessera estimate model.gguf --device cuda:0,cpu --json)");
+  return {sub, [o] { return run(*o); }};
+}
+
+}  // namespace tessera::app

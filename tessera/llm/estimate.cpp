@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/llm/estimate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "tessera/base/config.h"
+#include "tessera/base/error.h"
+#include "tessera/device/dry_run.h"
+
+namespace tessera {
+
+std::string to_string(const InferenceMemoryEstimate& e) {
+  return fmt::format("Inference Memory: {:.2f} GB total ({:.2f} GB model, {:.2f} GB KV cache, {:.2f} MB activations)",
+                     e.total_gb(), e.model_mb() / 1024, e.kv_cache_mb() / 1024, e.activation_mb());
+}
+
+InferenceMemoryEstimate estimate_inference_memory(std::int64_t hidden, std::int64_t intermediate, std::int64_t layers,
+                                                  std::int64_t vocabulary, std::int64_t heads,
+                                                  std::int64_t key_value_heads, std::int64_t context,
+                                                  std::int64_t dtype_bytes) {
+  const std::pair<const char*, std::int64_t> given[] = {
+      {"hidden", hidden}, {"intermediate", intermediate},       {"layers", layers},   {"vocabulary", vocabulary},
+      {"heads", heads},   {"key_value_heads", key_value_heads}, {"context", context}, {"dtype_bytes", dtype_bytes}};
+  for (const auto& [name, value] : given) {
+    // The product of any three of them fits into 64 bits.
+    if (value < 1 || value > 1 << 20)
+      fail<ArgumentError>({.asked = "estimate_inference_memory",
+                           .with = {{name, std::to_string(value)}},
+                           .wrong = "the argument is not from 1 to 1048576"});
+  }
+  if (hidden % heads != 0)
+    fail<ArgumentError>({.asked = "estimate_inference_memory",
+                         .with = {{"hidden", std::to_string(hidden)}, {"heads", std::to_string(heads)}},
+                         .wrong = "the formula wants heads to divide hidden",
+                         .todo = "Use estimate_memory, which reads the size of a head from the file"});
+  const auto h = static_cast<std::uint64_t>(hidden), i = static_cast<std::uint64_t>(intermediate);
+  const auto keys = static_cast<std::uint64_t>(key_value_heads * (hidden / heads));
+  const auto l = static_cast<std::uint64_t>(layers), bytes = static_cast<std::uint64_t>(dtype_bytes);
+  const std::uint64_t layer = 2 * h * h + 2 * h * keys + 3 * h * i + 2 * h;
+  InferenceMemoryEstimate e;
+  e.model_bytes = (layer * l + 2 * static_cast<std::uint64_t>(vocabulary) * h + h) * bytes;
+  e.kv_cache_bytes = l * static_cast<std::uint64_t>(context) * keys * 2 * bytes;
+  e.activation_bytes = (h + 2 * i) * bytes * 2;
+  e.total_bytes = e.model_bytes + e.kv_cache_bytes + e.activation_bytes;
+  return e;
+}
+
+namespace {
+
+struct Use {
+  std::uint64_t weights = 0, cache = 0, peak = 0;
+};
+
+/// What each of `devices` needs when the layers are on `layers`.
+std::vector<Use> dry_run(const GgufFile& file, std::span<const Device> devices, std::span<const Device> layers,
+                         const ModelMemory& how, DType cache_dtype) {
+  std::vector<std::unique_ptr<DryRun>> runs;
+  for (const Device device : devices) runs.push_back(std::make_unique<DryRun>(device));
+  std::vector<Device> stands;
+  for (const Device device : layers) {
+    const auto which = std::find(devices.begin(), devices.end(), device) - devices.begin();
+    stands.push_back(runs[static_cast<std::size_t>(which)]->device());
+  }
+  std::vector<Use> uses(devices.size());
+  {
+    const Llama model = Llama::load(file, stands);
+    model.prepare();
+    KeyValueCache cache = model.make_cache(how.context, cache_dtype);
+    const std::vector<std::int32_t> tokens(static_cast<std::size_t>(std::min(how.prompt, how.batch)));
+    for (std::int64_t left = how.prompt; left > 0; left -= how.batch) {
+      const auto piece = static_cast<std::size_t>(std::min(left, how.batch));
+      model.forward(std::span(tokens).first(piece), cache).eval();
+    }
+    if (cache.length() < cache.capacity()) model.forward(std::span(tokens).first(1), cache).eval();
+    for (std::size_t i = 0; i < devices.size(); ++i)
+      uses[i] = {model.weight_bytes(runs[i]->device()), cache.bytes(runs[i]->device())};
+  }
+  for (std::size_t i = 0; i < devices.size(); ++i) uses[i].peak = runs[i]->stats().peak_bytes;
+  return uses;
+}
+
+std::uint64_t free_for_models(Device device) {
+  const std::uint64_t free = free_memory(device);
+  const DeviceInfo& info = device_info(device);
+  if (info.kind != DeviceKind::discrete_gpu && info.kind != DeviceKind::integrated_gpu) return free;
+  return free - std::min({free, info.total_memory / 50, std::uint64_t{256} << 20});
+}
+
+/// Layers for each device, as far as memory goes; what is left over goes to the last.
+std::vector<Device> spread(const GgufFile& file, const ModelMemory& how, std::span<const DeviceMemory> memory,
+                           std::size_t layers, DType cache_dtype) {
+  std::vector<Device> devices;
+  for (const DeviceMemory& m : memory) devices.push_back(m.device);
+  std::vector<Device> placed;
+  const auto with = [&](std::size_t more, std::size_t on) {
+    std::vector<Device> all = placed;
+    all.insert(all.end(), more, devices[on]);
+    all.resize(layers, devices[std::min(on + 1, devices.size() - 1)]);
+    return all;
+  };
+  for (std::size_t d = 0; d + 1 < devices.size() && placed.size() < layers; ++d) {
+    const auto fits = [&](std::size_t more) {
+      return dry_run(file, devices, with(more, d), how, cache_dtype)[d].peak <= memory[d].free;
+    };
+    std::size_t low = 0, high = layers - placed.size() + 1;  // low fits (nothing always does), high does not
+    while (high - low > 1) {
+      const std::size_t middle = (low + high) / 2;
+      (fits(middle) ? low : high) = middle;
+    }
+    placed.insert(placed.end(), low, devices[d]);
+  }
+  placed.resize(layers, devices.back());
+  return placed;
+}
+
+}  // namespace
+
+bool ModelMemory::fits() const {
+  return std::all_of(devices.begin(), devices.end(), [](const DeviceMemory& d) { return d.fits(); });
+}
+
+void ModelMemory::require() const {
+  if (fits()) return;
+  std::string each, which;
+  for (const DeviceMemory& d : devices) {
+    each += fmt::format("{}{} needs {} ({} weights, {} keys and values, {} work space) and has {} free{}",
+                        each.empty() ? "" : "; ", to_string(d.device), config::bytes_text(d.peak),
+                        config::bytes_text(d.weights), config::bytes_text(d.cache), config::bytes_text(d.work()),
+                        config::bytes_text(d.free), d.bound.empty() ? "" : " (" + d.bound + ")");
+    if (!d.fits()) which += (which.empty() ? "" : " and ") + to_string(d.device);
+  }
+  fail<OutOfMemory>(
+      {.asked = "load model",
+       .with = {{"model", file}, {"context", std::to_string(context)}},
+       .wrong = "the model does not fit into the memory of " + which + ", and nothing was loaded: " + each,
+       .todo = "Use a shorter context, a file with smaller weights, or more devices (\"cuda:0,cpu\"); "
+               "`tessera estimate` shows what would fit"});
+}
+
+ModelMemory estimate_memory(const GgufFile& file, std::span<const Device> devices, const MemoryOptions& options) {
+  const LlamaConfig config = read_llama_config(file);
+  ModelMemory m;
+  m.file = file.name();
+  m.context = options.context == 0 ? config.context_length : options.context;
+  m.prompt = options.prompt == 0 ? std::max<std::int64_t>(m.context - 1, 1) : options.prompt;
+  m.batch = options.batch;
+  if (devices.empty() || m.context < 1 || m.prompt < 1 || m.batch < 1 || m.prompt > m.context ||
+      m.context > config.context_length)
+    fail<ArgumentError>({.asked = "estimate_memory",
+                         .with = {{"devices", std::to_string(devices.size())},
+                                  {"context", std::to_string(m.context)},
+                                  {"the model's", std::to_string(config.context_length)},
+                                  {"prompt", std::to_string(m.prompt)},
+                                  {"batch", std::to_string(m.batch)}},
+                         .wrong = "these are numbers of at least one, and the prompt lies in the context, which is no "
+                                  "longer than the model was made for"});
+  for (const Device device : devices)
+    m.devices.push_back({.device = device, .bound = memory_stats(device).bound, .free = free_for_models(device)});
+  const auto layers = static_cast<std::size_t>(config.layers);
+  const auto measure = [&](std::vector<Device> on) {
+    m.layers = std::move(on);
+    const std::vector<Use> uses = dry_run(file, devices, m.layers, m, options.cache_dtype);
+    for (std::size_t i = 0; i < uses.size(); ++i) {
+      DeviceMemory& d = m.devices[i];
+      d.layers = std::count(m.layers.begin(), m.layers.end(), d.device);
+      d.weights = uses[i].weights, d.cache = uses[i].cache, d.peak = uses[i].peak;
+    }
+  };
+  measure(std::vector(layers, devices.front()));
+  if (devices.size() > 1 && !m.fits()) measure(spread(file, m, m.devices, layers, options.cache_dtype));
+  return m;
+}
+
+std::int64_t largest_context(const GgufFile& file, std::span<const Device> devices, const MemoryOptions& options) {
+  MemoryOptions o = options;
+  o.prompt = 0;
+  const auto fits = [&](std::int64_t context) {
+    o.context = context;
+    return estimate_memory(file, devices, o).fits();
+  };
+  const std::int64_t most = read_llama_config(file).context_length;
+  if (fits(most)) return most;
+  std::int64_t low = 0, high = most;
+  while (high - low > std::max<std::int64_t>(1, low / 64)) {  // as near as matters
+    const std::int64_t middle = low + (high - low) / 2;
+    (fits(middle) ? low : high) = middle;
+  }
+  return low;
+}
+
+}  // namespace tessera

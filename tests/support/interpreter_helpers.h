@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tests of the IR and of its interpreter share: tracing a kernel from a lambda, running it on vectors, and
+// collecting what the checks find.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tessera/base/error.h"
+#include "tessera/base/test_seed.h"
+#include "tessera/ir/interpreter.h"
+#include "tessera/ir/semantics.h"
+#include "tessera/ir/value.h"
+
+namespace tessera::test {
+
+/// Traces a map kernel, or with `block` a block kernel; `verified` false: as the builder left it, but canonical.
+template <class F>
+ir::Function trace(std::string name, ir::KernelKind kind, std::array<std::uint32_t, 3> block, F&& body,
+                   bool verified = true) {
+  ir::Builder builder(std::move(name), kind, block);
+  {
+    ir::Builder::Scope scope(builder);
+    body();
+  }
+  return verified ? builder.finish() : ir::canonicalise(builder.function());
+}
+template <class F>
+ir::Function map_kernel(std::string name, F&& body) {
+  return trace(std::move(name), ir::KernelKind::map, {1, 1, 1}, body);
+}
+template <class F>
+ir::Function block_kernel(std::string name, std::array<std::uint32_t, 3> block, F&& body) {
+  return trace(std::move(name), ir::KernelKind::block, block, body);
+}
+
+inline ir::BufferRef in(const char* name, DType t = DType::f32) { return ir::buffer_param(name, t, ir::Access::read); }
+inline ir::BufferRef out(const char* name, DType t = DType::f32) {
+  return ir::buffer_param(name, t, ir::Access::read_write);
+}
+
+template <class T>
+ir::InterpreterArgument arg(std::vector<T>& v) {
+  return {reinterpret_cast<std::byte*>(v.data()), v.size(), 0};
+}
+template <class T>
+ir::InterpreterArgument scalar_arg(T v) {
+  return {nullptr, 0, ir::to_bits(dtype_v<T>, v)};
+}
+inline ir::InterpreterArgument index_arg(std::int64_t v) { return {nullptr, 0, static_cast<std::uint64_t>(v)}; }
+
+inline void run(const ir::Function& fn, std::array<std::uint64_t, 3> shape,
+                std::initializer_list<ir::InterpreterArgument> arguments, const ir::InterpreterOptions& options = {}) {
+  ir::interpret(fn, shape, std::span(arguments.begin(), arguments.size()), options);
+}
+
+/// What the checks find in a launch.
+inline std::vector<ir::Finding> findings(const ir::Function& fn, std::array<std::uint64_t, 3> shape,
+                                         std::initializer_list<ir::InterpreterArgument> arguments,
+                                         std::uint32_t subgroup_width = 32) {
+  std::vector<ir::Finding> all;
+  ir::InterpreterOptions options;
+  options.checks = true;
+  options.subgroup_width = subgroup_width;
+  options.max_while_rounds = 100000;
+  options.report = [&](const ir::Finding& f) { all.push_back(f); };
+  run(fn, shape, arguments, options);
+  return all;
+}
+
+inline std::vector<float> random_floats(std::size_t n, std::mt19937_64& rng, float low = -1, float high = 1) {
+  std::uniform_real_distribution<float> d(low, high);
+  std::vector<float> v(n);
+  for (float& x : v) x = d(rng);
+  return v;
+}
+
+/// The text of the error that `f` throws; empty if it throws none.
+template <class E, class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const E& e) {
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace tessera::test
