@@ -20,7 +20,7 @@
 
 namespace ours = tessera::oneapi;
 
-#define TESSERA_SAME(member, symbol, ...)                                              \
+#define TESSERA_SAME(member, symbol, ...)                                    \
   static_assert(tessera::test::Same<__VA_ARGS__, decltype(::symbol)>::value, \
                 #symbol " has another signature in the vendor's header");
 #define SAME_FIELD(mine, field, theirs, name)                            \
