@@ -47,7 +47,8 @@ std::string without_library() {
                                             : fmt::format("The CUDA toolkit in {} is without the driver. ",
                                                           toolkits[0].parent_path().string());
   const std::string cause = os::display_card_of(os::nvidia) ? "" : backend::cause_of_no_device(os::nvidia);
-  return note + (cause.empty() ? install_driver : fmt::format("{}. If there is one: {}", cause, install_driver));
+  return note +
+         (cause.empty() ? install_driver : fmt::format("{}. If it has one after all: {}", cause, install_driver));
 }
 
 /// What to do about what cuInit or cuDeviceGetCount answered.
@@ -56,7 +57,8 @@ std::string remedy_for(Code code, const std::string& library) {
     case 0:
     case 100:  // no device
     case 101:
-      if (std::string why = backend::why_no_device(os::nvidia, {"CUDA_VISIBLE_DEVICES"}, library); !why.empty()) return why;
+      if (std::string why = backend::why_no_device(os::nvidia, {"CUDA_VISIBLE_DEVICES"}, library); !why.empty())
+        return why;
       return "See whether nvidia-smi lists the card; without one use opencl or cpu";
     case 34:  // stub library
       return "This is the toolkit's stub, made for linking only: take its folder (lib64/stubs) out of LD_LIBRARY_PATH";

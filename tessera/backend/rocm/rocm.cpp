@@ -31,7 +31,7 @@ std::string without_library() {
   if (!stream::named_by("TESSERA_ROCM_LIBRARY").empty())
     return "TESSERA_ROCM_LIBRARY names this file, and no other is tried: correct it, or unset it";
   const std::string cause = os::display_card_of(os::amd) ? "" : backend::cause_of_no_device(os::amd);
-  return cause.empty() ? install_runtime : fmt::format("{}. If there is one: {}", cause, install_runtime);
+  return cause.empty() ? install_runtime : fmt::format("{}. If it has one after all: {}", cause, install_runtime);
 }
 
 std::string remedy_without_device(Code code) {
