@@ -30,7 +30,7 @@ TEST(Doctor, OnAMachineWithoutDriversSaysSoAndMeasuresTheCpu) {
   EXPECT_EQ(o.code, 0) << o.out << o.err;
   expect_has(o.out, {"What this machine shows", "What was tried", "(cuda): supported, /nonexistent/libcuda.so.1",
                      "TESSERA_CUDA_LIBRARY names this file", "What works", "cpu:0: memory ", " GB/s", " GFLOP/s",
-                     "first kernel after ", "cpu:0 computes, and its results are right"});
+                     "product of ", "cpu:0 computes, and its results are right"});
   EXPECT_EQ(o.err, "");
 }
 
@@ -90,6 +90,18 @@ TEST(Doctor, ANoteOfAnEarlierProgramIsMarkedInDevicesAndAskedAnew) {
   EXPECT_EQ(devices({}).find("(as remembered)"), std::string::npos);
   expect_has(devices({}), {"[cuda:0]", "(as remembered)", "tessera devices --rescan"});
   EXPECT_EQ(devices({"--rescan"}).find("(as remembered)"), std::string::npos);
+}
+
+TEST(Probe, AnswersWhereTheProgramIsProcessOneAsInAContainer) {
+  const TemporaryFolder folder;
+  const std::string unshare = "unshare --pid --fork --mount-proc ";
+  if (std::system((unshare + "true 2>/dev/null").c_str()) != 0)
+    GTEST_SKIP() << "this user may not make a namespace of processes (unshare --pid)";
+  const std::string command = "TESSERA_CACHE_DIR=" + (folder / "cache") + " TESSERA_CUDA_LIBRARY=" + fake("cuda") +
+                              " TESSERA_NVRTC_LIBRARY=" + fake("nvrtc") + " " + unshare + TESSERA_PROGRAM +
+                              " devices --list-only >" + (folder / "out");
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  expect_has(read_file(folder / "out"), {"(cuda): enumerated", "[cuda:0]"});
 }
 
 /// What the loader opened in the program and in every process that it started.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <exception>
 #include <nlohmann/json.hpp>
 
@@ -23,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
+constexpr std::string_view answer_option = "--answer=";
 constexpr int protocol = 1;  ///< of the answer: a probe of another version is not believed
 
 void say_once(const std::string& text) {
@@ -111,7 +113,7 @@ std::optional<BackendReport> probe(const fs::path& program, Backend backend, con
   if (!found.empty()) report.file = found.front();
   std::vector<std::string> command = {program.string(), std::string(backend_name(backend))};
   if (!part.name.empty()) command.push_back(part.name);
-  command.emplace_back("--answer");
+  command.push_back(fmt::format("{}{}", answer_option, os::process_number()));
   const std::chrono::seconds limit(settings().probe_timeout);
   const os::ChildOutcome child = os::run_child(command, limit);
   if (child.end == End::not_started) {
@@ -157,13 +159,18 @@ std::optional<BackendReport> probe(const fs::path& program, Backend backend, con
 
 int probe_main(std::span<const std::string> arguments) {
   std::vector<std::string> words(arguments.begin(), arguments.end());
-  const bool answer = std::erase(words, "--answer") > 0;
+  int parent = 0;
+  if (!words.empty() && words.back().starts_with(answer_option)) {
+    parent = std::atoi(words.back().c_str() + answer_option.size());
+    words.pop_back();
+  }
+  const bool answer = parent != 0;
   if (words.empty() || words.size() > 2)
     fail<ArgumentError>({.asked = "tessera-probe",
                          .wrong = "it takes the name of a backend, and of a part of its driver",
                          .todo = "Run `tessera devices` instead: it is what uses this program"});
   const Backend backend = parse_device(words[0]).backend;
-  if (answer) os::live_as_child();
+  if (answer) os::live_as_child(parent);
   logging::set_level(logging::Level::off);  // what is printed from here on is the driver's
   Driver* driver = find_driver(backend);
   BackendReport report{.backend = backend, .reason = "there is no such driver"};

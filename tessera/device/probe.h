@@ -24,8 +24,8 @@ std::optional<BackendReport> probe(const std::filesystem::path& program, Backend
 /// The files that the loader would open for these names, in their order; those that it does not find are left out.
 std::vector<std::string> files_found(const std::vector<std::string>& names);
 
-/// For the program itself: `arguments` are a backend's name, then the part's name if it has one, then "--answer" where
-/// the answer goes to the descriptor of run_child, not to standard output. Gives the exit code.
+/// For the program itself: `arguments` are a backend's name, then the part's name if it has one, then "--answer=N" where
+/// process N has started it by run_child; else the answer goes to standard output. Gives the exit code.
 int probe_main(std::span<const std::string> arguments);
 
 }  // namespace tessera

@@ -34,8 +34,10 @@ ChildOutcome run_child(std::span<const std::string> command, std::chrono::millis
 /// "SIGSEGV".
 std::string signal_name(int signal);
 
-/// For the child: leaves no core file, and ends when its parent does.
-void live_as_child();
+/// Of this process.
+int process_number();
+/// For the child: leaves no core file, and ends when its parent (the process of this number) does.
+void live_as_child(int parent);
 /// For the child: writes all of it; false if nobody reads.
 bool write_answer(int descriptor, std::string_view text);
 /// Ends the process at once: no handler of a driver's runs.
