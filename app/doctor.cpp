@@ -60,9 +60,9 @@ Diagnosis examine(const Options& o) {
   d.cards = os::display_cards();
   d.files = os::device_files();
   d.container = os::container();
-  d.variables = os::variables_named({"CUDA_VISIBLE_DEVICES=", "HIP_VISIBLE_DEVICES=", "ROCR_VISIBLE_DEVICES=",
-                                     "GPU_DEVICE_ORDINAL=", "ZE_AFFINITY_MASK=", "ONEAPI_DEVICE_SELECTOR=", "OCL_ICD_",
-                                     "OPENCL_VENDOR_PATH=", "LD_LIBRARY_PATH=", "TESSERA_"});
+  d.variables = os::variables_named(
+      "CUDA_VISIBLE_DEVICES= HIP_VISIBLE_DEVICES= ROCR_VISIBLE_DEVICES= GPU_DEVICE_ORDINAL= ZE_AFFINITY_MASK= "
+      "ONEAPI_DEVICE_SELECTOR= OCL_ICD_ OPENCL_VENDOR_PATH= LD_LIBRARY_PATH= TESSERA_");
   d.survey = survey(false);
   if (o.no_figures) return d;
   Progress progress(false);

@@ -3,6 +3,7 @@
 // the other backends go on, and answers are kept for the next process. Each case runs in a child with a cache of its
 // own.
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -141,6 +142,27 @@ TEST_P(Probe, WhatADriverPrintsDoesNotDisturbItsAnswer) {
     return found + " " + computes({GetParam(), 0});
   });
   expect_has(text, {"enumerated|", "|1|asked", " 20.000000"});
+}
+
+TEST_P(Probe, ProgramsThatReapTheirChildrenThemselvesAreAnsweredToo) {
+  const std::string text = run({}, [] {
+    signal(SIGCHLD, SIG_IGN);  // the system then waits for children, and tells nobody how they ended
+    return row(GetParam());
+  });
+  expect_has(text, {"enumerated|", "|1|asked"});
+  expect_has(with("segv-init",
+                  [] {
+                    signal(SIGCHLD, SIG_IGN);
+                    return row(GetParam());
+                  }),
+             {"crashed|", "ended the process when it was asked", "about to fault"});
+}
+
+TEST_P(Probe, ALongerTimeLimitAsksAHungDriverAgain) {
+  const auto work = [] { return row(GetParam()); };
+  expect_has(with("hang-init", work), {"hung|", "did not answer within 1 s", "|asked"});
+  expect_has(run({{"TESSERA_FAKE_FAULT", "hang-init"}, {"TESSERA_PROBE_TIMEOUT", "2"}}, work),
+             {"hung|", "did not answer within 2 s", "|asked"});
 }
 
 TEST_P(Probe, AnswersAreKeptForTheNextProcess) {
@@ -356,6 +378,15 @@ TEST_F(Platforms, OneThatCrashesLeavesTheOthersUsable) {
   for (const char* how : {"asked", "remembered"})
     expect_has(run(work), {"enumerated|", std::string("|1|") + how, "a-crashes.icd=crashed(", "b-pocl.icd=enumerated(",
                            "c-hangs.icd=hung(", "20.000000 verified|", " not loaded with PoCL"});
+}
+
+TEST_F(Platforms, OneThatCrashesIsNamedWhereNoGpuIsChosen) {
+  if (pocl().empty()) GTEST_SKIP() << "PoCL is not installed (pocl-opencl-icd)";
+  add("a-crashes.icd", fake("icd_crashes"));
+  add("b-pocl.icd", pocl());
+  const std::string text = run([] { return why_current_device() + "\n" + why_current_device(Detail::brief); },
+                               {{"TESSERA_CUDA_LIBRARY", "/nonexistent"}, {"TESSERA_ROCM_LIBRARY", "/nonexistent"}});
+  expect_has(text, {"cpu:0", "a-crashes.icd: ", "SIGABRT", "opencl: a driver crashes"});
 }
 
 TEST_F(Platforms, NoneAtAllIsToldByTheLoader) {

@@ -29,7 +29,12 @@ constexpr int protocol = 1;  ///< of the answer: a probe of another version is n
 
 void say_once(const std::string& text) {
   static std::atomic<bool> said = false;
-  if (!said.exchange(true)) logging::info(text);
+  if (said.exchange(true)) return;
+  const std::optional<std::string>& named = settings().probe;
+  if (named && *named != "off")
+    logging::warn(text + "; TESSERA_PROBE names this program");
+  else
+    logging::info(text);
 }
 
 /// The end of what a driver printed, on one line.

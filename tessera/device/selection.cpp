@@ -89,6 +89,9 @@ Choice automatic() {
   for (Backend backend : {Backend::cuda, Backend::rocm, Backend::oneapi, Backend::metal, Backend::opencl}) {
     const BackendReport& row = discover(backend);
     std::string reason = row.devices.empty() ? row.reason : "no GPU among its devices";
+    for (const DriverPart& part : row.parts)
+      if (!row.devices.empty() && (part.state == DeviceState::crashed || part.state == DeviceState::hung))
+        reason += fmt::format(", and {}: {}", part.name, part.reason);
     for (const DeviceInfo& info : row.devices) {
       if (!is_gpu(info)) continue;
       if (!usable(info)) {

@@ -26,6 +26,11 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr int format = 1;
+// Beginnings of the variables that drivers, loaders and our own search read. TESSERA_FAKE_ is of the tests' drivers.
+constexpr std::string_view answering =
+    "CUDA_ NVIDIA_ HIP_ ROCR_ ROCM_ HSA_ GPU_DEVICE AMD_ ZE_ ZES_ ZEL_ ONEAPI_ SYCL_ NEO INTEL_ OCL_ICD_ OPENCL_ POCL_ "
+    "RUSTICL_ MESA_ LD_LIBRARY_ LD_PRELOAD= HOME= XDG_CACHE_HOME= VIRTUAL_ENV= CONDA_PREFIX= TESSERA_FAKE_ "
+    "TESSERA_SYSTEM_ROOT= TESSERA_PROBE_TIMEOUT=";
 constexpr std::size_t most_files = 64;
 
 /// Empty if there is no place for one.
@@ -78,17 +83,8 @@ std::string verdict_key(Backend backend, const ForeignPart& part, const fs::path
   if (!part.name.empty()) key += os::file_stamp(part.name) + "\n";
   for (const std::string& file : files_found(part.libraries)) key += os::file_stamp(file) + "\n";
   for (const std::string& file : files_found(part.beside)) key += os::file_stamp(file) + "\n";
-  // Whatever drivers, loaders and our own search read. TESSERA_FAKE_ is of the drivers that the tests have.
-  for (const std::string& variable :
-       os::variables_named({"CUDA_",        "NVIDIA_",       "HIP_",          "ROCR_",
-                            "ROCM_",        "HSA_",          "GPU_DEVICE",    "AMD_",
-                            "ZE_",          "ZES_",          "ZEL_",          "ONEAPI_",
-                            "SYCL_",        "NEO",           "OCL_ICD_",      "OPENCL_",
-                            "POCL_",        "RUSTICL_",      "MESA_",         "INTEL_",
-                            "LD_LIBRARY_",  "LD_PRELOAD=",   "HOME=",         "XDG_",
-                            "VIRTUAL_ENV=", "CONDA_PREFIX=", "TESSERA_FAKE_", "TESSERA_SYSTEM_ROOT="}))
-    key += variable + "\n";
-  for (const std::string& variable : os::variables_named({"TESSERA_"}))
+  for (const std::string& variable : os::variables_named(answering)) key += variable + "\n";
+  for (const std::string& variable : os::variables_named("TESSERA_"))
     if (variable.substr(0, variable.find('=')).ends_with("_LIBRARY")) key += variable + "\n";
   return key;
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cctype>
 #include <fstream>
+#include <sstream>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -140,14 +141,13 @@ std::string file_stamp(const fs::path& file) {
                      about.st_ino);
 }
 
-std::vector<std::string> variables_named(std::initializer_list<std::string_view> beginnings) {
-  std::vector<std::string> found;
+std::vector<std::string> variables_named(std::string_view beginnings) {
+  std::vector<std::string> words, found;
+  std::istringstream in{std::string(beginnings)};
+  for (std::string word; in >> word;) words.push_back(word);
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry)
-    for (const std::string_view beginning : beginnings)
-      if (std::string_view(*entry).starts_with(beginning)) {
-        found.emplace_back(*entry);
-        break;
-      }
+    if (std::ranges::any_of(words, [&](const std::string& word) { return std::string_view(*entry).starts_with(word); }))
+      found.emplace_back(*entry);
   std::sort(found.begin(), found.end());
   return found;
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/base/os/system.h"
@@ -49,7 +50,7 @@ std::string hardware_fingerprint(const std::filesystem::path& root = system_root
 /// "path size time inode" of a file, links followed; "path -" if it is not there.
 std::string file_stamp(const std::filesystem::path& file);
 
-/// The variables of this process whose names begin with one of these, as "NAME=value", sorted.
-std::vector<std::string> variables_named(std::initializer_list<std::string_view> beginnings);
+/// The variables of this process that begin with one of these words (spaces between), as "NAME=value", sorted.
+std::vector<std::string> variables_named(std::string_view beginnings);
 
 }  // namespace tessera::os
