@@ -16,7 +16,7 @@ namespace {
 
 const std::string model = "models/pgdocs-2m-q8_0.gguf";
 const std::string model_f16 = "models/pgdocs-2m-f16.gguf";
-const std::vector<std::string> commands = {"devices", "generate", "estimate", "verify", "kernel"};
+const std::vector<std::string> commands = {"devices", "doctor", "generate", "estimate", "verify", "kernel"};
 
 using Parts = std::initializer_list<std::string>;
 

@@ -135,6 +135,77 @@ TEST(Selection, AutomaticOrder) {
   });
 }
 
+// The same card through two APIs.
+
+TestDriver& add_card(Backend backend, std::initializer_list<const char*> identities,
+                     DeviceKind kind = DeviceKind::discrete_gpu) {
+  auto driver = std::make_unique<TestDriver>(backend);
+  for (const char* identity : identities) driver->add_device(kind, gib).identity = identity;
+  TestDriver& kept = *driver;
+  register_driver(std::move(driver));
+  return kept;
+}
+
+TEST(Identity, ACardThroughTwoApisIsToldAndCountsOnce) {
+  in_fresh_process([] {
+    add_card(Backend::cuda, {"pci:0000:01:00.0", "pci:0000:02:00.0"});
+    add_card(Backend::opencl, {"pci:0000:02:00.0", "pci:0000:03:00.0", ""});
+    discover();
+    EXPECT_EQ(same_card({Backend::opencl, 0}), (Device{Backend::cuda, 1}));
+    for (const Device apart :
+         {Device{Backend::cuda, 0}, Device{Backend::cuda, 1}, Device{Backend::opencl, 1}, Device{Backend::opencl, 2}})
+      EXPECT_EQ(same_card(apart), std::nullopt) << to_string(apart);
+    EXPECT_EQ(current_device(), (Device{Backend::cuda, 0}));
+  });
+}
+
+TEST(Identity, OfTwoViewsThatWorksIsTaken) {
+  in_fresh_process([] {
+    add(Backend::cpu, {{DeviceKind::cpu, gib}});
+    add_card(Backend::cuda, {"pci:0000:01:00.0"}).behaviour(0)->compute_wrongly = true;
+    add_card(Backend::opencl, {"pci:0000:01:00.0"});
+    EXPECT_EQ(current_device(), (Device{Backend::cuda, 0}));
+    text_of<DeviceError>([] { free_memory({Backend::cuda, 0}); });
+    EXPECT_EQ(current_device(), (Device{Backend::opencl, 0}));
+    EXPECT_EQ(same_card({Backend::opencl, 0}), (Device{Backend::cuda, 0}));
+  });
+}
+
+TEST(Identity, PartitionsOfOneCardAreNotTakenForEachOther) {
+  in_fresh_process([] {
+    add_card(Backend::cuda, {"pci:0000:01:00.0", "pci:0000:01:00.0"});
+    add_card(Backend::opencl, {"pci:0000:01:00.0", "pci:0000:01:00.0"});
+    add_card(Backend::oneapi, {"pci:0000:01:00.0"});
+    discover();
+    for (const Device device : {Device{Backend::opencl, 0}, Device{Backend::opencl, 1}, Device{Backend::cuda, 1}})
+      EXPECT_EQ(same_card(device), std::nullopt) << to_string(device);
+  });
+}
+
+TEST(Identity, AsksNoBackendOnItsOwn) {
+  in_fresh_process([] {
+    TestDriver& cuda = add_card(Backend::cuda, {"pci:0000:01:00.0"});
+    add_card(Backend::opencl, {"pci:0000:01:00.0"});
+    EXPECT_EQ(same_card({Backend::opencl, 0}), std::nullopt);
+    EXPECT_EQ(cuda.enumerations, 0);
+  });
+}
+
+TEST(Selection, NamingTheCpuAsksNoOtherEvenWhereItDoesNotExist) {
+  in_fresh_process([] {
+    add(Backend::cpu, {{DeviceKind::cpu, gib}});
+    TestDriver& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
+    ::setenv("TESSERA_DEVICE", "cpu:3", 1);
+    expect_has(text_of<DeviceError>([] { current_device(); }), {"cpu:3 does not exist", "cpu:0"});
+    text_of<DeviceError>([] { DeviceScope scope({Backend::interp, 0}); });
+    ::setenv("TESSERA_DEVICE", "cpu", 1);
+    rescan();
+    EXPECT_EQ(current_device(), Device{});
+    why_current_device();
+    EXPECT_EQ(cuda.enumerations, 0);
+  });
+}
+
 TEST(Selection, ScopeBeforeEnvironmentBeforeAutomatic) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}, {DeviceKind::cpu, gib}});

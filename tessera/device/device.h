@@ -88,25 +88,38 @@ struct DeviceInfo {
   Capabilities can;
 };
 
-/// What a backend's driver answered.
+/// One of several drivers behind a backend: an OpenCL platform's, by the file that names it.
+struct DriverPart {
+  std::string name, file;                        ///< what names it; the library
+  DeviceState state = DeviceState::unsupported;  ///< as the backend's
+  std::string reason, remedy;
+};
+
+/// What a backend's driver answered. Drivers that load a vendor's code answer in a process of their own, whose crash or
+/// hang costs this row alone: such a driver is then never loaded into the program.
 struct BackendReport {
   Backend backend = Backend::cpu;
   DeviceState state = DeviceState::unsupported;  ///< of its best device, or how far loading got
   std::string file;                              ///< the library that was tried last
   std::string reason, remedy;                    ///< the loader's or driver's text; what to do
   std::vector<DeviceInfo> devices;
+  std::vector<DriverPart> parts;  ///< where the backend has several drivers, each of which may fail on its own
+  bool remembered = false;        ///< the answer is one from an earlier process, kept on disk; `rescan` asks again
 };
 
 /// A row for every backend, in the order of `all_backends`. Asked once per process, then remembered; states that change
 /// (a device is verified, quarantined, lost) show in the next call. What was returned stays valid and unchanged.
 const std::vector<BackendReport>& discover();
-/// Forgets what `discover` found and what the environment said; the next call asks again. Open devices stay open, and a
-/// lost device stays lost.
+/// Forgets what `discover` found, here and on disk, and what the environment said; the next call asks again. Open
+/// devices stay open, and a lost device stays lost.
 void rescan();
 /// What one backend answers; asks no other.
 const BackendReport& discover(Backend backend);
 /// DeviceError if the device does not exist: the text lists those that do, or why the backend has none.
 const DeviceInfo& device_info(Device device);
+/// The same card as a backend earlier in the order of `all_backends` shows it, by PCI address or UUID; nothing if there
+/// is none among the backends that have been asked. In automatic choice such a device counts once.
+std::optional<Device> same_card(Device device);
 /// Bytes free now; for cpu what the budget leaves (limit, control group, available memory).
 std::uint64_t free_memory(Device device);
 

@@ -10,8 +10,10 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/device/ask_foreign.h"
 #include "tessera/device/driver.h"
 #include "tessera/device/settings.h"
+#include "tessera/device/verdicts.h"
 
 namespace tessera {
 
@@ -89,8 +91,9 @@ constexpr const char* untried = "a driver answered; no kernel has been run on it
 /// "cuda: supported, libcuda.so: no such file": what was tried, and how it ended.
 void log_answer(const BackendReport& report) {
   if (!logging::enabled(logging::Level::info)) return;
-  std::string text = fmt::format("{}: {}{}{}", backend_name(report.backend), state_name(report.state),
-                                 report.file.empty() ? "" : ", ", report.file);
+  std::string text =
+      fmt::format("{}: {}{}{}{}", backend_name(report.backend), state_name(report.state),
+                  report.file.empty() ? "" : ", ", report.file, report.remembered ? ", as remembered" : "");
   if (report.devices.empty() && !report.reason.empty()) text += ": " + report.reason;
   for (const DeviceInfo& info : report.devices) {
     text += fmt::format("; {} ({}) {}", to_string(info.device), info.name, state_name(info.state));
@@ -103,7 +106,7 @@ BackendReport ask_driver(Backend backend) {
   Driver* driver = find_driver(backend);
   if (driver == nullptr) return report_without_driver(backend);
   try {
-    BackendReport report = driver->enumerate();
+    BackendReport report = ask_foreign(*driver);
     report.backend = backend;
     for (std::size_t i = 0; i < report.devices.size(); ++i) {
       DeviceInfo& info = report.devices[i];
@@ -112,6 +115,8 @@ BackendReport ask_driver(Backend backend) {
         info.reason = untried, info.remedy = "Use it, or run `tessera devices`: a first kernel then checks it";
     }
     return report;
+  } catch (const ArgumentError& e) {  // a setting
+    return {.backend = backend, .state = DeviceState::supported, .reason = e.what(), .remedy = "Correct the setting"};
   } catch (const std::exception& e) {
     return {.backend = backend,
             .state = DeviceState::supported,
@@ -202,6 +207,12 @@ void forget_report(Backend backend) {
   slot.shown = nullptr;
 }
 
+const BackendReport& known(Backend backend) {
+  static const BackendReport* nothing = new BackendReport;
+  const BackendReport* shown = slot_of(backend).shown.load(std::memory_order_acquire);
+  return shown != nullptr ? *shown : *nothing;
+}
+
 const std::vector<BackendReport>& discover() {
   std::array<const BackendReport*, all_backends.size()> now{};
   for (Backend backend : all_backends) now[static_cast<std::size_t>(backend)] = &discover(backend);
@@ -218,6 +229,10 @@ const std::vector<BackendReport>& discover() {
 
 void rescan() {
   forget_settings();
+  try {
+    forget_verdicts();
+  } catch (const ArgumentError&) {  // a setting that cannot be read is told by who needs it
+  }
   Discovery& d = discovery();
   for (Backend backend : all_backends) forget_report(backend);
   {
@@ -243,12 +258,38 @@ void set_device_state(Device device, DeviceState state, std::string reason, std:
   }
 }
 
-std::string existing_devices() {
+std::string existing_devices(std::optional<Backend> asked) {
   std::string text;
-  for (const BackendReport& row : discover())
-    for (const DeviceInfo& info : row.devices)
+  const bool all = asked != Backend::cpu && asked != Backend::interp;
+  for (Backend backend : all_backends)
+    for (const DeviceInfo& info : (all ? discover(backend) : known(backend)).devices)
       text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", to_string(info.device), info.name);
   return text.empty() ? "none" : text;
+}
+
+std::optional<Device> same_card(Device device) {
+  const DeviceInfo& info = device_info(device);
+  if (info.identity.empty() || (info.kind != DeviceKind::discrete_gpu && info.kind != DeviceKind::integrated_gpu))
+    return std::nullopt;
+  const auto alike = [&](Backend backend) {
+    std::vector<const DeviceInfo*> out;
+    for (const DeviceInfo& other : known(backend).devices)
+      if (other.identity == info.identity) out.push_back(&other);
+    return out;
+  };
+  // Partitions of a card may share its address: then nobody knows which is which.
+  if (alike(device.backend).size() != 1) return std::nullopt;
+  for (Backend backend : all_backends) {
+    if (backend == device.backend) return std::nullopt;
+    if (const auto others = alike(backend); others.size() == 1) return others.front()->device;
+  }
+  return std::nullopt;
+}
+
+void ask_again(Backend backend) {
+  forget_verdicts(backend);
+  forget_report(backend);
+  forget_choice();
 }
 
 std::optional<std::string> why_missing(Device device) {
@@ -268,7 +309,7 @@ std::optional<std::string> why_missing(Device device) {
 const DeviceInfo& device_info(Device device) {
   if (auto why = why_missing(device)) {
     settings();  // a setting that cannot be read may be the cause, and says so itself
-    fail<DeviceError>({.wrong = *why, .todo = "Devices that exist: " + existing_devices()});
+    fail<DeviceError>({.wrong = *why, .todo = "Devices that exist: " + existing_devices(device.backend)});
   }
   return discover(device.backend).devices[static_cast<std::size_t>(device.index)];
 }

@@ -18,8 +18,13 @@ inline bool usable(const DeviceInfo& info) {
 }
 /// Why there is no such device; nothing if there is one.
 std::optional<std::string> why_missing(Device device);
-/// "cpu:0 (AMD EPYC), opencl:0 (...)": every device of every backend.
-std::string existing_devices();
+/// "cpu:0 (AMD EPYC), opencl:0 (...)": every device of every backend. Where `asked` is one that needs no driver, no
+/// driver is asked: those of backends that have been asked before.
+std::string existing_devices(std::optional<Backend> asked = {});
+/// What `discover(backend)` gave if it was called, else an empty report: asks nobody.
+const BackendReport& known(Backend backend);
+/// The driver in this process disagrees with what its probe said: the next `discover` asks it anew.
+void ask_again(Backend backend);
 /// The next `discover(backend)` asks its driver again.
 void forget_report(Backend backend);
 /// Forgets which device was chosen automatically.

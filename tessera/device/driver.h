@@ -6,7 +6,10 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "tessera/device/device.h"
 #include "tessera/ir/node.h"
@@ -98,12 +101,25 @@ class DriverDevice {
   virtual std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) = 0;
 };
 
+/// Code of a vendor's that a driver loads. It is asked in a process of its own (`tessera-probe`) before this one loads
+/// it.
+struct ForeignPart {
+  std::string name;                    ///< "" for a driver that is one whole; else the file that names an OpenCL driver
+  std::vector<std::string> libraries;  ///< as the loader is asked for them, in order; empty: not known
+  std::vector<std::string> beside;     ///< other libraries and files that its answer depends on, such as compilers
+};
+
 /// A backend. One object a process; never destroyed, and the libraries it opens are never closed.
 class Driver {
  public:
   virtual ~Driver() = default;
   virtual Backend backend() const = 0;
   virtual BackendReport enumerate() = 0;  ///< opens the vendor's library on the first call; does not throw
+  /// What of vendors' code `enumerate` would load, each part to be asked on its own; nothing for a driver without any.
+  /// Opens nothing.
+  virtual std::optional<std::vector<ForeignPart>> foreign() { return std::nullopt; }
+  /// From now on only the parts of these names are loaded; devices are numbered through them in this order.
+  virtual void allow(std::vector<std::string> parts) { static_cast<void>(parts); }
   virtual std::unique_ptr<DriverDevice> open(int index) = 0;  ///< DeviceError if it cannot be
 };
 

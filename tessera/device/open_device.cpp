@@ -101,9 +101,23 @@ OpenDevice& open_now(Device device) {
   open->holds_data = holds_data(device);
   open->generation = os::fork_generation();
   const auto start = std::chrono::steady_clock::now();
-  open->driver = find_driver(device.backend)->open(device.index);
+  try {
+    open->driver = find_driver(device.backend)->open(device.index);
+  } catch (const DeviceError&) {
+    ask_again(device.backend);  // its probe had found it
+    throw;
+  }
   open->info = open->driver->info();
   open->info.device = device;
+  if (open->info.name != info.name || open->info.identity != info.identity) {
+    ask_again(device.backend);
+    fail<DeviceError>(
+        {.asked = to_string(device),
+         .wrong = fmt::format("the driver shows \"{}\" {} here, and in a process of its own it showed \"{}\" {}",
+                              open->info.name, open->info.identity, info.name, info.identity),
+         .todo = "The machine or the environment has changed meanwhile; what was known is forgotten, so "
+                 "look at discover() and try again"});
+  }
   open->host_memory = open->holds_data && (device.backend == Backend::cpu || device.backend == Backend::interp ||
                                            info.kind == DeviceKind::cpu);
   if (open->holds_data) verify(*open);

@@ -43,8 +43,10 @@ auto rank(const DeviceInfo& info) {
 
 Choice named(const std::string& text) {
   std::string wrong;
+  std::optional<Backend> backend;
   try {
     const Device device = parse_device(text);
+    backend = device.backend;
     if (auto why = why_missing(device)) {
       wrong = *why;
     } else {
@@ -57,20 +59,24 @@ Choice named(const std::string& text) {
   }
   fail<DeviceError>({.asked = "environment",
                      .wrong = fmt::format("TESSERA_DEVICE={}: {}", text, wrong),
-                     .todo = "Set it to one of these, or unset it: " + existing_devices()});
+                     .todo = "Set it to one of these, or unset it: " + existing_devices(backend)});
 }
 
 /// "no driver", "no device": why there is no GPU, in few words; empty where none could be.
 std::string why_no_gpu(const BackendReport& row) {
   switch (row.state) {
-    case DeviceState::unsupported:
-      return row.backend == Backend::oneapi && os::render_node_of(0x8086) ? "not in this version" : "";
+    case DeviceState::unsupported: return "";
     case DeviceState::supported: return "no driver";
     case DeviceState::loaded: return row.devices.empty() ? "no device" : "no usable device";
+    case DeviceState::crashed: return "driver crashes";
+    case DeviceState::hung: return "driver hangs";
     default: break;
   }
   for (const DeviceInfo& info : row.devices)
     if (is_gpu(info)) return std::string(state_name(info.state));
+  for (const DriverPart& part : row.parts)
+    if (part.state == DeviceState::crashed || part.state == DeviceState::hung)
+      return std::string("a driver ") + (part.state == DeviceState::hung ? "hangs" : "crashes");
   return "none";
 }
 
@@ -82,6 +88,9 @@ Choice automatic() {
   for (Backend backend : {Backend::cuda, Backend::rocm, Backend::oneapi, Backend::metal, Backend::opencl}) {
     const BackendReport& row = discover(backend);
     std::string reason = row.devices.empty() ? row.reason : "no GPU among its devices";
+    for (const DriverPart& part : row.parts)
+      if (!row.devices.empty() && (part.state == DeviceState::crashed || part.state == DeviceState::hung))
+        reason += fmt::format(", and {}: {}", part.name, part.reason);
     for (const DeviceInfo& info : row.devices) {
       if (!is_gpu(info)) continue;
       if (!usable(info)) {

@@ -30,6 +30,9 @@ const Settings& settings() {
   s.dump = config::text("TESSERA_DUMP");
   s.sync = config::flag("TESSERA_SYNC", false);
   s.trace = config::flag("TESSERA_TRACE", false);
+  s.probe = config::text("TESSERA_PROBE");
+  s.probe_timeout = static_cast<int>(config::integer("TESSERA_PROBE_TIMEOUT", 1, 3600).value_or(s.probe_timeout));
+  s.cache_dir = config::text("TESSERA_CACHE_DIR");
   config::integer("TESSERA_THREADS", 1, config::most_threads);  // cpu reads it: a bad one would only show as no cpu
   s.check = config::flag("TESSERA_CHECK", false);
   kept().push_back(std::make_unique<const Settings>(std::move(s)));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/drivers/faults.h"
 
+#include <dlfcn.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <set>
@@ -33,12 +35,16 @@ Settings Settings::from_environment() {
 }
 
 Faults Faults::from_environment() {
-  static const std::set<std::string> known = {"init",      "crash-init", "hang-init", "no-devices", "context",
-                                              "oom",       "host-oom",   "launch",    "lost",       "late",
-                                              "wrong",     "compile",    "cubin",     "driver",     "compiler",
-                                              "hip-major", "threads",    "ze-api",    "ze-drivers", "no-target"};
+  static const std::set<std::string> known = {
+      "init",   "crash-init", "segv-init", "exit-init", "print-init", "hang-init",  "no-devices", "context",
+      "oom",    "host-oom",   "launch",    "lost",      "late",       "wrong",      "compile",    "cubin",
+      "driver", "compiler",   "hip-major", "threads",   "ze-api",     "ze-drivers", "no-target"};
   Faults faults;
   const char* text = std::getenv("TESSERA_FAKE_FAULT");
+  static const char here = 0;
+  Dl_info own{};
+  if (const char* only = std::getenv("TESSERA_FAKE_ONLY"); only != nullptr && *only != 0)
+    if (dladdr(&here, &own) != 0 && std::string(own.dli_fname).find(only) == std::string::npos) return faults;
   std::istringstream list(text != nullptr ? text : "");
   for (std::string item; std::getline(list, item, ',');) {
     Fault f;

@@ -7,9 +7,12 @@
 //   TESSERA_FAKE_SEED=n         of those delays
 //   TESSERA_FAKE_LEAKS=1        handles and memory that are left at exit are breaches
 //   TESSERA_FAKE_BREACHES=file  breaches are appended there too
+//   TESSERA_FAKE_ONLY=name      the faults are of the library whose file name holds this; the other fakes work
 //   TESSERA_FAKE_FAULT=list     with commas between: NAME[=n[+]][:code][@device]
 //
 //   init:code      the first call answers this          crash-init, hang-init   it crashes, or never returns
+//   segv-init      it is told that memory was touched   exit-init[:code]        it ends the process
+//   print-init     it prints on standard output
 //   no-devices     there is none                        context[:code]          no context can be made
 //   oom=n          the n-th allocation fails; n+: and all later ones            host-oom=n  of pinned memory
 //   launch=n       the n-th launch is refused (701, or :code)

@@ -5,11 +5,13 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <csignal>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 namespace tessera::fake {
 namespace {
@@ -47,7 +49,15 @@ Machine::Machine() : settings_(Settings::from_environment()), faults_(Faults::fr
 Code Machine::initialise(const char* call) {
   if (const Code code = forked ? enter(call) : ok; code != ok) return code;
   calling = call;
+  static bool printed = false;
+  if (!std::exchange(printed, true) && faults_.find("print-init")) {
+    std::printf("{\"protocol\": 1, \"report\": {}}\nfake driver says hello\n");
+    std::fflush(stdout);
+  }
   if (faults_.find("crash-init")) std::abort();
+  if (faults_.find("segv-init")) std::fprintf(stderr, "fake driver: about to fault\n"), std::raise(SIGSEGV);
+  if (const Fault* f = faults_.find("exit-init"))
+    std::fprintf(stderr, "fake driver: giving up\n"), std::exit(f->code.value_or(1));
   if (faults_.find("hang-init"))
     for (;;) pause();
   if (const Fault* f = faults_.find("init")) return f->code.value_or(unknown_error);

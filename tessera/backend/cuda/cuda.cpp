@@ -3,15 +3,14 @@
 #include "tessera/backend/cuda/cuda.h"
 
 #include <algorithm>
-#include <cctype>
-#include <fstream>
-#include <optional>
 
 #include <fmt/format.h>
 
+#include "tessera/backend/common/causes.h"
 #include "tessera/backend/cuda/cuda_api.h"
 #include "tessera/backend/cuda/nvrtc.h"
 #include "tessera/backend/stream/load.h"
+#include "tessera/base/os/hardware.h"
 #include "tessera/base/os/library_search.h"
 #include "tessera/base/os/system.h"
 
@@ -21,7 +20,6 @@ namespace cuda {
 
 namespace {
 
-constexpr std::uint32_t nvidia_pci = 0x10de;
 constexpr const char* install_driver =
     "Install NVIDIA's driver (Debian: nvidia-driver and libcuda1, of the section non-free; Ubuntu: nvidia-driver-NNN, "
     "or "
@@ -32,55 +30,35 @@ constexpr const char* install_nvrtc =
     "own archive: cuda-nvrtc-{}-{}; with pip into the active environment: nvidia-cuda-nvrtc-cu{}), or name the file in "
     "TESSERA_NVRTC_LIBRARY";
 
-/// "580.95.05" of the kernel's part of the driver; empty if it is not loaded.
-std::string kernel_driver() {
-  std::ifstream in("/proc/driver/nvidia/version");
-  std::string word;
-  while (in >> word)
-    if (std::isdigit(static_cast<unsigned char>(word[0])) && word.find('.') != word.npos &&
-        word.find_first_not_of("0123456789.") == word.npos)
-      return word;
-  return "";
-}
+using os::nvidia_kernel_driver;
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
 std::string without_library() {
   if (!stream::named_by("TESSERA_CUDA_LIBRARY").empty())
     return "TESSERA_CUDA_LIBRARY names this file, and no other is tried: correct it, or unset it";
-  if (!kernel_driver().empty())
+  if (const std::string kernel = nvidia_kernel_driver(); !kernel.empty())
     return fmt::format(
         "The kernel's driver {} is loaded, so only its library is missing (Debian: libcuda1; Ubuntu: "
         "libnvidia-compute of the same version); in a container, start it with --gpus all",
-        kernel_driver());
+        kernel);
   const auto toolkits = os::folders_named("/usr/local", "cuda", "lib64");
   const std::string note = toolkits.empty() ? ""
                                             : fmt::format("The CUDA toolkit in {} is without the driver. ",
                                                           toolkits[0].parent_path().string());
-  if (os::display_card_of(nvidia_pci)) return note + install_driver;
-  return fmt::format("{}This machine shows no NVIDIA card, so use opencl or cpu. If there is one: {}", note,
-                     install_driver);
+  const std::string cause = os::display_card_of(os::nvidia) ? "" : backend::cause_of_no_device(os::nvidia);
+  return note +
+         (cause.empty() ? install_driver : fmt::format("{}. If it has one after all: {}", cause, install_driver));
 }
 
 /// What to do about what cuInit or cuDeviceGetCount answered.
-std::string remedy_for(Code code) {
-  const std::string hidden = stream::set_variables({"CUDA_VISIBLE_DEVICES"});
+std::string remedy_for(Code code, const std::string& library) {
   switch (code) {
     case 0:
     case 100:  // no device
     case 101:
-      if (!hidden.empty()) return hidden + ", which may hide the devices: unset it, or name them by number";
-      for (const char* file : {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"}) {
-        const auto access = os::read_write_access(file);
-        if (access == os::Access::denied)
-          return fmt::format(
-              "{} may not be read and written by this user: ask for access to it (often the group video)", file);
-        if (access == os::Access::missing && os::display_card_of(nvidia_pci))
-          return fmt::format(
-              "{} does not exist: load the kernel's driver (modprobe nvidia nvidia_uvm; nvidia-modprobe "
-              "-u -c 0), and in a container start it with --gpus all",
-              file);
-      }
+      if (std::string why = backend::why_no_device(os::nvidia, {"CUDA_VISIBLE_DEVICES"}, library); !why.empty())
+        return why;
       return "See whether nvidia-smi lists the card; without one use opencl or cpu";
     case 34:  // stub library
       return "This is the toolkit's stub, made for linking only: take its folder (lib64/stubs) out of LD_LIBRARY_PATH";
@@ -93,7 +71,7 @@ std::string remedy_for(Code code) {
       return fmt::format(
           "The library and the kernel's driver ({}) are of different versions: restart after an update of "
           "the driver, or install the library of the same version",
-          kernel_driver().empty() ? "not loaded" : kernel_driver());
+          nvidia_kernel_driver().empty() ? "not loaded" : nvidia_kernel_driver());
     case 804:
       return "This is a library for forward compatibility (package cuda-compat), which this card does not take: take "
              "its "
@@ -107,6 +85,8 @@ class CudaVendor final : public stream::Vendor {
  public:
   Backend backend() const override { return Backend::cuda; }
   const stream::Api& api() const override { return *api_; }
+
+  ForeignPart loads() const override { return {"", driver_candidates(), nvrtc_candidates()}; }
 
   int start(BackendReport& report) override {
     if (!library_.usable()) library_ = open_driver();
@@ -131,7 +111,7 @@ class CudaVendor final : public stream::Vendor {
     if (code != 0 || count <= 0) {
       report.reason = code != 0 ? std::string(asked) + " answered " + api_->code_text(code)
                                 : "the driver works but shows no device";
-      report.remedy = remedy_for(code);
+      report.remedy = remedy_for(code, os::loader_file(library_.file.file()));
       return 0;
     }
     if (!nvrtc_.usable()) nvrtc_ = Nvrtc::open(driver_version_);
@@ -182,7 +162,7 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   if (call().device_name(text, sizeof text - 1, device) == 0) info.name = text;
   info.vendor = "NVIDIA";
   info.driver_version = "CUDA " + version_text(driver_version_);
-  if (const std::string kernel = kernel_driver(); !kernel.empty()) info.driver_version += ", driver " + kernel;
+  if (const std::string kernel = nvidia_kernel_driver(); !kernel.empty()) info.driver_version += ", driver " + kernel;
   if (nvrtc_.usable()) info.driver_version += ", NVRTC " + nvrtc_.version();
   char pci[64] = {};
   if (call().device_pci(pci, sizeof pci - 1, device) == 0) info.identity = stream::pci_identity(pci);

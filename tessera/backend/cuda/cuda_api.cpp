@@ -14,18 +14,19 @@ namespace tessera::cuda {
 
 using stream::Handle;
 
+std::vector<std::string> driver_candidates() {
+  if (std::string named = stream::named_by("TESSERA_CUDA_LIBRARY"); !named.empty()) return {std::move(named)};
+  std::vector<std::string> names = {"libcuda.so.1", "libcuda.so"};
+  // Where Windows' Linux, containers' runtimes and NixOS put what the loader does not look for.
+  const std::filesystem::path folders[] = {"/usr/lib/wsl/lib", "/usr/local/nvidia/lib64", "/usr/lib64/nvidia",
+                                           "/usr/lib/x86_64-linux-gnu/nvidia/current", "/run/opengl-driver/lib"};
+  for (std::string& file : os::library_files(folders, "libcuda.so")) names.push_back(std::move(file));
+  return names;
+}
+
 DriverLibrary open_driver() {
   DriverLibrary library;
-  if (const std::string named = stream::named_by("TESSERA_CUDA_LIBRARY"); !named.empty()) {
-    library.file = os::Library::open(named);
-  } else {
-    std::vector<std::string> names = {"libcuda.so.1", "libcuda.so"};
-    // Where Windows' Linux, containers' runtimes and NixOS put what the loader does not look for.
-    const std::filesystem::path folders[] = {"/usr/lib/wsl/lib", "/usr/local/nvidia/lib64", "/usr/lib64/nvidia",
-                                             "/usr/lib/x86_64-linux-gnu/nvidia/current", "/run/opengl-driver/lib"};
-    for (std::string& file : os::library_files(folders, "libcuda.so")) names.push_back(std::move(file));
-    library.file = os::Library::open(names);
-  }
+  library.file = os::Library::open(driver_candidates());
   if (!library.file.loaded()) return library;
 #define TESSERA_TAKE(member, symbol, ...) stream::take(library.file, library.call.member, #symbol, library.missing);
   TESSERA_CUDA_DRIVER(TESSERA_TAKE)

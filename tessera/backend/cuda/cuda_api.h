@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "tessera/backend/cuda/api.h"
 #include "tessera/backend/stream/api.h"
@@ -17,7 +18,9 @@ struct DriverLibrary {
   DriverFunctions call;
   bool usable() const { return file.loaded() && missing.empty(); }
 };
-/// The file that TESSERA_CUDA_LIBRARY names, else the first of the usual ones that loads.
+/// The file that TESSERA_CUDA_LIBRARY names, else the usual ones.
+std::vector<std::string> driver_candidates();
+/// The first of these that loads.
 DriverLibrary open_driver();
 
 class CudaApi final : public stream::Api {

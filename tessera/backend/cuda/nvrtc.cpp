@@ -12,11 +12,10 @@
 
 namespace tessera::cuda {
 
-namespace {
-
 namespace fs = std::filesystem;
 
-std::vector<std::string> candidates() {
+std::vector<std::string> nvrtc_candidates() {
+  if (std::string named = stream::named_by("TESSERA_NVRTC_LIBRARY"); !named.empty()) return {std::move(named)};
   std::vector<std::string> names = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"};
   std::vector<fs::path> roots, folders;
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
@@ -32,8 +31,6 @@ std::vector<std::string> candidates() {
   for (std::string& file : os::library_files(folders, "libnvrtc.so")) names.push_back(std::move(file));
   return names;
 }
-
-}  // namespace
 
 bool Nvrtc::take(os::Library library) {
   library_ = std::move(library);
@@ -61,8 +58,8 @@ bool Nvrtc::take(os::Library library) {
 
 Nvrtc Nvrtc::open(int driver_version) {
   Nvrtc best, failed;
-  const std::string named = stream::named_by("TESSERA_NVRTC_LIBRARY");
-  for (const std::string& name : named.empty() ? candidates() : std::vector{named}) {
+  const bool named = !stream::named_by("TESSERA_NVRTC_LIBRARY").empty();
+  for (const std::string& name : nvrtc_candidates()) {
     os::Library library = os::Library::open(name);
     if (!library.loaded()) {
       failed.reason_ += (failed.reason_.empty() ? "" : "; ") + library.reason();
@@ -73,7 +70,7 @@ Nvrtc Nvrtc::open(int driver_version) {
       failed.reason_ += (failed.reason_.empty() ? "" : "; ") + found.reason_;
       continue;
     }
-    if (!named.empty() || found.major_ * 1000 <= driver_version) return found;
+    if (named || found.major_ * 1000 <= driver_version) return found;
     if (!best.usable()) best = std::move(found);
   }
   return best.usable() ? best : failed;

@@ -12,6 +12,9 @@
 
 namespace tessera::cuda {
 
+/// The file that TESSERA_NVRTC_LIBRARY names, else the usual ones.
+std::vector<std::string> nvrtc_candidates();
+
 class Nvrtc {
  public:
   /// Opens the file that TESSERA_NVRTC_LIBRARY names; else the first that loads and is not of a later major version

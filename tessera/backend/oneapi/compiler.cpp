@@ -26,19 +26,19 @@ std::string compile_options(bool large_buffers, bool rounded_divide_sqrt) {
 
 // libocloc.
 
+std::vector<std::string> ocloc_candidates() {
+  if (std::string named = stream::named_by("TESSERA_OCLOC_LIBRARY"); !named.empty()) return {std::move(named)};
+  std::vector<std::string> names = {"libocloc.so", "libocloc.so.1"};
+  std::vector<fs::path> folders = {"/usr/local/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib64",
+                                   "/opt/intel/oneapi/lib"};
+  for (fs::path& folder : os::folders_named("/opt/intel/oneapi/ocloc", "", "lib")) folders.push_back(std::move(folder));
+  for (std::string& file : os::library_files(folders, "libocloc.so")) names.push_back(std::move(file));
+  return names;
+}
+
 Ocloc Ocloc::open() {
   Ocloc out;
-  std::vector<std::string> names = {"libocloc.so", "libocloc.so.1"};
-  if (const std::string named = stream::named_by("TESSERA_OCLOC_LIBRARY"); !named.empty()) {
-    names = {named};
-  } else {
-    std::vector<fs::path> folders = {"/usr/local/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib64",
-                                     "/opt/intel/oneapi/lib"};
-    for (fs::path& folder : os::folders_named("/opt/intel/oneapi/ocloc", "", "lib"))
-      folders.push_back(std::move(folder));
-    for (std::string& file : os::library_files(folders, "libocloc.so")) names.push_back(std::move(file));
-  }
-  out.library_ = os::Library::open(names);
+  out.library_ = os::Library::open(ocloc_candidates());
   out.reason_ = out.library_.reason();
   if (!out.library_.loaded()) return out;
 #define TESSERA_TAKE(member, symbol, ...) stream::take(out.library_, out.call_.member, #symbol, out.missing_);
@@ -81,12 +81,14 @@ Ocloc::Result Ocloc::compile(const std::string& text, const std::string& device,
 
 // Intel's OpenCL driver.
 
+std::vector<std::string> OpenclCompiler::candidates() {
+  if (std::string named = stream::named_by("TESSERA_OPENCL_LIBRARY"); !named.empty()) return {std::move(named)};
+  return {"libOpenCL.so.1", "libOpenCL.so"};
+}
+
 OpenclCompiler OpenclCompiler::open() {
   OpenclCompiler out;
-  const std::string named = stream::named_by("TESSERA_OPENCL_LIBRARY");
-  const std::vector<std::string> names =
-      named.empty() ? std::vector<std::string>{"libOpenCL.so.1", "libOpenCL.so"} : std::vector{named};
-  out.library_ = os::Library::open(names);
+  out.library_ = os::Library::open(candidates());
   out.reason_ = out.library_.reason();
   if (!out.library_.loaded()) return out;
 #define TESSERA_TAKE(member, symbol, ...) stream::take(out.library_, out.call_.member, #symbol, out.missing_);

@@ -12,6 +12,9 @@
 
 namespace tessera::oneapi {
 
+/// Where libocloc is looked for.
+std::vector<std::string> ocloc_candidates();
+
 class Ocloc {
  public:
   /// Opens the file that TESSERA_OCLOC_LIBRARY names, else the first of the usual names and folders that loads. Does
@@ -39,6 +42,7 @@ class OpenclCompiler {
  public:
   /// Opens the file that TESSERA_OPENCL_LIBRARY names, else libOpenCL. Does not throw.
   static OpenclCompiler open();
+  static std::vector<std::string> candidates();          ///< where its loader is looked for
   const std::string& reason() const { return reason_; }  ///< why there is no device
   /// Whether it shows the card of one of these: "pci:...", "uuid:...".
   bool knows(const std::string& pci, const std::string& uuid) { return find(pci, uuid) != nullptr; }

@@ -7,10 +7,12 @@
 
 #include <fmt/format.h>
 
+#include "tessera/backend/common/causes.h"
 #include "tessera/backend/oneapi/compiler.h"
 #include "tessera/backend/oneapi/ze_api.h"
 #include "tessera/backend/stream/load.h"
 #include "tessera/base/error.h"
+#include "tessera/base/os/hardware.h"
 #include "tessera/base/os/library_search.h"
 #include "tessera/base/os/system.h"
 
@@ -20,7 +22,6 @@ namespace oneapi {
 
 namespace {
 
-constexpr std::uint32_t intel_pci = 0x8086;
 constexpr const char* install_loader =
     "Install the Level Zero loader and Intel's driver (Debian 12: libze1 and intel-opencl-icd; later Debian and "
     "Ubuntu: "
@@ -31,45 +32,24 @@ constexpr const char* install_driver =
 constexpr const char* install_compiler =
     "Install Intel's compiler (Debian 12: intel-opencl-icd, which has libocloc and the OpenCL driver; later Debian and "
     "Ubuntu: intel-ocloc), or name the file in TESSERA_OCLOC_LIBRARY";
-constexpr const char* use_others = "use opencl or cpu";
 constexpr std::initializer_list<const char*> visibility = {"ZE_AFFINITY_MASK", "ZE_FLAT_DEVICE_HIERARCHY"};
 
 std::string without_library() {
   if (!stream::named_by("TESSERA_ONEAPI_LIBRARY").empty())
     return "TESSERA_ONEAPI_LIBRARY names this file, and no other is tried: correct it, or unset it";
-  if (os::display_card_of(intel_pci)) return install_loader;
-  return fmt::format("This machine shows no Intel card, so {}. If there is one: {}", use_others, install_loader);
+  const std::string cause = os::display_card_of(os::intel) ? "" : backend::cause_of_no_device(os::intel);
+  return cause.empty() ? install_loader : fmt::format("{}. If it has one after all: {}", cause, install_loader);
 }
 
-bool driver_installed() {
+std::vector<std::string> driver_files() {
   const std::filesystem::path folders[] = {"/usr/lib/x86_64-linux-gnu", "/usr/local/lib", "/usr/lib64", "/usr/lib",
                                            "/usr/lib/wsl/lib"};
-  return !os::library_files(folders, "libze_intel_gpu.so").empty();
+  return os::library_files(folders, "libze_intel_gpu.so");
 }
-
-/// The first node of the kernel's graphics driver that this user may not use.
-std::string denied_node() {
-  for (int number = 128; number < 144; ++number) {
-    const std::string node = fmt::format("/dev/dri/renderD{}", number);
-    if (os::read_write_access(node.c_str()) == os::Access::denied) return node;
-  }
-  return "";
-}
+bool driver_installed() { return !driver_files().empty(); }
 
 std::string remedy_without_device() {
-  const std::string hidden = stream::set_variables(visibility);
-  if (!hidden.empty()) return hidden + ", which may hide the devices: unset it, or name them by number";
-  const bool card = os::display_card_of(intel_pci), node = os::render_node_of(intel_pci);
-  if (const std::string file = denied_node(); node && !file.empty())
-    return file +
-           " may not be read and written by this user: make it a member of the group render (usermod -a -G "
-           "render USER), and log in anew";
-  if (card && !node)
-    return "The kernel shows no device file for the Intel card (/dev/dri/renderD*): load its driver (modprobe i915, or "
-           "xe for the newest cards); in a container, start it with --device /dev/dri";
-  if (!card && !node)
-    return fmt::format("This machine shows no Intel card: {}; in a container, start it with --device /dev/dri",
-                       use_others);
+  if (std::string why = backend::why_no_device(os::intel, visibility); !why.empty()) return why;
   if (!driver_installed()) return install_driver;
   return "See what dmesg says of i915 or xe; a card newer than the driver needs a newer one (libze-intel-gpu1, or "
          "intel-level-zero-gpu of Intel's archive)";
@@ -86,6 +66,12 @@ class OneapiVendor final : public stream::Vendor {
  public:
   Backend backend() const override { return Backend::oneapi; }
   const stream::Api& api() const override { return *api_; }
+  ForeignPart loads() const override {
+    std::vector<std::string> beside = ocloc_candidates();
+    for (std::string& name : OpenclCompiler::candidates()) beside.push_back(std::move(name));
+    for (std::string& file : driver_files()) beside.push_back(std::move(file));
+    return {"", loader_candidates(), std::move(beside)};
+  }
   int start(BackendReport& report) override;
   stream::DeviceFacts describe(int ordinal) override;
   bool order_is_chosen() const override { return false; }  // Level Zero's variables hide devices, and order none

@@ -19,16 +19,17 @@ using stream::Address;
 using stream::Fault;
 using stream::Handle;
 
+std::vector<std::string> loader_candidates() {
+  if (std::string named = stream::named_by("TESSERA_ONEAPI_LIBRARY"); !named.empty()) return {std::move(named)};
+  std::vector<std::string> names = {"libze_loader.so.1", "libze_loader.so"};
+  const std::filesystem::path folders[] = {"/usr/lib/wsl/lib", "/usr/local/lib", "/opt/intel/oneapi/lib"};
+  for (std::string& file : os::library_files(folders, "libze_loader.so")) names.push_back(std::move(file));
+  return names;
+}
+
 LoaderLibrary open_loader() {
   LoaderLibrary library;
-  if (const std::string named = stream::named_by("TESSERA_ONEAPI_LIBRARY"); !named.empty()) {
-    library.file = os::Library::open(named);
-  } else {
-    std::vector<std::string> names = {"libze_loader.so.1", "libze_loader.so"};
-    const std::filesystem::path folders[] = {"/usr/lib/wsl/lib", "/usr/local/lib", "/opt/intel/oneapi/lib"};
-    for (std::string& file : os::library_files(folders, "libze_loader.so")) names.push_back(std::move(file));
-    library.file = os::Library::open(names);
-  }
+  library.file = os::Library::open(loader_candidates());
   if (!library.file.loaded()) return library;
 #define TESSERA_TAKE(member, symbol, ...) stream::take(library.file, library.call.member, #symbol, library.missing);
   TESSERA_ZE(TESSERA_TAKE)

@@ -23,6 +23,7 @@ struct LoaderLibrary {
 };
 /// The file that TESSERA_ONEAPI_LIBRARY names, else the first of the usual ones that loads.
 LoaderLibrary open_loader();
+std::vector<std::string> loader_candidates();
 
 /// "ZE_RESULT_ERROR_DEVICE_LOST (0x70000001), the device hung, ...".
 std::string text_of(Code code);

@@ -1,27 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/backend/opencl/api.h"
 
-#include <array>
+#include <atomic>
+#include <mutex>
 #include <utility>
 
+#include "tessera/backend/opencl/icd.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/system.h"
 
 namespace tessera::cl {
 
+std::vector<std::string> loader_candidates() {
+  if (auto asked = os::environment("TESSERA_OPENCL_LIBRARY"); asked && !asked->empty()) return {std::move(*asked)};
+#if defined(_WIN32)
+  return {"OpenCL.dll"};
+#elif defined(__APPLE__)
+  return {"/System/Library/Frameworks/OpenCL.framework/OpenCL"};
+#else
+  return {"libOpenCL.so.1", "libOpenCL.so"};
+#endif
+}
+
 namespace {
 
 Api load() {
   Api a;
-  const auto asked = os::environment("TESSERA_OPENCL_LIBRARY");
-#if defined(_WIN32)
-  const std::array<std::string, 1> usual = {"OpenCL.dll"};
-#elif defined(__APPLE__)
-  const std::array<std::string, 1> usual = {"/System/Library/Frameworks/OpenCL.framework/OpenCL"};
-#else
-  const std::array<std::string, 2> usual = {"libOpenCL.so.1", "libOpenCL.so"};
-#endif
-  a.library = asked && !asked->empty() ? os::Library::open(*asked) : os::Library::open(usual);
+  a.library = os::Library::open(loader_candidates());
   if (!a.library.loaded()) return a;
   auto get = [&]<class F>(F*& to, const char* name) {
     to = a.library.function<F>(name);
@@ -61,9 +66,36 @@ Api load() {
 
 }  // namespace
 
+namespace {
+std::atomic<const Api*> current = nullptr;
+std::mutex loading;
+std::vector<std::string>& chosen() {  // under `loading`
+  static auto* drivers = new std::vector<std::string>;
+  return *drivers;
+}
+}  // namespace
+
 const Api& api() {
-  static const Api* loaded = new Api(load());  // never destroyed: events may be released at exit
-  return *loaded;
+  if (const Api* a = current.load(std::memory_order_acquire)) return *a;
+  std::lock_guard hold(loading);
+  if (const Api* a = current.load(std::memory_order_acquire)) return *a;
+  Api made;
+  if (chosen().empty())
+    made = load();
+  else
+    open_drivers(chosen(), made);
+  current.store(new Api(std::move(made)),
+                std::memory_order_release);  // never destroyed: events may be released at exit
+  return *current.load();
+}
+
+void use(const std::vector<std::string>& drivers) {
+  std::lock_guard hold(loading);
+  std::vector<std::string> names = drivers;
+  std::erase(names, "");
+  if (names == chosen()) return;
+  chosen() = std::move(names);
+  current.store(nullptr, std::memory_order_release);
 }
 
 std::string code_text(Code code) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "tessera/base/os/library.h"
 
@@ -55,6 +56,8 @@ inline constexpr std::uint32_t program_build_log = 0x1183, kernel_work_group_siz
 struct Api {
   os::Library library;
   std::string missing;  ///< a function that the library lacks
+  bool direct = false;  ///< drivers are called directly, `library` being the first that opened
+  std::string refused;  ///< then: why one of them cannot be
 
   Code (*get_platforms)(std::uint32_t, PlatformId*, std::uint32_t*) = nullptr;
   Code (*get_platform_info)(PlatformId, std::uint32_t, std::size_t, void*, std::size_t*) = nullptr;
@@ -96,8 +99,14 @@ struct Api {
   bool usable() const { return library.loaded() && missing.empty(); }
 };
 
-/// The process's entry points; the library is opened by the first call.
+/// The process's entry points. The first call opens the drivers that `use` named; if it named none, the loader
+/// libOpenCL or what TESSERA_OPENCL_LIBRARY says.
 const Api& api();
+/// From the next `api()` on these drivers are used (the files that name them, see icd.h), each called directly. An
+/// empty list, or one empty name: the loader.
+void use(const std::vector<std::string>& drivers);
+/// The loader, as its name is looked for.
+std::vector<std::string> loader_candidates();
 /// "CL_OUT_OF_RESOURCES (-5)".
 std::string code_text(Code code);
 /// Throws, naming the function, unless the code is success: OutOfMemory; KernelError for a request that the driver

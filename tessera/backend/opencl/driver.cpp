@@ -7,7 +7,9 @@
 #include <new>
 #include <optional>
 
+#include "tessera/backend/common/causes.h"
 #include "tessera/backend/opencl/device.h"
+#include "tessera/backend/opencl/icd.h"
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/system.h"
@@ -94,6 +96,15 @@ std::optional<std::string> pocl_without_cache(const std::string& platform) {
   return folder;
 }
 
+/// Why a vendor's driver may show nothing, by its library's name; empty if the system shows no cause.
+std::string cause(const std::string& library) {
+  const auto is = [&](const char* part) { return library.find(part) != library.npos; };
+  if (is("igdrcl")) return backend::why_no_device(os::intel, {"ZE_AFFINITY_MASK"});
+  if (is("nvidia")) return backend::why_no_device(os::nvidia, {"CUDA_VISIBLE_DEVICES"});
+  if (is("amdocl")) return backend::why_no_device(os::amd, {"GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES"});
+  return "";
+}
+
 class ClDriver final : public Driver {
  public:
   Backend backend() const override { return Backend::opencl; }
@@ -103,8 +114,26 @@ class ClDriver final : public Driver {
     return last_ = look();
   }
 
+  std::optional<std::vector<ForeignPart>> foreign() override {
+    std::vector<ForeignPart> parts;
+    if (os::environment("TESSERA_OPENCL_LIBRARY").value_or("").empty())
+      for (const Icd& icd : installed_drivers()) parts.push_back({icd.file, {icd.library}, {}});
+    if (parts.empty())
+      parts.push_back({"", loader_candidates(), {}});  // a loader that knows none, or is a driver itself
+    return parts;
+  }
+  void allow(std::vector<std::string> parts) override {
+    std::lock_guard guard(lock_);
+    allowed_ = !parts.empty();
+    if (allowed_) use(parts);
+  }
+
   std::unique_ptr<DriverDevice> open(int index) override {
     std::lock_guard guard(lock_);
+    if (!allowed_)
+      fail<DeviceError>({.asked = "opencl:" + std::to_string(index),
+                         .wrong = "no driver showed a device in a process of its own, so none is loaded",
+                         .todo = "See discover() for what they answered"});
     if (devices_.empty()) last_ = look();
     if (index < 0 || static_cast<std::size_t>(index) >= devices_.size())
       fail<DeviceError>({.asked = "opencl:" + std::to_string(index),
@@ -135,8 +164,10 @@ class ClDriver final : public Driver {
     if (!cl.library.loaded()) {
       report.reason = cl.library.reason();
       report.remedy =
-          "Install an OpenCL loader and a driver (Debian: ocl-icd-libopencl1, and pocl-opencl-icd for the CPU, "
-          "intel-opencl-icd for Intel, nvidia-opencl-icd for NVIDIA)";
+          cl.direct
+              ? "Install the package that the library belongs to again, or remove the file that names it"
+              : "Install an OpenCL loader and a driver (Debian: ocl-icd-libopencl1, and pocl-opencl-icd for the CPU, "
+                "intel-opencl-icd for Intel, nvidia-opencl-icd for NVIDIA)";
       return report;
     }
     if (!cl.missing.empty()) {
@@ -151,6 +182,16 @@ class ClDriver final : public Driver {
         "intel-opencl-icd for Intel, nvidia-opencl-icd for NVIDIA, mesa-opencl-icd for others)";
     std::uint32_t count = 0;
     const Code code = cl.get_platforms(0, nullptr, &count);
+    if (!cl.refused.empty() && code != success) {
+      // Intel's driver says so where it finds no GPU, and the common loader then hides it.
+      const bool no_gpu = cl.refused.find(code_text(out_of_host_memory)) != cl.refused.npos;
+      report.reason = cl.refused + (no_gpu ? ", as a driver does that finds no GPU" : "");
+      report.remedy = cause(cl.library.file());
+      if (report.remedy.empty())
+        report.remedy =
+            "See whether clinfo shows the platform; else install the package that the library belongs to again";
+      return report;
+    }
     if (code == platform_not_found || (code == success && count == 0)) {
       report.reason =
           "the OpenCL loader works but knows no platform: /etc/OpenCL/vendors names no driver that can be loaded";
@@ -184,6 +225,7 @@ class ClDriver final : public Driver {
     }
     if (report.devices.empty()) {
       report.reason = "OpenCL platforms without devices: " + empty;
+      if (std::string why = cause(cl.library.file()); cl.direct && !why.empty()) report.remedy = std::move(why);
       return report;
     }
     for (const DeviceInfo& info : report.devices)
@@ -211,6 +253,7 @@ class ClDriver final : public Driver {
   }
 
   std::mutex lock_;
+  bool allowed_ = true;
   BackendReport last_;
   std::vector<std::unique_ptr<DeviceContext>> devices_, replaced_;
 };

@@ -16,7 +16,10 @@ namespace {
 
 void* pointer(Address address) { return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)); }
 
-std::vector<std::string> candidates() {
+}  // namespace
+
+std::vector<std::string> runtime_candidates() {
+  if (std::string named = stream::named_by("TESSERA_ROCM_LIBRARY"); !named.empty()) return {std::move(named)};
   std::vector<std::string> names = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"};
   std::vector<std::filesystem::path> folders;
   for (const char* variable : {"ROCM_PATH", "ROCM_HOME", "HIP_PATH"})
@@ -28,12 +31,9 @@ std::vector<std::string> candidates() {
   return names;
 }
 
-}  // namespace
-
 RuntimeLibrary open_runtime() {
   RuntimeLibrary library;
-  const std::string named = stream::named_by("TESSERA_ROCM_LIBRARY");
-  library.file = named.empty() ? os::Library::open(candidates()) : os::Library::open(named);
+  library.file = os::Library::open(runtime_candidates());
   if (!library.file.loaded()) return library;
 #define TESSERA_TAKE(member, symbol, ...) stream::take(library.file, library.call.member, #symbol, library.missing);
   TESSERA_HIP(TESSERA_TAKE)

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "tessera/backend/rocm/api.h"
 #include "tessera/backend/stream/api.h"
@@ -21,7 +22,9 @@ struct RuntimeLibrary {
   int minor() const { return version / 100000 % 100; }
   bool usable() const { return file.loaded() && missing.empty() && layout.symbol; }
 };
-/// The file that TESSERA_ROCM_LIBRARY names, else the first of the usual ones that loads.
+/// The file that TESSERA_ROCM_LIBRARY names, else the usual ones.
+std::vector<std::string> runtime_candidates();
+/// The first of these that loads.
 RuntimeLibrary open_runtime();
 
 class HipApi final : public stream::Api {

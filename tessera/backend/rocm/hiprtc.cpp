@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "tessera/backend/rocm/hip_api.h"
 #include "tessera/backend/stream/load.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/library_search.h"
@@ -22,6 +23,16 @@ bool Hiprtc::take(os::Library library) {
   if (missing_.empty()) return true;
   reason_ += fmt::format("{}{}: it has no {}", reason_.empty() ? "" : "; ", library_.file(), missing_);
   return false;
+}
+
+std::vector<std::string> hiprtc_candidates() {
+  if (std::string named = stream::named_by("TESSERA_HIPRTC_LIBRARY"); !named.empty()) return {std::move(named)};
+  std::vector<std::string> names;
+  for (int major : {7, 6, 5}) names.push_back(fmt::format("libhiprtc.so.{}", major));
+  for (const std::string& runtime : runtime_candidates())  // beside it
+    if (const auto folder = std::filesystem::path(runtime).parent_path(); !folder.empty())
+      for (int i = 0; i < 3; ++i) names.push_back((folder / names[static_cast<std::size_t>(i)]).string());
+  return names;
 }
 
 Hiprtc Hiprtc::open(const os::Library& runtime, int major) {

@@ -10,6 +10,9 @@
 
 namespace tessera::rocm {
 
+/// The files that may be opened beside the runtime.
+std::vector<std::string> hiprtc_candidates();
+
 class Hiprtc {
  public:
   /// Opens the file that TESSERA_HIPRTC_LIBRARY names; else libhiprtc of the runtime's major version, by name and

@@ -8,9 +8,11 @@
 
 #include <fmt/format.h>
 
+#include "tessera/backend/common/causes.h"
 #include "tessera/backend/rocm/hip_api.h"
 #include "tessera/backend/rocm/hiprtc.h"
 #include "tessera/backend/stream/load.h"
+#include "tessera/base/os/hardware.h"
 #include "tessera/base/os/system.h"
 
 namespace tessera {
@@ -19,7 +21,6 @@ namespace rocm {
 
 namespace {
 
-constexpr std::uint32_t amd_pci = 0x1002;
 constexpr const char* install_runtime =
     "Install the HIP runtime (Debian: libamdhip64-5, with libhiprtc-builtins5 for the compiler; Ubuntu: libamdhip64-5; "
     "from AMD's own archive: hip-runtime-amd)";
@@ -29,25 +30,12 @@ constexpr std::initializer_list<const char*> visibility = {"HIP_VISIBLE_DEVICES"
 std::string without_library() {
   if (!stream::named_by("TESSERA_ROCM_LIBRARY").empty())
     return "TESSERA_ROCM_LIBRARY names this file, and no other is tried: correct it, or unset it";
-  if (os::display_card_of(amd_pci)) return install_runtime;
-  return std::string("This machine shows no AMD card, so use opencl or cpu. If there is one: ") + install_runtime;
+  const std::string cause = os::display_card_of(os::amd) ? "" : backend::cause_of_no_device(os::amd);
+  return cause.empty() ? install_runtime : fmt::format("{}. If it has one after all: {}", cause, install_runtime);
 }
 
 std::string remedy_without_device(Code code) {
-  const std::string hidden = stream::set_variables(visibility);
-  const auto access = os::read_write_access("/dev/kfd");
-  if (access == os::Access::denied)
-    return "/dev/kfd may not be read and written by this user: make it a member of the groups render and video "
-           "(usermod "
-           "-a -G render,video USER), and log in anew";
-  if (access == os::Access::missing) {
-    if (os::display_card_of(amd_pci))
-      return "/dev/kfd does not exist: load the kernel's driver (modprobe amdgpu); in a container, start it with "
-             "--device /dev/kfd --device /dev/dri";
-    return "This machine shows no AMD card (there is no /dev/kfd): use opencl or cpu; in a container, start it with "
-           "--device /dev/kfd --device /dev/dri";
-  }
-  if (!hidden.empty()) return hidden + ", which may hide the devices: unset it, or name them by number";
+  if (std::string why = backend::why_no_device(os::amd, visibility); !why.empty()) return why;
   if (code == 35) return "Install a newer kernel driver (amdgpu-dkms), or an older ROCm";
   return "See whether rocminfo lists the card; ROCm supports only some of AMD's cards, and newer cards need a newer "
          "ROCm";
@@ -57,6 +45,8 @@ class RocmVendor final : public stream::Vendor {
  public:
   Backend backend() const override { return Backend::rocm; }
   const stream::Api& api() const override { return *api_; }
+
+  ForeignPart loads() const override { return {"", runtime_candidates(), hiprtc_candidates()}; }
 
   int start(BackendReport& report) override {
     if (!library_.usable()) library_ = open_runtime();

@@ -103,6 +103,8 @@ class Vendor {
   /// Opens the library on the first call that finds it, and asks for devices. Gives their number; with none, `report`
   /// says how far it got, why, and what to do. Does not throw.
   virtual int start(BackendReport& report) = 0;
+  /// The libraries that `start` opens, as the loader is asked for them, and their compiler. Opens nothing.
+  virtual ForeignPart loads() const { return {}; }
   /// What the device with the driver's number says of itself. One that cannot be used has state `loaded` and a reason.
   virtual DeviceFacts describe(int ordinal) = 0;
   /// The user named the devices in this order by a variable: it is kept. Else they are sorted by PCI address.

@@ -22,10 +22,23 @@ class StreamDriver final : public Driver {
     return last_ = look();
   }
 
+  std::optional<std::vector<ForeignPart>> foreign() override {
+    std::lock_guard guard(vendor_->lock);
+    return std::vector<ForeignPart>{vendor_->loads()};
+  }
+  void allow(std::vector<std::string> parts) override {
+    std::lock_guard guard(vendor_->lock);
+    allowed_ = !parts.empty();
+  }
+
   std::unique_ptr<DriverDevice> open(int index) override {
     std::lock_guard guard(vendor_->lock);
-    if (devices_.empty()) last_ = look();
     const std::string asked = to_string(Device{backend(), index});
+    if (!allowed_)
+      fail<DeviceError>({.asked = asked,
+                         .wrong = "the driver showed no device in a process of its own, so it is not loaded",
+                         .todo = "See discover() for what it answered"});
+    if (devices_.empty()) last_ = look();
     if (index < 0 || static_cast<std::size_t>(index) >= devices_.size())
       fail<DeviceError>(
           {.asked = asked,
@@ -100,6 +113,7 @@ class StreamDriver final : public Driver {
   }
 
   std::unique_ptr<Vendor> vendor_;
+  bool allowed_ = true;
   BackendReport last_;
   std::vector<std::unique_ptr<DeviceContext>> devices_, replaced_;
 };

@@ -3,8 +3,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <iterator>
 #include <system_error>
 
+#include "tessera/base/os/library.h"
 #include "tessera/base/os/system.h"
 
 namespace tessera::os {
@@ -45,7 +50,61 @@ bool folder_exists(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
+bool file_is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored) && !fs::is_directory(path, ignored);
+}
+
+std::uint32_t word_at(std::string_view bytes, std::size_t at) {
+  std::uint32_t word = 0;
+  if (at + sizeof word <= bytes.size()) std::memcpy(&word, bytes.data() + at, sizeof word);
+  return word;
+}
+
+/// What ldconfig's cache has for a name (the format of glibc since 2.2: a header of 48 bytes, then 24 for each library
+/// with the offsets of its name and its path from the header on).
+std::string cached_file(const std::string& name, const fs::path& cache) {
+  std::ifstream in(cache, std::ios::binary);
+  const std::string file{std::istreambuf_iterator<char>(in), {}};
+  const std::size_t start = file.find("glibc-ld.so.cache1.1");
+  if (start == file.npos) return "";
+  const std::string_view bytes = std::string_view(file).substr(start);
+  const auto text = [&](std::uint32_t at) {
+    return at < bytes.size() ? bytes.substr(at, bytes.find('\0', at) - at) : std::string_view();
+  };
+  for (std::uint64_t i = 0, count = word_at(bytes, 20); i < count; ++i) {
+    const std::size_t entry = 48 + 24 * i;
+    if (entry + 24 > bytes.size()) break;
+#if defined(__x86_64__)
+    if ((word_at(bytes, entry) & 0xff00) != 0x0300) continue;  // another architecture's
+#endif
+    if (text(word_at(bytes, entry + 4)) != name) continue;
+    const std::string path(text(word_at(bytes, entry + 8)));
+    if (file_is_there(path)) return path;
+  }
+  return "";
+}
+
 }  // namespace
+
+std::string loader_file(const std::string& name, const fs::path& cache) {
+  if (name.find('/') != name.npos) return file_is_there(name) ? name : "";
+  std::vector<fs::path> folders;
+  const std::string path = environment("LD_LIBRARY_PATH").value_or("");
+  for (std::size_t at = 0; at < path.size();) {
+    const std::size_t end = std::min(path.find_first_of(":;", at), path.size());
+    folders.emplace_back(path.substr(at, end - at));
+    at = end + 1;
+  }
+  folders.push_back(own_folder());
+  for (const fs::path& folder : folders)
+    if (file_is_there(folder / name)) return (folder / name).string();
+  if (std::string found = cached_file(name, cache); !found.empty()) return found;
+  for (const char* folder :
+       {"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"})
+    if (file_is_there(fs::path(folder) / name)) return (fs::path(folder) / name).string();
+  return "";
+}
 
 std::vector<std::string> library_files(std::span<const fs::path> folders, std::string_view stem) {
   std::vector<std::string> out;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where vendors put libraries that the loader does not find by itself: toolkits' folders, and the packages that
-// Python's installers unpack. Only looks at names; nothing is opened.
+// Where libraries are: what the loader would find, and where vendors put those that it does not find by itself
+// (toolkits' folders, and the packages that Python's installers unpack). Only looks at names; nothing is opened.
 #pragma once
 
 #include <filesystem>
@@ -10,6 +10,10 @@
 #include <vector>
 
 namespace tessera::os {
+
+/// The file that the loader would open for a name: in LD_LIBRARY_PATH, beside our own library, in the cache that
+/// ldconfig writes, in its default folders. A path is only looked at. Empty if there is none. (`cache` is for tests.)
+std::string loader_file(const std::string& name, const std::filesystem::path& cache = "/etc/ld.so.cache");
 
 /// "libx.so.3" and the like in each folder that exists, in the order of the folders: of `stem` = "libx.so" the file
 /// whose name is the stem with the shortest number behind it, newest first, else the stem itself. Full paths.

@@ -13,6 +13,8 @@
 #include <string>
 #include <system_error>
 
+#include "tessera/base/os/hardware.h"
+
 namespace tessera::os {
 namespace {
 
@@ -125,8 +127,9 @@ bool file_exists(const char* path) {
 }
 
 Access read_write_access(const char* path) {
-  if (!file_exists(path)) return Access::missing;
-  return ::access(path, R_OK | W_OK) == 0 ? Access::granted : Access::denied;
+  const fs::path file = system_root() / fs::path(path).relative_path();
+  if (!file_exists(file.c_str())) return Access::missing;
+  return ::access(file.c_str(), R_OK | W_OK) == 0 ? Access::granted : Access::denied;
 }
 
 bool folder_can_be_used(const fs::path& folder) {
@@ -135,26 +138,13 @@ bool folder_can_be_used(const fs::path& folder) {
   return fs::is_directory(folder, error) && ::access(folder.c_str(), W_OK | X_OK) == 0;
 }
 
-bool display_card_of(std::uint32_t vendor, const fs::path& devices) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(devices, ignored)) {
-    std::ifstream vendor_file(entry.path() / "vendor"), class_file(entry.path() / "class");
-    std::uint32_t found = 0, kind = 0;
-    if (!(vendor_file >> std::hex >> found) || found != vendor || !(class_file >> std::hex >> kind)) continue;
-    if (kind >> 16 == 0x03 || kind >> 16 == 0x12) return true;  // display controller, processing accelerator
-  }
-  return false;
+bool display_card_of(std::uint32_t vendor) {
+  return std::ranges::any_of(display_cards(), [&](const DisplayCard& card) { return card.vendor == vendor; });
 }
 
 bool render_node_of(std::uint32_t vendor) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator("/dev/dri", ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with("renderD")) continue;
-    std::ifstream in("/sys/class/drm/" + name + "/device/vendor");
-    std::uint32_t found = 0;
-    if (in >> std::hex >> found && found == vendor) return true;
-  }
+  for (const DeviceFile& file : device_files())
+    if (file.vendor.starts_with("0x") && std::stoul(file.vendor, nullptr, 16) == vendor) return true;
   return false;
 }
 

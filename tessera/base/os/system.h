@@ -37,14 +37,15 @@ std::size_t thread_stack_bytes();
 std::uint32_t fork_generation();
 
 bool file_exists(const char* path);
-/// What this process may do with a file, such as a device's: it need not be open already.
+/// What this process may do with a file, such as a device's (under TESSERA_SYSTEM_ROOT, if that is set): it need not be
+/// open already.
 enum class Access : std::uint8_t { missing, denied, granted };
 Access read_write_access(const char* path);
 /// Can files be made in this folder? Makes it, and those above it, where they are missing.
 bool folder_can_be_used(const std::filesystem::path& folder);
 /// Is there a graphics or computing card of this PCI vendor (0x10de: NVIDIA, 0x1002: AMD, 0x8086: Intel), with or
-/// without a kernel driver? `devices` is for tests.
-bool display_card_of(std::uint32_t vendor, const std::filesystem::path& devices = "/sys/bus/pci/devices");
+/// without a kernel driver?
+bool display_card_of(std::uint32_t vendor);
 /// Does the kernel show a graphics device of this PCI vendor (0x8086: Intel)? No driver library is loaded to know.
 bool render_node_of(std::uint32_t vendor);
 

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tessera doctor`: for someone who asks "why is my GPU not used?": what the machine shows, what was tried of each
+// backend, what happened, what to do; then a first computation on each device that works, with its figures.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "command.h"
+#include "measure.h"
+#include "survey.h"
+#include "tessera/base/error.h"
+#include "tessera/base/os/child.h"
+#include "tessera/base/os/hardware.h"
+
+namespace tessera::app {
+namespace {
+
+struct Options {
+  bool json = false, remembered = false, no_figures = false;
+  int limit = 60;
+};
+
+struct Diagnosis {
+  Survey survey;
+  std::vector<os::DisplayCard> cards;
+  std::vector<os::DeviceFile> files;
+  std::string container;
+  std::vector<std::string> variables;
+  std::map<Device, Figures> figures;
+  bool waiting = false;  ///< a device did not end in time: no exit handler may be waited for
+};
+
+std::string vendor_name(std::uint32_t vendor) {
+  switch (vendor) {
+    case os::nvidia: return "NVIDIA";
+    case os::amd: return "AMD";
+    case os::intel: return "Intel";
+    default: return fmt::format("vendor {:04x}", vendor);
+  }
+}
+
+/// The backends in which a card of this vendor should show.
+std::vector<Backend> backends_of(std::uint32_t vendor) {
+  switch (vendor) {
+    case os::nvidia: return {Backend::cuda, Backend::opencl};
+    case os::amd: return {Backend::rocm, Backend::opencl};
+    case os::intel: return {Backend::oneapi, Backend::opencl};
+    default: return {Backend::opencl};
+  }
+}
+
+bool is_gpu(const DeviceInfo& info) {
+  return info.kind == DeviceKind::discrete_gpu || info.kind == DeviceKind::integrated_gpu;
+}
+
+Diagnosis examine(const Options& o) {
+  Diagnosis d;
+  if (!o.remembered) rescan();
+  d.cards = os::display_cards();
+  d.files = os::device_files();
+  d.container = os::container();
+  d.variables = os::variables_named(
+      "CUDA_VISIBLE_DEVICES= HIP_VISIBLE_DEVICES= ROCR_VISIBLE_DEVICES= GPU_DEVICE_ORDINAL= ZE_AFFINITY_MASK= "
+      "ONEAPI_DEVICE_SELECTOR= OCL_ICD_ OPENCL_VENDOR_PATH= LD_LIBRARY_PATH= TESSERA_");
+  d.survey = survey(false);
+  if (o.no_figures) return d;
+  Progress progress(false);
+  for (const BackendReport& row : d.survey.backends)
+    for (const DeviceInfo& info : row.devices) {
+      const auto opened = d.survey.opened.find(info.device);
+      const bool chosen = d.survey.chosen.device == info.device;
+      if (!usable(info.state) || (opened != d.survey.opened.end() && !opened->second.error.empty())) continue;
+      if (info.device.backend == Backend::interp && !chosen) continue;  // it is for checking, not for speed
+      progress.update(fmt::format("measuring {} ({})", to_string(info.device), info.name));
+      const Figures f = measure(info.device, std::chrono::seconds(o.limit));
+      d.waiting = d.waiting || !f.ended;
+      d.figures[info.device] = f;
+    }
+  return d;
+}
+
+bool works(const Figures& f) { return f.ended && f.error.empty() && f.right; }
+
+/// Does the device that new arrays go to compute?
+bool healthy(const Diagnosis& d) {
+  if (!d.survey.chosen.device) return false;
+  const Device device = *d.survey.chosen.device;
+  if (const auto f = d.figures.find(device); f != d.figures.end()) return works(f->second);
+  for (const BackendReport& row : d.survey.backends)
+    for (const DeviceInfo& info : row.devices)
+      if (info.device == device) return info.state == DeviceState::verified;
+  return false;
+}
+
+/// What somebody wants to know first: is a GPU used, and if not, what stands in its way.
+std::string verdict(const Diagnosis& d) {
+  if (!d.survey.chosen.device) return "Nothing can be computed: " + d.survey.chosen.error;
+  const Device device = *d.survey.chosen.device;
+  std::string text;
+  for (const BackendReport& row : d.survey.backends)
+    for (const DeviceInfo& info : row.devices)
+      if (info.device == device && is_gpu(info))
+        text = fmt::format("A GPU is used: {} ({}).", to_string(device), info.name);
+  if (text.empty() && d.survey.chosen.why.find("automatically") == std::string::npos)
+    text = fmt::format("The device is named, so no other is taken: {}.", d.survey.chosen.why);
+  if (text.empty() && d.cards.empty())
+    text = fmt::format("No GPU is used, because this machine shows none: there is no graphics card on its PCI bus{}.",
+                       d.container.empty() ? "" : fmt::format(" (as far as this container, {}, sees)", d.container));
+  if (text.empty()) {
+    text = "No GPU is used, although there is a graphics card:";
+    for (const os::DisplayCard& card : d.cards) {
+      std::vector<std::string> names;
+      for (Backend backend : backends_of(card.vendor)) names.emplace_back(title(backend));
+      text += fmt::format(" {} at {} should show under {}: see there what to do.", vendor_name(card.vendor),
+                          card.address, fmt::join(names, " or "));
+    }
+  }
+  const auto f = d.figures.find(device);
+  if (f == d.figures.end()) return text;
+  if (!f->second.ended)
+    return text + fmt::format(" But {} did not end its first computation in time.", to_string(device));
+  if (!f->second.error.empty()) return text + fmt::format(" But {} failed: {}", to_string(device), f->second.error);
+  if (!f->second.right) return text + fmt::format(" But {} computed wrongly.", to_string(device));
+  return text + fmt::format(" {} computes, and its results are right.", to_string(device));
+}
+
+std::string number(double value) {
+  return value >= 100  ? fmt::format("{:.0f}", value)
+         : value >= 10 ? fmt::format("{:.1f}", value)
+                       : fmt::format("{:.2f}", value);
+}
+
+std::string figures_text(const Figures& f) {
+  if (!f.ended) return "did not end in time";
+  if (!f.error.empty()) return "failed: " + f.error;
+  return fmt::format(
+      "{}memory {} GB/s, arithmetic {} GFLOP/s (f32), product of {} x {} at {} GFLOP/s, first kernel after {} ms",
+      f.right ? "" : "WRONG RESULTS; ", number(f.copy_bytes / 1e9), number(f.fma_operations / 1e9), f.product_size,
+      f.product_size, number(f.product_operations / 1e9), number(f.compile_seconds * 1e3));
+}
+
+std::string access_text(os::Access access) {
+  return access == os::Access::granted ? "may be used" : "MAY NOT be used by this user";
+}
+
+void print(const Diagnosis& d) {
+  Table table;
+  const Style& style = table.style();
+  fmt::print("{}\n", style.strong("What this machine shows"));
+  for (const os::DisplayCard& card : d.cards)
+    fmt::print("    card {}: {} {:04x}, {}\n", card.address, vendor_name(card.vendor), card.device,
+               card.module.empty() ? "no kernel driver" : "kernel driver " + card.module);
+  if (d.cards.empty()) fmt::print("    no graphics card on the PCI bus\n");
+  for (const os::DeviceFile& file : d.files)
+    fmt::print("    {}: {} (group {})\n", file.path, access_text(file.access), file.group);
+  if (d.files.empty()) fmt::print("    no device files of GPUs (/dev/nvidia*, /dev/kfd, /dev/dri/renderD*)\n");
+  if (!d.container.empty()) fmt::print("    inside a container ({})\n", d.container);
+  for (const std::string& variable : d.variables) fmt::print("    {}\n", variable);
+  fmt::print("\n{}\n", style.strong("What was tried"));
+  for (const BackendReport& row : d.survey.backends) table.backend(row, d.survey);
+  if (!d.figures.empty()) fmt::print("\n{}\n", style.strong("What works"));
+  for (const auto& [device, f] : d.figures)
+    table.paragraph(fmt::format("{} {}: ", style.mark(works(f)), to_string(device)), figures_text(f), 4);
+  fmt::print("\n");
+  table.paragraph(style.mark(healthy(d)) + " ", verdict(d), 2);
+}
+
+nlohmann::ordered_json json_of(const Diagnosis& d) {
+  using Json = nlohmann::ordered_json;
+  Json all = json_of(d.survey), cards = Json::array(), files = Json::array(), figures = Json::object();
+  for (const os::DisplayCard& card : d.cards)
+    cards.push_back({{"address", card.address},
+                     {"vendor", fmt::format("{:04x}", card.vendor)},
+                     {"device", fmt::format("{:04x}", card.device)},
+                     {"kernel_driver", card.module}});
+  for (const os::DeviceFile& file : d.files)
+    files.push_back({{"path", file.path}, {"usable", file.access == os::Access::granted}, {"group", file.group}});
+  for (const auto& [device, f] : d.figures)
+    figures[to_string(device)] = {{"ended", f.ended},
+                                  {"error", f.error},
+                                  {"right", f.right},
+                                  {"first_kernel_seconds", f.compile_seconds},
+                                  {"copy_bytes_per_second", f.copy_bytes},
+                                  {"fma_flops", f.fma_operations},
+                                  {"product_size", f.product_size},
+                                  {"product_flops", f.product_operations}};
+  all["machine"] = {{"cards", cards}, {"device_files", files}, {"container", d.container}, {"variables", d.variables}};
+  all["figures"] = figures;
+  all["verdict"] = verdict(d);
+  all["healthy"] = healthy(d);
+  return all;
+}
+
+int run(const Options& o) {
+  const Diagnosis d = examine(o);
+  if (o.json)
+    fmt::print("{}\n", json_of(d).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  else
+    print(d);
+  const int code = healthy(d) ? success : failed;
+  if (!d.waiting) return code;
+  std::fflush(stdout);
+  os::leave(code);  // the device's driver would be waited for
+}
+
+}  // namespace
+
+Command doctor_command(CLI::App& program) {
+  auto options = std::make_shared<Options>();
+  CLI::App* sub = program.add_subcommand("doctor", "Say why a GPU is not used and what to do, and measure what works");
+  sub->add_flag("--json", options->json, "Write JSON: what `tessera devices --json` writes, and more");
+  sub->add_flag("--remembered", options->remembered,
+                "Believe what drivers answered earlier programs (default: ask them all again)");
+  sub->add_flag("--no-figures", options->no_figures, "Measure nothing");
+  sub->add_option("--limit", options->limit, "Seconds after which a device is not waited for any more")
+      ->check(CLI::Range(1, 3600))
+      ->capture_default_str();
+  sub->footer(
+      R"(Looks at the machine (cards, kernel drivers, device files, containers, variables that hide devices), asks each driver in
+a process of its own, opens every device, and runs on each that works: a kernel that copies, one of multiply-adds, and a
+matrix product, whose results are checked.
+
+Exits with 0 if the device that new arrays go to computes, else with 1.
+
+Examples:
+  tessera doctor
+  TESSERA_DEVICE=cuda tessera doctor
+  tessera doctor --json | jq '{verdict, figures}')");
+  return {sub, [options] { return run(*options); }};
+}
+
+}  // namespace tessera::app

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "survey.h"
+
+#include <fmt/format.h>
+
+#include "tessera/base/config.h"
+#include "tessera/base/error.h"
+
+namespace tessera::app {
+
+std::string_view title(Backend backend) {
+  static constexpr std::string_view titles[] = {"CPU", "CUDA", "ROCm", "oneAPI", "Metal", "OpenCL", "Interpreter"};
+  return titles[static_cast<std::size_t>(backend)];
+}
+
+bool usable(DeviceState state) { return state == DeviceState::enumerated || state == DeviceState::verified; }
+
+Survey survey(bool list_only) {
+  Survey s;
+  if (!list_only) {
+    Progress progress(false);
+    const std::vector<BackendReport> first = discover();
+    for (const BackendReport& row : first) {
+      for (const DeviceInfo& info : row.devices) {
+        progress.update(fmt::format("running a first kernel on {} ({})", to_string(info.device), info.name));
+        Opened& o = s.opened[info.device];
+        try {
+          o.free = free_memory(info.device);  // opens it, which runs the first kernel
+        } catch (const Error& e) {
+          o.error = e.what();
+        }
+      }
+    }
+  }
+  s.backends = discover();
+  try {
+    s.chosen.device = current_device();
+    s.chosen.why = why_current_device();
+  } catch (const Error& e) {
+    s.chosen.error = e.what();
+  }
+  return s;
+}
+
+namespace {
+
+std::string gibibytes(std::uint64_t bytes) {
+  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1u << 30));
+}
+
+std::string joined(const std::vector<std::string>& parts, std::string_view with) {
+  return fmt::format("{}", fmt::join(parts, with));
+}
+
+std::string capability_text(const Capabilities& can) {
+  std::vector<std::string> does;
+  if (can.f64) does.emplace_back("f64");
+  if (can.f16) does.emplace_back("f16");
+  if (can.bf16) does.emplace_back("bf16");
+  if (can.int8_dot) does.emplace_back("int8 dot");
+  if (can.atomic_f32) does.emplace_back("f32 atomics");
+  if (can.atomic_i64) does.emplace_back("64-bit atomics");
+  std::vector<std::string> widths;
+  for (std::uint32_t w : can.subgroup_widths) widths.push_back(std::to_string(w));
+  const bool subgroups =
+      can.subgroup_widths.size() > 1 || (can.subgroup_widths.size() == 1 && can.subgroup_widths[0] > 1);
+  return fmt::format("{}; blocks of up to {} threads with {} shared; {}",
+                     does.empty() ? "f32 and integers only" : joined(does, ", "), can.max_block_threads,
+                     config::bytes_text(can.shared_bytes),
+                     subgroups ? "subgroups of " + joined(widths, ", ") : "no subgroups");
+}
+
+nlohmann::ordered_json json_of(const Capabilities& can) {
+  return {{"f16", can.f16},
+          {"bf16", can.bf16},
+          {"f64", can.f64},
+          {"int64", can.int64},
+          {"atomic_i64", can.atomic_i64},
+          {"atomic_f32", can.atomic_f32},
+          {"int8_dot", can.int8_dot},
+          {"subgroup_widths", can.subgroup_widths},
+          {"max_block_threads", can.max_block_threads},
+          {"max_block", can.max_block},
+          {"shared_bytes", can.shared_bytes},
+          {"max_parameter_bytes", can.max_parameter_bytes},
+          {"vector_bytes", can.vector_bytes}};
+}
+
+}  // namespace
+
+void Table::backend(const BackendReport& row, const Survey& s) {
+  bool any = false;
+  for (const DeviceInfo& info : row.devices) any = any || usable(info.state);
+  fmt::print("{} {} ({}): {}{}{}\n", style_.mark(any), style_.strong(title(row.backend)), backend_name(row.backend),
+             state_name(row.state), row.file.empty() ? "" : ", " + row.file,
+             row.remembered ? style_.faint(" (as remembered)") : "");
+  for (const DeviceInfo& info : row.devices) device(info, s);
+  parts(row);
+  if (row.devices.empty() && !row.parts.empty()) return;                         // each said its own
+  if (!row.devices.empty() && row.reason == row.devices.front().reason) return;  // said with the device
+  reasons(row.reason, row.remedy, 4);
+}
+
+void Table::device(const DeviceInfo& info, const Survey& s) {
+  const auto opened = s.opened.find(info.device);
+  std::string memory = gibibytes(info.total_memory);
+  if (opened != s.opened.end() && opened->second.free)
+    memory += fmt::format(" ({} free)", gibibytes(*opened->second.free));
+  if (info.unified_memory) memory += ", shared with the host";
+  const std::string state =
+      usable(info.state) ? std::string(state_name(info.state)) : style_.bad(state_name(info.state));
+  fmt::print("    [{}] {}: {}, {}\n", to_string(info.device), info.name, memory, state);
+  std::vector<std::string> about;
+  about.emplace_back(kind_name(info.kind));
+  if (!info.vendor.empty()) about.push_back(info.vendor);
+  if (info.compute_units)
+    about.push_back(fmt::format("{} compute unit{}", info.compute_units, info.compute_units == 1 ? "" : "s"));
+  if (!info.driver_version.empty()) about.push_back(info.driver_version);
+  if (!info.identity.empty()) about.push_back("identity " + info.identity);
+  if (const auto same = same_card(info.device)) about.push_back("the same card as " + to_string(*same));
+  fmt::print("{}\n", style_.faint("        " + wrapped(joined(about, ", "), 8, columns_, 8)));
+  fmt::print("{}\n", style_.faint("        " + wrapped(capability_text(info.can), 8, columns_, 8)));
+  std::string reason = info.reason;
+  if (reason.empty() && opened != s.opened.end()) reason = opened->second.error;
+  reasons(reason, info.remedy, 8);
+}
+
+void Table::reasons(const std::string& reason, const std::string& remedy, std::size_t indent) {
+  const std::string spaces(indent, ' ');
+  if (!reason.empty()) paragraph(spaces + "Why:  ", reason, indent + 6);
+  if (!remedy.empty()) paragraph(spaces + "Do:   ", remedy, indent + 6);
+}
+
+void Table::paragraph(const std::string& first, const std::string& text, std::size_t indent) {
+  fmt::print("{}{}\n", first, wrapped(text, indent, columns_, text_width(first)));
+}
+
+void Table::parts(const BackendReport& row) {
+  for (const DriverPart& part : row.parts) {
+    if (part.state == DeviceState::enumerated) continue;  // its devices are above
+    fmt::print("    {}: {}{}\n", part.name,
+               usable(part.state) ? std::string(state_name(part.state)) : style_.bad(state_name(part.state)),
+               part.file.empty() ? "" : ", " + part.file);
+    reasons(part.reason, part.remedy, 8);
+  }
+}
+
+nlohmann::ordered_json json_of(const Survey& s) {
+  using Json = nlohmann::ordered_json;
+  Json backends = Json::array();
+  for (const BackendReport& row : s.backends) {
+    Json devices = Json::array(), parts = Json::array();
+    for (const DriverPart& part : row.parts)
+      parts.push_back({{"name", part.name},
+                       {"file", part.file},
+                       {"state", state_name(part.state)},
+                       {"reason", part.reason},
+                       {"remedy", part.remedy}});
+    for (const DeviceInfo& info : row.devices) {
+      const auto opened = s.opened.find(info.device);
+      const bool was = opened != s.opened.end();
+      const auto same = same_card(info.device);
+      devices.push_back({{"device", to_string(info.device)},
+                         {"name", info.name},
+                         {"vendor", info.vendor},
+                         {"driver_version", info.driver_version},
+                         {"identity", info.identity},
+                         {"same_card_as", same ? Json(to_string(*same)) : Json()},
+                         {"kind", kind_name(info.kind)},
+                         {"state", state_name(info.state)},
+                         {"reason", info.reason.empty() && was ? opened->second.error : info.reason},
+                         {"remedy", info.remedy},
+                         {"total_memory", info.total_memory},
+                         {"free_memory", was && opened->second.free ? Json(*opened->second.free) : Json()},
+                         {"unified_memory", info.unified_memory},
+                         {"compute_units", info.compute_units},
+                         {"capabilities", json_of(info.can)}});
+    }
+    backends.push_back({{"backend", backend_name(row.backend)},
+                        {"state", state_name(row.state)},
+                        {"file", row.file},
+                        {"reason", row.reason},
+                        {"remedy", row.remedy},
+                        {"remembered", row.remembered},
+                        {"devices", devices},
+                        {"parts", parts}});
+  }
+  return {{"version", TESSERA_VERSION},
+          {"backends", backends},
+          {"current",
+           {{"device", s.chosen.device ? Json(to_string(*s.chosen.device)) : Json()},
+            {"why", s.chosen.why},
+            {"error", s.chosen.error}}}};
+}
+
+}  // namespace tessera::app

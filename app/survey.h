@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `tessera devices` and `tessera doctor` know of a machine: every backend's row, what opening each device gave,
+// and which device is chosen; and how this is written for people and as JSON, once.
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "terminal.h"
+#include "tessera/device/device.h"
+
+namespace tessera::app {
+
+/// What is found out by opening a device.
+struct Opened {
+  std::optional<std::uint64_t> free;
+  std::string error;
+};
+
+struct Chosen {
+  std::optional<Device> device;
+  std::string why, error;
+};
+
+struct Survey {
+  std::vector<BackendReport> backends;
+  std::map<Device, Opened> opened;
+  Chosen chosen;
+};
+
+/// Asks every backend, and unless `list_only` opens each device, which runs a first small kernel on it.
+Survey survey(bool list_only);
+bool usable(DeviceState state);
+/// "CUDA", "oneAPI", as people write it.
+std::string_view title(Backend backend);
+nlohmann::ordered_json json_of(const Survey& s);
+
+/// Writes rows to standard output.
+class Table {
+ public:
+  /// The row of a backend, with its devices, reasons and remedies.
+  void backend(const BackendReport& row, const Survey& s);
+  /// `first`, then `text` broken at spaces, further lines behind `indent` spaces.
+  void paragraph(const std::string& first, const std::string& text, std::size_t indent);
+  void reasons(const std::string& reason, const std::string& remedy, std::size_t indent);
+  const Style& style() const { return style_; }
+
+ private:
+  void device(const DeviceInfo& info, const Survey& s);
+  void parts(const BackendReport& row);
+  Style style_{stdout};
+  std::size_t columns_ = columns(stdout);
+};
+
+}  // namespace tessera::app

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/device/report_json.h"
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::array all_states = {DeviceState::unsupported, DeviceState::supported, DeviceState::loaded,
+                                   DeviceState::enumerated,  DeviceState::verified,  DeviceState::quarantined,
+                                   DeviceState::crashed,     DeviceState::hung,      DeviceState::lost};
+constexpr std::array all_kinds = {DeviceKind::discrete_gpu, DeviceKind::integrated_gpu, DeviceKind::cpu,
+                                  DeviceKind::other};
+
+/// Visits the fields of both directions alike: a field that is written is read.
+template <class Visit>
+void fields(auto& can, Visit&& visit) {
+  // A capability that is added and not named here does not compile.
+  [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = can;
+  visit("f16", can.f16);
+  visit("bf16", can.bf16);
+  visit("f64", can.f64);
+  visit("int64", can.int64);
+  visit("atomic_i64", can.atomic_i64);
+  visit("atomic_f32", can.atomic_f32);
+  visit("int8_dot", can.int8_dot);
+  visit("subgroup_widths", can.subgroup_widths);
+  visit("max_block_threads", can.max_block_threads);
+  visit("max_block", can.max_block);
+  visit("shared_bytes", can.shared_bytes);
+  visit("local_bytes", can.local_bytes);
+  visit("max_parameter_bytes", can.max_parameter_bytes);
+  visit("vector_bytes", can.vector_bytes);
+}
+
+template <class T>
+T named(const Json& json, const char* field, const auto& all, auto&& name) {
+  const std::string text = json.at(field).get<std::string>();
+  for (const T value : all)
+    if (name(value) == text) return value;
+  fail<FormatError>({.asked = "report", .with = {{field, text}}, .wrong = "this name is not known"});
+}
+
+Json json_of(const DeviceInfo& info) {
+  Json can = Json::object();
+  fields(info.can, [&](const char* name, const auto& value) { can[name] = value; });
+  return {{"device", to_string(info.device)},
+          {"name", info.name},
+          {"vendor", info.vendor},
+          {"driver_version", info.driver_version},
+          {"identity", info.identity},
+          {"kind", kind_name(info.kind)},
+          {"state", state_name(info.state)},
+          {"reason", info.reason},
+          {"remedy", info.remedy},
+          {"total_memory", info.total_memory},
+          {"unified_memory", info.unified_memory},
+          {"compute_units", info.compute_units},
+          {"capabilities", can}};
+}
+
+DeviceInfo device_of_json(const Json& json) {
+  DeviceInfo info;
+  info.device = parse_device(json.at("device").get<std::string>());
+  json.at("name").get_to(info.name);
+  json.at("vendor").get_to(info.vendor);
+  json.at("driver_version").get_to(info.driver_version);
+  json.at("identity").get_to(info.identity);
+  info.kind = named<DeviceKind>(json, "kind", all_kinds, kind_name);
+  info.state = named<DeviceState>(json, "state", all_states, state_name);
+  json.at("reason").get_to(info.reason);
+  json.at("remedy").get_to(info.remedy);
+  json.at("total_memory").get_to(info.total_memory);
+  json.at("unified_memory").get_to(info.unified_memory);
+  json.at("compute_units").get_to(info.compute_units);
+  fields(info.can, [&](const char* name, auto& value) { json.at("capabilities").at(name).get_to(value); });
+  return info;
+}
+
+}  // namespace
+
+std::string report_json(const BackendReport& report) {
+  Json devices = Json::array(), parts = Json::array();
+  for (const DeviceInfo& info : report.devices) devices.push_back(json_of(info));
+  for (const DriverPart& part : report.parts)
+    parts.push_back({{"name", part.name},
+                     {"file", part.file},
+                     {"state", state_name(part.state)},
+                     {"reason", part.reason},
+                     {"remedy", part.remedy}});
+  const Json all = {{"backend", backend_name(report.backend)},
+                    {"state", state_name(report.state)},
+                    {"file", report.file},
+                    {"reason", report.reason},
+                    {"remedy", report.remedy},
+                    {"remembered", report.remembered},
+                    {"devices", devices},
+                    {"parts", parts}};
+  return all.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+BackendReport report_from_json(std::string_view text) {
+  try {
+    const Json json = Json::parse(text);
+    BackendReport report;
+    report.backend = named<Backend>(json, "backend", all_backends, backend_name);
+    report.state = named<DeviceState>(json, "state", all_states, state_name);
+    json.at("file").get_to(report.file);
+    json.at("reason").get_to(report.reason);
+    json.at("remedy").get_to(report.remedy);
+    json.at("remembered").get_to(report.remembered);
+    for (const Json& device : json.at("devices")) report.devices.push_back(device_of_json(device));
+    for (const Json& part : json.at("parts"))
+      report.parts.push_back({part.at("name").get<std::string>(), part.at("file").get<std::string>(),
+                              named<DeviceState>(part, "state", all_states, state_name),
+                              part.at("reason").get<std::string>(), part.at("remedy").get<std::string>()});
+    return report;
+  } catch (const nlohmann::json::exception& e) {
+    fail<FormatError>({.asked = "report", .wrong = e.what()});
+  } catch (const DeviceError& e) {
+    fail<FormatError>({.asked = "report", .wrong = e.what()});
+  }
+}
+
+}  // namespace tessera

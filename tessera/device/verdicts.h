@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What probes found, kept on disk for the next process: a driver is not started anew by every program, and one that
+// hangs costs its seconds once. An answer holds as long as nothing has changed that it may depend on. Internal to
+// device/.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "tessera/device/driver.h"
+
+namespace tessera {
+
+/// All that the answer of a part may depend on: files, variables, device files, the machine's start, our version. Empty
+/// if the part does not say what it loads: its answers are not kept.
+std::string verdict_key(Backend backend, const ForeignPart& part, const std::filesystem::path& program);
+
+/// The answer for this key, marked as remembered; nothing if there is none. A damaged file is as good as none.
+std::optional<BackendReport> load_verdict(Backend backend, const std::string& key);
+/// Written under a temporary name and renamed. Where the folder cannot be written nothing is kept: the log says so
+/// once.
+void store_verdict(const BackendReport& report, const std::string& key);
+/// Of all backends, or of one.
+void forget_verdicts(std::optional<Backend> backend = {});
+
+}  // namespace tessera

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+// Discovery out of process, over fake drivers: what a driver does to the process that asks it is a state of its row,
+// the other backends go on, and answers are kept for the next process. Each case runs in a child with a cache of its
+// own.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "tessera/array/array.h"
+#include "tessera/base/error.h"
+#include "tests/support/errors.h"
+#include "tests/support/in_child.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using test::expect_has;
+using test::message;
+using test::Variables;
+
+std::string fake(const std::string& name) { return TESSERA_FAKES "/libfake_" + name + ".so"; }
+
+/// A folder that disappears with the object.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "tessera-probe-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
+    path_ = name;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  fs::path operator/(const std::string& name) const { return path_ / name; }
+  const fs::path& path() const { return path_; }
+  std::vector<fs::path> files() const { return {fs::directory_iterator(path_), fs::directory_iterator()}; }
+
+ private:
+  fs::path path_;
+};
+
+std::string text_of(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// "state|reason|devices|remembered"
+std::string row(Backend backend) {
+  const BackendReport& r = discover(backend);
+  return std::string(state_name(r.state)) + "|" + r.reason + "|" + std::to_string(r.devices.size()) + "|" +
+         (r.remembered ? "remembered" : "asked");
+}
+bool mapped(const std::string& library) { return text_of("/proc/self/maps").find(library) != std::string::npos; }
+std::string computes(Device device) {
+  return std::to_string(sum(Array::full({10}, 2.0, DType::f32, device)).item<float>());
+}
+
+class Probe : public ::testing::TestWithParam<Backend> {
+ protected:
+  static bool cuda() { return GetParam() == Backend::cuda; }
+  static std::string name() { return cuda() ? "cuda" : "hip"; }
+  static Backend other() { return cuda() ? Backend::rocm : Backend::cuda; }
+
+  static Variables fakes(const fs::path& cache) {
+    return {{"TESSERA_CUDA_LIBRARY", fake("cuda")},
+            {"TESSERA_NVRTC_LIBRARY", fake("nvrtc")},
+            {"TESSERA_ROCM_LIBRARY", fake("hip")},
+            {"TESSERA_HIPRTC_LIBRARY", fake("hiprtc")},
+            {"TESSERA_OPENCL_LIBRARY", "/nonexistent"},
+            {"TESSERA_CACHE_DIR", cache.string()},
+            {"TESSERA_PROBE_TIMEOUT", "1"},
+            {"TESSERA_FAKE_ONLY", "libfake_" + name() + "."}};
+  }
+  std::string run(const Variables& changed, const std::function<std::string()>& work) {
+    Variables all = fakes(cache.path());
+    all.insert(all.end(), changed.begin(), changed.end());
+    return test::in_child(all, work, 30);
+  }
+  std::string with(const std::string& fault, const std::function<std::string()>& work) {
+    return run({{"TESSERA_FAKE_FAULT", fault}}, work);
+  }
+  Folder cache;
+};
+INSTANTIATE_TEST_SUITE_P(Backends, Probe, ::testing::Values(Backend::cuda, Backend::rocm),
+                         [](const auto& info) { return std::string(backend_name(info.param)); });
+
+TEST_P(Probe, DriverThatKillsItsProcessCostsItsRowAlone) {
+  const struct {
+    const char *fault, *says, *words;
+  } cases[] = {{"crash-init", "crashed when it was asked for its devices: SIGABRT (signal 6)", "it printed nothing"},
+               {"segv-init", "crashed when it was asked for its devices: SIGSEGV (signal 11)", "about to fault"},
+               {"exit-init:3", "ended the process when it was asked for its devices (exit code 3)", "giving up"},
+               {"exit-init:0", "ended the process when it was asked for its devices (exit code 0)", "giving up"}};
+  for (const auto& c : cases) {
+    const std::string text = with(c.fault, [] {
+      const BackendReport& r = discover(GetParam());
+      std::string out = row(GetParam()) + "\n" + r.file + "\n" + r.remedy + "\n";
+      out += message([] { computes({GetParam(), 0}); }) + "\n";
+      out += message([] { DeviceScope scope({GetParam(), 0}); }) + "\n";
+      out += "new arrays: " + to_string(current_device()) + "\n";
+      out += "the other: " + computes({other(), 0}) + ", the cpu: " + computes({}) + "\n";
+      out += std::string("loaded here: ") + (mapped("libfake_" + name() + ".") ? "yes" : "no");
+      return out;
+    });
+    expect_has(text,
+               {"crashed|", fake(name()), c.says, c.words, "|0|asked", "tessera devices --rescan",
+                "does not exist: the backend " + std::string(backend_name(GetParam())) + " has no devices (crashed:",
+                "new arrays: " + std::string(backend_name(other())) + ":0", "the other: 20.000000, the cpu: 20.000000",
+                "loaded here: no"});
+  }
+}
+
+TEST_P(Probe, DriverThatHangsIsStoppedInTimeAndCostsItsRowAlone) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto work = [] {
+    return row(GetParam()) + "\n" + message([] {
+             computes({GetParam(), 0});
+           }) +
+           "\nthe other: " + computes({other(), 0}) + (mapped("libfake_" + name() + ".") ? ", loaded" : ", not loaded");
+  };
+  expect_has(with("hang-init", work), {"hung|", "did not answer within 1 s", "TESSERA_PROBE_TIMEOUT", "|0|asked",
+                                       "has no devices (hung:", "the other: 20.000000, not loaded"});
+  const auto between = std::chrono::steady_clock::now();
+  EXPECT_LT(between - start, std::chrono::seconds(10));
+  // Once: what is known of it stays known until the machine starts anew.
+  expect_has(with("hang-init", work), {"hung|", "|0|remembered", "the other: 20.000000, not loaded"});
+  EXPECT_LT(std::chrono::steady_clock::now() - between, std::chrono::milliseconds(900));
+}
+
+TEST_P(Probe, WhatADriverPrintsDoesNotDisturbItsAnswer) {
+  const std::string text = with("print-init", [] {
+    const std::string found = row(GetParam());
+    return found + " " + computes({GetParam(), 0});
+  });
+  expect_has(text, {"enumerated|", "|1|asked", " 20.000000"});
+}
+
+TEST_P(Probe, ProgramsThatReapTheirChildrenThemselvesAreAnsweredToo) {
+  const std::string text = run({}, [] {
+    signal(SIGCHLD, SIG_IGN);  // the system then waits for children, and tells nobody how they ended
+    return row(GetParam());
+  });
+  expect_has(text, {"enumerated|", "|1|asked"});
+  expect_has(with("segv-init",
+                  [] {
+                    signal(SIGCHLD, SIG_IGN);
+                    return row(GetParam());
+                  }),
+             {"crashed|", "ended the process when it was asked", "about to fault"});
+}
+
+TEST_P(Probe, ALongerTimeLimitAsksAHungDriverAgain) {
+  const auto work = [] { return row(GetParam()); };
+  expect_has(with("hang-init", work), {"hung|", "did not answer within 1 s", "|asked"});
+  expect_has(run({{"TESSERA_FAKE_FAULT", "hang-init"}, {"TESSERA_PROBE_TIMEOUT", "2"}}, work),
+             {"hung|", "did not answer within 2 s", "|asked"});
+}
+
+TEST_P(Probe, AnswersAreKeptForTheNextProcess) {
+  const auto work = [] {
+    std::string out = row(GetParam());
+    out += mapped("libfake_" + name() + ".") ? " loaded" : " not loaded";
+    return out + " " + computes({GetParam(), 0});
+  };
+  expect_has(run({}, work), {"enumerated|", "|1|asked not loaded 20.000000"});
+  expect_has(run({}, work), {"enumerated|", "|1|remembered not loaded 20.000000"});
+  // Everything that a driver may answer differently by asks again.
+  expect_has(run({{"CUDA_VISIBLE_DEVICES", "0"}}, work), {"|1|asked"});
+  expect_has(run({{"TESSERA_FAKE_DEVICES", "2"}}, work), {"|2|asked"});
+  expect_has(run({}, work), {"|1|remembered"});
+}
+
+TEST_P(Probe, RememberedCapabilitiesAreThoseThatTheDriverTold) {
+  const auto work = [] {
+    const DeviceInfo& i = device_info({GetParam(), 1});
+    std::string out = i.name + "," + i.vendor + "," + i.driver_version + "," + i.identity + "," +
+                      std::string(kind_name(i.kind)) + "," + std::to_string(i.total_memory) + "," +
+                      std::to_string(i.unified_memory) + "," + std::to_string(i.compute_units);
+    const Capabilities& c = i.can;
+    for (const std::uint64_t v :
+         {std::uint64_t{c.f16}, std::uint64_t{c.bf16}, std::uint64_t{c.f64}, std::uint64_t{c.int64},
+          std::uint64_t{c.atomic_i64}, std::uint64_t{c.atomic_f32}, std::uint64_t{c.int8_dot},
+          std::uint64_t{c.max_block_threads}, std::uint64_t{c.max_block[0]}, std::uint64_t{c.max_block[2]},
+          c.shared_bytes, c.local_bytes, c.max_parameter_bytes, std::uint64_t{c.vector_bytes}})
+      out += "," + std::to_string(v);
+    for (const std::uint32_t w : c.subgroup_widths) out += ",w" + std::to_string(w);
+    return out;
+  };
+  const Variables two = {{"TESSERA_FAKE_DEVICES", "2"}};
+  Variables inside = two;
+  inside.emplace_back("TESSERA_PROBE", "off");
+  const std::string in_process = run(inside, work);
+  EXPECT_EQ(in_process.find("exception"), std::string::npos) << in_process;
+  EXPECT_EQ(run(two, work), in_process);
+  EXPECT_EQ(run(two, work), in_process);  // from the disk
+}
+
+TEST_P(Probe, AReplacedDriverIsAskedAgain) {
+  const Folder place;
+  const fs::path library = place / "libfake.so";
+  fs::copy_file(fake(name()), library);
+  const Variables here = {{cuda() ? "TESSERA_CUDA_LIBRARY" : "TESSERA_ROCM_LIBRARY", library.string()}};
+  const auto work = [] { return row(GetParam()); };
+  expect_has(run(here, work), {"|1|asked"});
+  expect_has(run(here, work), {"|1|remembered"});
+  fs::remove(library);
+  fs::copy_file(fake(name() + "_incomplete"), library);
+  expect_has(run(here, work), {"supported|", "the library has no ", "|0|asked"});
+}
+
+TEST_P(Probe, RescanForgetsWhatIsKept) {
+  const std::string text = run({}, [] {
+    std::string out = row(GetParam()) + "\n";
+    rescan();
+    out += row(GetParam()) + "\n";
+    setenv("TESSERA_FAKE_DEVICES", "2", 1);
+    out += row(GetParam()) + "\n";
+    rescan();
+    return out + row(GetParam());
+  });
+  expect_has(text, {"|1|asked\n", "|2|asked"});
+  EXPECT_EQ(text.find("remembered"), std::string::npos) << text;
+}
+
+TEST_P(Probe, DamagedFilesAreIgnoredAndWrittenAnew) {
+  const auto work = [] { return row(GetParam()); };
+  expect_has(run({}, work), {"|1|asked"});
+  ASSERT_EQ(cache.files().size(), 1u);
+  const fs::path file = cache.files().front();
+  const std::string whole = text_of(file);
+  for (const std::string& damage :
+       {std::string(), std::string("not json"), whole.substr(0, whole.size() / 2),
+        std::string(R"({"format": 99, "key": "", "report": {}})"), std::string("[]"), std::string("{\"format\": 1}")}) {
+    std::ofstream(file, std::ios::binary | std::ios::trunc) << damage;
+    expect_has(run({}, work), {"enumerated|", "|1|asked"});
+    EXPECT_EQ(text_of(file), whole);
+  }
+}
+
+TEST_P(Probe, ManyProcessesAtOnceGiveOneFileAndTheSameAnswer) {
+  std::vector<pid_t> children;
+  for (int i = 0; i < 6; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      const std::string text = run({}, [] { return row(GetParam()); });
+      _exit(text.find("enumerated|") == 0 && text.find("|1|") != std::string::npos ? 0 : 1);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_EQ(cache.files().size(), 1u);
+}
+
+TEST_P(Probe, AFolderThatCannotBeWrittenKeepsNothingAndSaysSoOnce) {
+  const fs::path file = cache / "file";
+  std::ofstream(file) << "x";
+  ::testing::internal::CaptureStderr();
+  const std::string text = run({{"TESSERA_CACHE_DIR", (file / "below").string()}, {"TESSERA_LOG", "info"}},
+                               [] { return row(GetParam()) + row(other()); });
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  expect_has(text, {"|1|asked", "|1|asked"});
+  expect_has(log, {"is not kept for other programs", "cannot be written"});
+  EXPECT_EQ(log.find("is not kept"), log.rfind("is not kept")) << log;
+}
+
+TEST_P(Probe, WithoutTheProgramDriversAreAskedInProcessAndTheLogSaysSo) {
+  for (const char* probe : {"/nonexistent/tessera-probe", "off", "/dev/null"}) {
+    ::testing::internal::CaptureStderr();
+    const std::string text = run({{"TESSERA_PROBE", probe}, {"TESSERA_LOG", "info"}}, [] {
+      std::string found = row(GetParam());
+      found += mapped("libfake_" + name() + ".") ? " loaded " : " not loaded ";
+      return found + computes({GetParam(), 0});
+    });
+    expect_has(text, {"enumerated|", "|1|asked loaded 20.000000"});
+    expect_has(::testing::internal::GetCapturedStderr(), {"inside this process"});
+  }
+}
+
+TEST_P(Probe, ANamedDeviceAsksItsBackendOnly) {
+  const std::string text = run({{"TESSERA_DEVICE", std::string(backend_name(GetParam()))}},
+                               [] { return to_string(current_device()) + " " + why_current_device(); });
+  expect_has(text, {std::string(backend_name(GetParam())) + ":0"});
+  ASSERT_EQ(cache.files().size(), 1u);
+  expect_has(cache.files().front().filename().string(), {"probe-" + std::string(backend_name(GetParam()))});
+}
+
+TEST_P(Probe, NamingTheCpuAsksNobodyEvenWhereItIsMissing) {
+  for (const char* device : {"cpu", "cpu:0", "interp"}) {
+    const std::string text = run({{"TESSERA_DEVICE", device}}, [] {
+      return computes(current_device()) + why_current_device() + why_current_device(Detail::brief);
+    });
+    expect_has(text, {"20.000000"});
+  }
+  expect_has(run({{"TESSERA_DEVICE", "cpu:7"}}, [] { return message([] { current_device(); }); }),
+             {"cpu:7 does not exist"});
+  expect_has(run({}, [] { return message([] { DeviceScope scope({Backend::cpu, 7}); }); }), {"cpu:7 does not exist"});
+  EXPECT_TRUE(cache.files().empty());
+}
+
+TEST_P(Probe, AutomaticChoiceAsksNoLaterBackendAfterADiscreteGpu) {
+  const std::string text = run({}, [] { return to_string(current_device()); });
+  EXPECT_EQ(text, "cuda:0");
+  ASSERT_EQ(cache.files().size(), 1u);
+}
+
+TEST_P(Probe, ABadTimeLimitIsAnErrorAndNoProbe) {
+  const std::string text =
+      run({{"TESSERA_PROBE_TIMEOUT", "soon"}}, [] { return row(GetParam()) + message([] { current_device(); }); });
+  expect_has(text, {"supported|", "TESSERA_PROBE_TIMEOUT", "soon"});
+}
+
+// OpenCL's platforms, each on its own.
+
+class Platforms : public ::testing::Test {
+ protected:
+  void add(const std::string& name, const std::string& library) { std::ofstream(vendors / name) << library << "\n"; }
+  std::string run(const std::function<std::string()>& work, const Variables& changed = {}) {
+    Variables all = {{"TESSERA_CACHE_DIR", cache.path().string()},
+                     {"OCL_ICD_VENDORS", vendors.path().string()},
+                     {"POCL_CACHE_DIR", kernels.path().string()},
+                     {"TESSERA_PROBE_TIMEOUT", "2"}};
+    all.insert(all.end(), changed.begin(), changed.end());
+    return test::in_child(all, work, 60);
+  }
+  static std::string parts() {
+    std::string out;
+    for (const DriverPart& p : discover(Backend::opencl).parts)
+      out += fs::path(p.name).filename().string() + "=" + std::string(state_name(p.state)) + "(" + p.reason + ")\n";
+    return out;
+  }
+  static std::string pocl() {
+    for (const char* line : {"/etc/OpenCL/vendors/pocl.icd"}) {
+      std::ifstream in(line);
+      std::string library;
+      if (in >> library) return library;
+    }
+    return "";
+  }
+  Folder vendors, cache, kernels;
+};
+
+TEST_F(Platforms, ThatCrashOrHangAreRowsOfTheirOwn) {
+  add("a-crashes.icd", fake("icd_crashes"));
+  add("b-hangs.icd", fake("icd_hangs"));
+  add("c-none.icd", fake("icd_no_platform"));
+  add("d-gone.icd", "/nonexistent/libgone.so");
+  add("e-refuses.icd", fake("cuda_refuses"));
+  const std::string text = run([] { return row(Backend::opencl) + "\n" + parts(); });
+  expect_has(text, {"crashed|", "a-crashes.icd=crashed(", "SIGABRT", "this kernel module is too old",
+                    "b-hangs.icd=hung(", "did not answer within 2 s", "c-none.icd=loaded(", "d-gone.icd=supported(",
+                    "/nonexistent/libgone.so", "e-refuses.icd="});
+}
+
+TEST_F(Platforms, OneThatCrashesLeavesTheOthersUsable) {
+  if (pocl().empty()) GTEST_SKIP() << "PoCL is not installed (pocl-opencl-icd)";
+  add("a-crashes.icd", fake("icd_crashes"));
+  add("b-pocl.icd", pocl());
+  add("c-hangs.icd", fake("icd_hangs"));
+  const auto work = [] {
+    const std::string found = row(Backend::opencl);
+    const std::string result = computes({Backend::opencl, 0});
+    return found + "\n" + parts() + result + " " + row(Backend::opencl) +
+           (mapped("libfake_icd") ? " loaded" : " not loaded") + (mapped("libpocl") ? " with PoCL" : "");
+  };
+  for (const char* how : {"asked", "remembered"})
+    expect_has(run(work), {"enumerated|", std::string("|1|") + how, "a-crashes.icd=crashed(", "b-pocl.icd=enumerated(",
+                           "c-hangs.icd=hung(", "20.000000 verified|", " not loaded with PoCL"});
+}
+
+TEST_F(Platforms, OneThatCrashesIsNamedWhereNoGpuIsChosen) {
+  if (pocl().empty()) GTEST_SKIP() << "PoCL is not installed (pocl-opencl-icd)";
+  add("a-crashes.icd", fake("icd_crashes"));
+  add("b-pocl.icd", pocl());
+  const std::string text = run([] { return why_current_device() + "\n" + why_current_device(Detail::brief); },
+                               {{"TESSERA_CUDA_LIBRARY", "/nonexistent"}, {"TESSERA_ROCM_LIBRARY", "/nonexistent"}});
+  expect_has(text, {"cpu:0", "a-crashes.icd: ", "SIGABRT", "opencl: a driver crashes"});
+}
+
+TEST_F(Platforms, NoneAtAllIsToldByTheLoader) {
+  const std::string text = run([] { return row(Backend::opencl); });
+  EXPECT_TRUE(text.find("knows no platform") != text.npos || text.find("libOpenCL.so.1") != text.npos) << text;
+}
+
+}  // namespace
+}  // namespace tessera
