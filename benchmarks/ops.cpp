@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operations that decide how fast a model runs, beside what the machine's memory gives and the loop that a C++
-// programmer would write (compiled here with -O3 -march=native).
+// programmer would write (compiled here with -O3 -march=native). They run on the device that TESSERA_DEVICE names.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -77,7 +77,7 @@ void read_memory(benchmark::State& state) {
 
 void linear(benchmark::State& state, WeightFormat format) {
   const std::int64_t rows = state.range(0), columns = state.range(1), tokens = state.range(2);
-  const Device device{Backend::cpu, 0};
+  const Device device = current_device();
   const Weight weight =
       Weight::pack(format, file_weight(format, static_cast<std::size_t>(rows * columns)), rows, columns, device);
   const Array x = Array::from(numbers(static_cast<std::size_t>(tokens * columns)), Shape{tokens, columns}, device);
@@ -114,7 +114,7 @@ void plain_q8_0(benchmark::State& state) {
 
 void product(benchmark::State& state, bool transposed) {
   const std::int64_t n = state.range(0);
-  const Device device{Backend::cpu, 0};
+  const Device device = current_device();
   const Array a = Array::from(numbers(static_cast<std::size_t>(n * n)), Shape{n, n}, device);
   const Array b = transposed ? a.transpose() : a;
   for (auto _ : state) {
@@ -143,7 +143,7 @@ void plain_product(benchmark::State& state) {
 
 void attention(benchmark::State& state) {
   const std::int64_t tokens = state.range(0), past = state.range(1), heads = 8, key_heads = 2, size = 64;
-  const Device device{Backend::cpu, 0};
+  const Device device = current_device();
   const Array q = random_normal({tokens, heads, size}, 1, 0, 1, device),
               k = random_normal({key_heads, past + tokens, size}, 2, 0, 1, device);
   for (auto _ : state) {

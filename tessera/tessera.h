@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tessera/array/array.h"
+#include "tessera/array/dlpack.h"
 #include "tessera/base/dtype.h"
 #include "tessera/base/error.h"
 #include "tessera/base/half.h"

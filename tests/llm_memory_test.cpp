@@ -18,6 +18,12 @@ using test::OnEveryDevice;
 using test::text_of;
 TESSERA_ON_EVERY_DEVICE();
 
+/// Made by tools/random_model.cpp; where this program was not built, the variable says where it is.
+std::string random_model() {
+  const char* named = std::getenv("TESSERA_RANDOM_MODEL");
+  return named != nullptr ? named : TESSERA_RANDOM_MODEL;
+}
+
 constexpr const char* shipped = "models/pgdocs-2m-q8_0.gguf";
 constexpr const char* prompt =
     "The query planner chooses among the indexes of a table by what the statistics say of its columns. A sequential "
@@ -106,7 +112,7 @@ TEST_P(OnEveryDevice, TheDryRunIsNearWhatTheShippedModelTakes) {
 
 TEST_P(OnEveryDevice, TheDryRunIsNearWhatABillionParametersTake) {
   if (GetParam().backend == Backend::interp) return;  // it would compute for an hour
-  expect_estimate(TESSERA_RANDOM_MODEL, GetParam(), "Sixteen bytes or", 2);
+  expect_estimate(random_model(), GetParam(), "Sixteen bytes or", 2);
 }
 
 TEST_P(OnEveryDevice, WhatDoesNotFitIsRefusedBeforeAnythingIsLoaded) {

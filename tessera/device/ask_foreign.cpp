@@ -33,7 +33,10 @@ BackendReport together(const std::vector<ForeignPart>& parts, std::vector<Backen
     if (!answer.devices.empty()) row.file += (row.file.empty() ? "" : ", ") + answer.file;
     if (weight(answer.state) > weight(row.state)) row.state = answer.state;
     if (answer.devices.empty() && (worst == nullptr || weight(answer.state) > weight(worst->state))) worst = &answer;
-    for (DeviceInfo& info : answer.devices) row.devices.push_back(std::move(info));
+    for (DeviceInfo& info : answer.devices) {
+      info.native_index = static_cast<int>(row.devices.size());  // each part counted from 0
+      row.devices.push_back(std::move(info));
+    }
   }
   if (row.devices.empty()) {  // each part has its own reason; the row tells the gravest
     row.file = worst->file;

@@ -79,6 +79,7 @@ struct DeviceInfo {
   Device device;
   std::string name, vendor, driver_version;
   std::string identity;  ///< stable across APIs and boots: PCI address or UUID; empty if the driver tells none
+  int native_index = 0;  ///< the vendor's own number for it: what its API and DLPack call it
   DeviceKind kind = DeviceKind::other;
   DeviceState state = DeviceState::enumerated;
   std::string reason, remedy;      ///< below `verified`: why, and what to do

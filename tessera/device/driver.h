@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -84,6 +85,10 @@ class DriverQueue {
   /// destroyed as soon as this returns: what the queue needs of it, the queue keeps.
   virtual void wait(DriverEvent& event) = 0;
   virtual void finish() = 0;  ///< blocks until the queue is empty; throws what its work failed with
+  /// Gives what the vendor's API calls this queue (a CUstream, a cl_command_queue) to `use`, which may put work into
+  /// it; what the API wants current on the thread is so meanwhile. Null where there is none: then `use` does its work
+  /// itself.
+  virtual void with_native(const std::function<void(void* native)>& use) { use(nullptr); }
 };
 
 /// An open device. Any thread may call allocate, release and free_memory; one at a time calls compile. A DeviceError
@@ -97,6 +102,13 @@ class DriverDevice {
   virtual Allocation allocate(std::size_t bytes, MemoryKind kind) = 0;
   virtual void release(const Allocation& allocation) noexcept = 0;
   virtual std::unique_ptr<DriverQueue> make_queue() = 0;
+  /// A queue over the vendor's own, which somebody else made and keeps. DeviceError where there is none.
+  virtual std::unique_ptr<DriverQueue> wrap_queue(void* native);
+  /// What the vendor's API calls the context in which this device's memory and queues are; null where there is none.
+  virtual void* native_context() { return nullptr; }
+  /// Memory of this device that somebody else allocated and keeps, as `Allocation::handle` has it. DeviceError if
+  /// the backend cannot use it.
+  virtual Allocation wrap(void* native, std::size_t bytes);
   /// Compiles a batch at once; KernelError with kernel name and build log.
   virtual std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) = 0;
 };

@@ -140,6 +140,20 @@ OpenDevice& open_now(Device device) {
 
 }  // namespace
 
+std::unique_ptr<DriverQueue> DriverDevice::wrap_queue(void*) {
+  fail<DeviceError>({.asked = "Queue::wrap",
+                     .with = {{"device", to_string(info().device)}},
+                     .wrong = "this backend has no queues of a vendor's API",
+                     .todo = "Use Queue::of(device); its work is done when a call returns"});
+}
+
+Allocation DriverDevice::wrap(void*, std::size_t) {
+  fail<DeviceError>({.asked = "Storage::wrap_device",
+                     .with = {{"device", to_string(info().device)}},
+                     .wrong = "this backend cannot use memory that others allocated",
+                     .todo = "Copy it with Queue::upload"});
+}
+
 bool exiting() noexcept { return at_exit.load(std::memory_order_relaxed); }
 
 OpenDevice& open_device(Device device) {

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <vector>
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/device/dry_run.h"
 #include "tessera/device/open_device.h"
 #include "tessera/device/placement.h"
 #include "tessera/device/queue_core.h"
@@ -16,15 +18,25 @@
 namespace tessera {
 namespace {
 
-const std::string upload_name = "(upload)", download_name = "(download)", copy_name = "(copy)", fill_name = "(fill)";
+const std::string upload_name = "(upload)", download_name = "(download)", copy_name = "(copy)", fill_name = "(fill)",
+                  mark_name = "(mark)";
 
-std::shared_ptr<QueueCore> make_core(OpenDevice& device) {
-  auto core = std::make_shared<QueueCore>(device, device.driver->make_queue());
+std::shared_ptr<QueueCore> make_core(OpenDevice& device, std::unique_ptr<DriverQueue> queue, bool adopted) {
+  auto core = std::make_shared<QueueCore>(device, std::move(queue), adopted);
   std::lock_guard hold(device.queues_lock);
   std::erase_if(device.queues, [](const auto& q) { return q.expired(); });
   device.queues.push_back(core);
   device.queue_count.fetch_add(1);
   return core;
+}
+
+/// The same text for good, for what names work in a queue.
+const std::string& interned(std::string_view name) {
+  static std::mutex lock;
+  static auto* names = new std::set<std::string, std::less<>>;
+  std::lock_guard hold(lock);
+  const auto it = names->find(name);
+  return it != names->end() ? *it : *names->emplace(name).first;
 }
 
 std::string describe(const BufferView& view) {
@@ -77,7 +89,38 @@ Queue& Queue::of(Device device) {
   return *queue;
 }
 
-Queue::Queue(Device device) : device_(device), core_(make_core(open_device(device))) {}
+Queue::Queue(Device device) : device_(device) {
+  OpenDevice& open = open_device(device);
+  core_ = make_core(open, open.driver->make_queue(), false);
+}
+
+std::unique_ptr<Queue> Queue::wrap(Device device, void* native) {
+  OpenDevice& open = open_device(device);
+  return std::unique_ptr<Queue>(new Queue(device, make_core(open, open.driver->wrap_queue(native), true)));
+}
+
+void* native_context(Device device) { return open_device(device).driver->native_context(); }
+
+void* Queue::native_handle() { return core_->native_handle(); }
+
+void Queue::submit_native(std::string_view name, std::span<const BufferView> reads, std::span<const BufferView> writes,
+                          const std::function<void(void* native)>& enqueue) {
+  for (const auto views : {reads, writes})
+    for (const BufferView& view : views) check_view("submit_native", view, device_);
+  const std::string& kept = interned(name);
+  PlacementAccess::check("submit_native", kept, device_);
+  for (const BufferView& view : writes) view.storage->flush_readers();
+  for (const BufferView& view : reads) view.storage->before_read(*this);
+  for (const BufferView& view : writes) view.storage->before_write(*this);
+  const bool on_host = holds_data(device_) && core_->native_handle() == nullptr;
+  if (on_host) {  // it is the caller that computes: what is under way has to be done
+    for (const BufferView& view : reads) view.storage->wait_readable();
+    for (const BufferView& view : writes) view.storage->wait_writable();
+  }
+  const QueueUse use = core_->submit(kept, [&](DriverQueue& driver) { driver.with_native(enqueue); });
+  for (const BufferView& view : reads) view.storage->after_read(use);
+  for (const BufferView& view : writes) view.storage->after_write(use);
+}
 
 Queue::~Queue() {
   core_->close();
@@ -85,6 +128,10 @@ Queue::~Queue() {
 }
 
 void Queue::finish() { core_->finish(); }
+
+QueueUse Queue::mark() {
+  return core_->submit(mark_name, [](DriverQueue&) {});
+}
 
 void Queue::upload(const BufferView& to, const void* from) {
   check_view("upload", to, device_);

@@ -34,10 +34,10 @@ void QueueCore::passed(std::uint64_t sequence) {
 }
 
 std::shared_ptr<DriverEvent> QueueCore::event_of(const QueueUse& use) {
-  if (closed_ || completed_.load(std::memory_order_acquire) >= use.sequence) return nullptr;
+  if (completed_.load(std::memory_order_acquire) >= use.sequence) return nullptr;
   if (use.event) return use.event;
   std::unique_lock hold(lock_);
-  if (closed_) return nullptr;
+  if (closed_) return event_;
   try {
     if (!event_ || event_sequence_ < use.sequence) {
       event_sequence_ = submitted_.load(std::memory_order_relaxed);
@@ -59,7 +59,7 @@ bool QueueCore::done(const QueueUse& use) {
 }
 
 void QueueCore::wait(const QueueUse& use) {
-  if (closed_ || completed_.load(std::memory_order_acquire) >= use.sequence) return;
+  if (completed_.load(std::memory_order_acquire) >= use.sequence) return;
   device_.check();
   const auto event = event_of(use);
   if (!event) return;
@@ -98,6 +98,14 @@ void QueueCore::order_after(const QueueUse& use) {
 
 QueueUse QueueCore::last_use() { return {shared_from_this(), submitted_.load(std::memory_order_relaxed), nullptr}; }
 
+void* QueueCore::native_handle() {
+  device_.check();
+  std::unique_lock hold(lock_);
+  void* handle = nullptr;
+  driver_->with_native([&](void* native) { handle = native; });
+  return handle;
+}
+
 void QueueCore::finish() {
   device_.check();
   const QueueUse everything = last_use();
@@ -124,13 +132,19 @@ void QueueCore::close() noexcept {
     }
     hold.lock();
     try {
-      driver_->finish();
+      if (adopted_ && submitted_ != completed_) {
+        event_ = driver_->record();  // stands for all that was put in
+        event_sequence_ = submitted_;
+      } else {
+        driver_->finish();
+      }
     } catch (const DeviceError& e) {
       device_.lose(e.what());
     } catch (...) {  // what failed after nobody waited for it any more
     }
     closed_ = true;
-    event_.reset();
+    if (!adopted_) event_.reset();
+    if (!event_) passed(submitted_);
     driver_.reset();
   } catch (...) {}
 }

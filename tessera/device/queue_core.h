@@ -15,7 +15,9 @@ namespace tessera {
 
 class QueueCore : public std::enable_shared_from_this<QueueCore> {
  public:
-  QueueCore(OpenDevice& device, std::unique_ptr<DriverQueue> driver) : device_(device), driver_(std::move(driver)) {}
+  /// `adopted`: the driver's queue is somebody else's, who goes on using it after `close`.
+  QueueCore(OpenDevice& device, std::unique_ptr<DriverQueue> driver, bool adopted)
+      : device_(device), driver_(std::move(driver)), adopted_(adopted) {}
 
   OpenDevice& device() { return device_; }
 
@@ -41,8 +43,9 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   void order_after(const QueueUse& use);
   /// Everything so far.
   QueueUse last_use();
+  void* native_handle();
   void finish();
-  void close() noexcept;  ///< finishes and gives the driver's queue up
+  void close() noexcept;  ///< finishes, if it is ours, and gives the driver's queue up
 
  private:
   QueueUse finish_submit();  // under the lock
@@ -54,6 +57,7 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
 
   OpenDevice& device_;
   std::unique_ptr<DriverQueue> driver_;
+  const bool adopted_;
   std::mutex lock_;  // held while work is put into the driver's queue
   std::atomic<std::uint64_t> submitted_ = 0, completed_ = 0;
   std::atomic<bool> closed_ = false;

@@ -58,6 +58,7 @@ Json json_of(const DeviceInfo& info) {
           {"reason", info.reason},
           {"remedy", info.remedy},
           {"total_memory", info.total_memory},
+          {"native_index", info.native_index},
           {"unified_memory", info.unified_memory},
           {"compute_units", info.compute_units},
           {"capabilities", can}};
@@ -75,6 +76,7 @@ DeviceInfo device_of_json(const Json& json) {
   json.at("reason").get_to(info.reason);
   json.at("remedy").get_to(info.remedy);
   json.at("total_memory").get_to(info.total_memory);
+  json.at("native_index").get_to(info.native_index);
   json.at("unified_memory").get_to(info.unified_memory);
   json.at("compute_units").get_to(info.compute_units);
   fields(info.can, [&](const char* name, auto& value) { json.at("capabilities").at(name).get_to(value); });

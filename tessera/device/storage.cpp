@@ -43,6 +43,22 @@ std::shared_ptr<Storage> Storage::wrap_host(void* data, std::size_t bytes, std::
   return storage;
 }
 
+std::shared_ptr<Storage> Storage::wrap_device(Device device, void* native, std::size_t bytes,
+                                              std::shared_ptr<void> owner) {
+  if (native == nullptr)
+    fail<ArgumentError>({.asked = "wrap_device",
+                         .with = {{"device", to_string(device)}, {"bytes", std::to_string(bytes)}},
+                         .wrong = "the handle is null"});
+  std::shared_ptr<Storage> storage(new Storage);
+  storage->device_ = device;
+  storage->bytes_ = bytes;
+  storage->label_ = "memory of others";
+  storage->allocation_ = open_device(device).driver->wrap(native, bytes);
+  storage->owner_ = std::move(owner);
+  storage->exposed_ = true;
+  return storage;
+}
+
 std::string Storage::name() const {
   if (!label_.empty()) return "storage '" + label_ + "'";
   return "an unnamed storage of " + config::bytes_text(bytes_) + " on " + to_string(device_);

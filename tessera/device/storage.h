@@ -7,7 +7,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/base/dtype.h"
@@ -40,6 +42,11 @@ class Storage {
   static std::shared_ptr<Storage> allocate(Device device, std::size_t bytes, std::string label = {});
   /// Host memory that somebody else owns, as storage of `cpu`; `owner` is kept alive. Nothing is copied.
   static std::shared_ptr<Storage> wrap_host(void* data, std::size_t bytes, std::shared_ptr<void> owner);
+  /// The same with memory of `device` as its vendor's API has it: a CUdeviceptr, a pointer from hipMalloc or
+  /// zeMemAllocDevice, a cl_mem of `native_context(device)`, for cpu and interp a pointer. ArgumentError if it is null.
+  /// Work that others have under way on it is theirs to wait for.
+  static std::shared_ptr<Storage> wrap_device(Device device, void* native, std::size_t bytes,
+                                              std::shared_ptr<void> owner);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -50,6 +57,12 @@ class Storage {
   /// For people: "storage 'weights'", or "an unnamed storage of 4 KiB on cpu:0".
   std::string name() const;
   const Allocation& allocation() const { return allocation_; }
+  /// What `wrap_device` takes, of this memory; it is not deferred on from now on. Use it in `Queue::submit_native`, or
+  /// after `Queue::finish`.
+  void* native_handle() {
+    expose();
+    return allocation_.handle;
+  }
 
   // Ordering between queues: around each use on a queue of this device, without holding the queue's lock.
   void before_read(Queue& queue);   ///< orders after the last write
@@ -109,6 +122,10 @@ std::uint64_t trim(Device device);
 /// A budget in bytes for a device, in place of what TESSERA_MEMORY_LIMIT says ("512M", for each device); 0 removes it.
 void set_memory_limit(Device device, std::uint64_t bytes);
 
+/// The vendor's context in which this device's memory and queues are: a CUcontext (the primary one), the number of
+/// HIP's device, a ze_context_handle_t, a cl_context; null on cpu and interp. Opens the device.
+void* native_context(Device device);
+
 /// Work in order on one device. Launches and copies return at once; host reads wait.
 class Queue {
  public:
@@ -127,9 +144,25 @@ class Queue {
   void copy(const BufferView& to, const BufferView& from);  ///< equal bytes; devices may differ (then through the host)
   void fill(const BufferView& to, std::uint64_t bits);      ///< every element gets these bits
   void finish();
+  /// What was put into this queue so far, for `Storage::after_write`.
+  QueueUse mark();
+
+  // Together with code that calls the vendor's API itself.
+  /// A queue over a CUstream, hipStream_t or cl_command_queue that somebody else made and keeps longer than this
+  /// object. What both put into it runs in order. DeviceError on devices without such queues.
+  static std::unique_ptr<Queue> wrap(Device device, void* native);
+  /// The vendor's queue behind this one (CUstream, hipStream_t, ze_command_list_handle_t, cl_command_queue), valid as
+  /// long as this object; null on cpu and interp.
+  void* native_handle();
+  /// Calls `enqueue(native_handle())`, which puts work into it that reads and writes these views and may not wait for
+  /// it; all else that uses these storages is ordered around it, and expressions that read what it writes are computed
+  /// before. On cpu and interp the work is done when `enqueue` returns. `name` is for faults.
+  void submit_native(std::string_view name, std::span<const BufferView> reads, std::span<const BufferView> writes,
+                     const std::function<void(void* native)>& enqueue);
   QueueCore& core() { return *core_; }
 
  private:
+  Queue(Device device, std::shared_ptr<QueueCore> core) : device_(device), core_(std::move(core)) {}
   Device device_;
   std::shared_ptr<QueueCore> core_;
 };

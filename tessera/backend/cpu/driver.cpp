@@ -130,6 +130,7 @@ class CpuDevice : public DriverDevice {
   }
   void release(const Allocation& allocation) noexcept override { std::free(allocation.handle); }
   std::unique_ptr<DriverQueue> make_queue() override { return std::make_unique<CpuQueue>(); }
+  Allocation wrap(void* native, std::size_t bytes) override { return {native, static_cast<std::byte*>(native), bytes}; }
   std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override {
     std::unique_lock hold(compiling_, std::defer_lock);
     // A child that was forked while another thread compiled inherits LLVM's locks in a state nobody will change.

@@ -118,6 +118,7 @@ class InterpDevice : public DriverDevice {
   }
   void release(const Allocation& allocation) noexcept override { ::operator delete(allocation.handle, alignment); }
   std::unique_ptr<DriverQueue> make_queue() override { return std::make_unique<InterpQueue>(); }
+  Allocation wrap(void* native, std::size_t bytes) override { return {native, static_cast<std::byte*>(native), bytes}; }
   std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override {
     std::vector<std::unique_ptr<LoadedKernel>> out;
     for (const CompileRequest& r : requests) {

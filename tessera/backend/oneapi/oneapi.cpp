@@ -210,7 +210,7 @@ stream::DeviceFacts OneapiVendor::describe(int ordinal) {
   call().module_properties(device.handle, &module);
   properties.name[sizeof properties.name - 1] = '\0';
   info.name = properties.name;
-  info.vendor = properties.vendor == intel_pci ? "Intel" : fmt::format("PCI vendor {:#x}", properties.vendor);
+  info.vendor = properties.vendor == os::intel ? "Intel" : fmt::format("PCI vendor {:#x}", properties.vendor);
   info.driver_version = "Level Zero " + version_text(device.driver->version);
   if (DriverProperties driver; call().driver_properties(device.driver->handle, &driver) == 0)
     info.driver_version +=

@@ -30,6 +30,8 @@ std::string text_of(Code code);
 
 class ZeDriver;
 
+struct ZeStream;
+
 /// What Level Zero's calls want to know of one device. Made once a process, never destroyed.
 struct ZeDevice {
   ZeDriver* driver = nullptr;
@@ -41,6 +43,7 @@ struct ZeDevice {
   std::mutex lock;                              ///< guards what follows
   std::map<std::uint64_t, std::uint64_t> live;  ///< bytes of each allocation
   std::uint64_t allocated = 0;
+  std::vector<ZeStream*> forgotten;  ///< over lists of the program's that have work of ours still to get past
 };
 
 /// A driver with a context for all its devices, and events that are used again. Events are signalled once, and may be
@@ -85,6 +88,10 @@ class ZeApi final : public stream::Api {
   Code release_pinned(void* host) const override;
   Code create_stream(stream::Handle* stream) const override;
   Code destroy_stream(stream::Handle stream) const override;
+  Code adopt_stream(void* native, stream::Handle* stream) const override;
+  void forget_stream(stream::Handle stream) const override;
+  void* native_stream(stream::Handle stream) const override;
+  void* native_context(stream::Context context) const override;
   Code synchronize_stream(stream::Handle stream) const override;
   Code stream_wait_event(stream::Handle stream, stream::Handle event) const override;
   Code create_event(stream::Handle* event) const override;

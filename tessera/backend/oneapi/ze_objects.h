@@ -21,6 +21,7 @@ struct ZeStream {
   ZeDevice* device = nullptr;
   bool in_order = false;   ///< the driver orders commands; else a barrier stands before each
   bool unordered = false;  ///< a command was appended that nothing orders yet
+  bool adopted = false;    ///< the program's: it appends commands too
   struct Kept {
     std::shared_ptr<Event_> event;
     bool own;  ///< signalled by this list: once it is, all before it is done

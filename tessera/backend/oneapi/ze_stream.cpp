@@ -83,7 +83,7 @@ Code ZeApi::synchronize_event(Handle handle) const {
 // Streams.
 
 Code ZeStream::begin(const LoaderFunctions& call) {
-  if (!in_order && unordered)
+  if (!in_order && (unordered || adopted))
     if (const Code code = call.append_barrier(handle, nullptr, 0, nullptr)) return code;
   unordered = true;
   return 0;
@@ -125,6 +125,34 @@ Code ZeApi::destroy_stream(Handle handle) const {
   if (stream.kept.empty()) delete &stream;
   return code;
 }
+// Of an immediate list of the program's nobody tells whether it runs in order: barriers keep our commands so.
+Code ZeApi::adopt_stream(void* native, Handle* stream) const {
+  auto made = std::make_unique<ZeStream>();
+  made->device = &here();
+  made->handle = static_cast<List>(native);
+  made->adopted = true;
+  *stream = made.release();
+  return 0;
+}
+// The list goes on with waits and signals of ours: their events are kept until it is past them.
+void ZeApi::forget_stream(Handle handle) const {
+  ZeStream* const stream = &stream_of(handle);
+  ZeDevice& device = *stream->device;
+  std::shared_ptr<Event_> end;
+  if (stream->signal(call_, &end) != 0) return;  // the device is lost, and they with it
+  std::lock_guard guard(device.lock);
+  device.forgotten.push_back(stream);
+  std::erase_if(device.forgotten, [&](ZeStream* old) {
+    if (call_.query_event(old->kept.back().event.get()) != 0) return false;
+    delete old;
+    return true;
+  });
+}
+void* ZeApi::native_stream(Handle stream) const { return stream_of(stream).handle; }
+void* ZeApi::native_context(stream::Context context) const {
+  return reinterpret_cast<ZeDevice*>(context)->driver->context;
+}
+
 Code ZeApi::synchronize_stream(Handle handle) const {
   ZeStream& stream = stream_of(handle);
   std::shared_ptr<Event_> end;

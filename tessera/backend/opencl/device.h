@@ -76,6 +76,7 @@ class ClKernel final : public LoadedKernel {
 class ClQueue final : public DriverQueue {
  public:
   explicit ClQueue(DeviceContext& device);
+  ClQueue(DeviceContext& device, Queue native) : device_(device), queue_(native), owned_(false) {}  ///< of the user's
   ~ClQueue() override;
   ClQueue(const ClQueue&) = delete;
   ClQueue& operator=(const ClQueue&) = delete;
@@ -88,6 +89,7 @@ class ClQueue final : public DriverQueue {
   std::shared_ptr<DriverEvent> record() override;
   void wait(DriverEvent& event) override;
   void finish() override;
+  void with_native(const std::function<void(void*)>& use) override;
 
  private:
   struct Staged {
@@ -101,6 +103,7 @@ class ClQueue final : public DriverQueue {
 
   DeviceContext& device_;
   Queue queue_;
+  const bool owned_ = true;
   std::mutex lock_;            ///< guards what follows
   std::deque<Staged> staged_;  ///< copies of what is being uploaded
   std::size_t staged_bytes_ = 0;
@@ -116,6 +119,11 @@ class ClDevice final : public DriverDevice {
   Allocation allocate(std::size_t bytes, MemoryKind kind) override;
   void release(const Allocation& allocation) noexcept override;
   std::unique_ptr<DriverQueue> make_queue() override { return std::make_unique<ClQueue>(device_); }
+  std::unique_ptr<DriverQueue> wrap_queue(void* native) override {
+    return std::make_unique<ClQueue>(device_, static_cast<Queue>(native));
+  }
+  void* native_context() override { return device_.context; }
+  Allocation wrap(void* native, std::size_t bytes) override { return {native, nullptr, bytes}; }
   std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override;
 
  private:

@@ -86,6 +86,7 @@ DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
   facts.id = device;
   DeviceInfo& info = facts.info;
   info.device = {Backend::opencl, index};
+  info.native_index = index;
   info.name = ask.text(device_name);
   info.vendor = ask.text(device_vendor);
   info.driver_version = platform_text(platform, platform_name) + " " + ask.text(driver_version);

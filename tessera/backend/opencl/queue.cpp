@@ -42,10 +42,10 @@ ClQueue::ClQueue(DeviceContext& device) : device_(device) {
   check(code, "clCreateCommandQueue", to_string(device.facts.info.device));
 }
 ClQueue::~ClQueue() {
-  api().finish(queue_);  // what is staged is still being read
+  if (owned_ || !staged_.empty()) api().finish(queue_);  // what is staged is still being read
   last_.reset();
   staged_.clear();
-  api().release_queue(queue_);
+  if (owned_) api().release_queue(queue_);
 }
 
 void ClQueue::submitted(Event event) {
@@ -170,7 +170,7 @@ void ClQueue::launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape, s
 std::shared_ptr<DriverEvent> ClQueue::record() {
   {
     std::lock_guard guard(lock_);
-    if (submitted_ == finished_) return nullptr;
+    if (owned_ && submitted_ == finished_) return nullptr;  // into another's, work comes without our knowing
   }
   Event event = nullptr;
   check(api().enqueue_marker(queue_, 0, nullptr, &event), "clEnqueueMarkerWithWaitList");
@@ -183,6 +183,11 @@ void ClQueue::wait(DriverEvent& event) {
   if (other.device() != &device_) return other.wait();  // of another context: only the host can wait for both
   const Event raw = other.get();
   check(api().enqueue_barrier(queue_, 1, &raw, nullptr), "clEnqueueBarrierWithWaitList");
+  submitted();
+}
+
+void ClQueue::with_native(const std::function<void(void*)>& use) {
+  use(queue_);
   submitted();
 }
 

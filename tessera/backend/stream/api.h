@@ -49,6 +49,16 @@ class Api {
 
   virtual Code create_stream(Handle* stream) const = 0;  ///< does not wait for the default stream
   virtual Code destroy_stream(Handle stream) const = 0;
+  /// A stream that the user made, as `create_stream` would give it, and what the user calls one of ours.
+  virtual Code adopt_stream(void* native, Handle* stream) const {
+    *stream = native;
+    return 0;
+  }
+  virtual void forget_stream(Handle) const {}  ///< of an adopted one, which goes on
+  virtual void* native_stream(Handle stream) const { return stream; }
+  virtual void* native_context(Context context) const {
+    return reinterpret_cast<void*>(static_cast<std::uintptr_t>(context));
+  }
   virtual Code synchronize_stream(Handle stream) const = 0;
   virtual Code stream_wait_event(Handle stream, Handle event) const = 0;
 

@@ -95,6 +95,7 @@ class Staging {
   void upload(Address to, const std::byte* from, std::size_t bytes, Handle stream);
   void drained() noexcept;  ///< the stream is empty: all of it may be used again
   void release() noexcept;  ///< likewise, for good
+  bool empty() const { return chunks_.empty(); }
 
  private:
   static constexpr std::size_t chunk_bytes = std::size_t{2} << 20, chunks = 4, alignment = 16;
@@ -112,6 +113,7 @@ class Staging {
 class StreamQueue final : public DriverQueue {
  public:
   explicit StreamQueue(DeviceContext& device);
+  StreamQueue(DeviceContext& device, void* native);  ///< over a stream that the user keeps
   ~StreamQueue() override;
   StreamQueue(const StreamQueue&) = delete;
   StreamQueue& operator=(const StreamQueue&) = delete;
@@ -124,6 +126,7 @@ class StreamQueue final : public DriverQueue {
   std::shared_ptr<DriverEvent> record() override;
   void wait(DriverEvent& event) override;
   void finish() override;
+  void with_native(const std::function<void(void*)>& use) override;
 
  private:
   void copy_overlapping(Address to, Address from, std::size_t bytes);
@@ -133,7 +136,8 @@ class StreamQueue final : public DriverQueue {
   DeviceContext& device_;
   Handle stream_ = nullptr;
   Staging staging_;
-  bool busy_ = false;  ///< work was put in since the stream was last known to be empty
+  bool owned_ = true;
+  bool busy_ = false;  ///< work may have been put in since the stream was last known to be empty
 };
 
 class StreamDevice final : public DriverDevice {
@@ -144,6 +148,11 @@ class StreamDevice final : public DriverDevice {
   Allocation allocate(std::size_t bytes, MemoryKind kind) override;
   void release(const Allocation& allocation) noexcept override;
   std::unique_ptr<DriverQueue> make_queue() override { return std::make_unique<StreamQueue>(device_); }
+  std::unique_ptr<DriverQueue> wrap_queue(void* native) override {
+    return std::make_unique<StreamQueue>(device_, native);
+  }
+  void* native_context() override { return device_.api().native_context(device_.context); }
+  Allocation wrap(void* native, std::size_t bytes) override { return {native, nullptr, bytes}; }
   std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override;
 
  private:

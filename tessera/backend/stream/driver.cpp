@@ -69,7 +69,10 @@ class StreamDriver final : public Driver {
     report.state = DeviceState::supported;
     const int count = vendor_->start(report);
     std::vector<DeviceFacts> found;
-    for (int ordinal = 0; ordinal < count; ++ordinal) found.push_back(vendor_->describe(ordinal));
+    for (int ordinal = 0; ordinal < count; ++ordinal) {
+      found.push_back(vendor_->describe(ordinal));
+      found.back().info.native_index = ordinal;
+    }
     // The drivers' own order is by guessed speed, and changes with what is plugged in.
     if (!vendor_->order_is_chosen())
       std::ranges::stable_sort(found, {}, [](const DeviceFacts& f) { return f.info.identity; });

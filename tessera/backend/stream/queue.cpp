@@ -82,12 +82,20 @@ StreamQueue::StreamQueue(DeviceContext& device) : device_(device), staging_(devi
   const InContext in(device_);
   device_.check(device_.api().create_stream(&stream_), "making a stream");
 }
+StreamQueue::StreamQueue(DeviceContext& device, void* native)
+    : device_(device), staging_(device), owned_(false), busy_(true) {
+  const InContext in(device_);
+  device_.check(device_.api().adopt_stream(native, &stream_), "taking a stream of the program's");
+}
 StreamQueue::~StreamQueue() {
   try {
     const InContext in(device_);
-    device_.api().synchronize_stream(stream_);  // what is staged is still being read
+    if (owned_ || !staging_.empty()) device_.api().synchronize_stream(stream_);  // what is staged is still being read
     staging_.release();
-    device_.api().destroy_stream(stream_);
+    if (owned_)
+      device_.api().destroy_stream(stream_);
+    else
+      device_.api().forget_stream(stream_);
   } catch (...) {  // the device is lost, and its streams with it
   }
 }
@@ -95,7 +103,7 @@ StreamQueue::~StreamQueue() {
 void StreamQueue::synchronize(const char* doing) {
   device_.check(device_.api().synchronize_stream(stream_), doing);
   staging_.drained();
-  busy_ = false;
+  busy_ = !owned_;  // into another's stream work comes without our knowing
 }
 
 void StreamQueue::upload(const Allocation& to, std::size_t offset, const void* from, std::size_t bytes) {
@@ -225,6 +233,12 @@ void StreamQueue::wait(DriverEvent& event) {
   busy_ = true;
   device_.check(device_.api().stream_wait_event(stream_, static_cast<StreamEvent&>(event).get()),
                 "waiting for another stream");
+}
+
+void StreamQueue::with_native(const std::function<void(void*)>& use) {
+  const InContext in(device_);
+  busy_ = true;
+  use(device_.api().native_stream(stream_));
 }
 
 void StreamQueue::finish() {
