@@ -4,10 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "app_program.h"
-#include "support/errors.h"
+#include "tests/support/app_program.h"
+#include "tests/support/errors.h"
 
-using namespace app_test;
+using namespace tessera::test;
 using nlohmann::json;
 using tessera::test::expect_has;
 
