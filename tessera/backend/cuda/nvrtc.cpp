@@ -62,6 +62,10 @@ bool Nvrtc::take(os::Library library) {
 Nvrtc Nvrtc::open(int driver_version) {
   Nvrtc best, failed;
   const std::string named = stream::named_by("TESSERA_NVRTC_LIBRARY");
+  if (named == "none") {
+    failed.reason_ = "TESSERA_NVRTC_LIBRARY is 'none'";
+    return failed;
+  }
   for (const std::string& name : named.empty() ? candidates() : std::vector{named}) {
     os::Library library = os::Library::open(name);
     if (!library.loaded()) {
@@ -88,7 +92,7 @@ std::string Nvrtc::architecture_for(int capability) const {
   return fmt::format("{}_{}", nearest == capability ? "sm" : "compute", nearest);
 }
 
-stream::Image Nvrtc::compile(const std::string& text, const std::string& architecture) const {
+stream::Image Nvrtc::compile(const std::string& text, const std::string& architecture, bool verbose) const {
   const auto check = [&](Code code, const char* function) {
     if (code == 0) return;
     const std::string wrong = fmt::format("{} answered {} ({})", function, code, call_.error_string(code));
@@ -107,8 +111,8 @@ stream::Image Nvrtc::compile(const std::string& text, const std::string& archite
     ~Guard() { call.destroy_program(&program); }
   } guard{call_, program};
   const std::string option = "--gpu-architecture=" + architecture;
-  const char* options[] = {option.c_str()};
-  const Code code = call_.compile_program(program, 1, options);
+  const char* options[] = {option.c_str(), "--ptxas-options=--verbose"};
+  const Code code = call_.compile_program(program, verbose ? 2 : 1, options);
   stream::Image image;
   std::size_t size = 0;
   if (call_.log_size(program, &size) == 0 && size > 1) {

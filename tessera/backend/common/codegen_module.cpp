@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tessera/backend/cpu/module.h"
+#include "tessera/backend/common/codegen_module.h"
 
 #include <algorithm>
 #include <vector>
@@ -24,10 +24,10 @@ std::vector<std::string> places() {
   return out;
 }
 
-}  // namespace
-
-Module open_module(const std::string& target) {
-  Module out;
+// Opens the module and has `take` ask it for a generator.
+template <class G, class Take>
+ModuleOf<G> open_with(Take&& take) {
+  ModuleOf<G> out;
   const auto names = places();
   if (names.size() == 1 && names[0] == "none") {
     out.reason = "TESSERA_CODEGEN_LIBRARY is 'none'";
@@ -39,15 +39,26 @@ Module open_module(const std::string& target) {
     out.reason = "the code-generation module was not found: " + library.reason();
     return out;
   }
-  auto* open = library.function<std::remove_pointer_t<OpenGenerator>>(open_generator_symbol);
+  auto* open = library.function<std::remove_pointer_t<OpenCodegen>>(open_codegen_symbol);
   if (!open) {
-    out.reason = out.file + " is no code-generation module: it has no symbol " + open_generator_symbol;
+    out.reason = out.file + " is no code-generation module: it has no symbol " + open_codegen_symbol;
     return out;
   }
   out.opened = true;
-  out.generator = open(interface_version, target.c_str(), &out.reason);
+  Codegen* module = open(interface_version, "", &out.reason);
+  if (module) out.generator = take(*module, out.reason);
   if (!out.generator) out.reason = out.file + ": " + out.reason;
   return out;
+}
+
+}  // namespace
+
+Module open_module(const std::string& target) {
+  return open_with<Generator>(
+      [&](Codegen& module, std::string& wrong) { return module.processor(target.c_str(), wrong); });
+}
+PtxModule open_ptx_module() {
+  return open_with<PtxGenerator>([](Codegen& module, std::string& wrong) { return module.ptx(wrong); });
 }
 
 }  // namespace tessera::cpu
