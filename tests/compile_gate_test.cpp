@@ -71,9 +71,11 @@ using Answers = std::map<std::string, Made>;
 using Compile = std::function<stream::Image(const backend::Program&, Answers&)>;
 
 /// All kernels for a device, in batches as programs make them. Lines for the table; an exception names the guilty.
-std::string compile_all(Device device, const emit::Dialect& dialect, const Compile& compile) {
+std::string compile_all(Device device, const emit::Dialect& dialect, const Compile& compile,
+                        const std::string& left_out = "") {
   constexpr std::size_t batch = 32;
-  const std::vector<Candidate> all = candidates(device);
+  std::vector<Candidate> all = candidates(device);
+  std::erase_if(all, [&](const Candidate& c) { return !left_out.empty() && c.name.starts_with(left_out); });
   std::string lines;
   for (std::size_t at = 0; at < all.size(); at += batch) {
     std::vector<CompileRequest> requests;
@@ -268,25 +270,31 @@ TEST(Gate, ocloc) {
     int index;
     bool fp64;
   };
+  // Debian 12's compiler (22.43) ends the process on these two, products of bytes beside bfloat16 and loads of vectors.
+  const std::string aborts = "zoo: odds and-ends";
   // By PCI id, as the backend names devices: an Iris Xe, an Arc A770, a Max 1550.
   for (const Target& target :
        {Target{"0x9a49", "tgllp", 0, false}, {"0x56a0", "dg2", 0, false}, {"0x0bd5", "pvc", 1, true}}) {
     const bool there =
-        column(std::string("ocloc ") + target.name, {{"TESSERA_FAKE_DEVICES", "2"}}, [&]() -> std::string {
-          register_driver(make_oneapi_driver());
-          const Device device{Backend::oneapi, target.index};
-          device_info(device);
-          ::unsetenv("TESSERA_OCLOC_LIBRARY");
-          const auto ocloc = oneapi::Ocloc::open();
-          if (!ocloc.usable()) return std::string(absent) + "libocloc (script/bootstrap --compilers: intel-opencl-icd)";
-          emit::Dialect dialect = emit::opencl_c_intel();
-          dialect.fp64 = target.fp64;
-          dialect.dot4 = true;
-          return compile_all(device, dialect, [&](const auto& program, Answers&) {
-            return ocloc.compile(program.text(), target.device, oneapi::compile_options(true, true)).image;
-          });
-        });
+        column(std::string("ocloc ") + target.name, {{"TESSERA_FAKE_DEVICES", "2"}, {"TESSERA_OCLOC_LIBRARY", ""}},
+               [&]() -> std::string {
+                 const auto ocloc = oneapi::Ocloc::open();
+                 if (!ocloc.usable())
+                   return std::string(absent) + "libocloc (script/bootstrap --compilers: intel-opencl-icd)";
+                 register_driver(make_oneapi_driver());
+                 const Device device{Backend::oneapi, target.index};
+                 emit::Dialect dialect = emit::opencl_c_intel();
+                 dialect.fp64 = target.fp64;
+                 dialect.dot4 = true;
+                 return compile_all(
+                     device, dialect,
+                     [&](const auto& program, Answers&) {
+                       return ocloc.compile(program.text(), target.device, oneapi::compile_options(true, true)).image;
+                     },
+                     target.fp64 ? "" : aborts);
+               });
     if (!there) break;
+    if (!target.fp64) std::printf("left out of ocloc %s: %s\n", target.name, aborts.c_str());
   }
 }
 
