@@ -18,7 +18,6 @@
 #include "tessera/backend/oneapi/ze_api.h"
 #include "tessera/base/error.h"
 #include "tessera/ir/value.h"
-#include "tessera/ops/catalogue.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_backends.h"
 #include "tests/support/in_child.h"
@@ -375,58 +374,6 @@ TEST(Compilers, NeitherIsAStateThatNamesBoth) {
 }
 
 // The compiler is the real one.
-
-/// Every kernel of ops/ that fits a device, through the path of a device, as far as that goes without one.
-std::string compile_catalogue(const oneapi::Ocloc& ocloc, int index, const std::string& target, bool fp64) {
-  register_driver(make_oneapi_driver());
-  const Device device{Backend::oneapi, index};
-  const auto kernels = kernel_catalogue(device);
-  emit::Dialect dialect = emit::opencl_c_intel();
-  dialect.fp64 = fp64;
-  dialect.dot4 = true;
-  std::size_t made = 0, bytes = 0;
-  // In batches, as programs do; a batch of all would be the longest of compiles.
-  constexpr std::size_t batch = 16;
-  for (std::size_t at = 0; at < kernels.size(); at += batch) {
-    std::vector<CompileRequest> requests;
-    for (std::size_t i = at; i < std::min(at + batch, kernels.size()); ++i)
-      requests.push_back({&kernels[i].function, {}});
-    made += backend::build_kernels(
-                requests, dialect, device_info(device),
-                [&](const std::string& text, const std::string&, std::string& log) -> std::shared_ptr<void> {
-                  auto result = ocloc.compile(text, target, oneapi::compile_options(true, true));
-                  if (!result.image.made) return log = result.image.log, nullptr;
-                  bytes += result.image.bytes.size();
-                  return std::make_shared<std::string>(std::move(result.image.bytes));
-                })
-                .size();
-  }
-  return std::to_string(made) + " kernels " + (bytes > 1000 ? "made" : "empty");
-}
-
-TEST(Compilers, OclocTakesEveryKernelOfTheCatalogue) {
-  struct Target {
-    const char *device, *name;
-    int index;
-    bool fp64;
-  };
-  // By PCI id, as the backend names devices: an Arc A770, an Iris Xe, a Max 1550.
-  for (const Target& target :
-       {Target{"0x56a0", "dg2", 0, false}, {"0x9a49", "tgllp", 0, false}, {"0x0bd5", "pvc", 1, true}}) {
-    const std::string answer = in_child(
-        test::with_fakes({{"TESSERA_OCLOC_LIBRARY", ""}, {"TESSERA_FAKE_DEVICES", "2"}}),
-        [&]() -> std::string {
-          const auto ocloc = oneapi::Ocloc::open();
-          if (!ocloc.usable()) return "missing: " + ocloc.reason();
-          return compile_catalogue(ocloc, target.index, target.device, target.fp64);
-        },
-        280);
-    if (answer.starts_with("missing: "))
-      GTEST_SKIP() << "passed by: libocloc is not installed (Debian 12: intel-opencl-icd): " << answer;
-    EXPECT_TRUE(answer.ends_with("kernels made")) << target.name << ": " << answer;
-    std::printf("libocloc for %s (%s): %s\n", target.name, target.device, answer.c_str());
-  }
-}
 
 TEST(Compilers, OclocSaysWhatIsWrong) {
   const auto ocloc = oneapi::Ocloc::open();

@@ -40,7 +40,14 @@ Dialect cuda_c() {
           .atomic_i64 = true,
           .dot4 = true,
           .offsets = false,
-          .vectors = false};
+          .vectors = false,
+          .expand_math = false};  // CUDA's and HIP's functions have known accuracy; those of OpenCL differ by device
+}
+Dialect ptx() {
+  Dialect d = cuda_c();
+  d.name = "PTX";
+  d.expand_math = d.expand_math64 = true;
+  return d;
 }
 Dialect hip_c() {
   return {.language = Language::hip,
@@ -49,7 +56,8 @@ Dialect hip_c() {
           .atomic_i64 = true,
           .dot4 = false,
           .offsets = false,
-          .vectors = false};
+          .vectors = false,
+          .expand_math = false};
 }
 
 Target target_of(const Dialect& d, bool index64) {
@@ -59,7 +67,8 @@ Target target_of(const Dialect& d, bool index64) {
           .bf16_convert = false,
           .f64 = d.fp64,
           .dot4 = d.dot4,
-          .expand_math = opencl(d),  // CUDA's and HIP's functions have known accuracy; those of OpenCL differ by device
+          .expand_math = d.expand_math,
+          .expand_math64 = d.expand_math64,
           .atomic_f32 = !opencl(d),
           .atomic_i64 = d.atomic_i64,
           .subgroup_width = d.subgroups ? 0u : 1u,

@@ -24,6 +24,8 @@ struct Dialect {
   bool dot4 = false;            ///< OpenCL: cl_khr_integer_dot_product; CUDA: from sm_61 on
   bool offsets = true;          ///< buffers come as {pointer, element offset}: OpenCL has no pointers on the host
   bool vectors = true;          ///< loads of 2, 3 or 4 elements from any element's address
+  bool expand_math = true;      ///< exp, log, sin, ... of f32 are not the compiler's, or differ by device
+  bool expand_math64 = false;   ///< those of f64 are not the compiler's
 };
 
 Dialect opencl_c();  ///< OpenCL C 1.2 without extensions but f64: what PoCL 3.1 takes
@@ -33,6 +35,9 @@ Dialect opencl_c_with(std::string_view extensions);
 Dialect opencl_c_intel();  ///< OpenCL C 3.0 with subgroups, as Intel's compiler takes it
 Dialect cuda_c();          ///< for NVRTC, without any header
 Dialect hip_c();           ///< for hiprtc
+/// What the code-generation module makes PTX of: there is no library of functions. Its text is CUDA C, for people;
+/// entry and arguments of a kernel are those that emit_c gives.
+Dialect ptx();
 
 /// What `lower` must make for this dialect. Limits of blocks and shared memory, and f64, are the device's to add.
 Target target_of(const Dialect& dialect, bool index64);

@@ -215,6 +215,8 @@ class Lowerer {
       case Op::math:
         if (target_.expand_math && n.type.dtype == DType::f32 && expands(n.kind<MathOp>()))
           return expand_math(b_, n.kind<MathOp>(), a, other(1));
+        if (target_.expand_math64 && n.type.dtype == DType::f64 && expands(n.kind<MathOp>()))
+          return expand_math64(b_, n.kind<MathOp>(), a, other(1));
         return b_.math(n.kind<MathOp>(), a, other(1), other(2));
       case Op::dot4:
         return target_.dot4 ? b_.dot4(n.kind<Dot4Signs>(), a, other(1), other(2))

@@ -16,8 +16,9 @@ struct Target {
   bool f64 = true;            ///< else f64 anywhere is a KernelError naming kernel and line
   bool dot4 = true;           ///< dot4 stays; else shifts and multiplications
   bool expand_math = false;   ///< exp, exp2, log, log2, sin, cos, tanh, erf, pow, of f32 become arithmetic (see math.h)
-  bool atomic_f32 = true;     ///< float atomics stay; else loops of compare-and-swap
-  bool atomic_i64 = true;     ///< else KernelError
+  bool expand_math64 = false;  ///< likewise of f64
+  bool atomic_f32 = true;      ///< float atomics stay; else loops of compare-and-swap
+  bool atomic_i64 = true;      ///< else KernelError
   std::uint32_t subgroup_width =
       0;                         ///< 0: subgroup nodes stay; 1: they become the identity; width and ids are constants
   bool block_operations = true;  ///< block_reduce and block_scan stay; else shared memory, barriers and subgroup sums

@@ -26,4 +26,8 @@ bool expands(ir::MathOp op);
 /// The operation on f32 as arithmetic, appended to `b`; no control statements, so it may stand anywhere.
 ir::NodeId expand_math(ir::Builder& b, ir::MathOp op, ir::NodeId x, ir::NodeId y = ir::no_node);
 
+/// The same of f64, for targets without a library of functions. sin and cos are within their bound to 1e12.
+ir::NodeId expand_math64(ir::Builder& b, ir::MathOp op, ir::NodeId x, ir::NodeId y = ir::no_node);
+MathBound math64_bound(ir::MathOp op);  ///< in units in the last place of the nearest double
+
 }  // namespace tessera::emit

@@ -196,10 +196,13 @@ void add_math(std::vector<Row>& rows) {
         return;
       }
       // docs/kernels.md gives the bounds of f32; of f64 the devices' own libraries are within these 4 (OpenCL allows
-      // them more, and PoCL does not need it).
+      // them more, and PoCL does not need it), and so is our expansion, within its range.
       const bool narrow = t.column().compute() == DType::f32;
-      const emit::MathBound bound =
-          narrow && emit::expands(op) ? emit::math_bound(op) : emit::MathBound{narrow ? 2.0 : 4.0, -INFINITY, INFINITY};
+      const bool limited = !narrow && (op == MathOp::sin || op == MathOp::cos);
+      const emit::MathBound wide = limited ? emit::math64_bound(op) : emit::MathBound{0, -INFINITY, INFINITY};
+      const emit::MathBound bound = narrow && emit::expands(op)
+                                        ? emit::math_bound(op)
+                                        : emit::MathBound{narrow ? 2.0 : 4.0, wide.lowest, wide.highest};
       t.real_result(
           v,
           [op, bound](const World& w, std::size_t i) -> std::optional<long double> {

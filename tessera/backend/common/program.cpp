@@ -69,13 +69,13 @@ std::vector<BuiltKernel> build_kernels(std::span<const CompileRequest> requests,
   auto subject = [&](std::size_t i) { return "kernel " + requests[i].function->name; };
   std::string log;
   const std::shared_ptr<void> together =
-      build(source.text, requests.size() == 1 ? subject(0) : fmt::format("{} kernels", requests.size()), log);
+      build({source, emits, requests.size() == 1 ? subject(0) : fmt::format("{} kernels", requests.size())}, log);
   std::vector<BuiltKernel> out;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     out.push_back({together, source.kernels[i]});
     if (together) continue;
     const emit::EmittedSource alone = emit::emit_c(std::span(&emits[i], 1), dialect);
-    if (requests.size() > 1) out.back().program = build(alone.text, subject(i), log);
+    if (requests.size() > 1) out.back().program = build({alone, std::span(&emits[i], 1), subject(i)}, log);
     if (out.back().program) continue;
     fail<KernelError>({.asked = subject(i),
                        .with = {{"device", to_string(info.device) + " " + info.name}},

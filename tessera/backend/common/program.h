@@ -14,10 +14,15 @@
 
 namespace tessera::backend {
 
-/// Builds one text. Null if the compiler refused it, with the reason in `log`; anything else that goes wrong throws.
-/// `subject` says for whom: "kernel softmax", or "4 kernels".
-using BuildProgram =
-    std::function<std::shared_ptr<void>(const std::string& text, const std::string& subject, std::string& log)>;
+/// What is to be built: the text of one or more kernels, and what they were written from.
+struct Program {
+  const emit::EmittedSource& source;
+  std::span<const emit::EmitRequest> requests;  ///< lowered; beside source.kernels
+  std::string subject;                          ///< "kernel softmax", or "4 kernels"
+  const std::string& text() const { return source.text; }
+};
+/// Builds one. Null if the compiler refused it, with the reason in `log`; anything else that goes wrong throws.
+using BuildProgram = std::function<std::shared_ptr<void>(const Program& program, std::string& log)>;
 
 struct BuiltKernel {
   std::shared_ptr<void> program;  ///< as the function made it; kernels of one batch share theirs

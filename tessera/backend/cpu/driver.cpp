@@ -6,9 +6,9 @@
 #include <cstring>
 #include <mutex>
 
+#include "tessera/backend/common/codegen_module.h"
 #include "tessera/backend/cpu/cpu.h"
 #include "tessera/backend/cpu/kernel.h"
-#include "tessera/backend/cpu/module.h"
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/processor.h"

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "tessera/backend/cpu/codegen/interface.h"
+#include "tessera/backend/common/codegen.h"
 #include "tessera/backend/cpu/pool.h"
 #include "tessera/device/driver.h"
 #include "tessera/emit/lower.h"

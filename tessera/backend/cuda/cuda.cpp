@@ -3,10 +3,12 @@
 #include "tessera/backend/cuda/cuda.h"
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 
 #include "tessera/backend/common/causes.h"
+#include "tessera/backend/common/codegen_module.h"
 #include "tessera/backend/cuda/cuda_api.h"
 #include "tessera/backend/cuda/nvrtc.h"
 #include "tessera/backend/stream/load.h"
@@ -25,7 +27,8 @@ constexpr const char* install_driver =
     "or "
     "libnvidia-compute-NNN without a screen); in a container, start it with --gpus all";
 constexpr const char* install_nvrtc =
-    "Install NVRTC of CUDA {} or older (Debian: nvidia-cuda-toolkit, or libnvrtc11.2; Ubuntu: libnvrtc12; from "
+    "Install the code-generation module beside the library (libtessera-codegen.so), or NVRTC of CUDA {} or older "
+    "(Debian: nvidia-cuda-toolkit, or libnvrtc11.2; Ubuntu: libnvrtc12; from "
     "NVIDIA's "
     "own archive: cuda-nvrtc-{}-{}; with pip into the active environment: nvidia-cuda-nvrtc-cu{}), or name the file in "
     "TESSERA_NVRTC_LIBRARY";
@@ -86,7 +89,11 @@ class CudaVendor final : public stream::Vendor {
   Backend backend() const override { return Backend::cuda; }
   const stream::Api& api() const override { return *api_; }
 
-  ForeignPart loads() const override { return {"", driver_candidates(), nvrtc_candidates()}; }
+  ForeignPart loads() const override {
+    ForeignPart part{"", driver_candidates(), nvrtc_candidates()};
+    for (std::string& file : cpu::module_candidates()) part.beside.push_back(std::move(file));
+    return part;
+  }
 
   int start(BackendReport& report) override {
     if (!library_.usable()) library_ = open_driver();
@@ -131,19 +138,69 @@ class CudaVendor final : public stream::Vendor {
 
   stream::DeviceFacts describe(int ordinal) override;
 
-  stream::Image compile(const stream::DeviceFacts& facts, const std::string& text) override {
-    return nvrtc_.compile(text, facts.architecture);
-  }
+  stream::Image compile(const stream::DeviceFacts& facts, const backend::Program& program) override;
+  bool turn_to_another_compiler(stream::DeviceFacts& facts) override;
 
  private:
   const DriverFunctions& call() const { return library_.call; }
   void judge(DeviceInfo& info, const stream::DeviceFacts& facts, int capability, int mode) const;
+  bool choose_nvrtc(stream::DeviceFacts& facts, bool fitting) const;
+  bool choose_ptx(stream::DeviceFacts& facts);
 
   DriverLibrary library_;
   std::unique_ptr<CudaApi> api_;
   Nvrtc nvrtc_;
+  cpu::PtxModule module_;  ///< looked for when NVRTC does not do
   int driver_version_ = 0;
+  std::map<int, int> capabilities_;         ///< by ordinal: 90 is 9.0
+  std::map<int, cpu::PtxTarget> made_for_;  ///< likewise, of those whose kernels the module makes
 };
+
+// How kernels of a device are made. NVRTC first: it knows the newest devices, and its text can be read. One that is of
+// a later major version than the driver makes what the driver cannot load.
+
+bool CudaVendor::choose_nvrtc(stream::DeviceFacts& facts, bool fitting) const {
+  if (!nvrtc_.usable() || (fitting && nvrtc_.major() * 1000 > driver_version_)) return false;
+  facts.architecture = nvrtc_.architecture_for(capabilities_.at(facts.ordinal));
+  return !facts.architecture.empty();
+}
+
+/// The newest PTX that a driver of this version takes (PTX ISA, "Release Notes"): of CUDA 11.x it is 7.x, of 12.x 8.x.
+constexpr int ptx_version_of(int driver_version) {
+  return (driver_version / 1000 - 4) * 10 + driver_version % 1000 / 10;
+}
+
+bool CudaVendor::choose_ptx(stream::DeviceFacts& facts) {
+  if (!module_.generator) module_ = cpu::open_ptx_module();
+  if (!module_.generator) return false;
+  const cpu::PtxTarget target =
+      module_.generator->target_for(capabilities_.at(facts.ordinal), ptx_version_of(driver_version_));
+  if (target.capability == 0) {
+    module_.reason = fmt::format("{}: {} makes no PTX for this device and CUDA {}", module_.file,
+                                 module_.generator->version(), version_text(driver_version_));
+    return false;
+  }
+  made_for_[facts.ordinal] = target;
+  facts.architecture = fmt::format("PTX {}.{} for sm_{}", target.version / 10, target.version % 10, target.capability);
+  facts.dialect.expand_math = facts.dialect.expand_math64 = true;
+  return true;
+}
+
+stream::Image CudaVendor::compile(const stream::DeviceFacts& facts, const backend::Program& program) {
+  const auto target = made_for_.find(facts.ordinal);
+  if (target == made_for_.end()) return nvrtc_.compile(program.text(), facts.architecture);
+  std::vector<cpu::PtxKernel> kernels;
+  for (std::size_t i = 0; i < program.requests.size(); ++i)
+    kernels.push_back({program.requests[i].function, &program.source.kernels[i], program.requests[i].noalias});
+  stream::Image image;
+  image.bytes = module_.generator->compile(kernels, target->second, image.log);
+  image.made = !image.bytes.empty();
+  return image;
+}
+
+bool CudaVendor::turn_to_another_compiler(stream::DeviceFacts& facts) {
+  return !made_for_.contains(facts.ordinal) && choose_ptx(facts);
+}
 
 stream::DeviceFacts CudaVendor::describe(int ordinal) {
   stream::DeviceFacts facts;
@@ -163,7 +220,6 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   info.vendor = "NVIDIA";
   info.driver_version = "CUDA " + version_text(driver_version_);
   if (const std::string kernel = nvidia_kernel_driver(); !kernel.empty()) info.driver_version += ", driver " + kernel;
-  if (nvrtc_.usable()) info.driver_version += ", NVRTC " + nvrtc_.version();
   char pci[64] = {};
   if (call().device_pci(pci, sizeof pci - 1, device) == 0) info.identity = stream::pci_identity(pci);
   std::size_t bytes = 0;
@@ -173,9 +229,16 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   info.compute_units = number(multiprocessor_count);
 
   const int capability = 10 * ask(compute_capability_major) + ask(compute_capability_minor);
-  facts.architecture = nvrtc_.usable() ? nvrtc_.architecture_for(capability) : "";
   facts.dialect = emit::cuda_c();
   facts.dialect.dot4 = capability >= 61;
+  capabilities_[ordinal] = capability;
+  made_for_.erase(ordinal);
+  const std::string named = stream::named_by("TESSERA_NVRTC_LIBRARY");
+  const bool binding = !named.empty() && named != "none";  // it does, or nothing does
+  if (choose_nvrtc(facts, !binding) || (!binding && !choose_ptx(facts) && choose_nvrtc(facts, false)))
+    info.driver_version += ", NVRTC " + nvrtc_.version();
+  else if (made_for_.contains(ordinal))
+    info.driver_version += fmt::format(", {} ({})", module_.generator->version(), facts.architecture);
   Capabilities& can = info.can;
   can.f16 = true;
   can.bf16 = capability >= 80;
@@ -200,10 +263,12 @@ void CudaVendor::judge(DeviceInfo& info, const stream::DeviceFacts& facts, int c
   if (mode == compute_mode_prohibited) {
     info.reason = "the device's compute mode is \"prohibited\"";
     info.remedy = "nvidia-smi --compute-mode=DEFAULT, as root";
-  } else if (!nvrtc_.usable()) {
+  } else if (!nvrtc_.usable() && facts.architecture.empty()) {
     const int major = driver_version_ / 1000, minor = driver_version_ % 1000 / 10;
-    info.reason = "the device answers, but NVRTC, which compiles its kernels, was not found: " + nvrtc_.reason();
-    info.remedy = !stream::named_by("TESSERA_NVRTC_LIBRARY").empty()
+    const std::string named = stream::named_by("TESSERA_NVRTC_LIBRARY");
+    info.reason = "the device answers, but nothing that compiles its kernels was found: no NVRTC (" + nvrtc_.reason() +
+                  ")" + (module_.reason.empty() ? "" : ", and instead of it " + module_.reason);
+    info.remedy = !named.empty() && named != "none"
                       ? "TESSERA_NVRTC_LIBRARY names this file, and no other is tried: correct it, or unset it"
                       : fmt::format(fmt::runtime(install_nvrtc), version_text(driver_version_), major, minor, major);
   } else if (facts.architecture.empty()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA's GPUs through the CUDA driver library, with kernels compiled by NVRTC. Both are opened at run time
-// (libcuda.so.1 and libnvrtc.so, or the files that TESSERA_CUDA_LIBRARY and TESSERA_NVRTC_LIBRARY name), never closed.
+// NVIDIA's GPUs through the CUDA driver library, with kernels compiled by NVRTC, or where that is not installed by the
+// code-generation module and the driver. All are opened at run time (libcuda.so.1, libnvrtc.so and
+// libtessera-codegen.so, or the files that TESSERA_CUDA_LIBRARY and its like name), never closed.
 #pragma once
 
 #include <memory>

@@ -15,7 +15,9 @@ namespace tessera::cuda {
 namespace fs = std::filesystem;
 
 std::vector<std::string> nvrtc_candidates() {
-  if (std::string named = stream::named_by("TESSERA_NVRTC_LIBRARY"); !named.empty()) return {std::move(named)};
+  const std::string named = stream::named_by("TESSERA_NVRTC_LIBRARY");
+  if (named == "none") return {};
+  if (!named.empty()) return {named};
   std::vector<std::string> names = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"};
   std::vector<fs::path> roots, folders;
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
@@ -58,7 +60,11 @@ bool Nvrtc::take(os::Library library) {
 
 Nvrtc Nvrtc::open(int driver_version) {
   Nvrtc best, failed;
-  const bool named = !stream::named_by("TESSERA_NVRTC_LIBRARY").empty();
+  const std::string named = stream::named_by("TESSERA_NVRTC_LIBRARY");
+  if (named == "none") {
+    failed.reason_ = "TESSERA_NVRTC_LIBRARY is 'none'";
+    return failed;
+  }
   for (const std::string& name : nvrtc_candidates()) {
     os::Library library = os::Library::open(name);
     if (!library.loaded()) {
@@ -70,7 +76,7 @@ Nvrtc Nvrtc::open(int driver_version) {
       failed.reason_ += (failed.reason_.empty() ? "" : "; ") + found.reason_;
       continue;
     }
-    if (named || found.major_ * 1000 <= driver_version) return found;
+    if (!named.empty() || found.major_ * 1000 <= driver_version) return found;
     if (!best.usable()) best = std::move(found);
   }
   return best.usable() ? best : failed;
@@ -85,7 +91,7 @@ std::string Nvrtc::architecture_for(int capability) const {
   return fmt::format("{}_{}", nearest == capability ? "sm" : "compute", nearest);
 }
 
-stream::Image Nvrtc::compile(const std::string& text, const std::string& architecture) const {
+stream::Image Nvrtc::compile(const std::string& text, const std::string& architecture, bool verbose) const {
   const auto check = [&](Code code, const char* function) {
     if (code == 0) return;
     const std::string wrong = fmt::format("{} answered {} ({})", function, code, call_.error_string(code));
@@ -104,8 +110,8 @@ stream::Image Nvrtc::compile(const std::string& text, const std::string& archite
     ~Guard() { call.destroy_program(&program); }
   } guard{call_, program};
   const std::string option = "--gpu-architecture=" + architecture;
-  const char* options[] = {option.c_str()};
-  const Code code = call_.compile_program(program, 1, options);
+  const char* options[] = {option.c_str(), "--ptxas-options=--verbose"};
+  const Code code = call_.compile_program(program, verbose ? 2 : 1, options);
   stream::Image image;
   std::size_t size = 0;
   if (call_.log_size(program, &size) == 0 && size > 1) {

@@ -17,9 +17,10 @@ std::vector<std::string> nvrtc_candidates();
 
 class Nvrtc {
  public:
-  /// Opens the file that TESSERA_NVRTC_LIBRARY names; else the first that loads and is not of a later major version
-  /// than the driver (in thousands, as cuDriverGetVersion tells), which could not load what it makes; else the first
-  /// that loads. Tried are the usual names, the toolkit's folders and Python's packages. Does not throw.
+  /// Opens the file that TESSERA_NVRTC_LIBRARY names (none if that is "none"); else the first that loads and is not of
+  /// a later major version than the driver (in thousands, as cuDriverGetVersion tells), which could not load what it
+  /// makes; else the first that loads. Tried are the usual names, the toolkit's folders and Python's packages. Does not
+  /// throw.
   static Nvrtc open(int driver_version);
 
   bool usable() const { return library_.loaded() && missing_.empty(); }
@@ -33,8 +34,8 @@ class Nvrtc {
   const std::vector<int>& supported() const { return supported_; }  ///< compute capabilities, ascending
 
   /// `text` for an architecture as above; not made, with the log, if there is something wrong with the text.
-  /// KernelError or OutOfMemory if the compiler itself fails.
-  stream::Image compile(const std::string& text, const std::string& architecture) const;
+  /// KernelError or OutOfMemory if the compiler itself fails. `verbose`: the log tells the registers of each kernel.
+  stream::Image compile(const std::string& text, const std::string& architecture, bool verbose = false) const;
 
  private:
   bool take(os::Library library);

@@ -76,7 +76,7 @@ class OneapiVendor final : public stream::Vendor {
   stream::DeviceFacts describe(int ordinal) override;
   bool order_is_chosen() const override { return false; }  // Level Zero's variables hide devices, and order none
   std::string uuid(int ordinal) const override { return cards_[static_cast<std::size_t>(ordinal)].uuid; }
-  stream::Image compile(const stream::DeviceFacts& facts, const std::string& text) override;
+  stream::Image compile(const stream::DeviceFacts& facts, const backend::Program& program) override;
 
  private:
   const LoaderFunctions& call() const { return library_.call; }
@@ -273,7 +273,8 @@ void OneapiVendor::judge(DeviceInfo& info, const Card& card) {
   }
 }
 
-stream::Image OneapiVendor::compile(const stream::DeviceFacts& facts, const std::string& text) {
+stream::Image OneapiVendor::compile(const stream::DeviceFacts& facts, const backend::Program& program) {
+  const std::string& text = program.text();
   const Card& card = cards_[static_cast<std::size_t>(facts.ordinal)];
   std::string said;
   if (ocloc_.usable()) {

@@ -35,8 +35,8 @@ std::shared_ptr<void> build(const DeviceContext& device, const std::string& text
 std::vector<std::unique_ptr<LoadedKernel>> ClDevice::compile(std::span<const CompileRequest> requests) {
   const DeviceFacts& facts = device_.facts;
   const auto built = backend::build_kernels(requests, facts.dialect, facts.info,
-                                            [&](const std::string& text, const std::string& subject, std::string& log) {
-                                              return build(device_, text, subject, log);
+                                            [&](const backend::Program& program, std::string& log) {
+                                              return build(device_, program.text(), program.subject, log);
                                             });
   std::vector<std::unique_ptr<LoadedKernel>> out;
   for (std::size_t i = 0; i < requests.size(); ++i) {

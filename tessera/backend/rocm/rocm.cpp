@@ -100,8 +100,8 @@ class RocmVendor final : public stream::Vendor {
 
   stream::DeviceFacts describe(int ordinal) override;
 
-  stream::Image compile(const stream::DeviceFacts& facts, const std::string& text) override {
-    return hiprtc_.compile(text, facts.architecture);
+  stream::Image compile(const stream::DeviceFacts& facts, const backend::Program& program) override {
+    return hiprtc_.compile(program.text(), facts.architecture);
   }
 
  private:

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tessera/backend/common/launch_shape.h"
+#include "tessera/backend/common/program.h"
 #include "tessera/device/driver.h"
 #include "tessera/emit/dialect.h"
 
@@ -120,7 +121,11 @@ class Vendor {
   /// The user named the devices in this order by a variable: it is kept. Else they are sorted by PCI address.
   virtual bool order_is_chosen() const = 0;
   virtual std::string uuid(int ordinal) const = 0;  ///< "uuid:...", empty if the driver tells none
-  virtual Image compile(const DeviceFacts& facts, const std::string& text) = 0;
+  virtual Image compile(const DeviceFacts& facts, const backend::Program& program) = 0;
+  /// The driver refused to load what `compile` made. Changes `facts.architecture` and what
+  /// `facts.dialect` says of mathematics to
+  /// another compiler's, and gives true, if there is one that was not tried.
+  virtual bool turn_to_another_compiler(DeviceFacts&) { return false; }
 };
 
 /// The backend over a vendor's functions.

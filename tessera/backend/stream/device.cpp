@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "tessera/backend/common/program.h"
 #include "tessera/base/error.h"
+#include "tessera/base/log.h"
 
 namespace tessera::stream {
 
@@ -105,13 +105,26 @@ void StreamDevice::release(const Allocation& allocation) noexcept {
 
 std::vector<std::unique_ptr<LoadedKernel>> StreamDevice::compile(std::span<const CompileRequest> requests) {
   const InContext in(device_);
-  const Api& api = device_.api();
-  const DeviceFacts& facts = device_.facts;
   std::lock_guard guard(device_.vendor.lock);
+  for (;;) {
+    bool turned = false;
+    try {
+      return compile(requests, turned);
+    } catch (const KernelError&) {
+      if (!turned) throw;
+    }
+  }
+}
+
+std::vector<std::unique_ptr<LoadedKernel>> StreamDevice::compile(std::span<const CompileRequest> requests,
+                                                                 bool& turned) {
+  const Api& api = device_.api();
+  DeviceFacts& facts = device_.facts;
   const auto built = backend::build_kernels(
       requests, facts.dialect, facts.info,
-      [&](const std::string& text, const std::string& subject, std::string& log) -> std::shared_ptr<void> {
-        Image image = device_.vendor.compile(facts, text);
+      [&](const backend::Program& program, std::string& log) -> std::shared_ptr<void> {
+        if (turned) return nullptr;
+        Image image = device_.vendor.compile(facts, program);
         if (!image.made) {
           log = std::move(image.log);
           return nullptr;
@@ -119,8 +132,16 @@ std::vector<std::unique_ptr<LoadedKernel>> StreamDevice::compile(std::span<const
         Handle module = nullptr;
         std::string said;
         const Code code = api.load_module(image.bytes, &module, &said);
-        if (api.fault_of(code) == Fault::refused)
-          fail<KernelError>({.asked = subject,
+        if (api.fault_of(code) == Fault::refused) {
+          const std::string used = facts.architecture;
+          turned = device_.vendor.turn_to_another_compiler(facts);
+          if (turned) {
+            logging::warn(
+                fmt::format("{}: the driver refused to load what was compiled for {} ({}); from now on for {}",
+                            device_.name(), used, api.code_text(code), facts.architecture));
+            return nullptr;
+          }
+          fail<KernelError>({.asked = program.subject,
                              .with = {{"device", device_.name() + " " + facts.info.name},
                                       {"architecture", facts.architecture},
                                       {"driver", facts.info.driver_version}},
@@ -128,6 +149,7 @@ std::vector<std::unique_ptr<LoadedKernel>> StreamDevice::compile(std::span<const
                                       (said.empty() ? "" : "\n" + said),
                              .todo = "Most often the driver is older than the compiler: install a newer driver, or the "
                                      "compiler of the version that the driver supports"});
+        }
         device_.check(code, "loading a kernel");
         return {module, [&device = device_](Handle m) {
                   try {

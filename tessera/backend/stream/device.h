@@ -156,6 +156,8 @@ class StreamDevice final : public DriverDevice {
   std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override;
 
  private:
+  /// `turned`: nothing was made, and the device has another compiler now.
+  std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests, bool& turned);
   DeviceContext& device_;
 };
 

@@ -9,26 +9,18 @@ namespace tessera::cpu {
 using namespace ir;
 
 Emitter::Emitter(llvm::Module& module, const Function& fn, const TargetTraits& target, const GenerateOptions& options)
-    : module_(module),
-      context_(module.getContext()),
-      fn_(fn),
+    : Values(module, fn, options, {target.f16c, target.fma}),
       target_(target),
-      options_(options),
       layout_(lane_layout(fn, target.width)),
       analysis_(analyse(fn, layout_, options.noalias)),
       width_(layout_.width),
-      b_(context_),
       allocas_(context_) {
-  options_.index64 = options.index64 || fn.index64;
   const std::size_t n = fn.nodes.size();
   values_.resize(n), locals_.resize(n), offsets_.resize(n), accumulators_.resize(n);
   used_.resize(n);
   for (const Node& node : fn.nodes)
     for (NodeId a : operands(node)) used_[a] = true;
   if (layout_.threads) plan_ = make_plan(fn, analysis_);
-  llvm::FastMathFlags contract;  // the one liberty that kernels give: a * b + c in one rounding
-  contract.setAllowContract();
-  b_.setFastMathFlags(contract);
 }
 
 void Emitter::run(const std::string& entry_name) {

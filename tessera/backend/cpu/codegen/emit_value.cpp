@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values: arithmetic with the meaning of ir/semantics.h on scalars and on vectors alike, types, and lanes.
+// Values: where they are, and what lanes do together. What each lane computes alone is in values.cpp.
 #include <llvm/IR/IntrinsicsX86.h>
 
 #include <algorithm>
@@ -12,29 +12,7 @@ using namespace ir;
 
 // Types.
 
-llvm::Type* Emitter::type(DType t) const {
-  auto& c = context_;
-  switch (t) {
-    case DType::boolean: return llvm::Type::getInt1Ty(c);
-    case DType::f32: return llvm::Type::getFloatTy(c);
-    case DType::f64: return llvm::Type::getDoubleTy(c);
-    default: return llvm::Type::getIntNTy(c, static_cast<unsigned>(8 * bytes_of(t)));  // 16-bit floats: their bits
-  }
-}
-llvm::Type* Emitter::memory_type(DType t) const {
-  return t == DType::boolean ? llvm::Type::getInt8Ty(context_) : type(t);
-}
 llvm::FixedVectorType* Emitter::lanes(llvm::Type* element) const { return llvm::FixedVectorType::get(element, width_); }
-llvm::Type* Emitter::like(llvm::Type* element, Value* model) const {
-  auto* v = llvm::dyn_cast<llvm::FixedVectorType>(model->getType());
-  return v ? llvm::FixedVectorType::get(element, v->getNumElements()) : element;
-}
-Emitter::Value* Emitter::to_memory(DType t, Value* v) {
-  return t == DType::boolean ? b_.CreateZExt(v, like(b_.getInt8Ty(), v)) : v;
-}
-Emitter::Value* Emitter::from_memory(DType t, Value* v) {
-  return t == DType::boolean ? b_.CreateICmpNE(v, llvm::Constant::getNullValue(v->getType())) : v;
-}
 Emitter::Value* Emitter::splat(Value* v) { return b_.CreateVectorSplat(width_, v); }
 Emitter::Value* Emitter::iota(llvm::Type* element, std::int64_t stride) {
   std::vector<llvm::Constant*> all;
@@ -42,26 +20,13 @@ Emitter::Value* Emitter::iota(llvm::Type* element, std::int64_t stride) {
     all.push_back(llvm::ConstantInt::get(element, static_cast<std::uint64_t>(stride) * i, true));
   return llvm::ConstantVector::get(all);
 }
-Emitter::Value* Emitter::number(llvm::Type* t, std::int64_t v) const {
-  return llvm::ConstantInt::get(t, static_cast<std::uint64_t>(v), true);
-}
-Emitter::Value* Emitter::same(Value* model, std::int64_t v) const { return number(model->getType(), v); }
-
 // Where values are.
 
 Emitter::Held Emitter::leaf(NodeId id) {
   const Node& n = fn_[id];
   const Shape shape = analysis_.shapes[id];
   llvm::Type* t = type(n.type.dtype);
-  if (n.op == Op::constant) {
-    if (n.type.dtype == DType::f32 || n.type.dtype == DType::f64) {
-      const unsigned width = n.type.dtype == DType::f32 ? 32 : 64;
-      const auto& kind = width == 32 ? llvm::APFloat::IEEEsingle() : llvm::APFloat::IEEEdouble();
-      return {shape, llvm::ConstantFP::get(context_, llvm::APFloat(kind, llvm::APInt(width, n.imm)))};
-    }
-    const unsigned width = t->getIntegerBitWidth();
-    return {shape, llvm::ConstantInt::get(context_, llvm::APInt(64, n.imm).zextOrTrunc(width))};
-  }
+  if (n.op == Op::constant) return {shape, constant(n)};
   if (n.op == Op::param) return {shape, params_[n.imm]};
   if (n.op != Op::index) refuse("a value was expected, not '" + std::string(op_name(n.op)) + "'");
   auto fit = [&](Value* v) { return Held{shape, b_.CreateIntCast(v, like(t, v), false)}; };
@@ -120,168 +85,8 @@ void Emitter::pure(NodeId id) {
   define(id, compute(n, args.data()));
 }
 
-Emitter::Value* Emitter::compute(const Node& n, Value* const* a) {
-  const DType t = dtype(n.args[0]);
-  switch (n.op) {
-    case Op::unary:
-      switch (n.kind<UnaryOp>()) {
-        case UnaryOp::neg: return is_float(t) ? b_.CreateFNeg(a[0]) : b_.CreateNeg(a[0]);
-        case UnaryOp::abs:
-          return is_float(t)        ? b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, a[0])
-                 : is_signed_int(t) ? b_.CreateBinaryIntrinsic(llvm::Intrinsic::abs, a[0], b_.getFalse())
-                                    : a[0];
-        case UnaryOp::not_: return b_.CreateNot(a[0]);
-        case UnaryOp::popcount: return b_.CreateUnaryIntrinsic(llvm::Intrinsic::ctpop, a[0]);
-        case UnaryOp::clz: return b_.CreateBinaryIntrinsic(llvm::Intrinsic::ctlz, a[0], b_.getFalse());
-        default: break;
-      }
-      break;
-    case Op::binary: return binary(n, t, a[0], a[1], fn_[n.args[1]].op == Op::constant);
-    case Op::compare: return compare(n.kind<CompareOp>(), t, a[0], a[1]);
-    case Op::select: return b_.CreateSelect(a[0], a[1], a[2]);
-    case Op::cast: return cast(t, n.type.dtype, a[0]);
-    case Op::bitcast: return b_.CreateBitCast(a[0], like(type(n.type.dtype), a[0]));
-    case Op::math: return math(n.kind<MathOp>(), t, a);
-    case Op::dot4: return dot4(n.kind<Dot4Signs>(), a[0], a[1], a[2]);
-    default: break;
-  }
-  refuse("'" + std::string(op_name(n.op)) + "' is not known");
-}
-
-Emitter::Value* Emitter::binary(const Node& n, DType t, Value* a, Value* b, bool constant_divisor) {
-  const bool real = is_float(t), is_signed = is_signed_int(t), logical = t == DType::boolean;
-  const BinaryOp op = n.kind<BinaryOp>();
-  // Said of scalars only: lanes that do not exist may well be past every limit.
-  const bool no_wrap = (n.extra || t == DType::index) && !a->getType()->isVectorTy();
-  auto shift = [&](auto&& make) {
-    return make(b_.CreateAnd(b, same(b, static_cast<std::int64_t>(8 * bytes_of(t)) - 1)));
-  };
-  switch (op) {
-    case BinaryOp::add:
-      return real ? b_.CreateFAdd(a, b) : logical ? b_.CreateOr(a, b) : b_.CreateAdd(a, b, "", false, no_wrap);
-    case BinaryOp::sub: return real ? b_.CreateFSub(a, b) : b_.CreateSub(a, b, "", false, no_wrap);
-    case BinaryOp::mul:
-      return real ? b_.CreateFMul(a, b) : logical ? b_.CreateAnd(a, b) : b_.CreateMul(a, b, "", false, no_wrap);
-    case BinaryOp::div: return real ? b_.CreateFDiv(a, b) : divide(false, t, a, b, constant_divisor);
-    case BinaryOp::rem:
-      return real ? by_lanes(t == DType::f32 ? "fmodf" : "fmod", t, std::array{a, b}.data(), 2)
-                  : divide(true, t, a, b, constant_divisor);
-    case BinaryOp::min: return combine(ReduceOp::min, t, a, b);
-    case BinaryOp::max: return combine(ReduceOp::max, t, a, b);
-    case BinaryOp::and_: return b_.CreateAnd(a, b);
-    case BinaryOp::or_: return b_.CreateOr(a, b);
-    case BinaryOp::xor_: return b_.CreateXor(a, b);
-    case BinaryOp::shl: return shift([&](Value* s) { return b_.CreateShl(a, s); });
-    case BinaryOp::shr: return shift([&](Value* s) { return is_signed ? b_.CreateAShr(a, s) : b_.CreateLShr(a, s); });
-    case BinaryOp::mul_hi: {
-      const auto bits = static_cast<unsigned>(8 * bytes_of(t));
-      llvm::Type* wide = like(b_.getIntNTy(2 * bits), a);
-      auto extend = [&](Value* v) { return is_signed ? b_.CreateSExt(v, wide) : b_.CreateZExt(v, wide); };
-      Value* product = b_.CreateMul(extend(a), extend(b));
-      return b_.CreateTrunc(b_.CreateLShr(product, same(product, bits)), a->getType());
-    }
-    default: refuse("'" + std::string(name_of(op)) + "' is not known");
-  }
-}
-
-// x / 0 and x % 0 are 0, the smallest / -1 is itself: neither may reach the processor's division, which traps.
-Emitter::Value* Emitter::divide(bool remainder, DType t, Value* a, Value* b, bool constant_divisor) {
-  const bool is_signed = is_signed_int(t);
-  Value* zero = llvm::Constant::getNullValue(b->getType());
-  Value* is_zero = b_.CreateICmpEQ(b, zero);
-  Value* harmful = is_zero;
-  Value* minus_one = is_signed ? b_.CreateICmpEQ(b, same(b, -1)) : nullptr;
-  if (minus_one) harmful = b_.CreateOr(is_zero, minus_one);
-  Value* divisor = b_.CreateSelect(harmful, same(b, 1), b);
-  const bool vector = a->getType()->isVectorTy();
-  Value* quotient = vector && !constant_divisor && bytes_of(t) <= 4 ? divide_by_reals(t, a, divisor)
-                    : is_signed                                     ? b_.CreateSDiv(a, divisor)
-                                                                    : b_.CreateUDiv(a, divisor);
-  if (remainder) {
-    Value* r = b_.CreateSub(a, b_.CreateMul(quotient, divisor));
-    return b_.CreateSelect(harmful, zero, r);
-  }
-  if (minus_one) quotient = b_.CreateSelect(minus_one, b_.CreateNeg(a), quotient);
-  return b_.CreateSelect(is_zero, zero, quotient);
-}
-// Vectors have no integer division. A quotient of 32-bit integers differs from the next integer by at least 2^-32 of
-// itself, far more than the rounding of a double: its whole part is exact. Likewise 16 bits in a float.
-Emitter::Value* Emitter::divide_by_reals(DType t, Value* a, Value* b) {
-  llvm::Type* real = like(bytes_of(t) == 4 ? b_.getDoubleTy() : b_.getFloatTy(), a);
-  const bool is_signed = is_signed_int(t);
-  auto convert = [&](Value* v) { return is_signed ? b_.CreateSIToFP(v, real) : b_.CreateUIToFP(v, real); };
-  Value* q = b_.CreateFDiv(convert(a), convert(b));
-  // Every quotient of 8 and 16 bits fits into 32 signed bits, where the conversion is one instruction.
-  if (bytes_of(t) < 4) return b_.CreateTrunc(b_.CreateFPToSI(q, like(b_.getInt32Ty(), a)), a->getType());
-  return is_signed ? b_.CreateFPToSI(q, a->getType()) : b_.CreateFPToUI(q, a->getType());
-}
-
-Emitter::Value* Emitter::compare(CompareOp op, DType t, Value* a, Value* b) {
-  using P = llvm::CmpInst::Predicate;
-  static constexpr P real[] = {P::FCMP_OEQ, P::FCMP_UNE, P::FCMP_OLT, P::FCMP_OLE, P::FCMP_OGT, P::FCMP_OGE};
-  static constexpr P with_sign[] = {P::ICMP_EQ, P::ICMP_NE, P::ICMP_SLT, P::ICMP_SLE, P::ICMP_SGT, P::ICMP_SGE};
-  static constexpr P without[] = {P::ICMP_EQ, P::ICMP_NE, P::ICMP_ULT, P::ICMP_ULE, P::ICMP_UGT, P::ICMP_UGE};
-  const auto i = static_cast<std::size_t>(op);
-  if (t == DType::f32 || t == DType::f64) return b_.CreateFCmp(real[i], a, b);
-  if (is_float(t)) refuse("comparisons of 16-bit floats were not lowered");
-  return b_.CreateICmp(is_signed_int(t) ? with_sign[i] : without[i], a, b);
-}
-
-Emitter::Value* Emitter::cast(DType from, DType to, Value* a) {
-  llvm::Type* result = like(type(to), a);
-  llvm::Type* half = like(b_.getHalfTy(), a);
-  if (from == to) return a;
-  if (from == DType::bf16 || to == DType::bf16) refuse("bf16 was not lowered");
-  if (from == DType::f16) {
-    if (to != DType::f32 || !target_.f16c) refuse("a conversion of f16 was not lowered");
-    return b_.CreateFPExt(b_.CreateBitCast(a, half), result);
-  }
-  if (to == DType::f16) {
-    if (from != DType::f32 || !target_.f16c) refuse("a conversion to f16 was not lowered");
-    return b_.CreateBitCast(b_.CreateFPTrunc(a, half), result);
-  }
-  const bool from_real = is_float(from), to_real = is_float(to);
-  if (to == DType::boolean) {
-    Value* zero = llvm::Constant::getNullValue(a->getType());
-    return from_real ? b_.CreateFCmpUNE(a, zero) : b_.CreateICmpNE(a, zero);
-  }
-  if (from_real && to_real) return b_.CreateFPCast(a, result);
-  if (from_real)
-    return b_.CreateIntrinsic(is_signed_int(to) ? llvm::Intrinsic::fptosi_sat : llvm::Intrinsic::fptoui_sat,
-                              {result, a->getType()}, {a});
-  if (to_real) return is_signed_int(from) ? b_.CreateSIToFP(a, result) : b_.CreateUIToFP(a, result);
-  return b_.CreateIntCast(a, result, is_signed_int(from));
-}
-
-Emitter::Value* Emitter::math(MathOp op, DType t, Value* const* a) {
-  using namespace llvm;
-  auto one = [&](Intrinsic::ID id) { return b_.CreateUnaryIntrinsic(id, a[0]); };
-  const bool single = t == DType::f32;
-  switch (op) {
-    case MathOp::fma:
-      if (!target_.fma) return by_lanes(single ? "fmaf" : "fma", t, a, 3);
-      return b_.CreateIntrinsic(Intrinsic::fma, {a[0]->getType()}, {a[0], a[1], a[2]});
-    case MathOp::sqrt: return one(Intrinsic::sqrt);
-    case MathOp::rsqrt: return b_.CreateFDiv(ConstantFP::get(a[0]->getType(), 1.0), one(Intrinsic::sqrt));
-    case MathOp::floor: return one(Intrinsic::floor);
-    case MathOp::ceil: return one(Intrinsic::ceil);
-    case MathOp::trunc: return one(Intrinsic::trunc);
-    case MathOp::rint: return one(Intrinsic::rint);
-    case MathOp::exp: return by_lanes(single ? "expf" : "exp", t, a, 1);
-    case MathOp::exp2: return by_lanes(single ? "exp2f" : "exp2", t, a, 1);
-    case MathOp::log: return by_lanes(single ? "logf" : "log", t, a, 1);
-    case MathOp::log2: return by_lanes(single ? "log2f" : "log2", t, a, 1);
-    case MathOp::sin: return by_lanes(single ? "sinf" : "sin", t, a, 1);
-    case MathOp::cos: return by_lanes(single ? "cosf" : "cos", t, a, 1);
-    case MathOp::tanh: return by_lanes(single ? "tanhf" : "tanh", t, a, 1);
-    case MathOp::erf: return by_lanes(single ? "erff" : "erf", t, a, 1);
-    case MathOp::pow: return by_lanes(single ? "powf" : "pow", t, a, 2);
-    default: refuse("'" + std::string(name_of(op)) + "' is not known");
-  }
-}
-
 // A function of the C library, lane by lane: what remains where no expansion in our IR stands for it (f64).
-Emitter::Value* Emitter::by_lanes(const char* name, DType t, Value* const* a, unsigned count) {
+Emitter::Value* Emitter::library_call(const char* name, DType t, Value* const* a, unsigned count) {
   std::vector<llvm::Type*> types(count, type(t));
   auto callee = module_.getOrInsertFunction(name, llvm::FunctionType::get(type(t), types, false));
   auto call = [&](std::vector<Value*> args) {
@@ -304,38 +109,6 @@ Emitter::Value* Emitter::by_lanes(const char* name, DType t, Value* const* a, un
 
 // Reductions.
 
-Emitter::Value* Emitter::combine(ReduceOp op, DType t, Value* a, Value* b) {
-  using namespace llvm;
-  const bool real = is_float(t), is_signed = is_signed_int(t), logical = t == DType::boolean;
-  switch (op) {
-    case ReduceOp::sum: return real ? b_.CreateFAdd(a, b) : b_.CreateAdd(a, b);
-    case ReduceOp::min:
-      if (logical) return b_.CreateAnd(a, b);
-      return b_.CreateBinaryIntrinsic(real ? Intrinsic::minnum : is_signed ? Intrinsic::smin : Intrinsic::umin, a, b);
-    case ReduceOp::max:
-      if (logical) return b_.CreateOr(a, b);
-      return b_.CreateBinaryIntrinsic(real ? Intrinsic::maxnum : is_signed ? Intrinsic::smax : Intrinsic::umax, a, b);
-    case ReduceOp::and_: return b_.CreateAnd(a, b);
-    default: return b_.CreateOr(a, b);
-  }
-}
-// What changes nothing: -0 for sums, NaN for the least and greatest of floats, which give the operand that is none.
-Emitter::Value* Emitter::identity(ReduceOp op, DType t) {
-  llvm::Type* k = type(t);
-  if (is_float(t)) {
-    if (op == ReduceOp::sum) return llvm::ConstantFP::getNegativeZero(k);
-    return llvm::ConstantFP::getQNaN(k);
-  }
-  const unsigned bits = k->getIntegerBitWidth();
-  using llvm::APInt;
-  auto of = [&](const APInt& v) { return llvm::ConstantInt::get(context_, v); };
-  switch (op) {
-    case ReduceOp::min: return of(is_signed_int(t) ? APInt::getSignedMaxValue(bits) : APInt::getMaxValue(bits));
-    case ReduceOp::max: return of(is_signed_int(t) ? APInt::getSignedMinValue(bits) : APInt::getMinValue(bits));
-    case ReduceOp::and_: return of(APInt::getAllOnes(bits));
-    default: return of(APInt::getZero(bits));
-  }
-}
 // Halves are combined until one lane is left; for sums this is the order that every target gives.
 Emitter::Value* Emitter::across(ReduceOp op, DType t, Value* vector) {
   for (unsigned n = width_; n > 1; n /= 2) {

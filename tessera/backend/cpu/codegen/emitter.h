@@ -3,23 +3,15 @@
 // the kernel into loops over chunks of lanes. The sources: emit_kernel (skeleton, regions), emit_statement, emit_value.
 #pragma once
 
-#include <llvm/IR/IRBuilder.h>
-#include <llvm/IR/Module.h>
-
 #include <string>
 #include <vector>
 
-#include "tessera/backend/cpu/codegen/interface.h"
 #include "tessera/backend/cpu/codegen/plan.h"
+#include "tessera/backend/cpu/codegen/values.h"
 
 namespace tessera::cpu {
 
-/// Thrown inside the module for what the generator cannot do; compile() turns it into text.
-struct Refusal {
-  std::string wrong;
-};
-
-class Emitter {
+class Emitter final : public Values {
  public:
   Emitter(llvm::Module& module, const ir::Function& fn, const TargetTraits& target, const GenerateOptions& options);
 
@@ -28,9 +20,6 @@ class Emitter {
   std::size_t scratch_bytes() const { return shared_bytes_ + context_bytes_; }
 
  private:
-  using Value = llvm::Value;
-  using NodeId = ir::NodeId;
-
   // A value of our IR: by its shape one scalar (of lane 0), or a vector with an element a lane.
   struct Held {
     Shape shape;
@@ -96,19 +85,10 @@ class Emitter {
 
   // emit_value.cpp
   void pure(NodeId id);
-  Value* compute(const ir::Node& n, Value* const* args);
-  Value* binary(const ir::Node& n, DType t, Value* a, Value* b, bool constant_divisor);
-  Value* divide(bool remainder, DType t, Value* a, Value* b, bool constant_divisor);
-  Value* divide_by_reals(DType t, Value* a, Value* b);
-  Value* compare(ir::CompareOp op, DType t, Value* a, Value* b);
-  Value* cast(DType from, DType to, Value* a);
-  Value* math(ir::MathOp op, DType t, Value* const* a);
-  Value* by_lanes(const char* name, DType t, Value* const* a, unsigned count);
-  Value* dot4(ir::Dot4Signs signs, Value* a, Value* b, Value* c);
+  Value* library_call(const char* name, DType t, Value* const* a, unsigned count) override;
+  Value* dot4(ir::Dot4Signs signs, Value* a, Value* b, Value* c) override;
   Value* multiply_bytes(Value* a, Value* b, Value* c);
   Value* dot4_by_pairs(ir::Dot4Signs signs, Value* a, Value* b, Value* c);
-  Value* combine(ir::ReduceOp op, DType t, Value* a, Value* b);
-  Value* identity(ir::ReduceOp op, DType t);
   Value* across(ir::ReduceOp op, DType t, Value* vector);  // all lanes into one
   void subgroup(NodeId id, Value* mask);
   Value* shuffle(Value* vector, Value* lanes);  // element lanes[i] in lane i
@@ -121,33 +101,18 @@ class Emitter {
   Value* element_address(NodeId memory, Value* index);  // of a vector of indices, a vector of addresses
   void define(NodeId id, Value* value) { values_[id] = value; }
 
-  // Types.
-  llvm::Type* type(DType t) const;         // of a value
-  llvm::Type* memory_type(DType t) const;  // in memory: bool is a byte
+  // Lanes.
   llvm::FixedVectorType* lanes(llvm::Type* element) const;
-  llvm::Type* like(llvm::Type* element, Value* model) const;  // a vector where `model` is one
-  Value* to_memory(DType t, Value* v);
-  Value* from_memory(DType t, Value* v);
   Value* splat(Value* v);
   Value* iota(llvm::Type* element, std::int64_t stride);
-  Value* number(llvm::Type* t, std::int64_t v) const;
-  Value* same(Value* model, std::int64_t v) const;  // the number in the type of `model`
-  DType dtype(NodeId id) const { return fn_[id].type.dtype; }
-  std::size_t bytes_of(DType t) const { return t == DType::index ? (options_.index64 ? 8 : 4) : dtype_size(t); }
-  [[noreturn]] void refuse(const std::string& what) const { throw Refusal{what}; }
 
-  llvm::Module& module_;
-  llvm::LLVMContext& context_;
-  const ir::Function& fn_;
   const TargetTraits& target_;
-  GenerateOptions options_;
   LaneLayout layout_;
   Analysis analysis_;
   Plan plan_;
   unsigned width_;
   std::vector<bool> used_;  // by node: somebody reads its value
 
-  llvm::IRBuilder<> b_;
   llvm::IRBuilder<> allocas_;  // at the start of the body
   llvm::Function* body_ = nullptr;
   std::vector<Value*> params_, sizes_;

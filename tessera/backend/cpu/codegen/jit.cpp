@@ -293,32 +293,69 @@ class LlvmGenerator : public Generator {
 
 }  // namespace tessera::cpu
 
-extern "C" __attribute__((visibility("default"))) tessera::cpu::Generator* tessera_codegen_open(
-    int version, const char* target, std::string* wrong) noexcept {
-  using namespace tessera::cpu;
+namespace tessera::cpu {
+
+PtxGenerator* make_ptx_generator();  // ptx.cpp
+
+namespace {
+
+// Runs `make` behind the boundary that no exception crosses.
+template <class F>
+auto guarded(std::string& wrong, F&& make) noexcept -> decltype(make()) {
   try {
-    if (version != interface_version) {
-      *wrong = "the module speaks version " + std::to_string(interface_version) +
-               " of the interface, the library version " + std::to_string(version);
-      return nullptr;
-    }
-    static std::once_flag once;
-    std::call_once(once, [] {
-      llvm::InitializeNativeTarget();
-      llvm::InitializeNativeTargetAsmPrinter();
-      llvm::InitializeNativeTargetAsmParser();
-      llvm::install_fatal_error_handler(fatal);
-    });
-    static std::mutex lock;
-    static auto& generators = *new std::map<std::string, std::unique_ptr<Generator>>;  // never destroyed
-    const std::scoped_lock hold(lock);
-    auto& generator = generators[target];
-    if (!generator) generator = std::make_unique<LlvmGenerator>(target);
-    return generator.get();
+    return make();
   } catch (const Refusal& r) {
-    *wrong = r.wrong;
+    wrong = r.wrong;
   } catch (const std::exception& e) {
-    *wrong = e.what();
+    wrong = e.what();
   }
   return nullptr;
+}
+
+class LlvmCodegen final : public Codegen {
+ public:
+  LlvmCodegen() { llvm::install_fatal_error_handler(fatal); }
+
+  Generator* processor(const char* target, std::string& wrong) noexcept override {
+    return guarded(wrong, [&] {
+      const std::scoped_lock hold(lock_);
+      static const bool initialised = [] {
+        llvm::InitializeNativeTarget();
+        llvm::InitializeNativeTargetAsmPrinter();
+        return llvm::InitializeNativeTargetAsmParser();
+      }();
+      (void)initialised;
+      auto& generator = generators_[target];
+      if (!generator) generator = std::make_unique<LlvmGenerator>(target);
+      return static_cast<Generator*>(generator.get());
+    });
+  }
+  PtxGenerator* ptx(std::string& wrong) noexcept override {
+    return guarded(wrong, [&] {
+      const std::scoped_lock hold(lock_);
+      if (!ptx_) ptx_.reset(make_ptx_generator());
+      return ptx_.get();
+    });
+  }
+
+ private:
+  std::mutex lock_;
+  std::map<std::string, std::unique_ptr<Generator>> generators_;
+  std::unique_ptr<PtxGenerator> ptx_;
+};
+
+}  // namespace
+
+}  // namespace tessera::cpu
+
+extern "C" __attribute__((visibility("default"))) tessera::cpu::Codegen* tessera_codegen_open(
+    int version, const char*, std::string* wrong) noexcept {
+  using namespace tessera::cpu;
+  if (version != interface_version) {
+    *wrong = "the module speaks version " + std::to_string(interface_version) +
+             " of the interface, the library version " + std::to_string(version);
+    return nullptr;
+  }
+  static auto& codegen = *new LlvmCodegen;  // never destroyed
+  return &codegen;
 }

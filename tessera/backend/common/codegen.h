@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the cpu backend and the code-generation module say to each other. The module is opened at run time and holds
-// LLVM; no type of LLVM's and no exception crosses this boundary.
+// What the backends (cpu, and cuda without NVRTC) and the code-generation module say to each other. The module is
+// opened at run time and holds LLVM; no type of LLVM's and no exception crosses this boundary.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
+#include "tessera/emit/c_emitter.h"
 #include "tessera/ir/node.h"
 
 namespace tessera::cpu {
@@ -65,12 +67,47 @@ class Generator {
   virtual std::string text(const ir::Function& function, const GenerateOptions& options, Text which) noexcept = 0;
 };
 
-/// Raised with every change of this file.
-inline constexpr int interface_version = 1;
+/// What PTX is written for: the compute capability that it may use (90: 9.0) and the version of PTX (78: 7.8).
+struct PtxTarget {
+  int capability = 0, version = 0;
+};
 
-/// The module's one symbol, `tessera_codegen_open`: a generator for `target` ("native", or a CPU name of LLVM's such as
-/// "x86-64-v3"), or null and what was wrong. The generator lives as long as the process.
-using OpenGenerator = Generator* (*)(int version, const char* target, std::string* wrong);
-inline constexpr const char* open_generator_symbol = "tessera_codegen_open";
+/// One kernel to be made PTX of.
+struct PtxKernel {
+  const ir::Function* function;     ///< lowered for emit::ptx(), canonical
+  const emit::EmittedKernel* form;  ///< its entry, arguments and dynamic shared memory, as emit_c has them
+  bool noalias = true;              ///< the buffers are disjoint
+};
+
+/// Makes PTX, NVIDIA's assembly, which the driver compiles for its devices. Thread-safe.
+class PtxGenerator {
+ public:
+  virtual ~PtxGenerator() = default;
+  virtual std::string version() const = 0;  ///< "LLVM 16.0.6"
+  /// The best that a device of this capability takes from a driver that knows PTX up to this version: code for an older
+  /// capability runs on newer devices. A capability of 0 if this LLVM knows none that fits.
+  virtual PtxTarget target_for(int capability, int version) const = 0;
+  /// One text with all kernels; empty, and what was wrong, if one cannot be made.
+  virtual std::string compile(std::span<const PtxKernel> kernels, PtxTarget target, std::string& wrong) noexcept = 0;
+  /// LLVM's own text of what compile() turns into PTX, for people and tests.
+  virtual std::string llvm(std::span<const PtxKernel> kernels, PtxTarget target, std::string& wrong) noexcept = 0;
+};
+
+/// What the module offers.
+class Codegen {
+ public:
+  virtual ~Codegen() = default;
+  /// A generator for "native", or a CPU name of LLVM's such as "x86-64-v3"; null and what was wrong.
+  virtual Generator* processor(const char* target, std::string& wrong) noexcept = 0;
+  virtual PtxGenerator* ptx(std::string& wrong) noexcept = 0;  ///< null if this LLVM has no NVPTX
+};
+
+/// Raised with every change of this file.
+inline constexpr int interface_version = 2;
+
+/// The module's one symbol, `tessera_codegen_open`: what it offers, or null and what was wrong. All of it lives as long
+/// as the process. The second argument is not read: version 1 had it, and each version must be able to refuse another.
+using OpenCodegen = Codegen* (*)(int version, const char* unread, std::string* wrong);
+inline constexpr const char* open_codegen_symbol = "tessera_codegen_open";
 
 }  // namespace tessera::cpu

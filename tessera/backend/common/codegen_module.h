@@ -3,22 +3,31 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
-#include "tessera/backend/cpu/codegen/interface.h"
+#include "tessera/backend/common/codegen.h"
 
 namespace tessera::cpu {
 
-/// The generator, or why there is none.
-struct Module {
-  Generator* generator = nullptr;
+/// A generator, or why there is none.
+template <class G>
+struct ModuleOf {
+  G* generator = nullptr;
   bool opened = false;  ///< the file is the module, though it may have refused the target
   std::string file;     ///< that was opened, or tried last
   std::string reason;   ///< why there is no generator: the files tried, and the loader's or the module's text
 };
+using Module = ModuleOf<Generator>;
+using PtxModule = ModuleOf<PtxGenerator>;
+
+/// The files that the module may be, in order: where TESSERA_CODEGEN_LIBRARY says ("none": nowhere), else beside the
+/// library or program this code is in, in ../lib of that folder, in lib/tessera beside it, and in the folder above.
+std::vector<std::string> module_candidates();
 
 /// Opens the module (once; it is never closed) and asks for a generator for `target` ("native" or a name of LLVM's).
-/// Looked for where TESSERA_CODEGEN_LIBRARY says, else beside the library or program this code is in, in ../lib of that
-/// folder, and in lib/tessera beside it. Does not throw.
+/// Does not throw.
 Module open_module(const std::string& target);
+/// Likewise, for PTX.
+PtxModule open_ptx_module();
 
 }  // namespace tessera::cpu

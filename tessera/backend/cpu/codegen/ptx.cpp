@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// LLVM IR to PTX: target, passes, text.
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/IR/Verifier.h>
+#include <llvm/MC/TargetRegistry.h>
+#include <llvm/Passes/PassBuilder.h>
+#include <llvm/Target/TargetMachine.h>
+
+#include "tessera/backend/cpu/codegen/ptx_emitter.h"
+
+extern "C" {  // of LLVM's NVPTX libraries
+void LLVMInitializeNVPTXTargetInfo();
+void LLVMInitializeNVPTXTarget();
+void LLVMInitializeNVPTXTargetMC();
+void LLVMInitializeNVPTXAsmPrinter();
+}
+
+namespace tessera::cpu {
+
+namespace {
+
+constexpr const char* triple = "nvptx64-nvidia-cuda";
+
+// Loops of known, small counts are unrolled, so that arrays indexed by their counters become registers.
+constexpr const char* pass_list =
+    "function(sroa,early-cse<memssa>,instcombine,simplifycfg,loop-mssa(licm),loop(indvars,loop-unroll-full),sroa,"
+    "early-cse<memssa>,instcombine,gvn,dse,instcombine,simplifycfg)";
+
+// What LLVM 16 has, and the version of PTX that brought each (PTX ISA, "Release Notes" and ".target").
+constexpr int versions[] = {60, 61, 63, 64, 65, 70, 71, 72, 73, 74, 75, 76, 77, 78};
+struct Architecture {
+  int capability, version;
+};
+constexpr Architecture architectures[] = {{50, 40}, {52, 41}, {53, 42}, {60, 50}, {61, 50}, {62, 50}, {70, 60},
+                                          {72, 61}, {75, 63}, {80, 70}, {86, 71}, {87, 74}, {89, 78}, {90, 78}};
+
+class LlvmPtxGenerator final : public PtxGenerator {
+ public:
+  LlvmPtxGenerator() {
+    LLVMInitializeNVPTXTargetInfo();
+    LLVMInitializeNVPTXTarget();
+    LLVMInitializeNVPTXTargetMC();
+    LLVMInitializeNVPTXAsmPrinter();
+    std::string wrong;
+    target_ = llvm::TargetRegistry::lookupTarget(triple, wrong);
+    if (!target_) throw Refusal{wrong};
+  }
+
+  std::string version() const override { return "LLVM " LLVM_VERSION_STRING; }
+
+  PtxTarget target_for(int capability, int version) const override {
+    PtxTarget out;
+    for (const int v : versions)
+      if (v <= version) out.version = v;
+    for (const Architecture& a : architectures)
+      if (a.capability <= capability && a.version <= out.version) out.capability = a.capability;
+    return out.version == 0 ? PtxTarget{} : out;
+  }
+
+  std::string compile(std::span<const PtxKernel> kernels, PtxTarget target, std::string& wrong) noexcept override {
+    return text(kernels, target, wrong, true);
+  }
+  std::string llvm(std::span<const PtxKernel> kernels, PtxTarget target, std::string& wrong) noexcept override {
+    return text(kernels, target, wrong, false);
+  }
+
+ private:
+  std::string text(std::span<const PtxKernel> kernels, PtxTarget target, std::string& wrong, bool ptx) const noexcept {
+    try {
+      llvm::LLVMContext context;
+      llvm::Module module("kernels", context);
+      const std::unique_ptr<llvm::TargetMachine> machine(target_->createTargetMachine(
+          triple, "sm_" + std::to_string(target.capability), "+ptx" + std::to_string(target.version), {},
+          llvm::Reloc::PIC_, std::nullopt, llvm::CodeGenOpt::Aggressive));
+      if (!machine) throw Refusal{"LLVM has no machine for " + std::string(triple)};
+      module.setDataLayout(machine->createDataLayout());
+      module.setTargetTriple(triple);
+      for (const PtxKernel& kernel : kernels)
+        if (!module.getFunction(kernel.form->entry)) PtxEmitter(module, kernel).run();
+      std::string broken;
+      llvm::raw_string_ostream complaint(broken);
+      if (llvm::verifyModule(module, &complaint)) throw Refusal{"the IR made for LLVM is broken: " + complaint.str()};
+      optimise(module, *machine);
+      llvm::SmallVector<char, 0> out;
+      llvm::raw_svector_ostream stream(out);
+      llvm::legacy::PassManager manager;
+      if (!ptx)
+        module.print(stream, nullptr);
+      else if (machine->addPassesToEmitFile(manager, stream, nullptr, llvm::CGFT_AssemblyFile))
+        throw Refusal{"LLVM cannot write PTX"};
+      manager.run(module);
+      return {out.begin(), out.end()};
+    } catch (const Refusal& r) {
+      wrong = r.wrong;
+    } catch (const std::exception& e) {
+      wrong = e.what();
+    }
+    return "";
+  }
+
+  static void optimise(llvm::Module& module, llvm::TargetMachine& machine) {
+    llvm::LoopAnalysisManager loops;
+    llvm::FunctionAnalysisManager functions;
+    llvm::CGSCCAnalysisManager groups;
+    llvm::ModuleAnalysisManager modules;
+    llvm::PassBuilder passes(&machine);
+    passes.registerModuleAnalyses(modules);
+    passes.registerCGSCCAnalyses(groups);
+    passes.registerFunctionAnalyses(functions);
+    passes.registerLoopAnalyses(loops);
+    passes.crossRegisterProxies(loops, functions, groups, modules);
+    llvm::ModulePassManager manager;
+    if (auto error = passes.parsePassPipeline(manager, pass_list)) throw Refusal{llvm::toString(std::move(error))};
+    manager.run(module, modules);
+  }
+
+  const llvm::Target* target_ = nullptr;
+};
+
+}  // namespace
+
+PtxGenerator* make_ptx_generator() { return new LlvmPtxGenerator; }
+
+}  // namespace tessera::cpu

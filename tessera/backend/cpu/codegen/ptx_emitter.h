@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a lowered kernel to LLVM IR for NVIDIA's GPUs: a thread is a thread, so every value is a scalar, and control is
+// control. Entry and arguments are those of the CUDA C that emit/ writes of the same function.
+#pragma once
+
+#include <vector>
+
+#include "tessera/backend/cpu/codegen/values.h"
+
+namespace tessera::cpu {
+
+class PtxEmitter final : public Values {
+ public:
+  PtxEmitter(llvm::Module& module, const PtxKernel& kernel);
+  /// Adds the kernel's function to the module.
+  void run();
+
+ private:
+  static constexpr unsigned global_space = 1, shared_space = 3, width = 32;
+
+  // ptx_emit.cpp
+  void make_function();
+  void make_memory();
+  void statements(ir::BlockId block);
+  void statement(NodeId id);
+  void if_statement(const ir::Node& n);
+  void for_statement(const ir::Node& n);
+  void while_statement(const ir::Node& n);
+  Value* load(const ir::Node& n);
+  void store(const ir::Node& n);
+  Value* atomic(const ir::Node& n);
+  void print(const ir::Node& n);
+  llvm::BasicBlock* block(const char* name);
+
+  // ptx_value.cpp
+  Value* value(NodeId id);
+  Value* index(const ir::Node& n);
+  Value* linear_thread_id();
+  Value* lane_count();  // lanes of this subgroup that have threads
+  Value* special(unsigned intrinsic);
+  Value* argument(emit::KernelArgument::Kind kind, std::uint64_t number);
+  Value* element_address(NodeId memory, Value* at);
+  Value* subgroup(const ir::Node& n);
+  Value* shuffle(unsigned intrinsic, Value* v, Value* lane);
+  Value* library_call(const char* name, DType t, Value* const* a, unsigned count) override;
+  Value* dot4(ir::Dot4Signs signs, Value* a, Value* b, Value* c) override;
+  llvm::Function* remainder_function(DType t);
+
+  const emit::EmittedKernel& form_;
+  const bool noalias_;
+  llvm::Function* body_ = nullptr;
+  std::vector<Value*> values_, memory_;  // by node
+};
+
+}  // namespace tessera::cpu

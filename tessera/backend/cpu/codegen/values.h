@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// What both generators share: LLVM's types for ours, and arithmetic with the meaning of ir/semantics.h. On the CPU it
+// works on vectors, with an element for each thread, and on scalars; on GPUs on scalars alone.
+#pragma once
+
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/Module.h>
+
+#include <string>
+
+#include "tessera/backend/common/codegen.h"
+
+namespace tessera::cpu {
+
+/// Thrown inside the module for what the generator cannot do; compile() turns it into text.
+struct Refusal {
+  std::string wrong;
+};
+
+class Values {
+ public:
+  Values(const Values&) = delete;
+  Values& operator=(const Values&) = delete;
+
+ protected:
+  using Value = llvm::Value;
+  using NodeId = ir::NodeId;
+
+  struct Has {
+    bool half_conversions = true;  ///< of f16 to f32 and back
+    bool fused_multiply_add = true;
+  };
+  Values(llvm::Module& module, const ir::Function& fn, const GenerateOptions& options, Has has)
+      : module_(module),
+        context_(module.getContext()),
+        fn_(fn),
+        options_(options),
+        half_conversions_(has.half_conversions),
+        fused_multiply_add_(has.fused_multiply_add),
+        b_(context_) {
+    options_.index64 = options.index64 || fn.index64;
+    llvm::FastMathFlags contract;  // the one liberty that kernels give: a * b + c in one rounding
+    contract.setAllowContract();
+    b_.setFastMathFlags(contract);
+  }
+  virtual ~Values() = default;
+
+  // Types.
+  llvm::Type* type(DType t) const;                            // of a value
+  llvm::Type* memory_type(DType t) const;                     // in memory: bool is a byte
+  llvm::Type* like(llvm::Type* element, Value* model) const;  // a vector where `model` is one
+  Value* to_memory(DType t, Value* v);
+  Value* from_memory(DType t, Value* v);
+  Value* number(llvm::Type* t, std::int64_t v) const;
+  Value* same(Value* model, std::int64_t v) const;  // the number in the type of `model`
+  llvm::Constant* constant(const ir::Node& n) const;
+  DType dtype(NodeId id) const { return fn_[id].type.dtype; }
+  std::size_t bytes_of(DType t) const { return t == DType::index ? (options_.index64 ? 8 : 4) : dtype_size(t); }
+  [[noreturn]] void refuse(const std::string& what) const { throw Refusal{what}; }
+
+  // Arithmetic.
+  Value* compute(const ir::Node& n, Value* const* args);
+  Value* binary(const ir::Node& n, DType t, Value* a, Value* b, bool constant_divisor);
+  Value* divide(bool remainder, DType t, Value* a, Value* b, bool constant_divisor);
+  Value* divide_by_reals(DType t, Value* a, Value* b);
+  Value* compare(ir::CompareOp op, DType t, Value* a, Value* b);
+  Value* cast(DType from, DType to, Value* a);
+  Value* math(ir::MathOp op, DType t, Value* const* a);
+  Value* combine(ir::ReduceOp op, DType t, Value* a, Value* b);
+  Value* identity(ir::ReduceOp op, DType t);
+  /// A function of the C library by its name there, of `count` operands of `t`.
+  virtual Value* library_call(const char* name, DType t, Value* const* a, unsigned count) = 0;
+  virtual Value* dot4(ir::Dot4Signs signs, Value* a, Value* b, Value* c) = 0;
+
+  llvm::Module& module_;
+  llvm::LLVMContext& context_;
+  const ir::Function& fn_;
+  GenerateOptions options_;
+  const bool half_conversions_, fused_multiply_add_;
+  llvm::IRBuilder<> b_;
+};
+
+}  // namespace tessera::cpu
