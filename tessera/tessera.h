@@ -11,6 +11,7 @@
 #include "tessera/device/dry_run.h"
 #include "tessera/device/kernel.h"
 #include "tessera/device/placement_scope.h"
+#include "tessera/device/preferences.h"
 #include "tessera/device/storage.h"
 #include "tessera/device/verify_on.h"
 #include "tessera/kernel/buffer.h"

@@ -12,6 +12,7 @@
 #include "tessera/base/log.h"
 #include "tessera/base/os/system.h"
 #include "tessera/device/driver.h"
+#include "tessera/device/preferences_file.h"
 #include "tessera/device/settings.h"
 
 namespace tessera {
@@ -236,6 +237,7 @@ const std::vector<BackendReport>& discover() {
 
 void rescan() {
   forget_settings();
+  forget_preferences();
   Discovery& d = discovery();
   for (Backend backend : all_backends) forget_report(backend);
   {
