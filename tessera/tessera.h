@@ -4,6 +4,9 @@
 #pragma once
 
 #include "tessera/array/array.h"
+#include "tessera/array/generator.h"
+#include "tessera/array/move.h"
+#include "tessera/array/prefetch.h"
 #include "tessera/base/dtype.h"
 #include "tessera/base/error.h"
 #include "tessera/base/half.h"
