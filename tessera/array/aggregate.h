@@ -14,13 +14,13 @@ template <class T>
 struct AnyMember {
   template <class M>
     requires(!std::is_base_of_v<M, T> && !std::is_same_v<M, T>)
-  constexpr operator M() const noexcept;
+  operator M() const noexcept;
 };
 template <class T>
 struct OnlyBase {
   template <class B>
     requires(std::is_base_of_v<B, T> && !std::is_same_v<B, T>)
-  constexpr operator B() const noexcept;
+  operator B() const noexcept;
 };
 
 template <class T, std::size_t... I>
@@ -54,6 +54,30 @@ constexpr std::size_t count_by_braces() {
   else return 0;
   // clang-format on
 }
+/// Is there a member behind N that take `{}`, which does not take it (an explicit default constructor)?
+template <class T, std::size_t N>
+constexpr bool one_more_behind_braces() {
+  // clang-format off
+  if constexpr (N == 0) return requires { T{AnyMember<T>{}}; };
+  else if constexpr (N == 1) return requires { T{{}, AnyMember<T>{}}; };
+  else if constexpr (N == 2) return requires { T{{}, {}, AnyMember<T>{}}; };
+  else if constexpr (N == 3) return requires { T{{}, {}, {}, AnyMember<T>{}}; };
+  else if constexpr (N == 4) return requires { T{{}, {}, {}, {}, AnyMember<T>{}}; };
+  else if constexpr (N == 5) return requires { T{{}, {}, {}, {}, {}, AnyMember<T>{}}; };
+  else if constexpr (N == 6) return requires { T{{}, {}, {}, {}, {}, {}, AnyMember<T>{}}; };
+  else if constexpr (N == 7) return requires { T{{}, {}, {}, {}, {}, {}, {}, AnyMember<T>{}}; };
+  else if constexpr (N == 8) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, AnyMember<T>{}}; };
+  else if constexpr (N == 9) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, AnyMember<T>{}}; };
+  else if constexpr (N == 10) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyMember<T>{}}; };
+  else if constexpr (N == 11) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyMember<T>{}}; };
+  else if constexpr (N == 12) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyMember<T>{}}; };
+  else if constexpr (N == 13) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyMember<T>{}}; };
+  else if constexpr (N == 14) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyMember<T>{}}; };
+  else if constexpr (N == 15) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyMember<T>{}}; };
+  else if constexpr (N == 16) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyMember<T>{}}; };
+  else return false;
+  // clang-format on
+}
 /// From a stand-in for each member, which needs no default constructor of theirs.
 template <class T, std::size_t N = most_members + 1>
 constexpr std::size_t count_by_stand_ins() {
@@ -72,10 +96,11 @@ constexpr std::size_t member_count() {
     return 0;
   } else {
     constexpr std::size_t n = [] {
-      if constexpr (requires { T{}; })  // then each member takes {} too
-        return count_by_braces<T>();
+      constexpr std::size_t braces = count_by_braces<T>();
+      if constexpr (braces == 0 || one_more_behind_braces<T, braces>())
+        return count_by_stand_ins<T>();  // (which would count each element of an array of C)
       else
-        return count_by_stand_ins<T>();
+        return braces;
     }();
     return n > most_members ? 0 : n;
   }

@@ -48,7 +48,8 @@ class Prefetcher {
       return *this;
     }
     void operator++(int) { ++*this; }
-    friend bool operator==(const Iterator& i, std::default_sentinel_t) { return i.prefetcher_->ahead_.empty(); }
+    bool over() const { return prefetcher_->ahead_.empty(); }
+    friend bool operator==(const Iterator& i, std::default_sentinel_t) { return i.over(); }
 
    private:
     Prefetcher* prefetcher_;
