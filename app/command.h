@@ -28,6 +28,7 @@ struct Command {
 
 Command devices_command(CLI::App& program);
 Command doctor_command(CLI::App& program);
+Command prefer_command(CLI::App& program);
 Command generate_command(CLI::App& program);
 Command estimate_command(CLI::App& program);
 Command verify_command(CLI::App& program);

@@ -22,7 +22,7 @@ constexpr const char* footer = R"(Examples:
 
 `tessera COMMAND --help` explains a command, with examples.
 Exit codes: 0 done, 1 failed (the error is on standard error), 2 wrong usage, 130 ended by Ctrl-C.
-Environment: TESSERA_DEVICE names the device to use, TESSERA_MEMORY_LIMIT (such as 512M) bounds the memory of each,
+Environment: TESSERA_DEVICE names the device to use (else `tessera prefer`), TESSERA_MEMORY_LIMIT (such as 512M) bounds the memory of each,
 TESSERA_LOG=info says on standard error what is found, chosen and compiled.)";
 
 /// The text of an error, once: "tessera: error: ...". Broken into lines on a terminal; what already has lines (a
@@ -60,8 +60,9 @@ int run(int argc, char** argv) {
   program.set_version_flag("--version", "tessera " TESSERA_VERSION);
   program.get_formatter()->column_width(34);
   program.require_subcommand(0, 1);
-  std::vector<Command> commands = {devices_command(program),  doctor_command(program), generate_command(program),
-                                   estimate_command(program), verify_command(program), kernel_command(program)};
+  std::vector<Command> commands = {devices_command(program),  doctor_command(program),   prefer_command(program),
+                                   generate_command(program), estimate_command(program), verify_command(program),
+                                   kernel_command(program)};
   std::string topic;
   CLI::App* help_options = program.add_subcommand("help", "Explain the program or one of its commands");
   help_options->footer("Examples:\n  tessera help\n  tessera help generate");

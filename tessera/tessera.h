@@ -5,6 +5,9 @@
 
 #include "tessera/array/array.h"
 #include "tessera/array/dlpack.h"
+#include "tessera/array/generator.h"
+#include "tessera/array/move.h"
+#include "tessera/array/prefetch.h"
 #include "tessera/base/dtype.h"
 #include "tessera/base/error.h"
 #include "tessera/base/half.h"
@@ -12,6 +15,7 @@
 #include "tessera/device/dry_run.h"
 #include "tessera/device/kernel.h"
 #include "tessera/device/placement_scope.h"
+#include "tessera/device/preferences.h"
 #include "tessera/device/storage.h"
 #include "tessera/device/verify_on.h"
 #include "tessera/kernel/buffer.h"

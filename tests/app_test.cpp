@@ -16,7 +16,7 @@ namespace {
 
 const std::string model = "models/pgdocs-2m-q8_0.gguf";
 const std::string model_f16 = "models/pgdocs-2m-f16.gguf";
-const std::vector<std::string> commands = {"devices", "doctor", "generate", "estimate", "verify", "kernel"};
+const std::vector<std::string> commands = {"devices", "doctor", "prefer", "generate", "estimate", "verify", "kernel"};
 
 using Parts = std::initializer_list<std::string>;
 
@@ -449,6 +449,33 @@ TEST(Generate, LayersMayBeOnSeveralDevices) {
   EXPECT_EQ(o.out, whole);
   EXPECT_TRUE(holds(o.err, {"cpu:0: ", "interp:0: ", "of 5 layers"}));
   EXPECT_TRUE(fails(run(greedy(model, "cpu,cpu:0", 6)), 1, {"cpu:0 is named twice"}));
+}
+
+TEST(Prefer, WritesShowsAndClearsAndBinds) {
+  const TemporaryFolder folder;
+  const RunOptions own = {.environment = {{"XDG_CONFIG_HOME", folder / "config"}}};
+  const std::string file = folder / "config/tessera/config.toml";
+  Outcome o = run({"prefer"}, own);
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(holds(o.out, {"project  none (", "user     none (" + file + ")", "New arrays go to "}));
+  EXPECT_FALSE(std::filesystem::exists(file));
+  o = run({"prefer", "interp", "--show"}, own);
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(
+      holds(o.out, {"user     interp:0, ", file + ":2", "New arrays go to interp:0", "preferred by the user's file"}));
+  EXPECT_EQ(parsed(run({"devices", "--json", "--list-only"}, own))["current"]["device"], "interp:0");
+  RunOptions named = own;
+  named.environment["TESSERA_DEVICE"] = "cpu";
+  EXPECT_EQ(parsed(run({"devices", "--json", "--list-only"}, named))["current"]["device"], "cpu:0");
+  EXPECT_TRUE(fails(run({"prefer", "cpu:77"}, own), 1, {"cpu:77 does not exist"}));
+  EXPECT_TRUE(fails(run({"prefer", "gpu"}, own), 1, {"\"gpu\" names no device"}));
+  EXPECT_TRUE(holds(read_file(file), {"interp:0"}));
+  EXPECT_EQ(run({"prefer", "--clear"}, own).code, 0);
+  EXPECT_TRUE(holds(run({"prefer", "--user"}, own).out, {"user     none ("}));
+  write_file(file, "[device]\nprefer = 7\n");
+  EXPECT_TRUE(fails(run({"devices", "--list-only"}, own), 1, {file + ":2:10"}));
+  EXPECT_TRUE(fails(run({"prefer", "cpu", "--clear"}, own), 2, {"--clear"}));
+  EXPECT_TRUE(fails(run({"prefer", "cpu", "--user", "--project"}, own), 2, {"--"}));
 }
 
 TEST(Estimate, SaysWhatFits) {

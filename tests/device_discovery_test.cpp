@@ -12,44 +12,18 @@
 #include "tessera/device/kernel.h"
 #include "tessera/ir/value.h"
 #include "tests/support/errors.h"
+#include "tests/support/fresh_process.h"
 #include "tests/support/test_driver.h"
 
 namespace tessera {
 namespace {
 
+using test::add;
 using test::expect_has;
+using test::in_fresh_process;
 using test::TestDriver;
 using test::text_of;
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
-
-/// Runs `body` in a child, where nothing has been discovered yet; expects that no assertion fails there.
-template <class F>
-void in_fresh_process(F&& body) {
-  ::fflush(nullptr);
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    try {
-      body();
-    } catch (const std::exception& e) {
-      ADD_FAILURE() << "unexpected: " << e.what();
-    }
-    ::fflush(nullptr);
-    ::_exit(::testing::Test::HasFailure() ? 1 : 0);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
-  EXPECT_EQ(WEXITSTATUS(status), 0);
-}
-
-TestDriver& add(Backend backend, std::initializer_list<std::pair<DeviceKind, std::uint64_t>> devices) {
-  auto driver = std::make_unique<TestDriver>(backend);
-  for (const auto& [kind, memory] : devices) driver->add_device(kind, memory);
-  TestDriver& kept = *driver;
-  register_driver(std::move(driver));
-  return kept;
-}
 
 TEST(DeviceValue, PrintsAndParses) {
   for (Backend backend : all_backends) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random arrays by Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11). Element i is
 // word i % 4 of the block that seed and counter i / 4 give, so neither the device nor the tiling shows.
+#include "tessera/array/generator.h"
+
+#include <algorithm>
 #include <numbers>
 
 #include "tessera/array/elementwise.h"
@@ -43,7 +46,8 @@ ir::Function trace_random(const Distribution& kind) {
   const Value key_low = ir::scalar_param("key_low", DType::u32), key_high = ir::scalar_param("key_high", DType::u32);
   const Value a = ir::scalar_param("a", DType::f32), b = ir::scalar_param("b", DType::f32);
   const Value block = ir::global_id();
-  const Value wide = ir::cast(DType::u64, block);
+  const Value first = ir::scalar_param("first", DType::u64);
+  const Value wide = ir::cast(DType::u64, block) + first;
   const Words words = philox(ir::cast(DType::u32, wide), ir::cast(DType::u32, wide >> 32), key_low, key_high);
   // 24 bits make every multiple of 2^-24 in [0, 1) equally likely and exactly representable.
   auto unit = [](Value w) { return ir::cast(DType::f32, w >> 8) * 0x1p-24f; };
@@ -68,7 +72,9 @@ ir::Function trace_random(const Distribution& kind) {
   return builder.finish();
 }
 
-Array random(Distribution kind, Shape shape, std::uint64_t seed, double a, double b, std::optional<Device> device) {
+/// `first`: the block of four numbers to begin with.
+Array random(Distribution kind, Shape shape, std::uint64_t seed, double a, double b, std::optional<Device> device,
+             std::uint64_t first = 0) {
   Array out = Array::empty(std::move(shape), kind == Distribution::bits ? DType::u32 : DType::f32, device);
   if (out.size() == 0) return out;
   static auto& family = *new KernelFamily<Distribution>(trace_random);
@@ -76,7 +82,7 @@ Array random(Distribution kind, Shape shape, std::uint64_t seed, double a, doubl
       {static_cast<std::uint64_t>((out.size() + 3) / 4), 1, 1},
       {out.view(), LaunchArgument::index(out.size()), LaunchArgument::scalar(DType::u32, seed & 0xffffffffu),
        LaunchArgument::scalar(DType::u32, seed >> 32), LaunchArgument::scalar(static_cast<float>(a)),
-       LaunchArgument::scalar(static_cast<float>(b))});
+       LaunchArgument::scalar(static_cast<float>(b)), LaunchArgument::scalar(DType::u64, first)});
   return out;
 }
 
@@ -90,6 +96,33 @@ Array random_normal(Shape shape, std::uint64_t seed, double mean, double deviati
 }
 Array random_bits(Shape shape, std::uint64_t seed, std::optional<Device> device) {
   return random(Distribution::bits, std::move(shape), seed, 0, 0, device);
+}
+
+std::uint64_t Generator::take(const Shape& shape) {
+  const std::uint64_t first = offset_;
+  offset_ += (static_cast<std::uint64_t>(std::max<std::int64_t>(element_count(shape), 0)) + 3) / 4;
+  return first;
+}
+Array Generator::bits(Shape shape, std::optional<Device> device) {
+  Generator next = *this;
+  const std::uint64_t first = next.take(shape);
+  Array out = random(Distribution::bits, std::move(shape), seed_, 0, 0, device, first);
+  *this = next;
+  return out;
+}
+Array Generator::uniform(Shape shape, double low, double high, std::optional<Device> device) {
+  Generator next = *this;
+  const std::uint64_t first = next.take(shape);
+  Array out = random(Distribution::uniform, std::move(shape), seed_, low, high, device, first);
+  *this = next;
+  return out;
+}
+Array Generator::normal(Shape shape, double mean, double deviation, std::optional<Device> device) {
+  Generator next = *this;
+  const std::uint64_t first = next.take(shape);
+  Array out = random(Distribution::normal, std::move(shape), seed_, mean, deviation, device, first);
+  *this = next;
+  return out;
 }
 
 }  // namespace tessera

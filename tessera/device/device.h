@@ -124,10 +124,28 @@ std::optional<Device> same_card(Device device);
 /// Bytes free now; for cpu what the budget leaves (limit, control group, available memory).
 std::uint64_t free_memory(Device device);
 
-/// Where new arrays go: the innermost DeviceScope of this thread, else TESSERA_DEVICE, else automatic (discrete GPUs,
-/// then integrated ones, then the CPU; an OpenCL device that is a CPU, and `interp`, only by name). DeviceError if the
-/// named one does not exist.
+/// Every device that exists, in the order of `all_backends`, also those that automatic choice passes by. Opens none.
+std::vector<Device> devices();
+/// The GPUs that can be used, the one that automatic choice takes first; a card that several drivers show counts once.
+/// Opens none.
+std::vector<Device> gpus();
+bool has_gpu();
+
+/// Where new arrays go: the innermost DeviceScope of this thread, else TESSERA_DEVICE, else the project's preference,
+/// else the user's (device/preferences.h), else automatic (discrete GPUs, then integrated ones, then the CPU; an OpenCL
+/// device that is a CPU, and `interp`, only by name). DeviceError if the named one does not exist; FormatError for a
+/// file of preferences that cannot be read.
 Device current_device();
+
+struct GpuRequest {
+  std::optional<int> index;  ///< of `gpus()`, from 0; else the device that is named for this thread, else the first
+  bool require = false;      ///< an error where there is none
+  std::uint64_t free_memory = 0;  ///< bytes: devices with less free do not count. Asking opens them, one by one
+};
+/// A GPU. Without one the CPU, with a warning (once a process) that says why; with `require` a DeviceError that says
+/// why, for each backend. An index of no GPU is a DeviceError in any case. What is named for this thread (DeviceScope,
+/// TESSERA_DEVICE, a preference) binds: if that is a CPU, this is it. Has no effect on later choices.
+Device gpu_device(GpuRequest request = {});
 /// One sentence: which device `current_device()` is and by which rule ("cpu:0 (AMD EPYC): chosen automatically, because
 /// no GPU was found: cuda: libcuda.so.1: cannot open ...; rocm: ..."). The short form fits a line: why there is no GPU
 /// is a word or two for each backend, with the command that has the rest.

@@ -12,6 +12,7 @@
 #include "tessera/base/log.h"
 #include "tessera/device/ask_foreign.h"
 #include "tessera/device/driver.h"
+#include "tessera/device/preferences_file.h"
 #include "tessera/device/settings.h"
 #include "tessera/device/verdicts.h"
 
@@ -233,6 +234,7 @@ void rescan() {
     forget_verdicts();
   } catch (const ArgumentError&) {  // a setting that cannot be read is told by who needs it
   }
+  forget_preferences();
   Discovery& d = discovery();
   for (Backend backend : all_backends) forget_report(backend);
   {

@@ -12,6 +12,7 @@
 
 #include "tessera/device/driver.h"
 #include "tessera/device/pool.h"
+#include "tessera/device/staging.h"
 #include "tessera/device/storage.h"
 
 namespace tessera {
@@ -31,6 +32,7 @@ struct OpenDevice {
   bool host_memory = false;      ///< its memory is the machine's: the host's facts bound it
   std::unique_ptr<DriverDevice> driver;
   MemoryPool pool{*this};
+  StagingPieces staging{*this};
   CopyCounters copies;
   std::mutex compile_lock;  ///< one compilation at a time
   std::atomic<Queue*> default_queue = nullptr;

@@ -323,6 +323,7 @@ std::uint64_t MemoryPool::trim() {
   }
   owner_.drop_retired(true);
   const std::uint64_t bytes = give_back(victims);
+  owner_.staging.trim();
   logging::info(fmt::format("{}: trimmed, {} given back", to_string(owner_.device), config::bytes_text(bytes)));
   return bytes;
 }

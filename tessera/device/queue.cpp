@@ -207,7 +207,8 @@ void Queue::copy(const BufferView& to, const BufferView& from) {
     count(core_->device(), PlacementAccess::Direction::within, bytes);
     return;
   }
-  // Between devices: through the host, in pieces, so that no second copy of a large array is ever held.
+  // Between devices: through the host. Where that can address one of the memories, directly; else in pieces, so that no
+  // second copy of a large array is ever held.
   to.storage->flush_readers();
   Queue& source = from_device == device_ ? *this : Queue::of(from_device);
   Queue& target = to_device == device_ ? *this : Queue::of(to_device);
@@ -217,8 +218,20 @@ void Queue::copy(const BufferView& to, const BufferView& from) {
     count(source.core().device(), PlacementAccess::Direction::to_host, bytes);
     return;
   }
-  constexpr std::uint64_t piece = 16 * 1024 * 1024;
-  std::vector<std::byte> staging(std::min(bytes, piece));
+  if (std::byte* host = to.storage->allocation().host) {
+    to.storage->wait_writable();
+    source.download(host + to.byte_offset, from);
+    trace("upload to", to_device, bytes);
+    count(target.core().device(), PlacementAccess::Direction::to_device, bytes);
+    return;
+  }
+  trace("copy from", from_device, bytes);
+  if (copy_through_pinned(target, to, source, from, copy_name)) {
+    count(source.core().device(), PlacementAccess::Direction::to_host, bytes);
+    return;
+  }
+  std::vector<std::byte> staging(std::min<std::uint64_t>(bytes, StagingPieces::piece_bytes));
+  const std::uint64_t piece = staging.size();
   for (std::uint64_t done = 0; done < bytes; done += piece) {
     const std::uint64_t n = std::min(piece, bytes - done);
     source.download(staging.data(), {from.storage, from.byte_offset + done, n, DType::u8});

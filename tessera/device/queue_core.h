@@ -39,6 +39,8 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   bool done(const QueueUse& use);
   /// The host waits; throws what the work failed with.
   void wait(const QueueUse& use);
+  /// Gives a use an event of its own: else whoever waits for it waits for all that was queued by then.
+  void record(QueueUse& use) { use.event = event_of(use); }
   /// Work put into this queue from now on starts after `use`, which is of this device.
   void order_after(const QueueUse& use);
   /// Everything so far.

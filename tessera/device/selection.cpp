@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
 #include <tuple>
 #include <vector>
 
+#include "tessera/base/config.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/os/system.h"
 #include "tessera/device/device.h"
 #include "tessera/device/discovery.h"
+#include "tessera/device/preferences_file.h"
 #include "tessera/device/settings.h"
 
 namespace tessera {
@@ -20,6 +24,7 @@ namespace {
 struct Choice {
   Device device;
   std::string why, brief;
+  bool named = false;  ///< by the environment or a file
 };
 std::atomic<const Choice*> chosen = nullptr;
 std::mutex choosing;
@@ -52,7 +57,7 @@ Choice named(const std::string& text) {
     } else {
       const std::string rule =
           fmt::format("{} ({}): TESSERA_DEVICE={}", to_string(device), device_info(device).name, text);
-      return {device, rule, rule};
+      return {device, rule, rule, true};
     }
   } catch (const DeviceError& e) {
     wrong = e.what();
@@ -80,60 +85,107 @@ std::string why_no_gpu(const BackendReport& row) {
   return "none";
 }
 
-Choice automatic() {
-  static_assert(Backend::cuda < Backend::rocm && Backend::rocm < Backend::oneapi && Backend::oneapi < Backend::metal &&
-                Backend::metal < Backend::opencl);  // the order of preference
-  const DeviceInfo* best = nullptr;
+Choice preferred(const Preference& p) {
+  const Device device = resolve(p);
+  std::string rule =
+      fmt::format("{} ({}): preferred by the {}'s file {}:{}", to_string(device), device_info(device).name,
+                  p.scope == PreferenceScope::project ? "project" : "user", p.file, p.line);
+  if (device != p.device) {
+    rule += fmt::format(", where it is {}: its identity {} counts", to_string(p.device), p.identity);
+    logging::warn(
+        fmt::format("{}:{}: {} is now {} (identity {}), and is used; `tessera prefer {} --{}` writes that down", p.file,
+                    p.line, to_string(p.device), to_string(device), p.identity, to_string(device),
+                    p.scope == PreferenceScope::project ? "project" : "user"));
+  }
+  return {device, rule, rule, true};
+}
+
+constexpr std::array gpu_backends = {Backend::cuda, Backend::rocm, Backend::oneapi, Backend::metal, Backend::opencl};
+
+/// The GPUs that can be used, best first, each card once; and why there are no more, in sentences and in words.
+struct Gpus {
+  std::vector<const DeviceInfo*> usable;
   std::string reasons, words;
-  for (Backend backend : {Backend::cuda, Backend::rocm, Backend::oneapi, Backend::metal, Backend::opencl}) {
+};
+Gpus find_gpus(bool only_best) {
+  static_assert(std::is_sorted(gpu_backends.begin(), gpu_backends.end()));  // the order of preference
+  Gpus found;
+  for (const Backend backend : gpu_backends) {
     const BackendReport& row = discover(backend);
     std::string reason = row.devices.empty() ? row.reason : "no GPU among its devices";
     for (const DriverPart& part : row.parts)
       if (!row.devices.empty() && (part.state == DeviceState::crashed || part.state == DeviceState::hung))
         reason += fmt::format(", and {}: {}", part.name, part.reason);
+    bool discrete = false;
+    const std::size_t before = found.usable.size();
     for (const DeviceInfo& info : row.devices) {
       if (!is_gpu(info)) continue;
-      if (!usable(info)) {
+      if (usable(info))
+        found.usable.push_back(&info), discrete = discrete || info.kind == DeviceKind::discrete_gpu;
+      else
         reason = fmt::format("{} is {}: {}", to_string(info.device), state_name(info.state), info.reason);
-      } else if (best == nullptr || rank(info) > rank(*best)) {
-        best = &info;
-      }
     }
     // Nothing that a later backend has could come before a discrete GPU of this one.
-    if (best != nullptr && best->kind == DeviceKind::discrete_gpu) break;
-    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", backend_name(backend), reason);
+    if (discrete && only_best) break;
+    if (found.usable.size() != before) continue;
+    found.reasons += fmt::format("{}{}: {}", found.reasons.empty() ? "" : "; ", backend_name(backend), reason);
     if (const std::string word = why_no_gpu(row); !word.empty())
-      words += fmt::format("{}{}: {}", words.empty() ? "" : "; ", backend_name(backend), word);
+      found.words += fmt::format("{}{}: {}", found.words.empty() ? "" : "; ", backend_name(backend), word);
   }
-  if (best != nullptr) {
-    const std::string rule = fmt::format("{} ({}): chosen automatically, the first of the {}s", to_string(best->device),
-                                         best->name, kind_name(best->kind));
-    return {best->device, rule, rule};
+  std::stable_sort(found.usable.begin(), found.usable.end(),
+                   [](const DeviceInfo* a, const DeviceInfo* b) { return rank(*a) > rank(*b); });
+  std::vector<const DeviceInfo*> cards;
+  for (const DeviceInfo* info : found.usable) {
+    const auto same = [&](const DeviceInfo* other) {
+      return !info->identity.empty() && info->identity == other->identity &&
+             info->device.backend != other->device.backend;
+    };
+    if (std::none_of(cards.begin(), cards.end(), same)) cards.push_back(info);
+  }
+  found.usable = std::move(cards);
+  return found;
+}
+
+const DeviceInfo* usable_cpu() {
+  for (const DeviceInfo& info : discover(Backend::cpu).devices)
+    if (usable(info)) return &info;
+  return nullptr;
+}
+
+Choice automatic() {
+  Gpus found = find_gpus(true);
+  if (!found.usable.empty()) {
+    const DeviceInfo& best = *found.usable.front();
+    const std::string rule = fmt::format("{} ({}): chosen automatically, the first of the {}s", to_string(best.device),
+                                         best.name, kind_name(best.kind));
+    return {best.device, rule, rule};
+  }
+  if (const DeviceInfo* cpu = usable_cpu()) {
+    const std::string rule = fmt::format("{} ({}): chosen automatically", to_string(cpu->device), cpu->name);
+    return {cpu->device, rule + ", because no GPU was found: " + found.reasons,
+            fmt::format("{} ({}): no GPU ({}), see `tessera devices`", to_string(cpu->device), cpu->name, found.words)};
   }
   const BackendReport& cpus = discover(Backend::cpu);
-  for (const DeviceInfo& info : cpus.devices) {
-    if (usable(info)) {
-      const std::string rule = fmt::format("{} ({}): chosen automatically", to_string(info.device), info.name);
-      return {info.device, rule + ", because no GPU was found: " + reasons,
-              fmt::format("{} ({}): no GPU ({}), see `tessera devices`", to_string(info.device), info.name, words)};
-    }
-  }
-  if (!cpus.devices.empty())
-    reasons = fmt::format("cpu: {}; {}", cpus.devices.front().reason, reasons);
-  else if (!cpus.reason.empty())
-    reasons = fmt::format("cpu: {}; {}", cpus.reason, reasons);
+  const std::string& why_no_cpu = cpus.devices.empty() ? cpus.reason : cpus.devices.front().reason;
+  std::string reasons = found.reasons;
+  if (!why_no_cpu.empty()) reasons = fmt::format("cpu: {}; {}", why_no_cpu, reasons);
   fail<DeviceError>(
       {.asked = "current_device",
        .wrong = "there is no device to compute on: " + reasons,
        .todo = "Name a device with DeviceScope or TESSERA_DEVICE. Devices that exist: " + existing_devices()});
 }
 
+Choice choose() {
+  if (const auto& name = settings().device) return named(*name);
+  if (const auto preference = effective_preference()) return preferred(*preference);
+  return automatic();
+}
+
 const Choice& choice() {
   if (const Choice* c = chosen.load(std::memory_order_acquire)) return *c;
   while (true) {
     const std::uint32_t generation = choice_generation.load();
-    const auto& name = settings().device;
-    auto made = std::make_unique<const Choice>(name ? named(*name) : automatic());
+    auto made = std::make_unique<const Choice>(choose());
     std::lock_guard hold(choosing);
     if (const Choice* c = chosen.load(std::memory_order_acquire)) return *c;
     if (generation != choice_generation.load()) continue;  // a device was lost meanwhile: choose again
@@ -157,6 +209,94 @@ Device current_device() { return scope ? *scope : choice().device; }
 std::string why_current_device(Detail detail) {
   if (!scope) return detail == Detail::whole ? choice().why : choice().brief;
   return fmt::format("{} ({}): the innermost DeviceScope of this thread", to_string(*scope), device_info(*scope).name);
+}
+
+std::vector<Device> devices() {
+  std::vector<Device> all;
+  for (const BackendReport& row : discover())
+    for (const DeviceInfo& info : row.devices) all.push_back(info.device);
+  return all;
+}
+
+std::vector<Device> gpus() {
+  std::vector<Device> all;
+  for (const DeviceInfo* info : find_gpus(false).usable) all.push_back(info->device);
+  return all;
+}
+
+bool has_gpu() { return !find_gpus(true).usable.empty(); }
+
+namespace {
+
+/// Why this GPU does not have so many bytes free; nothing if it has. Opens it only where its whole memory would do.
+std::optional<std::string> too_little_memory(const DeviceInfo& info, std::uint64_t wanted) {
+  if (wanted == 0) return std::nullopt;
+  const auto too_little = [&](std::uint64_t bytes, const char* what) {
+    return fmt::format("{} ({}) has {} {}, and {} are asked for", to_string(info.device), info.name,
+                       config::bytes_text(bytes), what, config::bytes_text(wanted));
+  };
+  if (info.total_memory != 0 && info.total_memory < wanted) return too_little(info.total_memory, "in all");
+  try {
+    const std::uint64_t free = free_memory(info.device);
+    if (free < wanted) return too_little(free, "free");
+  } catch (const Error& e) {
+    return fmt::format("{} ({}): {}", to_string(info.device), info.name, e.what());
+  }
+  return std::nullopt;
+}
+
+[[noreturn]] void no_such_gpu(int index, const std::vector<const DeviceInfo*>& counted, const std::string& reasons) {
+  std::string list;
+  for (std::size_t i = 0; i < counted.size(); ++i)
+    list += fmt::format("{}{} ({}, {})", i == 0 ? "" : ", ", i, to_string(counted[i]->device), counted[i]->name);
+  fail<DeviceError>(
+      {.asked = "gpu_device",
+       .with = {{"index", std::to_string(index)}, {"GPUs", std::to_string(counted.size())}},
+       .wrong = fmt::format("there is no GPU {}: this machine has {}, and the first is 0{}{}", index, counted.size(),
+                            counted.empty() ? ". " : "", counted.empty() ? reasons : ""),
+       .todo = counted.empty() ? "`tessera devices` says what can be done" : "Use one of these: " + list});
+}
+
+Device without_gpu(const GpuRequest& request, Device instead, const std::string& why) {
+  if (request.require)
+    fail<DeviceError>({.asked = "gpu_device",
+                       .wrong = "a GPU is required, and there is none: " + why,
+                       .todo = "`tessera devices` says what can be done"});
+  static std::atomic<bool> warned = false;
+  if (!warned.exchange(true)) logging::warn(fmt::format("no GPU is used, but {}: {}", to_string(instead), why));
+  return instead;
+}
+
+}  // namespace
+
+Device gpu_device(GpuRequest request) {
+  Gpus found;
+  if (request.index) {
+    found = find_gpus(false);
+  } else if (scope && is_gpu(device_info(*scope))) {
+    found.usable = {&device_info(*scope)};
+  } else if (settings().device || effective_preference()) {
+    const Choice& bound = choice();
+    const DeviceInfo& info = device_info(bound.device);
+    if (!is_gpu(info)) return without_gpu(request, bound.device, bound.why);
+    found.usable = {&info};
+  } else {
+    found = find_gpus(request.free_memory == 0);
+  }
+  std::vector<const DeviceInfo*> counted;
+  const int index = request.index.value_or(0);
+  for (const DeviceInfo* info : found.usable) {
+    if (const auto why = too_little_memory(*info, request.free_memory)) {
+      found.reasons += (found.reasons.empty() ? "" : "; ") + *why;
+      continue;
+    }
+    counted.push_back(info);
+    if (index == static_cast<int>(counted.size()) - 1) return info->device;
+  }
+  if (request.index) no_such_gpu(index, counted, found.reasons);
+  if (const DeviceInfo* cpu = usable_cpu()) return without_gpu(request, cpu->device, found.reasons);
+  request.require = true;  // not even a CPU
+  return without_gpu(request, {}, found.reasons);
 }
 
 DeviceScope::DeviceScope(Device device) : before_(scope) {

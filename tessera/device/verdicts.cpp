@@ -12,8 +12,8 @@
 
 #include "tessera/base/config.h"
 #include "tessera/base/log.h"
-#include "tessera/base/os/atomic_file.h"
 #include "tessera/base/os/hardware.h"
+#include "tessera/base/os/replace_file.h"
 #include "tessera/base/os/system.h"
 #include "tessera/device/probe.h"
 #include "tessera/device/report_json.h"
@@ -113,7 +113,7 @@ void store_verdict(const BackendReport& report, const std::string& key) {
     if (!os::folder_can_be_used(folder())) return not_kept(fmt::format("{} cannot be written", folder().string()));
     const Json json = {{"format", format}, {"key", key}, {"report", Json::parse(report_json(report))}};
     const fs::path file = file_of(report.backend, key);
-    os::write_file_at_once(file, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+    os::replace_text(file, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
     bound();
   } catch (const std::exception& e) {
     not_kept(e.what());

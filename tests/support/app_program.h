@@ -71,8 +71,11 @@ inline Outcome run(std::vector<std::string> arguments, const RunOptions& options
   for (char** e = environ; *e; ++e) {
     const std::string entry = *e;
     const std::string name = entry.substr(0, entry.find('='));
-    if (name.rfind("TESSERA_", 0) != 0 && !options.environment.count(name)) variables.push_back(entry);
+    if (name.rfind("TESSERA_", 0) != 0 && name != "XDG_CONFIG_HOME" && !options.environment.count(name))
+      variables.push_back(entry);
   }
+  // What who runs the tests prefers is not part of them.
+  if (!options.environment.count("XDG_CONFIG_HOME")) variables.push_back("XDG_CONFIG_HOME=" + (folder / "config"));
   for (const auto& [name, value] : options.environment) variables.push_back(name + "=" + value);
   arguments.insert(arguments.begin(), TESSERA_PROGRAM);
   std::vector<char*> argv, envp;

@@ -253,7 +253,7 @@ class TestDevice : public DriverDevice {
   TestDevice(DeviceInfo info, std::shared_ptr<Behaviour> b) : info_(std::move(info)), behaviour_(std::move(b)) {}
   const DeviceInfo& info() const override { return info_; }
   std::uint64_t free_memory() const override { return info_.total_memory - behaviour_->live_bytes; }
-  Allocation allocate(std::size_t bytes, MemoryKind) override {
+  Allocation allocate(std::size_t bytes, MemoryKind kind) override {
     if (behaviour_->fail_allocation_in > 0 && --behaviour_->fail_allocation_in == 0) {
       if (--behaviour_->failing_allocations > 0)
         behaviour_->fail_allocation_in = 1;
@@ -265,7 +265,7 @@ class TestDevice : public DriverDevice {
     ++behaviour_->allocations;
     ++behaviour_->live_allocations;
     behaviour_->live_bytes += bytes;
-    Allocation a{memory.get(), behaviour_->host_visible ? memory->data() : nullptr, bytes};
+    Allocation a{memory.get(), behaviour_->host_visible || kind == MemoryKind::pinned ? memory->data() : nullptr, bytes};
     std::lock_guard g(lock_);
     memories_.push_back(std::move(memory));
     return a;

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tessera prefer`: shows, sets and clears the device that this project or this user prefers.
+#include <fmt/format.h>
+
+#include "command.h"
+#include "terminal.h"
+#include "tessera/base/error.h"
+#include "tessera/device/preferences.h"
+
+namespace tessera::app {
+namespace {
+
+struct Options {
+  std::string device;
+  bool clear = false, user = false, project = false, show = false;
+};
+
+void show(PreferenceScope scope, std::string_view name) {
+  const std::string file = preference_file(scope);
+  const auto preference = read_preference(scope);
+  if (!preference) {
+    fmt::print("{:8} none ({})\n", name, file.empty() ? "no home" : file);
+    return;
+  }
+  std::string about = preference->name;
+  if (!preference->identity.empty()) about += (about.empty() ? "identity " : ", identity ") + preference->identity;
+  fmt::print("{:8} {}{} ({}:{})\n", name, to_string(preference->device), about.empty() ? "" : ", " + about,
+             preference->file, preference->line);
+}
+
+int run(const Options& o) {
+  const PreferenceScope scope = o.project ? PreferenceScope::project : PreferenceScope::user;
+  if (o.clear) {
+    set_preferred_device(std::nullopt, scope);
+  } else if (!o.device.empty()) {
+    set_preferred_device(parse_device(o.device), scope);
+  } else {
+    if (!o.user) show(PreferenceScope::project, "project");
+    if (!o.project) show(PreferenceScope::user, "user");
+  }
+  if (o.show && (o.clear || !o.device.empty())) show(scope, o.project ? "project" : "user");
+  // What counts now may be something else: the environment, or the project's file over the user's.
+  fmt::print("New arrays go to {}\n", why_current_device(Detail::brief));
+  return success;
+}
+
+}  // namespace
+
+Command prefer_command(CLI::App& program) {
+  auto options = std::make_shared<Options>();
+  CLI::App* sub = program.add_subcommand("prefer", "Say which device this user or this project prefers");
+  CLI::Option* device = sub->add_option("DEVICE", options->device, "As `tessera devices` names it, such as cuda:1")
+                            ->check(names_something);
+  CLI::Option* clear = sub->add_flag("--clear", options->clear, "Prefer none any more")->excludes(device);
+  CLI::Option* user = sub->add_flag("--user", options->user, "For this user, everywhere (the default when writing)");
+  sub->add_flag("--project", options->project,
+                "For this project: in the tessera.toml found here or above, else a new one here")
+      ->excludes(user);
+  sub->add_flag("--show", options->show, "Show what the files say (the default without DEVICE and --clear)");
+  static_cast<void>(clear);
+  sub->footer(
+      R"(What counts, most binding first: the option --device or what a program names itself; the environment variable
+TESSERA_DEVICE; the project's file tessera.toml, in this folder or the nearest above it; the user's file
+~/.config/tessera/config.toml; else the first of the best GPUs, else the CPU. A preference binds: where its device is
+not there, that is an error. It holds the device's identity, which counts more than its number.
+
+Examples:
+  tessera prefer                    show what is preferred, and what is used now
+  tessera prefer cuda:1             for this user
+  tessera prefer cpu --project      for this project
+  tessera prefer --clear --project  no preference of the project any more)");
+  return {sub, [options] { return run(*options); }};
+}
+
+}  // namespace tessera::app

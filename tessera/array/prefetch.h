@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batches on their way to a device while the one before is computed with: `for (auto batch : prefetch(batches,
+// device))`. Batches are anything that `to` moves, come in the source's order, and belong to whoever holds them.
+#pragma once
+
+#include <deque>
+#include <exception>
+#include <iterator>
+#include <optional>
+#include <ranges>
+
+#include "tessera/array/move.h"
+
+namespace tessera {
+
+struct PrefetchOptions {
+  std::size_t slots = 2;  ///< batches that are held at a time: the one that is given out, and those copied ahead of it
+};
+
+/// An input range over another range's batches, each moved to a device by a queue of its own, `slots - 1` ahead of the
+/// one that is given out. The source is advanced on the thread that iterates. Batches that are on the device already
+/// are passed on as they are. A batch stays valid for as long as anybody holds a copy of it. What the source throws, or
+/// the move, is thrown in the place of that batch, after all before it. `begin()` starts anew where the source can.
+template <std::ranges::view V>
+class Prefetcher {
+ public:
+  using Batch = std::remove_cvref_t<std::ranges::range_reference_t<V>>;
+
+  /// ArgumentError for no slots; DeviceError if there is no such device.
+  Prefetcher(V source, Device device, PrefetchOptions options = {})
+      : source_(std::move(source)), device_(device), slots_(options.slots), queue_(std::make_unique<Queue>(device)) {
+    if (slots_ == 0)
+      fail<ArgumentError>({.asked = "prefetch",
+                           .with = {{"slots", "0"}},
+                           .wrong = "without a slot no batch can be held",
+                           .todo = "Use 2 for one batch copied ahead"});
+  }
+
+  class Iterator {
+   public:
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+    using iterator_concept = std::input_iterator_tag;
+    explicit Iterator(Prefetcher& p) : prefetcher_(&p) {}
+    const Batch& operator*() const { return *prefetcher_->ahead_.front().batch; }
+    Iterator& operator++() {
+      prefetcher_->next();
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    bool over() const { return prefetcher_->ahead_.empty(); }
+    friend bool operator==(const Iterator& i, std::default_sentinel_t) { return i.over(); }
+
+   private:
+    Prefetcher* prefetcher_;
+  };
+
+  Iterator begin() {
+    ahead_.clear();
+    waiting_.reset();
+    over_ = false;
+    at_.emplace(std::ranges::begin(source_));
+    fresh_ = true;
+    fill();
+    return Iterator(*this);
+  }
+  std::default_sentinel_t end() const { return {}; }
+
+ private:
+  struct Slot {
+    std::optional<Batch> batch;
+    std::exception_ptr error;
+  };
+
+  void next() {
+    ahead_.pop_front();
+    fill();
+  }
+  /// Copies ahead as far as there are slots; throws if the batch to be given out next is an error.
+  void fill() {
+    while (!over_ && ahead_.size() < slots_) {
+      try {
+        if (!waiting_) {
+          if (!fresh_) ++*at_;
+          fresh_ = false;
+          if (*at_ == std::ranges::end(source_)) {
+            over_ = true;
+            break;
+          }
+          waiting_.emplace(**at_);
+        }
+        ahead_.push_back({move_by(std::as_const(*waiting_), device_, queue_.get()), nullptr});
+        waiting_.reset();
+      } catch (const OutOfMemory&) {
+        if (!ahead_.empty()) break;  // only ahead of time there is none: again when the batches before have gone
+        over_ = true;
+        throw;
+      } catch (...) {
+        over_ = true;
+        ahead_.push_back({std::nullopt, std::current_exception()});
+      }
+    }
+    if (!ahead_.empty() && ahead_.front().error) {
+      const std::exception_ptr error = ahead_.front().error;
+      ahead_.clear();
+      std::rethrow_exception(error);
+    }
+  }
+
+  V source_;
+  Device device_;
+  std::size_t slots_;
+  std::unique_ptr<Queue> queue_;  ///< outlives nothing: destroyed, it has done its copies
+  std::optional<std::ranges::iterator_t<V>> at_;
+  bool fresh_ = true, over_ = false;
+  std::optional<Batch> waiting_;  ///< taken from the source, and not moved yet
+  std::deque<Slot> ahead_;        ///< the first is given out
+};
+
+/// `batches` is kept by reference if it is an lvalue.
+template <std::ranges::viewable_range R>
+Prefetcher<std::views::all_t<R>> prefetch(R&& batches, Device device, PrefetchOptions options = {}) {
+  return {std::views::all(std::forward<R>(batches)), device, options};
+}
+
+}  // namespace tessera
