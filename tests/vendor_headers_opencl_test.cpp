@@ -3,6 +3,7 @@
 // it is installed (Debian: opencl-headers).
 #include <gtest/gtest.h>
 
+#include "tessera/backend/oneapi/api.h"
 #include "tessera/backend/opencl/dispatch.h"
 
 #if __has_include(<CL/cl_icd.h>)
@@ -44,6 +45,20 @@ TEST(OpenclDispatch, SlotsAreThoseOfTheHeader) {
   EXPECT_SLOT(enqueue_fill, clEnqueueFillBuffer);
   EXPECT_SLOT(enqueue_marker, clEnqueueMarkerWithWaitList);
   EXPECT_SLOT(enqueue_barrier, clEnqueueBarrierWithWaitList);
+#undef EXPECT_SLOT
+}
+TEST(IntelsOpenclCompiler, SlotsAreThoseOfTheHeader) {
+  namespace slot = tessera::oneapi::icd_slot;
+#define EXPECT_SLOT(number, function) \
+  EXPECT_EQ(slot::number * sizeof(void*), offsetof(_cl_icd_dispatch, function)) << #function
+  EXPECT_SLOT(devices, clGetDeviceIDs);
+  EXPECT_SLOT(device_info, clGetDeviceInfo);
+  EXPECT_SLOT(create_context, clCreateContext);
+  EXPECT_SLOT(create_program, clCreateProgramWithSource);
+  EXPECT_SLOT(release_program, clReleaseProgram);
+  EXPECT_SLOT(build_program, clBuildProgram);
+  EXPECT_SLOT(program_info, clGetProgramInfo);
+  EXPECT_SLOT(build_info, clGetProgramBuildInfo);
 #undef EXPECT_SLOT
 }
 #else
