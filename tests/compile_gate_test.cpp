@@ -155,7 +155,7 @@ TEST(Gate, nvrtc) {
             return std::string(absent) +
                    "nvrtc (libnvrtc.so of the CUDA toolkit, or pip install "
                    "nvidia-cuda-nvrtc-cu12 into the active environment)";
-          return compile_all(device, emit::cuda_c(), [&](const auto& program, Answers& answers) {
+          return compile_all(device, emit::cuda_c_for(capability), [&](const auto& program, Answers& answers) {
             auto image = nvrtc.compile(program.text(), nvrtc.architecture_for(capability), true);
             read_ptxas(image.log, answers);
             return image;
@@ -198,7 +198,7 @@ TEST(Gate, ptx) {
                    "ptxas (of the CUDA toolkit, or pip install nvidia-cuda-nvcc-cu12 into the "
                    "active environment; TESSERA_PTXAS names it)";
           const cpu::PtxTarget target = module.generator->target_for(capability, 100);
-          return compile_all(device, emit::ptx(), [&](const backend::Program& program, Answers& answers) {
+          return compile_all(device, emit::ptx_for(target.capability), [&](const backend::Program& program, Answers& answers) {
             std::vector<cpu::PtxKernel> kernels;
             for (std::size_t i = 0; i < program.requests.size(); ++i)
               kernels.push_back(
@@ -254,7 +254,7 @@ TEST(Gate, hiprtc) {
       const auto runtime = os::Library::open(names);
       const auto hiprtc = rocm::Hiprtc::open(runtime, runtime.file().empty() ? 0 : runtime.file().back() - '0');
       if (!hiprtc.usable()) return std::string(absent) + "hiprtc (script/bootstrap --compilers: libamdhip64-dev)";
-      return compile_all(device, emit::hip_c(), [&](const auto& program, Answers& answers) {
+      return compile_all(device, emit::hip_c_for(architecture), [&](const auto& program, Answers& answers) {
         auto image = hiprtc.compile(program.text(), architecture);
         if (image.made) read_code_object(image.bytes, answers);
         return image;

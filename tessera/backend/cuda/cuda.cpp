@@ -3,6 +3,7 @@
 #include "tessera/backend/cuda/cuda.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 
 #include <fmt/format.h>
@@ -162,6 +163,10 @@ class CudaVendor final : public stream::Vendor {
 bool CudaVendor::choose_nvrtc(stream::DeviceFacts& facts, bool fitting) const {
   if (!nvrtc_.usable() || (fitting && nvrtc_.major() * 1000 > driver_version_)) return false;
   facts.architecture = nvrtc_.architecture_for(capabilities_.at(facts.ordinal));
+  // For a device newer than itself NVRTC makes code for the newest that it knows, which may have less.
+  if (const auto number = facts.architecture.find('_'); number != facts.architecture.npos)
+    facts.dialect =
+        emit::cuda_c_for(std::min(capabilities_.at(facts.ordinal), std::atoi(facts.architecture.c_str() + number + 1)));
   return !facts.architecture.empty();
 }
 
@@ -182,7 +187,7 @@ bool CudaVendor::choose_ptx(stream::DeviceFacts& facts) {
   }
   made_for_[facts.ordinal] = target;
   facts.architecture = fmt::format("PTX {}.{} for sm_{}", target.version / 10, target.version % 10, target.capability);
-  facts.dialect.expand_math = facts.dialect.expand_math64 = true;
+  facts.dialect = emit::ptx_for(target.capability);
   return true;
 }
 
@@ -229,8 +234,7 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   info.compute_units = number(multiprocessor_count);
 
   const int capability = 10 * ask(compute_capability_major) + ask(compute_capability_minor);
-  facts.dialect = emit::cuda_c();
-  facts.dialect.dot4 = capability >= 61;
+  facts.dialect = emit::cuda_c_for(capability);
   capabilities_[ordinal] = capability;
   made_for_.erase(ordinal);
   const std::string named = stream::named_by("TESSERA_NVRTC_LIBRARY");
@@ -245,6 +249,8 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   can.f64 = true;
   can.atomic_i64 = can.atomic_f32 = true;
   can.int8_dot = facts.dialect.dot4;
+  can.matrix_f16 = facts.dialect.matrix != emit::MatrixUnits::none;
+  can.matrix_bf16 = can.matrix_f16 && facts.dialect.matrix != emit::MatrixUnits::mma_k8;
   can.subgroup_widths = {number(warp_size, 32)};
   can.max_block_threads = number(max_threads_per_block, 1024);
   can.max_block = {number(max_block_dim_x, 1024), number(max_block_dim_y, 1024), number(max_block_dim_z, 64)};
