@@ -29,6 +29,7 @@
 #include "tests/support/fake_backends.h"
 #include "tests/support/fresh_pocl_cache.h"
 #include "tests/support/gate_table.h"
+#include "tests/support/hip_for_clang.h"
 
 namespace tessera {
 namespace {
@@ -53,6 +54,8 @@ std::vector<Candidate> candidates(Device device) {
   for (const CatalogueKernel& k : kernel_catalogue(device)) all.push_back({k.name, k.function, {}});
   std::vector<ir::Function> zoo = test::zoo::all();
   zoo.push_back(test::zoo::fragment_product(DType::f16, false));
+  for (const DType t : {DType::f16, DType::bf16})
+    for (const bool transposed : {false, true}) zoo.push_back(test::zoo::full_fragment_product(t, transposed));
   if (can.shared_bytes >= (96 << 10)) zoo.push_back(test::zoo::much_shared_memory());
   for (const bool wide : {false, true})
     for (const ir::Function& fn : zoo) {
@@ -198,24 +201,25 @@ TEST(Gate, ptx) {
                    "ptxas (of the CUDA toolkit, or pip install nvidia-cuda-nvcc-cu12 into the "
                    "active environment; TESSERA_PTXAS names it)";
           const cpu::PtxTarget target = module.generator->target_for(capability, 100);
-          return compile_all(device, emit::ptx_for(target.capability), [&](const backend::Program& program, Answers& answers) {
-            std::vector<cpu::PtxKernel> kernels;
-            for (std::size_t i = 0; i < program.requests.size(); ++i)
-              kernels.push_back(
-                  {program.requests[i].function, &program.source.kernels[i], program.requests[i].noalias});
-            stream::Image image;
-            image.bytes = module.generator->compile(kernels, target, image.log);
-            if (image.bytes.empty()) return image;
-            const fs::path text = folder / "kernels.ptx", log = folder / "log";
-            std::ofstream(text) << image.bytes;
-            const std::string command = "'" + ptxas + "' -v -arch=sm_" + std::to_string(capability) + " '" +
-                                        text.string() + "' -o /dev/null > '" + log.string() + "' 2>&1";
-            image.made = std::system(command.c_str()) == 0;
-            image.log = read_file(log);
-            read_ptxas(image.log, answers);
-            if (!image.made && program.requests.size() == 1) image.log += image.bytes;
-            return image;
-          });
+          return compile_all(
+              device, emit::ptx_for(target.capability), [&](const backend::Program& program, Answers& answers) {
+                std::vector<cpu::PtxKernel> kernels;
+                for (std::size_t i = 0; i < program.requests.size(); ++i)
+                  kernels.push_back(
+                      {program.requests[i].function, &program.source.kernels[i], program.requests[i].noalias});
+                stream::Image image;
+                image.bytes = module.generator->compile(kernels, target, image.log);
+                if (image.bytes.empty()) return image;
+                const fs::path text = folder / "kernels.ptx", log = folder / "log";
+                std::ofstream(text) << image.bytes;
+                const std::string command = "'" + ptxas + "' -v -arch=sm_" + std::to_string(capability) + " '" +
+                                            text.string() + "' -o /dev/null > '" + log.string() + "' 2>&1";
+                image.made = std::system(command.c_str()) == 0;
+                image.log = read_file(log);
+                read_ptxas(image.log, answers);
+                if (!image.made && program.requests.size() == 1) image.log += image.bytes;
+                return image;
+              });
         });
     if (!there) break;
   }
@@ -262,6 +266,46 @@ TEST(Gate, hiprtc) {
     });
     if (!there) break;
   }
+}
+
+/// The figures of clang's assembly, whose notes are sorted by key as those of a code object are.
+void read_assembly(const std::string& text, Answers& answers) {
+  static const std::regex line("\\.(symbol|vgpr_count|vgpr_spill_count): +([A-Za-z0-9_]+)");
+  std::string current;
+  for (std::sregex_iterator at(text.begin(), text.end(), line), end; at != end; ++at) {
+    const std::string key = (*at)[1], value = (*at)[2];
+    if (key == "symbol")
+      current = value;
+    else
+      (key == "vgpr_count" ? answers[current].registers : answers[current].spilled) =
+          std::stoi(value) * (key == "vgpr_count" ? 1 : 4);
+  }
+}
+
+// hiprtc 5.2 ends the process on gfx11, so its text is shown to clang, of which hiprtc is made.
+TEST(Gate, clang) {
+  const fs::path folder = fs::temp_directory_path() / ("tessera-gate-clang-" + std::to_string(::getpid()));
+  fs::create_directories(folder);
+  const std::string architecture = "gfx1100";
+  // With the figures of the fake drivers' device of waves of 32.
+  column("clang " + architecture, {{"TESSERA_FAKE_DEVICES", "2"}}, [&]() -> std::string {
+    if (std::system("clang-16 --version > /dev/null 2>&1") != 0)
+      return std::string(absent) + "clang-16 (script/bootstrap)";
+    register_driver(make_rocm_driver());
+    return compile_all({Backend::rocm, 1}, emit::hip_c_for(architecture), [&](const auto& program, Answers& answers) {
+      const fs::path text = folder / "kernels.hip", out = folder / "kernels.s", log = folder / "log";
+      std::ofstream(text) << test::hip_for_clang << program.text();
+      const std::string command =
+          "clang-16 -x hip --cuda-device-only -nogpulib -nogpuinc -ffp-contract=fast -O3 -S --offload-arch=" +
+          architecture + " '" + text.string() + "' -o '" + out.string() + "' > '" + log.string() + "' 2>&1";
+      stream::Image image;
+      image.made = std::system(command.c_str()) == 0;
+      image.bytes = read_file(out), image.log = read_file(log);
+      read_assembly(image.bytes, answers);
+      return image;
+    });
+  });
+  fs::remove_all(folder);
 }
 
 TEST(Gate, ocloc) {

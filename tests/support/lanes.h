@@ -17,14 +17,9 @@
 #include <string>
 #include <vector>
 
-namespace tessera::test {
+#include "tests/support/matrix_instructions.h"
 
-/// What a lane brings to an instruction, and takes from it.
-struct LaneRegisters {
-  std::uint32_t a[8], b[8];
-  float c[8];
-  const std::uint16_t* row;
-};
+namespace tessera::test {
 
 /// The threads of one block.
 class Lanes {
@@ -104,18 +99,6 @@ class Lanes {
 
 /// What stands before the text, for subgroups of `width`: words of the language, and what a matrix unit's instructions
 /// are called, which are numbered as `instruction` says. The bodies that the text itself gives them are left out.
-enum Instruction : int {
-  m16n8k16_f16,
-  m16n8k16_bf16,
-  m16n8k8_f16,
-  ldmatrix,
-  ldmatrix_trans,
-  mfma_16x16x16_f16,
-  mfma_16x16x16_bf16,
-  mfma_16x16x8_bf16,
-  wmma_f16,
-  wmma_bf16
-};
 inline std::string text_for_lanes(std::string text, unsigned width) {
   for (std::size_t at; (at = text.find("static __device__ __forceinline__ void tessera_instruction_")) != text.npos;) {
     if (text.find("asm volatile", at) > text.find("\n}\n", at)) {

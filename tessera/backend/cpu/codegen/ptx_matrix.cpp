@@ -65,13 +65,13 @@ void PtxEmitter::load_factor(Value* words, NodeId memory, Value* from, Value* st
       Value* high = b_.CreateShl(b_.CreateLShr(lane, 4), 3);  // likewise of the other
       Value* at = along_k ? b_.CreateAdd(b_.CreateMul(b_.CreateAdd(row, low), stride), high)
                           : b_.CreateAdd(b_.CreateMul(b_.CreateAdd(row, high), stride), low);
-      Value* address = b_.CreateTrunc(b_.CreatePtrToInt(b_.CreateGEP(small, from, at), wide), b_.getInt32Ty());
+      Value* address = b_.CreatePtrToInt(b_.CreateGEP(small, from, at), wide);
       auto* word = b_.getInt32Ty();
       auto* four = llvm::StructType::get(context_, {word, word, word, word});
-      auto* code = llvm::InlineAsm::get(llvm::FunctionType::get(four, {word}, false),
+      auto* code = llvm::InlineAsm::get(llvm::FunctionType::get(four, {wide}, false),
                                         std::string("ldmatrix.sync.aligned.m8n8.x4") + (along_k ? "" : ".trans") +
                                             ".shared.b16 {$0, $1, $2, $3}, [$4];",
-                                        "=r,=r,=r,=r,r,~{memory}", true);
+                                        "=r,=r,=r,=r,l,~{memory}", true);
       auto* call = b_.CreateCall(code, {address});
       call->setConvergent();
       for (unsigned r = 0; r < 4; ++r) b_.CreateStore(b_.CreateExtractValue(call, r), slot(words, r));
