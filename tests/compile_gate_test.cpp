@@ -106,6 +106,16 @@ double cpu_seconds() {
 
 constexpr const char* absent = "missing: ";
 
+/// Where script/bootstrap --compilers puts NVIDIA's compilers on a machine without a CUDA toolkit. Only this test looks
+/// there.
+constexpr const char* nvidia_folder = "build/nvidia-compilers";
+const bool nvidia_folder_known = [] {
+  std::error_code none;
+  if (!std::getenv("VIRTUAL_ENV") && fs::is_directory(nvidia_folder, none))
+    ::setenv("VIRTUAL_ENV", fs::absolute(nvidia_folder, none).c_str(), 1);
+  return true;
+}();
+
 /// One column of the table. False if there is no such compiler.
 bool column(const std::string& name, const Variables& variables, const std::function<std::string()>& work) {
   const double before = cpu_seconds();
@@ -156,8 +166,7 @@ TEST(Gate, nvrtc) {
           const auto nvrtc = cuda::Nvrtc::open(1000000);
           if (!nvrtc.usable())
             return std::string(absent) +
-                   "nvrtc (libnvrtc.so of the CUDA toolkit, or pip install "
-                   "nvidia-cuda-nvrtc-cu12 into the active environment)";
+                   "nvrtc (libnvrtc.so of the CUDA toolkit, or script/bootstrap --compilers)";
           return compile_all(device, emit::cuda_c_for(capability), [&](const auto& program, Answers& answers) {
             auto image = nvrtc.compile(program.text(), nvrtc.architecture_for(capability), true);
             read_ptxas(image.log, answers);
@@ -175,7 +184,10 @@ std::string ptxas_file() {
   std::istringstream path(std::getenv("PATH") ? std::getenv("PATH") : "");
   for (std::string folder; std::getline(path, folder, ':');) places.emplace_back(folder);
   for (const fs::path& root : os::folders_named("/usr/local", "cuda")) places.push_back(root / "bin");
-  for (const fs::path& folder : os::python_library_folders("nvidia")) places.push_back(folder.parent_path() / "bin");
+  if (const char* environment = std::getenv("VIRTUAL_ENV"))  // the package has no folder for libraries
+    for (const char* below : {"site-packages/nvidia/cuda_nvcc/bin", "site-packages/nvidia/cu13/bin"})
+      for (const fs::path& folder : os::folders_named(fs::path(environment) / "lib", "python3", below))
+        places.push_back(folder);
   for (const fs::path& place : places)
     if (std::error_code none; fs::is_regular_file(place / "ptxas", none)) return (place / "ptxas").string();
   return "";
@@ -198,8 +210,7 @@ TEST(Gate, ptx) {
           if (!module.generator) return std::string(absent) + "the code-generation module (" + module.reason + ")";
           if (ptxas.empty())
             return std::string(absent) +
-                   "ptxas (of the CUDA toolkit, or pip install nvidia-cuda-nvcc-cu12 into the "
-                   "active environment; TESSERA_PTXAS names it)";
+                   "ptxas (of the CUDA toolkit, or script/bootstrap --compilers; TESSERA_PTXAS names it)";
           const cpu::PtxTarget target = module.generator->target_for(capability, 100);
           return compile_all(
               device, emit::ptx_for(target.capability), [&](const backend::Program& program, Answers& answers) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of fragments by mma.sync. Which lane has which element is as in emitted CUDA C: emit/prelude_matrix.cpp says
 // it, with its sources.
+#include <llvm/IR/InlineAsm.h>
+
 #include "tessera/backend/cpu/codegen/ptx_emitter.h"
 
 namespace tessera::cpu {
@@ -103,7 +105,7 @@ void PtxEmitter::multiply(DType t, Value* sums, Value* left, Value* right) {
   const bool half = target_.capability < 80;
   if (target_.capability < 75 || (half && t != DType::f16)) refuse("a product of matrices was not lowered");
   const std::string of(dtype_name(t));
-  auto *word = b_.getInt32Ty(), *real = b_.getFloatTy();
+  llvm::Type *word = b_.getInt32Ty(), *real = b_.getFloatTy();
   auto* four = llvm::StructType::get(context_, {real, real, real, real});
   std::vector<llvm::Type*> types(half ? 3 : 6, word);
   types.insert(types.end(), 4, real);
