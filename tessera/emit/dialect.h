@@ -109,6 +109,7 @@ class Prelude {
  private:
   std::string function(const std::string& name, const std::string& text);
   std::string inline_prefix() const;
+  std::string instruction(const std::string& name, const std::string& text);
   std::string matrix_instruction(DType t);
   std::string matrix_shared_load(bool along_k);
 

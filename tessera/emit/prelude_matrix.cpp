@@ -55,14 +55,13 @@ std::uint32_t Prelude::matrix_sums() const { return nvidia(dialect_) || wave_of_
 // or, transposed, elements l / 4 of row 2 (l % 4) and of the next. Matrix m is o from 8 (m % 2), k from 8 (m / 2).
 std::string Prelude::matrix_shared_load(bool along_k) {
   const std::string name = along_k ? "tessera_instruction_ldmatrix" : "tessera_instruction_ldmatrix_trans";
-  return function(
+  return instruction(
       name, fmt::format("void {}(unsigned int* words, const unsigned short* row) {{\n"
-                        "  asm volatile(\n"
-                        "      \"{{\\n\\t.reg .u64 wide;\\n\\t.reg .u32 at;\\n\\tcvta.to.shared.u64 wide, %4;\\n\\t"
-                        "cvt.u32.u64 at, wide;\\n\\t\"\n"
-                        "      \"ldmatrix.sync.aligned.m8n8.x4{}.shared.b16 {{%0, %1, %2, %3}}, [at];\\n\\t}}\"\n"
+                        "  unsigned long long at;\n"
+                        "  asm(\"cvta.to.shared.u64 %0, %1;\" : \"=l\"(at) : \"l\"(row));\n"
+                        "  asm volatile(\"ldmatrix.sync.aligned.m8n8.x4{}.shared.b16 {{%0, %1, %2, %3}}, [%4];\"\n"
                         "      : \"=r\"(words[0]), \"=r\"(words[1]), \"=r\"(words[2]), \"=r\"(words[3])\n"
-                        "      : \"l\"(row)\n      : \"memory\");\n}}",
+                        "      : \"l\"(at)\n      : \"memory\");\n}}",
                         name, along_k ? "" : ".trans"));
 }
 
@@ -122,7 +121,13 @@ std::string Prelude::matrix_fill() {
                               matrix_sums()));
 }
 
-// One instruction, on its own so that tests can put what it is documented to do in its place.
+// An instruction has a function of its own, which gives way where its name is defined before: tests put there what the
+// instruction is documented to do.
+std::string Prelude::instruction(const std::string& name, const std::string& text) {
+  functions_.try_emplace(name, "#ifndef " + name + "\nstatic " + inline_prefix() + text + "\n#endif\n");
+  return name;
+}
+
 std::string Prelude::matrix_instruction(DType t) {
   const std::string of(dtype_name(t));
   if (nvidia(dialect_)) {
@@ -142,47 +147,47 @@ std::string Prelude::matrix_instruction(DType t) {
                          : "\"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"r\"(b0), \"r\"(b1)"));
   }
   // AMD's are functions of the compiler's over vectors: words become these by their bits.
-  const std::string name = "tessera_instruction_" + of;
+  std::string name = "tessera_instruction_mfma_16x16x16_" + of;
   const bool half = t == DType::f16;
   std::string factor, call;
   if (wave_of_32(dialect_)) {
     factor = half ? "_Float16 __attribute__((ext_vector_type(16)))" : "short __attribute__((ext_vector_type(16)))";
     call = fmt::format("__builtin_amdgcn_wmma_f32_16x16x16_{}_w32(a, b, c)", of);
+    name = "tessera_instruction_wmma_16x16x16_" + of;
   } else {
     factor = half ? "_Float16 __attribute__((ext_vector_type(4)))" : "short __attribute__((ext_vector_type(4)))";
     call = half ? "__builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, 0, 0, 0)"
                 : "__builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, 0, 0, 0)";
   }
   if (!half && dialect_.matrix == MatrixUnits::mfma) {
-    factor = "short __attribute__((ext_vector_type(4)))";
+    name = "tessera_instruction_mfma_16x16x8_twice_bf16";
     call =
         "__builtin_amdgcn_mfma_f32_16x16x8bf16(a.hi, b.hi,\n"
         "          __builtin_amdgcn_mfma_f32_16x16x8bf16(a.lo, b.lo, c, 0, 0, 0), 0, 0, 0)";
   }
-  return function(name,
-                  fmt::format("void {0}(float* sums, const unsigned int* left, const unsigned int* right) {{\n"
-                              "  typedef {1} factor;\n"
-                              "  typedef float __attribute__((ext_vector_type({2}))) sum;\n"
-                              "  factor a, b;\n  sum c;\n"
-                              "  __builtin_memcpy(&a, left, sizeof(a));\n  __builtin_memcpy(&b, right, sizeof(b));\n"
-                              "  __builtin_memcpy(&c, sums, sizeof(c));\n"
-                              "  c = {3};\n  __builtin_memcpy(sums, &c, sizeof(c));\n}}",
-                              name, factor, matrix_sums(), call));
+  return instruction(name,
+                     fmt::format("void {0}(float* sums, const unsigned int* left, const unsigned int* right) {{\n"
+                                 "  typedef {1} factor;\n"
+                                 "  typedef float __attribute__((ext_vector_type({2}))) sum;\n"
+                                 "  factor a, b;\n  sum c;\n"
+                                 "  __builtin_memcpy(&a, left, sizeof(a));\n  __builtin_memcpy(&b, right, sizeof(b));\n"
+                                 "  __builtin_memcpy(&c, sums, sizeof(c));\n"
+                                 "  c = {3};\n  __builtin_memcpy(sums, &c, sizeof(c));\n}}",
+                                 name, factor, matrix_sums(), call));
 }
 
 std::string Prelude::matrix_multiply(DType t) {
-  const std::string instruction = matrix_instruction(t);
-  if (!nvidia(dialect_)) return instruction;
+  const std::string one = matrix_instruction(t);
+  if (!nvidia(dialect_)) return one;
   const std::string name = "tessera_matrix_multiply_" + std::string(dtype_name(t));
   std::string body;
   for (const char* n : {"0", "1"}) {
     const bool second = *n == '1';
     const char* sums = second ? "sums + 4" : "sums";
     const char *low = second ? "b[1]" : "b[0]", *high = second ? "b[3]" : "b[2]";
-    body +=
-        dialect_.matrix == MatrixUnits::mma_k8
-            ? fmt::format("  {0}({1}, a[0], a[1], {2});\n  {0}({1}, a[2], a[3], {3});\n", instruction, sums, low, high)
-            : fmt::format("  {}({}, a[0], a[1], a[2], a[3], {}, {});\n", instruction, sums, low, high);
+    body += dialect_.matrix == MatrixUnits::mma_k8
+                ? fmt::format("  {0}({1}, a[0], a[1], {2});\n  {0}({1}, a[2], a[3], {3});\n", one, sums, low, high)
+                : fmt::format("  {}({}, a[0], a[1], a[2], a[3], {}, {});\n", one, sums, low, high);
   }
   return function(
       name, fmt::format("void {}(float* sums, const unsigned int* a, const unsigned int* b) {{\n{}}}", name, body));

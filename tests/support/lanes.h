@@ -98,15 +98,8 @@ class Lanes {
 };
 
 /// What stands before the text, for subgroups of `width`: words of the language, and what a matrix unit's instructions
-/// are called, which are numbered as `instruction` says. The bodies that the text itself gives them are left out.
-inline std::string text_for_lanes(std::string text, unsigned width) {
-  for (std::size_t at; (at = text.find("static __device__ __forceinline__ void tessera_instruction_")) != text.npos;) {
-    if (text.find("asm volatile", at) > text.find("\n}\n", at)) {
-      text.replace(at, 33, "static inline");  // AMD's: a function of the compiler's within, which is replaced
-      continue;
-    }
-    text.erase(at, text.find("\n}\n", at) + 3 - at);
-  }
+/// are called, which are numbered as `Instruction` says. What is defined here the text leaves out.
+inline std::string text_for_lanes(const std::string& text, unsigned width) {
   const std::string before = R"(
 #define __device__
 #define __global__
@@ -138,29 +131,28 @@ static void tessera_ldmatrix(unsigned* words, const unsigned short* row) {
   tessera_table.together(instruction, &r);
   for (int i = 0; i < 4; ++i) words[i] = r.a[i];
 }
-template <int instruction, class V, class S>
-static S tessera_vectors(V a, V b, S c) {
+template <int instruction, int words, int floats>
+static void tessera_amd(float* sums, const unsigned* left, const unsigned* right) {
   Registers r = {};
-  __builtin_memcpy(r.a, &a, sizeof a), __builtin_memcpy(r.b, &b, sizeof b), __builtin_memcpy(r.c, &c, sizeof c);
+  for (int i = 0; i < words; ++i) r.a[i] = left[i], r.b[i] = right[i];
+  for (int i = 0; i < floats; ++i) r.c[i] = sums[i];
   tessera_table.together(instruction, &r);
-  __builtin_memcpy(&c, r.c, sizeof c);
-  return c;
+  for (int i = 0; i < floats; ++i) sums[i] = r.c[i];
+}
+static void tessera_twice(float* sums, const unsigned* left, const unsigned* right) {
+  tessera_amd<7, 1, 4>(sums, left, right);
+  tessera_amd<7, 1, 4>(sums, left + 1, right + 1);
 }
 #define tessera_instruction_m16n8k16_f16 tessera_mma<0>
 #define tessera_instruction_m16n8k16_bf16 tessera_mma<1>
 #define tessera_instruction_m16n8k8_f16 tessera_mma<2>
 #define tessera_instruction_ldmatrix tessera_ldmatrix<3>
 #define tessera_instruction_ldmatrix_trans tessera_ldmatrix<4>
-#define __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, x, y, z) tessera_vectors<5>(a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, x, y, z) tessera_vectors<6>(a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x8bf16(a, b, c, x, y, z) tessera_pair(a, b, c)
-#define __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, c) tessera_vectors<8>(a, b, c)
-#define __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(a, b, c) tessera_vectors<9>(a, b, c)
-typedef short __attribute__((ext_vector_type(2))) tessera_short2;
-template <class S>
-static S tessera_pair(tessera_short2 a, tessera_short2 b, S c) {
-  return tessera_vectors<7>(a, b, c);
-}
+#define tessera_instruction_mfma_16x16x16_f16 tessera_amd<5, 2, 4>
+#define tessera_instruction_mfma_16x16x16_bf16 tessera_amd<6, 2, 4>
+#define tessera_instruction_mfma_16x16x8_twice_bf16 tessera_twice
+#define tessera_instruction_wmma_16x16x16_f16 tessera_amd<8, 8, 8>
+#define tessera_instruction_wmma_16x16x16_bf16 tessera_amd<9, 8, 8>
 )";
   return before + "#define warpSize " + std::to_string(width) + "\n" + text;
 }
