@@ -136,7 +136,7 @@ std::string Prelude::matrix_instruction(DType t) {
     const std::string words = half ? "unsigned int a0, unsigned int a1, unsigned int b0"
                                    : "unsigned int a0, unsigned int a1, unsigned int a2, unsigned int a3, "
                                      "unsigned int b0, unsigned int b1";
-    return function(
+    return instruction(
         name,
         fmt::format("void {0}(float* sums, {1}) {{\n"
                     "  asm volatile(\"mma.sync.aligned.{2}.row.col.f32.{3}.{3}.f32 {{%0, %1, %2, %3}}, {4}, "
