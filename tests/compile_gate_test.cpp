@@ -25,6 +25,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/os/library_search.h"
 #include "tessera/ops/catalogue.h"
+#include "tessera/ops/kernels.h"
 #include "tests/support/emit_zoo.h"
 #include "tests/support/fake_backends.h"
 #include "tests/support/fresh_pocl_cache.h"
@@ -47,10 +48,21 @@ struct Candidate {
 };
 
 /// Every kernel of ops/ as the device would use it, and the zoo twice: the second time with wide indices and buffers
-/// that may overlap. What computes in f64 is left out where the device has none.
-std::vector<Candidate> candidates(Device device) {
+/// that may overlap. What computes in f64 is left out where the device has none. `matrices`: products by fragments,
+/// too, for an architecture whose device has them unlike the one that stands in for it.
+std::vector<Candidate> candidates(Device device, bool matrices = false) {
   const Capabilities& can = device_info(device).can;
   std::vector<Candidate> all;
+  ops::Tiles tiles = ops::tiles_of(device);
+  tiles.matrix_f16 = tiles.matrix_bf16 = true;
+  for (const DType t : {DType::f16, DType::bf16})
+    for (int both = 0; matrices && both < 4; ++both) {
+      ops::ProductSpec s{t, t, DType::f32, t};
+      s.a_unit_k = !(both & 1), s.a_unit_m = both & 1, s.b_unit_n = !(both & 2), s.b_unit_k = both & 2;
+      ir::Function fn = ops::trace_product(ops::choose_product(tiles, s, 4096, 4096, 512));
+      const std::string name = fn.name + (both & 1 ? "_ta" : "") + (both & 2 ? "_tb" : "");  // as in the catalogue
+      all.push_back({name, std::move(fn), {}});
+    }
   for (const CatalogueKernel& k : kernel_catalogue(device)) all.push_back({k.name, k.function, {}});
   std::vector<ir::Function> zoo = test::zoo::all();
   zoo.push_back(test::zoo::fragment_product(DType::f16, false));
@@ -75,9 +87,9 @@ using Compile = std::function<stream::Image(const backend::Program&, Answers&)>;
 
 /// All kernels for a device, in batches as programs make them. Lines for the table; an exception names the guilty.
 std::string compile_all(Device device, const emit::Dialect& dialect, const Compile& compile,
-                        const std::string& left_out = "") {
+                        const std::string& left_out = "", bool matrices = false) {
   constexpr std::size_t batch = 32;
-  std::vector<Candidate> all = candidates(device);
+  std::vector<Candidate> all = candidates(device, matrices);
   std::erase_if(all, [&](const Candidate& c) { return !left_out.empty() && c.name.starts_with(left_out); });
   std::string lines;
   for (std::size_t at = 0; at < all.size(); at += batch) {
@@ -165,8 +177,7 @@ TEST(Gate, nvrtc) {
           ::unsetenv("TESSERA_NVRTC_LIBRARY");
           const auto nvrtc = cuda::Nvrtc::open(1000000);
           if (!nvrtc.usable())
-            return std::string(absent) +
-                   "nvrtc (libnvrtc.so of the CUDA toolkit, or script/bootstrap --compilers)";
+            return std::string(absent) + "nvrtc (libnvrtc.so of the CUDA toolkit, or script/bootstrap --compilers)";
           return compile_all(device, emit::cuda_c_for(capability), [&](const auto& program, Answers& answers) {
             auto image = nvrtc.compile(program.text(), nvrtc.architecture_for(capability), true);
             read_ptxas(image.log, answers);
@@ -262,18 +273,18 @@ TEST(Gate, hiprtc) {
   for (const std::string architecture : {"gfx908", "gfx90a", "gfx1030"}) {
     const bool there = column("hip " + architecture, {}, [&]() -> std::string {
       register_driver(make_rocm_driver());
-      const Device device{Backend::rocm, 0};
-      device_info(device);
+      device_info({Backend::rocm, 0});  // of the fake drivers: waves of 64; the second has waves of 32
       ::unsetenv("TESSERA_HIPRTC_LIBRARY");
       const std::string names[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"};
       const auto runtime = os::Library::open(names);
       const auto hiprtc = rocm::Hiprtc::open(runtime, runtime.file().empty() ? 0 : runtime.file().back() - '0');
       if (!hiprtc.usable()) return std::string(absent) + "hiprtc (script/bootstrap --compilers: libamdhip64-dev)";
-      return compile_all(device, emit::hip_c_for(architecture), [&](const auto& program, Answers& answers) {
-        auto image = hiprtc.compile(program.text(), architecture);
-        if (image.made) read_code_object(image.bytes, answers);
-        return image;
-      });
+      return compile_all({Backend::rocm, architecture.starts_with("gfx9") ? 0 : 1}, emit::hip_c_for(architecture),
+                         [&](const auto& program, Answers& answers) {
+                           auto image = hiprtc.compile(program.text(), architecture);
+                           if (image.made) read_code_object(image.bytes, answers);
+                           return image;
+                         });
     });
     if (!there) break;
   }
@@ -303,18 +314,21 @@ TEST(Gate, clang) {
     if (std::system("clang-16 --version > /dev/null 2>&1") != 0)
       return std::string(absent) + "clang-16 (script/bootstrap)";
     register_driver(make_rocm_driver());
-    return compile_all({Backend::rocm, 1}, emit::hip_c_for(architecture), [&](const auto& program, Answers& answers) {
-      const fs::path text = folder / "kernels.hip", out = folder / "kernels.s", log = folder / "log";
-      std::ofstream(text) << test::hip_for_clang << program.text();
-      const std::string command =
-          "clang-16 -x hip --cuda-device-only -nogpulib -nogpuinc -ffp-contract=fast -O3 -S --offload-arch=" +
-          architecture + " '" + text.string() + "' -o '" + out.string() + "' > '" + log.string() + "' 2>&1";
-      stream::Image image;
-      image.made = std::system(command.c_str()) == 0;
-      image.bytes = read_file(out), image.log = read_file(log);
-      read_assembly(image.bytes, answers);
-      return image;
-    });
+    return compile_all(
+        {Backend::rocm, 1}, emit::hip_c_for(architecture),
+        [&](const auto& program, Answers& answers) {
+          const fs::path text = folder / "kernels.hip", out = folder / "kernels.s", log = folder / "log";
+          std::ofstream(text) << test::hip_for_clang << program.text();
+          const std::string command =
+              "clang-16 -x hip --cuda-device-only -nogpulib -nogpuinc -ffp-contract=fast -O3 -S --offload-arch=" +
+              architecture + " '" + text.string() + "' -o '" + out.string() + "' > '" + log.string() + "' 2>&1";
+          stream::Image image;
+          image.made = std::system(command.c_str()) == 0;
+          image.bytes = read_file(out), image.log = read_file(log);
+          read_assembly(image.bytes, answers);
+          return image;
+        },
+        "", true);
   });
   fs::remove_all(folder);
 }

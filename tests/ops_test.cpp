@@ -150,6 +150,11 @@ TEST(Tiles, OfProductsByFragments) {
   EXPECT_EQ(tile(choose(small, DType::f16, 4096, 4096)), "64x64 by 128");
   small.block_limit = 64;
   EXPECT_EQ(tile(choose(small, DType::f16, 4096, 4096)), "threads");
+  for (const Device device : devices()) {  // and tiles_of reads them
+    const Capabilities& can = device_info(device).can;
+    EXPECT_EQ(choose(ops::tiles_of(device), DType::f16, 512, 512).by_fragments(), can.matrix_f16) << to_string(device);
+    EXPECT_EQ(choose(ops::tiles_of(device), DType::bf16, 512, 512).by_fragments(), can.matrix_bf16);
+  }
   // What is counted before is what the kernel takes.
   for (const ops::Tiles& tiles : {gpu, wide})
     for (const std::int64_t m : {4096, 1000, 100}) {
