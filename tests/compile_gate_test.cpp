@@ -271,7 +271,7 @@ void read_code_object(const std::string& bytes, Answers& answers) {
 
 TEST(Gate, hiprtc) {
   for (const std::string architecture : {"gfx908", "gfx90a", "gfx1030"}) {
-    const bool there = column("hip " + architecture, {}, [&]() -> std::string {
+    const bool there = column("hip " + architecture, {{"TESSERA_FAKE_DEVICES", "2"}}, [&]() -> std::string {
       register_driver(make_rocm_driver());
       device_info({Backend::rocm, 0});  // of the fake drivers: waves of 64; the second has waves of 32
       ::unsetenv("TESSERA_HIPRTC_LIBRARY");
