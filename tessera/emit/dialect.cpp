@@ -77,17 +77,23 @@ MatrixUnits amd_matrix_units(std::string_view architecture) {
   if (one_of(architecture, {"gfx90a", "gfx94", "gfx950"})) return MatrixUnits::mfma_1k;
   return one_of(architecture, {"gfx11"}) ? MatrixUnits::wmma : MatrixUnits::none;
 }
+std::uint32_t matrix_width(MatrixUnits units) {
+  return units == MatrixUnits::mfma || units == MatrixUnits::mfma_1k ? 64 : 32;
+}
 HipDot4 amd_dot4(std::string_view architecture) {
   if (one_of(architecture, {"gfx906", "gfx908", "gfx90a", "gfx94", "gfx950", "gfx1011", "gfx1012", "gfx103"}))
     return HipDot4::separate;
   return one_of(architecture, {"gfx11", "gfx12"}) ? HipDot4::mixed : HipDot4::none;
 }
 
-Dialect cuda_c_for(int capability) {
-  Dialect d = cuda_c();
+void set_capability(Dialect& d, int capability) {
   d.dot4 = capability >= 61;
   d.bf16_convert = capability >= 80;
   d.matrix = nvidia_matrix_units(capability);
+}
+Dialect cuda_c_for(int capability) {
+  Dialect d = cuda_c();
+  set_capability(d, capability);
   return d;
 }
 Dialect ptx_for(int capability) {
@@ -119,7 +125,7 @@ Target target_of(const Dialect& d, bool index64) {
           .block_operations = false,
           .mma = d.matrix != MatrixUnits::none,
           .mma_bf16 = d.matrix != MatrixUnits::mma_k8,
-          .mma_width = d.matrix == MatrixUnits::mfma || d.matrix == MatrixUnits::mfma_1k ? 64u : 32u,
+          .mma_width = matrix_width(d.matrix),
           .vectors = d.vectors};
 }
 

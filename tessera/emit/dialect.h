@@ -26,6 +26,7 @@ enum class MatrixUnits : std::uint8_t {
 /// Of a compute capability as a number: 90 is 9.0. Volta's (7.0) are left unused: their quads hold other shapes.
 MatrixUnits nvidia_matrix_units(int capability);
 MatrixUnits amd_matrix_units(std::string_view architecture);  ///< "gfx90a", also with ":sramecc+" behind it
+std::uint32_t matrix_width(MatrixUnits units);  ///< threads of the subgroups whose fragments they multiply
 
 /// AMD's products of bytes.
 enum class HipDot4 : std::uint8_t {
@@ -63,6 +64,7 @@ Dialect hip_c();           ///< for hiprtc
 /// With what an architecture adds: matrix units, products of bytes, conversions of bfloat16. A compute capability as a
 /// number (90 is 9.0); "gfx90a".
 Dialect cuda_c_for(int capability);
+void set_capability(Dialect& dialect, int capability);
 Dialect hip_c_for(std::string_view architecture);
 /// What the code-generation module makes PTX of: there is no library of functions. Its text is CUDA C, for people;
 /// entry and arguments of a kernel are those that emit_c gives.
