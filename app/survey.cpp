@@ -58,6 +58,7 @@ std::string capability_text(const Capabilities& can) {
   if (can.f16) does.emplace_back("f16");
   if (can.bf16) does.emplace_back("bf16");
   if (can.int8_dot) does.emplace_back("int8 dot");
+  if (can.matrix_f16) does.emplace_back(can.matrix_bf16 ? "matrices of f16 and bf16" : "matrices of f16");
   if (can.atomic_f32) does.emplace_back("f32 atomics");
   if (can.atomic_i64) does.emplace_back("64-bit atomics");
   std::vector<std::string> widths;
@@ -78,6 +79,8 @@ nlohmann::ordered_json json_of(const Capabilities& can) {
           {"atomic_i64", can.atomic_i64},
           {"atomic_f32", can.atomic_f32},
           {"int8_dot", can.int8_dot},
+          {"matrix_f16", can.matrix_f16},
+          {"matrix_bf16", can.matrix_bf16},
           {"subgroup_widths", can.subgroup_widths},
           {"max_block_threads", can.max_block_threads},
           {"max_block", can.max_block},

@@ -118,13 +118,13 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
   spec.b_unit_k = bk == 1 || k == 1;
   spec.bias = epilogue.bias.has_value();
   spec.activation = epilogue.activation;
-  spec = ops::choose_product(ops::tiles_of(a.device()), spec, rows, columns, k);
+  spec = ops::choose_product(ops::tiles_of(a.device()), spec, rows, columns, k, batch);
 
   const Array out = Array::empty(out_shape, result, a.device());
   std::vector<LaunchArgument> args = {first->view(), second->view()};
   if (spec.bias) args.emplace_back(epilogue.bias->astype(sum).as_contiguous().view());
   args.emplace_back(out.view());
-  const std::int64_t block_m = spec.tx == 0 ? 1 : spec.ty * spec.tm, block_n = spec.tx == 0 ? 1 : spec.tx * spec.tn;
+  const std::int64_t block_m = spec.block_m(), block_n = spec.block_n();
   const std::int64_t m_tiles = (rows + block_m - 1) / block_m, n_tiles = (columns + block_n - 1) / block_n;
   for (std::int64_t v :
        {rows, columns, k, m_tiles, n_tiles, am, ak, bn, bk, dims[1].extent, dims[0].a, dims[1].a, dims[0].b, dims[1].b})

@@ -188,6 +188,12 @@ inline Function fragment_product(DType t, bool transposed) {
                       [&] { matrix_product(t, 80, transposed); });
 }
 
+/// By fragments of full subgroups, which matrix units take.
+inline Function full_fragment_product(DType t, bool transposed) {
+  return block_kernel("product_of_full_fragments_" + std::string(dtype_name(t)) + (transposed ? "_transposed" : ""),
+                      {128, 1, 1}, [&] { matrix_product(t, 128, transposed); });
+}
+
 inline std::vector<Function> steps() {
   return {saxpy(), block_sum_kernel(), tiled_product(), fragment_product(DType::f16, false)};
 }

@@ -3,6 +3,7 @@
 #include "tessera/backend/cuda/cuda.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 
 #include <fmt/format.h>
@@ -146,6 +147,8 @@ class CudaVendor final : public stream::Vendor {
   void judge(DeviceInfo& info, const stream::DeviceFacts& facts, int capability, int mode) const;
   bool choose_nvrtc(stream::DeviceFacts& facts, bool fitting) const;
   bool choose_ptx(stream::DeviceFacts& facts);
+  /// What kernels made for this capability may use.
+  static void set_capability(stream::DeviceFacts& facts, int capability);
 
   DriverLibrary library_;
   std::unique_ptr<CudaApi> api_;
@@ -159,9 +162,19 @@ class CudaVendor final : public stream::Vendor {
 // How kernels of a device are made. NVRTC first: it knows the newest devices, and its text can be read. One that is of
 // a later major version than the driver makes what the driver cannot load.
 
+void CudaVendor::set_capability(stream::DeviceFacts& facts, int capability) {
+  emit::set_capability(facts.dialect, capability);
+  if (facts.info.can.subgroup_widths.at(0) != emit::matrix_width(facts.dialect.matrix))
+    facts.dialect.matrix = emit::MatrixUnits::none;
+}
+
 bool CudaVendor::choose_nvrtc(stream::DeviceFacts& facts, bool fitting) const {
   if (!nvrtc_.usable() || (fitting && nvrtc_.major() * 1000 > driver_version_)) return false;
   facts.architecture = nvrtc_.architecture_for(capabilities_.at(facts.ordinal));
+  // For a device newer than itself NVRTC makes code for the newest that it knows, which may have less.
+  if (const auto number = facts.architecture.find('_'); number != facts.architecture.npos)
+    set_capability(facts,
+                   std::min(capabilities_.at(facts.ordinal), std::atoi(facts.architecture.c_str() + number + 1)));
   return !facts.architecture.empty();
 }
 
@@ -183,6 +196,7 @@ bool CudaVendor::choose_ptx(stream::DeviceFacts& facts) {
   made_for_[facts.ordinal] = target;
   facts.architecture = fmt::format("PTX {}.{} for sm_{}", target.version / 10, target.version % 10, target.capability);
   facts.dialect.expand_math = facts.dialect.expand_math64 = true;
+  set_capability(facts, target.capability);
   return true;
 }
 
@@ -230,7 +244,8 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
 
   const int capability = 10 * ask(compute_capability_major) + ask(compute_capability_minor);
   facts.dialect = emit::cuda_c();
-  facts.dialect.dot4 = capability >= 61;
+  info.can.subgroup_widths = {number(warp_size, 32)};
+  set_capability(facts, capability);
   capabilities_[ordinal] = capability;
   made_for_.erase(ordinal);
   const std::string named = stream::named_by("TESSERA_NVRTC_LIBRARY");
@@ -245,7 +260,8 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   can.f64 = true;
   can.atomic_i64 = can.atomic_f32 = true;
   can.int8_dot = facts.dialect.dot4;
-  can.subgroup_widths = {number(warp_size, 32)};
+  can.matrix_f16 = facts.dialect.matrix != emit::MatrixUnits::none;
+  can.matrix_bf16 = can.matrix_f16 && facts.dialect.matrix != emit::MatrixUnits::mma_k8;
   can.max_block_threads = number(max_threads_per_block, 1024);
   can.max_block = {number(max_block_dim_x, 1024), number(max_block_dim_y, 1024), number(max_block_dim_z, 64)};
   can.shared_bytes = std::max(number(max_shared_memory_per_block, 49152), number(max_shared_memory_per_block_optin));

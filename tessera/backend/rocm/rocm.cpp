@@ -144,12 +144,16 @@ stream::DeviceFacts RocmVendor::describe(int ordinal) {
     facts.architecture.assign(name, strnlen(name, 256));
   }
   const auto is = [&](std::string_view family) { return facts.architecture.starts_with(family); };
-  facts.dialect = emit::hip_c();
+  facts.dialect = emit::hip_c_for(facts.architecture);
   Capabilities& can = info.can;
   can.f16 = can.f64 = can.atomic_i64 = can.atomic_f32 = true;
   can.bf16 = is("gfx90a") || is("gfx94") || is("gfx95") || is("gfx11") || is("gfx12");
   can.int8_dot = facts.dialect.dot4;
   can.subgroup_widths = {number(warp_size, 64)};
+  if (can.subgroup_widths[0] != emit::matrix_width(facts.dialect.matrix))
+    facts.dialect.matrix = emit::MatrixUnits::none;
+  can.matrix_f16 = facts.dialect.matrix != emit::MatrixUnits::none;
+  can.matrix_bf16 = can.matrix_f16 && facts.dialect.matrix != emit::MatrixUnits::mma_k8;
   can.max_block_threads = number(max_threads_per_block, 1024);
   can.max_block = {number(max_block_dim_x, 1024), number(max_block_dim_y, 1024), number(max_block_dim_z, 1024)};
   can.shared_bytes = number(max_shared_memory_per_block, 65536);

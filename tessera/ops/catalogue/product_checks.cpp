@@ -118,6 +118,14 @@ void add_product_checks(Checks& checks) {
     cases.push_back({{19, 40}, {40, 50}, t, t});
     cases.push_back({{50, 90}, {90, 2}, t, t, false, true});
   }
+  // Where a device has matrix units these are products by fragments: tiles of each size, none of them whole.
+  for (DType t : {DType::f16, DType::bf16}) {
+    for (int both = 0; both < 4; ++both)
+      cases.push_back({{130, 72}, {72, 141}, t, t, (both & 1) != 0, (both & 2) != 0});
+    cases.push_back({{16, 16}, {16, 16}, t, t}), cases.push_back({{5, 33}, {33, 300}, t, t, false, true});
+    cases.push_back({{2, 3, 70, 31}, {2, 1, 31, 67}, t, t, false, false, true, Activation::gelu});
+    cases.push_back({{40, 1}, {1, 40}, t, t, true}), cases.push_back({{300, 600}, {600, 9}, t, t});
+  }
   cases.push_back({{19, 40}, {40, 50}, DType::f16, DType::f32});
   cases.push_back({{70, 40}, {40, 50}, DType::i32, DType::f32, false, true});
   cases.push_back({{20, 30}, {30, 40}, DType::i32, DType::i32, false, false, true, Activation::relu});
