@@ -178,4 +178,10 @@ std::string why_no_device(os::Vendor vendor, std::initializer_list<const char*> 
   return fmt::format("{}. Besides, {}", cause, hidden.text);
 }
 
+std::string first_found(const std::string& name, const std::vector<std::string>& candidates) {
+  for (const std::string& candidate : candidates)
+    if (const std::string file = os::loader_file(candidate); !file.empty()) return fmt::format("{} ({})", name, file);
+  return fmt::format("no {}: large products run on Tessera's own kernels", name);
+}
+
 }  // namespace tessera::backend

@@ -7,12 +7,19 @@
 
 #include <fmt/format.h>
 
+#include "tessera/backend/stream/errors.h"
 #include "tessera/backend/stream/load.h"
 #include "tessera/base/os/library_search.h"
 
 namespace tessera::cuda {
 
 using stream::Handle;
+
+namespace {
+Context raw_context(stream::Context context) {
+  return reinterpret_cast<Context>(static_cast<std::uintptr_t>(context));
+}
+}  // namespace
 
 std::vector<std::string> driver_candidates() {
   if (std::string named = stream::named_by("TESSERA_CUDA_LIBRARY"); !named.empty()) return {std::move(named)};
@@ -60,7 +67,7 @@ Code CudaApi::current(stream::Context* context) const {
   return code;
 }
 Code CudaApi::set_current(stream::Context context) const {
-  return call_.set_current_context(reinterpret_cast<Context>(static_cast<std::uintptr_t>(context)));
+  return call_.set_current_context(raw_context(context));
 }
 
 Code CudaApi::memory_info(std::size_t* free, std::size_t* total) const { return call_.memory_info(free, total); }
@@ -98,6 +105,22 @@ Code CudaApi::copy_to_host(void* to, Address from, std::size_t bytes, Handle str
 }
 Code CudaApi::copy_on_device(Address to, Address from, std::size_t bytes, Handle stream) const {
   return call_.copy_on_device(to, from, bytes, static_cast<Stream>(stream));
+}
+// cuMemcpyPeerAsync alone would do without access too, by way of memory of the driver's: ours is pooled and counted.
+Code CudaApi::enable_peer(int ordinal, int peer_ordinal, stream::Context peer, bool* can) const {
+  Ordinal device = 0, other = 0;
+  if (const Code code = call_.device_get(&device, ordinal)) return code;
+  if (const Code code = call_.device_get(&other, peer_ordinal)) return code;
+  int answer = 0;
+  if (const Code code = call_.can_access_peer(&answer, device, other)) return code;
+  *can = answer != 0;
+  if (!*can) return 0;
+  const Code code = call_.enable_peer(raw_context(peer), 0);
+  return code == stream::peer_already_enabled ? 0 : code;  // other code of the process did
+}
+Code CudaApi::copy_from_peer(stream::Address to, int, stream::Context context, stream::Address from, int,
+                             stream::Context peer, std::size_t bytes, Handle stream) const {
+  return call_.copy_from_peer(to, raw_context(context), from, raw_context(peer), bytes, static_cast<Stream>(stream));
 }
 Code CudaApi::fill(Address to, std::uint32_t word, unsigned word_bytes, std::size_t count, Handle stream) const {
   const auto raw = static_cast<Stream>(stream);

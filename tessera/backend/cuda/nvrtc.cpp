@@ -14,11 +14,7 @@ namespace tessera::cuda {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> nvrtc_candidates() {
-  const std::string named = stream::named_by("TESSERA_NVRTC_LIBRARY");
-  if (named == "none") return {};
-  if (!named.empty()) return {named};
-  std::vector<std::string> names = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"};
+std::vector<fs::path> toolkit_folders() {
   std::vector<fs::path> roots, folders;
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
     if (const std::string root = stream::named_by(variable); !root.empty()) roots.emplace_back(root);
@@ -30,7 +26,15 @@ std::vector<std::string> nvrtc_candidates() {
     for (fs::path& target : os::folders_named(root / "targets", "", "lib")) folders.push_back(std::move(target));
   }
   for (fs::path& folder : os::python_library_folders("nvidia")) folders.push_back(std::move(folder));
-  for (std::string& file : os::library_files(folders, "libnvrtc.so")) names.push_back(std::move(file));
+  return folders;
+}
+
+std::vector<std::string> nvrtc_candidates() {
+  const std::string named = stream::named_by("TESSERA_NVRTC_LIBRARY");
+  if (named == "none") return {};
+  if (!named.empty()) return {named};
+  std::vector<std::string> names = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"};
+  for (std::string& file : os::library_files(toolkit_folders(), "libnvrtc.so")) names.push_back(std::move(file));
   return names;
 }
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "tessera/backend/stream/errors.h"
 #include "tessera/backend/stream/load.h"
 #include "tessera/base/os/library_search.h"
 
@@ -18,16 +19,20 @@ void* pointer(Address address) { return reinterpret_cast<void*>(static_cast<std:
 
 }  // namespace
 
-std::vector<std::string> runtime_candidates() {
-  if (std::string named = stream::named_by("TESSERA_ROCM_LIBRARY"); !named.empty()) return {std::move(named)};
-  std::vector<std::string> names = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"};
+std::vector<std::filesystem::path> toolkit_folders() {
   std::vector<std::filesystem::path> folders;
   for (const char* variable : {"ROCM_PATH", "ROCM_HOME", "HIP_PATH"})
     if (const std::string root = stream::named_by(variable); !root.empty())
       folders.push_back(std::filesystem::path(root) / "lib");
   for (auto& folder : os::folders_named("/opt", "rocm", "lib")) folders.push_back(std::move(folder));
   for (auto& packages : os::python_packages()) folders.push_back(packages / "_rocm_sdk_core" / "lib");
-  for (std::string& file : os::library_files(folders, "libamdhip64.so")) names.push_back(std::move(file));
+  return folders;
+}
+
+std::vector<std::string> runtime_candidates() {
+  if (std::string named = stream::named_by("TESSERA_ROCM_LIBRARY"); !named.empty()) return {std::move(named)};
+  std::vector<std::string> names = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"};
+  for (std::string& file : os::library_files(toolkit_folders(), "libamdhip64.so")) names.push_back(std::move(file));
   return names;
 }
 
@@ -118,6 +123,18 @@ Code HipApi::copy_to_host(void* to, Address from, std::size_t bytes, Handle stre
 }
 Code HipApi::copy_on_device(Address to, Address from, std::size_t bytes, Handle stream) const {
   return call_.copy_on_device(pointer(to), pointer(from), bytes, static_cast<Stream>(stream));
+}
+Code HipApi::enable_peer(int ordinal, int peer_ordinal, stream::Context, bool* can) const {
+  int answer = 0;
+  if (const Code code = call_.can_access_peer(&answer, ordinal, peer_ordinal)) return code;
+  *can = answer != 0;
+  if (!*can) return 0;
+  const Code code = call_.enable_peer(peer_ordinal, 0);
+  return code == stream::peer_already_enabled ? 0 : code;  // other code of the process did
+}
+Code HipApi::copy_from_peer(Address to, int ordinal, stream::Context, Address from, int peer_ordinal, stream::Context,
+                            std::size_t bytes, Handle stream) const {
+  return call_.copy_from_peer(pointer(to), ordinal, pointer(from), peer_ordinal, bytes, static_cast<Stream>(stream));
 }
 Code HipApi::fill(Address to, std::uint32_t word, unsigned word_bytes, std::size_t count, Handle stream) const {
   const auto raw = static_cast<Stream>(stream);

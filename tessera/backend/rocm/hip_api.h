@@ -3,6 +3,7 @@
 // Used within this folder only.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct RuntimeLibrary {
   int minor() const { return version / 100000 % 100; }
   bool usable() const { return file.loaded() && missing.empty() && layout.symbol; }
 };
+/// Where AMD's libraries may lie: in the installation's folders and in Python's packages.
+std::vector<std::filesystem::path> toolkit_folders();
 /// The file that TESSERA_ROCM_LIBRARY names, else the usual ones.
 std::vector<std::string> runtime_candidates();
 /// The first of these that loads.
@@ -53,6 +56,9 @@ class HipApi final : public stream::Api {
   Code copy_to_host(void* to, stream::Address from, std::size_t bytes, stream::Handle stream) const override;
   Code copy_on_device(stream::Address to, stream::Address from, std::size_t bytes,
                       stream::Handle stream) const override;
+  Code enable_peer(int ordinal, int peer_ordinal, stream::Context peer, bool* can) const override;
+  Code copy_from_peer(stream::Address to, int ordinal, stream::Context context, stream::Address from, int peer_ordinal,
+                      stream::Context peer, std::size_t bytes, stream::Handle stream) const override;
   Code fill(stream::Address to, std::uint32_t word, unsigned word_bytes, std::size_t count,
             stream::Handle stream) const override;
   Code load_module(const std::string& image, stream::Handle* module, std::string* log) const override;
