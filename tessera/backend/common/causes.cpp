@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tessera/base/os/library_search.h"
+
 namespace tessera::backend {
 namespace {
 
