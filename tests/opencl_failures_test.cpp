@@ -146,7 +146,8 @@ TEST_F(Shim, pinned_memory_is_mapped_for_good_unmapped_and_released) {
       all += pinned("uploading");
       device()->release(there);
     }
-    return all + pinned("after") + still_works();
+    all += pinned("after");
+    return all + still_works();
   });
   EXPECT_HAS(text,
              "before 0 buffers 0 mapped; two 2 buffers 2 mapped; one 1 buffers 1 mapped; uploading 1 buffers 1 "
@@ -158,7 +159,8 @@ TEST_F(Shim, without_pinned_memory_uploads_go_through_ordinary_memory) {
     try {
       device()->allocate(5000, MemoryKind::pinned);
     } catch (const OutOfMemory& e) {
-      return e.what() + pinned(", left") + still_works();
+      const std::string all = e.what() + pinned(", left");
+      return all + still_works();
     }
     return std::string("no error");
   });

@@ -200,7 +200,7 @@ TEST_P(PeerCopies, ALostTargetLeavesTheSourceUsable) {
     });
     return all;
   });
-  expect_has(text, {to_string(device(1)) + " was lost", "\nstate lost", "\nright"});
+  expect_has(text, {"[" + to_string(device(1)) + "] the device is lost", "\nstate lost", "\nright"});
   EXPECT_EQ(text.find("BREACH"), text.npos) << text;
 }
 
@@ -220,7 +220,7 @@ TEST_P(PeerCopies, ALostSourceIsAnErrorAndTheTargetGoesOn) {
     Queue::of(device(1)).upload(bytes_of(to, 0, 5000), bytes.data());
     return all + (read(to) == bytes ? "\nright" : "\nwrong");
   });
-  expect_has(text, {to_string(device(0)) + " was lost", "\nstate verified", "\nright"});
+  expect_has(text, {"[" + to_string(device(0)) + "] the device is lost", "\nstate verified", "\nright"});
   EXPECT_EQ(text.find("BREACH"), text.npos) << text;
 }
 

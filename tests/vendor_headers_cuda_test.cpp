@@ -15,6 +15,7 @@
 #endif
 
 #include "tessera/backend/cuda/api.h"
+#include "tessera/backend/cuda/cublas.h"
 #include "tessera/backend/stream/lt_blas.h"
 #include "tests/support/vendor_headers.h"
 
@@ -118,4 +119,18 @@ TEST(VendorHeaders, CublasLt) {
 #else
   GTEST_SKIP() << "cublasLt.h is not installed (CUDA's toolkit: libcublas-dev)";
 #endif
+}
+
+TEST(VendorLibraries, CublasLtHasWhatIsCalled) {
+  const tessera::os::Library library = tessera::os::Library::open(tessera::cuda::cublas_candidates());
+  if (!library.loaded()) GTEST_SKIP() << "cuBLASLt is not installed: " << library.reason();
+  tessera::stream::LtFunctions call;
+  EXPECT_EQ(tessera::stream::take_lt(library, "cublasLt", call), "");
+  const auto version = library.function<std::size_t()>("cublasLtGetVersion");
+  ASSERT_NE(version, nullptr);
+  EXPECT_GE(version() / 10000, 11u) << version();
+  EXPECT_LE(version() / 10000, 20u) << version();
+  std::string why;  // of a later major version than such a driver: not used
+  EXPECT_EQ(tessera::cuda::open_cublas(10000, why), nullptr);
+  EXPECT_NE(why.find("later than the driver"), why.npos) << why;
 }

@@ -3,12 +3,19 @@
 // it is installed (Debian: opencl-headers).
 #include <gtest/gtest.h>
 
+#if __has_include(<clblast_c.h>)
+#define CL_TARGET_OPENCL_VERSION 300
+#include <clblast_c.h>
+#endif
+
 #include "tessera/backend/opencl/clblast.h"
 #include "tessera/backend/opencl/dispatch.h"
 #include "tests/support/vendor_headers.h"
 
 #if __has_include(<CL/cl_icd.h>)
+#ifndef CL_TARGET_OPENCL_VERSION
 #define CL_TARGET_OPENCL_VERSION 300
+#endif
 #include <CL/cl_icd.h>
 
 #include <cstddef>

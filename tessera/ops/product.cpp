@@ -43,6 +43,8 @@ struct Sides {
 std::optional<BlasMatrix> blas_matrix(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t row_stride,
                                       std::int64_t column_stride, std::int64_t batch_stride) {
   if (batch_stride < 0) return std::nullopt;
+  if (rows == 1) row_stride = columns;  // along one element no stride counts
+  if (columns == 1) column_stride = 1;
   if (column_stride == 1 && row_stride >= columns) return BlasMatrix{dtype, false, row_stride, batch_stride};
   if (row_stride == 1 && column_stride >= rows) return BlasMatrix{dtype, true, column_stride, batch_stride};
   return std::nullopt;

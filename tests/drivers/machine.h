@@ -49,6 +49,7 @@ struct Use {  ///< bytes of an allocation that one piece of work touched
   std::uint64_t begin = 0, end = 0;
   bool write = false;
   std::string what;
+  const Context* context = nullptr;  ///< whose work it was; once that has failed, it has ended
 };
 
 /// One allocation. What was given back stays known, so that a late use is named.

@@ -81,6 +81,8 @@ inline std::vector<ProductCase> product_cases(const std::function<Array(Shape)>&
     {"a batch transposed", turned(make({3, 20, 9})), turned(make({3, 8, 20}))},
     {"heads between rows", make({9, 3, 20}).permute({1, 0, 2}), make({3, 20, 8})},
     {"one row", make({1, 300}), make({300, 40})},
+    {"one row of a batch", make({3, 1, 20}), make({20, 8})},
+    {"one term", make({9, 1}), make({1, 8})},
     {"small", make({2, 3}), make({3, 2})},
   };
 }
