@@ -87,7 +87,7 @@ class Shim : public ::testing::Test {
   }
 };
 Function named(const std::string& name) {
-  return trace(name, [] {
+  return map_kernel(name, [] {
     const BufferRef y = buffer_param("y", DType::f32, Access::read_write);
     y.store(global_id(), y.load(global_id()) + 1);
   });

@@ -8,6 +8,7 @@
 #include <clblast_c.h>
 #endif
 
+#include "tessera/backend/oneapi/api.h"
 #include "tessera/backend/opencl/clblast.h"
 #include "tessera/backend/opencl/dispatch.h"
 #include "tests/support/vendor_headers.h"
@@ -55,6 +56,20 @@ TEST(OpenclDispatch, SlotsAreThoseOfTheHeader) {
   EXPECT_SLOT(enqueue_unmap, clEnqueueUnmapMemObject);
   EXPECT_SLOT(enqueue_marker, clEnqueueMarkerWithWaitList);
   EXPECT_SLOT(enqueue_barrier, clEnqueueBarrierWithWaitList);
+#undef EXPECT_SLOT
+}
+TEST(IntelsOpenclCompiler, SlotsAreThoseOfTheHeader) {
+  namespace slot = tessera::oneapi::icd_slot;
+#define EXPECT_SLOT(number, function) \
+  EXPECT_EQ(slot::number * sizeof(void*), offsetof(_cl_icd_dispatch, function)) << #function
+  EXPECT_SLOT(devices, clGetDeviceIDs);
+  EXPECT_SLOT(device_info, clGetDeviceInfo);
+  EXPECT_SLOT(create_context, clCreateContext);
+  EXPECT_SLOT(create_program, clCreateProgramWithSource);
+  EXPECT_SLOT(release_program, clReleaseProgram);
+  EXPECT_SLOT(build_program, clBuildProgram);
+  EXPECT_SLOT(program_info, clGetProgramInfo);
+  EXPECT_SLOT(build_info, clGetProgramBuildInfo);
 #undef EXPECT_SLOT
 }
 #else

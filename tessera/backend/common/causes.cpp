@@ -133,7 +133,7 @@ std::string cause_of_no_device(os::Vendor vendor, const std::string& library) {
   }
   if (cards.empty() && !any_file && !wsl) {
     const std::string start =
-        fmt::format("This machine shows no {} card on its PCI bus, so use opencl or cpu", facts.vendor);
+        fmt::format("This machine shows no {} card on its PCI bus, so this driver has nothing to use", facts.vendor);
     if (container.empty()) return start + ". In a virtual machine the card must be passed through to it";
     return fmt::format("{}. This is a container ({}): if the host has a card, start it with {}", start, container,
                        facts.container);

@@ -236,6 +236,12 @@ inline constexpr std::uint64_t for_ever = ~std::uint64_t{0};
   M(release_program, clReleaseProgram, Code(void* program))
 // clang-format on
 
+/// Where these stand in the table that a platform of cl_khr_icd begins with, counted in pointers.
+namespace icd_slot {
+inline constexpr std::size_t devices = 2, device_info = 3, create_context = 4, create_program = 26,
+                             release_program = 29, build_program = 30, program_info = 32, build_info = 33;
+}
+
 inline constexpr Code ocloc_unknown_device = -33, cl_build_failure = -11;
 inline constexpr std::uint64_t cl_type_gpu = 4;
 inline constexpr std::uint32_t cl_device_vendor_id = 0x1001, cl_device_uuid = 0x106A, cl_pci_bus_info = 0x410F,

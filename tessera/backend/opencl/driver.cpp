@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "tessera/backend/common/causes.h"
+#include "tessera/backend/common/icd_files.h"
 #include "tessera/backend/opencl/clblast.h"
 #include "tessera/backend/opencl/device.h"
 #include "tessera/backend/opencl/icd.h"
@@ -126,7 +127,7 @@ class ClDriver final : public Driver {
   std::optional<std::vector<ForeignPart>> foreign() override {
     std::vector<ForeignPart> parts;
     if (os::environment("TESSERA_OPENCL_LIBRARY").value_or("").empty())
-      for (const Icd& icd : installed_drivers()) parts.push_back({icd.file, {icd.library}, {}});
+      for (const backend::Icd& icd : backend::installed_icds()) parts.push_back({icd.file, {icd.library}, {}});
     if (parts.empty())
       parts.push_back({"", loader_candidates(), {}});  // a loader that knows none, or is a driver itself
     return parts;
