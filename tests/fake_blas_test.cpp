@@ -93,7 +93,8 @@ std::string run(const std::function<std::string(Lt&)>& work) {
 
 TEST(FakeBlas, Computes) {
   EXPECT_EQ(run([](Lt& lt) {
-              std::string all = std::to_string(lt.choose()) + std::to_string(lt.multiply());
+              std::string all = std::to_string(lt.choose());
+              all += std::to_string(lt.multiply());
               return all + " " + std::to_string(lt.first());
             }),
             "00 4.000000");

@@ -338,11 +338,12 @@ struct PeerCopy {
 TEST_P(FakeDrivers, CopyFromOtherDevicesTheyWereGivenAccessTo) {
   EXPECT_EQ(run({{"TESSERA_FAKE_DEVICES", "2"}}, [](const Api& api) {
               PeerCopy peers(api);
-              std::string all = std::to_string(peers.go(true, false)) + " " + std::to_string(peers.go(false, false));
-              all += " " + std::to_string(api.cuda() ? api.call("cuCtxEnablePeerAccess", "", peers.contexts[1], 0u)
+              std::string all = std::to_string(peers.go(true, false)) + " ";
+              all += std::to_string(peers.go(false, false)) + " " + std::to_string(api.cuda() ? api.call("cuCtxEnablePeerAccess", "", peers.contexts[1], 0u)
                                                      : api.call("", "hipDeviceEnablePeerAccess", 1, 0u));
               api.synchronise(peers.stream);
-              return all + api.breaches();
+              all += api.breaches();
+              return all;
             }),
             "0 0 704");
   EXPECT_EQ(run({{"TESSERA_FAKE_DEVICES", "2"}, {"TESSERA_FAKE_FAULT", "no-peers"}}, [](const Api& api) {
@@ -562,8 +563,10 @@ TEST_P(FakeDrivers, NoteEveryMisuse) {
       {"access to oneself", "no such peer",
        [](const Api& api) {
          PeerCopy peers(api);
-         api.call("cuCtxEnablePeerAccess", "", peers.contexts[0], 0u);
-         if (!api.cuda()) api.call("", "hipDeviceEnablePeerAccess", 0, 0u);
+         if (api.cuda())
+           api.call("cuCtxEnablePeerAccess", "", peers.contexts[0], 0u);
+         else
+           api.call("", "hipDeviceEnablePeerAccess", 0, 0u);
        },
        2},
       {"nothing to allocate", "an allocation of 0 bytes",
