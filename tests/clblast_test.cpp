@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CLBlast for real, on the first OpenCL device (PoCL where there is no other): every form of a product, and what happens
-// where it is absent or incomplete, against sums in double.
+// CLBlast for real, on the first OpenCL device (PoCL where there is no other): every form of a product, and what
+// happens where it is absent or incomplete, against sums in double.
 #include <gtest/gtest.h>
 
 #include <random>

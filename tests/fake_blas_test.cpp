@@ -16,8 +16,7 @@ using Address = unsigned long long;
 /// cuBLASLt with the product of two 4 x 4 matrices of ones, by the vendor's numbers; each step may be gone wrong.
 class Lt {
  public:
-  Lt()
-      : cuda_(os::Library::open(test::fake_library("cuda"))), lt_(os::Library::open(test::fake_library("cublaslt"))) {
+  Lt() : cuda_(os::Library::open(test::fake_library("cuda"))), lt_(os::Library::open(test::fake_library("cublaslt"))) {
     driver("cuInit", 0u);
     use(0);
     for (Address& m : memory) driver("cuMemAlloc_v2", &m, std::size_t{1 << 18});
@@ -136,8 +135,7 @@ TEST(FakeBlas, NotesEveryMisuse) {
          lt.call("cublasLtMatmulDescSetAttribute", lt.product, 7, static_cast<const void*>(&bias), sizeof bias);
          lt.choose();
        }},
-      {"past the end of its allocation",
-       [](Lt& lt) { lt.layout(1 << 17), lt.choose(), lt.multiply(); }},
+      {"past the end of its allocation", [](Lt& lt) { lt.layout(1 << 17), lt.choose(), lt.multiply(); }},
       {"no event orders them",
        [](Lt& lt) {
          lt.choose(), lt.multiply(), lt.driver("cuStreamCreate", &lt.stream, 1u);

@@ -336,22 +336,25 @@ struct PeerCopy {
 };
 
 TEST_P(FakeDrivers, CopyFromOtherDevicesTheyWereGivenAccessTo) {
-  EXPECT_EQ(run({{"TESSERA_FAKE_DEVICES", "2"}}, [](const Api& api) {
-              PeerCopy peers(api);
-              std::string all = std::to_string(peers.go(true, false)) + " ";
-              all += std::to_string(peers.go(false, false)) + " " + std::to_string(api.cuda() ? api.call("cuCtxEnablePeerAccess", "", peers.contexts[1], 0u)
-                                                     : api.call("", "hipDeviceEnablePeerAccess", 1, 0u));
-              api.synchronise(peers.stream);
-              all += api.breaches();
-              return all;
-            }),
+  EXPECT_EQ(run({{"TESSERA_FAKE_DEVICES", "2"}},
+                [](const Api& api) {
+                  PeerCopy peers(api);
+                  std::string all = std::to_string(peers.go(true, false)) + " ";
+                  all += std::to_string(peers.go(false, false)) + " " +
+                         std::to_string(api.cuda() ? api.call("cuCtxEnablePeerAccess", "", peers.contexts[1], 0u)
+                                                   : api.call("", "hipDeviceEnablePeerAccess", 1, 0u));
+                  api.synchronise(peers.stream);
+                  all += api.breaches();
+                  return all;
+                }),
             "0 0 704");
-  EXPECT_EQ(run({{"TESSERA_FAKE_DEVICES", "2"}, {"TESSERA_FAKE_FAULT", "no-peers"}}, [](const Api& api) {
-              PeerCopy peers(api);
-              int can = 7;
-              api.call("cuDeviceCanAccessPeer", "hipDeviceCanAccessPeer", &can, 0, 1);
-              return std::to_string(can) + api.breaches();
-            }),
+  EXPECT_EQ(run({{"TESSERA_FAKE_DEVICES", "2"}, {"TESSERA_FAKE_FAULT", "no-peers"}},
+                [](const Api& api) {
+                  PeerCopy peers(api);
+                  int can = 7;
+                  api.call("cuDeviceCanAccessPeer", "hipDeviceCanAccessPeer", &can, 0, 1);
+                  return std::to_string(can) + api.breaches();
+                }),
             "0");
 }
 

@@ -66,9 +66,8 @@ void* clCreateBuffer(void* context, std::uint64_t flags, std::size_t size, void*
     *code = -4;
     return nullptr;
   }
-  void* const made =
-      real<void*(void*, std::uint64_t, std::size_t, void*, std::int32_t*)>("clCreateBuffer")(context, flags, size, host,
-                                                                                             code);
+  void* const made = real<void*(void*, std::uint64_t, std::size_t, void*, std::int32_t*)>("clCreateBuffer")(
+      context, flags, size, host, code);
   if (made != nullptr && (flags & 16) != 0) {  // CL_MEM_ALLOC_HOST_PTR
     std::lock_guard hold(pinned_lock);
     pinned += pinned_buffers.insert(made).second;

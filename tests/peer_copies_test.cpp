@@ -27,9 +27,7 @@ BufferView bytes_of(const std::shared_ptr<Storage>& s, std::uint64_t at, std::ui
 class PeerCopies : public ::testing::TestWithParam<Backend> {
  protected:
   static Device device(int index) { return {GetParam(), index}; }
-  static os::Library library() {
-    return os::Library::open(test::fake_library(test::fake_backend(GetParam()).driver));
-  }
+  static os::Library library() { return os::Library::open(test::fake_library(test::fake_backend(GetParam()).driver)); }
   static std::uint64_t count(const char* what) {
     return library().function<std::uint64_t(const char*)>("tessera_fake_count")(what);
   }
@@ -50,7 +48,8 @@ class PeerCopies : public ::testing::TestWithParam<Backend> {
 
   static std::vector<std::uint8_t> data(std::size_t n, int seed) {
     std::vector<std::uint8_t> out(n);
-    for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<std::uint8_t>(i * 31 + i / 251 + static_cast<std::size_t>(seed));
+    for (std::size_t i = 0; i < n; ++i)
+      out[i] = static_cast<std::uint8_t>(i * 31 + i / 251 + static_cast<std::size_t>(seed));
     return out;
   }
   static std::vector<std::uint8_t> read(const std::shared_ptr<Storage>& s) {
@@ -95,9 +94,10 @@ TEST_P(PeerCopies, GoDirectlyBetweenDevicesThatReachEachOther) {
 
 TEST_P(PeerCopies, GoThroughPinnedMemoryWhereTheDriverRefuses) {
   for (const char* fault : {"no-peers", "peer", "peer:801"})
-    EXPECT_EQ(run(4, {{"TESSERA_FAKE_FAULT", GetParam() == Backend::oneapi && std::string(fault) == "peer:801"
-                                                ? "peer:2013265923"  // ZE_RESULT_ERROR_UNSUPPORTED_FEATURE
-                                                : fault}},
+    EXPECT_EQ(run(4,
+                  {{"TESSERA_FAKE_FAULT", GetParam() == Backend::oneapi && std::string(fault) == "peer:801"
+                                              ? "peer:2013265923"  // ZE_RESULT_ERROR_UNSUPPORTED_FEATURE
+                                              : fault}},
                   [] { return all_pairs(4); }),
               "right: 0 peers, 12 down, driver 0, some up")
         << fault;
@@ -195,9 +195,9 @@ TEST_P(PeerCopies, ALostTargetLeavesTheSourceUsable) {
     Queue::of(device(0)).upload(bytes_of(from, 0, 5000), bytes.data());  // after the lost device's reads
     all += read(from) == bytes ? "\nright" : "\nwrong";
     all += "\n" + message([&] {
-      const auto gone = Storage::allocate(device(1), 100);
-      Queue::of(device(0)).copy(bytes_of(from, 0, 100), bytes_of(gone, 0, 100));
-    });
+             const auto gone = Storage::allocate(device(1), 100);
+             Queue::of(device(0)).copy(bytes_of(from, 0, 100), bytes_of(gone, 0, 100));
+           });
     return all;
   });
   expect_has(text, {"[" + to_string(device(1)) + "] the device is lost", "\nstate lost", "\nright"});

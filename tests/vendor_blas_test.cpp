@@ -49,8 +49,10 @@ class VendorBlas : public ::testing::TestWithParam<Maker> {
     return library().function<std::uint64_t(const char*)>("tessera_fake_blas")(what);
   }
   static std::string run(const Variables& changed, const std::function<std::string()>& work) {
-    Variables all = {{"TESSERA_BLAS", "vendor"},           {"TESSERA_CUBLAS_LIBRARY", "none"},
-                     {"TESSERA_HIPBLASLT_LIBRARY", "none"}, {"TESSERA_ROCBLAS_LIBRARY", "none"},
+    Variables all = {{"TESSERA_BLAS", "vendor"},
+                     {"TESSERA_CUBLAS_LIBRARY", "none"},
+                     {"TESSERA_HIPBLASLT_LIBRARY", "none"},
+                     {"TESSERA_ROCBLAS_LIBRARY", "none"},
                      {maker().variable, test::fake_library(maker().name)}};
     all.insert(all.end(), changed.begin(), changed.end());
     return test::in_child(
@@ -112,12 +114,14 @@ TEST_P(VendorBlas, BiasAndActivationAreTheSameWhoeverComputesThem) {
     for (const DType t : {DType::f32, DType::f16, DType::bf16})
       for (const Activation activation : {Activation::none, Activation::relu, Activation::silu, Activation::gelu})
         for (const int kind : {0, 1, 2}) {
-          const Array a = random_array(source, {2, 15, 70}, t, device()), b = random_array(source, {70, 33}, t, device());
+          const Array a = random_array(source, {2, 15, 70}, t, device()),
+                      b = random_array(source, {70, 33}, t, device());
           a.eval(), b.eval();
           Epilogue e;
           e.activation = activation;
           if (kind == 1) e.bias = random_array(source, {33}, t, device());
-          if (kind == 2) e.bias = random_array(source, {66}, DType::f32, device()).slice(0, 0, 66, 2);  // another, with gaps
+          if (kind == 2)
+            e.bias = random_array(source, {66}, DType::f32, device()).slice(0, 0, 66, 2);  // another, with gaps
           if (e.bias) e.bias->eval();
           Placement scope;
           const Array got = matmul(a, b, e);
@@ -154,8 +158,8 @@ TEST_P(VendorBlas, ChoosesOnceAndKeepsNothingItDoesNotNeed) {
     trim(device());
     return all;
   });
-  EXPECT_EQ(text, std::string("right by the library, 5 products") + (maker().epilogues ? ", chosen 1" : "") +
-                      ", 1 library");
+  EXPECT_EQ(text,
+            std::string("right by the library, 5 products") + (maker().epilogues ? ", chosen 1" : "") + ", 1 library");
 }
 
 TEST_P(VendorBlas, IsForLargeProductsOnlyUnlessAskedFor) {
@@ -176,7 +180,8 @@ TEST_P(VendorBlas, OtherTypesAreOurKernels) {
                   std::mt19937_64 source(test_seed());
                   std::string all;
                   const auto pair = [&](DType x, DType y) {
-                    const Array a = random_array(source, {9, 30}, x, device()), b = random_array(source, {30, 9}, y, device());
+                    const Array a = random_array(source, {9, 30}, x, device()),
+                                b = random_array(source, {30, 9}, y, device());
                     Placement scope;
                     const Array c = matmul(a, b);
                     const bool did = by_library(scope.log()) != 0;
@@ -256,7 +261,8 @@ TEST_P(VendorBlas, ALostDeviceIsAnErrorAndOthersGoOn) {
 TEST_P(VendorBlas, IsOrderedWithAllElseAndKeepsToItsPlacement) {
   const std::string text = run({{"TESSERA_FAKE_DELAY_US", "3000"}, {"TESSERA_FAKE_DEVICES", "2"}}, []() -> std::string {
     std::mt19937_64 source(test_seed());
-    const Array a = random_array(source, {20, 64}, DType::f32, device()), b = random_array(source, {64, 20}, DType::f32, device());
+    const Array a = random_array(source, {20, 64}, DType::f32, device()),
+                b = random_array(source, {64, 20}, DType::f32, device());
     const std::vector<float> first = a.to_vector<float>();
     Queue other(device());
     Array sum = Array::zeros({20, 20}, DType::f32, device());

@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-/// A matrix of a product, or a batch of them: row r and column c lie at element r * ld + c, or c * ld + r if transposed,
-/// of each; the matrices `batch_stride` elements apart (0: they are all the same one).
+/// A matrix of a product, or a batch of them: row r and column c lie at element r * ld + c, or c * ld + r if
+/// transposed, of each; the matrices `batch_stride` elements apart (0: they are all the same one).
 struct BlasMatrix {
   DType dtype = DType::f32;
   bool transposed = false;
@@ -20,8 +20,8 @@ struct BlasMatrix {
   friend bool operator==(const BlasMatrix&, const BlasMatrix&) = default;
 };
 
-/// out (m, n) = a (m, k) times b (k, n), summed in f32; then a bias of the out's dtype is added to each row, and what is
-/// negative becomes 0, if asked. `out` is not transposed.
+/// out (m, n) = a (m, k) times b (k, n), summed in f32; then a bias of the out's dtype is added to each row, and what
+/// is negative becomes 0, if asked. `out` is not transposed.
 struct BlasProduct {
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   BlasMatrix a, b, out;

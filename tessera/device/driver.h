@@ -62,7 +62,7 @@ struct Argument {
   std::uint64_t bits = 0;  ///< scalars, as ir constants hold them
 };
 
-class DriverBlas;    // device/blas.h
+class DriverBlas;  // device/blas.h
 class DriverDevice;
 
 /// Work in order. Calls return as soon as the work is accepted, unless they say otherwise. One thread at a time calls

@@ -37,7 +37,7 @@ struct OpenDevice {
   CopyCounters copies;
   std::mutex peers_lock;
   std::map<const OpenDevice*, bool> peers;  ///< under peers_lock: whose memory queues of this device reach
-  std::mutex compile_lock;  ///< one compilation at a time
+  std::mutex compile_lock;                  ///< one compilation at a time
   std::atomic<Queue*> default_queue = nullptr;
   std::atomic<int> queue_count = 0;
   std::mutex queues_lock;

@@ -22,7 +22,7 @@ struct Settings {
   enum class Blas : std::uint8_t { automatic, off, vendor };
   Blas blas = Blas::automatic;  ///< TESSERA_BLAS: whose kernels multiply matrices (device/vendor_product.h)
   bool tf32 = false;            ///< TESSERA_TF32: vendors' libraries may round f32 factors to 10 bits of fraction
-  bool check = false;                         ///< TESSERA_CHECK: interp checks kernels, no other device does
+  bool check = false;           ///< TESSERA_CHECK: interp checks kernels, no other device does
 };
 
 /// ArgumentError, every time, if a variable cannot be read. The reference stays valid for good.

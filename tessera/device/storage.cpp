@@ -115,8 +115,7 @@ void Storage::before_write(Queue& queue) {
       if (foreign(read)) reads.push_back(read);
   }
   if (write.queue) queue.core().order_after(write);
-  for (const QueueUse& read : reads)
-    unless_lost(read, device_, [&] { queue.core().order_after(read); });
+  for (const QueueUse& read : reads) unless_lost(read, device_, [&] { queue.core().order_after(read); });
 }
 
 void Storage::after_read(const QueueUse& use) {

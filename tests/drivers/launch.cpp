@@ -283,8 +283,7 @@ Code Machine::outside(Stream& stream, const char* what, const OutsideTouch* touc
         continue;
       }
       Touch touch;
-      if (const Code code =
-              range(*stream.context, touches[i].address, touches[i].bytes, touches[i].write != 0, &touch);
+      if (const Code code = range(*stream.context, touches[i].address, touches[i].bytes, touches[i].write != 0, &touch);
           code != ok) {
         breaches_.back() += " (" + work.what + ", operand " + std::to_string(i) + ")";
         return code;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuBLASLt, and with TESSERA_FAKE_HIPBLASLT hipBLASLt, as far as a caller of plain products needs them. Signatures,
-// values and rules follow the vendors' references; nothing of ours is included. Products run on the fake driver that the
-// library is beside.
-#include <cstring>
+// values and rules follow the vendors' references; nothing of ours is included. Products run on the fake driver that
+// the library is beside.
 #include <algorithm>
+#include <cstring>
 #include <mutex>
 #include <set>
 
@@ -173,7 +173,9 @@ EXPORT std::size_t cublasLtGetVersion() {
   return f != nullptr ? f->number / 1000 * 10000 + f->number % 1000 * 10 : 120400;
 }
 EXPORT const char* cublasLtGetStatusString(int code) {
-  return code == 14 ? "CUBLAS_STATUS_INTERNAL_ERROR" : code == not_supported ? "CUBLAS_STATUS_NOT_SUPPORTED" : "unknown";
+  return code == 14              ? "CUBLAS_STATUS_INTERNAL_ERROR"
+         : code == not_supported ? "CUBLAS_STATUS_NOT_SUPPORTED"
+                                 : "unknown";
 }
 #endif
 EXPORT int LT(Create)(void** handle) {
@@ -232,9 +234,8 @@ EXPORT int LT(MatmulAlgoGetHeuristic)(void* handle, void* what, void* a, void* b
   *found = 0;
   Object* const wish = of(preferred, preference);
   Product p;
-  const int code = describe({of(handle, library), of(what, product), of(a, layout), of(b, layout), of(c, layout),
-                             of(d, layout)},
-                            p);
+  const int code =
+      describe({of(handle, library), of(what, product), of(a, layout), of(b, layout), of(c, layout), of(d, layout)}, p);
   if (code != ok) return code;
   if (wish == nullptr || asked < 1) return invalid_value;
   if (const int fault = faults().strikes("blas-choose", ++choices, 14)) return fault;
@@ -253,10 +254,9 @@ EXPORT int LT(Matmul)(void* handle, void* what, const void* alpha, const void* a
   Object* const h = of(handle, library);
   Product p;
   p.a.address = a, p.b.address = b, p.d.address = d;
-  const int code =
-      describe({h, of(what, product), of(a_layout, layout), of(b_layout, layout), of(c_layout, layout),
-                of(d_layout, layout)},
-               p);
+  const int code = describe(
+      {h, of(what, product), of(a_layout, layout), of(b_layout, layout), of(c_layout, layout), of(d_layout, layout)},
+      p);
   if (code != ok) return code;
   Algorithm chosen;
   std::memcpy(&chosen, algorithm, sizeof chosen);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a fake library beside a driver (cuBLASLt, rocBLAS) asks of that fake driver: to put its work into a stream, under
-// the same rules as everything else there. Found by name in the driver's library.
+// What a fake library beside a driver (cuBLASLt, rocBLAS) asks of that fake driver: to put its work into a stream,
+// under the same rules as everything else there. Found by name in the driver's library.
 #pragma once
 
 #include <cstdint>

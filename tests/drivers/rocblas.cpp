@@ -96,7 +96,12 @@ EXPORT int rocblas_gemm_strided_batched_ex(void* handle, int a_operation, int b_
                                            int d_type, int ldd, std::int64_t d_stride, int batch, int compute_type,
                                            int algorithm, std::int32_t solution, std::uint32_t flags) {
   HANDLE(handle);
-  Product p{m, n, k, batch, {a, {}, a_operation == 112, lda, a_stride}, {b, {}, b_operation == 112, ldb, b_stride},
+  Product p{m,
+            n,
+            k,
+            batch,
+            {a, {}, a_operation == 112, lda, a_stride},
+            {b, {}, b_operation == 112, ldb, b_stride},
             {d, {}, false, ldd, d_stride}};
   if (!real_of(a_type, p.a.real) || !real_of(b_type, p.b.real) || !real_of(d_type, p.d.real) || compute_type != 151)
     return breach("an unknown type");

@@ -469,7 +469,7 @@ EXPORT Result zeCommandListAppendMemoryCopy(void* list, void* to, const void* fr
                                             std::uint32_t count, void** waits) {
   APPEND(list, signal, count, waits);
   const Context *const target = machine().owner(reinterpret_cast<std::uint64_t>(to)),
-                *const source = machine().owner(reinterpret_cast<std::uint64_t>(from));
+                       *const source = machine().owner(reinterpret_cast<std::uint64_t>(from));
   if (target != nullptr && source != nullptr && target != source)
     return result_of(machine().copy_from_peer(*stream->context, reinterpret_cast<std::uint64_t>(to), target,
                                               reinterpret_cast<std::uint64_t>(from), source, bytes, *stream, order));

@@ -69,21 +69,21 @@ struct ProductCase {
 inline std::vector<ProductCase> product_cases(const std::function<Array(Shape)>& make) {
   const Array wide = make({40, 200}), tall = make({200, 50});
   return {
-    {"plain", make({17, 65}), make({65, 31})},
-    {"a transposed", turned(make({65, 17})), make({65, 31})},
-    {"b transposed", make({17, 65}), turned(make({31, 65}))},
-    {"both transposed", turned(make({65, 17})), turned(make({31, 65}))},
-    {"rows with gaps, from the middle", wide.slice(1, 3, 68), tall.slice(0, 5, 70).slice(1, 7, 30)},
-    {"gaps and transposed", wide.slice(1, 3, 68), turned(make({31, 90}).slice(1, 9, 74))},
-    {"a batch", make({3, 9, 20}), make({3, 20, 8})},
-    {"a batch of one b", make({3, 9, 20}), make({20, 8})},
-    {"a batch of one a", make({9, 20}), make({3, 20, 8})},
-    {"a batch transposed", turned(make({3, 20, 9})), turned(make({3, 8, 20}))},
-    {"heads between rows", make({9, 3, 20}).permute({1, 0, 2}), make({3, 20, 8})},
-    {"one row", make({1, 300}), make({300, 40})},
-    {"one row of a batch", make({3, 1, 20}), make({20, 8})},
-    {"one term", make({9, 1}), make({1, 8})},
-    {"small", make({2, 3}), make({3, 2})},
+      {"plain", make({17, 65}), make({65, 31})},
+      {"a transposed", turned(make({65, 17})), make({65, 31})},
+      {"b transposed", make({17, 65}), turned(make({31, 65}))},
+      {"both transposed", turned(make({65, 17})), turned(make({31, 65}))},
+      {"rows with gaps, from the middle", wide.slice(1, 3, 68), tall.slice(0, 5, 70).slice(1, 7, 30)},
+      {"gaps and transposed", wide.slice(1, 3, 68), turned(make({31, 90}).slice(1, 9, 74))},
+      {"a batch", make({3, 9, 20}), make({3, 20, 8})},
+      {"a batch of one b", make({3, 9, 20}), make({20, 8})},
+      {"a batch of one a", make({9, 20}), make({3, 20, 8})},
+      {"a batch transposed", turned(make({3, 20, 9})), turned(make({3, 8, 20}))},
+      {"heads between rows", make({9, 3, 20}).permute({1, 0, 2}), make({3, 20, 8})},
+      {"one row", make({1, 300}), make({300, 40})},
+      {"one row of a batch", make({3, 1, 20}), make({20, 8})},
+      {"one term", make({9, 1}), make({1, 8})},
+      {"small", make({2, 3}), make({3, 2})},
   };
 }
 

@@ -16,9 +16,7 @@ namespace tessera::cuda {
 using stream::Handle;
 
 namespace {
-Context raw_context(stream::Context context) {
-  return reinterpret_cast<Context>(static_cast<std::uintptr_t>(context));
-}
+Context raw_context(stream::Context context) { return reinterpret_cast<Context>(static_cast<std::uintptr_t>(context)); }
 }  // namespace
 
 std::vector<std::string> driver_candidates() {
@@ -72,9 +70,7 @@ Code CudaApi::current(stream::Context* context) const {
   *context = reinterpret_cast<std::uintptr_t>(raw);
   return code;
 }
-Code CudaApi::set_current(stream::Context context) const {
-  return call_.set_current_context(raw_context(context));
-}
+Code CudaApi::set_current(stream::Context context) const { return call_.set_current_context(raw_context(context)); }
 
 Code CudaApi::allocate(Address* address, std::size_t bytes) const { return call_.allocate(address, bytes); }
 

@@ -88,8 +88,8 @@ struct Api {
                        Event*) = nullptr;
   Code (*enqueue_fill)(Queue, Memory, const void*, std::size_t, std::size_t, std::size_t, std::uint32_t, const Event*,
                        Event*) = nullptr;
-  void* (*enqueue_map)(Queue, Memory, std::uint32_t, Bits, std::size_t, std::size_t, std::uint32_t, const Event*, Event*,
-                       Code*) = nullptr;
+  void* (*enqueue_map)(Queue, Memory, std::uint32_t, Bits, std::size_t, std::size_t, std::uint32_t, const Event*,
+                       Event*, Code*) = nullptr;
   Code (*enqueue_unmap)(Queue, Memory, void*, std::uint32_t, const Event*, Event*) = nullptr;
   Code (*enqueue_marker)(Queue, std::uint32_t, const Event*, Event*) = nullptr;
   Code (*enqueue_barrier)(Queue, std::uint32_t, const Event*, Event*) = nullptr;

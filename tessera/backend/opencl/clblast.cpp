@@ -39,9 +39,9 @@ class Clblast final : public DriverBlas {
               "CLBlastSgemm");
       else
         check(call_.multiply_batch(clblast_rows, side(p.a), side(p.b), n(p.m), n(p.n), n(p.k), 1, memory(operands.a),
-                                   at(operands.a), n(p.a.ld), n(p.a.batch_stride), memory(operands.b),
-                                   at(operands.b), n(p.b.ld), n(p.b.batch_stride), 0, memory(operands.out),
-                                   at(operands.out), n(p.out.ld), n(p.out.batch_stride), n(p.batch), &raw, nullptr),
+                                   at(operands.a), n(p.a.ld), n(p.a.batch_stride), memory(operands.b), at(operands.b),
+                                   n(p.b.ld), n(p.b.batch_stride), 0, memory(operands.out), at(operands.out),
+                                   n(p.out.ld), n(p.out.batch_stride), n(p.batch), &raw, nullptr),
               "CLBlastSgemmStridedBatched");
     });
   }
@@ -81,7 +81,7 @@ std::unique_ptr<DriverBlas> open_clblast(Queue queue, std::string& why) {
   }
   ClblastFunctions call;
   std::string missing;
-#define TESSERA_TAKE(member, symbol, ...)             \
+#define TESSERA_TAKE(member, symbol, ...)               \
   call.member = library.function<__VA_ARGS__>(#symbol); \
   if (!call.member && missing.empty()) missing = #symbol;
   TESSERA_CLBLAST(TESSERA_TAKE)

@@ -101,7 +101,7 @@ class ClQueue final : public DriverQueue {
     std::size_t used = 0;
     std::unique_ptr<ClEvent> copied;  ///< of the last upload out of it
   };
-  std::byte* room(std::size_t bytes);  ///< in the piece `piece_`; waits if all are being copied
+  std::byte* room(std::size_t bytes);     ///< in the piece `piece_`; waits if all are being copied
   void submitted(Event event = nullptr);  ///< work was accepted: starts it, and remembers its event
   void check_last();                      ///< waits for the newest launch and throws if it failed
 

@@ -15,9 +15,9 @@ std::byte* Pinned::allocate(Context context, const DeviceFacts& facts, std::size
   if (code != success) return nullptr;
   std::lock_guard guard(lock_);
   if (!queue_) queue_ = cl.create_queue(context, facts.id, 0, &code);
-  void* const host = code != success ? nullptr
-                                     : cl.enqueue_map(queue_, buffer, 1, map_read | map_write, 0, bytes, 0, nullptr,
-                                                      nullptr, &code);
+  void* const host =
+      code != success ? nullptr
+                      : cl.enqueue_map(queue_, buffer, 1, map_read | map_write, 0, bytes, 0, nullptr, nullptr, &code);
   if (code != success || !host) {
     cl.release_memory(buffer);
     return nullptr;

@@ -68,9 +68,7 @@ class RocblasBlas final : public DriverBlas {
     fail<KernelError>(
         {.asked = name_, .wrong = fmt::format("rocblas_{} answered {} ({})", function, code, said ? said : "")});
   }
-  static int type_of(DType t) {
-    return t == DType::f16 ? rocblas_f16 : t == DType::bf16 ? rocblas_bf16 : rocblas_f32;
-  }
+  static int type_of(DType t) { return t == DType::f16 ? rocblas_f16 : t == DType::bf16 ? rocblas_bf16 : rocblas_f32; }
   // a and b change places: to the library, which counts by columns, everything is transposed.
   Code multiply(const BlasProduct& p, const BlasOperands& operands) const {
     const auto at = [](const BlasOperand& o) { return static_cast<std::byte*>(o.allocation->handle) + o.offset; };

@@ -109,8 +109,7 @@ bool StreamDevice::reaches(DriverDevice& other) {
   const InContext in(device_);
   const Api& api = device_.api();
   bool can = false;
-  const Code code =
-      api.enable_peer(device_.facts.ordinal, peer->device_.facts.ordinal, peer->device_.context, &can);
+  const Code code = api.enable_peer(device_.facts.ordinal, peer->device_.facts.ordinal, peer->device_.context, &can);
   if (code == success) return can;
   if (api.fault_of(code) == Fault::lost) device_.check(code, "asking for access to another device");
   logging::info(fmt::format("{}: the driver says that it can reach {}, and refuses: {}; copies go through the host",

@@ -16,8 +16,8 @@ namespace tessera::stream {
 
 std::string take_lt(const os::Library& library, const std::string& prefix, LtFunctions& call) {
   std::string missing;
-#define TESSERA_TAKE(member, symbol, ...)                                              \
-  call.member = library.function<__VA_ARGS__>((prefix + #symbol).c_str());             \
+#define TESSERA_TAKE(member, symbol, ...)                                  \
+  call.member = library.function<__VA_ARGS__>((prefix + #symbol).c_str()); \
   if (!call.member && missing.empty()) missing = prefix + #symbol;
   TESSERA_LT(TESSERA_TAKE)
 #undef TESSERA_TAKE
@@ -90,9 +90,9 @@ class LtBlas final : public DriverBlas {
   void check(Code code, const char* function) const {
     if (code == 0) return;
     const char* const said = text_ ? text_(code) : nullptr;
-    fail<KernelError>({.asked = name_,
-                       .wrong = fmt::format("{}{} answered {}{}", name_, function, code,
-                                            said ? fmt::format(" ({})", said) : "")});
+    fail<KernelError>(
+        {.asked = name_,
+         .wrong = fmt::format("{}{} answered {}{}", name_, function, code, said ? fmt::format(" ({})", said) : "")});
   }
 
   void set_bias(const Plan& plan, const BlasOperands& operands) const {

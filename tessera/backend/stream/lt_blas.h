@@ -50,16 +50,16 @@ struct LtFunctions {
 
 /// The numbers in which the two differ. Types of data have the same: cudaDataType_t and hipDataType.
 struct LtValues {
-  int compute_f32, compute_tf32;                                        ///< cublasComputeType_t
-  int transpose;                                                        ///< cublasOperation_t
-  int transpose_a, transpose_b, epilogue, bias_pointer;                 ///< attributes of a product
-  int batch_count, batch_offset;                                        ///< attributes of a layout
-  int first_alignment;                                                  ///< of a preference, for a, b, c, d; -1: none
-  std::size_t result_bytes, result_workspace, result_state;             ///< of a heuristic's result, and offsets in it
+  int compute_f32, compute_tf32;                             ///< cublasComputeType_t
+  int transpose;                                             ///< cublasOperation_t
+  int transpose_a, transpose_b, epilogue, bias_pointer;      ///< attributes of a product
+  int batch_count, batch_offset;                             ///< attributes of a layout
+  int first_alignment;                                       ///< of a preference, for a, b, c, d; -1: none
+  std::size_t result_bytes, result_workspace, result_state;  ///< of a heuristic's result, and offsets in it
   Code not_supported;
 };
 inline constexpr int lt_f32 = 0, lt_f16 = 2, lt_bf16 = 14;
-inline constexpr int lt_most_workspace = 1;  ///< attribute of a preference
+inline constexpr int lt_most_workspace = 1;               ///< attribute of a preference
 inline constexpr std::uint32_t lt_relu = 2, lt_bias = 4;  ///< epilogues; both: their sum
 inline constexpr LtValues cublas_lt = {68, 77, 1, 3, 4, 7, 8, 5, 6, 5, 96, 64, 72, 15};
 inline constexpr LtValues hipblas_lt = {2, 6, 112, 0, 1, 2, 3, 0, 1, -1, 56, 24, 32, 7};

@@ -162,10 +162,10 @@ void StreamQueue::copy_from(DriverDevice& owner, const Allocation& to, std::size
   const DeviceContext& peer = static_cast<StreamDevice&>(owner).context();
   const InContext in(device_);
   busy_ = true;
-  device_.check(device_.api().copy_from_peer(address_of(to, to_offset), device_.facts.ordinal, device_.context,
-                                             address_of(from, from_offset), peer.facts.ordinal, peer.context, bytes,
-                                             stream_),
-                "copying from another device");
+  device_.check(
+      device_.api().copy_from_peer(address_of(to, to_offset), device_.facts.ordinal, device_.context,
+                                   address_of(from, from_offset), peer.facts.ordinal, peer.context, bytes, stream_),
+      "copying from another device");
 }
 
 // Drivers leave open what a copy within overlapping ranges does: in pieces as long as the ranges are apart, from the
