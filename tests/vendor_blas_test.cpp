@@ -174,6 +174,33 @@ TEST_P(VendorBlas, IsForLargeProductsOnlyUnlessAskedFor) {
              {"TESSERA_BLAS", "sometimes", "off, vendor or auto"});
 }
 
+TEST_P(VendorBlas, RoundsFactorsOnlyIfAskedTo) {
+  if (!maker().epilogues) return;  // rocBLAS is never asked to
+  EXPECT_EQ(run({}, [] { return plain() + (count("tf32") == 0 ? "" : ", rounded"); }), "right by the library");
+  EXPECT_EQ(run({{"TESSERA_TF32", "1"}},
+                [] {
+                  std::string all = plain() + ", ";
+                  std::mt19937_64 source(test_seed());
+                  matmul(random_array(source, {9, 9}, DType::f16, device()),
+                         random_array(source, {9, 9}, DType::f16, device()));
+                  return all + std::to_string(count("tf32"));
+                }),
+            "right by the library, 1");
+}
+
+TEST_P(VendorBlas, WithoutMemoryForItsWorkspaceOurKernelComputes) {
+  EXPECT_EQ(run({},
+                [] {
+                  std::string all = plain() + "; ";
+                  trim(device());
+                  set_memory_limit(device(), 60000);  // the operands, and not what the library wants
+                  all += plain() + "; ";
+                  set_memory_limit(device(), 0);
+                  return all + plain();
+                }),
+            "right by the library; right by our kernel; right by the library");
+}
+
 TEST_P(VendorBlas, OtherTypesAreOurKernels) {
   EXPECT_EQ(run({},
                 []() -> std::string {
@@ -273,6 +300,23 @@ TEST_P(VendorBlas, IsOrderedWithAllElseAndKeepsToItsPlacement) {
       sum = sum + copy;
     }
     std::string wrong = compare_product(sum * 0.1f, a, b);
+    // Operands that another queue has just written, and overwrites as soon as the product is queued.
+    const Array x = Array::empty({20, 64}, DType::f32, device()), bias = Array::empty({20}, DType::f32, device());
+    const Array shift = Array::full({20}, 0.5, DType::f32, device());
+    Epilogue with_bias;
+    with_bias.bias = bias;
+    for (int i = 0; i < 5; ++i) {
+      other.copy(x.view(), a.view());
+      other.copy(bias.view(), shift.view());
+      const Array c = matmul(x, b, with_bias);
+      other.fill(x.view(), 0);
+      other.fill(bias.view(), 0);
+      for (const std::int64_t bytes : {100000, 50000})  // likely the memory that was workspace
+        other.fill(Array::empty({bytes}, DType::u8, device()).view(), 0);
+      Epilogue expected;
+      expected.bias = shift;
+      wrong += compare_product(c, a, b, expected);
+    }
     wrong += message([&] {
       const Placement strict = Placement::strict({device(1)});
       matmul(a, b).to_vector<float>();

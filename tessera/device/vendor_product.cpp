@@ -86,6 +86,7 @@ bool vendor_product(const VendorProduct& asked) {
   OpenDevice& device = open_device(where);
   // Whoever looks at launches one by one wants kernels.
   if (!device.holds_data || LaunchObserver::current != nullptr) return false;
+  asked.out.storage->flush_readers();  // before the lock: it may compute products itself
   Library& library = library_of(device);
   std::lock_guard hold(library.lock);
   if (!library.asked) ask(library, device);
@@ -105,11 +106,14 @@ bool vendor_product(const VendorProduct& asked) {
   } catch (const KernelError& e) {
     quarantine(library, device, e.what());
     return false;
+  } catch (const OutOfMemory& e) {  // our kernels need none
+    logging::info(fmt::format("{}: no memory for what {} wants: this product by Tessera's own kernels: {}",
+                              to_string(where), library.blas->name(), e.what()));
+    return false;
   }
   if (workspace) operands.workspace = workspace->allocation();
 
   PlacementAccess::check("launch", library.counter->name, where);
-  asked.out.storage->flush_readers();
   Queue& queue = Queue::of(where);
   for (const BufferView* view : {&asked.a, &asked.b, &asked.bias})
     if (view->storage) view->storage->before_read(queue);

@@ -75,7 +75,7 @@ const Faults& faults() {
   static const Faults all = Faults::from_environment();
   return all;
 }
-std::uint64_t products = 0, choices = 0;
+std::uint64_t products = 0, choices = 0, rounded = 0;
 
 using enum Object::Kind;
 int breach(const std::string& text, int code = invalid_value) {
@@ -275,16 +275,18 @@ EXPORT int LT(Matmul)(void* handle, void* what, const void* alpha, const void* a
   if (p.k >= 64 && workspace_bytes < 100000) return breach("less workspace than was asked for");
   if (reinterpret_cast<std::uintptr_t>(workspace) % 256 != 0) return breach("the workspace is not aligned");
   if (const int fault = faults().strikes("blas", ++products, 14)) return fault;
+  rounded += of(what, product)->compute == compute_tf32;
   p.workspace = workspace, p.workspace_bytes = workspace_bytes;
   return submit(driver(), stream, p) == 0 ? ok : 14;
 }
 
-/// Live "libraries", "products", "layouts", "preferences"; "multiplied" and "chosen" so far.
+/// Live "libraries", "products", "layouts", "preferences"; "multiplied", "chosen" and "tf32" so far.
 EXPORT std::uint64_t tessera_fake_blas(const char* what) {
   std::lock_guard hold(lock);
   const std::string asked = what;
   if (asked == "multiplied") return products;
   if (asked == "chosen") return choices;
+  if (asked == "tf32") return rounded;
   std::uint64_t n = 0;
   for (const Object* o : objects()) {
     static const char* const names[] = {"libraries", "products", "layouts", "preferences"};
