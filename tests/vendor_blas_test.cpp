@@ -162,6 +162,26 @@ TEST_P(VendorBlas, ChoosesOnceAndKeepsNothingItDoesNotNeed) {
             std::string("right by the library, 5 products") + (maker().epilogues ? ", chosen 1" : "") + ", 1 library");
 }
 
+TEST_P(VendorBlas, ThePlanOfAShapeServesOtherPlacesAndOtherBiases) {
+  const std::string text = run({}, []() -> std::string {
+    std::mt19937_64 source(test_seed());
+    const Array base = random_array(source, {10, 40}, DType::f32, device()),
+                b = random_array(source, {20, 12}, DType::f32, device());
+    std::string wrong;
+    std::vector<Array> kept;  // so that each bias has an address of its own
+    for (const std::int64_t from : {0, 0, 1, 2, 4}) {  // each less aligned than the first
+      const Array a = base.slice(1, from, from + 20);
+      Epilogue e;
+      kept.push_back(random_array(source, {12}, DType::f32, device()).eval());
+      e.bias = kept.back();
+      const Array c = matmul(a, b, e);
+      wrong += compare_product(c, a, b, e);
+    }
+    return wrong.empty() ? "right" : wrong;
+  });
+  EXPECT_EQ(text, "right");
+}
+
 TEST_P(VendorBlas, IsForLargeProductsOnlyUnlessAskedFor) {
   const auto sizes = [] {
     return plain() + "; " + plain(device(), 512, 256, 512) + "; " + plain(device(), 8, 4096, 1100);
@@ -291,7 +311,7 @@ TEST_P(VendorBlas, IsOrderedWithAllElseAndKeepsToItsPlacement) {
     const Array a = random_array(source, {20, 64}, DType::f32, device()),
                 b = random_array(source, {64, 20}, DType::f32, device());
     const std::vector<float> first = a.to_vector<float>();
-    Queue other(device());
+    Queue other(device()), third(device());
     Array sum = Array::zeros({20, 20}, DType::f32, device());
     for (int i = 0; i < 10; ++i) {
       const Array c = matmul(a * 1.0f, b);  // of what is pending, into memory that was just dropped
@@ -309,10 +329,10 @@ TEST_P(VendorBlas, IsOrderedWithAllElseAndKeepsToItsPlacement) {
       other.copy(x.view(), a.view());
       other.copy(bias.view(), shift.view());
       const Array c = matmul(x, b, with_bias);
+      for (const std::int64_t bytes : {100000, 50000})  // likely the memory that was workspace
+        third.fill(Array::empty({bytes}, DType::u8, device()).view(), 0);
       other.fill(x.view(), 0);
       other.fill(bias.view(), 0);
-      for (const std::int64_t bytes : {100000, 50000})  // likely the memory that was workspace
-        other.fill(Array::empty({bytes}, DType::u8, device()).view(), 0);
       Epilogue expected;
       expected.bias = shift;
       wrong += compare_product(c, a, b, expected);
