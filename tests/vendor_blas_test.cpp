@@ -168,7 +168,7 @@ TEST_P(VendorBlas, ThePlanOfAShapeServesOtherPlacesAndOtherBiases) {
     const Array base = random_array(source, {10, 40}, DType::f32, device()),
                 b = random_array(source, {20, 12}, DType::f32, device());
     std::string wrong;
-    std::vector<Array> kept;  // so that each bias has an address of its own
+    std::vector<Array> kept;                           // so that each bias has an address of its own
     for (const std::int64_t from : {0, 0, 1, 2, 4}) {  // each less aligned than the first
       const Array a = base.slice(1, from, from + 20);
       Epilogue e;
