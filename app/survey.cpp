@@ -122,7 +122,10 @@ void Table::device(const DeviceInfo& info, const Survey& s) {
   if (!info.identity.empty()) about.push_back("identity " + info.identity);
   if (const auto same = same_card(info.device)) about.push_back("the same card as " + to_string(*same));
   fmt::print("{}\n", style_.faint("        " + wrapped(joined(about, ", "), 8, columns_, 8)));
-  fmt::print("{}\n", style_.faint("        " + wrapped(capability_text(info.can), 8, columns_, 8)));
+  const std::string blas = info.blas.empty()               ? ""
+                           : info.blas.starts_with("no ") ? "; " + info.blas
+                                                          : "; large products by " + info.blas;
+  fmt::print("{}\n", style_.faint("        " + wrapped(capability_text(info.can) + blas, 8, columns_, 8)));
   std::string reason = info.reason;
   if (reason.empty() && opened != s.opened.end()) reason = opened->second.error;
   reasons(reason, info.remedy, 8);
@@ -177,6 +180,7 @@ nlohmann::ordered_json json_of(const Survey& s) {
                          {"free_memory", was && opened->second.free ? Json(*opened->second.free) : Json()},
                          {"unified_memory", info.unified_memory},
                          {"compute_units", info.compute_units},
+                         {"blas", info.blas},
                          {"capabilities", json_of(info.can)}});
     }
     backends.push_back({{"backend", backend_name(row.backend)},

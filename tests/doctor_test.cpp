@@ -97,6 +97,25 @@ TEST(Doctor, ANoteOfAnEarlierProgramIsMarkedInDevicesAndAskedAnew) {
   EXPECT_EQ(devices({"--rescan"}).find("(as remembered)"), std::string::npos);
 }
 
+TEST(Doctor, SaysInAClauseWhichLibraryComputesLargeProducts) {
+  const TemporaryFolder folder;
+  auto environment = bare(folder);
+  environment["TESSERA_CUDA_LIBRARY"] = fake("cuda");
+  environment["TESSERA_NVRTC_LIBRARY"] = fake("nvrtc");
+  for (const auto& [library, clause] :
+       {std::pair(fake("cublaslt"), "cuBLASLt (" + fake("cublaslt") + ")"),
+        std::pair(std::string("none"), std::string("no cuBLASLt: large products run on Tessera's own kernels")),
+        std::pair(std::string("/nonexistent.so"),
+                  std::string("no cuBLASLt: large products run on Tessera's own kernels"))}) {
+    environment["TESSERA_CUBLAS_LIBRARY"] = library;
+    const Outcome o = run({"devices", "--json", "--list-only"}, {.environment = environment});
+    ASSERT_EQ(o.code, 0) << o.out << o.err;
+    EXPECT_EQ(json::parse(o.out)["backends"][1]["devices"][0]["blas"], clause);
+    const std::string table = in_one_line(run({"doctor", "--no-figures"}, {.environment = environment}).out);
+    expect_has(table, {clause.starts_with("no") ? "no cuBLASLt: large" : "large products by cuBLASLt"});
+  }
+}
+
 TEST(Probe, AnswersWhereTheProgramIsProcessOneAsInAContainer) {
   const TemporaryFolder folder;
   const std::string unshare = "unshare --pid --fork --mount-proc ";

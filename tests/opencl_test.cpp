@@ -466,6 +466,44 @@ TEST_F(OpenCl, pinned_memory_is_the_hosts_and_copies_to_and_fro) {
   device()->release(pinned);
 }
 
+TEST_F(OpenCl, uploads_go_through_pieces_that_are_used_again) {
+  const std::size_t n = 180000;  // 720 kB: two to a piece, and more of them than there are pieces
+  std::vector<std::unique_ptr<Memory<std::uint32_t>>> memories;
+  for (std::uint32_t k = 0; k < 60; ++k) {
+    std::vector<std::uint32_t> values(n, k);
+    values[n - 1] = ~k;
+    memories.push_back(std::make_unique<Memory<std::uint32_t>>(values));
+    std::ranges::fill(values, 0xdeadu);
+  }
+  for (std::uint32_t k = 0; k < 60; ++k) {
+    const auto got = memories[k]->read();
+    ASSERT_EQ(std::pair(got[0], got[n - 1]), std::pair(k, ~k));
+  }
+}
+
+TEST_F(OpenCl, pinned_memory_comes_and_goes_from_many_threads) {
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      std::vector<Allocation> mine;
+      for (unsigned i = 0; i < 20; ++i) {
+        mine.push_back(device()->allocate(1000 + 100 * i, MemoryKind::pinned));
+        ASSERT_NE(mine.back().host, nullptr);
+        std::memset(mine.back().host, static_cast<int>(t), mine.back().bytes);
+        if (i % 3 == 0) {
+          EXPECT_EQ(mine.front().host[0], static_cast<std::byte>(t));
+          device()->release(mine.front());
+          mine.erase(mine.begin());
+        }
+      }
+      for (const Allocation& a : mine) {
+        EXPECT_EQ(a.host[a.bytes - 1], static_cast<std::byte>(t));
+        device()->release(a);
+      }
+    });
+  for (std::thread& t : threads) t.join();
+}
+
 TEST_F(OpenCl, events_order_two_queues) {
   const Function slow = map_kernel("slow", [] {
     const BufferRef x = buffer_param("x", DType::f32, Access::read_write);

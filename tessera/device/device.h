@@ -88,6 +88,7 @@ struct DeviceInfo {
   std::uint64_t total_memory = 0;  ///< bytes
   bool unified_memory = false;     ///< shares its memory with the host
   std::uint32_t compute_units = 0;
+  std::string blas;  ///< one clause: which library of the vendor's large products would use, or that there is none
   Capabilities can;
 };
 

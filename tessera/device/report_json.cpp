@@ -63,6 +63,7 @@ Json json_of(const DeviceInfo& info) {
           {"native_index", info.native_index},
           {"unified_memory", info.unified_memory},
           {"compute_units", info.compute_units},
+          {"blas", info.blas},
           {"capabilities", can}};
 }
 
@@ -80,6 +81,7 @@ DeviceInfo device_of_json(const Json& json) {
   json.at("total_memory").get_to(info.total_memory);
   json.at("native_index").get_to(info.native_index);
   json.at("unified_memory").get_to(info.unified_memory);
+  info.blas = json.value("blas", "");
   json.at("compute_units").get_to(info.compute_units);
   fields(info.can, [&](const char* name, auto& value) { json.at("capabilities").at(name).get_to(value); });
   return info;

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tessera/base/os/library_search.h"
+
 namespace tessera::backend {
 namespace {
 
@@ -176,6 +178,12 @@ std::string why_no_device(os::Vendor vendor, std::initializer_list<const char*> 
   const std::string cause = cause_of_no_device(vendor, library);
   if (hidden.text.empty() || cause.empty()) return cause + hidden.text;
   return fmt::format("{}. Besides, {}", cause, hidden.text);
+}
+
+std::string first_found(const std::string& name, const std::vector<std::string>& candidates) {
+  for (const std::string& candidate : candidates)
+    if (const std::string file = os::loader_file(candidate); !file.empty()) return fmt::format("{} ({})", name, file);
+  return fmt::format("no {}: large products run on Tessera's own kernels", name);
 }
 
 }  // namespace tessera::backend

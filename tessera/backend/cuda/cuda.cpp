@@ -10,6 +10,7 @@
 
 #include "tessera/backend/common/causes.h"
 #include "tessera/backend/common/codegen_module.h"
+#include "tessera/backend/cuda/cublas.h"
 #include "tessera/backend/cuda/cuda_api.h"
 #include "tessera/backend/cuda/nvrtc.h"
 #include "tessera/backend/stream/load.h"
@@ -92,6 +93,7 @@ class CudaVendor final : public stream::Vendor {
 
   ForeignPart loads() const override {
     ForeignPart part{"", driver_candidates(), nvrtc_candidates()};
+    for (std::string& file : cublas_candidates()) part.beside.push_back(std::move(file));
     for (std::string& file : cpu::module_candidates()) part.beside.push_back(std::move(file));
     return part;
   }
@@ -141,6 +143,9 @@ class CudaVendor final : public stream::Vendor {
 
   stream::Image compile(const stream::DeviceFacts& facts, const backend::Program& program) override;
   bool turn_to_another_compiler(stream::DeviceFacts& facts) override;
+  std::unique_ptr<DriverBlas> open_blas(const stream::DeviceFacts&, std::string& why) override {
+    return open_cublas(driver_version_, why);
+  }
 
  private:
   const DriverFunctions& call() const { return library_.call; }
@@ -241,6 +246,7 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   info.unified_memory = ask(integrated) != 0;
   info.kind = info.unified_memory ? DeviceKind::integrated_gpu : DeviceKind::discrete_gpu;
   info.compute_units = number(multiprocessor_count);
+  info.blas = backend::first_found("cuBLASLt", cublas_candidates());
 
   const int capability = 10 * ask(compute_capability_major) + ask(compute_capability_minor);
   facts.dialect = emit::cuda_c();

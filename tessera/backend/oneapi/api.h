@@ -170,6 +170,7 @@ inline constexpr std::uint64_t for_ever = ~std::uint64_t{0};
   M(compute_properties, zeDeviceGetComputeProperties, Code(DeviceHandle, ComputeProperties*))                    \
   M(module_properties, zeDeviceGetModuleProperties, Code(DeviceHandle, ModuleProperties*))                       \
   M(memory_properties, zeDeviceGetMemoryProperties, Code(DeviceHandle, std::uint32_t* count, MemoryProperties*)) \
+  M(can_access_peer, zeDeviceCanAccessPeer, Code(DeviceHandle, DeviceHandle peer, std::uint8_t* can))            \
   M(queue_groups, zeDeviceGetCommandQueueGroupProperties,                                                        \
     Code(DeviceHandle, std::uint32_t* count, QueueGroupProperties*))                                             \
   M(create_context, zeContextCreate, Code(DriverHandle, const ContextDesc*, ContextHandle*))                     \
