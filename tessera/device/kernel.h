@@ -19,6 +19,7 @@ struct LaunchArgument {
   BufferView view;  ///< empty storage: a scalar
   std::uint64_t bits = 0;
   DType dtype = DType::f32;  ///< of the scalar
+  std::int32_t slot = -1;    ///< in a recording (sequence.h): the scalar's number, by which a replay changes it
   LaunchArgument(BufferView v) : view(std::move(v)) {}
   static LaunchArgument scalar(DType dtype, std::uint64_t bits) {
     LaunchArgument a{BufferView{}};
@@ -27,6 +28,12 @@ struct LaunchArgument {
   }
   static LaunchArgument scalar(float v);
   static LaunchArgument index(std::int64_t v);
+  /// This scalar, as number `n` of a sequence that is being recorded; several scalars may have one number.
+  LaunchArgument in_slot(std::uint32_t n) const {
+    LaunchArgument a = *this;
+    a.slot = static_cast<std::int32_t>(n);
+    return a;
+  }
 };
 
 /// A traced kernel. Cheap to copy: copies share what has been compiled. Thread-safe.
