@@ -34,6 +34,10 @@ DriverLibrary open_driver() {
 #undef TESSERA_TAKE
 #define TESSERA_TAKE(member, symbol, ...) stream::take(library.file, library.call.member, #symbol, lacks);
   TESSERA_CUDA_DRIVER_OPTIONAL(TESSERA_TAKE)
+  lacks.clear();
+  TESSERA_CUDA_GRAPHS(TESSERA_TAKE)
+  TESSERA_CUDA_GRAPH_NODES(TESSERA_TAKE)
+  library.call.graphs = lacks.empty();
 #undef TESSERA_TAKE
   return library;
 }
@@ -134,6 +138,43 @@ Code CudaApi::launch(Handle function, const backend::Grid& g, unsigned shared_by
   return call_.launch(static_cast<Function>(function), n(g.blocks[0]), n(g.blocks[1]), n(g.blocks[2]), n(g.block[0]),
                       n(g.block[1]), n(g.block[2]), shared_bytes, static_cast<Stream>(stream),
                       stream::addresses_of(arguments), nullptr);
+}
+
+Code CudaApi::begin_capture(Handle stream) const {
+  return call_.begin_capture(static_cast<Stream>(stream), capture_thread_local);
+}
+Code CudaApi::end_capture(Handle stream, Handle* graph) const {
+  return call_.end_capture(static_cast<Stream>(stream), reinterpret_cast<Graph*>(graph));
+}
+Code CudaApi::newest_node(Handle stream, Handle* node) const {
+  int status = 0;
+  const Node* newest = nullptr;
+  std::size_t count = 0;
+  const Code code = call_.capture_info(static_cast<Stream>(stream), &status, nullptr, nullptr, &newest, &count);
+  if (code != 0) return code;
+  if (count != 1) return unsupported;  // what comes next depends on one piece of work: the newest
+  *node = newest[0];
+  return 0;
+}
+Code CudaApi::instantiate(Handle graph, Handle* executable) const {
+  return call_.instantiate(reinterpret_cast<Executable*>(executable), static_cast<Graph>(graph), 0);
+}
+Code CudaApi::destroy_graph(Handle graph) const { return call_.destroy_graph(static_cast<Graph>(graph)); }
+Code CudaApi::destroy_executable(Handle executable) const {
+  return call_.destroy_executable(static_cast<Executable>(executable));
+}
+Code CudaApi::launch_graph(Handle executable, Handle stream) const {
+  return call_.launch_graph(static_cast<Executable>(executable), static_cast<Stream>(stream));
+}
+Code CudaApi::set_kernel_node(Handle executable, Handle node, Handle function, const backend::Grid& g,
+                              unsigned shared_bytes, std::span<backend::BoundArgument> arguments) const {
+  KernelNode now;
+  now.function = static_cast<Function>(function);
+  for (std::size_t d = 0; d < 3; ++d)
+    now.grid[d] = static_cast<unsigned>(g.blocks[d]), now.block[d] = static_cast<unsigned>(g.block[d]);
+  now.shared_bytes = shared_bytes;
+  now.arguments = stream::addresses_of(arguments);
+  return call_.set_kernel_node(static_cast<Executable>(executable), static_cast<Node>(node), &now);
 }
 
 }  // namespace tessera::cuda

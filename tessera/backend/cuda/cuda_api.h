@@ -58,6 +58,17 @@ class CudaApi final : public stream::Api {
   Code allow_shared(stream::Handle function, std::size_t bytes) const override;
   Code launch(stream::Handle function, const backend::Grid& grid, unsigned shared_bytes, stream::Handle stream,
               std::span<backend::BoundArgument> arguments) const override;
+  bool graphs() const override { return call_.graphs; }
+  Code begin_capture(stream::Handle stream) const override;
+  Code end_capture(stream::Handle stream, stream::Handle* graph) const override;
+  Code newest_node(stream::Handle stream, stream::Handle* node) const override;
+  Code instantiate(stream::Handle graph, stream::Handle* executable) const override;
+  Code destroy_graph(stream::Handle graph) const override;
+  Code destroy_executable(stream::Handle executable) const override;
+  Code launch_graph(stream::Handle executable, stream::Handle stream) const override;
+  Code set_kernel_node(stream::Handle executable, stream::Handle node, stream::Handle function,
+                       const backend::Grid& grid, unsigned shared_bytes,
+                       std::span<backend::BoundArgument> arguments) const override;
 
  private:
   DriverFunctions call_;

@@ -41,6 +41,9 @@ RuntimeLibrary open_runtime() {
 #undef TESSERA_TAKE
 #define TESSERA_TAKE(member, symbol, ...) stream::take(library.file, library.call.member, #symbol, lacks);
   TESSERA_HIP_OPTIONAL(TESSERA_TAKE)
+  lacks.clear();
+  TESSERA_HIP_GRAPHS(TESSERA_TAKE)
+  library.call.graphs = lacks.empty();
 #undef TESSERA_TAKE
   if (!library.missing.empty()) return library;
   if (library.call.runtime_version(&library.version) != 0) library.version = 0;
@@ -145,6 +148,43 @@ Code HipApi::launch(Handle function, const backend::Grid& g, unsigned shared_byt
   return call_.launch(static_cast<Function>(function), n(g.blocks[0]), n(g.blocks[1]), n(g.blocks[2]), n(g.block[0]),
                       n(g.block[1]), n(g.block[2]), shared_bytes, static_cast<Stream>(stream),
                       stream::addresses_of(arguments), nullptr);
+}
+
+Code HipApi::begin_capture(Handle stream) const {
+  return call_.begin_capture(static_cast<Stream>(stream), capture_thread_local);
+}
+Code HipApi::end_capture(Handle stream, Handle* graph) const {
+  return call_.end_capture(static_cast<Stream>(stream), reinterpret_cast<Graph*>(graph));
+}
+Code HipApi::newest_node(Handle stream, Handle* node) const {
+  int status = 0;
+  const Node* newest = nullptr;
+  std::size_t count = 0;
+  const Code code = call_.capture_info(static_cast<Stream>(stream), &status, nullptr, nullptr, &newest, &count);
+  if (code != 0) return code;
+  if (count != 1) return unsupported;  // what comes next depends on one piece of work: the newest
+  *node = newest[0];
+  return 0;
+}
+Code HipApi::instantiate(Handle graph, Handle* executable) const {
+  return call_.instantiate(reinterpret_cast<Executable*>(executable), static_cast<Graph>(graph), nullptr, nullptr, 0);
+}
+Code HipApi::destroy_graph(Handle graph) const { return call_.destroy_graph(static_cast<Graph>(graph)); }
+Code HipApi::destroy_executable(Handle executable) const {
+  return call_.destroy_executable(static_cast<Executable>(executable));
+}
+Code HipApi::launch_graph(Handle executable, Handle stream) const {
+  return call_.launch_graph(static_cast<Executable>(executable), static_cast<Stream>(stream));
+}
+Code HipApi::set_kernel_node(Handle executable, Handle node, Handle function, const backend::Grid& g,
+                              unsigned shared_bytes, std::span<backend::BoundArgument> arguments) const {
+  KernelNode now;
+  now.function = function;
+  for (std::size_t d = 0; d < 3; ++d)
+    now.grid[d] = static_cast<unsigned>(g.blocks[d]), now.block[d] = static_cast<unsigned>(g.block[d]);
+  now.shared_bytes = shared_bytes;
+  now.arguments = stream::addresses_of(arguments);
+  return call_.set_kernel_node(static_cast<Executable>(executable), static_cast<Node>(node), &now);
 }
 
 }  // namespace tessera::rocm
