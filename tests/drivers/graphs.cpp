@@ -3,6 +3,7 @@
 // captured; what a thread must not call meanwhile spoils it, as cuStreamBeginCapture's documentation says.
 #include <functional>
 #include <thread>
+#include <utility>
 
 #include "tests/drivers/machine.h"
 
