@@ -216,7 +216,9 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
   s.output_nodes = {static_cast<std::int16_t>(node)};
 
   static auto& family = *new KernelFamily<Spec>(trace_reduction);
-  const Kernel& kernel = family(Spec{std::make_shared<const Structure>(s)});
+  // Looked up without a copy: that is made for the one that is kept.
+  const Kernel* known = family.find(Spec{std::shared_ptr<const Structure>(std::shared_ptr<void>(), &s)});
+  const Kernel& kernel = known != nullptr ? *known : family(Spec{std::make_shared<const Structure>(s)});
   auto args = fused.arguments(dims);
   args.insert(args.begin() + static_cast<std::ptrdiff_t>(fused.inputs().size()), LaunchArgument(target.view()));
   for (std::int64_t v : {total, part, parts}) args.push_back(LaunchArgument::index(v));

@@ -115,6 +115,8 @@ class DriverQueue {
     static_cast<void>(work);
     return nullptr;
   }
+  /// Calls `put`, which puts work into this queue; the device need not have any of it before `put` returns.
+  virtual void together(const std::function<void()>& put) { put(); }
   /// Puts into the queue what `capture` made of `work`; `changed` are places in it whose scalars are others than last
   /// time.
   virtual void replay(DriverSequence& sequence, std::span<const RecordedWork> work,

@@ -80,11 +80,14 @@ class KernelFamily {
   using Trace = std::function<ir::Function(const Spec&)>;
   explicit KernelFamily(Trace trace) : trace_(std::move(trace)) {}
 
+  /// The kernel if there has been one for this specification, which need not outlive the call; else null.
+  const Kernel* find(const Spec& spec) const {
+    std::shared_lock read(lock_);
+    const auto it = kernels_.find(spec);
+    return it != kernels_.end() ? &it->second : nullptr;
+  }
   const Kernel& operator()(const Spec& spec) {
-    {
-      std::shared_lock read(lock_);
-      if (auto it = kernels_.find(spec); it != kernels_.end()) return it->second;
-    }
+    if (const Kernel* known = find(spec)) return *known;
     Kernel fresh(trace_(spec));
     std::unique_lock write(lock_);
     return kernels_.try_emplace(spec, std::move(fresh)).first->second;
@@ -100,7 +103,7 @@ class KernelFamily {
     }
   };
   Trace trace_;
-  std::shared_mutex lock_;
+  mutable std::shared_mutex lock_;
   std::unordered_map<Spec, Kernel, Hash> kernels_;
 };
 

@@ -214,7 +214,9 @@ void Sequence::State::put_all() {
     if (driver)
       d.replay(*driver, work, changed);
     else
-      for (const RecordedWork& w : work) put(d, w);
+      d.together([&] {
+        for (const RecordedWork& w : work) put(d, w);
+      });
   });
   changed.clear();
   for (Storage* s : reads) s->after_read(use);

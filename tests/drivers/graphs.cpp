@@ -42,12 +42,35 @@ Code Machine::begin_capture(Stream& stream) {
   return ok;
 }
 
+Code Machine::begin_list(Stream& stream) {
+  std::lock_guard hold(lock_);
+  auto* graph = new Graph{Handle{.kind = Kind::graph, .context = stream.context}};
+  keep(graph);
+  stream.capture = graph;
+  stream.capturer = 0;
+  return ok;
+}
+
+Code Machine::close_list(Stream& stream) {
+  Graph* graph = nullptr;
+  {
+    std::lock_guard hold(lock_);
+    if (stream.capture == nullptr) return breach_locked("a list is closed twice, or is an immediate one", invalid_value);
+    graph = std::exchange(stream.capture, nullptr);
+    if (std::exchange(stream.spoilt, false)) return graph->live = false, capture_invalidated;
+  }
+  const Code code = instantiate(*stream.context, graph, &stream.closed);
+  destroy_graph(graph);
+  return code;
+}
+
 Code Machine::capture(Stream& stream, Work work, bool waits) {
-  if (stream.capturer != this_thread()) {
+  if (stream.capturer != 0 && stream.capturer != this_thread()) {
     stream.spoilt = true;
     return breach_locked(work.what + " is put into a stream that another thread captures", capture_wrong_thread);
   }
-  if (waits || !work.run || work.tells_host || !work.after.empty()) {
+  const bool barrier = work.order.barrier && work.order.signal == nullptr && work.order.waits.empty();
+  if (waits || (!work.run && !barrier) || work.tells_host || !work.after.empty()) {
     stream.spoilt = true;
     return breach_locked(work.what + " cannot be captured here", capture_unsupported);
   }

@@ -62,7 +62,7 @@ Code context_of_thread(const char* call, Context** context) {
       if (const Code code = machine().retain(device_of_thread, &primary); code != ok) return code;
   }
   *context = primary;
-  return machine().enter(call, primary);
+  return machine().enter(call, primary, false);  // counted once
 }
 
 struct Name {

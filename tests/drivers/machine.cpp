@@ -77,7 +77,7 @@ Code Machine::initialise(const char* call) {
   return devices == 0 ? no_device : ok;
 }
 
-Code Machine::enter(const char* call) {
+Code Machine::enter(const char* call, bool counted) {
   calling = call;
   if (forked) {  // the lock may be held by a thread that this process has not got
     const std::string text = std::string(call) + ": the driver is used in a forked child";
@@ -86,14 +86,14 @@ Code Machine::enter(const char* call) {
     return not_initialized;
   }
   std::lock_guard hold(lock_);
-  if (counting_) ++counts_["calls"], ++counts_[call];
+  if (counting_ && counted) ++counts_["calls"], ++counts_[call];
   if (!initialised_) return breach_locked("called before the driver was initialised", not_initialized);
   if (primaries_.empty()) return no_device;
   return ok;
 }
 
-Code Machine::enter(const char* call, Context* context) {
-  if (const Code code = enter(call); code != ok) return code;
+Code Machine::enter(const char* call, Context* context, bool counted) {
+  if (const Code code = enter(call, counted); code != ok) return code;
   std::lock_guard hold(lock_);
   if (context == nullptr) return breach_locked("no context is current on this thread", invalid_context);
   if (!context->live || context->retained == 0)

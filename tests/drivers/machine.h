@@ -103,7 +103,9 @@ struct Handle {
 };
 
 struct Graph;
+struct Executable;
 struct Stream : Handle {
+  Executable* closed = nullptr;  ///< of a list that is written once: what it came to
   Graph* capture = nullptr;  ///< work goes there instead of being queued
   bool spoilt = false;       ///< something was done that a capture forbids: nothing comes of it
   std::uint64_t capturer = 0;  ///< the thread that began it
@@ -185,8 +187,8 @@ class Machine {
 
   // Each call of an API begins with one of these; `call` names it in breaches.
   Code initialise(const char* call);
-  Code enter(const char* call);
-  Code enter(const char* call, Context* context);  ///< and the context is alive and has not failed
+  Code enter(const char* call, bool counted = true);
+  Code enter(const char* call, Context* context, bool counted = true);  ///< and the context is alive and has not failed
   /// Writes down that a rule was broken; `code` is returned.
   Code breach(const std::string& text, Code code);
 
@@ -232,6 +234,8 @@ class Machine {
 
   // Graphs (graphs.cpp).
   Code begin_capture(Stream& stream);
+  Code begin_list(Stream& stream);  ///< Level Zero's: written by whoever likes, and never ended but by
+  Code close_list(Stream& stream);
   Code end_capture(Stream& stream, Graph** graph);
   Code newest_node(Stream& stream, Node** node);  ///< null if nothing was captured yet
   Code instantiate(Context& context, void* graph, Executable** executable);

@@ -90,6 +90,7 @@ class ClQueue final : public DriverQueue {
   void wait(DriverEvent& event) override;
   void finish() override;
   void with_native(const std::function<void(void*)>& use) override;
+  void together(const std::function<void()>& put) override;
 
  private:
   struct Staged {
@@ -104,6 +105,7 @@ class ClQueue final : public DriverQueue {
   DeviceContext& device_;
   Queue queue_;
   const bool owned_ = true;
+  bool more_comes_ = false;    ///< the queue is flushed when all is in it
   std::mutex lock_;            ///< guards what follows
   std::deque<Staged> staged_;  ///< copies of what is being uploaded
   std::size_t staged_bytes_ = 0;

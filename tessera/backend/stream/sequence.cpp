@@ -16,13 +16,16 @@ StreamSequence::~StreamSequence() {
 std::unique_ptr<DriverSequence> StreamQueue::capture(std::span<const RecordedWork> work) {
   const Api& api = device_.api();
   // Whoever made an adopted stream may be capturing it, or it is one that cannot be captured.
-  if (!owned_ || !api.graphs()) return nullptr;
-  for (const RecordedWork& w : work)
+  if (!owned_) return nullptr;
+  const InContext in(device_);
+  if (!api.graphs()) return nullptr;
+  for (const RecordedWork& w : work) {
+    if (w.changing && !api.changing_nodes()) return nullptr;
     for (const Allocation* a : {&w.to, &w.from})
       if (a->handle == nullptr && a->host != nullptr) return nullptr;  // pinned memory is copied by the host
+  }
   auto sequence = std::make_unique<StreamSequence>(device_);
   StreamSequence& s = *sequence;
-  const InContext in(device_);
   const bool busy = busy_;  // nothing is put in
   device_.check(api.begin_capture(stream_), "capturing a sequence");
   try {
@@ -40,9 +43,7 @@ std::unique_ptr<DriverSequence> StreamQueue::capture(std::span<const RecordedWor
     }
   } catch (...) {
     busy_ = busy;
-    Handle spoilt = nullptr;  // the stream must leave the capture, whatever became of it
-    api.end_capture(stream_, &spoilt);
-    if (spoilt) api.destroy_graph(spoilt);
+    api.drop_capture(stream_);
     throw;
   }
   busy_ = busy;
