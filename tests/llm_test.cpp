@@ -126,8 +126,8 @@ TEST_P(OnEveryDevice, RecordedStepsGiveTheVeryBitsOfForward) {
                            .seed = testing::seed() + static_cast<std::uint64_t>(++number)};
       const auto bytes = tiny.writer().bytes();
       const Llama model = Llama::load(GgufFile::parse(bytes, "tiny"), GetParam());
-      const std::vector<std::int32_t> prompt = some_tokens(5, 203), text = some_tokens(40, 203);
-      KeyValueCache forward_cache = model.make_cache(45, dtype), cache = model.make_cache(45, dtype);
+      const std::vector<std::int32_t> prompt = some_tokens(5, 203), text = some_tokens(15, 203);
+      KeyValueCache forward_cache = model.make_cache(20, dtype), cache = model.make_cache(20, dtype);
       model.forward(prompt, forward_cache), model.forward(prompt, cache);
       Decoder decoder(model, cache);
       EXPECT_FALSE(decoder.sequence().valid());
@@ -136,10 +136,10 @@ TEST_P(OnEveryDevice, RecordedStepsGiveTheVeryBitsOfForward) {
         ASSERT_EQ(decoder.step(text[t]).to_vector<float>(), want) << "model " << number << ", token " << t;
       }
       EXPECT_TRUE(decoder.sequence().valid());
-      EXPECT_EQ(cache.length(), 45);
-      expect_has(text_of<ArgumentError>([&] { decoder.step(1); }), {"do not fit into the cache", "45"});
+      EXPECT_EQ(cache.length(), 20);
+      expect_has(text_of<ArgumentError>([&] { decoder.step(1); }), {"do not fit into the cache", "20"});
       expect_has(text_of<ArgumentError>([&] { decoder.step(203); }), {"token"});
-      EXPECT_EQ(cache.length(), 45);
+      EXPECT_EQ(cache.length(), 20);
     }
 }
 
