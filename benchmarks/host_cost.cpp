@@ -58,8 +58,8 @@ struct DriverShare {
   std::uint64_t calls = 0, launches = 0;
 };
 DriverShare driver_share(const std::function<void()>& once, const std::map<std::string, double>& prices) {
-  const std::vector<const char*> names = {"cuCtxGetCurrent", "cuCtxSetCurrent", "cuLaunchKernel", "cuGraphLaunch",
-                                          "cuMemcpyDtoDAsync_v2", "cuMemsetD32Async"};
+  const std::vector<const char*> names = {"cuCtxGetCurrent", "cuCtxSetCurrent",      "cuLaunchKernel",
+                                          "cuGraphLaunch",   "cuMemcpyDtoDAsync_v2", "cuMemsetD32Async"};
   once();
   symbol<void(int)>("tessera_fake_count_calls")(1);
   std::map<std::string, std::uint64_t> before;

@@ -44,8 +44,8 @@ INSTANTIATE_TEST_SUITE_P(Backends, HostCalls, ::testing::Values(Backend::cuda, B
                          [](const auto& info) { return std::string(backend_name(info.param)); });
 
 TEST_P(HostCalls, OfAnOperationAreItsLaunchesAndNothingElse) {
-  const Names& names = *std::find_if(std::begin(all_names), std::end(all_names),
-                                     [](const Names& n) { return n.backend == GetParam(); });
+  const Names& names =
+      *std::find_if(std::begin(all_names), std::end(all_names), [](const Names& n) { return n.backend == GetParam(); });
   const std::string file = test::fake_library(test::fake_backend(GetParam()).driver);
   const std::string said = test::in_child(test::with_fakes(), [&] {
     const os::Library library = os::Library::open(file);

@@ -147,9 +147,8 @@ TEST_P(OnEveryDevice, DecodersOfSeveralModelsAndCachesGoOnBesideEachOther) {
   std::vector<std::vector<std::byte>> files;
   std::vector<Llama> models;
   for (std::uint64_t i = 0; i < 2; ++i) {
-    files.push_back(TinyModel{.type = i == 0 ? GgmlType::q8_0 : GgmlType::f32, .seed = testing::seed() + i}
-                        .writer()
-                        .bytes());
+    files.push_back(
+        TinyModel{.type = i == 0 ? GgmlType::q8_0 : GgmlType::f32, .seed = testing::seed() + i}.writer().bytes());
     models.push_back(Llama::load(GgufFile::parse(files.back(), "tiny"), GetParam()));
   }
   struct Text {
@@ -158,7 +157,10 @@ TEST_P(OnEveryDevice, DecodersOfSeveralModelsAndCachesGoOnBesideEachOther) {
     Decoder decoder;
     std::vector<std::int32_t> tokens;
     Text(const Llama& m, std::int64_t capacity, std::vector<std::int32_t> t)
-        : model(m), cache(m.make_cache(capacity)), forward_cache(m.make_cache(capacity)), decoder(m, cache),
+        : model(m),
+          cache(m.make_cache(capacity)),
+          forward_cache(m.make_cache(capacity)),
+          decoder(m, cache),
           tokens(std::move(t)) {}
   };
   // Two texts with one model, one with the other; in turn, and each at another place.

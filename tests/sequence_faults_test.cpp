@@ -32,7 +32,9 @@ class SequenceFaults : public ::testing::TestWithParam<Backend> {
   static F* symbol(const char* name) {
     return os::Library::open(file_).function<F>(name);
   }
-  static std::uint64_t count(const char* what) { return symbol<std::uint64_t(const char*)>("tessera_fake_count")(what); }
+  static std::uint64_t count(const char* what) {
+    return symbol<std::uint64_t(const char*)>("tessera_fake_count")(what);
+  }
   static std::uint64_t live(const char* what) { return symbol<std::uint64_t(const char*)>("tessera_fake_live")(what); }
   static void count_calls() { symbol<void(int)>("tessera_fake_count_calls")(1); }
   static void hold(bool held) { symbol<void(int)>("tessera_fake_hold")(held); }
@@ -72,8 +74,7 @@ const Kernel& add() {
 }
 void launch(const Array& y, float a, bool slot = false) {
   const auto number = LaunchArgument::scalar(a);
-  add().launch({static_cast<std::uint64_t>(y.size()), 1, 1},
-               {y.view_for_writing(), slot ? number.in_slot(7) : number});
+  add().launch({static_cast<std::uint64_t>(y.size()), 1, 1}, {y.view_for_writing(), slot ? number.in_slot(7) : number});
 }
 Sequence recorded(const Array& y, bool slots = false) {
   return Sequence::record(Queue::of(y.device()), [&] {
@@ -168,16 +169,17 @@ TEST_P(SequenceFaults, NothingIsPulledFromUnderARunningReplay) {
 
 TEST_P(SequenceFaults, AFailingInstantiationIsAnErrorAndTheQueueGoesOn) {
   if (oneapi()) return;  // a closed list is ready
-  EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "instantiate"}},
-                [] {
-                  const Array y = Array::zeros({100}, DType::f32, device());
-                  test::expect_throw<OutOfMemory>([&] { recorded(y); }, {"making a graph of a sequence", "sequence_add"});
-                  EXPECT_EQ(y.to_vector<float>(), Floats(100, 10)) << "what was recorded was done";
-                  launch(y, 1);
-                  EXPECT_EQ(y.to_vector<float>(), Floats(100, 11));
-                  EXPECT_EQ(live("graphs"), 0u);
-                }),
-            "");
+  EXPECT_EQ(
+      run({{"TESSERA_FAKE_FAULT", "instantiate"}},
+          [] {
+            const Array y = Array::zeros({100}, DType::f32, device());
+            test::expect_throw<OutOfMemory>([&] { recorded(y); }, {"making a graph of a sequence", "sequence_add"});
+            EXPECT_EQ(y.to_vector<float>(), Floats(100, 10)) << "what was recorded was done";
+            launch(y, 1);
+            EXPECT_EQ(y.to_vector<float>(), Floats(100, 11));
+            EXPECT_EQ(live("graphs"), 0u);
+          }),
+      "");
 }
 
 TEST_P(SequenceFaults, AStreamThatCannotBeCapturedIsAnErrorAndTheQueueGoesOn) {
@@ -227,7 +229,8 @@ TEST_P(SequenceFaults, ALostDeviceThrowsAndTheOthersGoOn) {
 }
 
 TEST_P(SequenceFaults, ADriverWithoutGraphsGetsPieceAfterPiece) {
-  EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", oneapi() ? "no-graphs" : ""}},
+  EXPECT_EQ(run(
+                {{"TESSERA_FAKE_FAULT", oneapi() ? "no-graphs" : ""}},
                 [] {
                   const Array y = Array::zeros({100}, DType::f32, device());
                   Sequence step = recorded(y, true);

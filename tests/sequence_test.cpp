@@ -39,9 +39,9 @@ const Kernel& axpy() {
   return kernel;
 }
 void launch(const Array& x, const Array& y, float a, std::int64_t step) {
-  axpy().launch({static_cast<std::uint64_t>(x.size()), 1, 1},
-                {x.view(), y.view_for_writing(), LaunchArgument::scalar(a).in_slot(0),
-                 LaunchArgument::index(step).in_slot(1)});
+  axpy().launch(
+      {static_cast<std::uint64_t>(x.size()), 1, 1},
+      {x.view(), y.view_for_writing(), LaunchArgument::scalar(a).in_slot(0), LaunchArgument::index(step).in_slot(1)});
 }
 Queue& queue() { return Queue::of(current_device()); }
 
@@ -49,8 +49,8 @@ TEST_P(OnEveryDevice, AReplayDoesWhatWasRecorded) {
   Array x = Array::full({1000}, 1), y = Array::zeros({1000}), copied = Array::zeros({1000}), filled;
   Array derived;
   Sequence step = Sequence::record(queue(), [&] {
-    y += x;                                  // an expression that is fused
-    derived = (y * 2 + 1).eval();            // memory that the recording allocates, and a use of it outside
+    y += x;                                     // an expression that is fused
+    derived = (y * 2 + 1).eval();               // memory that the recording allocates, and a use of it outside
     Array inside = (derived * derived).eval();  // and memory that nobody else can reach
     copied.assign((inside - 1).eval());
     filled = Array::full({7}, 3);

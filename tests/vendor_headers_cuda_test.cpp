@@ -29,7 +29,8 @@ TEST(VendorHeaders, CudaDriver) {
   TESSERA_CUDA_GRAPH_NODES(TESSERA_SAME)
 #endif
   using Node = CUDA_KERNEL_NODE_PARAMS_v1;  // what the functions without a version in their names take
-  static_assert(sizeof(Node) == sizeof(ours::KernelNode) && offsetof(Node, func) == offsetof(ours::KernelNode, function));
+  static_assert(sizeof(Node) == sizeof(ours::KernelNode) &&
+                offsetof(Node, func) == offsetof(ours::KernelNode, function));
   static_assert(offsetof(Node, gridDimX) == offsetof(ours::KernelNode, grid));
   static_assert(offsetof(Node, blockDimX) == offsetof(ours::KernelNode, block));
   static_assert(offsetof(Node, sharedMemBytes) == offsetof(ours::KernelNode, shared_bytes));

@@ -27,7 +27,8 @@ TEST(VendorHeaders, Hip) {
   TESSERA_HIP_GRAPHS(TESSERA_SAME)
   TESSERA_HIPRTC(TESSERA_SAME)
   using Node = hipKernelNodeParams;
-  static_assert(sizeof(Node) == sizeof(ours::KernelNode) && offsetof(Node, func) == offsetof(ours::KernelNode, function));
+  static_assert(sizeof(Node) == sizeof(ours::KernelNode) &&
+                offsetof(Node, func) == offsetof(ours::KernelNode, function));
   static_assert(offsetof(Node, gridDim) == offsetof(ours::KernelNode, grid));
   static_assert(offsetof(Node, blockDim) == offsetof(ours::KernelNode, block));
   static_assert(offsetof(Node, sharedMemBytes) == offsetof(ours::KernelNode, shared_bytes));

@@ -124,9 +124,7 @@ Fused::Dimensions Fused::merge(const Shape& shape, const std::vector<bool>& redu
     Strides& strides = view(v).strides;
     for (std::size_t d = 0; d < rank; ++d) {
       merged[d] = from[d] == none ? 0 : strides[from[d]];
-      structure_.strides.push_back(merged[d] == 0   ? Structure::zero
-                                   : merged[d] == 1 ? Structure::one
-                                                    : Structure::any);
+      structure_.strides.push_back(merged[d] == 0 ? Structure::zero : merged[d] == 1 ? Structure::one : Structure::any);
     }
     strides.assign(merged, merged + rank);
   }

@@ -71,7 +71,8 @@ std::size_t size_class(std::size_t bytes) {
 
 std::shared_ptr<Storage> MemoryPool::make(Allocation allocation, std::vector<QueueUse> uses, std::size_t bytes,
                                           std::string label) {
-  std::shared_ptr<Storage> storage(new Storage);
+  struct Made : Storage {};  // in one piece of memory with its counts
+  std::shared_ptr<Storage> storage = std::make_shared<Made>();
   storage->device_ = owner_.device;
   storage->bytes_ = bytes;
   storage->label_ = std::move(label);

@@ -43,7 +43,8 @@ void put(DriverQueue& driver, const RecordedWork& w) {
   switch (w.kind) {
     case RecordedWork::launch: return driver.launch(*w.kernel, w.shape, w.arguments);
     case RecordedWork::copy: return driver.copy(w.to, w.to_offset, w.from, w.from_offset, w.bytes);
-    case RecordedWork::fill: return driver.fill(w.to, w.to_offset, w.bytes, std::span(w.pattern).first(w.pattern_bytes));
+    case RecordedWork::fill:
+      return driver.fill(w.to, w.to_offset, w.bytes, std::span(w.pattern).first(w.pattern_bytes));
   }
 }
 
@@ -281,7 +282,8 @@ void Sequence::set(std::uint32_t slot, const LaunchArgument& value) {
   State& s = *state_;
   std::lock_guard hold(s.lock);
   const auto refuse = [&](std::string wrong) {
-    fail<ArgumentError>({.asked = "Sequence::set", .with = {{"slot", std::to_string(slot)}}, .wrong = std::move(wrong)});
+    fail<ArgumentError>(
+        {.asked = "Sequence::set", .with = {{"slot", std::to_string(slot)}}, .wrong = std::move(wrong)});
   };
   constexpr std::int64_t limit = (std::int64_t{1} << 31) - 65536;  // as launches have it
   bool found = false;

@@ -35,8 +35,8 @@ class Sequence {
   /// pending expressions that read what it writes are computed before. Errors of a launch; DeviceError if the device is
   /// lost; ArgumentError if it is empty.
   void replay();
-  /// From the next replay on, the scalars of this number have this value. ArgumentError if there are none, or of another
-  /// dtype; or if an index is too large for the kernels as they were compiled.
+  /// From the next replay on, the scalars of this number have this value. ArgumentError if there are none, or of
+  /// another dtype; or if an index is too large for the kernels as they were compiled.
   void set(std::uint32_t slot, const LaunchArgument& value);
 
   bool valid() const { return state_ != nullptr; }

@@ -26,7 +26,7 @@ class Decoder {
   const Llama& model_;
   KeyValueCache& cache_;
   bool recorded_;
-  bool warm_ = false;  ///< one step has been done: what is made on first need is there
+  bool warm_ = false;            ///< one step has been done: what is made on first need is there
   std::optional<Array> inputs_;  ///< i32: the token, and where it stands
   Array logits_;
   Sequence sequence_;

@@ -21,7 +21,8 @@ Array attention(const Array& q, const Array& keys, const Array& values, const Po
   if (keys.shape(2) != head_size) wrong("the head sizes differ");
   if (key_heads == 0 || heads % key_heads) wrong("heads is not a multiple of key heads");
   if (head_size < 1 || head_size > 256) wrong("the head size is not from 1 to 256");
-  if (past.number() < 0 || past.number() > keys.shape(1) - tokens) wrong("past and the tokens are more than the cache holds");
+  if (past.number() < 0 || past.number() > keys.shape(1) - tokens)
+    wrong("past and the tokens are more than the cache holds");
   if (!is_float(q.dtype()) || (keys.dtype() != DType::f32 && keys.dtype() != DType::f16) ||
       keys.dtype() != values.dtype())
     fail<DtypeError>({.asked = "attention",

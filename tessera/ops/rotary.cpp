@@ -94,8 +94,7 @@ ir::Function trace_cache_store(const StoreSpec& spec) {
   const auto cache = ir::buffer_param("cache", spec.cache, ir::Access::read_write);
   auto number = [](const char* n) { return ir::scalar_param(n, DType::index); };
   const PositionParameter position("position", spec.in_memory);
-  const ir::Value token_stride = number("token_stride"),
-                  head_stride = number("head_stride");
+  const ir::Value token_stride = number("token_stride"), head_stride = number("head_stride");
   const ir::Value cache_head = number("cache_head_stride"), cache_row = number("cache_row_stride");
   const ir::Value i = ir::global_id(0), head = ir::global_id(1), token = ir::global_id(2);
   const ir::Value v = load_at(rows, token * token_stride + head * head_stride + i, {});
@@ -224,9 +223,9 @@ void cache_store(Array& cache, const Array& rows, const Position& position) {
   family({from.dtype(), cache.dtype(), position.in_memory()})
       .launch({static_cast<std::uint64_t>(rows.shape(2)), static_cast<std::uint64_t>(rows.shape(1)),
                static_cast<std::uint64_t>(rows.shape(0))},
-              {from.view(), cache.view_for_writing(), ops::argument(position),
-               LaunchArgument::index(from.strides()[0]), LaunchArgument::index(from.strides()[1]),
-               LaunchArgument::index(cache.strides()[0]), LaunchArgument::index(cache.strides()[1])});
+              {from.view(), cache.view_for_writing(), ops::argument(position), LaunchArgument::index(from.strides()[0]),
+               LaunchArgument::index(from.strides()[1]), LaunchArgument::index(cache.strides()[0]),
+               LaunchArgument::index(cache.strides()[1])});
 }
 
 }  // namespace tessera

@@ -559,8 +559,8 @@ EXPORT Code cuStreamEndCapture(void* handle, Graph** graph) {
   STREAM(handle);
   return machine().end_capture(*stream, graph);
 }
-EXPORT Code cuStreamGetCaptureInfo_v2(void* handle, int* status, unsigned long long* id, Graph** graph, const void* const** newest,
-                     std::size_t* count) {
+EXPORT Code cuStreamGetCaptureInfo_v2(void* handle, int* status, unsigned long long* id, Graph** graph,
+                                      const void* const** newest, std::size_t* count) {
   ENTER();
   STREAM(handle);
   if (status == nullptr) return machine().breach("the status is asked for always", invalid_value);

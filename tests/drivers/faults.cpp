@@ -36,10 +36,10 @@ Settings Settings::from_environment() {
 
 Faults Faults::from_environment() {
   static const std::set<std::string> known = {
-      "init",   "crash-init", "segv-init", "exit-init", "print-init", "hang-init",  "no-devices", "context",
-      "instantiate", "graph-launch", "no-graphs",
-      "oom",    "host-oom",   "launch",    "lost",      "late",       "wrong",      "compile",    "cubin",
-      "driver", "compiler",   "hip-major", "threads",   "ze-api",     "ze-drivers", "no-target"};
+      "init",      "crash-init",  "segv-init",    "exit-init",  "print-init", "hang-init", "no-devices",
+      "context",   "instantiate", "graph-launch", "no-graphs",  "oom",        "host-oom",  "launch",
+      "lost",      "late",        "wrong",        "compile",    "cubin",      "driver",    "compiler",
+      "hip-major", "threads",     "ze-api",       "ze-drivers", "no-target"};
   Faults faults;
   const char* text = std::getenv("TESSERA_FAKE_FAULT");
   static const char here = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work captured from a stream, and put into one again as a graph. A capture has nodes in a row, since a single stream is
-// captured; what a thread must not call meanwhile spoils it, as cuStreamBeginCapture's documentation says.
+// Work captured from a stream, and put into one again as a graph. A capture has nodes in a row, since a single stream
+// is captured; what a thread must not call meanwhile spoils it, as cuStreamBeginCapture's documentation says.
 #include <functional>
 #include <thread>
 #include <utility>
@@ -55,7 +55,8 @@ Code Machine::close_list(Stream& stream) {
   Graph* graph = nullptr;
   {
     std::lock_guard hold(lock_);
-    if (stream.capture == nullptr) return breach_locked("a list is closed twice, or is an immediate one", invalid_value);
+    if (stream.capture == nullptr)
+      return breach_locked("a list is closed twice, or is an immediate one", invalid_value);
     graph = std::exchange(stream.capture, nullptr);
     if (std::exchange(stream.spoilt, false)) return graph->live = false, capture_invalidated;
   }
@@ -158,8 +159,7 @@ Code Machine::launch_graph(Context& context, void* handle, Stream& stream) {
     if (executable == nullptr) return code;
     if (executable->context != &context) return breach_locked("the graph belongs to another device", invalid_handle);
     if (stream.capture != nullptr) return breach_locked("a graph is launched into a captured stream", not_supported);
-    if (const Code struck =
-            faults_.strikes("graph-launch", ++counts_["graph launches"], invalid_value, context.device);
+    if (const Code struck = faults_.strikes("graph-launch", ++counts_["graph launches"], invalid_value, context.device);
         struck != ok)
       return struck;
     for (const Work& w : executable->work) {

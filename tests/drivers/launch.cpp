@@ -139,8 +139,7 @@ Code Machine::launch(Context& context, Function& function, Dimensions grid, Dime
                      std::uint32_t shared_bytes, Stream& stream, void** parameters, void** extra, const Order& order) {
   if (!execute_) return ok;
   Work work;
-  if (const Code code =
-          prepare_launch(context, function, grid, block, shared_bytes, parameters, extra, order, &work);
+  if (const Code code = prepare_launch(context, function, grid, block, shared_bytes, parameters, extra, order, &work);
       code != ok)
     return code;
   return enqueue(stream, std::move(work), false);

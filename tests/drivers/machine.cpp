@@ -120,14 +120,14 @@ Code Machine::breach_locked(const std::string& text, Code code) {
 
 void Machine::keep(Handle* handle) {
   handles_[handle] = handle;
-  static const char* const names[] = {"context", "stream", "event",      "module",
-                                      "function", "graph", "node of a graph", "executable"};
+  static const char* const names[] = {"context",  "stream", "event",           "module",
+                                      "function", "graph",  "node of a graph", "executable"};
   ++counts_[std::string(names[static_cast<int>(handle->kind)]) + "s"];
 }
 
 Handle* Machine::handle_of(void* handle, Kind kind, Code* code) {
-  static const char* const names[] = {"context", "stream", "event",      "module",
-                                      "function", "graph", "node of a graph", "executable"};
+  static const char* const names[] = {"context",  "stream", "event",           "module",
+                                      "function", "graph",  "node of a graph", "executable"};
   const std::string name = names[static_cast<int>(kind)];
   const auto it = handles_.find(handle);
   *code = ok;
@@ -220,7 +220,8 @@ std::uint64_t Machine::live(const std::string& what) {
     const bool own = handle->kind == Kind::stream && static_cast<Stream*>(handle)->null;
     if ((what == "streams" && handle->kind == Kind::stream && !own) ||
         (what == "events" && handle->kind == Kind::event) || (what == "modules" && handle->kind == Kind::module) ||
-        (what == "graphs" && handle->kind == Kind::graph) || (what == "executables" && handle->kind == Kind::executable) ||
+        (what == "graphs" && handle->kind == Kind::graph) ||
+        (what == "executables" && handle->kind == Kind::executable) ||
         (what == "contexts" && handle->kind == Kind::context))
       ++n;
   }

@@ -89,8 +89,8 @@ struct Work {
   std::vector<std::pair<Stream*, std::uint64_t>> after;
   std::uint64_t sequence = 0;
   Clock clock;
-  bool tells_host = false;  ///< a callback: the host knows of everything before it
-  Code late = ok;           ///< it will fail with this, and only those who wait are told
+  bool tells_host = false;   ///< a callback: the host knows of everything before it
+  Code late = ok;            ///< it will fail with this, and only those who wait are told
   Module* module = nullptr;  ///< of a launch
 };
 
@@ -106,9 +106,9 @@ struct Graph;
 struct Executable;
 struct Stream : Handle {
   Executable* closed = nullptr;  ///< of a list that is written once: what it came to
-  Graph* capture = nullptr;  ///< work goes there instead of being queued
-  bool spoilt = false;       ///< something was done that a capture forbids: nothing comes of it
-  std::uint64_t capturer = 0;  ///< the thread that began it
+  Graph* capture = nullptr;      ///< work goes there instead of being queued
+  bool spoilt = false;           ///< something was done that a capture forbids: nothing comes of it
+  std::uint64_t capturer = 0;    ///< the thread that began it
   std::uint32_t id = 0;
   bool null = false, blocking = true;
   bool ordered = true;  ///< else only barriers and events order its work
@@ -291,7 +291,7 @@ class Machine {
   std::condition_variable changed_;
   bool initialised_ = false, held_ = false;
   const Resolver* resolver_ = nullptr;
-  std::atomic<bool> execute_ = true;  ///< false: nothing is queued
+  std::atomic<bool> execute_ = true;    ///< false: nothing is queued
   std::atomic<bool> counting_ = false;  ///< each call, by its name
   std::vector<std::string> breaches_;
   std::map<void*, Handle*> handles_;  ///< all that ever were

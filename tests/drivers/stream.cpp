@@ -41,7 +41,8 @@ Stream* Machine::stream_of(Context& context, void* handle, Code* code, bool of_t
 Code Machine::destroy(Stream* stream) {
   {
     std::lock_guard hold(lock_);
-    if (stream->capture != nullptr && stream->capturer != 0) breach_locked("a stream is destroyed while it is captured", ok);
+    if (stream->capture != nullptr && stream->capturer != 0)
+      breach_locked("a stream is destroyed while it is captured", ok);
     if (stream->context->sticky == ok && stream->context->deferred == ok) {
       if (stream->completed < stream->submitted)
         breach_locked("a stream is destroyed with work in it", ok);
@@ -122,7 +123,8 @@ Code Machine::enqueue(Stream& stream, Work work, bool waits) {
   Context& context = *stream.context;
   if (context.sticky != ok) return context.sticky;
   if (stream.capture != nullptr) return capture(stream, std::move(work), waits);
-  if (stream.closed != nullptr) return breach_locked(work.what + " is appended to a list that is closed", invalid_value);
+  if (stream.closed != nullptr)
+    return breach_locked(work.what + " is appended to a list that is closed", invalid_value);
   const std::uint64_t n = ++operations_[context.device];
   ++counts_["operations"];
   if (const Code code = faults_.strikes("lost", n, illegal_address, context.device); code != ok) {

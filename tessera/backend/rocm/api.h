@@ -26,8 +26,8 @@ using Program = Program_*;
 using Graph = Graph_*;
 using Node = Node_*;              ///< of a graph
 using Executable = Executable_*;  ///< a graph that was instantiated
-using Code = int;     ///< hipError_t, hiprtcResult
-using Ordinal = int;  ///< hipDevice_t
+using Code = int;                 ///< hipError_t, hiprtcResult
+using Ordinal = int;              ///< hipDevice_t
 struct Uuid {
   char bytes[16];
 };
@@ -143,7 +143,7 @@ struct RuntimeFunctions {
   TESSERA_HIP(TESSERA_MEMBER)
   TESSERA_HIP_OPTIONAL(TESSERA_MEMBER)
   TESSERA_HIP_GRAPHS(TESSERA_MEMBER)
-  bool graphs = false;  ///< the runtime has all of these
+  bool graphs = false;                                     ///< the runtime has all of these
   std::add_pointer_t<GetProperties> properties = nullptr;  ///< of the layout that fits the library's major version
 };
 struct CompilerFunctions {

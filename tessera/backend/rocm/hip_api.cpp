@@ -177,7 +177,7 @@ Code HipApi::launch_graph(Handle executable, Handle stream) const {
   return call_.launch_graph(static_cast<Executable>(executable), static_cast<Stream>(stream));
 }
 Code HipApi::set_kernel_node(Handle executable, Handle node, Handle function, const backend::Grid& g,
-                              unsigned shared_bytes, std::span<backend::BoundArgument> arguments) const {
+                             unsigned shared_bytes, std::span<backend::BoundArgument> arguments) const {
   KernelNode now;
   now.function = function;
   for (std::size_t d = 0; d < 3; ++d)

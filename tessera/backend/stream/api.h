@@ -90,12 +90,14 @@ class Api {
   virtual bool changing_nodes() const { return graphs(); }  ///< what a node launches may be changed
   /// Until `end_capture`, what this thread puts into the stream is noted instead of queued.
   virtual Code begin_capture(Handle) const { return unsupported; }
-  virtual Code end_capture(Handle, Handle*) const { return unsupported; }  ///< null, with a code, if the capture went wrong
+  virtual Code end_capture(Handle, Handle*) const {
+    return unsupported;
+  }                                                 ///< null, with a code, if the capture went wrong
   virtual void drop_capture(Handle stream) const {  ///< ends one that came to nothing
     Handle graph = nullptr;
     if (end_capture(stream, &graph) == 0 && graph) destroy_graph(graph);
   }
-  virtual Code newest_node(Handle, Handle*) const { return unsupported; }   ///< of the capture under way
+  virtual Code newest_node(Handle, Handle*) const { return unsupported; }  ///< of the capture under way
   virtual Code instantiate(Handle, Handle*) const { return unsupported; }
   virtual Code destroy_graph(Handle) const { return unsupported; }
   virtual Code destroy_executable(Handle) const { return unsupported; }
