@@ -157,6 +157,16 @@ class Api {
     return function(&f, *module) == 0 ? f : nullptr;
   }
 
+  int begin(void* s) const { return call("cuStreamBeginCapture_v2", "hipStreamBeginCapture", s, 1); }
+  int end(void* s, void** graph) const { return call("cuStreamEndCapture", "hipStreamEndCapture", s, graph); }
+  int instantiate(void** executable, void* graph) const {
+    if (cuda_) return call("cuGraphInstantiateWithFlags", "", executable, graph, 0ull);
+    return call("", "hipGraphInstantiate", executable, graph, nullptr, nullptr, std::size_t{0});
+  }
+  int launch_graph(void* e, void* s) const { return call("cuGraphLaunch", "hipGraphLaunch", e, s); }
+  int destroy_graph(void* g) const { return call("cuGraphDestroy", "hipGraphDestroy", g); }
+  int destroy_executable(void* e) const { return call("cuGraphExecDestroy", "hipGraphExecDestroy", e); }
+
   std::string breaches() const {
     char text[4096] = "";
     driver_.function<int(char*, std::size_t)>("tessera_fake_breaches")(text, sizeof text);
@@ -301,6 +311,36 @@ TEST_P(FakeDrivers, TakeCallsWithoutExecutingThem) {
             "");
 }
 
+/// Captured: y = 2 * x + y, and x filled with 1.0f behind it.
+struct Captured : Prepared {
+  void *graph = nullptr, *executable = nullptr;
+  explicit Captured(const Api& api) : Prepared(api) {
+    api.fill(x, 0x40000000, 100, a), api.fill(y, 0, 100, a);
+    api.begin(a);
+    api.saxpy(f, x, y, 2, 100, a);
+    api.fill(x, 0x3f800000, 100, a);
+    api.end(a, &graph);
+    api.instantiate(&executable, graph);
+  }
+};
+
+TEST_P(FakeDrivers, PutCapturedWorkInAgainWithOneCall) {
+  EXPECT_EQ(run({{"TESSERA_FAKE_LEAKS", "1"}},
+                [](const Api& api) {
+                  Report report;
+                  Captured c(api);
+                  float out[100] = {};
+                  CHECK(api.download(out, c.y, 400, c.a) == 0 && out[50] == 0);  // nothing ran while it was captured
+                  CHECK(api.destroy_graph(c.graph) == 0);                        // which what was made of it outlives
+                  for (int i = 0; i < 3; ++i) CHECK(api.launch_graph(c.executable, c.a) == 0);
+                  CHECK(api.download(out, c.y, 400, c.a) == 0 && out[99] == 2 * 2 + 2 * 1 + 2 * 1);
+                  CHECK(api.destroy_executable(c.executable) == 0);
+                  CHECK(api.live("graphs") == 0 && api.live("executables") == 0);
+                  return report.text + api.breaches();
+                }),
+            "");
+}
+
 /// One planted misuse, and the words that it must leave behind.
 struct Misuse {
   const char* name;
@@ -370,6 +410,50 @@ TEST_P(FakeDrivers, NoteEveryMisuse) {
        [&](const Api& api) {
          Prepared p(api);
          api.fill(p.x, 1, 100, p.a), api.download(host, p.x, 400, p.b);
+       }},
+      {"an allocation while a stream is captured", "is capturing a stream",
+       [](const Api& api) {
+         Prepared p(api);
+         Address more = 0;
+         void* graph = &more;
+         api.begin(p.a), api.allocate(&more, 4);
+         if (api.end(p.a, &graph) != 901 || graph != nullptr) api.free(12345);
+       }},
+      {"waiting for a captured stream", "is capturing a stream",
+       [](const Api& api) {
+         Prepared p(api);
+         api.begin(p.a), api.synchronise(p.a);
+       }},
+      {"a capture that was not begun", "not being captured",
+       [](const Api& api) {
+         Prepared p(api);
+         void* graph = nullptr;
+         api.end(p.a, &graph);
+       }},
+      {"an event in a capture", "cannot be captured here",
+       [](const Api& api) {
+         Prepared p(api);
+         api.begin(p.a), api.record(api.event(), p.a);
+       }},
+      {"a graph destroyed while it runs", "graph is destroyed before the host has waited",
+       [](const Api& api) {
+         Captured c(api);
+         api.launch_graph(c.executable, c.a), api.destroy_executable(c.executable);
+       }},
+      {"a graph over memory that is gone", "touches memory that has been freed",
+       [](const Api& api) {
+         Captured c(api);
+         api.synchronise(c.a), api.free(c.x), api.launch_graph(c.executable, c.a);
+       }},
+      {"a graph over a module that is gone", "whose module has been unloaded",
+       [](const Api& api) {
+         Captured c(api);
+         api.synchronise(c.a), api.unload(c.module), api.launch_graph(c.executable, c.a);
+       }},
+      {"a graph launched after it was destroyed", "the executable has been destroyed",
+       [](const Api& api) {
+         Captured c(api);
+         api.destroy_executable(c.executable), api.launch_graph(c.executable, c.a);
        }},
       {"double free", "freed twice",
        [](const Api& api) {

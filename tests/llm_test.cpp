@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tessera/llm/decoder.h"
 #include "tessera/llm/language_model.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
@@ -109,6 +110,81 @@ TEST_P(OnEveryDevice, TinyModelsOfEveryFormatMatchTheReference) {
       const auto bytes = tiny.writer().bytes();
       const GgufFile file = GgufFile::parse(bytes, "tiny");
       check_model(file, GetParam(), some_tokens(40, 203), std::string(ggml_type_info(type)->name) + " " + architecture);
+    }
+}
+
+// Steps that are recorded and replayed.
+
+TEST_P(OnEveryDevice, RecordedStepsGiveTheVeryBitsOfForward) {
+  int number = 0;
+  for (GgmlType type : {GgmlType::f32, GgmlType::f16, GgmlType::q8_0, GgmlType::q4_0})
+    for (const DType dtype : {DType::f32, DType::f16}) {
+      const TinyModel tiny{.architecture = number % 2 == 0 ? "qwen2" : "llama",
+                           .type = type,
+                           .linear_scaling = number % 3 == 1,
+                           .factors = number % 4 == 2,
+                           .seed = testing::seed() + static_cast<std::uint64_t>(++number)};
+      const auto bytes = tiny.writer().bytes();
+      const Llama model = Llama::load(GgufFile::parse(bytes, "tiny"), GetParam());
+      const std::vector<std::int32_t> prompt = some_tokens(5, 203), text = some_tokens(15, 203);
+      KeyValueCache forward_cache = model.make_cache(20, dtype), cache = model.make_cache(20, dtype);
+      model.forward(prompt, forward_cache), model.forward(prompt, cache);
+      Decoder decoder(model, cache);
+      EXPECT_FALSE(decoder.sequence().valid());
+      for (std::size_t t = 0; t < text.size(); ++t) {
+        const auto want = model.forward(std::span(text).subspan(t, 1), forward_cache).to_vector<float>();
+        ASSERT_EQ(decoder.step(text[t]).to_vector<float>(), want) << "model " << number << ", token " << t;
+      }
+      EXPECT_TRUE(decoder.sequence().valid());
+      EXPECT_EQ(cache.length(), 20);
+      expect_has(text_of<ArgumentError>([&] { decoder.step(1); }), {"do not fit into the cache", "20"});
+      expect_has(text_of<ArgumentError>([&] { decoder.step(203); }), {"token"});
+      EXPECT_EQ(cache.length(), 20);
+    }
+}
+
+TEST_P(OnEveryDevice, DecodersOfSeveralModelsAndCachesGoOnBesideEachOther) {
+  std::vector<std::vector<std::byte>> files;
+  std::vector<Llama> models;
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    files.push_back(
+        TinyModel{.type = i == 0 ? GgmlType::q8_0 : GgmlType::f32, .seed = testing::seed() + i}.writer().bytes());
+    models.push_back(Llama::load(GgufFile::parse(files.back(), "tiny"), GetParam()));
+  }
+  struct Text {
+    const Llama& model;
+    KeyValueCache cache, forward_cache;
+    Decoder decoder;
+    std::vector<std::int32_t> tokens;
+    Text(const Llama& m, std::int64_t capacity, std::vector<std::int32_t> t)
+        : model(m),
+          cache(m.make_cache(capacity)),
+          forward_cache(m.make_cache(capacity)),
+          decoder(m, cache),
+          tokens(std::move(t)) {}
+  };
+  // Two texts with one model, one with the other; in turn, and each at another place.
+  std::vector<std::unique_ptr<Text>> texts;
+  for (std::size_t i = 0; i < 3; ++i)
+    texts.push_back(std::make_unique<Text>(models[i % 2], 40 + static_cast<std::int64_t>(i),
+                                           some_tokens(60 + static_cast<std::int64_t>(i), 203)));
+  for (std::size_t i = 0; i < 3; ++i) {  // one begins in the middle
+    const auto first = std::span(texts[i]->tokens).first(3 * i + 1);
+    texts[i]->model.forward(first, texts[i]->cache), texts[i]->model.forward(first, texts[i]->forward_cache);
+  }
+  for (std::size_t step = 0; step < 50; ++step)
+    for (std::size_t i = 0; i < 3; ++i) {
+      if (step % (i + 2) == 1) continue;
+      Text& t = *texts[i];
+      if (t.cache.length() == t.cache.capacity()) break;
+      if (step == 9 && i == 1) t.cache.truncate(4), t.forward_cache.truncate(4);  // and goes on from there
+      if (step == 12 && i == 2) {  // several tokens at once between two steps
+        const auto more = std::span(t.tokens).first(5);
+        t.model.forward(more, t.cache), t.model.forward(more, t.forward_cache);
+      }
+      const std::int32_t token = t.tokens[step];
+      const auto want = t.model.forward(std::span(&token, 1), t.forward_cache).to_vector<float>();
+      ASSERT_EQ(t.decoder.step(token).to_vector<float>(), want) << "text " << i << ", step " << step;
     }
 }
 

@@ -30,6 +30,19 @@ TEST(VendorHeaders, CudaDriver) {
   using namespace tessera::cuda;
   TESSERA_CUDA_DRIVER(TESSERA_SAME)
   static_assert(tessera::test::Same<Code(ours::Uuid*, Ordinal), decltype(::cuDeviceGetUuid)>::value);
+  TESSERA_CUDA_GRAPHS(TESSERA_SAME)
+#if CUDA_VERSION < 12030  // later headers declare the next version of it only
+  TESSERA_CUDA_GRAPH_NODES(TESSERA_SAME)
+#endif
+  using Node = CUDA_KERNEL_NODE_PARAMS_v1;  // what the functions without a version in their names take
+  static_assert(sizeof(Node) == sizeof(ours::KernelNode) &&
+                offsetof(Node, func) == offsetof(ours::KernelNode, function));
+  static_assert(offsetof(Node, gridDimX) == offsetof(ours::KernelNode, grid));
+  static_assert(offsetof(Node, blockDimX) == offsetof(ours::KernelNode, block));
+  static_assert(offsetof(Node, sharedMemBytes) == offsetof(ours::KernelNode, shared_bytes));
+  static_assert(offsetof(Node, kernelParams) == offsetof(ours::KernelNode, arguments));
+  static_assert(offsetof(Node, extra) == offsetof(ours::KernelNode, extra));
+  static_assert(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL == ours::capture_thread_local);
   static_assert(sizeof(CUdeviceptr) == sizeof(ours::Address) && sizeof(CUdevice) == sizeof(ours::Ordinal));
   static_assert(sizeof(CUuuid) == sizeof(ours::Uuid) && sizeof(CUresult) == sizeof(ours::Code));
   static_assert(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK == ours::max_threads_per_block);

@@ -33,7 +33,17 @@ TEST(VendorHeaders, Hip) {
   using namespace tessera::rocm;
   TESSERA_HIP(TESSERA_SAME)
   TESSERA_HIP_OPTIONAL(TESSERA_SAME)
+  TESSERA_HIP_GRAPHS(TESSERA_SAME)
   TESSERA_HIPRTC(TESSERA_SAME)
+  using Node = hipKernelNodeParams;
+  static_assert(sizeof(Node) == sizeof(ours::KernelNode) &&
+                offsetof(Node, func) == offsetof(ours::KernelNode, function));
+  static_assert(offsetof(Node, gridDim) == offsetof(ours::KernelNode, grid));
+  static_assert(offsetof(Node, blockDim) == offsetof(ours::KernelNode, block));
+  static_assert(offsetof(Node, sharedMemBytes) == offsetof(ours::KernelNode, shared_bytes));
+  static_assert(offsetof(Node, kernelParams) == offsetof(ours::KernelNode, arguments));
+  static_assert(offsetof(Node, extra) == offsetof(ours::KernelNode, extra));
+  static_assert(hipStreamCaptureModeThreadLocal == ours::capture_thread_local);
   constexpr ours::PropertiesLayout layout = HIP_VERSION_MAJOR == 5 ? ours::properties_5 : ours::properties_6;
   static_assert(HIP_VERSION_MAJOR >= 5 && HIP_VERSION_MAJOR <= 7, "a major version that backend/rocm does not know");
   static_assert(sizeof(hipDeviceProp_t) == layout.bytes);

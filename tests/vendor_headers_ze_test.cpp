@@ -32,12 +32,20 @@ TEST(VendorHeaders, LevelZero) {
   using namespace tessera::oneapi;
   TESSERA_ZE(TESSERA_SAME)
   TESSERA_ZE_OPTIONAL(TESSERA_SAME)
+#ifdef ZE_IMMEDIATE_COMMAND_LIST_APPEND_EXP_NAME  // 1.9
+  TESSERA_ZE_LISTS(TESSERA_SAME)
+#endif
+  static_assert(sizeof(ExtensionProperties) == sizeof(ze_driver_extension_properties_t));
+  static_assert(offsetof(ExtensionProperties, version) == offsetof(ze_driver_extension_properties_t, version));
   static_assert(sizeof(ze_result_t) == sizeof(ours::Code));
 #define SAME_STRUCTURE(mine, theirs, what)                                                       \
   static_assert(sizeof(ours::mine) == sizeof(theirs) && alignof(ours::mine) == alignof(theirs)); \
   EXPECT_EQ(ours::mine{}.type, static_cast<std::uint32_t>(what));                                \
   SAME_FIELD(mine, type, theirs, stype)                                                          \
   SAME_FIELD(mine, next, theirs, pNext)
+  SAME_STRUCTURE(ListDesc, ze_command_list_desc_t, ZE_STRUCTURE_TYPE_COMMAND_LIST_DESC)
+  SAME_FIELD(ListDesc, ordinal, ze_command_list_desc_t, commandQueueGroupOrdinal)
+  SAME_FIELD(ListDesc, flags, ze_command_list_desc_t, flags)
   SAME_STRUCTURE(DriverProperties, ze_driver_properties_t, ZE_STRUCTURE_TYPE_DRIVER_PROPERTIES)
   SAME_FIELD(DriverProperties, version, ze_driver_properties_t, driverVersion)
   SAME_STRUCTURE(DeviceProperties, ze_device_properties_t, ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES)

@@ -133,6 +133,12 @@ class Array {
  private:
   friend class detail::Source;
   friend struct ArrayAccess;
+  Array(std::shared_ptr<detail::Source> source, DType dtype, Shape shape, Strides strides, std::int64_t offset)
+      : source_(std::move(source)),
+        dtype_(dtype),
+        shape_(std::move(shape)),
+        strides_(std::move(strides)),
+        offset_(offset) {}
   static Array from_bytes(const void* data, DType dtype, Shape shape, std::size_t count, std::optional<Device> device);
   void check_host_type(const char* operation, DType wanted) const;
   Array with_view(Shape shape, Strides strides, std::int64_t offset) const;

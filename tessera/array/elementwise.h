@@ -10,13 +10,7 @@ namespace tessera {
 struct ArrayAccess {
   static Array make(std::shared_ptr<detail::Source> source, DType dtype, Shape shape, Strides strides,
                     std::int64_t offset) {
-    Array a;
-    a.source_ = std::move(source);
-    a.dtype_ = dtype;
-    a.shape_ = std::move(shape);
-    a.strides_ = std::move(strides);
-    a.offset_ = offset;
-    return a;
+    return Array(std::move(source), dtype, std::move(shape), std::move(strides), offset);
   }
   static Array make(std::shared_ptr<detail::Source> source, Shape shape) {
     const DType t = source->dtype();

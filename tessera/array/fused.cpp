@@ -31,6 +31,13 @@ std::size_t Structure::hash() const {
   return h;
 }
 
+// Most expressions are small: room for them at once.
+Fused::Fused(Device device) : device_(device) {
+  structure_.nodes.reserve(8);
+  structure_.inputs.reserve(4), inputs_.reserve(4);
+  structure_.strides.reserve(8);
+}
+
 int Fused::input(StridedView view) {
   std::size_t i = 0;
   for (; i < inputs_.size(); ++i)
@@ -70,49 +77,56 @@ void Fused::output(int node, StridedView view) {
 }
 
 Fused::Dimensions Fused::merge(const Shape& shape, const std::vector<bool>& reduced) {
-  std::vector<StridedView*> views;
-  for (auto& v : inputs_) views.push_back(&v);
-  for (auto& v : outputs_) views.push_back(&v);
+  const std::size_t views = inputs_.size() + outputs_.size();
+  const auto view = [&](std::size_t v) -> StridedView& {
+    return v < inputs_.size() ? inputs_[v] : outputs_[v - inputs_.size()];
+  };
   Shape extents;
-  std::vector<bool> flags;
-  std::vector<Strides> merged(views.size());
+  extents.reserve(shape.size() + 1);
+  std::vector<std::size_t> from;  // the dimension of `shape` whose strides a merged one has: its innermost
+  from.reserve(shape.size() + 1);
+  constexpr std::size_t none = ~std::size_t{0};  // of none: an extent of 1
+  std::size_t count = 0;                         // reduced ones
   // Kept dimensions first, then reduced ones; extents of 1 vanish; neighbours that every view walks as one become one.
-  for (int pass = 0; pass < 2; ++pass)
+  for (int pass = 0; pass < (reduced.empty() ? 1 : 2); ++pass)
     for (std::size_t d = 0; d < shape.size(); ++d) {
       const bool r = !reduced.empty() && reduced[d];
       if (r != (pass == 1) || shape[d] == 1) continue;
-      bool joins = !extents.empty() && flags.back() == r;
-      for (std::size_t v = 0; v < views.size() && joins; ++v)
-        joins = merged[v].back() == views[v]->strides[d] * shape[d];
+      bool joins = !extents.empty() && (count != 0) == r;
+      for (std::size_t v = 0; v < views && joins; ++v)
+        joins = view(v).strides[from.back()] == view(v).strides[d] * shape[d];
       if (joins) {
         extents.back() *= shape[d];
-        for (std::size_t v = 0; v < views.size(); ++v) merged[v].back() = views[v]->strides[d];
+        from.back() = d;
       } else {
         extents.push_back(shape[d]);
-        flags.push_back(r);
-        for (std::size_t v = 0; v < views.size(); ++v) merged[v].push_back(views[v]->strides[d]);
+        from.push_back(d);
+        if (r) ++count;
       }
     }
-  std::size_t count = 0;
-  for (bool f : flags) count += f;
   if (extents.size() == count) {  // at least one kept dimension
     extents.insert(extents.begin(), 1);
-    for (auto& m : merged) m.insert(m.begin(), 0);
+    from.insert(from.begin(), none);
   }
   if (!reduced.empty() && count == 0) {  // at least one reduced dimension
     extents.push_back(1);
-    for (auto& m : merged) m.push_back(0);
+    from.push_back(none);
     count = 1;
   }
-  structure_.rank = static_cast<std::uint8_t>(extents.size());
+  const std::size_t rank = extents.size();
+  structure_.rank = static_cast<std::uint8_t>(rank);
   structure_.reduced = static_cast<std::uint8_t>(count);
   structure_.strides.clear();
-  for (std::size_t v = 0; v < views.size(); ++v) {
-    for (std::size_t d = 0; d < extents.size(); ++d)
-      structure_.strides.push_back(merged[v][d] == 0   ? Structure::zero
-                                   : merged[v][d] == 1 ? Structure::one
-                                                       : Structure::any);
-    views[v]->strides = merged[v];
+  std::array<std::int64_t, 8> few;
+  std::vector<std::int64_t> many(rank > few.size() ? rank : 0);
+  std::int64_t* const merged = many.empty() ? few.data() : many.data();
+  for (std::size_t v = 0; v < views; ++v) {
+    Strides& strides = view(v).strides;
+    for (std::size_t d = 0; d < rank; ++d) {
+      merged[d] = from[d] == none ? 0 : strides[from[d]];
+      structure_.strides.push_back(merged[d] == 0 ? Structure::zero : merged[d] == 1 ? Structure::one : Structure::any);
+    }
+    strides.assign(merged, merged + rank);
   }
   return {std::move(extents), count};
 }
@@ -126,6 +140,8 @@ BufferView Fused::range(const StridedView& view, const Shape& extents) const {
 
 std::vector<LaunchArgument> Fused::arguments(const Dimensions& dimensions) const {
   std::vector<LaunchArgument> out;
+  out.reserve((inputs_.size() + outputs_.size()) * (1 + dimensions.extents.size()) + scalars_.size() +
+              dimensions.extents.size() + 4);  // and what a reduction adds
   for (const auto& v : inputs_) out.emplace_back(range(v, dimensions.extents));
   for (const auto& v : outputs_) out.emplace_back(range(v, dimensions.extents));
   for (std::size_t i = 0; i < scalars_.size(); ++i)
@@ -262,7 +278,9 @@ void Fused::run(const Shape& shape) {
   const Dimensions dims = merge(shape, {});
   // Leaked on purpose: kernels may still be used while the process ends.
   static auto& family = *new KernelFamily<Spec>(trace_map);
-  const Kernel& kernel = family(Spec{std::make_shared<const Structure>(structure_)});
+  // Looked up without a copy: that is made for the one that is kept.
+  const Kernel* known = family.find(Spec{std::shared_ptr<const Structure>(std::shared_ptr<void>(), &structure_)});
+  const Kernel& kernel = known != nullptr ? *known : family(Spec{std::make_shared<const Structure>(structure_)});
   const Shape& e = dims.extents;
   std::array<std::uint64_t, 3> threads = {1, 1, 1};
   for (std::size_t i = 0; i < e.size(); ++i)

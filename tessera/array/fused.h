@@ -48,7 +48,7 @@ struct Structure {
 
 class Fused {
  public:
-  explicit Fused(Device device) : device_(device) {}
+  explicit Fused(Device device);
 
   int input(StridedView view);  ///< equal views are one input
   int scalar(DType dtype, std::uint64_t bits);

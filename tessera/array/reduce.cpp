@@ -164,8 +164,9 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
   const Device device = a.device();
   const std::int64_t results = element_count(kept_shape);
   if (total == 0) return Array::full(result_shape, identity(request.op, request.result), request.result, device);
-  Array out = Array::empty(kept_shape, request.result, device);
-  if (results == 0) return out.reshape(result_shape);
+  const auto made = [&] { return Array::empty(kept_shape, request.result, device); };
+  const auto shaped = [&](Array out) { return keep ? out.reshape(result_shape) : out; };
+  if (results == 0) return shaped(made());
 
   // The expression is computed inside of the reduction, unless somebody else needs its elements too.
   const Shape shape = a.shape();
@@ -175,7 +176,9 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
   Source::Walk walk;
   Fused fused(device);
   int node = -1;
+  bool begun = false;
   if (term.kind == detail::Term::source_element && term.source.use_count() == 1) {
+    begun = true;
     node = term.source->collect(fused, walk);
     const bool shared = std::ranges::any_of(
         walk.met, [&](const auto& m) { return m.source != term.source.get() && Source::Walk::held_elsewhere(m); });
@@ -185,7 +188,7 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
     }
   }
   if (node < 0) {
-    fused = Fused(device);
+    if (begun) fused = Fused(device);
     const bool whole = term.kind == detail::Term::source_element;
     auto storage = term.source->storage("it is reduced, and needed elsewhere");
     node = fused.input({std::move(storage), dtype, whole ? contiguous_strides(shape) : term.strides, term.offset});
@@ -211,12 +214,14 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
   const std::int64_t part = (total + parts - 1) / parts;
   parts = (total + part - 1) / part;
   const DType stored = parts > 1 ? request.accumulator : request.result;
-  Array target = parts > 1 ? Array::empty({results, parts}, stored, device) : out;
+  Array target = parts > 1 ? Array::empty({results, parts}, stored, device) : made();
   s.outputs = {stored};
   s.output_nodes = {static_cast<std::int16_t>(node)};
 
   static auto& family = *new KernelFamily<Spec>(trace_reduction);
-  const Kernel& kernel = family(Spec{std::make_shared<const Structure>(s)});
+  // Looked up without a copy: that is made for the one that is kept.
+  const Kernel* known = family.find(Spec{std::shared_ptr<const Structure>(std::shared_ptr<void>(), &s)});
+  const Kernel& kernel = known != nullptr ? *known : family(Spec{std::make_shared<const Structure>(s)});
   auto args = fused.arguments(dims);
   args.insert(args.begin() + static_cast<std::ptrdiff_t>(fused.inputs().size()), LaunchArgument(target.view()));
   for (std::int64_t v : {total, part, parts}) args.push_back(LaunchArgument::index(v));
@@ -232,7 +237,7 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
     Request rest = request;
     return reduce(rest, std::move(target), {1}, false).astype(request.result).reshape(result_shape);
   }
-  return out.reshape(result_shape);
+  return shaped(std::move(target));
 }
 
 DType sum_dtype(DType t) {

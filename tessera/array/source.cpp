@@ -2,6 +2,7 @@
 #include "tessera/array/source.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -126,17 +127,19 @@ std::shared_ptr<Source> Source::deferred(ir::Op op, std::uint8_t sub, DType dtyp
 
 int Source::collect_operation(Fused& fused, Walk& walk, ir::Op op, std::uint8_t sub, DType dtype,
                               std::span<const Term> args) {
-  std::vector<int> nodes;
+  std::array<int, 3> nodes{};  // no operation has more operands
+  std::size_t count = 0;
   for (const Term& t : args) {
+    int& node = nodes[count++];
     if (t.kind == Term::scalar)
-      nodes.push_back(fused.scalar(t.dtype, t.bits));
+      node = fused.scalar(t.dtype, t.bits);
     else if (t.kind == Term::view)
-      nodes.push_back(fused.input({t.source->storage("a view of it is read"), t.dtype, t.strides, t.offset}));
+      node = fused.input({t.source->storage("a view of it is read"), t.dtype, t.strides, t.offset});
     else
-      nodes.push_back(t.source->collect(fused, walk));
+      node = t.source->collect(fused, walk);
     if (walk.blocked) return -1;
   }
-  return fused.operation(op, sub, dtype, nodes);
+  return fused.operation(op, sub, dtype, std::span(nodes).first(count));
 }
 
 int Source::collect(Fused& fused, Walk& walk) {

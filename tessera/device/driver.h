@@ -4,6 +4,7 @@
 // rules.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -65,6 +66,25 @@ struct Argument {
 class DriverBlas;  // device/blas.h
 class DriverDevice;
 
+/// One piece of work as a queue took it, kept so that it can be put in again.
+struct RecordedWork {
+  enum Kind : std::uint8_t { launch, copy, fill } kind = launch;
+  bool changing = false;  ///< a launch some of whose scalars may be others each time
+  LoadedKernel* kernel = nullptr;
+  std::array<std::uint64_t, 3> shape{};
+  std::vector<Argument> arguments;
+  Allocation to, from;
+  std::size_t to_offset = 0, from_offset = 0, bytes = 0;
+  std::array<std::byte, 8> pattern{};
+  std::uint8_t pattern_bytes = 0;
+};
+
+/// Recorded work in a form that a driver takes with one call. It is destroyed when what was replayed last has ended.
+class DriverSequence {
+ public:
+  virtual ~DriverSequence() = default;
+};
+
 /// Work in order. Calls return as soon as the work is accepted, unless they say otherwise. One thread at a time calls
 /// it. A DeviceError thrown by any of these, or by an event, means that the device is lost; other errors leave it
 /// usable.
@@ -95,6 +115,20 @@ class DriverQueue {
   /// it; what the API wants current on the thread is so meanwhile. Null where there is none: then `use` does its work
   /// itself.
   virtual void with_native(const std::function<void(void* native)>& use) { use(nullptr); }
+  /// Makes `work` into something that one call puts into this queue; puts nothing in. Null where this driver, this
+  /// queue or this work knows no such thing: then the layer above puts in one piece after the other.
+  virtual std::unique_ptr<DriverSequence> capture(std::span<const RecordedWork> work) {
+    static_cast<void>(work);
+    return nullptr;
+  }
+  /// Calls `put`, which puts work into this queue; the device need not have any of it before `put` returns.
+  virtual void together(const std::function<void()>& put) { put(); }
+  /// Puts into the queue what `capture` made of `work`; `changed` are places in it whose scalars are others than last
+  /// time.
+  virtual void replay(DriverSequence& sequence, std::span<const RecordedWork> work,
+                      std::span<const std::uint32_t> changed) {
+    static_cast<void>(sequence), static_cast<void>(work), static_cast<void>(changed);
+  }
 };
 
 /// An open device. Any thread may call allocate, release and free_memory; one at a time calls compile. A DeviceError

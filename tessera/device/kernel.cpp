@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
@@ -19,6 +20,7 @@
 #include "tessera/device/open_device.h"
 #include "tessera/device/placement.h"
 #include "tessera/device/queue_core.h"
+#include "tessera/device/recorder.h"
 #include "tessera/device/settings.h"
 
 namespace tessera {
@@ -220,15 +222,21 @@ void Kernel::launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchAr
   const Device where = here ? *here : queue != nullptr ? queue->device() : current_device();
   PlacementAccess::check("launch", fn.name, where);
   if (LaunchObserver* const observer = LaunchObserver::current) [[unlikely]] {
-    LaunchObserver::current = nullptr;  // what it launches itself is not observed
+    LaunchObserver::current = nullptr;  // what it launches itself is not observed, nor recorded
     struct Restore {
       LaunchObserver* observer;
-      ~Restore() { LaunchObserver::current = observer; }
-    } const restore{observer};
-    return observer->launched(*this, where, shape, arguments, [&] { launch(shape, arguments, queue); });
+      Recorder* recorder;
+      ~Restore() { LaunchObserver::current = observer, Recorder::current = recorder; }
+    } const restore{observer, std::exchange(Recorder::current, nullptr)};
+    return observer->launched(*this, where, shape, arguments, [&] {
+      Recorder::current = restore.recorder;
+      launch(shape, arguments, queue);
+      Recorder::current = nullptr;
+    });
   }
   Queue& on_queue = queue != nullptr ? *queue : Queue::of(where);
   QueueCore& core = on_queue.core();
+  Recorder::check("launch", core);
   OpenDevice& device = core.device();
   OnDevice& on = s.on(device);
   LoadedKernel& loaded = KernelAccess::loaded(s, device, on, variant);
@@ -266,6 +274,8 @@ void Kernel::launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchAr
     if (!s.facts.writes[p]) arguments[p].view.storage->after_read(use);
   for (const std::uint32_t p : s.facts.buffers)
     if (s.facts.writes[p]) arguments[p].view.storage->after_write(use);
+  if (Recorder::current != nullptr) [[unlikely]]
+    Recorder::current->launched(*this, loaded, *on.counter, variant.index64, shape, arguments, given, s.facts.writes);
 }
 
 void Kernel::prepare(Device device, Variant variant) const {

@@ -19,6 +19,7 @@ struct LaunchArgument {
   BufferView view;  ///< empty storage: a scalar
   std::uint64_t bits = 0;
   DType dtype = DType::f32;  ///< of the scalar
+  std::int32_t slot = -1;    ///< in a recording (sequence.h): the scalar's number, by which a replay changes it
   LaunchArgument(BufferView v) : view(std::move(v)) {}
   static LaunchArgument scalar(DType dtype, std::uint64_t bits) {
     LaunchArgument a{BufferView{}};
@@ -27,6 +28,12 @@ struct LaunchArgument {
   }
   static LaunchArgument scalar(float v);
   static LaunchArgument index(std::int64_t v);
+  /// This scalar, as number `n` of a sequence that is being recorded; several scalars may have one number.
+  LaunchArgument in_slot(std::uint32_t n) const {
+    LaunchArgument a = *this;
+    a.slot = static_cast<std::int32_t>(n);
+    return a;
+  }
 };
 
 /// A traced kernel. Cheap to copy: copies share what has been compiled. Thread-safe.
@@ -73,11 +80,14 @@ class KernelFamily {
   using Trace = std::function<ir::Function(const Spec&)>;
   explicit KernelFamily(Trace trace) : trace_(std::move(trace)) {}
 
+  /// The kernel if there has been one for this specification, which need not outlive the call; else null.
+  const Kernel* find(const Spec& spec) const {
+    std::shared_lock read(lock_);
+    const auto it = kernels_.find(spec);
+    return it != kernels_.end() ? &it->second : nullptr;
+  }
   const Kernel& operator()(const Spec& spec) {
-    {
-      std::shared_lock read(lock_);
-      if (auto it = kernels_.find(spec); it != kernels_.end()) return it->second;
-    }
+    if (const Kernel* known = find(spec)) return *known;
     Kernel fresh(trace_(spec));
     std::unique_lock write(lock_);
     return kernels_.try_emplace(spec, std::move(fresh)).first->second;
@@ -93,7 +103,7 @@ class KernelFamily {
     }
   };
   Trace trace_;
-  std::shared_mutex lock_;
+  mutable std::shared_mutex lock_;
   std::unordered_map<Spec, Kernel, Hash> kernels_;
 };
 

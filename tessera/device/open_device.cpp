@@ -233,15 +233,18 @@ std::vector<QueueUse> OpenDevice::all_uses() {
   return uses;
 }
 
-void OpenDevice::retire(std::unique_ptr<LoadedKernel> kernel) noexcept {
-  LoadedKernel* parked =
-      kernel.release();  // rather leaked than pulled from under running work or a driver that is gone
+void OpenDevice::retire(std::unique_ptr<LoadedKernel> kernel) noexcept { retire(kernel.release(), nullptr); }
+void OpenDevice::retire(std::unique_ptr<DriverSequence> sequence) noexcept { retire(nullptr, sequence.release()); }
+
+// Rather leaked than pulled from under running work or a driver that is gone.
+void OpenDevice::retire(LoadedKernel* kernel, DriverSequence* sequence) noexcept {
   if (forked()) return;
   try {
     auto uses = gone() ? std::vector<QueueUse>{} : all_uses();
     std::lock_guard hold(retired_lock_);
     retired_.emplace_back();
-    retired_.back().kernel.reset(parked);
+    retired_.back().kernel.reset(kernel);
+    retired_.back().sequence.reset(sequence);
     retired_.back().uses = std::move(uses);
   } catch (...) {  // no memory for the list
   }

@@ -55,6 +55,7 @@ struct OpenDevice {
 
   /// Kernels that nobody can launch any more, kept until what was launched has ended.
   void retire(std::unique_ptr<LoadedKernel> kernel) noexcept;
+  void retire(std::unique_ptr<DriverSequence> sequence) noexcept;  ///< likewise
   void drop_retired(bool wait) noexcept;
   /// Everything that is under way on the device's queues.
   std::vector<QueueUse> all_uses();
@@ -63,8 +64,10 @@ struct OpenDevice {
   [[noreturn]] void refuse() const;
   struct Retired {
     std::unique_ptr<LoadedKernel> kernel;
+    std::unique_ptr<DriverSequence> sequence;
     std::vector<QueueUse> uses;
   };
+  void retire(LoadedKernel* kernel, DriverSequence* sequence) noexcept;
   std::atomic<bool> lost_ = false;
   mutable std::mutex lost_lock_;
   std::string lost_reason_;

@@ -71,7 +71,8 @@ std::size_t size_class(std::size_t bytes) {
 
 std::shared_ptr<Storage> MemoryPool::make(Allocation allocation, std::vector<QueueUse> uses, std::size_t bytes,
                                           std::string label) {
-  std::shared_ptr<Storage> storage(new Storage);
+  struct Made : Storage {};  // in one piece of memory with its counts
+  std::shared_ptr<Storage> storage = std::make_shared<Made>();
   storage->device_ = owner_.device;
   storage->bytes_ = bytes;
   storage->label_ = std::move(label);
@@ -86,11 +87,11 @@ std::shared_ptr<Storage> MemoryPool::make(Allocation allocation, std::vector<Que
 }
 
 bool MemoryPool::take_cached(std::size_t size, Block& block) {
-  const auto it = cached_.lower_bound(size);
+  auto it = cached_.lower_bound(size);
+  while (it != cached_.end() && it->second.empty()) ++it;  // kept for the next block of their size
   if (it == cached_.end() || it->first > size + size / 4) return false;
   block = std::move(it->second.back());  // the newest: likeliest still in the caches
   it->second.pop_back();
-  if (it->second.empty()) cached_.erase(it);
   cached_bytes_ -= block.allocation.bytes;
   live_bytes_ += block.allocation.bytes;
   ++reuses_;
@@ -139,6 +140,7 @@ void MemoryPool::pick_victims(std::uint64_t bytes, bool idle, std::vector<Block>
   while (found < bytes && !cached_.empty() && looked_at < 64) {
     auto oldest = cached_.end();
     for (auto it = cached_.begin(); it != cached_.end(); ++it) {
+      if (it->second.empty()) continue;
       if (std::find(busy.begin(), busy.end(), it->first) != busy.end()) continue;
       if (oldest == cached_.end() || it->second.front().stamp < oldest->second.front().stamp) oldest = it;
     }

@@ -60,7 +60,7 @@ class MemoryPool {
 
   OpenDevice& owner_;
   std::mutex lock_;
-  std::map<std::size_t, std::vector<Block>> cached_;  ///< by size; in each, newest last
+  std::map<std::size_t, std::vector<Block>> cached_;  ///< by size; in each, newest last, or none
   Storage* live_ = nullptr;
   std::uint64_t limit_ = 0;  ///< as set by set_limit; 0: what the environment says
   std::uint64_t live_bytes_ = 0, cached_bytes_ = 0, peak_bytes_ = 0, allocations_ = 0, reuses_ = 0, stamps_ = 0;

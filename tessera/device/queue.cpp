@@ -12,6 +12,7 @@
 #include "tessera/device/open_device.h"
 #include "tessera/device/placement.h"
 #include "tessera/device/queue_core.h"
+#include "tessera/device/recorder.h"
 #include "tessera/device/settings.h"
 #include "tessera/device/storage.h"
 
@@ -28,15 +29,6 @@ std::shared_ptr<QueueCore> make_core(OpenDevice& device, std::unique_ptr<DriverQ
   device.queues.push_back(core);
   device.queue_count.fetch_add(1);
   return core;
-}
-
-/// The same text for good, for what names work in a queue.
-const std::string& interned(std::string_view name) {
-  static std::mutex lock;
-  static auto* names = new std::set<std::string, std::less<>>;
-  std::lock_guard hold(lock);
-  const auto it = names->find(name);
-  return it != names->end() ? *it : *names->emplace(name).first;
 }
 
 std::string describe(const BufferView& view) {
@@ -121,6 +113,14 @@ bool copy_from_peer(Queue& target, const BufferView& to, Queue& source, const Bu
 
 }  // namespace
 
+const std::string& interned(std::string_view name) {
+  static std::mutex lock;
+  static auto* names = new std::set<std::string, std::less<>>;
+  std::lock_guard hold(lock);
+  const auto it = names->find(name);
+  return it != names->end() ? *it : *names->emplace(name).first;
+}
+
 Queue& Queue::of(Device device) {
   OpenDevice& open = open_device(device);
   if (Queue* queue = open.default_queue.load(std::memory_order_acquire)) return *queue;
@@ -148,6 +148,7 @@ void* Queue::native_handle() { return core_->native_handle(); }
 
 void Queue::submit_native(std::string_view name, std::span<const BufferView> reads, std::span<const BufferView> writes,
                           const std::function<void(void* native)>& enqueue) {
+  Recorder::refuse("submit_native");
   for (const auto views : {reads, writes})
     for (const BufferView& view : views) check_view("submit_native", view, device_);
   const std::string& kept = interned(name);
@@ -170,7 +171,10 @@ Queue::~Queue() {
   core_->device().queue_count.fetch_sub(1);
 }
 
-void Queue::finish() { core_->finish(); }
+void Queue::finish() {
+  Recorder::refuse("finish");
+  core_->finish();
+}
 
 QueueUse Queue::mark() {
   return core_->submit(mark_name, [](DriverQueue&) {});
@@ -181,6 +185,7 @@ void Queue::upload(const BufferView& to, const void* from) {
   const std::uint64_t bytes = to.bytes();
   if (bytes == 0) return;
   PlacementAccess::check("copy", upload_name, device_);
+  Recorder::refuse("upload");
   if (from == nullptr) fail<ArgumentError>({.asked = "upload", .wrong = "the host pointer is null"});
   to.storage->flush_readers();
   to.storage->before_write(*this);
@@ -197,6 +202,7 @@ void Queue::download(void* to, const BufferView& from) {
   if (bytes == 0) return;
   if (to == nullptr) fail<ArgumentError>({.asked = "download", .wrong = "the host pointer is null"});
   PlacementAccess::check("copy", download_name, device_);
+  Recorder::refuse("download");
   core_->device().check();
   trace("download from", device_, bytes);
   // Waits without the queue's lock, so that other threads go on queueing.
@@ -239,6 +245,7 @@ void Queue::copy(const BufferView& to, const BufferView& from) {
       }
     }
     to.storage->flush_readers();
+    Recorder::check("copy", *core_);
     from.storage->before_read(*this);
     to.storage->before_write(*this);
     trace("copy within", device_, bytes);
@@ -248,8 +255,11 @@ void Queue::copy(const BufferView& to, const BufferView& from) {
     from.storage->after_read(use);
     to.storage->after_write(use);
     count(core_->device(), PlacementAccess::Direction::within, bytes);
+    if (Recorder::current != nullptr) [[unlikely]]
+      Recorder::current->copied(to, from);
     return;
   }
+  Recorder::refuse("copy between devices");
   // Between devices: directly if one reaches the other; else through the host. Where that can address one of the
   // memories, at once; else in pieces, so that no second copy of a large array is ever held.
   to.storage->flush_readers();
@@ -289,12 +299,15 @@ void Queue::fill(const BufferView& to, std::uint64_t bits) {
   if (bytes == 0) return;
   PlacementAccess::check("fill", fill_name, device_);
   to.storage->flush_readers();
+  Recorder::check("fill", *core_);
   to.storage->before_write(*this);
   trace("fill on", device_, bytes);
   const auto pattern = std::as_bytes(std::span(&bits, 1)).first(dtype_size(to.dtype));  // little endian
   const QueueUse use = core_->submit(
       fill_name, [&](DriverQueue& driver) { driver.fill(to.storage->allocation(), to.byte_offset, bytes, pattern); });
   to.storage->after_write(use);
+  if (Recorder::current != nullptr) [[unlikely]]
+    Recorder::current->filled(to, pattern);
 }
 
 }  // namespace tessera

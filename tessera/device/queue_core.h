@@ -13,6 +13,9 @@
 
 namespace tessera {
 
+/// The same text for good, for what names work in a queue.
+const std::string& interned(std::string_view name);
+
 class QueueCore : public std::enable_shared_from_this<QueueCore> {
  public:
   /// `adopted`: the driver's queue is somebody else's, who goes on using it after `close`.
@@ -47,6 +50,7 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   QueueUse last_use();
   void* native_handle();
   void finish();
+  bool closed() const { return closed_.load(std::memory_order_acquire); }
   void close() noexcept;  ///< finishes, if it is ours, and gives the driver's queue up
 
  private:

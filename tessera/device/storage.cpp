@@ -7,6 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/device/open_device.h"
 #include "tessera/device/queue_core.h"
+#include "tessera/device/recorder.h"
 
 namespace tessera {
 namespace {
@@ -94,28 +95,31 @@ Storage::~Storage() {
   wait(last_write_);
 }
 
-void Storage::before_read(Queue& queue) {
+void Storage::before_read(Queue& queue) { before_read(queue.core()); }
+void Storage::before_write(Queue& queue) { before_write(queue.core()); }
+
+void Storage::before_read(QueueCore& queue) {
   QueueUse write;
   {
     std::lock_guard hold(lock_);
-    if (!last_write_.queue || last_write_.queue.get() == &queue.core()) return;
+    if (!last_write_.queue || last_write_.queue.get() == &queue) return;
     write = last_write_;
   }
-  queue.core().order_after(write);
+  queue.order_after(write);
 }
 
-void Storage::before_write(Queue& queue) {
+void Storage::before_write(QueueCore& queue) {
   QueueUse write;
   std::vector<QueueUse> reads;
   {
     std::lock_guard hold(lock_);
-    const auto foreign = [&](const QueueUse& use) { return use.queue && use.queue.get() != &queue.core(); };
+    const auto foreign = [&](const QueueUse& use) { return use.queue && use.queue.get() != &queue; };
     if (foreign(last_write_)) write = last_write_;
     for (const QueueUse& read : reads_)
       if (foreign(read)) reads.push_back(read);
   }
-  if (write.queue) queue.core().order_after(write);
-  for (const QueueUse& read : reads) unless_lost(read, device_, [&] { queue.core().order_after(read); });
+  if (write.queue) queue.order_after(write);
+  for (const QueueUse& read : reads) unless_lost(read, device_, [&] { queue.order_after(read); });
 }
 
 void Storage::after_read(const QueueUse& use) {
@@ -133,6 +137,7 @@ void Storage::after_write(const QueueUse& use) {
 }
 
 void Storage::wait_readable() {
+  Recorder::refuse("reading on the host");
   QueueUse write;
   {
     std::lock_guard hold(lock_);
@@ -142,6 +147,7 @@ void Storage::wait_readable() {
 }
 
 void Storage::wait_writable() {
+  Recorder::refuse("writing on the host");
   std::vector<QueueUse> uses;
   {
     std::lock_guard hold(lock_);

@@ -67,6 +67,8 @@ class Storage {
   // Ordering between queues: around each use on a queue of this device, without holding the queue's lock.
   void before_read(Queue& queue);   ///< orders after the last write
   void before_write(Queue& queue);  ///< orders after the last write and all reads since
+  void before_read(QueueCore& queue);
+  void before_write(QueueCore& queue);
   void after_read(const QueueUse& use);
   void after_write(const QueueUse& use);
   void wait_readable();  ///< the host waits for the last write

@@ -14,6 +14,7 @@
 #include "tessera/device/open_device.h"
 #include "tessera/device/placement.h"
 #include "tessera/device/queue_core.h"
+#include "tessera/device/recorder.h"
 #include "tessera/device/settings.h"
 
 namespace tessera {
@@ -84,8 +85,8 @@ bool vendor_product_wanted(Device device, const BlasProduct& p) {
 bool vendor_product(const VendorProduct& asked) {
   const Device where = asked.out.storage->device();
   OpenDevice& device = open_device(where);
-  // Whoever looks at launches one by one wants kernels.
-  if (!device.holds_data || LaunchObserver::current != nullptr) return false;
+  // Whoever looks at launches one by one wants kernels; a sequence can repeat only these.
+  if (!device.holds_data || LaunchObserver::current != nullptr || Recorder::current != nullptr) return false;
   asked.out.storage->flush_readers();  // before the lock: it may compute products itself
   Library& library = library_of(device);
   std::lock_guard hold(library.lock);

@@ -9,6 +9,7 @@
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
 #include "tessera/device/dry_run.h"
+#include "tessera/llm/decoder.h"
 
 namespace tessera {
 
@@ -74,7 +75,8 @@ std::vector<Use> dry_run(const GgufFile& file, std::span<const Device> devices, 
       const auto piece = static_cast<std::size_t>(std::min(left, how.batch));
       model.forward(std::span(tokens).first(piece), cache).eval();
     }
-    if (cache.length() < cache.capacity()) model.forward(std::span(tokens).first(1), cache).eval();
+    Decoder decoder(model, cache);
+    for (int steps = 0; steps < 3 && cache.length() < cache.capacity(); ++steps) decoder.step(0);  // records the second
     for (std::size_t i = 0; i < devices.size(); ++i)
       uses[i] = {model.weight_bytes(runs[i]->device()), cache.bytes(runs[i]->device())};
   }

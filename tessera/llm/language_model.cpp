@@ -8,6 +8,7 @@
 
 #include "tessera/base/config.h"
 #include "tessera/base/log.h"
+#include "tessera/llm/decoder.h"
 #include "tessera/llm/estimate.h"
 #include "tessera/llm/unicode.h"
 
@@ -123,6 +124,7 @@ GenerateResult LanguageModel::generate(std::string_view prompt, const GenerateOp
   }
   result.prompt_seconds = prompt_watch.seconds();
 
+  Decoder decoder(model_, cache, options.recorded);
   const Stopwatch watch;
   bool going = options.max_tokens > 0;
   while (going) {
@@ -145,7 +147,8 @@ GenerateResult LanguageModel::generate(std::string_view prompt, const GenerateOp
       result.reason = StopReason::context_full;
       break;
     }
-    logits = model_.forward(std::span(&next, 1), cache).to_vector<float>();
+    const Array& last = decoder.step(next);
+    last.download(logits.data());  // as many as the prompt gave
   }
   emit(stream.flush());
   result.generate_seconds = watch.seconds();

@@ -14,6 +14,7 @@ struct GenerateOptions {
   std::int64_t context = 0;       ///< tokens of prompt and answer together; 0: what the model was made for
   std::int64_t batch = 256;       ///< tokens of the prompt that are read at once
   DType cache_dtype = DType::f16;
+  bool recorded = true;  ///< steps are recorded and replayed (decoder.h)
 };
 
 enum class StopReason : std::uint8_t { end_token, max_tokens, context_full, cancelled };

@@ -172,6 +172,9 @@ void Llama::prepare() const {
   KeyValueCache cache = make_cache(16);
   const std::vector<std::int32_t> tokens(8, 0);
   for (std::size_t n : {1, 2, 4, 8}) forward(std::span(tokens).first(n), cache).eval();
+  // And those of a recorded step, which reads where the token stands from memory.
+  if (std::set(devices_.begin(), devices_.end()).size() == 1)
+    run(Array::zeros({1}, DType::i32, device()), Position(Array::zeros({1}, DType::i32, device())), cache, false).eval();
   for (const Device device : std::set(devices_.begin(), devices_.end())) Queue::of(device).finish();
 }
 
@@ -200,7 +203,7 @@ std::uint64_t Llama::weight_bytes(Device device) const {
   return n;
 }
 
-Array Llama::forward(std::span<const std::int32_t> tokens, KeyValueCache& cache, bool all_logits) const {
+void Llama::check_tokens(std::span<const std::int32_t> tokens, const KeyValueCache& cache) const {
   const auto count = static_cast<std::int64_t>(tokens.size());
   if (count == 0) fail<ArgumentError>({.asked = "Llama::forward", .wrong = "there are no tokens to read"});
   if (count > cache.capacity_ - cache.length_)
@@ -217,13 +220,22 @@ Array Llama::forward(std::span<const std::int32_t> tokens, KeyValueCache& cache,
                                     {"at", std::to_string(i)},
                                     {"vocabulary", std::to_string(config_.vocabulary)}},
                            .wrong = "the token is not in the vocabulary"});
+}
 
-  const std::int64_t past = cache.length_;
+Array Llama::forward(std::span<const std::int32_t> tokens, KeyValueCache& cache, bool all_logits) const {
+  check_tokens(tokens, cache);
+  Array logits = run(Array::from(tokens, {}, device()), cache.length_, cache, all_logits);
+  cache.length_ += static_cast<std::int64_t>(tokens.size());
+  return logits;
+}
+
+Array Llama::run(const Array& ids, const Position& past, KeyValueCache& cache, bool all_logits) const {
+  const std::int64_t count = ids.size();
   const float scale = 1.0f / std::sqrt(static_cast<float>(config_.head_size));
   auto heads = [&](const Array& y, const std::optional<Array>& bias, std::int64_t number) {
     return (bias ? y + *bias : y).reshape({count, number, config_.head_size});
   };
-  Array x = embedding_rows(embedding_, Array::from(tokens, {}, device()));
+  Array x = embedding_rows(embedding_, ids);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const Layer& l = layers_[i];
     x = x.to(devices_[i]);
@@ -240,7 +252,6 @@ Array Llama::forward(std::span<const std::int32_t> tokens, KeyValueCache& cache,
     std::vector<Array> inner = linear(f, {&l.gate, &l.up});
     x = x + linear(silu_gate(std::move(inner[0]), std::move(inner[1])), l.down);
   }
-  cache.length_ += count;
   if (!all_logits && count > 1) x = x.slice(0, count - 1, count);
   return linear(rms_norm(x, output_norm_, config_.norm_epsilon), output_);
 }

@@ -49,6 +49,7 @@ class KeyValueCache {
 
  private:
   friend class Llama;
+  friend class Decoder;
   std::vector<Array> keys_, values_;  // (key heads, capacity, head size)
   std::int64_t length_ = 0, capacity_ = 0;
 };
@@ -89,8 +90,12 @@ class Llama {
     std::optional<Array> query_bias, key_bias, value_bias;
     Rotary rotary;
   };
+  friend class Decoder;
   template <class Use>
   void for_each_part(const Use& use) const;
+  void check_tokens(std::span<const std::int32_t> tokens, const KeyValueCache& cache) const;
+  /// The logits of `ids` (count,), which stand from `past` on; writes the cache's memory and nothing else of it.
+  Array run(const Array& ids, const Position& past, KeyValueCache& cache, bool all_logits) const;
 
   LlamaConfig config_;
   std::vector<Device> devices_;  ///< of each layer

@@ -5,13 +5,13 @@ namespace tessera {
 
 using ops::AttentionSpec;
 
-Array attention(const Array& q, const Array& keys, const Array& values, std::int64_t past, float scale) {
+Array attention(const Array& q, const Array& keys, const Array& values, const Position& past, float scale) {
   auto wrong = [&](const std::string& what) {
     fail<ShapeError>({.asked = "attention",
                       .with = {{"q", to_string(q.shape())},
                                {"keys", to_string(keys.shape())},
                                {"values", to_string(values.shape())},
-                               {"past", std::to_string(past)}},
+                               {"past", past.in_memory() ? "in memory" : std::to_string(past.number())}},
                       .wrong = what});
   };
   if (q.rank() != 3) wrong("q is not (tokens, heads, head size)");
@@ -21,7 +21,8 @@ Array attention(const Array& q, const Array& keys, const Array& values, std::int
   if (keys.shape(2) != head_size) wrong("the head sizes differ");
   if (key_heads == 0 || heads % key_heads) wrong("heads is not a multiple of key heads");
   if (head_size < 1 || head_size > 256) wrong("the head size is not from 1 to 256");
-  if (past < 0 || past > keys.shape(1) - tokens) wrong("past and the tokens are more than the cache holds");
+  if (past.number() < 0 || past.number() > keys.shape(1) - tokens)
+    wrong("past and the tokens are more than the cache holds");
   if (!is_float(q.dtype()) || (keys.dtype() != DType::f32 && keys.dtype() != DType::f16) ||
       keys.dtype() != values.dtype())
     fail<DtypeError>({.asked = "attention",
@@ -41,11 +42,13 @@ Array attention(const Array& q, const Array& keys, const Array& values, std::int
   const Array queries = (q.dtype() == DType::f32 ? q : q.astype(DType::f32)).as_contiguous();
   auto rows = [](const Array& cache) { return cache.strides()[2] == 1 || cache.shape(2) == 1 ? cache : cache.copy(); };
   const Array k = rows(keys), v = rows(values);
-  const AttentionSpec spec = ops::choose_attention(ops::tiles_of(q.device()), keys.dtype(), head_size, tokens);
+  AttentionSpec spec = ops::choose_attention(ops::tiles_of(q.device()), keys.dtype(), head_size, tokens);
+  spec.in_memory = past.in_memory();
   const std::int64_t blocks = spec.form == AttentionSpec::tokens ? (tokens + spec.threads - 1) / spec.threads : tokens;
   std::vector<LaunchArgument> args = {queries.view(), k.view(), v.view(), out.view()};
-  for (std::int64_t n :
-       {heads, heads / key_heads, tokens, past, k.strides()[0], k.strides()[1], v.strides()[0], v.strides()[1]})
+  for (std::int64_t n : {heads, heads / key_heads, tokens}) args.push_back(LaunchArgument::index(n));
+  args.push_back(ops::argument(past));
+  for (std::int64_t n : {k.strides()[0], k.strides()[1], v.strides()[0], v.strides()[1]})
     args.push_back(LaunchArgument::index(n));
   args.push_back(LaunchArgument::scalar(scale));
   static auto& family = *new KernelFamily<AttentionSpec>(ops::trace_attention);

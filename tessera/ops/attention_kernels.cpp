@@ -14,13 +14,15 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 struct Parameters {
   ir::BufferRef q, keys, values, out;
   ir::Value heads, group, tokens, past, scale, key_head, key_row, value_head, value_row;
-  explicit Parameters(DType cache) {
+  explicit Parameters(const AttentionSpec& spec) {
+    const DType cache = spec.cache;
     q = ir::buffer_param("q", DType::f32, ir::Access::read);
     keys = ir::buffer_param("keys", cache, ir::Access::read),
     values = ir::buffer_param("values", cache, ir::Access::read);
     out = ir::buffer_param("out", DType::f32, ir::Access::read_write);
     auto number = [](const char* n) { return ir::scalar_param(n, DType::index); };
-    heads = number("heads"), group = number("group"), tokens = number("tokens"), past = number("past");
+    heads = number("heads"), group = number("group"), tokens = number("tokens");
+    past = PositionParameter("past", spec.in_memory).get();
     key_head = number("key_head"), key_row = number("key_row"), value_head = number("value_head"),
     value_row = number("value_row");
     scale = ir::scalar_param("scale", DType::f32);
@@ -30,7 +32,7 @@ struct Parameters {
 // A block for a query (one head of one token). Scores of a tile of positions go to shared memory, from where every
 // thread needs them for its elements of the values.
 void one_query(const AttentionSpec& spec) {
-  const Parameters p(spec.cache);
+  const Parameters p(spec);
   const bool along_head = spec.form == AttentionSpec::vectors;
   const int threads = static_cast<int>(spec.threads), head_size = static_cast<int>(spec.head_size);
   const int tile = along_head ? 4 * threads : threads, parts = (head_size + threads - 1) / threads;
@@ -114,7 +116,7 @@ void one_query(const AttentionSpec& spec) {
 // A thread for a query: tokens side by side, so that an element of a key or a value is read once for all of them and
 // meets a vector. Each thread has a column of shared memory to itself; no barriers.
 void many_queries(const AttentionSpec& spec) {
-  const Parameters p(spec.cache);
+  const Parameters p(spec);
   constexpr int positions = 8;
   const int threads = static_cast<int>(spec.threads), head_size = static_cast<int>(spec.head_size);
   const ir::Value lane = ir::thread_id(), head = ir::block_id(0) % p.heads, first = ir::block_id(0) / p.heads * threads;

@@ -42,6 +42,18 @@ void for_lanes(ir::Value count, std::uint32_t lanes, ir::Value lane,
                const std::function<void(ir::Value, ir::Value)>& body);
 /// `memory[index]` in the compute dtype, 0 where the mask is valid and false.
 ir::Value load_at(const ir::BufferRef& memory, ir::Value index, ir::Value exists);
+/// A parameter of a kernel for where tokens stand: a number, or the first element of a buffer.
+class PositionParameter {
+ public:
+  PositionParameter() = default;
+  PositionParameter(const char* name, bool in_memory);
+  ir::Value get() const;
+
+ private:
+  ir::BufferRef memory_;
+  ir::Value number_;
+};
+LaunchArgument argument(const Position& position);
 ir::Value activate(Activation activation, ir::Value x);
 
 // weight_kernels.cpp
@@ -141,16 +153,20 @@ struct RotarySpec {
   DType x = DType::f32;
   RotaryPairs pairs = RotaryPairs::adjacent;
   bool rest = false, factors = false;
+  bool in_memory = false;  ///< the position is an i32 in memory, here and below
   friend bool operator==(const RotarySpec&, const RotarySpec&) = default;
   std::size_t hash() const {
-    return hash_of({static_cast<std::uint64_t>(x), static_cast<std::uint64_t>(pairs), rest, factors});
+    return hash_of({static_cast<std::uint64_t>(x), static_cast<std::uint64_t>(pairs), rest, factors, in_memory});
   }
 };
 ir::Function trace_rotary(const RotarySpec& spec);
 struct StoreSpec {
   DType rows = DType::f32, cache = DType::f32;
+  bool in_memory = false;
   friend bool operator==(const StoreSpec&, const StoreSpec&) = default;
-  std::size_t hash() const { return hash_of({static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(cache)}); }
+  std::size_t hash() const {
+    return hash_of({static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(cache), in_memory});
+  }
 };
 ir::Function trace_cache_store(const StoreSpec& spec);
 
@@ -164,8 +180,9 @@ struct AttentionSpec {
   } form = vectors;
   DType cache = DType::f32;
   std::uint32_t head_size = 64, threads = 16;
+  bool in_memory = false;
   friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
-  std::size_t hash() const { return hash_of({form, static_cast<std::uint64_t>(cache), head_size, threads}); }
+  std::size_t hash() const { return hash_of({form, static_cast<std::uint64_t>(cache), head_size, threads, in_memory}); }
 };
 ir::Function trace_attention(const AttentionSpec& spec);
 AttentionSpec choose_attention(const Tiles& tiles, DType cache, std::int64_t head_size, std::int64_t queries);

@@ -14,7 +14,33 @@ namespace tessera {
 using ops::RotarySpec;
 using ops::StoreSpec;
 
+Position::Position(Array in_memory) {
+  if (in_memory.dtype() != DType::i32)
+    fail<DtypeError>({.asked = "Position",
+                      .with = {{"dtype", std::string(dtype_name(in_memory.dtype()))}},
+                      .wrong = "a position in memory is an i32"});
+  if (in_memory.size() != 1 || !in_memory.contiguous())
+    fail<ShapeError>({.asked = "Position",
+                      .with = {{"shape", to_string(in_memory.shape())}},
+                      .wrong = "a position in memory is one number"});
+  memory_ = std::move(in_memory);
+}
+
 namespace ops {
+
+PositionParameter::PositionParameter(const char* name, bool in_memory) {
+  if (in_memory)
+    memory_ = ir::buffer_param(name, DType::i32, ir::Access::read);
+  else
+    number_ = ir::scalar_param(name, DType::index);
+}
+ir::Value PositionParameter::get() const {
+  return number_.valid() ? number_ : ir::cast(DType::index, memory_.load(ir::index_literal(0)));
+}
+LaunchArgument argument(const Position& position) {
+  if (position.in_memory()) return LaunchArgument(position.memory().view());
+  return LaunchArgument::index(position.number());
+}
 
 // Angles are exact however far the position: a frequency is kept as turns per position, a fraction of 32 bits that
 // wraps as angles do, and what that leaves as f32. Threads: (pairs, and elements that do not rotate; heads; tokens).
@@ -30,13 +56,13 @@ ir::Function trace_rotary(const RotarySpec& spec) {
   const auto out = ir::buffer_param("out", spec.x, ir::Access::read_write);
   const ir::Value pairs = ir::scalar_param("pairs", DType::index),
                   head_size = ir::scalar_param("head_size", DType::index);
-  const ir::Value first = ir::scalar_param("first_position", DType::index);
+  const PositionParameter first_position("first_position", spec.in_memory);
   const ir::Value token_stride = ir::scalar_param("token_stride", DType::index),
                   head_stride = ir::scalar_param("head_stride", DType::index);
   const ir::Value i = ir::global_id(0), head = ir::global_id(1), token = ir::global_id(2);
   const ir::Value from = token * token_stride + head * head_stride, to = (token * ir::extent(1) + head) * head_size;
   auto rotate = [&] {
-    const ir::Value position = first + token;
+    const ir::Value position = first_position.get() + token;
     const ir::Value whole =
         ir::cast(DType::f32, ir::bitcast(DType::i32, turns.load(i) * ir::cast(DType::u32, position))) * 0x1p-32;
     const ir::Value real_position = ir::cast(DType::f32, position);
@@ -67,12 +93,12 @@ ir::Function trace_cache_store(const StoreSpec& spec) {
   const auto rows = ir::buffer_param("rows", spec.rows, ir::Access::read);
   const auto cache = ir::buffer_param("cache", spec.cache, ir::Access::read_write);
   auto number = [](const char* n) { return ir::scalar_param(n, DType::index); };
-  const ir::Value position = number("position"), token_stride = number("token_stride"),
-                  head_stride = number("head_stride");
+  const PositionParameter position("position", spec.in_memory);
+  const ir::Value token_stride = number("token_stride"), head_stride = number("head_stride");
   const ir::Value cache_head = number("cache_head_stride"), cache_row = number("cache_row_stride");
   const ir::Value i = ir::global_id(0), head = ir::global_id(1), token = ir::global_id(2);
   const ir::Value v = load_at(rows, token * token_stride + head * head_stride + i, {});
-  cache.store(head * cache_head + (position + token) * cache_row + i, ir::cast(spec.cache, v));
+  cache.store(head * cache_head + (position.get() + token) * cache_row + i, ir::cast(spec.cache, v));
   return builder.finish();
 }
 
@@ -126,7 +152,7 @@ void need_rows(const char* operation, const char* name, const Array& x) {
 
 }  // namespace
 
-Array rotary(const Array& x, std::int64_t first_position, const Rotary& how) {
+Array rotary(const Array& x, const Position& first_position, const Rotary& how) {
   need_rows("rotary", "x", x);
   const std::int64_t tokens = x.shape(0), heads = x.shape(1), head_size = x.shape(2);
   const std::int64_t dimensions = how.dimensions == 0 ? head_size : how.dimensions;
@@ -146,9 +172,9 @@ Array rotary(const Array& x, std::int64_t first_position, const Rotary& how) {
                        .with = {{"x on", to_string(x.device())}, {"factors on", to_string(how.factors->device())}},
                        .wrong = "the operands are on different devices",
                        .todo = "Move the factors with to(...)"});
-  if (first_position < 0 || first_position > (std::int64_t{1} << 31) - tokens)
+  if (first_position.number() < 0 || first_position.number() > (std::int64_t{1} << 31) - tokens)
     fail<ArgumentError>({.asked = "rotary",
-                         .with = {{"first position", std::to_string(first_position)}},
+                         .with = {{"first position", std::to_string(first_position.number())}},
                          .wrong = "positions are from 0 to 2^31"});
   const Array out = Array::empty(x.shape(), x.dtype(), x.device());
   if (x.size() == 0) return out;
@@ -158,26 +184,27 @@ Array rotary(const Array& x, std::int64_t first_position, const Rotary& how) {
   std::vector<LaunchArgument> args = {rows.view(), f.turns.view(), f.rest.view()};
   if (how.factors) args.emplace_back(how.factors->as_contiguous().view());
   args.emplace_back(out.view());
-  for (std::int64_t v : {dimensions / 2, head_size, first_position, rows.strides()[0], rows.strides()[1]})
-    args.push_back(LaunchArgument::index(v));
+  for (std::int64_t v : {dimensions / 2, head_size}) args.push_back(LaunchArgument::index(v));
+  args.push_back(ops::argument(first_position));
+  for (std::int64_t v : {rows.strides()[0], rows.strides()[1]}) args.push_back(LaunchArgument::index(v));
   static auto& family = *new KernelFamily<RotarySpec>(ops::trace_rotary);
   const std::int64_t threads = head_size - dimensions / 2;
-  family({x.dtype(), how.pairs, dimensions != head_size, how.factors.has_value()})
+  family({x.dtype(), how.pairs, dimensions != head_size, how.factors.has_value(), first_position.in_memory()})
       .launch(
           {static_cast<std::uint64_t>(threads), static_cast<std::uint64_t>(heads), static_cast<std::uint64_t>(tokens)},
           std::span(args));
   return out;
 }
 
-void cache_store(Array& cache, const Array& rows, std::int64_t position) {
+void cache_store(Array& cache, const Array& rows, const Position& position) {
   need_rows("cache_store", "rows", rows);
-  if (cache.rank() != 3 || cache.shape(0) != rows.shape(1) || cache.shape(2) != rows.shape(2) || position < 0 ||
-      position > cache.shape(1) - rows.shape(0))
+  if (cache.rank() != 3 || cache.shape(0) != rows.shape(1) || cache.shape(2) != rows.shape(2) ||
+      position.number() < 0 || position.number() > cache.shape(1) - rows.shape(0))
     fail<ShapeError>(
         {.asked = "cache_store",
          .with = {{"cache", to_string(cache.shape())},
                   {"rows", to_string(rows.shape())},
-                  {"position", std::to_string(position)}},
+                  {"position", std::to_string(position.number())}},
          .wrong = "the rows (tokens, heads, head size) do not fit into the cache (heads, capacity, head size)"});
   if (cache.dtype() != DType::f32 && cache.dtype() != DType::f16)
     fail<DtypeError>({.asked = "cache_store",
@@ -193,12 +220,12 @@ void cache_store(Array& cache, const Array& rows, std::int64_t position) {
     fail<ShapeError>({.asked = "cache_store", .wrong = "elements of the cache's heads are not side by side"});
   const Array from = rows_of(rows);
   static auto& family = *new KernelFamily<StoreSpec>(ops::trace_cache_store);
-  family({from.dtype(), cache.dtype()})
+  family({from.dtype(), cache.dtype(), position.in_memory()})
       .launch({static_cast<std::uint64_t>(rows.shape(2)), static_cast<std::uint64_t>(rows.shape(1)),
                static_cast<std::uint64_t>(rows.shape(0))},
-              {from.view(), cache.view_for_writing(), LaunchArgument::index(position),
-               LaunchArgument::index(from.strides()[0]), LaunchArgument::index(from.strides()[1]),
-               LaunchArgument::index(cache.strides()[0]), LaunchArgument::index(cache.strides()[1])});
+              {from.view(), cache.view_for_writing(), ops::argument(position), LaunchArgument::index(from.strides()[0]),
+               LaunchArgument::index(from.strides()[1]), LaunchArgument::index(cache.strides()[0]),
+               LaunchArgument::index(cache.strides()[1])});
 }
 
 }  // namespace tessera

@@ -27,16 +27,33 @@ struct Rotary {
   float scale = 1.0f;                 ///< positions are multiplied by it (linear scaling: 1 / factor)
   std::optional<Array> factors = {};  ///< f32 (dimensions / 2,): each frequency is divided by its factor (Llama 3.1)
 };
+/// Where the first of some tokens stands in its text: a number; or an i32 of one element in device memory, read when
+/// the kernel runs, so that a recorded Sequence may be replayed at another place. That it is one that fits is then for
+/// the caller to see to: nobody checks it.
+class Position {
+ public:
+  Position(std::int64_t number) : number_(number) {}
+  /// ShapeError, DtypeError: not a contiguous i32 of one element.
+  explicit Position(Array in_memory);
+  bool in_memory() const { return memory_.has_value(); }
+  std::int64_t number() const { return number_; }
+  const Array& memory() const { return *memory_; }
+
+ private:
+  std::int64_t number_ = 0;
+  std::optional<Array> memory_;
+};
+
 /// Rotary position embedding (Su et al. 2021) of x (tokens, heads, head size); token t stands at `first_position` + t.
-Array rotary(const Array& x, std::int64_t first_position, const Rotary& how);
+Array rotary(const Array& x, const Position& first_position, const Rotary& how);
 
 /// Writes rows (tokens, heads, head size) into a cache (heads, capacity, head size; f32 or f16) from `position` on.
 /// ShapeError if they do not fit.
-void cache_store(Array& cache, const Array& rows, std::int64_t position);
+void cache_store(Array& cache, const Array& rows, const Position& position);
 
 /// Causal attention over a cache with grouped heads and online softmax. q (tokens, heads, head size), keys and values
 /// (key heads, capacity, head size; f32 or f16); token t sees positions 0 .. past + t. heads is a multiple of key
 /// heads. Gives (tokens, heads, head size), f32. Milakov and Gimelshein 2018; Dao et al. 2022.
-Array attention(const Array& q, const Array& keys, const Array& values, std::int64_t past, float scale);
+Array attention(const Array& q, const Array& keys, const Array& values, const Position& past, float scale);
 
 }  // namespace tessera

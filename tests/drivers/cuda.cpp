@@ -81,6 +81,10 @@ constexpr Name names[] = {
     {misaligned_address, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
     {launch_failed, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {not_supported, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {illegal_state, "CUDA_ERROR_ILLEGAL_STATE", "the operation cannot be performed in the present state"},
+    {capture_unsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
+    {capture_invalidated, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+     "operation failed due to a previous error during capture"},
     {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver / cuda driver combination"},
     {unknown_error, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
@@ -541,4 +545,68 @@ EXPORT Code cuLaunchKernel(void* handle, unsigned grid_x, unsigned grid_y, unsig
   STREAM(stream_handle);
   return machine().launch(*context, *function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes,
                           *stream, parameters, extra);
+}
+
+// Graphs.
+
+/// Of a failed context too.
+#define ENTER_FAILED()                                     \
+  Context* const context = current();                      \
+  const Code entered = machine().enter(__func__, context); \
+  if (entered != ok && (context == nullptr || entered != context->sticky)) return entered
+
+EXPORT Code cuStreamBeginCapture_v2(void* handle, int mode) {
+  ENTER();
+  STREAM(handle);
+  if (mode < 0 || mode > 2) return machine().breach("unknown mode", invalid_value);
+  return machine().begin_capture(*stream);
+}
+EXPORT Code cuStreamEndCapture(void* handle, Graph** graph) {
+  ENTER();
+  STREAM(handle);
+  return machine().end_capture(*stream, graph);
+}
+EXPORT Code cuStreamGetCaptureInfo_v2(void* handle, int* status, unsigned long long* id, Graph** graph,
+                                      const void* const** newest, std::size_t* count) {
+  ENTER();
+  STREAM(handle);
+  if (status == nullptr) return machine().breach("the status is asked for always", invalid_value);
+  *status = stream->capture == nullptr ? 0 : stream->spoilt ? 2 : 1;
+  if (stream->capture == nullptr) return ok;
+  static thread_local Node* last = nullptr;
+  if (const Code code = machine().newest_node(*stream, &last); code != ok) return code;
+  if (id != nullptr) *id = reinterpret_cast<std::uintptr_t>(stream->capture);
+  if (graph != nullptr) *graph = stream->capture;
+  if (newest != nullptr) *newest = reinterpret_cast<const void* const*>(&last);
+  if (count != nullptr) *count = last != nullptr ? 1 : 0;
+  return ok;
+}
+EXPORT Code cuGraphInstantiateWithFlags(Executable** executable, void* graph, unsigned long long flags) {
+  ENTER();
+  if (flags > 15) return machine().breach("unknown flags", invalid_value);
+  return machine().instantiate(*context, graph, executable);
+}
+EXPORT Code cuGraphDestroy(void* graph) {
+  ENTER_FAILED();
+  return machine().destroy_graph(graph);
+}
+EXPORT Code cuGraphExecDestroy(void* executable) {
+  ENTER_FAILED();
+  return machine().destroy_executable(executable);
+}
+EXPORT Code cuGraphLaunch(void* executable, void* handle) {
+  ENTER();
+  STREAM(handle);
+  return machine().launch_graph(*context, executable, *stream);
+}
+struct KernelNodeParams {  // CUDA_KERNEL_NODE_PARAMS_v1
+  void* function;
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+  void **parameters, **extra;
+};
+EXPORT Code cuGraphExecKernelNodeSetParams(void* executable, void* node, const KernelNodeParams* p) {
+  ENTER();
+  FUNCTION(p->function);
+  return machine().set_kernel_node(*context, executable, node, *function, {p->grid_x, p->grid_y, p->grid_z},
+                                   {p->block_x, p->block_y, p->block_z}, p->shared_bytes, p->parameters, p->extra);
 }

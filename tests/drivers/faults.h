@@ -16,6 +16,8 @@
 //   no-devices     there is none                        context[:code]          no context can be made
 //   oom=n          the n-th allocation fails; n+: and all later ones            host-oom=n  of pinned memory
 //   launch=n       the n-th launch is refused (701, or :code)
+//   instantiate[:code]  no graph can be instantiated (2)   graph-launch=n  the n-th launch of a graph is refused (1)
+//   no-graphs      a stream cannot be captured (801)
 //   lost=n         the n-th operation fails, and everything after it (700, or :code)
 //   late=n         the n-th operation fails when it runs, and only calls that wait tell
 //   wrong          kernels compute wrongly

@@ -62,7 +62,7 @@ Code context_of_thread(const char* call, Context** context) {
       if (const Code code = machine().retain(device_of_thread, &primary); code != ok) return code;
   }
   *context = primary;
-  return machine().enter(call, primary);
+  return machine().enter(call, primary, false);  // counted once
 }
 
 struct Name {
@@ -402,4 +402,66 @@ EXPORT Code hipModuleLaunchKernel(void* handle, unsigned grid_x, unsigned grid_y
   if (shared_bytes <= (64u << 10)) function->max_dynamic_shared = 64 << 10;
   return machine().launch(*context, *function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes,
                           *stream, parameters, extra);
+}
+
+// Graphs.
+
+EXPORT Code hipStreamBeginCapture(void* handle, int mode) {
+  ENTER();
+  STREAM(handle);
+  if (mode < 0 || mode > 2) return machine().breach("unknown mode", invalid_value);
+  return machine().begin_capture(*stream);
+}
+EXPORT Code hipStreamEndCapture(void* handle, Graph** graph) {
+  ENTER();
+  STREAM(handle);
+  return machine().end_capture(*stream, graph);
+}
+EXPORT Code hipStreamGetCaptureInfo_v2(void* handle, int* status, unsigned long long* id, Graph** graph,
+                                       const void* const** newest, std::size_t* count) {
+  ENTER();
+  STREAM(handle);
+  if (status == nullptr) return machine().breach("the status is asked for always", invalid_value);
+  *status = stream->capture == nullptr ? 0 : stream->spoilt ? 2 : 1;
+  if (stream->capture == nullptr) return ok;
+  static thread_local Node* last = nullptr;
+  if (const Code code = machine().newest_node(*stream, &last); code != ok) return code;
+  if (id != nullptr) *id = reinterpret_cast<std::uintptr_t>(stream->capture);
+  if (graph != nullptr) *graph = stream->capture;
+  if (newest != nullptr) *newest = reinterpret_cast<const void* const*>(&last);
+  if (count != nullptr) *count = last != nullptr ? 1 : 0;
+  return ok;
+}
+EXPORT Code hipGraphInstantiate(Executable** executable, void* graph, void** wrong, char* log, std::size_t bytes) {
+  ENTER();
+  if (wrong != nullptr) *wrong = nullptr;
+  if (log != nullptr && bytes != 0) *log = 0;
+  return machine().instantiate(*context, graph, executable);
+}
+EXPORT Code hipGraphDestroy(void* graph) {
+  ENTER_FAILED_TOO();
+  return machine().destroy_graph(graph);
+}
+EXPORT Code hipGraphExecDestroy(void* executable) {
+  ENTER_FAILED_TOO();
+  return machine().destroy_executable(executable);
+}
+EXPORT Code hipGraphLaunch(void* executable, void* handle) {
+  ENTER();
+  STREAM(handle);
+  return machine().launch_graph(*context, executable, *stream);
+}
+struct KernelNodeParams {  // hipKernelNodeParams
+  unsigned block_x, block_y, block_z;
+  void** extra;
+  void* function;
+  unsigned grid_x, grid_y, grid_z;
+  void** parameters;
+  unsigned shared_bytes;
+};
+EXPORT Code hipGraphExecKernelNodeSetParams(void* executable, void* node, const KernelNodeParams* p) {
+  ENTER();
+  FUNCTION(p->function);
+  return machine().set_kernel_node(*context, executable, node, *function, {p->grid_x, p->grid_y, p->grid_z},
+                                   {p->block_x, p->block_y, p->block_z}, p->shared_bytes, p->parameters, p->extra);
 }

@@ -29,6 +29,7 @@ struct Launch {
 }  // namespace
 
 Code Machine::load(Context& context, const std::map<std::string, int>& entries, Module** out) {
+  if (const Code code = outside_of_capture(); code != ok) return code;
   auto* module = new Module{Handle{.kind = Kind::module, .context = &context}};
   module->entries = entries;
   std::lock_guard hold(lock_);
@@ -39,7 +40,8 @@ Code Machine::load(Context& context, const std::map<std::string, int>& entries, 
 
 Code Machine::unload(Context* context, Module* handle) {
   std::lock_guard hold(lock_);
-  Code code = ok;
+  Code code = outside_of_capture_locked();
+  if (code != ok) return code;
   auto* module = static_cast<Module*>(handle_of(handle, Kind::module, &code));
   if (module == nullptr) return code;
   if (module->context->sticky == ok && module->context->deferred == ok)
@@ -136,9 +138,20 @@ Code Machine::read_arguments(Context& context, const Function& function, const K
 Code Machine::launch(Context& context, Function& function, Dimensions grid, Dimensions block,
                      std::uint32_t shared_bytes, Stream& stream, void** parameters, void** extra, const Order& order) {
   if (!execute_) return ok;
+  Work work;
+  if (const Code code = prepare_launch(context, function, grid, block, shared_bytes, parameters, extra, order, &work);
+      code != ok)
+    return code;
+  return enqueue(stream, std::move(work), false);
+}
+
+/// Checks a launch; gives the work, and what it touches.
+Code Machine::prepare_launch(Context& context, Function& function, Dimensions grid, Dimensions block,
+                             std::uint32_t shared_bytes, void** parameters, void** extra, const Order& order,
+                             Work* out) {
   const Limits most = limits(context.device);
   auto launch = std::make_shared<Launch>();
-  Work work;
+  Work& work = *out;
   Module* const module = function.module;
   {
     std::lock_guard hold(lock_);
@@ -252,8 +265,8 @@ Code Machine::launch(Context& context, Function& function, Dimensions grid, Dime
     launch->resolver = resolver_;
     launch->warp = most.warp;
     launch->wrong = faults_.find("wrong", context.device) != nullptr;
-    module->used[stream.id] = stream.submitted + 1;
   }
+  work.module = module;
   work.order = order;
   work.run = [this, launch, name = function.entry]() -> Code {
     char error[1024] = "";
@@ -265,7 +278,7 @@ Code Machine::launch(Context& context, Function& function, Dimensions grid, Dime
     if (launch->wrong && launch->spoilt != nullptr) *launch->spoilt ^= std::byte{0x41};
     return ok;
   };
-  return enqueue(stream, std::move(work), false);
+  return ok;
 }
 
 Code Machine::outside(Stream& stream, const char* what, const OutsideTouch* touches, int count,

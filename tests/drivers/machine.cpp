@@ -77,7 +77,7 @@ Code Machine::initialise(const char* call) {
   return devices == 0 ? no_device : ok;
 }
 
-Code Machine::enter(const char* call) {
+Code Machine::enter(const char* call, bool counted) {
   calling = call;
   if (forked) {  // the lock may be held by a thread that this process has not got
     const std::string text = std::string(call) + ": the driver is used in a forked child";
@@ -86,13 +86,14 @@ Code Machine::enter(const char* call) {
     return not_initialized;
   }
   std::lock_guard hold(lock_);
+  if (counting_ && counted) ++counts_["calls"], ++counts_[call];
   if (!initialised_) return breach_locked("called before the driver was initialised", not_initialized);
   if (primaries_.empty()) return no_device;
   return ok;
 }
 
-Code Machine::enter(const char* call, Context* context) {
-  if (const Code code = enter(call); code != ok) return code;
+Code Machine::enter(const char* call, Context* context, bool counted) {
+  if (const Code code = enter(call, counted); code != ok) return code;
   std::lock_guard hold(lock_);
   if (context == nullptr) return breach_locked("no context is current on this thread", invalid_context);
   if (!context->live || context->retained == 0)
@@ -119,12 +120,14 @@ Code Machine::breach_locked(const std::string& text, Code code) {
 
 void Machine::keep(Handle* handle) {
   handles_[handle] = handle;
-  static const char* const names[] = {"context", "stream", "event", "module", "function"};
+  static const char* const names[] = {"context",  "stream", "event",           "module",
+                                      "function", "graph",  "node of a graph", "executable"};
   ++counts_[std::string(names[static_cast<int>(handle->kind)]) + "s"];
 }
 
 Handle* Machine::handle_of(void* handle, Kind kind, Code* code) {
-  static const char* const names[] = {"context", "stream", "event", "module", "function"};
+  static const char* const names[] = {"context",  "stream", "event",           "module",
+                                      "function", "graph",  "node of a graph", "executable"};
   const std::string name = names[static_cast<int>(kind)];
   const auto it = handles_.find(handle);
   *code = ok;
@@ -217,6 +220,8 @@ std::uint64_t Machine::live(const std::string& what) {
     const bool own = handle->kind == Kind::stream && static_cast<Stream*>(handle)->null;
     if ((what == "streams" && handle->kind == Kind::stream && !own) ||
         (what == "events" && handle->kind == Kind::event) || (what == "modules" && handle->kind == Kind::module) ||
+        (what == "graphs" && handle->kind == Kind::graph) ||
+        (what == "executables" && handle->kind == Kind::executable) ||
         (what == "contexts" && handle->kind == Kind::context))
       ++n;
   }
@@ -227,7 +232,7 @@ void Machine::at_exit() {
   if (forked) return;
   calling = "at exit";
   if (settings_.leaks)
-    for (const char* what : {"memory", "host", "streams", "events", "modules", "contexts"})
+    for (const char* what : {"memory", "host", "streams", "events", "modules", "graphs", "executables", "contexts"})
       if (const std::uint64_t n = live(what)) breach(std::to_string(n) + " left: " + what, ok);
   {
     std::lock_guard hold(lock_);
@@ -264,9 +269,12 @@ EXPORT int tessera_fake_breaches(char* text, std::size_t bytes) {
   return static_cast<int>(seen.size());
 }
 EXPORT void tessera_fake_forget_breaches() { tessera::fake::Machine::get().forget_breaches(); }
-/// Live "memory", "bytes", "host", "streams", "events", "modules", "contexts".
+/// Live "memory", "bytes", "host", "streams", "events", "modules", "graphs", "executables", "contexts".
 EXPORT std::uint64_t tessera_fake_live(const char* what) { return tessera::fake::Machine::get().live(what); }
-/// So far: "launches", "operations", "allocations", "host allocations", "peer copies", "streams", "events", "modules".
+/// 1: from now on "calls" and each entry point by its name are counted.
+EXPORT void tessera_fake_count_calls(int wanted) { tessera::fake::Machine::get().count_calls(wanted != 0); }
+/// So far: "calls", "launches", "graph launches", "operations", "allocations", "host allocations", "peer copies",
+/// "streams", "events", "modules", ...; of calls also each by the name of the entry point.
 EXPORT std::uint64_t tessera_fake_count(const char* what) { return tessera::fake::Machine::get().count(what); }
 /// Streams stop before their next piece of work until let go.
 EXPORT void tessera_fake_hold(int held) { tessera::fake::Machine::get().hold(held != 0); }

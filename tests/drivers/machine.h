@@ -34,7 +34,9 @@ inline constexpr Code ok = 0, invalid_value = 1, out_of_memory = 2, not_initiali
                       no_binary_for_gpu = 209, invalid_ptx = 218, unsupported_ptx = 222, invalid_handle = 400,
                       not_found = 500, not_ready = 600, illegal_address = 700, launch_out_of_resources = 701,
                       peer_already_enabled = 704, peer_not_enabled = 705, misaligned_address = 716, launch_failed = 719,
-                      not_supported = 801, unknown_error = 999;
+                      not_supported = 801, capture_unsupported = 900, capture_invalidated = 901,
+                      capture_unmatched = 903, capture_implicit = 906, capture_wrong_thread = 908, illegal_state = 401,
+                      unknown_error = 999;
 
 /// How much of each stream's work lies before a point.
 using Clock = std::map<std::uint32_t, std::uint64_t>;
@@ -89,11 +91,12 @@ struct Work {
   std::vector<std::pair<Stream*, std::uint64_t>> after;
   std::uint64_t sequence = 0;
   Clock clock;
-  bool tells_host = false;  ///< a callback: the host knows of everything before it
-  Code late = ok;           ///< it will fail with this, and only those who wait are told
+  bool tells_host = false;   ///< a callback: the host knows of everything before it
+  Code late = ok;            ///< it will fail with this, and only those who wait are told
+  Module* module = nullptr;  ///< of a launch
 };
 
-enum class Kind : std::uint8_t { context, stream, event, module, function };
+enum class Kind : std::uint8_t { context, stream, event, module, function, graph, node, executable };
 
 struct Handle {
   Kind kind;
@@ -101,7 +104,13 @@ struct Handle {
   Context* context = nullptr;
 };
 
+struct Graph;
+struct Executable;
 struct Stream : Handle {
+  Executable* closed = nullptr;  ///< of a list that is written once: what it came to
+  Graph* capture = nullptr;      ///< work goes there instead of being queued
+  bool spoilt = false;           ///< something was done that a capture forbids: nothing comes of it
+  std::uint64_t capturer = 0;    ///< the thread that began it
   std::uint32_t id = 0;
   bool null = false, blocking = true;
   bool ordered = true;  ///< else only barriers and events order its work
@@ -138,6 +147,20 @@ struct Context : Handle {
   std::set<int> peers;
 };
 
+struct Node : Handle {
+  Graph* graph = nullptr;
+  Work work;
+};
+struct Graph : Handle {
+  std::vector<Node*> nodes;
+};
+struct Executable : Handle {
+  Graph* graph = nullptr;
+  std::vector<Node*> nodes;  ///< what each piece of work was captured as
+  std::vector<Work> work;
+  Clock used;  ///< its last launch on each stream
+};
+
 /// What a kind of GPU can, in the numbers of its API.
 struct Limits {
   std::uint32_t max_threads = 1024;
@@ -166,8 +189,8 @@ class Machine {
 
   // Each call of an API begins with one of these; `call` names it in breaches.
   Code initialise(const char* call);
-  Code enter(const char* call);
-  Code enter(const char* call, Context* context);  ///< and the context is alive and has not failed
+  Code enter(const char* call, bool counted = true);
+  Code enter(const char* call, Context* context, bool counted = true);  ///< and the context is alive and has not failed
   /// Writes down that a rule was broken; `code` is returned.
   Code breach(const std::string& text, Code code);
 
@@ -217,6 +240,22 @@ class Machine {
   Code raise_shared(Function& function, int bytes);
   Code launch(Context& context, Function& function, Dimensions grid, Dimensions block, std::uint32_t shared_bytes,
               Stream& stream, void** parameters, void** extra, const Order& order = {});
+
+  // Graphs (graphs.cpp).
+  Code begin_capture(Stream& stream);
+  Code begin_list(Stream& stream);  ///< Level Zero's: written by whoever likes, and never ended but by
+  Code close_list(Stream& stream);
+  Code end_capture(Stream& stream, Graph** graph);
+  Code newest_node(Stream& stream, Node** node);  ///< null if nothing was captured yet
+  Code instantiate(Context& context, void* graph, Executable** executable);
+  Code destroy_graph(void* graph);
+  Code destroy_executable(void* executable);
+  Code launch_graph(Context& context, void* executable, Stream& stream);
+  Code set_kernel_node(Context& context, void* executable, void* node, Function& function, Dimensions grid,
+                       Dimensions block, std::uint32_t shared_bytes, void** parameters, void** extra);
+  /// For what a thread must not call while it captures: ok, or the error, after which its capture is spoilt.
+  Code outside_of_capture();
+
   /// A piece of work that does nothing but wait, be waited for, or signal.
   Code mark(Stream& stream, const Order& order);
   Code reset(Event& event);
@@ -233,6 +272,7 @@ class Machine {
   std::uint64_t count(const std::string& what);
   void hold(bool held);
   void execute(bool really) { execute_ = really; }
+  void count_calls(bool wanted) { counting_ = wanted; }
   void set_resolver(const Resolver* resolver);
   void at_exit();
 
@@ -246,6 +286,10 @@ class Machine {
   Code enqueue(Stream& stream, Work work, bool waits);
   Code wait_for(std::unique_lock<std::mutex>& hold, Stream& stream, std::uint64_t sequence, const Clock& clock);
   void check_order(const Stream& stream, const Work& work);
+  Code capture(Stream& stream, Work work, bool waits);
+  Code outside_of_capture_locked();
+  Code prepare_launch(Context& context, Function& function, Dimensions grid, Dimensions block,
+                      std::uint32_t shared_bytes, void** parameters, void** extra, const Order& order, Work* work);
   void serve(Stream& stream);
   bool ready(const Stream& stream) const;
   Code breach_locked(const std::string& text, Code code);
@@ -260,7 +304,8 @@ class Machine {
   std::condition_variable changed_;
   bool initialised_ = false, held_ = false;
   const Resolver* resolver_ = nullptr;
-  std::atomic<bool> execute_ = true;  ///< false: nothing is queued
+  std::atomic<bool> execute_ = true;    ///< false: nothing is queued
+  std::atomic<bool> counting_ = false;  ///< each call, by its name
   std::vector<std::string> breaches_;
   std::map<void*, Handle*> handles_;  ///< all that ever were
   std::map<std::uint64_t, MemoryPointer> memory_, graves_;

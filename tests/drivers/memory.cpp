@@ -50,6 +50,7 @@ std::uint64_t Machine::place(int device, std::size_t bytes) {
 
 Code Machine::allocate(Context& context, std::size_t bytes, std::uint64_t* address) {
   std::lock_guard hold(lock_);
+  if (const Code code = outside_of_capture_locked(); code != ok) return code;
   *address = 0;
   if (bytes == 0) return breach_locked("an allocation of 0 bytes", invalid_value);
   const std::uint64_t n = ++counts_["allocations"];
@@ -70,6 +71,7 @@ Code Machine::allocate(Context& context, std::size_t bytes, std::uint64_t* addre
 
 Code Machine::allocate_host(Context& context, std::size_t bytes, void** address) {
   std::lock_guard hold(lock_);
+  if (const Code code = outside_of_capture_locked(); code != ok) return code;
   *address = nullptr;
   if (bytes == 0) return breach_locked("an allocation of 0 bytes", invalid_value);
   if (const Code code = faults_.strikes("host-oom", ++counts_["host allocations"], out_of_memory, context.device))
@@ -91,6 +93,7 @@ Code Machine::allocate_host(Context& context, std::size_t bytes, void** address)
 
 Code Machine::free(std::uint64_t address) {
   std::lock_guard hold(lock_);
+  if (const Code code = outside_of_capture_locked(); code != ok) return code;
   if (address == 0) return ok;
   const auto it = memory_.find(address);
   if (it == memory_.end()) {
@@ -123,6 +126,7 @@ Code Machine::free(std::uint64_t address) {
 
 Code Machine::free_host(void* address) {
   std::lock_guard hold(lock_);
+  if (const Code code = outside_of_capture_locked(); code != ok) return code;
   if (address == nullptr) return ok;
   const auto key = reinterpret_cast<std::uint64_t>(address);
   const auto it = memory_.find(key);

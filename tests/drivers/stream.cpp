@@ -41,6 +41,8 @@ Stream* Machine::stream_of(Context& context, void* handle, Code* code, bool of_t
 Code Machine::destroy(Stream* stream) {
   {
     std::lock_guard hold(lock_);
+    if (stream->capture != nullptr && stream->capturer != 0)
+      breach_locked("a stream is destroyed while it is captured", ok);
     if (stream->context->sticky == ok && stream->context->deferred == ok) {
       if (stream->completed < stream->submitted)
         breach_locked("a stream is destroyed with work in it", ok);
@@ -121,6 +123,9 @@ Code Machine::enqueue(Stream& stream, Work work, bool waits) {
   std::unique_lock hold(lock_);
   Context& context = *stream.context;
   if (context.sticky != ok) return context.sticky;
+  if (stream.capture != nullptr) return capture(stream, std::move(work), waits);
+  if (stream.closed != nullptr)
+    return breach_locked(work.what + " is appended to a list that is closed", invalid_value);
   const std::uint64_t n = ++operations_[context.device];
   ++counts_["operations"];
   if (const Code code = faults_.strikes("lost", n, illegal_address, context.device); code != ok) {
@@ -162,6 +167,7 @@ Code Machine::enqueue(Stream& stream, Work work, bool waits) {
     event->clock[stream.id] = std::max(event->clock[stream.id], work.sequence);
   }
   for (const Touch& touch : work.touches) ++touch.memory->queued;
+  if (work.module != nullptr) work.module->used[stream.id] = work.sequence;
   const std::uint64_t sequence = work.sequence;
   const Clock clock = work.clock;
   stream.work.push_back(std::move(work));
@@ -182,6 +188,11 @@ Code Machine::wait_for(std::unique_lock<std::mutex>& hold, Stream& stream, std::
 Code Machine::synchronise(Stream& stream) {
   if (stream.null) return synchronise(*stream.context);
   std::unique_lock hold(lock_);
+  if (const Code code = outside_of_capture_locked(); code != ok) return code;
+  if (stream.capture != nullptr) {
+    stream.spoilt = true;
+    return breach_locked("a stream is waited for while it is captured", capture_unsupported);
+  }
   Clock all = stream.clock;
   all[stream.id] = stream.submitted;
   return wait_for(hold, stream, stream.submitted, all);
@@ -209,6 +220,7 @@ Code Machine::reset(Event& event) {
 
 Code Machine::synchronise(Context& context) {
   std::unique_lock hold(lock_);
+  if (const Code code = outside_of_capture_locked(); code != ok) return code;
   const std::vector<Stream*> streams = context.streams;
   Code code = ok;
   for (Stream* stream : streams) code = wait_for(hold, *stream, stream->submitted, stream->clock);
@@ -217,6 +229,7 @@ Code Machine::synchronise(Context& context) {
 
 Code Machine::query(Stream& stream) {
   std::lock_guard hold(lock_);
+  if (const Code code = outside_of_capture_locked(); code != ok) return code;
   const Context& context = *stream.context;
   if (context.sticky != ok) return context.sticky;
   if (stream.completed < stream.submitted) return not_ready;
@@ -254,6 +267,7 @@ Code Machine::record(Context& context, Event& event, Stream& stream) {
   work.what = "an event";
   if (const Code code = enqueue(stream, std::move(work), false); code != ok) return code;
   std::lock_guard hold(lock_);
+  if (stream.capture != nullptr) return ok;  // a breach already
   event.stream = &stream;
   event.sequence = stream.submitted;
   event.clock = stream.clock;
@@ -274,12 +288,14 @@ Code Machine::wait(Stream& stream, Event& event) {
 
 Code Machine::synchronise(Event& event) {
   std::unique_lock hold(lock_);
+  if (const Code code = outside_of_capture_locked(); code != ok) return code;
   if (event.stream == nullptr) return ok;
   return wait_for(hold, *event.stream, event.sequence, event.clock);
 }
 
 Code Machine::query(Event& event) {
   std::lock_guard hold(lock_);
+  if (const Code code = outside_of_capture_locked(); code != ok) return code;
   const Context& context = event.stream != nullptr ? *event.stream->context : *event.context;
   if (context.sticky != ok) return context.sticky;
   if (event.stream == nullptr) return opencl ? not_ready : ok;  // Level Zero: it is not signalled

@@ -204,6 +204,15 @@ EXPORT Result zeDriverGetProperties(void*, void* properties) {
   STRUCTURE(properties, 1);
   return put<std::uint32_t>(properties, 32, 0x01036237), success;
 }
+EXPORT Result zeDriverGetExtensionProperties(void*, std::uint32_t* count, void* p) {
+  ENTER();
+  if (machine().faults().find("no-graphs")) return *count = 0, success;
+  if (p != nullptr && *count != 0) {
+    std::memset(p, 0, 260);
+    std::strcpy(static_cast<char*>(p), "ZE_experimental_immediate_command_list_append");
+  }
+  return *count = 1, success;
+}
 EXPORT Result zeDeviceGet(void* driver, std::uint32_t* count, void** devices) {
   ENTER();
   std::uint32_t all = 0;
@@ -453,10 +462,46 @@ EXPORT Result zeCommandListCreateImmediate(void* ze_context, void* handle, const
   stream->ordered = (get<std::uint32_t>(desc, 24) & 2) != 0;  // ZE_COMMAND_QUEUE_FLAG_IN_ORDER
   return *list = stream, success;
 }
+EXPORT Result zeCommandListCreate(void* ze_context, void* handle, const void* desc, void** list) {
+  DEVICE(handle);
+  STRUCTURE(desc, 0xf);
+  OBJECT(ZeContext, owner, contexts, ze_context);
+  TOGETHER(owner);
+  if (get<std::uint32_t>(desc, 16) != 0)
+    return result_of(machine().breach("there is one group of queues, of ordinal 0", invalid_value));
+  Stream* stream = nullptr;
+  machine().create_stream(*context, false, &stream);
+  stream->ordered = false;
+  machine().begin_list(*stream);
+  return *list = stream, success;
+}
+EXPORT Result zeCommandListClose(void* list) {
+  ENTER();
+  Code code = ok;
+  Stream* const stream = machine().stream_of(*machine().primary(0), list, &code, false);
+  return stream == nullptr ? result_of(code) : result_of(machine().close_list(*stream));
+}
+EXPORT Result zeCommandListImmediateAppendCommandListsExp(void* immediate, std::uint32_t lists, void** handles,
+                                                          void* signal, std::uint32_t count, void** waits) {
+  APPEND(immediate, signal, count, waits);
+  if (signal != nullptr || count != 0)
+    return result_of(machine().breach("events with closed lists are not known here", invalid_value));
+  for (std::uint32_t i = 0; i < lists; ++i) {
+    Code code = ok;
+    Stream* const list = machine().stream_of(*machine().primary(0), handles[i], &code, false);
+    if (list == nullptr) return result_of(code);
+    if (list->closed == nullptr)
+      return result_of(machine().breach("a list is appended that is not closed", invalid_value));
+    if (const Code launched = machine().launch_graph(*stream->context, list->closed, *stream); launched != ok)
+      return result_of(launched);
+  }
+  return success;
+}
 EXPORT Result zeCommandListDestroy(void* list) {
   ENTER();
   Code code = ok;
   Stream* const stream = machine().stream_of(*machine().primary(0), list, &code, false);
+  if (stream != nullptr && stream->closed != nullptr) machine().destroy_executable(stream->closed);
   return stream == nullptr ? result_of(code) : result_of(machine().destroy(stream));
 }
 EXPORT Result zeCommandListHostSynchronize(void* list, std::uint64_t) {

@@ -16,12 +16,18 @@ struct Event_;
 struct Module_;
 struct Function_;
 struct Program_;
+struct Graph_;
+struct Node_;
+struct Executable_;
 using Context = Context_*;
 using Stream = Stream_*;
 using Event = Event_*;
 using Module = Module_*;
 using Function = Function_*;
 using Program = Program_*;
+using Graph = Graph_*;
+using Node = Node_*;                 ///< of a graph
+using Executable = Executable_*;     ///< a graph that was instantiated
 using Code = int;                    ///< CUresult, nvrtcResult
 using Ordinal = int;                 ///< CUdevice
 using Address = unsigned long long;  ///< CUdeviceptr
@@ -38,6 +44,16 @@ inline constexpr int max_threads_per_block = 1, max_block_dim_x = 2, max_block_d
 inline constexpr int compute_mode_prohibited = 2;
 // Flags
 inline constexpr unsigned stream_non_blocking = 1, event_disable_timing = 2, host_alloc_portable = 1;
+// CUstreamCaptureMode: another thread may do what it likes meanwhile, this one nothing that a capture forbids.
+inline constexpr int capture_thread_local = 1;
+/// CUDA_KERNEL_NODE_PARAMS as every version takes it (`_v1`).
+struct KernelNode {
+  Function function = nullptr;
+  unsigned grid[3] = {}, block[3] = {};
+  unsigned shared_bytes = 0;
+  void** arguments = nullptr;
+  void** extra = nullptr;
+};
 // CUfunction_attribute
 inline constexpr int function_max_threads_per_block = 0, function_max_dynamic_shared_size = 8;
 // CUjit_option
@@ -98,6 +114,19 @@ inline constexpr Code nvrtc_out_of_memory = 1, nvrtc_compilation = 6;
   M(device_uuid, cuDeviceGetUuid_v2, Code(Uuid*, Ordinal))                                                      \
   M(device_uuid_old, cuDeviceGetUuid, Code(Uuid*, Ordinal))
 
+// Graphs, as CUDA 11.4 has them first; older drivers get work piece by piece. Later headers have other names for some.
+#define TESSERA_CUDA_GRAPHS(M)                                                                                  \
+  M(begin_capture, cuStreamBeginCapture_v2, Code(Stream, int mode))                                             \
+  M(end_capture, cuStreamEndCapture, Code(Stream, Graph*))                                                      \
+  M(instantiate, cuGraphInstantiateWithFlags, Code(Executable*, Graph, unsigned long long flags))               \
+  M(destroy_graph, cuGraphDestroy, Code(Graph))                                                                 \
+  M(destroy_executable, cuGraphExecDestroy, Code(Executable))                                                   \
+  M(launch_graph, cuGraphLaunch, Code(Executable, Stream))
+#define TESSERA_CUDA_GRAPH_NODES(M)                                                                             \
+  M(capture_info, cuStreamGetCaptureInfo_v2, Code(Stream, int* status, std::uint64_t* id, Graph*,               \
+                                                  const Node** newest, std::size_t* count))                     \
+  M(set_kernel_node, cuGraphExecKernelNodeSetParams, Code(Executable, Node, const KernelNode*))
+
 #define TESSERA_NVRTC(M)                                                                                        \
   M(version, nvrtcVersion, Code(int* major, int* minor))                                                        \
   M(error_string, nvrtcGetErrorString, const char*(Code))                                                       \
@@ -119,6 +148,9 @@ inline constexpr Code nvrtc_out_of_memory = 1, nvrtc_compilation = 6;
 struct DriverFunctions {
   TESSERA_CUDA_DRIVER(TESSERA_MEMBER)
   TESSERA_CUDA_DRIVER_OPTIONAL(TESSERA_MEMBER)
+  TESSERA_CUDA_GRAPHS(TESSERA_MEMBER)
+  TESSERA_CUDA_GRAPH_NODES(TESSERA_MEMBER)
+  bool graphs = false;  ///< the driver has all of these
 };
 struct CompilerFunctions {
   TESSERA_NVRTC(TESSERA_MEMBER)

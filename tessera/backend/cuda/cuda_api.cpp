@@ -39,6 +39,10 @@ DriverLibrary open_driver() {
 #undef TESSERA_TAKE
 #define TESSERA_TAKE(member, symbol, ...) stream::take(library.file, library.call.member, #symbol, lacks);
   TESSERA_CUDA_DRIVER_OPTIONAL(TESSERA_TAKE)
+  lacks.clear();
+  TESSERA_CUDA_GRAPHS(TESSERA_TAKE)
+  TESSERA_CUDA_GRAPH_NODES(TESSERA_TAKE)
+  library.call.graphs = lacks.empty();
 #undef TESSERA_TAKE
   return library;
 }
@@ -103,6 +107,20 @@ Code CudaApi::load_module(const std::string& image, Handle* module, std::string*
 Code CudaApi::allow_shared(Handle function, std::size_t bytes) const {
   return call_.set_function_attribute(static_cast<Function>(function), function_max_dynamic_shared_size,
                                       static_cast<int>(bytes));
+}
+
+Code CudaApi::instantiate(Handle graph, Handle* executable) const {
+  return call_.instantiate(reinterpret_cast<Executable*>(executable), static_cast<Graph>(graph), 0);
+}
+Code CudaApi::set_kernel_node(Handle executable, Handle node, Handle function, const backend::Grid& g,
+                              unsigned shared_bytes, std::span<backend::BoundArgument> arguments) const {
+  KernelNode now;
+  now.function = static_cast<Function>(function);
+  for (std::size_t d = 0; d < 3; ++d)
+    now.grid[d] = static_cast<unsigned>(g.blocks[d]), now.block[d] = static_cast<unsigned>(g.block[d]);
+  now.shared_bytes = shared_bytes;
+  now.arguments = stream::addresses_of(arguments);
+  return call_.set_kernel_node(static_cast<Executable>(executable), static_cast<Node>(node), &now);
 }
 
 }  // namespace tessera::cuda

@@ -100,6 +100,16 @@ struct QueueDesc {
   const void* next = nullptr;
   std::uint32_t ordinal = 0, index = 0, flags = 0, mode = 0, priority = 0;
 };
+struct ExtensionProperties {
+  char name[256] = {};
+  std::uint32_t version = 0;
+};
+inline constexpr const char* appends_lists = "ZE_experimental_immediate_command_list_append";
+struct ListDesc {
+  std::uint32_t type = 0xf;
+  const void* next = nullptr;
+  std::uint32_t ordinal = 0, flags = 0;
+};
 struct PoolDesc {
   std::uint32_t type = 0x10;
   const void* next = nullptr;
@@ -210,6 +220,15 @@ inline constexpr std::uint64_t for_ever = ~std::uint64_t{0};
 #define TESSERA_ZE_OPTIONAL(M)                                                                                   \
   M(pci, zeDevicePciGetPropertiesExt, Code(DeviceHandle, PciProperties*))
 
+// Lists that are written once, closed, and appended to an immediate list with one call: of the experimental extension
+// "immediate command list append", 1.9. Without it, work goes in piece by piece.
+#define TESSERA_ZE_LISTS(M)                                                                                      \
+  M(extensions, zeDriverGetExtensionProperties, Code(DriverHandle, std::uint32_t* count, ExtensionProperties*))  \
+  M(create_closed_list, zeCommandListCreate, Code(ContextHandle, DeviceHandle, const ListDesc*, List*))          \
+  M(close_list, zeCommandListClose, Code(List))                                                                  \
+  M(append_lists, zeCommandListImmediateAppendCommandListsExp,                                                   \
+    Code(List, std::uint32_t count, List*, Event signal, std::uint32_t waits, Event*))
+
 #define TESSERA_OCLOC(M)                                                                                         \
   M(invoke, oclocInvoke, int(unsigned arguments, const char** list,                                              \
       std::uint32_t sources, const std::uint8_t** data, const std::uint64_t* bytes, const char** names,          \
@@ -251,6 +270,8 @@ inline constexpr std::uint32_t cl_device_vendor_id = 0x1001, cl_device_uuid = 0x
 struct LoaderFunctions {
   TESSERA_ZE(TESSERA_MEMBER)
   TESSERA_ZE_OPTIONAL(TESSERA_MEMBER)
+  TESSERA_ZE_LISTS(TESSERA_MEMBER)
+  bool lists = false;  ///< the driver has all of these
 };
 struct OclocFunctions {
   TESSERA_OCLOC(TESSERA_MEMBER)

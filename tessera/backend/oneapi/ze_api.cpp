@@ -37,6 +37,9 @@ LoaderLibrary open_loader() {
 #undef TESSERA_TAKE
 #define TESSERA_TAKE(member, symbol, ...) stream::take(library.file, library.call.member, #symbol, lacks);
   TESSERA_ZE_OPTIONAL(TESSERA_TAKE)
+  lacks.clear();
+  TESSERA_ZE_LISTS(TESSERA_TAKE)
+  library.call.lists = lacks.empty();
 #undef TESSERA_TAKE
   return library;
 }
@@ -105,8 +108,15 @@ ZeDevice& here() { return *current_device; }
 
 Code ZeDriver::make_context() {
   std::lock_guard guard(lock_);
+  if (context) return 0;
+  std::uint32_t count = 0;
+  if (call_.lists && call_.extensions(handle, &count, nullptr) == 0) {
+    std::vector<ExtensionProperties> all(count);
+    if (call_.extensions(handle, &count, all.data()) == 0)
+      lists = std::ranges::any_of(all, [](const auto& e) { return std::string_view(e.name) == appends_lists; });
+  }
   const ContextDesc desc;
-  return context ? 0 : call_.create_context(handle, &desc, &context);
+  return call_.create_context(handle, &desc, &context);
 }
 Code ZeApi::context_of(int ordinal, stream::Context* context) const {
   ZeDevice& device = this->device(ordinal);
@@ -235,7 +245,7 @@ Code ZeApi::launch(Handle function, const backend::Grid& g, unsigned, Handle str
     if (const Code code = call_.set_argument(kernel.handle, number++, a.bytes, null ? nullptr : &a.value)) return code;
   }
   const GroupCount groups{n(g.blocks[0]), n(g.blocks[1]), n(g.blocks[2])};
-  return call_.append_launch(list.handle, kernel.handle, &groups, nullptr, 0, nullptr);
+  return call_.append_launch(list.target(), kernel.handle, &groups, nullptr, 0, nullptr);
 }
 
 }  // namespace tessera::oneapi

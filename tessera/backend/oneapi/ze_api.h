@@ -55,6 +55,7 @@ class ZeDriver {
   DriverHandle handle;
   std::uint32_t version;  ///< of the API: major << 16 | minor
   ContextHandle context = nullptr;
+  bool lists = false;  ///< it takes closed lists with one call; known with the context
 
   Code make_context();  ///< on the first call that succeeds
   /// An event that is not signalled. It goes back when the last owner has gone.
@@ -115,6 +116,16 @@ class ZeApi final : public stream::Api {
   Code allow_shared(stream::Handle, std::size_t) const override { return 0; }  // kernels declare what they take
   Code launch(stream::Handle function, const backend::Grid& grid, unsigned shared_bytes, stream::Handle stream,
               std::span<backend::BoundArgument> arguments) const override;
+  // A graph is a closed list, before and after it is instantiated; destroying the second destroys it.
+  bool graphs() const override;
+  bool changing_nodes() const override { return false; }
+  Code begin_capture(stream::Handle stream) const override;
+  Code end_capture(stream::Handle stream, stream::Handle* graph) const override;
+  void drop_capture(stream::Handle stream) const override;
+  Code instantiate(stream::Handle graph, stream::Handle* executable) const override;
+  Code destroy_graph(stream::Handle) const override { return 0; }
+  Code destroy_executable(stream::Handle executable) const override;
+  Code launch_graph(stream::Handle executable, stream::Handle stream) const override;
 
  private:
   const LoaderFunctions& call_;

@@ -22,6 +22,9 @@ struct ZeStream {
   bool in_order = false;   ///< the driver orders commands; else a barrier stands before each
   bool unordered = false;  ///< a command was appended that nothing orders yet
   bool adopted = false;    ///< the program's: it appends commands too
+  List written = nullptr;  ///< the list that commands go to instead, while it is written
+  bool barrier = false;    ///< in that list, a command comes before the next
+  List target() const { return written ? written : handle; }
   struct Kept {
     std::shared_ptr<Event_> event;
     bool own;  ///< signalled by this list: once it is, all before it is done

@@ -2,6 +2,8 @@
 // Streams as immediate command lists, and events that may be recorded again and again. A Level Zero event is signalled
 // once until the host resets it, which it may do only when nobody waits for it any more: so each recording takes a
 // fresh one, and the lists that signal it or wait for it keep it until they have gone past.
+#include <utility>
+
 #include "tessera/backend/oneapi/ze_objects.h"
 #include "tessera/backend/stream/errors.h"
 
@@ -83,6 +85,7 @@ Code ZeApi::synchronize_event(Handle handle) const {
 // Streams.
 
 Code ZeStream::begin(const LoaderFunctions& call) {
+  if (written) return std::exchange(barrier, true) ? call.append_barrier(written, nullptr, 0, nullptr) : 0;
   if (!in_order && (unordered || adopted))
     if (const Code code = call.append_barrier(handle, nullptr, 0, nullptr)) return code;
   unordered = true;
@@ -179,15 +182,50 @@ Code ZeApi::stream_wait_event(Handle handle, Handle waited) const {
   return 0;
 }
 
+// Work written to a list of its own, with a barrier before each command but the first, so that no flag of newer
+// versions is needed.
+
+bool ZeApi::graphs() const { return here().driver->lists; }
+Code ZeApi::begin_capture(Handle handle) const {
+  ZeStream& stream = stream_of(handle);
+  ListDesc desc;
+  desc.ordinal = stream.device->compute_group;
+  stream.barrier = false;
+  return call_.create_closed_list(stream.device->driver->context, stream.device->handle, &desc, &stream.written);
+}
+Code ZeApi::end_capture(Handle handle, Handle* graph) const {
+  const List list = std::exchange(stream_of(handle).written, nullptr);
+  const Code code = call_.close_list(list);
+  if (code == 0)
+    *graph = list;
+  else
+    call_.destroy_list(list);
+  return code;
+}
+void ZeApi::drop_capture(Handle handle) const {
+  if (const List list = std::exchange(stream_of(handle).written, nullptr)) call_.destroy_list(list);
+}
+Code ZeApi::instantiate(Handle graph, Handle* executable) const {
+  *executable = graph;
+  return 0;
+}
+Code ZeApi::destroy_executable(Handle executable) const { return call_.destroy_list(static_cast<List>(executable)); }
+Code ZeApi::launch_graph(Handle executable, Handle handle) const {
+  ZeStream& stream = stream_of(handle);
+  if (const Code code = stream.begin(call_)) return code;
+  List list = static_cast<List>(executable);
+  return call_.append_lists(stream.handle, 1, &list, nullptr, 0, nullptr);
+}
+
 // Copies and fills.
 
 Code ZeApi::copy_to_device(Address to, const void* from, std::size_t bytes, Handle stream) const {
   if (const Code code = stream_of(stream).begin(call_)) return code;
-  return call_.append_copy(stream_of(stream).handle, pointer(to), from, bytes, nullptr, 0, nullptr);
+  return call_.append_copy(stream_of(stream).target(), pointer(to), from, bytes, nullptr, 0, nullptr);
 }
 Code ZeApi::copy_to_host(void* to, Address from, std::size_t bytes, Handle stream) const {
   if (const Code code = stream_of(stream).begin(call_)) return code;
-  return call_.append_copy(stream_of(stream).handle, to, pointer(from), bytes, nullptr, 0, nullptr);
+  return call_.append_copy(stream_of(stream).target(), to, pointer(from), bytes, nullptr, 0, nullptr);
 }
 Code ZeApi::copy_on_device(Address to, Address from, std::size_t bytes, Handle stream) const {
   return copy_to_device(to, pointer(from), bytes, stream);
@@ -207,7 +245,7 @@ Code ZeApi::copy_from_peer(Address to, int, stream::Context, Address from, int, 
 }
 Code ZeApi::fill(Address to, std::uint32_t word, unsigned word_bytes, std::size_t count, Handle stream) const {
   if (const Code code = stream_of(stream).begin(call_)) return code;
-  return call_.append_fill(stream_of(stream).handle, pointer(to), &word, word_bytes, word_bytes * count, nullptr, 0,
+  return call_.append_fill(stream_of(stream).target(), pointer(to), &word, word_bytes, word_bytes * count, nullptr, 0,
                            nullptr);
 }
 

@@ -92,6 +92,7 @@ class ClQueue final : public DriverQueue {
   void wait(DriverEvent& event) override;
   void finish() override;
   void with_native(const std::function<void(void*)>& use) override;
+  void together(const std::function<void()>& put) override;
 
  private:
   /// Memory through which small uploads go, so that the caller may use its own again at once.
@@ -110,6 +111,7 @@ class ClQueue final : public DriverQueue {
   const bool owned_ = true;
   std::vector<Piece> pieces_;  ///< those after `piece_` were filled longest ago
   std::size_t piece_ = 0;
+  bool more_comes_ = false;                     ///< the queue is flushed when all is in it
   std::mutex lock_;                             ///< guards what follows
   std::unique_ptr<ClEvent> last_;               ///< of the newest launch
   std::uint64_t submitted_ = 0, finished_ = 0;  ///< pieces of work: accepted, and known to be done

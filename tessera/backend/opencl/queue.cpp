@@ -50,7 +50,7 @@ ClQueue::~ClQueue() {
 }
 
 void ClQueue::submitted(Event event) {
-  api().flush(queue_);
+  if (!more_comes_) api().flush(queue_);
   std::lock_guard guard(lock_);
   ++submitted_;
   if (event) last_ = std::make_unique<ClEvent>(event, &device_);
@@ -198,6 +198,19 @@ void ClQueue::wait(DriverEvent& event) {
 void ClQueue::with_native(const std::function<void(void*)>& use) {
   use(queue_);
   submitted();
+}
+
+void ClQueue::together(const std::function<void()>& put) {
+  more_comes_ = true;
+  try {
+    put();
+  } catch (...) {
+    more_comes_ = false;
+    api().flush(queue_);
+    throw;
+  }
+  more_comes_ = false;
+  api().flush(queue_);
 }
 
 void ClQueue::finish() {

@@ -15,13 +15,19 @@ struct Event_;
 struct Module_;
 struct Function_;
 struct Program_;
+struct Graph_;
+struct Node_;
+struct Executable_;
 using Stream = Stream_*;
 using Event = Event_*;
 using Module = Module_*;
 using Function = Function_*;
 using Program = Program_*;
-using Code = int;     ///< hipError_t, hiprtcResult
-using Ordinal = int;  ///< hipDevice_t
+using Graph = Graph_*;
+using Node = Node_*;              ///< of a graph
+using Executable = Executable_*;  ///< a graph that was instantiated
+using Code = int;                 ///< hipError_t, hiprtcResult
+using Ordinal = int;              ///< hipDevice_t
 struct Uuid {
   char bytes[16];
 };
@@ -34,6 +40,17 @@ inline constexpr int compute_mode = 6, integrated = 16, compute_capability_major
 inline constexpr int compute_mode_prohibited = 2;
 // Flags
 inline constexpr unsigned stream_non_blocking = 1, event_disable_timing = 2, host_malloc_portable = 1;
+// hipStreamCaptureMode: another thread may do what it likes meanwhile, this one nothing that a capture forbids.
+inline constexpr int capture_thread_local = 1;
+/// hipKernelNodeParams. Of kernels out of modules, `function` is the hipFunction_t.
+struct KernelNode {
+  unsigned block[3] = {};
+  void** extra = nullptr;
+  void* function = nullptr;
+  unsigned grid[3] = {};
+  void** arguments = nullptr;
+  unsigned shared_bytes = 0;
+};
 // hipFunction_attribute
 inline constexpr int function_max_threads_per_block = 0;
 // hiprtcResult
@@ -99,6 +116,18 @@ using GetProperties = Code(void* properties, int device);
 #define TESSERA_HIP_OPTIONAL(M)                                                                                 \
   M(device_uuid, hipDeviceGetUuid, Code(Uuid*, Ordinal))
 
+// Graphs; without these, work goes in piece by piece.
+#define TESSERA_HIP_GRAPHS(M)                                                                                   \
+  M(begin_capture, hipStreamBeginCapture, Code(Stream, int mode))                                               \
+  M(end_capture, hipStreamEndCapture, Code(Stream, Graph*))                                                     \
+  M(capture_info, hipStreamGetCaptureInfo_v2, Code(Stream, int* status, unsigned long long* id, Graph*,         \
+                                                   const Node** newest, std::size_t* count))                    \
+  M(instantiate, hipGraphInstantiate, Code(Executable*, Graph, Node* wrong, char* log, std::size_t bytes))      \
+  M(destroy_graph, hipGraphDestroy, Code(Graph))                                                                \
+  M(destroy_executable, hipGraphExecDestroy, Code(Executable))                                                  \
+  M(launch_graph, hipGraphLaunch, Code(Executable, Stream))                                                     \
+  M(set_kernel_node, hipGraphExecKernelNodeSetParams, Code(Executable, Node, const KernelNode*))
+
 // In libhiprtc from ROCm 5.3 on, in libamdhip64 itself before.
 #define TESSERA_HIPRTC(M)                                                                                       \
   M(version, hiprtcVersion, Code(int* major, int* minor))                                                       \
@@ -117,6 +146,8 @@ using GetProperties = Code(void* properties, int device);
 struct RuntimeFunctions {
   TESSERA_HIP(TESSERA_MEMBER)
   TESSERA_HIP_OPTIONAL(TESSERA_MEMBER)
+  TESSERA_HIP_GRAPHS(TESSERA_MEMBER)
+  bool graphs = false;                                     ///< the runtime has all of these
   std::add_pointer_t<GetProperties> properties = nullptr;  ///< of the layout that fits the library's major version
 };
 struct CompilerFunctions {

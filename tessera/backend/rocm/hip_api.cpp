@@ -46,6 +46,9 @@ RuntimeLibrary open_runtime() {
 #undef TESSERA_TAKE
 #define TESSERA_TAKE(member, symbol, ...) stream::take(library.file, library.call.member, #symbol, lacks);
   TESSERA_HIP_OPTIONAL(TESSERA_TAKE)
+  lacks.clear();
+  TESSERA_HIP_GRAPHS(TESSERA_TAKE)
+  library.call.graphs = lacks.empty();
 #undef TESSERA_TAKE
   if (!library.missing.empty()) return library;
   if (library.call.runtime_version(&library.version) != 0) library.version = 0;
@@ -113,5 +116,19 @@ Code HipApi::load_module(const std::string& image, Handle* module, std::string*)
   return call_.load_module(reinterpret_cast<Module*>(module), image.data());
 }
 Code HipApi::allow_shared(Handle, std::size_t) const { return 0; }  // AMD's devices need no permission
+
+Code HipApi::instantiate(Handle graph, Handle* executable) const {
+  return call_.instantiate(reinterpret_cast<Executable*>(executable), static_cast<Graph>(graph), nullptr, nullptr, 0);
+}
+Code HipApi::set_kernel_node(Handle executable, Handle node, Handle function, const backend::Grid& g,
+                             unsigned shared_bytes, std::span<backend::BoundArgument> arguments) const {
+  KernelNode now;
+  now.function = function;
+  for (std::size_t d = 0; d < 3; ++d)
+    now.grid[d] = static_cast<unsigned>(g.blocks[d]), now.block[d] = static_cast<unsigned>(g.block[d]);
+  now.shared_bytes = shared_bytes;
+  now.arguments = stream::addresses_of(arguments);
+  return call_.set_kernel_node(static_cast<Executable>(executable), static_cast<Node>(node), &now);
+}
 
 }  // namespace tessera::rocm

@@ -44,6 +44,10 @@ class HipApi final : public stream::TableApi<RuntimeFunctions> {
                       stream::Context peer, std::size_t bytes, stream::Handle stream) const override;
   Code load_module(const std::string& image, stream::Handle* module, std::string* log) const override;
   Code allow_shared(stream::Handle function, std::size_t bytes) const override;
+  Code instantiate(stream::Handle graph, stream::Handle* executable) const override;
+  Code set_kernel_node(stream::Handle executable, stream::Handle node, stream::Handle function,
+                       const backend::Grid& grid, unsigned shared_bytes,
+                       std::span<backend::BoundArgument> arguments) const override;
 };
 
 }  // namespace tessera::rocm

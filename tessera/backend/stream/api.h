@@ -90,6 +90,32 @@ class Api {
   /// The values of `arguments` need not live longer than the call.
   virtual Code launch(Handle function, const backend::Grid& grid, unsigned shared_bytes, Handle stream,
                       std::span<backend::BoundArgument> arguments) const = 0;
+
+  // Graphs: work that one call puts into a stream. Where `graphs` is false, none of the others is called.
+  virtual bool graphs() const { return false; }
+  virtual bool changing_nodes() const { return graphs(); }  ///< what a node launches may be changed
+  /// Until `end_capture`, what this thread puts into the stream is noted instead of queued.
+  virtual Code begin_capture(Handle) const { return unsupported; }
+  virtual Code end_capture(Handle, Handle*) const {
+    return unsupported;
+  }                                                 ///< null, with a code, if the capture went wrong
+  virtual void drop_capture(Handle stream) const {  ///< ends one that came to nothing
+    Handle graph = nullptr;
+    if (end_capture(stream, &graph) == 0 && graph) destroy_graph(graph);
+  }
+  virtual Code newest_node(Handle, Handle*) const { return unsupported; }  ///< of the capture under way
+  virtual Code instantiate(Handle, Handle*) const { return unsupported; }
+  virtual Code destroy_graph(Handle) const { return unsupported; }
+  virtual Code destroy_executable(Handle) const { return unsupported; }
+  virtual Code launch_graph(Handle, Handle) const { return unsupported; }
+  /// What the node launches from the next time on; the graph it was captured into still exists.
+  virtual Code set_kernel_node(Handle /*executable*/, Handle /*node*/, Handle /*function*/, const backend::Grid&,
+                               unsigned /*shared_bytes*/, std::span<backend::BoundArgument>) const {
+    return unsupported;
+  }
+
+ protected:
+  static constexpr Code unsupported = 801;
 };
 
 /// Where each value is, as cuLaunchKernel and its like take them. Valid until the thread's next call.

@@ -256,17 +256,34 @@ void** addresses_of(std::span<backend::BoundArgument> arguments) {
   return addresses.data();
 }
 
-void StreamKernel::enqueue(Handle stream, const std::array<std::uint64_t, 3>& shape,
-                           std::span<const Argument> arguments) const {
+backend::Grid StreamKernel::bind(const std::array<std::uint64_t, 3>& shape, std::span<const Argument> arguments,
+                                 std::vector<backend::BoundArgument>*& to) const {
   static thread_local std::vector<backend::BoundArgument> bound;  // a launch allocates nothing
-  const backend::Grid grid = backend::grid_of(shape_, shape, limits_);
   backend::bind_arguments(shape_, shape, arguments, bound);
   if (!device_.facts.dialect.offsets)  // else the kernel adds it
     for (backend::BoundArgument& a : bound)
       if (a.kind == emit::KernelArgument::Kind::pointer && a.value != 0) a.value += a.byte_offset;
+  to = &bound;
+  return backend::grid_of(shape_, shape, limits_);
+}
+
+void StreamKernel::enqueue(Handle stream, const std::array<std::uint64_t, 3>& shape,
+                           std::span<const Argument> arguments) const {
+  std::vector<backend::BoundArgument>* bound = nullptr;
+  const backend::Grid grid = bind(shape, arguments, bound);
   const Code code =
-      device_.api().launch(function_, grid, static_cast<unsigned>(shape_.emitted.dynamic_shared_bytes), stream, bound);
+      device_.api().launch(function_, grid, static_cast<unsigned>(shape_.emitted.dynamic_shared_bytes), stream, *bound);
   if (code != success) stream::check(device_.api(), code, "launching", device_.name() + ", kernel " + shape_.name);
+}
+
+void StreamKernel::set_node(Handle executable, Handle node, const std::array<std::uint64_t, 3>& shape,
+                            std::span<const Argument> arguments) const {
+  std::vector<backend::BoundArgument>* bound = nullptr;
+  const backend::Grid grid = bind(shape, arguments, bound);
+  const Code code = device_.api().set_kernel_node(executable, node, function_, grid,
+                                                  static_cast<unsigned>(shape_.emitted.dynamic_shared_bytes), *bound);
+  if (code != success)
+    stream::check(device_.api(), code, "changing a graph", device_.name() + ", kernel " + shape_.name);
 }
 
 }  // namespace tessera::stream

@@ -76,13 +76,35 @@ class StreamKernel final : public LoadedKernel {
 
   /// In the context.
   void enqueue(Handle stream, const std::array<std::uint64_t, 3>& shape, std::span<const Argument> arguments) const;
+  /// In the context: a node of a graph launches it with these arguments from now on.
+  void set_node(Handle executable, Handle node, const std::array<std::uint64_t, 3>& shape,
+                std::span<const Argument> arguments) const;
 
  private:
   DeviceContext& device_;
   std::shared_ptr<void> module_;
   Handle function_ = nullptr;
+  /// The grid, and the arguments as the driver takes them, in memory of this thread that is used again.
+  backend::Grid bind(const std::array<std::uint64_t, 3>& shape, std::span<const Argument> arguments,
+                     std::vector<backend::BoundArgument>*& bound) const;
   backend::KernelShape shape_;
   backend::GridLimits limits_;
+};
+
+/// Recorded work as a graph of the driver's.
+class StreamSequence final : public DriverSequence {
+ public:
+  explicit StreamSequence(DeviceContext& device) : device_(device) {}
+  ~StreamSequence() override;
+  StreamSequence(const StreamSequence&) = delete;
+  StreamSequence& operator=(const StreamSequence&) = delete;
+
+ private:
+  friend class StreamQueue;
+  DeviceContext& device_;
+  Handle graph_ = nullptr;  ///< kept where nodes will be changed
+  Handle executable_ = nullptr;
+  std::vector<std::pair<std::uint32_t, Handle>> nodes_;  ///< of launches whose scalars change: place in the work, node
 };
 
 /// Pinned memory through which uploads go, so that the caller may use its own again at once and the copy runs beside
@@ -129,6 +151,9 @@ class StreamQueue final : public DriverQueue {
   void wait(DriverEvent& event) override;
   void finish() override;
   void with_native(const std::function<void(void*)>& use) override;
+  std::unique_ptr<DriverSequence> capture(std::span<const RecordedWork> work) override;
+  void replay(DriverSequence& sequence, std::span<const RecordedWork> work,
+              std::span<const std::uint32_t> changed) override;
 
  private:
   void copy_overlapping(Address to, Address from, std::size_t bytes);

@@ -33,10 +33,21 @@ struct At {
   }
 };
 
+/// Where a function leaves an array of handles.
+struct OutList {
+  Handle const** list;
+  template <class T>
+  operator T* const**() const {
+    return reinterpret_cast<T* const**>(list);
+  }
+};
+
 /// Numbers that are the same in both; tests/vendor_headers_*_test.cpp compare those of each.
 struct TableValues {
   static constexpr unsigned stream_non_blocking = 1, event_disable_timing = 2, host_portable = 1;
   static constexpr int function_max_threads_per_block = 0;
+  /// Another thread may do what it likes during a capture, this one nothing that it forbids.
+  static constexpr int capture_thread_local = 1;
 };
 
 /// `Table`: cuda::DriverFunctions, rocm::RuntimeFunctions.
@@ -98,6 +109,27 @@ class TableApi : public Api {
     auto n = [](std::uint64_t v) { return static_cast<unsigned>(v); };
     return call_.launch(In{function}, n(g.blocks[0]), n(g.blocks[1]), n(g.blocks[2]), n(g.block[0]), n(g.block[1]),
                         n(g.block[2]), shared_bytes, In{stream}, addresses_of(arguments), nullptr);
+  }
+
+  bool graphs() const override { return call_.graphs; }
+  Code begin_capture(Handle stream) const override {
+    return call_.begin_capture(In{stream}, TableValues::capture_thread_local);
+  }
+  Code end_capture(Handle stream, Handle* graph) const override { return call_.end_capture(In{stream}, Out{graph}); }
+  Code newest_node(Handle stream, Handle* node) const override {
+    int status = 0;
+    Handle const* newest = nullptr;
+    std::size_t count = 0;
+    const Code code = call_.capture_info(In{stream}, &status, nullptr, nullptr, OutList{&newest}, &count);
+    if (code != 0) return code;
+    if (count != 1) return unsupported;  // what comes next depends on one piece of work: the newest
+    *node = newest[0];
+    return 0;
+  }
+  Code destroy_graph(Handle graph) const override { return call_.destroy_graph(In{graph}); }
+  Code destroy_executable(Handle executable) const override { return call_.destroy_executable(In{executable}); }
+  Code launch_graph(Handle executable, Handle stream) const override {
+    return call_.launch_graph(In{executable}, In{stream});
   }
 
  protected:

@@ -75,12 +75,21 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
   }
   for (DType cache : {DType::f32, DType::f16})
     for (std::int64_t head_size : {64, 80})
-      for (std::int64_t tokens : {1, 64}) {
-        const AttentionSpec s = choose_attention(tiles, cache, head_size, tokens);
-        ir::Function fn = trace_attention(s);
-        std::string name = fn.name + "_" + text(cache) + "_" + std::to_string(head_size);
-        add(std::move(name), std::move(fn));
-      }
+      for (std::int64_t tokens : {1, 64})
+        for (bool in_memory : {false, true}) {
+          AttentionSpec s = choose_attention(tiles, cache, head_size, tokens);
+          s.in_memory = in_memory;
+          ir::Function fn = trace_attention(s);
+          std::string name =
+              fn.name + "_" + text(cache) + "_" + std::to_string(head_size) + (in_memory ? "_recorded" : "");
+          add(std::move(name), std::move(fn));
+        }
+  // Where tokens stand is read from memory in recorded steps.
+  for (RotaryPairs pairs : {RotaryPairs::adjacent, RotaryPairs::halves})
+    add(pairs == RotaryPairs::adjacent ? "rotary_adjacent_recorded" : "rotary_halves_recorded",
+        trace_rotary({DType::f32, pairs, false, false, true}));
+  for (DType cache : {DType::f32, DType::f16})
+    add("cache_store_" + text(cache) + "_recorded", trace_cache_store({DType::f32, cache, true}));
   return out;
 }
 

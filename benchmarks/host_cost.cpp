@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an operation on a resident array costs the host, from the call until it is in the driver's queue: on a fake
+// driver of CUDA's that takes every call and executes nothing (tests/drivers/). Its own time is in the figures, and
+// stands in a column of its own: the very calls that the operation makes, made by hand.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/base/os/library.h"
+#include "tessera/device/sequence.h"
+#include "tessera/kernel/buffer.h"
+#include "tessera/kernel/kernel.h"
+#include "tessera/ops/product.h"
+#include "tessera/ops/transformer.h"
+
+namespace {
+
+using namespace tessera;
+using Clock = std::chrono::steady_clock;
+
+const Device device{Backend::cuda, 0};
+constexpr int batch = 50, batches = 4001;  // short ones: most are not interrupted
+
+template <class F>
+F* symbol(const char* name) {
+  static const os::Library library = os::Library::open(TESSERA_FAKES "/libfake_cuda.so");
+  F* const found = library.function<F>(name);
+  if (found == nullptr) std::printf("the fake driver lacks %s\n", name), std::exit(1);
+  return found;
+}
+std::uint64_t calls(const char* what) { return symbol<std::uint64_t(const char*)>("tessera_fake_count")(what); }
+
+struct Spread {
+  double low, median, high;
+};
+/// Nanoseconds of one call: quartiles over batches.
+Spread measure(const std::function<void()>& once) {
+  for (int i = 0; i < 4 * batch; ++i) once();
+  std::vector<double> times;
+  for (int b = 0; b < batches; ++b) {
+    const auto start = Clock::now();
+    for (int i = 0; i < batch; ++i) once();
+    times.push_back(std::chrono::duration<double, std::nano>(Clock::now() - start).count() / batch);
+  }
+  std::sort(times.begin(), times.end());
+  return {times[times.size() / 4], times[times.size() / 2], times[3 * times.size() / 4]};
+}
+
+/// What one operation asks of the driver, counted; and what that alone takes.
+struct DriverShare {
+  double ns = 0;
+  std::uint64_t calls = 0, launches = 0;
+};
+DriverShare driver_share(const std::function<void()>& once, const std::map<std::string, double>& prices) {
+  const std::vector<const char*> names = {"cuCtxGetCurrent", "cuCtxSetCurrent",      "cuLaunchKernel",
+                                          "cuGraphLaunch",   "cuMemcpyDtoDAsync_v2", "cuMemsetD32Async"};
+  once();
+  symbol<void(int)>("tessera_fake_count_calls")(1);
+  std::map<std::string, std::uint64_t> before;
+  for (const char* n : names) before[n] = calls(n);
+  const std::uint64_t all = calls("calls");
+  once();
+  DriverShare share{.calls = calls("calls") - all};
+  for (const char* n : names) {
+    const std::uint64_t made = calls(n) - before[n];
+    share.ns += static_cast<double>(made) * prices.at(n);
+    if (std::string(n) == "cuLaunchKernel") share.launches = made;
+  }
+  symbol<void(int)>("tessera_fake_count_calls")(0);
+  return share;
+}
+
+/// What each entry point of the fake takes by itself.
+std::map<std::string, double> prices(Queue& queue) {
+  std::map<std::string, double> out;
+  void* context = native_context(device);
+  void* const stream = queue.native_handle();
+  auto* const get = symbol<int(void**)>("cuCtxGetCurrent");
+  auto* const set = symbol<int(void*)>("cuCtxSetCurrent");
+  out["cuCtxGetCurrent"] = measure([&] {
+                             void* now = nullptr;
+                             get(&now);
+                           }).median;
+  out["cuCtxSetCurrent"] = measure([&] { set(context); }).median;
+  unsigned long long address = 0;
+  symbol<int(unsigned long long*, std::size_t)>("cuMemAlloc_v2")(&address, 4096);
+  auto* const fill = symbol<int(unsigned long long, unsigned, std::size_t, void*)>("cuMemsetD32Async");
+  out["cuMemsetD32Async"] = measure([&] { fill(address, 0, 8, stream); }).median;
+  auto* const copy = symbol<int(unsigned long long, unsigned long long, std::size_t, void*)>("cuMemcpyDtoDAsync_v2");
+  out["cuMemcpyDtoDAsync_v2"] = measure([&] { copy(address, address + 2048, 32, stream); }).median;
+  symbol<int(unsigned long long)>("cuMemFree_v2")(address);
+  out["cuLaunchKernel"] = out["cuGraphLaunch"] = out["cuMemsetD32Async"];  // the same checks of handles, one more
+  set(nullptr);
+  return out;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string only = argc > 1 ? argv[1] : "";  // part of a name
+  setenv("TESSERA_CUDA_LIBRARY", TESSERA_FAKES "/libfake_cuda.so", 1);
+  setenv("TESSERA_NVRTC_LIBRARY", TESSERA_FAKES "/libfake_nvrtc.so", 1);
+  setenv("TESSERA_FAKE_MEMORY", "17179869184", 0);
+  const DeviceScope scope(device);
+  Queue& queue = Queue::of(device);
+
+  const std::int64_t n = 1024;
+  Array x = Array::full({n, n}, 1), y = Array::full({n, n}, 2), z = Array::full({n, n}, 3), row = Array::full({n}, 4);
+  Array total = Array::zeros({n, n}), small = Array::full({64, 64}, 1), weight = Array::full({64, 64}, 1);
+  const auto saxpy = kernel("saxpy", [](Buffer<const float> from, Buffer<float> to, Val<float> a) {
+    auto i = global_id();
+    to[i] = a * from[i] + to[i];
+  });
+  const auto flat = [&](const Array& a) { return a.reshape({n * n}); };
+  const Array fx = flat(x);
+  Array fy = flat(y);
+  const auto chain = [&] { (x * 2.0f + y * z - row).eval(); };
+  std::optional<Sequence> step;
+
+  struct Case {
+    const char* name;
+    int operations;
+    std::function<void()> once;
+  };
+  const std::vector<Case> cases = {
+      {"kernel.launch, two buffers and a scalar", 1,
+       [&] { saxpy.launch({static_cast<std::size_t>(n * n)}, fx, fy, 2.0f); }},
+      {"x + y, evaluated", 1, [&] { (x + y).eval(); }},
+      {"x + row (broadcast), evaluated", 1, [&] { (x + row).eval(); }},
+      {"exp(x), evaluated", 1, [&] { exp(x).eval(); }},
+      {"x * 2 + y * z - row, evaluated: a chain of 4", 4, chain},
+      {"y += x", 1, [&] { total += x; }},
+      {"x.fill(0)", 1, [&] { z.fill(0); }},
+      {"matmul 64 x 64", 1, [&] { matmul(small, weight).eval(); }},
+      {"sum over rows", 1, [&] { sum(x, {1}).eval(); }},
+      {"max of all", 1, [&] { max(x).eval(); }},
+      {"softmax over rows", 1, [&] { softmax(x).eval(); }},
+      {"rms_norm", 1, [&] { rms_norm(x, row, 1e-5f).eval(); }},
+      {"replay of a sequence of 10", 10, [&] { step->replay(); }},
+  };
+  for (const Case& c : cases)
+    if (std::string(c.name).find("replay") == std::string::npos)
+      for (int i = 0; i < 3; ++i) c.once();
+  step = Sequence::record(queue, [&] {
+    for (int i = 0; i < 10; ++i) total += x;
+  });
+  step->replay();
+  queue.finish();
+  symbol<void(int)>("tessera_fake_execute")(0);  // from here on nothing is queued
+
+  const auto price = prices(queue);
+  std::printf("%-46s %10s %19s %10s %10s %8s\n", "operation", "ns a piece", "quartiles of all", "all ns", "driver ns",
+              "calls");
+  bool good = true;
+  for (const Case& c : cases) {
+    if (std::string(c.name).find(only) == std::string::npos) continue;
+    const DriverShare share = driver_share(c.once, price);
+    const Spread s = measure(c.once);
+    const double each = s.median / c.operations;
+    std::printf("%-46s %10.0f %9.0f..%8.0f %10.0f %10.0f %8llu\n", c.name, each, s.low, s.high, s.median, share.ns,
+                static_cast<unsigned long long>(share.calls));
+    good = good && each <= 3000;
+  }
+  std::printf("%s\n", good ? "every operation is enqueued within 3 us" : "some take more than 3 us");
+  symbol<void(int)>("tessera_fake_execute")(1);
+  return good ? 0 : 1;
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recorded work as a graph: captured from the queue's own stream, so that every call is made as it always is.
+#include "tessera/backend/stream/device.h"
+
+namespace tessera::stream {
+
+StreamSequence::~StreamSequence() {
+  try {
+    const InContext in(device_);
+    if (executable_) device_.api().destroy_executable(executable_);
+    if (graph_) device_.api().destroy_graph(graph_);
+  } catch (...) {  // the device is lost, and its graphs with it
+  }
+}
+
+std::unique_ptr<DriverSequence> StreamQueue::capture(std::span<const RecordedWork> work) {
+  const Api& api = device_.api();
+  // Whoever made an adopted stream may be capturing it, or it is one that cannot be captured.
+  if (!owned_) return nullptr;
+  const InContext in(device_);
+  if (!api.graphs()) return nullptr;
+  for (const RecordedWork& w : work) {
+    if (w.changing && !api.changing_nodes()) return nullptr;
+    for (const Allocation* a : {&w.to, &w.from})
+      if (a->handle == nullptr && a->host != nullptr) return nullptr;  // pinned memory is copied by the host
+  }
+  auto sequence = std::make_unique<StreamSequence>(device_);
+  StreamSequence& s = *sequence;
+  const bool busy = busy_;  // nothing is put in
+  device_.check(api.begin_capture(stream_), "capturing a sequence");
+  try {
+    for (std::size_t i = 0; i < work.size(); ++i) {
+      const RecordedWork& w = work[i];
+      switch (w.kind) {
+        case RecordedWork::launch: launch(*w.kernel, w.shape, w.arguments); break;
+        case RecordedWork::copy: copy(w.to, w.to_offset, w.from, w.from_offset, w.bytes); break;
+        case RecordedWork::fill: fill(w.to, w.to_offset, w.bytes, std::span(w.pattern).first(w.pattern_bytes)); break;
+      }
+      if (!w.changing) continue;
+      Handle node = nullptr;
+      device_.check(api.newest_node(stream_, &node), "capturing a sequence");
+      s.nodes_.emplace_back(static_cast<std::uint32_t>(i), node);
+    }
+  } catch (...) {
+    busy_ = busy;
+    api.drop_capture(stream_);
+    throw;
+  }
+  busy_ = busy;
+  device_.check(api.end_capture(stream_, &s.graph_), "capturing a sequence");
+  device_.check(api.instantiate(s.graph_, &s.executable_), "making a graph of a sequence");
+  if (s.nodes_.empty()) {
+    api.destroy_graph(s.graph_);
+    s.graph_ = nullptr;
+  }
+  return sequence;
+}
+
+void StreamQueue::replay(DriverSequence& sequence, std::span<const RecordedWork> work,
+                         std::span<const std::uint32_t> changed) {
+  auto& s = static_cast<StreamSequence&>(sequence);
+  const InContext in(device_);
+  for (const std::uint32_t place : changed)
+    for (const auto& [at, node] : s.nodes_)
+      if (at == place)
+        static_cast<StreamKernel&>(*work[at].kernel).set_node(s.executable_, node, work[at].shape, work[at].arguments);
+  busy_ = true;
+  device_.check(device_.api().launch_graph(s.executable_, stream_), "launching a sequence");
+}
+
+}  // namespace tessera::stream

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// How what a thread puts into a queue reaches the Sequence that it is recording; nothing happens where there is none.
+// Internal to device/.
+#pragma once
+
+#include <span>
+
+#include "tessera/device/kernel.h"
+#include "tessera/device/placement.h"
+
+namespace tessera {
+
+class Recorder {
+ public:
+  virtual ~Recorder() = default;
+  static constinit thread_local Recorder* current;
+
+  /// Throws if this thread records: this cannot be repeated. `asked`: "download".
+  static void refuse(const char* asked) {
+    if (current != nullptr) [[unlikely]]
+      current->refused(asked);
+  }
+  /// Throws if this thread records another queue's work.
+  static void check(const char* asked, QueueCore& core) {
+    if (current != nullptr) [[unlikely]]
+      current->checked(asked, core);
+  }
+
+  // What has been put in.
+  virtual void launched(const Kernel& kernel, LoadedKernel& loaded, LaunchCounter& counter, bool index64,
+                        std::array<std::uint64_t, 3> shape, std::span<const LaunchArgument> arguments,
+                        std::span<const Argument> given, const std::vector<std::uint8_t>& writes) = 0;
+  virtual void copied(const BufferView& to, const BufferView& from) = 0;
+  virtual void filled(const BufferView& to, std::span<const std::byte> pattern) = 0;
+
+ private:
+  virtual void refused(const char* asked) = 0;
+  virtual void checked(const char* asked, QueueCore& core) = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work recorded once and put into a queue again with one call: a decoding or training step that is the same every time.
+// What changes between replays lies in device memory, or in scalars with a number (`LaunchArgument::in_slot`).
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "tessera/device/kernel.h"
+
+namespace tessera {
+
+/// Recorded work. CUDA and ROCm get it as a graph, oneAPI as a closed command list; the other backends get one piece
+/// after the other without what checks and looks-up cost. Move-only; one thread at a time replays it.
+///
+///   auto step = Sequence::record(Queue::of(device), [&] { x += y; kernel.launch(...); });
+///   step.replay();
+class Sequence {
+ public:
+  Sequence();  ///< empty
+  ~Sequence();
+  Sequence(Sequence&&) noexcept;
+  Sequence& operator=(Sequence&&) noexcept;
+
+  /// Calls `work`, whose launches, fills and copies within the device go into `queue` as ever, and keeps them; arrays
+  /// computed by it are valid afterwards. A replay does the same to the same memory, all of which is kept alive. Arrays
+  /// that `work` leaves pending are not part of it: `eval()` what it is to compute.
+  ///
+  /// ArgumentError, and nothing is kept, for what a replay could not repeat: the host reads or writes memory, or waits;
+  /// other queues and devices; `Queue::submit_native`; a recording within a recording. What was done by then stays
+  /// done, and the queue can be used on. OutOfMemory or KernelError if the driver cannot make a graph of it.
+  static Sequence record(Queue& queue, const std::function<void()>& work);
+
+  /// Puts the work into the queue again, ordered as one piece of work after and before whatever else uses its memory;
+  /// pending expressions that read what it writes are computed before. Errors of a launch; DeviceError if the device is
+  /// lost; ArgumentError if it is empty.
+  void replay();
+  /// From the next replay on, the scalars of this number have this value. ArgumentError if there are none, or of
+  /// another dtype; or if an index is too large for the kernels as they were compiled.
+  void set(std::uint32_t slot, const LaunchArgument& value);
+
+  bool valid() const { return state_ != nullptr; }
+  Device device() const;
+  std::size_t size() const;  ///< pieces of work
+  /// The driver gets it with one call.
+  bool one_call() const;
+
+ private:
+  struct State;
+  explicit Sequence(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tessera

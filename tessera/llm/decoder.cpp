@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/llm/decoder.h"
+
+#include <algorithm>
+#include <array>
+
+#include "tessera/base/config.h"
+
+namespace tessera {
+
+// Nothing here depends on how long the text is but the numbers in `inputs_`: a block of the attention's kernel reads
+// however many positions there are, so the grids are those of the cache's capacity from the start.
+
+Decoder::Decoder(const Llama& model, KeyValueCache& cache, bool recorded)
+    : model_(model), cache_(cache), recorded_(recorded && config::flag("TESSERA_SEQUENCES", true)) {
+  const std::vector<Device>& devices = model.layer_devices();
+  recorded_ = recorded_ && std::ranges::all_of(devices, [&](Device d) { return d == devices.front(); });
+}
+
+const Array& Decoder::step(std::int32_t token) {
+  if (!recorded_) return logits_ = model_.forward(std::span(&token, 1), cache_).eval();
+  model_.check_tokens(std::span(&token, 1), cache_);
+  if (!inputs_) inputs_ = Array::empty({2}, DType::i32, model_.device());
+  const std::array<std::int32_t, 2> now = {token, static_cast<std::int32_t>(cache_.length_)};
+  Queue& queue = Queue::of(model_.device());
+  queue.upload(inputs_->view_for_writing(), now.data());
+  const auto work = [&] {
+    logits_ = model_.run(inputs_->slice(0, 0, 1), Position(inputs_->slice(0, 1, 2)), cache_, false).eval();
+  };
+  if (sequence_.valid())
+    sequence_.replay();
+  else if (warm_)
+    sequence_ = Sequence::record(queue, work);
+  else
+    work();
+  warm_ = true;
+  ++cache_.length_;
+  return logits_;
+}
+
+}  // namespace tessera
