@@ -82,8 +82,8 @@ TEST(Instructions, OfAmd) {
     GTEST_SKIP() << "passed by: clang-16 is not installed (script/bootstrap)";
   // v_dot4_i32_i8, or v_dot4c_i32_i8, which adds in place.
   const std::string mi100 = amd_assembly("gfx908");
-  expect_has(mi100, {"v_mfma_f32_16x16x16f16", "v_mfma_f32_16x16x8bf16", "_i32_i8", "v_dot4_u32_u8",
-                     "v_cvt_f32_f16", "v_cvt_f16_f32", "ds_bpermute_b32", "global_atomic_smax"});
+  expect_has(mi100, {"v_mfma_f32_16x16x16f16", "v_mfma_f32_16x16x8bf16", "_i32_i8", "v_dot4_u32_u8", "v_cvt_f32_f16",
+                     "v_cvt_f16_f32", "ds_bpermute_b32", "global_atomic_smax"});
   expect_lacks(mi100, {"scratch_store"});
   const std::string mi200 = amd_assembly("gfx90a");
   expect_has(mi200, {"v_mfma_f32_16x16x16f16", "v_mfma_f32_16x16x16bf16_1k", "_i32_i8", "v_dot4_u32_u8"});

@@ -63,10 +63,10 @@ struct Capabilities {
   bool bf16 = false;
   bool f64 = false;
   bool int64 = true;
-  bool atomic_i64 = false;                           ///< 64-bit integer atomics (32-bit ones always work)
-  bool atomic_f32 = false;                           ///< native float add (else by compare-and-swap)
-  bool int8_dot = false;                             ///< dot4 in one instruction
-  bool matrix_f16 = false;                           ///< products of 16 x 16 x 16 fragments in instructions
+  bool atomic_i64 = false;  ///< 64-bit integer atomics (32-bit ones always work)
+  bool atomic_f32 = false;  ///< native float add (else by compare-and-swap)
+  bool int8_dot = false;    ///< dot4 in one instruction
+  bool matrix_f16 = false;  ///< products of 16 x 16 x 16 fragments in instructions
   bool matrix_bf16 = false;
   std::vector<std::uint32_t> subgroup_widths = {1};  ///< 1: no subgroups
   std::uint32_t max_block_threads = 1024;
