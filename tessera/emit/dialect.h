@@ -11,7 +11,7 @@
 
 namespace tessera::emit {
 
-enum class Language : std::uint8_t { opencl, cuda, hip };
+enum class Language : std::uint8_t { opencl, cuda, hip, metal };
 
 /// One dialect with the extensions that the device at hand has.
 struct Dialect {
@@ -26,6 +26,7 @@ struct Dialect {
   bool vectors = true;          ///< loads of 2, 3 or 4 elements from any element's address
   bool expand_math = true;      ///< exp, log, sin, ... of f32 are not the compiler's, or differ by device
   bool expand_math64 = false;   ///< those of f64 are not the compiler's
+  std::uint32_t cuda_width = 32;  ///< lanes of a subgroup in CUDA C, where they are a constant
 };
 
 Dialect opencl_c();  ///< OpenCL C 1.2 without extensions but f64: what PoCL 3.1 takes
@@ -35,6 +36,7 @@ Dialect opencl_c_with(std::string_view extensions);
 Dialect opencl_c_intel();  ///< OpenCL C 3.0 with subgroups, as Intel's compiler takes it
 Dialect cuda_c();          ///< for NVRTC, without any header
 Dialect hip_c();           ///< for hiprtc
+Dialect metal_c();         ///< Metal Shading Language 2.4: emit/metal.h
 /// What the code-generation module makes PTX of: there is no library of functions. Its text is CUDA C, for people;
 /// entry and arguments of a kernel are those that emit_c gives.
 Dialect ptx();
@@ -60,11 +62,14 @@ class Prelude {
   std::string dot4(ir::Dot4Signs signs);
   std::string atomic_extreme(bool maximum,
                              DType t);  ///< CUDA and HIP: smallest or largest of f32 or i64, by compare-and-swap
-  std::string subgroup(ir::SubgroupOp op, DType t);  ///< CUDA and HIP: (value[, lane], lanes in this subgroup)
+  std::string subgroup(ir::SubgroupOp op, DType t);  ///< CUDA, HIP, Metal: (value[, lane], lanes in this subgroup)
+  std::string metal_compare_exchange(bool is_unsigned, bool shared);  ///< (address, expected, value): what was there
+  std::string metal_wide(const char* which);  ///< popcount, clz, mul_hi of unsigned 64 bits
 
  private:
   std::string function(const std::string& name, const std::string& text);
   std::string inline_prefix() const;
+  std::string metal_subgroup(ir::SubgroupOp op, DType t);
 
   const Dialect& dialect_;
   std::map<std::string, std::string> functions_;
@@ -80,6 +85,7 @@ std::string index_text(const Dialect& d, ir::IndexKind kind, std::uint64_t dimen
 std::string math_text(const Dialect& d, ir::MathOp op, DType t);  ///< the function's name
 std::string bitcast_text(const Dialect& d, DType to, DType from, const std::string& value);
 std::string barrier_text(const Dialect& d);
+std::string subgroup_width_text(const Dialect& d);  ///< CUDA and HIP: how many lanes a subgroup has
 std::string_view print_format(const Dialect& d, DType t);  ///< "%d"
 
 }  // namespace tessera::emit

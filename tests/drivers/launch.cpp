@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "tests/drivers/machine.h"
+#include "tests/drivers/text/compile.h"
 
 namespace tessera::fake {
 namespace {
@@ -15,7 +16,7 @@ std::string text_of(const Dimensions& d) {
   return std::to_string(d.x) + " x " + std::to_string(d.y) + " x " + std::to_string(d.z);
 }
 
-/// What one launch hands to the interpreter.
+/// What one launch hands to the interpreter, or to the compiled text.
 struct Launch {
   const Resolver* resolver;
   KernelFacts facts;
@@ -24,13 +25,33 @@ struct Launch {
   std::vector<KernelValue> values;
   bool wrong;
   std::byte* spoilt = nullptr;  ///< with `wrong`: a byte of a result
+  std::string object;           ///< run from its text, ...
+  std::vector<std::uint64_t> bits;  ///< ... each argument, with addresses of the host
+  Dimensions grid, block;
+  std::uint64_t number = 0;
+
+  /// Empty, or what went wrong.
+  std::string run(const std::string& name) {
+    if (!object.empty()) try {
+        std::vector<void*> arguments;
+        for (std::uint64_t& b : bits) arguments.push_back(&b);
+        return text::object_of(object).run(
+            name, {{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, warp, number}, std::move(arguments));
+      } catch (const std::exception& e) {
+        return e.what();
+      }
+    char error[1024] = "";
+    return resolver->run(facts.kernel, warp, shape.data(), values.data(), error, sizeof error) != 0 ? "" : error;
+  }
 };
 
 }  // namespace
 
-Code Machine::load(Context& context, const std::map<std::string, int>& entries, Module** out) {
+Code Machine::load(Context& context, const std::map<std::string, int>& entries, Module** out,
+                   const std::string& object) {
   auto* module = new Module{Handle{.kind = Kind::module, .context = &context}};
   module->entries = entries;
+  module->object = object;
   std::lock_guard hold(lock_);
   keep(module);
   *out = module;
@@ -196,6 +217,9 @@ Code Machine::launch(Context& context, Function& function, Dimensions grid, Dime
                                             std::uint64_t{grid.z} * block.z};
     launch->shape = facts.block ? std::array<std::uint64_t, 3>{grid.x, grid.y, grid.z} : threads;
     launch->values.resize(facts.parameters);
+    launch->bits = bits;
+    for (std::uint32_t i = 0; i < facts.argument_count; ++i)
+      if (facts.arguments[i].kind == KernelArgument::pointer) launch->bits[i] = 0;  // until it is known to be memory
     for (std::uint32_t i = 0; i < facts.argument_count; ++i) {
       const KernelArgument& a = facts.arguments[i];
       switch (a.kind) {
@@ -239,6 +263,7 @@ Code Machine::launch(Context& context, Function& function, Dimensions grid, Dime
       KernelValue& value = launch->values[a.number];
       value.data = touch.memory->data + touch.begin;
       value.elements = lengths[a.number];
+      launch->bits[i] = reinterpret_cast<std::uint64_t>(value.data);
       if (a.writes && value.elements != 0)
         launch->spoilt = value.data + (value.elements * 7 / 10 + 1) * a.element_bytes - 1;
       if (facts.noalias && known)
@@ -251,14 +276,15 @@ Code Machine::launch(Context& context, Function& function, Dimensions grid, Dime
     work.what = name;
     launch->resolver = resolver_;
     launch->warp = most.warp;
+    launch->object = module->object;
+    launch->grid = grid, launch->block = block;
+    launch->number = settings_.seed * 1000003 + counts_["launches"];
     launch->wrong = faults_.find("wrong", context.device) != nullptr;
     module->used[stream.id] = stream.submitted + 1;
   }
   work.order = order;
   work.run = [this, launch, name = function.entry]() -> Code {
-    char error[1024] = "";
-    if (launch->resolver->run(launch->facts.kernel, launch->warp, launch->shape.data(), launch->values.data(), error,
-                              sizeof error) == 0) {
+    if (const std::string error = launch->run(name); !error.empty()) {
       breach("kernel " + name + " failed: " + error, ok);
       return illegal_address;
     }

@@ -124,6 +124,7 @@ struct Function : Handle {
 struct Module : Handle {
   std::map<std::string, int> entries;
   std::map<std::string, Function*> functions;
+  std::string object;  ///< kernels compiled for the host, if they are run so
   Clock used;  ///< its last launch on each stream
 };
 struct Context : Handle {
@@ -201,7 +202,8 @@ class Machine {
   Code fill(Context& context, std::uint64_t to, std::uint64_t value, std::size_t unit, std::size_t count,
             Stream& stream, bool waits, const Order& order = {});
 
-  Code load(Context& context, const std::map<std::string, int>& entries, Module** module);
+  Code load(Context& context, const std::map<std::string, int>& entries, Module** module,
+            const std::string& object = {});
   Code unload(Context* context, Module* module);  ///< null: of whichever device
   Code function(Context& context, Module* module, const char* entry, Function** function);
   Function* function_of(void* handle, Code* code);

@@ -230,6 +230,7 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
 
   const int capability = 10 * ask(compute_capability_major) + ask(compute_capability_minor);
   facts.dialect = emit::cuda_c();
+  facts.dialect.cuda_width = number(warp_size, 32);
   facts.dialect.dot4 = capability >= 61;
   capabilities_[ordinal] = capability;
   made_for_.erase(ordinal);
@@ -245,7 +246,7 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   can.f64 = true;
   can.atomic_i64 = can.atomic_f32 = true;
   can.int8_dot = facts.dialect.dot4;
-  can.subgroup_widths = {number(warp_size, 32)};
+  can.subgroup_widths = {facts.dialect.cuda_width};
   can.max_block_threads = number(max_threads_per_block, 1024);
   can.max_block = {number(max_block_dim_x, 1024), number(max_block_dim_y, 1024), number(max_block_dim_z, 64)};
   can.shared_bytes = std::max(number(max_shared_memory_per_block, 49152), number(max_shared_memory_per_block_optin));
