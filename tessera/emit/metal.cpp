@@ -140,6 +140,42 @@ std::string CWriter::metal_signature(const std::string& entry, EmittedKernel& ke
   return text + "kernel void " + entry + "(" + list + indices + ") {\n" + copies;
 }
 
+const char* metal_copy_and_fill() {
+  return R"(#include <metal_stdlib>
+using namespace metal;
+
+struct tessera_copy_arguments {
+  ulong bytes;
+};
+kernel void tessera_copy(
+    device const uchar* from [[buffer(0)]],
+    device uchar* to [[buffer(1)]],
+    constant tessera_copy_arguments& arguments [[buffer(2)]],
+    uint3 threadgroup_position_in_grid [[threadgroup_position_in_grid]],
+    uint3 thread_position_in_threadgroup [[thread_position_in_threadgroup]],
+    uint3 threads_per_threadgroup [[threads_per_threadgroup]]) {
+  const ulong i = (ulong)threadgroup_position_in_grid.x * threads_per_threadgroup.x + thread_position_in_threadgroup.x;
+  if (i < arguments.bytes) to[i] = from[i];
+}
+
+struct tessera_fill_arguments {
+  ulong count;
+  uint word;
+  uint bytes;
+};
+kernel void tessera_fill(
+    device uchar* to [[buffer(0)]],
+    constant tessera_fill_arguments& arguments [[buffer(1)]],
+    uint3 threadgroup_position_in_grid [[threadgroup_position_in_grid]],
+    uint3 thread_position_in_threadgroup [[thread_position_in_threadgroup]],
+    uint3 threads_per_threadgroup [[threads_per_threadgroup]]) {
+  const ulong i = (ulong)threadgroup_position_in_grid.x * threads_per_threadgroup.x + thread_position_in_threadgroup.x;
+  if (i < arguments.count)
+    for (uint k = 0; k < arguments.bytes; ++k) to[i * arguments.bytes + k] = (uchar)(arguments.word >> (8 * k));
+}
+)";
+}
+
 // Memory.
 
 Text CWriter::metal_atomic(const Node& n) {

@@ -21,4 +21,8 @@ std::string metal_index_text(ir::IndexKind kind, std::uint64_t dimension, const 
 /// The arguments that hold thread and block indices, each on a line behind a comma.
 std::string metal_index_arguments(const ir::Function& fn);
 
+/// Kernels `tessera_copy` and `tessera_fill` of whole libraries of their own, for what Metal's copies and fills do not:
+/// any address, any length, patterns of several bytes. Buffers come first, then the structure.
+const char* metal_copy_and_fill();
+
 }  // namespace tessera::emit

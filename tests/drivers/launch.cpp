@@ -30,8 +30,15 @@ struct Launch {
   Dimensions grid, block;
   std::uint64_t number = 0;
 
+  std::shared_ptr<DirectLaunch> direct;
+
   /// Empty, or what went wrong.
   std::string run(const std::string& name) {
+    if (direct) try {
+        return direct->run(facts, bits);
+      } catch (const std::exception& e) {
+        return e.what();
+      }
     if (!object.empty()) try {
         std::vector<void*> arguments;
         for (std::uint64_t& b : bits) arguments.push_back(&b);
@@ -49,7 +56,7 @@ struct Launch {
 
 Code Machine::load(Context& context, const std::map<std::string, int>& entries, Module** out,
                    const std::string& object) {
-  auto* module = new Module{Handle{.kind = Kind::module, .context = &context}};
+  auto* module = new Module{Handle{.kind = Kind::module, .context = &context}, {}, {}, {}, {}};
   module->entries = entries;
   module->object = object;
   std::lock_guard hold(lock_);
@@ -155,7 +162,8 @@ Code Machine::read_arguments(Context& context, const Function& function, const K
 }
 
 Code Machine::launch(Context& context, Function& function, Dimensions grid, Dimensions block,
-                     std::uint32_t shared_bytes, Stream& stream, void** parameters, void** extra, const Order& order) {
+                     std::uint32_t shared_bytes, Stream& stream, void** parameters, void** extra, const Order& order,
+                     std::shared_ptr<DirectLaunch> direct) {
   if (!execute_) return ok;
   const Limits most = limits(context.device);
   auto launch = std::make_shared<Launch>();
@@ -185,7 +193,9 @@ Code Machine::launch(Context& context, Function& function, Dimensions grid, Dime
       return breach_locked(name + ": a grid of " + text_of(grid) + " is too large", invalid_value);
 
     if (resolver_ == nullptr) resolver_ = static_cast<const Resolver*>(dlsym(RTLD_DEFAULT, "tessera_fake_resolver"));
-    if (resolver_ == nullptr || resolver_->find(function.entry.c_str(), opencl, &launch->facts) == 0)
+    if (direct)
+      launch->facts = direct->facts, launch->direct = direct;
+    else if (resolver_ == nullptr || resolver_->find(function.entry.c_str(), opencl, &launch->facts) == 0)
       return breach_locked(name + ": the test program does not know what it computes", not_found);
     const KernelFacts& facts = launch->facts;
     if (facts.block &&
@@ -292,6 +302,12 @@ Code Machine::launch(Context& context, Function& function, Dimensions grid, Dime
     return ok;
   };
   return enqueue(stream, std::move(work), false);
+}
+
+bool Machine::facts_of(const std::string& entry, KernelFacts* facts) {
+  std::lock_guard hold(lock_);
+  if (resolver_ == nullptr) resolver_ = static_cast<const Resolver*>(dlsym(RTLD_DEFAULT, "tessera_fake_resolver"));
+  return resolver_ != nullptr && resolver_->find(entry.c_str(), opencl, facts) != 0;
 }
 
 }  // namespace tessera::fake

@@ -152,6 +152,14 @@ struct Dimensions {
   std::uint32_t x = 1, y = 1, z = 1;
 };
 
+/// A launch of an API that binds arguments in a way of its own, and runs kernels from their text.
+struct DirectLaunch {
+  KernelFacts facts;
+  std::vector<KernelArgument> own;  ///< what `facts.arguments` shows, of kernels that the test does not know
+  /// `bits` of the arguments, with addresses of the host. Empty, or what went wrong.
+  std::function<std::string(const KernelFacts& facts, std::vector<std::uint64_t>& bits)> run;
+};
+
 class Machine {
  public:
   static Machine& get();
@@ -209,7 +217,10 @@ class Machine {
   Function* function_of(void* handle, Code* code);
   Code raise_shared(Function& function, int bytes);
   Code launch(Context& context, Function& function, Dimensions grid, Dimensions block, std::uint32_t shared_bytes,
-              Stream& stream, void** parameters, void** extra, const Order& order = {});
+              Stream& stream, void** parameters, void** extra, const Order& order = {},
+              std::shared_ptr<DirectLaunch> direct = nullptr);
+  /// Whether the test knows the kernel.
+  bool facts_of(const std::string& entry, KernelFacts* facts);
   /// A piece of work that does nothing but wait, be waited for, or signal.
   Code mark(Stream& stream, const Order& order);
   Code reset(Event& event);

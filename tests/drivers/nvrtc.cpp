@@ -14,6 +14,7 @@
 namespace {
 
 using namespace tessera::fake;
+namespace text = tessera::text;
 using Code = int;
 constexpr Code success = 0, out_of_memory_code = 1, invalid_input = 3, invalid_program = 4, invalid_option = 5,
                compilation = 6;

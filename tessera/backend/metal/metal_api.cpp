@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "tessera/emit/metal.h"
+
 namespace tessera::metal {
 
 using stream::Address;
@@ -20,40 +22,7 @@ thread_local std::string last_text;  ///< what Metal said of the last call that 
 /// Bytes between allocations, so that an address tells its buffer.
 constexpr Address gap = 256;
 
-// What Metal's own copies and fills do not: any address, any length, patterns of several bytes.
-constexpr const char* own_kernels = R"(#include <metal_stdlib>
-using namespace metal;
-
-struct tessera_copy_arguments {
-  ulong bytes;
-};
-kernel void tessera_copy(
-    device const uchar* from [[buffer(0)]],
-    device uchar* to [[buffer(1)]],
-    constant tessera_copy_arguments& arguments [[buffer(2)]],
-    uint3 threadgroup_position_in_grid [[threadgroup_position_in_grid]],
-    uint3 thread_position_in_threadgroup [[thread_position_in_threadgroup]],
-    uint3 threads_per_threadgroup [[threads_per_threadgroup]]) {
-  const ulong i = (ulong)threadgroup_position_in_grid.x * threads_per_threadgroup.x + thread_position_in_threadgroup.x;
-  if (i < arguments.bytes) to[i] = from[i];
-}
-
-struct tessera_fill_arguments {
-  ulong count;
-  uint word;
-  uint bytes;
-};
-kernel void tessera_fill(
-    device uchar* to [[buffer(0)]],
-    constant tessera_fill_arguments& arguments [[buffer(1)]],
-    uint3 threadgroup_position_in_grid [[threadgroup_position_in_grid]],
-    uint3 thread_position_in_threadgroup [[thread_position_in_threadgroup]],
-    uint3 threads_per_threadgroup [[threads_per_threadgroup]]) {
-  const ulong i = (ulong)threadgroup_position_in_grid.x * threads_per_threadgroup.x + thread_position_in_threadgroup.x;
-  if (i < arguments.count)
-    for (uint k = 0; k < arguments.bytes; ++k) to[i * arguments.bytes + k] = (uchar)(arguments.word >> (8 * k));
-}
-)";
+// As emit::metal_copy_and_fill has them.
 struct CopyArguments {
   std::uint64_t bytes;
 };
@@ -314,7 +283,7 @@ Code MetalApi::prepare(MetalDevice& device) const {
   if (device.library != nullptr) return 0;
   const Pool pool(runtime_);
   last_text.clear();
-  Owned library = compile(device, own_kernels, &last_text);
+  Owned library = compile(device, emit::metal_copy_and_fill(), &last_text);
   if (!library) return refused;
   Owned copy = pipeline_of(device, library.get(), "tessera_copy", &last_text);
   Owned fill = pipeline_of(device, library.get(), "tessera_fill", &last_text);

@@ -211,6 +211,30 @@ CompiledText compile(const std::string& source, Language language, const std::ve
   return result;
 }
 
+std::string metal_checker() {
+  static const std::string found = [] {
+    const std::string log = (fs::temp_directory_path() / ("tessera-clang-" + std::to_string(getpid()))).string();
+    const bool clang = run({"clang++-16", "--version"}, log) == 0;
+    fs::remove(log);
+    return clang ? "clang++-16" : TESSERA_TEXT_COMPILER;
+  }();
+  return found;
+}
+
+CompiledText check_metal(const std::string& source) {
+  const std::string stem = (fs::temp_directory_path() / ("tessera-metal-" + std::to_string(getpid()))).string();
+  std::ofstream(stem + ".cpp") << without_attributes(source);
+  std::vector<std::string> command = {metal_checker(), "-std=c++17", "-fsyntax-only", "-Wall", "-Werror",
+                                      "-Wno-unused-function", "-Wno-unused-variable", "-I", TESSERA_TEXT_HEADERS,
+                                      "-include", "metal_on_host.h", "-x", "c++", stem + ".cpp"};
+  if (metal_checker().find("clang") != std::string::npos) command.emplace_back("-DTESSERA_TEXT_SPACES");
+  const bool made = run(command, stem + ".log") == 0;
+  CompiledText result = {made, made ? "checked" : "", contents(stem + ".log")};
+  fs::remove(stem + ".cpp");
+  fs::remove(stem + ".log");
+  return result;
+}
+
 Object::Object(const std::string& file) {
   library_ = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library_ == nullptr) throw std::runtime_error(dlerror());

@@ -30,6 +30,11 @@ std::string calls_for_ptx(const std::string& text);
 /// Metal's text without the attributes of arguments, whose names are words of the language too.
 std::string without_attributes(const std::string& text);
 
+/// Whether a compiler takes Metal's text, without making anything of it. By clang, where it is installed, with device,
+/// threadgroup and constant memory as address spaces of their own; else by the compiler that compiled this.
+CompiledText check_metal(const std::string& source);
+std::string metal_checker();  ///< "clang++-16"
+
 struct KernelLaunch {
   Dim grid, block;
   unsigned width = 32;
