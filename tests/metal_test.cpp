@@ -32,7 +32,13 @@ std::string breaches() {
 std::string run(const Variables& changed, const std::function<std::string()>& work) {
   Variables all = {{"TESSERA_METAL_LIBRARY", library}};
   all.insert(all.end(), changed.begin(), changed.end());
-  return test::in_child(all, [&] { return work() + breaches(); }, 60);
+  return test::in_child(
+      all,
+      [&] {
+        const std::string text = work();
+        return text + breaches();
+      },
+      60);
 }
 std::string with(const std::string& fault, const std::function<std::string()>& work, int devices = 1) {
   return run({{"TESSERA_FAKE_FAULT", fault}, {"TESSERA_FAKE_DEVICES", std::to_string(devices)}}, work);
@@ -41,6 +47,12 @@ std::string row() {
   const BackendReport& r = discover(Backend::metal);
   return std::string(state_name(r.state)) + "|" + r.file + "|" + r.reason + "|" + r.remedy + "|" +
          std::to_string(r.devices.size());
+}
+/// In this order, with newlines between.
+std::string lines(std::initializer_list<std::string> parts) {
+  std::string out;
+  for (const std::string& part : parts) out += (out.empty() ? "" : "\n") + part;
+  return out;
 }
 std::string state(Device on) { return std::string(state_name(device_info(on).state)); }
 
@@ -57,7 +69,7 @@ std::string computes(Device on) {
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(7 * i);
   const Array b = Array::from(bytes, {}, on);
   if (b.to_vector<std::uint8_t>() != bytes) return "bytes came back changed";
-  if (sum(Array::full({333}, 3.0, DType::u8, on).astype(DType::i32)).item<std::int32_t>() != 999) return "a fill of bytes";
+  if (sum(Array::full({333}, 3.0, DType::u8, on).astype(DType::i32)).item<std::int64_t>() != 999) return "a fill of bytes";
   if (sum(Array::full({333}, 1.5, DType::f16, on).astype(DType::f32)).item<float>() != 499.5f) return "a fill of f16";
   return "right";
 }
@@ -76,8 +88,8 @@ void expect_clean(const std::string& text) { EXPECT_EQ(text.find("BREACH"), text
 
 TEST(Metal, ComputesWithUnifiedMemoryAndWithItsOwn) {
   const std::string text = run({{"TESSERA_FAKE_DEVICES", "2"}}, [] {
-    return row() + "\n" + outcome(first) + "\n" + outcome(second) + "\n" + state(first) + "\n" + state(second) + "\n" +
-           device_info(first).driver_version;
+    return lines({row(), outcome(first), outcome(second), state(first), state(second),
+                  device_info(first).driver_version});
   });
   EXPECT_TRUE(text.starts_with("enumerated|" + library + "|")) << text;
   expect_has(text, {"|2\nright\nright\nverified\nverified\n", "unverified"});
@@ -93,25 +105,25 @@ TEST(Metal, IsUnsupportedElsewhereThanOnApplesSystems) {
 
 TEST(Metal, LibraryThatIsAbsentOrIncomplete) {
   std::string text = test::in_child({{"TESSERA_METAL_LIBRARY", "/nonexistent/Metal"}}, [] {
-    return row() + "\n" + message([] { computes(first); }) + "\n" + computes({});
+    return lines({row(), message([] { computes(first); }), computes({})});
   });
   EXPECT_TRUE(text.starts_with("supported|/nonexistent/Metal|")) << text;
   expect_has(text, {"cannot open shared object file", "TESSERA_METAL_LIBRARY names this file", "|0\n",
                     "metal:0 does not exist", "\nright"});
   text = test::in_child({{"TESSERA_METAL_LIBRARY", TESSERA_FAKES "/libfake_metal_incomplete.so"}},
-                        [] { return row() + "\n" + outcome({}); });
+                        [] { return lines({row(), outcome({})}); });
   expect_has(text, {"supported|", "the library has no MTLCopyAllDevices", "|0\nright"});
 }
 
 TEST(Metal, NoDevices) {
-  const std::string text = with("no-devices", [] { return row() + "\n" + outcome({}); });
+  const std::string text = with("no-devices", [] { return lines({row(), outcome({})}); });
   EXPECT_TRUE(text.starts_with("loaded|" + library + "|MTLCopyAllDevices shows no device|")) << text;
   expect_has(text, {"|0\nright"});
   expect_clean(text);
 }
 
 TEST(Metal, CompilerThatRefusesEverything) {
-  const std::string text = with("compile", [] { return row() + "\n" + outcome(first); });
+  const std::string text = with("compile", [] { return lines({row(), outcome(first)}); });
   expect_has(text, {"loaded|", "Metal did not compile a first kernel", "program_source:1:1: error: this compiler was told",
                     "\nDeviceError: "});
   expect_clean(text);
@@ -119,7 +131,7 @@ TEST(Metal, CompilerThatRefusesEverything) {
 
 TEST(Metal, WrongResultsAreQuarantined) {
   const std::string text = with(
-      "wrong@0", [] { return outcome(first) + "\n" + state(first) + "\n" + outcome(second); }, 2);
+      "wrong@0", [] { return lines({outcome(first), state(first), outcome(second)}); }, 2);
   expect_has(text, {"DeviceError: [metal:0]", "the first kernel computed wrongly", "\nquarantined\nright"});
   expect_clean(text);
 }
@@ -131,7 +143,7 @@ TEST(Metal, MemoryThatRunsOutIsAnErrorAndTheDeviceGoesOn) {
       const Array large = Array::full({5 << 20}, 1.0, DType::f32, first);
       large.eval();
       all += message([] { Array::full({12 << 20}, 1.0, DType::f32, first).eval(); }) + "\n";
-      all += std::to_string(sum(large).item<float>()) + "\n" + state(first) + "\n";
+      all += lines({std::to_string(sum(large).item<float>()), state(first)}) + "\n";
     }
     return all + std::to_string(sum(Array::full({10 << 20}, 1.0, DType::f32, first)).item<float>());
   });
@@ -140,8 +152,7 @@ TEST(Metal, MemoryThatRunsOutIsAnErrorAndTheDeviceGoesOn) {
   const std::string gone = with(
       "oom=6+@0",
       [] {
-        const std::string tried = outcome(first);
-        return tried + "\n" + outcome(second) + "\n" + outcome({});
+        return lines({outcome(first), outcome(second), outcome({})});
       },
       2);
   expect_has(gone, {"OutOfMemory: [", "\nright\nright"});
@@ -156,8 +167,8 @@ TEST(Metal, CommandBuffersThatFailMakeTheDeviceLost) {
           std::string all = message([] {
             for (int i = 0; i < 20; ++i) computes(first);
           });
-          all += "\n" + state(first) + "\n" + outcome(second) + "\n" + state(second) + "\n" + outcome({}) + "\n";
-          return all + message([] { computes(first); });
+          return lines({all, state(first), outcome(second), state(second), outcome({}),
+                        message([] { computes(first); })});
         },
         2);
     expect_has(text, {"MTLCommandBufferError ", "Caused GPU Address Fault", "\nlost\nright\nverified\nright\n",

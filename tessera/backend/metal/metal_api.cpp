@@ -30,7 +30,6 @@ struct FillArguments {
   std::uint64_t count;
   std::uint32_t word, bytes;
 };
-constexpr UInt own_threads = 256;
 
 }  // namespace
 
@@ -192,11 +191,12 @@ Code MetalApi::copy(MetalStream& stream, Place to, Place from, std::size_t bytes
     const Id compute = encoder(stream, true);
     if (compute == nullptr) return out_of_memory;
     const CopyArguments arguments{bytes};
+    const UInt threads = stream.device->own_threads;
     runtime_.send(compute, say.set_pipeline, stream.device->copy);
     runtime_.send(compute, say.set_buffer, from.buffer, from.offset, UInt{0});
     runtime_.send(compute, say.set_buffer, to.buffer, to.offset, UInt{1});
     runtime_.send(compute, say.set_bytes, static_cast<const void*>(&arguments), UInt{sizeof arguments}, UInt{2});
-    runtime_.send(compute, say.dispatch, Size{(bytes + own_threads - 1) / own_threads, 1, 1}, Size{own_threads, 1, 1});
+    runtime_.send(compute, say.dispatch, Size{(bytes + threads - 1) / threads, 1, 1}, Size{threads, 1, 1});
   }
   count_command(stream);
   return 0;
@@ -245,10 +245,11 @@ Code MetalApi::fill(Address to, std::uint32_t word, unsigned word_bytes, std::si
   const Id compute = encoder(stream, true);
   if (compute == nullptr) return out_of_memory;
   const FillArguments arguments{count, word, word_bytes};
+  const UInt threads = stream.device->own_threads;
   runtime_.send(compute, say.set_pipeline, stream.device->fill);
   runtime_.send(compute, say.set_buffer, target.buffer, target.offset, UInt{0});
   runtime_.send(compute, say.set_bytes, static_cast<const void*>(&arguments), UInt{sizeof arguments}, UInt{1});
-  runtime_.send(compute, say.dispatch, Size{(count + own_threads - 1) / own_threads, 1, 1}, Size{own_threads, 1, 1});
+  runtime_.send(compute, say.dispatch, Size{(count + threads - 1) / threads, 1, 1}, Size{threads, 1, 1});
   count_command(stream);
   return 0;
 }
@@ -288,6 +289,9 @@ Code MetalApi::prepare(MetalDevice& device) const {
   Owned copy = pipeline_of(device, library.get(), "tessera_copy", &last_text);
   Owned fill = pipeline_of(device, library.get(), "tessera_fill", &last_text);
   if (!copy || !fill) return refused;
+  for (const Owned* pipeline : {&copy, &fill})
+    device.own_threads =
+        std::min(device.own_threads, std::max<UInt>(runtime_.send<UInt>(pipeline->get(), runtime_.say.max_threads), 1));
   device.copy = copy.release(), device.fill = fill.release(), device.library = library.release();  // for good
   return 0;
 }

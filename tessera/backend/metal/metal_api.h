@@ -26,7 +26,8 @@ struct MetalDevice {
   bool unified = true;
   UInt largest_buffer = 0;
 
-  Id library = nullptr, copy = nullptr, fill = nullptr;  ///< kernels of our own, made with the context
+  Id library = nullptr, copy = nullptr, fill = nullptr;  ///< kernels of our own
+  UInt own_threads = 256;                                ///< of their blocks
 
   struct Buffer {
     Id buffer = nullptr;
