@@ -17,8 +17,8 @@
 #include "tessera/backend/common/program.h"
 #include "tessera/backend/cuda/cuda.h"
 #include "tessera/backend/cuda/nvrtc.h"
-#include "tessera/backend/oneapi/compiler.h"
 #include "tessera/backend/metal/metal.h"
+#include "tessera/backend/oneapi/compiler.h"
 #include "tessera/backend/oneapi/oneapi.h"
 #include "tessera/backend/opencl/opencl.h"
 #include "tessera/backend/rocm/hiprtc.h"
@@ -48,8 +48,8 @@ struct Candidate {
 };
 
 /// Every kernel of ops/ as the device would use it, and the zoo twice: the second time with wide indices and buffers
-/// that may overlap. What computes in f64 is left out where the device has none, and of Metal what prints or has atomics
-/// of 64 bits, which it has not.
+/// that may overlap. What computes in f64 is left out where the device has none, and of Metal what prints or has
+/// atomics of 64 bits, which it has not.
 std::vector<Candidate> candidates(Device device) {
   const Capabilities& can = device_info(device).can;
   std::vector<Candidate> all;

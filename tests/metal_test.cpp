@@ -69,7 +69,8 @@ std::string computes(Device on) {
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(7 * i);
   const Array b = Array::from(bytes, {}, on);
   if (b.to_vector<std::uint8_t>() != bytes) return "bytes came back changed";
-  if (sum(Array::full({333}, 3.0, DType::u8, on).astype(DType::i32)).item<std::int64_t>() != 999) return "a fill of bytes";
+  if (sum(Array::full({333}, 3.0, DType::u8, on).astype(DType::i32)).item<std::int64_t>() != 999)
+    return "a fill of bytes";
   if (sum(Array::full({333}, 1.5, DType::f16, on).astype(DType::f32)).item<float>() != 499.5f) return "a fill of f16";
   return "right";
 }
@@ -88,8 +89,8 @@ void expect_clean(const std::string& text) { EXPECT_EQ(text.find("BREACH"), text
 
 TEST(Metal, ComputesWithUnifiedMemoryAndWithItsOwn) {
   const std::string text = run({{"TESSERA_FAKE_DEVICES", "2"}}, [] {
-    return lines({row(), outcome(first), outcome(second), state(first), state(second),
-                  device_info(first).driver_version});
+    return lines(
+        {row(), outcome(first), outcome(second), state(first), state(second), device_info(first).driver_version});
   });
   EXPECT_TRUE(text.starts_with("enumerated|" + library + "|")) << text;
   expect_has(text, {"|2\nright\nright\nverified\nverified\n", "unverified"});
@@ -110,8 +111,9 @@ TEST(Metal, LibraryThatIsAbsentOrIncomplete) {
   EXPECT_TRUE(text.starts_with("supported|/nonexistent/Metal|")) << text;
   expect_has(text, {"cannot open shared object file", "TESSERA_METAL_LIBRARY names this file", "|0\n",
                     "metal:0 does not exist", "\nright"});
-  text = test::in_child({{"TESSERA_METAL_LIBRARY", TESSERA_FAKES "/libfake_metal_incomplete.so"}},
-                        [] { return lines({row(), outcome({})}); });
+  text = test::in_child({{"TESSERA_METAL_LIBRARY", TESSERA_FAKES "/libfake_metal_incomplete.so"}}, [] {
+    return lines({row(), outcome({})});
+  });
   expect_has(text, {"supported|", "the library has no MTLCopyAllDevices", "|0\nright"});
 }
 
@@ -124,14 +126,18 @@ TEST(Metal, NoDevices) {
 
 TEST(Metal, CompilerThatRefusesEverything) {
   const std::string text = with("compile", [] { return lines({row(), outcome(first)}); });
-  expect_has(text, {"loaded|", "Metal did not compile a first kernel", "program_source:1:1: error: this compiler was told",
-                    "\nDeviceError: "});
+  expect_has(text, {"loaded|", "Metal did not compile a first kernel",
+                    "program_source:1:1: error: this compiler was told", "\nDeviceError: "});
   expect_clean(text);
 }
 
 TEST(Metal, WrongResultsAreQuarantined) {
   const std::string text = with(
-      "wrong@0", [] { return lines({outcome(first), state(first), outcome(second)}); }, 2);
+      "wrong@0",
+      [] {
+        return lines({outcome(first), state(first), outcome(second)});
+      },
+      2);
   expect_has(text, {"DeviceError: [metal:0]", "the first kernel computed wrongly", "\nquarantined\nright"});
   expect_clean(text);
 }
@@ -167,8 +173,8 @@ TEST(Metal, CommandBuffersThatFailMakeTheDeviceLost) {
           std::string all = message([] {
             for (int i = 0; i < 20; ++i) computes(first);
           });
-          return lines({all, state(first), outcome(second), state(second), outcome({}),
-                        message([] { computes(first); })});
+          return lines(
+              {all, state(first), outcome(second), state(second), outcome({}), message([] { computes(first); })});
         },
         2);
     expect_has(text, {"MTLCommandBufferError ", "Caused GPU Address Fault", "\nlost\nright\nverified\nright\n",
@@ -178,13 +184,14 @@ TEST(Metal, CommandBuffersThatFailMakeTheDeviceLost) {
 }
 
 TEST(Metal, KernelsThatTakeManyRegistersRunInSmallerBlocks) {
-  EXPECT_EQ(with("threads=64", [] {
-              const auto k = kernel("narrow", [](Buffer<float> x) { x[global_id()] = 1.0f; });
-              DeviceScope scope(first);
-              DeviceBuffer<float> x(1000);
-              k.launch({1000}, x);
-              return std::to_string(x.to_vector()[999]);
-            }),
+  EXPECT_EQ(with("threads=64",
+                 [] {
+                   const auto k = kernel("narrow", [](Buffer<float> x) { x[global_id()] = 1.0f; });
+                   DeviceScope scope(first);
+                   DeviceBuffer<float> x(1000);
+                   k.launch({1000}, x);
+                   return std::to_string(x.to_vector()[999]);
+                 }),
             "1.000000");
   const std::string text = with("threads=64", [] {
     const auto k = kernel("wide", block(128), [](Buffer<float> x) { x[global_id()] = 1.0f; });
@@ -210,10 +217,18 @@ TEST(Metal, PrintingIsRefusedWithTheKernelsName) {
 TEST(Metal, NoObjectIsLeft) {
   const std::string text = run({{"TESSERA_FAKE_DEVICES", "2"}}, [] {
     const auto count = os::Library::open(library).function<int(const char*)>("tessera_fake_objects");
-    constexpr const char* names[] = {"NSArray",        "NSString",         "NSError",
-                                     "MTLBuffer",      "MTLCommandQueue",  "MTLSharedEvent",
-                                     "MTLLibrary",     "MTLFunction",      "MTLComputePipelineState",
-                                     "MTLCommandBuffer", "MTLComputeCommandEncoder", "MTLBlitCommandEncoder",
+    constexpr const char* names[] = {"NSArray",
+                                     "NSString",
+                                     "NSError",
+                                     "MTLBuffer",
+                                     "MTLCommandQueue",
+                                     "MTLSharedEvent",
+                                     "MTLLibrary",
+                                     "MTLFunction",
+                                     "MTLComputePipelineState",
+                                     "MTLCommandBuffer",
+                                     "MTLComputeCommandEncoder",
+                                     "MTLBlitCommandEncoder",
                                      "MTLCompileOptions"};
     const auto look = [&] {
       std::string all;
@@ -262,9 +277,7 @@ struct Runtime {
     const auto selector = file.function<void*(const char*)>("sel_registerName")(what);
     return reinterpret_cast<R (*)(Id, void*, A...)>(file.symbol("objc_msgSend"))(to, selector, arguments...);
   }
-  Id buffer(std::uint64_t bytes) {
-    return send<Id>(device, "newBufferWithLength:options:", bytes, std::uint64_t{0});
-  }
+  Id buffer(std::uint64_t bytes) { return send<Id>(device, "newBufferWithLength:options:", bytes, std::uint64_t{0}); }
 };
 
 TEST(FakeMetal, NotesEachMisuse) {
@@ -272,9 +285,7 @@ TEST(FakeMetal, NotesEachMisuse) {
     const char* breach;
     std::function<void(Runtime&)> misuse;
   };
-  const auto commands = [](Runtime& r) {
-    return r.send<Id>(r.send<Id>(r.device, "newCommandQueue"), "commandBuffer");
-  };
+  const auto commands = [](Runtime& r) { return r.send<Id>(r.send<Id>(r.device, "newCommandQueue"), "commandBuffer"); };
   const Case cases[] = {
       {"waitUntilCompleted before commit", [&](Runtime& r) { r.send<void>(commands(r), "waitUntilCompleted"); }},
       {"committed twice",
@@ -370,8 +381,7 @@ TEST(FakeMetal, NotesEachMisuse) {
          r.send<Id>(queue, "commandBuffer");
        }},
       {"unrecognised selector", [&](Runtime& r) { r.send<void>(r.device, "doWhatIMean"); }},
-      {"fast mathematics",
-       [&](Runtime& r) {
+      {"fast mathematics", [&](Runtime& r) {
          const Id text = r.send<Id>(r.file.function<Id(const char*)>("objc_getClass")("NSString"),
                                     "stringWithUTF8String:", "kernel void k() {}");
          Id error = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What runs emitted text on the host (tests/drivers/text/): texts written by hand give right results on subgroups of any
-// width, and what is wrong in a text shows: a barrier left out, threads that wait for ever, lanes that part.
+// What runs emitted text on the host (tests/drivers/text/): texts written by hand give right results on subgroups of
+// any width, and what is wrong in a text shows: a barrier left out, threads that wait for ever, lanes that part.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -29,8 +29,10 @@ std::string run(const std::string& source, Language language, KernelLaunch launc
 TEST(TextOnHost, InlinePtxBecomesCalls) {
   EXPECT_EQ(calls_for_ptx("asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(bits) : \"f\"(x[f(1)]));"),
             "ptx_cvt_rn_f16_f32(bits, x[f(1)]);");
-  EXPECT_EQ(calls_for_ptx("a; asm volatile(\"mma.sync.x {%0, %1}, \" \"{%2}, {%0, %1};\"\n : \"+f\"(c), \"+f\"(d) : \"r\"(e)); b;"),
-            "a; ptx_mma_sync_x(c, d, e, c, d); b;");
+  EXPECT_EQ(
+      calls_for_ptx(
+          "a; asm volatile(\"mma.sync.x {%0, %1}, \" \"{%2}, {%0, %1};\"\n : \"+f\"(c), \"+f\"(d) : \"r\"(e)); b;"),
+      "a; ptx_mma_sync_x(c, d, e, c, d); b;");
   const std::string two = "asm(\"add.s32 %0, %1, 1; sub.s32 %0, %0, 2;\" : \"=r\"(a) : \"r\"(b));";
   EXPECT_EQ(calls_for_ptx(two), two) << "several instructions stay, and do not compile";
   EXPECT_NE(run("extern \"C\" __global__ void k(int* x) { asm(\"no.such %0;\" : \"=r\"(x[0])); }", Language::cuda, {})
@@ -39,8 +41,9 @@ TEST(TextOnHost, InlinePtxBecomesCalls) {
 }
 
 std::string reversal(bool with_barrier) {
-  return std::string("extern \"C\" __global__ void k(const int* x, int* y) {\n  __shared__ int s[24];\n"
-                     "  const int i = blockIdx.x * blockDim.x + threadIdx.x;\n  s[threadIdx.x] = x[i];\n") +
+  return std::string(
+             "extern \"C\" __global__ void k(const int* x, int* y) {\n  __shared__ int s[24];\n"
+             "  const int i = blockIdx.x * blockDim.x + threadIdx.x;\n  s[threadIdx.x] = x[i];\n") +
          (with_barrier ? "  __syncthreads();\n" : "") + "  y[i] = s[23 - threadIdx.x];\n}\n";
 }
 TEST(TextOnHost, BarriersAndTheirAbsence) {
@@ -103,14 +106,16 @@ TEST(TextOnHost, HalvesAreThoseOfTheLibrary) {
     h[i] = static_cast<std::uint16_t>(i);
     const std::uint32_t bits = random();  // half of them in and around the range of f16
     std::memcpy(&x[i], &bits, 4);
-    if (i % 2) x[i] = std::ldexp(x[i] == x[i] && std::isfinite(x[i]) ? std::fmod(x[i], 1.0f) : 0.3f, static_cast<int>(i / 2 % 45) - 27);
+    if (i % 2)
+      x[i] = std::ldexp(x[i] == x[i] && std::isfinite(x[i]) ? std::fmod(x[i], 1.0f) : 0.3f,
+                        static_cast<int>(i / 2 % 45) - 27);
   }
   for (const auto& [text, language] : {std::pair{cuda, Language::cuda}, {hip, Language::hip}}) {
     EXPECT_EQ(run(text, language, {{256, 1, 1}, {256, 1, 1}}, h.data(), f.data(), x.data(), to.data()), "");
     for (std::size_t i = 0; i < h.size(); ++i) {
       const float wanted = half_value(h[i]);
       ASSERT_TRUE(f[i] == wanted ? std::signbit(f[i]) == std::signbit(wanted) : f[i] != f[i] && wanted != wanted) << i;
-      if (x[i] == x[i]) ASSERT_EQ(to[i], half_bits(x[i])) << x[i];
+      ASSERT_TRUE(to[i] == half_bits(x[i]) || x[i] != x[i]) << x[i];
     }
   }
 }
@@ -152,8 +157,10 @@ extern "C" __global__ void k(const unsigned* a, const unsigned* b, float* c) {
 TEST(TextOnHost, MetalsAddressSpacesAreChecked) {
   if (metal_checker().find("clang") == std::string::npos) GTEST_SKIP() << "passed by: clang++-16 is not installed";
   const auto kernel = [](const char* body) {
-    return std::string("#include <metal_stdlib>\nusing namespace metal;\nkernel void k(device float* x [[buffer(0)]], "
-                       "threadgroup uchar* s [[threadgroup(0)]]) {\n") + body + "\n}\n";
+    return std::string(
+               "#include <metal_stdlib>\nusing namespace metal;\nkernel void k(device float* x [[buffer(0)]], "
+               "threadgroup uchar* s [[threadgroup(0)]]) {\n") +
+           body + "\n}\n";
   };
   EXPECT_TRUE(check_metal(kernel("threadgroup float* const y = (threadgroup float*)(s + 16); y[0] = x[0];")).made);
   EXPECT_FALSE(check_metal(kernel("float* const y = x; y[0] = 1.0f;")).made);

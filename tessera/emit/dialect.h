@@ -18,14 +18,14 @@ struct Dialect {
   Language language = Language::opencl;
   std::string_view name = "OpenCL C 1.2";
   bool fp64 = true;
-  bool subgroups = false;       ///< OpenCL: cl_khr_subgroups; CUDA and HIP: always
-  bool intel_shuffles = false;  ///< OpenCL: cl_intel_subgroups, else cl_khr_subgroup_shuffle
-  bool atomic_i64 = false;      ///< OpenCL: cl_khr_int64_base_atomics and cl_khr_int64_extended_atomics
-  bool dot4 = false;            ///< OpenCL: cl_khr_integer_dot_product; CUDA: from sm_61 on
-  bool offsets = true;          ///< buffers come as {pointer, element offset}: OpenCL has no pointers on the host
-  bool vectors = true;          ///< loads of 2, 3 or 4 elements from any element's address
-  bool expand_math = true;      ///< exp, log, sin, ... of f32 are not the compiler's, or differ by device
-  bool expand_math64 = false;   ///< those of f64 are not the compiler's
+  bool subgroups = false;         ///< OpenCL: cl_khr_subgroups; CUDA and HIP: always
+  bool intel_shuffles = false;    ///< OpenCL: cl_intel_subgroups, else cl_khr_subgroup_shuffle
+  bool atomic_i64 = false;        ///< OpenCL: cl_khr_int64_base_atomics and cl_khr_int64_extended_atomics
+  bool dot4 = false;              ///< OpenCL: cl_khr_integer_dot_product; CUDA: from sm_61 on
+  bool offsets = true;            ///< buffers come as {pointer, element offset}: OpenCL has no pointers on the host
+  bool vectors = true;            ///< loads of 2, 3 or 4 elements from any element's address
+  bool expand_math = true;        ///< exp, log, sin, ... of f32 are not the compiler's, or differ by device
+  bool expand_math64 = false;     ///< those of f64 are not the compiler's
   std::uint32_t cuda_width = 32;  ///< lanes of a subgroup in CUDA C, where they are a constant
 };
 
@@ -64,7 +64,7 @@ class Prelude {
                              DType t);  ///< CUDA and HIP: smallest or largest of f32 or i64, by compare-and-swap
   std::string subgroup(ir::SubgroupOp op, DType t);  ///< CUDA, HIP, Metal: (value[, lane], lanes in this subgroup)
   std::string metal_compare_exchange(bool is_unsigned, bool shared);  ///< (address, expected, value): what was there
-  std::string metal_wide(const char* which);  ///< popcount, clz, mul_hi of unsigned 64 bits
+  std::string metal_wide(const char* which);                          ///< popcount, clz, mul_hi of unsigned 64 bits
 
  private:
   std::string function(const std::string& name, const std::string& text);
@@ -85,7 +85,7 @@ std::string index_text(const Dialect& d, ir::IndexKind kind, std::uint64_t dimen
 std::string math_text(const Dialect& d, ir::MathOp op, DType t);  ///< the function's name
 std::string bitcast_text(const Dialect& d, DType to, DType from, const std::string& value);
 std::string barrier_text(const Dialect& d);
-std::string subgroup_width_text(const Dialect& d);  ///< CUDA and HIP: how many lanes a subgroup has
+std::string subgroup_width_text(const Dialect& d);         ///< CUDA and HIP: how many lanes a subgroup has
 std::string_view print_format(const Dialect& d, DType t);  ///< "%d"
 
 }  // namespace tessera::emit

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// After Apple's Metal Shading Language Specification, version 2.4. No compiler of Apple's and no GPU has seen this text:
-// it is compiled and run as C++ (tests/drivers/text/metal_on_host.h).
+// After Apple's Metal Shading Language Specification, version 2.4. No compiler of Apple's and no GPU has seen this
+// text: it is compiled and run as C++ (tests/drivers/text/metal_on_host.h).
 #include "tessera/emit/metal.h"
 
 #include <fmt/format.h>
@@ -25,9 +25,9 @@ Dialect metal_c() {
 }
 
 bool metal_word(const std::string& name) {
-  static const auto* words = new std::set<std::string>{"device", "vertex", "fragment", "metal",     "bfloat",
-                                                       "vec",    "array",  "mulhi",    "mem_flags", "arguments",
-                                                       "object", "mesh",   "visible",  "uint2",     "uint3"};
+  static const auto* words =
+      new std::set<std::string>{"device",    "vertex",    "fragment", "metal", "bfloat",  "vec",   "array", "mulhi",
+                                "mem_flags", "arguments", "object",   "mesh",  "visible", "uint2", "uint3"};
   return words->contains(name) || name.starts_with("thread") || name.starts_with("simd");
 }
 
@@ -38,14 +38,16 @@ std::string metal_index_text(IndexKind kind, std::uint64_t dim, const Function& 
   const char* wide = fn.index64 ? "(long)" : "";
   switch (kind) {
     case IndexKind::global_id:
-      return fmt::format("{1}threadgroup_position_in_grid.{0} * threads_per_threadgroup.{0} + "
-                         "thread_position_in_threadgroup.{0}",
-                         axis, wide);
+      return fmt::format(
+          "{1}threadgroup_position_in_grid.{0} * threads_per_threadgroup.{0} + "
+          "thread_position_in_threadgroup.{0}",
+          axis, wide);
     case IndexKind::thread_id: return fmt::format("thread_position_in_threadgroup.{}", axis);
     case IndexKind::block_id: return fmt::format("threadgroup_position_in_grid.{}", axis);
     case IndexKind::block_count: return fmt::format("threadgroups_per_grid.{}", axis);
     case IndexKind::grid_size:
-    case IndexKind::extent: return fmt::format("{1}threadgroups_per_grid.{0} * threads_per_threadgroup.{0}", axis, wide);
+    case IndexKind::extent:
+      return fmt::format("{1}threadgroups_per_grid.{0} * threads_per_threadgroup.{0}", axis, wide);
     case IndexKind::lane_id: return "thread_index_in_simdgroup";
     case IndexKind::subgroup_id: return "simdgroup_index_in_threadgroup";
     case IndexKind::subgroup_size: return "threads_per_simdgroup";
@@ -117,16 +119,16 @@ std::string CWriter::metal_signature(const std::string& entry, EmittedKernel& ke
     if (extent_used[d]) member(Kind::extent, d, index, fmt::format("extent_{}", "xyz"[d]));
   }
   if (buffers + (members.empty() ? 0 : 1) > metal_argument_buffers)
-    fail<KernelError>({.asked = "kernel " + fn_.name,
-                       .with = {{"buffers", std::to_string(buffers)}},
-                       .wrong = fmt::format("Metal binds at most {} buffers, one of which holds all else",
-                                            metal_argument_buffers),
-                       .todo = "Split the kernel, or put several arrays into one buffer"});
+    fail<KernelError>(
+        {.asked = "kernel " + fn_.name,
+         .with = {{"buffers", std::to_string(buffers)}},
+         .wrong = fmt::format("Metal binds at most {} buffers, one of which holds all else", metal_argument_buffers),
+         .todo = "Split the kernel, or put several arrays into one buffer"});
   std::string text;
   if (!members.empty()) {
     text = fmt::format("struct {}_arguments {{\n{}}};\n", entry, members);
-    list += fmt::format("{}\n    constant {}_arguments& arguments [[buffer({})]]", buffers == 0 ? "" : ",", entry,
-                        buffers);
+    list +=
+        fmt::format("{}\n    constant {}_arguments& arguments [[buffer({})]]", buffers == 0 ? "" : ",", entry, buffers);
   }
   const std::size_t shared = shared_bytes(fn_);
   if (shared != 0) {
@@ -186,8 +188,8 @@ Text CWriter::metal_atomic(const Node& n) {
   const std::string type = type_text(dialect_, real ? DType::i32 : t);
   const Text value = take(n.args[2]);
   const Text expected = n.args[3] ? take(n.args[3]) : Text{};
-  const std::string at = fmt::format("({} atomic_{}*)&{}", shared ? "threadgroup" : "device", type,
-                                     element(n.args[0], n.args[1]));
+  const std::string at =
+      fmt::format("({} atomic_{}*)&{}", shared ? "threadgroup" : "device", type, element(n.args[0], n.args[1]));
   auto bits = [&](const Text& v) {
     return real ? fmt::format("as_type<int>({})", v.s) : fmt::format("({})({})", type, v.s);
   };
@@ -224,8 +226,8 @@ std::string Prelude::metal_wide(const char* which) {
   if (std::string_view(which) == "popcount")
     return function(name, "int " + name + "(ulong v) { return (int)(popcount((uint)v) + popcount((uint)(v >> 32))); }");
   if (std::string_view(which) == "clz")
-    return function(name, "int " + name +
-                              "(ulong v) { return (int)(v >> 32 != 0 ? clz((uint)(v >> 32)) : 32 + clz((uint)v)); }");
+    return function(
+        name, "int " + name + "(ulong v) { return (int)(v >> 32 != 0 ? clz((uint)(v >> 32)) : 32 + clz((uint)v)); }");
   return function(name, "ulong " + name +
                             "(ulong a, ulong b) {\n"
                             "  const ulong low = (a & 0xffffffffuL) * (b & 0xffffffffuL), left = (a >> 32) * (b & "
@@ -282,17 +284,16 @@ std::string Prelude::metal_subgroup(SubgroupOp op, DType t) {
                                         from("v", "0")));
     case SubgroupOp::inclusive_sum:
     case SubgroupOp::exclusive_sum: {
-      const std::string result =
-          op == SubgroupOp::inclusive_sum
-              ? "  return v;\n"
-              : fmt::format("  const {0} before = {1};\n  return lane == 0 ? ({0})0 : before;\n", type,
-                            from("v", "lane >= 1 ? lane - 1 : lane"));
-      return function(name, fmt::format("{0} {1}({0} v, int lane, int count) {{\n"
-                                        "  for (int step = 1; step < count; step *= 2) {{\n"
-                                        "    const {0} other = {2};\n"
-                                        "    if (lane >= step) v = {3};\n  }}\n{4}}}",
-                                        type, name, from("v", "lane >= step ? lane - step : lane"), combined(),
-                                        result));
+      const std::string result = op == SubgroupOp::inclusive_sum
+                                     ? "  return v;\n"
+                                     : fmt::format("  const {0} before = {1};\n  return lane == 0 ? ({0})0 : before;\n",
+                                                   type, from("v", "lane >= 1 ? lane - 1 : lane"));
+      return function(name,
+                      fmt::format("{0} {1}({0} v, int lane, int count) {{\n"
+                                  "  for (int step = 1; step < count; step *= 2) {{\n"
+                                  "    const {0} other = {2};\n"
+                                  "    if (lane >= step) v = {3};\n  }}\n{4}}}",
+                                  type, name, from("v", "lane >= step ? lane - step : lane"), combined(), result));
     }
     default: {
       const char* lane = op == SubgroupOp::shuffle_xor    ? "lane ^ by"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is Metal's alone in emitted text: attributes of arguments, address spaces, atomics and shuffles. Types, constants
-// and names of functions are those of OpenCL C. Used by the emitter only.
+// What is Metal's alone in emitted text: attributes of arguments, address spaces, atomics and shuffles. Types,
+// constants and names of functions are those of OpenCL C. Used by the emitter only.
 #pragma once
 
 #include <string>

@@ -12,7 +12,9 @@ bool opencl(const Dialect& d) { return d.language == Language::opencl; }
 std::string suffix(DType t) { return std::string(dtype_name(t)); }
 }  // namespace
 
-std::string Prelude::inline_prefix() const { return opencl(dialect_) || metal(dialect_) ? "inline " : "__device__ __forceinline__ "; }
+std::string Prelude::inline_prefix() const {
+  return opencl(dialect_) || metal(dialect_) ? "inline " : "__device__ __forceinline__ ";
+}
 
 std::string Prelude::function(const std::string& name, const std::string& text) {
   // OpenCL C's `inline` is C99's: without `static` the linker may look for an outside definition.

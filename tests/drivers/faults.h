@@ -7,7 +7,8 @@
 //   TESSERA_FAKE_SEED=n         of those delays
 //   TESSERA_FAKE_LEAKS=1        handles and memory that are left at exit are breaches
 //   TESSERA_FAKE_BREACHES=file  breaches are appended there too
-//   TESSERA_FAKE_RUN=text       kernels are run from their emitted text, compiled for the host (text/compile.h), instead of
+//   TESSERA_FAKE_RUN=text       kernels are run from their emitted text, compiled for the host (text/compile.h),
+//   instead of
 //                               by the interpreter; CUDA and HIP
 //   TESSERA_FAKE_WARP=n         threads of a subgroup (CUDA, HIP and Metal)
 //   TESSERA_FAKE_ONLY=name      the faults are of the library whose file name holds this; the other fakes work

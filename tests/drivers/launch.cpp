@@ -24,8 +24,8 @@ struct Launch {
   std::array<std::uint64_t, 3> shape;
   std::vector<KernelValue> values;
   bool wrong;
-  std::byte* spoilt = nullptr;  ///< with `wrong`: a byte of a result
-  std::string object;           ///< run from its text, ...
+  std::byte* spoilt = nullptr;      ///< with `wrong`: a byte of a result
+  std::string object;               ///< run from its text, ...
   std::vector<std::uint64_t> bits;  ///< ... each argument, with addresses of the host
   Dimensions grid, block;
   std::uint64_t number = 0;
@@ -42,8 +42,8 @@ struct Launch {
     if (!object.empty()) try {
         std::vector<void*> arguments;
         for (std::uint64_t& b : bits) arguments.push_back(&b);
-        return text::object_of(object).run(
-            name, {{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, warp, number}, std::move(arguments));
+        return text::object_of(object).run(name, {{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, warp, number},
+                                           std::move(arguments));
       } catch (const std::exception& e) {
         return e.what();
       }

@@ -125,7 +125,7 @@ struct Module : Handle {
   std::map<std::string, int> entries;
   std::map<std::string, Function*> functions;
   std::string object;  ///< kernels compiled for the host, if they are run so
-  Clock used;  ///< its last launch on each stream
+  Clock used;          ///< its last launch on each stream
 };
 struct Context : Handle {
   int device = 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Objective-C runtime and Metal as far as Tessera calls them, over the fake machine. Messages, values and rules follow
-// Apple's documentation of both; nothing of ours is included, so that a wrong declaration there does not hide here.
-// Kernels are run from their text (text/compile.h). Objects stay known when they are gone, so that a late use is named.
+// The Objective-C runtime and Metal as far as Tessera calls them, over the fake machine. Messages, values and rules
+// follow Apple's documentation of both; nothing of ours is included, so that a wrong declaration there does not hide
+// here. Kernels are run from their text (text/compile.h). Objects stay known when they are gone, so that a late use is
+// named.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -23,8 +24,8 @@
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-// A selector is a record that begins with the function which answers it: whatever the arguments are, they are where that
-// function expects them. A message to nil answers 0.
+// A selector is a record that begins with the function which answers it: whatever the arguments are, they are where
+// that function expects them. A message to nil answers 0.
 #if defined(__x86_64__)
 asm(R"(
   .text
@@ -101,13 +102,20 @@ enum class Class : std::uint8_t {
   compute_encoder,
   blit_encoder
 };
-constexpr const char* class_names[] = {"a class",         "NSArray",
-                                       "NSString",        "NSError",
-                                       "MTLDevice",       "MTLCompileOptions",
-                                       "MTLBuffer",       "MTLCommandQueue",
-                                       "MTLSharedEvent",  "MTLLibrary",
-                                       "MTLFunction",     "MTLComputePipelineState",
-                                       "MTLCommandBuffer", "MTLComputeCommandEncoder",
+constexpr const char* class_names[] = {"a class",
+                                       "NSArray",
+                                       "NSString",
+                                       "NSError",
+                                       "MTLDevice",
+                                       "MTLCompileOptions",
+                                       "MTLBuffer",
+                                       "MTLCommandQueue",
+                                       "MTLSharedEvent",
+                                       "MTLLibrary",
+                                       "MTLFunction",
+                                       "MTLComputePipelineState",
+                                       "MTLCommandBuffer",
+                                       "MTLComputeCommandEncoder",
                                        "MTLBlitCommandEncoder"};
 const char* name_of(Class c) { return class_names[static_cast<int>(c)]; }
 
@@ -313,9 +321,10 @@ T* receiver(void* self, Class kind, const char* message) {
   machine().enter(message);
   return static_cast<T*>(o);
 }
-#define SELF(type, kind)                                              \
-  type* const self = receiver<type>(object, Class::kind, __func__);   \
-  if (self == nullptr) return {}
+#define SELF(type, kind)                                            \
+  type* const self = receiver<type>(object, Class::kind, __func__); \
+  if (self == nullptr) return {                                     \
+    }
 
 // Command buffers that are done are let go of.
 
@@ -495,9 +504,8 @@ struct Dispatch {
            {this_dispatch.block.x, this_dispatch.block.y, this_dispatch.block.z},
            width,
            number},
-          std::move(arguments),
-          [](const text::Thread& t, void* user) { static_cast<Indices*>(user)->set(t); }, &indices,
-          {block_memory, this_dispatch.threadgroup_bytes});
+          std::move(arguments), [](const text::Thread& t, void* user) { static_cast<Indices*>(user)->set(t); },
+          &indices, {block_memory, this_dispatch.threadgroup_bytes});
       if (std::any_of(memory.end() - 64, memory.end(), [](unsigned char c) { return c != 0xa5; }))
         return "it writes past its threadgroup memory";
       return error;
@@ -607,7 +615,8 @@ Id do_new_buffer(Id object, Sel, UInt length, UInt options) {
   }
   {
     std::lock_guard hold(self->lock);
-    if (storage == 0 && machine().faults().strikes("oom", ++self->allocations, out_of_memory, self->number)) return nullptr;
+    if (storage == 0 && machine().faults().strikes("oom", ++self->allocations, out_of_memory, self->number))
+      return nullptr;
     if (length > machine().settings().memory - self->used) return nullptr;
     self->used += length;
   }
@@ -766,7 +775,8 @@ void do_set_threadgroup_memory(Id object, Sel, UInt length, UInt index) {
   Encoder* self = encoder_of(object, __func__);
   if (self == nullptr) return;
   if (length % 16 != 0 || length > most_threadgroup_memory || index != 0) {
-    machine().breach("setThreadgroupMemoryLength: no multiple of 16, more than there is, or an index not known here", ok);
+    machine().breach("setThreadgroupMemoryLength: no multiple of 16, more than there is, or an index not known here",
+                     ok);
     return;
   }
   self->threadgroup_bytes = length;
@@ -893,7 +903,8 @@ Id do_error(Id object, Sel) {
   SELF(CommandBuffer, command_buffer);
   const Code code = self->committed ? code_of(*self) : ok;
   if (code == ok || code == not_ready) return nullptr;
-  return autorelease(new Error(metal_error(code), "Caused GPU Address Fault Error (fake code " + std::to_string(code) + ")"));
+  return autorelease(
+      new Error(metal_error(code), "Caused GPU Address Fault Error (fake code " + std::to_string(code) + ")"));
 }
 Id do_device(Id object, Sel) {
   SELF(Queue, queue);
@@ -983,7 +994,8 @@ EXPORT Id objc_getClass(const char* name) {
   return meta;
 }
 EXPORT void* objc_autoreleasePoolPush() {
-  if (pools == nullptr) pools = new std::vector<std::vector<Object*>>;  // for good: destructors of the program use it too
+  if (pools == nullptr)
+    pools = new std::vector<std::vector<Object*>>;  // for good: destructors of the program use it too
   pools->emplace_back();
   return reinterpret_cast<void*>(pools->size());
 }

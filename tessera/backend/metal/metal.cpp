@@ -114,8 +114,8 @@ stream::DeviceFacts MetalVendor::describe(int ordinal) {
     info.remedy = "Update the system; please report it with this text";
     return facts;
   }
-  can.subgroup_widths = {static_cast<std::uint32_t>(
-      std::clamp<UInt>(runtime_.send<UInt>(device.copy, say.execution_width), 1, 128))};
+  can.subgroup_widths = {
+      static_cast<std::uint32_t>(std::clamp<UInt>(runtime_.send<UInt>(device.copy, say.execution_width), 1, 128))};
   info.state = DeviceState::enumerated;
   return facts;
 }

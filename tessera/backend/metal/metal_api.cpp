@@ -44,9 +44,18 @@ std::string MetalApi::code_text(Code code) const {
     case not_ready: return "not ready";
     default: break;
   }
-  static constexpr const char* names[] = {"",         "internal",        "timeout",         "page fault",
-                                          "access revoked", "",          "",                "not permitted",
-                                          "out of memory", "invalid resource", "memoryless", "device removed",
+  static constexpr const char* names[] = {"",
+                                          "internal",
+                                          "timeout",
+                                          "page fault",
+                                          "access revoked",
+                                          "",
+                                          "",
+                                          "not permitted",
+                                          "out of memory",
+                                          "invalid resource",
+                                          "memoryless",
+                                          "device removed",
                                           "stack overflow"};
   const int which = code - command_failed;
   const bool named = which > 0 && which < static_cast<int>(std::size(names)) && *names[which] != 0;

@@ -130,7 +130,8 @@ Code MetalApi::stream_wait_event(Handle handle, Handle waited) const {
   return 0;
 }
 
-// Events: a counter that command buffers raise. Whether it is reached the command buffer tells, which also tells why not.
+// Events: a counter that command buffers raise. Whether it is reached the command buffer tells, which also tells why
+// not.
 
 Code MetalApi::create_event(Handle* event) const {
   const Pool pool(runtime_);

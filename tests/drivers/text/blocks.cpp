@@ -60,7 +60,8 @@ struct Fiber {
   unsigned index = 0;  ///< the thread in the block
 
   Fiber() {
-    void* memory = mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* memory =
+        mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     stack = static_cast<std::byte*>(memory);
     mprotect(stack, page, PROT_NONE);  // an array too many ends here

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs compiled text of a kernel: block after block, the threads of a block as fibers on the calling thread, in an order
-// that differs from block to block, so that a missing barrier shows. Threads that wait for others that never come,
-// lanes that meet at different places, and threads that leave before a barrier are errors.
+// Runs compiled text of a kernel: block after block, the threads of a block as fibers on the calling thread, in an
+// order that differs from block to block, so that a missing barrier shows. Threads that wait for others that never
+// come, lanes that meet at different places, and threads that leave before a barrier are errors.
 #pragma once
 
 #include <cstddef>

@@ -62,8 +62,7 @@ int run(const std::vector<std::string>& command, const std::string& log) {
   int status = posix_spawnp(&child, list[0], &actions, nullptr, list.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   if (status != 0) return 127;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
@@ -173,10 +172,21 @@ CompiledText compile(const std::string& source, Language language, const std::ve
                                                    : source;
   for (const std::string& name : kernels) text += "TESSERA_TEXT_KERNEL(" + name + ")\n";
   // One level is quick to compile and keeps temporaries off the stacks; floats are computed as written.
-  std::vector<std::string> command = {TESSERA_TEXT_COMPILER, "-std=c++20",        "-O1",   "-w",
-                                      "-fPIC",               "-shared",           "-pipe", "-ffp-contract=off",
-                                      "-fno-strict-aliasing", "-fno-exceptions",  "-x",    "c++",
-                                      "-nostdlib",           "-I",                TESSERA_TEXT_HEADERS};
+  std::vector<std::string> command = {TESSERA_TEXT_COMPILER,
+                                      "-std=c++20",
+                                      "-O1",
+                                      "-w",
+                                      "-fPIC",
+                                      "-shared",
+                                      "-pipe",
+                                      "-ffp-contract=off",
+                                      "-fno-strict-aliasing",
+                                      "-fno-exceptions",
+                                      "-x",
+                                      "c++",
+                                      "-nostdlib",
+                                      "-I",
+                                      TESSERA_TEXT_HEADERS};
   if (language == Language::metal) {
     command.insert(command.end(), {"-include", "metal_on_host.h"});
   } else {
@@ -195,7 +205,8 @@ CompiledText compile(const std::string& source, Language language, const std::ve
   if (fs::exists(object)) return {true, object, {}};
 
   static std::atomic<unsigned> number = 0;
-  const std::string own = folder / (std::string(stem) + "." + std::to_string(getpid()) + "." + std::to_string(++number));
+  const std::string own =
+      folder / (std::string(stem) + "." + std::to_string(getpid()) + "." + std::to_string(++number));
   std::ofstream(own + ".cpp") << text;
   command.insert(command.end(), {own + ".cpp", "-o", own + ".so"});
   const bool made = run(command, own + ".log") == 0;
@@ -224,9 +235,20 @@ std::string metal_checker() {
 CompiledText check_metal(const std::string& source) {
   const std::string stem = (fs::temp_directory_path() / ("tessera-metal-" + std::to_string(getpid()))).string();
   std::ofstream(stem + ".cpp") << without_attributes(source);
-  std::vector<std::string> command = {metal_checker(), "-std=c++17", "-fsyntax-only", "-Wall", "-Werror",
-                                      "-Wno-unused-function", "-Wno-unused-variable", "-I", TESSERA_TEXT_HEADERS,
-                                      "-include", "metal_on_host.h", "-x", "c++", stem + ".cpp"};
+  std::vector<std::string> command = {metal_checker(),
+                                      "-std=c++17",
+                                      "-fsyntax-only",
+                                      "-Wall",
+                                      "-Werror",
+                                      "-Wno-unused-function",
+                                      "-Wno-unused-variable",
+                                      "-I",
+                                      TESSERA_TEXT_HEADERS,
+                                      "-include",
+                                      "metal_on_host.h",
+                                      "-x",
+                                      "c++",
+                                      stem + ".cpp"};
   if (metal_checker().find("clang") != std::string::npos) command.emplace_back("-DTESSERA_TEXT_SPACES");
   const bool made = run(command, stem + ".log") == 0;
   CompiledText result = {made, made ? "checked" : "", contents(stem + ".log")};

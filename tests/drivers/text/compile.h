@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Emitted text, compiled by the host's compiler and executed by the threads of blocks.h: what fake drivers run kernels by
-// with TESSERA_FAKE_RUN=text. Objects are kept in the build folder, by their text.
+// Emitted text, compiled by the host's compiler and executed by the threads of blocks.h: what fake drivers run kernels
+// by with TESSERA_FAKE_RUN=text. Objects are kept in the build folder, by their text.
 #pragma once
 
 #include <cstdint>

@@ -34,11 +34,11 @@ int printf(const char*, ...);
   float name##f(float, float); \
   double name(double, double);
 TESSERA_TEXT_ONE(sqrt)
-TESSERA_TEXT_ONE(exp) TESSERA_TEXT_ONE(exp2) TESSERA_TEXT_ONE(log) TESSERA_TEXT_ONE(log2) TESSERA_TEXT_ONE(sin)
-TESSERA_TEXT_ONE(cos) TESSERA_TEXT_ONE(tanh) TESSERA_TEXT_ONE(erf) TESSERA_TEXT_ONE(floor) TESSERA_TEXT_ONE(ceil)
-TESSERA_TEXT_ONE(trunc) TESSERA_TEXT_ONE(rint) TESSERA_TEXT_ONE(fabs) TESSERA_TEXT_TWO(fmin) TESSERA_TEXT_TWO(fmax)
-TESSERA_TEXT_TWO(fmod) TESSERA_TEXT_TWO(pow)
-float fmaf(float, float, float);
+TESSERA_TEXT_ONE(exp)
+TESSERA_TEXT_ONE(exp2) TESSERA_TEXT_ONE(log) TESSERA_TEXT_ONE(log2) TESSERA_TEXT_ONE(sin) TESSERA_TEXT_ONE(cos)
+    TESSERA_TEXT_ONE(tanh) TESSERA_TEXT_ONE(erf) TESSERA_TEXT_ONE(floor) TESSERA_TEXT_ONE(ceil) TESSERA_TEXT_ONE(trunc)
+        TESSERA_TEXT_ONE(rint) TESSERA_TEXT_ONE(fabs) TESSERA_TEXT_TWO(fmin) TESSERA_TEXT_TWO(fmax)
+            TESSERA_TEXT_TWO(fmod) TESSERA_TEXT_TWO(pow) float fmaf(float, float, float);
 double fma(double, double, double);
 }
 // The C library's is off by up to two units in the last place; the vendors' tables say 1.
@@ -69,30 +69,30 @@ static inline unsigned long long __umul64hi(unsigned long long a, unsigned long 
 // Blocks and subgroups.
 static inline void __syncthreads() { tessera::text::host->barrier(); }
 // A type for each that the vendors have: narrower ones are promoted as there.
-#define TESSERA_TEXT_SHUFFLES(T)                                                                               \
-  static inline T __shfl_sync(unsigned mask, T v, int from) {                                                  \
-    return tessera::text::shuffle("shfl", mask, v, from % warpSize, tessera::text::lane());                    \
-  }                                                                                                            \
-  static inline T __shfl_up_sync(unsigned mask, T v, unsigned by) {                                            \
-    return tessera::text::shuffle("shfl up", mask, v, tessera::text::lane() - (int)by, tessera::text::lane()); \
-  }                                                                                                            \
-  static inline T __shfl_down_sync(unsigned mask, T v, unsigned by) {                                          \
-    return tessera::text::shuffle("shfl down", mask, v, tessera::text::lane() + (int)by, tessera::text::lane()); \
-  }                                                                                                            \
-  static inline T __shfl_xor_sync(unsigned mask, T v, int by) {                                                \
-    return tessera::text::shuffle("shfl xor", mask, v, tessera::text::lane() ^ by, tessera::text::lane());     \
-  }                                                                                                            \
-  static inline T __shfl(T v, int from) {                                                                      \
-    return tessera::text::shuffle("shfl", ~0ull, v, from % warpSize, tessera::text::lane());                   \
-  }                                                                                                            \
-  static inline T __shfl_up(T v, unsigned by) {                                                                \
-    return tessera::text::shuffle("shfl up", ~0ull, v, tessera::text::lane() - (int)by, tessera::text::lane()); \
-  }                                                                                                            \
-  static inline T __shfl_down(T v, unsigned by) {                                                              \
+#define TESSERA_TEXT_SHUFFLES(T)                                                                                  \
+  static inline T __shfl_sync(unsigned mask, T v, int from) {                                                     \
+    return tessera::text::shuffle("shfl", mask, v, from % warpSize, tessera::text::lane());                       \
+  }                                                                                                               \
+  static inline T __shfl_up_sync(unsigned mask, T v, unsigned by) {                                               \
+    return tessera::text::shuffle("shfl up", mask, v, tessera::text::lane() - (int)by, tessera::text::lane());    \
+  }                                                                                                               \
+  static inline T __shfl_down_sync(unsigned mask, T v, unsigned by) {                                             \
+    return tessera::text::shuffle("shfl down", mask, v, tessera::text::lane() + (int)by, tessera::text::lane());  \
+  }                                                                                                               \
+  static inline T __shfl_xor_sync(unsigned mask, T v, int by) {                                                   \
+    return tessera::text::shuffle("shfl xor", mask, v, tessera::text::lane() ^ by, tessera::text::lane());        \
+  }                                                                                                               \
+  static inline T __shfl(T v, int from) {                                                                         \
+    return tessera::text::shuffle("shfl", ~0ull, v, from % warpSize, tessera::text::lane());                      \
+  }                                                                                                               \
+  static inline T __shfl_up(T v, unsigned by) {                                                                   \
+    return tessera::text::shuffle("shfl up", ~0ull, v, tessera::text::lane() - (int)by, tessera::text::lane());   \
+  }                                                                                                               \
+  static inline T __shfl_down(T v, unsigned by) {                                                                 \
     return tessera::text::shuffle("shfl down", ~0ull, v, tessera::text::lane() + (int)by, tessera::text::lane()); \
-  }                                                                                                            \
-  static inline T __shfl_xor(T v, int by) {                                                                    \
-    return tessera::text::shuffle("shfl xor", ~0ull, v, tessera::text::lane() ^ by, tessera::text::lane());    \
+  }                                                                                                               \
+  static inline T __shfl_xor(T v, int by) {                                                                       \
+    return tessera::text::shuffle("shfl xor", ~0ull, v, tessera::text::lane() ^ by, tessera::text::lane());       \
   }
 TESSERA_TEXT_SHUFFLES(int)
 TESSERA_TEXT_SHUFFLES(unsigned)
@@ -102,23 +102,25 @@ TESSERA_TEXT_SHUFFLES(float)
 TESSERA_TEXT_SHUFFLES(double)
 
 // Atomics: each gives what was there.
-#define TESSERA_TEXT_ADD(T, U)                                                        \
-  static inline T atomicAdd(T* at, T v) {                                             \
-    return tessera::text::replace(at, [v](T old) { return (T)((U)old + (U)v); });     \
+#define TESSERA_TEXT_ADD(T, U)                                                    \
+  static inline T atomicAdd(T* at, T v) {                                         \
+    return tessera::text::replace(at, [v](T old) { return (T)((U)old + (U)v); }); \
   }
-#define TESSERA_TEXT_EXCHANGE(T) \
-  static inline T atomicExch(T* at, T v) { return tessera::text::replace(at, [v](T) { return v; }); }
-#define TESSERA_TEXT_ATOMICS(T)                                                           \
-  static inline T atomicMin(T* at, T v) {                                                 \
-    return tessera::text::replace(at, [v](T old) { return v < old ? v : old; });          \
-  }                                                                                       \
-  static inline T atomicMax(T* at, T v) {                                                 \
-    return tessera::text::replace(at, [v](T old) { return old < v ? v : old; });          \
-  }                                                                                       \
-  static inline T atomicCAS(T* at, T expected, T v) {                                     \
+#define TESSERA_TEXT_EXCHANGE(T)                             \
+  static inline T atomicExch(T* at, T v) {                   \
+    return tessera::text::replace(at, [v](T) { return v; }); \
+  }
+#define TESSERA_TEXT_ATOMICS(T)                                                              \
+  static inline T atomicMin(T* at, T v) {                                                    \
+    return tessera::text::replace(at, [v](T old) { return v < old ? v : old; });             \
+  }                                                                                          \
+  static inline T atomicMax(T* at, T v) {                                                    \
+    return tessera::text::replace(at, [v](T old) { return old < v ? v : old; });             \
+  }                                                                                          \
+  static inline T atomicCAS(T* at, T expected, T v) {                                        \
     __atomic_compare_exchange(at, &expected, &v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED); \
-    return expected;                                                                      \
-  }                                                                                       \
+    return expected;                                                                         \
+  }                                                                                          \
   TESSERA_TEXT_EXCHANGE(T)
 TESSERA_TEXT_ATOMICS(int)
 TESSERA_TEXT_ATOMICS(unsigned)
@@ -136,11 +138,11 @@ static inline void ptx_cvt_f32_f16(float& to, unsigned short from) { to = tesser
 static inline void ptx_cvt_rn_f16_f32(unsigned short& to, float from) { to = tessera::text::half_of_float(from); }
 static inline void ptx_cvt_f32_bf16(float& to, unsigned short from) { to = tessera::text::float_of_bfloat(from); }
 static inline void ptx_cvt_rn_bf16_f32(unsigned short& to, float from) { to = tessera::text::bfloat_of_float(from); }
-#define TESSERA_TEXT_DP4A(name, A, B)                                                            \
-  static inline void ptx_dp4a_##name(int& sum, unsigned a, unsigned b, int c) {                  \
-    unsigned total = (unsigned)c;                                                                \
-    for (int i = 0; i < 32; i += 8) total += (unsigned)((int)(A)(a >> i) * (int)(B)(b >> i));    \
-    sum = (int)total;                                                                            \
+#define TESSERA_TEXT_DP4A(name, A, B)                                                         \
+  static inline void ptx_dp4a_##name(int& sum, unsigned a, unsigned b, int c) {               \
+    unsigned total = (unsigned)c;                                                             \
+    for (int i = 0; i < 32; i += 8) total += (unsigned)((int)(A)(a >> i) * (int)(B)(b >> i)); \
+    sum = (int)total;                                                                         \
   }
 TESSERA_TEXT_DP4A(s32_s32, signed char, signed char)
 TESSERA_TEXT_DP4A(u32_s32, unsigned char, signed char)
@@ -177,24 +179,24 @@ inline void mma_16x8(const char* what, float* d, const unsigned* a, const unsign
   for (unsigned e = 0; e < 4; ++e) d[e] = sum[e];
 }
 }  // namespace tessera::text
-#define TESSERA_TEXT_MMA(type, widen)                                                                               \
-  static inline void ptx_mma_sync_aligned_m16n8k16_row_col_f32_##type##_##type##_f32(                               \
-      float& d0, float& d1, float& d2, float& d3, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,  \
-      unsigned b1, float c0, float c1, float c2, float c3) {                                                        \
-    const unsigned a[] = {a0, a1, a2, a3}, b[] = {b0, b1};                                                          \
-    const float c[] = {c0, c1, c2, c3};                                                                             \
-    float d[4];                                                                                                     \
-    tessera::text::mma_16x8<tessera::text::widen, 16>("mma.m16n8k16." #type, d, a, b, c);                           \
-    d0 = d[0], d1 = d[1], d2 = d[2], d3 = d[3];                                                                     \
-  }                                                                                                                 \
-  static inline void ptx_mma_sync_aligned_m16n8k8_row_col_f32_##type##_##type##_f32(                                \
-      float& d0, float& d1, float& d2, float& d3, unsigned a0, unsigned a1, unsigned b0, float c0, float c1,        \
-      float c2, float c3) {                                                                                         \
-    const unsigned a[] = {a0, a1}, b[] = {b0};                                                                      \
-    const float c[] = {c0, c1, c2, c3};                                                                             \
-    float d[4];                                                                                                     \
-    tessera::text::mma_16x8<tessera::text::widen, 8>("mma.m16n8k8." #type, d, a, b, c);                             \
-    d0 = d[0], d1 = d[1], d2 = d[2], d3 = d[3];                                                                     \
+#define TESSERA_TEXT_MMA(type, widen)                                                                                  \
+  static inline void ptx_mma_sync_aligned_m16n8k16_row_col_f32_##type##_##type##_f32(                                  \
+      float& d0, float& d1, float& d2, float& d3, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,     \
+      unsigned b1, float c0, float c1, float c2, float c3) {                                                           \
+    const unsigned a[] = {a0, a1, a2, a3}, b[] = {b0, b1};                                                             \
+    const float c[] = {c0, c1, c2, c3};                                                                                \
+    float d[4];                                                                                                        \
+    tessera::text::mma_16x8<tessera::text::widen, 16>("mma.m16n8k16." #type, d, a, b, c);                              \
+    d0 = d[0], d1 = d[1], d2 = d[2], d3 = d[3];                                                                        \
+  }                                                                                                                    \
+  static inline void ptx_mma_sync_aligned_m16n8k8_row_col_f32_##type##_##type##_f32(                                   \
+      float& d0, float& d1, float& d2, float& d3, unsigned a0, unsigned a1, unsigned b0, float c0, float c1, float c2, \
+      float c3) {                                                                                                      \
+    const unsigned a[] = {a0, a1}, b[] = {b0};                                                                         \
+    const float c[] = {c0, c1, c2, c3};                                                                                \
+    float d[4];                                                                                                        \
+    tessera::text::mma_16x8<tessera::text::widen, 8>("mma.m16n8k8." #type, d, a, b, c);                                \
+    d0 = d[0], d1 = d[1], d2 = d[2], d3 = d[3];                                                                        \
   }
 TESSERA_TEXT_MMA(f16, float_of_half)
 TESSERA_TEXT_MMA(bf16, float_of_bfloat)

@@ -22,8 +22,8 @@ inline constexpr unsigned exchange_bytes = 64;
 struct Host {
   const Thread* (*self)();
   void (*barrier)();
-  /// Every lane of the subgroup that has a thread calls it with the same `what`; gives the values of all, `exchange_bytes`
-  /// apart. They stay until this thread's next but one exchange.
+  /// Every lane of the subgroup that has a thread calls it with the same `what`; gives the values of all,
+  /// `exchange_bytes` apart. They stay until this thread's next but one exchange.
   const unsigned char* (*exchange)(const char* what, unsigned long long mask, const void* value, unsigned bytes);
   __attribute__((noreturn)) void (*fail)(const char* what);  ///< the launch has failed; never returns
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Put before emitted Metal text, this makes it C++ of the host, after Apple's Metal Shading Language Specification
-// alone. With TESSERA_TEXT_SPACES (clang) device, threadgroup and constant memory are address spaces of their own, as in
-// Metal, so that a pointer without its space does not compile; such text is not run.
+// alone. With TESSERA_TEXT_SPACES (clang) device, threadgroup and constant memory are address spaces of their own, as
+// in Metal, so that a pointer without its space does not compile; such text is not run.
 #pragma once
 
 #include "text_on_host.h"
@@ -56,7 +56,7 @@ inline float floor(float v) { return floorf(v); }
 inline float ceil(float v) { return ceilf(v); }
 inline float trunc(float v) { return truncf(v); }
 inline float rint(float v) { return rintf(v); }
-#define TESSERA_TEXT_INTEGERS(T)                      \
+#define TESSERA_TEXT_INTEGERS(T)                   \
   inline T min(T a, T b) { return b < a ? b : a; } \
   inline T max(T a, T b) { return a < b ? b : a; }
 TESSERA_TEXT_INTEGERS(int)
@@ -73,8 +73,8 @@ enum class mem_flags { mem_none = 0, mem_device = 1, mem_threadgroup = 2 };
 inline mem_flags operator|(mem_flags a, mem_flags b) { return (mem_flags)((int)a | (int)b); }
 inline void threadgroup_barrier(mem_flags) { tessera::text::host->barrier(); }
 // Of the types that Metal shuffles, as far as the text uses them: not of 64 bits.
-#define TESSERA_TEXT_SHUFFLE(T)                                                          \
-  inline T simd_shuffle(T v, ushort from) {                                              \
+#define TESSERA_TEXT_SHUFFLE(T)                                                           \
+  inline T simd_shuffle(T v, ushort from) {                                               \
     return tessera::text::shuffle("simd_shuffle", ~0ull, v, from, tessera::text::lane()); \
   }
 TESSERA_TEXT_SHUFFLE(int)
@@ -99,10 +99,10 @@ enum memory_order { memory_order_relaxed };
 #define TESSERA_TEXT_REPLACE(expression) \
   return tessera::text::replace(&at->value, [v](auto old) -> decltype(old) { return expression; })
 #endif
-#define TESSERA_TEXT_ATOMIC(name, expression)                             \
-  template <class A>                                                      \
-  inline auto name(A* at, decltype(A::value) v, memory_order) {           \
-    TESSERA_TEXT_REPLACE(expression);                                     \
+#define TESSERA_TEXT_ATOMIC(name, expression)                   \
+  template <class A>                                            \
+  inline auto name(A* at, decltype(A::value) v, memory_order) { \
+    TESSERA_TEXT_REPLACE(expression);                           \
   }
 TESSERA_TEXT_ATOMIC(atomic_fetch_add_explicit, (decltype(v))((uint)old + (uint)v))
 TESSERA_TEXT_ATOMIC(atomic_fetch_min_explicit, v < old ? v : old)
