@@ -89,7 +89,9 @@ nlohmann::ordered_json json_of(const PlacementLog& log) {
                       {"to_host_bytes", c.to_host_bytes},
                       {"to_host_count", c.to_host_count},
                       {"within_bytes", c.within_bytes},
-                      {"within_count", c.within_count}});
+                      {"within_count", c.within_count},
+                      {"from_peers_bytes", c.from_peers_bytes},
+                      {"from_peers_count", c.from_peers_count}});
   return {{"kernels", kernels}, {"copies", copies}};
 }
 

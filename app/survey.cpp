@@ -58,6 +58,7 @@ std::string capability_text(const Capabilities& can) {
   if (can.f16) does.emplace_back("f16");
   if (can.bf16) does.emplace_back("bf16");
   if (can.int8_dot) does.emplace_back("int8 dot");
+  if (can.matrix_f16) does.emplace_back(can.matrix_bf16 ? "matrices of f16 and bf16" : "matrices of f16");
   if (can.atomic_f32) does.emplace_back("f32 atomics");
   if (can.atomic_i64) does.emplace_back("64-bit atomics");
   std::vector<std::string> widths;
@@ -78,6 +79,8 @@ nlohmann::ordered_json json_of(const Capabilities& can) {
           {"atomic_i64", can.atomic_i64},
           {"atomic_f32", can.atomic_f32},
           {"int8_dot", can.int8_dot},
+          {"matrix_f16", can.matrix_f16},
+          {"matrix_bf16", can.matrix_bf16},
           {"subgroup_widths", can.subgroup_widths},
           {"max_block_threads", can.max_block_threads},
           {"max_block", can.max_block},
@@ -119,7 +122,10 @@ void Table::device(const DeviceInfo& info, const Survey& s) {
   if (!info.identity.empty()) about.push_back("identity " + info.identity);
   if (const auto same = same_card(info.device)) about.push_back("the same card as " + to_string(*same));
   fmt::print("{}\n", style_.faint("        " + wrapped(joined(about, ", "), 8, columns_, 8)));
-  fmt::print("{}\n", style_.faint("        " + wrapped(capability_text(info.can), 8, columns_, 8)));
+  const std::string blas = info.blas.empty()               ? ""
+                           : info.blas.starts_with("no ") ? "; " + info.blas
+                                                          : "; large products by " + info.blas;
+  fmt::print("{}\n", style_.faint("        " + wrapped(capability_text(info.can) + blas, 8, columns_, 8)));
   std::string reason = info.reason;
   if (reason.empty() && opened != s.opened.end()) reason = opened->second.error;
   reasons(reason, info.remedy, 8);
@@ -174,6 +180,7 @@ nlohmann::ordered_json json_of(const Survey& s) {
                          {"free_memory", was && opened->second.free ? Json(*opened->second.free) : Json()},
                          {"unified_memory", info.unified_memory},
                          {"compute_units", info.compute_units},
+                         {"blas", info.blas},
                          {"capabilities", json_of(info.can)}});
     }
     backends.push_back({{"backend", backend_name(row.backend)},

@@ -63,7 +63,7 @@ class Machine : public ::testing::Test {
 TEST_F(Machine, WithoutACardSaysSo) {
   card("0000:00:02.0", "0x8086", "i915");
   card("0000:01:00.0", "0x10de", "snd_hda_intel", "0x040300");  // a card's sound is no card
-  expect_has(why(os::nvidia), {"no NVIDIA card on its PCI bus", "opencl or cpu", "virtual machine"});
+  expect_has(why(os::nvidia), {"no NVIDIA card on its PCI bus", "has nothing to use", "virtual machine"});
   expect_has(why(os::amd), {"no AMD card on its PCI bus"});
   render_node("0x8086");
   EXPECT_EQ(why(os::intel), "");

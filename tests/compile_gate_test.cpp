@@ -26,11 +26,13 @@
 #include "tessera/base/error.h"
 #include "tessera/base/os/library_search.h"
 #include "tessera/ops/catalogue.h"
+#include "tessera/ops/kernels.h"
 #include "tests/drivers/text/compile.h"
 #include "tests/support/emit_zoo.h"
 #include "tests/support/fake_backends.h"
 #include "tests/support/fresh_pocl_cache.h"
 #include "tests/support/gate_table.h"
+#include "tests/support/hip_for_clang.h"
 
 namespace tessera {
 namespace {
@@ -49,13 +51,26 @@ struct Candidate {
 
 /// Every kernel of ops/ as the device would use it, and the zoo twice: the second time with wide indices and buffers
 /// that may overlap. What computes in f64 is left out where the device has none, and of Metal what prints or has
-/// atomics of 64 bits, which it has not.
-std::vector<Candidate> candidates(Device device) {
+/// atomics of 64 bits, which it has not. `matrices`: products by fragments, too, for an architecture whose device has them
+/// unlike the one that stands in for it.
+std::vector<Candidate> candidates(Device device, bool matrices = false) {
   const Capabilities& can = device_info(device).can;
   std::vector<Candidate> all;
+  ops::Tiles tiles = ops::tiles_of(device);
+  tiles.matrix_f16 = tiles.matrix_bf16 = true;
+  for (const DType t : {DType::f16, DType::bf16})
+    for (int both = 0; matrices && both < 4; ++both) {
+      ops::ProductSpec s{t, t, DType::f32, t};
+      s.a_unit_k = !(both & 1), s.a_unit_m = both & 1, s.b_unit_n = !(both & 2), s.b_unit_k = both & 2;
+      ir::Function fn = ops::trace_product(ops::choose_product(tiles, s, 4096, 4096, 512));
+      const std::string name = fn.name + (both & 1 ? "_ta" : "") + (both & 2 ? "_tb" : "");  // as in the catalogue
+      all.push_back({name, std::move(fn), {}});
+    }
   for (const CatalogueKernel& k : kernel_catalogue(device)) all.push_back({k.name, k.function, {}});
   std::vector<ir::Function> zoo = test::zoo::all();
   zoo.push_back(test::zoo::fragment_product(DType::f16, false));
+  for (const DType t : {DType::f16, DType::bf16})
+    for (const bool transposed : {false, true}) zoo.push_back(test::zoo::full_fragment_product(t, transposed));
   if (can.shared_bytes >= (96 << 10)) zoo.push_back(test::zoo::much_shared_memory());
   for (const bool wide : {false, true})
     for (const ir::Function& fn : zoo) {
@@ -78,9 +93,9 @@ using Compile = std::function<stream::Image(const backend::Program&, Answers&)>;
 
 /// All kernels for a device, in batches as programs make them. Lines for the table; an exception names the guilty.
 std::string compile_all(Device device, const emit::Dialect& dialect, const Compile& compile,
-                        const std::string& left_out = "") {
+                        const std::string& left_out = "", bool matrices = false) {
   constexpr std::size_t batch = 32;
-  std::vector<Candidate> all = candidates(device);
+  std::vector<Candidate> all = candidates(device, matrices);
   std::erase_if(all, [&](const Candidate& c) { return !left_out.empty() && c.name.starts_with(left_out); });
   std::string lines;
   for (std::size_t at = 0; at < all.size(); at += batch) {
@@ -108,6 +123,16 @@ double cpu_seconds() {
 }
 
 constexpr const char* absent = "missing: ";
+
+/// Where script/bootstrap --compilers puts NVIDIA's compilers on a machine without a CUDA toolkit. Only this test looks
+/// there.
+constexpr const char* nvidia_folder = "build/nvidia-compilers";
+const bool nvidia_folder_known = [] {
+  std::error_code none;
+  if (!std::getenv("VIRTUAL_ENV") && fs::is_directory(nvidia_folder, none))
+    ::setenv("VIRTUAL_ENV", fs::absolute(nvidia_folder, none).c_str(), 1);
+  return true;
+}();
 
 /// One column of the table. False if there is no such compiler.
 bool column(const std::string& name, const Variables& variables, const std::function<std::string()>& work) {
@@ -158,10 +183,8 @@ TEST(Gate, nvrtc) {
           ::unsetenv("TESSERA_NVRTC_LIBRARY");
           const auto nvrtc = cuda::Nvrtc::open(1000000);
           if (!nvrtc.usable())
-            return std::string(absent) +
-                   "nvrtc (libnvrtc.so of the CUDA toolkit, or pip install "
-                   "nvidia-cuda-nvrtc-cu12 into the active environment)";
-          return compile_all(device, emit::cuda_c(), [&](const auto& program, Answers& answers) {
+            return std::string(absent) + "nvrtc (libnvrtc.so of the CUDA toolkit, or script/bootstrap --compilers)";
+          return compile_all(device, emit::cuda_c_for(capability), [&](const auto& program, Answers& answers) {
             auto image = nvrtc.compile(program.text(), nvrtc.architecture_for(capability), true);
             read_ptxas(image.log, answers);
             return image;
@@ -178,7 +201,10 @@ std::string ptxas_file() {
   std::istringstream path(std::getenv("PATH") ? std::getenv("PATH") : "");
   for (std::string folder; std::getline(path, folder, ':');) places.emplace_back(folder);
   for (const fs::path& root : os::folders_named("/usr/local", "cuda")) places.push_back(root / "bin");
-  for (const fs::path& folder : os::python_library_folders("nvidia")) places.push_back(folder.parent_path() / "bin");
+  if (const char* environment = std::getenv("VIRTUAL_ENV"))  // the package has no folder for libraries
+    for (const char* below : {"site-packages/nvidia/cuda_nvcc/bin", "site-packages/nvidia/cu13/bin"})
+      for (const fs::path& folder : os::folders_named(fs::path(environment) / "lib", "python3", below))
+        places.push_back(folder);
   for (const fs::path& place : places)
     if (std::error_code none; fs::is_regular_file(place / "ptxas", none)) return (place / "ptxas").string();
   return "";
@@ -201,27 +227,27 @@ TEST(Gate, ptx) {
           if (!module.generator) return std::string(absent) + "the code-generation module (" + module.reason + ")";
           if (ptxas.empty())
             return std::string(absent) +
-                   "ptxas (of the CUDA toolkit, or pip install nvidia-cuda-nvcc-cu12 into the "
-                   "active environment; TESSERA_PTXAS names it)";
+                   "ptxas (of the CUDA toolkit, or script/bootstrap --compilers; TESSERA_PTXAS names it)";
           const cpu::PtxTarget target = module.generator->target_for(capability, 100);
-          return compile_all(device, emit::ptx(), [&](const backend::Program& program, Answers& answers) {
-            std::vector<cpu::PtxKernel> kernels;
-            for (std::size_t i = 0; i < program.requests.size(); ++i)
-              kernels.push_back(
-                  {program.requests[i].function, &program.source.kernels[i], program.requests[i].noalias});
-            stream::Image image;
-            image.bytes = module.generator->compile(kernels, target, image.log);
-            if (image.bytes.empty()) return image;
-            const fs::path text = folder / "kernels.ptx", log = folder / "log";
-            std::ofstream(text) << image.bytes;
-            const std::string command = "'" + ptxas + "' -v -arch=sm_" + std::to_string(capability) + " '" +
-                                        text.string() + "' -o /dev/null > '" + log.string() + "' 2>&1";
-            image.made = std::system(command.c_str()) == 0;
-            image.log = read_file(log);
-            read_ptxas(image.log, answers);
-            if (!image.made && program.requests.size() == 1) image.log += image.bytes;
-            return image;
-          });
+          return compile_all(
+              device, emit::ptx_for(target.capability), [&](const backend::Program& program, Answers& answers) {
+                std::vector<cpu::PtxKernel> kernels;
+                for (std::size_t i = 0; i < program.requests.size(); ++i)
+                  kernels.push_back(
+                      {program.requests[i].function, &program.source.kernels[i], program.requests[i].noalias});
+                stream::Image image;
+                image.bytes = module.generator->compile(kernels, target, image.log);
+                if (image.bytes.empty()) return image;
+                const fs::path text = folder / "kernels.ptx", log = folder / "log";
+                std::ofstream(text) << image.bytes;
+                const std::string command = "'" + ptxas + "' -v -arch=sm_" + std::to_string(capability) + " '" +
+                                            text.string() + "' -o /dev/null > '" + log.string() + "' 2>&1";
+                image.made = std::system(command.c_str()) == 0;
+                image.log = read_file(log);
+                read_ptxas(image.log, answers);
+                if (!image.made && program.requests.size() == 1) image.log += image.bytes;
+                return image;
+              });
         });
     if (!there) break;
   }
@@ -251,23 +277,66 @@ void read_code_object(const std::string& bytes, Answers& answers) {
 
 TEST(Gate, hiprtc) {
   for (const std::string architecture : {"gfx908", "gfx90a", "gfx1030"}) {
-    const bool there = column("hip " + architecture, {}, [&]() -> std::string {
+    const bool there = column("hip " + architecture, {{"TESSERA_FAKE_DEVICES", "2"}}, [&]() -> std::string {
       register_driver(make_rocm_driver());
-      const Device device{Backend::rocm, 0};
-      device_info(device);
+      device_info({Backend::rocm, 0});  // of the fake drivers: waves of 64; the second has waves of 32
       ::unsetenv("TESSERA_HIPRTC_LIBRARY");
       const std::string names[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"};
       const auto runtime = os::Library::open(names);
       const auto hiprtc = rocm::Hiprtc::open(runtime, runtime.file().empty() ? 0 : runtime.file().back() - '0');
       if (!hiprtc.usable()) return std::string(absent) + "hiprtc (script/bootstrap --compilers: libamdhip64-dev)";
-      return compile_all(device, emit::hip_c(), [&](const auto& program, Answers& answers) {
-        auto image = hiprtc.compile(program.text(), architecture);
-        if (image.made) read_code_object(image.bytes, answers);
-        return image;
-      });
+      return compile_all({Backend::rocm, architecture.starts_with("gfx9") ? 0 : 1}, emit::hip_c_for(architecture),
+                         [&](const auto& program, Answers& answers) {
+                           auto image = hiprtc.compile(program.text(), architecture);
+                           if (image.made) read_code_object(image.bytes, answers);
+                           return image;
+                         });
     });
     if (!there) break;
   }
+}
+
+/// The figures of clang's assembly, whose notes are sorted by key as those of a code object are.
+void read_assembly(const std::string& text, Answers& answers) {
+  static const std::regex line("\\.(symbol|vgpr_count|vgpr_spill_count): +([A-Za-z0-9_]+)");
+  std::string current;
+  for (std::sregex_iterator at(text.begin(), text.end(), line), end; at != end; ++at) {
+    const std::string key = (*at)[1], value = (*at)[2];
+    if (key == "symbol")
+      current = value;
+    else
+      (key == "vgpr_count" ? answers[current].registers : answers[current].spilled) =
+          std::stoi(value) * (key == "vgpr_count" ? 1 : 4);
+  }
+}
+
+// hiprtc 5.2 ends the process on gfx11, so its text is shown to clang, of which hiprtc is made.
+TEST(Gate, clang) {
+  const fs::path folder = fs::temp_directory_path() / ("tessera-gate-clang-" + std::to_string(::getpid()));
+  fs::create_directories(folder);
+  const std::string architecture = "gfx1100";
+  // With the figures of the fake drivers' device of waves of 32.
+  column("clang " + architecture, {{"TESSERA_FAKE_DEVICES", "2"}}, [&]() -> std::string {
+    if (std::system("clang-16 --version > /dev/null 2>&1") != 0)
+      return std::string(absent) + "clang-16 (script/bootstrap)";
+    register_driver(make_rocm_driver());
+    return compile_all(
+        {Backend::rocm, 1}, emit::hip_c_for(architecture),
+        [&](const auto& program, Answers& answers) {
+          const fs::path text = folder / "kernels.hip", out = folder / "kernels.s", log = folder / "log";
+          std::ofstream(text) << test::hip_for_clang << program.text();
+          const std::string command =
+              "clang-16 -x hip --cuda-device-only -nogpulib -nogpuinc -ffp-contract=fast -O3 -S --offload-arch=" +
+              architecture + " '" + text.string() + "' -o '" + out.string() + "' > '" + log.string() + "' 2>&1";
+          stream::Image image;
+          image.made = std::system(command.c_str()) == 0;
+          image.bytes = read_file(out), image.log = read_file(log);
+          read_assembly(image.bytes, answers);
+          return image;
+        },
+        "", true);
+  });
+  fs::remove_all(folder);
 }
 
 TEST(Gate, ocloc) {

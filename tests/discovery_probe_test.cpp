@@ -15,6 +15,7 @@
 #include "tessera/array/array.h"
 #include "tessera/base/error.h"
 #include "tests/support/errors.h"
+#include "tests/support/fake_backends.h"
 #include "tests/support/in_child.h"
 
 namespace tessera {
@@ -22,10 +23,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::expect_has;
+using test::fake_library;
 using test::message;
 using test::Variables;
-
-std::string fake(const std::string& name) { return TESSERA_FAKES "/libfake_" + name + ".so"; }
 
 /// A folder that disappears with the object.
 class Folder {
@@ -66,19 +66,14 @@ std::string computes(Device device) {
 
 class Probe : public ::testing::TestWithParam<Backend> {
  protected:
-  static bool cuda() { return GetParam() == Backend::cuda; }
-  static std::string name() { return cuda() ? "cuda" : "hip"; }
-  static Backend other() { return cuda() ? Backend::rocm : Backend::cuda; }
+  static std::string name() { return test::fake_backend(GetParam()).driver; }
+  static Backend other() { return GetParam() == Backend::cuda ? Backend::rocm : Backend::cuda; }
 
   static Variables fakes(const fs::path& cache) {
-    return {{"TESSERA_CUDA_LIBRARY", fake("cuda")},
-            {"TESSERA_NVRTC_LIBRARY", fake("nvrtc")},
-            {"TESSERA_ROCM_LIBRARY", fake("hip")},
-            {"TESSERA_HIPRTC_LIBRARY", fake("hiprtc")},
-            {"TESSERA_OPENCL_LIBRARY", "/nonexistent"},
-            {"TESSERA_CACHE_DIR", cache.string()},
-            {"TESSERA_PROBE_TIMEOUT", "1"},
-            {"TESSERA_FAKE_ONLY", "libfake_" + name() + "."}};
+    return test::with_fakes({{"TESSERA_OPENCL_LIBRARY", "/nonexistent"},
+                             {"TESSERA_CACHE_DIR", cache.string()},
+                             {"TESSERA_PROBE_TIMEOUT", "1"},
+                             {"TESSERA_FAKE_ONLY", "libfake_" + name() + "."}});
   }
   std::string run(const Variables& changed, const std::function<std::string()>& work) {
     Variables all = fakes(cache.path());
@@ -90,7 +85,7 @@ class Probe : public ::testing::TestWithParam<Backend> {
   }
   Folder cache;
 };
-INSTANTIATE_TEST_SUITE_P(Backends, Probe, ::testing::Values(Backend::cuda, Backend::rocm),
+INSTANTIATE_TEST_SUITE_P(Backends, Probe, ::testing::Values(Backend::cuda, Backend::rocm, Backend::oneapi),
                          [](const auto& info) { return std::string(backend_name(info.param)); });
 
 TEST_P(Probe, DriverThatKillsItsProcessCostsItsRowAlone) {
@@ -112,7 +107,7 @@ TEST_P(Probe, DriverThatKillsItsProcessCostsItsRowAlone) {
       return out;
     });
     expect_has(text,
-               {"crashed|", fake(name()), c.says, c.words, "|0|asked", "tessera devices --rescan",
+               {"crashed|", fake_library(name()), c.says, c.words, "|0|asked", "tessera devices --rescan",
                 "does not exist: the backend " + std::string(backend_name(GetParam())) + " has no devices (crashed:",
                 "new arrays: " + std::string(backend_name(other())) + ":0", "the other: 20.000000, the cpu: 20.000000",
                 "loaded here: no"});
@@ -188,7 +183,7 @@ TEST_P(Probe, RememberedCapabilitiesAreThoseThatTheDriverTold) {
     const Capabilities& c = i.can;
     for (const std::uint64_t v :
          {std::uint64_t{c.f16}, std::uint64_t{c.bf16}, std::uint64_t{c.f64}, std::uint64_t{c.int64},
-          std::uint64_t{c.atomic_i64}, std::uint64_t{c.atomic_f32}, std::uint64_t{c.int8_dot},
+          std::uint64_t{c.atomic_i64}, std::uint64_t{c.atomic_f32}, std::uint64_t{c.int8_dot}, std::uint64_t{c.matrix_f16}, std::uint64_t{c.matrix_bf16},
           std::uint64_t{c.max_block_threads}, std::uint64_t{c.max_block[0]}, std::uint64_t{c.max_block[2]},
           c.shared_bytes, c.local_bytes, c.max_parameter_bytes, std::uint64_t{c.vector_bytes}})
       out += "," + std::to_string(v);
@@ -207,13 +202,13 @@ TEST_P(Probe, RememberedCapabilitiesAreThoseThatTheDriverTold) {
 TEST_P(Probe, AReplacedDriverIsAskedAgain) {
   const Folder place;
   const fs::path library = place / "libfake.so";
-  fs::copy_file(fake(name()), library);
-  const Variables here = {{cuda() ? "TESSERA_CUDA_LIBRARY" : "TESSERA_ROCM_LIBRARY", library.string()}};
+  fs::copy_file(fake_library(name()), library);
+  const Variables here = {{test::fake_backend(GetParam()).driver_variable, library.string()}};
   const auto work = [] { return row(GetParam()); };
   expect_has(run(here, work), {"|1|asked"});
   expect_has(run(here, work), {"|1|remembered"});
   fs::remove(library);
-  fs::copy_file(fake(name() + "_incomplete"), library);
+  fs::copy_file(fake_library(name() + "_incomplete"), library);
   expect_has(run(here, work), {"supported|", "the library has no ", "|0|asked"});
 }
 
@@ -353,11 +348,11 @@ class Platforms : public ::testing::Test {
 };
 
 TEST_F(Platforms, ThatCrashOrHangAreRowsOfTheirOwn) {
-  add("a-crashes.icd", fake("icd_crashes"));
-  add("b-hangs.icd", fake("icd_hangs"));
-  add("c-none.icd", fake("icd_no_platform"));
+  add("a-crashes.icd", fake_library("icd_crashes"));
+  add("b-hangs.icd", fake_library("icd_hangs"));
+  add("c-none.icd", fake_library("icd_no_platform"));
   add("d-gone.icd", "/nonexistent/libgone.so");
-  add("e-refuses.icd", fake("cuda_refuses"));
+  add("e-refuses.icd", fake_library("cuda_refuses"));
   const std::string text = run([] { return row(Backend::opencl) + "\n" + parts(); });
   expect_has(text, {"crashed|", "a-crashes.icd=crashed(", "SIGABRT", "this kernel module is too old",
                     "b-hangs.icd=hung(", "did not answer within 2 s", "c-none.icd=loaded(", "d-gone.icd=supported(",
@@ -366,9 +361,9 @@ TEST_F(Platforms, ThatCrashOrHangAreRowsOfTheirOwn) {
 
 TEST_F(Platforms, OneThatCrashesLeavesTheOthersUsable) {
   if (pocl().empty()) GTEST_SKIP() << "PoCL is not installed (pocl-opencl-icd)";
-  add("a-crashes.icd", fake("icd_crashes"));
+  add("a-crashes.icd", fake_library("icd_crashes"));
   add("b-pocl.icd", pocl());
-  add("c-hangs.icd", fake("icd_hangs"));
+  add("c-hangs.icd", fake_library("icd_hangs"));
   const auto work = [] {
     const std::string found = row(Backend::opencl);
     const std::string result = computes({Backend::opencl, 0});
@@ -382,7 +377,7 @@ TEST_F(Platforms, OneThatCrashesLeavesTheOthersUsable) {
 
 TEST_F(Platforms, OneThatCrashesIsNamedWhereNoGpuIsChosen) {
   if (pocl().empty()) GTEST_SKIP() << "PoCL is not installed (pocl-opencl-icd)";
-  add("a-crashes.icd", fake("icd_crashes"));
+  add("a-crashes.icd", fake_library("icd_crashes"));
   add("b-pocl.icd", pocl());
   const std::string text = run([] { return why_current_device() + "\n" + why_current_device(Detail::brief); },
                                {{"TESSERA_CUDA_LIBRARY", "/nonexistent"}, {"TESSERA_ROCM_LIBRARY", "/nonexistent"}});

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "tests/support/app_program.h"
 #include "tests/support/errors.h"
@@ -14,6 +15,9 @@ using tessera::test::expect_has;
 namespace {
 
 std::string fake(const std::string& name) { return TESSERA_FAKES "/libfake_" + name + ".so"; }
+
+/// Without the breaks of lines, whose places depend on what the machine is.
+std::string in_one_line(const std::string& text) { return std::regex_replace(text, std::regex("\\s+"), " "); }
 
 /// Drivers that are not there, and a cache of one's own.
 std::map<std::string, std::string> bare(const TemporaryFolder& cache) {
@@ -28,9 +32,10 @@ TEST(Doctor, OnAMachineWithoutDriversSaysSoAndMeasuresTheCpu) {
   const TemporaryFolder folder;
   const Outcome o = run({"doctor"}, {.environment = bare(folder)});
   EXPECT_EQ(o.code, 0) << o.out << o.err;
-  expect_has(o.out, {"What this machine shows", "What was tried", "(cuda): supported, /nonexistent/libcuda.so.1",
-                     "TESSERA_CUDA_LIBRARY names this file", "What works", "cpu:0: memory ", " GB/s", " GFLOP/s",
-                     "product of ", "cpu:0 computes, and its results are right"});
+  expect_has(in_one_line(o.out),
+             {"What this machine shows", "What was tried", "(cuda): supported, /nonexistent/libcuda.so.1",
+              "TESSERA_CUDA_LIBRARY names this file", "What works", "cpu:0: memory ", " GB/s", " GFLOP/s",
+              "product of ", "cpu:0 computes, and its results are right"});
   EXPECT_EQ(o.err, "");
 }
 
@@ -55,7 +60,7 @@ TEST(Doctor, FailsWhereTheNamedDeviceDoesNot) {
   environment["TESSERA_DEVICE"] = "cuda";
   const Outcome o = run({"doctor", "--no-figures"}, {.environment = environment});
   EXPECT_EQ(o.code, 1) << o.out;
-  expect_has(o.out, {"Nothing can be computed", "TESSERA_DEVICE=cuda", "cuda:0 does not exist"});
+  expect_has(in_one_line(o.out), {"Nothing can be computed", "TESSERA_DEVICE=cuda", "cuda:0 does not exist"});
 }
 
 TEST(Doctor, TellsOfADriverThatCrashesOrHangsAndGoesOn) {
@@ -90,6 +95,25 @@ TEST(Doctor, ANoteOfAnEarlierProgramIsMarkedInDevicesAndAskedAnew) {
   EXPECT_EQ(devices({}).find("(as remembered)"), std::string::npos);
   expect_has(devices({}), {"[cuda:0]", "(as remembered)", "tessera devices --rescan"});
   EXPECT_EQ(devices({"--rescan"}).find("(as remembered)"), std::string::npos);
+}
+
+TEST(Doctor, SaysInAClauseWhichLibraryComputesLargeProducts) {
+  const TemporaryFolder folder;
+  auto environment = bare(folder);
+  environment["TESSERA_CUDA_LIBRARY"] = fake("cuda");
+  environment["TESSERA_NVRTC_LIBRARY"] = fake("nvrtc");
+  for (const auto& [library, clause] :
+       {std::pair(fake("cublaslt"), "cuBLASLt (" + fake("cublaslt") + ")"),
+        std::pair(std::string("none"), std::string("no cuBLASLt: large products run on Tessera's own kernels")),
+        std::pair(std::string("/nonexistent.so"),
+                  std::string("no cuBLASLt: large products run on Tessera's own kernels"))}) {
+    environment["TESSERA_CUBLAS_LIBRARY"] = library;
+    const Outcome o = run({"devices", "--json", "--list-only"}, {.environment = environment});
+    ASSERT_EQ(o.code, 0) << o.out << o.err;
+    EXPECT_EQ(json::parse(o.out)["backends"][1]["devices"][0]["blas"], clause);
+    const std::string table = in_one_line(run({"doctor", "--no-figures"}, {.environment = environment}).out);
+    expect_has(table, {clause.starts_with("no") ? "no cuBLASLt: large" : "large products by cuBLASLt"});
+  }
 }
 
 TEST(Probe, AnswersWhereTheProgramIsProcessOneAsInAContainer) {

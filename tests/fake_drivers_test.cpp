@@ -309,6 +309,55 @@ struct Misuse {
   int devices = 1;
 };
 
+/// Memory on two devices, the first being current.
+struct PeerCopy {
+  explicit PeerCopy(const Api& api) : api(api) {
+    api.init();
+    for (const int device : {1, 0}) {
+      api.use(device);
+      api.allocate(device == 0 ? &here : &there, 400);
+      if (api.cuda()) api.call("cuCtxGetCurrent", "", &contexts[device]);
+    }
+    stream = api.stream();
+  }
+  int go(bool access, bool swapped) {
+    const int from = swapped ? 0 : 1, to = 1 - from;
+    if (api.cuda()) {
+      if (access) api.call("cuCtxEnablePeerAccess", "", contexts[1], 0u);
+      return api.call("cuMemcpyPeerAsync", "", here, contexts[to], there, contexts[from], std::size_t{400}, stream);
+    }
+    if (access) api.call("", "hipDeviceEnablePeerAccess", 1, 0u);
+    return api.call("", "hipMemcpyPeerAsync", here, to, there, from, std::size_t{400}, stream);
+  }
+  const Api& api;
+  void* contexts[2] = {};
+  Address here = 0, there = 0;
+  void* stream = nullptr;
+};
+
+TEST_P(FakeDrivers, CopyFromOtherDevicesTheyWereGivenAccessTo) {
+  EXPECT_EQ(run({{"TESSERA_FAKE_DEVICES", "2"}},
+                [](const Api& api) {
+                  PeerCopy peers(api);
+                  std::string all = std::to_string(peers.go(true, false)) + " ";
+                  all += std::to_string(peers.go(false, false)) + " " +
+                         std::to_string(api.cuda() ? api.call("cuCtxEnablePeerAccess", "", peers.contexts[1], 0u)
+                                                   : api.call("", "hipDeviceEnablePeerAccess", 1, 0u));
+                  api.synchronise(peers.stream);
+                  all += api.breaches();
+                  return all;
+                }),
+            "0 0 704");
+  EXPECT_EQ(run({{"TESSERA_FAKE_DEVICES", "2"}, {"TESSERA_FAKE_FAULT", "no-peers"}},
+                [](const Api& api) {
+                  PeerCopy peers(api);
+                  int can = 7;
+                  api.call("cuDeviceCanAccessPeer", "hipDeviceCanAccessPeer", &can, 0, 1);
+                  return std::to_string(can) + api.breaches();
+                }),
+            "0");
+}
+
 TEST_P(FakeDrivers, NoteEveryMisuse) {
   float host[100] = {};
   const Misuse misuses[] = {
@@ -510,6 +559,19 @@ TEST_P(FakeDrivers, NoteEveryMisuse) {
          bytes[400] = 1;
          api.free_host(pinned);
        }},
+      {"a copy from another device without access to it", "a peer copy without access",
+       [](const Api& api) { PeerCopy(api).go(false, false); }, 2},
+      {"a peer copy that names the wrong side", "is not in the context that is named",
+       [](const Api& api) { PeerCopy(api).go(true, true); }, 2},
+      {"access to oneself", "no such peer",
+       [](const Api& api) {
+         PeerCopy peers(api);
+         if (api.cuda())
+           api.call("cuCtxEnablePeerAccess", "", peers.contexts[0], 0u);
+         else
+           api.call("", "hipDeviceEnablePeerAccess", 0, 0u);
+       },
+       2},
       {"nothing to allocate", "an allocation of 0 bytes",
        [](const Api& api) {
          Prepared p(api);

@@ -313,6 +313,13 @@ TEST(FakeLevelZero, NotesEveryMisuse) {
       {"double free", "freed twice", [](Ze& ze, void* x, void*) { ze.free(x), ze.free(x); }},
       {"past the end", "past the end of its allocation",
        [](Ze& ze, void* x, void* list) { ze.fill(list, x, 1, 4, 404); }},
+      {"memory of a device that was not asked whether it can be reached", "a peer copy without access",
+       [](Ze& ze, void* x, void* list) {
+         void* there = nullptr;
+         ze.start(1), ze.allocate(&there, 400), ze.start(0);
+         ze.call("zeCommandListAppendMemoryCopy", list, x, static_cast<const void*>(there), std::size_t{400},
+                 static_cast<void*>(nullptr), 0u, static_cast<void**>(nullptr));
+       }},
       {"a pattern that does not fit", "a pattern of 3 bytes",
        [](Ze& ze, void* x, void* list) { ze.fill(list, x, 1, 3, 399); }},
       {"a list destroyed with work", "a stream is destroyed",
@@ -350,7 +357,7 @@ TEST(FakeLevelZero, NotesEveryMisuse) {
        }},
   };
   for (const Misuse& misuse : misuses) {
-    const std::string text = run({}, [&](Ze& ze) {
+    const std::string text = run({{"TESSERA_FAKE_DEVICES", "2"}}, [&](Ze& ze) {
       void* x = nullptr;
       ze.start(), ze.allocate(&x, 400);
       misuse.work(ze, x, ze.list());

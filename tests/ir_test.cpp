@@ -233,7 +233,9 @@ TEST(Builder, TracingOutsideAndInsideOfKernelsIsRefused) {
 TEST(Builder, BlocksHaveOneToAThousandThreads) {
   for (const std::array<std::uint32_t, 3> size :
        {std::array<std::uint32_t, 3>{0, 1, 1}, {1025, 1, 1}, {32, 33, 1}, {65536, 65536, 1}})
-    EXPECT_NE(error_of<KernelError>([&] { block_kernel("size", size, [] {}); }).find("a block has 1 to 1024 threads"),
+    EXPECT_NE(error_of<KernelError>([&] {
+                trace("size", KernelKind::block, size, [] {});
+              }).find("a block has 1 to 1024 threads"),
               std::string::npos);
   block_kernel("size", {32, 32, 1}, [] {});
 }

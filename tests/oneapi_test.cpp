@@ -347,6 +347,21 @@ TEST(Compilers, IntelsOpenclDriverStandsInForOcloc) {
   expect_has(text, {"oneapi:1 Fake Iris Xe pci:0000:04:00.0 enumerated", "kernels by its OpenCL driver"});
 }
 
+TEST(Compilers, IntelsOpenclDriverIsTakenWithoutThoseOfOtherPlatforms) {
+  const fs::path folder = fs::temp_directory_path() / ("tessera-icd-" + std::to_string(::getpid()));
+  fs::create_directories(folder);
+  fs::create_symlink(fake_library("intel_cl"), folder / "libigdrcl.so");
+  std::ofstream(folder / "a.icd") << fake_library("icd_crashes") << "\n";  // the common loader would load it too
+  std::ofstream(folder / "intel.icd") << (folder / "libigdrcl.so").string() << "\n";
+  const Variables files = {{"TESSERA_OCLOC_LIBRARY", "/nonexistent/libocloc.so"},
+                           {"TESSERA_OPENCL_LIBRARY", ""},
+                           {"OCL_ICD_VENDORS", folder.string()}};
+  EXPECT_EQ(over_fakes(files, [] { return computes(1); }), "right\n");
+  fs::remove(folder / "intel.icd");
+  expect_has(over_fakes(files, row), {"nothing that compiles its kernels was found", "no file in /etc/OpenCL/vendors"});
+  fs::remove_all(folder);
+}
+
 TEST(Compilers, IntelsOpenclDriverCompilesWhatOclocDoesNotKnow) {
   const Variables old = {{"TESSERA_FAKE_FAULT", "no-target"}, {"TESSERA_OPENCL_LIBRARY", fake_library("intel_cl")}};
   EXPECT_EQ(over_fakes(old, [] { return computes(1); }), "right\n");

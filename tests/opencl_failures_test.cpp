@@ -6,6 +6,7 @@
 #include <fstream>
 #include <functional>
 
+#include "tessera/base/os/library.h"
 #include "tests/support/in_child.h"
 
 namespace tessera::test {
@@ -86,7 +87,7 @@ class Shim : public ::testing::Test {
   }
 };
 Function named(const std::string& name) {
-  return trace(name, [] {
+  return map_kernel(name, [] {
     const BufferRef y = buffer_param("y", DType::f32, Access::read_write);
     y.store(global_id(), y.load(global_id()) + 1);
   });
@@ -121,6 +122,50 @@ TEST_F(Shim, no_memory) {
     return std::string("no error");
   });
   EXPECT_HAS(text, "CL_MEM_OBJECT_ALLOCATION_FAILURE");
+  EXPECT_HAS(text, "and the next kernel works");
+}
+std::string pinned(const char* when) {
+  const auto count =
+      os::Library::open(std::string(TESSERA_OPENCL_SHIM)).function<std::int64_t(int)>("tessera_shim_pinned");
+  return std::string(when) + " " + std::to_string(count(0)) + " buffers " + std::to_string(count(1)) + " mapped; ";
+}
+TEST_F(Shim, pinned_memory_is_mapped_for_good_unmapped_and_released) {
+  const std::string text = with("", [] {
+    const std::string never = pinned("before");
+    std::string all = never;
+    const Allocation a = device()->allocate(5000, MemoryKind::pinned), b = device()->allocate(1, MemoryKind::pinned);
+    all += pinned("two");
+    device()->release(a);
+    all += pinned("one");
+    device()->release(b);
+    {
+      const auto queue = device()->make_queue();
+      const Allocation there = device()->allocate(100, MemoryKind::device);
+      const int value = 7;
+      queue->upload(there, 0, &value, sizeof value);
+      all += pinned("uploading");
+      device()->release(there);
+    }
+    all += pinned("after");
+    return all + still_works();
+  });
+  EXPECT_HAS(text,
+             "before 0 buffers 0 mapped; two 2 buffers 2 mapped; one 1 buffers 1 mapped; uploading 1 buffers 1 "
+             "mapped; after 0 buffers 0 mapped; ");
+  EXPECT_HAS(text, "and the next kernel works");
+}
+TEST_F(Shim, without_pinned_memory_uploads_go_through_ordinary_memory) {
+  const std::string text = with("no mapping", [] {
+    try {
+      device()->allocate(5000, MemoryKind::pinned);
+    } catch (const OutOfMemory& e) {
+      const std::string all = e.what() + pinned(", left");
+      return all + still_works();
+    }
+    return std::string("no error");
+  });
+  EXPECT_HAS(text, "the driver has no pinned host memory of this size");
+  EXPECT_HAS(text, ", left 0 buffers 0 mapped; ");
   EXPECT_HAS(text, "and the next kernel works");
 }
 TEST_F(Shim, the_guilty_kernel_of_a_batch_is_named_with_the_compilers_words) {

@@ -32,7 +32,7 @@ class Semantics : public ::testing::Test {
 
 TEST_F(Semantics, sixteen_bit_floats_from_memory_to_memory) {
   for (const DType type : {DType::f16, DType::bf16}) {
-    const Function fn = trace("halves", [&] {
+    const Function fn = map_kernel("halves", [&] {
       const BufferRef h = buffer_param("h", type, Access::read), f = buffer_param("f", DType::f32, Access::read_write);
       const BufferRef g = buffer_param("g", DType::f32, Access::read),
                       back = buffer_param("back", type, Access::read_write);
@@ -66,7 +66,7 @@ TEST_F(Semantics, sixteen_bit_floats_from_memory_to_memory) {
 }
 
 TEST_F(Semantics, print_works) {
-  const Function fn = trace("say", [] {
+  const Function fn = map_kernel("say", [] {
     const BufferRef x = buffer_param("x", DType::f32, Access::read_write);
     print("value {} of 100% at \"{}\"", {x.load(global_id()), global_id()});
     x.store(global_id(), 1.0);

@@ -3,9 +3,12 @@
 // itself, as TESSERA_SHIM says, and all others are found in libOpenCL, which it is linked with.
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <string>
 
 namespace {
@@ -32,13 +35,44 @@ std::int32_t clGetDeviceIDs(void* platform, std::uint64_t type, std::uint32_t n,
   return real<std::int32_t(void*, std::uint64_t, std::uint32_t, void**, std::uint32_t*)>("clGetDeviceIDs")(
       platform, type, n, devices, count);
 }
+// Buffers whose memory is the host's, and how often one was mapped and unmapped: `tessera_shim_pinned`.
+static std::atomic<std::int64_t> pinned = 0, mapped = 0;
+static std::mutex pinned_lock;
+static std::set<void*> pinned_buffers;  // under the lock
+std::int64_t tessera_shim_pinned(int which) { return which == 0 ? pinned : mapped; }
+void* clEnqueueMapBuffer(void* queue, void* buffer, std::uint32_t blocking, std::uint64_t flags, std::size_t offset,
+                         std::size_t bytes, std::uint32_t n, void* const* events, void** event, std::int32_t* code) {
+  if (asked("no mapping")) return *code = -12, nullptr;
+  ++mapped;
+  return real<void*(void*, void*, std::uint32_t, std::uint64_t, std::size_t, std::size_t, std::uint32_t, void* const*,
+                    void**, std::int32_t*)>("clEnqueueMapBuffer")(queue, buffer, blocking, flags, offset, bytes, n,
+                                                                  events, event, code);
+}
+std::int32_t clEnqueueUnmapMemObject(void* queue, void* buffer, void* address, std::uint32_t n, void* const* events,
+                                     void** event) {
+  --mapped;
+  return real<std::int32_t(void*, void*, void*, std::uint32_t, void* const*, void**)>("clEnqueueUnmapMemObject")(
+      queue, buffer, address, n, events, event);
+}
+std::int32_t clReleaseMemObject(void* buffer) {
+  {
+    std::lock_guard hold(pinned_lock);
+    pinned -= static_cast<std::int64_t>(pinned_buffers.erase(buffer));
+  }
+  return real<std::int32_t(void*)>("clReleaseMemObject")(buffer);
+}
 void* clCreateBuffer(void* context, std::uint64_t flags, std::size_t size, void* host, std::int32_t* code) {
   if (asked("no memory") && size > 1000) {
     *code = -4;
     return nullptr;
   }
-  return real<void*(void*, std::uint64_t, std::size_t, void*, std::int32_t*)>("clCreateBuffer")(context, flags, size,
-                                                                                                host, code);
+  void* const made = real<void*(void*, std::uint64_t, std::size_t, void*, std::int32_t*)>("clCreateBuffer")(
+      context, flags, size, host, code);
+  if (made != nullptr && (flags & 16) != 0) {  // CL_MEM_ALLOC_HOST_PTR
+    std::lock_guard hold(pinned_lock);
+    pinned += pinned_buffers.insert(made).second;
+  }
+  return made;
 }
 // Kernels called "guilty" get a mistake.
 void* clCreateProgramWithSource(void* context, std::uint32_t count, const char** strings, const std::size_t* lengths,

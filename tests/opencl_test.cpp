@@ -29,7 +29,7 @@ std::vector<float> random_floats(std::size_t n, float low = -1, float high = 1) 
 }
 
 Function saxpy() {
-  return trace("saxpy", [] {
+  return map_kernel("saxpy", [] {
     const BufferRef x = buffer_param("x", DType::f32, Access::read),
                     y = buffer_param("y", DType::f32, Access::read_write);
     const Value a = scalar_param("a", DType::f32);
@@ -38,7 +38,7 @@ Function saxpy() {
   });
 }
 Function block_sum_kernel() {
-  return trace_block("block sum", {256, 1, 1}, [] {
+  return block_kernel("block sum", {256, 1, 1}, [] {
     const BufferRef x = buffer_param("x", DType::f32, Access::read),
                     out = buffer_param("out", DType::f32, Access::read_write);
     const Variable s(DType::f32, 0.0);
@@ -48,7 +48,7 @@ Function block_sum_kernel() {
   });
 }
 Function tiled_product(std::uint32_t tile) {
-  return trace_block("tiled_product", {tile, tile, 1}, [&] {
+  return block_kernel("tiled_product", {tile, tile, 1}, [&] {
     const BufferRef a = buffer_param("a", DType::f32, Access::read), b = buffer_param("b", DType::f32, Access::read);
     const BufferRef c = buffer_param("c", DType::f32, Access::read_write);
     const Value m = scalar_param("m", DType::index), n = scalar_param("n", DType::index),
@@ -149,7 +149,7 @@ TEST_F(OpenCl, wide_indices_give_the_same) {
 }
 
 TEST_F(OpenCl, two_and_three_dimensions) {
-  const Function fn = trace("number", [] {
+  const Function fn = map_kernel("number", [] {
     const BufferRef out = buffer_param("out", DType::i32, Access::read_write);
     const Value at = (global_id(2) * extent(1) + global_id(1)) * extent(0) + global_id(0);
     out.store(at, cast(DType::i32, at));
@@ -201,7 +201,7 @@ TEST_F(OpenCl, tiled_product_with_remainders) {
 
 TEST_F(OpenCl, softmax_of_rows) {
   const std::size_t rows = 37, n = 1000;
-  const Function fn = trace_block("softmax", {128, 1, 1}, [] {
+  const Function fn = block_kernel("softmax", {128, 1, 1}, [] {
     const BufferRef x = buffer_param("x", DType::f32, Access::read),
                     y = buffer_param("y", DType::f32, Access::read_write);
     const Value n = scalar_param("n", DType::index);
@@ -231,7 +231,7 @@ TEST_F(OpenCl, softmax_of_rows) {
 // What breaks KernelAbstractions on the CPU: barriers inside uniform loops and conditions, and variables across them.
 TEST_F(OpenCl, barriers_in_uniform_loops_and_conditions) {
   const std::uint32_t t = 64;
-  const Function fn = trace_block("rotate", {t, 1, 1}, [&] {
+  const Function fn = block_kernel("rotate", {t, 1, 1}, [&] {
     const BufferRef x = buffer_param("x", DType::i32, Access::read),
                     y = buffer_param("y", DType::i32, Access::read_write);
     const Value rounds = scalar_param("rounds", DType::index);
@@ -294,7 +294,7 @@ TEST_F(OpenCl, block_reductions_and_scans_of_every_size) {
   for (std::array<std::uint32_t, 3> block :
        {std::array<std::uint32_t, 3>{1, 1, 1}, {7, 1, 1}, {64, 1, 1}, {16, 5, 3}}) {
     const std::uint32_t t = block[0] * block[1] * block[2];
-    const Function fn = trace_block("collect", block, [&] {
+    const Function fn = block_kernel("collect", block, [&] {
       const BufferRef x = buffer_param("x", DType::i32, Access::read),
                       out = buffer_param("out", DType::i32, Access::read_write);
       const Value i = (thread_id(2) * block[1] + thread_id(1)) * block[0] + thread_id(0);
@@ -336,7 +336,7 @@ TEST_F(OpenCl, block_reductions_and_scans_of_every_size) {
 }
 
 TEST_F(OpenCl, subgroup_operations_mean_something_without_subgroups) {
-  const Function fn = trace_block("subgroups", {64, 1, 1}, [] {
+  const Function fn = block_kernel("subgroups", {64, 1, 1}, [] {
     const BufferRef x = buffer_param("x", DType::f32, Access::read),
                     out = buffer_param("out", DType::f32, Access::read_write);
     const BufferRef part = shared(DType::f32, 64);
@@ -361,7 +361,7 @@ TEST_F(OpenCl, subgroup_operations_mean_something_without_subgroups) {
 
 TEST_F(OpenCl, atomics_on_buffers_and_shared_memory) {
   const std::size_t n = 10000;
-  const Function fn = trace_block("histogram", {64, 1, 1}, [] {
+  const Function fn = block_kernel("histogram", {64, 1, 1}, [] {
     const BufferRef x = buffer_param("x", DType::u32, Access::read),
                     bins = buffer_param("bins", DType::i32, Access::read_write);
     const BufferRef sum = buffer_param("sum", DType::f32, Access::read_write),
@@ -466,14 +466,52 @@ TEST_F(OpenCl, pinned_memory_is_the_hosts_and_copies_to_and_fro) {
   device()->release(pinned);
 }
 
+TEST_F(OpenCl, uploads_go_through_pieces_that_are_used_again) {
+  const std::size_t n = 180000;  // 720 kB: two to a piece, and more of them than there are pieces
+  std::vector<std::unique_ptr<Memory<std::uint32_t>>> memories;
+  for (std::uint32_t k = 0; k < 60; ++k) {
+    std::vector<std::uint32_t> values(n, k);
+    values[n - 1] = ~k;
+    memories.push_back(std::make_unique<Memory<std::uint32_t>>(values));
+    std::ranges::fill(values, 0xdeadu);
+  }
+  for (std::uint32_t k = 0; k < 60; ++k) {
+    const auto got = memories[k]->read();
+    ASSERT_EQ(std::pair(got[0], got[n - 1]), std::pair(k, ~k));
+  }
+}
+
+TEST_F(OpenCl, pinned_memory_comes_and_goes_from_many_threads) {
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      std::vector<Allocation> mine;
+      for (unsigned i = 0; i < 20; ++i) {
+        mine.push_back(device()->allocate(1000 + 100 * i, MemoryKind::pinned));
+        ASSERT_NE(mine.back().host, nullptr);
+        std::memset(mine.back().host, static_cast<int>(t), mine.back().bytes);
+        if (i % 3 == 0) {
+          EXPECT_EQ(mine.front().host[0], static_cast<std::byte>(t));
+          device()->release(mine.front());
+          mine.erase(mine.begin());
+        }
+      }
+      for (const Allocation& a : mine) {
+        EXPECT_EQ(a.host[a.bytes - 1], static_cast<std::byte>(t));
+        device()->release(a);
+      }
+    });
+  for (std::thread& t : threads) t.join();
+}
+
 TEST_F(OpenCl, events_order_two_queues) {
-  const Function slow = trace("slow", [] {
+  const Function slow = map_kernel("slow", [] {
     const BufferRef x = buffer_param("x", DType::f32, Access::read_write);
     const Variable v(DType::f32, 0.0);
     for_(0, 200000, [&](Value i) { v.set(v.get() * 0.999 + cast(DType::f32, i)); });
     x.store(global_id(), select(v.get() > -1, 7.0, v.get()));
   });
-  const Function next = trace("next", [] {
+  const Function next = map_kernel("next", [] {
     const BufferRef x = buffer_param("x", DType::f32, Access::read_write);
     x.store(global_id(), x.load(global_id()) + 1);
   });
@@ -537,7 +575,7 @@ TEST_F(OpenCl, one_kernel_launched_from_many_threads) {
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 TEST_F(OpenCl, what_a_device_cannot_do_is_said_with_the_kernels_name) {
-  const Function big = trace_block("big", {32, 1, 1}, [] {
+  const Function big = block_kernel("big", {32, 1, 1}, [] {
     const BufferRef x = buffer_param("x", DType::f32, Access::read_write);
     const BufferRef s = shared(DType::f32, 1 << 24);
     s.store(thread_id(), 1.0);

@@ -9,6 +9,7 @@
 #include <limits>
 #include <set>
 
+#include "tessera/ops/kernels.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/transformer.h"
 #include "tessera/ops/weight.h"
@@ -116,6 +117,50 @@ TEST(Errors, NameTheOperationAndBothShapes) {
         cache_store(cache, zeros({3, 2, 8}), 7);
       },
       {"cache_store", "(2, 9, 8)", "(3, 2, 8)", "7"});
+}
+
+// Tiles of a product follow from the device's figures alone.
+TEST(Tiles, OfProductsByFragments) {
+  using ops::ProductSpec;
+  ops::Tiles gpu{.rows = 32, .tokens = 4, .slices = 4, .block = 256};
+  gpu.matrix_f16 = true, gpu.subgroup = 32, gpu.compute_units = 100, gpu.shared_bytes = 48 << 10;
+  const auto choose = [](const ops::Tiles& tiles, DType t, std::int64_t m, std::int64_t n, std::int64_t batch = 1) {
+    ProductSpec s{t, t, DType::f32, t};
+    s.a_unit_k = s.b_unit_n = true;
+    return ops::choose_product(tiles, s, m, n, 512, batch);
+  };
+  const auto tile = [&](const ProductSpec& s) {
+    return s.by_fragments()
+               ? std::to_string(s.block_m()) + "x" + std::to_string(s.block_n()) + " by " + std::to_string(s.tx)
+               : std::string("threads");
+  };
+  EXPECT_EQ(tile(choose(gpu, DType::f16, 4096, 4096)), "128x128 by 256");
+  EXPECT_EQ(tile(choose(gpu, DType::f16, 1000, 1000)), "64x64 by 128") << "8 x 8 large tiles leave units idle";
+  EXPECT_EQ(tile(choose(gpu, DType::f16, 100, 100)), "32x32 by 128");
+  EXPECT_EQ(tile(choose(gpu, DType::f16, 100, 100, 100)), "128x128 by 256") << "there is a block for each unit";
+  EXPECT_EQ(tile(choose(gpu, DType::f16, 4, 4096)), "threads") << "it reads one factor once anyway";
+  EXPECT_EQ(tile(choose(gpu, DType::bf16, 4096, 4096)), "threads") << "no units for bfloat16";
+  EXPECT_EQ(tile(choose(gpu, DType::f32, 4096, 4096)), "threads");
+  ops::Tiles wide = gpu;
+  wide.subgroup = 64, wide.matrix_bf16 = true;
+  EXPECT_EQ(tile(choose(wide, DType::bf16, 4096, 4096)), "128x128 by 256");
+  EXPECT_EQ(tile(choose(wide, DType::bf16, 1000, 1000)), "64x64 by 256");
+  ops::Tiles small = gpu;
+  small.shared_bytes = 24 << 10;
+  EXPECT_EQ(tile(choose(small, DType::f16, 4096, 4096)), "64x64 by 128");
+  small.block_limit = 64;
+  EXPECT_EQ(tile(choose(small, DType::f16, 4096, 4096)), "threads");
+  for (const Device device : devices()) {  // and tiles_of reads them
+    const Capabilities& can = device_info(device).can;
+    EXPECT_EQ(choose(ops::tiles_of(device), DType::f16, 512, 512).by_fragments(), can.matrix_f16) << to_string(device);
+    EXPECT_EQ(choose(ops::tiles_of(device), DType::bf16, 512, 512).by_fragments(), can.matrix_bf16);
+  }
+  // What is counted before is what the kernel takes.
+  for (const ops::Tiles& tiles : {gpu, wide})
+    for (const std::int64_t m : {4096, 1000, 100}) {
+      const ProductSpec s = choose(tiles, DType::f16, m, m);
+      EXPECT_LE(ir::shared_bytes(ops::trace_product(s)), ops::fragment_shared_bytes(s));
+    }
 }
 
 TEST(Errors, OfWeights) {

@@ -181,6 +181,21 @@ TEST_F(Ptx, IsNotTakenWhereACompilerIsNamedOrTheModuleIsMissing) {
               "TESSERA_CODEGEN_LIBRARY is 'none'", "Install the code-generation module"});
 }
 
+TEST_F(Ptx, MatrixUnitsAreCapabilitiesEitherWay) {
+  const auto asked = [](const Variables& variables) {
+    return in_child(test::with_fakes(variables), [] {
+      std::string out;
+      for (const DeviceInfo& info : make_cuda_driver()->enumerate().devices)
+        out += std::string(info.can.matrix_f16 ? "f16" : "") + (info.can.matrix_bf16 ? " bf16" : "") + ";";
+      return out;
+    });
+  };
+  // Of capability 9.0 and 7.5; a driver of CUDA 11.2 takes PTX for 8.6 at most, which has them too.
+  EXPECT_EQ(asked({{"TESSERA_FAKE_DEVICES", "2"}}), "f16 bf16;f16;");
+  EXPECT_EQ(asked({{"TESSERA_FAKE_DEVICES", "2"}, {"TESSERA_NVRTC_LIBRARY", "none"}}), "f16 bf16;f16;");
+  EXPECT_EQ(asked({{"TESSERA_NVRTC_LIBRARY", "none"}, {"TESSERA_FAKE_FAULT", "driver=11020"}}), "f16 bf16;");
+}
+
 TEST_F(Ptx, IsTakenOnceTheDriverRefusedABinary) {
   for (const char* fault : {"cubin:209", "cubin:222"}) {
     expect_has(over_fakes({{"TESSERA_FAKE_FAULT", fault}}), {"enumerated", ", NVRTC", "2.000000"});

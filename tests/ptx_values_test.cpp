@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <random>
 #include <regex>
 #include <thread>
 
@@ -20,6 +21,8 @@
 
 #include "tessera/backend/common/codegen_module.h"
 #include "tessera/base/error.h"
+#include "tests/support/matrix_instructions.h"
+#include "tests/support/matrix_products.h"
 #include "tests/support/node_table.h"
 
 namespace tessera::test {
@@ -47,6 +50,7 @@ class Meeting {
 };
 struct Warp {
   Meeting meeting;
+  std::vector<LaneRegisters*> brought = std::vector<LaneRegisters*>(32);
   std::array<std::uint32_t, 32> words{};
 };
 struct Block {
@@ -110,6 +114,15 @@ extern "C" std::uint32_t tessera_shfl_down(std::uint32_t mask, std::uint32_t v, 
       sum += static_cast<std::uint32_t>(static_cast<A>(a >> i) * static_cast<B>(b >> i)); \
     return static_cast<int>(sum);                                                         \
   }
+/// An instruction of a whole warp on the lanes' registers.
+extern "C" void tessera_together(int instruction, tessera::test::LaneRegisters* mine) {
+  auto& warp = registers.block->warps[registers.linear / 32];
+  warp.brought[registers.linear % 32] = mine;
+  warp.meeting.wait(32);
+  if (registers.linear % 32 == 0) tessera::test::execute(instruction, warp.brought);
+  warp.meeting.wait(32);
+}
+extern "C" std::uint16_t tessera_bf16_from_f32(float f) { return tessera::bfloat16(f).bits; }
 DP4A(s32_s32, std::int8_t, std::int8_t)
 DP4A(u32_s32, std::uint8_t, std::int8_t)
 DP4A(u32_u32, std::uint8_t, std::uint8_t)
@@ -153,6 +166,33 @@ namespace {
 
 using namespace ir;
 
+/// A function of LLVM's text for an instruction: words and floats into a LaneRegisters, and what comes back out of it.
+std::string on_registers(int number, const std::string& name, std::size_t a, std::size_t b, bool sums) {
+  const std::string four = sums ? "{ float, float, float, float }" : "{ i32, i32, i32, i32 }";
+  std::string list, body;
+  auto put = [&](const std::string& type, std::size_t word) {
+    const std::string n = std::to_string(word);
+    list += (list.empty() ? "" : ", ") + type + " %v" + n;
+    body +=
+        "  %p" + n + " = getelementptr i32, ptr %r, i32 " + n + "\n  store " + type + " %v" + n + ", ptr %p" + n + "\n";
+  };
+  for (std::size_t i = 0; i < a; ++i) put("i32", i);
+  for (std::size_t i = 0; i < b; ++i) put("i32", 8 + i);
+  for (std::size_t i = 0; i < (sums ? 4 : 0); ++i) put("float", 16 + i);
+  if (!sums) put("i64", 24);  // the row
+  std::string out = "define internal " + four + " @" + name + "(" + list + ") {\n  %r = alloca [26 x i32], align 8\n" +
+                    body + "  call void @tessera_together(i32 " + std::to_string(number) + ", ptr %r)\n";
+  std::string whole = "poison";
+  for (std::size_t i = 0; i < 4; ++i) {
+    const std::string n = std::to_string(i), type = sums ? "float" : "i32";
+    out += "  %q" + n + " = getelementptr i32, ptr %r, i32 " + std::to_string((sums ? 16 : 0) + i) + "\n  %o" + n +
+           " = load " + type + ", ptr %q" + n + "\n  %w" + n + " = insertvalue " + four + " " + whole + ", " + type +
+           " %o" + n + ", " + n + "\n";
+    whole = "%w" + n;
+  }
+  return out + "  ret " + four + " " + whole + "\n}\n";
+}
+
 std::string for_this_machine(std::string text, const emit::EmittedKernel& form) {
   const auto replace = [&](const char* what, const char* by) { text = std::regex_replace(text, std::regex(what), by); };
   replace("target (triple|datalayout) = [^\n]*", "");
@@ -164,6 +204,17 @@ std::string for_this_machine(std::string text, const emit::EmittedKernel& form) 
   replace("@llvm\\.nvvm\\.barrier0", "@tessera_barrier");
   replace("@vprintf", "@tessera_vprintf");
   replace("asm \"dp4a\\.([a-z0-9]+)\\.([a-z0-9]+) [^\"]*\", \"[^\"]*\"", "@tessera_dp4a_$1_$2");
+  replace("asm sideeffect \"mma\\.sync\\.aligned\\.(m16n8k[0-9]+)\\.row\\.col\\.f32\\.([a-z0-9]+)[^\"]*\", \"[^\"]*\"",
+          "@tessera_$1_$2");
+  replace("asm sideeffect \"ldmatrix\\.sync\\.aligned\\.m8n8\\.x4\\.(trans|shared)[^\"]*\", \"[^\"]*\"",
+          "@tessera_ldmatrix_$1");
+  replace("asm \"cvt\\.rn\\.bf16\\.f32 [^\"]*\", \"[^\"]*\"", "@tessera_bf16_from_f32");
+  text += "\ndeclare void @tessera_together(i32, ptr)\ndeclare i16 @tessera_bf16_from_f32(float)\n" +
+          on_registers(m16n8k16_f16, "tessera_m16n8k16_f16", 4, 2, true) +
+          on_registers(m16n8k16_bf16, "tessera_m16n8k16_bf16", 4, 2, true) +
+          on_registers(m16n8k8_f16, "tessera_m16n8k8_f16", 2, 1, true) +
+          on_registers(ldmatrix, "tessera_ldmatrix_shared", 0, 0, false) +
+          on_registers(ldmatrix_trans, "tessera_ldmatrix_trans", 0, 0, false);
   for (const char* name : {"s32_s32", "u32_s32", "u32_u32"})
     text += std::string("\ndeclare i32 @tessera_dp4a_") + name + "(i32, i32, i32)\n";
   // Arguments from an array of words.
@@ -185,8 +236,9 @@ std::string for_this_machine(std::string text, const emit::EmittedKernel& form) 
 
 class ThreadsTarget : public Target {
  public:
-  explicit ThreadsTarget(cpu::PtxGenerator& generator)
+  explicit ThreadsTarget(cpu::PtxGenerator& generator, int capability = 90)
       : generator_(generator),
+        capability_(capability),
         folder_(fs::temp_directory_path() / ("tessera-ptx-values-" + std::to_string(::getpid()))) {
     fs::create_directories(folder_);
     can_.f64 = can_.f16 = can_.int8_dot = can_.atomic_i64 = can_.atomic_f32 = true;
@@ -197,13 +249,14 @@ class ThreadsTarget : public Target {
   const Capabilities& can() const override { return can_; }
 
   void run(const Function& fn, std::array<std::uint64_t, 3> shape, std::vector<Memory>& memory) override {
-    emit::Target target = emit::target_of(emit::ptx(), index64(memory));
+    const emit::Dialect dialect = emit::ptx_for(capability_);
+    emit::Target target = emit::target_of(dialect, index64(memory));
     const Function lowered = emit::lower(fn, target);
     const emit::EmitRequest request{&lowered, true};
-    const emit::EmittedKernel form = emit::emit_c(std::span(&request, 1), emit::ptx()).kernels[0];
+    const emit::EmittedKernel form = emit::emit_c(std::span(&request, 1), dialect).kernels[0];
     const cpu::PtxKernel kernel{&lowered, &form, true};
     std::string wrong;
-    const std::string text = generator_.llvm(std::span(&kernel, 1), {90, 78}, wrong);
+    const std::string text = generator_.llvm(std::span(&kernel, 1), {capability_, 78}, wrong);
     if (text.empty()) fail<KernelError>({.asked = "kernel " + fn.name, .wrong = wrong});
 
     const std::string stem = (folder_ / std::to_string(++count_)).string(), log = stem + ".log";
@@ -284,10 +337,48 @@ class ThreadsTarget : public Target {
   }
 
   cpu::PtxGenerator& generator_;
+  int capability_;
   fs::path folder_;
   Capabilities can_;
   int count_ = 0;
 };
+
+// Fragments by mma.sync: the lanes are threads, and each instruction is done by what is documented of it.
+TEST(PtxValues, ProductsOfMatrices) {
+  const cpu::PtxModule module = cpu::open_ptx_module();
+  if (!module.generator) GTEST_SKIP() << "passed by: " << module.reason;
+  if (std::system("clang-16 --version > /dev/null 2>&1") != 0)
+    GTEST_SKIP() << "passed by: clang-16 is not installed (script/bootstrap)";
+  const char* named = std::getenv("TESSERA_TEST_SEED");
+  const unsigned seed = named ? static_cast<unsigned>(std::strtoul(named, nullptr, 0)) : std::random_device{}();
+  std::printf("TESSERA_TEST_SEED=%u\n", seed);
+  std::mt19937 random(seed);
+  for (const int capability : {75, 80}) {
+    ThreadsTarget target(*module.generator, capability);
+    executed = {};
+    for (const MatrixCase& c : matrix_cases(capability >= 80)) {
+      MatrixRun run(c, random);
+      std::vector<Target::Memory> memory;
+      auto add = [&](DType t, const auto& values) {
+        const auto bytes = std::as_bytes(std::span(values));
+        Target::Memory m{.dtype = t, .elements = values.size()};
+        m.bytes.resize(bytes.size() + 2 * Target::guard);
+        std::ranges::copy(bytes, m.bytes.begin() + Target::guard);
+        memory.push_back(std::move(m));
+      };
+      add(c.t, run.a), add(c.t, run.b), add(DType::f32, run.start), add(DType::f32, run.out);
+      if (c.index64) memory.push_back({.dtype = DType::index, .is_buffer = false, .bits = Target::wide_index});
+      target.run(matrix_case_kernel(c, 64), {1, 1, 1}, memory);
+      std::memcpy(run.out.data(), memory[3].bytes.data() + Target::guard, run.out.size() * sizeof(float));
+      run.check();
+      if (HasFatalFailure()) return;
+    }
+    EXPECT_GT(executed[ldmatrix], 0u);
+    EXPECT_GT(executed[ldmatrix_trans], 0u);
+    EXPECT_EQ(executed[m16n8k8_f16] > 0, capability < 80);
+    EXPECT_EQ(executed[m16n8k16_f16] > 0 && executed[m16n8k16_bf16] > 0, capability >= 80);
+  }
+}
 
 TEST(PtxValues, EveryCellOfTheTable) {
   const cpu::PtxModule module = cpu::open_ptx_module();

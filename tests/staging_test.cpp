@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tessera/base/test_seed.h"
+#include "tessera/device/placement_scope.h"
 #include "tests/support/device_fixture.h"
 
 namespace tessera {
@@ -41,7 +42,14 @@ TEST_F(Staging, CopiesOfEverySizeAreByteIdentical) {
     const auto from = Storage::allocate(a, n + 3), to = Storage::allocate(b, n + 5);
     Queue::of(b).fill(bytes_of(to, 0, n + 5), 0x77);
     Queue::of(a).upload(bytes_of(from, 3, n), data.data());
-    Queue::of(b).copy(bytes_of(to, 5, n), bytes_of(from, 3, n));
+    {
+      const Placement scope;
+      Queue::of(b).copy(bytes_of(to, 5, n), bytes_of(from, 3, n));
+      std::uint64_t down = 0, up = 0, direct = 0;
+      for (const auto& c : scope.log().copies)
+        down += c.to_host_bytes, up += c.to_device_bytes, direct += c.from_peers_count + c.within_count;
+      EXPECT_EQ(std::tuple(down, up, direct), std::tuple(n, n, std::uint64_t{0})) << "through the host, once";
+    }
     auto got = read(to);
     EXPECT_EQ(std::vector<std::uint8_t>(got.begin(), got.begin() + 5), std::vector<std::uint8_t>(5, 0x77));
     EXPECT_TRUE(std::equal(data.begin(), data.end(), got.begin() + 5)) << n;

@@ -10,7 +10,13 @@
 #include <nvrtc.h>
 #endif
 
+#if __has_include(<cublasLt.h>)
+#include <cublasLt.h>
+#endif
+
 #include "tessera/backend/cuda/api.h"
+#include "tessera/backend/cuda/cublas.h"
+#include "tessera/backend/stream/lt_blas.h"
 #include "tests/support/vendor_headers.h"
 
 namespace ours = tessera::cuda;
@@ -81,4 +87,50 @@ TEST(VendorHeaders, Nvrtc) {
 #else
   GTEST_SKIP() << "passed by: nvrtc.h is not installed (the CUDA toolkit; cmake -DTESSERA_CUDA_HEADERS=FOLDER)";
 #endif
+}
+
+TEST(VendorHeaders, CublasLt) {
+#if __has_include(<cublasLt.h>)
+  using namespace tessera::stream;
+#define TESSERA_SAME_LT(member, symbol, ...)                                           \
+  static_assert(tessera::test::Same<__VA_ARGS__, decltype(::cublasLt##symbol)>::value, \
+                "cublasLt" #symbol " has another signature in the vendor's header");
+  TESSERA_LT(TESSERA_SAME_LT)
+  static_assert(tessera::test::Same<std::size_t(), decltype(::cublasLtGetVersion)>::value);
+  static_assert(tessera::test::Same<const char*(Code), decltype(::cublasLtGetStatusString)>::value);
+  constexpr LtValues v = cublas_lt;
+  static_assert(v.compute_f32 == CUBLAS_COMPUTE_32F && v.compute_tf32 == CUBLAS_COMPUTE_32F_FAST_TF32);
+  static_assert(v.transpose == CUBLAS_OP_T && CUBLAS_OP_N == 0);
+  static_assert(v.transpose_a == CUBLASLT_MATMUL_DESC_TRANSA && v.transpose_b == CUBLASLT_MATMUL_DESC_TRANSB);
+  static_assert(v.epilogue == CUBLASLT_MATMUL_DESC_EPILOGUE && v.bias_pointer == CUBLASLT_MATMUL_DESC_BIAS_POINTER);
+  static_assert(v.batch_count == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT);
+  static_assert(v.batch_offset == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET);
+  static_assert(v.first_alignment == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES);
+  static_assert(v.first_alignment + 3 == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES);
+  static_assert(lt_most_workspace == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
+  static_assert(lt_relu == CUBLASLT_EPILOGUE_RELU && lt_bias == CUBLASLT_EPILOGUE_BIAS);
+  static_assert(lt_relu + lt_bias == CUBLASLT_EPILOGUE_RELU_BIAS && CUBLASLT_EPILOGUE_DEFAULT == 1);
+  static_assert(lt_f32 == CUDA_R_32F && lt_f16 == CUDA_R_16F && lt_bf16 == CUDA_R_16BF);
+  static_assert(v.result_bytes == sizeof(cublasLtMatmulHeuristicResult_t));
+  static_assert(offsetof(cublasLtMatmulHeuristicResult_t, algo) == 0);
+  static_assert(v.result_workspace == offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize));
+  static_assert(v.result_state == offsetof(cublasLtMatmulHeuristicResult_t, state));
+  static_assert(v.not_supported == CUBLAS_STATUS_NOT_SUPPORTED && CUBLAS_STATUS_SUCCESS == 0);
+#else
+  GTEST_SKIP() << "cublasLt.h is not installed (CUDA's toolkit: libcublas-dev)";
+#endif
+}
+
+TEST(VendorLibraries, CublasLtHasWhatIsCalled) {
+  const tessera::os::Library library = tessera::os::Library::open(tessera::cuda::cublas_candidates());
+  if (!library.loaded()) GTEST_SKIP() << "cuBLASLt is not installed: " << library.reason();
+  tessera::stream::LtFunctions call;
+  EXPECT_EQ(tessera::stream::take_lt(library, "cublasLt", call), "");
+  const auto version = library.function<std::size_t()>("cublasLtGetVersion");
+  ASSERT_NE(version, nullptr);
+  EXPECT_GE(version() / 10000, 11u) << version();
+  EXPECT_LE(version() / 10000, 20u) << version();
+  std::string why;  // of a later major version than such a driver: not used
+  EXPECT_EQ(tessera::cuda::open_cublas(10000, why), nullptr);
+  EXPECT_NE(why.find("later than the driver"), why.npos) << why;
 }

@@ -10,7 +10,16 @@
 #include <hip/hiprtc.h>
 #endif
 
+#if __has_include(<rocblas/rocblas.h>)
+#include <rocblas/rocblas.h>
+#endif
+#if __has_include(<hipblaslt/hipblaslt.h>)
+#include <hipblaslt/hipblaslt.h>
+#endif
+
 #include "tessera/backend/rocm/api.h"
+#include "tessera/backend/rocm/hipblas.h"
+#include "tessera/backend/stream/lt_blas.h"
 #include "tests/support/vendor_headers.h"
 
 namespace ours = tessera::rocm;
@@ -61,5 +70,50 @@ TEST(VendorHeaders, Hip) {
 #else
   GTEST_SKIP() << "passed by: hip/hip_runtime_api.h is not installed (Debian: libamdhip64-dev; cmake "
                   "-DTESSERA_HIP_HEADERS=FOLDER)";
+#endif
+}
+
+TEST(VendorHeaders, Rocblas) {
+#if __has_include(<rocblas/rocblas.h>)
+  using namespace tessera::rocm;
+#define TESSERA_SAME_ROCBLAS(member, symbol, ...)                            \
+  static_assert(tessera::test::Same<__VA_ARGS__, decltype(::symbol)>::value, \
+                #symbol " has another signature in the vendor's header");
+  TESSERA_ROCBLAS(TESSERA_SAME_ROCBLAS)
+  static_assert(rocblas_plain == rocblas_operation_none && rocblas_transpose == rocblas_operation_transpose);
+  static_assert(rocblas_f16 == rocblas_datatype_f16_r && rocblas_f32 == rocblas_datatype_f32_r);
+  static_assert(rocblas_bf16 == rocblas_datatype_bf16_r && rocblas_standard == rocblas_gemm_algo_standard);
+  static_assert(rocblas_not_implemented == rocblas_status_not_implemented);
+  static_assert(rocblas_size_unchanged == rocblas_status_size_unchanged);
+  static_assert(rocblas_size_increased == rocblas_status_size_increased);
+  static_assert(rocblas_arch_mismatch == rocblas_status_arch_mismatch);
+#else
+  GTEST_SKIP() << "rocblas/rocblas.h is not installed (Debian 13, Ubuntu and AMD's archive: librocblas-dev)";
+#endif
+}
+
+TEST(VendorHeaders, HipblasLt) {
+#if __has_include(<hipblaslt/hipblaslt.h>)
+  using namespace tessera::stream;
+#define TESSERA_SAME_LT(member, symbol, ...)                                            \
+  static_assert(tessera::test::Same<__VA_ARGS__, decltype(::hipblasLt##symbol)>::value, \
+                "hipblasLt" #symbol " has another signature in the vendor's header");
+  TESSERA_LT(TESSERA_SAME_LT)
+  constexpr LtValues v = hipblas_lt;
+  static_assert(v.compute_f32 == HIPBLAS_COMPUTE_32F && v.compute_tf32 == HIPBLAS_COMPUTE_32F_FAST_TF32);
+  static_assert(v.transpose == HIPBLAS_OP_T && v.transpose_a == HIPBLASLT_MATMUL_DESC_TRANSA);
+  static_assert(v.transpose_b == HIPBLASLT_MATMUL_DESC_TRANSB && v.epilogue == HIPBLASLT_MATMUL_DESC_EPILOGUE);
+  static_assert(v.bias_pointer == HIPBLASLT_MATMUL_DESC_BIAS_POINTER);
+  static_assert(v.batch_count == HIPBLASLT_MATRIX_LAYOUT_BATCH_COUNT);
+  static_assert(v.batch_offset == HIPBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET);
+  static_assert(lt_most_workspace == HIPBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
+  static_assert(lt_relu == HIPBLASLT_EPILOGUE_RELU && lt_bias == HIPBLASLT_EPILOGUE_BIAS);
+  static_assert(lt_f32 == HIP_R_32F && lt_f16 == HIP_R_16F && lt_bf16 == HIP_R_16BF);
+  static_assert(v.result_bytes == sizeof(hipblasLtMatmulHeuristicResult_t));
+  static_assert(v.result_workspace == offsetof(hipblasLtMatmulHeuristicResult_t, workspaceSize));
+  static_assert(v.result_state == offsetof(hipblasLtMatmulHeuristicResult_t, state));
+  static_assert(v.not_supported == HIPBLAS_STATUS_NOT_SUPPORTED);
+#else
+  GTEST_SKIP() << "hipblaslt/hipblaslt.h is not installed (AMD's archive: hipblaslt-dev)";
 #endif
 }

@@ -66,6 +66,8 @@ struct Capabilities {
   bool atomic_i64 = false;                           ///< 64-bit integer atomics (32-bit ones always work)
   bool atomic_f32 = false;                           ///< native float add (else by compare-and-swap)
   bool int8_dot = false;                             ///< dot4 in one instruction
+  bool matrix_f16 = false;                           ///< products of 16 x 16 x 16 fragments in instructions
+  bool matrix_bf16 = false;
   std::vector<std::uint32_t> subgroup_widths = {1};  ///< 1: no subgroups
   std::uint32_t max_block_threads = 1024;
   std::array<std::uint32_t, 3> max_block = {1024, 1024, 64};
@@ -86,6 +88,7 @@ struct DeviceInfo {
   std::uint64_t total_memory = 0;  ///< bytes
   bool unified_memory = false;     ///< shares its memory with the host
   std::uint32_t compute_units = 0;
+  std::string blas;  ///< one clause: which library of the vendor's large products would use, or that there is none
   Capabilities can;
 };
 

@@ -62,6 +62,9 @@ struct Argument {
   std::uint64_t bits = 0;  ///< scalars, as ir constants hold them
 };
 
+class DriverBlas;  // device/blas.h
+class DriverDevice;
+
 /// Work in order. Calls return as soon as the work is accepted, unless they say otherwise. One thread at a time calls
 /// it. A DeviceError thrown by any of these, or by an event, means that the device is lost; other errors leave it
 /// usable.
@@ -73,6 +76,9 @@ class DriverQueue {
   virtual void download(void* to, const Allocation& from, std::size_t offset, std::size_t bytes) = 0;  ///< waits
   virtual void copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset,
                     std::size_t bytes) = 0;
+  /// The same from memory of `owner`, another device that this queue's `reaches`, without the host's memory between.
+  virtual void copy_from(DriverDevice& owner, const Allocation& to, std::size_t to_offset, const Allocation& from,
+                         std::size_t from_offset, std::size_t bytes);
   /// Repeats `pattern` (1, 2, 4 or 8 bytes) over `bytes`, a multiple of its size.
   virtual void fill(const Allocation& to, std::size_t offset, std::size_t bytes,
                     std::span<const std::byte> pattern) = 0;
@@ -109,6 +115,13 @@ class DriverDevice {
   /// Memory of this device that somebody else allocated and keeps, as `Allocation::handle` has it. DeviceError if
   /// the backend cannot use it.
   virtual Allocation wrap(void* native, std::size_t bytes);
+  /// Whether queues of this device can `copy_from` memory of another, which may be of any driver; prepares them to.
+  virtual bool reaches(DriverDevice& other) {
+    static_cast<void>(other);
+    return false;
+  }
+  /// The vendor's library of matrix products, opened on the first call that finds it; null if there is none, and why.
+  virtual DriverBlas* blas(std::string& why);
   /// Compiles a batch at once; KernelError with kernel name and build log.
   virtual std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) = 0;
 };

@@ -108,6 +108,8 @@ struct PlacementLog {
     Device device;
     std::uint64_t to_device_bytes = 0, to_host_bytes = 0, within_bytes = 0;
     std::uint64_t to_device_count = 0, to_host_count = 0, within_count = 0;
+    /// Directly from other devices, which is not counted there and not as copies through the host.
+    std::uint64_t from_peers_bytes = 0, from_peers_count = 0;
   };
   std::vector<KernelCount> kernels;  ///< by device, then most launches first
   std::vector<Copies> copies;

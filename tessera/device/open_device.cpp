@@ -140,6 +140,18 @@ OpenDevice& open_now(Device device) {
 
 }  // namespace
 
+void DriverQueue::copy_from(DriverDevice& owner, const Allocation&, std::size_t, const Allocation&, std::size_t,
+                            std::size_t) {
+  fail<DeviceError>({.asked = "copy_from",
+                     .with = {{"from", to_string(owner.info().device)}},
+                     .wrong = "this backend copies nothing directly between devices"});
+}
+
+DriverBlas* DriverDevice::blas(std::string& why) {
+  why = "this backend knows no library for it";
+  return nullptr;
+}
+
 std::unique_ptr<DriverQueue> DriverDevice::wrap_queue(void*) {
   fail<DeviceError>({.asked = "Queue::wrap",
                      .with = {{"device", to_string(info().device)}},

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -19,8 +20,8 @@ namespace tessera {
 
 /// Bytes and numbers of copies.
 struct CopyCounters {
-  std::atomic<std::uint64_t> to_device_bytes = 0, to_host_bytes = 0, within_bytes = 0;
-  std::atomic<std::uint64_t> to_device_count = 0, to_host_count = 0, within_count = 0;
+  std::atomic<std::uint64_t> to_device_bytes = 0, to_host_bytes = 0, within_bytes = 0, from_peers_bytes = 0;
+  std::atomic<std::uint64_t> to_device_count = 0, to_host_count = 0, within_count = 0, from_peers_count = 0;
 };
 
 struct OpenDevice {
@@ -34,7 +35,9 @@ struct OpenDevice {
   MemoryPool pool{*this};
   StagingPieces staging{*this};
   CopyCounters copies;
-  std::mutex compile_lock;  ///< one compilation at a time
+  std::mutex peers_lock;
+  std::map<const OpenDevice*, bool> peers;  ///< under peers_lock: whose memory queues of this device reach
+  std::mutex compile_lock;                  ///< one compilation at a time
   std::atomic<Queue*> default_queue = nullptr;
   std::atomic<int> queue_count = 0;
   std::mutex queues_lock;

@@ -64,7 +64,9 @@ PlacementLog placement_log() {
     row.to_device_bytes = c.to_device_bytes, row.to_device_count = c.to_device_count;
     row.to_host_bytes = c.to_host_bytes, row.to_host_count = c.to_host_count;
     row.within_bytes = c.within_bytes, row.within_count = c.within_count;
-    if (row.to_device_count + row.to_host_count + row.within_count != 0) log.copies.push_back(row);
+    row.from_peers_bytes = c.from_peers_bytes, row.from_peers_count = c.from_peers_count;
+    if (row.to_device_count + row.to_host_count + row.within_count + row.from_peers_count != 0)
+      log.copies.push_back(row);
   }
   return log;
 }
@@ -77,8 +79,8 @@ void reset_placement_log() {
   }
   for (OpenDevice* open : open_devices()) {
     CopyCounters& c = open->copies;
-    for (auto* counter :
-         {&c.to_device_bytes, &c.to_host_bytes, &c.within_bytes, &c.to_device_count, &c.to_host_count, &c.within_count})
+    for (auto* counter : {&c.to_device_bytes, &c.to_host_bytes, &c.within_bytes, &c.from_peers_bytes,
+                          &c.to_device_count, &c.to_host_count, &c.within_count, &c.from_peers_count})
       *counter = 0;
   }
 }
@@ -90,15 +92,18 @@ std::string to_string(const PlacementLog& log) {
   for (const auto& k : log.kernels)
     text += fmt::format("{:<10}  {:<{}}  {:>10}\n", to_string(k.device), k.kernel, width, k.launches);
   if (log.kernels.empty()) text += "(nothing was launched)\n";
-  text += fmt::format("\n{:<10}  {:>22}  {:>22}  {:>22}\n", "device", "copied to it", "copied to the host",
-                      "copied within");
+  text +=
+      fmt::format("\n{:<10}  {:>22}  {:>22}  {:>22}", "device", "copied to it", "copied to the host", "copied within");
+  const bool peers = std::ranges::any_of(log.copies, [](const auto& c) { return c.from_peers_count != 0; });
+  text += peers ? fmt::format("  {:>22}\n", "from other devices") : "\n";
   const auto cell = [](std::uint64_t bytes, std::uint64_t n) {
     return fmt::format("{} in {}", config::bytes_text(bytes), n);
   };
   for (const auto& c : log.copies) {
     text +=
-        fmt::format("{:<10}  {:>22}  {:>22}  {:>22}\n", to_string(c.device), cell(c.to_device_bytes, c.to_device_count),
+        fmt::format("{:<10}  {:>22}  {:>22}  {:>22}", to_string(c.device), cell(c.to_device_bytes, c.to_device_count),
                     cell(c.to_host_bytes, c.to_host_count), cell(c.within_bytes, c.within_count));
+    text += peers ? fmt::format("  {:>22}\n", cell(c.from_peers_bytes, c.from_peers_count)) : "\n";
   }
   if (log.copies.empty()) text += "(nothing was copied)\n";
   return text;

@@ -22,7 +22,7 @@ LaunchCounter& launch_counter(const std::string& name, Device device);
 
 /// How launches and copies reach the Placement scopes of their thread; nothing happens where there is none.
 struct PlacementAccess {
-  enum class Direction : std::uint8_t { to_device, to_host, within };
+  enum class Direction : std::uint8_t { to_device, to_host, within, from_peers };
 
   /// Throws if a strict scope does not allow the device. `asked` "launch", `name` of the kernel.
   static void check(const char* asked, const std::string& name, Device device) {

@@ -52,6 +52,7 @@ void PlacementAccess::add(Device device, Direction direction, std::uint64_t byte
       case Direction::to_device: c.to_device_bytes += bytes, ++c.to_device_count; break;
       case Direction::to_host: c.to_host_bytes += bytes, ++c.to_host_count; break;
       case Direction::within: c.within_bytes += bytes, ++c.within_count; break;
+      case Direction::from_peers: c.from_peers_bytes += bytes, ++c.from_peers_count; break;
     }
   }
 }

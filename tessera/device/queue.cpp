@@ -65,8 +65,14 @@ void check_view(const char* asked, const BufferView& view, std::optional<Device>
 void count(OpenDevice& device, PlacementAccess::Direction direction, std::uint64_t n) {
   using enum PlacementAccess::Direction;
   CopyCounters& c = device.copies;
-  auto& bytes = direction == to_device ? c.to_device_bytes : direction == to_host ? c.to_host_bytes : c.within_bytes;
-  auto& times = direction == to_device ? c.to_device_count : direction == to_host ? c.to_host_count : c.within_count;
+  auto& bytes = direction == to_device ? c.to_device_bytes
+                : direction == to_host ? c.to_host_bytes
+                : direction == within  ? c.within_bytes
+                                       : c.from_peers_bytes;
+  auto& times = direction == to_device ? c.to_device_count
+                : direction == to_host ? c.to_host_count
+                : direction == within  ? c.within_count
+                                       : c.from_peers_count;
   bytes.fetch_add(n, std::memory_order_relaxed);
   times.fetch_add(1, std::memory_order_relaxed);
   PlacementAccess::count(device.device, direction, n);
@@ -74,6 +80,43 @@ void count(OpenDevice& device, PlacementAccess::Direction direction, std::uint64
 
 void trace(const char* what, Device device, std::uint64_t bytes) {
   if (traced()) tessera::trace(fmt::format("{} {} {} bytes", what, to_string(device), bytes));
+}
+
+/// Whether the first reaches the second's memory: its driver is asked once.
+bool peers(OpenDevice& here, OpenDevice& there) {
+  if (here.device.backend != there.device.backend) return false;
+  std::lock_guard hold(here.peers_lock);
+  const auto [known, fresh] = here.peers.try_emplace(&there, false);
+  if (fresh) {
+    try {
+      known->second = here.driver->reaches(*there.driver);
+    } catch (...) {
+      here.peers.erase(known);
+      throw;
+    }
+    logging::debug(fmt::format("{} {} {} directly", to_string(here.device),
+                               known->second ? "reaches" : "does not reach", to_string(there.device)));
+  }
+  return known->second;
+}
+
+/// Copies on the target's queue, if that reaches the source's memory; both devices go on meanwhile.
+bool copy_from_peer(Queue& target, const BufferView& to, Queue& source, const BufferView& from) {
+  OpenDevice &here = target.core().device(), &there = source.core().device();
+  if (!peers(here, there)) return false;
+  there.check();  // what it held is gone with it
+  from.storage->before_read(target);
+  to.storage->before_write(target);
+  trace("copy from a peer to", here.device, to.bytes());
+  QueueUse use = target.core().submit(copy_name, [&](DriverQueue& driver) {
+    driver.copy_from(*there.driver, to.storage->allocation(), to.byte_offset, from.storage->allocation(),
+                     from.byte_offset, to.bytes());
+  });
+  if (use.queue) target.core().record(use);  // the source waits for this copy, not for what comes behind it
+  from.storage->after_read(use);
+  to.storage->after_write(use);
+  count(here, PlacementAccess::Direction::from_peers, to.bytes());
+  return true;
 }
 
 }  // namespace
@@ -207,11 +250,12 @@ void Queue::copy(const BufferView& to, const BufferView& from) {
     count(core_->device(), PlacementAccess::Direction::within, bytes);
     return;
   }
-  // Between devices: through the host. Where that can address one of the memories, directly; else in pieces, so that no
-  // second copy of a large array is ever held.
+  // Between devices: directly if one reaches the other; else through the host. Where that can address one of the
+  // memories, at once; else in pieces, so that no second copy of a large array is ever held.
   to.storage->flush_readers();
   Queue& source = from_device == device_ ? *this : Queue::of(from_device);
   Queue& target = to_device == device_ ? *this : Queue::of(to_device);
+  if (copy_from_peer(target, to, source, from)) return;
   if (const std::byte* host = from.storage->allocation().host) {
     from.storage->wait_readable();
     target.upload(to, host + from.byte_offset);

@@ -51,6 +51,7 @@ std::shared_ptr<DriverEvent> QueueCore::event_of(const QueueUse& use) {
 }
 
 bool QueueCore::done(const QueueUse& use) {
+  if (device_.lost()) return true;  // what failed has ended
   const auto event = event_of(use);
   if (!event) return true;
   if (!event->done()) return false;
@@ -87,7 +88,13 @@ void QueueCore::clear_fault() noexcept {
 void QueueCore::order_after(const QueueUse& use) {
   if (use.queue.get() == this) return;
   const auto event = use.queue->event_of(use);  // its lock is not held below: two queues may wait for each other
-  if (!event || event->done()) return;
+  if (!event) return;
+  try {
+    if (event->done()) return;
+  } catch (...) {  // a fault of the other queue's, which may be another device's
+    std::unique_lock theirs(use.queue->lock_);
+    use.queue->rethrow();
+  }
   std::unique_lock hold(lock_);
   try {
     driver_->wait(*event);

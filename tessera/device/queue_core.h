@@ -41,7 +41,7 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   void wait(const QueueUse& use);
   /// Gives a use an event of its own: else whoever waits for it waits for all that was queued by then.
   void record(QueueUse& use) { use.event = event_of(use); }
-  /// Work put into this queue from now on starts after `use`, which is of this device.
+  /// Work put into this queue from now on starts after `use`, which is of a device of this driver.
   void order_after(const QueueUse& use);
   /// Everything so far.
   QueueUse last_use();

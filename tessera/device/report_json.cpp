@@ -20,7 +20,7 @@ constexpr std::array all_kinds = {DeviceKind::discrete_gpu, DeviceKind::integrat
 template <class Visit>
 void fields(auto& can, Visit&& visit) {
   // A capability that is added and not named here does not compile.
-  [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = can;
+  [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = can;
   visit("f16", can.f16);
   visit("bf16", can.bf16);
   visit("f64", can.f64);
@@ -28,6 +28,8 @@ void fields(auto& can, Visit&& visit) {
   visit("atomic_i64", can.atomic_i64);
   visit("atomic_f32", can.atomic_f32);
   visit("int8_dot", can.int8_dot);
+  visit("matrix_f16", can.matrix_f16);
+  visit("matrix_bf16", can.matrix_bf16);
   visit("subgroup_widths", can.subgroup_widths);
   visit("max_block_threads", can.max_block_threads);
   visit("max_block", can.max_block);
@@ -61,6 +63,7 @@ Json json_of(const DeviceInfo& info) {
           {"native_index", info.native_index},
           {"unified_memory", info.unified_memory},
           {"compute_units", info.compute_units},
+          {"blas", info.blas},
           {"capabilities", can}};
 }
 
@@ -78,6 +81,7 @@ DeviceInfo device_of_json(const Json& json) {
   json.at("total_memory").get_to(info.total_memory);
   json.at("native_index").get_to(info.native_index);
   json.at("unified_memory").get_to(info.unified_memory);
+  info.blas = json.value("blas", "");
   json.at("compute_units").get_to(info.compute_units);
   fields(info.can, [&](const char* name, auto& value) { json.at("capabilities").at(name).get_to(value); });
   return info;

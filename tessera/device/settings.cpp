@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/base/config.h"
+#include "tessera/base/error.h"
 
 namespace tessera {
 namespace {
@@ -34,6 +35,12 @@ const Settings& settings() {
   s.probe_timeout = static_cast<int>(config::integer("TESSERA_PROBE_TIMEOUT", 1, 3600).value_or(s.probe_timeout));
   s.cache_dir = config::text("TESSERA_CACHE_DIR");
   config::integer("TESSERA_THREADS", 1, config::most_threads);  // cpu reads it: a bad one would only show as no cpu
+  if (const auto blas = config::text("TESSERA_BLAS"); blas && !blas->empty() && *blas != "auto") {
+    if (*blas != "off" && *blas != "vendor")
+      fail<ArgumentError>({.asked = "TESSERA_BLAS", .with = {{"value", *blas}}, .wrong = "it is off, vendor or auto"});
+    s.blas = *blas == "off" ? Settings::Blas::off : Settings::Blas::vendor;
+  }
+  s.tf32 = config::flag("TESSERA_TF32", false);
   s.check = config::flag("TESSERA_CHECK", false);
   kept().push_back(std::make_unique<const Settings>(std::move(s)));
   current.store(kept().back().get(), std::memory_order_release);

@@ -19,7 +19,10 @@ struct Settings {
   std::optional<std::string> probe;           ///< TESSERA_PROBE: a program, or "off"
   int probe_timeout = 20;                     ///< TESSERA_PROBE_TIMEOUT: seconds
   std::optional<std::string> cache_dir;       ///< TESSERA_CACHE_DIR: a folder
-  bool check = false;                         ///< TESSERA_CHECK: interp checks kernels, no other device does
+  enum class Blas : std::uint8_t { automatic, off, vendor };
+  Blas blas = Blas::automatic;  ///< TESSERA_BLAS: whose kernels multiply matrices (device/vendor_product.h)
+  bool tf32 = false;            ///< TESSERA_TF32: vendors' libraries may round f32 factors to 10 bits of fraction
+  bool check = false;           ///< TESSERA_CHECK: interp checks kernels, no other device does
 };
 
 /// ArgumentError, every time, if a variable cannot be read. The reference stays valid for good.

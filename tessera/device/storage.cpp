@@ -23,6 +23,19 @@ void note(QueueUse& known, const QueueUse& use) {
   if (known.event || use.event) known.event = use.event;
 }
 
+/// Does `what` about a use; that of another device which is lost by then has ended, and is none of this storage's.
+template <class F>
+void unless_lost(const QueueUse& use, Device home, F&& what) {
+  const OpenDevice& device = use.queue->device();
+  if (device.device == home) return what();
+  if (device.lost()) return;
+  try {
+    what();
+  } catch (const DeviceError&) {
+    if (!device.lost()) throw;
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<Storage> Storage::allocate(Device device, std::size_t bytes, std::string label) {
@@ -102,7 +115,7 @@ void Storage::before_write(Queue& queue) {
       if (foreign(read)) reads.push_back(read);
   }
   if (write.queue) queue.core().order_after(write);
-  for (const QueueUse& read : reads) queue.core().order_after(read);
+  for (const QueueUse& read : reads) unless_lost(read, device_, [&] { queue.core().order_after(read); });
 }
 
 void Storage::after_read(const QueueUse& use) {
@@ -136,7 +149,7 @@ void Storage::wait_writable() {
     uses.push_back(last_write_);
   }
   for (const QueueUse& use : uses)
-    if (use.queue) use.queue->wait(use);
+    if (use.queue) unless_lost(use, device_, [&] { use.queue->wait(use); });
 }
 
 void Storage::add_reader(std::weak_ptr<PendingReader> reader) {

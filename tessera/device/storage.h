@@ -141,7 +141,7 @@ class Queue {
   // storage flushes its pending readers first.
   void upload(const BufferView& to, const void* from);      ///< to.bytes() bytes; `from` may be reused on return
   void download(void* to, const BufferView& from);          ///< waits
-  void copy(const BufferView& to, const BufferView& from);  ///< equal bytes; devices may differ (then through the host)
+  void copy(const BufferView& to, const BufferView& from);  ///< equal bytes; devices may differ
   void fill(const BufferView& to, std::uint64_t bits);      ///< every element gets these bits
   void finish();
   /// What was put into this queue so far, for `Storage::after_write`.

@@ -250,6 +250,8 @@ Text CWriter::cast(DType to, DType from, const Text& a) {
   }
   if (from == DType::f16) return call(prelude_.from_half(), {a});  // lowering made all other casts go through f32
   if (to == DType::f16) return call(prelude_.to_half(), {a});
+  if (from == DType::bf16) return call(prelude_.from_bfloat(), {a});
+  if (to == DType::bf16) return call(prelude_.to_bfloat(), {a});
   if (is_float(from) && is_int(to)) return call(prelude_.to_integer(to, from), {a});
   return {fmt::format("({}){}", type_text(dialect_, to), at_least(a, Binding::unary)), Binding::unary, a.loads};
 }

@@ -98,7 +98,9 @@ void CWriter::name_leaf(NodeId id) {
       "gid", "tid", "block", "", "blocks", "threads", "extent", "lane", "subgroup", "subgroup_width", "subgroups"};
   switch (n.op) {
     case Op::param: names_[id] = parameter_names_[n.imm]; break;
-    case Op::local: names_[id] = fresh_name((n.imm == 1 ? "var" : "local") + std::to_string(n.extra)); break;
+    case Op::local:
+      names_[id] = fresh_name((is_fragment(n) ? "matrix" : n.imm == 1 ? "var" : "local") + std::to_string(n.extra));
+      break;
     case Op::shared: names_[id] = fresh_name(fmt::format("shared{}", n.extra)); break;
     case Op::index: {
       const auto kind = n.kind<IndexKind>();
@@ -206,8 +208,18 @@ std::string CWriter::declarations(EmittedKernel& kernel) {
         add(fmt::format("{3}{0}* const {1} = ({3}{0}*)(shared_memory + {2});", type, names_[id], offset, space));
         offset += n.imm * dtype_size(n.type.dtype);
       } else {
-        add(fmt::format("{} {} {}[{}];", opencl(dialect_) ? "__local" : "__shared__", type, names_[id], n.imm));
+        // Rows of factors are read 16 bytes at a time.
+        const bool factors = std::ranges::any_of(fn_.nodes, [&](const Node& m) {
+          return m.op == Op::mma && m.kind<MmaOp>() == MmaOp::load && m.args[1] == id;
+        });
+        add(fmt::format("{} {}{} {}[{}];", opencl(dialect_) ? "__local" : "__shared__",
+                        factors && !opencl(dialect_) ? "__align__(16) " : "", type, names_[id], n.imm));
       }
+    } else if (is_fragment(n)) {
+      if (dialect_.matrix == MatrixUnits::none) refuse(id, "a product of matrices");
+      const bool sums = n.kind<FragmentRole>() == FragmentRole::accumulator;
+      add(fmt::format("{} {}[{}] = {{0}};", sums ? "float" : "unsigned int", names_[id],
+                      sums ? prelude_.matrix_sums() : prelude_.matrix_words()));
     } else if (n.op == Op::local) {
       const bool one = n.imm == 1;
       const std::string type = one || n.type.lanes > 1 ? value_type(n.type) : memory_text(dialect_, n.type.dtype);
@@ -289,6 +301,7 @@ void CWriter::statement(NodeId id, BlockId b) {
     case Op::print:
       if (metal(dialect_)) refuse(id, "print");
       return print(n);
+    case Op::mma: return matrix(n);
     case Op::barrier: settle(false); return line(barrier_text(dialect_));
     case Op::atomic: {
       const Text t = atomic(n);
@@ -342,6 +355,34 @@ void CWriter::store(const Node& n) {
   const std::string target = element(n.args[0], n.args[1]);
   settle(false);
   line(fmt::format("{} = {};", target, v.s));
+}
+
+// A fragment is what this lane has of it, so each operation is a call that knows which elements those are.
+void CWriter::matrix(const Node& n) {
+  const MmaOp op = n.kind<MmaOp>();
+  const std::string& mine = names_[n.args[0]];
+  if (op == MmaOp::multiply) {
+    const DType t = fn_[n.args[1]].type.dtype;
+    return line(
+        fmt::format("{}({}, {}, {});", prelude_.matrix_multiply(t), mine, names_[n.args[1]], names_[n.args[2]]));
+  }
+  if (op == MmaOp::fill) return line(fmt::format("{}({}, {});", prelude_.matrix_fill(), mine, take(n.args[1]).s));
+  const Text at = take(n.args[2]), stride = take(n.args[3]);
+  if (op == MmaOp::store) settle(false);
+  const std::string from =
+      names_[n.args[1]] + (at.s == "0" ? "" : " + " + (at.binding < Binding::product ? "(" + at.s + ")" : at.s));
+  const std::string lane = index_text(dialect_, IndexKind::lane_id, 0, fn_);
+  const bool transposed = op == MmaOp::load && n.extra != 0, shared = fn_[n.args[1]].op == Op::shared;
+  const FragmentRole role = fn_[n.args[0]].kind<FragmentRole>();
+  if (role != FragmentRole::accumulator) {
+    const bool along_k = (role == FragmentRole::left) != transposed;
+    return line(fmt::format("{}({}, {}, {}, {});", prelude_.matrix_load(along_k, shared, fn_.index64), mine, from,
+                            stride.s, lane));
+  }
+  const std::string call =
+      op == MmaOp::store ? prelude_.matrix_store_sums(fn_.index64) : prelude_.matrix_load_sums(fn_.index64);
+  line(fmt::format("{}({}, {}, {}, {}, {});", call, mine, from, transposed ? "1" : stride.s,
+                   transposed ? stride.s : "1", lane));
 }
 
 void CWriter::print(const Node& n) {

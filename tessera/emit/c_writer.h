@@ -89,6 +89,7 @@ class CWriter {
   void settle(bool all);  ///< makes variables of the pending values that read memory, or of all
   void store(const ir::Node& n);
   void print(const ir::Node& n);
+  void matrix(const ir::Node& n);
   void loop_for(const ir::Node& n);
   void loop_while(const ir::Node& n);
   [[noreturn]] void refuse(ir::NodeId id, const std::string& what) const;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/emit/dialect.h"
 
+#include <algorithm>
 #include <cmath>
+#include <initializer_list>
 
 #include <fmt/format.h>
 
@@ -63,11 +65,59 @@ Dialect hip_c() {
           .expand_math = false};
 }
 
+MatrixUnits nvidia_matrix_units(int capability) {
+  return capability >= 80 ? MatrixUnits::mma_k16 : capability >= 75 ? MatrixUnits::mma_k8 : MatrixUnits::none;
+}
+namespace {
+bool one_of(std::string_view architecture, std::initializer_list<std::string_view> families) {
+  return std::ranges::any_of(families, [&](std::string_view f) { return architecture.starts_with(f); });
+}
+}  // namespace
+// Which architecture has which instruction: LLVM, "User Guide for AMDGPU Backend", and AMD's ISA guides of CDNA 1 to 3
+// and RDNA 3. gfx12 multiplies matrices too, by other layouts.
+MatrixUnits amd_matrix_units(std::string_view architecture) {
+  if (one_of(architecture, {"gfx908"})) return MatrixUnits::mfma;
+  if (one_of(architecture, {"gfx90a", "gfx94", "gfx950"})) return MatrixUnits::mfma_1k;
+  return one_of(architecture, {"gfx11"}) ? MatrixUnits::wmma : MatrixUnits::none;
+}
+std::uint32_t matrix_width(MatrixUnits units) {
+  return units == MatrixUnits::mfma || units == MatrixUnits::mfma_1k ? 64 : 32;
+}
+HipDot4 amd_dot4(std::string_view architecture) {
+  if (one_of(architecture, {"gfx906", "gfx908", "gfx90a", "gfx94", "gfx950", "gfx1011", "gfx1012", "gfx103"}))
+    return HipDot4::separate;
+  return one_of(architecture, {"gfx11", "gfx12"}) ? HipDot4::mixed : HipDot4::none;
+}
+
+void set_capability(Dialect& d, int capability) {
+  d.dot4 = capability >= 61;
+  d.bf16_convert = capability >= 80;
+  d.matrix = nvidia_matrix_units(capability);
+}
+Dialect cuda_c_for(int capability) {
+  Dialect d = cuda_c();
+  set_capability(d, capability);
+  return d;
+}
+Dialect ptx_for(int capability) {
+  Dialect d = cuda_c_for(capability);
+  d.name = "PTX";
+  d.expand_math = d.expand_math64 = true;
+  return d;
+}
+Dialect hip_c_for(std::string_view architecture) {
+  Dialect d = hip_c();
+  d.hip_dot4 = amd_dot4(architecture);
+  d.dot4 = d.hip_dot4 != HipDot4::none;
+  d.matrix = amd_matrix_units(architecture);
+  return d;
+}
+
 Target target_of(const Dialect& d, bool index64) {
   return {.index64 = index64,
           .guard_map = true,
           .f16_convert = true,
-          .bf16_convert = false,
+          .bf16_convert = d.bf16_convert,
           .f64 = d.fp64,
           .dot4 = d.dot4,
           .expand_math = d.expand_math,
@@ -76,6 +126,9 @@ Target target_of(const Dialect& d, bool index64) {
           .atomic_i64 = d.atomic_i64,
           .subgroup_width = d.subgroups ? 0u : 1u,
           .block_operations = false,
+          .mma = d.matrix != MatrixUnits::none,
+          .mma_bf16 = d.matrix != MatrixUnits::mma_k8,
+          .mma_width = matrix_width(d.matrix),
           .vectors = d.vectors};
 }
 

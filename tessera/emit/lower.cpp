@@ -3,6 +3,7 @@
 // what the target has not.
 #include "tessera/emit/lower.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 
@@ -28,7 +29,7 @@ class Lowerer {
         values_(in.nodes.size()) {
     if (!target.block_operations)
       block_operations_.emplace(b_, index_, target.subgroup_width != 1, in.threads_per_block());
-    if (!target.mma) matrices_.emplace(b_, index_, target.subgroup_width != 1);
+    if (!keeps_fragments(in, target)) matrices_.emplace(b_, index_, target.subgroup_width != 1);
   }
 
   Function run() {
@@ -387,6 +388,12 @@ class Lowerer {
 };
 
 }  // namespace
+
+bool keeps_fragments(const Function& fn, const Target& target) {
+  if (!target.mma || fn.threads_per_block() % target.mma_width != 0) return false;
+  return target.mma_bf16 ||
+         std::ranges::none_of(fn.nodes, [](const Node& n) { return is_fragment(n) && n.type.dtype == DType::bf16; });
+}
 
 Function lower(const Function& fn, const Target& target) { return Lowerer(fn, target).run(); }
 

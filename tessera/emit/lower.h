@@ -23,8 +23,11 @@ struct Target {
       0;                         ///< 0: subgroup nodes stay; 1: they become the identity; width and ids are constants
   bool block_operations = true;  ///< block_reduce and block_scan stay; else shared memory, barriers and subgroup sums
   /// mma and fragments stay (of the dtypes that the kernel gives them, bf16 with memory of u16 where bf16_convert is
-  /// false); whoever sets it has blocks that are whole subgroups. Else mma becomes loops of every lane: see mma.h.
+  /// false) in kernels whose blocks are whole subgroups of `mma_width`, and whose factors are of f16, or of bf16 where
+  /// mma_bf16 is set. In others, and everywhere else, mma becomes loops of every lane: see mma.h.
   bool mma = false;
+  bool mma_bf16 = true;
+  std::uint32_t mma_width = 1;
   bool vectors = false;  ///< vector loads, stores, make and extract stay; else one by one
   std::uint32_t max_block_threads = 1024;
   std::uint64_t max_shared_bytes = 49152;
@@ -34,7 +37,10 @@ struct Target {
 /// The lowered function, canonical again. KernelError names kernel, line and capability if it cannot be.
 ir::Function lower(const ir::Function& fn, const Target& target);
 
+/// Whether the products of matrices in `fn` stay products of fragments on this target.
+bool keeps_fragments(const ir::Function& fn, const Target& target);
+
 /// Raised whenever lowering or emission changes what is produced for the same kernel: part of every cache key.
-inline constexpr int lowering_version = 3;
+inline constexpr int lowering_version = 4;
 
 }  // namespace tessera::emit

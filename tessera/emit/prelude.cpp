@@ -118,6 +118,17 @@ std::string Prelude::to_half() {
   }
 }
 
+std::string Prelude::from_bfloat() {
+  return function("tessera_f32_from_bf16",
+                  "float tessera_f32_from_bf16(unsigned short bits) {\n"
+                  "  return __uint_as_float((unsigned int)bits << 16);\n}");
+}
+std::string Prelude::to_bfloat() {
+  return function("tessera_bf16_from_f32",
+                  "unsigned short tessera_bf16_from_f32(float value) {\n  unsigned short bits;\n"
+                  "  asm(\"cvt.rn.bf16.f32 %0, %1;\" : \"=h\"(bits) : \"f\"(value));\n  return bits;\n}");
+}
+
 std::string Prelude::dot4(ir::Dot4Signs signs) {
   const std::string which(ir::name_of(signs));
   const std::string name = "tessera_dot4_" + which;
@@ -126,6 +137,21 @@ std::string Prelude::dot4(ir::Dot4Signs signs) {
         name,
         fmt::format("int {}(uint a, uint b, int c) {{ return (int)((uint)c + (uint)dot_4x8packed_{}_{}(a, b)); }}",
                     name, which, which == "uu" ? "uint" : "int"));
+  if (dialect_.language == Language::hip) {
+    const bool mixed = dialect_.hip_dot4 == HipDot4::mixed;
+    std::string sum;
+    if (which == "uu")
+      sum = "(int)__builtin_amdgcn_udot4(a, b, (unsigned int)c, false)";
+    else if (mixed)  // a sign for each operand
+      sum = fmt::format("__builtin_amdgcn_sudot4({}, (int)a, true, (int)b, c, false)", which == "ss");
+    else if (which == "ss")
+      sum = "__builtin_amdgcn_sdot4((int)a, (int)b, c, false)";
+    else  // unsigned a is a - 128, signed, and 128
+      sum =
+          "(int)((unsigned int)__builtin_amdgcn_sdot4((int)(a ^ 0x80808080u), (int)b, c, false) -\n"
+          "               (unsigned int)__builtin_amdgcn_sdot4((int)0x80808080u, (int)b, 0, false))";
+    return function(name, fmt::format("int {}(unsigned int a, unsigned int b, int c) {{\n  return {};\n}}", name, sum));
+  }
   const char* types = which == "ss" ? "s32.s32" : which == "us" ? "u32.s32" : "u32.u32";
   return function(
       name,

@@ -7,6 +7,11 @@ Tiles tiles_of(Device device) {
   const DeviceInfo& info = device_info(device);
   Tiles t;
   t.f16 = info.can.f16;
+  t.matrix_f16 = info.can.matrix_f16, t.matrix_bf16 = info.can.matrix_bf16;
+  t.subgroup = info.can.subgroup_widths.empty() ? 1 : info.can.subgroup_widths[0];
+  t.block_limit = info.can.max_block_threads;
+  t.compute_units = info.compute_units;
+  t.shared_bytes = info.can.shared_bytes;
   if (info.kind == DeviceKind::discrete_gpu || info.kind == DeviceKind::integrated_gpu) {
     t.rows = 32, t.slices = 4, t.tokens = 4, t.block = 256;
   } else if (const std::uint32_t width = info.can.subgroup_widths.empty() ? 1 : info.can.subgroup_widths[0];

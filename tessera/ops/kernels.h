@@ -13,7 +13,8 @@
 
 namespace tessera::ops {
 
-/// What a device's figures mean for the shape of kernels.
+/// What a device's figures mean for the shape of kernels: `tiles_of` has the rules, and no kernel asks the device
+/// itself.
 struct Tiles {
   std::uint32_t rows = 16;   ///< of a weight that are interleaved: threads side by side
   std::uint32_t tokens = 4;  ///< of one thread in a product with a weight, at most
@@ -21,6 +22,11 @@ struct Tiles {
   std::uint32_t block = 64;  ///< threads that share the work on one row
   bool vectors = false;      ///< threads are lanes of one core's vectors: few threads, many results each
   bool f16 = false;          ///< the device converts 16-bit floats
+  bool matrix_f16 = false, matrix_bf16 = false;  ///< it has matrix units for these
+  std::uint32_t subgroup = 1;                    ///< threads of one
+  std::uint32_t block_limit = 1024;              ///< threads of a block, at most
+  std::uint32_t compute_units = 0;               ///< blocks that run at once at the least; 0: not known
+  std::uint64_t shared_bytes = 32768;            ///< of a block
 };
 Tiles tiles_of(Device device);
 
@@ -88,6 +94,13 @@ struct ProductSpec {
   bool a_unit_k = false, a_unit_m = false, b_unit_n = false, b_unit_k = false;  ///< strides known to be 1
   bool bias = false;
   Activation activation = Activation::none;
+  /// By fragments: the block's tile is of workers_m x workers_n parts of tm x tn fragments, each a subgroup's; `tx` is
+  /// the block's threads. 0: by sums of single threads.
+  std::uint32_t workers_m = 0, workers_n = 0;
+
+  bool by_fragments() const { return workers_m != 0; }
+  std::uint32_t block_m() const { return by_fragments() ? workers_m * tm * 16 : tx == 0 ? 1 : ty * tm; }
+  std::uint32_t block_n() const { return by_fragments() ? workers_n * tn * 16 : tx == 0 ? 1 : tx * tn; }
   friend bool operator==(const ProductSpec&, const ProductSpec&) = default;
   std::size_t hash() const {
     auto d = [](DType t) { return static_cast<std::uint64_t>(t); };
@@ -96,12 +109,18 @@ struct ProductSpec {
                     bk | std::uint64_t{pad} << 12 | std::uint64_t{stage_a} << 16 | std::uint64_t{stage_b} << 17 |
                         std::uint64_t{a_unit_k} << 18 | std::uint64_t{a_unit_m} << 19 | std::uint64_t{b_unit_n} << 20 |
                         std::uint64_t{b_unit_k} << 21 | std::uint64_t{bias} << 22 |
-                        static_cast<std::uint64_t>(activation) << 24});
+                        static_cast<std::uint64_t>(activation) << 24 | std::uint64_t{workers_m} << 32 |
+                        std::uint64_t{workers_n} << 40});
   }
 };
 ir::Function trace_product(const ProductSpec& spec);
 /// Tiles for a product of these extents; dtypes, strides and epilogue are taken from `spec`.
-ProductSpec choose_product(const Tiles& tiles, ProductSpec spec, std::int64_t m, std::int64_t n, std::int64_t k);
+ProductSpec choose_product(const Tiles& tiles, ProductSpec spec, std::int64_t m, std::int64_t n, std::int64_t k,
+                           std::int64_t batch = 1);
+/// What a block by fragments stages in shared memory: elements between rows, chosen so that rows begin at multiples of
+/// 16 bytes, which NVIDIA's units read at once, and that eight of them lie in different banks.
+constexpr std::uint32_t fragment_pitch(std::uint32_t elements) { return (elements + 7) / 8 * 8 + 8; }
+std::uint64_t fragment_shared_bytes(const ProductSpec& spec);
 
 // row_kernels.cpp
 

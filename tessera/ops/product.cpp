@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ops/product.h"
 
+#include "tessera/device/vendor_product.h"
 #include "tessera/ops/kernels.h"
 
 namespace tessera {
@@ -31,6 +32,65 @@ Array finished(Array out, const Epilogue& epilogue) {
     default: break;
   }
   return out.astype(t);
+}
+
+/// Strides of a along m and k, of b along k and n.
+struct Sides {
+  std::int64_t am, ak, bk, bn;
+};
+
+/// An operand as libraries take it, if its rows or its columns are contiguous.
+std::optional<BlasMatrix> blas_matrix(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t row_stride,
+                                      std::int64_t column_stride, std::int64_t batch_stride) {
+  if (batch_stride < 0) return std::nullopt;
+  if (rows == 1) row_stride = columns;  // along one element no stride counts
+  if (columns == 1) column_stride = 1;
+  if (column_stride == 1 && row_stride >= columns) return BlasMatrix{dtype, false, row_stride, batch_stride};
+  if (row_stride == 1 && column_stride >= rows) return BlasMatrix{dtype, true, column_stride, batch_stride};
+  return std::nullopt;
+}
+
+/// The product by the vendor's library, (batch, m, n) before its last reshape; nothing if that is not for it. What of
+/// the epilogue the library does not do is computed from its sums in f32, as our own kernel would.
+std::optional<Array> by_vendor(const Array& a, const Array& b, const Sides& s, std::array<std::int64_t, 3> sizes,
+                               const Shape& lead, bool one_batch, std::int64_t batch,
+                               std::array<std::int64_t, 2> batch_strides, DType result, const Epilogue& epilogue) {
+  auto [m, n, k] = sizes;
+  if (!one_batch || a.dtype() != b.dtype()) return std::nullopt;
+  auto left = blas_matrix(a.dtype(), m, k, s.am, s.ak, batch_strides[0]);
+  const auto right = blas_matrix(b.dtype(), k, n, s.bk, s.bn, batch_strides[1]);
+  if (!left || !right) return std::nullopt;
+  Shape shape = lead;
+  shape.insert(shape.end(), {m, n});
+  if (batch > 1 && right->batch_stride == 0 && !left->transposed && left->batch_stride == m * left->ld)
+    m *= batch, batch = 1, left->batch_stride = 0;  // one taller matrix
+  BlasProduct product{m, n, k, batch, *left, *right, {result, false, n, batch == 1 ? 0 : m * n}, false, false, false};
+  if (!vendor_product_wanted(a.device(), product)) return std::nullopt;
+
+  const bool bias_fits = !epilogue.bias || epilogue.bias->dtype() == result;
+  const bool relu = epilogue.activation == Activation::relu;
+  VendorProduct call{product, a.view(), b.view(), {}, {}};
+  const auto attempt = [&](DType dtype) -> std::optional<Array> {
+    const Array out = Array::empty(shape, dtype, a.device());
+    call.product.out.dtype = dtype;
+    call.out = out.view();
+    if (!vendor_product(call)) return std::nullopt;
+    return out;
+  };
+  if ((epilogue.bias || relu) && bias_fits && (relu || epilogue.activation == Activation::none)) {
+    call.product.bias = epilogue.bias.has_value(), call.product.relu = relu;
+    const std::optional<Array> bias = epilogue.bias ? std::optional(epilogue.bias->as_contiguous()) : std::nullopt;
+    if (bias) call.bias = bias->view();
+    if (auto out = attempt(result)) return out;
+    call.product.bias = call.product.relu = false;
+    call.bias = {};
+  }
+  if (!epilogue.bias && epilogue.activation == Activation::none) return attempt(result);
+  auto sums = attempt(DType::f32);
+  if (!sums) return std::nullopt;
+  Epilogue rest = epilogue;
+  if (rest.bias) rest.bias = rest.bias->astype(DType::f32);
+  return finished(std::move(*sums), rest).astype(result);
 }
 
 }  // namespace
@@ -113,18 +173,24 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
     std::swap(am, bn), std::swap(ak, bk);
     for (Batch& d : dims) std::swap(d.a, d.b);
   }
+  if (!swapped) {
+    const Sides sides{am, ak, bk, bn};
+    if (auto done = by_vendor(av, bv, sides, {m, n, k}, lead, dims[0].extent == 1, dims[1].extent,
+                              {dims[1].a, dims[1].b}, result, epilogue))
+      return done->reshape(out_shape);
+  }
   ProductSpec spec{first->dtype(), second->dtype(), sum, result};
   spec.a_unit_m = am == 1, spec.a_unit_k = ak == 1 || k == 1, spec.b_unit_n = bn == 1 || columns == 1,
   spec.b_unit_k = bk == 1 || k == 1;
   spec.bias = epilogue.bias.has_value();
   spec.activation = epilogue.activation;
-  spec = ops::choose_product(ops::tiles_of(a.device()), spec, rows, columns, k);
+  spec = ops::choose_product(ops::tiles_of(a.device()), spec, rows, columns, k, batch);
 
   const Array out = Array::empty(out_shape, result, a.device());
   std::vector<LaunchArgument> args = {first->view(), second->view()};
   if (spec.bias) args.emplace_back(epilogue.bias->astype(sum).as_contiguous().view());
   args.emplace_back(out.view());
-  const std::int64_t block_m = spec.tx == 0 ? 1 : spec.ty * spec.tm, block_n = spec.tx == 0 ? 1 : spec.tx * spec.tn;
+  const std::int64_t block_m = spec.block_m(), block_n = spec.block_n();
   const std::int64_t m_tiles = (rows + block_m - 1) / block_m, n_tiles = (columns + block_n - 1) / block_n;
   for (std::int64_t v :
        {rows, columns, k, m_tiles, n_tiles, am, ak, bn, bk, dims[1].extent, dims[0].a, dims[1].a, dims[0].b, dims[1].b})

@@ -21,15 +21,107 @@ ir::Value multiply_add(DType sum, ir::Value a, ir::Value b, ir::Value c) {
 
 }  // namespace
 
+namespace {
+
+/// The tile of a block by fragments. Threads stage both factors in shared memory, 16-bit as they are and 0 past the
+/// ends; each part of the tile is a subgroup's, who keeps its sums in fragments; these go out through shared memory, a
+/// fragment of each part at a time, so that every thread can finish single elements. Right for subgroups of any width:
+/// with fewer of them than parts, the whole is done in rounds.
+void fragment_tile(const ProductSpec& s, const Operand2& a, const Operand2& b, ir::Value m, ir::Value n, ir::Value k,
+                   ir::Value m_tile, ir::Value n_tile,
+                   const std::function<void(ir::Value, ir::Value, ir::Value)>& finish) {
+  const int side = ir::fragment_side, threads = static_cast<int>(s.tx), depth = static_cast<int>(s.bk);
+  const int tm = static_cast<int>(s.tm), tn = static_cast<int>(s.tn), bm = static_cast<int>(s.block_m()),
+            bn = static_cast<int>(s.block_n()), parts_n = static_cast<int>(s.workers_n),
+            parts = static_cast<int>(s.workers_m) * parts_n;
+  // Rows of shared memory run along k where the factor's memory does.
+  const bool a_along_k = s.a_unit_k || !s.a_unit_m, b_along_k = s.b_unit_k && !s.b_unit_n;
+  auto pitch = [](int elements) { return static_cast<int>(fragment_pitch(static_cast<std::uint32_t>(elements))); };
+  const int a_pitch = pitch(a_along_k ? depth : bm), b_pitch = pitch(b_along_k ? depth : bn);
+  auto room = [](int rows, int row) { return static_cast<std::uint64_t>(rows) * static_cast<std::uint64_t>(row); };
+  const ir::BufferRef as = ir::shared(s.a, room(a_along_k ? bm : depth, a_pitch)),
+                      bs = ir::shared(s.b, room(b_along_k ? bn : depth, b_pitch)),
+                      cs = ir::shared(DType::f32, room(parts, side * side));
+  const ir::Value me = ir::thread_id(0), row0 = m_tile * bm, column0 = n_tile * bn;
+  auto stage = [&](const ir::BufferRef& to, const Operand2& from, bool along_k, ir::Value k0, ir::Value first,
+                   ir::Value end, int width, int row_pitch) {
+    const int row = along_k ? depth : width;
+    ir::for_(me, width * depth, threads, [&](ir::Value e) {
+      const ir::Value outer = first + (along_k ? e / row : e % row), kk = k0 + (along_k ? e % row : e / row);
+      to.store(e / row * row_pitch + e % row,
+               from.memory.load_if(outer < end && kk < k, from.at(outer, kk), ir::literal(from.memory.dtype(), 0)));
+    });
+  };
+  const ir::Value rounds = (ir::subgroup_count() + (parts - 1)) / ir::subgroup_count();
+  ir::for_(0, rounds, [&](ir::Value round) {
+    const ir::Value part = round * ir::subgroup_count() + ir::subgroup_id(), mine = part < parts;
+    const ir::Value part_row = part / parts_n * (tm * side), part_column = part % parts_n * (tn * side);
+    std::vector<ir::Fragment> left, right, sum;
+    for (int i = 0; i < tm; ++i) left.emplace_back(ir::FragmentRole::left, s.a);
+    for (int j = 0; j < tn; ++j) right.emplace_back(ir::FragmentRole::right, s.b);
+    for (int f = 0; f < tm * tn; ++f) sum.emplace_back(ir::FragmentRole::accumulator, DType::f32);
+    ir::if_(mine, [&] {
+      for (const ir::Fragment& f : sum) f.fill(0.0);
+    });
+    ir::for_(0, k, depth, [&](ir::Value k0) {
+      stage(as, a, a_along_k, k0, row0, m, bm, a_pitch);
+      stage(bs, b, b_along_k, k0, column0, n, bn, b_pitch);
+      ir::barrier();
+      ir::if_(mine, [&] {
+        for (int kk = 0; kk < depth; kk += side) {
+          auto load = [&](const ir::Fragment& f, bool plain, const ir::BufferRef& from, ir::Value outer, bool along_k,
+                          int row_pitch) {
+            const ir::Value at = along_k ? outer * row_pitch + kk : outer + kk * row_pitch;
+            plain ? f.load(from, at, row_pitch) : f.load_transposed(from, at, row_pitch);
+          };
+          for (int i = 0; i < tm; ++i)
+            load(left[static_cast<std::size_t>(i)], a_along_k, as, part_row + i * side, a_along_k, a_pitch);
+          for (int j = 0; j < tn; ++j)
+            load(right[static_cast<std::size_t>(j)], !b_along_k, bs, part_column + j * side, b_along_k, b_pitch);
+          for (int i = 0; i < tm; ++i)
+            for (int j = 0; j < tn; ++j)
+              sum[static_cast<std::size_t>(i * tn + j)].multiply_add(left[static_cast<std::size_t>(i)],
+                                                                     right[static_cast<std::size_t>(j)]);
+        }
+      });
+      ir::barrier();
+    });
+    for (int i = 0; i < tm; ++i)
+      for (int j = 0; j < tn; ++j) {
+        ir::if_(mine, [&] { sum[static_cast<std::size_t>(i * tn + j)].store(cs, part * (side * side), side); });
+        ir::barrier();
+        // The parts of this round, one behind the other.
+        const ir::Value first = round * ir::subgroup_count(),
+                        here = ir::min(ir::subgroup_count(), ir::index_literal(parts) - first);
+        ir::for_(me, here * (side * side), threads, [&](ir::Value e) {
+          const ir::Value p = first + e / (side * side), in = e % (side * side);
+          const ir::Value row = row0 + p / parts_n * (tm * side) + i * side + in / side,
+                          column = column0 + p % parts_n * (tn * side) + j * side + in % side;
+          ir::if_(row < m && column < n, [&] { finish(row, column, cs.load(p * (side * side) + in)); });
+        });
+        ir::barrier();
+      }
+  });
+}
+
+}  // namespace
+
+std::uint64_t fragment_shared_bytes(const ProductSpec& s) {
+  const std::uint64_t a = std::max(s.block_m() * fragment_pitch(s.bk), s.bk * fragment_pitch(s.block_m())),
+                      b = std::max(s.block_n() * fragment_pitch(s.bk), s.bk * fragment_pitch(s.block_n()));
+  return 2 * (a + b) + 1024 * std::uint64_t{s.workers_m} * s.workers_n + 48;
+}
+
 ir::Function trace_product(const ProductSpec& s) {
   const bool dots = s.tx == 0;
   const std::uint32_t tx = dots ? s.ty : s.tx, ty = dots ? 1 : s.ty;
   std::string name = "matmul_" + std::string(dtype_name(s.a)) + (s.a == s.b ? "" : "_" + std::string(dtype_name(s.b)));
   name += dots ? "_dots"
-               : "_" + std::to_string(ty * s.tm) + "x" + std::to_string(tx * s.tn) +
-                     (s.stage_a   ? "_staged"
-                      : s.stage_b ? "_staged_b"
-                                  : "");
+               : "_" + std::to_string(s.block_m()) + "x" + std::to_string(s.block_n()) +
+                     (s.by_fragments() ? "_fragments"
+                      : s.stage_a      ? "_staged"
+                      : s.stage_b      ? "_staged_b"
+                                       : "");
   ir::Builder builder(name, ir::KernelKind::block, {tx, ty, 1});
   ir::Builder::Scope scope(builder);
   Operand2 a{ir::buffer_param("a", s.a, ir::Access::read)}, b{ir::buffer_param("b", s.b, ir::Access::read)};
@@ -60,6 +152,11 @@ ir::Function trace_product(const ProductSpec& s) {
     sum = activate(s.activation, sum);
     out.store((batch * m + row) * n + column, ir::cast(s.out, sum));
   };
+
+  if (s.by_fragments()) {
+    fragment_tile(s, a, b, m, n, k, m_tile, n_tile, finish);
+    return builder.finish();
+  }
 
   if (dots) {
     const ir::Value lane = ir::thread_id(0);
@@ -157,12 +254,43 @@ ir::Function trace_product(const ProductSpec& s) {
   return builder.finish();
 }
 
-ProductSpec choose_product(const Tiles& tiles, ProductSpec s, std::int64_t m, std::int64_t n, std::int64_t k) {
+namespace {
+
+/// Tiles for matrix units: the largest that fits a block's shared memory and threads, and still gives every compute
+/// unit a block; large ones read each factor fewer times. A subgroup of 32 holds at most 4 x 2 fragments, 64 sums and
+/// 24 words of factors a lane; one of 64, which spreads them over twice the lanes, 4 x 4.
+bool choose_fragments(const Tiles& tiles, ProductSpec& s, std::int64_t m, std::int64_t n, std::int64_t batch) {
+  if (s.a != s.b || tiles.subgroup < 2 || std::min(m, n) <= 4) return false;
+  if (!(s.a == DType::f16 ? tiles.matrix_f16 : s.a == DType::bf16 && tiles.matrix_bf16)) return false;
+  struct Shape {
+    std::uint32_t workers_m, workers_n, tm, tn;
+  };
+  const bool wide = tiles.subgroup >= 64;
+  const Shape large = wide ? Shape{2, 2, 4, 4} : Shape{2, 4, 4, 2};  // 128 x 128
+  const Shape shapes[] = {large, {2, 2, 2, 2}, {2, 2, 1, 1}};        // 64 x 64, 32 x 32
+  bool found = false;
+  for (const Shape& shape : shapes) {
+    ProductSpec t = s;
+    t.workers_m = shape.workers_m, t.workers_n = shape.workers_n, t.tm = shape.tm, t.tn = shape.tn;
+    t.tx = tiles.subgroup * shape.workers_m * shape.workers_n, t.ty = 1, t.bk = 32;
+    if (t.tx > tiles.block_limit || fragment_shared_bytes(t) > tiles.shared_bytes) continue;
+    found = true, s = t;
+    const std::int64_t bm = t.block_m(), bn = t.block_n();
+    if ((m + bm - 1) / bm * ((n + bn - 1) / bn) * batch >= tiles.compute_units) break;
+  }
+  return found;
+}
+
+}  // namespace
+
+ProductSpec choose_product(const Tiles& tiles, ProductSpec s, std::int64_t m, std::int64_t n, std::int64_t k,
+                           std::int64_t batch) {
   const bool along_k = s.a_unit_k && s.b_unit_k && !(s.b_unit_n && n > 4);
   if (along_k && k >= 16 && (m <= 4 || n <= 4)) {  // every result is a dot product of two runs of memory
     s.tx = 0, s.ty = k >= 1024 ? tiles.block : std::min(tiles.block, 64u);
     return s;
   }
+  if (choose_fragments(tiles, s, m, n, batch)) return s;
   s.tx = 16;
   const std::uint32_t fit = n <= 16 ? 1 : n <= 32 ? 2 : 3;
   if (m <= 4) {  // b is read once, whatever its strides

@@ -235,7 +235,8 @@ EXPORT Code cuDeviceGetAttribute(int* value, int attribute, int device) {
 }
 EXPORT Code cuDeviceCanAccessPeer(int* can, int device, int peer) {
   DEVICE(device);
-  return *can = device != peer, ok;
+  if (machine().primary(peer) == nullptr) return machine().breach("no such device", invalid_device);
+  return *can = machine().can_reach(device, peer), ok;
 }
 
 // Contexts.
@@ -286,7 +287,7 @@ EXPORT Code cuCtxSynchronize() {
 EXPORT Code cuCtxEnablePeerAccess(Context* peer, unsigned flags) {
   ENTER();
   if (flags != 0 || peer == nullptr || peer == context) return machine().breach("no such peer", invalid_value);
-  return context->peers.insert(peer->device).second ? ok : peer_already_enabled;
+  return machine().enable_peer(*context, peer->device);
 }
 EXPORT Code cuCtxDisablePeerAccess(Context* peer) {
   ENTER();
@@ -350,6 +351,12 @@ EXPORT Code cuMemcpyDtoDAsync_v2(Address to, Address from, std::size_t bytes, vo
   ENTER();
   STREAM(handle);
   COPY(to, from, bytes, on_device, false);
+}
+EXPORT Code cuMemcpyPeerAsync(Address to, Context* target, Address from, Context* source, std::size_t bytes,
+                              void* handle) {
+  ENTER();
+  STREAM(handle);
+  return machine().copy_from_peer(*context, to, target, from, source, bytes, *stream);
 }
 EXPORT Code cuMemcpyHtoD_v2(Address to, const void* from, std::size_t bytes) {
   ENTER();

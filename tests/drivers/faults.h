@@ -27,6 +27,10 @@
 //   driver=n       the driver's version (12040)         compiler=n              the compiler's (12040)
 //   hip-major=n    HIP's major version (6)              threads=n               most threads of a block of any function
 //   ze-api=n       Level Zero's version (104: 1.4)      no-target               ocloc knows none of the devices
+//   blas=n         the n-th product of a library is refused (14, or :code), n+: and all later ones; likewise
+//   blas-choose=n  the n-th choice of an algorithm    blas-create[:code]      the library does not start
+//   blas-none      the library does no product
+//   no-peers       no device reaches another's memory  peer[:code]             access to it is refused (711)
 //   ze-drivers=n   Level Zero's devices in turn are of n drivers
 #pragma once
 

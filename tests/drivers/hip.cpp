@@ -223,12 +223,13 @@ EXPORT Code hipGetDevicePropertiesR0600(void* out, int device) {
 }
 EXPORT Code hipDeviceCanAccessPeer(int* can, int device, int peer) {
   DEVICE(device);
-  return *can = device != peer, ok;
+  if (machine().primary(peer) == nullptr) return machine().breach("no such device", invalid_device);
+  return *can = machine().can_reach(device, peer), ok;
 }
 EXPORT Code hipDeviceEnablePeerAccess(int peer, unsigned flags) {
   ENTER();
   if (flags != 0 || peer == context->device) return machine().breach("no such peer", invalid_value);
-  return context->peers.insert(peer).second ? ok : peer_already_enabled;
+  return machine().enable_peer(*context, peer);
 }
 EXPORT Code hipDeviceSynchronize() {
   ENTER_FAILED_TOO();
@@ -279,6 +280,12 @@ EXPORT Code hipMemcpyDtoDAsync(void* to, void* from, std::size_t bytes, void* ha
   ENTER();
   STREAM(handle);
   COPY(to, from, bytes, on_device, false);
+}
+EXPORT Code hipMemcpyPeerAsync(void* to, int device, const void* from, int peer, std::size_t bytes, void* handle) {
+  ENTER();
+  STREAM(handle);
+  return machine().copy_from_peer(*context, (std::uint64_t)to, machine().primary(device), (std::uint64_t)from,
+                                  machine().primary(peer), bytes, *stream);
 }
 EXPORT Code hipMemcpyHtoD(void* to, void* from, std::size_t bytes) {
   ENTER();

@@ -20,7 +20,7 @@ const Settings& settings() {
 struct Program {
   std::string source, binary, log;
 };
-char platform, context;
+char context;
 std::array<char, 64> devices;
 
 int give(const void* value, std::size_t size, std::size_t room, void* to, std::size_t* needed) {
@@ -34,7 +34,17 @@ int give(const void* value, std::size_t size, std::size_t room, void* to, std::s
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
+namespace {
+/// A platform begins with the address of the driver's table of functions (cl_khr_icd).
+void* table[40];
+struct {
+  void** functions = table;
+} platform;
+void fill_table();
+}  // namespace
+
 EXPORT int clGetPlatformIDs(std::uint32_t room, void** to, std::uint32_t* count) {
+  fill_table();
   if (room != 0 && to != nullptr) to[0] = &platform;
   if (count != nullptr) *count = 1;
   return 0;
@@ -85,3 +95,20 @@ EXPORT int clGetProgramInfo(void* handle, std::uint32_t what, std::size_t room, 
   return 0;
 }
 EXPORT int clReleaseProgram(void* handle) { return delete static_cast<Program*>(handle), 0; }
+EXPORT void* clGetExtensionFunctionAddress(const char* name) {
+  return std::strcmp(name, "clIcdGetPlatformIDsKHR") == 0 ? reinterpret_cast<void*>(&clGetPlatformIDs) : nullptr;
+}
+
+namespace {
+// The order is that of cl_icd.h's struct _cl_icd_dispatch.
+void fill_table() {
+  table[2] = reinterpret_cast<void*>(&clGetDeviceIDs);
+  table[3] = reinterpret_cast<void*>(&clGetDeviceInfo);
+  table[4] = reinterpret_cast<void*>(&clCreateContext);
+  table[26] = reinterpret_cast<void*>(&clCreateProgramWithSource);
+  table[29] = reinterpret_cast<void*>(&clReleaseProgram);
+  table[30] = reinterpret_cast<void*>(&clBuildProgram);
+  table[32] = reinterpret_cast<void*>(&clGetProgramInfo);
+  table[33] = reinterpret_cast<void*>(&clGetProgramBuildInfo);
+}
+}  // namespace

@@ -310,4 +310,35 @@ bool Machine::facts_of(const std::string& entry, KernelFacts* facts) {
   return resolver_ != nullptr && resolver_->find(entry.c_str(), opencl, facts) != 0;
 }
 
+Code Machine::outside(Stream& stream, const char* what, const OutsideTouch* touches, int count,
+                      void (*run)(void* state, void* const* data), void* state) {
+  if (!execute_) return ok;
+  Work work;
+  work.what = what;
+  std::vector<void*> data;
+  {
+    std::lock_guard hold(lock_);
+    if (stream.context->sticky != ok) return stream.context->sticky;
+    for (int i = 0; i < count; ++i) {
+      if (touches[i].bytes == 0) {
+        data.push_back(nullptr);
+        continue;
+      }
+      Touch touch;
+      if (const Code code = range(*stream.context, touches[i].address, touches[i].bytes, touches[i].write != 0, &touch);
+          code != ok) {
+        breaches_.back() += " (" + work.what + ", operand " + std::to_string(i) + ")";
+        return code;
+      }
+      data.push_back(touch.memory->data + touch.begin);
+      work.touches.push_back(touch);
+    }
+  }
+  work.run = [run, state, data]() -> Code {
+    run(state, data.data());
+    return ok;
+  };
+  return enqueue(stream, std::move(work), false);
+}
+
 }  // namespace tessera::fake

@@ -266,12 +266,28 @@ EXPORT int tessera_fake_breaches(char* text, std::size_t bytes) {
 EXPORT void tessera_fake_forget_breaches() { tessera::fake::Machine::get().forget_breaches(); }
 /// Live "memory", "bytes", "host", "streams", "events", "modules", "contexts".
 EXPORT std::uint64_t tessera_fake_live(const char* what) { return tessera::fake::Machine::get().live(what); }
-/// So far: "launches", "operations", "allocations", "streams", "events", "modules".
+/// So far: "launches", "operations", "allocations", "host allocations", "peer copies", "streams", "events", "modules".
 EXPORT std::uint64_t tessera_fake_count(const char* what) { return tessera::fake::Machine::get().count(what); }
 /// Streams stop before their next piece of work until let go.
 EXPORT void tessera_fake_hold(int held) { tessera::fake::Machine::get().hold(held != 0); }
 /// 0: calls are taken and nothing is queued or computed, from now on: what they cost the host. First wait for all work.
 EXPORT void tessera_fake_execute(int really) { tessera::fake::Machine::get().execute(really != 0); }
+EXPORT int tessera_fake_outside_device(void* handle) {
+  auto& machine = tessera::fake::Machine::get();
+  tessera::fake::Code code = 0;
+  tessera::fake::Context* const any = machine.primary(0);
+  if (any == nullptr || handle == nullptr) return -1;
+  const auto* const stream = machine.stream_of(*any, handle, &code, false);
+  return stream == nullptr ? -1 : stream->context->device;
+}
+EXPORT int tessera_fake_outside_submit(void* handle, const char* what, const tessera::fake::OutsideTouch* touches,
+                                       int count, void (*run)(void*, void* const*), void* state) {
+  auto& machine = tessera::fake::Machine::get();
+  tessera::fake::Code code = 0;
+  auto* const stream = machine.stream_of(*machine.primary(0), handle, &code, false);
+  return stream == nullptr ? code : machine.outside(*stream, what, touches, count, run, state);
+}
+EXPORT void tessera_fake_outside_breach(const char* text) { tessera::fake::Machine::get().breach(text, 0); }
 EXPORT void tessera_fake_set_resolver(const tessera::fake::Resolver* resolver) {
   tessera::fake::Machine::get().set_resolver(resolver);
 }

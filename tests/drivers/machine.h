@@ -23,6 +23,7 @@
 
 #include "tests/drivers/faults.h"
 #include "tests/drivers/kernel_abi.h"
+#include "tests/drivers/outside.h"
 
 namespace tessera::fake {
 
@@ -48,6 +49,7 @@ struct Use {  ///< bytes of an allocation that one piece of work touched
   std::uint64_t begin = 0, end = 0;
   bool write = false;
   std::string what;
+  const Context* context = nullptr;  ///< whose work it was; once that has failed, it has ended
 };
 
 /// One allocation. What was given back stays known, so that a late use is named.
@@ -204,6 +206,13 @@ class Machine {
   Code query(Event& event);
   Code callback(Stream& stream, std::function<void()> function);
 
+  /// Whether a device may be given access to another's memory, and giving it to the context.
+  bool can_reach(int device, int peer);
+  Code enable_peer(Context& context, int peer);
+  /// From memory of another device, which the context has been given access to: without, drivers copy by way of memory
+  /// of the host that nobody asked for, which is a breach here.
+  Code copy_from_peer(Context& context, std::uint64_t to, const Context* target, std::uint64_t from,
+                      const Context* source, std::size_t bytes, Stream& stream, const Order& order = {});
   enum class Copy : std::uint8_t { to_device, to_host, on_device, any };
   Code copy(Context& context, std::uint64_t to, std::uint64_t from, std::size_t bytes, Copy direction, Stream& stream,
             bool waits, const Order& order = {});
@@ -224,7 +233,11 @@ class Machine {
   /// A piece of work that does nothing but wait, be waited for, or signal.
   Code mark(Stream& stream, const Order& order);
   Code reset(Event& event);
+  /// Work of a library beside the driver's (outside.h).
+  Code outside(Stream& stream, const char* what, const OutsideTouch* touches, int count,
+               void (*run)(void* state, void* const* data), void* state);
   bool is_pinned(std::uint64_t address);
+  Context* owner(std::uint64_t address);  ///< of the device memory there; null: there is none
 
   // For tests.
   std::vector<std::string> breaches();

@@ -278,10 +278,45 @@ Code Machine::fill(Context& context, std::uint64_t to, std::uint64_t value, std:
   return enqueue(stream, std::move(work), waits);
 }
 
+bool Machine::can_reach(int device, int peer) {
+  return device != peer && primary(peer) != nullptr && faults_.find("no-peers", device) == nullptr;
+}
+
+Code Machine::enable_peer(Context& context, int peer) {
+  if (!can_reach(context.device, peer)) return breach("access to a device is asked for that cannot be reached", 217);
+  if (const Fault* f = faults_.find("peer", context.device)) return f->code.value_or(711);
+  std::lock_guard hold(lock_);
+  return context.peers.insert(peer).second ? ok : peer_already_enabled;
+}
+
+Code Machine::copy_from_peer(Context& context, std::uint64_t to, const Context* target, std::uint64_t from,
+                             const Context* source, std::size_t bytes, Stream& stream, const Order& order) {
+  {
+    std::lock_guard hold(lock_);
+    const MemoryPointer there = find(from), here = find(to);
+    if (there == nullptr || there->host || there->context != source)
+      return breach_locked("the source of a peer copy is not in the context that is named", invalid_value);
+    if (here == nullptr || here->host || here->context != target)
+      return breach_locked("the target of a peer copy is not in the context that is named", invalid_value);
+    if (source == target) return breach_locked("a peer copy within a device", invalid_value);
+    const Context& other = target == &context ? *source : *target;
+    if (!context.peers.contains(other.device))
+      return breach_locked("a peer copy without access, which goes through the host", ok);
+    ++counts_["peer copies"];
+  }
+  return copy(context, to, from, bytes, Copy::on_device, stream, false, order);
+}
+
 bool Machine::is_pinned(std::uint64_t address) {
   std::lock_guard hold(lock_);
   const MemoryPointer memory = find(address);
   return memory != nullptr && memory->host;
+}
+
+Context* Machine::owner(std::uint64_t address) {
+  std::lock_guard hold(lock_);
+  const MemoryPointer memory = find(address);
+  return memory == nullptr || memory->host ? nullptr : memory->context;
 }
 
 bool Machine::address_in_arena(std::uint64_t address) const {

@@ -99,7 +99,8 @@ void Machine::check_order(const Stream& stream, const Work& work) {
       if (use.end <= touch.begin || use.begin >= touch.end) return false;
       const auto known = work.clock.find(use.stream);
       if (use.stream == stream.id && use.sequence == work.sequence) return false;
-      const bool before = known != work.clock.end() && known->second >= use.sequence;
+      const bool failed = use.context->sticky != ok || use.context->deferred != ok;
+      const bool before = failed || (known != work.clock.end() && known->second >= use.sequence);
       if (!before && (use.write || touch.write)) {
         breach_locked(work.what + (touch.write ? " writes" : " reads") + " what " + use.what +
                           (use.write ? " writes" : " reads") +
@@ -111,7 +112,7 @@ void Machine::check_order(const Stream& stream, const Work& work) {
       const bool inside = use.begin >= touch.begin && use.end <= touch.end;
       return before && inside && (touch.write || (!use.write && use.stream == stream.id));
     });
-    memory.uses.push_back({stream.id, work.sequence, touch.begin, touch.end, touch.write, work.what});
+    memory.uses.push_back({stream.id, work.sequence, touch.begin, touch.end, touch.write, work.what, stream.context});
   }
 }
 

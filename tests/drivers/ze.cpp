@@ -264,6 +264,15 @@ EXPORT Result zeDeviceGetMemoryProperties(void* handle, std::uint32_t* count, vo
   }
   return *count = 1, success;
 }
+EXPORT Result zeDeviceCanAccessPeer(void* handle, void* other, std::uint8_t* can) {
+  DEVICE(handle);
+  Context* const peer = device_of(other);
+  if (peer == nullptr) return null_handle;
+  *can = machine().can_reach(device, peer->device) && driver_of(device) == driver_of(peer->device);
+  if (const Fault* f = machine().faults().find("peer", device)) return result_of(f->code.value_or(not_supported));
+  if (*can != 0) machine().enable_peer(*context, peer->device);  // there is nothing else to ask for
+  return success;
+}
 EXPORT Result zeDeviceGetCommandQueueGroupProperties(void* handle, std::uint32_t* count, void* p) {
   DEVICE(handle);
   if (*count != 0 && p != nullptr) {
@@ -459,6 +468,11 @@ EXPORT Result zeCommandListHostSynchronize(void* list, std::uint64_t) {
 EXPORT Result zeCommandListAppendMemoryCopy(void* list, void* to, const void* from, std::size_t bytes, void* signal,
                                             std::uint32_t count, void** waits) {
   APPEND(list, signal, count, waits);
+  const Context *const target = machine().owner(reinterpret_cast<std::uint64_t>(to)),
+                       *const source = machine().owner(reinterpret_cast<std::uint64_t>(from));
+  if (target != nullptr && source != nullptr && target != source)
+    return result_of(machine().copy_from_peer(*stream->context, reinterpret_cast<std::uint64_t>(to), target,
+                                              reinterpret_cast<std::uint64_t>(from), source, bytes, *stream, order));
   return result_of(machine().copy(*stream->context, reinterpret_cast<std::uint64_t>(to),
                                   reinterpret_cast<std::uint64_t>(from), bytes, Machine::Copy::any, *stream, false,
                                   order));

@@ -16,26 +16,12 @@
 #include "tessera/base/test_seed.h"
 #include "tessera/ir/semantics.h"
 #include "tessera/ir/value.h"
+#include "tests/support/traced.h"
 
 namespace tessera::testing {
 
-/// A kernel from a function that traces it.
-template <class F>
-ir::Function traced(const std::string& name, ir::KernelKind kind, std::array<std::uint32_t, 3> block, F&& body) {
-  ir::Builder b(name, kind, block);
-  ir::Builder::Scope scope(b);
-  body();
-  return b.finish();
-}
-template <class F>
-ir::Function map_kernel(const std::string& name, F&& body) {
-  return traced(name, ir::KernelKind::map, {1, 1, 1}, body);
-}
-template <class F>
-ir::Function block_kernel(const std::string& name, std::array<std::uint32_t, 3> block, F&& body) {
-  for (std::uint32_t& n : block) n = n ? n : 1;  // {64} is 64 x 1 x 1
-  return traced(name, ir::KernelKind::block, block, body);
-}
+using test::block_kernel;
+using test::map_kernel;
 
 /// One device of the cpu driver, for a target.
 class Cpu {

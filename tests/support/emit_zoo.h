@@ -9,32 +9,15 @@
 #include "tessera/ir/semantics.h"
 #include "tessera/ir/value.h"
 #include "tests/support/matrix_kernels.h"
+#include "tests/support/traced.h"
 
 namespace tessera::test::zoo {
 
 using namespace ir;
-
-template <class F>
-Function trace(const std::string& name, KernelKind kind, std::array<std::uint32_t, 3> block, F body) {
-  Builder b(name, kind, block);
-  {
-    Builder::Scope scope(b);
-    body();
-  }
-  return b.finish();
-}
-template <class F>
-Function map_kernel(const std::string& name, F body) {
-  return trace(name, KernelKind::map, {1, 1, 1}, body);
-}
-template <class F>
-Function block_kernel(const std::string& name, std::array<std::uint32_t, 3> block, F body) {
-  return trace(name, KernelKind::block, block, body);
-}
-inline BufferRef in(const std::string& name, DType t = DType::f32) { return buffer_param(name, t, Access::read); }
-inline BufferRef out(const std::string& name, DType t = DType::f32) {
-  return buffer_param(name, t, Access::read_write);
-}
+using test::block_kernel;
+using test::in;
+using test::map_kernel;
+using test::out;
 
 inline Function saxpy() {
   return map_kernel("saxpy", [] {
@@ -203,6 +186,12 @@ inline Function much_shared_memory() {
 inline Function fragment_product(DType t, bool transposed) {
   return block_kernel("product_of_fragments_" + std::string(dtype_name(t)), {80, 1, 1},
                       [&] { matrix_product(t, 80, transposed); });
+}
+
+/// By fragments of full subgroups, which matrix units take.
+inline Function full_fragment_product(DType t, bool transposed) {
+  return block_kernel("product_of_full_fragments_" + std::string(dtype_name(t)) + (transposed ? "_transposed" : ""),
+                      {128, 1, 1}, [&] { matrix_product(t, 128, transposed); });
 }
 
 inline std::vector<Function> steps() {

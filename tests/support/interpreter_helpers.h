@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the IR and of its interpreter share: tracing a kernel from a lambda, running it on vectors, and
+// What the tests of the IR and of its interpreter share: running a kernel on vectors, and
 // collecting what the checks find.
 #pragma once
 
@@ -12,33 +12,9 @@
 #include "tessera/ir/interpreter.h"
 #include "tessera/ir/semantics.h"
 #include "tessera/ir/value.h"
+#include "tests/support/traced.h"
 
 namespace tessera::test {
-
-/// Traces a map kernel, or with `block` a block kernel; `verified` false: as the builder left it, but canonical.
-template <class F>
-ir::Function trace(std::string name, ir::KernelKind kind, std::array<std::uint32_t, 3> block, F&& body,
-                   bool verified = true) {
-  ir::Builder builder(std::move(name), kind, block);
-  {
-    ir::Builder::Scope scope(builder);
-    body();
-  }
-  return verified ? builder.finish() : ir::canonicalise(builder.function());
-}
-template <class F>
-ir::Function map_kernel(std::string name, F&& body) {
-  return trace(std::move(name), ir::KernelKind::map, {1, 1, 1}, body);
-}
-template <class F>
-ir::Function block_kernel(std::string name, std::array<std::uint32_t, 3> block, F&& body) {
-  return trace(std::move(name), ir::KernelKind::block, block, body);
-}
-
-inline ir::BufferRef in(const char* name, DType t = DType::f32) { return ir::buffer_param(name, t, ir::Access::read); }
-inline ir::BufferRef out(const char* name, DType t = DType::f32) {
-  return ir::buffer_param(name, t, ir::Access::read_write);
-}
 
 template <class T>
 ir::InterpreterArgument arg(std::vector<T>& v) {

@@ -16,6 +16,7 @@
 #include "tessera/base/test_seed.h"
 #include "tessera/ir/value.h"
 #include "tests/support/fresh_pocl_cache.h"
+#include "tests/support/traced.h"
 
 namespace tessera::test {
 
@@ -87,26 +88,6 @@ inline void run(const ir::Function& fn, std::array<std::uint64_t, 3> shape, std:
   const auto kernel = compile(fn, variant);
   queue().launch(*kernel, shape, std::span(arguments.begin(), arguments.size()));
   queue().finish();
-}
-
-/// Traces a kernel.
-template <class F>
-ir::Function trace(const std::string& name, F body) {
-  ir::Builder b(name, ir::KernelKind::map);
-  {
-    ir::Builder::Scope scope(b);
-    body();
-  }
-  return b.finish();
-}
-template <class F>
-ir::Function trace_block(const std::string& name, std::array<std::uint32_t, 3> block, F body) {
-  ir::Builder b(name, ir::KernelKind::block, block);
-  {
-    ir::Builder::Scope scope(b);
-    body();
-  }
-  return b.finish();
 }
 
 }  // namespace tessera::test

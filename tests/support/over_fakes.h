@@ -24,8 +24,13 @@ inline Variables no_gpus() {
 inline Variables four_gpus(const Variables& more = {}) {
   Variables all = no_gpus();
   const std::string folder = TESSERA_FAKES "/libfake_";
-  for (const auto& [name, file] :
-       {std::pair{"CUDA", "cuda"}, {"NVRTC", "nvrtc"}, {"ROCM", "hip"}, {"HIPRTC", "hiprtc"}})
+  for (const auto& [name, file] : {std::pair{"CUDA", "cuda"},
+                                   {"NVRTC", "nvrtc"},
+                                   {"ROCM", "hip"},
+                                   {"HIPRTC", "hiprtc"},
+                                   {"CUBLAS", "cublaslt"},
+                                   {"HIPBLASLT", "hipblaslt"},
+                                   {"ROCBLAS", "rocblas"}})
     all.emplace_back(std::string("TESSERA_") + name + "_LIBRARY", folder + file + ".so");
   all.emplace_back("TESSERA_FAKE_DEVICES", "2");
   all.insert(all.end(), more.begin(), more.end());

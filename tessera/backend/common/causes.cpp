@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tessera/base/os/library_search.h"
+
 namespace tessera::backend {
 namespace {
 
@@ -131,7 +133,7 @@ std::string cause_of_no_device(os::Vendor vendor, const std::string& library) {
   }
   if (cards.empty() && !any_file && !wsl) {
     const std::string start =
-        fmt::format("This machine shows no {} card on its PCI bus, so use opencl or cpu", facts.vendor);
+        fmt::format("This machine shows no {} card on its PCI bus, so this driver has nothing to use", facts.vendor);
     if (container.empty()) return start + ". In a virtual machine the card must be passed through to it";
     return fmt::format("{}. This is a container ({}): if the host has a card, start it with {}", start, container,
                        facts.container);
@@ -176,6 +178,12 @@ std::string why_no_device(os::Vendor vendor, std::initializer_list<const char*> 
   const std::string cause = cause_of_no_device(vendor, library);
   if (hidden.text.empty() || cause.empty()) return cause + hidden.text;
   return fmt::format("{}. Besides, {}", cause, hidden.text);
+}
+
+std::string first_found(const std::string& name, const std::vector<std::string>& candidates) {
+  for (const std::string& candidate : candidates)
+    if (const std::string file = os::loader_file(candidate); !file.empty()) return fmt::format("{} ({})", name, file);
+  return fmt::format("no {}: large products run on Tessera's own kernels", name);
 }
 
 }  // namespace tessera::backend

@@ -6,6 +6,7 @@
 
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "tessera/base/os/hardware.h"
 
@@ -20,5 +21,9 @@ std::string cause_of_no_device(os::Vendor vendor, const std::string& library = {
 /// that may do so last.
 std::string why_no_device(os::Vendor vendor, std::initializer_list<const char*> variables,
                           const std::string& library = {});
+
+/// "cuBLASLt (libcublasLt.so.13)" for the first of these that the loader would find, which is not opened; else "no
+/// cuBLASLt: large products run on Tessera's own kernels".
+std::string first_found(const std::string& name, const std::vector<std::string>& candidates);
 
 }  // namespace tessera::backend

@@ -78,6 +78,10 @@ inline constexpr Code nvrtc_out_of_memory = 1, nvrtc_compilation = 6;
   M(copy_to_device, cuMemcpyHtoDAsync_v2, Code(Address to, const void* from, std::size_t bytes, Stream))        \
   M(copy_to_host, cuMemcpyDtoHAsync_v2, Code(void* to, Address from, std::size_t bytes, Stream))                \
   M(copy_on_device, cuMemcpyDtoDAsync_v2, Code(Address to, Address from, std::size_t bytes, Stream))            \
+  M(can_access_peer, cuDeviceCanAccessPeer, Code(int* can, Ordinal, Ordinal peer))                              \
+  M(enable_peer, cuCtxEnablePeerAccess, Code(Context peer, unsigned flags))                                     \
+  M(copy_from_peer, cuMemcpyPeerAsync, Code(Address to, Context, Address from, Context peer, std::size_t bytes, \
+                                            Stream))                                                            \
   M(fill8, cuMemsetD8Async, Code(Address, unsigned char value, std::size_t count, Stream))                      \
   M(fill16, cuMemsetD16Async, Code(Address, unsigned short value, std::size_t count, Stream))                   \
   M(fill32, cuMemsetD32Async, Code(Address, unsigned value, std::size_t count, Stream))                         \

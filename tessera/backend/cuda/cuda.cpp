@@ -3,12 +3,14 @@
 #include "tessera/backend/cuda/cuda.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 
 #include <fmt/format.h>
 
 #include "tessera/backend/common/causes.h"
 #include "tessera/backend/common/codegen_module.h"
+#include "tessera/backend/cuda/cublas.h"
 #include "tessera/backend/cuda/cuda_api.h"
 #include "tessera/backend/cuda/nvrtc.h"
 #include "tessera/backend/stream/load.h"
@@ -91,6 +93,7 @@ class CudaVendor final : public stream::Vendor {
 
   ForeignPart loads() const override {
     ForeignPart part{"", driver_candidates(), nvrtc_candidates()};
+    for (std::string& file : cublas_candidates()) part.beside.push_back(std::move(file));
     for (std::string& file : cpu::module_candidates()) part.beside.push_back(std::move(file));
     return part;
   }
@@ -140,12 +143,17 @@ class CudaVendor final : public stream::Vendor {
 
   stream::Image compile(const stream::DeviceFacts& facts, const backend::Program& program) override;
   bool turn_to_another_compiler(stream::DeviceFacts& facts) override;
+  std::unique_ptr<DriverBlas> open_blas(const stream::DeviceFacts&, std::string& why) override {
+    return open_cublas(driver_version_, why);
+  }
 
  private:
   const DriverFunctions& call() const { return library_.call; }
   void judge(DeviceInfo& info, const stream::DeviceFacts& facts, int capability, int mode) const;
   bool choose_nvrtc(stream::DeviceFacts& facts, bool fitting) const;
   bool choose_ptx(stream::DeviceFacts& facts);
+  /// What kernels made for this capability may use.
+  static void set_capability(stream::DeviceFacts& facts, int capability);
 
   DriverLibrary library_;
   std::unique_ptr<CudaApi> api_;
@@ -159,9 +167,19 @@ class CudaVendor final : public stream::Vendor {
 // How kernels of a device are made. NVRTC first: it knows the newest devices, and its text can be read. One that is of
 // a later major version than the driver makes what the driver cannot load.
 
+void CudaVendor::set_capability(stream::DeviceFacts& facts, int capability) {
+  emit::set_capability(facts.dialect, capability);
+  if (facts.info.can.subgroup_widths.at(0) != emit::matrix_width(facts.dialect.matrix))
+    facts.dialect.matrix = emit::MatrixUnits::none;
+}
+
 bool CudaVendor::choose_nvrtc(stream::DeviceFacts& facts, bool fitting) const {
   if (!nvrtc_.usable() || (fitting && nvrtc_.major() * 1000 > driver_version_)) return false;
   facts.architecture = nvrtc_.architecture_for(capabilities_.at(facts.ordinal));
+  // For a device newer than itself NVRTC makes code for the newest that it knows, which may have less.
+  if (const auto number = facts.architecture.find('_'); number != facts.architecture.npos)
+    set_capability(facts,
+                   std::min(capabilities_.at(facts.ordinal), std::atoi(facts.architecture.c_str() + number + 1)));
   return !facts.architecture.empty();
 }
 
@@ -183,6 +201,7 @@ bool CudaVendor::choose_ptx(stream::DeviceFacts& facts) {
   made_for_[facts.ordinal] = target;
   facts.architecture = fmt::format("PTX {}.{} for sm_{}", target.version / 10, target.version % 10, target.capability);
   facts.dialect.expand_math = facts.dialect.expand_math64 = true;
+  set_capability(facts, target.capability);
   return true;
 }
 
@@ -227,11 +246,13 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   info.unified_memory = ask(integrated) != 0;
   info.kind = info.unified_memory ? DeviceKind::integrated_gpu : DeviceKind::discrete_gpu;
   info.compute_units = number(multiprocessor_count);
+  info.blas = backend::first_found("cuBLASLt", cublas_candidates());
 
   const int capability = 10 * ask(compute_capability_major) + ask(compute_capability_minor);
   facts.dialect = emit::cuda_c();
   facts.dialect.cuda_width = number(warp_size, 32);
-  facts.dialect.dot4 = capability >= 61;
+  info.can.subgroup_widths = {facts.dialect.cuda_width};
+  set_capability(facts, capability);
   capabilities_[ordinal] = capability;
   made_for_.erase(ordinal);
   const std::string named = stream::named_by("TESSERA_NVRTC_LIBRARY");
@@ -246,7 +267,8 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   can.f64 = true;
   can.atomic_i64 = can.atomic_f32 = true;
   can.int8_dot = facts.dialect.dot4;
-  can.subgroup_widths = {facts.dialect.cuda_width};
+  can.matrix_f16 = facts.dialect.matrix != emit::MatrixUnits::none;
+  can.matrix_bf16 = can.matrix_f16 && facts.dialect.matrix != emit::MatrixUnits::mma_k8;
   can.max_block_threads = number(max_threads_per_block, 1024);
   can.max_block = {number(max_block_dim_x, 1024), number(max_block_dim_y, 1024), number(max_block_dim_z, 64)};
   can.shared_bytes = std::max(number(max_shared_memory_per_block, 49152), number(max_shared_memory_per_block_optin));

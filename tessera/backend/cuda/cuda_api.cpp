@@ -7,12 +7,17 @@
 
 #include <fmt/format.h>
 
+#include "tessera/backend/stream/errors.h"
 #include "tessera/backend/stream/load.h"
 #include "tessera/base/os/library_search.h"
 
 namespace tessera::cuda {
 
 using stream::Handle;
+
+namespace {
+Context raw_context(stream::Context context) { return reinterpret_cast<Context>(static_cast<std::uintptr_t>(context)); }
+}  // namespace
 
 std::vector<std::string> driver_candidates() {
   if (std::string named = stream::named_by("TESSERA_CUDA_LIBRARY"); !named.empty()) return {std::move(named)};
@@ -38,6 +43,12 @@ DriverLibrary open_driver() {
   return library;
 }
 
+// TableApi's numbers are those of the declarations that the vendor's header is compared with.
+static_assert(stream::TableValues::stream_non_blocking == stream_non_blocking &&
+              stream::TableValues::event_disable_timing == event_disable_timing &&
+              stream::TableValues::host_portable == host_alloc_portable &&
+              stream::TableValues::function_max_threads_per_block == function_max_threads_per_block);
+
 std::string CudaApi::code_text(Code code) const {
   const char *name = nullptr, *text = nullptr;
   if (call_.error_name(code, &name) != 0 || !name) return fmt::format("CUDA error {}", code);
@@ -59,53 +70,25 @@ Code CudaApi::current(stream::Context* context) const {
   *context = reinterpret_cast<std::uintptr_t>(raw);
   return code;
 }
-Code CudaApi::set_current(stream::Context context) const {
-  return call_.set_current_context(reinterpret_cast<Context>(static_cast<std::uintptr_t>(context)));
-}
+Code CudaApi::set_current(stream::Context context) const { return call_.set_current_context(raw_context(context)); }
 
-Code CudaApi::memory_info(std::size_t* free, std::size_t* total) const { return call_.memory_info(free, total); }
 Code CudaApi::allocate(Address* address, std::size_t bytes) const { return call_.allocate(address, bytes); }
-Code CudaApi::release(Address address) const { return call_.release(address); }
-Code CudaApi::allocate_pinned(void** host, std::size_t bytes) const {
-  return call_.allocate_host(host, bytes, host_alloc_portable);
-}
-Code CudaApi::release_pinned(void* host) const { return call_.release_host(host); }
 
-Code CudaApi::create_stream(Handle* stream) const {
-  return call_.create_stream(reinterpret_cast<Stream*>(stream), stream_non_blocking);
+// cuMemcpyPeerAsync alone would do without access too, by way of memory of the driver's: ours is pooled and counted.
+Code CudaApi::enable_peer(int ordinal, int peer_ordinal, stream::Context peer, bool* can) const {
+  Ordinal device = 0, other = 0;
+  if (const Code code = call_.device_get(&device, ordinal)) return code;
+  if (const Code code = call_.device_get(&other, peer_ordinal)) return code;
+  int answer = 0;
+  if (const Code code = call_.can_access_peer(&answer, device, other)) return code;
+  *can = answer != 0;
+  if (!*can) return 0;
+  const Code code = call_.enable_peer(raw_context(peer), 0);
+  return code == stream::peer_already_enabled ? 0 : code;  // other code of the process did
 }
-Code CudaApi::destroy_stream(Handle stream) const { return call_.destroy_stream(static_cast<Stream>(stream)); }
-Code CudaApi::synchronize_stream(Handle stream) const { return call_.synchronize_stream(static_cast<Stream>(stream)); }
-Code CudaApi::stream_wait_event(Handle stream, Handle event) const {
-  return call_.stream_wait_event(static_cast<Stream>(stream), static_cast<Event>(event), 0);
-}
-
-Code CudaApi::create_event(Handle* event) const {
-  return call_.create_event(reinterpret_cast<Event*>(event), event_disable_timing);
-}
-Code CudaApi::record_event(Handle event, Handle stream) const {
-  return call_.record_event(static_cast<Event>(event), static_cast<Stream>(stream));
-}
-Code CudaApi::query_event(Handle event) const { return call_.query_event(static_cast<Event>(event)); }
-Code CudaApi::synchronize_event(Handle event) const { return call_.synchronize_event(static_cast<Event>(event)); }
-Code CudaApi::destroy_event(Handle event) const { return call_.destroy_event(static_cast<Event>(event)); }
-
-Code CudaApi::copy_to_device(Address to, const void* from, std::size_t bytes, Handle stream) const {
-  return call_.copy_to_device(to, from, bytes, static_cast<Stream>(stream));
-}
-Code CudaApi::copy_to_host(void* to, Address from, std::size_t bytes, Handle stream) const {
-  return call_.copy_to_host(to, from, bytes, static_cast<Stream>(stream));
-}
-Code CudaApi::copy_on_device(Address to, Address from, std::size_t bytes, Handle stream) const {
-  return call_.copy_on_device(to, from, bytes, static_cast<Stream>(stream));
-}
-Code CudaApi::fill(Address to, std::uint32_t word, unsigned word_bytes, std::size_t count, Handle stream) const {
-  const auto raw = static_cast<Stream>(stream);
-  switch (word_bytes) {
-    case 1: return call_.fill8(to, static_cast<unsigned char>(word), count, raw);
-    case 2: return call_.fill16(to, static_cast<unsigned short>(word), count, raw);
-    default: return call_.fill32(to, word, count, raw);
-  }
+Code CudaApi::copy_from_peer(stream::Address to, int, stream::Context context, stream::Address from, int,
+                             stream::Context peer, std::size_t bytes, Handle stream) const {
+  return call_.copy_from_peer(to, raw_context(context), from, raw_context(peer), bytes, static_cast<Stream>(stream));
 }
 
 Code CudaApi::load_module(const std::string& image, Handle* module, std::string* log) const {
@@ -117,23 +100,9 @@ Code CudaApi::load_module(const std::string& image, Handle* module, std::string*
   *log = std::move(said);
   return code;
 }
-Code CudaApi::unload_module(Handle module) const { return call_.unload_module(static_cast<Module>(module)); }
-Code CudaApi::get_function(Handle module, const char* entry, Handle* function) const {
-  return call_.get_function(reinterpret_cast<Function*>(function), static_cast<Module>(module), entry);
-}
-Code CudaApi::largest_block(Handle function, int* threads) const {
-  return call_.function_attribute(threads, function_max_threads_per_block, static_cast<Function>(function));
-}
 Code CudaApi::allow_shared(Handle function, std::size_t bytes) const {
   return call_.set_function_attribute(static_cast<Function>(function), function_max_dynamic_shared_size,
                                       static_cast<int>(bytes));
-}
-Code CudaApi::launch(Handle function, const backend::Grid& g, unsigned shared_bytes, Handle stream,
-                     std::span<backend::BoundArgument> arguments) const {
-  auto n = [](std::uint64_t v) { return static_cast<unsigned>(v); };
-  return call_.launch(static_cast<Function>(function), n(g.blocks[0]), n(g.blocks[1]), n(g.blocks[2]), n(g.block[0]),
-                      n(g.block[1]), n(g.block[2]), shared_bytes, static_cast<Stream>(stream),
-                      stream::addresses_of(arguments), nullptr);
 }
 
 }  // namespace tessera::cuda

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tessera/backend/cuda/api.h"
-#include "tessera/backend/stream/api.h"
+#include "tessera/backend/stream/table_api.h"
 #include "tessera/base/os/library.h"
 
 namespace tessera::cuda {
@@ -23,44 +23,20 @@ std::vector<std::string> driver_candidates();
 /// The first of these that loads.
 DriverLibrary open_driver();
 
-class CudaApi final : public stream::Api {
+class CudaApi final : public stream::TableApi<DriverFunctions> {
  public:
-  explicit CudaApi(const DriverFunctions& call) : call_(call) {}
+  using TableApi::TableApi;
 
   std::string code_text(Code code) const override;
   Code context_of(int ordinal, stream::Context* context) const override;
   Code current(stream::Context* context) const override;
   Code set_current(stream::Context context) const override;
-  Code memory_info(std::size_t* free, std::size_t* total) const override;
   Code allocate(stream::Address* address, std::size_t bytes) const override;
-  Code release(stream::Address address) const override;
-  Code allocate_pinned(void** host, std::size_t bytes) const override;
-  Code release_pinned(void* host) const override;
-  Code create_stream(stream::Handle* stream) const override;
-  Code destroy_stream(stream::Handle stream) const override;
-  Code synchronize_stream(stream::Handle stream) const override;
-  Code stream_wait_event(stream::Handle stream, stream::Handle event) const override;
-  Code create_event(stream::Handle* event) const override;
-  Code record_event(stream::Handle event, stream::Handle stream) const override;
-  Code query_event(stream::Handle event) const override;
-  Code synchronize_event(stream::Handle event) const override;
-  Code destroy_event(stream::Handle event) const override;
-  Code copy_to_device(stream::Address to, const void* from, std::size_t bytes, stream::Handle stream) const override;
-  Code copy_to_host(void* to, stream::Address from, std::size_t bytes, stream::Handle stream) const override;
-  Code copy_on_device(stream::Address to, stream::Address from, std::size_t bytes,
-                      stream::Handle stream) const override;
-  Code fill(stream::Address to, std::uint32_t word, unsigned word_bytes, std::size_t count,
-            stream::Handle stream) const override;
+  Code enable_peer(int ordinal, int peer_ordinal, stream::Context peer, bool* can) const override;
+  Code copy_from_peer(stream::Address to, int ordinal, stream::Context context, stream::Address from, int peer_ordinal,
+                      stream::Context peer, std::size_t bytes, stream::Handle stream) const override;
   Code load_module(const std::string& image, stream::Handle* module, std::string* log) const override;
-  Code unload_module(stream::Handle module) const override;
-  Code get_function(stream::Handle module, const char* entry, stream::Handle* function) const override;
-  Code largest_block(stream::Handle function, int* threads) const override;
   Code allow_shared(stream::Handle function, std::size_t bytes) const override;
-  Code launch(stream::Handle function, const backend::Grid& grid, unsigned shared_bytes, stream::Handle stream,
-              std::span<backend::BoundArgument> arguments) const override;
-
- private:
-  DriverFunctions call_;
 };
 
 }  // namespace tessera::cuda

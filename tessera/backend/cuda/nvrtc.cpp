@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "tessera/backend/stream/load.h"
+#include "tessera/backend/stream/table_api.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/library_search.h"
 
@@ -14,11 +15,7 @@ namespace tessera::cuda {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> nvrtc_candidates() {
-  const std::string named = stream::named_by("TESSERA_NVRTC_LIBRARY");
-  if (named == "none") return {};
-  if (!named.empty()) return {named};
-  std::vector<std::string> names = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"};
+std::vector<fs::path> toolkit_folders() {
   std::vector<fs::path> roots, folders;
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
     if (const std::string root = stream::named_by(variable); !root.empty()) roots.emplace_back(root);
@@ -30,7 +27,15 @@ std::vector<std::string> nvrtc_candidates() {
     for (fs::path& target : os::folders_named(root / "targets", "", "lib")) folders.push_back(std::move(target));
   }
   for (fs::path& folder : os::python_library_folders("nvidia")) folders.push_back(std::move(folder));
-  for (std::string& file : os::library_files(folders, "libnvrtc.so")) names.push_back(std::move(file));
+  return folders;
+}
+
+std::vector<std::string> nvrtc_candidates() {
+  const std::string named = stream::named_by("TESSERA_NVRTC_LIBRARY");
+  if (named == "none") return {};
+  if (!named.empty()) return {named};
+  std::vector<std::string> names = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"};
+  for (std::string& file : os::library_files(toolkit_folders(), "libnvrtc.so")) names.push_back(std::move(file));
   return names;
 }
 
@@ -92,7 +97,7 @@ std::string Nvrtc::architecture_for(int capability) const {
 }
 
 stream::Image Nvrtc::compile(const std::string& text, const std::string& architecture, bool verbose) const {
-  const auto check = [&](Code code, const char* function) {
+  const auto check = [&](Code code, const std::string& function) {
     if (code == 0) return;
     const std::string wrong = fmt::format("{} answered {} ({})", function, code, call_.error_string(code));
     if (code == nvrtc_out_of_memory)
@@ -102,31 +107,18 @@ stream::Image Nvrtc::compile(const std::string& text, const std::string& archite
                        .wrong = wrong,
                        .todo = "See whether its libnvrtc-builtins lies beside it, and is of the same version"});
   };
-  Program program = nullptr;
-  check(call_.create_program(&program, text.c_str(), "kernels", 0, nullptr, nullptr), "nvrtcCreateProgram");
-  struct Guard {
-    const CompilerFunctions& call;
-    Program program;
-    ~Guard() { call.destroy_program(&program); }
-  } guard{call_, program};
   const std::string option = "--gpu-architecture=" + architecture;
-  const char* options[] = {option.c_str(), "--ptxas-options=--verbose"};
-  const Code code = call_.compile_program(program, verbose ? 2 : 1, options);
-  stream::Image image;
-  std::size_t size = 0;
-  if (call_.log_size(program, &size) == 0 && size > 1) {
-    image.log.resize(size);
-    call_.log(program, image.log.data());
-    image.log.resize(std::min(image.log.find('\0'), image.log.size()));
-  }
-  if (code == nvrtc_compilation) return image;
-  check(code, "nvrtcCompileProgram");
   const bool cubin = architecture.starts_with("sm_");
-  check((cubin ? call_.cubin_size : call_.ptx_size)(program, &size), "nvrtcGetCUBINSize");
-  image.bytes.resize(size);
-  check((cubin ? call_.cubin : call_.ptx)(program, image.bytes.data()), "nvrtcGetCUBIN");
-  image.made = true;
-  return image;
+  const auto get = [&](stream::Handle program, std::string& bytes) {
+    std::size_t size = 0;
+    check((cubin ? call_.cubin_size : call_.ptx_size)(stream::In{program}, &size), "nvrtcGetCUBINSize");
+    bytes.resize(size);
+    check((cubin ? call_.cubin : call_.ptx)(stream::In{program}, bytes.data()), "nvrtcGetCUBIN");
+  };
+  if (verbose)
+    return stream::compile_text(call_, "nvrtc", text, {option.c_str(), "--ptxas-options=--verbose"}, nvrtc_compilation,
+                                check, get);
+  return stream::compile_text(call_, "nvrtc", text, {option.c_str()}, nvrtc_compilation, check, get);
 }
 
 }  // namespace tessera::cuda

@@ -3,6 +3,7 @@
 // tests.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,8 @@
 
 namespace tessera::cuda {
 
+/// Where NVIDIA's libraries beside the driver may lie: in the toolkit's folders and in Python's packages.
+std::vector<std::filesystem::path> toolkit_folders();
 /// The file that TESSERA_NVRTC_LIBRARY names, else the usual ones.
 std::vector<std::string> nvrtc_candidates();
 

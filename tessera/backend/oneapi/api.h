@@ -170,6 +170,7 @@ inline constexpr std::uint64_t for_ever = ~std::uint64_t{0};
   M(compute_properties, zeDeviceGetComputeProperties, Code(DeviceHandle, ComputeProperties*))                    \
   M(module_properties, zeDeviceGetModuleProperties, Code(DeviceHandle, ModuleProperties*))                       \
   M(memory_properties, zeDeviceGetMemoryProperties, Code(DeviceHandle, std::uint32_t* count, MemoryProperties*)) \
+  M(can_access_peer, zeDeviceCanAccessPeer, Code(DeviceHandle, DeviceHandle peer, std::uint8_t* can))            \
   M(queue_groups, zeDeviceGetCommandQueueGroupProperties,                                                        \
     Code(DeviceHandle, std::uint32_t* count, QueueGroupProperties*))                                             \
   M(create_context, zeContextCreate, Code(DriverHandle, const ContextDesc*, ContextHandle*))                     \
@@ -234,6 +235,12 @@ inline constexpr std::uint64_t for_ever = ~std::uint64_t{0};
   M(program_info, clGetProgramInfo, Code(void* program, std::uint32_t, std::size_t, void*, std::size_t*))        \
   M(release_program, clReleaseProgram, Code(void* program))
 // clang-format on
+
+/// Where these stand in the table that a platform of cl_khr_icd begins with, counted in pointers.
+namespace icd_slot {
+inline constexpr std::size_t devices = 2, device_info = 3, create_context = 4, create_program = 26,
+                             release_program = 29, build_program = 30, program_info = 32, build_info = 33;
+}
 
 inline constexpr Code ocloc_unknown_device = -33, cl_build_failure = -11;
 inline constexpr std::uint64_t cl_type_gpu = 4;

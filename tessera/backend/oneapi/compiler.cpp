@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "tessera/backend/common/icd_files.h"
 #include "tessera/backend/stream/load.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/library_search.h"
@@ -83,22 +84,64 @@ Ocloc::Result Ocloc::compile(const std::string& text, const std::string& device,
 
 std::vector<std::string> OpenclCompiler::candidates() {
   if (std::string named = stream::named_by("TESSERA_OPENCL_LIBRARY"); !named.empty()) return {std::move(named)};
-  return {"libOpenCL.so.1", "libOpenCL.so"};
+  std::vector<std::string> out;
+  for (backend::Icd& icd : backend::installed_icds())
+    if (icd.library.find("igdrcl") != std::string::npos) out.push_back(std::move(icd.library));
+  return out;
 }
 
 OpenclCompiler OpenclCompiler::open() {
   OpenclCompiler out;
-  out.library_ = os::Library::open(candidates());
+  const std::vector<std::string> files = candidates();
+  if (files.empty()) {
+    out.reason_ = "no file in /etc/OpenCL/vendors names it";
+    return out;
+  }
+  out.library_ = os::Library::open(files);
   out.reason_ = out.library_.reason();
   if (!out.library_.loaded()) return out;
-#define TESSERA_TAKE(member, symbol, ...) stream::take(out.library_, out.call_.member, #symbol, out.missing_);
-  TESSERA_CL_COMPILER(TESSERA_TAKE)
-#undef TESSERA_TAKE
+  if (stream::named_by("TESSERA_OPENCL_LIBRARY").empty())
+    out.take_by_table();
+  else
+    out.take_by_name();
   if (!out.missing_.empty())
     out.reason_ = fmt::format("{}: it has no {}", out.library_.file(), out.missing_);
-  else
+  else if (out.reason_.empty())
     out.look();
   return out;
+}
+
+void OpenclCompiler::take_by_name() {
+#define TESSERA_TAKE(member, symbol, ...) stream::take(library_, call_.member, #symbol, missing_);
+  TESSERA_CL_COMPILER(TESSERA_TAKE)
+#undef TESSERA_TAKE
+}
+
+void OpenclCompiler::take_by_table() {
+  constexpr const char* name = "clIcdGetPlatformIDsKHR";
+  if (auto* address = library_.function<void*(const char*)>("clGetExtensionFunctionAddress"))
+    call_.platforms = reinterpret_cast<decltype(call_.platforms)>(address(name));
+  if (!call_.platforms) return void(missing_ = name);
+  void* platform = nullptr;
+  std::uint32_t count = 0;
+  const Code code = call_.platforms(1, &platform, &count);
+  if (code != 0 || count == 0 || platform == nullptr) {
+    reason_ = fmt::format("{}: {} answered {}, as it does where it finds no GPU", library_.file(), name, code);
+    return;
+  }
+  void* const* const table = *static_cast<void* const* const*>(platform);
+  const auto take = [&](auto& function, std::size_t slot) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(table[slot]);
+    if (!function) missing_ = fmt::format("function {} in its table", slot);
+  };
+  take(call_.devices, icd_slot::devices);
+  take(call_.device_info, icd_slot::device_info);
+  take(call_.create_context, icd_slot::create_context);
+  take(call_.create_program, icd_slot::create_program);
+  take(call_.release_program, icd_slot::release_program);
+  take(call_.build_program, icd_slot::build_program);
+  take(call_.program_info, icd_slot::program_info);
+  take(call_.build_info, icd_slot::build_info);
 }
 
 void OpenclCompiler::look() {

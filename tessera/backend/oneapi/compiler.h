@@ -40,9 +40,10 @@ class Ocloc {
 /// Intel's OpenCL driver as a compiler: the devices with their identities, found when first asked for.
 class OpenclCompiler {
  public:
-  /// Opens the file that TESSERA_OPENCL_LIBRARY names, else libOpenCL. Does not throw.
+  /// Opens the loader that TESSERA_OPENCL_LIBRARY names, else Intel's own driver, and no other platform's: by its table
+  /// of functions (cl_khr_icd). Does not throw.
   static OpenclCompiler open();
-  static std::vector<std::string> candidates();          ///< where its loader is looked for
+  static std::vector<std::string> candidates();          ///< the libraries it may be
   const std::string& reason() const { return reason_; }  ///< why there is no device
   /// Whether it shows the card of one of these: "pci:...", "uuid:...".
   bool knows(const std::string& pci, const std::string& uuid) { return find(pci, uuid) != nullptr; }
@@ -57,6 +58,8 @@ class OpenclCompiler {
     void* context = nullptr;  ///< made for the first program, never released
   };
   Card* find(const std::string& pci, const std::string& uuid);
+  void take_by_name();
+  void take_by_table();
   void look();
   os::Library library_;
   std::string missing_, reason_;

@@ -103,6 +103,9 @@ class ZeApi final : public stream::Api {
   Code copy_to_host(void* to, stream::Address from, std::size_t bytes, stream::Handle stream) const override;
   Code copy_on_device(stream::Address to, stream::Address from, std::size_t bytes,
                       stream::Handle stream) const override;
+  Code enable_peer(int ordinal, int peer_ordinal, stream::Context peer, bool* can) const override;
+  Code copy_from_peer(stream::Address to, int ordinal, stream::Context context, stream::Address from, int peer_ordinal,
+                      stream::Context peer, std::size_t bytes, stream::Handle stream) const override;
   Code fill(stream::Address to, std::uint32_t word, unsigned word_bytes, std::size_t count,
             stream::Handle stream) const override;
   Code load_module(const std::string& image, stream::Handle* module, std::string* log) const override;

@@ -192,6 +192,19 @@ Code ZeApi::copy_to_host(void* to, Address from, std::size_t bytes, Handle strea
 Code ZeApi::copy_on_device(Address to, Address from, std::size_t bytes, Handle stream) const {
   return copy_to_device(to, pointer(from), bytes, stream);
 }
+// Memory of a context may be used by all its devices, if these reach each other; a context has those of one driver.
+Code ZeApi::enable_peer(int ordinal, int peer_ordinal, stream::Context, bool* can) const {
+  ZeDevice &here = device(ordinal), &peer = device(peer_ordinal);
+  std::uint8_t answer = 0;
+  if (here.driver == peer.driver)
+    if (const Code code = call_.can_access_peer(here.handle, peer.handle, &answer)) return code;
+  *can = answer != 0;
+  return 0;
+}
+Code ZeApi::copy_from_peer(Address to, int, stream::Context, Address from, int, stream::Context, std::size_t bytes,
+                           Handle stream) const {
+  return copy_on_device(to, from, bytes, stream);
+}
 Code ZeApi::fill(Address to, std::uint32_t word, unsigned word_bytes, std::size_t count, Handle stream) const {
   if (const Code code = stream_of(stream).begin(call_)) return code;
   return call_.append_fill(stream_of(stream).handle, pointer(to), &word, word_bytes, word_bytes * count, nullptr, 0,

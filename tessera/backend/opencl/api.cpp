@@ -54,6 +54,8 @@ Api load() {
   get(a.enqueue_read, "clEnqueueReadBuffer");
   get(a.enqueue_copy, "clEnqueueCopyBuffer");
   get(a.enqueue_fill, "clEnqueueFillBuffer");
+  get(a.enqueue_map, "clEnqueueMapBuffer");
+  get(a.enqueue_unmap, "clEnqueueUnmapMemObject");
   get(a.enqueue_marker, "clEnqueueMarkerWithWaitList");
   get(a.enqueue_barrier, "clEnqueueBarrierWithWaitList");
   get(a.get_event_info, "clGetEventInfo");

@@ -49,7 +49,7 @@ inline constexpr std::uint32_t device_type = 0x1000, max_compute_units = 0x1002,
                                pci_domain_id_nv = 0x400A, topology_amd = 0x4037, global_free_memory_amd = 0x4039,
                                wavefront_width_amd = 0x4043;
 inline constexpr Bits fp_correctly_rounded_divide_sqrt = 1 << 7;
-inline constexpr Bits mem_read_write = 1;
+inline constexpr Bits mem_read_write = 1, mem_alloc_host_ptr = 1 << 4, map_read = 1, map_write = 2;
 inline constexpr std::uint32_t program_build_log = 0x1183, kernel_work_group_size = 0x11B0, event_status = 0x11D3;
 
 /// The entry points, or why there are none.
@@ -88,6 +88,9 @@ struct Api {
                        Event*) = nullptr;
   Code (*enqueue_fill)(Queue, Memory, const void*, std::size_t, std::size_t, std::size_t, std::uint32_t, const Event*,
                        Event*) = nullptr;
+  void* (*enqueue_map)(Queue, Memory, std::uint32_t, Bits, std::size_t, std::size_t, std::uint32_t, const Event*,
+                       Event*, Code*) = nullptr;
+  Code (*enqueue_unmap)(Queue, Memory, void*, std::uint32_t, const Event*, Event*) = nullptr;
   Code (*enqueue_marker)(Queue, std::uint32_t, const Event*, Event*) = nullptr;
   Code (*enqueue_barrier)(Queue, std::uint32_t, const Event*, Event*) = nullptr;
   Code (*get_event_info)(Event, std::uint32_t, std::size_t, void*, std::size_t*) = nullptr;

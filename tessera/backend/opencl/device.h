@@ -4,7 +4,6 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -12,6 +11,8 @@
 
 #include "tessera/backend/common/launch_shape.h"
 #include "tessera/backend/opencl/api.h"
+#include "tessera/backend/opencl/pinned.h"
+#include "tessera/device/blas.h"
 #include "tessera/device/driver.h"
 #include "tessera/emit/c_emitter.h"
 
@@ -34,6 +35,7 @@ struct DeviceContext {
   DeviceFacts facts;
   Context context = nullptr;
   std::atomic<std::uint64_t> allocated = 0;
+  Pinned pinned;
 };
 
 class ClEvent final : public DriverEvent {
@@ -92,21 +94,23 @@ class ClQueue final : public DriverQueue {
   void with_native(const std::function<void(void*)>& use) override;
 
  private:
-  struct Staged {
-    std::unique_ptr<ClEvent> event;
-    std::unique_ptr<std::byte[]> bytes;
-    std::size_t size;
+  /// Memory through which small uploads go, so that the caller may use its own again at once.
+  struct Piece {
+    std::byte* host = nullptr;
+    std::unique_ptr<std::byte[]> ordinary;  ///< instead of pinned memory, where the driver has none
+    std::size_t used = 0;
+    std::unique_ptr<ClEvent> copied;  ///< of the last upload out of it
   };
+  std::byte* room(std::size_t bytes);     ///< in the piece `piece_`; waits if all are being copied
   void submitted(Event event = nullptr);  ///< work was accepted: starts it, and remembers its event
-  void drop_staged();                     ///< frees what has been uploaded; under the lock
   void check_last();                      ///< waits for the newest launch and throws if it failed
 
   DeviceContext& device_;
   Queue queue_;
   const bool owned_ = true;
-  std::mutex lock_;            ///< guards what follows
-  std::deque<Staged> staged_;  ///< copies of what is being uploaded
-  std::size_t staged_bytes_ = 0;
+  std::vector<Piece> pieces_;  ///< those after `piece_` were filled longest ago
+  std::size_t piece_ = 0;
+  std::mutex lock_;                             ///< guards what follows
   std::unique_ptr<ClEvent> last_;               ///< of the newest launch
   std::uint64_t submitted_ = 0, finished_ = 0;  ///< pieces of work: accepted, and known to be done
 };
@@ -124,10 +128,12 @@ class ClDevice final : public DriverDevice {
   }
   void* native_context() override { return device_.context; }
   Allocation wrap(void* native, std::size_t bytes) override { return {native, nullptr, bytes}; }
+  DriverBlas* blas(std::string& why) override;
   std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override;
 
  private:
   DeviceContext& device_;
+  std::unique_ptr<DriverBlas> blas_;
 };
 
 }  // namespace tessera::cl

@@ -64,6 +64,8 @@ void fill_by_dispatch(Api& a) {
   set<S::enqueue_copy>(a.enqueue_copy);
   set<S::enqueue_kernel>(a.enqueue_kernel);
   set<S::enqueue_fill>(a.enqueue_fill);
+  set<S::enqueue_map>(a.enqueue_map);
+  set<S::enqueue_unmap>(a.enqueue_unmap);
   set<S::enqueue_marker>(a.enqueue_marker);
   set<S::enqueue_barrier>(a.enqueue_barrier);
 }

@@ -16,8 +16,9 @@ struct DispatchSlots {
                                create_program = 26, release_program = 29, build_program = 30, get_build_info = 33,
                                create_kernel = 34, release_kernel = 37, set_argument = 38, get_kernel_group_info = 40,
                                wait_events = 41, get_event_info = 42, release_event = 44, flush = 46, finish = 47,
-                               enqueue_read = 48, enqueue_write = 49, enqueue_copy = 50, enqueue_kernel = 59,
-                               enqueue_fill = 102, enqueue_marker = 105, enqueue_barrier = 106;
+                               enqueue_read = 48, enqueue_write = 49, enqueue_copy = 50, enqueue_map = 56,
+                               enqueue_unmap = 58, enqueue_kernel = 59, enqueue_fill = 102, enqueue_marker = 105,
+                               enqueue_barrier = 106;
 };
 
 /// Sets every function but `get_platforms`.

@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <new>
 #include <optional>
 
 #include "tessera/backend/common/causes.h"
+#include "tessera/backend/common/icd_files.h"
+#include "tessera/backend/opencl/clblast.h"
 #include "tessera/backend/opencl/device.h"
 #include "tessera/backend/opencl/icd.h"
 #include "tessera/base/config.h"
@@ -20,8 +21,6 @@ namespace cl {
 
 namespace {
 // Allocation::handle of device memory is the cl_mem; of pinned memory it is null and `host` is set.
-constexpr std::size_t host_alignment = 4096;
-
 void context_message(const char*, const void*, std::size_t, void*) {}  // errors come back as codes
 }  // namespace
 
@@ -47,11 +46,12 @@ std::uint64_t ClDevice::free_memory() const {
 Allocation ClDevice::allocate(std::size_t bytes, MemoryKind kind) {
   const std::size_t size = std::max<std::size_t>(bytes, 1);
   if (kind == MemoryKind::pinned) {
-    void* host = ::operator new(size, std::align_val_t{host_alignment}, std::nothrow);
+    std::byte* const host = device_.pinned.allocate(device_.context, device_.facts, size);
     if (!host)
-      fail<OutOfMemory>(
-          {.asked = "opencl", .with = {{"bytes", std::to_string(bytes)}}, .wrong = "the host has no memory left"});
-    return {nullptr, static_cast<std::byte*>(host), bytes};
+      fail<OutOfMemory>({.asked = to_string(device_.facts.info.device),
+                         .with = {{"bytes", std::to_string(bytes)}},
+                         .wrong = "the driver has no pinned host memory of this size"});
+    return {nullptr, host, bytes};
   }
   const std::uint64_t largest = device_.facts.largest_allocation;
   if (largest != 0 && size > largest)
@@ -66,9 +66,19 @@ Allocation ClDevice::allocate(std::size_t bytes, MemoryKind kind) {
   return {memory, nullptr, bytes};
 }
 
+DriverBlas* ClDevice::blas(std::string& why) {
+  if (blas_) return blas_.get();
+  Code code = success;
+  const Queue queue = api().create_queue(device_.context, device_.facts.id, 0, &code);  // lives as long as the process
+  check(code, "clCreateCommandQueue", to_string(device_.facts.info.device));
+  blas_ = open_clblast(queue, why);
+  if (!blas_) api().release_queue(queue);
+  return blas_.get();
+}
+
 void ClDevice::release(const Allocation& allocation) noexcept {
   if (!allocation.handle) {
-    if (allocation.host) ::operator delete(allocation.host, std::align_val_t{host_alignment});
+    if (allocation.host) device_.pinned.release(allocation.host);
     return;
   }
   device_.allocated -= std::max<std::size_t>(allocation.bytes, 1);
@@ -117,7 +127,7 @@ class ClDriver final : public Driver {
   std::optional<std::vector<ForeignPart>> foreign() override {
     std::vector<ForeignPart> parts;
     if (os::environment("TESSERA_OPENCL_LIBRARY").value_or("").empty())
-      for (const Icd& icd : installed_drivers()) parts.push_back({icd.file, {icd.library}, {}});
+      for (const backend::Icd& icd : backend::installed_icds()) parts.push_back({icd.file, {icd.library}, {}});
     if (parts.empty())
       parts.push_back({"", loader_candidates(), {}});  // a loader that knows none, or is a driver itself
     return parts;

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "tessera/backend/common/causes.h"
+#include "tessera/backend/opencl/clblast.h"
 #include "tessera/backend/opencl/device.h"
 #include "tessera/base/os/system.h"
 
@@ -147,6 +149,9 @@ DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
   if (ask.number<Bits>(single_fp_config) & fp_correctly_rounded_divide_sqrt)
     facts.build_options += " -cl-fp32-correctly-rounded-divide-sqrt";
   facts.largest_allocation = ask.number<std::uint64_t>(max_mem_alloc_size);
+  info.blas = backend::first_found("CLBlast", clblast_candidates());
+  if (info.kind == DeviceKind::cpu && !info.blas.starts_with("no "))
+    info.blas += ", on a CPU with TESSERA_BLAS=vendor only";  // device/vendor_product.h
   facts.reports_free_memory = has("amd_device_attribute_query");
   return facts;
 }

@@ -9,9 +9,9 @@
 namespace tessera::cl {
 
 namespace {
-// Uploads up to this size are copied aside so that the caller need not wait; more than the second number never waits
-// aside.
-constexpr std::size_t staged_upload = std::size_t{1} << 20, staged_total = std::size_t{32} << 20;
+// Uploads up to this size are copied aside so that the caller need not wait, into so many pieces of pinned memory.
+constexpr std::size_t staged_upload = std::size_t{1} << 20, piece_bytes = 2 * staged_upload, most_pieces = 8,
+                      piece_alignment = 64;
 
 Memory memory_of(const Allocation& a) { return static_cast<Memory>(a.handle); }
 bool on_host(const Allocation& a) { return a.handle == nullptr && a.host != nullptr; }
@@ -42,9 +42,10 @@ ClQueue::ClQueue(DeviceContext& device) : device_(device) {
   check(code, "clCreateCommandQueue", to_string(device.facts.info.device));
 }
 ClQueue::~ClQueue() {
-  if (owned_ || !staged_.empty()) api().finish(queue_);  // what is staged is still being read
+  if (owned_ || !pieces_.empty()) api().finish(queue_);  // what is staged is still being read
   last_.reset();
-  staged_.clear();
+  for (Piece& piece : pieces_)
+    if (!piece.ordinary) device_.pinned.release(piece.host);
   if (owned_) api().release_queue(queue_);
 }
 
@@ -54,11 +55,28 @@ void ClQueue::submitted(Event event) {
   ++submitted_;
   if (event) last_ = std::make_unique<ClEvent>(event, &device_);
 }
-void ClQueue::drop_staged() {
-  while (!staged_.empty() && staged_.front().event->done()) {
-    staged_bytes_ -= staged_.front().size;
-    staged_.pop_front();
+std::byte* ClQueue::room(std::size_t bytes) {
+  const auto fits = [&] { return piece_ < pieces_.size() && pieces_[piece_].used + bytes <= piece_bytes; };
+  if (!fits() && !pieces_.empty()) {
+    const std::size_t next = (piece_ + 1) % pieces_.size();
+    const bool free = !pieces_[next].copied || pieces_[next].copied->done();
+    if (!free && pieces_.size() < most_pieces) {
+      pieces_.emplace(pieces_.begin() + static_cast<std::ptrdiff_t>(++piece_));
+    } else {
+      if (!free) pieces_[next].copied->wait();
+      pieces_[next].copied.reset();
+      pieces_[next].used = 0;
+      piece_ = next;
+    }
   }
+  if (pieces_.empty()) pieces_.emplace_back();
+  Piece& piece = pieces_[piece_];
+  if (!piece.host) piece.host = device_.pinned.allocate(device_.context, device_.facts, piece_bytes);
+  if (!piece.host) {
+    piece.ordinary = std::make_unique_for_overwrite<std::byte[]>(piece_bytes);
+    piece.host = piece.ordinary.get();
+  }
+  return piece.host + piece.used;
 }
 void ClQueue::check_last() {
   std::unique_ptr<ClEvent> last;
@@ -76,27 +94,18 @@ void ClQueue::upload(const Allocation& to, std::size_t offset, const void* from,
     std::memcpy(to.host + offset, from, bytes);
     return;
   }
-  bool aside = bytes <= staged_upload;
-  {
-    std::lock_guard guard(lock_);
-    drop_staged();
-    aside = aside && staged_bytes_ + bytes <= staged_total;
-  }
-  if (!aside) {
+  if (bytes > staged_upload) {
     check(api().enqueue_write(queue_, memory_of(to), 1, offset, bytes, from, 0, nullptr, nullptr),
           "clEnqueueWriteBuffer");
     return submitted();
   }
-  auto copy = std::make_unique_for_overwrite<std::byte[]>(bytes);
-  std::memcpy(copy.get(), from, bytes);
+  std::byte* const aside = room(bytes);
+  std::memcpy(aside, from, bytes);
   Event event = nullptr;
-  check(api().enqueue_write(queue_, memory_of(to), 0, offset, bytes, copy.get(), 0, nullptr, &event),
+  check(api().enqueue_write(queue_, memory_of(to), 0, offset, bytes, aside, 0, nullptr, &event),
         "clEnqueueWriteBuffer");
-  {
-    std::lock_guard guard(lock_);
-    staged_.push_back({std::make_unique<ClEvent>(event, &device_), std::move(copy), bytes});
-    staged_bytes_ += bytes;
-  }
+  pieces_[piece_].copied = std::make_unique<ClEvent>(event, &device_);
+  pieces_[piece_].used += (bytes + piece_alignment - 1) / piece_alignment * piece_alignment;
   submitted();
 }
 
@@ -200,7 +209,6 @@ void ClQueue::finish() {
   check(api().finish(queue_), "clFinish", to_string(device_.facts.info.device));
   check_last();
   std::lock_guard guard(lock_);
-  drop_staged();
   finished_ = std::max(finished_, before);
 }
 

@@ -81,6 +81,10 @@ using GetProperties = Code(void* properties, int device);
   M(copy_to_device, hipMemcpyHtoDAsync, Code(void* to, void* from, std::size_t bytes, Stream))                  \
   M(copy_to_host, hipMemcpyDtoHAsync, Code(void* to, void* from, std::size_t bytes, Stream))                    \
   M(copy_on_device, hipMemcpyDtoDAsync, Code(void* to, void* from, std::size_t bytes, Stream))                  \
+  M(can_access_peer, hipDeviceCanAccessPeer, Code(int* can, int device, int peer))                              \
+  M(enable_peer, hipDeviceEnablePeerAccess, Code(int peer, unsigned flags))                                     \
+  M(copy_from_peer, hipMemcpyPeerAsync, Code(void* to, int device, const void* from, int peer,                  \
+                                             std::size_t bytes, Stream))                                        \
   M(fill8, hipMemsetD8Async, Code(void*, unsigned char value, std::size_t count, Stream))                       \
   M(fill16, hipMemsetD16Async, Code(void*, unsigned short value, std::size_t count, Stream))                    \
   M(fill32, hipMemsetD32Async, Code(void*, int value, std::size_t count, Stream))                               \

@@ -8,6 +8,7 @@
 
 #include "tessera/backend/rocm/hip_api.h"
 #include "tessera/backend/stream/load.h"
+#include "tessera/backend/stream/table_api.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/library_search.h"
 
@@ -58,7 +59,7 @@ Hiprtc Hiprtc::open(const os::Library& runtime, int major) {
 }
 
 stream::Image Hiprtc::compile(const std::string& text, const std::string& architecture) const {
-  const auto check = [&](Code code, const char* function) {
+  const auto check = [&](Code code, const std::string& function) {
     if (code == 0) return;
     const std::string wrong = fmt::format("{} answered {} ({})", function, code, call_.error_string(code));
     if (code == hiprtc_out_of_memory)
@@ -69,30 +70,14 @@ stream::Image Hiprtc::compile(const std::string& text, const std::string& archit
                        .todo = "See whether libhiprtc-builtins and libamd_comgr of its version are installed (Debian: "
                                "libhiprtc-builtins5, libamd-comgr2)"});
   };
-  Program program = nullptr;
-  check(call_.create_program(&program, text.c_str(), "kernels", 0, nullptr, nullptr), "hiprtcCreateProgram");
-  struct Guard {
-    const CompilerFunctions& call;
-    Program program;
-    ~Guard() { call.destroy_program(&program); }
-  } guard{call_, program};
   const std::string option = "--gpu-architecture=" + architecture;
-  const char* options[] = {option.c_str()};
-  const Code code = call_.compile_program(program, 1, options);
-  stream::Image image;
-  std::size_t size = 0;
-  if (call_.log_size(program, &size) == 0 && size > 1) {
-    image.log.resize(size);
-    call_.log(program, image.log.data());
-    image.log.resize(std::min(image.log.find('\0'), image.log.size()));
-  }
-  if (code == hiprtc_compilation) return image;
-  check(code, "hiprtcCompileProgram");
-  check(call_.code_size(program, &size), "hiprtcGetCodeSize");
-  image.bytes.resize(size);
-  check(call_.code(program, image.bytes.data()), "hiprtcGetCode");
-  image.made = true;
-  return image;
+  return stream::compile_text(call_, "hiprtc", text, {option.c_str()}, hiprtc_compilation, check,
+                              [&](stream::Handle program, std::string& bytes) {
+                                std::size_t size = 0;
+                                check(call_.code_size(stream::In{program}, &size), "hiprtcGetCodeSize");
+                                bytes.resize(size);
+                                check(call_.code(stream::In{program}, bytes.data()), "hiprtcGetCode");
+                              });
 }
 
 }  // namespace tessera::rocm

@@ -10,6 +10,7 @@
 
 #include "tessera/backend/common/causes.h"
 #include "tessera/backend/rocm/hip_api.h"
+#include "tessera/backend/rocm/hipblas.h"
 #include "tessera/backend/rocm/hiprtc.h"
 #include "tessera/backend/stream/load.h"
 #include "tessera/base/os/hardware.h"
@@ -46,7 +47,12 @@ class RocmVendor final : public stream::Vendor {
   Backend backend() const override { return Backend::rocm; }
   const stream::Api& api() const override { return *api_; }
 
-  ForeignPart loads() const override { return {"", runtime_candidates(), hiprtc_candidates()}; }
+  ForeignPart loads() const override {
+    ForeignPart part{"", runtime_candidates(), hiprtc_candidates()};
+    for (const auto& candidates : {hipblaslt_candidates(), rocblas_candidates()})
+      part.beside.insert(part.beside.end(), candidates.begin(), candidates.end());
+    return part;
+  }
 
   int start(BackendReport& report) override {
     if (!library_.usable()) library_ = open_runtime();
@@ -99,6 +105,9 @@ class RocmVendor final : public stream::Vendor {
   }
 
   stream::DeviceFacts describe(int ordinal) override;
+  std::unique_ptr<DriverBlas> open_blas(const stream::DeviceFacts&, std::string& why) override {
+    return rocm::open_blas(library_.major(), why);
+  }
 
   stream::Image compile(const stream::DeviceFacts& facts, const backend::Program& program) override {
     return hiprtc_.compile(program.text(), facts.architecture);
@@ -136,6 +145,8 @@ stream::DeviceFacts RocmVendor::describe(int ordinal) {
   info.unified_memory = ask(integrated) != 0;
   info.kind = info.unified_memory ? DeviceKind::integrated_gpu : DeviceKind::discrete_gpu;
   info.compute_units = number(multiprocessor_count);
+  info.blas = library_.major() >= 6 ? backend::first_found("hipBLASLt", hipblaslt_candidates()) : "no hipBLASLt";
+  if (info.blas.starts_with("no ")) info.blas = backend::first_found("rocBLAS", rocblas_candidates());
 
   // Twice its size: a library that writes more than its major version promises must not reach our stack.
   std::vector<char> properties(2 * library_.layout.bytes, '\0');
@@ -144,12 +155,16 @@ stream::DeviceFacts RocmVendor::describe(int ordinal) {
     facts.architecture.assign(name, strnlen(name, 256));
   }
   const auto is = [&](std::string_view family) { return facts.architecture.starts_with(family); };
-  facts.dialect = emit::hip_c();
+  facts.dialect = emit::hip_c_for(facts.architecture);
   Capabilities& can = info.can;
   can.f16 = can.f64 = can.atomic_i64 = can.atomic_f32 = true;
   can.bf16 = is("gfx90a") || is("gfx94") || is("gfx95") || is("gfx11") || is("gfx12");
   can.int8_dot = facts.dialect.dot4;
   can.subgroup_widths = {number(warp_size, 64)};
+  if (can.subgroup_widths[0] != emit::matrix_width(facts.dialect.matrix))
+    facts.dialect.matrix = emit::MatrixUnits::none;
+  can.matrix_f16 = facts.dialect.matrix != emit::MatrixUnits::none;
+  can.matrix_bf16 = can.matrix_f16 && facts.dialect.matrix != emit::MatrixUnits::mma_k8;
   can.max_block_threads = number(max_threads_per_block, 1024);
   can.max_block = {number(max_block_dim_x, 1024), number(max_block_dim_y, 1024), number(max_block_dim_z, 1024)};
   can.shared_bytes = number(max_shared_memory_per_block, 65536);

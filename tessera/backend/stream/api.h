@@ -11,6 +11,7 @@
 
 #include "tessera/backend/common/launch_shape.h"
 #include "tessera/backend/common/program.h"
+#include "tessera/device/blas.h"
 #include "tessera/device/driver.h"
 #include "tessera/emit/dialect.h"
 
@@ -72,6 +73,11 @@ class Api {
   virtual Code copy_to_device(Address to, const void* from, std::size_t bytes, Handle stream) const = 0;
   virtual Code copy_to_host(void* to, Address from, std::size_t bytes, Handle stream) const = 0;
   virtual Code copy_on_device(Address to, Address from, std::size_t bytes, Handle stream) const = 0;
+  /// Whether the current context may use memory of another, by the drivers' numbers of their devices; lets it.
+  virtual Code enable_peer(int ordinal, int peer_ordinal, Context peer, bool* can) const = 0;
+  /// From memory of `peer`, which was enabled, into the current context's, on a stream of the latter.
+  virtual Code copy_from_peer(Address to, int ordinal, Context context, Address from, int peer_ordinal, Context peer,
+                              std::size_t bytes, Handle stream) const = 0;
   /// `count` words of 1, 2 or 4 bytes; the address is a multiple of the word.
   virtual Code fill(Address to, std::uint32_t word, unsigned word_bytes, std::size_t count, Handle stream) const = 0;
 
@@ -122,6 +128,13 @@ class Vendor {
   virtual bool order_is_chosen() const = 0;
   virtual std::string uuid(int ordinal) const = 0;  ///< "uuid:...", empty if the driver tells none
   virtual Image compile(const DeviceFacts& facts, const backend::Program& program) = 0;
+  /// Opens the vendor's library of matrix products for the current context's device. Null if there is none, and why.
+  /// KernelError if it does not start.
+  virtual std::unique_ptr<DriverBlas> open_blas(const DeviceFacts& facts, std::string& why) {
+    static_cast<void>(facts);
+    why = "no library for it is known to this backend";
+    return nullptr;
+  }
   /// The driver refused to load what `compile` made. Changes `facts.architecture` and what
   /// `facts.dialect` says of mathematics to
   /// another compiler's, and gives true, if there is one that was not tried.

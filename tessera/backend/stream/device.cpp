@@ -101,6 +101,65 @@ void StreamDevice::release(const Allocation& allocation) noexcept {
   }
 }
 
+// Other devices.
+
+bool StreamDevice::reaches(DriverDevice& other) {
+  const auto* const peer = dynamic_cast<StreamDevice*>(&other);  // a driver that was registered instead is another
+  if (!peer || peer == this || &peer->device_.vendor != &device_.vendor) return false;
+  const InContext in(device_);
+  const Api& api = device_.api();
+  bool can = false;
+  const Code code = api.enable_peer(device_.facts.ordinal, peer->device_.facts.ordinal, peer->device_.context, &can);
+  if (code == success) return can;
+  if (api.fault_of(code) == Fault::lost) device_.check(code, "asking for access to another device");
+  logging::info(fmt::format("{}: the driver says that it can reach {}, and refuses: {}; copies go through the host",
+                            device_.name(), peer->device_.name(), api.code_text(code)));
+  return false;
+}
+
+// The vendor's library of matrix products.
+
+namespace {
+/// Calls it in the device's context.
+class BlasInContext final : public DriverBlas {
+ public:
+  BlasInContext(const DeviceContext& device, std::unique_ptr<DriverBlas> blas)
+      : device_(device), blas_(std::move(blas)) {}
+  ~BlasInContext() override {
+    try {
+      const InContext in(device_);
+      blas_.reset();
+    } catch (...) {  // the device is lost, and what the library has there with it
+      static_cast<void>(blas_.release());
+    }
+  }
+  BlasInContext(const BlasInContext&) = delete;
+  BlasInContext& operator=(const BlasInContext&) = delete;
+  const std::string& name() const override { return blas_->name(); }
+  std::optional<std::size_t> plan(const BlasProduct& product, const BlasOperands& operands) override {
+    const InContext in(device_);
+    return blas_->plan(product, operands);
+  }
+  void enqueue(DriverQueue& queue, const BlasProduct& product, const BlasOperands& operands) override {
+    const InContext in(device_);
+    blas_->enqueue(queue, product, operands);
+  }
+
+ private:
+  const DeviceContext& device_;
+  std::unique_ptr<DriverBlas> blas_;
+};
+}  // namespace
+
+DriverBlas* StreamDevice::blas(std::string& why) {
+  if (blas_) return blas_.get();
+  const InContext in(device_);
+  std::lock_guard guard(device_.vendor.lock);
+  if (auto opened = device_.vendor.open_blas(device_.facts, why))
+    blas_ = std::make_unique<BlasInContext>(device_, std::move(opened));
+  return blas_.get();
+}
+
 // Kernels.
 
 std::vector<std::unique_ptr<LoadedKernel>> StreamDevice::compile(std::span<const CompileRequest> requests) {

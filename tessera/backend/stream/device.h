@@ -121,6 +121,8 @@ class StreamQueue final : public DriverQueue {
   void download(void* to, const Allocation& from, std::size_t offset, std::size_t bytes) override;
   void copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset,
             std::size_t bytes) override;
+  void copy_from(DriverDevice& owner, const Allocation& to, std::size_t to_offset, const Allocation& from,
+                 std::size_t from_offset, std::size_t bytes) override;
   void fill(const Allocation& to, std::size_t offset, std::size_t bytes, std::span<const std::byte> pattern) override;
   void launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) override;
   std::shared_ptr<DriverEvent> record() override;
@@ -143,6 +145,9 @@ class StreamQueue final : public DriverQueue {
 class StreamDevice final : public DriverDevice {
  public:
   explicit StreamDevice(DeviceContext& device) : device_(device) {}
+  const DeviceContext& context() const { return device_; }
+  bool reaches(DriverDevice& other) override;
+  DriverBlas* blas(std::string& why) override;
   const DeviceInfo& info() const override { return device_.facts.info; }
   std::uint64_t free_memory() const override;
   Allocation allocate(std::size_t bytes, MemoryKind kind) override;
@@ -159,6 +164,7 @@ class StreamDevice final : public DriverDevice {
   /// `turned`: nothing was made, and the device has another compiler now.
   std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests, bool& turned);
   DeviceContext& device_;
+  std::unique_ptr<DriverBlas> blas_;
 };
 
 }  // namespace tessera::stream

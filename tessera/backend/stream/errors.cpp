@@ -22,7 +22,7 @@ constexpr std::array refused_codes = {
     300, 301, 302,            // invalid source, file or symbol not found
     400, 401, 500,            // invalid handle, illegal state, name not found
     701, 703, 704, 705, 708,  // too many resources for a launch; incompatible texturing; peer access; primary context
-    712, 713, 720,            // host memory registered or not; cooperative launch too large
+    711, 712, 713, 720,       // too many peers; host memory registered or not; cooperative launch too large
     800, 801,                 // not permitted, not supported
     900, 901, 902, 903, 904, 905, 906, 907, 908, 909, 910, 911, 912, 914, 915  // of captured streams and graphs
 };

@@ -156,6 +156,18 @@ void StreamQueue::copy(const Allocation& to, std::size_t to_offset, const Alloca
   }
 }
 
+void StreamQueue::copy_from(DriverDevice& owner, const Allocation& to, std::size_t to_offset, const Allocation& from,
+                            std::size_t from_offset, std::size_t bytes) {
+  if (bytes == 0) return;
+  const DeviceContext& peer = static_cast<StreamDevice&>(owner).context();
+  const InContext in(device_);
+  busy_ = true;
+  device_.check(
+      device_.api().copy_from_peer(address_of(to, to_offset), device_.facts.ordinal, device_.context,
+                                   address_of(from, from_offset), peer.facts.ordinal, peer.context, bytes, stream_),
+      "copying from another device");
+}
+
 // Drivers leave open what a copy within overlapping ranges does: in pieces as long as the ranges are apart, from the
 // end that is overwritten last; where that would be many, by way of other memory.
 void StreamQueue::copy_overlapping(Address to, Address from, std::size_t bytes) {

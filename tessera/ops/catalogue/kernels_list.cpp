@@ -52,6 +52,13 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
   for (DType t : {DType::f16, DType::bf16, DType::i32, DType::f64})
     if (t != DType::f64 || f64) add_product(512, 512, 512, false, false, t, false, Activation::none);
 
+  // By fragments, where the device has matrix units: each size of tile, and factors along k and across.
+  for (DType t : {DType::f16, DType::bf16})
+    if (t == DType::f16 ? tiles.matrix_f16 : tiles.matrix_bf16) {
+      for (int both = 0; both < 4; ++both) add_product(4096, 4096, 512, both & 1, both & 2, t, false, Activation::none);
+      add_product(40, 32, 512, false, true, t, true, Activation::silu);
+    }
+
   for (DType t : {DType::f32, DType::f16, DType::bf16}) {
     for (std::uint32_t threads : {16u, 64u, tiles.block}) {
       add("rms_norm_" + text(t) + "_" + std::to_string(threads), trace_rms_norm({t, DType::f32, threads}));

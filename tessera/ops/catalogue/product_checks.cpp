@@ -86,8 +86,9 @@ double run(const ProductCase& c, Device device, std::uint64_t seed) {
         wanted.push_back(activated(c.activation, sum));
         // Rounding errors of a sum add up like a random walk; activations have slopes below 1.2.
         const double walk = size * rounding * (4 + 2 * std::sqrt(static_cast<double>(k)));
+        const double step = result == DType::f16 ? 0x1p-25 : 1e-30;  // half of f16's smallest number
         allowed.push_back(1.2 * walk + unit(result) * (std::abs(wanted.back()) + walk) * 1.01 +
-                          (c.activation >= Activation::silu ? 1e-6 : 1e-30));
+                          (c.activation >= Activation::silu ? 1e-6 : step));
       }
   }
   const auto got = poisoned(device, static_cast<std::uint64_t>(wanted.size()) * dtype_size(result),
@@ -117,6 +118,14 @@ void add_product_checks(Checks& checks) {
   for (DType t : {DType::f16, DType::bf16, DType::f64, DType::i32, DType::i8, DType::i64, DType::u32, DType::boolean}) {
     cases.push_back({{19, 40}, {40, 50}, t, t});
     cases.push_back({{50, 90}, {90, 2}, t, t, false, true});
+  }
+  // Where a device has matrix units these are products by fragments: tiles of each size, none of them whole.
+  for (DType t : {DType::f16, DType::bf16}) {
+    for (int both = 0; both < 4; ++both)
+      cases.push_back({{130, 72}, {72, 141}, t, t, (both & 1) != 0, (both & 2) != 0});
+    cases.push_back({{16, 16}, {16, 16}, t, t}), cases.push_back({{5, 33}, {33, 300}, t, t, false, true});
+    cases.push_back({{2, 3, 70, 31}, {2, 1, 31, 67}, t, t, false, false, true, Activation::gelu});
+    cases.push_back({{40, 1}, {1, 40}, t, t, true}), cases.push_back({{300, 600}, {600, 9}, t, t});
   }
   cases.push_back({{19, 40}, {40, 50}, DType::f16, DType::f32});
   cases.push_back({{70, 40}, {40, 50}, DType::i32, DType::f32, false, true});

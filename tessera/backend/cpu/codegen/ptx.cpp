@@ -76,7 +76,7 @@ class LlvmPtxGenerator final : public PtxGenerator {
       module.setDataLayout(machine->createDataLayout());
       module.setTargetTriple(triple);
       for (const PtxKernel& kernel : kernels)
-        if (!module.getFunction(kernel.form->entry)) PtxEmitter(module, kernel).run();
+        if (!module.getFunction(kernel.form->entry)) PtxEmitter(module, kernel, target).run();
       std::string broken;
       llvm::raw_string_ostream complaint(broken);
       if (llvm::verifyModule(module, &complaint)) throw Refusal{"the IR made for LLVM is broken: " + complaint.str()};

@@ -9,8 +9,11 @@ namespace tessera::cpu {
 using namespace ir;
 using Kind = emit::KernelArgument::Kind;
 
-PtxEmitter::PtxEmitter(llvm::Module& module, const PtxKernel& kernel)
-    : Values(module, *kernel.function, {.noalias = kernel.noalias}, {}), form_(*kernel.form), noalias_(kernel.noalias) {
+PtxEmitter::PtxEmitter(llvm::Module& module, const PtxKernel& kernel, PtxTarget target)
+    : Values(module, *kernel.function, {.noalias = kernel.noalias}, {}),
+      form_(*kernel.form),
+      noalias_(kernel.noalias),
+      target_(target) {
   values_.resize(fn_.nodes.size()), memory_.resize(fn_.nodes.size());
 }
 
@@ -64,7 +67,14 @@ void PtxEmitter::make_memory() {
       offsets.emplace_back(id, bytes);
       bytes += n.imm * dtype_size(n.type.dtype);
     } else if (n.op == Op::local) {
-      if (is_fragment(n) || n.type.lanes != 1) refuse("a fragment or a vector was not lowered");
+      if (n.type.lanes != 1) refuse("a vector was not lowered");
+      if (is_fragment(n)) {  // 4 words, or 8 sums
+        const bool sums = n.kind<FragmentRole>() == FragmentRole::accumulator;
+        auto* t = sums ? llvm::ArrayType::get(b_.getFloatTy(), 8) : llvm::ArrayType::get(b_.getInt32Ty(), 4);
+        memory_[id] = b_.CreateAlloca(t);
+        b_.CreateStore(llvm::Constant::getNullValue(t), memory_[id]);
+        continue;
+      }
       llvm::Type* element = memory_type(n.type.dtype);
       llvm::Type* t = n.imm == 1 ? element : llvm::ArrayType::get(element, n.imm);
       auto* slot = b_.CreateAlloca(t);
@@ -103,6 +113,7 @@ void PtxEmitter::statement(NodeId id) {
     case Op::atomic: values_[id] = atomic(n); return;
     case Op::barrier: b_.CreateIntrinsic(llvm::Intrinsic::nvvm_barrier0, {}, {}); return;
     case Op::print: return print(n);
+    case Op::mma: return matrix(n);
     case Op::if_: return if_statement(n);
     case Op::for_: return for_statement(n);
     case Op::while_: return while_statement(n);

@@ -11,7 +11,7 @@ namespace tessera::cpu {
 
 class PtxEmitter final : public Values {
  public:
-  PtxEmitter(llvm::Module& module, const PtxKernel& kernel);
+  PtxEmitter(llvm::Module& module, const PtxKernel& kernel, PtxTarget target);
   /// Adds the kernel's function to the module.
   void run();
 
@@ -32,6 +32,12 @@ class PtxEmitter final : public Values {
   void print(const ir::Node& n);
   llvm::BasicBlock* block(const char* name);
 
+  // ptx_matrix.cpp
+  void matrix(const ir::Node& n);
+  void multiply(DType t, Value* sums, Value* left, Value* right);
+  void load_factor(Value* words, NodeId memory, Value* from, Value* stride, bool along_k);
+  Value* slot(Value* fragment, unsigned i);  // where this lane has word or float i
+
   // ptx_value.cpp
   Value* value(NodeId id);
   Value* index(const ir::Node& n);
@@ -44,10 +50,12 @@ class PtxEmitter final : public Values {
   Value* shuffle(unsigned intrinsic, Value* v, Value* lane);
   Value* library_call(const char* name, DType t, Value* const* a, unsigned count) override;
   Value* dot4(ir::Dot4Signs signs, Value* a, Value* b, Value* c) override;
+  Value* bfloat_from_float(Value* a) override;
   llvm::Function* remainder_function(DType t);
 
   const emit::EmittedKernel& form_;
   const bool noalias_;
+  const PtxTarget target_;
   llvm::Function* body_ = nullptr;
   std::vector<Value*> values_, memory_;  // by node
 };

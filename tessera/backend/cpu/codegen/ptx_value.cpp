@@ -169,6 +169,14 @@ llvm::Value* PtxEmitter::dot4(Dot4Signs signs, Value* a, Value* b, Value* c) {
   return call;
 }
 
+llvm::Value* PtxEmitter::bfloat_from_float(Value* a) {
+  auto* code = llvm::InlineAsm::get(llvm::FunctionType::get(b_.getInt16Ty(), {b_.getFloatTy()}, false),
+                                    "cvt.rn.bf16.f32 $0, $1;", "=h,f", false);
+  auto* call = b_.CreateCall(code, {a});
+  call->setDoesNotAccessMemory();
+  return call;
+}
+
 // There is no C library. What is not expanded in our IR is the remainder of floats, a function of ours.
 llvm::Value* PtxEmitter::library_call(const char* name, DType t, Value* const* a, unsigned) {
   const std::string called = name;

@@ -157,7 +157,15 @@ llvm::Value* Values::cast(DType from, DType to, Value* a) {
   llvm::Type* result = like(type(to), a);
   llvm::Type* half = like(b_.getHalfTy(), a);
   if (from == to) return a;
-  if (from == DType::bf16 || to == DType::bf16) refuse("bf16 was not lowered");
+  if (from == DType::bf16) {
+    if (to != DType::f32) refuse("a conversion of bf16 was not lowered");
+    llvm::Type* word = like(b_.getInt32Ty(), a);
+    return b_.CreateBitCast(b_.CreateShl(b_.CreateZExt(a, word), number(word, 16)), result);
+  }
+  if (to == DType::bf16) {
+    if (from != DType::f32) refuse("a conversion to bf16 was not lowered");
+    return bfloat_from_float(a);
+  }
   if (from == DType::f16) {
     if (to != DType::f32 || !half_conversions_) refuse("a conversion of f16 was not lowered");
     return b_.CreateFPExt(b_.CreateBitCast(a, half), result);

@@ -71,6 +71,8 @@ class Values {
   /// A function of the C library by its name there, of `count` operands of `t`.
   virtual Value* library_call(const char* name, DType t, Value* const* a, unsigned count) = 0;
   virtual Value* dot4(ir::Dot4Signs signs, Value* a, Value* b, Value* c) = 0;
+  /// The bits of the nearest bfloat16; only where lowering leaves this conversion.
+  virtual Value* bfloat_from_float(Value*) { refuse("a conversion to bf16 was not lowered"); }
 
   llvm::Module& module_;
   llvm::LLVMContext& context_;

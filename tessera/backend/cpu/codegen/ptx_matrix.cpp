@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of fragments by mma.sync. Which lane has which element is as in emitted CUDA C: emit/prelude_matrix.cpp says
+// it, with its sources.
+#include <llvm/IR/InlineAsm.h>
+
+#include "tessera/backend/cpu/codegen/ptx_emitter.h"
+
+namespace tessera::cpu {
+
+using namespace ir;
+
+llvm::Value* PtxEmitter::slot(Value* fragment, unsigned i) {
+  return b_.CreateConstInBoundsGEP1_32(b_.getInt32Ty(), fragment, i);  // floats are as wide
+}
+
+void PtxEmitter::matrix(const Node& n) {
+  const MmaOp op = n.kind<MmaOp>();
+  Value* mine = memory_[n.args[0]];
+  if (op == MmaOp::multiply) return multiply(dtype(n.args[1]), mine, memory_[n.args[1]], memory_[n.args[2]]);
+  if (op == MmaOp::fill) {
+    Value* v = value(n.args[1]);
+    for (unsigned e = 0; e < 8; ++e) b_.CreateStore(v, slot(mine, e));
+    return;
+  }
+  Value *at = value(n.args[2]), *stride = b_.CreateSExt(value(n.args[3]), b_.getInt64Ty());
+  Value* from = element_address(n.args[1], at);
+  const bool transposed = op == MmaOp::load && n.extra != 0;
+  const FragmentRole role = fn_[n.args[0]].kind<FragmentRole>();
+  if (role != FragmentRole::accumulator)
+    return load_factor(mine, n.args[1], from, stride, (role == FragmentRole::left) != transposed);
+  Value* lane = b_.CreateZExt(b_.CreateAnd(linear_thread_id(), b_.getInt32(width - 1)), b_.getInt64Ty());
+  Value *group = b_.CreateLShr(lane, 2), *pair = b_.CreateShl(b_.CreateAnd(lane, 3), 1);
+  for (unsigned e = 0; e < 8; ++e) {
+    Value* row = b_.CreateAdd(group, b_.getInt64(e / 2 % 2 * 8));
+    Value* column = b_.CreateAdd(pair, b_.getInt64(e / 4 * 8 + e % 2));
+    Value* far = b_.CreateMul(transposed ? column : row, stride);
+    Value* place = b_.CreateGEP(b_.getFloatTy(), from, b_.CreateAdd(far, transposed ? row : column));
+    if (op == MmaOp::store)
+      b_.CreateAlignedStore(b_.CreateLoad(b_.getFloatTy(), slot(mine, e)), place, llvm::Align(4));
+    else
+      b_.CreateStore(b_.CreateAlignedLoad(b_.getFloatTy(), place, llvm::Align(4)), slot(mine, e));
+  }
+}
+
+void PtxEmitter::load_factor(Value* words, NodeId memory, Value* from, Value* stride, bool along_k) {
+  auto* wide = b_.getInt64Ty();
+  auto* small = b_.getInt16Ty();
+  Value* lane = b_.CreateZExt(b_.CreateAnd(linear_thread_id(), b_.getInt32(width - 1)), wide);
+  // Whether every row begins at a multiple of `bytes`: the same in the whole subgroup.
+  Value* steps = b_.CreateOr(b_.CreatePtrToInt(from, wide), b_.CreateShl(stride, 1));
+  auto aligned = [&](int bytes) {
+    return b_.CreateICmpEQ(b_.CreateAnd(steps, number(wide, bytes - 1)), number(wide, 0));
+  };
+  auto* after = block("endfactor");
+  auto either = [&](Value* condition, auto&& body) {
+    auto *yes = block("aligned"), *no = block("unaligned");
+    b_.CreateCondBr(condition, yes, no);
+    b_.SetInsertPoint(yes);
+    body();
+    b_.CreateBr(after);
+    b_.SetInsertPoint(no);
+  };
+  if (fn_[memory].op == Op::shared)
+    either(aligned(16), [&] {  // see Prelude::matrix_shared_load
+      Value* row = b_.CreateAnd(lane, 7);
+      Value* low = b_.CreateAnd(lane, 8);                     // 8 where o, else (transposed) k, is of the second half
+      Value* high = b_.CreateShl(b_.CreateLShr(lane, 4), 3);  // likewise of the other
+      Value* at = along_k ? b_.CreateAdd(b_.CreateMul(b_.CreateAdd(row, low), stride), high)
+                          : b_.CreateAdd(b_.CreateMul(b_.CreateAdd(row, high), stride), low);
+      Value* address = b_.CreatePtrToInt(b_.CreateGEP(small, from, at), wide);
+      auto* word = b_.getInt32Ty();
+      auto* four = llvm::StructType::get(context_, {word, word, word, word});
+      auto* code = llvm::InlineAsm::get(llvm::FunctionType::get(four, {wide}, false),
+                                        std::string("ldmatrix.sync.aligned.m8n8.x4") + (along_k ? "" : ".trans") +
+                                            ".shared.b16 {$0, $1, $2, $3}, [$4];",
+                                        "=r,=r,=r,=r,l,~{memory}", true);
+      auto* call = b_.CreateCall(code, {address});
+      call->setConvergent();
+      for (unsigned r = 0; r < 4; ++r) b_.CreateStore(b_.CreateExtractValue(call, r), slot(words, r));
+    });
+  Value *group = b_.CreateLShr(lane, 2), *pair = b_.CreateShl(b_.CreateAnd(lane, 3), 1);
+  auto place = [&](unsigned r) {
+    Value *o = b_.CreateAdd(group, b_.getInt64(r % 2 * 8)), *k = b_.CreateAdd(pair, b_.getInt64(r / 2 * 8));
+    Value* at = along_k ? b_.CreateAdd(b_.CreateMul(o, stride), k) : b_.CreateAdd(b_.CreateMul(k, stride), o);
+    return b_.CreateGEP(small, from, at);
+  };
+  if (along_k)
+    either(aligned(4), [&] {
+      for (unsigned r = 0; r < 4; ++r)
+        b_.CreateStore(b_.CreateAlignedLoad(b_.getInt32Ty(), place(r), llvm::Align(4)), slot(words, r));
+    });
+  for (unsigned r = 0; r < 4; ++r) {
+    Value* first = place(r);
+    Value* second = b_.CreateGEP(small, first, along_k ? number(wide, 1) : stride);
+    auto half = [&](Value* at) {
+      return b_.CreateZExt(b_.CreateAlignedLoad(small, at, llvm::Align(2)), b_.getInt32Ty());
+    };
+    b_.CreateStore(b_.CreateOr(half(first), b_.CreateShl(half(second), 16)), slot(words, r));
+  }
+  b_.CreateBr(after);
+  b_.SetInsertPoint(after);
+}
+
+void PtxEmitter::multiply(DType t, Value* sums, Value* left, Value* right) {
+  const bool half = target_.capability < 80;
+  if (target_.capability < 75 || (half && t != DType::f16)) refuse("a product of matrices was not lowered");
+  const std::string of(dtype_name(t));
+  llvm::Type *word = b_.getInt32Ty(), *real = b_.getFloatTy();
+  auto* four = llvm::StructType::get(context_, {real, real, real, real});
+  std::vector<llvm::Type*> types(half ? 3 : 6, word);
+  types.insert(types.end(), 4, real);
+  auto* code = llvm::InlineAsm::get(
+      llvm::FunctionType::get(four, types, false),
+      (half ? "mma.sync.aligned.m16n8k8" : "mma.sync.aligned.m16n8k16") + (".row.col.f32." + of + "." + of) +
+          (half ? ".f32 {$0, $1, $2, $3}, {$4, $5}, {$6}, {$7, $8, $9, $10};"
+                : ".f32 {$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};"),
+      half ? "=f,=f,=f,=f,r,r,r,f,f,f,f" : "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f", true);
+  auto words_of = [&](Value* fragment, std::initializer_list<unsigned> which) {
+    std::vector<Value*> out;
+    for (const unsigned i : which) out.push_back(b_.CreateLoad(word, slot(fragment, i)));
+    return out;
+  };
+  for (unsigned side = 0; side < 2; ++side)
+    for (unsigned step = 0; step < (half ? 2u : 1u); ++step) {
+      std::vector<Value*> args = half ? words_of(left, {2 * step, 2 * step + 1}) : words_of(left, {0, 1, 2, 3});
+      const std::vector<Value*> b = half ? words_of(right, {side + 2 * step}) : words_of(right, {side, side + 2});
+      args.insert(args.end(), b.begin(), b.end());
+      for (unsigned i = 0; i < 4; ++i) args.push_back(b_.CreateLoad(real, slot(sums, 4 * side + i)));
+      auto* call = b_.CreateCall(code, args);
+      call->setConvergent();
+      for (unsigned i = 0; i < 4; ++i) b_.CreateStore(b_.CreateExtractValue(call, i), slot(sums, 4 * side + i));
+    }
+}
+
+}  // namespace tessera::cpu

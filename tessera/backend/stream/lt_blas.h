@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuBLASLt and hipBLASLt, whose functions are alike but for their names and numbers: one implementation over a table.
+// Names, signatures and values follow the cuBLAS library documentation (11 to 13) and the hipBLASLt API reference
+// (ROCm 6 and 7); tests/vendor_headers_cuda_test.cpp compares them with NVIDIA's header where that is installed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+
+#include "tessera/backend/stream/api.h"
+#include "tessera/base/os/library.h"
+#include "tessera/device/blas.h"
+
+namespace tessera::stream {
+
+using LtHandle = void*;  ///< of the library, a product's description, a layout, a preference
+
+// Each: member of the table, symbol in the library without its prefix, type.
+// clang-format off
+#define TESSERA_LT(M)                                                                                              \
+  M(create, Create, Code(LtHandle*))                                                                               \
+  M(destroy, Destroy, Code(LtHandle))                                                                              \
+  M(make_product, MatmulDescCreate, Code(LtHandle*, int compute, int scale))                                       \
+  M(destroy_product, MatmulDescDestroy, Code(LtHandle))                                                            \
+  M(set_product, MatmulDescSetAttribute, Code(LtHandle, int attribute, const void*, std::size_t))                  \
+  M(make_layout, MatrixLayoutCreate,                                                                               \
+    Code(LtHandle*, int type, std::uint64_t rows, std::uint64_t columns, std::int64_t ld))                         \
+  M(destroy_layout, MatrixLayoutDestroy, Code(LtHandle))                                                           \
+  M(set_layout, MatrixLayoutSetAttribute, Code(LtHandle, int attribute, const void*, std::size_t))                 \
+  M(make_preference, MatmulPreferenceCreate, Code(LtHandle*))                                                      \
+  M(destroy_preference, MatmulPreferenceDestroy, Code(LtHandle))                                                   \
+  M(set_preference, MatmulPreferenceSetAttribute, Code(LtHandle, int attribute, const void*, std::size_t))         \
+  M(choose, MatmulAlgoGetHeuristic,                                                                                \
+    Code(LtHandle, LtHandle product, LtHandle a, LtHandle b, LtHandle c, LtHandle d, LtHandle preference,          \
+         int asked, void* results, int* found))                                                                    \
+  M(multiply, Matmul,                                                                                              \
+    Code(LtHandle, LtHandle product, const void* alpha, const void* a, LtHandle, const void* b, LtHandle,          \
+         const void* beta, const void* c, LtHandle, void* d, LtHandle, const void* algorithm, void* workspace,     \
+         std::size_t workspace_bytes, Handle stream))
+// clang-format on
+
+#define TESSERA_MEMBER(member, symbol, ...) std::add_pointer_t<__VA_ARGS__> member = nullptr;
+struct LtFunctions {
+  TESSERA_LT(TESSERA_MEMBER)
+};
+#undef TESSERA_MEMBER
+
+/// The numbers in which the two differ. Types of data have the same: cudaDataType_t and hipDataType.
+struct LtValues {
+  int compute_f32, compute_tf32;                             ///< cublasComputeType_t
+  int transpose;                                             ///< cublasOperation_t
+  int transpose_a, transpose_b, epilogue, bias_pointer;      ///< attributes of a product
+  int batch_count, batch_offset;                             ///< attributes of a layout
+  int first_alignment;                                       ///< of a preference, for a, b, c, d; -1: none
+  std::size_t result_bytes, result_workspace, result_state;  ///< of a heuristic's result, and offsets in it
+  Code not_supported;
+};
+inline constexpr int lt_f32 = 0, lt_f16 = 2, lt_bf16 = 14;
+inline constexpr int lt_most_workspace = 1;               ///< attribute of a preference
+inline constexpr std::uint32_t lt_relu = 2, lt_bias = 4;  ///< epilogues; both: their sum
+inline constexpr LtValues cublas_lt = {68, 77, 1, 3, 4, 7, 8, 5, 6, 5, 96, 64, 72, 15};
+inline constexpr LtValues hipblas_lt = {2, 6, 112, 0, 1, 2, 3, 0, 1, -1, 56, 24, 32, 7};
+
+/// Takes the entry points; gives the first that is missing, or nothing.
+std::string take_lt(const os::Library& library, const std::string& prefix, LtFunctions& call);
+
+/// In the current context, which `plan` and `enqueue` need again. KernelError if the library cannot be started there.
+/// `name` as DriverBlas tells it; `text` says what a status means, null: by its number.
+std::unique_ptr<DriverBlas> make_lt_blas(const LtFunctions& call, const LtValues& values, std::string name,
+                                         const char* (*text)(Code) = nullptr);
+
+}  // namespace tessera::stream

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// What CUDA and HIP call alike: one class over a table of entry points whose members have the same names. Types of
+// handles and addresses come from the functions themselves, and are converted where one is called.
+#pragma once
+
+#include "tessera/backend/stream/api.h"
+
+namespace tessera::stream {
+
+/// A handle, as whatever pointer a function takes.
+struct In {
+  const void* handle;
+  template <class T>
+  operator T*() const {
+    return static_cast<T*>(const_cast<void*>(handle));
+  }
+};
+/// Where a function leaves a handle.
+struct Out {
+  Handle* handle;
+  template <class T>
+  operator T**() const {
+    return reinterpret_cast<T**>(handle);
+  }
+};
+/// Device memory: a number to CUDA, a pointer to HIP.
+struct At {
+  Address address;
+  operator Address() const { return address; }
+  template <class T>
+  operator T*() const {
+    return reinterpret_cast<T*>(static_cast<std::uintptr_t>(address));
+  }
+};
+
+/// Numbers that are the same in both; tests/vendor_headers_*_test.cpp compare those of each.
+struct TableValues {
+  static constexpr unsigned stream_non_blocking = 1, event_disable_timing = 2, host_portable = 1;
+  static constexpr int function_max_threads_per_block = 0;
+};
+
+/// `Table`: cuda::DriverFunctions, rocm::RuntimeFunctions.
+template <class Table>
+class TableApi : public Api {
+ public:
+  explicit TableApi(const Table& call) : call_(call) {}
+
+  Code memory_info(std::size_t* free, std::size_t* total) const override { return call_.memory_info(free, total); }
+  Code release(Address address) const override { return call_.release(At{address}); }
+  Code allocate_pinned(void** host, std::size_t bytes) const override {
+    return call_.allocate_host(host, bytes, TableValues::host_portable);
+  }
+  Code release_pinned(void* host) const override { return call_.release_host(host); }
+
+  Code create_stream(Handle* stream) const override {
+    return call_.create_stream(Out{stream}, TableValues::stream_non_blocking);
+  }
+  Code destroy_stream(Handle stream) const override { return call_.destroy_stream(In{stream}); }
+  Code synchronize_stream(Handle stream) const override { return call_.synchronize_stream(In{stream}); }
+  Code stream_wait_event(Handle stream, Handle event) const override {
+    return call_.stream_wait_event(In{stream}, In{event}, 0);
+  }
+
+  Code create_event(Handle* event) const override {
+    return call_.create_event(Out{event}, TableValues::event_disable_timing);
+  }
+  Code record_event(Handle event, Handle stream) const override { return call_.record_event(In{event}, In{stream}); }
+  Code query_event(Handle event) const override { return call_.query_event(In{event}); }
+  Code synchronize_event(Handle event) const override { return call_.synchronize_event(In{event}); }
+  Code destroy_event(Handle event) const override { return call_.destroy_event(In{event}); }
+
+  Code copy_to_device(Address to, const void* from, std::size_t bytes, Handle stream) const override {
+    return call_.copy_to_device(At{to}, In{from}, bytes, In{stream});
+  }
+  Code copy_to_host(void* to, Address from, std::size_t bytes, Handle stream) const override {
+    return call_.copy_to_host(to, At{from}, bytes, In{stream});
+  }
+  Code copy_on_device(Address to, Address from, std::size_t bytes, Handle stream) const override {
+    return call_.copy_on_device(At{to}, At{from}, bytes, In{stream});
+  }
+  Code fill(Address to, std::uint32_t word, unsigned word_bytes, std::size_t count, Handle stream) const override {
+    switch (word_bytes) {
+      case 1: return call_.fill8(At{to}, static_cast<unsigned char>(word), count, In{stream});
+      case 2: return call_.fill16(At{to}, static_cast<unsigned short>(word), count, In{stream});
+      default: return call_.fill32(At{to}, word, count, In{stream});
+    }
+  }
+
+  Code unload_module(Handle module) const override { return call_.unload_module(In{module}); }
+  Code get_function(Handle module, const char* entry, Handle* function) const override {
+    return call_.get_function(Out{function}, In{module}, entry);
+  }
+  Code largest_block(Handle function, int* threads) const override {
+    return call_.function_attribute(threads, TableValues::function_max_threads_per_block, In{function});
+  }
+  Code launch(Handle function, const backend::Grid& g, unsigned shared_bytes, Handle stream,
+              std::span<backend::BoundArgument> arguments) const override {
+    auto n = [](std::uint64_t v) { return static_cast<unsigned>(v); };
+    return call_.launch(In{function}, n(g.blocks[0]), n(g.blocks[1]), n(g.blocks[2]), n(g.block[0]), n(g.block[1]),
+                        n(g.block[2]), shared_bytes, In{stream}, addresses_of(arguments), nullptr);
+  }
+
+ protected:
+  const Table call_;
+};
+
+/// A program of NVRTC or hiprtc, by a table of theirs: created, compiled with these options and destroyed. The image
+/// has the log, and no bytes yet: where the text is right `get` is called, `get(program, image.bytes)`. `check(code,
+/// function)` throws what the compiler itself failed with; `prefix`: "nvrtc"; `wrong_text`: what it answers to mistakes
+/// in the text.
+template <class Table, class Check, class Get>
+Image compile_text(const Table& call, const char* prefix, const std::string& text,
+                   std::initializer_list<const char*> options, Code wrong_text, Check&& check, Get&& get) {
+  Handle program = nullptr;
+  check(call.create_program(Out{&program}, text.c_str(), "kernels", 0, nullptr, nullptr),
+        std::string(prefix) + "CreateProgram");
+  struct Guard {
+    const Table& call;
+    Handle program;
+    ~Guard() { call.destroy_program(Out{&program}); }
+  } guard{call, program};
+  std::vector<const char*> all = options;
+  const Code code = call.compile_program(In{program}, static_cast<int>(all.size()), all.data());
+  Image image;
+  std::size_t size = 0;
+  if (call.log_size(In{program}, &size) == 0 && size > 1) {
+    image.log.resize(size);
+    call.log(In{program}, image.log.data());
+    image.log.resize(std::min(image.log.find('\0'), image.log.size()));
+  }
+  if (code == wrong_text) return image;
+  check(code, std::string(prefix) + "CompileProgram");
+  get(program, image.bytes);
+  image.made = true;
+  return image;
+}
+
+}  // namespace tessera::stream

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of fragments by matrix units: what each lane holds of the three matrices, and the instructions.
+//
+// A factor is seen as 16 x 16 elements (o, k): o is the row of the left one or the column of the right one, k what is
+// summed over. All units below hold both factors alike in these terms, so one function loads either.
+//
+// NVIDIA (PTX ISA 8.x, "Matrix Fragments for mma.m16n8k16 with floating point type", "... mma.m16n8k8"), with group =
+// lane / 4 and t = lane % 4: a has in its word r, low half first, (row group + 8 (r % 2), k 2t + 8 (r / 2)) and the k
+// after it; b of 8 columns has in word r (k 2t + 8r, column group) and the k after it; c and d have in float i (row
+// group + 8 (i / 2), column 2t + i % 2). Two instructions make 16 columns: words 0 and 2 of our right factor are the
+// first one's, 1 and 3 the second one's. m16n8k8 takes the halves k < 8 and k >= 8 of the same words in two steps.
+//
+// CDNA (AMD, "Matrix Instruction Calculator", v_mfma_f32_16x16x16f16; waves of 64): lane l has of a and b o = l % 16, k
+// = 4 (l / 16) + 0..3; of c and d in float i (row 4 (l / 16) + i, column l % 16). v_mfma_f32_16x16x8bf16 has k = 2 (l
+// / 16) + 0..1: given elements 0 and 1 of our words, then 2 and 3, it takes the 16 products in another order.
+//
+// RDNA 3 (AMD, "RDNA3 Instruction Set Architecture", 7.9; waves of 32): lane l has o = l % 16 and all 16 k, the two
+// halves of the wave the same; of c and d in float i (row 2i + l / 16, column l % 16).
+#include <fmt/format.h>
+
+#include "tessera/emit/dialect.h"
+
+namespace tessera::emit {
+
+namespace {
+
+bool nvidia(const Dialect& d) { return d.language == Language::cuda; }
+bool wave_of_32(const Dialect& d) { return d.matrix == MatrixUnits::wmma; }
+std::string wide(bool index64) { return index64 ? "_wide" : ""; }
+std::string step_type(bool index64) { return index64 ? "long long" : "int"; }
+
+/// Row and column of the float `e` of this lane's sums.
+struct Place {
+  const char *row, *column;
+};
+Place place_of_sum(const Dialect& d) {
+  if (nvidia(d)) return {"lane / 4 + e / 2 % 2 * 8", "e / 4 * 8 + lane % 4 * 2 + e % 2"};
+  if (wave_of_32(d)) return {"e * 2 + lane / 16", "lane % 16"};
+  return {"lane / 16 * 4 + e", "lane % 16"};
+}
+/// o of a factor's word r, and k of the first of its two elements.
+Place place_of_pair(const Dialect& d) {
+  if (nvidia(d)) return {"lane / 4 + r % 2 * 8", "lane % 4 * 2 + r / 2 * 8"};
+  if (wave_of_32(d)) return {"lane % 16", "r * 2"};
+  return {"lane % 16", "lane / 16 * 4 + r * 2"};
+}
+
+}  // namespace
+
+std::uint32_t Prelude::matrix_words() const { return nvidia(dialect_) ? 4 : wave_of_32(dialect_) ? 8 : 2; }
+std::uint32_t Prelude::matrix_sums() const { return nvidia(dialect_) || wave_of_32(dialect_) ? 8 : 4; }
+
+// ldmatrix (PTX ISA, "Warp-level matrix load instruction: ldmatrix"): lanes 8m to 8m + 7 give the addresses of the rows
+// of matrix m of 8 x 8, each of 16 aligned bytes; word m of lane l gets elements 2 (l % 4) and the next of row l / 4,
+// or, transposed, elements l / 4 of row 2 (l % 4) and of the next. Matrix m is o from 8 (m % 2), k from 8 (m / 2).
+std::string Prelude::matrix_shared_load(bool along_k) {
+  const std::string name = along_k ? "tessera_instruction_ldmatrix" : "tessera_instruction_ldmatrix_trans";
+  return instruction(
+      name, fmt::format("void {}(unsigned int* words, const unsigned short* row) {{\n"
+                        "  unsigned long long at;\n"
+                        "  asm(\"cvta.to.shared.u64 %0, %1;\" : \"=l\"(at) : \"l\"(row));\n"
+                        "  asm volatile(\"ldmatrix.sync.aligned.m8n8.x4{}.shared.b16 {{%0, %1, %2, %3}}, [%4];\"\n"
+                        "      : \"=r\"(words[0]), \"=r\"(words[1]), \"=r\"(words[2]), \"=r\"(words[3])\n"
+                        "      : \"l\"(at)\n      : \"memory\");\n}}",
+                        name, along_k ? "" : ".trans"));
+}
+
+std::string Prelude::matrix_load(bool along_k, bool shared, bool index64) {
+  const bool by_rows = nvidia(dialect_) && shared;
+  const std::string name =
+      fmt::format("tessera_matrix_load{}{}{}", along_k ? "" : "_transposed", by_rows ? "_shared" : "", wide(index64));
+  const Place at = place_of_pair(dialect_);
+  std::string body;
+  if (by_rows) {
+    const char* row = along_k ? "(lane / 8 % 2 * 8 + lane % 8) * stride + lane / 16 * 8"
+                              : "(lane / 16 * 8 + lane % 8) * stride + lane / 8 % 2 * 8";
+    body += fmt::format(
+        "  if ((((unsigned long long)from | 2 * (unsigned long long)stride) & 15) == 0) {{\n"
+        "    {}(words, from + {});\n    return;\n  }}\n",
+        matrix_shared_load(along_k), row);
+  }
+  const std::string loop = fmt::format("#pragma unroll\n  for (int r = 0; r < {}; ++r) {{\n", matrix_words());
+  const std::string place = fmt::format("    const int o = {}, k = {};\n", at.row, at.column);
+  if (along_k)  // two elements are one word where that is aligned
+    body += fmt::format(
+        "  if ((((unsigned long long)from | 2 * (unsigned long long)stride) & 3) == 0) {{\n{0}{1}"
+        "    words[r] = *(const unsigned int*)(from + o * stride + k);\n  }}\n  return;\n  }}\n",
+        loop, place);
+  const char* first = along_k ? "o * stride + k" : "k * stride + o";
+  body += fmt::format(
+      "{0}{1}    const unsigned short* const at = from + ({2});\n"
+      "    words[r] = at[0] | (unsigned int)at[{3}] << 16;\n  }}\n",
+      loop, place, first, along_k ? "1" : "stride");
+  return function(
+      name, fmt::format("void {}(unsigned int* words, const unsigned short* from, {} stride, int lane) {{\n{}}}", name,
+                        step_type(index64), body));
+}
+
+std::string Prelude::matrix_load_sums(bool index64) {
+  const std::string name = "tessera_matrix_load_sums" + wide(index64);
+  const Place at = place_of_sum(dialect_);
+  return function(
+      name, fmt::format("void {0}(float* sums, const float* from, {1} down, {1} across, int lane) {{\n"
+                        "#pragma unroll\n  for (int e = 0; e < {2}; ++e) sums[e] = from[({3}) * down + ({4}) * across];"
+                        "\n}}",
+                        name, step_type(index64), matrix_sums(), at.row, at.column));
+}
+std::string Prelude::matrix_store_sums(bool index64) {
+  const std::string name = "tessera_matrix_store_sums" + wide(index64);
+  const Place at = place_of_sum(dialect_);
+  return function(
+      name, fmt::format("void {0}(const float* sums, float* to, {1} down, {1} across, int lane) {{\n"
+                        "#pragma unroll\n  for (int e = 0; e < {2}; ++e) to[({3}) * down + ({4}) * across] = sums[e];"
+                        "\n}}",
+                        name, step_type(index64), matrix_sums(), at.row, at.column));
+}
+std::string Prelude::matrix_fill() {
+  return function("tessera_matrix_fill",
+                  fmt::format("void tessera_matrix_fill(float* sums, float value) {{\n"
+                              "#pragma unroll\n  for (int e = 0; e < {}; ++e) sums[e] = value;\n}}",
+                              matrix_sums()));
+}
+
+// An instruction has a function of its own, which gives way where its name is defined before: tests put there what the
+// instruction is documented to do.
+std::string Prelude::instruction(const std::string& name, const std::string& text) {
+  functions_.try_emplace(name, "#ifndef " + name + "\nstatic " + inline_prefix() + text + "\n#endif\n");
+  return name;
+}
+
+std::string Prelude::matrix_instruction(DType t) {
+  const std::string of(dtype_name(t));
+  if (nvidia(dialect_)) {
+    const bool half = dialect_.matrix == MatrixUnits::mma_k8;
+    const std::string shape = half ? "m16n8k8" : "m16n8k16", name = "tessera_instruction_" + shape + "_" + of;
+    const std::string words = half ? "unsigned int a0, unsigned int a1, unsigned int b0"
+                                   : "unsigned int a0, unsigned int a1, unsigned int a2, unsigned int a3, "
+                                     "unsigned int b0, unsigned int b1";
+    return instruction(
+        name,
+        fmt::format("void {0}(float* sums, {1}) {{\n"
+                    "  asm volatile(\"mma.sync.aligned.{2}.row.col.f32.{3}.{3}.f32 {{%0, %1, %2, %3}}, {4}, "
+                    "{{%0, %1, %2, %3}};\"\n"
+                    "      : \"+f\"(sums[0]), \"+f\"(sums[1]), \"+f\"(sums[2]), \"+f\"(sums[3])\n      : {5});\n}}",
+                    name, words, shape, of, half ? "{%4, %5}, {%6}" : "{%4, %5, %6, %7}, {%8, %9}",
+                    half ? "\"r\"(a0), \"r\"(a1), \"r\"(b0)"
+                         : "\"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"r\"(b0), \"r\"(b1)"));
+  }
+  // AMD's are functions of the compiler's over vectors: words become these by their bits.
+  std::string name = "tessera_instruction_mfma_16x16x16_" + of;
+  const bool half = t == DType::f16;
+  std::string factor, call;
+  if (wave_of_32(dialect_)) {
+    factor = half ? "_Float16 __attribute__((ext_vector_type(16)))" : "short __attribute__((ext_vector_type(16)))";
+    call = fmt::format("__builtin_amdgcn_wmma_f32_16x16x16_{}_w32(a, b, c)", of);
+    name = "tessera_instruction_wmma_16x16x16_" + of;
+  } else {
+    factor = half ? "_Float16 __attribute__((ext_vector_type(4)))" : "short __attribute__((ext_vector_type(4)))";
+    call = half ? "__builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, 0, 0, 0)"
+                : "__builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, 0, 0, 0)";
+  }
+  if (!half && dialect_.matrix == MatrixUnits::mfma) {
+    name = "tessera_instruction_mfma_16x16x8_twice_bf16";
+    call =
+        "__builtin_amdgcn_mfma_f32_16x16x8bf16(a.hi, b.hi,\n"
+        "          __builtin_amdgcn_mfma_f32_16x16x8bf16(a.lo, b.lo, c, 0, 0, 0), 0, 0, 0)";
+  }
+  return instruction(name,
+                     fmt::format("void {0}(float* sums, const unsigned int* left, const unsigned int* right) {{\n"
+                                 "  typedef {1} factor;\n"
+                                 "  typedef float __attribute__((ext_vector_type({2}))) sum;\n"
+                                 "  factor a, b;\n  sum c;\n"
+                                 "  __builtin_memcpy(&a, left, sizeof(a));\n  __builtin_memcpy(&b, right, sizeof(b));\n"
+                                 "  __builtin_memcpy(&c, sums, sizeof(c));\n"
+                                 "  c = {3};\n  __builtin_memcpy(sums, &c, sizeof(c));\n}}",
+                                 name, factor, matrix_sums(), call));
+}
+
+std::string Prelude::matrix_multiply(DType t) {
+  const std::string one = matrix_instruction(t);
+  if (!nvidia(dialect_)) return one;
+  const std::string name = "tessera_matrix_multiply_" + std::string(dtype_name(t));
+  std::string body;
+  for (const char* n : {"0", "1"}) {
+    const bool second = *n == '1';
+    const char* sums = second ? "sums + 4" : "sums";
+    const char *low = second ? "b[1]" : "b[0]", *high = second ? "b[3]" : "b[2]";
+    body += dialect_.matrix == MatrixUnits::mma_k8
+                ? fmt::format("  {0}({1}, a[0], a[1], {2});\n  {0}({1}, a[2], a[3], {3});\n", one, sums, low, high)
+                : fmt::format("  {}({}, a[0], a[1], a[2], a[3], {}, {});\n", one, sums, low, high);
+  }
+  return function(
+      name, fmt::format("void {}(float* sums, const unsigned int* a, const unsigned int* b) {{\n{}}}", name, body));
+}
+
+}  // namespace tessera::emit

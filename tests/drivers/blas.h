@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the fake libraries of matrix products share: the fake driver that they are beside, and one product, computed in
+// double on the host when its stream gets there.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tests/drivers/faults.h"
+#include "tests/drivers/outside.h"
+
+namespace tessera::fake {
+
+/// The driver's library whose file this variable names, loaded by now.
+class Beside {
+ public:
+  explicit Beside(const char* variable, const char* current_device);
+  int current_device() const;  ///< -1: none is current on this thread
+  int device_of(void* stream) const { return device_(stream); }
+  int breach(const std::string& text, int code) const { return breach_(text.c_str()), code; }
+  OutsideSubmit* submit = nullptr;
+
+ private:
+  int (*current_)(int*) = nullptr;
+  OutsideDevice* device_ = nullptr;
+  OutsideBreach* breach_ = nullptr;
+};
+
+enum class Real : std::uint8_t { f32, f16, bf16 };
+constexpr std::uint64_t bytes_of(Real r) { return r == Real::f32 ? 4 : 2; }
+
+/// d = a b by columns: element (i, j) at j * ld + i, of a transposed operand at i * ld + j.
+struct Product {
+  struct Matrix {
+    const void* address = nullptr;
+    Real real = Real::f32;
+    bool transposed = false;
+    std::int64_t ld = 0, batch_stride = 0;
+  };
+  std::int64_t m = 0, n = 0, k = 0, batch = 1;
+  Matrix a, b, d;
+  const void* bias = nullptr;  ///< m elements of d's kind, added to each column
+  bool relu = false;
+  void* workspace = nullptr;  ///< overwritten
+  std::uint64_t workspace_bytes = 0;
+};
+/// What is wrong with it, by the rules that all such libraries have; empty if nothing is.
+std::string wrong_with(const Product& product);
+int submit(const Beside& driver, void* stream, const Product& product);
+
+}  // namespace tessera::fake

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the instructions of matrix units are documented to do to the registers of a subgroup's lanes, for tests that run
+// emitted kernels on this machine.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "tessera/base/dtype.h"
+#include "tessera/base/half.h"
+
+namespace tessera::test {
+
+/// What a lane brings to an instruction, and takes from it.
+struct LaneRegisters {
+  std::uint32_t a[8], b[8];
+  float c[8];
+  const std::uint16_t* row;
+};
+
+/// Numbers that emitted text is made to name its instructions by.
+enum Instruction : int {
+  m16n8k16_f16,
+  m16n8k16_bf16,
+  m16n8k8_f16,
+  ldmatrix,
+  ldmatrix_trans,
+  mfma_16x16x16_f16,
+  mfma_16x16x16_bf16,
+  mfma_16x16x8_bf16,
+  wmma_f16,
+  wmma_bf16
+};
+
+// The instructions, from their documents. An element is half `h` (0 low, 1 high) of word `w` of lane `l`, or float `i`.
+
+inline float value_of(DType t, std::uint32_t word, unsigned h) {
+  const auto bits = static_cast<std::uint16_t>(word >> (16 * h));
+  if (t == DType::f16) {
+    half x;
+    x.bits = bits;
+    return static_cast<float>(x);
+  }
+  bfloat16 x;
+  x.bits = bits;
+  return static_cast<float>(x);
+}
+
+struct Matrix {
+  Matrix(unsigned rows, unsigned columns) : columns(columns), element(rows * columns, NAN) {}
+  float& operator()(unsigned i, unsigned j) { return element.at(i * columns + j); }
+  /// What two lanes hold must be the same.
+  void set(unsigned i, unsigned j, float v) {
+    float& e = (*this)(i, j);
+    EXPECT_TRUE(std::isnan(e) || e == v) << "element " << i << ", " << j << " is held twice, differently";
+    e = v;
+  }
+  unsigned columns;
+  std::vector<float> element;
+};
+
+/// Where lane l has element (half h of word w, or float i).
+using Where = std::function<std::pair<unsigned, unsigned>(unsigned lane, unsigned element)>;
+struct Layout {
+  DType t;
+  unsigned m, n, k, lanes;
+  unsigned a_elements, b_elements, c_elements;  // of a lane
+  Where a, b, c;
+};
+
+// PTX ISA 8.5, 9.7.14.5.8 and 9.7.14.5.7: figures and formulae of the fragments of m16n8k16 and m16n8k8.
+inline Layout m16n8k16(DType t) {
+  return {t,
+          16,
+          8,
+          16,
+          32,
+          8,
+          4,
+          4,
+          [](unsigned l, unsigned i) {
+            const unsigned group = l >> 2, in_group = l % 4;
+            const unsigned row = i < 2 || (i >= 4 && i < 6) ? group : group + 8;
+            return std::pair{row, i < 4 ? in_group * 2 + (i & 1) : in_group * 2 + (i & 1) + 8};
+          },
+          [](unsigned l, unsigned i) {
+            const unsigned in_group = l % 4;
+            return std::pair{i < 2 ? in_group * 2 + (i & 1) : in_group * 2 + (i & 1) + 8, l >> 2};
+          },
+          [](unsigned l, unsigned i) {
+            return std::pair{i < 2 ? l >> 2 : (l >> 2) + 8, (l % 4) * 2 + (i & 1)};
+          }};
+}
+inline Layout m16n8k8(DType t) {
+  return {t,
+          16,
+          8,
+          8,
+          32,
+          4,
+          2,
+          4,
+          [](unsigned l, unsigned i) {
+            return std::pair{i < 2 ? l >> 2 : (l >> 2) + 8, (l % 4) * 2 + (i & 1)};
+          },
+          [](unsigned l, unsigned i) {
+            return std::pair{(l % 4) * 2 + i, l >> 2};
+          },
+          [](unsigned l, unsigned i) {
+            return std::pair{i < 2 ? l >> 2 : (l >> 2) + 8, (l % 4) * 2 + (i & 1)};
+          }};
+}
+// AMD's Matrix Instruction Calculator, `--register-layout` of each: A[i][k] is in lane i + 16 (k / per), element k %
+// per; B[k][j] in lane j + 16 (k / per); D[i][j] in lane j + 16 (i / 4), float i % 4.
+inline Layout mfma(DType t, unsigned k) {
+  const unsigned per = k / 4;
+  return {t,
+          16,
+          16,
+          k,
+          64,
+          per,
+          per,
+          4,
+          [=](unsigned l, unsigned e) {
+            return std::pair{l % 16, per * (l / 16) + e};
+          },
+          [=](unsigned l, unsigned e) {
+            return std::pair{per * (l / 16) + e, l % 16};
+          },
+          [](unsigned l, unsigned e) {
+            return std::pair{4 * (l / 16) + e, l % 16};
+          }};
+}
+// RDNA3 ISA, 7.9, and "How to accelerate AI applications on RDNA 3 using WMMA" (GPUOpen): lane l and lane l + 16 have
+// row l of A, and column l of B; D[i][j] is in lane j + 16 (i % 2), float i / 2.
+inline Layout wmma(DType t) {
+  return {t,
+          16,
+          16,
+          16,
+          32,
+          16,
+          16,
+          8,
+          [](unsigned l, unsigned e) {
+            return std::pair{l % 16, e};
+          },
+          [](unsigned l, unsigned e) {
+            return std::pair{e, l % 16};
+          },
+          [](unsigned l, unsigned e) {
+            return std::pair{2 * e + l / 16, l % 16};
+          }};
+}
+
+inline void multiply(const Layout& u, std::vector<LaneRegisters*>& lanes) {
+  ASSERT_EQ(lanes.size(), u.lanes);
+  Matrix a(u.m, u.k), b(u.k, u.n);
+  for (unsigned l = 0; l < u.lanes; ++l) {
+    for (unsigned e = 0; e < u.a_elements; ++e) {
+      const auto [i, j] = u.a(l, e);
+      a.set(i, j, value_of(u.t, lanes[l]->a[e / 2], e % 2));
+    }
+    for (unsigned e = 0; e < u.b_elements; ++e) {
+      const auto [i, j] = u.b(l, e);
+      b.set(i, j, value_of(u.t, lanes[l]->b[e / 2], e % 2));
+    }
+  }
+  for (unsigned l = 0; l < u.lanes; ++l)
+    for (unsigned e = 0; e < u.c_elements; ++e) {
+      const auto [i, j] = u.c(l, e);
+      for (unsigned p = 0; p < u.k; ++p) lanes[l]->c[e] += a(i, p) * b(p, j);
+    }
+}
+
+// PTX ISA 8.5, 9.7.14.5.15: with .x4, lanes 8m to 8m + 7 give the rows of matrix m; row r of it, of 8 elements, goes to
+// lanes 4r to 4r + 3, two elements each; with .trans its columns do.
+inline void load_matrices(std::vector<LaneRegisters*>& lanes, bool transposed) {
+  for (unsigned m = 0; m < 4; ++m)
+    for (unsigned l = 0; l < 32; ++l) {
+      std::uint32_t word = 0;
+      for (unsigned h = 0; h < 2; ++h) {
+        const unsigned along = 2 * (l % 4) + h, across = l / 4;
+        const std::uint16_t* row = lanes[8 * m + (transposed ? along : across)]->row;
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(row) % 16, 0u) << "rows are of 16 aligned bytes";
+        word |= std::uint32_t{row[transposed ? across : along]} << (16 * h);
+      }
+      lanes[l]->a[m] = word;
+    }
+}
+
+inline std::array<unsigned, 10> executed;  // by instruction
+
+inline void execute(int instruction, std::vector<LaneRegisters*>& lanes) {
+  ++executed.at(static_cast<std::size_t>(instruction));
+  switch (instruction) {
+    case m16n8k16_f16: return multiply(m16n8k16(DType::f16), lanes);
+    case m16n8k16_bf16: return multiply(m16n8k16(DType::bf16), lanes);
+    case m16n8k8_f16: return multiply(m16n8k8(DType::f16), lanes);
+    case ldmatrix: return load_matrices(lanes, false);
+    case ldmatrix_trans: return load_matrices(lanes, true);
+    case mfma_16x16x16_f16: return multiply(mfma(DType::f16, 16), lanes);
+    case mfma_16x16x16_bf16: return multiply(mfma(DType::bf16, 16), lanes);
+    case mfma_16x16x8_bf16: return multiply(mfma(DType::bf16, 8), lanes);
+    case wmma_f16: return multiply(wmma(DType::f16), lanes);
+    default: return multiply(wmma(DType::bf16), lanes);
+  }
+}
+
+}  // namespace tessera::test

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// A kernel from a function that traces it, for tests that stand below the kernel language.
+#pragma once
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include "tessera/ir/builder.h"
+#include "tessera/ir/value.h"
+
+namespace tessera::test {
+
+/// `verified` false: as the builder left it, but canonical.
+template <class F>
+ir::Function trace(std::string name, ir::KernelKind kind, std::array<std::uint32_t, 3> block, F&& body,
+                   bool verified = true) {
+  ir::Builder builder(std::move(name), kind, block);
+  {
+    ir::Builder::Scope scope(builder);
+    body();
+  }
+  return verified ? builder.finish() : ir::canonicalise(builder.function());
+}
+template <class F>
+ir::Function map_kernel(std::string name, F&& body) {
+  return trace(std::move(name), ir::KernelKind::map, {1, 1, 1}, body);
+}
+/// Extents of 0 are 1: {64} is 64 x 1 x 1.
+template <class F>
+ir::Function block_kernel(std::string name, std::array<std::uint32_t, 3> block, F&& body) {
+  for (std::uint32_t& n : block) n = n != 0 ? n : 1;
+  return trace(std::move(name), ir::KernelKind::block, block, body);
+}
+
+inline ir::BufferRef in(const std::string& name, DType t = DType::f32) {
+  return ir::buffer_param(name, t, ir::Access::read);
+}
+inline ir::BufferRef out(const std::string& name, DType t = DType::f32) {
+  return ir::buffer_param(name, t, ir::Access::read_write);
+}
+
+}  // namespace tessera::test
