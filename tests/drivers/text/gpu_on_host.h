@@ -200,3 +200,79 @@ inline void mma_16x8(const char* what, float* d, const unsigned* a, const unsign
   }
 TESSERA_TEXT_MMA(f16, float_of_half)
 TESSERA_TEXT_MMA(bf16, float_of_bfloat)
+
+// Rows of matrices of 8 x 8 (PTX ISA, "ldmatrix"): lanes 8m to 8m + 7 give the rows of matrix m.
+static inline void ptx_cvta_to_shared_u64(unsigned long long& to, const void* from) { to = (unsigned long long)from; }
+namespace tessera::text {
+template <bool Transposed>
+inline void ldmatrix(unsigned* words, unsigned long long row) {
+  if (host->self()->width != 32) host->fail("ldmatrix needs subgroups of 32");
+  if (row % 16 != 0) host->fail("ldmatrix of a row that is not aligned to 16 bytes");
+  const unsigned char* all = host->exchange("ldmatrix", 0xffffffffu, &row, sizeof row);
+  const unsigned me = (unsigned)lane();
+  for (unsigned m = 0; m < 4; ++m) {
+    unsigned short pair[2];
+    for (unsigned i = 0; i < 2; ++i) {
+      const unsigned r = Transposed ? me % 4 * 2 + i : me / 4, c = Transposed ? me / 4 : me % 4 * 2 + i;
+      unsigned long long at;
+      __builtin_memcpy(&at, all + (8 * m + r) * exchange_bytes, sizeof at);
+      pair[i] = ((const unsigned short*)at)[c];
+    }
+    words[m] = pair[0] | (unsigned)pair[1] << 16;
+  }
+}
+}  // namespace tessera::text
+#define TESSERA_TEXT_LDMATRIX(name, transposed)                                                          \
+  static inline void ptx_ldmatrix_sync_aligned_m8n8_x4##name##_shared_b16(unsigned& a, unsigned& b, unsigned& c, \
+                                                                          unsigned& d, unsigned long long row) { \
+    unsigned words[4];                                                                                   \
+    tessera::text::ldmatrix<transposed>(words, row);                                                     \
+    a = words[0], b = words[1], c = words[2], d = words[3];                                              \
+  }
+TESSERA_TEXT_LDMATRIX(, false)
+TESSERA_TEXT_LDMATRIX(_trans, true)
+
+// AMD's products, which the text's own functions for them give way to: what a lane holds is as in the "Matrix Instruction
+// Calculator" for CDNA (waves of 64) and in the RDNA3 ISA, 7.9 (waves of 32). The four elements of a factor's lane may
+// stand for any four k that both factors agree on.
+namespace tessera::text {
+template <float (*Widen)(unsigned short), unsigned Width>
+inline void amd_matrix(float* sums, const unsigned* left, const unsigned* right) {
+  constexpr unsigned words = Width == 64 ? 2 : 8, results = Width == 64 ? 4 : 8;
+  if (host->self()->width != Width) host->fail("this product of matrices needs waves of another width");
+  const unsigned me = (unsigned)lane();
+  unsigned short a[256], b[256];  // element k of row or column o at 16 * o + k
+  for (unsigned side = 0; side < 2; ++side) {
+    const unsigned* own = side == 0 ? left : right;
+    const unsigned char* all = host->exchange("a product of matrices", ~0ull, own, 4 * words);
+    for (unsigned l = 0; l < Width; ++l)
+      for (unsigned e = 0; e < 2 * words; ++e) {
+        const unsigned k = Width == 64 ? l / 16 * 4 + e : e;
+        __builtin_memcpy((side == 0 ? a : b) + l % 16 * 16 + k, all + l * exchange_bytes + 2 * e, 2);
+      }
+  }
+  for (unsigned e = 0; e < results; ++e) {
+    const unsigned row = Width == 64 ? me / 16 * 4 + e : e * 2 + me / 16, column = me % 16;
+    for (unsigned k = 0; k < 16; ++k) sums[e] += Widen(a[16 * row + k]) * Widen(b[16 * column + k]);
+  }
+}
+}  // namespace tessera::text
+#define tessera_instruction_mfma_16x16x16_f16 tessera::text::amd_matrix<tessera::text::float_of_half, 64>
+#define tessera_instruction_mfma_16x16x16_bf16 tessera::text::amd_matrix<tessera::text::float_of_bfloat, 64>
+#define tessera_instruction_mfma_16x16x8_twice_bf16 tessera::text::amd_matrix<tessera::text::float_of_bfloat, 64>
+#define tessera_instruction_wmma_16x16x16_f16 tessera::text::amd_matrix<tessera::text::float_of_half, 32>
+#define tessera_instruction_wmma_16x16x16_bf16 tessera::text::amd_matrix<tessera::text::float_of_bfloat, 32>
+
+// Products of bytes.
+static inline int tessera_text_sudot4(bool sa, int a, bool sb, int b, int c, bool) {
+  unsigned sum = (unsigned)c;
+  for (int i = 0; i < 32; i += 8) {
+    const int x = sa ? (signed char)(a >> i) : (unsigned char)(a >> i);
+    const int y = sb ? (signed char)(b >> i) : (unsigned char)(b >> i);
+    sum += (unsigned)(x * y);
+  }
+  return (int)sum;
+}
+#define __builtin_amdgcn_sudot4 tessera_text_sudot4
+#define __builtin_amdgcn_sdot4(a, b, c, clamp) tessera_text_sudot4(true, a, true, b, c, clamp)
+#define __builtin_amdgcn_udot4(a, b, c, clamp) ((unsigned)tessera_text_sudot4(false, (int)(a), false, (int)(b), (int)(c), clamp))
