@@ -103,6 +103,15 @@ class MetalApi final : public stream::Api {
   Code copy_to_host(void* to, stream::Address from, std::size_t bytes, stream::Handle stream) const override;
   Code copy_on_device(stream::Address to, stream::Address from, std::size_t bytes,
                       stream::Handle stream) const override;
+  /// Buffers are of one device each; copies between two go by way of the host's memory.
+  Code enable_peer(int, int, stream::Context, bool* can) const override {
+    *can = false;
+    return 0;
+  }
+  Code copy_from_peer(stream::Address, int, stream::Context, stream::Address, int, stream::Context, std::size_t,
+                      stream::Handle) const override {
+    return refused;
+  }
   Code fill(stream::Address to, std::uint32_t word, unsigned word_bytes, std::size_t count,
             stream::Handle stream) const override;
   Code load_module(const std::string& image, stream::Handle* module, std::string* log) const override;
