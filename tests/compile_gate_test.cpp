@@ -17,6 +17,7 @@
 #include "tessera/backend/common/program.h"
 #include "tessera/backend/cuda/cuda.h"
 #include "tessera/backend/cuda/nvrtc.h"
+#include "tessera/backend/metal/metal.h"
 #include "tessera/backend/oneapi/compiler.h"
 #include "tessera/backend/oneapi/oneapi.h"
 #include "tessera/backend/opencl/opencl.h"
@@ -26,6 +27,7 @@
 #include "tessera/base/os/library_search.h"
 #include "tessera/ops/catalogue.h"
 #include "tessera/ops/kernels.h"
+#include "tests/drivers/text/compile.h"
 #include "tests/support/emit_zoo.h"
 #include "tests/support/fake_backends.h"
 #include "tests/support/fresh_pocl_cache.h"
@@ -48,8 +50,9 @@ struct Candidate {
 };
 
 /// Every kernel of ops/ as the device would use it, and the zoo twice: the second time with wide indices and buffers
-/// that may overlap. What computes in f64 is left out where the device has none. `matrices`: products by fragments,
-/// too, for an architecture whose device has them unlike the one that stands in for it.
+/// that may overlap. What computes in f64 is left out where the device has none, and of Metal what prints or has
+/// atomics of 64 bits, which it has not. `matrices`: products by fragments, too, for an architecture whose device has them
+/// unlike the one that stands in for it.
 std::vector<Candidate> candidates(Device device, bool matrices = false) {
   const Capabilities& can = device_info(device).can;
   std::vector<Candidate> all;
@@ -72,7 +75,10 @@ std::vector<Candidate> candidates(Device device, bool matrices = false) {
   for (const bool wide : {false, true})
     for (const ir::Function& fn : zoo) {
       const bool doubles = std::ranges::any_of(fn.nodes, [](const ir::Node& n) { return n.type.dtype == DType::f64; });
-      if (doubles && !can.f64) continue;
+      const bool unknown_to_metal = std::ranges::any_of(fn.nodes, [](const ir::Node& n) {
+        return n.op == ir::Op::print || (n.op == ir::Op::atomic && dtype_size(n.type.dtype) == 8);
+      });
+      if ((doubles && !can.f64) || (unknown_to_metal && device.backend == Backend::metal)) continue;
       Variant variant;
       variant.index64 = wide, variant.noalias = !wide;
       all.push_back({"zoo: " + fn.name + (wide ? ", wide" : ""), fn, variant});
@@ -392,6 +398,19 @@ TEST(Gate, pocl) {
     }
     return std::string(absent) + "pocl (script/bootstrap: pocl-opencl-icd): " + report.reason;
   });
+}
+
+// Apple's compiler exists on Apple's systems only. The text is C++, so one of ours takes it through a header that gives
+// it Metal's types and functions; what only Apple's knows (attributes, limits of arguments) stays unseen.
+TEST(Gate, metal) {
+  column("metal as C++", {{"TESSERA_METAL_LIBRARY", test::fake_library("metal")}}, []() -> std::string {
+    register_driver(make_metal_driver());
+    return compile_all({Backend::metal, 0}, emit::metal_c(), [](const backend::Program& program, Answers&) {
+      const text::CompiledText checked = text::check_metal(program.text());
+      return stream::Image{checked.made, checked.object, checked.log};
+    });
+  });
+  std::printf("metal as C++: by %s\n", text::metal_checker().c_str());
 }
 
 class PrintTable : public ::testing::Environment {

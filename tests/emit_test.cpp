@@ -216,6 +216,24 @@ TEST(emit, shared_memory_past_48_kib_is_one_slab_where_it_must_be) {
   EXPECT_EQ(zoo::emitted({zoo::tiled_product()}, emit::cuda_c()).kernels[0].dynamic_shared_bytes, 0u);
 }
 
+TEST(emit, metal_binds_buffers_and_a_structure_and_names_address_spaces) {
+  const std::string text = zoo::emitted({zoo::saxpy()}, emit::metal_c()).text;
+  EXPECT_HAS(text, "#include <metal_stdlib>\nusing namespace metal;\n");
+  EXPECT_HAS(text, "kernel void saxpy_");
+  EXPECT_HAS(text, "device const float* x [[buffer(0)]]");
+  EXPECT_HAS(text, "device float* y [[buffer(1)]]");
+  EXPECT_HAS(text, "_arguments& arguments [[buffer(2)]]");
+  EXPECT_HAS(text, "uint3 thread_position_in_threadgroup [[thread_position_in_threadgroup]]");
+  const emit::EmittedSource shared = zoo::emitted({zoo::tiled_product()}, emit::metal_c());
+  EXPECT_HAS(shared.text, "[[max_total_threads_per_threadgroup(");
+  EXPECT_HAS(shared.text, "threadgroup uchar* shared_memory [[threadgroup(0)]]");
+  EXPECT_HAS(shared.text, "threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);");
+  EXPECT_GT(shared.kernels[0].dynamic_shared_bytes, 0u);
+  EXPECT_EQ(shared.kernels[0].dynamic_shared_bytes % 16, 0u);
+  for (const char* foreign : {"__global", "threadIdx", "__restrict", "double", "long long"})
+    EXPECT_HAS_NOT(text + shared.text, foreign);
+}
+
 TEST(emit, the_same_kernel_gives_the_same_text) {
   for (const emit::Dialect& d : {emit::opencl_c(), emit::opencl_c_intel(), emit::cuda_c(), emit::hip_c()})
     EXPECT_EQ(zoo::emitted(zoo::steps(), d).text +

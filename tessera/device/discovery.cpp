@@ -72,18 +72,15 @@ Discovery& discovery() {
 /// For backends without a driver: an honest reason, and whether there would be something to drive.
 BackendReport report_without_driver(Backend backend) {
   BackendReport r{.backend = backend, .state = DeviceState::unsupported};
-  if (backend != Backend::metal) {
-    r.reason = fmt::format("this program was built without the {} backend", backend_name(backend));
-    r.remedy = "Link the whole library, tessera::tessera";
+#ifndef __APPLE__
+  if (backend == Backend::metal) {
+    r.reason = "Metal exists on Apple systems only";
+    r.remedy = "Nothing to do here";
     return r;
   }
-#ifndef __APPLE__
-  r.reason = "Metal exists on Apple systems only";
-  r.remedy = "Nothing to do here";
-#else
-  r.reason = "this version of Tessera has no Metal backend yet; an Apple GPU seems to be present";
-  r.remedy = "Use the GPU through its OpenCL driver if it has one (see the row opencl), or the CPU";
 #endif
+  r.reason = fmt::format("this program was built without the {} backend", backend_name(backend));
+  r.remedy = "Link the whole library, tessera::tessera";
   return r;
 }
 

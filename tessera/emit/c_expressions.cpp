@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "tessera/emit/c_writer.h"
+#include "tessera/emit/metal.h"
 
 namespace tessera::emit {
 
@@ -15,6 +16,7 @@ using namespace ir;
 namespace {
 
 bool opencl(const Dialect& d) { return d.language == Language::opencl; }
+bool opencl_words(const Dialect& d) { return opencl(d) || metal(d); }
 std::string at_least(const Text& t, Binding level) { return t.binding < level ? "(" + t.s + ")" : t.s; }
 bool narrow(DType t) { return is_int(t) && dtype_size(t) < 4; }
 
@@ -138,7 +140,7 @@ Text CWriter::unary(const Node& n) {
         return {"-" + (a.s[0] == '-' ? "(" + a.s + ")" : at_least(a, Binding::unary)), Binding::unary, a.loads};
       return wrapping(n, "-", Binding::sum, {"0", Binding::primary, false, unsigned_constant_text(dialect_, t, 0)}, a);
     case UnaryOp::abs:
-      if (is_float(t)) return call(opencl(dialect_) || t == DType::f64 ? "fabs" : "fabsf", {a});
+      if (is_float(t)) return call(opencl_words(dialect_) || t == DType::f64 ? "fabs" : "fabsf", {a});
       if (is_unsigned_int(t)) return a;
       return call(prelude_.absolute(t), {a});
     case UnaryOp::not_:
@@ -154,7 +156,9 @@ Text CWriter::unary(const Node& n) {
       std::string value = fmt::format("({}){}", type_text(dialect_, own), at_least(a, Binding::unary));
       if (narrow(t)) value = fmt::format("({}){}", type_text(dialect_, DType::u32), value);
       std::string counted;
-      if (opencl(dialect_))
+      if (metal(dialect_) && wide)
+        counted = fmt::format("{}({})", prelude_.metal_wide(pop ? "popcount" : "clz"), value);
+      else if (opencl_words(dialect_))
         counted = fmt::format("{}({})", pop ? "popcount" : "clz", value);
       else if (pop)
         counted = fmt::format("{}({})", wide ? "__popcll" : "__popc", value);
@@ -182,7 +186,7 @@ Text CWriter::binary(const Node& n) {
   }
   const bool real = is_float(t);
   const bool plain = real || n.extra || (is_unsigned_int(t) && !narrow(t));
-  const std::string f = !opencl(dialect_) && t == DType::f32 ? "f" : "";
+  const std::string f = !opencl_words(dialect_) && t == DType::f32 ? "f" : "";
   switch (op) {
     case BinaryOp::add: return plain ? infix(a, "+", b, Binding::sum) : wrapping(n, "+", Binding::sum, a, b);
     case BinaryOp::sub: return plain ? infix(a, "-", b, Binding::sum) : wrapping(n, "-", Binding::sum, a, b);
@@ -198,10 +202,10 @@ Text CWriter::binary(const Node& n) {
     }
     case BinaryOp::min:
       if (real) return call("fmin" + f, {a, b});
-      return call(opencl(dialect_) && !narrow(t) ? "min" : prelude_.minimum(t), {a, b});
+      return call(opencl_words(dialect_) && !narrow(t) ? "min" : prelude_.minimum(t), {a, b});
     case BinaryOp::max:
       if (real) return call("fmax" + f, {a, b});
-      return call(opencl(dialect_) && !narrow(t) ? "max" : prelude_.maximum(t), {a, b});
+      return call(opencl_words(dialect_) && !narrow(t) ? "max" : prelude_.maximum(t), {a, b});
     case BinaryOp::and_: return infix(a, "&", b, Binding::bit_and);
     case BinaryOp::or_: return infix(a, "|", b, Binding::bit_or);
     case BinaryOp::xor_: return infix(a, "^", b, Binding::bit_xor);
@@ -221,6 +225,8 @@ Text CWriter::binary(const Node& n) {
     }
     default: {
       if (opencl(dialect_)) return call("mul_hi", {a, b});
+      if (metal(dialect_) && dtype_size(t) == 4) return call("mulhi", {a, b});
+      if (metal(dialect_)) return metal_mul_high(t, a, b);
       return call(t == DType::i32   ? "__mulhi"
                   : t == DType::u32 ? "__umulhi"
                   : t == DType::i64 ? "__mul64hi"
@@ -295,6 +301,7 @@ Text CWriter::load(const Node& n) {
 }
 
 Text CWriter::atomic(const Node& n) {
+  if (metal(dialect_)) return metal_atomic(n);
   const DType t = n.type.dtype;
   const AtomicOp op = n.kind<AtomicOp>();
   const Node& memory = fn_[n.args[0]];
@@ -374,7 +381,7 @@ Text CWriter::subgroup(const Node& n) {
     if (widen) return {fmt::format("({}){}", type, s), Binding::unary, a.loads};
     return {s, Binding::primary, a.loads};
   }
-  const char* width = dialect_.language == Language::cuda ? "32" : "warpSize";
+  const std::string width = subgroup_width_text(dialect_);
   const std::uint32_t threads = fn_.threads_per_block();
   const std::string own = "(int)(" + index_text(dialect_, IndexKind::lane_id, 0, fn_) + ")";
   // How many lanes of this subgroup have threads: all of them if the block is a multiple of 64.

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "tessera/base/error.h"
+#include "tessera/emit/metal.h"
 
 namespace tessera::emit {
 
@@ -76,7 +77,7 @@ std::string CWriter::fresh_name(std::string wanted) {
   wanted = identifier(wanted);
   if (reserved().contains(wanted) || wanted.starts_with("__") || wanted.starts_with("get_") ||
       wanted.starts_with("as_") || wanted.starts_with("atom") || wanted.starts_with("sub_group") ||
-      wanted.starts_with("tessera_"))
+      wanted.starts_with("tessera_") || (metal(dialect_) && metal_word(wanted)))
     wanted += "_";
   while (!taken_.insert(wanted).second) wanted += "_";
   return wanted;
@@ -123,6 +124,7 @@ std::string CWriter::value_type(Type t) const {
 }
 
 std::string CWriter::signature(const std::string& entry, EmittedKernel& kernel) {
+  if (metal(dialect_)) return metal_signature(entry, kernel);
   using Kind = KernelArgument::Kind;
   const DType index = fn_.index64 ? DType::i64 : DType::i32;
   std::vector<std::string> list;
@@ -189,9 +191,10 @@ std::string CWriter::declarations(EmittedKernel& kernel) {
     for (std::size_t p = 0; p < fn_.params.size(); ++p)
       if (fn_.params[p].is_buffer) add(fmt::format("{} += {};", parameter_names_[p], offset_names_[p]));
   // One slab for CUDA and HIP where static shared memory ends.
-  const bool slab = !opencl(dialect_) && shared_bytes(fn_) > 49152;
+  const bool slab = metal(dialect_) ? shared_bytes(fn_) != 0 : !opencl(dialect_) && shared_bytes(fn_) > 49152;
+  const char* space = metal(dialect_) ? "threadgroup " : "";
   std::size_t offset = 0;
-  if (slab) {
+  if (slab && !metal(dialect_)) {
     kernel.dynamic_shared_bytes = shared_bytes(fn_);
     add("extern __shared__ __align__(16) unsigned char shared_memory[];");
   }
@@ -202,7 +205,7 @@ std::string CWriter::declarations(EmittedKernel& kernel) {
       const std::string type = memory_text(dialect_, n.type.dtype);
       if (slab) {
         offset = (offset + 15) & ~std::size_t{15};
-        add(fmt::format("{0}* const {1} = ({0}*)(shared_memory + {2});", type, names_[id], offset));
+        add(fmt::format("{3}{0}* const {1} = ({3}{0}*)(shared_memory + {2});", type, names_[id], offset, space));
         offset += n.imm * dtype_size(n.type.dtype);
       } else {
         // Rows of factors are read 16 bytes at a time.
@@ -295,7 +298,9 @@ void CWriter::statement(NodeId id, BlockId b) {
   const Node& n = fn_[id];
   switch (n.op) {
     case Op::store: return store(n);
-    case Op::print: return print(n);
+    case Op::print:
+      if (metal(dialect_)) refuse(id, "print");
+      return print(n);
     case Op::mma: return matrix(n);
     case Op::barrier: settle(false); return line(barrier_text(dialect_));
     case Op::atomic: {

@@ -53,6 +53,7 @@ class CWriter {
   void name_parameters();
   void name_leaf(ir::NodeId id);
   std::string signature(const std::string& entry, EmittedKernel& kernel);
+  std::string metal_signature(const std::string& entry, EmittedKernel& kernel);
   std::string declarations(EmittedKernel& kernel);
 
   // Uses.
@@ -71,6 +72,8 @@ class CWriter {
   Text vector(const ir::Node& n);
   Text load(const ir::Node& n);
   Text atomic(const ir::Node& n);
+  Text metal_atomic(const ir::Node& n);
+  Text metal_mul_high(DType t, const Text& a, const Text& b);
   Text subgroup(const ir::Node& n);
   std::string element(ir::NodeId memory, ir::NodeId index, bool* loads = nullptr);
   std::string unsigned_operand(const Text& t, DType type, ir::NodeId id, Binding at_least);

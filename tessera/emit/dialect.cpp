@@ -7,12 +7,15 @@
 
 #include <fmt/format.h>
 
+#include "tessera/emit/metal.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera::emit {
 
 namespace {
 bool opencl(const Dialect& d) { return d.language == Language::opencl; }
+/// Types, constants and functions are called as in OpenCL C.
+bool opencl_words(const Dialect& d) { return opencl(d) || metal(d); }
 }  // namespace
 
 Dialect opencl_c() { return {}; }
@@ -119,7 +122,7 @@ Target target_of(const Dialect& d, bool index64) {
           .dot4 = d.dot4,
           .expand_math = d.expand_math,
           .expand_math64 = d.expand_math64,
-          .atomic_f32 = !opencl(d),
+          .atomic_f32 = !opencl_words(d),
           .atomic_i64 = d.atomic_i64,
           .subgroup_width = d.subgroups ? 0u : 1u,
           .block_operations = false,
@@ -135,7 +138,7 @@ std::string type_text(const Dialect& d, DType t) {
   static constexpr const char* c[] = {
       "bool",      "signed char",        "unsigned char",  "short",          "unsigned short", "int",   "unsigned int",
       "long long", "unsigned long long", "unsigned short", "unsigned short", "float",          "double"};
-  return (opencl(d) ? cl : c)[static_cast<std::size_t>(t)];
+  return (opencl_words(d) ? cl : c)[static_cast<std::size_t>(t)];
 }
 std::string memory_text(const Dialect& d, DType t) { return type_text(d, t == DType::boolean ? DType::u8 : t); }
 std::string unsigned_text(const Dialect& d, DType t) {
@@ -143,7 +146,7 @@ std::string unsigned_text(const Dialect& d, DType t) {
 }
 
 std::string constant_text(const Dialect& d, DType t, std::uint64_t bits) {
-  const char* wide = opencl(d) ? "L" : "LL";
+  const char* wide = opencl_words(d) ? "L" : "LL";
   switch (t) {
     case DType::boolean: return bits ? "true" : "false";
     case DType::i8:
@@ -188,6 +191,7 @@ std::string bitcast_text(const Dialect& d, DType to, DType from, const std::stri
   auto bits = [](DType t) { return t == DType::f16 || t == DType::bf16 ? DType::u16 : t; };
   if (!is_float(bits(to)) && !is_float(bits(from))) return fmt::format("({})({})", target, value);
   if (opencl(d)) return fmt::format("as_{}({})", target, value);
+  if (metal(d)) return fmt::format("as_type<{}>({})", target, value);
   if (to == DType::f32) return fmt::format("{}({})", from == DType::i32 ? "__int_as_float" : "__uint_as_float", value);
   if (from == DType::f32) return fmt::format("{}({})", to == DType::i32 ? "__float_as_int" : "__float_as_uint", value);
   if (to == DType::f64) return fmt::format("__longlong_as_double((long long)({}))", value);
@@ -211,7 +215,8 @@ std::string index_text(const Dialect& d, ir::IndexKind kind, std::uint64_t dim, 
       default: return "get_num_sub_groups()";
     }
   }
-  const std::string width = d.language == Language::cuda ? "32" : "warpSize";
+  if (metal(d)) return metal_index_text(kind, dim, fn);
+  const std::string width = subgroup_width_text(d);
   std::string linear = "threadIdx.x";
   if (fn.block_size[1] > 1) linear = fmt::format("(threadIdx.y * {} + threadIdx.x)", fn.block_size[0]);
   if (fn.block_size[2] > 1)
@@ -233,12 +238,18 @@ std::string index_text(const Dialect& d, ir::IndexKind kind, std::uint64_t dim, 
 
 std::string math_text(const Dialect& d, ir::MathOp op, DType t) {
   std::string name(ir::name_of(op));
-  if (!opencl(d) && t == DType::f32) name += "f";
+  if (!opencl_words(d) && t == DType::f32) name += "f";
   return name;
 }
 
 std::string barrier_text(const Dialect& d) {
+  if (metal(d)) return "threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);";
   return opencl(d) ? "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);" : "__syncthreads();";
+}
+
+std::string subgroup_width_text(const Dialect& d) {
+  if (metal(d)) return "(int)threads_per_simdgroup";
+  return d.language == Language::cuda ? std::to_string(d.cuda_width) : "warpSize";
 }
 
 std::string_view print_format(const Dialect& d, DType t) {

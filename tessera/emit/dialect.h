@@ -11,7 +11,7 @@
 
 namespace tessera::emit {
 
-enum class Language : std::uint8_t { opencl, cuda, hip };
+enum class Language : std::uint8_t { opencl, cuda, hip, metal };
 
 /// The instructions by which a device multiplies fragments (ir::Op::mma). What each lane holds of a fragment, and where
 /// that is written down, stands in prelude_matrix.cpp.
@@ -50,6 +50,7 @@ struct Dialect {
   bool expand_math = true;      ///< exp, log, sin, ... of f32 are not the compiler's, or differ by device
   bool expand_math64 = false;   ///< those of f64 are not the compiler's
   bool bf16_convert = false;    ///< CUDA: from sm_80 on
+  std::uint32_t cuda_width = 32;           ///< lanes of a subgroup in CUDA C, where they are a constant
   MatrixUnits matrix = MatrixUnits::none;  ///< CUDA and HIP
   HipDot4 hip_dot4 = HipDot4::none;        ///< HIP, where `dot4` is set
 };
@@ -61,6 +62,7 @@ Dialect opencl_c_with(std::string_view extensions);
 Dialect opencl_c_intel();  ///< OpenCL C 3.0 with subgroups, as Intel's compiler takes it
 Dialect cuda_c();          ///< for NVRTC, without any header
 Dialect hip_c();           ///< for hiprtc
+Dialect metal_c();         ///< Metal Shading Language 2.4: emit/metal.h
 /// With what an architecture adds: matrix units, products of bytes, conversions of bfloat16. A compute capability as a
 /// number (90 is 9.0); "gfx90a".
 Dialect cuda_c_for(int capability);
@@ -92,7 +94,9 @@ class Prelude {
   std::string dot4(ir::Dot4Signs signs);
   std::string atomic_extreme(bool maximum,
                              DType t);  ///< CUDA and HIP: smallest or largest of f32 or i64, by compare-and-swap
-  std::string subgroup(ir::SubgroupOp op, DType t);  ///< CUDA and HIP: (value[, lane], lanes in this subgroup)
+  std::string subgroup(ir::SubgroupOp op, DType t);  ///< CUDA, HIP, Metal: (value[, lane], lanes in this subgroup)
+  std::string metal_compare_exchange(bool is_unsigned, bool shared);  ///< (address, expected, value): what was there
+  std::string metal_wide(const char* which);                          ///< popcount, clz, mul_hi of unsigned 64 bits
   std::string from_bfloat();                         ///< u16 bits to f32
   std::string to_bfloat();
 
@@ -111,6 +115,7 @@ class Prelude {
  private:
   std::string function(const std::string& name, const std::string& text);
   std::string inline_prefix() const;
+  std::string metal_subgroup(ir::SubgroupOp op, DType t);
   std::string instruction(const std::string& name, const std::string& text);
   std::string matrix_instruction(DType t);
   std::string matrix_shared_load(bool along_k);
@@ -129,6 +134,7 @@ std::string index_text(const Dialect& d, ir::IndexKind kind, std::uint64_t dimen
 std::string math_text(const Dialect& d, ir::MathOp op, DType t);  ///< the function's name
 std::string bitcast_text(const Dialect& d, DType to, DType from, const std::string& value);
 std::string barrier_text(const Dialect& d);
+std::string subgroup_width_text(const Dialect& d);         ///< CUDA and HIP: how many lanes a subgroup has
 std::string_view print_format(const Dialect& d, DType t);  ///< "%d"
 
 }  // namespace tessera::emit

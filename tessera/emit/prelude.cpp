@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "tessera/emit/dialect.h"
+#include "tessera/emit/metal.h"
 
 namespace tessera::emit {
 
@@ -11,7 +12,9 @@ bool opencl(const Dialect& d) { return d.language == Language::opencl; }
 std::string suffix(DType t) { return std::string(dtype_name(t)); }
 }  // namespace
 
-std::string Prelude::inline_prefix() const { return opencl(dialect_) ? "inline " : "__device__ __forceinline__ "; }
+std::string Prelude::inline_prefix() const {
+  return opencl(dialect_) || metal(dialect_) ? "inline " : "__device__ __forceinline__ ";
+}
 
 std::string Prelude::function(const std::string& name, const std::string& text) {
   // OpenCL C's `inline` is C99's: without `static` the linker may look for an outside definition.
@@ -29,6 +32,7 @@ std::string Prelude::text() const {
           "#pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable\n";
     if (dialect_.subgroups) out += "#pragma OPENCL EXTENSION cl_khr_subgroups : enable\n";
   }
+  if (metal(dialect_)) out += "#include <metal_stdlib>\nusing namespace metal;\n\n";
   for (const auto& [name, text] : functions_) out += text;
   return out;
 }
@@ -86,6 +90,8 @@ std::string Prelude::from_half() {
       return function(name,
                       "float tessera_f32_from_f16(unsigned short bits) {\n  float value;\n"
                       "  asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(value) : \"h\"(bits));\n  return value;\n}");
+    case Language::metal:
+      return function(name, "float tessera_f32_from_f16(ushort bits) { return (float)as_type<half>(bits); }");
     default:
       return function(name,
                       "float tessera_f32_from_f16(unsigned short bits) {\n"
@@ -103,6 +109,8 @@ std::string Prelude::to_half() {
       return function(name,
                       "unsigned short tessera_f16_from_f32(float value) {\n  unsigned short bits;\n"
                       "  asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(bits) : \"f\"(value));\n  return bits;\n}");
+    case Language::metal:
+      return function(name, "ushort tessera_f16_from_f32(float value) { return as_type<ushort>((half)value); }");
     default:
       return function(name,
                       "unsigned short tessera_f16_from_f32(float value) {\n"
@@ -169,10 +177,11 @@ std::string Prelude::atomic_extreme(bool maximum, DType t) {
 // Lanes are numbered within the subgroup; `count` lanes of it have threads. Whoever reads past them gets its own value.
 std::string Prelude::subgroup(ir::SubgroupOp op, DType t) {
   using ir::SubgroupOp;
+  if (metal(dialect_)) return metal_subgroup(op, t);
   const std::string type = type_text(dialect_, t == DType::boolean ? DType::i32 : t);
   const std::string name = fmt::format("tessera_subgroup_{}_{}", ir::name_of(op), suffix(t));
   const bool cuda = dialect_.language == Language::cuda;
-  const std::string width = cuda ? "32" : "warpSize";
+  const std::string width = subgroup_width_text(dialect_);
   // shuffles move 32- and 64-bit values; narrower ones are promoted by the call
   auto shuffle = [&](std::string_view kind, std::string_view value, std::string_view lane) {
     return cuda

@@ -26,7 +26,8 @@ const Gpu& gpu(int device) { return gpus[device % 2]; }
 struct Setup {
   Setup() {
     Machine::get().limits = [](int device) {
-      return Limits{.shared_optin = gpu(device).shared_optin, .parameter_bytes = 4096};
+      const std::uint32_t warp = Machine::get().settings().warp;
+      return Limits{.shared_optin = gpu(device).shared_optin, .warp = warp != 0 ? warp : 32, .parameter_bytes = 4096};
     };
   }
 };
@@ -211,7 +212,7 @@ EXPORT Code cuDeviceGetAttribute(int* value, int attribute, int device) {
     case 6:
     case 7: *value = 65535; break;
     case 8: *value = 48 << 10; break;
-    case 10: *value = 32; break;
+    case 10: *value = static_cast<int>(machine().limits(device).warp); break;
     case 13: *value = 1500000; break;  // kHz
     case 16: *value = g.processors; break;
     case 18: *value = 0; break;
@@ -478,7 +479,7 @@ EXPORT Code cuModuleLoadDataEx(Module** module, const void* image, unsigned opti
       say(options, kinds, values, "the binary is of another architecture");
       return no_binary_for_gpu;
     }
-    return machine().load(*context, binary->entries, module);
+    return machine().load(*context, binary->entries, module, binary->object);
   }
   Ptx ptx;
   if (!read_ptx(text, &ptx)) {

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <set>
 #include <sstream>
 
@@ -23,12 +24,18 @@ std::uint64_t number(const char* name, std::uint64_t otherwise) {
 
 }  // namespace
 
+bool run_text() {
+  const char* how = std::getenv("TESSERA_FAKE_RUN");
+  return how != nullptr && std::strcmp(how, "text") == 0;
+}
+
 Settings Settings::from_environment() {
   Settings s;
   s.devices = static_cast<int>(number("TESSERA_FAKE_DEVICES", 1));
   s.memory = number("TESSERA_FAKE_MEMORY", s.memory);
   s.delay_us = static_cast<std::uint32_t>(number("TESSERA_FAKE_DELAY_US", s.delay_us));
   s.seed = number("TESSERA_FAKE_SEED", number("TESSERA_TEST_SEED", 1));
+  s.warp = static_cast<std::uint32_t>(number("TESSERA_FAKE_WARP", 0));
   s.leaks = number("TESSERA_FAKE_LEAKS", 0) != 0;
   if (const char* file = std::getenv("TESSERA_FAKE_BREACHES")) s.breaches = file;
   return s;

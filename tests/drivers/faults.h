@@ -7,6 +7,10 @@
 //   TESSERA_FAKE_SEED=n         of those delays
 //   TESSERA_FAKE_LEAKS=1        handles and memory that are left at exit are breaches
 //   TESSERA_FAKE_BREACHES=file  breaches are appended there too
+//   TESSERA_FAKE_RUN=text       kernels are run from their emitted text, compiled for the host (text/compile.h),
+//   instead of
+//                               by the interpreter; CUDA and HIP
+//   TESSERA_FAKE_WARP=n         threads of a subgroup (CUDA, HIP and Metal)
 //   TESSERA_FAKE_ONLY=name      the faults are of the library whose file name holds this; the other fakes work
 //   TESSERA_FAKE_FAULT=list     with commas between: NAME[=n[+]][:code][@device]
 //
@@ -45,9 +49,13 @@ struct Settings {
   std::uint32_t delay_us = 100;
   std::uint64_t seed = 1;
   bool leaks = false;
+  std::uint32_t warp = 0;  ///< 0: as the device has it
   std::string breaches;
   static Settings from_environment();
 };
+
+/// Whether kernels are run from their text.
+bool run_text();
 
 struct Fault {
   std::string name;

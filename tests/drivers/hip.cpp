@@ -30,7 +30,7 @@ struct Setup {
                     .max_grid = {2147483647, 2147483647, 2147483647},
                     .shared = 64 << 10,
                     .shared_optin = 64 << 10,
-                    .warp = gpu(device).warp};
+                    .warp = Machine::get().settings().warp != 0 ? Machine::get().settings().warp : gpu(device).warp};
     };
   }
 };
@@ -198,7 +198,7 @@ EXPORT Code hipDeviceGetAttribute(int* value, int attribute, int device) {
     case 68: *value = 0; break;
     case 74: *value = 64 << 10; break;
     case 85: *value = 1; break;
-    case 87: *value = static_cast<int>(g.warp); break;
+    case 87: *value = static_cast<int>(machine().limits(device).warp); break;
     default: return machine().breach("attribute " + std::to_string(attribute) + " is not known here", invalid_value);
   }
   return ok;
@@ -370,7 +370,7 @@ EXPORT Code hipModuleLoadData(Module** module, const void* image) {
   if (!binary) return invalid_image;
   if (const Fault* f = machine().faults().find("cubin", context->device)) return f->code.value_or(no_binary_for_gpu);
   if (binary->architecture != gpu(context->device).architecture) return no_binary_for_gpu;
-  return machine().load(*context, binary->entries, module);
+  return machine().load(*context, binary->entries, module, binary->object);
 }
 EXPORT Code hipModuleUnload(Module* module) {
   ENTER_FAILED_TOO();

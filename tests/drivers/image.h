@@ -19,14 +19,17 @@ using Entries = std::map<std::string, int>;
 inline constexpr std::string_view cubin_magic = "FAKE CUBIN", code_object_magic = "FAKE CODE OBJECT",
                                   intel_magic = "FAKE INTEL BINARY";
 
-inline std::string make_image(std::string_view magic, const std::string& architecture, const Entries& entries) {
+/// `object`: a file with the kernels compiled for the host (text/compile.h), if there is one.
+inline std::string make_image(std::string_view magic, const std::string& architecture, const Entries& entries,
+                              const std::string& object = {}) {
   std::string text = std::string(magic) + "\n" + architecture + "\n";
+  if (!object.empty()) text += "object: " + object + "\n";
   for (const auto& [name, parameters] : entries) text += name + " " + std::to_string(parameters) + "\n";
   return text;
 }
 
 struct Image {
-  std::string architecture;
+  std::string architecture, object;
   Entries entries;
 };
 inline std::optional<Image> read_image(std::string_view magic, const char* data) {
@@ -36,7 +39,12 @@ inline std::optional<Image> read_image(std::string_view magic, const char* data)
   Image image;
   std::getline(lines, line);
   std::getline(lines, image.architecture);
-  for (std::string name; lines >> name;) lines >> image.entries[name];
+  for (std::string name; lines >> name;) {
+    if (name == "object:")
+      lines >> image.object;
+    else
+      lines >> image.entries[name];
+  }
   return image;
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "tests/drivers/machine.h"
+#include "tests/drivers/text/compile.h"
 
 namespace tessera::fake {
 namespace {
@@ -15,7 +16,7 @@ std::string text_of(const Dimensions& d) {
   return std::to_string(d.x) + " x " + std::to_string(d.y) + " x " + std::to_string(d.z);
 }
 
-/// What one launch hands to the interpreter.
+/// What one launch hands to the interpreter, or to the compiled text.
 struct Launch {
   const Resolver* resolver;
   KernelFacts facts;
@@ -23,15 +24,42 @@ struct Launch {
   std::array<std::uint64_t, 3> shape;
   std::vector<KernelValue> values;
   bool wrong;
-  std::byte* spoilt = nullptr;  ///< with `wrong`: a byte of a result
+  std::byte* spoilt = nullptr;      ///< with `wrong`: a byte of a result
+  std::string object;               ///< run from its text, ...
+  std::vector<std::uint64_t> bits;  ///< ... each argument, with addresses of the host
+  Dimensions grid, block;
+  std::uint64_t number = 0;
+
+  std::shared_ptr<DirectLaunch> direct;
+
+  /// Empty, or what went wrong.
+  std::string run(const std::string& name) {
+    if (direct) try {
+        return direct->run(facts, bits);
+      } catch (const std::exception& e) {
+        return e.what();
+      }
+    if (!object.empty()) try {
+        std::vector<void*> arguments;
+        for (std::uint64_t& b : bits) arguments.push_back(&b);
+        return text::object_of(object).run(name, {{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, warp, number},
+                                           std::move(arguments));
+      } catch (const std::exception& e) {
+        return e.what();
+      }
+    char error[1024] = "";
+    return resolver->run(facts.kernel, warp, shape.data(), values.data(), error, sizeof error) != 0 ? "" : error;
+  }
 };
 
 }  // namespace
 
-Code Machine::load(Context& context, const std::map<std::string, int>& entries, Module** out) {
+Code Machine::load(Context& context, const std::map<std::string, int>& entries, Module** out,
+                   const std::string& object) {
   if (const Code code = outside_of_capture(); code != ok) return code;
-  auto* module = new Module{Handle{.kind = Kind::module, .context = &context}};
+  auto* module = new Module{Handle{.kind = Kind::module, .context = &context}, {}, {}, {}, {}};
   module->entries = entries;
+  module->object = object;
   std::lock_guard hold(lock_);
   keep(module);
   *out = module;
@@ -136,10 +164,12 @@ Code Machine::read_arguments(Context& context, const Function& function, const K
 }
 
 Code Machine::launch(Context& context, Function& function, Dimensions grid, Dimensions block,
-                     std::uint32_t shared_bytes, Stream& stream, void** parameters, void** extra, const Order& order) {
+                     std::uint32_t shared_bytes, Stream& stream, void** parameters, void** extra, const Order& order,
+                     std::shared_ptr<DirectLaunch> direct) {
   if (!execute_) return ok;
   Work work;
-  if (const Code code = prepare_launch(context, function, grid, block, shared_bytes, parameters, extra, order, &work);
+  if (const Code code = prepare_launch(context, function, grid, block, shared_bytes, parameters, extra, order, &work,
+                                       std::move(direct));
       code != ok)
     return code;
   return enqueue(stream, std::move(work), false);
@@ -147,8 +177,8 @@ Code Machine::launch(Context& context, Function& function, Dimensions grid, Dime
 
 /// Checks a launch; gives the work, and what it touches.
 Code Machine::prepare_launch(Context& context, Function& function, Dimensions grid, Dimensions block,
-                             std::uint32_t shared_bytes, void** parameters, void** extra, const Order& order,
-                             Work* out) {
+                             std::uint32_t shared_bytes, void** parameters, void** extra, const Order& order, Work* out,
+                             std::shared_ptr<DirectLaunch> direct) {
   const Limits most = limits(context.device);
   auto launch = std::make_shared<Launch>();
   Work& work = *out;
@@ -177,7 +207,9 @@ Code Machine::prepare_launch(Context& context, Function& function, Dimensions gr
       return breach_locked(name + ": a grid of " + text_of(grid) + " is too large", invalid_value);
 
     if (resolver_ == nullptr) resolver_ = static_cast<const Resolver*>(dlsym(RTLD_DEFAULT, "tessera_fake_resolver"));
-    if (resolver_ == nullptr || resolver_->find(function.entry.c_str(), opencl, &launch->facts) == 0)
+    if (direct)
+      launch->facts = direct->facts, launch->direct = direct;
+    else if (resolver_ == nullptr || resolver_->find(function.entry.c_str(), opencl, &launch->facts) == 0)
       return breach_locked(name + ": the test program does not know what it computes", not_found);
     const KernelFacts& facts = launch->facts;
     if (facts.block &&
@@ -209,6 +241,9 @@ Code Machine::prepare_launch(Context& context, Function& function, Dimensions gr
                                             std::uint64_t{grid.z} * block.z};
     launch->shape = facts.block ? std::array<std::uint64_t, 3>{grid.x, grid.y, grid.z} : threads;
     launch->values.resize(facts.parameters);
+    launch->bits = bits;
+    for (std::uint32_t i = 0; i < facts.argument_count; ++i)
+      if (facts.arguments[i].kind == KernelArgument::pointer) launch->bits[i] = 0;  // until it is known to be memory
     for (std::uint32_t i = 0; i < facts.argument_count; ++i) {
       const KernelArgument& a = facts.arguments[i];
       switch (a.kind) {
@@ -252,6 +287,7 @@ Code Machine::prepare_launch(Context& context, Function& function, Dimensions gr
       KernelValue& value = launch->values[a.number];
       value.data = touch.memory->data + touch.begin;
       value.elements = lengths[a.number];
+      launch->bits[i] = reinterpret_cast<std::uint64_t>(value.data);
       if (a.writes && value.elements != 0)
         launch->spoilt = value.data + (value.elements * 7 / 10 + 1) * a.element_bytes - 1;
       if (facts.noalias && known)
@@ -264,14 +300,15 @@ Code Machine::prepare_launch(Context& context, Function& function, Dimensions gr
     work.what = name;
     launch->resolver = resolver_;
     launch->warp = most.warp;
+    launch->object = module->object;
+    launch->grid = grid, launch->block = block;
+    launch->number = settings_.seed * 1000003 + counts_["launches"];
     launch->wrong = faults_.find("wrong", context.device) != nullptr;
   }
   work.module = module;
   work.order = order;
   work.run = [this, launch, name = function.entry]() -> Code {
-    char error[1024] = "";
-    if (launch->resolver->run(launch->facts.kernel, launch->warp, launch->shape.data(), launch->values.data(), error,
-                              sizeof error) == 0) {
+    if (const std::string error = launch->run(name); !error.empty()) {
       breach("kernel " + name + " failed: " + error, ok);
       return illegal_address;
     }
@@ -279,6 +316,12 @@ Code Machine::prepare_launch(Context& context, Function& function, Dimensions gr
     return ok;
   };
   return ok;
+}
+
+bool Machine::facts_of(const std::string& entry, KernelFacts* facts) {
+  std::lock_guard hold(lock_);
+  if (resolver_ == nullptr) resolver_ = static_cast<const Resolver*>(dlsym(RTLD_DEFAULT, "tessera_fake_resolver"));
+  return resolver_ != nullptr && resolver_->find(entry.c_str(), opencl, facts) != 0;
 }
 
 Code Machine::outside(Stream& stream, const char* what, const OutsideTouch* touches, int count,

@@ -135,7 +135,8 @@ struct Function : Handle {
 struct Module : Handle {
   std::map<std::string, int> entries;
   std::map<std::string, Function*> functions;
-  Clock used;  ///< its last launch on each stream
+  std::string object;  ///< kernels compiled for the host, if they are run so
+  Clock used;          ///< its last launch on each stream
 };
 struct Context : Handle {
   int device = 0;
@@ -174,6 +175,14 @@ struct Limits {
 
 struct Dimensions {
   std::uint32_t x = 1, y = 1, z = 1;
+};
+
+/// A launch of an API that binds arguments in a way of its own, and runs kernels from their text.
+struct DirectLaunch {
+  KernelFacts facts;
+  std::vector<KernelArgument> own;  ///< what `facts.arguments` shows, of kernels that the test does not know
+  /// `bits` of the arguments, with addresses of the host. Empty, or what went wrong.
+  std::function<std::string(const KernelFacts& facts, std::vector<std::uint64_t>& bits)> run;
 };
 
 class Machine {
@@ -233,13 +242,17 @@ class Machine {
   Code fill(Context& context, std::uint64_t to, std::uint64_t value, std::size_t unit, std::size_t count,
             Stream& stream, bool waits, const Order& order = {});
 
-  Code load(Context& context, const std::map<std::string, int>& entries, Module** module);
+  Code load(Context& context, const std::map<std::string, int>& entries, Module** module,
+            const std::string& object = {});
   Code unload(Context* context, Module* module);  ///< null: of whichever device
   Code function(Context& context, Module* module, const char* entry, Function** function);
   Function* function_of(void* handle, Code* code);
   Code raise_shared(Function& function, int bytes);
   Code launch(Context& context, Function& function, Dimensions grid, Dimensions block, std::uint32_t shared_bytes,
-              Stream& stream, void** parameters, void** extra, const Order& order = {});
+              Stream& stream, void** parameters, void** extra, const Order& order = {},
+              std::shared_ptr<DirectLaunch> direct = nullptr);
+  /// Whether the test knows the kernel.
+  bool facts_of(const std::string& entry, KernelFacts* facts);
 
   // Graphs (graphs.cpp).
   Code begin_capture(Stream& stream);
@@ -289,7 +302,8 @@ class Machine {
   Code capture(Stream& stream, Work work, bool waits);
   Code outside_of_capture_locked();
   Code prepare_launch(Context& context, Function& function, Dimensions grid, Dimensions block,
-                      std::uint32_t shared_bytes, void** parameters, void** extra, const Order& order, Work* work);
+                      std::uint32_t shared_bytes, void** parameters, void** extra, const Order& order, Work* work,
+                      std::shared_ptr<DirectLaunch> direct = nullptr);
   void serve(Stream& stream);
   bool ready(const Stream& stream) const;
   Code breach_locked(const std::string& text, Code code);

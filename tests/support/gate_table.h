@@ -69,7 +69,8 @@ class GateTable {
       for (const std::string& c : columns_) summary(c);
     }
     for (const std::string& m : missing_) std::printf("not installed: %s\n", m.c_str());
-    std::printf("metal: no dialect yet\n");
+    std::printf(
+        "Metal's own compiler is for Apple's systems only; \"metal as C++\": its text through a header of ours\n");
   }
 
  private:

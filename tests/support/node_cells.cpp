@@ -210,7 +210,8 @@ bool has(const std::string& text, std::string_view part) { return text.find(part
 bool named(const std::string& error, const Target& target) {
   const Capabilities& can = target.can();
   return (!can.f64 && has(error, "no f64")) || (!can.atomic_i64 && has(error, "no atomics of 64 bits")) ||
-         (!can.int64 && has(error, "no 64-bit integers"));
+         (!can.int64 && has(error, "no 64-bit integers")) ||
+         (target.name().starts_with("metal") && has(error, "print cannot be written in Metal"));
 }
 
 }  // namespace

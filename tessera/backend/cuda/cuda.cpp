@@ -250,7 +250,8 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
 
   const int capability = 10 * ask(compute_capability_major) + ask(compute_capability_minor);
   facts.dialect = emit::cuda_c();
-  info.can.subgroup_widths = {number(warp_size, 32)};
+  facts.dialect.cuda_width = number(warp_size, 32);
+  info.can.subgroup_widths = {facts.dialect.cuda_width};
   set_capability(facts, capability);
   capabilities_[ordinal] = capability;
   made_for_.erase(ordinal);

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is Apple's own: how devices are found and what they say of themselves.
+#include "tessera/backend/metal/metal.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "tessera/backend/metal/metal_api.h"
+#include "tessera/backend/stream/load.h"
+
+namespace tessera {
+
+namespace metal {
+
+namespace {
+
+#ifdef __APPLE__
+constexpr bool apple = true;
+#else
+constexpr bool apple = false;
+#endif
+constexpr const char* unverified = "Metal, unverified: this backend has never run on Apple's hardware";
+
+class MetalVendor final : public stream::Vendor {
+ public:
+  Backend backend() const override { return Backend::metal; }
+  const stream::Api& api() const override { return *api_; }
+  ForeignPart loads() const override { return {"", metal_files(), {}}; }
+  int start(BackendReport& report) override;
+  stream::DeviceFacts describe(int ordinal) override;
+  bool order_is_chosen() const override { return false; }
+  std::string uuid(int) const override { return {}; }
+  stream::Image compile(const stream::DeviceFacts& facts, const backend::Program& program) override;
+
+ private:
+  Runtime runtime_;
+  std::unique_ptr<MetalApi> api_;
+};
+
+int MetalVendor::start(BackendReport& report) {
+  const bool named = !stream::named_by("TESSERA_METAL_LIBRARY").empty();
+  if (!apple && !named) {
+    report.state = DeviceState::unsupported;
+    report.reason = "Metal exists on Apple systems only";
+    report.remedy = "Nothing to do here";
+    return 0;
+  }
+  if (!runtime_.usable()) runtime_ = open_runtime();
+  const os::Library& last = runtime_.metal.loaded() ? runtime_.objc : runtime_.metal;
+  report.file = last.file();
+  const char* correct = named ? "TESSERA_METAL_LIBRARY names this file, and no other is tried: correct it, or unset it"
+                              : "Metal is a part of macOS from 10.11 on: update the system";
+  if (!last.loaded()) {
+    report.reason = last.reason();
+    report.remedy = correct;
+    return 0;
+  }
+  if (!runtime_.missing.empty()) {
+    report.reason = "the library has no " + runtime_.missing;
+    report.remedy = correct;
+    return 0;
+  }
+  report.state = DeviceState::loaded;
+  if (!api_) api_ = std::make_unique<MetalApi>(runtime_);
+  if (api_->count() == 0) {
+    const Pool pool(runtime_);
+    const Owned all(runtime_, runtime_.copy_all_devices());
+    const UInt count = runtime_.send<UInt>(all.get(), runtime_.say.count);
+    for (UInt i = 0; i < count; ++i)  // for good
+      api_->add(runtime_.send<Id>(runtime_.send<Id>(all.get(), runtime_.say.object_at, i), runtime_.say.retain));
+  }
+  if (api_->count() == 0) {
+    report.reason = "MTLCopyAllDevices shows no device";
+    report.remedy = "Metal needs a GPU of 2012 or later; virtual machines show one only if they are set up to";
+    return 0;
+  }
+  report.state = DeviceState::enumerated;
+  return static_cast<int>(api_->count());
+}
+
+stream::DeviceFacts MetalVendor::describe(int ordinal) {
+  const Pool pool(runtime_);
+  MetalDevice& device = api_->device(ordinal);
+  const Messages& say = runtime_.say;
+  stream::DeviceFacts facts;
+  facts.ordinal = ordinal;
+  DeviceInfo& info = facts.info;
+  info.name = runtime_.text(runtime_.send<Id>(device.device, say.name));
+  info.vendor = info.name.starts_with("AMD") ? "AMD" : info.name.starts_with("Intel") ? "Intel" : "Apple";
+  info.driver_version = unverified;
+  info.identity = fmt::format("registry:{:016x}", runtime_.send<UInt>(device.device, say.registry_id));
+  info.total_memory = runtime_.send<UInt>(device.device, say.working_set);
+  info.unified_memory = device.unified;
+  info.kind = device.unified ? DeviceKind::integrated_gpu : DeviceKind::discrete_gpu;
+  facts.architecture = info.name;
+  facts.dialect = emit::metal_c();
+  Capabilities& can = info.can;
+  can.f16 = true;
+  can.f64 = can.bf16 = can.atomic_i64 = can.atomic_f32 = can.int8_dot = false;
+  can.max_block_threads = 1024;
+  can.max_block = {1024, 1024, 1024};
+  can.shared_bytes = runtime_.send<UInt>(device.device, say.max_threadgroup_memory);
+  can.max_parameter_bytes = 16 * 30;  // an expression's inputs count 16 each, and 31 buffers are bound at most
+  facts.limits.threads = can.max_block_threads;
+  for (std::size_t d = 0; d < 3; ++d) {
+    facts.limits.block[d] = can.max_block[d];
+    facts.limits.blocks[d] = 0xffffffff;  // positions are 32-bit numbers
+  }
+  // How wide subgroups are only a compiled kernel tells; that one compiles at all is worth knowing too.
+  if (const Code code = api_->prepare(device); code != 0) {
+    info.state = DeviceState::loaded;
+    info.reason = "the device answers, but Metal did not compile a first kernel: " + api_->code_text(code);
+    info.remedy = "Update the system; please report it with this text";
+    return facts;
+  }
+  can.subgroup_widths = {
+      static_cast<std::uint32_t>(std::clamp<UInt>(runtime_.send<UInt>(device.copy, say.execution_width), 1, 128))};
+  info.state = DeviceState::enumerated;
+  return facts;
+}
+
+// The image is the text: Metal keeps what it made of a text, so loading does not compile it again.
+stream::Image MetalVendor::compile(const stream::DeviceFacts& facts, const backend::Program& program) {
+  const Pool pool(runtime_);
+  stream::Image image;
+  image.made = static_cast<bool>(api_->compile(api_->device(facts.ordinal), program.text(), &image.log));
+  if (image.made) image.bytes = program.text();
+  return image;
+}
+
+}  // namespace
+
+}  // namespace metal
+
+std::unique_ptr<Driver> make_metal_driver() { return stream::make_driver(std::make_unique<metal::MetalVendor>()); }
+
+}  // namespace tessera

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// Put before emitted CUDA C and HIP text, this makes it C++ of the host: the words of both languages and the functions
+// that emitted text calls, by the vendors' documentation alone. No header is included, so that compiling takes little.
+#pragma once
+
+#include "text_on_host.h"
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(n) __attribute__((aligned(n)))
+#define __shared__ thread_local  // of the thread of the host that runs the block
+
+#define threadIdx (tessera::text::host->self()->thread)
+#define blockIdx (tessera::text::host->self()->block)
+#define blockDim (tessera::text::host->self()->block_size)
+#define gridDim (tessera::text::host->self()->grid)
+#define warpSize ((int)tessera::text::host->self()->width)
+
+#ifdef TESSERA_TEXT_DYNAMIC_SHARED
+extern "C" {
+thread_local __align__(16) unsigned char shared_memory[TESSERA_TEXT_DYNAMIC_SHARED];
+}
+#endif
+
+// Functions of C's library.
+extern "C" {
+int printf(const char*, ...);
+#define TESSERA_TEXT_ONE(name) \
+  float name##f(float);        \
+  double name(double);
+#define TESSERA_TEXT_TWO(name) \
+  float name##f(float, float); \
+  double name(double, double);
+TESSERA_TEXT_ONE(sqrt)
+TESSERA_TEXT_ONE(exp)
+TESSERA_TEXT_ONE(exp2) TESSERA_TEXT_ONE(log) TESSERA_TEXT_ONE(log2) TESSERA_TEXT_ONE(sin) TESSERA_TEXT_ONE(cos)
+    TESSERA_TEXT_ONE(tanh) TESSERA_TEXT_ONE(erf) TESSERA_TEXT_ONE(floor) TESSERA_TEXT_ONE(ceil) TESSERA_TEXT_ONE(trunc)
+        TESSERA_TEXT_ONE(rint) TESSERA_TEXT_ONE(fabs) TESSERA_TEXT_TWO(fmin) TESSERA_TEXT_TWO(fmax)
+            TESSERA_TEXT_TWO(fmod) TESSERA_TEXT_TWO(pow) float fmaf(float, float, float);
+double fma(double, double, double);
+}
+// The C library's is off by up to two units in the last place; the vendors' tables say 1.
+#define tanhf(x) ((float)tanh((double)(x)))
+static inline int min(int a, int b) { return b < a ? b : a; }
+static inline int max(int a, int b) { return a < b ? b : a; }
+
+// Bits.
+static inline float __int_as_float(int v) { return __builtin_bit_cast(float, v); }
+static inline float __uint_as_float(unsigned v) { return __builtin_bit_cast(float, v); }
+static inline int __float_as_int(float v) { return __builtin_bit_cast(int, v); }
+static inline unsigned __float_as_uint(float v) { return __builtin_bit_cast(unsigned, v); }
+static inline double __longlong_as_double(long long v) { return __builtin_bit_cast(double, v); }
+static inline long long __double_as_longlong(double v) { return __builtin_bit_cast(long long, v); }
+static inline int __popc(unsigned v) { return __builtin_popcount(v); }
+static inline int __popcll(unsigned long long v) { return __builtin_popcountll(v); }
+static inline int __clz(int v) { return v == 0 ? 32 : __builtin_clz((unsigned)v); }
+static inline int __clzll(long long v) { return v == 0 ? 64 : __builtin_clzll((unsigned long long)v); }
+static inline int __mulhi(int a, int b) { return (int)((long long)a * b >> 32); }
+static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
+static inline long long __mul64hi(long long a, long long b) { return (long long)((__int128)a * b >> 64); }
+static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+  return (unsigned long long)((unsigned __int128)a * b >> 64);
+}
+
+#define _Float16 tessera::text::Float16
+
+// Blocks and subgroups.
+static inline void __syncthreads() { tessera::text::host->barrier(); }
+// A type for each that the vendors have: narrower ones are promoted as there.
+#define TESSERA_TEXT_SHUFFLES(T)                                                                                  \
+  static inline T __shfl_sync(unsigned mask, T v, int from) {                                                     \
+    return tessera::text::shuffle("shfl", mask, v, from % warpSize, tessera::text::lane());                       \
+  }                                                                                                               \
+  static inline T __shfl_up_sync(unsigned mask, T v, unsigned by) {                                               \
+    return tessera::text::shuffle("shfl up", mask, v, tessera::text::lane() - (int)by, tessera::text::lane());    \
+  }                                                                                                               \
+  static inline T __shfl_down_sync(unsigned mask, T v, unsigned by) {                                             \
+    return tessera::text::shuffle("shfl down", mask, v, tessera::text::lane() + (int)by, tessera::text::lane());  \
+  }                                                                                                               \
+  static inline T __shfl_xor_sync(unsigned mask, T v, int by) {                                                   \
+    return tessera::text::shuffle("shfl xor", mask, v, tessera::text::lane() ^ by, tessera::text::lane());        \
+  }                                                                                                               \
+  static inline T __shfl(T v, int from) {                                                                         \
+    return tessera::text::shuffle("shfl", ~0ull, v, from % warpSize, tessera::text::lane());                      \
+  }                                                                                                               \
+  static inline T __shfl_up(T v, unsigned by) {                                                                   \
+    return tessera::text::shuffle("shfl up", ~0ull, v, tessera::text::lane() - (int)by, tessera::text::lane());   \
+  }                                                                                                               \
+  static inline T __shfl_down(T v, unsigned by) {                                                                 \
+    return tessera::text::shuffle("shfl down", ~0ull, v, tessera::text::lane() + (int)by, tessera::text::lane()); \
+  }                                                                                                               \
+  static inline T __shfl_xor(T v, int by) {                                                                       \
+    return tessera::text::shuffle("shfl xor", ~0ull, v, tessera::text::lane() ^ by, tessera::text::lane());       \
+  }
+TESSERA_TEXT_SHUFFLES(int)
+TESSERA_TEXT_SHUFFLES(unsigned)
+TESSERA_TEXT_SHUFFLES(long long)
+TESSERA_TEXT_SHUFFLES(unsigned long long)
+TESSERA_TEXT_SHUFFLES(float)
+TESSERA_TEXT_SHUFFLES(double)
+
+// Atomics: each gives what was there.
+#define TESSERA_TEXT_ADD(T, U)                                                    \
+  static inline T atomicAdd(T* at, T v) {                                         \
+    return tessera::text::replace(at, [v](T old) { return (T)((U)old + (U)v); }); \
+  }
+#define TESSERA_TEXT_EXCHANGE(T)                             \
+  static inline T atomicExch(T* at, T v) {                   \
+    return tessera::text::replace(at, [v](T) { return v; }); \
+  }
+#define TESSERA_TEXT_ATOMICS(T)                                                              \
+  static inline T atomicMin(T* at, T v) {                                                    \
+    return tessera::text::replace(at, [v](T old) { return v < old ? v : old; });             \
+  }                                                                                          \
+  static inline T atomicMax(T* at, T v) {                                                    \
+    return tessera::text::replace(at, [v](T old) { return old < v ? v : old; });             \
+  }                                                                                          \
+  static inline T atomicCAS(T* at, T expected, T v) {                                        \
+    __atomic_compare_exchange(at, &expected, &v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED); \
+    return expected;                                                                         \
+  }                                                                                          \
+  TESSERA_TEXT_EXCHANGE(T)
+TESSERA_TEXT_ATOMICS(int)
+TESSERA_TEXT_ATOMICS(unsigned)
+TESSERA_TEXT_ATOMICS(unsigned long long)
+TESSERA_TEXT_ADD(int, unsigned)
+TESSERA_TEXT_ADD(unsigned, unsigned)
+TESSERA_TEXT_ADD(unsigned long long, unsigned long long)
+TESSERA_TEXT_ADD(float, float)
+TESSERA_TEXT_ADD(double, double)
+TESSERA_TEXT_EXCHANGE(float)
+
+// PTX: an instruction is a function of its operands in their order, named as it is (compile.cpp makes asm statements
+// calls of these). What is not here does not compile.
+static inline void ptx_cvt_f32_f16(float& to, unsigned short from) { to = tessera::text::float_of_half(from); }
+static inline void ptx_cvt_rn_f16_f32(unsigned short& to, float from) { to = tessera::text::half_of_float(from); }
+static inline void ptx_cvt_f32_bf16(float& to, unsigned short from) { to = tessera::text::float_of_bfloat(from); }
+static inline void ptx_cvt_rn_bf16_f32(unsigned short& to, float from) { to = tessera::text::bfloat_of_float(from); }
+#define TESSERA_TEXT_DP4A(name, A, B)                                                         \
+  static inline void ptx_dp4a_##name(int& sum, unsigned a, unsigned b, int c) {               \
+    unsigned total = (unsigned)c;                                                             \
+    for (int i = 0; i < 32; i += 8) total += (unsigned)((int)(A)(a >> i) * (int)(B)(b >> i)); \
+    sum = (int)total;                                                                         \
+  }
+TESSERA_TEXT_DP4A(s32_s32, signed char, signed char)
+TESSERA_TEXT_DP4A(u32_s32, unsigned char, signed char)
+TESSERA_TEXT_DP4A(s32_u32, signed char, unsigned char)
+TESSERA_TEXT_DP4A(u32_u32, unsigned char, unsigned char)
+
+namespace tessera::text {
+/// Where elements of 16-bit matrices lie (PTX ISA, "Matrix Fragments for mma.m16n8k16"): pair `r` of register words.
+template <float (*Widen)(unsigned short), unsigned K>
+inline void mma_16x8(const char* what, float* d, const unsigned* a, const unsigned* b, const float* c) {
+  constexpr unsigned a_words = K / 4, b_words = K / 8;
+  if (host->self()->width != 32) host->fail("mma needs subgroups of 32");
+  unsigned own[a_words + b_words];
+  for (unsigned i = 0; i < a_words; ++i) own[i] = a[i];
+  for (unsigned i = 0; i < b_words; ++i) own[a_words + i] = b[i];
+  const unsigned char* all = host->exchange(what, 0xffffffffu, own, sizeof own);
+  auto word = [&](unsigned lane, unsigned i) {
+    unsigned w;
+    __builtin_memcpy(&w, all + lane * exchange_bytes + 4 * i, 4);
+    return w;
+  };
+  auto half = [](unsigned w, unsigned k) { return Widen((unsigned short)(k % 2 ? w >> 16 : w)); };
+  const unsigned me = (unsigned)lane();
+  float sum[4];
+  for (unsigned e = 0; e < 4; ++e) {
+    const unsigned row = me / 4 + (e / 2) * 8, column = me % 4 * 2 + e % 2;
+    sum[e] = c[e];
+    for (unsigned k = 0; k < K; ++k) {
+      const float x = half(word(row % 8 * 4 + k % 8 / 2, row / 8 + 2 * (k / 8)), k);
+      const float y = half(word(column * 4 + k % 8 / 2, a_words + k / 8), k);
+      sum[e] += x * y;
+    }
+  }
+  for (unsigned e = 0; e < 4; ++e) d[e] = sum[e];
+}
+}  // namespace tessera::text
+#define TESSERA_TEXT_MMA(type, widen)                                                                                  \
+  static inline void ptx_mma_sync_aligned_m16n8k16_row_col_f32_##type##_##type##_f32(                                  \
+      float& d0, float& d1, float& d2, float& d3, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,     \
+      unsigned b1, float c0, float c1, float c2, float c3) {                                                           \
+    const unsigned a[] = {a0, a1, a2, a3}, b[] = {b0, b1};                                                             \
+    const float c[] = {c0, c1, c2, c3};                                                                                \
+    float d[4];                                                                                                        \
+    tessera::text::mma_16x8<tessera::text::widen, 16>("mma.m16n8k16." #type, d, a, b, c);                              \
+    d0 = d[0], d1 = d[1], d2 = d[2], d3 = d[3];                                                                        \
+  }                                                                                                                    \
+  static inline void ptx_mma_sync_aligned_m16n8k8_row_col_f32_##type##_##type##_f32(                                   \
+      float& d0, float& d1, float& d2, float& d3, unsigned a0, unsigned a1, unsigned b0, float c0, float c1, float c2, \
+      float c3) {                                                                                                      \
+    const unsigned a[] = {a0, a1}, b[] = {b0};                                                                         \
+    const float c[] = {c0, c1, c2, c3};                                                                                \
+    float d[4];                                                                                                        \
+    tessera::text::mma_16x8<tessera::text::widen, 8>("mma.m16n8k8." #type, d, a, b, c);                                \
+    d0 = d[0], d1 = d[1], d2 = d[2], d3 = d[3];                                                                        \
+  }
+TESSERA_TEXT_MMA(f16, float_of_half)
+TESSERA_TEXT_MMA(bf16, float_of_bfloat)
+
+// Rows of matrices of 8 x 8 (PTX ISA, "ldmatrix"): lanes 8m to 8m + 7 give the rows of matrix m.
+static inline void ptx_cvta_to_shared_u64(unsigned long long& to, const void* from) { to = (unsigned long long)from; }
+namespace tessera::text {
+template <bool Transposed>
+inline void ldmatrix(unsigned* words, unsigned long long row) {
+  if (host->self()->width != 32) host->fail("ldmatrix needs subgroups of 32");
+  if (row % 16 != 0) host->fail("ldmatrix of a row that is not aligned to 16 bytes");
+  const unsigned char* all = host->exchange("ldmatrix", 0xffffffffu, &row, sizeof row);
+  const unsigned me = (unsigned)lane();
+  for (unsigned m = 0; m < 4; ++m) {
+    unsigned short pair[2];
+    for (unsigned i = 0; i < 2; ++i) {
+      const unsigned r = Transposed ? me % 4 * 2 + i : me / 4, c = Transposed ? me / 4 : me % 4 * 2 + i;
+      unsigned long long at;
+      __builtin_memcpy(&at, all + (8 * m + r) * exchange_bytes, sizeof at);
+      pair[i] = ((const unsigned short*)at)[c];
+    }
+    words[m] = pair[0] | (unsigned)pair[1] << 16;
+  }
+}
+}  // namespace tessera::text
+#define TESSERA_TEXT_LDMATRIX(name, transposed)                                                          \
+  static inline void ptx_ldmatrix_sync_aligned_m8n8_x4##name##_shared_b16(unsigned& a, unsigned& b, unsigned& c, \
+                                                                          unsigned& d, unsigned long long row) { \
+    unsigned words[4];                                                                                   \
+    tessera::text::ldmatrix<transposed>(words, row);                                                     \
+    a = words[0], b = words[1], c = words[2], d = words[3];                                              \
+  }
+TESSERA_TEXT_LDMATRIX(, false)
+TESSERA_TEXT_LDMATRIX(_trans, true)
+
+// AMD's products, which the text's own functions for them give way to: what a lane holds is as in the "Matrix Instruction
+// Calculator" for CDNA (waves of 64) and in the RDNA3 ISA, 7.9 (waves of 32). The four elements of a factor's lane may
+// stand for any four k that both factors agree on.
+namespace tessera::text {
+template <float (*Widen)(unsigned short), unsigned Width>
+inline void amd_matrix(float* sums, const unsigned* left, const unsigned* right) {
+  constexpr unsigned words = Width == 64 ? 2 : 8, results = Width == 64 ? 4 : 8;
+  if (host->self()->width != Width) host->fail("this product of matrices needs waves of another width");
+  const unsigned me = (unsigned)lane();
+  unsigned short a[256], b[256];  // element k of row or column o at 16 * o + k
+  for (unsigned side = 0; side < 2; ++side) {
+    const unsigned* own = side == 0 ? left : right;
+    const unsigned char* all = host->exchange("a product of matrices", ~0ull, own, 4 * words);
+    for (unsigned l = 0; l < Width; ++l)
+      for (unsigned e = 0; e < 2 * words; ++e) {
+        const unsigned k = Width == 64 ? l / 16 * 4 + e : e;
+        __builtin_memcpy((side == 0 ? a : b) + l % 16 * 16 + k, all + l * exchange_bytes + 2 * e, 2);
+      }
+  }
+  for (unsigned e = 0; e < results; ++e) {
+    const unsigned row = Width == 64 ? me / 16 * 4 + e : e * 2 + me / 16, column = me % 16;
+    for (unsigned k = 0; k < 16; ++k) sums[e] += Widen(a[16 * row + k]) * Widen(b[16 * column + k]);
+  }
+}
+}  // namespace tessera::text
+#define tessera_instruction_mfma_16x16x16_f16 tessera::text::amd_matrix<tessera::text::float_of_half, 64>
+#define tessera_instruction_mfma_16x16x16_bf16 tessera::text::amd_matrix<tessera::text::float_of_bfloat, 64>
+#define tessera_instruction_mfma_16x16x8_twice_bf16 tessera::text::amd_matrix<tessera::text::float_of_bfloat, 64>
+#define tessera_instruction_wmma_16x16x16_f16 tessera::text::amd_matrix<tessera::text::float_of_half, 32>
+#define tessera_instruction_wmma_16x16x16_bf16 tessera::text::amd_matrix<tessera::text::float_of_bfloat, 32>
+
+// Products of bytes.
+static inline int tessera_text_sudot4(bool sa, int a, bool sb, int b, int c, bool) {
+  unsigned sum = (unsigned)c;
+  for (int i = 0; i < 32; i += 8) {
+    const int x = sa ? (signed char)(a >> i) : (unsigned char)(a >> i);
+    const int y = sb ? (signed char)(b >> i) : (unsigned char)(b >> i);
+    sum += (unsigned)(x * y);
+  }
+  return (int)sum;
+}
+#define __builtin_amdgcn_sudot4 tessera_text_sudot4
+#define __builtin_amdgcn_sdot4(a, b, c, clamp) tessera_text_sudot4(true, a, true, b, c, clamp)
+#define __builtin_amdgcn_udot4(a, b, c, clamp) ((unsigned)tessera_text_sudot4(false, (int)(a), false, (int)(b), (int)(c), clamp))
