@@ -174,7 +174,8 @@ void Llama::prepare() const {
   for (std::size_t n : {1, 2, 4, 8}) forward(std::span(tokens).first(n), cache).eval();
   // And those of a recorded step, which reads where the token stands from memory.
   if (std::set(devices_.begin(), devices_.end()).size() == 1)
-    run(Array::zeros({1}, DType::i32, device()), Position(Array::zeros({1}, DType::i32, device())), cache, false).eval();
+    run(Array::zeros({1}, DType::i32, device()), Position(Array::zeros({1}, DType::i32, device())), cache, false)
+        .eval();
   for (const Device device : std::set(devices_.begin(), devices_.end())) Queue::of(device).finish();
 }
 
