@@ -236,7 +236,8 @@ MathBound math64_bound(MathOp op) {
   switch (op) {
     case MathOp::sin:
     case MathOp::cos: return {2, -1e12, 1e12};
-    default: return {2.5, -most, most};
+    case MathOp::tanh: return {3, -most, most};
+    default: return {2, -most, most};
   }
 }
 
