@@ -74,6 +74,17 @@ TEST_P(OnEveryDevice, IntegersThatWrapWithinAChunkOfLanes) {
   }
 }
 
+TEST_P(OnEveryDevice, AMapKernelHasTheThreadsOfItsExtentWhicheverPlacesItAsksFor) {
+  const auto counts = kernel("counts", [](Buffer<std::uint32_t> count) {
+    atomic_add(count, 0, cast<std::uint32_t>(grid_size(1)));  // and no global_id(1)
+  });
+  for (const std::array<std::uint64_t, 3> shape : {std::array<std::uint64_t, 3>{100, 5, 1}, {1, 33, 3}, {257, 1, 7}}) {
+    auto count = upload(std::vector<std::uint32_t>(1));
+    counts.launch({shape[0], shape[1], shape[2]}, count);
+    EXPECT_EQ(contents(count)[0], shape[0] * shape[1] * shape[2] * shape[1]);
+  }
+}
+
 TEST_P(OnEveryDevice, NamesThatLookLikeTheEmittersOwn) {
   ir::Builder builder("names", ir::KernelKind::map);
   ir::Function fn;

@@ -143,6 +143,21 @@ TEST_P(OnEveryDevice, RecordedStepsGiveTheVeryBitsOfForward) {
     }
 }
 
+TEST_P(OnEveryDevice, ADecoderSeesThatItsCacheWasAssignedAnew) {
+  const auto bytes = TinyModel{.seed = testing::seed()}.writer().bytes();
+  const Llama model = Llama::load(GgufFile::parse(bytes, "tiny"), GetParam());
+  const std::vector<std::int32_t> text = some_tokens(12, 203);
+  KeyValueCache cache = model.make_cache(8), forward_cache = model.make_cache(20);
+  Decoder decoder(model, cache);
+  for (int i = 0; i < 4; ++i) decoder.step(text[static_cast<std::size_t>(i)]);
+  cache = model.make_cache(20);
+  model.forward(std::span(text).first(6), cache), model.forward(std::span(text).first(6), forward_cache);
+  for (std::size_t t = 6; t < text.size(); ++t)
+    ASSERT_EQ(decoder.step(text[t]).to_vector<float>(),
+              model.forward(std::span(text).subspan(t, 1), forward_cache).to_vector<float>())
+        << "token " << t;
+}
+
 TEST_P(OnEveryDevice, DecodersOfSeveralModelsAndCachesGoOnBesideEachOther) {
   std::vector<std::vector<std::byte>> files;
   std::vector<Llama> models;

@@ -48,7 +48,7 @@ struct Place {
     user_file = home / ".config" / "tessera" / "config.toml";
     fs::create_directories(project / "deep" / "er");
     fs::current_path(project);
-    ::setenv("HOME", home.c_str(), 1);
+    ::setenv("HOME", (home.string() + "/").c_str(), 1);  // a slash at the end is nothing
     ::unsetenv("XDG_CONFIG_HOME");
     ::unsetenv("TESSERA_DEVICE");
   }

@@ -139,6 +139,23 @@ TEST_F(Prefetch, AnErrorOfTheSourceComesInItsPlaceAndOneMayStopEarly) {
   EXPECT_EQ(values(kept->x), values(source[1].x));
 }
 
+TEST_F(Prefetch, ABatchThatTheSourceHadNoMemoryForIsAskedForAgainAndNotLeftOut) {
+  const Device cpu = fresh(Backend::cpu), gpu = fresh();
+  const auto source = batches(6, cpu);
+  int refusals = 0;
+  const auto short_of_memory = source | std::views::transform([&](const Batch& b) {
+                                 if (b.number >= 2 && refusals < b.number - 1) {
+                                   ++refusals;
+                                   fail<OutOfMemory>({.asked = "batch", .wrong = "there is no memory now"});
+                                 }
+                                 return b;
+                               });
+  int seen = 0;
+  for (const auto& batch : prefetch(short_of_memory, gpu, {.slots = 2})) EXPECT_EQ(batch.number, seen++);
+  EXPECT_EQ(seen, 6);
+  EXPECT_EQ(refusals, 4);
+}
+
 TEST_F(Prefetch, HoldsNoMoreThanItsSlotsAndWaitsWithWhatDoesNotFitYet) {
   const Device cpu = fresh(Backend::cpu), gpu = fresh();
   const auto source = batches(6, cpu, 1 << 18);  // a mebibyte each

@@ -116,6 +116,29 @@ TEST_P(OnEveryDevice, WhatAReplayWritesIsComputedBeforeForThoseWhoStillWantToRea
   EXPECT_EQ(after.to_vector<float>(), Floats(64, 20));
 }
 
+TEST_P(OnEveryDevice, WhatWasDeferredBeforeTheRecordingIsNoPartOfIt) {
+  const Device device = GetParam();
+  Queue& queue = Queue::of(device);
+  Array y = Array::zeros({64}, DType::f32, device).eval();
+  const Array one = Array::full({64}, 1.0, DType::f32, device).eval(), before = y * 10.0 + 3.0;
+  ASSERT_TRUE(before.pending());
+  Sequence adds = Sequence::record(queue, [&] { y += one; });  // writes what `before` reads
+  adds.replay();
+  adds.replay();
+  EXPECT_EQ(before.to_vector<float>(), Floats(64, 3));
+  EXPECT_EQ(y.to_vector<float>(), Floats(64, 3));
+
+  Array a = Array::full({64}, 2.0, DType::f32, device).eval();
+  const Array product = a * one * 5.0;  // held by this test, and an operand inside
+  Array sum;
+  Sequence inside = Sequence::record(queue, [&] { sum = (product + a + 1.0).eval(); });
+  EXPECT_EQ(sum.to_vector<float>(), Floats(64, 13));
+  a += one;
+  inside.replay();
+  EXPECT_EQ(product.to_vector<float>(), Floats(64, 10));
+  EXPECT_EQ(sum.to_vector<float>(), Floats(64, 14));
+}
+
 TEST_P(OnEveryDevice, AReplayIsOrderedWithOtherQueues) {
   Queue other(current_device());
   const std::int64_t n = 4096;

@@ -81,13 +81,14 @@ class Prefetcher {
     while (!over_ && ahead_.size() < slots_) {
       try {
         if (!waiting_) {
-          if (!fresh_) ++*at_;
-          fresh_ = false;
+          if (!fresh_) advance();
+          fresh_ = true;  // until its batch has been taken
           if (*at_ == std::ranges::end(source_)) {
             over_ = true;
             break;
           }
           waiting_.emplace(**at_);
+          fresh_ = false;
         }
         ahead_.push_back({move_by(std::as_const(*waiting_), device_, queue_.get()), nullptr});
         waiting_.reset();
@@ -95,6 +96,9 @@ class Prefetcher {
         if (!ahead_.empty()) break;  // only ahead of time there is none: again when the batches before have gone
         over_ = true;
         throw;
+      } catch (const Stopped& stopped) {
+        over_ = true;
+        ahead_.push_back({std::nullopt, stopped.error});
       } catch (...) {
         over_ = true;
         ahead_.push_back({std::nullopt, std::current_exception()});
@@ -106,6 +110,18 @@ class Prefetcher {
       std::rethrow_exception(error);
     }
   }
+
+  /// Where advancing fails nobody knows where the source stands: that is no reason to try again.
+  void advance() {
+    try {
+      ++*at_;
+    } catch (const OutOfMemory&) {
+      throw Stopped{std::current_exception()};
+    }
+  }
+  struct Stopped {
+    std::exception_ptr error;
+  };
 
   V source_;
   Device device_;

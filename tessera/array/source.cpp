@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tessera/device/recorder.h"
+
 namespace tessera {
 
 namespace {
@@ -75,6 +77,7 @@ std::shared_ptr<Source> Source::deferred(ir::Op op, std::uint8_t sub, DType dtyp
   s->dtype_ = dtype;
   s->op_ = op, s->sub_ = sub;
   s->shape_ = std::move(shape);
+  s->recording_ = Recorder::number();
 
   // Grow the expression, unless a limit says that its parts are computed first.
   auto measure = [&] {
@@ -147,6 +150,8 @@ int Source::collect(Fused& fused, Walk& walk) {
     ++met->uses;
     return met->node;
   }
+  if (Recorder::current != nullptr && recording_ != Recorder::number())
+    return fused.input({storage("it was deferred before the recording"), dtype_, contiguous_strides(shape_), 0});
   std::unique_lock hold(lock_, std::try_to_lock);
   if (!hold) {
     walk.blocked = shared_from_this();
@@ -191,6 +196,7 @@ void Source::computed(std::shared_ptr<Storage> storage, Walk& walk) {
 }
 
 std::shared_ptr<Storage> Source::storage(const char* rule) {
+  const Recorder::Pause pause(recording_ != Recorder::number());
   for (;;) {
     {
       std::lock_guard hold(lock_);

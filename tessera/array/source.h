@@ -38,7 +38,9 @@ class Source : public PendingReader, public std::enable_shared_from_this<Source>
 
   /// Adds this source, or if it is pending its whole expression, to `fused`; gives the node. The locks of everything
   /// that was walked stay held by `walk`. Where another thread holds one, `walk.blocked` names it: then both are made
-  /// anew once `walk.wait()` returned, so that no thread waits for a lock while it holds others.
+  /// anew once `walk.wait()` returned, so that no thread waits for a lock while it holds others. What was deferred
+  /// before the recording that this thread makes is computed first, and is an input: a replay does not compute it
+  /// again.
   struct Walk;
   int collect(Fused& fused, Walk& walk);
   /// Adds one operation over terms to `fused`.
@@ -57,6 +59,7 @@ class Source : public PendingReader, public std::enable_shared_from_this<Source>
   Device device_;
   DType dtype_ = DType::f32;
   std::shared_ptr<Storage> storage_;
+  std::uint64_t recording_ = 0;  ///< Recorder::number() when it was made
   // While pending:
   ir::Op op_ = ir::Op::none;
   std::uint8_t sub_ = 0;

@@ -76,7 +76,10 @@ BackendReport ask_foreign(Driver& driver) {
     if (!answer) {
       answer = probe(*program, driver.backend(), part);
       if (!answer) return in_process(driver, *parts);
-      store_verdict(*answer, key);
+      // A driver that answers at once and has no device may have one later: another program let go of it, a service was
+      // started. Only what is good, or costs seconds, is kept.
+      const bool slow = answer->state == DeviceState::crashed || answer->state == DeviceState::hung;
+      if (slow || !answer->devices.empty()) store_verdict(*answer, key);
     }
     if (!answer->devices.empty()) good.push_back(part.name);
     answers.push_back(std::move(*answer));

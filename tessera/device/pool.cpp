@@ -106,16 +106,17 @@ std::uint64_t MemoryPool::explicit_limit() const {
 
 std::uint64_t MemoryPool::cache_cap() const { return std::max<std::uint64_t>(owner_.info.total_memory / 4, 64 * mebi); }
 
-MemoryPool::Room MemoryPool::host_room(std::uint64_t bytes) {
+MemoryPool::Room MemoryPool::host_room(std::uint64_t bytes, bool take) {
   HostMemory& h = host();
   std::lock_guard hold(h.lock);
   const std::uint64_t left = h.left(bytes);
+  if (take && left >= bytes) h.held += bytes, h.since += bytes;
   if (left == ~std::uint64_t{0}) return {};
-  return {left >= bytes, left, left + h.held,
+  return {left >= bytes, left, left + h.held - (take && left >= bytes ? bytes : 0),
           h.group_is_tighter ? "the memory limit of this process's control group" : "the machine's available memory"};
 }
 
-MemoryPool::Room MemoryPool::room_for(std::uint64_t bytes) {
+MemoryPool::Room MemoryPool::room_for(std::uint64_t bytes, bool take) {
   const std::uint64_t used = live_bytes_ + cached_bytes_;
   Room room;
   const auto bound = [&](std::uint64_t limit, std::string rule) {
@@ -127,7 +128,7 @@ MemoryPool::Room MemoryPool::room_for(std::uint64_t bytes) {
   }
   if (owner_.info.total_memory != 0 && owner_.holds_data) bound(owner_.info.total_memory, "the device's memory");
   if (owner_.host_memory && room.enough) {
-    const Room of_host = host_room(bytes);
+    const Room of_host = host_room(bytes, take);
     if (of_host.limit != 0 && (room.limit == 0 || of_host.free < room.free)) room = of_host;
   }
   return room;
@@ -195,8 +196,12 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
     std::unique_lock hold(lock_);
     reused = take_cached(size, block);
     if (reused) break;
-    room = room_for(size);
-    if (room.enough) break;
+    room = room_for(size, true);
+    if (room.enough) {  // counted where it was found, so that threads together stay within the budget
+      live_bytes_ += size;
+      peak_bytes_ = std::max(peak_bytes_, live_bytes_ + cached_bytes_);
+      break;
+    }
     if (attempt == 0) {
       // Cached blocks of other sizes are in the way: as many as are needed go back.
       pick_victims(size - room.free, false, victims);
@@ -210,17 +215,6 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
   if (reused) return make(block.allocation, std::move(block.uses), bytes, std::move(label));
   if (!room.enough) exhausted(size, label, room, {});
 
-  {
-    // Counted before the driver is asked, so that threads together stay within the budget.
-    std::lock_guard hold(lock_);
-    live_bytes_ += size;
-    peak_bytes_ = std::max(peak_bytes_, live_bytes_ + cached_bytes_);
-  }
-  if (owner_.host_memory) {
-    std::lock_guard hold(host().lock);
-    host().held += size;
-    host().since += size;
-  }
   std::string driver_text;
   const auto forget = [&] {
     {

@@ -48,8 +48,8 @@ class MemoryPool {
   std::shared_ptr<Storage> make(Allocation allocation, std::vector<QueueUse> uses, std::size_t bytes,
                                 std::string label);
   bool take_cached(std::size_t size, Block& block);
-  Room room_for(std::uint64_t bytes);
-  Room host_room(std::uint64_t bytes);
+  Room room_for(std::uint64_t bytes, bool take = false);  ///< `take`: counts them as held by the host's memory
+  Room host_room(std::uint64_t bytes, bool take);
   std::uint64_t explicit_limit() const;
   std::uint64_t cache_cap() const;
   /// Moves cached blocks, oldest first, to `victims` until `bytes` of them are found; only finished ones if `idle`.

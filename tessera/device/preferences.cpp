@@ -31,7 +31,12 @@ Known& known() {
 
 fs::path home() {
   const auto text = os::environment("HOME");
-  return text && !text->empty() ? fs::path(*text).lexically_normal() : fs::path();
+  if (!text || text->empty()) return {};
+  // As the working directory is told: without links, and without a slash at the end.
+  std::error_code error;
+  fs::path folder = fs::weakly_canonical(*text, error);
+  if (error) folder = fs::path(*text).lexically_normal();
+  return folder.has_filename() || folder == folder.root_path() ? folder : folder.parent_path();
 }
 
 fs::path project_file() {

@@ -40,8 +40,9 @@ std::shared_ptr<DriverEvent> QueueCore::event_of(const QueueUse& use) {
   if (closed_) return event_;
   try {
     if (!event_ || event_sequence_ < use.sequence) {
-      event_sequence_ = submitted_.load(std::memory_order_relaxed);
+      const std::uint64_t upto = submitted_.load(std::memory_order_relaxed);
       event_ = driver_->record();
+      event_sequence_ = upto;  // now, and not if recording failed
       if (!event_) passed(event_sequence_);
     }
   } catch (...) {
@@ -90,7 +91,10 @@ void QueueCore::order_after(const QueueUse& use) {
   const auto event = use.queue->event_of(use);  // its lock is not held below: two queues may wait for each other
   if (!event) return;
   try {
-    if (event->done()) return;
+    if (event->done()) {
+      event->wait();  // what failed is done too, and only this tells
+      return;
+    }
   } catch (...) {  // a fault of the other queue's, which may be another device's
     std::unique_lock theirs(use.queue->lock_);
     use.queue->rethrow();

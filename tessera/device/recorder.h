@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How what a thread puts into a queue reaches the Sequence that it is recording; nothing happens where there is none.
-// Internal to device/.
+// For device/, and for what defers work until it is needed.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "tessera/device/kernel.h"
@@ -14,6 +15,22 @@ class Recorder {
  public:
   virtual ~Recorder() = default;
   static constinit thread_local Recorder* current;
+
+  /// Of the recording of this thread, from 1; 0: none. What is deferred keeps the number of when it was made.
+  static std::uint64_t number() { return current == nullptr ? 0 : current->number_; }
+  /// While it lives this thread records nothing: for what was deferred before the recording, and is no part of it.
+  class Pause {
+   public:
+    explicit Pause(bool wanted) : before_(current) {
+      if (wanted) current = nullptr;
+    }
+    ~Pause() { current = before_; }
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    Recorder* before_;
+  };
 
   /// Throws if this thread records: this cannot be repeated. `asked`: "download".
   static void refuse(const char* asked) {
@@ -34,6 +51,8 @@ class Recorder {
   virtual void filled(const BufferView& to, std::span<const std::byte> pattern) = 0;
 
  private:
+  static std::uint64_t next();
+  const std::uint64_t number_ = next();
   virtual void refused(const char* asked) = 0;
   virtual void checked(const char* asked, QueueCore& core) = 0;
 };

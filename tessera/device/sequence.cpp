@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <unordered_map>
@@ -18,6 +19,10 @@
 namespace tessera {
 
 constinit thread_local Recorder* Recorder::current = nullptr;
+std::uint64_t Recorder::next() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
+}
 
 namespace {
 

@@ -45,6 +45,7 @@ class Lowerer {
       block(0);
     Function out = b_.finish();
     out.index64 = target_.index64;
+    if (in_.kind == KernelKind::block) check_shared_memory(out);  // what block operations need is in it by now
     check_local_memory(out);
     return out;
   }
@@ -65,7 +66,10 @@ class Lowerer {
              "its blocks have " + std::to_string(in_.threads_per_block()) + " threads, and this device takes at most " +
                  std::to_string(target_.max_block_threads),
              "Declare it with smaller blocks");
-    const std::size_t bytes = shared_bytes(in_);
+    check_shared_memory(in_);
+  }
+  void check_shared_memory(const Function& fn) const {
+    const std::size_t bytes = shared_bytes(fn);
     if (bytes > target_.max_shared_bytes)
       refuse(no_node,
              "it takes " + std::to_string(bytes) + " bytes of shared memory, and a block of this device has " +
@@ -106,8 +110,12 @@ class Lowerer {
   // `if` around a map kernel: one comparison for each dimension that it looks at, and for the first one.
   NodeId in_extent() {
     std::array<bool, 3> used = {true, false, false};
-    for (const Node& n : in_.nodes)
-      if (n.op == Op::index && n.kind<IndexKind>() == IndexKind::global_id) used[n.imm] = true;
+    // Where an extent is known to the text, launches round that dimension up.
+    for (const Node& n : in_.nodes) {
+      if (n.op != Op::index) continue;
+      const auto kind = n.kind<IndexKind>();
+      if (kind == IndexKind::global_id || kind == IndexKind::grid_size || kind == IndexKind::extent) used[n.imm] = true;
+    }
     NodeId inside = no_node;
     for (std::uint64_t d = 0; d < 3; ++d) {
       if (!used[d]) continue;

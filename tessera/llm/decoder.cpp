@@ -4,7 +4,11 @@
 #include <algorithm>
 #include <array>
 
+#include <fmt/format.h>
+
 #include "tessera/base/config.h"
+#include "tessera/base/error.h"
+#include "tessera/base/log.h"
 
 namespace tessera {
 
@@ -27,15 +31,36 @@ const Array& Decoder::step(std::int32_t token) {
   const auto work = [&] {
     logits_ = model_.run(inputs_->slice(0, 0, 1), Position(inputs_->slice(0, 1, 2)), cache_, false).eval();
   };
-  if (sequence_.valid())
+  const Storage* const memory = cache_.keys_.front().view().storage.get();
+  if (sequence_.valid() && recorded_on_ == memory) {
     sequence_.replay();
-  else if (warm_)
-    sequence_ = Sequence::record(queue, work);
-  else
+  } else if (warm_) {
+    record(queue, work);
+    recorded_on_ = memory;
+  } else {
     work();
+  }
   warm_ = true;
   ++cache_.length_;
   return logits_;
+}
+
+void Decoder::record(Queue& queue, const std::function<void()>& work) {
+  const auto without = [&](const Error& e) {
+    logging::warn(fmt::format("{}: tokens are read without a recorded step, because it could not be made: {}",
+                              to_string(model_.device()), e.what()));
+    recorded_ = false;
+    work();  // of the same token at the same place: the same numbers
+  };
+  try {
+    sequence_ = Sequence::record(queue, work);
+  } catch (const KernelError& e) {
+    without(e);
+  } catch (const OutOfMemory& e) {
+    without(e);
+  } catch (const ArgumentError& e) {
+    without(e);
+  }
 }
 
 }  // namespace tessera

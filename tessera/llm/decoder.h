@@ -3,6 +3,8 @@
 // that a token costs the host one call where the driver has graphs, and no checks and looks-up anywhere.
 #pragma once
 
+#include <functional>
+
 #include "tessera/device/sequence.h"
 #include "tessera/llm/llama.h"
 
@@ -10,9 +12,9 @@ namespace tessera {
 
 class Decoder {
  public:
-  /// Both live as long as the decoder, at the same place. The cache may be read into and truncated by others between
-  /// steps. `recorded` false, or TESSERA_SEQUENCES=0: each token is Llama::forward of it. That is also what happens for
-  /// a model whose layers are on several devices, between which no sequence can copy.
+  /// Both live as long as the decoder, at the same place. The cache may be read into, truncated and assigned anew by
+  /// others between steps. `recorded` false, or TESSERA_SEQUENCES=0: each token is Llama::forward of it. That is also
+  /// what happens for a model whose layers are on several devices, between which no sequence can copy.
   Decoder(const Llama& model, KeyValueCache& cache, bool recorded = true);
 
   /// Appends the token to the cache and gives its logits (1, vocabulary): the very bits of Llama::forward. They are
@@ -23,12 +25,15 @@ class Decoder {
   const Sequence& sequence() const { return sequence_; }
 
  private:
+  void record(Queue& queue, const std::function<void()>& work);
+
   const Llama& model_;
   KeyValueCache& cache_;
   bool recorded_;
   bool warm_ = false;            ///< one step has been done: what is made on first need is there
   std::optional<Array> inputs_;  ///< i32: the token, and where it stands
   Array logits_;
+  const Storage* recorded_on_ = nullptr;  ///< memory of the cache that the sequence writes
   Sequence sequence_;
 };
 

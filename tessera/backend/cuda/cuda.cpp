@@ -161,7 +161,7 @@ class CudaVendor final : public stream::Vendor {
   cpu::PtxModule module_;  ///< looked for when NVRTC does not do
   int driver_version_ = 0;
   std::map<int, int> capabilities_;         ///< by ordinal: 90 is 9.0
-  std::map<int, cpu::PtxTarget> made_for_;  ///< likewise, of those whose kernels the module makes
+  std::map<int, cpu::PtxTarget> made_for_;  ///< likewise, of those whose kernels the module made at any time
 };
 
 // How kernels of a device are made. NVRTC first: it knows the newest devices, and its text can be read. One that is of
@@ -206,8 +206,10 @@ bool CudaVendor::choose_ptx(stream::DeviceFacts& facts) {
 }
 
 stream::Image CudaVendor::compile(const stream::DeviceFacts& facts, const backend::Program& program) {
+  // By what these facts say: a rescan may have chosen otherwise for devices that are opened after it.
   const auto target = made_for_.find(facts.ordinal);
-  if (target == made_for_.end()) return nvrtc_.compile(program.text(), facts.architecture);
+  if (!facts.architecture.starts_with("PTX ") || target == made_for_.end())
+    return nvrtc_.compile(program.text(), facts.architecture);
   std::vector<cpu::PtxKernel> kernels;
   for (std::size_t i = 0; i < program.requests.size(); ++i)
     kernels.push_back({program.requests[i].function, &program.source.kernels[i], program.requests[i].noalias});
@@ -218,7 +220,7 @@ stream::Image CudaVendor::compile(const stream::DeviceFacts& facts, const backen
 }
 
 bool CudaVendor::turn_to_another_compiler(stream::DeviceFacts& facts) {
-  return !made_for_.contains(facts.ordinal) && choose_ptx(facts);
+  return !facts.architecture.starts_with("PTX ") && choose_ptx(facts);
 }
 
 stream::DeviceFacts CudaVendor::describe(int ordinal) {
@@ -254,12 +256,11 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   info.can.subgroup_widths = {facts.dialect.cuda_width};
   set_capability(facts, capability);
   capabilities_[ordinal] = capability;
-  made_for_.erase(ordinal);
   const std::string named = stream::named_by("TESSERA_NVRTC_LIBRARY");
   const bool binding = !named.empty() && named != "none";  // it does, or nothing does
   if (choose_nvrtc(facts, !binding) || (!binding && !choose_ptx(facts) && choose_nvrtc(facts, false)))
     info.driver_version += ", NVRTC " + nvrtc_.version();
-  else if (made_for_.contains(ordinal))
+  else if (facts.architecture.starts_with("PTX "))
     info.driver_version += fmt::format(", {} ({})", module_.generator->version(), facts.architecture);
   Capabilities& can = info.can;
   can.f16 = true;

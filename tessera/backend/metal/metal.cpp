@@ -89,7 +89,7 @@ stream::DeviceFacts MetalVendor::describe(int ordinal) {
   info.name = runtime_.text(runtime_.send<Id>(device.device, say.name));
   info.vendor = info.name.starts_with("AMD") ? "AMD" : info.name.starts_with("Intel") ? "Intel" : "Apple";
   info.driver_version = unverified;
-  info.identity = fmt::format("registry:{:016x}", runtime_.send<UInt>(device.device, say.registry_id));
+  // No identity: a registryID is valid until the machine starts anew only (IORegistryEntryGetRegistryEntryID).
   info.total_memory = runtime_.send<UInt>(device.device, say.working_set);
   info.unified_memory = device.unified;
   info.kind = device.unified ? DeviceKind::integrated_gpu : DeviceKind::discrete_gpu;
