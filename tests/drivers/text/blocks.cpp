@@ -52,12 +52,28 @@ using Context = ucontext_t;
 
 struct Block;
 
+// An address sanitizer wants to know when a thread goes on with another stack.
+#if defined(__SANITIZE_ADDRESS__)
+extern "C" void __sanitizer_start_switch_fiber(void** kept, const void* bottom, std::size_t bytes);
+extern "C" void __sanitizer_finish_switch_fiber(void* kept, const void** bottom, std::size_t* bytes);
+void leave_for(void** kept, const void* bottom, std::size_t bytes) {
+  __sanitizer_start_switch_fiber(kept, bottom, bytes);
+}
+void arrived(void* kept, const void** bottom, std::size_t* bytes) {
+  __sanitizer_finish_switch_fiber(kept, bottom, bytes);
+}
+#else
+void leave_for(void**, const void*, std::size_t) {}
+void arrived(void*, const void**, std::size_t*) {}
+#endif
+
 /// A stack with what runs on it; used for one thread after another.
 struct Fiber {
   std::byte* stack = nullptr;
   Context context{};
   Block* block = nullptr;
-  unsigned index = 0;  ///< the thread in the block
+  unsigned index = 0;    ///< the thread in the block
+  void* kept = nullptr;  ///< the sanitizer's, while another stack is in use
 
   Fiber() {
     void* memory =
@@ -94,6 +110,9 @@ struct Block {
   unsigned at_barrier = 0, done = 0;
   std::string error;
   Context scheduler{};
+  void* kept = nullptr;          ///< as a fiber's
+  const void* bottom = nullptr;  ///< of the scheduler's stack
+  std::size_t stack_bytes = 0;
 };
 
 /// Stacks of this thread that nothing runs on.
@@ -127,10 +146,13 @@ void switch_to(Context* from, Context* to) {
 void give_way(State state) {
   Fiber* const fiber = running;
   lane_of(fiber).state = state;
+  leave_for(&fiber->kept, fiber->block->bottom, fiber->block->stack_bytes);
   switch_to(&fiber->context, &fiber->block->scheduler);
+  arrived(fiber->kept, &fiber->block->bottom, &fiber->block->stack_bytes);
 }
 
 void fiber_main() {
+  arrived(nullptr, &running->block->bottom, &running->block->stack_bytes);
   for (;;) {
     Fiber* const fiber = running;
     fiber->block->run->body(lane_of(fiber).thread);
@@ -243,7 +265,9 @@ bool run_block(Block& block, Dim number, std::uint64_t order) {
         lane.fiber->block = &block, lane.fiber->index = at;
       }
       running = lane.fiber;
+      leave_for(&block.kept, lane.fiber->stack + page, stack_bytes - page);
       switch_to(&block.scheduler, &lane.fiber->context);
+      arrived(block.kept, nullptr, nullptr);
       running = nullptr;
       moved = true;
       if (!block.error.empty()) return false;
