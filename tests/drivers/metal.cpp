@@ -165,6 +165,13 @@ struct Kept {
 };
 
 thread_local std::vector<std::vector<Object*>>* pools = nullptr;
+/// For good: destructors of the program use it too. Those of threads that ended are held here.
+std::vector<std::vector<Object*>>* pools_of_a_thread() {
+  static std::mutex lock;
+  static auto* const all = new std::deque<std::vector<std::vector<Object*>>>;
+  const std::lock_guard hold(lock);
+  return &all->emplace_back();
+}
 /// Given to whoever asked, for as long as the innermost pool lives.
 template <class T>
 T* autorelease(T* o) {
@@ -1002,8 +1009,7 @@ EXPORT Id objc_getClass(const char* name) {
   return meta;
 }
 EXPORT void* objc_autoreleasePoolPush() {
-  if (pools == nullptr)
-    pools = new std::vector<std::vector<Object*>>;  // for good: destructors of the program use it too
+  if (pools == nullptr) pools = pools_of_a_thread();
   pools->emplace_back();
   return reinterpret_cast<void*>(pools->size());
 }
