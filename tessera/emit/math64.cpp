@@ -8,6 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/emit/expr.h"
 #include "tessera/emit/math.h"
+#include "tessera/emit/pow_cases.h"
 
 namespace tessera::emit {
 
@@ -212,21 +213,9 @@ Expr pow(Expr x, Expr y) {
   const Expr n = math(MathOp::rint, bounded);
   const Expr within = abs(whole) < 1090;
   const Expr r = fma(l_low, y_bounded, fma(l_high, y_bounded, -n));
-  Expr result = scale(exp2_reduced(select(within, r, x.like(0))), cast(DType::i64, n));
+  const Expr result = scale(exp2_reduced(select(within, r, x.like(0))), cast(DType::i64, n));
 
-  // The cases of Annex F.
-  const Expr y_whole = math(MathOp::trunc, y) == y;  // infinities too: they are even
-  const Expr half = y * 0.5;
-  const Expr y_odd = y_whole & (math(MathOp::trunc, half) != half) & (abs(y) < infinity);
-  const Expr zero_or_inf = (a == 0) | (a == infinity);
-  const Expr up = (a == 0) == (y < 0);  // 0^-1 and inf^1 are infinite
-  result = select(zero_or_inf, select(up, x.like(infinity), x.like(0)), result);
-  const Expr y_infinite = abs(y) == infinity;
-  result = select(y_infinite, select((a > 1) == (y > 0), x.like(infinity), x.like(0)), result);
-  result = select((to_bits(x) < 0) & y_odd, -result, result);
-  result = select((x < 0) & !y_whole & (a < infinity), not_a_number, result);
-  result = select(is_nan(x) | is_nan(y), x + y, result);
-  return select((y == 0) | (x == 1) | ((x == -1) & y_infinite), 1, result);
+  return pow_cases(x, y, a, result);
 }
 
 }  // namespace
