@@ -2,8 +2,12 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <array>
+#include <atomic>
 #include <chrono>
+#include <functional>
 #include <random>
+#include <string_view>
 #include <thread>
 
 #include "tessera/base/error.h"
@@ -290,6 +294,142 @@ TEST_F(QueueTest, AFaultOfAsynchronousWorkNamesTheLastLaunches) {
   q.fill(view(x), 3);
   EXPECT_EQ(read(q, x)[0], 3u);
   EXPECT_NE(device_info(d).state, DeviceState::lost);
+}
+
+TEST_F(QueueTest, AFaultThatHousekeepingSawIsKeptForTheNextWhoWaits) {
+  const auto expect_told_once = [](const std::function<void()>& wait) {
+    expect_has(text_of<KernelError>([&] { wait(); }), {"the work failed on purpose", "newest first: increment"});
+    wait();
+  };
+  for (const char* who : {"trim", "wrapped memory", "kernel", "queue"}) {
+    SCOPED_TRACE(who);
+    const std::string_view by = who;
+    const Device d = by == "wrapped memory" ? Device{Backend::cpu, 0} : fresh();
+    behaviour(d)->host_visible = true;
+    behaviour(d)->failed_work = 0;
+    Queue& q = Queue::of(d);
+    auto own = by == "queue" ? std::make_unique<Queue>(d) : nullptr;
+    const auto x = storage(d), other = storage(d);
+    std::vector<std::uint32_t> memory(n);
+    auto y = by == "wrapped memory" ? Storage::wrap_host(memory.data(), n * 4, nullptr) : storage(d);
+    q.fill(view(x), 1);
+    q.finish();
+    behaviour(d)->fail_work = true;
+    {
+      const Kernel kernel(increment().function());  // one whose form on the device goes with it
+      kernel.launch({n, 1, 1}, std::vector<LaunchArgument>{view(x), view(y)}, own ? own.get() : &q);
+    }
+    if (by == "kernel") {  // the next that goes looks whether the last may go
+      while (behaviour(d)->failed_work == 0) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      Kernel(increment().function()).prepare(d);
+    }
+    if (by == "trim" || by == "wrapped memory") y.reset();
+    if (by == "trim") trim(d);
+    own.reset();
+    if (by == "trim" || by == "wrapped memory") {
+      EXPECT_EQ(behaviour(d)->failed_work, 1) << "it was waited for";
+    }
+    while (behaviour(d)->failed_work == 0) std::this_thread::yield();
+    behaviour(d)->fail_work = false;
+    if (y)  // the driver is not asked: the memory is the host's
+      expect_told_once([&] { read(q, y); });
+    else
+      expect_told_once([&] { q.finish(); });
+    q.fill(view(other), 3);
+    EXPECT_EQ(read(q, other)[0], 3u);
+    EXPECT_NE(device_info(d).state, DeviceState::lost);
+  }
+}
+
+TEST_F(QueueTest, WorkThatWasPutInHalfIsOrderedAndWaitedFor) {
+  const Device d = fresh();
+  behaviour(d)->max_delay_us = 400;
+  Queue& q = Queue::of(d);
+  Queue other(d);
+  const auto x = storage(d);
+  q.fill(view(x), 1);
+  for (int i = 0; i < 30; ++i) {
+    {
+      const auto y = storage(d);
+      behaviour(d)->fail_after_launch = true;
+      expect_has(text_of<KernelError>([&] {
+                   increment().launch({n, 1, 1}, {view(x), view(y)});
+                 }),
+                 {"failed half way", "increment"});
+      behaviour(d)->fail_after_launch = false;
+    }
+    const auto again = storage(d);  // the same memory
+    other.fill(view(again), 7);
+    ASSERT_EQ(read(other, again), std::vector<std::uint32_t>(n, 7)) << "the launch wrote later";
+  }
+}
+
+TEST_F(QueueTest, WithoutEventsWhatIsUnderWayIsKeptOrWaitedFor) {
+  const Device d = fresh();
+  behaviour(d)->max_delay_us = 400;
+  Queue& q = Queue::of(d);
+  for (int i = 0; i < 10; ++i) {
+    auto x = storage(d), y = storage(d);
+    q.fill(view(x), 1);
+    {
+      const Kernel kernel(increment().function());
+      kernel.launch({n, 1, 1}, {view(x), view(y)});
+      behaviour(d)->fail_record = true;
+    }
+    x.reset(), y.reset();
+    EXPECT_EQ(trim(d), 2 * n * 4);  // the driver notes a misuse if work still runs in it, or the kernel is gone
+    behaviour(d)->fail_record = false;
+  }
+}
+
+TEST_F(QueueTest, CallbacksMayDropWhatTheQueueUsedAndMayNotUseTheQueue) {
+  const Device d = fresh();
+  Queue& q = Queue::of(d);
+  const auto x = storage(d);
+  auto y = storage(d);
+  auto kernel = std::make_unique<Kernel>(increment().function());
+  q.fill(view(x), 1);
+  kernel->launch({n, 1, 1}, {view(x), view(y)});
+  q.submit_native("drops", {}, {}, [&](void*) {
+    kernel.reset();
+    y.reset();
+  });
+  const std::string refused =
+      text_of<ArgumentError>([&] { q.submit_native("fills", {}, {}, [&](void*) { q.fill(view(x), 2); }); });
+  expect_has(refused, {"submit_native", "uses the queue that it puts work into", "the vendor's API"});
+  Queue other(d);
+  expect_has(text_of<ArgumentError>([&] {
+               q.submit_native("outer", {}, {}, [&](void*) {
+                 other.submit_native("inner", {}, {}, [&](void*) { q.fill(view(x), 2); });
+               });
+             }),
+             {"uses the queue that it puts work into"});
+  EXPECT_EQ(read(q, x), std::vector<std::uint32_t>(n, 1));
+}
+
+TEST_F(QueueTest, WhatACallbackPutsInAfterItWaitedIsStillWaitedFor) {
+  const Device d = fresh();
+  Queue& q = Queue::of(d);
+  for (const bool events : {false, true}) {  // a second queue, and each piece has an event
+    const auto other = events ? std::make_unique<Queue>(d) : nullptr;
+    const auto y = storage(d);
+    auto old = storage(d);
+    q.fill(view(old), 1);
+    old.reset();
+    std::atomic<bool> done = false;
+    const std::array writes = {view(y)};
+    q.submit_native("late", {}, writes, [&](void* native) {
+      EXPECT_EQ(trim(d), n * 4);  // waits for the fill
+      test::put_native(native, [&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        done = true;
+      });
+    });
+    y->wait_readable();
+    EXPECT_TRUE(done);
+    while (!done) std::this_thread::yield();
+  }
 }
 
 TEST_F(QueueTest, ALostDeviceThrowsAndOthersGoOn) {

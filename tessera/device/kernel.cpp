@@ -266,14 +266,17 @@ void Kernel::launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchAr
                       fn.kind == ir::KernelKind::map ? "threads" : "blocks", shape[0], shape[1], shape[2],
                       variant.noalias ? "" : " plain", variant.index64 ? " index64" : ""));
   }
-  const QueueUse use = core.submit(on.counter->name, [&](DriverQueue& driver) { driver.launch(loaded, shape, given); });
+  core.submit(
+      on.counter->name, [&](DriverQueue& driver) { driver.launch(loaded, shape, given); },
+      [&](const QueueUse& use) {
+        // Reads first: of a storage that is read and written, the write is what counts.
+        for (const std::uint32_t p : s.facts.buffers)
+          if (!s.facts.writes[p]) arguments[p].view.storage->after_read(use);
+        for (const std::uint32_t p : s.facts.buffers)
+          if (s.facts.writes[p]) arguments[p].view.storage->after_write(use);
+      });
   on.counter->launches.fetch_add(1, std::memory_order_relaxed);
   PlacementAccess::count(*on.counter);
-  // Reads first: of a storage that is read and written, the write is what counts.
-  for (const std::uint32_t p : s.facts.buffers)
-    if (!s.facts.writes[p]) arguments[p].view.storage->after_read(use);
-  for (const std::uint32_t p : s.facts.buffers)
-    if (s.facts.writes[p]) arguments[p].view.storage->after_write(use);
   if (Recorder::current != nullptr) [[unlikely]]
     Recorder::current->launched(*this, loaded, *on.counter, variant.index64, shape, arguments, given, s.facts.writes);
 }

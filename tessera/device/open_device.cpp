@@ -46,9 +46,12 @@ void drain_at_exit() {
         if (auto queue = weak.lock()) queues.push_back(std::move(queue));
     }
     for (const auto& queue : queues) {
-      try {
-        queue->finish();
-      } catch (...) {  // nobody is left to be told
+      for (int attempt = 0; attempt < 2; ++attempt) {  // the first may only tell of an earlier fault
+        try {
+          queue->finish();
+          break;
+        } catch (...) {  // nobody is left to be told
+        }
       }
     }
   }
@@ -261,13 +264,10 @@ void OpenDevice::drop_retired(bool wait) noexcept {
     for (Retired& r : candidates) {
       bool done = true;
       for (const QueueUse& use : r.uses) {
-        try {
-          if (wait)
-            use.queue->wait(use);
-          else
-            done = done && use.queue->done(use);
-        } catch (...) {  // failed work has ended too
-        }
+        if (wait)
+          use.queue->wait_ended(use);
+        else
+          done = done && use.queue->done(use);
       }
       if (done) {
         over.push_back(std::move(r));

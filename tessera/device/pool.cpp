@@ -165,12 +165,7 @@ void MemoryPool::pick_victims(std::uint64_t bytes, bool idle, std::vector<Block>
 std::uint64_t MemoryPool::give_back(std::vector<Block>& victims) noexcept {
   std::uint64_t bytes = 0;
   for (Block& block : victims) {
-    for (const QueueUse& use : block.uses) {
-      try {
-        use.queue->wait(use);
-      } catch (...) {  // failed work has ended too
-      }
-    }
+    for (const QueueUse& use : block.uses) use.queue->wait_ended(use);
     if (owner_.gone()) continue;
     bytes += block.allocation.bytes;
     owner_.driver->release(block.allocation);

@@ -100,13 +100,17 @@ bool copy_from_peer(Queue& target, const BufferView& to, Queue& source, const Bu
   from.storage->before_read(target);
   to.storage->before_write(target);
   trace("copy from a peer to", here.device, to.bytes());
-  QueueUse use = target.core().submit(copy_name, [&](DriverQueue& driver) {
-    driver.copy_from(*there.driver, to.storage->allocation(), to.byte_offset, from.storage->allocation(),
-                     from.byte_offset, to.bytes());
-  });
-  if (use.queue) target.core().record(use);  // the source waits for this copy, not for what comes behind it
-  from.storage->after_read(use);
-  to.storage->after_write(use);
+  target.core().submit(
+      copy_name,
+      [&](DriverQueue& driver) {
+        driver.copy_from(*there.driver, to.storage->allocation(), to.byte_offset, from.storage->allocation(),
+                         from.byte_offset, to.bytes());
+      },
+      [&](QueueUse use) {
+        if (use.queue) use.queue->record(use);  // the source waits for this copy, not for what comes behind it
+        from.storage->after_read(use);
+        to.storage->after_write(use);
+      });
   count(here, PlacementAccess::Direction::from_peers, to.bytes());
   return true;
 }
@@ -161,9 +165,10 @@ void Queue::submit_native(std::string_view name, std::span<const BufferView> rea
     for (const BufferView& view : reads) view.storage->wait_readable();
     for (const BufferView& view : writes) view.storage->wait_writable();
   }
-  const QueueUse use = core_->submit(kept, [&](DriverQueue& driver) { driver.with_native(enqueue); });
-  for (const BufferView& view : reads) view.storage->after_read(use);
-  for (const BufferView& view : writes) view.storage->after_write(use);
+  core_->submit_native(kept, enqueue, [&](const QueueUse& use) {
+    for (const BufferView& view : reads) view.storage->after_read(use);
+    for (const BufferView& view : writes) view.storage->after_write(use);
+  });
 }
 
 Queue::~Queue() {
@@ -190,9 +195,9 @@ void Queue::upload(const BufferView& to, const void* from) {
   to.storage->flush_readers();
   to.storage->before_write(*this);
   trace("upload to", device_, bytes);
-  const QueueUse use = core_->submit(
-      upload_name, [&](DriverQueue& driver) { driver.upload(to.storage->allocation(), to.byte_offset, from, bytes); });
-  to.storage->after_write(use);
+  core_->submit(
+      upload_name, [&](DriverQueue& driver) { driver.upload(to.storage->allocation(), to.byte_offset, from, bytes); },
+      [&](const QueueUse& use) { to.storage->after_write(use); });
   count(core_->device(), PlacementAccess::Direction::to_device, bytes);
 }
 
@@ -210,9 +215,14 @@ void Queue::download(void* to, const BufferView& from) {
   if (const std::byte* host = from.storage->allocation().host) {
     std::memcpy(to, host + from.byte_offset, bytes);
   } else {
-    core_->submit(download_name, [&](DriverQueue& driver) {
-      driver.download(to, from.storage->allocation(), from.byte_offset, bytes);
-    });
+    try {
+      core_->submit(download_name, [&](DriverQueue& driver) {
+        driver.download(to, from.storage->allocation(), from.byte_offset, bytes);
+      });
+    } catch (...) {  // else it is over when it returns
+      if (!core_->device().gone()) from.storage->after_read(core_->last_use());
+      throw;
+    }
   }
   count(core_->device(), PlacementAccess::Direction::to_host, bytes);
 }
@@ -249,11 +259,15 @@ void Queue::copy(const BufferView& to, const BufferView& from) {
     from.storage->before_read(*this);
     to.storage->before_write(*this);
     trace("copy within", device_, bytes);
-    const QueueUse use = core_->submit(copy_name, [&](DriverQueue& driver) {
-      driver.copy(to.storage->allocation(), to.byte_offset, from.storage->allocation(), from.byte_offset, bytes);
-    });
-    from.storage->after_read(use);
-    to.storage->after_write(use);
+    core_->submit(
+        copy_name,
+        [&](DriverQueue& driver) {
+          driver.copy(to.storage->allocation(), to.byte_offset, from.storage->allocation(), from.byte_offset, bytes);
+        },
+        [&](const QueueUse& use) {
+          from.storage->after_read(use);
+          to.storage->after_write(use);
+        });
     count(core_->device(), PlacementAccess::Direction::within, bytes);
     if (Recorder::current != nullptr) [[unlikely]]
       Recorder::current->copied(to, from);
@@ -303,9 +317,9 @@ void Queue::fill(const BufferView& to, std::uint64_t bits) {
   to.storage->before_write(*this);
   trace("fill on", device_, bytes);
   const auto pattern = std::as_bytes(std::span(&bits, 1)).first(dtype_size(to.dtype));  // little endian
-  const QueueUse use = core_->submit(
-      fill_name, [&](DriverQueue& driver) { driver.fill(to.storage->allocation(), to.byte_offset, bytes, pattern); });
-  to.storage->after_write(use);
+  core_->submit(
+      fill_name, [&](DriverQueue& driver) { driver.fill(to.storage->allocation(), to.byte_offset, bytes, pattern); },
+      [&](const QueueUse& use) { to.storage->after_write(use); });
   if (Recorder::current != nullptr) [[unlikely]]
     Recorder::current->filled(to, pattern);
 }

@@ -4,11 +4,23 @@
 #include <fmt/format.h>
 
 #include <new>
+#include <vector>
 
 #include "tessera/base/error.h"
 #include "tessera/device/settings.h"
 
 namespace tessera {
+
+constinit thread_local const QueueCore::Inside* QueueCore::inside_ = nullptr;
+
+std::unique_lock<std::mutex> QueueCore::held() {
+  if (inside_ != nullptr && inside()) [[unlikely]]
+    fail<ArgumentError>({.asked = "queue of " + to_string(device_.device),
+                         .wrong = "a callback given to submit_native uses the queue that it puts work into",
+                         .todo = "Launch, copy and wait before or after submit_native; in the callback call the "
+                                 "vendor's API"});
+  return std::unique_lock(lock_);
+}
 
 QueueUse QueueCore::finish_submit() {
   const std::uint64_t sequence = submitted_.load(std::memory_order_relaxed);
@@ -36,31 +48,65 @@ void QueueCore::passed(std::uint64_t sequence) {
 std::shared_ptr<DriverEvent> QueueCore::event_of(const QueueUse& use) {
   if (completed_.load(std::memory_order_acquire) >= use.sequence) return nullptr;
   if (use.event) return use.event;
-  std::unique_lock hold(lock_);
-  if (closed_) return event_;
+  const auto hold = held();
+  return newest_event(use.sequence);
+}
+
+std::shared_ptr<DriverEvent> QueueCore::newest_event(std::uint64_t sequence) {
+  if (closed_ || (event_ && event_sequence_ >= sequence)) return event_;
   try {
-    if (!event_ || event_sequence_ < use.sequence) {
-      const std::uint64_t upto = submitted_.load(std::memory_order_relaxed);
-      event_ = driver_->record();
-      event_sequence_ = upto;  // now, and not if recording failed
-      if (!event_) passed(event_sequence_);
-    }
+    const std::uint64_t upto = submitted_.load(std::memory_order_relaxed);
+    event_ = driver_->record();
+    event_sequence_ = upto;  // now, and not if recording failed
+    if (!event_) passed(event_sequence_);
   } catch (...) {
     rethrow();
   }
   return event_;
 }
 
-bool QueueCore::done(const QueueUse& use) {
-  if (device_.lost()) return true;  // what failed has ended
-  const auto event = event_of(use);
-  if (!event) return true;
-  if (!event->done()) return false;
-  passed(use.sequence);
-  return true;
+void QueueCore::record(QueueUse& use) noexcept {
+  try {
+    use.event = event_of(use);
+  } catch (...) {  // who waits for it tries again
+  }
+}
+
+void QueueCore::leave(std::shared_ptr<DriverEvent> event) noexcept {
+  static std::mutex lock;
+  static auto* left = new std::vector<std::shared_ptr<DriverEvent>>;
+  if (!event) return;
+  try {
+    std::lock_guard hold(lock);
+    left->push_back(event);
+  } catch (...) {}
+}
+
+// Under the pool's lock, too, and in callbacks: so it waits for no lock.
+bool QueueCore::done(const QueueUse& use) noexcept {
+  if (device_.gone()) return true;
+  if (completed_.load(std::memory_order_acquire) >= use.sequence) return true;
+  if (inside()) return false;
+  try {
+    std::shared_ptr<DriverEvent> event = use.event;
+    if (!event) {
+      const std::unique_lock hold(lock_, std::try_to_lock);
+      if (!hold) return false;
+      event = newest_event(use.sequence);
+    }
+    if (event) {
+      if (!event->done()) return false;
+      event->wait();  // at once: but only this tells whether it failed
+      passed(use.sequence);
+    }
+    return true;
+  } catch (...) {  // who waits is told
+    return device_.gone();
+  }
 }
 
 void QueueCore::wait(const QueueUse& use) {
+  tell_fault();
   if (completed_.load(std::memory_order_acquire) >= use.sequence) return;
   device_.check();
   const auto event = event_of(use);
@@ -68,26 +114,77 @@ void QueueCore::wait(const QueueUse& use) {
   try {
     event->wait();
   } catch (...) {
-    std::unique_lock hold(lock_);
+    const auto hold = held();
     clear_fault();
+    fault_ = nullptr;  // the same, if others waited for it meanwhile
+    faulty_.store(false, std::memory_order_relaxed);
     rethrow();
   }
   passed(use.sequence);
 }
 
+void QueueCore::wait_ended(const QueueUse& use) noexcept {
+  const std::uint64_t faults = faults_.load(std::memory_order_acquire);
+  if (completed_.load(std::memory_order_acquire) >= use.sequence || device_.gone()) return;
+  const bool in_callback = inside();
+  std::unique_lock hold(lock_, std::defer_lock);
+  try {
+    std::shared_ptr<DriverEvent> event;
+    bool known = false;
+    try {
+      if (!in_callback) event = event_of(use), known = true;
+    } catch (...) {  // no event to be had: then the whole queue is waited for
+    }
+    if (known) {
+      if (event) event->wait();
+      return passed(use.sequence);
+    }
+    if (device_.gone()) return;
+    if (!in_callback) hold.lock();
+    if (driver_) driver_->finish();
+    passed(put_in());
+  } catch (...) {
+    if (!in_callback && !hold) hold.lock();
+    if (faults_.load(std::memory_order_relaxed) != faults) return;  // another waited for the same, and was told
+    clear_fault();
+    keep_fault();
+  }
+}
+
+void QueueCore::keep_fault() noexcept {
+  try {
+    rethrow();
+  } catch (...) {
+    if (device_.lost() || fault_) return;  // that is told by everything; and the first fault is the cause
+    fault_ = std::current_exception();
+    faulty_.store(true, std::memory_order_release);
+  }
+}
+
+void QueueCore::tell_fault() {
+  if (!faulty_.load(std::memory_order_acquire)) [[likely]]
+    return;
+  device_.check();
+  const auto hold = held();
+  faulty_.store(false, std::memory_order_relaxed);
+  if (const auto fault = std::exchange(fault_, nullptr)) std::rethrow_exception(fault);
+}
+
 void QueueCore::clear_fault() noexcept {
   // A fault is told once, to the first who waits; then the queue is empty and, unless the device is lost, usable.
+  faults_.fetch_add(1, std::memory_order_release);
   event_.reset();
   event_sequence_ = 0;
   try {
     if (driver_) driver_->finish();
   } catch (...) {  // the fault that is on its way already
   }
-  passed(submitted_.load(std::memory_order_relaxed));
+  passed(put_in());
 }
 
 void QueueCore::order_after(const QueueUse& use) {
   if (use.queue.get() == this) return;
+  use.queue->tell_fault();
   const auto event = use.queue->event_of(use);  // its lock is not held below: two queues may wait for each other
   if (!event) return;
   try {
@@ -96,10 +193,11 @@ void QueueCore::order_after(const QueueUse& use) {
       return;
     }
   } catch (...) {  // a fault of the other queue's, which may be another device's
-    std::unique_lock theirs(use.queue->lock_);
+    const auto theirs = use.queue->held();
+    use.queue->clear_fault();
     use.queue->rethrow();
   }
-  std::unique_lock hold(lock_);
+  const auto hold = held();
   try {
     driver_->wait(*event);
   } catch (...) {
@@ -111,7 +209,7 @@ QueueUse QueueCore::last_use() { return {shared_from_this(), submitted_.load(std
 
 void* QueueCore::native_handle() {
   device_.check();
-  std::unique_lock hold(lock_);
+  const auto hold = held();
   void* handle = nullptr;
   driver_->with_native([&](void* native) { handle = native; });
   return handle;
@@ -122,7 +220,7 @@ void QueueCore::finish() {
   const QueueUse everything = last_use();
   wait(everything);
   // Drivers may know of faults only when the queue is empty.
-  std::unique_lock hold(lock_);
+  const auto hold = held();
   if (closed_) return;
   try {
     driver_->finish();
@@ -139,22 +237,26 @@ void QueueCore::close() noexcept {
       // Another thread of the parent, or the driver, may hold anything: leave it all as it is.
       closed_ = true;
       static_cast<void>(driver_.release());
+      leave(std::move(event_));
       return;
     }
     hold.lock();
-    try {
-      if (adopted_ && submitted_ != completed_) {
+    event_.reset();
+    event_sequence_ = submitted_;
+    bool under_way = false;
+    if (adopted_ && submitted_ != completed_) {
+      try {
         event_ = driver_->record();  // stands for all that was put in
-        event_sequence_ = submitted_;
-      } else {
-        driver_->finish();
+        under_way = true;
+      } catch (...) {  // then all of it is waited for
       }
-    } catch (const DeviceError& e) {
-      device_.lose(e.what());
-    } catch (...) {  // what failed after nobody waited for it any more
+    }
+    try {
+      if (!under_way) driver_->finish();
+    } catch (...) {
+      keep_fault();
     }
     closed_ = true;
-    if (!adopted_) event_.reset();
     if (!event_) passed(submitted_);
     driver_.reset();
   } catch (...) {}

@@ -5,9 +5,12 @@
 
 #include <array>
 #include <atomic>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "tessera/device/open_device.h"
 
@@ -22,13 +25,17 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   QueueCore(OpenDevice& device, std::unique_ptr<DriverQueue> driver, bool adopted)
       : device_(device), driver_(std::move(driver)), adopted_(adopted) {}
 
+  ~QueueCore() {
+    if (device_.forked()) leave(std::move(event_));
+  }
+
   OpenDevice& device() { return device_; }
 
   /// Puts work into the queue: `put(DriverQueue&)`. `name` must stay valid for good; it is what a fault later names.
   template <class F>
   QueueUse submit(const std::string& name, F&& put) {
     device_.check();
-    std::unique_lock hold(lock_);
+    const auto hold = held();
     recent_[recent_at_++ % recent_.size()] = &name;
     submitted_.fetch_add(1, std::memory_order_relaxed);  // before: work that throws half way is waited for too
     try {
@@ -38,12 +45,42 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
       rethrow();
     }
   }
+  /// The same; `note(QueueUse)` tells the storages, also of work that throws half way: part of it may be under way.
+  template <class F, class N>
+  QueueUse submit(const std::string& name, F&& put, N&& note) {
+    device_.check();  // what was never tried is not noted
+    QueueUse use;
+    try {
+      use = submit(name, std::forward<F>(put));
+    } catch (...) {
+      note(last_use());
+      throw;
+    }
+    note(use);
+    return use;
+  }
+  /// For `Queue::submit_native`: what `put` calls may drop kernels and storages that this queue used, and an attempt to
+  /// use this queue throws.
+  template <class N>
+  void submit_native(const std::string& name, const std::function<void(void*)>& put, N&& note) {
+    submit(
+        name,
+        [&](DriverQueue& driver) {
+          const Inside inside(this);
+          driver.with_native(put);
+        },
+        std::forward<N>(note));
+  }
 
-  bool done(const QueueUse& use);
+  /// Whether the work has ended and nobody need be told how; false if that cannot be said at once. Waits for nothing.
+  bool done(const QueueUse& use) noexcept;
   /// The host waits; throws what the work failed with.
   void wait(const QueueUse& use);
-  /// Gives a use an event of its own: else whoever waits for it waits for all that was queued by then.
-  void record(QueueUse& use) { use.event = event_of(use); }
+  /// Waits for the end only, on behalf of nobody who reads results: what failed is told to the next who waits.
+  void wait_ended(const QueueUse& use) noexcept;
+  /// Gives a use an event of its own, if one can be had: else whoever waits for it waits for all that was queued by
+  /// then.
+  void record(QueueUse& use) noexcept;
   /// Work put into this queue from now on starts after `use`, which is of a device of this driver.
   void order_after(const QueueUse& use);
   /// Everything so far.
@@ -51,13 +88,35 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   void* native_handle();
   void finish();
   bool closed() const { return closed_.load(std::memory_order_acquire); }
+  /// Never destroys the event: in a child of fork the driver's locks may be held by threads that do not exist there.
+  static void leave(std::shared_ptr<DriverEvent> event) noexcept;
   void close() noexcept;  ///< finishes, if it is ours, and gives the driver's queue up
 
  private:
-  QueueUse finish_submit();  // under the lock
+  /// This thread is in a callback that holds the queue's lock; such callbacks may stand in each other.
+  struct Inside {
+    explicit Inside(QueueCore* queue) : core(queue), before(std::exchange(inside_, this)) {}
+    ~Inside() { inside_ = before; }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+    QueueCore* const core;
+    const Inside* const before;
+  };
+  bool inside() const {
+    const Inside* i = inside_;
+    while (i != nullptr && i->core != this) i = i->before;
+    return i != nullptr;
+  }
+  /// All that was put in, but for what the callback is about to.
+  std::uint64_t put_in() const { return submitted_.load(std::memory_order_relaxed) - (inside() ? 1 : 0); }
+  std::unique_lock<std::mutex> held();  // the lock; ArgumentError in a callback that has it
+  QueueUse finish_submit();             // under the lock
   std::shared_ptr<DriverEvent> event_of(const QueueUse& use);
+  std::shared_ptr<DriverEvent> newest_event(std::uint64_t sequence);  // not before it; under the lock
   void passed(std::uint64_t sequence);
   void clear_fault() noexcept;  // under the lock
+  void keep_fault() noexcept;   // the exception being handled, for the next who waits; under the lock
+  void tell_fault();            // throws what was kept
   [[noreturn]] void rethrow();  // the exception being handled, with the names of the last launches; under the lock
   std::string recent_names() const;
 
@@ -71,6 +130,10 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   std::uint64_t event_sequence_ = 0;
   std::array<const std::string*, 8> recent_{};
   unsigned recent_at_ = 0;
+  std::exception_ptr fault_;  // kept; under the lock
+  std::atomic<bool> faulty_ = false;
+  std::atomic<std::uint64_t> faults_ = 0;  // cleared so far
+  static constinit thread_local const Inside* inside_;
 };
 
 }  // namespace tessera

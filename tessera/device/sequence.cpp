@@ -56,7 +56,7 @@ void put(DriverQueue& driver, const RecordedWork& w) {
 }  // namespace
 
 struct Sequence::State {
-  State(Device d, std::shared_ptr<QueueCore> c) : device(d), core(std::move(c)) {}
+  explicit State(Queue& q) : device(q.device()), queue(q), core(q.core().shared_from_this()) {}
   ~State();
 
   /// Memory by who else can reach it, and what is counted.
@@ -65,6 +65,7 @@ struct Sequence::State {
   void launch_one_by_one();
 
   const Device device;
+  Queue& queue;  ///< gone if `core` is closed
   const std::shared_ptr<QueueCore> core;
   std::mutex lock;  // guards what follows
   std::vector<RecordedWork> work;
@@ -197,7 +198,7 @@ Sequence& Sequence::operator=(Sequence&&) noexcept = default;
 
 Sequence Sequence::record(Queue& queue, const std::function<void()>& work) {
   Recorder::refuse("Sequence::record");
-  auto state = std::make_unique<State>(queue.device(), queue.core().shared_from_this());
+  auto state = std::make_unique<State>(queue);
   State& s = *state;
   {
     const Recording recording(s.device, *s.core, s.work, s.pieces, s.memory);
@@ -211,29 +212,34 @@ Sequence Sequence::record(Queue& queue, const std::function<void()>& work) {
 }
 
 void Sequence::State::put_all() {
+  const auto note = [&](const QueueUse& use) {
+    for (Storage* s : reads) s->after_read(use);
+    for (Storage* s : writes) s->after_write(use);
+  };
   if (settings().sync) [[unlikely]] {
     for (std::size_t i = 0; i < work.size(); ++i)
-      core->submit(pieces[i].name(), [&](DriverQueue& d) { put(d, work[i]); });
+      core->submit(
+          pieces[i].name(), [&](DriverQueue& d) { put(d, work[i]); }, note);
     return;
   }
-  const QueueUse use = core->submit(*name, [&](DriverQueue& d) {
-    if (driver)
-      d.replay(*driver, work, changed);
-    else
-      d.together([&] {
-        for (const RecordedWork& w : work) put(d, w);
-      });
-  });
+  core->submit(
+      *name,
+      [&](DriverQueue& d) {
+        if (driver)
+          d.replay(*driver, work, changed);
+        else
+          d.together([&] {
+            for (const RecordedWork& w : work) put(d, w);
+          });
+      },
+      note);
   changed.clear();
-  for (Storage* s : reads) s->after_read(use);
-  for (Storage* s : writes) s->after_write(use);
 }
 
 /// For those who look at each launch (verify_on).
 void Sequence::State::launch_one_by_one() {
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const Piece& p = pieces[i];
-    Queue& queue = Queue::of(device);
     if (p.counter != nullptr) {
       p.kernel.launch(work[i].shape, p.arguments, &queue);
     } else if (p.from.storage) {

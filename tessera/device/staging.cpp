@@ -23,6 +23,9 @@ Allocation StagingPieces::take() {
     if (piece.host != nullptr) return piece;
     owner_.driver->release(piece);
   } catch (const OutOfMemory&) {  // the caller has another way
+  } catch (const DeviceError& e) {
+    owner_.lose(e.what());
+    owner_.check();  // throws, with what to do
   }
   return {};
 }
@@ -57,10 +60,7 @@ struct Piece {
   Piece& operator=(const Piece&) = delete;
   ~Piece() {
     if (memory.host == nullptr) return;
-    try {
-      if (use.queue) core.wait(use);
-    } catch (...) {  // what failed has ended too
-    }
+    if (use.queue) core.wait_ended(use);
     core.device().staging.give(memory);
   }
   QueueCore& core;
@@ -81,11 +81,16 @@ bool copy_through_pinned(Queue& target, const BufferView& to, Queue& source, con
     if (piece.memory.host == nullptr) return false;
     piece.bytes = std::min<std::uint64_t>(StagingPieces::piece_bytes, bytes - at);
     from.storage->before_read(source);
-    piece.use = core.submit(name, [&](DriverQueue& driver) {
-      driver.copy(piece.memory, 0, from.storage->allocation(), from.byte_offset + at, piece.bytes);
-    });
-    if (piece.use.queue) core.record(piece.use);  // its own end, not that of the pieces behind it
-    from.storage->after_read(piece.use);
+    core.submit(
+        name,
+        [&](DriverQueue& driver) {
+          driver.copy(piece.memory, 0, from.storage->allocation(), from.byte_offset + at, piece.bytes);
+        },
+        [&](const QueueUse& use) {
+          piece.use = use;
+          if (use.queue) core.record(piece.use);  // its own end, not that of the pieces behind it
+          from.storage->after_read(piece.use);
+        });
     return true;
   };
   if (!fetch(pieces[0], 0)) return false;

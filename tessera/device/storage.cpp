@@ -79,20 +79,22 @@ std::string Storage::name() const {
 }
 
 Storage::~Storage() {
+  const auto forked = [](const QueueUse& use) { return use.queue && use.queue->device().forked(); };
+  if (forked(last_write_) || std::ranges::any_of(reads_, forked)) {
+    try {
+      reads_.push_back(std::move(last_write_));
+      for (QueueUse& use : reads_) QueueCore::leave(std::move(use.event));
+    } catch (...) {}
+    return;
+  }
   if (pool_ != nullptr) {
     pool_->release(*this);
     return;
   }
   // The owner takes wrapped memory away next: nothing may be using it by then.
   if (exiting()) return;
-  const auto wait = [](const QueueUse& use) {
-    try {
-      if (use.queue) use.queue->wait(use);
-    } catch (...) {  // failed work has ended too; the others may not have
-    }
-  };
-  for (const QueueUse& read : reads_) wait(read);
-  wait(last_write_);
+  for (const QueueUse& read : reads_) read.queue->wait_ended(read);
+  if (last_write_.queue) last_write_.queue->wait_ended(last_write_);
 }
 
 void Storage::before_read(Queue& queue) { before_read(queue.core()); }

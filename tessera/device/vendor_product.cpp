@@ -123,23 +123,21 @@ bool vendor_product(const VendorProduct& asked) {
   if (traced()) [[unlikely]]
     trace(fmt::format("launch {} on {} {} x {} x {}{}", library.counter->name, to_string(where), product.m, product.n,
                       product.k, product.batch == 1 ? "" : fmt::format(", {} of them", product.batch)));
-  QueueUse use;
   try {
-    use = queue.core().submit(library.counter->name,
-                              [&](DriverQueue& driver) { library.blas->enqueue(driver, product, operands); });
+    queue.core().submit(
+        library.counter->name, [&](DriverQueue& driver) { library.blas->enqueue(driver, product, operands); },
+        [&](const QueueUse& use) {
+          for (const BufferView* view : {&asked.a, &asked.b, &asked.bias})
+            if (view->storage) view->storage->after_read(use);
+          asked.out.storage->after_write(use);
+          if (workspace) workspace->after_write(use);
+        });
   } catch (const KernelError& e) {  // whatever it did put in, ours comes after and overwrites
-    use = queue.mark();
-    asked.out.storage->after_write(use);
-    if (workspace) workspace->after_write(use);
     quarantine(library, device, e.what());
     return false;
   }
   library.counter->launches.fetch_add(1, std::memory_order_relaxed);
   PlacementAccess::count(*library.counter);
-  for (const BufferView* view : {&asked.a, &asked.b, &asked.bias})
-    if (view->storage) view->storage->after_read(use);
-  asked.out.storage->after_write(use);
-  if (workspace) workspace->after_write(use);
   return true;
 }
 

@@ -145,7 +145,10 @@ class TestQueue : public DriverQueue {
     for (const Argument& a : arguments) allocations.push_back(a.allocation != nullptr ? *a.allocation : Allocation{});
     put([this, &loaded, shape, kept = std::move(kept), allocations = std::move(allocations)] {
       if (!loaded.alive) behaviour_->note_misuse("a kernel was destroyed before its launch ran");
-      if (behaviour_->fail_work) fail<KernelError>({.asked = loaded.name, .wrong = "the work failed on purpose"});
+      if (behaviour_->fail_work) {
+        ++behaviour_->failed_work;
+        fail<KernelError>({.asked = loaded.name, .wrong = "the work failed on purpose"});
+      }
       Launch l{shape, {}};
       for (std::size_t i = 0; i < kept.size(); ++i) {
         Launch::Argument a{nullptr, kept[i].elements, kept[i].bits};
@@ -163,9 +166,12 @@ class TestQueue : public DriverQueue {
       else
         behaviour_->note_misuse("no body for kernel " + loaded.name);
     });
+    if (behaviour_->fail_after_launch)
+      fail<KernelError>({.asked = "launch " + loaded.name, .wrong = "the test driver failed half way"});
   }
   std::shared_ptr<DriverEvent> record() override {
     ++behaviour_->records;
+    if (behaviour_->fail_record) fail<OutOfMemory>({.asked = "record", .wrong = "the test driver has no event left"});
     auto event = std::make_shared<Event>();
     put([this, state = event->state] { state->set(error()); }, true);
     return event;
@@ -174,6 +180,8 @@ class TestQueue : public DriverQueue {
     // The other queue's fault is the other queue's: only its end matters here.
     put([state = static_cast<Event&>(event).state] { state->wait(); }, true);
   }
+  void with_native(const std::function<void(void*)>& use) override { use(this); }
+  void put_native(std::function<void()> work) { put(std::move(work)); }
   void finish() override {
     std::unique_lock g(lock_);
     idle_.wait(g, [&] { return work_.empty() && !busy_; });
@@ -265,7 +273,8 @@ class TestDevice : public DriverDevice {
     ++behaviour_->allocations;
     ++behaviour_->live_allocations;
     behaviour_->live_bytes += bytes;
-    Allocation a{memory.get(), behaviour_->host_visible || kind == MemoryKind::pinned ? memory->data() : nullptr, bytes};
+    Allocation a{memory.get(), behaviour_->host_visible || kind == MemoryKind::pinned ? memory->data() : nullptr,
+                 bytes};
     std::lock_guard g(lock_);
     memories_.push_back(std::move(memory));
     return a;
@@ -345,6 +354,10 @@ std::unique_ptr<DriverDevice> TestDriver::open(int index) {
   if (b->fail_open) fail<DeviceError>({.asked = "open", .wrong = "the test device does not open"});
   ++b->opened;
   return std::make_unique<TestDevice>(devices_.at(static_cast<std::size_t>(index)), b);
+}
+
+void put_native(void* native, std::function<void()> work) {
+  static_cast<TestQueue*>(native)->put_native(std::move(work));
 }
 
 void set_body(const std::string& kernel, Body body) {

@@ -34,13 +34,16 @@ using Body = std::function<void(const Launch&)>;
 
 /// How one device behaves; tests change it while it runs.
 struct Behaviour {
-  std::atomic<int> max_delay_us = 0;         ///< before each piece of queued work, random up to this
-  std::atomic<bool> host_visible = false;    ///< allocations tell their host address
-  std::atomic<int> fail_allocation_in = 0;   ///< n: the n-th allocation from now fails, ...
-  std::atomic<int> failing_allocations = 1;  ///< ... and this many from there on
-  std::atomic<bool> fail_launch = false;     ///< launches throw a KernelError
-  std::atomic<bool> fail_work = false;       ///< queued launches fail when they run, with a KernelError
-  std::atomic<bool> lose = false;            ///< queued work fails when it runs, with a DeviceError
+  std::atomic<int> max_delay_us = 0;            ///< before each piece of queued work, random up to this
+  std::atomic<bool> host_visible = false;       ///< allocations tell their host address
+  std::atomic<int> fail_allocation_in = 0;      ///< n: the n-th allocation from now fails, ...
+  std::atomic<int> failing_allocations = 1;     ///< ... and this many from there on
+  std::atomic<bool> fail_launch = false;        ///< launches throw a KernelError
+  std::atomic<bool> fail_after_launch = false;  ///< the same, and the work is in the queue nevertheless
+  std::atomic<bool> fail_record = false;        ///< no event can be made
+  std::atomic<int> failed_work = 0;             ///< how often `fail_work` did
+  std::atomic<bool> fail_work = false;          ///< queued launches fail when they run, with a KernelError
+  std::atomic<bool> lose = false;               ///< queued work fails when it runs, with a DeviceError
   std::atomic<bool> fail_open = false;
   std::atomic<bool> compute_wrongly = false;
   std::atomic<bool> fail_compile = false;
@@ -88,6 +91,9 @@ class TestDriver : public Driver {
   std::vector<DeviceInfo> devices_;
   std::vector<std::shared_ptr<Behaviour>> behaviours_;
 };
+
+/// Puts work into a test device's queue by what `Queue::submit_native` gives.
+void put_native(void* native, std::function<void()> work);
 
 /// The C++ function that stands for the kernels of this name on every test device.
 void set_body(const std::string& kernel, Body body);

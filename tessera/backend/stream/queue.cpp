@@ -249,7 +249,10 @@ void StreamQueue::wait(DriverEvent& event) {
 
 void StreamQueue::with_native(const std::function<void(void*)>& use) {
   const InContext in(device_);
-  busy_ = true;
+  struct Afterwards {  // `use` may have waited for the stream before it put something in
+    bool& busy;
+    ~Afterwards() { busy = true; }
+  } const afterwards{busy_};
   use(device_.api().native_stream(stream_));
 }
 
