@@ -204,6 +204,26 @@ TEST_F(Shim, launches_that_fail) {
   EXPECT_HAS(resources, "out of memory: [kernel fine] clEnqueueNDRangeKernel answered CL_OUT_OF_RESOURCES (-5)");
   EXPECT_HAS(lost, "device error: [kernel fine] clEnqueueNDRangeKernel answered CL_DEVICE_NOT_AVAILABLE (-2)");
 }
+TEST_F(Shim, a_launch_that_failed_is_told_though_later_ones_did_not) {
+  for (const bool download : {false, true}) {
+    const std::string text = with("first launch fails", [download]() -> std::string {
+      const Memory<float> y(std::vector<float>{1, 2});
+      const auto kernel = compile(named("fine"));
+      const Argument argument = y.argument();
+      for (int i = 0; i < 600; ++i) queue().launch(*kernel, {2, 1, 1}, {&argument, 1});
+      try {
+        if (download)
+          y.read();
+        else
+          queue().finish();
+      } catch (const Error& e) {
+        return e.what();
+      }
+      return "nothing was told";
+    });
+    EXPECT_HAS(text, "a command answered CL_OUT_OF_RESOURCES (-5)");
+  }
+}
 #endif
 
 }  // namespace

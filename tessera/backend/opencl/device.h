@@ -46,6 +46,7 @@ class ClEvent final : public DriverEvent {
   ClEvent& operator=(const ClEvent&) = delete;
   bool done() override;
   void wait() override;
+  bool succeeded() const noexcept;  ///< done, and without a fault
   Event get() const { return event_; }
   const DeviceContext* device() const { return device_; }
 
@@ -104,16 +105,19 @@ class ClQueue final : public DriverQueue {
   };
   std::byte* room(std::size_t bytes);     ///< in the piece `piece_`; waits if all are being copied
   void submitted(Event event = nullptr);  ///< work was accepted: starts it, and remembers its event
-  void check_last();                      ///< waits for the newest launch and throws if it failed
+  void check_launches();                  ///< waits for the launches so far and throws if one failed
 
   DeviceContext& device_;
   Queue queue_;
   const bool owned_ = true;
   std::vector<Piece> pieces_;  ///< those after `piece_` were filled longest ago
   std::size_t piece_ = 0;
-  bool more_comes_ = false;                     ///< the queue is flushed when all is in it
-  std::mutex lock_;                             ///< guards what follows
-  std::unique_ptr<ClEvent> last_;               ///< of the newest launch
+  bool more_comes_ = false;  ///< the queue is flushed when all is in it
+  std::mutex lock_;          ///< guards what follows
+  /// Of launches that are not known to have succeeded: a later one, or a marker, need not tell of a failed one.
+  std::vector<std::unique_ptr<ClEvent>> launched_;
+  static constexpr std::size_t least_looked_at = 256;
+  std::size_t look_at_ = least_looked_at;       ///< so many are looked through for what is done
   std::uint64_t submitted_ = 0, finished_ = 0;  ///< pieces of work: accepted, and known to be done
 };
 

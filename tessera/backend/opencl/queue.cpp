@@ -26,6 +26,11 @@ bool ClEvent::done() {
   check(api().get_event_info(event_, event_status, sizeof status, &status, nullptr), "clGetEventInfo");
   return status <= 0;  // complete, or failed: wait() tells
 }
+bool ClEvent::succeeded() const noexcept {
+  Code status = success;
+  constexpr Code complete = 0;
+  return api().get_event_info(event_, event_status, sizeof status, &status, nullptr) == success && status == complete;
+}
 void ClEvent::wait() {
   const Code waited = api().wait_events(1, &event_);
   Code status = success;
@@ -43,7 +48,7 @@ ClQueue::ClQueue(DeviceContext& device) : device_(device) {
 }
 ClQueue::~ClQueue() {
   if (owned_ || !pieces_.empty()) api().finish(queue_);  // what is staged is still being read
-  last_.reset();
+  launched_.clear();
   for (Piece& piece : pieces_)
     if (!piece.ordinary) device_.pinned.release(piece.host);
   if (owned_) api().release_queue(queue_);
@@ -53,7 +58,11 @@ void ClQueue::submitted(Event event) {
   if (!more_comes_) api().flush(queue_);
   std::lock_guard guard(lock_);
   ++submitted_;
-  if (event) last_ = std::make_unique<ClEvent>(event, &device_);
+  if (!event) return;
+  launched_.push_back(std::make_unique<ClEvent>(event, &device_));
+  if (launched_.size() < look_at_) return;
+  std::erase_if(launched_, [](const auto& launch) { return launch->succeeded(); });
+  look_at_ = std::max(least_looked_at, 2 * launched_.size());
 }
 std::byte* ClQueue::room(std::size_t bytes) {
   const auto fits = [&] { return piece_ < pieces_.size() && pieces_[piece_].used + bytes <= piece_bytes; };
@@ -78,13 +87,15 @@ std::byte* ClQueue::room(std::size_t bytes) {
   }
   return piece.host + piece.used;
 }
-void ClQueue::check_last() {
-  std::unique_ptr<ClEvent> last;
+void ClQueue::check_launches() {
+  std::vector<std::unique_ptr<ClEvent>> launched;
   {
     std::lock_guard guard(lock_);
-    last = std::move(last_);
+    launched.swap(launched_);
+    look_at_ = least_looked_at;
   }
-  if (last) last->wait();
+  for (const auto& launch : launched)
+    if (!launch->succeeded()) launch->wait();
 }
 
 void ClQueue::upload(const Allocation& to, std::size_t offset, const void* from, std::size_t bytes) {
@@ -115,10 +126,10 @@ void ClQueue::download(void* to, const Allocation& from, std::size_t offset, std
     std::memcpy(to, from.host + offset, bytes);
     return;
   }
-  if (bytes != 0)
-    check(api().enqueue_read(queue_, memory_of(from), 1, offset, bytes, to, 0, nullptr, nullptr),
-          "clEnqueueReadBuffer");
-  check_last();
+  Code code = success;
+  if (bytes != 0) code = api().enqueue_read(queue_, memory_of(from), 1, offset, bytes, to, 0, nullptr, nullptr);
+  check_launches();  // first: they know better what went wrong
+  check(code, "clEnqueueReadBuffer");
 }
 
 void ClQueue::copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset,
@@ -147,6 +158,7 @@ void ClQueue::copy(const Allocation& to, std::size_t to_offset, const Allocation
     check(code, "clCreateBuffer");
     check(cl.enqueue_copy(queue_, memory_of(from), between.get(), from_offset, 0, bytes, 0, nullptr, nullptr),
           "clEnqueueCopyBuffer");
+    submitted();
     check(cl.enqueue_copy(queue_, between.get(), memory_of(to), 0, to_offset, bytes, 0, nullptr, nullptr),
           "clEnqueueCopyBuffer");
     submitted();
@@ -196,7 +208,12 @@ void ClQueue::wait(DriverEvent& event) {
 }
 
 void ClQueue::with_native(const std::function<void(void*)>& use) {
-  use(queue_);
+  try {
+    use(queue_);
+  } catch (...) {
+    submitted();  // it may have put something in
+    throw;
+  }
   submitted();
 }
 
@@ -219,8 +236,9 @@ void ClQueue::finish() {
     std::lock_guard guard(lock_);
     before = submitted_;
   }
-  check(api().finish(queue_), "clFinish", to_string(device_.facts.info.device));
-  check_last();
+  const Code code = api().finish(queue_);
+  check_launches();  // first: they know better what went wrong
+  check(code, "clFinish", to_string(device_.facts.info.device));
   std::lock_guard guard(lock_);
   finished_ = std::max(finished_, before);
 }
