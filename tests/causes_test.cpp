@@ -163,6 +163,11 @@ TEST(LoaderFile, IsWhatTheLoaderWouldOpen) {
   EXPECT_EQ(os::loader_file("libnosuchthing.so.1"), "");
   EXPECT_EQ(os::loader_file(c), c);
   EXPECT_EQ(os::loader_file("/nonexistent/libc.so.6"), "");
+  const fs::path framework = fs::temp_directory_path() / ("tessera-" + std::to_string(getpid()) + ".framework");
+  EXPECT_EQ(os::loader_file(framework / "tessera"), "");
+  fs::create_directory(framework);
+  EXPECT_EQ(os::loader_file(framework / "tessera"), framework) << "the system's own are no files on macOS";
+  fs::remove(framework);
   // A cache that is cut off anywhere gives no answer, and no fault.
   std::ifstream in("/etc/ld.so.cache", std::ios::binary);
   const std::string whole{std::istreambuf_iterator<char>(in), {}};

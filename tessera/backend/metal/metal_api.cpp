@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -36,7 +37,8 @@ struct FillArguments {
 // Errors.
 
 std::string MetalApi::code_text(Code code) const {
-  const std::string said = last_text.empty() ? "" : ": " + last_text;
+  std::string said = std::exchange(last_text, {});  // once: a later failure may have nothing to say
+  if (!said.empty()) said.insert(0, ": ");
   switch (code) {
     case out_of_memory: return "no memory (nil)" + said;
     case refused: return "a refusal" + said;

@@ -122,6 +122,8 @@ Code MetalApi::stream_wait_event(Handle handle, Handle waited) const {
   auto& event = *static_cast<MetalEvent*>(waited);
   std::lock_guard guard(event.lock);
   if (!event.buffer) return 0;
+  // One that failed raises no counter: who waited for it would wait for good.
+  if (const Code code = code_of(event.buffer.get()); code != not_ready) return code;
   end_encoder(stream);
   const Id buffer = writing(stream);
   if (buffer == nullptr) return out_of_memory;

@@ -88,7 +88,15 @@ std::string cached_file(const std::string& name, const fs::path& cache) {
 }  // namespace
 
 std::string loader_file(const std::string& name, const fs::path& cache) {
-  if (name.find('/') != name.npos) return file_is_there(name) ? name : "";
+  if (name.find('/') != name.npos) {
+    if (file_is_there(name)) return name;
+    // The system's own libraries of macOS from 11 on are no files, only their frameworks' folders are left.
+    const std::string ending = ".framework/";
+    const std::size_t at = name.find(ending);
+    std::error_code ignored;
+    if (at == name.npos || !fs::is_directory(name.substr(0, at + ending.size()), ignored)) return "";
+    return name.substr(0, at + ending.size() - 1);
+  }
   std::vector<fs::path> folders;
   const std::string path = environment("LD_LIBRARY_PATH").value_or("");
   for (std::size_t at = 0; at < path.size();) {

@@ -12,7 +12,8 @@
 namespace tessera::os {
 
 /// The file that the loader would open for a name: in LD_LIBRARY_PATH, beside our own library, in the cache that
-/// ldconfig writes, in its default folders. A path is only looked at. Empty if there is none. (`cache` is for tests.)
+/// ldconfig writes, in its default folders. A path is only looked at; where a framework of macOS has no file, its
+/// folder stands for it. Empty if there is none. (`cache` is for tests.)
 std::string loader_file(const std::string& name, const std::filesystem::path& cache = "/etc/ld.so.cache");
 
 /// "libx.so.3" and the like in each folder that exists, in the order of the folders: of `stem` = "libx.so" the file
