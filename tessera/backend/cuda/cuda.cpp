@@ -40,8 +40,8 @@ using os::nvidia_kernel_driver;
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
 std::string without_library() {
-  if (!stream::named_by("TESSERA_CUDA_LIBRARY").empty())
-    return "TESSERA_CUDA_LIBRARY names this file, and no other is tried: correct it, or unset it";
+  const std::string remedy = stream::remedy_without_library("TESSERA_CUDA_LIBRARY", os::nvidia, install_driver);
+  if (!stream::named_by("TESSERA_CUDA_LIBRARY").empty()) return remedy;
   if (const std::string kernel = nvidia_kernel_driver(); !kernel.empty())
     return fmt::format(
         "The kernel's driver {} is loaded, so only its library is missing (Debian: libcuda1; Ubuntu: "
@@ -51,9 +51,7 @@ std::string without_library() {
   const std::string note = toolkits.empty() ? ""
                                             : fmt::format("The CUDA toolkit in {} is without the driver. ",
                                                           toolkits[0].parent_path().string());
-  const std::string cause = os::display_card_of(os::nvidia) ? "" : backend::cause_of_no_device(os::nvidia);
-  return note +
-         (cause.empty() ? install_driver : fmt::format("{}. If it has one after all: {}", cause, install_driver));
+  return note + remedy;
 }
 
 /// What to do about what cuInit or cuDeviceGetCount answered.
@@ -100,19 +98,10 @@ class CudaVendor final : public stream::Vendor {
 
   int start(BackendReport& report) override {
     if (!library_.usable()) library_ = open_driver();
-    report.file = library_.file.file();
-    if (!library_.file.loaded()) {
-      report.reason = library_.file.reason();
-      report.remedy = without_library();
+    if (!stream::opened(report, library_.file, library_.missing, "older than CUDA 11, or not NVIDIA's driver",
+                        without_library, install_driver))
       return 0;
-    }
-    if (!library_.missing.empty()) {
-      report.reason = "the library has no " + library_.missing + ": it is older than CUDA 11, or not NVIDIA's driver";
-      report.remedy = install_driver;
-      return 0;
-    }
     if (!api_) api_ = std::make_unique<CudaApi>(library_.call);
-    report.state = DeviceState::loaded;
     int count = 0;
     const char* asked = "cuInit";
     Code code = call().init(0);

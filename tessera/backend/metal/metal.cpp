@@ -48,20 +48,11 @@ int MetalVendor::start(BackendReport& report) {
   }
   if (!runtime_.usable()) runtime_ = open_runtime();
   const os::Library& last = runtime_.metal.loaded() ? runtime_.objc : runtime_.metal;
-  report.file = last.file();
   const char* correct = named ? "TESSERA_METAL_LIBRARY names this file, and no other is tried: correct it, or unset it"
                               : "Metal is a part of macOS from 10.11 on: update the system";
-  if (!last.loaded()) {
-    report.reason = last.reason();
-    report.remedy = correct;
+  if (!stream::opened(
+          report, last, runtime_.missing, "", [&] { return std::string(correct); }, correct))
     return 0;
-  }
-  if (!runtime_.missing.empty()) {
-    report.reason = "the library has no " + runtime_.missing;
-    report.remedy = correct;
-    return 0;
-  }
-  report.state = DeviceState::loaded;
   if (!api_) api_ = std::make_unique<MetalApi>(runtime_);
   if (api_->count() == 0) {
     const Pool pool(runtime_);

@@ -35,10 +35,7 @@ constexpr const char* install_compiler =
 constexpr std::initializer_list<const char*> visibility = {"ZE_AFFINITY_MASK", "ZE_FLAT_DEVICE_HIERARCHY"};
 
 std::string without_library() {
-  if (!stream::named_by("TESSERA_ONEAPI_LIBRARY").empty())
-    return "TESSERA_ONEAPI_LIBRARY names this file, and no other is tried: correct it, or unset it";
-  const std::string cause = os::display_card_of(os::intel) ? "" : backend::cause_of_no_device(os::intel);
-  return cause.empty() ? install_loader : fmt::format("{}. If it has one after all: {}", cause, install_loader);
+  return stream::remedy_without_library("TESSERA_ONEAPI_LIBRARY", os::intel, install_loader);
 }
 
 std::vector<std::string> driver_files() {
@@ -96,18 +93,9 @@ class OneapiVendor final : public stream::Vendor {
 
 int OneapiVendor::start(BackendReport& report) {
   if (!library_.usable()) library_ = open_loader();
-  report.file = library_.file.file();
-  if (!library_.file.loaded()) {
-    report.reason = library_.file.reason();
-    report.remedy = without_library();
+  if (!stream::opened(report, library_.file, library_.missing, "older than Level Zero 1.0, or not its loader",
+                      without_library, install_loader))
     return 0;
-  }
-  if (!library_.missing.empty()) {
-    report.reason = "the library has no " + library_.missing + ": it is older than Level Zero 1.0, or not its loader";
-    report.remedy = install_loader;
-    return 0;
-  }
-  report.state = DeviceState::loaded;
   if (!api_) api_ = std::make_unique<ZeApi>(library_.call);
   if (devices_.empty()) {
     // After a failure the loader (1.8) has no table of functions: calling any other would crash.

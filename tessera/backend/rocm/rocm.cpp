@@ -29,10 +29,7 @@ constexpr std::initializer_list<const char*> visibility = {"HIP_VISIBLE_DEVICES"
                                                            "CUDA_VISIBLE_DEVICES"};  // HIP obeys this one too
 
 std::string without_library() {
-  if (!stream::named_by("TESSERA_ROCM_LIBRARY").empty())
-    return "TESSERA_ROCM_LIBRARY names this file, and no other is tried: correct it, or unset it";
-  const std::string cause = os::display_card_of(os::amd) ? "" : backend::cause_of_no_device(os::amd);
-  return cause.empty() ? install_runtime : fmt::format("{}. If it has one after all: {}", cause, install_runtime);
+  return stream::remedy_without_library("TESSERA_ROCM_LIBRARY", os::amd, install_runtime);
 }
 
 std::string remedy_without_device(Code code) {
@@ -56,18 +53,9 @@ class RocmVendor final : public stream::Vendor {
 
   int start(BackendReport& report) override {
     if (!library_.usable()) library_ = open_runtime();
-    report.file = library_.file.file();
-    if (!library_.file.loaded()) {
-      report.reason = library_.file.reason();
-      report.remedy = without_library();
+    if (!stream::opened(report, library_.file, library_.missing, "older than ROCm 5, or not AMD's HIP runtime",
+                        without_library, install_runtime))
       return 0;
-    }
-    if (!library_.missing.empty()) {
-      report.reason = "the library has no " + library_.missing + ": it is older than ROCm 5, or not AMD's HIP runtime";
-      report.remedy = install_runtime;
-      return 0;
-    }
-    report.state = DeviceState::loaded;
     if (!library_.layout.symbol) {
       report.reason =
           fmt::format("the library is of HIP version {}.{} ({}), and this version of Tessera knows 5, 6 and 7",

@@ -5,7 +5,33 @@
 
 #include <fmt/format.h>
 
+#include "tessera/backend/common/causes.h"
+
 namespace tessera::stream {
+
+bool opened(BackendReport& report, const os::Library& file, const std::string& missing, const std::string& older,
+            const std::function<std::string()>& absent, const std::string& install) {
+  report.file = file.file();
+  if (!file.loaded()) {
+    report.reason = file.reason();
+    report.remedy = absent();
+    return false;
+  }
+  if (!missing.empty()) {
+    report.reason = "the library has no " + missing + (older.empty() ? "" : ": it is " + older);
+    report.remedy = install;
+    return false;
+  }
+  report.state = DeviceState::loaded;
+  return true;
+}
+
+std::string remedy_without_library(const char* variable, os::Vendor vendor, const std::string& install) {
+  if (!named_by(variable).empty())
+    return fmt::format("{} names this file, and no other is tried: correct it, or unset it", variable);
+  const std::string cause = os::display_card_of(vendor) ? "" : backend::cause_of_no_device(vendor);
+  return cause.empty() ? install : fmt::format("{}. If it has one after all: {}", cause, install);
+}
 
 std::string pci_identity(const std::string& text) {
   unsigned domain = 0, bus = 0, device = 0, function = 0;
