@@ -249,10 +249,11 @@ TEST_P(VendorBlas, OtherTypesAreOurKernels) {
 TEST_P(VendorBlas, AbsentOrIncompleteLibrariesLeaveOurKernels) {
   EXPECT_EQ(run({{maker().variable, "/nonexistent/libblas.so"}}, [] { return plain(); }), "right by our kernel");
   EXPECT_EQ(run({{maker().variable, "none"}}, [] { return plain(); }), "right by our kernel");
-  if (maker().epilogues)
+  if (maker().epilogues) {
     EXPECT_EQ(run({{maker().variable, test::fake_library(std::string(maker().name) + "_incomplete")}},
                   [] { return plain(); }),
               "right by our kernel");
+  }
 }
 
 TEST_P(VendorBlas, ALibraryThatDoesNotStartLeavesOurKernels) {
