@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an operation on a resident array costs the host, from the call until it is in the driver's queue: on a fake
 // driver of CUDA's that takes every call and executes nothing (tests/drivers/). Its own time is in the figures, and
-// stands in a column of its own: the very calls that the operation makes, made by hand.
+// stands in a column of its own: the very calls that the operation makes, made by hand. Usage: host_cost [PART OF A
+// NAME]; exits with 1 if one takes more than 3 us, with 2 if no operation has this in its name.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -157,7 +158,7 @@ int main(int argc, char** argv) {
   const auto price = prices(queue);
   std::printf("%-46s %10s %19s %10s %10s %8s\n", "operation", "ns a piece", "quartiles of all", "all ns", "driver ns",
               "calls");
-  bool good = true;
+  bool good = true, any = false;
   for (const Case& c : cases) {
     if (std::string(c.name).find(only) == std::string::npos) continue;
     const DriverShare share = driver_share(c.once, price);
@@ -166,8 +167,12 @@ int main(int argc, char** argv) {
     std::printf("%-46s %10.0f %9.0f..%8.0f %10.0f %10.0f %8llu\n", c.name, each, s.low, s.high, s.median, share.ns,
                 static_cast<unsigned long long>(share.calls));
     good = good && each <= 3000;
+    any = true;
   }
-  std::printf("%s\n", good ? "every operation is enqueued within 3 us" : "some take more than 3 us");
+  if (any)
+    std::printf("%s\n", good ? "every operation is enqueued within 3 us" : "some take more than 3 us");
+  else
+    std::fprintf(stderr, "host_cost: no operation has \"%s\" in its name\n", only.c_str());
   symbol<void(int)>("tessera_fake_execute")(1);
-  return good ? 0 : 1;
+  return !any ? 2 : good ? 0 : 1;
 }
