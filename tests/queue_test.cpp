@@ -339,6 +339,7 @@ TEST_F(QueueTest, AFaultThatHousekeepingSawIsKeptForTheNextWhoWaits) {
     q.fill(view(other), 3);
     EXPECT_EQ(read(q, other)[0], 3u);
     EXPECT_NE(device_info(d).state, DeviceState::lost);
+    behaviour(d)->host_visible = false;
   }
 }
 

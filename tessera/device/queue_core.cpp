@@ -106,25 +106,23 @@ bool QueueCore::done(const QueueUse& use) noexcept {
 }
 
 void QueueCore::wait(const QueueUse& use) {
-  tell_fault();
-  if (completed_.load(std::memory_order_acquire) >= use.sequence) return;
-  device_.check();
-  const auto event = event_of(use);
-  if (!event) return;
-  try {
-    event->wait();
-  } catch (...) {
-    const auto hold = held();
-    clear_fault();
-    fault_ = nullptr;  // the same, if others waited for it meanwhile
-    faulty_.store(false, std::memory_order_relaxed);
-    rethrow();
+  const std::uint64_t faults = faults_.load(std::memory_order_acquire);
+  if (completed_.load(std::memory_order_acquire) < use.sequence) {
+    device_.check();
+    if (const auto event = event_of(use)) {
+      try {
+        event->wait();
+      } catch (...) {
+        throw_fault(faults);
+      }
+      passed(use.sequence);
+    }
   }
-  passed(use.sequence);
+  tell_fault();  // last: others may have seen it meanwhile
 }
 
 void QueueCore::wait_ended(const QueueUse& use) noexcept {
-  const std::uint64_t faults = faults_.load(std::memory_order_acquire);
+  std::uint64_t faults = faults_.load(std::memory_order_acquire);
   if (completed_.load(std::memory_order_acquire) >= use.sequence || device_.gone()) return;
   const bool in_callback = inside();
   std::unique_lock hold(lock_, std::defer_lock);
@@ -141,14 +139,26 @@ void QueueCore::wait_ended(const QueueUse& use) noexcept {
     }
     if (device_.gone()) return;
     if (!in_callback) hold.lock();
+    faults = faults_.load(std::memory_order_relaxed);
     if (driver_) driver_->finish();
     passed(put_in());
   } catch (...) {
     if (!in_callback && !hold) hold.lock();
     if (faults_.load(std::memory_order_relaxed) != faults) return;  // another waited for the same, and was told
+    keep_fault();                                                   // before anybody can take the work for done
     clear_fault();
-    keep_fault();
   }
+}
+
+void QueueCore::throw_fault(std::uint64_t faults) {
+  const auto hold = held();
+  if (faults_.load(std::memory_order_relaxed) == faults) {
+    clear_fault();
+  } else {  // whoever cleared it meanwhile may have kept the same
+    fault_ = nullptr;
+    faulty_.store(false, std::memory_order_relaxed);
+  }
+  rethrow();
 }
 
 void QueueCore::keep_fault() noexcept {
@@ -183,20 +193,18 @@ void QueueCore::clear_fault() noexcept {
 }
 
 void QueueCore::order_after(const QueueUse& use) {
-  if (use.queue.get() == this) return;
-  use.queue->tell_fault();
-  const auto event = use.queue->event_of(use);  // its lock is not held below: two queues may wait for each other
-  if (!event) return;
+  QueueCore& other = *use.queue;
+  if (&other == this) return;
+  const std::uint64_t faults = other.faults_.load(std::memory_order_acquire);
+  const auto event = other.event_of(use);  // its lock is not held below: two queues may wait for each other
+  bool over = true;
   try {
-    if (event->done()) {
-      event->wait();  // what failed is done too, and only this tells
-      return;
-    }
-  } catch (...) {  // a fault of the other queue's, which may be another device's
-    const auto theirs = use.queue->held();
-    use.queue->clear_fault();
-    use.queue->rethrow();
+    over = !event || event->done();
+    if (event && over) event->wait();  // what failed is done too, and only this tells
+  } catch (...) {                      // a fault of the other queue's, which may be another device's
+    other.throw_fault(faults);
   }
+  if (over) return other.tell_fault();
   const auto hold = held();
   try {
     driver_->wait(*event);

@@ -117,6 +117,7 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   void clear_fault() noexcept;  // under the lock
   void keep_fault() noexcept;   // the exception being handled, for the next who waits; under the lock
   void tell_fault();            // throws what was kept
+  [[noreturn]] void throw_fault(std::uint64_t faults);  // the exception being handled; `faults_` before it was seen
   [[noreturn]] void rethrow();  // the exception being handled, with the names of the last launches; under the lock
   std::string recent_names() const;
 

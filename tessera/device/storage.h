@@ -158,8 +158,8 @@ class Queue {
   void* native_handle();
   /// Calls `enqueue(native_handle())`, which puts work into it that reads and writes these views and may not wait for
   /// it; all else that uses these storages is ordered around it, and expressions that read what it writes are computed
-  /// before. On cpu and interp the work is done when `enqueue` returns. It may drop kernels and storages; if it uses
-  /// this queue through Tessera, that throws an ArgumentError. `name` is for faults.
+  /// before. On cpu and interp the work is done when `enqueue` returns. It may drop kernels and storages, not this
+  /// queue; if it uses this queue through Tessera, that throws an ArgumentError. `name` is for faults.
   void submit_native(std::string_view name, std::span<const BufferView> reads, std::span<const BufferView> writes,
                      const std::function<void(void* native)>& enqueue);
   QueueCore& core() { return *core_; }
