@@ -5,10 +5,9 @@
 #include <array>
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 
 #include "tessera/device/recorder.h"
+#include "tessera/device/settings.h"
 
 namespace tessera {
 
@@ -21,7 +20,7 @@ namespace detail {
 
 namespace {
 
-// When a pending expression is computed rather than grown (DESIGN section 7).
+// When a pending expression is computed rather than grown (docs/decisions.md).
 constexpr std::uint32_t max_nodes = 64;
 constexpr std::uint64_t max_held_bytes = std::uint64_t{256} << 20;
 
@@ -32,16 +31,8 @@ std::uint64_t parameter_bytes(std::uint64_t views, std::uint64_t scalars, std::s
 
 }  // namespace
 
-bool fusion_traced() {
-  static const bool environment = [] {
-    const char* v = std::getenv("TESSERA_TRACE_FUSION");
-    return v && *v && std::strcmp(v, "0") != 0;
-  }();
-  return environment || trace_requested;
-}
-
 void trace_flush(const Fused& fused, const char* rule) {
-  if (!fusion_traced()) return;
+  if (!trace_requested && !settings().trace_fusion) return;
   std::fprintf(stderr, "tessera: fused %s on %s: %zu operations, %zu inputs, %zu outputs: %s\n",
                operation_names(fused.structure()).c_str(), to_string(fused.device()).c_str(), fused.operations(),
                fused.inputs().size(), fused.structure().outputs.size(), rule);

@@ -101,6 +101,5 @@ struct Source::Walk {
 };
 
 void trace_flush(const Fused& fused, const char* rule);
-bool fusion_traced();
 
 }  // namespace tessera::detail

@@ -31,6 +31,7 @@ const Settings& settings() {
   s.dump = config::text("TESSERA_DUMP");
   s.sync = config::flag("TESSERA_SYNC", false);
   s.trace = config::flag("TESSERA_TRACE", false);
+  s.trace_fusion = config::flag("TESSERA_TRACE_FUSION", false);
   s.probe = config::text("TESSERA_PROBE");
   s.probe_timeout = static_cast<int>(config::integer("TESSERA_PROBE_TIMEOUT", 1, 3600).value_or(s.probe_timeout));
   s.cache_dir = config::text("TESSERA_CACHE_DIR");
