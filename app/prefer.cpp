@@ -61,8 +61,9 @@ Command prefer_command(CLI::App& program) {
   sub->footer(
       R"(What counts, most binding first: the option --device or what a program names itself; the environment variable
 TESSERA_DEVICE; the project's file tessera.toml, in this folder or the nearest above it; the user's file
-~/.config/tessera/config.toml; else the first of the best GPUs, else the CPU. A preference binds: where its device is
-not there, that is an error. It holds the device's identity, which counts more than its number.
+~/.config/tessera/config.toml (below XDG_CONFIG_HOME, where that is set); else the first of the best GPUs, else the CPU.
+A preference binds: where its device is not there, that is an error. It holds the device's identity, which counts more
+than its number.
 
 Examples:
   tessera prefer                    show what is preferred, and what is used now
