@@ -33,6 +33,7 @@
 #include "tests/support/fresh_pocl_cache.h"
 #include "tests/support/gate_table.h"
 #include "tests/support/hip_for_clang.h"
+#include "tests/support/sanitized.h"
 
 namespace tessera {
 namespace {
@@ -51,8 +52,8 @@ struct Candidate {
 
 /// Every kernel of ops/ as the device would use it, and the zoo twice: the second time with wide indices and buffers
 /// that may overlap. What computes in f64 is left out where the device has none, and of Metal what prints or has
-/// atomics of 64 bits, which it has not. `matrices`: products by fragments, too, for an architecture whose device has them
-/// unlike the one that stands in for it.
+/// atomics of 64 bits, which it has not. `matrices`: products by fragments, too, for an architecture whose device has
+/// them unlike the one that stands in for it.
 std::vector<Candidate> candidates(Device device, bool matrices = false) {
   const Capabilities& can = device_info(device).can;
   std::vector<Candidate> all;
@@ -353,6 +354,7 @@ TEST(Gate, ocloc) {
     const bool there =
         column(std::string("ocloc ") + target.name, {{"TESSERA_FAKE_DEVICES", "2"}, {"TESSERA_OCLOC_LIBRARY", ""}},
                [&]() -> std::string {
+                 if (test::sanitized) return std::string(absent) + test::no_deepbind;
                  const auto ocloc = oneapi::Ocloc::open();
                  if (!ocloc.usable())
                    return std::string(absent) + "libocloc (script/bootstrap --compilers: intel-opencl-icd)";

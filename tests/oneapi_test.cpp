@@ -21,6 +21,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/fake_backends.h"
 #include "tests/support/in_child.h"
+#include "tests/support/sanitized.h"
 
 namespace tessera {
 namespace {
@@ -391,6 +392,7 @@ TEST(Compilers, NeitherIsAStateThatNamesBoth) {
 // The compiler is the real one.
 
 TEST(Compilers, OclocSaysWhatIsWrong) {
+  if (test::sanitized) GTEST_SKIP() << "passed by: " << test::no_deepbind;
   const auto ocloc = oneapi::Ocloc::open();
   if (!ocloc.usable())
     GTEST_SKIP() << "passed by: libocloc is not installed (Debian 12: intel-opencl-icd): " << ocloc.reason();

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether this is a build with a sanitizer: it is slower, and its runtime refuses libraries that open others with
+// RTLD_DEEPBIND, as Intel's compiler does.
+#pragma once
+
+namespace tessera::test {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool sanitized = true;
+#else
+inline constexpr bool sanitized = false;
+#endif
+inline constexpr const char* no_deepbind =
+    "libocloc, in builds without a sanitizer: it opens libraries with RTLD_DEEPBIND, which a sanitizer's runtime "
+    "refuses";
+
+}  // namespace tessera::test
