@@ -3,7 +3,8 @@
 
 add_test(NAME check_layers COMMAND ${tessera_SOURCE_DIR}/script/check-layers)
 add_test(NAME check_layers_self_test COMMAND ${tessera_SOURCE_DIR}/script/check-layers --self-test)
-set_tests_properties(check_layers check_layers_self_test PROPERTIES TIMEOUT 120)
+add_test(NAME check_scripts COMMAND ${tessera_SOURCE_DIR}/tests/scripts/check)
+set_tests_properties(check_layers check_layers_self_test check_scripts PROPERTIES TIMEOUT 120)
 
 # A sanitized library wants a sanitized program, which no consumer is.
 if(TESSERA_INSTALL AND NOT TESSERA_SANITIZE)

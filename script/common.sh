@@ -3,6 +3,9 @@
 # What the scripts in this folder share: saying each step with the time since the start, help texts, and failing with a
 # sentence. Sourced, never run.
 
+# Before any `cd`: the script that was called, and the folder that paths on its command line are relative to.
+tessera_script=$(realpath "$0")
+tessera_caller=$PWD
 tessera_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Scripts that call each other pass the start on, so that the times they print belong to the command that was typed.
 export TESSERA_SCRIPT_START=${TESSERA_SCRIPT_START:-$(date +%s)}
@@ -26,7 +29,10 @@ die() {
 
 # help_text: the comment block that stands at the top of the calling script, between its "# usage:" line and the first
 # line that is no comment, is also its --help.
-help_text() { awk '/^# usage:/ { on = 1 } on && !/^#/ { exit } on { sub(/^# ?/, ""); print }' "$0"; }
+help_text() { awk '/^# usage:/ { on = 1 } on && !/^#/ { exit } on { sub(/^# ?/, ""); print }' "$tessera_script"; }
+
+# caller_path PATH: a path of the command line, for a script that works in another folder.
+caller_path() { realpath -m --no-symlinks -- "$([[ $1 == /* ]] || echo "$tessera_caller/")$1"; }
 
 # configure_and_build PRESET [TARGET...]: configures the preset and builds the targets named, or everything.
 configure_and_build() {
