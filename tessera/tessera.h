@@ -3,6 +3,10 @@
 // they include, are installed.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Tessera needs C++20: compile with -std=c++20, or target_compile_features(... cxx_std_20) in CMake"
+#endif
+
 #include "tessera/array/array.h"
 #include "tessera/array/dlpack.h"
 #include "tessera/array/generator.h"

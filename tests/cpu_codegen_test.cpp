@@ -442,6 +442,20 @@ TEST_F(CpuCodegen, MisuseIsAnswered) {
   ::unsetenv("TESSERA_CPU_TARGET");
   EXPECT_EQ(driver->enumerate().state, DeviceState::enumerated);
   EXPECT_THROW(driver->open(1), DeviceError);
+  const auto said_without = [&](const char* module) {
+    ::setenv("TESSERA_CODEGEN_LIBRARY", module, 1);
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(driver->open(0)->info().driver_version, "reference interpreter");
+    EXPECT_EQ(driver->enumerate().file, "") << "what is not there is not what runs";
+    ::unsetenv("TESSERA_CODEGEN_LIBRARY");
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(said_without("none"), "") << "it was asked for";
+  const std::string warning = said_without("/nonexistent/module.so");
+  EXPECT_NE(warning.find("warning: cpu:0: the code-generation module was not found: /nonexistent/module.so"),
+            warning.npos)
+      << warning;
+  EXPECT_NE(warning.find("cpu runs on the reference interpreter, which is slow"), warning.npos) << warning;
   auto device = driver->open(0);
   EXPECT_THROW(device->allocate(~std::size_t{0} / 2, MemoryKind::device), OutOfMemory);
   const Allocation fine = device->allocate(100, MemoryKind::device);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <fstream>
 #include <type_traits>
 
@@ -47,7 +48,12 @@ class Output {
     put(static_cast<std::uint32_t>(value.index()));
     std::visit([this](const auto& v) { put(v); }, value);
   }
-  void put_bytes(std::span<const std::byte> data) { bytes_.insert(bytes_.end(), data.begin(), data.end()); }
+  void put_bytes(std::span<const std::byte> data) {
+    if (data.empty()) return;
+    const std::size_t at = bytes_.size();
+    bytes_.resize(at + data.size());  // g++ 12 sees an overflow in `insert` that is not there
+    std::memcpy(bytes_.data() + at, data.data(), data.size());
+  }
   void pad(std::uint64_t alignment) { bytes_.resize((bytes_.size() + alignment - 1) / alignment * alignment); }
   std::vector<std::byte> take() { return std::move(bytes_); }
 

@@ -11,6 +11,7 @@
 #include "tessera/backend/cpu/kernel.h"
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
+#include "tessera/base/log.h"
 #include "tessera/base/os/processor.h"
 #include "tessera/base/os/system.h"
 
@@ -106,9 +107,23 @@ Module usable_module() {
 }
 std::string asked_target() { return config::text("TESSERA_CPU_TARGET").value_or("native"); }
 
+/// Many times slower than what was installed, or meant to be: that is said, once, unless it was asked for.
+void warn_of_interpreter(const Module& module, const DeviceInfo& info) {
+#ifndef TESSERA_WITHOUT_CODEGEN
+  static std::atomic<bool> said = false;
+  if (module.generator || config::text("TESSERA_CODEGEN_LIBRARY") == "none" || said.exchange(true)) return;
+  logging::warn("cpu:0: " + info.reason + ". To mend it, " + info.remedy +
+                "; TESSERA_CODEGEN_LIBRARY=none says it is meant");
+#else
+  static_cast<void>(module), static_cast<void>(info);
+#endif
+}
+
 class CpuDevice : public DriverDevice {
  public:
-  CpuDevice() : module_(usable_module()), info_(describe(module_)), generation_(os::fork_generation()) {}
+  CpuDevice() : module_(usable_module()), info_(describe(module_)), generation_(os::fork_generation()) {
+    warn_of_interpreter(module_, info_);
+  }
 
   const DeviceInfo& info() const override { return info_; }
   std::uint64_t free_memory() const override {
@@ -164,7 +179,7 @@ class CpuDriver : public Driver {
       const Module module = usable_module();
       report.devices.push_back(describe(module));
       report.state = report.devices[0].state;
-      report.file = module.file;
+      if (module.generator) report.file = module.file;
       report.reason = report.devices[0].reason, report.remedy = report.devices[0].remedy;
     } catch (const Error& e) {
       report.state = DeviceState::loaded;
