@@ -21,8 +21,7 @@ class Output {
   template <class T>
     requires std::is_arithmetic_v<T>
   void put(T value) {
-    const auto* p = reinterpret_cast<const std::byte*>(&value);
-    bytes_.insert(bytes_.end(), p, p + sizeof(T));
+    put_bytes(std::as_bytes(std::span(&value, 1)));
   }
   void put(bool value) { put(static_cast<std::uint8_t>(value)); }
   void put(const std::string& text) {
