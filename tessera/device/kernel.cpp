@@ -170,7 +170,7 @@ struct KernelAccess {
                          .wrong = "the driver did not give back a kernel for each it was asked for"});
     }
     log_compiled(requests, device.device, variant, std::chrono::steady_clock::now() - start);
-    if (const auto& folder = settings().dump) {
+    if (const auto& folder = settings().dump; folder && device.holds_data) {  // a dry run's kernels never run
       for (std::size_t i = 0; i < missing.size(); ++i)
         dump(*folder, missing[i]->function, missing[i]->hash, device.device, variant, *loaded[i]);
     }
