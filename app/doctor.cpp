@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "arguments.h"
 #include "command.h"
 #include "measure.h"
 #include "survey.h"
@@ -214,7 +215,7 @@ Command doctor_command(CLI::App& program) {
                 "Believe what drivers answered earlier programs (default: ask them all again)");
   sub->add_flag("--no-figures", options->no_figures, "Measure nothing");
   sub->add_option("--limit", options->limit, "Seconds after which a device is not waited for any more")
-      ->check(CLI::Range(1, 3600))
+      ->transform(whole_number(1, 3600))
       ->capture_default_str();
   sub->footer(
       R"(Looks at the machine (cards, kernel drivers, device files, containers, variables that hide devices), asks each driver in

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "arguments.h"
 #include "command.h"
 #include "terminal.h"
 #include "tessera/base/config.h"
@@ -69,13 +70,17 @@ Command estimate_command(CLI::App& program) {
   sub->add_option("--device", o->devices,
                   "Where it would compute, as `tessera devices` names it; several with commas between share the layers")
       ->check(names_something);
-  const auto count = CLI::Range(std::int64_t{1}, std::int64_t{1} << 40);
-  sub->add_option("--ctx", o->memory.context,
-                  "Tokens of prompt and answer together (default: what the model was made for)")
-      ->check(count);
+  const auto count = whole_number(1, std::int64_t{1} << 40);
+  sub->add_option(
+         "--ctx", o->memory.context,
+         "Tokens of prompt and answer together (default: what the model was made for). Memory is reckoned for all of "
+         "them; `tessera generate` takes it for its prompt and --tokens together, if those are fewer")
+      ->transform(count);
   sub->add_option("--prompt-tokens", o->memory.prompt, "Tokens of the prompt (default: the whole context but one)")
-      ->check(count);
-  sub->add_option("--batch", o->memory.batch, "Tokens of the prompt read at once")->capture_default_str()->check(count);
+      ->transform(count);
+  sub->add_option("--batch", o->memory.batch, "Tokens of the prompt read at once")
+      ->capture_default_str()
+      ->transform(count);
   sub->add_option("--cache", o->cache, "How keys and values are kept")
       ->capture_default_str()
       ->check(CLI::IsMember({"f16", "f32"}));

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "arguments.h"
 #include "command.h"
 #include "terminal.h"
 #include "tessera/base/config.h"
@@ -101,10 +102,11 @@ nlohmann::ordered_json json_of(const MemoryStats& m) {
 }
 
 std::string memory_text(Device device, const MemoryStats& m) {
-  return fmt::format(
-      "{}: {} live, {} cached, {} at most; {}; {} allocations, {} reuses", to_string(device),
-      config::bytes_text(m.live_bytes), config::bytes_text(m.cached_bytes), config::bytes_text(m.peak_bytes),
-      m.limit_bytes ? "limit " + config::bytes_text(m.limit_bytes) : "no limit", m.allocations, m.reuses);
+  return fmt::format("{}: {} live, {} cached, {} at most; {}; {}, {}", to_string(device),
+                     config::bytes_text(m.live_bytes), config::bytes_text(m.cached_bytes),
+                     config::bytes_text(m.peak_bytes),
+                     m.limit_bytes ? "limit " + config::bytes_text(m.limit_bytes) : "no limit",
+                     counted(m.allocations, "allocation"), counted(m.reuses, "reuse"));
 }
 
 /// The devices that hold the model, each once.
@@ -125,13 +127,15 @@ LanguageModel load(const Options& o, const std::vector<Device>& devices, const s
   const std::string name = std::filesystem::path(o.model).filename().string();
   std::string where;
   for (const Device device : devices) where += (where.empty() ? "" : ",") + to_string(device);
-  progress.step(fmt::format("loading {} on {}", name, where));
   const auto show = [&](const std::string& tensor, std::uint64_t done, std::uint64_t total) {
     progress.update(fmt::format("loading {} on {}: {:3.0f} %  {}", name, where,
                                 total ? 100.0 * static_cast<double>(done) / static_cast<double>(total) : 100.0,
                                 tensor));
   };
-  return LanguageModel::load(o.model, {.devices = devices, .progress = show, .prompt = prompt, .generate = o.generate});
+  return LanguageModel::load(
+      o.model, {.devices = devices, .progress = show, .prompt = prompt, .generate = o.generate, .accepted = [&] {
+                  progress.step(fmt::format("loading {} on {}", name, where));
+                }});
 }
 
 void print_json(const Options& o, const LanguageModel& model, const GenerateResult& r, const std::string& why) {
@@ -166,9 +170,9 @@ void print_summary(const Options& o, const LanguageModel& model, const GenerateR
   say("\n");
   line("loaded",
        fmt::format("{:.2f} s, {} of weights", model.load_seconds(), config::bytes_text(model.model().weight_bytes())));
-  line("prompt", fmt::format("{} tokens in {:.3f} s, {}", r.prompt_tokens.size(), r.prompt_seconds,
+  line("prompt", fmt::format("{} in {:.3f} s, {}", counted(r.prompt_tokens.size(), "token"), r.prompt_seconds,
                              per_second(r.prompt_tokens_per_second())));
-  line("generated", fmt::format("{} tokens in {:.3f} s{}; stopped: {}", r.tokens.size(), r.generate_seconds,
+  line("generated", fmt::format("{} in {:.3f} s{}; stopped: {}", counted(r.tokens.size(), "token"), r.generate_seconds,
                                 r.tokens_per_second() > 0 ? ", " + per_second(r.tokens_per_second()) : "",
                                 stop_reason_name(r.reason)));
   if (o.generate.sampling.temperature > 0) line("seed", std::to_string(o.generate.sampling.seed));
@@ -205,7 +209,8 @@ int run(Options o) {
   const LanguageModel model = load(o, devices, prompt);
   const bool text = !o.json && !o.print_tokens;
   // The prompt goes where messages go: standard output has what the model wrote, and nothing else.
-  if (text && !o.quiet && prompt.size() <= 400) say("{}", Style(stderr).faint(prompt));
+  const bool echoed = text && !o.quiet && prompt.size() <= 400;
+  if (echoed) say("{}", Style(stderr).faint(prompt));
   const auto show = [&](std::string_view piece) {
     text_begun = true;
     if (text) {
@@ -217,10 +222,16 @@ int run(Options o) {
   GenerateResult r;
   std::optional<VerifyReport> verified;
   const auto generate = [&] { r = model.generate(prompt, o.generate, show); };
-  if (reference)
-    verified = verify_on(*reference, generate);
-  else
-    generate();
+  try {
+    if (reference)
+      verified = verify_on(*reference, generate);
+    else
+      generate();
+  } catch (...) {  // the error starts a line of its own, on each stream
+    if (echoed) say("\n");
+    if (text && text_begun && !(echoed && is_terminal(stdout))) fmt::print("\n");
+    throw;
+  }
   if (text) fmt::print("\n");
   if (o.print_tokens && !o.json) fmt::print("{}\n", fmt::join(r.tokens, " "));
   if (o.json) print_json(o, model, r, why);
@@ -255,24 +266,26 @@ Command generate_command(CLI::App& program) {
       ->check(names_something);
   sub->add_option("-n,--tokens", o->generate.max_tokens, "Tokens to generate at most")
       ->capture_default_str()
-      ->check(CLI::Range(std::int64_t{0}, most_tokens));
+      ->transform(whole_number(0, most_tokens));
   auto& s = o->generate.sampling;
   sub->add_option("--temperature", s.temperature, "0: always the likeliest token")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1e6));
+      ->transform(number(0, 1e6));
   sub->add_option("--top-k", s.top_k, "Choose among the k likeliest tokens; 0: all")
       ->capture_default_str()
-      ->check(CLI::Range(std::int64_t{0}, most_tokens));
-  sub->add_option("--top-p", s.top_p, "Choose among the likeliest tokens that have this probability together")
+      ->transform(whole_number(0, most_tokens));
+  sub->add_option("--top-p", s.top_p, "Choose among the likeliest tokens that have this probability together; 1: all")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
-  sub->add_option("--seed", s.seed, "The same seed gives the same text (default: a new one, which is printed)");
+      ->transform(number(0, 1, true));
+  sub->add_option("--seed", s.seed, "The same seed gives the same text (default: a new one, which is printed)")
+      ->transform(seed_number());
   sub->add_option("--ctx", o->generate.context,
-                  "Tokens of prompt and answer together (default: what the model was made for)")
-      ->check(CLI::Range(std::int64_t{0}, most_tokens));
+                  "Tokens of prompt and answer together, at most (default: what the model was made for). Memory is "
+                  "taken for the prompt and --tokens together, if those are fewer")
+      ->transform(whole_number(0, most_tokens));
   sub->add_option("--batch", o->generate.batch, "Tokens of the prompt read at once")
       ->capture_default_str()
-      ->check(CLI::Range(std::int64_t{1}, most_tokens));
+      ->transform(whole_number(1, most_tokens));
   sub->add_option("--cache", o->cache, "How keys and values are kept")
       ->capture_default_str()
       ->check(CLI::IsMember({"f16", "f32"}));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "arguments.h"
 #include "command.h"
 #include "terminal.h"
 #include "tessera/base/error.h"
@@ -41,16 +42,16 @@ void list(Device device, const std::vector<CatalogueKernel>& kernels) {
   }
 }
 
-[[noreturn]] void unknown(const std::string& name, const std::vector<CatalogueKernel>& kernels) {
-  std::vector<std::string> near, all;
-  for (const auto& k : kernels) {
-    all.push_back(k.name);
-    if (k.name.find(name) != std::string::npos) near.push_back(k.name);
-  }
+/// `named`: the device as the command line names it, if it does.
+[[noreturn]] void unknown(const std::string& name, Device device, const std::string& named,
+                          const std::vector<CatalogueKernel>& kernels) {
+  std::vector<std::string> names;
+  for (const auto& k : kernels) names.push_back(k.name);
+  const std::vector<std::string> near = nearest(name, names, 6);
   fail<ArgumentError>({.asked = "kernel",
-                       .wrong = fmt::format("there is no kernel \"{}\"", name),
-                       .todo = fmt::format("Those that {}: {}", near.empty() ? "exist" : "have it in their name",
-                                           fmt::join(near.empty() ? all : near, ", "))});
+                       .wrong = fmt::format("there is no kernel \"{}\" on {}; `tessera kernel{}` lists its kernels",
+                                            name, to_string(device), named.empty() ? "" : " --device " + named),
+                       .todo = near.empty() ? "" : fmt::format("The nearest names: {}", fmt::join(near, ", "))});
 }
 
 int run(const Options& o) {
@@ -63,7 +64,7 @@ int run(const Options& o) {
     return success;
   }
   const auto found = std::find_if(kernels.begin(), kernels.end(), [&](const auto& k) { return k.name == o.name; });
-  if (found == kernels.end()) unknown(o.name, kernels);
+  if (found == kernels.end()) unknown(o.name, device, named, kernels);
   std::string text = o.source.empty() ? ir::to_text(found->function) : Kernel(found->function).source(device);
   if (text.empty() || text.back() != '\n') text += '\n';
   std::fwrite(text.data(), 1, text.size(), stdout);
@@ -76,13 +77,15 @@ Command kernel_command(CLI::App& program) {
   auto o = std::make_shared<Options>();
   CLI::App* sub = program.add_subcommand("kernel", "List the kernels of the operations, or print one");
   sub->add_option("NAME", o->name, "The kernel to print; without it all are listed");
-  auto* source = sub->add_option("--source", o->source, "Print the text that this device's compiler gets");
+  auto* source =
+      sub->add_option("--source", o->source, "Print the text that this device's compiler gets")->check(names_something);
   auto* ir = sub->add_flag("--ir", o->ir, "Print what was traced, for every device the same (the default)");
   auto* device = sub->add_option("--device", o->device, "List or print the kernels in the forms that this device uses")
                      ->check(names_something);
   source->excludes(ir)->excludes(device);
   sub->footer(R"(Examples:
   tessera kernel
+  tessera kernel --device opencl
   tessera kernel rms_norm_f32_16 --ir
   tessera kernel rms_norm_f32_16 --source opencl:0)");
   return {sub, [o] { return run(*o); }};

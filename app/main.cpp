@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <new>
 
+#include "arguments.h"
 #include "command.h"
 #include "terminal.h"
 #include "tessera/base/log.h"
@@ -47,7 +48,7 @@ int help(CLI::App& program, const std::string& topic) {
                                           CLI::AppFormatMode::Normal));
     return success;
   } catch (const CLI::OptionNotFound&) {
-    print_error(fmt::format("there is no command \"{}\"; `tessera help` lists those that exist", topic));
+    print_error(no_command_text(program, topic));
     return usage;
   }
 }
@@ -73,9 +74,7 @@ int run(int argc, char** argv) {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return program.exit(e);  // --help, --version
-    std::string command = "tessera";
-    for (const CLI::App* sub : program.get_subcommands()) command += " " + sub->get_name();
-    print_error(fmt::format("{}\nSee `{} --help`.", e.what(), command));
+    print_error(usage_text(program, e));
     return usage;
   }
   for (const Command& command : commands)

@@ -28,8 +28,23 @@ void show(PreferenceScope scope, std::string_view name) {
              preference->file, preference->line);
 }
 
+/// A file that is wrong is not changed, and not emptied either: somebody wrote something there.
+void require_readable(PreferenceScope scope) {
+  const auto refuse = [](const Error& e) {
+    fail<FormatError>({.wrong = e.what(), .todo = "Correct or delete the file: one that is wrong is left as it is"});
+  };
+  try {
+    read_preference(scope);
+  } catch (const FormatError& e) {
+    refuse(e);
+  } catch (const DeviceError& e) {
+    refuse(e);
+  }
+}
+
 int run(const Options& o) {
   const PreferenceScope scope = o.project ? PreferenceScope::project : PreferenceScope::user;
+  if (o.clear || !o.device.empty()) require_readable(scope);
   if (o.clear) {
     set_preferred_device(std::nullopt, scope);
   } else if (!o.device.empty()) {

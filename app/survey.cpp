@@ -116,13 +116,12 @@ void Table::device(const DeviceInfo& info, const Survey& s) {
   std::vector<std::string> about;
   about.emplace_back(kind_name(info.kind));
   if (!info.vendor.empty()) about.push_back(info.vendor);
-  if (info.compute_units)
-    about.push_back(fmt::format("{} compute unit{}", info.compute_units, info.compute_units == 1 ? "" : "s"));
+  if (info.compute_units) about.push_back(counted(info.compute_units, "compute unit"));
   if (!info.driver_version.empty()) about.push_back(info.driver_version);
   if (!info.identity.empty()) about.push_back("identity " + info.identity);
   if (const auto same = same_card(info.device)) about.push_back("the same card as " + to_string(*same));
   fmt::print("{}\n", style_.faint("        " + wrapped(joined(about, ", "), 8, columns_, 8)));
-  const std::string blas = info.blas.empty()               ? ""
+  const std::string blas = info.blas.empty()              ? ""
                            : info.blas.starts_with("no ") ? "; " + info.blas
                                                           : "; large products by " + info.blas;
   fmt::print("{}\n", style_.faint("        " + wrapped(capability_text(info.can) + blas, 8, columns_, 8)));

@@ -2,11 +2,13 @@
 // `tessera verify`: every operation on every device against plain double-precision C++, as a table.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "arguments.h"
 #include "command.h"
 #include "terminal.h"
 #include "tessera/base/error.h"
@@ -64,7 +66,7 @@ std::vector<CatalogueCheck> checks_to_run(const Options& o) {
   const std::regex wanted(o.operation);
   std::vector<std::string> names;
   for (CatalogueCheck& check : all) {
-    if (names.empty() || names.back() != check.operation) names.push_back(check.operation);
+    if (std::ranges::find(names, check.operation) == names.end()) names.push_back(check.operation);
     if (std::regex_search(check.operation, wanted)) chosen.push_back(std::move(check));
   }
   if (chosen.empty())
@@ -107,7 +109,7 @@ std::vector<Row> by_operation(const std::vector<Row>& rows, std::size_t devices)
     if (at == out.end()) at = out.insert(out.end(), Row{row.operation, "", std::vector<Cell>(devices)});
     for (std::size_t d = 0; d < devices; ++d) join(at->cells[d], row.cells[d]);
   }
-  for (Row& row : out) row.shape = fmt::format("{} shape{}", row.cells[0].checks, row.cells[0].checks == 1 ? "" : "s");
+  for (Row& row : out) row.shape = counted(row.cells[0].checks, "shape");
   return out;
 }
 
@@ -157,8 +159,8 @@ int run(const Options& o) {
   std::vector<Row> rows;
   {
     Progress progress(o.quiet);
-    progress.step(fmt::format("{} checks on {} device{}, seed {}", checks.size(), devices.size(),
-                              devices.size() == 1 ? "" : "s", o.seed));
+    progress.step(
+        fmt::format("{} on {}, seed {}", counted(checks.size(), "check"), counted(devices.size(), "device"), o.seed));
     for (std::size_t i = 0; i < checks.size(); ++i) {
       Row row{checks[i].operation, checks[i].shape, {}};
       for (Device device : devices) {
@@ -200,7 +202,7 @@ Command verify_command(CLI::App& program) {
       program.add_subcommand("verify", "Compare every operation on every device with plain double-precision C++");
   sub->add_option("--device", o->devices, "Only this device; may be given several times (default: all)")
       ->check(names_something);
-  sub->add_option("--seed", o->seed, "Of the random data")->capture_default_str();
+  sub->add_option("--seed", o->seed, "Of the random data")->capture_default_str()->transform(seed_number());
   sub->add_option("--operation", o->operation, "Only operations whose name this regular expression finds")
       ->check([](const std::string& text) {
         try {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blurs a picture: reads a PNG, runs one kernel twice (along the rows, then along the columns), writes a PNG.
-// usage: image_blur [IN.png [OUT.png]]; without a picture it draws one.
+// It reads the picture that it is given, or draws one, see `usage` below.
 #include <png.h>
 #include <tessera/tessera.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <stdexcept>
@@ -105,12 +107,33 @@ std::vector<std::uint8_t> blur_on_host(const Picture& p, const std::vector<std::
   return to;
 }
 
+constexpr const char* usage =
+    "usage: example_image_blur BEFORE.png AFTER.png         blurs a picture\n"
+    "       example_image_blur --draw BEFORE.png AFTER.png  draws the picture first\n"
+    "       example_image_blur                              draws one, both in a new folder for temporary files\n";
+
 int main(int argc, char** argv) {
-  const auto folder = std::filesystem::temp_directory_path();
-  const std::string in = argc > 1 ? argv[1] : folder / "tessera-blur-before.png";
-  const std::string out = argc > 2 ? argv[2] : folder / "tessera-blur-after.png";
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (argc == 2 && (arguments[0] == "--help" || arguments[0] == "-h")) {
+    std::cout << usage;
+    return 0;
+  }
+  const bool draws = argc == 1 || arguments[0] == "--draw";
+  if (argc != 1 && argc != (draws ? 4 : 3)) {
+    std::cerr << usage;
+    return 2;
+  }
   try {
-    if (argc < 2) write_png(in, draw());
+    std::string in, out;
+    if (argc == 1) {
+      // Of this process alone: others draw as well, and do not own each other's files.
+      std::string folder = std::filesystem::temp_directory_path() / "tessera-blur-XXXXXX";
+      if (::mkdtemp(folder.data()) == nullptr) throw std::runtime_error(folder + ": no folder could be made");
+      in = folder + "/before.png", out = folder + "/after.png";
+    } else {
+      in = argv[argc - 2], out = argv[argc - 1];
+    }
+    if (draws) write_png(in, draw());
     Picture p = read_png(in);
     const std::vector<float> weights = gaussian();
     const DeviceBuffer<std::uint8_t> picture(p.rgb);

@@ -40,7 +40,8 @@ void test(const Kernel& kernel) {
 int main() {
   try {
     test(scaled_sigmoid);
-    std::cout << "scaled_sigmoid is right on " << testing::all_devices().size() << " devices\n";
+    const std::size_t devices = testing::all_devices().size();
+    std::cout << "scaled_sigmoid is right on " << devices << (devices == 1 ? " device\n" : " devices\n");
   } catch (const testing::Failure& e) {
     std::cerr << e.what() << "\n";
     return 1;

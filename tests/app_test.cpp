@@ -117,6 +117,46 @@ TEST(Program, WrongUsageIsTwo) {
   EXPECT_TRUE(fails(run({"kernel", "x", "--ir", "--source", "cpu"}), 2, {"--ir"}));
 }
 
+TEST(Program, AMistypedWordIsNamedWithWhatIsNear) {
+  const std::string sentence =
+      "tessera: error: there is no command \"frobnicate\"; `tessera help` lists those that exist\n";
+  EXPECT_EQ(run({"frobnicate"}).err, sentence);
+  EXPECT_EQ(run({"help", "frobnicate"}).err, sentence);
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"genrate"}, {"help", "genrate"}})
+    EXPECT_TRUE(fails(run(words), 2, {"no command \"genrate\" (did you mean \"generate\"?)"}));
+  const Outcome option = run({"generate", model, "-p", "X", "--devise", "cpu"});
+  EXPECT_TRUE(
+      fails(option, 2,
+            {"`tessera generate` has no option --devise; did you mean --device?\n", "See `tessera generate --help`."}));
+  EXPECT_FALSE(holds(option.err, {"cpu"}));
+  // What is missing because of it is not told in its place.
+  EXPECT_TRUE(fails(run({"generate", model, "--promt=X"}), 2, {"no option --promt; did you mean --prompt?\n"}));
+  EXPECT_TRUE(fails(run({"devices", "--frobnicate"}), 2, {"`tessera devices` has no option --frobnicate\n"}));
+  EXPECT_TRUE(fails(run({"estimate", model, "extra"}), 2, {"`tessera estimate` does not take the argument \"extra\""}));
+  EXPECT_TRUE(fails(run({"--devise"}), 2, {"`tessera` has no option --devise"}));
+}
+
+TEST(Program, NumbersThatAreNoneAreWrongUsage) {
+  const auto with = [](const std::string& option, const std::string& value) {
+    return run({"generate", "no model", "-p", "X", option, value});
+  };
+  for (const std::string value : {"abc", "1.5", "0x10", "1e3", "-", ""})
+    for (const std::string option : {"--tokens", "--ctx", "--batch", "--top-k", "--seed"})
+      EXPECT_TRUE(fails(with(option, value), 2, {option + ": \"" + value + "\" is no whole number; give one from "}));
+  EXPECT_TRUE(
+      fails(with("-n", "99999999999999999999999"), 2, {"99999999999999999999999 is not in the range from 0 to"}));
+  EXPECT_TRUE(fails(with("--seed", "-1"), 2, {"--seed: -1 is not in the range from 0 to 18446744073709551615"}));
+  for (const std::string option : {"--temperature", "--top-p"})
+    for (const std::string value : {"nan", "-nan", "abc", "1x"})
+      EXPECT_TRUE(fails(with(option, value), 2, {option + ": \"" + value + "\" is no number; give one "}));
+  EXPECT_TRUE(fails(with("--temperature", "inf"), 2, {"inf is not in the range from 0 to"}));
+  EXPECT_TRUE(fails(with("--top-p", "0"), 2, {"--top-p: 0 is not in the range above 0 to 1"}));
+  EXPECT_TRUE(fails(run({"verify", "--seed", "abc"}), 2, {"--seed: \"abc\" is no whole number"}));
+  EXPECT_TRUE(fails(run({"doctor", "--limit", "0"}), 2, {"--limit: 0 is not in the range from 1 to 3600"}));
+  // A zero in front makes no other number of it.
+  EXPECT_EQ(parsed(run({"estimate", model, "--device", "cpu", "--ctx", "0100", "--json"}))["context"], 100);
+}
+
 TEST(Devices, JsonAgreesWithTheLibrary) {
   const json j = parsed(run({"devices", "--json"}));
   const auto& rows = tessera::discover();
@@ -410,6 +450,55 @@ TEST(Generate, BadInputIsAClearErrorAndOne) {
   EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--device", "quantum"}), 1, {"quantum", "opencl"}));
 }
 
+/// The error is all that is written: nothing was loaded, and no prompt stands in front of it.
+testing::AssertionResult refuses(const Outcome& o, Parts parts) {
+  if (const auto failed = fails(o, 1, parts); !failed) return failed;
+  if (o.err.rfind("tessera: error: ", 0) != 0 || o.out != "" || std::count(o.err.begin(), o.err.end(), '\n') != 1)
+    return testing::AssertionFailure() << "not the error alone: " << o.out << o.err;
+  return testing::AssertionSuccess();
+}
+
+TEST(Generate, RefusesWhatCannotWorkBeforeItLoads) {
+  const std::string too_long =
+      " the context is longer than the model was made for (context = 5000, the model's = 1024). Use --ctx 1024 or "
+      "less\n";
+  EXPECT_TRUE(refuses(run({"generate", model, "-p", "X", "--ctx", "5000"}), {"[generate]" + too_long}));
+  EXPECT_TRUE(refuses(run({"estimate", model, "--ctx", "5000"}), {"[estimate]" + too_long}));
+  const std::string wrong = "[generate] the prompt is longer than the context (tokens of the prompt = ";
+  const std::string sentence = "The index of the table", page(5000, 'x');
+  EXPECT_TRUE(refuses(run({"generate", model, "-p", sentence, "--ctx", "2"}),
+                      {wrong, "context = 2). Shorten it, or raise the context (--ctx) up to the model's 1024\n"}));
+  for (const std::string context : {"0", "2", "1024"})
+    EXPECT_TRUE(refuses(run({"generate", model, "-p", page, "--ctx", context}),
+                        {wrong, "). Shorten it: the model was made for 1024 tokens\n"}));
+  EXPECT_TRUE(refuses(run({"generate", "/nonexistent.gguf", "-p", "X"}), {"there is no such file"}));
+  EXPECT_TRUE(refuses(run({"generate", "README.md", "-p", "X"}), {"README.md"}));
+  // What is right is loaded, and the prompt goes before the answer.
+  EXPECT_TRUE(holds(run(greedy(model, "cpu", 2)).err, {"loading pgdocs-2m-q8_0.gguf on cpu:0\nThe index"}));
+}
+
+TEST(Generate, CountsOneTokenAsOne) {
+  const Outcome one = run({"generate", model, "-p", "", "-n", "1", "--stats", "--device", "cpu"});
+  EXPECT_TRUE(holds(one.err, {"prompt    1 token in ", "generated 1 token in "}));
+  EXPECT_FALSE(holds(one.err, {" 1 tokens"}));
+  EXPECT_TRUE(holds(run(greedy(model, "cpu", 2)).err, {"generated 2 tokens in "}));
+}
+
+TEST(Estimate, NamesTheNumberThatIsWrong) {
+  EXPECT_TRUE(refuses(run({"estimate", model, "--ctx", "10", "--prompt-tokens", "20"}),
+                      {"[estimate] the prompt is longer than the context (prompt = 20, context = 10). Use 10 or less "
+                       "(--prompt-tokens 10), or a context of 20 or more (--ctx 20)\n"}));
+  EXPECT_TRUE(refuses(run({"estimate", model, "--prompt-tokens", "2000"}),
+                      {"(prompt = 2000, context = 1024). Use 1024 or less (--prompt-tokens 1024)\n"}));
+  EXPECT_TRUE(fails(run({"estimate", model, "--batch", "0"}), 2, {"--batch: 0 is not in the range from 1 to"}));
+  // Both helps say for how much memory is taken.
+  for (const std::string command : {"generate", "estimate"}) {
+    const std::string help = run({command, "--help"}).out;
+    EXPECT_TRUE(std::regex_search(help, std::regex(R"(what\s+the\s+model\s+was\s+made\s+for\)\.\s+Memory\s+is)")))
+        << help;
+  }
+}
+
 TEST(Generate, AModelLargerThanTheBudgetIsAnErrorThatSaysSo) {
   for (const std::string& device : usable_devices()) {
     const Outcome o = run(greedy(model, device, 3), {.environment = {{"TESSERA_MEMORY_LIMIT", "1M"}}});
@@ -468,12 +557,19 @@ TEST(Prefer, WritesShowsAndClearsAndBinds) {
   named.environment["TESSERA_DEVICE"] = "cpu";
   EXPECT_EQ(parsed(run({"devices", "--json", "--list-only"}, named))["current"]["device"], "cpu:0");
   EXPECT_TRUE(fails(run({"prefer", "cpu:77"}, own), 1, {"cpu:77 does not exist"}));
-  EXPECT_TRUE(fails(run({"prefer", "gpu"}, own), 1, {"\"gpu\" names no device"}));
+  EXPECT_TRUE(
+      fails(run({"prefer", "gpu"}, own), 1, {"tessera: error: \"gpu\" names no device", "`tessera devices` lists"}));
   EXPECT_TRUE(holds(read_file(file), {"interp:0"}));
   EXPECT_EQ(run({"prefer", "--clear"}, own).code, 0);
   EXPECT_TRUE(holds(run({"prefer", "--user"}, own).out, {"user     none ("}));
   write_file(file, "[device]\nprefer = 7\n");
   EXPECT_TRUE(fails(run({"devices", "--list-only"}, own), 1, {file + ":2:10"}));
+  for (const std::string wrong : {"[device]\nprefer = 7\n", "[device\n", "[device]\nprefer = \"gpu\"\n"}) {
+    write_file(file, wrong);
+    for (const std::string word : {"--clear", "cpu"})
+      EXPECT_TRUE(fails(run({"prefer", word}, own), 1, {file + ":", ". Correct or delete the file"}));
+    EXPECT_EQ(read_file(file), wrong);
+  }
   EXPECT_TRUE(fails(run({"prefer", "cpu", "--clear"}, own), 2, {"--clear"}));
   EXPECT_TRUE(fails(run({"prefer", "cpu", "--user", "--project"}, own), 2, {"--"}));
 }
@@ -509,7 +605,10 @@ TEST(Verify, ComparesAnOperationOnEveryDevice) {
     EXPECT_TRUE(check["passed"]) << check;
     EXPECT_LE(check["error"], 1.0);
   }
-  EXPECT_TRUE(fails(run({"verify", "--operation", "nosuch"}), 1, {"softmax"}));
+  const Outcome nosuch = run({"verify", "--operation", "nosuch"});
+  EXPECT_TRUE(fails(nosuch, 1, {"softmax", ", any, all, "}));
+  EXPECT_EQ(found(nosuch.err, "(, sum, )").size(), 1u) << nosuch.err;
+  EXPECT_EQ(found(nosuch.err, "(, all, )").size(), 1u) << nosuch.err;
   EXPECT_TRUE(fails(run({"verify", "--device", "rocm"}), 1, {"rocm:0"}));
 }
 
@@ -536,7 +635,18 @@ TEST(KernelCommand, ListsAndPrints) {
     EXPECT_GT(source.out.size(), 100u);
     EXPECT_EQ(device.rfind("opencl", 0) == 0, bool(holds(source.out, {"__kernel"})));
   }
-  EXPECT_TRUE(fails(run({"kernel", "nosuch"}), 1, {"nosuch", name}));
+  const Outcome nosuch = run({"kernel", "nosuch"});
+  EXPECT_TRUE(fails(nosuch, 1, {"there is no kernel \"nosuch\" on ", "; `tessera kernel` lists its kernels"}));
+  EXPECT_LT(nosuch.err.size(), 200u) << "nothing is near: " << nosuch.err;
+  for (const std::string& device : usable_devices()) {
+    const Outcome near = run({"kernel", "rms_nrm_f32_16", "--source", device});
+    EXPECT_TRUE(fails(near, 1,
+                      {"on " + device + "; `tessera kernel --device " + device + "` lists its kernels",
+                       "The nearest names: rms_norm_f32_16"}));
+    EXPECT_LT(near.err.size(), 300u) << near.err;
+    EXPECT_TRUE(
+        holds(run({"kernel", "--device", device}).out, {"as " + device + " would use them", "rms_norm_f32_16"}));
+  }
   EXPECT_TRUE(fails(run({"kernel", name, "--source", "metal"}), 1, {"metal:0"}));
 }
 

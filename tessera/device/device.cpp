@@ -43,9 +43,10 @@ Device parse_device(std::string_view text) {
   std::string names;
   for (Backend backend : all_backends) names += (names.empty() ? "" : ", ") + std::string(backend_name(backend));
   fail<DeviceError>(
-      {.asked = "parse_device",
-       .wrong = fmt::format("\"{}\" names no device", text),
-       .todo = fmt::format("Write a backend and a number from 0, such as cpu or cuda:1. Backends: {}", names)});
+      {.wrong = fmt::format("\"{}\" names no device", text),
+       .todo = fmt::format("Write a backend and a number from 0, such as cpu or cuda:1; `tessera devices` lists the "
+                           "devices here. Backends: {}",
+                           names)});
 }
 
 std::vector<Device> parse_devices(std::string_view text) {

@@ -142,6 +142,14 @@ void ModelMemory::require() const {
                "`tessera estimate` shows what would fit"});
 }
 
+void require_context(std::string_view asked, std::int64_t context, std::int64_t trained) {
+  if (context <= trained) return;
+  fail<ArgumentError>({.asked = asked,
+                       .with = {{"context", std::to_string(context)}, {"the model's", std::to_string(trained)}},
+                       .wrong = "the context is longer than the model was made for",
+                       .todo = fmt::format("Use --ctx {} or less", trained)});
+}
+
 ModelMemory estimate_memory(const GgufFile& file, std::span<const Device> devices, const MemoryOptions& options) {
   const LlamaConfig config = read_llama_config(file);
   ModelMemory m;
@@ -149,16 +157,25 @@ ModelMemory estimate_memory(const GgufFile& file, std::span<const Device> device
   m.context = options.context == 0 ? config.context_length : options.context;
   m.prompt = options.prompt == 0 ? std::max<std::int64_t>(m.context - 1, 1) : options.prompt;
   m.batch = options.batch;
-  if (devices.empty() || m.context < 1 || m.prompt < 1 || m.batch < 1 || m.prompt > m.context ||
-      m.context > config.context_length)
-    fail<ArgumentError>({.asked = "estimate_memory",
-                         .with = {{"devices", std::to_string(devices.size())},
-                                  {"context", std::to_string(m.context)},
-                                  {"the model's", std::to_string(config.context_length)},
-                                  {"prompt", std::to_string(m.prompt)},
-                                  {"batch", std::to_string(m.batch)}},
-                         .wrong = "these are numbers of at least one, and the prompt lies in the context, which is no "
-                                  "longer than the model was made for"});
+  if (devices.empty())
+    fail<ArgumentError>({.asked = "estimate", .wrong = "no device is named", .todo = "Name at least one"});
+  const std::pair<std::string_view, std::int64_t> counts[] = {
+      {"context", m.context}, {"prompt", m.prompt}, {"batch", m.batch}};
+  for (const auto& [name, count] : counts)
+    if (count < 1)
+      fail<ArgumentError>({.asked = "estimate",
+                           .with = {{name, std::to_string(count)}},
+                           .wrong = "the number of tokens must be 1 or more"});
+  require_context("estimate", m.context, config.context_length);
+  if (m.prompt > m.context)
+    fail<ArgumentError>(
+        {.asked = "estimate",
+         .with = {{"prompt", std::to_string(m.prompt)}, {"context", std::to_string(m.context)}},
+         .wrong = "the prompt is longer than the context",
+         .todo = m.prompt > config.context_length
+                     ? fmt::format("Use {0} or less (--prompt-tokens {0})", m.context)
+                     : fmt::format("Use {0} or less (--prompt-tokens {0}), or a context of {1} or more (--ctx {1})",
+                                   m.context, m.prompt)});
   for (const Device device : devices)
     m.devices.push_back({.device = device, .bound = memory_stats(device).bound, .free = free_for_models(device)});
   const auto layers = static_cast<std::size_t>(config.layers);

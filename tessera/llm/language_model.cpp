@@ -24,6 +24,36 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+/// The context that is asked for, of a model made for `trained` tokens.
+std::int64_t context_of(const GenerateOptions& options, std::int64_t trained) {
+  const Sampler checked(options.sampling);  // ArgumentError: an option out of its range
+  const std::pair<std::string_view, std::pair<std::int64_t, std::int64_t>> counts[] = {
+      {"context", {options.context, 0}}, {"max_tokens", {options.max_tokens, 0}}, {"batch", {options.batch, 1}}};
+  for (const auto& [name, count] : counts)
+    if (count.first < count.second)
+      fail<ArgumentError>({.asked = "generate",
+                           .with = {{name, std::to_string(count.first)}},
+                           .wrong = fmt::format("the number of tokens must be {} or more", count.second)});
+  const std::int64_t context = options.context ? options.context : trained;
+  require_context("generate", context, trained);
+  return context;
+}
+
+/// ArgumentError unless `given` tokens can be continued in this context.
+void require_prompt(std::int64_t given, std::int64_t context, std::int64_t trained) {
+  if (given == 0)
+    fail<ArgumentError>(
+        {.asked = "generate", .wrong = "the prompt gives no tokens", .todo = "Give at least one character"});
+  if (given <= context) return;
+  fail<ArgumentError>(
+      {.asked = "generate",
+       .with = {{"tokens of the prompt", std::to_string(given)}, {"context", std::to_string(context)}},
+       .wrong = "the prompt is longer than the context",
+       .todo = given > trained
+                   ? fmt::format("Shorten it: the model was made for {} tokens", trained)
+                   : fmt::format("Shorten it, or raise the context (--ctx) up to the model's {}", trained)});
+}
+
 }  // namespace
 
 std::string_view stop_reason_name(StopReason reason) {
@@ -42,6 +72,7 @@ LanguageModel LanguageModel::load(const std::string& path, const LoadOptions& op
   const LlamaConfig config = read_llama_config(file);
   logging::info(fmt::format("{}: {} layers of width {}, {} tokens of context, read in {:.2f} s", file.name(),
                             config.layers, config.width, config.context_length, watch.seconds()));
+  if (options.prompt) context_of(options.generate, config.context_length);
   Tokenizer tokenizer(file);
   if (static_cast<std::int64_t>(tokenizer.size()) > config.vocabulary)
     fail<FormatError>({.asked = "load model",
@@ -57,13 +88,14 @@ LanguageModel LanguageModel::load(const std::string& path, const LoadOptions& op
   if (options.prompt) {
     const auto given = static_cast<std::int64_t>(tokenizer.encode(*options.prompt).size());
     const GenerateOptions& g = options.generate;
-    // What `generate` refuses for other reasons is its to tell.
-    const std::int64_t context = std::min(g.context > 0 ? g.context : config.context_length, config.context_length);
-    memory.prompt = std::clamp<std::int64_t>(given, 1, context);
-    memory.context = memory.prompt + std::clamp<std::int64_t>(g.max_tokens, 0, context - memory.prompt);
-    memory.batch = std::max<std::int64_t>(g.batch, 1);
+    const std::int64_t context = context_of(g, config.context_length);
+    require_prompt(given, context, config.context_length);
+    memory.prompt = given;
+    memory.context = given + std::min(g.max_tokens, context - given);
+    memory.batch = g.batch;
     memory.cache_dtype = g.cache_dtype;
   }
+  if (options.accepted) options.accepted();
   const ModelMemory needed = estimate_memory(file, devices, memory);
   needed.require();
   Llama model = Llama::load(file, needed.layers, options.progress);
@@ -81,26 +113,8 @@ GenerateResult LanguageModel::generate(std::string_view prompt, const GenerateOp
   result.prompt_tokens = tokenizer_.encode(prompt);
   const auto given = static_cast<std::int64_t>(result.prompt_tokens.size());
   const std::int64_t trained = model_.config().context_length;
-  if (options.context < 0 || options.max_tokens < 0 || options.batch < 1)
-    fail<ArgumentError>({.asked = "generate",
-                         .with = {{"context", std::to_string(options.context)},
-                                  {"max_tokens", std::to_string(options.max_tokens)},
-                                  {"batch", std::to_string(options.batch)}},
-                         .wrong = "these are counts, and a batch has at least one token"});
-  const std::int64_t context = options.context ? options.context : trained;
-  if (given == 0)
-    fail<ArgumentError>(
-        {.asked = "generate", .wrong = "the prompt gives no tokens", .todo = "Give at least one character"});
-  if (context > trained)
-    fail<ArgumentError>({.asked = "generate",
-                         .with = {{"context", std::to_string(context)}, {"the model's", std::to_string(trained)}},
-                         .wrong = "the context is longer than the model was made for"});
-  if (given > context)
-    fail<ArgumentError>(
-        {.asked = "generate",
-         .with = {{"tokens of the prompt", std::to_string(given)}, {"context", std::to_string(context)}},
-         .wrong = "the prompt is longer than the context",
-         .todo = "Shorten it, or raise the context up to the model's " + std::to_string(trained)});
+  const std::int64_t context = context_of(options, trained);
+  require_prompt(given, context, trained);
 
   Sampler sampler(options.sampling);
   KeyValueCache cache = model_.make_cache(given + std::min(options.max_tokens, context - given), options.cache_dtype);

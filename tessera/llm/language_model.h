@@ -42,22 +42,26 @@ struct LoadOptions {
   /// goes, then to the next.
   std::vector<Device> devices;
   LoadProgress progress;
-  /// If given, also the memory for continuing this prompt so must be there.
+  /// If given, continuing this prompt so must be possible, and the memory for it be there: else LanguageModel::load
+  /// gives the error of `generate`, before anything is loaded.
   std::optional<std::string> prompt;
   GenerateOptions generate;
+  /// Called once the file's metadata and what is asked are found right, before memory is measured and weights are read.
+  std::function<void()> accepted = {};
 };
 
 class LanguageModel {
  public:
-  /// Errors of GgufFile::open, Tokenizer and Llama::load. A model that does not fit is an OutOfMemory with what is
-  /// needed and free, before anything is loaded.
+  /// Errors of GgufFile::open, Tokenizer and Llama::load, and with a prompt those of `generate`. A model that does not
+  /// fit is an OutOfMemory with what is needed and free, before anything is loaded.
   static LanguageModel load(const std::string& path, const LoadOptions& options);
   static LanguageModel load(const std::string& path, std::optional<Device> device = {},
                             const LoadProgress& progress = {}) {
-    return load(path, LoadOptions{device ? std::vector{*device} : std::vector<Device>{}, progress, {}, {}});
+    return load(path, LoadOptions{device ? std::vector{*device} : std::vector<Device>{}, progress, {}, {}, {}});
   }
 
-  /// Reads the prompt and continues it. ArgumentError if the prompt is empty or does not fit into the context.
+  /// Reads the prompt and continues it. ArgumentError if the prompt is empty or does not fit into the context,
+  /// the context is longer than the model was made for, or a number of the options is out of its range.
   GenerateResult generate(std::string_view prompt, const GenerateOptions& options = {},
                           const TextCallback& on_text = {}) const;
 

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arguments.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <tuple>
+
+namespace tessera::app {
+namespace {
+
+/// The text without a plus sign in front, which std::from_chars does not take.
+std::string_view without_plus(std::string_view text) {
+  return text.size() > 1 && text[0] == '+' && text[1] != '-' ? text.substr(1) : text;
+}
+
+template <class T>
+std::string bounds(T lowest, T highest) {
+  return fmt::format("from {} to {}", lowest, highest);
+}
+
+template <class T>
+CLI::Validator whole(T lowest, T highest) {
+  return {[=](std::string& given) -> std::string {
+            const std::string_view text = without_plus(given);
+            const std::string_view digits = text.substr(!text.empty() && text[0] == '-');
+            if (digits.empty() || digits.find_first_not_of("0123456789") != std::string_view::npos)
+              return fmt::format("\"{}\" is no whole number; give one {}", given, bounds(lowest, highest));
+            T value{};
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            if (error != std::errc{} || value < lowest || value > highest)
+              return fmt::format("{} is not in the range {}", given, bounds(lowest, highest));
+            given = std::to_string(value);  // the parser reads a 0 in front as octal
+            return "";
+          },
+          ""};
+}
+
+/// Letters to change, leave out, add or exchange with the next to make `wanted` of a beginning of `name`, and of all of
+/// it.
+std::pair<std::size_t, std::size_t> distance(std::string_view wanted, std::string_view name) {
+  std::vector<std::size_t> before, last, now(name.size() + 1);
+  for (std::size_t j = 0; j <= name.size(); ++j) now[j] = j;
+  for (std::size_t i = 1; i <= wanted.size(); ++i) {
+    before = std::exchange(last, now);
+    now[0] = i;
+    for (std::size_t j = 1; j <= name.size(); ++j) {
+      now[j] = std::min({last[j] + 1, now[j - 1] + 1, last[j - 1] + (wanted[i - 1] != name[j - 1])});
+      if (i > 1 && j > 1 && wanted[i - 1] == name[j - 2] && wanted[i - 2] == name[j - 1])
+        now[j] = std::min(now[j], before[j - 2] + 1);
+    }
+  }
+  return {*std::min_element(now.begin(), now.end()), now.back()};
+}
+
+std::string did_you_mean(std::string_view wanted, const std::vector<std::string>& names) {
+  const std::vector<std::string> near = nearest(wanted, names, 1);
+  return near.empty() ? "" : fmt::format("; did you mean {}?", near.front());
+}
+
+/// The long names of a command's options, with their dashes.
+std::vector<std::string> option_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+}  // namespace
+
+CLI::Validator whole_number(std::int64_t lowest, std::int64_t highest) { return whole(lowest, highest); }
+
+CLI::Validator seed_number() { return whole(std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max()); }
+
+CLI::Validator number(double lowest, double highest, bool above) {
+  return {[=](std::string& given) -> std::string {
+            const std::string range = fmt::format("{} {} to {}", above ? "above" : "from", lowest, highest);
+            const std::string_view text = without_plus(given);
+            double value = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            if (end != text.data() + text.size() || error == std::errc::invalid_argument || std::isnan(value))
+              return fmt::format("\"{}\" is no number; give one {}", given, range);
+            if (error != std::errc{} || value < lowest || value > highest || (above && value == lowest))
+              return fmt::format("{} is not in the range {}", given, range);
+            return "";
+          },
+          ""};
+}
+
+std::vector<std::string> nearest(std::string_view wanted, const std::vector<std::string>& names, std::size_t most) {
+  std::vector<std::tuple<std::size_t, std::size_t, std::string>> found;  // how far its beginning is, and all of it
+  for (const std::string& name : names) {
+    const auto [beginning, all] = distance(wanted, name);
+    const auto alike = std::mismatch(wanted.begin(), wanted.end(), name.begin(), name.end()).first - wanted.begin();
+    const std::size_t bound = (wanted.size() + 2) / 4;
+    if (beginning <= bound)
+      found.emplace_back(beginning, all, name);
+    else if (name.find(wanted) != std::string::npos || 3 * static_cast<std::size_t>(alike) >= 2 * wanted.size())
+      found.emplace_back(bound + 1, all, name);
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<std::string> near;
+  for (std::size_t i = 0; i < std::min(most, found.size()); ++i) near.push_back(std::get<2>(found[i]));
+  return near;
+}
+
+std::string no_command_text(const CLI::App& program, const std::string& name) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : program.get_subcommands({})) names.push_back(command->get_name());
+  const std::vector<std::string> near = nearest(name, names, 1);
+  return fmt::format("there is no command \"{}\"{}; `tessera help` lists those that exist", name,
+                     near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near.front()));
+}
+
+std::string usage_text(const CLI::App& program, const CLI::ParseError& error) {
+  const std::vector<CLI::App*> parsed = program.get_subcommands();
+  const CLI::App& command = parsed.empty() ? program : *parsed.front();
+  const std::string name = parsed.empty() ? "tessera" : "tessera " + command.get_name();
+  const std::string see = fmt::format("\nSee `{} --help`.", name);
+  // A mistyped option first: what it left out, and its value that is now one argument too many, follow from it.
+  for (const CLI::App* app : {&program, &command})
+    for (const std::string& word : app->remaining()) {
+      if (word.size() < 2 || word[0] != '-' || word == "--") continue;
+      const std::string option = word.substr(0, word.find('='));
+      return fmt::format("`{}` has no option {}{}", name, option, did_you_mean(option, option_names(command))) + see;
+    }
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return error.what() + see;
+  if (const auto words = program.remaining(); !words.empty()) return no_command_text(program, words.front());
+  for (const std::string& word : command.remaining())
+    if (word != "--") return fmt::format("`{}` does not take the argument \"{}\"", name, word) + see;
+  return error.what() + see;
+}
+
+}  // namespace tessera::app
