@@ -332,6 +332,25 @@ TEST(BadRequests, SayWhatIsWrong) {
              {"the prompt is longer than the context", "context = 4", "1024"});
   options.context = 5000;
   expect_has(text_of<ArgumentError>([&] { model.generate("A", options); }), {"5000", "1024"});
+  // A prompt given at loading is refused in the same words, before anything is loaded.
+  bool accepted = false, loads = false;
+  LoadOptions load{.devices = {Device{Backend::cpu, 0}},
+                   .progress = [&](const auto&...) { loads = true; },
+                   .prompt = "A",
+                   .generate = options,
+                   .accepted = [&] { accepted = true; }};
+  const auto refused = [&] {
+    return text_of<ArgumentError>([&] { LanguageModel::load("models/pgdocs-2m-q8_0.gguf", load); });
+  };
+  EXPECT_EQ(refused(), text_of<ArgumentError>([&] { model.generate("A", options); }));
+  load.generate = {.sampling = {.temperature = std::nan("")}};
+  expect_has(refused(), {"temperature = nan"});
+  load.generate = {.batch = 0};
+  expect_has(refused(), {"batch = 0"});
+  EXPECT_FALSE(accepted || loads);
+  load.generate = {.max_tokens = 1};
+  LanguageModel::load("models/pgdocs-2m-q8_0.gguf", load);
+  EXPECT_TRUE(accepted && loads);
   expect_has(text_of<DeviceError>([&] {
                LanguageModel::load("models/pgdocs-2m-q8_0.gguf", Device{Backend::cuda, 3});
              }),
