@@ -662,8 +662,9 @@ std::string prose(std::string text) {
 }
 
 TEST(Documents, LinksAndPathsExist) {
-  for (const std::string file : {"README.md", "docs/map.md", "docs/kernels.md", "docs/guarantees.md",
-                                 "docs/decisions.md", "docs/dependencies.md", "models/README.md"}) {
+  for (const std::string file :
+       {"README.md", "docs/map.md", "docs/kernels.md", "docs/guarantees.md", "docs/decisions.md",
+        "docs/dependencies.md", "docs/devices.md", "models/README.md", "benchmarks/gpu.md"}) {
     const std::string text = read_file(file);
     EXPECT_GT(text.size(), 500u) << file;
     const auto folder = std::filesystem::path(file).parent_path();
@@ -688,6 +689,10 @@ TEST(Documents, CodeInTheReadmeIsAnExamplesCode) {
     EXPECT_NE(examples.find(block), std::string::npos) << block;
   }
   EXPECT_GE(blocks, 3);
+}
+TEST(Documents, AModelThroughTheLibraryTakesFewLines) {
+  const std::string text = read_file("examples/generate.cpp");
+  EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 40);
 }
 
 }  // namespace
