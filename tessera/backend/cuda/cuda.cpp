@@ -282,7 +282,7 @@ void CudaVendor::judge(DeviceInfo& info, const stream::DeviceFacts& facts, int c
     info.reason = "the device answers, but nothing that compiles its kernels was found: no NVRTC (" + nvrtc_.reason() +
                   ")" + (module_.reason.empty() ? "" : ", and instead of it " + module_.reason);
     info.remedy = !named.empty() && named != "none"
-                      ? "TESSERA_NVRTC_LIBRARY names this file, and no other is tried: correct it, or unset it"
+                      ? stream::remedy_where_named("TESSERA_NVRTC_LIBRARY")
                       : fmt::format(fmt::runtime(install_nvrtc), version_text(driver_version_), major, minor, major);
   } else if (facts.architecture.empty()) {
     const auto& list = nvrtc_.supported();

@@ -48,10 +48,10 @@ int MetalVendor::start(BackendReport& report) {
   }
   if (!runtime_.usable()) runtime_ = open_runtime();
   const os::Library& last = runtime_.metal.loaded() ? runtime_.objc : runtime_.metal;
-  const char* correct = named ? "TESSERA_METAL_LIBRARY names this file, and no other is tried: correct it, or unset it"
-                              : "Metal is a part of macOS from 10.11 on: update the system";
+  const std::string correct = named ? stream::remedy_where_named("TESSERA_METAL_LIBRARY")
+                                    : "Metal is a part of macOS from 10.11 on: update the system";
   if (!stream::opened(
-          report, last, runtime_.missing, "", [&] { return std::string(correct); }, correct))
+          report, last, runtime_.missing, "", [&] { return correct; }, correct))
     return 0;
   if (!api_) api_ = std::make_unique<MetalApi>(runtime_);
   if (api_->count() == 0) {

@@ -253,7 +253,7 @@ void OneapiVendor::judge(DeviceInfo& info, const Card& card) {
         "driver ({})",
         ocloc_.reason(), opencl_.reason().empty() ? "it does not show this card" : opencl_.reason());
     info.remedy = !stream::named_by("TESSERA_OCLOC_LIBRARY").empty()
-                      ? "TESSERA_OCLOC_LIBRARY names this file, and no other is tried: correct it, or unset it"
+                      ? stream::remedy_where_named("TESSERA_OCLOC_LIBRARY")
                       : install_compiler;
   } else {
     info.state = DeviceState::enumerated;

@@ -178,7 +178,7 @@ void RocmVendor::judge(DeviceInfo& info, const stream::DeviceFacts& facts, int m
   } else if (!hiprtc_.usable()) {
     info.reason = "the device answers, but hiprtc, which compiles its kernels, was not found: " + hiprtc_.reason();
     info.remedy = !stream::named_by("TESSERA_HIPRTC_LIBRARY").empty()
-                      ? "TESSERA_HIPRTC_LIBRARY names this file, and no other is tried: correct it, or unset it"
+                      ? stream::remedy_where_named("TESSERA_HIPRTC_LIBRARY")
                       : fmt::format(
                             "Install hiprtc of ROCm {} (Debian: libhiprtc-builtins5 with libamdhip64-5; from AMD's own "
                             "archive: hip-runtime-amd), or name the file in TESSERA_HIPRTC_LIBRARY",

@@ -26,9 +26,12 @@ bool opened(BackendReport& report, const os::Library& file, const std::string& m
   return true;
 }
 
+std::string remedy_where_named(const char* variable) {
+  return fmt::format("{} names this file, and no other is tried: correct it, or unset it", variable);
+}
+
 std::string remedy_without_library(const char* variable, os::Vendor vendor, const std::string& install) {
-  if (!named_by(variable).empty())
-    return fmt::format("{} names this file, and no other is tried: correct it, or unset it", variable);
+  if (!named_by(variable).empty()) return remedy_where_named(variable);
   const std::string cause = os::display_card_of(vendor) ? "" : backend::cause_of_no_device(vendor);
   return cause.empty() ? install : fmt::format("{}. If it has one after all: {}", cause, install);
 }

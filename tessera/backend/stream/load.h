@@ -30,6 +30,9 @@ inline std::string named_by(const char* variable) { return os::environment(varia
 bool opened(BackendReport& report, const os::Library& file, const std::string& missing, const std::string& older,
             const std::function<std::string()>& absent, const std::string& install);
 
+/// What to do where a file is wrong that this variable names.
+std::string remedy_where_named(const char* variable);
+
 /// What to do where a vendor's library is not there: what the variable that names it has to do with it, what the system
 /// shows to be wrong, or to install it.
 std::string remedy_without_library(const char* variable, os::Vendor vendor, const std::string& install);
