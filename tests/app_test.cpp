@@ -460,8 +460,8 @@ testing::AssertionResult refuses(const Outcome& o, Parts parts) {
 
 TEST(Generate, RefusesWhatCannotWorkBeforeItLoads) {
   const std::string too_long =
-      " the context is longer than the model was made for (context = 5000, the model's = 1024). Use --ctx 1024 or "
-      "less\n";
+      " the context is longer than the model was made for (context = 5000, the model's = 1024). Use a context of "
+      "1024 or less (--ctx 1024)\n";
   EXPECT_TRUE(refuses(run({"generate", model, "-p", "X", "--ctx", "5000"}), {"[generate]" + too_long}));
   EXPECT_TRUE(refuses(run({"estimate", model, "--ctx", "5000"}), {"[estimate]" + too_long}));
   const std::string wrong = "[generate] the prompt is longer than the context (tokens of the prompt = ";

@@ -147,7 +147,7 @@ void require_context(std::string_view asked, std::int64_t context, std::int64_t 
   fail<ArgumentError>({.asked = asked,
                        .with = {{"context", std::to_string(context)}, {"the model's", std::to_string(trained)}},
                        .wrong = "the context is longer than the model was made for",
-                       .todo = fmt::format("Use --ctx {} or less", trained)});
+                       .todo = fmt::format("Use a context of {0} or less (--ctx {0})", trained)});
 }
 
 ModelMemory estimate_memory(const GgufFile& file, std::span<const Device> devices, const MemoryOptions& options) {
