@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <tuple>
 
 namespace tessera::app {
@@ -29,7 +30,9 @@ CLI::Validator whole(T lowest, T highest) {
             if (digits.empty() || digits.find_first_not_of("0123456789") != std::string_view::npos)
               return fmt::format("\"{}\" is no whole number; give one {}", given, bounds(lowest, highest));
             T value{};
-            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            // A sign that changes nothing: unsigned numbers have none.
+            const std::string_view signless = digits.find_first_not_of('0') == std::string_view::npos ? digits : text;
+            const auto [end, error] = std::from_chars(signless.data(), signless.data() + signless.size(), value);
             if (error != std::errc{} || value < lowest || value > highest)
               return fmt::format("{} is not in the range {}", given, bounds(lowest, highest));
             given = std::to_string(value);  // the parser reads a 0 in front as octal
@@ -56,6 +59,7 @@ std::pair<std::size_t, std::size_t> distance(std::string_view wanted, std::strin
 }
 
 std::string did_you_mean(std::string_view wanted, const std::vector<std::string>& names) {
+  if (wanted.size() <= 2) return "";  // -x is as near to every other letter
   const std::vector<std::string> near = nearest(wanted, names, 1);
   return near.empty() ? "" : fmt::format("; did you mean {}?", near.front());
 }
@@ -82,7 +86,8 @@ CLI::Validator number(double lowest, double highest, bool above) {
             const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
             if (end != text.data() + text.size() || error == std::errc::invalid_argument || std::isnan(value))
               return fmt::format("\"{}\" is no number; give one {}", given, range);
-            if (error != std::errc{} || value < lowest || value > highest || (above && value == lowest))
+            if (error != std::errc{}) value = std::strtod(std::string(text).c_str(), nullptr);  // infinite, or nearly 0
+            if (value < lowest || value > highest || (above && value == lowest))
               return fmt::format("{} is not in the range {}", given, range);
             return "";
           },
@@ -90,6 +95,7 @@ CLI::Validator number(double lowest, double highest, bool above) {
 }
 
 std::vector<std::string> nearest(std::string_view wanted, const std::vector<std::string>& names, std::size_t most) {
+  if (wanted.empty()) return {};
   std::vector<std::tuple<std::size_t, std::size_t, std::string>> found;  // how far its beginning is, and all of it
   for (const std::string& name : names) {
     const auto [beginning, all] = distance(wanted, name);
@@ -117,20 +123,29 @@ std::string no_command_text(const CLI::App& program, const std::string& name) {
 std::string usage_text(const CLI::App& program, const CLI::ParseError& error) {
   const std::vector<CLI::App*> parsed = program.get_subcommands();
   const CLI::App& command = parsed.empty() ? program : *parsed.front();
-  const std::string name = parsed.empty() ? "tessera" : "tessera " + command.get_name();
-  const std::string see = fmt::format("\nSee `{} --help`.", name);
+  const auto name_of = [&](const CLI::App& app) { return &app == &program ? "tessera" : "tessera " + app.get_name(); };
+  const auto see = [&](const CLI::App& app) { return fmt::format("\nSee `{} --help`.", name_of(app)); };
+  // What stands in front of the command, or everything where no word is one.
+  const std::vector<std::string> before = program.remaining();
+  if (parsed.empty() && !before.empty() && !before.front().starts_with('-'))
+    return no_command_text(program, before.front());
   // A mistyped option first: what it left out, and its value that is now one argument too many, follow from it.
   for (const CLI::App* app : {&program, &command})
     for (const std::string& word : app->remaining()) {
-      if (word.size() < 2 || word[0] != '-' || word == "--") continue;
+      if (word == "--") break;  // what follows is no option
+      if (word.size() < 2 || word[0] != '-') continue;
       const std::string option = word.substr(0, word.find('='));
-      return fmt::format("`{}` has no option {}{}", name, option, did_you_mean(option, option_names(command))) + see;
+      if (command.get_option_no_throw(option) != nullptr)
+        return fmt::format("{} belongs after the command: `{} ... {}`", option, name_of(command), option) +
+               see(command);
+      return fmt::format("`{}` has no option {}{}", name_of(*app), option, did_you_mean(option, option_names(*app))) +
+             see(*app);
     }
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return error.what() + see;
-  if (const auto words = program.remaining(); !words.empty()) return no_command_text(program, words.front());
-  for (const std::string& word : command.remaining())
-    if (word != "--") return fmt::format("`{}` does not take the argument \"{}\"", name, word) + see;
-  return error.what() + see;
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return error.what() + see(command);
+  for (const CLI::App* app : {&program, &command})
+    for (const std::string& word : app->remaining())
+      if (word != "--") return fmt::format("`{}` does not take the argument \"{}\"", name_of(*app), word) + see(*app);
+  return error.what() + see(command);
 }
 
 }  // namespace tessera::app

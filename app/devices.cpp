@@ -59,8 +59,8 @@ Command devices_command(CLI::App& program) {
   supported    the driver's library was not found, or could not be loaded
   unsupported  this version of Tessera has no code for it here
 
-Drivers are asked in a process of their own, and their answers are kept on disk until driver, environment or machine
-change. `tessera doctor` says more about each, and measures what works.
+Drivers are asked in a process of their own. What those with a device answered, and which crashed or hung, is kept on
+disk until driver, environment or machine change. `tessera doctor` says more about each, and measures what works.
 
 Examples:
   tessera devices

@@ -122,7 +122,10 @@ TEST(Program, AMistypedWordIsNamedWithWhatIsNear) {
       "tessera: error: there is no command \"frobnicate\"; `tessera help` lists those that exist\n";
   EXPECT_EQ(run({"frobnicate"}).err, sentence);
   EXPECT_EQ(run({"help", "frobnicate"}).err, sentence);
-  for (const std::vector<std::string>& words : {std::vector<std::string>{"genrate"}, {"help", "genrate"}})
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"genrate"},
+                                                {"help", "genrate"},
+                                                {"genrate", model, "-p", "X"},
+                                                {"genrate", "--device", "cpu"}})
     EXPECT_TRUE(fails(run(words), 2, {"no command \"genrate\" (did you mean \"generate\"?)"}));
   const Outcome option = run({"generate", model, "-p", "X", "--devise", "cpu"});
   EXPECT_TRUE(
@@ -133,7 +136,11 @@ TEST(Program, AMistypedWordIsNamedWithWhatIsNear) {
   EXPECT_TRUE(fails(run({"generate", model, "--promt=X"}), 2, {"no option --promt; did you mean --prompt?\n"}));
   EXPECT_TRUE(fails(run({"devices", "--frobnicate"}), 2, {"`tessera devices` has no option --frobnicate\n"}));
   EXPECT_TRUE(fails(run({"estimate", model, "extra"}), 2, {"`tessera estimate` does not take the argument \"extra\""}));
-  EXPECT_TRUE(fails(run({"--devise"}), 2, {"`tessera` has no option --devise"}));
+  EXPECT_TRUE(fails(run({"--devise"}), 2, {"`tessera` has no option --devise\n", "See `tessera --help`."}));
+  EXPECT_TRUE(fails(run({"--devise", "cpu", "devices"}), 2, {"`tessera` has no option --devise\n"}));
+  EXPECT_TRUE(fails(run({"--json", "devices"}), 2, {"--json belongs after the command: `tessera devices ... --json`"}));
+  EXPECT_TRUE(fails(run({"devices", "-x"}), 2, {"`tessera devices` has no option -x\n"}));
+  EXPECT_TRUE(fails(run({""}), 2, {"there is no command \"\"; "}));
 }
 
 TEST(Program, NumbersThatAreNoneAreWrongUsage) {
@@ -153,6 +160,10 @@ TEST(Program, NumbersThatAreNoneAreWrongUsage) {
   EXPECT_TRUE(fails(with("--top-p", "0"), 2, {"--top-p: 0 is not in the range above 0 to 1"}));
   EXPECT_TRUE(fails(run({"verify", "--seed", "abc"}), 2, {"--seed: \"abc\" is no whole number"}));
   EXPECT_TRUE(fails(run({"doctor", "--limit", "0"}), 2, {"--limit: 0 is not in the range from 1 to 3600"}));
+  // A sign that changes nothing, and what is nearly nothing, are in range.
+  for (const auto& [option, value] : {std::pair{"--seed", "-0"}, {"-n", "+5"}, {"--temperature", "1e-400"}})
+    EXPECT_TRUE(fails(with(option, value), 1, {"no model"}));
+  EXPECT_TRUE(fails(with("--temperature", "1e400"), 2, {"1e400 is not in the range from 0 to"}));
   // A zero in front makes no other number of it.
   EXPECT_EQ(parsed(run({"estimate", model, "--device", "cpu", "--ctx", "0100", "--json"}))["context"], 100);
 }
