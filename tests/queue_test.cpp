@@ -433,6 +433,110 @@ TEST_F(QueueTest, WhatACallbackPutsInAfterItWaitedIsStillWaitedFor) {
   }
 }
 
+TEST_F(QueueTest, WhatACallbackThrowsPassesUnchangedAndCostsNoDevice) {
+  const Device d = fresh(), e = fresh();
+  Queue& q = Queue::of(d);
+  const auto x = storage(d), y = storage(d), elsewhere = storage(e);
+  q.fill(view(x), 1);
+  struct Own {};
+  EXPECT_THROW(q.submit_native("own", {}, {}, [](void*) { throw Own(); }), Own);
+  Queue other(d);
+  const std::string wrong_device =
+      text_of<DeviceError>([&] { q.submit_native("wrong", {}, {}, [&](void*) { other.fill(view(elsewhere), 2); }); });
+  expect_has(wrong_device, {to_string(e)});
+  EXPECT_NE(device_info(d).state, DeviceState::lost);
+  EXPECT_NE(device_info(e).state, DeviceState::lost);
+  // What was put in before is noted, and waited for.
+  std::atomic<bool> done = false;
+  const std::array writes = {view(y)};
+  EXPECT_THROW(q.submit_native("half", {}, writes,
+                               [&](void* native) {
+                                 test::put_native(native, [&] {
+                                   std::this_thread::sleep_for(std::chrono::milliseconds(20));
+                                   done = true;
+                                 });
+                                 throw Own();
+                               }),
+               Own);
+  y->wait_readable();
+  EXPECT_TRUE(done);
+  EXPECT_EQ(read(q, x)[0], 1u);
+}
+
+TEST_F(QueueTest, AQueueOfOthersIsGivenUpWithoutWaitingForTheirWork) {
+  const Device d = fresh();
+  const auto x = storage(d), y = storage(d);
+  Queue theirs(d);
+  behaviour(d)->hold();
+  theirs.fill(view(x), 1);
+  std::thread watchdog([&] {  // a wait below would be endless
+    for (int i = 0; i < 500 && behaviour(d)->held; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    behaviour(d)->let_go();
+  });
+  {
+    const std::unique_ptr<Queue> nothing = Queue::wrap(d, theirs.native_handle());
+    x->before_write(*nothing);
+  }
+  {
+    const std::unique_ptr<Queue> some = Queue::wrap(d, theirs.native_handle());
+    some->fill(view(y), 2);
+  }
+  EXPECT_TRUE(behaviour(d)->held) << "it was waited for";
+  behaviour(d)->let_go();
+  watchdog.join();
+  EXPECT_EQ(read(Queue::of(d), y)[0], 2u);
+}
+
+TEST_F(QueueTest, FaultsThatHousekeepingSawOneAfterTheOtherAreBothTold) {
+  const Device d = fresh();
+  Queue& q = Queue::of(d);
+  const auto x = storage(d);
+  q.fill(view(x), 1);
+  q.finish();
+  for (int i = 0; i < 2; ++i) {
+    auto y = storage(d);
+    behaviour(d)->fail_work = true;
+    increment().launch({n, 1, 1}, {view(x), view(y)});
+    y.reset();
+    trim(d);  // waits for it
+    behaviour(d)->fail_work = false;
+    if (i == 0) q.fill(view(x), 2);
+  }
+  expect_has(text_of<KernelError>([&] { q.finish(); }),
+             {"failed on purpose",
+              "newest first: increment, (fill). Later: ", "newest first: increment, (fill), increment, (fill)"});
+  q.finish();
+  EXPECT_EQ(read(q, x)[0], 2u);
+}
+
+TEST_F(QueueTest, AQueueThatEndsBecauseItsDeviceWasLostMayBeInUseElsewhere) {
+  for (int round = 0; round < 20; ++round) {
+    const Device d = fresh();
+    const auto x = storage(d), y = storage(d);
+    auto own = std::make_unique<Queue>(d);
+    own->fill(view(x), 1);
+    std::atomic<int> waits = 0;
+    std::thread other([&] {
+      try {
+        for (;; ++waits) x->wait_writable(), y->wait_writable(), storage(d);
+      } catch (const DeviceError&) {}
+    });
+    ::testing::internal::CaptureStderr();
+    const std::string lost = text_of<DeviceError>([&] {
+      for (int i = 0;; ++i) {
+        increment().launch({n, 1, 1}, std::vector<LaunchArgument>{view(x), view(y)}, own.get());
+        if (waits > 10) behaviour(d)->lose = true;
+        if (i % 4 == 3) own->finish();
+      }
+    });
+    own.reset();
+    other.join();
+    ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(device_info(d).state, DeviceState::lost);
+    expect_has(lost, {"illegal address"});
+  }
+}
+
 TEST_F(QueueTest, ALostDeviceThrowsAndOthersGoOn) {
   const Device d = fresh(), e = fresh();
   auto x = storage(d), y = storage(e);

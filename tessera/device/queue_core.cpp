@@ -53,6 +53,7 @@ std::shared_ptr<DriverEvent> QueueCore::event_of(const QueueUse& use) {
 }
 
 std::shared_ptr<DriverEvent> QueueCore::newest_event(std::uint64_t sequence) {
+  if (closed_ && device_.lost()) device_.check();
   if (closed_ || (event_ && event_sequence_ >= sequence)) return event_;
   try {
     const std::uint64_t upto = submitted_.load(std::memory_order_relaxed);
@@ -154,19 +155,40 @@ void QueueCore::throw_fault(std::uint64_t faults) {
   const auto hold = held();
   if (faults_.load(std::memory_order_relaxed) == faults) {
     clear_fault();
-  } else {  // whoever cleared it meanwhile may have kept the same
+  } else if (fault_since_ == faults) {  // whoever cleared it meanwhile kept the same
     fault_ = nullptr;
     faulty_.store(false, std::memory_order_relaxed);
   }
   rethrow();
 }
 
+namespace {
+/// One error that tells of both; the first where there is no memory for more.
+std::exception_ptr with_later(const std::exception_ptr& first, const std::exception_ptr& later) noexcept {
+  const auto text = [](const std::exception_ptr& fault) -> std::string {
+    try {
+      std::rethrow_exception(fault);
+    } catch (const std::exception& e) {
+      return e.what();
+    }
+  };
+  try {
+    fail<KernelError>({.wrong = fmt::format("{}. Later: {}", text(first), text(later))});
+  } catch (const KernelError&) {
+    return std::current_exception();
+  } catch (...) {
+    return first;
+  }
+}
+}  // namespace
+
 void QueueCore::keep_fault() noexcept {
   try {
     rethrow();
   } catch (...) {
-    if (device_.lost() || fault_) return;  // that is told by everything; and the first fault is the cause
-    fault_ = std::current_exception();
+    if (device_.lost()) return;  // that is told by everything
+    fault_ = fault_ ? with_later(fault_, std::current_exception()) : std::current_exception();
+    fault_since_ = faults_.load(std::memory_order_relaxed);
     faulty_.store(true, std::memory_order_release);
   }
 }
@@ -242,8 +264,10 @@ void QueueCore::close() noexcept {
   try {
     std::unique_lock hold(lock_, std::defer_lock);
     if (device_.gone()) {
-      // Another thread of the parent, or the driver, may hold anything: leave it all as it is.
+      // Another thread of the parent, or the driver, may hold anything: all is left as it is. What another thread of
+      // this process is using now, until nobody can.
       closed_ = true;
+      if (!device_.forked() && !hold.try_lock()) return;
       static_cast<void>(driver_.release());
       leave(std::move(event_));
       return;
@@ -251,12 +275,12 @@ void QueueCore::close() noexcept {
     hold.lock();
     event_.reset();
     event_sequence_ = submitted_;
-    bool under_way = false;
+    bool under_way = adopted_;  // what others put in is not waited for
     if (adopted_ && submitted_ != completed_) {
       try {
-        event_ = driver_->record();  // stands for all that was put in
-        under_way = true;
-      } catch (...) {  // then all of it is waited for
+        event_ = driver_->record();  // stands for all that we put in
+      } catch (...) {                // then all of it is waited for
+        under_way = false;
       }
     }
     try {

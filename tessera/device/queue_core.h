@@ -26,7 +26,9 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
       : device_(device), driver_(std::move(driver)), adopted_(adopted) {}
 
   ~QueueCore() {
-    if (device_.forked()) leave(std::move(event_));
+    if (!device_.gone()) return;
+    static_cast<void>(driver_.release());  // what `close` found in use
+    leave(std::move(event_));
   }
 
   OpenDevice& device() { return device_; }
@@ -60,16 +62,24 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
     return use;
   }
   /// For `Queue::submit_native`: what `put` calls may drop kernels and storages that this queue used, and an attempt to
-  /// use this queue throws.
+  /// use this queue throws. What `put` throws is not the driver's: it passes unchanged.
   template <class N>
   void submit_native(const std::string& name, const std::function<void(void*)>& put, N&& note) {
+    std::exception_ptr thrown;
     submit(
         name,
         [&](DriverQueue& driver) {
           const Inside inside(this);
-          driver.with_native(put);
+          driver.with_native([&](void* native) {
+            try {
+              put(native);
+            } catch (...) {
+              thrown = std::current_exception();
+            }
+          });
         },
         std::forward<N>(note));
+    if (thrown) std::rethrow_exception(thrown);
   }
 
   /// Whether the work has ended and nobody need be told how; false if that cannot be said at once. Waits for nothing.
@@ -90,7 +100,7 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   bool closed() const { return closed_.load(std::memory_order_acquire); }
   /// Never destroys the event: in a child of fork the driver's locks may be held by threads that do not exist there.
   static void leave(std::shared_ptr<DriverEvent> event) noexcept;
-  void close() noexcept;  ///< finishes, if it is ours, and gives the driver's queue up
+  void close() noexcept;  ///< finishes, if it is ours, and gives up the driver's queue
 
  private:
   /// This thread is in a callback that holds the queue's lock; such callbacks may stand in each other.
@@ -131,7 +141,8 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   std::uint64_t event_sequence_ = 0;
   std::array<const std::string*, 8> recent_{};
   unsigned recent_at_ = 0;
-  std::exception_ptr fault_;  // kept; under the lock
+  std::exception_ptr fault_;       // kept; under the lock
+  std::uint64_t fault_since_ = 0;  // `faults_` when it was kept
   std::atomic<bool> faulty_ = false;
   std::atomic<std::uint64_t> faults_ = 0;  // cleared so far
   static constinit thread_local const Inside* inside_;

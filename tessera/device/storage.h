@@ -159,7 +159,8 @@ class Queue {
   /// Calls `enqueue(native_handle())`, which puts work into it that reads and writes these views and may not wait for
   /// it; all else that uses these storages is ordered around it, and expressions that read what it writes are computed
   /// before. On cpu and interp the work is done when `enqueue` returns. It may drop kernels and storages, not this
-  /// queue; if it uses this queue through Tessera, that throws an ArgumentError. `name` is for faults.
+  /// queue; if it uses this queue through Tessera, that throws an ArgumentError, and what it computes on other queues
+  /// may wait forever for a thread that waits for this one. What it throws passes unchanged. `name` is for faults.
   void submit_native(std::string_view name, std::span<const BufferView> reads, std::span<const BufferView> writes,
                      const std::function<void(void* native)>& enqueue);
   QueueCore& core() { return *core_; }

@@ -256,6 +256,35 @@ class TestQueue : public DriverQueue {
   std::thread thread_;
 };
 
+/// A queue that somebody else made, and keeps.
+class Borrowed : public DriverQueue {
+ public:
+  explicit Borrowed(TestQueue& of) : of_(of) {}
+  void upload(const Allocation& to, std::size_t offset, const void* from, std::size_t bytes) override {
+    of_.upload(to, offset, from, bytes);
+  }
+  void download(void* to, const Allocation& from, std::size_t offset, std::size_t bytes) override {
+    of_.download(to, from, offset, bytes);
+  }
+  void copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset,
+            std::size_t bytes) override {
+    of_.copy(to, to_offset, from, from_offset, bytes);
+  }
+  void fill(const Allocation& to, std::size_t offset, std::size_t bytes, std::span<const std::byte> pattern) override {
+    of_.fill(to, offset, bytes, pattern);
+  }
+  void launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) override {
+    of_.launch(kernel, shape, arguments);
+  }
+  std::shared_ptr<DriverEvent> record() override { return of_.record(); }
+  void wait(DriverEvent& event) override { of_.wait(event); }
+  void finish() override { of_.finish(); }
+  void with_native(const std::function<void(void*)>& use) override { of_.with_native(use); }
+
+ private:
+  TestQueue& of_;
+};
+
 class TestDevice : public DriverDevice {
  public:
   TestDevice(DeviceInfo info, std::shared_ptr<Behaviour> b) : info_(std::move(info)), behaviour_(std::move(b)) {}
@@ -289,6 +318,9 @@ class TestDevice : public DriverDevice {
     behaviour_->live_bytes -= memory->size;
   }
   std::unique_ptr<DriverQueue> make_queue() override { return std::make_unique<TestQueue>(behaviour_); }
+  std::unique_ptr<DriverQueue> wrap_queue(void* native) override {
+    return std::make_unique<Borrowed>(*static_cast<TestQueue*>(native));
+  }
   std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override {
     ++behaviour_->compile_calls;
     std::vector<std::unique_ptr<LoadedKernel>> loaded;
