@@ -115,7 +115,8 @@ TEST_F(StorageTest, ABudgetIsCheckedBeforeAllocating) {
   const std::string text = text_of<OutOfMemory>([&] { Storage::allocate(d, 8 * mib, "logits"); });
   expect_has(text, {"[allocate logits]", to_string(d), "asked for 8 MiB", "3 MiB free of 10 MiB", "set_memory_limit",
                     "largest of 7 live = tensor 7 1.75 MiB, tensor 6 1.50 MiB, tensor 5 1.25 MiB, tensor 4 1 MiB, "
-                    "tensor 3 768 KiB"});
+                    "tensor 3 768 KiB",
+                    "Free some of these, or use smaller shapes or types, or raise the limit"});
   EXPECT_EQ(text.find("tensor 2"), std::string::npos) << "the five largest, no more";
   EXPECT_EQ(behaviour(d)->allocations, after) << "the driver was not asked";
   // The process computes on, correctly.
@@ -161,7 +162,7 @@ TEST_F(StorageTest, TheEnvironmentSetsABudgetForEachDevice) {
 TEST_F(StorageTest, TheDevicesMemoryBoundsIt) {
   const Device d = fresh();
   expect_has(text_of<OutOfMemory>([&] { Storage::allocate(d, std::size_t{2} << 30); }),
-             {"asked for 2 GiB", "1 GiB free of 1 GiB", "the device's memory"});
+             {"asked for 2 GiB", "1 GiB free of 1 GiB", "the device's memory", "Use smaller shapes or types"});
   expect_has(text_of<OutOfMemory>([&] { Storage::allocate(d, ~std::size_t{0}); }), {"not enough memory"});
 }
 
@@ -173,7 +174,9 @@ TEST_F(StorageTest, HostMemoryIsAskedForBeforeItRunsOut) {
   EXPECT_LE(free_memory(d), available);
   EXPECT_GT(memory_stats(d).limit_bytes, 0u);
   set_memory_limit(d, ~std::uint64_t{0} / 2);
-  expect_has(text_of<OutOfMemory>([&] { Storage::allocate(d, available * 2); }), {"not enough memory"});
+  const std::string none = text_of<OutOfMemory>([&] { Storage::allocate(d, available * 2); });
+  expect_has(none, {"not enough memory", "Use smaller shapes or types"});
+  EXPECT_EQ(none.find("Free some"), none.npos) << none;
   const auto fits = Storage::allocate(d, mib);
 }
 

@@ -69,8 +69,8 @@ std::size_t size_class(std::size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-std::shared_ptr<Storage> MemoryPool::make(Allocation allocation, std::vector<QueueUse> uses, std::size_t bytes,
-                                          std::string label) {
+std::shared_ptr<Storage> MemoryPool::make(Allocation allocation, std::vector<QueueUse>&& uses, std::size_t bytes,
+                                          std::string&& label) {
   struct Made : Storage {};  // in one piece of memory with its counts
   std::shared_ptr<Storage> storage = std::make_shared<Made>();
   storage->device_ = owner_.device;
@@ -113,23 +113,25 @@ MemoryPool::Room MemoryPool::host_room(std::uint64_t bytes, bool take) {
   if (take && left >= bytes) h.held += bytes, h.since += bytes;
   if (left == ~std::uint64_t{0}) return {};
   return {left >= bytes, left, left + h.held - (take && left >= bytes ? bytes : 0),
-          h.group_is_tighter ? "the memory limit of this process's control group" : "the machine's available memory"};
+          h.group_is_tighter ? "the memory limit of this process's control group" : "the machine's available memory",
+          h.group_is_tighter};
 }
 
 MemoryPool::Room MemoryPool::room_for(std::uint64_t bytes, bool take) {
   const std::uint64_t used = live_bytes_ + cached_bytes_;
   Room room;
-  const auto bound = [&](std::uint64_t limit, std::string rule) {
+  const auto bound = [&](std::uint64_t limit, std::string rule, bool chosen) {
     const std::uint64_t free = limit - std::min(limit, used);
-    if (room.limit == 0 || free < room.free) room = {free >= bytes, free, limit, std::move(rule)};
+    if (room.limit == 0 || free < room.free) room = {free >= bytes, free, limit, std::move(rule), chosen};
   };
   if (const std::uint64_t limit = explicit_limit()) {
-    bound(limit, limit_ != 0 ? "the budget given to set_memory_limit" : "TESSERA_MEMORY_LIMIT");
+    bound(limit, limit_ != 0 ? "the budget given to set_memory_limit" : "TESSERA_MEMORY_LIMIT", true);
   }
-  if (owner_.info.total_memory != 0 && owner_.holds_data) bound(owner_.info.total_memory, "the device's memory");
-  if (owner_.host_memory && room.enough) {
-    const Room of_host = host_room(bytes, take);
-    if (of_host.limit != 0 && (room.limit == 0 || of_host.free < room.free)) room = of_host;
+  if (owner_.info.total_memory != 0 && owner_.holds_data) bound(owner_.info.total_memory, "the device's memory", false);
+  if (owner_.host_memory) {
+    const Room of_host = host_room(bytes, take && room.enough);
+    if ((room.enough && !of_host.enough) || (of_host.limit != 0 && (room.limit == 0 || of_host.free < room.free)))
+      room = of_host;
   }
   return room;
 }
@@ -207,7 +209,18 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
                                 room.rule, config::bytes_text(given)));
     }
   }
-  if (reused) return make(block.allocation, std::move(block.uses), bytes, std::move(label));
+  if (reused) {
+    try {
+      return make(block.allocation, std::move(block.uses), bytes, std::move(label));
+    } catch (...) {  // the host has no memory for the object: the block goes back to where it was
+      std::lock_guard hold(lock_);
+      const std::size_t held = block.allocation.bytes;
+      cached_[held].push_back(std::move(block));
+      live_bytes_ -= held;
+      cached_bytes_ += held;
+      throw;
+    }
+  }
   if (!room.enough) exhausted(size, label, room, {});
 
   std::string driver_text;
@@ -228,7 +241,12 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
         std::lock_guard hold(lock_);
         ++allocations_;
       }
-      return make(allocation, {}, bytes, std::move(label));
+      try {
+        return make(allocation, {}, bytes, std::move(label));
+      } catch (...) {
+        owner_.driver->release(allocation);
+        throw;
+      }
     } catch (const OutOfMemory& e) {
       driver_text = e.what();
     } catch (const std::bad_alloc&) {
@@ -360,7 +378,7 @@ void MemoryPool::exhausted(std::size_t bytes, const std::string& label, const Ro
   }
   std::string wrong =
       fmt::format("{} has not enough memory: asked for {}", to_string(owner_.device), config::bytes_text(bytes));
-  if (room.limit != 0) {
+  if (!room.rule.empty()) {
     wrong +=
         fmt::format(", {} free of {} ({})", config::bytes_text(room.free), config::bytes_text(room.limit), room.rule);
   }
@@ -369,7 +387,8 @@ void MemoryPool::exhausted(std::size_t bytes, const std::string& label, const Ro
       {.asked = label.empty() ? std::string("allocate") : "allocate " + label,
        .with = {{"largest of " + std::to_string(live.size()) + " live", largest.empty() ? "none" : largest}},
        .wrong = wrong,
-       .todo = "Free some of these, use smaller shapes or types, or raise the limit"});
+       .todo = fmt::format("{} smaller shapes or types{}", live.empty() ? "Use" : "Free some of these, or use",
+                           room.chosen ? ", or raise the limit" : "")});
 }
 
 // The public functions.

@@ -43,10 +43,12 @@ class MemoryPool {
     bool enough = true;
     std::uint64_t free = 0, limit = 0;  ///< limit 0: none
     std::string rule;                   ///< what set the limit
+    bool chosen = false;                ///< somebody set it, and can raise it
   };
 
-  std::shared_ptr<Storage> make(Allocation allocation, std::vector<QueueUse> uses, std::size_t bytes,
-                                std::string label);
+  /// Takes `uses` and `label` only if it succeeds.
+  std::shared_ptr<Storage> make(Allocation allocation, std::vector<QueueUse>&& uses, std::size_t bytes,
+                                std::string&& label);
   bool take_cached(std::size_t size, Block& block);
   Room room_for(std::uint64_t bytes, bool take = false);  ///< `take`: counts them as held by the host's memory
   Room host_room(std::uint64_t bytes, bool take);
