@@ -236,6 +236,9 @@ std::string operation_names(const Structure& s) {
 
 namespace {
 
+// Structure::form of a map.
+enum Form : std::uint8_t { by_dimensions, linear };
+
 struct Spec {
   std::shared_ptr<const Structure> structure;
   friend bool operator==(const Spec& a, const Spec& b) { return *a.structure == *b.structure; }
@@ -243,7 +246,7 @@ struct Spec {
 };
 
 // One thread an element. Up to three merged dimensions are the launch's own, innermost first; outer ones share the
-// third.
+// third. The linear form counts all elements in the launch's first dimension.
 ir::Function trace_map(const Spec& spec) {
   const Structure& s = *spec.structure;
   ir::Builder builder("fused_" + operation_names(s), ir::KernelKind::map);
@@ -251,16 +254,20 @@ ir::Function trace_map(const Spec& spec) {
   const FusedTrace trace(s);
   std::vector<ir::Value> coordinates(s.rank);
   const std::size_t r = s.rank;
-  coordinates[r - 1] = ir::global_id(0);
-  if (r >= 2) coordinates[r - 2] = ir::global_id(1);
-  if (r == 3) coordinates[0] = ir::global_id(2);
-  if (r > 3) {
-    ir::Value rest = ir::global_id(2);
-    for (std::size_t d = r - 3; d > 0; --d) {
+  // Coordinates up to `last` of a position within these dimensions.
+  auto unravel = [&](ir::Value rest, std::size_t last) {
+    for (std::size_t d = last; d > 0; --d) {
       coordinates[d] = rest % trace.extent(d);
       rest = rest / trace.extent(d);
     }
     coordinates[0] = rest;
+  };
+  if (s.form == linear) {
+    unravel(ir::global_id(0), r - 1);
+  } else {
+    coordinates[r - 1] = ir::global_id(0);
+    if (r >= 2) coordinates[r - 2] = ir::global_id(1);
+    if (r >= 3) unravel(ir::global_id(2), r - 3);
   }
   const auto values = trace.evaluate(coordinates);
   for (std::size_t i = 0; i < s.outputs.size(); ++i) {
@@ -271,20 +278,37 @@ ir::Function trace_map(const Spec& spec) {
   return builder.finish();
 }
 
+// CUDA takes 65,535 blocks in y and in z, the others no fewer. So many threads fit there whatever registers a kernel
+// needs: a block can have 64 of them in z, and 256 in y beside one in x.
+constexpr std::uint64_t most_y = 65535 * 256, most_z = 65535 * 64;
+constexpr std::uint64_t most_x = 0xffffff00;  // whole blocks; HIP and Metal count the threads of a dimension in 32 bits
+
+// Whether the device may refuse this launch for its outer dimensions, and will not for as many threads in x alone.
+bool needs_linear(Device device, const std::array<std::uint64_t, 3>& threads) {
+  if (device.backend == Backend::cpu || device.backend == Backend::interp) return false;  // no limits
+  if (threads[1] <= most_y && threads[2] <= most_z) return false;
+  return device.backend == Backend::cuda || threads[0] * threads[1] * threads[2] <= most_x;
+}
+
 }  // namespace
 
 void Fused::run(const Shape& shape) {
   if (element_count(shape) == 0) return;
   const Dimensions dims = merge(shape, {});
+  const Shape& e = dims.extents;
+  std::array<std::uint64_t, 3> threads = {1, 1, 1};
+  for (std::size_t i = 0; i < e.size(); ++i)
+    threads[std::min<std::size_t>(i, 2)] *= static_cast<std::uint64_t>(e[e.size() - 1 - i]);
+  structure_.form = by_dimensions;
+  if (needs_linear(device_, threads)) {
+    structure_.form = linear;
+    threads = {threads[0] * threads[1] * threads[2], 1, 1};
+  }
   // Leaked on purpose: kernels may still be used while the process ends.
   static auto& family = *new KernelFamily<Spec>(trace_map);
   // Looked up without a copy: that is made for the one that is kept.
   const Kernel* known = family.find(Spec{std::shared_ptr<const Structure>(std::shared_ptr<void>(), &structure_)});
   const Kernel& kernel = known != nullptr ? *known : family(Spec{std::make_shared<const Structure>(structure_)});
-  const Shape& e = dims.extents;
-  std::array<std::uint64_t, 3> threads = {1, 1, 1};
-  for (std::size_t i = 0; i < e.size(); ++i)
-    threads[std::min<std::size_t>(i, 2)] *= static_cast<std::uint64_t>(e[e.size() - 1 - i]);
   const auto args = arguments(dims);
   count_fused_launch();
   kernel.launch(threads, std::span(args));

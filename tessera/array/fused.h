@@ -36,9 +36,9 @@ struct Structure {
   std::vector<std::int16_t> output_nodes;
   std::vector<std::uint8_t> strides;  ///< StrideClass of (view, dimension)
   std::uint8_t rank = 1;
+  std::uint8_t form = 0;  ///< fused.cpp's own, and reduce.cpp's own
   // Reductions:
   std::uint8_t reduced = 0;  ///< how many of the last dimensions are reduced
-  std::uint8_t form = 0;     ///< reduce.cpp's own
   std::uint8_t reduction = 0;
   DType accumulator = DType::f32;
 

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elementwise operations and strided copies whose outer dimensions are longer than a grid of CUDA or HIP can be in y
+// and z. The fake drivers refuse such a grid as the real ones do; each case has a process of its own, since drivers are
+// loaded once a process.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tessera/array/array.h"
+#include "tessera/testing/testing.h"
+#include "tests/support/over_fakes.h"
+
+namespace tessera {
+namespace {
+
+// Of 65,535 blocks: as many rows as are sure to fit in y and z, whatever registers a kernel needs.
+constexpr std::int64_t most_y = 65535 * 256, most_z = 65535 * 64;
+
+class LargeGrids : public ::testing::TestWithParam<Device> {
+ protected:
+  static void run(const std::function<void()>& body) {
+    test::in_process(test::four_gpus({{"TESSERA_FAKE_DEVICES", "1"}}), [&] {
+      const DeviceScope scope(GetParam());
+      body();
+    });
+  }
+  static std::vector<std::uint8_t> bytes(std::int64_t n) {
+    std::mt19937_64 random(testing::seed());
+    std::vector<std::uint8_t> out(static_cast<std::size_t>(n));
+    std::uint64_t drawn = 0;
+    for (std::size_t i = 0; i < out.size(); ++i, drawn >>= 8) {
+      if (i % 8 == 0) drawn = random();
+      out[i] = static_cast<std::uint8_t>(drawn);
+    }
+    return out;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, LargeGrids,
+                         ::testing::Values(Device{Backend::cpu, 0}, Device{Backend::cuda, 0}, Device{Backend::rocm, 0}),
+                         [](const auto& info) { return std::string(backend_name(info.param.backend)); });
+
+/// Where `got` first is not what it must be, or -1.
+std::int64_t wrong_at(const std::vector<std::uint8_t>& got, std::size_t size, const auto& want) {
+  if (got.size() != size) return static_cast<std::int64_t>(got.size());
+  for (std::size_t i = 0; i < size; ++i)
+    if (got[i] != static_cast<std::uint8_t>(want(i))) return static_cast<std::int64_t>(i);
+  return -1;
+}
+
+TEST_P(LargeGrids, StridedCopiesLongerThanZ) {
+  run([] {
+    // The same expression with little data, before and after: the two forms of its kernel are told apart.
+    for (const std::int64_t n : {std::int64_t{3}, most_z, most_z + 1, std::int64_t{1000}}) {
+      const auto data = bytes(n * 4);
+      const auto got = Array::from(data, Shape{n, 2, 2}).permute({0, 2, 1}).as_contiguous().to_vector<std::uint8_t>();
+      const auto from = [](std::size_t i) { return i / 4 * 4 + i % 2 * 2 + i / 2 % 2; };
+      EXPECT_EQ(wrong_at(got, data.size(), [&](std::size_t i) { return data[from(i)]; }), -1) << n;
+    }
+  });
+}
+
+TEST_P(LargeGrids, SeveralOuterDimensionsThatAreTogetherLongerThanZ) {
+  run([] {
+    const std::int64_t n = most_z / 4 + 1;
+    const auto data = bytes(n * 16);
+    const auto got =
+        Array::from(data, Shape{n, 2, 2, 2, 2}).permute({0, 4, 2, 1, 3}).as_contiguous().to_vector<std::uint8_t>();
+    const auto from = [](std::size_t i) { return i / 16 * 16 + i / 8 % 2 + i / 4 % 2 * 4 + i / 2 % 2 * 8 + i % 2 * 2; };
+    EXPECT_EQ(wrong_at(got, data.size(), [&](std::size_t i) { return data[from(i)]; }), -1);
+  });
+}
+
+TEST_P(LargeGrids, BroadcastsLongerThanY) {
+  run([] {
+    const std::int64_t refused = 65535 * 1024 + 1;  // by blocks of any size
+    for (const std::int64_t n : {std::int64_t{5}, most_y, most_y + 1, refused}) {
+      const auto data = bytes(n * 2);
+      const std::vector<std::uint8_t> bias = {3, 250};
+      const auto got = (Array::from(data, Shape{n, 2}) + Array::from(bias)).to_vector<std::uint8_t>();
+      EXPECT_EQ(wrong_at(got, data.size(), [&](std::size_t i) { return data[i] + bias[i % 2]; }), -1) << n;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace tessera
