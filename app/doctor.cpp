@@ -96,7 +96,7 @@ bool healthy(const Diagnosis& d) {
 
 /// What somebody wants to know first: is a GPU used, and if not, what stands in its way.
 std::string verdict(const Diagnosis& d) {
-  if (!d.survey.chosen.device) return "Nothing can be computed: " + d.survey.chosen.error;
+  if (!d.survey.chosen.device) return "New arrays have no device: " + d.survey.chosen.error;
   const Device device = *d.survey.chosen.device;
   std::string text;
   for (const BackendReport& row : d.survey.backends)

@@ -163,7 +163,8 @@ void print_json(const Options& o, const LanguageModel& model, const GenerateResu
   fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-void print_summary(const Options& o, const LanguageModel& model, const GenerateResult& r, const std::string& why) {
+void print_summary(const Options& o, const LanguageModel& model, const GenerateResult& r,
+                   const std::vector<Device>& devices, const std::string& why) {
   const auto line = [&](std::string_view label, const std::string& text) {
     say("{:<9} {}\n", label, wrapped(text, 10, columns(stderr), 10));
   };
@@ -183,6 +184,9 @@ void print_summary(const Options& o, const LanguageModel& model, const GenerateR
       line("", fmt::format("{}: {} of {} layers, {} of weights", to_string(device),
                            std::count(layers.begin(), layers.end(), device), layers.size(),
                            config::bytes_text(model.model().weight_bytes(device))));
+  for (const Device device : devices)
+    if (std::count(layers.begin(), layers.end(), device) == 0)
+      line("", fmt::format("{}: no layers, which all fit before it", to_string(device)));
   if (o.strict) line("strict", "no kernel ran and nothing was copied on another device");
   if (o.stats) say("\n"), print_stats(model);
 }
@@ -204,6 +208,11 @@ int run(Options o) {
   const DeviceScope scope(devices.front());
   std::optional<Device> reference;
   if (!o.verify_on.empty()) reference = device_info(parse_device(o.verify_on)).device;
+  if (reference && devices == std::vector{*reference})
+    fail<ArgumentError>({.asked = "generate",
+                         .with = {{"--verify-on", to_string(*reference)}},
+                         .wrong = "that is where the model runs, and nothing would be compared",
+                         .todo = "Name another device, such as interp or cpu"});
   const std::unique_ptr<Placement> strict(o.strict ? new Placement(Placement::strict(devices)) : nullptr);
   o.generate.cache_dtype = o.cache == "f32" ? DType::f32 : DType::f16;
   const LanguageModel model = load(o, devices, prompt);
@@ -237,7 +246,7 @@ int run(Options o) {
   if (o.json) print_json(o, model, r, why);
   std::fflush(stdout);
   if (!o.quiet && !o.json)
-    print_summary(o, model, r, why);
+    print_summary(o, model, r, devices, why);
   else if (o.stats && !o.json)
     print_stats(model);
   if (verified) say("\neach kernel again on {}:\n{}", to_string(*reference), to_string(*verified));

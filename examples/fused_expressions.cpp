@@ -16,7 +16,7 @@ int main() {
   const Array wave = exp(-0.5 * x * x) / row;             // nothing runs yet
   const Array z = where(wave > 0.25, tanh(wave), 0) + 1;  // nor here
   const bool was_pending = z.pending();
-  const std::vector<float> numbers = z.to_vector<float>();  // seven operations, one kernel
+  const std::vector<float> numbers = z.to_vector<float>();  // eight operations, one kernel
   const auto elementwise = fused_launches() - launches_before;
 
   // A reduction computes what is pending on its way: the squares are never stored.

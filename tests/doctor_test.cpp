@@ -60,7 +60,7 @@ TEST(Doctor, FailsWhereTheNamedDeviceDoesNot) {
   environment["TESSERA_DEVICE"] = "cuda";
   const Outcome o = run({"doctor", "--no-figures"}, {.environment = environment});
   EXPECT_EQ(o.code, 1) << o.out;
-  expect_has(in_one_line(o.out), {"Nothing can be computed", "TESSERA_DEVICE=cuda", "cuda:0 does not exist"});
+  expect_has(in_one_line(o.out), {"New arrays have no device", "TESSERA_DEVICE=cuda", "cuda:0 does not exist"});
 }
 
 TEST(Doctor, TellsOfADriverThatCrashesOrHangsAndGoesOn) {

@@ -558,6 +558,7 @@ TEST(GgufDamaged, TruncatedAtEveryByte) {
     // A copy of its own, so that the address sanitizer sees a read past its end.
     const Bytes part(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
     EXPECT_EQ(parses(part), size >= needed) << size;
+    if (size < needed) expect_throw<FormatError>([&] { GgufFile::parse(part, ""); }, {"copied whole"});
   }
 }
 

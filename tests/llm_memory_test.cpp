@@ -194,7 +194,7 @@ TEST(Estimates, RefuseWhatMakesNoSense) {
   expect_has(with({.context = 5000}), {"context = 5000", "1024"});
   expect_has(with({.context = 10, .prompt = 11}), {"prompt = 11"});
   expect_has(with({.batch = 0}), {"batch = 0"});
-  expect_has(text_of<DeviceError>([] { parse_devices("cpu:0,cpu"); }), {"cpu:0 is named twice"});
+  expect_has(text_of<DeviceError>([] { parse_devices("cpu:0,cpu"); }), {"\"cpu:0,cpu\" names cpu:0 twice. Name it once"});
   expect_has(text_of<DeviceError>([] { parse_devices("cpu:0,"); }), {"cpu"});
 }
 

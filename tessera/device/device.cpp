@@ -55,7 +55,8 @@ std::vector<Device> parse_devices(std::string_view text) {
     const std::size_t comma = std::min(text.find(',', at), text.size());
     const Device device = parse_device(text.substr(at, comma - at));
     if (std::find(devices.begin(), devices.end(), device) != devices.end())
-      fail<DeviceError>({.asked = std::string(text), .wrong = to_string(device) + " is named twice"});
+      fail<DeviceError>(
+          {.wrong = fmt::format("\"{}\" names {} twice", text, to_string(device)), .todo = "Name it once"});
     devices.push_back(device);
     at = comma + 1;
   }

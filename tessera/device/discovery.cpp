@@ -258,12 +258,14 @@ void set_device_state(Device device, DeviceState state, std::string reason, std:
 }
 
 std::string existing_devices(std::optional<Backend> asked) {
+  const auto own = [](Backend backend) { return backend == Backend::cpu || backend == Backend::interp; };
+  const bool all = !asked || !own(*asked);
   std::string text;
-  const bool all = asked != Backend::cpu && asked != Backend::interp;
   for (Backend backend : all_backends)
-    for (const DeviceInfo& info : (all ? discover(backend) : known(backend)).devices)
+    for (const DeviceInfo& info : (all || own(backend) ? discover(backend) : known(backend)).devices)
       text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", to_string(info.device), info.name);
-  return text.empty() ? "none" : text;
+  if (text.empty()) text = "none";
+  return all ? text : text + "; drivers were not asked for theirs (`tessera devices` does)";
 }
 
 std::optional<Device> same_card(Device device) {

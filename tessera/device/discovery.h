@@ -19,7 +19,7 @@ inline bool usable(const DeviceInfo& info) {
 /// Why there is no such device; nothing if there is one.
 std::optional<std::string> why_missing(Device device);
 /// "cpu:0 (AMD EPYC), opencl:0 (...)": every device of every backend. Where `asked` is one that needs no driver, no
-/// driver is asked: those of backends that have been asked before.
+/// driver is asked, which the text says: those that have been asked before count.
 std::string existing_devices(std::optional<Backend> asked = {});
 /// What `discover(backend)` gave if it was called, else an empty report: asks nobody.
 const BackendReport& known(Backend backend);

@@ -77,7 +77,7 @@ void warn_of_no_checks(const ir::Function& fn, Device device) {
   static std::atomic<bool> warned = false;
   if (warned.exchange(true)) return;
   logging::warn(
-      fmt::format("TESSERA_CHECK=1 has no effect on {}: kernels (the first is {}) are checked on interp only. Set "
+      fmt::format("TESSERA_CHECK has no effect on {}: kernels (the first is {}) are checked on interp only. Set "
                   "TESSERA_DEVICE=interp, or name interp where the program names a device",
                   to_string(device), fn.name));
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/device/settings.h"
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -38,7 +40,9 @@ const Settings& settings() {
   config::integer("TESSERA_THREADS", 1, config::most_threads);  // cpu reads it: a bad one would only show as no cpu
   if (const auto blas = config::text("TESSERA_BLAS"); blas && !blas->empty() && *blas != "auto") {
     if (*blas != "off" && *blas != "vendor")
-      fail<ArgumentError>({.asked = "TESSERA_BLAS", .with = {{"value", *blas}}, .wrong = "it is off, vendor or auto"});
+      fail<ArgumentError>({.asked = "environment",
+                           .wrong = fmt::format("TESSERA_BLAS={}: expected off, vendor or auto", *blas),
+                           .todo = "Set TESSERA_BLAS to that, or unset it"});
     s.blas = *blas == "off" ? Settings::Blas::off : Settings::Blas::vendor;
   }
   s.tf32 = config::flag("TESSERA_TF32", false);

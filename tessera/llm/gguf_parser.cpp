@@ -12,6 +12,7 @@
 namespace tessera {
 namespace {
 
+constexpr const char* incomplete = "The file is damaged or was not copied whole";
 constexpr std::uint64_t max_key_bytes = 65535;       // docs/gguf.md
 constexpr std::uint64_t max_tensor_name_bytes = 64;  // docs/gguf.md
 constexpr int max_array_depth = 8;                   // no file known nests at all; the format sets no limit
@@ -41,7 +42,7 @@ void GgufParser::fail_at(std::uint64_t offset, std::string_view field, std::stri
 void GgufParser::need(std::uint64_t size, std::string_view field) const {
   if (size > remaining())
     fail_at(at_, field, fmt::format("the file ends: {} bytes are needed and {} are left", size, remaining()),
-            "The file is damaged or was not copied whole");
+            incomplete);
 }
 
 template <class T>
@@ -58,7 +59,7 @@ std::string GgufParser::text(std::string_view field, std::uint64_t limit) {
   const auto size = number<std::uint64_t>(field);
   if (size > remaining())
     fail_at(start, field,
-            fmt::format("the length {} passes the end of the file ({} bytes are left)", size, remaining()));
+            fmt::format("the length {} passes the end of the file ({} bytes are left)", size, remaining()), incomplete);
   if (size > limit) fail_at(start, field, fmt::format("the length {} is more than the {} allowed", size, limit));
   std::string out(reinterpret_cast<const char*>(bytes_.data()) + at_, size);
   at_ += size;
@@ -100,7 +101,8 @@ GgufArray GgufParser::array(std::string_view field, int depth) {
   if (count > remaining() / min_element_bytes(type))
     fail_at(start, field,
             fmt::format("{} elements of type {} are more than the {} bytes left can hold", count, gguf_type_name(type),
-                        remaining()));
+                        remaining()),
+            incomplete);
   if (count > max_value_bytes / min_element_bytes(type))
     fail_at(start, field, fmt::format("{} elements are more than the {} bytes allowed", count, max_value_bytes));
   GgufArray out;
@@ -172,10 +174,12 @@ void GgufParser::header() {
   entry_count_ = number<std::uint64_t>("metadata count");
   if (tensor_count_ > remaining() / min_tensor_bytes)
     fail_at(8, "tensor count",
-            fmt::format("{} tensors are more than a file of {} bytes can describe", tensor_count_, bytes_.size()));
+            fmt::format("{} tensors are more than a file of {} bytes can describe", tensor_count_, bytes_.size()),
+            incomplete);
   if (entry_count_ > remaining() / min_entry_bytes)
     fail_at(16, "metadata count",
-            fmt::format("{} entries are more than a file of {} bytes can hold", entry_count_, bytes_.size()));
+            fmt::format("{} entries are more than a file of {} bytes can hold", entry_count_, bytes_.size()),
+            incomplete);
 }
 
 void GgufParser::metadata() {

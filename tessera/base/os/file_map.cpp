@@ -70,7 +70,10 @@ FileMap::FileMap(const std::filesystem::path& path) {
                          .todo = "Name a file"});
   }
   if (status.st_size <= 0) {
-    fail<FormatError>({.asked = "open file", .with = {{"path", path.string()}}, .wrong = "the file is empty"});
+    fail<FormatError>({.asked = "open file",
+                       .with = {{"path", path.string()}},
+                       .wrong = "the file is empty",
+                       .todo = "Copy or make it anew"});
   }
   if (static_cast<std::uintmax_t>(status.st_size) > std::numeric_limits<std::size_t>::max())
     fail_with_errno(path, ENOMEM);
