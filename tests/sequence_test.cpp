@@ -5,7 +5,14 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <future>
+#include <latch>
+#include <thread>
 
 #include "tessera/array/array.h"
 #include "tessera/device/placement_scope.h"
@@ -137,6 +144,122 @@ TEST_P(OnEveryDevice, WhatWasDeferredBeforeTheRecordingIsNoPartOfIt) {
   inside.replay();
   EXPECT_EQ(product.to_vector<float>(), Floats(64, 10));
   EXPECT_EQ(sum.to_vector<float>(), Floats(64, 14));
+}
+
+/// Runs `work`; what waits for itself is a failure of this test, not of the time limit of all.
+void in_time(const std::function<void()>& work) {
+  std::packaged_task<void()> task(work);
+  std::future<void> done = task.get_future();
+  std::thread thread(std::move(task));
+  if (done.wait_for(std::chrono::seconds(100)) != std::future_status::ready) {
+    std::fprintf(stderr, "it hangs: a thread waits for what it holds itself\n");
+    std::_Exit(1);  // the thread cannot be ended
+  }
+  thread.join();
+  done.get();
+}
+template <class F>
+Array elsewhere(F make) {
+  return std::async(std::launch::async, make).get();
+}
+
+TEST_P(OnEveryDevice, WhatAHelperThreadDefersOnTheRecordingsWorkIsPartOfIt) {
+  const Device device = GetParam();
+  using Combine = std::function<void(const Array& x, Array& out)>;
+  const Combine ways[] = {
+      [](const Array& x, Array& out) {
+        const Array p = x * 2.0, c = elsewhere([&] { return p + 1.0; });
+        out.assign(p * c);
+      },
+      [](const Array& x, Array& out) {
+        const Array p = x * 2.0, c = elsewhere([&] { return p + 1.0; });
+        out.assign(c * p);
+      },
+      // Its operand has been computed; and was made by a reduction.
+      [](const Array& x, Array& out) {
+        const Array p = (x * 2.0).eval(), c = elsewhere([&] { return p + 1.0; });
+        out.assign(c * p);
+      },
+      [](const Array& x, Array& out) {
+        const Array m = max(x * 2.0), c = elsewhere([&] { return m + 1.0; });
+        out.assign(c * (x * 2.0));
+      },
+      // Through two threads, and inside of a reduction.
+      [](const Array& x, Array& out) {
+        const Array p = x * 2.0, half = elsewhere([&] { return p * 0.5; });
+        const Array c = elsewhere([&] { return half + half; });
+        out.assign(max(p * (c + 1.0), {0}, true));
+      },
+  };
+  int n = 0;
+  for (const Combine& way : ways) {
+    SCOPED_TRACE(n++);
+    Array x = Array::full({64}, 1.0, DType::f32, device).eval(), out = Array::zeros({64}, DType::f32, device);
+    Sequence step;
+    in_time([&] { step = Sequence::record(Queue::of(device), [&] { way(x, out); }); });
+    EXPECT_EQ(out.to_vector<float>(), Floats(64, 6));
+    for (const float v : {3.f, 10.f}) {
+      x.fill(v);
+      out.fill(-1);
+      step.replay();
+      EXPECT_EQ(out.to_vector<float>(), Floats(64, 2 * v * (2 * v + 1)));
+    }
+  }
+}
+
+TEST_P(OnEveryDevice, WhatWasDeferredBeforeIsComputedOnceWhereverTheRecordingMeetsIt) {
+  const Device device = GetParam();
+  Queue& queue = Queue::of(device);
+  for (int way = 0; way < 5; ++way) {
+    SCOPED_TRACE(way);
+    Array x = Array::full({64}, 1.0, DType::f32, device).eval(), y = Array::full({64}, 2.0, DType::f32, device).eval();
+    Array out = Array::zeros({64}, DType::f32, device);
+    Array before = x * 2.0 + 1.0, also = x * 5.0;  // 3 and 5, from now on
+    ASSERT_TRUE(before.pending());
+    Sequence step;
+    in_time([&] {
+      step = Sequence::record(queue, [&] {
+        const Array p = y * 2.0;
+        if (way == 0) out.assign(p * before);
+        if (way == 1) out.assign(before * p);
+        if (way == 2) out.assign((p + also) * before + p - p - also * before);   // two of them
+        if (way == 3) out.assign(max((p + 0.0) * (before + 0.0), {0}, true));    // inside of a reduction
+        if (way == 4) out.assign(max(std::exchange(before, Array()), {0}) * p);  // all of a reduction
+      });
+    });
+    for (const float v : {2.f, 7.f}) {
+      if (v != 2) {
+        x.fill(v), y.fill(v), out.fill(-1);
+        step.replay();
+      }
+      EXPECT_EQ(out.to_vector<float>(), Floats(64, 2 * v * 3));
+    }
+    EXPECT_EQ(before.to_vector<float>(), way == 4 ? Floats{} : Floats(64, 3));
+    EXPECT_EQ(also.to_vector<float>(), Floats(64, 5));
+  }
+}
+
+TEST_P(OnEveryDevice, TwoRecordingsThatReadEachOthersPendingArraysDoNotWaitForEachOther) {
+  const Device device = GetParam();
+  const Array x = Array::full({64}, 3.0, DType::f32, device).eval();
+  for (int round = 0; round < 200; ++round) {
+    std::latch deferred(2);
+    Array made[2], out[2] = {Array::zeros({64}, DType::f32, device), Array::zeros({64}, DType::f32, device)};
+    in_time([&] {
+      const auto record = [&](int me) {
+        const auto step = Sequence::record(Queue::of(device), [&] {
+          made[me] = x * 2.0;
+          const Array mine = made[me] + 1.0;
+          deferred.arrive_and_wait();
+          out[me].assign(mine * made[1 - me] + made[me]);
+        });
+      };
+      auto other = std::async(std::launch::async, record, 1);
+      record(0);
+      other.get();
+    });
+    for (const Array& o : out) EXPECT_EQ(o.to_vector<float>(), Floats(64, 48));
+  }
 }
 
 TEST_P(OnEveryDevice, AReplayIsOrderedWithOtherQueues) {

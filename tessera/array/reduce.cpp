@@ -180,10 +180,16 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
   if (term.kind == detail::Term::source_element && term.source.use_count() == 1) {
     begun = true;
     node = term.source->collect(fused, walk);
+    while (walk.compute_first) {
+      walk.wait();
+      fused = Fused(device);
+      node = term.source->collect(fused, walk);
+    }
     const bool shared = std::ranges::any_of(
         walk.met, [&](const auto& m) { return m.source != term.source.get() && Source::Walk::held_elsewhere(m); });
     if (walk.blocked || shared) {
       walk.locks.clear();
+      walk.blocked.reset();
       node = -1;
     }
   }

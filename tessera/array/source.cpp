@@ -43,6 +43,7 @@ std::shared_ptr<Source> Source::of(std::shared_ptr<Storage> storage, DType dtype
   s->device_ = storage->device();
   s->dtype_ = dtype;
   s->storage_ = std::move(storage);
+  s->recording_ = Recorder::number();
   return s;
 }
 
@@ -69,6 +70,9 @@ std::shared_ptr<Source> Source::deferred(ir::Op op, std::uint8_t sub, DType dtyp
   s->op_ = op, s->sub_ = sub;
   s->shape_ = std::move(shape);
   s->recording_ = Recorder::number();
+  if (s->recording_ == 0)  // another thread may help the one that records: its work depends on what changes
+    for (const Term& t : args)
+      if (t.kind != Term::scalar) s->recording_ = std::max(s->recording_, t.source->recording_);
 
   // Grow the expression, unless a limit says that its parts are computed first.
   auto measure = [&] {
@@ -131,7 +135,7 @@ int Source::collect_operation(Fused& fused, Walk& walk, ir::Op op, std::uint8_t 
       node = fused.input({t.source->storage("a view of it is read"), t.dtype, t.strides, t.offset});
     else
       node = t.source->collect(fused, walk);
-    if (walk.blocked) return -1;
+    if (walk.stopped()) return -1;
   }
   return fused.operation(op, sub, dtype, std::span(nodes).first(count));
 }
@@ -141,16 +145,18 @@ int Source::collect(Fused& fused, Walk& walk) {
     ++met->uses;
     return met->node;
   }
-  if (Recorder::current != nullptr && recording_ != Recorder::number())
-    return fused.input({storage("it was deferred before the recording"), dtype_, contiguous_strides(shape_), 0});
   std::unique_lock hold(lock_, std::try_to_lock);
   if (!hold) {
     walk.blocked = shared_from_this();
     return -1;
   }
   if (storage_) return fused.input({storage_, dtype_, contiguous_strides(shape_), 0});
+  if (Recorder::current != nullptr && recording_ != Recorder::number()) {
+    walk.compute_first = shared_from_this();
+    return -1;
+  }
   const int node = collect_operation(fused, walk, op_, sub_, dtype_, args_);
-  if (walk.blocked) return -1;
+  if (walk.stopped()) return -1;
   walk.met.push_back({this, node, 1});
   walk.locks.push_back(std::move(hold));
   return node;
@@ -158,7 +164,10 @@ int Source::collect(Fused& fused, Walk& walk) {
 
 void Source::Walk::wait() {
   locks.clear();
-  std::lock_guard hold(blocked->lock_);
+  met.clear();
+  if (compute_first) compute_first->storage("it is no part of the recording");
+  if (blocked) std::lock_guard hold(blocked->lock_);
+  compute_first.reset(), blocked.reset();
 }
 
 std::vector<std::pair<Source*, std::shared_ptr<Storage>>> Source::Walk::shared_outputs(Fused& fused, const Source* root,
@@ -196,7 +205,7 @@ std::shared_ptr<Storage> Source::storage(const char* rule) {
     Walk walk;
     Fused fused(device_);
     const int node = collect(fused, walk);
-    if (walk.blocked) {
+    if (walk.stopped()) {
       walk.wait();
       continue;
     }
@@ -218,7 +227,7 @@ void Source::run_into(StridedView target, const Shape& shape, Device device, ir:
     Walk walk;
     Fused fused(device);
     const int node = collect_operation(fused, walk, op, sub, target.dtype, args);
-    if (walk.blocked) {
+    if (walk.stopped()) {
       walk.wait();
       continue;
     }

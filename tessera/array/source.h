@@ -37,10 +37,10 @@ class Source : public PendingReader, public std::enable_shared_from_this<Source>
   void flush() override { storage("its input is about to be written"); }
 
   /// Adds this source, or if it is pending its whole expression, to `fused`; gives the node. The locks of everything
-  /// that was walked stay held by `walk`. Where another thread holds one, `walk.blocked` names it: then both are made
-  /// anew once `walk.wait()` returned, so that no thread waits for a lock while it holds others. What was deferred
-  /// before the recording that this thread makes is computed first, and is an input: a replay does not compute it
-  /// again.
+  /// that was walked stay held by `walk`. The walk stops (-1) at one whose lock another thread holds, and at one that
+  /// is no part of the recording that this thread makes, which is computed first and is an input: a replay does not
+  /// compute it again. Then both are made anew once `walk.wait()` returned, so that no thread waits for a lock, or
+  /// computes, while it holds others.
   struct Walk;
   int collect(Fused& fused, Walk& walk);
   /// Adds one operation over terms to `fused`.
@@ -59,7 +59,9 @@ class Source : public PendingReader, public std::enable_shared_from_this<Source>
   Device device_;
   DType dtype_ = DType::f32;
   std::shared_ptr<Storage> storage_;
-  std::uint64_t recording_ = 0;  ///< Recorder::number() when it was made
+  /// Recorder::number() when it was made; where the thread that made it recorded nothing, the latest of its operands:
+  /// what depends on something of a recording is part of it, whichever thread deferred it.
+  std::uint64_t recording_ = 0;
   // While pending:
   ir::Op op_ = ir::Op::none;
   std::uint8_t sub_ = 0;
@@ -80,10 +82,13 @@ struct Source::Walk {
     std::uint32_t uses;
   };
   std::vector<Term> released;
+  std::shared_ptr<Source> blocked;        ///< another thread holds its lock
+  std::shared_ptr<Source> compute_first;  ///< no part of the recording
   std::vector<std::unique_lock<std::mutex>> locks;
   std::vector<Met> met;
-  std::shared_ptr<Source> blocked;
-  /// Gives all locks back and waits until the blocking source was free once.
+  /// One of the two is set: what was collected is not whole.
+  bool stopped() const { return blocked || compute_first; }
+  /// Gives all locks back, then waits until the blocking source was free once, or computes what comes first.
   void wait();
   Met* find(const Source* s) {
     for (Met& m : met)
