@@ -2,7 +2,9 @@
 // Reductions over every choice of axes, joining, picking, counting, files and text, on every device.
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
 #include <unistd.h>
+#include <future>
 #include <random>
 
 #include <algorithm>
@@ -12,6 +14,7 @@
 #include <limits>
 
 #include "tessera/array/array.h"
+#include "tessera/device/sequence.h"
 #include "tests/support/every_device.h"
 
 namespace tessera {
@@ -226,6 +229,53 @@ TEST_P(OnEveryDevice, NpyFilesGoBothWays) {
   EXPECT_EQ(load(altered("(2, 3)", "(3, 2)")).shape(), (Shape{3, 2}));
   std::filesystem::remove_all(folder);
   EXPECT_THROW(load_npy(path), ArgumentError);
+}
+
+TEST_P(OnEveryDevice, SavingReplacesAFileWholeOrNotAtAll) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / ("tessera_save_" + std::to_string(::getpid()));
+  fs::create_directories(folder);
+  const std::string path = (folder / "a.npy").string(), link = (folder / "link.npy").string();
+  const auto bytes = [](const std::string& of) {
+    std::ifstream in(of, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  const auto files = [&] { return std::distance(fs::directory_iterator(folder), fs::directory_iterator()); };
+  const Array old = Array::from(numbers(1000)), next = Array::from(numbers(1001));
+  save_npy(old, path);
+  const std::string before = bytes(path);
+  ASSERT_EQ(before.size(), 128u + 4000u);
+
+  // What cannot be read leaves the old file, and nothing beside it.
+  EXPECT_THROW(Sequence::record(Queue::of(GetParam()), [&] { save_npy(next, path); }), ArgumentError);
+  EXPECT_EQ(bytes(path), before);
+  EXPECT_EQ(files(), 1);
+  EXPECT_THROW(save_npy(next, folder.string()), ArgumentError);
+  EXPECT_THROW(save_npy(next, path + "/b.npy"), ArgumentError);  // a file is no folder
+  EXPECT_EQ(bytes(path), before);
+  EXPECT_EQ(files(), 1);
+  EXPECT_THROW(save_npy(next, "/dev/full"), ArgumentError);
+  EXPECT_TRUE(fs::is_character_file("/dev/full"));
+
+  // Through a link; with the permissions there were; into a new folder.
+  fs::create_symlink("a.npy", link);
+  fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write);
+  save_npy(next, link);
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_EQ(load_npy(path).to_vector<float>(), next.to_vector<float>());
+  EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_EQ(files(), 2);
+  save_npy(old, (folder / "new" / "b.npy").string());
+  EXPECT_EQ(bytes(folder / "new" / "b.npy"), before);
+
+  // A pipe stays one, and what comes out of it is the file.
+  const std::string pipe = (folder / "pipe").string();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  auto read = std::async(std::launch::async, [&] { return bytes(pipe); });
+  save_npy(old, pipe);
+  EXPECT_EQ(read.get(), before);
+  EXPECT_TRUE(fs::is_fifo(pipe));
+  fs::remove_all(folder);
 }
 
 TEST_P(OnEveryDevice, PrintsLikeNumpy) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // NumPy's .npy format (numpy.lib.format, versions 1.0 to 3.0).
+#include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
-#include <memory>
 
 #include "tessera/array/array.h"
+#include "tessera/base/os/replace_file.h"
 
 namespace tessera {
 
@@ -131,6 +133,15 @@ class Reader {
   std::size_t start_ = 0;
 };
 
+/// A pipe, a terminal, /dev/stdout also where it leads to a file: others may be writing to it too.
+bool special(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) return true;
+  const std::string text = std::filesystem::absolute(path, error).lexically_normal().string();
+  return text.starts_with("/dev/fd/") || text.starts_with("/dev/std") || text.starts_with("/proc/");
+}
+
 }  // namespace
 
 void save_npy(const Array& a, const std::string& path) {
@@ -141,14 +152,19 @@ void save_npy(const Array& a, const std::string& path) {
   std::string header = "{'descr': '" + std::string(code) + "', 'fortran_order': False, 'shape': " + shape + ", }";
   header.resize((10 + header.size() + 1 + 63) / 64 * 64 - 10 - 1, ' ');
   header += '\n';
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file.write(magic, 6);
+  std::string bytes;
+  bytes.reserve(10 + header.size() + a.bytes());
+  bytes.append(magic, 6);
   const char version[] = {1, 0, static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)};
-  file.write(version, 4);
-  file.write(header.data(), static_cast<std::streamsize>(header.size()));
-  std::unique_ptr<char[]> data(new char[a.bytes() + 1]);
-  a.download(data.get());
-  file.write(data.get(), static_cast<std::streamsize>(a.bytes()));
+  bytes.append(version, 4);
+  bytes += header;
+  const std::size_t start = bytes.size();
+  bytes.resize(start + a.bytes());
+  a.download(bytes.data() + start);
+  // The old file goes when the new one is whole. What is no file has nothing to lose, and is not to be replaced.
+  if (!special(path)) return os::replace_text(path, bytes);
+  std::ofstream file(path, std::ios::binary);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   file.close();
   if (!file)
     fail<ArgumentError>({.asked = "save_npy",
