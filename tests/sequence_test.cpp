@@ -18,6 +18,7 @@
 #include "tessera/device/placement_scope.h"
 #include "tessera/device/verify_on.h"
 #include "tessera/ir/value.h"
+#include "tessera/ops/transformer.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
 
@@ -259,6 +260,26 @@ TEST_P(OnEveryDevice, TwoRecordingsThatReadEachOthersPendingArraysDoNotWaitForEa
       other.get();
     });
     for (const Array& o : out) EXPECT_EQ(o.to_vector<float>(), Floats(64, 48));
+  }
+}
+
+TEST_P(OnEveryDevice, RotaryIsRecordedAlsoTheFirstTimeThatItIsUsed) {
+  const Rotary how{.dimensions = 12, .base = 4321.5f};  // its table is made inside
+  Array x = Array::from(numbers(5 * 3 * 16), Shape{5, 3, 16}), turned = Array::zeros({5, 3, 16});
+  const Sequence made = Sequence::record(queue(), [&] { turned.assign(rotary(x, 7, how)); });
+  Sequence step = Sequence::record(queue(), [&] { turned.assign(rotary(x, 7, how)); });
+  EXPECT_EQ(made.size(), step.size()) << "the table is not made again by a replay";
+  EXPECT_EQ(turned.to_vector<float>(), rotary(x, 7, how).to_vector<float>());
+  x.assign(Array::from(numbers(5 * 3 * 16), Shape{5, 3, 16}));
+  turned.fill(0);
+  step.replay();
+  const Floats got = turned.to_vector<float>(), in = x.to_vector<float>();
+  EXPECT_EQ(got, rotary(x, 7, how).to_vector<float>());
+  for (std::size_t i = 0; i < got.size(); i += 16) {
+    const double angle = 7 + static_cast<double>(i / 48), a = in[i], b = in[i + 1];  // the first pair: a turn per 2 pi
+    EXPECT_NEAR(got[i], a * std::cos(angle) - b * std::sin(angle), 1e-5);
+    EXPECT_NEAR(got[i + 1], a * std::sin(angle) + b * std::cos(angle), 1e-5);
+    for (std::size_t rest = 12; rest < 16; ++rest) EXPECT_EQ(got[i + rest], in[i + rest]);
   }
 }
 
