@@ -135,6 +135,42 @@ TEST_P(OnEveryDevice, IntegersBehaveAsTheTableSays) {
   const std::int64_t odd = (std::int64_t{1} << 53) + 1;
   EXPECT_EQ((Array::ones({1}, DType::i64) * odd).item<std::int64_t>(), odd);
   EXPECT_EQ((Array::zeros({1}, DType::u64) + UINT64_MAX).item<std::uint64_t>(), UINT64_MAX);
+  // The first double beyond an integer dtype is not its largest value.
+  const Array large = Array::zeros({1}, DType::i64), larger = Array::zeros({1}, DType::u64);
+  EXPECT_NE(text_of<DtypeError>([&] { large + 0x1p63; }).find("9223372036854775808"), std::string::npos);
+  EXPECT_NE(text_of<DtypeError>([&] { larger + 0x1p64; }).find("18446744073709551616"), std::string::npos);
+  EXPECT_THROW(larger + -1.0, DtypeError);
+  EXPECT_THROW(large + std::nan(""), DtypeError);
+  EXPECT_THROW(larger + HUGE_VAL, DtypeError);
+  EXPECT_THROW(Array::zeros({1}, DType::i32) + 0x1p31, DtypeError);
+  EXPECT_EQ((large + 0x1.fffffffffffffp62).item<std::int64_t>(), 0x7ffffffffffffc00);
+  EXPECT_EQ((large + -0x1p63).item<std::int64_t>(), INT64_MIN);
+  EXPECT_EQ((larger + 0x1p63).item<std::uint64_t>(), std::uint64_t{1} << 63);
+  EXPECT_EQ((larger + 0x1.fffffffffffffp63).item<std::uint64_t>(), 0xfffffffffffff800);
+}
+
+TEST_P(OnEveryDevice, FillingTakesTheNearestValueOfTheDtype) {
+  const auto full = [](double v, DType t) {
+    return Array::full({3}, v, t).astype(DType::i64).to_vector<std::int64_t>();
+  };
+  using Integers = std::vector<std::int64_t>;
+  EXPECT_EQ(full(2.9, DType::i32), Integers(3, 2));
+  EXPECT_EQ(full(-2.9, DType::i32), Integers(3, -2));
+  EXPECT_EQ(full(300, DType::u8), Integers(3, 255));
+  EXPECT_EQ(full(-1, DType::u8), Integers(3, 0));
+  EXPECT_EQ(full(-300, DType::i8), Integers(3, -128));
+  EXPECT_EQ(full(0x1p63, DType::i64), Integers(3, INT64_MAX));
+  EXPECT_EQ(full(std::nan(""), DType::i16), Integers(3, 0));
+  EXPECT_EQ(full(0.25, DType::boolean), Integers(3, 1));
+  EXPECT_EQ(Array::full({3}, 0x1p64, DType::u64).to_vector<std::uint64_t>(), std::vector<std::uint64_t>(3, UINT64_MAX));
+  EXPECT_EQ(Array::full({1}, 1e300).item<float>(), HUGE_VALF);
+  EXPECT_EQ(Array::full({1}, 1.0 / 3).item<float>(), 1.0f / 3);
+  Array strided = Array::zeros({6}, DType::u8).slice(0, 0, 6, 2);
+  strided.fill(1e9);
+  EXPECT_EQ(strided.to_vector<std::uint8_t>(), std::vector<std::uint8_t>(3, 255));
+  EXPECT_EQ(Array::arange(3, 0.5, 1.5, DType::i32).to_vector<std::int32_t>(), (std::vector<std::int32_t>{0, 1, 2}));
+  EXPECT_EQ(Array::arange(3, 126, 1, DType::i8).to_vector<std::int8_t>(), (std::vector<std::int8_t>{126, 127, -128}));
+  EXPECT_EQ(Array::arange(2, 300, 0, DType::u8).to_vector<std::uint8_t>(), (std::vector<std::uint8_t>{255, 255}));
   // Floats to integers saturate, and NaN is 0.
   const Array f = Array::from({3e9f, -3e9f, std::nanf(""), -1.9f});
   EXPECT_EQ(f.astype(DType::i32).to_vector<int>(), (std::vector<int>{INT32_MAX, INT32_MIN, 0, -1}));

@@ -28,10 +28,13 @@ class Array {
 
   // Making. `device` defaults to current_device().
   static Array empty(Shape shape, DType dtype = DType::f32, std::optional<Device> device = {});
+  /// A `value` that is none of the dtype becomes one: floats round to the nearest (infinity beyond the largest),
+  /// integers are cut towards zero and end at the dtype's limits (0 for NaN), and a bool is true but for 0.
   static Array full(Shape shape, double value, DType dtype = DType::f32, std::optional<Device> device = {});
   static Array zeros(Shape shape, DType dtype = DType::f32, std::optional<Device> device = {});
   static Array ones(Shape shape, DType dtype = DType::f32, std::optional<Device> device = {});
-  /// start, start + step, ...: `count` elements of one dimension.
+  /// start, start + step, ...: `count` elements of one dimension. Of integers `start` and `step` are first made numbers
+  /// of the dtype as in full(), and counting wraps.
   static Array arange(std::int64_t count, double start = 0, double step = 1, DType dtype = DType::f32,
                       std::optional<Device> device = {});
   /// Copies `data`; `shape` defaults to one dimension. ShapeError if the counts differ.
@@ -111,7 +114,7 @@ class Array {
 
   // Writing in place: whatever still wants to read this memory is computed first.
   void assign(Array value);  ///< broadcasts; casts to this dtype
-  void fill(double value);
+  void fill(double value);   ///< what is no value of the dtype becomes one as in full()
   Array& operator+=(Array b);
   Array& operator-=(Array b);
   Array& operator*=(Array b);

@@ -111,6 +111,8 @@ std::optional<std::uint64_t> ArrayOperand::bits(DType dtype) const {
     const std::uint64_t bits = ir::to_bits(dtype, integer_);
     return static_cast<std::int64_t>(bits) == integer_ ? std::optional(bits) : std::nullopt;
   }
+  // The largest of 64 bits become these as doubles, and would seem to be the same number.
+  if (dtype == DType::u64 ? value_ >= 0x1p64 : value_ >= 0x1p63) return std::nullopt;
   const std::uint64_t bits = ir::to_bits(dtype, value_);
   const double back = ir::with_compute_type(
       dtype, [&](auto tag) { return static_cast<double>(ir::from_bits<decltype(tag)>(dtype, bits)); });
