@@ -96,19 +96,76 @@ static std::int32_t enqueue(void* queue, void* kernel, std::uint32_t dimensions,
                            std::uint32_t, void* const*, void**)>("clEnqueueNDRangeKernel")(
       queue, kernel, dimensions, offset, global, local, n, events, event);
 }
-// The first launch fails when it runs, and those behind it do not.
+// The first launch, write, read, copy or fill that has an event fails when it runs, and what is behind it does not. The
+// event is kept, or a later one could be where it was.
 static std::atomic<void*> failed = nullptr;
+static void fail_first(const char* mode, void* const* event) {
+  if (!asked(mode) || event == nullptr || *event == nullptr) return;
+  if (void* none = nullptr; failed.compare_exchange_strong(none, *event))
+    real<std::int32_t(void*)>("clRetainEvent")(*event);
+}
 std::int32_t clEnqueueNDRangeKernel(void* queue, void* kernel, std::uint32_t dimensions, const std::size_t* offset,
                                     const std::size_t* global, const std::size_t* local, std::uint32_t n,
                                     void* const* events, void** event) {
   const std::int32_t code = enqueue(queue, kernel, dimensions, offset, global, local, n, events, event);
-  if (void* none = nullptr; asked("first launch fails") && event != nullptr)
-    failed.compare_exchange_strong(none, *event);
+  fail_first("first launch fails", event);
+  fail_first("first launch and marker fail", event);
+  return code;
+}
+std::int32_t clEnqueueWriteBuffer(void* queue, void* buffer, std::uint32_t blocking, std::size_t offset,
+                                  std::size_t bytes, const void* from, std::uint32_t n, void* const* events,
+                                  void** event) {
+  const std::int32_t code = real<std::int32_t(void*, void*, std::uint32_t, std::size_t, std::size_t, const void*,
+                                              std::uint32_t, void* const*, void**)>("clEnqueueWriteBuffer")(
+      queue, buffer, blocking, offset, bytes, from, n, events, event);
+  fail_first("first write fails", event);
+  return code;
+}
+std::int32_t clEnqueueReadBuffer(void* queue, void* buffer, std::uint32_t blocking, std::size_t offset,
+                                 std::size_t bytes, void* to, std::uint32_t n, void* const* events, void** event) {
+  const std::int32_t code =
+      real<std::int32_t(void*, void*, std::uint32_t, std::size_t, std::size_t, void*, std::uint32_t, void* const*,
+                        void**)>("clEnqueueReadBuffer")(queue, buffer, blocking, offset, bytes, to, n, events, event);
+  fail_first("first read fails", event);
+  return code;
+}
+std::int32_t clEnqueueCopyBuffer(void* queue, void* from, void* to, std::size_t from_offset, std::size_t to_offset,
+                                 std::size_t bytes, std::uint32_t n, void* const* events, void** event) {
+  const std::int32_t code = real<std::int32_t(void*, void*, void*, std::size_t, std::size_t, std::size_t, std::uint32_t,
+                                              void* const*, void**)>("clEnqueueCopyBuffer")(
+      queue, from, to, from_offset, to_offset, bytes, n, events, event);
+  fail_first("first copy fails", event);
+  return code;
+}
+std::int32_t clEnqueueFillBuffer(void* queue, void* buffer, const void* pattern, std::size_t pattern_bytes,
+                                 std::size_t offset, std::size_t bytes, std::uint32_t n, void* const* events,
+                                 void** event) {
+  const std::int32_t code = real<std::int32_t(void*, void*, const void*, std::size_t, std::size_t, std::size_t,
+                                              std::uint32_t, void* const*, void**)>("clEnqueueFillBuffer")(
+      queue, buffer, pattern, pattern_bytes, offset, bytes, n, events, event);
+  fail_first("first fill fails", event);
+  return code;
+}
+// The first marker behind it fails too: it says no more than that something before it did.
+static std::atomic<void*> failed_marker = nullptr;
+std::int32_t clEnqueueMarkerWithWaitList(void* queue, std::uint32_t n, void* const* events, void** event) {
+  const std::int32_t code = real<std::int32_t(void*, std::uint32_t, void* const*, void**)>(
+      "clEnqueueMarkerWithWaitList")(queue, n, events, event);
+  void* none = nullptr;
+  if (asked("first launch and marker fail") && failed != nullptr && event != nullptr &&
+      failed_marker.compare_exchange_strong(none, *event))
+    real<std::int32_t(void*)>("clRetainEvent")(*event);
+  return code;
+}
+std::int32_t clWaitForEvents(std::uint32_t n, void* const* events) {
+  const std::int32_t code = real<std::int32_t(std::uint32_t, void* const*)>("clWaitForEvents")(n, events);
+  for (std::uint32_t i = 0; i < n; ++i)
+    if (events[i] == failed || events[i] == failed_marker) return -14;
   return code;
 }
 std::int32_t clGetEventInfo(void* event, std::uint32_t what, std::size_t size, void* value, std::size_t* needed) {
-  if (what == 0x11D3 && event == failed && event != nullptr) {  // CL_EVENT_COMMAND_EXECUTION_STATUS
-    const std::int32_t status = -5;
+  if (what == 0x11D3 && event != nullptr && (event == failed || event == failed_marker)) {
+    const std::int32_t status = event == failed ? -5 : -14;  // CL_EVENT_COMMAND_EXECUTION_STATUS
     std::memcpy(value, &status, sizeof status);
     return 0;
   }

@@ -32,8 +32,8 @@ using Code = std::int32_t;
 using Bits = std::uint64_t;
 
 inline constexpr Code success = 0, device_not_found = -1, device_not_available = -2, allocation_failure = -4,
-                      out_of_resources = -5, out_of_host_memory = -6, build_failure = -11, invalid_buffer_size = -61,
-                      platform_not_found = -1001;
+                      out_of_resources = -5, out_of_host_memory = -6, build_failure = -11, failed_before = -14,
+                      invalid_buffer_size = -61, platform_not_found = -1001;
 
 inline constexpr std::uint32_t platform_version = 0x0901, platform_name = 0x0902;
 inline constexpr Bits type_cpu = 2, type_gpu = 4, type_all = 0xFFFFFFFF;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "tessera/backend/opencl/device.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/system.h"
 
@@ -29,21 +30,23 @@ class Clblast final : public DriverBlas {
   }
 
   void enqueue(DriverQueue& queue, const BlasProduct& p, const BlasOperands& operands) override {
+    Event event = nullptr;  // of the last of its kernels
     queue.with_native([&](void* native) {
       auto raw = static_cast<Queue>(native);
       if (p.batch == 1)
         check(call_.multiply(clblast_rows, side(p.a), side(p.b), n(p.m), n(p.n), n(p.k), 1, memory(operands.a),
                              at(operands.a), n(p.a.ld), memory(operands.b), at(operands.b), n(p.b.ld), 0,
-                             memory(operands.out), at(operands.out), n(p.out.ld), &raw, nullptr,
+                             memory(operands.out), at(operands.out), n(p.out.ld), &raw, &event,
                              static_cast<Memory>(operands.workspace.handle)),
               "CLBlastSgemm");
       else
         check(call_.multiply_batch(clblast_rows, side(p.a), side(p.b), n(p.m), n(p.n), n(p.k), 1, memory(operands.a),
                                    at(operands.a), n(p.a.ld), n(p.a.batch_stride), memory(operands.b), at(operands.b),
                                    n(p.b.ld), n(p.b.batch_stride), 0, memory(operands.out), at(operands.out),
-                                   n(p.out.ld), n(p.out.batch_stride), n(p.batch), &raw, nullptr),
+                                   n(p.out.ld), n(p.out.batch_stride), n(p.batch), &raw, &event),
               "CLBlastSgemmStridedBatched");
     });
+    static_cast<ClQueue&>(queue).watch(event);
   }
 
  private:

@@ -38,21 +38,56 @@ struct DeviceContext {
   Pinned pinned;
 };
 
+class ClEvent;
+
+/// The commands of one queue that are not known to have succeeded. A later command's event, a marker's too, need not
+/// tell of one that failed: so whoever waits looks here. Events share it with their queue, and outlive that. Any thread
+/// may call it.
+class Unproven {
+ public:
+  /// `number` counts the queue's pieces of work; it never falls.
+  void add(std::uint64_t number, std::shared_ptr<ClEvent> command);
+  /// Waits for the commands up to `number` and throws what the first of them failed with: to each who asks, until
+  /// somebody has asked with `tell`. Returns whether one failed that was told before.
+  bool settle(std::uint64_t number, bool tell);
+
+ private:
+  struct Command {
+    std::uint64_t number;
+    std::shared_ptr<ClEvent> event;
+  };
+  std::mutex lock_;  ///< guards what follows
+  std::vector<Command> commands_;
+  std::uint64_t told_ = 0;  ///< what failed up to this piece of work was told
+  static constexpr std::size_t least_looked_at = 256;
+  std::size_t look_at_ = least_looked_at;  ///< so many are looked through for what is done
+};
+
+/// A command's event, or a marker's: that one also tells what failed before it.
 class ClEvent final : public DriverEvent {
  public:
-  ClEvent(Event event, const DeviceContext* device) : event_(event), device_(device) {}
+  /// `before`: what was put into the queue up to piece of work `number`; null for an event of one command.
+  ClEvent(Event event, const DeviceContext* device, std::shared_ptr<Unproven> before = nullptr,
+          std::uint64_t number = 0)
+      : event_(event), device_(device), before_(std::move(before)), number_(number) {}
   ~ClEvent() override;
   ClEvent(const ClEvent&) = delete;
   ClEvent& operator=(const ClEvent&) = delete;
   bool done() override;
-  void wait() override;
-  bool succeeded() const noexcept;  ///< done, and without a fault
+  void wait() override { wait_for_all(false); }
+  void wait_and_tell() { wait_for_all(true); }  ///< the same, and no other event tells it again
+  Code status() const noexcept;                 ///< 0: it succeeded; negative: what it failed with; else under way
+  void wait_end() const;                        ///< does not throw what the command failed with
+  void tell() const;                            ///< throws what the command failed with
   Event get() const { return event_; }
   const DeviceContext* device() const { return device_; }
 
  private:
+  void wait_for_all(bool tell_now);
   Event event_;
   const DeviceContext* device_;
+  const std::shared_ptr<Unproven> before_;
+  const std::uint64_t number_;
 };
 
 class ClKernel final : public LoadedKernel {
@@ -91,9 +126,10 @@ class ClQueue final : public DriverQueue {
   void launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) override;
   std::shared_ptr<DriverEvent> record() override;
   void wait(DriverEvent& event) override;
-  void finish() override;
+  void finish() override { empty(false); }
   void with_native(const std::function<void(void*)>& use) override;
   void together(const std::function<void()>& put) override;
+  void watch(Event event);  ///< of the work put in last, by somebody else: what it fails with is told; may be null
 
  private:
   /// Memory through which small uploads go, so that the caller may use its own again at once.
@@ -101,11 +137,14 @@ class ClQueue final : public DriverQueue {
     std::byte* host = nullptr;
     std::unique_ptr<std::byte[]> ordinary;  ///< instead of pinned memory, where the driver has none
     std::size_t used = 0;
-    std::unique_ptr<ClEvent> copied;  ///< of the last upload out of it
+    std::shared_ptr<ClEvent> copied;  ///< of the last upload out of it
   };
-  std::byte* room(std::size_t bytes);     ///< in the piece `piece_`; waits if all are being copied
-  void submitted(Event event = nullptr);  ///< work was accepted: starts it, and remembers its event
-  void check_launches();                  ///< waits for the launches so far and throws if one failed
+  std::byte* room(std::size_t bytes);  ///< in the piece `piece_`; waits if all are being copied
+  std::shared_ptr<ClEvent> command(Event event) { return event ? std::make_shared<ClEvent>(event, &device_) : nullptr; }
+  void submitted(std::shared_ptr<ClEvent> command = nullptr);  ///< work was accepted: starts it, remembers its event
+  /// Waits for the commands so far and throws if one failed; then none of them is asked again. `tell`: see Unproven.
+  void check_commands(bool tell);
+  void empty(bool tell);  ///< waits for all of it, and checks
 
   DeviceContext& device_;
   Queue queue_;
@@ -114,10 +153,7 @@ class ClQueue final : public DriverQueue {
   std::size_t piece_ = 0;
   bool more_comes_ = false;  ///< the queue is flushed when all is in it
   std::mutex lock_;          ///< guards what follows
-  /// Of launches that are not known to have succeeded: a later one, or a marker, need not tell of a failed one.
-  std::vector<std::unique_ptr<ClEvent>> launched_;
-  static constexpr std::size_t least_looked_at = 256;
-  std::size_t look_at_ = least_looked_at;       ///< so many are looked through for what is done
+  std::shared_ptr<Unproven> unproven_ = std::make_shared<Unproven>();
   std::uint64_t submitted_ = 0, finished_ = 0;  ///< pieces of work: accepted, and known to be done
 };
 

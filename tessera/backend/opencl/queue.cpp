@@ -26,17 +26,59 @@ bool ClEvent::done() {
   check(api().get_event_info(event_, event_status, sizeof status, &status, nullptr), "clGetEventInfo");
   return status <= 0;  // complete, or failed: wait() tells
 }
-bool ClEvent::succeeded() const noexcept {
+Code ClEvent::status() const noexcept {
   Code status = success;
-  constexpr Code complete = 0;
-  return api().get_event_info(event_, event_status, sizeof status, &status, nullptr) == success && status == complete;
+  const Code asked = api().get_event_info(event_, event_status, sizeof status, &status, nullptr);
+  return asked == success ? status : asked;
 }
-void ClEvent::wait() {
+void ClEvent::wait_end() const {
   const Code waited = api().wait_events(1, &event_);
-  Code status = success;
-  if (api().get_event_info(event_, event_status, sizeof status, &status, nullptr) == success && status < 0)
-    check(status, "a command", to_string(device_->facts.info.device));
+  if (waited != success && status() > 0) check(waited, "clWaitForEvents", to_string(device_->facts.info.device));
+}
+void ClEvent::tell() const {
+  if (const Code code = status(); code < 0) check(code, "a command", to_string(device_->facts.info.device));
+}
+void ClEvent::wait_for_all(bool tell_now) {
+  const Code waited = api().wait_events(1, &event_);
+  const bool told = before_ && before_->settle(number_, tell_now);  // first: they know better what went wrong
+  if (told && status() == failed_before) return;
+  tell();
   check(waited, "clWaitForEvents", to_string(device_->facts.info.device));
+}
+
+// What may have failed.
+
+void Unproven::add(std::uint64_t number, std::shared_ptr<ClEvent> command) {
+  std::lock_guard guard(lock_);
+  commands_.push_back({number, std::move(command)});
+  if (commands_.size() < look_at_) return;
+  std::erase_if(commands_, [](const Command& c) { return c.event->status() == success; });
+  look_at_ = std::max(least_looked_at, 2 * commands_.size());
+}
+bool Unproven::settle(std::uint64_t number, bool tell) {
+  for (;;) {
+    std::shared_ptr<ClEvent> running, failed;
+    bool told = false;
+    {
+      std::lock_guard guard(lock_);
+      const auto past = std::ranges::upper_bound(commands_, number, {}, &Command::number);
+      const auto gone = std::remove_if(commands_.begin(), past, [&](const Command& c) {
+        const Code status = c.event->status();
+        if (status > 0)
+          running = c.event;
+        else if (status < 0 && c.number <= told_)
+          told = true;
+        else if (status < 0 && !failed)
+          failed = c.event;
+        return status == success;
+      });
+      commands_.erase(gone, past);
+      if (failed && tell) told_ = std::max(told_, number);
+    }
+    if (failed) failed->tell();
+    if (!running) return told;
+    running->wait_end();  // without the lock: it may take long
+  }
 }
 
 // Queue.
@@ -48,31 +90,32 @@ ClQueue::ClQueue(DeviceContext& device) : device_(device) {
 }
 ClQueue::~ClQueue() {
   if (owned_ || !pieces_.empty()) api().finish(queue_);  // what is staged is still being read
-  launched_.clear();
   for (Piece& piece : pieces_)
     if (!piece.ordinary) device_.pinned.release(piece.host);
   if (owned_) api().release_queue(queue_);
 }
 
-void ClQueue::submitted(Event event) {
+void ClQueue::submitted(std::shared_ptr<ClEvent> command) {
   if (!more_comes_) api().flush(queue_);
   std::lock_guard guard(lock_);
   ++submitted_;
+  if (command) unproven_->add(submitted_, std::move(command));
+}
+void ClQueue::watch(Event event) {
   if (!event) return;
-  launched_.push_back(std::make_unique<ClEvent>(event, &device_));
-  if (launched_.size() < look_at_) return;
-  std::erase_if(launched_, [](const auto& launch) { return launch->succeeded(); });
-  look_at_ = std::max(least_looked_at, 2 * launched_.size());
+  std::lock_guard guard(lock_);
+  unproven_->add(submitted_, command(event));
 }
 std::byte* ClQueue::room(std::size_t bytes) {
   const auto fits = [&] { return piece_ < pieces_.size() && pieces_[piece_].used + bytes <= piece_bytes; };
   if (!fits() && !pieces_.empty()) {
     const std::size_t next = (piece_ + 1) % pieces_.size();
-    const bool free = !pieces_[next].copied || pieces_[next].copied->done();
+    // Whoever waits for the upload is told if it failed; here only its end matters.
+    const bool free = !pieces_[next].copied || pieces_[next].copied->status() <= 0;
     if (!free && pieces_.size() < most_pieces) {
       pieces_.emplace(pieces_.begin() + static_cast<std::ptrdiff_t>(++piece_));
     } else {
-      if (!free) pieces_[next].copied->wait();
+      if (!free) pieces_[next].copied->wait_end();
       pieces_[next].copied.reset();
       pieces_[next].used = 0;
       piece_ = next;
@@ -87,27 +130,35 @@ std::byte* ClQueue::room(std::size_t bytes) {
   }
   return piece.host + piece.used;
 }
-void ClQueue::check_launches() {
-  std::vector<std::unique_ptr<ClEvent>> launched;
+void ClQueue::check_commands(bool tell) {
+  std::shared_ptr<Unproven> unproven;
+  std::uint64_t upto;
   {
     std::lock_guard guard(lock_);
-    launched.swap(launched_);
-    look_at_ = least_looked_at;
+    unproven = unproven_;
+    upto = submitted_;
   }
-  for (const auto& launch : launched)
-    if (!launch->succeeded()) launch->wait();
+  try {
+    unproven->settle(upto, tell);
+  } catch (...) {
+    auto fresh = std::make_shared<Unproven>();  // events that were recorded before go on telling of it
+    std::lock_guard guard(lock_);
+    unproven_ = std::move(fresh);
+    throw;
+  }
 }
 
 void ClQueue::upload(const Allocation& to, std::size_t offset, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
   if (on_host(to)) {
-    finish();
+    empty(true);
     std::memcpy(to.host + offset, from, bytes);
     return;
   }
   if (bytes > staged_upload) {
-    check(api().enqueue_write(queue_, memory_of(to), 1, offset, bytes, from, 0, nullptr, nullptr),
-          "clEnqueueWriteBuffer");
+    const Code code = api().enqueue_write(queue_, memory_of(to), 1, offset, bytes, from, 0, nullptr, nullptr);
+    if (code == failed_before) check_commands(true);  // they know better what went wrong
+    check(code, "clEnqueueWriteBuffer");
     return submitted();
   }
   std::byte* const aside = room(bytes);
@@ -115,20 +166,21 @@ void ClQueue::upload(const Allocation& to, std::size_t offset, const void* from,
   Event event = nullptr;
   check(api().enqueue_write(queue_, memory_of(to), 0, offset, bytes, aside, 0, nullptr, &event),
         "clEnqueueWriteBuffer");
-  pieces_[piece_].copied = std::make_unique<ClEvent>(event, &device_);
+  const auto copied = command(event);
+  pieces_[piece_].copied = copied;
   pieces_[piece_].used += (bytes + piece_alignment - 1) / piece_alignment * piece_alignment;
-  submitted();
+  submitted(copied);
 }
 
 void ClQueue::download(void* to, const Allocation& from, std::size_t offset, std::size_t bytes) {
   if (on_host(from)) {
-    finish();
+    empty(true);
     std::memcpy(to, from.host + offset, bytes);
     return;
   }
   Code code = success;
   if (bytes != 0) code = api().enqueue_read(queue_, memory_of(from), 1, offset, bytes, to, 0, nullptr, nullptr);
-  check_launches();  // first: they know better what went wrong
+  check_commands(true);  // first: they know better what went wrong
   check(code, "clEnqueueReadBuffer");
 }
 
@@ -137,15 +189,16 @@ void ClQueue::copy(const Allocation& to, std::size_t to_offset, const Allocation
   if (bytes == 0) return;
   const Api& cl = api();
   if (on_host(to) && on_host(from)) {
-    finish();
+    empty(true);
     std::memmove(to.host + to_offset, from.host + from_offset, bytes);
     return;
   }
+  Event event = nullptr;
   if (on_host(from)) {  // pinned memory stays as it is until its owner has waited
-    check(cl.enqueue_write(queue_, memory_of(to), 0, to_offset, bytes, from.host + from_offset, 0, nullptr, nullptr),
+    check(cl.enqueue_write(queue_, memory_of(to), 0, to_offset, bytes, from.host + from_offset, 0, nullptr, &event),
           "clEnqueueWriteBuffer");
   } else if (on_host(to)) {
-    check(cl.enqueue_read(queue_, memory_of(from), 0, from_offset, bytes, to.host + to_offset, 0, nullptr, nullptr),
+    check(cl.enqueue_read(queue_, memory_of(from), 0, from_offset, bytes, to.host + to_offset, 0, nullptr, &event),
           "clEnqueueReadBuffer");
   } else if (to.handle == from.handle && to_offset < from_offset + bytes && from_offset < to_offset + bytes) {
     // OpenCL refuses to copy within overlapping ranges: by way of a third one.
@@ -156,52 +209,56 @@ void ClQueue::copy(const Allocation& to, std::size_t to_offset, const Allocation
                                              if (m) api().release_memory(m);
                                            });
     check(code, "clCreateBuffer");
-    check(cl.enqueue_copy(queue_, memory_of(from), between.get(), from_offset, 0, bytes, 0, nullptr, nullptr),
+    check(cl.enqueue_copy(queue_, memory_of(from), between.get(), from_offset, 0, bytes, 0, nullptr, &event),
           "clEnqueueCopyBuffer");
-    submitted();
-    check(cl.enqueue_copy(queue_, between.get(), memory_of(to), 0, to_offset, bytes, 0, nullptr, nullptr),
+    submitted(command(event));
+    event = nullptr;
+    check(cl.enqueue_copy(queue_, between.get(), memory_of(to), 0, to_offset, bytes, 0, nullptr, &event),
           "clEnqueueCopyBuffer");
-    submitted();
-    return;
   } else {
-    check(cl.enqueue_copy(queue_, memory_of(from), memory_of(to), from_offset, to_offset, bytes, 0, nullptr, nullptr),
+    check(cl.enqueue_copy(queue_, memory_of(from), memory_of(to), from_offset, to_offset, bytes, 0, nullptr, &event),
           "clEnqueueCopyBuffer");
   }
-  submitted();
+  submitted(command(event));
 }
 
 void ClQueue::fill(const Allocation& to, std::size_t offset, std::size_t bytes, std::span<const std::byte> pattern) {
   if (bytes == 0) return;
   if (on_host(to)) {
-    finish();
+    empty(true);
     for (std::size_t i = 0; i < bytes; ++i) to.host[offset + i] = pattern[i % pattern.size()];
     return;
   }
-  check(api().enqueue_fill(queue_, memory_of(to), pattern.data(), pattern.size(), offset, bytes, 0, nullptr, nullptr),
+  Event event = nullptr;
+  check(api().enqueue_fill(queue_, memory_of(to), pattern.data(), pattern.size(), offset, bytes, 0, nullptr, &event),
         "clEnqueueFillBuffer");
-  submitted();
+  submitted(command(event));
 }
 
 void ClQueue::launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) {
   Event event = nullptr;
   static_cast<ClKernel&>(kernel).enqueue(queue_, shape, arguments, &event);
-  submitted(event);
+  submitted(command(event));
 }
 
 std::shared_ptr<DriverEvent> ClQueue::record() {
+  std::shared_ptr<Unproven> before;
+  std::uint64_t upto;
   {
     std::lock_guard guard(lock_);
     if (owned_ && submitted_ == finished_) return nullptr;  // into another's, work comes without our knowing
+    before = unproven_;
+    upto = submitted_;
   }
   Event event = nullptr;
   check(api().enqueue_marker(queue_, 0, nullptr, &event), "clEnqueueMarkerWithWaitList");
   api().flush(queue_);  // another queue may wait for it
-  return std::make_shared<ClEvent>(event, &device_);
+  return std::make_shared<ClEvent>(event, &device_, std::move(before), upto);
 }
 
 void ClQueue::wait(DriverEvent& event) {
   auto& other = static_cast<ClEvent&>(event);
-  if (other.device() != &device_) return other.wait();  // of another context: only the host can wait for both
+  if (other.device() != &device_) return other.wait_and_tell();  // of another context: only the host can wait for both
   const Event raw = other.get();
   check(api().enqueue_barrier(queue_, 1, &raw, nullptr), "clEnqueueBarrierWithWaitList");
   submitted();
@@ -230,14 +287,14 @@ void ClQueue::together(const std::function<void()>& put) {
   api().flush(queue_);
 }
 
-void ClQueue::finish() {
+void ClQueue::empty(bool tell) {
   std::uint64_t before;
   {
     std::lock_guard guard(lock_);
     before = submitted_;
   }
   const Code code = api().finish(queue_);
-  check_launches();  // first: they know better what went wrong
+  check_commands(tell);  // first: they know better what went wrong
   check(code, "clFinish", to_string(device_.facts.info.device));
   std::lock_guard guard(lock_);
   finished_ = std::max(finished_, before);
