@@ -4,7 +4,12 @@
 // what breaks Metal's rules. Each case runs in a child. Nothing here has seen Apple's Metal.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <memory>
 #include <numeric>
+#include <thread>
 
 #include "tessera/array/array.h"
 #include "tessera/base/error.h"
@@ -278,7 +283,63 @@ struct Runtime {
     return reinterpret_cast<R (*)(Id, void*, A...)>(file.symbol("objc_msgSend"))(to, selector, arguments...);
   }
   Id buffer(std::uint64_t bytes) { return send<Id>(device, "newBufferWithLength:options:", bytes, std::uint64_t{0}); }
+  std::uint32_t* contents(Id buffer) { return static_cast<std::uint32_t*>(send<void*>(buffer, "contents")); }
+  Id newest_buffer() { return file.function<Id()>("tessera_fake_newest_buffer")(); }
+  void hold(bool held) { file.function<void(int)>("tessera_fake_hold")(held); }
 };
+
+// Where the host reads the device's memory itself, nothing of ours may be behind the program's work: it is waited for
+// nevertheless, also by who reads something else, and by who only waits.
+TEST(Metal, WorkThatTheProgramPutsIntoOurQueueIsWaitedFor) {
+  constexpr std::size_t count = 1000, bytes = 4 * count;
+  for (const std::string way : {"download", "finish", "end", "sync"}) {
+    const std::string text = run({{"TESSERA_SYNC", way == "sync" ? "1" : "0"}}, [&] {
+      Runtime runtime;
+      auto queue = std::make_unique<Queue>(first);
+      const auto finished = Storage::allocate(first, bytes), written = Storage::allocate(first, bytes);
+      const Id target = runtime.newest_buffer(), source = runtime.buffer(bytes);
+      const BufferView other{finished, 0, count, DType::u32}, view{written, 0, count, DType::u32};
+      queue->fill(other, 1);
+      queue->fill(view, 2);
+      queue->finish();
+      std::fill_n(runtime.contents(source), count, 7u);
+      runtime.hold(true);
+      std::thread later([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        runtime.hold(false);
+      });
+      queue->submit_native("their copy", {}, std::array{view}, [&](void* native) {
+        const Id commands = runtime.send<Id>(native, "commandBuffer"),
+                 encoder = runtime.send<Id>(commands, "blitCommandEncoder");
+        runtime.send<void>(encoder, "copyFromBuffer:sourceOffset:toBuffer:destinationOffset:size:", source,
+                           std::uint64_t{0}, target, std::uint64_t{0}, std::uint64_t{bytes});
+        runtime.send<void>(encoder, "endEncoding");
+        runtime.send<void>(commands, "commit");
+      });
+      std::vector<std::uint32_t> got(count, 0xdeadbeef);
+      std::string wrong;
+      const auto expect = [&](const std::uint32_t* all, std::uint32_t value) {
+        for (std::size_t i = 0; i < count && wrong.empty(); ++i)
+          if (all[i] != value)
+            wrong = "element " + std::to_string(i) + " is " + std::to_string(all[i]) + ", not " + std::to_string(value);
+      };
+      if (way == "download") {
+        queue->download(got.data(), other);
+        expect(got.data(), 1);
+        queue->download(got.data(), view);
+        expect(got.data(), 7);
+      } else {
+        if (way == "finish") queue->finish();
+        if (way == "end") queue.reset();
+        expect(runtime.contents(target), 7);
+      }
+      later.join();
+      runtime.send<void>(source, "release");
+      return wrong.empty() ? "right" : wrong;
+    });
+    EXPECT_EQ(text, "right") << way;
+  }
+}
 
 TEST(FakeMetal, NotesEachMisuse) {
   struct Case {

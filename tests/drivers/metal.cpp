@@ -621,6 +621,7 @@ UInt do_max_threadgroup_memory(Id object, Sel) {
   SELF(Gpu, device);
   return most_threadgroup_memory;
 }
+std::atomic<Buffer*> newest_buffer = nullptr;
 Id do_new_buffer(Id object, Sel, UInt length, UInt options) {
   SELF(Gpu, device);
   const UInt storage = options >> 4 & 15;
@@ -644,7 +645,7 @@ Id do_new_buffer(Id object, Sel, UInt length, UInt options) {
   } else {
     code = machine().allocate(*self->context, length, &buffer->address);
   }
-  if (code == ok) return buffer;
+  if (code == ok) return newest_buffer = buffer;
   --living[static_cast<int>(Class::buffer)];
   std::lock_guard hold(self->lock);
   self->used -= length;
@@ -1039,3 +1040,5 @@ EXPORT int tessera_fake_objects(const char* name) {
     if (std::strcmp(class_names[i], name) == 0) return living[i];
   return -1;
 }
+/// What "newBufferWithLength:options:" gave last, for tests that put work of their own in.
+EXPORT Id tessera_fake_newest_buffer() { return newest_buffer; }

@@ -42,7 +42,7 @@ struct MetalDevice {
 struct MetalStream {
   MetalDevice* device = nullptr;
   Owned queue;
-  bool adopted = false;
+  bool shared = false;    ///< the program may put work of its own into the queue
   Owned buffer, encoder;  ///< being written
   bool computes = false;  ///< the encoder takes kernels, not copies
   unsigned commands = 0;  ///< in the buffer

@@ -93,7 +93,7 @@ Code MetalApi::adopt_stream(void* native, Handle* stream) const {
   auto made = std::make_unique<MetalStream>();
   made->device = &here();
   made->queue = Owned::retained(runtime_, native);
-  made->adopted = true;
+  made->shared = true;
   *stream = made.release();
   return 0;
 }
@@ -105,12 +105,13 @@ void MetalApi::forget_stream(Handle stream) const {
 void* MetalApi::native_stream(Handle stream) const {
   const Pool pool(runtime_);
   commit(stream_of(stream));  // before what its user puts in
+  stream_of(stream).shared = true;
   return stream_of(stream).queue.get();
 }
 Code MetalApi::synchronize_stream(Handle handle) const {
   const Pool pool(runtime_);
   MetalStream& stream = stream_of(handle);
-  if (stream.adopted && writing(stream) == nullptr) return out_of_memory;  // behind the program's own work
+  if (stream.shared && writing(stream) == nullptr) return out_of_memory;  // behind the program's own work
   commit(stream);
   if (stream.committed.empty()) return 0;
   runtime_.send(stream.committed.back().get(), runtime_.say.wait_completed);
