@@ -102,6 +102,22 @@ TEST(Metal, ComputesWithUnifiedMemoryAndWithItsOwn) {
   expect_clean(text);
 }
 
+// Apple's order may change from one process to the next; equal GPUs must not change places.
+TEST(Metal, DevicesKeepTheirOrderWhateverOrderMetalListsThemIn) {
+  const auto work = [] {
+    std::string all;
+    for (const DeviceInfo& d : discover(Backend::metal).devices)
+      all += to_string(d.device) + " " + d.name + " " + std::to_string(d.native_index) + " \"" + d.identity + "\"\n";
+    return lines({all + outcome(first), outcome(second)});
+  };
+  EXPECT_EQ(run({{"TESSERA_FAKE_DEVICES", "4"}}, work),
+            "metal:0 Fake M2 0 \"\"\nmetal:1 AMD Fake Pro 5500M 1 \"\"\nmetal:2 Fake M2 2 \"\"\n"
+            "metal:3 AMD Fake Pro 5500M 3 \"\"\nright\nright");
+  EXPECT_EQ(with("reversed", work, 4),
+            "metal:0 Fake M2 3 \"\"\nmetal:1 AMD Fake Pro 5500M 2 \"\"\nmetal:2 Fake M2 1 \"\"\n"
+            "metal:3 AMD Fake Pro 5500M 0 \"\"\nright\nright");
+}
+
 #ifndef __APPLE__
 TEST(Metal, IsUnsupportedElsewhereThanOnApplesSystems) {
   EXPECT_EQ(test::in_child({{"TESSERA_METAL_LIBRARY", ""}}, [] { return row(); }),

@@ -1032,6 +1032,7 @@ EXPORT Id MTLCopyAllDevices() {
   while (gpus->size() < static_cast<std::size_t>(machine().settings().devices))
     gpus->push_back(new Gpu(static_cast<int>(gpus->size())));
   for (Gpu* gpu : *gpus) all->all.emplace_back(Kept<Gpu>(gpu));
+  if (machine().faults().find("reversed")) std::reverse(all->all.begin(), all->all.end());
   return all;
 }
 /// Objects of a class, by Apple's name, that have references now.

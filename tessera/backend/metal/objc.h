@@ -39,6 +39,7 @@ inline constexpr UInt language_2_4 = 2 << 16 | 4;                    // MTLLangu
   X(code, "code")                                                                \
   X(description, "localizedDescription")                                         \
   X(name, "name")                                                                \
+  X(registry_id, "registryID")                                                   \
   X(has_unified_memory, "hasUnifiedMemory")                                      \
   X(is_removable, "isRemovable")                                                 \
   X(working_set, "recommendedMaxWorkingSetSize")                                 \

@@ -125,6 +125,7 @@ void** addresses_of(std::span<backend::BoundArgument> arguments);
 struct DeviceFacts {
   int ordinal = 0;  ///< the driver's number for it; ours is info.device.index
   DeviceInfo info;
+  std::uint64_t order = 0;  ///< among devices of equal identities, or of none
   emit::Dialect dialect;
   std::string architecture;  ///< as the vendor's compiler takes it
   backend::GridLimits limits;
@@ -150,7 +151,8 @@ class Vendor {
   virtual ForeignPart loads() const { return {}; }
   /// What the device with the driver's number says of itself. One that cannot be used has state `loaded` and a reason.
   virtual DeviceFacts describe(int ordinal) = 0;
-  /// The user named the devices in this order by a variable: it is kept. Else they are sorted by PCI address.
+  /// The user named the devices in this order by a variable: it is kept. Else they are sorted by PCI address, then
+  /// `order`.
   virtual bool order_is_chosen() const = 0;
   virtual std::string uuid(int ordinal) const = 0;  ///< "uuid:...", empty if the driver tells none
   virtual Image compile(const DeviceFacts& facts, const backend::Program& program) = 0;

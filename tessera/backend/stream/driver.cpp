@@ -2,6 +2,7 @@
 // The driver object: which devices there are, in which order, and one context for each.
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -75,7 +76,7 @@ class StreamDriver final : public Driver {
     }
     // The drivers' own order is by guessed speed, and changes with what is plugged in.
     if (!vendor_->order_is_chosen())
-      std::ranges::stable_sort(found, {}, [](const DeviceFacts& f) { return f.info.identity; });
+      std::ranges::stable_sort(found, {}, [](const DeviceFacts& f) { return std::tie(f.info.identity, f.order); });
     name_apart(found);
     for (std::size_t i = 0; i < found.size(); ++i) {
       found[i].info.device = {backend(), static_cast<int>(i)};
