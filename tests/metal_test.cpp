@@ -135,7 +135,8 @@ TEST(Metal, LibraryThatIsAbsentOrIncomplete) {
   text = test::in_child({{"TESSERA_METAL_LIBRARY", TESSERA_FAKES "/libfake_metal_incomplete.so"}}, [] {
     return lines({row(), outcome({})});
   });
-  expect_has(text, {"supported|", "the library has no MTLCopyAllDevices", "|0\nright"});
+  expect_has(text, {"supported|", "the library has no MTLCopyAllDevices", "TESSERA_METAL_LIBRARY names this file",
+                    "|0\nright"});
 }
 
 TEST(Metal, NoDevices) {

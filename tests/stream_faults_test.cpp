@@ -144,7 +144,8 @@ TEST_P(StreamFaults, LibraryWithoutAnEntryPoint) {
     return lines({row(), outcome({})});
   });
   EXPECT_TRUE(text.starts_with("supported|" + library("_incomplete") + "|")) << text;
-  expect_has(text, {"the library has no " + std::string(fake().missing), "Install", "|0\nright"});
+  expect_has(
+      text, {"the library has no " + std::string(fake().missing), driver_variable() + " names this file", "|0\nright"});
 }
 
 TEST_P(StreamFaults, NoDevices) {

@@ -354,7 +354,7 @@ TEST_P(OverFakes, EachStateSaysWhatWasTriedAndWhatToDo) {
   expect_has(row({{library(), fake(driver_name() + "_refuses")}}),
              {"supported", "tessera_fake_library_that_is_not_installed"});
   expect_has(row({{library(), fake(driver_name() + "_incomplete")}}),
-             {"supported", "no " + std::string(named().missing)});
+             {"supported", "no " + std::string(named().missing), library() + " names this file", "no other is tried"});
   expect_has(row({{"TESSERA_FAKE_FAULT", "no-devices"}}), {"loaded", named().no_device});
   expect_has(row({{"TESSERA_FAKE_FAULT", "init:999"}}), {"loaded", cuda() || rocm() ? "(999)" : "(0x7ffffffe)"});
   expect_has(row({{compiler(), "/no/such/compiler.so"}, {"TESSERA_OPENCL_LIBRARY", "/no/such/libOpenCL.so"}}),

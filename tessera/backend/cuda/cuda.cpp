@@ -40,8 +40,6 @@ using os::nvidia_kernel_driver;
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
 std::string without_library() {
-  const std::string remedy = stream::remedy_without_library("TESSERA_CUDA_LIBRARY", os::nvidia, install_driver);
-  if (!stream::named_by("TESSERA_CUDA_LIBRARY").empty()) return remedy;
   if (const std::string kernel = nvidia_kernel_driver(); !kernel.empty())
     return fmt::format(
         "The kernel's driver {} is loaded, so only its library is missing (Debian: libcuda1; Ubuntu: "
@@ -51,7 +49,7 @@ std::string without_library() {
   const std::string note = toolkits.empty() ? ""
                                             : fmt::format("The CUDA toolkit in {} is without the driver. ",
                                                           toolkits[0].parent_path().string());
-  return note + remedy;
+  return note + stream::remedy_without_library(os::nvidia, install_driver);
 }
 
 /// What to do about what cuInit or cuDeviceGetCount answered.
@@ -98,8 +96,8 @@ class CudaVendor final : public stream::Vendor {
 
   int start(BackendReport& report) override {
     if (!library_.usable()) library_ = open_driver();
-    if (!stream::opened(report, library_.file, library_.missing, "older than CUDA 11, or not NVIDIA's driver",
-                        without_library, install_driver))
+    if (!stream::opened(report, "TESSERA_CUDA_LIBRARY", library_.file, library_.missing,
+                        "older than CUDA 11, or not NVIDIA's driver", without_library, install_driver))
       return 0;
     if (!api_) api_ = std::make_unique<CudaApi>(library_.call);
     int count = 0;

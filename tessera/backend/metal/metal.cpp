@@ -48,10 +48,9 @@ int MetalVendor::start(BackendReport& report) {
   }
   if (!runtime_.usable()) runtime_ = open_runtime();
   const os::Library& last = runtime_.metal.loaded() ? runtime_.objc : runtime_.metal;
-  const std::string correct = named ? stream::remedy_where_named("TESSERA_METAL_LIBRARY")
-                                    : "Metal is a part of macOS from 10.11 on: update the system";
+  const std::string update = "Metal is a part of macOS from 10.11 on: update the system";
   if (!stream::opened(
-          report, last, runtime_.missing, "", [&] { return correct; }, correct))
+          report, "TESSERA_METAL_LIBRARY", last, runtime_.missing, "", [&] { return update; }, update))
     return 0;
   if (!api_) api_ = std::make_unique<MetalApi>(runtime_);
   if (api_->count() == 0) {

@@ -34,9 +34,7 @@ constexpr const char* install_compiler =
     "Ubuntu: intel-ocloc), or name the file in TESSERA_OCLOC_LIBRARY";
 constexpr std::initializer_list<const char*> visibility = {"ZE_AFFINITY_MASK", "ZE_FLAT_DEVICE_HIERARCHY"};
 
-std::string without_library() {
-  return stream::remedy_without_library("TESSERA_ONEAPI_LIBRARY", os::intel, install_loader);
-}
+std::string without_library() { return stream::remedy_without_library(os::intel, install_loader); }
 
 std::vector<std::string> driver_files() {
   const std::filesystem::path folders[] = {"/usr/lib/x86_64-linux-gnu", "/usr/local/lib", "/usr/lib64", "/usr/lib",
@@ -93,8 +91,8 @@ class OneapiVendor final : public stream::Vendor {
 
 int OneapiVendor::start(BackendReport& report) {
   if (!library_.usable()) library_ = open_loader();
-  if (!stream::opened(report, library_.file, library_.missing, "older than Level Zero 1.0, or not its loader",
-                      without_library, install_loader))
+  if (!stream::opened(report, "TESSERA_ONEAPI_LIBRARY", library_.file, library_.missing,
+                      "older than Level Zero 1.0, or not its loader", without_library, install_loader))
     return 0;
   if (!api_) api_ = std::make_unique<ZeApi>(library_.call);
   if (devices_.empty()) {

@@ -28,9 +28,7 @@ constexpr const char* install_runtime =
 constexpr std::initializer_list<const char*> visibility = {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
                                                            "CUDA_VISIBLE_DEVICES"};  // HIP obeys this one too
 
-std::string without_library() {
-  return stream::remedy_without_library("TESSERA_ROCM_LIBRARY", os::amd, install_runtime);
-}
+std::string without_library() { return stream::remedy_without_library(os::amd, install_runtime); }
 
 std::string remedy_without_device(Code code) {
   if (std::string why = backend::why_no_device(os::amd, visibility); !why.empty()) return why;
@@ -53,8 +51,8 @@ class RocmVendor final : public stream::Vendor {
 
   int start(BackendReport& report) override {
     if (!library_.usable()) library_ = open_runtime();
-    if (!stream::opened(report, library_.file, library_.missing, "older than ROCm 5, or not AMD's HIP runtime",
-                        without_library, install_runtime))
+    if (!stream::opened(report, "TESSERA_ROCM_LIBRARY", library_.file, library_.missing,
+                        "older than ROCm 5, or not AMD's HIP runtime", without_library, install_runtime))
       return 0;
     if (!library_.layout.symbol) {
       report.reason =

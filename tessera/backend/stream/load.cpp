@@ -9,17 +9,18 @@
 
 namespace tessera::stream {
 
-bool opened(BackendReport& report, const os::Library& file, const std::string& missing, const std::string& older,
-            const std::function<std::string()>& absent, const std::string& install) {
+bool opened(BackendReport& report, const char* variable, const os::Library& file, const std::string& missing,
+            const std::string& older, const std::function<std::string()>& absent, const std::string& install) {
+  const bool named = !named_by(variable).empty();
   report.file = file.file();
   if (!file.loaded()) {
     report.reason = file.reason();
-    report.remedy = absent();
+    report.remedy = named ? remedy_where_named(variable) : absent();
     return false;
   }
   if (!missing.empty()) {
     report.reason = "the library has no " + missing + (older.empty() ? "" : ": it is " + older);
-    report.remedy = install;
+    report.remedy = named ? remedy_where_named(variable) : install;
     return false;
   }
   report.state = DeviceState::loaded;
@@ -30,8 +31,7 @@ std::string remedy_where_named(const char* variable) {
   return fmt::format("{} names this file, and no other is tried: correct it, or unset it", variable);
 }
 
-std::string remedy_without_library(const char* variable, os::Vendor vendor, const std::string& install) {
-  if (!named_by(variable).empty()) return remedy_where_named(variable);
+std::string remedy_without_library(os::Vendor vendor, const std::string& install) {
   const std::string cause = os::display_card_of(vendor) ? "" : backend::cause_of_no_device(vendor);
   return cause.empty() ? install : fmt::format("{}. If it has one after all: {}", cause, install);
 }

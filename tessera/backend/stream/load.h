@@ -24,18 +24,17 @@ void take(const os::Library& library, F*& to, const char* symbol, std::string& m
 /// The file that a variable names, which binds: if it does not do, no other is tried.
 inline std::string named_by(const char* variable) { return os::environment(variable).value_or(""); }
 
-/// Whether a vendor's library could be opened and lacks nothing. Else the report says so, with what to do: `absent()`
-/// if it was not opened; if it lacks a function, and so is `older` ("older than CUDA 11, or not NVIDIA's driver"),
-/// `install`.
-bool opened(BackendReport& report, const os::Library& file, const std::string& missing, const std::string& older,
-            const std::function<std::string()>& absent, const std::string& install);
+/// Whether a vendor's library could be opened and lacks nothing. Else the report says so, with what to do: if
+/// `variable` names the file, to correct that; else `absent()` if it was not opened, and `install` if it lacks a
+/// function, and so is `older` ("older than CUDA 11, or not NVIDIA's driver").
+bool opened(BackendReport& report, const char* variable, const os::Library& file, const std::string& missing,
+            const std::string& older, const std::function<std::string()>& absent, const std::string& install);
 
 /// What to do where a file is wrong that this variable names.
 std::string remedy_where_named(const char* variable);
 
-/// What to do where a vendor's library is not there: what the variable that names it has to do with it, what the system
-/// shows to be wrong, or to install it.
-std::string remedy_without_library(const char* variable, os::Vendor vendor, const std::string& install);
+/// What to do where a vendor's library is not there: what the system shows to be wrong, or to install it.
+std::string remedy_without_library(os::Vendor vendor, const std::string& install);
 
 /// "CUDA_VISIBLE_DEVICES is set to \"\"" for each of these that is set; empty if none is.
 inline std::string set_variables(std::initializer_list<const char*> names) {
