@@ -244,7 +244,8 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   set_capability(facts, capability);
   capabilities_[ordinal] = capability;
   const std::string named = stream::named_by("TESSERA_NVRTC_LIBRARY");
-  const bool binding = !named.empty() && named != "none";  // it does, or nothing does
+  // It is chosen, or nothing is; a binary of it that the driver refuses turns the device to PTX even so.
+  const bool binding = !named.empty() && named != "none";
   if (choose_nvrtc(facts, !binding) || (!binding && !choose_ptx(facts) && choose_nvrtc(facts, false)))
     info.driver_version += ", NVRTC " + nvrtc_.version();
   else if (facts.architecture.starts_with("PTX "))
