@@ -178,7 +178,9 @@ TEST(Devices, JsonAgreesWithTheLibrary) {
     EXPECT_EQ(row["file"], rows[i].file);
     ASSERT_EQ(row["devices"].size(), rows[i].devices.size());
     if (row["state"] == "verified") {
-      EXPECT_EQ(row["reason"], "") << row;
+      const bool slow = rows[i].backend == tessera::Backend::cpu &&
+                        row["devices"][0]["driver_version"] == "reference interpreter";  // which has its reason
+      EXPECT_EQ(row["reason"] == "", !slow) << row;
     } else {
       EXPECT_NE(row["reason"], "") << row;
       EXPECT_NE(row["remedy"], "") << row;
