@@ -215,8 +215,8 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
     } catch (...) {  // the host has no memory for the object: the block goes back to where it was
       std::lock_guard hold(lock_);
       const std::size_t held = block.allocation.bytes;
-      cached_[held].push_back(std::move(block));
       live_bytes_ -= held;
+      cached_[held].push_back(std::move(block));
       cached_bytes_ += held;
       throw;
     }

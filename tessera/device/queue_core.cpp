@@ -186,9 +186,9 @@ void QueueCore::keep_fault() noexcept {
   try {
     rethrow();
   } catch (...) {
-    if (device_.lost()) return;  // that is told by everything
+    if (device_.lost() || fault_since_ == of_several) return;  // that is told by everything; two say enough
+    fault_since_ = fault_ ? of_several : faults_.load(std::memory_order_relaxed);
     fault_ = fault_ ? with_later(fault_, std::current_exception()) : std::current_exception();
-    fault_since_ = faults_.load(std::memory_order_relaxed);
     faulty_.store(true, std::memory_order_release);
   }
 }
@@ -199,6 +199,7 @@ void QueueCore::tell_fault() {
   device_.check();
   const auto hold = held();
   faulty_.store(false, std::memory_order_relaxed);
+  fault_since_ = 0;
   if (const auto fault = std::exchange(fault_, nullptr)) std::rethrow_exception(fault);
 }
 

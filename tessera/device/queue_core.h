@@ -142,7 +142,8 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   std::array<const std::string*, 8> recent_{};
   unsigned recent_at_ = 0;
   std::exception_ptr fault_;       // kept; under the lock
-  std::uint64_t fault_since_ = 0;  // `faults_` when it was kept
+  std::uint64_t fault_since_ = 0;  // `faults_` when it was kept, or:
+  static constexpr std::uint64_t of_several = ~std::uint64_t{0};
   std::atomic<bool> faulty_ = false;
   std::atomic<std::uint64_t> faults_ = 0;  // cleared so far
   static constinit thread_local const Inside* inside_;
