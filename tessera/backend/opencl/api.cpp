@@ -145,6 +145,10 @@ void check(Code code, const char* function, const std::string& subject) {
   if (code == allocation_failure || code == out_of_resources || code == out_of_host_memory ||
       code == invalid_buffer_size)
     fail<OutOfMemory>({.asked = asked, .wrong = wrong, .todo = "Free arrays, or work on smaller pieces"});
+  if (code == failed_before)
+    fail<KernelError>({.asked = asked,
+                       .wrong = wrong,
+                       .todo = "A command before it failed, maybe in another queue, where that is told"});
   // A context or queue that is not valid any more is how drivers tell that the device is gone.
   constexpr Code first_invalid = -30, last_invalid = -72, invalid_context = -34, invalid_queue = -36;
   if (code <= first_invalid && code >= last_invalid && code != invalid_context && code != invalid_queue)
