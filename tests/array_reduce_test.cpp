@@ -267,6 +267,23 @@ TEST_P(OnEveryDevice, SavingReplacesAFileWholeOrNotAtAll) {
   EXPECT_EQ(files(), 2);
   save_npy(old, (folder / "new" / "b.npy").string());
   EXPECT_EQ(bytes(folder / "new" / "b.npy"), before);
+  const std::string ahead = (folder / "ahead.npy").string(), longest = folder / (std::string(251, 'n') + ".npy");
+  fs::create_symlink("new/c.npy", ahead);  // what it leads to is not there yet
+  save_npy(old, ahead);
+  EXPECT_TRUE(fs::is_symlink(ahead));
+  EXPECT_EQ(bytes(folder / "new" / "c.npy"), before);
+  save_npy(old, longest);
+  EXPECT_EQ(bytes(longest), before);
+  if (::geteuid() != 0) {  // whom permissions do not bind
+    const fs::path shut = folder / "new", file = shut / "b.npy";
+    fs::permissions(shut, fs::perms::owner_read | fs::perms::owner_exec);
+    save_npy(next, file.string());
+    EXPECT_EQ(load_npy(file.string()).to_vector<float>(), next.to_vector<float>());
+    fs::permissions(file, fs::perms::owner_read);
+    fs::permissions(shut, fs::perms::owner_all);
+    EXPECT_THROW(save_npy(old, file.string()), ArgumentError);
+    EXPECT_EQ(load_npy(file.string()).to_vector<float>(), next.to_vector<float>());
+  }
 
   // A pipe stays one, and what comes out of it is the file.
   const std::string pipe = (folder / "pipe").string();

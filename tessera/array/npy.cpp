@@ -162,7 +162,7 @@ void save_npy(const Array& a, const std::string& path) {
   bytes.resize(start + a.bytes());
   a.download(bytes.data() + start);
   // The old file goes when the new one is whole. What is no file has nothing to lose, and is not to be replaced.
-  if (!special(path)) return os::replace_text(path, bytes);
+  if (!special(path) && os::replaceable(path)) return os::replace_text(path, bytes);
   std::ofstream file(path, std::ios::binary);
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   file.close();

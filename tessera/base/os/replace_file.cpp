@@ -32,7 +32,22 @@ struct File {
                        .todo = "Check that the path exists and may be used by this user"});
 }
 
+/// Where a path leads through symbolic links, also if the file is not there yet.
+fs::path target(fs::path file) {
+  std::error_code error;
+  for (int links = 0; links < 40 && fs::is_symlink(fs::symlink_status(file, error)); ++links)
+    file = file.parent_path() / fs::read_symlink(file, error);
+  const fs::path whole = fs::weakly_canonical(file, error);
+  return error ? file : whole;
+}
+
 }  // namespace
+
+bool replaceable(const fs::path& asked) {
+  const fs::path file = target(asked);
+  if (::access(file.c_str(), F_OK) != 0) return true;
+  return ::access(file.c_str(), W_OK) == 0 && ::access(file.parent_path().c_str(), W_OK) == 0;
+}
 
 std::optional<std::string> read_text(const fs::path& file) {
   const File f{::open(file.c_str(), O_RDONLY | O_CLOEXEC)};
@@ -53,11 +68,10 @@ std::optional<std::string> read_text(const fs::path& file) {
 
 void replace_text(const fs::path& asked, std::string_view text) {
   std::error_code error;
-  fs::path file = fs::weakly_canonical(asked, error);  // through symbolic links, also where the file is not there yet
-  if (error) file = asked;
+  const fs::path file = target(asked);
   fs::create_directories(file.parent_path(), error);
   static std::atomic<unsigned> count = 0;
-  const std::string name = fmt::format("{}.{}.{}", file.string(), ::getpid(), count.fetch_add(1));
+  const std::string name = file.parent_path() / fmt::format(".{}.{}", ::getpid(), count.fetch_add(1));
   const int number = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (number < 0) refuse("write a file", file, errno);
   int failed = 0;

@@ -17,5 +17,7 @@ std::optional<std::string> read_text(const std::filesystem::path& file);
 /// Keeps the permissions of the file that was there; makes missing folders; a symbolic link stays one, its target is
 /// replaced. ArgumentError with the system's words if that cannot be done; the old file is then as it was.
 void replace_text(const std::filesystem::path& file, std::string_view text);
+/// False where the file is there and may not be written, or no other beside it.
+bool replaceable(const std::filesystem::path& file);
 
 }  // namespace tessera::os
