@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -52,17 +53,28 @@ struct Memory {
   }
 };
 
+/// What queued work failed with. Each who waits gets an error of its own: the counts of shared ones are in the
+/// runtime's library, where ThreadSanitizer does not see them.
+struct Fault {
+  bool lost = false;  ///< a DeviceError, else a KernelError
+  std::string text;
+  [[noreturn]] void tell() const {
+    if (lost) fail<DeviceError>({.wrong = text});
+    fail<KernelError>({.wrong = text});
+  }
+};
+
 /// The handle may be destroyed while a queue still waits; the state is shared.
 struct EventState {
   std::mutex lock;
   std::condition_variable changed;
   bool over = false;
-  std::exception_ptr error;
+  std::optional<Fault> error;
   void wait() {
     std::unique_lock g(lock);
     changed.wait(g, [&] { return over; });
   }
-  void set(std::exception_ptr e) {
+  void set(std::optional<Fault> e) {
     {
       std::lock_guard g(lock);
       over = true;
@@ -80,7 +92,7 @@ struct Event : DriverEvent {
   void wait() override {
     state->wait();
     std::lock_guard g(state->lock);
-    if (state->error) std::rethrow_exception(state->error);
+    if (state->error) state->error->tell();
   }
 };
 
@@ -185,7 +197,7 @@ class TestQueue : public DriverQueue {
   void finish() override {
     std::unique_lock g(lock_);
     idle_.wait(g, [&] { return work_.empty() && !busy_; });
-    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+    if (const auto error = std::exchange(error_, std::nullopt)) error->tell();
   }
 
  private:
@@ -200,7 +212,7 @@ class TestQueue : public DriverQueue {
     }
     changed_.notify_all();
   }
-  std::exception_ptr error() {
+  std::optional<Fault> error() {
     std::lock_guard g(lock_);
     return error_;
   }
@@ -232,9 +244,9 @@ class TestQueue : public DriverQueue {
         if (behaviour_->lose && !work.always)
           fail<DeviceError>({.asked = "test driver", .wrong = "an illegal address was accessed"});
         if (work.always || !error()) work.run();
-      } catch (...) {
+      } catch (const std::exception& e) {
         std::lock_guard g(lock_);
-        if (!error_) error_ = std::current_exception();
+        if (!error_) error_ = Fault{dynamic_cast<const DeviceError*>(&e) != nullptr, e.what()};
       }
       work = {};
       {
@@ -252,7 +264,7 @@ class TestQueue : public DriverQueue {
   std::condition_variable changed_, idle_;
   std::deque<Work> work_;
   bool stopping_ = false, busy_ = false;
-  std::exception_ptr error_;
+  std::optional<Fault> error_;
   std::thread thread_;
 };
 
