@@ -285,7 +285,7 @@ constexpr std::uint64_t most_x = 0xffffff00;  // whole blocks; HIP and Metal cou
 
 // Whether the device may refuse this launch for its outer dimensions, and will not for as many threads in x alone.
 bool needs_linear(Device device, const std::array<std::uint64_t, 3>& threads) {
-  if (device.backend == Backend::cpu || device.backend == Backend::interp) return false;  // no limits
+  if (is_built_in(device.backend)) return false;
   if (threads[1] <= most_y && threads[2] <= most_z) return false;
   return device.backend == Backend::cuda || threads[0] * threads[1] * threads[2] <= most_x;
 }

@@ -27,6 +27,8 @@ enum class Backend : std::uint8_t {
 inline constexpr std::array all_backends = {Backend::cpu,   Backend::cuda,   Backend::rocm,  Backend::oneapi,
                                             Backend::metal, Backend::opencl, Backend::interp};
 std::string_view backend_name(Backend backend);  ///< "cuda"
+/// Tessera itself computes, in the host's memory: no vendor's library is asked, and grids have no limits.
+constexpr bool is_built_in(Backend backend) { return backend == Backend::cpu || backend == Backend::interp; }
 
 /// One device: a backend and a number from 0. A value: comparable, hashable, printed and parsed as "cuda:0".
 struct Device {

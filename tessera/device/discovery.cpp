@@ -258,14 +258,13 @@ void set_device_state(Device device, DeviceState state, std::string reason, std:
 }
 
 std::string existing_devices(std::optional<Backend> asked) {
-  const auto own = [](Backend backend) { return backend == Backend::cpu || backend == Backend::interp; };
-  const bool all = !asked || !own(*asked);
+  const bool all = !asked || !is_built_in(*asked);
   std::string text;
   for (Backend backend : all_backends)
-    for (const DeviceInfo& info : (all || own(backend) ? discover(backend) : known(backend)).devices)
+    for (const DeviceInfo& info : (all || is_built_in(backend) ? discover(backend) : known(backend)).devices)
       text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", to_string(info.device), info.name);
   if (text.empty()) text = "none";
-  return all ? text : text + "; drivers were not asked for theirs (`tessera devices` does)";
+  return all ? text : text + "; drivers that were not asked yet may have more (`tessera devices` asks them)";
 }
 
 std::optional<Device> same_card(Device device) {

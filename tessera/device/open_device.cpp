@@ -121,8 +121,7 @@ OpenDevice& open_now(Device device) {
          .todo = "The machine or the environment has changed meanwhile; what was known is forgotten, so "
                  "look at discover() and try again"});
   }
-  open->host_memory = open->holds_data && (device.backend == Backend::cpu || device.backend == Backend::interp ||
-                                           info.kind == DeviceKind::cpu);
+  open->host_memory = open->holds_data && (is_built_in(device.backend) || info.kind == DeviceKind::cpu);
   if (open->holds_data) verify(*open);
   if (open->holds_data && logging::enabled(logging::Level::info)) {
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;

@@ -71,7 +71,7 @@ bool vendor_product_wanted(Device device, const BlasProduct& p) {
   if (mode == Settings::Blas::off) return false;
   const auto does = [](DType t) { return t == DType::f32 || t == DType::f16 || t == DType::bf16; };
   if (p.a.dtype != p.b.dtype || !does(p.a.dtype) || !does(p.out.dtype)) return false;
-  if (device.backend == Backend::cpu || device.backend == Backend::interp || !holds_data(device)) return false;
+  if (is_built_in(device.backend) || !holds_data(device)) return false;
   if (mode == Settings::Blas::vendor) return true;
   constexpr double least_operations = 1 << 27, least_per_byte = 32;
   const double operations = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) *
