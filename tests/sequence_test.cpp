@@ -208,6 +208,42 @@ TEST_P(OnEveryDevice, WhatAHelperThreadDefersOnTheRecordingsWorkIsPartOfIt) {
   }
 }
 
+TEST_P(OnEveryDevice, WhatAHelperThreadDefersIsPartOfTheRecordingThatGoesOnAndOfNoneThatHasEnded) {
+  const Device device = GetParam();
+  for (const bool computed : {false, true}) {
+    for (const bool later : {false, true}) {  // the one that has ended began after the one that goes on
+      SCOPED_TRACE(std::string(computed ? "computed" : "pending") + (later ? ", later" : ", earlier"));
+      const Array one = Array::full({64}, 1.0, DType::f32, device).eval();
+      Array x = Array::full({64}, 1.0, DType::f32, device).eval(), out = Array::zeros({64}, DType::f32, device), left;
+      const auto end_one = [&] {
+        Array kept = Array::zeros({64}, DType::f32, device);
+        const auto ended = Sequence::record(Queue::of(device), [&] {
+          left = one * 1.0;
+          kept.assign(one);
+        });
+        EXPECT_TRUE(left.pending());
+      };
+      if (!later) end_one();
+      Sequence step;
+      in_time([&] {
+        step = Sequence::record(Queue::of(device), [&] {
+          const Array r = x * 2.0;
+          if (computed) r.eval();
+          if (later) std::async(std::launch::async, end_one).get();
+          out.assign(elsewhere([&] { return r + left; }) * r);
+        });
+      });
+      EXPECT_EQ(out.to_vector<float>(), Floats(64, 6));
+      for (const float v : {3.f, 10.f}) {
+        x.fill(v);
+        out.fill(-1);
+        step.replay();
+        EXPECT_EQ(out.to_vector<float>(), Floats(64, 2 * v * (2 * v + 1)));
+      }
+    }
+  }
+}
+
 TEST_P(OnEveryDevice, WhatWasDeferredBeforeIsComputedOnceWhereverTheRecordingMeetsIt) {
   const Device device = GetParam();
   Queue& queue = Queue::of(device);

@@ -71,14 +71,9 @@ std::shared_ptr<Source> Source::deferred(ir::Op op, std::uint8_t sub, DType dtyp
   s->shape_ = std::move(shape);
   s->recording_ = Recorder::number();
   if (s->recording_ == 0) {  // another thread may help the one that records: its work depends on what changes
-    std::uint64_t of_pending = 0, of_computed = 0;  // what is computed may be of a recording that has ended
-    for (const Term& t : args) {
-      if (t.kind == Term::scalar) continue;
-      std::lock_guard hold(t.source->lock_);
-      std::uint64_t& latest = t.source->storage_ ? of_computed : of_pending;
-      latest = std::max(latest, t.source->recording_);
-    }
-    s->recording_ = of_pending != 0 ? of_pending : of_computed;
+    for (const Term& t : args)
+      if (t.kind != Term::scalar && t.source->recording_ > s->recording_ && Recorder::goes_on(t.source->recording_))
+        s->recording_ = t.source->recording_;
   }
 
   // Grow the expression, unless a limit says that its parts are computed first.

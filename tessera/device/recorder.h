@@ -13,11 +13,14 @@ namespace tessera {
 
 class Recorder {
  public:
-  virtual ~Recorder() = default;
+  Recorder();
+  virtual ~Recorder();
   static constinit thread_local Recorder* current;
 
   /// Of the recording of this thread, from 1; 0: none. What is deferred keeps the number of when it was made.
   static std::uint64_t number() { return current == nullptr ? 0 : current->number_; }
+  /// Whether the recording with this number, of any thread, goes on.
+  static bool goes_on(std::uint64_t number);
   /// While it lives this thread records nothing: for what was deferred before the recording, and is no part of it.
   class Pause {
    public:
@@ -51,8 +54,7 @@ class Recorder {
   virtual void filled(const BufferView& to, std::span<const std::byte> pattern) = 0;
 
  private:
-  static std::uint64_t next();
-  const std::uint64_t number_ = next();
+  const std::uint64_t number_;
   virtual void refused(const char* asked) = 0;
   virtual void checked(const char* asked, QueueCore& core) = 0;
 };

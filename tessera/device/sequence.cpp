@@ -19,9 +19,39 @@
 namespace tessera {
 
 constinit thread_local Recorder* Recorder::current = nullptr;
-std::uint64_t Recorder::next() {
-  static std::atomic<std::uint64_t> last = 0;
-  return ++last;
+
+namespace {
+struct Recordings {
+  std::mutex lock;
+  std::uint64_t last = 0;
+  std::vector<std::uint64_t> going_on;
+  std::atomic<std::size_t> count = 0;  ///< of these, read without the lock
+};
+Recordings& recordings() {
+  static auto& all = *new Recordings;  // leaked on purpose: threads may record while the process ends
+  return all;
+}
+std::uint64_t begin_recording() {
+  Recordings& r = recordings();
+  std::lock_guard hold(r.lock);
+  r.going_on.push_back(r.last + 1);
+  r.count = r.going_on.size();
+  return ++r.last;
+}
+}  // namespace
+
+Recorder::Recorder() : number_(begin_recording()) {}
+Recorder::~Recorder() {
+  Recordings& r = recordings();
+  std::lock_guard hold(r.lock);
+  std::erase(r.going_on, number_);
+  r.count = r.going_on.size();
+}
+bool Recorder::goes_on(std::uint64_t number) {
+  Recordings& r = recordings();
+  if (r.count == 0) return false;
+  std::lock_guard hold(r.lock);
+  return std::ranges::find(r.going_on, number) != r.going_on.end();
 }
 
 namespace {
