@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions over every choice of axes, joining, picking, counting, files and text, on every device.
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
-
 #include <sys/stat.h>
 #include <unistd.h>
-#include <future>
-#include <random>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <limits>
+#include <random>
 
 #include "tessera/array/array.h"
 #include "tessera/device/sequence.h"
@@ -274,6 +275,11 @@ TEST_P(OnEveryDevice, SavingReplacesAFileWholeOrNotAtAll) {
   EXPECT_EQ(bytes(folder / "new" / "c.npy"), before);
   save_npy(old, longest);
   EXPECT_EQ(bytes(longest), before);
+  // Files with the names that it gives new ones, left by a process that had the same number, stand in nobody's way.
+  for (int i = 0; i < 100; ++i) std::ofstream(folder / "new" / fmt::format(".{}.{}", ::getpid(), i)) << "left";
+  save_npy(next, (folder / "new" / "b.npy").string());
+  EXPECT_EQ(load_npy((folder / "new" / "b.npy").string()).to_vector<float>(), next.to_vector<float>());
+  EXPECT_EQ(bytes(folder / "new" / fmt::format(".{}.99", ::getpid())), "left");
   if (::geteuid() != 0) {  // whom permissions do not bind
     const fs::path shut = folder / "new", file = shut / "b.npy";
     fs::permissions(shut, fs::perms::owner_read | fs::perms::owner_exec);
@@ -292,6 +298,14 @@ TEST_P(OnEveryDevice, SavingReplacesAFileWholeOrNotAtAll) {
   save_npy(old, pipe);
   EXPECT_EQ(read.get(), before);
   EXPECT_TRUE(fs::is_fifo(pipe));
+
+  // So does a file that is open: what others wrote to it stays.
+  const std::string log = (folder / "log").string();
+  const int number = ::open(log.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(::write(number, "line\n", 5), 5);
+  save_npy(old, "/dev/fd/" + std::to_string(number));
+  ::close(number);
+  EXPECT_EQ(bytes(log), "line\n" + before);
   fs::remove_all(folder);
 }
 

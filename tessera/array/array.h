@@ -254,8 +254,8 @@ Array random_bits(Shape shape, std::uint64_t seed, std::optional<Device> device 
 
 /// NumPy's .npy files, versions 1 to 3, little-endian, C order (Fortran order is read too). FormatError with offset and
 /// field. Saving puts the whole file in the old one's place in one step (missing folders are made), or writes to what
-/// is no file, like a pipe or /dev/stdout, and in place where no file can be made beside it; ArgumentError with the
-/// system's words if it cannot, and the old file stays.
+/// is no file, like a pipe or /dev/stdout, and in place where no other file can take the old one's; ArgumentError with
+/// the system's words if it cannot, and the old file stays unless it was being written in place.
 void save_npy(const Array& a, const std::string& path);
 Array load_npy(const std::string& path, std::optional<Device> device = {});
 

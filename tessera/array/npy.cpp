@@ -2,7 +2,6 @@
 // NumPy's .npy format (numpy.lib.format, versions 1.0 to 3.0).
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 
 #include "tessera/array/array.h"
@@ -133,15 +132,6 @@ class Reader {
   std::size_t start_ = 0;
 };
 
-/// A pipe, a terminal, /dev/stdout also where it leads to a file: others may be writing to it too.
-bool special(const std::filesystem::path& path) {
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) return true;
-  const std::string text = std::filesystem::absolute(path, error).lexically_normal().string();
-  return text.starts_with("/dev/fd/") || text.starts_with("/dev/std") || text.starts_with("/proc/");
-}
-
 }  // namespace
 
 void save_npy(const Array& a, const std::string& path) {
@@ -161,15 +151,7 @@ void save_npy(const Array& a, const std::string& path) {
   const std::size_t start = bytes.size();
   bytes.resize(start + a.bytes());
   a.download(bytes.data() + start);
-  // The old file goes when the new one is whole. What is no file has nothing to lose, and is not to be replaced.
-  if (!special(path) && os::replaceable(path)) return os::replace_text(path, bytes);
-  std::ofstream file(path, std::ios::binary);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  if (!file)
-    fail<ArgumentError>({.asked = "save_npy",
-                         .with = {{"file", path}, {"bytes", std::to_string(a.bytes())}},
-                         .wrong = "the file cannot be written: " + std::string(std::strerror(errno))});
+  os::write_text(path, bytes);
 }
 
 Array load_npy(const std::string& path, std::optional<Device> device) { return Reader(path).read(device); }

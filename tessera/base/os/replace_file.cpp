@@ -29,7 +29,9 @@ struct File {
   fail<ArgumentError>({.asked = asked,
                        .with = {{"file", file.string()}},
                        .wrong = std::strerror(error),
-                       .todo = "Check that the path exists and may be used by this user"});
+                       .todo = error == ENOSPC || error == EDQUOT
+                                   ? "Make room there, or name another place"
+                                   : "Check that the path exists and may be used by this user"});
 }
 
 /// Where a path leads through symbolic links, also if the file is not there yet.
@@ -41,13 +43,64 @@ fs::path target(fs::path file) {
   return error ? file : whole;
 }
 
-}  // namespace
-
-bool replaceable(const fs::path& asked) {
-  const fs::path file = target(asked);
-  if (::access(file.c_str(), F_OK) != 0) return true;
-  return ::access(file.c_str(), W_OK) == 0 && ::access(file.parent_path().c_str(), W_OK) == 0;
+/// A pipe, a terminal, /dev/stdout also where it leads to a file: others may be writing to it too.
+bool special(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::exists(status) && !fs::is_regular_file(status)) return true;
+  const std::string text = fs::absolute(path, error).lexically_normal().string();
+  return text.starts_with("/dev/fd/") || text.starts_with("/dev/std") || text.starts_with("/proc/");
 }
+
+/// 0, or the system's number for what went wrong.
+int write_all(int number, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(number, text.data(), text.size());
+    if (n >= 0)
+      text.remove_prefix(static_cast<std::size_t>(n));
+    else if (errno != EINTR)
+      return errno;
+  }
+  return 0;
+}
+
+/// Opens a new file of a name that nobody has, which it tells; -1 with errno.
+int open_beside(const fs::path& file, std::string& name) {
+  static std::atomic<unsigned> count = 0;
+  int number = -1;
+  for (int tries = 0; number < 0 && tries < 1000; ++tries) {
+    name = file.parent_path() / fmt::format(".{}.{}", ::getpid(), count.fetch_add(1));
+    number = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (number < 0 && errno != EEXIST) break;  // one that is there may be left of a process with our number
+  }
+  return number;
+}
+
+struct Failure {
+  int error = 0;         ///< 0: none
+  bool of_name = false;  ///< not of writing: no file can be made beside the old one, or take its place
+};
+Failure replace(const fs::path& file, std::string_view text) {
+  std::error_code error;
+  fs::create_directories(file.parent_path(), error);
+  std::string name;
+  const int number = open_beside(file, name);
+  if (number < 0) return {errno, errno == EACCES || errno == EPERM || errno == EROFS};
+  Failure failed;
+  {
+    const File f{number};
+    struct stat before {};
+    if (::stat(file.c_str(), &before) == 0 && ::fchmod(number, before.st_mode & 07777) != 0) failed.error = errno;
+    if (failed.error == 0) failed.error = write_all(number, text);
+    if (failed.error == 0 && ::fsync(number) != 0) failed.error = errno;
+  }
+  if (failed.error == 0 && ::rename(name.c_str(), file.c_str()) != 0)
+    failed = {errno, errno == EACCES || errno == EPERM || errno == EBUSY};
+  if (failed.error != 0) ::unlink(name.c_str());
+  return failed;
+}
+
+}  // namespace
 
 std::optional<std::string> read_text(const fs::path& file) {
   const File f{::open(file.c_str(), O_RDONLY | O_CLOEXEC)};
@@ -67,31 +120,25 @@ std::optional<std::string> read_text(const fs::path& file) {
 }
 
 void replace_text(const fs::path& asked, std::string_view text) {
-  std::error_code error;
   const fs::path file = target(asked);
-  fs::create_directories(file.parent_path(), error);
-  static std::atomic<unsigned> count = 0;
-  const std::string name = file.parent_path() / fmt::format(".{}.{}", ::getpid(), count.fetch_add(1));
-  const int number = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (number < 0) refuse("write a file", file, errno);
-  int failed = 0;
-  {
-    const File f{number};
-    struct stat before {};
-    if (::stat(file.c_str(), &before) == 0 && ::fchmod(number, before.st_mode & 07777) != 0) failed = errno;
-    for (std::size_t at = 0; failed == 0 && at < text.size();) {
-      const ssize_t n = ::write(number, text.data() + at, text.size() - at);
-      if (n >= 0)
-        at += static_cast<std::size_t>(n);
-      else if (errno != EINTR)
-        failed = errno;
-    }
-    if (failed == 0 && ::fsync(number) != 0) failed = errno;
+  if (const Failure failed = replace(file, text); failed.error != 0) refuse("write a file", file, failed.error);
+}
+
+void write_text(const fs::path& asked, std::string_view text) {
+  const bool shared = special(asked);
+  if (!shared) {
+    const fs::path file = target(asked);
+    const bool there = ::access(file.c_str(), F_OK) == 0;
+    if (there && ::access(file.c_str(), W_OK) != 0) refuse("write a file", file, errno);
+    const Failure failed = replace(file, text);
+    if (failed.error == 0) return;
+    if (!there || !failed.of_name) refuse("write a file", file, failed.error);
   }
-  if (failed == 0 && ::rename(name.c_str(), file.c_str()) != 0) failed = errno;
-  if (failed == 0) return;
-  ::unlink(name.c_str());
-  refuse("write a file", file, failed);
+  const int number = ::open(asked.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (shared ? O_APPEND : O_TRUNC), 0666);
+  if (number < 0) refuse("write a file", asked, errno);
+  int failed = write_all(number, text);
+  if (::close(number) != 0 && failed == 0) failed = errno;
+  if (failed != 0) refuse("write a file", asked, failed);
 }
 
 }  // namespace tessera::os

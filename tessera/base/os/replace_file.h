@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small text files that are read whole and replaced whole, so that no reader ever sees half of one.
+// Files that are read whole and replaced whole, so that no reader ever sees half of one.
 // Part of the operating system's seam.
 #pragma once
 
@@ -17,7 +17,10 @@ std::optional<std::string> read_text(const std::filesystem::path& file);
 /// Keeps the permissions of the file that was there; makes missing folders; a symbolic link stays one, its target is
 /// replaced. ArgumentError with the system's words if that cannot be done; the old file is then as it was.
 void replace_text(const std::filesystem::path& file, std::string_view text);
-/// False where the file is there and may not be written, or no other beside it.
-bool replaceable(const std::filesystem::path& file);
+/// The same wherever it can be done. Appends to what is no file, like a pipe or /dev/stdout, and writes in place into a
+/// file beside which no other can be made, or that no other can replace (mounted by itself, or another user's in a
+/// shared folder): if that fails midway, the old content is lost. A file that may not be written is not replaced
+/// either.
+void write_text(const std::filesystem::path& file, std::string_view text);
 
 }  // namespace tessera::os
