@@ -184,9 +184,13 @@ void print_summary(const Options& o, const LanguageModel& model, const GenerateR
       line("", fmt::format("{}: {} of {} layers, {} of weights", to_string(device),
                            std::count(layers.begin(), layers.end(), device), layers.size(),
                            config::bytes_text(model.model().weight_bytes(device))));
-  for (const Device device : devices)
-    if (std::count(layers.begin(), layers.end(), device) == 0)
-      line("", fmt::format("{}: no layers, which all fit before it", to_string(device)));
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (std::count(layers.begin(), layers.end(), devices[i]) != 0) continue;
+    const bool passed_over = std::find_first_of(devices.begin() + static_cast<std::ptrdiff_t>(i), devices.end(),
+                                                layers.begin(), layers.end()) != devices.end();
+    line("", fmt::format("{}: no layers, {}", to_string(devices[i]),
+                         passed_over ? "since its free memory holds none" : "which all fit before it"));
+  }
   if (o.strict) line("strict", "no kernel ran and nothing was copied on another device");
   if (o.stats) say("\n"), print_stats(model);
 }
