@@ -13,6 +13,7 @@ Examples:
   tools/train_model.py --work /tmp/tessera-model --out models --minutes 50
   tools/train_model.py --work /tmp/tessera-model --out models --resume
   tools/train_model.py --work /tmp/tessera-model --text-only     # only writes the text, words and tokenizer
+  tools/train_model.py --work /tmp/tessera-model --check models/*.gguf     # trains nothing: what are these worth?
 """
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ import math
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -175,21 +177,40 @@ class Data:
         return torch.from_numpy(np.stack(rows))
 
 
-def held_out_loss(model: Model, tokens: list[int], context: int) -> float:
-    """The sum of -ln P over all tokens but the first. Windows overlap by half, only the new half is counted, so every
-    token but the first ones has at least half a context before it."""
-    model.eval()
+def held_out_loss(logits_of: Callable[[torch.Tensor], torch.Tensor], tokens: list[int], context: int) -> float:
+    """The sum of -ln P over all tokens but the first, where `logits_of` gives a row for each token of a window. Windows
+    overlap by half, only the new half is counted, so every token but the first ones has at least half a context before
+    it."""
     stream = torch.tensor(tokens)
     nats, done = 0.0, 1
     with torch.no_grad():
         while done < len(tokens):
             start = 0 if done == 1 else done - context // 2
             end = min(start + context, len(tokens) - 1)
-            logits = model(stream[None, start:end])[0, done - 1 - start:].double()
+            logits = logits_of(stream[start:end])[done - 1 - start:].double()
             nats += F.cross_entropy(logits, stream[done:end + 1], reduction="sum").item()
             done = end + 1
+    return nats
+
+
+def loss_of_model(model: Model, data: Data) -> float:
+    model.eval()
+    nats = held_out_loss(lambda window: model(window[None])[0], data.held_out, model.shape.context)
     model.train()
     return nats
+
+
+def loss_of_file(path: Path, data: Data, context: int) -> float:
+    """What a GGUF file is worth in llama.cpp, its weights as they are in the file."""
+    from check_with_llama_cpp import load  # a package that training does without
+    model = load(path, context)
+
+    def logits_of(window: torch.Tensor) -> torch.Tensor:
+        model.reset()
+        model.eval(window.tolist())
+        return torch.from_numpy(model.scores[:len(window)].copy())
+
+    return held_out_loss(logits_of, data.held_out, context)
 
 
 def sample(model: Model, tokenizer: bpe.Tokenizer, prompt: str, count: int, temperature: float, seed: int) -> str:
@@ -264,16 +285,18 @@ def write_words(words: list[str], path: Path) -> None:
     path.write_text("".join(w + "\n" for w in words))
 
 
+def compare(name: str, ours: float, theirs: float, data: Data) -> bool:
+    """Prints two sums of nats; whether ours is the better one."""
+    for of, nats in ((name, ours), ("3-gram model", theirs)):
+        print(f"held out, {of + ':':<12} {nats / (len(data.held_out) - 1):.4f} nats per token, "
+              f"{nats / data.held_out_bytes:.4f} nats per byte, {nats / math.log(2) / data.held_out_bytes:.4f} bits per byte")
+    print(f"{name} beats the 3-gram model" if ours < theirs else f"{name.upper()} DOES NOT BEAT THE 3-GRAM MODEL", flush=True)
+    return ours < theirs
+
+
 def report(model: Model, data: Data, trigrams: TrigramModel) -> None:
     """Prints the held-out loss of both models and the share of real words in samples."""
-    def line(name: str, nats: float) -> str:
-        return (f"held out, {name:<12} {nats / (len(data.held_out) - 1):.4f} nats per token, "
-                f"{nats / data.held_out_bytes:.4f} nats per byte, {nats / math.log(2) / data.held_out_bytes:.4f} bits per byte")
-    ours = held_out_loss(model, data.held_out, model.shape.context)
-    theirs = trigrams.loss(data.held_out)
-    print(line("this model:", ours))
-    print(line("3-gram model:", theirs))
-    print("this model beats the 3-gram model" if ours < theirs else "THIS MODEL DOES NOT BEAT THE 3-GRAM MODEL")
+    compare("this model", loss_of_model(model, data), trigrams.loss(data.held_out), data)
     known = set(data.words)
     for seed, prompt in enumerate(("The query planner", "A transaction", "If the server", "Note that")):
         text = sample(model, data.tokenizer, prompt, 500, 0.8, seed)
@@ -309,14 +332,21 @@ def main() -> int:
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in --work")
     parser.add_argument("--no-compile", action="store_true", help="do not use torch.compile (which needs a C++ compiler)")
     parser.add_argument("--text-only", action="store_true", help="stop after writing text, words and tokenizer")
+    parser.add_argument("--check", type=Path, nargs="+", metavar="FILE",
+                        help="train nothing and write nothing but the text: print the held-out loss of these GGUF files in "
+                             "llama.cpp, and fail if one does not beat the 3-gram model")
     options = parser.parse_args()
 
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     options.work.mkdir(parents=True, exist_ok=True)
-    options.out.mkdir(parents=True, exist_ok=True)
     shape = Shape()
     data = Data(options.work, shape.vocabulary)
+    if options.check:
+        theirs = TrigramModel(data.training, shape.vocabulary).loss(data.held_out)
+        beaten = [compare(path.name, loss_of_file(path, data, shape.context), theirs, data) for path in options.check]
+        return 0 if all(beaten) else 1
+    options.out.mkdir(parents=True, exist_ok=True)
     write_words(data.words, options.out / "words.txt")
     (options.out / "training-files.txt").write_text(f"# pages of {corpus.PACKAGE} {data.version}\n{data.files}")
     if options.text_only:
@@ -351,7 +381,7 @@ def main() -> int:
                     "spent": spent + time.monotonic() - started}, checkpoint.with_suffix(".part"))
         os.replace(checkpoint.with_suffix(".part"), checkpoint)
         sizes = export(model, data, options.out)
-        ours = held_out_loss(model, data.held_out, shape.context)
+        ours = loss_of_model(model, data)
         print(f"step {step}: held out {ours / (len(data.held_out) - 1):.4f} nats per token "
               f"(3-gram model {theirs / (len(data.held_out) - 1):.4f}); wrote {sizes}", flush=True)
 
