@@ -244,6 +244,37 @@ TEST_P(OnEveryDevice, WhatAHelperThreadDefersIsPartOfTheRecordingThatGoesOnAndOf
   }
 }
 
+TEST_P(OnEveryDevice, WhatAHelperThreadDefersReadsWhatAnotherRecordingHasComputed) {
+  const Device device = GetParam();
+  Array x = Array::full({64}, 1.0, DType::f32, device).eval(), out = Array::zeros({64}, DType::f32, device), theirs;
+  Sequence step;
+  in_time([&] {
+    step = Sequence::record(Queue::of(device), [&] {
+      std::latch computed(1), read(1);
+      const Array p = x * 2.0;
+      auto other = std::async(std::launch::async, [&] {  // it begins later, and goes on meanwhile
+        return Sequence::record(Queue::of(device), [&] {
+          theirs = Array::full({64}, 5.0, DType::f32, device).eval();
+          computed.count_down();
+          read.wait();
+        });
+      });
+      computed.wait();
+      const Array c = elsewhere([&] { return p + theirs; });
+      out.assign(c * p);
+      read.count_down();
+      other.get();
+    });
+  });
+  EXPECT_EQ(out.to_vector<float>(), Floats(64, 14));
+  for (const float v : {3.f, 10.f}) {
+    x.fill(v);
+    out.fill(-1);
+    step.replay();
+    EXPECT_EQ(out.to_vector<float>(), Floats(64, 2 * v * (2 * v + 5)));
+  }
+}
+
 TEST_P(OnEveryDevice, WhatWasDeferredBeforeIsComputedOnceWhereverTheRecordingMeetsIt) {
   const Device device = GetParam();
   Queue& queue = Queue::of(device);

@@ -71,9 +71,14 @@ std::shared_ptr<Source> Source::deferred(ir::Op op, std::uint8_t sub, DType dtyp
   s->shape_ = std::move(shape);
   s->recording_ = Recorder::number();
   if (s->recording_ == 0) {  // another thread may help the one that records: its work depends on what changes
-    for (const Term& t : args)
-      if (t.kind != Term::scalar && t.source->recording_ > s->recording_ && Recorder::goes_on(t.source->recording_))
-        s->recording_ = t.source->recording_;
+    std::uint64_t of_pending = 0, of_computed = 0;  // a recording reads what another has computed as it is
+    for (const Term& t : args) {
+      if (t.kind == Term::scalar || !Recorder::goes_on(t.source->recording_)) continue;
+      std::lock_guard hold(t.source->lock_);
+      std::uint64_t& latest = t.source->storage_ ? of_computed : of_pending;
+      latest = std::max(latest, t.source->recording_);
+    }
+    s->recording_ = of_pending != 0 ? of_pending : of_computed;
   }
 
   // Grow the expression, unless a limit says that its parts are computed first.

@@ -59,8 +59,9 @@ class Source : public PendingReader, public std::enable_shared_from_this<Source>
   Device device_;
   DType dtype_ = DType::f32;
   std::shared_ptr<Storage> storage_;
-  /// Recorder::number() when it was made; where the thread that made it recorded nothing, the latest recording of its
-  /// operands that goes on: what depends on something of a recording is part of it, whichever thread deferred it.
+  /// Recorder::number() when it was made; where the thread that made it recorded nothing, the latest recording that
+  /// goes on of its operands, of pending ones if there are: what depends on something of a recording is part of it,
+  /// whichever thread deferred it.
   std::uint64_t recording_ = 0;
   // While pending:
   ir::Op op_ = ir::Op::none;
