@@ -134,7 +134,8 @@ void write_text(const fs::path& asked, std::string_view text) {
     if (failed.error == 0) return;
     if (!there || !failed.of_name) refuse("write a file", file, failed.error);
   }
-  const int number = ::open(asked.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (shared ? O_APPEND : O_TRUNC), 0666);
+  // It is there; and O_CREAT on another user's file in a shared folder is refused by Linux (fs.protected_regular).
+  const int number = ::open(asked.c_str(), O_WRONLY | O_CLOEXEC | (shared ? O_APPEND : O_TRUNC));
   if (number < 0) refuse("write a file", asked, errno);
   int failed = write_all(number, text);
   if (::close(number) != 0 && failed == 0) failed = errno;

@@ -20,7 +20,8 @@ void replace_text(const std::filesystem::path& file, std::string_view text);
 /// The same wherever it can be done. Appends to what is no file, like a pipe or /dev/stdout, and writes in place into a
 /// file beside which no other can be made, or that no other can replace (mounted by itself, or another user's in a
 /// shared folder): if that fails midway, the old content is lost. A file that may not be written is not replaced
-/// either.
+/// either. Where the program's own output goes to a file, flush it before, and write nothing to it later: that would go
+/// over it.
 void write_text(const std::filesystem::path& file, std::string_view text);
 
 }  // namespace tessera::os
