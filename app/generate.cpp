@@ -189,7 +189,7 @@ void print_summary(const Options& o, const LanguageModel& model, const GenerateR
     const bool passed_over = std::find_first_of(devices.begin() + static_cast<std::ptrdiff_t>(i), devices.end(),
                                                 layers.begin(), layers.end()) != devices.end();
     line("", fmt::format("{}: no layers, {}", to_string(devices[i]),
-                         passed_over ? "since its free memory holds none" : "which all fit before it"));
+                         passed_over ? "since none fits in its memory" : "which all fit before it"));
   }
   if (o.strict) line("strict", "no kernel ran and nothing was copied on another device");
   if (o.stats) say("\n"), print_stats(model);
