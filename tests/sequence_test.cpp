@@ -164,6 +164,16 @@ Array elsewhere(F make) {
   return std::async(std::launch::async, make).get();
 }
 
+/// Replays with other numbers in `x`, and looks at what is then in all of `out`.
+void replays_give(Sequence& step, Array& x, Array& out, float (*wanted)(float)) {
+  for (const float v : {3.f, 10.f}) {
+    x.fill(v);
+    out.fill(-1);
+    step.replay();
+    EXPECT_EQ(out.to_vector<float>(), Floats(64, wanted(v)));
+  }
+}
+
 TEST_P(OnEveryDevice, WhatAHelperThreadDefersOnTheRecordingsWorkIsPartOfIt) {
   const Device device = GetParam();
   using Combine = std::function<void(const Array& x, Array& out)>;
@@ -199,12 +209,7 @@ TEST_P(OnEveryDevice, WhatAHelperThreadDefersOnTheRecordingsWorkIsPartOfIt) {
     Sequence step;
     in_time([&] { step = Sequence::record(Queue::of(device), [&] { way(x, out); }); });
     EXPECT_EQ(out.to_vector<float>(), Floats(64, 6));
-    for (const float v : {3.f, 10.f}) {
-      x.fill(v);
-      out.fill(-1);
-      step.replay();
-      EXPECT_EQ(out.to_vector<float>(), Floats(64, 2 * v * (2 * v + 1)));
-    }
+    replays_give(step, x, out, [](float v) { return 2 * v * (2 * v + 1); });
   }
 }
 
@@ -234,12 +239,7 @@ TEST_P(OnEveryDevice, WhatAHelperThreadDefersIsPartOfTheRecordingThatGoesOnAndOf
         });
       });
       EXPECT_EQ(out.to_vector<float>(), Floats(64, 6));
-      for (const float v : {3.f, 10.f}) {
-        x.fill(v);
-        out.fill(-1);
-        step.replay();
-        EXPECT_EQ(out.to_vector<float>(), Floats(64, 2 * v * (2 * v + 1)));
-      }
+      replays_give(step, x, out, [](float v) { return 2 * v * (2 * v + 1); });
     }
   }
 }
@@ -267,12 +267,7 @@ TEST_P(OnEveryDevice, WhatAHelperThreadDefersReadsWhatAnotherRecordingHasCompute
     });
   });
   EXPECT_EQ(out.to_vector<float>(), Floats(64, 14));
-  for (const float v : {3.f, 10.f}) {
-    x.fill(v);
-    out.fill(-1);
-    step.replay();
-    EXPECT_EQ(out.to_vector<float>(), Floats(64, 2 * v * (2 * v + 5)));
-  }
+  replays_give(step, x, out, [](float v) { return 2 * v * (2 * v + 5); });
 }
 
 TEST_P(OnEveryDevice, WhatWasDeferredBeforeIsComputedOnceWhereverTheRecordingMeetsIt) {
