@@ -49,7 +49,7 @@ Recorder::~Recorder() {
 }
 bool Recorder::goes_on(std::uint64_t number) {
   Recordings& r = recordings();
-  if (r.count == 0) return false;
+  if (number == 0 || r.count == 0) return false;
   std::lock_guard hold(r.lock);
   return std::ranges::find(r.going_on, number) != r.going_on.end();
 }
