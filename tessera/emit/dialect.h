@@ -41,16 +41,16 @@ struct Dialect {
   Language language = Language::opencl;
   std::string_view name = "OpenCL C 1.2";
   bool fp64 = true;
-  bool subgroups = false;       ///< OpenCL: cl_khr_subgroups; CUDA and HIP: always
-  bool intel_shuffles = false;  ///< OpenCL: cl_intel_subgroups, else cl_khr_subgroup_shuffle
-  bool atomic_i64 = false;      ///< OpenCL: cl_khr_int64_base_atomics and cl_khr_int64_extended_atomics
-  bool dot4 = false;            ///< OpenCL: cl_khr_integer_dot_product; CUDA: from sm_61 on
-  bool offsets = true;          ///< buffers come as {pointer, element offset}: OpenCL has no pointers on the host
-  bool vectors = true;          ///< loads of 2, 3 or 4 elements from any element's address
-  bool expand_math = true;      ///< exp, log, sin, ... of f32 are not the compiler's, or differ by device
-  bool expand_math64 = false;   ///< those of f64 are not the compiler's
-  bool bf16_convert = false;    ///< CUDA: from sm_80 on
-  std::uint32_t cuda_width = 32;           ///< lanes of a subgroup in CUDA C, where they are a constant
+  bool subgroups = false;         ///< OpenCL: cl_khr_subgroups; CUDA and HIP: always
+  bool intel_shuffles = false;    ///< OpenCL: cl_intel_subgroups, else cl_khr_subgroup_shuffle
+  bool atomic_i64 = false;        ///< OpenCL: cl_khr_int64_base_atomics and cl_khr_int64_extended_atomics
+  bool dot4 = false;              ///< OpenCL: cl_khr_integer_dot_product; CUDA: from sm_61 on
+  bool offsets = true;            ///< buffers come as {pointer, element offset}: OpenCL has no pointers on the host
+  bool vectors = true;            ///< loads of 2, 3 or 4 elements from any element's address
+  bool expand_math = true;        ///< exp, log, sin, ... of f32 are not the compiler's, or differ by device
+  bool expand_math64 = false;     ///< those of f64 are not the compiler's
+  bool bf16_convert = false;      ///< CUDA: from sm_80 on
+  std::uint32_t cuda_width = 32;  ///< lanes of a subgroup in CUDA C, where they are a constant
   MatrixUnits matrix = MatrixUnits::none;  ///< CUDA and HIP
   HipDot4 hip_dot4 = HipDot4::none;        ///< HIP, where `dot4` is set
 };
@@ -97,7 +97,7 @@ class Prelude {
   std::string subgroup(ir::SubgroupOp op, DType t);  ///< CUDA, HIP, Metal: (value[, lane], lanes in this subgroup)
   std::string metal_compare_exchange(bool is_unsigned, bool shared);  ///< (address, expected, value): what was there
   std::string metal_wide(const char* which);                          ///< popcount, clz, mul_hi of unsigned 64 bits
-  std::string from_bfloat();                         ///< u16 bits to f32
+  std::string from_bfloat();                                          ///< u16 bits to f32
   std::string to_bfloat();
 
   // Fragments, where the dialect has matrix units: arrays of words (factors) or floats (sums) of one lane.

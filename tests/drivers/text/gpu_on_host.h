@@ -29,16 +29,29 @@ extern "C" {
 int printf(const char*, ...);
 #define TESSERA_TEXT_ONE(name) \
   float name##f(float);        \
-  double name(double);
+  double name(double)
 #define TESSERA_TEXT_TWO(name) \
   float name##f(float, float); \
-  double name(double, double);
-TESSERA_TEXT_ONE(sqrt)
-TESSERA_TEXT_ONE(exp)
-TESSERA_TEXT_ONE(exp2) TESSERA_TEXT_ONE(log) TESSERA_TEXT_ONE(log2) TESSERA_TEXT_ONE(sin) TESSERA_TEXT_ONE(cos)
-    TESSERA_TEXT_ONE(tanh) TESSERA_TEXT_ONE(erf) TESSERA_TEXT_ONE(floor) TESSERA_TEXT_ONE(ceil) TESSERA_TEXT_ONE(trunc)
-        TESSERA_TEXT_ONE(rint) TESSERA_TEXT_ONE(fabs) TESSERA_TEXT_TWO(fmin) TESSERA_TEXT_TWO(fmax)
-            TESSERA_TEXT_TWO(fmod) TESSERA_TEXT_TWO(pow) float fmaf(float, float, float);
+  double name(double, double)
+TESSERA_TEXT_ONE(sqrt);
+TESSERA_TEXT_ONE(exp);
+TESSERA_TEXT_ONE(exp2);
+TESSERA_TEXT_ONE(log);
+TESSERA_TEXT_ONE(log2);
+TESSERA_TEXT_ONE(sin);
+TESSERA_TEXT_ONE(cos);
+TESSERA_TEXT_ONE(tanh);
+TESSERA_TEXT_ONE(erf);
+TESSERA_TEXT_ONE(floor);
+TESSERA_TEXT_ONE(ceil);
+TESSERA_TEXT_ONE(trunc);
+TESSERA_TEXT_ONE(rint);
+TESSERA_TEXT_ONE(fabs);
+TESSERA_TEXT_TWO(fmin);
+TESSERA_TEXT_TWO(fmax);
+TESSERA_TEXT_TWO(fmod);
+TESSERA_TEXT_TWO(pow);
+float fmaf(float, float, float);
 double fma(double, double, double);
 }
 // The C library's is off by up to two units in the last place; the vendors' tables say 1.
@@ -222,19 +235,19 @@ inline void ldmatrix(unsigned* words, unsigned long long row) {
   }
 }
 }  // namespace tessera::text
-#define TESSERA_TEXT_LDMATRIX(name, transposed)                                                          \
+#define TESSERA_TEXT_LDMATRIX(name, transposed)                                                                  \
   static inline void ptx_ldmatrix_sync_aligned_m8n8_x4##name##_shared_b16(unsigned& a, unsigned& b, unsigned& c, \
                                                                           unsigned& d, unsigned long long row) { \
-    unsigned words[4];                                                                                   \
-    tessera::text::ldmatrix<transposed>(words, row);                                                     \
-    a = words[0], b = words[1], c = words[2], d = words[3];                                              \
+    unsigned words[4];                                                                                           \
+    tessera::text::ldmatrix<transposed>(words, row);                                                             \
+    a = words[0], b = words[1], c = words[2], d = words[3];                                                      \
   }
 TESSERA_TEXT_LDMATRIX(, false)
 TESSERA_TEXT_LDMATRIX(_trans, true)
 
-// AMD's products, which the text's own functions for them give way to: what a lane holds is as in the "Matrix Instruction
-// Calculator" for CDNA (waves of 64) and in the RDNA3 ISA, 7.9 (waves of 32). The four elements of a factor's lane may
-// stand for any four k that both factors agree on.
+// AMD's products, which the text's own functions for them give way to: what a lane holds is as in the "Matrix
+// Instruction Calculator" for CDNA (waves of 64) and in the RDNA3 ISA, 7.9 (waves of 32). The four elements of a
+// factor's lane may stand for any four k that both factors agree on.
 namespace tessera::text {
 template <float (*Widen)(unsigned short), unsigned Width>
 inline void amd_matrix(float* sums, const unsigned* left, const unsigned* right) {
@@ -275,4 +288,5 @@ static inline int tessera_text_sudot4(bool sa, int a, bool sb, int b, int c, boo
 }
 #define __builtin_amdgcn_sudot4 tessera_text_sudot4
 #define __builtin_amdgcn_sdot4(a, b, c, clamp) tessera_text_sudot4(true, a, true, b, c, clamp)
-#define __builtin_amdgcn_udot4(a, b, c, clamp) ((unsigned)tessera_text_sudot4(false, (int)(a), false, (int)(b), (int)(c), clamp))
+#define __builtin_amdgcn_udot4(a, b, c, clamp) \
+  ((unsigned)tessera_text_sudot4(false, (int)(a), false, (int)(b), (int)(c), clamp))
