@@ -42,9 +42,9 @@ double largest_difference(const float* a, const float* b, std::size_t n) {
   return most;
 }
 
-/// `ours` is written by the kernel, and by the plain loop too once both are checked: where memory lies decides which of
-/// its lines push each other out of the first cache, by up to four times the time of a short loop. `plain` holds at
-/// first what `ours` does, and is what the plain loop makes of it.
+/// `ours` is written by the kernel, and by the plain loop too once both are checked: where the written array lies to
+/// the one that is read makes a short loop up to four times as slow, whoever wrote it. `plain` holds at first what
+/// `ours` does, and is what the plain loop makes of it.
 struct Result {
   float *ours, *plain;
   std::size_t n;
