@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether this is a build with a sanitizer: it is slower, and its runtime refuses libraries that open others with
-// RTLD_DEEPBIND, as Intel's compiler does.
+// RTLD_DEEPBIND, as Intel's compiler and Level Zero driver do.
 #pragma once
 
 namespace tessera::test {
@@ -11,7 +11,7 @@ inline constexpr bool sanitized = true;
 inline constexpr bool sanitized = false;
 #endif
 inline constexpr const char* no_deepbind =
-    "libocloc, in builds without a sanitizer: it opens libraries with RTLD_DEEPBIND, which a sanitizer's runtime "
-    "refuses";
+    "libocloc and Intel's Level Zero driver, in builds without a sanitizer: they open libraries with RTLD_DEEPBIND, "
+    "which a sanitizer's runtime refuses";
 
 }  // namespace tessera::test
