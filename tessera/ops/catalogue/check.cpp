@@ -82,6 +82,8 @@ double unit(DType t) {
                             : 0;
 }
 
+double half_step(DType t) { return t == DType::f16 ? 0x1p-25 : 1e-30; }
+
 Array array_of(const std::vector<double>& values, Shape shape, DType t, Device device) {
   std::vector<std::byte> bytes(values.size() * dtype_size(t));
   for (std::size_t i = 0; i < values.size(); ++i) {

@@ -26,8 +26,11 @@ class Random {
 
 /// Values as this dtype holds them.
 std::vector<double> rounded(std::vector<double> values, DType dtype);
-/// The largest relative error of rounding to this dtype.
+/// The largest relative error of rounding to this dtype, of numbers that are not subnormal in it.
 double unit(DType dtype);
+/// The largest absolute error of rounding subnormal numbers to this dtype. f16 has them below 6.1e-5, where checks come
+/// by; for the others a number that is smaller than any error.
+double half_step(DType dtype);
 /// An array of values that `rounded` gave.
 Array array_of(const std::vector<double>& values, Shape shape, DType dtype, Device device);
 /// The elements of an array, row-major.

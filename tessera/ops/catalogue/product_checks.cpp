@@ -86,9 +86,8 @@ double run(const ProductCase& c, Device device, std::uint64_t seed) {
         wanted.push_back(activated(c.activation, sum));
         // Rounding errors of a sum add up like a random walk; activations have slopes below 1.2.
         const double walk = size * rounding * (4 + 2 * std::sqrt(static_cast<double>(k)));
-        const double step = result == DType::f16 ? 0x1p-25 : 1e-30;  // half of f16's smallest number
         allowed.push_back(1.2 * walk + unit(result) * (std::abs(wanted.back()) + walk) * 1.01 +
-                          (c.activation >= Activation::silu ? 1e-6 : step));
+                          (c.activation >= Activation::silu ? 1e-6 : half_step(result)));
       }
   }
   const auto got = poisoned(device, static_cast<std::uint64_t>(wanted.size()) * dtype_size(result),

@@ -40,7 +40,7 @@ double check_rms_norm(const Shape& shape, DType t, bool strided, Device device, 
   }
   const Array input = view_of(x, shape, t, strided, device), weight = array_of(w, {n}, DType::f32, device);
   return worst(poisoned(device, x.size() * dtype_size(t), [&] { return rms_norm(input, weight, 1e-5f); }), wanted,
-               2e-6 + unit(t) * 1.01, 1e-9);
+               2e-6 + unit(t) * 1.01, 1e-9 + half_step(t));
 }
 
 double check_softmax(const Shape& shape, int axis, DType t, bool strided, Device device, std::uint64_t seed) {
@@ -71,7 +71,7 @@ double check_softmax(const Shape& shape, int axis, DType t, bool strided, Device
     }
   const Array input = view_of(x, shape, t, strided, device);
   return worst(poisoned(device, x.size() * dtype_size(t), [&] { return softmax(input, axis); }), wanted,
-               4e-6 + unit(t) * 1.01, t == DType::f16 ? 0x1p-24 : 1e-12);
+               4e-6 + unit(t) * 1.01, 1e-12 + 2 * half_step(t));
 }
 
 double check_silu_gate(const Shape& shape, Device device, std::uint64_t seed) {
@@ -120,7 +120,7 @@ double check_rotary(const RotaryCase& c, Device device, std::uint64_t seed) {
         const std::size_t b = c.pairs == RotaryPairs::adjacent ? a + 1 : a + static_cast<std::size_t>(pairs);
         out[a] = row[a] * std::cos(angle) - row[b] * std::sin(angle);
         out[b] = row[a] * std::sin(angle) + row[b] * std::cos(angle);
-        bound[a] = bound[b] = std::hypot(row[a], row[b]) * (1.5e-6 + slack + unit(c.dtype) * 1.01) + 1e-30;
+        bound[a] = bound[b] = std::hypot(row[a], row[b]) * (1.5e-6 + slack + unit(c.dtype) * 1.01) + half_step(c.dtype);
       }
       wanted.insert(wanted.end(), out.begin(), out.end());
       allowed.insert(allowed.end(), bound.begin(), bound.end());
