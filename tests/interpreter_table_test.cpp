@@ -339,6 +339,10 @@ TYPED_TEST(Table, Compare) {
 TYPED_TEST(Table, Math) {
   using T = TypeParam;
   auto [x, y] = pairs<T>(this->rng);
+  if constexpr (real<T>)  // C says nothing of signalling NaNs (Annex F.2.1); a sum makes them quiet
+    for (auto* column : {&x, &y})
+      for (T& v : *column)
+        if (std::isnan(v)) v += v;
   for (int o = 0; o < static_cast<int>(MathOp::count_); ++o) {
     const MathOp op = static_cast<MathOp>(o);
     auto fn = traced(std::string(name_of(op)), [&] {
@@ -374,7 +378,8 @@ TYPED_TEST(Table, Math) {
           case MathOp::log2: e = std::log2(v); break;
           case MathOp::sin: e = std::sin(v); break;
           case MathOp::cos: e = std::cos(v); break;
-          case MathOp::tanh: e = std::tanh(v); break;
+          // Twice that of the others, as the GNU C library's manual has it ("Errors in Math Functions", x86_64).
+          case MathOp::tanh: e = std::tanh(v), allowed = 2; break;
           case MathOp::erf: e = std::erf(v); break;
           case MathOp::pow: e = std::pow(v, w); break;
           default: FAIL();
