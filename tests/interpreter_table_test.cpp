@@ -378,8 +378,9 @@ TYPED_TEST(Table, Math) {
           case MathOp::log2: e = std::log2(v); break;
           case MathOp::sin: e = std::sin(v); break;
           case MathOp::cos: e = std::cos(v); break;
-          // Twice that of the others, as the GNU C library's manual has it ("Errors in Math Functions", x86_64).
-          case MathOp::tanh: e = std::tanh(v), allowed = 2; break;
+          // The C library's of doubles is less exact than the others ("Errors in Math Functions" in the GNU one's
+          // manual); the interpreter rounds it to f32.
+          case MathOp::tanh: e = std::tanh(v), allowed = sizeof(T) == 4 ? 1 : 2; break;
           case MathOp::erf: e = std::erf(v); break;
           case MathOp::pow: e = std::pow(v, w); break;
           default: FAIL();
