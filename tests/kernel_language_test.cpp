@@ -2,6 +2,8 @@
 // The kernel language, by what it traces: types, literals, lines, memory, control, and kernels made before main.
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "tessera/base/error.h"
 #include "tessera/kernel/buffer.h"
 #include "tessera/kernel/kernel.h"
@@ -368,6 +370,66 @@ TEST(KernelLanguage, ErrorsWhileTracingNameKernelAndLine) {
   EXPECT_EQ(message([] { kernel("right", [](Buffer<float> x) { x[0] = 1; }); }), "no error");  // and tracing goes on
 }
 // clang-format on
+
+// What a static or a capture keeps from one trace would be another node in the next.
+template <class T, class F>
+void expect_refused_elsewhere(const char* what, F&& use) {
+  std::optional<T> kept;
+  kernel("keeps", [&](Buffer<float> y) { use(kept, y); });  // in its own trace it is right
+  ASSERT_TRUE(kept.has_value()) << what;
+  const std::string text = test::text_of<KernelError>([&] { kernel("uses", [&](Buffer<float> y) { use(kept, y); }); });
+  EXPECT_NE(text.find("uses"), std::string::npos) << what << ": " << text;
+  EXPECT_NE(text.find("another kernel"), std::string::npos) << what << ": " << text;
+}
+Val<float> area(Val<float> r) {
+  static const Val<float> pi = 3.14159274f;
+  return pi * r * r;
+}
+TEST(KernelLanguage, WhatIsKeptFromAnotherTraceIsRefused) {
+  kernel("first", [](Buffer<float> y) { y[global_id()] = area(y[global_id()]); });
+  EXPECT_THROW(kernel("second", [](Buffer<float> y) { y[global_id()] = area(y[global_id()]); }), KernelError);
+  expect_refused_elsewhere<Val<float>>("Val", [](auto& kept, Buffer<float>& y) {
+    if (!kept) kept.emplace(y[0] + 1.f);
+    y[1] = *kept;
+  });
+  expect_refused_elsewhere<Var<float>>("Var, read", [](auto& kept, Buffer<float>& y) {
+    if (!kept) kept.emplace(1.f);
+    y[1] = *kept;
+  });
+  expect_refused_elsewhere<Var<float>>("Var, written", [](auto& kept, Buffer<float>&) {
+    if (!kept) kept.emplace(1.f);
+    *kept = 2.f;
+  });
+  expect_refused_elsewhere<Buffer<float>>("Buffer, read", [](auto& kept, Buffer<float>& y) {
+    if (!kept) kept.emplace(y);
+    y[1] = (*kept)[0];
+  });
+  expect_refused_elsewhere<Buffer<float>>("Buffer, written", [](auto& kept, Buffer<float>& y) {
+    if (!kept) kept.emplace(y);
+    (*kept)[0] = 1.f;
+  });
+  expect_refused_elsewhere<Vec<float, 2>>("Vec", [](auto& kept, Buffer<float>& y) {
+    if (!kept) kept.emplace(y.template load<2>(0));
+    y.store(2, *kept);
+  });
+  expect_refused_elsewhere<Val<bool>>("condition", [](auto& kept, Buffer<float>& y) {
+    if (!kept) kept.emplace(y[0] > 0.f);
+    if_(*kept, [&] { y[0] = 1.f; });
+  });
+  expect_refused_elsewhere<Val<Index>>("index", [](auto& kept, Buffer<float>& y) {
+    if (!kept) kept.emplace(global_id());
+    y[*kept] = 1.f;
+  });
+  // An id beyond the other trace's nodes too.
+  std::optional<Val<float>> last;
+  kernel("long", [&](Buffer<float> y) {
+    Var<float> sum = y[0];
+    for (int i = 0; i < 1000; ++i) sum += y[i];
+    last.emplace(sum + 1.f);
+    y[0] = *last;
+  });
+  EXPECT_THROW(kernel("short", [&](Buffer<float> y) { y[0] = *last + 1.f; }), KernelError);
+}
 
 TEST(KernelLanguage, HelpersAreOrdinaryFunctions) {
   auto silu = [](auto x) { return x / (1 + exp(-x)); };

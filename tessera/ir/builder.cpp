@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ir/builder.h"
 
+#include <atomic>
+
 #include "tessera/base/error.h"
+#include "tessera/ir/handle.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera::ir {
@@ -9,6 +12,7 @@ namespace tessera::ir {
 namespace {
 
 thread_local Builder* current_builder = nullptr;
+std::atomic<std::uint64_t> builders{0};
 
 template <class K>
 std::uint8_t sub(K kind) {
@@ -31,7 +35,7 @@ std::string to_string(SourceLine source) {
 
 Builder::Builder(std::string name, KernelKind kind, std::array<std::uint32_t, 3> block_size, DType index_type,
                  SourceLine source)
-    : index_type_(index_type), source_(source) {
+    : number_(++builders), index_type_(index_type), source_(source) {
   fn_.name = std::move(name);
   fn_.kind = kind;
   fn_.block_size = block_size;
@@ -50,6 +54,18 @@ Builder& Builder::current() {
   return *current_builder;
 }
 bool Builder::tracing() { return current_builder != nullptr; }
+
+std::uint64_t current_trace() { return current_builder != nullptr ? current_builder->number() : 0; }
+void refuse_foreign_node() {
+  const Builder& builder = Builder::current();
+  const std::string where = to_string(builder.source());
+  fail<KernelError>({.asked = "kernel " + builder.function().name + (where.empty() ? "" : ", " + where),
+                     .wrong = "a value, variable or buffer of another kernel is used here: it was kept when that was "
+                              "traced, in a static variable, a global or a capture",
+                     .todo =
+                         "Make it anew in each kernel (no `static` in functions that kernels share), or use a number "
+                         "of C++, which becomes a constant of the kernel"});
+}
 
 Builder::Scope::Scope(Builder& builder) {
   if (current_builder)

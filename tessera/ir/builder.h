@@ -96,6 +96,9 @@ class Builder {
   /// 1): lowering does so for those that were of dtype index.
   void set_no_wrap(bool on) { no_wrap_ = on; }
 
+  /// No other builder of this process has the same.
+  std::uint64_t number() const { return number_; }
+
   const Node& node(NodeId id) const { return fn_.nodes[id]; }
   Type type(NodeId id) const { return fn_.nodes[id].type; }
   const Function& function() const { return fn_; }
@@ -116,6 +119,7 @@ class Builder {
   Node matrix_access(MmaOp op, NodeId fragment, NodeId memory, NodeId index, NodeId stride);
 
   Function fn_;
+  const std::uint64_t number_;
   DType index_type_;
   bool no_wrap_ = false;
   std::unordered_map<Node, NodeId, NodeHash> known_;

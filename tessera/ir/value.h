@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tessera/ir/builder.h"
+#include "tessera/ir/handle.h"
 
 namespace tessera::ir {
 
@@ -19,10 +20,10 @@ class Value {
   NodeId id() const { return id_; }
   Type type() const;
   DType dtype() const { return type().dtype; }
-  bool valid() const { return id_ != no_node; }
+  bool valid() const { return id_.valid(); }
 
  private:
-  NodeId id_ = no_node;
+  Handle id_;
 };
 
 /// An operand: a Value, or a literal that takes the other operand's dtype. Records the caller's line.
@@ -144,7 +145,7 @@ class BufferRef {
   Value atomic_cas(Operand index, Operand expected, Operand value) const;
 
  private:
-  NodeId id_ = no_node;
+  Handle id_;
 };
 
 BufferRef buffer_param(std::string name, DType dtype, Access access);
@@ -166,7 +167,7 @@ class Fragment {
   void store(BufferRef memory, Operand index, Operand stride) const;
 
  private:
-  NodeId id_;
+  Handle id_;
 };
 
 /// A mutable variable of one thread.

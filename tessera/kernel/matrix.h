@@ -52,7 +52,7 @@ class MatrixHandle {
       : id_((note(file, line), detail::fragment(role, dtype_v<T>))) {}
 
  private:
-  ir::NodeId id_;
+  ir::Handle id_;
 };
 
 template <class T>

@@ -51,7 +51,7 @@ class MemoryHandle {
   ir::NodeId memory() const { return id_; }
 
  private:
-  ir::NodeId id_;
+  ir::Handle id_;
 };
 
 }  // namespace detail

@@ -79,7 +79,7 @@ class StructPlace {
     return FieldValue<F>(detail::FieldPlace{memory_, detail::field_word(index_, detail::words_of<S>, f.offset())},
                          f.file(), f.line());
   }
-  ir::NodeId memory_, index_;
+  ir::Handle memory_, index_;
 };
 
 /// A parameter of a kernel: structs in memory, given at launch. S is a trivially copyable aggregate of standard layout
@@ -103,7 +103,7 @@ class Buffer<T> {
   ir::NodeId memory() const { return id_; }
 
  private:
-  ir::NodeId id_;
+  ir::Handle id_;
 };
 
 }  // namespace tessera

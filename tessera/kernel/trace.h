@@ -9,7 +9,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "tessera/ir/node.h"
+#include "tessera/ir/handle.h"
 
 namespace tessera::detail {
 

@@ -61,7 +61,7 @@ class Arg {
   ir::NodeId node() const { return id_; }
 
  private:
-  ir::NodeId id_ = ir::no_node;
+  ir::Handle id_;
 };
 
 /// A subscript: any integer.
@@ -83,7 +83,7 @@ class Subscript {
   int line() const { return line_; }
 
  private:
-  ir::NodeId id_ = ir::no_node;
+  ir::Handle id_;
   const char* file_;
   int line_;
 };
@@ -137,7 +137,7 @@ class Val : public detail::HostConversions<T> {
 #undef TESSERA_ASSIGNMENT
 
  private:
-  ir::NodeId id_;
+  ir::Handle id_;
 };
 
 // What compound assignments have in common: an operation on the value here, whose result T can hold.
@@ -230,7 +230,7 @@ class Var : public detail::HostConversions<T> {
 
  private:
   void set(ir::NodeId value) const { detail::store_variable(id_, value); }
-  ir::NodeId id_ = ir::no_node;
+  ir::Handle id_;
 };
 
 /// What an atomic gives: the value before it. It has to be named before it is used, because C++ leaves the order of two
@@ -243,7 +243,7 @@ class OldValue : public detail::HostConversions<T> {
   ir::NodeId node() const { return id_; }
 
  private:
-  ir::NodeId id_;
+  ir::Handle id_;
 };
 
 /// Two, three or four values that were loaded, or are to be stored, together.
@@ -263,7 +263,7 @@ class Vec {
   ir::NodeId node() const { return id_; }
 
  private:
-  ir::NodeId id_;
+  ir::Handle id_;
 };
 
 namespace detail {
@@ -322,7 +322,7 @@ class BufferElement : public Val<T> {
     else
       detail::store(memory_, index_, value);
   }
-  ir::NodeId memory_, index_;
+  ir::Handle memory_, index_;
   const char* file_;
   int line_;
   bool is_field_ = false;
