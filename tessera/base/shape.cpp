@@ -7,6 +7,16 @@
 
 namespace tessera {
 
+void check_shape(const char* operation, const Shape& shape) {
+  std::int64_t n = 1;
+  for (auto d : shape)
+    if (d < 0 || (d != 0 && (__builtin_mul_overflow(n, d, &n) || n > most_elements)))
+      fail<ShapeError>({.asked = operation,
+                        .with = {{"shape", to_string(shape)}},
+                        .wrong = "this is not the shape of an array",
+                        .todo = "Extents are not negative, and their product is at most 2^48"});
+}
+
 std::int64_t element_count(const Shape& shape) {
   std::int64_t n = 1;
   for (auto d : shape) n *= d;
@@ -49,6 +59,7 @@ Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b) {
                         .todo = "Dimensions align at the end and must be equal or 1"});
     out[out.size() - 1 - i] = x == 1 ? y : x;
   }
+  check_shape(operation, out);
   return out;
 }
 

@@ -13,6 +13,12 @@ using Shape = std::vector<std::int64_t>;
 /// Distance in elements between neighbours along each dimension.
 using Strides = std::vector<std::int64_t>;
 
+/// The most elements of an array or of a view of one: far below where byte counts and strides wrap.
+inline constexpr std::int64_t most_elements = std::int64_t{1} << 48;
+/// ShapeError names `operation` if an extent is negative, or the product of those that are not 0 is above
+/// most_elements.
+void check_shape(const char* operation, const Shape& shape);
+
 std::int64_t element_count(const Shape& shape);
 /// Row-major strides: the last dimension is contiguous.
 Strides contiguous_strides(const Shape& shape);
@@ -20,7 +26,7 @@ bool is_contiguous(const Shape& shape, const Strides& strides);
 std::string to_string(const Shape& shape);  ///< "(2, 3)"
 
 /// The shape both broadcast to (dimensions align at the end; 1 stretches). ShapeError names `operation` and both
-/// shapes.
+/// shapes, also where they would have more than most_elements.
 Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b);
 
 /// `axis` counted from the end if negative. ShapeError if it is not one of `rank` axes.
