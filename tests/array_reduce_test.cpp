@@ -113,14 +113,86 @@ TEST_P(OnEveryDevice, AReductionTakesAPendingExpressionAlong) {
   const auto apart = sum(kept, {1}).to_vector<float>();
   EXPECT_EQ(fused_launches(), before + 2) << "kept is needed elsewhere, so it is computed once, for all";
   EXPECT_FALSE(kept.pending());
-  for (std::size_t i = 0; i < fused.size(); ++i) ASSERT_NEAR(fused[i], apart[i], 1e-4 * std::fabs(fused[i]));
+  EXPECT_EQ(fused, apart) << "bit for bit";
+}
+
+// The form of the sum comes from the shape, wherever the expression's inputs lie.
+TEST_P(OnEveryDevice, ASumIsTheSameBeforeAndAfterItsArgumentIsComputed) {
+  const Array x = Array::from(numbers(512 * 300), Shape{512, 300}),
+              y = Array::from(numbers(300 * 512), Shape{300, 512});
+  const Array row = Array::from(numbers(300)), column = Array::from(numbers(512), Shape{512, 1});
+  const std::function<Array()> expressions[] = {
+      [&] { return y.transpose() * 3; },           [&] { return y.transpose() * column; },
+      [&] { return x * row + y.transpose(); },     [&] { return row * column; },
+      [&] { return x.slice(1, 0, 300, 2) * 0.7; }, [&] { return exp(x.reshape({300, 512}).transpose()) * row; },
+  };
+  int number = 0;
+  for (const auto& expression : expressions) {
+    for (const std::vector<int>& axes : {std::vector<int>{}, {0}, {1}})
+      for (const auto& [name, f] : {std::pair{"sum", &sum}, {"mean", &mean}, {"max", &max}}) {
+        const auto fused = (*f)(expression(), axes, false).to_vector<float>();
+        Array computed = expression();
+        computed.eval();
+        EXPECT_EQ(fused, (*f)(computed, axes, false).to_vector<float>())
+            << name << " of expression " << number << " over " << axes.size() << " axes, seed " << testing::seed();
+      }
+    ++number;
+  }
+}
+
+TEST_P(OnEveryDevice, NaNWinsAndZerosAreOrdered) {
+  const float nan = std::nanf(""), low = -std::numeric_limits<float>::infinity();
+  for (DType t : {DType::f32, DType::f16, DType::bf16, DType::f64}) {
+    if (t == DType::f64 && !device_info(GetParam()).can.f64) continue;
+    const auto value = [](const Array& a) { return a.astype(DType::f32).to_vector<float>(); };
+    for (std::int64_t n : {1, 3, 33, 1000, 5000})
+      for (bool pending : {false, true})
+        for (int axis : {0, 1}) {  // along memory, and across it
+          const auto of = [&](float first, float other) {
+            std::vector<float> x(static_cast<std::size_t>(n), other);
+            x[static_cast<std::size_t>(n / 2)] = first;
+            Array a = Array::from(x, axis == 0 ? Shape{n, 1} : Shape{1, n})
+                          .broadcast_to(axis == 0 ? Shape{n, 40} : Shape{2, n});
+            a = a.copy().astype(t);
+            if (!pending) a.eval();
+            return a;
+          };
+          const std::string what = std::string(dtype_name(t)) + " " + std::to_string(n);
+          EXPECT_TRUE(std::isnan(value(max(of(nan, 1), {axis}))[1])) << what;
+          EXPECT_TRUE(std::isnan(value(min(of(-nan, 1), {axis}))[1])) << what;
+          EXPECT_EQ(value(max(of(low, low), {axis}))[1], low) << what;
+          EXPECT_FALSE(std::signbit(value(max(of(0.f, -0.f), {axis}))[1])) << what;
+          EXPECT_TRUE(std::signbit(value(min(of(-0.f, 0.f), {axis}))[1])) << what;
+          EXPECT_EQ(argmax(of(nan, 7), axis).to_vector<std::int64_t>()[1], n / 2) << what;
+          EXPECT_EQ(argmax(of(0.f, -0.f), axis).to_vector<std::int64_t>()[1], 0) << what;
+        }
+    const Array a = Array::from({nan, 1.f, -0.f, 0.f, nan, 2.f, low}).astype(t),
+                b = Array::from({1.f, nan, 0.f, -0.f, nan, 3.f, -5.f}).astype(t);
+    for (bool pending : {false, true}) {
+      const Array x = pending ? a * 1 : a, y = pending ? b * 1 : b;
+      const auto big = value(maximum(x, y)), small = value(minimum(x, y));
+      for (std::size_t i : {0u, 1u, 4u}) EXPECT_TRUE(std::isnan(big[i]) && std::isnan(small[i])) << i;
+      for (std::size_t i : {2u, 3u}) EXPECT_TRUE(!std::signbit(big[i]) && std::signbit(small[i])) << i;
+      EXPECT_EQ(big[5], 3);
+      EXPECT_EQ(small[5], 2);
+      EXPECT_EQ(big[6], -5);
+      EXPECT_EQ(small[6], low);
+      EXPECT_TRUE(std::isnan(value(relu(x))[0]));
+    }
+  }
 }
 
 TEST_P(OnEveryDevice, DtypesOfReductions) {
   const Array i = Array::from({INT32_MAX, INT32_MAX, 2});
   EXPECT_EQ(sum(i).item<std::int64_t>(), 2ll * INT32_MAX + 2);
   EXPECT_EQ(max(i).item<std::int32_t>(), INT32_MAX);
-  EXPECT_FLOAT_EQ(mean(i).item<float>(), (2.f * INT32_MAX + 2) / 3);
+  if (device_info(GetParam()).can.f64) {
+    EXPECT_EQ(mean(i).item<double>(), (2. * INT32_MAX + 2) / 3);
+    EXPECT_EQ(mean(Array::from({std::int64_t{100000001}, std::int64_t{100000003}})).item<double>(), 100000002);
+    EXPECT_EQ(mean(Array::full({3}, 1e18, DType::i64) * 9).item<double>(), 9e18) << "its sum would wrap";
+  } else {
+    EXPECT_FLOAT_EQ(mean(i).item<float>(), (2.f * INT32_MAX + 2) / 3);
+  }
   EXPECT_EQ(sum(Array::from({std::uint8_t{200}, std::uint8_t{100}})).item<std::uint64_t>(), 300u);
   EXPECT_EQ(static_cast<float>(sum(Array::ones({4000}, DType::f16)).item<half>()), 4000.f) << "f16 is summed as f32";
   const Array b = Array::from({1.f, 0.f, 3.f}) > 0;
@@ -156,8 +228,9 @@ TEST_P(OnEveryDevice, ArgmaxFindsTheFirst) {
     }
   }
   const float nan = std::nanf(""), low = -std::numeric_limits<float>::infinity();
-  EXPECT_EQ(argmax(Array::from({nan, low, low})).item<std::int64_t>(), 1);
-  EXPECT_EQ(argmax(Array::from({nan, 1.f, 2.f, nan})).item<std::int64_t>(), 2);
+  EXPECT_EQ(argmax(Array::from({low, nan, low})).item<std::int64_t>(), 1);
+  EXPECT_EQ(argmax(Array::from({low, low})).item<std::int64_t>(), 0);
+  EXPECT_EQ(argmax(Array::from({9.f, 1.f, nan, nan})).item<std::int64_t>(), 2);
   EXPECT_EQ(argmax(Array::from({-5, -3, -4})).item<std::int64_t>(), 1);
 }
 

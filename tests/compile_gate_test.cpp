@@ -186,7 +186,7 @@ TEST(Gate, nvrtc) {
           if (!nvrtc.usable())
             return std::string(absent) + "nvrtc (libnvrtc.so of the CUDA toolkit, or script/bootstrap --compilers)";
           return compile_all(device, emit::cuda_c_for(capability), [&](const auto& program, Answers& answers) {
-            auto image = nvrtc.compile(program.text(), nvrtc.architecture_for(capability), true);
+            auto image = nvrtc.compile(program.text(), nvrtc.architecture_for(capability), program.exact, true);
             read_ptxas(image.log, answers);
             return image;
           });

@@ -16,16 +16,6 @@ namespace {
 
 Device device_or_current(std::optional<Device> device) { return device ? *device : current_device(); }
 
-void check_shape(const char* operation, const Shape& shape) {
-  std::int64_t n = 1;
-  for (auto d : shape)
-    if (d < 0 || __builtin_mul_overflow(n, d, &n) || n > (std::int64_t{1} << 48))
-      fail<ShapeError>({.asked = operation,
-                        .with = {{"shape", to_string(shape)}},
-                        .wrong = "this is not the shape of an array",
-                        .todo = "Extents are not negative, and their product is at most 2^48"});
-}
-
 std::string device_text(const Array& a) { return to_string(a.device()); }
 
 }  // namespace
@@ -174,14 +164,14 @@ Array Array::permute(std::vector<int> axes) const {
   Shape shape;
   Strides strides;
   std::vector<bool> seen(shape_.size());
+  bool once = true;
   for (int axis : axes) {
     const auto a = static_cast<std::size_t>(normalise_axis("permute", axis, shape_.size()));
-    if (seen[a]) axes.clear();  // reported below
-    if (axes.empty()) break;
+    once = once && !seen[a];
     seen[a] = true;
     shape.push_back(shape_[a]), strides.push_back(strides_[a]);
   }
-  if (shape.size() != shape_.size())
+  if (!once || shape.size() != shape_.size())
     fail<ShapeError>(
         {.asked = "permute", .with = {{"shape", to_string(shape_)}}, .wrong = "each axis must be named exactly once"});
   return with_view(std::move(shape), std::move(strides), offset_);
@@ -318,7 +308,11 @@ BufferView kernel_argument(const Array& a, ir::Access access) {
 void Array::assign(Array value) {
   value = value.broadcast_to(shape_);
   if (size() == 0) return;
-  if (value.device() != device()) value = value.to(device());
+  if (value.device() != device())
+    fail<DeviceError>({.asked = "assign",
+                       .with = {{"this", device_text(*this)}, {"value", device_text(value)}},
+                       .wrong = "the arrays are on different devices",
+                       .todo = "Move the value with .to(device); nothing is moved silently"});
   if (value.dtype() == dtype_ && !value.pending() && contiguous() && value.contiguous() && source_ != value.source_) {
     Queue::of(device()).copy(view_for_writing(), value.view());
     return;
@@ -336,26 +330,5 @@ void Array::fill(double value) {
   }
   assign(full({1}, value, dtype_, device()));
 }
-
-namespace {
-Array& update(Array& a, const char* name, ir::BinaryOp op, Array b) {
-  if (broadcast_shapes(name, a.shape(), b.shape()) != a.shape())
-    fail<ShapeError>({.asked = name,
-                      .with = {{"left", to_string(a.shape())}, {"right", to_string(b.shape())}},
-                      .wrong = "the right side would stretch the left, which is changed in place"});
-  const Array* both[] = {&a, &b};
-  detail::common_device(name, both);
-  b = b.astype(a.dtype());
-  b = b.broadcast_to(a.shape());
-  std::vector<Array> args = {a};
-  args.push_back(std::move(b));
-  detail::write_in_place(a, ir::Op::binary, static_cast<std::uint8_t>(op), std::move(args));
-  return a;
-}
-}  // namespace
-Array& Array::operator+=(Array b) { return update(*this, "+=", ir::BinaryOp::add, std::move(b)); }
-Array& Array::operator-=(Array b) { return update(*this, "-=", ir::BinaryOp::sub, std::move(b)); }
-Array& Array::operator*=(Array b) { return update(*this, "*=", ir::BinaryOp::mul, std::move(b)); }
-Array& Array::operator/=(Array b) { return update(*this, "/=", ir::BinaryOp::div, std::move(b)); }
 
 }  // namespace tessera

@@ -19,6 +19,7 @@ namespace tessera {
 namespace detail {
 class Source;
 }
+class ArrayOperand;
 
 /// An n-dimensional array. Copying an Array is cheap and shares its memory; views share it too, so writing through one
 /// (`assign`, `+=`) is seen through the others. Reading from several threads is safe.
@@ -113,12 +114,13 @@ class Array {
   Array copy() const;
 
   // Writing in place: whatever still wants to read this memory is computed first.
-  void assign(Array value);  ///< broadcasts; casts to this dtype
+  void assign(Array value);  ///< broadcasts; casts to this dtype. DeviceError if it is on another device
   void fill(double value);   ///< what is no value of the dtype becomes one as in full()
-  Array& operator+=(Array b);
-  Array& operator-=(Array b);
-  Array& operator*=(Array b);
-  Array& operator/=(Array b);
+  // The other operand is converted to this dtype first; DtypeError if it is of a higher kind (a float for integers).
+  Array& operator+=(ArrayOperand b);
+  Array& operator-=(ArrayOperand b);
+  Array& operator*=(ArrayOperand b);
+  Array& operator/=(ArrayOperand b);
 
   /// Computes now if pending.
   const Array& eval() const;
@@ -153,8 +155,12 @@ class Array {
   std::int64_t offset_ = 0;  ///< elements from the start of the source
 };
 
-/// An operand of elementwise operations: an array, or a host scalar that takes the array's dtype. A temporary array is
-/// taken over, so that what only the new expression refers to is never written to memory.
+/// An operand of elementwise operations: an array, or a host scalar. A temporary array is taken over, so that what only
+/// the new expression refers to is never written to memory.
+///
+/// The result's dtype depends on types alone (docs/arrays.md). A scalar takes the array's dtype, rounded to it, unless
+/// it is of a higher kind: a float or double with integers or bools gives f32, an integer with bools i32, or 64 bits if
+/// it has them. An integer that is no value of the array's integer dtype is a DtypeError.
 class ArrayOperand {
  public:
   ArrayOperand(const Array& a) : array_(a) {}
@@ -165,11 +171,17 @@ class ArrayOperand {
       : value_(static_cast<double>(value)),
         integer_(std::is_integral_v<T> ? static_cast<std::int64_t>(value) : 0),
         integral_(std::is_integral_v<T>),
-        large_(std::is_integral_v<T> && std::is_unsigned_v<T> && integer_ < 0) {}
+        large_(std::is_integral_v<T> && std::is_unsigned_v<T> && integer_ < 0),
+        dtype_(std::is_floating_point_v<T> ? DType::f32
+               : std::is_same_v<T, bool>   ? DType::boolean
+               : sizeof(T) < sizeof(int)   ? DType::i32
+               : sizeof(T) == sizeof(int)  ? (std::is_unsigned_v<T> ? DType::u32 : DType::i32)
+                                           : (std::is_unsigned_v<T> ? DType::u64 : DType::i64)) {}
   bool is_array() const { return array_.has_value(); }
+  DType dtype() const { return is_array() ? array_->dtype() : dtype_; }  ///< of a scalar: by itself
   const Array& array() const { return *array_; }
   Array take() { return std::move(*array_); }
-  /// The scalar as bits of a dtype; nothing if it is not a value of it (0.5 or 300 as u8).
+  /// The scalar as bits of a dtype, rounded where that is a float; nothing if it is no value of it (0.5 or 300 as u8).
   std::optional<std::uint64_t> bits(DType dtype) const;
   std::string text() const;  ///< of the scalar, for messages
 
@@ -179,9 +191,12 @@ class ArrayOperand {
   std::int64_t integer_ = 0;
   bool integral_ = false;
   bool large_ = false;  ///< an unsigned 64-bit integer above the signed ones
+  DType dtype_ = DType::f32;
 };
 
-/// NumPy's promotion among arrays, except that two 32-bit operands stay 32 bits wide (i32 with f32 gives f32).
+/// The dtype in which two arrays meet; the table is in docs/arrays.md. As in PyTorch, MLX and JAX, and unlike in NumPy,
+/// a float's dtype wins over any integer's: i64 with f32 is f32, and i32 with f16 is f16. f16 with bf16 is f32. Among
+/// integers the wider wins, and signed with unsigned is the smallest signed dtype that holds both (u64 with any: i64).
 DType promote(DType a, DType b);
 
 // Elementwise, broadcasting, deferred. Operands on different devices are a DeviceError.
@@ -227,15 +242,16 @@ Array gelu(Array a);  ///< with erf
 
 // Reductions over `axes` (all if empty); `keep` leaves extents of 1. A pending argument is computed on the way.
 // (Arguments are taken by value so that a temporary is known to be one and is never written to memory.)
-// Integers are summed as 64 bits, 16-bit floats as f32; the mean is a float. An empty maximum or minimum is a
-// ShapeError.
+// Integers are summed as 64 bits, 16-bit floats as f32. The mean of integers is f64 (f32 on a device without f64), and
+// exact but for its last rounding up to 32 bits. An empty maximum or minimum is a ShapeError. NaN is by NumPy's rule,
+// here and in minimum and maximum: where one is, it is the result; and -0 is below +0.
 Array sum(Array a, std::vector<int> axes = {}, bool keep = false);
 Array mean(Array a, std::vector<int> axes = {}, bool keep = false);
 Array max(Array a, std::vector<int> axes = {}, bool keep = false);
 Array min(Array a, std::vector<int> axes = {}, bool keep = false);
 Array any(Array a, std::vector<int> axes = {}, bool keep = false);
 Array all(Array a, std::vector<int> axes = {}, bool keep = false);
-/// Position (i64) of the first largest element along an axis; NaN counts as smaller than everything.
+/// Position (i64) of the first largest element along an axis, or of the first NaN if there is one, as in NumPy.
 Array argmax(Array a, int axis = -1, bool keep = false);
 
 /// Joins along an axis. Shapes equal elsewhere; dtypes are promoted.

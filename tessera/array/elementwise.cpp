@@ -34,14 +34,16 @@ Term term_of(const Array& a, const Shape& shape) {
 }
 
 Term scalar_term(const char* operation, const ArrayOperand& scalar, DType dtype) {
-  const DType t = dtype == DType::f16 || dtype == DType::bf16 ? DType::f32 : dtype;
-  const auto bits = scalar.bits(t);
+  const auto bits = scalar.bits(dtype);
   if (!bits)
     fail<DtypeError>({.asked = operation,
                       .with = {{"scalar", scalar.text()}, {"array", std::string(dtype_name(dtype))}},
                       .wrong = "the scalar takes the array's dtype and is not a value of it",
                       .todo = "Use astype on the array first"});
-  return {.kind = Term::scalar, .dtype = t, .bits = *bits};
+  if (dtype == DType::f16 || dtype == DType::bf16)  // rounded to it, and passed as what it is computed in
+    return {
+        .kind = Term::scalar, .dtype = DType::f32, .bits = ir::to_bits(DType::f32, ir::from_bits<float>(dtype, *bits))};
+  return {.kind = Term::scalar, .dtype = dtype, .bits = *bits};
 }
 
 Device common_device(const char* operation, std::span<const Array* const> arrays) {
@@ -73,7 +75,7 @@ StridedView strided(const Array& a, const char* rule) {
   return {a.source()->storage(rule), a.dtype(), a.strides(), a.offset()};
 }
 
-void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::vector<Array> args) {
+void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::vector<Array> args, std::optional<Term> last) {
   if (out.size() == 0) return;
   for (std::size_t d = 0; d < out.shape().size(); ++d)
     if (out.strides()[d] == 0 && out.shape()[d] > 1)
@@ -91,6 +93,7 @@ void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::vector<A
     terms.push_back(term_of(a, out.shape()));
   }
   args.clear();  // so that only what others hold counts as held
+  if (last) terms.push_back(std::move(*last));
   Source::run_into({target.storage, out.dtype(), out.strides(), out.offset()}, out.shape(), out.device(), op, sub,
                    terms);
 }
@@ -104,19 +107,12 @@ std::string ArrayOperand::text() const {
 
 std::optional<std::uint64_t> ArrayOperand::bits(DType dtype) const {
   if (is_float(dtype) || dtype == DType::boolean) return ir::to_bits(dtype, value_);
-  if (integral_) {
-    if (large_ || dtype == DType::u64)
-      return dtype == DType::u64 && (large_ || integer_ >= 0) ? std::optional(static_cast<std::uint64_t>(integer_))
-                                                              : std::nullopt;
-    const std::uint64_t bits = ir::to_bits(dtype, integer_);
-    return static_cast<std::int64_t>(bits) == integer_ ? std::optional(bits) : std::nullopt;
-  }
-  // The largest of 64 bits become these as doubles, and would seem to be the same number.
-  if (dtype == DType::u64 ? value_ >= 0x1p64 : value_ >= 0x1p63) return std::nullopt;
-  const std::uint64_t bits = ir::to_bits(dtype, value_);
-  const double back = ir::with_compute_type(
-      dtype, [&](auto tag) { return static_cast<double>(ir::from_bits<decltype(tag)>(dtype, bits)); });
-  return back == value_ ? std::optional(bits) : std::nullopt;
+  if (!integral_) return std::nullopt;
+  if (large_ || dtype == DType::u64)
+    return dtype == DType::u64 && (large_ || integer_ >= 0) ? std::optional(static_cast<std::uint64_t>(integer_))
+                                                            : std::nullopt;
+  const std::uint64_t bits = ir::to_bits(dtype, integer_);
+  return static_cast<std::int64_t>(bits) == integer_ ? std::optional(bits) : std::nullopt;
 }
 
 DType promote(DType a, DType b) {
@@ -124,11 +120,8 @@ DType promote(DType a, DType b) {
   if (a > b) std::swap(a, b);
   if (a == DType::boolean) return b;
   if (is_float(a) && is_float(b)) return b == DType::f64 ? b : DType::f32;  // f16 with bf16 meets in f32
-  if (is_float(b)) {
-    if (b == DType::f64) return b;
-    return dtype_size(a) <= 1 ? b : DType::f32;
-  }
-  // Integers: the larger one, or the next signed type when an unsigned one does not fit.
+  if (is_float(b)) return b;
+  // Integers: the wider one, or the next signed type when an unsigned one does not fit.
   if (is_unsigned_int(a) == is_unsigned_int(b)) return dtype_size(a) >= dtype_size(b) ? a : b;
   const DType u = is_unsigned_int(a) ? a : b, s = is_unsigned_int(a) ? b : a;
   if (dtype_size(s) > dtype_size(u)) return s;
@@ -175,9 +168,12 @@ Array as(Array a, DType t) {
   return a.dtype() == t ? std::move(a) : elementwise("astype", ir::Op::cast, 0, t, list(std::move(a)));
 }
 
+int kind_of(DType t) { return t == DType::boolean ? 0 : is_float(t) ? 2 : 1; }
+
 DType dtype_of(const ArrayOperand& a, const ArrayOperand& b) {
-  if (a.is_array() && b.is_array()) return promote(a.array().dtype(), b.array().dtype());
-  return a.is_array() ? a.array().dtype() : b.is_array() ? b.array().dtype() : DType::f32;
+  if (a.is_array() == b.is_array()) return promote(a.dtype(), b.dtype());
+  const DType array = a.is_array() ? a.dtype() : b.dtype(), scalar = a.is_array() ? b.dtype() : a.dtype();
+  return kind_of(scalar) > kind_of(array) ? scalar : array;
 }
 
 // Two operands brought to one dtype, at least one an array.
@@ -185,7 +181,7 @@ Array binary(const char* name, ir::Op op, std::uint8_t kind, ArrayOperand a, Arr
   if (!a.is_array() && !b.is_array()) fail<ArgumentError>({.asked = name, .wrong = "one operand must be an array"});
   const DType t = dtype_of(a, b), result = op == ir::Op::compare ? DType::boolean : t;
   if (a.is_array() && b.is_array()) return elementwise(name, op, kind, result, list(as(a.take(), t), as(b.take(), t)));
-  Array array = a.is_array() ? a.take() : b.take();
+  Array array = as(a.is_array() ? a.take() : b.take(), t);
   const Shape shape = array.shape();
   const Device device = array.device();
   std::vector<Term> terms = {term_of(array, shape), scalar_term(name, a.is_array() ? b : a, t)};
@@ -314,15 +310,61 @@ Array floor(Array a) { return math("floor", ir::MathOp::floor, std::move(a)); }
 Array ceil(Array a) { return math("ceil", ir::MathOp::ceil, std::move(a)); }
 Array trunc(Array a) { return math("trunc", ir::MathOp::trunc, std::move(a)); }
 Array rint(Array a) { return math("rint", ir::MathOp::rint, std::move(a)); }
-Array sigmoid(Array a) { return 1 / (1 + exp(-std::move(a))); }
+namespace {
+// One operation to whoever calls it, so of 16-bit floats its parts are of f32 and it is rounded once.
+template <class F>
+Array in_f32(Array a, F&& parts) {
+  const DType t = a.dtype();
+  if (t != DType::f16 && t != DType::bf16) return parts(std::move(a));
+  return as(parts(as(std::move(a), DType::f32)), t);
+}
+}  // namespace
+Array sigmoid(Array a) {
+  return in_f32(std::move(a), [](Array x) { return 1 / (1 + exp(-std::move(x))); });
+}
 Array silu(Array a) {
-  Array below = 1 + exp(-a);
-  return std::move(a) / std::move(below);
+  return in_f32(std::move(a), [](Array x) {
+    Array below = 1 + exp(-x);
+    return std::move(x) / std::move(below);
+  });
 }
 Array relu(Array a) { return maximum(std::move(a), 0); }
 Array gelu(Array a) {
-  Array half = 1 + erf(a * 0.70710678118654752);
-  return 0.5 * std::move(a) * std::move(half);
+  return in_f32(std::move(a), [](Array x) {
+    Array half = 1 + erf(x * 0.70710678118654752);
+    return 0.5 * std::move(x) * std::move(half);
+  });
 }
+
+namespace {
+Array& update(Array& a, const char* name, ir::BinaryOp op, ArrayOperand b) {
+  need(a.dtype() != DType::boolean, name, a.dtype(), "numbers");
+  if (kind_of(b.dtype()) > kind_of(a.dtype()))
+    fail<DtypeError>({.asked = name,
+                      .with = {{"left", std::string(dtype_name(a.dtype()))},
+                               {"right", b.is_array() ? std::string(dtype_name(b.dtype())) : b.text()}},
+                      .wrong = "the result is a float, and the left side, which is changed in place, holds integers",
+                      .todo = "Convert one of them with astype, or write a = a " + std::string(name, 1) + " b"});
+  if (!b.is_array()) {
+    detail::write_in_place(a, ir::Op::binary, sub(op), list(a), scalar_term(name, b, a.dtype()));
+    return a;
+  }
+  Array value = b.take();
+  if (broadcast_shapes(name, a.shape(), value.shape()) != a.shape())
+    fail<ShapeError>({.asked = name,
+                      .with = {{"left", to_string(a.shape())}, {"right", to_string(value.shape())}},
+                      .wrong = "the right side would stretch the left, which is changed in place"});
+  const Array* both[] = {&a, &value};
+  detail::common_device(name, both);
+  value = as(std::move(value), a.dtype()).broadcast_to(a.shape());
+  std::vector<Array> args = list(a, std::move(value));
+  detail::write_in_place(a, ir::Op::binary, sub(op), std::move(args));
+  return a;
+}
+}  // namespace
+Array& Array::operator+=(ArrayOperand b) { return update(*this, "+=", ir::BinaryOp::add, std::move(b)); }
+Array& Array::operator-=(ArrayOperand b) { return update(*this, "-=", ir::BinaryOp::sub, std::move(b)); }
+Array& Array::operator*=(ArrayOperand b) { return update(*this, "*=", ir::BinaryOp::mul, std::move(b)); }
+Array& Array::operator/=(ArrayOperand b) { return update(*this, "/=", ir::BinaryOp::div, std::move(b)); }
 
 }  // namespace tessera

@@ -35,8 +35,10 @@ Device common_device(const char* operation, std::span<const Array* const> arrays
 /// given up before anything is computed, so that only what others hold counts as held.
 Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, std::vector<Array> arrays);
 
-/// Writes `op(args)` into the elements of `out`, in place, without a temporary where that is safe.
-void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::vector<Array> args);
+/// Writes `op(args[, last])` into the elements of `out`, in place, without a temporary where that is safe. `last`: a
+/// scalar.
+void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::vector<Array> args,
+                    std::optional<Term> last = {});
 
 /// The view of an array that a fused kernel reads; computes it if pending.
 StridedView strided(const Array& a, const char* rule);

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "tessera/array/array.h"
+#include "tessera/array/extremes.h"
 
 namespace tessera {
 
@@ -197,7 +198,12 @@ std::vector<ir::Value> FusedTrace::evaluate(std::span<const ir::Value> coordinat
       }
       case ir::Op::param: values.push_back(scalars_[static_cast<std::size_t>(n.args[0])]); break;
       case ir::Op::unary: values.push_back(ir::unary(static_cast<ir::UnaryOp>(n.sub), arg(n, 0))); break;
-      case ir::Op::binary: values.push_back(ir::binary(static_cast<ir::BinaryOp>(n.sub), arg(n, 0), arg(n, 1))); break;
+      case ir::Op::binary: {
+        const auto op = static_cast<ir::BinaryOp>(n.sub);
+        const bool ordered = op == ir::BinaryOp::min || op == ir::BinaryOp::max;
+        values.push_back(ordered ? extreme(op, arg(n, 0), arg(n, 1)) : ir::binary(op, arg(n, 0), arg(n, 1)));
+        break;
+      }
       case ir::Op::compare:
         values.push_back(ir::compare(static_cast<ir::CompareOp>(n.sub), arg(n, 0), arg(n, 1)));
         break;
@@ -208,6 +214,8 @@ std::vector<ir::Value> FusedTrace::evaluate(std::span<const ir::Value> coordinat
         values.push_back(n.args[1] >= 0 ? ir::pow(arg(n, 0), arg(n, 1))
                                         : ir::math(static_cast<ir::MathOp>(n.sub), arg(n, 0)));
     }
+    // 16-bit floats compute as f32, and each operation is rounded as if it had been stored.
+    if (n.op != ir::Op::param && values.back().dtype() != n.dtype) values.back() = ir::cast(n.dtype, values.back());
   }
   return values;
 }
@@ -251,6 +259,7 @@ ir::Function trace_map(const Spec& spec) {
   const Structure& s = *spec.structure;
   ir::Builder builder("fused_" + operation_names(s), ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
+  builder.set_exact();
   const FusedTrace trace(s);
   std::vector<ir::Value> coordinates(s.rank);
   const std::size_t r = s.rank;

@@ -90,7 +90,7 @@ class FusedTrace {
   explicit FusedTrace(const Structure& structure);
   /// Element position of a view at coordinates, one of each merged dimension.
   ir::Value position(std::size_t view, std::span<const ir::Value> coordinates) const;
-  /// Values of all nodes at coordinates; inputs are read there.
+  /// Values of all nodes at coordinates, each of its node's dtype; inputs are read there.
   std::vector<ir::Value> evaluate(std::span<const ir::Value> coordinates) const;
   const ir::BufferRef& output(std::size_t i) const { return outputs_[i]; }
   ir::Value extent(std::size_t dimension) const { return extents_[dimension]; }

@@ -40,6 +40,7 @@ ir::Function trace_random(const Distribution& kind) {
   const char* names[] = {"random_bits", "random_uniform", "random_normal"};
   ir::Builder builder(names[static_cast<int>(kind)], ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
+  builder.set_exact();
   const auto out =
       ir::buffer_param("out", kind == Distribution::bits ? DType::u32 : DType::f32, ir::Access::read_write);
   const Value n = ir::scalar_param("n", DType::index);

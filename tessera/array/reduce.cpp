@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tessera/array/elementwise.h"
+#include "tessera/array/extremes.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera {
@@ -51,6 +52,23 @@ ir::Value combine(ir::ReduceOp op, ir::Value a, ir::Value b) {
   }
 }
 
+// In what values are accumulated. The extremes of floats are those of integers that order alike (extremes.h), so that
+// the order in which they are compared does not matter.
+struct Accumulation {
+  ir::ReduceOp op;
+  DType dtype;
+  bool position = false;
+  bool keyed() const { return is_float(dtype) && (op == ir::ReduceOp::max || op == ir::ReduceOp::min); }
+  DType worked() const { return !keyed() ? dtype : dtype == DType::f64 ? DType::i64 : DType::i32; }
+  ir::Value begin() const { return identity_value(op, worked()); }
+  ir::Value take(ir::Value v) const {
+    v = ir::cast(dtype, v);
+    if (!keyed()) return v;
+    return detail::order_key(position ? v + 0.0 : v, op == ir::ReduceOp::max);  // a position: -0 is as great as +0
+  }
+  ir::Value give(ir::Value v) const { return keyed() ? detail::from_order_key(v) : v; }
+};
+
 // Coordinates of a linear position within dimensions [first, last), innermost last.
 void unravel(const FusedTrace& trace, ir::Value linear, std::size_t first, std::size_t last,
              std::vector<ir::Value>& coordinates) {
@@ -70,6 +88,7 @@ ir::Function trace_reduction(const Spec& spec) {
                       s.form == thread_each ? ir::KernelKind::map : ir::KernelKind::block,
                       {s.form == thread_each ? 1 : block_threads, 1, 1});
   ir::Builder::Scope scope(builder);
+  builder.set_exact();
   const FusedTrace trace(s);
   // The range of the reduction is cut in parts of `part` elements; results are (kept..., parts).
   const ir::Value total = ir::scalar_param("total", DType::index), part = ir::scalar_param("part", DType::index);
@@ -89,38 +108,39 @@ ir::Function trace_reduction(const Spec& spec) {
   }
   const ir::Value end = ir::min(begin + part, total);
   const int root = s.output_nodes[0];
+  const Accumulation in{op, s.accumulator, s.form == position};
   auto element = [&](ir::Value r) {
     unravel(trace, r, kept, s.rank, at);
     return trace.evaluate(at)[static_cast<std::size_t>(root)];
   };
 
   if (s.form == position) {
-    const DType t = s.accumulator;
     const ir::Value none = ir::index_literal(std::numeric_limits<std::int32_t>::max());
-    const ir::Variable best(t, identity_value(ir::ReduceOp::max, t)), where(DType::index, none);
+    const ir::Variable best(in.worked(), in.begin()), where(DType::index, none);
     ir::for_(begin + ir::thread_id(), end, block_threads, [&](ir::Value r) {
-      const ir::Value v = ir::cast(t, element(r)), b = best.get(), w = where.get();
+      const ir::Value v = in.take(element(r)), b = best.get(), w = where.get();
       const ir::Value better = (v > b) || (v == b && w == none);
       best.set(ir::select(better, v, b));
       where.set(ir::select(better, r, w));
     });
     const ir::Value top = ir::block_max(best.get());
     const ir::Value first = ir::block_min(ir::select(best.get() == top, where.get(), none));
-    ir::if_(ir::thread_id() == 0, [&] {
-      trace.output(0).store(result_index, ir::cast(DType::i64, ir::select(first == none, ir::index_literal(0), first)));
-    });
+    ir::if_(ir::thread_id() == 0, [&] { trace.output(0).store(result_index, ir::cast(DType::i64, first)); });
     return builder.finish();
   }
 
-  const ir::Variable sum(s.accumulator, identity_value(op, s.accumulator));
+  const ir::Variable sum(in.worked(), in.begin());
   const ir::Value first = s.form == thread_each ? begin : begin + ir::thread_id();
   ir::for_(first, end, s.form == thread_each ? 1 : static_cast<int>(block_threads),
-           [&](ir::Value r) { sum.set(combine(op, sum.get(), ir::cast(s.accumulator, element(r)))); });
+           [&](ir::Value r) { sum.set(combine(op, sum.get(), in.take(element(r)))); });
+  const auto store = [&](ir::Value whole) {
+    trace.output(0).store(result_index, ir::cast(s.outputs[0], in.give(whole)));
+  };
   if (s.form == thread_each) {
-    trace.output(0).store(result_index, ir::cast(s.outputs[0], sum.get()));
+    store(sum.get());
   } else {
     const ir::Value whole = ir::block_reduce(op, sum.get());
-    ir::if_(ir::thread_id() == 0, [&] { trace.output(0).store(result_index, ir::cast(s.outputs[0], whole)); });
+    ir::if_(ir::thread_id() == 0, [&] { store(whole); });
   }
   return builder.finish();
 }
@@ -205,9 +225,16 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
   const Fused::Dimensions dims = fused.merge(shape, reduced);
   Structure& s = fused.structure();
   const std::size_t kept = dims.extents.size() - dims.reduced;
-  bool along_memory = false;
-  for (std::size_t v = 0; v < fused.inputs().size(); ++v)
-    along_memory = along_memory || s.strides[v * s.rank + s.rank - 1] == Structure::one;
+  // Form and parts are those that the computed array would have, whose elements lie in order: a sum's rounding must not
+  // depend on when its argument is computed.
+  bool along_memory;
+  if (term.kind == detail::Term::source_element) {
+    std::size_t innermost = shape.size();
+    while (innermost > 0 && shape[innermost - 1] == 1) --innermost;
+    along_memory = innermost > 0 && reduced[innermost - 1];
+  } else {
+    along_memory = s.strides[s.rank - 1u] == Structure::one;
+  }
   s.form = request.position ? position : along_memory && total >= 32 ? block_each : thread_each;
   s.reduction = static_cast<std::uint8_t>(request.op);
   s.accumulator = request.accumulator;
@@ -267,13 +294,16 @@ Array sum(Array a, std::vector<int> axes, bool keep) {
   return reduce({"sum", ir::ReduceOp::sum, accumulator_of(t), t}, std::move(a), std::move(axes), keep);
 }
 Array mean(Array a, std::vector<int> axes, bool keep) {
-  const DType t = is_float(a.dtype()) ? a.dtype() : DType::f32;
-  if (a.dtype() != t) a = a.astype(t);
+  const bool integers = !is_float(a.dtype());
+  const DType t = !integers ? a.dtype() : device_info(a.device()).can.f64 ? DType::f64 : DType::f32;
+  // Up to 32 bits the sum is exact in 64; of more it could wrap.
+  if (integers && dtype_size(a.dtype()) == 8) a = a.astype(t);
+  const DType sums = is_float(a.dtype()) ? accumulator_of(t) : DType::i64;
   const std::int64_t before = a.size();
-  const Array total =
-      reduce({"mean", ir::ReduceOp::sum, accumulator_of(t), accumulator_of(t)}, std::move(a), std::move(axes), keep);
-  return (total * (total.size() == 0 ? 0.0 : static_cast<double>(total.size()) / static_cast<double>(before)))
-      .astype(t);
+  Array total = reduce({"mean", ir::ReduceOp::sum, sums, sums}, std::move(a), std::move(axes), keep);
+  if (total.size() == 0) return total.astype(t);
+  const auto count = static_cast<double>(before / total.size());
+  return (std::move(total).astype(accumulator_of(t)) / count).astype(t);
 }
 Array max(Array a, std::vector<int> axes, bool keep) {
   need_numbers("max", a);

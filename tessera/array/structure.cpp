@@ -34,6 +34,7 @@ ir::Function trace_take(const TakeSpec& spec) {
 ir::Function trace_arange(const DType& dtype) {
   ir::Builder builder("arange", ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
+  builder.set_exact();
   const auto out = ir::buffer_param("out", dtype, ir::Access::read_write);
   const DType t = dtype == DType::f64 ? DType::f64 : is_float(dtype) ? DType::f32 : dtype;
   const auto start = ir::scalar_param("start", t), step = ir::scalar_param("step", t);

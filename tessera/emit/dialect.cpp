@@ -247,6 +247,15 @@ std::string barrier_text(const Dialect& d) {
   return opencl(d) ? "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);" : "__syncthreads();";
 }
 
+std::string exact_pragma(const Dialect& d) {
+  switch (d.language) {
+    case Language::opencl: return "#pragma OPENCL FP_CONTRACT OFF\n";
+    case Language::hip: return "#pragma clang fp contract(off)\n";
+    case Language::metal: return "#pragma METAL fp contract(off)\n";
+    default: return "";
+  }
+}
+
 std::string subgroup_width_text(const Dialect& d) {
   if (metal(d)) return "(int)threads_per_simdgroup";
   return d.language == Language::cuda ? std::to_string(d.cuda_width) : "warpSize";

@@ -134,6 +134,9 @@ std::string index_text(const Dialect& d, ir::IndexKind kind, std::uint64_t dimen
 std::string math_text(const Dialect& d, ir::MathOp op, DType t);  ///< the function's name
 std::string bitcast_text(const Dialect& d, DType to, DType from, const std::string& value);
 std::string barrier_text(const Dialect& d);
+/// The line by which an exact kernel (ir::Function::exact) begins, so that a * b + c is rounded twice; empty in CUDA C,
+/// where it is the compiler's option --fmad=false.
+std::string exact_pragma(const Dialect& d);
 std::string subgroup_width_text(const Dialect& d);         ///< CUDA and HIP: how many lanes a subgroup has
 std::string_view print_format(const Dialect& d, DType t);  ///< "%d"
 

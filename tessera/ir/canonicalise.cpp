@@ -358,6 +358,7 @@ class Canonicaliser {
     result_.kind = in_.kind;
     result_.block_size = in_.block_size;
     result_.index64 = in_.index64;
+    result_.exact = in_.exact;
     result_.params = in_.params;
     result_.blocks.clear();
     new_id_.assign(in_.nodes.size(), no_node);

@@ -229,6 +229,9 @@ struct Function {
   KernelKind kind = KernelKind::map;
   std::array<std::uint32_t, 3> block_size = {1, 1, 1};  ///< block kernels
   bool index64 = false;                                 ///< width of `index`
+  /// Each operation is rounded by itself, so that its result does not depend on what is computed around it: no compiler
+  /// may contract a * b + c. Math: `fma` stays what it is.
+  bool exact = false;
   std::vector<Param> params;
   std::vector<Node> nodes = {Node{}};
   std::vector<SourceLine> sources = {SourceLine{}};  ///< beside nodes

@@ -34,6 +34,7 @@ class Printer {
     else
       out_ += fmt::format("block({}, {}, {})", fn_.block_size[0], fn_.block_size[1], fn_.block_size[2]);
     if (fn_.index64) out_ += " index64";
+    if (fn_.exact) out_ += " exact";
     out_ += "\n";
     for (const Param& p : fn_.params)
       out_ += fmt::format("  {} {}: {}{}\n", p.is_buffer ? "buffer" : "scalar", p.name, dtype_name(p.dtype),
@@ -171,7 +172,7 @@ std::string to_text(const Function& fn) { return Printer(fn).run(); }
 
 Hash hash_of(const Function& fn) {
   Hasher h;
-  h.word(static_cast<std::uint64_t>(fn.kind) | std::uint64_t{fn.index64} << 8);
+  h.word(static_cast<std::uint64_t>(fn.kind) | std::uint64_t{fn.index64} << 8 | std::uint64_t{fn.exact} << 9);
   for (auto s : fn.block_size) h.word(s);
   h.word(fn.params.size());
   for (const Param& p : fn.params)

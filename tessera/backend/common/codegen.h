@@ -102,8 +102,8 @@ class Codegen {
   virtual PtxGenerator* ptx(std::string& wrong) noexcept = 0;  ///< null if this LLVM has no NVPTX
 };
 
-/// Raised with every change of this file.
-inline constexpr int interface_version = 2;
+/// Raised with every change of this file, and of ir::Function.
+inline constexpr int interface_version = 3;
 
 /// The module's one symbol, `tessera_codegen_open`: what it offers, or null and what was wrong. All of it lives as long
 /// as the process. The second argument is not read: version 1 had it, and each version must be able to refuse another.

@@ -54,10 +54,9 @@ emit::Target target_for(const CompileRequest& request, const emit::Dialect& dial
   return target;
 }
 
-}  // namespace
-
-std::vector<BuiltKernel> build_kernels(std::span<const CompileRequest> requests, const emit::Dialect& dialect,
+std::vector<BuiltKernel> build_program(std::span<const CompileRequest> requests, const emit::Dialect& dialect,
                                        const DeviceInfo& info, const BuildProgram& build) {
+  const bool exact = requests.front().function->exact;
   std::vector<ir::Function> lowered;
   lowered.reserve(requests.size());
   std::vector<emit::EmitRequest> emits;
@@ -68,20 +67,38 @@ std::vector<BuiltKernel> build_kernels(std::span<const CompileRequest> requests,
   const emit::EmittedSource source = emit::emit_c(emits, dialect);
   auto subject = [&](std::size_t i) { return "kernel " + requests[i].function->name; };
   std::string log;
-  const std::shared_ptr<void> together =
-      build({source, emits, requests.size() == 1 ? subject(0) : fmt::format("{} kernels", requests.size())}, log);
+  const std::shared_ptr<void> together = build(
+      {source, emits, requests.size() == 1 ? subject(0) : fmt::format("{} kernels", requests.size()), exact}, log);
   std::vector<BuiltKernel> out;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     out.push_back({together, source.kernels[i]});
     if (together) continue;
     const emit::EmittedSource alone = emit::emit_c(std::span(&emits[i], 1), dialect);
-    if (requests.size() > 1) out.back().program = build({alone, std::span(&emits[i], 1), subject(i)}, log);
+    if (requests.size() > 1) out.back().program = build({alone, std::span(&emits[i], 1), subject(i), exact}, log);
     if (out.back().program) continue;
     fail<KernelError>({.asked = subject(i),
                        .with = {{"device", to_string(info.device) + " " + info.name}},
                        .wrong = "the device's compiler refused it:\n" + log + "\nin this text:\n" +
                                 excerpt(alone.text, first_line_named(log)),
                        .todo = "This is a fault of Tessera or of the driver: please report it with this message"});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<BuiltKernel> build_kernels(std::span<const CompileRequest> requests, const emit::Dialect& dialect,
+                                       const DeviceInfo& info, const BuildProgram& build) {
+  // Exact kernels in a program of their own.
+  std::vector<BuiltKernel> out(requests.size());
+  for (const bool exact : {false, true}) {
+    std::vector<CompileRequest> some;
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < requests.size(); ++i)
+      if (requests[i].function->exact == exact) some.push_back(requests[i]), places.push_back(i);
+    if (some.empty()) continue;
+    std::vector<BuiltKernel> built = build_program(some, dialect, info, build);
+    for (std::size_t i = 0; i < some.size(); ++i) out[places[i]] = std::move(built[i]);
   }
   return out;
 }

@@ -19,6 +19,8 @@ struct Program {
   const emit::EmittedSource& source;
   std::span<const emit::EmitRequest> requests;  ///< lowered; beside source.kernels
   std::string subject;                          ///< "kernel softmax", or "4 kernels"
+  /// All kernels of a program are (ir::Function::exact), or none: NVRTC has an option for it, and no pragma.
+  bool exact = false;
   const std::string& text() const { return source.text; }
 };
 /// Builds one. Null if the compiler refused it, with the reason in `log`; anything else that goes wrong throws.

@@ -196,7 +196,7 @@ stream::Image CudaVendor::compile(const stream::DeviceFacts& facts, const backen
   // By what these facts say: a rescan may have chosen otherwise for devices that are opened after it.
   const auto target = made_for_.find(facts.ordinal);
   if (!facts.architecture.starts_with("PTX ") || target == made_for_.end())
-    return nvrtc_.compile(program.text(), facts.architecture);
+    return nvrtc_.compile(program.text(), facts.architecture, program.exact);
   std::vector<cpu::PtxKernel> kernels;
   for (std::size_t i = 0; i < program.requests.size(); ++i)
     kernels.push_back({program.requests[i].function, &program.source.kernels[i], program.requests[i].noalias});

@@ -96,7 +96,7 @@ std::string Nvrtc::architecture_for(int capability) const {
   return fmt::format("{}_{}", nearest == capability ? "sm" : "compute", nearest);
 }
 
-stream::Image Nvrtc::compile(const std::string& text, const std::string& architecture, bool verbose) const {
+stream::Image Nvrtc::compile(const std::string& text, const std::string& architecture, bool exact, bool verbose) const {
   const auto check = [&](Code code, const std::string& function) {
     if (code == 0) return;
     const std::string wrong = fmt::format("{} answered {} ({})", function, code, call_.error_string(code));
@@ -115,10 +115,11 @@ stream::Image Nvrtc::compile(const std::string& text, const std::string& archite
     bytes.resize(size);
     check((cubin ? call_.cubin : call_.ptx)(stream::In{program}, bytes.data()), "nvrtcGetCUBIN");
   };
+  const char* const contract = exact ? "--fmad=false" : "--fmad=true";
   if (verbose)
-    return stream::compile_text(call_, "nvrtc", text, {option.c_str(), "--ptxas-options=--verbose"}, nvrtc_compilation,
-                                check, get);
-  return stream::compile_text(call_, "nvrtc", text, {option.c_str()}, nvrtc_compilation, check, get);
+    return stream::compile_text(call_, "nvrtc", text, {option.c_str(), contract, "--ptxas-options=--verbose"},
+                                nvrtc_compilation, check, get);
+  return stream::compile_text(call_, "nvrtc", text, {option.c_str(), contract}, nvrtc_compilation, check, get);
 }
 
 }  // namespace tessera::cuda

@@ -37,8 +37,10 @@ class Nvrtc {
   const std::vector<int>& supported() const { return supported_; }  ///< compute capabilities, ascending
 
   /// `text` for an architecture as above; not made, with the log, if there is something wrong with the text.
-  /// KernelError or OutOfMemory if the compiler itself fails. `verbose`: the log tells the registers of each kernel.
-  stream::Image compile(const std::string& text, const std::string& architecture, bool verbose = false) const;
+  /// KernelError or OutOfMemory if the compiler itself fails. `exact`: a * b + c is rounded twice. `verbose`: the log
+  /// tells the registers of each kernel.
+  stream::Image compile(const std::string& text, const std::string& architecture, bool exact,
+                        bool verbose = false) const;
 
  private:
   bool take(os::Library library);

@@ -40,7 +40,7 @@ class Values {
         b_(context_) {
     options_.index64 = options.index64 || fn.index64;
     llvm::FastMathFlags contract;  // the one liberty that kernels give: a * b + c in one rounding
-    contract.setAllowContract();
+    contract.setAllowContract(!fn.exact);
     b_.setFastMathFlags(contract);
   }
   virtual ~Values() = default;
