@@ -116,6 +116,31 @@ TEST_P(OnEveryDevice, AReductionTakesAPendingExpressionAlong) {
   EXPECT_EQ(fused, apart) << "bit for bit";
 }
 
+// Each gave another number where something had computed its parts before.
+TEST_P(OnEveryDevice, WhatIsLookedAtStaysWhatItIs) {
+  const auto value = [](const Array& a) { return a.astype(DType::f32).to_vector<float>()[0]; };
+  for (bool looked_at : {false, true}) {
+    const auto look = [&](const Array& a) {
+      if (looked_at) to_string(a);
+      return a;
+    };
+    for (DType t : {DType::f16, DType::bf16}) {
+      const Array y = Array::full({1}, t == DType::f16 ? 2048 : 256, t);
+      const Array z = look(y + 1);
+      EXPECT_TRUE((z == y).to_vector<bool>()[0]) << "rounded, as it is printed";
+      EXPECT_EQ(value(look(y + 1) - y), 0);
+    }
+    const Array y = Array::full({1}, 2048, DType::f16);
+    EXPECT_EQ(value(look(y * 64) / 64), HUGE_VALF);
+    EXPECT_EQ(value(look(tanh(Array::full({1}, 5, DType::f16))).astype(DType::u8)), 1);
+    const Array x = Array::full({40}, 1 + 0x1p-12f), row = Array::full({40}, -(1 + 0x1p-11f));
+    EXPECT_EQ(value(look(x * x) + row), 0) << "not contracted";
+    const Array zeros = look(Array::full({3}, -0.f) * 1);
+    EXPECT_FALSE(std::signbit(value(maximum(zeros, 0))));
+    EXPECT_FALSE(std::signbit(value(maximum(0, zeros))));
+  }
+}
+
 // The form of the sum comes from the shape, wherever the expression's inputs lie.
 TEST_P(OnEveryDevice, ASumIsTheSameBeforeAndAfterItsArgumentIsComputed) {
   const Array x = Array::from(numbers(512 * 300), Shape{512, 300}),

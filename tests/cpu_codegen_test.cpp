@@ -433,6 +433,19 @@ TEST_F(CpuCodegen, SourceHoldsVectorLoads) {
   }
 }
 
+// 1 + 2^-12 squared, less 1 + 2^-11: 2^-24 where the product is not rounded, 0 where it is.
+TEST_F(CpuCodegen, ExactKernelsContractNothing) {
+  Function f = saxpy();
+  f.exact = true;
+  expect_same(f, {100, 1, 1}, {memory(reals(100)), memory(reals(100)), number(2.5f)}, {0, 0});
+  const float x = 1 + 0x1p-12f;
+  expect_same(f, {40, 1, 1},
+              {memory(std::vector<float>(40, x)), memory(std::vector<float>(40, -(1 + 0x1p-11f))), number(x)}, {0, 0});
+  Cpu cpu;
+  EXPECT_NE(cpu.compile(saxpy())->source().find("contract"), std::string::npos);
+  EXPECT_EQ(cpu.compile(f)->source().find("contract"), std::string::npos);
+}
+
 TEST_F(CpuCodegen, MisuseIsAnswered) {
   ::setenv("TESSERA_CPU_TARGET", "pentium-9000", 1);
   auto driver = make_cpu_driver();

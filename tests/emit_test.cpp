@@ -234,6 +234,22 @@ TEST(emit, metal_binds_buffers_and_a_structure_and_names_address_spaces) {
     EXPECT_HAS_NOT(text + shared.text, foreign);
 }
 
+TEST(emit, exact_kernels_begin_with_the_dialects_pragma) {
+  ir::Function exact = zoo::saxpy();
+  exact.exact = true;
+  const std::pair<emit::Dialect, const char*> pragmas[] = {{emit::opencl_c(), "#pragma OPENCL FP_CONTRACT OFF\n"},
+                                                           {emit::opencl_c_intel(), "#pragma OPENCL FP_CONTRACT OFF\n"},
+                                                           {emit::hip_c(), "#pragma clang fp contract(off)\n"},
+                                                           {emit::metal_c(), "#pragma METAL fp contract(off)\n"}};
+  for (const auto& [dialect, pragma] : pragmas) {
+    EXPECT_HAS(zoo::emitted({exact}, dialect).text, std::string(") {\n") + pragma);
+    EXPECT_HAS_NOT(zoo::emitted({zoo::saxpy()}, dialect).text, pragma);
+  }
+  EXPECT_HAS_NOT(zoo::emitted({exact}, emit::cuda_c()).text, "#pragma");  // an option of its compiler
+  EXPECT_NE(zoo::emitted({exact}, emit::cuda_c()).kernels[0].entry,
+            zoo::emitted({zoo::saxpy()}, emit::cuda_c()).kernels[0].entry);
+}
+
 TEST(emit, the_same_kernel_gives_the_same_text) {
   for (const emit::Dialect& d : {emit::opencl_c(), emit::opencl_c_intel(), emit::cuda_c(), emit::hip_c()})
     EXPECT_EQ(zoo::emitted(zoo::steps(), d).text +

@@ -508,6 +508,12 @@ TEST(Hash, ChangesWithTheMeaningButNotWithNames) {
   EXPECT_NE(base, make("a", 2, 1, DType::f32, 64, false));
   EXPECT_NE(base, make("a", 2, 1, DType::f32, 32, true));
   EXPECT_EQ(to_string(base).size(), 32u);
+  Function exact = map_kernel("exact", [] { out("y").store(global_id(), 1.f); });
+  const Hash loose = hash_of(exact);
+  exact.exact = true;
+  EXPECT_NE(hash_of(exact), loose);
+  EXPECT_TRUE(canonicalise(exact).exact);
+  EXPECT_TRUE(to_text(exact).starts_with("kernel exact map exact\n")) << to_text(exact);
   const auto printing = [](const char* text) { return hash_of(map_kernel("p", [&] { print(text, {global_id()}); })); };
   EXPECT_NE(printing("a {}"), printing("b {}"));
   // The same nodes in other blocks, or of other kinds, are other kernels.

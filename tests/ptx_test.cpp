@@ -98,6 +98,15 @@ TEST_F(Ptx, SaysWhatTheHardwareHas) {
   EXPECT_GT(form.dynamic_shared_bytes, std::size_t{48} << 10);
 }
 
+TEST_F(Ptx, ExactKernelsContractNothing) {
+  Function fn = zoo::saxpy();
+  expect_has(make(fn).text, {"fma.rn.f32"});
+  fn.exact = true;
+  const std::string text = make(fn).text;
+  expect_has(text, {"mul.rn.f32", "add.rn.f32"});  // without .rn ptxas may contract them
+  EXPECT_EQ(text.find("fma"), text.npos) << text;
+}
+
 TEST_F(Ptx, FitsTheDriverAndTheDevice) {
   const auto target = [](int capability, int version) {
     const cpu::PtxTarget t = generator()->target_for(capability, version);

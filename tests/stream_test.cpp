@@ -403,12 +403,18 @@ TEST(Compilers, NvrtcMakesCodeOrPtxAndSaysWhatIsWrong) {
   EXPECT_EQ(nvrtc.architecture_for(newest + 10), "compute_" + std::to_string(newest)) << "the driver compiles it";
   EXPECT_EQ(nvrtc.architecture_for(oldest - 1), "");
   const auto ptx =
-      nvrtc.compile("extern \"C\" __global__ void f(int* p) { *p = 1; }", nvrtc.architecture_for(newest + 10));
+      nvrtc.compile("extern \"C\" __global__ void f(int* p) { *p = 1; }", nvrtc.architecture_for(newest + 10), false);
   ASSERT_TRUE(ptx.made) << ptx.log;
   expect_has(ptx.bytes, {".target sm_" + std::to_string(newest), ".entry f"});
-  const auto bad = nvrtc.compile("int f() { return missing; }", nvrtc.architecture_for(90));
+  const auto bad = nvrtc.compile("int f() { return missing; }", nvrtc.architecture_for(90), false);
   EXPECT_FALSE(bad.made);
   expect_has(bad.log, {"missing"});
+  for (const bool exact : {false, true}) {
+    const auto sum = nvrtc.compile("extern \"C\" __global__ void f(float* p) { p[0] = p[1] * p[2] + p[3]; }",
+                                   nvrtc.architecture_for(newest + 10), exact);
+    ASSERT_TRUE(sum.made) << sum.log;
+    EXPECT_EQ(sum.bytes.find("fma.rn.f32") == std::string::npos, exact) << sum.bytes;
+  }
 }
 
 }  // namespace
