@@ -181,13 +181,12 @@ std::string CWriter::signature(const std::string& entry, EmittedKernel& kernel) 
   }
   std::string text = head + "void " + entry + "(";
   for (std::size_t i = 0; i < list.size(); ++i) text += (i == 0 ? "" : ",") + std::string("\n    ") + list[i];
-  return text + ") {\n";
+  return text + ") {\n" + (fn_.exact ? exact_pragma(dialect_) : "");
 }
 
 std::string CWriter::declarations(EmittedKernel& kernel) {
   std::string out;
   auto add = [&](const std::string& text) { out += "  " + text + "\n"; };
-  if (fn_.exact) out += exact_pragma(dialect_);
   if (dialect_.offsets)
     for (std::size_t p = 0; p < fn_.params.size(); ++p)
       if (fn_.params[p].is_buffer) add(fmt::format("{} += {};", parameter_names_[p], offset_names_[p]));

@@ -139,7 +139,8 @@ std::string CWriter::metal_signature(const std::string& entry, EmittedKernel& ke
   if (list.empty() && !indices.empty()) indices.erase(0, 1);
   if (fn_.kind == KernelKind::block)
     text += fmt::format("[[max_total_threads_per_threadgroup({})]]\n", fn_.threads_per_block());
-  return text + "kernel void " + entry + "(" + list + indices + ") {\n" + copies;
+  return text + "kernel void " + entry + "(" + list + indices + ") {\n" + (fn_.exact ? exact_pragma(dialect_) : "") +
+         copies;
 }
 
 const char* metal_copy_and_fill() {
