@@ -3,6 +3,8 @@
 // has a home and a project of its own, in a process of its own.
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -360,6 +362,77 @@ TEST(Preferences, ASymbolicLinkStaysAndAFolderThatCannotBeWrittenIsAnError) {
     expect_has(read(place.home / "kept.toml"), {"cuda:0"});
     ::setenv("XDG_CONFIG_HOME", "/proc/nowhere", 1);
     expect_throw<ArgumentError>([] { set_preferred_device(cuda0, user); }, {"/proc/nowhere/tessera/config.toml"});
+  });
+}
+
+TEST(Preferences, FilesOfOthersAndPipesAreNotReadAndThatIsSaidOnce) {
+  in_fresh_process([] {
+    const Place place;
+    machine({"", "", ""});
+    ::alarm(60);
+    const auto makes = [](const fs::path& file) { ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0); };
+    write(place.home / "tessera.toml", "[device]\nprefer = \"cuda:2\"\n");
+    makes(place.project_file);  // nobody will ever write to it
+    ::testing::internal::CaptureStderr();
+    for (int again = 0; again < 2; ++again) {
+      rescan();
+      EXPECT_EQ(current_device(), cuda2) << "the next one above counts";
+    }
+    std::string said = ::testing::internal::GetCapturedStderr();
+    expect_has(said, {"warning", place.project_file.string() + " is not read: it is not a regular file"});
+    EXPECT_EQ(said.find("is not read"), said.rfind("is not read")) << said;
+    fs::remove(place.home / "tessera.toml");
+    expect_throw<ArgumentError>([] { set_preferred_device(cuda0, project); },
+                                {place.project_file.string(), "not a regular file"});
+    EXPECT_TRUE(fs::is_fifo(place.project_file));
+    fs::remove(place.project_file);
+    fs::create_directories(place.user_file.parent_path());
+    makes(place.user_file);
+    rescan();
+    EXPECT_EQ(current_device(), cuda0);
+    fs::remove(place.user_file);
+    fs::create_symlink("/dev/zero", place.project_file);
+    rescan();
+    EXPECT_EQ(current_device(), cuda0);
+    fs::remove(place.project_file);
+    write(place.project_file, std::string(2'000'000, '#'));
+    expect_throw<ArgumentError>([] { read_preference(project); }, {place.project_file.string(), "larger than"});
+    if (::geteuid() != 0) return;  // only root can give a file away
+    for (const fs::path& file : {place.project_file, place.user_file}) {
+      const std::string text = "[device]\nprefer = \"cuda:1\"\n";
+      write(file, text);
+      rescan();
+      EXPECT_EQ(current_device(), cuda1);
+      ASSERT_EQ(::chown(file.c_str(), 65534, 65534), 0);
+      ::testing::internal::CaptureStderr();
+      rescan();
+      EXPECT_EQ(current_device(), cuda0);
+      expect_throw<ArgumentError>([&] { set_preferred_device(cuda0, file == place.user_file ? user : project); },
+                                  {file.string(), "it belongs to another user (number 65534)"});
+      said = ::testing::internal::GetCapturedStderr();
+      EXPECT_EQ(read(file), text);
+      fs::remove(file);
+      write(place.root / "others.toml", text);
+      fs::create_symlink(place.root / "others.toml", file);
+      rescan();
+      EXPECT_EQ(current_device(), cuda1);
+      ASSERT_EQ(::lchown(file.c_str(), 65534, 65534), 0);
+      rescan();
+      EXPECT_EQ(current_device(), cuda0) << "somebody else's link";
+      fs::remove(file);
+    }
+    expect_has(said, {"warning", place.user_file.string() + " is not read: it belongs to another user (number 65534)"});
+  });
+}
+
+TEST(Preferences, AFolderThatCannotBeMadeSaysWhy) {
+  in_fresh_process([] {
+    const Place place;
+    machine({""});
+    ::setenv("XDG_CONFIG_HOME", "/sys/nowhere", 1);  // read-only, or without permission: not "No such file"
+    const std::string text = test::text_of<ArgumentError>([] { set_preferred_device(cuda0, user); });
+    expect_has(text, {"/sys/nowhere/tessera/config.toml"});
+    EXPECT_EQ(text.find("No such file"), text.npos) << text;
   });
 }
 
