@@ -292,6 +292,11 @@ TEST_P(Probe, NoValueOfAVariableIsOnDisk) {
   }
   secrets.back().second += "!";
   expect_has(run(secrets, [] { return row(GetParam()); }), {"|1|asked"});
+  // Nor where a driver prints it, and dies.
+  const Variables printed = {{"TESSERA_FAKE_FAULT", "segv-init"}, {"CUDA_TOKEN", "about to fault"}, {"CUDA_X", "to"}};
+  expect_has(run(printed, [] { return row(GetParam()); }), {"crashed|", "about to fault", "|0|asked"});
+  expect_has(run(printed, [] { return row(GetParam()); }), {"crashed|", "$CUDA_TOKEN", "|0|remembered"});
+  for (const fs::path& file : cache.files()) EXPECT_EQ(text_of(file).find("about to fault"), std::string::npos) << file;
 }
 
 TEST_P(Probe, ManyProcessesAtOnceGiveOneFileAndTheSameAnswer) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -37,6 +38,7 @@ constexpr std::string_view answering =
     "TESSERA_PROBE_TIMEOUT=";
 constexpr std::size_t most_entries = 64, most_bytes = std::size_t{16} << 20;
 constexpr std::string_view ending = ".json";
+constexpr std::size_t shortest_secret = 6;  // "0" and "all" are in every text
 
 std::string beginning(Backend backend) { return fmt::format("probe-{}-", backend_name(backend)); }
 
@@ -81,6 +83,19 @@ std::string verdict_key(Backend backend, const ForeignPart& part, const fs::path
   return key;
 }
 
+std::string without_values(std::string text) {
+  std::vector<std::string> variables = os::variables_named(answering);
+  std::ranges::sort(variables, std::greater{}, &std::string::size);  // one may hold another
+  for (const std::string& variable : variables) {
+    const std::size_t equals = variable.find('=');
+    const std::string name = "$" + variable.substr(0, equals), value = variable.substr(equals + 1);
+    if (value.size() < shortest_secret) continue;
+    for (std::size_t at = 0; (at = text.find(value, at)) != text.npos; at += name.size())
+      text.replace(at, value.size(), name);
+  }
+  return text;
+}
+
 std::optional<BackendReport> load_verdict(Backend backend, const std::string& key) {
   if (key.empty()) return std::nullopt;
   const os::PrivateStore store = private_store();
@@ -101,8 +116,16 @@ std::optional<BackendReport> load_verdict(Backend backend, const std::string& ke
   }
 }
 
-void store_verdict(const BackendReport& report, const std::string& key) {
+void store_verdict(const BackendReport& asked, const std::string& key) {
   if (key.empty()) return;
+  BackendReport report = asked;
+  const auto clean = [](auto& with_words) {
+    with_words.reason = without_values(std::move(with_words.reason));
+    with_words.remedy = without_values(std::move(with_words.remedy));
+  };
+  clean(report);
+  for (DriverPart& part : report.parts) clean(part);
+  for (DeviceInfo& info : report.devices) clean(info);
   const os::PrivateStore store = private_store();
   if (store.folder().empty()) return not_kept("neither XDG_CACHE_HOME nor HOME is set");
   const std::string hash = sha256(key);

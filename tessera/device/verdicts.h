@@ -17,6 +17,10 @@ namespace tessera {
 /// secrets: what goes to disk is its hash.
 std::string verdict_key(Backend backend, const ForeignPart& part, const std::filesystem::path& program);
 
+/// A driver's words for the disk: it may have printed its environment. Values of the key's variables are their names in
+/// them, "$NVIDIA_API_KEY"; those of less than 6 characters stay.
+std::string without_values(std::string text);
+
 /// The answer for this key, marked as remembered; nothing if there is none. A damaged file is as good as none.
 std::optional<BackendReport> load_verdict(Backend backend, const std::string& key);
 /// Where the store (store.h) cannot be written nothing is kept: the log says so once.
