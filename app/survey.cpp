@@ -44,8 +44,22 @@ Survey survey(bool list_only) {
 
 namespace {
 
-std::string gibibytes(std::uint64_t bytes) {
-  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1u << 30));
+/// Drivers say 0, or all bits, for a size that they do not know; no machine has so much.
+std::optional<std::uint64_t> known(std::uint64_t bytes) {
+  return bytes != 0 && bytes < std::uint64_t{1} << 60 ? std::optional(bytes) : std::nullopt;
+}
+/// None free is a size too, where it is of a known one.
+std::optional<std::uint64_t> known_free(std::uint64_t total, std::optional<std::uint64_t> free) {
+  return !free || (*free == 0 && known(total)) ? free : known(*free);
+}
+nlohmann::ordered_json json_of(std::optional<std::uint64_t> bytes) {
+  return bytes ? nlohmann::ordered_json(*bytes) : nlohmann::ordered_json();
+}
+std::string memory_text(std::uint64_t total, std::optional<std::uint64_t> free) {
+  const auto gibibytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1u << 30); };
+  std::string text = known(total) ? fmt::format("{:.2f} GiB", gibibytes(total)) : "memory unknown";
+  if (const auto bytes = known_free(total, free)) text += fmt::format(" ({:.2f} GiB free)", gibibytes(*bytes));
+  return text;
 }
 
 std::string joined(const std::vector<std::string>& parts, std::string_view with) {
@@ -106,9 +120,7 @@ void Table::backend(const BackendReport& row, const Survey& s) {
 
 void Table::device(const DeviceInfo& info, const Survey& s) {
   const auto opened = s.opened.find(info.device);
-  std::string memory = gibibytes(info.total_memory);
-  if (opened != s.opened.end() && opened->second.free)
-    memory += fmt::format(" ({} free)", gibibytes(*opened->second.free));
+  std::string memory = memory_text(info.total_memory, opened != s.opened.end() ? opened->second.free : std::nullopt);
   if (info.unified_memory) memory += ", shared with the host";
   const std::string state =
       usable(info.state) ? std::string(state_name(info.state)) : style_.bad(state_name(info.state));
@@ -165,22 +177,23 @@ nlohmann::ordered_json json_of(const Survey& s) {
       const auto opened = s.opened.find(info.device);
       const bool was = opened != s.opened.end();
       const auto same = same_card(info.device);
-      devices.push_back({{"device", to_string(info.device)},
-                         {"name", info.name},
-                         {"vendor", info.vendor},
-                         {"driver_version", info.driver_version},
-                         {"identity", info.identity},
-                         {"same_card_as", same ? Json(to_string(*same)) : Json()},
-                         {"kind", kind_name(info.kind)},
-                         {"state", state_name(info.state)},
-                         {"reason", info.reason.empty() && was ? opened->second.error : info.reason},
-                         {"remedy", info.remedy},
-                         {"total_memory", info.total_memory},
-                         {"free_memory", was && opened->second.free ? Json(*opened->second.free) : Json()},
-                         {"unified_memory", info.unified_memory},
-                         {"compute_units", info.compute_units},
-                         {"blas", info.blas},
-                         {"capabilities", json_of(info.can)}});
+      devices.push_back(
+          {{"device", to_string(info.device)},
+           {"name", info.name},
+           {"vendor", info.vendor},
+           {"driver_version", info.driver_version},
+           {"identity", info.identity},
+           {"same_card_as", same ? Json(to_string(*same)) : Json()},
+           {"kind", kind_name(info.kind)},
+           {"state", state_name(info.state)},
+           {"reason", info.reason.empty() && was ? opened->second.error : info.reason},
+           {"remedy", info.remedy},
+           {"total_memory", json_of(known(info.total_memory))},
+           {"free_memory", json_of(known_free(info.total_memory, was ? opened->second.free : std::nullopt))},
+           {"unified_memory", info.unified_memory},
+           {"compute_units", info.compute_units},
+           {"blas", info.blas},
+           {"capabilities", json_of(info.can)}});
     }
     backends.push_back({{"backend", backend_name(row.backend)},
                         {"state", state_name(row.state)},

@@ -4,18 +4,19 @@
 // own.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "tessera/array/array.h"
 #include "tessera/base/error.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_backends.h"
+#include "tests/support/folder.h"
 #include "tests/support/in_child.h"
 
 namespace tessera {
@@ -24,34 +25,10 @@ namespace {
 namespace fs = std::filesystem;
 using test::expect_has;
 using test::fake_library;
+using test::Folder;
 using test::message;
+using test::text_of;
 using test::Variables;
-
-/// A folder that disappears with the object.
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "tessera-probe-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    path_ = name;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-  const fs::path& path() const { return path_; }
-  std::vector<fs::path> files() const { return {fs::directory_iterator(path_), fs::directory_iterator()}; }
-
- private:
-  fs::path path_;
-};
-
-std::string text_of(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 /// "state|reason|devices|remembered"
 std::string row(Backend backend) {
@@ -174,7 +151,10 @@ TEST_P(Probe, AnswersAreKeptForTheNextProcess) {
   expect_has(run({}, work), {"enumerated|", "|1|asked not loaded 20.000000"});
   expect_has(run({}, work), {"enumerated|", "|1|remembered not loaded 20.000000"});
   // Everything that a driver may answer differently by asks again.
-  expect_has(run({{"CUDA_VISIBLE_DEVICES", "0"}}, work), {"|1|asked"});
+  for (const char* name : {"CUDA_VISIBLE_DEVICES", "GPU_MAX_ALLOC_PERCENT", "CL_CONFIG_CPU_FORCE_LOCAL_MEM_SIZE",
+                           "LP_NATIVE_VECTOR_WIDTH", "GALLIUM_DRIVER", "GALLIVM_PERF", "OCLGRIND_LOCAL_MEM_SIZE",
+                           "RUSTICL_ENABLE", "DPCPP_CPU_NUM_CUS", "IGC_X", "LD_AUDIT"})
+    expect_has(run({{name, "0"}}, work), {"|1|asked"});
   expect_has(run({{"TESSERA_FAKE_DEVICES", "2"}}, work), {"|2|asked"});
   expect_has(run({}, work), {"|1|remembered"});
 }
@@ -238,13 +218,85 @@ TEST_P(Probe, DamagedFilesAreIgnoredAndWrittenAnew) {
   ASSERT_EQ(cache.files().size(), 1u);
   const fs::path file = cache.files().front();
   const std::string whole = text_of(file);
+  const std::size_t report = whole.find("\"report\": ") + 10;
+  const std::string deep(3'000'000, '[');
   for (const std::string& damage :
        {std::string(), std::string("not json"), whole.substr(0, whole.size() / 2),
-        std::string(R"({"format": 99, "key": "", "report": {}})"), std::string("[]"), std::string("{\"format\": 1}")}) {
+        std::string(R"({"format": 99, "key": "", "report": {}})"), std::string("[]"), std::string("{\"format\": 1}"),
+        deep, whole.substr(0, report) + deep + std::string(deep.size(), ']') + "}", std::string(20'000'000, ' ')}) {
     std::ofstream(file, std::ios::binary | std::ios::trunc) << damage;
     expect_has(run({}, work), {"enumerated|", "|1|asked"});
     EXPECT_EQ(text_of(file), whole);
   }
+}
+
+TEST_P(Probe, WhatIsNotOursUnderAnAnswersNameIsLeftAlone) {
+  const auto work = [] {
+    const std::string found = row(GetParam());
+    rescan();
+    return found + row(GetParam());
+  };
+  expect_has(run({}, work), {"|1|asked"});
+  const fs::path file = cache.files().front();
+  const Folder place;
+  std::ofstream(place / "mine") << "mine";
+  fs::remove(file);
+  fs::create_symlink(place / "mine", file);
+  expect_has(run({}, work), {"|1|asked"});
+  EXPECT_TRUE(fs::is_symlink(file));
+  EXPECT_EQ(text_of(place / "mine"), "mine");
+  fs::remove(file);
+  ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+  expect_has(run({}, work), {"|1|asked"});
+  EXPECT_TRUE(fs::is_fifo(file));
+}
+
+TEST_P(Probe, ARescanAndTheBoundDeleteAnswersOnly) {
+  std::vector<std::string> theirs = {"probe-results.csv", "probe-data.json", "probe-cuda-", "probe-cuda-notes.json"};
+  for (int i = 0; i < 100; ++i) theirs.push_back("probe-" + std::to_string(i) + ".txt");
+  for (const std::string& name : theirs) std::ofstream(cache / name) << name;
+  for (int i = 0; i < 70; ++i) {
+    char name[64];
+    std::snprintf(name, sizeof name, "probe-metal-%016x.json", i);
+    std::ofstream(cache / name) << "{}";
+    fs::last_write_time(cache / name, fs::file_time_type::clock::now() - std::chrono::hours(100 - i));
+  }
+  const auto all_theirs = [&] {
+    for (const std::string& name : theirs)
+      if (text_of(cache / name) != name) return name;
+    return std::string("there");
+  };
+  expect_has(run({}, [] { return row(GetParam()); }), {"|1|asked"});
+  EXPECT_EQ(all_theirs(), "there");
+  EXPECT_EQ(cache.files().size() - theirs.size(), 64u);
+  EXPECT_FALSE(fs::exists(cache / "probe-metal-0000000000000000.json"));
+  run({}, [] {
+    rescan();
+    return std::string();
+  });
+  EXPECT_EQ(all_theirs(), "there");
+  EXPECT_EQ(cache.files().size(), theirs.size());
+}
+
+TEST_P(Probe, NoValueOfAVariableIsOnDisk) {
+  std::ofstream(cache / "probe-cuda-0123456789abcdef.json")
+      << "{\n \"format\": 1,\n \"key\": \"CUDA_TOKEN=old-secret\"}";
+  Variables secrets;
+  for (const char* name : {"NVIDIA_API_KEY", "CUDA_TOKEN", "AMD_KEY", "INTEL_KEY", "ROCM_X", "ONEAPI_KEY", "MESA_KEY"})
+    secrets.emplace_back(name, std::string("secret-") + name);
+  expect_has(run(secrets, [] { return row(GetParam()); }), {"|1|asked"});
+  expect_has(run(secrets, [] { return row(GetParam()); }), {"|1|remembered"});
+  for (const fs::path& file : cache.files()) {
+    EXPECT_EQ(text_of(file).find("secret"), std::string::npos) << file << " (answers of earlier versions go too)";
+    EXPECT_EQ(fs::status(file).permissions(), fs::perms{0600}) << file;
+  }
+  secrets.back().second += "!";
+  expect_has(run(secrets, [] { return row(GetParam()); }), {"|1|asked"});
+  // Nor where a driver prints it, and dies.
+  const Variables printed = {{"TESSERA_FAKE_FAULT", "segv-init"}, {"CUDA_TOKEN", "about to fault"}, {"CUDA_X", "to"}};
+  expect_has(run(printed, [] { return row(GetParam()); }), {"crashed|", "about to fault", "|0|asked"});
+  expect_has(run(printed, [] { return row(GetParam()); }), {"crashed|", "$CUDA_TOKEN", "|0|remembered"});
+  for (const fs::path& file : cache.files()) EXPECT_EQ(text_of(file).find("about to fault"), std::string::npos) << file;
 }
 
 TEST_P(Probe, ManyProcessesAtOnceGiveOneFileAndTheSameAnswer) {
@@ -273,7 +325,7 @@ TEST_P(Probe, AFolderThatCannotBeWrittenKeepsNothingAndSaysSoOnce) {
                                [] { return row(GetParam()) + row(other()); });
   const std::string log = ::testing::internal::GetCapturedStderr();
   expect_has(text, {"|1|asked", "|1|asked"});
-  expect_has(log, {"is not kept for other programs", "cannot be written"});
+  expect_has(log, {"is not kept for other programs", "cannot be made: Not a directory"});
   EXPECT_EQ(log.find("is not kept"), log.rfind("is not kept")) << log;
 }
 

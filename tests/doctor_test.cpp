@@ -39,6 +39,24 @@ TEST(Doctor, OnAMachineWithoutDriversSaysSoAndMeasuresTheCpu) {
   EXPECT_EQ(o.err, "");
 }
 
+TEST(Devices, MemoryThatADriverDoesNotKnowIsUnknown) {
+  for (const char* bytes : {"18446744073709551615", "0", "3221225472"}) {
+    const TemporaryFolder folder;
+    auto environment = bare(folder);
+    environment["TESSERA_CUDA_LIBRARY"] = fake("cuda");
+    environment["TESSERA_NVRTC_LIBRARY"] = fake("nvrtc");
+    environment["TESSERA_FAKE_MEMORY"] = bytes;
+    const bool known = bytes[0] == '3';
+    const Outcome o = run({"devices", "--list-only"}, {.environment = environment});
+    expect_has(o.out, {"[cuda:0] Fake H100: ", known ? ": 3.00 GiB, enumerated" : ": memory unknown, enumerated"});
+    const json j = json::parse(run({"devices", "--list-only", "--json"}, {.environment = environment}).out);
+    for (const json& row : j["backends"]) {
+      if (row["backend"] != "cuda") continue;
+      EXPECT_EQ(row["devices"][0]["total_memory"], known ? json(3221225472u) : json()) << bytes;
+    }
+  }
+}
+
 TEST(Doctor, JsonHasTheSurveyTheMachineAndTheFigures) {
   const TemporaryFolder folder;
   const Outcome o = run({"doctor", "--json"}, {.environment = bare(folder)});

@@ -660,12 +660,29 @@ TEST(GgufFileMap, WrongCountsInHugeFilesTakeNoMemory) {
   refused(head + raw(none) + raw(many), "the key is empty");
   refused(head + raw(many) + raw(none), "the name is empty");
   const auto entry = [&](const std::string& value) { return head + raw(none) + raw(one) + raw_text("k") + value; };
-  refused(entry(raw(8u) + raw(4 * many)), "the length 4294967296 is more than the 1073741824 allowed");
-  refused(entry(raw(9u) + raw(0u) + raw(4 * many)), "4294967296 elements are more than the 1073741824 bytes allowed");
+  refused(entry(raw(8u) + raw(4 * many)), "the length 4294967296 is more than the 268435456 allowed");
+  refused(entry(raw(9u) + raw(0u) + raw(4 * many)), "4294967296 elements are more than the 268435456 bytes allowed");
   refused(entry(raw(9u) + raw(8u) + raw(many)), "1073741824 elements are more than");
   // Arrays in arrays: at each level the largest count, then an element type that is wrong.
-  const std::string level = raw(9u) + raw(std::uint64_t{80000000});
+  const std::string level = raw(9u) + raw(std::uint64_t{20000000});
   refused(entry(raw(9u) + level + level + level + level + raw(99u)), "the value type is 99");
+}
+
+TEST(GgufFileMap, AllMetadataTogetherIsBounded) {
+  // Arrays of a million empty texts: 8 MB of a hole in the file each, and 32 in memory.
+  const Folder folder;
+  const auto path = folder / "holes.gguf";
+  const std::uint64_t none = 0, keys = 40, texts = 1'000'000;
+  std::ofstream out(path, std::ios::binary);
+  out << "GGUF" << raw(3u) << raw(none) << raw(keys);
+  for (std::uint64_t i = 0; i < keys; ++i) {
+    out << raw_text("key" + std::to_string(i)) << raw(9u) << raw(8u) << raw(texts);
+    out.seekp(static_cast<std::streamoff>(8 * texts), std::ios::cur);
+  }
+  out << "end";
+  out.close();
+  expect_throw<FormatError>([&] { GgufFile::open(path); },
+                            {"metadata[8] \"key8\" value", "more than the 268435456 bytes of memory allowed"});
 }
 
 std::string hex(std::span<const std::byte> bytes) {

@@ -2,11 +2,12 @@
 // Language models on every device against a double-precision forward pass, and what happens to bad input.
 #include <gtest/gtest.h>
 
-#include <random>
-
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <random>
 
 #include "tessera/llm/decoder.h"
 #include "tessera/llm/language_model.h"
@@ -303,6 +304,23 @@ TEST(BadModels, AreNamedExactly) {
     const auto bytes = w.bytes();
     expect_has(text_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }), {"llama.rope.scaling.type", "yarn"});
   }
+  // Numbers of which no frequency, or no root, can be made.
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const std::string base = "llama.rope.freq_base", epsilon = "llama.attention.layer_norm_rms_epsilon",
+                    factor = "llama.rope.scaling.factor";
+  for (const auto& [key, values] : {std::pair{base, std::vector{1e-45f, 0.0f, -1.0f, inf, nan}},
+                                    {epsilon, {1e-45f, 0.0f, -1e-5f, 2.0f, inf, nan}},
+                                    {factor, {1e-45f, 0.0f, -2.0f, 1e38f, inf, nan}}})
+    for (const float value : values) {
+      TinyModel model = tiny;
+      model.linear_scaling = true;
+      auto bytes = model.writer().bytes();
+      const auto at = std::search(bytes.begin(), bytes.end(), key.begin(), key.end(),
+                                  [](std::byte b, char c) { return static_cast<char>(b) == c; });
+      ASSERT_NE(at, bytes.end());
+      std::memcpy(&*at + key.size() + 4, &value, 4);  // behind the number of its type
+      expect_has(text_of<FormatError>([&] { read_llama_config(parse(bytes)); }), {key, "is not a number"});
+    }
 }
 
 TEST(BadModels, TruncatedAndAlteredFilesGiveErrorsOnly) {

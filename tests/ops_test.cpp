@@ -101,6 +101,8 @@ TEST(Errors, NameTheOperationAndBothShapes) {
   expect_throw<DtypeError>([&] { softmax(zeros({2, 3}, DType::i32)); }, {"softmax", "i32"});
   expect_throw<ShapeError>([&] { rotary(zeros({2, 3, 7}), 0, {}); }, {"rotary", "7"});
   expect_throw<ShapeError>([&] { rotary(zeros({2, 3, 8}), 0, {.factors = zeros({3})}); }, {"rotary", "(3,)", "4"});
+  expect_throw<ArgumentError>([&] { rotary(zeros({2, 3, 8}), 0, {.base = 0.0f}); }, {"rotary", "base = 0"});
+  expect_throw<ArgumentError>([&] { rotary(zeros({2, 3, 8}), 0, {.scale = INFINITY}); }, {"rotary", "scale = inf"});
   expect_throw<ShapeError>(
       [&] {
         attention(zeros({2, 3, 8}), zeros({2, 9, 8}), zeros({2, 9, 8}), 0, 1);

@@ -3,14 +3,20 @@
 // has a home and a project of its own, in a process of its own.
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <sstream>
 #include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/base/test_seed.h"
 #include "tessera/device/preferences.h"
+#include "tessera/device/preferences_file.h"
 #include "tests/support/errors.h"
 #include "tests/support/fresh_process.h"
 
@@ -155,6 +161,8 @@ TEST(Preferences, AnythingWrongInAFileIsAnErrorWithLineAndColumn) {
   in_fresh_process([] {
     const Place place;
     machine({""});
+    std::string nested = "device";
+    for (int i = 0; i < 200'000; ++i) nested += ".a";
     const struct {
       const char *text, *where, *wrong;
     } cases[] = {
@@ -169,6 +177,12 @@ TEST(Preferences, AnythingWrongInAFileIsAnErrorWithLineAndColumn) {
         {"[device]\nprefer = \"cuda:7\"\n", ":2:10", "cuda:7 does not exist: the backend cuda has 1 device"},
         {"[device]\nname = \"x\"\n", ":2:1", "does not say which device"},
         {"[device]\nprefer = \"cpu\"\nprefer = \"cpu\"\n", ":3:", ""},
+        // What toml++ 3.3 takes for granted, and then aborts or does as it likes.
+        {"[=", ":1:1", "behind '[' there is no name"},
+        {"# [=\n [ [ \xef\xb3\xbf", ":2:2", "behind '[' there is no name"},
+        {"[device]\nprefer \xef\xb3\xbf = \"cpu\"\n", ":2:8", "there are plain letters only"},
+        {"[device]\n'\xc3\xa4' \xc3\xa4 = 1", ":2:5", "there are plain letters only"},
+        {nested.c_str(), ":1:", "nested too deeply"},
     };
     for (const auto& c : cases) {
       SCOPED_TRACE(c.text);
@@ -230,6 +244,113 @@ TEST(Preferences, AreWrittenWithoutTouchingTheRestAndTakeEffectAtOnce) {
   });
 }
 
+TEST(Preferences, TakingOneOutTakesNothingElseOut) {
+  const auto cleared = [](const std::string& text) { return change_preference(text, {}, project, "f"); };
+  EXPECT_EQ(cleared("device = {prefer=\"cpu\", name=\"AMD EPYC\"}"), "");
+  EXPECT_EQ(cleared("device = {prefer='cpu', name='', identity=''}\n# one\n# two\n# three\n"),
+            "# one\n# two\n# three\n");
+  EXPECT_EQ(cleared("device.prefer = 'cpu'\n# one\ndevice.name = 'x'\n"), "# one\n");
+  EXPECT_EQ(cleared("\xef\xbb\xbf[device]\nprefer = 'cpu'\n# one"), "\xef\xbb\xbf[device]\n# one\n");
+  EXPECT_THROW(cleared("device = {prefer='cpu', name='''x\n#'''}\n"), FormatError);
+  // An identity that goes where a name comes.
+  EXPECT_EQ(change_preference("[device]\nprefer = 'cpu'\nidentity = 'x'\n# one\n",
+                              Preference{.scope = project, .device = cuda1, .name = "n"}, project, "f"),
+            "[device]\nprefer = \"cuda:1\"\nname = \"n\"\n# one\n");
+}
+
+TEST(Preferences, RandomFilesLoseNoLineThatIsNotThePreference) {
+  std::mt19937_64 random(test_seed());
+  const auto draw = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+  // Files of the first five, then of as many as are right, then of all.
+  static const std::vector<std::string> lines = {"# a comment",
+                                                 "  # another, with = and 'quotes\"",
+                                                 "",
+                                                 "# \xc3\xa4\xef\xb3\xbf",
+                                                 "\t",
+                                                 "prefer = 'cuda:1' # quiet",
+                                                 "  name = \"AMD \\\"EPYC\\\"\"",
+                                                 "identity = 'pci:0'",
+                                                 "name = '''one'''",
+                                                 "identity = \"\"",
+                                                 "'name' = \"# no comment\"",
+                                                 "device = {prefer = \"cpu\", name = 'x'}",
+                                                 "device = {prefer='cpu', identity='', name=''} # all",
+                                                 "device.prefer = 'interp'",
+                                                 "device.\"name\" = \"\xc3\xa4\xef\xb3\xbf\"",
+                                                 "name = '''a",
+                                                 "b'''",
+                                                 "\xef\xb3\xbf",
+                                                 "[=",
+                                                 "x = 1",
+                                                 "\xef\xbb\xbf# mark",
+                                                 "prefer = \"cuda:2\"\t",
+                                                 "[[device]]",
+                                                 "\"\"\"",
+                                                 "[device]"};
+  int changes = 0;
+  for (int i = 0; i < 4000; ++i) {
+    std::string text;
+    if (i % 2 == 0) {
+      const auto comments = [&] {
+        for (std::size_t n = draw(3); n-- > 0;) text += lines[draw(5)] + (draw(8) == 0 ? "\r\n" : "\n");
+      };
+      comments();
+      if (draw(3) == 0) {
+        text += lines[11 + draw(2)] + "\n";
+      } else {
+        std::vector<std::string> keys = {lines[5], lines[draw(2) == 0 ? 6 : 10], lines[draw(2) == 0 ? 7 : 9]};
+        if (draw(2) == 0) keys.pop_back();
+        std::ranges::shuffle(keys, random);
+        text += draw(2) == 0 ? "[device]\n" : "[ 'device' ] # ours\n";
+        for (const std::string& key : keys) {
+          comments();
+          text += key + "\n";
+        }
+      }
+      comments();
+      if (draw(4) == 0) text.pop_back();
+    } else {
+      for (std::size_t n = draw(9); n-- > 0;) {
+        std::string line = lines[draw(lines.size())];
+        if (draw(8) == 0 && !line.empty()) line[draw(line.size())] = static_cast<char>(random());
+        text += line + "\n";
+      }
+    }
+    std::optional<Preference> wanted;
+    if (draw(2) == 0)
+      wanted = Preference{.scope = project, .device = cuda1, .name = draw(2) == 0 ? "n\xc3\xa4 \"q\"" : ""};
+    if (wanted && draw(2) == 0) wanted->identity = "pci:9";
+    SCOPED_TRACE(text);
+    std::string changed;
+    try {
+      changed = change_preference(text, wanted, project, "f");
+    } catch (const FormatError&) {
+      continue;
+    } catch (const DeviceError&) {
+      continue;
+    }
+    ++changes;
+    const auto now = parse_preference(changed, project, "f");
+    ASSERT_EQ(now.has_value(), wanted.has_value());
+    if (wanted) {
+      EXPECT_EQ(now->device, wanted->device);
+      EXPECT_EQ(now->identity, wanted->identity);
+      EXPECT_EQ(now->name, wanted->name);
+    }
+    // Lines that name none of the three keys are all there, in their order.
+    std::stringstream before(text);
+    std::size_t at = 0;
+    for (std::string line; std::getline(before, line);) {
+      if (line.find("prefer") != line.npos || line.find("name") != line.npos || line.find("identity") != line.npos)
+        continue;
+      const std::size_t found = changed.find(line, at);
+      ASSERT_NE(found, changed.npos) << "lost: " << line << "\nnow: " << changed;
+      at = found + line.size();
+    }
+  }
+  EXPECT_GT(changes, 1000);
+}
+
 TEST(Preferences, ASymbolicLinkStaysAndAFolderThatCannotBeWrittenIsAnError) {
   in_fresh_process([] {
     const Place place;
@@ -241,6 +362,77 @@ TEST(Preferences, ASymbolicLinkStaysAndAFolderThatCannotBeWrittenIsAnError) {
     expect_has(read(place.home / "kept.toml"), {"cuda:0"});
     ::setenv("XDG_CONFIG_HOME", "/proc/nowhere", 1);
     expect_throw<ArgumentError>([] { set_preferred_device(cuda0, user); }, {"/proc/nowhere/tessera/config.toml"});
+  });
+}
+
+TEST(Preferences, FilesOfOthersAndPipesAreNotReadAndThatIsSaidOnce) {
+  in_fresh_process([] {
+    const Place place;
+    machine({"", "", ""});
+    ::alarm(60);
+    const auto makes = [](const fs::path& file) { ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0); };
+    write(place.home / "tessera.toml", "[device]\nprefer = \"cuda:2\"\n");
+    makes(place.project_file);  // nobody will ever write to it
+    ::testing::internal::CaptureStderr();
+    for (int again = 0; again < 2; ++again) {
+      rescan();
+      EXPECT_EQ(current_device(), cuda2) << "the next one above counts";
+    }
+    std::string said = ::testing::internal::GetCapturedStderr();
+    expect_has(said, {"warning", place.project_file.string() + " is not read: it is not a regular file"});
+    EXPECT_EQ(said.find("is not read"), said.rfind("is not read")) << said;
+    fs::remove(place.home / "tessera.toml");
+    expect_throw<ArgumentError>([] { set_preferred_device(cuda0, project); },
+                                {place.project_file.string(), "not a regular file"});
+    EXPECT_TRUE(fs::is_fifo(place.project_file));
+    fs::remove(place.project_file);
+    fs::create_directories(place.user_file.parent_path());
+    makes(place.user_file);
+    rescan();
+    EXPECT_EQ(current_device(), cuda0);
+    fs::remove(place.user_file);
+    fs::create_symlink("/dev/zero", place.project_file);
+    rescan();
+    EXPECT_EQ(current_device(), cuda0);
+    fs::remove(place.project_file);
+    write(place.project_file, std::string(2'000'000, '#'));
+    expect_throw<ArgumentError>([] { read_preference(project); }, {place.project_file.string(), "larger than"});
+    if (::geteuid() != 0) return;  // only root can give a file away
+    for (const fs::path& file : {place.project_file, place.user_file}) {
+      const std::string text = "[device]\nprefer = \"cuda:1\"\n";
+      write(file, text);
+      rescan();
+      EXPECT_EQ(current_device(), cuda1);
+      ASSERT_EQ(::chown(file.c_str(), 65534, 65534), 0);
+      ::testing::internal::CaptureStderr();
+      rescan();
+      EXPECT_EQ(current_device(), cuda0);
+      expect_throw<ArgumentError>([&] { set_preferred_device(cuda0, file == place.user_file ? user : project); },
+                                  {file.string(), "it belongs to another user (number 65534)"});
+      said = ::testing::internal::GetCapturedStderr();
+      EXPECT_EQ(read(file), text);
+      fs::remove(file);
+      write(place.root / "others.toml", text);
+      fs::create_symlink(place.root / "others.toml", file);
+      rescan();
+      EXPECT_EQ(current_device(), cuda1);
+      ASSERT_EQ(::lchown(file.c_str(), 65534, 65534), 0);
+      rescan();
+      EXPECT_EQ(current_device(), cuda0) << "somebody else's link";
+      fs::remove(file);
+    }
+    expect_has(said, {"warning", place.user_file.string() + " is not read: it belongs to another user (number 65534)"});
+  });
+}
+
+TEST(Preferences, AFolderThatCannotBeMadeSaysWhy) {
+  in_fresh_process([] {
+    const Place place;
+    machine({""});
+    ::setenv("XDG_CONFIG_HOME", "/sys/nowhere", 1);  // read-only, or without permission: not "No such file"
+    const std::string text = test::text_of<ArgumentError>([] { set_preferred_device(cuda0, user); });
+    expect_has(text, {"/sys/nowhere/tessera/config.toml"});
+    EXPECT_EQ(text.find("No such file"), text.npos) << text;
   });
 }
 

@@ -398,6 +398,11 @@ class Groups : public ::testing::Test {
 TEST_F(Groups, VersionTwoTakesTheTightestGroupAbove) {
   EXPECT_EQ(os::memory(root_ / "proc").total, 1000u * 1024);
   EXPECT_EQ(os::memory(root_ / "proc").available, 600u * 1024);
+  const os::Memory here = os::memory(), without = os::memory(root_ / "no" / "proc");
+  EXPECT_NEAR(static_cast<double>(without.total), static_cast<double>(here.total),
+              0.05 * static_cast<double>(here.total));
+  EXPECT_GT(without.available, 0u);
+  EXPECT_LE(without.available, without.total);
   EXPECT_FALSE(ask()) << "no groups at all";
   write("proc/self/cgroup", "0::/a/b\n");
   write("groups/a/b/memory.max", "max\n");

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <filesystem>
 #include <mutex>
+#include <set>
+#include <string>
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
@@ -39,6 +41,22 @@ fs::path home() {
   return folder.has_filename() || folder == folder.root_path() ? folder : folder.parent_path();
 }
 
+constexpr std::size_t most_bytes = std::size_t{1} << 20;
+
+/// False for a file that says nothing here: it is not there, or somebody else's, which the log warns of once.
+bool counts(const fs::path& file) {
+  const auto why = os::why_not_trusted(file);
+  std::error_code error;
+  if (!why) return fs::exists(file, error);
+  if (fs::is_directory(file, error)) return false;
+  static std::mutex saying;
+  static auto* const said = new std::set<std::string>;
+  std::lock_guard hold(saying);
+  const std::string line = fmt::format("{} is not read: {}", file.string(), *why);
+  if (said->insert(line).second) logging::warn(line);
+  return false;
+}
+
 fs::path project_file() {
   std::error_code error;
   const fs::path start = fs::current_path(error);
@@ -46,7 +64,7 @@ fs::path project_file() {
   const fs::path last = home();
   for (fs::path folder = start;; folder = folder.parent_path()) {
     const fs::path file = folder / "tessera.toml";
-    if (fs::exists(file, error) && !fs::is_directory(file, error)) return file;
+    if (counts(file)) return file;
     if (folder == last || folder == folder.parent_path()) return start / "tessera.toml";
   }
 }
@@ -77,8 +95,8 @@ std::string preference_file(PreferenceScope scope) {
 
 std::optional<Preference> read_preference(PreferenceScope scope) {
   const std::string file = preference_file(scope);
-  if (file.empty()) return std::nullopt;
-  const auto text = os::read_text(file);
+  if (file.empty() || !counts(file)) return std::nullopt;
+  const auto text = os::read_trusted_text(file, most_bytes);
   return text ? parse_preference(*text, scope, file) : std::nullopt;
 }
 
@@ -135,7 +153,7 @@ void set_preferred_device(std::optional<Device> device, PreferenceScope scope) {
       fail<ArgumentError>({.asked = "set_preferred_device",
                            .wrong = "there is no place for the user's file: neither HOME nor XDG_CONFIG_HOME is set",
                            .todo = "Set one of them, or write the project's file"});
-    const auto text = os::read_text(file);
+    const auto text = os::read_trusted_text(file, most_bytes);
     if (text || wanted) {
       const std::string changed = change_preference(text.value_or(""), wanted, scope, file);
       if (changed != text) {

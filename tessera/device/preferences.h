@@ -12,6 +12,7 @@ namespace tessera {
 
 /// Of both, the project's counts first. Its file is the `tessera.toml` nearest to the working directory, in it or above
 /// it, up to the user's home or the root; the user's is tessera/config.toml in $XDG_CONFIG_HOME, else in ~/.config.
+/// A file that belongs to neither this user nor root, or is no regular file, is not read, and a warning says so.
 enum class PreferenceScope : std::uint8_t { project, user };
 
 /// What a file says:
@@ -41,7 +42,7 @@ Device resolve(const Preference& preference);
 /// Writes the preference, or with nothing takes it out of the file, and makes it take effect at once in this process;
 /// others see it in their next `rescan()`. The rest of the file stays as it is, comments included. The file is replaced
 /// in one step. DeviceError if the device does not exist; FormatError, and nothing is written, if the file is not as
-/// above or cannot be changed without losing something.
+/// above or cannot be changed without losing something; ArgumentError if it cannot be written or is another user's.
 void set_preferred_device(std::optional<Device> device, PreferenceScope scope = PreferenceScope::user);
 
 }  // namespace tessera

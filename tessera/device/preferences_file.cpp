@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <set>
+#include <string_view>
 #include <vector>
 
 #define TOML_HEADER_ONLY 1
@@ -27,7 +30,83 @@ std::string place(const std::string& file, const toml::source_position& at) {
   fail<FormatError>({.asked = place(file, at), .wrong = wrong, .todo = todo});
 }
 
+bool bare(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+}
+
+/// Behind the string that begins at `at`; one that does not end there ends with its line, or with the text.
+std::size_t string_end(std::string_view text, std::size_t at) {
+  const char quote = text[at];
+  const std::string three(3, quote);
+  const bool many = text.substr(at, 3) == three;
+  for (at += many ? 3 : 1; at < text.size(); ++at) {
+    if (quote == '"' && text[at] == '\\') {
+      ++at;
+    } else if (many && text.substr(at, 3) == three) {
+      at += 3;
+      for (int more = 0; more < 2 && at < text.size() && text[at] == quote; ++more)
+        ++at;  // two may be the string's own
+      return at;
+    } else if (!many && text[at] == quote) {
+      return at + 1;
+    } else if (!many && text[at] == '\n') {
+      return at;
+    }
+  }
+  return text.size();
+}
+
+/// toml++ 3.3 takes for granted what a text of others need not keep: outside of strings and comments it looks letters
+/// beyond ASCII up in tables without their row, behind the '[' of a header it expects a key, and tables within tables
+/// ("a.a.a.a") it destroys by recursion.
+void require_harmless(std::string_view text, const std::string& file) {
+  toml::source_position place{.line = 1, .column = 1};
+  int dots = 0;
+  bool first = true;  // on its line
+  std::size_t seen = 0;
+  const auto look = [&](std::size_t to) {  // counts lines and characters as toml++ does
+    for (; seen < to; ++seen) {
+      const char c = text[seen];
+      if (c == '\n')
+        ++place.line, place.column = 1;
+      else if ((static_cast<unsigned char>(c) & 0xc0) != 0x80)
+        ++place.column;
+    }
+  };
+  std::size_t at = text.starts_with("\xef\xbb\xbf") ? 3 : 0;  // a byte order mark
+  seen = at;
+  while (at < text.size()) {
+    const char c = text[at];
+    look(at);
+    if (c == '#') {
+      at = std::min(text.find('\n', at), text.size());
+      continue;
+    }
+    if (c == '"' || c == '\'') {
+      at = string_end(text, at);
+      first = false;
+      continue;
+    }
+    if ((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c > 0x7e)
+      refuse(file, place, "outside of texts in quotes and comments there are plain letters only");
+    if (c == '\n') dots = 0;
+    if (c == '.' && ++dots > 32) refuse(file, place, "this is nested too deeply");
+    if (c == '[' && first) {
+      std::size_t next = at + 1;
+      for (const int brackets : {0, 1}) {
+        while (next < text.size() && (text[next] == ' ' || text[next] == '\t')) ++next;
+        if (brackets == 0 && next < text.size() && text[next] == '[') ++next;
+      }
+      if (next < text.size() && !bare(text[next]) && text[next] != '"' && text[next] != '\'' && text[next] != ']')
+        refuse(file, place, "behind '[' there is no name");
+    }
+    first = c == '\n' || (first && (c == ' ' || c == '\t' || c == '\r'));
+    ++at;
+  }
+}
+
 toml::table parse(const std::string& text, const std::string& file) {
+  require_harmless(text, file);
   try {
     return toml::parse(text, file);
   } catch (const toml::parse_error& e) {
@@ -121,8 +200,14 @@ std::string change_preference(const std::string& text, const std::optional<Prefe
        {"identity", wanted ? wanted->identity : ""},
        {"name", wanted ? wanted->name : ""}}};
   std::vector<std::string> lines = lines_of(text);
-  std::vector<std::size_t> gone;
+  struct Edit {
+    std::size_t line, begin, end;  // of the old value, in bytes; lines from 0
+    std::string value;
+  };
+  std::vector<Edit> edits;
+  std::set<std::size_t> gone;
   std::string added;
+  bool possible = true;
   std::size_t after = 0;  // the line behind which keys are added, from 1; 0: the table has none yet
   if (table != nullptr) after = table->source().begin.line;
   for (const auto& [key, value] : values) {
@@ -132,37 +217,42 @@ std::string change_preference(const std::string& text, const std::optional<Prefe
       continue;
     }
     const toml::source_region& at = node->source();
-    if (at.begin.line != at.end.line || at.begin.line > lines.size()) continue;  // noticed below
-    std::string& line = lines[at.begin.line - 1];
-    if (value.empty()) {
-      gone.push_back(at.begin.line - 1);
-    } else {
-      const std::size_t begin = byte_of(line, at.begin.column), end = byte_of(line, at.end.column);
-      line = line.substr(0, begin) + quoted(value) + line.substr(end);
+    if (at.begin.line != at.end.line || at.begin.line > lines.size()) {
+      possible = false;  // a text of several lines
+      continue;
     }
+    const std::size_t line = at.begin.line - 1;
+    if (value.empty())
+      gone.insert(line);
+    else
+      edits.push_back(
+          {line, byte_of(lines[line], at.begin.column), byte_of(lines[line], at.end.column), quoted(value)});
     after = std::max<std::size_t>(after, at.begin.line);
   }
+  // Several may stand on one line: the last first, so that the places of the others stay.
+  std::ranges::sort(edits, std::greater{}, &Edit::begin);
+  for (const Edit& edit : edits) lines[edit.line].replace(edit.begin, edit.end - edit.begin, edit.value);
   if (!lines.empty() && lines.back().back() != '\n') lines.back() += '\n';
+  for (const std::size_t line : gone) lines[line].clear();
   if (!added.empty()) {
     if (after == 0)
       lines.push_back((lines.empty() ? "" : "\n") + std::string("[device]\n") + added);
     else
       lines[std::min(after, lines.size()) - 1] += added;
   }
-  std::sort(gone.rbegin(), gone.rend());
-  for (const std::size_t line : gone) lines.erase(lines.begin() + static_cast<std::ptrdiff_t>(line));
   const std::string changed = fmt::format("{}", fmt::join(lines, ""));
 
   // The text was changed by line and column: whether the result says what was wanted is read back.
-  bool right = false;
-  try {
-    const auto now = parse_preference(changed, scope, file);
-    right = wanted
-                ? now && now->device == wanted->device && now->identity == wanted->identity && now->name == wanted->name
-                : !now;
-  } catch (const Error&) {  // told below
-  }
-  if (!right)
+  const auto says_it = [&] {
+    try {
+      const auto now = parse_preference(changed, scope, file);
+      if (!wanted) return !now;
+      return now && now->device == wanted->device && now->identity == wanted->identity && now->name == wanted->name;
+    } catch (const Error&) {  // told below
+      return false;
+    }
+  };
+  if (!possible || !says_it())
     fail<FormatError>({.asked = table == nullptr ? file : place(file, table->source().begin),
                        .wrong = "the preference cannot be changed here without losing something else",
                        .todo = "Write [device] on a line, and prefer, identity and name each on a line below it"});

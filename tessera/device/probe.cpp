@@ -136,9 +136,9 @@ std::optional<BackendReport> probe(const fs::path& program, Backend backend, con
   // An answer that is whole counts, whatever the driver did to the process afterwards.
   if (!child.answer.empty()) {
     try {
-      const Json json = Json::parse(child.answer);
+      const Json json = parse_json(child.answer);
       if (json.at("protocol") == protocol && json.at("tessera") == TESSERA_VERSION) {
-        BackendReport answer = report_from_json(json.at("report").dump());
+        BackendReport answer = report_from_json(json.at("report"));
         answer.backend = backend;
         return answer;
       }

@@ -109,9 +109,21 @@ std::string report_json(const BackendReport& report) {
   return all.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-BackendReport report_from_json(std::string_view text) {
+Json parse_json(std::string_view text) {
+  constexpr int deepest = 16;  // a report in its envelope has 5
+  const auto shallow = [](int depth, Json::parse_event_t, const Json&) {
+    if (depth > deepest) fail<FormatError>({.asked = "report", .wrong = "it is nested too deeply"});
+    return true;
+  };
   try {
-    const Json json = Json::parse(text);
+    return Json::parse(text, shallow);
+  } catch (const Json::exception& e) {
+    fail<FormatError>({.asked = "report", .wrong = e.what()});
+  }
+}
+
+BackendReport report_from_json(const Json& json) {
+  try {
     BackendReport report;
     report.backend = named<Backend>(json, "backend", all_backends, backend_name);
     report.state = named<DeviceState>(json, "state", all_states, state_name);

@@ -6,18 +6,16 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
-#include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
-#include <system_error>
+#include <vector>
 
-#include "tessera/base/config.h"
 #include "tessera/base/log.h"
 #include "tessera/base/os/hardware.h"
-#include "tessera/base/os/replace_file.h"
-#include "tessera/base/os/system.h"
+#include "tessera/base/sha256.h"
 #include "tessera/device/probe.h"
 #include "tessera/device/report_json.h"
-#include "tessera/device/settings.h"
+#include "tessera/device/store.h"
 
 namespace tessera {
 namespace {
@@ -25,48 +23,44 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int format = 1;
-// Beginnings of the variables that drivers, loaders and our own search read. TESSERA_FAKE_ is of the tests' drivers.
+constexpr int format = 2;
+// How an entry of format 1 begins, which kept its key, and so the values of variables, in clear.
+constexpr std::string_view in_clear = "{\n \"format\": 1,";
+// Beginnings of the variables that drivers, their compilers, loaders and our own search read: NVIDIA, AMD, Intel
+// (CL_CONFIG_ and DPCPP_: its CPU runtime), OpenCL's loaders, PoCL, Oclgrind, Mesa (llvmpipe: LP_, GALLIVM_), Vulkan
+// below OpenCL; then the system's. TESSERA_FAKE_ is of the tests' drivers.
 constexpr std::string_view answering =
-    "CUDA_ NVIDIA_ HIP_ ROCR_ ROCM_ HSA_ GPU_DEVICE AMD_ ZE_ ZES_ ZEL_ ONEAPI_ SYCL_ NEO INTEL_ OCL_ICD_ OPENCL_ POCL_ "
-    "RUSTICL_ MESA_ LD_LIBRARY_ LD_PRELOAD= HOME= XDG_CACHE_HOME= VIRTUAL_ENV= CONDA_PREFIX= TESSERA_FAKE_ "
-    "TESSERA_SYSTEM_ROOT= TESSERA_PROBE_TIMEOUT=";
-constexpr std::size_t most_files = 64;
-
-/// Empty if there is no place for one.
-fs::path folder() {
-  if (settings().cache_dir) return *settings().cache_dir;
-  if (const auto cache = config::text("XDG_CACHE_HOME")) return fs::path(*cache) / "tessera";
-  if (const auto home = config::text("HOME")) return fs::path(*home) / ".cache" / "tessera";
-  return {};
-}
+    "CUDA_ NVIDIA_ HIP_ ROCR_ ROCM_ HSA_ GPU_ AMD_ AMDGPU_ ZE_ ZES_ ZET_ ZEL_ UR_ ONEAPI_ SYCL_ DPCPP_ NEO "
+    "IGC_ INTEL_ CL_CONFIG_ OCL_ OPENCL_ POCL_ OCLGRIND_ RUSTICL_ MESA_ GALLIUM_ GALLIVM_ LP_ LIBGL_ NOUVEAU_ R600_ "
+    "RADEON_ "
+    "ZINK_ NIR_ IRIS_ CLVK_ VK_ LD_ HOME= XDG_CACHE_HOME= VIRTUAL_ENV= CONDA_PREFIX= TESSERA_FAKE_ "
+    "TESSERA_SYSTEM_ROOT= "
+    "TESSERA_PROBE_TIMEOUT=";
+constexpr std::size_t most_entries = 64, most_bytes = std::size_t{16} << 20;
+constexpr std::string_view ending = ".json";
+constexpr std::size_t shortest_secret = 6;  // "0" and "all" are in every text
 
 std::string beginning(Backend backend) { return fmt::format("probe-{}-", backend_name(backend)); }
 
-/// One file for a key: its name is a hash (FNV-1a), and the key itself is inside.
-fs::path file_of(Backend backend, const std::string& key) {
-  std::uint64_t hash = 14695981039346656037u;
-  for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
-  return folder() / fmt::format("{}{:016x}.json", beginning(backend), hash);
+/// One entry for a key: its name is a part of the key's hash, and the whole hash is inside.
+std::string name_of(Backend backend, const std::string& hash) {
+  return fmt::format("{}{}{}", beginning(backend), hash.substr(0, 16), ending);
 }
 
-std::vector<fs::path> files_with(const std::string& prefix) {
-  std::vector<fs::path> files;
-  std::error_code error;
-  for (fs::directory_iterator it(folder(), error), end; !error && it != end; it.increment(error))
-    if (it->path().filename().string().starts_with(prefix)) files.push_back(it->path());
-  return files;
-}
-
-/// The oldest go first: of earlier starts of the machine, mostly.
-void bound() {
-  std::vector<fs::path> files = files_with("probe-");
-  if (files.size() <= most_files) return;
-  std::error_code ignored;
-  std::vector<std::pair<fs::file_time_type, fs::path>> by_age;
-  for (const fs::path& file : files) by_age.emplace_back(fs::last_write_time(file, ignored), file);
-  std::sort(by_age.begin(), by_age.end());
-  for (std::size_t i = 0; i + most_files < by_age.size(); ++i) fs::remove(by_age[i].second, ignored);
+/// The oldest go first, of earlier starts of the machine, mostly; and those that hold values of variables.
+void bound(const os::PrivateStore& store) {
+  std::vector<os::PrivateStore::Entry> all;
+  for (const Backend backend : all_backends) {
+    for (os::PrivateStore::Entry& entry : store.list(beginning(backend), ending)) {
+      if (const auto text = store.read(entry.name); text && text->starts_with(in_clear))
+        store.remove(entry.name);
+      else
+        all.push_back(std::move(entry));
+    }
+    store.tidy(beginning(backend), ending);
+  }
+  std::ranges::sort(all, {}, &os::PrivateStore::Entry::written);
+  for (std::size_t i = 0; i + most_entries < all.size(); ++i) store.remove(all[i].name);
 }
 
 void not_kept(const std::string& why) {
@@ -89,41 +83,63 @@ std::string verdict_key(Backend backend, const ForeignPart& part, const fs::path
   return key;
 }
 
+std::string without_values(std::string text) {
+  std::vector<std::string> variables = os::variables_named(answering);
+  std::ranges::sort(variables, std::greater{}, &std::string::size);  // one may hold another
+  for (const std::string& variable : variables) {
+    const std::size_t equals = variable.find('=');
+    const std::string name = "$" + variable.substr(0, equals), value = variable.substr(equals + 1);
+    if (value.size() < shortest_secret) continue;
+    for (std::size_t at = 0; (at = text.find(value, at)) != text.npos; at += name.size())
+      text.replace(at, value.size(), name);
+  }
+  return text;
+}
+
 std::optional<BackendReport> load_verdict(Backend backend, const std::string& key) {
-  if (key.empty() || folder().empty()) return std::nullopt;
-  std::ifstream in(file_of(backend, key), std::ios::binary);
-  if (!in) return std::nullopt;
+  if (key.empty()) return std::nullopt;
+  const os::PrivateStore store = private_store();
+  const std::string hash = sha256(key), name = name_of(backend, hash);
+  const auto text = store.read(name, most_bytes);
+  if (!text) return std::nullopt;
   try {
-    const Json json = Json::parse(in);
-    if (json.at("format") != format || json.at("key") != key) return std::nullopt;
-    BackendReport report = report_from_json(json.at("report").dump());
+    const Json json = parse_json(*text);
+    if (json.at("format") != format || json.at("key") != hash) return std::nullopt;
+    BackendReport report = report_from_json(json.at("report"));
     if (report.backend != backend) return std::nullopt;
     report.remembered = true;
     return report;
   } catch (const std::exception& e) {
-    logging::info(fmt::format("{} is damaged and will be written anew: {}", file_of(backend, key).string(), e.what()));
+    logging::info(
+        fmt::format("{} is damaged and will be written anew: {}", (store.folder() / name).string(), e.what()));
     return std::nullopt;
   }
 }
 
-void store_verdict(const BackendReport& report, const std::string& key) {
+void store_verdict(const BackendReport& asked, const std::string& key) {
   if (key.empty()) return;
-  if (folder().empty()) return not_kept("neither XDG_CACHE_HOME nor HOME is set");
-  try {
-    if (!os::folder_can_be_used(folder())) return not_kept(fmt::format("{} cannot be written", folder().string()));
-    const Json json = {{"format", format}, {"key", key}, {"report", Json::parse(report_json(report))}};
-    const fs::path file = file_of(report.backend, key);
-    os::replace_text(file, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
-    bound();
-  } catch (const std::exception& e) {
-    not_kept(e.what());
-  }
+  BackendReport report = asked;
+  const auto clean = [](auto& with_words) {
+    with_words.reason = without_values(std::move(with_words.reason));
+    with_words.remedy = without_values(std::move(with_words.remedy));
+  };
+  clean(report);
+  for (DriverPart& part : report.parts) clean(part);
+  for (DeviceInfo& info : report.devices) clean(info);
+  const os::PrivateStore store = private_store();
+  if (store.folder().empty()) return not_kept("neither XDG_CACHE_HOME nor HOME is set");
+  const std::string hash = sha256(key);
+  const Json json = {{"format", format}, {"key", hash}, {"report", Json::parse(report_json(report))}};
+  const std::string text = json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (const auto why = store.write(name_of(report.backend, hash), text)) return not_kept(*why);
+  bound(store);
 }
 
 void forget_verdicts(std::optional<Backend> backend) {
-  if (folder().empty()) return;
-  std::error_code ignored;
-  for (const fs::path& file : files_with(backend ? beginning(*backend) : "probe-")) fs::remove(file, ignored);
+  const os::PrivateStore store = private_store();
+  for (const Backend one : all_backends)
+    if (!backend || one == *backend)
+      for (const os::PrivateStore::Entry& entry : store.list(beginning(one), ending)) store.remove(entry.name);
 }
 
 }  // namespace tessera

@@ -13,13 +13,17 @@
 namespace tessera {
 
 /// All that the answer of a part may depend on: files, variables, device files, the machine's start, our version. Empty
-/// if the part does not say what it loads: its answers are not kept.
+/// if the part does not say what it loads: its answers are not kept. It holds values of variables, which may be
+/// secrets: what goes to disk is its hash.
 std::string verdict_key(Backend backend, const ForeignPart& part, const std::filesystem::path& program);
+
+/// A driver's words for the disk: it may have printed its environment. Values of the key's variables are their names in
+/// them, "$NVIDIA_API_KEY"; those of less than 6 characters stay.
+std::string without_values(std::string text);
 
 /// The answer for this key, marked as remembered; nothing if there is none. A damaged file is as good as none.
 std::optional<BackendReport> load_verdict(Backend backend, const std::string& key);
-/// Written under a temporary name and renamed. Where the folder cannot be written nothing is kept: the log says so
-/// once.
+/// Where the store (store.h) cannot be written nothing is kept: the log says so once.
 void store_verdict(const BackendReport& report, const std::string& key);
 /// Of all backends, or of one.
 void forget_verdicts(std::optional<Backend> backend = {});

@@ -16,7 +16,10 @@ constexpr const char* incomplete = "The file is damaged or was not copied whole"
 constexpr std::uint64_t max_key_bytes = 65535;       // docs/gguf.md
 constexpr std::uint64_t max_tensor_name_bytes = 64;  // docs/gguf.md
 constexpr int max_array_depth = 8;                   // no file known nests at all; the format sets no limit
-constexpr std::uint64_t max_value_bytes = 1u << 30;  // ggml's bound for strings and arrays; real files stay below 2^25
+// Of memory for all metadata and descriptions of tensors. Real files stay below 2^26; a few kilobytes of a file with
+// holes (zeros are empty texts, of 32 bytes each in memory) could otherwise take gigabytes.
+constexpr std::uint64_t max_memory = 1u << 28;
+constexpr std::uint64_t in_index = 96;  // of an entry in a std::map, beside its name
 constexpr std::uint64_t max_signed = std::numeric_limits<std::int64_t>::max();
 
 // Fewest bytes an entry, a tensor's description and an array's element can take: with these an absurd count is found
@@ -54,6 +57,14 @@ T GgufParser::number(std::string_view field) {
   return out;
 }
 
+void GgufParser::take(std::uint64_t size, std::string_view field) {
+  taken_ += size;
+  if (taken_ > max_memory)
+    fail_at(at_, field,
+            fmt::format("what the file describes takes more than the {} bytes of memory allowed", max_memory),
+            "The file is damaged, or was not made to be used");
+}
+
 std::string GgufParser::text(std::string_view field, std::uint64_t limit) {
   const std::uint64_t start = at_;
   const auto size = number<std::uint64_t>(field);
@@ -61,6 +72,7 @@ std::string GgufParser::text(std::string_view field, std::uint64_t limit) {
     fail_at(start, field,
             fmt::format("the length {} passes the end of the file ({} bytes are left)", size, remaining()), incomplete);
   if (size > limit) fail_at(start, field, fmt::format("the length {} is more than the {} allowed", size, limit));
+  take(size, field);
   std::string out(reinterpret_cast<const char*>(bytes_.data()) + at_, size);
   at_ += size;
   return out;
@@ -78,8 +90,9 @@ template <class T>
 void GgufParser::elements(std::vector<T>& out, std::uint64_t count, std::string_view field, int depth) {
   out.reserve(reservation(count));
   for (std::uint64_t i = 0; i < count; ++i) {
+    take(sizeof(T), field);
     if constexpr (std::is_same_v<T, std::string>) {
-      out.push_back(text(field, max_value_bytes));
+      out.push_back(text(field, max_memory));
     } else if constexpr (std::is_same_v<T, GgufArray>) {
       out.push_back(array(field, depth + 1));
     } else if constexpr (std::is_same_v<T, bool>) {
@@ -103,8 +116,8 @@ GgufArray GgufParser::array(std::string_view field, int depth) {
             fmt::format("{} elements of type {} are more than the {} bytes left can hold", count, gguf_type_name(type),
                         remaining()),
             incomplete);
-  if (count > max_value_bytes / min_element_bytes(type))
-    fail_at(start, field, fmt::format("{} elements are more than the {} bytes allowed", count, max_value_bytes));
+  if (count > max_memory / min_element_bytes(type))
+    fail_at(start, field, fmt::format("{} elements are more than the {} bytes allowed", count, max_memory));
   GgufArray out;
   switch (type) {
 #define TESSERA_GGUF_ELEMENTS(name, ...) \
@@ -142,7 +155,7 @@ GgufValue GgufParser::value(std::string_view field) {
       elements(one, 1, field, 0);
       return static_cast<bool>(one[0]);
     }
-    case GgufType::string: return text(field, max_value_bytes);
+    case GgufType::string: return text(field, max_memory);
     case GgufType::array: return array(field, 1);
     case GgufType::u64: return number<std::uint64_t>(field);
     case GgufType::i64: return number<std::int64_t>(field);
@@ -188,6 +201,7 @@ void GgufParser::metadata() {
     const std::uint64_t start = at_;
     const std::string key_field = fmt::format("metadata[{}] key", i);
     std::string key = text(key_field, max_key_bytes);
+    take(sizeof(GgufEntry) + in_index + key.size(), key_field);
     if (key.empty()) fail_at(start, key_field, "the key is empty");
     if (!file_.entry_index_.emplace(key, i).second)
       fail_at(start, key_field, fmt::format("the key {} occurs twice", quote_text(key)));
@@ -216,6 +230,7 @@ GgufTensor GgufParser::tensor(std::uint64_t index, std::uint64_t& next_offset) {
   const std::uint64_t start = at_;
   const std::string name_field = fmt::format("tensor[{}] name", index);
   out.name = text(name_field, max_tensor_name_bytes);
+  take(sizeof(GgufTensor) + in_index + out.name.size() + 4 * sizeof(std::uint64_t), name_field);
   if (out.name.empty()) fail_at(start, name_field, "the name is empty");
   if (!file_.tensor_index_.emplace(out.name, index).second)
     fail_at(start, name_field, fmt::format("the tensor {} occurs twice", quote_text(out.name)));

@@ -26,6 +26,8 @@ class GgufParser {
   [[noreturn]] void fail_at(std::uint64_t offset, std::string_view field, std::string wrong,
                             std::string todo = {}) const;
   std::uint64_t remaining() const { return bytes_.size() - at_; }
+  // Counts memory that what was read takes; throws where it is too much in all.
+  void take(std::uint64_t size, std::string_view field);
   // Throws unless `size` more bytes are there.
   void need(std::uint64_t size, std::string_view field) const;
   template <class T>
@@ -47,6 +49,7 @@ class GgufParser {
   GgufFile& file_;
   std::span<const std::byte> bytes_;
   std::uint64_t at_ = 0;
+  std::uint64_t taken_ = 0;  // bytes of memory
   std::uint64_t entry_count_ = 0;
   std::uint64_t tensor_count_ = 0;
 };

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Metadata keys as https://github.com/ggml-org/ggml/blob/master/docs/gguf.md names them.
+#include <fmt/format.h>
+
 #include "tessera/llm/llama.h"
 
 namespace tessera {
@@ -34,13 +36,17 @@ class ConfigReader {
     if (file_.has(prefix_ + "attention.value_length") && count("attention.value_length", 4096) != c.head_size)
       bad(prefix_ + "attention.value_length", "values of another size than keys are not supported", "");
     c.norm_epsilon = file_.get_or<float>(prefix_ + "attention.layer_norm_rms_epsilon", 1e-5f);
+    if (!(c.norm_epsilon >= 1e-30f && c.norm_epsilon <= 1.0f))  // below, the root of a row of zeros is divided by 0
+      bad(prefix_ + "attention.layer_norm_rms_epsilon",
+          fmt::format("{}", c.norm_epsilon) + " is not a number above 0 and up to 1", "");
     c.rotary.dimensions =
         file_.has(prefix_ + "rope.dimension_count") ? count("rope.dimension_count", 4096) : c.head_size;
     if (c.rotary.dimensions > c.head_size || c.rotary.dimensions % 2 != 0)
       bad(prefix_ + "rope.dimension_count",
           "an even number up to the head size " + std::to_string(c.head_size) + " is expected", "");
     c.rotary.base = file_.get_or<float>(prefix_ + "rope.freq_base", 10000.0f);
-    if (!(c.rotary.base > 0)) bad(prefix_ + "rope.freq_base", "a number above 0 is expected", "");
+    if (!(c.rotary.base >= 1.0f && c.rotary.base <= 1e30f))  // frequencies of a turn or less a position
+      bad(prefix_ + "rope.freq_base", fmt::format("{}", c.rotary.base) + " is not a number from 1 to 1e30", "");
     read_scaling(c);
     const GgufTensor& embedding = file_.tensor("token_embd.weight");
     c.vocabulary = embedding.dims.size() == 2 ? static_cast<std::int64_t>(embedding.dims[1]) : 0;
@@ -62,7 +68,8 @@ class ConfigReader {
     const std::string type = file_.get_or<std::string>(prefix_ + "rope.scaling.type", "none");
     if (type == "linear") {
       const float factor = file_.get<float>(prefix_ + "rope.scaling.factor");
-      if (!(factor > 0)) bad(prefix_ + "rope.scaling.factor", "a number above 0 is expected", "");
+      if (!(factor >= 1e-6f && factor <= 1e6f))
+        bad(prefix_ + "rope.scaling.factor", fmt::format("{}", factor) + " is not a number from 1e-6 to 1e6", "");
       c.rotary.scale = 1.0f / factor;
     } else if (type != "none") {
       bad(prefix_ + "rope.scaling.type", quote_text(type) + " is not supported",

@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <numbers>
+#include <sstream>
 #include <tuple>
 
 #include "tessera/device/recorder.h"
@@ -162,6 +163,14 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
     fail<ShapeError>({.asked = "rotary",
                       .with = {{"dimensions", std::to_string(dimensions)}, {"head size", std::to_string(head_size)}},
                       .wrong = "the rotating dimensions are not an even part of the head"});
+  // Beyond these a frequency, or the table made of it, is no number.
+  if (!(how.base >= 1e-9f && how.base <= 1e30f) || !(std::abs(how.scale) <= 1e9f)) {
+    std::ostringstream base, scale;
+    base << how.base, scale << how.scale;
+    fail<ArgumentError>({.asked = "rotary",
+                         .with = {{"base", base.str()}, {"scale", scale.str()}},
+                         .wrong = "the base is not between 1e-9 and 1e30, or the scale is beyond 1e9"});
+  }
   if (how.factors &&
       (how.factors->rank() != 1 || how.factors->shape(0) != dimensions / 2 || how.factors->dtype() != DType::f32))
     fail<ShapeError>(

@@ -22,8 +22,8 @@ enum class RotaryPairs : std::uint8_t {
 };
 struct Rotary {
   RotaryPairs pairs = RotaryPairs::adjacent;
-  std::int64_t dimensions = 0;  ///< of each head that rotate, even; the rest pass through. 0: all
-  float base = 10000.0f;
+  std::int64_t dimensions = 0;        ///< of each head that rotate, even; the rest pass through. 0: all
+  float base = 10000.0f;              ///< from 1e-9 to 1e30
   float scale = 1.0f;                 ///< positions are multiplied by it (linear scaling: 1 / factor)
   std::optional<Array> factors = {};  ///< f32 (dimensions / 2,): each frequency is divided by its factor (Llama 3.1)
 };
@@ -45,6 +45,7 @@ class Position {
 };
 
 /// Rotary position embedding (Su et al. 2021) of x (tokens, heads, head size); token t stands at `first_position` + t.
+/// ArgumentError: a base outside of 1e-9 to 1e30, or a scale beyond 1e9.
 Array rotary(const Array& x, const Position& first_position, const Rotary& how);
 
 /// Writes rows (tokens, heads, head size) into a cache (heads, capacity, head size; f32 or f16) from `position` on.

@@ -26,12 +26,24 @@ struct File {
 };
 
 [[noreturn]] void refuse(const char* asked, const fs::path& file, int error) {
+  const char* todo = "Check that the path exists and may be used by this user";
+  if (error == ENOSPC || error == EDQUOT) todo = "Make room there, or name another place";
+  if (error == EROFS) todo = "Name another place: nothing can be written on this file system";
+  fail<ArgumentError>({.asked = asked, .with = {{"file", file.string()}}, .wrong = std::strerror(error), .todo = todo});
+}
+[[noreturn]] void refuse(const char* asked, const fs::path& file, const std::string& why) {
   fail<ArgumentError>({.asked = asked,
                        .with = {{"file", file.string()}},
-                       .wrong = std::strerror(error),
-                       .todo = error == ENOSPC || error == EDQUOT
-                                   ? "Make room there, or name another place"
-                                   : "Check that the path exists and may be used by this user"});
+                       .wrong = why,
+                       .todo = "Move it away, or put a file of this user in its place"});
+}
+
+std::optional<std::string> why_not_trusted(const struct stat& status) {
+  if (status.st_uid != ::geteuid() && status.st_uid != 0)
+    return fmt::format("it belongs to another user (number {})", status.st_uid);
+  if (S_ISDIR(status.st_mode)) return "it is a folder";
+  if (!S_ISREG(status.st_mode)) return "it is not a regular file";
+  return std::nullopt;
 }
 
 /// Where a path leads through symbolic links, also if the file is not there yet.
@@ -82,7 +94,10 @@ struct Failure {
 };
 Failure replace(const fs::path& file, std::string_view text) {
   std::error_code error;
-  fs::create_directories(file.parent_path(), error);
+  if (const fs::path folder = file.parent_path(); !folder.empty() && !fs::is_directory(folder, error)) {
+    fs::create_directories(folder, error);
+    if (error) return {error.value(), false};
+  }
   std::string name;
   const int number = open_beside(file, name);
   if (number < 0) return {errno, errno == EACCES || errno == EPERM || errno == EROFS};
@@ -102,25 +117,46 @@ Failure replace(const fs::path& file, std::string_view text) {
 
 }  // namespace
 
-std::optional<std::string> read_text(const fs::path& file) {
-  const File f{::open(file.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (f.number < 0) {
-    if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
-    refuse("read a file", file, errno);
+std::optional<std::string> why_not_trusted(const fs::path& file) {
+  struct stat status {};
+  if (::lstat(file.c_str(), &status) != 0) return std::nullopt;
+  if (S_ISLNK(status.st_mode)) {
+    if (status.st_uid != ::geteuid() && status.st_uid != 0)
+      return fmt::format("it is a link that belongs to another user (number {})", status.st_uid);
+    if (::stat(file.c_str(), &status) != 0) return std::nullopt;
   }
+  return why_not_trusted(status);
+}
+
+std::optional<std::string> read_trusted_text(const fs::path& path, std::size_t limit) {
+  constexpr const char* asked = "read a file";
+  // Looked at before it is opened, since opening can be an act (of a pipe, a device), and after: it may be another now.
+  if (const auto why = why_not_trusted(path)) refuse(asked, path, *why);
+  const File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)};
+  if (file.number < 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
+    refuse(asked, path, errno);
+  }
+  struct stat status {};
+  if (::fstat(file.number, &status) != 0) refuse(asked, path, errno);
+  if (const auto why = why_not_trusted(status)) refuse(asked, path, *why);
   std::string text;
   char part[4096];
   while (true) {
-    const ssize_t n = ::read(f.number, part, sizeof part);
+    const ssize_t n = ::read(file.number, part, sizeof part);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) refuse("read a file", file, errno);
+    if (n < 0) refuse(asked, path, errno);
     if (n == 0) return text;
     text.append(part, static_cast<std::size_t>(n));
+    if (text.size() > limit) refuse(asked, path, fmt::format("it is larger than {} bytes", limit));
   }
 }
 
 void replace_text(const fs::path& asked, std::string_view text) {
   const fs::path file = target(asked);
+  std::error_code error;
+  if (const fs::file_status status = fs::status(file, error); fs::exists(status) && !fs::is_regular_file(status))
+    refuse("write a file", file, "what is there is not a regular file");
   if (const Failure failed = replace(file, text); failed.error != 0) refuse("write a file", file, failed.error);
 }
 

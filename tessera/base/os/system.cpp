@@ -2,6 +2,7 @@
 #include "tessera/base/os/system.h"
 
 #include <pthread.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -83,7 +84,11 @@ std::optional<std::string> environment(const char* name) {
 
 Memory memory(const fs::path& proc) {
   const fs::path file = proc / "meminfo";
-  return {keyed_number(file, "MemTotal:") * 1024, keyed_number(file, "MemAvailable:") * 1024};
+  const Memory told{keyed_number(file, "MemTotal:") * 1024, keyed_number(file, "MemAvailable:") * 1024};
+  struct sysinfo info {};
+  if (told.total != 0 || ::sysinfo(&info) != 0) return told;
+  // Without /proc: caches of files are not among what is free then.
+  return {std::uint64_t{info.totalram} * info.mem_unit, std::uint64_t{info.freeram + info.bufferram} * info.mem_unit};
 }
 
 std::optional<GroupMemory> group_memory(const fs::path& proc, const fs::path& groups) {

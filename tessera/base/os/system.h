@@ -18,7 +18,7 @@ struct Memory {
   std::uint64_t total = 0;      ///< bytes of the machine
   std::uint64_t available = 0;  ///< bytes that can be had without swapping, caches of files counted as free
 };
-/// Zeros where the system does not tell. `proc` is for tests.
+/// Zeros where the system does not tell; without /proc, caches count as used. `proc` is for tests.
 Memory memory(const std::filesystem::path& proc = "/proc");
 
 /// The tightest memory limit of the control groups around this process (versions 1 and 2), and what is left of it.

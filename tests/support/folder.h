@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// A new folder for a test, and what is in folders.
+#pragma once
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace tessera::test {
+
+/// A folder that disappears with the object.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "tessera-test-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
+    path_ = std::filesystem::canonical(name);
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+  const std::filesystem::path& path() const { return path_; }
+  std::vector<std::filesystem::path> files() const {
+    return {std::filesystem::directory_iterator(path_), std::filesystem::directory_iterator()};
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// Of what is in a folder, sorted.
+inline std::vector<std::string> names(const std::filesystem::path& folder) {
+  std::vector<std::string> all;
+  for (const auto& one : std::filesystem::directory_iterator(folder)) all.push_back(one.path().filename().string());
+  std::ranges::sort(all);
+  return all;
+}
+
+inline std::string text_of(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+}  // namespace tessera::test
