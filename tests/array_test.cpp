@@ -181,6 +181,10 @@ TEST_P(OnEveryDevice, DtypesFollowTheTable) {
   EXPECT_EQ(where(Array::ones({1}, boolean), 1, 0.0).dtype(), f32);
   EXPECT_EQ((Array::from({7, -7}) / 2.0).to_vector<float>(), (std::vector<float>{3.5f, -3.5f}));
   EXPECT_EQ((2.0 / Array::from({4, -8})).to_vector<float>(), (std::vector<float>{0.5f, -0.25f}));
+  const float one_of_three = 1 / (1 + std::exp(-3.f));
+  for (DType t : {u8, u32, u64, i16})
+    EXPECT_NEAR(sigmoid(Array::full({1}, 3, t)).item<float>(), one_of_three, 1e-6) << dtype_name(t);
+  EXPECT_NEAR(silu(Array::full({1}, 3, u16)).item<float>(), 3 * one_of_three, 1e-6);
   // In place: never from a float into integers, nor from numbers into bools.
   Array whole = Array::from({1, 2}), narrow = Array::from({1.f, 2.f}).astype(f16), truths = Array::ones({2}, boolean);
   const std::string text = text_of<DtypeError>([&] { whole += Array::from({0.5f, 1.f}); });

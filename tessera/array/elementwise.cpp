@@ -311,26 +311,29 @@ Array ceil(Array a) { return math("ceil", ir::MathOp::ceil, std::move(a)); }
 Array trunc(Array a) { return math("trunc", ir::MathOp::trunc, std::move(a)); }
 Array rint(Array a) { return math("rint", ir::MathOp::rint, std::move(a)); }
 namespace {
-// One operation to whoever calls it, so of 16-bit floats its parts are of f32 and it is rounded once.
+// One operation to whoever calls it, so of 16-bit floats its parts are of f32 and it is rounded once; of integers it is
+// of their values as f32, whose negative is one also where they are unsigned.
 template <class F>
-Array in_f32(Array a, F&& parts) {
+Array in_f32(const char* name, Array a, F&& parts) {
+  need(a.dtype() != DType::boolean, name, a.dtype(), "numbers");
   const DType t = a.dtype();
-  if (t != DType::f16 && t != DType::bf16) return parts(std::move(a));
-  return as(parts(as(std::move(a), DType::f32)), t);
+  if (t == DType::f32 || t == DType::f64) return parts(std::move(a));
+  Array result = parts(as(std::move(a), DType::f32));
+  return is_float(t) ? as(std::move(result), t) : result;
 }
 }  // namespace
 Array sigmoid(Array a) {
-  return in_f32(std::move(a), [](Array x) { return 1 / (1 + exp(-std::move(x))); });
+  return in_f32("sigmoid", std::move(a), [](Array x) { return 1 / (1 + exp(-std::move(x))); });
 }
 Array silu(Array a) {
-  return in_f32(std::move(a), [](Array x) {
+  return in_f32("silu", std::move(a), [](Array x) {
     Array below = 1 + exp(-x);
     return std::move(x) / std::move(below);
   });
 }
 Array relu(Array a) { return maximum(std::move(a), 0); }
 Array gelu(Array a) {
-  return in_f32(std::move(a), [](Array x) {
+  return in_f32("gelu", std::move(a), [](Array x) {
     Array half = 1 + erf(x * 0.70710678118654752);
     return 0.5 * std::move(x) * std::move(half);
   });
