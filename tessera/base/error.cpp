@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/base/error.h"
 
+#include "tessera/base/printable.h"
+
 namespace tessera {
 
 std::string error_text(const ErrorText& text) {
@@ -18,7 +20,7 @@ std::string error_text(const ErrorText& text) {
     out += ")";
   }
   if (!text.todo.empty()) out.append(". ").append(text.todo);
-  return out;
+  return printable_text(out);  // a compiler's log may hold anything
 }
 
 }  // namespace tessera

@@ -54,7 +54,7 @@ struct ErrorText {
   std::string todo = {};                                                      ///< what the reader can do
 };
 
-/// "[asked] wrong (name = value, ...). todo."
+/// "[asked] wrong (name = value, ...). todo.", made printable.
 std::string error_text(const ErrorText& text);
 
 /// Throws `E` with the text built from `text`: the only way in which Tessera makes an error.

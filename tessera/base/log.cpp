@@ -10,6 +10,7 @@
 
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
+#include "tessera/base/printable.h"
 
 namespace tessera::logging {
 namespace {
@@ -56,7 +57,7 @@ Logger& logger() {
 
 void write(Level at, std::string_view text) {
   Logger& l = logger();
-  if (at >= l.level.load(std::memory_order_relaxed)) l.out->log(to_spdlog(at), "{}", text);
+  if (at >= l.level.load(std::memory_order_relaxed)) l.out->log(to_spdlog(at), "{}", printable_text(text));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
+#include "tessera/base/printable.h"
 
 namespace tessera {
 namespace {
@@ -47,6 +48,10 @@ T named(const Json& json, const char* field, const auto& all, auto&& name) {
   fail<FormatError>({.asked = "report", .with = {{field, text}}, .wrong = "this name is not known"});
 }
 
+/// A driver shares the process that answered, and may have written the answer: texts are made printable here too.
+std::string name_of(const Json& json, const char* field) { return printable_name(json.at(field).get<std::string>()); }
+std::string text_of(const Json& json, const char* field) { return printable_text(json.at(field).get<std::string>()); }
+
 Json json_of(const DeviceInfo& info) {
   Json can = Json::object();
   fields(info.can, [&](const char* name, const auto& value) { can[name] = value; });
@@ -70,18 +75,18 @@ Json json_of(const DeviceInfo& info) {
 DeviceInfo device_of_json(const Json& json) {
   DeviceInfo info;
   info.device = parse_device(json.at("device").get<std::string>());
-  json.at("name").get_to(info.name);
-  json.at("vendor").get_to(info.vendor);
-  json.at("driver_version").get_to(info.driver_version);
-  json.at("identity").get_to(info.identity);
+  info.name = name_of(json, "name");
+  info.vendor = name_of(json, "vendor");
+  info.driver_version = name_of(json, "driver_version");
+  info.identity = name_of(json, "identity");
   info.kind = named<DeviceKind>(json, "kind", all_kinds, kind_name);
   info.state = named<DeviceState>(json, "state", all_states, state_name);
-  json.at("reason").get_to(info.reason);
-  json.at("remedy").get_to(info.remedy);
+  info.reason = text_of(json, "reason");
+  info.remedy = text_of(json, "remedy");
   json.at("total_memory").get_to(info.total_memory);
   json.at("native_index").get_to(info.native_index);
   json.at("unified_memory").get_to(info.unified_memory);
-  info.blas = json.value("blas", "");
+  info.blas = printable_text(json.value("blas", ""));
   json.at("compute_units").get_to(info.compute_units);
   fields(info.can, [&](const char* name, auto& value) { json.at("capabilities").at(name).get_to(value); });
   return info;
@@ -127,15 +132,15 @@ BackendReport report_from_json(const Json& json) {
     BackendReport report;
     report.backend = named<Backend>(json, "backend", all_backends, backend_name);
     report.state = named<DeviceState>(json, "state", all_states, state_name);
-    json.at("file").get_to(report.file);
-    json.at("reason").get_to(report.reason);
-    json.at("remedy").get_to(report.remedy);
+    report.file = text_of(json, "file");
+    report.reason = text_of(json, "reason");
+    report.remedy = text_of(json, "remedy");
     json.at("remembered").get_to(report.remembered);
     for (const Json& device : json.at("devices")) report.devices.push_back(device_of_json(device));
     for (const Json& part : json.at("parts"))
       report.parts.push_back({part.at("name").get<std::string>(), part.at("file").get<std::string>(),
                               named<DeviceState>(part, "state", all_states, state_name),
-                              part.at("reason").get<std::string>(), part.at("remedy").get<std::string>()});
+                              text_of(part, "reason"), text_of(part, "remedy")});
     return report;
   } catch (const nlohmann::json::exception& e) {
     fail<FormatError>({.asked = "report", .wrong = e.what()});

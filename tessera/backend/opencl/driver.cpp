@@ -14,6 +14,7 @@
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/system.h"
+#include "tessera/base/printable.h"
 
 namespace tessera {
 
@@ -259,7 +260,7 @@ class ClDriver final : public Driver {
   static std::string name_of(PlatformId platform) {
     char name[256] = {};
     api().get_platform_info(platform, platform_name, sizeof name - 1, name, nullptr);
-    return name;
+    return printable_name(name);
   }
 
   std::mutex lock_;

@@ -9,6 +9,7 @@
 #include "tessera/backend/opencl/clblast.h"
 #include "tessera/backend/opencl/device.h"
 #include "tessera/base/os/system.h"
+#include "tessera/base/printable.h"
 
 namespace tessera::cl {
 
@@ -89,9 +90,9 @@ DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
   DeviceInfo& info = facts.info;
   info.device = {Backend::opencl, index};
   info.native_index = index;
-  info.name = ask.text(device_name);
-  info.vendor = ask.text(device_vendor);
-  info.driver_version = platform_text(platform, platform_name) + " " + ask.text(driver_version);
+  info.name = printable_name(ask.text(device_name));
+  info.vendor = printable_name(ask.text(device_vendor));
+  info.driver_version = printable_name(platform_text(platform, platform_name) + " " + ask.text(driver_version));
   info.identity = identity(ask, has);
   const Bits type = ask.number<Bits>(device_type);
   info.unified_memory = ask.number<std::uint32_t>(host_unified_memory) != 0;

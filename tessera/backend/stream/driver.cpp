@@ -8,6 +8,7 @@
 
 #include "tessera/backend/stream/device.h"
 #include "tessera/base/error.h"
+#include "tessera/base/printable.h"
 
 namespace tessera::stream {
 
@@ -72,7 +73,10 @@ class StreamDriver final : public Driver {
     std::vector<DeviceFacts> found;
     for (int ordinal = 0; ordinal < count; ++ordinal) {
       found.push_back(vendor_->describe(ordinal));
-      found.back().info.native_index = ordinal;
+      DeviceInfo& info = found.back().info;
+      info.native_index = ordinal;
+      for (std::string* text : {&info.name, &info.vendor, &info.driver_version, &info.identity})
+        *text = printable_name(*text);
     }
     // The drivers' own order is by guessed speed, and changes with what is plugged in.
     if (!vendor_->order_is_chosen())
