@@ -18,7 +18,7 @@ struct Options {
 void print(const Survey& s) {
   Table table;
   for (const BackendReport& row : s.backends) table.backend(row, s);
-  fmt::print("\n");
+  app::print("\n");
   if (s.chosen.device) table.paragraph("New arrays go to ", s.chosen.why, 4);
   if (std::ranges::any_of(s.backends, &BackendReport::remembered))
     table.paragraph("",
@@ -31,7 +31,7 @@ int run(const Options& options) {
   if (options.rescan) rescan();
   const Survey s = survey(options.list_only);
   if (options.json)
-    fmt::print("{}\n", json_of(s).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    app::print("{}\n", json_of(s).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   else
     print(s);
   if (s.chosen.device) return success;

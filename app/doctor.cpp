@@ -148,22 +148,22 @@ std::string access_text(os::Access access) {
 void print(const Diagnosis& d) {
   Table table;
   const Style& style = table.style();
-  fmt::print("{}\n", style.strong("What this machine shows"));
+  app::print("{}\n", style.strong("What this machine shows"));
   for (const os::DisplayCard& card : d.cards)
-    fmt::print("    card {}: {} {:04x}, {}\n", card.address, vendor_name(card.vendor), card.device,
+    app::print("    card {}: {} {:04x}, {}\n", card.address, vendor_name(card.vendor), card.device,
                card.module.empty() ? "no kernel driver" : "kernel driver " + card.module);
-  if (d.cards.empty()) fmt::print("    no graphics card on the PCI bus\n");
+  if (d.cards.empty()) app::print("    no graphics card on the PCI bus\n");
   for (const os::DeviceFile& file : d.files)
-    fmt::print("    {}: {} (group {})\n", file.path, access_text(file.access), file.group);
-  if (d.files.empty()) fmt::print("    no device files of GPUs (/dev/nvidia*, /dev/kfd, /dev/dri/renderD*)\n");
-  if (!d.container.empty()) fmt::print("    inside a container ({})\n", d.container);
-  for (const std::string& variable : d.variables) fmt::print("    {}\n", variable);
-  fmt::print("\n{}\n", style.strong("What was tried"));
+    app::print("    {}: {} (group {})\n", file.path, access_text(file.access), file.group);
+  if (d.files.empty()) app::print("    no device files of GPUs (/dev/nvidia*, /dev/kfd, /dev/dri/renderD*)\n");
+  if (!d.container.empty()) app::print("    inside a container ({})\n", d.container);
+  for (const std::string& variable : d.variables) app::print("    {}\n", variable);
+  app::print("\n{}\n", style.strong("What was tried"));
   for (const BackendReport& row : d.survey.backends) table.backend(row, d.survey);
-  if (!d.figures.empty()) fmt::print("\n{}\n", style.strong("What works"));
+  if (!d.figures.empty()) app::print("\n{}\n", style.strong("What works"));
   for (const auto& [device, f] : d.figures)
     table.paragraph(fmt::format("{} {}: ", style.mark(works(f)), to_string(device)), figures_text(f), 4);
-  fmt::print("\n");
+  app::print("\n");
   table.paragraph(style.mark(healthy(d)) + " ", verdict(d), 2);
 }
 
@@ -196,12 +196,12 @@ nlohmann::ordered_json json_of(const Diagnosis& d) {
 int run(const Options& o) {
   const Diagnosis d = examine(o);
   if (o.json)
-    fmt::print("{}\n", json_of(d).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    app::print("{}\n", json_of(d).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   else
     print(d);
   const int code = healthy(d) ? success : failed;
   if (!d.waiting) return code;
-  std::fflush(stdout);
+  std::fflush(output());
   os::leave(code);  // the device's driver would be waited for
 }
 

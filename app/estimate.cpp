@@ -20,16 +20,16 @@ struct Options {
 };
 
 void print(const Options& o, const ModelMemory& m, std::int64_t largest, std::int64_t trained) {
-  fmt::print("{}: context {}, prompt {} in batches of {}, keys and values in {}\n\n", o.model, m.context, m.prompt,
+  app::print("{}: context {}, prompt {} in batches of {}, keys and values in {}\n\n", o.model, m.context, m.prompt,
              m.batch, o.cache);
-  fmt::print("{:<12} {:>6} {:>12} {:>15} {:>12} {:>12} {:>12}\n", "device", "layers", "weights", "keys and values",
+  app::print("{:<12} {:>6} {:>12} {:>15} {:>12} {:>12} {:>12}\n", "device", "layers", "weights", "keys and values",
              "work space", "needed", "free");
-  const Style style(stdout);
+  const Style style(output());
   for (const DeviceMemory& d : m.devices)
-    fmt::print("{:<12} {:>6} {:>12} {:>15} {:>12} {:>12} {:>12}  {}\n", to_string(d.device), d.layers,
+    app::print("{:<12} {:>6} {:>12} {:>15} {:>12} {:>12} {:>12}  {}\n", to_string(d.device), d.layers,
                config::bytes_text(d.weights), config::bytes_text(d.cache), config::bytes_text(d.work()),
                config::bytes_text(d.peak), config::bytes_text(d.free), d.fits() ? "fits" : style.bad("does not fit"));
-  fmt::print("\nThe longest context that fits: {}{}\n", largest == 0 ? "none" : std::to_string(largest),
+  app::print("\nThe longest context that fits: {}{}\n", largest == 0 ? "none" : std::to_string(largest),
              largest == trained ? ", what the model was made for" : "");
 }
 
@@ -55,7 +55,7 @@ int run(Options o) {
   const ModelMemory m = estimate_memory(file, devices, o.memory);
   const std::int64_t largest = largest_context(file, devices, o.memory);
   if (o.json)
-    fmt::print("{}\n", json_of(o, m, largest).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    app::print("{}\n", json_of(o, m, largest).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   else
     print(o, m, largest, read_llama_config(file).context_length);
   return m.fits() ? success : failed;

@@ -160,7 +160,7 @@ void print_json(const Options& o, const LanguageModel& model, const GenerateResu
     if (o.stats) out["devices"].back()["memory"] = json_of(memory_stats(device));
   }
   if (o.stats) out["placement"] = json_of(placement_log());
-  fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  app::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 void print_summary(const Options& o, const LanguageModel& model, const GenerateResult& r,
@@ -227,8 +227,8 @@ int run(Options o) {
   const auto show = [&](std::string_view piece) {
     text_begun = true;
     if (text) {
-      std::fwrite(piece.data(), 1, piece.size(), stdout);
-      if (std::fflush(stdout) != 0) return false;  // main says so
+      std::fwrite(piece.data(), 1, piece.size(), output());
+      if (std::fflush(output()) != 0) return false;  // main says so
     }
     return !asked_to_end;
   };
@@ -242,13 +242,13 @@ int run(Options o) {
       generate();
   } catch (...) {  // the error starts a line of its own, on each stream
     if (echoed) say("\n");
-    if (text && text_begun && !(echoed && is_terminal(stdout))) fmt::print("\n");
+    if (text && text_begun && !(echoed && is_terminal(output()))) app::print("\n");
     throw;
   }
-  if (text) fmt::print("\n");
-  if (o.print_tokens && !o.json) fmt::print("{}\n", fmt::join(r.tokens, " "));
+  if (text) app::print("\n");
+  if (o.print_tokens && !o.json) app::print("{}\n", fmt::join(r.tokens, " "));
   if (o.json) print_json(o, model, r, why);
-  std::fflush(stdout);
+  std::fflush(output());
   if (!o.quiet && !o.json)
     print_summary(o, model, r, devices, why);
   else if (o.stats && !o.json)

@@ -33,12 +33,12 @@ std::string parameters(const ir::Function& fn) {
 void list(Device device, const std::vector<CatalogueKernel>& kernels) {
   std::size_t width = 0;
   for (const auto& k : kernels) width = std::max(width, k.name.size());
-  fmt::print("{} kernels, as {} would use them\n", kernels.size(), to_string(device));
+  app::print("{} kernels, as {} would use them\n", kernels.size(), to_string(device));
   for (const auto& k : kernels) {
     const bool map = k.function.kind == ir::KernelKind::map;
     const auto& b = k.function.block_size;
     const std::string kind = map ? "map" : fmt::format("block({}, {}, {})", b[0], b[1], b[2]);
-    fmt::print("{}  {}  {}\n", padded(k.name, width), padded(kind, 17), parameters(k.function));
+    app::print("{}  {}  {}\n", padded(k.name, width), padded(kind, 17), parameters(k.function));
   }
 }
 
@@ -67,7 +67,7 @@ int run(const Options& o) {
   if (found == kernels.end()) unknown(o.name, device, named, kernels);
   std::string text = o.source.empty() ? ir::to_text(found->function) : Kernel(found->function).source(device);
   if (text.empty() || text.back() != '\n') text += '\n';
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fwrite(text.data(), 1, text.size(), output());
   return success;
 }
 

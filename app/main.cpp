@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <new>
+#include <sstream>
 
 #include "arguments.h"
 #include "command.h"
@@ -29,7 +30,7 @@ TESSERA_LOG=info says on standard error what is found, chosen and compiled.)";
 /// The text of an error, once: "tessera: error: ...". Broken into lines on a terminal; what already has lines (a
 /// compiler's log) stays as it is.
 void print_error(std::string_view text) {
-  std::fflush(stdout);
+  std::fflush(output());
   constexpr std::string_view prefix = "tessera: error:";
   const bool broken = is_terminal(stderr) && text.find('\n') == std::string_view::npos;
   say("{} {}\n", Style(stderr).bad(prefix),
@@ -40,11 +41,11 @@ void print_error(std::string_view text) {
 int help(CLI::App& program, const std::string& topic) {
   const auto& formatter = program.get_formatter();
   if (topic.empty()) {
-    fmt::print("{}", formatter->make_help(&program, program.get_name(), CLI::AppFormatMode::Normal));
+    app::print("{}", formatter->make_help(&program, program.get_name(), CLI::AppFormatMode::Normal));
     return success;
   }
   try {
-    fmt::print("{}", formatter->make_help(program.get_subcommand(topic), program.get_name() + " " + topic,
+    app::print("{}", formatter->make_help(program.get_subcommand(topic), program.get_name() + " " + topic,
                                           CLI::AppFormatMode::Normal));
     return success;
   } catch (const CLI::OptionNotFound&) {
@@ -73,7 +74,12 @@ int run(int argc, char** argv) {
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return program.exit(e);  // --help, --version
+    if (e.get_exit_code() == 0) {  // --help, --version
+      std::ostringstream text;
+      const int code = program.exit(e, text, text);
+      app::print("{}", text.str());
+      return code;
+    }
     print_error(usage_text(program, e));
     return usage;
   }
@@ -89,6 +95,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace tessera::app;
   int code = failed;
+  output();  // before anything else may print
   try {
     code = run(argc, argv);
   } catch (const std::bad_alloc&) {
@@ -96,7 +103,7 @@ int main(int argc, char** argv) {
   } catch (const std::exception& e) {
     print_error(e.what());
   }
-  if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
+  if (std::fflush(output()) != 0 || std::ferror(output())) {
     print_error("standard output could not be written");
     code = failed;
   }

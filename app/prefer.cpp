@@ -19,12 +19,12 @@ void show(PreferenceScope scope, std::string_view name) {
   const std::string file = preference_file(scope);
   const auto preference = read_preference(scope);
   if (!preference) {
-    fmt::print("{:8} none ({})\n", name, file.empty() ? "no home" : file);
+    app::print("{:8} none ({})\n", name, file.empty() ? "no home" : file);
     return;
   }
   std::string about = preference->name;
   if (!preference->identity.empty()) about += (about.empty() ? "identity " : ", identity ") + preference->identity;
-  fmt::print("{:8} {}{} ({}:{})\n", name, to_string(preference->device), about.empty() ? "" : ", " + about,
+  app::print("{:8} {}{} ({}:{})\n", name, to_string(preference->device), about.empty() ? "" : ", " + about,
              preference->file, preference->line);
 }
 
@@ -55,7 +55,7 @@ int run(const Options& o) {
   }
   if (o.show && (o.clear || !o.device.empty())) show(scope, o.project ? "project" : "user");
   // What counts now may be something else: the environment, or the project's file over the user's.
-  fmt::print("New arrays go to {}\n", why_current_device(Detail::brief));
+  app::print("New arrays go to {}\n", why_current_device(Detail::brief));
   return success;
 }
 

@@ -108,7 +108,7 @@ nlohmann::ordered_json json_of(const Capabilities& can) {
 void Table::backend(const BackendReport& row, const Survey& s) {
   bool any = false;
   for (const DeviceInfo& info : row.devices) any = any || usable(info.state);
-  fmt::print("{} {} ({}): {}{}{}\n", style_.mark(any), style_.strong(title(row.backend)), backend_name(row.backend),
+  app::print("{} {} ({}): {}{}{}\n", style_.mark(any), style_.strong(title(row.backend)), backend_name(row.backend),
              state_name(row.state), row.file.empty() ? "" : ", " + row.file,
              row.remembered ? style_.faint(" (as remembered)") : "");
   for (const DeviceInfo& info : row.devices) device(info, s);
@@ -124,7 +124,7 @@ void Table::device(const DeviceInfo& info, const Survey& s) {
   if (info.unified_memory) memory += ", shared with the host";
   const std::string state =
       usable(info.state) ? std::string(state_name(info.state)) : style_.bad(state_name(info.state));
-  fmt::print("    [{}] {}: {}, {}\n", to_string(info.device), info.name, memory, state);
+  app::print("    [{}] {}: {}, {}\n", to_string(info.device), info.name, memory, state);
   std::vector<std::string> about;
   about.emplace_back(kind_name(info.kind));
   if (!info.vendor.empty()) about.push_back(info.vendor);
@@ -132,11 +132,11 @@ void Table::device(const DeviceInfo& info, const Survey& s) {
   if (!info.driver_version.empty()) about.push_back(info.driver_version);
   if (!info.identity.empty()) about.push_back("identity " + info.identity);
   if (const auto same = same_card(info.device)) about.push_back("the same card as " + to_string(*same));
-  fmt::print("{}\n", style_.faint("        " + wrapped(joined(about, ", "), 8, columns_, 8)));
+  app::print("{}\n", style_.faint("        " + wrapped(joined(about, ", "), 8, columns_, 8)));
   const std::string blas = info.blas.empty()              ? ""
                            : info.blas.starts_with("no ") ? "; " + info.blas
                                                           : "; large products by " + info.blas;
-  fmt::print("{}\n", style_.faint("        " + wrapped(capability_text(info.can) + blas, 8, columns_, 8)));
+  app::print("{}\n", style_.faint("        " + wrapped(capability_text(info.can) + blas, 8, columns_, 8)));
   std::string reason = info.reason;
   if (reason.empty() && opened != s.opened.end()) reason = opened->second.error;
   reasons(reason, info.remedy, 8);
@@ -149,13 +149,13 @@ void Table::reasons(const std::string& reason, const std::string& remedy, std::s
 }
 
 void Table::paragraph(const std::string& first, const std::string& text, std::size_t indent) {
-  fmt::print("{}{}\n", first, wrapped(text, indent, columns_, text_width(first)));
+  app::print("{}{}\n", first, wrapped(text, indent, columns_, text_width(first)));
 }
 
 void Table::parts(const BackendReport& row) {
   for (const DriverPart& part : row.parts) {
     if (part.state == DeviceState::enumerated) continue;  // its devices are above
-    fmt::print("    {}: {}{}\n", part.name,
+    app::print("    {}: {}{}\n", part.name,
                usable(part.state) ? std::string(state_name(part.state)) : style_.bad(state_name(part.state)),
                part.file.empty() ? "" : ", " + part.file);
     reasons(part.reason, part.remedy, 8);

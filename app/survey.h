@@ -51,8 +51,8 @@ class Table {
  private:
   void device(const DeviceInfo& info, const Survey& s);
   void parts(const BackendReport& row);
-  Style style_{stdout};
-  std::size_t columns_ = columns(stdout);
+  Style style_{output()};
+  std::size_t columns_ = columns(output());
 };
 
 }  // namespace tessera::app

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "terminal.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -28,9 +29,27 @@ bool utf8_locale() {
   return false;
 }
 
+/// A stream over a copy of standard output; what is left at its place is standard error.
+std::FILE* set_output_apart() {
+  std::fflush(stdout);
+  const int kept = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  std::FILE* const stream = kept < 0 ? nullptr : ::fdopen(kept, "w");
+  if (stream == nullptr) return stdout;  // it is closed: what is written fails, and main says so
+  if (::dup2(STDERR_FILENO, STDOUT_FILENO) >= 0) return stream;
+  const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);  // standard error is closed
+  ::dup2(nowhere, STDOUT_FILENO);
+  ::close(nowhere);
+  return stream;
+}
+
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 }  // namespace
+
+std::FILE* output() {
+  static std::FILE* const stream = set_output_apart();
+  return stream;
+}
 
 bool is_terminal(std::FILE* stream) { return ::isatty(::fileno(stream)) == 1; }
 
@@ -75,21 +94,27 @@ std::string padded(std::string_view text, std::size_t width) {
 std::string wrapped(std::string_view text, std::size_t indent, std::size_t width, std::size_t column) {
   std::string out;
   bool fresh = true;  // nothing on this line yet
+  const auto new_line = [&] {
+    out += '\n';
+    out.append(indent, ' ');
+    column = indent;
+    fresh = true;
+  };
   while (!text.empty()) {
-    const std::size_t end = std::min(text.find(' '), text.size());
+    const std::size_t end = std::min(text.find_first_of(" \n"), text.size());
     const std::string_view word = text.substr(0, end);
+    const bool breaks = end < text.size() && text[end] == '\n' && end + 1 < text.size();
     text.remove_prefix(std::min(end + 1, text.size()));
-    if (word.empty()) continue;
-    if (!fresh && column + 1 + text_width(word) > width) {
-      out += '\n';
-      out.append(indent, ' ');
-      column = indent;
-      fresh = true;
+    if (word.empty()) {
+      if (breaks && !fresh) new_line();
+      continue;
     }
+    if (!fresh && column + 1 + text_width(word) > width) new_line();
     if (!fresh) out += ' ', ++column;
     out += word;
     column += text_width(word);
     fresh = false;
+    if (breaks) new_line();
   }
   return out;
 }

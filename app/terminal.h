@@ -11,6 +11,14 @@
 
 namespace tessera::app {
 
+/// Standard output, for this program alone: from the first call on, which main makes before any driver is loaded, what
+/// others print there (drivers do, in C as in C++) goes to standard error, so that a result is a result and JSON is JSON.
+std::FILE* output();
+template <class... T>
+void print(fmt::format_string<T...> format, T&&... values) {
+  fmt::print(output(), format, std::forward<T>(values)...);
+}
+
 /// Writes to standard error. That it may be closed or full is no reason to end: what matters is on standard output and
 /// in the exit code.
 template <class... T>
@@ -40,8 +48,8 @@ class Style {
   bool colour_;
 };
 
-/// `text` broken at spaces so that no line passes `width`, each further line behind `indent` spaces. The first line is
-/// taken to start at `column`. Words longer than a line stay whole.
+/// `text` broken at spaces so that no line passes `width`, and where it has line breaks of its own; each further line
+/// behind `indent` spaces. The first line is taken to start at `column`. Words longer than a line stay whole.
 std::string wrapped(std::string_view text, std::size_t indent, std::size_t width, std::size_t column);
 
 /// "1 token", "2 tokens".

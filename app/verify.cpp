@@ -121,19 +121,19 @@ std::string cell_text(const Cell& cell, const Style& style) {
 }
 
 void print_table(const std::vector<Row>& rows, const std::vector<Device>& devices) {
-  const Style style(stdout);
+  const Style style(output());
   std::size_t first = 9, second = 5;
   for (const Row& row : rows) {
     first = std::max(first, text_width(row.operation));
     second = std::max(second, text_width(row.shape));
   }
-  fmt::print("{}  {}", padded("operation", first), padded("cases", second));
-  for (Device device : devices) fmt::print("  {}", padded(to_string(device), 18));
-  fmt::print("\n");
+  app::print("{}  {}", padded("operation", first), padded("cases", second));
+  for (Device device : devices) app::print("  {}", padded(to_string(device), 18));
+  app::print("\n");
   for (const Row& row : rows) {
-    fmt::print("{}  {}", padded(row.operation, first), padded(row.shape, second));
-    for (const Cell& cell : row.cells) fmt::print("  {}", padded(cell_text(cell, style), 18));
-    fmt::print("\n");
+    app::print("{}  {}", padded(row.operation, first), padded(row.shape, second));
+    for (const Cell& cell : row.cells) app::print("  {}", padded(cell_text(cell, style), 18));
+    app::print("\n");
   }
 }
 
@@ -149,7 +149,7 @@ void print_json(const std::vector<Row>& rows, const std::vector<Device>& devices
                         {"error", std::isfinite(row.cells[d].error) ? Json(row.cells[d].error) : Json()},
                         {"seconds", row.cells[d].seconds},
                         {"text", row.cells[d].text}});
-  fmt::print("{}\n", Json{{"seed", seed}, {"failures", failures}, {"checks", checks}}.dump(
+  app::print("{}\n", Json{{"seed", seed}, {"failures", failures}, {"checks", checks}}.dump(
                          2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
@@ -178,11 +178,11 @@ int run(const Options& o) {
     print_json(rows, devices, o.seed, failures);
   } else {
     print_table(o.shapes ? rows : by_operation(rows, devices.size()), devices);
-    fmt::print(
+    app::print(
         "\nErrors are the largest of each operation, as a part of its tolerance: 1 is the limit. Times include "
         "compiling.\n");
   }
-  std::fflush(stdout);
+  std::fflush(output());
   if (failures == 0) return success;
   for (const Row& row : rows)
     for (std::size_t d = 0; d < devices.size(); ++d)
