@@ -27,6 +27,8 @@ namespace tessera::test {
 struct Outcome {
   int code = -1;      ///< exit code; 128 + n: ended by signal n
   bool late = false;  ///< killed at the time limit
+  double seconds = 0;
+  int process = 0;  ///< with `own_session`, also its session
   std::string out, err;
 };
 
@@ -61,6 +63,7 @@ struct RunOptions {
   /// Called every 10 ms with what is on standard output and standard error so far; true: send SIGINT, once.
   std::function<bool(const std::string& out, const std::string& err)> interrupt = {};
   bool ignores_interrupts = false;  ///< started with SIGINT ignored, as by nohup
+  bool own_session = false;         ///< what is sent to its group does not reach the test
 };
 
 inline Outcome run(std::vector<std::string> arguments, const RunOptions& options = {}) {
@@ -95,7 +98,9 @@ inline Outcome run(std::vector<std::string> arguments, const RunOptions& options
   sigemptyset(&interrupts);
   if (!options.ignores_interrupts) sigaddset(&interrupts, SIGINT);
   posix_spawnattr_setsigdefault(&attributes, &interrupts);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+  short flags = POSIX_SPAWN_SETSIGDEF;
+  if (options.own_session) flags |= POSIX_SPAWN_SETSID;
+  posix_spawnattr_setflags(&attributes, flags);
   const auto before = ::signal(SIGINT, options.ignores_interrupts ? SIG_IGN : SIG_DFL);
   pid_t pid = 0;
   const int error = ::posix_spawn(&pid, TESSERA_PROGRAM, &actions, &attributes, argv.data(), envp.data());
@@ -108,18 +113,20 @@ inline Outcome run(std::vector<std::string> arguments, const RunOptions& options
   int status = 0;
   bool asked = false;
   const auto start = std::chrono::steady_clock::now();
+  const auto passed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  outcome.process = pid;
   while (::waitpid(pid, &status, WNOHANG) == 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     if (options.interrupt && !asked && options.interrupt(read_file(out), read_file(err))) {
       asked = true;
       ::kill(pid, SIGINT);
     }
-    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > options.limit &&
-        !outcome.late) {
+    if (passed() > options.limit && !outcome.late) {
       outcome.late = true;
       ::kill(pid, SIGKILL);
     }
   }
+  outcome.seconds = passed();
   outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   outcome.out = read_file(out);
   outcome.err = read_file(err);

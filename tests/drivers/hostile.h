@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// What hostile drivers have in common: the mode that an environment variable names, as ACT_PLACE ("crash_build": it
+// crashes where a program is built), and the acts. A process that hangs ends by itself after two minutes, so that a
+// test that fails leaves nothing behind for long.
+#pragma once
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <thread>
+
+namespace tessera::hostile {
+
+/// In the environment of every process of one case of a test, by which it finds what was left behind.
+inline constexpr const char* mark = "TESSERA_HOSTILE_MARK";
+
+class Mode {
+ public:
+  explicit Mode(const char* variable) : name_(std::getenv(variable) != nullptr ? std::getenv(variable) : "") {}
+  bool is(std::string_view name) const { return name_ == name; }
+  /// The act at this place; empty where nothing happens.
+  std::string act_at(std::string_view place) const {
+    const std::string end = "_" + std::string(place);
+    return name_.ends_with(end) ? name_.substr(0, name_.size() - end.size()) : "";
+  }
+
+ private:
+  std::string name_;
+};
+
+inline bool in_probe() {
+  char path[4096] = {};
+  return ::readlink("/proc/self/exe", path, sizeof path - 1) > 0 && std::strstr(path, "probe") != nullptr;
+}
+/// Only where the test started that process: never somebody else's.
+inline bool of_this_test(pid_t process) {
+  std::ifstream in("/proc/" + std::to_string(process) + "/environ", std::ios::binary);
+  const std::string all{std::istreambuf_iterator<char>(in), {}};
+  const char* own = std::getenv(mark);
+  return process > 1 && own != nullptr && all.find(std::string(mark) + "=" + own) != std::string::npos;
+}
+
+[[noreturn]] inline void wait_for_ever() {
+  for (const std::time_t start = std::time(nullptr); std::time(nullptr) - start < 120;) ::usleep(100000);
+  ::_exit(99);
+}
+[[noreturn]] inline void spin() {
+  for (const std::time_t start = std::time(nullptr); std::time(nullptr) - start < 120;) {}
+  ::_exit(99);
+}
+[[noreturn]] inline void crash() {
+  const rlimit none = {0, 0};
+  ::setrlimit(RLIMIT_CORE, &none);
+  volatile int* volatile nowhere = nullptr;
+  *nowhere = 1;
+  std::abort();
+}
+/// Until the stack ends.
+inline int recurse(const volatile int* above) {
+  volatile int frame[1024];
+  frame[0] = *above + 1;
+  return frame[0] < 0 ? 0 : recurse(frame) + frame[0];
+}
+/// Many lines on a descriptor; `bytes` at most, or a test that fails would fill the disk.
+inline void flood(int descriptor, std::size_t bytes) {
+  const std::string line(4095, 'x');
+  for (std::size_t done = 0; done < bytes; done += 4096)
+    if (::write(descriptor, (line + "\n").c_str(), 4096) <= 0) return;
+}
+/// A process that stays: with our descriptors, or a daemon without them in a session of its own. One that the program
+/// itself is given, and not its probe, is nobody's fault, and says so by its name.
+inline void leave_process(bool daemon) {
+  const bool probe = in_probe();
+  const pid_t child = ::fork();
+  if (child != 0) {
+    if (daemon && child > 0) ::waitpid(child, nullptr, 0);
+    return;
+  }
+  if (!probe) ::prctl(PR_SET_NAME, "hostile-own");
+  if (daemon) {
+    ::setsid();
+    if (::fork() != 0) ::_exit(0);
+    for (int d = 0; d < 64; ++d) ::close(d);
+  }
+  wait_for_ever();
+}
+
+/// What can be done at any place; false for an act that it does not know.
+inline bool perform(const std::string& act) {
+  if (act == "crash") crash();
+  if (act == "abort") std::abort();
+  if (act == "hang") wait_for_ever();
+  if (act == "spin") spin();
+  if (act == "exit") std::exit(0);
+  if (act == "_exit") ::_exit(0);
+  if (act == "recursion") {
+    const int start = 0;
+    return recurse(&start) == 0;
+  }
+  if (act == "print") return std::printf("hostile says hello\n") > 0 && std::fflush(stdout) == 0;
+  if (act == "flood_stdout") return flood(1, std::size_t{8} << 20), true;
+  if (act == "flood_stderr") return flood(2, std::size_t{8} << 20), true;
+  if (act == "flood_endless") {
+    flood(1, std::size_t{512} << 20);
+    wait_for_ever();
+  }
+  if (act == "close_fds") {
+    for (int d = 0; d < 1024; ++d) ::close(d);
+    return true;
+  }
+  if (act == "fake_name") return ::prctl(PR_SET_NAME, "kworker/0:0") == 0;
+  if (act == "kill") return ::kill(::getpid(), SIGKILL) == 0;
+  if (act == "kill_group") return ::kill(0, SIGKILL) == 0;
+  if (act == "kill_parent") {
+    if (of_this_test(::getppid())) ::kill(::getppid(), SIGKILL);
+    return true;
+  }
+  if (act == "stop") return ::raise(SIGSTOP) == 0;
+  if (act == "fork") return leave_process(false), true;
+  if (act == "daemon") return leave_process(true), true;
+  if (act == "fork_hang") {
+    leave_process(false);
+    wait_for_ever();
+  }
+  if (act == "flood_forks") {
+    for (int i = 0; i < 40; ++i) leave_process(false);
+    return true;
+  }
+  if (act == "flood_threads") {
+    for (int i = 0; i < 200; ++i) std::thread(wait_for_ever).detach();
+    return true;
+  }
+  return act.empty();
+}
+
+}  // namespace tessera::hostile
