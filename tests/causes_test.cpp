@@ -69,6 +69,22 @@ TEST_F(Machine, WithoutACardSaysSo) {
   EXPECT_EQ(why(os::intel), "");
 }
 
+TEST_F(Machine, FilesThatADriverMakesItselfAreNoCard) {
+  fs::create_directories(root / "sys/bus/pci/devices");
+  file("dev/nvidiactl");  // cuInit makes it, card or not
+  expect_has(why(os::nvidia), {"no NVIDIA card on its PCI bus"});
+  file("dev/nvidia-uvm", "", 0600);
+  file(".dockerenv");
+  expect_has(why(os::nvidia), {"no NVIDIA card on its PCI bus", "--gpus all"});
+  file("dev/kfd", "", 0600);  // comes with the kernel's module
+  expect_has(why(os::amd), {"no AMD card on its PCI bus"});
+  // A card's own file stands for one, in containers that hide the bus.
+  file("dev/nvidia0");
+  expect_has(why(os::nvidia), {"/dev/nvidia-uvm may not be read and written"});
+  fs::remove(root / "dev/nvidia-uvm");
+  expect_has(why(os::nvidia), {"/dev/nvidia-uvm does not exist in this container"});
+}
+
 TEST_F(Machine, InAContainerNamesHowToStartIt) {
   file(".dockerenv");
   expect_has(why(os::nvidia), {"container (docker)", "--gpus all"});

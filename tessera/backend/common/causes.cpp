@@ -118,8 +118,21 @@ std::string cause_of_no_device(os::Vendor vendor, const std::string& library) {
   const std::vector<Needed> needed = needed_files(vendor, files);
   const std::string container = os::container();
   const bool wsl = std::ranges::any_of(files, [](const DeviceFile& f) { return f.path == "/dev/dxg"; });
-  const bool any_file = std::ranges::any_of(needed, [](const Needed& n) { return !n.found.empty(); });
+  // Where the bus shows no card, files alone do not stand for one: NVIDIA's library makes /dev/nvidiactl when it is
+  // asked, and /dev/kfd comes with the kernel's module. Those of a single card do, in containers that hide the bus.
+  const bool bus = os::file_exists((os::system_root() / "sys/bus/pci/devices").c_str());
+  const auto of_a_card = [&](const Needed& n) {
+    return !n.found.empty() && (!bus || n.name == "/dev/nvidia0" || n.name == "/dev/dri/renderD*");
+  };
+  const bool any_file = std::ranges::any_of(needed, of_a_card);
 
+  if (cards.empty() && !any_file && !wsl) {
+    const std::string start =
+        fmt::format("This machine shows no {} card on its PCI bus, so this driver has nothing to use", facts.vendor);
+    if (container.empty()) return start + ". In a virtual machine the card must be passed through to it";
+    return fmt::format("{}. This is a container ({}): if the host has a card, start it with {}", start, container,
+                       facts.container);
+  }
   for (const Needed& need : needed) {
     const auto denied = std::ranges::find(need.found, Access::denied, &DeviceFile::access);
     if (denied == need.found.end()) continue;
@@ -130,13 +143,6 @@ std::string cause_of_no_device(os::Vendor vendor, const std::string& library) {
             ? ": only root may; ask who administers this machine (usually a rule of udev gives it to the group render)"
             : fmt::format(": make it a member of the group {} (sudo usermod -a -G render,video $USER), and log in anew",
                           denied->group));
-  }
-  if (cards.empty() && !any_file && !wsl) {
-    const std::string start =
-        fmt::format("This machine shows no {} card on its PCI bus, so this driver has nothing to use", facts.vendor);
-    if (container.empty()) return start + ". In a virtual machine the card must be passed through to it";
-    return fmt::format("{}. This is a container ({}): if the host has a card, start it with {}", start, container,
-                       facts.container);
   }
   if (!cards.empty() && !wsl) {
     const auto driven = [&](const DisplayCard& card) { return std::ranges::count(facts.modules, card.module) > 0; };
