@@ -78,7 +78,7 @@ TEST(Discovery, ANamedDeviceAsksItsOwnBackendOnly) {
     EXPECT_EQ(current_device(), (Device{Backend::cuda, 0}));
     EXPECT_EQ(cuda.enumerations, 1);
     EXPECT_EQ(opencl.enumerations, 0);
-    EXPECT_EQ(cuda.behaviour(0)->opened, 0) << "choosing opens nothing";
+    EXPECT_EQ(cuda.behaviour(0)->opened, 1) << "what is chosen is known to work";
     rescan();
     discover(Backend::cuda);
     EXPECT_EQ(cuda.enumerations, 2);
@@ -138,8 +138,7 @@ TEST(Identity, OfTwoViewsThatWorksIsTaken) {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     add_card(Backend::cuda, {"pci:0000:01:00.0"}).behaviour(0)->compute_wrongly = true;
     add_card(Backend::opencl, {"pci:0000:01:00.0"});
-    EXPECT_EQ(current_device(), (Device{Backend::cuda, 0}));
-    text_of<DeviceError>([] { free_memory({Backend::cuda, 0}); });
+    EXPECT_EQ(expected_device().device, (Device{Backend::cuda, 0}));
     EXPECT_EQ(current_device(), (Device{Backend::opencl, 0}));
     EXPECT_EQ(same_card({Backend::opencl, 0}), (Device{Backend::cuda, 0}));
   });
@@ -267,7 +266,8 @@ TEST(States, WrongResultsQuarantine) {
   in_fresh_process([] {
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}, {DeviceKind::discrete_gpu, gib}});
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
-    EXPECT_EQ(current_device(), (Device{Backend::cuda, 0}));
+    EXPECT_EQ(expected_device().device, (Device{Backend::cuda, 0}));
+    EXPECT_EQ(cuda.behaviour(0)->opened, 0) << "expecting opens nothing";
     cuda.behaviour(0)->compute_wrongly = true;
     ::testing::internal::CaptureStderr();
     for (int i = 0; i < 2; ++i)
@@ -291,6 +291,36 @@ TEST(States, ADeviceThatDoesNotOpenMayBeTriedAgain) {
     expect_has(text_of<DeviceError>([] { Queue::of({Backend::cuda, 0}); }), {"does not open"});
     cuda.behaviour(0)->fail_open = false;
     Queue::of({Backend::cuda, 0}).finish();
+  });
+}
+
+TEST(Selection, AutomaticChoiceOpensGpusInOrderUntilOneWorks) {
+  in_fresh_process([] {
+    add(Backend::cpu, {{DeviceKind::cpu, gib}});
+    auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}, {DeviceKind::discrete_gpu, gib}});
+    auto& opencl = add(Backend::opencl, {{DeviceKind::discrete_gpu, gib}});
+    cuda.behaviour(0)->fail_open = true;
+    cuda.behaviour(1)->compute_wrongly = true;
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(current_device(), (Device{Backend::opencl, 0}));
+    expect_has(::testing::internal::GetCapturedStderr(), {"cuda:0 (", "is not chosen: ", "does not open", "cuda:1 ("});
+    expect_has(why_current_device(), {"that can be opened; cuda:0: ", "does not open", "; cuda:1: ", "quarantined"});
+    // A refusal is no verdict: its reason shows, and the next who asks may have it.
+    expect_has(device_info({Backend::cuda, 0}).reason, {"does not open"});
+    EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::enumerated);
+    cuda.behaviour(0)->fail_open = false;
+    Queue::of({Backend::cuda, 0}).finish();
+    EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::verified);
+    cuda.behaviour(0)->fail_open = true;
+    opencl.behaviour(0)->fail_open = true;
+    EXPECT_EQ(current_device(), (Device{Backend::opencl, 0})) << "what is open stays chosen";
+  });
+  in_fresh_process([] {
+    add(Backend::cpu, {{DeviceKind::cpu, gib}});
+    auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
+    cuda.behaviour(0)->fail_open = true;
+    EXPECT_EQ(current_device(), (Device{Backend::cpu, 0}));
+    expect_has(why_current_device(), {"no GPU was found: cuda: cuda:0 (", "cannot be opened", "does not open"});
   });
 }
 

@@ -58,35 +58,41 @@ BackendReport in_process(Driver& driver, const std::vector<ForeignPart>& parts) 
 
 }  // namespace
 
-BackendReport ask_foreign(Driver& driver) {
+ForeignRow ask_foreign(Driver& driver) {
   const auto parts = driver.foreign();
-  if (!parts) return driver.enumerate();
+  if (!parts) return {driver.enumerate(), {}};
   // Where none of its files exists the loader's refusal is all there is to know, and costs nothing.
   const auto absent = [](const ForeignPart& part) {
     return part.name.empty() && !part.libraries.empty() && files_found(part.libraries).empty();
   };
-  if (parts->empty() || std::ranges::all_of(*parts, absent)) return in_process(driver, *parts);
+  if (parts->empty() || std::ranges::all_of(*parts, absent)) return {in_process(driver, *parts), {}};
   const auto program = probe_program();
-  if (!program) return in_process(driver, *parts);
+  if (!program) return {in_process(driver, *parts), {}};
   std::vector<BackendReport> answers;
+  std::vector<Origin> origins;
   std::vector<std::string> good;
   for (const ForeignPart& part : *parts) {
     const std::string key = verdict_key(driver.backend(), part, *program);
     auto answer = load_verdict(driver.backend(), key);
+    const auto lock = answer ? std::optional<os::PrivateStore::Lock>() : lock_verdict(driver.backend(), key);
+    if (!answer) answer = load_verdict(driver.backend(), key);  // another process may have asked meanwhile
     if (!answer) {
       answer = probe(*program, driver.backend(), part);
-      if (!answer) return in_process(driver, *parts);
+      if (!answer) return {in_process(driver, *parts), {}};
       // A driver that answers at once and has no device may have one later: another program let go of it, a service was
       // started. Only what is good, or costs seconds, is kept.
       const bool slow = answer->state == DeviceState::crashed || answer->state == DeviceState::hung;
       if (slow || !answer->devices.empty()) store_verdict(*answer, key);
     }
     if (!answer->devices.empty()) good.push_back(part.name);
+    if (devices_are_tried())
+      for (std::size_t i = 0; i < answer->devices.size(); ++i)
+        origins.push_back({part, static_cast<int>(i), *program, key});
     answers.push_back(std::move(*answer));
   }
   driver.allow(std::move(good));
-  if (parts->size() == 1 && parts->front().name.empty()) return std::move(answers.front());
-  return together(*parts, std::move(answers));
+  if (parts->size() == 1 && parts->front().name.empty()) return {std::move(answers.front()), std::move(origins)};
+  return {together(*parts, std::move(answers)), std::move(origins)};
 }
 
 }  // namespace tessera

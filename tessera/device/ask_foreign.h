@@ -3,11 +3,19 @@
 // its own, or from what is remembered of one. Internal to device/.
 #pragma once
 
-#include "tessera/device/driver.h"
+#include <vector>
+
+#include "tessera/device/trials.h"
 
 namespace tessera {
 
-/// The driver's row. Afterwards the driver may load what answered, and nothing that crashed or hung.
-BackendReport ask_foreign(Driver& driver);
+/// A driver's row; and for each device where it comes from, if that was found out in a probe and each device is to be
+/// tried in one before it is opened.
+struct ForeignRow {
+  BackendReport report;
+  std::vector<Origin> origins;
+};
+/// Afterwards the driver may load what answered, and nothing that crashed or hung.
+ForeignRow ask_foreign(Driver& driver);
 
 }  // namespace tessera

@@ -50,9 +50,9 @@ enum class DeviceState : std::uint8_t {
   enumerated,   ///< a device answered
   verified,     ///< a first small kernel gave the right result
   quarantined,  ///< it computed wrongly
-  crashed,
-  hung,  ///< the probe died
-  lost   ///< it reported an error from which it does not recover
+  crashed,      ///< the driver ended the probe that asked it, or that opened the device
+  hung,         ///< it did not answer that probe in time
+  lost          ///< it reported an error from which it does not recover
 };
 std::string_view state_name(DeviceState state);
 
@@ -102,7 +102,8 @@ struct DriverPart {
 };
 
 /// What a backend's driver answered. Drivers that load a vendor's code answer in a process of their own, whose crash or
-/// hang costs this row alone: such a driver is then never loaded into the program.
+/// hang costs this row alone: such a driver is then never loaded into the program. Before this program first opens one
+/// of their devices, another such process does, and runs a first kernel on it.
 struct BackendReport {
   Backend backend = Backend::cpu;
   DeviceState state = DeviceState::unsupported;  ///< of its best device, or how far loading got
@@ -139,8 +140,15 @@ bool has_gpu();
 /// Where new arrays go: the innermost DeviceScope of this thread, else TESSERA_DEVICE, else the project's preference,
 /// else the user's (device/preferences.h), else automatic (discrete GPUs, then integrated ones, then the CPU; an OpenCL
 /// device that is a CPU, and `interp`, only by name). DeviceError if the named one does not exist; FormatError for a
-/// file of preferences that cannot be read.
+/// file of preferences that cannot be read. The first automatic choice of a process opens GPUs in order until one
+/// works; the log warns of those that it passes by.
 Device current_device();
+/// What `current_device` would be if the first GPU in its order works, and by which rule. Opens nothing.
+struct Selection {
+  Device device;
+  std::string why;
+};
+Selection expected_device();
 
 struct GpuRequest {
   std::optional<int> index;  ///< of `gpus()`, from 0; else the device that is named for this thread, else the first

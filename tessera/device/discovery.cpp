@@ -53,6 +53,7 @@ struct Override {
 struct Slot {
   std::mutex asking;                    // held while the driver enumerates, which may take long; other backends go on
   std::optional<BackendReport> answer;  // as the driver gave it; under `asking`
+  std::vector<Origin> origins;          // of its devices; under `asking`
   std::atomic<const BackendReport*> shown = nullptr;  // with the states of later
   std::vector<std::unique_ptr<const BackendReport>>
       kept;  // all that were ever shown: callers hold references; under `asking`
@@ -100,11 +101,14 @@ void log_answer(const BackendReport& report) {
   logging::info(text);
 }
 
-BackendReport ask_driver(Backend backend) {
+BackendReport ask_driver(Backend backend, std::vector<Origin>& origins) {
   Driver* driver = find_driver(backend);
+  origins.clear();
   if (driver == nullptr) return report_without_driver(backend);
   try {
-    BackendReport report = ask_foreign(*driver);
+    ForeignRow row = ask_foreign(*driver);
+    origins = std::move(row.origins);
+    BackendReport& report = row.report;
     report.backend = backend;
     for (std::size_t i = 0; i < report.devices.size(); ++i) {
       DeviceInfo& info = report.devices[i];
@@ -112,7 +116,7 @@ BackendReport ask_driver(Backend backend) {
       if (info.state == DeviceState::enumerated && info.reason.empty())
         info.reason = untried, info.remedy = "Use it, or run `tessera devices`: a first kernel then checks it";
     }
-    return report;
+    return std::move(report);
   } catch (const ArgumentError& e) {  // a setting
     return {.backend = backend, .state = DeviceState::supported, .reason = e.what(), .remedy = "Correct the setting"};
   } catch (const std::exception& e) {
@@ -123,8 +127,8 @@ BackendReport ask_driver(Backend backend) {
   }
 }
 
-BackendReport ask(Backend backend) {
-  BackendReport report = ask_driver(backend);
+BackendReport ask(Backend backend, std::vector<Origin>& origins) {
+  BackendReport report = ask_driver(backend, origins);
   log_answer(report);
   return report;
 }
@@ -136,6 +140,8 @@ int worth(DeviceState state) {
     case DeviceState::enumerated: return 7;
     case DeviceState::lost: return 6;
     case DeviceState::quarantined: return 5;
+    case DeviceState::crashed: return 4;
+    case DeviceState::hung: return 3;
     default: return static_cast<int>(state);
   }
 }
@@ -194,8 +200,16 @@ const BackendReport& discover(Backend backend) {
   fill_table();  // before the lock: registering a driver takes it too
   std::lock_guard hold(slot.asking);
   if (const BackendReport* r = slot.shown.load(std::memory_order_acquire)) return *r;
-  if (!slot.answer) slot.answer = ask(backend);
+  if (!slot.answer) slot.answer = ask(backend, slot.origins);
   return *show(slot);
+}
+
+std::optional<Origin> origin_of(Device device) {
+  Slot& slot = slot_of(device.backend);
+  std::lock_guard hold(slot.asking);
+  const auto at = static_cast<std::size_t>(device.index);
+  if (!slot.answer || device.index < 0 || at >= slot.origins.size()) return std::nullopt;
+  return slot.origins[at];
 }
 
 void forget_report(Backend backend) {
@@ -229,6 +243,7 @@ void rescan() {
   forget_settings();
   try {
     forget_verdicts();
+    forget_trials();
   } catch (const ArgumentError&) {  // a setting that cannot be read is told by who needs it
   }
   forget_preferences();
@@ -236,8 +251,10 @@ void rescan() {
   for (Backend backend : all_backends) forget_report(backend);
   {
     std::lock_guard hold(d.lock);
-    // A second chance for what computed wrongly; what is verified or lost is open and stays so.
-    std::erase_if(d.overrides, [](const auto& entry) { return entry.second.state == DeviceState::quarantined; });
+    // A second chance for what computed wrongly or could not be opened; what is verified or lost is open and stays so.
+    std::erase_if(d.overrides, [](const auto& entry) {
+      return entry.second.state != DeviceState::verified && entry.second.state != DeviceState::lost;
+    });
   }
   forget_choice();
 }
@@ -252,7 +269,7 @@ void set_device_state(Device device, DeviceState state, std::string reason, std:
     Slot& slot = slot_of(device.backend);
     std::lock_guard hold(slot.asking);
     if (slot.answer) show(slot);
-    if (state != DeviceState::verified) forget_choice();
+    if (state != DeviceState::verified && state != DeviceState::enumerated) forget_choice();
   } catch (...) {  // out of memory while noting it: the error on its way tells the same
   }
 }

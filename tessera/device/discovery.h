@@ -5,17 +5,19 @@
 #include <optional>
 #include <string>
 
-#include "tessera/device/device.h"
+#include "tessera/device/trials.h"
 
 namespace tessera {
 
 /// From now on `discover` shows this state. Never throws: it is called while an error is on its way.
 void set_device_state(Device device, DeviceState state, std::string reason = {}, std::string remedy = {}) noexcept;
 
-/// May automatic choice take it?
+/// May automatic choice take it? (It may not open nevertheless.)
 inline bool usable(const DeviceInfo& info) {
   return info.state == DeviceState::enumerated || info.state == DeviceState::verified;
 }
+/// Where the device's row was found out by a probe, and devices are tried before they are opened: what to try.
+std::optional<Origin> origin_of(Device device);
 /// Why there is no such device; nothing if there is one.
 std::optional<std::string> why_missing(Device device);
 /// "cpu:0 (AMD EPYC), opencl:0 (...)": every device of every backend. Where `asked` is one that needs no driver, no

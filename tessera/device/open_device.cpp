@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <map>
+#include <optional>
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
@@ -57,19 +58,21 @@ void drain_at_exit() {
   }
 }
 
-/// Throws for a device that computed wrongly before.
-void refuse_quarantined(const DeviceInfo& info) {
-  if (info.state != DeviceState::quarantined) return;
+/// Throws for a device that computed wrongly before, or that its driver did not survive.
+void refuse_unusable(const DeviceInfo& info) {
+  if (info.state != DeviceState::quarantined && info.state != DeviceState::crashed && info.state != DeviceState::hung)
+    return;
   fail<DeviceError>({.asked = to_string(info.device),
                      .with = {{"device", info.name}},
-                     .wrong = "the device is quarantined: " + info.reason,
+                     .wrong = fmt::format("the device is {}: {}", state_name(info.state), info.reason),
                      .todo = info.remedy});
 }
 
-void verify(OpenDevice& device) {
+void verify(OpenDevice& device, const std::optional<Origin>& origin) {
   std::string wrong;
   try {
     wrong = verify_device(*device.driver);
+    if (!wrong.empty() && origin) note_wrong(device.info, *origin, wrong);
   } catch (const OutOfMemory&) {
     throw;  // says nothing about how the device computes
   } catch (const std::exception& e) {
@@ -81,9 +84,8 @@ void verify(OpenDevice& device) {
     return;
   }
   logging::warn(fmt::format("{} ({}) is quarantined: {}", to_string(device.device), device.info.name, wrong));
-  set_device_state(device.device, DeviceState::quarantined, wrong,
-                   "Update or reinstall its driver, then call rescan(); or name another device with TESSERA_DEVICE");
-  refuse_quarantined(device_info(device.device));
+  set_device_state(device.device, DeviceState::quarantined, wrong, wrong_remedy);
+  refuse_unusable(device_info(device.device));
 }
 
 OpenDevice* find_open(Device device) {
@@ -93,40 +95,65 @@ OpenDevice* find_open(Device device) {
   return it == t.devices.end() ? nullptr : it->second;
 }
 
-OpenDevice& open_now(Device device) {
-  OpenTable& t = table();
-  const DeviceInfo info = device_info(device);  // DeviceError if there is none
-  std::lock_guard opening(t.opening[static_cast<std::size_t>(device.backend)]);
-  if (OpenDevice* open = find_open(device)) return *open;
-  refuse_quarantined(device_info(device));
+/// Opens it where nobody has; null if the driver shows another device than `info`, with how that one looks.
+std::unique_ptr<OpenDevice> open_as(const DeviceInfo& info, std::string& differs) {
+  const Device device = info.device;
   auto open = std::make_unique<OpenDevice>();
   open->device = device;
   open->holds_data = holds_data(device);
   open->generation = os::fork_generation();
   const auto start = std::chrono::steady_clock::now();
+  const std::optional<Origin> origin = open->holds_data ? origin_of(device) : std::nullopt;
+  if (origin && !try_first(info, *origin)) {
+    differs = "another device";
+    return nullptr;
+  }
+  std::optional<OpeningMark> mark;
+  if (origin) mark.emplace(info, *origin);
   try {
     open->driver = find_driver(device.backend)->open(device.index);
-  } catch (const DeviceError&) {
+  } catch (const DeviceError& e) {
+    set_device_state(device, DeviceState::enumerated, e.what(), "See what the driver says; it is tried again");
     ask_again(device.backend);  // its probe had found it
     throw;
   }
   open->info = open->driver->info();
   open->info.device = device;
   if (open->info.name != info.name || open->info.identity != info.identity) {
-    ask_again(device.backend);
-    fail<DeviceError>(
-        {.asked = to_string(device),
-         .wrong = fmt::format("the driver shows \"{}\" {} here, and in a process of its own it showed \"{}\" {}",
-                              open->info.name, open->info.identity, info.name, info.identity),
-         .todo = "The machine or the environment has changed meanwhile; what was known is forgotten, so "
-                 "look at discover() and try again"});
+    differs = fmt::format("\"{}\" {}", open->info.name, open->info.identity);
+    return nullptr;
   }
   open->host_memory = open->holds_data && (is_built_in(device.backend) || info.kind == DeviceKind::cpu);
-  if (open->holds_data) verify(*open);
+  if (open->holds_data) verify(*open, origin);
   if (open->holds_data && logging::enabled(logging::Level::info)) {
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
     logging::info(fmt::format("opened {} ({}) in {:.1f} ms: its first kernel computed rightly", to_string(device),
                               open->info.name, time.count()));
+  }
+  return open;
+}
+
+OpenDevice& open_now(Device device) {
+  OpenTable& t = table();
+  device_info(device);  // DeviceError if there is none
+  std::lock_guard opening(t.opening[static_cast<std::size_t>(device.backend)]);
+  if (OpenDevice* open = find_open(device)) return *open;
+  std::unique_ptr<OpenDevice> open;
+  // What was known of the row may be old: a variable was set, a card was taken out. Then the driver is asked once more.
+  for (int asked = 0; !open; ++asked) {
+    const DeviceInfo info = device_info(device);
+    refuse_unusable(info);
+    std::string differs;
+    open = open_as(info, differs);
+    if (open) break;
+    ask_again(device.backend);
+    if (asked == 0) continue;
+    fail<DeviceError>(
+        {.asked = to_string(device),
+         .wrong = fmt::format("the driver shows {} here, and in a process of its own it showed \"{}\" {}", differs,
+                              info.name, info.identity),
+         .todo = "The machine or the environment is changing; what was known is forgotten, so look at discover() and "
+                 "try again"});
   }
   std::lock_guard hold(t.lock);
   open->ordinal = static_cast<int>(t.devices.size());

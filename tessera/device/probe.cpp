@@ -9,14 +9,17 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/config.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/os/child.h"
 #include "tessera/base/os/library.h"
 #include "tessera/base/os/library_search.h"
 #include "tessera/base/os/system.h"
+#include "tessera/base/printable.h"
 #include "tessera/device/report_json.h"
 #include "tessera/device/settings.h"
+#include "tessera/device/verify_device.h"
 
 namespace tessera {
 namespace {
@@ -24,14 +27,15 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view answer_option = "--answer=";
-constexpr int protocol = 1;  ///< of the answer: a probe of another version is not believed
+constexpr std::string_view open_option = "--open=";
+constexpr int protocol = 2;  ///< of the answer: a probe of another version is not believed
+constexpr int longer = 2;    ///< how much longer a driver is given that did not answer in time
 
 void say_once(const std::string& text) {
   static std::atomic<bool> said = false;
   if (said.exchange(true)) return;
   const std::optional<std::string>& named = settings().probe;
-  if (named && *named != "off")
+  if (named && *named != "off" && *named != "list")
     logging::warn(text + "; TESSERA_PROBE names this program");
   else
     logging::info(text);
@@ -50,17 +54,10 @@ std::string last_words(std::string text) {
   constexpr std::size_t most = 600;
   if (text.size() > most) text = "..." + text.substr(text.size() - most);
   std::string line;
-  for (const char c : text) {
-    if (c == '\n')
-      line += " / ";
-    else if (static_cast<unsigned char>(c) >= 0x20)
-      line += c;
-  }
+  for (const char c : text) line += c == '\n' ? std::string(" / ") : std::string(1, c);
+  line = printable_text(line);
   return line.empty() ? "it printed nothing" : "the last that it printed: " + line;
 }
-
-/// "libamdhip64", for a sentence.
-std::string named(const BackendReport& report) { return report.file.empty() ? "the driver" : report.file; }
 
 std::string reinstall(Backend backend) {
   switch (backend) {
@@ -72,14 +69,104 @@ std::string reinstall(Backend backend) {
   }
 }
 
-void died(BackendReport& report, DeviceState state, std::string how, const std::string& words) {
-  report.state = state;
-  report.reason = fmt::format("{} {}; {}", named(report), how, last_words(words));
-  report.remedy = fmt::format(
-      "It was asked in a process of its own, and is not loaded into this one; other devices are not touched. To use "
-      "it, "
-      "{}; `tessera devices --rescan` then asks it again",
-      reinstall(report.backend));
+/// Far above what drivers and compilers take, and far below what would trouble the machine.
+std::uint64_t most_memory() {
+  constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+  std::uint64_t free = os::memory().available;
+  if (const auto group = os::group_memory()) free = std::min(free, group->free);
+  return free == 0 ? 4 * gib : std::clamp(free / 2, gib, 16 * gib);
+}
+
+/// How a probe ended: by its answer, else `state` and what to tell people.
+struct Asked {
+  Json answer;
+  DeviceState state = DeviceState::enumerated;
+  std::string reason, remedy;
+};
+
+/// "crashed when it was ...: SIGSEGV (signal 11)": what a driver did that gave no answer.
+std::string deed(const os::ChildOutcome& child, const os::ChildLimits& limits, const std::string& when) {
+  using End = os::ChildOutcome::End;
+  switch (child.end) {
+    case End::too_much_memory:
+      return fmt::format("took more than {} of memory when it was {}, and was stopped",
+                         config::bytes_text(limits.memory), when);
+    case End::too_much_answer:
+      return fmt::format("wrote more than {} as its answer when it was {}, and was stopped",
+                         config::bytes_text(limits.answer), when);
+    case End::signalled:
+      return fmt::format("crashed when it was {}: {} (signal {})", when, os::signal_name(child.code), child.code);
+    default:
+      return child.code < 0 ? fmt::format("ended the process when it was {}", when)
+                            : fmt::format("ended the process when it was {} (exit code {})", when, child.code);
+  }
+}
+
+/// Runs the probe with these words. `who` is the driver or device, `when` what was wanted of it ("asked for its
+/// devices"). Nothing if the program could not be started or is of another version.
+std::optional<Asked> ask(const std::vector<std::string>& command, Backend backend, const std::string& who,
+                         const std::string& when) {
+  using End = os::ChildOutcome::End;
+  const std::chrono::seconds first(settings().probe_timeout);
+  os::ChildLimits limits{.time = first, .memory = most_memory()};
+  os::ChildOutcome child = os::run_child(command, limits);
+  if (child.end == End::timed_out) {
+    // What initialises several cards may just take longer. A driver that hangs costs this once for a while.
+    logging::warn(fmt::format("{} did not answer within {} s when it was {}: it is asked once more, for up to {} s",
+                              who, first.count(), when, longer * first.count()));
+    limits.time = longer * first;
+    child = os::run_child(command, limits);
+  }
+  if (child.end == End::not_started) {
+    say_once(
+        fmt::format("tessera-probe could not be started ({}): drivers are asked inside this process", child.reason));
+    return std::nullopt;
+  }
+  // An answer that is whole counts, whatever the driver did to the process afterwards.
+  if (!child.answer.empty() && child.end != End::too_much_answer) {
+    try {
+      Json json = parse_json(child.answer);
+      if (json.at("protocol") == protocol && json.at("tessera") == TESSERA_VERSION) return Asked{.answer = json};
+      say_once(fmt::format("{} is of another version of Tessera: drivers are asked inside this process", command[0]));
+      return std::nullopt;
+    } catch (const std::exception& e) {
+      logging::debug(fmt::format("tessera-probe's answer cannot be read: {}", e.what()));
+    }
+  }
+  Asked asked;
+  const std::string words = last_words(child.words);
+  if (child.end == End::timed_out) {
+    asked.state = DeviceState::hung;
+    asked.reason = fmt::format(
+        "{} did not answer within {} s when it was {}, nor within {} s when it was asked once more, and was stopped "
+        "(TESSERA_PROBE_TIMEOUT sets the seconds); {}",
+        who, first.count(), when, longer * first.count(), words);
+    asked.remedy = "It is asked again after a while, and by `tessera devices --rescan`. ";
+    if (backend == Backend::cuda || backend == Backend::opencl)
+      asked.remedy +=
+          "NVIDIA's driver takes seconds for each GPU unless it is kept running: start nvidia-persistenced. ";
+    asked.remedy += fmt::format("If it never answers, {}", reinstall(backend));
+  } else {
+    asked.state = DeviceState::crashed;
+    asked.reason = fmt::format("{} {}; {}", who, deed(child, limits, when), words);
+    asked.remedy = fmt::format(
+        "It was asked in a process of its own, and is not loaded into this one; other devices are not touched. To use "
+        "it, {}; `tessera devices --rescan` then asks it again",
+        reinstall(backend));
+  }
+  return asked;
+}
+
+std::vector<std::string> words_for(const fs::path& program, Backend backend, const ForeignPart& part) {
+  std::vector<std::string> words = {program.string(), std::string(backend_name(backend))};
+  if (!part.name.empty()) words.push_back(part.name);
+  return words;
+}
+
+BackendReport report_of(const Json& answer, Backend backend) {
+  BackendReport report = report_from_json(answer.at("report"));
+  report.backend = backend;
+  return report;
 }
 
 }  // namespace
@@ -99,7 +186,7 @@ std::optional<fs::path> probe_program() {
   }
   const fs::path own = os::own_folder();
   std::vector<fs::path> places;
-  if (named)
+  if (named && *named != "list")
     places = {*named};
   else
     places = {own / "tessera" / "tessera-probe", own / "tessera-probe",
@@ -111,82 +198,109 @@ std::optional<fs::path> probe_program() {
   return std::nullopt;
 }
 
+bool devices_are_tried() { return settings().probe != "list"; }
+
+std::chrono::seconds longest_probe() {
+  return std::chrono::seconds((1 + longer) * settings().probe_timeout + 10);  // and what ending it takes
+}
+
 std::optional<BackendReport> probe(const fs::path& program, Backend backend, const ForeignPart& part) {
-  using End = os::ChildOutcome::End;
   BackendReport report{.backend = backend};
-  const std::vector<std::string> found = files_found(part.libraries);
-  if (!found.empty()) report.file = found.front();
-  std::vector<std::string> command = {program.string(), std::string(backend_name(backend))};
-  if (!part.name.empty()) command.push_back(part.name);
-  command.push_back(fmt::format("{}{}", answer_option, os::process_number()));
-  const std::chrono::seconds limit(settings().probe_timeout);
-  const os::ChildOutcome child = os::run_child(command, limit);
-  if (child.end == End::not_started) {
-    say_once(
-        fmt::format("tessera-probe could not be started ({}): drivers are asked inside this process", child.reason));
-    return std::nullopt;
-  }
-  if (child.end == End::timed_out) {
-    died(report, DeviceState::hung,
-         fmt::format("did not answer within {} s, and was stopped (TESSERA_PROBE_TIMEOUT sets the seconds)",
-                     limit.count()),
-         child.words);
-    return report;
-  }
-  // An answer that is whole counts, whatever the driver did to the process afterwards.
-  if (!child.answer.empty()) {
-    try {
-      const Json json = parse_json(child.answer);
-      if (json.at("protocol") == protocol && json.at("tessera") == TESSERA_VERSION) {
-        BackendReport answer = report_from_json(json.at("report"));
-        answer.backend = backend;
-        return answer;
-      }
-      say_once(
-          fmt::format("{} is of another version of Tessera: drivers are asked inside this process", program.string()));
-      return std::nullopt;
-    } catch (const std::exception& e) {
-      logging::debug(fmt::format("tessera-probe's answer cannot be read: {}", e.what()));
+  if (const auto found = files_found(part.libraries); !found.empty()) report.file = found.front();
+  const auto asked = ask(words_for(program, backend, part), backend, report.file.empty() ? "the driver" : report.file,
+                         "asked for its devices");
+  if (!asked) return std::nullopt;
+  if (asked->state == DeviceState::enumerated) try {
+      return report_of(asked->answer, backend);
+    } catch (const std::exception& e) {  // written by the driver, which shares the process
+      report.state = DeviceState::crashed;
+      report.reason = fmt::format("what {} made its probe answer cannot be read: {}", report.file, e.what());
+      report.remedy = fmt::format("To use it, {}", reinstall(backend));
+      return report;
     }
-  }
-  if (child.end == End::signalled)
-    died(report, DeviceState::crashed,
-         fmt::format("crashed when it was asked for its devices: {} (signal {})", os::signal_name(child.code),
-                     child.code),
-         child.words);
-  else
-    died(report, DeviceState::crashed,
-         child.code < 0 ? "ended the process when it was asked for its devices"
-                        : fmt::format("ended the process when it was asked for its devices (exit code {})", child.code),
-         child.words);
+  report.state = asked->state;
+  report.reason = asked->reason;
+  report.remedy = asked->remedy;
   return report;
 }
 
+std::optional<Trial> try_in_probe(const fs::path& program, Backend backend, const ForeignPart& part, int index,
+                                  const std::string& who) {
+  std::vector<std::string> words = words_for(program, backend, part);
+  words.push_back(fmt::format("{}{}", open_option, index));
+  const auto asked = ask(words, backend, who, "opened for a first kernel");
+  if (!asked) return std::nullopt;
+  Trial trial{.state = asked->state, .reason = asked->reason, .remedy = asked->remedy};
+  if (asked->state != DeviceState::enumerated) return trial;
+  try {
+    trial.seen = report_of(asked->answer, backend);
+    const Json& ended = asked->answer.at("trial");
+    const std::string end = ended.at("end").get<std::string>();
+    trial.reason = printable_text(ended.at("text").get<std::string>());
+    trial.out_of_memory = end == "memory";
+    trial.state = end == "works"   ? DeviceState::verified
+                  : end == "wrong" ? DeviceState::quarantined
+                                   : DeviceState::enumerated;
+  } catch (const std::exception& e) {
+    trial.state = DeviceState::crashed;
+    trial.reason = fmt::format("what {} made its probe answer cannot be read: {}", who, e.what());
+    trial.remedy = fmt::format("To use it, {}", reinstall(backend));
+  }
+  return trial;
+}
+
+namespace {
+
+/// Opens one device as the program would, and runs the program's first kernel on it.
+Json try_here(Driver& driver, int index) {
+  const char* end = "error";
+  std::string text;
+  try {
+    DriverDevice* const device = driver.open(index).release();  // the program does not give it back either
+    text = verify_device(*device);
+    end = text.empty() ? "works" : "wrong";
+  } catch (const OutOfMemory& e) {
+    end = "memory", text = e.what();
+  } catch (const std::exception& e) {
+    text = e.what();
+  }
+  return {{"end", end}, {"text", text}};
+}
+
+}  // namespace
+
 int probe_main(std::span<const std::string> arguments) {
   std::vector<std::string> words(arguments.begin(), arguments.end());
-  int parent = 0;
-  if (!words.empty() && words.back().starts_with(answer_option)) {
-    parent = std::atoi(words.back().c_str() + answer_option.size());
+  const bool answer = !words.empty() && words.back().starts_with(os::child_option);
+  if (answer) {
+    os::live_as_child(words.back().substr(os::child_option.size()));
     words.pop_back();
   }
-  const bool answer = parent != 0;
+  std::optional<int> open;
+  if (!words.empty() && words.back().starts_with(open_option)) {
+    open = std::atoi(words.back().c_str() + open_option.size());
+    words.pop_back();
+  }
   if (words.empty() || words.size() > 2)
     fail<ArgumentError>({.asked = "tessera-probe",
-                         .wrong = "it takes the name of a backend, and of a part of its driver",
+                         .wrong = "it takes the name of a backend, of a part of its driver, and --open=NUMBER",
                          .todo = "Run `tessera devices` instead: it is what uses this program"});
   const Backend backend = parse_device(words[0]).backend;
-  if (answer) os::live_as_child(parent);
   logging::set_level(logging::Level::off);  // what is printed from here on is the driver's
   Driver* driver = find_driver(backend);
   BackendReport report{.backend = backend, .reason = "there is no such driver"};
+  Json trial;
   if (driver != nullptr) {
     driver->allow({words.size() > 1 ? words[1] : std::string()});
     report = driver->enumerate();
     report.backend = backend;
+    if (open) trial = try_here(*driver, *open);
   }
-  const std::string text =
-      Json{{"protocol", protocol}, {"tessera", TESSERA_VERSION}, {"report", Json::parse(report_json(report))}}.dump(
-          answer ? -1 : 2);
+  const std::string text = Json{
+      {"protocol", protocol},
+      {"tessera", TESSERA_VERSION},
+      {"report", Json::parse(report_json(report))},
+      {"trial", trial}}.dump(answer ? -1 : 2, ' ', false, Json::error_handler_t::replace);
   const bool written = os::write_answer(answer ? os::answer_descriptor : 1, text + "\n");
   os::leave(written ? 0 : 1);
 }

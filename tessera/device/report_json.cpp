@@ -139,8 +139,8 @@ BackendReport report_from_json(const Json& json) {
     for (const Json& device : json.at("devices")) report.devices.push_back(device_of_json(device));
     for (const Json& part : json.at("parts"))
       report.parts.push_back({part.at("name").get<std::string>(), part.at("file").get<std::string>(),
-                              named<DeviceState>(part, "state", all_states, state_name),
-                              text_of(part, "reason"), text_of(part, "remedy")});
+                              named<DeviceState>(part, "state", all_states, state_name), text_of(part, "reason"),
+                              text_of(part, "remedy")});
     return report;
   } catch (const nlohmann::json::exception& e) {
     fail<FormatError>({.asked = "report", .wrong = e.what()});

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <tuple>
@@ -15,6 +16,7 @@
 #include "tessera/base/os/system.h"
 #include "tessera/device/device.h"
 #include "tessera/device/discovery.h"
+#include "tessera/device/open_device.h"
 #include "tessera/device/preferences_file.h"
 #include "tessera/device/settings.h"
 
@@ -107,7 +109,9 @@ struct Gpus {
   std::vector<const DeviceInfo*> usable;
   std::string reasons, words;
 };
-Gpus find_gpus(bool only_best) {
+/// GPUs that could not be opened, and why.
+using Refused = std::map<Device, std::string>;
+Gpus find_gpus(bool only_best, const Refused& refused = {}) {
   static_assert(std::is_sorted(gpu_backends.begin(), gpu_backends.end()));  // the order of preference
   Gpus found;
   for (const Backend backend : gpu_backends) {
@@ -120,7 +124,9 @@ Gpus find_gpus(bool only_best) {
     const std::size_t before = found.usable.size();
     for (const DeviceInfo& info : row.devices) {
       if (!is_gpu(info)) continue;
-      if (usable(info))
+      if (const auto why = refused.find(info.device); why != refused.end())
+        reason = fmt::format("{} ({}) cannot be opened: {}", to_string(info.device), info.name, why->second);
+      else if (usable(info))
         found.usable.push_back(&info), discrete = discrete || info.kind == DeviceKind::discrete_gpu;
       else
         reason = fmt::format("{} is {}: {}", to_string(info.device), state_name(info.state), info.reason);
@@ -152,12 +158,34 @@ const DeviceInfo* usable_cpu() {
   return nullptr;
 }
 
-Choice automatic() {
+/// Why it cannot be used; nothing if it is open.
+std::optional<std::string> why_not_open(const DeviceInfo& info) {
+  try {
+    open_device(info.device);
+    return std::nullopt;
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+/// The best GPU that opens, which is found out unless `only_look`; else the CPU.
+Choice automatic(bool only_look) {
+  Refused refused;
   Gpus found = find_gpus(true);
-  if (!found.usable.empty()) {
-    const DeviceInfo& best = *found.usable.front();
-    const std::string rule = fmt::format("{} ({}): chosen automatically, the first of the {}s", to_string(best.device),
-                                         best.name, kind_name(best.kind));
+  while (!found.usable.empty()) {
+    const DeviceInfo best = *found.usable.front();
+    if (!only_look)
+      if (const auto why = why_not_open(best)) {
+        logging::warn(fmt::format("{} ({}) is not chosen: {}", to_string(best.device), best.name, *why));
+        refused[best.device] = *why;
+        found = find_gpus(true, refused);
+        continue;
+      }
+    std::string rule = fmt::format("{} ({}): chosen automatically, the first of the {}s", to_string(best.device),
+                                   best.name, kind_name(best.kind));
+    for (const auto& [device, why] : refused)
+      rule += fmt::format("{}{}: {}", device == refused.begin()->first ? " that can be opened; " : "; ",
+                          to_string(device), why);
     return {best.device, rule, rule};
   }
   if (const DeviceInfo* cpu = usable_cpu()) {
@@ -175,20 +203,33 @@ Choice automatic() {
        .todo = "Name a device with DeviceScope or TESSERA_DEVICE. Devices that exist: " + existing_devices()});
 }
 
-Choice choose() {
+Choice choose(bool only_look) {
   if (const auto& name = settings().device) return named(*name);
   if (const auto preference = effective_preference()) return preferred(*preference);
-  return automatic();
+  return automatic(only_look);
 }
+
+/// Set while this thread chooses: what it finds out by that is in its choice already.
+thread_local int forgotten_while_choosing = -1;
+struct Choosing {
+  Choosing() { forgotten_while_choosing = 0; }
+  ~Choosing() { forgotten_while_choosing = -1; }
+};
 
 const Choice& choice() {
   if (const Choice* c = chosen.load(std::memory_order_acquire)) return *c;
   while (true) {
     const std::uint32_t generation = choice_generation.load();
-    auto made = std::make_unique<const Choice>(choose());
+    std::unique_ptr<const Choice> made;
+    std::uint32_t own = 0;
+    {
+      const Choosing now;
+      made = std::make_unique<const Choice>(choose(false));
+      own = static_cast<std::uint32_t>(forgotten_while_choosing);
+    }
     std::lock_guard hold(choosing);
     if (const Choice* c = chosen.load(std::memory_order_acquire)) return *c;
-    if (generation != choice_generation.load()) continue;  // a device was lost meanwhile: choose again
+    if (generation + own != choice_generation.load()) continue;  // a device was lost meanwhile: choose again
     logging::info("new arrays go to " + made->why);
     choices().push_back(std::move(made));
     chosen.store(choices().back().get(), std::memory_order_release);
@@ -200,6 +241,7 @@ const Choice& choice() {
 
 void forget_choice() {
   std::lock_guard hold(choosing);
+  if (forgotten_while_choosing >= 0) ++forgotten_while_choosing;
   choice_generation.fetch_add(1);
   chosen.store(nullptr, std::memory_order_release);
 }
@@ -209,6 +251,14 @@ Device current_device() { return scope ? *scope : choice().device; }
 std::string why_current_device(Detail detail) {
   if (!scope) return detail == Detail::whole ? choice().why : choice().brief;
   return fmt::format("{} ({}): the innermost DeviceScope of this thread", to_string(*scope), device_info(*scope).name);
+}
+
+Selection expected_device() {
+  if (!scope) {
+    const Choice made = choose(true);
+    return {made.device, made.why};
+  }
+  return {*scope, why_current_device()};
 }
 
 std::vector<Device> devices() {

@@ -17,7 +17,7 @@ struct Settings {
   bool sync = false;                          ///< TESSERA_SYNC: wait after each launch and copy
   bool trace = false;                         ///< TESSERA_TRACE: a line for each
   bool trace_fusion = false;                  ///< TESSERA_TRACE_FUSION: a line for each deferred expression computed
-  std::optional<std::string> probe;           ///< TESSERA_PROBE: a program, or "off"
+  std::optional<std::string> probe;           ///< TESSERA_PROBE: a program, "list" or "off"
   int probe_timeout = 20;                     ///< TESSERA_PROBE_TIMEOUT: seconds
   std::optional<std::string> cache_dir;       ///< TESSERA_CACHE_DIR: a folder
   enum class Blas : std::uint8_t { automatic, off, vendor };

@@ -70,6 +70,15 @@ void not_kept(const std::string& why) {
 
 }  // namespace
 
+std::int64_t end_of_hang() {
+  const auto end = std::chrono::system_clock::now() + hung_for;
+  return std::chrono::duration_cast<std::chrono::seconds>(end.time_since_epoch()).count();
+}
+bool hang_ended(std::int64_t until) {
+  const std::int64_t latest = end_of_hang();
+  return until > latest || until <= latest - std::chrono::seconds(hung_for).count();
+}
+
 std::string verdict_key(Backend backend, const ForeignPart& part, const fs::path& program) {
   if (part.libraries.empty()) return "";
   std::string key = fmt::format("tessera {}\nprobe {}\nbackend {}\npart {}\n{}\n", TESSERA_VERSION,
@@ -107,6 +116,7 @@ std::optional<BackendReport> load_verdict(Backend backend, const std::string& ke
     if (json.at("format") != format || json.at("key") != hash) return std::nullopt;
     BackendReport report = report_from_json(json.at("report"));
     if (report.backend != backend) return std::nullopt;
+    if (report.state == DeviceState::hung && hang_ended(json.at("until"))) return std::nullopt;
     report.remembered = true;
     return report;
   } catch (const std::exception& e) {
@@ -129,10 +139,16 @@ void store_verdict(const BackendReport& asked, const std::string& key) {
   const os::PrivateStore store = private_store();
   if (store.folder().empty()) return not_kept("neither XDG_CACHE_HOME nor HOME is set");
   const std::string hash = sha256(key);
-  const Json json = {{"format", format}, {"key", hash}, {"report", Json::parse(report_json(report))}};
+  Json json = {{"format", format}, {"key", hash}, {"report", Json::parse(report_json(report))}};
+  if (report.state == DeviceState::hung) json["until"] = end_of_hang();
   const std::string text = json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
   if (const auto why = store.write(name_of(report.backend, hash), text)) return not_kept(*why);
   bound(store);
+}
+
+std::optional<os::PrivateStore::Lock> lock_verdict(Backend backend, const std::string& key) {
+  if (key.empty()) return std::nullopt;
+  return private_store().lock(name_of(backend, sha256(key)), longest_probe());
 }
 
 void forget_verdicts(std::optional<Backend> backend) {

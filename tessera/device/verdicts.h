@@ -4,10 +4,13 @@
 // device/.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 
+#include "tessera/base/os/private_store.h"
 #include "tessera/device/driver.h"
 
 namespace tessera {
@@ -22,10 +25,20 @@ std::string verdict_key(Backend backend, const ForeignPart& part, const std::fil
 std::string without_values(std::string text);
 
 /// The answer for this key, marked as remembered; nothing if there is none. A damaged file is as good as none.
+/// That a driver hung holds for a while only: what was slow once may be quick the next time.
 std::optional<BackendReport> load_verdict(Backend backend, const std::string& key);
 /// Where the store (store.h) cannot be written nothing is kept: the log says so once.
 void store_verdict(const BackendReport& report, const std::string& key);
-/// Of all backends, or of one.
+/// Processes that start together ask once: of them one has this, and the others wait for it, and then look again.
+/// Nothing if that takes too long or the folder cannot be written.
+std::optional<os::PrivateStore::Lock> lock_verdict(Backend backend, const std::string& key);
+/// Of all backends, or of one. Leaves what opening devices gave (trials.h).
 void forget_verdicts(std::optional<Backend> backend = {});
+
+/// For as long as it is believed that a driver or a device hangs.
+inline constexpr std::chrono::minutes hung_for{10};
+/// Seconds since 1970 at which that ends, and whether it has (or lies further ahead than it can).
+std::int64_t end_of_hang();
+bool hang_ended(std::int64_t until);
 
 }  // namespace tessera

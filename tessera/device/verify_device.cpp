@@ -57,6 +57,7 @@ std::string verify_device(DriverDevice& device) {
   const std::array arguments = {Argument{.allocation = &from.allocation, .elements = elements},
                                 Argument{.allocation = &to.allocation, .elements = elements}};
   queue->launch(*loaded.at(0), {blocks, 1, 1}, arguments);
+  if (const auto event = queue->record()) event->wait();  // later work waits for events, so that is tried too
   queue->download(y.data(), to.allocation, 0, bytes);
   queue->finish();
   for (std::uint64_t i = 0; i < elements; ++i) {

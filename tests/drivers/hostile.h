@@ -40,7 +40,8 @@ class Mode {
 
 inline bool in_probe() {
   char path[4096] = {};
-  return ::readlink("/proc/self/exe", path, sizeof path - 1) > 0 && std::strstr(path, "probe") != nullptr;
+  if (::readlink("/proc/self/exe", path, sizeof path - 1) <= 0) return false;
+  return std::string_view(path).substr(std::string_view(path).rfind('/') + 1).find("probe") != std::string_view::npos;
 }
 /// Only where the test started that process: never somebody else's.
 inline bool of_this_test(pid_t process) {

@@ -58,6 +58,9 @@ Code Machine::initialise(const char* call) {
   if (faults_.find("segv-init")) std::fprintf(stderr, "fake driver: about to fault\n"), std::raise(SIGSEGV);
   if (const Fault* f = faults_.find("exit-init"))
     std::fprintf(stderr, "fake driver: giving up\n"), std::exit(f->code.value_or(1));
+  static std::atomic<bool> slept = false;
+  if (const Fault* slow = faults_.find("slow-init"); slow != nullptr && !slept.exchange(true))
+    std::this_thread::sleep_for(std::chrono::milliseconds(slow->code.value_or(1000)));
   if (faults_.find("hang-init"))
     for (;;) pause();
   if (const Fault* f = faults_.find("init")) return f->code.value_or(unknown_error);

@@ -38,8 +38,10 @@ inline std::string fake_library(const std::string& name) {
 
 /// What makes the library find the fakes; `more` comes on top.
 inline Variables with_fakes(const Variables& more = {}) {
-  // The vendors' own libraries of products would not know what to do with a fake driver.
-  Variables all = {{"TESSERA_CUBLAS_LIBRARY", fake_library("cublaslt")},
+  // The vendors' own libraries of products would not know what to do with a fake driver; and the probe does not know
+  // what a fake driver's kernels compute.
+  Variables all = {{"TESSERA_PROBE", "list"},
+                   {"TESSERA_CUBLAS_LIBRARY", fake_library("cublaslt")},
                    {"TESSERA_HIPBLASLT_LIBRARY", fake_library("hipblaslt")},
                    {"TESSERA_ROCBLAS_LIBRARY", fake_library("rocblas")}};
   for (const FakeBackend& f : fake_backends) {

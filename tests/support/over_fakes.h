@@ -15,7 +15,7 @@ namespace tessera::test {
 
 /// No driver is found, whatever is installed; and nobody's preferences.
 inline Variables no_gpus() {
-  Variables all = {{"XDG_CONFIG_HOME", "/nonexistent/config"}, {"TESSERA_DEVICE", ""}};
+  Variables all = {{"XDG_CONFIG_HOME", "/nonexistent/config"}, {"TESSERA_DEVICE", ""}, {"TESSERA_PROBE", "list"}};
   for (const char* name : {"CUDA", "NVRTC", "ROCM", "HIPRTC", "ONEAPI", "OCLOC", "OPENCL"})
     all.emplace_back(std::string("TESSERA_") + name + "_LIBRARY", "/nonexistent/library.so");
   return all;

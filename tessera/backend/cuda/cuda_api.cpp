@@ -55,7 +55,7 @@ static_assert(stream::TableValues::stream_non_blocking == stream_non_blocking &&
 
 std::string CudaApi::code_text(Code code) const {
   const char *name = nullptr, *text = nullptr;
-  if (call_.error_name(code, &name) != 0 || !name) return fmt::format("CUDA error {}", code);
+  if (call_.error_name(code, &name) != 0 || !name) return fmt::format("CUDA error ({})", code);
   if (call_.error_string(code, &text) != 0 || !text) return fmt::format("{} ({})", name, code);
   return fmt::format("{} ({}), {}", name, code, text);
 }

@@ -70,7 +70,7 @@ static_assert(stream::TableValues::stream_non_blocking == stream_non_blocking &&
 
 std::string HipApi::code_text(Code code) const {
   const char *name = call_.error_name(code), *text = call_.error_string(code);
-  if (!name) return fmt::format("HIP error {}", code);
+  if (!name) return fmt::format("HIP error ({})", code);
   if (!text || std::string_view(text) == name) return fmt::format("{} ({})", name, code);
   return fmt::format("{} ({}), {}", name, code, text);
 }

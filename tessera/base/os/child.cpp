@@ -5,18 +5,20 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "tessera/base/os/child_guard.h"
+#include "tessera/base/os/process_tree.h"
 
 extern char** environ;
 
@@ -25,7 +27,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
-constexpr std::size_t most_answer = std::size_t{16} << 20, most_words = 4096;
+constexpr std::size_t most_words = 4096;
+constexpr int first_own = guard_descriptor + 1;  ///< descriptors below are the child's
 
 /// One end of a pipe; closed with the object.
 class Descriptor {
@@ -53,16 +56,16 @@ bool make_pipe(Descriptor& reads, Descriptor& writes) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return false;
   const Descriptor low[2] = {Descriptor(ends[0]), Descriptor(ends[1])};
-  reads = Descriptor(::fcntl(ends[0], F_DUPFD_CLOEXEC, answer_descriptor + 1));
-  writes = Descriptor(::fcntl(ends[1], F_DUPFD_CLOEXEC, answer_descriptor + 1));
+  reads = Descriptor(::fcntl(ends[0], F_DUPFD_CLOEXEC, first_own));
+  writes = Descriptor(::fcntl(ends[1], F_DUPFD_CLOEXEC, first_own));
   if (reads.number() >= 0) ::fcntl(reads.number(), F_SETFL, O_NONBLOCK);
   return reads.number() >= 0 && writes.number() >= 0;
 }
 
-/// What can be read now; closes at the end of the stream.
-void take(Descriptor& from, std::string& into) {
+/// What can be read now, until there is more than `most`; closes at the end of the stream.
+void take(Descriptor& from, std::string& into, std::size_t most) {
   char bytes[4096];
-  while (from.number() >= 0) {
+  while (from.number() >= 0 && into.size() <= most) {
     const ssize_t n = ::read(from.number(), bytes, sizeof bytes);
     if (n > 0)
       into.append(bytes, static_cast<std::size_t>(n));
@@ -73,15 +76,24 @@ void take(Descriptor& from, std::string& into) {
   }
 }
 
+/// An entry of the environment by which the child's processes are known wherever they went.
+std::string fresh_mark() {
+  static std::atomic<unsigned> count = 0;
+  return "TESSERA_CHILD_MARK=" + std::to_string(::getpid()) + "." + std::to_string(count.fetch_add(1)) + "." +
+         std::to_string(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
 struct Spawned {
   pid_t pid = 0;
   int error = 0;
 };
 
-Spawned spawn(std::span<const std::string> command, int answer, int words) {
-  std::vector<char*> argv;
+Spawned spawn(std::span<const std::string> command, const std::string& mark, int answer, int words, int guard) {
+  std::vector<char*> argv, envp;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) envp.push_back(*entry);
+  envp.push_back(const_cast<char*>(mark.c_str()));
+  argv.push_back(nullptr), envp.push_back(nullptr);
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
   ::posix_spawn_file_actions_init(&actions);
@@ -90,9 +102,10 @@ Spawned spawn(std::span<const std::string> command, int answer, int words) {
   ::posix_spawn_file_actions_adddup2(&actions, words, 1);
   ::posix_spawn_file_actions_adddup2(&actions, words, 2);
   ::posix_spawn_file_actions_adddup2(&actions, answer, answer_descriptor);
+  ::posix_spawn_file_actions_adddup2(&actions, guard, guard_descriptor);
 #if defined(__GLIBC_PREREQ)
 #if __GLIBC_PREREQ(2, 34)
-  ::posix_spawn_file_actions_addclosefrom_np(&actions, answer_descriptor + 1);
+  ::posix_spawn_file_actions_addclosefrom_np(&actions, first_own);
 #endif
 #endif
   sigset_t all, none;
@@ -102,7 +115,7 @@ Spawned spawn(std::span<const std::string> command, int answer, int words) {
   ::posix_spawnattr_setsigmask(&attributes, &none);
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
   Spawned child;
-  child.error = ::posix_spawn(&child.pid, argv[0], &actions, &attributes, argv.data(), environ);
+  child.error = ::posix_spawn(&child.pid, argv[0], &actions, &attributes, argv.data(), envp.data());
   ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&actions);
   return child;
@@ -117,29 +130,31 @@ bool ended(pid_t child, int& status, bool& known) {
 
 }  // namespace
 
-ChildOutcome run_child(std::span<const std::string> command, std::chrono::milliseconds limit) {
+ChildOutcome run_child(std::span<const std::string> command, const ChildLimits& limits) {
+  using End = ChildOutcome::End;
   ChildOutcome outcome;
-  Descriptor answers, answer, words, word;
-  if (!make_pipe(answers, answer) || !make_pipe(words, word)) {
+  Descriptor answers, answer, words, word, reports, report;
+  if (!make_pipe(answers, answer) || !make_pipe(words, word) || !make_pipe(reports, report)) {
     outcome.reason = std::string("no pipe: ") + std::strerror(errno);
     return outcome;
   }
-  const Clock::time_point deadline = Clock::now() + limit;
-  const Spawned child = spawn(command, answer.number(), word.number());
-  answer.close();
-  word.close();
+  std::vector<std::string> whole(command.begin(), command.end());
+  whole.push_back(std::string(child_option) + std::to_string(::getpid()) + "," + std::to_string(limits.memory));
+  const std::string mark = fresh_mark();
+  const Clock::time_point deadline = Clock::now() + limits.time;
+  const Spawned child = spawn(whole, mark, answer.number(), word.number(), report.number());
+  answer.close(), word.close(), report.close();
   if (child.error != 0) {
     outcome.reason = command[0] + ": " + std::strerror(child.error);
     return outcome;
   }
   int status = 0;
-  bool known = false, over = false, late = false;
+  bool known = false, over = false, late = false, flood = false;
   auto pause = 1ms;
   while (!(over = ended(child.pid, status, known))) {
-    if (Clock::now() >= deadline || outcome.answer.size() > most_answer) {
-      late = true;
-      break;
-    }
+    late = Clock::now() >= deadline;
+    flood = outcome.answer.size() > limits.answer;
+    if (late || flood) break;
     // Until both pipes end the child wakes us by what it writes; a child that closed them is looked at now and then. So
     // is one whose own children hold them.
     pollfd ends[2] = {{answers.number(), POLLIN, 0}, {words.number(), POLLIN, 0}};
@@ -149,26 +164,46 @@ ChildOutcome run_child(std::span<const std::string> command, std::chrono::millis
     } else {
       ::poll(ends, 2, 20);
     }
-    take(answers, outcome.answer);
-    take(words, outcome.words);
+    take(answers, outcome.answer, limits.answer);
+    take(words, outcome.words, 2 * most_words);
     if (outcome.words.size() > 2 * most_words) outcome.words.erase(0, outcome.words.size() - most_words);
   }
-  if (late) {
-    ::kill(child.pid, SIGKILL);
+  if (!over) {
+    ::kill(child.pid, SIGTERM);  // its guard then ends all of it
+    ::kill(child.pid, SIGCONT);
     // A process inside a driver's call that cannot be interrupted does not even die: it is not waited for longer.
-    for (const auto until = Clock::now() + 2s; !(over = ended(child.pid, status, known)) && Clock::now() < until;)
+    for (const auto until = Clock::now() + guard_patience + 500ms;
+         !(over = ended(child.pid, status, known)) && Clock::now() < until;)
       std::this_thread::sleep_for(2ms);
+    if (!over) {
+      ::kill(child.pid, SIGKILL);
+      for (const auto until = Clock::now() + 500ms; !(over = ended(child.pid, status, known)) && Clock::now() < until;)
+        std::this_thread::sleep_for(2ms);
+    }
   }
-  take(answers, outcome.answer);
-  take(words, outcome.words);
+  std::string told;
+  take(answers, outcome.answer, limits.answer);
+  take(words, outcome.words, 2 * most_words);
+  take(reports, told, most_words);
   if (outcome.words.size() > most_words) outcome.words.erase(0, outcome.words.size() - most_words);
-  if (late) {
-    outcome.end = ChildOutcome::End::timed_out;
+  const GuardReport guarded = read_report(told);
+  // Where the guard was killed nobody has ended what it watched over.
+  if (guarded.kind == GuardReport::Kind::none)
+    for (const pid_t left : processes_with(mark)) ::kill(left, SIGKILL);
+  if (late || flood) {
+    outcome.end = late ? End::timed_out : End::too_much_answer;
+  } else if (guarded.kind == GuardReport::Kind::not_started) {
+    outcome.reason = std::string("fork: ") + std::strerror(guarded.code);
+  } else if (guarded.kind == GuardReport::Kind::too_much_memory) {
+    outcome.end = End::too_much_memory;
+  } else if (guarded.kind != GuardReport::Kind::none) {
+    outcome.end = guarded.kind == GuardReport::Kind::signalled ? End::signalled : End::exited;
+    outcome.code = guarded.code;
   } else if (known && WIFSIGNALED(status)) {
-    outcome.end = ChildOutcome::End::signalled;
+    outcome.end = End::signalled;
     outcome.code = WTERMSIG(status);
   } else {
-    outcome.end = ChildOutcome::End::exited;
+    outcome.end = End::exited;
     outcome.code = known ? WEXITSTATUS(status) : -1;
   }
   return outcome;
@@ -181,15 +216,6 @@ std::string signal_name(int signal) {
 #endif
 #endif
   return "signal " + std::to_string(signal);
-}
-
-int process_number() { return static_cast<int>(::getpid()); }
-
-void live_as_child(int parent) {
-  const rlimit none = {0, 0};
-  ::setrlimit(RLIMIT_CORE, &none);
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) leave(1);  // it has ended already; in a container a living one may well be process 1
 }
 
 bool write_answer(int descriptor, std::string_view text) {

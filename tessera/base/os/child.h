@@ -4,8 +4,10 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace tessera::os {
 
@@ -15,10 +17,12 @@ inline constexpr int answer_descriptor = 3;
 
 struct ChildOutcome {
   enum class End : unsigned char {
-    not_started,  ///< `reason` says why
-    exited,       ///< `code` is its exit code; -1 if another part of this program waited for it first
-    signalled,    ///< `code` is the signal
-    timed_out     ///< killed at the limit
+    not_started,      ///< `reason` says why
+    exited,           ///< `code` is its exit code; -1 if nobody can tell
+    signalled,        ///< `code` is the signal
+    timed_out,        ///< stopped at the limit
+    too_much_memory,  ///< stopped, because it took more than it may
+    too_much_answer   ///< likewise
   };
   End end = End::not_started;
   int code = 0;
@@ -27,17 +31,27 @@ struct ChildOutcome {
   std::string reason;
 };
 
-/// Starts `command` (a path, then arguments) with this process's environment, no standard input and no open files of
-/// this process; gives back when it has ended, and has been waited for. Does not throw.
-ChildOutcome run_child(std::span<const std::string> command, std::chrono::milliseconds limit);
+struct ChildLimits {
+  std::chrono::milliseconds time;
+  std::uint64_t memory = 0;  ///< bytes that it and the processes that it starts may have resident; 0: no limit
+  std::size_t answer = std::size_t{16} << 20;
+};
+
+/// Starts `command` (a path, then arguments), with one argument more by which the program calls `live_as_child`, with
+/// this process's environment, no standard input and no open files of this process. Gives back when it and every
+/// process that it started have ended. Does not throw.
+ChildOutcome run_child(std::span<const std::string> command, const ChildLimits& limits);
 
 /// "SIGSEGV".
 std::string signal_name(int signal);
 
-/// Of this process.
-int process_number();
-/// For the child: leaves no core file, and ends when its parent (the process of this number) does.
-void live_as_child(int parent);
+/// The argument that `run_child` adds begins so.
+inline constexpr std::string_view child_option = "--answer=";
+/// For the child, before anything else is done: `argument` is what stands behind `child_option`. From here on the
+/// process is two: one that goes on with the work, and its parent, which watches over it and over all that it starts,
+/// ends them with it, and tells how it ended. So a signal to its group or to its parent does not reach the program that
+/// asks. Leaves no core file, and ends when that program does.
+void live_as_child(std::string_view argument);
 /// For the child: writes all of it; false if nobody reads.
 bool write_answer(int descriptor, std::string_view text);
 /// Ends the process at once: no handler of a driver's runs.

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/base/os/child_guard.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "tessera/base/os/child.h"
+#include "tessera/base/os/process_tree.h"
+
+namespace tessera::os {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Kind = GuardReport::Kind;
+using namespace std::chrono_literals;
+
+struct Terms {
+  pid_t parent = 0;
+  std::uint64_t memory = 0;
+};
+Terms terms_of(const std::string& text) {
+  Terms terms;
+  char* end = nullptr;
+  terms.parent = static_cast<pid_t>(std::strtol(text.c_str(), &end, 10));
+  if (*end == ',') terms.memory = std::strtoull(end + 1, nullptr, 10);
+  return terms;
+}
+
+/// Waits for whoever has ended; true if the worker is among them.
+bool reap(pid_t worker, int& status) {
+  bool found = false;
+  int each = 0;
+  for (pid_t ended; (ended = ::waitpid(-1, &each, WNOHANG)) > 0;)
+    if (ended == worker) status = each, found = true;
+  return found;
+}
+
+/// Whoever loses its parent becomes our child, so that the list is empty only when all have ended.
+void end_all(pid_t worker) {
+  int ignored = 0;
+  ::kill(-worker, SIGKILL);  // its group, also where there is no /proc
+  for (const auto until = Clock::now() + guard_patience; Clock::now() < until;) {
+    const auto left = descendants_of(::getpid());
+    for (const pid_t each : left) ::kill(each, SIGKILL);
+    reap(worker, ignored);
+    if (left.empty() && ::waitpid(-1, &ignored, WNOHANG) < 0 && errno == ECHILD) return;
+    if (!left.empty()) ::usleep(1000);
+  }
+}
+
+std::uint64_t memory_of_all() {
+  std::uint64_t bytes = 0;
+  for (const pid_t each : descendants_of(::getpid())) bytes += resident_bytes(each);
+  return bytes;
+}
+
+GuardReport watch(pid_t worker, const Terms& terms, const sigset_t& signals) {
+  for (unsigned round = 1;; ++round) {
+    const timespec pause = {0, 20'000'000};
+    siginfo_t info{};
+    const int signal = ::sigtimedwait(&signals, &info, &pause);
+    int status = 0;
+    if (reap(worker, status))
+      return WIFSIGNALED(status) ? GuardReport{Kind::signalled, WTERMSIG(status)}
+                                 : GuardReport{Kind::exited, WEXITSTATUS(status)};
+    // From the program alone, or because it has ended: a driver that signals its parent is not heard.
+    if (::getppid() != terms.parent || (signal == SIGTERM && info.si_pid == terms.parent)) return {Kind::stopped, 0};
+    if (terms.memory == 0) continue;
+    // The worker is looked at each time, its children, for which all processes are gone through, now and then.
+    if (resident_bytes(worker) > terms.memory || (round % 10 == 0 && memory_of_all() > terms.memory))
+      return {Kind::too_much_memory, 0};
+  }
+}
+
+}  // namespace
+
+std::string text_of(const GuardReport& report) {
+  return std::to_string(static_cast<int>(report.kind)) + " " + std::to_string(report.code) + "\n";
+}
+
+GuardReport read_report(const std::string& text) {
+  if (text.empty() || text.back() != '\n') return {};
+  char* end = nullptr;
+  const long kind = std::strtol(text.c_str(), &end, 10);
+  if (kind <= 0 || kind > static_cast<long>(Kind::too_much_memory)) return {};
+  return {static_cast<Kind>(kind), static_cast<int>(std::strtol(end, nullptr, 10))};
+}
+
+void live_as_child(std::string_view argument) {
+  const Terms terms = terms_of(std::string(argument));
+  const rlimit none = {0, 0};
+  ::setrlimit(RLIMIT_CORE, &none);
+  ::setsid();
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  sigset_t signals, all, before;
+  sigemptyset(&signals);
+  sigfillset(&all);
+  sigaddset(&signals, SIGCHLD);
+  sigaddset(&signals, SIGTERM);
+  ::sigprocmask(SIG_SETMASK, &all, &before);  // what the worker sends is not heard
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != terms.parent) leave(1);  // it has ended already; in a container a living one may be process 1
+  const pid_t guard = ::getpid();
+  const pid_t worker = ::fork();
+  if (worker == 0) {
+    ::setsid();
+    ::close(guard_descriptor);
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != guard) leave(1);
+    return;
+  }
+  const int error = errno;
+  for (const int number : {0, 1, 2, answer_descriptor}) ::close(number);  // so that the worker's end is their end
+  GuardReport report{Kind::not_started, error};
+  if (worker > 0) {
+    report = watch(worker, terms, signals);
+    end_all(worker);
+  }
+  write_answer(guard_descriptor, text_of(report));
+  leave(0);
+}
+
+}  // namespace tessera::os

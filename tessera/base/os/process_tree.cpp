@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/base/os/process_tree.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <unordered_set>
+
+namespace tessera::os {
+namespace {
+
+/// Empty if it cannot be read. Not by a stream: these are read many times a second.
+std::string small_file(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return {};
+  std::string text;
+  char bytes[4096];
+  for (ssize_t n; (n = ::read(file, bytes, sizeof bytes)) > 0;) text.append(bytes, static_cast<std::size_t>(n));
+  ::close(file);
+  return text;
+}
+
+std::string file_of_process(pid_t process, const char* name) { return "/proc/" + std::to_string(process) + "/" + name; }
+
+std::vector<pid_t> all_processes() {
+  std::vector<pid_t> all;
+  DIR* folder = ::opendir("/proc");
+  if (folder == nullptr) return all;
+  while (const dirent* entry = ::readdir(folder))
+    if (const long number = std::strtol(entry->d_name, nullptr, 10); number > 0)
+      all.push_back(static_cast<pid_t>(number));
+  ::closedir(folder);
+  return all;
+}
+
+/// A word of /proc/N/stat, counted as proc(5) does, from 4 on. The second is a name in brackets, which may hold
+/// anything.
+std::uint64_t number_of(pid_t process, int word) {
+  const std::string text = small_file(file_of_process(process, "stat"));
+  std::size_t at = text.rfind(')');
+  for (int w = 2; w < word && at != text.npos; ++w) at = text.find(' ', at + 1);
+  return at == text.npos ? 0 : std::strtoull(text.c_str() + at, nullptr, 10);
+}
+pid_t parent_of(pid_t process) { return static_cast<pid_t>(number_of(process, 4)); }
+
+}  // namespace
+
+pid_t own_process() { return ::getpid(); }
+
+std::vector<pid_t> descendants_of(pid_t process) {
+  std::multimap<pid_t, pid_t> children;
+  for (const pid_t each : all_processes()) children.emplace(parent_of(each), each);
+  std::vector<pid_t> found = {process};
+  std::unordered_set<pid_t> seen = {process};  // numbers are given anew while this is read
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const auto [from, to] = children.equal_range(found[i]);
+    for (auto child = from; child != to; ++child)
+      if (seen.insert(child->second).second) found.push_back(child->second);
+  }
+  found.erase(found.begin());
+  return found;
+}
+
+std::vector<pid_t> processes_with(std::string_view variable) {
+  std::vector<pid_t> found;
+  const std::string entry = std::string(1, '\0') + std::string(variable) + std::string(1, '\0');
+  for (const pid_t process : all_processes())
+    if (process != ::getpid() &&
+        (std::string(1, '\0') + small_file(file_of_process(process, "environ"))).find(entry) != entry.npos)
+      found.push_back(process);
+  return found;
+}
+
+std::uint64_t start_of(pid_t process) { return number_of(process, 22); }
+
+std::uint64_t resident_bytes(pid_t process) {
+  const std::string text = small_file(file_of_process(process, "statm"));
+  const std::size_t second = text.find(' ');
+  if (second == text.npos) return 0;
+  return std::strtoull(text.c_str() + second, nullptr, 10) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace tessera::os

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text from outside as text that can be shown: names of devices, compilers' logs, and paragraphs of a table.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "app/terminal.h"
+#include "tessera/base/error.h"
+#include "tessera/base/printable.h"
+#include "tessera/base/test_seed.h"
+
+namespace tessera {
+namespace {
+
+TEST(Printable, NamesMoveNoCursorAndAreUtf8) {
+  EXPECT_EQ(printable_name("AMD EPYC"), "AMD EPYC");
+  EXPECT_EQ(printable_name("Graphics\xae 770"), "Graphics\xef\xbf\xbd 770");
+  EXPECT_EQ(printable_name("\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80"), "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80");
+  EXPECT_EQ(printable_name("a\x1b]0;taken\x07\x1b[2J\r\nb"), "a ]0;taken [2J b");
+  EXPECT_EQ(printable_name(" \t padded \n"), "padded");
+  EXPECT_EQ(printable_name("c1:\xc2\x9b"), "c1:");
+  EXPECT_EQ(printable_name("right\xe2\x80\xae to left"), "right to left");
+  EXPECT_EQ(printable_name("\xed\xa0\x80"), "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");  // half a surrogate pair
+  EXPECT_EQ(printable_name("\xc0\xaf"), "\xef\xbf\xbd\xef\xbf\xbd");                  // "/" in too many bytes
+  EXPECT_EQ(printable_name(std::string(1 << 20, '\n')), "");
+  EXPECT_EQ(printable_name(std::string(1 << 20, 'x')), std::string(longest_name - 3, 'x') + "...");
+}
+
+TEST(Printable, AnyBytesBecomeTheSameTextTwice) {
+  std::mt19937_64 random(test_seed());
+  for (int i = 0; i < 2000; ++i) {
+    std::string bytes(random() % 400, '\0');
+    for (char& c : bytes) c = static_cast<char>(random() % 3 ? 0x80 + random() % 128 : random() % 128);
+    const std::string name = printable_name(bytes), text = printable_text(bytes);
+    EXPECT_EQ(printable_name(name), name);
+    EXPECT_EQ(printable_text(text), text);
+    EXPECT_LE(name.size(), longest_name);
+    EXPECT_NO_THROW(static_cast<void>(nlohmann::json(text).dump() + nlohmann::json(name).dump()));  // strict in UTF-8
+    for (const char c : text) EXPECT_TRUE(static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t');
+  }
+}
+
+TEST(Printable, ErrorsAre) {
+  EXPECT_EQ(error_text({.asked = "a\x1b[2J", .wrong = "line 1\n\tline 2\x07"}), "[a [2J] line 1\n\tline 2");
+}
+
+TEST(Wrapped, TextOfSeveralLinesKeepsItsColumn) {
+  using app::wrapped;
+  EXPECT_EQ(wrapped("one two three", 2, 9, 2), "one two\n  three");
+  EXPECT_EQ(wrapped("error: x\nnote: y\n\n  z\n", 4, 80, 4), "error: x\n    note: y\n    z");
+  EXPECT_EQ(wrapped("\nonly", 4, 80, 4), "only");
+}
+
+}  // namespace
+}  // namespace tessera
