@@ -15,25 +15,22 @@ struct Options {
   bool json = false, list_only = false, rescan = false;
 };
 
-void print(const Survey& s) {
-  Table table;
-  for (const BackendReport& row : s.backends) table.backend(row, s);
-  app::print("\n");
-  if (s.chosen.device) table.paragraph("New arrays go to ", s.chosen.why, 4);
-  if (std::ranges::any_of(s.backends, &BackendReport::remembered))
-    table.paragraph("",
-                    "Rows \"as remembered\" are what the driver answered an earlier program; `tessera devices "
-                    "--rescan` asks it again.",
-                    4);
-}
-
 int run(const Options& options) {
   if (options.rescan) rescan();
-  const Survey s = survey(options.list_only);
-  if (options.json)
+  Table table;
+  const Row row = [&](const Survey& so_far) { table.backend(so_far.backends.back(), so_far); };
+  const Survey s = survey(options.list_only, options.json ? Row() : row);
+  if (options.json) {
     app::print("{}\n", json_of(s).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
-  else
-    print(s);
+  } else {
+    app::print("\n");
+    if (s.chosen.device) table.paragraph("New arrays go to ", s.chosen.why, 4);
+    if (std::ranges::any_of(s.backends, &BackendReport::remembered))
+      table.paragraph("",
+                      "Rows \"as remembered\" are what the driver answered an earlier program; `tessera devices "
+                      "--rescan` asks it again.",
+                      4);
+  }
   if (s.chosen.device) return success;
   fail<DeviceError>({.wrong = s.chosen.error});
 }
@@ -50,17 +47,18 @@ Command devices_command(CLI::App& program) {
   sub->footer(
       R"(Opens each device and runs a first small kernel on it, whose result is known. States, from best to worst:
   verified     the first kernel gave the right result
-  enumerated   the driver named it; it was not opened
+  enumerated   the driver named it; it was not opened, or could not be: then the reason stands there
   quarantined  the first kernel gave a wrong result, or failed
   lost         it reported an error from which it does not recover
-  hung         the driver did not answer a process of its own in time; it is not loaded
-  crashed      the driver ended that process; it is not loaded
+  hung         the driver did not answer, or did not open the device, in a process of its own in time
+  crashed      the driver ended that process
   loaded       the driver's library answers, but there is no usable device
   supported    the driver's library was not found, or could not be loaded
   unsupported  this version of Tessera has no code for it here
 
-Drivers are asked in a process of their own. What those with a device answered, and which crashed or hung, is kept on
-disk until driver, environment or machine change. `tessera doctor` says more about each, and measures what works.
+Drivers are asked in a process of their own, and so is each device before it is opened here. What those with a device
+answered, which devices work, and what crashed, is kept on disk until driver, environment or machine change; what hung is
+asked again after ten minutes. `tessera doctor` says more about each, and measures what works.
 
 Examples:
   tessera devices

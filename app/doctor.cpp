@@ -13,6 +13,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/os/child.h"
 #include "tessera/base/os/hardware.h"
+#include "tessera/base/printable.h"
 
 namespace tessera::app {
 namespace {
@@ -55,32 +56,6 @@ bool is_gpu(const DeviceInfo& info) {
   return info.kind == DeviceKind::discrete_gpu || info.kind == DeviceKind::integrated_gpu;
 }
 
-Diagnosis examine(const Options& o) {
-  Diagnosis d;
-  if (!o.remembered) rescan();
-  d.cards = os::display_cards();
-  d.files = os::device_files();
-  d.container = os::container();
-  d.variables = os::variables_named(
-      "CUDA_VISIBLE_DEVICES= HIP_VISIBLE_DEVICES= ROCR_VISIBLE_DEVICES= GPU_DEVICE_ORDINAL= ZE_AFFINITY_MASK= "
-      "ONEAPI_DEVICE_SELECTOR= OCL_ICD_ OPENCL_VENDOR_PATH= LD_LIBRARY_PATH= TESSERA_");
-  d.survey = survey(false);
-  if (o.no_figures) return d;
-  Progress progress(false);
-  for (const BackendReport& row : d.survey.backends)
-    for (const DeviceInfo& info : row.devices) {
-      const auto opened = d.survey.opened.find(info.device);
-      const bool chosen = d.survey.chosen.device == info.device;
-      if (!usable(info.state) || (opened != d.survey.opened.end() && !opened->second.error.empty())) continue;
-      if (info.device.backend == Backend::interp && !chosen) continue;  // it is for checking, not for speed
-      progress.update(fmt::format("measuring {} ({})", to_string(info.device), info.name));
-      const Figures f = measure(info.device, std::chrono::seconds(o.limit));
-      d.waiting = d.waiting || !f.ended;
-      d.figures[info.device] = f;
-    }
-  return d;
-}
-
 bool works(const Figures& f) { return f.ended && f.error.empty() && f.right; }
 
 /// Does the device that new arrays go to compute?
@@ -94,18 +69,42 @@ bool healthy(const Diagnosis& d) {
   return false;
 }
 
+/// Of the device that new arrays go to: why it does not compute; empty if it does.
+std::string ailment(const Diagnosis& d, const DeviceInfo& info) {
+  const std::string name = to_string(info.device);
+  if (const auto f = d.figures.find(info.device); f != d.figures.end()) {
+    if (!f->second.ended) return name + " did not end its first computation in time.";
+    if (!f->second.error.empty()) return fmt::format("{} failed: {}", name, f->second.error);
+    return f->second.right ? "" : name + " computed wrongly.";
+  }
+  if (info.state == DeviceState::verified) return "";
+  const auto opened = d.survey.opened.find(info.device);
+  const bool failed = opened != d.survey.opened.end() && !opened->second.error.empty();
+  return fmt::format("{} does not work: {}", name, failed ? opened->second.error : info.reason);
+}
+
 /// What somebody wants to know first: is a GPU used, and if not, what stands in its way.
 std::string verdict(const Diagnosis& d) {
   if (!d.survey.chosen.device) return "New arrays have no device: " + d.survey.chosen.error;
   const Device device = *d.survey.chosen.device;
-  std::string text;
+  DeviceInfo info;
+  std::string listed;  // GPUs that drivers show and that are not used
   for (const BackendReport& row : d.survey.backends)
-    for (const DeviceInfo& info : row.devices)
-      if (info.device == device && is_gpu(info))
-        text = fmt::format("A GPU is used: {} ({}).", to_string(device), info.name);
-  if (text.empty() && d.survey.chosen.why.find("automatically") == std::string::npos)
+    for (const DeviceInfo& each : row.devices) {
+      if (each.device == device)
+        info = each;
+      else if (is_gpu(each))
+        listed += fmt::format("{}{}", listed.empty() ? "" : ", ", to_string(each.device));
+    }
+  const std::string wrong = ailment(d, info);
+  std::string text;
+  if (is_gpu(info) && wrong.empty())
+    text = fmt::format("A GPU is used: {} ({}).", to_string(device), info.name);
+  else if (d.survey.chosen.why.find("automatically") == std::string::npos)
     text = fmt::format("The device is named, so no other is taken: {}.", d.survey.chosen.why);
-  if (text.empty() && d.cards.empty())
+  else if (!listed.empty())
+    text = fmt::format("No GPU is used, although drivers show {}: see there why, and what to do.", listed);
+  else if (d.cards.empty())
     text = fmt::format("No GPU is used, because this machine shows none: there is no graphics card on its PCI bus{}.",
                        d.container.empty() ? "" : fmt::format(" (as far as this container, {}, sees)", d.container));
   if (text.empty()) {
@@ -117,36 +116,33 @@ std::string verdict(const Diagnosis& d) {
                           card.address, fmt::join(names, " or "));
     }
   }
-  const auto f = d.figures.find(device);
-  if (f == d.figures.end()) return text;
-  if (!f->second.ended)
-    return text + fmt::format(" But {} did not end its first computation in time.", to_string(device));
-  if (!f->second.error.empty()) return text + fmt::format(" But {} failed: {}", to_string(device), f->second.error);
-  if (!f->second.right) return text + fmt::format(" But {} computed wrongly.", to_string(device));
+  if (!wrong.empty()) return text + " But " + wrong;
+  if (!d.figures.contains(device)) return text;
   return text + fmt::format(" {} computes, and its results are right.", to_string(device));
 }
 
 std::string number(double value) {
   return value >= 100  ? fmt::format("{:.0f}", value)
          : value >= 10 ? fmt::format("{:.1f}", value)
-                       : fmt::format("{:.2f}", value);
+         : value >= 1  ? fmt::format("{:.2f}", value)
+                       : fmt::format("{:.2g}", value);  // a slow device is slow, not without memory
 }
 
 std::string figures_text(const Figures& f) {
   if (!f.ended) return "did not end in time";
   if (!f.error.empty()) return "failed: " + f.error;
-  return fmt::format(
-      "{}memory {} GB/s, arithmetic {} GFLOP/s (f32), product of {} x {} at {} GFLOP/s, first kernel after {} ms",
-      f.right ? "" : "WRONG RESULTS; ", number(f.copy_bytes / 1e9), number(f.fma_operations / 1e9), f.product_size,
-      f.product_size, number(f.product_operations / 1e9), number(f.compile_seconds * 1e3));
+  return fmt::format("{}{}arithmetic {} GFLOP/s (f32), product of {} x {} at {} GFLOP/s, first kernel after {} ms",
+                     f.right ? "" : "WRONG RESULTS; ",
+                     f.copy_bytes == 0 ? "" : fmt::format("memory {} GB/s, ", number(f.copy_bytes / 1e9)),
+                     number(f.fma_operations / 1e9), f.product_size, f.product_size, number(f.product_operations / 1e9),
+                     number(f.compile_seconds * 1e3));
 }
 
 std::string access_text(os::Access access) {
   return access == os::Access::granted ? "may be used" : "MAY NOT be used by this user";
 }
 
-void print(const Diagnosis& d) {
-  Table table;
+void print_machine(const Diagnosis& d, Table& table) {
   const Style& style = table.style();
   app::print("{}\n", style.strong("What this machine shows"));
   for (const os::DisplayCard& card : d.cards)
@@ -157,14 +153,44 @@ void print(const Diagnosis& d) {
     app::print("    {}: {} (group {})\n", file.path, access_text(file.access), file.group);
   if (d.files.empty()) app::print("    no device files of GPUs (/dev/nvidia*, /dev/kfd, /dev/dri/renderD*)\n");
   if (!d.container.empty()) app::print("    inside a container ({})\n", d.container);
-  for (const std::string& variable : d.variables) app::print("    {}\n", variable);
+  for (const std::string& variable : d.variables) app::print("    {}\n", printable_text(variable));
   app::print("\n{}\n", style.strong("What was tried"));
-  for (const BackendReport& row : d.survey.backends) table.backend(row, d.survey);
-  if (!d.figures.empty()) app::print("\n{}\n", style.strong("What works"));
-  for (const auto& [device, f] : d.figures)
-    table.paragraph(fmt::format("{} {}: ", style.mark(works(f)), to_string(device)), figures_text(f), 4);
-  app::print("\n");
-  table.paragraph(style.mark(healthy(d)) + " ", verdict(d), 2);
+  std::fflush(output());
+}
+
+/// Writes what is known as soon as it is, unless JSON is wanted.
+Diagnosis examine(const Options& o, Table& table) {
+  Diagnosis d;
+  if (!o.remembered) rescan();
+  d.cards = os::display_cards();
+  d.files = os::device_files();
+  d.container = os::container();
+  d.variables = os::variables_named(
+      "CUDA_VISIBLE_DEVICES= HIP_VISIBLE_DEVICES= ROCR_VISIBLE_DEVICES= GPU_DEVICE_ORDINAL= ZE_AFFINITY_MASK= "
+      "ONEAPI_DEVICE_SELECTOR= OCL_ICD_ OPENCL_VENDOR_PATH= LD_LIBRARY_PATH= TESSERA_");
+  if (!o.json) print_machine(d, table);
+  const Row row = [&](const Survey& so_far) { table.backend(so_far.backends.back(), so_far); };
+  d.survey = survey(false, o.json ? Row() : row);
+  if (o.no_figures) return d;
+  Progress progress(false);
+  for (const BackendReport& each : d.survey.backends)
+    for (const DeviceInfo& info : each.devices) {
+      const bool chosen = d.survey.chosen.device == info.device;
+      if (!usable(info, d.survey)) continue;
+      if (info.device.backend == Backend::interp && !chosen) continue;  // it is for checking, not for speed
+      progress.update(fmt::format("measuring {} ({})", to_string(info.device), info.name));
+      const Figures f = measure(info.device, std::chrono::seconds(o.limit));
+      d.waiting = d.waiting || !f.ended;
+      progress.clear();
+      if (!o.json) {
+        if (d.figures.empty()) app::print("\n{}\n", table.style().strong("What works"));
+        table.paragraph(fmt::format("{} {}: ", table.style().mark(works(f)), to_string(info.device)), figures_text(f),
+                        4);
+        std::fflush(output());
+      }
+      d.figures[info.device] = f;
+    }
+  return d;
 }
 
 nlohmann::ordered_json json_of(const Diagnosis& d) {
@@ -194,11 +220,14 @@ nlohmann::ordered_json json_of(const Diagnosis& d) {
 }
 
 int run(const Options& o) {
-  const Diagnosis d = examine(o);
-  if (o.json)
+  Table table;
+  const Diagnosis d = examine(o, table);
+  if (o.json) {
     app::print("{}\n", json_of(d).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
-  else
-    print(d);
+  } else {
+    app::print("\n");
+    table.paragraph(table.style().mark(healthy(d)) + " ", verdict(d), 2);
+  }
   const int code = healthy(d) ? success : failed;
   if (!d.waiting) return code;
   std::fflush(output());

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <new>
 #include <sstream>
 
@@ -11,6 +12,7 @@
 #include "command.h"
 #include "terminal.h"
 #include "tessera/base/log.h"
+#include "tessera/base/os/child.h"
 
 namespace tessera::app {
 namespace {
@@ -89,6 +91,22 @@ int run(int argc, char** argv) {
   return usage;
 }
 
+/// Tools that look at a process write what they saw in its exit handlers.
+bool watched() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+  return true;
+#endif
+#endif
+  // Preloaded ones; CUPTI's (Nsight Systems and Compute), ROCm's and Level Zero's.
+  for (const char* name : {"LD_PRELOAD", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "HSA_TOOLS_LIB",
+                           "ROCP_TOOL_LIB", "ROCP_TOOL_LIBRARIES", "ZE_ENABLE_TRACING_LAYER"})
+    if (std::getenv(name) != nullptr) return true;
+  return false;
+}
+
 }  // namespace
 }  // namespace tessera::app
 
@@ -107,5 +125,7 @@ int main(int argc, char** argv) {
     print_error("standard output could not be written");
     code = failed;
   }
-  return code;
+  if (watched()) return code;
+  std::fflush(nullptr);
+  tessera::os::leave(code);  // drivers' exit handlers may crash, or never end
 }

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
 
@@ -15,27 +17,39 @@ std::string_view title(Backend backend) {
 
 bool usable(DeviceState state) { return state == DeviceState::enumerated || state == DeviceState::verified; }
 
-Survey survey(bool list_only) {
+bool usable(const DeviceInfo& info, const Survey& s) {
+  const auto opened = s.opened.find(info.device);
+  return usable(info.state) && (opened == s.opened.end() || opened->second.error.empty());
+}
+
+Survey survey(bool list_only, const Row& row) {
   Survey s;
-  if (!list_only) {
-    Progress progress(false);
-    const std::vector<BackendReport> first = discover();
-    for (const BackendReport& row : first) {
-      for (const DeviceInfo& info : row.devices) {
-        progress.update(fmt::format("running a first kernel on {} ({})", to_string(info.device), info.name));
-        Opened& o = s.opened[info.device];
-        try {
-          o.free = free_memory(info.device);  // opens it, which runs the first kernel
-        } catch (const Error& e) {
-          o.error = e.what();
-        }
+  Progress progress(false);
+  for (const Backend backend : all_backends) {
+    progress.update(fmt::format("asking {} for its devices", title(backend)));
+    const BackendReport first = discover(backend);
+    for (const DeviceInfo& info : first.devices) {
+      if (list_only) break;
+      progress.update(fmt::format("running a first kernel on {} ({})", to_string(info.device), info.name));
+      Opened& o = s.opened[info.device];
+      try {
+        o.free = free_memory(info.device);  // opens it, which runs the first kernel
+      } catch (const Error& e) {
+        o.error = e.what();
       }
     }
+    progress.clear();
+    s.backends.push_back(discover(backend));
+    if (row) row(s);
   }
-  s.backends = discover();
   try {
-    s.chosen.device = current_device();
-    s.chosen.why = why_current_device();
+    if (list_only) {
+      const Selection expected = expected_device();
+      s.chosen = {expected.device, expected.why, {}};
+    } else {
+      s.chosen.device = current_device();
+      s.chosen.why = why_current_device();
+    }
   } catch (const Error& e) {
     s.chosen.error = e.what();
   }
@@ -60,6 +74,26 @@ std::string memory_text(std::uint64_t total, std::optional<std::uint64_t> free) 
   std::string text = known(total) ? fmt::format("{:.2f} GiB", gibibytes(total)) : "memory unknown";
   if (const auto bytes = known_free(total, free)) text += fmt::format(" ({:.2f} GiB free)", gibibytes(*bytes));
   return text;
+}
+
+/// Why a device is not used: of one that answered and did not open, what it said then.
+std::string reason_of(const DeviceInfo& info, const Survey& s) {
+  const auto opened = s.opened.find(info.device);
+  const bool failed = opened != s.opened.end() && !opened->second.error.empty();
+  return failed && (info.reason.empty() || info.state == DeviceState::enumerated) ? opened->second.error : info.reason;
+}
+
+/// A compiler's log may have hundreds of lines; a row has the first, and JSON all.
+std::string first_lines(const std::string& text) {
+  constexpr int most = 4;
+  std::size_t end = 0;
+  for (int lines = 0; lines < most; ++lines) {
+    end = text.find('\n', end);
+    if (end == text.npos) return text;
+    ++end;
+  }
+  const auto more = std::count(text.begin() + static_cast<std::ptrdiff_t>(end), text.end(), '\n') + 1;
+  return text.substr(0, end) + fmt::format("({} more; --json has all)", counted(more, "line"));
 }
 
 std::string joined(const std::vector<std::string>& parts, std::string_view with) {
@@ -107,23 +141,24 @@ nlohmann::ordered_json json_of(const Capabilities& can) {
 
 void Table::backend(const BackendReport& row, const Survey& s) {
   bool any = false;
-  for (const DeviceInfo& info : row.devices) any = any || usable(info.state);
+  for (const DeviceInfo& info : row.devices) any = any || usable(info, s);
   app::print("{} {} ({}): {}{}{}\n", style_.mark(any), style_.strong(title(row.backend)), backend_name(row.backend),
              state_name(row.state), row.file.empty() ? "" : ", " + row.file,
              row.remembered ? style_.faint(" (as remembered)") : "");
   for (const DeviceInfo& info : row.devices) device(info, s);
   parts(row);
-  if (row.devices.empty() && !row.parts.empty()) return;                         // each said its own
-  if (!row.devices.empty() && row.reason == row.devices.front().reason) return;  // said with the device
-  reasons(row.reason, row.remedy, 4);
+  const auto said = [&](const DeviceInfo& info) { return info.reason == row.reason; };
+  // What parts and devices said of themselves is said.
+  if (row.devices.empty() ? row.parts.empty() : std::ranges::none_of(row.devices, said))
+    reasons(row.reason, row.remedy, 4);
+  std::fflush(output());
 }
 
 void Table::device(const DeviceInfo& info, const Survey& s) {
   const auto opened = s.opened.find(info.device);
   std::string memory = memory_text(info.total_memory, opened != s.opened.end() ? opened->second.free : std::nullopt);
   if (info.unified_memory) memory += ", shared with the host";
-  const std::string state =
-      usable(info.state) ? std::string(state_name(info.state)) : style_.bad(state_name(info.state));
+  const std::string state = usable(info, s) ? std::string(state_name(info.state)) : style_.bad(state_name(info.state));
   app::print("    [{}] {}: {}, {}\n", to_string(info.device), info.name, memory, state);
   std::vector<std::string> about;
   about.emplace_back(kind_name(info.kind));
@@ -137,14 +172,12 @@ void Table::device(const DeviceInfo& info, const Survey& s) {
                            : info.blas.starts_with("no ") ? "; " + info.blas
                                                           : "; large products by " + info.blas;
   app::print("{}\n", style_.faint("        " + wrapped(capability_text(info.can) + blas, 8, columns_, 8)));
-  std::string reason = info.reason;
-  if (reason.empty() && opened != s.opened.end()) reason = opened->second.error;
-  reasons(reason, info.remedy, 8);
+  reasons(reason_of(info, s), info.remedy, 8);
 }
 
 void Table::reasons(const std::string& reason, const std::string& remedy, std::size_t indent) {
   const std::string spaces(indent, ' ');
-  if (!reason.empty()) paragraph(spaces + "Why:  ", reason, indent + 6);
+  if (!reason.empty()) paragraph(spaces + "Why:  ", first_lines(reason), indent + 6);
   if (!remedy.empty()) paragraph(spaces + "Do:   ", remedy, indent + 6);
 }
 
@@ -186,7 +219,7 @@ nlohmann::ordered_json json_of(const Survey& s) {
            {"same_card_as", same ? Json(to_string(*same)) : Json()},
            {"kind", kind_name(info.kind)},
            {"state", state_name(info.state)},
-           {"reason", info.reason.empty() && was ? opened->second.error : info.reason},
+           {"reason", reason_of(info, s)},
            {"remedy", info.remedy},
            {"total_memory", json_of(known(info.total_memory))},
            {"free_memory", json_of(known_free(info.total_memory, was ? opened->second.free : std::nullopt))},

@@ -3,6 +3,7 @@
 // and which device is chosen; and how this is written for people and as JSON, once.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -31,9 +32,13 @@ struct Survey {
   Chosen chosen;
 };
 
-/// Asks every backend, and unless `list_only` opens each device, which runs a first small kernel on it.
-Survey survey(bool list_only);
+/// Asks one backend after the other, and unless `list_only` opens each of its devices, which runs a first small kernel
+/// there. `row` is called with what is known so far, the new row last, before the next driver is asked.
+using Row = std::function<void(const Survey&)>;
+Survey survey(bool list_only, const Row& row = {});
 bool usable(DeviceState state);
+/// Does it compute, as far as is known?
+bool usable(const DeviceInfo& info, const Survey& s);
 /// "CUDA", "oneAPI", as people write it.
 std::string_view title(Backend backend);
 nlohmann::ordered_json json_of(const Survey& s);
@@ -41,7 +46,7 @@ nlohmann::ordered_json json_of(const Survey& s);
 /// Writes rows to standard output.
 class Table {
  public:
-  /// The row of a backend, with its devices, reasons and remedies.
+  /// The row of a backend, with its devices, reasons and remedies; it is out when this returns.
   void backend(const BackendReport& row, const Survey& s);
   /// `first`, then `text` broken at spaces, further lines behind `indent` spaces.
   void paragraph(const std::string& first, const std::string& text, std::size_t indent);

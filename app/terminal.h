@@ -12,7 +12,8 @@
 namespace tessera::app {
 
 /// Standard output, for this program alone: from the first call on, which main makes before any driver is loaded, what
-/// others print there (drivers do, in C as in C++) goes to standard error, so that a result is a result and JSON is JSON.
+/// others print there (drivers do, in C as in C++) goes to standard error, so that a result is a result and JSON is
+/// JSON.
 std::FILE* output();
 template <class... T>
 void print(fmt::format_string<T...> format, T&&... values) {
