@@ -97,7 +97,7 @@ std::vector<Mode> cuda_modes() {
        {"print_ctor", "daemon_init", "fork_init", "many_devices", "no_name", "unterminated_name", "latin1", "escapes"})
     all.push_back(works(name));
   all.push_back({"ctx_2", Computes::no, any, {"CUDA_ERROR_OUT_OF_MEMORY (2)"}});
-  all.push_back({"ctx_46", Computes::no, any, {"(46)"}});
+  all.push_back({"ctx_46", Computes::no, any, {"CUDA_ERROR_DEVICE_UNAVAILABLE (46)"}});
   all.push_back({"ctx_999", Computes::no, any, {"CUDA_ERROR_UNKNOWN (999)"}});
   all.push_back({"crash_ctx", Computes::no, dead, {"SIGSEGV (signal 11)", "first kernel"}});
   all.push_back({"hang_ctx", Computes::no, hung, {"within", "first kernel"}});

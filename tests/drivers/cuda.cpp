@@ -64,6 +64,7 @@ constexpr Name names[] = {
     {invalid_value, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
     {out_of_memory, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
     {not_initialized, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+    {46, "CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA-capable device(s) is/are busy or unavailable"},
     {no_device, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
     {invalid_device, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
     {invalid_image, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
