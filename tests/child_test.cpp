@@ -125,6 +125,7 @@ TEST(Child, ThatTakesOrSaysTooMuchIsStoppedForThat) {
 
 TEST(Child, LeavesNothingBehindAndReachesNobody) {
   for (const char* deed : {"daemon", "daemon-crash", "kill-parent"}) expect_no_daemon(run(deed).answer);
+  EXPECT_TRUE(run("kill-parent").unwatched);
   const ChildOutcome group = run("kill-group");
   EXPECT_EQ(group.end, End::signalled);
   EXPECT_EQ(group.code, SIGKILL);

@@ -122,8 +122,9 @@ std::optional<Asked> ask(const std::vector<std::string>& command, Backend backen
         fmt::format("tessera-probe could not be started ({}): drivers are asked inside this process", child.reason));
     return std::nullopt;
   }
-  // An answer that is whole counts, whatever the driver did to the process afterwards.
-  if (!child.answer.empty() && child.end != End::too_much_answer) {
+  // An answer that is whole counts, whatever the driver did to the process afterwards; but not of a driver that killed
+  // the process it was started by, which in the program is somebody else's.
+  if (!child.answer.empty() && child.end != End::too_much_answer && !child.unwatched) {
     try {
       Json json = parse_json(child.answer);
       if (json.at("protocol") == protocol && json.at("tessera") == TESSERA_VERSION) return Asked{.answer = json};

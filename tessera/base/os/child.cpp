@@ -202,6 +202,7 @@ ChildOutcome run_child(std::span<const std::string> command, const ChildLimits& 
   } else if (known && WIFSIGNALED(status)) {
     outcome.end = End::signalled;
     outcome.code = WTERMSIG(status);
+    outcome.unwatched = true;
   } else {
     outcome.end = End::exited;
     outcome.code = known ? WEXITSTATUS(status) : -1;

@@ -26,8 +26,9 @@ struct ChildOutcome {
   };
   End end = End::not_started;
   int code = 0;
-  std::string answer;  ///< all that it wrote on the answer's descriptor
-  std::string words;   ///< the end of what it wrote on standard output and standard error
+  bool unwatched = false;  ///< its guard was killed, as by a driver that signals its parent
+  std::string answer;      ///< all that it wrote on the answer's descriptor
+  std::string words;       ///< the end of what it wrote on standard output and standard error
   std::string reason;
 };
 
