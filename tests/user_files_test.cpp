@@ -151,7 +151,7 @@ class UserFiles : public ::testing::Test {
   }
   /// What came to the user's things is ours: regular, for this user alone, and of an exact name.
   void only_ours_beside(const std::map<std::string, std::string>& theirs) {
-    const std::regex exact("(probe|trial)-[a-z]+-[0-9a-f]{16}\\.json");
+    const std::regex exact("(probe|open|opening)-[a-z]+-[0-9a-f]{16}\\.json");
     for (const std::string& name : names(work())) {
       if (theirs.count(name)) continue;
       EXPECT_TRUE(std::regex_match(name, exact)) << name;
@@ -182,7 +182,7 @@ TEST_F(UserFiles, AreWhatTheyWereAfterEveryCommand) {
     make(work() / (".tessera-" + name + ".lock"), kind++);
   }
   ASSERT_EQ(::mkfifo((work() / "tessera.toml").c_str(), 0600), 0);
-  const std::vector<std::string> beginnings = {"probe-",  "probe-cuda-", "probe-opencl-", "trial-cuda-", ".tessera-",
+  const std::vector<std::string> beginnings = {"probe-",  "probe-cuda-", "probe-opencl-", "open-cuda-", ".tessera-",
                                                "kernel-", "data",        "tessera",       "salt",        ".probe"},
                                  endings = {".json", ".tmp", ".csv", "", ".lock", ".json.lock", ".bak"};
   while (names(work()).size() < 120) {

@@ -71,8 +71,8 @@ void keep(Backend backend, const std::string& key, const Known& known) {
   Json json = {{"format", format},
                {"key", key},
                {"state", state_name(known.state)},
-               {"reason", known.reason},
-               {"remedy", known.remedy}};
+               {"reason", without_values(known.reason)},
+               {"remedy", without_values(known.remedy)}};
   if (known.state == DeviceState::hung) json["until"] = end_of_hang();
   const os::PrivateStore store = private_store();
   const auto why = store.folder().empty() ? "neither XDG_CACHE_HOME nor HOME is set"
