@@ -3,11 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <map>
 #include <optional>
+#include <thread>
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
@@ -15,6 +18,7 @@
 #include "tessera/device/discovery.h"
 #include "tessera/device/dry_run.h"
 #include "tessera/device/queue_core.h"
+#include "tessera/device/settings.h"
 #include "tessera/device/verify_device.h"
 
 namespace tessera {
@@ -35,26 +39,42 @@ OpenTable& table() {
 
 std::atomic<bool> at_exit = false;
 
-/// Waits for all work once, while drivers still live; from then on nothing of ours calls them.
+/// Waits for all work once, while drivers still live; from then on nothing of ours calls them. On a thread of its own,
+/// since the one that ends the process has lost its thread_local objects, drivers' too; and not for ever.
 void drain_at_exit() {
   if (at_exit.exchange(true)) return;
-  for (OpenDevice* device : open_devices()) {
-    if (device->lost() || device->forked()) continue;
-    std::vector<std::shared_ptr<QueueCore>> queues;
-    {
-      std::lock_guard hold(device->queues_lock);
-      for (const auto& weak : device->queues)
-        if (auto queue = weak.lock()) queues.push_back(std::move(queue));
+  try {
+    if (std::ranges::all_of(open_devices(), [](const OpenDevice* d) { return is_built_in(d->device.backend); }))
+      return OpenDevice::drain();  // our own code, which waits for nothing
+    struct Drain {
+      std::mutex lock;
+      std::condition_variable changed;
+      bool over = false;
+    };
+    auto& drain = *new Drain;  // leaked: the thread may go on
+    std::thread thread([&drain] {
+      OpenDevice::drain();
+      const std::lock_guard hold(drain.lock);
+      drain.over = true;
+      drain.changed.notify_all();
+    });
+    int seconds = Settings().probe_timeout;
+    try {
+      seconds = settings().probe_timeout;
+    } catch (const ArgumentError&) {  // a setting that cannot be read was told by who needed it
     }
-    for (const auto& queue : queues) {
-      for (int attempt = 0; attempt < 2; ++attempt) {  // the first may only tell of an earlier fault
-        try {
-          queue->finish();
-          break;
-        } catch (...) {  // nobody is left to be told
-        }
-      }
+    std::unique_lock hold(drain.lock);
+    if (drain.changed.wait_for(hold, std::chrono::seconds(seconds), [&] { return drain.over; })) {
+      hold.unlock();
+      return thread.join();
     }
+    hold.unlock();
+    thread.detach();
+    logging::warn(fmt::format(
+        "work did not end within {} s of the program's end, which goes on without it (TESSERA_PROBE_TIMEOUT sets the "
+        "seconds)",
+        seconds));
+  } catch (const std::exception&) {  // no memory, or no thread: then nobody waits
   }
 }
 
@@ -66,6 +86,13 @@ void refuse_unusable(const DeviceInfo& info) {
                      .with = {{"device", info.name}},
                      .wrong = fmt::format("the device is {}: {}", state_name(info.state), info.reason),
                      .todo = info.remedy});
+}
+
+[[noreturn]] void refuse_at_exit(Device device, const std::string& name) {
+  fail<DeviceError>({.asked = to_string(device),
+                     .with = {{"device", name}},
+                     .wrong = "the program is ending, and the device's driver is not called any more",
+                     .todo = "Do this before main returns; cpu and interp compute to the end"});
 }
 
 void verify(OpenDevice& device, const std::optional<Origin>& origin) {
@@ -142,6 +169,7 @@ OpenDevice& open_now(Device device) {
   // What was known of the row may be old: a variable was set, a card was taken out. Then the driver is asked once more.
   for (int asked = 0; !open; ++asked) {
     const DeviceInfo info = device_info(device);
+    if (exiting() && !is_built_in(device.backend)) refuse_at_exit(device, info.name);
     refuse_unusable(info);
     std::string differs;
     open = open_as(info, differs);
@@ -218,8 +246,54 @@ std::vector<OpenDevice*> open_devices() {
   return devices;
 }
 
+constinit thread_local OpenDevice::Phase OpenDevice::phase_ = Phase::unseen;
+
+/// Goes when the main thread's thread_local objects do.
+struct OpenDevice::MainThread {
+  ~MainThread() {
+    if (os::is_main_thread()) phase_ = Phase::left;
+  }
+};
+
+bool OpenDevice::over_here() noexcept {
+  if (phase_ == Phase::unseen) {
+    phase_ = Phase::seen;
+    if (os::is_main_thread()) {
+      static thread_local const MainThread watched;
+      static_cast<void>(&watched);
+    }
+  }
+  return phase_ == Phase::left || (phase_ == Phase::seen && exiting());
+}
+
+void OpenDevice::drain() noexcept {
+  const Phase before = std::exchange(phase_, Phase::drains);
+  try {
+    for (OpenDevice* device : open_devices()) {
+      if (device->lost() || device->forked()) continue;
+      std::vector<std::shared_ptr<QueueCore>> queues;
+      {
+        std::lock_guard hold(device->queues_lock);
+        for (const auto& weak : device->queues)
+          if (auto queue = weak.lock()) queues.push_back(std::move(queue));
+      }
+      for (const auto& queue : queues) {
+        for (int attempt = 0; attempt < 2; ++attempt) {  // the first may only tell of an earlier fault
+          try {
+            queue->finish();
+            break;
+          } catch (...) {  // nobody is left to be told
+          }
+        }
+      }
+    }
+  } catch (const std::exception&) {  // no memory for a list: nobody waits
+  }
+  phase_ = before;
+}
+
 bool OpenDevice::forked() const { return generation != os::fork_generation(); }
-bool OpenDevice::gone() const noexcept { return exiting() || lost_ || forked(); }
+bool OpenDevice::gone() const noexcept { return lost_ || forked() || over(); }
 
 void OpenDevice::lose(const std::string& reason) noexcept {
   try {
@@ -243,6 +317,7 @@ void OpenDevice::refuse() const {
          .wrong = "the device was opened before this process was forked, and drivers do not survive a fork",
          .todo = "Use devices in the parent, or start the child with exec (posix_spawn)"});
   }
+  if (!lost_) refuse_at_exit(device, info.name);
   std::string reason;
   {
     std::lock_guard hold(lost_lock_);

@@ -299,7 +299,7 @@ void MemoryPool::release(Storage& storage) noexcept {
     block.stamp = ++stamps_;
     cached_[block.allocation.bytes].push_back(std::move(block));
     // Work that still runs is not waited for here: such blocks stay for a while longer.
-    if (exiting()) return;
+    if (owner_.gone()) return;
     if (const std::uint64_t cap = cache_cap(); cached_bytes_ > cap) pick_victims(cached_bytes_ - cap, true, victims);
   } catch (...) {  // no memory for the lists: the block is leaked rather than reused too early
   }

@@ -111,6 +111,22 @@ struct Loaded : LoadedKernel {
   std::string source() const override { return text; }
 };
 
+/// What a driver may keep of each thread that calls it.
+constinit thread_local bool objects_are_gone = false;
+struct ThreadObject {
+  bool used = false;
+  ~ThreadObject() { objects_are_gone = true; }
+};
+thread_local ThreadObject thread_object;
+
+/// The driver is called.
+void enter(Behaviour& behaviour) {
+  if (objects_are_gone)
+    behaviour.note_misuse("the driver was called on a thread whose thread_local objects are gone");
+  else
+    thread_object.used = true;
+}
+
 class TestQueue : public DriverQueue {
  public:
   explicit TestQueue(std::shared_ptr<Behaviour> behaviour)
@@ -195,6 +211,7 @@ class TestQueue : public DriverQueue {
   void with_native(const std::function<void(void*)>& use) override { use(this); }
   void put_native(std::function<void()> work) { put(std::move(work)); }
   void finish() override {
+    enter(*behaviour_);
     std::unique_lock g(lock_);
     idle_.wait(g, [&] { return work_.empty() && !busy_; });
     if (const auto error = std::exchange(error_, std::nullopt)) error->tell();
@@ -206,6 +223,7 @@ class TestQueue : public DriverQueue {
     bool always;  // events are signalled even when the work before failed
   };
   void put(std::function<void()> f, bool always = false) {
+    enter(*behaviour_);
     {
       std::lock_guard g(lock_);
       work_.push_back({std::move(f), always});
@@ -303,6 +321,7 @@ class TestDevice : public DriverDevice {
   const DeviceInfo& info() const override { return info_; }
   std::uint64_t free_memory() const override { return info_.total_memory - behaviour_->live_bytes; }
   Allocation allocate(std::size_t bytes, MemoryKind kind) override {
+    enter(*behaviour_);
     if (behaviour_->fail_allocation_in > 0 && --behaviour_->fail_allocation_in == 0) {
       if (--behaviour_->failing_allocations > 0)
         behaviour_->fail_allocation_in = 1;
@@ -321,6 +340,7 @@ class TestDevice : public DriverDevice {
     return a;
   }
   void release(const Allocation& allocation) noexcept override {
+    enter(*behaviour_);
     auto* memory = static_cast<Memory*>(allocation.handle);
     if (!memory->live) behaviour_->note_misuse("memory was given back twice");
     memory->live = false;
@@ -334,6 +354,7 @@ class TestDevice : public DriverDevice {
     return std::make_unique<Borrowed>(*static_cast<TestQueue*>(native));
   }
   std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override {
+    enter(*behaviour_);
     ++behaviour_->compile_calls;
     std::vector<std::unique_ptr<LoadedKernel>> loaded;
     for (const CompileRequest& r : requests) {

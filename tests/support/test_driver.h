@@ -60,7 +60,8 @@ struct Behaviour {
     }
     changed.notify_all();
   }
-  /// Misuse that the driver saw: addresses outside of allocations, memory that was given back, ...
+  /// Misuse that the driver saw: addresses outside of allocations, memory that was given back, calls on threads whose
+  /// thread_local objects are gone, ...
   std::vector<std::string> misuse();
   void note_misuse(std::string text);
 

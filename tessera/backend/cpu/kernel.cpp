@@ -9,6 +9,7 @@
 #include <new>
 
 #include "tessera/base/error.h"
+#include "tessera/base/os/per_thread.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera::cpu {
@@ -41,6 +42,8 @@ double cost(const Function& fn, BlockId b) {
   return sum;
 }
 
+struct LaunchScratch;
+
 // Scratch memory of the calling thread, kept for its next launch.
 std::byte* scratch(std::size_t bytes) {
   struct Slab {
@@ -48,7 +51,7 @@ std::byte* scratch(std::size_t bytes) {
     std::size_t bytes = 0;
     ~Slab() { std::free(data); }
   };
-  thread_local Slab slab;
+  Slab& slab = os::PerThread<Slab, LaunchScratch>::get();
   if (slab.bytes < bytes) {
     const std::size_t rounded = (bytes + 4095) & ~std::size_t{4095};
     auto* fresh = static_cast<std::byte*>(std::aligned_alloc(4096, rounded));

@@ -126,6 +126,8 @@ std::size_t thread_stack_bytes() {
 
 std::uint32_t fork_generation() { return generation.load(std::memory_order_relaxed); }
 
+bool is_main_thread() noexcept { return ::gettid() == ::getpid(); }
+
 bool file_exists(const char* path) {
   std::error_code ignored;
   return fs::exists(path, ignored);

@@ -36,6 +36,9 @@ std::size_t thread_stack_bytes();
 /// 0 in the process that started, and one more in each child that `fork` made of it. A read of a variable.
 std::uint32_t fork_generation();
 
+/// Whether this is the thread that the process began with.
+bool is_main_thread() noexcept;
+
 bool file_exists(const char* path);
 /// What this process may do with a file, such as a device's (under TESSERA_SYSTEM_ROOT, if that is set): it need not be
 /// open already.
