@@ -8,12 +8,12 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
-#include <map>
 #include <optional>
 #include <thread>
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/base/os/system.h"
 #include "tessera/device/discovery.h"
 #include "tessera/device/dry_run.h"
@@ -26,16 +26,20 @@ namespace {
 
 constexpr std::size_t fast_indices = 16;
 
+/// The devices opened by this process and those that it was forked from, newest first: they are leaked, as static
+/// objects may still hold storages at exit, and read without a lock, which a thread of a parent may hold.
 struct OpenTable {
+  std::atomic<OpenDevice*> newest = nullptr;
+  std::atomic<int> count = 0;
   std::array<std::array<std::atomic<OpenDevice*>, fast_indices>, all_backends.size() + 1> fast{};
-  std::array<std::mutex, all_backends.size() + 1> opening;  // one device of a backend at a time
-  std::mutex lock;
-  std::map<Device, OpenDevice*> devices;  // under `lock`
 };
-OpenTable& table() {
-  static auto* the_table = new OpenTable;  // leaked, with the devices: static objects may still hold storages at exit
-  return *the_table;
-}
+constinit OpenTable table;
+
+/// One device of a backend at a time.
+struct Opening {
+  std::array<std::mutex, all_backends.size() + 1> locks;
+};
+constinit os::PerProcess<Opening> opening;
 
 std::atomic<bool> at_exit = false;
 
@@ -116,10 +120,9 @@ void verify(OpenDevice& device, const std::optional<Origin>& origin) {
 }
 
 OpenDevice* find_open(Device device) {
-  OpenTable& t = table();
-  std::lock_guard hold(t.lock);
-  const auto it = t.devices.find(device);
-  return it == t.devices.end() ? nullptr : it->second;
+  OpenDevice* open = table.newest.load(std::memory_order_acquire);
+  while (open != nullptr && open->device != device) open = open->before;
+  return open;
 }
 
 /// Opens it where nobody has; null if the driver shows another device than `info`, with how that one looks.
@@ -135,10 +138,13 @@ std::unique_ptr<OpenDevice> open_as(const DeviceInfo& info, std::string& differs
     differs = "another device";
     return nullptr;
   }
+  Driver& driver = *find_driver(device.backend);
+  if (auto why = enter_driver(driver))
+    fail<DeviceError>({.asked = to_string(device), .wrong = std::move(*why), .todo = instead_of_fork});
   std::optional<OpeningMark> mark;
   if (origin) mark.emplace(info, *origin);
   try {
-    open->driver = find_driver(device.backend)->open(device.index);
+    open->driver = driver.open(device.index);
   } catch (const DeviceError& e) {
     set_device_state(device, DeviceState::enumerated, e.what(), "See what the driver says; it is tried again");
     ask_again(device.backend);  // its probe had found it
@@ -161,9 +167,8 @@ std::unique_ptr<OpenDevice> open_as(const DeviceInfo& info, std::string& differs
 }
 
 OpenDevice& open_now(Device device) {
-  OpenTable& t = table();
   device_info(device);  // DeviceError if there is none
-  std::lock_guard opening(t.opening[static_cast<std::size_t>(device.backend)]);
+  std::lock_guard hold(opening->locks[static_cast<std::size_t>(device.backend)]);
   if (OpenDevice* open = find_open(device)) return *open;
   std::unique_ptr<OpenDevice> open;
   // What was known of the row may be old: a variable was set, a card was taken out. Then the driver is asked once more.
@@ -183,13 +188,13 @@ OpenDevice& open_now(Device device) {
          .todo = "The machine or the environment is changing; what was known is forgotten, so look at discover() and "
                  "try again"});
   }
-  std::lock_guard hold(t.lock);
-  open->ordinal = static_cast<int>(t.devices.size());
+  open->ordinal = table.count.fetch_add(1);
   // After the driver's library is loaded, so that our drain runs before its own handlers do.
   std::atexit(drain_at_exit);
-  t.devices.emplace(device, open.get());
+  open->before = table.newest.load(std::memory_order_relaxed);
+  while (!table.newest.compare_exchange_weak(open->before, open.get(), std::memory_order_release)) {}
   if (static_cast<std::size_t>(device.index) < fast_indices) {
-    t.fast[static_cast<std::size_t>(device.backend)][static_cast<std::size_t>(device.index)].store(
+    table.fast[static_cast<std::size_t>(device.backend)][static_cast<std::size_t>(device.index)].store(
         open.get(), std::memory_order_release);
   }
   return *open.release();
@@ -228,7 +233,7 @@ bool exiting() noexcept { return at_exit.load(std::memory_order_relaxed); }
 OpenDevice& open_device(Device device) {
   OpenDevice* open = nullptr;
   if (device.index >= 0 && static_cast<std::size_t>(device.index) < fast_indices) {
-    open = table().fast[static_cast<std::size_t>(device.backend)][static_cast<std::size_t>(device.index)].load(
+    open = table.fast[static_cast<std::size_t>(device.backend)][static_cast<std::size_t>(device.index)].load(
         std::memory_order_acquire);
   } else {
     open = find_open(device);
@@ -239,10 +244,10 @@ OpenDevice& open_device(Device device) {
 }
 
 std::vector<OpenDevice*> open_devices() {
-  OpenTable& t = table();
-  std::lock_guard hold(t.lock);
   std::vector<OpenDevice*> devices;
-  for (const auto& [device, open] : t.devices) devices.push_back(open);
+  for (OpenDevice* open = table.newest.load(std::memory_order_acquire); open != nullptr; open = open->before)
+    devices.push_back(open);
+  std::ranges::sort(devices, {}, [](const OpenDevice* open) { return open->device; });
   return devices;
 }
 
@@ -315,7 +320,7 @@ void OpenDevice::refuse() const {
     fail<DeviceError>(
         {.asked = to_string(device),
          .wrong = "the device was opened before this process was forked, and drivers do not survive a fork",
-         .todo = "Use devices in the parent, or start the child with exec (posix_spawn)"});
+         .todo = instead_of_fork});
   }
   if (!lost_) refuse_at_exit(device, info.name);
   std::string reason;

@@ -31,6 +31,7 @@ struct OpenDevice {
   Device device;
   DeviceInfo info;
   int ordinal = 0;               ///< in the order of opening
+  OpenDevice* before = nullptr;  ///< opened before this one
   std::uint32_t generation = 0;  ///< os::fork_generation() when it was opened
   bool holds_data = true;        ///< false in a dry run: no bounds of memory, nothing to verify
   bool host_memory = false;      ///< its memory is the machine's: the host's facts bound it

@@ -11,6 +11,7 @@
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/base/os/system.h"
 #include "tessera/device/open_device.h"
 #include "tessera/device/queue_core.h"
@@ -56,8 +57,8 @@ struct HostMemory {
   }
 };
 HostMemory& host() {
-  static auto* the_host = new HostMemory;
-  return *the_host;
+  static constinit os::PerProcess<HostMemory> the_host;
+  return the_host.get();
 }
 
 }  // namespace

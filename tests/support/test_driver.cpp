@@ -400,6 +400,7 @@ DeviceInfo& TestDriver::add_device(DeviceKind kind, std::uint64_t total_memory) 
 
 BackendReport TestDriver::enumerate() {
   ++enumerations;
+  std::this_thread::sleep_for(std::chrono::microseconds(slow_us));
   BackendReport report{.backend = backend_,
                        .state = DeviceState::enumerated,
                        .reason = "no kernel has run on it yet",
@@ -416,6 +417,7 @@ BackendReport TestDriver::enumerate() {
 
 std::unique_ptr<DriverDevice> TestDriver::open(int index) {
   auto b = behaviour(index);
+  std::this_thread::sleep_for(std::chrono::microseconds(slow_us));
   if (b->fail_open) fail<DeviceError>({.asked = "open", .wrong = "the test device does not open"});
   ++b->opened;
   return std::make_unique<TestDevice>(devices_.at(static_cast<std::size_t>(index)), b);

@@ -81,6 +81,7 @@ class TestDriver : public Driver {
   DeviceInfo& add_device(DeviceKind kind, std::uint64_t total_memory);
   std::string fail_enumerate;  ///< the driver throws this when asked
   std::atomic<int> enumerations = 0;
+  std::atomic<int> slow_us = 0;  ///< enumerating and opening take this long
   std::shared_ptr<Behaviour> behaviour(int index) { return behaviours_.at(static_cast<std::size_t>(index)); }
 
   Backend backend() const override { return backend_; }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tessera/base/config.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/base/os/library.h"
 
 namespace tessera::cpu {
@@ -38,6 +39,7 @@ ModuleOf<G> open_with(Take&& take) {
     out.reason = "TESSERA_CODEGEN_LIBRARY is 'none'";
     return out;
   }
+  const os::NoFork whole;  // LLVM's start
   const auto library = os::Library::open(names);
   out.file = library.file();
   if (!library.loaded()) {

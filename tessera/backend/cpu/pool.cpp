@@ -6,8 +6,8 @@
 #include <system_error>
 
 #include "tessera/base/config.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/base/os/processor.h"
-#include "tessera/base/os/system.h"
 
 namespace tessera::cpu {
 

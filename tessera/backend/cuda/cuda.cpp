@@ -14,6 +14,7 @@
 #include "tessera/backend/cuda/cuda_api.h"
 #include "tessera/backend/cuda/nvrtc.h"
 #include "tessera/backend/stream/load.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/base/os/hardware.h"
 #include "tessera/base/os/library_search.h"
 #include "tessera/base/os/system.h"
@@ -201,6 +202,7 @@ stream::Image CudaVendor::compile(const stream::DeviceFacts& facts, const backen
   for (std::size_t i = 0; i < program.requests.size(); ++i)
     kernels.push_back({program.requests[i].function, &program.source.kernels[i], program.requests[i].noalias});
   stream::Image image;
+  const os::NoFork whole;  // LLVM's state
   image.bytes = module_.generator->compile(kernels, target->second, image.log);
   image.made = !image.bytes.empty();
   return image;

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
@@ -20,10 +19,6 @@ namespace tessera::os {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::atomic<std::uint32_t> generation = 0;
-[[maybe_unused]] const int watching_forks =
-    ::pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1, std::memory_order_relaxed); });
 
 /// The number a file starts with; nothing if the file is missing or says "max".
 std::optional<std::uint64_t> number_in(const fs::path& file) {
@@ -123,8 +118,6 @@ std::size_t thread_stack_bytes() {
   ::pthread_attr_destroy(&attributes);
   return bytes;
 }
-
-std::uint32_t fork_generation() { return generation.load(std::memory_order_relaxed); }
 
 bool is_main_thread() noexcept { return ::gettid() == ::getpid(); }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts that only the operating system knows: memory, control groups, the environment, and whether this process was
-// forked. Part of the operating system's seam: callers see numbers, only system.cpp knows where they come from.
+// Facts that only the operating system knows: memory, control groups, the environment. Part of the operating system's
+// seam: callers see numbers, only system.cpp knows where they come from.
 #pragma once
 
 #include <cstddef>
@@ -32,9 +32,6 @@ std::optional<GroupMemory> group_memory(const std::filesystem::path& proc = "/pr
 
 /// Stack of a thread that is started without a wish of its own.
 std::size_t thread_stack_bytes();
-
-/// 0 in the process that started, and one more in each child that `fork` made of it. A read of a variable.
-std::uint32_t fork_generation();
 
 /// Whether this is the thread that the process began with.
 bool is_main_thread() noexcept;
