@@ -124,6 +124,10 @@ BackendReport ask_driver(Backend backend, std::vector<Origin>& origins) {
         info.reason = untried, info.remedy = "Use it, or run `tessera devices`: a first kernel then checks it";
     }
     return std::move(report);
+  } catch (const OutOfMemory&) {
+    throw;  // says nothing about the device: the next call asks again
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const ArgumentError& e) {  // a setting
     return {.backend = backend, .state = DeviceState::supported, .reason = e.what(), .remedy = "Correct the setting"};
   } catch (const std::exception& e) {

@@ -8,7 +8,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <new>
 #include <optional>
+#include <system_error>
 #include <thread>
 
 #include "tessera/base/error.h"
@@ -99,6 +101,14 @@ void refuse_unusable(const DeviceInfo& info) {
                      .todo = "Do this before main returns; cpu and interp compute to the end"});
 }
 
+/// Of the host's memory or threads.
+bool is_shortage(const std::exception& e) {
+  if (dynamic_cast<const std::bad_alloc*>(&e) != nullptr) return true;
+  const auto* system = dynamic_cast<const std::system_error*>(&e);
+  return system != nullptr && (system->code() == std::errc::resource_unavailable_try_again ||
+                               system->code() == std::errc::not_enough_memory);
+}
+
 void verify(OpenDevice& device, const std::optional<Origin>& origin) {
   std::string wrong;
   try {
@@ -107,6 +117,9 @@ void verify(OpenDevice& device, const std::optional<Origin>& origin) {
   } catch (const OutOfMemory&) {
     throw;  // says nothing about how the device computes
   } catch (const std::exception& e) {
+    if (is_shortage(e))
+      fail<OutOfMemory>(
+          {.asked = "open " + to_string(device.device), .wrong = fmt::format("the host has none left: {}", e.what())});
     wrong = fmt::format("the first kernel failed: {}", e.what());
   }
   if (wrong.empty()) {

@@ -8,6 +8,7 @@
 #include <deque>
 #include <optional>
 #include <random>
+#include <system_error>
 #include <thread>
 
 #include "tessera/base/error.h"
@@ -356,6 +357,8 @@ class TestDevice : public DriverDevice {
   std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override {
     enter(*behaviour_);
     ++behaviour_->compile_calls;
+    if (behaviour_->shortage == 1) throw std::bad_alloc();
+    if (behaviour_->shortage == 2) throw std::system_error(EAGAIN, std::generic_category(), "thread");
     std::vector<std::unique_ptr<LoadedKernel>> loaded;
     for (const CompileRequest& r : requests) {
       if (behaviour_->fail_compile) fail<KernelError>({.wrong = "line 3: unexpected token"});

@@ -47,6 +47,7 @@ struct Behaviour {
   std::atomic<bool> fail_open = false;
   std::atomic<bool> compute_wrongly = false;
   std::atomic<bool> fail_compile = false;
+  std::atomic<int> shortage = 0;  ///< compiling throws what the host's shortage does: 1: of memory, 2: of threads
   std::atomic<int> compiled = 0, compile_calls = 0, allocations = 0, live_allocations = 0, records = 0, opened = 0;
   std::atomic<std::uint64_t> live_bytes = 0;
   std::atomic<int> live_kernels = 0;

@@ -177,6 +177,8 @@ class CpuDriver : public Driver {
       report.state = report.devices[0].state;
       if (module.generator) report.file = module.file;
       report.reason = report.devices[0].reason, report.remedy = report.devices[0].remedy;
+    } catch (const OutOfMemory&) {
+      throw;  // says nothing about the device
     } catch (const Error& e) {
       report.state = DeviceState::loaded;
       report.reason = e.what();

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "tessera/backend/common/codegen_module.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/per_thread.h"
 #include "tessera/ir/semantics.h"
@@ -69,8 +70,10 @@ class GeneratedKernel : public CpuKernel {
  public:
   GeneratedKernel(Generator& generator, Function function, GenerateOptions options)
       : generator_(generator), function_(std::move(function)), options_(options) {
+    need_room_to_compile(function_);
     std::string wrong;
     compiled_ = generator_.compile(function_, options_, wrong);
+    if (!compiled_ && wrong.empty()) fail_without_room("compile " + function_.name, 0);
     if (!compiled_)
       fail<KernelError>({.asked = "kernel " + function_.name, .with = {{"device", "cpu:0"}}, .wrong = wrong});
     item_cost_ = cost(function_, 0) + 1;

@@ -2,6 +2,7 @@
 #include "tessera/base/os/system.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -108,6 +109,14 @@ std::optional<GroupMemory> group_memory(const fs::path& proc, const fs::path& gr
     }
   }
   return best;
+}
+
+bool memory_can_be_had(std::uint64_t bytes) noexcept {
+  // To be written to, so that all limits count it: of addresses, of data, of what the system commits itself to.
+  void* const there = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (there == MAP_FAILED) return false;
+  ::munmap(there, bytes);
+  return true;
 }
 
 std::size_t thread_stack_bytes() {

@@ -30,6 +30,10 @@ struct GroupMemory {
 std::optional<GroupMemory> group_memory(const std::filesystem::path& proc = "/proc",
                                         const std::filesystem::path& groups = "/sys/fs/cgroup");
 
+/// Whether so many bytes of memory could be had now: they are mapped and given back. For what cannot bear to be refused
+/// memory in its middle; other threads may take it meanwhile.
+bool memory_can_be_had(std::uint64_t bytes) noexcept;
+
 /// Stack of a thread that is started without a wish of its own.
 std::size_t thread_stack_bytes();
 
