@@ -30,13 +30,22 @@ Environment: TESSERA_DEVICE names the device to use (else `tessera prefer`), TES
 TESSERA_LOG=info says on standard error what is found, chosen and compiled.)";
 
 /// The text of an error, once: "tessera: error: ...". Broken into lines on a terminal; what already has lines (a
-/// compiler's log) stays as it is.
-void print_error(std::string_view text) {
-  std::fflush(output());
+/// compiler's log) stays as it is. Where there is no memory to make it fit for people it comes as it is.
+void print_error(std::string_view text) noexcept {
   constexpr std::string_view prefix = "tessera: error:";
-  const bool broken = is_terminal(stderr) && text.find('\n') == std::string_view::npos;
-  say("{} {}\n", Style(stderr).bad(prefix),
-      broken ? wrapped(text, 4, columns(stderr), prefix.size() + 1) : std::string(text));
+  std::fflush(output());
+  try {
+    const bool broken = is_terminal(stderr) && text.find('\n') == std::string_view::npos;
+    const std::string whole =
+        fmt::format("{} {}\n", Style(stderr).bad(prefix),
+                    broken ? wrapped(text, 4, columns(stderr), prefix.size() + 1) : std::string(text));
+    std::fwrite(whole.data(), 1, whole.size(), stderr);
+  } catch (const std::exception&) {
+    std::fwrite(prefix.data(), 1, prefix.size(), stderr);
+    std::fputc(' ', stderr);
+    std::fwrite(text.data(), 1, text.size(), stderr);
+    std::fputc('\n', stderr);
+  }
 }
 
 /// The help of a command, or of the program. (CLI::App::help would give that of `help`, the command that is running.)

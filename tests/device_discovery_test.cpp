@@ -284,6 +284,19 @@ TEST(States, WrongResultsQuarantine) {
   });
 }
 
+TEST(States, AShortageOfTheHostsIsNoQuarantine) {
+  in_fresh_process([] {
+    auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
+    for (const int kind : {1, 2}) {
+      cuda.behaviour(0)->shortage = kind;
+      expect_has(text_of<OutOfMemory>([] { Queue::of({Backend::cuda, 0}); }), {"cuda:0", "none left"});
+      EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::enumerated);
+    }
+    cuda.behaviour(0)->shortage = 0;
+    Queue::of({Backend::cuda, 0}).finish();
+  });
+}
+
 TEST(States, ADeviceThatDoesNotOpenMayBeTriedAgain) {
   in_fresh_process([] {
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});

@@ -131,8 +131,12 @@ TEST(Gguf, SoundFileParses) {
     EXPECT_EQ(b.type, GgmlType::q8_0);
     EXPECT_EQ(b.bytes, 68u);
     EXPECT_EQ(b.elements, 64u);
-    EXPECT_EQ(read.data(b).data(), bytes.data() + file.data_at + 32);
-    EXPECT_EQ(read.data(b).size(), 68u);
+    const auto data = std::span(bytes).subspan(file.data_at + 32, 68);
+    EXPECT_TRUE(std::ranges::equal(read.data(b), data));
+    Bytes part(8);
+    read.read(b, 60, part);
+    EXPECT_TRUE(std::ranges::equal(part, data.subspan(60)));
+    expect_throw<ArgumentError>([&] { read.read(b, 61, part); }, {"test.gguf", "has not that many bytes", "8 from 61"});
   }
 }
 
@@ -614,13 +618,13 @@ class Folder {
   std::filesystem::path path_;
 };
 
-TEST(GgufFileMap, OpensFilesAndRefusesOthers) {
+TEST(GgufFiles, OpenAndRefuseOthers) {
   const Folder folder;
   GgufWriter w;
   const float values[2] = {1, 2};
   w.set("k", std::string("v")).add_tensor("t", {2}, values).write(folder / "good.gguf");
   GgufFile f = GgufFile::open(folder / "good.gguf");
-  const GgufFile moved = std::move(f);  // the mapping goes with it
+  const GgufFile moved = std::move(f);  // the file goes with it
   EXPECT_EQ(moved.get<std::string>("k"), "v");
   EXPECT_EQ(ggml_to_float(GgmlType::f32, moved.data(moved.tensor("t"))), (std::vector<float>{1, 2}));
 
@@ -638,13 +642,40 @@ TEST(GgufFileMap, OpensFilesAndRefusesOthers) {
     expect_throw<ArgumentError>(open("good.gguf"), {"may not read"});
   }
 
-  FileMap a(folder / "good.gguf"), b(folder / "good.gguf");
+  InputFile a(folder / "good.gguf"), b(folder / "good.gguf");
+  const std::uint64_t size = a.size();
   a = std::move(b);
-  EXPECT_EQ(b.bytes().size(), 0u);  // NOLINT: the moved-from state is promised
-  EXPECT_EQ(static_cast<char>(a.bytes()[0]), 'G');
+  EXPECT_EQ(b.size(), 0u);  // NOLINT: the moved-from state is promised
+  EXPECT_EQ(a.size(), size);
+  std::byte first{};
+  a.read(0, {&first, 1});
+  EXPECT_EQ(static_cast<char>(first), 'G');
 }
 
-TEST(GgufFileMap, WrongCountsInHugeFilesTakeNoMemory) {
+TEST(GgufFiles, ThatShrinkAreAnErrorAndThoseReplacedAreRead) {
+  const Folder folder;
+  const auto path = folder / "model.gguf";
+  GgufWriter w;
+  const std::vector<float> values(100000, 1.5f);
+  w.add_tensor("t", {100000}, values).write(path);
+  const GgufFile f = GgufFile::open(path);
+  const std::uint64_t size = std::filesystem::file_size(path);
+  std::filesystem::resize_file(path, size / 2);
+  expect_throw<FormatError>([&] { f.data(f.tensor("t")); },
+                            {"model.gguf", "shortened", "offset = " + std::to_string(size / 2), std::to_string(size)});
+  Bytes part(400);
+  f.read(f.tensor("t"), 0, part);  // what is left can be read
+  EXPECT_EQ(ggml_to_float(GgmlType::f32, part), std::vector<float>(100, 1.5f));
+  expect_throw<FormatError>([&] { GgufFile::open(path); }, {"the file ends at"});
+
+  w.write(path);
+  const GgufFile kept = GgufFile::open(path);
+  std::filesystem::remove(path);
+  std::ofstream(path) << "another";
+  EXPECT_EQ(ggml_to_float(GgmlType::f32, kept.data(kept.tensor("t"))), values);
+}
+
+TEST(GgufFiles, WrongCountsInHugeFilesTakeNoMemory) {
   // 64 GiB of zeros behind the header: counts that would fit such a file must not be believed before the data is seen.
   const Folder folder;
   const auto refused = [&](const std::string& start, const std::string& wrong) {

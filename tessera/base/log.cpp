@@ -10,6 +10,7 @@
 
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/base/printable.h"
 
 namespace tessera::logging {
@@ -37,12 +38,16 @@ struct Logger {
   std::shared_ptr<spdlog::logger> out;
   std::atomic<Level> level = Level::warn;
 
-  Logger() {
+  explicit Logger(const Logger* parents) {
     // A logger of our own: a program's spdlog registry stays as it is.
     out = std::make_shared<spdlog::logger>("tessera", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     out->set_pattern("tessera: %v");
     out->set_level(spdlog::level::trace);
     out->set_error_handler([](const std::string&) {});  // a closed standard error is not our caller's problem
+    if (parents != nullptr) {
+      level = parents->level.load(std::memory_order_relaxed);
+      return;
+    }
     try {
       level = level_asked_for();
     } catch (const Error&) {  // check_setting throws it where it may be thrown
@@ -50,14 +55,14 @@ struct Logger {
   }
 };
 
-Logger& logger() {
-  static auto* the_logger = new Logger;  // leaked: destructors of static objects may still log
-  return *the_logger;
-}
+constinit os::PerProcess<Logger> the_logger;
+Logger& logger() { return the_logger.get(); }
 
 void write(Level at, std::string_view text) {
   Logger& l = logger();
-  if (at >= l.level.load(std::memory_order_relaxed)) l.out->log(to_spdlog(at), "{}", printable_text(text));
+  if (at < l.level.load(std::memory_order_relaxed)) return;
+  const os::NoFork whole;  // spdlog's lock, which all of its loggers have in common
+  l.out->log(to_spdlog(at), "{}", printable_text(text));
 }
 
 }  // namespace
@@ -71,6 +76,9 @@ void info(std::string_view text) { write(Level::info, text); }
 void warn(std::string_view text) {
   if (enabled(Level::warn)) write(Level::warn, "warning: " + std::string(text));
 }
-void print(std::string_view text) { logger().out->log(spdlog::level::info, "{}", text); }
+void print(std::string_view text) {
+  const os::NoFork whole;
+  logger().out->log(spdlog::level::info, "{}", text);
+}
 
 }  // namespace tessera::logging

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "tessera/device/discovery.h"
 #include "tessera/device/probe.h"
 #include "tessera/device/verdicts.h"
 
@@ -50,6 +51,8 @@ BackendReport together(const std::vector<ForeignPart>& parts, std::vector<Backen
 }
 
 BackendReport in_process(Driver& driver, const std::vector<ForeignPart>& parts) {
+  if (auto why = enter_driver(driver))
+    return {.state = DeviceState::loaded, .reason = std::move(*why), .remedy = instead_of_fork};
   std::vector<std::string> all;
   for (const ForeignPart& part : parts) all.push_back(part.name);
   driver.allow(std::move(all));

@@ -10,6 +10,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/device/ask_foreign.h"
 #include "tessera/device/driver.h"
 #include "tessera/device/preferences_file.h"
@@ -29,12 +30,11 @@ constexpr std::size_t backend_count = all_backends.size() + 1;  // and dry runs,
 
 struct DriverTable {
   std::array<std::atomic<Driver*>, backend_count> drivers{};
-  std::once_flag filled;
+  std::array<std::atomic<std::uint64_t>, backend_count> entered{};  ///< 1 + the generation of the process that did
+  std::once_flag filled;                                            ///< the system's, which knows of forks
 };
-DriverTable& table() {
-  static auto* the_table = new DriverTable;  // leaked: drivers are never destroyed
-  return *the_table;
-}
+constinit DriverTable the_table;  // with a trivial destructor: drivers are never destroyed
+DriverTable& table() { return the_table; }
 thread_local bool registering_all = false;
 
 void fill_table() {
@@ -53,22 +53,29 @@ struct Override {
 struct Slot {
   std::mutex asking;                    // held while the driver enumerates, which may take long; other backends go on
   std::optional<BackendReport> answer;  // as the driver gave it; under `asking`
-  std::vector<Origin> origins;          // of its devices; under `asking`
-  std::atomic<const BackendReport*> shown = nullptr;  // with the states of later
+  std::atomic<const std::vector<Origin>*> origins = nullptr;             // of its devices; changed under `asking`
+  std::vector<std::unique_ptr<const std::vector<Origin>>> kept_origins;  // all that there were
+  std::atomic<const BackendReport*> shown = nullptr;                     // with the states of later
   std::vector<std::unique_ptr<const BackendReport>>
       kept;  // all that were ever shown: callers hold references; under `asking`
 };
 struct Discovery {
+  /// A child of fork goes on with what its parent had published: that is never changed.
+  explicit Discovery(const Discovery* parents) {
+    for (std::size_t i = 0; parents != nullptr && i < slots.size(); ++i)
+      if (const BackendReport* shown = parents->slots[i].shown.load(std::memory_order_acquire)) {
+        slots[i].answer = *shown, slots[i].shown = shown;
+        slots[i].origins = parents->slots[i].origins.load(std::memory_order_acquire);
+      }
+  }
   std::array<Slot, backend_count> slots;
   std::mutex lock;
   std::map<Device, Override> overrides;                                // under `lock`
   std::vector<std::unique_ptr<const std::vector<BackendReport>>> all;  // under `lock`; the last is the newest
   std::array<const BackendReport*, all_backends.size()> all_from{};
 };
-Discovery& discovery() {
-  static auto* the_discovery = new Discovery;
-  return *the_discovery;
-}
+constinit os::PerProcess<Discovery> the_discovery;
+Discovery& discovery() { return the_discovery.get(); }
 
 /// For backends without a driver: an honest reason, and whether there would be something to drive.
 BackendReport report_without_driver(Backend backend) {
@@ -117,6 +124,10 @@ BackendReport ask_driver(Backend backend, std::vector<Origin>& origins) {
         info.reason = untried, info.remedy = "Use it, or run `tessera devices`: a first kernel then checks it";
     }
     return std::move(report);
+  } catch (const OutOfMemory&) {
+    throw;  // says nothing about the device: the next call asks again
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const ArgumentError& e) {  // a setting
     return {.backend = backend, .state = DeviceState::supported, .reason = e.what(), .remedy = "Correct the setting"};
   } catch (const std::exception& e) {
@@ -194,13 +205,28 @@ Driver* find_driver(Backend backend) {
   return table().drivers[static_cast<std::size_t>(backend)];
 }
 
+std::optional<std::string> enter_driver(Driver& driver) {
+  if (!driver.foreign()) return std::nullopt;
+  const std::uint64_t here = std::uint64_t{os::fork_generation()} + 1;
+  std::uint64_t there = 0;
+  std::atomic<std::uint64_t>& entered = table().entered[static_cast<std::size_t>(driver.backend())];
+  if (entered.compare_exchange_strong(there, here) || there == here) return std::nullopt;
+  return "the driver was started before this process was forked, and drivers do not survive a fork";
+}
+
 const BackendReport& discover(Backend backend) {
   Slot& slot = slot_of(backend);
   if (const BackendReport* r = slot.shown.load(std::memory_order_acquire)) return *r;
   fill_table();  // before the lock: registering a driver takes it too
   std::lock_guard hold(slot.asking);
   if (const BackendReport* r = slot.shown.load(std::memory_order_acquire)) return *r;
-  if (!slot.answer) slot.answer = ask(backend, slot.origins);
+  if (!slot.answer) {
+    auto origins = std::make_unique<std::vector<Origin>>();
+    BackendReport answer = ask(backend, *origins);
+    slot.kept_origins.push_back(std::move(origins));
+    slot.origins = slot.kept_origins.back().get();
+    slot.answer = std::move(answer);
+  }
   return *show(slot);
 }
 
@@ -208,8 +234,9 @@ std::optional<Origin> origin_of(Device device) {
   Slot& slot = slot_of(device.backend);
   std::lock_guard hold(slot.asking);
   const auto at = static_cast<std::size_t>(device.index);
-  if (!slot.answer || device.index < 0 || at >= slot.origins.size()) return std::nullopt;
-  return slot.origins[at];
+  const std::vector<Origin>* origins = slot.origins;
+  if (!slot.answer || origins == nullptr || device.index < 0 || at >= origins->size()) return std::nullopt;
+  return (*origins)[at];
 }
 
 void forget_report(Backend backend) {
@@ -219,8 +246,10 @@ void forget_report(Backend backend) {
   slot.shown = nullptr;
 }
 
+namespace {
+const auto* const nothing = new BackendReport;
+}
 const BackendReport& known(Backend backend) {
-  static const BackendReport* nothing = new BackendReport;
   const BackendReport* shown = slot_of(backend).shown.load(std::memory_order_acquire);
   return shown != nullptr ? *shown : *nothing;
 }

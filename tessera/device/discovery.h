@@ -9,6 +9,8 @@
 
 namespace tessera {
 
+class Driver;
+
 /// From now on `discover` shows this state. Never throws: it is called while an error is on its way.
 void set_device_state(Device device, DeviceState state, std::string reason = {}, std::string remedy = {}) noexcept;
 
@@ -27,6 +29,11 @@ std::string existing_devices(std::optional<Backend> asked = {});
 const BackendReport& known(Backend backend);
 /// The driver in this process disagrees with what its probe said: the next `discover` asks it anew.
 void ask_again(Backend backend);
+/// To be asked before a vendor's code is called in this process: why it must not be, if it must not. It is taken for
+/// called from then on.
+std::optional<std::string> enter_driver(Driver& driver);
+/// What is done about that.
+inline constexpr const char* instead_of_fork = "Use devices in the parent, or start the child with exec (posix_spawn)";
 /// The next `discover(backend)` asks its driver again.
 void forget_report(Backend backend);
 /// Forgets which device was chosen automatically.

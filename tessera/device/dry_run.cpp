@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "tessera/base/error.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/device/discovery.h"
 #include "tessera/device/open_device.h"
 
@@ -19,11 +20,23 @@ struct Stands {
   std::mutex lock;
   std::vector<DeviceInfo> infos;
   std::multimap<Device, int> idle;  // by the real device
+  std::uint32_t generation = os::fork_generation();
 };
-Stands& stands() {
-  static auto* the_stands = new Stands;
-  return *the_stands;
-}
+/// They, while this has the lock: no child of fork sees half a change. Of its parent's a child knows the numbers, but
+/// those that a parent opened are of no use to it.
+class HeldStands {
+ public:
+  HeldStands() : hold_(stands_->lock) {
+    if (std::exchange(stands_->generation, os::fork_generation()) != os::fork_generation()) stands_->idle.clear();
+  }
+  Stands* operator->() { return stands_; }
+
+ private:
+  static Stands* const stands_;
+  const os::NoFork whole_;
+  const std::lock_guard<std::mutex> hold_;
+};
+Stands* const HeldStands::stands_ = new Stands;
 
 class DryKernel : public LoadedKernel {
  public:
@@ -65,30 +78,27 @@ class DryDriver : public Driver {
   Backend backend() const override { return Backend::dry_run; }
   BackendReport enumerate() override {
     BackendReport report{.backend = Backend::dry_run, .state = DeviceState::enumerated};
-    std::lock_guard hold(stands().lock);
-    report.devices = stands().infos;
+    report.devices = HeldStands()->infos;
     return report;
   }
   std::unique_ptr<DriverDevice> open(int index) override {
-    std::lock_guard hold(stands().lock);
-    return std::make_unique<DryDevice>(stands().infos.at(static_cast<std::size_t>(index)));
+    return std::make_unique<DryDevice>(HeldStands()->infos.at(static_cast<std::size_t>(index)));
   }
 };
 
 Device stand_for(Device like) {
   const DeviceInfo info = device_info(like);  // before the lock: it may ask drivers
-  Stands& s = stands();
   Device device{Backend::dry_run, 0};
   {
-    std::lock_guard hold(s.lock);
-    if (const auto it = s.idle.find(like); it != s.idle.end()) {
+    HeldStands s;
+    if (const auto it = s->idle.find(like); it != s->idle.end()) {
       device.index = it->second;
-      s.idle.erase(it);
+      s->idle.erase(it);
       return device;
     }
-    device.index = static_cast<int>(s.infos.size());
-    s.infos.push_back(info);
-    DeviceInfo& stand = s.infos.back();
+    device.index = static_cast<int>(s->infos.size());
+    s->infos.push_back(info);
+    DeviceInfo& stand = s->infos.back();
     stand.device = device;
     stand.name = fmt::format("dry run of {} ({})", to_string(like), info.name);
     stand.state = DeviceState::verified;
@@ -111,8 +121,7 @@ DryRun::~DryRun() {
   try {
     // With arrays left on it, it is not given out again: the next dry run would count them.
     if (open_device(device_).pool.stats().live_bytes != 0) return;
-    std::lock_guard hold(stands().lock);
-    stands().idle.emplace(like_, device_.index);
+    HeldStands()->idle.emplace(like_, device_.index);
   } catch (...) {  // no memory for the list, or a forked child: the number is not used again
   }
 }

@@ -97,33 +97,39 @@ void log_compiled(std::span<const CompileRequest> requests, Device device, Varia
 
 struct Kernel::State {
   explicit State(ir::Function f) : function(std::move(f)), facts(function), hash(ir::hash_of(function)) {}
-  ~State() {
-    for (auto& [ordinal, on] : devices)
-      for (auto& kernel : on->loaded)
-        if (LoadedKernel* k = kernel.load()) on->device->retire(std::unique_ptr<LoadedKernel>(k));
-  }
+  ~State() { devices.drop(); }
 
   OnDevice& on(OpenDevice& device) {
+    Devices& d = devices.get();
     const auto ordinal = static_cast<std::size_t>(device.ordinal);
     if (ordinal < fast_devices)
-      if (OnDevice* known = fast[ordinal].load(std::memory_order_acquire)) return *known;
-    std::lock_guard hold(lock);
-    auto& entry = devices[ordinal];
+      if (OnDevice* known = d.fast[ordinal].load(std::memory_order_acquire)) return *known;
+    std::lock_guard hold(d.lock);
+    auto& entry = d.all[ordinal];
     if (!entry) {
       entry = std::make_unique<OnDevice>();
       entry->device = &device;
       entry->counter = &launch_counter(function.name, device.device);
-      if (ordinal < fast_devices) fast[ordinal].store(entry.get(), std::memory_order_release);
+      if (ordinal < fast_devices) d.fast[ordinal].store(entry.get(), std::memory_order_release);
     }
     return *entry;
   }
 
+  struct Devices {
+    std::array<std::atomic<OnDevice*>, fast_devices> fast{};
+    std::mutex lock;
+    std::map<std::size_t, std::unique_ptr<OnDevice>> all;  // by ordinal, under `lock`
+    ~Devices() {
+      for (auto& [ordinal, on] : all)
+        for (auto& kernel : on->loaded)
+          if (LoadedKernel* k = kernel.load()) on->device->retire(std::unique_ptr<LoadedKernel>(k));
+    }
+  };
+
   const ir::Function function;
   const KernelFacts facts;
   const ir::Hash hash;
-  std::array<std::atomic<OnDevice*>, fast_devices> fast{};
-  std::mutex lock;
-  std::map<std::size_t, std::unique_ptr<OnDevice>> devices;  // by ordinal, under `lock`
+  os::PerProcess<Devices> devices;
 };
 
 /// Reaches into kernels for the functions of this file.

@@ -9,6 +9,7 @@
 #include <shared_mutex>
 #include <unordered_map>
 
+#include "tessera/base/os/fork.h"
 #include "tessera/device/storage.h"
 #include "tessera/ir/builder.h"
 
@@ -79,18 +80,21 @@ class KernelFamily {
  public:
   using Trace = std::function<ir::Function(const Spec&)>;
   explicit KernelFamily(Trace trace) : trace_(std::move(trace)) {}
+  ~KernelFamily() { made_.drop(); }
 
   /// The kernel if there has been one for this specification, which need not outlive the call; else null.
   const Kernel* find(const Spec& spec) const {
-    std::shared_lock read(lock_);
-    const auto it = kernels_.find(spec);
-    return it != kernels_.end() ? &it->second : nullptr;
+    Made& made = made_.get();
+    std::shared_lock read(made.lock);
+    const auto it = made.kernels.find(spec);
+    return it != made.kernels.end() ? &it->second : nullptr;
   }
   const Kernel& operator()(const Spec& spec) {
     if (const Kernel* known = find(spec)) return *known;
     Kernel fresh(trace_(spec));
-    std::unique_lock write(lock_);
-    return kernels_.try_emplace(spec, std::move(fresh)).first->second;
+    Made& made = made_.get();
+    std::unique_lock write(made.lock);
+    return made.kernels.try_emplace(spec, std::move(fresh)).first->second;
   }
 
  private:
@@ -102,9 +106,12 @@ class KernelFamily {
         return std::hash<Spec>{}(s);
     }
   };
+  struct Made {
+    std::shared_mutex lock;
+    std::unordered_map<Spec, Kernel, Hash> kernels;
+  };
   Trace trace_;
-  mutable std::shared_mutex lock_;
-  std::unordered_map<Spec, Kernel, Hash> kernels_;
+  mutable os::PerProcess<Made> made_;
 };
 
 /// What ran where, and what was copied, since the start of the process or the last reset.

@@ -3,18 +3,24 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
-#include <map>
+#include <new>
 #include <optional>
+#include <system_error>
+#include <thread>
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/base/os/system.h"
 #include "tessera/device/discovery.h"
 #include "tessera/device/dry_run.h"
 #include "tessera/device/queue_core.h"
+#include "tessera/device/settings.h"
 #include "tessera/device/verify_device.h"
 
 namespace tessera {
@@ -22,39 +28,59 @@ namespace {
 
 constexpr std::size_t fast_indices = 16;
 
+/// The devices opened by this process and those that it was forked from, newest first: they are leaked, as static
+/// objects may still hold storages at exit, and read without a lock, which a thread of a parent may hold.
 struct OpenTable {
+  std::atomic<OpenDevice*> newest = nullptr;
+  std::atomic<int> count = 0;
   std::array<std::array<std::atomic<OpenDevice*>, fast_indices>, all_backends.size() + 1> fast{};
-  std::array<std::mutex, all_backends.size() + 1> opening;  // one device of a backend at a time
-  std::mutex lock;
-  std::map<Device, OpenDevice*> devices;  // under `lock`
 };
-OpenTable& table() {
-  static auto* the_table = new OpenTable;  // leaked, with the devices: static objects may still hold storages at exit
-  return *the_table;
-}
+constinit OpenTable table;
+
+/// One device of a backend at a time.
+struct Opening {
+  std::array<std::mutex, all_backends.size() + 1> locks;
+};
+constinit os::PerProcess<Opening> opening;
 
 std::atomic<bool> at_exit = false;
 
-/// Waits for all work once, while drivers still live; from then on nothing of ours calls them.
+/// Waits for all work once, while drivers still live; from then on nothing of ours calls them. On a thread of its own,
+/// since the one that ends the process has lost its thread_local objects, drivers' too; and not for ever.
 void drain_at_exit() {
   if (at_exit.exchange(true)) return;
-  for (OpenDevice* device : open_devices()) {
-    if (device->lost() || device->forked()) continue;
-    std::vector<std::shared_ptr<QueueCore>> queues;
-    {
-      std::lock_guard hold(device->queues_lock);
-      for (const auto& weak : device->queues)
-        if (auto queue = weak.lock()) queues.push_back(std::move(queue));
+  try {
+    if (std::ranges::all_of(open_devices(), [](const OpenDevice* d) { return is_built_in(d->device.backend); }))
+      return OpenDevice::drain();  // our own code, which waits for nothing
+    struct Drain {
+      std::mutex lock;
+      std::condition_variable changed;
+      bool over = false;
+    };
+    auto& drain = *new Drain;  // leaked: the thread may go on
+    std::thread thread([&drain] {
+      OpenDevice::drain();
+      const std::lock_guard hold(drain.lock);
+      drain.over = true;
+      drain.changed.notify_all();
+    });
+    int seconds = Settings().probe_timeout;
+    try {
+      seconds = settings().probe_timeout;
+    } catch (const ArgumentError&) {  // a setting that cannot be read was told by who needed it
     }
-    for (const auto& queue : queues) {
-      for (int attempt = 0; attempt < 2; ++attempt) {  // the first may only tell of an earlier fault
-        try {
-          queue->finish();
-          break;
-        } catch (...) {  // nobody is left to be told
-        }
-      }
+    std::unique_lock hold(drain.lock);
+    if (drain.changed.wait_for(hold, std::chrono::seconds(seconds), [&] { return drain.over; })) {
+      hold.unlock();
+      return thread.join();
     }
+    hold.unlock();
+    thread.detach();
+    logging::warn(fmt::format(
+        "work did not end within {} s of the program's end, which goes on without it (TESSERA_PROBE_TIMEOUT sets the "
+        "seconds)",
+        seconds));
+  } catch (const std::exception&) {  // no memory, or no thread: then nobody waits
   }
 }
 
@@ -68,6 +94,21 @@ void refuse_unusable(const DeviceInfo& info) {
                      .todo = info.remedy});
 }
 
+[[noreturn]] void refuse_at_exit(Device device, const std::string& name) {
+  fail<DeviceError>({.asked = to_string(device),
+                     .with = {{"device", name}},
+                     .wrong = "the program is ending, and the device's driver is not called any more",
+                     .todo = "Do this before main returns; cpu and interp compute to the end"});
+}
+
+/// Of the host's memory or threads.
+bool is_shortage(const std::exception& e) {
+  if (dynamic_cast<const std::bad_alloc*>(&e) != nullptr) return true;
+  const auto* system = dynamic_cast<const std::system_error*>(&e);
+  return system != nullptr && (system->code() == std::errc::resource_unavailable_try_again ||
+                               system->code() == std::errc::not_enough_memory);
+}
+
 void verify(OpenDevice& device, const std::optional<Origin>& origin) {
   std::string wrong;
   try {
@@ -76,6 +117,9 @@ void verify(OpenDevice& device, const std::optional<Origin>& origin) {
   } catch (const OutOfMemory&) {
     throw;  // says nothing about how the device computes
   } catch (const std::exception& e) {
+    if (is_shortage(e))
+      fail<OutOfMemory>(
+          {.asked = "open " + to_string(device.device), .wrong = fmt::format("the host has none left: {}", e.what())});
     wrong = fmt::format("the first kernel failed: {}", e.what());
   }
   if (wrong.empty()) {
@@ -89,10 +133,9 @@ void verify(OpenDevice& device, const std::optional<Origin>& origin) {
 }
 
 OpenDevice* find_open(Device device) {
-  OpenTable& t = table();
-  std::lock_guard hold(t.lock);
-  const auto it = t.devices.find(device);
-  return it == t.devices.end() ? nullptr : it->second;
+  OpenDevice* open = table.newest.load(std::memory_order_acquire);
+  while (open != nullptr && open->device != device) open = open->before;
+  return open;
 }
 
 /// Opens it where nobody has; null if the driver shows another device than `info`, with how that one looks.
@@ -108,10 +151,13 @@ std::unique_ptr<OpenDevice> open_as(const DeviceInfo& info, std::string& differs
     differs = "another device";
     return nullptr;
   }
+  Driver& driver = *find_driver(device.backend);
+  if (auto why = enter_driver(driver))
+    fail<DeviceError>({.asked = to_string(device), .wrong = std::move(*why), .todo = instead_of_fork});
   std::optional<OpeningMark> mark;
   if (origin) mark.emplace(info, *origin);
   try {
-    open->driver = find_driver(device.backend)->open(device.index);
+    open->driver = driver.open(device.index);
   } catch (const DeviceError& e) {
     set_device_state(device, DeviceState::enumerated, e.what(), "See what the driver says; it is tried again");
     ask_again(device.backend);  // its probe had found it
@@ -134,14 +180,14 @@ std::unique_ptr<OpenDevice> open_as(const DeviceInfo& info, std::string& differs
 }
 
 OpenDevice& open_now(Device device) {
-  OpenTable& t = table();
   device_info(device);  // DeviceError if there is none
-  std::lock_guard opening(t.opening[static_cast<std::size_t>(device.backend)]);
+  std::lock_guard hold(opening->locks[static_cast<std::size_t>(device.backend)]);
   if (OpenDevice* open = find_open(device)) return *open;
   std::unique_ptr<OpenDevice> open;
   // What was known of the row may be old: a variable was set, a card was taken out. Then the driver is asked once more.
   for (int asked = 0; !open; ++asked) {
     const DeviceInfo info = device_info(device);
+    if (exiting() && !is_built_in(device.backend)) refuse_at_exit(device, info.name);
     refuse_unusable(info);
     std::string differs;
     open = open_as(info, differs);
@@ -155,13 +201,13 @@ OpenDevice& open_now(Device device) {
          .todo = "The machine or the environment is changing; what was known is forgotten, so look at discover() and "
                  "try again"});
   }
-  std::lock_guard hold(t.lock);
-  open->ordinal = static_cast<int>(t.devices.size());
+  open->ordinal = table.count.fetch_add(1);
   // After the driver's library is loaded, so that our drain runs before its own handlers do.
   std::atexit(drain_at_exit);
-  t.devices.emplace(device, open.get());
+  open->before = table.newest.load(std::memory_order_relaxed);
+  while (!table.newest.compare_exchange_weak(open->before, open.get(), std::memory_order_release)) {}
   if (static_cast<std::size_t>(device.index) < fast_indices) {
-    t.fast[static_cast<std::size_t>(device.backend)][static_cast<std::size_t>(device.index)].store(
+    table.fast[static_cast<std::size_t>(device.backend)][static_cast<std::size_t>(device.index)].store(
         open.get(), std::memory_order_release);
   }
   return *open.release();
@@ -200,7 +246,7 @@ bool exiting() noexcept { return at_exit.load(std::memory_order_relaxed); }
 OpenDevice& open_device(Device device) {
   OpenDevice* open = nullptr;
   if (device.index >= 0 && static_cast<std::size_t>(device.index) < fast_indices) {
-    open = table().fast[static_cast<std::size_t>(device.backend)][static_cast<std::size_t>(device.index)].load(
+    open = table.fast[static_cast<std::size_t>(device.backend)][static_cast<std::size_t>(device.index)].load(
         std::memory_order_acquire);
   } else {
     open = find_open(device);
@@ -211,15 +257,61 @@ OpenDevice& open_device(Device device) {
 }
 
 std::vector<OpenDevice*> open_devices() {
-  OpenTable& t = table();
-  std::lock_guard hold(t.lock);
   std::vector<OpenDevice*> devices;
-  for (const auto& [device, open] : t.devices) devices.push_back(open);
+  for (OpenDevice* open = table.newest.load(std::memory_order_acquire); open != nullptr; open = open->before)
+    devices.push_back(open);
+  std::ranges::sort(devices, {}, [](const OpenDevice* open) { return open->device; });
   return devices;
 }
 
+constinit thread_local OpenDevice::Phase OpenDevice::phase_ = Phase::unseen;
+
+/// Goes when the main thread's thread_local objects do.
+struct OpenDevice::MainThread {
+  ~MainThread() {
+    if (os::is_main_thread()) phase_ = Phase::left;
+  }
+};
+
+bool OpenDevice::over_here() noexcept {
+  if (phase_ == Phase::unseen) {
+    phase_ = Phase::seen;
+    if (os::is_main_thread()) {
+      static thread_local const MainThread watched;
+      static_cast<void>(&watched);
+    }
+  }
+  return phase_ == Phase::left || (phase_ == Phase::seen && exiting());
+}
+
+void OpenDevice::drain() noexcept {
+  const Phase before = std::exchange(phase_, Phase::drains);
+  try {
+    for (OpenDevice* device : open_devices()) {
+      if (device->lost() || device->forked()) continue;
+      std::vector<std::shared_ptr<QueueCore>> queues;
+      {
+        std::lock_guard hold(device->queues_lock);
+        for (const auto& weak : device->queues)
+          if (auto queue = weak.lock()) queues.push_back(std::move(queue));
+      }
+      for (const auto& queue : queues) {
+        for (int attempt = 0; attempt < 2; ++attempt) {  // the first may only tell of an earlier fault
+          try {
+            queue->finish();
+            break;
+          } catch (...) {  // nobody is left to be told
+          }
+        }
+      }
+    }
+  } catch (const std::exception&) {  // no memory for a list: nobody waits
+  }
+  phase_ = before;
+}
+
 bool OpenDevice::forked() const { return generation != os::fork_generation(); }
-bool OpenDevice::gone() const noexcept { return exiting() || lost_ || forked(); }
+bool OpenDevice::gone() const noexcept { return lost_ || forked() || over(); }
 
 void OpenDevice::lose(const std::string& reason) noexcept {
   try {
@@ -241,8 +333,9 @@ void OpenDevice::refuse() const {
     fail<DeviceError>(
         {.asked = to_string(device),
          .wrong = "the device was opened before this process was forked, and drivers do not survive a fork",
-         .todo = "Use devices in the parent, or start the child with exec (posix_spawn)"});
+         .todo = instead_of_fork});
   }
+  if (!lost_) refuse_at_exit(device, info.name);
   std::string reason;
   {
     std::lock_guard hold(lost_lock_);

@@ -24,10 +24,14 @@ struct CopyCounters {
   std::atomic<std::uint64_t> to_device_count = 0, to_host_count = 0, within_count = 0, from_peers_count = 0;
 };
 
+/// True from the drain at exit on.
+bool exiting() noexcept;
+
 struct OpenDevice {
   Device device;
   DeviceInfo info;
   int ordinal = 0;               ///< in the order of opening
+  OpenDevice* before = nullptr;  ///< opened before this one
   std::uint32_t generation = 0;  ///< os::fork_generation() when it was opened
   bool holds_data = true;        ///< false in a dry run: no bounds of memory, nothing to verify
   bool host_memory = false;      ///< its memory is the machine's: the host's facts bound it
@@ -43,13 +47,18 @@ struct OpenDevice {
   std::mutex queues_lock;
   std::vector<std::weak_ptr<QueueCore>> queues;  ///< under queues_lock
 
-  /// DeviceError if the device is lost, or was opened by the parent of this forked process.
+  /// DeviceError if the device is lost, was opened by the parent of this forked process, or is over.
   void check() const {
-    if (lost_.load(std::memory_order_relaxed) || forked()) refuse();
+    if (lost_.load(std::memory_order_relaxed) || forked() || over()) refuse();
   }
   bool lost() const { return lost_; }
   bool forked() const;
-  /// Frees and waits are pointless: the process is exiting, was forked, or the device is lost.
+  /// The driver may not be called any more: the process is exiting, and objects of the driver's are gone. Only the
+  /// library's own devices work to the very end.
+  bool over() const noexcept {
+    return !is_built_in(device.backend) && (phase_ != Phase::seen || exiting()) && over_here();
+  }
+  /// Frees and waits are pointless: the device is lost or over, or the process was forked.
   bool gone() const noexcept;
   void lose(const std::string& reason) noexcept;
 
@@ -60,7 +69,21 @@ struct OpenDevice {
   /// Everything that is under way on the device's queues.
   std::vector<QueueUse> all_uses();
 
+  /// Waits for all queues of all devices, for the drain at exit.
+  static void drain() noexcept;
+
  private:
+  /// What has become of this thread. A driver may keep thread_local objects, and of the thread that ends the process
+  /// they go before handlers and static objects' destructors run.
+  enum class Phase : std::uint8_t {
+    unseen,
+    seen,    ///< used a driver; the main thread's end is watched
+    left,    ///< the main thread, whose thread_local objects are gone
+    drains,  ///< waits for the devices' work at exit
+  };
+  static constinit thread_local Phase phase_;
+  struct MainThread;
+  static bool over_here() noexcept;
   [[noreturn]] void refuse() const;
   struct Retired {
     std::unique_ptr<LoadedKernel> kernel;
@@ -80,7 +103,4 @@ struct OpenDevice {
 OpenDevice& open_device(Device device);
 /// The devices open now.
 std::vector<OpenDevice*> open_devices();
-/// True from the drain at exit on: frees do nothing any more.
-bool exiting() noexcept;
-
 }  // namespace tessera

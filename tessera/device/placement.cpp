@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "tessera/base/config.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/device/dry_run.h"
 #include "tessera/device/kernel.h"
 #include "tessera/device/open_device.h"
@@ -21,10 +22,8 @@ struct Counters {
   std::mutex lock;
   std::map<std::pair<Device, std::string>, std::unique_ptr<LaunchCounter>> launches;
 };
-Counters& counters() {
-  static auto* the_counters = new Counters;
-  return *the_counters;
-}
+constinit os::PerProcess<Counters> the_counters;
+Counters& counters() { return the_counters.get(); }
 
 }  // namespace
 

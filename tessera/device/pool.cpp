@@ -11,6 +11,7 @@
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/base/os/system.h"
 #include "tessera/device/open_device.h"
 #include "tessera/device/queue_core.h"
@@ -56,8 +57,8 @@ struct HostMemory {
   }
 };
 HostMemory& host() {
-  static auto* the_host = new HostMemory;
-  return *the_host;
+  static constinit os::PerProcess<HostMemory> the_host;
+  return the_host.get();
 }
 
 }  // namespace
@@ -299,7 +300,7 @@ void MemoryPool::release(Storage& storage) noexcept {
     block.stamp = ++stamps_;
     cached_[block.allocation.bytes].push_back(std::move(block));
     // Work that still runs is not waited for here: such blocks stay for a while longer.
-    if (exiting()) return;
+    if (owner_.gone()) return;
     if (const std::uint64_t cap = cache_cap(); cached_bytes_ > cap) pick_victims(cached_bytes_ - cap, true, victims);
   } catch (...) {  // no memory for the lists: the block is leaked rather than reused too early
   }

@@ -11,6 +11,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/base/os/replace_file.h"
 #include "tessera/base/os/system.h"
 #include "tessera/device/discovery.h"
@@ -21,15 +22,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::mutex reading;  // one thread at a time reads, writes or forgets
 struct Known {
+  std::mutex reading;  // one thread at a time reads, writes or forgets
   bool read = false;
   std::optional<Preference> preference;
+  void forget() { read = false, preference.reset(); }
 };
-Known& known() {
-  static auto* the_known = new Known;
-  return *the_known;
-}
+constinit os::PerProcess<Known> preferences;
 
 fs::path home() {
   const auto text = os::environment("HOME");
@@ -49,11 +48,14 @@ bool counts(const fs::path& file) {
   std::error_code error;
   if (!why) return fs::exists(file, error);
   if (fs::is_directory(file, error)) return false;
-  static std::mutex saying;
-  static auto* const said = new std::set<std::string>;
-  std::lock_guard hold(saying);
+  struct Said {
+    std::mutex lock;
+    std::set<std::string> lines;
+  };
+  static constinit os::PerProcess<Said> said;
+  std::lock_guard hold(said->lock);
   const std::string line = fmt::format("{} is not read: {}", file.string(), *why);
-  if (said->insert(line).second) logging::warn(line);
+  if (said->lines.insert(line).second) logging::warn(line);
   return false;
 }
 
@@ -101,8 +103,8 @@ std::optional<Preference> read_preference(PreferenceScope scope) {
 }
 
 std::optional<Preference> effective_preference() {
-  std::lock_guard hold(reading);
-  Known& k = known();
+  Known& k = preferences.get();
+  std::lock_guard hold(k.reading);
   if (!k.read) {
     k.preference = read_preference(PreferenceScope::project);
     if (!k.preference) k.preference = read_preference(PreferenceScope::user);
@@ -112,8 +114,9 @@ std::optional<Preference> effective_preference() {
 }
 
 void forget_preferences() {
-  std::lock_guard hold(reading);
-  known() = {};
+  Known& k = preferences.get();
+  std::lock_guard hold(k.reading);
+  k.forget();
 }
 
 Device resolve(const Preference& p) {
@@ -147,7 +150,8 @@ void set_preferred_device(std::optional<Device> device, PreferenceScope scope) {
     wanted = Preference{.scope = scope, .device = *device, .identity = info.identity, .name = info.name};
   }
   {
-    std::lock_guard hold(reading);
+    Known& k = preferences.get();
+    std::lock_guard hold(k.reading);
     const std::string file = preference_file(scope);
     if (file.empty())
       fail<ArgumentError>({.asked = "set_preferred_device",
@@ -161,7 +165,7 @@ void set_preferred_device(std::optional<Device> device, PreferenceScope scope) {
         logging::info(fmt::format("{}: {}", file, wanted ? "prefers " + to_string(*device) : "prefers no device"));
       }
     }
-    known() = {};
+    k.forget();
   }
   forget_choice();
 }

@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/device/dry_run.h"
 #include "tessera/device/open_device.h"
 #include "tessera/device/placement.h"
@@ -118,18 +119,22 @@ bool copy_from_peer(Queue& target, const BufferView& to, Queue& source, const Bu
 }  // namespace
 
 const std::string& interned(std::string_view name) {
-  static std::mutex lock;
-  static auto* names = new std::set<std::string, std::less<>>;
-  std::lock_guard hold(lock);
-  const auto it = names->find(name);
-  return it != names->end() ? *it : *names->emplace(name).first;
+  struct Names {
+    std::mutex lock;
+    std::set<std::string, std::less<>> all;
+  };
+  static constinit os::PerProcess<Names> names;
+  Names& n = names.get();
+  std::lock_guard hold(n.lock);
+  const auto it = n.all.find(name);
+  return it != n.all.end() ? *it : *n.all.emplace(name).first;
 }
 
 Queue& Queue::of(Device device) {
   OpenDevice& open = open_device(device);
   if (Queue* queue = open.default_queue.load(std::memory_order_acquire)) return *queue;
-  static std::mutex making;
-  std::lock_guard hold(making);
+  static constinit os::PerProcess<std::mutex> making;
+  std::lock_guard hold(making.get());
   if (Queue* queue = open.default_queue.load(std::memory_order_acquire)) return *queue;
   auto* queue = new Queue(device);  // leaked: lives as long as the process
   open.default_queue.store(queue, std::memory_order_release);

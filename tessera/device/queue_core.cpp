@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/device/settings.h"
 
 namespace tessera {
@@ -74,12 +75,15 @@ void QueueCore::record(QueueUse& use) noexcept {
 }
 
 void QueueCore::leave(std::shared_ptr<DriverEvent> event) noexcept {
-  static std::mutex lock;
-  static auto* left = new std::vector<std::shared_ptr<DriverEvent>>;
+  struct Left {
+    std::mutex lock;
+    std::vector<std::shared_ptr<DriverEvent>> events;
+  };
+  static constinit os::PerProcess<Left> left;
   if (!event) return;
   try {
-    std::lock_guard hold(lock);
-    left->push_back(event);
+    std::lock_guard hold(left->lock);
+    left->events.push_back(event);
   } catch (...) {}
 }
 

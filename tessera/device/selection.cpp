@@ -13,7 +13,7 @@
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
-#include "tessera/base/os/system.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/device/device.h"
 #include "tessera/device/discovery.h"
 #include "tessera/device/open_device.h"
@@ -29,12 +29,11 @@ struct Choice {
   bool named = false;  ///< by the environment or a file
 };
 std::atomic<const Choice*> chosen = nullptr;
-std::mutex choosing;
-/// Every choice ever made, under `choosing`: another thread may be reading an earlier one.
-std::vector<std::unique_ptr<const Choice>>& choices() {
-  static auto* the_choices = new std::vector<std::unique_ptr<const Choice>>;
-  return *the_choices;
-}
+struct Choices {
+  std::mutex lock;
+  std::vector<std::unique_ptr<const Choice>> made;  // all that ever were: another thread may be reading an earlier one
+};
+constinit os::PerProcess<Choices> choices;
 std::atomic<std::uint32_t> choice_generation = 0;
 thread_local std::optional<Device> scope;
 
@@ -227,20 +226,21 @@ const Choice& choice() {
       made = std::make_unique<const Choice>(choose(false));
       own = static_cast<std::uint32_t>(forgotten_while_choosing);
     }
-    std::lock_guard hold(choosing);
+    Choices& all = choices.get();
+    std::lock_guard hold(all.lock);
     if (const Choice* c = chosen.load(std::memory_order_acquire)) return *c;
     if (generation + own != choice_generation.load()) continue;  // a device was lost meanwhile: choose again
     logging::info("new arrays go to " + made->why);
-    choices().push_back(std::move(made));
-    chosen.store(choices().back().get(), std::memory_order_release);
-    return *choices().back();
+    all.made.push_back(std::move(made));
+    chosen.store(all.made.back().get(), std::memory_order_release);
+    return *all.made.back();
   }
 }
 
 }  // namespace
 
 void forget_choice() {
-  std::lock_guard hold(choosing);
+  std::lock_guard hold(choices->lock);
   if (forgotten_while_choosing >= 0) ++forgotten_while_choosing;
   choice_generation.fetch_add(1);
   chosen.store(nullptr, std::memory_order_release);

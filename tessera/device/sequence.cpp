@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "tessera/base/error.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/device/launch_observer.h"
 #include "tessera/device/open_device.h"
 #include "tessera/device/queue_core.h"
@@ -28,8 +29,8 @@ struct Recordings {
   std::atomic<std::size_t> count = 0;  ///< of these, read without the lock
 };
 Recordings& recordings() {
-  static auto& all = *new Recordings;  // leaked on purpose: threads may record while the process ends
-  return all;
+  static constinit os::PerProcess<Recordings> all;  // never destroyed: threads may record while the process ends
+  return all.get();
 }
 std::uint64_t begin_recording() {
   Recordings& r = recordings();

@@ -10,21 +10,22 @@
 
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
+#include "tessera/base/os/fork.h"
 
 namespace tessera {
 namespace {
 std::atomic<const Settings*> current = nullptr;
-std::mutex reading;
-/// All that were ever read, under `reading`: others may still look at the one before.
-std::vector<std::unique_ptr<const Settings>>& kept() {
-  static auto* the_settings = new std::vector<std::unique_ptr<const Settings>>;
-  return *the_settings;
-}
+struct Reading {
+  std::mutex lock;
+  std::vector<std::unique_ptr<const Settings>> kept;  // all that were ever read: others may look at the one before
+};
+constinit os::PerProcess<Reading> reading;
 }  // namespace
 
 const Settings& settings() {
   if (const Settings* s = current.load(std::memory_order_acquire)) return *s;
-  std::lock_guard hold(reading);
+  Reading& r = reading.get();
+  std::lock_guard hold(r.lock);
   if (const Settings* s = current.load(std::memory_order_acquire)) return *s;
   Settings s;
   logging::check_setting();
@@ -47,9 +48,9 @@ const Settings& settings() {
   }
   s.tf32 = config::flag("TESSERA_TF32", false);
   s.check = config::flag("TESSERA_CHECK", false);
-  kept().push_back(std::make_unique<const Settings>(std::move(s)));
-  current.store(kept().back().get(), std::memory_order_release);
-  return *kept().back();
+  r.kept.push_back(std::make_unique<const Settings>(std::move(s)));
+  current.store(r.kept.back().get(), std::memory_order_release);
+  return *r.kept.back();
 }
 
 void trace(const std::string& line) {
@@ -60,7 +61,7 @@ void trace(const std::string& line) {
 }
 
 void forget_settings() {
-  std::lock_guard hold(reading);
+  std::lock_guard hold(reading->lock);
   current.store(nullptr, std::memory_order_release);
 }
 

@@ -92,7 +92,6 @@ Storage::~Storage() {
     return;
   }
   // The owner takes wrapped memory away next: nothing may be using it by then.
-  if (exiting()) return;
   for (const QueueUse& read : reads_) read.queue->wait_ended(read);
   if (last_write_.queue) last_write_.queue->wait_ended(last_write_);
 }

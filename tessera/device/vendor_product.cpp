@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/device/dry_run.h"
 #include "tessera/device/launch_observer.h"
 #include "tessera/device/open_device.h"
@@ -32,9 +33,10 @@ Library& library_of(const OpenDevice& device) {
     std::mutex lock;
     std::map<const OpenDevice*, std::unique_ptr<Library>> of;
   };
-  static auto* all = new All;
-  std::lock_guard hold(all->lock);
-  auto& library = all->of[&device];
+  static constinit os::PerProcess<All> the_libraries;
+  All& all = the_libraries.get();
+  std::lock_guard hold(all.lock);
+  auto& library = all.of[&device];
   if (!library) library = std::make_unique<Library>();
   return *library;
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "tessera/base/os/fork.h"
 #include "tessera/ir/value.h"
 
 namespace tessera {
@@ -31,6 +32,10 @@ ir::Function trace() {
   return builder.finish();
 }
 
+struct Traced {
+  const ir::Function kernel = trace();
+};
+
 /// Gives memory back on every way out.
 struct Block {
   DriverDevice& device;
@@ -43,12 +48,12 @@ struct Block {
 }  // namespace
 
 std::string verify_device(DriverDevice& device) {
-  static const ir::Function* kernel = new ir::Function(trace());
+  static constinit os::PerProcess<Traced> traced;
   std::vector<float> x(elements), y(elements);
   for (std::uint64_t i = 0; i < elements; ++i) x[i] = static_cast<float>(i) * 0.25f - 100.0f;
   const std::size_t bytes = elements * sizeof(float);
   Block from(device, bytes), to(device, bytes);
-  const CompileRequest request{kernel, Variant{}};
+  const CompileRequest request{&traced->kernel, Variant{}};
   const auto loaded = device.compile(std::span(&request, 1));
   const auto queue = device.make_queue();
   queue->upload(from.allocation, 0, x.data(), bytes);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <type_traits>
 #include <utility>
 
@@ -52,9 +53,9 @@ struct ElementOf<std::vector<T>> {
 GgufFile GgufFile::open(const std::filesystem::path& path) {
   GgufFile out;
   out.name_ = path.string();
-  out.map_.emplace(path);
-  out.bytes_ = out.map_->bytes();  // stays valid when `out` moves: the mapping does not
-  GgufParser(out, out.bytes_).parse();
+  out.file_.emplace(path);
+  out.size_ = out.file_->size();
+  GgufParser(out).parse();
   return out;
 }
 
@@ -62,7 +63,8 @@ GgufFile GgufFile::parse(std::span<const std::byte> bytes, std::string name) {
   GgufFile out;
   out.name_ = std::move(name);
   out.bytes_ = bytes;
-  GgufParser(out, bytes).parse();
+  out.size_ = bytes.size();
+  GgufParser(out).parse();
   return out;
 }
 
@@ -178,14 +180,32 @@ const GgufTensor& GgufFile::tensor(std::string_view name) const {
   return *found;
 }
 
-std::span<const std::byte> GgufFile::data(const GgufTensor& tensor) const {
+void GgufFile::read(const GgufTensor& tensor, std::uint64_t offset, std::span<std::byte> to) const {
   const std::uint64_t begin = data_offset_ + tensor.offset;
   // True of every tensor of this file; a tensor of another one must not read past the end.
-  if (begin > bytes_.size() || tensor.bytes > bytes_.size() - begin)
+  if (begin > size_ || tensor.bytes > size_ - begin)
     fail<ArgumentError>({.asked = "read GGUF",
                          .with = {{"file", name_}, {"tensor", tensor.name}},
                          .wrong = "the tensor does not belong to this file"});
-  return bytes_.subspan(begin, tensor.bytes);
+  if (offset > tensor.bytes || to.size() > tensor.bytes - offset)
+    fail<ArgumentError>({.asked = "read GGUF",
+                         .with = {{"file", name_},
+                                  {"tensor", tensor.name},
+                                  {"bytes", std::to_string(tensor.bytes)},
+                                  {"asked", fmt::format("{} from {} on", to.size(), offset)}},
+                         .wrong = "the tensor has not that many bytes"});
+  if (to.empty()) return;
+  if (file_)
+    file_->read(begin + offset, to);
+  else
+    std::memcpy(to.data(), bytes_.data() + begin + offset, to.size());
+}
+
+std::vector<std::byte> GgufFile::data(const GgufTensor& tensor) const {
+  read(tensor, 0, {});  // before memory is taken for a tensor of another file
+  std::vector<std::byte> out(tensor.bytes);
+  read(tensor, 0, out);
+  return out;
 }
 
 void GgufFile::require_supported(const GgufTensor& tensor) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reader of GGUF files, versions 2 and 3: metadata as typed values, tensors as views into the mapped file.
-// Every length, count and offset is checked against the file; a bad one is a FormatError with offset and field.
+// The reader of GGUF files, versions 2 and 3: metadata as typed values, tensors read from the file when they are asked
+// for. Every length, count and offset is checked against the file; a bad one is a FormatError with offset and field.
 #pragma once
 
 #include <concepts>
@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/base/os/file_map.h"
+#include "tessera/base/os/input_file.h"
 #include "tessera/llm/gguf_types.h"
 
 namespace tessera {
@@ -42,7 +42,7 @@ concept GgufGettable = OneOf<T, std::uint8_t, std::int8_t, std::uint16_t, std::i
 /// descriptions, as ggml demands and every known writer does.
 class GgufFile {
  public:
-  /// Maps and parses `path`. Errors of FileMap, and FormatError.
+  /// Opens and parses `path`. Errors of InputFile, and FormatError.
   static GgufFile open(const std::filesystem::path& path);
   /// Parses bytes that outlive the result; `name` stands for the file in messages. FormatError.
   static GgufFile parse(std::span<const std::byte> bytes, std::string name);
@@ -94,8 +94,11 @@ class GgufFile {
   const GgufTensor* find_tensor(std::string_view name) const;
   /// The tensor with this name. FormatError: there is none.
   const GgufTensor& tensor(std::string_view name) const;
-  /// The tensor's data: `tensor.bytes` bytes, aligned to `alignment()` from the start of the file.
-  std::span<const std::byte> data(const GgufTensor& tensor) const;
+  /// The tensor's data from byte `offset` of it on, into all of `to`. ArgumentError if that is not within a tensor of
+  /// this file; errors of InputFile::read: a file may be shortened while it is in use.
+  void read(const GgufTensor& tensor, std::uint64_t offset, std::span<std::byte> to) const;
+  /// All of the tensor's data. Errors of `read`.
+  std::vector<std::byte> data(const GgufTensor& tensor) const;
   /// FormatError naming tensor and type if Tessera does not compute with the tensor's type.
   void require_supported(const GgufTensor& tensor) const;
 
@@ -108,8 +111,9 @@ class GgufFile {
   void convert(const GgufEntry& entry, T& out) const;
 
   std::string name_;
-  std::optional<FileMap> map_;
-  std::span<const std::byte> bytes_;
+  std::optional<InputFile> file_;     ///< or else
+  std::span<const std::byte> bytes_;  ///< what was given to `parse`
+  std::uint64_t size_ = 0;
   std::uint32_t version_ = 0;
   std::uint64_t alignment_ = 32;
   std::uint64_t data_offset_ = 0;

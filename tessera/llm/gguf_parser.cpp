@@ -48,12 +48,29 @@ void GgufParser::need(std::uint64_t size, std::string_view field) const {
             incomplete);
 }
 
+void GgufParser::copy_anew(void* to, std::size_t size) {
+  if (!file_.file_) {
+    piece_ = file_.bytes_, piece_at_ = 0;
+    return size != 0 ? copy(to, size) : void();
+  }
+  constexpr std::size_t piece_bytes = std::size_t{256} << 10;
+  if (size >= piece_bytes) {
+    file_.file_->read(at_, {static_cast<std::byte*>(to), size});
+    at_ += size;
+    return;
+  }
+  memory_.resize(static_cast<std::size_t>(std::min<std::uint64_t>(piece_bytes, remaining())));
+  piece_ = {};  // if it cannot be read
+  file_.file_->read(at_, memory_);
+  piece_ = memory_, piece_at_ = at_;
+  if (size != 0) copy(to, size);
+}
+
 template <class T>
 T GgufParser::number(std::string_view field) {
   need(sizeof(T), field);
   T out;
-  std::memcpy(&out, bytes_.data() + at_, sizeof(T));
-  at_ += sizeof(T);
+  copy(&out, sizeof(T));
   return out;
 }
 
@@ -73,8 +90,8 @@ std::string GgufParser::text(std::string_view field, std::uint64_t limit) {
             fmt::format("the length {} passes the end of the file ({} bytes are left)", size, remaining()), incomplete);
   if (size > limit) fail_at(start, field, fmt::format("the length {} is more than the {} allowed", size, limit));
   take(size, field);
-  std::string out(reinterpret_cast<const char*>(bytes_.data()) + at_, size);
-  at_ += size;
+  std::string out(size, '\0');
+  copy(out.data(), size);
   return out;
 }
 
@@ -166,11 +183,11 @@ GgufValue GgufParser::value(std::string_view field) {
 
 void GgufParser::header() {
   need(4, "magic");
-  const std::string_view magic(reinterpret_cast<const char*>(bytes_.data()), 4);
+  std::string magic(4, '\0');
+  copy(magic.data(), 4);
   if (magic != "GGUF")
     fail_at(0, "magic", fmt::format("the file begins with {}, a GGUF file with \"GGUF\"", quote_text(magic)),
             "Give a model file in GGUF format");
-  at_ = 4;
   const auto version = number<std::uint32_t>("version");
   if (version == 1)
     fail_at(4, "version", "the version is 1, which is no longer read; 2 and 3 are",
@@ -187,12 +204,11 @@ void GgufParser::header() {
   entry_count_ = number<std::uint64_t>("metadata count");
   if (tensor_count_ > remaining() / min_tensor_bytes)
     fail_at(8, "tensor count",
-            fmt::format("{} tensors are more than a file of {} bytes can describe", tensor_count_, bytes_.size()),
+            fmt::format("{} tensors are more than a file of {} bytes can describe", tensor_count_, file_.size_),
             incomplete);
   if (entry_count_ > remaining() / min_entry_bytes)
     fail_at(16, "metadata count",
-            fmt::format("{} entries are more than a file of {} bytes can hold", entry_count_, bytes_.size()),
-            incomplete);
+            fmt::format("{} entries are more than a file of {} bytes can hold", entry_count_, file_.size_), incomplete);
 }
 
 void GgufParser::metadata() {
@@ -300,9 +316,9 @@ void GgufParser::data_section() {
   for (std::size_t i = 0; i < file_.tensors_.size(); ++i) {
     const GgufTensor& t = file_.tensors_[i];
     const std::uint64_t begin = file_.data_offset_ + t.offset, end = begin + t.bytes;  // below 2^64: two terms < 2^63
-    if (end > bytes_.size())
+    if (end > file_.size_)
       fail_at(begin, fmt::format("tensor[{}] {} data", i, quote_text(t.name)),
-              fmt::format("the data should end at byte {} and the file ends at {}", end, bytes_.size()),
+              fmt::format("the data should end at byte {} and the file ends at {}", end, file_.size_),
               "The file was not copied whole");
   }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parser behind GgufFile: one pass over the bytes with a cursor that cannot leave them.
+// The parser behind GgufFile: one pass over the bytes with a cursor that cannot leave them. Of a file a piece at a time
+// is in memory.
 // Internal to gguf.cpp and gguf_parser.cpp.
 #pragma once
 
@@ -10,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tessera/llm/gguf.h"
 
@@ -19,17 +21,24 @@ static_assert(std::endian::native == std::endian::little, "GGUF data is used in 
 
 class GgufParser {
  public:
-  GgufParser(GgufFile& file, std::span<const std::byte> bytes) : file_(file), bytes_(bytes) {}
+  explicit GgufParser(GgufFile& file) : file_(file) {}
   void parse();
 
  private:
   [[noreturn]] void fail_at(std::uint64_t offset, std::string_view field, std::string wrong,
                             std::string todo = {}) const;
-  std::uint64_t remaining() const { return bytes_.size() - at_; }
+  std::uint64_t remaining() const { return file_.size_ - at_; }
   // Counts memory that what was read takes; throws where it is too much in all.
   void take(std::uint64_t size, std::string_view field);
   // Throws unless `size` more bytes are there.
   void need(std::uint64_t size, std::string_view field) const;
+  // Copies `size` bytes, which are there, and goes on behind them.
+  void copy(void* to, std::size_t size) {
+    if (at_ < piece_at_ || size > piece_.size() || at_ - piece_at_ > piece_.size() - size) return copy_anew(to, size);
+    std::memcpy(to, piece_.data() + (at_ - piece_at_), size);
+    at_ += size;
+  }
+  void copy_anew(void* to, std::size_t size);
   template <class T>
   T number(std::string_view field);
   std::string text(std::string_view field, std::uint64_t limit);
@@ -47,7 +56,9 @@ class GgufParser {
   void data_section();
 
   GgufFile& file_;
-  std::span<const std::byte> bytes_;
+  std::span<const std::byte> piece_;  // of the file, from byte piece_at_ on
+  std::uint64_t piece_at_ = 0;
+  std::vector<std::byte> memory_;  // behind it, of what is no memory already
   std::uint64_t at_ = 0;
   std::uint64_t taken_ = 0;  // bytes of memory
   std::uint64_t entry_count_ = 0;

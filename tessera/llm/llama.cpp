@@ -21,12 +21,14 @@ class TensorLoader {
 
   Weight matrix(const std::string& name, std::int64_t rows, std::int64_t columns) {
     const GgufTensor& t = checked(name, {columns, rows});
-    return Weight::pack(format(t), file_.data(t), rows, columns, device_, name);
+    return Weight::pack(
+        format(t), t.bytes, [&](std::uint64_t offset, std::span<std::byte> to) { file_.read(t, offset, to); }, rows,
+        columns, device_, name);
   }
   /// A vector of f32, f16 or bf16 as f32.
   Array vector(const std::string& name, std::int64_t size) {
     const GgufTensor& t = checked(name, {size});
-    const std::span<const std::byte> data = file_.data(t);
+    const std::vector<std::byte> data = file_.data(t);
     DType dtype = DType::f32;
     if (t.type == GgmlType::f16)
       dtype = DType::f16;

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <tuple>
 
+#include "tessera/base/os/fork.h"
 #include "tessera/device/recorder.h"
 #include "tessera/ir/semantics.h"
 #include "tessera/ops/kernels.h"
@@ -115,8 +116,12 @@ struct Frequencies {
 
 Frequencies frequencies(Device device, std::int64_t dimensions, float base, float scale) {
   using Key = std::tuple<Device, std::int64_t, float, float>;
-  static auto& lock = *new std::mutex;
-  static auto& known = *new std::map<Key, Frequencies>;
+  struct Known {
+    std::mutex lock;
+    std::map<Key, Frequencies> all;
+  };
+  static constinit os::PerProcess<Known> the_known;
+  auto& [lock, known] = the_known.get();
   const Key key{device, dimensions, base, scale};
   std::lock_guard guard(lock);
   if (auto it = known.find(key); it != known.end()) return it->second;

@@ -62,23 +62,28 @@ Array packed(Device device, DType dtype, Shape shape, const std::string& label, 
   return out;
 }
 
-/// Rows of a matrix whose groups [first, first + count) are packed, with their place in these.
-template <class Row>
-void for_rows(std::size_t rows, std::size_t group, std::size_t first, std::size_t count, const Row& row) {
-  for (std::size_t r = first * group; r < std::min(rows, (first + count) * group); ++r)
-    row(r, r / group - first, r % group);
-}
+/// The rows of a matrix, as files have them, and in groups as they are packed.
+struct Rows {
+  std::function<const std::byte*(std::uint64_t offset, std::size_t bytes)> from;
+  std::size_t rows, row_bytes, group;
+
+  /// row(address, group, lane) for those of the groups [first, first + count), which it counts from 0.
+  template <class Row>
+  void each(std::size_t first, std::size_t count, const Row& row) const {
+    const std::size_t begin = first * group, end = std::min(rows, (first + count) * group);
+    const std::byte* const data = from(begin * row_bytes, (end - begin) * row_bytes);
+    for (std::size_t r = begin; r < end; ++r) row(data + (r - begin) * row_bytes, r / group - first, r % group);
+  }
+};
 
 // Elements of T side by side for the rows of a group: [group][column][row].
 template <class T>
-Array interleaved(Device device, DType dtype, const std::byte* data, std::size_t rows, std::size_t columns,
-                  std::size_t group, const std::string& label) {
-  const std::size_t groups = (rows + group - 1) / group;
+Array interleaved(Device device, DType dtype, const Rows& rows, const std::string& label) {
+  const std::size_t group = rows.group, groups = (rows.rows + group - 1) / group, columns = rows.row_bytes / sizeof(T);
   const auto extent = [](std::size_t n) { return static_cast<std::int64_t>(n); };
   return packed<T>(device, dtype, {extent(groups), extent(columns), extent(group)}, label,
                    [&](T* out, std::size_t first, std::size_t count) {
-                     for_rows(rows, group, first, count, [&](std::size_t r, std::size_t g, std::size_t lane) {
-                       const std::byte* from = data + r * columns * sizeof(T);
+                     rows.each(first, count, [&](const std::byte* from, std::size_t g, std::size_t lane) {
                        T* to = out + g * columns * group + lane;
                        for (std::size_t c = 0; c < columns; ++c)
                          std::memcpy(to + c * group, from + c * sizeof(T), sizeof(T));
@@ -113,6 +118,23 @@ std::string_view weight_format_name(WeightFormat f) {
 
 Weight Weight::pack(WeightFormat format, std::span<const std::byte> data, std::int64_t rows, std::int64_t columns,
                     Device device, std::string label) {
+  return pack_from([&](std::uint64_t offset, std::size_t) { return data.data() + offset; }, format, data.size(), rows,
+                   columns, device, label);
+}
+
+Weight Weight::pack(WeightFormat format, std::uint64_t bytes, const Read& read, std::int64_t rows, std::int64_t columns,
+                    Device device, std::string label) {
+  std::vector<std::byte> piece;
+  const auto from = [&](std::uint64_t offset, std::size_t size) {
+    if (piece.size() < size) piece.resize(size);
+    read(offset, std::span(piece).first(size));
+    return piece.data();
+  };
+  return pack_from(from, format, bytes, rows, columns, device, label);
+}
+
+Weight Weight::pack_from(const From& from, WeightFormat format, std::uint64_t bytes, std::int64_t rows,
+                         std::int64_t columns, Device device, const std::string& label) {
   const BlockShape block = block_shape(format);
   auto wrong = [&](const std::string& what) {
     fail<ShapeError>({.asked = "Weight::pack",
@@ -120,32 +142,32 @@ Weight Weight::pack(WeightFormat format, std::span<const std::byte> data, std::i
                                {"format", std::string(weight_format_name(format))},
                                {"rows", std::to_string(rows)},
                                {"columns", std::to_string(columns)},
-                               {"bytes", std::to_string(data.size())}},
+                               {"bytes", std::to_string(bytes)}},
                       .wrong = what});
   };
   if (rows <= 0 || columns <= 0) wrong("a weight has at least one row and one column");
   const auto r = static_cast<std::uint64_t>(rows), c = static_cast<std::uint64_t>(columns);
   if (c % block.columns) wrong("a row is not whole blocks of " + std::to_string(block.columns));
   const std::uint64_t row_bytes = c / block.columns * block.bytes;
-  if (c / block.columns > data.size() || data.size() / row_bytes != r || data.size() % row_bytes)
+  if (c / block.columns > bytes || bytes / row_bytes != r || bytes % row_bytes)
     wrong("the bytes do not make that many rows of " + std::to_string(row_bytes));
 
   const ops::Tiles tiles = ops::tiles_of(device);
   const std::size_t group = tiles.rows, groups = (r + group - 1) / group;
   auto extent = [](std::size_t n) { return static_cast<std::int64_t>(n); };
+  const Rows all{from, r, row_bytes, group};
   Weight w;
   w.format_ = format, w.rows_ = rows, w.columns_ = columns;
   if (format == WeightFormat::f32) {
-    w.parts_.push_back(interleaved<float>(device, DType::f32, data.data(), r, c, group, label));
+    w.parts_.push_back(interleaved<float>(device, DType::f32, all, label));
   } else if (format == WeightFormat::f16) {
-    w.parts_.push_back(interleaved<std::uint16_t>(device, DType::f16, data.data(), r, c, group, label));
+    w.parts_.push_back(interleaved<std::uint16_t>(device, DType::f16, all, label));
   } else {
     const bool q8 = format == WeightFormat::q8_0;
     const std::size_t blocks = c / 32, words = q8 ? 8 : 4;
     const auto for_blocks = [&](std::size_t first, std::size_t count, const auto& use) {
-      for_rows(r, group, first, count, [&](std::size_t row, std::size_t g, std::size_t lane) {
-        const std::byte* from = data.data() + row * row_bytes;
-        for (std::size_t b = 0; b < blocks; ++b) use(from + b * block.bytes, g * blocks + b, lane);
+      all.each(first, count, [&](const std::byte* row, std::size_t g, std::size_t lane) {
+        for (std::size_t b = 0; b < blocks; ++b) use(row + b * block.bytes, g * blocks + b, lane);
       });
     };
     const auto pack_words = [&](std::uint32_t* to, std::size_t first, std::size_t count) {

@@ -3,6 +3,7 @@
 // The layout serves the kernels: consecutive threads read consecutive bytes.
 #pragma once
 
+#include <functional>
 #include <span>
 
 #include "tessera/array/array.h"
@@ -21,6 +22,11 @@ class Weight {
   /// Packs `data`, row after row in the file's format. ShapeError if a row is not whole blocks or the bytes do not fit.
   static Weight pack(WeightFormat format, std::span<const std::byte> data, std::int64_t rows, std::int64_t columns,
                      Device device, std::string label = {});
+  /// The same of `bytes` bytes that are never in memory together: `read(offset, to)` fills `to` with those from
+  /// `offset` on, and is called in order, twice for q8_0 and q4_0. What it throws passes.
+  using Read = std::function<void(std::uint64_t offset, std::span<std::byte> to)>;
+  static Weight pack(WeightFormat format, std::uint64_t bytes, const Read& read, std::int64_t rows,
+                     std::int64_t columns, Device device, std::string label = {});
 
   bool valid() const { return rows_ != 0; }
   std::int64_t rows() const { return rows_; }
@@ -32,6 +38,10 @@ class Weight {
   const std::vector<Array>& parts() const { return parts_; }
 
  private:
+  /// `from(offset, bytes)` gives the address of so many bytes.
+  using From = std::function<const std::byte*(std::uint64_t offset, std::size_t bytes)>;
+  static Weight pack_from(const From& from, WeightFormat format, std::uint64_t bytes, std::int64_t rows,
+                          std::int64_t columns, Device device, const std::string& label);
   WeightFormat format_ = WeightFormat::f32;
   std::int64_t rows_ = 0, columns_ = 0;
   std::vector<Array> parts_;

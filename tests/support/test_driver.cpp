@@ -8,6 +8,7 @@
 #include <deque>
 #include <optional>
 #include <random>
+#include <system_error>
 #include <thread>
 
 #include "tessera/base/error.h"
@@ -111,6 +112,22 @@ struct Loaded : LoadedKernel {
   std::string source() const override { return text; }
 };
 
+/// What a driver may keep of each thread that calls it.
+constinit thread_local bool objects_are_gone = false;
+struct ThreadObject {
+  bool used = false;
+  ~ThreadObject() { objects_are_gone = true; }
+};
+thread_local ThreadObject thread_object;
+
+/// The driver is called.
+void enter(Behaviour& behaviour) {
+  if (objects_are_gone)
+    behaviour.note_misuse("the driver was called on a thread whose thread_local objects are gone");
+  else
+    thread_object.used = true;
+}
+
 class TestQueue : public DriverQueue {
  public:
   explicit TestQueue(std::shared_ptr<Behaviour> behaviour)
@@ -195,6 +212,7 @@ class TestQueue : public DriverQueue {
   void with_native(const std::function<void(void*)>& use) override { use(this); }
   void put_native(std::function<void()> work) { put(std::move(work)); }
   void finish() override {
+    enter(*behaviour_);
     std::unique_lock g(lock_);
     idle_.wait(g, [&] { return work_.empty() && !busy_; });
     if (const auto error = std::exchange(error_, std::nullopt)) error->tell();
@@ -206,6 +224,7 @@ class TestQueue : public DriverQueue {
     bool always;  // events are signalled even when the work before failed
   };
   void put(std::function<void()> f, bool always = false) {
+    enter(*behaviour_);
     {
       std::lock_guard g(lock_);
       work_.push_back({std::move(f), always});
@@ -303,6 +322,7 @@ class TestDevice : public DriverDevice {
   const DeviceInfo& info() const override { return info_; }
   std::uint64_t free_memory() const override { return info_.total_memory - behaviour_->live_bytes; }
   Allocation allocate(std::size_t bytes, MemoryKind kind) override {
+    enter(*behaviour_);
     if (behaviour_->fail_allocation_in > 0 && --behaviour_->fail_allocation_in == 0) {
       if (--behaviour_->failing_allocations > 0)
         behaviour_->fail_allocation_in = 1;
@@ -321,6 +341,7 @@ class TestDevice : public DriverDevice {
     return a;
   }
   void release(const Allocation& allocation) noexcept override {
+    enter(*behaviour_);
     auto* memory = static_cast<Memory*>(allocation.handle);
     if (!memory->live) behaviour_->note_misuse("memory was given back twice");
     memory->live = false;
@@ -334,7 +355,10 @@ class TestDevice : public DriverDevice {
     return std::make_unique<Borrowed>(*static_cast<TestQueue*>(native));
   }
   std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override {
+    enter(*behaviour_);
     ++behaviour_->compile_calls;
+    if (behaviour_->shortage == 1) throw std::bad_alloc();
+    if (behaviour_->shortage == 2) throw std::system_error(EAGAIN, std::generic_category(), "thread");
     std::vector<std::unique_ptr<LoadedKernel>> loaded;
     for (const CompileRequest& r : requests) {
       if (behaviour_->fail_compile) fail<KernelError>({.wrong = "line 3: unexpected token"});
@@ -379,6 +403,7 @@ DeviceInfo& TestDriver::add_device(DeviceKind kind, std::uint64_t total_memory) 
 
 BackendReport TestDriver::enumerate() {
   ++enumerations;
+  std::this_thread::sleep_for(std::chrono::microseconds(slow_us));
   BackendReport report{.backend = backend_,
                        .state = DeviceState::enumerated,
                        .reason = "no kernel has run on it yet",
@@ -395,6 +420,7 @@ BackendReport TestDriver::enumerate() {
 
 std::unique_ptr<DriverDevice> TestDriver::open(int index) {
   auto b = behaviour(index);
+  std::this_thread::sleep_for(std::chrono::microseconds(slow_us));
   if (b->fail_open) fail<DeviceError>({.asked = "open", .wrong = "the test device does not open"});
   ++b->opened;
   return std::make_unique<TestDevice>(devices_.at(static_cast<std::size_t>(index)), b);

@@ -47,6 +47,7 @@ struct Behaviour {
   std::atomic<bool> fail_open = false;
   std::atomic<bool> compute_wrongly = false;
   std::atomic<bool> fail_compile = false;
+  std::atomic<int> shortage = 0;  ///< compiling throws what the host's shortage does: 1: of memory, 2: of threads
   std::atomic<int> compiled = 0, compile_calls = 0, allocations = 0, live_allocations = 0, records = 0, opened = 0;
   std::atomic<std::uint64_t> live_bytes = 0;
   std::atomic<int> live_kernels = 0;
@@ -60,7 +61,8 @@ struct Behaviour {
     }
     changed.notify_all();
   }
-  /// Misuse that the driver saw: addresses outside of allocations, memory that was given back, ...
+  /// Misuse that the driver saw: addresses outside of allocations, memory that was given back, calls on threads whose
+  /// thread_local objects are gone, ...
   std::vector<std::string> misuse();
   void note_misuse(std::string text);
 
@@ -80,6 +82,7 @@ class TestDriver : public Driver {
   DeviceInfo& add_device(DeviceKind kind, std::uint64_t total_memory);
   std::string fail_enumerate;  ///< the driver throws this when asked
   std::atomic<int> enumerations = 0;
+  std::atomic<int> slow_us = 0;  ///< enumerating and opening take this long
   std::shared_ptr<Behaviour> behaviour(int index) { return behaviours_.at(static_cast<std::size_t>(index)); }
 
   Backend backend() const override { return backend_; }

@@ -59,7 +59,7 @@ class Generator {
   virtual ~Generator() = default;
   virtual const TargetTraits& target() const = 0;
   virtual std::string version() const = 0;  ///< "LLVM 16.0.6"
-  /// The kernel, or null and what was wrong. `function`: lowered and canonical.
+  /// The kernel, or null and what was wrong: nothing where memory ran out. `function`: lowered and canonical.
   virtual std::unique_ptr<Compiled> compile(const ir::Function& function, const GenerateOptions& options,
                                             std::string& wrong) noexcept = 0;
   /// What compile() works on, for people and tests, or what was wrong.
@@ -87,7 +87,7 @@ class PtxGenerator {
   /// The best that a device of this capability takes from a driver that knows PTX up to this version: code for an older
   /// capability runs on newer devices. A capability of 0 if this LLVM knows none that fits.
   virtual PtxTarget target_for(int capability, int version) const = 0;
-  /// One text with all kernels; empty, and what was wrong, if one cannot be made.
+  /// One text with all kernels; empty, and what was wrong (nothing where memory ran out), if one cannot be made.
   virtual std::string compile(std::span<const PtxKernel> kernels, PtxTarget target, std::string& wrong) noexcept = 0;
   /// LLVM's own text of what compile() turns into PTX, for people and tests.
   virtual std::string llvm(std::span<const PtxKernel> kernels, PtxTarget target, std::string& wrong) noexcept = 0;
@@ -97,13 +97,14 @@ class PtxGenerator {
 class Codegen {
  public:
   virtual ~Codegen() = default;
-  /// A generator for "native", or a CPU name of LLVM's such as "x86-64-v3"; null and what was wrong.
+  /// A generator for "native", or a CPU name of LLVM's such as "x86-64-v3"; null and what was wrong: nothing where
+  /// memory ran out.
   virtual Generator* processor(const char* target, std::string& wrong) noexcept = 0;
-  virtual PtxGenerator* ptx(std::string& wrong) noexcept = 0;  ///< null if this LLVM has no NVPTX
+  virtual PtxGenerator* ptx(std::string& wrong) noexcept = 0;  ///< likewise; null if this LLVM has no NVPTX
 };
 
 /// Raised with every change of this file, and of ir::Function.
-inline constexpr int interface_version = 3;
+inline constexpr int interface_version = 4;
 
 /// The module's one symbol, `tessera_codegen_open`: what it offers, or null and what was wrong. All of it lives as long
 /// as the process. The second argument is not read: version 1 had it, and each version must be able to refuse another.

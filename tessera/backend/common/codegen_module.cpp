@@ -2,10 +2,15 @@
 #include "tessera/backend/common/codegen_module.h"
 
 #include <algorithm>
+#include <atomic>
+#include <filesystem>
 #include <vector>
 
 #include "tessera/base/config.h"
+#include "tessera/base/error.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/base/os/library.h"
+#include "tessera/base/os/system.h"
 
 namespace tessera::cpu {
 
@@ -29,6 +34,18 @@ std::vector<std::string> module_candidates() {
 
 namespace {
 
+constexpr std::uint64_t mebi = 1 << 20, kibi = 1 << 10;
+
+/// What the module and LLVM's tables take, measured; 0 where there is no module.
+std::uint64_t start_bytes(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    std::error_code missing;
+    const auto size = std::filesystem::file_size(name, missing);
+    if (!missing) return size + 8 * mebi;
+  }
+  return 0;
+}
+
 // Opens the module and has `take` ask it for a generator.
 template <class G, class Take>
 ModuleOf<G> open_with(Take&& take) {
@@ -38,6 +55,14 @@ ModuleOf<G> open_with(Take&& take) {
     out.reason = "TESSERA_CODEGEN_LIBRARY is 'none'";
     return out;
   }
+  if (os::forked_amid())
+    fail<DeviceError>({.asked = "open " + names.front(),
+                       .wrong = "this process was forked while another thread loaded a library or compiled a kernel",
+                       .todo = "Use the device before forking, or start the child with exec (posix_spawn)"});
+  const os::NoFork whole;  // LLVM's start
+  static std::atomic<bool> started = false;
+  const std::uint64_t bytes = started ? 0 : start_bytes(names);
+  if (bytes != 0 && !os::memory_can_be_had(bytes)) fail_without_room("start LLVM", bytes);
   const auto library = os::Library::open(names);
   out.file = library.file();
   if (!library.loaded()) {
@@ -52,6 +77,8 @@ ModuleOf<G> open_with(Take&& take) {
   out.opened = true;
   Codegen* module = open(interface_version, "", &out.reason);
   if (module) out.generator = take(*module, out.reason);
+  if (!out.generator && out.reason.empty()) fail_without_room("start LLVM", bytes);
+  started = true;
   if (!out.generator) out.reason = out.file + ": " + out.reason;
   return out;
 }
@@ -62,6 +89,20 @@ Module open_module(const std::string& target) {
   return open_with<Generator>(
       [&](Codegen& module, std::string& wrong) { return module.processor(target.c_str(), wrong); });
 }
+void fail_without_room(const std::string& asked, std::uint64_t bytes) {
+  fail<OutOfMemory>({.asked = asked,
+                     .with = {{"wanted", bytes == 0 ? "not known" : config::bytes_text(bytes)}},
+                     .wrong = "the system has no memory left for LLVM",
+                     .todo = "Free arrays, or let the process have more (ulimit -v, the control group)"});
+}
+
+// Measured on every kernel of ours and on ones of up to 30,000 nodes: at most 2.6 MiB and 16.5 KiB a node, 10 KiB of
+// large ones.
+void need_room_to_compile(const ir::Function& function) {
+  const std::uint64_t bytes = 4 * mebi + 20 * kibi * function.nodes.size();
+  if (!os::memory_can_be_had(bytes)) fail_without_room("compile " + function.name, bytes);
+}
+
 PtxModule open_ptx_module() {
   return open_with<PtxGenerator>([](Codegen& module, std::string& wrong) { return module.ptx(wrong); });
 }

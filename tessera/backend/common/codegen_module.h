@@ -25,9 +25,15 @@ using PtxModule = ModuleOf<PtxGenerator>;
 std::vector<std::string> module_candidates();
 
 /// Opens the module (once; it is never closed) and asks for a generator for `target` ("native" or a name of LLVM's).
-/// Does not throw.
+/// OutOfMemory if there is a module and no memory for it; DeviceError if this process was forked in the middle of that.
 Module open_module(const std::string& target);
 /// Likewise, for PTX.
 PtxModule open_ptx_module();
+
+/// To be called before LLVM compiles `function`, lowered: where memory runs out in its middle it ends the process.
+/// OutOfMemory if there is too little.
+void need_room_to_compile(const ir::Function& function);
+/// Throws that memory ran out nevertheless.
+[[noreturn]] void fail_without_room(const std::string& asked, std::uint64_t bytes);
 
 }  // namespace tessera::cpu

@@ -12,6 +12,7 @@
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/base/os/processor.h"
 #include "tessera/base/os/system.h"
 
@@ -121,9 +122,7 @@ void warn_of_interpreter(const Module& module, const DeviceInfo& info) {
 
 class CpuDevice : public DriverDevice {
  public:
-  CpuDevice() : module_(usable_module()), info_(describe(module_)), generation_(os::fork_generation()) {
-    warn_of_interpreter(module_, info_);
-  }
+  CpuDevice() : module_(usable_module()), info_(describe(module_)) { warn_of_interpreter(module_, info_); }
 
   const DeviceInfo& info() const override { return info_; }
   std::uint64_t free_memory() const override {
@@ -147,15 +146,13 @@ class CpuDevice : public DriverDevice {
   std::unique_ptr<DriverQueue> make_queue() override { return std::make_unique<CpuQueue>(); }
   Allocation wrap(void* native, std::size_t bytes) override { return {native, static_cast<std::byte*>(native), bytes}; }
   std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override {
-    std::unique_lock hold(compiling_, std::defer_lock);
-    // A child that was forked while another thread compiled inherits LLVM's locks in a state nobody will change.
-    if (os::fork_generation() == generation_)
-      hold.lock();
-    else if (!hold.try_lock())
+    if (module_.generator && os::forked_amid())  // LLVM's locks may be in a state that nobody will change
       fail<DeviceError>({.asked = "compile",
                          .with = {{"device", "cpu:0"}},
-                         .wrong = "this process was forked while another thread compiled a kernel",
+                         .wrong = "this process was forked while another thread loaded a library or compiled a kernel",
                          .todo = "Compile before forking, or start the child with exec"});
+    const std::lock_guard hold(compiling_);
+    const os::NoFork whole;  // LLVM's state
     std::vector<std::unique_ptr<LoadedKernel>> out;
     for (const CompileRequest& r : requests)
       out.push_back(module_.generator ? compile_kernel(*module_.generator, r) : interpreted_kernel(r));
@@ -165,7 +162,6 @@ class CpuDevice : public DriverDevice {
  private:
   Module module_;
   DeviceInfo info_;
-  std::uint32_t generation_;
   std::mutex compiling_;
 };
 
@@ -181,6 +177,8 @@ class CpuDriver : public Driver {
       report.state = report.devices[0].state;
       if (module.generator) report.file = module.file;
       report.reason = report.devices[0].reason, report.remedy = report.devices[0].remedy;
+    } catch (const OutOfMemory&) {
+      throw;  // says nothing about the device
     } catch (const Error& e) {
       report.state = DeviceState::loaded;
       report.reason = e.what();

@@ -8,7 +8,9 @@
 #include <cstdlib>
 #include <new>
 
+#include "tessera/backend/common/codegen_module.h"
 #include "tessera/base/error.h"
+#include "tessera/base/os/per_thread.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera::cpu {
@@ -41,6 +43,8 @@ double cost(const Function& fn, BlockId b) {
   return sum;
 }
 
+struct LaunchScratch;
+
 // Scratch memory of the calling thread, kept for its next launch.
 std::byte* scratch(std::size_t bytes) {
   struct Slab {
@@ -48,7 +52,7 @@ std::byte* scratch(std::size_t bytes) {
     std::size_t bytes = 0;
     ~Slab() { std::free(data); }
   };
-  thread_local Slab slab;
+  Slab& slab = os::PerThread<Slab, LaunchScratch>::get();
   if (slab.bytes < bytes) {
     const std::size_t rounded = (bytes + 4095) & ~std::size_t{4095};
     auto* fresh = static_cast<std::byte*>(std::aligned_alloc(4096, rounded));
@@ -66,8 +70,10 @@ class GeneratedKernel : public CpuKernel {
  public:
   GeneratedKernel(Generator& generator, Function function, GenerateOptions options)
       : generator_(generator), function_(std::move(function)), options_(options) {
+    need_room_to_compile(function_);
     std::string wrong;
     compiled_ = generator_.compile(function_, options_, wrong);
+    if (!compiled_ && wrong.empty()) fail_without_room("compile " + function_.name, 0);
     if (!compiled_)
       fail<KernelError>({.asked = "kernel " + function_.name, .with = {{"device", "cpu:0"}}, .wrong = wrong});
     item_cost_ = cost(function_, 0) + 1;

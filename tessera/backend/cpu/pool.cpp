@@ -3,11 +3,12 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 #include <system_error>
 
 #include "tessera/base/config.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/base/os/processor.h"
-#include "tessera/base/os/system.h"
 
 namespace tessera::cpu {
 
@@ -77,6 +78,7 @@ void ThreadPool::start() {
     while (workers_.size() + 1 < threads_) workers_.emplace_back([this] { worker(); });
   } catch (const std::system_error&) {
     // The system gives no more threads: those there are, and the caller, do the work.
+  } catch (const std::bad_alloc&) {  // nor memory for one
   }
 }
 

@@ -14,6 +14,8 @@
 #include "tessera/backend/cuda/cuda_api.h"
 #include "tessera/backend/cuda/nvrtc.h"
 #include "tessera/backend/stream/load.h"
+#include "tessera/base/error.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/base/os/hardware.h"
 #include "tessera/base/os/library_search.h"
 #include "tessera/base/os/system.h"
@@ -176,7 +178,13 @@ constexpr int ptx_version_of(int driver_version) {
 }
 
 bool CudaVendor::choose_ptx(stream::DeviceFacts& facts) {
-  if (!module_.generator) module_ = cpu::open_ptx_module();
+  if (!module_.generator) {
+    try {
+      module_ = cpu::open_ptx_module();
+    } catch (const Error& e) {
+      module_.reason = e.what();
+    }
+  }
   if (!module_.generator) return false;
   const cpu::PtxTarget target =
       module_.generator->target_for(capabilities_.at(facts.ordinal), ptx_version_of(driver_version_));
@@ -200,9 +208,12 @@ stream::Image CudaVendor::compile(const stream::DeviceFacts& facts, const backen
   std::vector<cpu::PtxKernel> kernels;
   for (std::size_t i = 0; i < program.requests.size(); ++i)
     kernels.push_back({program.requests[i].function, &program.source.kernels[i], program.requests[i].noalias});
+  for (const cpu::PtxKernel& kernel : kernels) cpu::need_room_to_compile(*kernel.function);
   stream::Image image;
+  const os::NoFork whole;  // LLVM's state
   image.bytes = module_.generator->compile(kernels, target->second, image.log);
   image.made = !image.bytes.empty();
+  if (!image.made && image.log.empty()) cpu::fail_without_room("make PTX", 0);
   return image;
 }
 

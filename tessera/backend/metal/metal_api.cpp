@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "tessera/base/os/per_thread.h"
 #include "tessera/emit/metal.h"
 
 namespace tessera::metal {
@@ -18,7 +19,8 @@ using stream::Handle;
 namespace {
 
 thread_local stream::Context current_context = 0;
-thread_local std::string last_text;  ///< what Metal said of the last call that failed on this thread
+/// What Metal said of the last call that failed on this thread.
+std::string& last_text() { return os::PerThread<std::string, struct MetalLastText>::get(); }
 
 /// Bytes between allocations, so that an address tells its buffer.
 constexpr Address gap = 256;
@@ -37,7 +39,7 @@ struct FillArguments {
 // Errors.
 
 std::string MetalApi::code_text(Code code) const {
-  std::string said = std::exchange(last_text, {});  // once: a later failure may have nothing to say
+  std::string said = std::exchange(last_text(), {});  // once: a later failure may have nothing to say
   if (!said.empty()) said.insert(0, ": ");
   switch (code) {
     case out_of_memory: return "no memory (nil)" + said;
@@ -74,7 +76,7 @@ Code MetalApi::code_of(Id buffer) const {
   if (status == status_completed) return 0;
   if (status != status_error) return not_ready;
   const Id error = runtime_.send<Id>(buffer, runtime_.say.error);
-  last_text = runtime_.error_text(error);
+  last_text() = runtime_.error_text(error);
   const Int number = runtime_.send<Int>(error, runtime_.say.code);
   return command_failed + static_cast<Code>(std::clamp<Int>(number, 0, 999));
 }
@@ -118,9 +120,9 @@ Code MetalApi::memory_info(std::size_t* free, std::size_t* total) const {
   return 0;
 }
 Owned MetalApi::new_buffer(MetalDevice& device, std::size_t bytes, UInt options) const {
-  last_text.clear();
+  last_text().clear();
   if (device.largest_buffer != 0 && bytes > device.largest_buffer) {
-    last_text = fmt::format("a buffer of this device has at most {} bytes", device.largest_buffer);
+    last_text() = fmt::format("a buffer of this device has at most {} bytes", device.largest_buffer);
     return {};
   }
   return {runtime_, runtime_.send<Id>(device.device, runtime_.say.new_buffer, UInt{bytes}, options)};
@@ -294,11 +296,11 @@ Owned MetalApi::pipeline_of(const MetalDevice& device, Id library, const char* n
 Code MetalApi::prepare(MetalDevice& device) const {
   if (device.library != nullptr) return 0;
   const Pool pool(runtime_);
-  last_text.clear();
-  Owned library = compile(device, emit::metal_copy_and_fill(), &last_text);
+  last_text().clear();
+  Owned library = compile(device, emit::metal_copy_and_fill(), &last_text());
   if (!library) return refused;
-  Owned copy = pipeline_of(device, library.get(), "tessera_copy", &last_text);
-  Owned fill = pipeline_of(device, library.get(), "tessera_fill", &last_text);
+  Owned copy = pipeline_of(device, library.get(), "tessera_copy", &last_text());
+  Owned fill = pipeline_of(device, library.get(), "tessera_fill", &last_text());
   if (!copy || !fill) return refused;
   for (const Owned* pipeline : {&copy, &fill})
     device.own_threads =
@@ -320,9 +322,9 @@ Code MetalApi::unload_module(Handle module) const {
 }
 Code MetalApi::get_function(Handle module, const char* entry, Handle* function) const {
   const Pool pool(runtime_);
-  last_text.clear();
+  last_text().clear();
   auto& of = *static_cast<MetalModule*>(module);
-  Owned pipeline = pipeline_of(here(), of.library.get(), entry, &last_text);
+  Owned pipeline = pipeline_of(here(), of.library.get(), entry, &last_text());
   if (!pipeline) return no_function;
   of.functions.push_back(std::make_unique<MetalFunction>(MetalFunction{std::move(pipeline)}));
   *function = of.functions.back().get();
@@ -343,7 +345,8 @@ Code MetalApi::launch(Handle function, const backend::Grid& grid, unsigned share
   const Id compute = encoder(stream, true);
   if (compute == nullptr) return out_of_memory;
   runtime_.send(compute, say.set_pipeline, static_cast<MetalFunction*>(function)->pipeline.get());
-  static thread_local std::vector<std::byte> others;  // the structure behind the buffers: emit/metal.h
+  // The structure behind the buffers: emit/metal.h.
+  auto& others = os::PerThread<std::vector<std::byte>, struct MetalScalars>::get();
   others.clear();
   UInt index = 0;
   for (const backend::BoundArgument& a : arguments) {

@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/base/os/per_thread.h"
 
 namespace tessera::stream {
 
@@ -250,7 +251,7 @@ StreamKernel::StreamKernel(DeviceContext& device, std::shared_ptr<void> module, 
 }
 
 void** addresses_of(std::span<backend::BoundArgument> arguments) {
-  static thread_local std::vector<void*> addresses;  // a launch allocates nothing
+  auto& addresses = os::PerThread<std::vector<void*>, struct LaunchAddresses>::get();  // a launch allocates nothing
   addresses.clear();
   for (backend::BoundArgument& a : arguments) addresses.push_back(&a.value);
   return addresses.data();
@@ -258,7 +259,7 @@ void** addresses_of(std::span<backend::BoundArgument> arguments) {
 
 backend::Grid StreamKernel::bind(const std::array<std::uint64_t, 3>& shape, std::span<const Argument> arguments,
                                  std::vector<backend::BoundArgument>*& to) const {
-  static thread_local std::vector<backend::BoundArgument> bound;  // a launch allocates nothing
+  auto& bound = os::PerThread<std::vector<backend::BoundArgument>, StreamKernel>::get();  // a launch allocates nothing
   backend::bind_arguments(shape_, shape, arguments, bound);
   if (!device_.facts.dialect.offsets)  // else the kernel adds it
     for (backend::BoundArgument& a : bound)

@@ -6,11 +6,17 @@
 #include <system_error>
 
 #include "tessera/base/log.h"
+#include "tessera/base/os/fork.h"
 
 namespace tessera::os {
 
 Library Library::open(std::span<const std::string> names) {
   Library library;
+  if (forked_amid()) {
+    library.reason_ = "this process was forked while another thread loaded a library or compiled";
+    return library;
+  }
+  const NoFork whole;  // the loader's lock, and the library's own start
   for (const std::string& name : names) {
     library.file_ = name;
     library.handle_ = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -28,11 +34,18 @@ Library Library::open(std::span<const std::string> names) {
   return library;
 }
 
-void* Library::symbol(const char* name) const { return handle_ != nullptr ? ::dlsym(handle_, name) : nullptr; }
+void* Library::symbol(const char* name) const {
+  if (handle_ == nullptr) return nullptr;
+  const NoFork whole;  // the loader's lock
+  return ::dlsym(handle_, name);
+}
 
 std::filesystem::path file_of(const void* address) {
   Dl_info info{};
-  if (::dladdr(address, &info) == 0 || info.dli_fname == nullptr) return {};
+  {
+    const NoFork whole;  // the loader's lock
+    if (::dladdr(address, &info) == 0 || info.dli_fname == nullptr) return {};
+  }
   // The program itself is named as it was called, which need not be a path.
   std::error_code error;
   const std::filesystem::path name(info.dli_fname);

@@ -2,11 +2,11 @@
 #include "tessera/base/os/system.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
@@ -20,10 +20,6 @@ namespace tessera::os {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::atomic<std::uint32_t> generation = 0;
-[[maybe_unused]] const int watching_forks =
-    ::pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1, std::memory_order_relaxed); });
 
 /// The number a file starts with; nothing if the file is missing or says "max".
 std::optional<std::uint64_t> number_in(const fs::path& file) {
@@ -115,6 +111,14 @@ std::optional<GroupMemory> group_memory(const fs::path& proc, const fs::path& gr
   return best;
 }
 
+bool memory_can_be_had(std::uint64_t bytes) noexcept {
+  // To be written to, so that all limits count it: of addresses, of data, of what the system commits itself to.
+  void* const there = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (there == MAP_FAILED) return false;
+  ::munmap(there, bytes);
+  return true;
+}
+
 std::size_t thread_stack_bytes() {
   std::size_t bytes = 0;
   pthread_attr_t attributes;
@@ -124,7 +128,7 @@ std::size_t thread_stack_bytes() {
   return bytes;
 }
 
-std::uint32_t fork_generation() { return generation.load(std::memory_order_relaxed); }
+bool is_main_thread() noexcept { return ::gettid() == ::getpid(); }
 
 bool file_exists(const char* path) {
   std::error_code ignored;

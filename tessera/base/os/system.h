@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts that only the operating system knows: memory, control groups, the environment, and whether this process was
-// forked. Part of the operating system's seam: callers see numbers, only system.cpp knows where they come from.
+// Facts that only the operating system knows: memory, control groups, the environment. Part of the operating system's
+// seam: callers see numbers, only system.cpp knows where they come from.
 #pragma once
 
 #include <cstddef>
@@ -30,11 +30,15 @@ struct GroupMemory {
 std::optional<GroupMemory> group_memory(const std::filesystem::path& proc = "/proc",
                                         const std::filesystem::path& groups = "/sys/fs/cgroup");
 
+/// Whether so many bytes of memory could be had now: they are mapped and given back. For what cannot bear to be refused
+/// memory in its middle; other threads may take it meanwhile.
+bool memory_can_be_had(std::uint64_t bytes) noexcept;
+
 /// Stack of a thread that is started without a wish of its own.
 std::size_t thread_stack_bytes();
 
-/// 0 in the process that started, and one more in each child that `fork` made of it. A read of a variable.
-std::uint32_t fork_generation();
+/// Whether this is the thread that the process began with.
+bool is_main_thread() noexcept;
 
 bool file_exists(const char* path);
 /// What this process may do with a file, such as a device's (under TESSERA_SYSTEM_ROOT, if that is set): it need not be

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ir/interpreter.h"
 
+#include <utility>
+
 #include "tessera/base/error.h"
+#include "tessera/base/os/per_thread.h"
 #include "tessera/ir/interpreter/checker.h"
 
 namespace tessera::ir {
@@ -86,8 +89,9 @@ void fill_block_leaf(const Machine& m, const Leaf& leaf) {
 /// Zeroed lanes for one run; the memory is kept by the thread for its next one.
 class Slab {
  public:
-  explicit Slab(std::size_t bytes) : memory_(std::move(kept)) {
+  explicit Slab(std::size_t bytes) {
     try {
+      memory_ = std::exchange(kept(), {});
       if (memory_.size() < bytes + 64) memory_.resize(bytes + 64);
     } catch (const std::bad_alloc&) {
       fail<OutOfMemory>({.asked = "interpreter",
@@ -100,18 +104,17 @@ class Slab {
     std::memset(data_, 0, bytes);
   }
   ~Slab() {
-    if (memory_.size() <= (std::size_t{4} << 20)) kept = std::move(memory_);
+    if (memory_.size() <= (std::size_t{4} << 20)) kept() = std::move(memory_);
   }
   Slab(const Slab&) = delete;
   Slab& operator=(const Slab&) = delete;
   std::byte* data() const { return data_; }
 
  private:
-  static thread_local std::vector<std::byte> kept;
+  static std::vector<std::byte>& kept() { return os::PerThread<std::vector<std::byte>, Slab>::get(); }
   std::vector<std::byte> memory_;
   std::byte* data_;
 };
-thread_local std::vector<std::byte> Slab::kept;
 
 void run(const Program& p, std::array<std::uint64_t, 3> shape, std::span<const InterpreterArgument> arguments) {
   const Function& fn = p.fn;

@@ -20,7 +20,9 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <shared_mutex>
 
+#include "tessera/backend/cpu/codegen/boundary.h"
 #include "tessera/backend/cpu/codegen/emitter.h"
 
 namespace tessera::cpu {
@@ -47,19 +49,27 @@ T take(llvm::Expected<T> value) {
 // What LLVM cannot do it answers by ending the process, unless a handler leaves; nothing of this compilation is used
 // again.
 void fatal(void*, const char* reason, bool) { throw Refusal{std::string("LLVM: ") + reason}; }
+void out_of_memory(void*, const char*, bool) { throw std::bad_alloc(); }
 
-thread_local std::string session_error;
+/// What loads code. LLVM is not made to be left by exceptions: a session in which memory ran out may hold its locks for
+/// ever, so it is left alone from then on.
+struct Session {
+  std::unique_ptr<orc::LLJIT> jit;
+  std::atomic<bool> abandoned = false;
+  std::string* error = nullptr;  ///< where what went wrong in detail goes, instead of on standard error
+};
 
 class LoadedCode : public Compiled {
  public:
   ~LoadedCode() override {
-    if (tracker) llvm::consumeError(tracker->remove());
+    if (tracker && !session->abandoned) llvm::consumeError(tracker->remove());
   }
   KernelEntry entry() const override { return function; }
   std::size_t scratch_bytes() const override { return scratch; }
   double generate_ms() const override { return ir_ms; }
   double machine_code_ms() const override { return code_ms; }
 
+  std::shared_ptr<Session> session;
   orc::ResourceTrackerSP tracker;
   KernelEntry function = nullptr;
   std::size_t scratch = 0;
@@ -119,29 +129,14 @@ class LlvmGenerator : public Generator {
     layout_ = machine->createDataLayout();
     triple_ = triple;
 
-    orc::LLJITBuilder builder;
-    builder.setJITTargetMachineBuilder(orc::JITTargetMachineBuilder(machine->getTargetTriple()));
-    builder.setDataLayout(layout_);
-    // All sections of a kernel in one piece of memory: LLVM's older linker maps each by itself, and where somebody has
-    // reserved much of the address space (drivers of GPUs reserve hundreds of GiB) code and constants come to lie
-    // further apart than the 2 GiB that the code can reach, which it does not notice.
-    builder.setObjectLinkingLayerCreator(
-        [](orc::ExecutionSession& session, const llvm::Triple&) -> llvm::Expected<std::unique_ptr<orc::ObjectLayer>> {
-          return std::make_unique<orc::ObjectLinkingLayer>(session);
-        });
-    jit_ = take(builder.create());
-    // What went wrong in detail is told here, on the thread that asked: it belongs into the answer, not on standard
-    // error.
-    jit_->getExecutionSession().setErrorReporter(
-        [](llvm::Error error) { session_error = llvm::toString(std::move(error)); });
-    add_symbols();
+    session_ = make_session();
   }
 
   const TargetTraits& target() const override { return traits_; }
 
   std::unique_ptr<Compiled> compile(const ir::Function& fn, const GenerateOptions& options,
                                     std::string& wrong) noexcept override {
-    try {
+    return guarded(wrong, [&]() -> std::unique_ptr<Compiled> {
       auto out = std::make_unique<LoadedCode>();
       const auto start = std::chrono::steady_clock::now();
       const std::string symbol = symbol_name(fn.name);
@@ -154,36 +149,52 @@ class LlvmGenerator : public Generator {
       load(std::make_unique<llvm::SmallVectorMemoryBuffer>(std::move(object), symbol, false), symbol, *out);
       out->code_ms = milliseconds_since(middle);
       return out;
-    } catch (const Refusal& r) {
-      wrong = r.wrong;
-    } catch (const std::exception& e) {
-      wrong = e.what();
-    }
-    return nullptr;
+    });
   }
 
   std::string text(const ir::Function& fn, const GenerateOptions& options, Text which) noexcept override {
-    try {
+    std::string wrong;
+    std::string out = guarded(wrong, [&]() -> std::string {
       llvm::LLVMContext context;
       llvm::Module module(fn.name, context);
       build(module, fn, options, symbol_name(fn.name), which != Text::llvm);
       if (which == Text::assembly) {
-        const auto out = machine_code(module, llvm::CGFT_AssemblyFile);
-        return {out.begin(), out.end()};
+        const auto code = machine_code(module, llvm::CGFT_AssemblyFile);
+        return {code.begin(), code.end()};
       }
-      std::string out;
-      llvm::raw_string_ostream stream(out);
+      std::string printed;
+      llvm::raw_string_ostream stream(printed);
       module.print(stream, nullptr);
       return stream.str();
-    } catch (const Refusal& r) {
-      return r.wrong;
-    } catch (const std::exception& e) {
-      return e.what();
-    }
+    });
+    return out.empty() ? std::move(wrong) : std::move(out);
   }
   std::string version() const override { return "LLVM " LLVM_VERSION_STRING; }
 
  private:
+  std::shared_ptr<Session> make_session() const {
+    auto session = std::make_shared<Session>();
+    orc::LLJITBuilder builder;
+    builder.setJITTargetMachineBuilder(orc::JITTargetMachineBuilder(llvm::Triple(triple_)));
+    builder.setDataLayout(layout_);
+    // All sections of a kernel in one piece of memory: LLVM's older linker maps each by itself, and where somebody has
+    // reserved much of the address space (drivers of GPUs reserve hundreds of GiB) code and constants come to lie
+    // further apart than the 2 GiB that the code can reach, which it does not notice.
+    builder.setObjectLinkingLayerCreator(
+        [](orc::ExecutionSession& session, const llvm::Triple&) -> llvm::Expected<std::unique_ptr<orc::ObjectLayer>> {
+          return std::make_unique<orc::ObjectLinkingLayer>(session);
+        });
+    session->jit = take(builder.create());
+    session->jit->getExecutionSession().setErrorReporter([told = session.get()](llvm::Error error) {
+      if (told->error)
+        *told->error = llvm::toString(std::move(error));
+      else
+        llvm::consumeError(std::move(error));
+    });
+    add_symbols(*session->jit);
+    return session;
+  }
+
   std::string symbol_name(const std::string& name) {
     std::string out;
     for (char c : name) out += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
@@ -230,22 +241,35 @@ class LlvmGenerator : public Generator {
   }
 
   void load(std::unique_ptr<llvm::MemoryBuffer> object, const std::string& symbol, LoadedCode& out) {
-    auto& library = jit_->getMainJITDylib();
-    auto tracker = library.createResourceTracker();
-    if (auto error = jit_->addObjectFile(tracker, std::move(object))) take(std::move(error));
-    out.tracker = tracker;
-    session_error.clear();
-    auto address = jit_->lookup(symbol);
-    if (!address)
-      throw Refusal{llvm::toString(address.takeError()) + (session_error.empty() ? "" : ": " + session_error)};
-    out.function = address->toPtr<KernelEntry>();
+    const std::scoped_lock hold(loading_);
+    if (session_->abandoned) session_ = make_session();
+    out.session = session_;
+    std::string detail;
+    session_->error = &detail;
+    try {
+      orc::LLJIT& jit = *session_->jit;
+      auto tracker = jit.getMainJITDylib().createResourceTracker();
+      if (auto error = jit.addObjectFile(tracker, std::move(object))) take(std::move(error));
+      out.tracker = tracker;
+      auto address = jit.lookup(symbol);
+      if (!address) throw Refusal{llvm::toString(address.takeError()) + (detail.empty() ? "" : ": " + detail)};
+      out.function = address->toPtr<KernelEntry>();
+      session_->error = nullptr;
+    } catch (const Refusal&) {
+      session_->error = nullptr;
+      throw;
+    } catch (...) {
+      session_->abandoned = true;
+      static_cast<void>(session_->jit.release());
+      throw;
+    }
   }
 
   // The functions outside of the kernel that its code may call.
-  void add_symbols() {
+  static void add_symbols(orc::LLJIT& jit) {
     orc::SymbolMap symbols;
     auto add = [&](const char* name, auto* function) {
-      symbols[jit_->mangleAndIntern(name)] =
+      symbols[jit.mangleAndIntern(name)] =
           llvm::JITEvaluatedSymbol(llvm::pointerToJITTargetAddress(function), llvm::JITSymbolFlags::Exported);
     };
     using F = float (*)(float);
@@ -278,14 +302,15 @@ class LlvmGenerator : public Generator {
     add("memset", static_cast<void* (*)(void*, int, std::size_t)>(&::memset));
     add("memcpy", static_cast<void* (*)(void*, const void*, std::size_t)>(&::memcpy));
     add("memmove", static_cast<void* (*)(void*, const void*, std::size_t)>(&::memmove));
-    if (auto error = jit_->getMainJITDylib().define(orc::absoluteSymbols(std::move(symbols)))) take(std::move(error));
+    if (auto error = jit.getMainJITDylib().define(orc::absoluteSymbols(std::move(symbols)))) take(std::move(error));
   }
 
   TargetTraits traits_;
   std::function<std::unique_ptr<llvm::TargetMachine>()> machine_;
   llvm::DataLayout layout_{""};
   std::string triple_;
-  std::unique_ptr<orc::LLJIT> jit_;
+  std::mutex loading_;
+  std::shared_ptr<Session> session_;  ///< under loading_
   std::atomic<unsigned> count_ = 0;
 };
 
@@ -299,22 +324,31 @@ PtxGenerator* make_ptx_generator();  // ptx.cpp
 
 namespace {
 
-// Runs `make` behind the boundary that no exception crosses.
-template <class F>
-auto guarded(std::string& wrong, F&& make) noexcept -> decltype(make()) {
-  try {
-    return make();
-  } catch (const Refusal& r) {
-    wrong = r.wrong;
-  } catch (const std::exception& e) {
-    wrong = e.what();
-  }
-  return nullptr;
+/// Whether LLVM's static objects are there: kernels are compiled while it is held shared.
+struct Life {
+  std::shared_timed_mutex lock;
+  std::atomic<bool> over = false;
+};
+Life& life() {
+  static auto& the_life = *new Life;  // never destroyed
+  return the_life;
+}
+
+/// Handlers of the module run before the destructors of its static objects do. A compilation under way on another
+/// thread is waited for, within reason.
+void end_of_llvm() {
+  Life& l = life();
+  l.over = true;
+  if (l.lock.try_lock_for(std::chrono::seconds(10))) l.lock.unlock();
 }
 
 class LlvmCodegen final : public Codegen {
  public:
-  LlvmCodegen() { llvm::install_fatal_error_handler(fatal); }
+  LlvmCodegen() {
+    llvm::install_fatal_error_handler(fatal);
+    llvm::install_bad_alloc_error_handler(out_of_memory);
+    std::atexit(end_of_llvm);
+  }
 
   Generator* processor(const char* target, std::string& wrong) noexcept override {
     return guarded(wrong, [&] {
@@ -346,6 +380,15 @@ class LlvmCodegen final : public Codegen {
 
 }  // namespace
 
+UsingLlvm::UsingLlvm() {
+  Life& l = life();
+  l.lock.lock_shared();
+  if (!l.over) return;
+  l.lock.unlock_shared();
+  throw Refusal{"the program is ending, and LLVM with it: what runs so late must have been compiled before"};
+}
+UsingLlvm::~UsingLlvm() { life().lock.unlock_shared(); }
+
 }  // namespace tessera::cpu
 
 extern "C" __attribute__((visibility("default"))) tessera::cpu::Codegen* tessera_codegen_open(
@@ -356,6 +399,8 @@ extern "C" __attribute__((visibility("default"))) tessera::cpu::Codegen* tessera
              " of the interface, the library version " + std::to_string(version);
     return nullptr;
   }
-  static auto& codegen = *new LlvmCodegen;  // never destroyed
-  return &codegen;
+  return guarded(*wrong, []() -> Codegen* {
+    static auto& codegen = *new LlvmCodegen;  // never destroyed
+    return &codegen;
+  });
 }

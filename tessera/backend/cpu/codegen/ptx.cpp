@@ -6,6 +6,7 @@
 #include <llvm/Passes/PassBuilder.h>
 #include <llvm/Target/TargetMachine.h>
 
+#include "tessera/backend/cpu/codegen/boundary.h"
 #include "tessera/backend/cpu/codegen/ptx_emitter.h"
 
 extern "C" {  // of LLVM's NVPTX libraries
@@ -66,7 +67,7 @@ class LlvmPtxGenerator final : public PtxGenerator {
 
  private:
   std::string text(std::span<const PtxKernel> kernels, PtxTarget target, std::string& wrong, bool ptx) const noexcept {
-    try {
+    return guarded(wrong, [&]() -> std::string {
       llvm::LLVMContext context;
       llvm::Module module("kernels", context);
       const std::unique_ptr<llvm::TargetMachine> machine(target_->createTargetMachine(
@@ -90,12 +91,7 @@ class LlvmPtxGenerator final : public PtxGenerator {
         throw Refusal{"LLVM cannot write PTX"};
       manager.run(module);
       return {out.begin(), out.end()};
-    } catch (const Refusal& r) {
-      wrong = r.wrong;
-    } catch (const std::exception& e) {
-      wrong = e.what();
-    }
-    return "";
+    });
   }
 
   static void optimise(llvm::Module& module, llvm::TargetMachine& machine) {

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/base/os/fork.h"
+
+#include <pthread.h>
+#include <time.h>
+
+namespace tessera::os {
+namespace {
+
+constexpr time_t longest_wait = 10;  // seconds
+
+std::atomic<std::uint32_t> generation = 0;
+std::atomic<bool> amid = false;
+
+// The system's own lock and condition: they need no constructor and no destructor, and may be made anew in a child.
+pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+unsigned inside = 0;   // threads that a fork has to wait for; under `lock`
+unsigned forking = 0;  // threads that are about to fork, for which newcomers wait; under `lock`
+constinit thread_local unsigned depth = 0;
+
+// The lock is held while the process is forked, so that what it guards is whole in the child.
+void before_fork() {
+  ::pthread_mutex_lock(&lock);
+  if (depth != 0) return;
+  ++forking;
+  timespec until{};
+  ::clock_gettime(CLOCK_MONOTONIC, &until);
+  until.tv_sec += longest_wait;
+  while (inside != 0 && ::pthread_cond_clockwait(&changed, &lock, CLOCK_MONOTONIC, &until) == 0) {}
+}
+void after_fork_in_parent() {
+  if (depth == 0) --forking;
+  ::pthread_cond_broadcast(&changed);
+  ::pthread_mutex_unlock(&lock);
+}
+void after_fork_in_child() {
+  generation.fetch_add(1, std::memory_order_relaxed);
+  const unsigned mine = depth != 0 ? 1 : 0;
+  if (inside != mine) amid = true;
+  inside = mine;
+  forking = 0;
+  lock = PTHREAD_MUTEX_INITIALIZER;
+  changed = PTHREAD_COND_INITIALIZER;
+}
+[[maybe_unused]] const int watching_forks = ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+
+}  // namespace
+
+std::uint32_t fork_generation() { return generation.load(std::memory_order_relaxed); }
+
+bool forked_amid() noexcept { return amid.load(std::memory_order_relaxed); }
+
+NoFork::NoFork() noexcept {
+  if (depth++ != 0) return;
+  ::pthread_mutex_lock(&lock);
+  while (forking != 0) ::pthread_cond_wait(&changed, &lock);
+  ++inside;
+  ::pthread_mutex_unlock(&lock);
+}
+
+NoFork::~NoFork() {
+  if (--depth != 0) return;
+  ::pthread_mutex_lock(&lock);
+  --inside;
+  if (forking != 0) ::pthread_cond_broadcast(&changed);
+  ::pthread_mutex_unlock(&lock);
+}
+
+}  // namespace tessera::os

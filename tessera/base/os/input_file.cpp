@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/base/os/input_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+namespace {
+
+[[noreturn]] void fail_with_errno(const std::filesystem::path& path, int code) {
+  const std::string reason = std::generic_category().message(code);
+  switch (code) {
+    case ENOENT:
+    case ENOTDIR:
+      fail<ArgumentError>({.asked = "open file",
+                           .with = {{"path", path.string()}},
+                           .wrong = "there is no such file",
+                           .todo = "Check the path"});
+    case EACCES:
+    case EPERM:
+      fail<ArgumentError>({.asked = "open file",
+                           .with = {{"path", path.string()}},
+                           .wrong = "this user may not read the file",
+                           .todo = "Change its permissions or run as a user who may"});
+    case EIO:
+      fail<DeviceError>({.asked = "open file",
+                         .with = {{"path", path.string()}},
+                         .wrong = "the system could not read it: " + reason});
+    default:
+      fail<ArgumentError>(
+          {.asked = "open file", .with = {{"path", path.string()}}, .wrong = "the system refused: " + reason});
+  }
+}
+
+}  // namespace
+
+InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
+  // O_NONBLOCK: opening a pipe by mistake must not wait for its writer; it has no effect on files.
+  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor_ < 0) fail_with_errno(path_, errno);
+  try {
+    struct stat status {};
+    if (::fstat(descriptor_, &status) != 0) fail_with_errno(path_, errno);
+    if (!S_ISREG(status.st_mode)) {
+      fail<ArgumentError>({.asked = "open file",
+                           .with = {{"path", path_.string()}},
+                           .wrong = S_ISDIR(status.st_mode) ? "this is a directory" : "this is not a regular file",
+                           .todo = "Name a file"});
+    }
+    if (status.st_size <= 0) {
+      fail<FormatError>({.asked = "open file",
+                         .with = {{"path", path_.string()}},
+                         .wrong = "the file is empty",
+                         .todo = "Copy or make it anew"});
+    }
+    size_ = static_cast<std::uint64_t>(status.st_size);
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+InputFile::~InputFile() { close(); }
+
+InputFile::InputFile(InputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      size_(std::exchange(other.size_, 0)) {}
+
+InputFile& InputFile::operator=(InputFile&& other) noexcept {
+  if (this != &other) {
+    close();
+    path_ = std::move(other.path_);
+    descriptor_ = std::exchange(other.descriptor_, -1);
+    size_ = std::exchange(other.size_, 0);
+  }
+  return *this;
+}
+
+void InputFile::read(std::uint64_t offset, std::span<std::byte> to) const {
+  while (!to.empty()) {
+    const ssize_t n = ::pread(descriptor_, to.data(), to.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_with_errno(path_, errno);
+    if (n == 0) {
+      fail<FormatError>({.asked = "read file",
+                         .with = {{"path", path_.string()},
+                                  {"offset", std::to_string(offset)},
+                                  {"bytes when it was opened", std::to_string(size_)}},
+                         .wrong = "the file ends here: it has been shortened while it was being read",
+                         .todo = "Copy or make it anew, and do not write to files that are in use"});
+    }
+    to = to.subspan(static_cast<std::size_t>(n));
+    offset += static_cast<std::uint64_t>(n);
+  }
+}
+
+void InputFile::close() noexcept {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  descriptor_ = -1;
+}
+
+}  // namespace tessera
