@@ -269,6 +269,20 @@ TEST(emit, a_device_s_extensions_make_its_dialect) {
   EXPECT_FALSE(emit::opencl_c_with(" cl_khr_int64_base_atomics ").atomic_i64);
 }
 
+TEST(emit, signed_integers_widen_by_a_function_in_OpenCL) {
+  const Function fn = test::map_kernel("widen", [] {
+    const BufferRef y = out("y", DType::i64), z = out("z", DType::u64);
+    const Value i = global_id(), wrapped = cast(DType::i32, i) + 2147483640;
+    y.store(i, cast(DType::i64, wrapped));
+    z.store(i, cast(DType::u64, wrapped));
+  });
+  const std::string cl = zoo::emitted({fn}, emit::opencl_c()).text;
+  EXPECT_HAS(cl, "convert_long(");
+  EXPECT_HAS(cl, "convert_ulong(");
+  EXPECT_HAS_NOT(cl, "(long)");
+  EXPECT_HAS(zoo::emitted({fn}, emit::cuda_c()).text, "(long long)");
+}
+
 TEST(emit, what_has_no_word_in_a_dialect_is_an_error_with_the_kernels_name) {
   auto refusal = [](const Function& fn) -> std::string {
     const emit::EmitRequest request{&fn, true};

@@ -253,6 +253,10 @@ Text CWriter::cast(DType to, DType from, const Text& a) {
   if (from == DType::bf16) return call(prelude_.from_bfloat(), {a});
   if (to == DType::bf16) return call(prelude_.to_bfloat(), {a});
   if (is_float(from) && is_int(to)) return call(prelude_.to_integer(to, from), {a});
+  // A function and no cast: Intel's compiler for CPUs (2025.2, 2026.2) widens by counting the lanes of a chunk on in 64
+  // bits, past the place where the sum of 32 bits wrapped.
+  if (opencl(dialect_) && from == DType::i32 && dtype_size(to) == 8 && is_int(to))
+    return call("convert_" + type_text(dialect_, to), {a});
   return {fmt::format("({}){}", type_text(dialect_, to), at_least(a, Binding::unary)), Binding::unary, a.loads};
 }
 
