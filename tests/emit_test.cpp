@@ -269,6 +269,25 @@ TEST(emit, a_device_s_extensions_make_its_dialect) {
   EXPECT_FALSE(emit::opencl_c_with(" cl_khr_int64_base_atomics ").atomic_i64);
 }
 
+TEST(emit, subgroups_are_found_by_extension_feature_or_intels_own_and_named_only_by_extension) {
+  const std::string pragma = "#pragma OPENCL EXTENSION cl_khr_subgroups : enable\n";
+  const auto text = [](const emit::Dialect& d) { return zoo::emitted({zoo::together(DType::f32)}, d).text; };
+  const emit::Dialect extension = emit::opencl_c_with(" cl_khr_fp64 cl_khr_subgroups cl_khr_subgroup_shuffle "),
+                      feature =
+                          emit::opencl_c_with(" cl_khr_subgroup_shuffle ", " __opencl_c_fp64 __opencl_c_subgroups "),
+                      intel =
+                          emit::opencl_c_with(" cl_intel_subgroups cl_khr_subgroup_shuffle ", " __opencl_c_images ");
+  for (const emit::Dialect& d : {extension, feature, intel}) {
+    EXPECT_TRUE(d.subgroups);
+    EXPECT_HAS(text(d), "sub_group_reduce_add");
+  }
+  EXPECT_HAS(text(extension), pragma);
+  EXPECT_HAS_NOT(text(feature), "cl_khr_subgroups");
+  EXPECT_HAS_NOT(text(intel), "cl_khr_subgroups");
+  EXPECT_FALSE(emit::opencl_c_with(" ", " __opencl_c_subgroups ").subgroups) << "no shuffles";
+  EXPECT_FALSE(emit::opencl_c_with(" cl_khr_subgroup_shuffle ", " __opencl_c_subgroups_of_another_name ").subgroups);
+}
+
 TEST(emit, signed_integers_widen_by_a_function_in_OpenCL) {
   const Function fn = test::map_kernel("widen", [] {
     const BufferRef y = out("y", DType::i64), z = out("z", DType::u64);

@@ -19,24 +19,30 @@ bool opencl_words(const Dialect& d) { return opencl(d) || metal(d); }
 }  // namespace
 
 Dialect opencl_c() { return {}; }
-Dialect opencl_c_with(std::string_view extensions) {
-  auto has = [&](std::string_view name) {
-    for (std::size_t at = extensions.find(name); at != extensions.npos; at = extensions.find(name, at + 1))
-      if (at > 0 && extensions[at - 1] == ' ' && at + name.size() < extensions.size() &&
-          extensions[at + name.size()] == ' ')
-        return true;
+Dialect opencl_c_with(std::string_view extensions, std::string_view features) {
+  auto listed = [](std::string_view list, std::string_view name) {
+    for (std::size_t at = list.find(name); at != list.npos; at = list.find(name, at + 1))
+      if (at > 0 && list[at - 1] == ' ' && at + name.size() < list.size() && list[at + name.size()] == ' ') return true;
     return false;
   };
+  auto has = [&](std::string_view name) { return listed(extensions, name); };
   Dialect d;
   d.fp64 = has("cl_khr_fp64");
   d.intel_shuffles = has("cl_intel_subgroups");
-  d.subgroups = has("cl_khr_subgroups") && (d.intel_shuffles || has("cl_khr_subgroup_shuffle"));
+  d.subgroups_named = has("cl_khr_subgroups");
+  d.subgroups = (d.subgroups_named || listed(features, "__opencl_c_subgroups") || d.intel_shuffles) &&
+                (d.intel_shuffles || has("cl_khr_subgroup_shuffle"));
   d.atomic_i64 = has("cl_khr_int64_base_atomics") && has("cl_khr_int64_extended_atomics");
   d.dot4 = has("cl_khr_integer_dot_product");
   return d;
 }
 Dialect opencl_c_intel() {
-  return {.name = "OpenCL C for Intel", .fp64 = true, .subgroups = true, .intel_shuffles = true, .atomic_i64 = true};
+  return {.name = "OpenCL C for Intel",
+          .fp64 = true,
+          .subgroups = true,
+          .subgroups_named = true,
+          .intel_shuffles = true,
+          .atomic_i64 = true};
 }
 Dialect cuda_c() {
   return {.language = Language::cuda,

@@ -41,7 +41,8 @@ struct Dialect {
   Language language = Language::opencl;
   std::string_view name = "OpenCL C 1.2";
   bool fp64 = true;
-  bool subgroups = false;         ///< OpenCL: cl_khr_subgroups; CUDA and HIP: always
+  bool subgroups = false;         ///< OpenCL: see `opencl_c_with`; CUDA and HIP: always
+  bool subgroups_named = false;   ///< OpenCL: they are cl_khr_subgroups, which the text must turn on
   bool intel_shuffles = false;    ///< OpenCL: cl_intel_subgroups, else cl_khr_subgroup_shuffle
   bool atomic_i64 = false;        ///< OpenCL: cl_khr_int64_base_atomics and cl_khr_int64_extended_atomics
   bool dot4 = false;              ///< OpenCL: cl_khr_integer_dot_product; CUDA: from sm_61 on
@@ -56,9 +57,10 @@ struct Dialect {
 };
 
 Dialect opencl_c();  ///< OpenCL C 1.2 without extensions but f64: what PoCL 3.1 takes
-/// OpenCL C for a device with these extensions, as CL_DEVICE_EXTENSIONS lists them, a blank on either side of each.
-/// `subgroups` is set only if lanes can be shuffled too.
-Dialect opencl_c_with(std::string_view extensions);
+/// OpenCL C for a device with these extensions, as CL_DEVICE_EXTENSIONS lists them, and these features of its OpenCL C,
+/// as CL_DEVICE_OPENCL_C_FEATURES does (version 3.0 on); a blank on either side of each. There are subgroups by
+/// cl_khr_subgroups, by the feature __opencl_c_subgroups, and by cl_intel_subgroups, if lanes can be shuffled too.
+Dialect opencl_c_with(std::string_view extensions, std::string_view features = {});
 Dialect opencl_c_intel();  ///< OpenCL C 3.0 with subgroups, as Intel's compiler takes it
 Dialect cuda_c();          ///< for NVRTC, without any header
 Dialect hip_c();           ///< for hiprtc

@@ -30,7 +30,7 @@ std::string Prelude::text() const {
       out +=
           "#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable\n"
           "#pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable\n";
-    if (dialect_.subgroups) out += "#pragma OPENCL EXTENSION cl_khr_subgroups : enable\n";
+    if (dialect_.subgroups && dialect_.subgroups_named) out += "#pragma OPENCL EXTENSION cl_khr_subgroups : enable\n";
   }
   if (metal(dialect_)) out += "#include <metal_stdlib>\nusing namespace metal;\n\n";
   for (const auto& [name, text] : functions_) out += text;
