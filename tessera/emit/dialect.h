@@ -83,6 +83,7 @@ class Prelude {
  public:
   explicit Prelude(const Dialect& dialect) : dialect_(dialect) {}
   std::string text() const;
+  void add(const Prelude& other);  ///< its functions too
 
   // Each gives the name to call. T is the operands' dtype.
   std::string divide(DType t);     ///< x / 0 is 0, the smallest value / -1 wraps
@@ -96,7 +97,8 @@ class Prelude {
   std::string dot4(ir::Dot4Signs signs);
   std::string atomic_extreme(bool maximum,
                              DType t);  ///< CUDA and HIP: smallest or largest of f32 or i64, by compare-and-swap
-  std::string subgroup(ir::SubgroupOp op, DType t);  ///< CUDA, HIP, Metal: (value[, lane], lanes in this subgroup)
+  /// CUDA, HIP, Metal: (value[, lane], lanes in this subgroup); OpenCL, min and max of floats: (value)
+  std::string subgroup(ir::SubgroupOp op, DType t);
   std::string metal_compare_exchange(bool is_unsigned, bool shared);  ///< (address, expected, value): what was there
   std::string metal_wide(const char* which);                          ///< popcount, clz, mul_hi of unsigned 64 bits
   std::string from_bfloat();                                          ///< u16 bits to f32
@@ -132,6 +134,10 @@ std::string memory_text(const Dialect& d, DType t);    ///< of memory and argume
 std::string unsigned_text(const Dialect& d, DType t);  ///< the unsigned type in which integers of t wrap
 std::string constant_text(const Dialect& d, DType t, std::uint64_t bits);
 std::string unsigned_constant_text(const Dialect& d, DType t, std::uint64_t bits);
+/// Whether the threads of this kernel's blocks all lie in the first dimension, in the order of their linear ids:
+/// subgroups are cut from these, and OpenCL leaves it to the device how it cuts them from two or three dimensions
+/// (Intel's runtime for CPUs: from each row).
+bool flattened(const Dialect& d, const ir::Function& fn);
 std::string index_text(const Dialect& d, ir::IndexKind kind, std::uint64_t dimension, const ir::Function& fn);
 std::string math_text(const Dialect& d, ir::MathOp op, DType t);  ///< the function's name
 std::string bitcast_text(const Dialect& d, DType to, DType from, const std::string& value);

@@ -202,7 +202,7 @@ stream::Image CudaVendor::compile(const stream::DeviceFacts& facts, const backen
     kernels.push_back({program.requests[i].function, &program.source.kernels[i], program.requests[i].noalias});
   stream::Image image;
   image.bytes = module_.generator->compile(kernels, target->second, image.log);
-  image.made = !image.bytes.empty();
+  image.made = image.is_text = !image.bytes.empty();
   return image;
 }
 

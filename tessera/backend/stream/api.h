@@ -135,6 +135,7 @@ struct DeviceFacts {
 struct Image {
   bool made = false;
   std::string bytes, log;
+  bool is_text = false;  ///< `bytes` are what the driver's compiler gets, and not the emitted C: PTX
 };
 
 /// One vendor's driver library with its compiler. What is not `api()` is called under `lock`.

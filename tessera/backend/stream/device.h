@@ -69,10 +69,12 @@ class StreamEvent final : public DriverEvent {
 
 class StreamKernel final : public LoadedKernel {
  public:
-  StreamKernel(DeviceContext& device, std::shared_ptr<void> module, backend::KernelShape shape);
+  /// `text`: see Image.
+  StreamKernel(DeviceContext& device, std::shared_ptr<void> module, backend::KernelShape shape,
+               std::shared_ptr<const std::string> text);
   StreamKernel(const StreamKernel&) = delete;
   StreamKernel& operator=(const StreamKernel&) = delete;
-  std::string source() const override { return shape_.emitted.text; }
+  std::string source() const override { return text_ ? *text_ : shape_.emitted.program(); }
 
   /// In the context.
   void enqueue(Handle stream, const std::array<std::uint64_t, 3>& shape, std::span<const Argument> arguments) const;
@@ -83,6 +85,7 @@ class StreamKernel final : public LoadedKernel {
  private:
   DeviceContext& device_;
   std::shared_ptr<void> module_;
+  std::shared_ptr<const std::string> text_;
   Handle function_ = nullptr;
   /// The grid, and the arguments as the driver takes them, in memory of this thread that is used again.
   backend::Grid bind(const std::array<std::uint64_t, 3>& shape, std::span<const Argument> arguments,
