@@ -362,6 +362,7 @@ Text CWriter::subgroup(const Node& n) {
     const std::string shuffle = dialect_.intel_shuffles ? "intel_sub_group_shuffle" : "sub_group_shuffle";
     std::string s;
     const std::string own = "get_sub_group_local_id()";
+    if (is_float(t) && (op == SubgroupOp::min || op == SubgroupOp::max)) return call(prelude_.subgroup(op, t), {a});
     switch (op) {
       case SubgroupOp::sum: s = fmt::format("sub_group_reduce_add({})", value); break;
       case SubgroupOp::min: s = fmt::format("sub_group_reduce_min({})", value); break;

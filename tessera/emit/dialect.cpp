@@ -204,10 +204,39 @@ std::string bitcast_text(const Dialect& d, DType to, DType from, const std::stri
   return fmt::format("({})__double_as_longlong({})", target, value);
 }
 
+bool flattened(const Dialect& d, const ir::Function& fn) {
+  if (!opencl(d) || !d.subgroups || fn.kind != ir::KernelKind::block || fn.block_size[1] * fn.block_size[2] == 1)
+    return false;
+  return std::ranges::any_of(fn.nodes, [](const ir::Node& n) {
+    if (n.op != ir::Op::index) return n.op == ir::Op::subgroup;
+    const auto kind = n.kind<ir::IndexKind>();
+    return kind >= ir::IndexKind::lane_id && kind <= ir::IndexKind::subgroup_count;
+  });
+}
+
+namespace {
+/// Where the threads lie in one dimension.
+std::string flat_index_text(ir::IndexKind kind, std::uint64_t dim, const std::array<std::uint32_t, 3>& block) {
+  using ir::IndexKind;
+  const std::uint32_t below = dim == 0 ? 1 : dim == 1 ? block[0] : block[0] * block[1];
+  std::string thread = "get_local_id(0)";
+  if (below > 1) thread += fmt::format(" / {}", below);
+  if (dim < 2) thread += fmt::format(" % {}", block[dim]);
+  switch (kind) {
+    case IndexKind::thread_id: return thread;
+    case IndexKind::global_id: return fmt::format("get_group_id({}) * {} + {}", dim, block[dim], thread);
+    default: return fmt::format("get_num_groups({}) * {}", dim, block[dim]);
+  }
+}
+}  // namespace
+
 std::string index_text(const Dialect& d, ir::IndexKind kind, std::uint64_t dim, const ir::Function& fn) {
   using ir::IndexKind;
   const char axis = "xyz"[dim];
   if (opencl(d)) {
+    const bool of_threads = kind == IndexKind::thread_id || kind == IndexKind::global_id ||
+                            kind == IndexKind::grid_size || kind == IndexKind::extent;
+    if (of_threads && flattened(d, fn)) return flat_index_text(kind, dim, fn.block_size);
     switch (kind) {
       case IndexKind::global_id: return fmt::format("get_global_id({})", dim);
       case IndexKind::thread_id: return fmt::format("get_local_id({})", dim);

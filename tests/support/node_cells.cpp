@@ -26,6 +26,11 @@ class Batch {
     const Builder::Scope scope(builder_);
     Tracer tracer(world, slots_, checks_);
     tracer.scalar(DType::index, world.column.index64 ? Target::wide_index : 1);  // decides the width of index
+    if (world.block) {  // a device with subgroups of several widths chooses for each kernel
+      const BufferRef width = tracer.output(DType::i32, world.n, {});
+      slots_.back().cell = no_cell, width_slot_ = slots_.size() - 1;
+      width.store(tracer.i(), cast(DType::i32, subgroup_size()));
+    }
     for (std::size_t k = 0; k < rows.size(); ++k) {
       tracer.start(k);
       rows[k]->cell(tracer);
@@ -38,7 +43,6 @@ class Batch {
   void run(Target& target, std::span<Outcome> outcomes) {
     const Function fn = builder_.finish();
     World world = world_;
-    world.width = target.can().subgroup_widths.at(0);
     std::vector<Target::Memory> memory;
     for (const Slot& slot : slots_) memory.push_back(filled(slot));
     const std::array<std::uint64_t, 3> shape = {world.block ? World::blocks : world.n, 1, 1};
@@ -52,6 +56,13 @@ class Batch {
     }
     world.printed = ::testing::internal::GetCapturedStdout() + ::testing::internal::GetCapturedStderr();
     if (failed) std::rethrow_exception(failed);
+    if (world.block) {
+      const auto& widths = target.can().subgroup_widths;
+      const auto width = load_bits(DType::i32, memory[width_slot_].bytes.data() + Target::guard);
+      world.width = static_cast<std::uint32_t>(width);
+      if (std::ranges::find(widths, world.width) == widths.end())
+        ADD_FAILURE() << target.name() << " has subgroups of " << width << ", which its figures do not name";
+    }
     std::vector<std::vector<std::vector<std::uint64_t>>> contents(outcomes.size());
     for (std::size_t k = 0; k < slots_.size(); ++k) {
       if (!slots_[k].is_buffer || slots_[k].cell >= outcomes.size()) continue;
@@ -75,6 +86,7 @@ class Batch {
 
  private:
   static constexpr std::byte poison{0xfb};
+  static constexpr std::size_t no_cell = ~std::size_t{0};
 
   static Target::Memory filled(const Slot& slot) {
     Target::Memory m;
@@ -156,6 +168,7 @@ class Batch {
   const World& world_;
   Builder builder_;
   std::vector<Slot> slots_;
+  std::size_t width_slot_ = 0;
   std::vector<std::pair<std::size_t, Check>> checks_;
 };
 
