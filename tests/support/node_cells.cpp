@@ -43,6 +43,7 @@ class Batch {
   void run(Target& target, std::span<Outcome> outcomes) {
     const Function fn = builder_.finish();
     World world = world_;
+    world.functions = target.functions(world.column.compute() == DType::f64 ? DType::f64 : DType::f32);
     std::vector<Target::Memory> memory;
     for (const Slot& slot : slots_) memory.push_back(filled(slot));
     const std::array<std::uint64_t, 3> shape = {world.block ? World::blocks : world.n, 1, 1};
@@ -146,6 +147,7 @@ class Batch {
            ", b = " + shown(t, w.b[i]) + ", c = " + shown(t, w.c[i]) + ", s = " + shown(t, w.s[i]) + ")";
   }
   std::string compare(const Slot& slot, const World& w, const std::vector<std::uint64_t>& got) const {
+    const double ulp = slot.ulp ? slot.ulp(w) : 0;
     for (std::size_t i = 0; i < got.size(); ++i) {
       if (slot.expected) {
         const auto right = slot.expected(w, i);
@@ -155,11 +157,11 @@ class Batch {
       if (slot.exact) {
         const auto exact = slot.exact(w, i);
         if (!exact) continue;
-        const bool good = slot.dtype == DType::f64 ? near(from_bits<double>(DType::f64, got[i]), *exact, slot.ulp)
-                                                   : near(from_bits<float>(DType::f32, got[i]), *exact, slot.ulp);
+        const bool good = slot.dtype == DType::f64 ? near(from_bits<double>(DType::f64, got[i]), *exact, ulp)
+                                                   : near(from_bits<float>(DType::f32, got[i]), *exact, ulp);
         if (!good)
           return where(w, i % w.n) + " gives " + shown(slot.dtype, got[i]) + ", not " +
-                 std::to_string(static_cast<double>(*exact)) + " within " + std::to_string(slot.ulp) + " ulp";
+                 std::to_string(static_cast<double>(*exact)) + " within " + std::to_string(ulp) + " ulp";
       }
     }
     return {};
