@@ -75,6 +75,7 @@ class Progress {
   void step(std::string_view text);    ///< something worth a line of its own
   void update(std::string_view text);  ///< a detail: terminals only, ten times a second at most
   void clear();
+  bool overwrites() const { return terminal_ && !quiet_; }  ///< the line shares the terminal with what is printed
 
  private:
   bool quiet_, terminal_, shown_ = false;

@@ -38,6 +38,12 @@ struct Row {
   std::vector<Cell> cells;  ///< one a device
 };
 
+/// What becomes one row of the table: one check, or all those of an operation.
+struct Group {
+  std::string operation, shape;
+  std::vector<const CatalogueCheck*> checks;
+};
+
 std::vector<Device> devices_to_check(const Options& o) {
   std::vector<Device> devices;
   for (const std::string& name : o.devices) {
@@ -101,16 +107,17 @@ void join(Cell& into, const Cell& cell) {
   into.failed += cell.failed;
 }
 
-/// One row an operation: the worst error, all the time.
-std::vector<Row> by_operation(const std::vector<Row>& rows, std::size_t devices) {
-  std::vector<Row> out;
-  for (const Row& row : rows) {
-    auto at = std::find_if(out.begin(), out.end(), [&](const Row& r) { return r.operation == row.operation; });
-    if (at == out.end()) at = out.insert(out.end(), Row{row.operation, "", std::vector<Cell>(devices)});
-    for (std::size_t d = 0; d < devices; ++d) join(at->cells[d], row.cells[d]);
+std::vector<Group> groups_of(const std::vector<CatalogueCheck>& checks, bool each_shape) {
+  std::vector<Group> groups;
+  for (const CatalogueCheck& check : checks) {
+    auto at = groups.end();
+    if (!each_shape) at = std::ranges::find(groups, check.operation, &Group::operation);
+    if (at == groups.end()) at = groups.insert(at, Group{check.operation, check.shape, {}});
+    at->checks.push_back(&check);
   }
-  for (Row& row : out) row.shape = counted(row.cells[0].checks, "shape");
-  return out;
+  if (!each_shape)
+    for (Group& group : groups) group.shape = counted(group.checks.size(), "shape");
+  return groups;
 }
 
 std::string cell_text(const Cell& cell, const Style& style) {
@@ -120,22 +127,34 @@ std::string cell_text(const Cell& cell, const Style& style) {
   return fmt::format("{} {:>6} {:>7.2f} s", style.mark(cell.good()), error, cell.seconds);
 }
 
-void print_table(const std::vector<Row>& rows, const std::vector<Device>& devices) {
-  const Style style(output());
-  std::size_t first = 9, second = 5;
-  for (const Row& row : rows) {
-    first = std::max(first, text_width(row.operation));
-    second = std::max(second, text_width(row.shape));
+/// The table, written as its cells become known: what a driver takes with it when it dies is the rest, and the row that
+/// has begun names the operation, the column the device.
+class TablePrinter {
+ public:
+  TablePrinter(const std::vector<Group>& groups, const std::vector<Device>& devices, bool silent)
+      : style_(output()), silent_(silent) {
+    for (const Group& group : groups) {
+      first_ = std::max(first_, text_width(group.operation));
+      second_ = std::max(second_, text_width(group.shape));
+    }
+    put(padded("operation", first_) + "  " + padded("cases", second_));
+    for (Device device : devices) put("  " + padded(to_string(device), 18));
+    put("\n");
   }
-  app::print("{}  {}", padded("operation", first), padded("cases", second));
-  for (Device device : devices) app::print("  {}", padded(to_string(device), 18));
-  app::print("\n");
-  for (const Row& row : rows) {
-    app::print("{}  {}", padded(row.operation, first), padded(row.shape, second));
-    for (const Cell& cell : row.cells) app::print("  {}", padded(cell_text(cell, style), 18));
-    app::print("\n");
+  void begin(const Group& group) { put(padded(group.operation, first_) + "  " + padded(group.shape, second_)); }
+  void cell(const Cell& cell) { put("  " + padded(cell_text(cell, style_), 18)); }
+  void end() { put("\n"); }
+
+ private:
+  void put(const std::string& text) {
+    if (silent_) return;
+    app::print("{}", text);
+    std::fflush(output());
   }
-}
+  const Style style_;
+  const bool silent_;
+  std::size_t first_ = 9, second_ = 5;
+};
 
 void print_json(const std::vector<Row>& rows, const std::vector<Device>& devices, std::uint64_t seed, int failures) {
   using Json = nlohmann::ordered_json;
@@ -156,32 +175,50 @@ void print_json(const std::vector<Row>& rows, const std::vector<Device>& devices
 int run(const Options& o) {
   const std::vector<Device> devices = devices_to_check(o);
   const std::vector<CatalogueCheck> checks = checks_to_run(o);
-  std::vector<Row> rows;
-  {
-    Progress progress(o.quiet);
-    progress.step(
-        fmt::format("{} on {}, seed {}", counted(checks.size(), "check"), counted(devices.size(), "device"), o.seed));
-    for (std::size_t i = 0; i < checks.size(); ++i) {
-      Row row{checks[i].operation, checks[i].shape, {}};
-      for (Device device : devices) {
-        progress.update(
-            fmt::format("[{}/{}] {} {} on {}", i + 1, checks.size(), row.operation, row.shape, to_string(device)));
-        row.cells.push_back(run_check(checks[i], device, o.seed));
-      }
-      rows.push_back(std::move(row));
-    }
-  }
+  const std::vector<Group> groups = groups_of(checks, o.shapes);
+  std::vector<Row> rows;  // of every check
   int failures = 0;
-  for (const Row& row : rows)
-    for (const Cell& cell : row.cells) failures += cell.failed;
-  if (o.json) {
+  Progress progress(o.quiet);
+  progress.step(
+      fmt::format("{} on {}, seed {}", counted(checks.size(), "check"), counted(devices.size(), "device"), o.seed));
+  progress.clear();
+  TablePrinter table(groups, devices, o.json);
+  for (const Group& group : groups) {
+    // A line that overwrites itself has no room beside a row that has begun: there the row waits for its cells.
+    const bool whole = progress.overwrites();
+    if (!whole) table.begin(group);
+    std::vector<Row> own;
+    for (const CatalogueCheck* check : group.checks) own.push_back({check->operation, check->shape, {}});
+    std::vector<Cell> cells;
+    for (Device device : devices) {
+      progress.step(
+          fmt::format("[{}/{}] {} on {}", rows.size() + 1, checks.size(), group.operation, to_string(device)));
+      Cell joined;
+      for (std::size_t i = 0; i < group.checks.size(); ++i) {
+        progress.update(fmt::format("[{}/{}] {} {} on {}", rows.size() + i + 1, checks.size(), group.operation,
+                                    own[i].shape, to_string(device)));
+        own[i].cells.push_back(run_check(*group.checks[i], device, o.seed));
+        join(joined, own[i].cells.back());
+      }
+      failures += joined.failed;
+      if (!whole) table.cell(joined);
+      cells.push_back(std::move(joined));
+    }
+    if (whole) {
+      progress.clear();
+      table.begin(group);
+      for (const Cell& cell : cells) table.cell(cell);
+    }
+    table.end();
+    rows.insert(rows.end(), std::make_move_iterator(own.begin()), std::make_move_iterator(own.end()));
+  }
+  progress.clear();
+  if (o.json)
     print_json(rows, devices, o.seed, failures);
-  } else {
-    print_table(o.shapes ? rows : by_operation(rows, devices.size()), devices);
+  else
     app::print(
         "\nErrors are the largest of each operation, as a part of its tolerance: 1 is the limit. Times include "
         "compiling.\n");
-  }
   std::fflush(output());
   if (failures == 0) return success;
   for (const Row& row : rows)
@@ -214,7 +251,7 @@ Command verify_command(CLI::App& program) {
       });
   sub->add_flag("--shapes", o->shapes, "A row for each shape, in place of one for each operation");
   sub->add_flag("--json", o->json, "Write JSON, every shape and device");
-  sub->add_flag("-q,--quiet", o->quiet, "No progress");
+  sub->add_flag("-q,--quiet", o->quiet, "Do not say on standard error which operation runs on which device");
   sub->footer(R"(Exits with 1 if any check fails.
 
 Examples:

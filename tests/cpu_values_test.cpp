@@ -25,6 +25,7 @@ class CpuTarget : public Target {
   }
   std::string name() const override { return name_; }
   const Capabilities& can() const override { return device_->info().can; }
+  Functions functions(DType t) const override { return t == DType::f64 ? Functions::host : Functions::ours; }
   void run(const ir::Function& fn, std::array<std::uint64_t, 3> shape, std::vector<Memory>& memory) override {
     const CompileRequest request{&fn, {.noalias = true, .index64 = index64(memory)}};
     const auto kernel = std::move(device_->compile({&request, 1})[0]);

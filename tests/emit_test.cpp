@@ -258,6 +258,18 @@ TEST(emit, the_same_kernel_gives_the_same_text) {
                   zoo::emitted({zoo::softmax(), zoo::odds_and_ends(), zoo::together(DType::f32)}, d).text);
 }
 
+TEST(emit, each_kernel_of_a_program_knows_the_program_of_itself_alone) {
+  emit::Dialect plain = emit::opencl_c();
+  plain.atomic_i64 = true;
+  for (const emit::Dialect& d : {plain, emit::opencl_c_intel(), emit::cuda_c_for(90), emit::hip_c_for("gfx90a")}) {
+    std::vector<Function> fns = zoo::all();
+    fns.push_back(zoo::full_fragment_product(DType::f16, false));
+    const auto together = zoo::emitted(fns, d);
+    for (std::size_t i = 0; i < fns.size(); ++i)
+      EXPECT_EQ(together.kernels[i].program(), zoo::emitted({fns[i]}, d).text) << fns[i].name << ", " << d.name;
+  }
+}
+
 TEST(emit, a_device_s_extensions_make_its_dialect) {
   const emit::Dialect none = emit::opencl_c_with(" cl_khr_fp64_of_another_name "),
                       all = emit::opencl_c_with(
@@ -267,6 +279,56 @@ TEST(emit, a_device_s_extensions_make_its_dialect) {
   EXPECT_TRUE(all.fp64 && all.subgroups && all.atomic_i64 && all.dot4);
   EXPECT_FALSE(emit::opencl_c_with(" cl_khr_subgroups ").subgroups);
   EXPECT_FALSE(emit::opencl_c_with(" cl_khr_int64_base_atomics ").atomic_i64);
+}
+
+TEST(emit, subgroups_are_found_by_extension_feature_or_intels_own_and_named_only_by_extension) {
+  const std::string pragma = "#pragma OPENCL EXTENSION cl_khr_subgroups : enable\n";
+  const auto text = [](const emit::Dialect& d) { return zoo::emitted({zoo::together(DType::f32)}, d).text; };
+  const emit::Dialect extension = emit::opencl_c_with(" cl_khr_fp64 cl_khr_subgroups cl_khr_subgroup_shuffle "),
+                      feature =
+                          emit::opencl_c_with(" cl_khr_subgroup_shuffle ", " __opencl_c_fp64 __opencl_c_subgroups "),
+                      intel =
+                          emit::opencl_c_with(" cl_intel_subgroups cl_khr_subgroup_shuffle ", " __opencl_c_images ");
+  for (const emit::Dialect& d : {extension, feature, intel}) {
+    EXPECT_TRUE(d.subgroups);
+    EXPECT_HAS(text(d), "sub_group_reduce_add");
+  }
+  EXPECT_HAS(text(extension), pragma);
+  EXPECT_HAS_NOT(text(feature), "cl_khr_subgroups");
+  EXPECT_HAS_NOT(text(intel), "cl_khr_subgroups");
+  EXPECT_FALSE(emit::opencl_c_with(" ", " __opencl_c_subgroups ").subgroups) << "no shuffles";
+  EXPECT_FALSE(emit::opencl_c_with(" cl_khr_subgroup_shuffle ", " __opencl_c_subgroups_of_another_name ").subgroups);
+}
+
+TEST(emit, blocks_with_subgroups_lie_in_one_dimension_in_OpenCL) {
+  const Function fn = test::block_kernel("cut", {20, 3, 2}, [] {
+    const BufferRef x = in("x"), y = out("y");
+    y.store(global_id(0) + global_id(1) * 7 + thread_id(2) * 1000, subgroup_sum(x.load(thread_id(1))));
+  });
+  const auto with = zoo::emitted({fn}, emit::opencl_c_intel()), without = zoo::emitted({fn}, emit::opencl_c());
+  EXPECT_TRUE(with.kernels[0].flat);
+  EXPECT_HAS(with.text, "reqd_work_group_size(120, 1, 1)");
+  EXPECT_HAS(with.text, "get_group_id(0) * 20 + get_local_id(0) % 20");
+  EXPECT_HAS(with.text, "get_group_id(1) * 3 + get_local_id(0) / 20 % 3");
+  EXPECT_HAS(with.text, "get_local_id(0) / 60");
+  EXPECT_HAS_NOT(with.text, "get_local_id(1)");
+  EXPECT_FALSE(without.kernels[0].flat);
+  EXPECT_HAS(without.text, "reqd_work_group_size(20, 3, 2)");
+  EXPECT_FALSE(zoo::emitted({zoo::tiled_product()}, emit::opencl_c_intel()).kernels[0].flat) << "no subgroups in it";
+}
+
+TEST(emit, signed_integers_widen_by_a_function_in_OpenCL) {
+  const Function fn = test::map_kernel("widen", [] {
+    const BufferRef y = out("y", DType::i64), z = out("z", DType::u64);
+    const Value i = global_id(), wrapped = cast(DType::i32, i) + 2147483640;
+    y.store(i, cast(DType::i64, wrapped));
+    z.store(i, cast(DType::u64, wrapped));
+  });
+  const std::string cl = zoo::emitted({fn}, emit::opencl_c()).text;
+  EXPECT_HAS(cl, "convert_long(");
+  EXPECT_HAS(cl, "convert_ulong(");
+  EXPECT_HAS_NOT(cl, "(long)");
+  EXPECT_HAS(zoo::emitted({fn}, emit::cuda_c()).text, "(long long)");
 }
 
 TEST(emit, what_has_no_word_in_a_dialect_is_an_error_with_the_kernels_name) {

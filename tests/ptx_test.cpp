@@ -170,16 +170,18 @@ std::string over_fakes(const Variables& variables) {
     std::vector<float> got(100);
     queue->download(got.data(), a, 0, 400);
     device->release(a);
-    return out + std::to_string(got[99]);
+    const std::string source = kernels[0]->source();
+    const bool ptx = source.find(".entry add_one_") != source.npos, c = source.find("__global__") != source.npos;
+    return out + std::to_string(got[99]) + (ptx ? ", source in PTX" : "") + (c ? ", source in CUDA C" : "");
   });
 }
 
 TEST_F(Ptx, IsTakenWithoutNvrtc) {
   expect_has(over_fakes({{"TESSERA_NVRTC_LIBRARY", "none"}}),
-             {"enumerated", "CUDA 12.4", ", LLVM 16", "(PTX 7.8 for sm_90)", "2.000000"});
+             {"enumerated", "CUDA 12.4", ", LLVM 16", "(PTX 7.8 for sm_90)", "2.000000, source in PTX"});
   expect_has(over_fakes({{"TESSERA_NVRTC_LIBRARY", "none"}, {"TESSERA_FAKE_FAULT", "driver=11020"}}),
              {"enumerated", "(PTX 7.2 for sm_86)", "2.000000"});
-  expect_has(over_fakes({}), {"enumerated", ", NVRTC 12.4", "2.000000"});
+  expect_has(over_fakes({}), {"enumerated", ", NVRTC 12.4", "2.000000, source in CUDA C"});
 }
 
 TEST_F(Ptx, IsNotTakenWhereACompilerIsNamedOrTheModuleIsMissing) {

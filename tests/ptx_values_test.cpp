@@ -247,6 +247,7 @@ class ThreadsTarget : public Target {
   ~ThreadsTarget() override { fs::remove_all(folder_); }
   std::string name() const override { return "ptx on threads"; }
   const Capabilities& can() const override { return can_; }
+  Functions functions(DType) const override { return Functions::ours; }
 
   void run(const Function& fn, std::array<std::uint64_t, 3> shape, std::vector<Memory>& memory) override {
     const emit::Dialect dialect = emit::ptx_for(capability_);

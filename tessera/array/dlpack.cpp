@@ -75,7 +75,21 @@ struct Export {
   Array array;
   Shape shape;
   Strides strides;
+  std::shared_ptr<Storage> storage;
+  std::optional<void*> stream;  ///< the consumer's
 };
+
+/// The consumer gives its tensor back while its stream may still be at work on it, as PyTorch does. Whoever uses the
+/// memory next comes behind what is in that stream by now; the host waits for nothing.
+void keep_for_the_stream(const Export& kept) noexcept {
+  if (!kept.stream) return;
+  try {
+    const std::unique_ptr<Queue> queue = Queue::wrap(kept.storage->device(), *kept.stream);
+    kept.storage->before_write(*queue);  // it may have written: behind it means behind all that came before, too
+    kept.storage->after_write(queue->mark());
+  } catch (...) {  // the device is lost, or this is a child of fork: nobody uses the memory again
+  }
+}
 
 template <class M>
 M* exported(const Array& array, std::optional<void*> stream) {
@@ -94,18 +108,21 @@ M* exported(const Array& array, std::optional<void*> stream) {
   } else {
     storage.wait_writable();
   }
-  auto kept = std::make_unique<Export>(Export{array, array.shape(), array.strides()});
+  auto kept = std::make_unique<Export>(Export{array, array.shape(), array.strides(), view.storage, stream});
   auto made = std::make_unique<M>();
   Tensor& t = made->tensor;
-  t.data = array.size() == 0 ? nullptr : data;
+  // Readers pass byte_offset by, PyTorch among them, so it is 0 wherever `data` is an address.
+  const bool address = *type != DeviceType::opencl;
+  t.data = array.size() == 0 ? nullptr : address ? static_cast<std::byte*>(data) + view.byte_offset : data;
   t.device = {*type, type == DeviceType::cpu ? 0 : device_info(device).native_index};
   t.ndim = static_cast<std::int32_t>(kept->shape.size());
   t.dtype = type_of(array.dtype());
   t.shape = kept->shape.data();
   t.strides = kept->strides.data();
-  t.byte_offset = view.byte_offset;
+  t.byte_offset = address ? 0 : view.byte_offset;
   made->deleter = [](M* self) {
-    delete static_cast<Export*>(self->manager_context);
+    const std::unique_ptr<Export> given_back(static_cast<Export*>(self->manager_context));
+    keep_for_the_stream(*given_back);
     delete self;
   };
   made->manager_context = kept.release();

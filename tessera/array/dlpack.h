@@ -73,9 +73,12 @@ template <class M>
 using Owned = std::unique_ptr<M, Release>;
 
 /// The array's own memory, computed if it was pending, and never deferred on again. The consumer takes it over with
-/// `release()` and calls its deleter when it is done; the memory lives until then. `stream`: the consumer's stream or
-/// queue of the vendor's API, which is made to wait for what is under way; without it the host waits. Metal is not
-/// supported: DeviceError.
+/// `release()` and calls its deleter when it puts no more work on it anywhere; the memory lives until then. `stream`:
+/// the consumer's stream or queue of the vendor's API, which is made to wait for what is under way, and whose work up
+/// to the deleter's call is waited for before the memory is used again (on the device: the deleter does not wait). It
+/// must exist until then. Without it the host waits here, and the consumer's work has to be done when it calls the
+/// deleter. An array that begins within its memory has its first element at `data`, on OpenCL at `byte_offset` behind
+/// it. Metal is not supported: DeviceError.
 Owned<ManagedVersioned> to_dlpack(const Array& array, std::optional<void*> stream = {});
 /// The same in the unversioned form.
 Owned<Managed> to_dlpack_unversioned(const Array& array, std::optional<void*> stream = {});

@@ -46,7 +46,8 @@ struct Variant {
 class LoadedKernel {
  public:
   virtual ~LoadedKernel() = default;
-  /// The text that the device's compiler got, or the IR where there is none; for people.
+  /// What the device's compiler takes: a whole program of this kernel alone, or the module in PTX that it is in. Where
+  /// there is no such text, the IR. For people, and for the driver's makers.
   virtual std::string source() const = 0;
 };
 

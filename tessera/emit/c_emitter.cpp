@@ -39,7 +39,10 @@ EmittedSource emit_c(std::span<const EmitRequest> requests, const Dialect& diale
     }
     const std::string hash = ir::to_string(ir::hash_of(*r.function)).substr(0, 8);
     const std::string entry = fmt::format("{}_{}{}", identifier(r.function->name), hash, r.noalias ? "" : "_alias");
-    EmittedKernel kernel = CWriter(*r.function, dialect, r.noalias, prelude).run(entry);
+    Prelude own(dialect);
+    EmittedKernel kernel = CWriter(*r.function, dialect, r.noalias, own).run(entry);
+    kernel.prelude = own.text();
+    prelude.add(own);
     if (written.insert(entry).second) kernels += "\n" + kernel.text;
     if (const EmitObserver observer = watching) observer(kernel, *r.function);
     source.kernels.push_back(std::move(kernel));

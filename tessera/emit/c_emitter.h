@@ -31,8 +31,12 @@ struct EmittedKernel {
   std::vector<KernelArgument> arguments;
   std::array<bool, 3> dimensions = {
       true, false, false};  ///< map kernels: those that are guarded; the others are launched at exactly their extent
+  bool flat = false;        ///< launched with all threads of a block in the first dimension
   std::size_t dynamic_shared_bytes = 0;  ///< CUDA and HIP past 48 KiB
-  std::string text;                      ///< of this kernel alone
+  std::string text;                      ///< of this kernel, without the functions that it calls
+  std::string prelude;                   ///< these
+  /// A whole program of this kernel alone, as a compiler takes it.
+  std::string program() const { return prelude + "\n" + text; }
 };
 
 /// One program for any number of kernels.

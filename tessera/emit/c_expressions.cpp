@@ -253,6 +253,10 @@ Text CWriter::cast(DType to, DType from, const Text& a) {
   if (from == DType::bf16) return call(prelude_.from_bfloat(), {a});
   if (to == DType::bf16) return call(prelude_.to_bfloat(), {a});
   if (is_float(from) && is_int(to)) return call(prelude_.to_integer(to, from), {a});
+  // A function and no cast: Intel's compiler for CPUs (2025.2, 2026.2) widens by counting the lanes of a chunk on in 64
+  // bits, past the place where the sum of 32 bits wrapped.
+  if (opencl(dialect_) && from == DType::i32 && dtype_size(to) == 8 && is_int(to))
+    return call("convert_" + type_text(dialect_, to), {a});
   return {fmt::format("({}){}", type_text(dialect_, to), at_least(a, Binding::unary)), Binding::unary, a.loads};
 }
 
@@ -358,6 +362,7 @@ Text CWriter::subgroup(const Node& n) {
     const std::string shuffle = dialect_.intel_shuffles ? "intel_sub_group_shuffle" : "sub_group_shuffle";
     std::string s;
     const std::string own = "get_sub_group_local_id()";
+    if (is_float(t) && (op == SubgroupOp::min || op == SubgroupOp::max)) return call(prelude_.subgroup(op, t), {a});
     switch (op) {
       case SubgroupOp::sum: s = fmt::format("sub_group_reduce_add({})", value); break;
       case SubgroupOp::min: s = fmt::format("sub_group_reduce_min({})", value); break;

@@ -172,9 +172,11 @@ std::string CWriter::signature(const std::string& entry, EmittedKernel& kernel) 
   std::string head;
   if (opencl(dialect_)) {
     head = "__kernel ";
+    kernel.flat = flattened(dialect_, fn_);
+    std::array<std::uint32_t, 3> block = fn_.block_size;
+    if (kernel.flat) block = {fn_.threads_per_block(), 1, 1};
     if (fn_.kind == KernelKind::block)
-      head += fmt::format("__attribute__((reqd_work_group_size({}, {}, {})))\n", fn_.block_size[0], fn_.block_size[1],
-                          fn_.block_size[2]);
+      head += fmt::format("__attribute__((reqd_work_group_size({}, {}, {})))\n", block[0], block[1], block[2]);
   } else {
     head = "extern \"C\" __global__ ";
     if (fn_.kind == KernelKind::block) head += fmt::format("__launch_bounds__({}) ", fn_.threads_per_block());

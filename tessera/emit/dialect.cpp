@@ -19,24 +19,30 @@ bool opencl_words(const Dialect& d) { return opencl(d) || metal(d); }
 }  // namespace
 
 Dialect opencl_c() { return {}; }
-Dialect opencl_c_with(std::string_view extensions) {
-  auto has = [&](std::string_view name) {
-    for (std::size_t at = extensions.find(name); at != extensions.npos; at = extensions.find(name, at + 1))
-      if (at > 0 && extensions[at - 1] == ' ' && at + name.size() < extensions.size() &&
-          extensions[at + name.size()] == ' ')
-        return true;
+Dialect opencl_c_with(std::string_view extensions, std::string_view features) {
+  auto listed = [](std::string_view list, std::string_view name) {
+    for (std::size_t at = list.find(name); at != list.npos; at = list.find(name, at + 1))
+      if (at > 0 && list[at - 1] == ' ' && at + name.size() < list.size() && list[at + name.size()] == ' ') return true;
     return false;
   };
+  auto has = [&](std::string_view name) { return listed(extensions, name); };
   Dialect d;
   d.fp64 = has("cl_khr_fp64");
   d.intel_shuffles = has("cl_intel_subgroups");
-  d.subgroups = has("cl_khr_subgroups") && (d.intel_shuffles || has("cl_khr_subgroup_shuffle"));
+  d.subgroups_named = has("cl_khr_subgroups");
+  d.subgroups = (d.subgroups_named || listed(features, "__opencl_c_subgroups") || d.intel_shuffles) &&
+                (d.intel_shuffles || has("cl_khr_subgroup_shuffle"));
   d.atomic_i64 = has("cl_khr_int64_base_atomics") && has("cl_khr_int64_extended_atomics");
   d.dot4 = has("cl_khr_integer_dot_product");
   return d;
 }
 Dialect opencl_c_intel() {
-  return {.name = "OpenCL C for Intel", .fp64 = true, .subgroups = true, .intel_shuffles = true, .atomic_i64 = true};
+  return {.name = "OpenCL C for Intel",
+          .fp64 = true,
+          .subgroups = true,
+          .subgroups_named = true,
+          .intel_shuffles = true,
+          .atomic_i64 = true};
 }
 Dialect cuda_c() {
   return {.language = Language::cuda,
@@ -198,10 +204,39 @@ std::string bitcast_text(const Dialect& d, DType to, DType from, const std::stri
   return fmt::format("({})__double_as_longlong({})", target, value);
 }
 
+bool flattened(const Dialect& d, const ir::Function& fn) {
+  if (!opencl(d) || !d.subgroups || fn.kind != ir::KernelKind::block || fn.block_size[1] * fn.block_size[2] == 1)
+    return false;
+  return std::ranges::any_of(fn.nodes, [](const ir::Node& n) {
+    if (n.op != ir::Op::index) return n.op == ir::Op::subgroup;
+    const auto kind = n.kind<ir::IndexKind>();
+    return kind >= ir::IndexKind::lane_id && kind <= ir::IndexKind::subgroup_count;
+  });
+}
+
+namespace {
+/// Where the threads lie in one dimension.
+std::string flat_index_text(ir::IndexKind kind, std::uint64_t dim, const std::array<std::uint32_t, 3>& block) {
+  using ir::IndexKind;
+  const std::uint32_t below = dim == 0 ? 1 : dim == 1 ? block[0] : block[0] * block[1];
+  std::string thread = "get_local_id(0)";
+  if (below > 1) thread += fmt::format(" / {}", below);
+  if (dim < 2) thread += fmt::format(" % {}", block[dim]);
+  switch (kind) {
+    case IndexKind::thread_id: return thread;
+    case IndexKind::global_id: return fmt::format("get_group_id({}) * {} + {}", dim, block[dim], thread);
+    default: return fmt::format("get_num_groups({}) * {}", dim, block[dim]);
+  }
+}
+}  // namespace
+
 std::string index_text(const Dialect& d, ir::IndexKind kind, std::uint64_t dim, const ir::Function& fn) {
   using ir::IndexKind;
   const char axis = "xyz"[dim];
   if (opencl(d)) {
+    const bool of_threads = kind == IndexKind::thread_id || kind == IndexKind::global_id ||
+                            kind == IndexKind::grid_size || kind == IndexKind::extent;
+    if (of_threads && flattened(d, fn)) return flat_index_text(kind, dim, fn.block_size);
     switch (kind) {
       case IndexKind::global_id: return fmt::format("get_global_id({})", dim);
       case IndexKind::thread_id: return fmt::format("get_local_id({})", dim);

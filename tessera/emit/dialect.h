@@ -41,7 +41,8 @@ struct Dialect {
   Language language = Language::opencl;
   std::string_view name = "OpenCL C 1.2";
   bool fp64 = true;
-  bool subgroups = false;         ///< OpenCL: cl_khr_subgroups; CUDA and HIP: always
+  bool subgroups = false;         ///< OpenCL: see `opencl_c_with`; CUDA and HIP: always
+  bool subgroups_named = false;   ///< OpenCL: they are cl_khr_subgroups, which the text must turn on
   bool intel_shuffles = false;    ///< OpenCL: cl_intel_subgroups, else cl_khr_subgroup_shuffle
   bool atomic_i64 = false;        ///< OpenCL: cl_khr_int64_base_atomics and cl_khr_int64_extended_atomics
   bool dot4 = false;              ///< OpenCL: cl_khr_integer_dot_product; CUDA: from sm_61 on
@@ -56,9 +57,10 @@ struct Dialect {
 };
 
 Dialect opencl_c();  ///< OpenCL C 1.2 without extensions but f64: what PoCL 3.1 takes
-/// OpenCL C for a device with these extensions, as CL_DEVICE_EXTENSIONS lists them, a blank on either side of each.
-/// `subgroups` is set only if lanes can be shuffled too.
-Dialect opencl_c_with(std::string_view extensions);
+/// OpenCL C for a device with these extensions, as CL_DEVICE_EXTENSIONS lists them, and these features of its OpenCL C,
+/// as CL_DEVICE_OPENCL_C_FEATURES does (version 3.0 on); a blank on either side of each. There are subgroups by
+/// cl_khr_subgroups, by the feature __opencl_c_subgroups, and by cl_intel_subgroups, if lanes can be shuffled too.
+Dialect opencl_c_with(std::string_view extensions, std::string_view features = {});
 Dialect opencl_c_intel();  ///< OpenCL C 3.0 with subgroups, as Intel's compiler takes it
 Dialect cuda_c();          ///< for NVRTC, without any header
 Dialect hip_c();           ///< for hiprtc
@@ -81,6 +83,7 @@ class Prelude {
  public:
   explicit Prelude(const Dialect& dialect) : dialect_(dialect) {}
   std::string text() const;
+  void add(const Prelude& other);  ///< its functions too
 
   // Each gives the name to call. T is the operands' dtype.
   std::string divide(DType t);     ///< x / 0 is 0, the smallest value / -1 wraps
@@ -94,7 +97,8 @@ class Prelude {
   std::string dot4(ir::Dot4Signs signs);
   std::string atomic_extreme(bool maximum,
                              DType t);  ///< CUDA and HIP: smallest or largest of f32 or i64, by compare-and-swap
-  std::string subgroup(ir::SubgroupOp op, DType t);  ///< CUDA, HIP, Metal: (value[, lane], lanes in this subgroup)
+  /// CUDA, HIP, Metal: (value[, lane], lanes in this subgroup); OpenCL, min and max of floats: (value)
+  std::string subgroup(ir::SubgroupOp op, DType t);
   std::string metal_compare_exchange(bool is_unsigned, bool shared);  ///< (address, expected, value): what was there
   std::string metal_wide(const char* which);                          ///< popcount, clz, mul_hi of unsigned 64 bits
   std::string from_bfloat();                                          ///< u16 bits to f32
@@ -130,6 +134,10 @@ std::string memory_text(const Dialect& d, DType t);    ///< of memory and argume
 std::string unsigned_text(const Dialect& d, DType t);  ///< the unsigned type in which integers of t wrap
 std::string constant_text(const Dialect& d, DType t, std::uint64_t bits);
 std::string unsigned_constant_text(const Dialect& d, DType t, std::uint64_t bits);
+/// Whether the threads of this kernel's blocks all lie in the first dimension, in the order of their linear ids:
+/// subgroups are cut from these, and OpenCL leaves it to the device how it cuts them from two or three dimensions
+/// (Intel's runtime for CPUs: from each row).
+bool flattened(const Dialect& d, const ir::Function& fn);
 std::string index_text(const Dialect& d, ir::IndexKind kind, std::uint64_t dimension, const ir::Function& fn);
 std::string math_text(const Dialect& d, ir::MathOp op, DType t);  ///< the function's name
 std::string bitcast_text(const Dialect& d, DType to, DType from, const std::string& value);

@@ -22,6 +22,8 @@ std::string Prelude::function(const std::string& name, const std::string& text) 
   return name;
 }
 
+void Prelude::add(const Prelude& other) { functions_.insert(other.functions_.begin(), other.functions_.end()); }
+
 std::string Prelude::text() const {
   std::string out;
   if (opencl(dialect_)) {
@@ -30,7 +32,7 @@ std::string Prelude::text() const {
       out +=
           "#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable\n"
           "#pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable\n";
-    if (dialect_.subgroups) out += "#pragma OPENCL EXTENSION cl_khr_subgroups : enable\n";
+    if (dialect_.subgroups && dialect_.subgroups_named) out += "#pragma OPENCL EXTENSION cl_khr_subgroups : enable\n";
   }
   if (metal(dialect_)) out += "#include <metal_stdlib>\nusing namespace metal;\n\n";
   for (const auto& [name, text] : functions_) out += text;
@@ -180,6 +182,13 @@ std::string Prelude::subgroup(ir::SubgroupOp op, DType t) {
   if (metal(dialect_)) return metal_subgroup(op, t);
   const std::string type = type_text(dialect_, t == DType::boolean ? DType::i32 : t);
   const std::string name = fmt::format("tessera_subgroup_{}_{}", ir::name_of(op), suffix(t));
+  if (opencl(dialect_)) {  // smallest or largest of floats: what OpenCL's own give is not said where a lane has NaN
+    const bool most = op == SubgroupOp::max;
+    return function(name, fmt::format("{0} {1}({0} v) {{\n"
+                                      "  const {0} best = sub_group_reduce_{2}(v != v ? {3}({0})INFINITY : v);\n"
+                                      "  return sub_group_all(v != v) ? v : best;\n}}",
+                                      type, name, most ? "max" : "min", most ? "-" : ""));
+  }
   const bool cuda = dialect_.language == Language::cuda;
   const std::string width = subgroup_width_text(dialect_);
   // shuffles move 32- and 64-bit values; narrower ones are promoted by the call

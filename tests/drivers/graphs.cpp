@@ -11,6 +11,8 @@ namespace tessera::fake {
 namespace {
 
 thread_local Stream* capturing = nullptr;
+enum { global, thread_local_, relaxed };
+thread_local int mode_of_thread = global;
 
 std::uint64_t this_thread() { return std::hash<std::thread::id>{}(std::this_thread::get_id()) | 1; }
 
@@ -21,12 +23,24 @@ Code Machine::outside_of_capture() {
   return outside_of_capture_locked();
 }
 Code Machine::outside_of_capture_locked() {
-  if (capturing == nullptr) return ok;
-  capturing->spoilt = true;
-  return breach_locked("called by a thread that is capturing a stream", capture_unsupported);
+  if (mode_of_thread == relaxed) return ok;
+  if (capturing != nullptr && capturing->capture_mode != relaxed) {
+    capturing->spoilt = true;
+    return breach_locked("called by a thread that is capturing a stream", capture_unsupported);
+  }
+  if (mode_of_thread == thread_local_ || global_captures_.empty()) return ok;
+  for (Stream* stream : global_captures_) stream->spoilt = true;
+  return breach_locked("called while another thread captures a stream in the global mode", capture_unsupported);
 }
 
-Code Machine::begin_capture(Stream& stream) {
+Code Machine::exchange_capture_mode(int* mode) {
+  std::lock_guard hold(lock_);
+  if (mode == nullptr || *mode < global || *mode > relaxed) return breach_locked("unknown mode", invalid_value);
+  std::swap(*mode, mode_of_thread);
+  return ok;
+}
+
+Code Machine::begin_capture(Stream& stream, int mode) {
   if (!execute_) return ok;
   std::lock_guard hold(lock_);
   if (faults_.find("no-graphs", stream.context->device)) return not_supported;
@@ -38,7 +52,9 @@ Code Machine::begin_capture(Stream& stream) {
   stream.capture = graph;
   stream.spoilt = false;
   stream.capturer = this_thread();
+  stream.capture_mode = mode;
   capturing = &stream;
+  if (mode == global) global_captures_.push_back(&stream);
   return ok;
 }
 
@@ -91,6 +107,7 @@ Code Machine::end_capture(Stream& stream, Graph** out) {
     return breach_locked("a capture is ended by another thread than began it", capture_wrong_thread);
   Graph* const graph = std::exchange(stream.capture, nullptr);
   capturing = nullptr;
+  std::erase(global_captures_, &stream);
   if (std::exchange(stream.spoilt, false)) {
     graph->live = false;
     return capture_invalidated;

@@ -410,7 +410,11 @@ EXPORT Code hipStreamBeginCapture(void* handle, int mode) {
   ENTER();
   STREAM(handle);
   if (mode < 0 || mode > 2) return machine().breach("unknown mode", invalid_value);
-  return machine().begin_capture(*stream);
+  return machine().begin_capture(*stream, mode);
+}
+EXPORT Code hipThreadExchangeStreamCaptureMode(int* mode) {
+  if (const Code entered = machine().enter(__func__); entered != ok) return entered;
+  return machine().exchange_capture_mode(mode);
 }
 EXPORT Code hipStreamEndCapture(void* handle, Graph** graph) {
   ENTER();

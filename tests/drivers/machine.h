@@ -111,6 +111,7 @@ struct Stream : Handle {
   Graph* capture = nullptr;      ///< work goes there instead of being queued
   bool spoilt = false;           ///< something was done that a capture forbids: nothing comes of it
   std::uint64_t capturer = 0;    ///< the thread that began it
+  int capture_mode = 0;          ///< 0 global, 1 thread-local, 2 relaxed
   std::uint32_t id = 0;
   bool null = false, blocking = true;
   bool ordered = true;  ///< else only barriers and events order its work
@@ -255,8 +256,9 @@ class Machine {
   bool facts_of(const std::string& entry, KernelFacts* facts);
 
   // Graphs (graphs.cpp).
-  Code begin_capture(Stream& stream);
-  Code begin_list(Stream& stream);  ///< Level Zero's: written by whoever likes, and never ended but by
+  Code begin_capture(Stream& stream, int mode);
+  Code exchange_capture_mode(int* mode);  ///< of this thread
+  Code begin_list(Stream& stream);        ///< Level Zero's: written by whoever likes, and never ended but by
   Code close_list(Stream& stream);
   Code end_capture(Stream& stream, Graph** graph);
   Code newest_node(Stream& stream, Node** node);  ///< null if nothing was captured yet
@@ -266,7 +268,8 @@ class Machine {
   Code launch_graph(Context& context, void* executable, Stream& stream);
   Code set_kernel_node(Context& context, void* executable, void* node, Function& function, Dimensions grid,
                        Dimensions block, std::uint32_t shared_bytes, void** parameters, void** extra);
-  /// For what a thread must not call while it captures: ok, or the error, after which its capture is spoilt.
+  /// For what a thread must not call while it captures, or while another does so in the global mode, unless this thread
+  /// is relaxed: ok, or the error, after which that capture is spoilt.
   Code outside_of_capture();
 
   /// A piece of work that does nothing but wait, be waited for, or signal.
@@ -315,6 +318,7 @@ class Machine {
   Settings settings_;
   Faults faults_;
   std::mutex lock_;
+  std::vector<Stream*> global_captures_;  ///< streams that are captured in the global mode
   std::condition_variable changed_;
   bool initialised_ = false, held_ = false;
   const Resolver* resolver_ = nullptr;

@@ -70,6 +70,7 @@ void note(const emit::EmittedKernel& kernel, const ir::Function& function) {
     facts.block_size[d] = function.block_size[d];
     facts.guarded[d] = !facts.block && kernel.dimensions[d];
   }
+  if (kernel.flat) facts.block_size[0] = function.threads_per_block(), facts.block_size[1] = facts.block_size[2] = 1;
   facts.dynamic_shared_bytes = kernel.dynamic_shared_bytes;
   facts.static_shared_bytes = kernel.dynamic_shared_bytes == 0 ? ir::shared_bytes(function) : 0;
   facts.noalias = !kernel.entry.ends_with("_alias");

@@ -51,6 +51,7 @@ Code Machine::destroy(Stream* stream) {
     }
     stream->live = false;
     std::erase(stream->context->streams, stream);
+    std::erase(global_captures_, stream);
   }
   changed_.notify_all();
   return ok;

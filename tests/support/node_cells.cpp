@@ -26,6 +26,11 @@ class Batch {
     const Builder::Scope scope(builder_);
     Tracer tracer(world, slots_, checks_);
     tracer.scalar(DType::index, world.column.index64 ? Target::wide_index : 1);  // decides the width of index
+    if (world.block) {  // a device with subgroups of several widths chooses for each kernel
+      const BufferRef width = tracer.output(DType::i32, world.n, {});
+      slots_.back().cell = no_cell, width_slot_ = slots_.size() - 1;
+      width.store(tracer.i(), cast(DType::i32, subgroup_size()));
+    }
     for (std::size_t k = 0; k < rows.size(); ++k) {
       tracer.start(k);
       rows[k]->cell(tracer);
@@ -38,7 +43,7 @@ class Batch {
   void run(Target& target, std::span<Outcome> outcomes) {
     const Function fn = builder_.finish();
     World world = world_;
-    world.width = target.can().subgroup_widths.at(0);
+    world.functions = target.functions(world.column.compute() == DType::f64 ? DType::f64 : DType::f32);
     std::vector<Target::Memory> memory;
     for (const Slot& slot : slots_) memory.push_back(filled(slot));
     const std::array<std::uint64_t, 3> shape = {world.block ? World::blocks : world.n, 1, 1};
@@ -52,6 +57,13 @@ class Batch {
     }
     world.printed = ::testing::internal::GetCapturedStdout() + ::testing::internal::GetCapturedStderr();
     if (failed) std::rethrow_exception(failed);
+    if (world.block) {
+      const auto& widths = target.can().subgroup_widths;
+      const auto width = load_bits(DType::i32, memory[width_slot_].bytes.data() + Target::guard);
+      world.width = static_cast<std::uint32_t>(width);
+      if (std::ranges::find(widths, world.width) == widths.end())
+        ADD_FAILURE() << target.name() << " has subgroups of " << width << ", which its figures do not name";
+    }
     std::vector<std::vector<std::vector<std::uint64_t>>> contents(outcomes.size());
     for (std::size_t k = 0; k < slots_.size(); ++k) {
       if (!slots_[k].is_buffer || slots_[k].cell >= outcomes.size()) continue;
@@ -75,6 +87,7 @@ class Batch {
 
  private:
   static constexpr std::byte poison{0xfb};
+  static constexpr std::size_t no_cell = ~std::size_t{0};
 
   static Target::Memory filled(const Slot& slot) {
     Target::Memory m;
@@ -134,6 +147,7 @@ class Batch {
            ", b = " + shown(t, w.b[i]) + ", c = " + shown(t, w.c[i]) + ", s = " + shown(t, w.s[i]) + ")";
   }
   std::string compare(const Slot& slot, const World& w, const std::vector<std::uint64_t>& got) const {
+    const double ulp = slot.ulp ? slot.ulp(w) : 0;
     for (std::size_t i = 0; i < got.size(); ++i) {
       if (slot.expected) {
         const auto right = slot.expected(w, i);
@@ -143,11 +157,11 @@ class Batch {
       if (slot.exact) {
         const auto exact = slot.exact(w, i);
         if (!exact) continue;
-        const bool good = slot.dtype == DType::f64 ? near(from_bits<double>(DType::f64, got[i]), *exact, slot.ulp)
-                                                   : near(from_bits<float>(DType::f32, got[i]), *exact, slot.ulp);
+        const bool good = slot.dtype == DType::f64 ? near(from_bits<double>(DType::f64, got[i]), *exact, ulp)
+                                                   : near(from_bits<float>(DType::f32, got[i]), *exact, ulp);
         if (!good)
           return where(w, i % w.n) + " gives " + shown(slot.dtype, got[i]) + ", not " +
-                 std::to_string(static_cast<double>(*exact)) + " within " + std::to_string(slot.ulp) + " ulp";
+                 std::to_string(static_cast<double>(*exact)) + " within " + std::to_string(ulp) + " ulp";
       }
     }
     return {};
@@ -156,6 +170,7 @@ class Batch {
   const World& world_;
   Builder builder_;
   std::vector<Slot> slots_;
+  std::size_t width_slot_ = 0;
   std::vector<std::pair<std::size_t, Check>> checks_;
 };
 

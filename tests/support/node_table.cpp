@@ -173,9 +173,9 @@ void Tracer::results(const std::vector<std::pair<Value, Expected>>& values, bool
   for (std::size_t k = 0; k < values.size(); ++k)
     out.store(i() + static_cast<std::int64_t>(k * n), t == kept ? values[k].first : cast(kept, values[k].first));
 }
-void Tracer::real_result(Value v, Exact exact, double ulp) {
+void Tracer::real_result(Value v, Exact exact, Allowed ulp) {
   output(v.dtype(), world_.n, {}).store(i(), v);
-  slots_.back().exact = std::move(exact), slots_.back().ulp = ulp;
+  slots_.back().exact = std::move(exact), slots_.back().ulp = std::move(ulp);
 }
 BufferRef Tracer::output(DType dtype, std::size_t elements, Expected expected) {
   const BufferRef memory = buffer_param(next_name(), dtype, Access::read_write);

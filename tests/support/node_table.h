@@ -32,16 +32,26 @@ struct Column {
 };
 std::vector<Column> all_columns();
 
+/// Whose functions exp, log, sin, ... are on a target.
+enum class Functions : std::uint8_t {
+  ours,    ///< expanded by lowering: emit/math.h, math64.cpp
+  host,    ///< the C library's, or LLVM's for a CPU
+  opencl,  ///< an OpenCL compiler's, of the full profile
+  cuda,    ///< NVRTC's
+  hip      ///< AMD's device library
+};
+
 /// What one launch works on. Values are bits as ir constants keep them, in the column's dtype.
 struct World {
   static constexpr std::size_t block_threads = 48, block_x = 12, blocks = 3;
   Column column;
-  bool block = false;                  ///< three blocks of 12 x 4 threads; else one row of `n` threads
-  std::size_t n = 0;                   ///< threads
-  std::uint32_t width = 1;             ///< threads of a subgroup
-  std::vector<std::uint64_t> a, b, c;  ///< special values in every pairing, then random ones
-  std::vector<std::uint64_t> s;        ///< small whole numbers, of which sums are exact
-  std::string printed;                 ///< what the launch wrote on standard output and standard error
+  bool block = false;                     ///< three blocks of 12 x 4 threads; else one row of `n` threads
+  std::size_t n = 0;                      ///< threads
+  std::uint32_t width = 1;                ///< threads of a subgroup
+  Functions functions = Functions::ours;  ///< of the dtype in which the column computes
+  std::vector<std::uint64_t> a, b, c;     ///< special values in every pairing, then random ones
+  std::vector<std::uint64_t> s;           ///< small whole numbers, of which sums are exact
+  std::string printed;                    ///< what the launch wrote on standard output and standard error
 
   template <class T>
   T value(const std::vector<std::uint64_t>& column_values, std::size_t i) const {
@@ -61,6 +71,8 @@ std::uint64_t load_bits(DType t, const std::byte* at);
 using Expected = std::function<std::optional<std::uint64_t>(const World&, std::size_t i)>;
 /// The exact value of element i of a math function; none: anything.
 using Exact = std::function<std::optional<long double>(const World&, std::size_t i)>;
+/// How far from the exact value an element may be, in units in the last place.
+using Allowed = std::function<double(const World&)>;
 /// The cell's outputs and memories in the order in which it made them; gives what is wrong with them, else nothing.
 using Check = std::function<std::string(const World&, const std::vector<std::vector<std::uint64_t>>&)>;
 
@@ -74,7 +86,7 @@ struct Slot {
   std::size_t elements = 0;
   Expected expected;  ///< may be empty
   Exact exact;
-  double ulp = 0;            ///< allowed around `exact`
+  Allowed ulp;               ///< around `exact`
   bool either_zero = false;  ///< 0 and -0 count as equal
   bool payload = false;      ///< a NaN has to be the same one
 };
@@ -103,7 +115,7 @@ class Tracer {
   void result(ir::Value v, Expected expected, bool either_zero = false);
   /// Several values a thread, all of one dtype, in one output.
   void results(const std::vector<std::pair<ir::Value, Expected>>& values, bool either_zero = false);
-  void real_result(ir::Value v, Exact exact, double ulp);
+  void real_result(ir::Value v, Exact exact, Allowed ulp);
   /// The output made last has to hold the expected bits, those of a NaN too.
   void keep_payload() { slots_.back().payload = true; }
   /// An output buffer that the cell stores into itself.
@@ -156,6 +168,7 @@ class Target {
   virtual ~Target() = default;
   virtual std::string name() const = 0;
   virtual const Capabilities& can() const = 0;
+  virtual Functions functions(DType f32_or_f64) const = 0;
   /// Buffers and scalars in the order of the parameters; buffers are written back. KernelError if it cannot.
   struct Memory {
     DType dtype = DType::f32;

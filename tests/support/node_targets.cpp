@@ -17,6 +17,19 @@ class DeviceTarget : public Target {
   explicit DeviceTarget(Device device) : device_(device) {}
   std::string name() const override { return to_string(device_); }
   const Capabilities& can() const override { return device_info(device_).can; }
+  Functions functions(DType t) const override {
+    switch (device_.backend) {
+      case Backend::cuda:
+        return device_info(device_).driver_version.find("NVRTC") != std::string::npos ? Functions::cuda
+                                                                                      : Functions::ours;
+      case Backend::rocm: return Functions::hip;
+      case Backend::opencl:
+      case Backend::oneapi: return t == DType::f64 ? Functions::opencl : Functions::ours;
+      case Backend::cpu: return t == DType::f64 ? Functions::host : Functions::ours;
+      case Backend::interp: return Functions::host;
+      default: return Functions::ours;
+    }
+  }
   void run(const Function& fn, std::array<std::uint64_t, 3> shape, std::vector<Memory>& memory) override {
     Queue& queue = Queue::of(device_);
     std::vector<LaunchArgument> arguments;
@@ -51,6 +64,7 @@ class InterpreterTarget : public Target {
     can_.subgroup_widths = {poor ? 1u : 16u};
   }
   std::string name() const override { return poor_ ? "lowered" : "checked"; }
+  Functions functions(DType t) const override { return poor_ && t == DType::f32 ? Functions::ours : Functions::host; }
   const Capabilities& can() const override { return can_; }
   void run(const Function& fn, std::array<std::uint64_t, 3> shape, std::vector<Memory>& memory) override {
     std::vector<InterpreterArgument> arguments;

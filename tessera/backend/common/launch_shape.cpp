@@ -88,6 +88,7 @@ Grid grid_of(const KernelShape& kernel, const std::array<std::uint64_t, 3>& shap
                          .wrong = "its grid is too large for the 32-bit indices that it was compiled with",
                          .todo = wide_indices});
   }
+  if (kernel.emitted.flat) g.block = {threads_of(g.block), 1, 1};
   return g;
 }
 

@@ -109,10 +109,12 @@ inline constexpr Code nvrtc_out_of_memory = 1, nvrtc_compilation = 6;
   M(launch, cuLaunchKernel, Code(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,          \
                                  unsigned shared_bytes, Stream, void** arguments, void** extra))
 
-// What older drivers lack: the first is of CUDA 11.4, and tells the instances of a divided GPU (MIG) apart.
+// What older drivers lack: the first is of CUDA 11.4, and tells the instances of a divided GPU (MIG) apart; the last is of
+// CUDA 10.1.
 #define TESSERA_CUDA_DRIVER_OPTIONAL(M)                                                                         \
   M(device_uuid, cuDeviceGetUuid_v2, Code(Uuid*, Ordinal))                                                      \
-  M(device_uuid_old, cuDeviceGetUuid, Code(Uuid*, Ordinal))
+  M(device_uuid_old, cuDeviceGetUuid, Code(Uuid*, Ordinal))                                                     \
+  M(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, Code(int* mode))
 
 // Graphs, as CUDA 11.4 has them first; older drivers get work piece by piece. Later headers have other names for some.
 #define TESSERA_CUDA_GRAPHS(M)                                                                                  \

@@ -212,7 +212,7 @@ stream::Image CudaVendor::compile(const stream::DeviceFacts& facts, const backen
   stream::Image image;
   const os::NoFork whole;  // LLVM's state
   image.bytes = module_.generator->compile(kernels, target->second, image.log);
-  image.made = !image.bytes.empty();
+  image.made = image.is_text = !image.bytes.empty();
   if (!image.made && image.log.empty()) cpu::fail_without_room("make PTX", 0);
   return image;
 }

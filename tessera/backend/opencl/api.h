@@ -44,10 +44,10 @@ inline constexpr std::uint32_t device_type = 0x1000, max_compute_units = 0x1002,
                                compiler_available = 0x1028, device_name = 0x102B, device_vendor = 0x102C,
                                driver_version = 0x102D, device_version = 0x102F, device_extensions = 0x1030,
                                double_fp_config = 0x1032, host_unified_memory = 0x1035, max_num_sub_groups = 0x105C,
-                               device_uuid_khr = 0x106A, pci_bus_info_khr = 0x410F, sub_group_sizes_intel = 0x4108,
-                               warp_size_nv = 0x4003, pci_bus_id_nv = 0x4008, pci_slot_id_nv = 0x4009,
-                               pci_domain_id_nv = 0x400A, topology_amd = 0x4037, global_free_memory_amd = 0x4039,
-                               wavefront_width_amd = 0x4043;
+                               device_uuid_khr = 0x106A, opencl_c_features = 0x106F, pci_bus_info_khr = 0x410F,
+                               sub_group_sizes_intel = 0x4108, warp_size_nv = 0x4003, pci_bus_id_nv = 0x4008,
+                               pci_slot_id_nv = 0x4009, pci_domain_id_nv = 0x400A, topology_amd = 0x4037,
+                               global_free_memory_amd = 0x4039, wavefront_width_amd = 0x4043;
 inline constexpr Bits fp_correctly_rounded_divide_sqrt = 1 << 7;
 inline constexpr Bits mem_read_write = 1, mem_alloc_host_ptr = 1 << 4, map_read = 1, map_write = 2;
 inline constexpr std::uint32_t program_build_log = 0x1183, kernel_work_group_size = 0x11B0, event_status = 0x11D3;

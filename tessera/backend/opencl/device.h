@@ -97,7 +97,7 @@ class ClKernel final : public LoadedKernel {
   ~ClKernel() override;
   ClKernel(const ClKernel&) = delete;
   ClKernel& operator=(const ClKernel&) = delete;
-  std::string source() const override { return shape_.emitted.text; }
+  std::string source() const override { return shape_.emitted.program(); }
 
   /// Sets the arguments and enqueues; OpenCL's kernel objects hold their arguments, so one launch at a time does.
   void enqueue(Queue queue, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments, Event* event);

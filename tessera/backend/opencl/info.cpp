@@ -2,6 +2,7 @@
 // What a device says of itself, as DeviceInfo, dialect and build options.
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include <fmt/format.h>
 
@@ -52,6 +53,18 @@ std::string platform_text(PlatformId platform, std::uint32_t what) {
   if (api().get_platform_info(platform, what, size, s.data(), nullptr) != success) return "";
   s.resize(std::min(s.find('\0'), s.size()));
   return s;
+}
+
+/// The features of its OpenCL C (version 3.0 on), a blank on either side of each.
+std::string features_of(const Asker& ask) {
+  struct NameVersion {  // cl_name_version
+    std::uint32_t version;
+    char name[64];
+  };
+  std::string list = " ";
+  for (const NameVersion& f : ask.list<NameVersion>(opencl_c_features))
+    list += std::string(f.name, ::strnlen(f.name, sizeof f.name)) + " ";
+  return list;
 }
 
 // PCI address, else UUID, by whichever extension the driver has, in the form that the other backends use; a CPU has
@@ -113,7 +126,7 @@ DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
     info.remedy = "Install the driver's compiler package";
   }
 
-  facts.dialect = emit::opencl_c_with(extensions);
+  facts.dialect = emit::opencl_c_with(extensions, features_of(ask));
   facts.dialect.fp64 = facts.dialect.fp64 || ask.number<Bits>(double_fp_config) != 0;
   Capabilities& can = info.can;
   can.f16 = true;  // vload_half and vstore_half are in every OpenCL

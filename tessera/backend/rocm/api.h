@@ -112,9 +112,10 @@ using GetProperties = Code(void* properties, int device);
   M(launch, hipModuleLaunchKernel, Code(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,   \
                                         unsigned shared_bytes, Stream, void** arguments, void** extra))
 
-// Since ROCm 5.2: tells cards apart that show the same PCI address (partitions of one).
+// The first since ROCm 5.2: tells cards apart that show the same PCI address (partitions of one).
 #define TESSERA_HIP_OPTIONAL(M)                                                                                 \
-  M(device_uuid, hipDeviceGetUuid, Code(Uuid*, Ordinal))
+  M(device_uuid, hipDeviceGetUuid, Code(Uuid*, Ordinal))                                                        \
+  M(exchange_capture_mode, hipThreadExchangeStreamCaptureMode, Code(int* mode))
 
 // Graphs; without these, work goes in piece by piece.
 #define TESSERA_HIP_GRAPHS(M)                                                                                   \

@@ -42,6 +42,10 @@ class Api {
   virtual Code context_of(int ordinal, Context* context) const = 0;  ///< retained for good
   virtual Code current(Context* context) const = 0;
   virtual Code set_current(Context context) const = 0;
+  /// How strict the API is to this thread while any thread captures a stream: `*mode` takes the place of what was
+  /// there, and gets that. APIs without such a thing do nothing.
+  static constexpr int capture_relaxed = 2;  ///< not at all
+  virtual void exchange_capture_mode(int* /*mode*/) const {}
 
   virtual Code memory_info(std::size_t* free, std::size_t* total) const = 0;
   virtual Code allocate(Address* address, std::size_t bytes) const = 0;
@@ -135,6 +139,7 @@ struct DeviceFacts {
 struct Image {
   bool made = false;
   std::string bytes, log;
+  bool is_text = false;  ///< `bytes` are what the driver's compiler gets, and not the emitted C: PTX
 };
 
 /// One vendor's driver library with its compiler. What is not `api()` is called under `lock`.

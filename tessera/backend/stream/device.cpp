@@ -3,6 +3,7 @@
 #include "tessera/backend/stream/device.h"
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -14,7 +15,7 @@ namespace tessera::stream {
 
 // Contexts.
 
-InContext::InContext(const DeviceContext& device) : device_(device) {
+InContext::InContext(const DeviceContext& device) : device_(device), relaxed_(device.api()) {
   const Api& api = device.api();
   device.check(api.current(&before_), "asking which context is current");
   if (before_ != device.context) device.check(api.set_current(device.context), "making the context current");
@@ -180,6 +181,7 @@ std::vector<std::unique_ptr<LoadedKernel>> StreamDevice::compile(std::span<const
                                                                  bool& turned) {
   const Api& api = device_.api();
   DeviceFacts& facts = device_.facts;
+  std::map<void*, std::shared_ptr<const std::string>> texts;  // of modules
   const auto built = backend::build_kernels(
       requests, facts.dialect, facts.info,
       [&](const backend::Program& program, std::string& log) -> std::shared_ptr<void> {
@@ -211,6 +213,7 @@ std::vector<std::unique_ptr<LoadedKernel>> StreamDevice::compile(std::span<const
                                      "compiler of the version that the driver supports"});
         }
         device_.check(code, "loading a kernel");
+        if (image.is_text) texts[module] = std::make_shared<const std::string>(std::move(image.bytes));
         return {module, [&device = device_](Handle m) {
                   try {
                     const InContext inside(device);
@@ -223,12 +226,18 @@ std::vector<std::unique_ptr<LoadedKernel>> StreamDevice::compile(std::span<const
   for (std::size_t i = 0; i < requests.size(); ++i)
     out.push_back(std::make_unique<StreamKernel>(
         device_, built[i].program,
-        backend::KernelShape(*requests[i].function, built[i].emitted, requests[i].variant.index64)));
+        backend::KernelShape(*requests[i].function, built[i].emitted, requests[i].variant.index64),
+        texts[built[i].program.get()]));
   return out;
 }
 
-StreamKernel::StreamKernel(DeviceContext& device, std::shared_ptr<void> module, backend::KernelShape shape)
-    : device_(device), module_(std::move(module)), shape_(std::move(shape)), limits_(device.facts.limits) {
+StreamKernel::StreamKernel(DeviceContext& device, std::shared_ptr<void> module, backend::KernelShape shape,
+                           std::shared_ptr<const std::string> text)
+    : device_(device),
+      module_(std::move(module)),
+      text_(std::move(text)),
+      shape_(std::move(shape)),
+      limits_(device.facts.limits) {
   const Api& api = device.api();
   const std::string subject = "kernel " + shape_.name;
   const emit::EmittedKernel& emitted = shape_.emitted;

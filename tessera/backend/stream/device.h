@@ -38,8 +38,22 @@ class DeviceContext {
   std::vector<Handle> events_;  ///< not in use now
 };
 
+/// While another library captures a stream in the strictest mode, as PyTorch does, an allocation or a wait of any
+/// thread fails and breaks that capture; not on a thread that is relaxed about it (cuThreadExchangeStreamCaptureMode).
+class Relaxed {
+ public:
+  explicit Relaxed(const Api& api) : api_(api) { api.exchange_capture_mode(&mode_); }
+  ~Relaxed() { api_.exchange_capture_mode(&mode_); }
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+
+ private:
+  const Api& api_;
+  int mode_ = Api::capture_relaxed;  ///< the other mode: this one, then what was before
+};
+
 /// Makes the device's context current on this thread, whose callers are arbitrary, and puts back what was current:
-/// other code on this thread may have a device of its own.
+/// other code on this thread may have a device of its own, or capture a stream.
 class InContext {
  public:
   explicit InContext(const DeviceContext& device);
@@ -49,6 +63,7 @@ class InContext {
 
  private:
   const DeviceContext& device_;
+  const Relaxed relaxed_;
   Context before_ = 0;
 };
 
@@ -69,10 +84,12 @@ class StreamEvent final : public DriverEvent {
 
 class StreamKernel final : public LoadedKernel {
  public:
-  StreamKernel(DeviceContext& device, std::shared_ptr<void> module, backend::KernelShape shape);
+  /// `text`: see Image.
+  StreamKernel(DeviceContext& device, std::shared_ptr<void> module, backend::KernelShape shape,
+               std::shared_ptr<const std::string> text);
   StreamKernel(const StreamKernel&) = delete;
   StreamKernel& operator=(const StreamKernel&) = delete;
-  std::string source() const override { return shape_.emitted.text; }
+  std::string source() const override { return text_ ? *text_ : shape_.emitted.program(); }
 
   /// In the context.
   void enqueue(Handle stream, const std::array<std::uint64_t, 3>& shape, std::span<const Argument> arguments) const;
@@ -83,6 +100,7 @@ class StreamKernel final : public LoadedKernel {
  private:
   DeviceContext& device_;
   std::shared_ptr<void> module_;
+  std::shared_ptr<const std::string> text_;
   Handle function_ = nullptr;
   /// The grid, and the arguments as the driver takes them, in memory of this thread that is used again.
   backend::Grid bind(const std::array<std::uint64_t, 3>& shape, std::span<const Argument> arguments,

@@ -52,6 +52,7 @@ class StreamDriver final : public Driver {
     if (info.state == DeviceState::loaded)
       fail<DeviceError>({.asked = asked, .with = {{"name", info.name}}, .wrong = info.reason, .todo = info.remedy});
     if (!device.open) {
+      const Relaxed relaxed(device.api());
       const Code code = device.api().context_of(device.facts.ordinal, &device.context);
       if (code != success)
         fail<DeviceError>(

@@ -56,6 +56,9 @@ class TableApi : public Api {
  public:
   explicit TableApi(const Table& call) : call_(call) {}
 
+  void exchange_capture_mode(int* mode) const override {
+    if (call_.exchange_capture_mode != nullptr) call_.exchange_capture_mode(mode);
+  }
   Code memory_info(std::size_t* free, std::size_t* total) const override { return call_.memory_info(free, total); }
   Code release(Address address) const override { return call_.release(At{address}); }
   Code allocate_pinned(void** host, std::size_t bytes) const override {
