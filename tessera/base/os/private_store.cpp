@@ -19,6 +19,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/base/os/system.h"
 
 namespace tessera::os {
