@@ -399,7 +399,8 @@ class Platforms : public ::testing::Test {
   static std::string parts() {
     std::string out;
     for (const DriverPart& p : discover(Backend::opencl).parts)
-      out += fs::path(p.name).filename().string() + "=" + std::string(state_name(p.state)) + "(" + p.reason + ")\n";
+      out += fs::path(p.name).filename().string() + "=" + std::string(state_name(p.state)) + "(" + p.reason +
+             ") do: " + p.remedy + "\n";
     return out;
   }
   static std::string pocl() {
@@ -419,10 +420,13 @@ TEST_F(Platforms, ThatCrashOrHangAreRowsOfTheirOwn) {
   add("c-none.icd", fake_library("icd_no_platform"));
   add("d-gone.icd", "/nonexistent/libgone.so");
   add("e-refuses.icd", fake_library("cuda_refuses"));
+  add("f-needs.icd", fake_library("icd_needs"));
   const std::string text = run([] { return row(Backend::opencl) + "\n" + parts(); });
   expect_has(text, {"crashed|", "a-crashes.icd=crashed(", "SIGABRT", "this kernel module is too old",
                     "b-hangs.icd=hung(", "did not answer within 2 s", "c-none.icd=loaded(", "d-gone.icd=supported(",
-                    "/nonexistent/libgone.so", "e-refuses.icd="});
+                    "/nonexistent/libgone.so", "e-refuses.icd=", "f-needs.icd=supported(",
+                    "libfake_icd_needs.so needs libfake_needed.so, which is not found",
+                    "Install the package that libfake_needed.so is in, or name its folder in LD_LIBRARY_PATH"});
 }
 
 TEST_F(Platforms, OneThatCrashesLeavesTheOthersUsable) {

@@ -175,7 +175,9 @@ class ClDriver final : public Driver {
     if (!cl.library.loaded()) {
       report.reason = cl.library.reason();
       report.remedy =
-          cl.direct
+          !cl.library.missing().empty()
+              ? "Install the package that " + cl.library.missing() + " is in, or name its folder in LD_LIBRARY_PATH"
+          : cl.direct
               ? "Install the package that the library belongs to again, or remove the file that names it"
               : "Install an OpenCL loader and a driver (Debian: ocl-icd-libopencl1, and pocl-opencl-icd for the CPU, "
                 "intel-opencl-icd for Intel, nvidia-opencl-icd for NVIDIA)";
@@ -223,6 +225,10 @@ class ClDriver final : public Driver {
       if (ids.empty()) {
         const std::string name = name_of(platform);
         empty += (empty.empty() ? "" : "; ") + name + ": " + (answer == success ? "no device" : code_text(answer));
+        if (name == "rusticl" && os::environment("RUSTICL_ENABLE").value_or("").empty())
+          report.remedy =
+              "rusticl shows the devices of the drivers that RUSTICL_ENABLE names: set it, such as "
+              "RUSTICL_ENABLE=radeonsi (AMD), iris (Intel), nouveau (NVIDIA) or llvmpipe (the CPU)";
         if (const auto folder = pocl_without_cache(name)) {
           empty += ", because PoCL keeps a cache in " + *folder + ", which cannot be written";
           report.remedy = "Name a folder that can be written in POCL_CACHE_DIR, or correct HOME or XDG_CACHE_HOME";

@@ -67,9 +67,11 @@ std::string features_of(const Asker& ask) {
   return list;
 }
 
-// PCI address, else UUID, by whichever extension the driver has, in the form that the other backends use; a CPU has
-// neither.
-std::string identity(const Asker& ask, const auto& has) {
+// PCI address, else UUID, by whichever extension the driver has, in the form that the other backends use. A CPU has
+// none: what drivers say there tells neither CPUs nor drivers apart (Intel's gives two versions one UUID, rusticl a
+// text).
+std::string identity(const Asker& ask, const auto& has, Bits type) {
+  if (type & type_cpu) return "";
   if (has("khr_pci_bus_info")) {
     const auto a = ask.number<std::array<std::uint32_t, 4>>(pci_bus_info_khr);
     return fmt::format("pci:{:04x}:{:02x}:{:02x}.{:x}", a[0], a[1], a[2], a[3]);
@@ -106,8 +108,8 @@ DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
   info.name = printable_name(ask.text(device_name));
   info.vendor = printable_name(ask.text(device_vendor));
   info.driver_version = printable_name(platform_text(platform, platform_name) + " " + ask.text(driver_version));
-  info.identity = identity(ask, has);
   const Bits type = ask.number<Bits>(device_type);
+  info.identity = identity(ask, has, type);
   info.unified_memory = ask.number<std::uint32_t>(host_unified_memory) != 0;
   info.kind = type & type_cpu       ? DeviceKind::cpu
               : !(type & type_gpu)  ? DeviceKind::other

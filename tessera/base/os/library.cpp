@@ -10,6 +10,16 @@
 
 namespace tessera::os {
 
+namespace {
+/// The C library's text for a file that is not there begins with its name, also where another library asked for it.
+std::string missing_part(const std::string& asked, const std::string& text) {
+  const std::size_t end = text.find(": cannot open shared object file: No such file");
+  if (end == text.npos) return "";
+  const std::filesystem::path absent(text.substr(0, end));
+  return absent.filename() == std::filesystem::path(asked).filename() ? "" : absent.string();
+}
+}  // namespace
+
 Library Library::open(std::span<const std::string> names) {
   Library library;
   if (forked_amid()) {
@@ -22,11 +32,16 @@ Library Library::open(std::span<const std::string> names) {
     library.handle_ = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library.handle_ != nullptr) {
       library.reason_.clear();
+      library.missing_.clear();
       logging::info("opened the library " + name);
       return library;
     }
     const char* text = ::dlerror();
-    const std::string why = text != nullptr ? text : name + ": refused without a reason";
+    std::string why = text != nullptr ? text : name + ": refused without a reason";
+    if (const std::string part = missing_part(name, why); !part.empty()) {
+      why = name + " needs " + part + ", which is not found";
+      library.missing_ = part;
+    }
     logging::debug("not opened: " + why);
     if (!library.reason_.empty()) library.reason_ += "; ";
     library.reason_ += why;

@@ -21,6 +21,8 @@ class Library {
   bool loaded() const { return handle_ != nullptr; }
   const std::string& file() const { return file_; }      ///< the name that was opened, or tried last
   const std::string& reason() const { return reason_; }  ///< the loader's text for each name, if none was opened
+  /// What the library itself needs and the loader did not find ("libimf.so"), if that is why; else empty.
+  const std::string& missing() const { return missing_; }
   /// The address of a symbol; null if the library has none.
   void* symbol(const char* name) const;
   /// As a function: `library.function<int(int)>("abs")`.
@@ -31,7 +33,7 @@ class Library {
 
  private:
   void* handle_ = nullptr;
-  std::string file_, reason_;
+  std::string file_, reason_, missing_;
 };
 
 /// The file of the library or program that holds this address; empty if the loader does not know.
