@@ -225,6 +225,21 @@ TEST(Selection, ABadNameInTheEnvironmentListsWhatExists) {
   });
 }
 
+TEST(Selection, DevicesOfOneNameAreToldApartByTheirDrivers) {
+  in_fresh_process([] {
+    for (const auto& [backend, version] : {std::pair{Backend::cpu, "LLVM 16"}, {Backend::opencl, "Portable 3.1"}}) {
+      auto driver = std::make_unique<TestDriver>(backend);
+      DeviceInfo& info = driver->add_device(DeviceKind::cpu, gib);
+      info.name = "a processor", info.driver_version = version;
+      register_driver(std::move(driver));
+    }
+    expect_has(text_of<DeviceError>([] {
+                 device_info({Backend::opencl, 5});
+               }),
+               {"cpu:0 (a processor, LLVM 16)", "opencl:0 (a processor, Portable 3.1)"});
+  });
+}
+
 TEST(Selection, AMissingDeviceSaysWhichExistAndWhy) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -305,10 +306,18 @@ void set_device_state(Device device, DeviceState state, std::string reason, std:
 
 std::string existing_devices(std::optional<Backend> asked) {
   const bool all = !asked || !is_built_in(*asked);
-  std::string text;
+  std::vector<DeviceInfo> devices;
   for (Backend backend : all_backends)
     for (const DeviceInfo& info : (all || is_built_in(backend) ? discover(backend) : known(backend)).devices)
-      text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", to_string(info.device), info.name);
+      devices.push_back(info);
+  std::string text;
+  for (const DeviceInfo& info : devices) {
+    text += fmt::format("{}{} ({}", text.empty() ? "" : ", ", to_string(info.device), info.name);
+    // The CPU may be there by itself and through several drivers: then these tell them apart.
+    if (!info.driver_version.empty() && std::ranges::count(devices, info.name, &DeviceInfo::name) > 1)
+      text += ", " + info.driver_version;
+    text += ")";
+  }
   if (text.empty()) text = "none";
   return all ? text : text + "; drivers that were not asked yet may have more (`tessera devices` asks them)";
 }
