@@ -183,7 +183,7 @@ TEST_F(UserFiles, AreWhatTheyWereAfterEveryCommand) {
   }
   ASSERT_EQ(::mkfifo((work() / "tessera.toml").c_str(), 0600), 0);
   const std::vector<std::string> beginnings = {"probe-",  "probe-cuda-", "probe-opencl-", "open-cuda-", ".tessera-",
-                                               "kernel-", "data",        "tessera",       "salt",        ".probe"},
+                                               "kernel-", "data",        "tessera",       "salt",       ".probe"},
                                  endings = {".json", ".tmp", ".csv", "", ".lock", ".json.lock", ".bak"};
   while (names(work()).size() < 120) {
     const std::string name = beginnings[random() % beginnings.size()] + digits(1 + static_cast<int>(random() % 15)) +
