@@ -138,7 +138,8 @@ class Program:
         if in_place:
             np.copyto(self.arrays[line["to"]][0], got)
         else:
-            is_view = op in ("transpose", "reshape", "slice", "select", "unsqueeze", "permute", "broadcast_to")
+            same = op == "astype" and self.arrays[line["from"][0]][1] == t  # then it is the array itself
+            is_view = same or op in ("transpose", "reshape", "slice", "select", "unsqueeze", "permute", "broadcast_to")
             self.arrays[line["to"]] = (want if is_view else got.copy(), t)
 
     def reference(self, op, line, t):
@@ -185,10 +186,13 @@ class Program:
             b, tb = sources[1]
             meet = promote(ta, tb)
             if kind(meet) == 2:
-                x, y = cast(a, ta, meet).astype(np.float64), cast(b, tb, meet).astype(np.float64)
+                # Integers beside a 16-bit float are converted to f32 (ops/product.h).
+                wide = [cast(z, tz, "f64" if meet == "f64" else "f32") if kind(tz) != 2 else z for z, tz in ((a, ta), (b, tb))]
+                x, y = wide[0].astype(np.float64), wide[1].astype(np.float64)
                 inner = EPSILON["f64" if meet == "f64" else "f32"]
                 most = np.matmul(np.abs(x), np.abs(y))
-                return np.matmul(x, y), 2 * x.shape[-1] * inner * most + EPSILON[t] * most + TINY[t]
+                bound = 2 * x.shape[-1] * inner * most + EPSILON[t] * most + TINY[t]
+                return np.matmul(x, y), np.where(most > (1e308 if meet == "f64" else 3.3e38), np.inf, bound)
             return np.matmul(cast(a, ta, t), cast(b, tb, t)), 0
         if op == "where":
             condition = a if ta == "bool" else a != 0
@@ -258,6 +262,7 @@ class Program:
         most = np.asarray(np.sum(np.abs(x), axis=axes, keepdims=keeps))
         count = x.size // max(want.size, 1)
         bound = count * EPSILON["f64" if t == "f64" else "f32"] * most + EPSILON[t] * np.abs(want) + TINY[t]
+        bound = np.where(most > (1e308 if t == "f64" else 3.3e38), np.inf, bound)  # its sum overflows
         if op == "mean" and count:
             want, bound = want / count, bound / count + EPSILON[t] * np.abs(want / count) + TINY[t]
         elif op == "mean":
@@ -273,10 +278,11 @@ class Program:
         g, w = got.astype(np.float64), np.asarray(want).astype(np.float64)
         limit = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38, "f64": 1.7976931348623157e308}[t]
         with np.errstate(all="ignore"):
-            near = np.abs(g - w) <= bound
+            near = (np.abs(g - w) <= bound) | np.isinf(bound)
             same = (g == w) | (np.isnan(g) & np.isnan(w)) | near
             # Beyond the largest number of the dtype, or next to it.
             same |= np.isinf(g) & (np.abs(w) > limit * (1 - 1e-2)) & (np.sign(g) == np.sign(w))
+            same |= np.isinf(g) & (np.sign(g) * w + bound > limit * (1 - 1e-2))
             if not np.isscalar(bound):
                 same |= ~np.isfinite(w) & ~np.isfinite(bound) & ~np.isfinite(g)
         if not same.all():

@@ -108,7 +108,7 @@ class Array {
   Array squeeze(int axis) const;
   Array as_contiguous() const;  ///< itself if it is
 
-  Array astype(DType dtype) const;
+  Array astype(DType dtype) const;  ///< the array itself if it has the dtype
   /// A copy on `device`; itself if it is there already.
   Array to(Device device) const;
   Array copy() const;
