@@ -247,12 +247,10 @@ void forget_report(Backend backend) {
   slot.shown = nullptr;
 }
 
-namespace {
-const auto* const nothing = new BackendReport;
-}
 const BackendReport& known(Backend backend) {
   const BackendReport* shown = slot_of(backend).shown.load(std::memory_order_acquire);
-  return shown != nullptr ? *shown : *nothing;
+  static constinit os::PerProcess<BackendReport> nothing;
+  return shown != nullptr ? *shown : nothing.get();
 }
 
 const std::vector<BackendReport>& discover() {

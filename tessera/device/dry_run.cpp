@@ -20,23 +20,25 @@ struct Stands {
   std::mutex lock;
   std::vector<DeviceInfo> infos;
   std::multimap<Device, int> idle;  // by the real device
-  std::uint32_t generation = os::fork_generation();
+  /// A child of fork goes on with its parent's numbers; those that a parent opened are of no use to it. No fork happens
+  /// while they are changed.
+  explicit Stands(const Stands* parents) {
+    if (parents != nullptr) infos = parents->infos;
+  }
 };
-/// They, while this has the lock: no child of fork sees half a change. Of its parent's a child knows the numbers, but
-/// those that a parent opened are of no use to it.
+constinit os::PerProcess<Stands> the_stands;
+
+/// They, while this has the lock.
 class HeldStands {
  public:
-  HeldStands() : hold_(stands_->lock) {
-    if (std::exchange(stands_->generation, os::fork_generation()) != os::fork_generation()) stands_->idle.clear();
-  }
-  Stands* operator->() { return stands_; }
+  HeldStands() : stands_(the_stands.get()), hold_(stands_.lock) {}
+  Stands* operator->() { return &stands_; }
 
  private:
-  static Stands* const stands_;
   const os::NoFork whole_;
+  Stands& stands_;
   const std::lock_guard<std::mutex> hold_;
 };
-Stands* const HeldStands::stands_ = new Stands;
 
 class DryKernel : public LoadedKernel {
  public:
