@@ -15,6 +15,7 @@
 #include "tessera/base/os/fork.h"
 #include "tessera/base/test_seed.h"
 #include "tests/support/errors.h"
+#include "tests/support/folder.h"
 #include "tests/support/fresh_process.h"
 #include "tests/support/test_driver.h"
 
@@ -113,6 +114,46 @@ TEST(Fork, AtAnyMomentOfDiscoveryTheChildUsesDevicesAndEnds) {
   }
   EXPECT_EQ(hung, 0);
   EXPECT_EQ(failed, 0);
+}
+
+/// In a process in which nothing is asked yet: forks it after `moment`, while two threads ask the system's own drivers;
+/// 0 if the child has its answers too, whatever they are, and computes.
+int fork_amid_asking(std::chrono::microseconds moment) {
+  const auto ask = [] { return std::thread([] { discover(); }); };
+  std::thread first = ask(), second = ask();
+  std::this_thread::sleep_for(moment);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool all = discover().size() == all_backends.size();
+    for (const DeviceInfo& info : discover(Backend::opencl).devices) use(info.device);
+    ::_exit(all && use(cpu).empty() ? 0 : 1);
+  }
+  const Ended ended = wait_for(child, 20s);
+  first.join();
+  second.join();
+  return ended.in_time ? ended.code : 200;
+}
+
+TEST(Fork, AtAnyMomentOfAskingTheSystemsDriversTheChildEnds) {
+  const int times = std::getenv("TESSERA_TEST_LONG") ? 500 : 40;
+  std::mt19937_64 random(test_seed());
+  const test::Folder cache;
+  int hung = 0;
+  for (int i = 0; i < times && hung < 3; ++i) {
+    const bool probe = i % 2 == 0;  // else they are loaded into the process
+    const std::chrono::microseconds moment(random() % 15000);
+    ::fflush(nullptr);
+    const pid_t process = ::fork();
+    if (process == 0) {
+      ::setenv("TESSERA_CACHE_DIR", cache.path().c_str(), 1);
+      if (!probe) ::setenv("TESSERA_PROBE", "off", 1);
+      ::_exit(fork_amid_asking(moment));
+    }
+    const Ended ended = wait_for(process, 60s);
+    hung += !ended.in_time || ended.code == 200;
+    EXPECT_TRUE(ended.in_time && ended.code == 0)
+        << "forked after " << moment.count() << " us" << (probe ? "" : ", without probes") << ": code " << ended.code;
+  }
 }
 
 TEST(Fork, AChildKnowsWhatItsParentFoundAndFindsTheRestItself) {

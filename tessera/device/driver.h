@@ -176,7 +176,8 @@ class Driver {
   virtual Backend backend() const = 0;
   virtual BackendReport enumerate() = 0;  ///< opens the vendor's library on the first call; does not throw
   /// What of vendors' code `enumerate` would load, each part to be asked on its own; nothing for a driver without any.
-  /// Opens nothing.
+  /// Opens nothing. Like `allow` it takes no lock: a child of fork, in which a thread of its parent may hold one for
+  /// ever, calls these two, and the others only where `enter_driver` (discovery.h) lets it.
   virtual std::optional<std::vector<ForeignPart>> foreign() { return std::nullopt; }
   /// From now on only the parts of these names are loaded; devices are numbered through them in this order.
   virtual void allow(std::vector<std::string> parts) { static_cast<void>(parts); }

@@ -3,7 +3,9 @@
 #include "tessera/backend/opencl/opencl.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
+#include <mutex>
 #include <optional>
 
 #include "tessera/backend/common/causes.h"
@@ -122,6 +124,7 @@ class ClDriver final : public Driver {
 
   BackendReport enumerate() override {
     std::lock_guard guard(lock_);
+    use_allowed();
     return last_ = look();
   }
 
@@ -134,14 +137,13 @@ class ClDriver final : public Driver {
     return parts;
   }
   void allow(std::vector<std::string> parts) override {
-    std::lock_guard guard(lock_);
-    allowed_ = !parts.empty();
-    if (allowed_) use(parts);
+    auto* const now = new Allowed{std::move(parts), allowed_};  // kept: another thread may be reading the one before
+    while (!allowed_.compare_exchange_weak(now->before, now)) {}
   }
 
   std::unique_ptr<DriverDevice> open(int index) override {
     std::lock_guard guard(lock_);
-    if (!allowed_)
+    if (!use_allowed())
       fail<DeviceError>({.asked = "opencl:" + std::to_string(index),
                          .wrong = "no driver showed a device in a process of its own, so none is loaded",
                          .todo = "See discover() for what they answered"});
@@ -165,6 +167,17 @@ class ClDriver final : public Driver {
   }
 
  private:
+  struct Allowed {
+    std::vector<std::string> parts;
+    Allowed* before;
+  };
+  /// False if no driver may be loaded.
+  bool use_allowed() {
+    const Allowed* allowed = allowed_;
+    if (allowed == nullptr) return true;
+    if (!allowed->parts.empty()) use(allowed->parts);
+    return !allowed->parts.empty();
+  }
   // Devices stay at their place once seen: contexts and open devices refer to them.
   BackendReport look() {
     BackendReport report;
@@ -270,7 +283,7 @@ class ClDriver final : public Driver {
   }
 
   std::mutex lock_;
-  bool allowed_ = true;
+  std::atomic<Allowed*> allowed_ = nullptr;  ///< the newest; null: everything
   BackendReport last_;
   std::vector<std::unique_ptr<DeviceContext>> devices_, replaced_;
 };

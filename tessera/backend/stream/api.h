@@ -142,7 +142,7 @@ struct Image {
   bool is_text = false;  ///< `bytes` are what the driver's compiler gets, and not the emitted C: PTX
 };
 
-/// One vendor's driver library with its compiler. What is not `api()` is called under `lock`.
+/// One vendor's driver library with its compiler. What is neither `api()` nor `loads()` is called under `lock`.
 class Vendor {
  public:
   virtual ~Vendor() = default;
@@ -152,7 +152,8 @@ class Vendor {
   /// Opens the library on the first call that finds it, and asks for devices. Gives their number; with none, `report`
   /// says how far it got, why, and what to do. Does not throw.
   virtual int start(BackendReport& report) = 0;
-  /// The libraries that `start` opens, as the loader is asked for them, and their compiler. Opens nothing.
+  /// The libraries that `start` opens, as the loader is asked for them, and their compiler. Opens nothing, and reads
+  /// nothing that changes: a child of fork asks this while the lock is another thread's of its parent for ever.
   virtual ForeignPart loads() const { return {}; }
   /// What the device with the driver's number says of itself. One that cannot be used has state `loaded` and a reason.
   virtual DeviceFacts describe(int ordinal) = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver object: which devices there are, in which order, and one context for each.
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <tuple>
 
@@ -24,14 +25,8 @@ class StreamDriver final : public Driver {
     return last_ = look();
   }
 
-  std::optional<std::vector<ForeignPart>> foreign() override {
-    std::lock_guard guard(vendor_->lock);
-    return std::vector<ForeignPart>{vendor_->loads()};
-  }
-  void allow(std::vector<std::string> parts) override {
-    std::lock_guard guard(vendor_->lock);
-    allowed_ = !parts.empty();
-  }
+  std::optional<std::vector<ForeignPart>> foreign() override { return std::vector<ForeignPart>{vendor_->loads()}; }
+  void allow(std::vector<std::string> parts) override { allowed_ = !parts.empty(); }
 
   std::unique_ptr<DriverDevice> open(int index) override {
     std::lock_guard guard(vendor_->lock);
@@ -122,7 +117,7 @@ class StreamDriver final : public Driver {
   }
 
   std::unique_ptr<Vendor> vendor_;
-  bool allowed_ = true;
+  std::atomic<bool> allowed_ = true;
   BackendReport last_;
   std::vector<std::unique_ptr<DeviceContext>> devices_, replaced_;
 };
