@@ -15,10 +15,10 @@ struct Epilogue {
 };
 
 /// a (..., m, k) times b (..., k, n) gives (..., m, n); leading dimensions broadcast, and a one-dimensional operand is
-/// a row or column as in NumPy. Integers and bools beside a float are converted to f32 (f64 beside f64). Floats of 16 and 32 bits accumulate in f32, f64 in f64, and the result has their
-/// promoted dtype; integers narrower than 32 bits and bools give i32, wider ones their own dtype, and wrap. Operands
-/// may be strided views (a transposed one costs no copy). ShapeError names both shapes; DtypeError: silu or gelu of
-/// integers.
+/// a row or column as in NumPy. Integers and bools beside a float are converted to f32 (f64 beside f64). Floats of 16
+/// and 32 bits accumulate in f32, f64 in f64, and the result has their promoted dtype; integers narrower than 32 bits
+/// and bools give i32, wider ones their own dtype, and wrap. Operands may be strided views (a transposed one costs no
+/// copy). ShapeError names both shapes; DtypeError: silu or gelu of integers.
 Array matmul(const Array& a, const Array& b, const Epilogue& epilogue = {});
 
 }  // namespace tessera
