@@ -3,6 +3,7 @@
 // a child with a cache of its own. What drivers do there is played by hostile_drivers_test; here is what it costs, and
 // what is kept.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -170,6 +171,34 @@ TEST_F(Trial, AHangIsAskedAgainWithALongerLimitAndThenAfterAWhile) {
   EXPECT_EQ(run("", compute, short_limit), "computed 20.000000");
 }
 
+TEST_F(Trial, DeathsThatNeedNotBeTheDriversAreNotItsForEver) {
+  // Under a limit for which code may die that else lives.
+  const auto limited = [] {
+    const rlimit limit{std::uint64_t{1} << 40, RLIM_INFINITY};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    return computes_and_state(cuda0);
+  };
+  expect_has(run("crash_ctx", limited), {"the device is crashed", "SIGSEGV", "ulimit -a"});
+  EXPECT_TRUE(kept("open-").empty());
+  EXPECT_EQ(run("", compute), "computed 20.000000");
+  // Ended by the system, as it does when it has no memory left: for a while only.
+  std::error_code ignored;
+  fs::remove_all(folder / "cache", ignored);
+  expect_has(run("kill_ctx", compute), {"the device is crashed", "SIGKILL", "memory left", "after a while"});
+  ASSERT_EQ(kept("open-").size(), 1u);
+  EXPECT_NE(text_of(kept("open-")[0]).find("\"until\""), std::string::npos);
+  expect_has(run("", compute), {"the device is crashed", "(as remembered)"});
+}
+
+TEST_F(Trial, ADeviceWithoutACompilerStaysThat) {
+  const Variables without = {{"TESSERA_NVRTC_LIBRARY", "none"}, {"TESSERA_CODEGEN_LIBRARY", "none"}};
+  const std::string said = run(
+      "", [] { return computes_and_state(cuda0) + "\nnew arrays: " + to_string(current_device()); }, without);
+  expect_has(said, {"nothing that compiles its kernels was found", "\nloaded|", "|Install the code-generation module",
+                    "new arrays: cpu:0"});
+  EXPECT_EQ(started(), "rows 1, devices 0");
+}
+
 TEST_F(Trial, AProgramThatDiedOpeningMakesTheNextOneTryAgain) {
   EXPECT_EQ(run("", compute), "computed 20.000000");
   expect_has(run("crash_ctx", compute), {"the child died of signal 11"});  // its probe was another day
@@ -245,6 +274,33 @@ TEST_F(Trial, ADeviceThatShowsItselfOtherwiseIsAskedAgainAtOnce) {
   });
   EXPECT_EQ(text, "computed 20.000000\nGeForce\xef\xbf\xbd 770");
   EXPECT_EQ(started(), "rows 1, devices 1");
+TEST_F(Trial, ProcessesThatStartTogetherDoNotWaitForWhatIsNotKept) {
+  // A probe that notes how many there are at once.
+  const std::string here = (folder / "here").string(), most = (folder / "at_once").string();
+  std::ofstream(probe()) << "#!/bin/sh\ntouch " << here << ".$$\nsleep 0.5\nls " << here << ".* | wc -l >> " << most
+                         << "\nsleep 0.5\nrm " << here << ".$$\nexec " << TESSERA_SHOWN_PROBE << " \"$@\"\n";
+  // No device; and then one that refuses to be opened, in a row that is kept.
+  for (const auto& [mode, fault] : {std::pair("", "no-devices"), std::pair("ctx_46", "")}) {
+    const Variables faults = {{"TESSERA_FAKE_FAULT", fault}};
+    run(
+        mode, [] { return std::to_string(discover(Backend::cuda).devices.size()); }, faults);
+    fs::remove(most);
+    std::vector<pid_t> children;
+    for (int i = 0; i < 4; ++i) {
+      const pid_t child = fork();
+      if (child == 0) {
+        run(mode, compute, faults);
+        _exit(0);
+      }
+      children.push_back(child);
+    }
+    for (const pid_t child : children) waitpid(child, nullptr, 0);
+    const std::string counts = text_of(most);
+    EXPECT_EQ(std::count(counts.begin(), counts.end(), '\n'), 4) << counts;
+    EXPECT_NE(counts.find_first_of("234"), std::string::npos) << counts << "one after the other";
+  }
+}
+
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 // own.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -115,6 +116,21 @@ TEST_P(Probe, DriverThatHangsIsStoppedInTimeAndCostsItsRowAlone) {
         << text.substr(0, at) << 1000000 << text.substr(text.find_first_not_of("0123456789", at));
   }
   expect_has(with("hang-init", [] { return row(GetParam()); }), {"hung|", "nor within 2 s", "|0|asked"});
+}
+
+TEST_P(Probe, DeathsThatNeedNotBeTheDriversAreNotItsForEver) {
+  const auto limited = [] {
+    const rlimit limit{std::uint64_t{1} << 40, RLIM_INFINITY};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    return row(GetParam());
+  };
+  expect_has(with("segv-init", limited), {"crashed|", "|0|asked"});
+  EXPECT_TRUE(cache.files().empty());
+  for (const char* how : {"|0|asked", "|0|remembered"})
+    expect_has(with("kill-init", [] { return row(GetParam()) + discover(GetParam()).remedy; }),
+               {"crashed|", "SIGKILL", how, "memory left", "after a while"});
+  ASSERT_EQ(cache.files().size(), 1u);
+  EXPECT_NE(text_of(cache.files()[0]).find("\"until\""), std::string::npos);
 }
 
 TEST_P(Probe, ADriverWithoutADeviceIsAskedAgain) {

@@ -77,15 +77,14 @@ ForeignRow ask_foreign(Driver& driver) {
   for (const ForeignPart& part : *parts) {
     const std::string key = verdict_key(driver.backend(), part, *program);
     auto answer = load_verdict(driver.backend(), key);
-    const auto lock = answer ? std::optional<os::PrivateStore::Lock>() : lock_verdict(driver.backend(), key);
+    auto lock = answer ? std::optional<os::PrivateStore::Lock>() : lock_verdict(driver.backend(), key);
     if (!answer) answer = load_verdict(driver.backend(), key);  // another process may have asked meanwhile
     if (!answer) {
-      answer = probe(*program, driver.backend(), part);
-      if (!answer) return {in_process(driver, *parts), {}};
-      // A driver that answers at once and has no device may have one later: another program let go of it, a service was
-      // started. Only what is good, or costs seconds, is kept.
-      const bool slow = answer->state == DeviceState::crashed || answer->state == DeviceState::hung;
-      if (slow || !answer->devices.empty()) store_verdict(*answer, key);
+      if (lock && lock->waited()) lock.reset();  // what the other found is not kept, and this will not be either
+      auto asked = probe(*program, driver.backend(), part);
+      if (!asked) return {in_process(driver, *parts), {}};
+      store_verdict(asked->report, key, asked->holds);
+      answer = std::move(asked->report);
     }
     if (!answer->devices.empty()) good.push_back(part.name);
     if (devices_are_tried())

@@ -2,6 +2,7 @@
 #include "tessera/device/probe.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
@@ -28,6 +29,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view open_option = "--open=";
+constexpr const char* own_error = "tessera-probe: error: ";  // of the program's main, not of the driver
 constexpr int protocol = 2;  ///< of the answer: a probe of another version is not believed
 constexpr int longer = 2;    ///< how much longer a driver is given that did not answer in time
 
@@ -81,8 +83,21 @@ std::uint64_t most_memory() {
 struct Asked {
   Json answer;
   DeviceState state = DeviceState::enumerated;
+  Holds holds = Holds::now;
   std::string reason, remedy;
 };
+
+/// Of a death. One for which the driver need not be the cause is not the driver's for ever: what is too little for it
+/// in this process may be there in the next one.
+Holds holds(const os::ChildOutcome& child) {
+  using End = os::ChildOutcome::End;
+  const auto says = [&](const char* what) { return child.words.find(what) != child.words.npos; };
+  if (os::resources_are_limited() || says(own_error)) return Holds::now;
+  // The system ends processes so when the machine has no memory left.
+  const bool killed = child.end == End::signalled && child.code == SIGKILL;
+  const bool lacks = says("bad_alloc") || says("Cannot allocate memory") || says("Resource temporarily unavailable");
+  return killed || lacks || child.end == End::too_much_memory ? Holds::a_while : Holds::always;
+}
 
 /// "crashed when it was ...: SIGSEGV (signal 11)": what a driver did that gave no answer.
 std::string deed(const os::ChildOutcome& child, const os::ChildLimits& limits, const std::string& when) {
@@ -138,6 +153,7 @@ std::optional<Asked> ask(const std::vector<std::string>& command, Backend backen
   const std::string words = last_words(child.words);
   if (child.end == End::timed_out) {
     asked.state = DeviceState::hung;
+    asked.holds = Holds::a_while;
     asked.reason = fmt::format(
         "{} did not answer within {} s when it was {}, nor within {} s when it was asked once more, and was stopped "
         "(TESSERA_PROBE_TIMEOUT sets the seconds); {}",
@@ -149,10 +165,14 @@ std::optional<Asked> ask(const std::vector<std::string>& command, Backend backen
     asked.remedy += fmt::format("If it never answers, {}", reinstall(backend));
   } else {
     asked.state = DeviceState::crashed;
+    asked.holds = holds(child);
     asked.reason = fmt::format("{} {}; {}", who, deed(child, limits, when), words);
     asked.remedy = fmt::format(
         "It was asked in a process of its own, and is not loaded into this one; other devices are not touched. To use "
-        "it, {}; `tessera devices --rescan` then asks it again",
+        "it, {}{}; `tessera devices --rescan` then asks it again",
+        os::resources_are_limited()     ? "raise this process's limits (ulimit -a shows them), or "
+        : asked.holds == Holds::a_while ? "see that the machine has memory left (it is asked again after a while), or "
+                                        : "",
         reinstall(backend));
   }
   return asked;
@@ -168,6 +188,13 @@ BackendReport report_of(const Json& answer, Backend backend) {
   BackendReport report = report_from_json(answer.at("report"));
   report.backend = backend;
   return report;
+}
+
+/// Its answer cannot be read: it was written by the driver, which shares the process.
+void unreadable(auto& found, const std::string& who, Backend backend, const std::exception& e) {
+  found.state = DeviceState::crashed;
+  found.reason = fmt::format("what {} made its probe answer cannot be read: {}", who, e.what());
+  found.remedy = fmt::format("To use it, {}", reinstall(backend));
 }
 
 }  // namespace
@@ -205,24 +232,29 @@ std::chrono::seconds longest_probe() {
   return std::chrono::seconds((1 + longer) * settings().probe_timeout + 10);  // and what ending it takes
 }
 
-std::optional<BackendReport> probe(const fs::path& program, Backend backend, const ForeignPart& part) {
-  BackendReport report{.backend = backend};
+std::optional<Answer> probe(const fs::path& program, Backend backend, const ForeignPart& part) {
+  Answer answer{.report = {.backend = backend}};
+  BackendReport& report = answer.report;
   if (const auto found = files_found(part.libraries); !found.empty()) report.file = found.front();
   const auto asked = ask(words_for(program, backend, part), backend, report.file.empty() ? "the driver" : report.file,
                          "asked for its devices");
   if (!asked) return std::nullopt;
-  if (asked->state == DeviceState::enumerated) try {
-      return report_of(asked->answer, backend);
-    } catch (const std::exception& e) {  // written by the driver, which shares the process
-      report.state = DeviceState::crashed;
-      report.reason = fmt::format("what {} made its probe answer cannot be read: {}", report.file, e.what());
-      report.remedy = fmt::format("To use it, {}", reinstall(backend));
-      return report;
+  if (asked->state == DeviceState::enumerated) {
+    try {
+      report = report_of(asked->answer, backend);
+      // One without a device may have one later: another program let go of it, a service was started.
+      answer.holds = report.devices.empty() ? Holds::now : Holds::always;
+    } catch (const std::exception& e) {
+      unreadable(report, report.file, backend, e);
+      answer.holds = Holds::always;
     }
+    return answer;
+  }
   report.state = asked->state;
   report.reason = asked->reason;
   report.remedy = asked->remedy;
-  return report;
+  answer.holds = asked->holds;
+  return answer;
 }
 
 std::optional<Trial> try_in_probe(const fs::path& program, Backend backend, const ForeignPart& part, int index,
@@ -231,7 +263,7 @@ std::optional<Trial> try_in_probe(const fs::path& program, Backend backend, cons
   words.push_back(fmt::format("{}{}", open_option, index));
   const auto asked = ask(words, backend, who, "opened for a first kernel");
   if (!asked) return std::nullopt;
-  Trial trial{.state = asked->state, .reason = asked->reason, .remedy = asked->remedy};
+  Trial trial{.state = asked->state, .holds = asked->holds, .reason = asked->reason, .remedy = asked->remedy};
   if (asked->state != DeviceState::enumerated) return trial;
   try {
     trial.seen = report_of(asked->answer, backend);
@@ -242,10 +274,10 @@ std::optional<Trial> try_in_probe(const fs::path& program, Backend backend, cons
     trial.state = end == "works"   ? DeviceState::verified
                   : end == "wrong" ? DeviceState::quarantined
                                    : DeviceState::enumerated;
+    trial.holds = trial.state == DeviceState::enumerated ? Holds::now : Holds::always;
   } catch (const std::exception& e) {
-    trial.state = DeviceState::crashed;
-    trial.reason = fmt::format("what {} made its probe answer cannot be read: {}", who, e.what());
-    trial.remedy = fmt::format("To use it, {}", reinstall(backend));
+    unreadable(trial, who, backend, e);
+    trial.holds = Holds::always;
   }
   return trial;
 }
@@ -292,8 +324,12 @@ int probe_main(std::span<const std::string> arguments) {
   BackendReport report{.backend = backend, .reason = "there is no such driver"};
   Json trial;
   if (driver != nullptr) {
-    driver->allow({words.size() > 1 ? words[1] : std::string()});
-    report = driver->enumerate();
+    try {
+      driver->allow({words.size() > 1 ? words[1] : std::string()});
+      report = driver->enumerate();
+    } catch (const std::exception& e) {  // of ours, or for want of memory: not the driver's death
+      report = {.state = DeviceState::loaded, .reason = e.what(), .remedy = "This may pass; it is asked again"};
+    }
     report.backend = backend;
     if (open) trial = try_here(*driver, *open);
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -23,15 +24,28 @@ bool devices_are_tried();
 /// The longest that one of the two below takes.
 std::chrono::seconds longest_probe();
 
+/// For how long later processes may believe what a probe found.
+enum class Holds : std::uint8_t {
+  now,      ///< it may be otherwise the next time
+  a_while,  ///< it may pass, but costs much to find out: it hung, or was ended for the memory that it took
+  always    ///< until something changes that it depends on
+};
+inline constexpr std::chrono::minutes a_while{10};
+
+struct Answer {
+  BackendReport report;
+  Holds holds = Holds::now;
+};
 /// What a probe of this part of a backend's driver found. Never throws for what the driver does; nothing if the program
 /// could not be started. A driver that does not answer in time is asked once more, with a longer limit.
-std::optional<BackendReport> probe(const std::filesystem::path& program, Backend backend, const ForeignPart& part);
+std::optional<Answer> probe(const std::filesystem::path& program, Backend backend, const ForeignPart& part);
 
 /// What a probe found that opened one device, and compiled and ran the first kernel there.
 struct Trial {
   /// verified: it works; quarantined: the result was wrong; crashed, hung; enumerated: the driver said no, which it may
   /// not do the next time (another program has the device, or its memory).
   DeviceState state = DeviceState::enumerated;
+  Holds holds = Holds::now;
   bool out_of_memory = false;  ///< that is what the driver said
   std::string reason, remedy;
   BackendReport seen;  ///< what the driver listed in that process, if it got so far

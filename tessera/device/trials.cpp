@@ -43,6 +43,7 @@ std::string name_of(Backend backend, const std::string& key) {
 struct Known {
   DeviceState state = DeviceState::enumerated;
   std::string reason, remedy;
+  std::optional<std::int64_t> until;  ///< nothing after that second since 1970
 };
 
 std::optional<Known> load(Backend backend, const std::string& key) {
@@ -59,7 +60,8 @@ std::optional<Known> load(Backend backend, const std::string& key) {
          {DeviceState::verified, DeviceState::quarantined, DeviceState::crashed, DeviceState::hung})
       if (state == state_name(each)) known.state = each;
     if (known.state == DeviceState::enumerated) return std::nullopt;
-    if (known.state == DeviceState::hung && hang_ended(json.at("until"))) return std::nullopt;
+    if (json.contains("until")) known.until = json.at("until").get<std::int64_t>();
+    if (known.until && while_ended(*known.until)) return std::nullopt;
     return known;
   } catch (const std::exception&) {  // damaged: written anew
     return std::nullopt;
@@ -73,7 +75,7 @@ void keep(Backend backend, const std::string& key, const Known& known) {
                {"state", state_name(known.state)},
                {"reason", without_values(known.reason)},
                {"remedy", without_values(known.remedy)}};
-  if (known.state == DeviceState::hung) json["until"] = end_of_hang();
+  if (known.until) json["until"] = *known.until;
   const os::PrivateStore store = private_store();
   const auto why = store.folder().empty() ? "neither XDG_CACHE_HOME nor HOME is set"
                                           : store.write(name_of(backend, key), json.dump(1) + "\n");
@@ -132,12 +134,13 @@ bool try_first(const DeviceInfo& info, const Origin& origin) {
     return load(backend, key);
   };
   std::optional<Known> before = known();
-  const auto lock = before || key.empty() ? std::optional<os::PrivateStore::Lock>()
-                                          : private_store().lock(name_of(backend, key), longest_probe());
+  auto lock = before || key.empty() ? std::optional<os::PrivateStore::Lock>()
+                                    : private_store().lock(name_of(backend, key), longest_probe());
   if (!before) before = known();  // another process may have tried it meanwhile
   if (before) {
     if (before->state == DeviceState::verified) return true;
     before->reason += " (as remembered)";
+  if (lock && lock->waited()) lock.reset();  // what the other found is not kept, and this will not be either
     refuse(info, *before);
   }
   const auto trial = try_in_probe(origin.program, backend, origin.part, origin.index,
@@ -154,9 +157,9 @@ bool try_first(const DeviceInfo& info, const Origin& origin) {
     if (trial->out_of_memory) fail<OutOfMemory>({.wrong = trial->reason});
     fail<DeviceError>({.wrong = trial->reason});
   }
-  const Known result{trial->state, trial->reason,
-                     trial->state == DeviceState::quarantined ? wrong_remedy : trial->remedy};
-  keep(backend, key, result);
+  Known result{trial->state, trial->reason, trial->state == DeviceState::quarantined ? wrong_remedy : trial->remedy,
+               trial->holds == Holds::always ? std::nullopt : std::optional(end_of_while())};
+  if (trial->holds != Holds::now) keep(backend, key, result);
   if (result.state != DeviceState::verified) refuse(info, result);
   return true;
 }
@@ -181,7 +184,7 @@ OpeningMark::~OpeningMark() {
 }
 
 void note_wrong(const DeviceInfo& info, const Origin& origin, const std::string& reason) {
-  keep(info.device.backend, key_of(info, origin), {DeviceState::quarantined, reason, wrong_remedy});
+  keep(info.device.backend, key_of(info, origin), {DeviceState::quarantined, reason, wrong_remedy, std::nullopt});
 }
 
 void forget_trials() {

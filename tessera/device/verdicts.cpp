@@ -13,7 +13,6 @@
 #include "tessera/base/log.h"
 #include "tessera/base/os/hardware.h"
 #include "tessera/base/sha256.h"
-#include "tessera/device/probe.h"
 #include "tessera/device/report_json.h"
 #include "tessera/device/store.h"
 
@@ -70,13 +69,13 @@ void not_kept(const std::string& why) {
 
 }  // namespace
 
-std::int64_t end_of_hang() {
-  const auto end = std::chrono::system_clock::now() + hung_for;
+std::int64_t end_of_while() {
+  const auto end = std::chrono::system_clock::now() + a_while;
   return std::chrono::duration_cast<std::chrono::seconds>(end.time_since_epoch()).count();
 }
-bool hang_ended(std::int64_t until) {
-  const std::int64_t latest = end_of_hang();
-  return until > latest || until <= latest - std::chrono::seconds(hung_for).count();
+bool while_ended(std::int64_t until) {
+  const std::int64_t latest = end_of_while();
+  return until > latest || until <= latest - std::chrono::seconds(a_while).count();
 }
 
 std::string verdict_key(Backend backend, const ForeignPart& part, const fs::path& program) {
@@ -116,7 +115,7 @@ std::optional<BackendReport> load_verdict(Backend backend, const std::string& ke
     if (json.at("format") != format || json.at("key") != hash) return std::nullopt;
     BackendReport report = report_from_json(json.at("report"));
     if (report.backend != backend) return std::nullopt;
-    if (report.state == DeviceState::hung && hang_ended(json.at("until"))) return std::nullopt;
+    if (json.contains("until") && while_ended(json.at("until"))) return std::nullopt;
     report.remembered = true;
     return report;
   } catch (const std::exception& e) {
@@ -126,8 +125,8 @@ std::optional<BackendReport> load_verdict(Backend backend, const std::string& ke
   }
 }
 
-void store_verdict(const BackendReport& asked, const std::string& key) {
-  if (key.empty()) return;
+void store_verdict(const BackendReport& asked, const std::string& key, Holds holds) {
+  if (key.empty() || holds == Holds::now) return;
   BackendReport report = asked;
   const auto clean = [](auto& with_words) {
     with_words.reason = without_values(std::move(with_words.reason));
@@ -140,7 +139,7 @@ void store_verdict(const BackendReport& asked, const std::string& key) {
   if (store.folder().empty()) return not_kept("neither XDG_CACHE_HOME nor HOME is set");
   const std::string hash = sha256(key);
   Json json = {{"format", format}, {"key", hash}, {"report", Json::parse(report_json(report))}};
-  if (report.state == DeviceState::hung) json["until"] = end_of_hang();
+  if (holds == Holds::a_while) json["until"] = end_of_while();
   const std::string text = json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
   if (const auto why = store.write(name_of(report.backend, hash), text)) return not_kept(*why);
   bound(store);

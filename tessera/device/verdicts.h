@@ -12,6 +12,7 @@
 
 #include "tessera/base/os/private_store.h"
 #include "tessera/device/driver.h"
+#include "tessera/device/probe.h"
 
 namespace tessera {
 
@@ -25,20 +26,19 @@ std::string verdict_key(Backend backend, const ForeignPart& part, const std::fil
 std::string without_values(std::string text);
 
 /// The answer for this key, marked as remembered; nothing if there is none. A damaged file is as good as none.
-/// That a driver hung holds for a while only: what was slow once may be quick the next time.
+/// What holds for a while only is nothing after it.
 std::optional<BackendReport> load_verdict(Backend backend, const std::string& key);
 /// Where the store (store.h) cannot be written nothing is kept: the log says so once.
-void store_verdict(const BackendReport& report, const std::string& key);
-/// Processes that start together ask once: of them one has this, and the others wait for it, and then look again.
-/// Nothing if that takes too long or the folder cannot be written.
+void store_verdict(const BackendReport& report, const std::string& key, Holds holds);
+/// Processes that start together ask once: of them one has this, and the others wait for it, and then look again. Who
+/// waited and still finds nothing asks without it, or all would ask one after the other what is not kept. Nothing if
+/// that takes too long or the folder cannot be written.
 std::optional<os::PrivateStore::Lock> lock_verdict(Backend backend, const std::string& key);
 /// Of all backends, or of one. Leaves what opening devices gave (trials.h).
 void forget_verdicts(std::optional<Backend> backend = {});
 
-/// For as long as it is believed that a driver or a device hangs.
-inline constexpr std::chrono::minutes hung_for{10};
-/// Seconds since 1970 at which that ends, and whether it has (or lies further ahead than it can).
-std::int64_t end_of_hang();
-bool hang_ended(std::int64_t until);
+/// Seconds since 1970 at which `Holds::a_while` ends, and whether it has (or lies further ahead than it can).
+std::int64_t end_of_while();
+bool while_ended(std::int64_t until);
 
 }  // namespace tessera

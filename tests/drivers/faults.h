@@ -17,6 +17,7 @@
 //   init:code      the first call answers this          crash-init, hang-init   it crashes, or never returns
 //   segv-init      it is told that memory was touched   exit-init[:code]        it ends the process
 //   print-init     it prints on standard output        slow-init[:ms]          it takes its time
+//   kill-init      it is killed
 //   no-devices     there is none                        context[:code]          no context can be made
 //   oom=n          the n-th allocation fails; n+: and all later ones            host-oom=n  of pinned memory
 //   launch=n       the n-th launch is refused (701, or :code)

@@ -55,6 +55,7 @@ Code Machine::initialise(const char* call) {
     std::fflush(stdout);
   }
   if (faults_.find("crash-init")) std::abort();
+  if (faults_.find("kill-init")) std::raise(SIGKILL);
   if (faults_.find("segv-init")) std::fprintf(stderr, "fake driver: about to fault\n"), std::raise(SIGSEGV);
   if (const Fault* f = faults_.find("exit-init"))
     std::fprintf(stderr, "fake driver: giving up\n"), std::exit(f->code.value_or(1));

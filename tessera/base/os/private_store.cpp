@@ -273,12 +273,13 @@ void PrivateStore::tidy(std::string_view before, std::string_view after) const {
   }
 }
 
-PrivateStore::Lock::Lock(int file, int folder, std::string name)
-    : file_(file), folder_(folder), name_(std::move(name)), generation_(fork_generation()) {}
+PrivateStore::Lock::Lock(int file, int folder, std::string name, bool waited)
+    : file_(file), folder_(folder), name_(std::move(name)), waited_(waited), generation_(fork_generation()) {}
 PrivateStore::Lock::Lock(Lock&& other) noexcept
     : file_(std::exchange(other.file_, -1)),
       folder_(std::exchange(other.folder_, -1)),
       name_(std::move(other.name_)),
+      waited_(other.waited_),
       generation_(other.generation_) {}
 PrivateStore::Lock::~Lock() {
   if (file_ < 0) return;
@@ -299,6 +300,7 @@ std::optional<PrivateStore::Lock> PrivateStore::lock(std::string_view entry, std
   File folder = open_folder(folder_, Missing::is_made, why);
   if (!folder) return std::nullopt;
   const std::string name = fmt::format("{}{}{}", hidden, entry, lock_after);
+  bool waited = false;
   for (std::chrono::milliseconds pause{2};; pause = std::min(pause * 2, std::chrono::milliseconds{50})) {
     struct stat status {};
     File file = open_entry(folder.number, name, O_RDWR, status);
@@ -306,12 +308,13 @@ std::optional<PrivateStore::Lock> PrivateStore::lock(std::string_view entry, std
       file = File(::openat(folder.number, name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (file && ::flock(file.number, LOCK_EX | LOCK_NB) == 0) {
       if (still_named(folder.number, name, file.number))
-        return Lock(std::exchange(file.number, -1), std::exchange(folder.number, -1), name);
+        return Lock(std::exchange(file.number, -1), std::exchange(folder.number, -1), name, waited);
       continue;  // the holder before deleted it: the next one is another file
     }
     bool busy = errno == EWOULDBLOCK || errno == EINTR;
     if (!file) busy = errno == EEXIST && is_entry(folder.number, name, status);  // somebody else was first
     if (!busy || Clock::now() >= end) return std::nullopt;
+    waited = true;
     std::this_thread::sleep_for(std::min<Clock::duration>(pause, end - Clock::now()));
   }
 }

@@ -56,12 +56,14 @@ class PrivateStore {
     Lock(Lock&& other) noexcept;
     Lock& operator=(Lock&&) = delete;
     ~Lock();
+    bool waited() const { return waited_; }  ///< somebody else had it when it was asked for
 
    private:
     friend class PrivateStore;
-    Lock(int file, int folder, std::string name);
+    Lock(int file, int folder, std::string name, bool waited);
     int file_, folder_;
     std::string name_;
+    bool waited_;
     std::uint32_t generation_;  ///< of forks: a child's copy is not the holder
   };
   /// The lock of an entry, which need not exist: of all threads and processes one has it, and others wait, `limit` at

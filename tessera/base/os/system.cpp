@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -117,6 +118,18 @@ bool memory_can_be_had(std::uint64_t bytes) noexcept {
   if (there == MAP_FAILED) return false;
   ::munmap(there, bytes);
   return true;
+}
+
+bool resources_are_limited() noexcept {
+  const auto below = [](auto resource, rlim_t enough) {
+    rlimit limit{};
+    return ::getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < enough;
+  };
+  // Any limit of these is too little for some driver (CUDA has addresses for all memory of host and devices); of the
+  // others systems set one themselves.
+  return below(RLIMIT_AS, RLIM_INFINITY) || below(RLIMIT_DATA, RLIM_INFINITY) || below(RLIMIT_FSIZE, RLIM_INFINITY) ||
+         below(RLIMIT_CPU, RLIM_INFINITY) || below(RLIMIT_NPROC, 4096) || below(RLIMIT_NOFILE, 256) ||
+         below(RLIMIT_STACK, rlim_t{1} << 20);
 }
 
 std::size_t thread_stack_bytes() {

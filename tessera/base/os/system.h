@@ -34,6 +34,10 @@ std::optional<GroupMemory> group_memory(const std::filesystem::path& proc = "/pr
 /// memory in its middle; other threads may take it meanwhile.
 bool memory_can_be_had(std::uint64_t bytes) noexcept;
 
+/// Whether a limit of this process (setrlimit: ulimit -v, -d, -u, ...) is such that code may fail for it in any way
+/// which works without it.
+bool resources_are_limited() noexcept;
+
 /// Stack of a thread that is started without a wish of its own.
 std::size_t thread_stack_bytes();
 
