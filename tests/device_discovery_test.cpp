@@ -6,9 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <ctime>
 #include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/device/discovery.h"
 #include "tessera/device/kernel.h"
 #include "tessera/ir/value.h"
 #include "tests/support/errors.h"
@@ -319,6 +321,69 @@ TEST(States, ADeviceThatDoesNotOpenMayBeTriedAgain) {
     expect_has(text_of<DeviceError>([] { Queue::of({Backend::cuda, 0}); }), {"does not open"});
     cuda.behaviour(0)->fail_open = false;
     Queue::of({Backend::cuda, 0}).finish();
+  });
+}
+
+TEST(States, AFirstKernelThatFailsIsNoQuarantine) {
+  in_fresh_process([] {
+    auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
+    cuda.behaviour(0)->fail_compile = true;
+    for (int i = 0; i < 2; ++i)
+      expect_has(text_of<DeviceError>([] {
+                   Queue::of({Backend::cuda, 0});
+                 }),
+                 {"cuda:0", "the first kernel failed", "line 3: unexpected token", "tried again"});
+    EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::enumerated);
+    cuda.behaviour(0)->fail_compile = false;
+    Queue::of({Backend::cuda, 0}).finish();
+  });
+}
+
+TEST(States, ADeviceWithoutACompilerSaysSoAndStaysSo) {
+  in_fresh_process([] {
+    add(Backend::cpu, {{DeviceKind::cpu, gib}});
+    auto driver = std::make_unique<TestDriver>(Backend::cuda);
+    DeviceInfo& info = driver->add_device(DeviceKind::discrete_gpu, gib);
+    info.state = DeviceState::loaded, info.reason = "there is no compiler", info.remedy = "Install one";
+    register_driver(std::move(driver));
+    for (int i = 0; i < 2; ++i)
+      expect_has(text_of<DeviceError>([] { Queue::of({Backend::cuda, 0}); }), {"there is no compiler", "Install one"});
+    EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::loaded);
+    EXPECT_EQ(device_info({Backend::cuda, 0}).remedy, "Install one");
+    EXPECT_EQ(current_device(), (Device{Backend::cpu, 0}));
+  });
+}
+
+TEST(States, ThatPassAreForgottenInTime) {
+  in_fresh_process([] {
+    add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
+    constexpr Device cuda{Backend::cuda, 0};
+    discover(Backend::cuda);
+    const std::int64_t now = std::time(nullptr);
+    set_device_state(cuda, DeviceState::hung, "it did not answer", "wait", now + 300);
+    expect_has(text_of<DeviceError>([] { Queue::of(cuda); }), {"the device is hung", "it did not answer"});
+    set_device_state(cuda, DeviceState::hung, "it did not answer", "wait", now - 1);
+    Queue::of(cuda).finish();
+    EXPECT_EQ(device_info(cuda).state, DeviceState::verified);
+  });
+}
+
+TEST(States, AreOfTheDeviceForWhichTheyWereNoted) {
+  in_fresh_process([] {
+    add(Backend::cpu, {{DeviceKind::cpu, gib}});
+    const auto machine = [](std::initializer_list<const char*> identities) {
+      auto driver = std::make_unique<TestDriver>(Backend::cuda);
+      for (const char* identity : identities) driver->add_device(DeviceKind::discrete_gpu, gib).identity = identity;
+      driver->behaviour(0)->compute_wrongly = std::string(*identities.begin()) == "pci:0000:01:00.0";
+      register_driver(std::move(driver));
+    };
+    machine({"pci:0000:01:00.0", "pci:0000:02:00.0"});
+    EXPECT_THROW(Queue::of({Backend::cuda, 0}), DeviceError);
+    ask_again(Backend::cuda);
+    EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::quarantined) << "it is still the same card";
+    machine({"pci:0000:02:00.0"});
+    EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::enumerated) << "it is another card";
+    EXPECT_EQ(current_device(), (Device{Backend::cuda, 0}));
   });
 }
 

@@ -246,6 +246,33 @@ TEST_F(Trial, ProcessesThatStartTogetherAskOnce) {
   EXPECT_EQ(started(), "rows 1, devices 1");
 }
 
+TEST_F(Trial, ProcessesThatStartTogetherDoNotWaitForWhatIsNotKept) {
+  // A probe that notes how many there are at once.
+  const std::string here = (folder / "here").string(), most = (folder / "at_once").string();
+  std::ofstream(probe()) << "#!/bin/sh\ntouch " << here << ".$$\nsleep 0.5\nls " << here << ".* | wc -l >> " << most
+                         << "\nsleep 0.5\nrm " << here << ".$$\nexec " << TESSERA_SHOWN_PROBE << " \"$@\"\n";
+  // No device; and then one that refuses to be opened, in a row that is kept.
+  for (const auto& [mode, fault] : {std::pair("", "no-devices"), std::pair("ctx_46", "")}) {
+    const Variables faults = {{"TESSERA_FAKE_FAULT", fault}};
+    run(
+        mode, [] { return std::to_string(discover(Backend::cuda).devices.size()); }, faults);
+    fs::remove(most);
+    std::vector<pid_t> children;
+    for (int i = 0; i < 4; ++i) {
+      const pid_t child = fork();
+      if (child == 0) {
+        run(mode, compute, faults);
+        _exit(0);
+      }
+      children.push_back(child);
+    }
+    for (const pid_t child : children) waitpid(child, nullptr, 0);
+    const std::string counts = text_of(most);
+    EXPECT_EQ(std::count(counts.begin(), counts.end(), '\n'), 4) << counts;
+    EXPECT_NE(counts.find_first_of("234"), std::string::npos) << counts << "one after the other";
+  }
+}
+
 TEST_F(Trial, WithoutAPlaceToKeepItEachProgramPaysAndIsTold) {
   const fs::path file = folder / "file";
   std::ofstream(file) << "x";
@@ -274,33 +301,6 @@ TEST_F(Trial, ADeviceThatShowsItselfOtherwiseIsAskedAgainAtOnce) {
   });
   EXPECT_EQ(text, "computed 20.000000\nGeForce\xef\xbf\xbd 770");
   EXPECT_EQ(started(), "rows 1, devices 1");
-TEST_F(Trial, ProcessesThatStartTogetherDoNotWaitForWhatIsNotKept) {
-  // A probe that notes how many there are at once.
-  const std::string here = (folder / "here").string(), most = (folder / "at_once").string();
-  std::ofstream(probe()) << "#!/bin/sh\ntouch " << here << ".$$\nsleep 0.5\nls " << here << ".* | wc -l >> " << most
-                         << "\nsleep 0.5\nrm " << here << ".$$\nexec " << TESSERA_SHOWN_PROBE << " \"$@\"\n";
-  // No device; and then one that refuses to be opened, in a row that is kept.
-  for (const auto& [mode, fault] : {std::pair("", "no-devices"), std::pair("ctx_46", "")}) {
-    const Variables faults = {{"TESSERA_FAKE_FAULT", fault}};
-    run(
-        mode, [] { return std::to_string(discover(Backend::cuda).devices.size()); }, faults);
-    fs::remove(most);
-    std::vector<pid_t> children;
-    for (int i = 0; i < 4; ++i) {
-      const pid_t child = fork();
-      if (child == 0) {
-        run(mode, compute, faults);
-        _exit(0);
-      }
-      children.push_back(child);
-    }
-    for (const pid_t child : children) waitpid(child, nullptr, 0);
-    const std::string counts = text_of(most);
-    EXPECT_EQ(std::count(counts.begin(), counts.end(), '\n'), 4) << counts;
-    EXPECT_NE(counts.find_first_of("234"), std::string::npos) << counts << "one after the other";
-  }
-}
-
 }
 
 }  // namespace

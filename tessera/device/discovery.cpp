@@ -50,6 +50,14 @@ void fill_table() {
 struct Override {
   DeviceState state;
   std::string reason, remedy;
+  std::optional<std::int64_t> until;
+  std::optional<std::string> looks;  ///< of the device for which it was noted, if that is known
+
+  /// What is verified or lost is open, and stays so.
+  bool of_open() const { return state == DeviceState::verified || state == DeviceState::lost; }
+  /// Another device may have the number since the driver was asked again.
+  bool is_of(const DeviceInfo& info) const { return of_open() || !looks || *looks == looks_of(info); }
+  static std::string looks_of(const DeviceInfo& info) { return info.name + "\n" + info.identity; }
 };
 struct Slot {
   std::mutex asking;                    // held while the driver enumerates, which may take long; other backends go on
@@ -165,7 +173,7 @@ const BackendReport* show(Slot& slot) {
   {
     std::lock_guard hold(d.lock);
     for (DeviceInfo& info : report->devices) {
-      if (auto it = d.overrides.find(info.device); it != d.overrides.end()) {
+      if (auto it = d.overrides.find(info.device); it != d.overrides.end() && it->second.is_of(info)) {
         info.state = it->second.state;
         // What the driver says of a device that works stays true: that cpu runs on the interpreter, say.
         if (info.state == DeviceState::verified && info.reason != untried) continue;
@@ -279,23 +287,38 @@ void rescan() {
   for (Backend backend : all_backends) forget_report(backend);
   {
     std::lock_guard hold(d.lock);
-    // A second chance for what computed wrongly or could not be opened; what is verified or lost is open and stays so.
-    std::erase_if(d.overrides, [](const auto& entry) {
-      return entry.second.state != DeviceState::verified && entry.second.state != DeviceState::lost;
-    });
+    // A second chance for what computed wrongly or could not be opened.
+    std::erase_if(d.overrides, [](const auto& entry) { return !entry.second.of_open(); });
   }
   forget_choice();
 }
 
-void set_device_state(Device device, DeviceState state, std::string reason, std::string remedy) noexcept {
+void forget_passed_state(Device device) {
+  Discovery& d = discovery();
+  Slot& slot = slot_of(device.backend);
+  std::lock_guard hold(slot.asking);
+  {
+    std::lock_guard also(d.lock);
+    const auto known = d.overrides.find(device);
+    if (known == d.overrides.end() || !known->second.until || !while_ended(*known->second.until)) return;
+    d.overrides.erase(known);
+  }
+  if (slot.answer) show(slot);
+}
+
+void set_device_state(Device device, DeviceState state, std::string reason, std::string remedy,
+                      std::optional<std::int64_t> until) noexcept {
   try {
     Discovery& d = discovery();
-    {
-      std::lock_guard hold(d.lock);
-      d.overrides[device] = {state, std::move(reason), std::move(remedy)};
-    }
     Slot& slot = slot_of(device.backend);
     std::lock_guard hold(slot.asking);
+    Override now{state, std::move(reason), std::move(remedy), until, std::nullopt};
+    if (const auto at = static_cast<std::size_t>(device.index); slot.answer && at < slot.answer->devices.size())
+      now.looks = Override::looks_of(slot.answer->devices[at]);
+    {
+      std::lock_guard also(d.lock);
+      d.overrides[device] = std::move(now);
+    }
     if (slot.answer) show(slot);
     if (state != DeviceState::verified && state != DeviceState::enumerated) forget_choice();
   } catch (...) {  // out of memory while noting it: the error on its way tells the same

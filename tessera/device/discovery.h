@@ -2,6 +2,7 @@
 // What becomes of devices after they were enumerated: verified, quarantined, lost. Internal to device/.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -11,8 +12,12 @@ namespace tessera {
 
 class Driver;
 
-/// From now on `discover` shows this state. Never throws: it is called while an error is on its way.
-void set_device_state(Device device, DeviceState state, std::string reason = {}, std::string remedy = {}) noexcept;
+/// From now on `discover` shows this state, while the device with this number is the one that it is now. `until`: it
+/// may be opened again from this second since 1970 on. Never throws: it is called while an error is on its way.
+void set_device_state(Device device, DeviceState state, std::string reason = {}, std::string remedy = {},
+                      std::optional<std::int64_t> until = {}) noexcept;
+/// Takes back a state whose time is over.
+void forget_passed_state(Device device);
 
 /// May automatic choice take it? (It may not open nevertheless.)
 inline bool usable(const DeviceInfo& info) {

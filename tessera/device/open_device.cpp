@@ -84,8 +84,12 @@ void drain_at_exit() {
   }
 }
 
-/// Throws for a device that computed wrongly before, or that its driver did not survive.
+/// Throws for a device that computed wrongly before, that its driver did not survive, or whose driver said that it
+/// cannot be used.
 void refuse_unusable(const DeviceInfo& info) {
+  if (info.state == DeviceState::loaded)
+    fail<DeviceError>(
+        {.asked = to_string(info.device), .with = {{"device", info.name}}, .wrong = info.reason, .todo = info.remedy});
   if (info.state != DeviceState::quarantined && info.state != DeviceState::crashed && info.state != DeviceState::hung)
     return;
   fail<DeviceError>({.asked = to_string(info.device),
@@ -120,7 +124,13 @@ void verify(OpenDevice& device, const std::optional<Origin>& origin) {
     if (is_shortage(e))
       fail<OutOfMemory>(
           {.asked = "open " + to_string(device.device), .wrong = fmt::format("the host has none left: {}", e.what())});
-    wrong = fmt::format("the first kernel failed: {}", e.what());
+    // It may pass, and says nothing of how the device computes either.
+    const std::string failed = fmt::format("the first kernel failed: {}", e.what());
+    set_device_state(device.device, DeviceState::enumerated, failed, try_again);
+    fail<DeviceError>({.asked = to_string(device.device),
+                       .with = {{"device", device.info.name}},
+                       .wrong = failed,
+                       .todo = try_again});
   }
   if (wrong.empty()) {
     set_device_state(device.device, DeviceState::verified);
@@ -186,6 +196,7 @@ OpenDevice& open_now(Device device) {
   std::unique_ptr<OpenDevice> open;
   // What was known of the row may be old: a variable was set, a card was taken out. Then the driver is asked once more.
   for (int asked = 0; !open; ++asked) {
+    forget_passed_state(device);
     const DeviceInfo info = device_info(device);
     if (exiting() && !is_built_in(device.backend)) refuse_at_exit(device, info.name);
     refuse_unusable(info);

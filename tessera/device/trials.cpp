@@ -115,14 +115,12 @@ bool left_by_the_dead(Backend backend, const std::string& key, bool remove) {
 }
 
 [[noreturn]] void refuse(const DeviceInfo& info, const Known& known) {
-  set_device_state(info.device, known.state, known.reason, known.remedy);
+  set_device_state(info.device, known.state, known.reason, known.remedy, known.until);
   fail<DeviceError>({.asked = to_string(info.device),
                      .with = {{"device", info.name}},
                      .wrong = fmt::format("the device is {}: {}", state_name(known.state), known.reason),
                      .todo = known.remedy});
 }
-
-constexpr const char* try_again = "This may pass; it is tried again whenever the device is asked for";
 
 }  // namespace
 
@@ -140,9 +138,9 @@ bool try_first(const DeviceInfo& info, const Origin& origin) {
   if (before) {
     if (before->state == DeviceState::verified) return true;
     before->reason += " (as remembered)";
-  if (lock && lock->waited()) lock.reset();  // what the other found is not kept, and this will not be either
     refuse(info, *before);
   }
+  if (lock && lock->waited()) lock.reset();  // what the other found is not kept, and this will not be either
   const auto trial = try_in_probe(origin.program, backend, origin.part, origin.index,
                                   fmt::format("{} ({})", to_string(info.device), info.name));
   if (!trial) return true;  // there is no probe; the log said so

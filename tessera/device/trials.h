@@ -42,6 +42,9 @@ class OpeningMark {
 inline constexpr const char* wrong_remedy =
     "Update or reinstall its driver, then call rescan(); or name another device with TESSERA_DEVICE";
 
+/// What to do about one that refuses, or fails for a reason that may pass.
+inline constexpr const char* try_again = "This may pass; it is tried again whenever the device is asked for";
+
 /// The device computed wrongly in this program: no other need find out.
 void note_wrong(const DeviceInfo& info, const Origin& origin, const std::string& reason);
 /// Of all devices.
