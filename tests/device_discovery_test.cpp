@@ -387,6 +387,25 @@ TEST(States, AreOfTheDeviceForWhichTheyWereNoted) {
   });
 }
 
+TEST(Selection, ThreadsThatMeetADeviceThatDoesNotOpenEndChoosing) {
+  in_fresh_process([] {
+    ::alarm(60);
+    add(Backend::cpu, {{DeviceKind::cpu, gib}});
+    auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
+    cuda.behaviour(0)->fail_open = true;
+    cuda.slow_us = 2000;
+    std::atomic<int> ready = 0;
+    const auto choose = [&] {
+      for (++ready; ready < 4;) std::this_thread::yield();
+      EXPECT_EQ(current_device(), (Device{Backend::cpu, 0}));
+    };
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) threads.emplace_back(choose);
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_LE(cuda.enumerations, 20) << "each of four asks, opens, and asks what there is instead";
+  });
+}
+
 TEST(Selection, AutomaticChoiceOpensGpusInOrderUntilOneWorks) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});

@@ -208,11 +208,13 @@ Choice choose(bool only_look) {
   return automatic(only_look);
 }
 
-/// Set while this thread chooses: what it finds out by that is in its choice already.
-thread_local int forgotten_while_choosing = -1;
+/// Set while this thread chooses: what it finds out by that is in its choice already, and in that of another thread,
+/// which opens what it chooses too. (Told to each other, two threads that both meet a device that does not open would
+/// choose for ever.)
+thread_local bool choosing = false;
 struct Choosing {
-  Choosing() { forgotten_while_choosing = 0; }
-  ~Choosing() { forgotten_while_choosing = -1; }
+  Choosing() { choosing = true; }
+  ~Choosing() { choosing = false; }
 };
 
 const Choice& choice() {
@@ -220,16 +222,14 @@ const Choice& choice() {
   while (true) {
     const std::uint32_t generation = choice_generation.load();
     std::unique_ptr<const Choice> made;
-    std::uint32_t own = 0;
     {
       const Choosing now;
       made = std::make_unique<const Choice>(choose(false));
-      own = static_cast<std::uint32_t>(forgotten_while_choosing);
     }
     Choices& all = choices.get();
     std::lock_guard hold(all.lock);
     if (const Choice* c = chosen.load(std::memory_order_acquire)) return *c;
-    if (generation + own != choice_generation.load()) continue;  // a device was lost meanwhile: choose again
+    if (generation != choice_generation.load()) continue;  // a device was lost meanwhile: choose again
     logging::info("new arrays go to " + made->why);
     all.made.push_back(std::move(made));
     chosen.store(all.made.back().get(), std::memory_order_release);
@@ -241,12 +241,12 @@ const Choice& choice() {
 
 void forget_choice() {
   std::lock_guard hold(choices->lock);
-  if (forgotten_while_choosing >= 0) ++forgotten_while_choosing;
   choice_generation.fetch_add(1);
   chosen.store(nullptr, std::memory_order_release);
 }
 
 Device current_device() { return scope ? *scope : choice().device; }
+  if (choosing) return;
 
 std::string why_current_device(Detail detail) {
   if (!scope) return detail == Detail::whole ? choice().why : choice().brief;
