@@ -157,6 +157,31 @@ TEST(Preferences, TheIdentityWinsOverTheNumberAndThatIsTold) {
   });
 }
 
+TEST(Preferences, ADeviceThatLostItsIdentityIsTakenByNumberAndNameAndThatIsTold) {
+  in_fresh_process([] {
+    const Place place;
+    machine({"", "pci:0000:3b:00.0", ""});
+    const auto with = [](const std::string& device, const std::string& name) {
+      return "[device]\nprefer = \"" + device + "\"\nidentity = \"cpu\"\nname = \"" + name + "\"\n";
+    };
+    write(place.user_file, with("cuda:2", "test device 2"));
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(current_device(), cuda2);
+    expect_has(::testing::internal::GetCapturedStderr(),
+               {"warning", "no device has the identity cpu; cuda:2 has none and the same name (test device 2)",
+                "`tessera prefer cuda:2 --user` writes that down"});
+    expect_has(why_current_device(),
+               {"cuda:2", "preferred by the user's file", "the identity cpu, that no device has"});
+    // Another name, an identity of its own, no name: that may be another device.
+    for (const std::string& text : {with("cuda:2", "test device 0"), with("cuda:1", "test device 1"),
+                                    std::string("[device]\nprefer = \"cuda:2\"\nidentity = \"cpu\"\n")}) {
+      write(place.user_file, text);
+      rescan();
+      EXPECT_THROW(current_device(), DeviceError) << text;
+    }
+  });
+}
+
 TEST(Preferences, AnythingWrongInAFileIsAnErrorWithLineAndColumn) {
   in_fresh_process([] {
     const Place place;

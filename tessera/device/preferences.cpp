@@ -123,6 +123,11 @@ Device resolve(const Preference& p) {
   if (!p.identity.empty()) {
     for (const DeviceInfo& info : discover(p.device.backend).devices)
       if (info.identity == p.identity) return info.device;
+    // An earlier version may have written an identity of what has none now.
+    if (!why_missing(p.device))
+      if (const DeviceInfo& info = device_info(p.device);
+          info.identity.empty() && !p.name.empty() && info.name == p.name)
+        return p.device;
     fail<DeviceError>({.asked = written(p),
                        .with = {{"prefer", to_string(p.device)},
                                 {"identity", p.identity},

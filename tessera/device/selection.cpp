@@ -88,14 +88,21 @@ std::string why_no_gpu(const BackendReport& row) {
 
 Choice preferred(const Preference& p) {
   const Device device = resolve(p);
-  std::string rule =
-      fmt::format("{} ({}): preferred by the {}'s file {}:{}", to_string(device), device_info(device).name,
-                  p.scope == PreferenceScope::project ? "project" : "user", p.file, p.line);
+  const DeviceInfo& info = device_info(device);
+  std::string rule = fmt::format("{} ({}): preferred by the {}'s file {}:{}", to_string(device), info.name,
+                                 p.scope == PreferenceScope::project ? "project" : "user", p.file, p.line);
   if (device != p.device) {
     rule += fmt::format(", where it is {}: its identity {} counts", to_string(p.device), p.identity);
     logging::warn(
         fmt::format("{}:{}: {} is now {} (identity {}), and is used; `tessera prefer {} --{}` writes that down", p.file,
                     p.line, to_string(p.device), to_string(device), p.identity, to_string(device),
+                    p.scope == PreferenceScope::project ? "project" : "user"));
+  } else if (!p.identity.empty() && info.identity != p.identity) {
+    rule += fmt::format(", which names the identity {}, that no device has", p.identity);
+    logging::warn(
+        fmt::format("{}:{}: no device has the identity {}; {} has none and the same name ({}), and is used; `tessera "
+                    "prefer {} --{}` writes that down",
+                    p.file, p.line, p.identity, to_string(device), info.name, to_string(device),
                     p.scope == PreferenceScope::project ? "project" : "user"));
   }
   return {device, rule, rule, true};
@@ -240,13 +247,13 @@ const Choice& choice() {
 }  // namespace
 
 void forget_choice() {
+  if (choosing) return;
   std::lock_guard hold(choices->lock);
   choice_generation.fetch_add(1);
   chosen.store(nullptr, std::memory_order_release);
 }
 
 Device current_device() { return scope ? *scope : choice().device; }
-  if (choosing) return;
 
 std::string why_current_device(Detail detail) {
   if (!scope) return detail == Detail::whole ? choice().why : choice().brief;
