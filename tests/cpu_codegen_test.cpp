@@ -2,6 +2,8 @@
 // Kernels compiled by the code-generation module, on every target that this machine can run, against the interpreter.
 #include "tests/support/cpu_benchmark_kernels.h"
 #include "tests/support/cpu_compare.h"
+#include "tests/support/in_child.h"
+#include "tests/support/little_memory.h"
 
 namespace tessera::testing {
 namespace {
@@ -431,6 +433,20 @@ TEST_F(CpuCodegen, SourceHoldsVectorLoads) {
         << text;
     EXPECT_EQ(text.find("gather"), std::string::npos) << f.name << "\n" << text;
   }
+}
+
+TEST_F(CpuCodegen, SourceIsRefusedWhereLlvmHasNoRoom) {
+  const std::string said = test::in_child({}, [] {
+    Cpu cpu;
+    const auto kernel = cpu.compile(saxpy());
+    test::leave_memory(std::uint64_t{1} << 20);
+    try {
+      return "it is there: " + kernel->source();
+    } catch (const OutOfMemory& e) {
+      return std::string(e.what());
+    }
+  });
+  EXPECT_NE(said.find("no memory left for LLVM"), std::string::npos) << said;
 }
 
 // 1 + 2^-12 squared, less 1 + 2^-11: 2^-24 where the product is not rounded, 0 where it is.

@@ -55,10 +55,7 @@ ModuleOf<G> open_with(Take&& take) {
     out.reason = "TESSERA_CODEGEN_LIBRARY is 'none'";
     return out;
   }
-  if (os::forked_amid())
-    fail<DeviceError>({.asked = "open " + names.front(),
-                       .wrong = "this process was forked while another thread loaded a library or compiled a kernel",
-                       .todo = "Use the device before forking, or start the child with exec (posix_spawn)"});
+  need_whole_llvm("open " + names.front());
   const os::NoFork whole;  // LLVM's start
   static std::atomic<bool> started = false;
   const std::uint64_t bytes = started ? 0 : start_bytes(names);
@@ -98,9 +95,16 @@ void fail_without_room(const std::string& asked, std::uint64_t bytes) {
 
 // Measured on every kernel of ours and on ones of up to 30,000 nodes: at most 2.6 MiB and 16.5 KiB a node, 10 KiB of
 // large ones.
-void need_room_to_compile(const ir::Function& function) {
-  const std::uint64_t bytes = 4 * mebi + 20 * kibi * function.nodes.size();
-  if (!os::memory_can_be_had(bytes)) fail_without_room("compile " + function.name, bytes);
+void need_room_to_compile(const std::string& name, std::size_t nodes) {
+  const std::uint64_t bytes = 4 * mebi + 20 * kibi * nodes;
+  if (!os::memory_can_be_had(bytes)) fail_without_room("compile " + name, bytes);
+}
+
+void need_whole_llvm(const std::string& asked) {
+  if (!os::forked_amid()) return;
+  fail<DeviceError>({.asked = asked,
+                     .wrong = "this process was forked while another thread loaded a library or compiled a kernel",
+                     .todo = "Use the device before forking, or start the child with exec (posix_spawn)"});
 }
 
 PtxModule open_ptx_module() {

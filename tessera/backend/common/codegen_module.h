@@ -30,9 +30,12 @@ Module open_module(const std::string& target);
 /// Likewise, for PTX.
 PtxModule open_ptx_module();
 
-/// To be called before LLVM compiles `function`, lowered: where memory runs out in its middle it ends the process.
-/// OutOfMemory if there is too little.
-void need_room_to_compile(const ir::Function& function);
+/// To be called before LLVM compiles functions of so many nodes in all, lowered: where memory runs out in its middle it
+/// ends the process. OutOfMemory if there is too little; `name` is the kernel's, or the batch's.
+void need_room_to_compile(const std::string& name, std::size_t nodes);
+/// To be called before anything is asked of LLVM, and that then be done under os::NoFork: DeviceError if this process
+/// was forked in the middle of such work of another thread, whose locks nobody will open.
+void need_whole_llvm(const std::string& asked);
 /// Throws that memory ran out nevertheless.
 [[noreturn]] void fail_without_room(const std::string& asked, std::uint64_t bytes);
 

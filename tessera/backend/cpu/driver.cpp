@@ -146,11 +146,7 @@ class CpuDevice : public DriverDevice {
   std::unique_ptr<DriverQueue> make_queue() override { return std::make_unique<CpuQueue>(); }
   Allocation wrap(void* native, std::size_t bytes) override { return {native, static_cast<std::byte*>(native), bytes}; }
   std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override {
-    if (module_.generator && os::forked_amid())  // LLVM's locks may be in a state that nobody will change
-      fail<DeviceError>({.asked = "compile",
-                         .with = {{"device", "cpu:0"}},
-                         .wrong = "this process was forked while another thread loaded a library or compiled a kernel",
-                         .todo = "Compile before forking, or start the child with exec"});
+    if (module_.generator) need_whole_llvm("compile");
     const std::lock_guard hold(compiling_);
     const os::NoFork whole;  // LLVM's state
     std::vector<std::unique_ptr<LoadedKernel>> out;

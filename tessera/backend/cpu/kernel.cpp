@@ -10,6 +10,7 @@
 
 #include "tessera/backend/common/codegen_module.h"
 #include "tessera/base/error.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/base/os/per_thread.h"
 #include "tessera/ir/semantics.h"
 
@@ -66,11 +67,11 @@ std::byte* scratch(std::size_t bytes) {
   return slab.data;
 }
 
-class GeneratedKernel : public CpuKernel {
+class GeneratedKernel final : public CpuKernel {
  public:
   GeneratedKernel(Generator& generator, Function function, GenerateOptions options)
       : generator_(generator), function_(std::move(function)), options_(options) {
-    need_room_to_compile(function_);
+    need_room_to_compile(function_.name, function_.nodes.size());
     std::string wrong;
     compiled_ = generator_.compile(function_, options_, wrong);
     if (!compiled_ && wrong.empty()) fail_without_room("compile " + function_.name, 0);
@@ -86,9 +87,22 @@ class GeneratedKernel : public CpuKernel {
       }
   }
 
+  ~GeneratedKernel() override {
+    if (os::forked_amid()) {  // LLVM's locks are another thread's of the parent, which does not exist here
+      static_cast<void>(compiled_.release());
+      return;
+    }
+    const os::NoFork whole;  // LLVM's state
+    compiled_.reset();
+  }
+
   std::string source() const override {
-    return "; " + generator_.version() + " for " + generator_.target().cpu + "\n" +
-           generator_.text(function_, options_, Generator::Text::optimised);
+    need_whole_llvm("print " + function_.name);
+    need_room_to_compile(function_.name, function_.nodes.size());
+    const os::NoFork whole;  // LLVM's state
+    const std::string text = generator_.text(function_, options_, Generator::Text::optimised);
+    if (text.empty()) fail_without_room("print " + function_.name, 0);
+    return "; " + generator_.version() + " for " + generator_.target().cpu + "\n" + text;
   }
 
   void launch(std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) override {

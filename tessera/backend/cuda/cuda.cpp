@@ -208,7 +208,11 @@ stream::Image CudaVendor::compile(const stream::DeviceFacts& facts, const backen
   std::vector<cpu::PtxKernel> kernels;
   for (std::size_t i = 0; i < program.requests.size(); ++i)
     kernels.push_back({program.requests[i].function, &program.source.kernels[i], program.requests[i].noalias});
-  for (const cpu::PtxKernel& kernel : kernels) cpu::need_room_to_compile(*kernel.function);
+  std::size_t nodes = 0;
+  for (const cpu::PtxKernel& kernel : kernels) nodes += kernel.function->nodes.size();
+  cpu::need_whole_llvm("make PTX");
+  cpu::need_room_to_compile(kernels.size() == 1 ? kernels[0].function->name : fmt::format("{} kernels", kernels.size()),
+                            nodes);
   stream::Image image;
   const os::NoFork whole;  // LLVM's state
   image.bytes = module_.generator->compile(kernels, target->second, image.log);
