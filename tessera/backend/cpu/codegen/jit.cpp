@@ -48,11 +48,12 @@ T take(llvm::Expected<T> value) {
 
 // What LLVM cannot do it answers by ending the process, unless a handler leaves; nothing of this compilation is used
 // again.
-void fatal(void*, const char* reason, bool) { throw Refusal{std::string("LLVM: ") + reason}; }
+struct Fatal : Refusal {};
+void fatal(void*, const char* reason, bool) { throw Fatal{{std::string("LLVM: ") + reason}}; }
 void out_of_memory(void*, const char*, bool) { throw std::bad_alloc(); }
 
-/// What loads code. LLVM is not made to be left by exceptions: a session in which memory ran out may hold its locks for
-/// ever, so it is left alone from then on.
+/// What loads code. LLVM is not made to be left by exceptions: a session in which memory ran out, or that LLVM gave up,
+/// may hold its locks for ever, so it is left alone from then on.
 struct Session {
   std::unique_ptr<orc::LLJIT> jit;
   std::atomic<bool> abandoned = false;
@@ -62,7 +63,11 @@ struct Session {
 class LoadedCode : public Compiled {
  public:
   ~LoadedCode() override {
-    if (tracker && !session->abandoned) llvm::consumeError(tracker->remove());
+    if (!tracker) return;
+    if (session->abandoned)
+      tracker.resetWithoutRelease();  // its destructor takes the session's lock too
+    else
+      llvm::consumeError(tracker->remove());
   }
   KernelEntry entry() const override { return function; }
   std::size_t scratch_bytes() const override { return scratch; }
@@ -248,21 +253,27 @@ class LlvmGenerator : public Generator {
     session_->error = &detail;
     try {
       orc::LLJIT& jit = *session_->jit;
-      auto tracker = jit.getMainJITDylib().createResourceTracker();
-      if (auto error = jit.addObjectFile(tracker, std::move(object))) take(std::move(error));
-      out.tracker = tracker;
+      out.tracker = jit.getMainJITDylib().createResourceTracker();
+      if (auto error = jit.addObjectFile(out.tracker, std::move(object))) take(std::move(error));
       auto address = jit.lookup(symbol);
       if (!address) throw Refusal{llvm::toString(address.takeError()) + (detail.empty() ? "" : ": " + detail)};
       out.function = address->toPtr<KernelEntry>();
       session_->error = nullptr;
+    } catch (const Fatal&) {
+      abandon();
+      throw;
     } catch (const Refusal&) {
       session_->error = nullptr;
       throw;
     } catch (...) {
-      session_->abandoned = true;
-      static_cast<void>(session_->jit.release());
+      abandon();
       throw;
     }
+  }
+
+  void abandon() {
+    session_->abandoned = true;
+    static_cast<void>(session_->jit.release());
   }
 
   // The functions outside of the kernel that its code may call.
