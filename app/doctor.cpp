@@ -102,6 +102,8 @@ std::string verdict(const Diagnosis& d) {
     text = fmt::format("A GPU is used: {} ({}).", to_string(device), info.name);
   else if (d.survey.chosen.why.find("automatically") == std::string::npos)
     text = fmt::format("The device is named, so no other is taken: {}.", d.survey.chosen.why);
+  else if (is_gpu(info))
+    return fmt::format("The GPU that is chosen does not compute: {}", wrong);
   else if (!listed.empty())
     text = fmt::format("No GPU is used, although drivers show {}: see there why, and what to do.", listed);
   else if (d.cards.empty())

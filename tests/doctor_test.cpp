@@ -81,6 +81,26 @@ TEST(Doctor, FailsWhereTheNamedDeviceDoesNot) {
   expect_has(in_one_line(o.out), {"New arrays have no device", "TESSERA_DEVICE=cuda", "cuda:0 does not exist"});
 }
 
+TEST(Doctor, OfAGpuThatIsChosenAndDoesNotComputeSaysThat) {
+  const TemporaryFolder folder;
+  auto environment = bare(folder);
+  environment["TESSERA_CUDA_LIBRARY"] = fake("cuda");
+  environment["TESSERA_NVRTC_LIBRARY"] = fake("nvrtc");
+  environment["TESSERA_PROBE"] = TESSERA_SHOWN_PROBE;
+  environment["TESSERA_FAKE_FAULT"] = "launch=4";  // the first kernel runs
+  for (const char* named : {"", "cuda:0"}) {
+    environment["TESSERA_DEVICE"] = named;
+    const Outcome o = run({"doctor"}, {.environment = environment, .program = TESSERA_SHOWN_PROGRAM});
+    EXPECT_EQ(o.code, 1) << o.out;
+    const std::string out = in_one_line(o.out);
+    expect_has(out, {*named ? "The device is named, so no other is taken: cuda:0"
+                            : "The GPU that is chosen does not compute: cuda:0 failed: [cuda:0, kernel doctor_copy]",
+                     "cuda:0 failed: "});
+    EXPECT_EQ(out.find("No GPU is used"), out.npos) << out;
+    EXPECT_EQ(out.find("graphics card on"), out.npos) << out;
+  }
+}
+
 TEST(Doctor, TellsOfADriverThatCrashesOrHangsAndGoesOn) {
   for (const auto& [fault, says] :
        {std::pair("segv-init", "crashed when it was asked for its devices: SIGSEGV"),

@@ -64,7 +64,8 @@ struct RunOptions {
   std::function<bool(const std::string& out, const std::string& err)> interrupt = {};
   bool ignores_interrupts = false;  ///< started with SIGINT ignored, as by nohup
   bool own_session = false;         ///< what is sent to its group does not reach the test
-  long address_space = 0;           ///< KiB that it may have, as by `ulimit -v`; 0: as many as the test
+  std::string program = TESSERA_PROGRAM;
+  long address_space = 0;  ///< KiB that it may have, as by `ulimit -v`; 0: as many as the test
 };
 
 inline Outcome run(std::vector<std::string> arguments, const RunOptions& options = {}) {
@@ -81,7 +82,7 @@ inline Outcome run(std::vector<std::string> arguments, const RunOptions& options
   // What who runs the tests prefers is not part of them.
   if (!options.environment.count("XDG_CONFIG_HOME")) variables.push_back("XDG_CONFIG_HOME=" + (folder / "config"));
   for (const auto& [name, value] : options.environment) variables.push_back(name + "=" + value);
-  arguments.insert(arguments.begin(), TESSERA_PROGRAM);
+  arguments.insert(arguments.begin(), options.program);
   const bool limited = options.address_space != 0;
   if (limited)
     arguments.insert(arguments.begin(),
@@ -108,12 +109,12 @@ inline Outcome run(std::vector<std::string> arguments, const RunOptions& options
   posix_spawnattr_setflags(&attributes, flags);
   const auto before = ::signal(SIGINT, options.ignores_interrupts ? SIG_IGN : SIG_DFL);
   pid_t pid = 0;
-  const int error =
-      ::posix_spawn(&pid, limited ? "/bin/sh" : TESSERA_PROGRAM, &actions, &attributes, argv.data(), envp.data());
+  const int error = ::posix_spawn(&pid, limited ? "/bin/sh" : options.program.c_str(), &actions, &attributes,
+                                  argv.data(), envp.data());
   ::signal(SIGINT, before);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) throw std::runtime_error("cannot start " TESSERA_PROGRAM);
+  if (error != 0) throw std::runtime_error("cannot start " + options.program);
 
   Outcome outcome;
   int status = 0;
