@@ -48,7 +48,7 @@ Command devices_command(CLI::App& program) {
       R"(Opens each device and runs a first small kernel on it, whose result is known. States, from best to worst:
   verified     the first kernel gave the right result
   enumerated   the driver named it; it was not opened, or could not be: then the reason stands there
-  quarantined  the first kernel gave a wrong result, or failed
+  quarantined  the first kernel gave a wrong result
   lost         it reported an error from which it does not recover
   hung         the driver did not answer, or did not open the device, in a process of its own in time
   crashed      the driver ended that process

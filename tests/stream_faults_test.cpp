@@ -205,7 +205,7 @@ TEST_P(StreamFaults, CompilerWithoutAnEntryPoint) {
 
 TEST_P(StreamFaults, CompilerThatRefusesEverything) {
   const std::string text = with("compile", [] { return lines({outcome(device()), state(), outcome({}), left(1)}); });
-  expect_has(text, {"DeviceError: ", "this compiler was told to refuse everything", "\nquarantined\nright\n0 left"});
+  expect_has(text, {"DeviceError: ", "this compiler was told to refuse everything", "\nenumerated\nright\n0 left"});
   expect_clean(text);
 }
 
