@@ -4,14 +4,16 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
+
+#include "tessera/base/inline_vector.h"
 
 namespace tessera {
 
-/// Extents, outermost first. An empty shape is a single element.
-using Shape = std::vector<std::int64_t>;
+/// Extents, outermost first. An empty shape is a single element. Used like a std::vector, from and to which it
+/// converts; up to six dimensions need no allocation.
+using Shape = InlineVector<std::int64_t, 6>;
 /// Distance in elements between neighbours along each dimension.
-using Strides = std::vector<std::int64_t>;
+using Strides = InlineVector<std::int64_t, 6>;
 
 /// The most elements of an array or of a view of one: far below where byte counts and strides wrap.
 inline constexpr std::int64_t most_elements = std::int64_t{1} << 48;

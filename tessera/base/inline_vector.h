@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// A vector whose first elements lie in the object itself, so that the usual few need no allocation.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <iterator>
+#include <limits>
+#include <new>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace tessera {
+
+/// std::vector's interface, as far as shapes need it, for values that can be copied as bytes. `N` of them need no
+/// allocation. Moving copies those; iterators do not survive it.
+template <class T, std::size_t N>
+class InlineVector {
+  static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T> && N > 0);
+
+ public:
+  using value_type = T;
+  using size_type = std::size_t;
+  using difference_type = std::ptrdiff_t;
+  using reference = T&;
+  using const_reference = const T&;
+  using iterator = T*;
+  using const_iterator = const T*;
+  using reverse_iterator = std::reverse_iterator<iterator>;
+  using const_reverse_iterator = std::reverse_iterator<const_iterator>;
+
+  InlineVector() noexcept = default;
+  explicit InlineVector(std::size_t count, T value = T{}) { resize(count, value); }
+  InlineVector(std::initializer_list<T> values) { assign(values.begin(), values.end()); }
+  template <std::input_iterator I>
+  InlineVector(I first, I last) {
+    assign(first, last);
+  }
+  InlineVector(const std::vector<T>& values) { assign(values.begin(), values.end()); }
+  InlineVector(const InlineVector& other) { assign(other.begin(), other.end()); }
+  InlineVector(InlineVector&& other) noexcept { take(other); }
+  InlineVector& operator=(const InlineVector& other) {
+    if (this != &other) assign(other.begin(), other.end());
+    return *this;
+  }
+  InlineVector& operator=(InlineVector&& other) noexcept {
+    if (this != &other) {
+      release();
+      take(other);
+    }
+    return *this;
+  }
+  InlineVector& operator=(std::initializer_list<T> values) {
+    assign(values.begin(), values.end());
+    return *this;
+  }
+  ~InlineVector() { release(); }
+
+  operator std::vector<T>() const { return {begin(), end()}; }
+
+  std::size_t size() const noexcept { return size_; }
+  bool empty() const noexcept { return size_ == 0; }
+  std::size_t capacity() const noexcept { return capacity_; }
+  T* data() noexcept { return heap() ? heap_ : inside_; }
+  const T* data() const noexcept { return heap() ? heap_ : inside_; }
+  iterator begin() noexcept { return data(); }
+  iterator end() noexcept { return data() + size_; }
+  const_iterator begin() const noexcept { return data(); }
+  const_iterator end() const noexcept { return data() + size_; }
+  reverse_iterator rbegin() noexcept { return reverse_iterator(end()); }
+  reverse_iterator rend() noexcept { return reverse_iterator(begin()); }
+  const_reverse_iterator rbegin() const noexcept { return const_reverse_iterator(end()); }
+  const_reverse_iterator rend() const noexcept { return const_reverse_iterator(begin()); }
+  T& operator[](std::size_t i) noexcept { return data()[i]; }
+  const T& operator[](std::size_t i) const noexcept { return data()[i]; }
+  T& front() noexcept { return data()[0]; }
+  const T& front() const noexcept { return data()[0]; }
+  T& back() noexcept { return data()[size_ - 1]; }
+  const T& back() const noexcept { return data()[size_ - 1]; }
+
+  void reserve(std::size_t count) {
+    if (count <= capacity_) return;
+    count = std::max<std::size_t>(count, std::size_t{capacity_} * 2);
+    if (count > std::numeric_limits<std::uint32_t>::max()) throw std::bad_alloc();
+    T* grown = new T[count];
+    std::copy(begin(), end(), grown);
+    release();
+    heap_ = grown;
+    capacity_ = static_cast<std::uint32_t>(count);
+  }
+  void resize(std::size_t count, T value = T{}) {
+    reserve(count);
+    if (count > size_) std::fill(end(), data() + count, value);
+    size_ = static_cast<std::uint32_t>(count);
+  }
+  void clear() noexcept { size_ = 0; }
+  void push_back(T value) {
+    reserve(size_ + std::size_t{1});
+    data()[size_++] = value;
+  }
+  void pop_back() noexcept { --size_; }
+  template <std::input_iterator I>
+  void assign(I first, I last) {
+    clear();
+    if constexpr (std::forward_iterator<I>) {
+      const auto count = static_cast<std::size_t>(std::distance(first, last));
+      reserve(count);
+      std::copy(first, last, data());
+      size_ = static_cast<std::uint32_t>(count);
+    } else {
+      for (; first != last; ++first) push_back(*first);
+    }
+  }
+  iterator insert(const_iterator at, T value) {
+    const std::ptrdiff_t i = at - begin();
+    reserve(size_ + std::size_t{1});
+    std::copy_backward(begin() + i, end(), end() + 1);
+    ++size_;
+    data()[i] = value;
+    return begin() + i;
+  }
+  template <std::forward_iterator I>
+  iterator insert(const_iterator at, I first, I last) {
+    const std::ptrdiff_t i = at - begin(), count = std::distance(first, last);
+    reserve(size_ + static_cast<std::size_t>(count));
+    std::copy_backward(begin() + i, end(), end() + count);
+    size_ += static_cast<std::uint32_t>(count);
+    std::copy(first, last, begin() + i);
+    return begin() + i;
+  }
+  iterator insert(const_iterator at, std::initializer_list<T> values) {
+    return insert(at, values.begin(), values.end());
+  }
+  iterator erase(const_iterator at) noexcept { return erase(at, at + 1); }
+  iterator erase(const_iterator first, const_iterator last) noexcept {
+    T* const to = begin() + (first - begin());
+    std::copy(last, static_cast<const_iterator>(end()), to);
+    size_ -= static_cast<std::uint32_t>(last - first);
+    return to;
+  }
+
+  friend bool operator==(const InlineVector& a, const InlineVector& b) noexcept {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  }
+  friend auto operator<=>(const InlineVector& a, const InlineVector& b) noexcept {
+    return std::lexicographical_compare_three_way(a.begin(), a.end(), b.begin(), b.end());
+  }
+
+ private:
+  bool heap() const noexcept { return capacity_ > N; }
+  void release() noexcept {
+    if (heap()) delete[] heap_;
+    capacity_ = N;
+  }
+  void take(InlineVector& other) noexcept {
+    size_ = std::exchange(other.size_, 0);
+    capacity_ = std::exchange(other.capacity_, static_cast<std::uint32_t>(N));
+    if (heap())
+      heap_ = other.heap_;
+    else
+      std::copy_n(other.inside_, size_, inside_);
+  }
+
+  std::uint32_t size_ = 0, capacity_ = N;
+  union {
+    T inside_[N] = {};
+    T* heap_;
+  };
+};
+
+}  // namespace tessera
