@@ -200,6 +200,10 @@ TEST_P(OnEveryDevice, NaNWinsAndZerosAreOrdered) {
       for (std::size_t i : {2u, 3u}) EXPECT_TRUE(!std::signbit(big[i]) && std::signbit(small[i])) << i;
       EXPECT_EQ(big[5], 3);
       EXPECT_EQ(small[5], 2);
+      const Array tiny = Array::from({1e-40f, 3e-40f}), other = Array::from({2e-40f, 1e-40f});
+      EXPECT_EQ(maximum(tiny, other).to_vector<float>(), (std::vector<float>{2e-40f, 3e-40f}));
+      EXPECT_EQ(minimum(tiny, other).to_vector<float>(), (std::vector<float>{1e-40f, 1e-40f}));
+      EXPECT_EQ(argmax(Array::from({-1e-40f, 1e-40f})).item<std::int64_t>(), 1);
       EXPECT_EQ(big[6], -5);
       EXPECT_EQ(small[6], low);
       EXPECT_TRUE(std::isnan(value(relu(x))[0]));
@@ -215,6 +219,8 @@ TEST_P(OnEveryDevice, DtypesOfReductions) {
     EXPECT_EQ(mean(i).item<double>(), (2. * INT32_MAX + 2) / 3);
     EXPECT_EQ(mean(Array::from({std::int64_t{100000001}, std::int64_t{100000003}})).item<double>(), 100000002);
     EXPECT_EQ(mean(Array::full({3}, 1e18, DType::i64) * 9).item<double>(), 9e18) << "its sum would wrap";
+    const Array largest = Array::full({1}, UINT32_MAX, DType::u32);
+    EXPECT_EQ(mean(largest.broadcast_to({5'000'011})).item<double>(), UINT32_MAX) << "its sum is no double";
   } else {
     EXPECT_FLOAT_EQ(mean(i).item<float>(), (2.f * INT32_MAX + 2) / 3);
   }

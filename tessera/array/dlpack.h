@@ -77,8 +77,8 @@ using Owned = std::unique_ptr<M, Release>;
 /// the consumer's stream or queue of the vendor's API, which is made to wait for what is under way, and whose work up
 /// to the deleter's call is waited for before the memory is used again (on the device: the deleter does not wait). It
 /// must exist until then. Without it the host waits here, and the consumer's work has to be done when it calls the
-/// deleter. An array that begins within its memory has its first element at `data`, on OpenCL at `byte_offset` behind
-/// it. Metal is not supported: DeviceError.
+/// deleter, which must not run while that stream is being captured into a graph. An array that begins within its memory
+/// has its first element at `data`, on OpenCL at `byte_offset` behind it. Metal is not supported: DeviceError.
 Owned<ManagedVersioned> to_dlpack(const Array& array, std::optional<void*> stream = {});
 /// The same in the unversioned form.
 Owned<Managed> to_dlpack_unversioned(const Array& array, std::optional<void*> stream = {});

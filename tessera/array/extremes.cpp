@@ -31,14 +31,17 @@ ir::Value extreme(ir::BinaryOp op, ir::Value a, ir::Value b) {
   const DType bits = integer_of(a);
   const bool greatest = op == ir::BinaryOp::max;
   const ir::Value x = ir::bitcast(bits, a), y = ir::bitcast(bits, b);
-  const ir::Value equal = ir::bitcast(a.dtype(), greatest ? x & y : x | y);  // they differ in the sign of zero at most
-  const ir::Value first = (greatest ? a > b : a < b) || a != a;
-  return ir::select(a == b, equal, ir::select(first, a, b));
+  const ir::Value p = order_key(a, greatest), q = order_key(b, greatest);  // not by a > b: some devices flush denormals
+  return ir::bitcast(a.dtype(), ir::select(greatest ? p >= q : p <= q, x, y));
 }
 
 ir::Value order_key(ir::Value v, bool greatest) {
   const DType bits = integer_of(v);
   return ir::select(v == v, turned(ir::bitcast(bits, v)), greatest ? most(bits) : least(bits));
+}
+ir::Value without_sign_of_zero(ir::Value v) {
+  const ir::Value bits = ir::bitcast(integer_of(v), v);
+  return ir::bitcast(v.dtype(), ir::select((bits + bits) == 0, ir::literal(bits.dtype(), 0), bits));
 }
 ir::Value from_order_key(ir::Value key) { return ir::bitcast(float_of(key), turned(key)); }
 

@@ -14,5 +14,7 @@ ir::Value extreme(ir::BinaryOp op, ir::Value a, ir::Value b);
 /// So the order in which many are compared does not matter.
 ir::Value order_key(ir::Value v, bool greatest);
 ir::Value from_order_key(ir::Value key);
+/// `v`, but +0 where it is -0: for those to whom both are the same.
+ir::Value without_sign_of_zero(ir::Value v);
 
 }  // namespace tessera::detail
