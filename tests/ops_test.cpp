@@ -80,6 +80,17 @@ TEST(Catalogue, EveryKernelCompiles) {
   }
 }
 
+TEST(Products, ReluKeepsNaNAsItDoesOfArrays) {
+  for (Device device : devices())
+    for (const DType t : {DType::f32, DType::f16}) {
+      const Array a = Array::from({NAN, -1.f, 2.f}, Shape{3, 1}, device).astype(t), b = Array::ones({1, 2}, t, device);
+      const auto got = matmul(a, b, {.activation = Activation::relu}).astype(DType::f32).to_vector<float>();
+      EXPECT_TRUE(std::isnan(got[0]) && std::isnan(got[1])) << to_string(device);
+      EXPECT_EQ((std::vector<float>(got.begin() + 2, got.end())), (std::vector<float>{0, 0, 2, 2}))
+          << to_string(device);
+    }
+}
+
 TEST(Errors, NameTheOperationAndBothShapes) {
   const Device cpu{Backend::cpu, 0}, interp{Backend::interp, 0};
   auto zeros = [&](Shape s, DType t = DType::f32) { return Array::zeros(std::move(s), t, cpu); };

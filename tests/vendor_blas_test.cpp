@@ -117,6 +117,7 @@ TEST_P(VendorBlas, BiasAndActivationAreTheSameWhoeverComputesThem) {
           const Array a = random_array(source, {2, 15, 70}, t, device()),
                       b = random_array(source, {70, 33}, t, device());
           a.eval(), b.eval();
+          a.select(0, 1).select(0, 3).slice(0, 5, 6).fill(NAN);  // a row of NaN, whoever computes it
           Epilogue e;
           e.activation = activation;
           if (kind == 1) e.bias = random_array(source, {33}, t, device());
@@ -134,9 +135,8 @@ TEST_P(VendorBlas, BiasAndActivationAreTheSameWhoeverComputesThem) {
           if (possible && by_library(log) != 1) wrong += "\n" + name + ": not by the library";
           if (got.dtype() != t || !said.empty()) wrong += "\n" + name + said;
           // One call where the library has the epilogue.
-          const bool fused = maker().epilogues && (kind != 2 || t == DType::f32) && activation != Activation::silu &&
-                             activation != Activation::gelu;
-          if (fused && kind != 2 && log.kernels.size() != 1) wrong += "\n" + name + ": more than the library's call";
+          const bool fused = maker().epilogues && kind != 2 && activation == Activation::none;
+          if (fused && log.kernels.size() != 1) wrong += "\n" + name + ": more than the library's call";
         }
     return wrong.empty() ? "right" : wrong;
   });

@@ -25,7 +25,7 @@ struct BlasMatrix {
 struct BlasProduct {
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   BlasMatrix a, b, out;
-  bool bias = false, relu = false;
+  bool bias = false;
   bool tf32 = false;  ///< f32 factors may be rounded to 10 bits of fraction
   friend bool operator==(const BlasProduct&, const BlasProduct&) = default;
 };

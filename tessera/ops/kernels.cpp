@@ -42,7 +42,8 @@ ir::Value load_at(const ir::BufferRef& memory, ir::Value index, ir::Value exists
 
 ir::Value activate(Activation activation, ir::Value x) {
   switch (activation) {
-    case Activation::relu: return ir::max(x, 0);
+    case Activation::relu:  // as relu() of arrays: NaN stays
+      return is_float(x.dtype()) ? ir::select(x > 0 || x != x, x, ir::literal(x.dtype(), 0)) : ir::max(x, 0);
     case Activation::silu: return x / (1 + ir::exp(-x));
     case Activation::gelu: return x * 0.5 * (1 + ir::erf(x * 0.70710678118654752));
     default: return x;

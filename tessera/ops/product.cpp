@@ -64,11 +64,10 @@ std::optional<Array> by_vendor(const Array& a, const Array& b, const Sides& s, s
   shape.insert(shape.end(), {m, n});
   if (batch > 1 && right->batch_stride == 0 && !left->transposed && left->batch_stride == m * left->ld)
     m *= batch, batch = 1, left->batch_stride = 0;  // one taller matrix
-  BlasProduct product{m, n, k, batch, *left, *right, {result, false, n, batch == 1 ? 0 : m * n}, false, false, false};
+  BlasProduct product{m, n, k, batch, *left, *right, {result, false, n, batch == 1 ? 0 : m * n}, false, false};
   if (!vendor_product_wanted(a.device(), product)) return std::nullopt;
 
   const bool bias_fits = !epilogue.bias || epilogue.bias->dtype() == result;
-  const bool relu = epilogue.activation == Activation::relu;
   VendorProduct call{product, a.view(), b.view(), {}, {}};
   const auto attempt = [&](DType dtype) -> std::optional<Array> {
     const Array out = Array::empty(shape, dtype, a.device());
@@ -77,12 +76,13 @@ std::optional<Array> by_vendor(const Array& a, const Array& b, const Sides& s, s
     if (!vendor_product(call)) return std::nullopt;
     return out;
   };
-  if ((epilogue.bias || relu) && bias_fits && (relu || epilogue.activation == Activation::none)) {
-    call.product.bias = epilogue.bias.has_value(), call.product.relu = relu;
-    const std::optional<Array> bias = epilogue.bias ? std::optional(epilogue.bias->as_contiguous()) : std::nullopt;
-    if (bias) call.bias = bias->view();
+  // No library says what its own relu makes of NaN, which ours keeps: so that stays with us.
+  if (epilogue.bias && bias_fits && epilogue.activation == Activation::none) {
+    call.product.bias = true;
+    const Array bias = epilogue.bias->as_contiguous();
+    call.bias = bias.view();
     if (auto out = attempt(result)) return out;
-    call.product.bias = call.product.relu = false;
+    call.product.bias = false;
     call.bias = {};
   }
   if (!epilogue.bias && epilogue.activation == Activation::none) return attempt(result);
@@ -96,6 +96,12 @@ std::optional<Array> by_vendor(const Array& a, const Array& b, const Sides& s, s
 }  // namespace
 
 Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
+  const detail::Operation operation("matmul", left, right, epilogue.bias);
+  const auto made = [&](Array result) {
+    return operation.made(std::move(result), [&] {
+      return Parameters{{"activation", std::string(activation_name(epilogue.activation))}};
+    });
+  };
   auto wrong = [&](const std::string& what) {
     fail<ShapeError>({.asked = "matmul",
                       .with = {{"left", to_string(left.shape())}, {"right", to_string(right.shape())}},
@@ -133,11 +139,11 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
   if (left.rank() > 1) out_shape.push_back(m);
   if (right.rank() > 1) out_shape.push_back(n);
   const std::int64_t batch = element_count(lead);
-  if (batch * m * n == 0) return Array::empty(out_shape, result, a.device());
+  if (batch * m * n == 0) return made(Array::empty(out_shape, result, a.device()));
   if (k == 0) {
     Shape with_n = lead;
     with_n.insert(with_n.end(), {m, n});
-    return finished(Array::zeros(with_n, result, a.device()), epilogue).reshape(out_shape);
+    return made(finished(Array::zeros(with_n, result, a.device()), epilogue).reshape(out_shape));
   }
   Array av = a.broadcast_to(a_shape), bv = b.broadcast_to(b_shape);
   struct Batch {
@@ -177,7 +183,7 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
     const Sides sides{am, ak, bk, bn};
     if (auto done = by_vendor(av, bv, sides, {m, n, k}, lead, dims[0].extent == 1, dims[1].extent,
                               {dims[1].a, dims[1].b}, result, epilogue))
-      return done->reshape(out_shape);
+      return made(done->reshape(out_shape));
   }
   ProductSpec spec{first->dtype(), second->dtype(), sum, result};
   spec.a_unit_m = am == 1, spec.a_unit_k = ak == 1 || k == 1, spec.b_unit_n = bn == 1 || columns == 1,
@@ -197,7 +203,7 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
     args.push_back(LaunchArgument::index(v));
   static auto& family = *new KernelFamily<ProductSpec>(ops::trace_product);
   family(spec).launch({static_cast<std::uint64_t>(m_tiles * n_tiles * batch), 1, 1}, std::span(args));
-  return out;
+  return made(out);
 }
 
 }  // namespace tessera

@@ -75,7 +75,6 @@ void run(void* state, void* const* data) {
           sum +=
               read(data[0], index(p->a, i, l, batch), p->a.real) * read(data[1], index(p->b, l, j, batch), p->b.real);
         if (data[3] != nullptr) sum += read(data[3], i, p->d.real);
-        if (p->relu) sum = std::max(sum, 0.0);
         write(data[2], index(p->d, i, j, batch), p->d.real, sum);
       }
 }

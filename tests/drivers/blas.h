@@ -40,8 +40,7 @@ struct Product {
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   Matrix a, b, d;
   const void* bias = nullptr;  ///< m elements of d's kind, added to each column
-  bool relu = false;
-  void* workspace = nullptr;  ///< overwritten
+  void* workspace = nullptr;   ///< overwritten
   std::uint64_t workspace_bytes = 0;
 };
 /// What is wrong with it, by the rules that all such libraries have; empty if nothing is.

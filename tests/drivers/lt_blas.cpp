@@ -50,7 +50,7 @@ struct Result {
 };
 static_assert(sizeof(Result) == 96);
 #endif
-constexpr int ok = 0, most_workspace = 1, epilogue_default = 1, epilogue_relu = 2, epilogue_bias = 4;
+constexpr int ok = 0, most_workspace = 1, epilogue_default = 1, epilogue_bias = 4;
 
 struct Object {
   enum class Kind : std::uint8_t { library, product, layout, preference } kind;
@@ -146,9 +146,8 @@ int describe(const Called& h, Product& p) {
   p.a.ld = h.a->ld, p.b.ld = h.b->ld, p.d.ld = h.d->ld;
   p.a.batch_stride = h.a->offset, p.b.batch_stride = h.b->offset, p.d.batch_stride = h.d->offset;
   const std::uint32_t epilogue = h.product->epilogue;
-  if (epilogue != epilogue_default && (epilogue & ~static_cast<std::uint32_t>(epilogue_relu | epilogue_bias)) != 0)
+  if (epilogue != epilogue_default && (epilogue & ~static_cast<std::uint32_t>(epilogue_bias)) != 0)
     return breach("an epilogue that is not known here");
-  p.relu = (epilogue & epilogue_relu) != 0;
   if ((epilogue & epilogue_bias) != 0) {
     if (h.product->bias == nullptr) return breach("a bias without an address");
     p.bias = h.product->bias;

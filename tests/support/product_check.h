@@ -28,7 +28,7 @@ inline Array turned(const Array& x) {
 }
 inline double activated(Activation a, double x) {
   switch (a) {
-    case Activation::relu: return std::max(x, 0.0);
+    case Activation::relu: return x > 0 || std::isnan(x) ? x : 0;
     case Activation::silu: return x / (1 + std::exp(-x));
     case Activation::gelu: return x * 0.5 * (1 + std::erf(x * std::sqrt(0.5)));
     default: return x;
@@ -54,7 +54,7 @@ inline std::string compare_product(const Array& got, const Array& a, const Array
       const double want = activated(e.activation, sum + static_cast<double>(bias[static_cast<std::size_t>(j)]));
       const double is = static_cast<double>(z[static_cast<std::size_t>(i * n + j)]);
       const double allowed = unit * (std::abs(want) + 1) + 1e-6 * size;
-      if (!(std::abs(is - want) <= allowed))
+      if (std::isnan(want) ? !std::isnan(is) : !(std::abs(is - want) <= allowed))
         return " wrong at " + std::to_string(i) + ", " + std::to_string(j) + ": " + std::to_string(is) + ", not " +
                std::to_string(want);
     }

@@ -18,8 +18,7 @@ class Clblast final : public DriverBlas {
 
   // A batch takes memory of the library's own: it has no way to be given any.
   std::optional<std::size_t> plan(const BlasProduct& p, const BlasOperands& operands) override {
-    if (p.a.dtype != DType::f32 || p.b.dtype != DType::f32 || p.out.dtype != DType::f32 || p.bias || p.relu)
-      return std::nullopt;
+    if (p.a.dtype != DType::f32 || p.b.dtype != DType::f32 || p.out.dtype != DType::f32 || p.bias) return std::nullopt;
     if (p.batch != 1) return 0;
     Queue queue = queue_;
     std::size_t bytes = 0;

@@ -40,7 +40,7 @@ class RocblasBlas final : public DriverBlas {
     constexpr std::int64_t most = std::numeric_limits<int>::max();
     for (const std::int64_t n : {p.m, p.n, p.k, p.batch, p.a.ld, p.b.ld, p.out.ld})
       if (n > most) return std::nullopt;
-    if (p.bias || p.relu) return std::nullopt;
+    if (p.bias) return std::nullopt;
     check(call_.ask_size(handle_), "start_device_memory_size_query");
     const Code code = multiply(p, operands);
     std::size_t bytes = 0;

@@ -143,7 +143,7 @@ class LtBlas final : public DriverBlas {
     };
     if (p.b.transposed) set(values_.transpose_a, std::int32_t{values_.transpose});
     if (p.a.transposed) set(values_.transpose_b, std::int32_t{values_.transpose});
-    if (p.bias || p.relu) set(values_.epilogue, (p.bias ? lt_bias : 0u) + (p.relu ? lt_relu : 0u));
+    if (p.bias) set(values_.epilogue, lt_bias);
     if (p.bias) set_bias(plan, operands);
     plan.a = layout(p.a, p.m, p.k, p.batch);
     plan.b = layout(p.b, p.k, p.n, p.batch);

@@ -59,8 +59,8 @@ struct LtValues {
   Code not_supported;
 };
 inline constexpr int lt_f32 = 0, lt_f16 = 2, lt_bf16 = 14;
-inline constexpr int lt_most_workspace = 1;               ///< attribute of a preference
-inline constexpr std::uint32_t lt_relu = 2, lt_bias = 4;  ///< epilogues; both: their sum
+inline constexpr int lt_most_workspace = 1;  ///< attribute of a preference
+inline constexpr std::uint32_t lt_bias = 4;  ///< epilogue
 inline constexpr LtValues cublas_lt = {68, 77, 1, 3, 4, 7, 8, 5, 6, 5, 96, 64, 72, 15};
 inline constexpr LtValues hipblas_lt = {2, 6, 112, 0, 1, 2, 3, 0, 1, -1, 56, 24, 32, 7};
 
