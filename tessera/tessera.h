@@ -11,6 +11,7 @@
 #include "tessera/array/dlpack.h"
 #include "tessera/array/generator.h"
 #include "tessera/array/move.h"
+#include "tessera/array/observer.h"
 #include "tessera/array/prefetch.h"
 #include "tessera/base/dtype.h"
 #include "tessera/base/error.h"

@@ -418,6 +418,30 @@ TEST_P(OnEveryDevice, ManyInputsAndScalarsStayWithinTheDevicesParameters) {
   expect_near(total.to_vector<float>(), want, 1e-4, "forty strided inputs with forty scalars");
 }
 
+TEST_P(OnEveryDevice, HostAccessIsForAScope) {
+  const Array x = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2});
+  const Array before = x + 1;
+  if (GetParam().backend != Backend::cpu && GetParam().backend != Backend::interp) {
+    EXPECT_THROW(x.host_access(), DeviceError);
+    return;
+  }
+  {
+    const HostAccess host = x.select(1, 1).host_access();
+    EXPECT_FALSE(before.pending());
+    ASSERT_EQ(host.as<float>().size(), 3u);
+    EXPECT_THROW(host.as<int>(), DtypeError);
+    host.as<float>()[2] = 40;
+    const Array during = x + 1;
+    EXPECT_FALSE(during.pending());
+    host.as<float>()[0] = 20;
+    EXPECT_EQ(during.to_vector<float>(), (std::vector<float>{2, 3, 4, 41}));
+  }
+  const Array after = x + 1;
+  EXPECT_TRUE(after.pending());
+  EXPECT_EQ(after.to_vector<float>(), (std::vector<float>{2, 21, 4, 41}));
+  EXPECT_EQ(before.to_vector<float>(), (std::vector<float>{2, 3, 4, 5}));
+}
+
 TEST_P(OnEveryDevice, WritersFlushReaders) {
   Array x = Array::from({1.f, 2.f, 3.f, 4.f});
   const Array y = x.slice(0, 1, 3);

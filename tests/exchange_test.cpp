@@ -202,7 +202,7 @@ TEST(ForeignTensors, AreUsedInPlaceAndGivenBackOnce) {
   {
     Array a = from_dlpack(theirs.take());
     EXPECT_EQ(a.device(), (Device{Backend::cpu, 0}));
-    EXPECT_EQ(a.host_data(), theirs.data.data());
+    EXPECT_EQ(a.host_access().data(), theirs.data.data());
     Array column = a.select(1, 2);
     a = Array();
     EXPECT_EQ(theirs.deleted, 0) << "a view is left";

@@ -13,6 +13,7 @@
 #include "tessera/base/test_seed.h"
 #include "tessera/device/kernel.h"
 #include "tessera/ir/value.h"
+#include "tests/support/deferred.h"
 #include "tests/support/device_fixture.h"
 #include "tests/support/sanitized.h"
 
@@ -279,23 +280,20 @@ TEST_F(KernelLaunch, ADevicesLimitsAreNamed) {
 }
 
 TEST_F(KernelLaunch, WritersFlushPendingReaders) {
-  struct Reader : PendingReader {
-    std::function<void()> run;
-    void flush() override { run(); }
-  };
   const Device d = fresh();
   const Kernel k = axpy();
   const auto x = filled(d, 3), y = filled(d, 4), z = filled(d, 0), out = filled(d, 100);
-  auto pending = std::make_shared<Reader>();
+  auto pending = std::make_shared<testing::Deferred>();
   // z = 2 x + out is deferred; then out is written.
-  pending->run = [&] { k.launch({n, 1, 1}, {x, out, z, two}); };
-  out.storage->add_reader(pending);
-  x.storage->add_reader(pending);
+  pending->on_flush = [&] { k.launch({n, 1, 1}, {x, out, z, two}); };
+  pending->read(out.storage);
+  pending->read(x.storage);
   k.launch({n, 1, 1}, {x, y, out, two});
   EXPECT_EQ(read(z), std::vector<float>(n, 106)) << "the pending reader saw what was written after it";
   EXPECT_EQ(read(out), std::vector<float>(n, 10));
+  pending->read(x.storage);
   bool again = false;
-  pending->run = [&] { again = true; };
+  pending->on_flush = [&] { again = true; };
   k.launch({n, 1, 1}, {x, y, z, two});  // only reads x
   EXPECT_FALSE(again);
   k.launch({0, 1, 1}, {z, y, x, two});  // writes nothing

@@ -16,6 +16,7 @@
 #include "tessera/base/log.h"
 #include "tessera/base/os/system.h"
 #include "tessera/device/pool.h"
+#include "tests/support/deferred.h"
 #include "tests/support/device_fixture.h"
 
 namespace tessera {
@@ -284,25 +285,16 @@ TEST_F(StorageTest, ManyThreadsAllocateAndFree) {
   EXPECT_EQ(behaviour(d)->live_allocations, 0);
 }
 
-struct Reader : PendingReader {
-  std::function<void()> on_flush;
-  int flushes = 0;
-  void flush() override {
-    ++flushes;
-    if (on_flush) on_flush();
-  }
-};
-
 TEST_F(StorageTest, WritersFlushReadersFirst) {
   const Device d = fresh();
   behaviour(d)->max_delay_us = 100;
   const auto x = Storage::allocate(d, 1024), z = Storage::allocate(d, 1024);
   Queue& q = Queue::of(d);
   q.fill(whole(x), 1);
-  auto reader = std::make_shared<Reader>();
+  auto reader = std::make_shared<testing::Deferred>();
   reader->on_flush = [&] { q.copy(whole(z), whole(x)); };  // works on the same queue and storage
   const auto check = [&](auto&& write, int flushes) {
-    x->add_reader(reader);
+    reader->read(x);
     write();
     EXPECT_EQ(reader->flushes, flushes);
     std::vector<std::uint8_t> got(1024, 0xAA);
@@ -316,7 +308,7 @@ TEST_F(StorageTest, WritersFlushReadersFirst) {
   q.fill(whole(y), 9);
   check([&] { q.copy(whole(x), whole(y)); }, 3);
   // Reading flushes nothing; a reader that is gone is passed by.
-  x->add_reader(reader);
+  reader->read(x);
   std::vector<std::uint8_t> got(1024);
   q.download(got.data(), whole(x));
   q.copy(whole(y), whole(x));
@@ -330,10 +322,10 @@ TEST_F(StorageTest, AFlushThatFailsKeepsTheWriteAway) {
   const auto x = Storage::allocate(d, 16);
   Queue& q = Queue::of(d);
   q.fill(whole(x), 1);
-  auto bad = std::make_shared<Reader>(), good = std::make_shared<Reader>();
+  auto bad = std::make_shared<testing::Deferred>(), good = std::make_shared<testing::Deferred>();
   bad->on_flush = [] { fail<OutOfMemory>({.wrong = "no room for the result"}); };
-  x->add_reader(bad);
-  x->add_reader(good);
+  bad->read(x);
+  good->read(x);
   for (int i = 0; i < 2; ++i)
     expect_has(text_of<OutOfMemory>([&] { q.fill(whole(x), 2); }), {"no room for the result"});
   std::uint8_t got[16];

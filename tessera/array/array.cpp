@@ -6,15 +6,19 @@
 #include <cmath>
 
 #include "tessera/array/elementwise.h"
+#include "tessera/array/operation.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera {
 
+using detail::Operation;
 using detail::Source;
 
 namespace {
 
 Device device_or_current(std::optional<Device> device) { return device ? *device : current_device(); }
+
+std::vector<std::int64_t> numbers(const Shape& shape) { return shape; }
 
 std::string device_text(const Array& a) { return to_string(a.device()); }
 
@@ -27,9 +31,10 @@ Array::Array() : shape_{0}, strides_{1} {
 }
 
 Array Array::wrap(std::shared_ptr<Storage> storage, DType dtype, Shape shape, std::uint64_t byte_offset) {
+  const Operation operation("wrap");
   check_shape("Array::wrap", shape);
   const std::uint64_t size = dtype_size(dtype), bytes = static_cast<std::uint64_t>(element_count(shape)) * size;
-  if (byte_offset % size != 0 || byte_offset + bytes > storage->bytes())
+  if (byte_offset % size != 0 || byte_offset > storage->bytes() || bytes > storage->bytes() - byte_offset)
     fail<ShapeError>({.asked = "Array::wrap",
                       .with = {{"shape", to_string(shape)},
                                {"dtype", std::string(dtype_name(dtype))},
@@ -37,28 +42,33 @@ Array Array::wrap(std::shared_ptr<Storage> storage, DType dtype, Shape shape, st
                                {"bytes of memory", std::to_string(storage->bytes())}},
                       .wrong = "the memory does not hold this array, or the offset is not a multiple of an element"});
   Strides strides = contiguous_strides(shape);
-  return ArrayAccess::make(Source::of(std::move(storage), dtype), dtype, std::move(shape), std::move(strides),
-                           static_cast<std::int64_t>(byte_offset / size));
+  return operation.made(ArrayAccess::make(Source::of(std::move(storage), dtype), dtype, std::move(shape),
+                                          std::move(strides), static_cast<std::int64_t>(byte_offset / size)));
 }
 
 Array Array::empty(Shape shape, DType dtype, std::optional<Device> device) {
+  const Operation operation("empty");
   check_shape("Array::empty", shape);
   const auto bytes = static_cast<std::size_t>(element_count(shape)) * dtype_size(dtype);
-  return wrap(Storage::allocate(device_or_current(device), bytes), dtype, std::move(shape));
+  return operation.made(wrap(Storage::allocate(device_or_current(device), bytes), dtype, std::move(shape)));
 }
 Array Array::full(Shape shape, double value, DType dtype, std::optional<Device> device) {
+  const Operation operation("full");
   Array a = empty(std::move(shape), dtype, device);
   a.fill(value);
-  return a;
+  return operation.made(std::move(a), [&] { return Parameters{{"value", value}}; });
 }
 Array Array::zeros(Shape shape, DType dtype, std::optional<Device> device) {
-  return full(std::move(shape), 0, dtype, device);
+  const Operation operation("zeros");
+  return operation.made(full(std::move(shape), 0, dtype, device));
 }
 Array Array::ones(Shape shape, DType dtype, std::optional<Device> device) {
-  return full(std::move(shape), 1, dtype, device);
+  const Operation operation("ones");
+  return operation.made(full(std::move(shape), 1, dtype, device));
 }
 
 Array Array::from_bytes(const void* data, DType dtype, Shape shape, std::size_t count, std::optional<Device> device) {
+  const Operation operation("from");
   check_shape("Array::from", shape);
   if (element_count(shape) != static_cast<std::int64_t>(count))
     fail<ShapeError>({.asked = "Array::from",
@@ -66,7 +76,7 @@ Array Array::from_bytes(const void* data, DType dtype, Shape shape, std::size_t 
                       .wrong = "the shape needs another number of elements"});
   Array a = empty(std::move(shape), dtype, device);
   if (count) Queue::of(a.device()).upload(a.view(), data);
-  return a;
+  return operation.made(std::move(a));
 }
 
 std::int64_t Array::shape(int axis) const {
@@ -85,6 +95,7 @@ void Array::check_host_type(const char* operation, DType wanted) const {
 
 void Array::download(void* to) const {
   if (size() == 0) return;
+  const Operation reading("download");  // no array is made for the program
   const Array flat = as_contiguous();
   Queue::of(device()).download(to, flat.view());
 }
@@ -96,6 +107,11 @@ Array Array::with_view(Shape shape, Strides strides, std::int64_t offset) const 
 }
 
 Array Array::reshape(Shape shape) const {
+  const Operation operation("reshape", *this);
+  const auto made = [&](Array view) {
+    const Shape to = view.shape();
+    return operation.made(std::move(view), [&] { return Parameters{{"shape", numbers(to)}}; });
+  };
   std::int64_t known = 1;
   int open = -1;
   for (std::size_t i = 0; i < shape.size(); ++i) {
@@ -110,7 +126,7 @@ Array Array::reshape(Shape shape) const {
                       .wrong = "the shapes hold different numbers of elements"});
   if (contiguous()) {
     Strides strides = contiguous_strides(shape);
-    return with_view(std::move(shape), std::move(strides), offset_);
+    return made(with_view(std::move(shape), std::move(strides), offset_));
   }
   // A view works where each group of new dimensions lies in one evenly strided run of old ones.
   Strides strides(shape.size());
@@ -150,17 +166,19 @@ Array Array::reshape(Shape shape) const {
     for (std::size_t i = new_end; i-- > new_at;) strides[i] = inner, inner *= shape[i];
     old_at = old_end, new_at = new_end;
   }
-  if (view) return with_view(std::move(shape), std::move(strides), offset_);
-  return as_contiguous().reshape(std::move(shape));
+  if (view) return made(with_view(std::move(shape), std::move(strides), offset_));
+  return made(as_contiguous().reshape(std::move(shape)));
 }
 
 Array Array::transpose() const {
+  const Operation operation("transpose", *this);
   Shape shape(shape_.rbegin(), shape_.rend());
   Strides strides(strides_.rbegin(), strides_.rend());
-  return with_view(std::move(shape), std::move(strides), offset_);
+  return operation.made(with_view(std::move(shape), std::move(strides), offset_));
 }
 
 Array Array::permute(std::vector<int> axes) const {
+  const Operation operation("permute", *this);
   Shape shape;
   Strides strides;
   std::vector<bool> seen(shape_.size());
@@ -174,18 +192,24 @@ Array Array::permute(std::vector<int> axes) const {
   if (!once || shape.size() != shape_.size())
     fail<ShapeError>(
         {.asked = "permute", .with = {{"shape", to_string(shape_)}}, .wrong = "each axis must be named exactly once"});
-  return with_view(std::move(shape), std::move(strides), offset_);
+  return operation.made(with_view(std::move(shape), std::move(strides), offset_), [&] {
+    return Parameters{{"axes", std::vector<std::int64_t>(axes.begin(), axes.end())}};
+  });
 }
 
 Array Array::broadcast_to(const Shape& shape) const {
+  const Operation operation("broadcast_to", *this);
   if (broadcast_shapes("broadcast_to", shape_, shape) != shape)
     fail<ShapeError>({.asked = "broadcast_to",
                       .with = {{"from", to_string(shape_)}, {"to", to_string(shape)}},
                       .wrong = "the shape does not stretch to the other"});
-  return with_view(shape, detail::broadcast_strides(*this, shape), offset_);
+  return operation.made(with_view(shape, detail::broadcast_strides(*this, shape), offset_), [&] {
+    return Parameters{{"shape", numbers(shape)}};
+  });
 }
 
 Array Array::slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t step) const {
+  const Operation operation("slice", *this);
   const auto a = static_cast<std::size_t>(normalise_axis("slice", axis, shape_.size()));
   const std::int64_t n = shape_[a];
   if (step <= 0)
@@ -200,10 +224,13 @@ Array Array::slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t 
   if (shape[a] > 1) strides[a] *= step;
   // An empty slice keeps its place inside the memory.
   const std::int64_t offset = shape[a] == 0 ? offset_ : offset_ + begin * strides_[a];
-  return with_view(std::move(shape), std::move(strides), offset);
+  return operation.made(with_view(std::move(shape), std::move(strides), offset), [&] {
+    return Parameters{{"axis", static_cast<std::int64_t>(a)}, {"begin", begin}, {"end", end}, {"step", step}};
+  });
 }
 
 Array Array::select(int axis, std::int64_t index) const {
+  const Operation operation("select", *this);
   const auto a = static_cast<std::size_t>(normalise_axis("select", axis, shape_.size()));
   const std::int64_t i = index < 0 ? index + shape_[a] : index;
   if (i < 0 || i >= shape_[a])
@@ -215,44 +242,55 @@ Array Array::select(int axis, std::int64_t index) const {
   Strides strides = strides_;
   shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(a));
   strides.erase(strides.begin() + static_cast<std::ptrdiff_t>(a));
-  return with_view(std::move(shape), std::move(strides), offset_ + i * strides_[a]);
+  return operation.made(with_view(std::move(shape), std::move(strides), offset_ + i * strides_[a]), [&] {
+    return Parameters{{"axis", static_cast<std::int64_t>(a)}, {"index", i}};
+  });
 }
 
 Array Array::unsqueeze(int axis) const {
+  const Operation operation("unsqueeze", *this);
   const auto a = static_cast<std::size_t>(normalise_axis("unsqueeze", axis, shape_.size() + 1));
   Shape shape = shape_;
   Strides strides = strides_;
   shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(a), 1);
   strides.insert(strides.begin() + static_cast<std::ptrdiff_t>(a), 0);
-  return with_view(std::move(shape), std::move(strides), offset_);
+  return operation.made(with_view(std::move(shape), std::move(strides), offset_), [&] {
+    return Parameters{{"axis", static_cast<std::int64_t>(a)}};
+  });
 }
 
 Array Array::squeeze(int axis) const {
+  const Operation operation("squeeze", *this);
   if (shape(axis) != 1)
     fail<ShapeError>({.asked = "squeeze",
                       .with = {{"axis", std::to_string(axis)}, {"shape", to_string(shape_)}},
                       .wrong = "the axis has more than one element"});
-  return select(axis, 0);
+  return operation.made(select(axis, 0), [&] {
+    return Parameters{{"axis", static_cast<std::int64_t>(normalise_axis("squeeze", axis, shape_.size()))}};
+  });
 }
 
 Array Array::as_contiguous() const {
-  if (contiguous()) return *this;
-  return copy();
+  const Operation operation("as_contiguous", *this);
+  return operation.made(contiguous() ? *this : copy());
 }
 
 Array Array::copy() const {
+  const Operation operation("copy", *this);
   Array out = empty(shape_, dtype_, device());
   out.assign(*this);
-  return out;
+  return operation.made(std::move(out));
 }
 
 Array Array::to(Device target) const {
-  if (target == device()) return *this;
+  const Operation operation("to", *this);
+  const auto parameters = [&] { return Parameters{{"device", to_string(target)}}; };
+  if (target == device()) return operation.made(*this, parameters);
   device_info(target);
   const Array flat = as_contiguous();
   Array out = empty(shape_, dtype_, target);
   if (size()) Queue::of(target).copy(out.view(), flat.view());
-  return out;
+  return operation.made(std::move(out), parameters);
 }
 
 // Memory.
@@ -274,21 +312,43 @@ BufferView Array::view() const {
 }
 
 BufferView Array::view_for_writing() const {
+  const Operation operation("view_for_writing", *this);
   BufferView v = view();
   v.storage->flush_readers();
+  Array self = *this;
+  operation.wrote(self);
   return v;
 }
 
-void* Array::host_data() const {
+HostAccess Array::host_access() const {
+  const Operation operation("host_access", *this);
   BufferView v = view_for_writing();
   if (!v.storage->allocation().host)
-    fail<DeviceError>({.asked = "host_data",
+    fail<DeviceError>({.asked = "host_access",
                        .with = {{"device", device_text(*this)}},
                        .wrong = "the host cannot address this device's memory",
                        .todo = "Use to_vector(), or to({Backend::cpu}) first"});
   v.storage->wait_writable();
-  v.storage->expose();
-  return v.storage->allocation().host + v.byte_offset;
+  Array self = *this;
+  operation.wrote(self);
+  return HostAccess(std::move(v));
+}
+
+HostAccess::HostAccess(BufferView view)
+    : storage_(std::move(view.storage)),
+      data_(storage_->allocation().host + view.byte_offset),
+      count_(view.elements),
+      dtype_(view.dtype) {
+  storage_->expose();
+}
+HostAccess::~HostAccess() {
+  if (storage_) storage_->unexpose();
+}
+void HostAccess::check(DType wanted) const {
+  if (wanted != dtype_)
+    fail<DtypeError>({.asked = "HostAccess::as",
+                      .with = {{"asked", std::string(dtype_name(wanted))}, {"array", std::string(dtype_name(dtype_))}},
+                      .wrong = "the array has another dtype"});
 }
 
 BufferView kernel_argument(const Array& a, ir::Access access) {
@@ -306,29 +366,31 @@ BufferView kernel_argument(const Array& a, ir::Access access) {
 // Writing in place.
 
 void Array::assign(Array value) {
+  const Operation operation("assign", *this, value);
   value = value.broadcast_to(shape_);
-  if (size() == 0) return;
   if (value.device() != device())
     fail<DeviceError>({.asked = "assign",
                        .with = {{"this", device_text(*this)}, {"value", device_text(value)}},
                        .wrong = "the arrays are on different devices",
                        .todo = "Move the value with .to(device); nothing is moved silently"});
+  if (size() == 0) return;
   if (value.dtype() == dtype_ && !value.pending() && contiguous() && value.contiguous() && source_ != value.source_) {
     Queue::of(device()).copy(view_for_writing(), value.view());
+    operation.wrote(*this);
     return;
   }
-  std::vector<Array> args;
-  args.push_back(std::move(value));
-  detail::write_in_place(*this, ir::Op::cast, 0, std::move(args));
+  detail::write_in_place(*this, ir::Op::cast, 0, std::span(&value, 1));
+  operation.wrote(*this);
 }
 
 void Array::fill(double value) {
   if (size() == 0) return;
-  if (contiguous()) {
+  const Operation operation("fill", *this);
+  if (contiguous())
     Queue::of(device()).fill(view_for_writing(), ir::to_bits(dtype_, value));
-    return;
-  }
-  assign(full({1}, value, dtype_, device()));
+  else
+    assign(full({1}, value, dtype_, device()));
+  operation.wrote(*this, [&] { return Parameters{{"value", value}}; });
 }
 
 }  // namespace tessera

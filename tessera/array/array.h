@@ -20,6 +20,7 @@ namespace detail {
 class Source;
 }
 class ArrayOperand;
+class HostAccess;
 
 /// An n-dimensional array. Copying an Array is cheap and shares its memory; views share it too, so writing through one
 /// (`assign`, `+=`) is seen through the others. Reading from several threads is safe.
@@ -129,8 +130,15 @@ class Array {
   BufferView view() const;
   /// The same for writing: pending readers of the memory are computed first.
   BufferView view_for_writing() const;
-  /// Host address of the first element (cpu and interp only); the memory is not deferred on from now on.
-  void* host_data() const;
+  /// The elements as the host addresses them (cpu and interp; else a DeviceError), to be read and written while the
+  /// result lives. Waits for every use of the memory. Pending readers are computed before; what reads the array
+  /// meanwhile is computed at once.
+  HostAccess host_access() const;
+
+  /// What an observer of operations attached to this array (observer.h). Copies have it, too; what is made of the array
+  /// has not.
+  const std::shared_ptr<void>& history() const { return history_; }
+  void set_history(std::shared_ptr<void> history) { history_ = std::move(history); }
 
   const std::shared_ptr<detail::Source>& source() const { return source_; }
   std::int64_t offset() const { return offset_; }
@@ -153,6 +161,34 @@ class Array {
   Shape shape_;
   Strides strides_;
   std::int64_t offset_ = 0;  ///< elements from the start of the source
+  std::shared_ptr<void> history_;
+};
+
+/// Host addresses of an array's elements, while it lives. Elements of a strided array lie at `strides()` from the
+/// first.
+class HostAccess {
+ public:
+  ~HostAccess();
+  HostAccess(HostAccess&& other) noexcept = default;
+  HostAccess& operator=(HostAccess&&) = delete;
+
+  void* data() const { return data_; }
+  /// From the first element to the last, with what lies between those of a strided array. DtypeError if `T` is not the
+  /// array's.
+  template <Element T>
+  std::span<T> as() const {
+    check(dtype_v<T>);
+    return {static_cast<T*>(data_), count_};
+  }
+
+ private:
+  friend class Array;
+  explicit HostAccess(BufferView view);
+  void check(DType wanted) const;
+  std::shared_ptr<Storage> storage_;
+  void* data_;
+  std::size_t count_;
+  DType dtype_;
 };
 
 /// An operand of elementwise operations: an array, or a host scalar. A temporary array is taken over, so that what only
@@ -181,6 +217,7 @@ class ArrayOperand {
   DType dtype() const { return is_array() ? array_->dtype() : dtype_; }  ///< of a scalar: by itself
   const Array& array() const { return *array_; }
   Array take() { return std::move(*array_); }
+  double value() const { return value_; }  ///< of a scalar
   /// The scalar as bits of a dtype, rounded where that is a float; nothing if it is no value of it (0.5 or 300 as u8).
   std::optional<std::uint64_t> bits(DType dtype) const;
   std::string text() const;  ///< of the scalar, for messages
@@ -242,8 +279,8 @@ Array gelu(Array a);  ///< with erf
 
 // Reductions over `axes` (all if empty); `keep` leaves extents of 1. A pending argument is computed on the way.
 // (Arguments are taken by value so that a temporary is known to be one and is never written to memory.)
-// Integers are summed as 64 bits, 16-bit floats as f32. The mean of integers is f64 (f32 on a device without f64), and
-// exact but for its last rounding up to 32 bits. An empty maximum or minimum is a ShapeError. NaN is by NumPy's rule,
+// Integers are summed as 64 bits, 16-bit floats as f32. The mean of integers is f64 (f32 on a device without f64), of
+// a sum that is exact up to 32 bits. An empty maximum or minimum is a ShapeError. NaN is by NumPy's rule,
 // here and in minimum and maximum: where one is, it is the result; and -0 is below +0.
 Array sum(Array a, std::vector<int> axes = {}, bool keep = false);
 Array mean(Array a, std::vector<int> axes = {}, bool keep = false);

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "tessera/array/elementwise.h"
+#include "tessera/array/operation.h"
 #include "tessera/array/source.h"
 #include "tessera/base/error.h"
 
@@ -223,6 +224,7 @@ Owned<Managed> to_dlpack_unversioned(const Array& array, std::optional<void*> st
 }
 
 Array from_dlpack(Owned<ManagedVersioned>&& tensor, const Import& how) {
+  const detail::Operation operation("from_dlpack");
   check_pointer(tensor.get());
   if (tensor->version.major != major_version)
     fail<ArgumentError>({.asked = "from_dlpack",
@@ -232,12 +234,13 @@ Array from_dlpack(Owned<ManagedVersioned>&& tensor, const Import& how) {
     fail<ArgumentError>({.asked = "from_dlpack",
                          .wrong = "the tensor is read-only, and an array may be written",
                          .todo = "Ask for a copy: from_dlpack(tensor, {.copy = true})"});
-  return imported(std::move(tensor), how);
+  return operation.made(imported(std::move(tensor), how));
 }
 
 Array from_dlpack(Owned<Managed>&& tensor, const Import& how) {
+  const detail::Operation operation("from_dlpack");
   check_pointer(tensor.get());
-  return imported(std::move(tensor), how);
+  return operation.made(imported(std::move(tensor), how));
 }
 
 }  // namespace tessera::dlpack

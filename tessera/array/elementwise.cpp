@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/array/operation.h"
+#include "tessera/device/recorder.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera {
@@ -19,18 +21,49 @@ Strides broadcast_strides(const Array& a, const Shape& shape) {
   return out;
 }
 
-Term term_of(const Array& a, const Shape& shape) {
-  const auto& source = a.source();
-  if (source->pending() && a.shape() == shape && a.offset() == 0 && a.dtype() == source->dtype() && a.contiguous() &&
-      element_count(source->shape()) == a.size()) {
-    if (source->shape() == shape) return {.kind = Term::source_element, .source = source, .dtype = a.dtype()};
+namespace {
+
+// Under the books' lock. Nothing: it has to be computed first.
+std::optional<Term> term_in_books(const Array& a, const Shape& shape) {
+  const Source& source = *a.source();
+  Term t{.dtype = a.dtype()};
+  if (!source.computed()) {
+    const auto& expr = source.expression();
+    if (a.shape() != shape || expr->shape != shape || a.offset() != 0 || !a.contiguous()) return std::nullopt;
+    t.kind = Term::expression;
+    t.expr = expr;
+    return t;
   }
-  source->storage("a view of it is read");
-  return {.kind = Term::view,
-          .source = source,
-          .strides = broadcast_strides(a, shape),
-          .offset = a.offset(),
-          .dtype = a.dtype()};
+  t.kind = Term::memory;
+  t.view = {source.memory(), a.dtype(), broadcast_strides(a, shape), a.offset()};
+  t.recording = source.recording();
+  t.writes = source.memory()->writes();
+  return t;
+}
+
+// Another thread may help the one that records: its work depends on what changes. A recording reads what another has
+// computed as it is.
+std::uint64_t recording_of(std::span<const Term> terms) {
+  std::uint64_t of_pending = 0, of_computed = 0;
+  for (const Term& t : terms) {
+    const std::uint64_t number = t.kind == Term::expression ? t.expr->recording : t.recording;
+    if (t.kind == Term::scalar || !Recorder::goes_on(number)) continue;
+    std::uint64_t& latest = t.kind == Term::expression ? of_pending : of_computed;
+    latest = std::max(latest, number);
+  }
+  return of_pending != 0 ? of_pending : of_computed;
+}
+
+}  // namespace
+
+Term term_of(const Array& a, const Shape& shape) {
+  for (;;) {
+    {
+      std::lock_guard hold(PendingBooks::of(a.device()).lock);
+      if (auto t = term_in_books(a, shape)) return *std::move(t);
+    }
+    a.source()->storage("a view of it is read");
+  }
 }
 
 Term scalar_term(const char* operation, const ArrayOperand& scalar, DType dtype) {
@@ -57,25 +90,68 @@ Device common_device(const char* operation, std::span<const Array* const> arrays
   return first;
 }
 
-Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, std::vector<Array> arrays) {
-  Shape shape = arrays[0].shape();
-  std::vector<const Array*> all;
-  for (const Array& a : arrays) {
-    shape = broadcast_shapes(name, shape, a.shape());
-    all.push_back(&a);
+Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType scalars,
+                  std::span<ArrayOperand> operands) {
+  const Array* first = nullptr;
+  Shape shape;
+  for (const ArrayOperand& o : operands) {
+    if (!o.is_array()) continue;
+    shape = first == nullptr ? o.array().shape() : broadcast_shapes(name, shape, o.array().shape());
+    if (first == nullptr) first = &o.array();
+    const Array* both[] = {first, &o.array()};
+    common_device(name, both);
   }
-  const Device device = common_device(name, all);
-  std::vector<Term> terms;
-  for (const Array& a : arrays) terms.push_back(term_of(a, shape));
-  arrays.clear();
-  return ArrayAccess::make(Source::deferred(op, sub, dtype, shape, device, std::move(terms)), shape);
+  const Device device = first->device();
+  const auto expr = std::make_shared<Expr>(op, sub, dtype, device, shape);
+  const auto source = Source::pending_on(device, dtype);
+  for (const char* rule = nullptr;;) {
+    const Array* before = nullptr;  // has to be computed first
+    expr->clear_terms();
+    {
+      // In one go with its operands' state: what is computed and written meanwhile must not be read as it is then.
+      std::lock_guard hold(PendingBooks::of(device).lock);
+      expr->size.nodes = 1;
+      for (const ArrayOperand& o : operands) {
+        auto t = o.is_array() ? term_in_books(o.array(), shape) : scalar_term(name, o, scalars);
+        if (!t) {
+          before = &o.array();
+          break;
+        }
+        expr->size.add(*t);
+        expr->add(*std::move(t));
+      }
+      if (before == nullptr && rule == nullptr) rule = expr->size.limit(device, shape.size());
+      if (before == nullptr && rule != nullptr)
+        for (const ArrayOperand& o : operands)
+          if (o.is_array() && o.array().pending()) before = &o.array();
+      if (before == nullptr) {
+        expr->recording = Recorder::current != nullptr ? Recorder::number() : recording_of(expr->terms());
+        expr->link();
+        source->begin(expr);
+        break;
+      }
+    }
+    before->source()->storage(rule != nullptr ? rule : "a view of it is read");
+  }
+  for (ArrayOperand& o : operands)
+    if (o.is_array()) static_cast<void>(o.take());
+  const bool exposed = std::ranges::any_of(
+      expr->terms(), [](const Term& t) { return t.kind == Term::memory && t.view.storage->exposed(); });
+  if (exposed) source->storage("a raw pointer to its input was handed out");
+  if (element_count(shape) == 0) source->storage("it is empty");
+  return ArrayAccess::make(source, std::move(shape));
+}
+
+Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, Array a) {
+  ArrayOperand operand(std::move(a));
+  return elementwise(name, op, sub, dtype, dtype, std::span(&operand, 1));
 }
 
 StridedView strided(const Array& a, const char* rule) {
   return {a.source()->storage(rule), a.dtype(), a.strides(), a.offset()};
 }
 
-void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::vector<Array> args, std::optional<Term> last) {
+void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::span<Array> args, std::optional<Term> last) {
   if (out.size() == 0) return;
   for (std::size_t d = 0; d < out.shape().size(); ++d)
     if (out.strides()[d] == 0 && out.shape()[d] > 1)
@@ -92,10 +168,9 @@ void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::vector<A
       a = a.copy();
     terms.push_back(term_of(a, out.shape()));
   }
-  args.clear();  // so that only what others hold counts as held
+  for (Array& a : args) a = Array();  // so that only what others hold counts as held
   if (last) terms.push_back(std::move(*last));
-  Source::run_into({target.storage, out.dtype(), out.strides(), out.offset()}, out.shape(), out.device(), op, sub,
-                   terms);
+  run_into({target.storage, out.dtype(), out.strides(), out.offset()}, out.shape(), out.device(), op, sub, terms);
 }
 
 }  // namespace detail
@@ -106,6 +181,8 @@ std::string ArrayOperand::text() const {
 }
 
 std::optional<std::uint64_t> ArrayOperand::bits(DType dtype) const {
+  if (is_float(dtype) && integral_)  // rounded once, as an array's integers are
+    return large_ ? ir::to_bits(dtype, static_cast<std::uint64_t>(integer_)) : ir::to_bits(dtype, integer_);
   if (is_float(dtype) || dtype == DType::boolean) return ir::to_bits(dtype, value_);
   if (!integral_) return std::nullopt;
   if (large_ || dtype == DType::u64)
@@ -136,10 +213,8 @@ DType promote(DType a, DType b) {
 namespace {
 
 using detail::elementwise;
+using detail::Operation;
 using detail::scalar_term;
-using detail::Source;
-using detail::Term;
-using detail::term_of;
 
 template <class K>
 std::uint8_t sub(K k) {
@@ -154,19 +229,10 @@ void need(bool ok, const char* name, DType t, const char* wanted) {
                       .todo = "Convert with astype"});
 }
 
-std::vector<Array> list(Array a) {
-  std::vector<Array> out;
-  out.push_back(std::move(a));
-  return out;
-}
-std::vector<Array> list(Array a, Array b) {
-  std::vector<Array> out = list(std::move(a));
-  out.push_back(std::move(b));
-  return out;
-}
 Array as(Array a, DType t) {
-  return a.dtype() == t ? std::move(a) : elementwise("astype", ir::Op::cast, 0, t, list(std::move(a)));
+  return a.dtype() == t ? std::move(a) : elementwise("astype", ir::Op::cast, 0, t, std::move(a));
 }
+ArrayOperand as(ArrayOperand o, DType t) { return o.is_array() ? ArrayOperand(as(o.take(), t)) : o; }
 
 int kind_of(DType t) { return t == DType::boolean ? 0 : is_float(t) ? 2 : 1; }
 
@@ -180,41 +246,43 @@ DType dtype_of(const ArrayOperand& a, const ArrayOperand& b) {
 Array binary(const char* name, ir::Op op, std::uint8_t kind, ArrayOperand a, ArrayOperand b) {
   if (!a.is_array() && !b.is_array()) fail<ArgumentError>({.asked = name, .wrong = "one operand must be an array"});
   const DType t = dtype_of(a, b), result = op == ir::Op::compare ? DType::boolean : t;
-  if (a.is_array() && b.is_array()) return elementwise(name, op, kind, result, list(as(a.take(), t), as(b.take(), t)));
-  Array array = as(a.is_array() ? a.take() : b.take(), t);
-  const Shape shape = array.shape();
-  const Device device = array.device();
-  std::vector<Term> terms = {term_of(array, shape), scalar_term(name, a.is_array() ? b : a, t)};
-  if (!a.is_array()) std::swap(terms[0], terms[1]);
-  array = Array();
-  return ArrayAccess::make(Source::deferred(op, kind, result, shape, device, std::move(terms)), shape);
+  std::array<ArrayOperand, 2> both = {as(std::move(a), t), as(std::move(b), t)};
+  return elementwise(name, op, kind, result, t, both);
 }
 
 Array arithmetic(const char* name, ir::BinaryOp op, ArrayOperand a, ArrayOperand b) {
+  const Operation operation(name, a, b);
   need(dtype_of(a, b) != DType::boolean, name, DType::boolean, "numbers");
-  return binary(name, ir::Op::binary, sub(op), std::move(a), std::move(b));
+  return operation.made(binary(name, ir::Op::binary, sub(op), std::move(a), std::move(b)));
 }
 Array bitwise(const char* name, ir::BinaryOp op, ArrayOperand a, ArrayOperand b) {
+  const Operation operation(name, a, b);
   need(!is_float(dtype_of(a, b)), name, dtype_of(a, b), "integers or bool");
-  return binary(name, ir::Op::binary, sub(op), std::move(a), std::move(b));
+  return operation.made(binary(name, ir::Op::binary, sub(op), std::move(a), std::move(b)));
 }
 Array comparison(const char* name, ir::CompareOp op, ArrayOperand a, ArrayOperand b) {
-  return binary(name, ir::Op::compare, sub(op), std::move(a), std::move(b));
+  const Operation operation(name, a, b);
+  return operation.made(binary(name, ir::Op::compare, sub(op), std::move(a), std::move(b)));
 }
 Array unary(const char* name, ir::UnaryOp op, Array a) {
+  const Operation operation(name, a);
   const DType t = a.dtype();
-  return elementwise(name, ir::Op::unary, sub(op), t, list(std::move(a)));
+  return operation.made(elementwise(name, ir::Op::unary, sub(op), t, std::move(a)));
 }
 // Mathematical functions of integers are of their values as f32, as NumPy's are of f64.
 Array math(const char* name, ir::MathOp op, Array a) {
+  const Operation operation(name, a);
   need(a.dtype() != DType::boolean, name, a.dtype(), "numbers");
   const DType t = is_float(a.dtype()) ? a.dtype() : DType::f32;
-  return elementwise(name, ir::Op::math, sub(op), t, list(as(std::move(a), t)));
+  return operation.made(elementwise(name, ir::Op::math, sub(op), t, as(std::move(a), t)));
 }
 
 }  // namespace
 
-Array Array::astype(DType dtype) const { return as(*this, dtype); }
+Array Array::astype(DType dtype) const {
+  const detail::Operation operation("astype", *this);
+  return operation.made(as(*this, dtype), [&] { return Parameters{{"dtype", std::string(dtype_name(dtype))}}; });
+}
 
 Array operator+(ArrayOperand a, ArrayOperand b) {
   return arithmetic("+", ir::BinaryOp::add, std::move(a), std::move(b));
@@ -259,8 +327,9 @@ Array maximum(ArrayOperand a, ArrayOperand b) {
   return arithmetic("maximum", ir::BinaryOp::max, std::move(a), std::move(b));
 }
 Array pow(ArrayOperand a, ArrayOperand b) {
+  const Operation operation("pow", a, b);
   need(is_float(dtype_of(a, b)), "pow", dtype_of(a, b), "floats");
-  return binary("pow", ir::Op::math, sub(ir::MathOp::pow), std::move(a), std::move(b));
+  return operation.made(binary("pow", ir::Op::math, sub(ir::MathOp::pow), std::move(a), std::move(b)));
 }
 Array operator-(Array a) {
   need(a.dtype() != DType::boolean, "-", a.dtype(), "numbers");
@@ -272,24 +341,11 @@ Array operator!(Array a) {
 }
 
 Array where(Array condition, ArrayOperand if_true, ArrayOperand if_false) {
+  const Operation operation("where", condition, if_true, if_false);
   need(condition.dtype() == DType::boolean, "where", condition.dtype(), "a condition of bool");
   const DType t = dtype_of(if_true, if_false);
-  Shape shape = condition.shape();
-  std::vector<Array> arrays = list(std::move(condition));
-  for (ArrayOperand* o : {&if_true, &if_false})
-    if (o->is_array()) {
-      shape = broadcast_shapes("where", shape, o->array().shape());
-      arrays.push_back(as(o->take(), t));
-    }
-  std::vector<const Array*> all;
-  for (const Array& a : arrays) all.push_back(&a);
-  const Device device = detail::common_device("where", all);
-  std::vector<Term> terms = {term_of(arrays[0], shape)};
-  std::size_t next = 1;
-  for (const ArrayOperand* o : {&if_true, &if_false})
-    terms.push_back(o->is_array() ? term_of(arrays[next++], shape) : scalar_term("where", *o, t));
-  arrays.clear();
-  return ArrayAccess::make(Source::deferred(ir::Op::select, 0, t, shape, device, std::move(terms)), shape);
+  std::array<ArrayOperand, 3> operands = {std::move(condition), as(std::move(if_true), t), as(std::move(if_false), t)};
+  return operation.made(elementwise("where", ir::Op::select, 0, t, t, operands));
 }
 
 Array abs(Array a) {
@@ -315,11 +371,12 @@ namespace {
 // of their values as f32, whose negative is one also where they are unsigned.
 template <class F>
 Array in_f32(const char* name, Array a, F&& parts) {
+  const Operation operation(name, a);
   need(a.dtype() != DType::boolean, name, a.dtype(), "numbers");
   const DType t = a.dtype();
-  if (t == DType::f32 || t == DType::f64) return parts(std::move(a));
+  if (t == DType::f32 || t == DType::f64) return operation.made(parts(std::move(a)));
   Array result = parts(as(std::move(a), DType::f32));
-  return is_float(t) ? as(std::move(result), t) : result;
+  return operation.made(is_float(t) ? as(std::move(result), t) : std::move(result));
 }
 }  // namespace
 Array sigmoid(Array a) {
@@ -331,7 +388,10 @@ Array silu(Array a) {
     return std::move(x) / std::move(below);
   });
 }
-Array relu(Array a) { return maximum(std::move(a), 0); }
+Array relu(Array a) {
+  const Operation operation("relu", a);
+  return operation.made(maximum(std::move(a), 0));
+}
 Array gelu(Array a) {
   return in_f32("gelu", std::move(a), [](Array x) {
     Array half = 1 + erf(x * 0.70710678118654752);
@@ -341,6 +401,7 @@ Array gelu(Array a) {
 
 namespace {
 Array& update(Array& a, const char* name, ir::BinaryOp op, ArrayOperand b) {
+  const Operation operation(name, a, b);
   need(a.dtype() != DType::boolean, name, a.dtype(), "numbers");
   if (kind_of(b.dtype()) > kind_of(a.dtype()))
     fail<DtypeError>({.asked = name,
@@ -349,7 +410,9 @@ Array& update(Array& a, const char* name, ir::BinaryOp op, ArrayOperand b) {
                       .wrong = "the result is a float, and the left side, which is changed in place, holds integers",
                       .todo = "Convert one of them with astype, or write a = a " + std::string(name, 1) + " b"});
   if (!b.is_array()) {
-    detail::write_in_place(a, ir::Op::binary, sub(op), list(a), scalar_term(name, b, a.dtype()));
+    Array self = a;
+    detail::write_in_place(a, ir::Op::binary, sub(op), std::span(&self, 1), scalar_term(name, b, a.dtype()));
+    operation.wrote(a);
     return a;
   }
   Array value = b.take();
@@ -360,8 +423,9 @@ Array& update(Array& a, const char* name, ir::BinaryOp op, ArrayOperand b) {
   const Array* both[] = {&a, &value};
   detail::common_device(name, both);
   value = as(std::move(value), a.dtype()).broadcast_to(a.shape());
-  std::vector<Array> args = list(a, std::move(value));
-  detail::write_in_place(a, ir::Op::binary, sub(op), std::move(args));
+  std::array<Array, 2> args = {a, std::move(value)};
+  detail::write_in_place(a, ir::Op::binary, sub(op), args);
+  operation.wrote(a);
   return a;
 }
 }  // namespace

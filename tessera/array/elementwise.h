@@ -31,13 +31,17 @@ Term scalar_term(const char* operation, const ArrayOperand& scalar, DType dtype)
 /// The device that all arrays are on; DeviceError naming each if they are not on one.
 Device common_device(const char* operation, std::span<const Array* const> arrays);
 
-/// One deferred operation on arrays of any dtypes that the operation takes; `dtype` is the result's. The arrays are
-/// given up before anything is computed, so that only what others hold counts as held.
-Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, std::vector<Array> arrays);
+/// One deferred operation on arrays of any dtypes that the operation takes, at least one, and scalars that become
+/// `scalars`; `dtype` is the result's. The arrays are given up before anything is computed, so that only what others
+/// hold counts as held.
+Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType scalars,
+                  std::span<ArrayOperand> operands);
+/// The same of one array.
+Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, Array a);
 
 /// Writes `op(args[, last])` into the elements of `out`, in place, without a temporary where that is safe. `last`: a
 /// scalar.
-void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::vector<Array> args,
+void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::span<Array> args,
                     std::optional<Term> last = {});
 
 /// The view of an array that a fused kernel reads; computes it if pending.

@@ -17,6 +17,10 @@ namespace detail {
 
 void count_fused_launch() { ++launches; }
 
+std::uint64_t parameter_bytes(std::uint64_t views, std::uint64_t scalars, std::size_t rank) {
+  return 16 * (views + 1) + 8 * (scalars + rank * (views + 2));
+}
+
 std::size_t Structure::hash() const {
   std::uint64_t h = rank | std::uint64_t{reduced} << 8 | std::uint64_t{form} << 16 | std::uint64_t{reduction} << 24;
   auto mix = [&](std::uint64_t v) { h = (h ^ v) * 0x9E3779B97F4A7C15ull, h ^= h >> 31; };

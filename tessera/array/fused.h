@@ -102,6 +102,9 @@ class FusedTrace {
   std::vector<ir::Value> strides_;  ///< (view, dimension); not valid where the class is zero or one
 };
 
+/// At most what a fused kernel with one output more than `views` passes: as KernelFacts counts it.
+std::uint64_t parameter_bytes(std::uint64_t views, std::uint64_t scalars, std::size_t rank);
+
 /// "mul_add": the operations, for the kernel's name.
 std::string operation_names(const Structure& structure);
 void count_fused_launch();

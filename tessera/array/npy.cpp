@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "tessera/array/array.h"
+#include "tessera/array/operation.h"
 #include "tessera/base/os/replace_file.h"
 
 namespace tessera {
@@ -154,6 +155,9 @@ void save_npy(const Array& a, const std::string& path) {
   os::write_text(path, bytes);
 }
 
-Array load_npy(const std::string& path, std::optional<Device> device) { return Reader(path).read(device); }
+Array load_npy(const std::string& path, std::optional<Device> device) {
+  const detail::Operation operation("load_npy");
+  return operation.made(Reader(path).read(device));
+}
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "tessera/array/elementwise.h"
+#include "tessera/array/operation.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera {
@@ -76,15 +77,17 @@ ir::Function trace_random(const Distribution& kind) {
 /// `first`: the block of four numbers to begin with.
 Array random(Distribution kind, Shape shape, std::uint64_t seed, double a, double b, std::optional<Device> device,
              std::uint64_t first = 0) {
+  constexpr const char* names[] = {"random_bits", "random_uniform", "random_normal"};
+  const detail::Operation operation(names[static_cast<std::size_t>(kind)]);
   Array out = Array::empty(std::move(shape), kind == Distribution::bits ? DType::u32 : DType::f32, device);
-  if (out.size() == 0) return out;
+  if (out.size() == 0) return operation.made(std::move(out));
   static auto& family = *new KernelFamily<Distribution>(trace_random);
   family(kind).launch(
       {static_cast<std::uint64_t>((out.size() + 3) / 4), 1, 1},
       {out.view(), LaunchArgument::index(out.size()), LaunchArgument::scalar(DType::u32, seed & 0xffffffffu),
        LaunchArgument::scalar(DType::u32, seed >> 32), LaunchArgument::scalar(static_cast<float>(a)),
        LaunchArgument::scalar(static_cast<float>(b)), LaunchArgument::scalar(DType::u64, first)});
-  return out;
+  return operation.made(std::move(out));
 }
 
 }  // namespace

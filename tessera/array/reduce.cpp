@@ -5,12 +5,14 @@
 
 #include "tessera/array/elementwise.h"
 #include "tessera/array/extremes.h"
+#include "tessera/array/operation.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera {
 
 using detail::Fused;
 using detail::FusedTrace;
+using detail::Operation;
 using detail::Source;
 using detail::Structure;
 
@@ -64,7 +66,7 @@ struct Accumulation {
   ir::Value take(ir::Value v) const {
     v = ir::cast(dtype, v);
     if (!keyed()) return v;
-    return detail::order_key(position ? v + 0.0 : v, op == ir::ReduceOp::max);  // a position: -0 is as great as +0
+    return detail::order_key(position ? detail::without_sign_of_zero(v) : v, op == ir::ReduceOp::max);
   }
   ir::Value give(ir::Value v) const { return keyed() ? detail::from_order_key(v) : v; }
 };
@@ -191,34 +193,18 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
   // The expression is computed inside of the reduction, unless somebody else needs its elements too.
   const Shape shape = a.shape();
   const DType dtype = a.dtype();
-  const detail::Term term = detail::term_of(a, shape);  // outlives the locks in `walk`
+  detail::Term term = detail::term_of(a, shape);
+  const bool deferred = term.kind == detail::Term::expression;  // its elements lie in order then, also once computed
   a = Array();
-  Source::Walk walk;
-  Fused fused(device);
-  int node = -1;
-  bool begun = false;
-  if (term.kind == detail::Term::source_element && term.source.use_count() == 1) {
-    begun = true;
-    node = term.source->collect(fused, walk);
-    while (walk.compute_first) {
-      walk.wait();
-      fused = Fused(device);
-      node = term.source->collect(fused, walk);
-    }
-    const bool shared = std::ranges::any_of(
-        walk.met, [&](const auto& m) { return m.source != term.source.get() && Source::Walk::held_elsewhere(m); });
-    if (walk.blocked || shared) {
-      walk.locks.clear();
-      walk.blocked.reset();
-      node = -1;
-    }
+  detail::Computation walk(device);
+  int node = walk.collect(term);
+  if (walk.shared()) {
+    walk.release();
+    auto storage = Source::of(term.expr)->storage("it is reduced, and needed elsewhere");
+    term = {.kind = detail::Term::memory, .dtype = dtype, .view = {storage, dtype, contiguous_strides(shape), 0}};
+    node = walk.collect(term);
   }
-  if (node < 0) {
-    if (begun) fused = Fused(device);
-    const bool whole = term.kind == detail::Term::source_element;
-    auto storage = term.source->storage("it is reduced, and needed elsewhere");
-    node = fused.input({std::move(storage), dtype, whole ? contiguous_strides(shape) : term.strides, term.offset});
-  }
+  Fused& fused = walk.fused();
   detail::trace_flush(fused, request.name);
 
   // The output is addressed by result number, so it takes no part in the merging of dimensions.
@@ -228,7 +214,7 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
   // Form and parts are those that the computed array would have, whose elements lie in order: a sum's rounding must not
   // depend on when its argument is computed.
   bool along_memory;
-  if (term.kind == detail::Term::source_element) {
+  if (deferred) {
     std::size_t innermost = shape.size();
     while (innermost > 0 && shape[innermost - 1] == 1) --innermost;
     along_memory = innermost > 0 && reduced[innermost - 1];
@@ -287,47 +273,74 @@ void need_numbers(const char* name, const Array& a) {
                       .todo = "Use any, all, or astype"});
 }
 
+/// What an observer is told besides the array, which is made if there is one.
+auto told(const std::vector<int>& axes, bool keep) {
+  return [&axes, keep] {
+    return Parameters{{"axes", std::vector<std::int64_t>(axes.begin(), axes.end())}, {"keep", keep}};
+  };
+}
+
 }  // namespace
 
 Array sum(Array a, std::vector<int> axes, bool keep) {
+  const Operation operation("sum", a);
+  const auto parameters = told(axes, keep);
   const DType t = sum_dtype(a.dtype());
-  return reduce({"sum", ir::ReduceOp::sum, accumulator_of(t), t}, std::move(a), std::move(axes), keep);
+  return operation.made(reduce({"sum", ir::ReduceOp::sum, accumulator_of(t), t}, std::move(a), axes, keep), parameters);
 }
 Array mean(Array a, std::vector<int> axes, bool keep) {
+  const Operation operation("mean", a);
+  const auto parameters = told(axes, keep);
   const bool integers = !is_float(a.dtype());
   const DType t = !integers ? a.dtype() : device_info(a.device()).can.f64 ? DType::f64 : DType::f32;
   // Up to 32 bits the sum is exact in 64; of more it could wrap.
   if (integers && dtype_size(a.dtype()) == 8) a = a.astype(t);
-  const DType sums = is_float(a.dtype()) ? accumulator_of(t) : DType::i64;
+  const DType sums = is_float(a.dtype()) ? accumulator_of(t) : sum_dtype(a.dtype());
   const std::int64_t before = a.size();
-  Array total = reduce({"mean", ir::ReduceOp::sum, sums, sums}, std::move(a), std::move(axes), keep);
-  if (total.size() == 0) return total.astype(t);
-  const auto count = static_cast<double>(before / total.size());
-  return (std::move(total).astype(accumulator_of(t)) / count).astype(t);
+  Array total = reduce({"mean", ir::ReduceOp::sum, sums, sums}, std::move(a), axes, keep);
+  if (total.size() == 0) return operation.made(total.astype(t), parameters);
+  const std::int64_t count = before / total.size();
+  if (is_float(sums)) return operation.made((std::move(total) / static_cast<double>(count)).astype(t), parameters);
+  Array rest = total % count;  // whole parts first: the sum itself may be no value of the float
+  total = (std::move(total) / count).astype(t) + std::move(rest).astype(t) / static_cast<double>(count);
+  return operation.made(std::move(total), parameters);
 }
 Array max(Array a, std::vector<int> axes, bool keep) {
+  const Operation operation("max", a);
+  const auto parameters = told(axes, keep);
   need_numbers("max", a);
   const DType t = a.dtype();
-  return reduce({"max", ir::ReduceOp::max, accumulator_of(t), t}, std::move(a), std::move(axes), keep);
+  return operation.made(reduce({"max", ir::ReduceOp::max, accumulator_of(t), t}, std::move(a), axes, keep), parameters);
 }
 Array min(Array a, std::vector<int> axes, bool keep) {
+  const Operation operation("min", a);
+  const auto parameters = told(axes, keep);
   need_numbers("min", a);
   const DType t = a.dtype();
-  return reduce({"min", ir::ReduceOp::min, accumulator_of(t), t}, std::move(a), std::move(axes), keep);
+  return operation.made(reduce({"min", ir::ReduceOp::min, accumulator_of(t), t}, std::move(a), axes, keep), parameters);
 }
 Array any(Array a, std::vector<int> axes, bool keep) {
+  const Operation operation("any", a);
+  const auto parameters = told(axes, keep);
   if (a.dtype() != DType::boolean) a = a.astype(DType::boolean);
-  return reduce({"any", ir::ReduceOp::or_, DType::boolean, DType::boolean}, std::move(a), std::move(axes), keep);
+  return operation.made(reduce({"any", ir::ReduceOp::or_, DType::boolean, DType::boolean}, std::move(a), axes, keep),
+                        parameters);
 }
 Array all(Array a, std::vector<int> axes, bool keep) {
+  const Operation operation("all", a);
+  const auto parameters = told(axes, keep);
   if (a.dtype() != DType::boolean) a = a.astype(DType::boolean);
-  return reduce({"all", ir::ReduceOp::and_, DType::boolean, DType::boolean}, std::move(a), std::move(axes), keep);
+  return operation.made(reduce({"all", ir::ReduceOp::and_, DType::boolean, DType::boolean}, std::move(a), axes, keep),
+                        parameters);
 }
 Array argmax(Array a, int axis, bool keep) {
+  const Operation operation("argmax", a);
   need_numbers("argmax", a);
   const auto d = normalise_axis("argmax", axis, a.shape().size());
   const DType t = accumulator_of(a.dtype());
-  return reduce({"argmax", ir::ReduceOp::max, t, DType::i64, true}, std::move(a), {d}, keep);
+  return operation.made(reduce({"argmax", ir::ReduceOp::max, t, DType::i64, true}, std::move(a), {d}, keep), [&] {
+    return Parameters{{"axis", static_cast<std::int64_t>(d)}, {"keep", keep}};
+  });
 }
 
 }  // namespace tessera

@@ -2,8 +2,6 @@
 #include "tessera/array/source.h"
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <cstdio>
 
 #include "tessera/device/recorder.h"
@@ -18,19 +16,6 @@ void trace_fusion(bool on) { trace_requested = on; }
 
 namespace detail {
 
-namespace {
-
-// When a pending expression is computed rather than grown (docs/decisions.md).
-constexpr std::uint32_t max_nodes = 64;
-constexpr std::uint64_t max_held_bytes = std::uint64_t{256} << 20;
-
-/// At most what a fused kernel with one output more than `views` passes: as KernelFacts counts it.
-std::uint64_t parameter_bytes(std::uint64_t views, std::uint64_t scalars, std::size_t rank) {
-  return 16 * (views + 1) + 8 * (scalars + rank * (views + 2));
-}
-
-}  // namespace
-
 void trace_flush(const Fused& fused, const char* rule) {
   if (!trace_requested && !settings().trace_fusion) return;
   std::fprintf(stderr, "tessera: fused %s on %s: %zu operations, %zu inputs, %zu outputs: %s\n",
@@ -39,212 +24,212 @@ void trace_flush(const Fused& fused, const char* rule) {
 }
 
 std::shared_ptr<Source> Source::of(std::shared_ptr<Storage> storage, DType dtype) {
-  std::shared_ptr<Source> s(new Source);
+  auto s = std::make_shared<Source>(Private{});
   s->device_ = storage->device();
   s->dtype_ = dtype;
   s->storage_ = std::move(storage);
   s->recording_ = Recorder::number();
+  s->computed_.store(true, std::memory_order_release);
   return s;
 }
 
-bool Source::pending() const {
-  std::lock_guard hold(lock_);
-  return !storage_;
-}
-
-void Source::add_parent(const std::weak_ptr<PendingReader>& parent) {
-  std::lock_guard hold(lock_);
-  if (storage_) {
-    storage_->add_reader(parent);
-  } else {
-    std::erase_if(parents_, [](const auto& p) { return p.expired(); });
-    parents_.push_back(parent);
-  }
-}
-
-std::shared_ptr<Source> Source::deferred(ir::Op op, std::uint8_t sub, DType dtype, Shape shape, Device device,
-                                         std::vector<Term> args) {
-  std::shared_ptr<Source> s(new Source);
+std::shared_ptr<Source> Source::pending_on(Device device, DType dtype) {
+  auto s = std::make_shared<Source>(Private{});
   s->device_ = device;
   s->dtype_ = dtype;
-  s->op_ = op, s->sub_ = sub;
-  s->shape_ = std::move(shape);
-  s->recording_ = Recorder::number();
-  if (s->recording_ == 0) {  // another thread may help the one that records: its work depends on what changes
-    std::uint64_t of_pending = 0, of_computed = 0;  // a recording reads what another has computed as it is
-    for (const Term& t : args) {
-      if (t.kind == Term::scalar || !Recorder::goes_on(t.source->recording_)) continue;
-      std::lock_guard hold(t.source->lock_);
-      std::uint64_t& latest = t.source->storage_ ? of_computed : of_pending;
-      latest = std::max(latest, t.source->recording_);
-    }
-    s->recording_ = of_pending != 0 ? of_pending : of_computed;
-  }
-
-  // Grow the expression, unless a limit says that its parts are computed first.
-  auto measure = [&] {
-    s->nodes_ = 1, s->views_ = 0, s->scalars_ = 0, s->held_bytes_ = 0;
-    for (const Term& t : args) {
-      if (t.kind == Term::scalar) {
-        ++s->scalars_;
-        continue;
-      }
-      std::lock_guard hold(t.source->lock_);
-      if (t.source->storage_) {
-        s->views_ += 1;
-        s->held_bytes_ += t.source->storage_->bytes();
-      } else {
-        s->nodes_ += t.source->nodes_;
-        s->views_ += t.source->views_;
-        s->scalars_ += t.source->scalars_;
-        s->held_bytes_ += t.source->held_bytes_;
-      }
-    }
-  };
-  measure();
-  const char* limit =
-      s->nodes_ > max_nodes ? "the expression reached 64 operations"
-      : parameter_bytes(s->views_, s->scalars_, s->shape_.size()) > device_info(device).can.max_parameter_bytes
-          ? "its parameters reached the device's limit"
-      : s->nodes_ > 1 && s->held_bytes_ > max_held_bytes ? "its inputs reached the byte budget"
-                                                         : nullptr;
-  if (limit) {
-    for (const Term& t : args)
-      if (t.kind != Term::scalar) t.source->storage(limit);
-    measure();
-  }
-
-  bool exposed = false;
-  for (const Term& t : args)
-    if (t.kind != Term::scalar) {
-      std::lock_guard hold(t.source->lock_);
-      exposed = exposed || (t.source->storage_ && t.source->storage_->exposed());
-    }
-  s->args_ = std::move(args);
-  if (element_count(s->shape_) == 0 || exposed) {
-    s->storage(exposed ? "a raw pointer to its input was handed out" : "it is empty");
-    return s;
-  }
-  for (const Term& t : s->args_)
-    if (t.kind != Term::scalar) t.source->add_parent(s->weak_from_this());
   return s;
 }
 
-int Source::collect_operation(Fused& fused, Walk& walk, ir::Op op, std::uint8_t sub, DType dtype,
-                              std::span<const Term> args) {
-  std::array<int, 3> nodes{};  // no operation has more operands
-  std::size_t count = 0;
-  for (const Term& t : args) {
-    int& node = nodes[count++];
-    if (t.kind == Term::scalar)
-      node = fused.scalar(t.dtype, t.bits);
-    else if (t.kind == Term::view)
-      node = fused.input({t.source->storage("a view of it is read"), t.dtype, t.strides, t.offset});
-    else
-      node = t.source->collect(fused, walk);
-    if (walk.stopped()) return -1;
-  }
-  return fused.operation(op, sub, dtype, std::span(nodes).first(count));
+std::shared_ptr<Source> Source::of(const std::shared_ptr<const Expr>& expr) {
+  auto made = pending_on(expr->device, expr->dtype);
+  std::shared_ptr<Source> known;
+  std::lock_guard hold(PendingBooks::of(expr->device).lock);
+  known = expr->source();
+  if (known && !(known->computed() && known->overwritten())) return known;
+  made->begin(expr);
+  return made;
 }
 
-int Source::collect(Fused& fused, Walk& walk) {
-  if (Walk::Met* met = walk.find(this)) {
-    ++met->uses;
-    return met->node;
+void Source::begin(std::shared_ptr<const Expr> expr) {
+  recording_ = expr->recording;
+  expr->set_source(shared_from_this());
+  expr_ = std::move(expr);
+}
+
+bool Source::flush() { return !computed() && storage("its input is about to be written") != nullptr; }
+
+std::shared_ptr<Storage> Source::storage(const char* rule) {
+  if (computed()) return storage_;
+  const Recorder::Pause pause(recording_ != Recorder::number());
+  Computation walk(device_);
+  const std::optional<int> node = walk.collect(*this);
+  if (!node) return storage_;
+  const Shape shape = walk.root().shape;
+  auto result = Storage::allocate(device_, static_cast<std::size_t>(element_count(shape)) * dtype_size(dtype_));
+  walk.add_outputs(shape);
+  walk.fused().output(*node, {result, dtype_, contiguous_strides(shape), 0});
+  trace_flush(walk.fused(), rule);
+  walk.fused().run(shape);
+  walk.computed(result);
+  return result;
+}
+
+void run_into(StridedView target, const Shape& shape, Device device, ir::Op op, std::uint8_t sub,
+              std::span<const Term> terms) {
+  Computation walk(device);
+  const int node = walk.collect(op, sub, target.dtype, terms);
+  walk.add_outputs(shape);
+  walk.fused().output(node, std::move(target));
+  trace_flush(walk.fused(), "its result is written in place");
+  walk.fused().run(shape);
+  walk.computed();
+}
+
+int Computation::operation(ir::Op op, std::uint8_t sub, DType dtype, std::span<const Term> terms) {
+  std::array<int, 3> nodes{};  // no operation has more operands
+  std::size_t count = 0;
+  for (const Term& t : terms) {
+    nodes[count] = visit(t);
+    if (nodes[count++] < 0) return -1;
   }
-  std::unique_lock hold(lock_, std::try_to_lock);
-  if (!hold) {
-    walk.blocked = shared_from_this();
+  return fused_->operation(op, sub, dtype, std::span(nodes).first(count));
+}
+
+int Computation::visit(const Term& t) {
+  switch (t.kind) {
+    case Term::scalar: return fused_->scalar(t.dtype, t.bits);
+    case Term::memory: return fused_->input(t.view);
+    default: return visit(t.expr);
+  }
+}
+
+int Computation::visit(const std::shared_ptr<const Expr>& expr) {
+  for (const Met& m : met_)
+    if (m.expr == expr.get()) return m.node;
+  auto source = expr->source();
+  if (source) {
+    kept_.push_back(source);
+    if (source->computed() && !source->overwritten())
+      return fused_->input({source->memory(), expr->dtype, contiguous_strides(expr->shape), 0});
+    if (source->computed()) {
+      source.reset();  // what was kept of the expression still is
+    } else if (source->computing_ != nullptr) {
+      if (source->computing_->thread_ != thread_) {
+        blocked_ = std::move(source);
+        return -1;
+      }
+      source.reset();  // this thread is about to compute it elsewhere: here it is computed once more
+    }
+  }
+  if (Recorder::current != nullptr && expr->recording != Recorder::number()) {
+    first_ = expr;
     return -1;
   }
-  if (storage_) return fused.input({storage_, dtype_, contiguous_strides(shape_), 0});
-  if (Recorder::current != nullptr && recording_ != Recorder::number()) {
-    walk.compute_first = shared_from_this();
-    return -1;
-  }
-  const int node = collect_operation(fused, walk, op_, sub_, dtype_, args_);
-  if (walk.stopped()) return -1;
-  walk.met.push_back({this, node, 1});
-  walk.locks.push_back(std::move(hold));
+  const int node = operation(expr->op, expr->sub, expr->dtype, expr->terms());
+  if (node >= 0) met_.push_back({expr.get(), std::move(source), node});
   return node;
 }
 
-void Source::Walk::wait() {
-  locks.clear();
-  met.clear();
-  if (compute_first) compute_first->storage("it is no part of the recording");
-  if (blocked) std::lock_guard hold(blocked->lock_);
-  compute_first.reset(), blocked.reset();
-}
-
-std::vector<std::pair<Source*, std::shared_ptr<Storage>>> Source::Walk::shared_outputs(Fused& fused, const Source* root,
-                                                                                       const Shape& shape) {
-  std::vector<std::pair<Source*, std::shared_ptr<Storage>>> out;
-  for (const Met& m : met) {
-    if (m.source == root || !held_elsewhere(m)) continue;
-    if (parameter_bytes(fused.inputs().size() + fused.structure().outputs.size() + 1, fused.structure().scalars.size(),
-                        shape.size()) > device_info(fused.device()).can.max_parameter_bytes)
-      break;  // the rest stays pending and is computed when somebody asks
-    auto storage = Storage::allocate(fused.device(),
-                                     static_cast<std::size_t>(element_count(shape)) * dtype_size(m.source->dtype_));
-    fused.output(m.node, {storage, m.source->dtype_, contiguous_strides(shape), 0});
-    out.emplace_back(m.source, std::move(storage));
-  }
-  return out;
-}
-
-void Source::computed(std::shared_ptr<Storage> storage, Walk& walk) {
-  storage_ = std::move(storage);
-  for (Term& t : args_) walk.released.push_back(std::move(t));
-  args_.clear();
-  for (const auto& p : parents_)
-    if (!p.expired()) storage_->add_reader(p);
-  parents_.clear();
-}
-
-std::shared_ptr<Storage> Source::storage(const char* rule) {
-  const Recorder::Pause pause(recording_ != Recorder::number());
+template <class F>
+std::optional<int> Computation::collect_until_whole(Source* root, F&& visit) {
   for (;;) {
+    met_.clear();
+    root_expr_.reset();
+    fused_.emplace(device_);
+    std::shared_ptr<const Expr> first;
     {
-      std::lock_guard hold(lock_);
-      if (storage_) return storage_;
+      std::unique_lock hold(books_.lock);
+      if (root != nullptr && root->computed()) return std::nullopt;
+      if (root != nullptr && root->computing_ != nullptr && root->computing_->thread_ == thread_) return std::nullopt;
+      const int node = visit();
+      if (node >= 0) {
+        claim(root);
+        return node;
+      }
+      if (blocked_) {
+        books_.changed.wait(hold, [&] { return blocked_->computing_ == nullptr; });
+        kept_.push_back(std::move(blocked_));
+      }
+      first = std::exchange(first_, nullptr);
     }
-    Walk walk;
-    Fused fused(device_);
-    const int node = collect(fused, walk);
-    if (walk.stopped()) {
-      walk.wait();
-      continue;
+    if (first) {  // held until the end: what this walk was given still refers to it
+      kept_.push_back(Source::of(first));
+      kept_.back()->storage("it is no part of the recording");
     }
-    if (!walk.find(this)) continue;  // another thread was quicker
-    auto result = Storage::allocate(device_, static_cast<std::size_t>(element_count(shape_)) * dtype_size(dtype_));
-    auto shared = walk.shared_outputs(fused, this, shape_);
-    fused.output(node, {result, dtype_, contiguous_strides(shape_), 0});
-    trace_flush(fused, rule);
-    fused.run(shape_);
-    for (auto& [source, storage] : shared) source->computed(std::move(storage), walk);
-    computed(result, walk);
-    return result;
   }
 }
 
-void Source::run_into(StridedView target, const Shape& shape, Device device, ir::Op op, std::uint8_t sub,
-                      std::span<const Term> args) {
-  for (;;) {
-    Walk walk;
-    Fused fused(device);
-    const int node = collect_operation(fused, walk, op, sub, target.dtype, args);
-    if (walk.stopped()) {
-      walk.wait();
-      continue;
-    }
-    auto shared = walk.shared_outputs(fused, nullptr, shape);
-    fused.output(node, std::move(target));
-    trace_flush(fused, "its result is written in place");
-    fused.run(shape);
-    for (auto& [source, storage] : shared) source->computed(std::move(storage), walk);
-    return;
+int Computation::collect(const Term& term) {
+  return *collect_until_whole(nullptr, [&] { return visit(term); });
+}
+int Computation::collect(ir::Op op, std::uint8_t sub, DType dtype, std::span<const Term> terms) {
+  return *collect_until_whole(nullptr, [&] { return operation(op, sub, dtype, terms); });
+}
+std::optional<int> Computation::collect(Source& root) {
+  return collect_until_whole(&root, [&] {
+    root_expr_ = root.expression();
+    return visit(root_expr_);
+  });
+}
+
+void Computation::claim(Source* root) {
+  const std::uint64_t limit = device_info(device_).can.max_parameter_bytes;
+  const std::size_t views = fused_->inputs().size() + 1, scalars = fused_->structure().scalars.size();
+  for (Met& m : met_) {
+    if (!m.source || m.source->computing_ != nullptr || m.source.get() == root) continue;
+    // The rest stays pending and is computed when somebody asks.
+    if (parameter_bytes(views + claims_.size(), scalars, m.expr->shape.size()) > limit) break;
+    claims_.push_back({m.source, m.source->expression(), m.node});
+    m.source->computing_ = this;
   }
+  if (root != nullptr) root->computing_ = this;
+  root_ = root;
+}
+
+void Computation::give_up() {
+  for (const Claim& c : claims_) c.source->computing_ = nullptr;
+  if (root_ != nullptr) root_->computing_ = nullptr;
+  root_ = nullptr;
+  books_.changed.notify_all();
+}
+
+void Computation::release() {
+  if (claims_.empty() && root_ == nullptr) return;
+  {
+    std::lock_guard hold(books_.lock);
+    give_up();
+  }
+  claims_.clear();
+}
+
+void Computation::add_outputs(const Shape& shape) {
+  for (Claim& c : claims_) {
+    const DType dtype = c.source->dtype();
+    c.storage = Storage::allocate(device_, static_cast<std::size_t>(element_count(shape)) * dtype_size(dtype));
+    fused_->output(c.node, {c.storage, dtype, contiguous_strides(shape), 0});
+  }
+}
+
+void Computation::computed(std::shared_ptr<Storage> storage) {
+  if (claims_.empty() && root_ == nullptr) return;
+  Substitution above;  // goes after the lock, as what the sources held does
+  std::vector<std::shared_ptr<const Expr>> dropped;
+  dropped.reserve(claims_.size() + 1);
+  {
+    std::lock_guard hold(books_.lock);
+    const auto tell = [&](Source& source, std::shared_ptr<Storage> memory) {
+      source.storage_ = std::move(memory);
+      source.writes_ = source.storage_->writes();
+      source.computed_.store(true, std::memory_order_release);
+      dropped.push_back(std::move(source.expr_));
+      above.computed(dropped.back(), source.storage_, source.recording_);
+    };
+    for (Claim& c : claims_) tell(*c.source, std::move(c.storage));
+    if (root_ != nullptr) tell(*root_, std::move(storage));
+    above.run();
+    give_up();
+  }
+  claims_.clear();
 }
 
 }  // namespace detail

@@ -1,111 +1,127 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an Array's elements come from: memory, or an elementwise expression over other sources that is computed when
-// needed. Inside array/ only. Deferred sources are nodes of kernel IR operations; flushing turns a graph of them into
-// one kernel.
+// What arrays hold: an expression that is computed when needed, and its memory from then on. Inside array/ only.
+// Written is every expression of a graph that some array still holds, and no other.
 #pragma once
 
-#include <mutex>
+#include <atomic>
+#include <optional>
+#include <thread>
 
 #include "tessera/array/array.h"
-#include "tessera/array/fused.h"
+#include "tessera/array/expression.h"
 
 namespace tessera::detail {
 
-/// An operand of a deferred operation.
-struct Term {
-  enum Kind : std::uint8_t { source_element, view, scalar } kind = scalar;
-  std::shared_ptr<Source> source;  ///< source_element: its elements in order, one for one; view: strided memory
-  Strides strides;                 ///< view: along the expression's dimensions
-  std::int64_t offset = 0;         ///< view: elements
-  DType dtype = DType::f32;
-  std::uint64_t bits = 0;  ///< scalar
-};
+class Computation;
 
-class Source : public PendingReader, public std::enable_shared_from_this<Source> {
+class Source final : public PendingResult, public std::enable_shared_from_this<Source> {
+  struct Private {};
+
  public:
+  explicit Source(Private) {}
   static std::shared_ptr<Source> of(std::shared_ptr<Storage> storage, DType dtype);
-  /// An operation over `args`, all seen as `shape`. Computed at once where the rules say so.
-  static std::shared_ptr<Source> deferred(ir::Op op, std::uint8_t sub, DType dtype, Shape shape, Device device,
-                                          std::vector<Term> args);
+  /// What arrays hold of an expression; a new one if none does.
+  static std::shared_ptr<Source> of(const std::shared_ptr<const Expr>& expr);
+  /// One whose expression is set later.
+  static std::shared_ptr<Source> pending_on(Device device, DType dtype);
 
   Device device() const { return device_; }
   DType dtype() const { return dtype_; }
-  const Shape& shape() const { return shape_; }
-  bool pending() const;
+  bool computed() const { return computed_.load(std::memory_order_acquire); }
+  bool pending() const { return !computed(); }
+  /// Recorder::number() when it was made, or that of its expression: what depends on something of a recording is part
+  /// of it, whichever thread deferred it.
+  std::uint64_t recording() const { return recording_; }
   /// The memory; computes first if pending. `rule` says why, for the trace.
   std::shared_ptr<Storage> storage(const char* rule);
-  void flush() override { storage("its input is about to be written"); }
+  const std::shared_ptr<Storage>& memory() const { return storage_; }  ///< of one that is computed
+  /// Its memory, which it computed, has been written in place since.
+  bool overwritten() const { return storage_->writes() != writes_; }
+  bool flush() override;
 
-  /// Adds this source, or if it is pending its whole expression, to `fused`; gives the node. The locks of everything
-  /// that was walked stay held by `walk`. The walk stops (-1) at one whose lock another thread holds, and at one that
-  /// is no part of the recording that this thread makes, which is computed first and is an input: a replay does not
-  /// compute it again. Then both are made anew once `walk.wait()` returned, so that no thread waits for a lock, or
-  /// computes, while it holds others.
-  struct Walk;
-  int collect(Fused& fused, Walk& walk);
-  /// Adds one operation over terms to `fused`.
-  static int collect_operation(Fused& fused, Walk& walk, ir::Op op, std::uint8_t sub, DType dtype,
-                               std::span<const Term> args);
-  /// Computes one operation over terms into memory that exists.
-  static void run_into(StridedView target, const Shape& shape, Device device, ir::Op op, std::uint8_t sub,
-                       std::span<const Term> args);
+  // Under the books' lock:
+  const std::shared_ptr<const Expr>& expression() const { return expr_; }  ///< null once computed
+  void begin(std::shared_ptr<const Expr> expr);                            ///< pending on it from now on
+  void replace(std::shared_ptr<const Expr> expr) { expr_ = std::move(expr); }
 
  private:
-  Source() = default;
-  void add_parent(const std::weak_ptr<PendingReader>& parent);
-  void computed(std::shared_ptr<Storage> storage, Walk& walk);
-
-  mutable std::mutex lock_;
+  friend class Computation;
   Device device_;
   DType dtype_ = DType::f32;
-  std::shared_ptr<Storage> storage_;
-  /// Recorder::number() when it was made; where the thread that made it recorded nothing, the latest recording that
-  /// goes on of its operands, of pending ones if there are: what depends on something of a recording is part of it,
-  /// whichever thread deferred it.
   std::uint64_t recording_ = 0;
-  // While pending:
-  ir::Op op_ = ir::Op::none;
-  std::uint8_t sub_ = 0;
-  Shape shape_;
-  std::vector<Term> args_;
-  std::uint32_t nodes_ = 0;                            ///< at least the number of operations below
-  std::uint32_t views_ = 0;                            ///< at least the number of inputs below
-  std::uint32_t scalars_ = 0;                          ///< at least the number of host scalars below
-  std::uint64_t held_bytes_ = 0;                       ///< at least the bytes of the inputs below
-  std::vector<std::weak_ptr<PendingReader>> parents_;  ///< pending expressions that read this one
+  std::atomic<bool> computed_ = false;
+  std::shared_ptr<Storage> storage_;        ///< set before `computed_`, and never changed then
+  std::uint64_t writes_ = 0;                ///< of the storage, by then
+  std::shared_ptr<const Expr> expr_;        ///< while pending
+  const Computation* computing_ = nullptr;  ///< which will write it; under the books' lock
 };
 
-/// What a walk over a graph of pending sources has met, with their locks. What is released goes only after the locks.
-struct Source::Walk {
+/// Computes a graph of expressions in one kernel: collects it, claims what the kernel will write, and tells when that
+/// is done. Of several threads that need the same, one computes it and the others wait, without holding anything.
+class Computation {
+ public:
+  explicit Computation(Device device) : device_(device), books_(PendingBooks::of(device)) {}
+  ~Computation() { release(); }
+  Computation(const Computation&) = delete;
+  Computation& operator=(const Computation&) = delete;
+
+  // Each gives the node of `fused()` that was asked for. What is no part of the recording that this thread makes is
+  // computed before, and is an input: a replay does not compute it again.
+  int collect(const Term& term);
+  int collect(ir::Op op, std::uint8_t sub, DType dtype, std::span<const Term> terms);
+  /// Nothing if another thread was quicker, or this thread is about to compute it.
+  std::optional<int> collect(Source& root);
+  const Expr& root() const { return *root_expr_; }
+  Fused& fused() { return *fused_; }
+
+  /// Whether arrays hold any part of what was collected, but for the root.
+  bool shared() const { return !claims_.empty(); }
+  /// Gives up the claims: what is claimed stays pending.
+  void release();
+  /// Makes what is claimed, but for the root, outputs of the kernel.
+  void add_outputs(const Shape& shape);
+  /// The kernel was launched: the claimed results are in memory, and the root's is in `storage`.
+  void computed(std::shared_ptr<Storage> storage = {});
+
+ private:
   struct Met {
-    Source* source;
+    const Expr* expr;
+    std::shared_ptr<Source> source;  ///< empty: no array holds it
     int node;
-    std::uint32_t uses;
   };
-  std::vector<Term> released;
-  std::shared_ptr<Source> blocked;        ///< another thread holds its lock
-  std::shared_ptr<Source> compute_first;  ///< no part of the recording
-  std::vector<std::unique_lock<std::mutex>> locks;
-  std::vector<Met> met;
-  /// One of the two is set: what was collected is not whole.
-  bool stopped() const { return blocked || compute_first; }
-  /// Gives all locks back, then waits until the blocking source was free once, or computes what comes first.
-  void wait();
-  Met* find(const Source* s) {
-    for (Met& m : met)
-      if (m.source == s) return &m;
-    return nullptr;
-  }
-  /// Does something outside of the walk refer to it still?
-  static bool held_elsewhere(const Met& m) {
-    return m.source->weak_from_this().use_count() > static_cast<long>(m.uses);
-  }
-  /// Sources other than `root` that something outside of the walk still refers to: written by the same kernel, so that
-  /// nothing is computed twice. Adds them as outputs and gives their storages.
-  std::vector<std::pair<Source*, std::shared_ptr<Storage>>> shared_outputs(Fused& fused, const Source* root,
-                                                                           const Shape& shape);
+  struct Claim {
+    std::shared_ptr<Source> source;
+    std::shared_ptr<const Expr> expr;
+    int node;
+    std::shared_ptr<Storage> storage = {};
+  };
+
+  template <class F>
+  std::optional<int> collect_until_whole(Source* root, F&& visit);
+  // -1: the walk stopped, at `blocked_` or `first_`.
+  int visit(const Term& term);
+  int visit(const std::shared_ptr<const Expr>& expr);
+  int operation(ir::Op op, std::uint8_t sub, DType dtype, std::span<const Term> terms);
+  void claim(Source* root);
+  void give_up();  ///< under the lock
+
+  const Device device_;
+  PendingBooks& books_;
+  const std::thread::id thread_ = std::this_thread::get_id();
+  std::optional<Fused> fused_;
+  std::vector<Met> met_;
+  std::vector<Claim> claims_;
+  Source* root_ = nullptr;  ///< claimed, too; kept alive by the caller
+  std::shared_ptr<const Expr> root_expr_;
+  std::shared_ptr<Source> blocked_;            ///< another thread computes it
+  std::shared_ptr<const Expr> first_;          ///< no part of the recording
+  std::vector<std::shared_ptr<Source>> kept_;  ///< whose last references must not go under the lock
 };
 
 void trace_flush(const Fused& fused, const char* rule);
+
+/// Computes one operation over terms into memory that exists.
+void run_into(StridedView target, const Shape& shape, Device device, ir::Op op, std::uint8_t sub,
+              std::span<const Term> terms);
 
 }  // namespace tessera::detail

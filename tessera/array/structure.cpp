@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Joining arrays, picking rows, and counting up.
 #include "tessera/array/elementwise.h"
+#include "tessera/array/operation.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera {
@@ -49,17 +50,19 @@ Array Array::arange(std::int64_t count, double start, double step, DType dtype, 
     fail<ShapeError>({.asked = "arange", .with = {{"count", std::to_string(count)}}, .wrong = "the count is negative"});
   if (dtype == DType::boolean)
     fail<DtypeError>({.asked = "arange", .with = {{"dtype", "bool"}}, .wrong = "bools do not count up"});
+  const detail::Operation operation("arange");
   Array out = empty({count}, dtype, device);
-  if (count == 0) return out;
+  if (count == 0) return operation.made(std::move(out));
   static auto& family = *new KernelFamily<DType>(trace_arange);
   const DType t = dtype == DType::f64 ? DType::f64 : is_float(dtype) ? DType::f32 : dtype;
   family(dtype).launch(
       {static_cast<std::uint64_t>(count), 1, 1},
       {out.view(), LaunchArgument::scalar(t, ir::to_bits(t, start)), LaunchArgument::scalar(t, ir::to_bits(t, step))});
-  return out;
+  return operation.made(std::move(out));
 }
 
 Array concatenate(std::span<const Array> parts, int axis) {
+  const detail::Operation operation("concatenate", parts);
   if (parts.empty()) fail<ArgumentError>({.asked = "concatenate", .wrong = "there are no arrays to join"});
   const Array& first = parts[0];
   const auto d = static_cast<std::size_t>(normalise_axis("concatenate", axis, first.shape().size()));
@@ -89,13 +92,14 @@ Array concatenate(std::span<const Array> parts, int axis) {
     out.slice(static_cast<int>(d), at, at + extent).assign(part);
     at += extent;
   }
-  return out;
+  return operation.made(std::move(out), [&] { return Parameters{{"axis", static_cast<std::int64_t>(d)}}; });
 }
 Array concatenate(std::initializer_list<Array> parts, int axis) {
   return concatenate(std::span(parts.begin(), parts.size()), axis);
 }
 
 Array take(const Array& table, const Array& indices) {
+  const detail::Operation operation("take", table, indices);
   if (table.rank() < 1)
     fail<ShapeError>(
         {.asked = "take", .with = {{"table", to_string(table.shape())}}, .wrong = "the table has no rows"});
@@ -109,14 +113,14 @@ Array take(const Array& table, const Array& indices) {
   std::int64_t width = 1;
   for (std::size_t i = 1; i < table.shape().size(); ++i) shape.push_back(table.shape()[i]), width *= table.shape()[i];
   Array out = Array::empty(shape, table.dtype(), device);
-  if (out.size() == 0) return out;
+  if (out.size() == 0) return operation.made(std::move(out));
   const Array rows = table.as_contiguous(), which = indices.as_contiguous();
   static auto& family = *new KernelFamily<TakeSpec>(trace_take);
   family({table.dtype(), indices.dtype()})
       .launch({static_cast<std::uint64_t>(width), static_cast<std::uint64_t>(indices.size()), 1},
               {rows.view(), which.view(), out.view(), LaunchArgument::index(table.shape()[0]),
                LaunchArgument::index(width)});
-  return out;
+  return operation.made(std::move(out));
 }
 
 }  // namespace tessera

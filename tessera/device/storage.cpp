@@ -53,7 +53,7 @@ std::shared_ptr<Storage> Storage::wrap_host(void* data, std::size_t bytes, std::
   storage->label_ = "host memory";
   storage->allocation_ = {data, static_cast<std::byte*>(data), bytes};
   storage->owner_ = std::move(owner);
-  storage->exposed_ = true;  // its owner may write it at any time
+  storage->expose();  // its owner may write it at any time
   return storage;
 }
 
@@ -69,7 +69,7 @@ std::shared_ptr<Storage> Storage::wrap_device(Device device, void* native, std::
   storage->label_ = "memory of others";
   storage->allocation_ = open_device(device).driver->wrap(native, bytes);
   storage->owner_ = std::move(owner);
-  storage->exposed_ = true;
+  storage->expose();
   return storage;
 }
 
@@ -133,6 +133,7 @@ void Storage::after_read(const QueueUse& use) {
 
 void Storage::after_write(const QueueUse& use) {
   std::lock_guard hold(lock_);
+  writes_.fetch_add(1, std::memory_order_relaxed);
   reads_.clear();  // the write comes after them all
   note(last_write_, use);
 }
@@ -159,33 +160,35 @@ void Storage::wait_writable() {
     if (use.queue) unless_lost(use, device_, [&] { use.queue->wait(use); });
 }
 
-void Storage::add_reader(std::weak_ptr<PendingReader> reader) {
-  std::lock_guard hold(lock_);
-  // Storages that live long and are read by many expressions must not collect dead ones.
-  if (readers_.size() >= 16 && readers_.size() == readers_.capacity())
-    std::erase_if(readers_, [](const auto& r) { return r.expired(); });
-  readers_.push_back(std::move(reader));
+void Storage::expose() {
+  exposures_.fetch_add(1, std::memory_order_relaxed);
+  writes_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Storage::unexpose() {
+  writes_.fetch_add(1, std::memory_order_relaxed);
+  exposures_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Storage::add_reader(ReaderLink& link) {
+  link.link(readers_);
+  reader_count_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Storage::flush_readers() {
-  std::vector<std::weak_ptr<PendingReader>> readers;
-  {
-    std::lock_guard hold(lock_);
-    if (readers_.empty()) return;
-    readers.swap(readers_);
-  }
-  // Without our lock: a flush launches kernels, which come back here.
-  for (std::size_t i = 0; i < readers.size(); ++i) {
-    const auto reader = readers[i].lock();
-    if (!reader) continue;
-    try {
-      reader->flush();
-    } catch (...) {
-      // What could not be computed still wants to read, and so do those behind it: the write must not happen.
-      std::lock_guard hold(lock_);
-      readers_.insert(readers_.end(), readers.begin() + static_cast<std::ptrdiff_t>(i), readers.end());
-      throw;
+  // Each time anew: what another thread defers meanwhile wants to read, too. What could not be computed throws, and the
+  // write does not happen.
+  for (bool more = true; more && reader_count_.load(std::memory_order_acquire) != 0;) {
+    std::vector<std::shared_ptr<PendingResult>> results;
+    {
+      PendingBooks& books = PendingBooks::of(device_);
+      std::lock_guard hold(books.lock);
+      const std::uint64_t visit = ++books.visit;
+      for (const ReaderLink* l = readers_; l != nullptr; l = l->next) l->reader->results(visit, results);
     }
+    more = false;
+    // Without the lock: a flush launches kernels, which come back here.
+    for (const auto& result : results) more = result->flush() || more;
   }
 }
 

@@ -14,6 +14,7 @@
 
 #include "tessera/base/dtype.h"
 #include "tessera/device/driver.h"
+#include "tessera/device/pending.h"
 
 namespace tessera {
 
@@ -26,13 +27,6 @@ struct QueueUse {
   std::shared_ptr<QueueCore> queue;  ///< null: nothing to wait for
   std::uint64_t sequence = 0;
   std::shared_ptr<DriverEvent> event;  ///< null: recorded when another queue or the host has to wait
-};
-
-/// Something deferred that reads a storage. `flush` computes it now; called before the storage is written.
-class PendingReader {
- public:
-  virtual ~PendingReader() = default;
-  virtual void flush() = 0;
 };
 
 /// An allocation of a device, shared by the arrays and views on it; goes back to the pool with the last of them.
@@ -74,12 +68,17 @@ class Storage {
   void wait_readable();  ///< the host waits for the last write
   void wait_writable();  ///< the host waits for every use
 
-  // Deferred readers.
-  void add_reader(std::weak_ptr<PendingReader> reader);
+  // Deferred readers: `add_reader` and `reader_gone` under the books' lock.
+  void add_reader(ReaderLink& link);
+  void reader_gone() { reader_count_.fetch_sub(1, std::memory_order_relaxed); }  ///< its link was taken out
   void flush_readers();  ///< whatever writes this storage calls it first
-  /// Once somebody holds a raw pointer, nothing is deferred on this storage again.
-  void expose() { exposed_ = true; }
-  bool exposed() const { return exposed_; }
+  /// How often it has been written, as far as this library knows: to see that what was read from it is outdated.
+  std::uint64_t writes() const { return writes_.load(std::memory_order_relaxed); }
+  /// While somebody holds an address and may write through it, nothing is deferred on this storage; it counts as
+  /// written when that begins and when it ends. Calls pair up; of memory that others own it never ends.
+  void expose();
+  void unexpose();
+  bool exposed() const { return exposures_.load(std::memory_order_relaxed) != 0; }
 
  private:
   Storage() = default;
@@ -93,9 +92,11 @@ class Storage {
   Storage *before_ = nullptr, *after_ = nullptr;  ///< the pool's list of live storages, under its lock
   std::mutex lock_;
   QueueUse last_write_{};
-  std::vector<QueueUse> reads_;  ///< since the last write, one a queue
-  std::vector<std::weak_ptr<PendingReader>> readers_;
-  std::atomic<bool> exposed_ = false;
+  std::vector<QueueUse> reads_;    ///< since the last write, one a queue
+  ReaderLink* readers_ = nullptr;  ///< under the books' lock
+  std::atomic<std::uint32_t> reader_count_ = 0;
+  std::atomic<std::uint64_t> writes_ = 0;
+  std::atomic<std::uint32_t> exposures_ = 0;
 };
 
 /// Part of a storage as a kernel sees it: elements of one dtype from a byte offset.

@@ -6,6 +6,7 @@
 #include <bit>
 #include <initializer_list>
 
+#include "tessera/array/operation.h"
 #include "tessera/ir/value.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/transformer.h"

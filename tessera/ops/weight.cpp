@@ -232,6 +232,7 @@ Array quantised(const Array& flat) {
 }  // namespace
 
 std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> weights) {
+  const detail::Operation operation("linear", x);
   for (const Weight* weight : weights) need_product(x, *weight);
   std::vector<Array> results;
   std::optional<Array> flat, words;
@@ -259,7 +260,9 @@ std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> w
     static auto& family = *new KernelFamily<LinearSpec>(ops::trace_linear);
     family(spec).launch({static_cast<std::uint64_t>(groups * parts), 1, 1}, std::span(args));
   }
-  return results;
+  return operation.made(std::move(results), [&] {
+    return Parameters{{"weights", static_cast<std::int64_t>(weights.size())}};
+  });
 }
 
 Array linear(const Array& x, const Weight& weight) { return linear(x, {&weight})[0]; }
@@ -288,18 +291,20 @@ Array gather(const Weight& weight, const Array* ids) {
 }  // namespace
 
 Array embedding_rows(const Weight& weight, const Array& ids) {
+  const detail::Operation operation("embedding_rows", ids);
   need_weight("embedding_rows", weight);
   need_device("embedding_rows", ids, weight);
   if (!is_int(ids.dtype()))
     fail<DtypeError>({.asked = "embedding_rows",
                       .with = {{"ids", std::string(dtype_name(ids.dtype()))}},
                       .wrong = "ids are integers"});
-  return gather(weight, &ids);
+  return operation.made(gather(weight, &ids));
 }
 
 Array dequantize(const Weight& weight) {
+  const detail::Operation operation("dequantize");
   need_weight("dequantize", weight);
-  return gather(weight, nullptr);
+  return operation.made(gather(weight, nullptr));
 }
 
 }  // namespace tessera

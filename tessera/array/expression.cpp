@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/array/expression.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tessera/array/source.h"
+
+namespace tessera::detail {
+
+namespace {
+
+// When a pending expression is computed rather than grown (docs/decisions.md).
+constexpr std::uint32_t max_nodes = 64;
+constexpr std::uint64_t max_held_bytes = std::uint64_t{256} << 20;
+
+}  // namespace
+
+void ExprSize::add(const Term& t) {
+  switch (t.kind) {
+    case Term::scalar: ++scalars; break;
+    case Term::memory: ++views, held_bytes += t.view.storage->bytes(); break;
+    case Term::expression:
+      nodes += t.expr->size.nodes, views += t.expr->size.views, scalars += t.expr->size.scalars;
+      held_bytes += t.expr->size.held_bytes;
+  }
+}
+
+const char* ExprSize::limit(Device device, std::size_t rank) const {
+  if (nodes > max_nodes) return "the expression reached 64 operations";
+  if (parameter_bytes(views, scalars, rank) > device_info(device).can.max_parameter_bytes)
+    return "its parameters reached the device's limit";
+  if (nodes > 1 && held_bytes > max_held_bytes) return "its inputs reached the byte budget";
+  return nullptr;
+}
+
+Expr::~Expr() {
+  if (!linked_) return;
+  std::lock_guard hold(PendingBooks::of(device).lock);
+  for (std::size_t i = 0; i < count_; ++i) {
+    links_[i].unlink();
+    if (terms_[i].kind == Term::memory) terms_[i].view.storage->reader_gone();
+  }
+}
+
+void Expr::clear_terms() {
+  for (Term& t : terms_) t = {};
+  count_ = 0;
+  size = {};
+}
+
+void Expr::link() {
+  linked_ = true;
+  for (std::size_t i = 0; i < count_; ++i) {
+    const Term& t = terms_[i];
+    if (t.kind == Term::scalar) continue;
+    links_[i].reader = this;
+    if (t.kind == Term::memory)
+      t.view.storage->add_reader(links_[i]);
+    else
+      links_[i].link(t.expr->readers_);
+  }
+}
+
+void Expr::results(std::uint64_t visit, std::vector<std::shared_ptr<PendingResult>>& out) const {
+  if (std::exchange(visited_, visit) == visit) return;
+  if (auto s = source_.lock()) out.push_back(std::move(s));
+  for (const ReaderLink* l = readers_; l != nullptr; l = l->next) l->reader->results(visit, out);
+}
+
+bool Expr::outdated() const {
+  return std::ranges::any_of(terms(), [](const Term& t) {
+    return t.kind == Term::memory ? t.view.storage->writes() != t.writes
+                                  : t.kind == Term::expression && t.expr->outdated();
+  });
+}
+
+void Substitution::computed(std::shared_ptr<const Expr> expr, std::shared_ptr<Storage> storage,
+                            std::uint64_t recording) {
+  const std::uint64_t visit = ++PendingBooks::of(expr->device).visit;
+  for (const ReaderLink* l = expr->readers_; l != nullptr; l = l->next) l->reader->results(visit, above_);
+  known_.push_back({expr, expr, std::move(storage), recording});
+}
+
+Substitution::Known Substitution::rebuilt(const std::shared_ptr<const Expr>& expr) {
+  for (const Known& k : known_)
+    if (k.expr == expr) return k;
+  std::array<Known, 3> below;
+  bool changed = false;
+  const auto terms = expr->terms();
+  for (std::size_t i = 0; i < terms.size(); ++i)
+    if (terms[i].kind == Term::expression) {
+      below[i] = rebuilt(terms[i].expr);
+      changed = changed || below[i].storage || below[i].became != terms[i].expr;
+    }
+  Known known{expr, expr, nullptr, 0};
+  if (changed) {
+    const auto copy = std::make_shared<Expr>(expr->op, expr->sub, expr->dtype, expr->device, expr->shape);
+    copy->recording = expr->recording;
+    copy->size.nodes = 1;
+    for (std::size_t i = 0; i < terms.size(); ++i) {
+      Term t = terms[i];
+      if (below[i].storage) {
+        t.kind = Term::memory, t.expr = nullptr;
+        t.view = {below[i].storage, t.dtype, contiguous_strides(expr->shape), 0};
+        t.recording = below[i].recording, t.writes = below[i].storage->writes();
+      } else if (t.kind == Term::expression) {
+        t.expr = below[i].became;
+      }
+      copy->size.add(t);
+      copy->add(std::move(t));
+    }
+    copy->source_ = expr->source_;
+    copy->link();
+    known.became = copy;
+  }
+  known_.push_back(known);
+  return known;
+}
+
+void Substitution::run() {
+  for (const auto& result : above_) {
+    auto& source = static_cast<Source&>(*result);
+    const auto before = source.expression();
+    if (!before) continue;
+    const Known now = rebuilt(before);
+    if (now.storage || now.became == before) continue;
+    source.replace(now.became);
+    replaced_.push_back(before);
+  }
+}
+
+}  // namespace tessera::detail

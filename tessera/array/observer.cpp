@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/array/observer.h"
+
+#include "tessera/array/elementwise.h"
+#include "tessera/array/operation.h"
+
+namespace tessera {
+
+using detail::Source;
+
+KeptArray::KeptArray(const Array& array)
+    : dtype_(array.dtype()),
+      device_(array.device()),
+      shape_(array.shape()),
+      strides_(array.strides()),
+      offset_(array.offset()),
+      history_(array.history()) {
+  const auto& source = array.source();
+  std::lock_guard hold(PendingBooks::of(device_).lock);
+  if (source->computed()) {
+    storage_ = source->memory();
+    writes_ = storage_->writes();
+  } else {
+    expr_ = source->expression();
+    pending_ = source;
+  }
+}
+
+Array KeptArray::array() const {
+  std::shared_ptr<Source> source = pending_.lock();
+  if (source && source->computed() && source->overwritten()) source.reset();  // but what it was made of may be there
+  const bool outdated = source ? false : expr_ ? expr_->outdated() : storage_->writes() != writes_;
+  if (outdated)
+    fail<ArgumentError>({.asked = "KeptArray::array",
+                         .with = {{"dtype", std::string(dtype_name(dtype_))}, {"shape", to_string(shape_)}},
+                         .wrong = "memory that it reads has been written in place since it was kept",
+                         .todo = "Write x = x + y in place of x += y, or keep a copy()"});
+  if (!source) source = expr_ ? Source::of(expr_) : Source::of(storage_, dtype_);
+  Array out = ArrayAccess::make(std::move(source), dtype_, shape_, strides_, offset_);
+  out.set_history(history_);
+  return out;
+}
+
+ObserverScope::ObserverScope(ArrayObserver* observer)
+    : before_(std::exchange(detail::Operation::state.observer, observer)) {}
+ObserverScope::~ObserverScope() { detail::Operation::state.observer = before_; }
+
+namespace detail {
+
+constinit thread_local Operation::State Operation::state;
+
+void Operation::keep(const ArrayOperand& o) {
+  if (o.is_array())
+    keep(o.array());
+  else
+    operands_.emplace_back(KeptScalar{o.value(), o.dtype()});
+}
+
+void Operation::tell(std::span<Array> results, const Parameters& parameters, bool in_place) const {
+  state.observer->made({name_, operands_, parameters, results, in_place});
+}
+
+}  // namespace detail
+}  // namespace tessera

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Watching array operations as a program asks for them: for gradients, traces, and whoever else wants to know. Each
+// public operation is told once, whatever it is made of, with what it was given and what it gave.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "tessera/array/array.h"
+
+namespace tessera {
+
+namespace detail {
+class Expr;
+}
+
+/// An array as it was at some time, without what makes arrays be computed and written: a pending one that is only kept
+/// so stays part of the expressions around it, and needs no memory of its own.
+class KeptArray {
+ public:
+  explicit KeptArray(const Array& array);
+
+  DType dtype() const { return dtype_; }
+  const Shape& shape() const { return shape_; }
+  Device device() const { return device_; }
+  /// What was attached to the array: see Array::history.
+  const std::shared_ptr<void>& history() const { return history_; }
+
+  /// Kept as an expression, since the array was pending.
+  bool expression() const { return expr_ != nullptr; }
+  /// The array again: pending as it was, or its memory. ArgumentError if that memory, or some that the pending
+  /// expression reads, was written since, by this library's means; what others write through addresses they hold is not
+  /// seen.
+  Array array() const;
+
+ private:
+  std::shared_ptr<const detail::Expr> expr_;  ///< of a pending array
+  std::weak_ptr<detail::Source> pending_;
+  std::shared_ptr<Storage> storage_;  ///< of a computed one
+  std::uint64_t writes_ = 0;
+  DType dtype_;
+  Device device_;
+  Shape shape_;
+  Strides strides_;
+  std::int64_t offset_;
+  std::shared_ptr<void> history_;
+};
+
+/// A host scalar as an operand.
+struct KeptScalar {
+  double value = 0;
+  DType dtype = DType::f32;  ///< that the scalar has by itself
+};
+
+using KeptOperand = std::variant<KeptArray, KeptScalar>;
+
+/// What else an operation was told: axes, shapes, options.
+struct Parameter {
+  std::string_view name;
+  std::variant<bool, std::int64_t, double, std::vector<std::int64_t>, std::string> value;
+};
+
+using Parameters = std::vector<Parameter>;
+
+/// An array operation as the program asked for it.
+struct ArrayOperation {
+  std::string_view name;  ///< of the function: "exp", "+", "sum", "slice", "+="
+  std::span<const KeptOperand> operands;
+  std::span<const Parameter> parameters;
+  /// What it gave; of one that writes in place, the array that was written. History may be attached to them.
+  std::span<Array> results;
+  bool in_place = false;
+};
+
+/// Is told of each array operation of the threads where it is installed. It may compute with arrays itself, which is
+/// not told. What it throws passes to the program, and the operation's result is dropped.
+class ArrayObserver {
+ public:
+  virtual ~ArrayObserver() = default;
+  virtual void made(const ArrayOperation& operation) = 0;
+};
+
+/// Installs an observer on this thread while it lives; the one before sees nothing meanwhile. Null: nobody looks.
+class ObserverScope {
+ public:
+  explicit ObserverScope(ArrayObserver* observer);
+  ~ObserverScope();
+  ObserverScope(const ObserverScope&) = delete;
+  ObserverScope& operator=(const ObserverScope&) = delete;
+
+ private:
+  ArrayObserver* const before_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// The entry and exit of every public array operation, for array/ and ops/. The outermost one is told to the observer of
+// its thread; where there is none, that costs a count and a comparison.
+#pragma once
+
+#include <initializer_list>
+#include <type_traits>
+#include <utility>
+
+#include "tessera/array/observer.h"
+
+namespace tessera::detail {
+
+class Operation {
+ public:
+  /// The entry: operands are Array, ArrayOperand, std::optional<Array>, or a span of Array, kept only while somebody
+  /// looks. Before they are moved from.
+  template <class... O>
+  explicit Operation(const char* name, const O&... operands) : name_(name) {
+    if (++state.depth == 1 && state.observer != nullptr) [[unlikely]] {
+      struct Leave {
+        bool stays = false;
+        ~Leave() { state.depth -= !stays; }
+      } leave;
+      observed_ = true;
+      (keep(operands), ...);
+      leave.stays = true;
+    }
+  }
+  ~Operation() { --state.depth; }
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+  // The exit. `parameters` is called only if somebody looks: it gives Parameters.
+  Array made(Array result) const {
+    if (observed_) [[unlikely]]
+      tell({&result, 1}, {}, false);
+    return result;
+  }
+  template <class P>
+  Array made(Array result, P&& parameters) const {
+    if (observed_) [[unlikely]]
+      tell({&result, 1}, parameters(), false);
+    return result;
+  }
+  template <class P>
+  std::vector<Array> made(std::vector<Array> results, P&& parameters) const {
+    if (observed_) [[unlikely]]
+      tell(results, parameters(), false);
+    return results;
+  }
+  /// Of an operation that wrote `target` in place, which is its first operand.
+  void wrote(Array& target) const {
+    if (observed_) [[unlikely]]
+      tell({&target, 1}, {}, true);
+  }
+  template <class P>
+  void wrote(Array& target, P&& parameters) const {
+    if (observed_) [[unlikely]]
+      tell({&target, 1}, parameters(), true);
+  }
+
+ private:
+  friend class tessera::ObserverScope;
+  struct State {
+    ArrayObserver* observer = nullptr;
+    unsigned depth = 0;
+  };
+  static constinit thread_local State state;
+
+  void keep(const Array& a) { operands_.emplace_back(KeptArray(a)); }
+  void keep(const std::optional<Array>& a) {
+    if (a) keep(*a);
+  }
+  void keep(std::span<const Array> all) {
+    for (const Array& a : all) keep(a);
+  }
+  void keep(const ArrayOperand& o);
+  void tell(std::span<Array> results, const Parameters& parameters, bool in_place) const;
+
+  const char* const name_;
+  bool observed_ = false;
+  std::vector<KeptOperand> operands_;
+};
+
+}  // namespace tessera::detail

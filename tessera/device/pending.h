@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Deferred work that reads memory: which results wait on a storage, so that whoever writes it has them computed before.
+// Who defers (array/) keeps the lists; storages only know where they begin.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "tessera/device/device.h"
+
+namespace tessera {
+
+/// The books of what is deferred on one device: lists of readers, and which thread computes what. Never held while
+/// something is computed, or together with another's.
+struct PendingBooks {
+  std::mutex lock;
+  std::condition_variable changed;  ///< something that a thread was computing is done
+  std::uint64_t visit = 0;          ///< number of the last walk over readers, which meets each of them once
+  static PendingBooks& of(Device device);
+};
+
+/// Something that is computed when it is needed.
+class PendingResult {
+ public:
+  virtual ~PendingResult() = default;
+  /// Computes it now, because what it reads is about to be written; false if there was nothing to do.
+  virtual bool flush() = 0;
+};
+
+/// Deferred work that reads a storage or other deferred work.
+class PendingReader {
+ public:
+  /// Adds the results that need this work, some of which may be computed by now. Under the books' lock, so that `out`
+  /// goes only after it: these may be the last references.
+  virtual void results(std::uint64_t visit, std::vector<std::shared_ptr<PendingResult>>& out) const = 0;
+
+ protected:
+  ~PendingReader() = default;
+};
+
+/// A reader's place in the list of those that read the same; unlinked by its owner. All under the books' lock.
+struct ReaderLink {
+  const PendingReader* reader = nullptr;
+  ReaderLink* next = nullptr;
+  ReaderLink** place = nullptr;  ///< what points to this one; null: in no list
+
+  void link(ReaderLink*& first) {
+    next = first, place = &first;
+    if (next != nullptr) next->place = &next;
+    first = this;
+  }
+  void unlink() {
+    if (place == nullptr) return;
+    *place = next;
+    if (next != nullptr) next->place = place;
+    next = nullptr, place = nullptr;
+  }
+};
+
+}  // namespace tessera

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an observer of array operations sees: each public one once, with what it takes to differentiate it.
+#include "tessera/array/observer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <list>
+#include <map>
+#include <random>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "tessera/array/dlpack.h"
+#include "tessera/array/generator.h"
+#include "tessera/array/move.h"
+#include "tessera/ops/product.h"
+#include "tessera/ops/transformer.h"
+#include "tessera/ops/weight.h"
+#include "tessera/testing/testing.h"
+#include "tests/support/every_device.h"
+#include "tests/support/folder.h"
+
+namespace tessera {
+namespace {
+
+using test::OnEveryDevice;
+TESSERA_ON_EVERY_DEVICE();
+
+class Names : public ArrayObserver {
+ public:
+  void made(const ArrayOperation& operation) override {
+    all.emplace_back(operation.name);
+    in_place = operation.in_place;
+    operands = operation.operands.size();
+    for (const Array& r : operation.results) shapes.push_back(r.shape());
+  }
+  std::vector<std::string> all;
+  bool in_place = false;
+  std::size_t operands = 0;
+  std::vector<Shape> shapes;
+};
+
+struct Call {
+  const char* function;  ///< as headers declare it
+  const char* told;      ///< the name an observer sees
+  std::size_t operands;
+  std::function<void()> call;
+  bool in_place = false;
+};
+
+// Every function of installed headers that gives an Array or writes one, but for those that only call others.
+std::vector<Call> calls() {
+  const Array a = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2}), b = Array::ones({2, 2}), c = a > 2;
+  const Array ids = Array::from({std::int32_t{1}, std::int32_t{0}}), i = a.astype(DType::i32), row = Array::ones({2});
+  const Array heads = Array::ones({2, 1, 8}), cache = Array::zeros({1, 4, 8});
+  const std::vector<std::byte> zeros(2 * 32 * 4);
+  const Weight weight = Weight::pack(WeightFormat::f32, zeros, 2, 32, a.device());
+  const Array wide = Array::ones({1, 32});
+  static const test::Folder folder;
+  const std::string path = folder / "a.npy";
+  save_npy(a, path);
+  auto written = [](Array target, auto&& write) { return [target, write]() mutable { write(target); }; };
+  const Array t = a.copy().eval();
+  std::vector<Call> list = {
+      {"empty", "empty", 0, [] { Array::empty({2}); }},
+      {"full", "full", 0, [] { Array::full({2}, 1); }},
+      {"zeros", "zeros", 0, [] { Array::zeros({2}); }},
+      {"ones", "ones", 0, [] { Array::ones({2}); }},
+      {"arange", "arange", 0, [] { Array::arange(3); }},
+      {"from", "from", 0, [] { Array::from({1.f}); }},
+      {"wrap", "wrap", 0, [] { Array::wrap(Storage::allocate(current_device(), 8), DType::f32, {2}); }},
+      {"reshape", "reshape", 1, [=] { a.reshape({4}); }},
+      {"transpose", "transpose", 1, [=] { a.transpose(); }},
+      {"permute", "permute", 1,
+       [=] {
+         a.permute({1, 0});
+       }},
+      {"broadcast_to", "broadcast_to", 1,
+       [=] {
+         a.broadcast_to({3, 2, 2});
+       }},
+      {"slice", "slice", 1, [=] { a.slice(0, 0, 1); }},
+      {"select", "select", 1, [=] { a.select(0, 1); }},
+      {"unsqueeze", "unsqueeze", 1, [=] { a.unsqueeze(0); }},
+      {"squeeze", "squeeze", 1, [=] { row.unsqueeze(0).squeeze(0); }},
+      {"as_contiguous", "as_contiguous", 1, [=] { a.as_contiguous(); }},
+      {"astype", "astype", 1, [=] { a.astype(DType::i32); }},
+      {"to", "to", 1,
+       [=] {
+         a.to({Backend::interp, 0});
+       }},
+      {"copy", "copy", 1, [=] { a.copy(); }},
+      {"where", "where", 3, [=] { where(c, a, 0); }},
+      {"sum", "sum", 1, [=] { sum(a, {1}, true); }},
+      {"mean", "mean", 1, [=] { mean(i); }},
+      {"max", "max", 1, [=] { max(a); }},
+      {"min", "min", 1, [=] { min(a); }},
+      {"any", "any", 1, [=] { any(a); }},
+      {"all", "all", 1, [=] { all(a, {0}); }},
+      {"argmax", "argmax", 1, [=] { argmax(a); }},
+      {"concatenate", "concatenate", 2,
+       [=] {
+         concatenate({a, b});
+       }},
+      {"take", "take", 2, [=] { take(a, ids); }},
+      {"random_uniform", "random_uniform", 0, [] { random_uniform({3}, 1); }},
+      {"random_normal", "random_normal", 0, [] { random_normal({3}, 1); }},
+      {"random_bits", "random_bits", 0, [] { random_bits({3}, 1); }},
+      {"uniform", "random_uniform", 0, [] { Generator(1).uniform({3}); }},
+      {"normal", "random_normal", 0, [] { Generator(1).normal({3}); }},
+      {"bits", "random_bits", 0, [] { Generator(1).bits({3}); }},
+      {"load_npy", "load_npy", 0, [=] { load_npy(path); }},
+      {"from_dlpack", "from_dlpack", 0, [=] { dlpack::from_dlpack(dlpack::to_dlpack(t)); }},
+      {"matmul", "matmul", 3, [=] { matmul(a, b, {.bias = row}); }},
+      {"linear", "linear", 1, [=] { linear(wide, weight); }},
+      {"embedding_rows", "embedding_rows", 1, [=] { embedding_rows(weight, ids); }},
+      {"dequantize", "dequantize", 0, [=] { dequantize(weight); }},
+      {"rms_norm", "rms_norm", 2, [=] { rms_norm(a, row, 1e-5f); }},
+      {"softmax", "softmax", 1, [=] { softmax(a); }},
+      {"silu_gate", "silu_gate", 2, [=] { silu_gate(a, b); }},
+      {"rotary", "rotary", 1, [=] { rotary(heads, 0, {}); }},
+      {"attention", "attention", 3, [=] { attention(heads, cache, cache, 0, 1); }},
+      {"cache_store", "cache_store", 2, written(cache, [=](Array& x) { cache_store(x, heads, 0); }), true},
+      {"assign", "assign", 2, written(t, [=](Array& x) { x.assign(b); }), true},
+      {"fill", "fill", 1, written(t, [](Array& x) { x.fill(3); }), true},
+      {"operator+=", "+=", 2, written(t, [=](Array& x) { x += b; }), true},
+      {"operator-=", "-=", 2, written(t, [](Array& x) { x -= 1; }), true},
+      {"operator*=", "*=", 2, written(t, [=](Array& x) { x *= row; }), true},
+      {"operator/=", "/=", 2, written(t, [](Array& x) { x /= 2; }), true},
+      {"view_for_writing", "view_for_writing", 1, written(t, [](Array& x) { x.view_for_writing(); }), true},
+      {"host_access", "host_access", 1, written(t, [](Array& x) { x.copy().host_access(); }), true},
+      {"operator!", "!", 1, [=] { !c; }},
+  };
+  for (const char* op : {"+", "-", "*", "/", "%", "&", "|", "^", "==", "!=", "<", "<=", ">", ">="}) {
+    static std::map<std::string, Array (*)(ArrayOperand, ArrayOperand)> functions = {
+        {"+", operator+ },
+         {"-", operator- },
+          {"*", operator* },
+           {"/", operator/ },
+            {"%", operator% },
+             {"&", operator& },
+              {"|", operator| },
+               {"^", operator^ },
+                {"==", operator== },
+                 {"!=", operator!= }, {"<", operator<}, {"<=", operator<= }, {">", operator> }, {">=", operator>= } };
+    static std::list<std::string> names;
+    const char* name = names.emplace_back("operator" + std::string(op)).c_str();
+    list.push_back({name, op, 2, [f = functions.at(op), i] { f(i, 2); }});
+  }
+  for (const auto& [name, f] : std::initializer_list<std::pair<const char*, Array (*)(Array)>>{{"abs", abs},
+                                                                                               {"sqrt", sqrt},
+                                                                                               {"rsqrt", rsqrt},
+                                                                                               {"exp", exp},
+                                                                                               {"exp2", exp2},
+                                                                                               {"log", log},
+                                                                                               {"log2", log2},
+                                                                                               {"sin", sin},
+                                                                                               {"cos", cos},
+                                                                                               {"tanh", tanh},
+                                                                                               {"erf", erf},
+                                                                                               {"floor", floor},
+                                                                                               {"ceil", ceil},
+                                                                                               {"trunc", trunc},
+                                                                                               {"rint", rint},
+                                                                                               {"sigmoid", sigmoid},
+                                                                                               {"silu", silu},
+                                                                                               {"relu", relu},
+                                                                                               {"gelu", gelu}})
+    list.push_back({name, name, 1, [f = f, a] { f(a); }});
+  for (const auto& [name, f] : std::initializer_list<std::pair<const char*, Array (*)(ArrayOperand, ArrayOperand)>>{
+           {"minimum", minimum}, {"maximum", maximum}, {"pow", pow}})
+    list.push_back({name, name, 2, [f = f, a] { f(a, 2); }});
+  return list;
+}
+
+TEST(Observer, SeesEachPublicOperationOnce) {
+  for (const Call& c : calls()) {
+    Names seen;
+    {
+      const ObserverScope scope(&seen);
+      c.call();
+    }
+    // Some calls make their operand by another.
+    const bool twice = std::set<std::string_view>{"squeeze", "from_dlpack", "host_access"}.count(c.function) != 0;
+    ASSERT_EQ(seen.all.size(), twice ? 2u : 1u) << c.function;
+    EXPECT_EQ(seen.all.back(), c.told) << c.function;
+    EXPECT_EQ(seen.operands, c.operands) << c.function;
+    EXPECT_EQ(seen.in_place, c.in_place) << c.function;
+  }
+}
+
+// Functions of array/ and ops/ that give arrays by calling others, or that give back what they hold.
+const std::set<std::string> others = {"array", "memory", "parts", "take", "eval", "from_bytes", "with_view"};
+
+TEST(Observer, IsTestedWithEveryFunctionOfInstalledHeaders) {
+  std::set<std::string> known;
+  for (const Call& c : calls()) known.insert(c.function);
+  const std::regex declaration(R"(^\s*(?:static )?(?:const )?(?:std::vector<)?Array>?&? (operator[^(]+|\w+)\()");
+  std::set<std::string> missing;
+  std::size_t found = 0;
+  for (const char* header :
+       {"array/array.h", "array/dlpack.h", "array/generator.h", "ops/product.h", "ops/transformer.h", "ops/weight.h"}) {
+    std::ifstream file(std::string(TESSERA_SOURCE_DIR "/tessera/") + header);
+    ASSERT_TRUE(file) << header;
+    for (std::string line; std::getline(file, line);) {
+      std::smatch m;
+      if (!std::regex_search(line, m, declaration)) continue;
+      ++found;
+      const std::string name = m[1];
+      if (!known.count(name) && !others.count(name)) missing.insert(std::string(header) + ": " + name);
+    }
+  }
+  EXPECT_GT(found, 80u);
+  EXPECT_EQ(missing, std::set<std::string>{}) << "an operation that no observer is tested with";
+}
+
+TEST(Observer, MayThrowAndMayCompute) {
+  struct Throws : ArrayObserver {
+    void made(const ArrayOperation& operation) override {
+      EXPECT_EQ(sum(operation.results[0] + 1).item<float>(), 6.f);  // not told again
+      fail<ArgumentError>({.wrong = "no"});
+    }
+  } throws;
+  Names after;
+  const Array a = Array::ones({2});
+  {
+    const ObserverScope scope(&throws);
+    EXPECT_THROW(a * 2, ArgumentError);
+    const ObserverScope nobody(nullptr);
+    EXPECT_NO_THROW(a * 2);
+  }
+  const ObserverScope scope(&after);
+  static_cast<void>(a + 1);
+  EXPECT_EQ(after.all.size(), 1u);
+}
+
+TEST_P(OnEveryDevice, WhatIsKeptIsWhatItWas) {
+  const Array x = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2}), y = Array::ones({2, 2});
+  std::optional<KeptArray> pending, view, computed;
+  {
+    Array p = x * 2 + y;
+    pending.emplace(p), view.emplace(p.transpose());
+  }
+  computed.emplace(x);
+  EXPECT_TRUE(pending->expression());
+  EXPECT_FALSE(computed->expression());
+  EXPECT_EQ(pending->array().to_vector<float>(), (std::vector<float>{3, 5, 7, 9}));
+  EXPECT_EQ(view->array().to_vector<float>(), (std::vector<float>{3, 7, 5, 9}));
+  EXPECT_EQ(computed->array().to_vector<float>(), (std::vector<float>{1, 2, 3, 4}));
+  // A result written in place since: what it was made of is there still.
+  Array held = x * 2 + y;
+  const KeptArray before(held);
+  held += 1;
+  EXPECT_EQ(before.array().to_vector<float>(), (std::vector<float>{3, 5, 7, 9}));
+  EXPECT_EQ(held.to_vector<float>(), (std::vector<float>{4, 6, 8, 10}));
+  // What it was made of written in place since.
+  Array z = x;
+  z += 1;
+  for (const auto& kept : {*pending, *view, *computed, before}) EXPECT_THROW(kept.array(), ArgumentError);
+}
+
+// Reverse mode on the observer alone.
+struct Step {
+  std::string name;
+  std::vector<KeptOperand> operands;
+  std::map<std::string, std::vector<std::int64_t>> axes;
+  std::optional<Array> adjoint;
+  std::size_t number = 0;
+};
+using StepPointer = std::shared_ptr<Step>;
+
+class Tape : public ArrayObserver {
+ public:
+  void made(const ArrayOperation& o) override {
+    auto step = std::make_shared<Step>();
+    step->name = o.name;
+    step->operands.assign(o.operands.begin(), o.operands.end());
+    for (const Parameter& p : o.parameters)
+      if (const auto* v = std::get_if<std::vector<std::int64_t>>(&p.value)) step->axes[std::string(p.name)] = *v;
+    step->number = ++count_;
+    o.results[0].set_history(step);
+  }
+
+ private:
+  std::size_t count_ = 0;
+};
+
+StepPointer step_of(const std::shared_ptr<void>& history) { return std::static_pointer_cast<Step>(history); }
+
+Array summed_to(Array g, const Shape& shape) {
+  while (g.rank() > static_cast<int>(shape.size())) g = sum(g, {0});
+  for (int d = 0; d < g.rank(); ++d)
+    if (shape[static_cast<std::size_t>(d)] == 1 && g.shape(d) != 1) g = sum(g, {d}, true);
+  return g;
+}
+
+void backward(const Array& loss) {
+  std::map<std::size_t, StepPointer, std::greater<>> open;  // latest first
+  const auto add = [&](const KeptOperand& operand, const std::function<Array()>& adjoint) {
+    const auto* a = std::get_if<KeptArray>(&operand);
+    if (a == nullptr || !a->history()) return;  // a constant
+    const StepPointer step = step_of(a->history());
+    const Array g = summed_to(adjoint(), a->shape());
+    step->adjoint = step->adjoint ? *step->adjoint + g : g;
+    open[step->number] = step;
+  };
+  const StepPointer last = step_of(loss.history());
+  last->adjoint = Array::ones(loss.shape(), loss.dtype(), loss.device());
+  open[last->number] = last;
+  while (!open.empty()) {
+    const StepPointer s = open.extract(open.begin()).mapped();
+    const Array g = *s->adjoint;
+    const auto x = [&](std::size_t i) {
+      const auto* a = std::get_if<KeptArray>(&s->operands[i]);
+      return a != nullptr ? a->array() : Array::full({1}, std::get<KeptScalar>(s->operands[i]).value);
+    };
+    const auto first = [&](auto&& f) { add(s->operands[0], f); };
+    const auto second = [&](auto&& f) { add(s->operands[1], f); };
+    if (s->name == "+") {
+      first([&] { return g; }), second([&] { return g; });
+    } else if (s->name == "-") {
+      first([&] { return g; }), second([&] { return -g; });
+    } else if (s->name == "*") {
+      first([&] { return g * x(1); }), second([&] { return g * x(0); });
+    } else if (s->name == "tanh") {
+      first([&] { return g * (1 - tanh(x(0)) * tanh(x(0))); });
+    } else if (s->name == "relu") {
+      first([&] { return where(x(0) > 0, g, 0); });
+    } else if (s->name == "sum") {
+      first([&] { return g.broadcast_to(std::get<KeptArray>(s->operands[0]).shape()); });
+    } else if (s->name == "matmul") {
+      first([&] { return matmul(g, x(1).transpose()); }), second([&] { return matmul(x(0).transpose(), g); });
+    } else if (s->name != "leaf") {
+      FAIL() << "no rule for " << s->name;
+    }
+  }
+}
+
+TEST_P(OnEveryDevice, IsEnoughForReverseMode) {
+  std::mt19937_64 random(testing::seed());
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  const auto make = [&](Shape shape) {
+    std::vector<float> v(static_cast<std::size_t>(element_count(shape)));
+    for (float& x : v) x = uniform(random);
+    return v;
+  };
+  const std::vector<Shape> shapes = {{3, 5}, {5}, {5, 2}, {1, 2}};
+  std::vector<std::vector<float>> values;
+  for (const Shape& s : shapes) values.push_back(make(s));
+  const Array x = Array::from(make({4, 3}), Shape{4, 3}), y = Array::from(make({4, 2}), Shape{4, 2});
+  const auto network = [&](const std::vector<Array>& p) {
+    Array hidden = tanh(matmul(x, p[0]) + p[1]);
+    Array error = matmul(relu(std::move(hidden) + 0.5), p[2]) * 2 + p[3] - y;
+    return sum(error * error);
+  };
+  const auto parameters = [&] {
+    std::vector<Array> p;
+    for (std::size_t i = 0; i < shapes.size(); ++i) p.push_back(Array::from(values[i], shapes[i]));
+    return p;
+  };
+  std::vector<Array> p = parameters();
+  std::vector<StepPointer> leaves;
+  for (Array& a : p) {
+    leaves.push_back(std::make_shared<Step>());
+    leaves.back()->name = "leaf";
+    a.set_history(leaves.back());
+  }
+  Tape tape;
+  std::optional<Array> loss;
+  {
+    const ObserverScope scope(&tape);
+    loss = network(p);
+  }
+  backward(*loss);
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    ASSERT_TRUE(leaves[i]->adjoint);
+    const std::vector<float> got = leaves[i]->adjoint->to_vector<float>();
+    for (std::size_t e = 0; e < values[i].size(); ++e) {
+      const float kept = values[i][e], step = 1e-2f;
+      const auto at = [&](float v) {
+        values[i][e] = v;
+        return static_cast<double>(network(parameters()).item<float>());
+      };
+      const double want = (at(kept + step) - at(kept - step)) / (2 * static_cast<double>(step));
+      values[i][e] = kept;
+      ASSERT_NEAR(got[e], want, 0.02 * (1 + std::abs(want))) << "parameter " << i << ", element " << e;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera
