@@ -121,8 +121,7 @@ TEST(VendorHeaders, CublasLt) {
   static_assert(v.first_alignment == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES);
   static_assert(v.first_alignment + 3 == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES);
   static_assert(lt_most_workspace == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
-  static_assert(lt_relu == CUBLASLT_EPILOGUE_RELU && lt_bias == CUBLASLT_EPILOGUE_BIAS);
-  static_assert(lt_relu + lt_bias == CUBLASLT_EPILOGUE_RELU_BIAS && CUBLASLT_EPILOGUE_DEFAULT == 1);
+  static_assert(lt_bias == CUBLASLT_EPILOGUE_BIAS && CUBLASLT_EPILOGUE_DEFAULT == 1);
   static_assert(lt_f32 == CUDA_R_32F && lt_f16 == CUDA_R_16F && lt_bf16 == CUDA_R_16BF);
   static_assert(v.result_bytes == sizeof(cublasLtMatmulHeuristicResult_t));
   static_assert(offsetof(cublasLtMatmulHeuristicResult_t, algo) == 0);

@@ -117,7 +117,7 @@ TEST(VendorHeaders, HipblasLt) {
   static_assert(v.batch_count == HIPBLASLT_MATRIX_LAYOUT_BATCH_COUNT);
   static_assert(v.batch_offset == HIPBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET);
   static_assert(lt_most_workspace == HIPBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
-  static_assert(lt_relu == HIPBLASLT_EPILOGUE_RELU && lt_bias == HIPBLASLT_EPILOGUE_BIAS);
+  static_assert(lt_bias == HIPBLASLT_EPILOGUE_BIAS);
   static_assert(lt_f32 == HIP_R_32F && lt_f16 == HIP_R_16F && lt_bf16 == HIP_R_16BF);
   static_assert(v.result_bytes == sizeof(hipblasLtMatmulHeuristicResult_t));
   static_assert(v.result_workspace == offsetof(hipblasLtMatmulHeuristicResult_t, workspaceSize));
