@@ -301,7 +301,7 @@ TEST_F(QueueTest, AFaultThatHousekeepingSawIsKeptForTheNextWhoWaits) {
     expect_has(text_of<KernelError>([&] { wait(); }), {"the work failed on purpose", "newest first: increment"});
     wait();
   };
-  for (const char* who : {"trim", "wrapped memory", "kernel", "queue"}) {
+  for (const char* who : {"trim", "wrapped memory", "kernel", "queue", "what nobody can be told of"}) {
     SCOPED_TRACE(who);
     const std::string_view by = who;
     const Device d = by == "wrapped memory" ? Device{Backend::cpu, 0} : fresh();
@@ -323,6 +323,12 @@ TEST_F(QueueTest, AFaultThatHousekeepingSawIsKeptForTheNextWhoWaits) {
       while (behaviour(d)->failed_work == 0) std::this_thread::yield();
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
       Kernel(increment().function()).prepare(d);
+    }
+    if (by == "what nobody can be told of") {
+      while (behaviour(d)->failed_work == 0) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      Queue theirs(d);
+      y->before_write_untold(theirs);
     }
     if (by == "trim" || by == "wrapped memory") y.reset();
     if (by == "trim") trim(d);

@@ -81,14 +81,22 @@ struct Export {
 };
 
 /// The consumer gives its tensor back while its stream may still be at work on it, as PyTorch does. Whoever uses the
-/// memory next comes behind what is in that stream by now; the host waits for nothing.
-void keep_for_the_stream(const Export& kept) noexcept {
-  if (!kept.stream) return;
+/// memory next comes behind what is in that stream by now; the host waits for nothing. False if that cannot be said to
+/// the driver, so that the memory must not be used again.
+bool keep_for_the_stream(const Export& kept) noexcept {
+  if (!kept.stream) return true;
+  std::unique_ptr<Queue> queue;
   try {
-    const std::unique_ptr<Queue> queue = Queue::wrap(kept.storage->device(), *kept.stream);
-    kept.storage->before_write(*queue);  // it may have written: behind it means behind all that came before, too
-    kept.storage->after_write(queue->mark());
+    queue = Queue::wrap(kept.storage->device(), *kept.stream);
   } catch (...) {  // the device is lost, or this is a child of fork: nobody uses the memory again
+    return true;
+  }
+  try {
+    kept.storage->before_write_untold(*queue);  // it may have written, so behind all that came before, too
+    kept.storage->after_write(queue->mark());
+    return true;
+  } catch (...) {
+    return false;
   }
 }
 
@@ -122,8 +130,8 @@ M* exported(const Array& array, std::optional<void*> stream) {
   t.strides = kept->strides.data();
   t.byte_offset = address ? 0 : view.byte_offset;
   made->deleter = [](M* self) {
-    const std::unique_ptr<Export> given_back(static_cast<Export*>(self->manager_context));
-    keep_for_the_stream(*given_back);
+    std::unique_ptr<Export> given_back(static_cast<Export*>(self->manager_context));
+    if (!keep_for_the_stream(*given_back)) static_cast<void>(given_back.release());  // its stream may still write it
     delete self;
   };
   made->manager_context = kept.release();

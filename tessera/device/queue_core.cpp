@@ -240,6 +240,15 @@ void QueueCore::order_after(const QueueUse& use) {
   }
 }
 
+void QueueCore::order_after_untold(const QueueUse& use) noexcept {
+  try {
+    order_after(use);
+  } catch (...) {
+    const std::lock_guard hold(use.queue->lock_);
+    use.queue->keep_fault();
+  }
+}
+
 QueueUse QueueCore::last_use() { return {shared_from_this(), submitted_.load(std::memory_order_relaxed), nullptr}; }
 
 void* QueueCore::native_handle() {

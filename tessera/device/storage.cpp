@@ -123,6 +123,15 @@ void Storage::before_write(QueueCore& queue) {
   for (const QueueUse& read : reads) unless_lost(read, device_, [&] { queue.order_after(read); });
 }
 
+void Storage::before_write_untold(Queue& queue) noexcept {
+  std::lock_guard hold(lock_);  // copies of the uses might throw
+  const auto order = [&](const QueueUse& use) {
+    if (use.queue && use.queue.get() != &queue.core()) queue.core().order_after_untold(use);
+  };
+  order(last_write_);
+  for (const QueueUse& read : reads_) order(read);
+}
+
 void Storage::after_read(const QueueUse& use) {
   if (!use.queue) return;
   std::lock_guard hold(lock_);
