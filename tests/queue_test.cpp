@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <latch>
 #include <random>
 #include <string_view>
 #include <thread>
@@ -15,6 +16,7 @@
 #include "tessera/device/kernel.h"
 #include "tessera/ir/value.h"
 #include "tests/support/device_fixture.h"
+#include "tests/support/in_time.h"
 
 namespace tessera {
 namespace {
@@ -513,6 +515,152 @@ TEST_F(QueueTest, FaultsThatHousekeepingSawOneAfterTheOtherAreBothTold) {
               "newest first: increment, (fill). Later: ", "newest first: increment, (fill), increment, (fill)"});
   q.finish();
   EXPECT_EQ(read(q, x)[0], 2u);
+}
+
+TEST_F(QueueTest, EventsTellWhenTheWorkBeforeThemHasEnded) {
+  const Device d = fresh();
+  Queue q(d);
+  const auto other = std::make_unique<Queue>(d);
+  const auto x = storage(d);
+  behaviour(d)->hold();
+  std::atomic<bool> done = false, was_done = false;
+  q.submit_native("first", {}, {}, [&](void* native) {
+    test::put_native(native, [&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      done = true;
+    });
+  });
+  const Event event = q.record(), copy = event;
+  other->wait(event);
+  other->submit_native("second", {}, {},
+                       [&](void* native) { test::put_native(native, [&] { was_done = done.load(); }); });
+  q.fill(view(x), 1);  // behind it
+  EXPECT_FALSE(event.done());
+  behaviour(d)->let_go();
+  other->finish();
+  EXPECT_TRUE(was_done);
+  copy.wait();
+  EXPECT_TRUE(event.done());
+  expect_has(text_of<ArgumentError>([&] { q.submit_native("records", {}, {}, [&](void*) { q.record(); }); }),
+             {"uses the queue that it puts work into"});
+}
+
+TEST_F(QueueTest, AnEventOfAnAdoptedQueueComesBehindWhatOthersPutIn) {
+  const Device d = fresh();
+  Queue theirs(d);
+  const std::unique_ptr<Queue> ours = Queue::wrap(d, theirs.native_handle());
+  const auto x = storage(d);
+  ours->fill(view(x), 1);
+  ours->record().wait();
+  std::atomic<bool> done = false;
+  test::put_native(theirs.native_handle(), [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    done = true;
+  });
+  ours->record().wait();
+  EXPECT_TRUE(done);
+}
+
+TEST_F(QueueTest, AnEventOfFailedWorkIsDoneAndWaitingForItTellsOnce) {
+  const Device d = fresh();
+  Queue& q = Queue::of(d);
+  const auto x = storage(d), y = storage(d);
+  q.fill(view(x), 1);
+  q.finish();
+  const auto failing = [&] {
+    increment().launch({n, 1, 1}, {view(x), view(y)});
+    const Event event = q.record();
+    while (!event.done()) std::this_thread::yield();
+    return event;
+  };
+  behaviour(d)->fail_work = true;
+  const Event event = failing();
+  behaviour(d)->fail_work = false;
+  expect_has(text_of<KernelError>([&] { event.wait(); }), {"failed on purpose", "newest first: increment, (fill)"});
+  event.wait();
+  q.finish();
+  q.record().wait();
+  behaviour(d)->fail_record = true;
+  q.fill(view(x), 2);
+  expect_has(text_of<OutOfMemory>([&] { q.record(); }), {"no event left", "(fill)"});
+  behaviour(d)->fail_record = false;
+  behaviour(d)->lose = true;
+  const Event lost = failing();
+  ::testing::internal::CaptureStderr();
+  expect_has(text_of<DeviceError>([&] { lost.wait(); }), {"is lost", "illegal address"});
+  ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(lost.done());
+  text_of<DeviceError>([&] { lost.wait(); });
+  text_of<DeviceError>([&] { q.record(); });
+  text_of<DeviceError>([&] { q.wait(event); });
+}
+
+// Queues whose driver computes within the call.
+
+TEST_F(QueueTest, WorkWithinTheCallHoldsUpItsOwnQueueOnly) {
+  const Device d = fresh();
+  behaviour(d)->immediate = true;
+  Queue& q = Queue::of(d);
+  const auto x = storage(d), y = storage(d), z = storage(d);
+  for (const auto& s : {x, y, z}) q.fill(view(s), 1);  // before there is another queue
+  increment().prepare(d);
+  const Event before = q.record();
+  EXPECT_EQ(behaviour(d)->records, 0);
+  std::latch begun(1), others_done(1);
+  test::set_body("increment", [&](const test::Launch& l) {
+    if (l.shape[0] == 1) begun.count_down(), others_done.wait();
+    for (std::uint64_t i = 0; i < l.shape[0]; ++i)
+      l.arguments[1].as<std::uint32_t>()[i] = l.arguments[0].as<std::uint32_t>()[i] + 1;
+  });
+  test::in_time([&] {
+    std::thread slow([&] { increment().launch({1, 1, 1}, {view(x), view(x)}); });
+    begun.wait();
+    const Event under_way = q.record();
+    EXPECT_FALSE(under_way.done());
+    EXPECT_TRUE(before.done());
+    before.wait();
+    Queue own(d);
+    {
+      const QueueScope with(own);
+      increment().launch({n, 1, 1}, {view(y), view(z)});
+    }
+    EXPECT_EQ(read(own, z), std::vector<std::uint32_t>(n, 2));
+    own.finish();
+    storage(d, 10 * n);
+    EXPECT_GE(trim(d), 10 * n * 4);
+    // What does want it waits until it has ended, and no longer: the queue's next work has begun by then.
+    std::atomic<int> waited = 0;
+    std::thread waits([&] { under_way.wait(), ++waited; });
+    std::thread finishes([&] { q.finish(), ++waited; });
+    std::thread orders([&] { own.wait(under_way), ++waited; });
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(waited, 0);
+    others_done.count_down();
+    for (std::thread* t : {&slow, &waits, &finishes, &orders}) t->join();
+    EXPECT_TRUE(under_way.done());
+  });
+  EXPECT_EQ(read(q, x)[0], 2u);
+}
+
+TEST_F(QueueTest, WorkWithinTheCallThatFailsIsToldByTheCallAndIsOver) {
+  const Device d = fresh();
+  behaviour(d)->immediate = true;
+  Queue& q = Queue::of(d);
+  const auto x = storage(d), y = storage(d);
+  q.fill(view(x), 1);
+  behaviour(d)->fail_work = true;
+  expect_has(text_of<KernelError>([&] {
+               increment().launch({n, 1, 1}, {view(x), view(y)});
+             }),
+             {"failed on purpose", "newest first: increment, (fill)"});
+  behaviour(d)->fail_work = false;
+  q.finish();
+  Queue other(d);
+  other.copy(view(y), view(x));
+  EXPECT_EQ(read(other, y)[0], 1u);
+  expect_has(text_of<ArgumentError>([&] { q.submit_native("finishes", {}, {}, [&](void*) { q.finish(); }); }),
+             {"uses the queue that it puts work into"});
+  q.finish();
 }
 
 TEST_F(QueueTest, AQueueThatEndsBecauseItsDeviceWasLostMayBeInUseElsewhere) {

@@ -5,10 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <future>
 #include <latch>
@@ -21,12 +18,14 @@
 #include "tessera/ops/transformer.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
+#include "tests/support/in_time.h"
 
 namespace tessera {
 namespace {
 
 using test::expect_has;
 using test::expect_throw;
+using test::in_time;
 using test::OnEveryDevice;
 TESSERA_ON_EVERY_DEVICE();
 
@@ -147,18 +146,6 @@ TEST_P(OnEveryDevice, WhatWasDeferredBeforeTheRecordingIsNoPartOfIt) {
   EXPECT_EQ(sum.to_vector<float>(), Floats(64, 14));
 }
 
-/// Runs `work`; what waits for itself is a failure of this test, not of the time limit of all.
-void in_time(const std::function<void()>& work) {
-  std::packaged_task<void()> task(work);
-  std::future<void> done = task.get_future();
-  std::thread thread(std::move(task));
-  if (done.wait_for(std::chrono::seconds(100)) != std::future_status::ready) {
-    std::fprintf(stderr, "it hangs: a thread waits for what it holds itself\n");
-    std::_Exit(1);  // the thread cannot be ended
-  }
-  thread.join();
-  done.get();
-}
 template <class F>
 Array elsewhere(F make) {
   return std::async(std::launch::async, make).get();
@@ -360,13 +347,9 @@ TEST_P(OnEveryDevice, AReplayIsOrderedWithOtherQueues) {
     other.download(got.data(), y.view());  // and this, after the replay
     ASSERT_EQ(got, Floats(static_cast<std::size_t>(n), want)) << i;
   }
-  // A sequence of the other queue, and one queue reading what the other's replays write.
-  Sequence back = Sequence::record(other, [&] {
-    axpy().launch({static_cast<std::uint64_t>(n), 1, 1},
-                  std::vector<LaunchArgument>{y.view(), sum.view_for_writing(), LaunchArgument::scalar(1.0f),
-                                              LaunchArgument::index(0)},
-                  &other);
-  });
+  // A sequence of the other queue, which is the current one while it is recorded; and one queue reading what the
+  // other's replays write.
+  Sequence back = Sequence::record(other, [&] { launch(y, sum, 1, 0); });
   float total = want;
   for (int i = 0; i < 10; ++i) {
     step.replay();
@@ -428,6 +411,10 @@ TEST_P(OnEveryDevice, WhatCannotBeRepeatedIsRefusedAndTheQueueGoesOn) {
   refused([&] { Sequence::record(queue(), [] {}); }, {"Sequence::record"});
   refused([&] { other.fill(y.view_for_writing(), 0); }, {"fill", "another"});
   refused([&] { queue().submit_native("mine", {}, {}, [](void*) {}); }, {"submit_native"});
+  const Event before = other.record();
+  refused([&] { queue().record(); }, {"Queue::record", "records a Sequence"});
+  refused([&] { queue().wait(before); }, {"Queue::wait", "records a Sequence"});
+  refused([&] { before.wait(); }, {"waiting for an event", "records a Sequence"});
   if (GetParam() != elsewhere) refused([&] { x.to(elsewhere); }, {"records a Sequence"});
   Sequence step = Sequence::record(queue(), [&] { y += x; });
   refused([&] { step.replay(); }, {"Sequence::replay"});

@@ -75,7 +75,7 @@ Array Array::from_bytes(const void* data, DType dtype, Shape shape, std::size_t 
                       .with = {{"shape", to_string(shape)}, {"elements given", std::to_string(count)}},
                       .wrong = "the shape needs another number of elements"});
   Array a = empty(std::move(shape), dtype, device);
-  if (count) Queue::of(a.device()).upload(a.view(), data);
+  if (count) current_queue(a.device()).upload(a.view(), data);
   return operation.made(std::move(a));
 }
 
@@ -97,7 +97,7 @@ void Array::download(void* to) const {
   if (size() == 0) return;
   const Operation reading("download");  // no array is made for the program
   const Array flat = as_contiguous();
-  Queue::of(device()).download(to, flat.view());
+  current_queue(device()).download(to, flat.view());
 }
 
 // Views.
@@ -289,7 +289,7 @@ Array Array::to(Device target) const {
   device_info(target);
   const Array flat = as_contiguous();
   Array out = empty(shape_, dtype_, target);
-  if (size()) Queue::of(target).copy(out.view(), flat.view());
+  if (size()) current_queue(target).copy(out.view(), flat.view());
   return operation.made(std::move(out), parameters);
 }
 
@@ -375,7 +375,7 @@ void Array::assign(Array value) {
                        .todo = "Move the value with .to(device); nothing is moved silently"});
   if (size() == 0) return;
   if (value.dtype() == dtype_ && !value.pending() && contiguous() && value.contiguous() && source_ != value.source_) {
-    Queue::of(device()).copy(view_for_writing(), value.view());
+    current_queue(device()).copy(view_for_writing(), value.view());
     operation.wrote(*this);
     return;
   }
@@ -387,7 +387,7 @@ void Array::fill(double value) {
   if (size() == 0) return;
   const Operation operation("fill", *this);
   if (contiguous())
-    Queue::of(device()).fill(view_for_writing(), ir::to_bits(dtype_, value));
+    current_queue(device()).fill(view_for_writing(), ir::to_bits(dtype_, value));
   else
     assign(full({1}, value, dtype_, device()));
   operation.wrote(*this, [&] { return Parameters{{"value", value}}; });

@@ -125,7 +125,7 @@ Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DT
         for (const ArrayOperand& o : operands)
           if (o.is_array() && o.array().pending()) before = &o.array();
       if (before == nullptr) {
-        expr->recording = Recorder::current != nullptr ? Recorder::number() : recording_of(expr->terms());
+        expr->recording = Recorder::number() != 0 ? Recorder::number() : recording_of(expr->terms());
         expr->link();
         source->begin(expr);
         break;

@@ -45,7 +45,7 @@ struct MoveState {
   std::map<Device, std::pair<std::uint64_t, std::vector<std::string>>> places, empty_places;
   std::uint64_t changes = 0, to_move = 0;
 
-  Queue& queue_of(Device device) { return queue != nullptr ? *queue : Queue::of(device); }
+  Queue& queue_of(Device device) { return queue != nullptr ? *queue : current_queue(device); }
 };
 
 }  // namespace detail

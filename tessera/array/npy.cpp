@@ -72,7 +72,7 @@ class Reader {
     Array out = Array::empty(stored, kind->dtype, device);
     if (kind->dtype == DType::boolean)  // any other byte is no bool
       for (std::size_t i = data; i < data + static_cast<std::size_t>(count); ++i) bytes_[i] = bytes_[i] != 0;
-    if (count) Queue::of(out.device()).upload(out.view(), bytes_.data() + data);
+    if (count) current_queue(out.device()).upload(out.view(), bytes_.data() + data);
     return fortran ? out.transpose().as_contiguous() : out;
   }
 

@@ -121,7 +121,7 @@ int Computation::visit(const std::shared_ptr<const Expr>& expr) {
       source.reset();  // this thread is about to compute it elsewhere: here it is computed once more
     }
   }
-  if (Recorder::current != nullptr && expr->recording != Recorder::number()) {
+  if (Recorder::number() != 0 && expr->recording != Recorder::number()) {
     first_ = expr;
     return -1;
   }

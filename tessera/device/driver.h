@@ -92,6 +92,8 @@ class DriverSequence {
 class DriverQueue {
  public:
   virtual ~DriverQueue() = default;
+  /// All work is done when the call that puts it in returns: `record` always gives null, and nobody waits for a driver.
+  virtual bool immediate() const { return false; }
   virtual void upload(const Allocation& to, std::size_t offset, const void* from,
                       std::size_t bytes) = 0;  ///< `from` may be reused on return
   virtual void download(void* to, const Allocation& from, std::size_t offset, std::size_t bytes) = 0;  ///< waits

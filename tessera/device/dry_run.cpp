@@ -47,6 +47,7 @@ class DryKernel : public LoadedKernel {
 
 class DryQueue : public DriverQueue {
  public:
+  bool immediate() const override { return true; }
   void upload(const Allocation&, std::size_t, const void*, std::size_t) override {}
   void download(void* to, const Allocation&, std::size_t, std::size_t bytes) override { std::memset(to, 0, bytes); }
   void copy(const Allocation&, std::size_t, const Allocation&, std::size_t, std::size_t) override {}

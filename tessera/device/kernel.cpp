@@ -227,20 +227,20 @@ void Kernel::launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchAr
 
   const Device where = here ? *here : queue != nullptr ? queue->device() : current_device();
   PlacementAccess::check("launch", fn.name, where);
-  if (LaunchObserver* const observer = LaunchObserver::current) [[unlikely]] {
-    LaunchObserver::current = nullptr;  // what it launches itself is not observed, nor recorded
+  if (LaunchObserver* const observer = thread_context.launch_observer) [[unlikely]] {
+    thread_context.launch_observer = nullptr;  // what it launches itself is not observed, nor recorded
     struct Restore {
       LaunchObserver* observer;
       Recorder* recorder;
-      ~Restore() { LaunchObserver::current = observer, Recorder::current = recorder; }
-    } const restore{observer, std::exchange(Recorder::current, nullptr)};
+      ~Restore() { thread_context.launch_observer = observer, thread_context.recorder = recorder; }
+    } const restore{observer, std::exchange(thread_context.recorder, nullptr)};
     return observer->launched(*this, where, shape, arguments, [&] {
-      Recorder::current = restore.recorder;
+      thread_context.recorder = restore.recorder;
       launch(shape, arguments, queue);
-      Recorder::current = nullptr;
+      thread_context.recorder = nullptr;
     });
   }
-  Queue& on_queue = queue != nullptr ? *queue : Queue::of(where);
+  Queue& on_queue = queue != nullptr ? *queue : current_queue(where);
   QueueCore& core = on_queue.core();
   Recorder::check("launch", core);
   OpenDevice& device = core.device();
@@ -283,8 +283,8 @@ void Kernel::launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchAr
       });
   on.counter->launches.fetch_add(1, std::memory_order_relaxed);
   PlacementAccess::count(*on.counter);
-  if (Recorder::current != nullptr) [[unlikely]]
-    Recorder::current->launched(*this, loaded, *on.counter, variant.index64, shape, arguments, given, s.facts.writes);
+  if (Recorder* const recorder = Recorder::of_this_thread()) [[unlikely]]
+    recorder->launched(*this, loaded, *on.counter, variant.index64, shape, arguments, given, s.facts.writes);
 }
 
 void Kernel::prepare(Device device, Variant variant) const {

@@ -51,7 +51,7 @@ class Kernel {
   /// of each. Arguments are checked against the parameters (KernelError lists them); buffers on different devices are a
   /// DeviceError; partial overlap of a written buffer with another is a KernelError; the very same view twice runs the
   /// variant that allows it. A shape with a 0 then does nothing; else pending readers of written buffers are flushed
-  /// before. `queue`: null for the device's default one. A kernel without buffers runs on `queue`, else on
+  /// before. `queue`: null for the device's current one. A kernel without buffers runs on `queue`, else on
   /// current_device().
   void launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchArgument> arguments,
               Queue* queue = nullptr) const;

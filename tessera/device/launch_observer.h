@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sees the launches of a thread, in place of the launches themselves. Internal to device/.
+// What sees the launches of a thread, in place of the launches themselves: the `launch_observer` of its context.
+// Internal to device/.
 #pragma once
 
 #include <functional>
@@ -14,7 +15,6 @@ class LaunchObserver {
   /// Called once the arguments are checked; `launch` does what was asked. What it launches itself is not observed.
   virtual void launched(const Kernel& kernel, Device device, std::array<std::uint64_t, 3> shape,
                         std::span<const LaunchArgument> arguments, const std::function<void()>& launch) = 0;
-  static constinit thread_local LaunchObserver* current;
 };
 
 }  // namespace tessera

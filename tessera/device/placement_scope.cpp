@@ -11,25 +11,23 @@
 
 namespace tessera {
 
-constinit thread_local Placement* PlacementAccess::innermost = nullptr;
-
-Placement::Placement(std::optional<std::vector<Device>> allowed)
-    : outer_(PlacementAccess::innermost), allowed_(std::move(allowed)) {
-  if (allowed_)
-    for (const Device device : *allowed_) device_info(device);  // throws if there is none
-  PlacementAccess::innermost = this;
+Placement::Placement(std::optional<std::vector<Device>> allowed) : state_(std::make_shared<PlacementState>()) {
+  if (allowed)
+    for (const Device device : *allowed) device_info(device);  // throws if there is none
+  state_->allowed = std::move(allowed);
+  if (thread_context.placement != nullptr) state_->outer = thread_context.placement->shared_from_this();
+  thread_context.placement = state_.get();
 }
 
-Placement::~Placement() { PlacementAccess::innermost = outer_; }
+Placement::~Placement() { thread_context.placement = state_->outer.get(); }
 
 void PlacementAccess::refuse_unless_allowed(const char* asked, const std::string& name, Device device) {
   if (!holds_data(device)) return;
-  for (const Placement* scope = innermost; scope != nullptr; scope = scope->outer_) {
-    if (!scope->allowed_ ||
-        std::find(scope->allowed_->begin(), scope->allowed_->end(), device) != scope->allowed_->end())
+  for (const PlacementState* scope = thread_context.placement; scope != nullptr; scope = scope->outer.get()) {
+    if (!scope->allowed || std::find(scope->allowed->begin(), scope->allowed->end(), device) != scope->allowed->end())
       continue;
     std::string allowed;
-    for (const Device d : *scope->allowed_) allowed += (allowed.empty() ? "" : ", ") + to_string(d);
+    for (const Device d : *scope->allowed) allowed += (allowed.empty() ? "" : ", ") + to_string(d);
     fail<DeviceError>({.asked = asked,
                        .with = {{"what", name}, {"device", to_string(device)}, {"allowed", allowed}},
                        .wrong = fmt::format("{} would run on {}, which this strict placement does not allow", name,
@@ -40,13 +38,19 @@ void PlacementAccess::refuse_unless_allowed(const char* asked, const std::string
 
 void PlacementAccess::add(const LaunchCounter& counter) {
   if (!holds_data(counter.device)) return;
-  for (Placement* scope = innermost; scope != nullptr; scope = scope->outer_) ++scope->launches_[&counter];
+  for (PlacementState* scope = thread_context.placement; scope != nullptr; scope = scope->outer.get()) {
+    PlacementState::Counted& counted = scope->counted.get();
+    const std::lock_guard hold(counted.lock);
+    ++counted.launches[&counter];
+  }
 }
 
 void PlacementAccess::add(Device device, Direction direction, std::uint64_t bytes) {
   if (!holds_data(device)) return;
-  for (Placement* scope = innermost; scope != nullptr; scope = scope->outer_) {
-    PlacementLog::Copies& c = scope->copies_[device];
+  for (PlacementState* scope = thread_context.placement; scope != nullptr; scope = scope->outer.get()) {
+    PlacementState::Counted& counted = scope->counted.get();
+    const std::lock_guard hold(counted.lock);
+    PlacementLog::Copies& c = counted.copies[device];
     c.device = device;
     switch (direction) {
       case Direction::to_device: c.to_device_bytes += bytes, ++c.to_device_count; break;
@@ -59,9 +63,12 @@ void PlacementAccess::add(Device device, Direction direction, std::uint64_t byte
 
 PlacementLog Placement::log() const {
   PlacementLog log;
-  for (const auto& [counter, launches] : launches_) log.kernels.push_back({counter->name, counter->device, launches});
+  PlacementState::Counted& counted = state_->counted.get();
+  const std::lock_guard hold(counted.lock);
+  for (const auto& [counter, launches] : counted.launches)
+    log.kernels.push_back({counter->name, counter->device, launches});
   sort_for_people(log.kernels);
-  for (const auto& [device, copies] : copies_) log.copies.push_back(copies);
+  for (const auto& [device, copies] : counted.copies) log.copies.push_back(copies);
   return log;
 }
 

@@ -3,7 +3,7 @@
 // that were allowed.
 #pragma once
 
-#include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-struct LaunchCounter;
+struct PlacementState;
 
 /// Counts the kernels and copies that this thread asks for while it lives. Scopes nest: each counts for all around it.
 /// Deferred expressions count where they are computed. Not movable, and ends on the thread that made it.
@@ -31,11 +31,7 @@ class Placement {
 
  private:
   explicit Placement(std::optional<std::vector<Device>> allowed);
-  friend struct PlacementAccess;
-  Placement* outer_;
-  std::optional<std::vector<Device>> allowed_;
-  std::map<const LaunchCounter*, std::uint64_t> launches_;
-  std::map<Device, PlacementLog::Copies> copies_;
+  std::shared_ptr<PlacementState> state_;
 };
 
 }  // namespace tessera

@@ -186,6 +186,45 @@ void Queue::finish() {
   core_->finish();
 }
 
+struct Event::Point {
+  explicit Point(QueueUse u) : use(std::move(u)) {}
+  ~Point() {
+    if (use.queue->device().gone()) QueueCore::leave(std::move(use.event));
+  }
+  Point(const Point&) = delete;
+  Point& operator=(const Point&) = delete;
+  QueueUse use;
+};
+
+bool Event::done() const { return !point_ || point_->use.queue->ended(point_->use); }
+
+void Event::wait() const {
+  Recorder::refuse("waiting for an event");
+  if (!point_) return;
+  point_->use.queue->device().check();  // what was on it is gone, also where the work had ended
+  point_->use.queue->wait(point_->use);
+}
+
+Event Queue::record() {
+  Recorder::refuse("Queue::record");
+  Event event;
+  event.point_ = std::make_shared<const Event::Point>(core_->recorded());
+  return event;
+}
+
+void Queue::wait(const Event& event) {
+  Recorder::refuse("Queue::wait");
+  core_->device().check();
+  if (!event.point_) return;
+  const QueueUse& use = event.point_->use;
+  if (const Device theirs = use.queue->device().device; theirs != device_)
+    fail<DeviceError>({.asked = "Queue::wait",
+                       .with = {{"queue", to_string(device_)}, {"event", to_string(theirs)}},
+                       .wrong = "the event is of another device, for which this queue cannot wait",
+                       .todo = "Let the host wait with Event::wait"});
+  core_->order_after(use);
+}
+
 QueueUse Queue::mark() {
   return core_->submit(mark_name, [](DriverQueue&) {});
 }
@@ -274,16 +313,16 @@ void Queue::copy(const BufferView& to, const BufferView& from) {
           to.storage->after_write(use);
         });
     count(core_->device(), PlacementAccess::Direction::within, bytes);
-    if (Recorder::current != nullptr) [[unlikely]]
-      Recorder::current->copied(to, from);
+    if (Recorder* const recorder = Recorder::of_this_thread()) [[unlikely]]
+      recorder->copied(to, from);
     return;
   }
   Recorder::refuse("copy between devices");
   // Between devices: directly if one reaches the other; else through the host. Where that can address one of the
   // memories, at once; else in pieces, so that no second copy of a large array is ever held.
   to.storage->flush_readers();
-  Queue& source = from_device == device_ ? *this : Queue::of(from_device);
-  Queue& target = to_device == device_ ? *this : Queue::of(to_device);
+  Queue& source = from_device == device_ ? *this : current_queue(from_device);
+  Queue& target = to_device == device_ ? *this : current_queue(to_device);
   if (copy_from_peer(target, to, source, from)) return;
   if (const std::byte* host = from.storage->allocation().host) {
     from.storage->wait_readable();
@@ -325,8 +364,8 @@ void Queue::fill(const BufferView& to, std::uint64_t bits) {
   core_->submit(
       fill_name, [&](DriverQueue& driver) { driver.fill(to.storage->allocation(), to.byte_offset, bytes, pattern); },
       [&](const QueueUse& use) { to.storage->after_write(use); });
-  if (Recorder::current != nullptr) [[unlikely]]
-    Recorder::current->filled(to, pattern);
+  if (Recorder* const recorder = Recorder::of_this_thread()) [[unlikely]]
+    recorder->filled(to, pattern);
 }
 
 }  // namespace tessera

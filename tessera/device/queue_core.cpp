@@ -14,17 +14,25 @@ namespace tessera {
 
 constinit thread_local const QueueCore::Inside* QueueCore::inside_ = nullptr;
 
+void QueueCore::refuse_in_callback() const {
+  fail<ArgumentError>({.asked = "queue of " + to_string(device_.device),
+                       .wrong = "a callback given to submit_native uses the queue that it puts work into",
+                       .todo = "Launch, copy and wait before or after submit_native; in the callback call the "
+                               "vendor's API"});
+}
+
 std::unique_lock<std::mutex> QueueCore::held() {
   if (inside_ != nullptr && inside()) [[unlikely]]
-    fail<ArgumentError>({.asked = "queue of " + to_string(device_.device),
-                         .wrong = "a callback given to submit_native uses the queue that it puts work into",
-                         .todo = "Launch, copy and wait before or after submit_native; in the callback call the "
-                                 "vendor's API"});
+    refuse_in_callback();
   return std::unique_lock(lock_);
 }
 
 QueueUse QueueCore::finish_submit() {
   const std::uint64_t sequence = submitted_.load(std::memory_order_relaxed);
+  if (immediate_) {
+    passed(sequence);
+    return {};
+  }
   QueueUse use{shared_from_this(), sequence, nullptr};
   if (settings().sync) {
     driver_->finish();
@@ -43,12 +51,31 @@ QueueUse QueueCore::finish_submit() {
 
 void QueueCore::passed(std::uint64_t sequence) {
   std::uint64_t before = completed_.load(std::memory_order_relaxed);
-  while (before < sequence && !completed_.compare_exchange_weak(before, sequence, std::memory_order_release)) {}
+  while (before < sequence && !completed_.compare_exchange_weak(before, sequence)) {}
+  if (awaiting_.load() == 0) [[likely]]  // in one order with what `await` does: one of the two sees the other
+    return;
+  const std::lock_guard hold(await_lock_);
+  completed_more_.notify_all();
+}
+
+void QueueCore::await(std::uint64_t sequence) {
+  if (inside()) refuse_in_callback();
+  awaiting_.fetch_add(1);
+  {
+    std::unique_lock hold(await_lock_);
+    completed_more_.wait(hold, [&] { return completed_.load() >= sequence; });
+  }
+  awaiting_.fetch_sub(1);
 }
 
 std::shared_ptr<DriverEvent> QueueCore::event_of(const QueueUse& use) {
   if (completed_.load(std::memory_order_acquire) >= use.sequence) return nullptr;
   if (use.event) return use.event;
+  if (immediate_) {
+    device_.check();  // in a child of fork nobody goes on with what the parent's threads had begun
+    await(use.sequence);
+    return nullptr;
+  }
   const auto hold = held();
   return newest_event(use.sequence);
 }
@@ -68,6 +95,7 @@ std::shared_ptr<DriverEvent> QueueCore::newest_event(std::uint64_t sequence) {
 }
 
 void QueueCore::record(QueueUse& use) noexcept {
+  if (immediate_) return;
   try {
     use.event = event_of(use);
   } catch (...) {  // who waits for it tries again
@@ -91,7 +119,7 @@ void QueueCore::leave(std::shared_ptr<DriverEvent> event) noexcept {
 bool QueueCore::done(const QueueUse& use) noexcept {
   if (device_.gone()) return true;
   if (completed_.load(std::memory_order_acquire) >= use.sequence) return true;
-  if (inside()) return false;
+  if (immediate_ || inside()) return false;
   try {
     std::shared_ptr<DriverEvent> event = use.event;
     if (!event) {
@@ -107,6 +135,15 @@ bool QueueCore::done(const QueueUse& use) noexcept {
     return true;
   } catch (...) {  // who waits is told
     return device_.gone();
+  }
+}
+
+bool QueueCore::ended(const QueueUse& use) noexcept {
+  if (completed_.load(std::memory_order_acquire) >= use.sequence || device_.gone()) return true;
+  try {
+    return use.event && use.event->done();
+  } catch (...) {  // who waits is told
+    return true;
   }
 }
 
@@ -132,6 +169,10 @@ void QueueCore::wait_ended(const QueueUse& use) noexcept {
   const bool in_callback = inside();
   std::unique_lock hold(lock_, std::defer_lock);
   try {
+    if (immediate_) {
+      if (!in_callback) await(use.sequence);
+      return;
+    }
     std::shared_ptr<DriverEvent> event;
     bool known = false;
     try {
@@ -251,6 +292,19 @@ void QueueCore::order_after_untold(const QueueUse& use) noexcept {
 
 QueueUse QueueCore::last_use() { return {shared_from_this(), submitted_.load(std::memory_order_relaxed), nullptr}; }
 
+QueueUse QueueCore::recorded() {
+  device_.check();
+  if (inside()) refuse_in_callback();
+  QueueUse use = last_use();
+  if (immediate_ || (!adopted_ && completed_.load(std::memory_order_acquire) >= use.sequence)) return use;
+  const auto hold = held();
+  if (adopted_)
+    submitted_.fetch_add(1, std::memory_order_relaxed);  // or an event from before others put work in would do
+  use.sequence = submitted_.load(std::memory_order_relaxed);
+  use.event = newest_event(use.sequence);
+  return use;
+}
+
 void* QueueCore::native_handle() {
   device_.check();
   const auto hold = held();
@@ -263,6 +317,7 @@ void QueueCore::finish() {
   device_.check();
   const QueueUse everything = last_use();
   wait(everything);
+  if (immediate_) return;
   // Drivers may know of faults only when the queue is empty.
   const auto hold = held();
   if (closed_) return;

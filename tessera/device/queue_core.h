@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A queue's inside, which storages and kernels may refer to longer than the Queue lives. Counts what was put into the
-// driver's queue and records an event only when somebody has to wait. Internal to device/.
+// driver's queue and records an event only when somebody has to wait. The lock is the turn at the driver's queue. Where
+// the driver computes within the call, a turn may take long, and the count alone tells what has ended: nobody but who
+// puts work into that very queue waits for its turn. Internal to device/.
 #pragma once
 
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -23,7 +26,7 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
  public:
   /// `adopted`: the driver's queue is somebody else's, who goes on using it after `close`.
   QueueCore(OpenDevice& device, std::unique_ptr<DriverQueue> driver, bool adopted)
-      : device_(device), driver_(std::move(driver)), adopted_(adopted) {}
+      : device_(device), driver_(std::move(driver)), adopted_(adopted), immediate_(driver_->immediate()) {}
 
   ~QueueCore() {
     if (!device_.gone()) return;
@@ -44,6 +47,7 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
       put(*driver_);
       return finish_submit();
     } catch (...) {
+      if (immediate_) passed(submitted_.load(std::memory_order_relaxed));
       rethrow();
     }
   }
@@ -84,6 +88,8 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
 
   /// Whether the work has ended and nobody need be told how; false if that cannot be said at once. Waits for nothing.
   bool done(const QueueUse& use) noexcept;
+  /// Whether the work has ended, however it did; also if the device is gone. Waits for nothing.
+  bool ended(const QueueUse& use) noexcept;
   /// The host waits; throws what the work failed with.
   void wait(const QueueUse& use);
   /// Waits for the end only, on behalf of nobody who reads results: what failed is told to the next who waits.
@@ -97,6 +103,8 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   void order_after_untold(const QueueUse& use) noexcept;
   /// Everything so far.
   QueueUse last_use();
+  /// The same with an event of its own; of an adopted queue also what others put in.
+  QueueUse recorded();
   void* native_handle();
   void finish();
   bool closed() const { return closed_.load(std::memory_order_acquire); }
@@ -121,8 +129,10 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   }
   /// All that was put in, but for what the callback is about to.
   std::uint64_t put_in() const { return submitted_.load(std::memory_order_relaxed) - (inside() ? 1 : 0); }
+  [[noreturn]] void refuse_in_callback() const;
   std::unique_lock<std::mutex> held();  // the lock; ArgumentError in a callback that has it
   QueueUse finish_submit();             // under the lock
+  void await(std::uint64_t sequence);   // of an immediate queue: until `completed_` says so
   std::shared_ptr<DriverEvent> event_of(const QueueUse& use);
   std::shared_ptr<DriverEvent> newest_event(std::uint64_t sequence);  // not before it; under the lock
   void passed(std::uint64_t sequence);
@@ -135,9 +145,12 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
 
   OpenDevice& device_;
   std::unique_ptr<DriverQueue> driver_;
-  const bool adopted_;
-  std::mutex lock_;  // held while work is put into the driver's queue
+  const bool adopted_, immediate_;
+  std::mutex lock_;  // held while work is put into the driver's queue: a turn
   std::atomic<std::uint64_t> submitted_ = 0, completed_ = 0;
+  std::mutex await_lock_;
+  std::condition_variable completed_more_;
+  std::atomic<unsigned> awaiting_ = 0;  // threads for whom `completed_more_` is told
   std::atomic<bool> closed_ = false;
   std::shared_ptr<DriverEvent> event_;  // the newest recorded, after event_sequence_
   std::uint64_t event_sequence_ = 0;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "tessera/device/context.h"
 #include "tessera/device/kernel.h"
 #include "tessera/device/placement.h"
 
@@ -15,19 +16,22 @@ class Recorder {
  public:
   Recorder();
   virtual ~Recorder();
-  static constinit thread_local Recorder* current;
+  static Recorder* of_this_thread() { return thread_context.recorder; }  ///< null: it records nothing
 
   /// Of the recording of this thread, from 1; 0: none. What is deferred keeps the number of when it was made.
-  static std::uint64_t number() { return current == nullptr ? 0 : current->number_; }
+  static std::uint64_t number() {
+    const Recorder* const recorder = of_this_thread();
+    return recorder == nullptr ? 0 : recorder->number_;
+  }
   /// Whether the recording with this number, of any thread, goes on.
   static bool goes_on(std::uint64_t number);
   /// While it lives this thread records nothing: for what was deferred before the recording, and is no part of it.
   class Pause {
    public:
-    explicit Pause(bool wanted) : before_(current) {
-      if (wanted) current = nullptr;
+    explicit Pause(bool wanted) : before_(thread_context.recorder) {
+      if (wanted) thread_context.recorder = nullptr;
     }
-    ~Pause() { current = before_; }
+    ~Pause() { thread_context.recorder = before_; }
     Pause(const Pause&) = delete;
     Pause& operator=(const Pause&) = delete;
 
@@ -37,13 +41,13 @@ class Recorder {
 
   /// Throws if this thread records: this cannot be repeated. `asked`: "download".
   static void refuse(const char* asked) {
-    if (current != nullptr) [[unlikely]]
-      current->refused(asked);
+    if (Recorder* const recorder = of_this_thread()) [[unlikely]]
+      recorder->refused(asked);
   }
   /// Throws if this thread records another queue's work.
   static void check(const char* asked, QueueCore& core) {
-    if (current != nullptr) [[unlikely]]
-      current->checked(asked, core);
+    if (Recorder* const recorder = of_this_thread()) [[unlikely]]
+      recorder->checked(asked, core);
   }
 
   // What has been put in.

@@ -14,6 +14,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
+#include "tessera/device/context.h"
 #include "tessera/device/device.h"
 #include "tessera/device/discovery.h"
 #include "tessera/device/open_device.h"
@@ -35,7 +36,6 @@ struct Choices {
 };
 constinit os::PerProcess<Choices> choices;
 std::atomic<std::uint32_t> choice_generation = 0;
-thread_local std::optional<Device> scope;
 
 bool is_gpu(const DeviceInfo& info) {
   return info.kind == DeviceKind::discrete_gpu || info.kind == DeviceKind::integrated_gpu;
@@ -253,19 +253,20 @@ void forget_choice() {
   chosen.store(nullptr, std::memory_order_release);
 }
 
-Device current_device() { return scope ? *scope : choice().device; }
+Device current_device() { return thread_context.device ? *thread_context.device : choice().device; }
 
 std::string why_current_device(Detail detail) {
-  if (!scope) return detail == Detail::whole ? choice().why : choice().brief;
-  return fmt::format("{} ({}): the innermost DeviceScope of this thread", to_string(*scope), device_info(*scope).name);
+  if (!thread_context.device) return detail == Detail::whole ? choice().why : choice().brief;
+  return fmt::format("{} ({}): the innermost DeviceScope of this thread", to_string(*thread_context.device),
+                     device_info(*thread_context.device).name);
 }
 
 Selection expected_device() {
-  if (!scope) {
+  if (!thread_context.device) {
     const Choice made = choose(true);
     return {made.device, made.why};
   }
-  return {*scope, why_current_device()};
+  return {*thread_context.device, why_current_device()};
 }
 
 std::vector<Device> devices() {
@@ -330,8 +331,8 @@ Device gpu_device(GpuRequest request) {
   Gpus found;
   if (request.index) {
     found = find_gpus(false);
-  } else if (scope && is_gpu(device_info(*scope))) {
-    found.usable = {&device_info(*scope)};
+  } else if (thread_context.device && is_gpu(device_info(*thread_context.device))) {
+    found.usable = {&device_info(*thread_context.device)};
   } else if (settings().device || effective_preference()) {
     const Choice& bound = choice();
     const DeviceInfo& info = device_info(bound.device);
@@ -356,10 +357,10 @@ Device gpu_device(GpuRequest request) {
   return without_gpu(request, {}, found.reasons);
 }
 
-DeviceScope::DeviceScope(Device device) : before_(scope) {
+DeviceScope::DeviceScope(Device device) : before_(thread_context.device) {
   device_info(device);  // throws if there is none
-  scope = device;
+  thread_context.device = device;
 }
-DeviceScope::~DeviceScope() { scope = before_; }
+DeviceScope::~DeviceScope() { thread_context.device = before_; }
 
 }  // namespace tessera

@@ -19,8 +19,6 @@
 
 namespace tessera {
 
-constinit thread_local Recorder* Recorder::current = nullptr;
-
 namespace {
 struct Recordings {
   std::mutex lock;
@@ -115,12 +113,12 @@ namespace {
 
 class Recording final : public Recorder {
  public:
-  Recording(Device device, QueueCore& core, std::vector<RecordedWork>& work, std::vector<Piece>& pieces,
+  Recording(Queue& queue, std::vector<RecordedWork>& work, std::vector<Piece>& pieces,
             std::unordered_map<Storage*, Memory>& memory)
-      : device_(device), core_(core), work_(work), pieces_(pieces), memory_(memory) {
-    current = this;
+      : current_(queue), device_(queue.device()), core_(queue.core()), work_(work), pieces_(pieces), memory_(memory) {
+    thread_context.recorder = this;
   }
-  ~Recording() override { current = nullptr; }
+  ~Recording() override { thread_context.recorder = nullptr; }
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 
@@ -182,6 +180,7 @@ class Recording final : public Recorder {
                          .todo = "Record a sequence for each queue"});
   }
 
+  const QueueScope current_;
   const Device device_;
   QueueCore& core_;
   std::vector<RecordedWork>& work_;
@@ -232,7 +231,7 @@ Sequence Sequence::record(Queue& queue, const std::function<void()>& work) {
   auto state = std::make_unique<State>(queue);
   State& s = *state;
   {
-    const Recording recording(s.device, *s.core, s.work, s.pieces, s.memory);
+    const Recording recording(queue, s.work, s.pieces, s.memory);
     work();
   }
   s.finish_recording();
@@ -298,7 +297,7 @@ void Sequence::replay() {
   if (s.work.empty()) return;
   // Before any lock or queue is held: a flush launches kernels itself.
   for (Storage* w : s.writes) w->flush_readers();
-  if (LaunchObserver::current != nullptr) [[unlikely]]
+  if (thread_context.launch_observer != nullptr) [[unlikely]]
     return s.launch_one_by_one();
   PlacementAccess::check("replay", s.pieces.front().name(), s.device);
   for (Storage* r : s.reads) r->before_read(*s.core);

@@ -22,9 +22,9 @@ class Sequence {
   Sequence(Sequence&&) noexcept;
   Sequence& operator=(Sequence&&) noexcept;
 
-  /// Calls `work`, whose launches, fills and copies within the device go into `queue` as ever, and keeps them; arrays
-  /// computed by it are valid afterwards. A replay does the same to the same memory, all of which is kept alive. Arrays
-  /// that `work` leaves pending are not part of it: `eval()` what it is to compute.
+  /// Calls `work`, whose launches, fills and copies within the device go into `queue`, which is the current one
+  /// meanwhile, and keeps them; arrays computed by it are valid afterwards. A replay does the same to the same memory,
+  /// all of which is kept alive. Arrays that `work` leaves pending are not part of it: `eval()` what it is to compute.
   ///
   /// ArgumentError, and nothing is kept, for what a replay could not repeat: the host reads or writes memory, or waits;
   /// other queues and devices; `Queue::submit_native`; a recording within a recording. What was done by then stays

@@ -130,10 +130,30 @@ void set_memory_limit(Device device, std::uint64_t bytes);
 /// HIP's device, a ze_context_handle_t, a cl_context; null on cpu and interp. Opens the device.
 void* native_context(Device device);
 
-/// Work in order on one device. Launches and copies return at once; host reads wait.
+/// A point in a queue's work: what was put into it before `Queue::record`. Storages order work on them by themselves;
+/// an event tells when it has ended, and orders what storages do not see, such as memory of others. Copies are the same
+/// point; it may outlive its queue.
+class Event {
+ public:
+  Event() = default;  ///< nothing to wait for
+  /// Whether the work has ended, also if it failed or its device is lost: `wait` tells. Waits for nothing.
+  bool done() const;
+  /// The host waits. Throws what the queue's work failed with, unless somebody was told, as `Queue::finish` does;
+  /// DeviceError if the device is lost; ArgumentError while this thread records a Sequence.
+  void wait() const;
+
+ private:
+  friend class Queue;
+  struct Point;
+  std::shared_ptr<const Point> point_;
+};
+
+/// Work in order on one device. Launches and copies return at once (on cpu and interp when they are done); host reads
+/// wait.
 class Queue {
  public:
-  /// The device's default queue, used wherever none is named; made on first use, lives as long as the process.
+  /// The device's default queue: the current one where no QueueScope is; made on first use, lives as long as the
+  /// process.
   static Queue& of(Device device);
   explicit Queue(Device device);
   ~Queue();
@@ -148,6 +168,13 @@ class Queue {
   void copy(const BufferView& to, const BufferView& from);  ///< equal bytes; devices may differ
   void fill(const BufferView& to, std::uint64_t bits);      ///< every element gets these bits
   void finish();
+  /// An event after everything so far; on a wrapped queue also after what others have put into it by now.
+  /// ArgumentError while this thread records a Sequence.
+  Event record();
+  /// What is put into this queue from now on starts after the event, which is of the same device; the host goes on.
+  /// DeviceError if it is another device's; ArgumentError while this thread records a Sequence. What the event's
+  /// work is known to have failed with by now is thrown as `Event::wait` does.
+  void wait(const Event& event);
   /// What was put into this queue so far, for `Storage::after_write`.
   QueueUse mark();
 
@@ -171,6 +198,23 @@ class Queue {
   Queue(Device device, std::shared_ptr<QueueCore> core) : device_(device), core_(std::move(core)) {}
   Device device_;
   std::shared_ptr<QueueCore> core_;
+};
+
+/// The queue that arrays, kernels and whatever else names none use on this device: that of the thread's innermost
+/// QueueScope of this device, else `Queue::of(device)`.
+Queue& current_queue(Device device);
+
+/// Makes a queue the current one of its device on this thread for as long as it lives. Which device is current stays as
+/// it is. The queue outlives the scope.
+class QueueScope {
+ public:
+  explicit QueueScope(Queue& queue);
+  ~QueueScope();
+  QueueScope(const QueueScope&) = delete;
+  QueueScope& operator=(const QueueScope&) = delete;
+
+ private:
+  std::shared_ptr<struct QueueLink> link_;
 };
 
 }  // namespace tessera

@@ -88,7 +88,8 @@ bool vendor_product(const VendorProduct& asked) {
   const Device where = asked.out.storage->device();
   OpenDevice& device = open_device(where);
   // Whoever looks at launches one by one wants kernels; a sequence can repeat only these.
-  if (!device.holds_data || LaunchObserver::current != nullptr || Recorder::current != nullptr) return false;
+  if (!device.holds_data || thread_context.launch_observer != nullptr || Recorder::of_this_thread() != nullptr)
+    return false;
   asked.out.storage->flush_readers();  // before the lock: it may compute products itself
   Library& library = library_of(device);
   std::lock_guard hold(library.lock);
@@ -117,7 +118,7 @@ bool vendor_product(const VendorProduct& asked) {
   if (workspace) operands.workspace = workspace->allocation();
 
   PlacementAccess::check("launch", library.counter->name, where);
-  Queue& queue = Queue::of(where);
+  Queue& queue = current_queue(where);
   for (const BufferView* view : {&asked.a, &asked.b, &asked.bias})
     if (view->storage) view->storage->before_read(queue);
   asked.out.storage->before_write(queue);

@@ -27,7 +27,7 @@ struct VendorProduct {
 /// Products whose rows or columns are neither contiguous are never asked for. Opens nothing.
 bool vendor_product_wanted(Device device, const BlasProduct& product);
 
-/// Puts the product into the device's default queue and gives true; false, and nothing was done, if there is no library
+/// Puts the product into the device's current queue and gives true; false, and nothing was done, if there is no library
 /// or it does not do such a product. A library one of whose calls fails is not used again on this device, with a
 /// warning that says so: it computes nothing that our kernels do not. Nor is it where its workspace cannot be had.
 /// Counted in the placement log as "cublasLt: product". DeviceError, OutOfMemory as a kernel's launch.

@@ -11,11 +11,10 @@
 #include <utility>
 
 #include "tessera/base/half.h"
+#include "tessera/device/context.h"
 #include "tessera/device/launch_observer.h"
 
 namespace tessera {
-
-constinit thread_local LaunchObserver* LaunchObserver::current = nullptr;
 
 namespace {
 
@@ -28,7 +27,7 @@ BufferView whole(const std::shared_ptr<Storage>& storage) { return {storage, 0, 
 
 std::vector<std::byte> contents(const BufferView& view) {
   std::vector<std::byte> bytes(view.bytes());
-  Queue::of(view.storage->device()).download(bytes.data(), view);
+  current_queue(view.storage->device()).download(bytes.data(), view);
   return bytes;
 }
 
@@ -68,11 +67,12 @@ bool differ_by_rounding(const std::byte* a, const std::byte* b, double tolerance
 
 class Verifier : public LaunchObserver {
  public:
-  Verifier(Device reference, double tolerance) : reference_(reference), tolerance_(tolerance), outer_(current) {
+  Verifier(Device reference, double tolerance)
+      : reference_(reference), tolerance_(tolerance), outer_(thread_context.launch_observer) {
     device_info(reference);
-    current = this;
+    thread_context.launch_observer = this;
   }
-  ~Verifier() override { current = outer_; }
+  ~Verifier() override { thread_context.launch_observer = outer_; }
 
   void launched(const Kernel& kernel, Device device, std::array<std::uint64_t, 3> shape,
                 std::span<const LaunchArgument> arguments, const std::function<void()>& launch) override {
@@ -86,7 +86,7 @@ class Verifier : public LaunchObserver {
       Twin& t = twins[a.view.storage.get()];
       if (!t.copy) {
         t = {a.view.storage, Storage::allocate(reference_, a.view.storage->bytes(), "verify_on")};
-        Queue::of(reference_).upload(whole(t.copy), contents(whole(t.original)).data());
+        current_queue(reference_).upload(whole(t.copy), contents(whole(t.original)).data());
       }
       twin.view.storage = t.copy;
     }

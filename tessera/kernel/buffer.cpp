@@ -27,14 +27,14 @@ RawBuffer::RawBuffer(DType dtype, std::uint64_t words, std::uint64_t elements, D
 }
 void RawBuffer::upload(const void* from, std::uint64_t elements) const {
   check_elements("upload", size(), elements);
-  if (elements) Queue::of(view_.storage->device()).upload(view_, from);
+  if (elements) current_queue(view_.storage->device()).upload(view_, from);
 }
 void RawBuffer::download(void* to, std::uint64_t elements) const {
   check_elements("download", size(), elements);
-  if (elements) Queue::of(view_.storage->device()).download(to, view_);
+  if (elements) current_queue(view_.storage->device()).download(to, view_);
 }
 void RawBuffer::fill(std::uint64_t bits) const {
-  if (view_.elements) Queue::of(view_.storage->device()).fill(view_, bits);
+  if (view_.elements) current_queue(view_.storage->device()).fill(view_, bits);
 }
 
 }  // namespace tessera::detail

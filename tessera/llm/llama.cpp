@@ -37,7 +37,7 @@ class TensorLoader {
     else if (t.type != GgmlType::f32)
       wrong(t, "a vector of type " + ggml_type_text(t.type) + " is not supported", "f32, f16 and bf16 are");
     Array a = Array::empty({size}, dtype, device_);
-    Queue::of(device_).upload(a.view(), data.data());
+    current_queue(device_).upload(a.view(), data.data());
     return a.astype(DType::f32).eval();
   }
   std::optional<Array> optional_vector(const std::string& name, std::int64_t size) {
@@ -165,7 +165,7 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
     m.output_ = m.embedding_;
   else
     m.output_ = tensors.matrix(c.tied ? "token_embd.weight" : "output.weight", c.vocabulary, c.width);
-  for (const Device device : std::set(layers.begin(), layers.end())) Queue::of(device).finish();
+  for (const Device device : std::set(layers.begin(), layers.end())) current_queue(device).finish();
   return m;
 }
 
@@ -178,7 +178,7 @@ void Llama::prepare() const {
   if (std::set(devices_.begin(), devices_.end()).size() == 1)
     run(Array::zeros({1}, DType::i32, device()), Position(Array::zeros({1}, DType::i32, device())), cache, false)
         .eval();
-  for (const Device device : std::set(devices_.begin(), devices_.end())) Queue::of(device).finish();
+  for (const Device device : std::set(devices_.begin(), devices_.end())) current_queue(device).finish();
 }
 
 template <class Use>

@@ -56,8 +56,8 @@ Array packed(Device device, DType dtype, Shape shape, const std::string& label, 
     const std::size_t count = std::min(piece, groups - first);
     staging.assign(count * size, T{});
     pack(staging.data(), first, count);
-    Queue::of(device).upload({all.storage, all.byte_offset + first * size * sizeof(T), count * size, dtype},
-                             staging.data());
+    current_queue(device).upload({all.storage, all.byte_offset + first * size * sizeof(T), count * size, dtype},
+                                 staging.data());
   }
   return out;
 }

@@ -131,8 +131,8 @@ void enter(Behaviour& behaviour) {
 class TestQueue : public DriverQueue {
  public:
   explicit TestQueue(std::shared_ptr<Behaviour> behaviour)
-      : behaviour_(std::move(behaviour)), random_(test_seed() ^ ++queues_) {
-    thread_ = std::thread([this] { run(); });
+      : behaviour_(std::move(behaviour)), immediate_(behaviour_->immediate), random_(test_seed() ^ ++queues_) {
+    if (!immediate_) thread_ = std::thread([this] { run(); });
   }
   ~TestQueue() override {
     {
@@ -140,8 +140,9 @@ class TestQueue : public DriverQueue {
       stopping_ = true;
     }
     changed_.notify_all();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
+  bool immediate() const override { return immediate_; }
 
   void upload(const Allocation& to, std::size_t offset, const void* from, std::size_t bytes) override {
     std::vector<std::byte> staged(bytes);
@@ -199,6 +200,7 @@ class TestQueue : public DriverQueue {
       fail<KernelError>({.asked = "launch " + loaded.name, .wrong = "the test driver failed half way"});
   }
   std::shared_ptr<DriverEvent> record() override {
+    if (immediate_) return nullptr;
     ++behaviour_->records;
     if (behaviour_->fail_record) fail<OutOfMemory>({.asked = "record", .wrong = "the test driver has no event left"});
     auto event = std::make_shared<Event>();
@@ -225,6 +227,7 @@ class TestQueue : public DriverQueue {
   };
   void put(std::function<void()> f, bool always = false) {
     enter(*behaviour_);
+    if (immediate_) return f();
     {
       std::lock_guard g(lock_);
       work_.push_back({std::move(f), always});
@@ -278,6 +281,7 @@ class TestQueue : public DriverQueue {
 
   static inline std::atomic<std::uint64_t> queues_ = 0;
   std::shared_ptr<Behaviour> behaviour_;
+  const bool immediate_;
   std::mt19937_64 random_;
   std::mutex lock_;
   std::condition_variable changed_, idle_;

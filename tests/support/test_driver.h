@@ -35,6 +35,7 @@ using Body = std::function<void(const Launch&)>;
 /// How one device behaves; tests change it while it runs.
 struct Behaviour {
   std::atomic<int> max_delay_us = 0;            ///< before each piece of queued work, random up to this
+  std::atomic<bool> immediate = false;          ///< queues made from now on work within the call, and have no thread
   std::atomic<bool> host_visible = false;       ///< allocations tell their host address
   std::atomic<int> fail_allocation_in = 0;      ///< n: the n-th allocation from now fails, ...
   std::atomic<int> failing_allocations = 1;     ///< ... and this many from there on

@@ -31,6 +31,7 @@ std::uint64_t total_memory() {
 /// Everything happens within the call: the caller's thread takes part in the work.
 class CpuQueue : public DriverQueue {
  public:
+  bool immediate() const override { return true; }
   void upload(const Allocation& to, std::size_t offset, const void* from, std::size_t bytes) override {
     if (bytes) std::memcpy(to.host + offset, from, bytes);
   }

@@ -69,6 +69,7 @@ class InterpKernel : public LoadedKernel {
 /// Everything is done when a call returns.
 class InterpQueue : public DriverQueue {
  public:
+  bool immediate() const override { return true; }
   void upload(const Allocation& to, std::size_t offset, const void* from, std::size_t bytes) override {
     if (bytes != 0) std::memcpy(to.host + offset, from, bytes);
   }

@@ -92,7 +92,7 @@ Array array_of(const std::vector<double>& values, Shape shape, DType t, Device d
       bytes[i * dtype_size(t) + b] = static_cast<std::byte>(bits >> (8 * b));
   }
   Array out = Array::empty(std::move(shape), t, device);
-  if (!bytes.empty()) Queue::of(device).upload(out.view_for_writing(), bytes.data());
+  if (!bytes.empty()) current_queue(device).upload(out.view_for_writing(), bytes.data());
   return out;
 }
 
@@ -117,7 +117,7 @@ std::vector<double> poisoned(Device device, std::uint64_t bytes, const std::func
     std::vector<std::shared_ptr<Storage>> spoiled;  // an operation may take memory of the same size for itself
     for (int i = 0; i < 3; ++i) {
       spoiled.push_back(Storage::allocate(device, bytes, "poison"));
-      Queue::of(device).fill({spoiled.back(), 0, bytes, DType::u8}, 0xff);
+      current_queue(device).fill({spoiled.back(), 0, bytes, DType::u8}, 0xff);
     }
   }
   return values_of(make());

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/device/context.h"
+
+#include <type_traits>
+
+#include "tessera/base/error.h"
+#include "tessera/device/placement.h"
+#include "tessera/device/queue_core.h"
+#include "tessera/device/storage.h"
+
+namespace tessera {
+
+constinit thread_local ThreadContext thread_context;
+static_assert(std::is_trivially_destructible_v<ThreadContext>);
+
+namespace {
+std::shared_ptr<QueueLink> innermost_queue() {
+  return thread_context.queue != nullptr ? thread_context.queue->shared_from_this() : nullptr;
+}
+}  // namespace
+
+InheritedContext InheritedContext::of_this_thread() {
+  InheritedContext context;
+  context.device_ = thread_context.device;
+  context.queue_ = innermost_queue();
+  if (thread_context.placement != nullptr) context.placement_ = thread_context.placement->shared_from_this();
+  return context;
+}
+
+InheritedContext::Scope::Scope(const InheritedContext& context)
+    : queue_(context.queue_), placement_(context.placement_), before_(thread_context) {
+  for (const QueueLink* link = queue_.get(); link != nullptr; link = link->outer.get())
+    if (link->core->closed())
+      fail<ArgumentError>({.asked = "inherited context",
+                           .with = {{"queue of", to_string(link->device)}},
+                           .wrong = "a queue that was current where this work was made is gone",
+                           .todo = "Keep the queue until the work has ended"});
+  thread_context = {.device = context.device_, .queue = queue_.get(), .placement = placement_.get()};
+}
+
+InheritedContext::Scope::~Scope() { thread_context = before_; }
+
+QueueScope::QueueScope(Queue& queue)
+    : link_(std::make_shared<QueueLink>(queue.device(), queue, queue.core().shared_from_this(), innermost_queue())) {
+  thread_context.queue = link_.get();
+}
+
+QueueScope::~QueueScope() { thread_context.queue = link_->outer.get(); }
+
+Queue& current_queue(Device device) {
+  for (const QueueLink* link = thread_context.queue; link != nullptr; link = link->outer.get())
+    if (link->device == device) return link->queue;
+  return Queue::of(device);
+}
+
+}  // namespace tessera

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is in force on a thread: its device, queues and placement, and who looks at what it does. One structure, so that
+// work which goes on elsewhere can take along what it is to inherit. Internal.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "tessera/device/device.h"
+
+namespace tessera {
+
+class LaunchObserver;
+class Queue;
+class QueueCore;
+class Recorder;
+struct PlacementState;
+
+/// A QueueScope's queue, and those of the scopes around it.
+struct QueueLink : std::enable_shared_from_this<QueueLink> {
+  QueueLink(Device d, Queue& q, std::shared_ptr<QueueCore> c, std::shared_ptr<QueueLink> o)
+      : device(d), queue(q), core(std::move(c)), outer(std::move(o)) {}
+  const Device device;
+  Queue& queue;
+  const std::shared_ptr<QueueCore> core;
+  const std::shared_ptr<QueueLink> outer;
+};
+
+struct ThreadContext {
+  // Inherited: a field of these has its owner in InheritedContext.
+  std::optional<Device> device;         ///< of the innermost DeviceScope
+  QueueLink* queue = nullptr;           ///< of the innermost QueueScope
+  PlacementState* placement = nullptr;  ///< of the innermost Placement
+  // Not inherited: they belong to what this thread is doing now.
+  LaunchObserver* launch_observer = nullptr;
+  Recorder* recorder = nullptr;
+};
+/// Trivially destructible, as all that threads keep: work of static objects' destructors uses it too.
+extern constinit thread_local ThreadContext thread_context;
+
+/// What a task takes along from the thread that makes it. Neither its recording nor its observers: what other threads
+/// do is not part of these.
+class InheritedContext {
+ public:
+  static InheritedContext of_this_thread();
+
+  /// This context is that of the thread, in place of all that is in force there, for as long as it lives.
+  /// ArgumentError if a queue in it is gone: queues outlive the work that inherits them.
+  class Scope {
+   public:
+    explicit Scope(const InheritedContext& context);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    const std::shared_ptr<QueueLink> queue_;
+    const std::shared_ptr<PlacementState> placement_;
+    const ThreadContext before_;
+  };
+
+ private:
+  std::optional<Device> device_;
+  std::shared_ptr<QueueLink> queue_;
+  std::shared_ptr<PlacementState> placement_;
+};
+
+}  // namespace tessera
