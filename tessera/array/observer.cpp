@@ -42,12 +42,10 @@ Array KeptArray::array() const {
 }
 
 ObserverScope::ObserverScope(ArrayObserver* observer)
-    : before_(std::exchange(detail::Operation::state.observer, observer)) {}
-ObserverScope::~ObserverScope() { detail::Operation::state.observer = before_; }
+    : before_(std::exchange(thread_context.array_observer, observer)) {}
+ObserverScope::~ObserverScope() { thread_context.array_observer = before_; }
 
 namespace detail {
-
-constinit thread_local Operation::State Operation::state;
 
 void Operation::keep(const ArrayOperand& o) {
   if (o.is_array())
@@ -57,7 +55,7 @@ void Operation::keep(const ArrayOperand& o) {
 }
 
 void Operation::tell(std::span<Array> results, const Parameters& parameters, bool in_place) const {
-  state.observer->made({name_, operands_, parameters, results, in_place});
+  thread_context.array_observer->made({name_, operands_, parameters, results, in_place});
 }
 
 }  // namespace detail

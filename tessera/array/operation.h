@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tessera/array/observer.h"
+#include "tessera/device/context.h"
 
 namespace tessera::detail {
 
@@ -17,17 +18,17 @@ class Operation {
   /// looks. Before they are moved from.
   template <class... O>
   explicit Operation(const char* name, const O&... operands) : name_(name) {
-    if (++state.depth == 1 && state.observer != nullptr) [[unlikely]] {
+    if (++thread_context.array_operations == 1 && thread_context.array_observer != nullptr) [[unlikely]] {
       struct Leave {
         bool stays = false;
-        ~Leave() { state.depth -= !stays; }
+        ~Leave() { thread_context.array_operations -= !stays; }
       } leave;
       observed_ = true;
       (keep(operands), ...);
       leave.stays = true;
     }
   }
-  ~Operation() { --state.depth; }
+  ~Operation() { --thread_context.array_operations; }
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
@@ -61,13 +62,6 @@ class Operation {
   }
 
  private:
-  friend class tessera::ObserverScope;
-  struct State {
-    ArrayObserver* observer = nullptr;
-    unsigned depth = 0;
-  };
-  static constinit thread_local State state;
-
   void keep(const Array& a) { operands_.emplace_back(KeptArray(a)); }
   void keep(const std::optional<Array>& a) {
     if (a) keep(*a);

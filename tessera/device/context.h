@@ -11,6 +11,7 @@
 
 namespace tessera {
 
+class ArrayObserver;
 class LaunchObserver;
 class Queue;
 class QueueCore;
@@ -35,6 +36,8 @@ struct ThreadContext {
   // Not inherited: they belong to what this thread is doing now.
   LaunchObserver* launch_observer = nullptr;
   Recorder* recorder = nullptr;
+  ArrayObserver* array_observer = nullptr;
+  unsigned array_operations = 0;  ///< that stand in each other now
 };
 /// Trivially destructible, as all that threads keep: work of static objects' destructors uses it too.
 extern constinit thread_local ThreadContext thread_context;
