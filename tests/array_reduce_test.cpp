@@ -228,6 +228,8 @@ TEST_P(OnEveryDevice, DtypesOfReductions) {
   EXPECT_EQ(static_cast<float>(sum(Array::ones({4000}, DType::f16)).item<half>()), 4000.f) << "f16 is summed as f32";
   const Array b = Array::from({1.f, 0.f, 3.f}) > 0;
   EXPECT_TRUE(any(b).item<bool>());
+  EXPECT_NEAR(mean(b).astype(DType::f32).item<float>(), 2.f / 3, 1e-6f);
+  EXPECT_NE(to_string(0 / Array::zeros({1})).find("[nan]"), std::string::npos) << "without a sign";
   EXPECT_FALSE(all(b).item<bool>());
   EXPECT_TRUE(all(Array::zeros({0}, DType::boolean)).item<bool>());
   EXPECT_FALSE(any(Array::zeros({0}, DType::boolean)).item<bool>());

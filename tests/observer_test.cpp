@@ -93,7 +93,10 @@ std::vector<Call> calls() {
        [=] {
          a.to({Backend::interp, 0});
        }},
-      {"to", "to", 1, [=] { to(std::vector<Array>{a}, Device{Backend::interp, 0}); }},
+      {"to", "to", 1,
+       [=] {
+         to(std::vector<Array>{a}, Device{Backend::interp, 0});
+       }},
       {"copy", "copy", 1, [=] { a.copy(); }},
       {"where", "where", 3, [=] { where(c, a, 0); }},
       {"sum", "sum", 1, [=] { sum(a, {1}, true); }},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arrays as text, in NumPy's layout.
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include <fmt/format.h>
@@ -36,7 +37,7 @@ class Printer {
       if constexpr (std::is_same_v<T, bool>)
         return v ? "true" : "false";
       else if constexpr (std::is_floating_point_v<T>)
-        return fmt::format("{:.6g}", v);
+        return std::isnan(v) ? "nan" : fmt::format("{:.6g}", v);  // whose sign means nothing
       else
         return fmt::format("{}", +v);
     });
