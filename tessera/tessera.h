@@ -13,6 +13,7 @@
 #include "tessera/array/move.h"
 #include "tessera/array/observer.h"
 #include "tessera/array/prefetch.h"
+#include "tessera/array/walk.h"
 #include "tessera/base/dtype.h"
 #include "tessera/base/error.h"
 #include "tessera/base/half.h"

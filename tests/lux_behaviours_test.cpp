@@ -128,7 +128,7 @@ TEST(Lux, Behaviour05MixedDevicesAreAnErrorThatNamesThePartsWhichStillAnswer) {
   in_process(four_gpus(), [] {
     const std::map<std::string, Array> m = {
         {"a", random_array(2)}, {"b", random_array(2) | all_gpus[0]}, {"c", random_array(2) | all_gpus[2]}};
-    expect_throw<DeviceError>([&] { device_of(m, "m"); }, {"m[\"a\"]: cpu:0", "m[\"b\"]: cuda:0", "m[\"c\"]: rocm:0"});
+    expect_throw<DeviceError>([&] { device_of(m, "m"); }, {"m.a: cpu:0", "m.b: cuda:0", "m.c: rocm:0"});
     EXPECT_EQ(device_of(m.at("b")), all_gpus[0]);
     EXPECT_EQ(device_of(to(m, all_gpus[1])), all_gpus[1]);
   });

@@ -220,7 +220,8 @@ TEST(Move, ACycleIsAnErrorAndAChainIsNot) {
   const auto moved = to(first, there);
   EXPECT_EQ(moved->next->a.device(), there);
   last->next = first;
-  expect_throw<ArgumentError>([&] { to(first, there); }, {"an object that it is part of itself", "tessera_move"});
+  expect_throw<ArgumentError>([&] { to(first, there); },
+                              {"[to]", "an object that it is part of itself", "next.next", "tessera_move"});
   EXPECT_EQ(device_of(first), here);
   last->next = nullptr;
 }
@@ -242,16 +243,16 @@ TEST(DeviceOf, TheCommonDeviceNoneOrAnErrorThatNamesThePaths) {
   EXPECT_EQ(device_of(Array()), here);
   const Params params{{Dense(x, x, "a"), Dense(x, x | there, "b")}};
   expect_throw<DeviceError>([&] { device_of(params, "params"); },
-                            {"params.layers[0].weight: cpu:0", "params.layers[1].weight: cpu:0",
-                             "params.layers[1].bias: interp:0", "to(value, device)"});
+                            {"params.layers.0.weight: cpu:0", "params.layers.1.weight: cpu:0",
+                             "params.layers.1.bias: interp:0", "to(value, device)"});
   EXPECT_EQ(device_of(params.layers[0]), here) << "parts still answer";
   const std::map<std::string, std::tuple<Layer, Own>> nested = {{"k", {Layer{x, x | there}, Own(x)}}};
   expect_throw<DeviceError>([&] { device_of(nested); },
-                            {"value[\"k\"].0.0: cpu:0", "value[\"k\"].0.1: interp:0", "value[\"k\"].1.array: cpu:0"});
+                            {"value.k.0.weight: cpu:0", "value.k.0.bias: interp:0", "value.k.1.array: cpu:0"});
   std::vector<Array> many(50, x);
   many.push_back(x | there);
   expect_has(text_of<DeviceError>([&] { device_of(many, "batch"); }),
-             {"batch[3]: cpu:0 (and 46 more there), batch[50]: interp:0"});
+             {"batch.3: cpu:0 (and 46 more there), batch.50: interp:0"});
 }
 
 TEST(Generator, GivesTheSameBitsEverywhereAndMovesWithItsState) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The members of a plain aggregate, one after the other, without a list of them: for moving structures between devices.
-// At most 16 members; none may be an array of C, a reference or a base class (such types list their fields instead).
+// The members of a plain aggregate, one after the other, without a list of them: for walking structures (array/walk.h).
+// At most 32 members; none may be an array of C, a reference or a base class (such types list their fields instead).
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,18 @@
 
 namespace tessera::detail {
 
+inline constexpr std::size_t most_members = 32;
+
 /// Stands for a member of any type while members are counted; never for a base class, nor the aggregate itself.
+/// (Never called. It has a definition because compilers look for one where they look into a member's constructor.)
 template <class T>
 struct AnyMember {
   template <class M>
     requires(!std::is_base_of_v<M, T> && !std::is_same_v<M, T>)
-  operator M() const noexcept;
+  operator M() const noexcept {
+    M (*const never)() = nullptr;
+    return never();
+  }
 };
 template <class T>
 struct OnlyBase {
@@ -23,64 +29,82 @@ struct OnlyBase {
   operator B() const noexcept;
 };
 
+/// `fits<T>`: can T be made from N times `{}`? `one_more<T>`: and from one AnyMember behind these?
+template <std::size_t N>
+struct Braces;
+// clang-format off
+#define TESSERA_BRACES(N, ...)                                                                             \
+  template <>                                                                                              \
+  struct Braces<N> {                                                                                       \
+    template <class T> static constexpr bool fits = requires { T{__VA_ARGS__}; };                          \
+    template <class T> static constexpr bool one_more = requires { T{__VA_ARGS__, AnyMember<T>{}}; };      \
+  };
+#define TESSERA_4 {}, {}, {}, {}
+#define TESSERA_8 TESSERA_4, TESSERA_4
+#define TESSERA_16 TESSERA_8, TESSERA_8
+template <>
+struct Braces<0> {
+  template <class T> static constexpr bool fits = requires { T{}; };
+  template <class T> static constexpr bool one_more = requires { T{AnyMember<T>{}}; };
+};
+TESSERA_BRACES(1, {})
+TESSERA_BRACES(2, {}, {})
+TESSERA_BRACES(3, {}, {}, {})
+TESSERA_BRACES(4, TESSERA_4)
+TESSERA_BRACES(5, TESSERA_4, {})
+TESSERA_BRACES(6, TESSERA_4, {}, {})
+TESSERA_BRACES(7, TESSERA_4, {}, {}, {})
+TESSERA_BRACES(8, TESSERA_8)
+TESSERA_BRACES(9, TESSERA_8, {})
+TESSERA_BRACES(10, TESSERA_8, {}, {})
+TESSERA_BRACES(11, TESSERA_8, {}, {}, {})
+TESSERA_BRACES(12, TESSERA_8, TESSERA_4)
+TESSERA_BRACES(13, TESSERA_8, TESSERA_4, {})
+TESSERA_BRACES(14, TESSERA_8, TESSERA_4, {}, {})
+TESSERA_BRACES(15, TESSERA_8, TESSERA_4, {}, {}, {})
+TESSERA_BRACES(16, TESSERA_16)
+TESSERA_BRACES(17, TESSERA_16, {})
+TESSERA_BRACES(18, TESSERA_16, {}, {})
+TESSERA_BRACES(19, TESSERA_16, {}, {}, {})
+TESSERA_BRACES(20, TESSERA_16, TESSERA_4)
+TESSERA_BRACES(21, TESSERA_16, TESSERA_4, {})
+TESSERA_BRACES(22, TESSERA_16, TESSERA_4, {}, {})
+TESSERA_BRACES(23, TESSERA_16, TESSERA_4, {}, {}, {})
+TESSERA_BRACES(24, TESSERA_16, TESSERA_8)
+TESSERA_BRACES(25, TESSERA_16, TESSERA_8, {})
+TESSERA_BRACES(26, TESSERA_16, TESSERA_8, {}, {})
+TESSERA_BRACES(27, TESSERA_16, TESSERA_8, {}, {}, {})
+TESSERA_BRACES(28, TESSERA_16, TESSERA_8, TESSERA_4)
+TESSERA_BRACES(29, TESSERA_16, TESSERA_8, TESSERA_4, {})
+TESSERA_BRACES(30, TESSERA_16, TESSERA_8, TESSERA_4, {}, {})
+TESSERA_BRACES(31, TESSERA_16, TESSERA_8, TESSERA_4, {}, {}, {})
+TESSERA_BRACES(32, TESSERA_16, TESSERA_16)
+TESSERA_BRACES(33, TESSERA_16, TESSERA_16, {})
+#undef TESSERA_16
+#undef TESSERA_8
+#undef TESSERA_4
+#undef TESSERA_BRACES
+// clang-format on
+
+/// From `{}` for each member, which also stands for those with conversions of their own (std::optional). Where N fit,
+/// fewer do: Low fit, High do not.
+template <class T, std::size_t Low = 0, std::size_t High = most_members + 2>
+consteval std::size_t count_by_braces() {
+  constexpr std::size_t middle = (Low + High) / 2;
+  if constexpr (High - Low == 1)
+    return Low;
+  else if constexpr (Braces<middle>::template fits<T>)
+    return count_by_braces<T, middle, High>();
+  else
+    return count_by_braces<T, Low, middle>();
+}
 template <class T, std::size_t... I>
-constexpr bool takes_members(std::index_sequence<I...>) {
+consteval bool takes_members(std::index_sequence<I...>) {
   return requires { T{(static_cast<void>(I), AnyMember<T>{})...}; };
-}
-
-inline constexpr std::size_t most_members = 16;
-
-/// From `{}` for each member, which also stands for those with conversions of their own (std::optional).
-template <class T>
-constexpr std::size_t count_by_braces() {
-  // clang-format off
-  if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return 17;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return 16;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return 15;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return 14;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return 13;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return 12;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return 11;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return 10;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return 9;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}}; }) return 8;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}}; }) return 7;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}}; }) return 6;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}}; }) return 5;
-  else if constexpr (requires { T{{}, {}, {}, {}}; }) return 4;
-  else if constexpr (requires { T{{}, {}, {}}; }) return 3;
-  else if constexpr (requires { T{{}, {}}; }) return 2;
-  else if constexpr (requires { T{{}}; }) return 1;
-  else return 0;
-  // clang-format on
-}
-/// Is there a member behind N that take `{}`, which does not take it (an explicit default constructor)?
-template <class T, std::size_t N>
-constexpr bool one_more_behind_braces() {
-  // clang-format off
-  if constexpr (N == 0) return requires { T{AnyMember<T>{}}; };
-  else if constexpr (N == 1) return requires { T{{}, AnyMember<T>{}}; };
-  else if constexpr (N == 2) return requires { T{{}, {}, AnyMember<T>{}}; };
-  else if constexpr (N == 3) return requires { T{{}, {}, {}, AnyMember<T>{}}; };
-  else if constexpr (N == 4) return requires { T{{}, {}, {}, {}, AnyMember<T>{}}; };
-  else if constexpr (N == 5) return requires { T{{}, {}, {}, {}, {}, AnyMember<T>{}}; };
-  else if constexpr (N == 6) return requires { T{{}, {}, {}, {}, {}, {}, AnyMember<T>{}}; };
-  else if constexpr (N == 7) return requires { T{{}, {}, {}, {}, {}, {}, {}, AnyMember<T>{}}; };
-  else if constexpr (N == 8) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, AnyMember<T>{}}; };
-  else if constexpr (N == 9) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, AnyMember<T>{}}; };
-  else if constexpr (N == 10) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyMember<T>{}}; };
-  else if constexpr (N == 11) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyMember<T>{}}; };
-  else if constexpr (N == 12) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyMember<T>{}}; };
-  else if constexpr (N == 13) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyMember<T>{}}; };
-  else if constexpr (N == 14) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyMember<T>{}}; };
-  else if constexpr (N == 15) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyMember<T>{}}; };
-  else if constexpr (N == 16) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyMember<T>{}}; };
-  else return false;
-  // clang-format on
 }
 /// From a stand-in for each member, which needs no default constructor of theirs.
 template <class T, std::size_t N = most_members + 1>
-constexpr std::size_t count_by_stand_ins() {
+consteval std::size_t count_by_stand_ins() {
   if constexpr (N == 0)
     return 0;
   else if constexpr (takes_members<T>(std::make_index_sequence<N>()))
@@ -89,51 +113,88 @@ constexpr std::size_t count_by_stand_ins() {
     return count_by_stand_ins<T, N - 1>();
 }
 
-/// 0: not an aggregate whose members can be taken apart.
 template <class T>
-constexpr std::size_t member_count() {
+consteval std::size_t count_members() {
   if constexpr (!std::is_aggregate_v<T> || !std::is_class_v<T> || requires { T{OnlyBase<T>{}}; }) {
     return 0;
   } else {
-    constexpr std::size_t n = [] {
-      constexpr std::size_t braces = count_by_braces<T>();
-      if constexpr (braces == 0 || one_more_behind_braces<T, braces>())
-        return count_by_stand_ins<T>();  // (which would count each element of an array of C)
+    constexpr std::size_t braces = count_by_braces<T>();
+    // A member behind N that take `{}` may not take it (an explicit default constructor). Stand-ins are for such types
+    // only: they would count each element of an array of C.
+    constexpr std::size_t count = [] {
+      if constexpr (braces > most_members)
+        return braces;
+      else if constexpr (braces == 0 || Braces<braces>::template one_more<T>)
+        return count_by_stand_ins<T>();
       else
         return braces;
     }();
-    return n > most_members ? 0 : n;
+    return count > most_members ? 0 : count;
   }
 }
+/// 0: not an aggregate whose members can be taken apart.
+template <class T>
+inline constexpr std::size_t member_count = count_members<T>();
 
-/// `use(member...)` with a reference to each.
-template <class T, class F>
-constexpr decltype(auto) with_members(T& x, F&& use) {
-  constexpr std::size_t n = member_count<std::remove_const_t<T>>();
+/// `use(member...)` with a reference to each. (A bit-field binds to a const one only.)
+template <class T, class Use>
+constexpr decltype(auto) with_members(T& x, Use&& use) {
+  constexpr std::size_t count = member_count<std::remove_const_t<T>>;
+  static_assert(count != 0);
+  // clang-format off
 #define TESSERA_MEMBERS(N, ...) \
-  if constexpr (n == N) {       \
+  if constexpr (count == N) {   \
     auto& [__VA_ARGS__] = x;    \
     return use(__VA_ARGS__);    \
   }
-  // clang-format off
+#define TESSERA_4 a, b, c, d
+#define TESSERA_8 TESSERA_4, e, f, g, h
+#define TESSERA_12 TESSERA_8, i, j, k, l
+#define TESSERA_16 TESSERA_12, m, n, o, p
+#define TESSERA_20 TESSERA_16, q, r, s, t
+#define TESSERA_24 TESSERA_20, u, v, w, y
+#define TESSERA_28 TESSERA_24, A, B, C, D
   TESSERA_MEMBERS(1, a)
   else TESSERA_MEMBERS(2, a, b)
   else TESSERA_MEMBERS(3, a, b, c)
-  else TESSERA_MEMBERS(4, a, b, c, d)
-  else TESSERA_MEMBERS(5, a, b, c, d, e)
-  else TESSERA_MEMBERS(6, a, b, c, d, e, f)
-  else TESSERA_MEMBERS(7, a, b, c, d, e, f, g)
-  else TESSERA_MEMBERS(8, a, b, c, d, e, f, g, h)
-  else TESSERA_MEMBERS(9, a, b, c, d, e, f, g, h, i)
-  else TESSERA_MEMBERS(10, a, b, c, d, e, f, g, h, i, j)
-  else TESSERA_MEMBERS(11, a, b, c, d, e, f, g, h, i, j, k)
-  else TESSERA_MEMBERS(12, a, b, c, d, e, f, g, h, i, j, k, l)
-  else TESSERA_MEMBERS(13, a, b, c, d, e, f, g, h, i, j, k, l, m)
-  else TESSERA_MEMBERS(14, a, b, c, d, e, f, g, h, i, j, k, l, m, o)
-  else TESSERA_MEMBERS(15, a, b, c, d, e, f, g, h, i, j, k, l, m, o, p)
-  else TESSERA_MEMBERS(16, a, b, c, d, e, f, g, h, i, j, k, l, m, o, p, q)
-  // clang-format on
+  else TESSERA_MEMBERS(4, TESSERA_4)
+  else TESSERA_MEMBERS(5, TESSERA_4, e)
+  else TESSERA_MEMBERS(6, TESSERA_4, e, f)
+  else TESSERA_MEMBERS(7, TESSERA_4, e, f, g)
+  else TESSERA_MEMBERS(8, TESSERA_8)
+  else TESSERA_MEMBERS(9, TESSERA_8, i)
+  else TESSERA_MEMBERS(10, TESSERA_8, i, j)
+  else TESSERA_MEMBERS(11, TESSERA_8, i, j, k)
+  else TESSERA_MEMBERS(12, TESSERA_12)
+  else TESSERA_MEMBERS(13, TESSERA_12, m)
+  else TESSERA_MEMBERS(14, TESSERA_12, m, n)
+  else TESSERA_MEMBERS(15, TESSERA_12, m, n, o)
+  else TESSERA_MEMBERS(16, TESSERA_16)
+  else TESSERA_MEMBERS(17, TESSERA_16, q)
+  else TESSERA_MEMBERS(18, TESSERA_16, q, r)
+  else TESSERA_MEMBERS(19, TESSERA_16, q, r, s)
+  else TESSERA_MEMBERS(20, TESSERA_20)
+  else TESSERA_MEMBERS(21, TESSERA_20, u)
+  else TESSERA_MEMBERS(22, TESSERA_20, u, v)
+  else TESSERA_MEMBERS(23, TESSERA_20, u, v, w)
+  else TESSERA_MEMBERS(24, TESSERA_24)
+  else TESSERA_MEMBERS(25, TESSERA_24, A)
+  else TESSERA_MEMBERS(26, TESSERA_24, A, B)
+  else TESSERA_MEMBERS(27, TESSERA_24, A, B, C)
+  else TESSERA_MEMBERS(28, TESSERA_28)
+  else TESSERA_MEMBERS(29, TESSERA_28, E)
+  else TESSERA_MEMBERS(30, TESSERA_28, E, F)
+  else TESSERA_MEMBERS(31, TESSERA_28, E, F, G)
+  else TESSERA_MEMBERS(32, TESSERA_28, E, F, G, H)
+#undef TESSERA_28
+#undef TESSERA_24
+#undef TESSERA_20
+#undef TESSERA_16
+#undef TESSERA_12
+#undef TESSERA_8
+#undef TESSERA_4
 #undef TESSERA_MEMBERS
+  // clang-format on
 }
 
 }  // namespace tessera::detail

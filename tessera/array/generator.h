@@ -3,7 +3,7 @@
 // whatever structure holds it, and gives the same bits wherever it draws.
 #pragma once
 
-#include "tessera/array/move.h"
+#include "tessera/array/parts.h"
 
 namespace tessera {
 
@@ -30,6 +30,6 @@ class Generator {
   std::uint64_t seed_, offset_;
 };
 template <>
-inline constexpr bool moves_unchanged<Generator> = true;
+inline constexpr bool holds_no_arrays<Generator> = true;
 
 }  // namespace tessera

@@ -29,21 +29,14 @@ struct Block {
   std::map<DType, std::shared_ptr<Source>> sources;  // over `moved`
 };
 
-struct Object {
-  bool begun = false;
-  std::shared_ptr<void> became;
-  bool changed = false;
-};
-
 }  // namespace
 
 struct MoveState {
   std::optional<Device> target;
   Queue* queue = nullptr;
   std::map<const Storage*, Block> blocks;
-  std::map<std::pair<const void*, std::type_index>, Object> objects, looked;
   std::map<Device, std::pair<std::uint64_t, std::vector<std::string>>> places, empty_places;
-  std::uint64_t changes = 0, to_move = 0;
+  std::uint64_t to_move = 0;
 
   Queue& queue_of(Device device) { return queue != nullptr ? *queue : Queue::of(device); }
 };
@@ -58,22 +51,21 @@ Mover::Mover(Device target, Queue* queue) : state_(std::make_unique<detail::Move
   state_->target = target;
   state_->queue = queue;
 }
-Mover::Mover(std::string_view root) : state_(std::make_unique<detail::MoveState>()), names_(true), path_(root) {}
+Mover::Mover() : state_(std::make_unique<detail::MoveState>()) {}
 Mover::~Mover() = default;
 
 std::optional<Device> Mover::device() const { return state_->target; }
 bool Mover::moves_anything() const { return state_->to_move != 0; }
-std::uint64_t Mover::changes() const { return state_->changes; }
 
 namespace {
 ViewKey key_of(const BufferView& view, const Array& a) { return {view.byte_offset, a.dtype(), a.shape(), a.strides()}; }
 }  // namespace
 
-void Mover::look_at(const Array& a) {
+void Mover::look_at(const Array& a, const Path& at) {
   constexpr std::size_t most_paths = 4;
   if (!state_->target) {
     auto& [count, paths] = (a.size() == 0 ? state_->empty_places : state_->places)[a.device()];
-    if (++count <= most_paths) paths.push_back(path_);
+    if (++count <= most_paths) paths.push_back(at.text());
     return;
   }
   if (a.device() == *state_->target) return;
@@ -87,64 +79,41 @@ void Mover::look_at(const Array& a) {
   block.views.try_emplace(key_of(view, a));
 }
 
-Array Mover::moved(const Array& a) {
+Mapped<Array> Mover::moved(const Array& a, const Path& at) {
   const Device target = *state_->target;
-  if (a.device() == target) return a;
-  ++state_->changes;
-  if (a.size() == 0) return Array::empty(a.shape(), a.dtype(), target);
+  if (a.device() == target) return {a, false};
+  if (a.size() == 0) return {Array::empty(a.shape(), a.dtype(), target)};
   const BufferView view = a.view();
   const auto found = state_->blocks.find(view.storage.get());
-  if (found == state_->blocks.end()) return a.to(target);  // what a type's own function made on the way
+  if (found == state_->blocks.end()) return {a.to(target)};  // what a type's own function made on the way
   Block& block = found->second;
   std::optional<Array>& became = block.views[key_of(view, a)];
-  if (became) return *became;
+  if (became) return {*became};
+  // Memory without a name gets that of the part for which it is taken: errors show it.
+  const auto label = [&] { return block.storage->label().empty() ? at.text() : block.storage->label(); };
 
   if (block.views.size() == 1 && a.bytes() < view.bytes()) {
     // Nobody shares what lies between its elements.
     const Array flat = a.as_contiguous();
-    Array out = Array::empty(a.shape(), a.dtype(), target);
+    const Array out = Array::wrap(Storage::allocate(target, a.bytes(), label()), a.dtype(), a.shape());
     state_->queue_of(target).copy(out.view(), flat.view());
     became = out;
-    return out;
+    return {out};
   }
   if (!block.moved) {
     block.low = block.low / 64 * 64;  // elements and vector loads stay aligned
     block.high = std::max(block.high, view.byte_offset + view.bytes());
     const std::uint64_t bytes = block.high - block.low;
-    auto storage = Storage::allocate(target, bytes, block.storage->label());
+    auto storage = Storage::allocate(target, bytes, label());
     state_->queue_of(target).copy({storage, 0, bytes, DType::u8}, {block.storage, block.low, bytes, DType::u8});
     block.moved = std::move(storage);
   }
-  if (view.byte_offset < block.low || view.byte_offset + view.bytes() > block.high) return a.to(target);
+  if (view.byte_offset < block.low || view.byte_offset + view.bytes() > block.high) return {a.to(target)};
   auto& source = block.sources[a.dtype()];
   if (!source) source = detail::Source::of(block.moved, a.dtype());
   became = ArrayAccess::make(source, a.dtype(), a.shape(), a.strides(),
                              static_cast<std::int64_t>((view.byte_offset - block.low) / dtype_size(a.dtype())));
-  return *became;
-}
-
-bool Mover::seen(const void* object, std::type_index type) {
-  return std::exchange(state_->looked[{object, type}].begun, true);
-}
-
-std::shared_ptr<void> Mover::begin(const void* object, std::type_index type) {
-  detail::Object& known = state_->objects[{object, type}];
-  if (known.became) {
-    if (known.changed) ++state_->changes;
-    return known.became;
-  }
-  if (known.begun)
-    fail<ArgumentError>({.asked = "to",
-                         .wrong = "the structure holds a shared pointer to an object that it is part of itself",
-                         .todo = "Write tessera_move for that type, and set the pointer there"});
-  known.begun = true;
-  return nullptr;
-}
-
-void Mover::end(const void* object, std::type_index type, std::shared_ptr<void> became) {
-  detail::Object& known = state_->objects[{object, type}];
-  known.changed = became.get() != object;
-  known.became = std::move(became);
+  return {*became};
 }
 
 std::optional<Device> Mover::common() const {

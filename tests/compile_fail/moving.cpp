@@ -6,6 +6,15 @@
 // mistake 5: this type cannot be moved to a device: list what moves
 // mistake 6: this type cannot be moved to a device: list what moves
 // mistake 7: this type cannot be moved to a device: list what moves
+// mistake 2: {"value.*"}
+// mistake 4: {"Derived"}
+// mistake 5: {"value.a"}
+// mistake 8: this type cannot be moved to a device: list what moves
+// mistake 8: {"value.blocks.*.attention.*.1.hidden"}
+// mistake 8: {"Hidden"}
+// mistake 9: {"value.state"}
+// mistake 11: this type cannot be moved to a device: list what moves
+// mistake 10: a plain aggregate has at most 32 members
 #include <functional>
 
 #include "tessera/array/move.h"
@@ -32,10 +41,43 @@ struct Derived : Part {
 struct CArray {
   Array a[2];
 };
+struct Attention {
+  Array weight;
+  Hidden hidden;
+};
+struct Block {
+  std::map<int, std::pair<Part, Attention>> attention;
+  std::shared_ptr<Block> next;  // a type that holds itself
+};
+struct Stack {
+  Array embedding;
+  std::vector<Block> blocks;
+};
+#if MISTAKE == 11
+/// A way of its own, through a part that has none.
+struct Own {
+  explicit Own(Hidden h) : hidden(std::move(h)) {}
+  Hidden hidden;
+  friend Own tessera_move(const Own& x, Mover& move) { return Own(move(x.hidden, "hidden")); }
+};
+#endif
+struct Param : Array {
+  using Array::Array;
+  Param(const Array& a) : Array(a) {}
+  std::function<void()> state;  // a type derived from Array is one array, whatever else it holds
+};
+struct Members32 {
+  Array a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, aa, bb, cc, dd, ee, ff;
+};
+struct Members33 {
+  Array a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, aa, bb, cc, dd, ee, ff, gg;
+};
 struct Fine {
   Array a;
   std::optional<std::vector<Part>> parts;
   int n;
+  Param parameter;
+  std::shared_ptr<Fine> next;
 };
 
 void make(const Fine& fine, const Hidden& hidden, const std::shared_ptr<Base>& base, const Derived& derived,
@@ -54,7 +96,20 @@ void make(const Fine& fine, const Hidden& hidden, const std::shared_ptr<Base>& b
   to(&array, device);  // what a pointer points to may be anybody's
 #elif MISTAKE == 7
   device_of(function);
+#elif MISTAKE == 8
+  to(Stack(), device);
+#elif MISTAKE == 9
+  struct Local {
+    Array a;
+    std::function<void()> state;
+  };
+  Local() | device;
+#elif MISTAKE == 10
+  to(Members33(), device);
+#elif MISTAKE == 11
+  to(Own(hidden), device);
 #else
+  to(Members32(), device);
   const Fine moved = to(fine, device);
   const auto both = std::pair(moved, 3) | device;
   device_of(both);

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// What structures are made of: the kind of each part, by its type alone.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <complex>
+#include <concepts>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <ranges>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "tessera/array/aggregate.h"
+#include "tessera/array/array.h"
+
+namespace tessera {
+
+/// Say `true` for a type of yours that holds no arrays: walks pass it by, and copies of structures copy it.
+template <class T>
+inline constexpr bool holds_no_arrays =
+    std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_null_pointer_v<T> || std::is_member_pointer_v<T> ||
+    (std::is_pointer_v<T> && std::is_function_v<std::remove_pointer_t<T>>) || std::is_same_v<T, const char*> ||
+    (std::is_class_v<T> && std::is_empty_v<T>) || std::is_same_v<T, std::string> ||
+    std::is_same_v<T, std::string_view> || std::is_same_v<T, Device>;
+template <class R, class P>
+inline constexpr bool holds_no_arrays<std::chrono::duration<R, P>> = true;
+template <class C, class D>
+inline constexpr bool holds_no_arrays<std::chrono::time_point<C, D>> = true;
+template <class T>
+inline constexpr bool holds_no_arrays<std::complex<T>> = true;
+template <class T, class U>
+inline constexpr bool holds_no_arrays<std::ranges::iota_view<T, U>> = true;
+
+/// A class that is no plain aggregate says where its arrays are by listing its parts: a member `auto fields()` or a
+/// function found by argument-dependent look-up, `auto tessera_fields(Layer& l) { return std::tie(l.weight, l.bias);
+/// }`. With `field`, a part of the list has the name that paths show: `return std::tuple(field("weight", l.weight));`.
+/// What is not listed holds no arrays. (A const object is listed too; the function only makes references.)
+template <class T>
+struct Field {
+  const char* name;
+  T& value;
+};
+template <class T>
+Field<T> field(const char* name, T& value) {
+  return {name, value};
+}
+
+namespace detail {
+
+template <class T>
+concept HasFieldsFunction = requires(T& x) { tessera_fields(x); };
+template <class T>
+concept HasFieldsMember = requires(T& x) { x.fields(); };
+
+template <class T, template <class...> class Template>
+inline constexpr bool is_a = false;
+template <class... A, template <class...> class Template>
+inline constexpr bool is_a<Template<A...>, Template> = true;
+template <class T, template <class...> class... Templates>
+inline constexpr bool is_one_of = (is_a<T, Templates> || ...);
+
+template <class T>
+inline constexpr bool is_std_array = false;
+template <class T, std::size_t N>
+inline constexpr bool is_std_array<std::array<T, N>> = true;
+template <class T>
+inline constexpr bool is_std_span = false;
+template <class T, std::size_t N>
+inline constexpr bool is_std_span<std::span<T, N>> = true;
+template <class T>
+inline constexpr bool is_plain_unique = false;
+template <class T>
+inline constexpr bool is_plain_unique<std::unique_ptr<T>> = !std::is_array_v<T>;
+template <class T>
+inline constexpr bool is_field = false;
+template <class T>
+inline constexpr bool is_field<Field<T>> = true;
+
+/// What a user of the walk takes whole, besides arrays: its `leaves`, if it has any. Where these have an
+/// `is_refused<T>` too, such types cannot be walked, arrays included.
+struct ArraysOnly {
+  template <class T>
+  static constexpr bool is_leaf = false;
+};
+template <class Leaves, class T>
+concept Refuses = requires { requires Leaves::template is_refused<T>; };
+template <class F>
+struct LeavesOf {
+  using type = ArraysOnly;
+};
+template <class F>
+  requires requires { typename F::leaves; }
+struct LeavesOf<F> {
+  using type = typename F::leaves;
+};
+
+enum class PartKind : std::uint8_t {
+  unknown,  ///< cannot be walked
+  nothing,  ///< holds no arrays
+  array,    ///< an Array, or of a type derived from it
+  leaf,     ///< another part that is taken whole
+  optional,
+  variant,
+  unique,
+  shared,
+  tuple,
+  sequence,
+  map,
+  fields,
+  aggregate
+};
+
+template <class T, class Leaves>
+constexpr PartKind kind_of();
+
+/// Containers of what holds no arrays hold none either.
+template <class T, class Leaves>
+constexpr bool holds_nothing() {
+  if constexpr (Leaves::template is_leaf<T>)
+    return false;
+  else if constexpr (holds_no_arrays<T>)
+    return true;
+  else if constexpr (is_std_array<T> || is_std_span<T> || is_one_of<T, std::vector, std::deque, std::list>)
+    return holds_nothing<typename T::value_type, Leaves>();
+  else if constexpr (is_one_of<T, std::set, std::multiset, std::unordered_set, std::unordered_multiset>)
+    return holds_nothing<typename T::key_type, Leaves>();
+  else
+    return false;
+}
+
+template <class T, class Leaves>
+constexpr PartKind kind_of() {
+  if constexpr (Refuses<Leaves, T>)
+    return PartKind::unknown;
+  else if constexpr (std::is_same_v<T, Array>)
+    return PartKind::array;
+  else if constexpr (Leaves::template is_leaf<T>)
+    return PartKind::leaf;
+  else if constexpr (std::derived_from<T, Array>)
+    return PartKind::array;
+  else if constexpr (holds_nothing<T, Leaves>())
+    return PartKind::nothing;
+  else if constexpr (is_one_of<T, std::optional>)
+    return PartKind::optional;
+  else if constexpr (is_one_of<T, std::variant>)
+    return PartKind::variant;
+  else if constexpr (is_plain_unique<T>)
+    return std::is_polymorphic_v<typename T::element_type> ? PartKind::unknown : PartKind::unique;
+  else if constexpr (is_one_of<T, std::shared_ptr>)
+    return std::is_polymorphic_v<typename T::element_type> || std::is_array_v<typename T::element_type>
+               ? PartKind::unknown
+               : PartKind::shared;
+  else if constexpr (is_std_array<T> || is_one_of<T, std::tuple, std::pair>)
+    return PartKind::tuple;
+  else if constexpr (is_one_of<T, std::vector, std::deque, std::list>)
+    return PartKind::sequence;
+  else if constexpr (is_one_of<T, std::map, std::multimap, std::unordered_map, std::unordered_multimap>)
+    return holds_nothing<typename T::key_type, ArraysOnly>() ? PartKind::map : PartKind::unknown;
+  else if constexpr (HasFieldsFunction<T> || HasFieldsMember<T>)
+    return PartKind::fields;
+  else if constexpr (member_count<T> != 0)
+    return PartKind::aggregate;
+  else
+    return PartKind::unknown;
+}
+
+template <class T>
+auto fields_of(T& x) {
+  if constexpr (HasFieldsFunction<T>)
+    return tessera_fields(x);
+  else
+    return x.fields();
+}
+
+}  // namespace detail
+
+}  // namespace tessera
