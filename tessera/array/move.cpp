@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "tessera/array/elementwise.h"
+#include "tessera/array/operation.h"
 
 namespace tessera {
 
@@ -82,13 +83,20 @@ void Mover::look_at(const Array& a, const Path& at) {
 Mapped<Array> Mover::moved(const Array& a, const Path& at) {
   const Device target = *state_->target;
   if (a.device() == target) return {a, false};
-  if (a.size() == 0) return {Array::empty(a.shape(), a.dtype(), target)};
+  const detail::Operation operation("to", a);
+  return {operation.made(copied(a, at), [&] { return Parameters{{"device", to_string(target)}}; })};
+}
+
+/// Without history, which belongs to each array that becomes this one.
+Array Mover::copied(const Array& a, const Path& at) {
+  const Device target = *state_->target;
+  if (a.size() == 0) return Array::empty(a.shape(), a.dtype(), target);
   const BufferView view = a.view();
   const auto found = state_->blocks.find(view.storage.get());
-  if (found == state_->blocks.end()) return {a.to(target)};  // what a type's own function made on the way
+  if (found == state_->blocks.end()) return a.to(target);  // what a type's own function made on the way
   Block& block = found->second;
   std::optional<Array>& became = block.views[key_of(view, a)];
-  if (became) return {*became};
+  if (became) return *became;
   // Memory without a name gets that of the part for which it is taken: errors show it.
   const auto label = [&] { return block.storage->label().empty() ? at.text() : block.storage->label(); };
 
@@ -98,7 +106,7 @@ Mapped<Array> Mover::moved(const Array& a, const Path& at) {
     const Array out = Array::wrap(Storage::allocate(target, a.bytes(), label()), a.dtype(), a.shape());
     state_->queue_of(target).copy(out.view(), flat.view());
     became = out;
-    return {out};
+    return out;
   }
   if (!block.moved) {
     block.low = block.low / 64 * 64;  // elements and vector loads stay aligned
@@ -108,12 +116,12 @@ Mapped<Array> Mover::moved(const Array& a, const Path& at) {
     state_->queue_of(target).copy({storage, 0, bytes, DType::u8}, {block.storage, block.low, bytes, DType::u8});
     block.moved = std::move(storage);
   }
-  if (view.byte_offset < block.low || view.byte_offset + view.bytes() > block.high) return {a.to(target)};
+  if (view.byte_offset < block.low || view.byte_offset + view.bytes() > block.high) return a.to(target);
   auto& source = block.sources[a.dtype()];
   if (!source) source = detail::Source::of(block.moved, a.dtype());
   became = ArrayAccess::make(source, a.dtype(), a.shape(), a.strides(),
                              static_cast<std::int64_t>((view.byte_offset - block.low) / dtype_size(a.dtype())));
-  return {*became};
+  return *became;
 }
 
 std::optional<Device> Mover::common() const {
