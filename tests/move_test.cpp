@@ -214,6 +214,31 @@ TEST(Move, ClassesThatListTheirFieldsAndTypesWithTheirOwnWay) {
   EXPECT_EQ(device_of(own), there);
 }
 
+TEST(Move, AnObserverSeesOneOperationForEachArrayThatMoves) {
+  struct Watch : ArrayObserver {
+    std::vector<std::string> seen;
+    void made(const ArrayOperation& operation) override {
+      const KeptArray& operand = std::get<KeptArray>(operation.operands[0]);
+      seen.push_back(std::string(operation.name) + " " + to_string(operand.device()) + " " +
+                     std::get<std::string>(operation.parameters[0].value));
+      operation.results[0].set_history(operand.history());
+    }
+  } watch;
+  Array x = numbers(8), same = x;
+  x.set_history(std::make_shared<int>(1));
+  same.set_history(std::make_shared<int>(2));
+  const Array every_second = numbers(100).slice(0, 0, 100, 2);
+  std::optional<std::tuple<Array, Array, std::vector<Array>, Array, Array>> moved;
+  {
+    const ObserverScope scope(&watch);
+    moved = to(std::tuple(x, same, std::vector{every_second}, x | there, Array()), there);
+  }
+  EXPECT_EQ(watch.seen, std::vector<std::string>(5, "to cpu:0 interp:0")) << "one by the operator";
+  EXPECT_EQ(std::get<0>(*moved).history(), x.history());
+  EXPECT_EQ(std::get<1>(*moved).history(), same.history()) << "its own, although both are one memory";
+  EXPECT_EQ(std::get<0>(*moved).source(), std::get<1>(*moved).source());
+}
+
 TEST(Move, ACycleIsAnErrorAndAChainIsNot) {
   const auto last = std::make_shared<Node>(Node{numbers(2), nullptr});
   const auto first = std::make_shared<Node>(Node{numbers(3), last});

@@ -30,9 +30,9 @@ Paths paths_of(const T& x, std::string_view root = {}) {
 }
 
 /// As a layer's: an array with more to it.
-struct Parameter : Array {
-  Parameter() = default;
-  Parameter(const Array& a, bool f = false) : Array(a), frozen(f) {}
+struct Param : Array {
+  Param() = default;
+  Param(const Array& a, bool f = false) : Array(a), frozen(f) {}
   bool frozen = false;
 };
 struct State : Array {
@@ -40,7 +40,7 @@ struct State : Array {
   State(const Array& a) : Array(a) {}
 };
 struct Linear {
-  Parameter weight, bias;
+  Param weight, bias;
 };
 enum class Color { red, green = 7 };
 /// A class with private parts.
@@ -57,7 +57,7 @@ struct Everything {
   Linear linear;
   std::vector<Linear> layers;
   std::map<std::string, Array> named;
-  std::optional<Parameter> maybe, never;
+  std::optional<Param> maybe, never;
   std::variant<int, Array, Linear> either, other;
   std::tuple<Array, std::string, Linear> three;
   std::pair<int, State> two;
@@ -76,10 +76,10 @@ Everything everything() {
   const auto shared = std::make_shared<const Linear>(Linear{range(1), range(2)});
   std::unordered_map<int, Array> numbered;
   for (const int key : {30, -4, 7, 100, 15}) numbered.emplace(key, range(2, key));
-  Everything e{.linear = {Parameter(range(6).reshape({2, 3}), true), range(3, 10)},
-               .layers = {{range(2), range(3)}, {range(4, 7), Parameter(range(2, 8), true)}},
+  Everything e{.linear = {Param(range(6).reshape({2, 3}), true), range(3, 10)},
+               .layers = {{range(2), range(3)}, {range(4, 7), Param(range(2, 8), true)}},
                .named = {{"head", range(5)}, {"a.b", range(1)}},
-               .maybe = Parameter(range(2, 20)),
+               .maybe = Param(range(2, 20)),
                .never = std::nullopt,
                .either = Linear{range(4, 40), range(1)},
                .other = 5,
@@ -120,7 +120,7 @@ TEST_P(OnEveryDevice, EveryArrayIsVisitedOnceInOrderWithItsPath) {
   std::map<std::string, int> kinds;
   for_each_array(e, [&]<class A>(const A& a) {
     EXPECT_EQ(a.device(), GetParam());
-    ++kinds[std::is_same_v<A, Parameter> ? "parameter" : std::is_same_v<A, State> ? "state" : "array"];
+    ++kinds[std::is_same_v<A, Param> ? "parameter" : std::is_same_v<A, State> ? "state" : "array"];
   });
   EXPECT_EQ(kinds, (std::map<std::string, int>{{"parameter", 15}, {"state", 1}, {"array", 18}}));
 }
@@ -136,7 +136,7 @@ TEST_P(OnEveryDevice, AVisitorChangesTheArraysThemselves) {
     std::unordered_map<std::string, std::tuple<Array, int>> more;
   };
   const auto shared = std::make_shared<Linear>(Linear{range(1), range(2)});
-  Model m{.layers = {{Parameter(range(2), true), range(3)}},
+  Model m{.layers = {{Param(range(2), true), range(3)}},
           .named = {{"a", range(2)}, {"b", std::nullopt}},
           .shared = shared,
           .again = shared,
@@ -194,10 +194,10 @@ TEST_P(OnEveryDevice, AMapGivesTheSameTypeWithOtherArrays) {
   EXPECT_EQ(twice.steps, 3);
   EXPECT_EQ(twice.plain, e.plain);
   // The function may give a derived type itself, and may say that nothing changed.
-  const auto shared = std::make_shared<Linear>(Linear{Parameter(range(1)), Parameter(range(1))});
-  const auto other = std::make_shared<Linear>(Linear{Parameter(range(1)), Parameter(range(1), true)});
-  const std::vector thawed = map_arrays(std::vector{shared, other, shared}, [](const Parameter& p) {
-    return Mapped<Parameter>{Parameter(p, false), p.frozen};
+  const auto shared = std::make_shared<Linear>(Linear{Param(range(1)), Param(range(1))});
+  const auto other = std::make_shared<Linear>(Linear{Param(range(1)), Param(range(1), true)});
+  const std::vector thawed = map_arrays(std::vector{shared, other, shared}, [](const Param& p) {
+    return Mapped<Param>{Param(p, false), p.frozen};
   });
   EXPECT_EQ(thawed[0], shared) << "the very object";
   EXPECT_EQ(thawed[2], shared);
@@ -274,7 +274,7 @@ TEST_P(OnEveryDevice, AVisitorMayTakeOtherPartsWhole) {
   struct Model {
     std::vector<Generator> generators;
     std::map<int, Linear> layers;
-    Parameter scale;
+    Param scale;
     Generator random;
   };
   const Model m{{Generator(1), Generator(2)}, {{4, {range(1), range(2)}}}, range(1), Generator(3)};
@@ -288,7 +288,7 @@ TEST_P(OnEveryDevice, AVisitorMayTakeOtherPartsWhole) {
 TEST_P(OnEveryDevice, TypesDerivedFromArrayMoveAsWhatTheyAre) {
   const Device there = GetParam().backend == Backend::interp ? Device{Backend::cpu, 0} : Device{Backend::interp, 0};
   const Array x = range(6);
-  const auto model = std::tuple(Linear{Parameter(x, true), range(2)}, std::vector<State>{State(x)}, Parameter(x));
+  const auto model = std::tuple(Linear{Param(x, true), range(2)}, std::vector<State>{State(x)}, Param(x));
   const auto moved = to(model, there);
   static_assert(std::is_same_v<decltype(moved), decltype(model)>);
   EXPECT_EQ(device_of(moved), there);
@@ -296,7 +296,7 @@ TEST_P(OnEveryDevice, TypesDerivedFromArrayMoveAsWhatTheyAre) {
   EXPECT_EQ(values(std::get<0>(moved).weight), values(x));
   EXPECT_EQ(std::get<1>(moved)[0].source(), std::get<0>(moved).weight.source()) << "one memory still";
   EXPECT_EQ(std::get<2>(moved).source(), std::get<0>(moved).weight.source());
-  EXPECT_EQ(to(Parameter(x, true), GetParam()).source(), x.source());
+  EXPECT_EQ(to(Param(x, true), GetParam()).source(), x.source());
   const std::map<std::string, Linear> apart = {{"a", {x, x | there}}};
   expect_throw<DeviceError>([&] { device_of(apart, "model"); },
                             {"model.a.weight: " + to_string(GetParam()), "model.a.bias: " + to_string(there)});
@@ -307,7 +307,7 @@ struct Members32 {
   Array m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18, m19, m20, m21, m22, m23,
       m24, m25, m26, m27, m28, m29;
   std::optional<Array> m30;
-  Parameter m31;
+  Param m31;
 };
 struct NoDefault {
   explicit NoDefault(Array x) : inner(std::move(x)) {}
@@ -336,7 +336,7 @@ auto local_in_a_template(T first, U second) {
 // clang-format off
 struct M1 { Array a; };
 struct M3 { Array a; int b; std::optional<Array> c; };
-struct M5 { Array a, b; std::optional<Array> c; std::vector<Array> d; Parameter e; };
+struct M5 { Array a, b; std::optional<Array> c; std::vector<Array> d; Param e; };
 struct M13 { Array a, b, c, d, e, f, g, h, i, j, k, l, m; };
 struct M17 { Array a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q; };
 struct M24 { Array a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x; };
@@ -350,7 +350,7 @@ TEST_P(OnEveryDevice, MembersOfAggregatesHaveTheirNames) {
   for_each_array(all, [&](Array& a) { a = range(1, n++); });  // m30 is empty
   ASSERT_EQ(n, 31);
   all.m30 = range(1, 30);
-  all.m31 = Parameter(range(1, 31), true);
+  all.m31 = Param(range(1, 31), true);
   for (int i = 0; i < 32; ++i) want.push_back("m" + std::to_string(i));
   EXPECT_EQ(paths_of(all), want);
   const Members32 next = map_arrays(all, [](const Array& a) { return a + 1; });

@@ -81,12 +81,14 @@ void Mover::look_at(const Array& a, const Path& at) {
 }
 
 Mapped<Array> Mover::moved(const Array& a, const Path& at) {
-  if (a.device() == *state_->target) return {a, false};
+  const Device target = *state_->target;
+  if (a.device() == target) return {a, false};
   const detail::Operation operation("to", a);
-  return {operation.made(carried(a, at), [&] { return Parameters{{"device", to_string(*state_->target)}}; })};
+  return {operation.made(copied(a, at), [&] { return Parameters{{"device", to_string(target)}}; })};
 }
 
-Array Mover::carried(const Array& a, const Path& at) {
+/// Without history, which belongs to each array that becomes this one.
+Array Mover::copied(const Array& a, const Path& at) {
   const Device target = *state_->target;
   if (a.size() == 0) return Array::empty(a.shape(), a.dtype(), target);
   const BufferView view = a.view();

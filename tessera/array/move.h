@@ -116,7 +116,7 @@ class Mover {
   // Without templates: move.cpp.
   void look_at(const Array& a, const Path& at);
   Mapped<Array> moved(const Array& a, const Path& at);
-  Array carried(const Array& a, const Path& at);
+  Array copied(const Array& a, const Path& at);
   bool moves_anything() const;
   std::optional<Device> common() const;
 

@@ -61,9 +61,9 @@ struct Own {
   friend Own tessera_move(const Own& x, Mover& move) { return Own(move(x.hidden, "hidden")); }
 };
 #endif
-struct Parameter : Array {
+struct Param : Array {
   using Array::Array;
-  Parameter(const Array& a) : Array(a) {}
+  Param(const Array& a) : Array(a) {}
   std::function<void()> state;  // a type derived from Array is one array, whatever else it holds
 };
 struct Members32 {
@@ -76,7 +76,7 @@ struct Fine {
   Array a;
   std::optional<std::vector<Part>> parts;
   int n;
-  Parameter parameter;
+  Param parameter;
   std::shared_ptr<Fine> next;
 };
 

@@ -7,7 +7,7 @@
 // mistake 5: the function must give an Array, or the type of what it is given
 // mistake 6: a class that lists its fields must be copyable to be copied
 // mistake 7: {"value.random"}
-// mistake 8: say Parameter
+// mistake 8: say Param
 // mistake 8: {"value.a"}
 #include <functional>
 
@@ -31,14 +31,14 @@ struct Model {
 struct Pointers {
   std::shared_ptr<const std::vector<Array>> arrays;
 };
-struct Parameter : Array {
+struct Param : Array {
   using Array::Array;
-  Parameter(const Array& a) : Array(a) {}
+  Param(const Array& a) : Array(a) {}
 };
 struct Fine {
   Array a;
-  Parameter parameter;
-  std::map<int, Parameter> named;
+  Param parameter;
+  std::map<int, Param> named;
 };
 struct Owner {
   std::unique_ptr<Array> a;
@@ -59,10 +59,10 @@ struct ParametersOnly {
 };
 template <detail::Text type, detail::Text path>
 struct NotAParameter {
-  static_assert(sizeof(path.letters) == 0, "a model holds no plain arrays: say Parameter");
+  static_assert(sizeof(path.letters) == 0, "a model holds no plain arrays: say Param");
 };
 static_assert(!detail::walkable<Fine, ParametersOnly::leaves>);
-static_assert(detail::walkable<std::vector<std::pair<int, Parameter>>, ParametersOnly::leaves>);
+static_assert(detail::walkable<std::vector<std::pair<int, Param>>, ParametersOnly::leaves>);
 
 // Both compilers tell names.
 template <class T>
@@ -91,7 +91,7 @@ void walk(const Model& model, Pointers& shared, Fine& fine, const Fine& constant
 #elif MISTAKE == 3
   for_each_array(shared, write);
 #elif MISTAKE == 4
-  for_each_array(fine, [](Parameter& p) { p.fill(0); });  // `a` is none
+  for_each_array(fine, [](Param& p) { p.fill(0); });  // `a` is none
 #elif MISTAKE == 5
   map_arrays(fine, [](const Array& a) { return a.size(); });
 #elif MISTAKE == 6
