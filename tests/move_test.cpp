@@ -220,7 +220,7 @@ TEST(Move, AnObserverSeesOneOperationForEachArrayThatMoves) {
     void made(const ArrayOperation& operation) override {
       const KeptArray& operand = std::get<KeptArray>(operation.operands[0]);
       seen.push_back(std::string(operation.name) + " " + to_string(operand.device()) + " " +
-                     std::get<std::string>(operation.parameters[0].value));
+                     std::get<std::string>(operation.attributes[0].value));
       operation.results[0].set_history(operand.history());
     }
   } watch;

@@ -283,7 +283,7 @@ class Tape : public ArrayObserver {
     auto step = std::make_shared<Step>();
     step->name = o.name;
     step->operands.assign(o.operands.begin(), o.operands.end());
-    for (const Parameter& p : o.parameters)
+    for (const Attribute& p : o.attributes)
       if (const auto* v = std::get_if<std::vector<std::int64_t>>(&p.value)) step->axes[std::string(p.name)] = *v;
     step->number = ++count_;
     o.results[0].set_history(step);

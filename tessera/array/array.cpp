@@ -56,7 +56,7 @@ Array Array::full(Shape shape, double value, DType dtype, std::optional<Device> 
   const Operation operation("full");
   Array a = empty(std::move(shape), dtype, device);
   a.fill(value);
-  return operation.made(std::move(a), [&] { return Parameters{{"value", value}}; });
+  return operation.made(std::move(a), [&] { return Attributes{{"value", value}}; });
 }
 Array Array::zeros(Shape shape, DType dtype, std::optional<Device> device) {
   const Operation operation("zeros");
@@ -110,7 +110,7 @@ Array Array::reshape(Shape shape) const {
   const Operation operation("reshape", *this);
   const auto made = [&](Array view) {
     const Shape to = view.shape();
-    return operation.made(std::move(view), [&] { return Parameters{{"shape", numbers(to)}}; });
+    return operation.made(std::move(view), [&] { return Attributes{{"shape", numbers(to)}}; });
   };
   std::int64_t known = 1;
   int open = -1;
@@ -193,7 +193,7 @@ Array Array::permute(std::vector<int> axes) const {
     fail<ShapeError>(
         {.asked = "permute", .with = {{"shape", to_string(shape_)}}, .wrong = "each axis must be named exactly once"});
   return operation.made(with_view(std::move(shape), std::move(strides), offset_), [&] {
-    return Parameters{{"axes", std::vector<std::int64_t>(axes.begin(), axes.end())}};
+    return Attributes{{"axes", std::vector<std::int64_t>(axes.begin(), axes.end())}};
   });
 }
 
@@ -204,7 +204,7 @@ Array Array::broadcast_to(const Shape& shape) const {
                       .with = {{"from", to_string(shape_)}, {"to", to_string(shape)}},
                       .wrong = "the shape does not stretch to the other"});
   return operation.made(with_view(shape, detail::broadcast_strides(*this, shape), offset_), [&] {
-    return Parameters{{"shape", numbers(shape)}};
+    return Attributes{{"shape", numbers(shape)}};
   });
 }
 
@@ -225,7 +225,7 @@ Array Array::slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t 
   // An empty slice keeps its place inside the memory.
   const std::int64_t offset = shape[a] == 0 ? offset_ : offset_ + begin * strides_[a];
   return operation.made(with_view(std::move(shape), std::move(strides), offset), [&] {
-    return Parameters{{"axis", static_cast<std::int64_t>(a)}, {"begin", begin}, {"end", end}, {"step", step}};
+    return Attributes{{"axis", static_cast<std::int64_t>(a)}, {"begin", begin}, {"end", end}, {"step", step}};
   });
 }
 
@@ -243,7 +243,7 @@ Array Array::select(int axis, std::int64_t index) const {
   shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(a));
   strides.erase(strides.begin() + static_cast<std::ptrdiff_t>(a));
   return operation.made(with_view(std::move(shape), std::move(strides), offset_ + i * strides_[a]), [&] {
-    return Parameters{{"axis", static_cast<std::int64_t>(a)}, {"index", i}};
+    return Attributes{{"axis", static_cast<std::int64_t>(a)}, {"index", i}};
   });
 }
 
@@ -255,7 +255,7 @@ Array Array::unsqueeze(int axis) const {
   shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(a), 1);
   strides.insert(strides.begin() + static_cast<std::ptrdiff_t>(a), 0);
   return operation.made(with_view(std::move(shape), std::move(strides), offset_), [&] {
-    return Parameters{{"axis", static_cast<std::int64_t>(a)}};
+    return Attributes{{"axis", static_cast<std::int64_t>(a)}};
   });
 }
 
@@ -266,7 +266,7 @@ Array Array::squeeze(int axis) const {
                       .with = {{"axis", std::to_string(axis)}, {"shape", to_string(shape_)}},
                       .wrong = "the axis has more than one element"});
   return operation.made(select(axis, 0), [&] {
-    return Parameters{{"axis", static_cast<std::int64_t>(normalise_axis("squeeze", axis, shape_.size()))}};
+    return Attributes{{"axis", static_cast<std::int64_t>(normalise_axis("squeeze", axis, shape_.size()))}};
   });
 }
 
@@ -284,13 +284,13 @@ Array Array::copy() const {
 
 Array Array::to(Device target) const {
   const Operation operation("to", *this);
-  const auto parameters = [&] { return Parameters{{"device", to_string(target)}}; };
-  if (target == device()) return operation.made(*this, parameters);
+  const auto attributes = [&] { return Attributes{{"device", to_string(target)}}; };
+  if (target == device()) return operation.made(*this, attributes);
   device_info(target);
   const Array flat = as_contiguous();
   Array out = empty(shape_, dtype_, target);
   if (size()) current_queue(target).copy(out.view(), flat.view());
-  return operation.made(std::move(out), parameters);
+  return operation.made(std::move(out), attributes);
 }
 
 // Memory.
@@ -390,7 +390,7 @@ void Array::fill(double value) {
     current_queue(device()).fill(view_for_writing(), ir::to_bits(dtype_, value));
   else
     assign(full({1}, value, dtype_, device()));
-  operation.wrote(*this, [&] { return Parameters{{"value", value}}; });
+  operation.wrote(*this, [&] { return Attributes{{"value", value}}; });
 }
 
 }  // namespace tessera

@@ -281,7 +281,7 @@ Array math(const char* name, ir::MathOp op, Array a) {
 
 Array Array::astype(DType dtype) const {
   const detail::Operation operation("astype", *this);
-  return operation.made(as(*this, dtype), [&] { return Parameters{{"dtype", std::string(dtype_name(dtype))}}; });
+  return operation.made(as(*this, dtype), [&] { return Attributes{{"dtype", std::string(dtype_name(dtype))}}; });
 }
 
 Array operator+(ArrayOperand a, ArrayOperand b) {

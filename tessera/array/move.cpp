@@ -84,7 +84,7 @@ Mapped<Array> Mover::moved(const Array& a, const Path& at) {
   const Device target = *state_->target;
   if (a.device() == target) return {a, false};
   const detail::Operation operation("to", a);
-  return {operation.made(copied(a, at), [&] { return Parameters{{"device", to_string(target)}}; })};
+  return {operation.made(copied(a, at), [&] { return Attributes{{"device", to_string(target)}}; })};
 }
 
 /// Without history, which belongs to each array that becomes this one.

@@ -54,8 +54,8 @@ void Operation::keep(const ArrayOperand& o) {
     operands_.emplace_back(KeptScalar{o.value(), o.dtype()});
 }
 
-void Operation::tell(std::span<Array> results, const Parameters& parameters, bool in_place) const {
-  thread_context.array_observer->made({name_, operands_, parameters, results, in_place});
+void Operation::tell(std::span<Array> results, const Attributes& attributes, bool in_place) const {
+  thread_context.array_observer->made({name_, operands_, attributes, results, in_place});
 }
 
 }  // namespace detail

@@ -59,18 +59,18 @@ struct KeptScalar {
 using KeptOperand = std::variant<KeptArray, KeptScalar>;
 
 /// What else an operation was told: axes, shapes, options.
-struct Parameter {
+struct Attribute {
   std::string_view name;
   std::variant<bool, std::int64_t, double, std::vector<std::int64_t>, std::string> value;
 };
 
-using Parameters = std::vector<Parameter>;
+using Attributes = std::vector<Attribute>;
 
 /// An array operation as the program asked for it.
 struct ArrayOperation {
   std::string_view name;  ///< of the function: "exp", "+", "sum", "slice", "+="
   std::span<const KeptOperand> operands;
-  std::span<const Parameter> parameters;
+  std::span<const Attribute> attributes;
   /// What it gave; of one that writes in place, the array that was written. History may be attached to them.
   std::span<Array> results;
   bool in_place = false;

@@ -32,22 +32,22 @@ class Operation {
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  // The exit. `parameters` is called only if somebody looks: it gives Parameters.
+  // The exit. `attributes` is called only if somebody looks: it gives Attributes.
   Array made(Array result) const {
     if (observed_) [[unlikely]]
       tell({&result, 1}, {}, false);
     return result;
   }
-  template <class P>
-  Array made(Array result, P&& parameters) const {
+  template <class A>
+  Array made(Array result, A&& attributes) const {
     if (observed_) [[unlikely]]
-      tell({&result, 1}, parameters(), false);
+      tell({&result, 1}, attributes(), false);
     return result;
   }
-  template <class P>
-  std::vector<Array> made(std::vector<Array> results, P&& parameters) const {
+  template <class A>
+  std::vector<Array> made(std::vector<Array> results, A&& attributes) const {
     if (observed_) [[unlikely]]
-      tell(results, parameters(), false);
+      tell(results, attributes(), false);
     return results;
   }
   /// Of an operation that wrote `target` in place, which is its first operand.
@@ -55,10 +55,10 @@ class Operation {
     if (observed_) [[unlikely]]
       tell({&target, 1}, {}, true);
   }
-  template <class P>
-  void wrote(Array& target, P&& parameters) const {
+  template <class A>
+  void wrote(Array& target, A&& attributes) const {
     if (observed_) [[unlikely]]
-      tell({&target, 1}, parameters(), true);
+      tell({&target, 1}, attributes(), true);
   }
 
  private:
@@ -70,7 +70,7 @@ class Operation {
     for (const Array& a : all) keep(a);
   }
   void keep(const ArrayOperand& o);
-  void tell(std::span<Array> results, const Parameters& parameters, bool in_place) const;
+  void tell(std::span<Array> results, const Attributes& attributes, bool in_place) const;
 
   const char* const name_;
   bool observed_ = false;

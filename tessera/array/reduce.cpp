@@ -276,7 +276,7 @@ void need_numbers(const char* name, const Array& a) {
 /// What an observer is told besides the array, which is made if there is one.
 auto told(const std::vector<int>& axes, bool keep) {
   return [&axes, keep] {
-    return Parameters{{"axes", std::vector<std::int64_t>(axes.begin(), axes.end())}, {"keep", keep}};
+    return Attributes{{"axes", std::vector<std::int64_t>(axes.begin(), axes.end())}, {"keep", keep}};
   };
 }
 
@@ -284,13 +284,13 @@ auto told(const std::vector<int>& axes, bool keep) {
 
 Array sum(Array a, std::vector<int> axes, bool keep) {
   const Operation operation("sum", a);
-  const auto parameters = told(axes, keep);
+  const auto attributes = told(axes, keep);
   const DType t = sum_dtype(a.dtype());
-  return operation.made(reduce({"sum", ir::ReduceOp::sum, accumulator_of(t), t}, std::move(a), axes, keep), parameters);
+  return operation.made(reduce({"sum", ir::ReduceOp::sum, accumulator_of(t), t}, std::move(a), axes, keep), attributes);
 }
 Array mean(Array a, std::vector<int> axes, bool keep) {
   const Operation operation("mean", a);
-  const auto parameters = told(axes, keep);
+  const auto attributes = told(axes, keep);
   const bool integers = !is_float(a.dtype());
   const DType t = !integers ? a.dtype() : device_info(a.device()).can.f64 ? DType::f64 : DType::f32;
   // Up to 32 bits the sum is exact in 64; of more it could wrap.
@@ -298,40 +298,40 @@ Array mean(Array a, std::vector<int> axes, bool keep) {
   const DType sums = is_float(a.dtype()) ? accumulator_of(t) : sum_dtype(a.dtype());
   const std::int64_t before = a.size();
   Array total = reduce({"mean", ir::ReduceOp::sum, sums, sums}, std::move(a), axes, keep);
-  if (total.size() == 0) return operation.made(total.astype(t), parameters);
+  if (total.size() == 0) return operation.made(total.astype(t), attributes);
   const std::int64_t count = before / total.size();
-  if (is_float(sums)) return operation.made((std::move(total) / static_cast<double>(count)).astype(t), parameters);
+  if (is_float(sums)) return operation.made((std::move(total) / static_cast<double>(count)).astype(t), attributes);
   Array rest = total % count;  // whole parts first: the sum itself may be no value of the float
   total = (std::move(total) / count).astype(t) + std::move(rest).astype(t) / static_cast<double>(count);
-  return operation.made(std::move(total), parameters);
+  return operation.made(std::move(total), attributes);
 }
 Array max(Array a, std::vector<int> axes, bool keep) {
   const Operation operation("max", a);
-  const auto parameters = told(axes, keep);
+  const auto attributes = told(axes, keep);
   need_numbers("max", a);
   const DType t = a.dtype();
-  return operation.made(reduce({"max", ir::ReduceOp::max, accumulator_of(t), t}, std::move(a), axes, keep), parameters);
+  return operation.made(reduce({"max", ir::ReduceOp::max, accumulator_of(t), t}, std::move(a), axes, keep), attributes);
 }
 Array min(Array a, std::vector<int> axes, bool keep) {
   const Operation operation("min", a);
-  const auto parameters = told(axes, keep);
+  const auto attributes = told(axes, keep);
   need_numbers("min", a);
   const DType t = a.dtype();
-  return operation.made(reduce({"min", ir::ReduceOp::min, accumulator_of(t), t}, std::move(a), axes, keep), parameters);
+  return operation.made(reduce({"min", ir::ReduceOp::min, accumulator_of(t), t}, std::move(a), axes, keep), attributes);
 }
 Array any(Array a, std::vector<int> axes, bool keep) {
   const Operation operation("any", a);
-  const auto parameters = told(axes, keep);
+  const auto attributes = told(axes, keep);
   if (a.dtype() != DType::boolean) a = a.astype(DType::boolean);
   return operation.made(reduce({"any", ir::ReduceOp::or_, DType::boolean, DType::boolean}, std::move(a), axes, keep),
-                        parameters);
+                        attributes);
 }
 Array all(Array a, std::vector<int> axes, bool keep) {
   const Operation operation("all", a);
-  const auto parameters = told(axes, keep);
+  const auto attributes = told(axes, keep);
   if (a.dtype() != DType::boolean) a = a.astype(DType::boolean);
   return operation.made(reduce({"all", ir::ReduceOp::and_, DType::boolean, DType::boolean}, std::move(a), axes, keep),
-                        parameters);
+                        attributes);
 }
 Array argmax(Array a, int axis, bool keep) {
   const Operation operation("argmax", a);
@@ -339,7 +339,7 @@ Array argmax(Array a, int axis, bool keep) {
   const auto d = normalise_axis("argmax", axis, a.shape().size());
   const DType t = accumulator_of(a.dtype());
   return operation.made(reduce({"argmax", ir::ReduceOp::max, t, DType::i64, true}, std::move(a), {d}, keep), [&] {
-    return Parameters{{"axis", static_cast<std::int64_t>(d)}, {"keep", keep}};
+    return Attributes{{"axis", static_cast<std::int64_t>(d)}, {"keep", keep}};
   });
 }
 

@@ -92,7 +92,7 @@ Array concatenate(std::span<const Array> parts, int axis) {
     out.slice(static_cast<int>(d), at, at + extent).assign(part);
     at += extent;
   }
-  return operation.made(std::move(out), [&] { return Parameters{{"axis", static_cast<std::int64_t>(d)}}; });
+  return operation.made(std::move(out), [&] { return Attributes{{"axis", static_cast<std::int64_t>(d)}}; });
 }
 Array concatenate(std::initializer_list<Array> parts, int axis) {
   return concatenate(std::span(parts.begin(), parts.size()), axis);

@@ -99,7 +99,7 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
   const detail::Operation operation("matmul", left, right, epilogue.bias);
   const auto made = [&](Array result) {
     return operation.made(std::move(result), [&] {
-      return Parameters{{"activation", std::string(activation_name(epilogue.activation))}};
+      return Attributes{{"activation", std::string(activation_name(epilogue.activation))}};
     });
   };
   auto wrong = [&](const std::string& what) {

@@ -210,7 +210,7 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
           {static_cast<std::uint64_t>(threads), static_cast<std::uint64_t>(heads), static_cast<std::uint64_t>(tokens)},
           std::span(args));
   return operation.made(out, [&] {
-    return Parameters{{"position", first_position.number()},
+    return Attributes{{"position", first_position.number()},
                       {"halves", how.pairs == RotaryPairs::halves},
                       {"dimensions", dimensions},
                       {"base", static_cast<double>(how.base)},
@@ -249,7 +249,7 @@ void cache_store(Array& cache, const Array& rows, const Position& position) {
               {from.view(), cache.view_for_writing(), ops::argument(position), LaunchArgument::index(from.strides()[0]),
                LaunchArgument::index(from.strides()[1]), LaunchArgument::index(cache.strides()[0]),
                LaunchArgument::index(cache.strides()[1])});
-  operation.wrote(cache, [&] { return Parameters{{"position", position.number()}}; });
+  operation.wrote(cache, [&] { return Attributes{{"position", position.number()}}; });
 }
 
 }  // namespace tessera

@@ -261,7 +261,7 @@ std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> w
     family(spec).launch({static_cast<std::uint64_t>(groups * parts), 1, 1}, std::span(args));
   }
   return operation.made(std::move(results), [&] {
-    return Parameters{{"weights", static_cast<std::int64_t>(weights.size())}};
+    return Attributes{{"weights", static_cast<std::int64_t>(weights.size())}};
   });
 }
 
