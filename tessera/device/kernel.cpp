@@ -284,7 +284,7 @@ void Kernel::launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchAr
   on.counter->launches.fetch_add(1, std::memory_order_relaxed);
   PlacementAccess::count(*on.counter);
   if (Recorder* const recorder = Recorder::of_this_thread()) [[unlikely]]
-    recorder->launched(*this, loaded, *on.counter, variant.index64, shape, arguments, given, s.facts.writes);
+    recorder->launched(*this, loaded, *on.counter, variant.index64, shape, arguments, given, s.facts);
 }
 
 void Kernel::prepare(Device device, Variant variant) const {

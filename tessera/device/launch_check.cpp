@@ -44,16 +44,17 @@ std::string bytes_of(const ir::Function& fn, std::uint32_t param, const BufferVi
 
 }  // namespace
 
-KernelFacts::KernelFacts(const ir::Function& fn) : writes(fn.params.size(), 0) {
+KernelFacts::KernelFacts(const ir::Function& fn) : writes(fn.params.size(), 0), reads(fn.params.size(), 0) {
   for (std::uint32_t i = 0; i < fn.params.size(); ++i) {
     if (fn.params[i].is_buffer) buffers.push_back(i);
     parameter_bytes += fn.params[i].is_buffer ? 16 : 8;
   }
   for (const ir::Node& node : fn.nodes) {
-    const ir::NodeId written = ir::written_memory(node);
-    if (!written) continue;
-    const ir::Node& memory = fn[written];
-    if (memory.op == ir::Op::param) writes[memory.imm] = 1;
+    const auto note = [&](ir::NodeId used, std::vector<std::uint8_t>& in) {
+      if (used && fn[used].op == ir::Op::param) in[fn[used].imm] = 1;
+    };
+    note(ir::written_memory(node), writes);
+    note(ir::read_memory(node), reads);
   }
   shared_bytes = ir::shared_bytes(fn);
 }

@@ -16,6 +16,7 @@ namespace tessera {
 struct KernelFacts {
   explicit KernelFacts(const ir::Function& fn);
   std::vector<std::uint8_t> writes;    ///< by parameter: a buffer that the kernel stores to
+  std::vector<std::uint8_t> reads;     ///< by parameter: a buffer that the kernel loads from
   std::vector<std::uint32_t> buffers;  ///< parameters that are buffers
   std::uint64_t shared_bytes = 0;
   std::uint64_t parameter_bytes = 0;

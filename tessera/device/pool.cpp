@@ -307,6 +307,11 @@ void MemoryPool::release(Storage& storage) noexcept {
   if (!victims.empty()) give_back(victims);
 }
 
+void MemoryPool::relabel(Storage& storage, std::string label) {
+  std::lock_guard hold(lock_);  // who runs out of memory reads all labels
+  storage.label_.swap(label);
+}
+
 MemoryStats MemoryPool::stats() {
   std::lock_guard hold(lock_);
   MemoryStats s{.live_bytes = live_bytes_,

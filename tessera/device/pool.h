@@ -27,6 +27,7 @@ class MemoryPool {
   /// Takes a dying storage's memory back. A block may be reused while work that used it is still on its way: the next
   /// storage inherits what the block waits for.
   void release(Storage& storage) noexcept;
+  void relabel(Storage& storage, std::string label);
   MemoryStats stats();
   void reset_peak();
   std::uint64_t trim();

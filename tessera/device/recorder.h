@@ -12,6 +12,8 @@
 
 namespace tessera {
 
+struct KernelFacts;
+
 class Recorder {
  public:
   Recorder();
@@ -50,10 +52,13 @@ class Recorder {
       recorder->checked(asked, core);
   }
 
+  /// Memory for what this thread records; null where it is none of the recording's. As Storage::allocate.
+  virtual std::shared_ptr<Storage> allocate(Device device, std::size_t bytes, const std::string& label) = 0;
+
   // What has been put in.
   virtual void launched(const Kernel& kernel, LoadedKernel& loaded, LaunchCounter& counter, bool index64,
                         std::array<std::uint64_t, 3> shape, std::span<const LaunchArgument> arguments,
-                        std::span<const Argument> given, const std::vector<std::uint8_t>& writes) = 0;
+                        std::span<const Argument> given, const KernelFacts& facts) = 0;
   virtual void copied(const BufferView& to, const BufferView& from) = 0;
   virtual void filled(const BufferView& to, std::span<const std::byte> pattern) = 0;
 

@@ -4,74 +4,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <map>
-#include <mutex>
 #include <unordered_map>
 
 #include "tessera/base/error.h"
-#include "tessera/base/os/fork.h"
 #include "tessera/device/launch_observer.h"
 #include "tessera/device/open_device.h"
 #include "tessera/device/queue_core.h"
-#include "tessera/device/recorder.h"
+#include "tessera/device/recording.h"
 #include "tessera/device/settings.h"
 
 namespace tessera {
 
 namespace {
-struct Recordings {
-  std::mutex lock;
-  std::uint64_t last = 0;
-  std::vector<std::uint64_t> going_on;
-  std::atomic<std::size_t> count = 0;  ///< of these, read without the lock
-};
-Recordings& recordings() {
-  static constinit os::PerProcess<Recordings> all;  // never destroyed: threads may record while the process ends
-  return all.get();
-}
-std::uint64_t begin_recording() {
-  Recordings& r = recordings();
-  std::lock_guard hold(r.lock);
-  r.going_on.push_back(r.last + 1);
-  r.count = r.going_on.size();
-  return ++r.last;
-}
-}  // namespace
-
-Recorder::Recorder() : number_(begin_recording()) {}
-Recorder::~Recorder() {
-  Recordings& r = recordings();
-  std::lock_guard hold(r.lock);
-  std::erase(r.going_on, number_);
-  r.count = r.going_on.size();
-}
-bool Recorder::goes_on(std::uint64_t number) {
-  Recordings& r = recordings();
-  if (number == 0 || r.count == 0) return false;
-  std::lock_guard hold(r.lock);
-  return std::ranges::find(r.going_on, number) != r.going_on.end();
-}
-
-namespace {
-
-const std::string copy_name = "(copy)", fill_name = "(fill)";
-
-/// What a piece was before it became the driver's: keeps kernel and memory alive, and can be launched again by itself.
-struct Piece {
-  Kernel kernel;
-  LaunchCounter* counter = nullptr;  ///< null: a copy or a fill
-  bool index64 = false;
-  std::vector<LaunchArgument> arguments;
-  BufferView to, from;
-  const std::string& name() const { return counter != nullptr ? counter->name : from.storage ? copy_name : fill_name; }
-};
-
-struct Memory {
-  std::shared_ptr<Storage> storage;
-  bool written = false;
-  long ours = 1;  ///< references from the sequence, this one included
-};
 
 void put(DriverQueue& driver, const RecordedWork& w) {
   switch (w.kind) {
@@ -85,21 +30,26 @@ void put(DriverQueue& driver, const RecordedWork& w) {
 }  // namespace
 
 struct Sequence::State {
-  explicit State(Queue& q) : device(q.device()), queue(q), core(q.core().shared_from_this()) {}
+  State(Queue& q, std::shared_ptr<SequenceMemory> p)
+      : device(q.device()), queue(q), core(q.core().shared_from_this()), pool(std::move(p)) {}
   ~State();
 
-  /// Memory by who else can reach it, and what is counted.
-  void finish_recording();
+  void finish_recording(const std::vector<SequenceMemory::Left>& left);
+  void sort_memory();
+  void place();
+  void capture();
   void put_all();
   void launch_one_by_one();
 
   const Device device;
   Queue& queue;  ///< gone if `core` is closed
   const std::shared_ptr<QueueCore> core;
-  std::mutex lock;  // guards what follows
+  const std::shared_ptr<SequenceMemory> pool;  ///< its turn guards what follows
   std::vector<RecordedWork> work;
-  std::vector<Piece> pieces;  ///< of each, what it is made of
-  std::unordered_map<Storage*, Memory> memory;
+  std::vector<RecordedPiece> pieces;  ///< of each, what it is made of
+  std::vector<RecordedMemory> memory;
+  std::uint64_t placed = 0;                      ///< the pool's generation by which blocks were looked up
+  bool moved = false;                            ///< since `driver` was made
   std::vector<Storage*> reads, writes;           ///< what others can reach too
   std::vector<std::shared_ptr<Storage>> inside;  ///< what only the sequence has
   std::map<LaunchCounter*, std::uint64_t> launches;
@@ -109,99 +59,30 @@ struct Sequence::State {
   const std::string* name = nullptr;
 };
 
-namespace {
-
-class Recording final : public Recorder {
- public:
-  Recording(Queue& queue, std::vector<RecordedWork>& work, std::vector<Piece>& pieces,
-            std::unordered_map<Storage*, Memory>& memory)
-      : current_(queue), device_(queue.device()), core_(queue.core()), work_(work), pieces_(pieces), memory_(memory) {
-    thread_context.recorder = this;
-  }
-  ~Recording() override { thread_context.recorder = nullptr; }
-  Recording(const Recording&) = delete;
-  Recording& operator=(const Recording&) = delete;
-
-  void launched(const Kernel& kernel, LoadedKernel& loaded, LaunchCounter& counter, bool index64,
-                std::array<std::uint64_t, 3> shape, std::span<const LaunchArgument> arguments,
-                std::span<const Argument> given, const std::vector<std::uint8_t>& writes) override {
-    RecordedWork& w = work_.emplace_back();
-    w.kernel = &loaded, w.shape = shape;
-    w.arguments.assign(given.begin(), given.end());
-    Piece& p = pieces_.emplace_back();
-    p.kernel = kernel, p.counter = &counter, p.index64 = index64;
-    p.arguments.assign(arguments.begin(), arguments.end());
-    for (std::size_t i = 0; i < arguments.size(); ++i) {
-      if (arguments[i].view.storage)
-        note(arguments[i].view, writes[i] != 0);
+/// Says of each lease where its memory is from now on.
+void Sequence::State::finish_recording(const std::vector<SequenceMemory::Left>& left) {
+  for (RecordedMemory& m : memory) {
+    if (!m.lease) continue;
+    const SequenceMemory::Left& l = left[m.lease->block];
+    if (l.lease == m.lease) {
+      m.storage = l.storage;  // somebody has it
+    } else if (!m.lease->keeps) {
+      // What this sequence alone wrote there, before the one that outlives it did, stays there: a replay writes that
+      // one afterwards. Unless it holds something when the replay begins.
+      const RecordedMemory* after =
+          l.lease && l.lease->memory >= 0 ? &memory[static_cast<std::size_t>(l.lease->memory)] : nullptr;
+      if (after != nullptr && !after->read_first && m.extent <= l.storage->bytes())
+        m.storage = l.storage;
       else
-        w.changing = w.changing || arguments[i].slot >= 0;
+        m.block = static_cast<std::int32_t>(m.lease->block);
     }
   }
-  void copied(const BufferView& to, const BufferView& from) override {
-    RecordedWork& w = work_.emplace_back();
-    w.kind = RecordedWork::copy;
-    w.to = to.storage->allocation(), w.from = from.storage->allocation();
-    w.to_offset = to.byte_offset, w.from_offset = from.byte_offset, w.bytes = to.bytes();
-    Piece& p = pieces_.emplace_back();
-    p.to = to, p.from = from;
-    note(to, true), note(from, false);
-  }
-  void filled(const BufferView& to, std::span<const std::byte> pattern) override {
-    RecordedWork& w = work_.emplace_back();
-    w.kind = RecordedWork::fill;
-    w.to = to.storage->allocation();
-    w.to_offset = to.byte_offset, w.bytes = to.bytes();
-    std::ranges::copy(pattern, w.pattern.begin());
-    w.pattern_bytes = static_cast<std::uint8_t>(pattern.size());
-    pieces_.emplace_back().to = to;
-    note(to, true);
-  }
-
- private:
-  void note(const BufferView& view, bool written) {
-    Memory& m = memory_[view.storage.get()];
-    if (!m.storage) m.storage = view.storage;
-    m.written = m.written || written;
-    ++m.ours;
-  }
-  void refused(const char* asked) override {
-    fail<ArgumentError>({.asked = asked,
-                         .with = {{"recording on", to_string(device_)}},
-                         .wrong = "this thread records a Sequence, and a replay could not repeat this",
-                         .todo = "Do it before or after Sequence::record; what changes from replay to replay lies in "
-                                 "device memory that is written before, or in a scalar with a slot"});
-  }
-  void checked(const char* asked, QueueCore& core) override {
-    if (&core == &core_) return;
-    fail<ArgumentError>({.asked = asked,
-                         .with = {{"recording on", to_string(device_)}, {"goes to", to_string(core.device().device)}},
-                         .wrong = "this thread records a Sequence of one queue, and this is work of another",
-                         .todo = "Record a sequence for each queue"});
-  }
-
-  const QueueScope current_;
-  const Device device_;
-  QueueCore& core_;
-  std::vector<RecordedWork>& work_;
-  std::vector<Piece>& pieces_;
-  std::unordered_map<Storage*, Memory>& memory_;
-};
-
-}  // namespace
-
-void Sequence::State::finish_recording() {
-  for (auto& [storage, m] : memory) {
-    // What nobody else holds now, nobody can reach later: the queue's order is all the order it needs.
-    if (m.storage.use_count() == m.ours)
-      inside.push_back(m.storage);
-    else
-      (m.written ? writes : reads).push_back(storage);
-  }
-  for (const Piece& p : pieces) {
+  for (RecordedMemory& m : memory) m.lease.reset();
+  sort_memory();
+  for (const RecordedPiece& p : pieces) {
     if (p.counter != nullptr)
       ++launches[p.counter];
-    else if (p.from.storage)
+    else if (p.from_memory >= 0)
       ++copies, copied_bytes += p.to.bytes();
   }
   name = &interned(work.empty() ? std::string("(empty sequence)")
@@ -209,8 +90,64 @@ void Sequence::State::finish_recording() {
                                               pieces.back().name()));
 }
 
+/// By who else can reach it. What nobody else holds now, nobody can reach later: the queue's order is all the order it
+/// needs, once what others did with it has ended.
+void Sequence::State::sort_memory() {
+  struct Held {
+    std::shared_ptr<Storage> storage;
+    long ours = 1;
+    bool written = false;
+  };
+  std::unordered_map<Storage*, Held> held;
+  for (const RecordedMemory& m : memory) {
+    if (m.block >= 0) continue;
+    Held& h = held[m.storage.get()];
+    h.storage = m.storage;
+    h.written = h.written || m.written;
+    ++h.ours;
+  }
+  for (auto& [storage, h] : held) {
+    if (h.storage.use_count() == h.ours) {
+      storage->before_write(*core);
+      inside.push_back(std::move(h.storage));
+    } else {
+      (h.written ? writes : reads).push_back(storage);
+    }
+  }
+}
+
+/// Writes down where the memory is now.
+void Sequence::State::place() {
+  for (RecordedMemory& m : memory) {
+    if (m.block < 0) continue;
+    const auto& now = pool->storage_of(static_cast<std::uint32_t>(m.block));
+    if (m.storage == now) continue;
+    now->before_write(*core);  // whoever used it before, in what is no part of any sequence
+    moved = true;
+    m.storage = now;
+  }
+  const auto allocation = [&](std::int32_t number) -> const Allocation& {
+    return memory[static_cast<std::size_t>(number)].storage->allocation();
+  };
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    const RecordedPiece& p = pieces[i];
+    for (std::size_t a = 0; a < p.memory.size(); ++a)
+      if (p.memory[a] >= 0) work[i].arguments[a].allocation = &allocation(p.memory[a]);
+    if (p.to_memory >= 0) work[i].to = allocation(p.to_memory);
+    if (p.from_memory >= 0) work[i].from = allocation(p.from_memory);
+  }
+  placed = pool->generation();
+}
+
+void Sequence::State::capture() {
+  if (driver) core->device().retire(std::move(driver));
+  // With TESSERA_SYNC=1 each piece is waited for by itself, so that a fault names it.
+  if (!work.empty() && !settings().sync) core->submit(*name, [&](DriverQueue& d) { driver = d.capture(work); });
+  changed.clear();
+  moved = false;
+}
+
 Sequence::State::~State() {
-  if (!core) return;
   try {
     if (!inside.empty() && !core->device().gone()) {
       const QueueUse last = core->last_use();
@@ -226,18 +163,22 @@ Sequence::~Sequence() = default;
 Sequence::Sequence(Sequence&&) noexcept = default;
 Sequence& Sequence::operator=(Sequence&&) noexcept = default;
 
-Sequence Sequence::record(Queue& queue, const std::function<void()>& work) {
+SequencePool::SequencePool() : memory_(std::make_shared<SequenceMemory>()) {}
+
+Sequence Sequence::record(Queue& queue, const std::function<void()>& work, const SequencePool& pool) {
   Recorder::refuse("Sequence::record");
-  auto state = std::make_unique<State>(queue);
+  auto state = std::make_unique<State>(queue, pool.memory_);
   State& s = *state;
+  std::vector<SequenceMemory::Left> left;
   {
-    const Recording recording(queue, s.work, s.pieces, s.memory);
+    Recording recording(queue, *s.pool, s.work, s.pieces, s.memory);
     work();
+    left = recording.end();
   }
-  s.finish_recording();
-  // With TESSERA_SYNC=1 each piece is waited for by itself, so that a fault names it.
-  if (!s.work.empty() && !settings().sync)
-    s.core->submit(*s.name, [&](DriverQueue& driver) { s.driver = driver.capture(s.work); });
+  s.finish_recording(left);
+  const auto turn = s.pool->turn("Sequence::record");
+  s.place();
+  s.capture();
   return Sequence(std::move(state));
 }
 
@@ -269,16 +210,22 @@ void Sequence::State::put_all() {
 /// For those who look at each launch (verify_on).
 void Sequence::State::launch_one_by_one() {
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const Piece& p = pieces[i];
+    const RecordedPiece& p = pieces[i];
+    const auto of = [&](BufferView view, std::int32_t number) {
+      if (number >= 0) view.storage = memory[static_cast<std::size_t>(number)].storage;
+      return view;
+    };
     if (p.counter != nullptr) {
-      p.kernel.launch(work[i].shape, p.arguments, &queue);
-    } else if (p.from.storage) {
-      queue.copy(p.to, p.from);
+      std::vector<LaunchArgument> arguments = p.arguments;
+      for (std::size_t a = 0; a < arguments.size(); ++a) arguments[a].view = of(arguments[a].view, p.memory[a]);
+      p.kernel.launch(work[i].shape, arguments, &queue);
+    } else if (p.from_memory >= 0) {
+      queue.copy(of(p.to, p.to_memory), of(p.from, p.from_memory));
     } else {
       std::uint64_t bits = 0;
       for (std::size_t b = 0; b < work[i].pattern_bytes; ++b)
         bits |= std::to_integer<std::uint64_t>(work[i].pattern[b]) << (8 * b);
-      queue.fill(p.to, bits);
+      queue.fill(of(p.to, p.to_memory), bits);
     }
   }
 }
@@ -287,7 +234,7 @@ void Sequence::replay() {
   if (!state_) fail<ArgumentError>({.asked = "replay", .wrong = "the sequence is empty", .todo = "Record one first"});
   Recorder::refuse("Sequence::replay");
   State& s = *state_;
-  std::lock_guard hold(s.lock);
+  const auto turn = s.pool->turn("Sequence::replay");
   s.core->device().check();
   if (s.core->closed())
     fail<ArgumentError>({.asked = "replay",
@@ -295,7 +242,9 @@ void Sequence::replay() {
                          .wrong = "the queue that the sequence was recorded on is gone",
                          .todo = "Keep it as long as the sequence"});
   if (s.work.empty()) return;
-  // Before any lock or queue is held: a flush launches kernels itself.
+  if (s.placed != s.pool->generation()) s.place();
+  if (s.moved) s.capture();
+  // Before any queue is held: a flush launches kernels itself.
   for (Storage* w : s.writes) w->flush_readers();
   if (thread_context.launch_observer != nullptr) [[unlikely]]
     return s.launch_one_by_one();
@@ -313,15 +262,15 @@ void Sequence::replay() {
     CopyCounters& c = s.core->device().copies;
     c.within_bytes.fetch_add(s.copied_bytes, std::memory_order_relaxed);
     c.within_count.fetch_add(s.copies, std::memory_order_relaxed);
-    for (const Piece& p : s.pieces)
-      if (p.from.storage) PlacementAccess::count(s.device, PlacementAccess::Direction::within, p.to.bytes());
+    for (const RecordedPiece& p : s.pieces)
+      if (p.from_memory >= 0) PlacementAccess::count(s.device, PlacementAccess::Direction::within, p.to.bytes());
   }
 }
 
 void Sequence::set(std::uint32_t slot, const LaunchArgument& value) {
   if (!state_) fail<ArgumentError>({.asked = "set", .wrong = "the sequence is empty", .todo = "Record one first"});
   State& s = *state_;
-  std::lock_guard hold(s.lock);
+  const auto turn = s.pool->turn("Sequence::set");
   const auto refuse = [&](std::string wrong) {
     fail<ArgumentError>(
         {.asked = "Sequence::set", .with = {{"slot", std::to_string(slot)}}, .wrong = std::move(wrong)});

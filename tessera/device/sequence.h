@@ -10,6 +10,22 @@
 
 namespace tessera {
 
+class SequenceMemory;
+
+/// Memory that several sequences of one queue use in turn: what each needs only while it runs. Sequences of which one
+/// thread at a time records or replays one, such as a training step for several shapes, then need as much as the
+/// largest. Copies are the same pool; it lives as long as its sequences.
+class SequencePool {
+ public:
+  SequencePool();
+  SequencePool(const SequencePool&) = default;  // and no move: there always is a pool
+  SequencePool& operator=(const SequencePool&) = default;
+
+ private:
+  friend class Sequence;
+  std::shared_ptr<SequenceMemory> memory_;
+};
+
 /// Recorded work. CUDA and ROCm get it as a graph, oneAPI as a closed command list; the other backends get one piece
 /// after the other without what checks and looks-up cost. Move-only; one thread at a time replays it.
 ///
@@ -24,16 +40,22 @@ class Sequence {
 
   /// Calls `work`, whose launches, fills and copies within the device go into `queue`, which is the current one
   /// meanwhile, and keeps them; arrays computed by it are valid afterwards. A replay does the same to the same memory,
-  /// all of which is kept alive. Arrays that `work` leaves pending are not part of it: `eval()` what it is to compute.
+  /// which is kept alive. Arrays that `work` leaves pending are not part of it: `eval()` what it is to compute.
+  ///
+  /// What `work` allocates and gives up serves its later allocations, and those of other recordings with the same
+  /// `pool`; what outlives it, and what there was before, serves nobody else. As when it was recorded, memory that
+  /// `work` allocates holds nothing at first in each replay: what is to last from one to the next is made before.
   ///
   /// ArgumentError, and nothing is kept, for what a replay could not repeat: the host reads or writes memory, or waits;
   /// other queues and devices; `Queue::submit_native`; a recording within a recording. What was done by then stays
   /// done, and the queue can be used on. OutOfMemory or KernelError if the driver cannot make a graph of it.
-  static Sequence record(Queue& queue, const std::function<void()>& work);
+  /// ArgumentError too if the pool is another queue's, or another thread records with it.
+  static Sequence record(Queue& queue, const std::function<void()>& work, const SequencePool& pool = SequencePool());
 
   /// Puts the work into the queue again, ordered as one piece of work after and before whatever else uses its memory;
   /// pending expressions that read what it writes are computed before. Errors of a launch; DeviceError if the device is
-  /// lost; ArgumentError if it is empty.
+  /// lost; OutOfMemory if its place in the pool has gone to an array, and there is no other; ArgumentError if it is
+  /// empty, or another thread records with its pool.
   void replay();
   /// From the next replay on, the scalars of this number have this value. ArgumentError if there are none, or of
   /// another dtype; or if an index is too large for the kernels as they were compiled.

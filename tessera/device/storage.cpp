@@ -40,6 +40,8 @@ void unless_lost(const QueueUse& use, Device home, F&& what) {
 }  // namespace
 
 std::shared_ptr<Storage> Storage::allocate(Device device, std::size_t bytes, std::string label) {
+  if (Recorder* const recorder = Recorder::of_this_thread()) [[unlikely]]
+    if (auto storage = recorder->allocate(device, bytes, label)) return storage;
   return open_device(device).pool.allocate(bytes, std::move(label));
 }
 

@@ -84,6 +84,7 @@ class Storage {
  private:
   Storage() = default;
   friend class MemoryPool;
+  friend class SequenceMemory;
   Device device_;
   std::size_t bytes_ = 0;
   std::string label_;

@@ -197,6 +197,11 @@ constexpr NodeId written_memory(const Node& n) {
   if (n.op == Op::store || n.op == Op::atomic) return n.args[0];
   return n.op == Op::mma && n.kind<MmaOp>() == MmaOp::store ? n.args[1] : no_node;
 }
+/// The memory from which this one loads; no_node if it does not.
+constexpr NodeId read_memory(const Node& n) {
+  if (is_load(n.op) || n.op == Op::atomic) return n.args[0];
+  return n.op == Op::mma && n.kind<MmaOp>() == MmaOp::load ? n.args[1] : no_node;
+}
 /// A matrix over a subgroup: a local, but none that a thread can load from.
 constexpr bool is_fragment(const Node& n) { return n.op == Op::local && n.sub != 0; }
 
