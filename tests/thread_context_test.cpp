@@ -9,6 +9,7 @@
 #include <future>
 
 #include "tessera/array/array.h"
+#include "tessera/array/observer.h"
 #include "tessera/device/launch_observer.h"
 #include "tessera/device/recorder.h"
 #include "tessera/device/sequence.h"
@@ -167,6 +168,20 @@ TEST_P(OnEveryDevice, RecordingsAndObserversAreNotInherited) {
   });
   ASSERT_EQ(report.kernels.size(), 1u);
   EXPECT_EQ(report.kernels[0].launches, 1u);
+  struct : ArrayObserver {
+    void made(const ArrayOperation&) override { ++told; }
+    int told = 0;
+  } observer;
+  {
+    const ObserverScope observing(&observer);
+    const Array before = x + x;
+    {
+      const InheritedContext::Scope here(InheritedContext::of_this_thread());
+      look();
+    }
+    const Array after = x + x;
+  }
+  EXPECT_EQ(observer.told, 2);
 }
 
 TEST_P(OnEveryDevice, AnInheritedQueueThatIsGoneIsAnError) {
