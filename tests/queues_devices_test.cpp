@@ -173,8 +173,8 @@ TEST(CpuQueues, ALongKernelHoldsUpItsOwnQueueOnly) {
   const auto x = storage(cpu, 1), y = storage(cpu, 1);
   for (const auto& s : {x, y}) standard.fill(view(s), 0);
   spin.launch({1, 1, 1}, {view(flag), view(x)});  // both are compiled from now on
-  set.launch({1, 1, 1}, {view(same), view(y)});   // and `y` was last used on the standard queue
   const Event before = standard.record();
+  set.launch({1, 1, 1}, {view(same), view(y)});  // `y` was last used on the standard queue, and nobody waited for that
   host[0] = host[1] = 0;
   std::atomic<bool> over = false;
   test::in_time([&] {
