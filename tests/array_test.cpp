@@ -8,9 +8,12 @@
 
 #include <cmath>
 #include <functional>
+#include <future>
 #include <thread>
 
 #include "tessera/base/philox.h"
+#include "tessera/device/context.h"
+#include "tessera/device/launch_observer.h"
 #include "tessera/kernel/kernel.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
@@ -467,6 +470,63 @@ TEST_P(OnEveryDevice, WritersFlushReaders) {
   u.assign(Array::from({5.f, 6.f}));
   EXPECT_EQ(before_assign.to_vector<float>(), (std::vector<float>{10, 10}));
   EXPECT_EQ(u.to_vector<float>(), (std::vector<float>{5, 6}));
+}
+
+/// Lets another thread write while a launch of this one is about to happen; it does not get there if it waits for that.
+class WriterMeanwhile final : public LaunchObserver {
+ public:
+  explicit WriterMeanwhile(std::function<void()> write) : write_(std::move(write)) {
+    thread_context.launch_observer = this;
+  }
+  ~WriterMeanwhile() override { thread_context.launch_observer = nullptr; }
+  void launched(const Kernel&, Device device, std::array<std::uint64_t, 3>, std::span<const LaunchArgument>,
+                const std::function<void()>& launch) override {
+    if (!writer_.valid()) {
+      writer_ = std::async(std::launch::async, [this, device] {
+        const DeviceScope scope(device);
+        write_();
+      });
+      writer_.wait_for(std::chrono::milliseconds(50));
+    }
+    launch();
+  }
+  void wait() { writer_.get(); }
+
+ private:
+  std::function<void()> write_;
+  std::future<void> writer_;
+};
+
+TEST_P(OnEveryDevice, AWriterWaitsForWhoIsComputingFromThatMemoryAlsoIfNoArrayIsLeft) {
+  constexpr std::int64_t n = 3000;
+  Array out = Array::ones({n});
+  const std::pair<const char*, std::function<float(Array)>> users[] = {
+      {"sum", [&](Array y) { return sum(std::move(y)).item<float>() / n; }},
+      {"argmax", [&](Array y) { return static_cast<float>(argmax(std::move(y), 0).item<std::int64_t>()); }},
+      {"assign",
+       [&](Array y) {
+         out.assign(std::move(y));
+         return out.slice(0, n - 1, n).item<float>();
+       }},
+      {"+=",
+       [&](Array y) {
+         out.fill(1);
+         out += std::move(y);
+         return out.slice(0, n - 1, n).item<float>() - 1;
+       }},
+  };
+  for (const auto& [name, use] : users)
+    for (int round = 0; round < 2; ++round) {  // all is compiled in the second
+      Array x = Array::zeros({n});
+      x.slice(0, 7, 8).fill(1);
+      Array y = 2 + 0 * x.copy() + x;
+      const float want = use(y + 0);
+      y = 2 + 0 * x.copy() + x;
+      WriterMeanwhile writer([&] { x += Array::arange(n, 100); });
+      EXPECT_EQ(use(std::move(y)), want) << name;
+      writer.wait();
+      EXPECT_EQ(x.slice(0, n - 1, n).item<float>(), 100.f + n - 1) << name;
+    }
 }
 
 TEST_P(OnEveryDevice, InPlaceWithOverlappingViews) {

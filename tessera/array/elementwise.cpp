@@ -168,9 +168,8 @@ void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::span<Arr
       a = a.copy();
     terms.push_back(term_of(a, out.shape()));
   }
-  for (Array& a : args) a = Array();  // so that only what others hold counts as held
   if (last) terms.push_back(std::move(*last));
-  run_into({target.storage, out.dtype(), out.strides(), out.offset()}, out.shape(), out.device(), op, sub, terms);
+  run_into({target.storage, out.dtype(), out.strides(), out.offset()}, out.shape(), out.device(), op, sub, terms, args);
 }
 
 }  // namespace detail

@@ -13,7 +13,6 @@ namespace tessera {
 using detail::Fused;
 using detail::FusedTrace;
 using detail::Operation;
-using detail::Source;
 using detail::Structure;
 
 namespace {
@@ -195,15 +194,15 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
   const DType dtype = a.dtype();
   detail::Term term = detail::term_of(a, shape);
   const bool deferred = term.kind == detail::Term::expression;  // its elements lie in order then, also once computed
-  a = Array();
   detail::Computation walk(device);
-  int node = walk.collect(term);
+  int node = walk.collect(term, {&a, 1});
   if (walk.shared()) {
     walk.release();
-    auto storage = Source::of(term.expr)->storage("it is reduced, and needed elsewhere");
+    auto storage = a.source()->storage("it is reduced, and needed elsewhere");
     term = {.kind = detail::Term::memory, .dtype = dtype, .view = {storage, dtype, contiguous_strides(shape), 0}};
-    node = walk.collect(term);
+    node = walk.collect(term, {});
   }
+  a = Array();  // writers of what it reads are told by the computation from here on
   Fused& fused = walk.fused();
   detail::trace_flush(fused, request.name);
 
@@ -252,6 +251,7 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
   }
   detail::count_fused_launch();
   kernel.launch(grid, std::span(args));
+  walk.release();
   if (parts > 1) {
     Request rest = request;
     return reduce(rest, std::move(target), {1}, false).astype(request.result).reshape(result_shape);

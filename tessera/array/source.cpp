@@ -75,9 +75,10 @@ std::shared_ptr<Storage> Source::storage(const char* rule) {
 }
 
 void run_into(StridedView target, const Shape& shape, Device device, ir::Op op, std::uint8_t sub,
-              std::span<const Term> terms) {
+              std::span<const Term> terms, std::span<Array> given) {
   Computation walk(device);
-  const int node = walk.collect(op, sub, target.dtype, terms);
+  const int node = walk.collect(op, sub, target.dtype, terms, given);
+  for (Array& a : given) a = Array();
   walk.add_outputs(shape);
   walk.fused().output(node, std::move(target));
   trace_flush(walk.fused(), "its result is written in place");
@@ -107,6 +108,7 @@ int Computation::visit(const std::shared_ptr<const Expr>& expr) {
   for (const Met& m : met_)
     if (m.expr == expr.get()) return m.node;
   auto source = expr->source();
+  if (source && only_given(source)) source.reset();
   if (source) {
     kept_.push_back(source);
     if (source->computed() && !source->overwritten())
@@ -114,7 +116,7 @@ int Computation::visit(const std::shared_ptr<const Expr>& expr) {
     if (source->computed()) {
       source.reset();  // what was kept of the expression still is
     } else if (source->computing_ != nullptr) {
-      if (source->computing_->thread_ != thread_) {
+      if (!source->computing_->of_this_thread()) {
         blocked_ = std::move(source);
         return -1;
       }
@@ -140,7 +142,7 @@ std::optional<int> Computation::collect_until_whole(Source* root, F&& visit) {
     {
       std::unique_lock hold(books_.lock);
       if (root != nullptr && root->computed()) return std::nullopt;
-      if (root != nullptr && root->computing_ != nullptr && root->computing_->thread_ == thread_) return std::nullopt;
+      if (root != nullptr && root->computing_ != nullptr && root->computing_->of_this_thread()) return std::nullopt;
       const int node = visit();
       if (node >= 0) {
         claim(root);
@@ -159,10 +161,13 @@ std::optional<int> Computation::collect_until_whole(Source* root, F&& visit) {
   }
 }
 
-int Computation::collect(const Term& term) {
+int Computation::collect(const Term& term, std::span<const Array> given) {
+  given_ = given;
   return *collect_until_whole(nullptr, [&] { return visit(term); });
 }
-int Computation::collect(ir::Op op, std::uint8_t sub, DType dtype, std::span<const Term> terms) {
+int Computation::collect(ir::Op op, std::uint8_t sub, DType dtype, std::span<const Term> terms,
+                         std::span<const Array> given) {
+  given_ = given;
   return *collect_until_whole(nullptr, [&] { return operation(op, sub, dtype, terms); });
 }
 std::optional<int> Computation::collect(Source& root) {
@@ -172,9 +177,21 @@ std::optional<int> Computation::collect(Source& root) {
   });
 }
 
+/// Pending, and nobody else can get at it but under the lock, or then computes it for himself.
+bool Computation::only_given(const std::shared_ptr<Source>& source) const {
+  if (given_.empty() || source->computed()) return false;
+  const auto ours = std::ranges::count(given_, source, &Array::source) + std::ranges::count(kept_, source);
+  return source.use_count() == ours + 1;
+}
+
+bool Computation::reads(const Storage& storage) const {
+  return std::ranges::any_of(fused_->inputs(), [&](const StridedView& v) { return v.storage.get() == &storage; });
+}
+
 void Computation::claim(Source* root) {
   const std::uint64_t limit = device_info(device_).can.max_parameter_bytes;
   const std::size_t views = fused_->inputs().size() + 1, scalars = fused_->structure().scalars.size();
+  begin(books_);
   for (Met& m : met_) {
     if (!m.source || m.source->computing_ != nullptr || m.source.get() == root) continue;
     // The rest stays pending and is computed when somebody asks.
@@ -190,11 +207,11 @@ void Computation::give_up() {
   for (const Claim& c : claims_) c.source->computing_ = nullptr;
   if (root_ != nullptr) root_->computing_ = nullptr;
   root_ = nullptr;
-  books_.changed.notify_all();
+  end(books_);  // tells who waits, for that or for the claims
 }
 
 void Computation::release() {
-  if (claims_.empty() && root_ == nullptr) return;
+  if (!begun()) return;
   {
     std::lock_guard hold(books_.lock);
     give_up();
@@ -211,7 +228,7 @@ void Computation::add_outputs(const Shape& shape) {
 }
 
 void Computation::computed(std::shared_ptr<Storage> storage) {
-  if (claims_.empty() && root_ == nullptr) return;
+  if (claims_.empty() && root_ == nullptr) return release();
   Substitution above;  // goes after the lock, as what the sources held does
   std::vector<std::shared_ptr<const Expr>> dropped;
   dropped.reserve(claims_.size() + 1);

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <optional>
-#include <thread>
 
 #include "tessera/array/array.h"
 #include "tessera/array/expression.h"
@@ -58,7 +57,7 @@ class Source final : public PendingResult, public std::enable_shared_from_this<S
 
 /// Computes a graph of expressions in one kernel: collects it, claims what the kernel will write, and tells when that
 /// is done. Of several threads that need the same, one computes it and the others wait, without holding anything.
-class Computation {
+class Computation final : public PendingWork {
  public:
   explicit Computation(Device device) : device_(device), books_(PendingBooks::of(device)) {}
   ~Computation() { release(); }
@@ -66,9 +65,11 @@ class Computation {
   Computation& operator=(const Computation&) = delete;
 
   // Each gives the node of `fused()` that was asked for. What is no part of the recording that this thread makes is
-  // computed before, and is an input: a replay does not compute it again.
-  int collect(const Term& term);
-  int collect(ir::Op op, std::uint8_t sub, DType dtype, std::span<const Term> terms);
+  // computed before, and is an input: a replay does not compute it again. `given`: arrays that the caller is about to
+  // give up, whose own hold on what is pending does not count; whoever writes what they read waits for this from now
+  // on.
+  int collect(const Term& term, std::span<const Array> given);
+  int collect(ir::Op op, std::uint8_t sub, DType dtype, std::span<const Term> terms, std::span<const Array> given);
   /// Nothing if another thread was quicker, or this thread is about to compute it.
   std::optional<int> collect(Source& root);
   const Expr& root() const { return *root_expr_; }
@@ -76,7 +77,7 @@ class Computation {
 
   /// Whether arrays hold any part of what was collected, but for the root.
   bool shared() const { return !claims_.empty(); }
-  /// Gives up the claims: what is claimed stays pending.
+  /// The kernel was launched, or will not be. Gives up the claims: what is claimed stays pending.
   void release();
   /// Makes what is claimed, but for the root, outputs of the kernel.
   void add_outputs(const Shape& shape);
@@ -103,15 +104,17 @@ class Computation {
   int visit(const std::shared_ptr<const Expr>& expr);
   int operation(ir::Op op, std::uint8_t sub, DType dtype, std::span<const Term> terms);
   void claim(Source* root);
+  bool only_given(const std::shared_ptr<Source>& source) const;
   void give_up();  ///< under the lock
+  bool reads(const Storage& storage) const override;
 
   const Device device_;
   PendingBooks& books_;
-  const std::thread::id thread_ = std::this_thread::get_id();
   std::optional<Fused> fused_;
   std::vector<Met> met_;
   std::vector<Claim> claims_;
-  Source* root_ = nullptr;  ///< claimed, too; kept alive by the caller
+  std::span<const Array> given_;  ///< while collecting
+  Source* root_ = nullptr;        ///< claimed, too; kept alive by the caller
   std::shared_ptr<const Expr> root_expr_;
   std::shared_ptr<Source> blocked_;            ///< another thread computes it
   std::shared_ptr<const Expr> first_;          ///< no part of the recording
@@ -120,8 +123,9 @@ class Computation {
 
 void trace_flush(const Fused& fused, const char* rule);
 
-/// Computes one operation over terms into memory that exists.
+/// Computes one operation over terms into memory that exists. `given`: the arrays that the terms are of, which are
+/// given up once nobody needs to be told by them that they are read.
 void run_into(StridedView target, const Shape& shape, Device device, ir::Op op, std::uint8_t sub,
-              std::span<const Term> terms);
+              std::span<const Term> terms, std::span<Array> given);
 
 }  // namespace tessera::detail

@@ -13,4 +13,29 @@ PendingBooks& PendingBooks::of(Device device) {
   return (*all)[(static_cast<std::size_t>(device.backend) * 4 + static_cast<std::size_t>(device.index)) % 32];
 }
 
+void PendingBooks::await_readers(std::unique_lock<std::mutex>& hold, const Storage& storage) {
+  for (const PendingWork* w = under_way; w != nullptr; w = w->older_)
+    if (w->of_this_thread()) return;
+  changed.wait(hold, [&, last = begun] {
+    for (const PendingWork* w = under_way; w != nullptr; w = w->older_)
+      if (w->number_ <= last && w->reads(storage)) return false;
+    return true;
+  });
+}
+
+void PendingWork::begin(PendingBooks& books) {
+  number_ = ++books.begun;
+  older_ = books.under_way, newer_ = nullptr;
+  if (older_ != nullptr) older_->newer_ = this;
+  books.under_way = this;
+}
+
+void PendingWork::end(PendingBooks& books) noexcept {
+  if (number_ == 0) return;
+  (newer_ != nullptr ? newer_->older_ : books.under_way) = older_;
+  if (older_ != nullptr) older_->newer_ = newer_;
+  number_ = 0;
+  books.changed.notify_all();
+}
+
 }  // namespace tessera

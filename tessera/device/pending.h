@@ -7,19 +7,29 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "tessera/device/device.h"
 
 namespace tessera {
 
+class PendingWork;
+class Storage;
+
 /// The books of what is deferred on one device: lists of readers, and which thread computes what. Never held while
 /// something is computed, or together with another's.
 struct PendingBooks {
   std::mutex lock;
-  std::condition_variable changed;  ///< something that a thread was computing is done
-  std::uint64_t visit = 0;          ///< number of the last walk over readers, which meets each of them once
+  std::condition_variable changed;   ///< something that a thread was computing is done
+  std::uint64_t visit = 0;           ///< number of the last walk over readers, which meets each of them once
+  PendingWork* under_way = nullptr;  ///< what threads are computing, newest first
+  std::uint64_t begun = 0;           ///< number of the newest
   static PendingBooks& of(Device device);
+
+  /// Waits until what other threads are computing from this memory by now has been put into queues, where storages see
+  /// it. `hold`: of `lock`. Not in a thread that computes itself: two could wait for each other.
+  void await_readers(std::unique_lock<std::mutex>& hold, const Storage& storage);
 };
 
 /// Something that is computed when it is needed.
@@ -39,6 +49,26 @@ class PendingReader {
 
  protected:
   ~PendingReader() = default;
+};
+
+/// Deferred work that a thread is computing: its launch, which reads memory, is still to come, though perhaps no array
+/// holds it any more. All under the books' lock.
+class PendingWork {
+ public:
+  virtual bool reads(const Storage& storage) const = 0;
+  void begin(PendingBooks& books);
+  void end(PendingBooks& books) noexcept;  ///< also if it did not begin
+  bool begun() const { return number_ != 0; }
+  bool of_this_thread() const { return thread_ == std::this_thread::get_id(); }
+
+ protected:
+  ~PendingWork() = default;
+
+ private:
+  friend struct PendingBooks;
+  const std::thread::id thread_ = std::this_thread::get_id();
+  std::uint64_t number_ = 0;
+  PendingWork *newer_ = nullptr, *older_ = nullptr;
 };
 
 /// A reader's place in the list of those that read the same; unlinked by its owner. All under the books' lock.

@@ -193,9 +193,10 @@ void Storage::flush_readers() {
     std::vector<std::shared_ptr<PendingResult>> results;
     {
       PendingBooks& books = PendingBooks::of(device_);
-      std::lock_guard hold(books.lock);
+      std::unique_lock hold(books.lock);
       const std::uint64_t visit = ++books.visit;
       for (const ReaderLink* l = readers_; l != nullptr; l = l->next) l->reader->results(visit, results);
+      books.await_readers(hold, *this);
     }
     more = false;
     // Without the lock: a flush launches kernels, which come back here.
