@@ -304,6 +304,23 @@ TEST_P(OnEveryDevice, WhatAnotherQueueStillReadsIsOverwrittenAfterThat) {
   EXPECT_EQ(out.to_vector<float>(), Floats(n, 33));
 }
 
+TEST_P(OnEveryDevice, WhatOneRecordingMadeAndAnotherTookIsOrderedBetweenThem) {
+  Queue other(GetParam());
+  Array in = full(1), made, out = full(0);
+  Sequence first = Sequence::record(queue(), [&] { made = chain(in); });
+  Sequence second = Sequence::record(other, [&] {
+    out.assign(made + 1);
+    made = Array();  // nobody else has it but the first one, which counts no reference of this one's
+  });
+  for (float v = 5; v < 10; ++v) {
+    in.fill(v);
+    first.replay();
+    second.replay();
+    first.replay();  // after the second has read it
+    EXPECT_EQ(out.to_vector<float>(), Floats(n, v + 33));
+  }
+}
+
 /// Random work over arrays of a few sizes, which live for a random time.
 void random_work(std::uint64_t seed, const std::vector<Array>& inputs, std::vector<Array>& results) {
   std::mt19937_64 random(seed);

@@ -107,7 +107,7 @@ void Sequence::State::sort_memory() {
     ++h.ours;
   }
   for (auto& [storage, h] : held) {
-    if (h.storage.use_count() == h.ours) {
+    if (h.storage.use_count() == h.ours && !storage->of_recording()) {
       storage->before_write(*core);
       inside.push_back(std::move(h.storage));
     } else {

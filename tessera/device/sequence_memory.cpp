@@ -96,6 +96,7 @@ std::shared_ptr<Storage> SequenceMemory::lend(std::size_t bytes, const std::stri
   const auto lease = std::make_shared<Lease>(number);
   block_of_[storage.get()] = number;
   storage->bytes_ = bytes;
+  storage->of_recording_ = true;
   storage->exposures_.store(0, std::memory_order_relaxed);
   pool.relabel(*storage, label);
   std::shared_ptr<Storage> lent(storage.get(), [lease, held = storage](Storage*) mutable {

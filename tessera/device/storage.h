@@ -80,6 +80,8 @@ class Storage {
   void expose();
   void unexpose();
   bool exposed() const { return exposures_.load(std::memory_order_relaxed) != 0; }
+  /// A recording made it, so that a sequence may write it without a reference that others could count.
+  bool of_recording() const { return of_recording_; }
 
  private:
   Storage() = default;
@@ -99,6 +101,7 @@ class Storage {
   std::atomic<std::uint32_t> reader_count_ = 0;
   std::atomic<std::uint64_t> writes_ = 0;
   std::atomic<std::uint32_t> exposures_ = 0;
+  bool of_recording_ = false;  ///< set before anybody else has it
 };
 
 /// Part of a storage as a kernel sees it: elements of one dtype from a byte offset.
