@@ -321,6 +321,45 @@ TEST_P(OnEveryDevice, WhatOneRecordingMadeAndAnotherTookIsOrderedBetweenThem) {
   }
 }
 
+TEST_P(OnEveryDevice, WhatAnotherQueueStillReadsInThePoolIsOverwrittenAfterThatByAllSequences) {
+  Queue other(GetParam());
+  const SequencePool pool;
+  const Array x = full(1);
+  Array out = full(0), seen = full(0);
+  const Array busy = full(0);
+  const auto elsewhere = [&](const std::function<void()>& work) {
+    std::async(std::launch::async, [&] {
+      for (int i = 0; i < 50; ++i) other.fill(busy.view(), 0);  // so that what follows is late
+      work();
+    }).get();
+  };
+  Sequence step = Sequence::record(
+      queue(), [&] { out.assign(chain(x)); }, pool);
+  const auto fails = [&] {
+    Array y = (x + 1).eval();
+    elsewhere([&] { other.copy(seen.view_for_writing(), y.view()); });
+    y = Array();
+    x.to_vector<float>();
+  };
+  const auto records_nothing = [&] {
+    const Array y = Array::empty({n});
+    elsewhere([&] {
+      other.fill(y.view_for_writing(), 0x40000000);
+      other.copy(seen.view_for_writing(), y.view());
+    });
+  };
+  for (int i = 0; i < 6; ++i) {
+    if (i % 2 == 0)
+      expect_throw<ArgumentError>([&] { Sequence::record(queue(), fails, pool); }, {"download"});
+    else
+      EXPECT_EQ(Sequence::record(queue(), records_nothing, pool).size(), 0u);
+    step.replay();
+    EXPECT_EQ(seen.to_vector<float>(), Floats(n, 2));
+    EXPECT_EQ(out.to_vector<float>(), Floats(n, 33));
+    seen.fill(0);
+  }
+}
+
 /// Random work over arrays of a few sizes, which live for a random time.
 void random_work(std::uint64_t seed, const std::vector<Array>& inputs, std::vector<Array>& results) {
   std::mt19937_64 random(seed);

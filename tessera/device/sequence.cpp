@@ -177,6 +177,7 @@ Sequence Sequence::record(Queue& queue, const std::function<void()>& work, const
   }
   s.finish_recording(left);
   const auto turn = s.pool->turn("Sequence::record");
+  s.pool->order();
   s.place();
   s.capture();
   return Sequence(std::move(state));
@@ -242,6 +243,7 @@ void Sequence::replay() {
                          .wrong = "the queue that the sequence was recorded on is gone",
                          .todo = "Keep it as long as the sequence"});
   if (s.work.empty()) return;
+  s.pool->order();
   if (s.placed != s.pool->generation()) s.place();
   if (s.moved) s.capture();
   // Before any queue is held: a flush launches kernels itself.

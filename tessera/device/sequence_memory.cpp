@@ -17,7 +17,7 @@ SequenceMemory::~SequenceMemory() {
     if (core_->device().gone()) return;
     const QueueUse last = core_->last_use();  // replays are noted nowhere else
     for (const Block& b : blocks_)
-      if (b.storage) b.storage->after_write(last);
+      if (b.storage) b.storage->after_read(last);  // beside what others do there
   } catch (...) {}
 }
 
@@ -125,6 +125,7 @@ void SequenceMemory::end(Left* left) noexcept {
   collect();
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     Block& b = blocks_[i];
+    b.used = b.used || b.serves_as != 0;
     b.serves_as = 0;
     if (b.lease) {
       if (left != nullptr) left[i] = {b.storage, b.lease};
@@ -137,6 +138,14 @@ void SequenceMemory::end(Left* left) noexcept {
   block_of_.clear();
   const std::lock_guard hold(lock_);
   recording_ = false;
+}
+
+void SequenceMemory::order() {
+  for (Block& b : blocks_) {
+    if (!b.used) continue;
+    if (b.storage) b.storage->before_write(*core_);
+    b.used = false;
+  }
 }
 
 const std::shared_ptr<Storage>& SequenceMemory::storage_of(std::uint32_t number) {

@@ -58,11 +58,14 @@ class SequenceMemory {
   const std::shared_ptr<Storage>& storage_of(std::uint32_t block);
   /// Changes when a block's memory does.
   std::uint64_t generation() const { return generation_; }
+  /// Orders the queue after what others did, while something was recorded, with blocks that stayed. Before a replay.
+  void order();
 
  private:
   struct Block {
     std::shared_ptr<Storage> storage;  ///< null: it left
     std::size_t bytes = 0;
+    bool used = false;  ///< in a recording, by whoever: `order` has to look
     // While recording:
     std::shared_ptr<Lease> lease;  ///< that goes on
     std::uint64_t free_since = 0;  ///< as Lease::ended
