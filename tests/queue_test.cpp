@@ -595,6 +595,24 @@ TEST_F(QueueTest, AnEventOfFailedWorkIsDoneAndWaitingForItTellsOnce) {
   text_of<DeviceError>([&] { q.wait(event); });
 }
 
+TEST_F(QueueTest, AnOrderThatNobodyCanBeToldOfIsMadeOrSaidToBeMissing) {
+  const Device d = fresh();
+  Queue& q = Queue::of(d);
+  const auto x = storage(d);
+  behaviour(d)->hold();
+  q.fill(view(x), 1);  // the device's only queue: no event
+  Queue theirs(d);
+  behaviour(d)->fail_record = true;
+  EXPECT_FALSE(x->before_write_untold(theirs));
+  behaviour(d)->fail_record = false;
+  test::in_time(
+      [&] { q.submit_native("gives back", {}, {}, [&](void*) { EXPECT_FALSE(x->before_write_untold(theirs)); }); });
+  EXPECT_TRUE(x->before_write_untold(theirs));
+  behaviour(d)->let_go();
+  q.finish();  // none of that is a fault of its work
+  theirs.finish();
+}
+
 // Queues whose driver computes within the call.
 
 TEST_F(QueueTest, WorkWithinTheCallHoldsUpItsOwnQueueOnly) {

@@ -92,7 +92,8 @@ bool keep_for_the_stream(const Export& kept) noexcept {
     return true;
   }
   try {
-    kept.storage->before_write_untold(*queue);  // it may have written, so behind all that came before, too
+    // It may have written, so behind all that came before, too.
+    if (!kept.storage->before_write_untold(*queue)) return false;
     kept.storage->after_write(queue->mark());
     return true;
   } catch (...) {

@@ -281,12 +281,17 @@ void QueueCore::order_after(const QueueUse& use) {
   }
 }
 
-void QueueCore::order_after_untold(const QueueUse& use) noexcept {
+bool QueueCore::order_after_untold(const QueueUse& use) noexcept {
+  QueueCore& other = *use.queue;
+  if (&other == this) return true;
   try {
-    order_after(use);
+    const auto event = other.event_of(use);
+    if (!event || other.ended({use.queue, use.sequence, event})) return true;
+    const auto hold = held();
+    driver_->wait(*event);
+    return true;
   } catch (...) {
-    const std::lock_guard hold(use.queue->lock_);
-    use.queue->keep_fault();
+    return device_.gone();  // then nobody uses the memory again
   }
 }
 

@@ -99,8 +99,9 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   void record(QueueUse& use) noexcept;
   /// Work put into this queue from now on starts after `use`, which is of a device of this driver.
   void order_after(const QueueUse& use);
-  /// The same on behalf of nobody who could be told: what the other queue failed with is kept for who waits for it.
-  void order_after_untold(const QueueUse& use) noexcept;
+  /// The same on behalf of nobody who could be told: what the other queue failed with is left to who waits for it.
+  /// False if the order could not be made; so it may be in a callback that holds the other queue's lock.
+  bool order_after_untold(const QueueUse& use) noexcept;
   /// Everything so far.
   QueueUse last_use();
   /// The same with an event of its own; of an adopted queue also what others put in.

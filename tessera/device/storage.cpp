@@ -125,13 +125,17 @@ void Storage::before_write(QueueCore& queue) {
   for (const QueueUse& read : reads) unless_lost(read, device_, [&] { queue.order_after(read); });
 }
 
-void Storage::before_write_untold(Queue& queue) noexcept {
-  std::lock_guard hold(lock_);  // copies of the uses might throw
-  const auto order = [&](const QueueUse& use) {
-    if (use.queue && use.queue.get() != &queue.core()) queue.core().order_after_untold(use);
-  };
-  order(last_write_);
-  for (const QueueUse& read : reads_) order(read);
+bool Storage::before_write_untold(Queue& queue) noexcept {
+  std::vector<QueueUse> uses;
+  try {
+    const std::lock_guard hold(lock_);  // not while queues are: a callback of theirs may be here, too
+    uses = reads_;
+    uses.push_back(last_write_);
+  } catch (...) {
+    return false;
+  }
+  return std::ranges::all_of(uses,
+                             [&](const QueueUse& use) { return !use.queue || queue.core().order_after_untold(use); });
 }
 
 void Storage::after_read(const QueueUse& use) {

@@ -63,7 +63,8 @@ class Storage {
   void before_write(Queue& queue);  ///< orders after the last write and all reads since
   void before_read(QueueCore& queue);
   void before_write(QueueCore& queue);
-  void before_write_untold(Queue& queue) noexcept;  ///< nobody is told of other queues' faults: these stay theirs
+  /// Nobody is told of other queues' faults: these stay theirs. False if the order could not be made.
+  bool before_write_untold(Queue& queue) noexcept;
   void after_read(const QueueUse& use);
   void after_write(const QueueUse& use);
   void wait_readable();  ///< the host waits for the last write
