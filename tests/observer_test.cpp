@@ -242,6 +242,36 @@ TEST(Observer, MayThrowAndMayCompute) {
   EXPECT_EQ(after.all.size(), 1u);
 }
 
+TEST_P(OnEveryDevice, WhatAnObserverDefersOfMemoryThatIsAboutToBeWrittenIsComputedBefore) {
+  struct Defers : ArrayObserver {
+    void made(const ArrayOperation& operation) override { made_of.push_back(operation.results[0] + 1); }
+    std::vector<Array> made_of;
+  } defers;
+  const Array x = Array::from({1.f, 2.f});
+  const bool on_host = GetParam().backend == Backend::cpu || GetParam().backend == Backend::interp;
+  if (on_host) {
+    const ObserverScope scope(&defers);
+    const HostAccess host = x.host_access();
+    host.as<float>()[0] = 20;
+  } else {
+    const ObserverScope scope(&defers);
+    Queue::of(GetParam()).fill(x.view_for_writing(), 0);
+  }
+  ASSERT_EQ(defers.made_of.size(), 1u);
+  EXPECT_EQ(defers.made_of[0].to_vector<float>(), (std::vector<float>{2, 3}));
+  defers.made_of.clear();
+  if (!on_host) return;
+  const Array y = Array::from({1.f, 2.f});
+  dlpack::Owned<dlpack::Managed> tensor;
+  {
+    const ObserverScope scope(&defers);
+    tensor = dlpack::to_dlpack_unversioned(y);
+  }
+  static_cast<float*>(tensor->tensor.data)[0] = 20;
+  ASSERT_EQ(defers.made_of.size(), 1u);
+  EXPECT_EQ(defers.made_of[0].to_vector<float>(), (std::vector<float>{2, 3}));
+}
+
 TEST_P(OnEveryDevice, WhatIsKeptIsWhatItWas) {
   const Array x = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2}), y = Array::ones({2, 2});
   std::optional<KeptArray> pending, view, computed;

@@ -322,16 +322,19 @@ BufferView Array::view_for_writing() const {
 
 HostAccess Array::host_access() const {
   const Operation operation("host_access", *this);
-  BufferView v = view_for_writing();
+  BufferView v = view();
   if (!v.storage->allocation().host)
     fail<DeviceError>({.asked = "host_access",
                        .with = {{"device", device_text(*this)}},
                        .wrong = "the host cannot address this device's memory",
                        .todo = "Use to_vector(), or to({Backend::cpu}) first"});
-  v.storage->wait_writable();
+  Storage& storage = *v.storage;
+  HostAccess access(std::move(v));  // from here on nothing is deferred, not by an observer either
+  storage.flush_readers();
+  storage.wait_writable();
   Array self = *this;
   operation.wrote(self);
-  return HostAccess(std::move(v));
+  return access;
 }
 
 HostAccess::HostAccess(BufferView view)

@@ -112,6 +112,7 @@ M* exported(const Array& array, std::optional<void*> stream) {
   const BufferView view = array.view_for_writing();  // who takes it may write
   Storage& storage = *view.storage;
   void* const data = storage.native_handle();
+  storage.flush_readers();  // what an observer of the writing has deferred
   if (stream) {
     const std::unique_ptr<Queue> queue = Queue::wrap(device, *stream);
     storage.before_write(*queue);
