@@ -9,6 +9,7 @@
 #include <limits>
 #include <random>
 
+#include "tessera/device/queue_core.h"
 #include "tessera/llm/decoder.h"
 #include "tessera/llm/language_model.h"
 #include "tests/support/errors.h"
@@ -157,6 +158,29 @@ TEST_P(OnEveryDevice, ADecoderSeesThatItsCacheWasAssignedAnew) {
     ASSERT_EQ(decoder.step(text[t]).to_vector<float>(),
               model.forward(std::span(text).subspan(t, 1), forward_cache).to_vector<float>())
         << "token " << t;
+}
+
+TEST_P(OnEveryDevice, ADecoderGoesOnOnTheQueueThatIsTheCurrentOne) {
+  const auto bytes = TinyModel{.seed = testing::seed()}.writer().bytes();
+  const Llama model = Llama::load(GgufFile::parse(bytes, "tiny"), GetParam());
+  const std::vector<std::int32_t> text = some_tokens(12, 203);
+  KeyValueCache cache = model.make_cache(20), forward_cache = model.make_cache(20);
+  Decoder decoder(model, cache);
+  Queue& standard = Queue::of(GetParam());
+  const auto step = [&](std::size_t t) {
+    ASSERT_EQ(decoder.step(text[t]).to_vector<float>(),
+              model.forward(std::span(text).subspan(t, 1), forward_cache).to_vector<float>())
+        << "token " << t;
+  };
+  for (std::size_t t = 0; t < 3; ++t) step(t);
+  {
+    Queue own(GetParam());
+    const QueueScope scope(own);
+    const std::uint64_t before = standard.core().last_use().sequence;
+    for (std::size_t t = 3; t < 7; ++t) step(t);
+    EXPECT_EQ(standard.core().last_use().sequence, before) << "a step went to another queue";
+  }
+  for (std::size_t t = 7; t < text.size(); ++t) step(t);  // that queue is gone
 }
 
 TEST_P(OnEveryDevice, DecodersOfSeveralModelsAndCachesGoOnBesideEachOther) {

@@ -26,17 +26,17 @@ const Array& Decoder::step(std::int32_t token) {
   model_.check_tokens(std::span(&token, 1), cache_);
   if (!inputs_) inputs_ = Array::empty({2}, DType::i32, model_.device());
   const std::array<std::int32_t, 2> now = {token, static_cast<std::int32_t>(cache_.length_)};
-  Queue& queue = Queue::of(model_.device());
+  Queue& queue = current_queue(model_.device());
   queue.upload(inputs_->view_for_writing(), now.data());
   const auto work = [&] {
     logits_ = model_.run(inputs_->slice(0, 0, 1), Position(inputs_->slice(0, 1, 2)), cache_, false).eval();
   };
   const Storage* const memory = cache_.keys_.front().view().storage.get();
-  if (sequence_.valid() && recorded_on_ == memory) {
+  if (sequence_.valid() && recorded_on_ == memory && recorded_in_ == &queue.core()) {
     sequence_.replay();
   } else if (warm_) {
     record(queue, work);
-    recorded_on_ = memory;
+    recorded_on_ = memory, recorded_in_ = &queue.core();
   } else {
     work();
   }

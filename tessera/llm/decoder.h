@@ -33,7 +33,8 @@ class Decoder {
   bool warm_ = false;            ///< one step has been done: what is made on first need is there
   std::optional<Array> inputs_;  ///< i32: the token, and where it stands
   Array logits_;
-  const Storage* recorded_on_ = nullptr;  ///< memory of the cache that the sequence writes
+  const Storage* recorded_on_ = nullptr;    ///< memory of the cache that the sequence writes
+  const QueueCore* recorded_in_ = nullptr;  ///< the queue, which the sequence keeps
   Sequence sequence_;
 };
 
