@@ -11,6 +11,7 @@
 #include <future>
 #include <thread>
 
+#include "tessera/array/observer.h"
 #include "tessera/base/philox.h"
 #include "tessera/device/context.h"
 #include "tessera/device/launch_observer.h"
@@ -527,6 +528,15 @@ TEST_P(OnEveryDevice, AWriterWaitsForWhoIsComputingFromThatMemoryAlsoIfNoArrayIs
       writer.wait();
       EXPECT_EQ(x.slice(0, n - 1, n).item<float>(), 100.f + n - 1) << name;
     }
+}
+
+TEST_P(OnEveryDevice, AssigningKnowsTheMemoryByItself) {
+  Array x = Array::from({1.f, 2.f, 3.f, 4.f});
+  const KeptArray kept(x);
+  x.slice(0, 0, 3).assign(kept.array().slice(0, 1, 4));  // another array on the same memory
+  EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{2, 3, 4, 4}));
+  x.slice(0, 1, 4).assign(Array::wrap(x.view().storage, DType::f32, {3}));
+  EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{2, 2, 3, 4}));
 }
 
 TEST_P(OnEveryDevice, InPlaceWithOverlappingViews) {

@@ -377,7 +377,8 @@ void Array::assign(Array value) {
                        .wrong = "the arrays are on different devices",
                        .todo = "Move the value with .to(device); nothing is moved silently"});
   if (size() == 0) return;
-  if (value.dtype() == dtype_ && !value.pending() && contiguous() && value.contiguous() && source_ != value.source_) {
+  const bool apart = !value.pending() && (pending() || source_->memory() != value.source_->memory());
+  if (value.dtype() == dtype_ && apart && contiguous() && value.contiguous()) {
     current_queue(device()).copy(view_for_writing(), value.view());
     operation.wrote(*this);
     return;
