@@ -14,6 +14,8 @@
 #include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
 #include "tessera/base/test_seed.h"
+#include "tessera/device/context.h"
+#include "tessera/device/launch_observer.h"
 #include "tests/support/errors.h"
 #include "tests/support/folder.h"
 #include "tests/support/fresh_process.h"
@@ -174,6 +176,35 @@ TEST(Fork, AChildKnowsWhatItsParentFoundAndFindsTheRestItself) {
     });
     EXPECT_EQ(use(fake), "");
     EXPECT_EQ(use(interp), "");
+  });
+}
+
+TEST(Fork, WhatAThreadOfTheParentsWasComputingIsAnErrorInTheChild) {
+  struct Holds : LaunchObserver {
+    std::atomic<bool> inside = false, over = false;
+    void launched(const Kernel&, Device, std::array<std::uint64_t, 3>, std::span<const LaunchArgument>,
+                  const std::function<void()>& launch) override {
+      inside = true;
+      while (!over) std::this_thread::sleep_for(1ms);
+      launch();
+    }
+  };
+  in_fresh_process([] {
+    const Array x = Array::ones({100}, DType::f32, interp), y = x + 1;
+    Holds holds;
+    std::thread computes([&] {
+      thread_context.launch_observer = &holds;
+      y.eval();
+      thread_context.launch_observer = nullptr;
+    });
+    while (!holds.inside) std::this_thread::yield();
+    in_fresh_process([&] {
+      ::alarm(20);
+      expect_has(text_of<DeviceError>([&] { y.eval(); }), {"interp:0", "before this process was forked"});
+    });
+    holds.over = true;
+    computes.join();
+    EXPECT_EQ(y.to_vector<float>().at(99), 2.f);
   });
 }
 

@@ -149,7 +149,7 @@ std::optional<int> Computation::collect_until_whole(Source* root, F&& visit) {
         return node;
       }
       if (blocked_) {
-        books_.changed.wait(hold, [&] { return blocked_->computing_ == nullptr; });
+        books_.await(hold, device_, [&] { return blocked_->computing_ == nullptr; });
         kept_.push_back(std::move(blocked_));
       }
       first = std::exchange(first_, nullptr);

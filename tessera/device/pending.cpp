@@ -4,6 +4,7 @@
 #include <array>
 
 #include "tessera/base/os/fork.h"
+#include "tessera/device/open_device.h"
 
 namespace tessera {
 
@@ -21,6 +22,11 @@ void PendingBooks::await_readers(std::unique_lock<std::mutex>& hold, const Stora
       if (w->number_ <= last && w->reads(storage)) return false;
     return true;
   });
+}
+
+void PendingBooks::await(std::unique_lock<std::mutex>& hold, Device device, const std::function<bool()>& done) {
+  open_device(device).check();
+  changed.wait(hold, done);
 }
 
 void PendingWork::begin(PendingBooks& books) {

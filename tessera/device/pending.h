@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -30,6 +31,9 @@ struct PendingBooks {
   /// Waits until what other threads are computing from this memory by now has been put into queues, where storages see
   /// it. `hold`: of `lock`. Not in a thread that computes itself: two could wait for each other.
   void await_readers(std::unique_lock<std::mutex>& hold, const Storage& storage);
+  /// Waits until `done`, which a thread tells by `changed`. DeviceError in a child of fork, where the thread is none of
+  /// this process's.
+  void await(std::unique_lock<std::mutex>& hold, Device device, const std::function<bool()>& done);
 };
 
 /// Something that is computed when it is needed.
