@@ -360,6 +360,28 @@ TEST_P(OnEveryDevice, WhatAnotherQueueStillReadsInThePoolIsOverwrittenAfterThatB
   }
 }
 
+TEST_P(OnEveryDevice, WhatLeavesAPoolIsHeldByNobodyThereAndIsNotFarTooLarge) {
+  const SequencePool pool;
+  const Array x = full(1), few = full(1, 4);
+  Array out = full(0), kept;
+  Sequence first = Sequence::record(
+      queue(), [&] { out.assign(chain(x)); }, pool);
+  const std::uint64_t with = live();
+  Sequence second = Sequence::record(
+      queue(), [&] { kept = (few + 1).eval(); }, pool);
+  first.replay();
+  EXPECT_EQ(live(), with + 256) << "a few bytes took a block along";
+  second = Sequence::record(
+      queue(), [&] { kept = (x + 1).eval(); }, pool);
+  EXPECT_EQ(live(), with);
+  second = Sequence();
+  kept = Array();
+  EXPECT_EQ(live(), with - block) << "held by one that does not use it";
+  first.replay();
+  EXPECT_EQ(live(), with);
+  EXPECT_EQ(out.to_vector<float>(), Floats(n, 33));
+}
+
 /// Random work over arrays of a few sizes, which live for a random time.
 void random_work(std::uint64_t seed, const std::vector<Array>& inputs, std::vector<Array>& results) {
   std::mt19937_64 random(seed);

@@ -28,8 +28,9 @@ struct RecordedPiece {
 
 /// Memory that the work uses: kept alive, or a block of what the recordings have in common.
 struct RecordedMemory {
-  std::shared_ptr<Storage> storage;
-  std::int32_t block = -1;  ///< >= 0: whatever storage the block has
+  std::shared_ptr<Storage> storage;  ///< null: a block's
+  std::int32_t block = -1;           ///< >= 0: whatever storage the block has
+  std::weak_ptr<Storage> placed{};   ///< the block's, when it was looked up; it may have left the pool since
   bool read = false, written = false;
   bool read_first = false;                         ///< what it holds comes from elsewhere, or from the replay before
   std::uint64_t extent = 0;                        ///< bytes from its begin that are used

@@ -36,6 +36,7 @@ struct Sequence::State {
 
   void finish_recording(const std::vector<SequenceMemory::Left>& left);
   void sort_memory();
+  const std::shared_ptr<Storage>& storage_of(std::int32_t number);
   void place();
   void capture();
   void put_all();
@@ -116,19 +117,22 @@ void Sequence::State::sort_memory() {
   }
 }
 
+const std::shared_ptr<Storage>& Sequence::State::storage_of(std::int32_t number) {
+  const RecordedMemory& m = memory[static_cast<std::size_t>(number)];
+  return m.block >= 0 ? pool->storage_of(static_cast<std::uint32_t>(m.block)) : m.storage;
+}
+
 /// Writes down where the memory is now.
 void Sequence::State::place() {
   for (RecordedMemory& m : memory) {
     if (m.block < 0) continue;
     const auto& now = pool->storage_of(static_cast<std::uint32_t>(m.block));
-    if (m.storage == now) continue;
+    if (m.placed.lock() == now) continue;
     now->before_write(*core);  // whoever used it before, in what is no part of any sequence
     moved = true;
-    m.storage = now;
+    m.placed = now;
   }
-  const auto allocation = [&](std::int32_t number) -> const Allocation& {
-    return memory[static_cast<std::size_t>(number)].storage->allocation();
-  };
+  const auto allocation = [&](std::int32_t number) -> const Allocation& { return storage_of(number)->allocation(); };
   for (std::size_t i = 0; i < work.size(); ++i) {
     const RecordedPiece& p = pieces[i];
     for (std::size_t a = 0; a < p.memory.size(); ++a)
@@ -213,7 +217,7 @@ void Sequence::State::launch_one_by_one() {
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const RecordedPiece& p = pieces[i];
     const auto of = [&](BufferView view, std::int32_t number) {
-      if (number >= 0) view.storage = memory[static_cast<std::size_t>(number)].storage;
+      if (number >= 0) view.storage = storage_of(number);
       return view;
     };
     if (p.counter != nullptr) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/device/sequence_memory.h"
 
+#include <algorithm>
+
 #include "tessera/base/error.h"
 #include "tessera/device/open_device.h"
 #include "tessera/device/queue_core.h"
@@ -9,7 +11,8 @@ namespace tessera {
 
 namespace {
 std::atomic<std::uint64_t> leases_ended = 0;
-}
+constexpr std::size_t little = 64 << 10;
+}  // namespace
 
 SequenceMemory::~SequenceMemory() {
   if (!core_) return;
@@ -61,7 +64,8 @@ void SequenceMemory::collect() noexcept {
 }
 
 /// As the device's pool would choose among what the recording gave up, so that it takes no more than it would without
-/// being recorded; then what others have left here, in their order: the same work finds the same blocks.
+/// being recorded; then what others have left here, in their order: the same work finds the same blocks. No block far
+/// too large, unless that is little: what outlives the recording takes it along, and others allocate one again.
 SequenceMemory::Block* SequenceMemory::find(std::size_t size) {
   const auto fits = [&](std::size_t bytes) { return bytes >= size && bytes <= size + size / 4; };
   Block* best = nullptr;
@@ -74,7 +78,9 @@ SequenceMemory::Block* SequenceMemory::find(std::size_t size) {
   for (Block& b : blocks_)
     if (b.serves_as == 0 && fits(b.bytes)) return &b;
   for (Block& b : blocks_)
-    if (b.serves_as == 0 && b.storage && b.bytes >= size && (best == nullptr || b.bytes < best->bytes)) best = &b;
+    if (b.serves_as == 0 && b.storage && b.bytes >= size && b.bytes <= std::max(4 * size, little) &&
+        (best == nullptr || b.bytes < best->bytes))
+      best = &b;
   return best;
 }
 
