@@ -13,15 +13,18 @@
 
 #include "tessera/array/observer.h"
 #include "tests/support/every_device.h"
+#include "tests/support/in_time.h"
 #include "tests/support/sanitized.h"
 
 namespace {
 std::atomic<long> allocations, locks;
-}
+thread_local long fail_in = 0;  // this thread's n-th allocation from now on fails
+}  // namespace
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose runtimes have these
 void* operator new(std::size_t size) {
   ++allocations;
+  if (fail_in > 0 && --fail_in == 0) throw std::bad_alloc();
   if (void* p = std::malloc(size == 0 ? 1 : size)) return p;
   throw std::bad_alloc();
 }
@@ -137,6 +140,34 @@ TEST(Expressions, AreBuiltWithFewAllocationsAndLocks) {
       }
     }
   }
+}
+
+// Without memory for its books computing is an error, and no more: nothing hangs, and what is pending stays right.
+TEST(Expressions, MemoryThatRunsOutWhileOneIsComputedIsAnError) {
+  if (test::sanitized) GTEST_SKIP() << "a sanitizer's runtime allocates itself";
+  test::in_time([] {
+    const DeviceScope cpu({Backend::cpu, 0});
+    const Array x = Array::ones({16}).eval();
+    int failed = 0;
+    for (long n = 0;; ++n) {  // with 0 all is compiled
+      const Array a = x + 1;
+      Array above[] = {a * 2 - 1, exp(a) * 0 + a, a / 2};
+      fail_in = n;
+      try {
+        a.eval();
+      } catch (const std::bad_alloc&) {
+      } catch (const OutOfMemory&) {}
+      const bool did = n == 0 || fail_in == 0;
+      fail_in = 0;
+      failed += did;
+      ASSERT_EQ(above[0].to_vector<float>()[15], 3.f) << n;
+      ASSERT_EQ(above[1].to_vector<float>()[15], 2.f) << n;
+      ASSERT_EQ(above[2].to_vector<float>()[15], 1.f) << n;
+      ASSERT_EQ(a.to_vector<float>()[15], 2.f) << n;
+      if (!did) break;
+    }
+    EXPECT_GT(failed, 20);
+  });
 }
 
 // Whatever lies above memory that is written is computed before, also where an array between has gone; and nothing

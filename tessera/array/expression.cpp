@@ -64,6 +64,7 @@ void Expr::link() {
 
 void Expr::results(std::uint64_t visit, std::vector<std::shared_ptr<PendingResult>>& out) const {
   if (std::exchange(visited_, visit) == visit) return;
+  make_room(out);
   if (auto s = source_.lock()) out.push_back(std::move(s));
   for (const ReaderLink* l = readers_; l != nullptr; l = l->next) l->reader->results(visit, out);
 }
@@ -111,8 +112,10 @@ Substitution::Known Substitution::rebuilt(const std::shared_ptr<const Expr>& exp
       copy->add(std::move(t));
     }
     copy->source_ = expr->source_;
-    copy->link();
     known.became = copy;
+    known_.push_back(known);  // before it is linked: what is linked must not go under the lock
+    copy->link();
+    return known;
   }
   known_.push_back(known);
   return known;
@@ -125,8 +128,8 @@ void Substitution::run() {
     if (!before) continue;
     const Known now = rebuilt(before);
     if (now.storage || now.became == before) continue;
-    source.replace(now.became);
     replaced_.push_back(before);
+    source.replace(now.became);
   }
 }
 

@@ -26,6 +26,12 @@ struct Term {
   std::uint64_t bits = 0;            ///< scalar
 };
 
+/// Room for one more. Under the books' lock, before a reference is taken that must not go there if there is no memory.
+template <class T>
+void make_room(std::vector<T>& v) {
+  if (v.size() == v.capacity()) v.reserve(2 * v.size() + 8);
+}
+
 /// What expressions may grow to before their parts are computed: at least what is below.
 struct ExprSize {
   std::uint32_t nodes = 0, views = 0, scalars = 0;

@@ -107,6 +107,7 @@ int Computation::visit(const Term& t) {
 int Computation::visit(const std::shared_ptr<const Expr>& expr) {
   for (const Met& m : met_)
     if (m.expr == expr.get()) return m.node;
+  make_room(kept_);
   auto source = expr->source();
   if (source && only_given(source)) source.reset();
   if (source) {
