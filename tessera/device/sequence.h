@@ -13,8 +13,9 @@ namespace tessera {
 class SequenceMemory;
 
 /// Memory that several sequences of one queue use in turn: what each needs only while it runs. Sequences of which one
-/// thread at a time records or replays one, such as a training step for several shapes, then need as much as the
-/// largest. Copies are the same pool; it lives as long as its sequences.
+/// thread at a time records or replays one, such as a training step for several shapes, then need hardly more than the
+/// largest, if that is recorded first: no block is exchanged for a larger one. Copies are the same pool; it lives as
+/// long as its sequences.
 class SequencePool {
  public:
   SequencePool();
@@ -43,8 +44,10 @@ class Sequence {
   /// which is kept alive. Arrays that `work` leaves pending are not part of it: `eval()` what it is to compute.
   ///
   /// What `work` allocates and gives up serves its later allocations, and those of other recordings with the same
-  /// `pool`; what outlives it, and what there was before, serves nobody else. As when it was recorded, memory that
-  /// `work` allocates holds nothing at first in each replay: what is to last from one to the next is made before.
+  /// `pool`. What there was before serves nobody else, nor does what outlives it, but for what `work` itself had in
+  /// that memory earlier, which a replay puts there again before it writes what is to stay. As when it was recorded,
+  /// memory that `work` allocates holds nothing at first in each replay: what is to last from one to the next is made
+  /// before.
   ///
   /// ArgumentError, and nothing is kept, for what a replay could not repeat: the host reads or writes memory, or waits;
   /// other queues and devices; `Queue::submit_native`; a recording within a recording. What was done by then stays
