@@ -99,7 +99,8 @@ ir::Function trace_gather(const GatherSpec& spec);
 
 struct ProductSpec {
   DType a = DType::f32, b = DType::f32, sum = DType::f32, out = DType::f32;
-  std::uint32_t tx = 16, ty = 1;  ///< threads of a block; tx 0: one block a result, `ty` threads along k
+  bool packed = false;            ///< not by trace_product, but as choose_packed says
+  std::uint32_t tx = 16, ty = 1;  ///< threads of a block; tx 0: `ty` threads along k, a block for tm x tn results
   std::uint32_t tm = 1, tn = 1;   ///< results of a thread
   std::uint32_t bk = 0;           ///< columns of a that a block stages in shared memory at a time
   std::uint32_t pad = 0;          ///< elements after each staged row, so that a column is not one bank of shared memory
@@ -112,8 +113,8 @@ struct ProductSpec {
   std::uint32_t workers_m = 0, workers_n = 0;
 
   bool by_fragments() const { return workers_m != 0; }
-  std::uint32_t block_m() const { return by_fragments() ? workers_m * tm * 16 : tx == 0 ? 1 : ty * tm; }
-  std::uint32_t block_n() const { return by_fragments() ? workers_n * tn * 16 : tx == 0 ? 1 : tx * tn; }
+  std::uint32_t block_m() const { return by_fragments() ? workers_m * tm * 16 : tx == 0 ? tm : ty * tm; }
+  std::uint32_t block_n() const { return by_fragments() ? workers_n * tn * 16 : tx == 0 ? tn : tx * tn; }
   friend bool operator==(const ProductSpec&, const ProductSpec&) = default;
   std::size_t hash() const {
     auto d = [](DType t) { return static_cast<std::uint64_t>(t); };
@@ -134,6 +135,56 @@ ProductSpec choose_product(const Tiles& tiles, ProductSpec spec, std::int64_t m,
 /// 16 bytes, which NVIDIA's units read at once, and that eight of them lie in different banks.
 constexpr std::uint32_t fragment_pitch(std::uint32_t elements) { return (elements + 7) / 8 * 8 + 8; }
 std::uint64_t fragment_shared_bytes(const ProductSpec& spec);
+
+// packed_kernels.cpp
+
+/// A factor of a packed product, laid out anew in the sums' dtype: panels of `width` rows of the left factor, or
+/// columns of the right one, with the steps along k one behind the other: [batch][panel][k][width], 0 past the factor's
+/// end.
+struct PackSpec {
+  DType from = DType::f32, to = DType::f32;
+  std::uint32_t width = 4, lanes = 4;  ///< threads side by side take `lanes` of them
+  bool unit_outer = false, unit_k = false;
+  friend bool operator==(const PackSpec&, const PackSpec&) = default;
+  std::size_t hash() const {
+    return hash_of({static_cast<std::uint64_t>(from), static_cast<std::uint64_t>(to), width, lanes,
+                    std::uint64_t{unit_outer} | std::uint64_t{unit_k} << 1});
+  }
+};
+ir::Function trace_pack(const PackSpec& spec);
+
+/// Tiles of `tm` rows by `tn` vectors of `lanes` columns. Either factor may be packed: the left one in panels of a
+/// tile's rows, the right one of its columns. A right factor that is not has whole panels of contiguous columns.
+struct PackedSpec {
+  DType a = DType::f32, b = DType::f32, sum = DType::f32, out = DType::f32;  ///< a factor that is packed has the sum's
+  std::uint32_t tm = 4, tn = 3, lanes = 8;
+  bool a_packed = false, b_packed = false, a_unit_m = false, a_unit_k = false;
+  bool batched = false;  ///< more than one matrix
+  bool bias = false;
+  Activation activation = Activation::none;
+  friend bool operator==(const PackedSpec&, const PackedSpec&) = default;
+  std::size_t hash() const {
+    auto d = [](DType t) { return static_cast<std::uint64_t>(t); };
+    return hash_of({d(a) | d(b) << 8 | d(sum) << 16 | d(out) << 24,
+                    tm | std::uint64_t{tn} << 16 | std::uint64_t{lanes} << 32,
+                    std::uint64_t{a_packed} | std::uint64_t{b_packed} << 1 | std::uint64_t{a_unit_m} << 2 |
+                        std::uint64_t{a_unit_k} << 3 | std::uint64_t{bias} << 4 | std::uint64_t{batched} << 5 |
+                        static_cast<std::uint64_t>(activation) << 8});
+  }
+};
+ir::Function trace_packed_product(const PackedSpec& spec);
+/// Tiles of a block whose sums wait in shared memory, 48 KiB, while the block goes along k: at most so many.
+constexpr std::uint64_t packed_tiles(const PackedSpec& s) {
+  return 49152 / (std::uint64_t{s.tm} * s.tn * s.lanes * dtype_size(s.sum));
+}
+/// How a product goes: panels of a block, and how far it goes along k with all of them before it goes on.
+struct PackedPlan {
+  PackedSpec spec;
+  std::int64_t block_rows = 1, block_columns = 1, depth = 1;
+};
+/// For devices of `Tiles::vectors`; dtypes, strides and epilogue are taken from `spec`.
+PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& spec, std::int64_t m, std::int64_t n, std::int64_t k,
+                         std::int64_t batch);
 
 // row_kernels.cpp
 

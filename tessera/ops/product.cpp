@@ -39,6 +39,28 @@ struct Sides {
   std::int64_t am, ak, bk, bn;
 };
 
+/// One of the dimensions before a matrix's own: how many, and strides of both factors along it.
+struct Batch {
+  std::int64_t extent, a, b;
+};
+using BatchDims = InlineVector<Batch, 4>;
+
+/// The dimensions before the matrices' own, which both factors have: at least two, the first of them of extent 1 where
+/// there are fewer, and those as one that lie one behind the other in both.
+BatchDims batch_dims(const Shape& lead, const Array& a, const Array& b) {
+  BatchDims dims;
+  for (std::size_t d = 0; d < lead.size(); ++d) {
+    if (lead[d] == 1) continue;
+    const Batch next{lead[d], a.strides()[d], b.strides()[d]};
+    if (!dims.empty() && dims.back().a == next.a * next.extent && dims.back().b == next.b * next.extent)
+      dims.back() = {dims.back().extent * next.extent, next.a, next.b};
+    else
+      dims.push_back(next);
+  }
+  while (dims.size() < 2) dims.insert(dims.begin(), Batch{1, 0, 0});
+  return dims;
+}
+
 /// An operand as libraries take it, if its rows or its columns are contiguous.
 std::optional<BlasMatrix> blas_matrix(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t row_stride,
                                       std::int64_t column_stride, std::int64_t batch_stride) {
@@ -50,20 +72,17 @@ std::optional<BlasMatrix> blas_matrix(DType dtype, std::int64_t rows, std::int64
   return std::nullopt;
 }
 
-/// The product by the vendor's library, (batch, m, n) before its last reshape; nothing if that is not for it. What of
+/// The product by the vendor's library, (batch, m, n); nothing if that is not for it. What of
 /// the epilogue the library does not do is computed from its sums in f32, as our own kernel would.
 std::optional<Array> by_vendor(const Array& a, const Array& b, const Sides& s, std::array<std::int64_t, 3> sizes,
-                               const Shape& lead, bool one_batch, std::int64_t batch,
-                               std::array<std::int64_t, 2> batch_strides, DType result, const Epilogue& epilogue) {
-  auto [m, n, k] = sizes;
-  if (!one_batch || a.dtype() != b.dtype()) return std::nullopt;
-  auto left = blas_matrix(a.dtype(), m, k, s.am, s.ak, batch_strides[0]);
-  const auto right = blas_matrix(b.dtype(), k, n, s.bk, s.bn, batch_strides[1]);
+                               const BatchDims& dims, DType result, const Epilogue& epilogue) {
+  const auto [m, n, k] = sizes;
+  const auto [batch, a_batch, b_batch] = dims[1];
+  if (dims[0].extent != 1 || a.dtype() != b.dtype()) return std::nullopt;
+  const auto left = blas_matrix(a.dtype(), m, k, s.am, s.ak, a_batch);
+  const auto right = blas_matrix(b.dtype(), k, n, s.bk, s.bn, b_batch);
   if (!left || !right) return std::nullopt;
-  Shape shape = lead;
-  shape.insert(shape.end(), {m, n});
-  if (batch > 1 && right->batch_stride == 0 && !left->transposed && left->batch_stride == m * left->ld)
-    m *= batch, batch = 1, left->batch_stride = 0;  // one taller matrix
+  const Shape shape{batch, m, n};
   BlasProduct product{m, n, k, batch, *left, *right, {result, false, n, batch == 1 ? 0 : m * n}, false, false};
   if (!vendor_product_wanted(a.device(), product)) return std::nullopt;
 
@@ -93,6 +112,70 @@ std::optional<Array> by_vendor(const Array& a, const Array& b, const Sides& s, s
   return finished(std::move(*sums), rest).astype(result);
 }
 
+/// The factor in panels of `width` rows or columns: one copy of each matrix that differs.
+Array packed(const Array& factor, const ops::PackSpec& spec, std::int64_t count, std::int64_t k,
+             std::array<std::int64_t, 2> strides, std::array<std::int64_t, 2> extents,
+             std::array<std::int64_t, 2> batch_strides) {
+  const std::int64_t width = spec.width, panels = (count + width - 1) / width, depth = 256,
+                     depths = (k + depth - 1) / depth;
+  for (std::size_t d = 0; d < 2; ++d)
+    if (batch_strides[d] == 0) extents[d] = 1;
+  Array out = Array::empty({extents[0] * extents[1] * panels * width * k}, spec.to, factor.device());
+  static auto& family = *new KernelFamily<ops::PackSpec>(ops::trace_pack);
+  std::vector<LaunchArgument> args = {factor.view(), out.view()};
+  for (std::int64_t v :
+       {count, k, strides[0], strides[1], panels, depth, depths, extents[1], batch_strides[0], batch_strides[1]})
+    args.push_back(LaunchArgument::index(v));
+  family(spec).launch({static_cast<std::uint64_t>(panels * depths * extents[0] * extents[1]), 1, 1}, std::span(args));
+  return out;
+}
+
+/// (m, n) = (m, k) x (k, n) for each of two batch dimensions, by tiles in registers.
+void packed_product(const ops::Tiles& tiles, const ProductSpec& product, const Array& left, const Array& right,
+                    const std::optional<Array>& bias, const Array& out, std::array<std::int64_t, 3> sizes, Sides s,
+                    const BatchDims& dims) {
+  const auto [m, n, k] = sizes;
+  const std::int64_t batch = dims[0].extent * dims[1].extent;
+  const ops::PackedPlan plan = ops::choose_packed(tiles, product, m, n, k, batch);
+  const ops::PackedSpec& spec = plan.spec;
+  const std::int64_t rows = spec.tm, columns = spec.tn * spec.lanes;
+  const std::int64_t m_panels = (m + rows - 1) / rows, n_panels = (n + columns - 1) / columns;
+  const std::array<std::int64_t, 2> extents = {dims[0].extent, dims[1].extent};
+  std::array<std::int64_t, 2> a_batch = {dims[0].a, dims[1].a}, b_batch = {dims[0].b, dims[1].b};
+  // Matrices that a factor has once only stay so; of the others one lies behind the other.
+  const auto packed_strides = [&](std::array<std::int64_t, 2> strides, std::int64_t each) {
+    const std::int64_t inner = strides[1] == 0 ? 1 : extents[1];
+    return std::array<std::int64_t, 2>{strides[0] == 0 ? 0 : each * inner, strides[1] == 0 ? 0 : each};
+  };
+  Array a = left, b = right;
+  if (spec.a_packed) {
+    a = packed(left, {product.a, spec.sum, spec.tm, spec.tm, product.a_unit_m, product.a_unit_k}, m, k, {s.am, s.ak},
+               extents, a_batch);
+    a_batch = packed_strides(a_batch, m_panels * rows * k);
+  }
+  if (spec.b_packed) {
+    b = packed(right, {product.b, spec.sum, spec.tn * spec.lanes, spec.lanes, product.b_unit_n, product.b_unit_k}, n, k,
+               {s.bn, s.bk}, extents, b_batch);
+    b_batch = packed_strides(b_batch, n_panels * columns * k);
+  }
+  const std::int64_t row_blocks = (m_panels + plan.block_rows - 1) / plan.block_rows,
+                     column_blocks = (n_panels + plan.block_columns - 1) / plan.block_columns;
+  std::vector<LaunchArgument> args;
+  args.reserve(4 + 16);
+  args.emplace_back(a.view()), args.emplace_back(b.view());
+  if (bias) args.emplace_back(bias->view());
+  args.emplace_back(out.view());
+  const auto number = [&](std::int64_t v) { args.push_back(LaunchArgument::index(v)); };
+  for (std::int64_t v : {m, n, k, plan.block_rows, plan.block_columns, plan.depth, row_blocks}) number(v);
+  if (!spec.a_packed && !spec.a_unit_m) number(s.am);
+  if (!spec.a_packed && !spec.a_unit_k) number(s.ak);
+  if (!spec.b_packed) number(s.bk);
+  if (spec.batched)
+    for (std::int64_t v : {column_blocks, extents[1], a_batch[0], a_batch[1], b_batch[0], b_batch[1]}) number(v);
+  static auto& family = *new KernelFamily<ops::PackedSpec>(ops::trace_packed_product);
+  family(spec).launch({static_cast<std::uint64_t>(row_blocks * column_blocks * batch), 1, 1}, std::span(args));
+}
+
 }  // namespace
 
 Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
@@ -115,7 +198,10 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
                                 {"bias on", epilogue.bias ? to_string(epilogue.bias->device()) : "-"}},
                        .wrong = "the operands are on different devices",
                        .todo = "Move one with to(...)"});
-  const Array a = left.rank() == 1 ? left.unsqueeze(0) : left, b = right.rank() == 1 ? right.unsqueeze(1) : right;
+  std::optional<Array> row, column;  // a vector is a matrix of one row on the left, of one column on the right
+  if (left.rank() == 1) row = left.unsqueeze(0);
+  if (right.rank() == 1) column = right.unsqueeze(1);
+  const Array &a = row ? *row : left, &b = column ? *column : right;
   const std::int64_t m = a.shape(-2), k = a.shape(-1), n = b.shape(-1);
   if (b.shape(-2) != k)
     wrong("the left operand has " + std::to_string(k) + " columns, the right one " + std::to_string(b.shape(-2)) +
@@ -134,8 +220,7 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
   // Leading dimensions: broadcast, then as at most two with strides of their own.
   const Shape a_lead(a.shape().begin(), a.shape().end() - 2), b_lead(b.shape().begin(), b.shape().end() - 2);
   const Shape lead = broadcast_shapes("matmul", a_lead, b_lead);
-  Shape a_shape = lead, b_shape = lead, out_shape = lead;
-  a_shape.insert(a_shape.end(), {m, k}), b_shape.insert(b_shape.end(), {k, n});
+  Shape out_shape = lead;
   if (left.rank() > 1) out_shape.push_back(m);
   if (right.rank() > 1) out_shape.push_back(n);
   const std::int64_t batch = element_count(lead);
@@ -145,44 +230,36 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
     with_n.insert(with_n.end(), {m, n});
     return made(finished(Array::zeros(with_n, result, a.device()), epilogue).reshape(out_shape));
   }
-  Array av = a.broadcast_to(a_shape), bv = b.broadcast_to(b_shape);
-  struct Batch {
-    std::int64_t extent, a, b;
-  };
-  auto merge = [&] {
-    std::vector<Batch> dims;
-    for (std::size_t d = 0; d < lead.size(); ++d) {
-      if (lead[d] == 1) continue;
-      const Batch next{lead[d], av.strides()[d], bv.strides()[d]};
-      if (!dims.empty() && dims.back().a == next.a * next.extent && dims.back().b == next.b * next.extent)
-        dims.back() = {dims.back().extent * next.extent, next.a, next.b};
-      else
-        dims.push_back(next);
-    }
-    return dims;
-  };
-  std::vector<Batch> dims = merge();
-  if (dims.size() > 2) {
-    av = av.copy(), bv = bv.copy();
-    dims = merge();
+  std::optional<Array> a_repeated, b_repeated;
+  if (!lead.empty()) {
+    Shape a_shape = lead, b_shape = lead;
+    a_shape.insert(a_shape.end(), {m, k}), b_shape.insert(b_shape.end(), {k, n});
+    a_repeated = a.broadcast_to(a_shape), b_repeated = b.broadcast_to(b_shape);
   }
-  while (dims.size() < 2) dims.insert(dims.begin(), Batch{1, 0, 0});
+  const Array &av = a_repeated ? *a_repeated : a, &bv = b_repeated ? *b_repeated : b;
+  BatchDims dims = batch_dims(lead, av, bv);
+  if (dims.size() > 2) {
+    a_repeated = av.copy(), b_repeated = bv.copy();
+    dims = batch_dims(lead, av, bv);
+  }
 
   const std::size_t r = lead.size();
   std::int64_t am = av.strides()[r], ak = av.strides()[r + 1], bk = bv.strides()[r], bn = bv.strides()[r + 1];
   std::int64_t rows = m, columns = n;
+  if (dims[1].b == 0 && dims[1].a == m * am) {  // matrices one behind the other with one right factor: a taller one
+    rows *= dims[1].extent;
+    dims[1] = dims[0], dims[0] = {1, 0, 0};
+  }
   const Array *first = &av, *second = &bv;
   // A single column is a single row of the transposed product, which reads its matrix along whatever is contiguous.
-  const bool swapped = n == 1 && m > 1 && !epilogue.bias;
+  const bool swapped = n == 1 && rows > 1 && !epilogue.bias;
   if (swapped) {
     std::swap(first, second), std::swap(rows, columns);
     std::swap(am, bn), std::swap(ak, bk);
     for (Batch& d : dims) std::swap(d.a, d.b);
   }
   if (!swapped) {
-    const Sides sides{am, ak, bk, bn};
-    if (auto done = by_vendor(av, bv, sides, {m, n, k}, lead, dims[0].extent == 1, dims[1].extent,
-                              {dims[1].a, dims[1].b}, result, epilogue))
+    if (auto done = by_vendor(av, bv, {am, ak, bk, bn}, {rows, n, k}, dims, result, epilogue))
       return made(done->reshape(out_shape));
   }
   ProductSpec spec{first->dtype(), second->dtype(), sum, result};
@@ -190,11 +267,19 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
   spec.b_unit_k = bk == 1 || k == 1;
   spec.bias = epilogue.bias.has_value();
   spec.activation = epilogue.activation;
-  spec = ops::choose_product(ops::tiles_of(a.device()), spec, rows, columns, k, batch);
+  const ops::Tiles tiles = ops::tiles_of(a.device());
+  const std::int64_t matrices = dims[0].extent * dims[1].extent;
+  spec = ops::choose_product(tiles, spec, rows, columns, k, matrices);
 
   const Array out = Array::empty(out_shape, result, a.device());
+  std::optional<Array> bias;
+  if (spec.bias) bias = epilogue.bias->astype(sum).as_contiguous();
+  if (spec.packed) {
+    packed_product(tiles, spec, *first, *second, bias, out, {rows, columns, k}, {am, ak, bk, bn}, dims);
+    return made(out);
+  }
   std::vector<LaunchArgument> args = {first->view(), second->view()};
-  if (spec.bias) args.emplace_back(epilogue.bias->astype(sum).as_contiguous().view());
+  if (bias) args.emplace_back(bias->view());
   args.emplace_back(out.view());
   const std::int64_t block_m = spec.block_m(), block_n = spec.block_n();
   const std::int64_t m_tiles = (rows + block_m - 1) / block_m, n_tiles = (columns + block_n - 1) / block_n;
@@ -202,7 +287,7 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
        {rows, columns, k, m_tiles, n_tiles, am, ak, bn, bk, dims[1].extent, dims[0].a, dims[1].a, dims[0].b, dims[1].b})
     args.push_back(LaunchArgument::index(v));
   static auto& family = *new KernelFamily<ProductSpec>(ops::trace_product);
-  family(spec).launch({static_cast<std::uint64_t>(m_tiles * n_tiles * batch), 1, 1}, std::span(args));
+  family(spec).launch({static_cast<std::uint64_t>(m_tiles * n_tiles * matrices), 1, 1}, std::span(args));
   return made(out);
 }
 

@@ -160,12 +160,37 @@ ir::Function trace_product(const ProductSpec& s) {
 
   if (dots) {
     const ir::Value lane = ir::thread_id(0);
-    const ir::Variable part(s.sum, 0);
+    const int rows = static_cast<int>(s.tm), columns = static_cast<int>(s.tn);
+    // Rows and columns past the end are the last one again and are not written.
+    std::vector<ir::Value> row, column;
+    for (int i = 0; i < rows; ++i) row.push_back(rows == 1 ? m_tile : ir::min(m_tile * rows + i, m - 1));
+    for (int j = 0; j < columns; ++j) column.push_back(columns == 1 ? n_tile : ir::min(n_tile * columns + j, n - 1));
+    std::vector<ir::Variable> part;
+    for (int i = 0; i < rows * columns; ++i) part.emplace_back(s.sum, 0);
     for_lanes(k, tx, lane, [&](ir::Value kk, ir::Value exists) {
-      part.set(multiply_add(s.sum, load(a, m_tile, kk, exists), load(b, n_tile, kk, exists), part.get()));
+      std::vector<ir::Value> right;
+      for (const ir::Value& c : column) right.push_back(load(b, c, kk, exists));
+      for (std::size_t i = 0; i < row.size(); ++i) {
+        const ir::Value left = load(a, row[i], kk, exists);
+        for (std::size_t j = 0; j < column.size(); ++j) {
+          const ir::Variable& v = part[i * column.size() + j];
+          v.set(multiply_add(s.sum, left, right[j], v.get()));
+        }
+      }
     });
-    const ir::Value sum = ir::block_sum(part.get());
-    ir::if_(lane == 0, [&] { finish(m_tile, n_tile, sum); });
+    std::vector<ir::Value> sum;
+    for (const ir::Variable& v : part) sum.push_back(ir::block_sum(v.get()));
+    ir::if_(lane == 0, [&] {
+      for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < columns; ++j) {
+          const ir::Value r = rows == 1 ? m_tile : m_tile * rows + i, c = columns == 1 ? n_tile : n_tile * columns + j;
+          const auto write = [&] { finish(r, c, sum[static_cast<std::size_t>(i * columns + j)]); };
+          if (rows * columns == 1)
+            write();
+          else
+            ir::if_(r < m && c < n, write);
+        }
+    });
     return builder.finish();
   }
 
@@ -281,11 +306,23 @@ bool choose_fragments(const Tiles& tiles, ProductSpec& s, std::int64_t m, std::i
   return found;
 }
 
+/// Whether sums over lanes at a product's end cost less than packing a right factor whose columns are contiguous along
+/// k: some 55 cycles for 12 results, against 2 an element.
+bool dots_are_cheaper(std::int64_t m, std::int64_t k) { return k > 2 * m; }
+
 }  // namespace
 
 ProductSpec choose_product(const Tiles& tiles, ProductSpec s, std::int64_t m, std::int64_t n, std::int64_t k,
                            std::int64_t batch) {
   const bool along_k = s.a_unit_k && s.b_unit_k && !(s.b_unit_n && n > 4);
+  if (along_k && k >= 16 && tiles.vectors && (m <= 4 || n <= 4 || dots_are_cheaper(m, k))) {
+    // As many results at once as a core has registers for: each run of memory is read for several.
+    s.tx = 0, s.ty = dtype_size(s.sum) == 8 ? std::max(4u, tiles.subgroup / 2) : tiles.subgroup;
+    const std::uint32_t rows = tiles.tokens >= 8 ? 8 : 4;
+    s.tm = static_cast<std::uint32_t>(std::min<std::int64_t>(m, rows));
+    s.tn = static_cast<std::uint32_t>(std::min<std::int64_t>(n, s.tm > rows / 2 ? 3 : s.tm > 1 ? 4 : 8));
+    return s;
+  }
   if (along_k && k >= 16 && (m <= 4 || n <= 4)) {  // every result is a dot product of two runs of memory
     s.tx = 0, s.ty = k >= 1024 ? tiles.block : std::min(tiles.block, 64u);
     return s;
@@ -297,20 +334,16 @@ ProductSpec choose_product(const Tiles& tiles, ProductSpec s, std::int64_t m, st
     s.tm = m <= 1 ? 1 : m <= 2 ? 2 : 4, s.tn = fit;
     return s;
   }
-  if (m <= 16 && n <= 16 && !tiles.vectors) {
+  if (tiles.vectors) {
+    s.packed = true;
+    return s;
+  }
+  if (m <= 16 && n <= 16) {
     s.ty = 4, s.tm = 1, s.tn = 1, s.bk = 16, s.pad = 1, s.stage_a = s.stage_b = true;
     return s;
   }
-  if (!tiles.vectors) {
-    s.ty = 16, s.tm = 4, s.tn = 4, s.bk = 16, s.pad = 1, s.stage_a = s.stage_b = true;
-    if (s.sum == DType::f64 || s.sum == DType::i64 || s.sum == DType::u64) s.tm = s.tn = 2;
-    return s;
-  }
-  // A core's vectors: 24 sums and 3 values of b fill 27 of 32 registers, 12 and 3 fill 15 of 16.
-  s.tm = tiles.tokens >= 8 ? 8 : 4, s.tn = fit;
-  if (dtype_size(s.sum) == 8) s.tm = 4, s.tn = std::min(fit, 2u);
-  // Many rows share what was gathered of b, or what lies so far apart that the second-level cache does not keep it.
-  if (m > 16 && k > 16 && (!s.b_unit_n || k >= 1024)) s.ty = 8, s.bk = 64, s.stage_b = true;
+  s.ty = 16, s.tm = 4, s.tn = 4, s.bk = 16, s.pad = 1, s.stage_a = s.stage_b = true;
+  if (s.sum == DType::f64 || s.sum == DType::i64 || s.sum == DType::u64) s.tm = s.tn = 2;
   return s;
 }
 

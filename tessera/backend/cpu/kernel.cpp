@@ -10,6 +10,7 @@
 
 #include "tessera/backend/common/codegen_module.h"
 #include "tessera/base/error.h"
+#include "tessera/base/inline_vector.h"
 #include "tessera/base/os/fork.h"
 #include "tessera/base/os/per_thread.h"
 #include "tessera/ir/semantics.h"
@@ -106,7 +107,7 @@ class GeneratedKernel final : public CpuKernel {
   }
 
   void launch(std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) override {
-    std::vector<std::uint64_t> slots(2 * function_.params.size() + 1);
+    InlineVector<std::uint64_t, 64> slots(2 * function_.params.size() + 1);
     for (std::size_t i = 0; i < function_.params.size(); ++i) {
       const Argument& a = arguments[i];
       const bool buffer = function_.params[i].is_buffer;
@@ -124,6 +125,7 @@ class GeneratedKernel final : public CpuKernel {
     const auto worthwhile = static_cast<std::uint64_t>(grain_cost / item_cost_) + 1;
     std::uint64_t grain = std::max(worthwhile, items / (8 * pool.threads()) + 1);
     if (function_.kind == KernelKind::map) grain = (grain + 63) & ~std::uint64_t{63};
+    if (grain >= items || pool.threads() == 1) return entry(&call, 0, items, scratch(bytes));
     pool.run(items, grain, [&](std::uint64_t begin, std::uint64_t end) { entry(&call, begin, end, scratch(bytes)); });
   }
 

@@ -36,11 +36,19 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
     s.a_unit_k = !transposed_a, s.a_unit_m = transposed_a, s.b_unit_n = !transposed_b, s.b_unit_k = transposed_b;
     s.bias = bias, s.activation = activation;
     s = choose_product(tiles, s, m, n, k);
-    ir::Function fn = trace_product(s);
     constexpr const char* names[] = {"", "_relu", "_silu", "_gelu"};
-    std::string name = fn.name + (transposed_a ? "_ta" : "") + (transposed_b ? "_tb" : "") + (bias ? "_bias" : "") +
-                       names[static_cast<std::size_t>(activation)];
-    add(std::move(name), std::move(fn));
+    const auto add_form = [&](ir::Function fn, bool epilogue) {
+      std::string name = fn.name + (transposed_a ? "_ta" : "") + (transposed_b ? "_tb" : "");
+      if (epilogue) name += (bias ? "_bias" : "") + std::string(names[static_cast<std::size_t>(activation)]);
+      add(std::move(name), std::move(fn));
+    };
+    if (!s.packed) return add_form(trace_product(s), true);
+    for (std::int64_t batch : {1, 2}) {
+      const PackedSpec p = choose_packed(tiles, s, m, n, k, batch).spec;
+      if (p.a_packed) add_form(trace_pack({s.a, s.sum, p.tm, p.tm, s.a_unit_m, s.a_unit_k}), false);
+      if (p.b_packed) add_form(trace_pack({s.b, s.sum, p.tn * p.lanes, p.lanes, s.b_unit_n, s.b_unit_k}), false);
+      add_form(trace_packed_product(p), true);
+    }
   };
   for (int both = 0; both < 4; ++both)
     for (const auto& [m, n] :

@@ -109,6 +109,11 @@ void add_product_checks(Checks& checks) {
     for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{66, 50, 40}, std::array<std::int64_t, 3>{3, 200, 30},
                                   std::array<std::int64_t, 3>{200, 2, 1030}, std::array<std::int64_t, 3>{20, 70, 1}})
       cases.push_back({{m, k}, {k, n}, DType::f32, DType::f32, (both & 1) != 0, (both & 2) != 0});
+  // Large enough that a processor's vectors are worth laying both factors out anew.
+  for (int both = 0; both < 4; ++both)
+    cases.push_back({{130, 200}, {200, 100}, DType::f32, DType::f32, (both & 1) != 0, (both & 2) != 0});
+  cases.push_back({{130, 150}, {150, 70}, DType::f16, DType::f16, false, true, true, Activation::silu});
+  plain({2, 3, 40, 430}, {3, 430, 70}), plain({3, 40, 30}, {30, 70}), plain({40, 30}, {3, 30, 70});
   cases.push_back({{2, 3, 20, 9}, {2, 1, 9, 30}, DType::f32, DType::f32, true, true});
   for (Activation act : {Activation::relu, Activation::silu, Activation::gelu})
     cases.push_back({{33, 20}, {20, 45}, DType::f32, DType::f32, false, false, true, act});

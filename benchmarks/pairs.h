@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two pieces of work timed in turn, so that what else the machine does falls on both: what counts is the median of
+// their ratios. With one thread its own processor time is taken, which other programs' work does not lengthen.
+#pragma once
+
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+namespace tessera::bench {
+
+/// Of the calling thread alone where it is the only one that works, else of the wall.
+inline double now_us(bool one_thread) {
+  if (!one_thread)
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  timespec t{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) * 1e-3;
+}
+
+/// What a pair came to: microseconds of the fastest round of each, and the ratio's quartiles (ours over theirs).
+struct Pair {
+  double ours_us = 1e30, theirs_us = 1e30;
+  double low = 0, median = 0, high = 0;
+};
+
+template <class Ours, class Theirs>
+Pair time_pair(bool one_thread, Ours&& ours, Theirs&& theirs, double seconds = 1.5) {
+  const auto timed = [&](auto&& f, int times) {
+    const double start = now_us(one_thread);
+    for (int i = 0; i < times; ++i) f();
+    return (now_us(one_thread) - start) / times;
+  };
+  // A millisecond a round; the first calls warm up.
+  const auto enough = [&](auto&& f) {
+    f();
+    return std::max(1, static_cast<int>(1000 / std::max(0.05, timed(f, 3))));
+  };
+  const int our_times = enough(ours), their_times = enough(theirs);
+  Pair out;
+  std::vector<double> ratios;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (ratios.size() < 7 || (std::chrono::steady_clock::now() < end && ratios.size() < 400)) {
+    const double t = timed(theirs, their_times), o = timed(ours, our_times);
+    out.theirs_us = std::min(out.theirs_us, t), out.ours_us = std::min(out.ours_us, o);
+    ratios.push_back(o / t);
+  }
+  std::sort(ratios.begin(), ratios.end());
+  const auto at = [&](double q) {
+    return ratios[static_cast<std::size_t>(q * static_cast<double>(ratios.size() - 1))];
+  };
+  out.low = at(0.25), out.median = at(0.5), out.high = at(0.75);
+  return out;
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dense products on a processor's vectors: factors laid out anew where they are read often enough, and tiles of
+// results in registers over blocks of them that stay in the caches (Goto and van de Geijn, "Anatomy of
+// High-Performance Matrix Multiplication", 2008).
+#include "tessera/ops/kernels.h"
+
+namespace tessera::ops {
+
+ir::Function trace_pack(const PackSpec& s) {
+  const int width = static_cast<int>(s.width), lanes = static_cast<int>(s.lanes);
+  ir::Builder builder("pack_" + std::string(dtype_name(s.from)) + "_" + std::to_string(width), ir::KernelKind::block,
+                      {s.lanes, 1, 1});
+  ir::Builder::Scope scope(builder);
+  const auto from = ir::buffer_param("from", s.from, ir::Access::read);
+  const auto to = ir::buffer_param("to", s.to, ir::Access::read_write);
+  auto number = [](const char* n) { return ir::scalar_param(n, DType::index); };
+  const ir::Value count = number("count"), k = number("k"), outer_stride = number("outer_stride"),
+                  k_stride = number("k_stride"), panels = number("panels"), depth = number("depth"),
+                  depths = number("depths"), inner_batch = number("inner_batch"), batch1 = number("batch1"),
+                  batch0 = number("batch0");
+  // Blocks: `depth` steps along k of a panel; panels fastest, since neighbours share what they read.
+  // `batch1` and `batch0` are strides along the outer and the inner dimension before the matrix's own.
+  const ir::Value block = ir::block_id(0), panel = block % panels, k0 = block / panels % depths * depth,
+                  batch = block / panels / depths, k1 = ir::min(k0 + depth, k);
+  const ir::Value base = batch / inner_batch * batch1 + batch % inner_batch * batch0;
+  const ir::Value first = panel * width, lane = ir::thread_id(0), out = (batch * panels + panel) * k * width;
+  auto copy = [&](ir::Value kk, int at, bool whole) {
+    const ir::Value outer = first + at + lane;
+    const ir::Value where = base + (s.unit_outer ? outer : outer * outer_stride) + (s.unit_k ? kk : kk * k_stride);
+    to.store(out + kk * width + at + lane, ir::cast(s.to, load_at(from, where, whole ? ir::Value() : outer < count)));
+  };
+  auto all = [&](bool whole) {
+    if (s.unit_k && !s.unit_outer) {  // a vector's elements lie in as many lines, which the next steps read on
+      for (int at = 0; at < width; at += lanes) ir::for_(k0, k1, [&](ir::Value kk) { copy(kk, at, whole); });
+    } else {
+      ir::for_(k0, k1, [&](ir::Value kk) {
+        for (int at = 0; at < width; at += lanes) copy(kk, at, whole);
+      });
+    }
+  };
+  ir::if_(
+      first + width <= count, [&] { all(true); }, [&] { all(false); });
+  return builder.finish();
+}
+
+ir::Function trace_packed_product(const PackedSpec& s) {
+  const int tm = static_cast<int>(s.tm), tn = static_cast<int>(s.tn), lanes = static_cast<int>(s.lanes),
+            columns = tn * lanes;
+  ir::Builder builder("matmul_" + std::string(dtype_name(s.out)) + "_" + std::to_string(tm) + "x" +
+                          std::to_string(columns) +
+                          (s.a_packed && s.b_packed ? "_packed"
+                           : s.a_packed             ? "_packed_a"
+                           : s.b_packed             ? "_packed_b"
+                                                    : "") +
+                          (s.batched ? "_batched" : ""),
+                      ir::KernelKind::block, {s.lanes, 1, 1});
+  ir::Builder::Scope scope(builder);
+  const auto a = ir::buffer_param("a", s.a, ir::Access::read), b = ir::buffer_param("b", s.b, ir::Access::read);
+  const auto bias = s.bias ? ir::buffer_param("bias", s.sum, ir::Access::read) : ir::BufferRef();
+  const auto out = ir::buffer_param("out", s.out, ir::Access::read_write);
+  auto number = [](const char* n) { return ir::scalar_param(n, DType::index); };
+  // In the order of packed_product (product.cpp), which leaves out what this form has no use for.
+  auto number_if = [&](bool used, const char* name) { return used ? number(name) : ir::index_literal(0); };
+  const ir::Value m = number("m"), n = number("n"), k = number("k");
+  // A block's panels of each factor, and how far along k it goes with all of them before it goes on.
+  const ir::Value block_rows = number("block_rows"), block_columns = number("block_columns"), depth = number("depth"),
+                  row_blocks = number("row_blocks");
+  // Elements from one row, or step along k, to the next.
+  const ir::Value am = number_if(!s.a_packed && !s.a_unit_m, "am"), ak = number_if(!s.a_packed && !s.a_unit_k, "ak"),
+                  bk = number_if(!s.b_packed, "bk");
+  // The dimensions before a matrix's own: how many, and each factor's elements from one matrix to the next.
+  const ir::Value column_blocks = number_if(s.batched, "column_blocks"),
+                  inner_batch = number_if(s.batched, "inner_batch"), a1 = number_if(s.batched, "a1"),
+                  a0 = number_if(s.batched, "a0"), b1 = number_if(s.batched, "b1"), b0 = number_if(s.batched, "b0");
+  const ir::BufferRef sums = ir::shared(s.sum, packed_tiles(s) * s.tm * s.tn * s.lanes);
+
+  const ir::Value lane = ir::thread_id(0), block = ir::block_id(0), none = ir::index_literal(0);
+  const ir::Value batch = s.batched ? block / row_blocks / column_blocks : none;
+  const ir::Value m_panels = (m + (tm - 1)) / tm, n_panels = (n + (columns - 1)) / columns;
+  const ir::Value block_column = s.batched ? block / row_blocks % column_blocks : block / row_blocks;
+  const ir::Value m_first = block % row_blocks * block_rows, n_first = block_column * block_columns;
+  const ir::Value rows_here = ir::min(block_rows, m_panels - m_first),
+                  columns_here = ir::min(block_columns, n_panels - n_first);
+  const ir::Value outer = s.batched ? batch / inner_batch : none, inner = s.batched ? batch % inner_batch : none;
+  const ir::Value a_base = outer * a1 + inner * a0, b_base = outer * b1 + inner * b0;
+
+  ir::for_(0, k, depth, [&](ir::Value k0) {
+    // Of a block's rows and columns each pair of panels makes a tile: the right panel stays in the first cache.
+    const ir::Value k1 = ir::min(k0 + depth, k), more = k1<k, again = k0> 0;
+    ir::for_(0, columns_here, [&](ir::Value np) {
+      const ir::Value column0 = (n_first + np) * columns,
+                      b_panel = b_base + (s.b_packed ? (n_first + np) * (k * columns) : column0),
+                      b_step = s.b_packed ? ir::index_literal(columns) : bk;
+      ir::for_(0, rows_here, [&](ir::Value mp) {
+        const ir::Value panel = m_first + mp, row0 = panel * tm;
+        // With one step along k the same tile's memory serves all.
+        const ir::Value tile = ir::select(depth < k, np * block_rows + mp, ir::index_literal(0)) * (tm * columns);
+        auto at = [&](int i, int j) { return tile + (i * columns + j * lanes) + lane; };
+        std::vector<ir::Variable> sum;
+        for (int i = 0; i < tm * tn; ++i) sum.emplace_back(s.sum, 0);
+        auto each = [&](auto&& f) {
+          for (int i = 0; i < tm; ++i)
+            for (int j = 0; j < tn; ++j) f(i, j, sum[static_cast<std::size_t>(i * tn + j)]);
+        };
+        ir::if_(again, [&] { each([&](int i, int j, const ir::Variable& v) { v.set(sums.load(at(i, j))); }); });
+        std::vector<ir::Value> row;
+        if (!s.a_packed)  // rows past the end are the last one again and are not written
+          for (int i = 0; i < tm; ++i) {
+            const ir::Value r = ir::min(row0 + i, m - 1);
+            row.push_back(a_base + (s.a_unit_m ? r : r * am));
+          }
+        const ir::Value a_panel = a_base + panel * (k * tm);
+        ir::for_(k0, k1, [&](ir::Value kk) {
+          std::vector<ir::Value> right;
+          for (int j = 0; j < tn; ++j)
+            right.push_back(ir::cast(s.sum, load_at(b, b_panel + kk * b_step + (j * lanes + lane), {})));
+          for (int i = 0; i < tm; ++i) {
+            const ir::Value where =
+                s.a_packed ? a_panel + kk * tm + i : row[static_cast<std::size_t>(i)] + (s.a_unit_k ? kk : kk * ak);
+            const ir::Value left = ir::cast(s.sum, load_at(a, where, {}));
+            for (int j = 0; j < tn; ++j) {
+              const ir::Variable& v = sum[static_cast<std::size_t>(i * tn + j)];
+              v.set(is_float(s.sum) ? ir::fma(left, right[static_cast<std::size_t>(j)], v.get())
+                                    : left * right[static_cast<std::size_t>(j)] + v.get());
+            }
+          }
+        });
+        auto finish = [&](ir::Value row, ir::Value column, ir::Value v) {
+          if (s.bias) v = v + bias.load(column);
+          out.store((batch * m + row) * n + column, ir::cast(s.out, activate(s.activation, v)));
+        };
+        auto rest = [&] {
+          each([&](int i, int j, const ir::Variable& v) { sums.store(at(i, j), v.get()); });
+          ir::if_(!more, [&] {  // each thread reads what it has written itself
+            ir::for_(0, ir::min(ir::index_literal(tm), m - row0), [&](ir::Value i) {
+              for (int j = 0; j < tn; ++j) {
+                const ir::Value column = column0 + j * lanes + lane;
+                ir::if_(column < n,
+                        [&] { finish(row0 + i, column, sums.load(tile + i * columns + j * lanes + lane)); });
+              }
+            });
+          });
+        };
+        if (s.activation == Activation::silu || s.activation == Activation::gelu) {  // too long to be written so often
+          rest();
+          return;
+        }
+        ir::if_(
+            !more && row0 + tm <= m && column0 + columns <= n,
+            [&] {
+              each([&](int i, int j, const ir::Variable& v) { finish(row0 + i, column0 + j * lanes + lane, v.get()); });
+            },
+            rest);
+      });
+    });
+  });
+  return builder.finish();
+}
+
+namespace {
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t m, std::int64_t n, std::int64_t k,
+                         std::int64_t batch) {
+  PackedPlan plan;
+  PackedSpec& p = plan.spec;
+  p.sum = s.sum, p.out = s.out, p.bias = s.bias, p.activation = s.activation, p.batched = batch > 1;
+  const std::uint64_t size = dtype_size(s.sum);
+  p.lanes = std::min(tiles.subgroup, 16u);
+  if (size == 8) p.lanes = std::max(4u, p.lanes / 2);
+  // With 32 registers 8 rows of 3 vectors are 24 sums and 3 values of b, with 16 of them 4 rows are 12 and 3. Fewer
+  // vectors where that leaves less of the last panel empty. Steps along k cost by multiplications, two a cycle that
+  // each take four, or by loads.
+  p.tm = tiles.tokens >= 8 ? 8 : 4;
+  double least = 1e300;
+  for (std::uint32_t tn = 1; tn <= 3; ++tn) {
+    const double step = std::max({p.tm * tn / 2.0, 4.0, (p.tm + tn) / 2.0}) + 0.2;
+    const double cost = step * static_cast<double>(ceil_div(n, tn * p.lanes));
+    if (cost < least * 0.999) least = cost, p.tn = tn;
+  }
+  const std::int64_t columns = p.tn * p.lanes, m_panels = ceil_div(m, p.tm), n_panels = ceil_div(n, columns);
+  // A panel is packed if that much is read of it again; memory in which vectors lie as they are needed is read there.
+  const auto near = [&](std::int64_t count) { return count * k * static_cast<std::int64_t>(size) <= 65536; };
+  p.b_packed = !(s.b_unit_n && s.b == s.sum && n % columns == 0 && (near(n) || m_panels < 4));
+  p.a_packed = n_panels >= 4 && (!s.a_unit_k || s.a != s.sum || !near(m));
+  p.a = p.a_packed ? s.sum : s.a, p.b = p.b_packed ? s.sum : s.b;
+  p.a_unit_m = s.a_unit_m && !p.a_packed, p.a_unit_k = s.a_unit_k && !p.a_packed;
+
+  // A panel of b should stay in the first cache (32 KiB, or 48 where vectors are wide) while tiles go through the rows.
+  const auto fits = static_cast<std::int64_t>((tiles.tokens >= 8 ? 36864u : 24576u) / (size * columns));
+  plan.depth = k <= fits * 3 / 2 ? k : ceil_div(k, ceil_div(k, fits));
+  plan.block_rows = std::min(m_panels, std::max<std::int64_t>(1, 128 / p.tm));
+  plan.block_columns =
+      std::clamp<std::int64_t>(static_cast<std::int64_t>(packed_tiles(p)) / plan.block_rows, 1, n_panels);
+  // Four blocks a thread, so that all end together, but none of less than a few microseconds.
+  const auto blocks = [&] {
+    return ceil_div(m_panels, plan.block_rows) * ceil_div(n_panels, plan.block_columns) * batch;
+  };
+  while (tiles.compute_units > 1 && blocks() < 4 * tiles.compute_units &&
+         plan.block_rows * plan.block_columns * p.tm * columns * k > 1 << 17) {
+    if (plan.block_rows * p.tm >= plan.block_columns * columns)
+      plan.block_rows = ceil_div(plan.block_rows, 2);
+    else
+      plan.block_columns = ceil_div(plan.block_columns, 2);
+    if (plan.block_rows * plan.block_columns == 1) break;
+  }
+  return plan;
+}
+
+}  // namespace tessera::ops
