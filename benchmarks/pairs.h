@@ -42,7 +42,7 @@ Pair time_pair(bool one_thread, Ours&& ours, Theirs&& theirs, double seconds = 1
   Pair out;
   std::vector<double> ratios;
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (ratios.size() < 7 || (std::chrono::steady_clock::now() < end && ratios.size() < 400)) {
+  while (ratios.size() < 9 || (std::chrono::steady_clock::now() < end && ratios.size() < 400)) {
     const double t = timed(theirs, their_times), o = timed(ours, our_times);
     out.theirs_us = std::min(out.theirs_us, t), out.ours_us = std::min(out.ours_us, o);
     ratios.push_back(o / t);

@@ -41,4 +41,67 @@ void product_q8(const Block8* w, const Block8* x, float* y, std::size_t rows, st
   }
 }
 
+void lengths3(const Three* p, float* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = p[i].x * p[i].x + p[i].y * p[i].y + p[i].z * p[i].z;
+}
+void lengths4(const Four* p, float* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = p[i].x * p[i].x + p[i].y * p[i].y + p[i].z * p[i].z + p[i].w * p[i].w;
+}
+void move3(Three* p, const Three* v, float t, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) p[i].x += v[i].x * t, p[i].y += v[i].y * t, p[i].z += v[i].z * t;
+}
+void move4(Four* p, const Four* v, float t, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i)
+    p[i].x += v[i].x * t, p[i].y += v[i].y * t, p[i].z += v[i].z * t, p[i].w += v[i].w * t;
+}
+void first_member3(Three* p, const float* v, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) p[i].x = v[i];
+}
+void swap_ends3(const Three* p, Three* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = {p[i].z, p[i].y, p[i].x};
+}
+template <int stride>
+void strided_load(const float* x, float* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = 2 * x[i * stride];
+}
+template <int stride>
+void strided_store(const float* x, float* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) out[i * stride] = 2 * x[i];
+}
+template void strided_load<2>(const float*, float*, std::size_t);
+template void strided_load<3>(const float*, float*, std::size_t);
+template void strided_load<4>(const float*, float*, std::size_t);
+template void strided_load<8>(const float*, float*, std::size_t);
+template void strided_store<2>(const float*, float*, std::size_t);
+template void strided_store<3>(const float*, float*, std::size_t);
+template void strided_store<4>(const float*, float*, std::size_t);
+template void strided_store<8>(const float*, float*, std::size_t);
+void backwards(const float* x, float* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = 2 * x[n - 1 - i];
+}
+void column_steps(const float* x, float* out, std::size_t n, std::int32_t from, std::int32_t to) {
+  for (std::int32_t i = 0; i < static_cast<std::int32_t>(n); ++i) out[i * to] = 2 * x[i * from];
+}
+void row_sums(const float* x, float* out, std::size_t rows, std::int32_t width) {
+  for (std::size_t r = 0; r < rows; ++r) {
+    float sum = 0;
+    for (std::int32_t j = 0; j < width; ++j)
+      sum += x[r * static_cast<std::size_t>(width) + static_cast<std::size_t>(j)];
+    out[r] = sum;
+  }
+}
+template <class T>
+void compressed_rows(const std::int32_t* starts, const std::int32_t* columns, const T* values, const T* x, T* out,
+                     std::size_t rows) {
+  for (std::size_t r = 0; r < rows; ++r) {
+    T sum = 0;
+    for (std::int32_t j = starts[r]; j < starts[r + 1]; ++j) sum += values[j] * x[columns[j]];
+    out[r] = sum;
+  }
+}
+template void compressed_rows(const std::int32_t*, const std::int32_t*, const float*, const float*, float*,
+                              std::size_t);
+template void compressed_rows(const std::int32_t*, const std::int32_t*, const double*, const double*, double*,
+                              std::size_t);
+
 }  // namespace plain

@@ -20,4 +20,30 @@ void product(const float* a, const float* b, float* c, std::size_t n);
 /// y[r] = sum over blocks of the integer product of weights and x, times both scales. Rows of `blocks` blocks.
 void product_q8(const Block8* w, const Block8* x, float* y, std::size_t rows, std::size_t blocks);
 
+struct Three {
+  float x, y, z;
+};
+struct Four {
+  float x, y, z, w;
+};
+void lengths3(const Three* p, float* out, std::size_t n);  ///< x * x + y * y + z * z
+void lengths4(const Four* p, float* out, std::size_t n);
+void move3(Three* p, const Three* v, float t, std::size_t n);  ///< p += v * t
+void move4(Four* p, const Four* v, float t, std::size_t n);
+void first_member3(Three* p, const float* v, std::size_t n);  ///< p.x = v
+void swap_ends3(const Three* p, Three* out, std::size_t n);   ///< {z, y, x}
+/// out[i] = 2 * x[i * stride] and out[i * stride] = 2 * x[i], with a stride that the compiler knows.
+template <int stride>
+void strided_load(const float* x, float* out, std::size_t n);
+template <int stride>
+void strided_store(const float* x, float* out, std::size_t n);
+void backwards(const float* x, float* out, std::size_t n);  ///< out[i] = 2 * x[n - 1 - i]
+void column_steps(const float* x, float* out, std::size_t n, std::int32_t from,
+                  std::int32_t to);  ///< strides at run time
+void row_sums(const float* x, float* out, std::size_t rows, std::int32_t width);
+/// A matrix of compressed rows times a vector.
+template <class T>
+void compressed_rows(const std::int32_t* starts, const std::int32_t* columns, const T* values, const T* x, T* out,
+                     std::size_t rows);
+
 }  // namespace plain

@@ -428,7 +428,9 @@ TEST_F(CpuCodegen, SourceHoldsVectorLoads) {
   const std::string lanes = "<" + std::to_string(cpu.info().can.subgroup_widths[0]) + " x ";
   for (const Function& f : {saxpy(), softmax(256), tiled_product(16), product_q8()}) {
     const std::string text = cpu.compile(f)->source();
-    EXPECT_NE(text.find("load " + lanes + (f.name == "product_q8" ? "i32>" : "float>")), std::string::npos)
+    const bool bytes = f.name == "product_q8";  // without an instruction for dot4 these are words of 16 bits
+    EXPECT_TRUE(text.find("load " + lanes + (bytes ? "i32>" : "float>")) != std::string::npos ||
+                (bytes && text.find("x i16>, ptr") != std::string::npos))
         << f.name << "\n"
         << text;
     EXPECT_EQ(text.find("gather"), std::string::npos) << f.name << "\n" << text;

@@ -66,6 +66,12 @@ class Cpu {
       arguments_.back().elements = elements;
       return *this;
     }
+    /// Memory of the caller's, used where it is: the kernel is told of `elements` of them.
+    Call& at(void* data, std::size_t bytes, std::size_t elements) {
+      wrapped_.push_back(std::make_unique<Allocation>(cpu_.device_->wrap(data, bytes)));
+      arguments_.push_back({.allocation = wrapped_.back().get(), .elements = elements});
+      return *this;
+    }
     /// The same memory as buffer number `i`.
     Call& same_as(std::size_t i) {
       arguments_.push_back(arguments_[i]);
@@ -102,6 +108,7 @@ class Cpu {
     Cpu& cpu_;
     std::vector<Argument> arguments_;
     std::vector<Buffer> buffers_;
+    std::vector<std::unique_ptr<Allocation>> wrapped_;
   };
   Call call() { return Call(*this); }
 

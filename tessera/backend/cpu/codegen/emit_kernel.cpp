@@ -13,9 +13,11 @@ Emitter::Emitter(llvm::Module& module, const Function& fn, const TargetTraits& t
       target_(target),
       layout_(lane_layout(fn, target.width)),
       analysis_(analyse(fn, layout_, options.noalias)),
+      accesses_(find_accesses(fn, analysis_)),
       width_(layout_.width),
       allocas_(context_) {
   const std::size_t n = fn.nodes.size();
+  anchors_.resize(accesses_.windows.size()), registers_.resize(accesses_.windows.size());
   values_.resize(n), locals_.resize(n), offsets_.resize(n), accumulators_.resize(n);
   used_.resize(n);
   for (const Node& node : fn.nodes)
@@ -319,6 +321,7 @@ void Emitter::region_chunk(const Region& r, Value* chunk) {
                             : b_.CreateUDiv(row, b_.getInt64(size[1]));
     }
   }
+  std::ranges::fill(anchors_, nullptr), forget_registers();
   tail_mask_ = nullptr;
   if (layout_.tail()) {
     Value* left = b_.CreateTrunc(b_.CreateSub(b_.getInt64(layout_.threads), linear_), b_.getInt32Ty());
@@ -341,6 +344,7 @@ void Emitter::region_chunk(const Region& r, Value* chunk) {
     statement(id, tail_mask_);
     if (several && plan_.kept[id]) keep(id, chunk);
   }
+  store_waiting();
   for (std::size_t i = 0; several && i < r.locals.size(); ++i) {
     const Local& local = locals_[r.locals[i]];
     if (!local.own || !r.writes[i]) continue;

@@ -10,15 +10,22 @@ namespace tessera::cpu {
 using namespace ir;
 
 void Emitter::statements(BlockId block, Value* mask) {
+  for (NodeId id : fn_.blocks[block])
+    if (const Place& place = accesses_.places[id]; place.window != Place::none) anchors_[place.window] = nullptr;
+  forget_registers();
   for (NodeId id : fn_.blocks[block]) statement(id, mask);
+  store_waiting();
+  forget_registers();
 }
 
 void Emitter::statement(NodeId id, Value* mask) {
   const Node& n = fn_[id];
+  if (!waiting_.empty() && !passes_waiting(id)) store_waiting();
+  if (!is_pure(n.op) && !is_load(n.op) && n.op != Op::store) forget_registers();
   switch (n.op) {
     case Op::load:
     case Op::load_if: return load(id, mask);
-    case Op::store: return store(n, mask);
+    case Op::store: return store(id, mask);
     case Op::atomic: return atomic(id, mask);
     case Op::print: return print(n, mask);
     case Op::if_: return if_statement(n, mask);
@@ -94,7 +101,8 @@ void Emitter::for_statement(const Node& n, Value* mask) {
   const Shape begin_shape = analysis_.shapes[n.args[0]], end_shape = analysis_.shapes[n.args[1]];
   const DType t = dtype(n.args[0]);
   const bool wraps = !fn_[n.args[3]].extra && t != DType::index;  // a lane that is done could begin again
-  const bool in_step = begin_shape.scalar() || (begin_shape.kind == ShapeKind::linear && !wraps);
+  const bool in_step = begin_shape.scalar() || (begin_shape.constant_stride() && !wraps);
+  if ((!begin_shape.scalar() || !end_shape.scalar()) && prefers_lanes(n)) return for_by_lane(n, mask);
   if (!analysis_.shapes[n.args[2]].scalar() || !in_step || (!end_shape.scalar() && wraps)) return varying_for(n, mask);
 
   // The lanes that still run have one counter: a scalar, of which lane 0's value is kept.
@@ -254,9 +262,14 @@ void Emitter::load(NodeId id, Value* mask) {
     active = both(mask, vector(n.args[2]));
     other = to_memory(t, vector(n.args[3]));
   }
-  if (index.shape.kind == ShapeKind::linear && index.shape.stride == 1)
+  if (index.shape.constant_stride() && index.shape.stride == 1)
     return define(id,
                   from_memory(t, masked_load(element, element_address(n.args[0], index.value), active, other, align)));
+  if (accesses_.places[id].window != Place::none && (!active || masks_in_hardware(t))) {
+    Value* v = strided_load(id, active);
+    return define(id, from_memory(t, other ? b_.CreateSelect(active, v, other) : v));
+  }
+  if (index.shape.kind == ShapeKind::linear && !active) return define(id, from_memory(t, load_by_lane(id)));
   Value* all = active ? active : llvm::Constant::getAllOnesValue(lanes(b_.getInt1Ty()));
   Value* pointers = element_address(n.args[0], vector(n.args[1]));
   if (!other) other = llvm::Constant::getNullValue(lanes(element));
@@ -269,9 +282,11 @@ Emitter::Value* Emitter::masked_load(llvm::Type* element, Value* pointer, Value*
   return b_.CreateMaskedLoad(t, pointer, llvm::Align(align), mask, other ? other : llvm::Constant::getNullValue(t));
 }
 
-void Emitter::store(const Node& n, Value* mask) {
+void Emitter::store(NodeId id, Value* mask) {
+  const Node& n = fn_[id];
   if (n.type.lanes != 1) refuse("a vector was not lowered");
   if (fn_[n.args[0]].op == Op::local) return local_store(n, mask);
+  if (accesses_.places[id].window == Place::none) forget_registers();
   const DType t = n.type.dtype;
   const llvm::Align align(bytes_of(t));
   const Held index = held(n.args[1]);
@@ -282,7 +297,7 @@ void Emitter::store(const Node& n, Value* mask) {
     return;
   }
   Value* v = to_memory(t, vector(n.args[2]));
-  if (index.shape.kind == ShapeKind::linear && index.shape.stride == 1) {
+  if (index.shape.constant_stride() && index.shape.stride == 1) {
     Value* pointer = element_address(n.args[0], index.value);
     if (mask)
       b_.CreateMaskedStore(v, pointer, align, mask);
@@ -290,6 +305,8 @@ void Emitter::store(const Node& n, Value* mask) {
       b_.CreateAlignedStore(v, pointer, align);
     return;
   }
+  if (accesses_.places[id].window != Place::none) return strided_store(id, v, mask);
+  if (index.shape.kind == ShapeKind::linear && !mask) return store_by_lane(id, v);
   b_.CreateMaskedScatter(v, element_address(n.args[0], vector(n.args[1])), align, mask);
 }
 

@@ -58,6 +58,7 @@ Emitter::Held Emitter::leaf(NodeId id) {
   }
 }
 Emitter::Held Emitter::held(NodeId id) {
+  if (!own_values_.empty() && own_values_[id]) return {analysis_.shapes[id], own_values_[id]};
   if (is_leaf(fn_[id].op)) return leaf(id);
   if (!values_[id]) refuse("a value of '" + std::string(op_name(fn_[id].op)) + "' is used before it is computed");
   return {analysis_.shapes[id], values_[id]};
@@ -71,7 +72,10 @@ Emitter::Value* Emitter::vector(NodeId id) {
   const Held h = held(id);
   if (h.shape.varying()) return h.value;
   Value* v = splat(h.value);
-  return h.shape.kind == ShapeKind::linear ? b_.CreateAdd(v, iota(h.value->getType(), h.shape.stride)) : v;
+  if (h.shape.kind != ShapeKind::linear) return v;
+  Value* steps = iota(h.value->getType(), h.shape.stride);
+  if (h.shape.by) steps = b_.CreateMul(steps, splat(b_.CreateIntCast(scalar(h.shape.by), h.value->getType(), true)));
+  return b_.CreateAdd(v, steps);
 }
 
 // Arithmetic.

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a lowered kernel to LLVM IR with explicit vectors: threads are lanes, varying control is masks, barriers split
-// the kernel into loops over chunks of lanes. The sources: emit_kernel (skeleton, regions), emit_statement, emit_value.
+// the kernel into loops over chunks of lanes. The sources: emit_kernel (skeleton, regions), emit_statement,
+// emit_strided, emit_lanes (loops that lanes run one by one), emit_value.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
+#include "tessera/backend/cpu/codegen/access.h"
 #include "tessera/backend/cpu/codegen/plan.h"
 #include "tessera/backend/cpu/codegen/values.h"
 
@@ -67,7 +70,7 @@ class Emitter final : public Values {
   void while_statement(const ir::Node& n, Value* mask);
   void load(NodeId id, Value* mask);
   void local_load(NodeId id, Value* mask);
-  void store(const ir::Node& n, Value* mask);
+  void store(NodeId id, Value* mask);
   void local_store(const ir::Node& n, Value* mask);
   void atomic(NodeId id, Value* mask);
   Value* atomic_scalar(const ir::Node& n, Value* pointer, Value* value, Value* expected);
@@ -82,6 +85,60 @@ class Emitter final : public Values {
   Value* last_active(Value* vector, Value* mask);
   Value* local_lane_pointers(const ir::Node& n);
   Value* masked_load(llvm::Type* element, Value* pointer, Value* mask, Value* other, unsigned align);
+
+  // emit_strided.cpp
+  struct Piece {  // a register of elements: element i is lane i + shift
+    Value* value = nullptr;
+    int shift = 0;
+    friend bool operator==(const Piece&, const Piece&) = default;
+  };
+  struct Waiting {  // stores of members of structs, until all are there
+    std::uint32_t window;
+    NodeId id;  // one of them
+    std::vector<Value*> members;
+    Value* mask;
+    unsigned missing;
+  };
+  Value* strided_load(NodeId id, Value* mask);
+  void strided_store(NodeId id, Value* value, Value* mask);
+  bool passes_waiting(NodeId id) const;
+  void store_waiting();
+  void store_members(const Waiting& w);
+  bool masks_in_hardware(DType t) const;
+  int register_lanes(DType t) const;
+  Value* window_address(NodeId id);
+  Value* reversed(Value* vector);
+  Value* some_lanes(Value* vector, int first, int n);
+  Value* element_mask(Value* mask, int first, int n, const std::vector<bool>& wanted);
+  Value* load_by_lane(NodeId id);
+  void store_by_lane(NodeId id, Value* value);
+  Value* lane_address(Value* first, llvm::Type* element, Value* step, unsigned lane);
+  Value* stride_of(Shape shape);  // an i64
+
+  // emit_interleave.cpp
+  struct Origin {  // of a vector that holds one member of each struct
+    std::uint32_t window = 0;
+    int residue = 0;
+    std::vector<Piece> registers;
+    friend bool operator==(const Origin&, const Origin&) = default;
+  };
+  Value* pick(Piece a, Piece b, std::vector<int> from);
+  Value* deinterleaved(std::vector<Piece> pieces, int residue, int n);
+  std::vector<Value*> interleaved(const std::vector<Value*>& members, int n);
+  std::vector<Value*> joined(const std::vector<Value*>& members, int n);
+  std::vector<Value*> flat(const std::vector<Value*>& members, int n);
+  std::vector<Value*> flat(const std::vector<Value*>& members, int n, int& shuffled, int& steps);
+  void forget_registers();
+
+  // emit_lanes.cpp
+  struct Survey {
+    bool simple = true;  // nothing that lanes do together
+    unsigned pure = 0, scattered = 0;
+    std::vector<NodeId> inside, used, locals, written;
+  };
+  void survey(ir::BlockId block, Survey& s) const;
+  bool prefers_lanes(const ir::Node& loop) const;
+  void for_by_lane(const ir::Node& n, Value* mask);
 
   // emit_value.cpp
   void pure(NodeId id);
@@ -110,6 +167,7 @@ class Emitter final : public Values {
   LaneLayout layout_;
   Analysis analysis_;
   Plan plan_;
+  Accesses accesses_;
   unsigned width_;
   std::vector<bool> used_;  // by node: somebody reads its value
 
@@ -120,6 +178,11 @@ class Emitter final : public Values {
   Value *begin_ = nullptr, *end_ = nullptr, *shared_ = nullptr, *kept_ = nullptr, *call_ = nullptr;
 
   std::vector<Value*> values_;
+  std::vector<Value*> own_values_;  // by node, while one lane runs alone: what it has of those outside
+  std::vector<Value*> anchors_;     // by window: its first element
+  std::vector<Waiting> waiting_;
+  std::vector<std::vector<Piece>> registers_;  // by window: what was loaded of it, as long as it is what memory holds
+  std::map<Value*, Origin> origins_;
   std::vector<Local> locals_;
   std::vector<std::size_t> offsets_;  // of shared arrays, and of kept values in context memory
   std::vector<Value*> accumulators_;

@@ -9,8 +9,14 @@ using namespace ir;
 
 namespace {
 
-constexpr Shape uniform{ShapeKind::uniform, 0}, chunk{ShapeKind::chunk, 0}, varying{ShapeKind::varying, 0};
-Shape linear(std::int64_t stride) { return stride ? Shape{ShapeKind::linear, stride} : chunk; }
+constexpr Shape uniform{ShapeKind::uniform}, chunk{ShapeKind::chunk}, varying{ShapeKind::varying};
+Shape linear(std::int64_t stride, NodeId by = no_node) { return stride ? Shape{ShapeKind::linear, stride, by} : chunk; }
+// Of a sum: both strides by the same number, or one of them none.
+Shape added(Shape a, Shape b, int sign) {
+  if (a.scalar()) a.by = b.by;
+  if (b.scalar()) b.by = a.by;
+  return a.by == b.by ? linear(a.stride + sign * b.stride, a.by) : varying;
+}
 
 // The value of an integer constant as its dtype means it.
 bool constant_value(const Function& fn, NodeId id, std::int64_t& value) {
@@ -126,30 +132,32 @@ class Analyser {
     if (any_unknown(args)) return {};
     if (all_scalar(args)) return joined(args);
     auto of = [&](int i) { return shape(n.args[static_cast<std::size_t>(i)]); };
-    auto steps = [&](int i, std::int64_t& stride) {  // linear with this stride, or scalar with 0
-      stride = of(i).stride;
-      return of(i).kind == ShapeKind::linear || of(i).scalar();
-    };
-    if (!is_int(n.type.dtype)) return varying;
-    std::int64_t a = 0, b = 0, c = 0;
+    auto steps = [&](int i) { return of(i).kind == ShapeKind::linear || of(i).scalar(); };
+    if (!is_int(n.type.dtype) || !steps(0)) return varying;
+    const Shape a = of(0);
+    std::int64_t c = 0;
     if (n.op == Op::binary) {
+      if (!steps(1)) return varying;
+      const Shape b = of(1);
       switch (n.kind<BinaryOp>()) {
-        case BinaryOp::add: return steps(0, a) && steps(1, b) ? linear(a + b) : varying;
-        case BinaryOp::sub: return steps(0, a) && steps(1, b) ? linear(a - b) : varying;
+        case BinaryOp::add: return added(a, b, 1);
+        case BinaryOp::sub: return added(a, b, -1);
         case BinaryOp::mul:
-          if (steps(0, a) && constant_value(fn_, n.args[1], c)) return linear(a * c);
-          if (steps(1, b) && constant_value(fn_, n.args[0], c)) return linear(b * c);
+          if (constant_value(fn_, n.args[1], c)) return linear(a.stride * c, a.by);
+          if (constant_value(fn_, n.args[0], c)) return linear(b.stride * c, b.by);
+          if (a.constant_stride() && b.scalar() && at_hand(n.args[1])) return linear(a.stride, n.args[1]);
+          if (b.constant_stride() && a.scalar() && at_hand(n.args[0])) return linear(b.stride, n.args[0]);
           return varying;
         case BinaryOp::shl:
-          if (steps(0, a) && constant_value(fn_, n.args[1], c) && c >= 0 && c < 31 &&
+          if (constant_value(fn_, n.args[1], c) && c >= 0 && c < 31 &&
               c < static_cast<std::int64_t>(bits_of(n.type.dtype, fn_.index64)))
-            return linear(a << c);
+            return linear(a.stride << c, a.by);
           return varying;
         default: return varying;
       }
     }
-    if (n.op == Op::unary && n.kind<UnaryOp>() == UnaryOp::neg && steps(0, a)) return linear(-a);
-    if (n.op == Op::cast && steps(0, a)) {
+    if (n.op == Op::unary && n.kind<UnaryOp>() == UnaryOp::neg) return linear(-a.stride, a.by);
+    if (n.op == Op::cast) {
       // A value that may wrap within the chunk is not linear any more when widened; an index does not wrap, also where
       // lowering made it an i32 (Node::extra marks its arithmetic).
       const Node& operand = fn_[n.args[0]];
@@ -157,10 +165,13 @@ class Analyser {
       if (!is_int(from)) return varying;
       const bool arithmetic = operand.op == Op::unary || operand.op == Op::binary;
       const bool index = from == DType::index || operand.op == Op::index || (arithmetic && operand.extra == 1);
-      return index || bits_of(n.type.dtype, fn_.index64) <= bits_of(from, fn_.index64) ? linear(a) : varying;
+      return index || bits_of(n.type.dtype, fn_.index64) <= bits_of(from, fn_.index64) ? linear(a.stride, a.by)
+                                                                                       : varying;
     }
     return varying;
   }
+  // Its value is there wherever what it is a factor of is used: in blocks that may be another region.
+  bool at_hand(NodeId id) const { return layout_.threads == 0 || fn_[id].op == Op::param; }
 
   Shape load(const Node& n) const {
     const Node& m = fn_[n.args[0]];
@@ -212,7 +223,7 @@ class Analyser {
                    shape(ends[1]).kind != ShapeKind::none)
             set(n.args[3], varying);
           else if (begin.kind != ShapeKind::none && step.kind != ShapeKind::none)
-            set(n.args[3], !step.scalar() ? varying : begin.scalar() ? join(begin, step) : begin);
+            set(n.args[3], !step.scalar() || begin.by ? varying : begin.scalar() ? join(begin, step) : begin);
           walk(n.extra, all, outer && out_.has_barrier[id]);
           break;
         }
@@ -242,7 +253,7 @@ class Analyser {
     // Within the lane loop a statement runs once a chunk, so what it changes cannot be one value for the block.
     if (s.kind == ShapeKind::uniform && (!outer || control.kind == ShapeKind::chunk || at.kind == ShapeKind::chunk))
       s = chunk;
-    if (s.kind == ShapeKind::linear && fn_[n.args[0]].imm != 1) s = varying;
+    if (s.kind == ShapeKind::linear && (s.by || fn_[n.args[0]].imm != 1)) s = varying;
     set(n.args[0], s);
   }
   Shape subgroup(const Node& n) const {

@@ -15,15 +15,17 @@ enum class ShapeKind : std::uint8_t {
   none,     ///< not known yet
   uniform,  ///< the same in the whole block
   chunk,    ///< the same in all lanes of a chunk
-  linear,   ///< lane 0's value + lane * stride
+  linear,   ///< lane 0's value + lane * stride, and times the value of `by` where that is a node
   varying
 };
 struct Shape {
   ShapeKind kind = ShapeKind::none;
-  std::int64_t stride = 0;  ///< of linear
+  std::int64_t stride = 0;      ///< of linear
+  ir::NodeId by = ir::no_node;  ///< of linear: a number that all lanes share, known when the kernel runs
   friend bool operator==(Shape, Shape) = default;
   bool scalar() const { return kind == ShapeKind::uniform || kind == ShapeKind::chunk; }
   bool varying() const { return kind == ShapeKind::varying; }
+  bool constant_stride() const { return kind == ShapeKind::linear && by == ir::no_node; }
 };
 /// The least shape that holds both.
 Shape join(Shape a, Shape b);

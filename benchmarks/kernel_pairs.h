@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Times generated CPU kernels beside plain loops, in pairs (pairs.h); below 1 is faster. For the benchmarks that print
+// such a table.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "benchmarks/pairs.h"
+#include "tessera/backend/cpu/cpu.h"
+
+namespace tessera::bench {
+
+inline bool one_thread = false;  ///< as pairs.h takes it
+
+template <class T>
+double largest_difference(const T* a, const T* b, std::size_t n) {
+  double most = 0, scale = 1e-3;
+  for (std::size_t i = 0; i < n; ++i) scale = std::max(scale, double(std::abs(b[i])));
+  for (std::size_t i = 0; i < n; ++i) most = std::max(most, double(std::abs(a[i] - b[i])) / scale);
+  return most;
+}
+
+/// `ours` is written by the kernel, and by the plain loop too once both are checked: where the written array lies to
+/// the one that is read makes a short loop up to four times as slow, whoever wrote it. `plain` holds at first what
+/// `ours` does, and is what the plain loop makes of it.
+template <class T>
+struct Result {
+  T *ours, *plain;
+  std::size_t n;
+};
+
+class Bench {
+ public:
+  /// Pairs are timed for so long, and are good if ours takes at most `limit` times the plain loop's time.
+  explicit Bench(double limit, double seconds = 1.5)
+      : limit_(limit),
+        seconds_(seconds),
+        driver_(make_cpu_driver()),
+        device_(driver_->open(0)),
+        queue_(device_->make_queue()) {
+    const DeviceInfo& info = device_->info();
+    std::printf("%s, %s, %u threads%s\n", info.name.c_str(), info.driver_version.c_str(), info.compute_units,
+                info.reason.c_str());
+    std::printf("%-26s %10s %10s %8s %8s..%-8s %10s\n", "kernel", "plain us", "ours us", "ratio", "quartile",
+                "quartile", "compile ms");
+  }
+  template <class T>
+  T* memory(std::size_t n) {
+    allocations_.push_back(std::make_unique<Allocation>(device_->allocate(n * sizeof(T), MemoryKind::device)));
+    return reinterpret_cast<T*>(allocations_.back()->host);
+  }
+  template <class T>
+  Argument buffer(const T* p, std::size_t n) {
+    for (auto& a : allocations_)
+      if (a->host == reinterpret_cast<const std::byte*>(p)) return {.allocation = a.get(), .elements = n};
+    std::abort();
+  }
+  /// Gives the memory of all pairs so far back.
+  void forget() { allocations_.clear(); }
+  void limit(double limit) { limit_ = limit; }
+
+  /// Times both in turn, in the same memory; true if ours takes at most `limit` times the plain loop's time.
+  template <class T, class Loop>
+  bool pair(const std::string& name, const ir::Function& f, std::array<std::uint64_t, 3> shape,
+            std::vector<Argument> arguments, Result<T> result, Loop&& plain_loop) {
+    const CompileRequest request{&f, {}};
+    double compile = 1e9;
+    std::unique_ptr<LoadedKernel> kernel;
+    for (int i = 0; i < 3; ++i) {
+      const double start = now_us(one_thread);
+      kernel = std::move(device_->compile(std::span(&request, 1))[0]);
+      compile = std::min(compile, (now_us(one_thread) - start) / 1000);
+    }
+    auto ours = [&] { queue_->launch(*kernel, shape, arguments); };
+    auto plain = [&] { plain_loop(result.ours); };
+    ours();
+    plain_loop(result.plain);
+    const double wrong = largest_difference(result.ours, result.plain, result.n);
+    const Pair p = time_pair(one_thread, ours, plain, seconds_);
+    std::printf("%-26s %10.1f %10.1f %8.2f %8.2f..%-8.2f %10.1f%s\n", name.c_str(), p.theirs_us, p.ours_us, p.median,
+                p.low, p.high, compile,
+                wrong > 1e-3         ? "  WRONG RESULT"
+                : p.median > limit_  ? "  slow"
+                                     : "");
+    std::fflush(stdout);
+    return p.median <= limit_ && wrong <= 1e-3;
+  }
+
+ private:
+  double limit_;
+  double seconds_;
+  std::unique_ptr<Driver> driver_;
+  std::unique_ptr<DriverDevice> device_;
+  std::unique_ptr<DriverQueue> queue_;
+  std::vector<std::unique_ptr<Allocation>> allocations_;
+};
+
+}  // namespace tessera::bench

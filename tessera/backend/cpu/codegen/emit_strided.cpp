@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// Accesses whose addresses step from lane to lane by more than one element, or backwards. Of a step known while
+// tracing: whole registers and shuffles, which touch nothing before the first lane's element or behind the last one's
+// (what lies between two elements that are accessed is less than a page, and so is memory). Of one known at launch:
+// lane by lane.
+#include <algorithm>
+
+#include "tessera/backend/cpu/codegen/emitter.h"
+
+namespace tessera::cpu {
+
+using namespace ir;
+
+// Does the target leave out lanes of such elements in one instruction?
+bool Emitter::masks_in_hardware(DType t) const {
+  return target_.width == 16 || (target_.width == 8 && bytes_of(t) >= 4);
+}
+int Emitter::register_lanes(DType t) const {
+  return static_cast<int>(std::min<std::size_t>(width_, 4 * target_.width / bytes_of(t)));
+}
+
+// Where the least element of a window lies.
+Emitter::Value* Emitter::window_address(NodeId id) {
+  const Node& n = fn_[id];
+  const Place& place = accesses_.places[id];
+  Value*& at = anchors_[place.window];
+  if (at) return at;
+  const Held index = held(n.args[1]);
+  std::int64_t back = place.constant - accesses_.windows[place.window].low;
+  if (index.shape.stride < 0) back -= index.shape.stride * (width_ - 1);
+  return at = b_.CreateConstGEP1_64(memory_type(dtype(n.args[0])), element_address(n.args[0], index.value),
+                                    static_cast<std::uint64_t>(-back));
+}
+
+Emitter::Value* Emitter::reversed(Value* vector) {
+  std::vector<int> from;
+  for (int i = static_cast<int>(width_); i-- > 0;) from.push_back(i);
+  return b_.CreateShuffleVector(vector, from);
+}
+// `n` lanes from `first` on.
+Emitter::Value* Emitter::some_lanes(Value* vector, int first, int n) {
+  std::vector<int> from;
+  for (int i = 0; i < n; ++i) from.push_back(first + i);
+  return n == static_cast<int>(width_) ? vector : b_.CreateShuffleVector(vector, from);
+}
+
+// Of a register that holds elements from `first` on: those that are wanted of lanes in the mask.
+Emitter::Value* Emitter::element_mask(Value* mask, int first, int n, const std::vector<bool>& wanted) {
+  const int stride = static_cast<int>(wanted.size()), lanes_all = static_cast<int>(width_);
+  std::vector<int> from;
+  std::vector<llvm::Constant*> constants;
+  for (int j = 0; j < n; ++j) {
+    const bool want = wanted[static_cast<std::size_t>((first + j) % stride)];
+    from.push_back(want ? (first + j) / stride : lanes_all);
+    constants.push_back(b_.getInt1(want));
+  }
+  if (!mask) return llvm::ConstantVector::get(constants);
+  return b_.CreateShuffleVector(mask, llvm::Constant::getNullValue(mask->getType()), from);
+}
+
+Emitter::Value* Emitter::strided_load(NodeId id, Value* mask) {
+  const Place& place = accesses_.places[id];
+  const Window& window = accesses_.windows[place.window];
+  const std::int64_t signed_stride = analysis_.shapes[fn_[id].args[1]].stride;
+  const int stride = static_cast<int>(std::abs(signed_stride)), span = static_cast<int>(window.high - window.low);
+  const DType t = fn_[id].type.dtype;
+  const int n = register_lanes(t), lanes_all = static_cast<int>(width_), total = stride * (lanes_all - 1) + span + 1;
+  auto* type = llvm::FixedVectorType::get(memory_type(t), static_cast<unsigned>(n));
+  const llvm::Align align(bytes_of(t));
+  Value* first = window_address(id);
+  if (mask && signed_stride < 0) mask = reversed(mask);
+  std::vector<bool> wanted(static_cast<std::size_t>(stride));
+  for (int i = 0; i <= span; ++i) wanted[static_cast<std::size_t>(i)] = true;
+  auto at = [&](int element) {
+    return b_.CreateConstGEP1_64(memory_type(t), first, static_cast<std::uint64_t>(element));
+  };
+  std::vector<Piece>& pieces = registers_[place.window];
+  std::vector<Piece> loaded;
+  for (int k = 0; pieces.empty() && k < stride * lanes_all / n; ++k) {
+    const int start = k * n, from = std::min(start, total - n);
+    if (mask)
+      loaded.push_back({b_.CreateMaskedLoad(type, at(start), align, element_mask(mask, start, n, wanted),
+                                            llvm::Constant::getNullValue(type))});
+    else if (start < total)
+      loaded.push_back({b_.CreateAlignedLoad(type, at(from), align), start - from});
+    else
+      loaded.push_back({});
+  }
+  if (pieces.empty()) pieces = std::move(loaded);
+  const int residue = static_cast<int>(place.constant - window.low);
+  std::vector<Value*> parts;
+  for (auto part = pieces.begin(); part != pieces.end(); part += stride)
+    parts.push_back(deinterleaved({part, part + stride}, residue, n));
+  Value* v = parts[0];
+  if (parts.size() == 2) {
+    std::vector<int> all;
+    for (int i = 0; i < lanes_all; ++i) all.push_back(i);
+    v = b_.CreateShuffleVector(parts[0], parts[1], all);
+  }
+  if (signed_stride < 0) return reversed(v);
+  if (span == stride - 1 && !mask) origins_[v] = {place.window, residue, pieces};
+  return v;
+}
+
+// Stores that wait for the other members of their structs.
+
+void Emitter::strided_store(NodeId id, Value* value, Value* mask) {
+  const Place& place = accesses_.places[id];
+  const Window& window = accesses_.windows[place.window];
+  const auto member = static_cast<std::size_t>(place.constant - window.low);
+  window_address(id);
+  auto it = std::ranges::find(waiting_, place.window, &Waiting::window);
+  if (it == waiting_.end()) {
+    const auto stride = static_cast<std::size_t>(std::abs(analysis_.shapes[fn_[id].args[1]].stride));
+    waiting_.push_back({place.window, id, std::vector<Value*>(stride), mask, window.members});
+    it = waiting_.end() - 1;
+  }
+  it->members[member] = value;
+  if (--it->missing != 0) return;
+  const Waiting complete = std::move(*it);
+  waiting_.erase(it);
+  store_members(complete);
+}
+
+// May this statement come before stores that wait? It touches none of their memory.
+bool Emitter::passes_waiting(NodeId id) const {
+  const Node& n = fn_[id];
+  if (is_pure(n.op)) return true;
+  if (!is_load(n.op) && n.op != Op::store) return false;
+  if (fn_[n.args[0]].op == Op::local) return true;
+  return std::ranges::all_of(waiting_, [&](const Waiting& w) {
+    const NodeId memory = fn_[w.id].args[0];
+    if (memory != n.args[0]) return options_.noalias || fn_[memory].op == Op::shared || fn_[n.args[0]].op == Op::shared;
+    const Place &mine = accesses_.places[id], &theirs = accesses_.places[w.id];
+    if (mine.family == Place::none || mine.family != theirs.family) return false;
+    const auto stride = static_cast<std::int64_t>(w.members.size());
+    const std::int64_t apart = (mine.constant - accesses_.windows[w.window].low) % stride;
+    return w.members[static_cast<std::size_t>(apart < 0 ? apart + stride : apart)] == nullptr;
+  });
+}
+
+void Emitter::store_waiting() {
+  for (const Waiting& w : std::exchange(waiting_, {})) store_members(w);
+}
+
+void Emitter::store_members(const Waiting& w) {
+  forget_registers();
+  const Node& n = fn_[w.id];
+  const DType t = dtype(n.args[0]);
+  const std::size_t stride = w.members.size();
+  const bool back = analysis_.shapes[n.args[1]].stride < 0;
+  const bool complete = std::ranges::none_of(w.members, [](Value* v) { return v == nullptr; });
+  const llvm::Align align(bytes_of(t));
+  llvm::Type* element = memory_type(t);
+  Value* first = anchors_[w.window];
+  auto at = [&](std::size_t i) { return b_.CreateConstGEP1_64(element, first, i); };
+  if ((w.mask || !complete) && target_.width != 16) {
+    for (std::size_t m = 0; m < stride; ++m) {
+      if (!w.members[m]) continue;
+      for (unsigned i = 0; i < width_ && !w.mask; ++i)
+        b_.CreateAlignedStore(b_.CreateExtractElement(w.members[m], std::uint64_t{i}),
+                              at(m + stride * (back ? width_ - 1 - i : i)), align);
+      if (!w.mask) continue;
+      Value* lane = iota(b_.getInt64Ty(), static_cast<std::int64_t>(stride));
+      b_.CreateMaskedScatter(w.members[m], b_.CreateGEP(element, at(m), back ? reversed(lane) : lane), align, w.mask);
+    }
+    return;
+  }
+  // A lane's other members belong to whoever writes them: they are left out, not written back.
+  Value* mask = w.mask && back ? reversed(w.mask) : w.mask;
+  std::vector<bool> wanted;
+  for (Value* v : w.members) wanted.push_back(v != nullptr);
+  std::vector<Value*> members;
+  for (Value* v : w.members) members.push_back(v && back ? reversed(v) : v);
+  const int each = register_lanes(t);
+  const auto registers = complete && !mask ? flat(members, each) : joined(members, each);
+  for (std::size_t k = 0; k < registers.size(); ++k) {
+    const int start = static_cast<int>(k) * each;
+    if (complete && !mask)
+      b_.CreateAlignedStore(registers[k], at(k * static_cast<std::size_t>(each)), align);
+    else if (registers[k])
+      b_.CreateMaskedStore(registers[k], at(k * static_cast<std::size_t>(each)), align,
+                           element_mask(mask, start, each, wanted));
+  }
+}
+
+// Strides known at launch, or large.
+
+Emitter::Value* Emitter::lane_address(Value* first, llvm::Type* element, Value* step, unsigned lane) {
+  auto times = [&](unsigned n) { return b_.CreateMul(step, b_.getInt64(n)); };
+  Value* row = lane < 4 ? first : b_.CreateGEP(element, first, times(lane / 4 * 4));
+  return lane % 4 == 0 ? row : b_.CreateGEP(element, row, times(lane % 4));
+}
+Emitter::Value* Emitter::stride_of(Shape shape) {
+  Value* constant = b_.getInt64(static_cast<std::uint64_t>(shape.stride));
+  return shape.by ? b_.CreateMul(constant, b_.CreateSExt(scalar(shape.by), b_.getInt64Ty())) : constant;
+}
+Emitter::Value* Emitter::load_by_lane(NodeId id) {
+  const Node& n = fn_[id];
+  const Held index = held(n.args[1]);
+  llvm::Type* element = memory_type(n.type.dtype);
+  Value *first = element_address(n.args[0], index.value), *step = stride_of(index.shape);
+  Value* v = llvm::PoisonValue::get(lanes(element));
+  for (unsigned i = 0; i < width_; ++i) {
+    Value* from = lane_address(first, element, step, i);
+    v = b_.CreateInsertElement(v, b_.CreateAlignedLoad(element, from, llvm::Align(bytes_of(n.type.dtype))),
+                               std::uint64_t{i});
+  }
+  return v;
+}
+void Emitter::store_by_lane(NodeId id, Value* value) {
+  const Node& n = fn_[id];
+  const Held index = held(n.args[1]);
+  const DType t = dtype(n.args[0]);
+  llvm::Type* element = memory_type(t);
+  Value *first = element_address(n.args[0], index.value), *step = stride_of(index.shape);
+  for (unsigned i = 0; i < width_; ++i)
+    b_.CreateAlignedStore(b_.CreateExtractElement(value, std::uint64_t{i}), lane_address(first, element, step, i),
+                          llvm::Align(bytes_of(t)));
+}
+
+}  // namespace tessera::cpu
