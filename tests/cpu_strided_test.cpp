@@ -134,14 +134,14 @@ TEST(CpuStrided, NothingButTheLanesElementsIsTouched) {
       // Every stride in the dtypes of each size, in turn; every dtype with two strides.
       constexpr DType sizes[] = {DType::f32, DType::u8, DType::f64, DType::u16};
       std::size_t turn = 0;
-      for (const int stride : {-8, -4, -3, -2, -1, 2, 3, 4, 5, 6, 7, 8, 9, 20})
-        for (const int members : {1, std::min(std::abs(stride), 8)})
-          for (const int masked : {0, 1})
-            check(*cpu, {sizes[turn++ / 3 % 4], stride, members, 0, 0, masked, false}, loads);
+      for (const int stride : {-8, -3, -2, -1, 2, 3, 4, 5, 6, 7, 8, 20})
+        for (const int masked : {0, 1}) {
+          const int members = turn / 2 % 2 == 0 ? 1 : std::min(std::abs(stride), 8);
+          check(*cpu, {sizes[turn++ / 3 % 4], stride, members, 0, 0, masked, false}, loads);
+        }
       for (const DType t : every_dtype) {
         check(*cpu, {t, 3, 2, 0, 0, 0, false}, loads);
         check(*cpu, {t, -4, 4, 0, 0, 1, false}, loads);
-        check(*cpu, {t, 2, 2, 0, 0, 0, false}, loads);
       }
     }
 }

@@ -22,7 +22,8 @@ std::uint64_t parameter_bytes(std::uint64_t views, std::uint64_t scalars, std::s
 }
 
 std::size_t Structure::hash() const {
-  std::uint64_t h = rank | std::uint64_t{reduced} << 8 | std::uint64_t{form} << 16 | std::uint64_t{reduction} << 24;
+  std::uint64_t h = rank | std::uint64_t{reduced} << 8 | std::uint64_t{form} << 16 | std::uint64_t{reduction} << 24 |
+                    std::uint64_t{threads} << 32;
   auto mix = [&](std::uint64_t v) { h = (h ^ v) * 0x9E3779B97F4A7C15ull, h ^= h >> 31; };
   for (const Node& n : nodes) {
     mix(static_cast<std::uint64_t>(n.op) | std::uint64_t{n.sub} << 8 | static_cast<std::uint64_t>(n.dtype) << 16);

@@ -40,6 +40,7 @@ struct Structure {
   // Reductions:
   std::uint8_t reduced = 0;  ///< how many of the last dimensions are reduced
   std::uint8_t reduction = 0;
+  std::uint16_t threads = 0;  ///< of a block
   DType accumulator = DType::f32;
 
   friend bool operator==(const Structure&, const Structure&) = default;

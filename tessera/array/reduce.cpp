@@ -18,10 +18,15 @@ using detail::Structure;
 namespace {
 
 enum Form : std::uint8_t {
-  thread_each,  ///< a thread computes one result (or one part of it): neighbours read neighbouring elements
-  block_each,   ///< a block does: for reductions along contiguous memory
-  position      ///< a block finds where the largest element is
+  thread_each,   ///< a thread computes one result (or one part of it): neighbours read neighbouring elements
+  rows_each,     ///< as thread_each, and to the bit, in blocks that go over rows of memory together
+  block_each,    ///< a block does: for reductions along contiguous memory
+  few_each,      ///< likewise, with several sums a thread
+  position,      ///< a block finds where the largest element is
+  position_each  ///< a thread does
 };
+bool in_blocks(std::uint8_t form) { return form != thread_each && form != position_each; }
+bool finds_position(std::uint8_t form) { return form >= position; }
 
 struct Spec {
   std::shared_ptr<const Structure> structure;
@@ -30,6 +35,9 @@ struct Spec {
 };
 
 constexpr std::uint32_t block_threads = 256;
+// On `cpu` a block's threads are vectors one after the other: along memory one vector, which goes over it in order.
+constexpr std::uint32_t row_threads = 256;
+constexpr int rows_together = 16;
 
 double identity(ir::ReduceOp op, DType t) {
   switch (op) {
@@ -59,13 +67,22 @@ struct Accumulation {
   ir::ReduceOp op;
   DType dtype;
   bool position = false;
-  bool keyed() const { return is_float(dtype) && (op == ir::ReduceOp::max || op == ir::ReduceOp::min); }
+  bool compares = false;  // floats themselves
+  bool keyed() const { return ordered() && !compares; }
+  bool ordered() const { return is_float(dtype) && (op == ir::ReduceOp::max || op == ir::ReduceOp::min); }
   DType worked() const { return !keyed() ? dtype : dtype == DType::f64 ? DType::i64 : DType::i32; }
   ir::Value begin() const { return identity_value(op, worked()); }
   ir::Value take(ir::Value v) const {
     v = ir::cast(dtype, v);
-    if (!keyed()) return v;
+    return keyed() ? key_of(v) : v;
+  }
+  ir::Value key_of(ir::Value v) const {
     return detail::order_key(position ? detail::without_sign_of_zero(v) : v, op == ir::ReduceOp::max);
+  }
+  // Of what was taken: an integer that orders alike, and whether one comes before another. Of NaN the first wins.
+  ir::Value key(ir::Value v) const { return ordered() && compares ? key_of(v) : v; }
+  ir::Value better(ir::Value v, ir::Value than) const {
+    return ordered() && compares ? !(v <= than) && than == than : v > than;
   }
   ir::Value give(ir::Value v) const { return keyed() ? detail::from_order_key(v) : v; }
 };
@@ -83,63 +100,123 @@ ir::Function trace_reduction(const Spec& spec) {
   const Structure& s = *spec.structure;
   const auto op = static_cast<ir::ReduceOp>(s.reduction);
   const std::size_t kept = s.rank - s.reduced;
-  const std::string name = s.form == position ? "argmax" : "reduce_" + std::string(ir::name_of(op));
+  const std::string name = finds_position(s.form) ? "argmax" : "reduce_" + std::string(ir::name_of(op));
   const std::string inner = detail::operation_names(s);
-  ir::Builder builder(inner == "copy" ? name : name + "_" + inner,
-                      s.form == thread_each ? ir::KernelKind::map : ir::KernelKind::block,
-                      {s.form == thread_each ? 1 : block_threads, 1, 1});
+  const bool blocks = in_blocks(s.form);
+  ir::Builder builder(inner == "copy" ? name : name + "_" + inner, blocks ? ir::KernelKind::block : ir::KernelKind::map,
+                      {blocks ? s.threads : 1u, 1, 1});
   ir::Builder::Scope scope(builder);
   builder.set_exact();
   const FusedTrace trace(s);
   // The range of the reduction is cut in parts of `part` elements; results are (kept..., parts).
   const ir::Value total = ir::scalar_param("total", DType::index), part = ir::scalar_param("part", DType::index);
   const ir::Value parts = ir::scalar_param("parts", DType::index);
+  const int threads = s.threads;
   std::vector<ir::Value> at(s.rank);
   ir::Value result_index, begin;
-  if (s.form == thread_each) {
-    at[kept - 1] = ir::global_id(0);
-    if (kept > 1) unravel(trace, ir::global_id(1), 0, kept - 1, at);
-    const ir::Value linear = kept > 1 ? ir::global_id(1) * trace.extent(kept - 1) + ir::global_id(0) : ir::global_id(0);
-    result_index = linear * parts + ir::global_id(2);
-    begin = ir::global_id(2) * part;
-  } else {
+  if (blocks && s.form != rows_each) {
     unravel(trace, ir::block_id(0), 0, kept, at);
     result_index = ir::block_id(0) * parts + ir::block_id(1);
     begin = ir::block_id(1) * part;
+  } else {
+    auto position_in = [&](int d) { return blocks ? ir::block_id(d) : ir::global_id(d); };
+    at[kept - 1] = blocks ? ir::block_id(0) * threads + ir::thread_id() : ir::global_id(0);
+    if (kept > 1) unravel(trace, position_in(1), 0, kept - 1, at);
+    const ir::Value linear = kept > 1 ? position_in(1) * trace.extent(kept - 1) + at[kept - 1] : at[kept - 1];
+    result_index = linear * parts + position_in(2);
+    begin = position_in(2) * part;
   }
   const ir::Value end = ir::min(begin + part, total);
   const int root = s.output_nodes[0];
-  const Accumulation in{op, s.accumulator, s.form == position};
+  const bool compares = finds_position(s.form) && s.threads != block_threads;  // cpu, which loses no denormals
+  const Accumulation in{op, s.accumulator, finds_position(s.form), compares};
   auto element = [&](ir::Value r) {
     unravel(trace, r, kept, s.rank, at);
-    return trace.evaluate(at)[static_cast<std::size_t>(root)];
+    return in.take(trace.evaluate(at)[static_cast<std::size_t>(root)]);
+  };
+  const auto store_position = [&](ir::Value where) {
+    trace.output(0).store(result_index, ir::cast(DType::i64, where));
   };
 
-  if (s.form == position) {
-    const ir::Value none = ir::index_literal(std::numeric_limits<std::int32_t>::max());
-    const ir::Variable best(in.worked(), in.begin()), where(DType::index, none);
-    ir::for_(begin + ir::thread_id(), end, block_threads, [&](ir::Value r) {
-      const ir::Value v = in.take(element(r)), b = best.get(), w = where.get();
-      const ir::Value better = (v > b) || (v == b && w == none);
-      best.set(ir::select(better, v, b));
-      where.set(ir::select(better, r, w));
+  // Whole rounds of `count` steps first, `body(r, k)` for each step k at position r + k * step, then what is left.
+  const auto each_of = [&](ir::Value from, int step, int count, auto&& body) {
+    const ir::Value rest = begin + (end - begin) / (step * count) * (step * count);
+    ir::for_(begin + from, rest, step * count, [&](ir::Value r) {
+      for (int k = 0; k < count; ++k) body(r, k);
     });
-    const ir::Value top = ir::block_max(best.get());
-    const ir::Value first = ir::block_min(ir::select(best.get() == top, where.get(), none));
-    ir::if_(ir::thread_id() == 0, [&] { trace.output(0).store(result_index, ir::cast(DType::i64, first)); });
+    ir::for_(rest + from, end, step, [&](ir::Value r) { body(r, 0); });
+  };
+
+  if (finds_position(s.form)) {
+    // Several at a time, since each comparison waits for the one before.
+    const bool alone = s.form == position_each;
+    const int step = alone ? 1 : threads, count = alone || !compares ? 1 : 4;
+    const ir::Value own = alone ? ir::index_literal(0) : ir::thread_id();
+    std::vector<ir::Variable> best, where;
+    for (int k = 0; k < count; ++k)
+      best.emplace_back(in.worked(), in.begin()), where.emplace_back(DType::index, begin + own);
+    each_of(own, step, count, [&](ir::Value r, int k) {
+      const auto i = static_cast<std::size_t>(k);
+      const ir::Value v = element(r + k * step), b = best[i].get(), better = in.better(v, b);
+      where[i].set(ir::select(better, r, where[i].get()));
+      best[i].set(ir::select(better, v, b));
+    });
+    if (alone) {
+      store_position(where[0].get());
+      return builder.finish();
+    }
+    ir::Value top, first;
+    for (int k = 0; k < count; ++k) {
+      const ir::Value key = in.key(best[static_cast<std::size_t>(k)].get());
+      top = k ? ir::max(top, key) : key;
+    }
+    top = ir::block_max(top);
+    for (int k = 0; k < count; ++k) {
+      const auto i = static_cast<std::size_t>(k);
+      const ir::Value at_k = ir::select(in.key(best[i].get()) == top, where[i].get() + k * step,
+                                        ir::index_literal(std::numeric_limits<std::int32_t>::max()));
+      first = k ? ir::min(first, at_k) : at_k;
+    }
+    first = ir::block_min(first);
+    ir::if_(ir::thread_id() == 0, [&] { store_position(first); });
     return builder.finish();
   }
 
   const ir::Variable sum(in.worked(), in.begin());
-  const ir::Value first = s.form == thread_each ? begin : begin + ir::thread_id();
-  ir::for_(first, end, s.form == thread_each ? 1 : static_cast<int>(block_threads),
-           [&](ir::Value r) { sum.set(combine(op, sum.get(), in.take(element(r)))); });
+  const auto add = [&](ir::Value r) { sum.set(combine(op, sum.get(), element(r))); };
   const auto store = [&](ir::Value whole) {
     trace.output(0).store(result_index, ir::cast(s.outputs[0], in.give(whole)));
   };
   if (s.form == thread_each) {
+    ir::for_(begin, end, add);
     store(sum.get());
+  } else if (s.form == rows_each) {
+    const ir::Value extent = trace.extent(kept - 1), exists = at[kept - 1] < extent;
+    const ir::Value all_exist = (ir::block_id(0) + 1) * threads <= extent;
+    ir::for_(begin, end, rows_together, [&](ir::Value row) {
+      const auto rows = [&] {
+        const auto whole = [&] {
+          ir::for_(row, row + rows_together, 4, [&](ir::Value r) {
+            for (int k = 0; k < 4; ++k) add(r + k);
+          });
+        };
+        ir::if_(row + rows_together <= end, whole, [&] { ir::for_(row, end, add); });
+      };
+      ir::if_(all_exist, rows, [&] { ir::if_(exists, rows); });
+      ir::barrier();  // so that the threads stay together
+    });
+    ir::if_(exists, [&] { store(sum.get()); });
   } else {
+    // Several at a time, since each addition waits for the one before.
+    const int count = s.form == block_each ? 1 : in.keyed() ? 4 : 8;
+    std::vector<ir::Variable> sums = {sum};
+    while (sums.size() < static_cast<std::size_t>(count)) sums.emplace_back(in.worked(), in.begin());
+    each_of(ir::thread_id(), threads, count, [&](ir::Value r, int k) {
+      const ir::Variable& one = sums[static_cast<std::size_t>(k)];
+      one.set(combine(op, one.get(), element(r + k * threads)));
+    });
+    for (std::size_t half = sums.size() / 2; half > 0; half /= 2)
+      for (std::size_t k = 0; k < half; ++k) sums[k].set(combine(op, sums[k].get(), sums[k + half].get()));
     const ir::Value whole = ir::block_reduce(op, sum.get());
     ir::if_(ir::thread_id() == 0, [&] { store(whole); });
   }
@@ -220,14 +297,26 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
   } else {
     along_memory = s.strides[s.rank - 1u] == Structure::one;
   }
-  s.form = request.position ? position : along_memory && total >= 32 ? block_each : thread_each;
+  const std::int64_t inner = dims.extents[kept - 1];
+  const bool cpu = device.backend == Backend::cpu;
+  if (request.position)
+    s.form = cpu && !along_memory && results >= 4 ? position_each : position;
+  else
+    s.form = along_memory && total >= 32   ? (cpu ? few_each : block_each)
+             : cpu && inner >= row_threads ? rows_each
+                                           : thread_each;
+  s.threads = !in_blocks(s.form) ? 0
+              : s.form == rows_each
+                  ? static_cast<std::uint16_t>(row_threads)
+                  : static_cast<std::uint16_t>(cpu ? device_info(device).can.subgroup_widths[0] : block_threads);
   s.reduction = static_cast<std::uint8_t>(request.op);
   s.accumulator = request.accumulator;
 
   // Few results of many elements each: parts in parallel first, then the parts.
-  const std::int64_t lanes = s.form == thread_each ? results : results * block_threads;
+  const bool columns = s.form == thread_each || s.form == rows_each || s.form == position_each;
+  const std::int64_t lanes = columns ? results : results * block_threads;
   std::int64_t parts = 1;
-  if (s.form != position && lanes < 16384 && total > 4096)
+  if (!request.position && lanes < 16384 && total > 4096)
     parts = std::clamp<std::int64_t>(std::min(total / 2048, 16384 / lanes), 1, 256);
   const std::int64_t part = (total + parts - 1) / parts;
   parts = (total + part - 1) / part;
@@ -244,9 +333,9 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
   args.insert(args.begin() + static_cast<std::ptrdiff_t>(fused.inputs().size()), LaunchArgument(target.view()));
   for (std::int64_t v : {total, part, parts}) args.push_back(LaunchArgument::index(v));
   std::array<std::uint64_t, 3> grid = {static_cast<std::uint64_t>(results), static_cast<std::uint64_t>(parts), 1};
-  if (s.form == thread_each) {
-    const std::int64_t inner = dims.extents[kept - 1];
-    grid = {static_cast<std::uint64_t>(inner), static_cast<std::uint64_t>(results / inner),
+  if (columns) {
+    const std::int64_t across = s.form == rows_each ? (inner + row_threads - 1) / row_threads : inner;
+    grid = {static_cast<std::uint64_t>(across), static_cast<std::uint64_t>(results / inner),
             static_cast<std::uint64_t>(parts)};
   }
   detail::count_fused_launch();

@@ -147,7 +147,7 @@ void Emitter::for_statement(const Node& n, Value* mask) {
     return;
   }
   Value* from = start;
-  const bool small = fn_.blocks[n.extra].size() <= 48 &&
+  const bool small = fn_.blocks[n.extra].size() <= 96 &&
                      std::ranges::none_of(fn_.blocks[n.extra], [&](NodeId id) { return is_control(fn_[id].op); });
   if (!mask && small && shape.kind == ShapeKind::linear && shape.stride > 0 && end_shape.scalar() && is_signed_int(t)) {
     // Rounds in which every lane runs, without masks; at most one more is left for each lane.
