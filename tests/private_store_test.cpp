@@ -42,6 +42,35 @@ TEST(Sha256, GivesTheStandardsExamples) {
   EXPECT_EQ(sha256(std::string(1'000'000, 'a')), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
+TEST(PrivateStore, EntriesThatAreUsedStayYoungAndNamesMayBeLonger) {
+  const Folder place;
+  const PrivateStore store(place / "tessera");
+  const std::string old_name = "kernel-" + std::string(32, '1') + ".bin",
+                    new_name = "kernel-" + std::string(32, '0') + ".bin";
+  for (const std::string& name : {old_name, new_name, std::string("kernel-0123456789abcdef.bin")})
+    ASSERT_EQ(store.write(name, "x"), std::nullopt);
+  const auto names = [&] {
+    std::string all;
+    for (const auto& one : store.list("kernel-", ".bin", 32)) all += one.name + " ";
+    return all;
+  };
+  const auto age = [&](const std::string& name) {
+    const fs::path file = place / "tessera" / name;
+    fs::last_write_time(file, fs::last_write_time(file) - 48h);
+  };
+  age(new_name);
+  EXPECT_EQ(names(), new_name + " " + old_name + " ");
+  store.renew(new_name, 72h);
+  EXPECT_EQ(names(), new_name + " " + old_name + " ") << "it is not so old yet";
+  age(old_name), age(old_name);
+  store.renew(new_name, 24h);
+  EXPECT_EQ(names(), old_name + " " + new_name + " ");
+  store.renew("kernel-none.bin", 1s);
+  fs::create_symlink(place / "tessera" / old_name, place / "tessera" / "link");
+  store.renew("link", 1s);
+  EXPECT_EQ(names(), old_name + " " + new_name + " ") << "through a link nothing is changed";
+}
+
 TEST(PrivateStore, KeepsEntriesForThisUserAlone) {
   const Folder place;
   const ::mode_t before = ::umask(0);

@@ -2,11 +2,19 @@
 #include "tessera/base/os/library.h"
 
 #include <dlfcn.h>
+#ifdef __linux__
+#include <elf.h>
+#include <link.h>
+#endif
 
+#include <cstdint>
+#include <cstring>
 #include <system_error>
 
 #include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
+#include "tessera/base/os/hardware.h"
+#include "tessera/base/sha256.h"
 
 namespace tessera::os {
 
@@ -70,6 +78,62 @@ std::filesystem::path file_of(const void* address) {
   }
   auto self = std::filesystem::read_symlink("/proc/self/exe", error);
   return error ? name : self;
+}
+
+#ifdef __linux__
+namespace {
+
+struct Sought {
+  std::uintptr_t address;
+  std::string id;
+};
+
+/// The number in a note segment of the ELF format: {length of the name, of the content, type, name, content}, padded.
+std::string id_in(const unsigned char* notes, std::size_t bytes) {
+  const auto padded = [](std::size_t n) { return (n + 3) & ~std::size_t{3}; };
+  while (bytes >= sizeof(ElfW(Nhdr))) {
+    ElfW(Nhdr) note;
+    std::memcpy(&note, notes, sizeof note);
+    const std::size_t content = sizeof note + padded(note.n_namesz), whole = content + padded(note.n_descsz);
+    if (whole > bytes) break;
+    if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && std::memcmp(notes + sizeof note, "GNU", 4) == 0) {
+      std::string id;
+      for (std::size_t i = 0; i < note.n_descsz; ++i)
+        for (const int shift : {4, 0}) id += "0123456789abcdef"[notes[content + i] >> shift & 15];
+      return id;
+    }
+    notes += whole, bytes -= whole;
+  }
+  return {};
+}
+
+int look(dl_phdr_info* info, std::size_t, void* data) {
+  Sought& sought = *static_cast<Sought*>(data);
+  bool here = false;
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    const auto& p = info->dlpi_phdr[i];
+    here = here || (p.p_type == PT_LOAD && sought.address - (info->dlpi_addr + p.p_vaddr) < p.p_memsz);
+  }
+  if (!here) return 0;
+  for (int i = 0; i < info->dlpi_phnum && sought.id.empty(); ++i)
+    if (const auto& p = info->dlpi_phdr[i]; p.p_type == PT_NOTE)
+      sought.id = id_in(reinterpret_cast<const unsigned char*>(info->dlpi_addr + p.p_vaddr), p.p_memsz);
+  return 1;
+}
+
+}  // namespace
+#endif
+
+std::string build_id(const void* address) {
+#ifdef __linux__
+  Sought sought{reinterpret_cast<std::uintptr_t>(address), {}};
+  {
+    const NoFork whole;  // the loader's lock
+    ::dl_iterate_phdr(look, &sought);
+  }
+  if (!sought.id.empty()) return sought.id;
+#endif
+  return sha256(file_stamp(file_of(address)));
 }
 
 std::filesystem::path own_folder() {

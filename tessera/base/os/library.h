@@ -38,6 +38,10 @@ class Library {
 
 /// The file of the library or program that holds this address; empty if the loader does not know.
 std::filesystem::path file_of(const void* address);
+/// What tells one build of the library or program that holds this address from any other: the number that its linker
+/// gave it (NT_GNU_BUILD_ID), as it is loaded and not as the file is now; else a hash of the file's path, size, time
+/// and inode.
+std::string build_id(const void* address);
 /// Where `libtessera` (or the program that contains it) lies: its own modules are looked for beside it.
 std::filesystem::path own_folder();
 

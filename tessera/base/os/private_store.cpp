@@ -145,9 +145,9 @@ File open_temporary(int folder, std::string& name) {
   return File(-1);
 }
 
-bool has_form(std::string_view name, std::string_view before, std::string_view after) {
-  return name.size() == before.size() + 16 + after.size() && name.starts_with(before) && name.ends_with(after) &&
-         name.substr(before.size(), 16).find_first_not_of(digits) == name.npos;
+bool has_form(std::string_view name, std::string_view before, std::string_view after, std::size_t count = 16) {
+  return name.size() == before.size() + count + after.size() && name.starts_with(before) && name.ends_with(after) &&
+         name.substr(before.size(), count).find_first_not_of(digits) == name.npos;
 }
 
 std::vector<std::string> names_in(const File& folder) {
@@ -241,19 +241,31 @@ bool PrivateStore::remove(std::string_view entry) const {
   return folder && is_entry(folder.number, name, status) && ::unlinkat(folder.number, name.c_str(), 0) == 0;
 }
 
-std::vector<PrivateStore::Entry> PrivateStore::list(std::string_view before, std::string_view after) const {
+std::vector<PrivateStore::Entry> PrivateStore::list(std::string_view before, std::string_view after,
+                                                    std::size_t count) const {
   std::vector<Entry> entries;
   std::string why;
   const File folder = open_folder(folder_, Missing::stays, why);
   if (!folder) return entries;
   struct stat status {};
   for (std::string& name : names_in(folder))
-    if (has_form(name, before, after) && is_entry(folder.number, name, status))
+    if (has_form(name, before, after, count) && is_entry(folder.number, name, status))
       entries.push_back({std::move(name), std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec,
                          static_cast<std::uint64_t>(status.st_size)});
   std::ranges::sort(entries, {},
                     [](const Entry& e) { return std::pair<std::int64_t, std::string_view>(e.written, e.name); });
   return entries;
+}
+
+void PrivateStore::renew(std::string_view entry, std::chrono::seconds age) const {
+  require_name(entry);
+  std::string why;
+  const File folder = open_folder(folder_, Missing::stays, why);
+  struct stat status {};
+  const std::string name(entry);
+  if (!folder || !is_entry(folder.number, name, status)) return;
+  if (status.st_mtim.tv_sec > std::time(nullptr) - age.count()) return;
+  ::utimensat(folder.number, name.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
 }
 
 void PrivateStore::tidy(std::string_view before, std::string_view after) const {

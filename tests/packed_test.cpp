@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values come back as they were put in, and bytes that are not what the reader expects are an error, not memory of
+// others; a library's build is told from another.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tessera/base/os/library.h"
+#include "tessera/base/packed.h"
+
+namespace tessera {
+namespace {
+
+TEST(Packed, ValuesComeBackAsTheyWere) {
+  const std::string bytes =
+      (Packer() << 1.5 << std::uint32_t{7} << true << std::string_view("a\0b", 3) << "" << std::uint64_t{1} << 60)
+          .take();
+  Unpacker in(bytes);
+  EXPECT_EQ(in.take<double>(), 1.5);
+  EXPECT_EQ(in.take<std::uint32_t>(), 7u);
+  EXPECT_TRUE(in.take<bool>());
+  EXPECT_EQ(in.text(), std::string_view("a\0b", 3));
+  EXPECT_EQ(in.text(), "");
+  EXPECT_EQ(in.take<std::uint64_t>(), 1u);
+  EXPECT_THROW(in.end(), FormatError) << "something is left";
+  EXPECT_EQ(in.take<int>(), 60);
+  EXPECT_NO_THROW(in.end());
+  EXPECT_THROW(in.take<std::uint8_t>(), FormatError) << "nothing is left";
+}
+
+TEST(Packed, NoLengthIsBelieved) {
+  for (const std::uint64_t length : {std::uint64_t{4}, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
+    const std::string bytes = (Packer() << length).take() + "abc";
+    EXPECT_THROW(Unpacker(bytes).text(), FormatError) << length;
+  }
+}
+
+TEST(BuildId, TellsLibrariesApartAndStaysTheSame) {
+  const std::string own = os::build_id(reinterpret_cast<const void*>(&os::build_id));
+  const std::string mathematics =
+      os::build_id(reinterpret_cast<const void*>(static_cast<double (*)(double)>(&std::cbrt)));
+  EXPECT_GE(own.size(), 16u);
+  EXPECT_EQ(own.find_first_not_of("0123456789abcdef"), own.npos) << own;
+  EXPECT_EQ(own, os::build_id(reinterpret_cast<const void*>(&os::own_folder)));
+  EXPECT_NE(own, mathematics);
+  EXPECT_GE(mathematics.size(), 16u);
+}
+
+}  // namespace
+}  // namespace tessera
