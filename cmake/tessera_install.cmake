@@ -25,7 +25,7 @@ set_target_properties(tessera PROPERTIES LINKER_LANGUAGE CXX VERSION ${PROJECT_V
                                          INSTALL_RPATH "$ORIGIN")
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   # Only names of ours leave the library: a program may use another version of fmt, spdlog or nlohmann-json beside it.
-  target_link_options(tessera PRIVATE "LINKER:--version-script=${tessera_SOURCE_DIR}/cmake/tessera.map")
+  target_link_options(tessera PRIVATE "LINKER:--build-id" "LINKER:--version-script=${tessera_SOURCE_DIR}/cmake/tessera.map")
   set_target_properties(tessera PROPERTIES LINK_DEPENDS ${tessera_SOURCE_DIR}/cmake/tessera.map)
   if(NOT TESSERA_SANITIZE)
     target_link_options(tessera PRIVATE "LINKER:--no-undefined" "LINKER:--as-needed")

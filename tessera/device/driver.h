@@ -46,8 +46,8 @@ struct Variant {
 class LoadedKernel {
  public:
   virtual ~LoadedKernel() = default;
-  /// What the device's compiler takes: a whole program of this kernel alone, or the module in PTX that it is in. Where
-  /// there is no such text, the IR. For people, and for the driver's makers.
+  /// What the device's compiler takes, also of a kernel that was read from disk: a whole program of this kernel alone.
+  /// Where there is no such text, the IR. For people, and for the driver's makers.
   virtual std::string source() const = 0;
 };
 
@@ -159,8 +159,25 @@ class DriverDevice {
   }
   /// The vendor's library of matrix products, opened on the first call that finds it; null if there is none, and why.
   virtual DriverBlas* blas(std::string& why);
-  /// Compiles a batch at once; KernelError with kernel name and build log.
-  virtual std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) = 0;
+  /// Compiles a batch at once; KernelError with kernel name and build log. A backend whose kernels are kept on disk
+  /// (kernel_cache.h) has instead the three below, of which this one is made: one image a kernel, since kernels are
+  /// looked for one by one.
+  virtual std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests);
+  /// What images depend on beside the kernel and the files that its Driver says are `foreign`: how kernels are lowered,
+  /// the language, the exact architecture, compiler and driver. A line "what: which" each, without the value of any
+  /// environment variable. Empty: images of this device are not kept.
+  virtual std::string image_key() { return {}; }
+  /// The kernel as the device's compiler makes it, with all that `load` needs beside the request. KernelError likewise.
+  virtual std::string build(const CompileRequest& request) {
+    static_cast<void>(request);
+    return {};
+  }
+  /// Null if the device wants another image: it has turned to another compiler, and `image_key` is another.
+  /// KernelError or FormatError if this one does not do.
+  virtual std::unique_ptr<LoadedKernel> load(const CompileRequest& request, const std::string& image) {
+    static_cast<void>(request), static_cast<void>(image);
+    return nullptr;
+  }
 };
 
 /// Code of a vendor's that a driver loads. It is asked in a process of its own (`tessera-probe`) before this one loads

@@ -82,13 +82,18 @@ void warn_of_no_checks(const ir::Function& fn, Device device) {
                   to_string(device), fn.name));
 }
 
-/// "compiled add, fill for cpu:0 in 12.3 ms".
-void log_compiled(std::span<const CompileRequest> requests, Device device, Variant v,
-                  std::chrono::steady_clock::duration time) {
+/// "compiled add, fill for cpu:0 in 12.3 ms", "loaded mul from disk, compiled add for cpu:0 in 12.3 ms".
+void log_made(std::span<const CompileRequest> requests, std::span<const MadeKernel> made, Device device, Variant v,
+              std::chrono::steady_clock::duration time) {
   if (!logging::enabled(logging::Level::info) || !holds_data(device)) return;
-  std::string names;
-  for (const CompileRequest& r : requests) names += (names.empty() ? "" : ", ") + r.function->name;
-  logging::info(fmt::format("compiled {}{}{} for {} in {:.1f} ms", names, v.noalias ? "" : " (plain)",
+  std::string loaded, compiled;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    std::string& names = made[i].kept ? loaded : compiled;
+    names += (names.empty() ? "" : ", ") + requests[i].function->name;
+  }
+  logging::info(fmt::format("{}{}{}{}{}{}{} for {} in {:.1f} ms", loaded.empty() ? "" : "loaded ", loaded,
+                            loaded.empty() ? "" : " from disk", loaded.empty() || compiled.empty() ? "" : ", ",
+                            compiled.empty() ? "" : "compiled " + compiled, v.noalias ? "" : " (plain)",
                             v.index64 ? " (index64)" : "", to_string(device),
                             std::chrono::duration<double, std::milli>(time).count()));
 }
@@ -155,10 +160,10 @@ struct KernelAccess {
     std::vector<CompileRequest> requests;
     for (Kernel::State* s : missing) requests.push_back({&s->function, variant});
     warn_of_no_checks(missing.front()->function, device.device);
-    std::vector<std::unique_ptr<LoadedKernel>> loaded;
+    std::vector<MadeKernel> made;
     const auto start = std::chrono::steady_clock::now();
     try {
-      loaded = device.driver->compile(requests);
+      made = make_kernels(*device.driver, requests, device.kernels);
     } catch (const KernelError& e) {
       // The name must be there, whatever the driver's compiler wrote.
       const std::string text = e.what();
@@ -170,18 +175,19 @@ struct KernelAccess {
                          .with = {{"device", to_string(device.device)}},
                          .wrong = text});
     }
-    if (loaded.size() != missing.size() || std::find(loaded.begin(), loaded.end(), nullptr) != loaded.end()) {
+    if (made.size() != missing.size() ||
+        std::any_of(made.begin(), made.end(), [](const MadeKernel& m) { return m.kernel == nullptr; })) {
       fail<KernelError>({.asked = "compile " + missing.front()->function.name,
                          .with = {{"device", to_string(device.device)}},
                          .wrong = "the driver did not give back a kernel for each it was asked for"});
     }
-    log_compiled(requests, device.device, variant, std::chrono::steady_clock::now() - start);
+    log_made(requests, made, device.device, variant, std::chrono::steady_clock::now() - start);
     if (const auto& folder = settings().dump; folder && device.holds_data) {  // a dry run's kernels never run
       for (std::size_t i = 0; i < missing.size(); ++i)
-        dump(*folder, missing[i]->function, missing[i]->hash, device.device, variant, *loaded[i]);
+        dump(*folder, missing[i]->function, missing[i]->hash, device.device, variant, *made[i].kernel);
     }
     for (std::size_t i = 0; i < missing.size(); ++i)
-      missing[i]->on(device).loaded[v].store(loaded[i].release(), std::memory_order_release);
+      missing[i]->on(device).loaded[v].store(made[i].kernel.release(), std::memory_order_release);
   }
 
   static void prepare(OpenDevice& device, std::span<const Kernel> kernels) {

@@ -114,7 +114,7 @@ class KernelFamily {
   mutable os::PerProcess<Made> made_;
 };
 
-/// What ran where, and what was copied, since the start of the process or the last reset.
+/// What ran where, what was copied, and what had to be compiled, since the start of the process or the last reset.
 struct PlacementLog {
   struct KernelCount {
     std::string kernel;
@@ -128,8 +128,17 @@ struct PlacementLog {
     /// Directly from other devices, which is not counted there and not as copies through the host.
     std::uint64_t from_peers_bytes = 0, from_peers_count = 0;
   };
+  /// Where a device's kernels came from, that by which it is tried when it is opened included.
+  struct Made {
+    Device device;
+    std::uint64_t compiled = 0;
+    std::uint64_t loaded = 0;                ///< from disk: compiled by an earlier process
+    std::uint64_t damaged = 0, refused = 0;  ///< of `compiled`: what was on disk was not whole, or did not load
+    bool kept = false;                       ///< they are kept on disk for later processes
+  };
   std::vector<KernelCount> kernels;  ///< by device, then most launches first
   std::vector<Copies> copies;
+  std::vector<Made> made;  ///< by device
 };
 PlacementLog placement_log();
 void reset_placement_log();

@@ -19,6 +19,7 @@
 #include "tessera/base/os/system.h"
 #include "tessera/device/discovery.h"
 #include "tessera/device/dry_run.h"
+#include "tessera/device/kernel.h"
 #include "tessera/device/queue_core.h"
 #include "tessera/device/settings.h"
 #include "tessera/device/verify_device.h"
@@ -45,10 +46,19 @@ constinit os::PerProcess<Opening> opening;
 
 std::atomic<bool> at_exit = false;
 
+/// TESSERA_STATS: for programs that print none themselves.
+void print_stats() noexcept {
+  try {
+    if (settings().stats) logging::print(to_string(placement_log()));
+  } catch (const std::exception&) {  // no memory for a text; a setting that cannot be read was told by who needed it
+  }
+}
+
 /// Waits for all work once, while drivers still live; from then on nothing of ours calls them. On a thread of its own,
 /// since the one that ends the process has lost its thread_local objects, drivers' too; and not for ever.
 void drain_at_exit() {
   if (at_exit.exchange(true)) return;
+  print_stats();
   try {
     if (std::ranges::all_of(open_devices(), [](const OpenDevice* d) { return is_built_in(d->device.backend); }))
       return OpenDevice::drain();  // our own code, which waits for nothing
@@ -116,7 +126,7 @@ bool is_shortage(const std::exception& e) {
 void verify(OpenDevice& device, const std::optional<Origin>& origin) {
   std::string wrong;
   try {
-    wrong = verify_device(*device.driver);
+    wrong = verify_device(*device.driver, &device.kernels);
     if (!wrong.empty() && origin) note_wrong(device.info, *origin, wrong);
   } catch (const OutOfMemory&) {
     throw;  // says nothing about how the device computes

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tessera/device/driver.h"
+#include "tessera/device/kernel_cache.h"
 #include "tessera/device/pool.h"
 #include "tessera/device/staging.h"
 #include "tessera/device/storage.h"
@@ -39,6 +40,7 @@ struct OpenDevice {
   MemoryPool pool{*this};
   StagingPieces staging{*this};
   CopyCounters copies;
+  KernelCounters kernels;
   std::mutex peers_lock;
   std::map<const OpenDevice*, bool> peers;  ///< under peers_lock: whose memory queues of this device reach
   std::mutex compile_lock;                  ///< one compilation at a time

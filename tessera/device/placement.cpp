@@ -66,7 +66,11 @@ PlacementLog placement_log() {
     row.from_peers_bytes = c.from_peers_bytes, row.from_peers_count = c.from_peers_count;
     if (row.to_device_count + row.to_host_count + row.within_count + row.from_peers_count != 0)
       log.copies.push_back(row);
+    const KernelCounters& k = open->kernels;
+    if (k.compiled + k.loaded != 0)
+      log.made.push_back({open->device, k.compiled, k.loaded, k.damaged, k.refused, k.kept});
   }
+  std::ranges::sort(log.made, {}, &PlacementLog::Made::device);
   return log;
 }
 
@@ -81,6 +85,8 @@ void reset_placement_log() {
     for (auto* counter : {&c.to_device_bytes, &c.to_host_bytes, &c.within_bytes, &c.from_peers_bytes,
                           &c.to_device_count, &c.to_host_count, &c.within_count, &c.from_peers_count})
       *counter = 0;
+    KernelCounters& k = open->kernels;
+    for (auto* counter : {&k.compiled, &k.loaded, &k.damaged, &k.refused}) *counter = 0;
   }
 }
 
@@ -105,6 +111,13 @@ std::string to_string(const PlacementLog& log) {
     text += peers ? fmt::format("  {:>22}\n", cell(c.from_peers_bytes, c.from_peers_count)) : "\n";
   }
   if (log.copies.empty()) text += "(nothing was copied)\n";
+  if (!log.made.empty()) text += "\n";
+  for (const auto& m : log.made) {
+    text += fmt::format("kernels of {}: {} compiled", to_string(m.device), m.compiled);
+    if (m.damaged != 0) text += fmt::format(", {} of them since their files on disk are damaged", m.damaged);
+    if (m.refused != 0) text += fmt::format(", {} of them since what was on disk did not load", m.refused);
+    text += m.kept ? fmt::format(", {} loaded from disk\n", m.loaded) : "; Tessera keeps none of them on disk\n";
+  }
   return text;
 }
 

@@ -38,6 +38,9 @@ const Settings& settings() {
   s.probe = config::text("TESSERA_PROBE");
   s.probe_timeout = static_cast<int>(config::integer("TESSERA_PROBE_TIMEOUT", 1, 3600).value_or(s.probe_timeout));
   s.cache_dir = config::text("TESSERA_CACHE_DIR");
+  s.kernel_cache = config::flag("TESSERA_KERNEL_CACHE", s.kernel_cache);
+  s.kernel_cache_bytes = config::bytes("TESSERA_KERNEL_CACHE_SIZE").value_or(s.kernel_cache_bytes);
+  s.stats = config::flag("TESSERA_STATS", false);
   config::integer("TESSERA_THREADS", 1, config::most_threads);  // cpu reads it: a bad one would only show as no cpu
   if (const auto blas = config::text("TESSERA_BLAS"); blas && !blas->empty() && *blas != "auto") {
     if (*blas != "off" && *blas != "vendor")

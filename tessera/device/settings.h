@@ -20,6 +20,9 @@ struct Settings {
   std::optional<std::string> probe;           ///< TESSERA_PROBE: a program, "list" or "off"
   int probe_timeout = 20;                     ///< TESSERA_PROBE_TIMEOUT: seconds
   std::optional<std::string> cache_dir;       ///< TESSERA_CACHE_DIR: a folder
+  bool kernel_cache = true;                   ///< TESSERA_KERNEL_CACHE: compiled kernels are kept there
+  std::uint64_t kernel_cache_bytes = std::uint64_t{256} << 20;  ///< TESSERA_KERNEL_CACHE_SIZE: at most so much of them
+  bool stats = false;  ///< TESSERA_STATS: the placement log, when the process ends
   enum class Blas : std::uint8_t { automatic, off, vendor };
   Blas blas = Blas::automatic;  ///< TESSERA_BLAS: whose kernels multiply matrices (device/vendor_product.h)
   bool tf32 = false;            ///< TESSERA_TF32: vendors' libraries may round f32 factors to 10 bits of fraction

@@ -78,13 +78,19 @@ bool while_ended(std::int64_t until) {
   return until > latest || until <= latest - std::chrono::seconds(a_while).count();
 }
 
+std::string stamps_of(const ForeignPart& part) {
+  std::string stamps;
+  if (!part.name.empty()) stamps += os::file_stamp(part.name) + "\n";
+  for (const auto& names : {part.libraries, part.beside})
+    for (const std::string& file : files_found(names)) stamps += os::file_stamp(file) + "\n";
+  return stamps;
+}
+
 std::string verdict_key(Backend backend, const ForeignPart& part, const fs::path& program) {
   if (part.libraries.empty()) return "";
   std::string key = fmt::format("tessera {}\nprobe {}\nbackend {}\npart {}\n{}\n", TESSERA_VERSION,
                                 os::file_stamp(program), backend_name(backend), part.name, os::hardware_fingerprint());
-  if (!part.name.empty()) key += os::file_stamp(part.name) + "\n";
-  for (const std::string& file : files_found(part.libraries)) key += os::file_stamp(file) + "\n";
-  for (const std::string& file : files_found(part.beside)) key += os::file_stamp(file) + "\n";
+  key += stamps_of(part);
   for (const std::string& variable : os::variables_named(answering)) key += variable + "\n";
   for (const std::string& variable : os::variables_named("TESSERA_"))
     if (variable.substr(0, variable.find('=')).ends_with("_LIBRARY")) key += variable + "\n";

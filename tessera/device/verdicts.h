@@ -21,6 +21,9 @@ namespace tessera {
 /// secrets: what goes to disk is its hash.
 std::string verdict_key(Backend backend, const ForeignPart& part, const std::filesystem::path& program);
 
+/// The files that the loader would open for a part, and those beside it, as path, size, time and inode: a line each.
+std::string stamps_of(const ForeignPart& part);
+
 /// A driver's words for the disk: it may have printed its environment. Values of the key's variables are their names in
 /// them, "$NVIDIA_API_KEY"; those of less than 6 characters stay.
 std::string without_values(std::string text);

@@ -47,21 +47,22 @@ struct Block {
 
 }  // namespace
 
-std::string verify_device(DriverDevice& device) {
+std::string verify_device(DriverDevice& device, KernelCounters* counters) {
   static constinit os::PerProcess<Traced> traced;
   std::vector<float> x(elements), y(elements);
   for (std::uint64_t i = 0; i < elements; ++i) x[i] = static_cast<float>(i) * 0.25f - 100.0f;
   const std::size_t bytes = elements * sizeof(float);
   Block from(device, bytes), to(device, bytes);
   const CompileRequest request{&traced->kernel, Variant{}};
-  const auto loaded = device.compile(std::span(&request, 1));
+  const auto kernel = counters != nullptr ? std::move(make_kernels(device, std::span(&request, 1), *counters)[0].kernel)
+                                          : std::move(device.compile(std::span(&request, 1)).at(0));
   const auto queue = device.make_queue();
   queue->upload(from.allocation, 0, x.data(), bytes);
   const std::uint32_t poison = 0x7fc0dead;  // a NaN: what is not written shows
   queue->fill(to.allocation, 0, bytes, std::as_bytes(std::span(&poison, 1)));
   const std::array arguments = {Argument{.allocation = &from.allocation, .elements = elements},
                                 Argument{.allocation = &to.allocation, .elements = elements}};
-  queue->launch(*loaded.at(0), {blocks, 1, 1}, arguments);
+  queue->launch(*kernel, {blocks, 1, 1}, arguments);
   if (const auto event = queue->record()) event->wait();  // later work waits for events, so that is tried too
   queue->download(y.data(), to.allocation, 0, bytes);
   queue->finish();

@@ -5,12 +5,13 @@
 
 #include <string>
 
-#include "tessera/device/driver.h"
+#include "tessera/device/kernel_cache.h"
 
 namespace tessera {
 
-/// Runs it; empty if the result is right, else a sentence that says what is wrong. Throws what the driver throws.
-std::string verify_device(DriverDevice& device);
+/// Runs it; empty if the result is right, else a sentence that says what is wrong. Throws what the driver throws. With
+/// `counters` the kernel may come from disk; without, the device's compiler is tried too.
+std::string verify_device(DriverDevice& device, KernelCounters* counters = nullptr);
 
 /// The kernel's name, by which drivers and logs know it.
 inline constexpr const char* verify_kernel_name = "tessera_verify";

@@ -16,6 +16,7 @@ namespace {
 std::atomic<EmitObserver> watching = nullptr;
 }
 void observe_emission(EmitObserver observer) { watching = observer; }
+bool emission_is_observed() { return watching != nullptr; }
 
 std::string identifier(std::string_view name) {
   std::string out;

@@ -57,6 +57,7 @@ EmittedSource emit_c(std::span<const EmitRequest> requests, const Dialect& diale
 /// for a driver execute the function when the driver is asked to launch `kernel.entry`. Null: nobody watches.
 using EmitObserver = void (*)(const EmittedKernel& kernel, const ir::Function& function);
 void observe_emission(EmitObserver observer);
+bool emission_is_observed();
 
 /// The name of a kernel as an identifier: other characters become '_'.
 std::string identifier(std::string_view name);

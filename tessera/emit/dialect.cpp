@@ -138,6 +138,24 @@ Target target_of(const Dialect& d, bool index64) {
           .vectors = d.vectors};
 }
 
+// These take the structures apart, so that a field more does not compile until it is here too.
+std::string text_of(const Dialect& d) {
+  const auto& [language, name, fp64, subgroups, subgroups_named, intel_shuffles, atomic_i64, dot4, offsets, vectors,
+               expand_math, expand_math64, bf16_convert, cuda_width, matrix, hip_dot4] = d;
+  return fmt::format("{} ({}) {:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {}", name, static_cast<int>(language),
+                     fp64, subgroups, subgroups_named, intel_shuffles, atomic_i64, dot4, offsets, vectors, expand_math,
+                     expand_math64, bf16_convert, cuda_width, static_cast<int>(matrix), static_cast<int>(hip_dot4));
+}
+std::string text_of(const Target& t) {
+  const auto& [index64, guard_map, f16_convert, bf16_convert, f64, dot4, expand_math, expand_math64, atomic_f32,
+               atomic_i64, subgroup_width, block_operations, mma, mma_bf16, mma_width, vectors, max_block_threads,
+               max_shared_bytes, max_local_bytes] = t;
+  return fmt::format("{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {} {} {}", index64, guard_map,
+                     f16_convert, bf16_convert, f64, dot4, expand_math, expand_math64, atomic_f32, atomic_i64,
+                     block_operations, mma, mma_bf16, vectors, subgroup_width, mma_width, max_block_threads,
+                     max_shared_bytes, max_local_bytes);
+}
+
 std::string type_text(const Dialect& d, DType t) {
   static constexpr const char* cl[] = {"bool", "char",  "uchar",  "short",  "ushort", "int",   "uint",
                                        "long", "ulong", "ushort", "ushort", "float",  "double"};

@@ -128,6 +128,10 @@ class Prelude {
   std::map<std::string, std::string> functions_;
 };
 
+/// Every field, for the keys of kernels on disk.
+std::string text_of(const Dialect& dialect);
+std::string text_of(const Target& target);
+
 // Spelling.
 std::string type_text(const Dialect& d, DType t);      ///< of values: "float"; f16 and bf16 are their 16 bits
 std::string memory_text(const Dialect& d, DType t);    ///< of memory and arguments: bool is one byte

@@ -81,6 +81,8 @@ inline Outcome run(std::vector<std::string> arguments, const RunOptions& options
   }
   // What who runs the tests prefers is not part of them.
   if (!options.environment.count("XDG_CONFIG_HOME")) variables.push_back("XDG_CONFIG_HOME=" + (folder / "config"));
+  // Nor what was compiled before.
+  if (!options.environment.count("TESSERA_KERNEL_CACHE")) variables.push_back("TESSERA_KERNEL_CACHE=0");
   for (const auto& [name, value] : options.environment) variables.push_back(name + "=" + value);
   arguments.insert(arguments.begin(), options.program);
   const bool limited = options.address_space != 0;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "tessera/emit/c_emitter.h"
 #include "tessera/ir/node.h"
@@ -23,15 +24,19 @@ struct KernelCall {
 };
 
 /// Runs the work items from `begin` up to `end`: of map kernels threads, of block kernels blocks, both counted with
-/// dimension 0 fastest. `scratch`: scratch_bytes() of memory, aligned to 64, of the calling thread alone.
+/// dimension 0 fastest. `scratch`: Object::scratch_bytes of memory, aligned to 64, of the calling thread
+/// alone.
 using KernelEntry = void (*)(const KernelCall* call, std::uint64_t begin, std::uint64_t end, std::byte* scratch);
 
 /// What the generator makes code for.
 struct TargetTraits {
   std::string cpu;       ///< LLVM's name
   std::string features;  ///< LLVM's feature string
-  unsigned width = 4;    ///< lanes of a vector of 32-bit elements
-  bool f16c = false;     ///< converts 16-bit floats
+  /// Every feature that code for it may use, as hexadecimal digits that mean something to one build of the module only:
+  /// where they are equal, code is.
+  std::string feature_bits;
+  unsigned width = 4;  ///< lanes of a vector of 32-bit elements
+  bool f16c = false;   ///< converts 16-bit floats
   bool fma = false;
   bool vnni = false;      ///< dot4 in one instruction (AVX-512 VNNI)
   bool avx_vnni = false;  ///< likewise, in 256 bits without AVX-512
@@ -43,14 +48,20 @@ struct GenerateOptions {
   bool index64 = false;  ///< width of `index`, where the function still has it
 };
 
-/// A compiled kernel in memory; its destructor gives the memory back.
+/// A kernel's machine code before it is loaded. The same kernel gives the same bytes, which any process may load whose
+/// module and `feature_bits` are the same.
+struct Object {
+  std::string bytes;              ///< a relocatable object file
+  std::size_t scratch_bytes = 0;  ///< of memory that each thread hands to the kernel
+  double generate_ms = 0;         ///< our IR to LLVM's, and its passes
+  double machine_code_ms = 0;
+};
+
+/// A kernel that is loaded; its destructor gives the memory back.
 class Compiled {
  public:
   virtual ~Compiled() = default;
   virtual KernelEntry entry() const = 0;
-  virtual std::size_t scratch_bytes() const = 0;
-  virtual double generate_ms() const = 0;      ///< our IR to LLVM's, and its passes
-  virtual double machine_code_ms() const = 0;  ///< to machine code, loaded
 };
 
 /// Compiles for one target. Thread-safe.
@@ -59,9 +70,12 @@ class Generator {
   virtual ~Generator() = default;
   virtual const TargetTraits& target() const = 0;
   virtual std::string version() const = 0;  ///< "LLVM 16.0.6"
-  /// The kernel, or null and what was wrong: nothing where memory ran out. `function`: lowered and canonical.
-  virtual std::unique_ptr<Compiled> compile(const ir::Function& function, const GenerateOptions& options,
-                                            std::string& wrong) noexcept = 0;
+  /// False, and what was wrong: nothing where memory ran out. `function`: lowered and canonical.
+  virtual bool compile(const ir::Function& function, const GenerateOptions& options, Object& object,
+                       std::string& wrong) noexcept = 0;
+  /// The kernel of this name; null likewise. Compiles nothing.
+  virtual std::unique_ptr<Compiled> load(std::string_view object, const std::string& name,
+                                         std::string& wrong) noexcept = 0;
   /// What compile() works on, for people and tests, or what was wrong.
   enum class Text : std::uint8_t { llvm, optimised, assembly };
   virtual std::string text(const ir::Function& function, const GenerateOptions& options, Text which) noexcept = 0;
@@ -104,7 +118,7 @@ class Codegen {
 };
 
 /// Raised with every change of this file, and of ir::Function.
-inline constexpr int interface_version = 4;
+inline constexpr int interface_version = 5;
 
 /// The module's one symbol, `tessera_codegen_open`: what it offers, or null and what was wrong. All of it lives as long
 /// as the process. The second argument is not read: version 1 had it, and each version must be able to refuse another.

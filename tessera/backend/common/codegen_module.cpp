@@ -72,6 +72,7 @@ ModuleOf<G> open_with(Take&& take) {
     return out;
   }
   out.opened = true;
+  out.build = os::build_id(reinterpret_cast<const void*>(open));
   Codegen* module = open(interface_version, "", &out.reason);
   if (module) out.generator = take(*module, out.reason);
   if (!out.generator && out.reason.empty()) fail_without_room("start LLVM", bytes);
@@ -98,6 +99,11 @@ void fail_without_room(const std::string& asked, std::uint64_t bytes) {
 void need_room_to_compile(const std::string& name, std::size_t nodes) {
   const std::uint64_t bytes = 4 * mebi + 20 * kibi * nodes;
   if (!os::memory_can_be_had(bytes)) fail_without_room("compile " + name, bytes);
+}
+
+void need_room_to_load(const std::string& name, std::size_t bytes) {
+  const std::uint64_t wanted = mebi + 4 * std::uint64_t{bytes};
+  if (!os::memory_can_be_had(wanted)) fail_without_room("load " + name, wanted);
 }
 
 void need_whole_llvm(const std::string& asked) {

@@ -15,6 +15,7 @@ struct ModuleOf {
   G* generator = nullptr;
   bool opened = false;  ///< the file is the module, though it may have refused the target
   std::string file;     ///< that was opened, or tried last
+  std::string build;    ///< os::build_id of the module, as it is loaded
   std::string reason;   ///< why there is no generator: the files tried, and the loader's or the module's text
 };
 using Module = ModuleOf<Generator>;
@@ -33,6 +34,8 @@ PtxModule open_ptx_module();
 /// To be called before LLVM compiles functions of so many nodes in all, lowered: where memory runs out in its middle it
 /// ends the process. OutOfMemory if there is too little; `name` is the kernel's, or the batch's.
 void need_room_to_compile(const std::string& name, std::size_t nodes);
+/// Likewise, before an object of so many bytes is loaded.
+void need_room_to_load(const std::string& name, std::size_t bytes);
 /// To be called before anything is asked of LLVM, and that then be done under os::NoFork: DeviceError if this process
 /// was forked in the middle of such work of another thread, whose locks nobody will open.
 void need_whole_llvm(const std::string& asked);

@@ -38,12 +38,7 @@ std::string excerpt(const std::string& text, std::size_t around) {
   return out;
 }
 
-emit::Target target_for(const CompileRequest& request, const emit::Dialect& dialect, const Capabilities& can) {
-  emit::Target target = emit::target_of(dialect, request.variant.index64);
-  target.f64 = can.f64;
-  target.max_block_threads = can.max_block_threads;
-  target.max_shared_bytes = can.shared_bytes;
-  target.max_local_bytes = can.local_bytes;
+ir::Function lowered(const CompileRequest& request, const emit::Dialect& dialect, const Capabilities& can) {
   for (std::size_t d = 0; d < 3; ++d)
     if (request.function->kind == ir::KernelKind::block && request.function->block_size[d] > can.max_block[d])
       fail<KernelError>({.asked = "kernel " + request.function->name,
@@ -51,18 +46,18 @@ emit::Target target_for(const CompileRequest& request, const emit::Dialect& dial
                                               "most {}",
                                               request.function->block_size[d], d, can.max_block[d]),
                          .todo = "Declare it with smaller blocks"});
-  return target;
+  return emit::lower(*request.function, target_for(dialect, can, request.variant));
 }
 
 std::vector<BuiltKernel> build_program(std::span<const CompileRequest> requests, const emit::Dialect& dialect,
                                        const DeviceInfo& info, const BuildProgram& build) {
   const bool exact = requests.front().function->exact;
-  std::vector<ir::Function> lowered;
-  lowered.reserve(requests.size());
+  std::vector<ir::Function> functions;
+  functions.reserve(requests.size());
   std::vector<emit::EmitRequest> emits;
   for (const CompileRequest& r : requests) {
-    lowered.push_back(emit::lower(*r.function, target_for(r, dialect, info.can)));
-    emits.push_back({&lowered.back(), r.variant.noalias});
+    functions.push_back(lowered(r, dialect, info.can));
+    emits.push_back({&functions.back(), r.variant.noalias});
   }
   const emit::EmittedSource source = emit::emit_c(emits, dialect);
   auto subject = [&](std::size_t i) { return "kernel " + requests[i].function->name; };
@@ -86,6 +81,22 @@ std::vector<BuiltKernel> build_program(std::span<const CompileRequest> requests,
 }
 
 }  // namespace
+
+emit::Target target_for(const emit::Dialect& dialect, const Capabilities& can, Variant variant) {
+  emit::Target target = emit::target_of(dialect, variant.index64);
+  target.f64 = can.f64;
+  target.max_block_threads = can.max_block_threads;
+  target.max_shared_bytes = can.shared_bytes;
+  target.max_local_bytes = can.local_bytes;
+  return target;
+}
+
+emit::EmittedKernel emitted_kernel(const CompileRequest& request, const emit::Dialect& dialect,
+                                   const DeviceInfo& info) {
+  const ir::Function function = lowered(request, dialect, info.can);
+  const emit::EmitRequest one{&function, request.variant.noalias};
+  return std::move(emit::emit_c(std::span(&one, 1), dialect).kernels.at(0));
+}
 
 std::vector<BuiltKernel> build_kernels(std::span<const CompileRequest> requests, const emit::Dialect& dialect,
                                        const DeviceInfo& info, const BuildProgram& build) {

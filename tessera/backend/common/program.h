@@ -31,6 +31,11 @@ struct BuiltKernel {
   emit::EmittedKernel emitted;
 };
 
+/// What kernels are lowered to for a device.
+emit::Target target_for(const emit::Dialect& dialect, const Capabilities& can, Variant variant);
+/// A kernel's text, and how it is launched. KernelError if it needs what the device lacks.
+emit::EmittedKernel emitted_kernel(const CompileRequest& request, const emit::Dialect& dialect, const DeviceInfo& info);
+
 /// One for each request. KernelError: a kernel needs what the device lacks, its blocks are too large, or the compiler
 /// refused it: then with the compiler's log and the lines it points at.
 std::vector<BuiltKernel> build_kernels(std::span<const CompileRequest> requests, const emit::Dialect& dialect,

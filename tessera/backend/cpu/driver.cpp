@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "tessera/backend/common/codegen_module.h"
+#include "tessera/backend/common/image.h"
 #include "tessera/backend/cpu/cpu.h"
 #include "tessera/backend/cpu/kernel.h"
 #include "tessera/base/config.h"
@@ -147,13 +148,29 @@ class CpuDevice : public DriverDevice {
   std::unique_ptr<DriverQueue> make_queue() override { return std::make_unique<CpuQueue>(); }
   Allocation wrap(void* native, std::size_t bytes) override { return {native, static_cast<std::byte*>(native), bytes}; }
   std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override {
-    if (module_.generator) need_whole_llvm("compile");
+    if (module_.generator) return DriverDevice::compile(requests);
+    std::vector<std::unique_ptr<LoadedKernel>> out;
+    for (const CompileRequest& r : requests) out.push_back(interpreted_kernel(r));
+    return out;
+  }
+  std::string image_key() override {
+    if (!module_.generator) return {};
+    const TargetTraits& target = module_.generator->target();
+    return backend::lowering_key() + "architecture: x86-64, vectors of " + std::to_string(target.width) +
+           "\ncompiler: " + module_.generator->version() + ", build " + module_.build +
+           "\nprocessor's features: " + target.feature_bits + "\n";
+  }
+  std::string build(const CompileRequest& request) override {
+    need_whole_llvm("compile");
     const std::lock_guard hold(compiling_);
     const os::NoFork whole;  // LLVM's state
-    std::vector<std::unique_ptr<LoadedKernel>> out;
-    for (const CompileRequest& r : requests)
-      out.push_back(module_.generator ? compile_kernel(*module_.generator, r) : interpreted_kernel(r));
-    return out;
+    return build_kernel(*module_.generator, request);
+  }
+  std::unique_ptr<LoadedKernel> load(const CompileRequest& request, const std::string& image) override {
+    need_whole_llvm("load");
+    const std::lock_guard hold(compiling_);
+    const os::NoFork whole;  // LLVM's state
+    return load_kernel(*module_.generator, request, image);
   }
 
  private:

@@ -13,6 +13,7 @@
 #include "tessera/base/inline_vector.h"
 #include "tessera/base/os/fork.h"
 #include "tessera/base/os/per_thread.h"
+#include "tessera/base/packed.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera::cpu {
@@ -68,24 +69,62 @@ std::byte* scratch(std::size_t bytes) {
   return slab.data;
 }
 
+/// What launching needs of a lowered kernel beside its machine code. `print` statements: by their format.
+struct Facts {
+  struct Print {
+    std::string text;
+    std::vector<DType> types;
+  };
+  double item_cost = 1;
+  std::map<std::uint32_t, Print> prints;
+};
+
+Facts facts_of(const Function& lowered) {
+  Facts facts;
+  facts.item_cost = cost(lowered, 0) + 1;
+  if (lowered.kind == KernelKind::block) facts.item_cost *= lowered.threads_per_block();
+  for (const Node& n : lowered.nodes)
+    if (n.op == Op::print) {
+      Facts::Print& print = facts.prints[n.extra] = {lowered.strings[n.extra], {}};
+      for (NodeId a : operands(n)) print.types.push_back(lowered[a].type.dtype);
+    }
+  return facts;
+}
+
+std::string pack(const Facts& facts, const Object& object) {
+  Packer out;
+  out << facts.item_cost << std::uint64_t{facts.prints.size()};
+  for (const auto& [format, print] : facts.prints) {
+    out << format << print.text << std::uint64_t{print.types.size()};
+    for (const DType type : print.types) out << static_cast<std::uint8_t>(type);
+  }
+  out << std::uint64_t{object.scratch_bytes} << object.bytes;
+  return out.take();
+}
+
+GenerateOptions options_of(Variant variant) { return {.noalias = variant.noalias, .index64 = variant.index64}; }
+
 class GeneratedKernel final : public CpuKernel {
  public:
-  GeneratedKernel(Generator& generator, Function function, GenerateOptions options)
-      : generator_(generator), function_(std::move(function)), options_(options) {
-    need_room_to_compile(function_.name, function_.nodes.size());
+  GeneratedKernel(Generator& generator, const CompileRequest& request, std::string_view image)
+      : generator_(generator), function_(*request.function), variant_(request.variant) {
+    Unpacker in(image);
+    facts_.item_cost = in.take<double>();
+    for (auto prints = in.take<std::uint64_t>(); prints > 0; --prints) {
+      Facts::Print& print = facts_.prints[in.take<std::uint32_t>()];
+      print.text = in.text();
+      for (auto types = in.take<std::uint64_t>(); types > 0; --types)
+        print.types.push_back(static_cast<DType>(in.take<std::uint8_t>()));
+    }
+    scratch_bytes_ = in.take<std::uint64_t>();
+    const std::string_view object = in.text();
+    in.end();
+    need_room_to_load(function_.name, object.size());
     std::string wrong;
-    compiled_ = generator_.compile(function_, options_, wrong);
-    if (!compiled_ && wrong.empty()) fail_without_room("compile " + function_.name, 0);
+    compiled_ = generator_.load(object, function_.name, wrong);
+    if (!compiled_ && wrong.empty()) fail_without_room("load " + function_.name, 0);
     if (!compiled_)
       fail<KernelError>({.asked = "kernel " + function_.name, .with = {{"device", "cpu:0"}}, .wrong = wrong});
-    item_cost_ = cost(function_, 0) + 1;
-    if (function_.kind == KernelKind::block) item_cost_ *= function_.threads_per_block();
-    for (const Node& n : function_.nodes)
-      if (n.op == Op::print) {
-        auto& types = prints_[n.extra];
-        types.clear();
-        for (NodeId a : operands(n)) types.push_back(function_[a].type.dtype);
-      }
   }
 
   ~GeneratedKernel() override {
@@ -99,9 +138,10 @@ class GeneratedKernel final : public CpuKernel {
 
   std::string source() const override {
     need_whole_llvm("print " + function_.name);
-    need_room_to_compile(function_.name, function_.nodes.size());
+    const Function lowered = emit::lower(function_, lowering_target(generator_.target(), variant_));
+    need_room_to_compile(function_.name, lowered.nodes.size());
     const os::NoFork whole;  // LLVM's state
-    const std::string text = generator_.text(function_, options_, Generator::Text::optimised);
+    const std::string text = generator_.text(lowered, options_of(variant_), Generator::Text::optimised);
     if (text.empty()) fail_without_room("print " + function_.name, 0);
     return "; " + generator_.version() + " for " + generator_.target().cpu + "\n" + text;
   }
@@ -117,12 +157,12 @@ class GeneratedKernel final : public CpuKernel {
     KernelCall call{slots.data(), {shape[0], shape[1], shape[2]}, &GeneratedKernel::print, this};
     const std::uint64_t items = shape[0] * shape[1] * shape[2];
     const KernelEntry entry = compiled_->entry();
-    const std::size_t bytes = compiled_->scratch_bytes();
-    if (static_cast<double>(items) * item_cost_ < inline_cost) return entry(&call, 0, items, scratch(bytes));
+    const std::size_t bytes = scratch_bytes_;
+    if (static_cast<double>(items) * facts_.item_cost < inline_cost) return entry(&call, 0, items, scratch(bytes));
     ThreadPool& pool = ThreadPool::instance();
     // Pieces are large enough to be worth a thread's while, small enough that all threads end together, and of map
     // kernels whole cache lines for every dtype.
-    const auto worthwhile = static_cast<std::uint64_t>(grain_cost / item_cost_) + 1;
+    const auto worthwhile = static_cast<std::uint64_t>(grain_cost / facts_.item_cost) + 1;
     std::uint64_t grain = std::max(worthwhile, items / (8 * pool.threads()) + 1);
     if (function_.kind == KernelKind::map) grain = (grain + 63) & ~std::uint64_t{63};
     if (grain >= items || pool.threads() == 1) return entry(&call, 0, items, scratch(bytes));
@@ -133,17 +173,16 @@ class GeneratedKernel final : public CpuKernel {
   // Called by compiled code, one thread's statement at a time: a whole line goes out at once.
   static void print(void* self, std::uint32_t format, const std::uint64_t* bits) noexcept {
     try {
-      const auto& kernel = *static_cast<GeneratedKernel*>(self);
-      const std::string& text = kernel.function_.strings[format];
-      const auto types = kernel.prints_.find(format);
+      const Facts::Print& print = static_cast<GeneratedKernel*>(self)->facts_.prints.at(format);
+      const std::string& text = print.text;
       std::string line;
       std::size_t value = 0;
       for (std::size_t i = 0; i < text.size(); ++i) {
-        if (text.compare(i, 2, "{}") != 0 || types == kernel.prints_.end() || value == types->second.size()) {
+        if (text.compare(i, 2, "{}") != 0 || value == print.types.size()) {
           line += text[i];
           continue;
         }
-        line += value_text(types->second[value], bits[value]);
+        line += value_text(print.types[value], bits[value]);
         ++value, ++i;
       }
       line += '\n';
@@ -165,11 +204,11 @@ class GeneratedKernel final : public CpuKernel {
   }
 
   Generator& generator_;
-  Function function_;
-  GenerateOptions options_;
+  Function function_;  ///< as written
+  Variant variant_;
+  Facts facts_;
+  std::size_t scratch_bytes_ = 0;
   std::unique_ptr<Compiled> compiled_;
-  std::map<std::uint32_t, std::vector<DType>> prints_;
-  double item_cost_ = 1;
 };
 
 class InterpretedKernel : public CpuKernel {
@@ -202,12 +241,20 @@ emit::Target lowering_target(const TargetTraits& traits, Variant variant) {
   return t;
 }
 
-std::unique_ptr<CpuKernel> compile_kernel(Generator& generator, const CompileRequest& request) {
-  GenerateOptions options;
-  options.noalias = request.variant.noalias;
-  options.index64 = request.variant.index64;
-  return std::make_unique<GeneratedKernel>(
-      generator, emit::lower(*request.function, lowering_target(generator.target(), request.variant)), options);
+std::string build_kernel(Generator& generator, const CompileRequest& request) {
+  const Function lowered = emit::lower(*request.function, lowering_target(generator.target(), request.variant));
+  need_room_to_compile(lowered.name, lowered.nodes.size());
+  Object object;
+  std::string wrong;
+  if (!generator.compile(lowered, options_of(request.variant), object, wrong)) {
+    if (wrong.empty()) fail_without_room("compile " + lowered.name, 0);
+    fail<KernelError>({.asked = "kernel " + lowered.name, .with = {{"device", "cpu:0"}}, .wrong = wrong});
+  }
+  return pack(facts_of(lowered), object);
+}
+
+std::unique_ptr<CpuKernel> load_kernel(Generator& generator, const CompileRequest& request, std::string_view image) {
+  return std::make_unique<GeneratedKernel>(generator, request, image);
 }
 
 std::unique_ptr<CpuKernel> interpreted_kernel(const CompileRequest& request) {

@@ -26,8 +26,10 @@ emit::Target lowering_target(const TargetTraits& traits, Variant variant);
 /// Shared memory a block may use, bytes: a block's data should stay in a core's own cache.
 inline constexpr std::uint64_t max_shared_bytes = 128 << 10;
 
-/// KernelError with the generator's text if it refuses.
-std::unique_ptr<CpuKernel> compile_kernel(Generator& generator, const CompileRequest& request);
+/// Machine code with what launching needs of the lowered kernel. KernelError with the generator's text if it refuses.
+std::string build_kernel(Generator& generator, const CompileRequest& request);
+/// The kernel of such an image. FormatError if it is none, KernelError if it does not load.
+std::unique_ptr<CpuKernel> load_kernel(Generator& generator, const CompileRequest& request, std::string_view image);
 /// The same on the reference interpreter.
 std::unique_ptr<CpuKernel> interpreted_kernel(const CompileRequest& request);
 

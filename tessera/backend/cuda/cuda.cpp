@@ -132,6 +132,9 @@ class CudaVendor final : public stream::Vendor {
 
   stream::Image compile(const stream::DeviceFacts& facts, const backend::Program& program) override;
   bool turn_to_another_compiler(stream::DeviceFacts& facts) override;
+  std::string compiler(const stream::DeviceFacts& facts) const override {
+    return facts.info.driver_version + (facts.architecture.starts_with("PTX ") ? ", build " + module_.build : "");
+  }
   std::unique_ptr<DriverBlas> open_blas(const stream::DeviceFacts&, std::string& why) override {
     return open_cublas(driver_version_, why);
   }

@@ -32,6 +32,7 @@ class MetalVendor final : public stream::Vendor {
   bool order_is_chosen() const override { return false; }
   std::string uuid(int) const override { return {}; }
   stream::Image compile(const stream::DeviceFacts& facts, const backend::Program& program) override;
+  std::string compiler(const stream::DeviceFacts&) const override { return {}; }  // Metal keeps what it made of a text
 
  private:
   Runtime runtime_;

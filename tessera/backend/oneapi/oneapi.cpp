@@ -65,6 +65,7 @@ class OneapiVendor final : public stream::Vendor {
     std::vector<std::string> beside = ocloc_candidates();
     for (std::string& name : OpenclCompiler::candidates()) beside.push_back(std::move(name));
     for (std::string& file : driver_files()) beside.push_back(std::move(file));
+    for (const char* file : {"libigc.so.2", "libigc.so.1"}) beside.emplace_back(file);  // what both compile with
     return {"", loader_candidates(), std::move(beside)};
   }
   int start(BackendReport& report) override;
@@ -72,6 +73,12 @@ class OneapiVendor final : public stream::Vendor {
   bool order_is_chosen() const override { return false; }  // Level Zero's variables hide devices, and order none
   std::string uuid(int ordinal) const override { return cards_[static_cast<std::size_t>(ordinal)].uuid; }
   stream::Image compile(const stream::DeviceFacts& facts, const backend::Program& program) override;
+  std::string compiler(const stream::DeviceFacts& facts) const override {
+    const Card& card = cards_[static_cast<std::size_t>(facts.ordinal)];
+    // Without libocloc it is the card's own driver that compiles, for that card.
+    return facts.info.driver_version + ", " + card.options +
+           (ocloc_.usable() ? "" : ", for " + facts.info.name + " " + facts.info.identity);
+  }
 
  private:
   const LoaderFunctions& call() const { return library_.call; }

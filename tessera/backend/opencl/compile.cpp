@@ -9,8 +9,8 @@ namespace tessera::cl {
 
 namespace {
 
-std::shared_ptr<void> build(const DeviceContext& device, const std::string& text, const std::string& subject,
-                            std::string& log) {
+std::shared_ptr<void> build_text(const DeviceContext& device, const std::string& text, const std::string& subject,
+                                 std::string& log) {
   const Api& cl = api();
   const char* source = text.c_str();
   const std::size_t length = text.size();
@@ -36,7 +36,7 @@ std::vector<std::unique_ptr<LoadedKernel>> ClDevice::compile(std::span<const Com
   const DeviceFacts& facts = device_.facts;
   const auto built = backend::build_kernels(requests, facts.dialect, facts.info,
                                             [&](const backend::Program& program, std::string& log) {
-                                              return build(device_, program.text(), program.subject, log);
+                                              return build_text(device_, program.text(), program.subject, log);
                                             });
   std::vector<std::unique_ptr<LoadedKernel>> out;
   for (std::size_t i = 0; i < requests.size(); ++i) {

@@ -44,6 +44,7 @@ class RocmVendor final : public stream::Vendor {
 
   ForeignPart loads() const override {
     ForeignPart part{"", runtime_candidates(), hiprtc_candidates()};
+    for (const char* file : {"libamd_comgr.so.3", "libamd_comgr.so.2"}) part.beside.emplace_back(file);  // hiprtc's
     for (const auto& candidates : {hipblaslt_candidates(), rocblas_candidates()})
       part.beside.insert(part.beside.end(), candidates.begin(), candidates.end());
     return part;

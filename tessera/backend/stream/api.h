@@ -162,6 +162,8 @@ class Vendor {
   virtual bool order_is_chosen() const = 0;
   virtual std::string uuid(int ordinal) const = 0;  ///< "uuid:...", empty if the driver tells none
   virtual Image compile(const DeviceFacts& facts, const backend::Program& program) = 0;
+  /// What makes the images of these facts' device, and loads them; empty: they are not kept on disk.
+  virtual std::string compiler(const DeviceFacts& facts) const { return facts.info.driver_version; }
   /// Opens the vendor's library of matrix products for the current context's device. Null if there is none, and why.
   /// KernelError if it does not start.
   virtual std::unique_ptr<DriverBlas> open_blas(const DeviceFacts& facts, std::string& why) {

@@ -3,10 +3,10 @@
 #include "tessera/backend/stream/device.h"
 
 #include <algorithm>
-#include <map>
 
 #include <fmt/format.h>
 
+#include "tessera/backend/common/image.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/os/per_thread.h"
@@ -164,77 +164,87 @@ DriverBlas* StreamDevice::blas(std::string& why) {
 
 // Kernels.
 
-std::vector<std::unique_ptr<LoadedKernel>> StreamDevice::compile(std::span<const CompileRequest> requests) {
+std::string StreamDevice::image_key() {
+  std::lock_guard guard(device_.vendor.lock);
+  const DeviceFacts& facts = device_.facts;
+  const std::string compiler = device_.vendor.compiler(facts);
+  if (compiler.empty()) return {};
+  return backend::text_key(facts.dialect, facts.info) + "architecture: " + facts.architecture +
+         "\ncompiler: " + compiler + "\n";
+}
+
+std::string StreamDevice::build(const CompileRequest& request) {
   const InContext in(device_);
   std::lock_guard guard(device_.vendor.lock);
-  for (;;) {
-    bool turned = false;
-    try {
-      return compile(requests, turned);
-    } catch (const KernelError&) {
-      if (!turned) throw;
-    }
-  }
+  const DeviceFacts& facts = device_.facts;
+  backend::KernelImage image;
+  auto built = backend::build_kernels(std::span(&request, 1), facts.dialect, facts.info,
+                                      [&](const backend::Program& program, std::string& log) -> std::shared_ptr<void> {
+                                        Image made = device_.vendor.compile(facts, program);
+                                        log = std::move(made.log);
+                                        if (!made.made) return nullptr;
+                                        image.program = std::move(made.bytes), image.is_text = made.is_text;
+                                        return std::make_shared<bool>(true);
+                                      });
+  built_ = request.function;
+  image.form = std::move(built.at(0).emitted);
+  return backend::pack(image);
 }
 
-std::vector<std::unique_ptr<LoadedKernel>> StreamDevice::compile(std::span<const CompileRequest> requests,
-                                                                 bool& turned) {
+std::unique_ptr<LoadedKernel> StreamDevice::load(const CompileRequest& request, const std::string& bytes) {
+  const InContext in(device_);
+  std::lock_guard guard(device_.vendor.lock);
   const Api& api = device_.api();
   DeviceFacts& facts = device_.facts;
-  std::map<void*, std::shared_ptr<const std::string>> texts;  // of modules
-  const auto built = backend::build_kernels(
-      requests, facts.dialect, facts.info,
-      [&](const backend::Program& program, std::string& log) -> std::shared_ptr<void> {
-        if (turned) return nullptr;
-        Image image = device_.vendor.compile(facts, program);
-        if (!image.made) {
-          log = std::move(image.log);
-          return nullptr;
-        }
-        Handle module = nullptr;
-        std::string said;
-        const Code code = api.load_module(image.bytes, &module, &said);
-        if (api.fault_of(code) == Fault::refused) {
-          const std::string used = facts.architecture;
-          turned = device_.vendor.turn_to_another_compiler(facts);
-          if (turned) {
-            logging::warn(
-                fmt::format("{}: the driver refused to load what was compiled for {} ({}); from now on for {}",
-                            device_.name(), used, api.code_text(code), facts.architecture));
-            return nullptr;
-          }
-          fail<KernelError>({.asked = program.subject,
-                             .with = {{"device", device_.name() + " " + facts.info.name},
-                                      {"architecture", facts.architecture},
-                                      {"driver", facts.info.driver_version}},
-                             .wrong = "the driver refused to load what the compiler made: " + api.code_text(code) +
-                                      (said.empty() ? "" : "\n" + said),
-                             .todo = "Most often the driver is older than the compiler: install a newer driver, or the "
-                                     "compiler of the version that the driver supports"});
-        }
-        device_.check(code, "loading a kernel");
-        if (image.is_text) texts[module] = std::make_shared<const std::string>(std::move(image.bytes));
-        return {module, [&device = device_](Handle m) {
-                  try {
-                    const InContext inside(device);
-                    device.api().unload_module(m);
-                  } catch (...) {  // the device is lost, and its modules with it
-                  }
-                }};
-      });
-  std::vector<std::unique_ptr<LoadedKernel>> out;
-  for (std::size_t i = 0; i < requests.size(); ++i)
-    out.push_back(std::make_unique<StreamKernel>(
-        device_, built[i].program,
-        backend::KernelShape(*requests[i].function, built[i].emitted, requests[i].variant.index64),
-        texts[built[i].program.get()]));
-  return out;
+  backend::KernelImage image = backend::unpack(bytes);
+  // Who watches what is emitted learns of kernels that another process emitted too.
+  if (emit::emission_is_observed() && built_ != request.function)
+    backend::emitted_kernel(request, facts.dialect, facts.info);
+  built_ = nullptr;
+  Handle module = nullptr;
+  std::string said;
+  const Code code = api.load_module(image.program, &module, &said);
+  if (api.fault_of(code) == Fault::refused) {
+    const std::string used = facts.architecture;
+    if (device_.vendor.turn_to_another_compiler(facts)) {
+      logging::warn(fmt::format("{}: the driver refused to load what was compiled for {} ({}); from now on for {}",
+                                device_.name(), used, api.code_text(code), facts.architecture));
+      return nullptr;
+    }
+    fail<KernelError>({.asked = "kernel " + request.function->name,
+                       .with = {{"device", device_.name() + " " + facts.info.name},
+                                {"architecture", facts.architecture},
+                                {"driver", facts.info.driver_version}},
+                       .wrong = "the driver refused to load what the compiler made: " + api.code_text(code) +
+                                (said.empty() ? "" : "\n" + said),
+                       .todo = "Most often the driver is older than the compiler: install a newer driver, or the "
+                               "compiler of the version that the driver supports"});
+  }
+  device_.check(code, "loading a kernel");
+  std::shared_ptr<void> owned(module, [&device = device_](Handle m) {
+    try {
+      const InContext inside(device);
+      device.api().unload_module(m);
+    } catch (...) {  // the device is lost, and its modules with it
+    }
+  });
+  backend::KernelShape shape(*request.function, std::move(image.form), request.variant.index64);
+  return std::make_unique<StreamKernel>(device_, std::move(owned), request, std::move(shape),
+                                        image.is_text ? std::move(image.program) : std::string());
 }
 
-StreamKernel::StreamKernel(DeviceContext& device, std::shared_ptr<void> module, backend::KernelShape shape,
-                           std::shared_ptr<const std::string> text)
+std::string StreamKernel::source() const {
+  if (!text_.empty()) return text_;
+  return backend::emitted_kernel({&as_written_, variant_}, dialect_, device_.facts.info).program();
+}
+
+StreamKernel::StreamKernel(DeviceContext& device, std::shared_ptr<void> module, const CompileRequest& request,
+                           backend::KernelShape shape, std::string text)
     : device_(device),
       module_(std::move(module)),
+      as_written_(*request.function),
+      variant_(request.variant),
+      dialect_(device.facts.dialect),
       text_(std::move(text)),
       shape_(std::move(shape)),
       limits_(device.facts.limits) {

@@ -84,12 +84,12 @@ class StreamEvent final : public DriverEvent {
 
 class StreamKernel final : public LoadedKernel {
  public:
-  /// `text`: see Image.
-  StreamKernel(DeviceContext& device, std::shared_ptr<void> module, backend::KernelShape shape,
-               std::shared_ptr<const std::string> text);
+  /// `text`: see Image; empty: the emitted C, which is written when somebody asks.
+  StreamKernel(DeviceContext& device, std::shared_ptr<void> module, const CompileRequest& request,
+               backend::KernelShape shape, std::string text);
   StreamKernel(const StreamKernel&) = delete;
   StreamKernel& operator=(const StreamKernel&) = delete;
-  std::string source() const override { return text_ ? *text_ : shape_.emitted.program(); }
+  std::string source() const override;
 
   /// In the context.
   void enqueue(Handle stream, const std::array<std::uint64_t, 3>& shape, std::span<const Argument> arguments) const;
@@ -100,7 +100,10 @@ class StreamKernel final : public LoadedKernel {
  private:
   DeviceContext& device_;
   std::shared_ptr<void> module_;
-  std::shared_ptr<const std::string> text_;
+  const ir::Function as_written_;
+  const Variant variant_;
+  const emit::Dialect dialect_;
+  const std::string text_;
   Handle function_ = nullptr;
   /// The grid, and the arguments as the driver takes them, in memory of this thread that is used again.
   backend::Grid bind(const std::array<std::uint64_t, 3>& shape, std::span<const Argument> arguments,
@@ -201,12 +204,13 @@ class StreamDevice final : public DriverDevice {
   }
   void* native_context() override { return device_.api().native_context(device_.context); }
   Allocation wrap(void* native, std::size_t bytes) override { return {native, nullptr, bytes}; }
-  std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override;
+  std::string image_key() override;
+  std::string build(const CompileRequest& request) override;
+  std::unique_ptr<LoadedKernel> load(const CompileRequest& request, const std::string& image) override;
 
  private:
-  /// `turned`: nothing was made, and the device has another compiler now.
-  std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests, bool& turned);
   DeviceContext& device_;
+  const ir::Function* built_ = nullptr;  ///< under the vendor's lock: what `build` was given last, until it is loaded
   std::unique_ptr<DriverBlas> blas_;
 };
 

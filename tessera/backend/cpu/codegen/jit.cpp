@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The module's entry: target, passes, machine code, loading. Compilation gives an object file in memory, which is then
-// loaded: an object read from a cache can be loaded the same way.
-#include <llvm/ExecutionEngine/Orc/LLJIT.h>
+// The module's entry: target, passes, machine code, loading. Compilation gives an object file in memory; one that was
+// kept on disk is loaded the same way, without anything of LLVM's that compiles.
+#include <llvm/ExecutionEngine/JITSymbol.h>
+#include <llvm/ExecutionEngine/Orc/ExecutorProcessControl.h>
 #include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Verifier.h>
@@ -9,7 +10,7 @@
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Passes/PassBuilder.h>
 #include <llvm/Support/ErrorHandling.h>
-#include <llvm/Support/SmallVectorMemoryBuffer.h>
+#include <llvm/Support/MemoryBuffer.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Target/TargetMachine.h>
 #include <llvm/TargetParser/Host.h>
@@ -52,33 +53,33 @@ struct Fatal : Refusal {};
 void fatal(void*, const char* reason, bool) { throw Fatal{{std::string("LLVM: ") + reason}}; }
 void out_of_memory(void*, const char*, bool) { throw std::bad_alloc(); }
 
-/// What loads code. LLVM is not made to be left by exceptions: a session in which memory ran out, or that LLVM gave up,
-/// may hold its locks for ever, so it is left alone from then on.
+/// What loads code: all sections of a kernel into one piece of memory. LLVM's older linker maps each by itself, and
+/// where somebody has reserved much of the address space (drivers of GPUs reserve hundreds of GiB) code and constants
+/// come to lie further apart than the 2 GiB that the code can reach, which it does not notice. LLVM is not made to be
+/// left by exceptions: a session in which memory ran out, or that LLVM gave up, may hold its locks for ever, so it is
+/// left alone from then on. Sessions are never destroyed.
 struct Session {
-  std::unique_ptr<orc::LLJIT> jit;
+  explicit Session(std::unique_ptr<orc::ExecutorProcessControl> process)
+      : execution(std::move(process)), linker(execution), outside(execution.createBareJITDylib("outside")) {}
+  orc::ExecutionSession execution;
+  orc::ObjectLinkingLayer linker;
+  orc::JITDylib& outside;  ///< the functions outside of kernels that their code may call
+  std::uint64_t loaded = 0;
   std::atomic<bool> abandoned = false;
   std::string* error = nullptr;  ///< where what went wrong in detail goes, instead of on standard error
 };
 
+/// A kernel in a library of its own: kernels of one name do not meet.
 class LoadedCode : public Compiled {
  public:
   ~LoadedCode() override {
-    if (!tracker) return;
-    if (session->abandoned)
-      tracker.resetWithoutRelease();  // its destructor takes the session's lock too
-    else
-      llvm::consumeError(tracker->remove());
+    if (library && !session->abandoned) llvm::consumeError(session->execution.removeJITDylib(*library));
   }
   KernelEntry entry() const override { return function; }
-  std::size_t scratch_bytes() const override { return scratch; }
-  double generate_ms() const override { return ir_ms; }
-  double machine_code_ms() const override { return code_ms; }
 
-  std::shared_ptr<Session> session;
-  orc::ResourceTrackerSP tracker;
+  Session* session = nullptr;
+  orc::JITDylib* library = nullptr;
   KernelEntry function = nullptr;
-  std::size_t scratch = 0;
-  double ir_ms = 0, code_ms = 0;
 };
 
 class LlvmGenerator : public Generator {
@@ -109,18 +110,23 @@ class LlvmGenerator : public Generator {
     std::string wrong;
     const auto* target = llvm::TargetRegistry::lookupTarget(triple, wrong);
     if (!target) throw Refusal{wrong};
-    auto make = [=](const std::string& cpu, const std::string& features) {
-      return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(
-          triple, cpu, features, {}, llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOpt::Default, true));
-    };
-    const auto plain = make("x86-64", "");
+    using Info = std::unique_ptr<llvm::MCSubtargetInfo>;
+    const Info plain(target->createMCSubtargetInfo(triple, "x86-64", ""));
     if (!plain) throw Refusal{"LLVM has no machine for " + triple};
-    if (!plain->getMCSubtargetInfo()->isCPUStringValid(traits_.cpu))
+    if (!plain->isCPUStringValid(traits_.cpu))
       throw Refusal{"LLVM " LLVM_VERSION_STRING " knows no processor '" + traits_.cpu +
                     "' (x86-64, x86-64-v2, x86-64-v3, x86-64-v4, ...)"};
-    machine_ = [=, this] { return make(traits_.cpu, traits_.features); };
-    const auto machine = machine_();
-    const auto* info = machine->getMCSubtargetInfo();
+    machine_ = [=, this] {
+      return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(triple, traits_.cpu, traits_.features, {},
+                                                                              llvm::Reloc::PIC_, llvm::CodeModel::Small,
+                                                                              llvm::CodeGenOpt::Default, true));
+    };
+    const Info info(target->createMCSubtargetInfo(triple, traits_.cpu, traits_.features));
+    for (std::size_t bit = 0; bit < llvm::MAX_SUBTARGET_FEATURES; bit += 4) {
+      unsigned digit = 0;
+      for (std::size_t i = 0; i < 4; ++i) digit |= (info->getFeatureBits()[bit + i] ? 1u : 0u) << i;
+      traits_.feature_bits += "0123456789abcdef"[digit];
+    }
     auto has = [&](const char* feature) { return info->checkFeatures(std::string("+") + feature); };
     traits_.width = has("avx512f") && has("avx512bw") && has("avx512vl") && has("avx512dq") ? 16 : has("avx2") ? 8 : 4;
     traits_.f16c = has("f16c");
@@ -131,28 +137,34 @@ class LlvmGenerator : public Generator {
                                "avx512vnni", "avxvnni"})
       if (has(needed) && !host.lookup(needed))
         throw Refusal{"this machine's processor lacks " + std::string(needed) + ", which " + traits_.cpu + " has"};
-    layout_ = machine->createDataLayout();
     triple_ = triple;
-
-    session_ = make_session();
   }
 
   const TargetTraits& target() const override { return traits_; }
 
-  std::unique_ptr<Compiled> compile(const ir::Function& fn, const GenerateOptions& options,
-                                    std::string& wrong) noexcept override {
-    return guarded(wrong, [&]() -> std::unique_ptr<Compiled> {
-      auto out = std::make_unique<LoadedCode>();
+  bool compile(const ir::Function& fn, const GenerateOptions& options, Object& object,
+               std::string& wrong) noexcept override {
+    return guarded(wrong, [&] {
       const auto start = std::chrono::steady_clock::now();
       const std::string symbol = symbol_name(fn.name);
       llvm::LLVMContext context;
       llvm::Module module(symbol, context);
-      out->scratch = build(module, fn, options, symbol);
-      out->ir_ms = milliseconds_since(start);
+      object.scratch_bytes = build(module, fn, options, symbol);
+      object.generate_ms = milliseconds_since(start);
       const auto middle = std::chrono::steady_clock::now();
-      auto object = machine_code(module, llvm::CGFT_ObjectFile);
-      load(std::make_unique<llvm::SmallVectorMemoryBuffer>(std::move(object), symbol, false), symbol, *out);
-      out->code_ms = milliseconds_since(middle);
+      const auto code = machine_code(module, llvm::CGFT_ObjectFile);
+      object.bytes.assign(code.begin(), code.end());
+      object.machine_code_ms = milliseconds_since(middle);
+      return true;
+    });
+  }
+
+  std::unique_ptr<Compiled> load(std::string_view object, const std::string& name,
+                                 std::string& wrong) noexcept override {
+    return guarded(wrong, [&]() -> std::unique_ptr<Compiled> {
+      auto out = std::make_unique<LoadedCode>();
+      const std::string symbol = symbol_name(name);
+      link(llvm::MemoryBuffer::getMemBufferCopy(llvm::StringRef(object.data(), object.size()), symbol), symbol, *out);
       return out;
     });
   }
@@ -177,38 +189,32 @@ class LlvmGenerator : public Generator {
   std::string version() const override { return "LLVM " LLVM_VERSION_STRING; }
 
  private:
-  std::shared_ptr<Session> make_session() const {
-    auto session = std::make_shared<Session>();
-    orc::LLJITBuilder builder;
-    builder.setJITTargetMachineBuilder(orc::JITTargetMachineBuilder(llvm::Triple(triple_)));
-    builder.setDataLayout(layout_);
-    // All sections of a kernel in one piece of memory: LLVM's older linker maps each by itself, and where somebody has
-    // reserved much of the address space (drivers of GPUs reserve hundreds of GiB) code and constants come to lie
-    // further apart than the 2 GiB that the code can reach, which it does not notice.
-    builder.setObjectLinkingLayerCreator(
-        [](orc::ExecutionSession& session, const llvm::Triple&) -> llvm::Expected<std::unique_ptr<orc::ObjectLayer>> {
-          return std::make_unique<orc::ObjectLinkingLayer>(session);
-        });
-    session->jit = take(builder.create());
-    session->jit->getExecutionSession().setErrorReporter([told = session.get()](llvm::Error error) {
+  Session& session() {
+    if (!sessions_.empty() && !sessions_.back()->abandoned) return *sessions_.back();
+    auto fresh = std::make_unique<Session>(take(orc::SelfExecutorProcessControl::Create()));
+    fresh->execution.setErrorReporter([told = fresh.get()](llvm::Error error) {
       if (told->error)
         *told->error = llvm::toString(std::move(error));
       else
         llvm::consumeError(std::move(error));
     });
-    add_symbols(*session->jit);
-    return session;
+    add_symbols(*fresh);
+    sessions_.push_back(std::move(fresh));
+    return *sessions_.back();
   }
 
-  std::string symbol_name(const std::string& name) {
+  /// Of no function that kernels call.
+  static std::string symbol_name(const std::string& name) {
     std::string out;
     for (char c : name) out += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-    return out + "_" + std::to_string(++count_);
+    return out + "_kernel";
   }
 
   std::size_t build(llvm::Module& module, const ir::Function& fn, const GenerateOptions& options,
                     const std::string& symbol, bool optimise = true) {
-    module.setDataLayout(layout_);
+    const auto machine = machine_();
+    if (!machine) throw Refusal{"LLVM has no machine for " + triple_};
+    module.setDataLayout(machine->createDataLayout());
     module.setTargetTriple(triple_);
     Emitter emitter(module, fn, traits_, options);
     emitter.run(symbol);
@@ -217,7 +223,6 @@ class LlvmGenerator : public Generator {
     if (llvm::verifyModule(module, &stream)) throw Refusal{"the IR made for LLVM is broken: " + stream.str()};
     if (!optimise) return emitter.scratch_bytes();
 
-    const auto machine = machine_();
     llvm::LoopAnalysisManager loops;
     llvm::FunctionAnalysisManager functions;
     llvm::CGSCCAnalysisManager groups;
@@ -245,42 +250,36 @@ class LlvmGenerator : public Generator {
     return out;
   }
 
-  void load(std::unique_ptr<llvm::MemoryBuffer> object, const std::string& symbol, LoadedCode& out) {
-    const std::scoped_lock hold(loading_);
-    if (session_->abandoned) session_ = make_session();
-    out.session = session_;
+  void link(std::unique_ptr<llvm::MemoryBuffer> object, const std::string& symbol, LoadedCode& out) {
+    const std::scoped_lock hold(linking_);
+    Session& s = session();
     std::string detail;
-    session_->error = &detail;
+    s.error = &detail;
     try {
-      orc::LLJIT& jit = *session_->jit;
-      out.tracker = jit.getMainJITDylib().createResourceTracker();
-      if (auto error = jit.addObjectFile(out.tracker, std::move(object))) take(std::move(error));
-      auto address = jit.lookup(symbol);
+      out.session = &s;
+      out.library = &s.execution.createBareJITDylib("kernel " + std::to_string(++s.loaded));
+      out.library->addToLinkOrder(s.outside);
+      if (auto error = s.linker.add(*out.library, std::move(object))) take(std::move(error));
+      auto address = s.execution.lookup({out.library}, s.execution.intern(symbol));
       if (!address) throw Refusal{llvm::toString(address.takeError()) + (detail.empty() ? "" : ": " + detail)};
-      out.function = address->toPtr<KernelEntry>();
-      session_->error = nullptr;
+      out.function = llvm::jitTargetAddressToFunction<KernelEntry>(address->getAddress());
+      s.error = nullptr;
     } catch (const Fatal&) {
-      abandon();
+      s.abandoned = true;
       throw;
     } catch (const Refusal&) {
-      session_->error = nullptr;
+      s.error = nullptr;
       throw;
     } catch (...) {
-      abandon();
+      s.abandoned = true;
       throw;
     }
   }
 
-  void abandon() {
-    session_->abandoned = true;
-    static_cast<void>(session_->jit.release());
-  }
-
-  // The functions outside of the kernel that its code may call.
-  static void add_symbols(orc::LLJIT& jit) {
+  static void add_symbols(Session& session) {
     orc::SymbolMap symbols;
     auto add = [&](const char* name, auto* function) {
-      symbols[jit.mangleAndIntern(name)] =
+      symbols[session.execution.intern(name)] =
           llvm::JITEvaluatedSymbol(llvm::pointerToJITTargetAddress(function), llvm::JITSymbolFlags::Exported);
     };
     using F = float (*)(float);
@@ -313,16 +312,14 @@ class LlvmGenerator : public Generator {
     add("memset", static_cast<void* (*)(void*, int, std::size_t)>(&::memset));
     add("memcpy", static_cast<void* (*)(void*, const void*, std::size_t)>(&::memcpy));
     add("memmove", static_cast<void* (*)(void*, const void*, std::size_t)>(&::memmove));
-    if (auto error = jit.getMainJITDylib().define(orc::absoluteSymbols(std::move(symbols)))) take(std::move(error));
+    if (auto error = session.outside.define(orc::absoluteSymbols(std::move(symbols)))) take(std::move(error));
   }
 
   TargetTraits traits_;
   std::function<std::unique_ptr<llvm::TargetMachine>()> machine_;
-  llvm::DataLayout layout_{""};
   std::string triple_;
-  std::mutex loading_;
-  std::shared_ptr<Session> session_;  ///< under loading_
-  std::atomic<unsigned> count_ = 0;
+  std::mutex linking_;
+  std::vector<std::unique_ptr<Session>> sessions_;  ///< under linking_: the last is in use, unless it was abandoned
 };
 
 }  // namespace
