@@ -33,5 +33,6 @@ Command generate_command(CLI::App& program);
 Command estimate_command(CLI::App& program);
 Command verify_command(CLI::App& program);
 Command kernel_command(CLI::App& program);
+Command cache_command(CLI::App& program);
 
 }  // namespace tessera::app

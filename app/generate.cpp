@@ -80,9 +80,16 @@ std::string per_second(double rate) {
 
 nlohmann::ordered_json json_of(const PlacementLog& log) {
   using Json = nlohmann::ordered_json;
-  Json kernels = Json::array(), copies = Json::array();
+  Json kernels = Json::array(), copies = Json::array(), made = Json::array();
   for (const auto& k : log.kernels)
     kernels.push_back({{"device", to_string(k.device)}, {"kernel", k.kernel}, {"launches", k.launches}});
+  for (const auto& m : log.made)
+    made.push_back({{"device", to_string(m.device)},
+                    {"compiled", m.compiled},
+                    {"loaded", m.loaded},
+                    {"damaged", m.damaged},
+                    {"refused", m.refused},
+                    {"kept", m.kept}});
   for (const auto& c : log.copies)
     copies.push_back({{"device", to_string(c.device)},
                       {"to_device_bytes", c.to_device_bytes},
@@ -93,7 +100,7 @@ nlohmann::ordered_json json_of(const PlacementLog& log) {
                       {"within_count", c.within_count},
                       {"from_peers_bytes", c.from_peers_bytes},
                       {"from_peers_count", c.from_peers_count}});
-  return {{"kernels", kernels}, {"copies", copies}};
+  return {{"kernels", kernels}, {"copies", copies}, {"made", made}};
 }
 
 nlohmann::ordered_json json_of(const MemoryStats& m) {
@@ -302,7 +309,8 @@ Command generate_command(CLI::App& program) {
   sub->add_option("--cache", o->cache, "How keys and values are kept")
       ->capture_default_str()
       ->check(CLI::IsMember({"f16", "f32"}));
-  sub->add_flag("--stats", o->stats, "Also: which kernels ran on which device, what was copied, memory");
+  sub->add_flag("--stats", o->stats,
+                "Also: which kernels ran on which device, how many had to be compiled, what was copied, memory");
   auto* strict = sub->add_flag("--strict", o->strict, "Fail rather than run or copy anything on another device");
   sub->add_option("--verify-on", o->verify_on,
                   "Run each kernel also on this device, and compare: which one computes differently? Slow")

@@ -23,6 +23,7 @@ constexpr const char* footer = R"(Examples:
   tessera generate models/pgdocs-2m-q8_0.gguf -p "The index"
   tessera verify --device cpu
   tessera kernel
+  tessera cache
 
 `tessera COMMAND --help` explains a command, with examples.
 Exit codes: 0 done, 1 failed (the error is on standard error), 2 wrong usage, 130 ended by Ctrl-C.
@@ -75,7 +76,7 @@ int run(int argc, char** argv) {
   program.require_subcommand(0, 1);
   std::vector<Command> commands = {devices_command(program),  doctor_command(program),   prefer_command(program),
                                    generate_command(program), estimate_command(program), verify_command(program),
-                                   kernel_command(program)};
+                                   kernel_command(program),   cache_command(program)};
   std::string topic;
   CLI::App* help_options = program.add_subcommand("help", "Explain the program or one of its commands");
   help_options->footer("Examples:\n  tessera help\n  tessera help generate");

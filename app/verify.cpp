@@ -21,7 +21,7 @@ struct Options {
   std::vector<std::string> devices;
   std::string operation;
   std::uint64_t seed = 1;
-  bool shapes = false, json = false, quiet = false;
+  bool shapes = false, stats = false, json = false, quiet = false;
 };
 
 /// One check, or the worst of several, on one device.
@@ -220,6 +220,7 @@ int run(const Options& o) {
         "\nErrors are the largest of each operation, as a part of its tolerance: 1 is the limit. Times include "
         "compiling.\n");
   std::fflush(output());
+  if (o.stats) say("\n{}", to_string(placement_log()));
   if (failures == 0) return success;
   for (const Row& row : rows)
     for (std::size_t d = 0; d < devices.size(); ++d)
@@ -250,6 +251,7 @@ Command verify_command(CLI::App& program) {
         }
       });
   sub->add_flag("--shapes", o->shapes, "A row for each shape, in place of one for each operation");
+  sub->add_flag("--stats", o->stats, "Also: which kernels ran where, how many had to be compiled, what was copied");
   sub->add_flag("--json", o->json, "Write JSON, every shape and device");
   sub->add_flag("-q,--quiet", o->quiet, "Do not say on standard error which operation runs on which device");
   sub->footer(R"(Exits with 1 if any check fails.

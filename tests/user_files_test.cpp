@@ -53,6 +53,7 @@ class UserFiles : public ::testing::Test {
          with_fakes({{"TESSERA_OPENCL_LIBRARY", "/nonexistent"}, {"TESSERA_FAKE_FAULT", "segv-init"}}))
       variables[name] = value;
     variables["TESSERA_CACHE_DIR"] = work().string();
+    variables["TESSERA_KERNEL_CACHE"] = "1";
     for (const char* name : {"HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"}) variables[name] = (root / "home").string();
     variables["TMPDIR"] = (root / "tmp").string();
     // Whatever a vendor reads, somebody has put a token under such a name.
@@ -77,6 +78,7 @@ class UserFiles : public ::testing::Test {
   }
 
   fs::path work() const { return root / "work"; }
+  fs::path kernels() const { return work() / "kernels"; }
   std::string digits(int n) {
     std::string text;
     while (n-- > 0) text += "0123456789abcdef"[random() % 16];
@@ -133,6 +135,8 @@ class UserFiles : public ::testing::Test {
     EXPECT_EQ(tessera({"verify", "--device", "cpu", "--operation", "^add$"}).code, 0);
     EXPECT_EQ(tessera({"estimate", model}).code, 0);
     EXPECT_EQ(tessera({"kernel", "softmax_f32_16", "--source", "cpu"}).code, 0);
+    EXPECT_EQ(tessera({"cache"}).code, 0);
+    EXPECT_EQ(tessera({"cache", "--clear"}).code, 0);
     tessera({"prefer", "--clear", "--project"});
     EXPECT_EQ(tessera({"prefer", "--clear"}).code, 0);
     tessera({"doctor", "--no-figures", "--limit", "10"});
@@ -151,11 +155,15 @@ class UserFiles : public ::testing::Test {
   }
   /// What came to the user's things is ours: regular, for this user alone, and of an exact name.
   void only_ours_beside(const std::map<std::string, std::string>& theirs) {
-    const std::regex exact("(probe|open|opening)-[a-z]+-[0-9a-f]{16}\\.json");
-    for (const std::string& name : names(work())) {
-      if (theirs.count(name)) continue;
+    only_ours_beside(theirs, work(), "(probe|open|opening)-[a-z]+-[0-9a-f]{16}\\.json");
+    EXPECT_EQ(fs::symlink_status(kernels()).permissions(), fs::perms{0700});
+  }
+  void only_ours_beside(const std::map<std::string, std::string>& theirs, const fs::path& folder, const char* pattern) {
+    const std::regex exact(pattern);
+    for (const std::string& name : names(folder)) {
+      if (theirs.count(name) || folder / name == kernels()) continue;
       EXPECT_TRUE(std::regex_match(name, exact)) << name;
-      const fs::file_status status = fs::symlink_status(work() / name);
+      const fs::file_status status = fs::symlink_status(folder / name);
       EXPECT_TRUE(fs::is_regular_file(status)) << name;
       EXPECT_EQ(status.permissions(), fs::perms{0600}) << name;
     }
@@ -175,7 +183,14 @@ TEST_F(UserFiles, AreWhatTheyWereAfterEveryCommand) {
   const std::vector<std::string> named = names(work());
   ASSERT_GE(named.size(), 3u) << "a row for each fake driver";
   int kind = static_cast<int>(random() % 8);
+  for (const std::string& name : names(kernels())) {  // the first kernel of `cpu`
+    fs::remove(kernels() / name);
+    if (kind % 8 >= 6) ++ ++kind;
+    make(kernels() / name, kind++);
+  }
+  for (int i = 1; i <= 16; ++i) make(kernels() / ("kernel-" + digits(i) + ".bin"), kind++);
   for (const std::string& name : named) {
+    if (name == "kernels") continue;
     fs::remove(work() / name);
     if (kind % 8 >= 6) ++ ++kind;  // a regular file of the user with our exact name would be an entry
     make(work() / name, kind++);
@@ -191,17 +206,22 @@ TEST_F(UserFiles, AreWhatTheyWereAfterEveryCommand) {
     if (!fs::exists(fs::symlink_status(work() / name))) make(work() / name, kind++);
   }
   fs::create_hard_link(root / "outside" / "file", work() / "hard-link");
-  const auto theirs = looks_of_all(work()), outside = looks_of_all(root / "outside");
+  auto theirs = looks_of_all(work());
+  theirs.erase("kernels");  // ours: new files come to lie there
+  const auto their_kernels = looks_of_all(kernels()), outside = looks_of_all(root / "outside");
   const std::string folder = std::to_string(static_cast<int>(fs::status(work()).permissions()));
   every_command();
-  const auto now = looks_of_all(work());
-  for (const auto& [name, was] : theirs) {
-    const auto is = now.find(name);
-    EXPECT_EQ(is == now.end() ? "gone" : is->second, was) << name;
+  for (const bool inner : {false, true}) {
+    const auto now = looks_of_all(inner ? kernels() : work());
+    for (const auto& [name, was] : inner ? their_kernels : theirs) {
+      const auto is = now.find(name);
+      EXPECT_EQ(is == now.end() ? "gone" : is->second, was) << name;
+    }
   }
   EXPECT_EQ(looks_of_all(root / "outside"), outside);
   EXPECT_EQ(std::to_string(static_cast<int>(fs::status(work()).permissions())), folder);
   only_ours_beside(theirs);
+  only_ours_beside(their_kernels, kernels(), "kernel-[0-9a-f]{32}\\.bin");
   no_secret_on_disk();
 }
 

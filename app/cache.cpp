@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tessera cache`: what is kept on disk of compiled kernels, how much of it, whether this machine's devices would load
+// it, and its removal.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "terminal.h"
+#include "tessera/base/config.h"
+#include "tessera/base/error.h"
+#include "tessera/device/kernel_cache.h"
+
+namespace tessera::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string name;
+  bool clear = false, why = false, json = false;
+};
+
+double seconds_since(std::int64_t nanoseconds) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::max(0.0, std::chrono::duration<double>(now - std::chrono::nanoseconds(nanoseconds)).count());
+}
+
+/// "3 minutes ago".
+std::string span_text(double seconds) {
+  constexpr std::pair<double, const char*> units[] = {{86400, "day"}, {3600, "hour"}, {60, "minute"}, {1, "second"}};
+  for (const auto& [length, name] : units)
+    if (seconds >= length) return counted(static_cast<long long>(seconds / length), name) + " ago";
+  return "now";
+}
+
+/// What entries of one kind are to the devices of this machine that could use them.
+struct Verdict {
+  std::size_t kernels = 0;
+  std::vector<std::pair<Device, std::vector<std::string>>> devices;  ///< what differs for each; nothing: it loads them
+  std::string none;                                                  ///< why there is no such device
+};
+/// By all of a key that is not the kernel's own.
+using Verdicts = std::map<std::string, Verdict>;
+
+std::string device_part(const KeptKernel& kernel) {
+  const std::size_t at = kernel.key.find("backend: ");
+  return at == std::string::npos ? "" : kernel.key.substr(at);
+}
+
+Verdict judge(const KeptKernel& kernel) {
+  Verdict verdict;
+  const Device named = parse_device(kernel.device.substr(0, kernel.device.find(' ')));
+  const BackendReport& report = discover(named.backend);
+  verdict.none = report.reason;
+  for (const DeviceInfo& info : report.devices) {
+    try {
+      verdict.devices.emplace_back(info.device, differences(kernel, info.device));
+    } catch (const Error& e) {
+      verdict.none = e.what();
+    }
+  }
+  return verdict;
+}
+
+Verdicts judge(const std::vector<KeptKernel>& kernels) {
+  Verdicts verdicts;
+  for (const KeptKernel& kernel : kernels) {
+    const auto [at, fresh] = verdicts.try_emplace(device_part(kernel));
+    if (fresh) at->second = judge(kernel);
+    ++at->second.kernels;
+  }
+  return verdicts;
+}
+
+std::vector<std::string> loaded_by(const Verdict& verdict) {
+  std::vector<std::string> names;
+  for (const auto& [device, differs] : verdict.devices)
+    if (differs.empty()) names.push_back(to_string(device));
+  return names;
+}
+
+void print_verdicts(const std::vector<KeptKernel>& kernels, const Verdicts& verdicts) {
+  app::print("\n");
+  std::vector<std::string> told;
+  for (const KeptKernel& kernel : kernels) {
+    const std::string part = device_part(kernel);
+    if (std::ranges::find(told, part) != told.end()) continue;
+    told.push_back(part);
+    const Verdict& verdict = verdicts.at(part);
+    const std::string which = fmt::format("{} for {}", counted(verdict.kernels, "kernel"), kernel.device);
+    if (const auto by = loaded_by(verdict); !by.empty()) {
+      app::print("{}: loaded by {}\n", which, fmt::join(by, ", "));
+      continue;
+    }
+    app::print("{}: not loaded here\n", which);
+    for (const auto& [device, differs] : verdict.devices)
+      for (const std::string& line : differs)
+        app::print("    {}\n", wrapped(fmt::format("{}: {}", to_string(device), line), 8, columns(output()), 4));
+    if (verdict.devices.empty())
+      app::print("    {}\n",
+                 wrapped(verdict.none.empty() ? "there is no such device" : verdict.none, 8, columns(output()), 4));
+  }
+}
+
+void print_table(const Options& o, const KernelCache& cache, const std::vector<KeptKernel>& kernels) {
+  // Behind a name the digits by which files of TESSERA_DUMP tell kernels of one name apart.
+  std::vector<std::array<std::string, 5>> rows = {{"kernel", "device", "variant", "size", "used"}};
+  for (const KeptKernel& k : kernels) {
+    const std::size_t hash = k.key.find("hash: ");
+    rows.push_back({k.kernel + (hash == std::string::npos ? "" : "-" + k.key.substr(hash + 6, 8)), k.device, k.variant,
+                    config::bytes_text(k.bytes), span_text(seconds_since(k.used))});
+  }
+  std::array<std::size_t, 5> widths{};
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], text_width(row[i]));
+  if (!kernels.empty())
+    for (const auto& row : rows)
+      app::print("{}  {}  {}  {:>{}}  {:>{}}\n", padded(row[0], widths[0]), padded(row[1], widths[1]),
+                 padded(row[2], widths[2]), row[3], widths[3], row[4], widths[4]);
+  if (!kernels.empty()) app::print("\n");
+  if (!o.name.empty())
+    app::print("{} of {} have \"{}\" in their names\n", kernels.size(), counted(cache.kernels.size(), "kernel"),
+               o.name);
+  app::print("{}, {} of {} at most, in {}\n", counted(cache.kernels.size(), "kernel"), config::bytes_text(cache.bytes),
+             config::bytes_text(cache.limit), cache.folder.empty() ? "no folder" : cache.folder.string());
+  if (!cache.damaged.empty())
+    app::print("{} damaged: compiled anew when they are needed, and deleted with the oldest\n",
+               cache.damaged.size() == 1 ? "1 more is" : fmt::format("{} more are", cache.damaged.size()));
+  if (!cache.off.empty()) app::print("Nothing is read or kept now: {}\n", cache.off);
+}
+
+void print_json(const Options& o, const KernelCache& cache, const std::vector<KeptKernel>& kernels,
+                const Verdicts& verdicts) {
+  Json list = Json::array();
+  for (const KeptKernel& k : kernels) {
+    list.push_back({{"kernel", k.kernel},
+                    {"device", k.device},
+                    {"variant", k.variant},
+                    {"bytes", k.bytes},
+                    {"used_seconds_ago", seconds_since(k.used)},
+                    {"file", k.file},
+                    {"key", k.key}});
+    if (!o.why) continue;
+    const Verdict& verdict = verdicts.at(device_part(k));
+    list.back()["loaded_by"] = loaded_by(verdict);
+    Json& differs = list.back()["differs"] = Json::object();
+    for (const auto& [device, lines] : verdict.devices)
+      if (!lines.empty()) differs[to_string(device)] = lines;
+  }
+  const Json out = {{"folder", cache.folder.string()}, {"off", cache.off},         {"bytes", cache.bytes},
+                    {"limit_bytes", cache.limit},      {"damaged", cache.damaged}, {"kernels", list}};
+  app::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+int run(const Options& o) {
+  if (o.clear) {
+    app::print("{} deleted\n", counted(clear_kernel_cache(), "kernel"));
+    return success;
+  }
+  const KernelCache cache = kernel_cache();
+  std::vector<KeptKernel> kernels = cache.kernels;
+  std::erase_if(kernels, [&](const KeptKernel& k) { return k.kernel.find(o.name) == std::string::npos; });
+  const Verdicts verdicts = o.why ? judge(kernels) : Verdicts{};
+  if (o.json) {
+    print_json(o, cache, kernels, verdicts);
+  } else {
+    print_table(o, cache, kernels);
+    if (o.why && !kernels.empty()) print_verdicts(kernels, verdicts);
+  }
+  return success;
+}
+
+}  // namespace
+
+Command cache_command(CLI::App& program) {
+  auto options = std::make_shared<Options>();
+  CLI::App* sub = program.add_subcommand("cache", "Show or clear the compiled kernels that are kept on disk");
+  CLI::Option* name = sub->add_option("KERNEL", options->name, "Only kernels with this in their names");
+  CLI::Option* clear = sub->add_flag("--clear", options->clear, "Delete them all")->excludes(name);
+  sub->add_flag("--why", options->why,
+                "Open the devices that they were made for, and say which loads them, or what has changed")
+      ->excludes(clear);
+  sub->add_flag("--json", options->json, "Write JSON")->excludes(clear);
+  sub->footer(
+      R"(A kernel that was compiled once is loaded from disk by later programs of this user, for as long as the kernel, the device,
+the compiler, the driver and Tessera are the same. OpenCL's kernels are not among them: its drivers keep what they compile.
+`tessera generate --stats`, or TESSERA_STATS=1 for any program, says how many were compiled and how many loaded;
+TESSERA_LOG=debug says of each why it was not on disk. TESSERA_KERNEL_CACHE=0 turns it off, TESSERA_KERNEL_CACHE_SIZE=1G
+is its limit (256M), TESSERA_CACHE_DIR its folder; what was used longest ago goes first.
+
+Examples:
+  tessera cache
+  tessera cache softmax --why
+  tessera cache --clear)");
+  return {sub, [options] { return run(*options); }};
+}
+
+}  // namespace tessera::app
