@@ -70,7 +70,7 @@ class Kernel {
   std::shared_ptr<State> state_;
 };
 
-/// Compiles many kernels for a device at once (drivers that compile text are much quicker so).
+/// Compiles many kernels for a device, or loads them from disk, in one call (OpenCL's drivers are much quicker so).
 void prepare(Device device, std::span<const Kernel> kernels);
 
 /// Kernels that depend on shapes, tiles or dtypes: a function from a small specification to a trace. Looked up before

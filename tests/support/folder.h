@@ -46,6 +46,13 @@ inline std::vector<std::string> names(const std::filesystem::path& folder) {
   return all;
 }
 
+/// Their paths.
+inline std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> files;
+  for (const std::string& name : names(folder)) files.push_back(folder / name);
+  return files;
+}
+
 inline std::string text_of(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};

@@ -10,8 +10,9 @@
 namespace tessera::backend {
 
 std::string lowering_key() {
-  static const std::string key = fmt::format("lowering: {}, build {}\n", emit::lowering_version,
-                                             os::build_id(reinterpret_cast<const void*>(&emit::lower)));
+  // Never destroyed: kernels are compiled until the process ends.
+  static const auto& key = *new std::string(fmt::format("lowering: {}, build {}\n", emit::lowering_version,
+                                                        os::build_id(reinterpret_cast<const void*>(&emit::lower))));
   return key;
 }
 
