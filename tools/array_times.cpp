@@ -2,8 +2,10 @@
 // usage: array_times [DEVICE]
 //
 // Reads lines "OPERATION MILLISECONDS" and answers each with the microseconds that one such operation on arrays takes,
-// repeated for so long, for tools/compare_array_times_with_numpy.py, which has the same operations in NumPy.
-#include <chrono>
+// repeated for so long, for tools/compare_array_times_with_numpy.py, which has the same operations in NumPy. It is the
+// calling thread's processor time, which other programs do not lengthen: TESSERA_THREADS=1.
+#include <time.h>
+
 #include <cstdio>
 #include <functional>
 #include <iostream>
@@ -75,17 +77,21 @@ int main(int argc, char** argv) try {
   for (const auto& [name, operation] : all) std::printf("%s ", name.c_str());
   std::printf("\n");
   std::fflush(stdout);
-  using Clock = std::chrono::steady_clock;
+  const auto now = [] {
+    timespec t{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) * 1e-3;
+  };
   std::string name;
   double milliseconds = 0;
   while (std::cin >> name >> milliseconds) {
     const auto& operation = all.at(name);
-    const auto start = Clock::now();
+    const double start = now();
     double spent = 0;
     long times = 0;
     do {
       for (int i = 0; i < 4; ++i, ++times) operation().eval();
-      spent = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+      spent = now() - start;
     } while (spent < milliseconds * 1000);
     std::printf("%.3f\n", spent / static_cast<double>(times));
     std::fflush(stdout);

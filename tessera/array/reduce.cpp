@@ -128,6 +128,7 @@ ir::Function trace_reduction(const Spec& spec) {
   }
   const ir::Value end = ir::min(begin + part, total);
   const int root = s.output_nodes[0];
+  const bool small = s.nodes.size() <= 6;  // else one copy of its code is enough to compile
   const bool compares = finds_position(s.form) && s.threads != block_threads;  // cpu, which loses no denormals
   const Accumulation in{op, s.accumulator, finds_position(s.form), compares};
   auto element = [&](ir::Value r) {
@@ -150,7 +151,7 @@ ir::Function trace_reduction(const Spec& spec) {
   if (finds_position(s.form)) {
     // Several at a time, since each comparison waits for the one before.
     const bool alone = s.form == position_each;
-    const int step = alone ? 1 : threads, count = alone || !compares ? 1 : 4;
+    const int step = alone ? 1 : threads, count = alone || !compares || !small ? 1 : 4;
     const ir::Value own = alone ? ir::index_literal(0) : ir::thread_id();
     std::vector<ir::Variable> best, where;
     for (int k = 0; k < count; ++k)
@@ -192,7 +193,6 @@ ir::Function trace_reduction(const Spec& spec) {
     store(sum.get());
   } else if (s.form == rows_each) {
     const ir::Value extent = trace.extent(kept - 1), exists = at[kept - 1] < extent;
-    const ir::Value all_exist = (ir::block_id(0) + 1) * threads <= extent;
     ir::for_(begin, end, rows_together, [&](ir::Value row) {
       const auto rows = [&] {
         const auto whole = [&] {
@@ -200,23 +200,43 @@ ir::Function trace_reduction(const Spec& spec) {
             for (int k = 0; k < 4; ++k) add(r + k);
           });
         };
-        ir::if_(row + rows_together <= end, whole, [&] { ir::for_(row, end, add); });
+        if (small)
+          ir::if_(row + rows_together <= end, whole, [&] { ir::for_(row, end, add); });
+        else
+          ir::for_(row, ir::min(row + rows_together, end), add);
       };
-      ir::if_(all_exist, rows, [&] { ir::if_(exists, rows); });
+      if (small)
+        ir::if_(ir::subgroup(ir::SubgroupOp::all, exists), rows, [&] { ir::if_(exists, rows); });
+      else
+        ir::if_(exists, rows);
       ir::barrier();  // so that the threads stay together
     });
     ir::if_(exists, [&] { store(sum.get()); });
   } else {
     // Several at a time, since each addition waits for the one before.
     const int count = s.form == block_each ? 1 : in.keyed() ? 4 : 8;
-    std::vector<ir::Variable> sums = {sum};
-    while (sums.size() < static_cast<std::size_t>(count)) sums.emplace_back(in.worked(), in.begin());
-    each_of(ir::thread_id(), threads, count, [&](ir::Value r, int k) {
-      const ir::Variable& one = sums[static_cast<std::size_t>(k)];
-      one.set(combine(op, one.get(), element(r + k * threads)));
-    });
-    for (std::size_t half = sums.size() / 2; half > 0; half /= 2)
-      for (std::size_t k = 0; k < half; ++k) sums[k].set(combine(op, sums[k].get(), sums[k + half].get()));
+    if (small || count == 1) {
+      std::vector<ir::Variable> sums = {sum};
+      while (sums.size() < static_cast<std::size_t>(count)) sums.emplace_back(in.worked(), in.begin());
+      each_of(ir::thread_id(), threads, count, [&](ir::Value r, int k) {
+        const ir::Variable& one = sums[static_cast<std::size_t>(k)];
+        one.set(combine(op, one.get(), element(r + k * threads)));
+      });
+      for (std::size_t half = sums.size() / 2; half > 0; half /= 2)
+        for (std::size_t k = 0; k < half; ++k) sums[k].set(combine(op, sums[k].get(), sums[k + half].get()));
+    } else {  // the same sums, by code for one
+      const ir::BufferRef sums = ir::local_array(in.worked(), static_cast<std::uint64_t>(count));
+      for (int k = 0; k < count; ++k) sums.store(k, in.begin());
+      const ir::Value rest = begin + (end - begin) / (threads * count) * (threads * count);
+      ir::for_(begin, end, threads, [&](ir::Value from) {
+        const ir::Value k = ir::select(from < rest, (from - begin) / threads % count, ir::index_literal(0));
+        const ir::Value r = from + ir::thread_id();
+        ir::if_(r < end, [&] { sums.store(k, combine(op, sums.load(k), element(r))); });
+      });
+      for (int half = count / 2; half > 0; half /= 2)
+        for (int k = 0; k < half; ++k) sums.store(k, combine(op, sums.load(k), sums.load(k + half)));
+      sum.set(sums.load(0));
+    }
     const ir::Value whole = ir::block_reduce(op, sum.get());
     ir::if_(ir::thread_id() == 0, [&] { store(whole); });
   }
