@@ -85,9 +85,9 @@ class Bench {
     const Pair p = time_pair(one_thread, ours, plain, seconds_);
     std::printf("%-26s %10.1f %10.1f %8.2f %8.2f..%-8.2f %10.1f%s\n", name.c_str(), p.theirs_us, p.ours_us, p.median,
                 p.low, p.high, compile,
-                wrong > 1e-3         ? "  WRONG RESULT"
-                : p.median > limit_  ? "  slow"
-                                     : "");
+                wrong > 1e-3        ? "  WRONG RESULT"
+                : p.median > limit_ ? "  slow"
+                                    : "");
     std::fflush(stdout);
     return p.median <= limit_ && wrong <= 1e-3;
   }

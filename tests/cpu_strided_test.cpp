@@ -197,6 +197,29 @@ TEST(CpuStrided, StructsComputedInPlace) {
     }
 }
 
+// Functions and conversions of all members alike: brightness of pixels, numbers rounded to integers.
+TEST(CpuStrided, StructsConvertedMemberByMember) {
+  std::mt19937 random(test_seed());
+  for (const auto& [from, to] :
+       {std::pair{DType::u8, DType::u8}, std::pair{DType::f32, DType::u8}, std::pair{DType::f32, DType::i32},
+        std::pair{DType::i16, DType::f32}, std::pair{DType::f64, DType::i16}, std::pair{DType::f32, DType::f64}})
+    for (const int size : {3, 4}) {
+      const DType real = from == DType::f64 ? DType::f64 : DType::f32;
+      const Function f = map_kernel("converted", [&, from = from, to = to] {
+        const BufferRef x = in("x", from), y = out("y", to);
+        const Value i = global_id();
+        for (int k = 0; k < size; ++k) {
+          const Value a = cast(real, x.load(i * size + k));
+          y.store(i * size + k, cast(to, rint(min(sqrt(abs(a)) * 3 + fma(a, a, a), 1e5))));
+        }
+      });
+      const std::size_t count = 37 * static_cast<std::size_t>(size);
+      std::vector<std::byte> x(count * dtype_size(from)), y(count * dtype_size(to));
+      fill(x.data(), count, from, random() % 100), fill(y.data(), count, to, random() % 100);
+      expect_same(f, {37, 1, 1}, {memory(from, x), memory(to, y)}, {1e-6, 1e-6});
+    }
+}
+
 // Threads that read and write the members of their own structs in any order, with conditions and loops around.
 TEST(CpuStrided, RandomAccessesToStructs) {
   std::mt19937 random(test_seed());

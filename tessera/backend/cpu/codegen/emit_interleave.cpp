@@ -108,9 +108,16 @@ std::vector<Emitter::Value*> Emitter::flat(const std::vector<Value*>& members, i
   // Computed alike.
   auto* model = llvm::dyn_cast<llvm::Instruction>(members[0]);
   const auto* call = llvm::dyn_cast<llvm::IntrinsicInst>(members[0]);
+  // Intrinsics are named by their result's type, and those that convert by their operand's, too.
+  const bool converts = call && (call->getIntrinsicID() == llvm::Intrinsic::fptosi_sat ||
+                                 call->getIntrinsicID() == llvm::Intrinsic::fptoui_sat);
+  const bool named = !call || converts || std::ranges::all_of(call->args(), [&](const llvm::Use& a) {
+    return a->getType() == call->getType();
+  });
   const bool known =
-      model && (model->isBinaryOp() || model->isUnaryOp() || model->isCast() || llvm::isa<llvm::CmpInst>(model) ||
-                llvm::isa<llvm::SelectInst>(model) || (call && llvm::isTriviallyVectorizable(call->getIntrinsicID())));
+      model && named &&
+      (model->isBinaryOp() || model->isUnaryOp() || model->isCast() || llvm::isa<llvm::CmpInst>(model) ||
+       llvm::isa<llvm::SelectInst>(model) || (call && llvm::isTriviallyVectorizable(call->getIntrinsicID())));
   auto alike = [&](Value* v) {
     auto* i = llvm::dyn_cast<llvm::Instruction>(v);
     if (!i || !i->isSameOperationAs(model)) return false;
@@ -136,7 +143,9 @@ std::vector<Emitter::Value*> Emitter::flat(const std::vector<Value*>& members, i
     if (call) {
       std::vector<Value*> arguments;
       for (auto& o : operands) arguments.push_back(o[r]);
-      v = b_.CreateIntrinsic(call->getIntrinsicID(), {wide(model->getType())}, arguments);
+      std::vector<llvm::Type*> types = {wide(model->getType())};
+      if (converts) types.push_back(arguments[0]->getType());
+      v = b_.CreateIntrinsic(call->getIntrinsicID(), types, arguments);
     } else if (auto* cast = llvm::dyn_cast<llvm::CastInst>(model)) {
       v = b_.CreateCast(cast->getOpcode(), operand(0), wide(model->getType()));
     } else if (auto* compared = llvm::dyn_cast<llvm::CmpInst>(model)) {
