@@ -133,6 +133,32 @@ TEST(Errors, NameTheOperationAndBothShapes) {
 }
 
 // Tiles of a product follow from the device's figures alone.
+TEST(Tiles, OfProductsByPanelsFitTheirBlocksOnEveryProcessor) {
+  for (const std::uint32_t width : {4u, 8u, 16u, 64u})
+    for (const std::uint32_t threads : {1u, 2u, 3u, 16u, 100u})
+      for (const std::uint64_t shared : {std::uint64_t{4} << 10, std::uint64_t{32} << 10, std::uint64_t{128} << 10})
+        for (const DType t : {DType::f32, DType::f64})
+          for (const std::int64_t m : {5, 16, 20, 64, 768, 5000})
+            for (const std::int64_t n : {1, 24, 32, 48, 50, 768, 5000})
+              for (const std::int64_t k : {1, 30, 256, 300, 784, 5000}) {
+                ops::Tiles cpu{.tokens = width >= 16 ? 8u : 4u, .vectors = true};
+                cpu.subgroup = width, cpu.compute_units = threads, cpu.shared_bytes = shared;
+                ops::ProductSpec s{t, t, t, t};
+                s.a_unit_k = s.b_unit_n = true;
+                const ops::PackedPlan plan = ops::choose_packed(cpu, s, m, n, k, 1);  // comes back, too
+                const std::int64_t rows = plan.spec.tm, columns = plan.spec.tn * plan.spec.lanes;
+                ASSERT_GE(plan.block_rows, 1) << m << " " << n << " " << k;
+                ASSERT_GE(plan.block_columns, 1) << m << " " << n << " " << k;
+                ASSERT_GE(plan.depth, 1);
+                ASSERT_LE(static_cast<std::uint64_t>(plan.block_rows * plan.block_columns),
+                          ops::packed_tiles(plan.spec));
+                ASSERT_LE((plan.block_rows - 1) * rows, m);
+                ASSERT_LE((plan.block_columns - 1) * columns, n);
+                ASSERT_LE(ops::packed_tiles(plan.spec) * static_cast<std::uint64_t>(rows * columns) * dtype_size(t),
+                          std::max<std::uint64_t>(shared, static_cast<std::uint64_t>(rows * columns) * dtype_size(t)));
+              }
+}
+
 TEST(Tiles, OfProductsByFragments) {
   using ops::ProductSpec;
   ops::Tiles gpu{.rows = 32, .tokens = 4, .slices = 4, .block = 256};

@@ -159,7 +159,8 @@ struct PackedSpec {
   DType a = DType::f32, b = DType::f32, sum = DType::f32, out = DType::f32;  ///< a factor that is packed has the sum's
   std::uint32_t tm = 4, tn = 3, lanes = 8;
   bool a_packed = false, b_packed = false, a_unit_m = false, a_unit_k = false;
-  bool batched = false;  ///< more than one matrix
+  bool batched = false;                 ///< more than one matrix
+  std::uint32_t sums_bytes = 48 << 10;  ///< shared memory for tiles whose sums wait while a block goes along k
   bool bias = false;
   Activation activation = Activation::none;
   friend bool operator==(const PackedSpec&, const PackedSpec&) = default;
@@ -169,13 +170,13 @@ struct PackedSpec {
                     tm | std::uint64_t{tn} << 16 | std::uint64_t{lanes} << 32,
                     std::uint64_t{a_packed} | std::uint64_t{b_packed} << 1 | std::uint64_t{a_unit_m} << 2 |
                         std::uint64_t{a_unit_k} << 3 | std::uint64_t{bias} << 4 | std::uint64_t{batched} << 5 |
-                        static_cast<std::uint64_t>(activation) << 8});
+                        static_cast<std::uint64_t>(activation) << 8 | std::uint64_t{sums_bytes} << 32});
   }
 };
 ir::Function trace_packed_product(const PackedSpec& spec);
-/// Tiles of a block whose sums wait in shared memory, 48 KiB, while the block goes along k: at most so many.
+/// How many tiles that is, at least one.
 constexpr std::uint64_t packed_tiles(const PackedSpec& s) {
-  return 49152 / (std::uint64_t{s.tm} * s.tn * s.lanes * dtype_size(s.sum));
+  return std::max<std::uint64_t>(1, s.sums_bytes / (std::uint64_t{s.tm} * s.tn * s.lanes * dtype_size(s.sum)));
 }
 /// How a product goes: panels of a block, and how far it goes along k with all of them before it goes on.
 struct PackedPlan {

@@ -175,6 +175,7 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
   // vectors where that leaves less of the last panel empty. Steps along k cost by multiplications, two a cycle that
   // each take four, or by loads.
   p.tm = tiles.tokens >= 8 ? 8 : 4;
+  p.sums_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(p.sums_bytes, tiles.shared_bytes));
   double least = 1e300;
   for (std::uint32_t tn = 1; tn <= 3; ++tn) {
     const double step = std::max({p.tm * tn / 2.0, 4.0, (p.tm + tn) / 2.0}) + 0.2;
@@ -192,16 +193,16 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
   // A panel of b should stay in the first cache (32 KiB, or 48 where vectors are wide) while tiles go through the rows.
   const auto fits = static_cast<std::int64_t>((tiles.tokens >= 8 ? 36864u : 24576u) / (size * columns));
   plan.depth = k <= fits * 3 / 2 ? k : ceil_div(k, ceil_div(k, fits));
-  plan.block_rows = std::min(m_panels, std::max<std::int64_t>(1, 128 / p.tm));
-  plan.block_columns =
-      std::clamp<std::int64_t>(static_cast<std::int64_t>(packed_tiles(p)) / plan.block_rows, 1, n_panels);
+  const auto most_tiles = static_cast<std::int64_t>(packed_tiles(p));
+  plan.block_rows = std::min({m_panels, std::max<std::int64_t>(1, 128 / p.tm), most_tiles});
+  plan.block_columns = std::clamp<std::int64_t>(most_tiles / plan.block_rows, 1, n_panels);
   // Four blocks a thread, so that all end together, but none of less than a few microseconds.
   const auto blocks = [&] {
     return ceil_div(m_panels, plan.block_rows) * ceil_div(n_panels, plan.block_columns) * batch;
   };
   while (tiles.compute_units > 1 && blocks() < 4 * tiles.compute_units &&
          plan.block_rows * plan.block_columns * p.tm * columns * k > 1 << 17) {
-    if (plan.block_rows * p.tm >= plan.block_columns * columns)
+    if (plan.block_columns == 1 || (plan.block_rows > 1 && plan.block_rows * p.tm >= plan.block_columns * columns))
       plan.block_rows = ceil_div(plan.block_rows, 2);
     else
       plan.block_columns = ceil_div(plan.block_columns, 2);
