@@ -16,6 +16,7 @@
 #include "tessera/device/settings.h"
 #include "tessera/device/store.h"
 #include "tessera/device/verdicts.h"
+#include "tessera/ir/digest.h"
 
 namespace tessera {
 namespace {
@@ -47,9 +48,9 @@ std::string kernel_lines(Backend backend, const CompileRequest& request) {
   std::string name = request.function->name;
   for (char& c : name)
     if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_')) c = '_';
-  return fmt::format("kernel: {}\nhash: {}\nvariant: {} {}\nbackend: {}\n", name,
-                     ir::to_string(ir::hash_of(*request.function)), request.variant.noalias ? "noalias" : "plain",
-                     request.variant.index64 ? "i64" : "i32", backend_name(backend));
+  return fmt::format("kernel: {}\nhash: {}\nvariant: {} {}\nbackend: {}\n", name, ir::digest_of(*request.function),
+                     request.variant.noalias ? "noalias" : "plain", request.variant.index64 ? "i64" : "i32",
+                     backend_name(backend));
 }
 
 /// Empty if images of this device are not kept.

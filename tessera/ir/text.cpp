@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The text form of a function, and its hash.
+#include "tessera/base/sha256.h"
+#include "tessera/ir/digest.h"
 #include "tessera/ir/node.h"
 #include "tessera/ir/semantics.h"
 
@@ -153,18 +155,41 @@ class Printer {
 };
 
 // Two multiplicative streams over the same words; collisions within one program's kernels are not a concern at 128
-// bits, and whoever stores by hash also stores and compares the text.
+// bits. What is kept for other programs goes by `digest_of`.
 struct Hasher {
   std::uint64_t a = 0x243F6A8885A308D3ull, b = 0x13198A2E03707344ull;
-  void word(std::uint64_t v) {
+  void operator()(std::uint64_t v) {
     a = (a ^ v) * 0x9E3779B97F4A7C15ull, a ^= a >> 32;
     b = (b + v) * 0xD6E8FEB86659FD93ull, b ^= b >> 29;
   }
-  void text(std::string_view s) {
+};
+
+/// Calls `word` with all that a function is but for its names and lines.
+template <class F>
+void each_word(const Function& fn, F&& word) {
+  word(static_cast<std::uint64_t>(fn.kind) | std::uint64_t{fn.index64} << 8 | std::uint64_t{fn.exact} << 9);
+  for (auto s : fn.block_size) word(s);
+  word(fn.params.size());
+  for (const Param& p : fn.params)
+    word(static_cast<std::uint64_t>(p.dtype) | std::uint64_t{p.is_buffer} << 8 |
+         static_cast<std::uint64_t>(p.access) << 16);
+  word(fn.nodes.size());
+  for (const Node& n : fn.nodes) {
+    word(static_cast<std::uint64_t>(n.op) | std::uint64_t{n.sub} << 8 | static_cast<std::uint64_t>(n.type.dtype) << 16 |
+         std::uint64_t{n.type.lanes} << 24 | std::uint64_t{n.extra} << 32);
+    word(std::uint64_t{n.args[0]} | std::uint64_t{n.args[1]} << 32);
+    word(std::uint64_t{n.args[2]} | std::uint64_t{n.args[3]} << 32);
+    word(n.imm);
+  }
+  for (const Block& b : fn.blocks) {
+    word(b.size());
+    for (NodeId id : b) word(id);
+  }
+  for (const std::string& s : fn.strings) {
     word(s.size());
     for (char c : s) word(static_cast<unsigned char>(c));
   }
-};
+}
 
 }  // namespace
 
@@ -172,27 +197,15 @@ std::string to_text(const Function& fn) { return Printer(fn).run(); }
 
 Hash hash_of(const Function& fn) {
   Hasher h;
-  h.word(static_cast<std::uint64_t>(fn.kind) | std::uint64_t{fn.index64} << 8 | std::uint64_t{fn.exact} << 9);
-  for (auto s : fn.block_size) h.word(s);
-  h.word(fn.params.size());
-  for (const Param& p : fn.params)
-    h.word(static_cast<std::uint64_t>(p.dtype) | std::uint64_t{p.is_buffer} << 8 |
-           static_cast<std::uint64_t>(p.access) << 16);
-  h.word(fn.nodes.size());
-  for (const Node& n : fn.nodes) {
-    h.word(static_cast<std::uint64_t>(n.op) | std::uint64_t{n.sub} << 8 |
-           static_cast<std::uint64_t>(n.type.dtype) << 16 | std::uint64_t{n.type.lanes} << 24 |
-           std::uint64_t{n.extra} << 32);
-    h.word(std::uint64_t{n.args[0]} | std::uint64_t{n.args[1]} << 32);
-    h.word(std::uint64_t{n.args[2]} | std::uint64_t{n.args[3]} << 32);
-    h.word(n.imm);
-  }
-  for (const Block& b : fn.blocks) {
-    h.word(b.size());
-    for (NodeId id : b) h.word(id);
-  }
-  for (const std::string& s : fn.strings) h.text(s);
+  each_word(fn, h);
   return {h.a, h.b};
+}
+
+std::string digest_of(const Function& fn) {
+  std::string words;
+  words.reserve(32 * fn.nodes.size() + 1024);
+  each_word(fn, [&](std::uint64_t v) { words.append(reinterpret_cast<const char*>(&v), sizeof v); });
+  return sha256(words);
 }
 
 std::string to_string(Hash hash) { return fmt::format("{:016x}{:016x}", hash.high, hash.low); }
