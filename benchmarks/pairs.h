@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two pieces of work timed in turn, so that what else the machine does falls on both: what counts is the median of
 // their ratios. With one thread its own processor time is taken, which other programs' work does not lengthen; with
-// several there are pauses, since threads of the one watch for more work for a while and keep the other's off the cores.
+// several there are pauses, since threads of the one watch for more work for a while and keep the other's off the
+// cores.
 #pragma once
 
 #include <time.h>
