@@ -22,8 +22,9 @@ enum Form : std::uint8_t {
   rows_each,     ///< as thread_each, and to the bit, in blocks that go over rows of memory together
   block_each,    ///< a block does: for reductions along contiguous memory
   few_each,      ///< likewise, with several sums a thread
-  position,      ///< a block finds where the largest element is
-  position_each  ///< a thread does
+  position,      ///< a block finds where the largest element is, by integers that order alike
+  few_position,  ///< likewise, by the floats themselves, several at a time: for processors, which lose no denormals
+  position_each  ///< a thread does, by the floats themselves
 };
 bool in_blocks(std::uint8_t form) { return form != thread_each && form != position_each; }
 bool finds_position(std::uint8_t form) { return form >= position; }
@@ -129,7 +130,7 @@ ir::Function trace_reduction(const Spec& spec) {
   const ir::Value end = ir::min(begin + part, total);
   const int root = s.output_nodes[0];
   const bool small = s.nodes.size() <= 6;  // else one copy of its code is enough to compile
-  const bool compares = finds_position(s.form) && s.threads != block_threads;  // cpu, which loses no denormals
+  const bool compares = s.form == few_position || s.form == position_each;
   const Accumulation in{op, s.accumulator, finds_position(s.form), compares};
   auto element = [&](ir::Value r) {
     unravel(trace, r, kept, s.rank, at);
@@ -151,7 +152,7 @@ ir::Function trace_reduction(const Spec& spec) {
   if (finds_position(s.form)) {
     // Several at a time, since each comparison waits for the one before.
     const bool alone = s.form == position_each;
-    const int step = alone ? 1 : threads, count = alone || !compares || !small ? 1 : 4;
+    const int step = alone ? 1 : threads, count = s.form == few_position && small ? 4 : 1;
     const ir::Value own = alone ? ir::index_literal(0) : ir::thread_id();
     std::vector<ir::Variable> best, where;
     for (int k = 0; k < count; ++k)
@@ -320,7 +321,7 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
   const std::int64_t inner = dims.extents[kept - 1];
   const bool cpu = device.backend == Backend::cpu;
   if (request.position)
-    s.form = cpu && !along_memory && results >= 4 ? position_each : position;
+    s.form = !cpu ? position : !along_memory && results >= 4 ? position_each : few_position;
   else
     s.form = along_memory && total >= 32   ? (cpu ? few_each : block_each)
              : cpu && inner >= row_threads ? rows_each
