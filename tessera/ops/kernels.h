@@ -31,6 +31,8 @@ struct Tiles {
 };
 Tiles tiles_of(Device device);
 
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
 inline std::size_t hash_of(std::initializer_list<std::uint64_t> values) {
   std::uint64_t h = 0;
   for (std::uint64_t v : values) h = (h ^ v) * 0x9E3779B97F4A7C15ull, h ^= h >> 29;
@@ -181,6 +183,7 @@ constexpr std::uint64_t packed_tiles(const PackedSpec& s) {
 /// How a product goes: panels of a block, and how far it goes along k with all of them before it goes on.
 struct PackedPlan {
   PackedSpec spec;
+  PackSpec pack_a, pack_b;  ///< where `spec` says that the factor is packed
   std::int64_t block_rows = 1, block_columns = 1, depth = 1;
 };
 /// For devices of `Tiles::vectors`; dtypes, strides and epilogue are taken from `spec`.

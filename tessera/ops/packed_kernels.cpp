@@ -157,12 +157,6 @@ ir::Function trace_packed_product(const PackedSpec& s) {
   return builder.finish();
 }
 
-namespace {
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
-}  // namespace
-
 PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t m, std::int64_t n, std::int64_t k,
                          std::int64_t batch) {
   PackedPlan plan;
@@ -187,6 +181,8 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
   const auto near = [&](std::int64_t count) { return count * k * static_cast<std::int64_t>(size) <= 65536; };
   p.b_packed = !(s.b_unit_n && s.b == s.sum && n % columns == 0 && (near(n) || m_panels < 4));
   p.a_packed = n_panels >= 4 && (!s.a_unit_k || s.a != s.sum || !near(m));
+  plan.pack_a = {s.a, s.sum, p.tm, p.tm, s.a_unit_m, s.a_unit_k};
+  plan.pack_b = {s.b, s.sum, p.tn * p.lanes, p.lanes, s.b_unit_n, s.b_unit_k};
   p.a = p.a_packed ? s.sum : s.a, p.b = p.b_packed ? s.sum : s.b;
   p.a_unit_m = s.a_unit_m && !p.a_packed, p.a_unit_k = s.a_unit_k && !p.a_packed;
 

@@ -116,8 +116,8 @@ std::optional<Array> by_vendor(const Array& a, const Array& b, const Sides& s, s
 Array packed(const Array& factor, const ops::PackSpec& spec, std::int64_t count, std::int64_t k,
              std::array<std::int64_t, 2> strides, std::array<std::int64_t, 2> extents,
              std::array<std::int64_t, 2> batch_strides) {
-  const std::int64_t width = spec.width, panels = (count + width - 1) / width, depth = 256,
-                     depths = (k + depth - 1) / depth;
+  const std::int64_t width = spec.width, panels = ops::ceil_div(count, width), depth = 256,
+                     depths = ops::ceil_div(k, depth);
   for (std::size_t d = 0; d < 2; ++d)
     if (batch_strides[d] == 0) extents[d] = 1;
   Array out = Array::empty({extents[0] * extents[1] * panels * width * k}, spec.to, factor.device());
@@ -139,7 +139,7 @@ void packed_product(const ops::Tiles& tiles, const ProductSpec& product, const A
   const ops::PackedPlan plan = ops::choose_packed(tiles, product, m, n, k, batch);
   const ops::PackedSpec& spec = plan.spec;
   const std::int64_t rows = spec.tm, columns = spec.tn * spec.lanes;
-  const std::int64_t m_panels = (m + rows - 1) / rows, n_panels = (n + columns - 1) / columns;
+  const std::int64_t m_panels = ops::ceil_div(m, rows), n_panels = ops::ceil_div(n, columns);
   const std::array<std::int64_t, 2> extents = {dims[0].extent, dims[1].extent};
   std::array<std::int64_t, 2> a_batch = {dims[0].a, dims[1].a}, b_batch = {dims[0].b, dims[1].b};
   // Matrices that a factor has once only stay so; of the others one lies behind the other.
@@ -149,17 +149,15 @@ void packed_product(const ops::Tiles& tiles, const ProductSpec& product, const A
   };
   Array a = left, b = right;
   if (spec.a_packed) {
-    a = packed(left, {product.a, spec.sum, spec.tm, spec.tm, product.a_unit_m, product.a_unit_k}, m, k, {s.am, s.ak},
-               extents, a_batch);
+    a = packed(left, plan.pack_a, m, k, {s.am, s.ak}, extents, a_batch);
     a_batch = packed_strides(a_batch, m_panels * rows * k);
   }
   if (spec.b_packed) {
-    b = packed(right, {product.b, spec.sum, spec.tn * spec.lanes, spec.lanes, product.b_unit_n, product.b_unit_k}, n, k,
-               {s.bn, s.bk}, extents, b_batch);
+    b = packed(right, plan.pack_b, n, k, {s.bn, s.bk}, extents, b_batch);
     b_batch = packed_strides(b_batch, n_panels * columns * k);
   }
-  const std::int64_t row_blocks = (m_panels + plan.block_rows - 1) / plan.block_rows,
-                     column_blocks = (n_panels + plan.block_columns - 1) / plan.block_columns;
+  const std::int64_t row_blocks = ops::ceil_div(m_panels, plan.block_rows),
+                     column_blocks = ops::ceil_div(n_panels, plan.block_columns);
   std::vector<LaunchArgument> args;
   args.reserve(4 + 16);
   args.emplace_back(a.view()), args.emplace_back(b.view());
@@ -282,7 +280,7 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
   if (bias) args.emplace_back(bias->view());
   args.emplace_back(out.view());
   const std::int64_t block_m = spec.block_m(), block_n = spec.block_n();
-  const std::int64_t m_tiles = (rows + block_m - 1) / block_m, n_tiles = (columns + block_n - 1) / block_n;
+  const std::int64_t m_tiles = ops::ceil_div(rows, block_m), n_tiles = ops::ceil_div(columns, block_n);
   for (std::int64_t v :
        {rows, columns, k, m_tiles, n_tiles, am, ak, bn, bk, dims[1].extent, dims[0].a, dims[1].a, dims[0].b, dims[1].b})
     args.push_back(LaunchArgument::index(v));

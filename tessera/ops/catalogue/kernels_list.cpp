@@ -44,10 +44,10 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
     };
     if (!s.packed) return add_form(trace_product(s), true);
     for (std::int64_t batch : {1, 2}) {
-      const PackedSpec p = choose_packed(tiles, s, m, n, k, batch).spec;
-      if (p.a_packed) add_form(trace_pack({s.a, s.sum, p.tm, p.tm, s.a_unit_m, s.a_unit_k}), false);
-      if (p.b_packed) add_form(trace_pack({s.b, s.sum, p.tn * p.lanes, p.lanes, s.b_unit_n, s.b_unit_k}), false);
-      add_form(trace_packed_product(p), true);
+      const PackedPlan plan = choose_packed(tiles, s, m, n, k, batch);
+      if (plan.spec.a_packed) add_form(trace_pack(plan.pack_a), false);
+      if (plan.spec.b_packed) add_form(trace_pack(plan.pack_b), false);
+      add_form(trace_packed_product(plan.spec), true);
     }
   };
   for (int both = 0; both < 4; ++both)
