@@ -125,7 +125,7 @@ inline Outcome run(std::vector<std::string> arguments, const RunOptions& options
   const auto passed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
   outcome.process = pid;
   while (::waitpid(pid, &status, WNOHANG) == 0) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::this_thread::sleep_for(passed() < 0.2 ? std::chrono::microseconds(200) : std::chrono::milliseconds(10));
     if (options.interrupt && !asked && options.interrupt(read_file(out), read_file(err))) {
       asked = true;
       ::kill(pid, SIGINT);
