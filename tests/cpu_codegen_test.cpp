@@ -259,6 +259,39 @@ TEST_F(CpuCodegen, EarlyReturnsAndGuards) {
     expect_same(f, {3, 1, 1}, {memory(integers(n, 0, 15)), memory(integers(n, 7, 7))});
 }
 
+// LLVM 16 ends with "Cannot emit physreg copy instruction" if it widens the selected vectors itself.
+TEST_F(CpuCodegen, WhatAWideComparisonSelectsIsWidened) {
+  for (const DType compared : {DType::f64, DType::i64, DType::f32})
+    for (const DType selected : {DType::i8, DType::i16, DType::i32, DType::u32}) {
+      const Function f = map_kernel("selected", [&] {
+        auto c = in("c", compared), x = in("x", selected), y = in("y", selected), z = out("z", DType::i64),
+             narrow = out("narrow", selected);
+        auto i = global_id();
+        const ir::Value chosen = select(c.load(i) == cast(compared, literal(DType::i32, 1)), x.load(i), y.load(i));
+        narrow.store(i, chosen);
+        z.store(i, cast(DType::i64, chosen));
+      });
+      const auto of = [&](DType t, std::size_t n) {
+        switch (t) {
+          case DType::f64: {
+            std::vector<double> out;
+            for (const std::int32_t v : integers(n, 0, 2)) out.push_back(v);
+            return memory(out);
+          }
+          case DType::f32: return memory(reals(n));
+          case DType::i64: return memory(integers<std::int64_t>(n, 0, 2));
+          case DType::i8: return memory(integers<std::int8_t>(n, -100, 100));
+          case DType::i16: return memory(integers<std::int16_t>(n, -100, 100));
+          case DType::u32: return memory(integers<std::uint32_t>(n, 0, 4000000000));
+          default: return memory(integers(n, -100, 100));
+        }
+      };
+      for (std::size_t n : {1u, 37u})
+        expect_same(f, {n, 1, 1},
+                    {of(compared, n), of(selected, n), of(selected, n), of(DType::i64, n), of(selected, n)});
+    }
+}
+
 TEST_F(CpuCodegen, LocalArrays) {
   const Function f = block_kernel("local_arrays", {24}, [] {
     auto x = in("x", DType::i32), y = out("y", DType::i32);

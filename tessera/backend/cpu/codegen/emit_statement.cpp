@@ -314,7 +314,7 @@ void Emitter::store(NodeId id, Value* mask) {
 Emitter::Value* Emitter::local_lane_pointers(const Node& n) {
   const Local& local = locals_[n.args[0]];
   llvm::Type* element = memory_type(dtype(n.args[0]));
-  Value* index = b_.CreateSExt(vector(n.args[1]), lanes(b_.getInt64Ty()));
+  Value* index = whole(vector(n.args[1]), lanes(b_.getInt64Ty()), true);
   if (local.element->isVectorTy())
     index = b_.CreateAdd(b_.CreateMul(index, same(index, width_)), iota(b_.getInt64Ty(), 1));
   return b_.CreateGEP(element, local.pointer, index);
@@ -380,7 +380,7 @@ Emitter::Value* Emitter::element_address(NodeId memory, Value* index) {
   const Node& m = fn_[memory];
   Value* base =
       m.op == Op::param ? params_[m.imm] : b_.CreateConstInBoundsGEP1_64(b_.getInt8Ty(), shared_, offsets_[memory]);
-  return b_.CreateGEP(memory_type(m.type.dtype), base, b_.CreateSExt(index, like(b_.getInt64Ty(), index)));
+  return b_.CreateGEP(memory_type(m.type.dtype), base, whole(index, like(b_.getInt64Ty(), index), true));
 }
 
 // Atomics.

@@ -23,6 +23,14 @@ llvm::Type* Values::like(llvm::Type* element, Value* model) const {
   auto* v = llvm::dyn_cast<llvm::FixedVectorType>(model->getType());
   return v ? llvm::FixedVectorType::get(element, v->getNumElements()) : element;
 }
+llvm::Value* Values::whole(Value* v, llvm::Type* to, bool is_signed) {
+  // LLVM 16 makes code that it cannot write (or that its checks would refuse) of vectors that are selected from memory
+  // by 64-bit comparisons and widened then, where vectors are 256 bits without mask registers.
+  if (llvm::isa<llvm::SelectInst>(v) && v->getType()->isVectorTy() &&
+      to->getScalarSizeInBits() > v->getType()->getScalarSizeInBits())
+    v = b_.CreateFreeze(v);
+  return b_.CreateIntCast(v, to, is_signed);
+}
 llvm::Value* Values::to_memory(DType t, Value* v) {
   return t == DType::boolean ? b_.CreateZExt(v, like(b_.getInt8Ty(), v)) : v;
 }
@@ -184,7 +192,7 @@ llvm::Value* Values::cast(DType from, DType to, Value* a) {
     return b_.CreateIntrinsic(is_signed_int(to) ? llvm::Intrinsic::fptosi_sat : llvm::Intrinsic::fptoui_sat,
                               {result, a->getType()}, {a});
   if (to_real) return is_signed_int(from) ? b_.CreateSIToFP(a, result) : b_.CreateUIToFP(a, result);
-  return b_.CreateIntCast(a, result, is_signed_int(from));
+  return whole(a, result, is_signed_int(from));
 }
 
 llvm::Value* Values::math(MathOp op, DType t, Value* const* a) {
