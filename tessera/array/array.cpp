@@ -50,7 +50,8 @@ Array Array::empty(Shape shape, DType dtype, std::optional<Device> device) {
   const Operation operation("empty");
   check_shape("Array::empty", shape);
   const auto bytes = static_cast<std::size_t>(element_count(shape)) * dtype_size(dtype);
-  return operation.made(wrap(Storage::allocate(device_or_current(device), bytes), dtype, std::move(shape)));
+  return operation.made(
+      ArrayAccess::make(Source::of(Storage::allocate(device_or_current(device), bytes), dtype), std::move(shape)));
 }
 Array Array::full(Shape shape, double value, DType dtype, std::optional<Device> device) {
   const Operation operation("full");

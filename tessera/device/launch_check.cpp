@@ -156,12 +156,13 @@ bool check_shape(const ir::Function& fn, std::array<std::uint64_t, 3> shape) {
   if (none) return false;
   for (std::size_t d = 0; d < 3; ++d) {
     const std::uint64_t width = fn.kind == ir::KernelKind::block ? fn.block_size[d] : 1;
-    if (shape[d] > most_threads / width || threads > most_threads / (shape[d] * width)) {
+    const bool overflows =
+        __builtin_mul_overflow(threads, shape[d], &threads) || __builtin_mul_overflow(threads, width, &threads);
+    if (overflows || threads > most_threads) {
       fail<KernelError>(
           {.asked = "launch " + fn.name,
            .wrong = fmt::format("the shape {} x {} x {} is more than 2^62 threads", shape[0], shape[1], shape[2])});
     }
-    threads *= shape[d] * width;
   }
   return true;
 }

@@ -63,30 +63,33 @@ ir::Function trace_packed_product(const PackedSpec& s) {
   auto number_if = [&](bool used, const char* name) { return used ? number(name) : ir::index_literal(0); };
   const ir::Value m = number("m"), n = number("n"), k = number("k");
   // A block's panels of each factor, and how far along k it goes with all of them before it goes on.
-  const ir::Value block_rows = number("block_rows"), block_columns = number("block_columns"), depth = number("depth"),
-                  row_blocks = number("row_blocks");
+  const ir::Value block_rows = number_if(!s.whole, "block_rows"), block_columns = number_if(!s.whole, "block_columns"),
+                  depth = number_if(!s.whole, "depth"), row_blocks = number_if(!s.whole, "row_blocks");
   // Elements from one row, or step along k, to the next.
   const ir::Value am = number_if(!s.a_packed && !s.a_unit_m, "am"), ak = number_if(!s.a_packed && !s.a_unit_k, "ak"),
                   bk = number_if(!s.b_packed, "bk");
   // The dimensions before a matrix's own: how many, and each factor's elements from one matrix to the next.
-  const ir::Value column_blocks = number_if(s.batched, "column_blocks"),
+  const ir::Value column_blocks = number_if(s.batched && !s.whole, "column_blocks"),
                   inner_batch = number_if(s.batched, "inner_batch"), a1 = number_if(s.batched, "a1"),
                   a0 = number_if(s.batched, "a0"), b1 = number_if(s.batched, "b1"), b0 = number_if(s.batched, "b0");
-  const ir::BufferRef sums = ir::shared(s.sum, packed_tiles(s) * s.tm * s.tn * s.lanes);
+  const ir::BufferRef sums = ir::shared(s.sum, (s.whole ? 1 : packed_tiles(s)) * s.tm * s.tn * s.lanes);
 
   const ir::Value lane = ir::thread_id(0), block = ir::block_id(0), none = ir::index_literal(0);
-  const ir::Value batch = s.batched ? block / row_blocks / column_blocks : none;
   const ir::Value m_panels = (m + (tm - 1)) / tm, n_panels = (n + (columns - 1)) / columns;
-  const ir::Value block_column = s.batched ? block / row_blocks % column_blocks : block / row_blocks;
-  const ir::Value m_first = block % row_blocks * block_rows, n_first = block_column * block_columns;
-  const ir::Value rows_here = ir::min(block_rows, m_panels - m_first),
-                  columns_here = ir::min(block_columns, n_panels - n_first);
+  ir::Value batch = s.batched ? block : none, m_first = none, n_first = none, rows_here = m_panels,
+            columns_here = n_panels;
+  if (!s.whole) {
+    batch = s.batched ? block / row_blocks / column_blocks : none;
+    const ir::Value block_column = s.batched ? block / row_blocks % column_blocks : block / row_blocks;
+    m_first = block % row_blocks * block_rows, n_first = block_column * block_columns;
+    rows_here = ir::min(block_rows, m_panels - m_first), columns_here = ir::min(block_columns, n_panels - n_first);
+  }
   const ir::Value outer = s.batched ? batch / inner_batch : none, inner = s.batched ? batch % inner_batch : none;
   const ir::Value a_base = outer * a1 + inner * a0, b_base = outer * b1 + inner * b0;
 
-  ir::for_(0, k, depth, [&](ir::Value k0) {
+  const auto along = [&](ir::Value k0, ir::Value k1) {
     // Of a block's rows and columns each pair of panels makes a tile: the right panel stays in the first cache.
-    const ir::Value k1 = ir::min(k0 + depth, k), more = k1<k, again = k0> 0;
+    const ir::Value last = s.whole ? ir::Value() : k1 >= k;
     ir::for_(0, columns_here, [&](ir::Value np) {
       const ir::Value column0 = (n_first + np) * columns,
                       b_panel = b_base + (s.b_packed ? (n_first + np) * (k * columns) : column0),
@@ -94,7 +97,7 @@ ir::Function trace_packed_product(const PackedSpec& s) {
       ir::for_(0, rows_here, [&](ir::Value mp) {
         const ir::Value panel = m_first + mp, row0 = panel * tm;
         // With one step along k the same tile's memory serves all.
-        const ir::Value tile = ir::select(depth < k, np * block_rows + mp, ir::index_literal(0)) * (tm * columns);
+        const ir::Value tile = s.whole ? none : ir::select(depth < k, np * block_rows + mp, none) * (tm * columns);
         auto at = [&](int i, int j) { return tile + (i * columns + j * lanes) + lane; };
         std::vector<ir::Variable> sum;
         for (int i = 0; i < tm * tn; ++i) sum.emplace_back(s.sum, 0);
@@ -102,7 +105,8 @@ ir::Function trace_packed_product(const PackedSpec& s) {
           for (int i = 0; i < tm; ++i)
             for (int j = 0; j < tn; ++j) f(i, j, sum[static_cast<std::size_t>(i * tn + j)]);
         };
-        ir::if_(again, [&] { each([&](int i, int j, const ir::Variable& v) { v.set(sums.load(at(i, j))); }); });
+        if (!s.whole)
+          ir::if_(k0 > 0, [&] { each([&](int i, int j, const ir::Variable& v) { v.set(sums.load(at(i, j))); }); });
         std::vector<ir::Value> row;
         if (!s.a_packed)  // rows past the end are the last one again and are not written
           for (int i = 0; i < tm; ++i) {
@@ -129,31 +133,39 @@ ir::Function trace_packed_product(const PackedSpec& s) {
           if (s.bias) v = v + bias.load(column);
           out.store((batch * m + row) * n + column, ir::cast(s.out, activate(s.activation, v)));
         };
+        auto edge = [&] {  // each thread reads what it has written itself
+          ir::for_(0, ir::min(ir::index_literal(tm), m - row0), [&](ir::Value i) {
+            for (int j = 0; j < tn; ++j) {
+              const ir::Value column = column0 + j * lanes + lane;
+              ir::if_(column < n, [&] { finish(row0 + i, column, sums.load(tile + i * columns + j * lanes + lane)); });
+            }
+          });
+        };
         auto rest = [&] {
           each([&](int i, int j, const ir::Variable& v) { sums.store(at(i, j), v.get()); });
-          ir::if_(!more, [&] {  // each thread reads what it has written itself
-            ir::for_(0, ir::min(ir::index_literal(tm), m - row0), [&](ir::Value i) {
-              for (int j = 0; j < tn; ++j) {
-                const ir::Value column = column0 + j * lanes + lane;
-                ir::if_(column < n,
-                        [&] { finish(row0 + i, column, sums.load(tile + i * columns + j * lanes + lane)); });
-              }
-            });
-          });
+          if (s.whole)
+            edge();
+          else
+            ir::if_(last, edge);
         };
         if (s.activation == Activation::silu || s.activation == Activation::gelu) {  // too long to be written so often
           rest();
           return;
         }
+        const ir::Value inside = row0 + tm <= m && column0 + columns <= n;
         ir::if_(
-            !more && row0 + tm <= m && column0 + columns <= n,
+            s.whole ? inside : last && inside,
             [&] {
               each([&](int i, int j, const ir::Variable& v) { finish(row0 + i, column0 + j * lanes + lane, v.get()); });
             },
             rest);
       });
     });
-  });
+  };
+  if (s.whole)
+    along(none, k);
+  else
+    ir::for_(0, k, depth, [&](ir::Value k0) { along(k0, ir::min(k0 + depth, k)); });
   return builder.finish();
 }
 
@@ -204,6 +216,7 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
       plan.block_columns = ceil_div(plan.block_columns, 2);
     if (plan.block_rows * plan.block_columns == 1) break;
   }
+  p.whole = plan.depth == k && blocks() == batch;
   return plan;
 }
 

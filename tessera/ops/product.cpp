@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ops/product.h"
 
+#include "tessera/device/launch_arguments.h"
 #include "tessera/device/vendor_product.h"
 #include "tessera/ops/kernels.h"
 
@@ -78,7 +79,7 @@ std::optional<Array> by_vendor(const Array& a, const Array& b, const Sides& s, s
                                const BatchDims& dims, DType result, const Epilogue& epilogue) {
   const auto [m, n, k] = sizes;
   const auto [batch, a_batch, b_batch] = dims[1];
-  if (dims[0].extent != 1 || a.dtype() != b.dtype()) return std::nullopt;
+  if (is_built_in(a.device().backend) || dims[0].extent != 1 || a.dtype() != b.dtype()) return std::nullopt;
   const auto left = blas_matrix(a.dtype(), m, k, s.am, s.ak, a_batch);
   const auto right = blas_matrix(b.dtype(), k, n, s.bk, s.bn, b_batch);
   if (!left || !right) return std::nullopt;
@@ -122,21 +123,41 @@ Array packed(const Array& factor, const ops::PackSpec& spec, std::int64_t count,
     if (batch_strides[d] == 0) extents[d] = 1;
   Array out = Array::empty({extents[0] * extents[1] * panels * width * k}, spec.to, factor.device());
   static auto& family = *new KernelFamily<ops::PackSpec>(ops::trace_pack);
-  std::vector<LaunchArgument> args = {factor.view(), out.view()};
+  LaunchArguments args;
+  args.add(factor.view()), args.add(out.view());
   for (std::int64_t v :
        {count, k, strides[0], strides[1], panels, depth, depths, extents[1], batch_strides[0], batch_strides[1]})
-    args.push_back(LaunchArgument::index(v));
-  family(spec).launch({static_cast<std::uint64_t>(panels * depths * extents[0] * extents[1]), 1, 1}, std::span(args));
+    args.index(v);
+  family(spec).launch({static_cast<std::uint64_t>(panels * depths * extents[0] * extents[1]), 1, 1}, args);
   return out;
 }
 
+/// How our kernels compute a product, remembered for the last one of a thread: choosing takes about as long as a small
+/// product does.
+struct Choice {
+  Device device;
+  ProductSpec asked, spec;
+  std::array<std::int64_t, 4> sizes{-1};  // rows, columns, k, matrices
+  ops::PackedPlan plan;                   // if `spec.packed`
+};
+constinit thread_local Choice last_choice;
+
+Choice choose(Device device, const ProductSpec& asked, std::array<std::int64_t, 4> sizes) {
+  Choice& last = last_choice;
+  if (last.sizes == sizes && last.device == device && last.asked == asked) return last;
+  const auto [m, n, k, matrices] = sizes;
+  const ops::Tiles tiles = ops::tiles_of(device);
+  Choice made{device, asked, ops::choose_product(tiles, asked, m, n, k, matrices), sizes, {}};
+  if (made.spec.packed) made.plan = ops::choose_packed(tiles, made.spec, m, n, k, matrices);
+  last = made;
+  return made;
+}
+
 /// (m, n) = (m, k) x (k, n) for each of two batch dimensions, by tiles in registers.
-void packed_product(const ops::Tiles& tiles, const ProductSpec& product, const Array& left, const Array& right,
-                    const std::optional<Array>& bias, const Array& out, std::array<std::int64_t, 3> sizes, Sides s,
-                    const BatchDims& dims) {
-  const auto [m, n, k] = sizes;
-  const std::int64_t batch = dims[0].extent * dims[1].extent;
-  const ops::PackedPlan plan = ops::choose_packed(tiles, product, m, n, k, batch);
+void packed_product(const Choice& choice, const Array& left, const Array& right, const std::optional<Array>& bias,
+                    const Array& out, Sides s, const BatchDims& dims) {
+  const auto [m, n, k, batch] = choice.sizes;
+  const ops::PackedPlan& plan = choice.plan;
   const ops::PackedSpec& spec = plan.spec;
   const std::int64_t rows = spec.tm, columns = spec.tn * spec.lanes;
   const std::int64_t m_panels = ops::ceil_div(m, rows), n_panels = ops::ceil_div(n, columns);
@@ -147,31 +168,32 @@ void packed_product(const ops::Tiles& tiles, const ProductSpec& product, const A
     const std::int64_t inner = strides[1] == 0 ? 1 : extents[1];
     return std::array<std::int64_t, 2>{strides[0] == 0 ? 0 : each * inner, strides[1] == 0 ? 0 : each};
   };
-  Array a = left, b = right;
+  std::optional<Array> packed_a, packed_b;
   if (spec.a_packed) {
-    a = packed(left, plan.pack_a, m, k, {s.am, s.ak}, extents, a_batch);
+    packed_a = packed(left, plan.pack_a, m, k, {s.am, s.ak}, extents, a_batch);
     a_batch = packed_strides(a_batch, m_panels * rows * k);
   }
   if (spec.b_packed) {
-    b = packed(right, plan.pack_b, n, k, {s.bn, s.bk}, extents, b_batch);
+    packed_b = packed(right, plan.pack_b, n, k, {s.bn, s.bk}, extents, b_batch);
     b_batch = packed_strides(b_batch, n_panels * columns * k);
   }
   const std::int64_t row_blocks = ops::ceil_div(m_panels, plan.block_rows),
                      column_blocks = ops::ceil_div(n_panels, plan.block_columns);
-  std::vector<LaunchArgument> args;
-  args.reserve(4 + 16);
-  args.emplace_back(a.view()), args.emplace_back(b.view());
-  if (bias) args.emplace_back(bias->view());
-  args.emplace_back(out.view());
-  const auto number = [&](std::int64_t v) { args.push_back(LaunchArgument::index(v)); };
-  for (std::int64_t v : {m, n, k, plan.block_rows, plan.block_columns, plan.depth, row_blocks}) number(v);
-  if (!spec.a_packed && !spec.a_unit_m) number(s.am);
-  if (!spec.a_packed && !spec.a_unit_k) number(s.ak);
-  if (!spec.b_packed) number(s.bk);
+  LaunchArguments args;
+  args.add((packed_a ? *packed_a : left).view()), args.add((packed_b ? *packed_b : right).view());
+  if (bias) args.add(bias->view());
+  args.add(out.view());
+  for (std::int64_t v : {m, n, k}) args.index(v);
+  if (!spec.whole)
+    for (std::int64_t v : {plan.block_rows, plan.block_columns, plan.depth, row_blocks}) args.index(v);
+  if (!spec.a_packed && !spec.a_unit_m) args.index(s.am);
+  if (!spec.a_packed && !spec.a_unit_k) args.index(s.ak);
+  if (!spec.b_packed) args.index(s.bk);
+  if (spec.batched && !spec.whole) args.index(column_blocks);
   if (spec.batched)
-    for (std::int64_t v : {column_blocks, extents[1], a_batch[0], a_batch[1], b_batch[0], b_batch[1]}) number(v);
+    for (std::int64_t v : {extents[1], a_batch[0], a_batch[1], b_batch[0], b_batch[1]}) args.index(v);
   static auto& family = *new KernelFamily<ops::PackedSpec>(ops::trace_packed_product);
-  family(spec).launch({static_cast<std::uint64_t>(row_blocks * column_blocks * batch), 1, 1}, std::span(args));
+  family(spec).launch({static_cast<std::uint64_t>(row_blocks * column_blocks * batch), 1, 1}, args);
 }
 
 }  // namespace
@@ -200,8 +222,9 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
   if (left.rank() == 1) row = left.unsqueeze(0);
   if (right.rank() == 1) column = right.unsqueeze(1);
   const Array &a = row ? *row : left, &b = column ? *column : right;
-  const std::int64_t m = a.shape(-2), k = a.shape(-1), n = b.shape(-1);
-  if (b.shape(-2) != k)
+  const auto a_rank = static_cast<std::size_t>(a.rank()), b_rank = static_cast<std::size_t>(b.rank());
+  const std::int64_t m = a.shape()[a_rank - 2], k = a.shape()[a_rank - 1], n = b.shape()[b_rank - 1];
+  if (b.shape()[b_rank - 2] != k)
     wrong("the left operand has " + std::to_string(k) + " columns, the right one " + std::to_string(b.shape(-2)) +
           " rows");
   const DType dtype = promote(a.dtype(), b.dtype()), sum = sum_dtype(dtype), result = is_float(dtype) ? dtype : sum;
@@ -260,33 +283,34 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
     if (auto done = by_vendor(av, bv, {am, ak, bk, bn}, {rows, n, k}, dims, result, epilogue))
       return made(done->reshape(out_shape));
   }
-  ProductSpec spec{first->dtype(), second->dtype(), sum, result};
-  spec.a_unit_m = am == 1, spec.a_unit_k = ak == 1 || k == 1, spec.b_unit_n = bn == 1 || columns == 1,
-  spec.b_unit_k = bk == 1 || k == 1;
-  spec.bias = epilogue.bias.has_value();
-  spec.activation = epilogue.activation;
-  const ops::Tiles tiles = ops::tiles_of(a.device());
+  ProductSpec asked{first->dtype(), second->dtype(), sum, result};
+  asked.a_unit_m = am == 1, asked.a_unit_k = ak == 1 || k == 1, asked.b_unit_n = bn == 1 || columns == 1,
+  asked.b_unit_k = bk == 1 || k == 1;
+  asked.bias = epilogue.bias.has_value();
+  asked.activation = epilogue.activation;
   const std::int64_t matrices = dims[0].extent * dims[1].extent;
-  spec = ops::choose_product(tiles, spec, rows, columns, k, matrices);
+  const Choice choice = choose(a.device(), asked, {rows, columns, k, matrices});
+  const ProductSpec& spec = choice.spec;
 
-  const Array out = Array::empty(out_shape, result, a.device());
+  Array out = Array::empty(std::move(out_shape), result, a.device());
   std::optional<Array> bias;
   if (spec.bias) bias = epilogue.bias->astype(sum).as_contiguous();
   if (spec.packed) {
-    packed_product(tiles, spec, *first, *second, bias, out, {rows, columns, k}, {am, ak, bk, bn}, dims);
-    return made(out);
+    packed_product(choice, *first, *second, bias, out, {am, ak, bk, bn}, dims);
+    return made(std::move(out));
   }
-  std::vector<LaunchArgument> args = {first->view(), second->view()};
-  if (bias) args.emplace_back(bias->view());
-  args.emplace_back(out.view());
+  LaunchArguments args;
+  args.add(first->view()), args.add(second->view());
+  if (bias) args.add(bias->view());
+  args.add(out.view());
   const std::int64_t block_m = spec.block_m(), block_n = spec.block_n();
   const std::int64_t m_tiles = ops::ceil_div(rows, block_m), n_tiles = ops::ceil_div(columns, block_n);
   for (std::int64_t v :
        {rows, columns, k, m_tiles, n_tiles, am, ak, bn, bk, dims[1].extent, dims[0].a, dims[1].a, dims[0].b, dims[1].b})
-    args.push_back(LaunchArgument::index(v));
+    args.index(v);
   static auto& family = *new KernelFamily<ProductSpec>(ops::trace_product);
-  family(spec).launch({static_cast<std::uint64_t>(m_tiles * n_tiles * matrices), 1, 1}, std::span(args));
-  return made(out);
+  family(spec).launch({static_cast<std::uint64_t>(m_tiles * n_tiles * matrices), 1, 1}, args);
+  return made(std::move(out));
 }
 
 }  // namespace tessera

@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
 
 #include "tessera/backend/common/codegen_module.h"
 #include "tessera/base/error.h"
-#include "tessera/base/inline_vector.h"
 #include "tessera/base/os/fork.h"
 #include "tessera/base/os/per_thread.h"
 #include "tessera/base/packed.h"
@@ -147,14 +147,17 @@ class GeneratedKernel final : public CpuKernel {
   }
 
   void launch(std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) override {
-    InlineVector<std::uint64_t, 64> slots(2 * function_.params.size() + 1);
+    std::array<std::uint64_t, 64> few;  // not cleared: a small kernel takes no longer than that
+    std::vector<std::uint64_t> many;
+    if (2 * function_.params.size() > few.size()) many.resize(2 * function_.params.size());
+    std::uint64_t* const slots = many.empty() ? few.data() : many.data();
     for (std::size_t i = 0; i < function_.params.size(); ++i) {
       const Argument& a = arguments[i];
       const bool buffer = function_.params[i].is_buffer;
       slots[2 * i] = buffer ? reinterpret_cast<std::uint64_t>(a.allocation->host + a.byte_offset) : a.bits;
       slots[2 * i + 1] = buffer ? a.elements : 0;
     }
-    KernelCall call{slots.data(), {shape[0], shape[1], shape[2]}, &GeneratedKernel::print, this};
+    KernelCall call{slots, {shape[0], shape[1], shape[2]}, &GeneratedKernel::print, this};
     const std::uint64_t items = shape[0] * shape[1] * shape[2];
     const KernelEntry entry = compiled_->entry();
     const std::size_t bytes = scratch_bytes_;
