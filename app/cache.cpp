@@ -84,7 +84,7 @@ std::vector<std::string> loaded_by(const Verdict& verdict) {
   return names;
 }
 
-void print_verdicts(const std::vector<KeptKernel>& kernels, const Verdicts& verdicts) {
+void print_verdicts(const std::vector<KeptKernel>& kernels, const Verdicts& verdicts, bool off) {
   app::print("\n");
   std::vector<std::string> told;
   for (const KeptKernel& kernel : kernels) {
@@ -94,7 +94,7 @@ void print_verdicts(const std::vector<KeptKernel>& kernels, const Verdicts& verd
     const Verdict& verdict = verdicts.at(part);
     const std::string which = fmt::format("{} for {}", counted(verdict.kernels, "kernel"), kernel.device);
     if (const auto by = loaded_by(verdict); !by.empty()) {
-      app::print("{}: loaded by {}\n", which, fmt::join(by, ", "));
+      app::print("{}: {} by {}\n", which, off ? "would be loaded" : "loaded", fmt::join(by, ", "));
       continue;
     }
     app::print("{}: not loaded here\n", which);
@@ -131,7 +131,10 @@ void print_table(const Options& o, const KernelCache& cache, const std::vector<K
   if (!cache.damaged.empty())
     app::print("{} damaged: compiled anew when they are needed, and deleted with the oldest\n",
                cache.damaged.size() == 1 ? "1 more is" : fmt::format("{} more are", cache.damaged.size()));
-  if (!cache.off.empty()) app::print("Nothing is read or kept now: {}\n", cache.off);
+  if (!cache.off.empty())
+    app::print("Nothing is read or kept now: {}\n", cache.off);
+  else if (!cache.unwritable.empty())
+    app::print("Nothing can be kept: {}\n", cache.unwritable);
 }
 
 void print_json(const Options& o, const KernelCache& cache, const std::vector<KeptKernel>& kernels,
@@ -152,8 +155,13 @@ void print_json(const Options& o, const KernelCache& cache, const std::vector<Ke
     for (const auto& [device, lines] : verdict.devices)
       if (!lines.empty()) differs[to_string(device)] = lines;
   }
-  const Json out = {{"folder", cache.folder.string()}, {"off", cache.off},         {"bytes", cache.bytes},
-                    {"limit_bytes", cache.limit},      {"damaged", cache.damaged}, {"kernels", list}};
+  const Json out = {{"folder", cache.folder.string()},
+                    {"off", cache.off},
+                    {"unwritable", cache.unwritable},
+                    {"bytes", cache.bytes},
+                    {"limit_bytes", cache.limit},
+                    {"damaged", cache.damaged},
+                    {"kernels", list}};
   app::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
@@ -170,7 +178,7 @@ int run(const Options& o) {
     print_json(o, cache, kernels, verdicts);
   } else {
     print_table(o, cache, kernels);
-    if (o.why && !kernels.empty()) print_verdicts(kernels, verdicts);
+    if (o.why && !kernels.empty()) print_verdicts(kernels, verdicts, !cache.off.empty());
   }
   return success;
 }
@@ -191,7 +199,8 @@ Command cache_command(CLI::App& program) {
 the compiler, the driver and Tessera are the same. OpenCL's kernels are not among them: its drivers keep what they compile.
 `tessera generate --stats`, or TESSERA_STATS=1 for any program, says how many were compiled and how many loaded;
 TESSERA_LOG=debug says of each why it was not on disk. TESSERA_KERNEL_CACHE=0 turns it off, TESSERA_KERNEL_CACHE_SIZE=1G
-is its limit (256M), TESSERA_CACHE_DIR its folder; what was used longest ago goes first.
+is its limit (256M; a kernel of more than a quarter is not kept), TESSERA_CACHE_DIR its folder; what was used longest ago goes
+first. --why opens devices, which may keep a kernel of their own.
 
 Examples:
   tessera cache

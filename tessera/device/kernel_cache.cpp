@@ -268,6 +268,7 @@ KernelCache kernel_cache() {
   if (private_store().folder().empty()) return cache;
   const os::PrivateStore kept = store();
   cache.folder = kept.folder();
+  if (cache.off.empty()) cache.unwritable = kept.why_not_written().value_or("");
   for (const auto& file : kept.list(before, ending, digits)) {
     cache.bytes += on_disk(file.bytes);
     const auto bytes = kept.read(file.name);

@@ -43,11 +43,12 @@ struct KeptKernel {
 struct KernelCache {
   std::filesystem::path folder;  ///< empty: there is no place
   std::string off;               ///< why nothing is kept, such as "TESSERA_KERNEL_CACHE=0"; empty: it is
+  std::string unwritable;        ///< why nothing can be kept in the folder; empty: it can
   std::uint64_t limit = 0, bytes = 0;
   std::vector<KeptKernel> kernels;   ///< used last first
   std::vector<std::string> damaged;  ///< files with an entry's name that hold none
 };
-/// Reads all entries.
+/// Reads all entries, and makes their folder if there is none.
 KernelCache kernel_cache();
 /// Deletes all entries, and nothing else; gives their number.
 std::size_t clear_kernel_cache();
