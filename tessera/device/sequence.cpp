@@ -236,7 +236,7 @@ void Sequence::State::launch_one_by_one() {
 }
 
 void Sequence::replay() {
-  if (!state_) fail<ArgumentError>({.asked = "replay", .wrong = "the sequence is empty", .todo = "Record one first"});
+  if (!state_) fail<ArgumentError>({.asked = "replay", .wrong = "the sequence is empty", .todo = "Record one first; arrays that are deferred are recorded where eval() computes them"});
   Recorder::refuse("Sequence::replay");
   State& s = *state_;
   const auto turn = s.pool->turn("Sequence::replay");
