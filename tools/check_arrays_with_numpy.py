@@ -74,6 +74,7 @@ def integers(op, a, b):
         zero, minus = b == 0, (b == -1) if np.issubdtype(t, np.signedinteger) else np.zeros(b.shape, bool)
         safe = np.where(zero | minus, t(1), b)
         q = np.abs(a.astype(object)) // np.abs(safe.astype(object)) if a.size else a
+        q = np.asarray(q, object)  # of no dimensions it is one number
         q = np.where((a < 0) != (safe < 0), -q, q)
         q = wrap(q, t)
         if op == "rem":
