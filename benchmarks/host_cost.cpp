@@ -118,6 +118,8 @@ std::map<std::string, double> prices(Queue& queue) {
 
 int main(int argc, char** argv) {
   const std::string only = argc > 1 ? argv[1] : "";  // part of a name
+  // The fake driver knows the kernels that were compiled here, no other process's.
+  setenv("TESSERA_KERNEL_CACHE", "0", 1), setenv("TESSERA_PROBE", "list", 1);
   setenv("TESSERA_CUDA_LIBRARY", TESSERA_FAKES "/libfake_cuda.so", 1);
   setenv("TESSERA_NVRTC_LIBRARY", TESSERA_FAKES "/libfake_nvrtc.so", 1);
   setenv("TESSERA_FAKE_MEMORY", "17179869184", 0);
