@@ -72,8 +72,13 @@ struct DriverShare {
   std::uint64_t calls = 0, launches = 0;
 };
 DriverShare driver_share(const std::function<void()>& once, const std::map<std::string, double>& prices) {
-  const std::vector<const char*> names = {"cuCtxGetCurrent", "cuCtxSetCurrent",      "cuLaunchKernel",
-                                          "cuGraphLaunch",   "cuMemcpyDtoDAsync_v2", "cuMemsetD32Async"};
+  const std::vector<const char*> names = {"cuCtxGetCurrent",
+                                          "cuCtxSetCurrent",
+                                          "cuLaunchKernel",
+                                          "cuGraphLaunch",
+                                          "cuMemcpyDtoDAsync_v2",
+                                          "cuMemsetD32Async",
+                                          "cuThreadExchangeStreamCaptureMode"};
   once();
   symbol<void(int)>("tessera_fake_count_calls")(1);
   std::map<std::string, std::uint64_t> before;
@@ -102,6 +107,9 @@ std::map<std::string, double> prices(Queue& queue) {
     get(&now);
   });
   out["cuCtxSetCurrent"] = price([&] { set(context); });
+  auto* const exchange = symbol<int(int*)>("cuThreadExchangeStreamCaptureMode");
+  int mode = 0;
+  out["cuThreadExchangeStreamCaptureMode"] = price([&] { exchange(&mode); });
   unsigned long long address = 0;
   symbol<int(unsigned long long*, std::size_t)>("cuMemAlloc_v2")(&address, 4096);
   auto* const fill = symbol<int(unsigned long long, unsigned, std::size_t, void*)>("cuMemsetD32Async");

@@ -15,7 +15,8 @@ namespace tessera::stream {
 
 // Contexts.
 
-InContext::InContext(const DeviceContext& device) : device_(device), relaxed_(device.api()) {
+InContext::InContext(const DeviceContext& device, Doing doing) : device_(device) {
+  if (doing == anything) relaxed_.emplace(device.api());
   const Api& api = device.api();
   device.check(api.current(&before_), "asking which context is current");
   if (before_ != device.context) device.check(api.set_current(device.context), "making the context current");

@@ -3,9 +3,11 @@
 // Used within this folder only; others see them as DriverDevice, DriverQueue, LoadedKernel and DriverEvent.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,14 +58,16 @@ class Relaxed {
 /// other code on this thread may have a device of its own, or capture a stream.
 class InContext {
  public:
-  explicit InContext(const DeviceContext& device);
+  /// What is done there: anything, or only putting work into a stream of ours, which captures of others do not forbid.
+  enum Doing { anything, enqueuing };
+  explicit InContext(const DeviceContext& device, Doing doing = anything);
   ~InContext();
   InContext(const InContext&) = delete;
   InContext& operator=(const InContext&) = delete;
 
  private:
   const DeviceContext& device_;
-  const Relaxed relaxed_;
+  std::optional<Relaxed> relaxed_;
   Context before_ = 0;
 };
 
@@ -96,8 +100,11 @@ class StreamKernel final : public LoadedKernel {
   /// In the context: a node of a graph launches it with these arguments from now on.
   void set_node(Handle executable, Handle node, const std::array<std::uint64_t, 3>& shape,
                 std::span<const Argument> arguments) const;
+  /// At its first launch a driver may still load the kernel.
+  InContext::Doing launching() { return known_.exchange(true) ? InContext::enqueuing : InContext::anything; }
 
  private:
+  std::atomic<bool> known_ = false;
   DeviceContext& device_;
   std::shared_ptr<void> module_;
   const ir::Function as_written_;
@@ -123,6 +130,7 @@ class StreamSequence final : public DriverSequence {
  private:
   friend class StreamQueue;
   DeviceContext& device_;
+  bool known_ = false;      ///< launched before
   Handle graph_ = nullptr;  ///< kept where nodes will be changed
   Handle executable_ = nullptr;
   std::vector<std::pair<std::uint32_t, Handle>> nodes_;  ///< of launches whose scalars change: place in the work, node

@@ -135,7 +135,10 @@ void StreamQueue::download(void* to, const Allocation& from, std::size_t offset,
 void StreamQueue::copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset,
                        std::size_t bytes) {
   if (bytes == 0) return;
-  const InContext in(device_);
+  const Address to_address = address_of(to, to_offset), from_address = address_of(from, from_offset);
+  const bool on_device = !on_host(to) && !on_host(from),
+             apart = to_address >= from_address + bytes || from_address >= to_address + bytes;
+  const InContext in(device_, on_device && apart ? InContext::enqueuing : InContext::anything);
   const Api& api = device_.api();
   if (on_host(to) && on_host(from)) {
     synchronize("waiting for the stream");
@@ -150,9 +153,8 @@ void StreamQueue::copy(const Allocation& to, std::size_t to_offset, const Alloca
     device_.check(api.copy_to_host(to.host + to_offset, address_of(from, from_offset), bytes, stream_),
                   "copying to the host");
   } else {
-    const Address there = address_of(to, to_offset), here = address_of(from, from_offset);
-    if (there < here + bytes && here < there + bytes) return copy_overlapping(there, here, bytes);
-    device_.check(api.copy_on_device(there, here, bytes, stream_), "copying on the device");
+    if (!apart) return copy_overlapping(to_address, from_address, bytes);
+    device_.check(api.copy_on_device(to_address, from_address, bytes, stream_), "copying on the device");
   }
 }
 
@@ -195,7 +197,7 @@ void StreamQueue::copy_overlapping(Address to, Address from, std::size_t bytes) 
 void StreamQueue::fill(const Allocation& to, std::size_t offset, std::size_t bytes,
                        std::span<const std::byte> pattern) {
   if (bytes == 0) return;
-  const InContext in(device_);
+  const InContext in(device_, on_host(to) ? InContext::anything : InContext::enqueuing);
   if (on_host(to)) {
     synchronize("waiting for the stream");
     for (std::size_t i = 0; i < bytes; ++i) to.host[offset + i] = pattern[i % pattern.size()];
@@ -226,9 +228,10 @@ void StreamQueue::fill_pairs(Address to, std::size_t bytes, std::uint64_t patter
 
 void StreamQueue::launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape,
                          std::span<const Argument> arguments) {
-  const InContext in(device_);
+  auto& known = static_cast<StreamKernel&>(kernel);
+  const InContext in(device_, known.launching());
   busy_ = true;
-  static_cast<StreamKernel&>(kernel).enqueue(stream_, shape, arguments);
+  known.enqueue(stream_, shape, arguments);
 }
 
 std::shared_ptr<DriverEvent> StreamQueue::record() {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recorded work as a graph: captured from the queue's own stream, so that every call is made as it always is.
+#include <utility>
+
 #include "tessera/backend/stream/device.h"
 
 namespace tessera::stream {
@@ -59,7 +61,7 @@ std::unique_ptr<DriverSequence> StreamQueue::capture(std::span<const RecordedWor
 void StreamQueue::replay(DriverSequence& sequence, std::span<const RecordedWork> work,
                          std::span<const std::uint32_t> changed) {
   auto& s = static_cast<StreamSequence&>(sequence);
-  const InContext in(device_);
+  const InContext in(device_, std::exchange(s.known_, true) ? InContext::enqueuing : InContext::anything);
   for (const std::uint32_t place : changed)
     for (const auto& [at, node] : s.nodes_)
       if (at == place)
