@@ -117,13 +117,21 @@ struct Process {
   char state = '?';
   std::string name;
 };
+/// A file of a process in /proc; empty if that has ended, also in the middle of reading.
+std::string file_of(int process, const char* name) {
+  try {
+    return read_file("/proc/" + std::to_string(process) + "/" + name);
+  } catch (const std::ios_base::failure&) {
+    return {};
+  }
+}
 std::vector<Process> processes() {
   std::vector<Process> all;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     Process p;
     p.number = std::atoi(entry.path().filename().c_str());
     if (p.number <= 0) continue;
-    const std::string stat = read_file(entry.path() / "stat");
+    const std::string stat = file_of(p.number, "stat");
     const std::size_t open = stat.find('('), close = stat.rfind(')');
     if (open == stat.npos || close == stat.npos) continue;
     p.name = stat.substr(open + 1, close - open - 1);
@@ -144,9 +152,7 @@ std::string left_behind(int session, const std::string& mark) {
       return std::ranges::any_of(all, [&](const Process& p) { return p.number == number && p.session == session; });
     };
     for (const Process& p : all) {
-      if (p.session != session &&
-          read_file("/proc/" + std::to_string(p.number) + "/environ").find(mark) == std::string::npos)
-        continue;
+      if (p.session != session && file_of(p.number, "environ").find(mark) == std::string::npos) continue;
       if (p.state == 'Z' && !in_session(p.parent)) continue;  // the system's to remove
       if (p.name == "hostile-own" || attempt == 24) ::kill(p.number, SIGKILL);
       if (p.name != "hostile-own")
