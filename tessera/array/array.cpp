@@ -12,6 +12,7 @@
 namespace tessera {
 
 using detail::Operation;
+using detail::RuledOperation;
 using detail::Source;
 
 namespace {
@@ -21,6 +22,22 @@ Device device_or_current(std::optional<Device> device) { return device ? *device
 std::vector<std::int64_t> numbers(const Shape& shape) { return shape; }
 
 std::string device_text(const Array& a) { return to_string(a.device()); }
+
+/// Of an operation that gives its operand's elements in another shape and the same order.
+Rule reshaped() {
+  return {[](Backward& b) { b.add(0, [&] { return b.adjoint().reshape(b.shape(0)); }); }};
+}
+
+/// An array of `shape` with `part` in the place of slice(axis, begin, ..., step), and zeros elsewhere.
+Array placed(const Array& part, const Shape& shape, int axis, std::int64_t begin, std::int64_t step) {
+  RuledOperation operation("slice", part);
+  const std::int64_t end = begin + (part.shape(axis) == 0 ? 0 : (part.shape(axis) - 1) * step + 1);
+  Array out = Array::zeros(shape, part.dtype(), part.device());
+  out.slice(axis, begin, end, step).assign(part);
+  return operation.made(std::move(out), [&] {
+    return Rule{[=](Backward& b) { b.add(0, [&] { return b.adjoint().slice(axis, begin, end, step); }); }};
+  });
+}
 
 }  // namespace
 
@@ -97,7 +114,7 @@ void Array::check_host_type(const char* operation, DType wanted) const {
 void Array::download(void* to) const {
   if (size() == 0) return;
   const Operation reading("download");  // no array is made for the program
-  const Array flat = as_contiguous();
+  const Array flat = detail::without_history(*this).as_contiguous();
   current_queue(device()).download(to, flat.view());
 }
 
@@ -108,10 +125,11 @@ Array Array::with_view(Shape shape, Strides strides, std::int64_t offset) const 
 }
 
 Array Array::reshape(Shape shape) const {
-  const Operation operation("reshape", *this);
+  RuledOperation operation("reshape", *this);
   const auto made = [&](Array view) {
     const Shape to = view.shape();
-    return operation.made(std::move(view), [&] { return Attributes{{"shape", numbers(to)}}; });
+    return operation.made(
+        std::move(view), [&] { return Attributes{{"shape", numbers(to)}}; }, reshaped);
   };
   std::int64_t known = 1;
   int open = -1;
@@ -172,45 +190,58 @@ Array Array::reshape(Shape shape) const {
 }
 
 Array Array::transpose() const {
-  const Operation operation("transpose", *this);
+  RuledOperation operation("transpose", *this);
   Shape shape(shape_.rbegin(), shape_.rend());
   Strides strides(strides_.rbegin(), strides_.rend());
-  return operation.made(with_view(std::move(shape), std::move(strides), offset_));
+  return operation.made(with_view(std::move(shape), std::move(strides), offset_), [] {
+    return Rule{[](Backward& b) { b.add(0, [&] { return b.adjoint().transpose(); }); }};
+  });
 }
 
 Array Array::permute(std::vector<int> axes) const {
-  const Operation operation("permute", *this);
+  RuledOperation operation("permute", *this);
   Shape shape;
   Strides strides;
   std::vector<bool> seen(shape_.size());
   bool once = true;
-  for (int axis : axes) {
+  for (int& axis : axes) {
     const auto a = static_cast<std::size_t>(normalise_axis("permute", axis, shape_.size()));
     once = once && !seen[a];
     seen[a] = true;
     shape.push_back(shape_[a]), strides.push_back(strides_[a]);
+    axis = static_cast<int>(a);
   }
   if (!once || shape.size() != shape_.size())
     fail<ShapeError>(
         {.asked = "permute", .with = {{"shape", to_string(shape_)}}, .wrong = "each axis must be named exactly once"});
-  return operation.made(with_view(std::move(shape), std::move(strides), offset_), [&] {
-    return Attributes{{"axes", std::vector<std::int64_t>(axes.begin(), axes.end())}};
-  });
+  return operation.made(
+      with_view(std::move(shape), std::move(strides), offset_),
+      [&] {
+        return Attributes{{"axes", std::vector<std::int64_t>(axes.begin(), axes.end())}};
+      },
+      [&] {
+        std::vector<int> back(axes.size());
+        for (std::size_t i = 0; i < axes.size(); ++i) back[static_cast<std::size_t>(axes[i])] = static_cast<int>(i);
+        return Rule{[back](Backward& b) { b.add(0, [&] { return b.adjoint().permute(back); }); }};
+      });
 }
 
 Array Array::broadcast_to(const Shape& shape) const {
-  const Operation operation("broadcast_to", *this);
+  RuledOperation operation("broadcast_to", *this);
   if (broadcast_shapes("broadcast_to", shape_, shape) != shape)
     fail<ShapeError>({.asked = "broadcast_to",
                       .with = {{"from", to_string(shape_)}, {"to", to_string(shape)}},
                       .wrong = "the shape does not stretch to the other"});
-  return operation.made(with_view(shape, detail::broadcast_strides(*this, shape), offset_), [&] {
-    return Attributes{{"shape", numbers(shape)}};
-  });
+  return operation.made(
+      with_view(shape, detail::broadcast_strides(*this, shape), offset_),
+      [&] {
+        return Attributes{{"shape", numbers(shape)}};
+      },
+      [] { return Rule{[](Backward& b) { b.add(0, [&] { return b.adjoint(); }); }}; });
 }
 
 Array Array::slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t step) const {
-  const Operation operation("slice", *this);
+  RuledOperation operation("slice", *this);
   const auto a = static_cast<std::size_t>(normalise_axis("slice", axis, shape_.size()));
   const std::int64_t n = shape_[a];
   if (step <= 0)
@@ -225,13 +256,20 @@ Array Array::slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t 
   if (shape[a] > 1) strides[a] *= step;
   // An empty slice keeps its place inside the memory.
   const std::int64_t offset = shape[a] == 0 ? offset_ : offset_ + begin * strides_[a];
-  return operation.made(with_view(std::move(shape), std::move(strides), offset), [&] {
-    return Attributes{{"axis", static_cast<std::int64_t>(a)}, {"begin", begin}, {"end", end}, {"step", step}};
-  });
+  return operation.made(
+      with_view(std::move(shape), std::move(strides), offset),
+      [&] {
+        return Attributes{{"axis", static_cast<std::int64_t>(a)}, {"begin", begin}, {"end", end}, {"step", step}};
+      },
+      [&] {
+        return Rule{[a, begin, step](Backward& b) {
+          b.add(0, [&] { return placed(b.adjoint(), b.shape(0), static_cast<int>(a), begin, step); });
+        }};
+      });
 }
 
 Array Array::select(int axis, std::int64_t index) const {
-  const Operation operation("select", *this);
+  RuledOperation operation("select", *this);
   const auto a = static_cast<std::size_t>(normalise_axis("select", axis, shape_.size()));
   const std::int64_t i = index < 0 ? index + shape_[a] : index;
   if (i < 0 || i >= shape_[a])
@@ -243,32 +281,45 @@ Array Array::select(int axis, std::int64_t index) const {
   Strides strides = strides_;
   shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(a));
   strides.erase(strides.begin() + static_cast<std::ptrdiff_t>(a));
-  return operation.made(with_view(std::move(shape), std::move(strides), offset_ + i * strides_[a]), [&] {
-    return Attributes{{"axis", static_cast<std::int64_t>(a)}, {"index", i}};
-  });
+  return operation.made(
+      with_view(std::move(shape), std::move(strides), offset_ + i * strides_[a]),
+      [&] {
+        return Attributes{{"axis", static_cast<std::int64_t>(a)}, {"index", i}};
+      },
+      [&] {
+        return Rule{[a = static_cast<int>(a), i](Backward& b) {
+          b.add(0, [&] { return placed(b.adjoint().unsqueeze(a), b.shape(0), a, i, 1); });
+        }};
+      });
 }
 
 Array Array::unsqueeze(int axis) const {
-  const Operation operation("unsqueeze", *this);
+  RuledOperation operation("unsqueeze", *this);
   const auto a = static_cast<std::size_t>(normalise_axis("unsqueeze", axis, shape_.size() + 1));
   Shape shape = shape_;
   Strides strides = strides_;
   shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(a), 1);
   strides.insert(strides.begin() + static_cast<std::ptrdiff_t>(a), 0);
-  return operation.made(with_view(std::move(shape), std::move(strides), offset_), [&] {
-    return Attributes{{"axis", static_cast<std::int64_t>(a)}};
-  });
+  return operation.made(
+      with_view(std::move(shape), std::move(strides), offset_),
+      [&] {
+        return Attributes{{"axis", static_cast<std::int64_t>(a)}};
+      },
+      reshaped);
 }
 
 Array Array::squeeze(int axis) const {
-  const Operation operation("squeeze", *this);
+  RuledOperation operation("squeeze", *this);
   if (shape(axis) != 1)
     fail<ShapeError>({.asked = "squeeze",
                       .with = {{"axis", std::to_string(axis)}, {"shape", to_string(shape_)}},
                       .wrong = "the axis has more than one element"});
-  return operation.made(select(axis, 0), [&] {
-    return Attributes{{"axis", static_cast<std::int64_t>(normalise_axis("squeeze", axis, shape_.size()))}};
-  });
+  return operation.made(
+      select(axis, 0),
+      [&] {
+        return Attributes{{"axis", static_cast<std::int64_t>(normalise_axis("squeeze", axis, shape_.size()))}};
+      },
+      reshaped);
 }
 
 Array Array::as_contiguous() const {
@@ -277,24 +328,44 @@ Array Array::as_contiguous() const {
 }
 
 Array Array::copy() const {
-  const Operation operation("copy", *this);
+  RuledOperation operation("copy", *this);
   Array out = empty(shape_, dtype_, device());
   out.assign(*this);
-  return operation.made(std::move(out));
+  return operation.made(std::move(out), reshaped);
 }
 
 Array Array::to(Device target) const {
-  const Operation operation("to", *this);
+  RuledOperation operation("to", *this);
   const auto attributes = [&] { return Attributes{{"device", to_string(target)}}; };
-  if (target == device()) return operation.made(*this, attributes);
+  const auto back = [] {
+    return Rule{[](Backward& b) { b.add(0, [&] { return b.adjoint().to(b.device(0)); }); }};
+  };
+  if (target == device()) return operation.made(*this, attributes, back);
   device_info(target);
   const Array flat = as_contiguous();
   Array out = empty(shape_, dtype_, target);
   if (size()) current_queue(target).copy(out.view(), flat.view());
-  return operation.made(std::move(out), attributes);
+  return operation.made(std::move(out), attributes, back);
 }
 
 // Memory.
+
+void eval(std::span<const Array> arrays) {
+  std::vector<const Array*> pending;
+  for (const Array& a : arrays)
+    if (a.pending()) pending.push_back(&a);
+  while (!pending.empty()) {
+    const Array* const first = pending.front();
+    std::vector<std::shared_ptr<Source>> together;
+    std::erase_if(pending, [&](const Array* a) {
+      const bool joins = a->device() == first->device() && a->shape() == first->shape();
+      if (joins && a != first) together.push_back(a->source());
+      return joins;
+    });
+    first->source()->storage("eval was called", together);
+    for (const auto& source : together) source->storage("eval was called");  // what the kernel had no room for
+  }
+}
 
 const Array& Array::eval() const {
   source_->storage("eval was called");
@@ -302,6 +373,9 @@ const Array& Array::eval() const {
 }
 
 BufferView Array::view() const {
+  if (has_history() && thread_context.array_operations == 0) [[unlikely]]
+    detail::check_no_history("view", *this, "what reads its memory would lose that",
+                             "Use operations on arrays, or stop_gradient(x)");
   auto storage = source_->storage("its memory is needed");
   std::int64_t last = -1;
   if (size()) {
@@ -314,6 +388,7 @@ BufferView Array::view() const {
 
 BufferView Array::view_for_writing() const {
   const Operation operation("view_for_writing", *this);
+  detail::check_written("view_for_writing", *this);
   BufferView v = view();
   v.storage->flush_readers();
   Array self = *this;
@@ -323,6 +398,7 @@ BufferView Array::view_for_writing() const {
 
 HostAccess Array::host_access() const {
   const Operation operation("host_access", *this);
+  detail::check_written("host_access", *this);
   BufferView v = view();
   if (!v.storage->allocation().host)
     fail<DeviceError>({.asked = "host_access",
@@ -356,6 +432,9 @@ void HostAccess::check(DType wanted) const {
 }
 
 BufferView kernel_argument(const Array& a, ir::Access access) {
+  if (a.has_history())
+    detail::check_no_history("launch", a, "a kernel's launch would lose that",
+                             "Use operations on arrays, or give the kernel stop_gradient(x)");
   if (!a.contiguous())
     fail<ShapeError>({.asked = "launch",
                       .with = {{"shape", to_string(a.shape())}, {"strides", to_string(a.strides())}},
@@ -371,6 +450,7 @@ BufferView kernel_argument(const Array& a, ir::Access access) {
 
 void Array::assign(Array value) {
   const Operation operation("assign", *this, value);
+  detail::check_written("assign", *this), detail::check_stored("assign", value);
   value = value.broadcast_to(shape_);
   if (value.device() != device())
     fail<DeviceError>({.asked = "assign",
@@ -391,6 +471,7 @@ void Array::assign(Array value) {
 void Array::fill(double value) {
   if (size() == 0) return;
   const Operation operation("fill", *this);
+  detail::check_written("fill", *this);
   if (contiguous())
     current_queue(device()).fill(view_for_writing(), ir::to_bits(dtype_, value));
   else

@@ -18,7 +18,8 @@ namespace tessera {
 
 namespace detail {
 class Source;
-}
+class Step;
+}  // namespace detail
 class ArrayOperand;
 class HostAccess;
 
@@ -126,7 +127,7 @@ class Array {
   /// Computes now if pending.
   const Array& eval() const;
   /// The memory: computes, and makes a view of the elements' range for a kernel. Elements of a strided array lie at
-  /// `strides()` from its start.
+  /// `strides()` from its start. No gradient is taken through what reads it: ArgumentError of an array with history.
   BufferView view() const;
   /// The same for writing: pending readers of the memory are computed first.
   BufferView view_for_writing() const;
@@ -139,6 +140,12 @@ class Array {
   /// has not.
   const std::shared_ptr<void>& history() const { return history_; }
   void set_history(std::shared_ptr<void> history) { history_ = std::move(history); }
+
+  /// Whether gradients are taken through it (grad/grad.h). Such an array may be read by the host, and by operations; it
+  /// may not be written, nor given to what leaves no history, like a kernel's launch: ArgumentError.
+  bool has_history() const { return step_ != nullptr; }
+  const std::shared_ptr<detail::Step>& step() const { return step_; }  ///< the latest of its history (history.h)
+  void set_step(std::shared_ptr<detail::Step> step) { step_ = std::move(step); }
 
   const std::shared_ptr<detail::Source>& source() const { return source_; }
   std::int64_t offset() const { return offset_; }
@@ -162,6 +169,7 @@ class Array {
   Strides strides_;
   std::int64_t offset_ = 0;  ///< elements from the start of the source
   std::shared_ptr<void> history_;
+  std::shared_ptr<detail::Step> step_;
 };
 
 /// Host addresses of an array's elements, while it lives. Elements of a strided array lie at `strides()` from the
@@ -297,6 +305,9 @@ Array concatenate(std::initializer_list<Array> parts, int axis = 0);
 /// Rows `table[indices[i]]`: table (rows, ...), indices of any integer dtype and shape. An index out of range reads a
 /// row of zeros.
 Array take(const Array& table, const Array& indices);
+
+/// Computes what is pending of these, those of one shape and device together by as few kernels as hold them.
+void eval(std::span<const Array> arrays);
 
 /// Numbers by Philox 4x32-10 from seed and element index: the same on every device and for every tiling.
 Array random_uniform(Shape shape, std::uint64_t seed, double low = 0, double high = 1,

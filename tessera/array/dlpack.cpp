@@ -109,6 +109,7 @@ M* exported(const Array& array, std::optional<void*> stream) {
     fail<DeviceError>({.asked = "to_dlpack",
                        .with = {{"device", to_string(device)}},
                        .wrong = "arrays of this backend cannot be given away"});
+  detail::check_written("to_dlpack", array);
   const BufferView view = array.view_for_writing();  // who takes it may write
   Storage& storage = *view.storage;
   void* const data = storage.native_handle();

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/array/elementwise_rule.h"
 #include "tessera/array/operation.h"
 #include "tessera/device/recorder.h"
+#include "tessera/ir/derivative.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera {
@@ -90,8 +92,10 @@ Device common_device(const char* operation, std::span<const Array* const> arrays
   return first;
 }
 
-Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType scalars,
-                  std::span<ArrayOperand> operands) {
+namespace {
+
+Array deferred(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType scalars,
+               std::span<ArrayOperand> operands) {
   const Array* first = nullptr;
   Shape shape;
   for (const ArrayOperand& o : operands) {
@@ -140,6 +144,18 @@ Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DT
   if (exposed) source->storage("a raw pointer to its input was handed out");
   if (element_count(shape) == 0) source->storage("it is empty");
   return ArrayAccess::make(source, std::move(shape));
+}
+
+}  // namespace
+
+Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType scalars,
+                  std::span<ArrayOperand> operands) {
+  const Recording recording(name, operands);
+  if (!recording || !ir::differentiable(op, sub, dtype)) return deferred(name, op, sub, dtype, scalars, operands);
+  Rule rule = elementwise_rule(op, sub, dtype, scalars, operands);
+  Array result = deferred(name, op, sub, dtype, scalars, operands);
+  recording.attach(result, std::move(rule));
+  return result;
 }
 
 Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, Array a) {
@@ -367,40 +383,71 @@ Array trunc(Array a) { return math("trunc", ir::MathOp::trunc, std::move(a)); }
 Array rint(Array a) { return math("rint", ir::MathOp::rint, std::move(a)); }
 namespace {
 // One operation to whoever calls it, so of 16-bit floats its parts are of f32 and it is rounded once; of integers it is
-// of their values as f32, whose negative is one also where they are unsigned.
-template <class F>
-Array in_f32(const char* name, Array a, F&& parts) {
-  const Operation operation(name, a);
+// of their values as f32, whose negative is one also where they are unsigned. `slope` gives the derivative of what
+// `parts` makes of x, by x: in terms that no intermediate result takes out of range.
+template <class F, class S>
+Array in_f32(const char* name, Array a, F&& parts, S&& slope) {
+  detail::RuledOperation operation(name, a);
   need(a.dtype() != DType::boolean, name, a.dtype(), "numbers");
   const DType t = a.dtype();
-  if (t == DType::f32 || t == DType::f64) return operation.made(parts(std::move(a)));
+  const auto rule = [&] {
+    return Rule{.backward =
+                    [slope](Backward& b) {
+                      b.add(0, [&] {
+                        const DType in = b.dtype(0) == DType::f64 ? DType::f64 : DType::f32;
+                        return b.adjoint() * slope(b.operand(0).astype(in));
+                      });
+                    },
+                .keeps = operand_bits(0)};
+  };
+  if (t == DType::f32 || t == DType::f64) return operation.made(parts(std::move(a)), rule);
   Array result = parts(as(std::move(a), DType::f32));
-  return operation.made(is_float(t) ? as(std::move(result), t) : std::move(result));
+  return operation.made(is_float(t) ? as(std::move(result), t) : std::move(result), rule);
 }
 }  // namespace
 Array sigmoid(Array a) {
-  return in_f32("sigmoid", std::move(a), [](Array x) { return 1 / (1 + exp(-std::move(x))); });
+  return in_f32(
+      "sigmoid", std::move(a), [](Array x) { return 1 / (1 + exp(-std::move(x))); },
+      [](const Array& x) {
+        const Array s = sigmoid(x);
+        return s * (1 - s);
+      });
 }
 Array silu(Array a) {
-  return in_f32("silu", std::move(a), [](Array x) {
-    Array below = 1 + exp(-x);
-    return std::move(x) / std::move(below);
-  });
+  return in_f32(
+      "silu", std::move(a),
+      [](Array x) {
+        Array below = 1 + exp(-x);
+        return std::move(x) / std::move(below);
+      },
+      [](const Array& x) {
+        const Array s = sigmoid(x);
+        return s * (1 + x * (1 - s));
+      });
 }
 Array relu(Array a) {
-  const Operation operation("relu", a);
-  return operation.made(maximum(std::move(a), 0));
+  detail::RuledOperation operation("relu", a);
+  return operation.made(maximum(std::move(a), 0), [] {
+    return Rule{.backward = [](Backward& b) { b.add(0, [&] { return where(b.operand(0) <= 0, 0, b.adjoint()); }); },
+                .keeps = operand_bits(0)};
+  });
 }
 Array gelu(Array a) {
-  return in_f32("gelu", std::move(a), [](Array x) {
-    Array half = 1 + erf(x * 0.70710678118654752);
-    return 0.5 * std::move(x) * std::move(half);
-  });
+  constexpr double sqrt_half = 0.70710678118654752, density = 0.39894228040143268;  // of the normal distribution at 0
+  return in_f32(
+      "gelu", std::move(a),
+      [](Array x) {
+        Array half = 1 + erf(x * sqrt_half);
+        return 0.5 * std::move(x) * std::move(half);
+      },
+      [](const Array& x) { return 0.5 * (1 + erf(x * sqrt_half)) + density * x * exp(-0.5 * x * x); });
 }
 
 namespace {
 Array& update(Array& a, const char* name, ir::BinaryOp op, ArrayOperand b) {
   const Operation operation(name, a, b);
+  detail::check_written(name, a);
+  if (b.is_array()) detail::check_stored(name, b.array());
   need(a.dtype() != DType::boolean, name, a.dtype(), "numbers");
   if (kind_of(b.dtype()) > kind_of(a.dtype()))
     fail<DtypeError>({.asked = name,

@@ -33,7 +33,7 @@ Device common_device(const char* operation, std::span<const Array* const> arrays
 
 /// One deferred operation on arrays of any dtypes that the operation takes, at least one, and scalars that become
 /// `scalars`; `dtype` is the result's. The arrays are given up before anything is computed, so that only what others
-/// hold counts as held.
+/// hold counts as held. If they have history, so has the result.
 Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType scalars,
                   std::span<ArrayOperand> operands);
 /// The same of one array.

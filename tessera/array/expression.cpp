@@ -69,11 +69,13 @@ void Expr::results(std::uint64_t visit, std::vector<std::shared_ptr<PendingResul
   for (const ReaderLink* l = readers_; l != nullptr; l = l->next) l->reader->results(visit, out);
 }
 
-bool Expr::outdated() const {
-  return std::ranges::any_of(terms(), [](const Term& t) {
-    return t.kind == Term::memory ? t.view.storage->writes() != t.writes
-                                  : t.kind == Term::expression && t.expr->outdated();
-  });
+const Storage* Expr::outdated() const {
+  for (const Term& t : terms()) {
+    if (t.kind == Term::memory && t.view.storage->writes() != t.writes) return t.view.storage.get();
+    if (t.kind == Term::expression)
+      if (const Storage* below = t.expr->outdated()) return below;
+  }
+  return nullptr;
 }
 
 void Substitution::computed(std::shared_ptr<const Expr> expr, std::shared_ptr<Storage> storage,

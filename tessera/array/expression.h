@@ -73,8 +73,8 @@ class Expr final : public PendingReader {
   std::shared_ptr<Source> source() const { return source_.lock(); }
   void set_source(const std::shared_ptr<Source>& source) const { source_ = source; }
 
-  /// Memory that it reads has been written since it was made.
-  bool outdated() const;
+  /// Memory that it reads and that has been written since it was made; null: none.
+  const Storage* outdated() const;
 
  private:
   friend class Substitution;

@@ -72,7 +72,7 @@ void Mover::look_at(const Array& a, const Path& at) {
   if (a.device() == *state_->target) return;
   ++state_->to_move;
   if (a.size() == 0) return;
-  const BufferView view = a.view();
+  const BufferView view = detail::without_history(a).view();
   Block& block = state_->blocks[view.storage.get()];
   block.storage = view.storage;
   block.low = std::min(block.low, view.byte_offset);
@@ -83,8 +83,12 @@ void Mover::look_at(const Array& a, const Path& at) {
 Mapped<Array> Mover::moved(const Array& a, const Path& at) {
   const Device target = *state_->target;
   if (a.device() == target) return {a, false};
-  const detail::Operation operation("to", a);
-  return {operation.made(copied(a, at), [&] { return Attributes{{"device", to_string(target)}}; })};
+  detail::RuledOperation operation("to", a);
+  return {operation.made(
+      copied(detail::without_history(a), at), [&] { return Attributes{{"device", to_string(target)}}; },
+      [] {
+        return Rule{[](Backward& b) { b.add(0, [&] { return b.adjoint().to(b.device(0)); }); }};
+      })};
 }
 
 /// Without history, which belongs to each array that becomes this one.

@@ -26,15 +26,26 @@ KeptArray::KeptArray(const Array& array)
   }
 }
 
-Array KeptArray::array() const {
+std::shared_ptr<Source> KeptArray::living() const {
   std::shared_ptr<Source> source = pending_.lock();
   if (source && source->computed() && source->overwritten()) source.reset();  // but what it was made of may be there
-  const bool outdated = source ? false : expr_ ? expr_->outdated() : storage_->writes() != writes_;
-  if (outdated)
+  return source;
+}
+
+std::optional<std::string> KeptArray::written() const {
+  if (living()) return std::nullopt;
+  const Storage* by = expr_ ? expr_->outdated() : storage_->writes() != writes_ ? storage_.get() : nullptr;
+  if (by == nullptr) return std::nullopt;
+  return by->writer() != nullptr ? by->writer() : "means other than arrays'";
+}
+
+Array KeptArray::array() const {
+  if (written())
     fail<ArgumentError>({.asked = "KeptArray::array",
                          .with = {{"dtype", std::string(dtype_name(dtype_))}, {"shape", to_string(shape_)}},
                          .wrong = "memory that it reads has been written in place since it was kept",
                          .todo = "Write x = x + y in place of x += y, or keep a copy()"});
+  std::shared_ptr<Source> source = living();
   if (!source) source = expr_ ? Source::of(expr_) : Source::of(storage_, dtype_);
   Array out = ArrayAccess::make(std::move(source), dtype_, shape_, strides_, offset_);
   out.set_history(history_);
@@ -52,6 +63,10 @@ void Operation::keep(const ArrayOperand& o) {
     keep(o.array());
   else
     operands_.emplace_back(KeptScalar{o.value(), o.dtype()});
+}
+
+void Operation::note_writer(const Array& target) const {
+  if (target.size() != 0) target.source()->memory()->set_writer(name_);
 }
 
 void Operation::tell(std::span<Array> results, const Attributes& attributes, bool in_place) const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,8 +37,11 @@ class KeptArray {
   /// expression reads, was written since, by this library's means; what others write through addresses they hold is not
   /// seen.
   Array array() const;
+  /// If it was so written: by which operation, as far as that is known.
+  std::optional<std::string> written() const;
 
  private:
+  std::shared_ptr<detail::Source> living() const;  ///< of a pending array, if some array holds its elements still
   std::shared_ptr<const detail::Expr> expr_;  ///< of a pending array
   std::weak_ptr<detail::Source> pending_;
   std::shared_ptr<Storage> storage_;  ///< of a computed one

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "tessera/array/observer.h"
+#include "tessera/array/history.h"
 #include "tessera/device/context.h"
 
 namespace tessera::detail {
@@ -52,11 +52,13 @@ class Operation {
   }
   /// Of an operation that wrote `target` in place, which is its first operand.
   void wrote(Array& target) const {
+    note_writer(target);
     if (observed_) [[unlikely]]
       tell({&target, 1}, {}, true);
   }
   template <class A>
   void wrote(Array& target, A&& attributes) const {
+    note_writer(target);
     if (observed_) [[unlikely]]
       tell({&target, 1}, attributes(), true);
   }
@@ -70,11 +72,60 @@ class Operation {
     for (const Array& a : all) keep(a);
   }
   void keep(const ArrayOperand& o);
+  void note_writer(const Array& target) const;
   void tell(std::span<Array> results, const Attributes& attributes, bool in_place) const;
 
   const char* const name_;
   bool observed_ = false;
   std::vector<KeptOperand> operands_;
+};
+
+/// That of an operation with a rule of its own: operations that it is made of leave no steps. Those that are made of
+/// others with rules, and only pass history on, are an Operation.
+class RuledOperation {
+ public:
+  template <class... O>
+  explicit RuledOperation(const char* name, const O&... operands)
+      : operation_(name, operands...), recording_(name, operands...) {
+    if (recording_) [[unlikely]]
+      ++thread_context.without_history;
+  }
+  ~RuledOperation() {
+    if (recording_) [[unlikely]]
+      --thread_context.without_history;
+  }
+  RuledOperation(const RuledOperation&) = delete;
+  RuledOperation& operator=(const RuledOperation&) = delete;
+
+  /// Whether the result gets a step.
+  explicit operator bool() const { return static_cast<bool>(recording_); }
+  // The exit. `rule` is called only if an operand has history: it gives the Rule.
+  template <class R>
+  Array made(Array result, R&& rule) {
+    attach(result, rule);
+    return operation_.made(std::move(result));
+  }
+  template <class A, class R>
+  Array made(Array result, A&& attributes, R&& rule) {
+    attach(result, rule);
+    return operation_.made(std::move(result), attributes);
+  }
+  /// Of several results: `rule(i)` gives that of each.
+  template <class A, class R>
+  std::vector<Array> made(std::vector<Array> results, A&& attributes, R&& rule) {
+    for (std::size_t i = 0; i < results.size(); ++i) attach(results[i], [&] { return rule(i); });
+    return operation_.made(std::move(results), attributes);
+  }
+
+ private:
+  template <class R>
+  void attach(Array& result, R&& rule) {
+    result.set_step(nullptr);
+    if (recording_) [[unlikely]]
+      recording_.attach(result, rule());
+  }
+  const Operation operation_;
+  const Recording recording_;
 };
 
 }  // namespace tessera::detail

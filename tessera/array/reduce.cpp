@@ -13,6 +13,7 @@ namespace tessera {
 using detail::Fused;
 using detail::FusedTrace;
 using detail::Operation;
+using detail::RuledOperation;
 using detail::Structure;
 
 namespace {
@@ -390,16 +391,53 @@ auto told(const std::vector<int>& axes, bool keep) {
   };
 }
 
+/// What a reduction gave of an operand of this shape, or its adjoint, with extents of 1 where it reduced.
+Array with_reduced_axes(const Array& result, Shape shape, const std::vector<int>& axes) {
+  if (axes.empty()) std::fill(shape.begin(), shape.end(), 1);
+  for (const int axis : axes) shape[static_cast<std::size_t>(normalise_axis("reduction", axis, shape.size()))] = 1;
+  return result.reshape(shape);
+}
+
+/// Of a sum, times `factor` of what each element of it counts.
+auto sum_rule(const std::vector<int>& axes, double factor = 1) {
+  return [=] {
+    return Rule{[=](Backward& b) {
+      b.add(0, [&] {
+        const Array g = with_reduced_axes(b.adjoint(), b.shape(0), axes);
+        return (factor == 1 ? g : g * factor).broadcast_to(b.shape(0));
+      });
+    }};
+  };
+}
+
+/// Of a maximum or minimum: what is equal to it shares.
+auto extreme_rule(const std::vector<int>& axes) {
+  return [axes] {
+    return Rule{.backward =
+                    [axes](Backward& b) {
+                      b.add(0, [&] {
+                        const Array x = b.operand(0), taken = x == with_reduced_axes(b.result(), b.shape(0), axes);
+                        const DType t = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
+                        const Array count = sum(taken.astype(t), axes, true);
+                        return where(taken, with_reduced_axes(b.adjoint(), b.shape(0), axes).astype(t) / count, 0);
+                      });
+                    },
+                .keeps = operand_bits(0),
+                .keeps_result = true};
+  };
+}
+
 }  // namespace
 
 Array sum(Array a, std::vector<int> axes, bool keep) {
-  const Operation operation("sum", a);
+  RuledOperation operation("sum", a);
   const auto attributes = told(axes, keep);
   const DType t = sum_dtype(a.dtype());
-  return operation.made(reduce({"sum", ir::ReduceOp::sum, accumulator_of(t), t}, std::move(a), axes, keep), attributes);
+  return operation.made(reduce({"sum", ir::ReduceOp::sum, accumulator_of(t), t}, std::move(a), axes, keep), attributes,
+                        sum_rule(axes));
 }
 Array mean(Array a, std::vector<int> axes, bool keep) {
-  const Operation operation("mean", a);
+  RuledOperation operation("mean", a);
   const auto attributes = told(axes, keep);
   const bool integers = !is_float(a.dtype());
   const DType t = !integers ? a.dtype() : device_info(a.device()).can.f64 ? DType::f64 : DType::f32;
@@ -408,26 +446,30 @@ Array mean(Array a, std::vector<int> axes, bool keep) {
   const DType sums = is_float(a.dtype()) ? accumulator_of(t) : sum_dtype(a.dtype());
   const std::int64_t before = a.size();
   Array total = reduce({"mean", ir::ReduceOp::sum, sums, sums}, std::move(a), axes, keep);
-  if (total.size() == 0) return operation.made(total.astype(t), attributes);
+  if (total.size() == 0) return operation.made(total.astype(t), attributes, sum_rule(axes));
   const std::int64_t count = before / total.size();
-  if (is_float(sums)) return operation.made((std::move(total) / static_cast<double>(count)).astype(t), attributes);
+  if (is_float(sums))
+    return operation.made((std::move(total) / static_cast<double>(count)).astype(t), attributes,
+                          sum_rule(axes, 1 / static_cast<double>(count)));
   Array rest = total % count;  // whole parts first: the sum itself may be no value of the float
   total = (std::move(total) / count).astype(t) + std::move(rest).astype(t) / static_cast<double>(count);
-  return operation.made(std::move(total), attributes);
+  return operation.made(std::move(total), attributes, sum_rule(axes));  // integers have no history
 }
 Array max(Array a, std::vector<int> axes, bool keep) {
-  const Operation operation("max", a);
+  RuledOperation operation("max", a);
   const auto attributes = told(axes, keep);
   need_numbers("max", a);
   const DType t = a.dtype();
-  return operation.made(reduce({"max", ir::ReduceOp::max, accumulator_of(t), t}, std::move(a), axes, keep), attributes);
+  return operation.made(reduce({"max", ir::ReduceOp::max, accumulator_of(t), t}, std::move(a), axes, keep), attributes,
+                        extreme_rule(axes));
 }
 Array min(Array a, std::vector<int> axes, bool keep) {
-  const Operation operation("min", a);
+  RuledOperation operation("min", a);
   const auto attributes = told(axes, keep);
   need_numbers("min", a);
   const DType t = a.dtype();
-  return operation.made(reduce({"min", ir::ReduceOp::min, accumulator_of(t), t}, std::move(a), axes, keep), attributes);
+  return operation.made(reduce({"min", ir::ReduceOp::min, accumulator_of(t), t}, std::move(a), axes, keep), attributes,
+                        extreme_rule(axes));
 }
 Array any(Array a, std::vector<int> axes, bool keep) {
   const Operation operation("any", a);

@@ -58,11 +58,11 @@ void Source::begin(std::shared_ptr<const Expr> expr) {
 
 bool Source::flush() { return !computed() && storage("its input is about to be written") != nullptr; }
 
-std::shared_ptr<Storage> Source::storage(const char* rule) {
+std::shared_ptr<Storage> Source::storage(const char* rule, std::span<const std::shared_ptr<Source>> together) {
   if (computed()) return storage_;
   const Recorder::Pause pause(recording_ != Recorder::number());
   Computation walk(device_);
-  const std::optional<int> node = walk.collect(*this);
+  const std::optional<int> node = walk.collect(*this, together);
   if (!node) return storage_;
   const Shape shape = walk.root().shape;
   auto result = Storage::allocate(device_, static_cast<std::size_t>(element_count(shape)) * dtype_size(dtype_));
@@ -171,10 +171,18 @@ int Computation::collect(ir::Op op, std::uint8_t sub, DType dtype, std::span<con
   given_ = given;
   return *collect_until_whole(nullptr, [&] { return operation(op, sub, dtype, terms); });
 }
-std::optional<int> Computation::collect(Source& root) {
+std::optional<int> Computation::collect(Source& root, std::span<const std::shared_ptr<Source>> together) {
+  constexpr std::size_t most_operations = 128;  // of all together, for the compilers' sake
   return collect_until_whole(&root, [&] {
     root_expr_ = root.expression();
-    return visit(root_expr_);
+    const int node = visit(root_expr_);
+    for (const auto& source : together) {
+      if (node < 0 || fused_->operations() > most_operations) break;
+      const auto& expr = source->expression();
+      if (expr == nullptr || source->computing_ != nullptr || expr->shape != root_expr_->shape) continue;
+      if (visit(expr) < 0) return -1;
+    }
+    return node;
   });
 }
 

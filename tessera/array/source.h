@@ -31,8 +31,9 @@ class Source final : public PendingResult, public std::enable_shared_from_this<S
   /// Recorder::number() when it was made, or that of its expression: what depends on something of a recording is part
   /// of it, whichever thread deferred it.
   std::uint64_t recording() const { return recording_; }
-  /// The memory; computes first if pending. `rule` says why, for the trace.
-  std::shared_ptr<Storage> storage(const char* rule);
+  /// The memory; computes first if pending. `rule` says why, for the trace. `together`: others on this device that are
+  /// computed by the same kernel, if they are of this shape and there is room for them.
+  std::shared_ptr<Storage> storage(const char* rule, std::span<const std::shared_ptr<Source>> together = {});
   const std::shared_ptr<Storage>& memory() const { return storage_; }  ///< of one that is computed
   /// Its memory, which it computed, has been written in place since.
   bool overwritten() const { return storage_->writes() != writes_; }
@@ -71,7 +72,7 @@ class Computation final : public PendingWork {
   int collect(const Term& term, std::span<const Array> given);
   int collect(ir::Op op, std::uint8_t sub, DType dtype, std::span<const Term> terms, std::span<const Array> given);
   /// Nothing if another thread was quicker, or this thread is about to compute it.
-  std::optional<int> collect(Source& root);
+  std::optional<int> collect(Source& root, std::span<const std::shared_ptr<Source>> together = {});
   const Expr& root() const { return *root_expr_; }
   Fused& fused() { return *fused_; }
 

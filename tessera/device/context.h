@@ -38,6 +38,7 @@ struct ThreadContext {
   Recorder* recorder = nullptr;
   ArrayObserver* array_observer = nullptr;
   unsigned array_operations = 0;  ///< that stand in each other now
+  unsigned without_history = 0;   ///< of them, those that have a rule of their own: what is inside makes no steps
 };
 /// Trivially destructible, as all that threads keep: work of static objects' destructors uses it too.
 extern constinit thread_local ThreadContext thread_context;

@@ -76,6 +76,9 @@ class Storage {
   void flush_readers();  ///< whatever writes this storage calls it first
   /// How often it has been written, as far as this library knows: to see that what was read from it is outdated.
   std::uint64_t writes() const { return writes_.load(std::memory_order_relaxed); }
+  /// The array operation that wrote it last, if one said so: for messages.
+  void set_writer(const char* operation) { writer_.store(operation, std::memory_order_relaxed); }
+  const char* writer() const { return writer_.load(std::memory_order_relaxed); }
   /// While somebody holds an address and may write through it, nothing is deferred on this storage; it counts as
   /// written when that begins and when it ends. Calls pair up; of memory that others own it never ends.
   void expose();
@@ -101,6 +104,7 @@ class Storage {
   ReaderLink* readers_ = nullptr;  ///< under the books' lock
   std::atomic<std::uint32_t> reader_count_ = 0;
   std::atomic<std::uint64_t> writes_ = 0;
+  std::atomic<const char*> writer_ = nullptr;
   std::atomic<std::uint32_t> exposures_ = 0;
   bool of_recording_ = false;  ///< set before anybody else has it
 };

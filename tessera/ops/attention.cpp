@@ -7,6 +7,7 @@ using ops::AttentionSpec;
 
 Array attention(const Array& q, const Array& keys, const Array& values, const Position& past, float scale) {
   const detail::Operation operation("attention", q, keys, values);
+  detail::check_no_rule("attention", q, keys, values);
   const auto attributes = [&] { return Attributes{{"past", past.number()}, {"scale", static_cast<double>(scale)}}; };
   auto wrong = [&](const std::string& what) {
     fail<ShapeError>({.asked = "attention",

@@ -22,17 +22,60 @@ const char* activation_name(Activation a) {
   return names[static_cast<std::size_t>(a)];
 }
 
+Array activated(Array x, Activation activation) {
+  switch (activation) {
+    case Activation::relu: return relu(std::move(x));
+    case Activation::silu: return silu(std::move(x));
+    case Activation::gelu: return gelu(std::move(x));
+    default: return x;
+  }
+}
+
 // The epilogue of products without terms, or of none that a kernel would compute.
 Array finished(Array out, const Epilogue& epilogue) {
   const DType t = out.dtype();
   if (epilogue.bias) out = out + epilogue.bias->astype(t);
-  switch (epilogue.activation) {
-    case Activation::relu: out = relu(out); break;
-    case Activation::silu: out = silu(out); break;
-    case Activation::gelu: out = gelu(out); break;
-    default: break;
-  }
-  return out.astype(t);
+  return activated(std::move(out), epilogue.activation).astype(t);
+}
+
+/// With its last two dimensions exchanged.
+Array exchanged(const Array& a) {
+  std::vector<int> axes(static_cast<std::size_t>(a.rank()));
+  for (std::size_t i = 0; i < axes.size(); ++i) axes[i] = static_cast<int>(i);
+  std::swap(axes[axes.size() - 1], axes[axes.size() - 2]);
+  return a.permute(std::move(axes));
+}
+
+/// Of operands left, right and bias.
+Rule product_rule(bool relu) {
+  const auto backward = [relu](Backward& b) {
+    const bool row = b.shape(0).size() == 1, column = b.shape(1).size() == 1;
+    Array g = relu ? where(b.result() <= 0, 0, b.adjoint()) : b.adjoint();
+    if (column) g = g.unsqueeze(-1);
+    if (row) g = g.unsqueeze(-2);
+    if (b.wanted(0) || b.wanted(1)) g.eval();  // read by two products and a sum
+    b.add(0, [&] {
+      const Array right = column ? b.operand(1).unsqueeze(1) : b.operand(1);
+      const Array to_left = matmul(g, exchanged(right));
+      return row ? to_left.select(-2, 0) : to_left;
+    });
+    b.add(1, [&] {
+      Array left = row ? b.operand(0).unsqueeze(0) : b.operand(0), from = g;
+      if (b.shape(1).size() <= 2 && from.rank() > 2) {  // one right factor: one product over all rows
+        left = left.broadcast_to([&] {
+          Shape whole = g.shape();
+          whole.back() = left.shape(-1);
+          return whole;
+        }());
+        left = left.reshape({element_count(left.shape()) / std::max<std::int64_t>(left.shape(-1), 1), left.shape(-1)});
+        from = g.reshape({g.size() / std::max<std::int64_t>(g.shape(-1), 1), g.shape(-1)});
+      }
+      const Array to_right = matmul(exchanged(left), from);
+      return column ? to_right.select(-1, 0) : to_right;
+    });
+    if (b.operands() > 2) b.add(2, [&] { return g; });
+  };
+  return {.backward = backward, .keeps = operand_bits(0, 1), .keeps_result = relu};
 }
 
 /// Strides of a along m and k, of b along k and n.
@@ -199,11 +242,17 @@ void packed_product(const Choice& choice, const Array& left, const Array& right,
 }  // namespace
 
 Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
-  const detail::Operation operation("matmul", left, right, epilogue.bias);
+  const auto attributes = [&] { return Attributes{{"activation", std::string(activation_name(epilogue.activation))}}; };
+  // Their derivatives need what they were given, which the epilogue does not write.
+  const bool smooth = epilogue.activation == Activation::silu || epilogue.activation == Activation::gelu;
+  if (smooth && (left.has_history() || right.has_history() || (epilogue.bias && epilogue.bias->has_history()))) {
+    const detail::Operation whole("matmul", left, right, epilogue.bias);
+    return whole.made(activated(matmul(left, right, {.bias = epilogue.bias}), epilogue.activation), attributes);
+  }
+  detail::RuledOperation operation("matmul", left, right, epilogue.bias);
   const auto made = [&](Array result) {
-    return operation.made(std::move(result), [&] {
-      return Attributes{{"activation", std::string(activation_name(epilogue.activation))}};
-    });
+    return operation.made(std::move(result), attributes,
+                          [&] { return product_rule(epilogue.activation == Activation::relu); });
   };
   auto wrong = [&](const std::string& what) {
     fail<ShapeError>({.asked = "matmul",

@@ -161,7 +161,13 @@ void need_rows(const char* operation, const char* name, const Array& x) {
 }  // namespace
 
 Array rotary(const Array& x, const Position& first_position, const Rotary& how) {
-  const detail::Operation operation("rotary", x);
+  detail::RuledOperation operation("rotary", x);
+  const auto rule = [&] {  // rotated back
+    Rotary back = how;
+    back.scale = -how.scale;
+    return Rule{[=](Backward& b) { b.add(0, [&] { return rotary(b.adjoint(), first_position, back); }); }};
+  };
+  if (how.factors) detail::check_no_rule("rotary", *how.factors);
   need_rows("rotary", "x", x);
   const std::int64_t tokens = x.shape(0), heads = x.shape(1), head_size = x.shape(2);
   const std::int64_t dimensions = how.dimensions == 0 ? head_size : how.dimensions;
@@ -194,7 +200,7 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
                          .with = {{"first position", std::to_string(first_position.number())}},
                          .wrong = "positions are from 0 to 2^31"});
   const Array out = Array::empty(x.shape(), x.dtype(), x.device());
-  if (x.size() == 0 || dimensions == 0) return operation.made(x.size() == 0 ? out : x);
+  if (x.size() == 0 || dimensions == 0) return operation.made(x.size() == 0 ? out : x, rule);
   const Array rows = rows_of(x);
   const Frequencies f = frequencies(x.device(), dimensions, how.base, how.scale);
   std::vector<LaunchArgument> args = {rows.view(), f.turns.view(), f.rest.view()};
@@ -209,17 +215,19 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
       .launch(
           {static_cast<std::uint64_t>(threads), static_cast<std::uint64_t>(heads), static_cast<std::uint64_t>(tokens)},
           std::span(args));
-  return operation.made(out, [&] {
+  const auto attributes = [&] {
     return Attributes{{"position", first_position.number()},
                       {"halves", how.pairs == RotaryPairs::halves},
                       {"dimensions", dimensions},
                       {"base", static_cast<double>(how.base)},
                       {"scale", static_cast<double>(how.scale)}};
-  });
+  };
+  return operation.made(out, attributes, rule);
 }
 
 void cache_store(Array& cache, const Array& rows, const Position& position) {
   const detail::Operation operation("cache_store", cache, rows);
+  detail::check_written("cache_store", cache), detail::check_stored("cache_store", rows);
   need_rows("cache_store", "rows", rows);
   if (cache.rank() != 3 || cache.shape(0) != rows.shape(1) || cache.shape(2) != rows.shape(2) ||
       position.number() < 0 || position.number() > cache.shape(1) - rows.shape(0))

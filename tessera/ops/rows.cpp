@@ -25,7 +25,21 @@ std::uint32_t row_threads(Device device, std::int64_t columns) {
 }  // namespace
 
 Array rms_norm(const Array& x, const Array& weight, float epsilon) {
-  const detail::Operation operation("rms_norm", x, weight);
+  detail::RuledOperation operation("rms_norm", x, weight);
+  const auto rule = [&] {
+    return Rule{.backward =
+                    [epsilon](Backward& b) {
+                      const DType t = b.dtype(0) == DType::f64 ? DType::f64 : DType::f32;
+                      const Array x = b.operand(0).astype(t), w = b.operand(1).astype(t), g = b.adjoint().astype(t);
+                      const Array r = rsqrt(mean(x * x, {-1}, true) + epsilon);
+                      b.add(0, [&] {
+                        const Array along = r * r * mean(g * w * x, {-1}, true);
+                        return r * (g * w - x * along);
+                      });
+                      b.add(1, [&] { return g * x * r; });
+                    },
+                .keeps = operand_bits(0, 1)};
+  };
   const auto attributes = [&] { return Attributes{{"epsilon", static_cast<double>(epsilon)}}; };
   need_floats("rms_norm", x), need_floats("rms_norm", weight);
   if (x.rank() < 1 || weight.rank() != 1 || weight.shape(0) != x.shape(-1))
@@ -38,7 +52,7 @@ Array rms_norm(const Array& x, const Array& weight, float epsilon) {
                        .wrong = "the operands are on different devices",
                        .todo = "Move one with to(...)"});
   const Array out = Array::empty(x.shape(), x.dtype(), x.device());
-  if (x.size() == 0) return operation.made(out, attributes);
+  if (x.size() == 0) return operation.made(out, attributes, rule);
   const Array rows = x.as_contiguous(), scale = weight.as_contiguous();
   const std::int64_t columns = x.shape(-1);
   const DType t = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
@@ -47,16 +61,27 @@ Array rms_norm(const Array& x, const Array& weight, float epsilon) {
       .launch({static_cast<std::uint64_t>(x.size() / columns), 1, 1},
               {rows.view(), scale.view(), out.view(), LaunchArgument::index(columns),
                LaunchArgument::scalar(t, ir::to_bits(t, static_cast<double>(epsilon)))});
-  return operation.made(out, attributes);
+  return operation.made(out, attributes, rule);
 }
 
 Array softmax(const Array& x, int axis) {
-  const detail::Operation operation("softmax", x);
+  detail::RuledOperation operation("softmax", x);
   need_floats("softmax", x);
   const auto d = static_cast<std::size_t>(normalise_axis("softmax", axis, x.shape().size()));
   const auto attributes = [&] { return Attributes{{"axis", static_cast<std::int64_t>(d)}}; };
+  const auto rule = [&] {
+    return Rule{.backward =
+                    [axis = static_cast<int>(d)](Backward& b) {
+                      b.add(0, [&] {
+                        const DType t = b.dtype(0) == DType::f64 ? DType::f64 : DType::f32;
+                        const Array s = b.result().astype(t), g = b.adjoint().astype(t);
+                        return s * (g - sum(g * s, {axis}, true));
+                      });
+                    },
+                .keeps_result = true};
+  };
   const Array out = Array::empty(x.shape(), x.dtype(), x.device());
-  if (x.size() == 0) return operation.made(out, attributes);
+  if (x.size() == 0) return operation.made(out, attributes, rule);
   const Array rows = x.as_contiguous();
   const std::int64_t count = x.shape()[d];
   std::int64_t inner = 1;
@@ -67,7 +92,7 @@ Array softmax(const Array& x, int axis) {
   const Kernel& kernel = family({x.dtype(), x.dtype(), block ? row_threads(x.device(), count) : 0});
   const std::array<std::uint64_t, 3> shape = {block ? outer : static_cast<std::uint64_t>(inner), block ? 1 : outer, 1};
   kernel.launch(shape, {rows.view(), out.view(), LaunchArgument::index(count)});
-  return operation.made(out, attributes);
+  return operation.made(out, attributes, rule);
 }
 
 Array silu_gate(Array gate, Array up) {

@@ -232,7 +232,7 @@ Array quantised(const Array& flat) {
 }  // namespace
 
 std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> weights) {
-  const detail::Operation operation("linear", x);
+  detail::RuledOperation operation("linear", x);
   for (const Weight* weight : weights) need_product(x, *weight);
   std::vector<Array> results;
   std::optional<Array> flat, words;
@@ -262,6 +262,10 @@ std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> w
   }
   return operation.made(std::move(results), [&] {
     return Attributes{{"weights", static_cast<std::int64_t>(weights.size())}};
+  }, [&](std::size_t i) {
+    return Rule{[weight = *weights.begin()[i]](Backward& b) {
+      b.add(0, [&] { return matmul(b.adjoint(), dequantize(weight)); });  // nothing to the weight, which never changes
+    }};
   });
 }
 

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/array/history.h"
+
+#include <algorithm>
+#include <atomic>
+
+namespace tessera {
+
+namespace detail {
+
+namespace {
+
+std::atomic<std::uint64_t> next{1}, steps{0};
+
+Step::Operand described(const Array& a) { return {a.step(), a.shape(), a.dtype(), a.device(), {}}; }
+
+}  // namespace
+
+Step::Step(const char* name, std::vector<Operand> operands, Rule rule, std::optional<KeptArray> result)
+    : name_(name),
+      number_(next.fetch_add(1)),
+      operands_(std::move(operands)),
+      rule_(std::move(rule)),
+      result_(std::move(result)) {
+  for (const Operand& o : operands_)
+    if (o.step) lowest_ = std::min(lowest_, o.step->lowest_);
+  ++steps;
+}
+
+std::shared_ptr<Step> Step::leaf(const Array& argument, std::uint64_t leaf) {
+  std::vector<Operand> operands;
+  operands.push_back(described(argument));
+  Rule identity{[](Backward& b) { b.add(0, [&] { return b.adjoint(); }); }};
+  auto step = std::make_shared<Step>("argument", std::move(operands), std::move(identity), std::nullopt);
+  step->lowest_ = std::min(step->lowest_, leaf);
+  return step;
+}
+
+void Step::free() {
+  freed_ = true;
+  rule_ = {};
+  result_.reset();
+  std::vector<std::shared_ptr<Step>> last;  // steps that nobody else holds
+  const auto let_go = [&](Step& of) {
+    for (Operand& o : of.operands_) {
+      if (o.step && o.step.use_count() == 1) last.push_back(std::move(o.step));
+      o.step.reset();
+    }
+    of.operands_.clear();
+  };
+  let_go(*this);
+  while (!last.empty()) {
+    const std::shared_ptr<Step> step = std::move(last.back());
+    last.pop_back();
+    let_go(*step);
+  }
+}
+
+std::uint64_t Step::next_number() { return next.load(); }
+std::uint64_t Step::made() { return steps.load(); }
+
+void Recording::note(const Array& a) {
+  operands_.push_back(described(a));
+  operands_.back().kept.emplace(a);
+}
+void Recording::note(const std::optional<Array>& a) {
+  if (a)
+    note(*a);
+  else
+    operands_.emplace_back();
+}
+void Recording::note(const ArrayOperand& o) {
+  if (o.is_array())
+    note(o.array());
+  else
+    operands_.emplace_back();
+}
+
+void Recording::attach(Array& result, Rule rule) const {
+  if (!is_float(result.dtype())) return;
+  std::vector<Step::Operand> operands;
+  operands.reserve(operands_.size());
+  for (std::size_t i = 0; i < operands_.size(); ++i) {
+    const Step::Operand& o = operands_[i];
+    operands.push_back({o.step, o.shape, o.dtype, o.device, {}});
+    if (i < 32 && (rule.keeps >> i & 1) != 0) operands.back().kept = o.kept;
+  }
+  std::optional<KeptArray> kept;
+  if (rule.keeps_result) kept.emplace(result);
+  result.set_step(std::make_shared<Step>(name_, std::move(operands), std::move(rule), std::move(kept)));
+}
+
+void check_no_history(const char* operation, const Array& a, const char* wrong, const char* todo) {
+  if (!a.has_history() || thread_context.without_history != 0) return;
+  fail<ArgumentError>({.asked = operation,
+                       .with = {{"shape", to_string(a.shape())}, {"made by", a.step()->name()}},
+                       .wrong = std::string("a gradient is taken through this array, and ") + wrong,
+                       .todo = todo});
+}
+void check_written(const char* operation, const Array& target) {
+  check_no_history(operation, target, "it cannot be written in place",
+                   "Write x = x + y in place of x += y, or write a copy of stop_gradient(x)");
+}
+void check_stored(const char* operation, const Array& value) {
+  check_no_history(operation, value, "writing it into another would lose that",
+                   "Make a new array of it (a = a + b, where, concatenate), or write stop_gradient(x)");
+}
+
+}  // namespace detail
+
+using detail::Step;
+
+Backward::Backward(std::shared_ptr<Step> step, Array adjoint, std::uint64_t leaf, std::vector<bool> wanted)
+    : step_(std::move(step)),
+      adjoint_(std::move(adjoint)),
+      leaf_(leaf),
+      wanted_(std::move(wanted)),
+      adjoints_(wanted_.size()) {}
+
+Array Backward::kept(const KeptArray& kept, const std::shared_ptr<Step>& step, const char* what) const {
+  if (const auto written = kept.written())
+    fail<ArgumentError>({.asked = std::string("gradient of ") + step_->name(),
+                         .with = {{what, to_string(kept.shape())}, {"written by", *written}},
+                         .wrong = "memory that this gradient needs has been written in place since",
+                         .todo = "Write x = x + y in place of x += y, or keep a copy()"});
+  Array a = kept.array();
+  a.set_history(nullptr);
+  if (step && step->lowest() < leaf_) a.set_step(step);
+  return a;
+}
+
+Array Backward::operand(std::size_t operand) const {
+  const Step::Operand& o = step_->operands()[operand];
+  return kept(o.kept.value(), o.step, "operand");
+}
+Array Backward::result() const { return kept(step_->result().value(), step_, "result"); }
+
+void Backward::put(std::size_t operand, Array adjoint) {
+  const Shape& to = shape(operand);
+  if (adjoint.shape() != to) {
+    std::vector<int> stretched;
+    const int lead = adjoint.rank() - static_cast<int>(to.size());
+    for (int d = 0; d < adjoint.rank(); ++d)
+      if (d < lead || to[static_cast<std::size_t>(d - lead)] != adjoint.shape(d)) stretched.push_back(d);
+    if (!stretched.empty()) adjoint = sum(std::move(adjoint), stretched, true);
+    if (lead != 0) adjoint = adjoint.reshape(to);
+  }
+  if (adjoint.dtype() != dtype(operand)) adjoint = adjoint.astype(dtype(operand));
+  std::optional<Array>& sum = adjoints_[operand];
+  sum = sum ? *std::exchange(sum, std::nullopt) + std::move(adjoint) : std::move(adjoint);
+}
+
+}  // namespace tessera

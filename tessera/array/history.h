@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an array remembers of how it was made, so that gradients can be taken: a step for each operation, with a rule
+// that leads back from its result to its operands. A rule stands beside its operation; what walks is in grad/.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "tessera/array/observer.h"
+#include "tessera/device/context.h"
+
+namespace tessera {
+
+class Backward;
+
+/// How an operation is differentiated: from the adjoint of its result (the derivative of some scalar by each of its
+/// elements) to those of its operands. Written in array operations, a rule can be differentiated again. It captures no
+/// array that may have history: those are operands, which it names in `keeps`.
+struct Rule {
+  std::function<void(Backward&)> backward;
+  std::uint32_t keeps = 0;    ///< the operands that it reads: operand_bits(0, 1)
+  bool keeps_result = false;  ///< it reads the result
+};
+template <class... I>
+constexpr std::uint32_t operand_bits(I... operands) {
+  return ((std::uint32_t{1} << operands) | ... | 0u);
+}
+
+namespace detail {
+
+/// One operation of a history. Never changed but by free().
+class Step {
+ public:
+  struct Operand {
+    std::shared_ptr<Step> step;  ///< null: a constant
+    Shape shape;
+    DType dtype = DType::f32;
+    Device device;
+    std::optional<KeptArray> kept;
+  };
+  Step(const char* name, std::vector<Operand> operands, Rule rule, std::optional<KeptArray> result);
+  /// The identity of an argument, which a walk for `leaf` leads to.
+  static std::shared_ptr<Step> leaf(const Array& argument, std::uint64_t leaf);
+  ~Step() { free(); }
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  const char* name() const { return name_; }
+  std::uint64_t number() const { return number_; }  ///< greater than those of its operands
+  std::uint64_t lowest() const { return lowest_; }  ///< the smallest leaf below it; ~0: none
+  const std::vector<Operand>& operands() const { return operands_; }
+  const std::optional<KeptArray>& result() const { return result_; }
+  const Rule& rule() const { return rule_; }
+  bool freed() const { return freed_; }
+  /// Lets go of all that it holds. However long the chain of what only this holds, the stack stays as it is.
+  void free();
+
+  /// The number that a step made now would have.
+  static std::uint64_t next_number();
+  static std::uint64_t made();  ///< steps made so far in this process; for tests
+
+ private:
+  const char* name_;
+  std::uint64_t number_, lowest_ = ~std::uint64_t{0};
+  std::vector<Operand> operands_;
+  Rule rule_;
+  std::optional<KeptArray> result_;
+  bool freed_ = false;
+};
+
+/// Operands at the entry of an operation, before they are moved from. True if one has history, so that the result gets
+/// a step.
+class Recording {
+ public:
+  template <class... O>
+  explicit Recording(const char* name, const O&... operands) {
+    if ((any(operands) || ...) && thread_context.without_history == 0) [[unlikely]] {
+      name_ = name;
+      (note(operands), ...);
+    }
+  }
+  explicit operator bool() const { return name_ != nullptr; }
+  /// Makes the step. Of integers and bools there is no derivative, so these stay without.
+  void attach(Array& result, Rule rule) const;
+
+ private:
+  static bool any(const Array& a) { return a.has_history(); }
+  static bool any(const std::optional<Array>& a) { return a && a->has_history(); }
+  static bool any(const ArrayOperand& o) { return o.is_array() && o.array().has_history(); }
+  template <class T>
+  static bool any(std::span<T> all) {
+    for (const auto& a : all)
+      if (any(a)) return true;
+    return false;
+  }
+  void note(const Array& a);
+  void note(const std::optional<Array>& a);
+  void note(const ArrayOperand& o);
+  template <class T>
+  void note(std::span<T> all) {
+    for (const auto& a : all) note(a);
+  }
+
+  const char* name_ = nullptr;
+  std::vector<Step::Operand> operands_;
+};
+
+/// The array without its history.
+inline Array without_history(Array a) {
+  a.set_step(nullptr);
+  return a;
+}
+
+/// ArgumentError if the array has history, which `operation` would lose; not inside operations with rules of their own.
+void check_no_history(const char* operation, const Array& a, const char* wrong, const char* todo);
+/// That of writing `target`, and that of writing `value` into memory.
+void check_written(const char* operation, const Array& target);
+void check_stored(const char* operation, const Array& value);
+/// That of an operation that has no rule.
+template <class... A>
+void check_no_rule(const char* operation, const A&... operands) {
+  (check_no_history(operation, operands, "this operation has no gradient",
+                    "Use others, or stop_gradient(x) where none is wanted"),
+   ...);
+}
+
+}  // namespace detail
+
+/// What a rule is given in a walk: the adjoint of its result, and what it keeps. It adds adjoints to operands, which
+/// are numbered as the operation was given them.
+class Backward {
+ public:
+  /// For `leaf`: operands whose history reaches no lower one are constants. `wanted`: of each operand.
+  Backward(std::shared_ptr<detail::Step> step, Array adjoint, std::uint64_t leaf, std::vector<bool> wanted);
+
+  const Array& adjoint() const { return adjoint_; }  ///< of the result, and of its shape and dtype
+  std::size_t operands() const { return wanted_.size(); }
+  bool wanted(std::size_t operand) const { return wanted_[operand]; }
+  const Shape& shape(std::size_t operand) const { return step_->operands()[operand].shape; }
+  DType dtype(std::size_t operand) const { return step_->operands()[operand].dtype; }
+  Device device(std::size_t operand) const { return step_->operands()[operand].device; }
+  /// An operand, or the result, that the rule keeps. ArgumentError if it has been written in place since, with the name
+  /// of what wrote it.
+  Array operand(std::size_t operand) const;
+  Array result() const;
+
+  /// Adds what `adjoint()` gives to the adjoint of an operand, if anybody wants that: summed over the dimensions along
+  /// which the operand was stretched, and as its dtype.
+  template <class F>
+  void add(std::size_t operand, F&& adjoint) {
+    if (wanted(operand)) put(operand, adjoint());
+  }
+
+  std::vector<std::optional<Array>>& adjoints() { return adjoints_; }  ///< what was added, by operand
+
+ private:
+  void put(std::size_t operand, Array adjoint);
+  Array kept(const KeptArray& kept, const std::shared_ptr<detail::Step>& step, const char* what) const;
+
+  std::shared_ptr<detail::Step> step_;
+  Array adjoint_;
+  const std::uint64_t leaf_;
+  std::vector<bool> wanted_;
+  std::vector<std::optional<Array>> adjoints_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/grad/reverse.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include "tessera/array/history.h"
+
+namespace tessera::detail {
+
+namespace {
+
+using StepPointer = std::shared_ptr<Step>;
+
+/// The steps between a result and some leaves, and the adjoints that were brought to them so far.
+class Reverse {
+ public:
+  Reverse(const StepPointer& result, std::uint64_t leaf, const std::vector<StepPointer>& leaves) : leaf_(leaf) {
+    // What is older than the leaves does not lead to them.
+    std::vector<StepPointer> open;
+    const auto see = [&](const StepPointer& step) {
+      if (step && step->number() >= leaf_ && places_.try_emplace(step.get()).second) open.push_back(step);
+    };
+    see(result);
+    while (!open.empty()) {
+      const StepPointer step = std::move(open.back());
+      open.pop_back();
+      if (step->freed() && step->lowest() <= leaf_)
+        fail<ArgumentError>({.asked = "gradient",
+                             .with = {{"operation", step->name()}},
+                             .wrong = "the history that leads through here is gone: a gradient was taken of it before",
+                             .todo = "Take both gradients of one function, or use pullback, which can be called again"});
+      by_number_.emplace(step->number(), step);
+      for (const Step::Operand& o : step->operands()) see(o.step);
+    }
+    for (const StepPointer& leaf_step : leaves)
+      if (const auto found = places_.find(leaf_step.get()); found != places_.end())
+        found->second.leads = found->second.is_leaf = true;
+    for (const auto& [number, step] : by_number_) {
+      Place& place = places_.at(step.get());
+      for (const Step::Operand& o : step->operands()) place.leads = place.leads || leads(o.step);
+    }
+  }
+
+  void walk(const StepPointer& result, Array adjoint, bool free) {
+    if (!leads(result)) return;
+    places_.at(result.get()).adjoint = std::move(adjoint);
+    while (!by_number_.empty()) {
+      const auto latest = std::prev(by_number_.end());
+      const StepPointer step = std::move(latest->second);
+      by_number_.erase(latest);
+      Place& place = places_.at(step.get());
+      if (place.is_leaf) continue;
+      if (place.adjoint) pass(step, *std::exchange(place.adjoint, std::nullopt));
+      if (free && step->lowest() >= leaf_) step->free();
+    }
+  }
+
+  std::optional<Array> adjoint(const StepPointer& leaf) {
+    const auto found = places_.find(leaf.get());
+    return found == places_.end() ? std::nullopt : std::exchange(found->second.adjoint, std::nullopt);
+  }
+
+ private:
+  struct Place {
+    bool leads = false, is_leaf = false;
+    std::optional<Array> adjoint;
+  };
+  bool leads(const StepPointer& step) const {
+    const auto found = places_.find(step.get());
+    return found != places_.end() && found->second.leads;
+  }
+  void pass(const StepPointer& step, Array adjoint) {
+    const auto& operands = step->operands();
+    std::vector<bool> wanted;
+    for (const Step::Operand& o : operands) wanted.push_back(leads(o.step));
+    Backward backward(step, std::move(adjoint), leaf_, std::move(wanted));
+    step->rule().backward(backward);
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      std::optional<Array>& part = backward.adjoints()[i];
+      if (!part) continue;
+      std::optional<Array>& sum = places_.at(operands[i].step.get()).adjoint;
+      sum = sum ? *std::exchange(sum, std::nullopt) + *std::move(part) : *std::move(part);
+      part.reset();
+    }
+  }
+
+  const std::uint64_t leaf_;
+  std::unordered_map<const Step*, Place> places_;
+  std::map<std::uint64_t, StepPointer> by_number_;
+};
+
+}  // namespace
+
+Leaves::Leaves() : number_(Step::next_number()) {}
+
+Array Leaves::add(const Array& argument) {
+  Array a = argument;
+  a.set_step(Step::leaf(argument, number_));
+  steps_.push_back({a.step(), a.shape(), a.dtype(), a.device()});
+  return a;
+}
+
+std::vector<Array> Leaves::adjoints(const Array& result, Array adjoint, bool last) const {
+  std::vector<StepPointer> steps;
+  for (const Leaf& leaf : steps_) steps.push_back(leaf.step);
+  Reverse reverse(result.step(), number_, steps);
+  reverse.walk(result.step(), std::move(adjoint), last);
+  std::vector<Array> out;
+  for (const Leaf& leaf : steps_) {
+    auto got = reverse.adjoint(leaf.step);
+    out.push_back(got ? *std::move(got) : Array::zeros(leaf.shape, leaf.dtype, leaf.device));
+  }
+  eval(out);
+  return out;
+}
+
+Array Leaves::outside(Array a) const {
+  if (a.has_history() && a.step()->lowest() >= number_) a.set_step(nullptr);
+  return a;
+}
+
+Array unit_adjoint(const char* operation, const Array& value) {
+  if (value.size() != 1)
+    fail<ShapeError>({.asked = operation,
+                      .with = {{"shape", to_string(value.shape())}},
+                      .wrong = "the function gave an array that is not one number, and a gradient is of one number",
+                      .todo = "Return sum(...) or mean(...) of it, or use pullback"});
+  if (!is_float(value.dtype()))
+    fail<DtypeError>({.asked = operation,
+                      .with = {{"dtype", std::string(dtype_name(value.dtype()))}},
+                      .wrong = "the function gave no float"});
+  return Array::ones(value.shape(), value.dtype(), value.device());
+}
+
+void check_adjoint(const Array& value, const Array& adjoint) {
+  if (adjoint.shape() != value.shape())
+    fail<ShapeError>({.asked = "pullback",
+                      .with = {{"adjoint", to_string(adjoint.shape())}, {"value", to_string(value.shape())}},
+                      .wrong = "the adjoint has not the shape of the function's value"});
+  if (adjoint.dtype() != value.dtype())
+    fail<DtypeError>({.asked = "pullback",
+                      .with = {{"adjoint", std::string(dtype_name(adjoint.dtype()))},
+                               {"value", std::string(dtype_name(value.dtype()))}},
+                      .wrong = "the adjoint has not the dtype of the function's value"});
+  if (adjoint.device() != value.device())
+    fail<DeviceError>({.asked = "pullback",
+                       .with = {{"adjoint on", to_string(adjoint.device())}, {"value on", to_string(value.device())}},
+                       .wrong = "the adjoint is not on the device of the function's value"});
+}
+
+}  // namespace tessera::detail
