@@ -16,6 +16,7 @@
 
 #include "tessera/array/dlpack.h"
 #include "tessera/array/generator.h"
+#include "tessera/array/history.h"
 #include "tessera/array/move.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/transformer.h"
@@ -37,9 +38,10 @@ class Names : public ArrayObserver {
     in_place = operation.in_place;
     operands = operation.operands.size();
     for (const Array& r : operation.results) shapes.push_back(r.shape());
+    has_history = operation.results[0].has_history();
   }
   std::vector<std::string> all;
-  bool in_place = false;
+  bool in_place = false, has_history = false;
   std::size_t operands = 0;
   std::vector<Shape> shapes;
 };
@@ -52,19 +54,20 @@ struct Call {
   bool in_place = false;
 };
 
-// Every function of installed headers that gives an Array or writes one, but for those that only call others.
-std::vector<Call> calls() {
-  const Array a = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2}), b = Array::ones({2, 2}), c = a > 2;
-  const Array ids = Array::from({std::int32_t{1}, std::int32_t{0}}), i = a.astype(DType::i32), row = Array::ones({2});
-  const Array heads = Array::ones({2, 1, 8}), cache = Array::zeros({1, 4, 8});
+// Every function of installed headers that gives an Array or writes one, but for those that only call others. Its
+// operands are what `make` makes of them.
+std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { return x; }) {
+  const Array a = make(Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2})), b = make(Array::ones({2, 2})), c = a > 2;
+  const Array ids = Array::from({std::int32_t{1}, std::int32_t{0}}), i = a.astype(DType::i32);
+  const Array row = make(Array::ones({2})), heads = make(Array::ones({2, 1, 8})), cache = Array::zeros({1, 4, 8});
   const std::vector<std::byte> zeros(2 * 32 * 4);
   const Weight weight = Weight::pack(WeightFormat::f32, zeros, 2, 32, a.device());
-  const Array wide = Array::ones({1, 32});
+  const Array wide = make(Array::ones({1, 32}));
   static const test::Folder folder;
   const std::string path = folder / "a.npy";
   save_npy(a, path);
   auto written = [](Array target, auto&& write) { return [target, write]() mutable { write(target); }; };
-  const Array t = a.copy().eval();
+  const Array t = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2});
   std::vector<Call> list = {
       {"empty", "empty", 0, [] { Array::empty({2}); }},
       {"full", "full", 0, [] { Array::full({2}, 1); }},
@@ -130,13 +133,13 @@ std::vector<Call> calls() {
       {"attention", "attention", 3, [=] { attention(heads, cache, cache, 0, 1); }},
       {"cache_store", "cache_store", 2, written(cache, [=](Array& x) { cache_store(x, heads, 0); }), true},
       {"assign", "assign", 2, written(t, [=](Array& x) { x.assign(b); }), true},
-      {"fill", "fill", 1, written(t, [](Array& x) { x.fill(3); }), true},
+      {"fill", "fill", 1, [=] { make(t).fill(3); }, true},
       {"operator+=", "+=", 2, written(t, [=](Array& x) { x += b; }), true},
-      {"operator-=", "-=", 2, written(t, [](Array& x) { x -= 1; }), true},
+      {"operator-=", "-=", 2, [=] { Array(make(t)) -= 1; }, true},
       {"operator*=", "*=", 2, written(t, [=](Array& x) { x *= row; }), true},
-      {"operator/=", "/=", 2, written(t, [](Array& x) { x /= 2; }), true},
-      {"view_for_writing", "view_for_writing", 1, written(t, [](Array& x) { x.view_for_writing(); }), true},
-      {"host_access", "host_access", 1, written(t, [](Array& x) { x.copy().host_access(); }), true},
+      {"operator/=", "/=", 2, [=] { Array(make(t)) /= 2; }, true},
+      {"view_for_writing", "view_for_writing", 1, [=] { make(t).view_for_writing(); }, true},
+      {"host_access", "host_access", 1, [=] { make(t).copy().host_access(); }, true},
       {"operator!", "!", 1, [=] { !c; }},
   };
   for (const char* op : {"+", "-", "*", "/", "%", "&", "|", "^", "==", "!=", "<", "<=", ">", ">="}) {
@@ -153,7 +156,8 @@ std::vector<Call> calls() {
                  {"!=", operator!= }, {"<", operator<}, {"<=", operator<= }, {">", operator> }, {">=", operator>= } };
     static std::list<std::string> names;
     const char* name = names.emplace_back("operator" + std::string(op)).c_str();
-    list.push_back({name, op, 2, [f = functions.at(op), i] { f(i, 2); }});
+    const bool bits = std::set<std::string_view>{"&", "|", "^"}.count(op) != 0;
+    list.push_back({name, op, 2, [f = functions.at(op), x = bits ? i : a] { f(x, 2); }});
   }
   for (const auto& [name, f] : std::initializer_list<std::pair<const char*, Array (*)(Array)>>{{"abs", abs},
                                                                                                {"sqrt", sqrt},
@@ -220,6 +224,76 @@ TEST(Observer, IsTestedWithEveryFunctionOfInstalledHeaders) {
   }
   EXPECT_GT(found, 80u);
   EXPECT_EQ(missing, std::set<std::string>{}) << "an operation that no observer is tested with";
+}
+
+// How each of these functions is differentiated. Who adds one says so here.
+const std::set<std::string> with_gradient = {
+    // a rule of its own
+    "operator+", "operator-", "operator*", "operator/", "operator%", "minimum", "maximum", "pow", "where", "abs", "sqrt",
+    "rsqrt", "exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "sigmoid", "silu", "relu", "gelu", "reshape",
+    "transpose", "permute", "broadcast_to", "slice", "select", "unsqueeze", "squeeze", "copy", "to", "sum", "mean",
+    "max", "min", "concatenate", "take", "matmul", "linear", "rms_norm", "softmax", "rotary",
+    // a composition of such
+    "as_contiguous", "silu_gate"};
+const std::map<std::string, const char*> without_gradient = {
+    {"floor", "it is zero"},
+    {"ceil", "it is zero"},
+    {"trunc", "it is zero"},
+    {"rint", "it is zero"},
+    {"astype", "to integers, as here, there is none; among floats there is"},
+    {"any", "gives bools"},
+    {"all", "gives bools"},
+    {"argmax", "gives integers"},
+    {"operator&", "of integers"},
+    {"operator|", "of integers"},
+    {"operator^", "of integers"},
+    {"operator!", "of bools"},
+    {"operator==", "gives bools"},
+    {"operator!=", "gives bools"},
+    {"operator<", "gives bools"},
+    {"operator<=", "gives bools"},
+    {"operator>", "gives bools"},
+    {"operator>=", "gives bools"},
+    {"embedding_rows", "of integers, and a Weight never changes"},
+    {"dequantize", "a Weight never changes"},
+    {"empty", "takes no arrays"},
+    {"full", "takes no arrays"},
+    {"zeros", "takes no arrays"},
+    {"ones", "takes no arrays"},
+    {"arange", "takes no arrays"},
+    {"from", "takes no arrays"},
+    {"wrap", "takes no arrays"},
+    {"random_uniform", "takes no arrays"},
+    {"random_normal", "takes no arrays"},
+    {"random_bits", "takes no arrays"},
+    {"uniform", "takes no arrays"},
+    {"normal", "takes no arrays"},
+    {"bits", "takes no arrays"},
+    {"load_npy", "takes no arrays"},
+    {"from_dlpack", "takes no arrays"},
+};
+const std::set<std::string> refuse_history = {"attention",  "cache_store",      "assign",     "fill",
+                                              "operator+=", "operator-=",       "operator*=", "operator/=",
+                                              "view_for_writing", "host_access"};
+
+TEST(Observer, EachFunctionPassesHistoryOnRefusesItOrHasNoGradient) {
+  const auto argument = [](Array x) {
+    x.set_step(detail::Step::leaf(x, detail::Step::next_number()));
+    return x;
+  };
+  for (const Call& c : calls(argument)) {
+    const std::string name = c.function;
+    const std::size_t lists = with_gradient.count(name) + without_gradient.count(name) + refuse_history.count(name);
+    EXPECT_EQ(lists, 1u) << name << ": say how it is differentiated, in one of the lists above";
+    Names seen;
+    const ObserverScope scope(&seen);
+    if (refuse_history.count(name)) {
+      EXPECT_THROW(c.call(), ArgumentError) << name;
+    } else {
+      c.call();
+      EXPECT_EQ(seen.has_history, with_gradient.count(name) != 0) << name;
+    }
+  }
 }
 
 TEST(Observer, MayThrowAndMayCompute) {

@@ -124,7 +124,10 @@ Array deferred(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType
         expr->size.add(*t);
         expr->add(*std::move(t));
       }
-      if (before == nullptr && rule == nullptr) rule = expr->size.limit(device, shape.size());
+      if (before == nullptr && rule == nullptr && expr->size.limit(device, shape.size()) != nullptr) {
+        expr->recount();
+        rule = expr->size.limit(device, shape.size());
+      }
       if (before == nullptr && rule != nullptr)
         for (const ArrayOperand& o : operands)
           if (o.is_array() && o.array().pending()) before = &o.array();

@@ -69,12 +69,37 @@ void Expr::results(std::uint64_t visit, std::vector<std::shared_ptr<PendingResul
   for (const ReaderLink* l = readers_; l != nullptr; l = l->next) l->reader->results(visit, out);
 }
 
-const Storage* Expr::outdated() const {
-  for (const Term& t : terms()) {
-    if (t.kind == Term::memory && t.view.storage->writes() != t.writes) return t.view.storage.get();
-    if (t.kind == Term::expression)
-      if (const Storage* below = t.expr->outdated()) return below;
+void Expr::recount() {
+  const std::uint64_t visit = ++PendingBooks::of(device).visit;
+  ExprSize exact;
+  std::vector<const StridedView*> views;
+  std::vector<const Expr*> open = {this};
+  while (!open.empty()) {
+    const Expr& e = *open.back();
+    open.pop_back();
+    if (++exact.nodes > max_nodes) return;
+    for (const Term& t : e.terms()) {
+      if (t.kind == Term::scalar) ++exact.scalars;
+      if (t.kind == Term::expression && std::exchange(t.expr->visited_, visit) != visit) open.push_back(t.expr.get());
+      if (t.kind != Term::memory || std::ranges::any_of(views, [&](const StridedView* v) { return *v == t.view; }))
+        continue;
+      if (std::ranges::none_of(views, [&](const StridedView* v) { return v->storage == t.view.storage; }))
+        exact.held_bytes += t.view.storage->bytes();
+      views.push_back(&t.view);
+    }
   }
+  exact.views = static_cast<std::uint32_t>(views.size());
+  size = exact;
+}
+
+const Storage* Expr::outdated() const {
+  std::vector<const Expr*> seen = {this};
+  for (std::size_t i = 0; i < seen.size(); ++i)
+    for (const Term& t : seen[i]->terms()) {
+      if (t.kind == Term::memory && t.view.storage->writes() != t.writes) return t.view.storage.get();
+      if (t.kind == Term::expression && std::ranges::find(seen, t.expr.get()) == seen.end())
+        seen.push_back(t.expr.get());
+    }
   return nullptr;
 }
 

@@ -32,7 +32,8 @@ void make_room(std::vector<T>& v) {
   if (v.size() == v.capacity()) v.reserve(2 * v.size() + 8);
 }
 
-/// What expressions may grow to before their parts are computed: at least what is below.
+/// What expressions may grow to before their parts are computed: at least what is below, a part that is reached in
+/// several ways counted for each, until Expr::recount.
 struct ExprSize {
   std::uint32_t nodes = 0, views = 0, scalars = 0;
   std::uint64_t held_bytes = 0;  ///< of the memory that it reads
@@ -68,6 +69,8 @@ class Expr final : public PendingReader {
 
   // Under the books' lock:
   void link();  ///< among the readers of its operands
+  /// Counts what is below it once each, as a kernel would compute it. Before it is linked.
+  void recount();
   void results(std::uint64_t visit, std::vector<std::shared_ptr<PendingResult>>& out) const override;
   /// What arrays hold of it; empty if none does. What is given may be the last reference, so it goes after the lock.
   std::shared_ptr<Source> source() const { return source_.lock(); }

@@ -47,9 +47,7 @@ Fused::Fused(Device device) : device_(device) {
 int Fused::input(StridedView view) {
   std::size_t i = 0;
   for (; i < inputs_.size(); ++i)
-    if (inputs_[i].storage == view.storage && inputs_[i].dtype == view.dtype && inputs_[i].offset == view.offset &&
-        inputs_[i].strides == view.strides)
-      break;
+    if (inputs_[i] == view) break;
   if (i == inputs_.size()) {
     structure_.inputs.push_back(view.dtype);
     inputs_.push_back(std::move(view));

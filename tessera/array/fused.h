@@ -18,6 +18,7 @@ struct StridedView {
   DType dtype = DType::f32;
   Strides strides;
   std::int64_t offset = 0;  ///< elements
+  friend bool operator==(const StridedView&, const StridedView&) = default;
 };
 
 /// What is compiled. Views are the inputs and then the outputs; dimensions are merged ones, innermost last.

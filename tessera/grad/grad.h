@@ -105,7 +105,7 @@ auto gradient_of(Wrt<I...>, std::vector<Array> adjoints, const Args&... args) {
 }
 
 template <class R>
-R outside(const Leaves& leaves, const R& result) {
+R value_outside(const Leaves& leaves, const R& result) {
   return map_arrays(result, [&](const Array& a) { return leaves.outside(a); });
 }
 
@@ -123,13 +123,13 @@ R outside(const Leaves& leaves, const R& result) {
 template <class F, std::size_t... I>
 auto value_and_grad(F f, Wrt<I...> by) {
   static_assert(sizeof...(I) > 0, "wrt names at least one argument");
-  return [f = std::move(f), by]<class... Args>(const Args&... args) mutable {
+  return [f = std::move(f), by]<class... Args>(const Args&... args) {
     detail::Leaves leaves;
     auto value = detail::call_with_leaves(f, by, leaves, args...);
     const Array& first = detail::first_of(value);
     auto adjoints = leaves.adjoints(first, detail::unit_adjoint("value_and_grad", first), true);
     auto gradient = detail::gradient_of(by, std::move(adjoints), args...);
-    return std::pair{detail::outside(leaves, value), std::move(gradient)};
+    return std::pair{detail::value_outside(leaves, value), std::move(gradient)};
   };
 }
 template <class F>
@@ -140,7 +140,7 @@ auto value_and_grad(F f) {
 /// The gradient alone.
 template <class F, std::size_t... I>
 auto grad(F f, Wrt<I...> by) {
-  return [both = value_and_grad(std::move(f), by)](const auto&... args) mutable { return both(args...).second; };
+  return [both = value_and_grad(std::move(f), by)](const auto&... args) { return both(args...).second; };
 }
 template <class F>
 auto grad(F f) {
@@ -155,7 +155,7 @@ auto pullback(F f, const X& x, const More&... more) {
   detail::Leaves leaves;
   auto result = detail::call_with_leaves(f, wrt<0>, leaves, x, more...);
   const Array first = detail::first_of(result);
-  auto value = detail::outside(leaves, result);
+  auto value = detail::value_outside(leaves, result);
   auto back = [leaves = std::move(leaves), first, x](const Array& adjoint) {
     detail::check_adjoint(first, adjoint);
     return detail::gradient_of(wrt<0>, leaves.adjoints(first, adjoint, false), x);
