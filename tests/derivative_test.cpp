@@ -23,23 +23,29 @@ std::vector<NodeCase> node_cases() {
   std::vector<NodeCase> all;
   const auto add = [&](Op op, auto sub, std::size_t operands, std::function<Value(std::span<const Value>)> make,
                        double low = -2, double high = 2) {
-    all.push_back({{.op = op, .sub = static_cast<std::uint8_t>(sub), .type = {DType::f64}}, operands, std::move(make),
-                   low, high});
+    all.push_back({{.op = op, .sub = static_cast<std::uint8_t>(sub), .type = {DType::f64}},
+                   operands,
+                   std::move(make),
+                   low,
+                   high});
   };
-  for (const UnaryOp op : {UnaryOp::neg, UnaryOp::abs})
-    add(Op::unary, op, 1, [op](auto x) { return unary(op, x[0]); });
+  for (const UnaryOp op : {UnaryOp::neg, UnaryOp::abs}) add(Op::unary, op, 1, [op](auto x) { return unary(op, x[0]); });
   for (const BinaryOp op : {BinaryOp::add, BinaryOp::sub, BinaryOp::mul, BinaryOp::min, BinaryOp::max})
     add(Op::binary, op, 2, [op](auto x) { return binary(op, x[0], x[1]); });
-  add(Op::binary, BinaryOp::div, 2, [](auto x) { return x[0] / x[1]; }, 0.5, 2);
-  add(Op::binary, BinaryOp::rem, 2, [](auto x) { return x[0] % x[1]; }, 1.1, 1.9);
+  add(
+      Op::binary, BinaryOp::div, 2, [](auto x) { return x[0] / x[1]; }, 0.5, 2);
+  add(
+      Op::binary, BinaryOp::rem, 2, [](auto x) { return x[0] % x[1]; }, 1.1, 1.9);
   add(Op::select, 0, 3, [](auto x) { return select(x[0] > 0, x[1], x[2]); });
   add(Op::cast, 0, 1, [](auto x) { return cast(DType::f64, x[0]); });
   const auto math_of = [&](MathOp op, double low = -2, double high = 2) {
-    add(Op::math, op, 1, [op](auto x) { return math(op, x[0]); }, low, high);
+    add(
+        Op::math, op, 1, [op](auto x) { return math(op, x[0]); }, low, high);
   };
   for (const MathOp op : {MathOp::exp, MathOp::exp2, MathOp::sin, MathOp::cos, MathOp::tanh, MathOp::erf}) math_of(op);
   for (const MathOp op : {MathOp::sqrt, MathOp::rsqrt, MathOp::log, MathOp::log2}) math_of(op, 0.4, 3);
-  add(Op::math, MathOp::pow, 2, [](auto x) { return pow(x[0], x[1]); }, 0.4, 2);
+  add(
+      Op::math, MathOp::pow, 2, [](auto x) { return pow(x[0], x[1]); }, 0.4, 2);
   add(Op::math, MathOp::fma, 3, [](auto x) { return fma(x[0], x[1], x[2]); });
   return all;
 }

@@ -55,10 +55,10 @@ std::vector<Case> cases() {
     using Pair = std::vector<Shape>;
     for (const Pair& s : {Pair{{3, 4}, {3, 4}}, Pair{{3, 4}, {4}}, Pair{{2, 1, 3}, {4, 1}}, Pair{{1}, {3}},
                           Pair{{}, {2, 2}}, Pair{{0, 3}, {3}}})
-      all.push_back({name + to_string(s[0]) + to_string(s[1]), s, [f](const Arrays& x) { return f(x[0], x[1]); }, low,
-                     high});
-    all.push_back({name + std::string(" itself"), {{5}}, [f](const Arrays& x) { return f(x[0], x[0] * 1.5); }, low,
-                   high});
+      all.push_back(
+          {name + to_string(s[0]) + to_string(s[1]), s, [f](const Arrays& x) { return f(x[0], x[1]); }, low, high});
+    all.push_back(
+        {name + std::string(" itself"), {{5}}, [f](const Arrays& x) { return f(x[0], x[0] * 1.5); }, low, high});
     all.push_back({name + std::string(" scalars"),
                    {{5}},
                    [f](const Arrays& x) { return f(x[0], 1.3) + f(1.3, x[0]); },
@@ -70,11 +70,9 @@ std::vector<Case> cases() {
   all.push_back({"%", {{5}, {5}}, [](const Arrays& x) { return (x[0] * 7.3) % (x[1] + 9); }, 0.4, 2});
   all.push_back({"square", {{3, 4}}, [](const Arrays& x) { return x[0] * x[0]; }});
   all.push_back({"pow 3", {{6}}, [](const Arrays& x) { return pow(x[0], 3) + pow(x[0], 1) + pow(x[0], 2); }});
+  all.push_back({"where", {{3, 4}, {4}}, [](const Arrays& x) { return where(x[0] > 0.3, x[0] * x[1], x[1]); }});
   all.push_back(
-      {"where", {{3, 4}, {4}}, [](const Arrays& x) { return where(x[0] > 0.3, x[0] * x[1], x[1]); }});
-  all.push_back({"rounded", {{7}}, [](const Arrays& x) {
-                   return x[0] * (floor(x[0]) + ceil(x[0]) + trunc(x[0]) + rint(x[0]));
-                 }});
+      {"rounded", {{7}}, [](const Arrays& x) { return x[0] * (floor(x[0]) + ceil(x[0]) + trunc(x[0]) + rint(x[0])); }});
   all.push_back({"chain", {{3, 4}, {4}}, [](const Arrays& x) {
                    Array h = tanh(x[0] * x[1] + 0.5);
                    return exp(-h * h) / (1 + x[1] * x[1]) + h;
@@ -112,8 +110,9 @@ std::vector<Case> cases() {
   for (const std::vector<int>& axes : {std::vector<int>{}, {0}, {-1}, {0, 2}})
     for (const bool keep : {false, true}) {
       const auto reduction = [&](const char* name, auto f) {
-        all.push_back({name + std::to_string(axes.size()) + (keep ? " keep" : ""), {{2, 3, 4}},
-                       [=](const Arrays& x) { return f(x[0] * 1.5, axes, keep); }});
+        all.push_back({name + std::to_string(axes.size()) + (keep ? " keep" : ""), {{2, 3, 4}}, [=](const Arrays& x) {
+                         return f(x[0] * 1.5, axes, keep);
+                       }});
       };
       reduction("sum", [](Array x, auto a, bool k) { return sum(std::move(x), a, k); });
       reduction("mean", [](Array x, auto a, bool k) { return mean(std::move(x), a, k); });
@@ -131,7 +130,8 @@ std::vector<Case> cases() {
   product({2, 3, 4}, {2, 4, 5}), product({2, 1, 3, 4}, {3, 4, 2}), product({3, 0}, {0, 2}), product({0, 3}, {3, 2});
   product({2, 3, 4}, {4}), product({4}, {2, 4, 3}), product({3, 4}, {2, 4, 5});
   for (const Activation a : {Activation::none, Activation::relu, Activation::silu, Activation::gelu})
-    all.push_back({"matmul with epilogue " + std::to_string(static_cast<int>(a)), {{2, 3, 4}, {4, 5}, {5}},
+    all.push_back({"matmul with epilogue " + std::to_string(static_cast<int>(a)),
+                   {{2, 3, 4}, {4, 5}, {5}},
                    [a](const Arrays& x) { return matmul(x[0], x[1], {.bias = x[2], .activation = a}); }});
   all.push_back({"matmul of views", {{4, 3}, {5, 4}}, [](const Arrays& x) {
                    return matmul(x[0].transpose(), x[1].transpose());
@@ -146,26 +146,31 @@ std::vector<Case> cases() {
                    return rows * rows;
                  }});
   for (const int axis : {0, 1, -1})
-    all.push_back({"softmax" + std::to_string(axis), {{3, 2, 5}},
-                   [axis](const Arrays& x) { return softmax(x[0], axis); }});
+    all.push_back(
+        {"softmax" + std::to_string(axis), {{3, 2, 5}}, [axis](const Arrays& x) { return softmax(x[0], axis); }});
   all.push_back({"rms_norm", {{2, 3, 5}, {5}}, [](const Arrays& x) { return rms_norm(x[0], x[1], 1e-3f); }});
   all.push_back({"silu_gate", {{3, 4}, {3, 4}}, [](const Arrays& x) { return silu_gate(x[0], x[1]); }});
-  all.push_back({"rotary", {{3, 2, 8}},
-                 [](const Arrays& x) {
-                   return rotary(x[0], 5, {.pairs = RotaryPairs::halves, .dimensions = 6, .scale = 0.5f});
-                 },
-                 -2, 2, true});
+  all.push_back(
+      {"rotary",
+       {{3, 2, 8}},
+       [](const Arrays& x) { return rotary(x[0], 5, {.pairs = RotaryPairs::halves, .dimensions = 6, .scale = 0.5f}); },
+       -2,
+       2,
+       true});
   for (const WeightFormat format : {WeightFormat::f32, WeightFormat::f16})
-    all.push_back({"linear" + std::to_string(static_cast<int>(format)), {{3, 32}},
+    all.push_back({"linear" + std::to_string(static_cast<int>(format)),
+                   {{3, 32}},
                    [format](const Arrays& x) {
                      const std::size_t bytes = format == WeightFormat::f32 ? 4 : 2;
                      std::vector<std::byte> data(2 * 32 * bytes);
                      for (std::size_t i = 0; i < 64; ++i)  // 1, 2, 1, 2, ... as f32 or f16
                        data[i * bytes + bytes - 1] = std::byte(i % 2 ? 0x40 : 0x3c),
-                       data[i * bytes + bytes - 2] = std::byte(0);
+                                                data[i * bytes + bytes - 2] = std::byte(0);
                      return linear(x[0], Weight::pack(format, data, 2, 32, x[0].device()));
                    },
-                   -2, 2, true});
+                   -2,
+                   2,
+                   true});
   return all;
 }
 
@@ -182,7 +187,8 @@ std::vector<std::vector<double>> points(const Case& c, std::mt19937_64& random) 
   std::size_t at = 0;
   for (const Shape& s : c.shapes) {
     const auto n = static_cast<std::size_t>(element_count(s));
-    out.emplace_back(grid.begin() + static_cast<std::ptrdiff_t>(at), grid.begin() + static_cast<std::ptrdiff_t>(at + n));
+    out.emplace_back(grid.begin() + static_cast<std::ptrdiff_t>(at),
+                     grid.begin() + static_cast<std::ptrdiff_t>(at + n));
     at += n;
   }
   return out;
@@ -291,7 +297,10 @@ TEST_P(OnEveryDevice, SecondDerivativesAreThoseOfTheFormula) {
          const double t = std::tanh(x);
          return -2 * t * (1 - t * t);
        }},
-      {"views", [](const Array& x) { return concatenate({x.slice(0, 0, 2), x.slice(0, 2, 5)}) * x; },
+      {"views",
+       [](const Array& x) {
+         return concatenate({x.slice(0, 0, 2), x.slice(0, 2, 5)}) * x;
+       },
        [](double) { return 2.0; }},
   };
   const std::vector<float> at = {0.5f, 0.8f, 1.1f, 1.4f, 1.7f};

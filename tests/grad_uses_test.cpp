@@ -42,7 +42,8 @@ TEST_P(OnEveryDevice, AGradientIsOfTheArgumentsType) {
   };
   const auto [value, gradient] = value_and_grad(f)(model, Array::from({10.f, 20.f}));
   EXPECT_EQ(number(std::get<0>(value)), 82);
-  EXPECT_FALSE(std::get<0>(value).has_history() || std::get<1>(value).has_history() || std::get<2>(value).has_history());
+  EXPECT_FALSE(std::get<0>(value).has_history() || std::get<1>(value).has_history() ||
+               std::get<2>(value).has_history());
   EXPECT_EQ(gradient.layers[0].weight.to_vector<float>(), (Floats{10, 20}));
   EXPECT_EQ(gradient.layers[0].bias.to_vector<float>(), (Floats{1, 1}));
   EXPECT_EQ(gradient.scale->to_vector<float>(), (Floats{0})) << "the value does not depend on it";
@@ -120,8 +121,8 @@ TEST_P(OnEveryDevice, SixteenBitsAndIntegers) {
   const Array n = Array::from({std::int32_t{3}, std::int32_t{4}});
   EXPECT_EQ(grad([&](const Array& x) { return sum(x * n); })(Array::from({1.f, 1.f})).to_vector<float>(),
             (Floats{3, 4}));
-  EXPECT_EQ(number(grad([](const Array& x) { return sum(x.astype(DType::i32).astype(DType::f32)) + sum(x); })(scalar(1))),
-            1);
+  EXPECT_EQ(
+      number(grad([](const Array& x) { return sum(x.astype(DType::i32).astype(DType::f32)) + sum(x); })(scalar(1))), 1);
 }
 
 TEST_P(OnEveryDevice, WhatWouldLoseAGradientIsAnError) {
@@ -142,19 +143,26 @@ TEST_P(OnEveryDevice, WhatWouldLoseAGradientIsAnError) {
   refused([](Array x) { x.fill(1); }, {"[fill]"});
   refused([&](Array x) { x.assign(other); }, {"[assign]"});
   refused([&](const Array& x) { other.copy().assign(x); }, {"[assign]", "lose", "concatenate"});
-  refused([&](const Array& x) {
-    Array sum = other.copy();
-    sum += x;
-  }, {"[+=]", "lose"});
+  refused(
+      [&](const Array& x) {
+        Array sum = other.copy();
+        sum += x;
+      },
+      {"[+=]", "lose"});
   refused([](const Array& x) { x.view(); }, {"[view]", "stop_gradient"});
   refused([](const Array& x) { x.view_for_writing(); }, {"[view_for_writing]"});
   refused([](const Array& x) { kernel_argument(x, ir::Access::read); }, {"[launch]", "stop_gradient"});
-  refused([](const Array& x) {
-    Array cache = Array::zeros({1, 4, 2});
-    cache_store(cache, x.reshape({2, 1, 2}), 0);
-  }, {"[cache_store]"});
-  refused([](const Array& x) { attention(x.reshape({2, 1, 2}), Array::ones({1, 4, 2}), Array::ones({1, 4, 2}), 0, 1); },
-          {"[attention]", "no gradient"});
+  refused(
+      [](const Array& x) {
+        Array cache = Array::zeros({1, 4, 2});
+        cache_store(cache, x.reshape({2, 1, 2}), 0);
+      },
+      {"[cache_store]"});
+  refused(
+      [](const Array& x) {
+        attention(x.reshape({2, 1, 2}), Array::ones({1, 4, 2}), Array::ones({1, 4, 2}), 0, 1);
+      },
+      {"[attention]", "no gradient"});
   if (GetParam().backend == Backend::cpu) {
     refused([](const Array& x) { x.host_access(); }, {"[host_access]"});
     refused([](const Array& x) { dlpack::to_dlpack(x); }, {"[to_dlpack]"});

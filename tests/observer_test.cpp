@@ -103,7 +103,7 @@ std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { 
       {"copy", "copy", 1, [=] { a.copy(); }},
       {"where", "where", 3, [=] { where(c, a, 0); }},
       {"sum", "sum", 1, [=] { sum(a, {1}, true); }},
-      {"mean", "mean", 1, [=] { mean(i); }},
+      {"mean", "mean", 1, [=] { mean(a); }},
       {"max", "max", 1, [=] { max(a); }},
       {"min", "min", 1, [=] { min(a); }},
       {"any", "any", 1, [=] { any(a); }},
@@ -229,10 +229,10 @@ TEST(Observer, IsTestedWithEveryFunctionOfInstalledHeaders) {
 // How each of these functions is differentiated. Who adds one says so here.
 const std::set<std::string> with_gradient = {
     // a rule of its own
-    "operator+", "operator-", "operator*", "operator/", "operator%", "minimum", "maximum", "pow", "where", "abs", "sqrt",
-    "rsqrt", "exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "sigmoid", "silu", "relu", "gelu", "reshape",
-    "transpose", "permute", "broadcast_to", "slice", "select", "unsqueeze", "squeeze", "copy", "to", "sum", "mean",
-    "max", "min", "concatenate", "take", "matmul", "linear", "rms_norm", "softmax", "rotary",
+    "operator+", "operator-", "operator*", "operator/", "operator%", "minimum", "maximum", "pow", "where", "abs",
+    "sqrt", "rsqrt", "exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "sigmoid", "silu", "relu", "gelu",
+    "reshape", "transpose", "permute", "broadcast_to", "slice", "select", "unsqueeze", "squeeze", "copy", "to", "sum",
+    "mean", "max", "min", "concatenate", "take", "matmul", "linear", "rms_norm", "softmax", "rotary",
     // a composition of such
     "as_contiguous", "silu_gate"};
 const std::map<std::string, const char*> without_gradient = {
@@ -272,8 +272,8 @@ const std::map<std::string, const char*> without_gradient = {
     {"load_npy", "takes no arrays"},
     {"from_dlpack", "takes no arrays"},
 };
-const std::set<std::string> refuse_history = {"attention",  "cache_store",      "assign",     "fill",
-                                              "operator+=", "operator-=",       "operator*=", "operator/=",
+const std::set<std::string> refuse_history = {"attention",        "cache_store", "assign",     "fill",
+                                              "operator+=",       "operator-=",  "operator*=", "operator/=",
                                               "view_for_writing", "host_access"};
 
 TEST(Observer, EachFunctionPassesHistoryOnRefusesItOrHasNoGradient) {

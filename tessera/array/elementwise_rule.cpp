@@ -110,8 +110,7 @@ double folded(const Recipe::Operation& o, std::span<const double> x) {
   switch (o.op) {
     case ir::Op::unary: return ir::apply(static_cast<ir::UnaryOp>(o.sub), x[0]);
     case ir::Op::binary:
-      if (o.dtype == DType::boolean)
-        return ir::apply(static_cast<ir::BinaryOp>(o.sub), x[0] != 0, x[1] != 0) ? 1 : 0;
+      if (o.dtype == DType::boolean) return ir::apply(static_cast<ir::BinaryOp>(o.sub), x[0] != 0, x[1] != 0) ? 1 : 0;
       return ir::apply(static_cast<ir::BinaryOp>(o.sub), x[0], x[1]);
     case ir::Op::compare: return ir::apply(static_cast<ir::CompareOp>(o.sub), x[0], x[1]) ? 1 : 0;
     case ir::Op::select: return x[0] != 0 ? x[1] : x[2];

@@ -85,10 +85,11 @@ Mapped<Array> Mover::moved(const Array& a, const Path& at) {
   if (a.device() == target) return {a, false};
   detail::RuledOperation operation("to", a);
   return {operation.made(
-      copied(detail::without_history(a), at), [&] { return Attributes{{"device", to_string(target)}}; },
-      [] {
-        return Rule{[](Backward& b) { b.add(0, [&] { return b.adjoint().to(b.device(0)); }); }};
-      })};
+      copied(detail::without_history(a), at),
+      [&] {
+        return Attributes{{"device", to_string(target)}};
+      },
+      [] { return Rule{[](Backward& b) { b.add(0, [&] { return b.adjoint().to(b.device(0)); }); }}; })};
 }
 
 /// Without history, which belongs to each array that becomes this one.

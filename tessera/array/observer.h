@@ -42,7 +42,7 @@ class KeptArray {
 
  private:
   std::shared_ptr<detail::Source> living() const;  ///< of a pending array, if some array holds its elements still
-  std::shared_ptr<const detail::Expr> expr_;  ///< of a pending array
+  std::shared_ptr<const detail::Expr> expr_;       ///< of a pending array
   std::weak_ptr<detail::Source> pending_;
   std::shared_ptr<Storage> storage_;  ///< of a computed one
   std::uint64_t writes_ = 0;

@@ -47,8 +47,7 @@ ir::Function trace_take_chains(const DType& indices_dtype) {
              [&] { at.set(at.get() + 1); });
   next.store(i, ir::select(at.get() < count, ir::cast(DType::i32, at.get()), -1));
   const auto earlier = [&] { return ir::max(before.get() - 1, ir::index_literal(0)); };
-  ir::while_([&] { return before.get() > 0 && indices.load(earlier()) != own; },
-             [&] { before.set(before.get() - 1); });
+  ir::while_([&] { return before.get() > 0 && indices.load(earlier()) != own; }, [&] { before.set(before.get() - 1); });
   first.store(i, ir::select(before.get() > 0, ir::literal(DType::i32, 0), ir::literal(DType::i32, 1)));
   return builder.finish();
 }
@@ -103,7 +102,8 @@ Array take_back(const Array& g, const Array& indices, const Shape& shape) {
   if (g.size() == 0 || out.size() == 0) return operation.made(std::move(out), rule);
   const std::int64_t count = indices.size(), width = g.size() / count;
   const Array from = g.as_contiguous(), which = indices.as_contiguous();
-  const Array next = Array::empty({count}, DType::i32, g.device()), first = Array::empty({count}, DType::i32, g.device());
+  const Array next = Array::empty({count}, DType::i32, g.device()),
+              first = Array::empty({count}, DType::i32, g.device());
   static auto& chains = *new KernelFamily<DType>(trace_take_chains);
   static auto& rows = *new KernelFamily<TakeSpec>(trace_take_back);
   chains(indices.dtype())
@@ -166,7 +166,10 @@ Array concatenate(std::span<const Array> parts, int axis) {
     at += extent;
   }
   return operation.made(
-      std::move(out), [&] { return Attributes{{"axis", static_cast<std::int64_t>(d)}}; },
+      std::move(out),
+      [&] {
+        return Attributes{{"axis", static_cast<std::int64_t>(d)}};
+      },
       [&] {
         return Rule{[d, count = parts.size()](Backward& b) {
           std::int64_t at = 0;

@@ -27,10 +27,11 @@ class Reverse {
       const StepPointer step = std::move(open.back());
       open.pop_back();
       if (step->freed() && step->lowest() <= leaf_)
-        fail<ArgumentError>({.asked = "gradient",
-                             .with = {{"operation", step->name()}},
-                             .wrong = "the history that leads through here is gone: a gradient was taken of it before",
-                             .todo = "Take both gradients of one function, or use pullback, which can be called again"});
+        fail<ArgumentError>(
+            {.asked = "gradient",
+             .with = {{"operation", step->name()}},
+             .wrong = "the history that leads through here is gone: a gradient was taken of it before",
+             .todo = "Take both gradients of one function, or use pullback, which can be called again"});
       by_number_.emplace(step->number(), step);
       for (const Step::Operand& o : step->operands()) see(o.step);
     }

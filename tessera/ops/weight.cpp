@@ -260,13 +260,17 @@ std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> w
     static auto& family = *new KernelFamily<LinearSpec>(ops::trace_linear);
     family(spec).launch({static_cast<std::uint64_t>(groups * parts), 1, 1}, std::span(args));
   }
-  return operation.made(std::move(results), [&] {
-    return Attributes{{"weights", static_cast<std::int64_t>(weights.size())}};
-  }, [&](std::size_t i) {
-    return Rule{[weight = *weights.begin()[i]](Backward& b) {
-      b.add(0, [&] { return matmul(b.adjoint(), dequantize(weight)); });  // nothing to the weight, which never changes
-    }};
-  });
+  return operation.made(
+      std::move(results),
+      [&] {
+        return Attributes{{"weights", static_cast<std::int64_t>(weights.size())}};
+      },
+      [&](std::size_t i) {
+        return Rule{[weight = *weights.begin()[i]](Backward& b) {
+          b.add(0,
+                [&] { return matmul(b.adjoint(), dequantize(weight)); });  // nothing to the weight, which never changes
+        }};
+      });
 }
 
 Array linear(const Array& x, const Weight& weight) { return linear(x, {&weight})[0]; }

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// Views of arrays, and their elements in other memory.
+#include <algorithm>
+
+#include "tessera/array/elementwise.h"
+#include "tessera/array/operation.h"
+
+namespace tessera {
+
+using detail::RuledOperation;
+
+namespace {
+
+std::vector<std::int64_t> numbers(const Shape& shape) { return shape; }
+
+/// Of an operation that gives its operand's elements in another shape and the same order.
+Rule reshaped() {
+  return {[](Backward& b) { b.add(0, [&] { return b.adjoint().reshape(b.shape(0)); }); }};
+}
+
+/// An array of `shape` with `part` in the place of slice(axis, begin, ..., step), and zeros elsewhere.
+Array placed(const Array& part, const Shape& shape, int axis, std::int64_t begin, std::int64_t step) {
+  RuledOperation operation("slice", part);
+  const std::int64_t end = begin + (part.shape(axis) == 0 ? 0 : (part.shape(axis) - 1) * step + 1);
+  Array out = Array::zeros(shape, part.dtype(), part.device());
+  out.slice(axis, begin, end, step).assign(part);
+  return operation.made(std::move(out), [&] {
+    return Rule{[=](Backward& b) { b.add(0, [&] { return b.adjoint().slice(axis, begin, end, step); }); }};
+  });
+}
+
+}  // namespace
+
+Array Array::with_view(Shape shape, Strides strides, std::int64_t offset) const {
+  return ArrayAccess::make(source_, dtype_, std::move(shape), std::move(strides), offset);
+}
+
+Array Array::reshape(Shape shape) const {
+  RuledOperation operation("reshape", *this);
+  const auto made = [&](Array view) {
+    const Shape to = view.shape();
+    return operation.made(
+        std::move(view),
+        [&] {
+          return Attributes{{"shape", numbers(to)}};
+        },
+        reshaped);
+  };
+  std::int64_t known = 1;
+  int open = -1;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == -1 && open < 0) open = static_cast<int>(i), shape[i] = 1;
+  }
+  check_shape("reshape", shape);
+  known = element_count(shape);
+  if (open >= 0) shape[static_cast<std::size_t>(open)] = known > 0 ? size() / known : 0;
+  if (element_count(shape) != size())
+    fail<ShapeError>({.asked = "reshape",
+                      .with = {{"from", to_string(shape_)}, {"to", to_string(shape)}},
+                      .wrong = "the shapes hold different numbers of elements"});
+  if (contiguous()) {
+    Strides strides = contiguous_strides(shape);
+    return made(with_view(std::move(shape), std::move(strides), offset_));
+  }
+  // A view works where each group of new dimensions lies in one evenly strided run of old ones.
+  Strides strides(shape.size());
+  std::size_t old_at = 0, new_at = 0;
+  bool view = true;
+  while (view && new_at < shape.size()) {
+    std::size_t old_end = old_at, new_end = new_at;
+    std::int64_t old_n = 1, new_n = 1;
+    do {
+      if (old_n <= new_n && old_end < shape_.size())
+        old_n *= shape_[old_end++];
+      else if (new_end < shape.size())
+        new_n *= shape[new_end++];
+      else
+        break;
+    } while (old_n != new_n || new_end == new_at);
+    if (old_n != new_n) {
+      view = false;
+      break;
+    }
+    std::int64_t step = 1;
+    bool first = true;
+    for (std::size_t i = old_end; i-- > old_at;) {  // the run must be even
+      if (shape_[i] == 1) continue;
+      if (first)
+        step = strides_[i], first = false;
+      else if (strides_[i] != step)
+        view = false;
+      step = strides_[i] * shape_[i];
+    }
+    std::int64_t inner = 1;
+    for (std::size_t i = old_end; i-- > old_at;)
+      if (shape_[i] != 1) {
+        inner = strides_[i];
+        break;
+      }
+    for (std::size_t i = new_end; i-- > new_at;) strides[i] = inner, inner *= shape[i];
+    old_at = old_end, new_at = new_end;
+  }
+  if (view) return made(with_view(std::move(shape), std::move(strides), offset_));
+  return made(as_contiguous().reshape(std::move(shape)));
+}
+
+Array Array::transpose() const {
+  RuledOperation operation("transpose", *this);
+  Shape shape(shape_.rbegin(), shape_.rend());
+  Strides strides(strides_.rbegin(), strides_.rend());
+  return operation.made(with_view(std::move(shape), std::move(strides), offset_),
+                        [] { return Rule{[](Backward& b) { b.add(0, [&] { return b.adjoint().transpose(); }); }}; });
+}
+
+Array Array::permute(std::vector<int> axes) const {
+  RuledOperation operation("permute", *this);
+  Shape shape;
+  Strides strides;
+  std::vector<bool> seen(shape_.size());
+  bool once = true;
+  for (int& axis : axes) {
+    const auto a = static_cast<std::size_t>(normalise_axis("permute", axis, shape_.size()));
+    once = once && !seen[a];
+    seen[a] = true;
+    shape.push_back(shape_[a]), strides.push_back(strides_[a]);
+    axis = static_cast<int>(a);
+  }
+  if (!once || shape.size() != shape_.size())
+    fail<ShapeError>(
+        {.asked = "permute", .with = {{"shape", to_string(shape_)}}, .wrong = "each axis must be named exactly once"});
+  return operation.made(
+      with_view(std::move(shape), std::move(strides), offset_),
+      [&] {
+        return Attributes{{"axes", std::vector<std::int64_t>(axes.begin(), axes.end())}};
+      },
+      [&] {
+        std::vector<int> back(axes.size());
+        for (std::size_t i = 0; i < axes.size(); ++i) back[static_cast<std::size_t>(axes[i])] = static_cast<int>(i);
+        return Rule{[back](Backward& b) { b.add(0, [&] { return b.adjoint().permute(back); }); }};
+      });
+}
+
+Array Array::broadcast_to(const Shape& shape) const {
+  RuledOperation operation("broadcast_to", *this);
+  if (broadcast_shapes("broadcast_to", shape_, shape) != shape)
+    fail<ShapeError>({.asked = "broadcast_to",
+                      .with = {{"from", to_string(shape_)}, {"to", to_string(shape)}},
+                      .wrong = "the shape does not stretch to the other"});
+  return operation.made(
+      with_view(shape, detail::broadcast_strides(*this, shape), offset_),
+      [&] {
+        return Attributes{{"shape", numbers(shape)}};
+      },
+      [] { return Rule{[](Backward& b) { b.add(0, [&] { return b.adjoint(); }); }}; });
+}
+
+Array Array::slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t step) const {
+  RuledOperation operation("slice", *this);
+  const auto a = static_cast<std::size_t>(normalise_axis("slice", axis, shape_.size()));
+  const std::int64_t n = shape_[a];
+  if (step <= 0)
+    fail<ShapeError>(
+        {.asked = "slice", .with = {{"step", std::to_string(step)}}, .wrong = "the step must be greater than zero"});
+  if (begin < 0) begin += n;
+  if (end < 0) end += n;
+  begin = std::clamp<std::int64_t>(begin, 0, n), end = std::clamp<std::int64_t>(end, begin, n);
+  Shape shape = shape_;
+  Strides strides = strides_;
+  shape[a] = end > begin ? (end - begin - 1) / step + 1 : 0;
+  if (shape[a] > 1) strides[a] *= step;
+  // An empty slice keeps its place inside the memory.
+  const std::int64_t offset = shape[a] == 0 ? offset_ : offset_ + begin * strides_[a];
+  return operation.made(
+      with_view(std::move(shape), std::move(strides), offset),
+      [&] {
+        return Attributes{{"axis", static_cast<std::int64_t>(a)}, {"begin", begin}, {"end", end}, {"step", step}};
+      },
+      [&] {
+        return Rule{[a, begin, step](Backward& b) {
+          b.add(0, [&] { return placed(b.adjoint(), b.shape(0), static_cast<int>(a), begin, step); });
+        }};
+      });
+}
+
+Array Array::select(int axis, std::int64_t index) const {
+  RuledOperation operation("select", *this);
+  const auto a = static_cast<std::size_t>(normalise_axis("select", axis, shape_.size()));
+  const std::int64_t i = index < 0 ? index + shape_[a] : index;
+  if (i < 0 || i >= shape_[a])
+    fail<ShapeError>(
+        {.asked = "select",
+         .with = {{"index", std::to_string(index)}, {"axis", std::to_string(axis)}, {"shape", to_string(shape_)}},
+         .wrong = "the index is outside of the axis"});
+  Shape shape = shape_;
+  Strides strides = strides_;
+  shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(a));
+  strides.erase(strides.begin() + static_cast<std::ptrdiff_t>(a));
+  return operation.made(
+      with_view(std::move(shape), std::move(strides), offset_ + i * strides_[a]),
+      [&] {
+        return Attributes{{"axis", static_cast<std::int64_t>(a)}, {"index", i}};
+      },
+      [&] {
+        return Rule{[a = static_cast<int>(a), i](Backward& b) {
+          b.add(0, [&] { return placed(b.adjoint().unsqueeze(a), b.shape(0), a, i, 1); });
+        }};
+      });
+}
+
+Array Array::unsqueeze(int axis) const {
+  RuledOperation operation("unsqueeze", *this);
+  const auto a = static_cast<std::size_t>(normalise_axis("unsqueeze", axis, shape_.size() + 1));
+  Shape shape = shape_;
+  Strides strides = strides_;
+  shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(a), 1);
+  strides.insert(strides.begin() + static_cast<std::ptrdiff_t>(a), 0);
+  return operation.made(
+      with_view(std::move(shape), std::move(strides), offset_),
+      [&] {
+        return Attributes{{"axis", static_cast<std::int64_t>(a)}};
+      },
+      reshaped);
+}
+
+Array Array::squeeze(int axis) const {
+  RuledOperation operation("squeeze", *this);
+  if (shape(axis) != 1)
+    fail<ShapeError>({.asked = "squeeze",
+                      .with = {{"axis", std::to_string(axis)}, {"shape", to_string(shape_)}},
+                      .wrong = "the axis has more than one element"});
+  return operation.made(
+      select(axis, 0),
+      [&] {
+        return Attributes{{"axis", static_cast<std::int64_t>(normalise_axis("squeeze", axis, shape_.size()))}};
+      },
+      reshaped);
+}
+
+Array Array::as_contiguous() const {
+  const detail::Operation operation("as_contiguous", *this);
+  return operation.made(contiguous() ? *this : copy());
+}
+
+Array Array::copy() const {
+  RuledOperation operation("copy", *this);
+  Array out = empty(shape_, dtype_, device());
+  out.assign(*this);
+  return operation.made(std::move(out), reshaped);
+}
+
+Array Array::to(Device target) const {
+  RuledOperation operation("to", *this);
+  const auto attributes = [&] { return Attributes{{"device", to_string(target)}}; };
+  const auto back = [] { return Rule{[](Backward& b) { b.add(0, [&] { return b.adjoint().to(b.device(0)); }); }}; };
+  if (target == device()) return operation.made(*this, attributes, back);
+  device_info(target);
+  const Array flat = as_contiguous();
+  Array out = empty(shape_, dtype_, target);
+  if (size()) current_queue(target).copy(out.view(), flat.view());
+  return operation.made(std::move(out), attributes, back);
+}
+
+}  // namespace tessera
