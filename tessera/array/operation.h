@@ -55,6 +55,12 @@ class Operation {
     if (observed_) [[unlikely]]
       tell({&target, 1}, {}, true);
   }
+  void wrote(const Array& target) const {
+    if (observed_) [[unlikely]] {
+      Array written = target;
+      tell({&written, 1}, {}, true);
+    }
+  }
   template <class A>
   void wrote(Array& target, A&& attributes) const {
     if (observed_) [[unlikely]]

@@ -24,6 +24,12 @@ void note(QueueUse& known, const QueueUse& use) {
   if (known.event || use.event) known.event = use.event;
 }
 
+/// Under the lock that all changes of it are under: so the instruction need not be a locked one.
+template <class T>
+void one_more(std::atomic<T>& count) {
+  count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
 /// Does `what` about a use; that of another device which is lost by then has ended, and is none of this storage's.
 template <class F>
 void unless_lost(const QueueUse& use, Device home, F&& what) {
@@ -148,7 +154,7 @@ void Storage::after_read(const QueueUse& use) {
 
 void Storage::after_write(const QueueUse& use) {
   std::lock_guard hold(lock_);
-  writes_.fetch_add(1, std::memory_order_relaxed);
+  one_more(writes_);
   reads_.clear();  // the write comes after them all
   note(last_write_, use);
 }
@@ -177,17 +183,21 @@ void Storage::wait_writable() {
 
 void Storage::expose() {
   exposures_.fetch_add(1, std::memory_order_relaxed);
-  writes_.fetch_add(1, std::memory_order_relaxed);
+  std::lock_guard hold(lock_);
+  one_more(writes_);
 }
 
 void Storage::unexpose() {
-  writes_.fetch_add(1, std::memory_order_relaxed);
+  {
+    std::lock_guard hold(lock_);
+    one_more(writes_);
+  }
   exposures_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Storage::add_reader(ReaderLink& link) {
   link.link(readers_);
-  reader_count_.fetch_add(1, std::memory_order_relaxed);
+  one_more(reader_count_);
 }
 
 void Storage::flush_readers() {

@@ -72,7 +72,9 @@ class Storage {
 
   // Deferred readers: `add_reader` and `reader_gone` under the books' lock.
   void add_reader(ReaderLink& link);
-  void reader_gone() { reader_count_.fetch_sub(1, std::memory_order_relaxed); }  ///< its link was taken out
+  void reader_gone() {  ///< its link was taken out
+    reader_count_.store(reader_count_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
+  }
   void flush_readers();  ///< whatever writes this storage calls it first
   /// How often it has been written, as far as this library knows: to see that what was read from it is outdated.
   std::uint64_t writes() const { return writes_.load(std::memory_order_relaxed); }
@@ -99,8 +101,9 @@ class Storage {
   QueueUse last_write_{};
   std::vector<QueueUse> reads_;    ///< since the last write, one a queue
   ReaderLink* readers_ = nullptr;  ///< under the books' lock
+  // Changed under the books' lock, read without.
   std::atomic<std::uint32_t> reader_count_ = 0;
-  std::atomic<std::uint64_t> writes_ = 0;
+  std::atomic<std::uint64_t> writes_ = 0;  ///< changed under `lock_`, read without
   std::atomic<std::uint32_t> exposures_ = 0;
   bool of_recording_ = false;  ///< set before anybody else has it
 };

@@ -193,7 +193,7 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
     fail<ArgumentError>({.asked = "rotary",
                          .with = {{"first position", std::to_string(first_position.number())}},
                          .wrong = "positions are from 0 to 2^31"});
-  const Array out = Array::empty(x.shape(), x.dtype(), x.device());
+  Array out = Array::empty(x.shape(), x.dtype(), x.device());
   if (x.size() == 0 || dimensions == 0) return operation.made(x.size() == 0 ? out : x);
   const Array rows = rows_of(x);
   const Frequencies f = frequencies(x.device(), dimensions, how.base, how.scale);
@@ -209,7 +209,7 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
       .launch(
           {static_cast<std::uint64_t>(threads), static_cast<std::uint64_t>(heads), static_cast<std::uint64_t>(tokens)},
           std::span(args));
-  return operation.made(out, [&] {
+  return operation.made(std::move(out), [&] {
     return Attributes{{"position", first_position.number()},
                       {"halves", how.pairs == RotaryPairs::halves},
                       {"dimensions", dimensions},

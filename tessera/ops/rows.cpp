@@ -37,8 +37,8 @@ Array rms_norm(const Array& x, const Array& weight, float epsilon) {
                        .with = {{"x on", to_string(x.device())}, {"weight on", to_string(weight.device())}},
                        .wrong = "the operands are on different devices",
                        .todo = "Move one with to(...)"});
-  const Array out = Array::empty(x.shape(), x.dtype(), x.device());
-  if (x.size() == 0) return operation.made(out, attributes);
+  Array out = Array::empty(x.shape(), x.dtype(), x.device());
+  if (x.size() == 0) return operation.made(std::move(out), attributes);
   const Array rows = x.as_contiguous(), scale = weight.as_contiguous();
   const std::int64_t columns = x.shape(-1);
   const DType t = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
@@ -47,7 +47,7 @@ Array rms_norm(const Array& x, const Array& weight, float epsilon) {
       .launch({static_cast<std::uint64_t>(x.size() / columns), 1, 1},
               {rows.view(), scale.view(), out.view(), LaunchArgument::index(columns),
                LaunchArgument::scalar(t, ir::to_bits(t, static_cast<double>(epsilon)))});
-  return operation.made(out, attributes);
+  return operation.made(std::move(out), attributes);
 }
 
 Array softmax(const Array& x, int axis) {
@@ -55,8 +55,8 @@ Array softmax(const Array& x, int axis) {
   need_floats("softmax", x);
   const auto d = static_cast<std::size_t>(normalise_axis("softmax", axis, x.shape().size()));
   const auto attributes = [&] { return Attributes{{"axis", static_cast<std::int64_t>(d)}}; };
-  const Array out = Array::empty(x.shape(), x.dtype(), x.device());
-  if (x.size() == 0) return operation.made(out, attributes);
+  Array out = Array::empty(x.shape(), x.dtype(), x.device());
+  if (x.size() == 0) return operation.made(std::move(out), attributes);
   const Array rows = x.as_contiguous();
   const std::int64_t count = x.shape()[d];
   std::int64_t inner = 1;
@@ -67,7 +67,7 @@ Array softmax(const Array& x, int axis) {
   const Kernel& kernel = family({x.dtype(), x.dtype(), block ? row_threads(x.device(), count) : 0});
   const std::array<std::uint64_t, 3> shape = {block ? outer : static_cast<std::uint64_t>(inner), block ? 1 : outer, 1};
   kernel.launch(shape, {rows.view(), out.view(), LaunchArgument::index(count)});
-  return operation.made(out, attributes);
+  return operation.made(std::move(out), attributes);
 }
 
 Array silu_gate(Array gate, Array up) {
