@@ -33,16 +33,21 @@ class Operation {
   Operation& operator=(const Operation&) = delete;
 
   // The exit. `attributes` is called only if somebody looks: it gives Attributes.
-  Array made(Array result) const {
+  Array made(Array&& result) const {
     if (observed_) [[unlikely]]
       tell({&result, 1}, {}, false);
-    return result;
+    return std::move(result);
   }
   template <class A>
-  Array made(Array result, A&& attributes) const {
+  Array made(Array&& result, A&& attributes) const {
     if (observed_) [[unlikely]]
       tell({&result, 1}, attributes(), false);
-    return result;
+    return std::move(result);
+  }
+  Array made(const Array& result) const { return made(Array(result)); }
+  template <class A>
+  Array made(const Array& result, A&& attributes) const {
+    return made(Array(result), std::forward<A>(attributes));
   }
   template <class A>
   std::vector<Array> made(std::vector<Array> results, A&& attributes) const {

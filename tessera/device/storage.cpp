@@ -108,6 +108,7 @@ void Storage::before_read(Queue& queue) { before_read(queue.core()); }
 void Storage::before_write(Queue& queue) { before_write(queue.core()); }
 
 void Storage::before_read(QueueCore& queue) {
+  if (!used_.load(std::memory_order_acquire)) return;
   QueueUse write;
   {
     std::lock_guard hold(lock_);
@@ -118,6 +119,7 @@ void Storage::before_read(QueueCore& queue) {
 }
 
 void Storage::before_write(QueueCore& queue) {
+  if (!used_.load(std::memory_order_acquire)) return;
   QueueUse write;
   std::vector<QueueUse> reads;
   {
@@ -147,6 +149,7 @@ bool Storage::before_write_untold(Queue& queue) noexcept {
 void Storage::after_read(const QueueUse& use) {
   if (!use.queue) return;
   std::lock_guard hold(lock_);
+  used_.store(true, std::memory_order_release);
   for (QueueUse& read : reads_)
     if (read.queue.get() == use.queue.get()) return note(read, use);
   reads_.push_back(use);
@@ -155,6 +158,7 @@ void Storage::after_read(const QueueUse& use) {
 void Storage::after_write(const QueueUse& use) {
   std::lock_guard hold(lock_);
   one_more(writes_);
+  if (use.queue) used_.store(true, std::memory_order_release);
   reads_.clear();  // the write comes after them all
   note(last_write_, use);
 }

@@ -51,6 +51,8 @@ class Storage {
   /// For people: "storage 'weights'", or "an unnamed storage of 4 KiB on cpu:0".
   std::string name() const;
   const Allocation& allocation() const { return allocation_; }
+  /// No other storage has this memory while it lives.
+  bool from_pool() const { return pool_ != nullptr && !of_recording_; }
   /// What `wrap_device` takes, of this memory; it is not deferred on from now on. Use it in `Queue::submit_native`, or
   /// after `Queue::finish`.
   void* native_handle() {
@@ -98,6 +100,8 @@ class Storage {
   MemoryPool* pool_ = nullptr;                    ///< null: wrapped memory
   Storage *before_ = nullptr, *after_ = nullptr;  ///< the pool's list of live storages, under its lock
   std::mutex lock_;
+  /// There has been a use to wait for. Queues whose work is done when a call returns leave none, and the lock free.
+  std::atomic<bool> used_ = false;
   QueueUse last_write_{};
   std::vector<QueueUse> reads_;    ///< since the last write, one a queue
   ReaderLink* readers_ = nullptr;  ///< under the books' lock
