@@ -139,8 +139,7 @@ BufferView Array::view_for_writing() const {
   detail::check_written("view_for_writing", *this);
   BufferView v = view();
   v.storage->flush_readers();
-  Array self = *this;
-  operation.wrote(self);
+  operation.wrote(*this);
   return v;
 }
 
@@ -157,8 +156,7 @@ HostAccess Array::host_access() const {
   HostAccess access(std::move(v));  // from here on nothing is deferred, not by an observer either
   storage.flush_readers();
   storage.wait_writable();
-  Array self = *this;
-  operation.wrote(self);
+  operation.wrote(*this);
   return access;
 }
 

@@ -108,9 +108,8 @@ Array deferred(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType
   const Device device = first->device();
   const auto expr = std::make_shared<Expr>(op, sub, dtype, device, shape);
   const auto source = Source::pending_on(device, dtype);
-  for (const char* rule = nullptr;;) {
+  for (const char* rule = nullptr;; expr->clear_terms()) {
     const Array* before = nullptr;  // has to be computed first
-    expr->clear_terms();
     {
       // In one go with its operands' state: what is computed and written meanwhile must not be read as it is then.
       std::lock_guard hold(PendingBooks::of(device).lock);

@@ -12,6 +12,7 @@ namespace {
 
 // When a pending expression is computed rather than grown (docs/decisions.md).
 constexpr std::uint32_t max_nodes = 64;
+constexpr std::uint64_t every_device_takes = 256;  // of parameters: so no device need be asked for fewer
 constexpr std::uint64_t max_held_bytes = std::uint64_t{256} << 20;
 
 }  // namespace
@@ -28,7 +29,8 @@ void ExprSize::add(const Term& t) {
 
 const char* ExprSize::limit(Device device, std::size_t rank) const {
   if (nodes > max_nodes) return "the expression reached 64 operations";
-  if (parameter_bytes(views, scalars, rank) > device_info(device).can.max_parameter_bytes)
+  const std::uint64_t parameters = parameter_bytes(views, scalars, rank);
+  if (parameters > every_device_takes && parameters > device_info(device).can.max_parameter_bytes)
     return "its parameters reached the device's limit";
   if (nodes > 1 && held_bytes > max_held_bytes) return "its inputs reached the byte budget";
   return nullptr;
@@ -105,6 +107,7 @@ const Storage* Expr::outdated() const {
 
 void Substitution::computed(std::shared_ptr<const Expr> expr, std::shared_ptr<Storage> storage,
                             std::uint64_t recording) {
+  if (expr->readers_ == nullptr) return;  // so nothing above refers to it
   const std::uint64_t visit = ++PendingBooks::of(expr->device).visit;
   for (const ReaderLink* l = expr->readers_; l != nullptr; l = l->next) l->reader->results(visit, above_);
   known_.push_back({expr, expr, std::move(storage), recording});

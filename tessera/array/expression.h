@@ -27,8 +27,8 @@ struct Term {
 };
 
 /// Room for one more. Under the books' lock, before a reference is taken that must not go there if there is no memory.
-template <class T>
-void make_room(std::vector<T>& v) {
+template <class V>
+void make_room(V& v) {
   if (v.size() == v.capacity()) v.reserve(2 * v.size() + 8);
 }
 

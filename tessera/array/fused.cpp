@@ -37,13 +37,6 @@ std::size_t Structure::hash() const {
   return h;
 }
 
-// Most expressions are small: room for them at once.
-Fused::Fused(Device device) : device_(device) {
-  structure_.nodes.reserve(8);
-  structure_.inputs.reserve(4), inputs_.reserve(4);
-  structure_.strides.reserve(8);
-}
-
 int Fused::input(StridedView view) {
   std::size_t i = 0;
   for (; i < inputs_.size(); ++i)
@@ -87,8 +80,7 @@ Fused::Dimensions Fused::merge(const Shape& shape, const std::vector<bool>& redu
   };
   Shape extents;
   extents.reserve(shape.size() + 1);
-  std::vector<std::size_t> from;  // the dimension of `shape` whose strides a merged one has: its innermost
-  from.reserve(shape.size() + 1);
+  InlineVector<std::size_t, 8> from;  // the dimension of `shape` whose strides a merged one has: its innermost
   constexpr std::size_t none = ~std::size_t{0};  // of none: an extent of 1
   std::size_t count = 0;                         // reduced ones
   // Kept dimensions first, then reduced ones; extents of 1 vanish; neighbours that every view walks as one become one.
@@ -121,16 +113,14 @@ Fused::Dimensions Fused::merge(const Shape& shape, const std::vector<bool>& redu
   structure_.rank = static_cast<std::uint8_t>(rank);
   structure_.reduced = static_cast<std::uint8_t>(count);
   structure_.strides.clear();
-  std::array<std::int64_t, 8> few;
-  std::vector<std::int64_t> many(rank > few.size() ? rank : 0);
-  std::int64_t* const merged = many.empty() ? few.data() : many.data();
+  InlineVector<std::int64_t, 8> merged(rank);
   for (std::size_t v = 0; v < views; ++v) {
     Strides& strides = view(v).strides;
     for (std::size_t d = 0; d < rank; ++d) {
       merged[d] = from[d] == none ? 0 : strides[from[d]];
       structure_.strides.push_back(merged[d] == 0 ? Structure::zero : merged[d] == 1 ? Structure::one : Structure::any);
     }
-    strides.assign(merged, merged + rank);
+    strides.assign(merged.begin(), merged.end());
   }
   return {std::move(extents), count};
 }
@@ -142,8 +132,8 @@ BufferView Fused::range(const StridedView& view, const Shape& extents) const {
           static_cast<std::uint64_t>(last + 1), view.dtype};
 }
 
-std::vector<LaunchArgument> Fused::arguments(const Dimensions& dimensions) const {
-  std::vector<LaunchArgument> out;
+std::pmr::vector<LaunchArgument> Fused::arguments(const Dimensions& dimensions) {
+  std::pmr::vector<LaunchArgument> out(&arena_);
   out.reserve((inputs_.size() + outputs_.size()) * (1 + dimensions.extents.size()) + scalars_.size() +
               dimensions.extents.size() + 4);  // and what a reduction adds
   for (const auto& v : inputs_) out.emplace_back(range(v, dimensions.extents));

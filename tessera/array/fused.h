@@ -5,7 +5,9 @@
 #pragma once
 
 #include <functional>
+#include <memory_resource>
 
+#include "tessera/base/inline_vector.h"
 #include "tessera/base/shape.h"
 #include "tessera/device/kernel.h"
 #include "tessera/ir/value.h"
@@ -32,10 +34,11 @@ struct Structure {
   };
   enum StrideClass : std::uint8_t { zero, one, any };
 
-  std::vector<Node> nodes;
-  std::vector<DType> inputs, scalars, outputs;
-  std::vector<std::int16_t> output_nodes;
-  std::vector<std::uint8_t> strides;  ///< StrideClass of (view, dimension)
+  // Most expressions are small: room for them without an allocation.
+  InlineVector<Node, 8> nodes;
+  InlineVector<DType, 8> inputs, scalars, outputs;
+  InlineVector<std::int16_t, 4> output_nodes;
+  InlineVector<std::uint8_t, 16> strides;  ///< StrideClass of (view, dimension)
   std::uint8_t rank = 1;
   std::uint8_t form = 0;  ///< fused.cpp's own, and reduce.cpp's own
   // Reductions:
@@ -50,7 +53,9 @@ struct Structure {
 
 class Fused {
  public:
-  explicit Fused(Device device);
+  explicit Fused(Device device) : device_(device) { inputs_.reserve(4); }
+  Fused(const Fused&) = delete;
+  Fused& operator=(const Fused&) = delete;
 
   int input(StridedView view);  ///< equal views are one input
   int scalar(DType dtype, std::uint64_t bits);
@@ -59,7 +64,7 @@ class Fused {
 
   Device device() const { return device_; }
   std::size_t operations() const { return operations_; }
-  const std::vector<StridedView>& inputs() const { return inputs_; }
+  const std::pmr::vector<StridedView>& inputs() const { return inputs_; }
   const Structure& structure() const { return structure_; }
 
   /// Computes all outputs over `shape`.
@@ -72,17 +77,20 @@ class Fused {
     std::size_t reduced = 0;
   };
   Dimensions merge(const Shape& shape, const std::vector<bool>& reduced);
-  /// Adds an argument that only the kernel of a reduction knows.
-  std::vector<LaunchArgument> arguments(const Dimensions& dimensions) const;
+  /// What the kernel is launched with; lives no longer than this. A reduction adds its own.
+  std::pmr::vector<LaunchArgument> arguments(const Dimensions& dimensions);
   Structure& structure() { return structure_; }
-  std::vector<StridedView>& outputs() { return outputs_; }
+  std::pmr::vector<StridedView>& outputs() { return outputs_; }
 
  private:
   BufferView range(const StridedView& view, const Shape& extents) const;
+  // Memory for what a small expression needs.
+  std::array<std::byte, 1536> room_;
+  std::pmr::monotonic_buffer_resource arena_{room_.data(), room_.size()};
   Device device_;
   Structure structure_;
-  std::vector<StridedView> inputs_, outputs_;
-  std::vector<std::uint64_t> scalars_;
+  std::pmr::vector<StridedView> inputs_{&arena_}, outputs_{&arena_};
+  InlineVector<std::uint64_t, 8> scalars_;
   std::size_t operations_ = 0;
 };
 

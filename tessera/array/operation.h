@@ -33,16 +33,21 @@ class Operation {
   Operation& operator=(const Operation&) = delete;
 
   // The exit. `attributes` is called only if somebody looks: it gives Attributes.
-  Array made(Array result) const {
+  Array made(Array&& result) const {
     if (observed_) [[unlikely]]
       tell({&result, 1}, {}, false);
-    return result;
+    return std::move(result);
   }
   template <class A>
-  Array made(Array result, A&& attributes) const {
+  Array made(Array&& result, A&& attributes) const {
     if (observed_) [[unlikely]]
       tell({&result, 1}, attributes(), false);
-    return result;
+    return std::move(result);
+  }
+  Array made(const Array& result) const { return made(Array(result)); }
+  template <class A>
+  Array made(const Array& result, A&& attributes) const {
+    return made(Array(result), std::forward<A>(attributes));
   }
   template <class A>
   std::vector<Array> made(std::vector<Array> results, A&& attributes) const {
@@ -55,6 +60,13 @@ class Operation {
     note_writer(target);
     if (observed_) [[unlikely]]
       tell({&target, 1}, {}, true);
+  }
+  void wrote(const Array& target) const {
+    note_writer(target);
+    if (observed_) [[unlikely]] {
+      Array written = target;
+      tell({&written, 1}, {}, true);
+    }
   }
   template <class A>
   void wrote(Array& target, A&& attributes) const {
@@ -101,14 +113,22 @@ class RuledOperation {
   explicit operator bool() const { return static_cast<bool>(recording_); }
   // The exit. `rule` is called only if an operand has history: it gives the Rule.
   template <class R>
-  Array made(Array result, R&& rule) {
+  Array made(Array&& result, R&& rule) {
     attach(result, rule);
     return operation_.made(std::move(result));
   }
   template <class A, class R>
-  Array made(Array result, A&& attributes, R&& rule) {
+  Array made(Array&& result, A&& attributes, R&& rule) {
     attach(result, rule);
     return operation_.made(std::move(result), attributes);
+  }
+  template <class R>
+  Array made(const Array& result, R&& rule) {
+    return made(Array(result), rule);
+  }
+  template <class A, class R>
+  Array made(const Array& result, A&& attributes, R&& rule) {
+    return made(Array(result), attributes, rule);
   }
   /// Of several results: `rule(i)` gives that of each.
   template <class A, class R>

@@ -137,6 +137,7 @@ template <class F>
 std::optional<int> Computation::collect_until_whole(Source* root, F&& visit) {
   for (;;) {
     met_.clear();
+    met_.reserve(4);
     root_expr_.reset();
     fused_.emplace(device_);
     std::shared_ptr<const Expr> first;
@@ -198,13 +199,14 @@ bool Computation::reads(const Storage& storage) const {
 }
 
 void Computation::claim(Source* root) {
-  const std::uint64_t limit = device_info(device_).can.max_parameter_bytes;
+  std::optional<std::uint64_t> limit;
   const std::size_t views = fused_->inputs().size() + 1, scalars = fused_->structure().scalars.size();
   begin(books_);
   for (Met& m : met_) {
     if (!m.source || m.source->computing_ != nullptr || m.source.get() == root) continue;
     // The rest stays pending and is computed when somebody asks.
-    if (parameter_bytes(views + claims_.size(), scalars, m.expr->shape.size()) > limit) break;
+    if (!limit) limit = device_info(device_).can.max_parameter_bytes;
+    if (parameter_bytes(views + claims_.size(), scalars, m.expr->shape.size()) > *limit) break;
     claims_.push_back({m.source, m.source->expression(), m.node});
     m.source->computing_ = this;
   }
@@ -239,19 +241,17 @@ void Computation::add_outputs(const Shape& shape) {
 void Computation::computed(std::shared_ptr<Storage> storage) {
   if (claims_.empty() && root_ == nullptr) return release();
   Substitution above;  // goes after the lock, as what the sources held does
-  std::vector<std::shared_ptr<const Expr>> dropped;
-  dropped.reserve(claims_.size() + 1);
   {
     std::lock_guard hold(books_.lock);
-    const auto tell = [&](Source& source, std::shared_ptr<Storage> memory) {
+    const auto tell = [&](Source& source, std::shared_ptr<Storage> memory, std::shared_ptr<const Expr>& dropped) {
       source.storage_ = std::move(memory);
       source.writes_ = source.storage_->writes();
       source.computed_.store(true, std::memory_order_release);
-      dropped.push_back(std::move(source.expr_));
-      above.computed(dropped.back(), source.storage_, source.recording_);
+      dropped = std::move(source.expr_);
+      above.computed(dropped, source.storage_, source.recording_);
     };
-    for (Claim& c : claims_) tell(*c.source, std::move(c.storage));
-    if (root_ != nullptr) tell(*root_, std::move(storage));
+    for (Claim& c : claims_) tell(*c.source, std::move(c.storage), c.dropped);
+    if (root_ != nullptr) tell(*root_, std::move(storage), root_dropped_);
     above.run();
     give_up();
   }

@@ -96,6 +96,7 @@ class Computation final : public PendingWork {
     std::shared_ptr<const Expr> expr;
     int node;
     std::shared_ptr<Storage> storage = {};
+    std::shared_ptr<const Expr> dropped = {};  ///< what the source held, which may have been replaced meanwhile
   };
 
   template <class F>
@@ -111,15 +112,18 @@ class Computation final : public PendingWork {
 
   const Device device_;
   PendingBooks& books_;
+  // Memory for what a small expression needs.
+  std::array<std::byte, 512> room_;
+  std::pmr::monotonic_buffer_resource arena_{room_.data(), room_.size()};
   std::optional<Fused> fused_;
-  std::vector<Met> met_;
-  std::vector<Claim> claims_;
+  std::pmr::vector<Met> met_{&arena_};
+  std::pmr::vector<Claim> claims_{&arena_};
   std::span<const Array> given_;  ///< while collecting
   Source* root_ = nullptr;        ///< claimed, too; kept alive by the caller
-  std::shared_ptr<const Expr> root_expr_;
-  std::shared_ptr<Source> blocked_;            ///< another thread computes it
-  std::shared_ptr<const Expr> first_;          ///< no part of the recording
-  std::vector<std::shared_ptr<Source>> kept_;  ///< whose last references must not go under the lock
+  std::shared_ptr<const Expr> root_expr_, root_dropped_;
+  std::shared_ptr<Source> blocked_;                          ///< another thread computes it
+  std::shared_ptr<const Expr> first_;                        ///< no part of the recording
+  std::pmr::vector<std::shared_ptr<Source>> kept_{&arena_};  ///< whose last references must not go under the lock
 };
 
 void trace_flush(const Fused& fused, const char* rule);

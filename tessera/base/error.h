@@ -55,11 +55,12 @@ struct ErrorText {
 };
 
 /// "[asked] wrong (name = value, ...). todo.", made printable.
-std::string error_text(const ErrorText& text);
+[[gnu::cold]] std::string error_text(const ErrorText& text);
 
 /// Throws `E` with the text built from `text`: the only way in which Tessera makes an error.
+// Cold: what makes an error's words lies apart from the code that finds nothing wrong.
 template <class E>
-[[noreturn]] void fail(const ErrorText& text) {
+[[noreturn, gnu::cold, gnu::noinline]] void fail(const ErrorText& text) {
   throw E(error_text(text));
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <iterator>
 #include <limits>
@@ -40,10 +41,10 @@ class InlineVector {
     assign(first, last);
   }
   InlineVector(const std::vector<T>& values) { assign(values.begin(), values.end()); }
-  InlineVector(const InlineVector& other) { assign(other.begin(), other.end()); }
+  InlineVector(const InlineVector& other) { copy(other); }
   InlineVector(InlineVector&& other) noexcept { take(other); }
   InlineVector& operator=(const InlineVector& other) {
-    if (this != &other) assign(other.begin(), other.end());
+    if (this != &other) copy(other);
     return *this;
   }
   InlineVector& operator=(InlineVector&& other) noexcept {
@@ -155,13 +156,21 @@ class InlineVector {
     if (heap()) delete[] heap_;
     capacity_ = N;
   }
+  // All that lies inside at once, used or not: cheaper than a loop over what is used.
+  void copy(const InlineVector& other) {
+    if (heap() || other.heap() || sizeof inside_ > 128) return assign(other.begin(), other.end());
+    size_ = other.size_;
+    std::memcpy(inside_, other.inside_, sizeof inside_);
+  }
   void take(InlineVector& other) noexcept {
     size_ = std::exchange(other.size_, 0);
     capacity_ = std::exchange(other.capacity_, static_cast<std::uint32_t>(N));
     if (heap())
       heap_ = other.heap_;
-    else
+    else if constexpr (sizeof inside_ > 128)
       std::copy_n(other.inside_, size_, inside_);
+    else
+      std::memcpy(inside_, other.inside_, sizeof inside_);
   }
 
   std::uint32_t size_ = 0, capacity_ = N;

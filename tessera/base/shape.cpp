@@ -17,12 +17,6 @@ void check_shape(const char* operation, const Shape& shape) {
                         .todo = "Extents are not negative, and their product is at most 2^48"});
 }
 
-std::int64_t element_count(const Shape& shape) {
-  std::int64_t n = 1;
-  for (auto d : shape) n *= d;
-  return n;
-}
-
 Strides contiguous_strides(const Shape& shape) {
   Strides strides(shape.size());
   std::int64_t step = 1;

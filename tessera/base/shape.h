@@ -21,7 +21,11 @@ inline constexpr std::int64_t most_elements = std::int64_t{1} << 48;
 /// most_elements.
 void check_shape(const char* operation, const Shape& shape);
 
-std::int64_t element_count(const Shape& shape);
+inline std::int64_t element_count(const Shape& shape) {
+  std::int64_t n = 1;
+  for (auto d : shape) n *= d;
+  return n;
+}
 /// Row-major strides: the last dimension is contiguous.
 Strides contiguous_strides(const Shape& shape);
 bool is_contiguous(const Shape& shape, const Strides& strides);

@@ -26,7 +26,6 @@
 namespace tessera {
 
 LaunchArgument LaunchArgument::scalar(float v) { return scalar(DType::f32, std::bit_cast<std::uint32_t>(v)); }
-LaunchArgument LaunchArgument::index(std::int64_t v) { return scalar(DType::index, static_cast<std::uint64_t>(v)); }
 
 namespace {
 
@@ -213,8 +212,8 @@ ir::Hash Kernel::hash() const { return KernelAccess::state(*this, "Kernel::hash"
 void Kernel::launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchArgument> arguments, Queue* queue) const {
   State& s = KernelAccess::state(*this, "launch");
   const ir::Function& fn = s.function;
-  check_arguments(fn, arguments);
-  const std::optional<Device> here = device_of_arguments(fn, arguments);
+  const ArgumentFacts told = check_arguments(fn, arguments);
+  const std::optional<Device> here = told.device;
   if (here && queue != nullptr && queue->device() != *here) {
     fail<DeviceError>({.asked = "launch " + fn.name,
                        .with = {{"buffers", to_string(*here)}, {"queue", to_string(queue->device())}},
@@ -225,7 +224,7 @@ void Kernel::launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchAr
   Variant variant;
   variant.noalias = !check_overlap(fn, s.facts, arguments);
   if (!something) return;
-  variant.index64 = needs_index64(fn, shape, arguments);
+  variant.index64 = needs_index64(fn, shape, told);
 
   // Before any lock or queue is held: a flush launches kernels itself.
   for (const std::uint32_t p : s.facts.buffers)
@@ -254,11 +253,11 @@ void Kernel::launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchAr
   LoadedKernel& loaded = KernelAccess::loaded(s, device, on, variant);
 
   constexpr std::size_t few = 16;
-  std::array<Argument, few> inline_arguments;
-  std::vector<Argument> many;
-  if (arguments.size() > few) many.resize(arguments.size());
-  const std::span<Argument> given =
-      many.empty() ? std::span(inline_arguments).first(arguments.size()) : std::span(many);
+  alignas(Argument) std::byte room[few * sizeof(Argument)];  // only what is used is made
+  std::vector<Argument> many(arguments.size() > few ? arguments.size() : 0);
+  auto* const inside = reinterpret_cast<Argument*>(room);
+  if (many.empty()) std::uninitialized_default_construct_n(inside, arguments.size());
+  const std::span<Argument> given = many.empty() ? std::span(inside, arguments.size()) : std::span(many);
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const LaunchArgument& a = arguments[i];
     if (!a.view.storage) {

@@ -28,7 +28,7 @@ struct LaunchArgument {
     return a;
   }
   static LaunchArgument scalar(float v);
-  static LaunchArgument index(std::int64_t v);
+  static LaunchArgument index(std::int64_t v) { return scalar(DType::index, static_cast<std::uint64_t>(v)); }
   /// This scalar, as number `n` of a sequence that is being recorded; several scalars may have one number.
   LaunchArgument in_slot(std::uint32_t n) const {
     LaunchArgument a = *this;

@@ -19,15 +19,18 @@ class LaunchArguments {
   LaunchArguments(const LaunchArguments&) = delete;
   LaunchArguments& operator=(const LaunchArguments&) = delete;
 
-  void add(BufferView view) { add(LaunchArgument(std::move(view))); }
-  void index(std::int64_t value) { add(LaunchArgument::index(value)); }
+  void add(BufferView&& view) { std::construct_at(next(), std::move(view)), ++count_; }
+  void index(std::int64_t value) {
+    LaunchArgument* const a = std::construct_at(next(), BufferView{});
+    a->dtype = DType::index, a->bits = static_cast<std::uint64_t>(value);
+    ++count_;
+  }
   operator std::span<const LaunchArgument>() const { return {all_, count_}; }
 
  private:
-  void add(LaunchArgument&& a) {
+  LaunchArgument* next() {
     if (count_ == most) throw std::length_error("LaunchArguments: more than 24");
-    std::construct_at(all_ + count_, std::move(a));
-    ++count_;
+    return all_ + count_;
   }
   static constexpr std::size_t most = 24;
   std::size_t count_ = 0;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "tessera/base/error.h"
 
@@ -11,6 +12,9 @@ namespace tessera {
 namespace {
 
 constexpr std::uint64_t most_threads = std::uint64_t{1} << 62;
+// Indices of this size and beyond have 64 bits: room is left for a loop's last step, for parts, and for grids that are
+// rounded up.
+constexpr std::uint64_t wide_from = (std::uint64_t{1} << 31) - 65536;
 
 std::string describe(const LaunchArgument& a) {
   if (!a.view.storage) return fmt::format("a scalar {}", dtype_name(a.dtype));
@@ -71,46 +75,46 @@ std::string signature(const ir::Function& fn) {
   return text + ")";
 }
 
-void check_arguments(const ir::Function& fn, std::span<const LaunchArgument> arguments) {
+ArgumentFacts check_arguments(const ir::Function& fn, std::span<const LaunchArgument> arguments) {
   if (arguments.size() != fn.params.size()) {
     refuse(fn, fmt::format("{} argument{} given", arguments.size(), arguments.size() == 1 ? " was" : "s were"));
   }
+  ArgumentFacts facts;
+  std::size_t first = 0;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const ir::Param& p = fn.params[i];
     const LaunchArgument& a = arguments[i];
     const bool is_buffer = a.view.storage != nullptr;
     if (is_buffer != p.is_buffer || (is_buffer ? a.view.dtype : a.dtype) != p.dtype)
       refuse(fn, fmt::format("argument {} ({}) is {}", i + 1, p.name, describe(a)));
-    if (!is_buffer) continue;
-    const std::uint64_t size = dtype_size(p.dtype), bytes = a.view.storage->bytes();
-    if (a.view.byte_offset % size != 0) {
+    if (!is_buffer) {
+      // Both ends of the range at once.
+      if (p.dtype == DType::index && a.bits + wide_from >= 2 * wide_from) facts.wide = true;
+      continue;
+    }
+    const Storage& storage = *a.view.storage;
+    const std::uint64_t size = dtype_size(p.dtype), bytes = storage.bytes();  // a power of two: no division
+    if ((a.view.byte_offset & (size - 1)) != 0) {
       refuse(fn, fmt::format("argument {} ({}) starts at byte {}, which is no multiple of {}", i + 1, p.name,
                              a.view.byte_offset, size));
     }
-    if (a.view.byte_offset > bytes || a.view.elements > (bytes - a.view.byte_offset) / size) {
+    if (a.view.byte_offset > bytes || a.view.elements > (bytes - a.view.byte_offset) >> std::countr_zero(size)) {
       refuse(fn, fmt::format("argument {} ({}) is {} from byte {}, but its storage has {} bytes", i + 1, p.name,
                              describe(a), a.view.byte_offset, bytes));
     }
-  }
-}
-
-std::optional<Device> device_of_arguments(const ir::Function& fn, std::span<const LaunchArgument> arguments) {
-  std::optional<Device> device;
-  std::size_t first = 0;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    if (!arguments[i].view.storage) continue;
-    const Device here = arguments[i].view.storage->device();
-    if (!device) {
-      device = here;
+    if (a.view.elements >= wide_from) facts.wide = true;
+    if (!facts.device) {
+      facts.device = storage.device();
       first = i;
-    } else if (here != *device) {
-      fail<DeviceError>({.asked = "launch " + fn.name,
-                         .with = {{fn.params[first].name, to_string(*device)}, {fn.params[i].name, to_string(here)}},
-                         .wrong = "the buffers are on different devices",
-                         .todo = "Copy one to the other's device first"});
+    } else if (storage.device() != *facts.device) {
+      fail<DeviceError>(
+          {.asked = "launch " + fn.name,
+           .with = {{fn.params[first].name, to_string(*facts.device)}, {p.name, to_string(storage.device())}},
+           .wrong = "the buffers are on different devices",
+           .todo = "Copy one to the other's device first"});
     }
   }
-  return device;
+  return facts;
 }
 
 bool check_overlap(const ir::Function& fn, const KernelFacts& facts, std::span<const LaunchArgument> arguments) {
@@ -122,7 +126,9 @@ bool check_overlap(const ir::Function& fn, const KernelFacts& facts, std::span<c
       const std::uint32_t j = facts.buffers[q];
       if (!facts.writes[i] && !facts.writes[j]) continue;
       const BufferView& b = arguments[j].view;
-      if (a.storage != b.storage && a.storage->allocation().host == nullptr) continue;
+      if (a.storage != b.storage &&
+          ((a.storage->from_pool() && b.storage->from_pool()) || a.storage->allocation().host == nullptr))
+        continue;
       const Range x = range_of(a), y = range_of(b);
       if (x.memory != y.memory || std::max(x.begin, y.begin) >= std::min(x.end, y.end))
         continue;  // empty overlaps nothing
@@ -167,23 +173,10 @@ bool check_shape(const ir::Function& fn, std::array<std::uint64_t, 3> shape) {
   return true;
 }
 
-bool needs_index64(const ir::Function& fn, std::array<std::uint64_t, 3> shape,
-                   std::span<const LaunchArgument> arguments) {
-  // Room above the largest size for a loop's last step, for parts, and for grids that are rounded up.
-  constexpr std::uint64_t limit = (std::uint64_t{1} << 31) - 65536;
+bool needs_index64(const ir::Function& fn, std::array<std::uint64_t, 3> shape, const ArgumentFacts& arguments) {
   std::uint64_t threads = shape[0] * shape[1] * shape[2];  // check_shape: does not overflow
   if (fn.kind == ir::KernelKind::block) threads *= fn.threads_per_block();
-  if (threads >= limit) return true;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const LaunchArgument& a = arguments[i];
-    if (a.view.storage) {
-      if (a.view.elements >= limit) return true;
-    } else if (fn.params[i].dtype == DType::index) {
-      const auto value = static_cast<std::int64_t>(a.bits);
-      if (value >= static_cast<std::int64_t>(limit) || value < -static_cast<std::int64_t>(limit)) return true;
-    }
-  }
-  return false;
+  return arguments.wide || threads >= wide_from;
 }
 
 void check_capabilities(const ir::Function& fn, const KernelFacts& facts, const DeviceInfo& info) {

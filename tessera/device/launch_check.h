@@ -25,18 +25,19 @@ struct KernelFacts {
 /// "saxpy(x: read-only buffer of f32, y: buffer of f32, a: f32)"
 std::string signature(const ir::Function& fn);
 
-/// KernelError unless number, kinds, dtypes, alignment and bounds of the arguments fit.
-void check_arguments(const ir::Function& fn, std::span<const LaunchArgument> arguments);
-/// The device of the buffers; nothing if there are none. DeviceError if they are on several.
-std::optional<Device> device_of_arguments(const ir::Function& fn, std::span<const LaunchArgument> arguments);
+struct ArgumentFacts {
+  std::optional<Device> device;  ///< of the buffers; nothing if there are none
+  bool wide = false;             ///< a buffer of 2^31 elements or more, or an index that large
+};
+/// KernelError unless number, kinds, dtypes, alignment and bounds of the arguments fit; DeviceError if the buffers are
+/// on several devices.
+ArgumentFacts check_arguments(const ir::Function& fn, std::span<const LaunchArgument> arguments);
 /// True if some written buffer is given twice as the very same view; KernelError if a written one overlaps otherwise.
 bool check_overlap(const ir::Function& fn, const KernelFacts& facts, std::span<const LaunchArgument> arguments);
 /// KernelError if an extent is negative or the threads together cannot be counted. False if there is nothing to do.
 bool check_shape(const ir::Function& fn, std::array<std::uint64_t, 3> shape);
-/// Do indices need 64 bits? Conservative: any buffer of 2^31 elements or more, that many threads in all, or an index
-/// argument that large.
-bool needs_index64(const ir::Function& fn, std::array<std::uint64_t, 3> shape,
-                   std::span<const LaunchArgument> arguments);
+/// Do indices need 64 bits? Conservative: what is wide among the arguments, or 2^31 threads in all.
+bool needs_index64(const ir::Function& fn, std::array<std::uint64_t, 3> shape, const ArgumentFacts& arguments);
 /// KernelError if the device cannot run blocks this large or with this much shared memory.
 void check_capabilities(const ir::Function& fn, const KernelFacts& facts, const DeviceInfo& info);
 

@@ -44,8 +44,6 @@ struct Opening {
 };
 constinit os::PerProcess<Opening> opening;
 
-std::atomic<bool> at_exit = false;
-
 /// TESSERA_STATS: for programs that print none themselves.
 void print_stats() noexcept {
   try {
@@ -57,7 +55,7 @@ void print_stats() noexcept {
 /// Waits for all work once, while drivers still live; from then on nothing of ours calls them. On a thread of its own,
 /// since the one that ends the process has lost its thread_local objects, drivers' too; and not for ever.
 void drain_at_exit() {
-  if (at_exit.exchange(true)) return;
+  if (detail::at_exit.exchange(true)) return;
   print_stats();
   try {
     if (std::ranges::all_of(open_devices(), [](const OpenDevice* d) { return is_built_in(d->device.backend); }))
@@ -262,7 +260,7 @@ Allocation DriverDevice::wrap(void*, std::size_t) {
                      .todo = "Copy it with Queue::upload"});
 }
 
-bool exiting() noexcept { return at_exit.load(std::memory_order_relaxed); }
+constinit std::atomic<bool> detail::at_exit = false;
 
 OpenDevice& open_device(Device device) {
   OpenDevice* open = nullptr;
@@ -331,7 +329,6 @@ void OpenDevice::drain() noexcept {
   phase_ = before;
 }
 
-bool OpenDevice::forked() const { return generation != os::fork_generation(); }
 bool OpenDevice::gone() const noexcept { return lost_ || forked() || over(); }
 
 void OpenDevice::lose(const std::string& reason) noexcept {

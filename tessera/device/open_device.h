@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/os/fork.h"
 #include "tessera/device/driver.h"
 #include "tessera/device/kernel_cache.h"
 #include "tessera/device/pool.h"
@@ -25,8 +26,11 @@ struct CopyCounters {
   std::atomic<std::uint64_t> to_device_count = 0, to_host_count = 0, within_count = 0, from_peers_count = 0;
 };
 
+namespace detail {
+extern constinit std::atomic<bool> at_exit;
+}
 /// True from the drain at exit on.
-bool exiting() noexcept;
+inline bool exiting() noexcept { return detail::at_exit.load(std::memory_order_relaxed); }
 
 struct OpenDevice {
   Device device;
@@ -54,7 +58,7 @@ struct OpenDevice {
     if (lost_.load(std::memory_order_relaxed) || forked() || over()) refuse();
   }
   bool lost() const { return lost_; }
-  bool forked() const;
+  bool forked() const { return generation != os::fork_generation(); }
   /// The driver may not be called any more: the process is exiting, and objects of the driver's are gone. Only the
   /// library's own devices work to the very end.
   bool over() const noexcept {

@@ -78,6 +78,7 @@ std::shared_ptr<Storage> MemoryPool::make(Allocation allocation, std::vector<Que
   storage->bytes_ = bytes;
   storage->label_ = std::move(label);
   storage->allocation_ = allocation;
+  storage->used_.store(!uses.empty(), std::memory_order_relaxed);
   storage->reads_ = std::move(uses);  // the first write comes after whatever used this memory before
   storage->pool_ = this;
   std::lock_guard hold(lock_);

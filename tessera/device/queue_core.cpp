@@ -304,7 +304,8 @@ QueueUse QueueCore::recorded() {
   if (immediate_ || (!adopted_ && completed_.load(std::memory_order_acquire) >= use.sequence)) return use;
   const auto hold = held();
   if (adopted_)
-    submitted_.fetch_add(1, std::memory_order_relaxed);  // or an event from before others put work in would do
+    submitted_.store(submitted_.load(std::memory_order_relaxed) + 1,
+                     std::memory_order_relaxed);  // or an event from before others put work in would do
   use.sequence = submitted_.load(std::memory_order_relaxed);
   use.event = newest_event(use.sequence);
   return use;

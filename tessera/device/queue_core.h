@@ -40,16 +40,7 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   template <class F>
   QueueUse submit(const std::string& name, F&& put) {
     device_.check();
-    const auto hold = held();
-    recent_[recent_at_++ % recent_.size()] = &name;
-    submitted_.fetch_add(1, std::memory_order_relaxed);  // before: work that throws half way is waited for too
-    try {
-      put(*driver_);
-      return finish_submit();
-    } catch (...) {
-      if (immediate_) passed(submitted_.load(std::memory_order_relaxed));
-      rethrow();
-    }
+    return submit_checked(name, std::forward<F>(put));
   }
   /// The same; `note(QueueUse)` tells the storages, also of work that throws half way: part of it may be under way.
   template <class F, class N>
@@ -57,7 +48,7 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
     device_.check();  // what was never tried is not noted
     QueueUse use;
     try {
-      use = submit(name, std::forward<F>(put));
+      use = submit_checked(name, std::forward<F>(put));
     } catch (...) {
       note(last_use());
       throw;
@@ -114,6 +105,21 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   void close() noexcept;  ///< finishes, if it is ours, and gives up the driver's queue
 
  private:
+  /// On a device that has just been checked.
+  template <class F>
+  QueueUse submit_checked(const std::string& name, F&& put) {
+    const auto hold = held();
+    recent_[recent_at_++ % recent_.size()] = &name;
+    // Changed under the lock only. Before: work that throws half way is waited for too.
+    submitted_.store(submitted_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    try {
+      put(*driver_);
+      return finish_submit();
+    } catch (...) {
+      if (immediate_) passed(submitted_.load(std::memory_order_relaxed));
+      rethrow();
+    }
+  }
   /// This thread is in a callback that holds the queue's lock; such callbacks may stand in each other.
   struct Inside {
     explicit Inside(QueueCore* queue) : core(queue), before(std::exchange(inside_, this)) {}

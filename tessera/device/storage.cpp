@@ -24,6 +24,12 @@ void note(QueueUse& known, const QueueUse& use) {
   if (known.event || use.event) known.event = use.event;
 }
 
+/// Under the lock that all changes of it are under: so the instruction need not be a locked one.
+template <class T>
+void one_more(std::atomic<T>& count) {
+  count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
 /// Does `what` about a use; that of another device which is lost by then has ended, and is none of this storage's.
 template <class F>
 void unless_lost(const QueueUse& use, Device home, F&& what) {
@@ -102,6 +108,7 @@ void Storage::before_read(Queue& queue) { before_read(queue.core()); }
 void Storage::before_write(Queue& queue) { before_write(queue.core()); }
 
 void Storage::before_read(QueueCore& queue) {
+  if (!used_.load(std::memory_order_acquire)) return;
   QueueUse write;
   {
     std::lock_guard hold(lock_);
@@ -112,6 +119,7 @@ void Storage::before_read(QueueCore& queue) {
 }
 
 void Storage::before_write(QueueCore& queue) {
+  if (!used_.load(std::memory_order_acquire)) return;
   QueueUse write;
   std::vector<QueueUse> reads;
   {
@@ -141,6 +149,7 @@ bool Storage::before_write_untold(Queue& queue) noexcept {
 void Storage::after_read(const QueueUse& use) {
   if (!use.queue) return;
   std::lock_guard hold(lock_);
+  used_.store(true, std::memory_order_release);
   for (QueueUse& read : reads_)
     if (read.queue.get() == use.queue.get()) return note(read, use);
   reads_.push_back(use);
@@ -148,7 +157,8 @@ void Storage::after_read(const QueueUse& use) {
 
 void Storage::after_write(const QueueUse& use) {
   std::lock_guard hold(lock_);
-  writes_.fetch_add(1, std::memory_order_relaxed);
+  one_more(writes_);
+  if (use.queue) used_.store(true, std::memory_order_release);
   reads_.clear();  // the write comes after them all
   note(last_write_, use);
 }
@@ -177,17 +187,21 @@ void Storage::wait_writable() {
 
 void Storage::expose() {
   exposures_.fetch_add(1, std::memory_order_relaxed);
-  writes_.fetch_add(1, std::memory_order_relaxed);
+  std::lock_guard hold(lock_);
+  one_more(writes_);
 }
 
 void Storage::unexpose() {
-  writes_.fetch_add(1, std::memory_order_relaxed);
+  {
+    std::lock_guard hold(lock_);
+    one_more(writes_);
+  }
   exposures_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Storage::add_reader(ReaderLink& link) {
   link.link(readers_);
-  reader_count_.fetch_add(1, std::memory_order_relaxed);
+  one_more(reader_count_);
 }
 
 void Storage::flush_readers() {

@@ -51,6 +51,8 @@ class Storage {
   /// For people: "storage 'weights'", or "an unnamed storage of 4 KiB on cpu:0".
   std::string name() const;
   const Allocation& allocation() const { return allocation_; }
+  /// No other storage has this memory while it lives.
+  bool from_pool() const { return pool_ != nullptr && !of_recording_; }
   /// What `wrap_device` takes, of this memory; it is not deferred on from now on. Use it in `Queue::submit_native`, or
   /// after `Queue::finish`.
   void* native_handle() {
@@ -72,7 +74,9 @@ class Storage {
 
   // Deferred readers: `add_reader` and `reader_gone` under the books' lock.
   void add_reader(ReaderLink& link);
-  void reader_gone() { reader_count_.fetch_sub(1, std::memory_order_relaxed); }  ///< its link was taken out
+  void reader_gone() {  ///< its link was taken out
+    reader_count_.store(reader_count_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
+  }
   void flush_readers();  ///< whatever writes this storage calls it first
   /// How often it has been written, as far as this library knows: to see that what was read from it is outdated.
   std::uint64_t writes() const { return writes_.load(std::memory_order_relaxed); }
@@ -99,11 +103,14 @@ class Storage {
   MemoryPool* pool_ = nullptr;                    ///< null: wrapped memory
   Storage *before_ = nullptr, *after_ = nullptr;  ///< the pool's list of live storages, under its lock
   std::mutex lock_;
+  /// There has been a use to wait for. Queues whose work is done when a call returns leave none, and the lock free.
+  std::atomic<bool> used_ = false;
   QueueUse last_write_{};
   std::vector<QueueUse> reads_;    ///< since the last write, one a queue
   ReaderLink* readers_ = nullptr;  ///< under the books' lock
+  // Changed under the books' lock, read without.
   std::atomic<std::uint32_t> reader_count_ = 0;
-  std::atomic<std::uint64_t> writes_ = 0;
+  std::atomic<std::uint64_t> writes_ = 0;  ///< changed under `lock_`, read without
   std::atomic<const char*> writer_ = nullptr;
   std::atomic<std::uint32_t> exposures_ = 0;
   bool of_recording_ = false;  ///< set before anybody else has it

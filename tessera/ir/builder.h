@@ -95,6 +95,8 @@ class Builder {
   /// While set, sums, differences, products, negations and loop counters made are marked as never wrapping (`extra` is
   /// 1): lowering does so for those that were of dtype index.
   void set_no_wrap(bool on) { no_wrap_ = on; }
+  /// See Function::index64.
+  void set_index64() { fn_.index64 = true; }
   /// See Function::exact.
   void set_exact(bool on = true) { fn_.exact = on; }
 

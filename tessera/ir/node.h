@@ -233,7 +233,7 @@ struct Function {
   std::string name;
   KernelKind kind = KernelKind::map;
   std::array<std::uint32_t, 3> block_size = {1, 1, 1};  ///< block kernels
-  bool index64 = false;                                 ///< width of `index`
+  bool index64 = false;                                 ///< `index` has 64 bits, whatever a launch needs
   /// Each operation is rounded by itself, so that its result does not depend on what is computed around it: no compiler
   /// may contract a * b + c. Math: `fma` stays what it is.
   bool exact = false;

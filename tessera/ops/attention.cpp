@@ -40,8 +40,8 @@ Array attention(const Array& q, const Array& keys, const Array& values, const Po
                                 {"values on", to_string(values.device())}},
                        .wrong = "the operands are on different devices",
                        .todo = "Move them with to(...)"});
-  const Array out = Array::empty(q.shape(), DType::f32, q.device());
-  if (out.size() == 0) return operation.made(out, attributes);
+  Array out = Array::empty(q.shape(), DType::f32, q.device());
+  if (out.size() == 0) return operation.made(std::move(out), attributes);
   const Array queries = (q.dtype() == DType::f32 ? q : q.astype(DType::f32)).as_contiguous();
   auto rows = [](const Array& cache) { return cache.strides()[2] == 1 || cache.shape(2) == 1 ? cache : cache.copy(); };
   const Array k = rows(keys), v = rows(values);
@@ -56,7 +56,7 @@ Array attention(const Array& q, const Array& keys, const Array& values, const Po
   args.push_back(LaunchArgument::scalar(scale));
   static auto& family = *new KernelFamily<AttentionSpec>(ops::trace_attention);
   family(spec).launch({static_cast<std::uint64_t>(blocks * heads), 1, 1}, std::span(args));
-  return operation.made(out, attributes);
+  return operation.made(std::move(out), attributes);
 }
 
 }  // namespace tessera

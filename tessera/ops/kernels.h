@@ -163,6 +163,7 @@ struct PackedSpec {
   bool a_packed = false, b_packed = false, a_unit_m = false, a_unit_k = false;
   bool batched = false;                 ///< more than one matrix
   bool whole = false;                   ///< each matrix is one block, which goes along all of k at once
+  bool exact = false;                   ///< of those that are whole: tiles end where the matrix does
   std::uint32_t sums_bytes = 48 << 10;  ///< shared memory for tiles whose sums wait while a block goes along k
   bool bias = false;
   Activation activation = Activation::none;
@@ -173,8 +174,8 @@ struct PackedSpec {
                     tm | std::uint64_t{tn} << 16 | std::uint64_t{lanes} << 32,
                     std::uint64_t{a_packed} | std::uint64_t{b_packed} << 1 | std::uint64_t{a_unit_m} << 2 |
                         std::uint64_t{a_unit_k} << 3 | std::uint64_t{bias} << 4 | std::uint64_t{batched} << 5 |
-                        std::uint64_t{whole} << 6 | static_cast<std::uint64_t>(activation) << 8 |
-                        std::uint64_t{sums_bytes} << 32});
+                        std::uint64_t{whole} << 6 | std::uint64_t{exact} << 7 |
+                        static_cast<std::uint64_t>(activation) << 8 | std::uint64_t{sums_bytes} << 32});
   }
 };
 ir::Function trace_packed_product(const PackedSpec& spec);

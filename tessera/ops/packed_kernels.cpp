@@ -55,6 +55,8 @@ ir::Function trace_packed_product(const PackedSpec& s) {
                           (s.batched ? "_batched" : ""),
                       ir::KernelKind::block, {s.lanes, 1, 1});
   ir::Builder::Scope scope(builder);
+  // In a small product half of what is done beside multiplying widens addresses; there are no indices in vectors.
+  if (s.exact) builder.set_index64();
   const auto a = ir::buffer_param("a", s.a, ir::Access::read), b = ir::buffer_param("b", s.b, ir::Access::read);
   const auto bias = s.bias ? ir::buffer_param("bias", s.sum, ir::Access::read) : ir::BufferRef();
   const auto out = ir::buffer_param("out", s.out, ir::Access::read_write);
@@ -110,7 +112,7 @@ ir::Function trace_packed_product(const PackedSpec& s) {
         std::vector<ir::Value> row;
         if (!s.a_packed)  // rows past the end are the last one again and are not written
           for (int i = 0; i < tm; ++i) {
-            const ir::Value r = ir::min(row0 + i, m - 1);
+            const ir::Value r = s.exact ? row0 + i : ir::min(row0 + i, m - 1);
             row.push_back(a_base + (s.a_unit_m ? r : r * am));
           }
         const ir::Value a_panel = a_base + panel * (k * tm);
@@ -152,13 +154,15 @@ ir::Function trace_packed_product(const PackedSpec& s) {
           rest();
           return;
         }
+        const auto store = [&] {
+          each([&](int i, int j, const ir::Variable& v) { finish(row0 + i, column0 + j * lanes + lane, v.get()); });
+        };
+        if (s.exact) {
+          store();
+          return;
+        }
         const ir::Value inside = row0 + tm <= m && column0 + columns <= n;
-        ir::if_(
-            s.whole ? inside : last && inside,
-            [&] {
-              each([&](int i, int j, const ir::Variable& v) { finish(row0 + i, column0 + j * lanes + lane, v.get()); });
-            },
-            rest);
+        ir::if_(s.whole ? inside : last && inside, store, rest);
       });
     });
   };
@@ -217,6 +221,7 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
     if (plan.block_rows * plan.block_columns == 1) break;
   }
   p.whole = plan.depth == k && blocks() == batch;
+  p.exact = p.whole && m % p.tm == 0 && n % columns == 0;
   return plan;
 }
 

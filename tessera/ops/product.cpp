@@ -101,7 +101,8 @@ BatchDims batch_dims(const Shape& lead, const Array& a, const Array& b) {
     else
       dims.push_back(next);
   }
-  while (dims.size() < 2) dims.insert(dims.begin(), Batch{1, 0, 0});
+  if (dims.empty()) dims.resize(2, Batch{1, 0, 0});
+  if (dims.size() < 2) dims.insert(dims.begin(), Batch{1, 0, 0});
   return dims;
 }
 
@@ -182,6 +183,7 @@ struct Choice {
   ProductSpec asked, spec;
   std::array<std::int64_t, 4> sizes{-1};  // rows, columns, k, matrices
   ops::PackedPlan plan;                   // if `spec.packed`
+  const Kernel* kernel = nullptr;         // its family keeps it
 };
 constinit thread_local Choice last_choice;
 
@@ -192,8 +194,10 @@ Choice choose(Device device, const ProductSpec& asked, std::array<std::int64_t, 
   const ops::Tiles tiles = ops::tiles_of(device);
   Choice made{device, asked, ops::choose_product(tiles, asked, m, n, k, matrices), sizes, {}};
   if (made.spec.packed) made.plan = ops::choose_packed(tiles, made.spec, m, n, k, matrices);
-  last = made;
-  return made;
+  static auto& products = *new KernelFamily<ProductSpec>(ops::trace_product);
+  static auto& packed_products = *new KernelFamily<ops::PackedSpec>(ops::trace_packed_product);
+  made.kernel = made.spec.packed ? &packed_products(made.plan.spec) : &products(made.spec);
+  return last = made;
 }
 
 /// (m, n) = (m, k) x (k, n) for each of two batch dimensions, by tiles in registers.
@@ -203,7 +207,8 @@ void packed_product(const Choice& choice, const Array& left, const Array& right,
   const ops::PackedPlan& plan = choice.plan;
   const ops::PackedSpec& spec = plan.spec;
   const std::int64_t rows = spec.tm, columns = spec.tn * spec.lanes;
-  const std::int64_t m_panels = ops::ceil_div(m, rows), n_panels = ops::ceil_div(n, columns);
+  const std::int64_t m_panels = spec.whole && !spec.a_packed ? 1 : ops::ceil_div(m, rows),
+                     n_panels = spec.whole && !spec.b_packed ? 1 : ops::ceil_div(n, columns);
   const std::array<std::int64_t, 2> extents = {dims[0].extent, dims[1].extent};
   std::array<std::int64_t, 2> a_batch = {dims[0].a, dims[1].a}, b_batch = {dims[0].b, dims[1].b};
   // Matrices that a factor has once only stay so; of the others one lies behind the other.
@@ -220,8 +225,8 @@ void packed_product(const Choice& choice, const Array& left, const Array& right,
     packed_b = packed(right, plan.pack_b, n, k, {s.bn, s.bk}, extents, b_batch);
     b_batch = packed_strides(b_batch, n_panels * columns * k);
   }
-  const std::int64_t row_blocks = ops::ceil_div(m_panels, plan.block_rows),
-                     column_blocks = ops::ceil_div(n_panels, plan.block_columns);
+  const std::int64_t row_blocks = spec.whole ? 1 : ops::ceil_div(m_panels, plan.block_rows),
+                     column_blocks = spec.whole ? 1 : ops::ceil_div(n_panels, plan.block_columns);
   LaunchArguments args;
   args.add((packed_a ? *packed_a : left).view()), args.add((packed_b ? *packed_b : right).view());
   if (bias) args.add(bias->view());
@@ -235,8 +240,7 @@ void packed_product(const Choice& choice, const Array& left, const Array& right,
   if (spec.batched && !spec.whole) args.index(column_blocks);
   if (spec.batched)
     for (std::int64_t v : {extents[1], a_batch[0], a_batch[1], b_batch[0], b_batch[1]}) args.index(v);
-  static auto& family = *new KernelFamily<ops::PackedSpec>(ops::trace_packed_product);
-  family(spec).launch({static_cast<std::uint64_t>(row_blocks * column_blocks * batch), 1, 1}, args);
+  choice.kernel->launch({static_cast<std::uint64_t>(row_blocks * column_blocks * batch), 1, 1}, args);
 }
 
 }  // namespace
@@ -250,7 +254,7 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
     return whole.made(activated(matmul(left, right, {.bias = epilogue.bias}), epilogue.activation), attributes);
   }
   detail::RuledOperation operation("matmul", left, right, epilogue.bias);
-  const auto made = [&](Array result) {
+  const auto made = [&](Array&& result) {
     return operation.made(std::move(result), attributes,
                           [&] { return product_rule(epilogue.activation == Activation::relu); });
   };
@@ -288,8 +292,10 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
          .wrong = "integers have no such activation"});
 
   // Leading dimensions: broadcast, then as at most two with strides of their own.
-  const Shape a_lead(a.shape().begin(), a.shape().end() - 2), b_lead(b.shape().begin(), b.shape().end() - 2);
-  const Shape lead = broadcast_shapes("matmul", a_lead, b_lead);
+  Shape lead;
+  if (a_rank > 2 || b_rank > 2)
+    lead = broadcast_shapes("matmul", Shape(a.shape().begin(), a.shape().end() - 2),
+                            Shape(b.shape().begin(), b.shape().end() - 2));
   Shape out_shape = lead;
   if (left.rank() > 1) out_shape.push_back(m);
   if (right.rank() > 1) out_shape.push_back(n);
@@ -357,8 +363,7 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
   for (std::int64_t v :
        {rows, columns, k, m_tiles, n_tiles, am, ak, bn, bk, dims[1].extent, dims[0].a, dims[1].a, dims[0].b, dims[1].b})
     args.index(v);
-  static auto& family = *new KernelFamily<ProductSpec>(ops::trace_product);
-  family(spec).launch({static_cast<std::uint64_t>(m_tiles * n_tiles * matrices), 1, 1}, args);
+  choice.kernel->launch({static_cast<std::uint64_t>(m_tiles * n_tiles * matrices), 1, 1}, args);
   return made(std::move(out));
 }
 

@@ -199,7 +199,7 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
     fail<ArgumentError>({.asked = "rotary",
                          .with = {{"first position", std::to_string(first_position.number())}},
                          .wrong = "positions are from 0 to 2^31"});
-  const Array out = Array::empty(x.shape(), x.dtype(), x.device());
+  Array out = Array::empty(x.shape(), x.dtype(), x.device());
   if (x.size() == 0 || dimensions == 0) return operation.made(x.size() == 0 ? out : x, rule);
   const Array rows = rows_of(x);
   const Frequencies f = frequencies(x.device(), dimensions, how.base, how.scale);
@@ -222,7 +222,7 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
                       {"base", static_cast<double>(how.base)},
                       {"scale", static_cast<double>(how.scale)}};
   };
-  return operation.made(out, attributes, rule);
+  return operation.made(std::move(out), attributes, rule);
 }
 
 void cache_store(Array& cache, const Array& rows, const Position& position) {

@@ -51,8 +51,8 @@ Array rms_norm(const Array& x, const Array& weight, float epsilon) {
                        .with = {{"x on", to_string(x.device())}, {"weight on", to_string(weight.device())}},
                        .wrong = "the operands are on different devices",
                        .todo = "Move one with to(...)"});
-  const Array out = Array::empty(x.shape(), x.dtype(), x.device());
-  if (x.size() == 0) return operation.made(out, attributes, rule);
+  Array out = Array::empty(x.shape(), x.dtype(), x.device());
+  if (x.size() == 0) return operation.made(std::move(out), attributes, rule);
   const Array rows = x.as_contiguous(), scale = weight.as_contiguous();
   const std::int64_t columns = x.shape(-1);
   const DType t = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
@@ -61,7 +61,7 @@ Array rms_norm(const Array& x, const Array& weight, float epsilon) {
       .launch({static_cast<std::uint64_t>(x.size() / columns), 1, 1},
               {rows.view(), scale.view(), out.view(), LaunchArgument::index(columns),
                LaunchArgument::scalar(t, ir::to_bits(t, static_cast<double>(epsilon)))});
-  return operation.made(out, attributes, rule);
+  return operation.made(std::move(out), attributes, rule);
 }
 
 Array softmax(const Array& x, int axis) {
@@ -80,8 +80,8 @@ Array softmax(const Array& x, int axis) {
                     },
                 .keeps_result = true};
   };
-  const Array out = Array::empty(x.shape(), x.dtype(), x.device());
-  if (x.size() == 0) return operation.made(out, attributes, rule);
+  Array out = Array::empty(x.shape(), x.dtype(), x.device());
+  if (x.size() == 0) return operation.made(std::move(out), attributes, rule);
   const Array rows = x.as_contiguous();
   const std::int64_t count = x.shape()[d];
   std::int64_t inner = 1;
@@ -92,7 +92,7 @@ Array softmax(const Array& x, int axis) {
   const Kernel& kernel = family({x.dtype(), x.dtype(), block ? row_threads(x.device(), count) : 0});
   const std::array<std::uint64_t, 3> shape = {block ? outer : static_cast<std::uint64_t>(inner), block ? 1 : outer, 1};
   kernel.launch(shape, {rows.view(), out.view(), LaunchArgument::index(count)});
-  return operation.made(out, attributes, rule);
+  return operation.made(std::move(out), attributes, rule);
 }
 
 Array silu_gate(Array gate, Array up) {

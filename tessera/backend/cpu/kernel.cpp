@@ -138,7 +138,7 @@ class GeneratedKernel final : public CpuKernel {
 
   std::string source() const override {
     need_whole_llvm("print " + function_.name);
-    const Function lowered = emit::lower(function_, lowering_target(generator_.target(), variant_));
+    const Function lowered = emit::lower(function_, lowering_target(generator_.target(), function_, variant_));
     need_room_to_compile(function_.name, lowered.nodes.size());
     const os::NoFork whole;  // LLVM's state
     const std::string text = generator_.text(lowered, options_of(variant_), Generator::Text::optimised);
@@ -233,9 +233,9 @@ class InterpretedKernel : public CpuKernel {
 
 }  // namespace
 
-emit::Target lowering_target(const TargetTraits& traits, Variant variant) {
+emit::Target lowering_target(const TargetTraits& traits, const Function& function, Variant variant) {
   emit::Target t;
-  t.index64 = variant.index64;
+  t.index64 = variant.index64 || function.index64;
   t.guard_map = false;
   t.f16_convert = traits.f16c;
   t.bf16_convert = false;
@@ -245,7 +245,8 @@ emit::Target lowering_target(const TargetTraits& traits, Variant variant) {
 }
 
 std::string build_kernel(Generator& generator, const CompileRequest& request) {
-  const Function lowered = emit::lower(*request.function, lowering_target(generator.target(), request.variant));
+  const Function lowered =
+      emit::lower(*request.function, lowering_target(generator.target(), *request.function, request.variant));
   need_room_to_compile(lowered.name, lowered.nodes.size());
   Object object;
   std::string wrong;

@@ -22,7 +22,7 @@ class CpuKernel : public LoadedKernel {
 };
 
 /// What kernels for a generator are lowered to.
-emit::Target lowering_target(const TargetTraits& traits, Variant variant);
+emit::Target lowering_target(const TargetTraits& traits, const ir::Function& function, Variant variant);
 /// Shared memory a block may use, bytes: a block's data should stay in a core's own cache.
 inline constexpr std::uint64_t max_shared_bytes = 128 << 10;
 

@@ -9,7 +9,6 @@ namespace {
 
 constexpr time_t longest_wait = 10;  // seconds
 
-std::atomic<std::uint32_t> generation = 0;
 std::atomic<bool> amid = false;
 
 // The system's own lock and condition: they need no constructor and no destructor, and may be made anew in a child.
@@ -35,7 +34,7 @@ void after_fork_in_parent() {
   ::pthread_mutex_unlock(&lock);
 }
 void after_fork_in_child() {
-  generation.fetch_add(1, std::memory_order_relaxed);
+  detail::fork_count.fetch_add(1, std::memory_order_relaxed);
   const unsigned mine = depth != 0 ? 1 : 0;
   if (inside != mine) amid = true;
   inside = mine;
@@ -47,7 +46,7 @@ void after_fork_in_child() {
 
 }  // namespace
 
-std::uint32_t fork_generation() { return generation.load(std::memory_order_relaxed); }
+constinit std::atomic<std::uint32_t> detail::fork_count = 0;
 
 bool forked_amid() noexcept { return amid.load(std::memory_order_relaxed); }
 

@@ -9,8 +9,11 @@
 
 namespace tessera::os {
 
+namespace detail {
+extern constinit std::atomic<std::uint32_t> fork_count;
+}
 /// 0 in the process that started, and one more in each child that `fork` made of it. A read of a variable.
-std::uint32_t fork_generation();
+inline std::uint32_t fork_generation() { return detail::fork_count.load(std::memory_order_relaxed); }
 
 /// While one lives, fork() in another thread waits, for ten seconds at most: for short work whose half-done state no
 /// child could use, such as loading a library. They may stand in each other.
