@@ -130,6 +130,7 @@ std::vector<Call> calls() {
       {"attention", "attention", 3, [=] { attention(heads, cache, cache, 0, 1); }},
       {"cache_store", "cache_store", 2, written(cache, [=](Array& x) { cache_store(x, heads, 0); }), true},
       {"assign", "assign", 2, written(t, [=](Array& x) { x.assign(b); }), true},
+      {"assign_all", "assign_all", 4, written(t, [=](Array& x) { assign_all({{x, b}, {x, b}}); }), true},
       {"fill", "fill", 1, written(t, [](Array& x) { x.fill(3); }), true},
       {"operator+=", "+=", 2, written(t, [=](Array& x) { x += b; }), true},
       {"operator-=", "-=", 2, written(t, [](Array& x) { x -= 1; }), true},

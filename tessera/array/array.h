@@ -305,6 +305,25 @@ Array random_normal(Shape shape, std::uint64_t seed, double mean = 0, double dev
                     std::optional<Device> device = {});
 Array random_bits(Shape shape, std::uint64_t seed, std::optional<Device> device = {});  ///< u32
 
+/// Computes what is pending of these. Those of one shape and device are one kernel, as far as the device's limit of
+/// parameters and 256 operations allow, so that what they have in common is read and computed once.
+void eval(std::span<const Array> arrays);
+void eval(std::initializer_list<Array> arrays);
+
+/// A write for assign_all.
+struct Assignment {
+  Array target, value;
+};
+/// Writes each value into its target as assign() does, but all at once: values are of what memory held before. Targets
+/// of one shape are written by one kernel where values are pending expressions that are given up to it (moved in:
+/// whatever else holds a value that reads a target has it computed first). ArgumentError if targets share elements;
+/// those whose ranges of memory only overlap are written one after the other.
+void assign_all(std::span<Assignment> all);  ///< values are left empty
+template <std::size_t N>
+void assign_all(Assignment (&&all)[N]) {  // assign_all({{a, std::move(x)}, {b, std::move(y)}}) without copies
+  assign_all(std::span<Assignment>(all));
+}
+
 /// NumPy's .npy files, versions 1 to 3, little-endian, C order (Fortran order is read too). FormatError with offset and
 /// field. Saving puts the whole file in the old one's place in one step (missing folders are made), or writes to what
 /// is no file, like a pipe or /dev/stdout, and in place where no other file can take the old one's; ArgumentError with
