@@ -9,6 +9,7 @@
 
 #include "tessera/array/array.h"
 #include "tessera/array/dlpack.h"
+#include "tessera/array/functions.h"
 #include "tessera/array/generator.h"
 #include "tessera/array/move.h"
 #include "tessera/array/observer.h"

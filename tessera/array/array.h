@@ -264,6 +264,8 @@ Array exp(Array a);
 Array exp2(Array a);
 Array log(Array a);
 Array log2(Array a);
+Array log1p(Array a);  ///< log(1 + a), also near 0: within 1.5 ulp of f32 and of f64
+Array expm1(Array a);  ///< exp(a) - 1, also near 0: within 4.5 ulp of f32 and of f64
 Array sin(Array a);
 Array cos(Array a);
 Array tanh(Array a);
@@ -276,6 +278,11 @@ Array sigmoid(Array a);
 Array silu(Array a);  ///< a * sigmoid(a)
 Array relu(Array a);
 Array gelu(Array a);  ///< with erf
+Array sign(Array a);  ///< -1, 0 or 1 of the same dtype; of NaN it is NaN, and of a zero that zero
+/// Between `low` and `high`: minimum(maximum(a, low), high), so where low > high it is high.
+Array clip(Array a, ArrayOperand low, ArrayOperand high);
+Array isnan(Array a);     ///< bools; false for integers
+Array isfinite(Array a);  ///< bools; true for integers
 
 // Reductions over `axes` (all if empty); `keep` leaves extents of 1. A pending argument is computed on the way.
 // (Arguments are taken by value so that a temporary is known to be one and is never written to memory.)
@@ -290,13 +297,14 @@ Array any(Array a, std::vector<int> axes = {}, bool keep = false);
 Array all(Array a, std::vector<int> axes = {}, bool keep = false);
 /// Position (i64) of the first largest element along an axis, or of the first NaN if there is one, as in NumPy.
 Array argmax(Array a, int axis = -1, bool keep = false);
+Array argmin(Array a, int axis = -1, bool keep = false);  ///< of the first smallest, otherwise the same
 
 /// Joins along an axis. Shapes equal elsewhere; dtypes are promoted.
 Array concatenate(std::span<const Array> parts, int axis = 0);
 Array concatenate(std::initializer_list<Array> parts, int axis = 0);
-/// Rows `table[indices[i]]`: table (rows, ...), indices of any integer dtype and shape. An index out of range reads a
-/// row of zeros.
-Array take(const Array& table, const Array& indices);
+/// Picks along an axis, as NumPy's take: the axis is replaced by the dimensions of `indices`, which have any integer
+/// dtype and shape. An index out of range, negative ones too, gives zeros.
+Array take(const Array& table, const Array& indices, int axis = 0);
 
 /// Numbers by Philox 4x32-10 from seed and element index: the same on every device and for every tiling.
 Array random_uniform(Shape shape, std::uint64_t seed, double low = 0, double high = 1,
