@@ -31,6 +31,7 @@
 #include "tessera/llm/decoder.h"
 #include "tessera/llm/estimate.h"
 #include "tessera/llm/language_model.h"
+#include "tessera/ops/convolution.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/transformer.h"
 #include "tessera/ops/weight.h"

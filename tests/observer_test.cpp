@@ -18,6 +18,7 @@
 #include "tessera/array/functions.h"
 #include "tessera/array/generator.h"
 #include "tessera/array/move.h"
+#include "tessera/ops/convolution.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/transformer.h"
 #include "tessera/ops/weight.h"
@@ -139,6 +140,11 @@ std::vector<Call> calls() {
        [=] {
          update_slice(a, b, {0, 0});
        }},
+      {"conv2d", "conv2d", 3, [=] { conv2d(image, image, one); }},
+      {"max_pool2d", "max_pool2d", 1, [=] { max_pool2d(image, {.kernel = 2}); }},
+      {"average_pool2d", "average_pool2d", 1, [=] { average_pool2d(image, {.kernel = 2}); }},
+      {"windows2d", "windows2d", 1, [=] { windows2d(image, {.kernel = 2}); }},
+      {"fold2d", "fold2d", 1, [=] { fold2d(windows, 2, {.kernel = 2}); }},
       {"random_uniform", "random_uniform", 0, [] { random_uniform({3}, 1); }},
       {"random_normal", "random_normal", 0, [] { random_normal({3}, 1); }},
       {"random_bits", "random_bits", 0, [] { random_bits({3}, 1); }},
@@ -228,7 +234,7 @@ TEST(Observer, IsTestedWithEveryFunctionOfInstalledHeaders) {
   std::set<std::string> missing;
   std::size_t found = 0;
   for (const char* header : {"array/array.h", "array/dlpack.h", "array/functions.h", "array/generator.h",
-                             "ops/product.h", "ops/transformer.h", "ops/weight.h"}) {
+                             "ops/convolution.h", "ops/product.h", "ops/transformer.h", "ops/weight.h"}) {
     std::ifstream file(std::string(TESSERA_SOURCE_DIR "/tessera/") + header);
     ASSERT_TRUE(file) << header;
     for (std::string line; std::getline(file, line);) {
