@@ -9,6 +9,7 @@
 
 #include "tessera/array/array.h"
 #include "tessera/array/dlpack.h"
+#include "tessera/array/functions.h"
 #include "tessera/array/generator.h"
 #include "tessera/array/move.h"
 #include "tessera/array/observer.h"
@@ -31,6 +32,7 @@
 #include "tessera/llm/decoder.h"
 #include "tessera/llm/estimate.h"
 #include "tessera/llm/language_model.h"
+#include "tessera/ops/convolution.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/transformer.h"
 #include "tessera/ops/weight.h"

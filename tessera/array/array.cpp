@@ -98,23 +98,6 @@ void Array::download(void* to) const {
 
 // Memory.
 
-void eval(std::span<const Array> arrays) {
-  std::vector<const Array*> pending;
-  for (const Array& a : arrays)
-    if (a.pending()) pending.push_back(&a);
-  while (!pending.empty()) {
-    const Array* const first = pending.front();
-    std::vector<std::shared_ptr<Source>> together;
-    std::erase_if(pending, [&](const Array* a) {
-      const bool joins = a->device() == first->device() && a->shape() == first->shape();
-      if (joins && a != first) together.push_back(a->source());
-      return joins;
-    });
-    first->source()->storage("eval was called", together);
-    for (const auto& source : together) source->storage("eval was called");  // what the kernel had no room for
-  }
-}
-
 const Array& Array::eval() const {
   source_->storage("eval was called");
   return *this;
@@ -197,12 +180,7 @@ BufferView kernel_argument(const Array& a, ir::Access access) {
 void Array::assign(Array value) {
   const Operation operation("assign", *this, value);
   detail::check_written("assign", *this), detail::check_stored("assign", value);
-  value = value.broadcast_to(shape_);
-  if (value.device() != device())
-    fail<DeviceError>({.asked = "assign",
-                       .with = {{"this", device_text(*this)}, {"value", device_text(value)}},
-                       .wrong = "the arrays are on different devices",
-                       .todo = "Move the value with .to(device); nothing is moved silently"});
+  value = detail::broadcast_into("assign", *this, value);
   if (size() == 0) return;
   const bool apart = !value.pending() && (pending() || source_->memory() != value.source_->memory());
   if (value.dtype() == dtype_ && apart && contiguous() && value.contiguous()) {

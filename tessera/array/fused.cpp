@@ -67,6 +67,13 @@ int Fused::operation(ir::Op op, std::uint8_t sub, DType dtype, std::span<const i
   return static_cast<int>(structure_.nodes.size() - 1);
 }
 
+void Fused::back_to(const Mark& mark) {
+  structure_.nodes.resize(mark.nodes);
+  structure_.inputs.resize(mark.inputs), inputs_.resize(mark.inputs);
+  structure_.scalars.resize(mark.scalars), scalars_.resize(mark.scalars);
+  operations_ = mark.operations;
+}
+
 void Fused::output(int node, StridedView view) {
   structure_.output_nodes.push_back(static_cast<std::int16_t>(node));
   structure_.outputs.push_back(view.dtype);

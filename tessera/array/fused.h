@@ -62,6 +62,13 @@ class Fused {
   int operation(ir::Op op, std::uint8_t sub, DType dtype, std::span<const int> args);
   void output(int node, StridedView view);
 
+  /// How much there is, without outputs; what was added since can be taken out again.
+  struct Mark {
+    std::size_t nodes, inputs, scalars, operations;
+  };
+  Mark mark() const { return {structure_.nodes.size(), inputs_.size(), scalars_.size(), operations_}; }
+  void back_to(const Mark& mark);
+
   Device device() const { return device_; }
   std::size_t operations() const { return operations_; }
   const std::pmr::vector<StridedView>& inputs() const { return inputs_; }

@@ -56,10 +56,12 @@ class Operation {
     return results;
   }
   /// Of an operation that wrote `target` in place, which is its first operand.
-  void wrote(Array& target) const {
-    note_writer(target);
+  void wrote(Array& target) const { wrote(std::span(&target, 1)); }
+  /// Of one that wrote several, which are its first operands.
+  void wrote(std::span<Array> targets) const {
+    for (const Array& target : targets) note_writer(target);
     if (observed_) [[unlikely]]
-      tell({&target, 1}, {}, true);
+      tell(targets, {}, true);
   }
   void wrote(const Array& target) const {
     note_writer(target);
