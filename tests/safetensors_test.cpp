@@ -94,9 +94,9 @@ TEST_P(OnEveryDevice, FilesGoBothWays) {
 
 TEST(Safetensors, AFileByteByByte) {
   // Written by hand; the second of the header lies first, a bool is 7, the header is not aligned.
-  const std::string header =
-      R"({"b":{"shape":[2],"dtype":"BOOL","data_offsets":[4,6]},"a":{"dtype":"I16","shape":[1,2],"data_offsets":[0,4]}})"
-      "   ";
+  const std::string header = R"({"b":{"shape":[2],"dtype":"BOOL","data_offsets":[4,6]},)"
+                             R"("a":{"dtype":"I16","shape":[1,2],"data_offsets":[0,4]}})"
+                             "   ";
   const std::string bytes = file_of(header, std::string("\x01\x00\xFF\xFF\x00\x07", 6));
   const SafetensorsFile file = parse(bytes);
   ASSERT_EQ(file.tensors().size(), 2u);
@@ -149,9 +149,9 @@ TEST(Safetensors, WhatThisLibraryWrites) {
 }
 
 TEST(Safetensors, DtypesOfOthersAreAnErrorWhenTheyAreLoaded) {
-  const std::string bytes = file_of(
-      R"({"f":{"dtype":"F8_E4M3","shape":[3],"data_offsets":[0,3]},"u":{"dtype":"U8","shape":[1],"data_offsets":[3,4]}})",
-      "abcd");
+  const std::string bytes = file_of(R"({"f":{"dtype":"F8_E4M3","shape":[3],"data_offsets":[0,3]},)"
+                                    R"("u":{"dtype":"U8","shape":[1],"data_offsets":[3,4]}})",
+                                    "abcd");
   const SafetensorsFile file = parse(bytes);
   EXPECT_FALSE(file.tensor("f").dtype);
   EXPECT_EQ(file.tensor("f").dtype_name, "F8_E4M3");
@@ -375,7 +375,9 @@ TEST(Safetensors, RandomDamageIsAFormatErrorAndTakesLittleMemory) {
       EXPECT_LE(data, bytes.size());
       taken = most_held - before;
       for (const SafetensorsTensor& t : file.tensors())
-        if (t.dtype && run % 16 < 2) EXPECT_EQ(file.load(t.name, Device{}).bytes(), t.bytes);
+        if (t.dtype && run % 16 < 2) {
+          EXPECT_EQ(file.load(t.name, Device{}).bytes(), t.bytes);
+        }
     } catch (const FormatError&) {
       taken = most_held - before;
     }
