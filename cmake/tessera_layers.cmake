@@ -82,11 +82,12 @@ function(tessera_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
 endfunction()
 
-# tessera_program(NAME [LIBRARIES lib...])
-# Every source of the calling folder as one program that uses the shared library, built into bin/ and installed.
+# tessera_program(NAME [LIBRARIES lib...] [SUBFOLDERS folder...])
+# Every source of the calling folder, and of the subfolders named, as one program that uses the shared library, built into bin/ and installed.
 function(tessera_program name)
-  cmake_parse_arguments(arg "" "" "LIBRARIES" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  cmake_parse_arguments(arg "" "" "LIBRARIES;SUBFOLDERS" ${ARGN})
+  list(TRANSFORM arg_SUBFOLDERS REPLACE "(.+)" "${CMAKE_CURRENT_SOURCE_DIR}/\\1/*.cpp" OUTPUT_VARIABLE patterns)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp ${patterns})
   add_executable(${name}_program ${sources})
   target_link_libraries(${name}_program PRIVATE tessera ${arg_LIBRARIES})
   set_target_properties(${name}_program PROPERTIES OUTPUT_NAME ${name} INSTALL_RPATH "${TESSERA_PROGRAM_RPATH}")

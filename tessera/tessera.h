@@ -14,6 +14,8 @@
 #include "tessera/array/move.h"
 #include "tessera/array/observer.h"
 #include "tessera/array/prefetch.h"
+#include "tessera/array/safetensors.h"
+#include "tessera/array/saved_arrays.h"
 #include "tessera/array/walk.h"
 #include "tessera/base/dtype.h"
 #include "tessera/base/error.h"

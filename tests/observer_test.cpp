@@ -19,6 +19,7 @@
 #include "tessera/array/generator.h"
 #include "tessera/array/history.h"
 #include "tessera/array/move.h"
+#include "tessera/array/safetensors.h"
 #include "tessera/ops/convolution.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/transformer.h"
@@ -71,6 +72,8 @@ std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { 
   static const test::Folder folder;
   const std::string path = folder / "a.npy";
   save_npy(a, path);
+  const std::string tensors = folder / "a.safetensors";
+  save_safetensors(tensors, {{"a", a}});
   auto written = [](Array target, auto&& write) { return [target, write]() mutable { write(target); }; };
   const Array t = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2});
   std::vector<Call> list = {
@@ -156,6 +159,7 @@ std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { 
       {"normal", "random_normal", 0, [] { Generator(1).normal({3}); }},
       {"bits", "random_bits", 0, [] { Generator(1).bits({3}); }},
       {"load_npy", "load_npy", 0, [=] { load_npy(path); }},
+      {"load", "load_safetensors", 0, [=] { SafetensorsFile::open(tensors).load("a"); }},
       {"from_dlpack", "from_dlpack", 0, [=] { dlpack::from_dlpack(dlpack::to_dlpack(t)); }},
       {"matmul", "matmul", 3, [=] { matmul(a, b, {.bias = row}); }},
       {"linear", "linear", 1, [=] { linear(wide, weight); }},
@@ -238,8 +242,9 @@ TEST(Observer, IsTestedWithEveryFunctionOfInstalledHeaders) {
   const std::regex declaration(R"(^\s*(?:static )?(?:const )?(?:std::vector<)?Array>?&? (operator[^(]+|\w+)\()");
   std::set<std::string> missing;
   std::size_t found = 0;
-  for (const char* header : {"array/array.h", "array/dlpack.h", "array/functions.h", "array/generator.h",
-                             "ops/convolution.h", "ops/product.h", "ops/transformer.h", "ops/weight.h"}) {
+  for (const char* header :
+       {"array/array.h", "array/dlpack.h", "array/functions.h", "array/generator.h", "array/safetensors.h",
+        "ops/convolution.h", "ops/product.h", "ops/transformer.h", "ops/weight.h"}) {
     std::ifstream file(std::string(TESSERA_SOURCE_DIR "/tessera/") + header);
     ASSERT_TRUE(file) << header;
     for (std::string line; std::getline(file, line);) {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "tessera/array/array.h"
+#include "tessera/array/host_bytes.h"
 #include "tessera/array/operation.h"
 #include "tessera/base/os/replace_file.h"
 
@@ -69,10 +69,9 @@ class Reader {
           "the shape " + to_string(shape) + " needs " + std::to_string(count) + " elements of " + std::to_string(size) +
               " bytes; the file has " + std::to_string(bytes_.size() - data) + " bytes");
     Shape stored = fortran ? Shape(shape.rbegin(), shape.rend()) : shape;
-    Array out = Array::empty(stored, kind->dtype, device);
-    if (kind->dtype == DType::boolean)  // any other byte is no bool
-      for (std::size_t i = data; i < data + static_cast<std::size_t>(count); ++i) bytes_[i] = bytes_[i] != 0;
-    if (count) current_queue(out.device()).upload(out.view(), bytes_.data() + data);
+    const auto elements =
+        std::as_writable_bytes(std::span(bytes_)).subspan(data, static_cast<std::size_t>(count) * size);
+    const Array out = detail::array_of_bytes(elements, kind->dtype, stored, device);
     return fortran ? out.transpose().as_contiguous() : out;
   }
 
@@ -149,9 +148,7 @@ void save_npy(const Array& a, const std::string& path) {
   const char version[] = {1, 0, static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)};
   bytes.append(version, 4);
   bytes += header;
-  const std::size_t start = bytes.size();
-  bytes.resize(start + a.bytes());
-  a.download(bytes.data() + start);
+  detail::append_bytes(bytes, a);
   os::write_text(path, bytes);
 }
 

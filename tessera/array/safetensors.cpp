@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/array/safetensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+
+#include "tessera/array/host_bytes.h"
+#include "tessera/array/operation.h"
+#include "tessera/array/safetensors_header.h"
+#include "tessera/base/os/replace_file.h"
+
+namespace tessera {
+
+SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
+  SafetensorsFile out;
+  out.name_ = path.string();
+  out.file_.emplace(path);
+  out.size_ = out.file_->size();
+  out.read_header();
+  return out;
+}
+
+SafetensorsFile SafetensorsFile::parse(std::span<const std::byte> bytes, std::string name) {
+  SafetensorsFile out;
+  out.name_ = std::move(name);
+  out.bytes_ = bytes;
+  out.size_ = bytes.size();
+  out.read_header();
+  return out;
+}
+
+void SafetensorsFile::bad(std::uint64_t offset, const std::string& field, const std::string& wrong) const {
+  fail<FormatError>({.asked = "read safetensors",
+                     .with = {{"file", name_}, {"offset", std::to_string(offset)}, {"field", field}},
+                     .wrong = wrong});
+}
+
+void SafetensorsFile::read(std::uint64_t offset, std::span<std::byte> to) const {
+  if (file_)
+    file_->read(offset, to);
+  else if (!to.empty())
+    std::memcpy(to.data(), bytes_.data() + offset, to.size());
+}
+
+void SafetensorsFile::read_header() {
+  if (size_ < 8) bad(0, "header length", fmt::format("8 bytes are needed, and the file has {}", size_));
+  std::byte length_bytes[8];
+  read(0, length_bytes);
+  std::uint64_t length = 0;
+  for (int i = 0; i < 8; ++i) length |= std::to_integer<std::uint64_t>(length_bytes[i]) << (8 * i);
+  if (length > most_safetensors_header)
+    bad(0, "header length",
+        fmt::format("the length {} is above the {} that the format allows", length, most_safetensors_header));
+  if (length > size_ - 8)
+    bad(0, "header length",
+        fmt::format("{} bytes are more than the {} that the file has behind it", length, size_ - 8));
+  std::string text(length, '\0');
+  read(8, std::as_writable_bytes(std::span(text)));
+  SafetensorsHeader(*this, text).parse();
+}
+
+const SafetensorsTensor* SafetensorsFile::find(std::string_view name) const {
+  const auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &tensors_[found->second];
+}
+
+const SafetensorsTensor& SafetensorsFile::tensor(std::string_view name) const {
+  if (const SafetensorsTensor* found = find(name)) return *found;
+  fail<FormatError>({.asked = "read safetensors",
+                     .with = {{"file", name_}, {"tensor", std::string(name)}},
+                     .wrong = "the file has no such tensor"});
+}
+
+std::vector<std::byte> SafetensorsFile::data(const SafetensorsTensor& tensor) const {
+  if (tensor.offset > size_ || tensor.bytes > size_ - tensor.offset)
+    fail<ArgumentError>({.asked = "read safetensors",
+                         .with = {{"file", name_}, {"tensor", tensor.name}},
+                         .wrong = "the tensor does not belong to this file"});
+  std::vector<std::byte> out(tensor.bytes);
+  read(tensor.offset, out);
+  return out;
+}
+
+Array SafetensorsFile::load(std::string_view name, std::optional<Device> device) const {
+  const detail::Operation operation("load_safetensors");
+  const SafetensorsTensor& t = tensor(name);
+  if (!t.dtype)
+    bad(t.described_at, "tensor \"" + t.name + "\" dtype", fmt::format("Tessera has no dtype {}", t.dtype_name));
+  std::vector<std::byte> bytes = data(t);
+  return operation.made(detail::array_of_bytes(bytes, *t.dtype, t.shape, device));
+}
+
+void save_safetensors(const std::string& path, const std::vector<std::pair<std::string, Array>>& arrays,
+                      const std::map<std::string, std::string>& metadata) {
+  const auto refuse = [&](const std::string& name, const std::string& wrong, const char* todo) {
+    fail<ArgumentError>(
+        {.asked = "save_safetensors", .with = {{"file", path}, {"name", name}}, .wrong = wrong, .todo = todo});
+  };
+  const auto quoted = [&](const std::string& text) {
+    try {
+      return nlohmann::json(text).dump();
+    } catch (const nlohmann::json::type_error&) {
+      refuse(text, "the text is not UTF-8", "Files of this format hold no others");
+      throw;
+    }
+  };
+
+  std::vector<std::size_t> order(arrays.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::ranges::greater(),
+                           [&](std::size_t i) { return dtype_size(arrays[i].second.dtype()); });
+  std::vector<std::uint64_t> begin(arrays.size());
+  std::uint64_t data_bytes = 0;
+  for (const std::size_t i : order) {
+    begin[i] = data_bytes;
+    data_bytes += arrays[i].second.bytes();
+  }
+
+  std::string header = "{";
+  const auto comma = [&] {
+    if (header.back() != '{') header += ',';
+  };
+  if (!metadata.empty()) {
+    header += fmt::format("\"{}\":{{", safetensors_metadata_key);
+    for (const auto& [key, text] : metadata) {
+      comma();
+      header += quoted(key) + ":" + quoted(text);
+    }
+    header += '}';
+  }
+  std::set<std::string_view> names;
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    const auto& [name, a] = arrays[i];
+    if (name == safetensors_metadata_key) refuse(name, "this name means the texts about the file", "Take another name");
+    if (!names.insert(name).second) refuse(name, "two arrays have this name", "Give each its own");
+    comma();
+    header += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", quoted(name),
+                          safetensors_name(a.dtype()), fmt::join(a.shape(), ","), begin[i], begin[i] + a.bytes());
+  }
+  header += '}';
+  header.resize((header.size() + 7) / 8 * 8, ' ');  // elements are aligned
+  if (header.size() > most_safetensors_header)
+    fail<ArgumentError>(
+        {.asked = "save_safetensors",
+         .with = {{"file", path}, {"header", fmt::format("{} bytes", header.size())}},
+         .wrong = fmt::format("the header is above the {} bytes that the format allows", most_safetensors_header),
+         .todo = "Write the arrays to several files, or give them shorter names"});
+
+  std::string bytes;
+  bytes.reserve(8 + header.size() + data_bytes);
+  for (int i = 0; i < 8; ++i) bytes += static_cast<char>(header.size() >> (8 * i) & 0xff);
+  bytes += header;
+  for (const std::size_t i : order) detail::append_bytes(bytes, arrays[i].second);
+  os::write_text(path, bytes);
+}
+
+}  // namespace tessera

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/array/saved_arrays.h"
+
+#include <fmt/format.h>
+
+#include "tessera/array/host_bytes.h"
+#include "tessera/array/safetensors_header.h"
+
+namespace tessera::detail {
+
+namespace {
+bool overlaps_itself(const Array& a) {
+  for (std::size_t d = 0; d < a.shape().size(); ++d)
+    if (a.strides()[d] == 0 && a.shape()[d] > 1) return true;
+  return false;
+}
+}  // namespace
+
+void ArrayLoader::look(const Array& a, const Path& at) {
+  std::string name = at.text();
+  names_.insert(name);
+  const SafetensorsTensor* t = file_.find(name);
+  if (t == nullptr) {
+    report_.missing.push_back(std::move(name));
+  } else if (t->dtype != a.dtype() || t->shape != a.shape()) {
+    report_.mismatched.push_back(fmt::format("{} is {} {} in the file and {} {} here", name, to_string(t->shape),
+                                             t->dtype_name, to_string(a.shape()), safetensors_name(a.dtype())));
+  } else if (overlaps_itself(a)) {
+    report_.mismatched.push_back(name + " is a broadcast array here, which cannot be written");
+  } else {
+    targets_.push_back({t, a});
+    report_.loaded.push_back(std::move(name));
+  }
+}
+
+LoadReport ArrayLoader::load(LoadOptions options) {
+  for (const SafetensorsTensor& t : file_.tensors())
+    if (!names_.contains(t.name)) report_.unexpected.push_back(t.name);
+  std::string wrong;
+  const auto list = [&](const char* what, const std::vector<std::string>& names) {
+    if (!names.empty()) wrong += fmt::format("{}{}{}", wrong.empty() ? "" : "; ", what, fmt::join(names, ", "));
+  };
+  list("missing: ", report_.missing);
+  list("unexpected: ", report_.unexpected);
+  list("", report_.mismatched);
+  if (!wrong.empty() && !options.partial)
+    fail<ArgumentError>({.asked = "load_arrays",
+                         .with = {{"file", file_.name()}},
+                         .wrong = "the file holds other arrays than the structure: " + wrong,
+                         .todo = "Name the file that was made of such a structure, or load what fits with .partial"});
+
+  // Whatever can fail comes before the first write: reading, and memory for what does not lie in one piece.
+  struct Write {
+    Array to;
+    BufferView memory;
+    std::vector<std::byte> bytes;
+    std::optional<Array> value;  ///< instead of both
+  };
+  std::vector<Write> writes;
+  for (const auto& [tensor, array] : targets_) {
+    if (array.size() == 0) continue;
+    Write& w = writes.emplace_back(Write{.to = array, .bytes = file_.data(*tensor)});
+    if (array.contiguous()) {
+      make_bools(w.bytes, array.dtype());
+      w.memory = array.view_for_writing();
+    } else {
+      w.value = array_of_bytes(w.bytes, array.dtype(), array.shape(), array.device());
+      w.bytes = {};
+    }
+  }
+  for (Write& w : writes) {
+    if (w.value)
+      w.to.assign(*w.value);
+    else
+      current_queue(w.to.device()).upload(w.memory, w.bytes.data());
+  }
+  return std::move(report_);
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arrays of a nested structure in a safetensors file, under the paths that the walk (array/walk.h) gives them:
+// "layers.0.weight".
+#pragma once
+
+#include "tessera/array/safetensors.h"
+#include "tessera/array/walk.h"
+
+namespace tessera {
+
+struct LoadOptions {
+  bool partial = false;  ///< load what fits instead of nothing; the report says what did not
+};
+
+/// What became of a load, by names.
+struct LoadReport {
+  std::vector<std::string> loaded;
+  std::vector<std::string> missing;     ///< in the structure, not in the file
+  std::vector<std::string> unexpected;  ///< in the file, not in the structure
+  std::vector<std::string> mismatched;  ///< "weight is (2, 3) F32 in the file and (3, 2) F32 here"
+};
+
+namespace detail {
+
+class ArrayLoader {
+ public:
+  explicit ArrayLoader(const SafetensorsFile& file) : file_(file) {}
+  void look(const Array& a, const Path& at);
+  LoadReport load(LoadOptions options);
+
+ private:
+  struct Target {
+    const SafetensorsTensor* tensor;
+    Array array;
+  };
+  const SafetensorsFile& file_;
+  std::vector<Target> targets_;
+  std::set<std::string, std::less<>> names_;
+  LoadReport report_;
+};
+
+}  // namespace detail
+
+/// Writes every array of a structure, which is whatever for_each_array walks, into one file, with texts about it.
+/// Errors of save_safetensors.
+template <class T>
+void save_arrays(const T& structure, const std::string& path, const std::map<std::string, std::string>& metadata = {}) {
+  std::vector<std::pair<std::string, Array>> all;
+  for_each_array(structure, [&](const Array& a, const Path& at) { all.emplace_back(at.text(), a); });
+  save_safetensors(path, all, metadata);
+}
+
+/// Writes what the file holds into the arrays of a structure: in place, so that copies, views and packed memory see it,
+/// each on the device it is on. All or nothing: ArgumentError lists every array that is missing, unexpected, or of
+/// another shape or dtype, and then, as if the file cannot be read (errors of SafetensorsFile), nothing has been
+/// written.
+template <class T>
+LoadReport load_arrays(T& structure, const SafetensorsFile& file, LoadOptions options = {}) {
+  detail::ArrayLoader loader(file);
+  for_each_array(structure, [&](Array& a, const Path& at) { loader.look(a, at); });
+  return loader.load(options);
+}
+template <class T>
+LoadReport load_arrays(T& structure, const std::string& path, LoadOptions options = {}) {
+  return load_arrays(structure, SafetensorsFile::open(path), options);
+}
+
+}  // namespace tessera
