@@ -410,8 +410,8 @@ TEST_P(OnEveryDevice, ActivationsFlattenAndCompositions) {
     for (const float v : x) want.push_back(f(v));
     expect_near(layer(a), want);
   }
-  const auto model =
-      setup(sequential(dense<4, 4>, relu, Residual{Sequential{Dense{.outputs = 4}, Tanh{}}}, Softmax{}), {});
+  const auto model = setup(sequential(dense<4, 4>, relu, Residual{Sequential{Dense{.outputs = 4}, Tanh{}}}, Softmax{}),
+                           {.input = {4}});
   static_assert(std::is_same_v<decltype(model),
                                const Sequential<Dense, Elementwise, Residual<Sequential<Dense, Tanh>>, Softmax>>);
   EXPECT_EQ(paths(parameters(model)),

@@ -19,8 +19,8 @@ void MultiHeadAttention::set_up(const LayerSetup& at) {
   in_weight.declare({3 * size, size}, init::xavier_uniform());
   if (with_bias) in_bias.declare({3 * size}, init::zeros());
   out.outputs = size, out.with_bias = with_bias;
-  if (with_bias) out.bias.declare({size}, init::zeros());
   at.part(out, "out", {size});
+  if (with_bias) out.bias.declare({size}, init::zeros());  // not as other Denses begin
 }
 
 Array MultiHeadAttention::operator()(const Array& x) const {

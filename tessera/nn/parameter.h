@@ -76,6 +76,9 @@ class StateArray : public ModelArray {
   }
 };
 
+/// Gradients are by what is trained (grad/grad.h asks): of the rest they hold empty arrays.
+inline bool differentiable(const ModelArray& a) { return a.trained() && !a.empty() && is_float(a.dtype()); }
+
 /// One array of a model, as a list of them holds it. `array` shares the model's memory.
 struct NamedArray {
   std::string path;
