@@ -9,6 +9,7 @@
 
 #include "tessera/array/array.h"
 #include "tessera/array/dlpack.h"
+#include "tessera/array/functions.h"
 #include "tessera/array/generator.h"
 #include "tessera/array/move.h"
 #include "tessera/array/observer.h"
@@ -43,6 +44,7 @@
 #include "tessera/nn/schedule.h"
 #include "tessera/nn/sequential.h"
 #include "tessera/nn/setup.h"
+#include "tessera/ops/convolution.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/transformer.h"
 #include "tessera/ops/weight.h"

@@ -371,12 +371,7 @@ BufferView kernel_argument(const Array& a, ir::Access access) {
 
 void Array::assign(Array value) {
   const Operation operation("assign", *this, value);
-  value = value.broadcast_to(shape_);
-  if (value.device() != device())
-    fail<DeviceError>({.asked = "assign",
-                       .with = {{"this", device_text(*this)}, {"value", device_text(value)}},
-                       .wrong = "the arrays are on different devices",
-                       .todo = "Move the value with .to(device); nothing is moved silently"});
+  value = detail::broadcast_into("assign", *this, value);
   if (size() == 0) return;
   const bool apart = !value.pending() && (pending() || source_->memory() != value.source_->memory());
   if (value.dtype() == dtype_ && apart && contiguous() && value.contiguous()) {

@@ -264,6 +264,8 @@ Array exp(Array a);
 Array exp2(Array a);
 Array log(Array a);
 Array log2(Array a);
+Array log1p(Array a);  ///< log(1 + a), also near 0: within 2 ulp of f32, 3 of f64
+Array expm1(Array a);  ///< exp(a) - 1, also near 0: within 4.5 ulp of f32, 5.5 of f64
 Array sin(Array a);
 Array cos(Array a);
 Array tanh(Array a);
@@ -276,6 +278,11 @@ Array sigmoid(Array a);
 Array silu(Array a);  ///< a * sigmoid(a)
 Array relu(Array a);
 Array gelu(Array a);  ///< with erf
+Array sign(Array a);  ///< -1, 0 or 1 of the same dtype; of NaN it is NaN, and of a zero that zero
+/// Between `low` and `high`: minimum(maximum(a, low), high), so where low > high it is high.
+Array clip(Array a, ArrayOperand low, ArrayOperand high);
+Array isnan(Array a);     ///< bools; false for integers
+Array isfinite(Array a);  ///< bools; true for integers
 
 // Reductions over `axes` (all if empty); `keep` leaves extents of 1. A pending argument is computed on the way.
 // (Arguments are taken by value so that a temporary is known to be one and is never written to memory.)
@@ -290,13 +297,14 @@ Array any(Array a, std::vector<int> axes = {}, bool keep = false);
 Array all(Array a, std::vector<int> axes = {}, bool keep = false);
 /// Position (i64) of the first largest element along an axis, or of the first NaN if there is one, as in NumPy.
 Array argmax(Array a, int axis = -1, bool keep = false);
+Array argmin(Array a, int axis = -1, bool keep = false);  ///< of the first smallest, otherwise the same
 
 /// Joins along an axis. Shapes equal elsewhere; dtypes are promoted.
 Array concatenate(std::span<const Array> parts, int axis = 0);
 Array concatenate(std::initializer_list<Array> parts, int axis = 0);
-/// Rows `table[indices[i]]`: table (rows, ...), indices of any integer dtype and shape. An index out of range reads a
-/// row of zeros.
-Array take(const Array& table, const Array& indices);
+/// Picks along an axis, as NumPy's take: the axis is replaced by the dimensions of `indices`, which have any integer
+/// dtype and shape. An index out of range, negative ones too, gives zeros.
+Array take(const Array& table, const Array& indices, int axis = 0);
 
 /// Numbers by Philox 4x32-10 from seed and element index: the same on every device and for every tiling.
 Array random_uniform(Shape shape, std::uint64_t seed, double low = 0, double high = 1,
@@ -304,6 +312,25 @@ Array random_uniform(Shape shape, std::uint64_t seed, double low = 0, double hig
 Array random_normal(Shape shape, std::uint64_t seed, double mean = 0, double deviation = 1,
                     std::optional<Device> device = {});
 Array random_bits(Shape shape, std::uint64_t seed, std::optional<Device> device = {});  ///< u32
+
+/// Computes what is pending of these. Those of one shape and device are one kernel, as far as the device's limit of
+/// parameters and 256 operations allow, so that what they have in common is read and computed once.
+void eval(std::span<const Array> arrays);
+void eval(std::initializer_list<Array> arrays);
+
+/// A write for assign_all.
+struct Assignment {
+  Array target, value;
+};
+/// Writes each value into its target as assign() does, but all at once: values are of what memory held before. Targets
+/// of one shape are written by one kernel where values are pending expressions that are given up to it (moved in:
+/// whatever else holds a value that reads a target has it computed first). ArgumentError if targets share elements;
+/// those whose ranges of memory only overlap are written one after the other.
+void assign_all(std::span<Assignment> all);  ///< values are left empty
+template <std::size_t N>
+void assign_all(Assignment (&&all)[N]) {  // assign_all({{a, std::move(x)}, {b, std::move(y)}}) without copies
+  assign_all(std::span<Assignment>(all));
+}
 
 /// NumPy's .npy files, versions 1 to 3, little-endian, C order (Fortran order is read too). FormatError with offset and
 /// field. Saving puts the whole file in the old one's place in one step (missing folders are made), or writes to what

@@ -23,6 +23,14 @@ Strides broadcast_strides(const Array& a, const Shape& shape) {
 
 namespace {
 
+void need(bool ok, const char* name, DType t, const char* wanted) {
+  if (!ok)
+    fail<DtypeError>({.asked = name,
+                      .with = {{"dtype", std::string(dtype_name(t))}},
+                      .wrong = std::string("this operation takes ") + wanted,
+                      .todo = "Convert with astype"});
+}
+
 // Under the books' lock. Nothing: it has to be computed first.
 std::optional<Term> term_in_books(const Array& a, const Shape& shape) {
   const Source& source = *a.source();
@@ -151,14 +159,33 @@ StridedView strided(const Array& a, const char* rule) {
   return {a.source()->storage(rule), a.dtype(), a.strides(), a.offset()};
 }
 
-void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::span<Array> args, std::optional<Term> last) {
-  if (out.size() == 0) return;
+void need_numbers(const char* name, DType t) { need(t != DType::boolean, name, t, "numbers"); }
+void need_indices(const char* name, const Array& indices) {
+  need(is_int(indices.dtype()), name, indices.dtype(), "indices of integers");
+}
+
+Array broadcast_into(const char* operation, const Array& target, const Array& value) {
+  Array out = value.broadcast_to(target.shape());
+  if (value.device() != target.device())
+    fail<DeviceError>({.asked = operation,
+                       .with = {{"this", to_string(target.device())}, {"value", to_string(value.device())}},
+                       .wrong = "the arrays are on different devices",
+                       .todo = "Move the value with .to(device); nothing is moved silently"});
+  return out;
+}
+
+void check_writable(const Array& out) {
   for (std::size_t d = 0; d < out.shape().size(); ++d)
     if (out.strides()[d] == 0 && out.shape()[d] > 1)
       fail<ShapeError>({.asked = "write",
                         .with = {{"shape", to_string(out.shape())}, {"dimension", std::to_string(d)}},
                         .wrong = "the elements of a broadcast array share memory and cannot be written one by one",
                         .todo = "Write the array it was made from, or a copy()"});
+}
+
+void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::span<Array> args, std::optional<Term> last) {
+  if (out.size() == 0) return;
+  check_writable(out);
   const BufferView target = out.view_for_writing();  // whatever still wanted the old contents has them now
   std::vector<Term> terms;
   for (Array& a : args) {
@@ -169,7 +196,8 @@ void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::span<Arr
     terms.push_back(term_of(a, out.shape()));
   }
   if (last) terms.push_back(std::move(*last));
-  run_into({target.storage, out.dtype(), out.strides(), out.offset()}, out.shape(), out.device(), op, sub, terms, args);
+  const Write write{{target.storage, out.dtype(), out.strides(), out.offset()}, op, sub, terms};
+  run_into(std::span(&write, 1), out.shape(), out.device(), args);
 }
 
 }  // namespace detail
@@ -212,20 +240,13 @@ DType promote(DType a, DType b) {
 namespace {
 
 using detail::elementwise;
+using detail::need;
 using detail::Operation;
 using detail::scalar_term;
 
 template <class K>
 std::uint8_t sub(K k) {
   return static_cast<std::uint8_t>(k);
-}
-
-void need(bool ok, const char* name, DType t, const char* wanted) {
-  if (!ok)
-    fail<DtypeError>({.asked = name,
-                      .with = {{"dtype", std::string(dtype_name(t))}},
-                      .wrong = std::string("this operation takes ") + wanted,
-                      .todo = "Convert with astype"});
 }
 
 Array as(Array a, DType t) {
@@ -365,24 +386,11 @@ Array floor(Array a) { return math("floor", ir::MathOp::floor, std::move(a)); }
 Array ceil(Array a) { return math("ceil", ir::MathOp::ceil, std::move(a)); }
 Array trunc(Array a) { return math("trunc", ir::MathOp::trunc, std::move(a)); }
 Array rint(Array a) { return math("rint", ir::MathOp::rint, std::move(a)); }
-namespace {
-// One operation to whoever calls it, so of 16-bit floats its parts are of f32 and it is rounded once; of integers it is
-// of their values as f32, whose negative is one also where they are unsigned.
-template <class F>
-Array in_f32(const char* name, Array a, F&& parts) {
-  const Operation operation(name, a);
-  need(a.dtype() != DType::boolean, name, a.dtype(), "numbers");
-  const DType t = a.dtype();
-  if (t == DType::f32 || t == DType::f64) return operation.made(parts(std::move(a)));
-  Array result = parts(as(std::move(a), DType::f32));
-  return operation.made(is_float(t) ? as(std::move(result), t) : std::move(result));
-}
-}  // namespace
 Array sigmoid(Array a) {
-  return in_f32("sigmoid", std::move(a), [](Array x) { return 1 / (1 + exp(-std::move(x))); });
+  return detail::in_f32("sigmoid", std::move(a), [](Array x) { return 1 / (1 + exp(-std::move(x))); });
 }
 Array silu(Array a) {
-  return in_f32("silu", std::move(a), [](Array x) {
+  return detail::in_f32("silu", std::move(a), [](Array x) {
     Array below = 1 + exp(-x);
     return std::move(x) / std::move(below);
   });
@@ -392,7 +400,7 @@ Array relu(Array a) {
   return operation.made(maximum(std::move(a), 0));
 }
 Array gelu(Array a) {
-  return in_f32("gelu", std::move(a), [](Array x) {
+  return detail::in_f32("gelu", std::move(a), [](Array x) {
     Array half = 1 + erf(x * 0.70710678118654752);
     return 0.5 * std::move(x) * std::move(half);
   });

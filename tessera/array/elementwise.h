@@ -2,6 +2,7 @@
 // Builds deferred elementwise operations from arrays. Inside array/ only.
 #pragma once
 
+#include "tessera/array/operation.h"
 #include "tessera/array/source.h"
 
 namespace tessera {
@@ -39,6 +40,27 @@ Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DT
 /// The same of one array.
 Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, Array a);
 
+/// DtypeError unless it is a dtype of numbers; unless the array holds integers.
+void need_numbers(const char* name, DType t);
+void need_indices(const char* name, const Array& indices);
+
+/// One operation to whoever calls it, so of 16-bit floats its parts are of f32 and it is rounded once; of integers it
+/// is of their values as f32, whose negative is one also where they are unsigned.
+template <class F>
+Array in_f32(const char* name, Array a, F&& parts) {
+  const Operation operation(name, a);
+  const DType t = a.dtype();
+  need_numbers(name, t);
+  if (t == DType::f32 || t == DType::f64) return operation.made(parts(std::move(a)));
+  a = a.astype(DType::f32);
+  a = parts(std::move(a));
+  return operation.made(is_float(t) ? a.astype(t) : std::move(a));
+}
+
+/// `value` broadcast to `target`, into which it is about to be written. DeviceError if it is on another device.
+Array broadcast_into(const char* operation, const Array& target, const Array& value);
+/// ShapeError if elements of `out` share memory, as those of a broadcast array do.
+void check_writable(const Array& out);
 /// Writes `op(args[, last])` into the elements of `out`, in place, without a temporary where that is safe. `last`: a
 /// scalar.
 void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::span<Array> args,

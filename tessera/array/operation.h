@@ -51,9 +51,11 @@ class Operation {
     return results;
   }
   /// Of an operation that wrote `target` in place, which is its first operand.
-  void wrote(Array& target) const {
+  void wrote(Array& target) const { wrote({&target, 1}); }
+  /// Of one that wrote several, which are its first operands.
+  void wrote(std::span<Array> targets) const {
     if (observed_) [[unlikely]]
-      tell({&target, 1}, {}, true);
+      tell(targets, {}, true);
   }
   template <class A>
   void wrote(Array& target, A&& attributes) const {

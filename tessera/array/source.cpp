@@ -58,11 +58,11 @@ void Source::begin(std::shared_ptr<const Expr> expr) {
 
 bool Source::flush() { return !computed() && storage("its input is about to be written") != nullptr; }
 
-std::shared_ptr<Storage> Source::storage(const char* rule) {
+std::shared_ptr<Storage> Source::storage(const char* rule, std::span<const std::shared_ptr<Source>> beside) {
   if (computed()) return storage_;
   const Recorder::Pause pause(recording_ != Recorder::number());
   Computation walk(device_);
-  const std::optional<int> node = walk.collect(*this);
+  const std::optional<int> node = walk.collect(*this, beside);
   if (!node) return storage_;
   const Shape shape = walk.root().shape;
   auto result = Storage::allocate(device_, static_cast<std::size_t>(element_count(shape)) * dtype_size(dtype_));
@@ -74,13 +74,12 @@ std::shared_ptr<Storage> Source::storage(const char* rule) {
   return result;
 }
 
-void run_into(StridedView target, const Shape& shape, Device device, ir::Op op, std::uint8_t sub,
-              std::span<const Term> terms, std::span<Array> given) {
+void run_into(std::span<const Write> writes, const Shape& shape, Device device, std::span<Array> given) {
   Computation walk(device);
-  const int node = walk.collect(op, sub, target.dtype, terms, given);
+  const std::vector<int> nodes = walk.collect(writes, given);
   for (Array& a : given) a = Array();
   walk.add_outputs(shape);
-  walk.fused().output(node, std::move(target));
+  for (std::size_t i = 0; i < writes.size(); ++i) walk.fused().output(nodes[i], writes[i].target);
   trace_flush(walk.fused(), "its result is written in place");
   walk.fused().run(shape);
   walk.computed();
@@ -166,16 +165,45 @@ int Computation::collect(const Term& term, std::span<const Array> given) {
   given_ = given;
   return *collect_until_whole(nullptr, [&] { return visit(term); });
 }
-int Computation::collect(ir::Op op, std::uint8_t sub, DType dtype, std::span<const Term> terms,
-                         std::span<const Array> given) {
+std::vector<int> Computation::collect(std::span<const Write> writes, std::span<const Array> given) {
   given_ = given;
-  return *collect_until_whole(nullptr, [&] { return operation(op, sub, dtype, terms); });
+  std::vector<int> nodes;
+  collect_until_whole(nullptr, [&] {
+    nodes.clear();
+    for (const Write& w : writes) {
+      nodes.push_back(operation(w.op, w.sub, w.target.dtype, w.terms));
+      if (nodes.back() < 0) break;
+    }
+    return nodes.back();
+  });
+  return nodes;
 }
-std::optional<int> Computation::collect(Source& root) {
+std::optional<int> Computation::collect(Source& root, std::span<const std::shared_ptr<Source>> beside) {
   return collect_until_whole(&root, [&] {
     root_expr_ = root.expression();
-    return visit(root_expr_);
+    const int node = visit(root_expr_);
+    return node >= 0 && visit_beside(root, beside) ? node : -1;
   });
+}
+
+bool Computation::visit_beside(const Source& root, std::span<const std::shared_ptr<Source>> beside) {
+  const std::uint64_t limit = device_info(device_).can.max_parameter_bytes;
+  for (const auto& source : beside) {
+    if (source->computed() || source->computing_ != nullptr || source->recording() != root.recording()) continue;
+    const std::shared_ptr<const Expr>& expr = source->expression();
+    if (expr->shape != root_expr_->shape) continue;
+    const std::size_t met = met_.size();
+    Fused before = *fused_;
+    if (visit(expr) < 0) return false;
+    const auto held = static_cast<std::size_t>(std::ranges::count_if(met_, [](const Met& m) { return !!m.source; }));
+    if (fused_->operations() <= max_shared_operations &&
+        parameter_bytes(fused_->inputs().size() + held, fused_->structure().scalars.size(), expr->shape.size()) <=
+            limit)
+      continue;
+    met_.resize(met);
+    fused_ = std::move(before);
+  }
+  return true;
 }
 
 /// Pending, and nobody else can get at it but under the lock, or then computes it for himself.

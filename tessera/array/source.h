@@ -31,8 +31,9 @@ class Source final : public PendingResult, public std::enable_shared_from_this<S
   /// Recorder::number() when it was made, or that of its expression: what depends on something of a recording is part
   /// of it, whichever thread deferred it.
   std::uint64_t recording() const { return recording_; }
-  /// The memory; computes first if pending. `rule` says why, for the trace.
-  std::shared_ptr<Storage> storage(const char* rule);
+  /// The memory; computes first if pending. `rule` says why, for the trace. Of those `beside` it, of one device, what
+  /// is pending and of one shape with it is computed by the same kernel, as far as that may grow.
+  std::shared_ptr<Storage> storage(const char* rule, std::span<const std::shared_ptr<Source>> beside = {});
   const std::shared_ptr<Storage>& memory() const { return storage_; }  ///< of one that is computed
   /// Its memory, which it computed, has been written in place since.
   bool overwritten() const { return storage_->writes() != writes_; }
@@ -55,6 +56,14 @@ class Source final : public PendingResult, public std::enable_shared_from_this<S
   const Computation* computing_ = nullptr;  ///< which will write it; under the books' lock
 };
 
+/// An operation over terms whose result goes to memory that exists.
+struct Write {
+  StridedView target;
+  ir::Op op;
+  std::uint8_t sub;
+  std::span<const Term> terms;
+};
+
 /// Computes a graph of expressions in one kernel: collects it, claims what the kernel will write, and tells when that
 /// is done. Of several threads that need the same, one computes it and the others wait, without holding anything.
 class Computation final : public PendingWork {
@@ -69,9 +78,10 @@ class Computation final : public PendingWork {
   // give up, whose own hold on what is pending does not count; whoever writes what they read waits for this from now
   // on.
   int collect(const Term& term, std::span<const Array> given);
-  int collect(ir::Op op, std::uint8_t sub, DType dtype, std::span<const Term> terms, std::span<const Array> given);
-  /// Nothing if another thread was quicker, or this thread is about to compute it.
-  std::optional<int> collect(Source& root);
+  std::vector<int> collect(std::span<const Write> writes, std::span<const Array> given);
+  /// Nothing if another thread was quicker, or this thread is about to compute it. Those `beside` it are claimed with
+  /// it as far as the kernel may grow.
+  std::optional<int> collect(Source& root, std::span<const std::shared_ptr<Source>> beside);
   const Expr& root() const { return *root_expr_; }
   Fused& fused() { return *fused_; }
 
@@ -103,6 +113,7 @@ class Computation final : public PendingWork {
   int visit(const Term& term);
   int visit(const std::shared_ptr<const Expr>& expr);
   int operation(ir::Op op, std::uint8_t sub, DType dtype, std::span<const Term> terms);
+  bool visit_beside(const Source& root, std::span<const std::shared_ptr<Source>> beside);
   void claim(Source* root);
   bool only_given(const std::shared_ptr<Source>& source) const;
   void give_up();  ///< under the lock
@@ -123,9 +134,11 @@ class Computation final : public PendingWork {
 
 void trace_flush(const Fused& fused, const char* rule);
 
-/// Computes one operation over terms into memory that exists. `given`: the arrays that the terms are of, which are
-/// given up once nobody needs to be told by them that they are read.
-void run_into(StridedView target, const Shape& shape, Device device, ir::Op op, std::uint8_t sub,
-              std::span<const Term> terms, std::span<Array> given);
+/// What one kernel may grow to where several results share it.
+constexpr std::size_t max_shared_operations = 256;
+
+/// Computes operations over terms of one shape into memory that exists, in one kernel. `given`: the arrays that the
+/// terms are of, which are given up once nobody needs to be told by them that they are read.
+void run_into(std::span<const Write> writes, const Shape& shape, Device device, std::span<Array> given);
 
 }  // namespace tessera::detail

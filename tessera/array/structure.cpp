@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joining arrays, picking rows, and counting up.
+// Joining arrays, and counting up.
 #include "tessera/array/elementwise.h"
 #include "tessera/array/operation.h"
 #include "tessera/ir/semantics.h"
@@ -7,30 +7,6 @@
 namespace tessera {
 
 namespace {
-
-struct TakeSpec {
-  DType table, indices;
-  friend bool operator==(const TakeSpec&, const TakeSpec&) = default;
-  std::size_t hash() const { return static_cast<std::size_t>(table) * 31 + static_cast<std::size_t>(indices); }
-};
-
-ir::Function trace_take(const TakeSpec& spec) {
-  ir::Builder builder("take_rows", ir::KernelKind::map);
-  ir::Builder::Scope scope(builder);
-  const auto table = ir::buffer_param("table", spec.table, ir::Access::read);
-  const auto indices = ir::buffer_param("indices", spec.indices, ir::Access::read);
-  const auto out = ir::buffer_param("out", spec.table, ir::Access::read_write);
-  const auto rows = ir::scalar_param("rows", DType::index), width = ir::scalar_param("width", DType::index);
-  const ir::Value column = ir::global_id(0), i = ir::global_id(1);
-  // Compared in 64 bits: a large index must not wrap into range.
-  const DType wide = spec.indices == DType::u64 ? DType::u64 : DType::i64;
-  const ir::Value full = ir::cast(wide, indices.load(i));
-  ir::Value inside = full < ir::cast(wide, rows);
-  if (wide == DType::i64) inside = inside && full >= 0;
-  const ir::Value row = ir::cast(DType::index, full);
-  out.store(i * width + column, table.load_if(inside, row * width + column, ir::literal(spec.table, 0)));
-  return builder.finish();
-}
 
 ir::Function trace_arange(const DType& dtype) {
   ir::Builder builder("arange", ir::KernelKind::map);
@@ -96,31 +72,6 @@ Array concatenate(std::span<const Array> parts, int axis) {
 }
 Array concatenate(std::initializer_list<Array> parts, int axis) {
   return concatenate(std::span(parts.begin(), parts.size()), axis);
-}
-
-Array take(const Array& table, const Array& indices) {
-  const detail::Operation operation("take", table, indices);
-  if (table.rank() < 1)
-    fail<ShapeError>(
-        {.asked = "take", .with = {{"table", to_string(table.shape())}}, .wrong = "the table has no rows"});
-  if (!is_int(indices.dtype()))
-    fail<DtypeError>({.asked = "take",
-                      .with = {{"indices", std::string(dtype_name(indices.dtype()))}},
-                      .wrong = "indices are integers"});
-  const Array* both[] = {&table, &indices};
-  const Device device = detail::common_device("take", both);
-  Shape shape = indices.shape();
-  std::int64_t width = 1;
-  for (std::size_t i = 1; i < table.shape().size(); ++i) shape.push_back(table.shape()[i]), width *= table.shape()[i];
-  Array out = Array::empty(shape, table.dtype(), device);
-  if (out.size() == 0) return operation.made(std::move(out));
-  const Array rows = table.as_contiguous(), which = indices.as_contiguous();
-  static auto& family = *new KernelFamily<TakeSpec>(trace_take);
-  family({table.dtype(), indices.dtype()})
-      .launch({static_cast<std::uint64_t>(width), static_cast<std::uint64_t>(indices.size()), 1},
-              {rows.view(), which.view(), out.view(), LaunchArgument::index(table.shape()[0]),
-               LaunchArgument::index(width)});
-  return operation.made(std::move(out));
 }
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 
+#include "tessera/array/functions.h"
 #include "tessera/base/philox.h"
 #include "tessera/ops/catalogue/check.h"
 
@@ -27,6 +28,8 @@ const std::vector<UnaryCase>& unary_cases() {
       {"exp2", exp2, [](double x) { return std::exp2(x); }, -20, 20, 5e-6},
       {"log", log, [](double x) { return std::log(x); }, 1e-3, 100, 3e-6, 1e-7},
       {"log2", log2, [](double x) { return std::log2(x); }, 1e-3, 100, 3e-6, 1e-7},
+      {"log1p", log1p, [](double x) { return std::log1p(x); }, -0.9, 10},
+      {"expm1", expm1, [](double x) { return std::expm1(x); }, -10, 10},
       {"sin", sin, [](double x) { return std::sin(x); }, -10, 10, 3e-6, 1e-6},
       {"cos", cos, [](double x) { return std::cos(x); }, -10, 10, 3e-6, 1e-6},
       {"tanh", tanh, [](double x) { return std::tanh(x); }, -10, 10, 3e-6, 1e-7},
@@ -198,6 +201,44 @@ double check_take(std::int64_t rows, std::int64_t width, std::int64_t count, DTy
   return worst(poisoned(device, wanted.size() * dtype_size(t), [&] { return take(table, which); }), wanted, 0, 1e-30);
 }
 
+// Rows of (rows, width) replaced and added to by index, along the first axis and, turned round, along the second.
+double check_scatter(bool add, bool turned, std::int64_t rows, std::int64_t width, std::int64_t count, Device device,
+                     std::uint64_t seed) {
+  Random random(seed);
+  const auto v = random.integers(rows * width, -9, 9), u = random.integers(count * width, -9, 9);
+  const auto ids = random.integers(count, -1, rows);
+  auto wanted = v;
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] >= 0 && ids[i] < static_cast<double>(rows))
+      for (std::size_t w = 0; w < static_cast<std::size_t>(width); ++w) {
+        double& to = wanted[static_cast<std::size_t>(ids[i]) * static_cast<std::size_t>(width) + w];
+        to = u[i * static_cast<std::size_t>(width) + w] + (add ? to : 0);
+      }
+  const Array a = array_of(v, {rows, width}, DType::f32, device), which = array_of(ids, {count}, DType::i32, device);
+  const Array updates = array_of(u, {count, width}, DType::f32, device);
+  const auto run = [&](const Array& into, const Array& from, int axis) {
+    return add ? scatter_add(into, which, from, axis) : scatter(into, which, from, axis);
+  };
+  return worst(
+      poisoned(device, wanted.size() * 4,
+               [&] { return turned ? run(a.transpose(), updates.transpose(), 1).transpose() : run(a, updates, 0); }),
+      wanted, 0, 1e-30);
+}
+
+double check_cumsum(const Shape& shape, Device device, std::uint64_t seed) {
+  Random random(seed);
+  const auto v = random.integers(element_count(shape), -9, 9);
+  auto wanted = v;
+  const auto inner = static_cast<std::size_t>(shape[1]), rows = static_cast<std::size_t>(shape[0]);
+  for (std::size_t i = inner; i < wanted.size(); ++i) wanted[i] += wanted[i - inner];
+  const Array a = array_of(v, shape, DType::f32, device);
+  const double down = worst(poisoned(device, wanted.size() * 4, [&] { return cumsum(a, 0); }), wanted, 0, 1e-30);
+  wanted = v;
+  for (std::size_t i = 0; i < rows; ++i)
+    for (std::size_t j = 1; j < inner; ++j) wanted[i * inner + j] += wanted[i * inner + j - 1];
+  return std::max(down, worst(poisoned(device, wanted.size() * 4, [&] { return cumsum(a, 1); }), wanted, 0, 1e-30));
+}
+
 double check_concatenate(std::int64_t rows, Device device, std::uint64_t seed) {
   Random random(seed);
   const auto a = random.integers(rows * 3, -9, 9), b = random.integers(rows * 2, -9, 9);
@@ -280,6 +321,19 @@ void add_array_checks(Checks& checks) {
                       }});
   checks.push_back({"take", "(9) of (5, 3) f16",
                     [](Device device, std::uint64_t seed) { return check_take(5, 3, 9, DType::f16, device, seed); }});
+  for (const bool add : {false, true})
+    for (const bool turned : {false, true})
+      for (const auto& [rows, width, count] :
+           {std::array<std::int64_t, 3>{5, 7, 0}, std::array<std::int64_t, 3>{1, 1, 1},
+            std::array<std::int64_t, 3>{9, 33, 40}, std::array<std::int64_t, 3>{70000, 1, 3000}})
+        checks.push_back({add ? "scatter_add" : "scatter",
+                          to_string(Shape{count}) + " into " + to_string(Shape{rows, width}) + (turned ? "^T" : ""),
+                          [=, r = rows, w = width, n = count](Device device, std::uint64_t seed) {
+                            return check_scatter(add, turned, r, w, n, device, seed);
+                          }});
+  for (const Shape& shape : {Shape{1, 1}, Shape{7, 33}, Shape{30011, 2}, Shape{2, 30011}})
+    checks.push_back({"cumsum", to_string(shape),
+                      [shape](Device device, std::uint64_t seed) { return check_cumsum(shape, device, seed); }});
   for (std::int64_t rows : {0, 1, 37, 65537})
     checks.push_back({"concatenate", to_string(Shape{rows, 3}) + ", " + to_string(Shape{2, rows}) + "^T",
                       [rows](Device device, std::uint64_t seed) { return check_concatenate(rows, device, seed); }});

@@ -51,5 +51,6 @@ void add_reduction_checks(Checks& checks);
 void add_product_checks(Checks& checks);
 void add_weight_checks(Checks& checks);
 void add_transformer_checks(Checks& checks);
+void add_convolution_checks(Checks& checks);
 
 }  // namespace tessera::ops

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ops/catalogue.h"
 #include "tessera/ops/kernels.h"
+#include "tessera/ops/windows.h"
 
 namespace tessera {
 
@@ -98,6 +99,14 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
         trace_rotary({DType::f32, pairs, false, false, true}));
   for (DType cache : {DType::f32, DType::f16})
     add("cache_store_" + text(cache) + "_recorded", trace_cache_store({DType::f32, cache, true}));
+  for (WindowSpec::Kind kind : {WindowSpec::gather, WindowSpec::fold, WindowSpec::unpool, WindowSpec::largest,
+                                WindowSpec::positions, WindowSpec::mean})
+    for (const bool unit : {true, false})
+      for (DType t : {DType::f32, DType::f16}) {
+        ir::Function fn = trace_windows({kind, t, unit});
+        std::string name = fn.name + (unit ? "" : "_strided") + "_" + text(t);
+        add(std::move(name), std::move(fn));
+      }
   return out;
 }
 

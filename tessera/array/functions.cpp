@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions that are made of other operations and views.
+#include "tessera/array/functions.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "tessera/array/elementwise.h"
+#include "tessera/array/operation.h"
+
+namespace tessera {
+
+using detail::Operation;
+
+namespace {
+
+std::string text(const std::vector<std::int64_t>& values) { return to_string(Shape(values.begin(), values.end())); }
+
+}  // namespace
+
+// Elementwise.
+
+Array log1p(Array a) {
+  return detail::in_f32("log1p", std::move(a), [](Array x) {
+    // What was lost in 1 + x comes back as the first term of log(u + lost) (Kahan; as in Goldberg 1991, theorem 4).
+    Array u = 1 + x;
+    Array lost = x - (u - 1);
+    Array rest = log(u);
+    Array exact = where(u == 1, std::move(x), rest);  // the sign of zero; no 0 / 0 at -1
+    return where(abs(lost) > 0, std::move(rest) + lost / std::move(u), std::move(exact));
+  });
+}
+Array expm1(Array a) {
+  return detail::in_f32("expm1", std::move(a), [](Array x) {
+    // exp(x) - 1 = 2 t / (1 - t) with t = tanh(x / 2), which loses nothing where t is small or negative.
+    constexpr double limit = 0.5;
+    Array t = tanh(0.5 * minimum(x, limit));
+    Array near = (t + t) / (1 - t);
+    Array large = x > limit;
+    return where(std::move(large), exp(std::move(x)) - 1, std::move(near));
+  });
+}
+Array sign(Array a) {
+  const Operation operation("sign", a);
+  detail::need_numbers("sign", a.dtype());
+  Array below = is_unsigned_int(a.dtype()) ? a : where(a < 0, -1, a);
+  Array above = std::move(a) > 0;
+  return operation.made(where(std::move(above), 1, std::move(below)));
+}
+Array clip(Array a, ArrayOperand low, ArrayOperand high) {
+  const Operation operation("clip", a, low, high);
+  return operation.made(minimum(maximum(std::move(a), std::move(low)), std::move(high)));
+}
+Array isnan(Array a) {
+  const Operation operation("isnan", a);
+  return operation.made(a != a);
+}
+Array isfinite(Array a) {
+  const Operation operation("isfinite", a);
+  if (!is_float(a.dtype())) return operation.made(a == a);
+  return operation.made(abs(std::move(a)) < std::numeric_limits<double>::infinity());
+}
+
+Array argmin(Array a, int axis, bool keep) {
+  const Operation operation("argmin", a);
+  detail::need_numbers("argmin", a.dtype());
+  const auto d = normalise_axis("argmin", axis, a.shape().size());
+  const auto attributes = [&] { return Attributes{{"axis", static_cast<std::int64_t>(d)}, {"keep", keep}}; };
+  // Where the order is turned round: a NaN stays one, and integers have a complement where they may have no negative.
+  if (is_float(a.dtype())) return operation.made(argmax(-std::move(a), d, keep), attributes);
+  if (is_unsigned_int(a.dtype())) {
+    const int bits = 8 * static_cast<int>(dtype_size(a.dtype()));
+    a = std::move(a) ^ (~std::uint64_t{0} >> (64 - bits));
+  } else {
+    a = std::move(a) ^ -1;
+  }
+  return operation.made(argmax(std::move(a), d, keep), attributes);
+}
+
+// Joining and cutting.
+
+Array stack(std::span<const Array> parts, int axis) {
+  const Operation operation("stack", parts);
+  if (parts.empty()) fail<ArgumentError>({.asked = "stack", .wrong = "there are no arrays to join"});
+  const auto d = normalise_axis("stack", axis, parts[0].shape().size() + 1);
+  std::vector<Array> rows;
+  for (const Array& part : parts) {
+    if (part.shape() != parts[0].shape())
+      fail<ShapeError>({.asked = "stack",
+                        .with = {{"first", to_string(parts[0].shape())}, {"other", to_string(part.shape())}},
+                        .wrong = "the shapes differ"});
+    rows.push_back(part.unsqueeze(d));
+  }
+  return operation.made(concatenate(rows, d), [&] { return Attributes{{"axis", static_cast<std::int64_t>(d)}}; });
+}
+Array stack(std::initializer_list<Array> parts, int axis) {
+  return stack(std::span(parts.begin(), parts.size()), axis);
+}
+
+std::vector<Array> split(const Array& a, const std::vector<std::int64_t>& sizes, int axis) {
+  const Operation operation("split", a);
+  const auto d = normalise_axis("split", axis, a.shape().size());
+  const std::int64_t extent = a.shape(d);
+  const bool negative = std::ranges::any_of(sizes, [](std::int64_t n) { return n < 0; });
+  if (negative || std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) != extent)
+    fail<ShapeError>({.asked = "split",
+                      .with = {{"shape", to_string(a.shape())}, {"axis", std::to_string(axis)}, {"sizes", text(sizes)}},
+                      .wrong = "the sizes do not make up the axis"});
+  std::vector<Array> parts;
+  std::int64_t at = 0;
+  for (std::int64_t n : sizes) parts.push_back(a.slice(d, at, at + n)), at += n;
+  return operation.made(std::move(parts), [&] {
+    return Attributes{{"axis", static_cast<std::int64_t>(d)}, {"sizes", sizes}};
+  });
+}
+std::vector<Array> split(const Array& a, std::int64_t sections, int axis) {
+  const std::int64_t extent = a.shape(axis);
+  if (sections < 1 || extent % sections != 0)
+    fail<ShapeError>({.asked = "split",
+                      .with = {{"shape", to_string(a.shape())},
+                               {"axis", std::to_string(axis)},
+                               {"sections", std::to_string(sections)}},
+                      .wrong = "the axis does not divide into so many equal parts",
+                      .todo = "Give the size of each part: split(a, {3, 3, 2}, axis)"});
+  return split(a, std::vector<std::int64_t>(static_cast<std::size_t>(sections), extent / sections), axis);
+}
+
+Array pad(const Array& a, const std::vector<Padding>& widths, double value) {
+  const Operation operation("pad", a);
+  Shape shape = a.shape();
+  const auto told = [&] {
+    std::vector<std::int64_t> all;
+    for (const Padding& p : widths) all.push_back(p.before), all.push_back(p.after);
+    return all;
+  };
+  const bool negative = std::ranges::any_of(widths, [](const Padding& p) { return p.before < 0 || p.after < 0; });
+  if (widths.size() != shape.size() || negative)
+    fail<ShapeError>({.asked = "pad",
+                      .with = {{"shape", to_string(shape)}, {"widths", text(told())}},
+                      .wrong = negative ? "a width is negative" : "there is not one pair of widths for each axis",
+                      .todo = negative ? "Cut with slice()" : ""});
+  for (std::size_t d = 0; d < shape.size(); ++d) shape[d] += widths[d].before + widths[d].after;
+  Array out = Array::full(shape, value, a.dtype(), a.device());
+  Array inside = out;
+  for (std::size_t d = 0; d < shape.size(); ++d)
+    inside = inside.slice(static_cast<int>(d), widths[d].before, widths[d].before + a.shape()[d]);
+  inside.assign(a);
+  return operation.made(std::move(out), [&] { return Attributes{{"widths", told()}, {"value", value}}; });
+}
+
+// Masks.
+
+namespace {
+
+Array triangle(const char* name, const Array& a, std::int64_t k, bool lower) {
+  const Operation operation(name, a);
+  if (a.rank() < 2)
+    fail<ShapeError>({.asked = name, .with = {{"shape", to_string(a.shape())}}, .wrong = "there are no matrices"});
+  const auto counted = [&](int axis) { return Array::arange(a.shape(axis), 0, 1, DType::i64, a.device()); };
+  const Array distance = counted(-1).unsqueeze(0) - counted(-2).unsqueeze(1);
+  const Array stays = lower ? distance <= k : distance >= k;
+  const auto attributes = [&] { return Attributes{{"k", k}}; };
+  if (a.dtype() == DType::boolean) return operation.made(a & stays, attributes);
+  return operation.made(where(stays, a, 0), attributes);
+}
+
+}  // namespace
+
+Array tril(const Array& a, std::int64_t k) { return triangle("tril", a, k, true); }
+Array triu(const Array& a, std::int64_t k) { return triangle("triu", a, k, false); }
+
+Array one_hot(const Array& indices, std::int64_t classes, DType dtype) {
+  const Operation operation("one_hot", indices);
+  detail::need_indices("one_hot", indices);
+  if (classes < 0)
+    fail<ShapeError>(
+        {.asked = "one_hot", .with = {{"classes", std::to_string(classes)}}, .wrong = "the count is negative"});
+  const Array all = Array::arange(classes, 0, 1, DType::i64, indices.device());
+  return operation.made((indices.unsqueeze(-1) == all).astype(dtype), [&] { return Attributes{{"classes", classes}}; });
+}
+
+// Statistics.
+
+namespace {
+
+/// What an observer is told besides the array.
+Attributes told(const std::vector<int>& axes, bool keep) {
+  return {{"axes", std::vector<std::int64_t>(axes.begin(), axes.end())}, {"keep", keep}};
+}
+
+Array spread(const char* name, Array a, const std::vector<int>& axes, double correction, bool keep, bool root) {
+  const Operation operation(name, a);
+  const DType given = a.dtype();
+  const bool small = given == DType::f16 || given == DType::bf16;
+  if (small)
+    a = a.astype(DType::f32);
+  else if (!is_float(given))
+    a = a.astype(device_info(a.device()).can.f64 ? DType::f64 : DType::f32);
+  const std::int64_t before = a.size();
+  Array difference = a - mean(a, axes, true);
+  a = Array();
+  Array square = difference * difference;
+  difference = Array();  // not to be written to memory
+  Array total = sum(std::move(square), axes, keep);
+  const std::int64_t results = total.size();
+  const double count = results == 0 ? 0 : static_cast<double>(before / results);
+  Array result = std::move(total) / std::max(count - correction, 0.0);
+  if (root) result = sqrt(std::move(result));
+  if (small) result = result.astype(given);
+  return operation.made(std::move(result), [&] {
+    Attributes all = told(axes, keep);
+    all.push_back({"correction", correction});
+    return all;
+  });
+}
+
+}  // namespace
+
+Array var(Array a, std::vector<int> axes, double correction, bool keep) {
+  return spread("var", std::move(a), axes, correction, keep, false);
+}
+Array std(Array a, std::vector<int> axes, double correction, bool keep) {
+  return spread("std", std::move(a), axes, correction, keep, true);
+}
+
+Array logsumexp(Array a, std::vector<int> axes, bool keep) {
+  const auto attributes = [&] { return told(axes, keep); };
+  const Operation operation("logsumexp", a);
+  detail::need_numbers("logsumexp", a.dtype());
+  const DType given = a.dtype();
+  if (given != DType::f32 && given != DType::f64) a = a.astype(DType::f32);
+  Shape shape;  // of the result without kept extents
+  std::vector<bool> reduced(a.shape().size(), axes.empty());
+  for (int axis : axes) reduced[static_cast<std::size_t>(normalise_axis("logsumexp", axis, reduced.size()))] = true;
+  for (std::size_t d = 0; d < reduced.size(); ++d)
+    if (!reduced[d]) shape.push_back(a.shape()[d]);
+  Array largest;
+  if (a.size() != 0) {
+    // Of a row without a finite largest the sum of exp itself is right: 0 or infinity.
+    largest = max(a, axes, true);
+    largest = where(isfinite(largest), largest, 0);
+    a = std::move(a) - largest;
+    if (!keep) largest = largest.reshape(shape);
+  }
+  Array result = log(sum(exp(std::move(a)), axes, keep));
+  if (largest.size() != 0) result = std::move(result) + std::move(largest);
+  if (is_float(given)) result = result.astype(given);
+  return operation.made(std::move(result), attributes);
+}
+
+// Writing.
+
+Array update_slice(const Array& a, const Array& updates, const std::vector<std::int64_t>& starts) {
+  const Operation operation("update_slice", a, updates);
+  bool inside = starts.size() == a.shape().size() && updates.shape().size() == a.shape().size();
+  for (std::size_t d = 0; inside && d < starts.size(); ++d)
+    inside = starts[d] >= 0 && starts[d] + updates.shape()[d] <= a.shape()[d];
+  if (!inside)
+    fail<ShapeError>(
+        {.asked = "update_slice",
+         .with = {{"a", to_string(a.shape())}, {"updates", to_string(updates.shape())}, {"starts", text(starts)}},
+         .wrong = "the updates do not lie inside of the array"});
+  Array out = a.copy(), part = out;
+  for (std::size_t d = 0; d < starts.size(); ++d)
+    part = part.slice(static_cast<int>(d), starts[d], starts[d] + updates.shape()[d]);
+  part.assign(updates);
+  return operation.made(std::move(out), [&] { return Attributes{{"starts", starts}}; });
+}
+
+}  // namespace tessera

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions of arrays that networks need beyond arithmetic: joining and cutting, masks, statistics, running sums, and
+// reading and writing by index. Names, orders of arguments and defaults are NumPy's or, where it has none, PyTorch's.
+// What writes gives a new array: in place there is assign() of a slice.
+#pragma once
+
+#include "tessera/array/array.h"
+
+namespace tessera {
+
+// Joining and cutting.
+
+/// Joins along a new axis. All of one shape; dtypes are promoted.
+Array stack(std::span<const Array> parts, int axis = 0);
+Array stack(std::initializer_list<Array> parts, int axis = 0);
+/// Views of equal parts. ShapeError if the axis does not divide into them.
+std::vector<Array> split(const Array& a, std::int64_t sections, int axis = 0);
+/// Views of parts with these extents. ShapeError unless they make up the axis.
+std::vector<Array> split(const Array& a, const std::vector<std::int64_t>& sizes, int axis = 0);
+
+/// Elements to add before and after those of an axis.
+struct Padding {
+  std::int64_t before = 0, after = 0;
+};
+/// `a` with elements of `value` around it; one width for each axis.
+Array pad(const Array& a, const std::vector<Padding>& widths, double value = 0);
+
+// Masks.
+
+/// The last two axes as matrices: elements above (`tril`) or below (`triu`) the k-th diagonal are zero.
+Array tril(const Array& a, std::int64_t k = 0);
+Array triu(const Array& a, std::int64_t k = 0);
+/// A last axis of `classes` elements: 1 at the index and 0 elsewhere; all 0 where the index is out of range.
+Array one_hot(const Array& indices, std::int64_t classes, DType dtype = DType::f32);
+
+// Statistics over `axes`, all if empty; `keep` leaves extents of 1. 16-bit floats compute as f32, integers as f64 (f32
+// on a device without f64).
+
+/// The mean square distance from the mean, in two passes, with n - correction for the count: 1 for the estimate from a
+/// sample (PyTorch's default), 0 for the variance of the numbers themselves (NumPy's). No elements left: NaN.
+Array var(Array a, std::vector<int> axes = {}, double correction = 1, bool keep = false);
+Array std(Array a, std::vector<int> axes = {}, double correction = 1, bool keep = false);  ///< its root
+/// log(sum(exp(a))) without overflow; -infinity where all are -infinity, or there are none. Integers compute as f32.
+Array logsumexp(Array a, std::vector<int> axes = {}, bool keep = false);
+/// Running sums along an axis. Integers and bools are summed as 64 bits, 16-bit floats as f32.
+Array cumsum(const Array& a, int axis = 0);
+
+// By index. Indices are of any integer dtype; those out of range, negative ones too, read zeros and write nothing.
+
+/// out[i][j][k] = a[i][indices[i][j][k]][k] for axis 1 of three: `indices` has the dimensions of `a`, and extents equal
+/// to a's or 1 outside of the axis. (PyTorch's gather.)
+Array take_along_axis(const Array& a, const Array& indices, int axis = -1);
+/// `a` with out[indices[i]] = updates[i] along an axis: `updates` (of a's dtype after conversion) broadcasts to the
+/// shape that take(a, indices, axis) has. Of equal indices the last one wins, on every device.
+Array scatter(const Array& a, const Array& indices, const Array& updates, int axis = 0);
+/// `a` with out[indices[i]] += updates[i], shapes as scatter's. Sums are made in the order of the indices, beginning
+/// with a's element, and 16-bit floats are summed as f32: the same bits in every run. (PyTorch's index_add.)
+Array scatter_add(const Array& a, const Array& indices, const Array& updates, int axis = 0);
+/// `a` with `updates` (of a's dtype after conversion) written from `starts`, one for each axis, on. ShapeError if they
+/// do not lie inside of it.
+Array update_slice(const Array& a, const Array& updates, const std::vector<std::int64_t>& starts);
+
+}  // namespace tessera

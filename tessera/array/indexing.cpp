@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading and writing by arrays of indices.
+#include <bit>
+
+#include "tessera/array/elementwise.h"
+#include "tessera/array/functions.h"
+#include "tessera/array/layout.h"
+#include "tessera/array/running_sum.h"
+
+namespace tessera {
+
+using detail::AlongAxis;
+using detail::Operation;
+using ir::Value;
+
+namespace {
+
+// Where an element lies that a thread works on: of (outer, count, inner) the dimensions that are not 1 are the
+// launch's.
+struct Place {
+  Value column, i, outer;
+};
+Place place(bool single) {
+  if (single) return {ir::index_literal(0), ir::global_id(0), ir::global_id(1)};
+  return {ir::global_id(0), ir::global_id(1), ir::global_id(2)};
+}
+std::array<std::uint64_t, 3> threads(bool single, std::int64_t outer, std::int64_t count, std::int64_t inner) {
+  const auto o = static_cast<std::uint64_t>(outer), n = static_cast<std::uint64_t>(count);
+  if (single) return {n, o, 1};
+  return {static_cast<std::uint64_t>(inner), n, o};
+}
+
+// An index that was read, and whether it is one of `extent`. Compared in 64 bits: a large one must not wrap into range.
+struct Row {
+  Value row, inside;
+};
+Row row_of(Value index, Value extent) {
+  const DType wide = index.dtype() == DType::u64 ? DType::u64 : DType::i64;
+  const Value full = ir::cast(wide, index);
+  Value inside = full < ir::cast(wide, extent);
+  if (wide == DType::i64) inside = inside && full >= 0;
+  return {ir::cast(DType::index, full), inside};
+}
+
+struct TakeSpec {
+  DType table, indices;
+  bool along;   // an index for each element, not for each row
+  bool single;  // rows of one element
+  friend bool operator==(const TakeSpec&, const TakeSpec&) = default;
+  std::size_t hash() const {
+    return static_cast<std::size_t>(table) * 31 + static_cast<std::size_t>(indices) * 4 + along * 2u + single;
+  }
+};
+
+ir::Function trace_take(const TakeSpec& spec) {
+  ir::Builder builder(spec.along ? "take_along_axis" : "take_rows", ir::KernelKind::map);
+  ir::Builder::Scope scope(builder);
+  const auto table = ir::buffer_param("table", spec.table, ir::Access::read);
+  const auto indices = ir::buffer_param("indices", spec.indices, ir::Access::read);
+  const auto out = ir::buffer_param("out", spec.table, ir::Access::read_write);
+  const Value extent = ir::scalar_param("extent", DType::index), count = ir::scalar_param("count", DType::index);
+  const Value width = ir::scalar_param("width", DType::index);
+  const Place at = place(spec.single);
+  const Value position = (at.outer * count + at.i) * width + at.column;
+  const Row from = row_of(indices.load(spec.along ? position : at.i), extent);
+  out.store(position,
+            table.load_if(from.inside, (at.outer * extent + from.row) * width + at.column, ir::literal(spec.table, 0)));
+  return builder.finish();
+}
+
+Array take_rows(const Array& table, const Array& indices, const AlongAxis& axis, std::int64_t count, bool along,
+                Shape shape) {
+  Array out = Array::empty(std::move(shape), table.dtype(), table.device());
+  if (out.size() == 0) return out;
+  const Array rows = table.as_contiguous(), which = indices.as_contiguous();
+  const bool single = axis.inner == 1;
+  static auto& family = *new KernelFamily<TakeSpec>(trace_take);
+  family({table.dtype(), indices.dtype(), along, single})
+      .launch(threads(single, axis.outer, count, axis.inner),
+              {rows.view(), which.view(), out.view(), LaunchArgument::index(axis.extent), LaunchArgument::index(count),
+               LaunchArgument::index(axis.inner)});
+  return out;
+}
+
+std::size_t checked_axis(const char* name, const Array& a, const Array& indices, int axis) {
+  if (a.rank() < 1)
+    fail<ShapeError>(
+        {.asked = name, .with = {{"shape", to_string(a.shape())}}, .wrong = "the array has no axis to pick from"});
+  detail::need_indices(name, indices);
+  const Array* both[] = {&a, &indices};
+  detail::common_device(name, both);
+  return static_cast<std::size_t>(normalise_axis(name, axis, a.shape().size()));
+}
+
+Shape taken_shape(const Array& a, const Array& indices, std::size_t axis) {
+  Shape shape;
+  for (std::size_t d = 0; d < axis; ++d) shape.push_back(a.shape()[d]);
+  for (std::int64_t n : indices.shape()) shape.push_back(n);
+  for (std::size_t d = axis + 1; d < a.shape().size(); ++d) shape.push_back(a.shape()[d]);
+  return shape;
+}
+
+}  // namespace
+
+Array take(const Array& table, const Array& indices, int axis) {
+  const Operation operation("take", table, indices);
+  const std::size_t d = checked_axis("take", table, indices, axis);
+  return operation.made(
+      take_rows(table, indices, AlongAxis(table.shape(), d), indices.size(), false, taken_shape(table, indices, d)),
+      [&] {
+        return Attributes{{"axis", static_cast<std::int64_t>(d)}};
+      });
+}
+
+Array take_along_axis(const Array& a, const Array& indices, int axis) {
+  const Operation operation("take_along_axis", a, indices);
+  const std::size_t d = checked_axis("take_along_axis", a, indices, axis);
+  bool fits = indices.shape().size() == a.shape().size();
+  for (std::size_t i = 0; fits && i < a.shape().size(); ++i)
+    fits = i == d || indices.shape()[i] == a.shape()[i] || indices.shape()[i] == 1;
+  if (!fits)
+    fail<ShapeError>(
+        {.asked = "take_along_axis",
+         .with = {{"a", to_string(a.shape())}, {"indices", to_string(indices.shape())}, {"axis", std::to_string(axis)}},
+         .wrong = "the indices have not the array's dimensions and, outside of the axis, extents"});
+  Shape shape = a.shape();
+  const std::int64_t count = shape[d] = indices.shape()[d];
+  return operation.made(take_rows(a, indices.broadcast_to(shape), AlongAxis(a.shape(), d), count, true, shape), [&] {
+    return Attributes{{"axis", static_cast<std::int64_t>(d)}};
+  });
+}
+
+namespace {
+
+// The array, what is to be written, and the indices, all contiguous.
+struct Scattered {
+  std::size_t d;
+  AlongAxis axis;
+  std::int64_t count;
+  Array a, indices, updates;
+};
+
+Scattered checked_scatter(const char* name, const Array& a, const Array& indices, const Array& updates, int axis) {
+  const std::size_t d = checked_axis(name, a, indices, axis);
+  const Array* both[] = {&a, &updates};
+  detail::common_device(name, both);
+  const Shape shape = taken_shape(a, indices, d);
+  bool fits = updates.shape().size() <= shape.size();
+  for (std::size_t i = 1; fits && i <= updates.shape().size(); ++i) {
+    const std::int64_t n = updates.shape()[updates.shape().size() - i];
+    fits = n == 1 || n == shape[shape.size() - i];
+  }
+  if (!fits)
+    fail<ShapeError>(
+        {.asked = name,
+         .with = {{"a", to_string(a.shape())},
+                  {"indices", to_string(indices.shape())},
+                  {"updates", to_string(updates.shape())},
+                  {"axis", std::to_string(axis)}},
+         .wrong = "the updates do not stretch to the shape of take(a, indices, axis), " + to_string(shape)});
+  constexpr std::int64_t most = std::int64_t{1} << 30;
+  if (a.shape()[d] > most || indices.size() > most)
+    fail<ShapeError>({.asked = name,
+                      .with = {{"a", to_string(a.shape())}, {"indices", to_string(indices.shape())}},
+                      .wrong = "the axis or the indices have more than 2^30 elements"});
+  return {d,
+          AlongAxis(a.shape(), d),
+          indices.size(),
+          a.as_contiguous(),
+          indices.as_contiguous(),
+          updates.astype(a.dtype()).broadcast_to(shape).as_contiguous()};
+}
+
+// For each row the last index that names it, as one more than its position; 0: none. Integers have one largest.
+ir::Function trace_last_index(const DType& dtype) {
+  ir::Builder builder("last_index", ir::KernelKind::map);
+  ir::Builder::Scope scope(builder);
+  const auto indices = ir::buffer_param("indices", dtype, ir::Access::read);
+  const auto last = ir::buffer_param("last", DType::i32, ir::Access::read_write);
+  const Value extent = ir::scalar_param("extent", DType::index), i = ir::global_id();
+  const Row to = row_of(indices.load(i), extent);
+  ir::if_(to.inside, [&] { last.atomic(ir::AtomicOp::max, to.row, ir::cast(DType::i32, i) + 1); });
+  return builder.finish();
+}
+
+struct RowsSpec {
+  DType dtype;
+  bool single;
+  friend bool operator==(const RowsSpec&, const RowsSpec&) = default;
+  std::size_t hash() const { return static_cast<std::size_t>(dtype) * 2 + single; }
+};
+
+ir::Function trace_scatter(const RowsSpec& spec) {
+  ir::Builder builder("scatter_rows", ir::KernelKind::map);
+  ir::Builder::Scope scope(builder);
+  const auto a = ir::buffer_param("a", spec.dtype, ir::Access::read);
+  const auto updates = ir::buffer_param("updates", spec.dtype, ir::Access::read);
+  const auto last = ir::buffer_param("last", DType::i32, ir::Access::read);
+  const auto out = ir::buffer_param("out", spec.dtype, ir::Access::read_write);
+  const Value extent = ir::scalar_param("extent", DType::index), count = ir::scalar_param("count", DType::index);
+  const Value width = ir::scalar_param("width", DType::index);
+  const Place at = place(spec.single);
+  const Value position = (at.outer * extent + at.i) * width + at.column;
+  const Value from = ir::cast(DType::index, last.load(at.i));
+  const ir::Variable value(spec.dtype, ir::literal(spec.dtype, 0));
+  ir::if_(
+      from > 0, [&] { value.set(updates.load((at.outer * count + from - 1) * width + at.column)); },
+      [&] { value.set(a.load(position)); });
+  out.store(position, value.get());
+  return builder.finish();
+}
+
+}  // namespace
+
+Array scatter(const Array& a, const Array& indices, const Array& updates, int axis) {
+  const Operation operation("scatter", a, indices, updates);
+  const Scattered s = checked_scatter("scatter", a, indices, updates, axis);
+  const auto attributes = [&] { return Attributes{{"axis", static_cast<std::int64_t>(s.d)}}; };
+  if (s.updates.size() == 0) return operation.made(a.copy(), attributes);
+  const Array last = Array::zeros({s.axis.extent}, DType::i32, a.device());
+  static auto& find = *new KernelFamily<DType>(trace_last_index);
+  find(indices.dtype())
+      .launch({static_cast<std::uint64_t>(s.count), 1, 1},
+              {s.indices.view(), last.view_for_writing(), LaunchArgument::index(s.axis.extent)});
+  Array out = Array::empty(a.shape(), a.dtype(), a.device());
+  const bool single = s.axis.inner == 1;
+  static auto& family = *new KernelFamily<RowsSpec>(trace_scatter);
+  family({a.dtype(), single})
+      .launch(threads(single, s.axis.outer, s.axis.extent, s.axis.inner),
+              {s.a.view(), s.updates.view(), last.view(), out.view(), LaunchArgument::index(s.axis.extent),
+               LaunchArgument::index(s.count), LaunchArgument::index(s.axis.inner)});
+  return operation.made(std::move(out), attributes);
+}
+
+// Sums by index without atomics of floats: the positions of updates are sorted by their rows, stably, by a radix sort
+// in which a thread counts and places a run of positions one after the other; then a thread for each column sums a
+// row's.
+namespace {
+
+constexpr int digit_bits = 8;
+constexpr std::int64_t shortest_run = 32, most_runs = 2048;
+
+struct SortSpec {
+  DType indices;  // i32: keys of the pass before
+  bool first;     // indices, which may be out of range, and no order yet
+  bool places;    // else counts
+  friend bool operator==(const SortSpec&, const SortSpec&) = default;
+  std::size_t hash() const { return static_cast<std::size_t>(indices) * 4 + first * 2u + places; }
+};
+
+ir::Function trace_sort(const SortSpec& spec) {
+  ir::Builder builder(spec.places ? "sort_places" : "sort_counts", ir::KernelKind::map);
+  ir::Builder::Scope scope(builder);
+  const auto keys = ir::buffer_param("keys", spec.indices, ir::Access::read);
+  ir::BufferRef order, sorted_keys, sorted_order;
+  if (spec.places) {
+    if (!spec.first) order = ir::buffer_param("order", DType::i32, ir::Access::read);
+    sorted_keys = ir::buffer_param("sorted_keys", DType::i32, ir::Access::read_write);
+    sorted_order = ir::buffer_param("sorted_order", DType::i32, ir::Access::read_write);
+  }
+  const auto counts = ir::buffer_param("counts", DType::i32, ir::Access::read_write);  // (digits, runs)
+  const Value count = ir::scalar_param("count", DType::index), run = ir::scalar_param("run", DType::index);
+  const Value runs = ir::scalar_param("runs", DType::index), digits = ir::scalar_param("digits", DType::index);
+  const Value extent = ir::scalar_param("extent", DType::index), shift = ir::scalar_param("shift", DType::i32);
+  const Value thread = ir::global_id();
+  if (!spec.places)
+    ir::for_(0, digits, 1, [&](Value d) { counts.store(d * runs + thread, ir::literal(DType::i32, 0)); });
+  ir::for_(thread * run, ir::min(thread * run + run, count), 1, [&](Value k) {
+    Value key = keys.load(k);
+    if (spec.first) {  // those out of range come last
+      const Row to = row_of(key, extent);
+      key = ir::cast(DType::i32, ir::select(to.inside, to.row, extent));
+    }
+    const Value digit = ir::cast(DType::index, (key >> shift) & ir::cast(DType::i32, digits - 1));
+    const Value at = digit * runs + thread, before = counts.load(at);
+    counts.store(at, before + 1);
+    if (!spec.places) return;
+    const Value to = ir::cast(DType::index, before);
+    sorted_keys.store(to, key);
+    sorted_order.store(to, spec.first ? ir::cast(DType::i32, k) : order.load(k));
+  });
+  return builder.finish();
+}
+
+ir::Function trace_scatter_add(const RowsSpec& spec) {
+  ir::Builder builder("scatter_add_rows", ir::KernelKind::map);
+  ir::Builder::Scope scope(builder);
+  builder.set_exact();
+  const auto keys = ir::buffer_param("keys", DType::i32, ir::Access::read);
+  const auto order = ir::buffer_param("order", DType::i32, ir::Access::read);
+  const auto updates = ir::buffer_param("updates", spec.dtype, ir::Access::read);
+  const auto out = ir::buffer_param("out", spec.dtype, ir::Access::read_write);
+  const Value extent = ir::scalar_param("extent", DType::index), count = ir::scalar_param("count", DType::index);
+  const Value width = ir::scalar_param("width", DType::index);
+  const Place at = place(spec.single);
+  const Value key = keys.load(at.i), row = ir::cast(DType::index, key);
+  const Value before = keys.load_if(at.i > 0, at.i - 1, ir::literal(DType::i32, -1));
+  const bool small = spec.dtype == DType::f16 || spec.dtype == DType::bf16;
+  const DType sums = small ? DType::f32 : spec.dtype;
+  ir::if_(before != key && row < extent, [&] {
+    const Value position = (at.outer * extent + row) * width + at.column;
+    const ir::Variable sum(sums, ir::cast(sums, out.load(position))), k(DType::index, at.i);
+    ir::while_([&] { return keys.load_if(k.get() < count, k.get(), ir::literal(DType::i32, -1)) == key; },
+               [&] {
+                 const Value from = ir::cast(DType::index, order.load(k.get()));
+                 const Value update = updates.load((at.outer * count + from) * width + at.column);
+                 sum.set(sum.get() + ir::cast(sums, update));
+                 k.set(k.get() + 1);
+               });
+    out.store(position, ir::cast(spec.dtype, sum.get()));
+  });
+  return builder.finish();
+}
+
+struct Sorted {
+  Array keys, order;
+};
+
+/// Positions of `indices` by the row that they name, those of one row in their order.
+Sorted sort_by_row(const Array& indices, std::int64_t extent) {
+  const std::int64_t count = indices.size(), most = std::max(shortest_run, (count + most_runs - 1) / most_runs);
+  const std::int64_t runs = (count + most - 1) / most;
+  const int bits = std::bit_width(static_cast<std::uint64_t>(extent)), passes = (bits + digit_bits - 1) / digit_bits;
+  const int each = (bits + passes - 1) / passes;
+  const std::int64_t digits = std::int64_t{1} << each;
+  static auto& family = *new KernelFamily<SortSpec>(trace_sort);
+  Sorted sorted{indices, {}};
+  for (int pass = 0; pass < passes; ++pass) {
+    const bool first = pass == 0;
+    const Array counts = Array::empty({digits * runs}, DType::i32, indices.device());
+    const auto launch = [&](bool places, const Array& counters, const Sorted& to) {
+      std::vector<LaunchArgument> args = {sorted.keys.view()};
+      if (places) {
+        if (!first) args.emplace_back(sorted.order.view());
+        args.emplace_back(to.keys.view()), args.emplace_back(to.order.view());
+      }
+      args.emplace_back(counters.view());
+      for (std::int64_t n : {count, most, runs, digits, extent}) args.push_back(LaunchArgument::index(n));
+      args.push_back(LaunchArgument::scalar(DType::i32, static_cast<std::uint64_t>(pass * each)));
+      family({sorted.keys.dtype(), first, places}).launch({static_cast<std::uint64_t>(runs), 1, 1}, std::span(args));
+    };
+    launch(false, counts, {});
+    const Array begins = detail::running_sum(counts, {counts.shape(), 0}, DType::i32, true);
+    const Sorted to{Array::empty({count}, DType::i32, indices.device()),
+                    Array::empty({count}, DType::i32, indices.device())};
+    launch(true, begins, to);
+    sorted = to;
+  }
+  return sorted;
+}
+
+}  // namespace
+
+Array scatter_add(const Array& a, const Array& indices, const Array& updates, int axis) {
+  const Operation operation("scatter_add", a, indices, updates);
+  detail::need_numbers("scatter_add", a.dtype());
+  const Scattered s = checked_scatter("scatter_add", a, indices, updates, axis);
+  const auto attributes = [&] { return Attributes{{"axis", static_cast<std::int64_t>(s.d)}}; };
+  Array out = a.copy();
+  if (s.updates.size() == 0 || a.size() == 0) return operation.made(std::move(out), attributes);
+  const Sorted sorted = sort_by_row(s.indices, s.axis.extent);
+  const bool single = s.axis.inner == 1;
+  static auto& family = *new KernelFamily<RowsSpec>(trace_scatter_add);
+  family({a.dtype(), single})
+      .launch(
+          threads(single, s.axis.outer, s.count, s.axis.inner),
+          {sorted.keys.view(), sorted.order.view(), s.updates.view(), out.view_for_writing(),
+           LaunchArgument::index(s.axis.extent), LaunchArgument::index(s.count), LaunchArgument::index(s.axis.inner)});
+  return operation.made(std::move(out), attributes);
+}
+
+}  // namespace tessera

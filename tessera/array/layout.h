@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// An array seen along one axis. Inside array/ only.
+#pragma once
+
+#include "tessera/base/shape.h"
+
+namespace tessera::detail {
+
+/// Contiguous elements as (outer, extent, inner), the extent being that of the axis.
+struct AlongAxis {
+  std::int64_t outer = 1, extent = 1, inner = 1;
+  AlongAxis(const Shape& shape, std::size_t axis) : extent(shape[axis]) {
+    for (std::size_t d = 0; d < axis; ++d) outer *= shape[d];
+    for (std::size_t d = axis + 1; d < shape.size(); ++d) inner *= shape[d];
+  }
+};
+
+}  // namespace tessera::detail

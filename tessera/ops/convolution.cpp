@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/ops/convolution.h"
+
+#include <algorithm>
+
+#include "tessera/ops/product.h"
+#include "tessera/ops/windows.h"
+
+namespace tessera {
+
+using detail::Operation;
+using ops::WindowSpec;
+
+namespace {
+
+std::string text(Extents2d e) { return to_string(Shape{e.rows, e.columns}); }
+
+std::vector<std::int64_t> numbers(const Windows2d& o) {
+  return {o.kernel.rows,  o.kernel.columns,  o.stride.rows,   o.stride.columns,
+          o.padding.rows, o.padding.columns, o.dilation.rows, o.dilation.columns};
+}
+
+[[noreturn]] void refuse(const char* name, const Shape& x, const Windows2d& o, const char* wrong) {
+  fail<ShapeError>({.asked = name,
+                    .with = {{"x", to_string(x)},
+                             {"kernel", text(o.kernel)},
+                             {"stride", text(o.stride)},
+                             {"padding", text(o.padding)},
+                             {"dilation", text(o.dilation)}},
+                    .wrong = wrong});
+}
+
+// How many windows there are down and across.
+Extents2d windows_of(const char* name, const Shape& x, const Windows2d& o) {
+  if (x.size() != 4) refuse(name, x, o, "images have four dimensions: n, channels, rows, columns");
+  if (std::min({o.kernel.rows, o.kernel.columns, o.stride.rows, o.stride.columns, o.dilation.rows,
+                o.dilation.columns}) < 1 ||
+      std::min(o.padding.rows, o.padding.columns) < 0)
+    refuse(name, x, o, "kernel, stride and dilation are at least 1, and padding is at least 0");
+  const auto extent = [](std::int64_t n, std::int64_t kernel, std::int64_t stride, std::int64_t padding,
+                         std::int64_t dilation) {
+    const std::int64_t room = n + 2 * padding - dilation * (kernel - 1) - 1;
+    return room < 0 ? 0 : room / stride + 1;
+  };
+  const Extents2d out(extent(x[2], o.kernel.rows, o.stride.rows, o.padding.rows, o.dilation.rows),
+                      extent(x[3], o.kernel.columns, o.stride.columns, o.padding.columns, o.dilation.columns));
+  if (out.rows < 1 || out.columns < 1) refuse(name, x, o, "a window is larger than the image with its padding");
+  return out;
+}
+
+// Images of which the kernels can read rows and columns.
+Array readable(const Array& x) {
+  const bool rows = x.strides()[3] == 1 || x.shape()[3] == 1;
+  return rows && (x.strides()[2] == x.shape()[3] || x.shape()[2] == 1) ? x : x.as_contiguous();
+}
+
+void launch(WindowSpec::Kind kind, const Array& in, const Array* positions, const Array& out, const Shape& images,
+            const Strides& strides, Extents2d windows, const Windows2d& o) {
+  std::vector<LaunchArgument> args = {in.view()};
+  if (positions != nullptr) args.emplace_back(positions->view());
+  args.emplace_back(out.view());
+  for (std::int64_t n : {images[0], images[1], images[2], images[3], windows.rows, windows.columns, o.kernel.rows,
+                         o.kernel.columns, o.stride.rows, o.stride.columns, o.padding.rows, o.padding.columns,
+                         o.dilation.rows, o.dilation.columns, strides[0], strides[1]})
+    args.push_back(LaunchArgument::index(n));
+  const bool of_images = kind == WindowSpec::fold || kind == WindowSpec::unpool;
+  const Extents2d across = of_images ? Extents2d(images[2], images[3]) : windows;
+  std::int64_t planes = images[0] * images[1];
+  if (kind == WindowSpec::gather) planes *= o.kernel.rows * o.kernel.columns;
+  static auto& family = *new KernelFamily<WindowSpec>(ops::trace_windows);
+  family({kind, in.dtype(), o.stride.columns == 1})
+      .launch({static_cast<std::uint64_t>(across.columns), static_cast<std::uint64_t>(across.rows),
+               static_cast<std::uint64_t>(planes)},
+              std::span(args));
+}
+
+Windows2d windows_of(const Pool2d& o) { return {o.kernel, o.stride.value_or(o.kernel), o.padding}; }
+
+Array pool(const char* name, WindowSpec::Kind kind, const Array& x, const Pool2d& options) {
+  const Windows2d o = windows_of(options);
+  const Extents2d windows = windows_of(name, x.shape(), o);
+  if (2 * o.padding.rows > o.kernel.rows || 2 * o.padding.columns > o.kernel.columns)
+    refuse(name, x.shape(), o, "the padding is more than half of the kernel");
+  const Array out = Array::empty({x.shape()[0], x.shape()[1], windows.rows, windows.columns},
+                                 kind == WindowSpec::positions ? DType::i32 : x.dtype(), x.device());
+  if (out.size() == 0) return out;
+  const Array images = readable(x);
+  launch(kind, images, nullptr, out, x.shape(), images.strides(), windows, o);
+  return out;
+}
+
+Attributes told(const Windows2d& o) { return {{"windows", numbers(o)}}; }
+
+}  // namespace
+
+Array windows2d(const Array& x, const Windows2d& o) {
+  const Operation operation("windows2d", x);
+  const Extents2d windows = windows_of("windows2d", x.shape(), o);
+  const Shape& s = x.shape();
+  const Array out =
+      Array::empty({s[1], o.kernel.rows, o.kernel.columns, s[0], windows.rows, windows.columns}, x.dtype(), x.device());
+  if (out.size() != 0) {
+    const Array images = readable(x);
+    launch(WindowSpec::gather, images, nullptr, out, s, images.strides(), windows, o);
+  }
+  return operation.made(out, [&] { return told(o); });
+}
+
+Array fold2d(const Array& windows, Extents2d extents, const Windows2d& o) {
+  const Operation operation("fold2d", windows);
+  const Shape& s = windows.shape();
+  if (s.size() != 6)
+    fail<ShapeError>({.asked = "fold2d",
+                      .with = {{"windows", to_string(s)}},
+                      .wrong = "windows have six dimensions: channels, kernel rows, kernel columns, n, rows, columns"});
+  const Shape images = {s[3], s[0], extents.rows, extents.columns};
+  const Extents2d many = windows_of("fold2d", images, o);
+  if (s != Shape{s[0], o.kernel.rows, o.kernel.columns, s[3], many.rows, many.columns})
+    fail<ShapeError>({.asked = "fold2d",
+                      .with = {{"windows", to_string(s)}, {"images", to_string(images)}, {"kernel", text(o.kernel)}},
+                      .wrong = "these images have not as many windows"});
+  Array out = Array::empty(images, windows.dtype(), windows.device());
+  if (out.size() != 0) launch(WindowSpec::fold, windows.as_contiguous(), nullptr, out, images, out.strides(), many, o);
+  return operation.made(std::move(out), [&] {
+    Attributes all = told(o);
+    all.push_back({"extents", std::vector<std::int64_t>{extents.rows, extents.columns}});
+    return all;
+  });
+}
+
+Array conv2d(const Array& x, const Array& weight, const std::optional<Array>& bias, const Convolution2d& options) {
+  const Operation operation("conv2d", x, weight, bias);
+  const std::int64_t groups = options.groups;
+  const Shape &s = x.shape(), &w = weight.shape();
+  const auto wrong = [&](const char* what) {
+    fail<ShapeError>({.asked = "conv2d",
+                      .with = {{"x", to_string(s)},
+                               {"weight", to_string(w)},
+                               {"bias", bias ? to_string(bias->shape()) : "none"},
+                               {"groups", std::to_string(groups)}},
+                      .wrong = what});
+  };
+  if (s.size() != 4) wrong("images have four dimensions: n, channels, rows, columns");
+  if (w.size() != 4) wrong("a weight has four dimensions: out, channels / groups, kernel rows, kernel columns");
+  if (groups < 1 || s[1] % groups != 0 || w[0] % groups != 0)
+    wrong("the channels of x and of the result do not divide into the groups");
+  if (w[1] * groups != s[1]) wrong("the weight is for another number of channels");
+  if (bias && bias->shape() != Shape{w[0]}) wrong("the bias has not one element for each channel of the result");
+  if (!is_float(x.dtype()) || !is_float(weight.dtype()))
+    fail<DtypeError>(
+        {.asked = "conv2d",
+         .with = {{"x", std::string(dtype_name(x.dtype()))}, {"weight", std::string(dtype_name(weight.dtype()))}},
+         .wrong = "this operation takes floats",
+         .todo = "Use astype"});
+  const Windows2d o{{w[2], w[3]}, options.stride, options.padding, options.dilation};
+  const Extents2d windows = windows_of("conv2d", s, o);
+  const std::int64_t n = s[0], each = w[1] * w[2] * w[3], out = w[0] / groups, area = windows.rows * windows.columns;
+  const bool single = w[2] == 1 && w[3] == 1 && windows.rows == s[2] && windows.columns == s[3] &&
+                      o.padding.rows == 0 && o.padding.columns == 0;
+  Array result;
+  if (single) {  // each image is the matrix of its windows
+    result = matmul(weight.reshape({groups, out, each}), x.reshape({n, groups, each, area}));
+    result = result.reshape({n, w[0], windows.rows, windows.columns});
+  } else {  // one product a group for all images
+    const Array matrix = windows2d(x, o).reshape({groups, each, n * area});
+    result = matmul(weight.reshape({groups, out, each}), matrix);
+    result = result.reshape({w[0], n, windows.rows, windows.columns}).permute({1, 0, 2, 3});
+  }
+  if (bias) result = std::move(result) + bias->reshape({w[0], 1, 1});
+  return operation.made(std::move(result), [&] {
+    Attributes all = told(o);
+    all.push_back({"groups", groups});
+    return all;
+  });
+}
+
+Array max_pool2d(const Array& x, const Pool2d& options) {
+  const Operation operation("max_pool2d", x);
+  if (x.dtype() == DType::boolean)
+    fail<DtypeError>({.asked = "max_pool2d",
+                      .with = {{"dtype", "bool"}},
+                      .wrong = "this operation takes numbers",
+                      .todo = "Use astype"});
+  return operation.made(pool("max_pool2d", WindowSpec::largest, x, options), [&] { return told(windows_of(options)); });
+}
+
+Array average_pool2d(const Array& x, const Pool2d& options) {
+  const Operation operation("average_pool2d", x);
+  if (!is_float(x.dtype()))
+    fail<DtypeError>({.asked = "average_pool2d",
+                      .with = {{"dtype", std::string(dtype_name(x.dtype()))}},
+                      .wrong = "this operation takes floats",
+                      .todo = "Use astype"});
+  return operation.made(pool("average_pool2d", WindowSpec::mean, x, options),
+                        [&] { return told(windows_of(options)); });
+}
+
+Array ops::max_positions2d(const Array& x, const Pool2d& options) {
+  return pool("max_pool2d", WindowSpec::positions, x, options);
+}
+
+Array ops::unpool2d(const Array& pooled, const Array& positions, Extents2d extents, const Pool2d& options) {
+  const Shape images = {pooled.shape(0), pooled.shape(1), extents.rows, extents.columns};
+  const Windows2d o = windows_of(options);
+  const Extents2d windows = windows_of("unpool2d", images, o);
+  Array out = Array::empty(images, pooled.dtype(), pooled.device());
+  const Array which = positions.as_contiguous();
+  if (out.size() != 0)
+    launch(WindowSpec::unpool, pooled.as_contiguous(), &which, out, images, out.strides(), windows, o);
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolution and pooling of images, with PyTorch's shapes and defaults: images (n, channels, rows, columns).
+#pragma once
+
+#include "tessera/array/array.h"
+
+namespace tessera {
+
+/// A figure for rows and one for columns; a single number stands for both.
+struct Extents2d {
+  std::int64_t rows, columns;
+  constexpr Extents2d(std::int64_t both) : rows(both), columns(both) {}
+  constexpr Extents2d(std::int64_t rows, std::int64_t columns) : rows(rows), columns(columns) {}
+};
+
+struct Convolution2d {
+  Extents2d stride = 1;
+  Extents2d padding = 0;   ///< zeros on each side
+  Extents2d dilation = 1;  ///< distance between elements that a window reads
+  std::int64_t groups = 1;
+};
+
+/// x (n, channels, rows, columns) with weight (out, channels / groups, kernel rows, kernel columns) and bias (out,)
+/// gives (n, out, rows', columns'), where rows' = (rows + 2 padding - dilation (kernel - 1) - 1) / stride + 1. (Nothing
+/// is turned round: a cross-correlation, as everywhere in networks.) Computed as a product of the weight with windows2d
+/// of x (Chellapilla et al. 2006), so it accumulates and rounds as matmul does; windows are n rows' columns' channels
+/// kernel elements of memory while it is computed, but for kernels of 1 without stride and padding. The result may be a
+/// strided view. ShapeError names the shapes; DtypeError of integers.
+Array conv2d(const Array& x, const Array& weight, const std::optional<Array>& bias = {},
+             const Convolution2d& options = {});
+
+struct Pool2d {
+  Extents2d kernel;
+  std::optional<Extents2d> stride = {};  ///< the kernel's extents if empty
+  Extents2d padding = 0;                 ///< at most half of the kernel
+};
+
+/// The largest element of each window, padding left out; NaN where there is one. (n, channels, rows', columns').
+Array max_pool2d(const Array& x, const Pool2d& options);
+/// The mean of each window, of floats. Padding counts as zeros, as PyTorch has it by default.
+Array average_pool2d(const Array& x, const Pool2d& options);
+
+struct Windows2d {
+  Extents2d kernel;
+  Extents2d stride = 1;
+  Extents2d padding = 0;
+  Extents2d dilation = 1;
+};
+
+/// What each window of a convolution sees of x (n, channels, rows, columns): (channels, kernel rows, kernel columns, n,
+/// rows', columns'), 0 where that is padding.
+Array windows2d(const Array& x, const Windows2d& options);
+/// Its adjoint: images of `extents` in which each element is the sum of all that windows2d made of it. Summed in the
+/// order of the kernel's elements, 16-bit floats as f32: the same bits in every run.
+Array fold2d(const Array& windows, Extents2d extents, const Windows2d& options);
+
+}  // namespace tessera

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolution, pooling and windows of images against plain loops in double.
+#include "tessera/ops/convolution.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tessera/ops/windows.h"
+#include "tests/support/every_device.h"
+
+namespace tessera {
+namespace {
+
+using test::OnEveryDevice;
+TESSERA_ON_EVERY_DEVICE();
+
+using Floats = std::vector<float>;
+
+template <class F>
+std::string message(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+#define EXPECT_SAYS(call, words) \
+  EXPECT_NE(message([&] { call; }).find(words), std::string::npos) << message([&] { call; })
+
+struct Case {
+  Shape x, weight;
+  Convolution2d options;
+};
+
+std::vector<Case> cases() {
+  return {
+      {{2, 3, 7, 8}, {4, 3, 3, 3}, {}},
+      {{1, 1, 1, 1}, {1, 1, 1, 1}, {}},
+      {{2, 3, 5, 6}, {4, 3, 1, 1}, {}},
+      {{2, 3, 5, 6}, {4, 3, 1, 1}, {.stride = 2}},
+      {{2, 3, 5, 6}, {4, 3, 1, 1}, {.padding = 1}},
+      {{3, 4, 9, 10}, {6, 4, 3, 2}, {.stride = {2, 1}, .padding = {1, 0}}},
+      {{2, 4, 9, 11}, {6, 2, 3, 3}, {.stride = {1, 3}, .padding = 2, .dilation = {2, 1}, .groups = 2}},
+      {{1, 6, 12, 12}, {6, 1, 5, 5}, {.stride = 2, .padding = 2, .groups = 6}},
+      {{2, 6, 4, 4}, {3, 2, 1, 1}, {.groups = 3}},
+      {{1, 2, 6, 6}, {2, 2, 2, 2}, {.stride = 3, .dilation = 3}},
+      {{0, 2, 6, 6}, {2, 2, 2, 2}, {}},
+  };
+}
+
+// Where a window's element lies, as one position for each of rows and columns; -1: in the padding.
+std::int64_t at(std::int64_t window, std::int64_t k, std::int64_t stride, std::int64_t padding, std::int64_t dilation,
+                std::int64_t extent) {
+  const std::int64_t p = window * stride - padding + k * dilation;
+  return p >= 0 && p < extent ? p : -1;
+}
+
+TEST_P(OnEveryDevice, ConvolutionIsWhatLoopsGive) {
+  for (const Case& c : cases())
+    for (const bool with_bias : {false, true}) {
+      const auto x = numbers(element_count(c.x)), w = numbers(element_count(c.weight)), b = numbers(c.weight[0]);
+      std::optional<Array> bias;
+      if (with_bias) bias = Array::from(b);
+      const Array got = conv2d(Array::from(x, c.x), Array::from(w, c.weight), bias, c.options);
+      ASSERT_EQ(got.rank(), 4);
+      const auto y = got.to_vector<float>();
+      const Convolution2d& o = c.options;
+      const std::int64_t rows =
+          (c.x[2] + 2 * o.padding.rows - o.dilation.rows * (c.weight[2] - 1) - 1) / o.stride.rows + 1;
+      const std::int64_t columns =
+          (c.x[3] + 2 * o.padding.columns - o.dilation.columns * (c.weight[3] - 1) - 1) / o.stride.columns + 1;
+      ASSERT_EQ(got.shape(), (Shape{c.x[0], c.weight[0], rows, columns}));
+      std::size_t i = 0;
+      for (std::int64_t n = 0; n < c.x[0]; ++n)
+        for (std::int64_t out = 0; out < c.weight[0]; ++out)
+          for (std::int64_t r = 0; r < rows; ++r)
+            for (std::int64_t q = 0; q < columns; ++q, ++i) {
+              double wanted = with_bias ? b[static_cast<std::size_t>(out)] : 0, size = 1;
+              const std::int64_t group = out / (c.weight[0] / o.groups);
+              for (std::int64_t ch = 0; ch < c.weight[1]; ++ch)
+                for (std::int64_t kr = 0; kr < c.weight[2]; ++kr)
+                  for (std::int64_t kc = 0; kc < c.weight[3]; ++kc) {
+                    const auto row = at(r, kr, o.stride.rows, o.padding.rows, o.dilation.rows, c.x[2]);
+                    const auto column = at(q, kc, o.stride.columns, o.padding.columns, o.dilation.columns, c.x[3]);
+                    if (row < 0 || column < 0) continue;
+                    const auto channel = group * c.weight[1] + ch;
+                    const double p =
+                        static_cast<double>(
+                            x[static_cast<std::size_t>(((n * c.x[1] + channel) * c.x[2] + row) * c.x[3] + column)]) *
+                        w[static_cast<std::size_t>(((out * c.weight[1] + ch) * c.weight[2] + kr) * c.weight[3] + kc)];
+                    wanted += p, size += std::fabs(p);
+                  }
+              ASSERT_NEAR(y[i], wanted, 2e-6 * size) << to_string(c.x) << to_string(c.weight) << " at " << i;
+            }
+    }
+}
+
+TEST_P(OnEveryDevice, ConvolutionOfViewsAndOtherFloats) {
+  const Array x = Array::from(numbers(2 * 5 * 6 * 3), Shape{2, 5, 6, 3});  // channels last
+  const Array view = x.permute({0, 3, 1, 2}), w = Array::from(numbers(4 * 3 * 3 * 3), Shape{4, 3, 3, 3});
+  const auto wanted = conv2d(view.copy(), w).to_vector<float>();
+  EXPECT_EQ(conv2d(view, w).to_vector<float>(), wanted);
+  EXPECT_EQ(conv2d(conv2d(view, w), Array::ones({1, 4, 2, 2})).to_vector<float>(),
+            conv2d(conv2d(view, w).copy(), Array::ones({1, 4, 2, 2})).to_vector<float>());
+  const Array half = conv2d(view.astype(DType::f16), w.astype(DType::f16));
+  EXPECT_EQ(half.dtype(), DType::f16);
+  const auto values = half.astype(DType::f32).to_vector<float>();
+  for (std::size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(values[i], wanted[i], 0.05);
+  if (device_info(GetParam()).can.f64) {
+    EXPECT_EQ(conv2d(view.astype(DType::f64), w.astype(DType::f64)).dtype(), DType::f64);
+  }
+}
+
+TEST_P(OnEveryDevice, WindowsAndTheirAdjoint) {
+  for (const Case& c : cases()) {
+    const Windows2d o{{c.weight[2], c.weight[3]}, c.options.stride, c.options.padding, c.options.dilation};
+    const Array x = Array::from(integers(element_count(c.x), -9, 9), c.x).astype(DType::f32);
+    const Array windows = windows2d(x, o);
+    const Shape s = windows.shape();
+    ASSERT_EQ(s.size(), 6u);
+    const auto got = windows.to_vector<float>(), images = x.to_vector<float>();
+    const auto u = integers(windows.size(), -9, 9);
+    const auto folded = fold2d(Array::from(u, s).astype(DType::f32), {c.x[2], c.x[3]}, o).to_vector<float>();
+    Floats wanted(images.size());
+    std::size_t i = 0;
+    for (std::int64_t ch = 0; ch < s[0]; ++ch)
+      for (std::int64_t kr = 0; kr < s[1]; ++kr)
+        for (std::int64_t kc = 0; kc < s[2]; ++kc)
+          for (std::int64_t n = 0; n < s[3]; ++n)
+            for (std::int64_t r = 0; r < s[4]; ++r)
+              for (std::int64_t q = 0; q < s[5]; ++q, ++i) {
+                const auto row = at(r, kr, o.stride.rows, o.padding.rows, o.dilation.rows, c.x[2]);
+                const auto column = at(q, kc, o.stride.columns, o.padding.columns, o.dilation.columns, c.x[3]);
+                const bool inside = row >= 0 && column >= 0;
+                const auto from = static_cast<std::size_t>(((n * s[0] + ch) * c.x[2] + row) * c.x[3] + column);
+                ASSERT_EQ(got[i], inside ? images[from] : 0) << to_string(c.x) << " at " << i;
+                if (inside) wanted[from] += static_cast<float>(u[i]);
+              }
+    ASSERT_EQ(folded, wanted) << to_string(c.x);
+  }
+}
+
+TEST_P(OnEveryDevice, Pools) {
+  struct PoolCase {
+    Shape x;
+    Pool2d options;
+  };
+  const PoolCase all[] = {{{2, 3, 6, 8}, {.kernel = 2}},
+                          {{1, 1, 1, 1}, {.kernel = 1}},
+                          {{2, 2, 7, 9}, {.kernel = {3, 2}, .stride = 1, .padding = 1}},
+                          {{1, 2, 8, 8}, {.kernel = 3, .stride = Extents2d(2, 3), .padding = {1, 0}}},
+                          {{2, 1, 5, 5}, {.kernel = 5}},
+                          {{0, 1, 5, 5}, {.kernel = 2}}};
+  for (const PoolCase& c : all) {
+    const auto x = integers(element_count(c.x), -4, 4);  // with ties
+    const Array a = Array::from(x, c.x).astype(DType::f32);
+    const Extents2d stride = c.options.stride.value_or(c.options.kernel), p = c.options.padding, k = c.options.kernel;
+    const Array largest = max_pool2d(a, c.options), mean = average_pool2d(a, c.options);
+    const Array positions = ops::max_positions2d(a, c.options);
+    const std::int64_t rows = (c.x[2] + 2 * p.rows - k.rows) / stride.rows + 1;
+    const std::int64_t columns = (c.x[3] + 2 * p.columns - k.columns) / stride.columns + 1;
+    ASSERT_EQ(largest.shape(), (Shape{c.x[0], c.x[1], rows, columns}));
+    const auto got = largest.to_vector<float>(), means = mean.to_vector<float>();
+    const auto where = positions.to_vector<std::int32_t>();
+    const auto u = integers(largest.size(), 1, 9);
+    Floats spread(x.size());
+    std::size_t i = 0;
+    for (std::int64_t plane = 0; plane < c.x[0] * c.x[1]; ++plane)
+      for (std::int64_t r = 0; r < rows; ++r)
+        for (std::int64_t q = 0; q < columns; ++q, ++i) {
+          double best = -1e9, total = 0;
+          std::int64_t position = -1;
+          for (std::int64_t kr = 0; kr < k.rows; ++kr)
+            for (std::int64_t kc = 0; kc < k.columns; ++kc) {
+              const auto row = at(r, kr, stride.rows, p.rows, 1, c.x[2]);
+              const auto column = at(q, kc, stride.columns, p.columns, 1, c.x[3]);
+              if (row < 0 || column < 0) continue;
+              const double v = x[static_cast<std::size_t>((plane * c.x[2] + row) * c.x[3] + column)];
+              total += v;
+              if (v > best) best = v, position = row * c.x[3] + column;
+            }
+          ASSERT_EQ(got[i], best);
+          ASSERT_EQ(where[i], position);
+          ASSERT_NEAR(means[i], total / static_cast<double>(k.rows * k.columns), 1e-6);
+          spread[static_cast<std::size_t>(plane * c.x[2] * c.x[3] + position)] += static_cast<float>(u[i]);
+        }
+    const Array values = Array::from(u, largest.shape()).astype(DType::f32);
+    ASSERT_EQ(ops::unpool2d(values, positions, {c.x[2], c.x[3]}, c.options).to_vector<float>(), spread);
+  }
+  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+  const auto odd =
+      max_pool2d(Array::from({1.f, nan, -inf, -inf}, Shape{1, 2, 1, 2}), {.kernel = {1, 2}}).to_vector<float>();
+  EXPECT_TRUE(std::isnan(odd[0]));
+  EXPECT_EQ(odd[1], -inf);
+  EXPECT_EQ(
+      max_pool2d(Array::full({1, 1, 2, 2}, -7, DType::i32), {.kernel = 2, .padding = 1}).to_vector<std::int32_t>(),
+      (std::vector<std::int32_t>{-7, -7, -7, -7}));
+}
+
+TEST_P(OnEveryDevice, WhatCannotBe) {
+  const Array x = Array::ones({2, 4, 5, 5}), w = Array::ones({6, 4, 3, 3});
+  EXPECT_SAYS(conv2d(x.select(0, 0), w), "images have four dimensions");
+  EXPECT_SAYS(conv2d(x, w.select(0, 0)), "a weight has four dimensions");
+  EXPECT_SAYS(conv2d(x, Array::ones({6, 3, 3, 3})), "another number of channels");
+  EXPECT_SAYS(conv2d(x, w, {}, {.groups = 3}), "do not divide into the groups");
+  EXPECT_SAYS(conv2d(x, w, Array::ones({5})), "the bias has not one element");
+  EXPECT_SAYS(conv2d(x, Array::ones({6, 4, 7, 7})), "larger than the image");
+  EXPECT_SAYS(conv2d(x, Array::ones({6, 4, 7, 7})), "(2, 4, 5, 5)");
+  EXPECT_SAYS(conv2d(x, w, {}, {.stride = 0}), "at least 1");
+  EXPECT_SAYS(conv2d(x.astype(DType::i32), w), "takes floats");
+  EXPECT_SAYS(max_pool2d(x, {.kernel = 2, .padding = 2}), "more than half of the kernel");
+  EXPECT_SAYS(max_pool2d(x, {.kernel = 6}), "larger than the image");
+  EXPECT_SAYS(average_pool2d(x.astype(DType::i32), {.kernel = 2}), "takes floats");
+  EXPECT_SAYS(max_pool2d(x > 0, {.kernel = 2}), "takes numbers");
+  EXPECT_SAYS(fold2d(x, 5, {.kernel = 2}), "windows have six dimensions");
+  EXPECT_SAYS(fold2d(windows2d(x, {.kernel = 2}), 6, {.kernel = 2}), "not as many windows");
+}
+
+}  // namespace
+}  // namespace tessera
