@@ -33,6 +33,7 @@
 #include "tessera/llm/language_model.h"
 #include "tessera/nn/attention.h"
 #include "tessera/nn/clip.h"
+#include "tessera/nn/images.h"
 #include "tessera/nn/initialise.h"
 #include "tessera/nn/layers.h"
 #include "tessera/nn/losses.h"

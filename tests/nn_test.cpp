@@ -10,6 +10,7 @@
 #include "tessera/base/philox.h"
 #include "tessera/device/context.h"
 #include "tessera/nn/attention.h"
+#include "tessera/nn/images.h"
 #include "tessera/nn/initialise.h"
 #include "tessera/nn/layers.h"
 #include "tessera/nn/mode.h"
@@ -473,6 +474,60 @@ TEST_P(OnEveryDevice, AttentionWithSeveralHeads) {
     EXPECT_EQ(paths(parameters(layer)), (std::vector<std::string>{"in_weight", "in_bias", "out.weight", "out.bias"}));
   }
   expect_throw<ShapeError>([] { setup(MultiHeadAttention{.size = 6, .heads = 4}); }, {"do not divide", "6", "4"});
+}
+
+TEST_P(OnEveryDevice, ImagesThroughConvolutionAndPooling) {
+  const std::int64_t n = 2, in = 2, out = 3, rows = 5, columns = 6;
+  const auto x = numbers(n * in * rows * columns);
+  const Array image = Array::from(x, Shape{n, in, rows, columns});
+  const auto layer = setup(Conv2d{.out = out, .kernel = {3, 2}, .stride = {2, 1}, .padding = 1},
+                           {.seed = 1, .input = {in, rows, columns}});
+  const auto w = layer.weight.to_vector<float>(), b = layer.bias.to_vector<float>();
+  EXPECT_EQ(layer.weight.shape(), (Shape{out, in, 3, 2}));
+  const Shape given = layer.output_shape({in, rows, columns});
+  EXPECT_EQ(given, (Shape{out, 3, 7}));
+  std::vector<double> want;
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t o = 0; o < out; ++o)
+      for (std::int64_t r = 0; r < given[1]; ++r)
+        for (std::int64_t c = 0; c < given[2]; ++c) {
+          double s = b[at(o)];
+          for (std::int64_t j = 0; j < in; ++j)
+            for (std::int64_t kr = 0; kr < 3; ++kr)
+              for (std::int64_t kc = 0; kc < 2; ++kc) {
+                const std::int64_t row = 2 * r + kr - 1, column = c + kc - 1;
+                if (row < 0 || row >= rows || column < 0 || column >= columns) continue;
+                s += double{x[at(((i * in + j) * rows + row) * columns + column)]} *
+                     w[at(((o * in + j) * 3 + kr) * 2 + kc)];
+              }
+          want.push_back(s);
+        }
+  EXPECT_EQ(layer(image).shape(), (Shape{n, out, 3, 7}));
+  expect_near(layer(image), want);
+  std::vector<double> largest, means;
+  for (std::int64_t i = 0; i < n * in; ++i)
+    for (std::int64_t r = 0; r < 2; ++r)
+      for (std::int64_t c = 0; c < 3; ++c) {
+        double most = -1e30, sum = 0;
+        for (std::int64_t k = 0; k < 4; ++k) {
+          const double v = x[at((i * rows + 2 * r + k / 2) * columns + 2 * c + k % 2)];
+          most = std::max(most, v), sum += v;
+        }
+        largest.push_back(most), means.push_back(sum / 4);
+      }
+  expect_near(MaxPool2d{}(image), largest);
+  expect_near(AveragePool2d{}(image), means);
+  const auto model = setup(
+      Sequential{Conv2d{.out = 4, .kernel = 3, .padding = 1}, BatchNorm{}, MaxPool2d{}, Flatten{}, Dense{.outputs = 2}},
+      {.input = {in, rows, columns}});
+  EXPECT_EQ(model.get<4>().weight.shape(), (Shape{2, 24}));
+  EXPECT_EQ(model(image).shape(), (Shape{n, 2}));
+  expect_throw<ShapeError>([&] { layer(Array::ones({1, 3, 5, 5})); }, {"[Conv2d]", "(1, 3, 5, 5)", "(3, 2, 3, 2)"});
+  expect_throw<ShapeError>(
+      [] {
+        setup(Sequential{Conv2d{.out = 4, .kernel = 9}, Dense{.outputs = 2}}, {.input = {1, 5, 5}});
+      },
+      {"Conv2d", "(1, 5, 5)", "larger than the image"});
 }
 
 TEST_P(OnEveryDevice, StreamsOfACounter) {

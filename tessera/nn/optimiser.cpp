@@ -19,15 +19,6 @@ namespace {
 
 DType kept_as(DType weight) { return weight == DType::f64 ? DType::f64 : DType::f32; }
 
-// TEMPORARY
-struct Assignment {
-  Array target, value;
-};
-void assign_all(std::vector<Assignment>& all) {
-  for (auto& a : all) a.value.eval();
-  for (auto& a : all) a.target.assign(a.value);
-}
-
 template <class E = ArgumentError>
 void need(bool holds, const char* optimiser, const char* name, double value, const char* wrong) {
   if (!holds) fail<E>({.asked = optimiser, .with = {{name, std::to_string(value)}}, .wrong = wrong});
