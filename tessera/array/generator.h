@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A random generator that remembers how far it got. Its whole state is two numbers and no device: it moves with
-// whatever structure holds it, and gives the same bits wherever it draws.
+// Random numbers that go on: a generator that remembers how far it got, whose whole state is two numbers and no device
+// (it moves with whatever structure holds it, and gives the same bits wherever it draws); and streams told apart by a
+// counter, which may lie in device memory.
 #pragma once
 
 #include "tessera/array/parts.h"
@@ -31,5 +32,28 @@ class Generator {
 };
 template <>
 inline constexpr bool holds_no_arrays<Generator> = true;
+
+/// Which of the 2^64 streams of a seed, each as long as any array: a number, or a u64 of one element in device memory,
+/// read when the kernel runs, so that a recorded Sequence draws anew at each replay.
+class Counter {
+ public:
+  explicit Counter(std::uint64_t number) : number_(number) {}
+  explicit Counter(Array in_memory);  ///< ShapeError, DtypeError: not one u64
+  bool in_memory() const { return memory_.has_value(); }
+  std::uint64_t number() const { return number_; }
+  const Array& memory() const { return *memory_; }
+
+ private:
+  std::uint64_t number_ = 0;
+  std::optional<Array> memory_;
+};
+
+/// As those of array.h, which are the stream of Counter(0). `device` defaults to that of a counter in memory, else to
+/// current_device(); DeviceError if it is another than the counter's.
+Array random_uniform(Shape shape, std::uint64_t seed, const Counter& counter, double low = 0, double high = 1,
+                     std::optional<Device> device = {});
+Array random_normal(Shape shape, std::uint64_t seed, const Counter& counter, double mean = 0, double deviation = 1,
+                    std::optional<Device> device = {});
+Array random_bits(Shape shape, std::uint64_t seed, const Counter& counter, std::optional<Device> device = {});  ///< u32
 
 }  // namespace tessera

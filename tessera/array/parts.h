@@ -43,6 +43,8 @@ template <class T>
 inline constexpr bool holds_no_arrays<std::complex<T>> = true;
 template <class T, class U>
 inline constexpr bool holds_no_arrays<std::ranges::iota_view<T, U>> = true;
+template <>
+inline constexpr bool holds_no_arrays<Shape> = true;
 
 /// A class that is no plain aggregate says where its arrays are by listing its parts: a member `auto fields()` or a
 /// function found by argument-dependent look-up, `auto tessera_fields(Layer& l) { return std::tie(l.weight, l.bias);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random arrays by Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11). Element i is
-// word i % 4 of the block that seed and counter i / 4 give, so neither the device nor the tiling shows.
+// word i % 4 of the block that seed and counter i / 4 give, so neither the device nor the tiling shows. A Counter is
+// the upper half of Philox's own counter, of which an array never needs more than the lower.
 #include "tessera/array/generator.h"
 
 #include <algorithm>
@@ -22,8 +23,9 @@ struct Words {
 
 Value u32(std::uint32_t v) { return ir::Operand(static_cast<std::int64_t>(v)).as(DType::u32); }
 
-Words philox(Value counter_low, Value counter_high, Value key_low, Value key_high) {
-  Words c{{counter_low, counter_high, u32(0), u32(0)}};
+Words philox(Value place, Value stream, Value key_low, Value key_high) {
+  const auto low = [](Value v) { return ir::cast(DType::u32, v); };
+  Words c{{low(place), low(place >> 32), low(stream), low(stream >> 32)}};
   const Value m0 = u32(0xD2511F53u), m1 = u32(0xCD9E8D57u);
   for (int round = 0; round < 10; ++round) {
     const Value high0 = ir::mul_hi(m0, c.w[0]), low0 = m0 * c.w[0];
@@ -37,7 +39,15 @@ Words philox(Value counter_low, Value counter_high, Value key_low, Value key_hig
 
 enum class Distribution : std::uint8_t { bits, uniform, normal };
 
-ir::Function trace_random(const Distribution& kind) {
+struct RandomSpec {
+  Distribution kind;
+  bool in_memory = false;  ///< the counter
+  friend bool operator==(const RandomSpec&, const RandomSpec&) = default;
+  std::size_t hash() const { return static_cast<std::size_t>(kind) * 2 + in_memory; }
+};
+
+ir::Function trace_random(const RandomSpec& spec) {
+  const Distribution kind = spec.kind;
   const char* names[] = {"random_bits", "random_uniform", "random_normal"};
   ir::Builder builder(names[static_cast<int>(kind)], ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
@@ -49,8 +59,10 @@ ir::Function trace_random(const Distribution& kind) {
   const Value a = ir::scalar_param("a", DType::f32), b = ir::scalar_param("b", DType::f32);
   const Value block = ir::global_id();
   const Value first = ir::scalar_param("first", DType::u64);
-  const Value wide = ir::cast(DType::u64, block) + first;
-  const Words words = philox(ir::cast(DType::u32, wide), ir::cast(DType::u32, wide >> 32), key_low, key_high);
+  const Value stream = spec.in_memory
+                           ? ir::buffer_param("stream", DType::u64, ir::Access::read).load(ir::index_literal(0))
+                           : ir::scalar_param("stream", DType::u64);
+  const Words words = philox(ir::cast(DType::u64, block) + first, stream, key_low, key_high);
   // 24 bits make every multiple of 2^-24 in [0, 1) equally likely and exactly representable.
   auto unit = [](Value w) { return ir::cast(DType::f32, w >> 8) * 0x1p-24f; };
   Value result[4];
@@ -76,17 +88,26 @@ ir::Function trace_random(const Distribution& kind) {
 
 /// `first`: the block of four numbers to begin with.
 Array random(Distribution kind, Shape shape, std::uint64_t seed, double a, double b, std::optional<Device> device,
-             std::uint64_t first = 0) {
+             std::uint64_t first = 0, const Counter& counter = Counter(0)) {
   constexpr const char* names[] = {"random_bits", "random_uniform", "random_normal"};
-  const detail::Operation operation(names[static_cast<std::size_t>(kind)]);
+  const char* const name = names[static_cast<std::size_t>(kind)];
+  const detail::Operation operation(name);
+  if (counter.in_memory() && !device) device = counter.memory().device();
+  if (counter.in_memory() && device != counter.memory().device())
+    fail<DeviceError>({.asked = name,
+                       .with = {{"device", to_string(*device)}, {"counter on", to_string(counter.memory().device())}},
+                       .wrong = "the counter is on another device than what is to be drawn",
+                       .todo = "Move it with .to(device)"});
   Array out = Array::empty(std::move(shape), kind == Distribution::bits ? DType::u32 : DType::f32, device);
   if (out.size() == 0) return operation.made(std::move(out));
-  static auto& family = *new KernelFamily<Distribution>(trace_random);
-  family(kind).launch(
-      {static_cast<std::uint64_t>((out.size() + 3) / 4), 1, 1},
-      {out.view(), LaunchArgument::index(out.size()), LaunchArgument::scalar(DType::u32, seed & 0xffffffffu),
-       LaunchArgument::scalar(DType::u32, seed >> 32), LaunchArgument::scalar(static_cast<float>(a)),
-       LaunchArgument::scalar(static_cast<float>(b)), LaunchArgument::scalar(DType::u64, first)});
+  static auto& family = *new KernelFamily<RandomSpec>(trace_random);
+  family({kind, counter.in_memory()})
+      .launch({static_cast<std::uint64_t>((out.size() + 3) / 4), 1, 1},
+              {out.view(), LaunchArgument::index(out.size()), LaunchArgument::scalar(DType::u32, seed & 0xffffffffu),
+               LaunchArgument::scalar(DType::u32, seed >> 32), LaunchArgument::scalar(static_cast<float>(a)),
+               LaunchArgument::scalar(static_cast<float>(b)), LaunchArgument::scalar(DType::u64, first),
+               counter.in_memory() ? LaunchArgument(counter.memory().view())
+                                   : LaunchArgument::scalar(DType::u64, counter.number())});
   return operation.made(std::move(out));
 }
 
@@ -100,6 +121,31 @@ Array random_normal(Shape shape, std::uint64_t seed, double mean, double deviati
 }
 Array random_bits(Shape shape, std::uint64_t seed, std::optional<Device> device) {
   return random(Distribution::bits, std::move(shape), seed, 0, 0, device);
+}
+
+Array random_uniform(Shape shape, std::uint64_t seed, const Counter& counter, double low, double high,
+                     std::optional<Device> device) {
+  return random(Distribution::uniform, std::move(shape), seed, low, high, device, 0, counter);
+}
+Array random_normal(Shape shape, std::uint64_t seed, const Counter& counter, double mean, double deviation,
+                    std::optional<Device> device) {
+  return random(Distribution::normal, std::move(shape), seed, mean, deviation, device, 0, counter);
+}
+Array random_bits(Shape shape, std::uint64_t seed, const Counter& counter, std::optional<Device> device) {
+  return random(Distribution::bits, std::move(shape), seed, 0, 0, device, 0, counter);
+}
+
+Counter::Counter(Array in_memory) {
+  if (in_memory.dtype() != DType::u64)
+    fail<DtypeError>({.asked = "Counter",
+                      .with = {{"dtype", std::string(dtype_name(in_memory.dtype()))}},
+                      .wrong = "a counter in memory is a u64",
+                      .todo = "Make it by Array::from({std::uint64_t{0}})"});
+  if (in_memory.size() != 1)
+    fail<ShapeError>({.asked = "Counter",
+                      .with = {{"shape", to_string(in_memory.shape())}},
+                      .wrong = "a counter in memory is one number"});
+  memory_ = std::move(in_memory);
 }
 
 std::uint64_t Generator::take(const Shape& shape) {

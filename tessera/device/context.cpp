@@ -24,18 +24,20 @@ InheritedContext InheritedContext::of_this_thread() {
   context.device_ = thread_context.device;
   context.queue_ = innermost_queue();
   if (thread_context.placement != nullptr) context.placement_ = thread_context.placement->shared_from_this();
+  if (thread_context.mode != nullptr) context.mode_ = thread_context.mode->shared_from_this();
   return context;
 }
 
 InheritedContext::Scope::Scope(const InheritedContext& context)
-    : queue_(context.queue_), placement_(context.placement_), before_(thread_context) {
+    : queue_(context.queue_), placement_(context.placement_), mode_(context.mode_), before_(thread_context) {
   for (const QueueLink* link = queue_.get(); link != nullptr; link = link->outer.get())
     if (link->core->closed())
       fail<ArgumentError>({.asked = "inherited context",
                            .with = {{"queue of", to_string(link->device)}},
                            .wrong = "a queue that was current where this work was made is gone",
                            .todo = "Keep the queue until the work has ended"});
-  thread_context = {.device = context.device_, .queue = queue_.get(), .placement = placement_.get()};
+  thread_context = {
+      .device = context.device_, .queue = queue_.get(), .placement = placement_.get(), .mode = mode_.get()};
 }
 
 InheritedContext::Scope::~Scope() { thread_context = before_; }

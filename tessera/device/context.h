@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is in force on a thread: its device, queues and placement, and who looks at what it does. One structure, so that
+// What is in force on a thread: its device, queues, placement and mode, and who looks at what it does. One structure, so that
 // work which goes on elsewhere can take along what it is to inherit. Internal.
 #pragma once
 
@@ -28,11 +28,18 @@ struct QueueLink : std::enable_shared_from_this<QueueLink> {
   const std::shared_ptr<QueueLink> outer;
 };
 
+/// The mode that a layer above keeps here, and makes its own type of (nn/mode.h: training).
+struct ModeState : std::enable_shared_from_this<ModeState> {
+ protected:
+  ~ModeState() = default;
+};
+
 struct ThreadContext {
   // Inherited: a field of these has its owner in InheritedContext.
   std::optional<Device> device;         ///< of the innermost DeviceScope
   QueueLink* queue = nullptr;           ///< of the innermost QueueScope
   PlacementState* placement = nullptr;  ///< of the innermost Placement
+  ModeState* mode = nullptr;            ///< of the innermost Training; none: inference
   // Not inherited: they belong to what this thread is doing now.
   LaunchObserver* launch_observer = nullptr;
   Recorder* recorder = nullptr;
@@ -61,6 +68,7 @@ class InheritedContext {
    private:
     const std::shared_ptr<QueueLink> queue_;
     const std::shared_ptr<PlacementState> placement_;
+    const std::shared_ptr<ModeState> mode_;
     const ThreadContext before_;
   };
 
@@ -68,6 +76,7 @@ class InheritedContext {
   std::optional<Device> device_;
   std::shared_ptr<QueueLink> queue_;
   std::shared_ptr<PlacementState> placement_;
+  std::shared_ptr<ModeState> mode_;
 };
 
 }  // namespace tessera

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/nn/clip.h"
+
+#include <cmath>
+
+namespace tessera::detail {
+
+namespace {
+
+void set(ModelArray& part, Array values) { static_cast<Array&>(part) = std::move(values); }
+
+}  // namespace
+
+Array clip_norm(const Parts& gradient, double max_norm, double norm_type) {
+  if (!(max_norm >= 0) || !(norm_type > 0))
+    fail<ArgumentError>({.asked = "clip_gradient_norm",
+                         .with = {{"max_norm", std::to_string(max_norm)}, {"norm_type", std::to_string(norm_type)}},
+                         .wrong = "the greatest norm is not below 0, and its type above 0"});
+  const bool greatest = std::isinf(norm_type);
+  std::optional<Array> total;
+  for (const auto& [path, part] : gradient) {
+    if (part->empty()) continue;
+    const Array g = part->dtype() == DType::f64 ? Array(*part) : part->astype(DType::f32);
+    Array one = greatest ? max(abs(g)) : norm_type == 2 ? sum(g * g) : sum(pow(abs(g), norm_type));
+    total = !total ? one : greatest ? maximum(*total, one) : *total + one;
+  }
+  if (!total) return Array::zeros({});
+  const Array norm = (greatest ? *total : norm_type == 2 ? sqrt(*total) : pow(*total, 1 / norm_type)).eval();
+  const Array factor = minimum(max_norm / (norm + 1e-6), 1.0).eval();
+  for (const auto& [path, part] : gradient)
+    if (!part->empty()) set(*part, (*part * factor).astype(part->dtype()));
+  return norm;
+}
+
+void clip_value(const Parts& gradient, double value) {
+  if (!(value >= 0))
+    fail<ArgumentError>({.asked = "clip_gradient_value",
+                         .with = {{"value", std::to_string(value)}},
+                         .wrong = "the greatest absolute value is not below 0"});
+  for (const auto& [path, part] : gradient)
+    if (!part->empty()) set(*part, minimum(maximum(*part, -value), value));
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bounds for gradients, between taking them and the optimiser's step.
+#pragma once
+
+#include "tessera/nn/parameter.h"
+
+namespace tessera {
+
+namespace detail {
+Array clip_norm(const Parts& gradient, double max_norm, double norm_type);
+void clip_value(const Parts& gradient, double value);
+}  // namespace detail
+
+struct ClipOptions {
+  double norm_type = 2;  ///< infinity: the greatest absolute value
+};
+/// Multiplies all arrays of a gradient by max_norm / (norm + 1e-6) if that is below 1 (Pascanu, Mikolov, Bengio 2013),
+/// and gives the norm of all of them together, as it was: an f32 or f64 of no dimensions, on the gradient's device.
+/// Deferred: the optimiser's kernels multiply.
+template <class Model>
+Array clip_gradient_norm(Model& gradient, double max_norm, const ClipOptions& options = {}) {
+  return detail::clip_norm(detail::parts_of(gradient), max_norm, options.norm_type);
+}
+/// Each element of a gradient to between -value and value.
+template <class Model>
+void clip_gradient_value(Model& gradient, double value) {
+  detail::clip_value(detail::parts_of(gradient), value);
+}
+
+}  // namespace tessera

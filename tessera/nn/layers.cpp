@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/nn/layers.h"
+
+#include <cmath>
+
+#include "tessera/nn/initialise.h"
+#include "tessera/nn/mode.h"
+#include "tessera/nn/seed.h"
+#include "tessera/ops/product.h"
+#include "tessera/ops/transformer.h"
+
+namespace tessera {
+
+using detail::layer_name;
+using detail::need_values;
+
+void Dense::set_up(const LayerSetup& at) {
+  inputs = at.inputs("Dense", inputs, -1);
+  if (outputs <= 0)
+    fail<ShapeError>({.asked = "setup",
+                      .with = {{"path", at.path()}, {"outputs", std::to_string(outputs)}},
+                      .wrong = "a Dense gives at least one output",
+                      .todo = "Dense{.outputs = ...}"});
+  weight.declare({outputs, inputs}, init::kaiming_uniform({.a = std::sqrt(5.0)}));
+  const double bound = 1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(1, inputs)));
+  if (with_bias) bias.declare({outputs}, init::uniform(-bound, bound));
+}
+Shape Dense::output_shape(const Shape& input) const {
+  Shape out = input;
+  if (!out.empty()) out.back() = outputs;
+  return out;
+}
+Array Dense::operator()(const Array& x) const {
+  need_values("Dense", weight);
+  if (x.rank() < 1 || x.shape(-1) != weight.shape(1))
+    fail<ShapeError>({.asked = layer_name("Dense", weight.path()),
+                      .with = {{"x", to_string(x.shape())}, {"weight", to_string(weight.shape())}},
+                      .wrong = "the last extent of x is not the number of the layer's inputs"});
+  return matmul(x, weight.transpose(), {.bias = bias.empty() ? std::nullopt : std::optional<Array>(bias)});
+}
+
+void Embedding::set_up(const LayerSetup& at) {
+  if (count <= 0 || size <= 0)
+    fail<ShapeError>({.asked = "setup",
+                      .with = {{"path", at.path()}, {"count", std::to_string(count)}, {"size", std::to_string(size)}},
+                      .wrong = "an Embedding needs how many rows there are and their size",
+                      .todo = "Embedding{.count = ..., .size = ...}"});
+  weight.declare({count, size}, init::normal());
+}
+Shape Embedding::output_shape(const Shape& input) const {
+  Shape out = input;
+  out.push_back(size);
+  return out;
+}
+Array Embedding::operator()(const Array& ids) const {
+  need_values("Embedding", weight);
+  if (!is_int(ids.dtype()))
+    fail<DtypeError>({.asked = layer_name("Embedding", weight.path()),
+                      .with = {{"ids", std::string(dtype_name(ids.dtype()))}},
+                      .wrong = "an Embedding is given integers"});
+  return take(weight, ids);
+}
+
+Array Dropout::operator()(const Array& x) const {
+  if (!(p >= 0 && p <= 1))
+    fail<ArgumentError>({.asked = layer_name("Dropout", path.text() + "."),
+                         .with = {{"p", std::to_string(p)}},
+                         .wrong = "a probability is from 0 to 1"});
+  const TrainingOptions* mode = training();
+  if (mode == nullptr || p == 0) return x;
+  if (!path.known())
+    fail<ArgumentError>({.asked = "Dropout",
+                         .wrong = "in training the layer draws by its path, which it does not know",
+                         .todo = "Call setup(model, ...) on the model that it is part of"});
+  if (p == 1) return x * 0.0;
+  // Kept where the number is at least p: multiples of 2^-24 in [0, 1).
+  const Array drawn =
+      random_uniform(x.shape(), detail::seed_of(mode->seed, path.text()), mode->counter, 0, 1, x.device());
+  return where(drawn >= p, x * (1 / (1 - p)), 0.0);
+}
+
+Array Flatten::operator()(const Array& x) const {
+  if (x.rank() < 2)
+    fail<ShapeError>({.asked = "Flatten",
+                      .with = {{"x", to_string(x.shape())}},
+                      .wrong = "there is nothing behind the batch to flatten"});
+  return x.reshape({x.shape(0), x.size() == 0 ? element_count(Shape(x.shape().begin() + 1, x.shape().end())) : -1});
+}
+
+Array Softmax::operator()(const Array& x) const { return softmax(x, axis); }
+
+}  // namespace tessera

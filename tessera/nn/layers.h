@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers that every network has. A layer is a plain value with one const operator(); sizes that it is not given come
+// from its neighbours at setup. Names, arguments and defaults are PyTorch's.
+#pragma once
+
+#include "tessera/nn/setup.h"
+
+namespace tessera {
+
+/// x (..., inputs) weight^T + bias gives (..., outputs). weight (outputs, inputs) and bias (outputs,) begin uniform
+/// within 1 / sqrt(inputs) (init::kaiming_uniform with a = sqrt(5), as PyTorch's Linear).
+struct Dense {
+  std::int64_t inputs = 0;  ///< 0: as many as come
+  std::int64_t outputs = 0;
+  bool with_bias = true;
+  Parameter weight = {}, bias = {};
+
+  Array operator()(const Array& x) const;  ///< ShapeError names the layer's path and both shapes
+  void set_up(const LayerSetup& at);
+  Shape output_shape(const Shape& input) const;
+};
+
+/// Rows of a table by number: ids (...) of any integer dtype give (..., size). The table (count, size) begins normal.
+/// An id out of range gives a row of zeros.
+struct Embedding {
+  std::int64_t count = 0, size = 0;
+  Parameter weight = {};
+
+  Array operator()(const Array& ids) const;
+  void set_up(const LayerSetup& at);
+  Shape output_shape(const Shape& input) const;
+};
+
+/// In training, each element is 0 with probability `p` and else 1 / (1 - p) times itself; in inference x (Srivastava et
+/// al. 2014). Which are 0 is a function of the mode's seed and counter and of the layer's path, so a layer that is
+/// called twice in a step drops the same places.
+struct Dropout {
+  double p = 0.5;
+  LayerPath path = {};
+
+  Array operator()(
+      const Array& x) const;  ///< ArgumentError in training if the layer was not set up, or p is not in [0, 1]
+  Shape output_shape(const Shape& input) const { return input; }
+};
+
+/// (batch, a, b, ...) gives (batch, a * b * ...).
+struct Flatten {
+  Array operator()(const Array& x) const;
+  Shape output_shape(const Shape& input) const { return {element_count(input)}; }
+};
+
+/// Activations as layers. A function of arrays (`relu`, `gelu`) is a layer, too: see sequential.
+#define TESSERA_ACTIVATION(Name, function)                         \
+  struct Name {                                                    \
+    Array operator()(const Array& x) const { return function; }    \
+    Shape output_shape(const Shape& input) const { return input; } \
+  };
+TESSERA_ACTIVATION(Relu, relu(x))
+TESSERA_ACTIVATION(Gelu, gelu(x))
+TESSERA_ACTIVATION(Silu, silu(x))
+TESSERA_ACTIVATION(Tanh, tanh(x))
+TESSERA_ACTIVATION(Sigmoid, sigmoid(x))
+#undef TESSERA_ACTIVATION
+/// x where it is above 0, else slope times x.
+struct LeakyRelu {
+  double slope = 0.01;
+  Array operator()(const Array& x) const { return where(x > 0, x, x * slope); }
+  Shape output_shape(const Shape& input) const { return input; }
+};
+/// Exponentials over an axis, made to sum to 1.
+struct Softmax {
+  int axis = -1;
+  Array operator()(const Array& x) const;
+  Shape output_shape(const Shape& input) const { return input; }
+};
+/// A function of arrays, element by element, as a layer.
+struct Elementwise {
+  Array (*function)(Array) = nullptr;
+  Array operator()(const Array& x) const { return function(x); }
+  Shape output_shape(const Shape& input) const { return input; }
+};
+
+}  // namespace tessera

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/nn/mode.h"
+
+#include <mutex>
+
+#include "tessera/device/context.h"
+
+namespace tessera {
+
+namespace detail {
+
+struct TrainingState : ModeState {
+  explicit TrainingState(TrainingOptions o) : options(std::move(o)) {}
+  const TrainingOptions options;
+  std::shared_ptr<TrainingState> outer;
+
+  struct Note {
+    Array target, values;
+  };
+  std::mutex lock;
+  std::vector<Note> notes;
+  /// Arrays are known by their memory: of whatever copy of the model it is, it is the state that is written.
+  Note* find(const Array& target) {
+    for (Note& n : notes)
+      if (n.target.source() == target.source() && n.target.offset() == target.offset()) return &n;
+    return nullptr;
+  }
+};
+
+namespace {
+std::shared_ptr<TrainingState> innermost() {
+  if (thread_context.mode == nullptr) return nullptr;
+  return std::static_pointer_cast<TrainingState>(thread_context.mode->shared_from_this());
+}
+}  // namespace
+
+}  // namespace detail
+
+using detail::innermost;
+
+Training::Training(TrainingOptions options) : state_(std::make_shared<detail::TrainingState>(std::move(options))) {
+  state_->outer = innermost();
+  thread_context.mode = state_.get();
+}
+Training::~Training() { thread_context.mode = state_->outer.get(); }
+
+void Training::write(std::span<ModelArray* const> states) const {
+  std::vector<std::pair<ModelArray*, Array>> values;
+  {
+    const std::lock_guard hold(state_->lock);
+    for (ModelArray* s : states)
+      if (const auto* note = state_->find(*s)) values.emplace_back(s, note->values);
+  }
+  for (auto& [target, value] : values) target->assign(value);
+  const std::lock_guard hold(state_->lock);
+  for (const auto& [target, value] : values)
+    std::erase_if(state_->notes, [&, t = target](const auto& n) { return n.target.source() == t->source(); });
+}
+
+Inference::Inference() : before_(innermost()) { thread_context.mode = nullptr; }
+Inference::~Inference() { thread_context.mode = before_.get(); }
+
+const TrainingOptions* training() {
+  const auto* state = static_cast<detail::TrainingState*>(thread_context.mode);
+  return state == nullptr ? nullptr : &state->options;
+}
+
+void note_state(const StateArray& state, Array values) {
+  const auto here = innermost();
+  if (here == nullptr)
+    fail<ArgumentError>({.asked = "note_state",
+                         .with = {{"path", state.path()}},
+                         .wrong = "state is noted while training only",
+                         .todo = "Ask training() first"});
+  values.set_history(nullptr);
+  const std::lock_guard hold(here->lock);
+  if (auto* note = here->find(state))
+    note->values = std::move(values);
+  else
+    here->notes.push_back({state, std::move(values)});
+}
+
+Array noted_state(const StateArray& state) {
+  if (const auto here = innermost()) {
+    const std::lock_guard hold(here->lock);
+    if (const auto* note = here->find(state)) return note->values;
+  }
+  return state;
+}
+
+}  // namespace tessera

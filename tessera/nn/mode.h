@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training as a mode of the thread. Without it everything is inference.
+#pragma once
+
+#include "tessera/array/generator.h"
+#include "tessera/nn/parameter.h"
+
+namespace tessera {
+
+struct TrainingOptions {
+  std::uint64_t seed = 0;
+  /// Number of the step: each draws anew. In device memory (Counter(array)), a recorded step draws anew at each replay.
+  Counter counter = Counter(0);
+};
+
+namespace detail {
+struct TrainingState;
+}
+
+/// While it lives, this thread (and tasks made on it) trains: Dropout draws by (seed, its path, counter), BatchNorm
+/// uses the figures of the batch and notes its new running ones here, where they wait for apply. Scopes nest: the
+/// innermost counts. Not movable, and ends on the thread that made it.
+class Training {
+ public:
+  explicit Training(TrainingOptions options = {});
+  ~Training();
+  Training(const Training&) = delete;
+  Training& operator=(const Training&) = delete;
+
+  /// Writes what was noted for the state of this model, in place; what is noted for other models waits on. What is
+  /// never applied is dropped.
+  template <class Model>
+  void apply(Model& model) const {
+    std::vector<ModelArray*> states;
+    detail::for_each_part(model, [&](ModelArray& part, const Path&) {
+      if (part.state()) states.push_back(&part);
+    });
+    write(states);
+  }
+
+ private:
+  void write(std::span<ModelArray* const> states) const;
+  const std::shared_ptr<detail::TrainingState> state_;
+};
+
+/// Inference within a Training scope: of a model that only teaches, or of validation between two steps.
+class Inference {
+ public:
+  Inference();
+  ~Inference();
+  Inference(const Inference&) = delete;
+  Inference& operator=(const Inference&) = delete;
+
+ private:
+  const std::shared_ptr<detail::TrainingState> before_;
+};
+
+/// What layers ask of the mode.
+/// The options of the innermost scope; null: inference.
+const TrainingOptions* training();
+/// In training: `values` are to become those of `state`, at apply. Notes without history.
+void note_state(const StateArray& state, Array values);
+/// What was noted for `state` in this scope, else the state itself: where the next note goes on from.
+Array noted_state(const StateArray& state);
+
+}  // namespace tessera

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/nn/optimiser.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/nn/pack.h"
+
+namespace tessera {
+
+/// A parameter in a step.
+struct Optimiser::Item {
+  const std::string* path;
+  ModelArray* weight;
+  Array gradient;
+};
+
+namespace {
+
+DType kept_as(DType weight) { return weight == DType::f64 ? DType::f64 : DType::f32; }
+
+template <class E = ArgumentError>
+void need(bool holds, const char* optimiser, const char* name, double value, const char* wrong) {
+  if (!holds) fail<E>({.asked = optimiser, .with = {{name, std::to_string(value)}}, .wrong = wrong});
+}
+
+}  // namespace
+
+Optimiser::Optimiser(const detail::ConstParts& parts, Rate lr, double weight_decay, std::vector<ParameterGroup> groups,
+                     int slots)
+    : step_(Array::from({std::int64_t{0}}, {}, Device{})), groups_(std::move(groups)), slots_(slots) {
+  for (ParameterGroup& g : groups_) {
+    const bool matches = std::any_of(parts.begin(), parts.end(), [&](const auto& p) {
+      return !p.second->state() && path_matches(p.first, g.pattern);
+    });
+    if (!matches)
+      fail<ArgumentError>({.asked = "optimiser",
+                           .with = {{"pattern", g.pattern}},
+                           .wrong = "no parameter of this model is of this group",
+                           .todo = "summary(model) lists the paths"});
+    if (!g.lr) g.lr = lr;
+    if (!g.weight_decay) g.weight_decay = weight_decay;
+  }
+  groups_.push_back({"*", std::move(lr), weight_decay});
+}
+
+std::uint64_t Optimiser::steps() const { return static_cast<std::uint64_t>(step_.item<std::int64_t>()); }
+
+std::size_t Optimiser::group_of(const std::string& path) const {
+  std::size_t g = 0;
+  while (g + 1 < groups_.size() && !path_matches(path, groups_[g].pattern)) ++g;
+  return g;
+}
+
+Array Optimiser::numbers_for(const Place& place) const {
+  std::vector<double> all;
+  const std::uint64_t step = std::max<std::uint64_t>(1, steps());
+  for (const ParameterGroup& g : groups_) {
+    const auto some = scalars({step, g.lr->at(step - 1), *g.weight_decay});
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  if (place.second == DType::f64) return Array::from(all, {}, place.first);
+  return Array::from(std::vector<float>(all.begin(), all.end()), {}, place.first);
+}
+
+void Optimiser::advance() {
+  step_ = Array::from({static_cast<std::int64_t>(steps() + 1)}, {}, Device{});
+  for (auto& [place, array] : numbers_) array.assign(numbers_for(place));
+}
+
+const Array& Optimiser::numbers_on(const Place& place) {
+  const auto [at, made] = numbers_.try_emplace(place);
+  if (made) at->second = numbers_for(place);
+  return at->second;
+}
+
+Array& Optimiser::slot(std::map<std::string, Array>& slots, const Item& item) {
+  Array& a = slots[*item.path];
+  if (a.size() == 0) a = Array::zeros(item.weight->shape(), kept_as(item.weight->dtype()), item.weight->device());
+  if (a.shape() != item.weight->shape())
+    fail<ShapeError>(
+        {.asked = "optimiser.step",
+         .with = {{"path", *item.path}, {"parameter", to_string(item.weight->shape())}, {"kept", to_string(a.shape())}},
+         .wrong = "what the optimiser keeps is for a parameter of another shape",
+         .todo = "Make a new optimiser for a new model"});
+  return a;
+}
+
+void Optimiser::update_one(Array weight, const Array& gradient, Array* first, Array* second, const Scalars& scalars) {
+  const Array none;
+  const DType wide = kept_as(weight.dtype());
+  Updated to =
+      update(weight.astype(wide), gradient.astype(wide), first ? *first : none, second ? *second : none, scalars);
+  std::vector<Assignment> all;
+  all.push_back({weight, std::move(to.weight)});
+  if (first) all.push_back({*first, std::move(to.first)});
+  if (second) all.push_back({*second, std::move(to.second)});
+  assign_all(all);
+}
+
+void Optimiser::update_together(std::vector<Item>& items, const Scalars& scalars) {
+  std::vector<const Array*> weights;
+  for (const Item& i : items) weights.push_back(i.weight);
+  const std::optional<Array> weight = items.size() > 1 ? detail::together(weights) : std::nullopt;
+  if (!weight) {
+    for (const Item& i : items)
+      update_one(*i.weight, i.gradient, slots_ > 0 ? &slot(first_, i) : nullptr,
+                 slots_ > 1 ? &slot(second_, i) : nullptr, scalars);
+    return;
+  }
+  // As rows: gradients are computed into one, and what is kept for packed parameters lies together as they do.
+  Array gradient = Array::empty(weight->shape(), kept_as(weight->dtype()), weight->device());
+  std::int64_t at = 0;
+  for (Item& i : items) {
+    const std::int64_t end = at + i.gradient.size();
+    gradient.slice(0, at, end).reshape(i.gradient.shape()).assign(std::move(i.gradient));
+    at = end;
+  }
+  std::optional<Array> rows[2];
+  for (int s = 0; s < slots_; ++s) {
+    std::vector<Array*> arrays;
+    for (const Item& i : items) arrays.push_back(&slot(s == 0 ? first_ : second_, i));
+    const std::vector<const Array*> read(arrays.begin(), arrays.end());
+    rows[s] = detail::together(read);
+    if (rows[s]) continue;
+    detail::lay_together(arrays);
+    rows[s] = detail::together(read);
+  }
+  update_one(*weight, gradient, rows[0] ? &*rows[0] : nullptr, rows[1] ? &*rows[1] : nullptr, scalars);
+}
+
+void Optimiser::update_all(const detail::Parts& model, const detail::ConstParts& gradient) {
+  if (model.size() != gradient.size())
+    fail<ArgumentError>({.asked = "optimiser.step",
+                         .with = {{"arrays of the model", std::to_string(model.size())},
+                                  {"of the gradient", std::to_string(gradient.size())}},
+                         .wrong = "the gradient is of another model"});
+  std::map<std::tuple<std::size_t, DType, Device>, std::vector<Item>> groups;
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    const auto& [path, weight] = model[i];
+    const Array& g = *gradient[i].second;
+    if (!weight->trained() || g.size() == 0) continue;
+    if (g.shape() != weight->shape())
+      fail<ShapeError>(
+          {.asked = "optimiser.step",
+           .with = {{"path", path}, {"parameter", to_string(weight->shape())}, {"gradient", to_string(g.shape())}},
+           .wrong = "a gradient has another shape than its parameter"});
+    groups[{group_of(path), weight->dtype(), weight->device()}].push_back({&path, weight, g});
+  }
+  for (auto& [key, items] : groups) {
+    const auto& [group, dtype, device] = key;
+    const Array& numbers = numbers_on({device, kept_as(dtype)});
+    const std::int64_t each = numbers.shape(0) / static_cast<std::int64_t>(groups_.size());
+    Scalars scalars;
+    for (std::int64_t s = 0; s < each; ++s) {
+      const std::int64_t at = static_cast<std::int64_t>(group) * each + s;
+      scalars.push_back(numbers.slice(0, at, at + 1));
+    }
+    update_together(items, scalars);
+  }
+}
+
+Sgd::Sgd(const detail::ConstParts& parts, SgdOptions o)
+    : Optimiser(parts, o.lr, o.weight_decay, o.groups, o.momentum != 0 ? 1 : 0),
+      momentum_(o.momentum),
+      dampening_(o.dampening),
+      decays_(o.weight_decay != 0 || std::any_of(o.groups.begin(), o.groups.end(),
+                                                 [](const auto& g) { return g.weight_decay.value_or(0) != 0; })),
+      nesterov_(o.nesterov) {
+  need(o.momentum >= 0, "Sgd", "momentum", o.momentum, "momentum is not below 0");
+  if (o.nesterov && (o.momentum <= 0 || o.dampening != 0))
+    fail<ArgumentError>({.asked = "Sgd",
+                         .with = {{"momentum", std::to_string(o.momentum)}, {"dampening", std::to_string(o.dampening)}},
+                         .wrong = "Nesterov's momentum needs a momentum and no dampening"});
+}
+std::vector<double> Sgd::scalars(const Settings& s) const {
+  return {s.lr, s.weight_decay, s.step == 1 ? 1.0 : 1 - dampening_};
+}
+Optimiser::Updated Sgd::update(const Array& weight, const Array& gradient, const Array& first, const Array&,
+                               const Scalars& s) const {
+  Array g = decays_ ? gradient + s[1] * weight : gradient;
+  if (momentum_ == 0) return {weight - s[0] * g};
+  Array b = momentum_ * first + s[2] * g;
+  return {weight - s[0] * (nesterov_ ? g + momentum_ * b : b), b};
+}
+
+Adam::Adam(const detail::ConstParts& parts, AdamOptions o, bool decoupled)
+    : Optimiser(parts, o.lr, o.weight_decay, o.groups, 2),
+      beta1_(o.beta1),
+      beta2_(o.beta2),
+      epsilon_(o.epsilon),
+      decays_(o.weight_decay != 0 || std::any_of(o.groups.begin(), o.groups.end(),
+                                                 [](const auto& g) { return g.weight_decay.value_or(0) != 0; })),
+      decoupled_(decoupled) {
+  const char* name = decoupled ? "AdamW" : "Adam";
+  need(o.beta1 >= 0 && o.beta1 < 1, name, "beta1", o.beta1, "beta1 is at least 0 and below 1");
+  need(o.beta2 >= 0 && o.beta2 < 1, name, "beta2", o.beta2, "beta2 is at least 0 and below 1");
+  need(o.epsilon >= 0, name, "epsilon", o.epsilon, "epsilon is not below 0");
+}
+std::vector<double> Adam::scalars(const Settings& s) const {
+  const double t = static_cast<double>(s.step);
+  return {s.lr / (1 - std::pow(beta1_, t)), 1 / std::sqrt(1 - std::pow(beta2_, t)),
+          decoupled_ ? s.lr * s.weight_decay : s.weight_decay};
+}
+Optimiser::Updated Adam::update(const Array& weight, const Array& gradient, const Array& first, const Array& second,
+                                const Scalars& s) const {
+  Array w = weight, g = gradient;
+  if (decays_) (decoupled_ ? w : g) = decoupled_ ? weight - s[2] * weight : gradient + s[2] * weight;
+  Array m = beta1_ * first + (1 - beta1_) * g, v = beta2_ * second + (1 - beta2_) * (g * g);
+  return {w - s[0] * m / (sqrt(v) * s[1] + epsilon_), m, v};
+}
+
+}  // namespace tessera

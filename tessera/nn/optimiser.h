@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimisers, with PyTorch's names, arguments, defaults and formulae.
+#pragma once
+
+#include <map>
+
+#include "tessera/nn/parameter.h"
+#include "tessera/nn/schedule.h"
+
+namespace tessera {
+
+/// Parameters whose path matches the pattern, with settings of their own; what is left out is the optimiser's.
+struct ParameterGroup {
+  std::string pattern;
+  std::optional<Rate> lr = {};
+  std::optional<double> weight_decay = {};
+};
+
+/// What optimisers have in common. `step` writes the parameters in place: whatever shares their memory sees it. Sums
+/// are kept as f32 (f64 for f64). A parameter is of the first group whose pattern matches its path; frozen ones, and
+/// those whose gradient is empty, are passed by. Parameters that lie together (pack) are written by one kernel, others
+/// by one each. What an optimiser keeps is walked by for_each_array, `step` first, and the rest by the parameters'
+/// paths: `m["layers.1.weight"]`.
+class Optimiser {
+ public:
+  virtual ~Optimiser() = default;
+
+  /// One step. `gradient` is a model whose arrays are gradients. ArgumentError, with the path, if a gradient has
+  /// another shape than its parameter.
+  template <class Model>
+  void step(Model& model, const Model& gradient) {
+    advance();
+    apply(model, gradient);
+  }
+  /// The two halves of a step, for one that is recorded: the first counts, and puts rates and the like where the
+  /// kernels of the second read them; a replay of the second repeats it with these.
+  void advance();
+  template <class Model>
+  void apply(Model& model, const Model& gradient) {
+    update_all(detail::parts_of(model), detail::parts_of(gradient));
+  }
+  std::uint64_t steps() const;  ///< made so far
+
+ protected:
+  /// Of one group in one step; `step` counts from 1.
+  struct Settings {
+    std::uint64_t step = 1;
+    double lr = 0, weight_decay = 0;
+  };
+  /// Numbers that depend on the step, as a kernel reads them: arrays of one element.
+  using Scalars = std::vector<Array>;
+  /// New values, all to be written at once.
+  struct Updated {
+    Array weight, first = {}, second = {};
+  };
+  Optimiser(const detail::ConstParts& parts, Rate lr, double weight_decay, std::vector<ParameterGroup> groups,
+            int slots);
+  Optimiser(const Optimiser&) = default;
+  Optimiser(Optimiser&&) = default;
+  Optimiser& operator=(const Optimiser&) = default;
+  Optimiser& operator=(Optimiser&&) = default;
+
+  virtual std::vector<double> scalars(const Settings& settings) const = 0;
+  virtual Updated update(const Array& weight, const Array& gradient, const Array& first, const Array& second,
+                         const Scalars& scalars) const = 0;
+
+  Array step_;                                   ///< i64 of one element, on the host
+  std::map<std::string, Array> first_, second_;  ///< what is kept for each parameter, by its path
+
+ private:
+  struct Item;
+  using Place = std::pair<Device, DType>;
+  std::size_t group_of(const std::string& path) const;
+  Array numbers_for(const Place& place) const;
+  const Array& numbers_on(const Place& place);
+  void update_all(const detail::Parts& model, const detail::ConstParts& gradient);
+  void update_together(std::vector<Item>& items, const Scalars& scalars);
+  void update_one(Array weight, const Array& gradient, Array* first, Array* second, const Scalars& scalars);
+  Array& slot(std::map<std::string, Array>& slots, const Item& item);
+
+  std::vector<ParameterGroup> groups_;  ///< the last: all others
+  int slots_;
+  std::map<Place, Array> numbers_;  ///< scalars of all groups, of the step that is being made
+};
+
+struct SgdOptions {
+  Rate lr = 1e-3;
+  double momentum = 0;
+  double dampening = 0;
+  double weight_decay = 0;
+  bool nesterov = false;  ///< needs momentum, and no dampening
+  std::vector<ParameterGroup> groups = {};
+};
+/// Stochastic gradient descent with momentum (Polyak 1964; Sutskever et al., "On the importance of initialization and
+/// momentum in deep learning", 2013): b = momentum b + (1 - dampening) g, the first time b = g; w = w - lr b, or with
+/// nesterov w - lr (g + momentum b). Weight decay adds weight_decay w to g.
+class Sgd : public Optimiser {
+ public:
+  template <class Model>
+  explicit Sgd(const Model& model, SgdOptions options = {}) : Sgd(detail::parts_of(model), std::move(options)) {}
+  auto fields() { return std::tuple(field("step", step_), field("momentum", first_)); }
+
+ private:
+  Sgd(const detail::ConstParts& parts, SgdOptions options);
+  std::vector<double> scalars(const Settings& settings) const override;
+  Updated update(const Array& weight, const Array& gradient, const Array& first, const Array& second,
+                 const Scalars& scalars) const override;
+  double momentum_, dampening_;
+  bool decays_, nesterov_;
+};
+
+struct AdamOptions {
+  Rate lr = 1e-3;
+  double beta1 = 0.9, beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0;
+  std::vector<ParameterGroup> groups = {};
+};
+/// Kingma and Ba, "Adam: a method for stochastic optimization" (2015). m = beta1 m + (1 - beta1) g, v = beta2 v +
+/// (1 - beta2) g^2, w = w - lr / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + epsilon). Weight decay adds weight_decay
+/// w to g.
+class Adam : public Optimiser {
+ public:
+  template <class Model>
+  explicit Adam(const Model& model, AdamOptions options = {})
+      : Adam(detail::parts_of(model), std::move(options), false) {}
+  auto fields() { return std::tuple(field("step", step_), field("m", first_), field("v", second_)); }
+
+ protected:
+  Adam(const detail::ConstParts& parts, AdamOptions options, bool decoupled);
+
+ private:
+  std::vector<double> scalars(const Settings& settings) const override;
+  Updated update(const Array& weight, const Array& gradient, const Array& first, const Array& second,
+                 const Scalars& scalars) const override;
+  double beta1_, beta2_, epsilon_;
+  bool decays_, decoupled_;
+};
+
+struct AdamWOptions {
+  Rate lr = 1e-3;
+  double beta1 = 0.9, beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 1e-2;
+  std::vector<ParameterGroup> groups = {};
+};
+/// Loshchilov and Hutter, "Decoupled weight decay regularization" (2019): Adam, but first w = w - lr weight_decay w.
+class AdamW : public Adam {
+ public:
+  template <class Model>
+  explicit AdamW(const Model& model, AdamWOptions o = {})
+      : Adam(detail::parts_of(model),
+             {std::move(o.lr), o.beta1, o.beta2, o.epsilon, o.weight_decay, std::move(o.groups)}, true) {}
+};
+
+}  // namespace tessera

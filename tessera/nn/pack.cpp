@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/nn/pack.h"
+
+#include <map>
+#include <tuple>
+
+namespace tessera::detail {
+
+std::optional<Array> together(std::span<const Array* const> arrays) {
+  if (arrays.empty()) return std::nullopt;
+  std::int64_t count = 0;
+  std::optional<BufferView> first;
+  for (const Array* a : arrays) {
+    if (!a->contiguous() || a->pending() || a->dtype() != arrays[0]->dtype()) return std::nullopt;
+    const BufferView view = a->view();
+    if (!first) first = view;
+    if (view.storage != first->storage ||
+        view.byte_offset != first->byte_offset + static_cast<std::uint64_t>(count) * dtype_size(a->dtype()))
+      return std::nullopt;
+    count += a->size();
+  }
+  return Array::wrap(first->storage, arrays[0]->dtype(), {count}, first->byte_offset);
+}
+
+void lay_together(std::span<Array* const> arrays) {
+  std::int64_t count = 0;
+  for (const Array* a : arrays) count += a->size();
+  Array all = Array::empty({count}, arrays[0]->dtype(), arrays[0]->device());
+  std::int64_t at = 0;
+  for (Array* a : arrays) {
+    Array part = all.slice(0, at, at + a->size()).reshape(a->shape());
+    part.assign(*a);
+    at += a->size();
+    *a = std::move(part);
+  }
+}
+
+void pack_parts(const Parts& parts, std::span<const std::string> patterns) {
+  std::map<std::tuple<std::size_t, DType, Device>, std::vector<Array*>> groups;
+  std::vector<std::pair<Array, Array*>> tied;
+  for (const auto& [path, part] : parts) {
+    if (!part->trained() || part->empty()) continue;
+    std::size_t group = 0;
+    while (group < patterns.size() && !path_matches(path, patterns[group])) ++group;
+    groups[{group, part->dtype(), part->device()}].push_back(part);
+  }
+  for (const auto& [key, arrays] : groups) {
+    const std::vector<const Array*> read(arrays.begin(), arrays.end());
+    if (!together(read)) lay_together(arrays);
+  }
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters that lie together in one buffer, so that one kernel goes over all of them.
+#pragma once
+
+#include "tessera/nn/parameter.h"
+
+namespace tessera {
+
+namespace detail {
+
+/// Arrays that lie one behind the other in one buffer, as a row; nothing if they do not.
+std::optional<Array> together(std::span<const Array* const> arrays);
+/// Copies arrays of one dtype and device into one new buffer, and makes each a view of its part.
+void lay_together(std::span<Array* const> arrays);
+void pack_parts(const Parts& parts, std::span<const std::string> patterns);
+
+}  // namespace detail
+
+/// Lays the parameters that are trained together in one buffer for each dtype and device, in place of the memory they
+/// had: copies of the model made before keep that. `patterns`: those that match the first lie together, those that
+/// match the second, and so on, and the rest; an optimiser's groups should be given. A step is then one kernel a group.
+template <class Model>
+void pack(Model& model, const std::vector<std::string>& patterns = {}) {
+  detail::pack_parts(detail::parts_of(model), patterns);
+}
+
+}  // namespace tessera

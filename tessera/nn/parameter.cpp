@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/nn/parameter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/nn/seed.h"
+
+namespace tessera {
+
+const std::string& ModelArray::path() const {
+  static const std::string& none = *new std::string();
+  return path_ ? *path_ : none;
+}
+
+void ModelArray::declare(Shape shape, Initialiser initialise) {
+  if (!empty() && this->shape() != shape)
+    fail<ShapeError>({.asked = "setup",
+                      .with = {{"values", to_string(this->shape())}, {"the layer's", to_string(shape)}},
+                      .wrong = "an array was given values whose shape is not that of its layer"});
+  declared_ = std::make_shared<const Declared>(Declared{std::move(shape), std::move(initialise)});
+}
+
+void ModelArray::fill_in(std::string path, std::uint64_t seed, DType dtype) {
+  path_ = std::make_shared<const std::string>(std::move(path));
+  if (!empty() || !declared_) return;
+  check_shape("setup", declared_->shape);
+  Array values = declared_->initialise(declared_->shape, detail::seed_of(seed, *path_));
+  if (values.shape() != declared_->shape)
+    fail<ShapeError>(
+        {.asked = "setup",
+         .with = {{"path", *path_}, {"shape", to_string(declared_->shape)}, {"made", to_string(values.shape())}},
+         .wrong = "an initialiser made an array of another shape"});
+  assign_values(values.astype(dtype).eval());
+}
+
+bool path_matches(std::string_view path, std::string_view pattern) {
+  // After a mismatch the last star takes one letter more.
+  std::size_t p = 0, q = 0, star = pattern.npos, taken = 0;
+  while (p < path.size()) {
+    if (q < pattern.size() && pattern[q] == '*') {
+      star = q++, taken = p;
+    } else if (q < pattern.size() && (pattern[q] == '?' || pattern[q] == path[p])) {
+      ++p, ++q;
+    } else if (star != pattern.npos) {
+      q = star + 1, p = ++taken;
+    } else {
+      return false;
+    }
+  }
+  while (q < pattern.size() && pattern[q] == '*') ++q;
+  return q == pattern.size();
+}
+
+namespace detail {
+
+void set_frozen(const char* operation, const Parts& parts, std::string_view pattern, bool frozen) {
+  std::size_t matching = 0;
+  for (const auto& [path, part] : parts)
+    if (!part->state() && path_matches(path, pattern)) part->set_frozen(frozen), ++matching;
+  if (matching == 0)
+    fail<ArgumentError>({.asked = operation,
+                         .with = {{"pattern", std::string(pattern)}},
+                         .wrong = "no parameter of this model has such a path",
+                         .todo = "summary(model) lists the paths"});
+}
+
+std::string summary_of(const ConstParts& parts) {
+  struct Row {
+    std::string path, kind, dtype, shape, count;
+  };
+  std::vector<Row> rows = {{"path", "kind", "dtype", "shape", "elements"}};
+  std::int64_t trained = 0, frozen = 0, state = 0;
+  for (const auto& [path, part] : parts) {
+    if (part->empty()) continue;
+    (part->state() ? state : part->frozen() ? frozen : trained) += part->size();
+    rows.push_back({path,
+                    part->state()    ? "state"
+                    : part->frozen() ? "frozen"
+                                     : "parameter",
+                    std::string(dtype_name(part->dtype())), to_string(part->shape()), std::to_string(part->size())});
+  }
+  std::size_t width[4] = {};
+  for (const Row& r : rows) {
+    const std::string* columns[] = {&r.path, &r.kind, &r.dtype, &r.shape};
+    for (std::size_t i = 0; i < 4; ++i) width[i] = std::max(width[i], columns[i]->size());
+  }
+  std::string out;
+  for (const Row& r : rows)
+    out += fmt::format("{:<{}}  {:<{}}  {:<{}}  {:<{}}  {:>12}\n", r.path, width[0], r.kind, width[1], r.dtype,
+                       width[2], r.shape, width[3], r.count);
+  out += fmt::format("{} elements are trained, {} frozen, {} state\n", trained, frozen, state);
+  return out;
+}
+
+Array Cloner::operator()(const Array& a) {
+  if (a.size() == 0) return a;
+  for (const auto& [before, copy] : known_)
+    if (before.source() == a.source() && before.offset() == a.offset() && before.shape() == a.shape() &&
+        before.strides() == a.strides())
+      return copy;
+  return known_.emplace_back(a, a.copy().eval()).second;
+}
+
+}  // namespace detail
+
+}  // namespace tessera

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/nn/setup.h"
+
+namespace tessera {
+
+const std::string& LayerPath::text() const {
+  static const std::string& none = *new std::string();
+  return text_ ? *text_ : none;
+}
+
+std::int64_t LayerSetup::inputs(const char* layer, std::int64_t given, int axis) const {
+  const std::string path = this->path();
+  if (input_.empty() && given == 0)
+    fail<ShapeError>({.asked = "setup",
+                      .with = {{"path", path.empty() ? "the model" : path}, {"layer", layer}},
+                      .wrong = "the layer does not know the shape of its input",
+                      .todo = "Give its size where it is made, put it into a Sequential, or give setup the .input of "
+                              "the first layer"});
+  if (input_.empty()) return given;
+  const auto d = static_cast<std::size_t>(normalise_axis("setup", axis, input_.size()));
+  if (given != 0 && input_[d] != given)
+    fail<ShapeError>({.asked = "setup",
+                      .with = {{"path", path.empty() ? "the model" : path},
+                               {"layer", layer},
+                               {"takes", std::to_string(given)},
+                               {"input of one sample", to_string(input_)}},
+                      .wrong = "the layer takes another number of inputs than the one before gives",
+                      .todo = "Change one of the two, or leave the layer's inputs out: they are then inferred"});
+  return input_[d];
+}
+
+namespace detail {
+
+namespace {
+/// Without its last part: "layers.1.weight" is of the layer "layers.1".
+std::string above(const std::string& path) {
+  const std::size_t dot = path.rfind('.');
+  return dot == path.npos ? std::string() : path.substr(0, dot);
+}
+}  // namespace
+
+void FillVisitor::operator()(LayerPath& path, const Path& at) const { path.set(above(at.text())); }
+
+std::string layer_name(const char* kind, const std::string& array_path) {
+  const std::string path = above(array_path);
+  return path.empty() ? kind : std::string(kind) + " " + path;
+}
+
+void need_values(const char* kind, const ModelArray& array) {
+  if (array.empty())
+    fail<ArgumentError>({.asked = layer_name(kind, array.path()),
+                         .wrong = "the layer has no parameters yet",
+                         .todo = "Call setup(model, {.seed, .input}) first"});
+}
+
+}  // namespace detail
+
+}  // namespace tessera

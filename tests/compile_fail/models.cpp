@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// mistake 1: a plain Array in a model says neither that it is trained nor that it is kept: say Parameter or StateArray
+// mistake 1: {"value.layers.*.scale"}
+// mistake 2: say Parameter or StateArray
+// mistake 3: say Parameter or StateArray
+// mistake 4: this type holds no arrays that can be found
+// mistake 5: a layer takes another number of inputs than the layers before it give
+// mistake 5: LayersDoNotFit<3, 128, 64>
+#include <functional>
+
+#include "tessera/nn/mode.h"
+#include "tessera/nn/optimiser.h"
+#include "tessera/nn/sequential.h"
+using namespace tessera;
+
+struct Scaled {
+  Dense dense;
+  Array scale;
+};
+struct Plain {
+  std::vector<Scaled> layers;
+};
+struct Unknown {
+  Dense dense;
+  std::function<void()> f;
+};
+struct Fine {
+  std::vector<Dense> layers;
+  StateArray scale;
+};
+
+void use(Plain& plain, Unknown& unknown, Fine& fine) {
+#if MISTAKE == 1
+  parameters(plain);
+#elif MISTAKE == 2
+  Adam optimiser(plain);
+#elif MISTAKE == 3
+  setup(plain);
+#elif MISTAKE == 4
+  parameters(unknown);
+#elif MISTAKE == 5
+  sequential(dense<784, 128>, relu, Dropout{}, dense<64, 10>);
+#else
+  parameters(fine), summary(fine), freeze(fine), clone(plain);
+  Adam optimiser(fine);
+  optimiser.step(fine, fine);
+  Training().apply(fine);
+  const Sequential<Dense, Elementwise, Flatten, Dense> model =
+      sequential(dense<784, 128>, relu, Flatten{}, dense<64, 10>);  // nobody knows what Flatten gives
+#endif
+  (void)plain, (void)unknown, (void)fine;
+}

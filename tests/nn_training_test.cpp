@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+// What trains a model, on every device: losses, optimisers, schedules and bounds, beside their formulae in double.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "tessera/nn/clip.h"
+#include "tessera/nn/losses.h"
+#include "tessera/nn/optimiser.h"
+#include "tessera/nn/pack.h"
+#include "tests/support/errors.h"
+#include "tests/support/every_device.h"
+
+namespace tessera {
+namespace {
+
+using test::expect_throw;
+using test::OnEveryDevice;
+TESSERA_ON_EVERY_DEVICE();
+
+using Doubles = std::vector<double>;
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+TEST_P(OnEveryDevice, CrossEntropy) {
+  const std::int64_t n = 6, c = 4, d = 3;
+  auto x = numbers(n * c * d, -5, 5);
+  x[0] = 1000;  // large logits overflow nothing
+  std::vector<std::int32_t> t(at(n * d));
+  for (auto& v : t) v = std::uniform_int_distribution<int>(0, 3)(random);
+  t[1] = -100, t[4] = 2;
+  const auto w = numbers(c, 0.1f, 2);
+  const Array logits = Array::from(x, Shape{n, c, d}), targets = Array::from(t, Shape{n, d}), weight = Array::from(w);
+  for (const bool weighted : {false, true})
+    for (const double smoothing : {0.0, 0.2})
+      for (const std::int64_t ignored : {-100, 2}) {
+        Doubles losses;
+        double total = 0, weights = 0;
+        for (std::int64_t i = 0; i < n; ++i)
+          for (std::int64_t k = 0; k < d; ++k) {
+            const auto logit = [&](std::int64_t j) { return double{x[at((i * c + j) * d + k)]}; };
+            const std::int32_t target = t[at(i * d + k)];
+            double top = -1e300, sum = 0, spread = 0;
+            for (std::int64_t j = 0; j < c; ++j) top = std::max(top, logit(j));
+            for (std::int64_t j = 0; j < c; ++j) sum += std::exp(logit(j) - top);
+            const double log_sum = std::log(sum) + top;
+            for (std::int64_t j = 0; j < c; ++j) spread += (weighted ? double{w[at(j)]} : 1) * (log_sum - logit(j));
+            double loss = 0;
+            if (target != ignored) {
+              const double of_target = weighted && target >= 0 ? double{w[at(target)]} : 1;
+              loss = target < 0
+                         ? NAN
+                         : (1 - smoothing) * of_target * (log_sum - logit(target)) + smoothing / double(c) * spread;
+              weights += of_target;
+            }
+            losses.push_back(loss);
+            total += loss;
+          }
+        const auto got = [&](Reduction r) {
+          CrossEntropyOptions o{.ignore_index = ignored, .label_smoothing = smoothing, .reduction = r};
+          if (weighted) o.weight = weight;
+          return cross_entropy(logits, targets, o);
+        };
+        const auto each = got(Reduction::none).to_vector<float>();
+        ASSERT_EQ(each.size(), losses.size());
+        for (std::size_t i = 0; i < each.size(); ++i) {
+          if (std::isnan(losses[i]))
+            EXPECT_TRUE(std::isnan(each[i])) << i;
+          else
+            EXPECT_NEAR(each[i], losses[i], 1e-5 * (1 + std::fabs(losses[i]))) << i;
+        }
+        if (ignored != -100) {  // a target that is no class
+          EXPECT_TRUE(std::isnan(got(Reduction::mean).item<float>()));
+          continue;
+        }
+        EXPECT_NEAR(got(Reduction::sum).item<float>(), total, 1e-5 * std::fabs(total));
+        EXPECT_NEAR(got(Reduction::mean).item<float>(), total / weights, 1e-5 * std::fabs(total / weights));
+      }
+  EXPECT_NEAR(cross_entropy(Array::from({1.f, 2.f}), Array::full({}, 1, DType::i64)).item<float>(),
+              std::log(1 + std::exp(-1)), 1e-6);
+  expect_throw<ShapeError>([&] { cross_entropy(logits, Array::zeros({n}, DType::i32)); },
+                           {"[cross_entropy]", "(6, 4, 3)", "(6,)", "without the classes"});
+  expect_throw<DtypeError>(
+      [&] {
+        cross_entropy(logits, Array::zeros({n, d}));
+      },
+      {"[cross_entropy]", "f32", "integers"});
+  expect_throw<ArgumentError>([&] { cross_entropy(logits, targets, {.label_smoothing = 2}); }, {"from 0 to 1"});
+}
+
+TEST_P(OnEveryDevice, SquaresBinaryCrossEntropyAndAccuracy) {
+  const std::int64_t n = 30;
+  auto x = numbers(n, -4, 4);
+  const auto t = numbers(n, 0, 1), p = numbers(n, 0.5, 2);
+  x[0] = 200, x[1] = -200, x[2] = 0;
+  double squares = 0, binary = 0, positive = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    squares += std::pow(double{x[i]} - t[i], 2);
+    const double yes = x[i] > 0 ? std::log1p(std::exp(-double{x[i]})) : -x[i] + std::log1p(std::exp(double{x[i]}));
+    binary += t[i] * yes + (1 - t[i]) * (x[i] + yes);
+    positive += p[i] * t[i] * yes + (1 - t[i]) * (x[i] + yes);
+  }
+  const Array a = Array::from(x), b = Array::from(t);
+  EXPECT_NEAR(mse_loss(a, b).item<float>(), squares / n, 1e-5 * squares / n);
+  EXPECT_NEAR(mse_loss(a, b, {.reduction = Reduction::sum}).item<float>(), squares, 1e-5 * squares);
+  EXPECT_EQ(mse_loss(a, b, {.reduction = Reduction::none}).shape(), (Shape{n}));
+  EXPECT_NEAR(bce_with_logits(a, b).item<float>(), binary / n, 1e-5 * binary / n);
+  EXPECT_NEAR(bce_with_logits(a, b, {.pos_weight = Array::from(p), .reduction = Reduction::sum}).item<float>(),
+              positive, 1e-5 * positive);
+  expect_throw<ShapeError>([&] { mse_loss(a, Array::ones({n, 1})); }, {"[mse_loss]", "(30,)", "(30, 1)"});
+  expect_throw<ShapeError>([&] { bce_with_logits(a, Array::ones({1})); }, {"[bce_with_logits]", "(30,)", "(1,)"});
+  const Array logits = Array::from({1.f, 2.f, 3.f, 0.f, 5.f, 4.f, 1.f, 1.f}, Shape{4, 2});
+  EXPECT_EQ(accuracy(logits, Array::from({1, 0, 1, 1})).item<float>(), 0.5f);
+  expect_throw<ShapeError>([&] { accuracy(logits, Array::zeros({3}, DType::i32)); }, {"[accuracy]", "(4, 2)", "(3,)"});
+}
+
+struct Model {
+  Parameter weight, bias;
+  StateArray kept;
+  Parameter frozen;
+};
+Model model_of(const Doubles& w) {
+  Model m{Array::from(std::vector<float>(w.begin(), w.begin() + 6), Shape{2, 3}),
+          Array::from(std::vector<float>(w.begin() + 6, w.end())), Array::ones({2}), Array::ones({3})};
+  freeze(m, "frozen");
+  return m;
+}
+struct State {
+  double w, m = 0, v = 0;
+};
+/// What one step does to a parameter.
+using Formula = std::function<void(State&, double g, int step, double lr, double decay)>;
+
+/// Ten steps of an optimiser on every layout of the model, beside the formula.
+template <class Make>
+void expect_formula(OnEveryDevice& test, const char* name, Make&& make, const Formula& formula, const Rate& rate,
+                    double decay) {
+  static_cast<void>(test);
+  std::mt19937_64 random(testing::seed());
+  std::uniform_real_distribution<float> draw(-1, 1);
+  for (const bool packed : {false, true})
+    for (const bool groups : {false, true}) {
+      std::vector<State> want;
+      for (int i = 0; i < 10; ++i) want.push_back({draw(random)});
+      Doubles start;
+      for (const State& s : want) start.push_back(static_cast<float>(s.w));
+      for (int i = 0; i < 10; ++i) want[at(i)].w = start[at(i)];
+      Model model = model_of(start);
+      const Model shared = model;
+      std::vector<ParameterGroup> group;
+      if (groups) group = {{.pattern = "bias", .lr = 0.05, .weight_decay = 0.0}};
+      if (packed) pack(model, groups ? std::vector<std::string>{"bias"} : std::vector<std::string>{});
+      auto optimiser = make(model, group);
+      for (int step = 1; step <= 10; ++step) {
+        std::vector<float> g(10);
+        for (float& v : g) v = draw(random);
+        Model gradient;
+        gradient.weight = Array::from(std::vector<float>(g.begin(), g.begin() + 6), Shape{2, 3});
+        gradient.bias = Array::from(std::vector<float>(g.begin() + 6, g.end()));
+        optimiser.step(model, gradient);
+        for (int i = 0; i < 10; ++i) {
+          const bool own = groups && i >= 6;
+          formula(want[at(i)], g[at(i)], step, own ? 0.05 : rate.at(static_cast<std::uint64_t>(step - 1)),
+                  own ? 0 : decay);
+        }
+      }
+      const auto weight = model.weight.to_vector<float>(), bias = model.bias.to_vector<float>();
+      for (int i = 0; i < 10; ++i)
+        EXPECT_NEAR(i < 6 ? weight[at(i)] : bias[at(i - 6)], want[at(i)].w, 2e-5)
+            << name << (packed ? " packed" : "") << (groups ? " groups " : " ") << i << " seed " << testing::seed();
+      EXPECT_EQ(optimiser.steps(), 10u);
+      EXPECT_EQ(model.kept.template to_vector<float>(), std::vector<float>(2, 1));
+      EXPECT_EQ(model.frozen.template to_vector<float>(), std::vector<float>(3, 1));
+      // In place, unless packing moved it; what lies alone stays where it is.
+      EXPECT_EQ(shared.weight.to_vector<float>() == weight, !packed || groups);
+    }
+}
+
+TEST_P(OnEveryDevice, OptimisersFollowTheirFormulae) {
+  const auto sgd = [](double momentum, double dampening, bool nesterov) {
+    return [=](State& s, double g, int step, double lr, double decay) {
+      g += decay * s.w;
+      if (momentum != 0) {
+        s.m = step == 1 ? g : momentum * s.m + (1 - dampening) * g;
+        g = nesterov ? g + momentum * s.m : s.m;
+      }
+      s.w -= lr * g;
+    };
+  };
+  const auto of_sgd = [](SgdOptions o) {
+    return [o](const Model& m, std::vector<ParameterGroup> groups) {
+      SgdOptions with = o;
+      with.groups = std::move(groups);
+      return Sgd(m, with);
+    };
+  };
+  expect_formula(*this, "sgd", of_sgd({.lr = 0.1}), sgd(0, 0, false), 0.1, 0);
+  expect_formula(*this, "momentum", of_sgd({.lr = 0.1, .momentum = 0.9, .dampening = 0.2, .weight_decay = 0.01}),
+                 sgd(0.9, 0.2, false), 0.1, 0.01);
+  expect_formula(*this, "nesterov", of_sgd({.lr = 0.1, .momentum = 0.8, .nesterov = true}), sgd(0.8, 0, true), 0.1, 0);
+  const auto adam = [](bool decoupled) {
+    return [=](State& s, double g, int step, double lr, double decay) {
+      if (decoupled)
+        s.w -= lr * decay * s.w;
+      else
+        g += decay * s.w;
+      s.m = 0.9 * s.m + 0.1 * g, s.v = 0.99 * s.v + 0.01 * g * g;
+      s.w -= lr * s.m / (1 - std::pow(0.9, step)) / (std::sqrt(s.v / (1 - std::pow(0.99, step))) + 1e-8);
+    };
+  };
+  const Rate rate = cosine_rate(0.02, {.steps = 8, .warmup = 3, .final = 0.001});
+  expect_formula(
+      *this, "adam",
+      [&](const Model& m, auto groups) {
+        return Adam(m, {.lr = rate, .beta2 = 0.99, .weight_decay = 0.1, .groups = groups});
+      },
+      adam(false), rate, 0.1);
+  expect_formula(
+      *this, "adamw",
+      [&](const Model& m, auto groups) {
+        return AdamW(m, {.lr = rate, .beta2 = 0.99, .weight_decay = 0.1, .groups = groups});
+      },
+      adam(true), rate, 0.1);
+}
+
+TEST_P(OnEveryDevice, WhatAnOptimiserKeepsIsWalked) {
+  Model model = model_of(Doubles(10, 1));
+  Adam optimiser(model);
+  Model gradient;
+  gradient.weight = Array::ones({2, 3});  // none for the bias
+  optimiser.step(model, gradient);
+  std::vector<std::string> paths;
+  for_each_array(optimiser, [&](const Array&, const Path& at) { paths.push_back(at.text()); });
+  EXPECT_EQ(paths, (std::vector<std::string>{"step", "m.weight", "v.weight"}));
+  EXPECT_EQ(model.bias.to_vector<float>(), std::vector<float>(4, 1));
+  // Another optimiser with the same arrays goes on as the first would.
+  Model one = clone(model), two = clone(model);
+  Adam other = map_arrays(optimiser, [](const Array& a) { return a.copy(); });
+  optimiser.step(one, gradient), other.step(two, gradient);
+  EXPECT_EQ(other.steps(), 2u);
+  EXPECT_EQ(one.weight.to_vector<float>(), two.weight.to_vector<float>());
+
+  gradient.bias = Array::ones({5});
+  expect_throw<ShapeError>([&] { optimiser.step(model, gradient); },
+                           {"[optimiser.step]", "path = bias", "(4,)", "(5,)"});
+  expect_throw<ArgumentError>([&] { Adam(model, {.groups = {{.pattern = "none"}}}); }, {"of this group", "none"});
+  expect_throw<ArgumentError>([&] { Adam(model, {.beta1 = 1}); }, {"[Adam]", "beta1"});
+  expect_throw<ArgumentError>([&] { Sgd(model, {.nesterov = true}); }, {"[Sgd]", "Nesterov"});
+}
+
+TEST_P(OnEveryDevice, PackedParametersKeepTheirValues) {
+  Doubles start(10);
+  for (int i = 0; i < 10; ++i) start[at(i)] = i;
+  Model model = model_of(start);
+  pack(model);
+  EXPECT_EQ(model.weight.shape(), (Shape{2, 3}));
+  EXPECT_EQ(model.weight.to_vector<float>(), (std::vector<float>{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(model.bias.to_vector<float>(), (std::vector<float>{6, 7, 8, 9}));
+  EXPECT_EQ(model.weight.view().storage, model.bias.view().storage);
+  EXPECT_NE(model.weight.view().storage, model.frozen.view().storage);
+  EXPECT_TRUE(model.frozen.frozen());
+}
+
+TEST_P(OnEveryDevice, GradientsAreClipped) {
+  const auto g = numbers(10, -2, 2);
+  for (const double type : {1.0, 2.0, 3.0, static_cast<double>(INFINITY)})
+    for (const double most : {0.5, 1000.0}) {
+      Model gradient;
+      gradient.weight = Array::from(std::vector<float>(g.begin(), g.begin() + 6), Shape{2, 3});
+      gradient.bias = Array::from(std::vector<float>(g.begin() + 6, g.end()));
+      double norm = 0;
+      for (const float v : g)
+        norm = std::isinf(type) ? std::max<double>(norm, std::fabs(v)) : norm + std::pow(std::fabs(v), type);
+      if (!std::isinf(type)) norm = std::pow(norm, 1 / type);
+      EXPECT_NEAR(clip_gradient_norm(gradient, most, {.norm_type = type}).item<float>(), norm, 1e-5 * norm) << type;
+      const double factor = std::min(1.0, most / (norm + 1e-6));
+      const auto weight = gradient.weight.to_vector<float>(), bias = gradient.bias.to_vector<float>();
+      for (std::size_t i = 0; i < 10; ++i) EXPECT_NEAR(i < 6 ? weight[i] : bias[i - 6], g[i] * factor, 1e-5);
+      EXPECT_TRUE(gradient.frozen.empty());
+      clip_gradient_value(gradient, 0.01);
+      for (const float v : gradient.weight.to_vector<float>()) EXPECT_LE(std::fabs(v), 0.01f);
+    }
+  Model none;
+  EXPECT_EQ(clip_gradient_norm(none, 1).item<float>(), 0);
+  expect_throw<ArgumentError>([&] { clip_gradient_norm(none, -1); }, {"[clip_gradient_norm]"});
+}
+
+TEST(Schedules, WarmUpAndDecay) {
+  const Rate constant = constant_rate(2, {.warmup = 4}), line = linear_rate(2, {.steps = 10, .warmup = 2, .final = 1}),
+             cosine = cosine_rate(2, {.steps = 10, .warmup = 2});
+  EXPECT_EQ(constant.at(0), 0.5);
+  EXPECT_EQ(constant.at(3), 2);
+  EXPECT_EQ(constant.at(100), 2);
+  EXPECT_EQ(Rate(0.1).at(7), 0.1);
+  EXPECT_EQ(line.at(1), 2);
+  EXPECT_EQ(line.at(2), 2);
+  EXPECT_EQ(line.at(6), 1.5);
+  EXPECT_EQ(line.at(10), 1);
+  EXPECT_EQ(line.at(11), 1);
+  EXPECT_NEAR(cosine.at(4), 2 * (1 + std::cos(M_PI / 4)) / 2, 1e-12);
+  EXPECT_NEAR(cosine.at(10), 0, 1e-12);
+  expect_throw<ArgumentError>([] { cosine_rate(1, {.steps = 2, .warmup = 2}); },
+                              {"[cosine_rate]", "behind the warm-up"});
+}
+
+}  // namespace
+}  // namespace tessera
