@@ -3,6 +3,8 @@
 
 #include <limits>
 
+#include "tessera/grad/grad.h"
+
 namespace tessera {
 
 namespace {
@@ -59,7 +61,7 @@ Array cross_entropy(const Array& logits, const Array& targets, const CrossEntrop
                       .with = {{"weight", to_string(o.weight->shape())}, {"classes", std::to_string(classes)}},
                       .wrong = "there is not one weight for each class"});
   const Array hit = Array::arange(classes, 0, 1, DType::i32, x.device()).reshape(column) == target;
-  const Array top = max(x, {axis}, true);
+  const Array top = max(stop_gradient(x), {axis}, true);  // what is taken off is added again
   // Without the row's greatest, of which the sum of exponentials is at least 1. (Where all are -infinity, as they are.)
   const Array shift = where(top == -std::numeric_limits<double>::infinity(), 0.0, top);
   const Array log_sum = log(sum(exp(x - shift), {axis}, true)) + shift;
@@ -90,8 +92,9 @@ Array mse_loss(const Array& prediction, const Array& target, const LossOptions& 
 Array bce_with_logits(const Array& logits, const Array& targets, const BceOptions& o) {
   need_equal("bce_with_logits", logits, targets);
   const Array x = wide(logits), t = wide(targets);
-  // log(1 + exp(-x)) without overflow: max(-x, 0) + log(1 + exp(-|x|)).
-  const Array softplus = relu(-x) + log(1 + exp(-abs(x)));
+  // log(1 + exp(-x)), by the half in which the exponential does not overflow, and neither does its derivative.
+  const Array above = x > 0;
+  const Array softplus = where(above, log1p(exp(-where(above, x, 0))), log1p(exp(where(above, 0, x))) - x);
   Array losses = o.pos_weight ? (1 - t) * x + ((*o.pos_weight - 1) * t + 1) * softplus : (1 - t) * x + softplus;
   if (o.weight) losses = losses * *o.weight;
   return reduced(losses, o.reduction);

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "tessera/device/context.h"
+#include "tessera/grad/grad.h"
 
 namespace tessera {
 
@@ -72,7 +73,7 @@ void note_state(const StateArray& state, Array values) {
                          .with = {{"path", state.path()}},
                          .wrong = "state is noted while training only",
                          .todo = "Ask training() first"});
-  values.set_history(nullptr);
+  values = stop_gradient(values);
   const std::lock_guard hold(here->lock);
   if (auto* note = here->find(state))
     note->values = std::move(values);
