@@ -33,7 +33,7 @@ void ArrayLoader::look(const Array& a, const Path& at) {
   }
 }
 
-LoadReport ArrayLoader::load(LoadOptions options) {
+LoadReport ArrayLoader::load(LoadArraysOptions options) {
   for (const SafetensorsTensor& t : file_.tensors())
     if (!names_.contains(t.name)) report_.unexpected.push_back(t.name);
   std::string wrong;

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-struct LoadOptions {
+struct LoadArraysOptions {
   bool partial = false;  ///< load what fits instead of nothing; the report says what did not
 };
 
@@ -26,7 +26,7 @@ class ArrayLoader {
  public:
   explicit ArrayLoader(const SafetensorsFile& file) : file_(file) {}
   void look(const Array& a, const Path& at);
-  LoadReport load(LoadOptions options);
+  LoadReport load(LoadArraysOptions options);
 
  private:
   struct Target {
@@ -55,13 +55,13 @@ void save_arrays(const T& structure, const std::string& path, const std::map<std
 /// another shape or dtype, and then, as if the file cannot be read (errors of SafetensorsFile), nothing has been
 /// written.
 template <class T>
-LoadReport load_arrays(T& structure, const SafetensorsFile& file, LoadOptions options = {}) {
+LoadReport load_arrays(T& structure, const SafetensorsFile& file, LoadArraysOptions options = {}) {
   detail::ArrayLoader loader(file);
   for_each_array(structure, [&](Array& a, const Path& at) { loader.look(a, at); });
   return loader.load(options);
 }
 template <class T>
-LoadReport load_arrays(T& structure, const std::string& path, LoadOptions options = {}) {
+LoadReport load_arrays(T& structure, const std::string& path, LoadArraysOptions options = {}) {
   return load_arrays(structure, SafetensorsFile::open(path), options);
 }
 
