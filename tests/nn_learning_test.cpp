@@ -75,7 +75,7 @@ TEST_P(OnEveryDevice, ASmallConvolutionNetworkLearns) {
                                 Dense{.outputs = 4}},
                      {.seed = 2, .input = {1, 8, 8}});
       },
-      {1, 8, 8}, 20);
+      {1, 8, 8}, 40);
 }
 
 TEST_P(OnEveryDevice, GradientsAreEmptyForStateAndWhatIsFrozen) {
