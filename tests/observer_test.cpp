@@ -134,7 +134,7 @@ std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { 
          pad(row, {{1, 1}});
        }},
       {"tril", "tril", 1, [=] { tril(a); }},
-      {"triu", "triu", 1, [=] { triu(c, 1); }},
+      {"triu", "triu", 1, [=] { triu(a, 1); }},
       {"one_hot", "one_hot", 1, [=] { one_hot(ids, 3); }},
       {"var", "var", 1, [=] { var(a, {1}); }},
       {"std", "std", 1, [=] { tessera::std(a); }},
@@ -267,14 +267,22 @@ const std::set<std::string> with_gradient = {
     "operator+", "operator-", "operator*", "operator/", "operator%", "minimum", "maximum", "pow", "where", "abs",
     "sqrt", "rsqrt", "exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "sigmoid", "silu", "relu", "gelu",
     "reshape", "transpose", "permute", "broadcast_to", "slice", "select", "unsqueeze", "squeeze", "copy", "to", "sum",
-    "mean", "max", "min", "concatenate", "take", "matmul", "linear", "rms_norm", "softmax", "rotary",
+    "log1p", "expm1", "clip", "pad", "update_slice", "cumsum", "take_along_axis", "scatter", "scatter_add", "windows2d",
+    "fold2d", "max_pool2d", "average_pool2d", "mean", "max", "min", "concatenate", "take", "matmul", "linear",
+    "rms_norm", "softmax", "rotary",
     // a composition of such
-    "as_contiguous", "silu_gate"};
+    "as_contiguous", "silu_gate", "stack", "split", "tril", "triu", "var", "std", "logsumexp", "conv2d"};
 const std::map<std::string, const char*> without_gradient = {
     {"floor", "it is zero"},
     {"ceil", "it is zero"},
     {"trunc", "it is zero"},
     {"rint", "it is zero"},
+    {"sign", "it is zero"},
+    {"isnan", "gives bools"},
+    {"isfinite", "gives bools"},
+    {"one_hot", "of integers"},
+    {"argmin", "gives integers"},
+    {"load", "takes no arrays"},
     {"astype", "to integers, as here, there is none; among floats there is"},
     {"any", "gives bools"},
     {"all", "gives bools"},
@@ -307,9 +315,9 @@ const std::map<std::string, const char*> without_gradient = {
     {"load_npy", "takes no arrays"},
     {"from_dlpack", "takes no arrays"},
 };
-const std::set<std::string> refuse_history = {"attention",        "cache_store", "assign",     "fill",
-                                              "operator+=",       "operator-=",  "operator*=", "operator/=",
-                                              "view_for_writing", "host_access"};
+const std::set<std::string> refuse_history = {"attention",  "cache_store",      "assign",     "assign_all",
+                                              "fill",       "operator+=",       "operator-=", "operator*=",
+                                              "operator/=", "view_for_writing", "host_access"};
 
 TEST(Observer, EachFunctionPassesHistoryOnRefusesItOrHasNoGradient) {
   const auto argument = [](Array x) {

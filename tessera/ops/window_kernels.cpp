@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <optional>
+
 #include "tessera/array/extremes.h"
 #include "tessera/ops/windows.h"
 
@@ -96,7 +98,9 @@ ir::Function trace_windows(const WindowSpec& spec) {
   const Value result = (plane * g.out_rows + y) * g.out_columns + x;
   const bool floats = is_float(spec.dtype), mean = spec.kind == WindowSpec::mean;
   const DType keys = !floats ? spec.dtype : spec.dtype == DType::f64 ? DType::i64 : DType::i32;
-  const ir::Variable sum(mean ? sums : keys, ir::literal(mean ? sums : keys, 0)), best(DType::i32, -1);
+  const ir::Variable sum(mean ? sums : keys, ir::literal(mean ? sums : keys, 0));
+  std::optional<ir::Variable> best;  // where the largest so far lies
+  if (!mean) best.emplace(DType::i32, -1);
   ir::for_(0, g.kernel_rows, 1, [&](Value i) {
     const Value row = y * g.stride_rows + i - g.pad_rows;
     ir::if_(within(row, g.rows), [&] {
@@ -106,9 +110,9 @@ ir::Function trace_windows(const WindowSpec& spec) {
         if (mean) return sum.set(sum.get() + v);
         // By integers that order alike (extremes.h): a NaN is above all, and no device loses denormals.
         const Value key = floats ? detail::order_key(v, true) : v;
-        const Value better = exists && (best.get() < 0 || key > sum.get());
+        const Value better = exists && (best->get() < 0 || key > sum.get());
         sum.set(ir::select(better, key, sum.get()));
-        best.set(ir::select(better, ir::cast(DType::i32, row * g.columns + column), best.get()));
+        best->set(ir::select(better, ir::cast(DType::i32, row * g.columns + column), best->get()));
       });
     });
   });
@@ -116,7 +120,7 @@ ir::Function trace_windows(const WindowSpec& spec) {
     const Value count = ir::cast(sums, g.kernel_rows * g.kernel_columns);
     out.store(result, ir::cast(spec.dtype, sum.get() / count));
   } else if (spec.kind == WindowSpec::positions) {
-    out.store(result, best.get());
+    out.store(result, best->get());
   } else {
     const Value v = floats ? detail::from_order_key(sum.get()) : sum.get();
     out.store(result, ir::cast(spec.dtype, v));

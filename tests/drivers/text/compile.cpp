@@ -242,6 +242,7 @@ CompiledText check_metal(const std::string& source) {
                                       "-Werror",
                                       "-Wno-unused-function",
                                       "-Wno-unused-variable",
+                                      "-Wno-unknown-pragmas",  // METAL fp contract
                                       "-I",
                                       TESSERA_TEXT_HEADERS,
                                       "-include",
