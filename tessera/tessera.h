@@ -48,6 +48,7 @@
 #include "tessera/nn/schedule.h"
 #include "tessera/nn/sequential.h"
 #include "tessera/nn/setup.h"
+#include "tessera/ops/attention.h"
 #include "tessera/ops/convolution.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/transformer.h"
