@@ -28,6 +28,7 @@
 #include "tessera/device/sequence.h"
 #include "tessera/device/storage.h"
 #include "tessera/device/verify_on.h"
+#include "tessera/grad/custom.h"
 #include "tessera/grad/grad.h"
 #include "tessera/kernel/buffer.h"
 #include "tessera/kernel/kernel.h"
