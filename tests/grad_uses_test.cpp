@@ -6,8 +6,10 @@
 #include <map>
 
 #include "tessera/array/dlpack.h"
+#include "tessera/array/functions.h"
 #include "tessera/array/history.h"
 #include "tessera/grad/grad.h"
+#include "tessera/ops/convolution.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/transformer.h"
 #include "tests/support/errors.h"
@@ -25,6 +27,9 @@ using Floats = std::vector<float>;
 float number(const Array& a) { return a.item<float>(); }
 Array scalar(double v) { return Array::full({}, v); }
 
+struct Floats3 {
+  Array x, low, high;
+};
 struct Layer {
   Array weight, bias;
   std::int64_t size = 3;
@@ -103,6 +108,27 @@ TEST_P(OnEveryDevice, TiesAndKinksAreAsInPyTorch) {
   EXPECT_EQ(of([](const Array& x) { return relu(x); }, {-1, 0, 2}).template to_vector<float>(), (Floats{0, 0, 1}));
   EXPECT_EQ(of([](const Array& x) { return abs(x); }, {-1, 0, 2}).template to_vector<float>(), (Floats{-1, 0, 1}));
   EXPECT_EQ(of([](const Array& x) { return floor(x); }, {0.5f, 1.5f}).template to_vector<float>(), (Floats{0, 0}));
+  EXPECT_EQ(of([](const Array& x) { return sign(x) + x; }, {-1, 0, 2}).template to_vector<float>(), (Floats{1, 1, 1}));
+  // On a bound it is the array's; beyond it the bound's.
+  EXPECT_EQ(of([](const Array& x) { return clip(x, -1, 2); }, {-2, -1, 0, 2, 3}).template to_vector<float>(),
+            (Floats{0, 1, 1, 1, 0}));
+  // Bounds that cross: the upper one.
+  const auto bounds = grad([](const Floats3& b) { return sum(clip(b.x, b.low, b.high)); })(
+      Floats3{Array::from({0.f, 5.f}), Array::from({3.f, 3.f}), Array::from({1.f, 1.f})});
+  EXPECT_EQ(bounds.x.to_vector<float>(), (Floats{0, 0}));
+  EXPECT_EQ(bounds.low.to_vector<float>(), (Floats{0, 0}));
+  EXPECT_EQ(bounds.high.to_vector<float>(), (Floats{1, 1}));
+  EXPECT_EQ(of([](const Array& x) { return tessera::std(x); }, {3, 3, 3}).template to_vector<float>(),
+            (Floats{0, 0, 0}))
+      << "where nothing varies";
+  // The first of several that are largest.
+  EXPECT_EQ(of(
+                [](const Array& x) {
+                  return max_pool2d(x.reshape({1, 1, 2, 3}), {.kernel = 2, .stride = 1});
+                },
+                {1, 4, 4, 4, 4, 4})
+                .template to_vector<float>(),
+            (Floats{0, 2, 0, 0, 0, 0}));
   // Far from 0, where parts of the formula are infinite.
   EXPECT_EQ(of([](const Array& x) { return sigmoid(x); }, {-200, 200}).template to_vector<float>(), (Floats{0, 0}));
   EXPECT_EQ(of([](const Array& x) { return silu(x); }, {-200, 200}).template to_vector<float>(), (Floats{0, 1}));
@@ -149,6 +175,8 @@ TEST_P(OnEveryDevice, WhatWouldLoseAGradientIsAnError) {
         sum += x;
       },
       {"[+=]", "lose"});
+  refused([&](const Array& x) { assign_all({{other.copy(), x}, {other.copy(), other}}); }, {"[assign_all]", "lose"});
+  refused([&](const Array& x) { assign_all({{other.copy(), other}, {x, other}}); }, {"[assign_all]", "x = x + y"});
   refused([](const Array& x) { x.view(); }, {"[view]", "stop_gradient"});
   refused([](const Array& x) { x.view_for_writing(); }, {"[view_for_writing]"});
   refused([](const Array& x) { kernel_argument(x, ir::Access::read); }, {"[launch]", "stop_gradient"});

@@ -20,6 +20,7 @@
 #include "tessera/array/history.h"
 #include "tessera/array/move.h"
 #include "tessera/array/safetensors.h"
+#include "tessera/ops/attention.h"
 #include "tessera/ops/convolution.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/transformer.h"
@@ -64,7 +65,7 @@ std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { 
   const Array ids = Array::from({std::int32_t{1}, std::int32_t{0}}), i = a.astype(DType::i32);
   const Array row = make(Array::ones({2})), heads = make(Array::ones({2, 1, 8})), cache = Array::zeros({1, 4, 8});
   const Array image = make(Array::ones({1, 1, 2, 2})), windows = make(Array::ones({1, 2, 2, 1, 1, 1})),
-              one = make(Array::ones({1}));
+              one = make(Array::ones({1})), tokens = make(Array::ones({1, 2, 3, 8}));
   const Array id_row = ids.unsqueeze(0);
   const std::vector<std::byte> zeros(2 * 32 * 4);
   const Weight weight = Weight::pack(WeightFormat::f32, zeros, 2, 32, a.device());
@@ -169,6 +170,9 @@ std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { 
       {"softmax", "softmax", 1, [=] { softmax(a); }},
       {"silu_gate", "silu_gate", 2, [=] { silu_gate(a, b); }},
       {"rotary", "rotary", 1, [=] { rotary(heads, 0, {}); }},
+      {"scaled_dot_product_attention", "scaled_dot_product_attention", 3,
+       [=] { scaled_dot_product_attention(tokens, tokens, tokens); }},
+      {"rotary", "rotary", 1, [=] { rotary(tokens, 0, {}); }},
       {"attention", "attention", 3, [=] { attention(heads, cache, cache, 0, 1); }},
       {"cache_store", "cache_store", 2, written(cache, [=](Array& x) { cache_store(x, heads, 0); }), true},
       {"assign", "assign", 2, written(t, [=](Array& x) { x.assign(b); }), true},
@@ -244,9 +248,9 @@ TEST(Observer, IsTestedWithEveryFunctionOfInstalledHeaders) {
   const std::regex declaration(R"(^\s*(?:static )?(?:const )?(?:std::vector<)?Array>?&? (operator[^(]+|\w+)\()");
   std::set<std::string> missing;
   std::size_t found = 0;
-  for (const char* header :
-       {"array/array.h", "array/dlpack.h", "array/functions.h", "array/generator.h", "array/safetensors.h",
-        "nn/losses.h", "nn/mode.h", "ops/convolution.h", "ops/product.h", "ops/transformer.h", "ops/weight.h"}) {
+  for (const char* header : {"array/array.h", "array/dlpack.h", "array/functions.h", "array/generator.h",
+                             "array/safetensors.h", "nn/losses.h", "nn/mode.h", "ops/attention.h", "ops/convolution.h",
+                             "ops/product.h", "ops/transformer.h", "ops/weight.h"}) {
     std::ifstream file(std::string(TESSERA_SOURCE_DIR "/tessera/") + header);
     ASSERT_TRUE(file) << header;
     for (std::string line; std::getline(file, line);) {
@@ -267,9 +271,9 @@ const std::set<std::string> with_gradient = {
     "operator+", "operator-", "operator*", "operator/", "operator%", "minimum", "maximum", "pow", "where", "abs",
     "sqrt", "rsqrt", "exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "sigmoid", "silu", "relu", "gelu",
     "reshape", "transpose", "permute", "broadcast_to", "slice", "select", "unsqueeze", "squeeze", "copy", "to", "sum",
-    "log1p", "expm1", "clip", "pad", "update_slice", "cumsum", "take_along_axis", "scatter", "scatter_add", "windows2d",
-    "fold2d", "max_pool2d", "average_pool2d", "mean", "max", "min", "concatenate", "take", "matmul", "linear",
-    "rms_norm", "softmax", "rotary",
+    "mean", "max", "min", "concatenate", "take", "matmul", "linear", "rms_norm", "softmax", "rotary",
+    "scaled_dot_product_attention", "log1p", "expm1", "clip", "pad", "update_slice", "cumsum", "take_along_axis",
+    "scatter", "scatter_add", "windows2d", "fold2d", "max_pool2d", "average_pool2d",
     // a composition of such
     "as_contiguous", "silu_gate", "stack", "split", "tril", "triu", "var", "std", "logsumexp", "conv2d"};
 const std::map<std::string, const char*> without_gradient = {
@@ -277,16 +281,15 @@ const std::map<std::string, const char*> without_gradient = {
     {"ceil", "it is zero"},
     {"trunc", "it is zero"},
     {"rint", "it is zero"},
+    {"astype", "to integers, as here, there is none; among floats there is"},
     {"sign", "it is zero"},
     {"isnan", "gives bools"},
     {"isfinite", "gives bools"},
     {"one_hot", "of integers"},
-    {"argmin", "gives integers"},
-    {"load", "takes no arrays"},
-    {"astype", "to integers, as here, there is none; among floats there is"},
     {"any", "gives bools"},
     {"all", "gives bools"},
     {"argmax", "gives integers"},
+    {"argmin", "gives integers"},
     {"operator&", "of integers"},
     {"operator|", "of integers"},
     {"operator^", "of integers"},
@@ -313,6 +316,7 @@ const std::map<std::string, const char*> without_gradient = {
     {"normal", "takes no arrays"},
     {"bits", "takes no arrays"},
     {"load_npy", "takes no arrays"},
+    {"load", "takes no arrays"},
     {"from_dlpack", "takes no arrays"},
 };
 const std::set<std::string> refuse_history = {"attention",  "cache_store",      "assign",     "assign_all",

@@ -120,7 +120,7 @@ double folded(const Recipe::Operation& o, std::span<const double> x) {
   }
 }
 
-Array computed(const Recipe& recipe, std::vector<ArrayOperand> values) {
+ArrayOperand computed(const Recipe& recipe, std::vector<ArrayOperand> values) {
   std::vector<std::uint32_t> uses = recipe.uses;
   const auto take = [&](std::size_t i) { return --uses[i] == 0 ? std::move(values[i]) : values[i]; };
   for (const auto& o : recipe.operations) {
@@ -149,7 +149,7 @@ Array computed(const Recipe& recipe, std::vector<ArrayOperand> values) {
       values.emplace_back(elementwise("gradient", o.op, o.sub, o.dtype, scalars, args));
     }
   }
-  return take(recipe.outcome).take();
+  return take(recipe.outcome);
 }
 
 }  // namespace
@@ -182,7 +182,10 @@ Rule elementwise_rule(ir::Op op, std::uint8_t sub, DType dtype, DType scalars, s
         if (recipe.reads(Recipe::result)) all[Recipe::result] = b.result();
         all[Recipe::adjoint] = b.adjoint();
         for (const double value : recipe.constants) all.emplace_back(value);
-        return computed(recipe, std::move(all));
+        ArrayOperand outcome = computed(recipe, std::move(all));
+        if (outcome.is_array()) return outcome.take();
+        const Array& g = b.adjoint();  // a constant, as the derivative of x^0 is
+        return Array::full({}, outcome.value(), g.dtype(), g.device()).broadcast_to(g.shape());
       });
     }
   };

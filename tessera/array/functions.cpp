@@ -237,7 +237,12 @@ Array spread(const char* name, Array a, const std::vector<int>& axes, double cor
   const std::int64_t results = total.size();
   const double count = results == 0 ? 0 : static_cast<double>(before / results);
   Array result = std::move(total) / std::max(count - correction, 0.0);
-  if (root) result = sqrt(std::move(result));
+  if (root && result.has_history()) {  // where nothing varies the root has no slope: 0, as in PyTorch
+    const Array flat = result == 0;
+    result = where(flat, 0, sqrt(where(flat, 1, std::move(result))));
+  } else if (root) {
+    result = sqrt(std::move(result));
+  }
   if (small) result = result.astype(given);
   return operation.made(std::move(result), [&] {
     Attributes all = told(axes, keep);

@@ -83,7 +83,7 @@ void Recording::attach(Array& result, Rule rule) const {
   for (std::size_t i = 0; i < operands_.size(); ++i) {
     const Step::Operand& o = operands_[i];
     operands.push_back({o.step, o.shape, o.dtype, o.device, {}});
-    if (i < 32 && (rule.keeps >> i & 1) != 0) operands.back().kept = o.kept;
+    if (rule.keeps == ~std::uint32_t{0} || (i < 32 && (rule.keeps >> i & 1) != 0)) operands.back().kept = o.kept;
   }
   std::optional<KeptArray> kept;
   if (rule.keeps_result) kept.emplace(result);

@@ -21,7 +21,7 @@ class Backward;
 /// array that may have history: those are operands, which it names in `keeps`.
 struct Rule {
   std::function<void(Backward&)> backward;
-  std::uint32_t keeps = 0;    ///< the operands that it reads: operand_bits(0, 1)
+  std::uint32_t keeps = 0;    ///< the operands that it reads: operand_bits(0, 1); ~0u: all, however many
   bool keeps_result = false;  ///< it reads the result
 };
 template <class... I>

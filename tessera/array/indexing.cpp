@@ -252,7 +252,7 @@ ir::Function trace_scatter(const RowsSpec& spec) {
 
 void scatter_back(Backward& b, int axis) {
   const Array &g = b.adjoint(), indices = b.operand(1);
-  b.add(0, [&] { return scatter(g, indices, Array::zeros({1}, g.dtype(), g.device()), axis); });
+  b.add(0, [&] { return scatter(g, indices, Array::zeros({}, g.dtype(), g.device()), axis); });
   b.add(2, [&] {  // of equal indices only the last one's update is in the result
     const Array each = Array::arange(indices.size(), 0, 1, DType::i32, g.device()).reshape(indices.shape());
     const std::int64_t extent = b.shape(0)[static_cast<std::size_t>(axis)];

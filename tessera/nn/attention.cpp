@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/nn/attention.h"
 
-#include <cmath>
-#include <limits>
-
 #include "tessera/nn/initialise.h"
+#include "tessera/ops/attention.h"
 #include "tessera/ops/product.h"
-#include "tessera/ops/transformer.h"
 
 namespace tessera {
 
@@ -36,12 +33,8 @@ Array MultiHeadAttention::operator()(const Array& x) const {
           .reshape({batch, tokens, 3, heads, each})
           .permute({2, 0, 3, 1, 4});  // queries, keys, values: (batch, heads, tokens, each)
   const Array q = projected.select(0, 0), k = projected.select(0, 1), v = projected.select(0, 2);
-  Array scores = matmul(q, k.permute({0, 1, 3, 2})) * (1 / std::sqrt(static_cast<double>(each)));
-  if (causal) {
-    const Array place = Array::arange(tokens, 0, 1, DType::i32, x.device());
-    scores = where(place.unsqueeze(1) >= place, scores, -std::numeric_limits<double>::infinity());
-  }
-  return out(matmul(softmax(scores), v).permute({0, 2, 1, 3}).reshape({batch, tokens, size}));
+  const Array y = scaled_dot_product_attention(q, k, v, {.causal = causal});
+  return out(y.permute({0, 2, 1, 3}).reshape({batch, tokens, size}));
 }
 
 }  // namespace tessera

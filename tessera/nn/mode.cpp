@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "tessera/device/context.h"
+#include "tessera/grad/again.h"
 #include "tessera/grad/grad.h"
 
 namespace tessera {
@@ -73,6 +74,7 @@ void note_state(const StateArray& state, Array values) {
                          .with = {{"path", state.path()}},
                          .wrong = "state is noted while training only",
                          .todo = "Ask training() first"});
+  if (detail::runs_again()) return;  // it was noted the first time
   values = stop_gradient(values);
   const std::lock_guard hold(here->lock);
   if (auto* note = here->find(state))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ir/semantics.h"
-#include "tessera/ops/kernels.h"
+#include "tessera/ops/row_kernels.h"
 
 namespace tessera {
 
@@ -16,13 +16,38 @@ void need_floats(const char* operation, const Array& a) {
                       .todo = "Use astype"});
 }
 
-// Threads for a row of this many elements: no more than it has vectors for.
-std::uint32_t row_threads(Device device, std::int64_t columns) {
-  const std::uint32_t most = ops::tiles_of(device).block;
-  return columns <= 64 ? 16 : columns <= 1024 ? std::min(most, 64u) : most;
+// Of rows without a second derivative, each by one kernel.
+Array softmax_back(const Backward& b) {
+  const Array y = b.result().as_contiguous(), g = b.adjoint().as_contiguous();
+  Array out = Array::empty(y.shape(), y.dtype(), y.device());
+  if (out.size() == 0) return out;
+  const std::int64_t columns = y.shape(-1);
+  static auto& family = *new KernelFamily<RowSpec>(ops::trace_softmax_back);
+  family({y.dtype(), y.dtype(), ops::row_threads(y.device(), columns)})
+      .launch({static_cast<std::uint64_t>(y.size() / columns), 1, 1},
+              {y.view(), g.view(), out.view(), LaunchArgument::index(columns)});
+  return out;
+}
+Array rms_norm_back(const Backward& b, float epsilon) {
+  const Array x = b.operand(0).as_contiguous(), weight = b.operand(1).as_contiguous(), g = b.adjoint().as_contiguous();
+  Array out = Array::empty(x.shape(), x.dtype(), x.device());
+  if (out.size() == 0) return out;
+  const std::int64_t columns = x.shape(-1);
+  const DType t = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  static auto& family = *new KernelFamily<RowSpec>(ops::trace_rms_norm_back);
+  family({x.dtype(), weight.dtype(), ops::row_threads(x.device(), columns)})
+      .launch({static_cast<std::uint64_t>(x.size() / columns), 1, 1},
+              {x.view(), g.view(), weight.view(), out.view(), LaunchArgument::index(columns),
+               LaunchArgument::scalar(t, ir::to_bits(t, static_cast<double>(epsilon)))});
+  return out;
 }
 
 }  // namespace
+
+std::uint32_t ops::row_threads(Device device, std::int64_t columns) {
+  const std::uint32_t most = tiles_of(device).block;
+  return columns <= 64 ? 16 : columns <= 1024 ? std::min(most, 64u) : most;
+}
 
 Array rms_norm(const Array& x, const Array& weight, float epsilon) {
   detail::RuledOperation operation("rms_norm", x, weight);
@@ -30,12 +55,17 @@ Array rms_norm(const Array& x, const Array& weight, float epsilon) {
     return Rule{.backward =
                     [epsilon](Backward& b) {
                       const DType t = b.dtype(0) == DType::f64 ? DType::f64 : DType::f32;
+                      const bool again = b.operand(0).has_history() || b.operand(1).has_history();
+                      const bool by_kernel = !again && !b.adjoint().has_history();
+                      if (by_kernel) b.add(0, [&] { return rms_norm_back(b, epsilon); });
+                      if (by_kernel && !b.wanted(1)) return;
                       const Array x = b.operand(0).astype(t), w = b.operand(1).astype(t), g = b.adjoint().astype(t);
                       const Array r = rsqrt(mean(x * x, {-1}, true) + epsilon);
-                      b.add(0, [&] {
-                        const Array along = r * r * mean(g * w * x, {-1}, true);
-                        return r * (g * w - x * along);
-                      });
+                      if (!by_kernel)
+                        b.add(0, [&] {
+                          const Array along = r * r * mean(g * w * x, {-1}, true);
+                          return r * (g * w - x * along);
+                        });
                       b.add(1, [&] { return g * x * r; });
                     },
                 .keeps = operand_bits(0, 1)};
@@ -57,7 +87,7 @@ Array rms_norm(const Array& x, const Array& weight, float epsilon) {
   const std::int64_t columns = x.shape(-1);
   const DType t = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
   static auto& family = *new KernelFamily<RowSpec>(ops::trace_rms_norm);
-  family({x.dtype(), weight.dtype(), row_threads(x.device(), columns)})
+  family({x.dtype(), weight.dtype(), ops::row_threads(x.device(), columns)})
       .launch({static_cast<std::uint64_t>(x.size() / columns), 1, 1},
               {rows.view(), scale.view(), out.view(), LaunchArgument::index(columns),
                LaunchArgument::scalar(t, ir::to_bits(t, static_cast<double>(epsilon)))});
@@ -73,6 +103,8 @@ Array softmax(const Array& x, int axis) {
     return Rule{.backward =
                     [axis = static_cast<int>(d)](Backward& b) {
                       b.add(0, [&] {
+                        const bool again = b.result().has_history() || b.adjoint().has_history();
+                        if (!again && axis + 1 == static_cast<int>(b.shape(0).size())) return softmax_back(b);
                         const DType t = b.dtype(0) == DType::f64 ? DType::f64 : DType::f32;
                         const Array s = b.result().astype(t), g = b.adjoint().astype(t);
                         return s * (g - sum(g * s, {axis}, true));
@@ -89,7 +121,7 @@ Array softmax(const Array& x, int axis) {
   const auto outer = static_cast<std::uint64_t>(x.size() / (count * inner));
   static auto& family = *new KernelFamily<RowSpec>(ops::trace_softmax);
   const bool block = inner == 1;
-  const Kernel& kernel = family({x.dtype(), x.dtype(), block ? row_threads(x.device(), count) : 0});
+  const Kernel& kernel = family({x.dtype(), x.dtype(), block ? ops::row_threads(x.device(), count) : 0});
   const std::array<std::uint64_t, 3> shape = {block ? outer : static_cast<std::uint64_t>(inner), block ? 1 : outer, 1};
   kernel.launch(shape, {rows.view(), out.view(), LaunchArgument::index(count)});
   return operation.made(std::move(out), attributes, rule);

@@ -44,8 +44,8 @@ class Position {
   std::optional<Array> memory_;
 };
 
-/// Rotary position embedding (Su et al. 2021) of x (tokens, heads, head size); token t stands at `first_position` + t.
-/// ArgumentError: a base outside of 1e-9 to 1e30, or a scale beyond 1e9.
+/// Rotary position embedding (Su et al. 2021): token t of x, (tokens, heads, head size) or (batch, heads, tokens, head
+/// size), stands at `first_position` + t. ArgumentError: a base outside of 1e-9 to 1e30, or a scale beyond 1e9.
 Array rotary(const Array& x, const Position& first_position, const Rotary& how);
 
 /// Writes rows (tokens, heads, head size) into a cache (heads, capacity, head size; f32 or f16) from `position` on.

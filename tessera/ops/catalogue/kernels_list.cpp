@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ops/catalogue.h"
 #include "tessera/ops/kernels.h"
+#include "tessera/ops/row_kernels.h"
 #include "tessera/ops/windows.h"
 
 namespace tessera {
@@ -82,6 +83,10 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
     for (DType cache : {DType::f32, DType::f16})
       add("cache_store_" + text(t) + "_" + text(cache), trace_cache_store({t, cache}));
   }
+  for (const bool causal : {false, true})
+    add(causal ? "causal_scores" : "scores", trace_scores({DType::f32, 64, causal}));
+  add("softmax_back", trace_softmax_back({DType::f32, DType::f32, 64}));
+  add("rms_norm_back", trace_rms_norm_back({DType::f32, DType::f32, 64}));
   for (DType cache : {DType::f32, DType::f16})
     for (std::int64_t head_size : {64, 80})
       for (std::int64_t tokens : {1, 64})

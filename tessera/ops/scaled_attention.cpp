@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of whole sequences, block of queries by block: products are those of matmul, and what lies between two of
+// them is one kernel.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tessera/array/functions.h"
+#include "tessera/ops/attention.h"
+#include "tessera/ops/row_kernels.h"
+
+namespace tessera {
+
+using ops::ScoresSpec;
+
+namespace {
+
+DType wide(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
+
+/// What both directions need to know. Heads that share a key head are rows of one matrix: (batch, key heads, group
+/// times rows, size).
+struct Attention {
+  std::int64_t batch, key_heads, group, queries, keys;
+  DType dtype;  ///< of scores
+  bool causal;
+  double scale;
+  std::optional<Array> mask;  ///< (batch, key heads, group, queries, keys), broadcast
+
+  /// Batches and queries of one block.
+  struct Block {
+    std::int64_t batch_begin, batch_end, begin, end, keys;
+    std::int64_t batches() const { return batch_end - batch_begin; }
+    std::int64_t rows() const { return end - begin; }
+  };
+  /// As large as scores stay in a processor's cache, or fill a GPU; not so small that products suffer.
+  template <class F>
+  void each_block(Device device, F&& use) const {
+    const bool processor = device_info(device).kind == DeviceKind::cpu;
+    const std::int64_t most =
+        (processor ? std::int64_t{8} << 20 : std::int64_t{256} << 20) / static_cast<std::int64_t>(dtype_size(dtype));
+    const std::int64_t least_rows = std::min<std::int64_t>(queries, 128), row = key_heads * group * keys;
+    const std::int64_t batches = std::clamp<std::int64_t>(most / (row * least_rows), 1, batch);
+    const std::int64_t rows = std::clamp(most / (row * batches), least_rows, queries);
+    for (std::int64_t b = 0; b < batch; b += batches) {
+      for (std::int64_t r = 0, end = 0; r < queries; r = end) {
+        end = std::min(r + rows, queries);
+        if (causal) {  // which sees fewer keys, has more rows, so that blocks have nearly one size, and memory of one
+          const auto size = [&](std::int64_t to) {
+            return batches * key_heads * group * (to - r) * std::min(to, keys);
+          };
+          while (end < queries && end - r < 512 && size(end + 1) <= most) ++end;
+        }
+        use(Block{b, std::min(b + batches, batch), r, end, causal ? std::min(end, keys) : keys});
+      }
+    }
+  }
+  /// Of (batch, heads, queries, n): a block's, as (batches, key heads, group, rows, n). A view.
+  Array part(const Array& a, const Block& at) const {
+    return a.slice(0, at.batch_begin, at.batch_end)
+        .slice(2, at.begin, at.end)
+        .reshape({at.batches(), key_heads, group, at.rows(), a.shape(3)});
+  }
+  /// The same as matrices.
+  Array rows_of(const Array& a, const Block& at) const {
+    return part(a, at).reshape({at.batches(), key_heads, group * at.rows(), a.shape(3)});
+  }
+  Array grouped(const Array& a, const Block& at) const {
+    return a.reshape({at.batches(), key_heads, group, at.rows(), a.shape(-1)});
+  }
+  /// Of keys and values: what a block sees.
+  Array seen(const Array& a, const Block& at) const {
+    return a.slice(0, at.batch_begin, at.batch_end).slice(2, 0, at.keys);
+  }
+  /// Scaled, and masked, but for what comes after a causal query.
+  Array scores(const Array& scaled_q, const Array& k, const Block& at) const {
+    Array s = matmul(scaled_q, seen(k, at).permute({0, 1, 3, 2}));
+    if (!mask) return s;
+    const Array m = mask->slice(0, at.batch_begin, at.batch_end).slice(3, at.begin, at.end).slice(4, 0, at.keys);
+    const Shape shape = s.shape();
+    s = grouped(std::move(s), at);
+    s = m.dtype() == DType::boolean ? where(m, std::move(s), -std::numeric_limits<double>::infinity())
+                                    : std::move(s) + m.astype(dtype);
+    return s.eval().reshape(shape);
+  }
+  Array scaled(const Array& q, const Block& at) const { return rows_of(q, at).astype(dtype) * scale; }
+};
+
+/// Softmax of each row, in place; what comes after a causal query becomes 0. The rows' log-sums go to `sums`.
+void normalise(const Array& scores, const Array& sums, const Attention& a, const Attention::Block& at) {
+  static auto& family = *new KernelFamily<ScoresSpec>(ops::trace_scores);
+  const std::uint32_t threads = ops::row_threads(scores.device(), at.keys);
+  family({scores.dtype(), threads, a.causal})
+      .launch({static_cast<std::uint64_t>(scores.size() / at.keys), 1, 1},
+              {scores.view_for_writing(), sums.view_for_writing(), LaunchArgument::index(at.keys),
+               LaunchArgument::index(at.rows()), LaunchArgument::index(at.begin)});
+}
+
+void backward(Backward& b, const Attention& a, const Array& sums) {
+  const Array &g = b.adjoint(), q = b.operand(0), k = b.operand(1), v = b.operand(2);
+  if (a.mask) static_cast<void>(b.operand(3));  // it must be what it was
+  for (const Array* x : {&g, &q, &k, &v})
+    detail::check_no_history("scaled_dot_product_attention", *x, "its gradient has no derivative of its own",
+                             "Write it with matmul and softmax where second derivatives are needed");
+  const Device device = q.device();
+  const auto zeros = [&](const Array& like) { return Array::zeros(like.shape(), a.dtype, device); };
+  Array dq = b.wanted(0) ? Array::empty(q.shape(), q.dtype(), device) : Array();
+  Array dk = b.wanted(1) ? zeros(k) : Array(), dv = b.wanted(2) ? zeros(v) : Array();
+  // What each row's weights have in common: the adjoint along the result (Dao et al., appendix B.2).
+  const Array along = sum(g.astype(a.dtype) * b.result().astype(a.dtype), {-1}, true).eval();
+  const Array places = Array::arange(std::max(a.queries, a.keys), 0, 1, DType::i32, device);
+  a.each_block(device, [&](const Attention::Block& at) {
+    const Array rows = a.scaled(q, at).eval(), adjoint = a.rows_of(g, at).astype(a.dtype).as_contiguous();
+    Array to_weights = a.grouped(matmul(adjoint, a.seen(v, at).permute({0, 1, 3, 2})), at);
+    Array weights = exp(a.grouped(a.scores(rows, k, at), at) - a.part(sums, at));
+    if (a.causal) {
+      const Array visible = places.slice(0, at.begin, at.end).unsqueeze(1) >= places.slice(0, 0, at.keys);
+      weights = where(visible, std::move(weights), 0);
+    }
+    Array to_scores = weights * (std::move(to_weights) - a.part(along, at));
+    eval({weights, to_scores});
+    const Shape matrices = {at.batches(), a.key_heads, a.group * at.rows(), at.keys};
+    weights = weights.reshape(matrices), to_scores = to_scores.reshape(matrices);
+    if (b.wanted(0)) a.part(dq, at).assign(a.grouped(matmul(to_scores, a.seen(k, at)) * a.scale, at));
+    if (b.wanted(1)) a.seen(dk, at) += matmul(to_scores.permute({0, 1, 3, 2}), rows);
+    if (b.wanted(2)) a.seen(dv, at) += matmul(weights.permute({0, 1, 3, 2}), adjoint);
+  });
+  b.add(0, [&] { return dq; });
+  b.add(1, [&] { return dk; });
+  b.add(2, [&] { return dv; });
+}
+
+}  // namespace
+
+Array scaled_dot_product_attention(const Array& q, const Array& k, const Array& v, const AttentionOptions& options) {
+  const char* const name = "scaled_dot_product_attention";
+  if (options.mask) detail::check_no_rule(name, *options.mask);
+  detail::RuledOperation operation(name, q, k, v, options.mask);
+  const auto wrong = [&](const std::string& what) {
+    fail<ShapeError>({.asked = name,
+                      .with = {{"q", to_string(q.shape())},
+                               {"k", to_string(k.shape())},
+                               {"v", to_string(v.shape())},
+                               {"mask", options.mask ? to_string(options.mask->shape()) : "none"}},
+                      .wrong = what});
+  };
+  if (q.rank() != 4 || k.rank() != 4 || v.rank() != 4) wrong("q, k and v are not (batch, heads, tokens, size)");
+  if (k.shape(0) != q.shape(0) || v.shape(0) != q.shape(0)) wrong("the batches differ");
+  if (k.shape(1) != v.shape(1) || k.shape(2) != v.shape(2)) wrong("k and v have different heads or tokens");
+  if (k.shape(3) != q.shape(3)) wrong("the sizes of q and k differ");
+  if (k.shape(1) == 0 || q.shape(1) % k.shape(1) != 0) wrong("the heads of q are not a multiple of those of k");
+  if (q.dtype() != k.dtype() || q.dtype() != v.dtype() || !is_float(q.dtype()))
+    fail<DtypeError>({.asked = name,
+                      .with = {{"q", std::string(dtype_name(q.dtype()))},
+                               {"k", std::string(dtype_name(k.dtype()))},
+                               {"v", std::string(dtype_name(v.dtype()))}},
+                      .wrong = "q, k and v are not of one dtype of floats",
+                      .todo = "Use astype"});
+  for (const Array* x : {&k, &v, options.mask ? &*options.mask : &q})
+    if (x->device() != q.device())
+      fail<DeviceError>({.asked = name,
+                         .with = {{"q on", to_string(q.device())}, {"another on", to_string(x->device())}},
+                         .wrong = "the operands are on different devices",
+                         .todo = "Move them with to(...)"});
+  const std::int64_t group = q.shape(1) / k.shape(1);
+  Attention a{q.shape(0), k.shape(1), group, q.shape(2), k.shape(2), wide(q.dtype()), options.causal, 0, {}};
+  a.scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(q.shape(3), 1))));
+  if (options.mask) {
+    Array m = *options.mask;
+    if (m.dtype() != DType::boolean && !is_float(m.dtype()))
+      fail<DtypeError>({.asked = name,
+                        .with = {{"mask", std::string(dtype_name(m.dtype()))}},
+                        .wrong = "a mask holds bools or floats"});
+    bool fits = m.rank() <= 4;
+    while (fits && m.rank() < 4) m = m.unsqueeze(0);
+    const Shape full = {a.batch, q.shape(1), a.queries, a.keys};
+    for (std::size_t d = 0; fits && d < 4; ++d) fits = m.shape()[d] == 1 || m.shape()[d] == full[d];
+    if (!fits) wrong("the mask does not stretch to (batch, heads, queries, keys)");
+    m = m.shape(1) == 1 ? m.unsqueeze(2) : m.reshape({m.shape(0), a.key_heads, group, m.shape(2), m.shape(3)});
+    a.mask = m.broadcast_to({a.batch, a.key_heads, group, a.queries, a.keys});
+  }
+  const auto attributes = [&] { return Attributes{{"causal", a.causal}, {"scale", a.scale}}; };
+  const Shape shape = {q.shape(0), q.shape(1), q.shape(2), v.shape(3)};
+  const bool empty = element_count(shape) == 0 || a.keys == 0 || q.shape(3) == 0;
+  const Array sums = Array::empty({a.batch, q.shape(1), a.queries, 1}, a.dtype, q.device());
+  Array out = empty ? Array::zeros(shape, q.dtype(), q.device()) : Array::empty(shape, q.dtype(), q.device());
+  if (empty) {
+    return operation.made(std::move(out), attributes, [] {
+      return Rule{[](Backward& b) {
+        for (std::size_t i = 0; i < 3; ++i) b.add(i, [&] { return Array::zeros(b.shape(i), b.dtype(i), b.device(i)); });
+      }};
+    });
+  }
+  a.each_block(q.device(), [&](const Attention::Block& at) {
+    const Array weights = a.scores(a.scaled(q, at), k, at);
+    const Array block_sums = Array::empty({at.batches(), a.key_heads, group, at.rows(), 1}, a.dtype, q.device());
+    normalise(weights, block_sums, a, at);
+    a.part(sums, at).assign(block_sums);
+    a.part(out, at).assign(a.grouped(matmul(weights, a.seen(v, at)), at));
+  });
+  const auto rule = [&] {
+    return Rule{.backward = [a, sums](Backward& b) { backward(b, a, sums); },
+                .keeps = operand_bits(0, 1, 2, 3),
+                .keeps_result = true};
+  };
+  return operation.made(std::move(out), attributes, rule);
+}
+
+}  // namespace tessera
