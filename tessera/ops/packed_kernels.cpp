@@ -213,7 +213,7 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
     return ceil_div(m_panels, plan.block_rows) * ceil_div(n_panels, plan.block_columns) * batch;
   };
   while (tiles.compute_units > 1 && blocks() < 4 * tiles.compute_units &&
-         plan.block_rows * plan.block_columns * p.tm * columns * k > 1 << 17) {
+         plan.block_rows * plan.block_columns * p.tm * columns * k > 1 << 18) {
     if (plan.block_columns == 1 || (plan.block_rows > 1 && plan.block_rows * p.tm >= plan.block_columns * columns))
       plan.block_rows = ceil_div(plan.block_rows, 2);
     else
