@@ -72,6 +72,11 @@ std::vector<std::string> option_names(const CLI::App& command) {
   return names;
 }
 
+/// "tessera", "tessera train", "tessera train digits".
+std::string name_of(const CLI::App& app) {
+  return app.get_parent() == nullptr ? "tessera" : name_of(*app.get_parent()) + " " + app.get_name();
+}
+
 }  // namespace
 
 CLI::Validator whole_number(std::int64_t lowest, std::int64_t highest) { return whole(lowest, highest); }
@@ -116,21 +121,23 @@ std::string no_command_text(const CLI::App& program, const std::string& name) {
   std::vector<std::string> names;
   for (const CLI::App* command : program.get_subcommands({})) names.push_back(command->get_name());
   const std::vector<std::string> near = nearest(name, names, 1);
-  return fmt::format("there is no command \"{}\"{}; `tessera help` lists those that exist", name,
-                     near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near.front()));
+  return fmt::format("there is no command \"{}\"{}; `{}` lists those that exist", name,
+                     near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near.front()),
+                     program.get_parent() == nullptr ? "tessera help" : name_of(program) + " --help");
 }
 
 std::string usage_text(const CLI::App& program, const CLI::ParseError& error) {
-  const std::vector<CLI::App*> parsed = program.get_subcommands();
-  const CLI::App& command = parsed.empty() ? program : *parsed.front();
-  const auto name_of = [&](const CLI::App& app) { return &app == &program ? "tessera" : "tessera " + app.get_name(); };
+  // The program, the command that was named, and the one of that command.
+  std::vector<const CLI::App*> named = {&program};
+  while (!named.back()->get_subcommands().empty()) named.push_back(named.back()->get_subcommands().front());
+  const CLI::App& command = *named.back();
   const auto see = [&](const CLI::App& app) { return fmt::format("\nSee `{} --help`.", name_of(app)); };
   // What stands in front of the command, or everything where no word is one.
-  const std::vector<std::string> before = program.remaining();
-  if (parsed.empty() && !before.empty() && !before.front().starts_with('-'))
-    return no_command_text(program, before.front());
+  const std::vector<std::string> before = command.remaining();
+  if (!command.get_subcommands({}).empty() && !before.empty() && !before.front().starts_with('-'))
+    return no_command_text(command, before.front());
   // A mistyped option first: what it left out, and its value that is now one argument too many, follow from it.
-  for (const CLI::App* app : {&program, &command})
+  for (const CLI::App* app : named)
     for (const std::string& word : app->remaining()) {
       if (word == "--") break;  // what follows is no option
       if (word.size() < 2 || word[0] != '-') continue;
@@ -142,7 +149,7 @@ std::string usage_text(const CLI::App& program, const CLI::ParseError& error) {
              see(*app);
     }
   if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return error.what() + see(command);
-  for (const CLI::App* app : {&program, &command})
+  for (const CLI::App* app : named)
     for (const std::string& word : app->remaining())
       if (word != "--") return fmt::format("`{}` does not take the argument \"{}\"", name_of(*app), word) + see(*app);
   return error.what() + see(command);

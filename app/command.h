@@ -34,5 +34,6 @@ Command estimate_command(CLI::App& program);
 Command verify_command(CLI::App& program);
 Command kernel_command(CLI::App& program);
 Command cache_command(CLI::App& program);
+Command train_command(CLI::App& program);
 
 }  // namespace tessera::app

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tessera generate`: continues a prompt with a model file, and says on which device, why there, and how quickly.
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -16,6 +13,7 @@
 
 #include "arguments.h"
 #include "command.h"
+#include "interrupts.h"
 #include "terminal.h"
 #include "tessera/base/config.h"
 #include "tessera/device/placement_scope.h"
@@ -30,31 +28,6 @@ struct Options {
   GenerateOptions generate;
   bool stats = false, json = false, quiet = false, print_tokens = false, strict = false;
 };
-
-/// Ctrl-C asks for an end after the current token; pressed again it ends the program as usual. Before the first token
-/// there is nothing to keep, and a driver may be compiling for seconds: then it ends the program at once.
-std::atomic<bool> asked_to_end = false, text_begun = false, overwrites_line = false;
-static_assert(std::atomic<bool>::is_always_lock_free);
-extern "C" void on_interrupt(int) {
-  if (!text_begun) {  // nothing here but what a signal handler may call
-    const auto put = [](std::string_view text) {
-      if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;
-    };
-    if (overwrites_line) put("\r\x1b[K");
-    put("tessera: interrupted before any text was generated\n");
-    ::_exit(interrupted);
-  }
-  asked_to_end = true;
-  std::signal(SIGINT, SIG_DFL);
-}
-
-/// Not where the program was started with Ctrl-C ignored (nohup, a script's background job): then it stays so.
-void catch_interrupts(const Options& o) {
-  struct sigaction now {};
-  if (::sigaction(SIGINT, nullptr, &now) != 0 || now.sa_handler == SIG_IGN) return;
-  overwrites_line = !o.quiet && is_terminal(stderr);
-  std::signal(SIGINT, on_interrupt);
-}
 
 constexpr std::int64_t most_tokens = std::int64_t{1} << 40;
 
@@ -213,7 +186,7 @@ std::pair<std::vector<Device>, std::string> where(const Options& o) {
 }
 
 int run(Options o) {
-  catch_interrupts(o);
+  catch_interrupts("tessera: interrupted before any text was generated", !o.quiet && is_terminal(stderr));
   const std::string prompt = read_prompt(o);
   const auto [devices, why] = where(o);
   const DeviceScope scope(devices.front());
@@ -231,13 +204,15 @@ int run(Options o) {
   // The prompt goes where messages go: standard output has what the model wrote, and nothing else.
   const bool echoed = text && !o.quiet && prompt.size() <= 400;
   if (echoed) say("{}", Style(stderr).faint(prompt));
+  bool text_begun = false;
   const auto show = [&](std::string_view piece) {
     text_begun = true;
+    something_to_keep();
     if (text) {
       std::fwrite(piece.data(), 1, piece.size(), output());
       if (std::fflush(output()) != 0) return false;  // main says so
     }
-    return !asked_to_end;
+    return !asked_to_end();
   };
   GenerateResult r;
   std::optional<VerifyReport> verified;
@@ -262,7 +237,7 @@ int run(Options o) {
     print_stats(model);
   if (verified) say("\neach kernel again on {}:\n{}", to_string(*reference), to_string(*verified));
   if (verified && !verified->agrees()) return failed;
-  return asked_to_end ? interrupted : success;
+  return asked_to_end() ? interrupted : success;
 }
 
 }  // namespace
@@ -297,7 +272,9 @@ Command generate_command(CLI::App& program) {
   sub->add_option("--top-p", s.top_p, "Choose among the likeliest tokens that have this probability together; 1: all")
       ->capture_default_str()
       ->transform(number(0, 1, true));
-  sub->add_option("--seed", s.seed, "The same seed gives the same text on the same device and processor (default: a new one, which is printed)")
+  sub->add_option(
+         "--seed", s.seed,
+         "The same seed gives the same text on the same device and processor (default: a new one, which is printed)")
       ->transform(seed_number());
   sub->add_option("--ctx", o->generate.context,
                   "Tokens of prompt and answer together, at most (default: what the model was made for). Memory is "

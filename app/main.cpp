@@ -21,6 +21,7 @@ constexpr const char* footer = R"(Examples:
   tessera devices
   tessera doctor
   tessera generate models/pgdocs-2m-q8_0.gguf -p "The index"
+  tessera train digits
   tessera verify --device cpu
   tessera kernel
   tessera cache
@@ -50,34 +51,34 @@ void print_error(std::string_view text) noexcept {
 }
 
 /// The help of a command, or of the program. (CLI::App::help would give that of `help`, the command that is running.)
-int help(CLI::App& program, const std::string& topic) {
-  const auto& formatter = program.get_formatter();
-  if (topic.empty()) {
-    app::print("{}", formatter->make_help(&program, program.get_name(), CLI::AppFormatMode::Normal));
-    return success;
-  }
-  try {
-    app::print("{}", formatter->make_help(program.get_subcommand(topic), program.get_name() + " " + topic,
-                                          CLI::AppFormatMode::Normal));
-    return success;
-  } catch (const CLI::OptionNotFound&) {
-    print_error(no_command_text(program, topic));
-    return usage;
-  }
+int help(CLI::App& program, const std::vector<std::string>& topic) {
+  CLI::App* command = &program;
+  std::string name = program.get_name();
+  for (const std::string& word : topic) try {
+      command = command->get_subcommand(word);
+      name += " " + word;
+    } catch (const CLI::OptionNotFound&) {
+      print_error(no_command_text(*command, word));
+      return usage;
+    }
+  app::print("{}", program.get_formatter()->make_help(command, name, CLI::AppFormatMode::Normal));
+  return success;
 }
 
 int run(int argc, char** argv) {
   tessera::logging::check_setting();
   CLI::App program(
-      "Finds the processors of this machine that Tessera can compute on, and runs language models on them.", "tessera");
+      "Finds the processors of this machine that Tessera can compute on, runs language models on them, and trains "
+      "networks.",
+      "tessera");
   program.footer(footer);
   program.set_version_flag("--version", "tessera " TESSERA_VERSION);
   program.get_formatter()->column_width(34);
   program.require_subcommand(0, 1);
   std::vector<Command> commands = {devices_command(program),  doctor_command(program),   prefer_command(program),
                                    generate_command(program), estimate_command(program), verify_command(program),
-                                   kernel_command(program),   cache_command(program)};
-  std::string topic;
+                                   kernel_command(program),   cache_command(program),    train_command(program)};
+  std::vector<std::string> topic;
   CLI::App* help_options = program.add_subcommand("help", "Explain the program or one of its commands");
   help_options->footer("Examples:\n  tessera help\n  tessera help generate");
   help_options->add_option("COMMAND", topic, "The command to explain");

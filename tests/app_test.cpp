@@ -16,7 +16,8 @@ namespace {
 
 const std::string model = "models/pgdocs-2m-q8_0.gguf";
 const std::string model_f16 = "models/pgdocs-2m-f16.gguf";
-const std::vector<std::string> commands = {"devices", "doctor", "prefer", "generate", "estimate", "verify", "kernel"};
+const std::vector<std::string> commands = {"devices",  "doctor", "prefer", "generate",
+                                           "estimate", "verify", "kernel", "train"};
 
 using Parts = std::initializer_list<std::string>;
 
@@ -115,6 +116,9 @@ TEST(Program, WrongUsageIsTwo) {
   EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--cache", "f64"}), 2, {"f64"}));
   EXPECT_TRUE(fails(run({"verify", "--operation", "soft(max"}), 2, {"soft(max"}));
   EXPECT_TRUE(fails(run({"kernel", "x", "--ir", "--source", "cpu"}), 2, {"--ir"}));
+  EXPECT_TRUE(fails(run({"train"}), 2, {"tessera train --help"}));
+  EXPECT_TRUE(fails(run({"train", "digit"}), 2, {"\"digit\"", "did you mean \"digits\"", "tessera train --help"}));
+  EXPECT_TRUE(fails(run({"train", "digits", "--stesp", "3"}), 2, {"`tessera train digits` has no option", "--steps"}));
 }
 
 TEST(Program, AMistypedWordIsNamedWithWhatIsNear) {

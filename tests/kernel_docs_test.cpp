@@ -8,65 +8,24 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
+
+#include "tests/support/docs_page.h"
 
 using namespace tessera;
 namespace tt = tessera::testing;
 
 namespace {
 
-std::string read(const char* path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
+const tessera::test::DocsPage& page() {
+  static const tessera::test::DocsPage one("docs/kernels.md");
+  return one;
 }
-// Without indentation and empty lines, which differ between page and file.
-std::string stripped(const std::string& text) {
-  std::istringstream lines(text);
-  std::string out, line;
-  while (std::getline(lines, line)) {
-    const std::size_t first = line.find_first_not_of(' ');
-    if (first != line.npos) out += line.substr(first) + "\n";
-  }
-  return out;
-}
-std::vector<std::string> blocks_of(const std::string& page, const std::string& language) {
-  std::vector<std::string> out;
-  for (std::size_t at = 0; (at = page.find("```" + language + "\n", at)) != page.npos;) {
-    const std::size_t begin = at + 4 + language.size(), end = page.find("```", begin);
-    out.push_back(page.substr(begin, end - begin));
-    at = end + 3;
-  }
-  return out;
-}
-const std::string& page() {
-  static const std::string text = read("docs/kernels.md");
-  return text;
-}
-// Runs f, which throws, and looks for what it says on the page (without the history of the queue, which varies).
 template <class F>
 void expect_on_page(F f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    const std::string text = e.what();
-    const std::string said = text.substr(0, text.find(" Last put into this queue"));
-    EXPECT_NE(page().find(said), page().npos) << "docs/kernels.md does not show this error:\n" << said;
-    return;
-  }
-  ADD_FAILURE() << "no error";
+  page().expect_error(f);
 }
 
-TEST(KernelDocs, EveryBlockIsCompiledHere) {
-  const std::string file = stripped(read("tests/kernel_docs_test.cpp"));
-  const auto blocks = blocks_of(page(), "cpp");
-  EXPECT_GE(blocks.size(), 20u);
-  for (const std::string& block : blocks)
-    EXPECT_NE(file.find(stripped(block)), file.npos) << "tests/kernel_docs_test.cpp does not hold this block:\n"
-                                                     << block;
-}
+TEST(KernelDocs, EveryBlockIsCompiledHere) { page().expect_blocks_in("tests/kernel_docs_test.cpp", 20); }
 
 // What follows stands on the page as it stands here.
 // clang-format off

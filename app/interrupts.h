@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ctrl-C in commands that have something to keep: it asks for an end at the next good place. Pressed again it ends the
+// program as usual, and so it does at once before there is anything to keep, since a driver may be compiling for
+// seconds.
+#pragma once
+
+namespace tessera::app {
+
+/// From now on. `nothing` is what is said, as a line of its own, where Ctrl-C comes before there is something to keep;
+/// `overwrites`: a line of progress may stand there. Not where the program was started with Ctrl-C ignored (nohup, a
+/// script's background job): then it stays so.
+void catch_interrupts(const char* nothing, bool overwrites);
+void something_to_keep();  ///< there is from now on
+bool asked_to_end();
+
+}  // namespace tessera::app

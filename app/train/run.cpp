@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/run.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "arguments.h"
+#include "command.h"
+#include "interrupts.h"
+#include "terminal.h"
+#include "tessera/base/os/replace_file.h"
+
+namespace tessera::app {
+namespace {
+
+constexpr std::int64_t measured_at_once = 1000;
+constexpr std::int64_t measured_now_and_then = 2000;  // the first of the samples held out, for the curve
+constexpr std::uint64_t rows_of_curve = 25;
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+/// A setting of the file's metadata.
+template <class T>
+T setting(const SafetensorsFile& file, const std::string& name) {
+  const auto at = file.metadata().find(name);
+  const std::string text = at == file.metadata().end() ? "" : at->second;
+  T value{};
+  if constexpr (std::is_same_v<T, std::string>) {
+    value = text;
+  } else {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size() || !(value >= 0))
+      fail<FormatError>({.asked = "resume",
+                         .with = {{"file", file.name()}, {name, "\"" + text + "\""}},
+                         .wrong = "the file does not say how it was trained"});
+  }
+  return value;
+}
+
+/// What the option says, if the file says the same.
+template <class T, class Given>
+T agreed(const SafetensorsFile& file, const std::string& name, const std::optional<Given>& given) {
+  const T saved = setting<T>(file, name);
+  if (given && static_cast<T>(*given) != saved)
+    fail<ArgumentError>({.asked = "resume",
+                         .with = {{"file", file.name()}, {"--" + name, fmt::format("{}", *given)}},
+                         .wrong = fmt::format("it was trained with --{} {}", name, saved),
+                         .todo = "Leave the option out, or begin anew"});
+  return saved;
+}
+
+HeldOut measure(const Learner& learner, const Batch& samples, std::int64_t count) {
+  HeldOut out;
+  double loss = 0;
+  for (std::int64_t at = 0; at < count; at += measured_at_once) {
+    const std::int64_t end = std::min(at + measured_at_once, count);
+    const Array y = samples.y.slice(0, at, end);
+    const Array logits = learner.predict(samples.x.slice(0, at, end)).eval();
+    loss += cross_entropy(logits, y, {.reduction = Reduction::sum}).item<float>();
+    const auto found = argmax(logits, 1).to_vector<std::int64_t>();
+    const auto wanted = y.to_vector<std::int32_t>();
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      out.predicted.push_back(static_cast<std::int32_t>(found[i]));
+      out.accuracy += found[i] == wanted[i];
+    }
+  }
+  out.accuracy /= static_cast<double>(count);
+  out.loss = loss / static_cast<double>(count);
+  return out;
+}
+
+std::string duration(double seconds) {
+  if (seconds < 60) return fmt::format("{:.{}f} s", seconds, seconds < 10 ? 1 : 0);
+  const long whole = std::lround(seconds);
+  if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
+}
+
+/// 12345678 as 12,345,678.
+std::string grouped(std::uint64_t number) {
+  std::string text = std::to_string(number);
+  for (std::size_t at = text.size(); at > 3;) text.insert(at -= 3, ",");
+  return text;
+}
+
+/// Writes what a run leaves behind. Before the first step too, so that a name that cannot be written is told at once.
+class Files {
+ public:
+  Files(const Learner& learner, const TrainSettings& settings, const TrainOptions& options)
+      : learner_(learner), settings_(settings), options_(options) {}
+  void write(const std::vector<CurveRow>& curve) const {
+    if (!options_.out.empty())
+      learner_.save(options_.out, {{"task", settings_.task},
+                                   {settings_.variant_name, settings_.variant},
+                                   {"steps", std::to_string(settings_.steps)},
+                                   {"batch", std::to_string(settings_.batch)},
+                                   {"lr", fmt::format("{}", settings_.lr)},
+                                   {"seed", std::to_string(settings_.seed)},
+                                   {"curve", to_csv(curve)}});
+    if (!options_.csv.empty()) os::write_text(options_.csv, to_csv(curve));
+    if (!options_.svg.empty())
+      os::write_text(options_.svg, to_svg(curve, settings_.steps, "tessera train " + settings_.task));
+  }
+
+ private:
+  const Learner& learner_;
+  const TrainSettings& settings_;
+  const TrainOptions& options_;
+};
+
+std::vector<std::pair<std::string, std::string>> written(const TrainReport& r) {
+  const TrainOptions& o = r.options;
+  std::vector<std::pair<std::string, std::string>> out;
+  if (!o.out.empty()) out.emplace_back(o.out, "the model, and what --resume needs");
+  if (!o.csv.empty()) out.emplace_back(o.csv, "the learning curve as a table");
+  if (!o.svg.empty()) out.emplace_back(o.svg, "the learning curve as a picture");
+  out.insert(out.end(), r.files.begin(), r.files.end());
+  return out;
+}
+
+}  // namespace
+
+void add_train_options(CLI::App& sub, TrainOptions& o, const TrainDefaults& defaults) {
+  const auto or_else = [](const std::string& text, const auto& value) {
+    return fmt::format("{} (default: {})", text, value);
+  };
+  sub.add_option("--device", o.device, "Where to compute, as `tessera devices` names it (default: as it chooses)")
+      ->check(names_something);
+  sub.add_option("--steps", o.steps, or_else("Steps to make in all", defaults.steps))
+      ->transform(whole_number(1, std::int64_t{1} << 40));
+  sub.add_option("--batch", o.batch, or_else("Samples in a step, each of them new", defaults.batch))
+      ->transform(whole_number(1, std::int64_t{1} << 20));
+  sub.add_option("--lr", o.lr, or_else("The highest rate of learning", defaults.lr))->transform(number(0, 1e3, true));
+  sub.add_option("--seed", o.seed, "Of the first weights and of the samples (default: 1)")->transform(seed_number());
+  sub.add_option("--out", o.out, "Write the model, and what is needed to go on, to this file (safetensors)")
+      ->check(names_something);
+  sub.add_option("--resume", o.resume, "Go on from a file that --out wrote, with its settings")->check(names_something);
+  sub.add_option("--csv", o.csv, "Write the learning curve to this file as a table")->check(names_something);
+  sub.add_option("--svg", o.svg, "Write the learning curve to this file as a picture")->check(names_something);
+  sub.add_flag("--json", o.json, "Write the figures at the end as one JSON object");
+  sub.add_flag("-q,--quiet", o.quiet, "No progress");
+}
+
+TrainSettings settings_of(const char* task, const TrainOptions& o, const TrainDefaults& defaults) {
+  const auto unsigned_of = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
+  if (o.resume.empty())
+    return {.task = task,
+            .variant_name = defaults.variant_name,
+            .variant = o.variant.value_or(defaults.variant),
+            .steps = unsigned_of(o.steps.value_or(defaults.steps)),
+            .batch = unsigned_of(o.batch.value_or(defaults.batch)),
+            .seed = o.seed.value_or(1),
+            .lr = o.lr.value_or(defaults.lr),
+            .file = {}};
+  SafetensorsFile file = SafetensorsFile::open(o.resume);
+  if (const std::string is = setting<std::string>(file, "task"); is != task)
+    fail<FormatError>({.asked = fmt::format("tessera train {}", task),
+                       .with = {{"--resume", o.resume}},
+                       .wrong = is.empty() ? "the file was not written by tessera train"
+                                           : fmt::format("the file was written by tessera train {}", is)});
+  TrainSettings s{.task = task,
+                  .variant_name = defaults.variant_name,
+                  .variant = agreed<std::string>(file, defaults.variant_name, o.variant),
+                  .steps = o.steps ? unsigned_of(*o.steps) : setting<std::uint64_t>(file, "steps"),
+                  .batch = agreed<std::uint64_t>(file, "batch", o.batch),
+                  .seed = agreed<std::uint64_t>(file, "seed", o.seed),
+                  .lr = agreed<double>(file, "lr", o.lr),
+                  .file = {}};
+  if (s.steps == 0 || s.batch == 0 || s.batch > (1u << 20) || !std::isfinite(s.lr))
+    fail<FormatError>(
+        {.asked = "resume", .with = {{"file", o.resume}}, .wrong = "the file does not say how it was trained"});
+  s.file = std::move(file);
+  return s;
+}
+
+std::vector<CurveRow> resume(Learner& learner, const TrainSettings& s, const Batch& some) {
+  learner.load(*s.file, some);
+  if (learner.steps() > s.steps)
+    fail<ArgumentError>({.asked = "resume",
+                         .with = {{"file", s.file->name()}, {"--steps", std::to_string(s.steps)}},
+                         .wrong = fmt::format("{} steps were already made", learner.steps())});
+  return curve_of(setting<std::string>(*s.file, "curve"), s.file->name());
+}
+
+Trained train(Learner& learner, const TrainSettings& s, const TrainOptions& o, const TrainData& data) {
+  Trained out;
+  Progress progress(o.quiet);
+  const Files files(learner, s, o);
+  const std::int64_t held_out = data.held_out.y.size();
+  const std::uint64_t interval = std::max<std::uint64_t>(1, s.steps / rows_of_curve);
+  if (s.file) out.curve = resume(learner, s, data.batch(0));
+  const std::uint64_t first = learner.steps();
+  std::uint64_t step = first;
+  const Rate rate = cosine_rate(s.lr, {.steps = s.steps, .warmup = s.steps / 20});
+
+  const auto add_row = [&] {
+    CurveRow row{.step = step, .samples = step * s.batch, .rate = step == 0 ? 0 : rate.at(step - 1)};
+    const std::uint64_t since = step - (out.curve.empty() ? 0 : out.curve.back().step);
+    row.loss = since == 0 ? std::numeric_limits<double>::quiet_NaN()
+                          : learner.losses().item<float>() / static_cast<double>(since);
+    const HeldOut h = measure(learner, data.held_out, std::min(measured_now_and_then, held_out));
+    row.held_out_loss = h.loss, row.held_out_accuracy = h.accuracy;
+    learner.losses().fill(0);
+    out.curve.push_back(row);
+  };
+  double said = now(), loss = 0;
+  const auto tell = [&](bool whole_line) {
+    const double rate_now = static_cast<double>(step - first) / std::max(out.seconds, 1e-9);
+    std::string text = fmt::format("step {} of {}  loss {:.4f}", step, s.steps, loss);
+    if (!out.curve.empty()) text += fmt::format("  held out {:.2f} %", 100 * out.curve.back().held_out_accuracy);
+    text += fmt::format("  {} samples/s  {} left", grouped(static_cast<std::uint64_t>(rate_now * double(s.batch))),
+                        duration(static_cast<double>(s.steps - step) / rate_now));
+    whole_line ? progress.step(text) : progress.update(text);
+    said = now();
+  };
+
+  if (step == 0) add_row();
+  files.write(out.curve);
+  while (step < s.steps && !asked_to_end()) {
+    const double start = now();
+    const float before = learner.losses().item<float>();
+    // The host waits now and then, so that it is never far ahead of the device.
+    const std::uint64_t until = std::min({step + 8, (step / interval + 1) * interval, s.steps});
+    const std::uint64_t from = step;
+    while (step < until && !asked_to_end()) learner.step(data.batch(step++)), something_to_keep();
+    loss = (learner.losses().item<float>() - before) / static_cast<double>(step - from);
+    out.seconds += now() - start;
+    if (step % interval == 0 || step == s.steps) add_row(), files.write(out.curve);
+    if (now() - said > (progress.overwrites() ? 0.5 : 4)) tell(!progress.overwrites());
+  }
+  out.steps = step - first;
+  out.interrupted = asked_to_end();
+  if (out.interrupted) files.write(out.curve);
+  progress.update("measuring");
+  out.held_out = measure(learner, data.held_out, held_out);
+  return out;
+}
+
+TrainDevice::TrainDevice(const TrainOptions& o)
+    : scope_([&] {
+        if (o.device.empty()) {
+          why_ = why_current_device(o.json ? Detail::whole : Detail::brief);
+          return current_device();
+        }
+        const DeviceInfo& info = device_info(parse_device(o.device));
+        why_ = fmt::format("{} ({}): --device {}", to_string(info.device), info.name, o.device);
+        return info.device;
+      }()) {}
+
+void print_report(const TrainReport& r) {
+  const TrainSettings& s = r.settings;
+  const Trained& t = r.trained;
+  const Style style(output());
+  const auto line = [&](std::string_view label, const std::string& text) {
+    app::print("{:<9} {}\n", label, wrapped(text, 10, columns(output()), 10));
+  };
+  line("model", fmt::format("{}, {} parameters", r.network, grouped(static_cast<std::uint64_t>(r.parameters))));
+  const std::uint64_t samples = t.steps * s.batch;
+  line("trained", t.steps == 0 ? "no steps: all were made before"
+                               : fmt::format("{} of {} in {}, {} samples/s{}", counted(t.steps, "step"),
+                                             counted(s.batch, "sample"), duration(t.seconds),
+                                             grouped(static_cast<std::uint64_t>(double(samples) / t.seconds)),
+                                             t.interrupted ? "; ended by Ctrl-C" : ""));
+  line("held out", fmt::format("{} of {} {} are right, loss {:.4f}",
+                               style.strong(fmt::format("{:.2f} %", 100 * t.held_out.accuracy)),
+                               grouped(t.held_out.predicted.size()), r.held_out_of, t.held_out.loss));
+  for (const auto& [label, text] : r.more) line(label, text);
+  line("device", r.why_device);
+  for (const auto& [file, what] : written(r)) line("written", fmt::format("{}: {}", file, what));
+}
+
+nlohmann::ordered_json json_report(const TrainReport& r) {
+  using Json = nlohmann::ordered_json;
+  const TrainSettings& s = r.settings;
+  const Trained& t = r.trained;
+  Json files = Json::array();
+  for (const auto& [file, what] : written(r)) files.push_back(file);
+  return {
+      {"task", s.task},
+      {s.variant_name, s.variant},
+      {"parameters", r.parameters},
+      {"device", to_string(current_device())},
+      {"why", r.why_device},
+      {"steps", t.steps},
+      {"batch", s.batch},
+      {"lr", s.lr},
+      {"seed", s.seed},
+      {"seconds", t.seconds},
+      {"samples_per_second", t.steps == 0 ? Json(nullptr) : Json(static_cast<double>(t.steps * s.batch) / t.seconds)},
+      {"held_out",
+       {{"samples", t.held_out.predicted.size()}, {"accuracy", t.held_out.accuracy}, {"loss", t.held_out.loss}}},
+      {"files", files},
+      {"interrupted", t.interrupted}};
+}
+
+}  // namespace tessera::app

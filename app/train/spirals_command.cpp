@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tessera train spirals`: a network that tells the arms of a spiral apart, and a picture of how it divides the plane.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "image.h"
+#include "interrupts.h"
+#include "terminal.h"
+#include "tessera/base/os/replace_file.h"
+#include "tessera/nn/layers.h"
+#include "tessera/nn/sequential.h"
+#include "train/run.h"
+#include "train/spirals.h"
+#include "train/tasks.h"
+
+namespace tessera::app {
+namespace {
+
+constexpr std::int64_t held_out_samples = 10'000, points_drawn = 600, picture_side = 160;
+constexpr std::uint64_t held_out_seed = 0x7370697261730000;  // of its own, so that every run is measured alike
+const TrainDefaults defaults{.steps = 2000, .batch = 256, .lr = 1e-2, .variant_name = "arms", .variant = "2"};
+
+struct Options : TrainOptions {
+  std::string picture;
+};
+
+std::vector<std::int32_t> classes_of(const Learner& learner, std::int64_t width, std::int64_t height) {
+  return argmax(learner.predict(plane(width, height)), 1).astype(DType::i32).to_vector<std::int32_t>();
+}
+
+void write_picture(const Options& o, const Learner& learner, const Batch& held_out, std::int64_t arms) {
+  const auto classes = classes_of(learner, picture_side, picture_side);
+  if (o.picture.ends_with(".svg")) {
+    const Batch some{held_out.x.slice(0, 0, points_drawn), held_out.y.slice(0, 0, points_drawn)};
+    os::write_text(o.picture, plane_svg(classes, some, "How the network divides the plane"));
+    return;
+  }
+  Image image{picture_side, picture_side, {}};
+  for (const std::int32_t c : classes)
+    image.grey.push_back(0.15f + 0.7f * static_cast<float>(c) / static_cast<float>(arms - 1));
+  write_png(o.picture, image);
+}
+
+int run(const Options& o) {
+  catch_interrupts("tessera: interrupted before the first step", !o.quiet && is_terminal(stderr));
+  const TrainDevice device(o);
+  const TrainSettings settings = settings_of("spirals", o, defaults);
+  const std::int64_t arms = settings.variant == "3" ? 3 : 2;
+  const LearnerOptions options{.lr = settings.lr, .steps = settings.steps, .seed = settings.seed};
+  auto network =
+      setup(Sequential{Dense{.inputs = 2, .outputs = 64}, Relu{}, Dense{.outputs = 64}, Relu{}, Dense{.outputs = arms}},
+            {.seed = settings.seed, .input = {2}});
+  ModelLearner<decltype(network)> learner(std::move(network), options);
+  const auto batch = [&](std::uint64_t step) {
+    return spiral_points(static_cast<std::int64_t>(settings.batch), arms, settings.seed, step);
+  };
+  const Batch held_out = spiral_points(held_out_samples, arms, held_out_seed, 0);
+  const Trained trained = train(learner, settings, o, {batch, held_out});
+  if (!o.picture.empty()) write_picture(o, learner, held_out, arms);
+  TrainReport report{.settings = settings,
+                     .options = o,
+                     .trained = trained,
+                     .parameters = learner.parameter_count(),
+                     .network = "three dense layers",
+                     .why_device = device.why(),
+                     .held_out_of = "points that were not trained on"};
+  if (!o.picture.empty()) report.files.emplace_back(o.picture, "how the plane is divided");
+  if (o.json) {
+    app::print("{}\n", json_report(report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  } else {
+    app::print("{}\n", plane_text(classes_of(learner, 64, 32), 64));
+    print_report(report);
+  }
+  return trained.interrupted ? interrupted : success;
+}
+
+}  // namespace
+
+Command train_spirals_command(CLI::App& train) {
+  auto o = std::make_shared<Options>();
+  CLI::App* sub = train.add_subcommand("spirals", "Learn to tell the arms of a spiral apart");
+  sub->add_option("--arms", o->variant, "2 or 3 (default: 2)")->check(CLI::IsMember({"2", "3"}));
+  add_train_options(*sub, *o, defaults);
+  sub->add_option("--picture", o->picture, "Write how the plane is divided to this file: .svg with points, or .png")
+      ->check([](const std::string& name) {
+        return name.ends_with(".svg") || name.ends_with(".png") ? "" : "\"" + name + "\" ends neither in .svg nor .png";
+      });
+  sub->footer(
+      R"(A network of three dense layers learns to which arm of a spiral a point belongs; points are made on the device, new
+ones for each step. At the end it is measured on 10,000 others, and the plane is drawn as the network divides it.
+
+Figures at the end go to standard output, progress to standard error. Ctrl-C finishes the step and writes the files; the
+exit code is then 130, and --resume goes on to the same weights.
+
+Examples:
+  tessera train spirals
+  tessera train spirals --arms 3 --picture plane.svg --svg curve.svg)");
+  return {sub, [o] { return run(*o); }};
+}
+
+}  // namespace tessera::app

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pages of docs/ that are kept true: their C++ blocks stand in a test, which compiles and runs them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tessera/base/error.h"
+
+namespace tessera::test {
+
+class DocsPage {
+ public:
+  /// Paths from the root of the source, where tests run.
+  explicit DocsPage(const std::string& page) : path_(page), text_(read(page)) {}
+  const std::string& text() const { return text_; }
+
+  std::vector<std::string> blocks(const std::string& language) const {
+    std::vector<std::string> out;
+    for (std::size_t at = 0; (at = text_.find("```" + language + "\n", at)) != text_.npos;) {
+      const std::size_t begin = at + 4 + language.size(), end = text_.find("```", begin);
+      out.push_back(text_.substr(begin, end - begin));
+      at = end + 3;
+    }
+    return out;
+  }
+  /// Every block of C++ stands in this file, but for indentation and empty lines; at least `least` of them.
+  void expect_blocks_in(const std::string& test, std::size_t least) const {
+    const std::string file = stripped(read(test));
+    const auto all = blocks("cpp");
+    EXPECT_GE(all.size(), least);
+    for (const std::string& block : all)
+      EXPECT_NE(file.find(stripped(block)), file.npos) << test << " does not hold this block:\n" << block;
+  }
+  void expect(const std::string& text) const {
+    EXPECT_NE(text_.find(text), text_.npos) << path_ << " does not show this:\n" << text;
+  }
+  /// Runs f, which throws; the page shows what it says (without the history of the queue, which varies).
+  template <class F>
+  void expect_error(F f) const {
+    try {
+      f();
+    } catch (const Error& e) {
+      const std::string said = e.what();
+      expect(said.substr(0, said.find(" Last put into this queue")));
+      return;
+    }
+    ADD_FAILURE() << "no error";
+  }
+
+ private:
+  static std::string read(const std::string& path) {
+    std::ifstream file(path);
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+  static std::string stripped(const std::string& text) {
+    std::istringstream lines(text);
+    std::string out, line;
+    while (std::getline(lines, line)) {
+      const std::size_t first = line.find_first_not_of(' ');
+      if (first != line.npos) out += line.substr(first) + "\n";
+    }
+    return out;
+  }
+  std::string path_, text_;
+};
+
+}  // namespace tessera::test
