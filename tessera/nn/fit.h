@@ -12,7 +12,13 @@ namespace tessera {
 namespace detail {
 template <class Data>
 using BatchOf = std::remove_cvref_t<std::ranges::range_reference_t<Data>>;
-}
+template <class Data>
+concept Positioned = requires(Data& data, DataPosition to) {
+  data.set_position(to);
+  { data.position() } -> std::convertible_to<DataPosition>;
+  { data.size() } -> std::convertible_to<std::uint64_t>;
+};
+}  // namespace detail
 
 /// `loss` is needed, and `epochs` or `steps`.
 template <class Model, class Batch>
@@ -47,7 +53,43 @@ struct Fitted {
 /// trainer's; others begin anew in each epoch, and what a resumed trainer saw before is passed by. Errors: what a step
 /// throws; TrainerBase::check; ArgumentError for options that do not go together.
 template <class Model, class Batch, std::ranges::viewable_range Data>
-FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<FitOptions<Model, Batch>> options);
+FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<FitOptions<Model, Batch>> options) {
+  const auto validate = [&, f = options.validation]() -> Figures {
+    const Inference mode;
+    return f(trainer.model());
+  };
+  detail::FitLoop loop(trainer, {.epochs = options.epochs,
+                                 .steps = options.steps,
+                                 .validate = options.validation ? std::function<Figures()>(validate) : nullptr,
+                                 .validate_every = options.validate_every,
+                                 .early_stopping = std::move(options.early_stopping),
+                                 .callbacks = std::move(options.callbacks),
+                                 .csv = std::move(options.csv),
+                                 .csv_every = options.csv_every,
+                                 .checkpoint = std::move(options.checkpoint),
+                                 .checkpoint_every = options.checkpoint_every,
+                                 .resume = options.resume});
+  auto source = std::views::all(std::forward<Data>(data));
+  while (loop.more()) {
+    std::uint64_t seen = trainer.position().batch;  // to be passed by
+    bool any = seen > 0, on = true;
+    if constexpr (detail::Positioned<decltype(source)>) {
+      if (seen >= source.size()) trainer.set_position({trainer.position().epoch + 1, 0});  // saved at an epoch's end
+      if (!loop.more()) break;
+      source.set_position(trainer.position());
+      seen = 0;
+    }
+    for (const auto& batch : prefetch(source, trainer.device())) {
+      any = true;
+      if (seen > 0 && seen-- > 0) continue;
+      trainer.step(batch);
+      if (!(on = loop.after_step())) break;
+    }
+    if (!any) fail<ArgumentError>({.asked = "fit", .wrong = "the data have no batch"});
+    if (!on || !loop.end_epoch()) break;
+  }
+  return loop.finish();
+}
 
 /// Trains a clone of the model, and gives it back; the model, and copies of it, keep their values.
 ///
@@ -56,6 +98,12 @@ FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<
 ///                              get<1>(b)); },
 ///                               .epochs = 5});
 template <class Model, std::ranges::viewable_range Data>
-Fitted<Model> fit(const Model& model, Data&& data, FitOptions<Model, detail::BatchOf<Data>> options);
+Fitted<Model> fit(const Model& model, Data&& data, FitOptions<Model, detail::BatchOf<Data>> options) {
+  if (!options.loss) fail<ArgumentError>({.asked = "fit", .wrong = "there is no loss to lower", .todo = "Give .loss"});
+  Trainer<Model, detail::BatchOf<Data>> trainer(model, options.optimiser ? *options.optimiser : Adam(model),
+                                                options.loss, options.trainer);
+  FitResult result = fit(trainer, std::forward<Data>(data), std::move(options));
+  return {trainer.trained(), std::move(result)};
+}
 
 }  // namespace tessera

@@ -3,7 +3,8 @@
 #pragma once
 
 #include <chrono>
-#include <cstdio>
+#include <fstream>
+#include <limits>
 
 #include "tessera/nn/evaluate.h"
 #include "tessera/nn/trainer_base.h"
@@ -18,6 +19,7 @@ struct FitProgress {
   double rate = 0;       ///< the learning rate
   Figures figures = {};  ///< of the last validation; empty before the first
   double seconds = 0;    ///< since fit began
+  bool over = false;     ///< nothing comes after this
 };
 
 struct FitCallbacks {
@@ -47,5 +49,68 @@ struct FitResult {
   Figures figures = {};                 ///< of the last validation; with early stopping of the best
   double seconds = 0;
 };
+
+namespace detail {
+
+/// What of FitOptions is of no model.
+struct FitSettings {
+  std::uint64_t epochs = 0, steps = 0;
+  std::function<Figures()> validate;
+  std::uint64_t validate_every = 0;
+  std::optional<EarlyStopping> early_stopping;
+  FitCallbacks callbacks;
+  std::string csv;
+  std::uint64_t csv_every = 0;
+  std::string checkpoint;
+  std::uint64_t checkpoint_every = 0;
+  bool resume = false;
+};
+
+/// What is done between steps and epochs.
+class FitLoop {
+ public:
+  FitLoop(TrainerBase& trainer, FitSettings settings);  ///< resumes
+  bool more() const;
+  bool after_step();  ///< false: that was the last
+  bool end_epoch();   ///< the same
+  FitResult finish();
+
+ private:
+  struct Row {
+    std::uint64_t step, epoch;
+    double loss, rate;
+    Figures figures;
+    double seconds;
+  };
+  FitProgress progress();
+  double seconds() const;
+  bool validate();
+  void save();
+  void open_csv();
+  void add_row();
+  void write_rows(bool names_known);
+  [[noreturn]] void bad_csv() const;
+
+  using Time = std::chrono::steady_clock::time_point;
+  TrainerBase& trainer_;
+  const FitSettings settings_;
+  const Time begun_ = std::chrono::steady_clock::now();
+  Time looked_;
+  FitResult::End end_ = FitResult::End::done;
+  double loss_ = std::numeric_limits<double>::quiet_NaN();
+  std::uint64_t summed_at_ = 0, saved_at_ = 0;
+  std::optional<std::uint64_t> validated_at_;
+  Figures figures_, best_figures_;
+  std::vector<Array> best_model_;
+  double best_ = 0;
+  std::uint64_t waited_ = 0;
+  // The CSV file.
+  std::ofstream csv_;
+  bool has_header_ = false, fresh_figures_ = false;
+  double row_sum_ = 0, row_steps_ = 0;  ///< of losses since the last row
+  std::vector<Row> rows_;
+};
+
+}  // namespace detail
 
 }  // namespace tessera

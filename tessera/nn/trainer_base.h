@@ -26,13 +26,23 @@ struct TrainerOptions {
   bool check_finite = true;
 };
 
+/// A step whose loss or gradient is not finite.
+class NotFinite : public Error {
+ public:
+  NotFinite(const std::string& text, std::uint64_t step) : Error(text), step_(step) {}
+  std::uint64_t step() const { return step_; }  ///< its number, from 1
+
+ private:
+  std::uint64_t step_;
+};
+
 class TrainerBase {
  public:
   virtual ~TrainerBase();
   TrainerBase(const TrainerBase&) = delete;
   TrainerBase& operator=(const TrainerBase&) = delete;
 
-  /// Throws ArgumentError if a step had a loss or gradient that is not finite: it names the step, and the operation and
+  /// Throws NotFinite if a step had a loss or gradient that is not finite: it names the step, and the operation and
   /// the layer as far as they can be found, for which that step is run again, with a look at each operation's result.
   /// Everything is then as it was before that step, and training can go on with another batch. Waits for the device.
   void check();
@@ -49,8 +59,12 @@ class TrainerBase {
   DataPosition position() const { return {position_.epoch, position_.batch + (steps_ - position_at_)}; }
   void set_position(DataPosition position);
 
+  /// Copies of the model's arrays, and those values again.
+  std::vector<Array> snapshot() const;
+  void restore(std::span<const Array> values);
+
   /// Why steps are not recorded, or empty.
-  const std::string& not_recorded() const { return not_recorded_; }
+  std::string not_recorded() const;
   std::uint64_t replays() const { return replays_; }  ///< steps that were replayed
 
   /// Writes parameters, state, what the optimiser keeps, counters and the position of the data into one safetensors
@@ -85,12 +99,7 @@ class TrainerBase {
   void work(const Slot& slot, bool update);
   void run(Slot& slot, bool update);
   void record(Slot& slot, bool update);
-  std::vector<Array> rows_of(const detail::Parts& gradient);
-  void clip(const detail::Parts& gradient, std::vector<Array>& rows);
-  void update(const detail::Parts& gradient);
-  std::string explain(std::size_t slot);
   std::vector<std::pair<std::string, Array>> kept();
-  bool last_of_update(std::uint64_t step) const { return (step + 1) % accumulate_ == 0; }
 
   AnyOptimiser optimiser_;
   const TrainerOptions options_;
@@ -106,10 +115,9 @@ class TrainerBase {
   std::uint64_t summed_from_ = 0;  ///< steps_ at the last mean_loss()
 
   // On the device, each of one element.
-  Array counter_;              ///< u64: the number of the step that runs, from 1
-  Array bad_;                  ///< u64: 0, or that of the first step that was not finite
-  Array bad_slot_;             ///< u32: and its slot
-  Array loss_, sum_;           ///< of the last step; of those since the last mean_loss()
+  Array counter_;     ///< u64: the number of the step that runs, from 1
+  Array bad_;         ///< u64: 0, or of the first step that was not finite its number times most_shapes, plus its slot
+  Array loss_, sum_;  ///< of the last step; of those since the last mean_loss()
   std::vector<Array> summed_;  ///< gradients of the steps of this update; with accumulate
   std::vector<std::unique_ptr<Slot>> slots_;
   std::unique_ptr<Recorded> recorded_;
