@@ -19,7 +19,7 @@ bool overlaps_itself(const Array& a) {
 void ArrayLoader::look(const Array& a, const Path& at) {
   std::string name = at.text();
   names_.insert(name);
-  const SafetensorsTensor* t = file_.find(name);
+  const SafetensorsTensor* t = file_.find(prefix_ + name);
   if (t == nullptr) {
     report_.missing.push_back(std::move(name));
   } else if (t->dtype != a.dtype() || t->shape != a.shape()) {
@@ -35,7 +35,8 @@ void ArrayLoader::look(const Array& a, const Path& at) {
 
 LoadReport ArrayLoader::load(LoadArraysOptions options) {
   for (const SafetensorsTensor& t : file_.tensors())
-    if (!names_.contains(t.name)) report_.unexpected.push_back(t.name);
+    if (t.name.starts_with(prefix_) && !names_.contains(t.name.substr(prefix_.size())))
+      report_.unexpected.push_back(t.name);
   std::string wrong;
   const auto list = [&](const char* what, const std::vector<std::string>& names) {
     if (!names.empty()) wrong += fmt::format("{}{}{}", wrong.empty() ? "" : "; ", what, fmt::join(names, ", "));

@@ -24,8 +24,10 @@ namespace detail {
 
 class ArrayLoader {
  public:
-  explicit ArrayLoader(const SafetensorsFile& file) : file_(file) {}
+  /// Of the file's arrays those whose names begin with `prefix`, as if that were not there.
+  explicit ArrayLoader(const SafetensorsFile& file, std::string_view prefix = {}) : file_(file), prefix_(prefix) {}
   void look(const Array& a, const Path& at);
+  void refuse(std::string mismatch) { report_.mismatched.push_back(std::move(mismatch)); }
   LoadReport load(LoadArraysOptions options);
 
  private:
@@ -34,6 +36,7 @@ class ArrayLoader {
     Array array;
   };
   const SafetensorsFile& file_;
+  const std::string prefix_;
   std::vector<Target> targets_;
   std::set<std::string, std::less<>> names_;
   LoadReport report_;

@@ -11,22 +11,29 @@ void set(ModelArray& part, Array values) { static_cast<Array&>(part) = std::move
 
 }  // namespace
 
-Array clip_norm(const Parts& gradient, double max_norm, double norm_type) {
+ClipFactor clip_factor(std::span<const Array> gradient, double max_norm, double norm_type) {
   if (!(max_norm >= 0) || !(norm_type > 0))
     fail<ArgumentError>({.asked = "clip_gradient_norm",
                          .with = {{"max_norm", std::to_string(max_norm)}, {"norm_type", std::to_string(norm_type)}},
                          .wrong = "the greatest norm is not below 0, and its type above 0"});
   const bool greatest = std::isinf(norm_type);
   std::optional<Array> total;
-  for (const auto& [path, part] : gradient) {
-    if (part->empty()) continue;
-    const Array g = part->dtype() == DType::f64 ? Array(*part) : part->astype(DType::f32);
+  for (const Array& part : gradient) {
+    if (part.size() == 0) continue;
+    const Array g = part.dtype() == DType::f64 ? part : part.astype(DType::f32);
     Array one = greatest ? max(abs(g)) : norm_type == 2 ? sum(g * g) : sum(pow(abs(g), norm_type));
     total = !total ? one : greatest ? maximum(*total, one) : *total + one;
   }
-  if (!total) return Array::zeros({});
+  if (!total) return {Array::zeros({}), Array::ones({})};
   const Array norm = (greatest ? *total : norm_type == 2 ? sqrt(*total) : pow(*total, 1 / norm_type)).eval();
-  const Array factor = minimum(max_norm / (norm + 1e-6), 1.0).eval();
+  return {norm, minimum(max_norm / (norm + 1e-6), 1.0).eval()};
+}
+
+Array clip_norm(const Parts& gradient, double max_norm, double norm_type) {
+  std::vector<Array> arrays;
+  for (const auto& [path, part] : gradient) arrays.push_back(*part);
+  const auto [norm, factor] = clip_factor(arrays, max_norm, norm_type);
+  arrays.clear();
   for (const auto& [path, part] : gradient)
     if (!part->empty()) set(*part, (*part * factor).astype(part->dtype()));
   return norm;
@@ -39,6 +46,10 @@ void clip_value(const Parts& gradient, double value) {
                          .wrong = "the greatest absolute value is not below 0"});
   for (const auto& [path, part] : gradient)
     if (!part->empty()) set(*part, minimum(maximum(*part, -value), value));
+}
+
+void clip_rows(std::span<const Array> gradient, double value) {
+  for (Array row : gradient) row.assign(clip(row, -value, value));
 }
 
 }  // namespace tessera::detail

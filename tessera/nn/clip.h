@@ -8,7 +8,13 @@ namespace tessera {
 
 namespace detail {
 Array clip_norm(const Parts& gradient, double max_norm, double norm_type);
+/// The norm of all of them together, and what clipping multiplies them by.
+struct ClipFactor {
+  Array norm, factor;
+};
+ClipFactor clip_factor(std::span<const Array> gradient, double max_norm, double norm_type);
 void clip_value(const Parts& gradient, double value);
+void clip_rows(std::span<const Array> gradient, double value);  ///< in place
 }  // namespace detail
 
 struct ClipOptions {

@@ -46,14 +46,16 @@ Training::Training(TrainingOptions options) : state_(std::make_shared<detail::Tr
 }
 Training::~Training() { thread_context.mode = state_->outer.get(); }
 
-void Training::write(std::span<ModelArray* const> states) const {
+void Training::apply_to(const detail::Parts& model, const std::optional<Array>& stopped) const {
   std::vector<std::pair<ModelArray*, Array>> values;
   {
     const std::lock_guard hold(state_->lock);
-    for (ModelArray* s : states)
-      if (const auto* note = state_->find(*s)) values.emplace_back(s, note->values);
+    for (const auto& [path, s] : model)
+      if (s->state())
+        if (const auto* note = state_->find(*s)) values.emplace_back(s, note->values);
   }
-  for (auto& [target, value] : values) target->assign(value);
+  for (auto& [target, value] : values)
+    target->assign(stopped ? where(stopped->to(target->device()) == 0, value, *target) : value);
   const std::lock_guard hold(state_->lock);
   for (const auto& [target, value] : values)
     std::erase_if(state_->notes, [&, t = target](const auto& n) { return n.target.source() == t->source(); });

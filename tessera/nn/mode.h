@@ -31,15 +31,12 @@ class Training {
   /// never applied is dropped.
   template <class Model>
   void apply(Model& model) const {
-    std::vector<ModelArray*> states;
-    detail::for_each_part(model, [&](ModelArray& part, const Path&) {
-      if (part.state()) states.push_back(&part);
-    });
-    write(states);
+    apply_to(detail::parts_of(model));
   }
+  /// `stopped`: u64 of one element, read when it is written: unless it is 0 everything stays as it was.
+  void apply_to(const detail::Parts& model, const std::optional<Array>& stopped = {}) const;
 
  private:
-  void write(std::span<ModelArray* const> states) const;
   const std::shared_ptr<detail::TrainingState> state_;
 };
 

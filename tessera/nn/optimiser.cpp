@@ -52,26 +52,51 @@ std::size_t Optimiser::group_of(const std::string& path) const {
   return g;
 }
 
-Array Optimiser::numbers_for(const Place& place) const {
+std::vector<double> Optimiser::numbers() const {
   std::vector<double> all;
   const std::uint64_t step = std::max<std::uint64_t>(1, steps());
   for (const ParameterGroup& g : groups_) {
     const auto some = scalars({step, g.lr->at(step - 1), *g.weight_decay});
     all.insert(all.end(), some.begin(), some.end());
   }
-  if (place.second == DType::f64) return Array::from(all, {}, place.first);
-  return Array::from(std::vector<float>(all.begin(), all.end()), {}, place.first);
+  return all;
 }
 
 void Optimiser::advance() {
-  step_ = Array::from({static_cast<std::int64_t>(steps() + 1)}, {}, Device{});
-  for (auto& [place, array] : numbers_) array.assign(numbers_for(place));
+  rewind(steps() + 1);
+  if (numbers_.empty()) return;
+  const std::vector<double> wide = numbers();
+  const std::vector<float> narrow(wide.begin(), wide.end());
+  for (auto& [place, array] : numbers_)
+    current_queue(place.first)
+        .upload(array.view_for_writing(), place.second == DType::f64 ? static_cast<const void*>(wide.data())
+                                                                     : static_cast<const void*>(narrow.data()));
+}
+
+void Optimiser::rewind(std::uint64_t steps) { step_ = Array::from({static_cast<std::int64_t>(steps)}, {}, Device{}); }
+
+double Optimiser::rate() const { return groups_.back().lr->at(steps()); }
+
+std::vector<std::string> Optimiser::patterns() const {
+  std::vector<std::string> out;
+  for (std::size_t g = 0; g + 1 < groups_.size(); ++g) out.push_back(groups_[g].pattern);
+  return out;
+}
+
+void Optimiser::unshare() {
+  rewind(steps());
+  for (auto* slots : {&first_, &second_})
+    for (auto& [path, array] : *slots) array = array.copy();
+  numbers_.clear();
 }
 
 const Array& Optimiser::numbers_on(const Place& place) {
-  const auto [at, made] = numbers_.try_emplace(place);
-  if (made) at->second = numbers_for(place);
-  return at->second;
+  const auto found = numbers_.find(place);
+  if (found != numbers_.end()) return found->second;
+  const std::vector<double> wide = numbers();
+  return numbers_[place] = place.second == DType::f64
+                               ? Array::from(wide, {}, place.first)
+                               : Array::from(std::vector<float>(wide.begin(), wide.end()), {}, place.first);
 }
 
 Array& Optimiser::slot(std::map<std::string, Array>& slots, const Item& item) {
@@ -86,56 +111,84 @@ Array& Optimiser::slot(std::map<std::string, Array>& slots, const Item& item) {
   return a;
 }
 
-void Optimiser::update_one(Array weight, const Array& gradient, Array* first, Array* second, const Scalars& scalars) {
+void Optimiser::update_one(Array weight, Array gradient, Array* first, Array* second, const Scalars& scalars,
+                           const ApplyOptions& options) {
   const Array none;
   const DType wide = kept_as(weight.dtype());
-  Updated to =
-      update(weight.astype(wide), gradient.astype(wide), first ? *first : none, second ? *second : none, scalars);
+  const Device device = weight.device();
+  gradient = gradient.astype(wide);
+  if (options.scale) gradient = gradient * options.scale->to(device).astype(wide);
+  Updated to = update(weight.astype(wide), gradient, first ? *first : none, second ? *second : none, scalars);
+  const auto written = [&](Array value, const Array& before) {
+    return options.stopped ? where(options.stopped->to(device) == 0, std::move(value), before) : value;
+  };
   std::vector<Assignment> all;
-  all.push_back({weight, std::move(to.weight)});
-  if (first) all.push_back({*first, std::move(to.first)});
-  if (second) all.push_back({*second, std::move(to.second)});
+  all.push_back({weight, written(std::move(to.weight), weight.astype(wide))});
+  if (first) all.push_back({*first, written(std::move(to.first), *first)});
+  if (second) all.push_back({*second, written(std::move(to.second), *second)});
+  gradient = Array();  // so that what was only to be multiplied is not written
   assign_all(all);
 }
 
-void Optimiser::update_together(std::vector<Item>& items, const Scalars& scalars) {
-  std::vector<const Array*> weights;
-  for (const Item& i : items) weights.push_back(i.weight);
+Array Optimiser::slots_together(std::map<std::string, Array>& slots, const std::vector<Item>& items) {
+  std::vector<Array*> arrays;
+  for (const Item& i : items) arrays.push_back(&slot(slots, i));
+  const std::vector<const Array*> read(arrays.begin(), arrays.end());
+  if (!detail::together(read)) detail::lay_together(arrays);
+  return *detail::together(read);
+}
+
+void Optimiser::update_together(std::vector<Item>& items, const Scalars& scalars, const ApplyOptions& options) {
+  std::vector<const Array*> weights, gradients;
+  for (const Item& i : items) weights.push_back(i.weight), gradients.push_back(&i.gradient);
   const std::optional<Array> weight = items.size() > 1 ? detail::together(weights) : std::nullopt;
   if (!weight) {
     for (const Item& i : items)
       update_one(*i.weight, i.gradient, slots_ > 0 ? &slot(first_, i) : nullptr,
-                 slots_ > 1 ? &slot(second_, i) : nullptr, scalars);
+                 slots_ > 1 ? &slot(second_, i) : nullptr, scalars, options);
     return;
   }
   // As rows: gradients are computed into one, and what is kept for packed parameters lies together as they do.
-  Array gradient = Array::empty(weight->shape(), kept_as(weight->dtype()), weight->device());
-  std::int64_t at = 0;
-  for (Item& i : items) {
-    const std::int64_t end = at + i.gradient.size();
-    gradient.slice(0, at, end).reshape(i.gradient.shape()).assign(std::move(i.gradient));
-    at = end;
+  std::optional<Array> gradient = detail::together(gradients);
+  if (!gradient) {
+    gradient = Array::empty(weight->shape(), kept_as(weight->dtype()), weight->device());
+    std::int64_t at = 0;
+    for (Item& i : items) {
+      const std::int64_t end = at + i.gradient.size();
+      gradient->slice(0, at, end).reshape(i.gradient.shape()).assign(std::move(i.gradient));
+      at = end;
+    }
   }
   std::optional<Array> rows[2];
-  for (int s = 0; s < slots_; ++s) {
-    std::vector<Array*> arrays;
-    for (const Item& i : items) arrays.push_back(&slot(s == 0 ? first_ : second_, i));
-    const std::vector<const Array*> read(arrays.begin(), arrays.end());
-    rows[s] = detail::together(read);
-    if (rows[s]) continue;
-    detail::lay_together(arrays);
-    rows[s] = detail::together(read);
-  }
-  update_one(*weight, gradient, rows[0] ? &*rows[0] : nullptr, rows[1] ? &*rows[1] : nullptr, scalars);
+  for (int s = 0; s < slots_; ++s) rows[s] = slots_together(s == 0 ? first_ : second_, items);
+  update_one(*weight, *gradient, rows[0] ? &*rows[0] : nullptr, rows[1] ? &*rows[1] : nullptr, scalars, options);
 }
 
-void Optimiser::update_all(const detail::Parts& model, const detail::ConstParts& gradient) {
+void Optimiser::prepare(const detail::Parts& model) {
+  Groups groups;
+  for (const auto& [path, weight] : model)
+    if (differentiable(*weight))
+      groups[{group_of(path), weight->dtype(), weight->device()}].push_back({&path, weight, {}});
+  for (const auto& [key, items] : groups) {
+    std::vector<const Array*> weights;
+    for (const Item& i : items) weights.push_back(i.weight);
+    for (int s = 0; s < slots_; ++s) {
+      auto& slots = s == 0 ? first_ : second_;
+      if (items.size() > 1 && detail::together(weights))
+        slots_together(slots, items);
+      else
+        for (const Item& i : items) slot(slots, i);
+    }
+  }
+}
+
+void Optimiser::apply_to(const detail::Parts& model, const detail::ConstParts& gradient, const ApplyOptions& options) {
   if (model.size() != gradient.size())
     fail<ArgumentError>({.asked = "optimiser.step",
                          .with = {{"arrays of the model", std::to_string(model.size())},
                                   {"of the gradient", std::to_string(gradient.size())}},
                          .wrong = "the gradient is of another model"});
-  std::map<std::tuple<std::size_t, DType, Device>, std::vector<Item>> groups;
+  Groups groups;
   for (std::size_t i = 0; i < model.size(); ++i) {
     const auto& [path, weight] = model[i];
     const Array& g = *gradient[i].second;
@@ -156,7 +209,7 @@ void Optimiser::update_all(const detail::Parts& model, const detail::ConstParts&
       const std::int64_t at = static_cast<std::int64_t>(group) * each + s;
       scalars.push_back(numbers.slice(0, at, at + 1));
     }
-    update_together(items, scalars);
+    update_together(items, scalars, options);
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 
 #include "tessera/nn/parameter.h"
 #include "tessera/nn/schedule.h"
@@ -14,6 +15,12 @@ struct ParameterGroup {
   std::string pattern;
   std::optional<Rate> lr = {};
   std::optional<double> weight_decay = {};
+};
+
+struct ApplyOptions {
+  /// u64 of one element, read by the kernels: unless it is 0 they leave everything as it was.
+  std::optional<Array> stopped = {};
+  std::optional<Array> scale = {};  ///< one element, that gradients are multiplied by
 };
 
 /// What optimisers have in common. `step` writes the parameters in place: whatever shares their memory sees it. Sums
@@ -36,10 +43,17 @@ class Optimiser {
   /// kernels of the second read them; a replay of the second repeats it with these.
   void advance();
   template <class Model>
-  void apply(Model& model, const Model& gradient) {
-    update_all(detail::parts_of(model), detail::parts_of(gradient));
+  void apply(Model& model, const Model& gradient, const ApplyOptions& options = {}) {
+    apply_to(detail::parts_of(model), detail::parts_of(gradient), options);
   }
-  std::uint64_t steps() const;  ///< made so far
+  void apply_to(const detail::Parts& model, const detail::ConstParts& gradient, const ApplyOptions& options = {});
+  std::uint64_t steps() const;       ///< made so far
+  void rewind(std::uint64_t steps);  ///< counts as if so many had been made; parameters and sums stay
+  double rate() const;               ///< of the next step, of the parameters that are in no group
+  /// Makes what is kept for the model's parameters, which the first step does otherwise.
+  void prepare(const detail::Parts& model);
+  void unshare();                             ///< gives this one memory of its own, where copies share it
+  std::vector<std::string> patterns() const;  ///< of the groups, for pack
 
  protected:
   /// Of one group in one step; `step` counts from 1.
@@ -71,12 +85,14 @@ class Optimiser {
   struct Item;
   using Place = std::pair<Device, DType>;
   std::size_t group_of(const std::string& path) const;
-  Array numbers_for(const Place& place) const;
+  using Groups = std::map<std::tuple<std::size_t, DType, Device>, std::vector<Item>>;
+  std::vector<double> numbers() const;
   const Array& numbers_on(const Place& place);
-  void update_all(const detail::Parts& model, const detail::ConstParts& gradient);
-  void update_together(std::vector<Item>& items, const Scalars& scalars);
-  void update_one(Array weight, const Array& gradient, Array* first, Array* second, const Scalars& scalars);
+  void update_together(std::vector<Item>& items, const Scalars& scalars, const ApplyOptions& options);
+  void update_one(Array weight, Array gradient, Array* first, Array* second, const Scalars& scalars,
+                  const ApplyOptions& options);
   Array& slot(std::map<std::string, Array>& slots, const Item& item);
+  Array slots_together(std::map<std::string, Array>& slots, const std::vector<Item>& items);
 
   std::vector<ParameterGroup> groups_;  ///< the last: all others
   int slots_;

@@ -29,25 +29,28 @@ void lay_together(std::span<Array* const> arrays) {
   std::int64_t at = 0;
   for (Array* a : arrays) {
     Array part = all.slice(0, at, at + a->size()).reshape(a->shape());
-    part.assign(*a);
-    at += a->size();
+    const std::int64_t end = at + a->size();
+    part.assign(a->pending() ? std::move(*a) : *a);  // given up, it is computed into its place
+    at = end;
     *a = std::move(part);
   }
 }
 
-void pack_parts(const Parts& parts, std::span<const std::string> patterns) {
+std::vector<Array> pack_parts(const Parts& parts, std::span<const std::string> patterns) {
   std::map<std::tuple<std::size_t, DType, Device>, std::vector<Array*>> groups;
-  std::vector<std::pair<Array, Array*>> tied;
   for (const auto& [path, part] : parts) {
     if (!part->trained() || part->empty()) continue;
     std::size_t group = 0;
     while (group < patterns.size() && !path_matches(path, patterns[group])) ++group;
     groups[{group, part->dtype(), part->device()}].push_back(part);
   }
+  std::vector<Array> rows;
   for (const auto& [key, arrays] : groups) {
     const std::vector<const Array*> read(arrays.begin(), arrays.end());
     if (!together(read)) lay_together(arrays);
+    rows.push_back(*together(read));
   }
+  return rows;
 }
 
 }  // namespace tessera::detail

@@ -12,7 +12,8 @@ namespace detail {
 std::optional<Array> together(std::span<const Array* const> arrays);
 /// Copies arrays of one dtype and device into one new buffer, and makes each a view of its part.
 void lay_together(std::span<Array* const> arrays);
-void pack_parts(const Parts& parts, std::span<const std::string> patterns);
+/// Gives the rows.
+std::vector<Array> pack_parts(const Parts& parts, std::span<const std::string> patterns);
 
 }  // namespace detail
 

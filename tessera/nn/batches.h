@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arrays of samples as a range of batches, in an order that is a function of two numbers.
+#pragma once
+
+#include <iterator>
+#include <map>
+#include <memory>
+#include <ranges>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "tessera/array/array.h"
+
+namespace tessera {
+
+/// A place in data that are gone through again and again: before batch number `batch` of pass number `epoch`.
+struct DataPosition {
+  std::uint64_t epoch = 0, batch = 0;
+  friend bool operator==(const DataPosition&, const DataPosition&) = default;
+};
+
+struct BatchesOptions {
+  std::int64_t size = 0;   ///< samples of a batch; the last of an epoch may have fewer
+  bool shuffle = false;    ///< another order in each epoch: a function of seed and epoch
+  std::uint64_t seed = 0;  ///< of the order
+  bool drop_last = false;  ///< leave a last batch out that is not full
+};
+
+namespace detail {
+
+class BatchSource {
+ public:
+  BatchSource(std::vector<Array> arrays, const BatchesOptions& options);
+  std::uint64_t count() const { return count_; }
+  /// The arrays of one batch, on their devices: views, or gathered if shuffled.
+  std::vector<Array> at(DataPosition place);
+
+  DataPosition position;
+
+ private:
+  const Array& order_on(Device device, std::uint64_t epoch);
+
+  std::vector<Array> arrays_;
+  BatchesOptions options_;
+  std::int64_t samples_ = 0;
+  std::uint64_t count_ = 0, epoch_ = 0;
+  std::map<Device, Array> order_;  ///< of epoch_, where it was needed
+};
+
+}  // namespace detail
+
+/// What `batches` gives: an input range of tuples of N arrays. A loop goes from the position to the end of its epoch,
+/// and leaves the position at the next epoch's beginning, so that another loop goes on there. Copies are the same
+/// range, with one position; one thread at a time uses it.
+template <std::size_t N>
+class Batches : public std::ranges::view_base {
+  template <std::size_t... I>
+  static auto as_tuple(std::vector<Array>&& a, std::index_sequence<I...>) {
+    return std::tuple{std::move(a[I])...};
+  }
+
+ public:
+  using Batch = decltype(as_tuple({}, std::make_index_sequence<N>()));
+
+  explicit Batches(std::shared_ptr<detail::BatchSource> source) : source_(std::move(source)) {}
+
+  class Iterator {
+   public:
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+    using iterator_concept = std::input_iterator_tag;
+    explicit Iterator(std::shared_ptr<detail::BatchSource> s) : source_(std::move(s)), at_(source_->position) {}
+    Batch operator*() const { return as_tuple(source_->at(at_), std::make_index_sequence<N>()); }
+    Iterator& operator++() {
+      const bool last = ++at_.batch >= source_->count();
+      source_->position = last ? DataPosition{at_.epoch + 1, 0} : at_;
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    friend bool operator==(const Iterator& i, std::default_sentinel_t) { return i.at_.batch >= i.source_->count(); }
+
+   private:
+    std::shared_ptr<detail::BatchSource> source_;
+    DataPosition at_;
+  };
+  Iterator begin() const { return Iterator(source_); }
+  std::default_sentinel_t end() const { return {}; }
+
+  std::uint64_t size() const { return source_->count(); }  ///< batches of an epoch
+  /// Of the batch that is taken next. With prefetch batches are taken ahead of those that are given out.
+  DataPosition position() const { return source_->position; }
+  /// ArgumentError: an epoch has not so many batches.
+  void set_position(DataPosition to) {
+    check(to);
+    source_->position = to;
+  }
+
+ private:
+  void check(DataPosition to) const {
+    if (to.batch >= source_->count())
+      fail<ArgumentError>({.asked = "set_position",
+                           .with = {{"batch", std::to_string(to.batch)}, {"batches", std::to_string(size())}},
+                           .wrong = "an epoch has not so many batches"});
+  }
+  std::shared_ptr<detail::BatchSource> source_;
+};
+
+/// Samples lie along axis 0 of each array. The order of an epoch is a Philox permutation (Fisher and Yates) of seed and
+/// epoch, made by the host; batches are gathered where the arrays are, and are views of them if not shuffled. `for
+/// (auto [x, y] : batches(images, labels, {.size = 128, .shuffle = true}))`. ShapeError if the arrays are not of
+/// equally many samples, or have none; ArgumentError if the size is below 1, or if drop_last leaves no batch.
+Batches<1> batches(const Array& a, const BatchesOptions& options);
+Batches<2> batches(const Array& a, const Array& b, const BatchesOptions& options);
+Batches<3> batches(const Array& a, const Array& b, const Array& c, const BatchesOptions& options);
+Batches<4> batches(const Array& a, const Array& b, const Array& c, const Array& d, const BatchesOptions& options);
+
+/// Batches as a function of those of a range that has positions: f(batch, position of this batch). What is drawn for a
+/// sample can so be a function of where it stands, and comes again after a resume.
+template <class Source, class F>
+class MappedBatches : public std::ranges::view_base {
+ public:
+  using Batch = std::remove_cvref_t<std::invoke_result_t<const F&, typename Source::Batch, DataPosition>>;
+  MappedBatches(Source source, F f) : source_(std::move(source)), f_(std::make_shared<const F>(std::move(f))) {}
+
+  class Iterator {
+   public:
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+    using iterator_concept = std::input_iterator_tag;
+    Iterator(const Source& source, std::shared_ptr<const F> f)
+        : at_(source.begin()), position_(source.position()), f_(std::move(f)) {}
+    Batch operator*() const { return (*f_)(*at_, position_); }
+    Iterator& operator++() {
+      ++at_, ++position_.batch;
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    friend bool operator==(const Iterator& i, std::default_sentinel_t end) { return i.at_ == end; }
+
+   private:
+    decltype(std::declval<const Source&>().begin()) at_;
+    DataPosition position_;
+    std::shared_ptr<const F> f_;
+  };
+  Iterator begin() const { return Iterator(source_, f_); }
+  std::default_sentinel_t end() const { return {}; }
+  std::uint64_t size() const { return source_.size(); }
+  DataPosition position() const { return source_.position(); }
+  void set_position(DataPosition to) { source_.set_position(to); }
+
+ private:
+  Source source_;
+  std::shared_ptr<const F> f_;
+};
+template <class Source, class F>
+MappedBatches<Source, F> map_batches(Source source, F f) {
+  return {std::move(source), std::move(f)};
+}
+
+}  // namespace tessera

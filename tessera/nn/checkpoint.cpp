@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trainers and models in files.
+#include <charconv>
+
+#include "tessera/array/saved_arrays.h"
+#include "tessera/nn/saved_model.h"
+#include "tessera/nn/trainer_base.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr const char* kind = "tessera training 1";
+constexpr std::string_view model_prefix = "model.";
+
+std::uint64_t number_in(const SafetensorsFile& file, const std::string& name) {
+  const auto found = file.metadata().find(name);
+  const std::string text = found == file.metadata().end() ? "" : found->second;
+  std::uint64_t n = 0;
+  const auto [end, wrong] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (text.empty() || wrong != std::errc() || end != text.data() + text.size())
+    fail<FormatError>({.asked = "Trainer.load",
+                       .with = {{"file", file.name()}, {"text", name}, {"is", text}},
+                       .wrong = "a text about the file is not the number that it should be"});
+  return n;
+}
+bool of_trainer(const SafetensorsFile& file) {
+  const auto found = file.metadata().find("kind");
+  return found != file.metadata().end() && found->second == kind;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, Array>> TrainerBase::kept() {
+  std::vector<std::pair<std::string, Array>> all;
+  for (const auto& [path, part] : parts_)
+    if (!part->empty()) all.emplace_back(std::string(model_prefix) + path, *part);
+  optimiser_.for_each([&](Array& a, const Path& at) { all.emplace_back("optimiser." + at.text(), a); });
+  for (std::size_t i = 0; i < summed_.size(); ++i) all.emplace_back("summed." + std::to_string(i), summed_[i]);
+  return all;
+}
+
+void TrainerBase::save(const std::string& path, const std::map<std::string, std::string>& more) {
+  check();
+  std::map<std::string, std::string> texts = more;
+  const DataPosition at = position();
+  texts["kind"] = kind;
+  texts["steps"] = std::to_string(steps_);
+  texts["epoch"] = std::to_string(at.epoch), texts["batch"] = std::to_string(at.batch);
+  texts["seed"] = std::to_string(options_.seed), texts["accumulate"] = std::to_string(accumulate_);
+  save_safetensors(path, kept(), texts);
+}
+
+std::map<std::string, std::string> TrainerBase::load(const std::string& path) {
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  if (!of_trainer(file))
+    fail<FormatError>({.asked = "Trainer.load",
+                       .with = {{"file", path}},
+                       .wrong = "the file was not written by Trainer.save",
+                       .todo = "load_model reads the parameters of a model alone"});
+  const std::uint64_t steps = number_in(file, "steps");
+  const DataPosition at = {number_in(file, "epoch"), number_in(file, "batch")};
+  detail::ArrayLoader loader(file);
+  const auto compare = [&](const char* name, std::uint64_t here) {
+    const std::uint64_t there = number_in(file, name);
+    if (there != here)
+      loader.refuse(std::string(name) + " is " + std::to_string(there) + " in the file and " + std::to_string(here) +
+                    " here");
+  };
+  compare("seed", options_.seed);
+  compare("accumulate", accumulate_);
+  for (const auto& [name, array] : kept()) loader.look(array, Path(name));
+  loader.load({});
+  steps_ = steps, position_ = at, position_at_ = steps;
+  updates_before_ = optimiser_->steps() - steps_ / accumulate_;
+  const DeviceScope scope(device_);
+  bad_.fill(0);
+  if (loss_.rank() == 0) sum_.fill(0);
+  summed_from_ = steps_;
+  return file.metadata();
+}
+
+namespace detail {
+
+void save_parts(const ConstParts& parts, const std::string& path, const std::map<std::string, std::string>& metadata) {
+  std::vector<std::pair<std::string, Array>> all;
+  for (const auto& [name, part] : parts)
+    if (!part->empty()) all.emplace_back(name, *part);
+  save_safetensors(path, all, metadata);
+}
+
+LoadReport load_parts(const Parts& parts, const std::string& path, const LoadArraysOptions& options) {
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  ArrayLoader loader(file, of_trainer(file) ? model_prefix : "");
+  for (const auto& [name, part] : parts)
+    if (!part->empty()) loader.look(*part, Path(name));
+  return loader.load(options);
+}
+
+}  // namespace detail
+
+}  // namespace tessera

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/nn/evaluate.h"
+
+namespace tessera {
+
+double figure(const Figures& figures, const std::string& name) {
+  std::string names;
+  for (const auto& [n, value] : figures) {
+    if (n == name) return value;
+    names += (names.empty() ? "" : ", ") + n;
+  }
+  fail<ArgumentError>({.asked = "figure",
+                       .with = {{"name", name}, {"figures", names.empty() ? "none" : names}},
+                       .wrong = "there is no figure of this name"});
+}
+
+namespace detail {
+
+void FigureSums::add(std::vector<Array> values, std::int64_t samples) {
+  for (Array& v : values) {
+    if (v.size() != 1)
+      fail<ShapeError>({.asked = "evaluate",
+                        .with = {{"shape", to_string(v.shape())}},
+                        .wrong = "a metric gives one number for a batch"});
+    v = stop_gradient(v).astype(v.dtype() == DType::f64 ? DType::f64 : DType::f32);
+  }
+  eval(values);
+  waiting_.emplace_back(std::move(values), samples);
+  if (waiting_.size() >= 64) collect();  // the device computes ahead meanwhile
+}
+
+void FigureSums::collect() {
+  for (const auto& [values, samples] : waiting_) {
+    const auto n = static_cast<double>(samples);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      sums_[i] += n * (values[i].dtype() == DType::f64 ? values[i].item<double>() : values[i].item<float>());
+    samples_ += n;
+  }
+  waiting_.clear();
+}
+
+std::vector<double> FigureSums::means() {
+  collect();
+  if (samples_ == 0)
+    fail<ArgumentError>({.asked = "evaluate", .wrong = "there are no samples to evaluate the model on"});
+  std::vector<double> out = sums_;
+  for (double& s : out) s /= samples_;
+  return out;
+}
+
+Array in_parts(const Array& x, std::int64_t size, const std::function<Array(const Array&)>& model) {
+  if (x.rank() == 0 || x.shape(0) == 0 || size < 1)
+    fail<ArgumentError>({.asked = "predict",
+                         .with = {{"shape", to_string(x.shape())}, {"size", std::to_string(size)}},
+                         .wrong = "samples lie along the first axis, and there is one at least, here and at a time"});
+  const Inference mode;
+  std::vector<Array> parts;
+  for (std::int64_t at = 0; at < x.shape(0); at += size) {
+    const std::int64_t end = std::min(x.shape(0), at + size);
+    parts.push_back(model(x.slice(0, at, end)).eval());
+    if (parts.back().rank() == 0 || parts.back().shape(0) != end - at)
+      fail<ShapeError>({.asked = "predict",
+                        .with = {{"samples", std::to_string(end - at)}, {"gave", to_string(parts.back().shape())}},
+                        .wrong = "the model does not give something for each sample"});
+  }
+  return parts.size() == 1 ? parts[0] : concatenate(parts);
+}
+
+}  // namespace detail
+
+}  // namespace tessera

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Figures of a model on data, and its answers.
+#pragma once
+
+#include <functional>
+#include <ranges>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/grad/grad.h"
+#include "tessera/nn/mode.h"
+
+namespace tessera {
+
+/// Numbers with names, in an order.
+using Figures = std::vector<std::pair<std::string, double>>;
+/// The figure of this name. ArgumentError if there is none.
+double figure(const Figures& figures, const std::string& name);
+
+/// A figure of a batch, one number: of several batches the mean counts, weighted by their samples.
+template <class Model, class Batch>
+struct Metric {
+  std::string name;
+  std::function<Array(const Model& model, const Batch& batch)> value;
+};
+
+namespace detail {
+/// Sums of figures, of which some wait on the device.
+class FigureSums {
+ public:
+  explicit FigureSums(std::size_t count) : sums_(count, 0.0) {}
+  void add(std::vector<Array> values, std::int64_t samples);
+  std::vector<double> means();
+
+ private:
+  void collect();
+  std::vector<std::pair<std::vector<Array>, std::int64_t>> waiting_;
+  std::vector<double> sums_;
+  double samples_ = 0;
+};
+Array in_parts(const Array& x, std::int64_t size, const std::function<Array(const Array&)>& model);
+}  // namespace detail
+
+/// Means of metrics over a range of batches, in inference. A batch has as many samples as its first array along axis 0.
+/// `evaluate(model, batches(x, y, {.size = 500}), {{"loss", loss}, {"accuracy", right}})`. ShapeError if a metric is
+/// not one number.
+template <class Model, std::ranges::input_range Data>
+Figures evaluate(const Model& model, Data&& data,
+                 const std::vector<Metric<Model, std::remove_cvref_t<std::ranges::range_reference_t<Data>>>>& metrics) {
+  const Inference mode;
+  detail::FigureSums sums(metrics.size());
+  for (const auto& batch : data) {
+    std::vector<Array> values;
+    for (const auto& m : metrics) values.push_back(m.value(model, batch));
+    std::int64_t samples = -1;
+    for_each_array(batch, [&](const Array& a) {
+      if (samples < 0) samples = a.rank() == 0 ? 1 : a.shape(0);
+    });
+    sums.add(std::move(values), samples);
+  }
+  const std::vector<double> means = sums.means();
+  Figures out;
+  for (std::size_t i = 0; i < metrics.size(); ++i) out.emplace_back(metrics[i].name, means[i]);
+  return out;
+}
+
+struct PredictOptions {
+  std::int64_t size = 256;  ///< samples at a time
+};
+/// model(x) in inference, a part of the samples (along axis 0) at a time, joined.
+template <class Model>
+Array predict(const Model& model, const Array& x, const PredictOptions& options = {}) {
+  return detail::in_parts(x, options.size, [&](const Array& part) { return model(part); });
+}
+
+}  // namespace tessera

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/nn/fit_loop.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+
+namespace tessera {
+
+std::function<void(const FitProgress&)> progress_on_terminal() {
+  if (isatty(STDERR_FILENO) == 0) return {};
+  return [](const FitProgress& p) {
+    std::string line = fmt::format("\r\x1b[Kepoch {}{}  step {}{}  loss {:.4g}", p.epoch,
+                                   p.last_epoch ? fmt::format("/{}", p.last_epoch) : "", p.step,
+                                   p.last_step ? fmt::format("/{}", p.last_step) : "", p.loss);
+    for (const auto& [name, value] : p.figures) line += fmt::format("  {} {:.4g}", name, value);
+    line += fmt::format("  {:.0f} s{}", p.seconds, p.over ? "\n" : "");
+    std::fputs(line.c_str(), stderr);
+    std::fflush(stderr);
+  };
+}
+
+namespace detail {
+
+FitLoop::FitLoop(TrainerBase& trainer, FitSettings settings)
+    : trainer_(trainer), settings_(std::move(settings)), looked_(begun_) {
+  const FitSettings& s = settings_;
+  if (s.epochs == 0 && s.steps == 0)
+    fail<ArgumentError>(
+        {.asked = "fit", .wrong = "nothing says when the training ends", .todo = "Give .epochs or .steps"});
+  if (s.early_stopping && !s.validate)
+    fail<ArgumentError>({.asked = "fit",
+                         .wrong = "early stopping goes by a figure of the validation, and there is none",
+                         .todo = "Give .validation"});
+  if (s.resume && s.checkpoint.empty())
+    fail<ArgumentError>({.asked = "fit", .wrong = "no checkpoint is named to resume from", .todo = "Give .checkpoint"});
+  if (s.resume && std::filesystem::exists(s.checkpoint)) trainer_.load(s.checkpoint);
+  summed_at_ = saved_at_ = trainer_.steps();
+  if (!s.csv.empty()) open_csv();
+}
+
+bool FitLoop::more() const {
+  const FitSettings& s = settings_;
+  return (s.steps == 0 || trainer_.steps() < s.steps) && (s.epochs == 0 || trainer_.position().epoch < s.epochs);
+}
+
+FitProgress FitLoop::progress() {
+  trainer_.check();
+  const std::uint64_t steps = trainer_.steps();
+  if (steps != summed_at_) {
+    const auto n = static_cast<double>(steps - summed_at_);
+    loss_ = trainer_.mean_loss();
+    row_sum_ += loss_ * n, row_steps_ += n;
+    summed_at_ = steps;
+  }
+  return {.step = steps,
+          .last_step = settings_.steps,
+          .epoch = trainer_.position().epoch,
+          .last_epoch = settings_.epochs,
+          .loss = loss_,
+          .rate = trainer_.rate(),
+          .figures = figures_,
+          .seconds = seconds()};
+}
+
+double FitLoop::seconds() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count();
+}
+
+bool FitLoop::after_step() {
+  const FitSettings& s = settings_;
+  const auto due = [&](std::uint64_t every) { return every != 0 && trainer_.steps() % every == 0; };
+  if (const auto now = std::chrono::steady_clock::now(); now - looked_ > std::chrono::milliseconds(500)) {
+    looked_ = now;
+    const FitProgress p = progress();
+    if (s.callbacks.progress) s.callbacks.progress(p);
+  }
+  if (due(s.validate_every) && !validate()) return false;
+  if (due(s.csv_every) || due(s.validate_every)) add_row();
+  if (due(s.checkpoint_every) && !s.checkpoint.empty()) save();
+  if (s.callbacks.step && !s.callbacks.step(trainer_.steps())) {
+    end_ = FitResult::End::stopped;
+    return false;
+  }
+  return s.steps == 0 || trainer_.steps() < s.steps;
+}
+
+bool FitLoop::end_epoch() {
+  const FitSettings& s = settings_;
+  trainer_.set_position({trainer_.position().epoch + 1, 0});
+  const bool on = validate();
+  add_row();
+  if (!s.checkpoint.empty()) save();
+  if (s.callbacks.epoch && !s.callbacks.epoch(progress())) {
+    end_ = FitResult::End::stopped;
+    return false;
+  }
+  return on;
+}
+
+bool FitLoop::validate() {
+  if (!settings_.validate || validated_at_ == trainer_.steps()) return true;
+  trainer_.check();
+  validated_at_ = trainer_.steps();
+  figures_ = settings_.validate();
+  fresh_figures_ = true;
+  if (!settings_.early_stopping) return true;
+  const EarlyStopping& e = *settings_.early_stopping;
+  const double value = figure(figures_, e.figure);
+  const double gain = e.greatest ? value - best_ : best_ - value;
+  if (best_figures_.empty() || gain > e.min_delta || (std::isnan(best_) && !std::isnan(value))) {
+    best_ = value, best_figures_ = figures_, waited_ = 0;
+    best_model_ = trainer_.snapshot();
+    return true;
+  }
+  if (++waited_ < e.patience) return true;
+  end_ = FitResult::End::early;
+  return false;
+}
+
+void FitLoop::save() {
+  trainer_.save(settings_.checkpoint);
+  saved_at_ = trainer_.steps();
+}
+
+FitResult FitLoop::finish() {
+  const FitProgress last = progress();
+  if (row_steps_ > 0) add_row();
+  write_rows(true);
+  if (!settings_.checkpoint.empty() &&
+      (saved_at_ != trainer_.steps() || !std::filesystem::exists(settings_.checkpoint)))
+    save();
+  if (!best_model_.empty()) {  // after the checkpoint, from which training goes on
+    trainer_.restore(best_model_);
+    figures_ = best_figures_;
+  }
+  if (settings_.callbacks.progress) {
+    FitProgress p = last;
+    p.figures = figures_, p.over = true;
+    settings_.callbacks.progress(p);
+  }
+  return {.end = end_,
+          .steps = trainer_.steps(),
+          .epochs = trainer_.position().epoch,
+          .loss = loss_,
+          .figures = figures_,
+          .seconds = seconds()};
+}
+
+// A row that comes before the first validation waits for it: the names of its figures stand in the first line.
+
+void FitLoop::add_row() {
+  if (settings_.csv.empty()) return;
+  const FitProgress p = progress();
+  if (row_steps_ == 0 && !fresh_figures_) return;
+  rows_.push_back({p.step, p.epoch, row_steps_ == 0 ? loss_ : row_sum_ / row_steps_, p.rate,
+                   fresh_figures_ ? figures_ : Figures(), p.seconds});
+  row_sum_ = row_steps_ = 0, fresh_figures_ = false;
+  write_rows(!settings_.validate || !figures_.empty());
+}
+
+void FitLoop::write_rows(bool names_known) {
+  if (!names_known || rows_.empty()) return;
+  std::string text;
+  if (!has_header_) {
+    text = "step,epoch,loss,rate";
+    for (const auto& [name, value] : figures_) text += ",validation_" + name;
+    text += ",seconds\n";
+    has_header_ = true;
+  }
+  for (const Row& r : rows_) {
+    text += fmt::format("{},{},{:.6g},{:.6g}", r.step, r.epoch, r.loss, r.rate);
+    for (std::size_t i = 0; i < figures_.size(); ++i)
+      text += r.figures.empty() ? "," : fmt::format(",{:.6g}", r.figures[i].second);
+    text += fmt::format(",{:.3f}\n", r.seconds);
+  }
+  rows_.clear();
+  csv_ << text << std::flush;
+  if (!csv_) bad_csv();
+}
+
+void FitLoop::open_csv() {
+  // What was told of steps behind the checkpoint is told again.
+  std::string kept, line;
+  if (trainer_.steps() > 0)
+    for (std::ifstream before(settings_.csv); std::getline(before, line);)
+      if (kept.empty() || std::strtoull(line.c_str(), nullptr, 10) <= trainer_.steps()) kept += line + "\n";
+  csv_.open(settings_.csv, std::ios::trunc);
+  csv_ << kept << std::flush;
+  has_header_ = !kept.empty();
+  if (!csv_) bad_csv();
+}
+
+void FitLoop::bad_csv() const {
+  fail<ArgumentError>({.asked = "fit", .with = {{"csv", settings_.csv}}, .wrong = "the file cannot be written"});
+}
+
+}  // namespace detail
+
+}  // namespace tessera

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// What fit tells and is told, and what it does whatever the model.
+#pragma once
+
+#include <chrono>
+#include <fstream>
+#include <limits>
+
+#include "tessera/nn/evaluate.h"
+#include "tessera/nn/trainer_base.h"
+
+namespace tessera {
+
+/// Where a training stands.
+struct FitProgress {
+  std::uint64_t step = 0, last_step = 0;  ///< made; to make in all, 0 if that is not known
+  std::uint64_t epoch = 0, last_epoch = 0;
+  double loss = 0;       ///< mean of the steps since the last time that somebody was told
+  double rate = 0;       ///< the learning rate
+  Figures figures = {};  ///< of the last validation; empty before the first
+  double seconds = 0;    ///< since fit began
+  bool over = false;     ///< nothing comes after this
+};
+
+struct FitCallbacks {
+  /// Told twice a second, and at the end.
+  std::function<void(const FitProgress&)> progress = {};
+  /// Told after each step (without loss and figures) and each epoch. False: training ends here.
+  std::function<bool(std::uint64_t step)> step = {};
+  std::function<bool(const FitProgress&)> epoch = {};
+};
+
+/// For FitCallbacks::progress: a line on standard error that is written over, if that is a terminal; else nothing.
+std::function<void(const FitProgress&)> progress_on_terminal();
+
+/// Ends a training that grows no better, and gives the best model back.
+struct EarlyStopping {
+  std::string figure = "loss";  ///< of the validation
+  std::uint64_t patience = 5;   ///< validations without a better one
+  double min_delta = 0;         ///< what is better is better by more than this
+  bool greatest = false;        ///< the greatest is the best: an accuracy
+};
+
+struct FitResult {
+  enum class End { done, stopped, early };
+  End end = End::done;                  ///< all epochs or steps; a callback said so; early stopping
+  std::uint64_t steps = 0, epochs = 0;  ///< made in all, those before a resume too
+  double loss = 0;                      ///< the last mean that was told
+  Figures figures = {};                 ///< of the last validation; with early stopping of the best
+  double seconds = 0;
+};
+
+namespace detail {
+
+/// What of FitOptions is of no model.
+struct FitSettings {
+  std::uint64_t epochs = 0, steps = 0;
+  std::function<Figures()> validate;
+  std::uint64_t validate_every = 0;
+  std::optional<EarlyStopping> early_stopping;
+  FitCallbacks callbacks;
+  std::string csv;
+  std::uint64_t csv_every = 0;
+  std::string checkpoint;
+  std::uint64_t checkpoint_every = 0;
+  bool resume = false;
+};
+
+/// What is done between steps and epochs.
+class FitLoop {
+ public:
+  FitLoop(TrainerBase& trainer, FitSettings settings);  ///< resumes
+  bool more() const;
+  bool after_step();  ///< false: that was the last
+  bool end_epoch();   ///< the same
+  FitResult finish();
+
+ private:
+  struct Row {
+    std::uint64_t step, epoch;
+    double loss, rate;
+    Figures figures;
+    double seconds;
+  };
+  FitProgress progress();
+  double seconds() const;
+  bool validate();
+  void save();
+  void open_csv();
+  void add_row();
+  void write_rows(bool names_known);
+  [[noreturn]] void bad_csv() const;
+
+  using Time = std::chrono::steady_clock::time_point;
+  TrainerBase& trainer_;
+  const FitSettings settings_;
+  const Time begun_ = std::chrono::steady_clock::now();
+  Time looked_;
+  FitResult::End end_ = FitResult::End::done;
+  double loss_ = std::numeric_limits<double>::quiet_NaN();
+  std::uint64_t summed_at_ = 0, saved_at_ = 0;
+  std::optional<std::uint64_t> validated_at_;
+  Figures figures_, best_figures_;
+  std::vector<Array> best_model_;
+  double best_ = 0;
+  std::uint64_t waited_ = 0;
+  // The CSV file.
+  std::ofstream csv_;
+  bool has_header_ = false, fresh_figures_ = false;
+  double row_sum_ = 0, row_steps_ = 0;  ///< of losses since the last row
+  std::vector<Row> rows_;
+};
+
+}  // namespace detail
+
+}  // namespace tessera

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/nn/not_finite.h"
+
+#include <optional>
+
+#include "tessera/array/observer.h"
+
+namespace tessera::detail {
+
+namespace {
+
+bool finite(const Array& a) { return a.size() == 0 || !is_float(a.dtype()) || all(isfinite(a)).item<bool>(); }
+bool has_nan(const Array& a) { return any(isnan(a)).item<bool>(); }
+
+std::string layer_of(const std::string& path) {
+  const std::size_t dot = path.rfind('.');
+  return dot == path.npos ? path : path.substr(0, dot);
+}
+
+/// Looks at each result. What is infinite may be meant so, as in masks; what is NaN is not.
+class Watcher : public ArrayObserver {
+ public:
+  explicit Watcher(const Parts& parts) : parts_(parts) {}
+  void made(const ArrayOperation& operation) override {
+    for (const KeptOperand& operand : operation.operands)
+      if (const auto* kept = std::get_if<KeptArray>(&operand)) note_layer(*kept);
+    if (nan) return;
+    for (const Array& result : operation.results) {
+      Array values = result;
+      values.set_step(nullptr);
+      if (finite(values)) continue;
+      const std::string text =
+          "by " + std::string(operation.name) + (layer_.empty() ? "" : ", in or behind layer " + layer_);
+      if (has_nan(values)) nan = text;
+      if (!infinite) infinite = text;
+    }
+  }
+  std::optional<std::string> nan, infinite;
+
+ private:
+  void note_layer(const KeptArray& kept) {
+    if (kept.expression() || kept.written()) return;
+    const BufferView read = [&] {
+      Array a = kept.array();
+      a.set_step(nullptr);
+      return a.view();
+    }();
+    for (const auto& [path, part] : parts_) {
+      if (part->empty()) continue;
+      const BufferView own = part->view();
+      if (own.storage == read.storage && own.byte_offset == read.byte_offset) layer_ = layer_of(path);
+    }
+  }
+  const Parts& parts_;
+  std::string layer_;
+};
+
+std::string told(const Watcher& watch, const std::string& where) {
+  if (!watch.nan) return "the first infinite number is made " + *watch.infinite + where;
+  std::string text = "the first NaN is made " + *watch.nan + where;
+  if (*watch.infinite != *watch.nan) text += "; the first infinite number before it " + *watch.infinite;
+  return text;
+}
+
+}  // namespace
+
+std::string find_not_finite(
+    const Parts& parts, std::span<const Array> batch, const std::function<Array()>& loss,
+    const std::function<void(const std::function<void(const Parts& gradient)>&)>& with_gradient) {
+  for (const Array& a : batch)
+    if (!finite(a)) return "the batch itself holds numbers that are not finite, in an array " + to_string(a.shape());
+  for (const auto& [path, part] : parts)
+    if (!finite(*part)) return "before this step " + path + " holds numbers that are not finite";
+  {
+    Watcher watch(parts);
+    const ObserverScope look(&watch);
+    if (!finite(loss().eval()) && watch.infinite) return told(watch, "");
+  }
+  Watcher watch(parts);
+  std::string last;
+  {
+    const ObserverScope look(&watch);
+    with_gradient([&](const Parts& gradient) {
+      const ObserverScope nobody(nullptr);
+      for (const auto& [path, part] : gradient)
+        if (!finite(*part)) last = path;  // the walk comes from behind, so it is there that it begins
+    });
+  }
+  if (last.empty()) return "run again eagerly, it is finite";
+  const std::string where = "the gradient of " + last + " is not finite";
+  return watch.infinite ? where + "; " + told(watch, "") : where;
+}
+
+}  // namespace tessera::detail

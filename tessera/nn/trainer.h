@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training steps of a model: eager at first, then recorded and replayed; checked for numbers that are not finite; saved
+// and resumed.
+#pragma once
+
+#include <string>
+
+#include "tessera/grad/grad.h"
+#include "tessera/nn/trainer_base.h"
+
+namespace tessera {
+
+/// Trains a clone of a model, so that the model given, and copies of it, keep their values.
+///
+///   Trainer trainer(model, Adam(model, {.lr = 1e-3}), [](const Net& m, const auto& batch) {
+///     const auto& [x, y] = batch;
+///     return cross_entropy(m(x), y);
+///   });
+///   for (const auto& batch : batches(images, labels, {.size = 128, .shuffle = true})) trainer.step(batch);
+///   trainer.check();
+///   model = trainer.model();
+///
+/// The loss is one number. It is a function of the model and the batch alone: where a step is replayed it is not called
+/// again, so that numbers of the host that it reads stay as they were when the step was recorded. A batch is any
+/// structure of arrays (array/walk.h). Not movable; one thread at a time uses it.
+template <class Model, class Batch_ = std::tuple<Array, Array>>
+class Trainer : public TrainerBase {
+ public:
+  using Batch = Batch_;
+  using Loss = std::function<Array(const Model& model, const Batch& batch)>;
+
+  /// ArgumentError for a model without parameters that are trained, and for options out of their ranges.
+  Trainer(const Model& model, AnyOptimiser optimiser, std::type_identity_t<Loss> loss, TrainerOptions options = {})
+      : TrainerBase(std::move(optimiser), options), model_(clone(model)), loss_(std::move(loss)) {
+    begin(detail::parts_of(model_));
+  }
+  ~Trainer() override { forget(); }
+
+  /// One training step: loss and gradient in a Training scope, clipping, the optimiser, the state of the model. With
+  /// `accumulate` = n the optimiser works at each n-th. Gives the loss of this batch, on the device. Arrays of the
+  /// batch that are on another device are copied to the model's. What it throws leaves the trainer as it was before.
+  Array step(const Batch& batch) {
+    std::vector<Array> arrays;
+    for_each_array(batch, [&](const Array& a) { arrays.push_back(a); });
+    next_ = &batch;
+    return step_arrays(arrays);
+  }
+
+  /// The trained model, as it is at any time: it shares the trainer's memory, which further steps write.
+  const Model& model() const { return model_; }
+  /// A copy with memory of its own, after check().
+  Model trained() {
+    check();
+    return clone(model_);
+  }
+
+ private:
+  void hold(std::size_t slot, std::span<const Array> arrays) override {
+    std::size_t next = 0;
+    held_[slot].emplace(map_arrays(*next_, [&](const Array&) { return arrays[next++]; }));
+  }
+  void release(std::size_t slot) noexcept override { held_[slot].reset(); }
+  Array loss_of(std::size_t slot) override { return loss_(model_, *held_[slot]); }
+  void gradient_of(std::size_t slot, const UseGradient& use) override {
+    auto [loss, gradient] = value_and_grad([&](const Model& m) { return loss_(m, *held_[slot]); })(model_);
+    use(std::move(loss), detail::parts_of(gradient));
+  }
+
+  Model model_;
+  Loss loss_;
+  const Batch* next_ = nullptr;  ///< during step
+  std::optional<Batch> held_[most_shapes];
+};
+
+}  // namespace tessera

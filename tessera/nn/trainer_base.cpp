@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/nn/trainer_base.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "tessera/base/config.h"
+#include "tessera/grad/grad.h"
+#include "tessera/nn/clip.h"
+#include "tessera/nn/mode.h"
+#include "tessera/nn/not_finite.h"
+#include "tessera/nn/pack.h"
+#include "tessera/nn/trainer_parts.h"
+
+namespace tessera {
+
+TrainerBase::TrainerBase(AnyOptimiser optimiser, const TrainerOptions& options)
+    : optimiser_(std::move(optimiser)),
+      options_(options),
+      accumulate_(static_cast<std::uint64_t>(std::max<std::int64_t>(1, options.accumulate))),
+      slots_(most_shapes),
+      recorded_(std::make_unique<Recorded>()) {
+  const auto need = [](bool holds, const char* name, double value, const char* wrong) {
+    if (!holds) fail<ArgumentError>({.asked = "Trainer", .with = {{name, std::to_string(value)}}, .wrong = wrong});
+  };
+  need(options.accumulate >= 1, "accumulate", static_cast<double>(options.accumulate),
+       "an update is made of one step at least");
+  need(options.clip_norm.value_or(0) >= 0, "clip_norm", options.clip_norm.value_or(0), "a norm is not below 0");
+  need(options.clip_value.value_or(0) >= 0, "clip_value", options.clip_value.value_or(0),
+       "the greatest absolute value is not below 0");
+  if (!options.recorded)
+    not_recorded_ = "the trainer's options say so";
+  else if (!config::flag("TESSERA_SEQUENCES", true))
+    not_recorded_ = "TESSERA_SEQUENCES says so";
+}
+TrainerBase::~TrainerBase() = default;
+
+void TrainerBase::begin(detail::Parts parts) {
+  parts_ = std::move(parts);
+  const auto trained = std::ranges::find_if(parts_, [](const auto& p) { return differentiable(*p.second); });
+  if (trained == parts_.end())
+    fail<ArgumentError>({.asked = "Trainer",
+                         .wrong = "the model has no parameters that are trained",
+                         .todo = "Call setup(model, {.seed, .input}) first; unfreeze what is to learn"});
+  device_ = trained->second->device();
+  one_device_ =
+      std::ranges::all_of(parts_, [&](const auto& p) { return p.second->empty() || p.second->device() == device_; });
+  if (!one_device_ && not_recorded_.empty()) not_recorded_ = "the model is on several devices";
+  const DeviceScope scope(device_);
+  const std::vector<Array> rows = detail::pack_parts(parts_, optimiser_->patterns());
+  optimiser_->prepare(parts_);
+  updates_before_ = optimiser_->steps();
+  counter_ = Array::zeros({}, DType::u64);
+  bad_ = Array::zeros({}, DType::u64);
+  if (accumulate_ > 1)
+    for (const Array& row : rows) summed_.push_back(Array::zeros(row.shape(), row.dtype(), row.device()));
+}
+
+void TrainerBase::forget() noexcept {
+  for (auto& slot : slots_) slot.reset();
+  recorded_.reset();
+}
+
+TrainerBase::Slot& TrainerBase::slot_for(std::span<const Array> batch) {
+  const auto same = [&](const std::unique_ptr<Slot>& s) {
+    return s != nullptr && std::ranges::equal(s->arrays, batch, [](const Array& a, const Array& b) {
+             return a.shape() == b.shape() && a.dtype() == b.dtype();
+           });
+  };
+  auto at = std::ranges::find_if(slots_, same);
+  if (at == slots_.end() || !one_device_) {
+    if (!one_device_) at = slots_.begin();
+    if (at == slots_.end()) at = std::ranges::find_if(slots_, [](const auto& s) { return s == nullptr; });
+    if (at == slots_.end()) {
+      check();  // the slot may hold the batch that was not finite
+      at = std::ranges::min_element(slots_, {}, [](const auto& s) { return s->last_use; });
+    }
+    const auto index = static_cast<std::size_t>(at - slots_.begin());
+    release(index);
+    at->reset();
+    auto slot = std::make_unique<Slot>();
+    slot->index = index;
+    for (const Array& a : batch) slot->arrays.push_back(one_device_ ? Array::empty(a.shape(), a.dtype(), device_) : a);
+    hold(index, slot->arrays);
+    *at = std::move(slot);
+  }
+  (*at)->last_use = ++uses_;
+  return **at;
+}
+
+void TrainerBase::fill(Slot& slot, std::span<const Array> batch) {
+  if (!one_device_) return;
+  // A batch that was not finite stays, for check() to look at: where training has stopped none is written over it.
+  const bool guarded = options_.check_finite && slot.filled;
+  std::vector<Assignment> all;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    Array value = stop_gradient(batch[i]).to(device_);
+    if (guarded) value = where(bad_ == 0, std::move(value), slot.arrays[i]);
+    all.push_back({slot.arrays[i], std::move(value)});
+  }
+  assign_all(all);
+  slot.filled = true;
+}
+
+Array TrainerBase::step_arrays(std::span<const Array> batch) {
+  const DeviceScope scope(device_);
+  Slot& slot = slot_for(batch);
+  const bool update = (steps_ + 1) % accumulate_ == 0;
+  const std::uint64_t before = optimiser_->steps(), number = steps_ + 1;
+  try {
+    fill(slot, batch);
+    current_queue(device_).upload(counter_.view_for_writing(), &number);
+    if (update) optimiser_->advance();
+    run(slot, update);
+  } catch (...) {
+    optimiser_->rewind(before);
+    throw;
+  }
+  steps_ = number;
+  if (!one_device_) check();
+  return loss_ * 1;  // computed if anybody looks, before the next step writes it
+}
+
+void TrainerBase::run(Slot& slot, bool update) {
+  Slot::Kind& kind = slot.kinds[update ? 1 : 0];
+  if (not_recorded_.empty() && slot.refused.empty()) {
+    Queue& queue = current_queue(device_);
+    if (recorded_->core != &queue.core()) {  // sequences and their memory are of one queue
+      for (auto& s : slots_)
+        if (s != nullptr)
+          for (Slot::Kind& k : s->kinds) k.sequence = Sequence();
+      recorded_->pool = SequencePool(), recorded_->core = &queue.core();
+    }
+    if (kind.sequence.valid()) {
+      kind.sequence.replay();
+      ++replays_;
+      return;
+    }
+    if (kind.seen) return record(slot, update);
+  }
+  work(slot, update);
+  kind.seen = true;
+}
+
+void TrainerBase::record(Slot& slot, bool update) {
+  bool done = false;
+  wrote_ = false;
+  const auto without = [&](const Error& e, bool any) {
+    if (wrote_ && !done) throw;  // it cannot be begun again
+    (any ? not_recorded_ : slot.refused) = e.what();
+    if (!done) work(slot, update);
+  };
+  try {
+    slot.kinds[update ? 1 : 0].sequence = Sequence::record(
+        current_queue(device_), [&] { work(slot, update), done = true; }, recorded_->pool);
+  } catch (const KernelError& e) {
+    without(e, true);
+  } catch (const OutOfMemory& e) {
+    without(e, false);
+  } catch (const ArgumentError& e) {
+    without(e, true);
+  }
+}
+
+void TrainerBase::work(const Slot& slot, bool update) {
+  Training mode({.seed = options_.seed, .counter = Counter(counter_)});
+  gradient_of(slot.index, [&](Array loss, const detail::Parts& gradient) {
+    const std::vector<Array> rows = detail::pack_parts(gradient, optimiser_->patterns());
+    const bool check = options_.check_finite;
+    const std::optional<Array> stopped = check ? std::optional(bad_) : std::nullopt;
+    loss = loss.reshape({});
+    if (loss_.rank() != 0 || loss_.dtype() != loss.dtype()) {
+      loss_ = Array::zeros({}, loss.dtype());
+      sum_ = Array::zeros({}, loss.dtype() == DType::f64 ? DType::f64 : DType::f32);
+    }
+    for (std::size_t i = 0; i < summed_.size(); ++i) {
+      Array row = rows[i];
+      row.assign(update ? (row + summed_[i]) * (1.0 / static_cast<double>(accumulate_)) : row + summed_[i]);
+    }
+    Array finite = isfinite(loss);
+    if (check) {
+      for (const Array& row : rows) finite = finite & all(isfinite(row)).to(device_);
+      finite.eval();
+    }
+    wrote_ = true;
+    const Array wide = loss.astype(sum_.dtype());
+    if (check) {
+      const Array code = counter_ * most_shapes + slot.index;
+      assign_all({{bad_, where((bad_ != 0) | finite, bad_, code)},
+                  {sum_, where((bad_ == 0) & finite, sum_ + wide, sum_)},
+                  {loss_, loss}});
+    } else {
+      assign_all({{sum_, sum_ + wide}, {loss_, loss}});
+    }
+    if (update) {
+      if (options_.clip_value) detail::clip_rows(rows, *options_.clip_value);
+      ApplyOptions how{.stopped = stopped};
+      if (options_.clip_norm) how.scale = detail::clip_factor(rows, *options_.clip_norm, 2).factor;
+      optimiser_->apply_to(parts_, detail::ConstParts(gradient.begin(), gradient.end()), how);
+    }
+    for (std::size_t i = 0; i < summed_.size(); ++i) {
+      Array sum = update ? Array::zeros({1}, summed_[i].dtype(), summed_[i].device()) : rows[i];
+      summed_[i].assign(check ? where(bad_.to(summed_[i].device()) == 0, std::move(sum), summed_[i]) : sum);
+    }
+    mode.apply_to(parts_, stopped);
+  });
+}
+
+void TrainerBase::check() {
+  if (!options_.check_finite) return;
+  const std::uint64_t code = bad_.item<std::uint64_t>();
+  if (code == 0) return;
+  const DeviceScope scope(device_);
+  const std::uint64_t number = code / most_shapes;
+  bad_.fill(0);
+  steps_ = number - 1;
+  summed_from_ = std::min(summed_from_, steps_);
+  optimiser_->rewind(updates_before_ + steps_ / accumulate_);
+  current_queue(device_).upload(counter_.view_for_writing(), &number);
+  const auto at = static_cast<std::size_t>(code % most_shapes);
+  Training mode({.seed = options_.seed, .counter = Counter(counter_)});
+  const std::string found = detail::find_not_finite(
+      parts_, slots_[at]->arrays, [&] { return loss_of(at); },
+      [&](const std::function<void(const detail::Parts&)>& use) {
+        gradient_of(at, [&](const Array&, const detail::Parts& gradient) { use(gradient); });
+      });
+  throw NotFinite(
+      error_text({.asked = "Trainer.step",
+                  .with = {{"step", std::to_string(number)}},
+                  .wrong = "the loss or its gradient is not finite: " + found,
+                  .todo = "Everything is as before this step. Lower the learning rate, clip the gradient, or "
+                          "look at the batch"}),
+      number);
+}
+
+std::string TrainerBase::not_recorded() const {
+  std::string why = not_recorded_;
+  for (const auto& s : slots_)
+    if (why.empty() && s != nullptr) why = s->refused;
+  return why;
+}
+
+std::vector<Array> TrainerBase::snapshot() const {
+  std::vector<Array> out;
+  for (const auto& [path, part] : parts_) out.push_back(part->empty() ? Array(*part) : part->copy());
+  return out;
+}
+void TrainerBase::restore(std::span<const Array> values) {
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    if (!parts_[i].second->empty()) parts_[i].second->assign(values[i]);
+}
+
+std::uint64_t TrainerBase::updates() const { return optimiser_->steps(); }
+double TrainerBase::rate() const { return optimiser_->rate(); }
+
+double TrainerBase::mean_loss() {
+  if (steps_ == summed_from_) return std::numeric_limits<double>::quiet_NaN();
+  const double sum = sum_.dtype() == DType::f64 ? sum_.item<double>() : sum_.item<float>();
+  sum_.fill(0);
+  const double mean = sum / static_cast<double>(steps_ - summed_from_);
+  summed_from_ = steps_;
+  return mean;
+}
+
+void TrainerBase::set_position(DataPosition position) {
+  check();
+  position_ = position, position_at_ = steps_;
+}
+
+}  // namespace tessera

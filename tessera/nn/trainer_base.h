@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// What trainers of all models have in common: see trainer.h.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/nn/any_optimiser.h"
+#include "tessera/nn/batches.h"
+
+namespace tessera {
+
+struct TrainerOptions {
+  std::uint64_t seed = 0;                 ///< of what layers draw in training: Dropout
+  std::optional<double> clip_norm = {};   ///< clip_gradient_norm of each update
+  std::optional<double> clip_value = {};  ///< clip_gradient_value of each update, before its norm
+  std::int64_t accumulate = 1;            ///< steps whose mean gradient makes one update
+  /// Steps are recorded (device/sequence.h) for each shape of a batch, when it comes for the second time, and replayed
+  /// from the third; of the last four shapes. Results are the same bits.
+  bool recorded = true;
+  /// A step whose loss or gradient is not finite changes nothing, nor does any later one, until check().
+  bool check_finite = true;
+};
+
+/// A step whose loss or gradient is not finite.
+class NotFinite : public Error {
+ public:
+  NotFinite(const std::string& text, std::uint64_t step) : Error(text), step_(step) {}
+  std::uint64_t step() const { return step_; }  ///< its number, from 1
+
+ private:
+  std::uint64_t step_;
+};
+
+class TrainerBase {
+ public:
+  virtual ~TrainerBase();
+  TrainerBase(const TrainerBase&) = delete;
+  TrainerBase& operator=(const TrainerBase&) = delete;
+
+  /// Throws NotFinite if a step had a loss or gradient that is not finite: it names the step, and the operation and
+  /// the layer as far as they can be found, for which that step is run again, with a look at each operation's result.
+  /// Everything is then as it was before that step, and training can go on with another batch. Waits for the device.
+  void check();
+
+  std::uint64_t steps() const { return steps_; }  ///< batches seen
+  std::uint64_t updates() const;                  ///< that the optimiser has made
+  double rate() const;                            ///< the learning rate of the next one
+  Device device() const { return device_; }
+  /// Mean loss of the steps since the last call (or since the beginning, or the last load); NaN of none. Waits for the
+  /// device.
+  double mean_loss();
+
+  /// Where the data stand: what set_position said, and the steps since then. For those who save and resume.
+  DataPosition position() const { return {position_.epoch, position_.batch + (steps_ - position_at_)}; }
+  void set_position(DataPosition position);
+
+  /// Copies of the model's arrays, and those values again.
+  std::vector<Array> snapshot() const;
+  void restore(std::span<const Array> values);
+
+  /// Why steps are not recorded, or empty.
+  std::string not_recorded() const;
+  std::uint64_t replays() const { return replays_; }  ///< steps that were replayed
+
+  /// Writes parameters, state, what the optimiser keeps, counters and the position of the data into one safetensors
+  /// file, beside the old one and then in its place; after check(). A trainer that loads it goes on to the same
+  /// numbers. `more` are texts that are kept with it. Errors of save_safetensors.
+  void save(const std::string& path, const std::map<std::string, std::string>& more = {});
+  /// Reads such a file, and gives all its texts. All or nothing: ArgumentError lists every array that is missing,
+  /// unexpected, or of another shape or dtype; FormatError for what is no such file.
+  std::map<std::string, std::string> load(const std::string& path);
+
+ protected:
+  static constexpr std::size_t most_shapes = 4;
+  /// Takes the loss and the arrays of the gradient, which it may change.
+  using UseGradient = std::function<void(Array loss, const detail::Parts& gradient)>;
+
+  TrainerBase(AnyOptimiser optimiser, const TrainerOptions& options);
+  void begin(detail::Parts parts);  ///< the parts of the model that is trained, which stay where they are
+  void forget() noexcept;           ///< what was recorded
+  Array step_arrays(std::span<const Array> batch);
+
+ private:
+  // Of a typed trainer. A slot is a shape of batches, with arrays of its own that each batch is copied into.
+  virtual void hold(std::size_t slot, std::span<const Array> arrays) = 0;
+  virtual void release(std::size_t slot) noexcept = 0;
+  virtual Array loss_of(std::size_t slot) = 0;
+  virtual void gradient_of(std::size_t slot, const UseGradient& use) = 0;
+
+  struct Slot;
+  struct Recorded;
+  Slot& slot_for(std::span<const Array> batch);
+  void fill(Slot& slot, std::span<const Array> batch);
+  void work(const Slot& slot, bool update);
+  void run(Slot& slot, bool update);
+  void record(Slot& slot, bool update);
+  std::vector<std::pair<std::string, Array>> kept();
+
+  AnyOptimiser optimiser_;
+  const TrainerOptions options_;
+  const std::uint64_t accumulate_;
+  detail::Parts parts_;
+  Device device_;
+  bool one_device_ = true;
+
+  std::uint64_t steps_ = 0, replays_ = 0, uses_ = 0;
+  std::uint64_t updates_before_ = 0;  ///< by the optimiser, when steps_ was 0
+  DataPosition position_;
+  std::uint64_t position_at_ = 0;  ///< steps_ then
+  std::uint64_t summed_from_ = 0;  ///< steps_ at the last mean_loss()
+
+  // On the device, each of one element.
+  Array counter_;     ///< u64: the number of the step that runs, from 1
+  Array bad_;         ///< u64: 0, or of the first step that was not finite its number times most_shapes, plus its slot
+  Array loss_, sum_;  ///< of the last step; of those since the last mean_loss()
+  std::vector<Array> summed_;  ///< gradients of the steps of this update; with accumulate
+  std::vector<std::unique_ptr<Slot>> slots_;
+  std::unique_ptr<Recorded> recorded_;
+  std::string not_recorded_;
+  bool wrote_ = false;  ///< in this step: it cannot be begun again
+};
+
+}  // namespace tessera
