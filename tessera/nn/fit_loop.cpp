@@ -2,15 +2,17 @@
 #include "tessera/nn/fit_loop.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
+
+#include "tessera/base/os/terminal.h"
 
 namespace tessera {
 
 std::function<void(const FitProgress&)> progress_on_terminal() {
-  if (isatty(STDERR_FILENO) == 0) return {};
+  if (!os::is_terminal(stderr)) return {};
   return [](const FitProgress& p) {
     std::string line = fmt::format("\r\x1b[Kepoch {}{}  step {}{}  loss {:.4g}", p.epoch,
                                    p.last_epoch ? fmt::format("/{}", p.last_epoch) : "", p.step,
