@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "tessera/backend/common/codegen.h"
-#include "tessera/backend/cpu/pool.h"
 #include "tessera/device/driver.h"
 #include "tessera/emit/lower.h"
+#include "tessera/executor/executor.h"
 #include "tessera/ir/interpreter.h"
 
 namespace tessera::cpu {
 
-/// Runs on the thread that launches, on the pool's threads beside it when there is enough to do; returns when it is
+/// Runs on the thread that launches, on the executor's threads beside it when there is enough to do; returns when it is
 /// done.
 class CpuKernel : public LoadedKernel {
  public:
