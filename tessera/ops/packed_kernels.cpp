@@ -179,19 +179,20 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
   PackedSpec& p = plan.spec;
   p.sum = s.sum, p.out = s.out, p.bias = s.bias, p.activation = s.activation, p.batched = batch > 1;
   const std::uint64_t size = dtype_size(s.sum);
-  p.lanes = std::min(tiles.subgroup, 16u);
-  if (size == 8) p.lanes = std::max(4u, p.lanes / 2);
+  const std::uint32_t most_lanes =
+      size == 8 ? std::max(4u, std::min(tiles.subgroup, 16u) / 2) : std::min(tiles.subgroup, 16u);
   // With 32 registers 8 rows of 3 vectors are 24 sums and 3 values of b, with 16 of them 4 rows are 12 and 3. Fewer
   // vectors where that leaves less of the last panel empty. Steps along k cost by multiplications, two a cycle that
   // each take four, or by loads.
   p.tm = tiles.tokens >= 8 ? 8 : 4;
-  p.sums_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(p.sums_bytes, tiles.shared_bytes));
   double least = 1e300;
-  for (std::uint32_t tn = 1; tn <= 3; ++tn) {
-    const double step = std::max({p.tm * tn / 2.0, 4.0, (p.tm + tn) / 2.0}) + 0.2;
-    const double cost = step * static_cast<double>(ceil_div(n, tn * p.lanes));
-    if (cost < least * 0.999) least = cost, p.tn = tn;
-  }
+  for (std::uint32_t lanes = most_lanes; lanes == most_lanes || (lanes >= 4 && lanes * 2 == most_lanes); lanes /= 2)
+    for (std::uint32_t tn = 1; tn <= 3; ++tn) {
+      const double step = std::max({p.tm * tn / 2.0, 4.0, (p.tm + tn) / 2.0}) + 0.2;
+      double cost = step * static_cast<double>(ceil_div(n, tn * lanes) * ceil_div(m, p.tm) * k * batch);
+      if (n % (tn * lanes) != 0) cost += 2000;  // the right factor is packed, by a launch of its own
+      if (cost < least * 0.999) least = cost, p.tn = tn, p.lanes = lanes;
+    }
   const std::int64_t columns = p.tn * p.lanes, m_panels = ceil_div(m, p.tm), n_panels = ceil_div(n, columns);
   // A panel is packed if that much is read of it again; memory in which vectors lie as they are needed is read there.
   const auto near = [&](std::int64_t count) { return count * k * static_cast<std::int64_t>(size) <= 65536; };
@@ -205,6 +206,11 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
   // A panel of b should stay in the first cache (32 KiB, or 48 where vectors are wide) while tiles go through the rows.
   const auto fits = static_cast<std::int64_t>((tiles.tokens >= 8 ? 36864u : 24576u) / (size * columns));
   plan.depth = k <= fits * 3 / 2 ? k : ceil_div(k, ceil_div(k, fits));
+  // Sums of a small block fit the first cache. Where what it reads along k does not stay in the second (2 MiB where
+  // vectors are wide), each result is better had from fewer readings: of larger blocks.
+  const std::int64_t read = (128 + static_cast<std::int64_t>(p.sums_bytes / (128 * size))) * k * size;
+  if (read > 3 << 19) p.sums_bytes = 256 << 10;
+  p.sums_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(p.sums_bytes, tiles.shared_bytes));
   const auto most_tiles = static_cast<std::int64_t>(packed_tiles(p));
   plan.block_rows = std::min({m_panels, std::max<std::int64_t>(1, 128 / p.tm), most_tiles});
   plan.block_columns = std::clamp<std::int64_t>(most_tiles / plan.block_rows, 1, n_panels);

@@ -24,7 +24,7 @@ class CpuKernel : public LoadedKernel {
 /// What kernels for a generator are lowered to.
 emit::Target lowering_target(const TargetTraits& traits, const ir::Function& function, Variant variant);
 /// Shared memory a block may use, bytes: a block's data should stay in a core's own cache.
-inline constexpr std::uint64_t max_shared_bytes = 128 << 10;
+inline constexpr std::uint64_t max_shared_bytes = 256 << 10;
 
 /// Machine code with what launching needs of the lowered kernel. KernelError with the generator's text if it refuses.
 std::string build_kernel(Generator& generator, const CompileRequest& request);
