@@ -57,18 +57,20 @@ void AccessOrder::for_each_near(const Part& part, Device device, F&& f) {
 }
 
 void AccessOrder::conflicts(Access mode, const Part& part, Device device, const Each& after) {
-  const auto all = [&](const Nodes& nodes) {
-    for (const executor::NodeRef& n : nodes) after(*n);
+  using Dependency = executor::Node::Dependency;
+  const auto all = [&](const Nodes& nodes, Dependency kind = Dependency::order) {
+    for (const executor::NodeRef& n : nodes) after(*n, kind);
   };
+  const Dependency contents = mode == Access::out ? Dependency::order : Dependency::result;
   for_each_near(part, device, [&](std::size_t i) {
     Entry& e = entries_[i];
     const bool apart = e.device != device && (writes(mode) || !e.writers.empty());
     if (!apart && !overlap(e.part, part)) return;
     if (mode == Access::commute && e.open && e.mode == mode && e.part == part) {
-      all(e.before);
+      all(e.before, contents);
       return;
     }
-    all(e.writers);
+    all(e.writers, apart ? Dependency::order : contents);
     if (writes(mode)) all(e.readers);
   });
 }

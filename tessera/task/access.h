@@ -28,7 +28,7 @@ namespace detail {
 /// The accesses to one storage that have not ended, by the parts they touch. Under its owner's lock.
 class AccessOrder {
  public:
-  using Each = std::function<void(executor::Node&)>;
+  using Each = std::function<void(executor::Node&, executor::Node::Dependency)>;
 
   /// Calls `after` for every node that an access of this kind has to wait for: it may name a node more than once. Parts
   /// that do not overlap are ordered too where one of them is written on another device: what is valid is known of whole

@@ -10,11 +10,17 @@
 #include <vector>
 
 #include "tessera/array/array.h"
+#include "tessera/task/access.h"
 #include "tessera/task/node.h"
 
 namespace tessera::detail {
 
 [[noreturn]] void no_task();
+
+/// Where the newest contents are counts.
+void place_data(Placing& placing, const Array& array);
+/// The task uses it so: it comes after others that do, and gets it where it runs.
+void declare_access(TaskNode& node, Array& array, Access mode, Triangle triangle = Triangle::none);
 
 /// A task with room for its result.
 template <class T>
@@ -48,9 +54,10 @@ struct TaskArgument<std::reference_wrapper<T>> {
 template <>
 struct TaskArgument<Array> {
   static void place(Placing& placing, std::size_t, const Array& array) {
-    placing.data_on(array.device(), static_cast<std::size_t>(array.size()) * dtype_size(array.dtype()));
+    place_data(placing, array);
   }
-  static void attach(TaskNode&, Array&) {}
+  /// `unsaid`: what the function does to it, as far as its type tells.
+  static void attach(TaskNode& node, Array& array, Access unsaid) { declare_access(node, array, unsaid); }
   static std::tuple<Array&> give(Array& stored) { return std::tuple<Array&>(stored); }
 };
 
@@ -68,6 +75,15 @@ struct TaskFunction {
       return f.name();
     else
       return {};
+  }
+  /// What it does to its argument of this number, if nothing is said: a kernel's first is how many threads it has.
+  static Access access(const F& f, std::size_t number) {
+    if constexpr (kernel) {
+      const auto& parameters = f.untyped().function().params;
+      if (number > 0 && number <= parameters.size() && parameters[number - 1].access != ir::Access::read)
+        return Access::inout;
+    }
+    return Access::in;
   }
   template <class... G>
   static decltype(auto) call(TaskNode& node, F& f, G&&... given) {
@@ -113,7 +129,9 @@ class FunctionTask final : public TaskResult<typename TaskResultOf<F, A...>::typ
         kept_(std::in_place, std::forward<G>(f), std::forward<B>(arguments)...) {}
 
   void attach_arguments() {
-    std::apply([&](F&, A&... arguments) { (TaskArgument<A>::attach(*this, arguments), ...); }, *kept_);
+    [[maybe_unused]] std::size_t number = 0;
+    std::apply([&](F& f, A&... arguments) { (attach_one(f, number++, arguments), ...); }, *kept_);
+    if (TaskData* const data = this->data()) data->order();
   }
 
  protected:
@@ -133,6 +151,8 @@ class FunctionTask final : public TaskResult<typename TaskResultOf<F, A...>::typ
       go();
     else
       this->value.emplace(go());
+    // What is deferred reads memory that others may write once this has ended.
+    if constexpr (std::is_same_v<Result, Array>) this->value->eval();
   }
   void done() noexcept override {
     TaskNode::done();
@@ -140,6 +160,13 @@ class FunctionTask final : public TaskResult<typename TaskResultOf<F, A...>::typ
   }
 
  private:
+  template <class B>
+  void attach_one(F& f, std::size_t number, B& argument) {
+    if constexpr (requires { TaskArgument<B>::attach(*this, argument, Access::in); })
+      TaskArgument<B>::attach(*this, argument, TaskFunction<F>::access(f, number));
+    else
+      TaskArgument<B>::attach(*this, argument);
+  }
   std::optional<std::tuple<F, A...>> kept_;  // until it has run
 };
 

@@ -90,7 +90,7 @@ void TaskStorage::wait_for(AccessOrder& order, Access mode, const TaskAccesses*)
   std::vector<executor::NodeRef> nodes;
   {
     const std::lock_guard hold(lock_);
-    order.conflicts(mode, whole_part(home_.bytes()), home_.device(), [&](executor::Node& n) {
+    order.conflicts(mode, whole_part(home_.bytes()), home_.device(), [&](executor::Node& n, executor::Node::Dependency) {
       if (!n.ended()) nodes.emplace_back(n);
     });
   }

@@ -100,6 +100,7 @@ TaskNode::TaskNode(executor::Group& group, Device device, std::shared_ptr<const 
       options_(std::move(options)),
       device_(device),
       where_(said.where) {
+  if (const TaskNode* const maker = current()) outer_data_ = maker->data_ ? maker->data_ : maker->outer_data_;
   if (!said.name.empty())
     name_ = std::make_unique<std::string>(said.name);
   else if (!kernel_name.empty())
@@ -139,6 +140,14 @@ void TaskNode::submit_task() {
 
 TaskNode* TaskNode::current() noexcept { return dynamic_cast<TaskNode*>(executor::Executor::current()); }
 
+executor::Group& plain_tasks(Device device) {
+  if (const TaskNode* const maker = TaskNode::current()) {
+    const std::shared_ptr<TaskData>& data = maker->data() != nullptr ? maker->shared_data() : maker->outer_data();
+    if (executor::Group* const tasks = data ? data->tasks() : nullptr) return *tasks;
+  }
+  return DeviceTasks::of(device);
+}
+
 executor::Node::Ends TaskNode::run() {
   struct Options {
     const OptionsInForce* const before = options_in_force;
@@ -149,7 +158,17 @@ executor::Node::Ends TaskNode::run() {
   thread_context.device = device_;
   thread_context.queues_of_thread = true;
   if (data_) data_->begin();
-  call();
+  if (!data_) {
+    call();
+  } else {
+    try {
+      call();
+    } catch (...) {
+      data_->finish();
+      throw;
+    }
+    data_->finish();
+  }
   return is_built_in(device_.backend) ? Ends::now : end_of_device_work();
 }
 
@@ -165,6 +184,7 @@ executor::Node::Ends TaskNode::end_of_device_work() {
 
 void TaskNode::done() noexcept {
   if (data_) data_->end(failure().get());
+  outer_data_.reset();
   if (stop_) stop_->outside.reset();
 }
 

@@ -24,8 +24,14 @@ namespace detail {
 class TaskData {
  public:
   virtual ~TaskData() = default;
+  /// On the submitter, last: makes the task come after others (`TaskNode::after`).
+  virtual void order() {}
   /// On the thread that runs the task, before its function; what it throws fails the task.
   virtual void begin() {}
+  /// Where plain tasks go that the task makes: it ends after them. Null once it has ended.
+  virtual executor::Group* tasks() { return nullptr; }
+  /// On that thread, after its function, also if that threw. What this throws fails the task.
+  virtual void finish() {}
   /// The task has run, failed, or was skipped or cancelled; nobody was told yet.
   virtual void end(const executor::Failure*) noexcept {}
 };
@@ -72,6 +78,9 @@ class Placing {
   std::vector<std::pair<Device, std::size_t>> data_;
 };
 
+/// Where a plain task of this device goes that the calling thread makes.
+executor::Group& plain_tasks(Device device);
+
 class TaskNode : public executor::Node {
  public:
   TaskNode(executor::Group& group, Device device, std::shared_ptr<const OptionsInForce> options,
@@ -81,8 +90,11 @@ class TaskNode : public executor::Node {
   std::string name() const override;
   Device device() const noexcept { return device_; }
   /// Before it is submitted.
-  void attach(std::unique_ptr<TaskData> data) noexcept { data_ = std::move(data); }
+  void attach(std::shared_ptr<TaskData> data) noexcept { data_ = std::move(data); }
   TaskData* data() const noexcept { return data_.get(); }
+  const std::shared_ptr<TaskData>& shared_data() const noexcept { return data_; }
+  /// That of the task that made this one, or, if it has none, of the task that made that, and so on.
+  const std::shared_ptr<TaskData>& outer_data() const noexcept { return outer_data_; }
   /// Stopped by the options' token and by `Task::cancel`.
   std::stop_token stop_token();
   bool cancel_task() noexcept;
@@ -105,7 +117,7 @@ class TaskNode : public executor::Node {
   Device device_;
   std::source_location where_;
   std::unique_ptr<std::string> name_;
-  std::unique_ptr<TaskData> data_;
+  std::shared_ptr<TaskData> data_, outer_data_;
   std::unique_ptr<Stop> stop_;
 };
 

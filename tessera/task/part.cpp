@@ -67,6 +67,13 @@ bool any_place(Frame& frame, std::int64_t distance, const F& meets, std::uint32_
   return rest != 0 && boxes_meet(quotient + 1) && any_place(frame, rest - stride, meets, element, axis + 1);
 }
 
+/// Whether it is every byte between its first and its last.
+bool dense(const Part& part) {
+  std::uint64_t bytes = part.element;
+  for (int k = 0; k < part.axes; ++k) bytes *= part.extent[k];
+  return part.row < 0 && !part.gaps && (part.axes == 0 || bytes == part.end - part.begin);
+}
+
 /// Column index less row index: the least and the greatest.
 std::pair<std::int64_t, std::int64_t> band_of(Triangle triangle) {
   switch (triangle) {
@@ -182,7 +189,7 @@ bool contains(const Part& outer, const Part& inner) {
   if (inner.empty() || outer == inner) return true;
   if (inner.begin < outer.begin || inner.end > outer.end) return false;
   if (outer.gaps) return false;
-  if (outer.axes == 0) return true;
+  if (dense(outer)) return true;
   std::optional<Frame> frame = frame_of(outer, inner);
   if (!frame) return false;
   const auto within = [&](const Frame& f) {

@@ -138,7 +138,7 @@ namespace detail {
 template <>
 struct TaskArgument<Accessed> {
   static void place(Placing& placing, std::size_t, const Accessed& a) { place_data(placing, a.array); }
-  static void attach(TaskNode& node, Accessed& a, Access) { TaskAccesses::of(node).declare(a.array, a.mode, a.triangle); }
+  static void attach(TaskNode& node, Accessed& a) { declare_access(node, a.array, a.mode, a.triangle); }
   static std::tuple<Array&> give(Accessed& a) { return std::tuple<Array&>(a.array); }
 };
 

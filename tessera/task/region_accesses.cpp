@@ -4,8 +4,30 @@
 #include <algorithm>
 
 #include "tessera/array/history.h"
+#include "tessera/array/source.h"
 
 namespace tessera::detail {
+
+/// Plain tasks made by a task: it waits for them, and what fails there is told as of any plain task.
+class TaskAccesses::Tasks final : public executor::Group {
+ public:
+  Tasks(TaskNode& node) : Group(executor::Executor::instance(), &node.group()), device_(node.device()) {}
+
+ protected:
+  void failed(const executor::Node& node) noexcept override { remember_failure(node, device_); }
+
+ private:
+  const Device device_;
+};
+
+void place_data(Placing& placing, const Array& array) {
+  const std::uint64_t bytes = array.bytes();
+  if (array.pending() || array.source()->memory()->elsewhere() == nullptr) return placing.data_on(array.device(), bytes);
+  for (const Device d : TaskStorage::of(*array.source()->memory()).valid_devices()) placing.data_on(d, bytes);
+}
+void declare_access(TaskNode& node, Array& array, Access mode, Triangle triangle) {
+  TaskAccesses::of(node).declare(array, mode, triangle);
+}
 
 TaskAccesses& TaskAccesses::of(TaskNode& node) {
   if (TaskData* const known = node.data()) return static_cast<TaskAccesses&>(*known);
@@ -18,18 +40,32 @@ TaskAccesses& TaskAccesses::of(TaskNode& node) {
 TaskAccesses* TaskAccesses::current() noexcept {
   TaskNode* const node = TaskNode::current();
   if (node == nullptr) return nullptr;
-  static constinit TaskAccesses* none = nullptr;
-  if (node->data() != nullptr) return static_cast<TaskAccesses*>(node->data());
-  return none;
+  TaskData* const data = node->data();
+  return data != nullptr ? static_cast<TaskAccesses*>(data) : &none();
+}
+/// Of tasks that were given no array.
+TaskAccesses& TaskAccesses::none() {
+  static auto& all = *new TaskAccesses();
+  return all;
 }
 
-TaskAccesses::TaskAccesses(TaskNode& node) : node_(node) {
+TaskAccesses::TaskAccesses() : node_(nullptr) {}
+TaskAccesses::TaskAccesses(TaskNode& node) : node_(&node) {
   outer_ = std::static_pointer_cast<TaskAccesses>(node.outer_data());
 }
+
 TaskAccesses::~TaskAccesses() = default;
 
+executor::Group* TaskAccesses::tasks() {
+  if (node_ == nullptr || ended_.load(std::memory_order_acquire)) return nullptr;
+  const std::lock_guard hold(lock_);
+  if (!tasks_) tasks_ = std::make_unique<Tasks>(*node_);
+  return tasks_.get();
+}
+
 void TaskAccesses::refuse(const Storage& storage, const std::string& wrong, const std::string& todo) const {
-  fail<ArgumentError>({.asked = "task " + node_.name(), .with = {{"array", storage.name()}}, .wrong = wrong,
+  const TaskNode* const task = node_ != nullptr ? node_ : TaskNode::current();
+  fail<ArgumentError>({.asked = "task " + (task != nullptr ? task->name() : std::string("?")), .with = {{"array", storage.name()}}, .wrong = wrong,
                        .todo = todo});
 }
 
@@ -58,11 +94,11 @@ TaskAccesses::Declared* TaskAccesses::outer_of(const Declared& d) const {
     Declared* const outer = a->declared(*d.home);
     if (outer == nullptr) continue;
     if (writes(d.mode) && !writes(outer->mode))
-      refuse(*d.home, "it is to be written, and the task " + a->node_.name() + " that makes this one has it as in",
+      refuse(*d.home, "it is to be written, and the task " + a->node_->name() + " that makes this one has it as in",
              "Give it to that task as inout");
     if (!contains(outer->part, d.part))
       refuse(*d.home,
-             "the part is not within that which the task " + a->node_.name() + ", which makes this one, was given",
+             "the part is not within that which the task " + a->node_->name() + ", which makes this one, was given",
              "Give that task all that tasks made by it use");
     return outer;
   }
@@ -86,8 +122,14 @@ void TaskAccesses::order() {
       for (TaskStorage* s : all) s->lock().unlock();
     }
   } const unlock{storages};
-  const auto after = [&](executor::Node& other) {
-    if (&other != &node_) node_.after(other);
+  using Dependency = executor::Node::Dependency;
+  const auto after = [&](executor::Node& other, Dependency kind) {
+    if (&other == node_) return;
+    // Of one that failed long ago somebody was told, and uses what it wrote all the same.
+    if (other.ended() && (kind == Dependency::order || !other.failure() ||
+                          other.failure()->origin->told.load(std::memory_order_relaxed)))
+      return;
+    node_->after(other, kind);
   };
   for (std::size_t i = 0; i < all_.size(); ++i) {
     Declared& d = all_[i];
@@ -99,7 +141,7 @@ void TaskAccesses::order() {
       refuse(*d.home, "others use it, and the task that makes this one was not given it",
              "Give it to that task, too: in(x), out(x) or inout(x)");
     }
-    order->add(node_, d.mode, d.part, node_.device(), after);
+    order->add(*node_, d.mode, d.part, node_->device(), after);
   }
   ordered_ = true;
   for (const Declared& d : all_)
@@ -110,22 +152,15 @@ void TaskAccesses::begin() {
   for (Declared& d : all_) {
     // What is not overwritten whole is needed.
     const bool needed = d.mode != Access::out || !contains(d.part, whole_part(d.home->bytes()));
-    d.here = d.data->acquire(node_.device(), needed, d.home);
+    d.here = d.data->acquire(node_->device(), needed, d.home);
     ++acquired_;
     if (d.here != d.home) *d.array = in_storage(*d.array, d.here);
   }
 }
 
 void TaskAccesses::finish() {
+  if (tasks_) tasks_->wait();
   for (Declared& d : all_) {
-    std::vector<executor::NodeRef> nodes;
-    if (d.nested) {
-      const std::lock_guard hold(d.data->lock());
-      d.nested->conflicts(Access::inout, whole_part(d.home->bytes()), node_.device(), [&](executor::Node& n) {
-        if (!n.ended()) nodes.emplace_back(n);
-      });
-    }
-    for (const executor::NodeRef& n : nodes) executor::wait(*n);
     // What the function deferred on memory that others will write.
     if (writes(d.mode)) d.here->flush_readers();
     // Tasks made by this one may have left its newest contents elsewhere.
@@ -134,7 +169,7 @@ void TaskAccesses::finish() {
 }
 
 void TaskAccesses::end(const executor::Failure*) noexcept {
-  for (std::size_t i = 0; i < acquired_; ++i) all_[i].data->release(node_.device(), writes(all_[i].mode));
+  for (std::size_t i = 0; i < acquired_; ++i) all_[i].data->release(node_->device(), writes(all_[i].mode));
   if (ordered_)
     for (const Declared& d : all_)
       if (writes(d.mode)) d.data->end_writing();
@@ -150,7 +185,7 @@ void TaskAccesses::check_use(const Declared& d, Access mode) const {
   if (d.here && d.here != d.home && writes(mode))
     refuse(*d.home,
            "it is written where it was before, on " + to_string(d.home->device()) + ", and the task has it on " +
-               to_string(node_.device()),
+               to_string(node_->device()),
            "Use the array that the function is given in place of one that it captured");
 }
 

@@ -24,10 +24,10 @@ class TaskAccesses final : public TaskData, public std::enable_shared_from_this<
 
   /// Those of the task, to which they belong from now on.
   static TaskAccesses& of(TaskNode& node);
-  /// Those of the task that the calling thread runs, or, if it has none, of the task that made it and has some. Null outside
-  /// of tasks.
+  /// Those of the task that the calling thread runs; null outside of tasks.
   static TaskAccesses* current() noexcept;
   explicit TaskAccesses(TaskNode& node);
+  TaskAccesses();  // of no task
   ~TaskAccesses() override;
 
   /// On the submitter: `array` is computed, and what is deferred on what will be written, too. ArgumentError if it has
@@ -38,6 +38,7 @@ class TaskAccesses final : public TaskData, public std::enable_shared_from_this<
   void order() override;
   void begin() override;
   void finish() override;
+  executor::Group* tasks() override;
   void end(const executor::Failure* failure) noexcept override;
 
   /// What it said of a storage, at home or where it is now; null if nothing.
@@ -51,15 +52,16 @@ class TaskAccesses final : public TaskData, public std::enable_shared_from_this<
   void check_undeclared(TaskStorage& data, Access mode) const;
 
  private:
-  struct Level {
-    Declared* outer = nullptr;  // the nearest ancestor's, within which this access lies
-  };
+  class Tasks;
+  static TaskAccesses& none();
   Declared* outer_of(const Declared& d) const;
   [[noreturn]] void refuse(const Storage& storage, const std::string& wrong, const std::string& todo) const;
 
-  TaskNode& node_;
+  TaskNode* const node_;
   std::shared_ptr<TaskAccesses> outer_;  // of the task that made this one, until that has ended
   std::deque<Declared> all_;
+  std::mutex lock_;  // of tasks_ being made
+  std::unique_ptr<Tasks> tasks_;
   std::size_t acquired_ = 0;
   bool ordered_ = false;
   std::atomic<bool> ended_ = false;

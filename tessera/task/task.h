@@ -118,7 +118,7 @@ auto make_task(executor::Group* group, const TaskOptions& said, F&& f, A&&... ar
   (TaskArgument<std::decay_t<A>>::place(placing, ++number, arguments), ...);
   const Device device = placing.choose();
   executor::Ref<Function> node = executor::Ref<Function>::adopt(
-      new Function(group != nullptr ? *group : DeviceTasks::of(device), device, std::move(options), said,
+      new Function(group != nullptr ? *group : plain_tasks(device), device, std::move(options), said,
                    TaskFunction<std::decay_t<F>>::name(f), std::forward<F>(f), std::forward<A>(arguments)...));
   Made<T> made{Task<T>(executor::Ref<TaskResult<T>>(node)), TaskDraft(executor::Ref<TaskNode>(node))};
   node->attach_arguments();
