@@ -74,7 +74,7 @@ void TaskStorage::before(Access mode) {
   if (mine == nullptr) {
     wait_for(order_, mode, nullptr);
   } else if (TaskAccesses::Declared* const d = mine->declared(home_)) {
-    mine->check_use(*d, mode);
+    mine->check_use(*d, home_, mode);
     if (d->nested) wait_for(*d->nested, mode, mine);
   } else {
     mine->check_undeclared(*this, mode);

@@ -179,10 +179,10 @@ void TaskAccesses::end(const executor::Failure*) noexcept {
   outer_.reset();
 }
 
-void TaskAccesses::check_use(const Declared& d, Access mode) const {
+void TaskAccesses::check_use(const Declared& d, const Storage& used, Access mode) const {
   if (writes(mode) && !writes(d.mode))
     refuse(*d.home, "it is written, and was given as in", "Give it as inout(x), or as out(x) if it is written whole");
-  if (d.here && d.here != d.home && writes(mode))
+  if (d.here && d.here.get() != &used && writes(mode))
     refuse(*d.home,
            "it is written where it was before, on " + to_string(d.home->device()) + ", and the task has it on " +
                to_string(node_->device()),

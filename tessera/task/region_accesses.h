@@ -47,7 +47,7 @@ class TaskAccesses final : public TaskData, public std::enable_shared_from_this<
     return const_cast<TaskAccesses*>(this)->declared(storage);
   }
   /// ArgumentError if it uses what it declared in another way than it said.
-  void check_use(const Declared& declared, Access mode) const;
+  void check_use(const Declared& declared, const Storage& used, Access mode) const;
   /// ArgumentError if it uses a storage that others are using and that it did not declare.
   void check_undeclared(TaskStorage& data, Access mode) const;
 
