@@ -82,6 +82,19 @@ void Node::submit() noexcept {
   predecessor_ended();
 }
 
+void Node::submit_here() {
+  std::vector<NodeRef> before;
+  for_each_predecessor([&](Edge& edge) { before.emplace_back(*edge.from); });
+  for (const NodeRef& b : before) executor::wait(*b);
+  Executor& executor = group_->executor_;
+  group_->submitted_.fetch_add(1, std::memory_order_relaxed);
+  while (pending_.load(std::memory_order_acquire) != 1) std::this_thread::yield();  // they say so a moment later
+  pending_.store(0, std::memory_order_relaxed);
+  state_.store(State::ready, std::memory_order_seq_cst);
+  if (claim()) executor.run(*this);
+  executor.wait(*this);
+}
+
 void Node::predecessor_ended() noexcept {
   if (pending_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   state_.store(State::ready, std::memory_order_seq_cst);

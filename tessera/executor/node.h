@@ -106,6 +106,8 @@ class Node {
   void set_priority(int priority) noexcept;
   /// Lets it go. Its group counts it until it has ended. Nothing of it may be set any more.
   void submit() noexcept;
+  /// The same, and has the calling thread run it at once, after what it comes after; it has ended when this returns.
+  void submit_here();
 
   // By anybody, at any time:
   /// A node that has not begun will not run: it ends as cancelled, at once or when its predecessors have ended. False
