@@ -92,11 +92,14 @@ class Program {
         const Box at = box();
         Array part = view(a.array, at);
         a.each(at, [&](float& v, auto, auto) { v = v * by + 1; });
-        r.spawn(somewhere(), [wait, by](Array& v) {
-          std::this_thread::sleep_for(wait);
-          v *= by;
-          v += 1;
-        }, inout(part));
+        r.spawn(
+            somewhere(),
+            [wait, by](Array& v) {
+              std::this_thread::sleep_for(wait);
+              v *= by;
+              v += 1;
+            },
+            inout(part));
         break;
       }
       case 2:
@@ -110,20 +113,26 @@ class Program {
         a.each(to, [&](float& v, std::int64_t i, std::int64_t j) {
           v += values[static_cast<std::size_t>(i * to.columns + j)];
         });
-        r.spawn(somewhere(), [wait](const Array& x, Array& y) {
-          std::this_thread::sleep_for(wait);
-          y += x;
-        }, in(source), inout(target));
+        r.spawn(
+            somewhere(),
+            [wait](const Array& x, Array& y) {
+              std::this_thread::sleep_for(wait);
+              y += x;
+            },
+            in(source), inout(target));
         break;
       }
       case 4: {  // written whole, or a part of it
         const Box at = box();
         Array part = view(a.array, at);
         a.each(at, [&](float& v, auto, auto) { v = by; });
-        r.spawn(somewhere(), [wait, by](Array& v) {
-          std::this_thread::sleep_for(wait);
-          v.fill(by);
-        }, out(part));
+        r.spawn(
+            somewhere(),
+            [wait, by](Array& v) {
+              std::this_thread::sleep_for(wait);
+              v.fill(by);
+            },
+            out(part));
         break;
       }
       case 5: {  // a triangle, by a function of the host
@@ -142,29 +151,38 @@ class Program {
         });
         TaskOptions host = somewhere();
         host.scope = Scope(Device{Backend::cpu, 0});
-        r.spawn(host, [wait, touched](Array& m) {
-          std::this_thread::sleep_for(wait);
-          const BufferView memory = m.view();
-          auto* const v = reinterpret_cast<float*>(memory.storage->allocation().host + memory.byte_offset);
-          for (std::int64_t i = 0; i < side; ++i)
-            for (std::int64_t j = 0; j < side; ++j)
-              if (touched(i, j)) v[i * side + j] += 1;
-        }, Accessed{a.array, Access::inout, kind});
+        r.spawn(
+            host,
+            [wait, touched](Array& m) {
+              std::this_thread::sleep_for(wait);
+              const BufferView memory = m.view();
+              auto* const v = reinterpret_cast<float*>(memory.storage->allocation().host + memory.byte_offset);
+              for (std::int64_t i = 0; i < side; ++i)
+                for (std::int64_t j = 0; j < side; ++j)
+                  if (touched(i, j)) v[i * side + j] += 1;
+            },
+            Accessed{a.array, Access::inout, kind});
         break;
       }
       case 6: {  // tasks of a task
         a.each({0, 0, side, side}, [&](float& v, std::int64_t i, auto) { v += static_cast<float>(i); });
         TaskOptions options = somewhere();
-        r.spawn(options, [wait](Array& m) {
-          Region inner;
-          for (std::int64_t i = 0; i < side; ++i) {
-            Array row = m.slice(0, i, i + 1);
-            inner.spawn({.scope = Scope(m.device())}, [wait, i](Array& v) {
-              if (i == 1) std::this_thread::sleep_for(wait);
-              v += static_cast<float>(i);
-            }, inout(row));
-          }
-        }, inout(a.array));
+        r.spawn(
+            options,
+            [wait](Array& m) {
+              Region inner;
+              for (std::int64_t i = 0; i < side; ++i) {
+                Array row = m.slice(0, i, i + 1);
+                inner.spawn(
+                    {.scope = Scope(m.device())},
+                    [wait, i](Array& v) {
+                      if (i == 1) std::this_thread::sleep_for(wait);
+                      v += static_cast<float>(i);
+                    },
+                    inout(row));
+              }
+            },
+            inout(a.array));
         break;
       }
       case 7: {  // the program reads

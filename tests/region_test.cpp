@@ -62,9 +62,12 @@ TEST_P(OnEveryDevice, WhatIsReadOutsideOfTasksIsReadInTurn) {
     r.spawn([](Array& v) { std::this_thread::sleep_for(5ms), v += 0; }, inout(x));
     EXPECT_EQ(later.to_vector<float>(), Floats(4, static_cast<float>(i) + 10));
   }
-  r.spawn([](const Array& v) { std::this_thread::sleep_for(10ms);
-    EXPECT_EQ(sum(v).item<float>(), 12);
-  }, in(x));
+  r.spawn(
+      [](const Array& v) {
+        std::this_thread::sleep_for(10ms);
+        EXPECT_EQ(sum(v).item<float>(), 12);
+      },
+      in(x));
   x.fill(7);  // waits for the reader
   r.wait();
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 7));
@@ -133,17 +136,20 @@ TEST_P(OnEveryDevice, WhatATaskDidNotSayIsAnErrorThatNamesItAndTheArray) {
   };
   expect_has(words([&] {
                Region r({.scope = here});
-               r.spawn({.name = "writer"}, [](const Array& v) { Array(v) += 1; }, in(x));
+               r.spawn(
+                   {.name = "writer"}, [](const Array& v) { Array(v) += 1; }, in(x));
                r.wait();
              }),
              {"writer", "weights", "given as in", "inout(x)"});
   std::atomic<bool> begun = false, done = false;
   expect_has(words([&] {
                Region r({.scope = here});
-               r.spawn([&](Array&) {
-                 begun = true;
-                 while (!done) std::this_thread::sleep_for(1ms);
-               }, inout(x));
+               r.spawn(
+                   [&](Array&) {
+                     begun = true;
+                     while (!done) std::this_thread::sleep_for(1ms);
+                   },
+                   inout(x));
                while (!begun) std::this_thread::sleep_for(1ms);
                const Task<float> t = r.spawn({.name = "thief"}, [x] { return sum(x).item<float>(); });
                try {
@@ -159,7 +165,8 @@ TEST_P(OnEveryDevice, WhatATaskDidNotSayIsAnErrorThatNamesItAndTheArray) {
 TEST_P(OnEveryDevice, TheFirstErrorIsThrownWhatDependsOnItIsSkippedTheRestRuns) {
   Array x = zeros(2), y = zeros(2);
   Region r({.scope = Scope{current_device()}});
-  r.spawn({.name = "breaks"}, [](Array&) { throw std::runtime_error("broken pipe"); }, inout(x));
+  r.spawn(
+      {.name = "breaks"}, [](Array&) { throw std::runtime_error("broken pipe"); }, inout(x));
   std::atomic<bool> skipped = true;
   r.spawn([&](const Array&) { skipped = false; }, in(x));
   r.spawn([](Array& v) { v += 3; }, inout(y));
@@ -177,11 +184,13 @@ TEST_P(OnEveryDevice, ARegionThatIsLeftByAnErrorCancelsWhatHasNotBegun) {
   std::atomic<bool> begun = false;
   try {
     Region r({.scope = Scope{current_device()}});
-    r.spawn([&](Array&) {
-      begun = true;
-      std::this_thread::sleep_for(20ms);
-      ++ran;
-    }, inout(x));
+    r.spawn(
+        [&](Array&) {
+          begun = true;
+          std::this_thread::sleep_for(20ms);
+          ++ran;
+        },
+        inout(x));
     while (!begun) std::this_thread::sleep_for(1ms);
     for (int i = 0; i < 100; ++i) r.spawn([&](Array&) { ++ran; }, inout(x));
     throw std::out_of_range("leaving");
@@ -193,25 +202,29 @@ TEST_P(OnEveryDevice, TasksMakeTasksWithinWhatTheyWereGiven) {
   const Scope here{current_device()};
   Array x = Array::zeros({4, 4});
   Region r({.scope = here});
-  r.spawn([](Array& m) {
-    Region inner;
-    for (int i = 0; i < 4; ++i) {
-      Array row = m.slice(0, i, i + 1);
-      inner.spawn([i](Array& v) { v += i; }, inout(row));
-    }
-    inner.wait();
-    m *= 2;
-    Array row = m.slice(0, 0, 1);
-    spawn([](Array& v) { std::this_thread::sleep_for(5ms), v += 100; }, inout(row));  // the task ends after it
-  }, inout(x));
+  r.spawn(
+      [](Array& m) {
+        Region inner;
+        for (int i = 0; i < 4; ++i) {
+          Array row = m.slice(0, i, i + 1);
+          inner.spawn([i](Array& v) { v += i; }, inout(row));
+        }
+        inner.wait();
+        m *= 2;
+        Array row = m.slice(0, 0, 1);
+        spawn([](Array& v) { std::this_thread::sleep_for(5ms), v += 100; }, inout(row));  // the task ends after it
+      },
+      inout(x));
   Task<float> total = r.spawn([](const Array& m) { return sum(m).item<float>(); }, in(x));
   EXPECT_EQ(total.fetch(), 2 * 4 * (0 + 1 + 2 + 3) + 400);
   Array half = x.slice(0, 0, 2);
-  r.spawn([x](Array&) {
-    Region inner;
-    Array whole = x;
-    inner.spawn([](Array& v) { v += 1; }, inout(whole));
-  }, inout(half));
+  r.spawn(
+      [x](Array&) {
+        Region inner;
+        Array whole = x;
+        inner.spawn([](Array& v) { v += 1; }, inout(whole));
+      },
+      inout(half));
   expect_throw<TaskError>([&] { r.wait(); }, {"not within"});
 }
 
@@ -244,11 +257,14 @@ TEST_P(OnEveryDevice, CopiesAreThoseThatAreNeeded) {
     r.wait();
   };
   // Read-only, remote: one move; none the second time.
-  EXPECT_EQ(copies([&] { run([](const Array& v) { EXPECT_EQ(sum(v).item<float>(), 1024); }, in(x)); }), Pair(!local, 0));
-  EXPECT_EQ(copies([&] { run([](const Array& v) { EXPECT_EQ(v.device(), this_task::device()); }, in(x)); }), Pair(0, 0));
+  EXPECT_EQ(copies([&] { run([](const Array& v) { EXPECT_EQ(sum(v).item<float>(), 1024); }, in(x)); }),
+            Pair(!local, 0));
+  EXPECT_EQ(copies([&] { run([](const Array& v) { EXPECT_EQ(v.device(), this_task::device()); }, in(x)); }),
+            Pair(0, 0));
   // Read and written: one in; the other when it is read at home, once.
   EXPECT_EQ(copies([&] { run([](Array& v) { v += 1; }, inout(y)); }), Pair(!local, 0));
-  EXPECT_EQ(copies([&] { run([](Array& v) { v += 1; }, inout(y)); }), Pair(0, 0)) << "it is there from the region before";
+  EXPECT_EQ(copies([&] { run([](Array& v) { v += 1; }, inout(y)); }), Pair(0, 0))
+      << "it is there from the region before";
   EXPECT_EQ(copies([&] { EXPECT_EQ(y.to_vector<float>(), Floats(1024, 2)); }), Pair(0, !local));
   EXPECT_EQ(copies([&] { EXPECT_EQ(y.to_vector<float>(), Floats(1024, 2)); }), Pair(0, 0));
   // Written whole: nothing in.
@@ -262,12 +278,14 @@ TEST_P(OnEveryDevice, CopiesAreThoseThatAreNeeded) {
   EXPECT_EQ(sum(z).item<float>(), 5 * 1014 + 90);
   // What is written at home is no longer valid there.
   z.fill(1);
-  EXPECT_EQ(copies([&] { run([](const Array& v) { EXPECT_EQ(sum(v).item<float>(), 1024); }, in(z)); }), Pair(!local, 0));
+  EXPECT_EQ(copies([&] { run([](const Array& v) { EXPECT_EQ(sum(v).item<float>(), 1024); }, in(z)); }),
+            Pair(!local, 0));
 }
 
 TEST_P(OnEveryDevice, ARegionIsNoPartOfARecording) {
   Array x = zeros(4);
-  expect_throw<ArgumentError>([&] { Sequence::record(Queue::of(current_device()), [&] { Region r; }); }, {"a region of tasks"});
+  expect_throw<ArgumentError>([&] { Sequence::record(Queue::of(current_device()), [&] { Region r; }); },
+                              {"a region of tasks"});
 }
 
 }  // namespace

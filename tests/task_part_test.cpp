@@ -7,8 +7,8 @@
 #include <random>
 #include <set>
 
-#include "tests/support/errors.h"
 #include "tessera/base/test_seed.h"
+#include "tests/support/errors.h"
 
 namespace tessera {
 namespace {
@@ -73,13 +73,16 @@ TEST(Part, QuadrantsAreApartAndTheMiddleMeetsThemAll) {
 
 /// Views as slicing and permuting make them of one buffer: exact, whichever they are.
 View random_view(std::mt19937_64& random, bool& regular) {
-  const auto up_to = [&](std::int64_t n) { return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n)); };
+  const auto up_to = [&](std::int64_t n) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n));
+  };
   const Shape of{up_to(3) + 2, up_to(4) + 3, up_to(5) + 3};
   View v{{}, {}, 0, Triangle::none};
   Strides strides = contiguous_strides({3, 6, 7});
   if (up_to(6) == 0) strides = contiguous_strides(of), regular = false;  // another shape of the same bytes
   for (int d = 0; d < 3; ++d) {
-    const std::int64_t size = std::min(of[d], Shape{3, 6, 7}[d]), from = up_to(size), to = from + up_to(size - from + 1);
+    const std::int64_t size = std::min(of[d], Shape{3, 6, 7}[d]), from = up_to(size),
+                       to = from + up_to(size - from + 1);
     const std::int64_t step = up_to(4) == 0 ? 2 : 1;
     if (step != 1) regular = false;
     v.offset += from * strides[d];
@@ -108,7 +111,8 @@ TEST(Part, RandomViewsOverlapWhereTheirElementsDo) {
              to_string(v.triangle);
     };
     const bool inside = std::ranges::includes(x, y);
-    ASSERT_FALSE(contains(part(a), part(b)) && !inside) << text(a) << "; " << text(b) << "; number " << i << " of seed " << test_seed();
+    ASSERT_FALSE(contains(part(a), part(b)) && !inside)
+        << text(a) << "; " << text(b) << "; number " << i << " of seed " << test_seed();
     held += contains(part(a), part(b)) && !y.empty();
     // Two bands of different axes may each meet the box, and not each other.
     const bool two_bands = a.triangle != Triangle::none && b.triangle != Triangle::none && a.strides != b.strides;
@@ -123,7 +127,11 @@ TEST(Part, RandomViewsOverlapWhereTheirElementsDo) {
 }
 
 TEST(Part, OfAVectorThereIsNoTriangle) {
-  test::expect_throw<ShapeError>([] { part({{3}, {1}, 0, Triangle::upper}); }, {"upper triangle", "(3,)", "two dimensions"});
+  test::expect_throw<ShapeError>(
+      [] {
+        part({{3}, {1}, 0, Triangle::upper});
+      },
+      {"upper triangle", "(3,)", "two dimensions"});
 }
 
 }  // namespace

@@ -31,8 +31,8 @@ class AccessOrder {
   using Each = std::function<void(executor::Node&, executor::Node::Dependency)>;
 
   /// Calls `after` for every node that an access of this kind has to wait for: it may name a node more than once. Parts
-  /// that do not overlap are ordered too where one of them is written on another device: what is valid is known of whole
-  /// storages.
+  /// that do not overlap are ordered too where one of them is written on another device: what is valid is known of
+  /// whole storages.
   void conflicts(Access mode, const Part& part, Device device, const Each& after);
   /// The same, and from now on `node` is one of them.
   void add(executor::Node& node, Access mode, const Part& part, Device device, const Each& after);

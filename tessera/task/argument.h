@@ -53,9 +53,7 @@ struct TaskArgument<std::reference_wrapper<T>> {
 };
 template <>
 struct TaskArgument<Array> {
-  static void place(Placing& placing, std::size_t, const Array& array) {
-    place_data(placing, array);
-  }
+  static void place(Placing& placing, std::size_t, const Array& array) { place_data(placing, array); }
   /// `unsaid`: what the function does to it, as far as its type tells.
   static void attach(TaskNode& node, Array& array, Access unsaid) { declare_access(node, array, unsaid); }
   static std::tuple<Array&> give(Array& stored) { return std::tuple<Array&>(stored); }

@@ -38,15 +38,14 @@ void forget(detail::TaskStorage* owner, std::optional<Device> device) noexcept {
 }  // namespace
 
 TaskCopies task_copies() {
-  return {fetched.count,       written_back.count, evicted.count, fetched.bytes,
-          written_back.bytes, evicted.bytes};
+  return {fetched.count, written_back.count, evicted.count, fetched.bytes, written_back.bytes, evicted.bytes};
 }
 
 namespace detail {
 
 Array in_storage(const Array& array, std::shared_ptr<Storage> storage) {
-  return ArrayAccess::make(Source::of(std::move(storage), array.dtype()), array.dtype(), array.shape(),
-                           array.strides(), array.offset());
+  return ArrayAccess::make(Source::of(std::move(storage), array.dtype()), array.dtype(), array.shape(), array.strides(),
+                           array.offset());
 }
 
 TaskStorage& TaskStorage::of(Storage& storage) {
@@ -66,7 +65,8 @@ bool TaskStorage::written_by_others() const noexcept {
   return mine == nullptr || mine->declared(home_) == nullptr;
 }
 
-// --- Order -------------------------------------------------------------------------------------------------------------
+// --- Order
+// -------------------------------------------------------------------------------------------------------------
 
 /// Somebody uses the memory other than as a task's argument: the program outside of tasks, or a task's function.
 void TaskStorage::before(Access mode) {
@@ -90,14 +90,16 @@ void TaskStorage::wait_for(AccessOrder& order, Access mode, const TaskAccesses*)
   std::vector<executor::NodeRef> nodes;
   {
     const std::lock_guard hold(lock_);
-    order.conflicts(mode, whole_part(home_.bytes()), home_.device(), [&](executor::Node& n, executor::Node::Dependency) {
-      if (!n.ended()) nodes.emplace_back(n);
-    });
+    order.conflicts(mode, whole_part(home_.bytes()), home_.device(),
+                    [&](executor::Node& n, executor::Node::Dependency) {
+                      if (!n.ended()) nodes.emplace_back(n);
+                    });
   }
   for (const executor::NodeRef& n : nodes) executor::wait(*n);
 }
 
-// --- Where it is -------------------------------------------------------------------------------------------------------
+// --- Where it is
+// -------------------------------------------------------------------------------------------------------
 
 TaskStorage::Copy* TaskStorage::copy_on(Device device) noexcept {
   const auto at = std::ranges::find(copies_, device, &Copy::device);
@@ -135,7 +137,8 @@ std::shared_ptr<Storage> TaskStorage::allocate(Device device) {
     try {
       return Storage::allocate(device, home_.bytes(), home_.label());
     } catch (const OutOfMemory&) {
-      // What tasks left there: the oldest first, those that are elsewhere too before those that have to be brought home.
+      // What tasks left there: the oldest first, those that are elsewhere too before those that have to be brought
+      // home.
       Unused& u = unused.get();
       const std::lock_guard hold(u.lock);
       std::vector<TaskStorage*> candidates;

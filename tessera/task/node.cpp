@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "tessera/base/config.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/device/discovery.h"
 #include "tessera/device/storage.h"
 
@@ -14,10 +15,11 @@ namespace tessera::detail {
 
 namespace {
 
-bool serial() {
-  static const bool asked = config::choice("TESSERA_TASKS", {"serial", "parallel"}) == std::size_t{0};
-  return asked;
-}
+struct Setting {
+  Setting() {}  // no aggregate, which a pointer to the parent's would make
+  const bool serial = config::choice("TESSERA_TASKS", {"serial", "parallel"}) == std::size_t{0};
+};
+constinit os::PerProcess<Setting> setting;
 
 std::string existing() { return "Devices that exist: " + existing_devices(); }
 
@@ -134,7 +136,7 @@ bool TaskNode::cancel_task() noexcept {
 }
 
 void TaskNode::submit_task() {
-  if (!serial()) return submit();
+  if (!setting->serial) return submit();
   submit_here();
 }
 

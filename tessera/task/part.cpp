@@ -47,8 +47,8 @@ std::optional<Frame> frame_of(const Part& a, const Part& b) {
 }
 
 /// Calls `meets(frame)` for each way in which the second part, `distance` bytes behind the first, may lie in the frame
-/// with the boxes meeting, until one is true. Within a row of s elements there are two: a distance of r, or of r - s from
-/// the next row.
+/// with the boxes meeting, until one is true. Within a row of s elements there are two: a distance of r, or of r - s
+/// from the next row.
 template <class F>
 bool any_place(Frame& frame, std::int64_t distance, const F& meets, std::uint32_t element, int axis = 0) {
   const std::int64_t stride = frame.stride[axis];

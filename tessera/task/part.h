@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What part of a storage an access touches: a box, triangle or diagonal of a strided frame. Two parts overlap where they
-// have an element in common; where that is not known exactly, they are taken to overlap.
+// What part of a storage an access touches: a box, triangle or diagonal of a strided frame. Two parts overlap where
+// they have an element in common; where that is not known exactly, they are taken to overlap.
 #pragma once
 
 #include <array>
@@ -23,10 +23,10 @@ struct Part {
   static constexpr std::size_t most_axes = 6;
   static constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max() / 4;
 
-  std::uint64_t begin = 0, end = 0;  ///< bytes: from the first element to behind the last
-  std::uint32_t element = 1;         ///< bytes of one
-  std::uint8_t axes = 0;             ///< with more than one element; 0 with `end - begin > element`: any bytes between
-  bool gaps = false;                 ///< perhaps not all of what this says
+  std::uint64_t begin = 0, end = 0;   ///< bytes: from the first element to behind the last
+  std::uint32_t element = 1;          ///< bytes of one
+  std::uint8_t axes = 0;              ///< with more than one element; 0 with `end - begin > element`: any bytes between
+  bool gaps = false;                  ///< perhaps not all of what this says
   std::int8_t row = -1, column = -1;  ///< which axes the band is of
   std::array<std::uint64_t, most_axes> stride{};
   std::array<std::uint64_t, most_axes> extent{};

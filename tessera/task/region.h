@@ -2,8 +2,8 @@
 // Regions: tasks that say what they read and write, and mean what they would mean if they ran one after the other.
 //
 //   Region r({.scope = cuda(all)});
-//   for (int i = 0; i < 100; ++i) r.spawn(step, in(x[i]), inout(sum));   // steps of other x run at once; sum is in order
-//   r.wait();
+//   for (int i = 0; i < 100; ++i) r.spawn(step, in(x[i]), inout(sum));   // steps of other x run at once; sum is in
+//   order r.wait();
 #pragma once
 
 #include <memory>
@@ -22,8 +22,8 @@ struct Accessed {
 
 /// The task reads it. An Array that stands for itself as an argument is read, too.
 inline Accessed in(const Array& array) { return {array, Access::in}; }
-/// The task writes all of it: what was there is not copied to where the task runs. It may be a view: then only the view's
-/// elements count, and the rest of the memory stays.
+/// The task writes all of it: what was there is not copied to where the task runs. It may be a view: then only the
+/// view's elements count, and the rest of the memory stays.
 inline Accessed out(const Array& array) { return {array, Access::out}; }
 /// The task reads and writes it.
 inline Accessed inout(const Array& array) { return {array, Access::inout}; }
@@ -35,19 +35,21 @@ constexpr bool is_named = std::is_lvalue_reference_v<T>;
 template <class T>
   requires(std::same_as<std::remove_cvref_t<T>, Array> && !detail::is_named<T>)
 Accessed out(T&&) {
-  static_assert(detail::is_named<T>, "out of a temporary array: what the task writes would be lost. Name it first: "
-                                     "auto y = x.slice(...); spawn(f, out(y))");
+  static_assert(detail::is_named<T>,
+                "out of a temporary array: what the task writes would be lost. Name it first: "
+                "auto y = x.slice(...); spawn(f, out(y))");
 }
 template <class T>
   requires(std::same_as<std::remove_cvref_t<T>, Array> && !detail::is_named<T>)
 Accessed inout(T&&) {
-  static_assert(detail::is_named<T>, "inout of a temporary array: what the task writes would be lost. Name it first: "
-                                     "auto y = x.slice(...); spawn(f, inout(y))");
+  static_assert(detail::is_named<T>,
+                "inout of a temporary array: what the task writes would be lost. Name it first: "
+                "auto y = x.slice(...); spawn(f, inout(y))");
 }
 
-/// Of the last two dimensions only a triangle or the diagonal: `inout(upper(a))`, `in(diagonal(a))`. Tasks that use other
-/// parts of the matrix are not ordered by it. ShapeError at `spawn` if there are fewer dimensions. For functions: kernels
-/// take whole views.
+/// Of the last two dimensions only a triangle or the diagonal: `inout(upper(a))`, `in(diagonal(a))`. Tasks that use
+/// other parts of the matrix are not ordered by it. ShapeError at `spawn` if there are fewer dimensions. For functions:
+/// kernels take whole views.
 struct PartOfMatrix {
   Array array;
   Triangle triangle = Triangle::none;
@@ -74,14 +76,14 @@ class Region {
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
 
-  /// Until all its tasks have ended, running some of them. The first error of any, as TaskError: tasks that depended on it
-  /// were skipped, the others have run. It is told once. More tasks may be made after that.
+  /// Until all its tasks have ended, running some of them. The first error of any, as TaskError: tasks that depended on
+  /// it were skipped, the others have run. It is told once. More tasks may be made after that.
   void wait();
   /// Tasks that have not begun will not run.
   void cancel() noexcept;
 
-  /// As tessera::spawn. Arrays are arguments as in(x), out(x), inout(x); a kernel's writable buffers are inout unless they
-  /// are said to be out.
+  /// As tessera::spawn. Arrays are arguments as in(x), out(x), inout(x); a kernel's writable buffers are inout unless
+  /// they are said to be out.
   template <class F, class... A>
   auto spawn(const TaskOptions& options, F&& f, A&&... arguments) {
     return submit(options, std::forward<F>(f), std::forward<A>(arguments)...);

@@ -22,7 +22,8 @@ class TaskAccesses::Tasks final : public executor::Group {
 
 void place_data(Placing& placing, const Array& array) {
   const std::uint64_t bytes = array.bytes();
-  if (array.pending() || array.source()->memory()->elsewhere() == nullptr) return placing.data_on(array.device(), bytes);
+  if (array.pending() || array.source()->memory()->elsewhere() == nullptr)
+    return placing.data_on(array.device(), bytes);
   for (const Device d : TaskStorage::of(*array.source()->memory()).valid_devices()) placing.data_on(d, bytes);
 }
 void declare_access(TaskNode& node, Array& array, Access mode, Triangle triangle) {
@@ -65,7 +66,9 @@ executor::Group* TaskAccesses::tasks() {
 
 void TaskAccesses::refuse(const Storage& storage, const std::string& wrong, const std::string& todo) const {
   const TaskNode* const task = node_ != nullptr ? node_ : TaskNode::current();
-  fail<ArgumentError>({.asked = "task " + (task != nullptr ? task->name() : std::string("?")), .with = {{"array", storage.name()}}, .wrong = wrong,
+  fail<ArgumentError>({.asked = "task " + (task != nullptr ? task->name() : std::string("?")),
+                       .with = {{"array", storage.name()}},
+                       .wrong = wrong,
                        .todo = todo});
 }
 
@@ -90,7 +93,8 @@ TaskAccesses::Declared* TaskAccesses::declared(const Storage& storage) noexcept 
 
 /// What the nearest ancestor that was given this storage said of it; null if none was.
 TaskAccesses::Declared* TaskAccesses::outer_of(const Declared& d) const {
-  for (TaskAccesses* a = outer_.get(); a != nullptr && !a->ended_.load(std::memory_order_acquire); a = a->outer_.get()) {
+  for (TaskAccesses* a = outer_.get(); a != nullptr && !a->ended_.load(std::memory_order_acquire);
+       a = a->outer_.get()) {
     Declared* const outer = a->declared(*d.home);
     if (outer == nullptr) continue;
     if (writes(d.mode) && !writes(outer->mode))
@@ -199,7 +203,8 @@ void TaskAccesses::check_undeclared(TaskStorage& data, Access mode) const {
     refuse(data.home(),
            std::string(writes(mode) ? "it is written" : "it is read") +
                " while other tasks use it, and the task did not say so",
-           writes(mode) ? "Give it to the task: inout(x), or out(x) if it is written whole" : "Give it to the task: in(x)");
+           writes(mode) ? "Give it to the task: inout(x), or out(x) if it is written whole"
+                        : "Give it to the task: in(x)");
 }
 
 }  // namespace tessera::detail

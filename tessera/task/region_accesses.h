@@ -17,9 +17,9 @@ class TaskAccesses final : public TaskData, public std::enable_shared_from_this<
     std::shared_ptr<Storage> home;
     Access mode = Access::in;
     Part part;
-    Array* array = nullptr;                ///< as the task keeps it: put into the device's memory before it runs
-    std::shared_ptr<Storage> here;         ///< that memory, while it runs
-    std::unique_ptr<AccessOrder> nested;   ///< of tasks made by this one; under the storage's lock
+    Array* array = nullptr;               ///< as the task keeps it: put into the device's memory before it runs
+    std::shared_ptr<Storage> here;        ///< that memory, while it runs
+    std::unique_ptr<AccessOrder> nested;  ///< of tasks made by this one; under the storage's lock
   };
 
   /// Those of the task, to which they belong from now on.
