@@ -120,9 +120,10 @@ void AccessOrder::add(executor::Node& node, Access mode, const Part& part, Devic
   if (part.empty()) return;
   conflicts(mode, part, device, after);
   if (mode == Access::out || mode == Access::inout) {
-    // What lies within this part need not be remembered: who meets it meets this, and comes after it.
+    // What lies within this part need not be remembered: who meets it meets this, and comes after it. On another device
+    // it meets more than that.
     for_each_near(part, device, [&](std::size_t i) {
-      if (!(entries_[i].part == part && entries_[i].device == device) && contains(part, entries_[i].part)) remove(i);
+      if (entries_[i].device == device && entries_[i].part != part && contains(part, entries_[i].part)) remove(i);
     });
   }
   Entry& e = entry_of(part, device);
