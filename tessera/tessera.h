@@ -65,6 +65,7 @@
 #include "tessera/task/error.h"
 #include "tessera/task/options.h"
 #include "tessera/task/pinned.h"
+#include "tessera/task/region.h"
 #include "tessera/task/scope.h"
 #include "tessera/task/synchronize.h"
 #include "tessera/task/task.h"

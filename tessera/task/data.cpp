@@ -7,8 +7,8 @@
 #include "tessera/array/elementwise.h"
 #include "tessera/array/source.h"
 #include "tessera/base/os/fork.h"
-#include "tessera/device/placement.h"
-#include "tessera/task/region_accesses.h"
+#include "tessera/task/region.h"
+#include "tessera/task/task_accesses.h"
 
 namespace tessera {
 namespace {

@@ -13,14 +13,6 @@
 
 namespace tessera {
 
-/// Copies between devices that tasks needed, since the start of the process: of what was read where it was not, of what
-/// was read at home after it was written elsewhere, and of what made room.
-struct TaskCopies {
-  std::uint64_t fetched = 0, written_back = 0, evicted = 0;
-  std::uint64_t fetched_bytes = 0, written_back_bytes = 0, evicted_bytes = 0;
-};
-TaskCopies task_copies();
-
 namespace detail {
 
 class TaskAccesses;

@@ -8,7 +8,6 @@
 
 #include <memory>
 
-#include "tessera/task/region_accesses.h"
 #include "tessera/task/task.h"
 
 namespace tessera {
@@ -62,6 +61,14 @@ inline PartOfMatrix diagonal(const Array& a) { return {a, Triangle::diagonal}; }
 inline Accessed in(const PartOfMatrix& p) { return {p.array, Access::in, p.triangle}; }
 inline Accessed out(const PartOfMatrix& p) { return {p.array, Access::out, p.triangle}; }
 inline Accessed inout(const PartOfMatrix& p) { return {p.array, Access::inout, p.triangle}; }
+
+/// Copies between devices that tasks needed, since the start of the process: of what was read where it was not, of what
+/// was read at home after it was written elsewhere, and of what made room for others.
+struct TaskCopies {
+  std::uint64_t fetched = 0, written_back = 0, evicted = 0;
+  std::uint64_t fetched_bytes = 0, written_back_bytes = 0, evicted_bytes = 0;
+};
+TaskCopies task_copies();
 
 /// Tasks that are waited for together. What they compute is what they would compute one after the other in the order in
 /// which they were made: a task comes after those before it that write what it uses, or use what it writes. They begin

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tessera/task/region_accesses.h"
+#include "tessera/task/task_accesses.h"
 
 #include <algorithm>
 
