@@ -136,15 +136,15 @@ class Program {
         break;
       }
       case 5: {  // a triangle, by a function of the host
-        constexpr Triangle kinds[] = {Triangle::upper, Triangle::lower, Triangle::unit_upper, Triangle::unit_lower,
-                                      Triangle::diagonal};
-        const Triangle kind = kinds[up_to(5)];
+        constexpr MatrixPart kinds[] = {MatrixPart::upper, MatrixPart::lower, MatrixPart::unit_upper,
+                                        MatrixPart::unit_lower, MatrixPart::diagonal};
+        const MatrixPart kind = kinds[up_to(5)];
         const auto touched = [kind](std::int64_t i, std::int64_t j) {
-          return kind == Triangle::upper        ? j >= i
-                 : kind == Triangle::lower      ? j <= i
-                 : kind == Triangle::unit_upper ? j > i
-                 : kind == Triangle::unit_lower ? j < i
-                                                : i == j;
+          return kind == MatrixPart::upper        ? j >= i
+                 : kind == MatrixPart::lower      ? j <= i
+                 : kind == MatrixPart::unit_upper ? j > i
+                 : kind == MatrixPart::unit_lower ? j < i
+                                                  : i == j;
         };
         a.each({0, 0, side, side}, [&](float& v, std::int64_t i, std::int64_t j) {
           if (touched(i, j)) v += 1;

@@ -17,7 +17,7 @@ struct View {
   Shape shape;
   Strides strides;
   std::int64_t offset = 0;
-  Triangle triangle = Triangle::none;
+  MatrixPart triangle = MatrixPart::none;
 };
 
 std::set<std::int64_t> elements(const View& v) {
@@ -27,9 +27,10 @@ std::set<std::int64_t> elements(const View& v) {
   for (;;) {
     const std::int64_t rank = static_cast<std::int64_t>(v.shape.size());
     const std::int64_t off = rank < 2 ? 0 : index[rank - 1] - index[rank - 2];
-    const bool in = v.triangle == Triangle::none || (v.triangle == Triangle::upper && off >= 0) ||
-                    (v.triangle == Triangle::unit_upper && off > 0) || (v.triangle == Triangle::lower && off <= 0) ||
-                    (v.triangle == Triangle::unit_lower && off < 0) || (v.triangle == Triangle::diagonal && off == 0);
+    const bool in =
+        v.triangle == MatrixPart::none || (v.triangle == MatrixPart::upper && off >= 0) ||
+        (v.triangle == MatrixPart::unit_upper && off > 0) || (v.triangle == MatrixPart::lower && off <= 0) ||
+        (v.triangle == MatrixPart::unit_lower && off < 0) || (v.triangle == MatrixPart::diagonal && off == 0);
     std::int64_t at = v.offset;
     for (std::int64_t d = 0; d < rank; ++d) at += index[d] * v.strides[d];
     if (in) out.insert(at);
@@ -39,18 +40,18 @@ std::set<std::int64_t> elements(const View& v) {
   }
 }
 
-Part part(const View& v) { return part_of(v.shape, v.strides, v.offset, 4, v.triangle); }
+StoragePart part(const View& v) { return part_of(v.shape, v.strides, v.offset, 4, v.triangle); }
 
 bool meet(const std::set<std::int64_t>& a, const std::set<std::int64_t>& b) {
   return std::ranges::any_of(a, [&](std::int64_t e) { return b.contains(e); });
 }
 
-constexpr Triangle triangles[] = {Triangle::none,       Triangle::upper,      Triangle::lower,
-                                  Triangle::unit_upper, Triangle::unit_lower, Triangle::diagonal};
+constexpr MatrixPart triangles[] = {MatrixPart::none,       MatrixPart::upper,      MatrixPart::lower,
+                                    MatrixPart::unit_upper, MatrixPart::unit_lower, MatrixPart::diagonal};
 
-TEST(Part, TrianglesAndDiagonalsOfOneMatrixOverlapAsTheirElementsDo) {
-  for (const Triangle a : triangles)
-    for (const Triangle b : triangles) {
+TEST(Parts, TrianglesAndDiagonalsOfOneMatrixOverlapAsTheirElementsDo) {
+  for (const MatrixPart a : triangles)
+    for (const MatrixPart b : triangles) {
       const View x{{5, 5}, {5, 1}, 0, a}, y{{5, 5}, {5, 1}, 0, b}, turned{{5, 5}, {1, 5}, 0, b};
       EXPECT_EQ(overlap(part(x), part(y)), meet(elements(x), elements(y))) << to_string(a) << ", " << to_string(b);
       EXPECT_EQ(overlap(part(x), part(turned)), meet(elements(x), elements(turned)))
@@ -58,11 +59,11 @@ TEST(Part, TrianglesAndDiagonalsOfOneMatrixOverlapAsTheirElementsDo) {
     }
 }
 
-TEST(Part, QuadrantsAreApartAndTheMiddleMeetsThemAll) {
+TEST(Parts, QuadrantsAreApartAndTheMiddleMeetsThemAll) {
   const auto box = [](std::int64_t r, std::int64_t c, std::int64_t n) { return part({{n, n}, {8, 1}, r * 8 + c}); };
-  const Part quadrants[] = {box(0, 0, 4), box(0, 4, 4), box(4, 0, 4), box(4, 4, 4)};
-  for (const Part& a : quadrants) {
-    for (const Part& b : quadrants) EXPECT_EQ(overlap(a, b), &a == &b);
+  const StoragePart quadrants[] = {box(0, 0, 4), box(0, 4, 4), box(4, 0, 4), box(4, 4, 4)};
+  for (const StoragePart& a : quadrants) {
+    for (const StoragePart& b : quadrants) EXPECT_EQ(overlap(a, b), &a == &b);
     EXPECT_TRUE(overlap(box(2, 2, 4), a));
     EXPECT_TRUE(overlap(a, whole_part(256)));
     EXPECT_TRUE(contains(whole_part(256), a));
@@ -77,7 +78,7 @@ View random_view(std::mt19937_64& random, bool& regular) {
     return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n));
   };
   const Shape of{up_to(3) + 2, up_to(4) + 3, up_to(5) + 3};
-  View v{{}, {}, 0, Triangle::none};
+  View v{{}, {}, 0, MatrixPart::none};
   Strides strides = contiguous_strides({3, 6, 7});
   if (up_to(6) == 0) strides = contiguous_strides(of), regular = false;  // another shape of the same bytes
   for (int d = 0; d < 3; ++d) {
@@ -96,7 +97,7 @@ View random_view(std::mt19937_64& random, bool& regular) {
   return v;
 }
 
-TEST(Part, RandomViewsOverlapWhereTheirElementsDo) {
+TEST(Parts, RandomViewsOverlapWhereTheirElementsDo) {
   std::mt19937_64 random(test_seed());
   int exact = 0, apart = 0, held = 0;
   for (int i = 0; i < 100000; ++i) {
@@ -115,7 +116,7 @@ TEST(Part, RandomViewsOverlapWhereTheirElementsDo) {
         << text(a) << "; " << text(b) << "; number " << i << " of seed " << test_seed();
     held += contains(part(a), part(b)) && !y.empty();
     // Two bands of different axes may each meet the box, and not each other.
-    const bool two_bands = a.triangle != Triangle::none && b.triangle != Triangle::none && a.strides != b.strides;
+    const bool two_bands = a.triangle != MatrixPart::none && b.triangle != MatrixPart::none && a.strides != b.strides;
     if (regular && !two_bands) {
       ASSERT_EQ(said, truth) << text(a) << "; " << text(b) << "; number " << i << " of seed " << test_seed();
       ++exact, apart += !said && !x.empty() && !y.empty();
@@ -126,10 +127,10 @@ TEST(Part, RandomViewsOverlapWhereTheirElementsDo) {
   EXPECT_GT(held, 100);
 }
 
-TEST(Part, OfAVectorThereIsNoTriangle) {
+TEST(Parts, OfAVectorThereIsNoTriangle) {
   test::expect_throw<ShapeError>(
       [] {
-        part({{3}, {1}, 0, Triangle::upper});
+        part({{3}, {1}, 0, MatrixPart::upper});
       },
       {"upper triangle", "(3,)", "two dimensions"});
 }

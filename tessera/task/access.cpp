@@ -25,7 +25,7 @@ bool AccessOrder::Entry::idle() {
 
 /// The only cell of the tiling in which the part lies, if there is one: cells are as large as the tiling's first part,
 /// and counted from the beginning of the storage.
-std::uint64_t AccessOrder::cell_of(const Part& part) const {
+std::uint64_t AccessOrder::cell_of(const StoragePart& part) const {
   if (tiling_.axes == 0 || part.axes > tiling_.axes || (part.axes == 0 && part.end - part.begin != part.element))
     return no_cell;
   std::uint64_t rest = part.begin, cell = 0;
@@ -44,7 +44,7 @@ std::uint64_t AccessOrder::cell_of(const Part& part) const {
 
 /// f(index) for each entry that the part may meet.
 template <class F>
-void AccessOrder::for_each_near(const Part& part, Device device, F&& f) {
+void AccessOrder::for_each_near(const StoragePart& part, Device device, F&& f) {
   if (entries_.empty()) return;
   const std::uint64_t cell = several_devices_ || device != device_ ? no_cell : cell_of(part);
   if (cell == no_cell) {
@@ -56,7 +56,7 @@ void AccessOrder::for_each_near(const Part& part, Device device, F&& f) {
     for (std::size_t i = found->second.size(); i-- > 0;) f(found->second[i]);
 }
 
-void AccessOrder::conflicts(Access mode, const Part& part, Device device, const Each& after) {
+void AccessOrder::conflicts(Access mode, const StoragePart& part, Device device, const Each& after) {
   using Dependency = executor::Node::Dependency;
   const auto all = [&](const Nodes& nodes, Dependency kind = Dependency::order) {
     for (const executor::NodeRef& n : nodes) after(*n, kind);
@@ -75,7 +75,7 @@ void AccessOrder::conflicts(Access mode, const Part& part, Device device, const 
   });
 }
 
-AccessOrder::Entry& AccessOrder::entry_of(const Part& part, Device device) {
+AccessOrder::Entry& AccessOrder::entry_of(const StoragePart& part, Device device) {
   Entry* found = nullptr;
   for_each_near(part, device, [&](std::size_t i) {
     if (entries_[i].part == part && entries_[i].device == device) found = &entries_[i];
@@ -116,7 +116,7 @@ void AccessOrder::clean() {
   clean_at_ = std::max<std::size_t>(64, 2 * entries_.size());
 }
 
-void AccessOrder::add(executor::Node& node, Access mode, const Part& part, Device device, const Each& after) {
+void AccessOrder::add(executor::Node& node, Access mode, const StoragePart& part, Device device, const Each& after) {
   if (part.empty()) return;
   conflicts(mode, part, device, after);
   if (mode == Access::out || mode == Access::inout) {
@@ -151,7 +151,7 @@ void AccessOrder::add(executor::Node& node, Access mode, const Part& part, Devic
   }
 }
 
-bool AccessOrder::busy(Access mode, const Part& part) {
+bool AccessOrder::busy(Access mode, const StoragePart& part) {
   bool found = false;
   for (std::size_t i = 0; i < entries_.size() && !found; ++i) {
     Entry& e = entries_[i];

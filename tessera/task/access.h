@@ -33,18 +33,18 @@ class AccessOrder {
   /// Calls `after` for every node that an access of this kind has to wait for: it may name a node more than once. Parts
   /// that do not overlap are ordered too where one of them is written on another device: what is valid is known of
   /// whole storages.
-  void conflicts(Access mode, const Part& part, Device device, const Each& after);
+  void conflicts(Access mode, const StoragePart& part, Device device, const Each& after);
   /// The same, and from now on `node` is one of them.
-  void add(executor::Node& node, Access mode, const Part& part, Device device, const Each& after);
+  void add(executor::Node& node, Access mode, const StoragePart& part, Device device, const Each& after);
   /// Whether any that would conflict has not ended.
-  bool busy(Access mode, const Part& part);
+  bool busy(Access mode, const StoragePart& part);
   /// Parts that are remembered; for tests.
   std::size_t parts() const { return entries_.size(); }
 
  private:
   using Nodes = std::vector<executor::NodeRef>;
   struct Entry {
-    Part part;
+    StoragePart part;
     Device device;
     Access mode = Access::in;  // of the writers
     bool open = false;         // more may commute with the writers
@@ -57,14 +57,14 @@ class AccessOrder {
   // Parts of a regular tiling meet only those of their own cell; others are compared with all.
   struct Tiling {
     int axes = 0;
-    std::array<std::uint64_t, Part::most_axes> stride{}, extent{};
+    std::array<std::uint64_t, StoragePart::most_axes> stride{}, extent{};
   };
   static constexpr std::uint64_t no_cell = ~std::uint64_t{0};
 
-  std::uint64_t cell_of(const Part& part) const;
+  std::uint64_t cell_of(const StoragePart& part) const;
   template <class F>
-  void for_each_near(const Part& part, Device device, F&& f);
-  Entry& entry_of(const Part& part, Device device);
+  void for_each_near(const StoragePart& part, Device device, F&& f);
+  Entry& entry_of(const StoragePart& part, Device device);
   void remove(std::size_t index);
   void clean();
   static void prune(Nodes& nodes);

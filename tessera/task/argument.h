@@ -20,7 +20,7 @@ namespace tessera::detail {
 /// Where the newest contents are counts.
 void place_data(Placing& placing, const Array& array);
 /// The task uses it so: it comes after others that do, and gets it where it runs.
-void declare_access(TaskNode& node, Array& array, Access mode, Triangle triangle = Triangle::none);
+void declare_access(TaskNode& node, Array& array, Access mode, MatrixPart triangle = MatrixPart::none);
 
 /// A task with room for its result.
 template <class T>

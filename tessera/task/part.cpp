@@ -12,7 +12,7 @@ namespace {
 
 /// The axes that two parts have between them, and where the second begins in them, counted from the first.
 struct Frame {
-  static constexpr int most = 2 * Part::most_axes;
+  static constexpr int most = 2 * StoragePart::most_axes;
   int axes = 0;
   std::array<std::int64_t, most> stride{}, a{}, b{};  // a, b: extents
   std::array<std::int64_t, most> at{};
@@ -20,8 +20,8 @@ struct Frame {
 };
 
 /// Nothing where the two do not lie in one regular frame.
-std::optional<Frame> frame_of(const Part& a, const Part& b) {
-  const auto bytes_only = [](const Part& p) { return p.axes == 0 && p.end - p.begin != p.element; };
+std::optional<Frame> frame_of(const StoragePart& a, const StoragePart& b) {
+  const auto bytes_only = [](const StoragePart& p) { return p.axes == 0 && p.end - p.begin != p.element; };
   if (a.element != b.element || bytes_only(a) || bytes_only(b)) return {};
   Frame frame;
   for (int i = 0, j = 0; i < a.axes || j < b.axes; ++frame.axes) {
@@ -68,53 +68,53 @@ bool any_place(Frame& frame, std::int64_t distance, const F& meets, std::uint32_
 }
 
 /// Whether it is every byte between its first and its last.
-bool dense(const Part& part) {
+bool dense(const StoragePart& part) {
   std::uint64_t bytes = part.element;
   for (int k = 0; k < part.axes; ++k) bytes *= part.extent[k];
   return part.row < 0 && !part.gaps && (part.axes == 0 || bytes == part.end - part.begin);
 }
 
 /// Column index less row index: the least and the greatest.
-std::pair<std::int64_t, std::int64_t> band_of(Triangle triangle) {
+std::pair<std::int64_t, std::int64_t> band_of(MatrixPart triangle) {
   switch (triangle) {
-    case Triangle::none: break;
-    case Triangle::upper: return {0, Part::unbounded};
-    case Triangle::unit_upper: return {1, Part::unbounded};
-    case Triangle::lower: return {-Part::unbounded, 0};
-    case Triangle::unit_lower: return {-Part::unbounded, -1};
-    case Triangle::diagonal: return {0, 0};
+    case MatrixPart::none: break;
+    case MatrixPart::upper: return {0, StoragePart::unbounded};
+    case MatrixPart::unit_upper: return {1, StoragePart::unbounded};
+    case MatrixPart::lower: return {-StoragePart::unbounded, 0};
+    case MatrixPart::unit_lower: return {-StoragePart::unbounded, -1};
+    case MatrixPart::diagonal: return {0, 0};
   }
-  return {-Part::unbounded, Part::unbounded};
+  return {-StoragePart::unbounded, StoragePart::unbounded};
 }
 
 }  // namespace
 
-const char* to_string(Triangle triangle) {
+const char* to_string(MatrixPart triangle) {
   switch (triangle) {
-    case Triangle::none: return "all";
-    case Triangle::upper: return "upper triangle";
-    case Triangle::lower: return "lower triangle";
-    case Triangle::unit_upper: return "upper triangle without the diagonal";
-    case Triangle::unit_lower: return "lower triangle without the diagonal";
-    case Triangle::diagonal: return "diagonal";
+    case MatrixPart::none: return "all";
+    case MatrixPart::upper: return "upper triangle";
+    case MatrixPart::lower: return "lower triangle";
+    case MatrixPart::unit_upper: return "upper triangle without the diagonal";
+    case MatrixPart::unit_lower: return "lower triangle without the diagonal";
+    case MatrixPart::diagonal: return "diagonal";
   }
   return "?";
 }
 
-Part whole_part(std::uint64_t bytes) {
-  Part part;
+StoragePart whole_part(std::uint64_t bytes) {
+  StoragePart part;
   part.end = bytes;
   return part;
 }
 
-Part part_of(const Shape& shape, const Strides& strides, std::int64_t offset, std::size_t element_size,
-             Triangle triangle) {
-  if (triangle != Triangle::none && shape.size() < 2)
+StoragePart part_of(const Shape& shape, const Strides& strides, std::int64_t offset, std::size_t element_size,
+                    MatrixPart triangle) {
+  if (triangle != MatrixPart::none && shape.size() < 2)
     fail<ShapeError>({.asked = to_string(triangle),
                       .with = {{"shape", to_string(shape)}},
                       .wrong = "only arrays of two dimensions or more have one"});
   const auto [low, high] = band_of(triangle);
-  if (triangle != Triangle::none && (shape[shape.size() - 2] == 1 || shape[shape.size() - 1] == 1)) {
+  if (triangle != MatrixPart::none && (shape[shape.size() - 2] == 1 || shape[shape.size() - 1] == 1)) {
     // A single row or column: the band is a stretch of it.
     const std::size_t row = shape.size() - 2, column = shape.size() - 1, along = shape[row] == 1 ? column : row;
     const std::int64_t first = std::max<std::int64_t>(0, along == column ? low : -high);
@@ -123,19 +123,19 @@ Part part_of(const Shape& shape, const Strides& strides, std::int64_t offset, st
     stretch[along] = std::max<std::int64_t>(0, last - first + 1);
     return part_of(stretch, strides, offset + first * strides[along], element_size);
   }
-  Part part;
+  StoragePart part;
   part.element = static_cast<std::uint32_t>(element_size);
   part.begin = part.end = static_cast<std::uint64_t>(offset) * element_size;
   if (element_count(shape) == 0) return part;
   std::uint64_t span = 0;
   bool exact = true;
   const int rank = static_cast<int>(shape.size());
-  std::array<int, Part::most_axes> source{};
+  std::array<int, StoragePart::most_axes> source{};
   for (int d = 0; d < rank; ++d) {
     if (shape[d] == 1 || strides[d] == 0) continue;
     const auto stride = static_cast<std::uint64_t>(strides[d]) * element_size;
     span += (static_cast<std::uint64_t>(shape[d]) - 1) * stride;
-    if (part.axes == Part::most_axes) exact = false;
+    if (part.axes == StoragePart::most_axes) exact = false;
     if (!exact) continue;
     int at = part.axes++;
     for (; at > 0 && part.stride[at - 1] < stride; --at) {
@@ -151,7 +151,7 @@ Part part_of(const Shape& shape, const Strides& strides, std::int64_t offset, st
     part.axes = 0, part.gaps = true, part.stride = {}, part.extent = {};
     return part;
   }
-  if (triangle == Triangle::none) return part;
+  if (triangle == MatrixPart::none) return part;
   for (int k = 0; k < part.axes; ++k) {
     if (source[k] == rank - 2) part.row = static_cast<std::int8_t>(k);
     if (source[k] == rank - 1) part.column = static_cast<std::int8_t>(k);
@@ -163,7 +163,7 @@ Part part_of(const Shape& shape, const Strides& strides, std::int64_t offset, st
   return part;
 }
 
-bool overlap(const Part& a, const Part& b) {
+bool overlap(const StoragePart& a, const StoragePart& b) {
   if (a.begin >= b.end || b.begin >= a.end || a.empty() || b.empty()) return false;
   std::optional<Frame> frame = frame_of(a, b);
   if (!frame) return true;
@@ -185,7 +185,7 @@ bool overlap(const Part& a, const Part& b) {
   return any_place(*frame, static_cast<std::int64_t>(b.begin) - static_cast<std::int64_t>(a.begin), meet, a.element);
 }
 
-bool contains(const Part& outer, const Part& inner) {
+bool contains(const StoragePart& outer, const StoragePart& inner) {
   if (inner.empty() || outer == inner) return true;
   if (inner.begin < outer.begin || inner.end > outer.end) return false;
   if (outer.gaps) return false;
@@ -209,7 +209,7 @@ bool contains(const Part& outer, const Part& inner) {
   return distance % frame->stride[frame->axes - 1] == 0 && any_place(*frame, distance, within, outer.element);
 }
 
-std::string to_string(const Part& part) {
+std::string to_string(const StoragePart& part) {
   return "bytes " + std::to_string(part.begin) + " to " + std::to_string(part.end);
 }
 

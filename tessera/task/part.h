@@ -14,12 +14,12 @@ namespace tessera {
 
 /// Which elements of a matrix (of the last two axes) an access touches. Triangles have the diagonal, unless they say
 /// `unit`: these are the triangles of matrices whose diagonal is known to be 1, and is not read.
-enum class Triangle : std::uint8_t { none, upper, lower, unit_upper, unit_lower, diagonal };
-const char* to_string(Triangle triangle);
+enum class MatrixPart : std::uint8_t { none, upper, lower, unit_upper, unit_lower, diagonal };
+const char* to_string(MatrixPart triangle);
 
 /// Elements of a storage: those at `begin` + sum(index[k] * stride[k]) bytes for 0 <= index[k] < extent[k] whose last
 /// two indices of the view lie in a band. Strides descend.
-struct Part {
+struct StoragePart {
   static constexpr std::size_t most_axes = 6;
   static constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max() / 4;
 
@@ -34,19 +34,19 @@ struct Part {
   std::int64_t low = -unbounded, high = unbounded;
 
   bool empty() const { return begin == end; }
-  bool operator==(const Part&) const = default;
+  bool operator==(const StoragePart&) const = default;
 };
 
 /// All of `bytes`.
-Part whole_part(std::uint64_t bytes);
+StoragePart whole_part(std::uint64_t bytes);
 /// The elements of a view. Of more than `most_axes` axes, or axes that overlap each other, all bytes between the first
 /// and the last. ShapeError if `triangle` is asked of fewer than two axes.
-Part part_of(const Shape& shape, const Strides& strides, std::int64_t offset, std::size_t element_size,
-             Triangle triangle = Triangle::none);
+StoragePart part_of(const Shape& shape, const Strides& strides, std::int64_t offset, std::size_t element_size,
+                    MatrixPart triangle = MatrixPart::none);
 /// Whether they have bytes in common; true where only their intervals tell.
-bool overlap(const Part& a, const Part& b);
+bool overlap(const StoragePart& a, const StoragePart& b);
 /// Whether every byte of `inner` is one of `outer`; false where that is not known.
-bool contains(const Part& outer, const Part& inner);
-std::string to_string(const Part& part);
+bool contains(const StoragePart& outer, const StoragePart& inner);
+std::string to_string(const StoragePart& part);
 
 }  // namespace tessera

@@ -16,7 +16,7 @@ namespace tessera {
 struct Accessed {
   Array array;
   Access mode = Access::in;
-  Triangle triangle = Triangle::none;
+  MatrixPart triangle = MatrixPart::none;
 };
 
 /// The task reads it. An Array that stands for itself as an argument is read, too.
@@ -51,13 +51,13 @@ Accessed inout(T&&) {
 /// kernels take whole views.
 struct PartOfMatrix {
   Array array;
-  Triangle triangle = Triangle::none;
+  MatrixPart triangle = MatrixPart::none;
 };
-inline PartOfMatrix upper(const Array& a) { return {a, Triangle::upper}; }
-inline PartOfMatrix lower(const Array& a) { return {a, Triangle::lower}; }
-inline PartOfMatrix unit_upper(const Array& a) { return {a, Triangle::unit_upper}; }  ///< without the diagonal
-inline PartOfMatrix unit_lower(const Array& a) { return {a, Triangle::unit_lower}; }  ///< without the diagonal
-inline PartOfMatrix diagonal(const Array& a) { return {a, Triangle::diagonal}; }
+inline PartOfMatrix upper(const Array& a) { return {a, MatrixPart::upper}; }
+inline PartOfMatrix lower(const Array& a) { return {a, MatrixPart::lower}; }
+inline PartOfMatrix unit_upper(const Array& a) { return {a, MatrixPart::unit_upper}; }  ///< without the diagonal
+inline PartOfMatrix unit_lower(const Array& a) { return {a, MatrixPart::unit_lower}; }  ///< without the diagonal
+inline PartOfMatrix diagonal(const Array& a) { return {a, MatrixPart::diagonal}; }
 inline Accessed in(const PartOfMatrix& p) { return {p.array, Access::in, p.triangle}; }
 inline Accessed out(const PartOfMatrix& p) { return {p.array, Access::out, p.triangle}; }
 inline Accessed inout(const PartOfMatrix& p) { return {p.array, Access::inout, p.triangle}; }

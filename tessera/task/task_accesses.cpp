@@ -26,7 +26,7 @@ void place_data(Placing& placing, const Array& array) {
     return placing.data_on(array.device(), bytes);
   for (const Device d : TaskStorage::of(*array.source()->memory()).valid_devices()) placing.data_on(d, bytes);
 }
-void declare_access(TaskNode& node, Array& array, Access mode, Triangle triangle) {
+void declare_access(TaskNode& node, Array& array, Access mode, MatrixPart triangle) {
   TaskAccesses::of(node).declare(array, mode, triangle);
 }
 
@@ -66,13 +66,13 @@ executor::Group* TaskAccesses::tasks() {
 
 void TaskAccesses::refuse(const Storage& storage, const std::string& wrong, const std::string& todo) const {
   const TaskNode* const task = node_ != nullptr ? node_ : TaskNode::current();
-  fail<ArgumentError>({.asked = "task " + (task != nullptr ? task->name() : std::string("?")),
-                       .with = {{"array", storage.name()}},
+  fail<ArgumentError>({.asked = "access",
+                       .with = {{"task", task != nullptr ? task->name() : std::string("?")}, {"array", storage.name()}},
                        .wrong = wrong,
                        .todo = todo});
 }
 
-void TaskAccesses::declare(Array& array, Access mode, Triangle triangle) {
+void TaskAccesses::declare(Array& array, Access mode, MatrixPart triangle) {
   const char* const operation = to_string(mode);
   check_no_history(operation, array, "gradients are not taken through tasks",
                    "Give the task stop_gradient(x), or compute it outside of tasks");

@@ -16,7 +16,7 @@ class TaskAccesses final : public TaskData, public std::enable_shared_from_this<
     TaskStorage* data = nullptr;
     std::shared_ptr<Storage> home;
     Access mode = Access::in;
-    Part part;
+    StoragePart part;
     Array* array = nullptr;               ///< as the task keeps it: put into the device's memory before it runs
     std::shared_ptr<Storage> here;        ///< that memory, while it runs
     std::unique_ptr<AccessOrder> nested;  ///< of tasks made by this one; under the storage's lock
@@ -32,7 +32,7 @@ class TaskAccesses final : public TaskData, public std::enable_shared_from_this<
 
   /// On the submitter: `array` is computed, and what is deferred on what will be written, too. ArgumentError if it has
   /// history.
-  void declare(Array& array, Access mode, Triangle triangle);
+  void declare(Array& array, Access mode, MatrixPart triangle);
 
   // TaskData.
   void order() override;
