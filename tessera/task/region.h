@@ -151,5 +151,21 @@ struct TaskArgument<Accessed> {
   static std::tuple<Array&> give(Accessed& a) { return std::tuple<Array&>(a.array); }
 };
 
+/// Several are a vector of arrays.
+template <>
+struct TaskArgument<std::vector<Accessed>> {
+  static void place(Placing& placing, std::size_t, const std::vector<Accessed>& all) {
+    for (const Accessed& a : all) place_data(placing, a.array);
+  }
+  static void attach(TaskNode& node, std::vector<Accessed>& all) {
+    for (Accessed& a : all) declare_access(node, a.array, a.mode, a.triangle);
+  }
+  static std::tuple<std::vector<Array>> give(std::vector<Accessed>& all) {
+    std::vector<Array> arrays;
+    for (Accessed& a : all) arrays.push_back(a.array);
+    return {std::move(arrays)};
+  }
+};
+
 }  // namespace detail
 }  // namespace tessera

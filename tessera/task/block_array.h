@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arrays in tiles, over one device or several: the tiles of a regular grid (the last ones smaller), each an array of its own
+// with its home on a device. Operations are loops over tiles in a region, or deferred expressions tile for tile.
+//
+//   Scope gpus = cuda(all);
+//   BlockArray a = BlockArray::random_normal({8192, 8192}, {1024, 1024}, 1, gpus);
+//   BlockArray c = matmul(a, transpose(a)) + 8192 * BlockArray::identity(8192, {1024, 1024}, gpus);
+//   cholesky_into(c);
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/task/region.h"
+
+namespace tessera {
+
+/// Which device a tile is on: tile (i, j, ...) of a grid.
+using Distribution = std::function<Device(const Shape& index, const Shape& grid, const std::vector<Device>& devices)>;
+/// Tile (i, j) on device (i mod p) q + j mod q, where p q is the number of devices and p the largest divisor of it at most
+/// its root. The default.
+Distribution block_cyclic();
+/// As many neighbouring rows (columns) of tiles to each device.
+Distribution by_rows();
+Distribution by_columns();
+
+class BlockArray;
+
+/// A tile of a block array: what tasks take by in(t), out(t), inout(t).
+class Tile {
+ public:
+  const Shape& index() const { return index_; }  ///< in the grid
+  const Shape& shape() const { return array_.shape(); }
+  DType dtype() const { return array_.dtype(); }
+  Device device() const { return array_.device(); }  ///< its home
+  /// The memory, shared with the block array.
+  const Array& array() const { return array_; }
+
+ private:
+  friend class BlockArray;
+  Tile(Shape index, Array array) : index_(std::move(index)), array_(std::move(array)) {}
+  Shape index_;
+  Array array_;
+};
+inline Accessed in(const Tile& t) { return {t.array(), Access::in}; }
+inline Accessed out(const Tile& t) { return {t.array(), Access::out}; }
+inline Accessed inout(const Tile& t) { return {t.array(), Access::inout}; }
+
+/// Copies share their tiles, as copies of an Array share memory. Elementwise operations are deferred and fused tile for
+/// tile, on the devices of the first operand's tiles; of another tiling the second is copied to the first's. Errors are
+/// thrown at the call: ShapeError, DtypeError, DeviceError.
+class BlockArray {
+ public:
+  BlockArray() = default;  ///< of no elements: shape (0,)
+  // Making: tiles of the given extents on the scope's devices. ShapeError if a tile has another rank than the array, or an
+  // extent below 1.
+  static BlockArray empty(Shape shape, Shape tile, DType dtype = DType::f32, const Scope& scope = current_scope(),
+                          const Distribution& distribution = {});
+  static BlockArray full(Shape shape, Shape tile, double value, DType dtype = DType::f32,
+                         const Scope& scope = current_scope(), const Distribution& distribution = {});
+  static BlockArray zeros(Shape shape, Shape tile, DType dtype = DType::f32, const Scope& scope = current_scope(),
+                          const Distribution& distribution = {});
+  static BlockArray ones(Shape shape, Shape tile, DType dtype = DType::f32, const Scope& scope = current_scope(),
+                         const Distribution& distribution = {});
+  /// n x n.
+  static BlockArray identity(std::int64_t n, Shape tile, DType dtype = DType::f32,
+                             const Scope& scope = current_scope(), const Distribution& distribution = {});
+  /// f32; numbers by seed and the element's place in the whole, so for every tiling and scope the same.
+  static BlockArray random_uniform(Shape shape, Shape tile, std::uint64_t seed, const Scope& scope = current_scope(),
+                                   const Distribution& distribution = {});
+  static BlockArray random_normal(Shape shape, Shape tile, std::uint64_t seed, const Scope& scope = current_scope(),
+                                  const Distribution& distribution = {});
+  /// The array's elements, copied.
+  static BlockArray from(const Array& array, Shape tile, const Scope& scope = current_scope(),
+                         const Distribution& distribution = {});
+
+  // What it is.
+  const Shape& shape() const { return shape_; }
+  const Shape& tile_shape() const { return tile_; }
+  const Shape& grid() const { return grid_; }  ///< tiles along each dimension
+  DType dtype() const { return dtype_; }
+  int rank() const { return static_cast<int>(shape_.size()); }
+  std::int64_t size() const { return element_count(shape_); }
+  /// ShapeError if there is no such tile.
+  Tile tile(const Shape& index) const;
+  Tile tile(std::int64_t i, std::int64_t j) const { return tile(Shape{i, j}); }
+  std::vector<Tile> tiles() const;
+  Device device_of(std::int64_t i, std::int64_t j) const { return tile(i, j).device(); }
+  Scope scope() const;  ///< the devices that have tiles
+  std::string where() const;  ///< a table of which tile is where, for people
+
+  // Elsewhere and otherwise: copies.
+  Array gather(std::optional<Device> device = {}) const;  ///< as one array; by default on current_device()
+  BlockArray to(const Scope& scope, const Distribution& distribution = {}) const;
+  BlockArray retile(Shape tile) const;
+  BlockArray copy() const;
+  /// Elements from `begin` to before `end` along each dimension, in tiles of the same extents that begin with the slice.
+  BlockArray slice(const Shape& begin, const Shape& end) const;
+  /// Writes `value`, of the slice's shape, into it.
+  void assign(const Shape& begin, const BlockArray& value);
+
+  // In place, tile for tile.
+  void fill(double value);
+  /// f(tile's array) for each tile, as tasks where the tiles are.
+  void for_each_tile(const std::function<void(Array&)>& f);
+  /// The array of f(tiles' arrays): what is deferred there stays deferred. The results have their tiles' shapes.
+  friend BlockArray map(const std::function<Array(const Array&)>& f, const BlockArray& a);
+  friend BlockArray map(const std::function<Array(const Array&, const Array&)>& f, const BlockArray& a,
+                        const BlockArray& b);
+
+ private:
+  static BlockArray layout(Shape shape, Shape tile, DType dtype);
+  std::size_t number(const Shape& index) const;
+  Shape index_of(std::size_t number) const;
+  Shape extent_of(const Shape& index) const;
+  Shape origin_of(const Shape& index) const;
+  template <class F>
+  static BlockArray made(Shape shape, Shape tile, DType dtype, const Scope& scope, const Distribution& distribution,
+                         F&& tile_at);
+  friend struct BlockArrayAccess;
+
+  Shape shape_{0}, tile_{1}, grid_{0};
+  DType dtype_ = DType::f32;
+  std::shared_ptr<std::vector<Array>> tiles_ = std::make_shared<std::vector<Array>>();
+};
+
+BlockArray map(const std::function<Array(const Array&)>& f, const BlockArray& a);
+BlockArray map(const std::function<Array(const Array&, const Array&)>& f, const BlockArray& a, const BlockArray& b);
+BlockArray operator+(const BlockArray& a, const BlockArray& b);
+BlockArray operator-(const BlockArray& a, const BlockArray& b);
+BlockArray operator*(const BlockArray& a, const BlockArray& b);
+BlockArray operator/(const BlockArray& a, const BlockArray& b);
+BlockArray operator+(const BlockArray& a, double b);
+BlockArray operator-(const BlockArray& a, double b);
+BlockArray operator*(const BlockArray& a, double b);
+BlockArray operator/(const BlockArray& a, double b);
+inline BlockArray operator+(double a, const BlockArray& b) { return b + a; }
+inline BlockArray operator*(double a, const BlockArray& b) { return b * a; }
+BlockArray operator-(const BlockArray& a);
+
+/// Over all elements, on current_device(): an array of no dimensions. Tiles are added in the order of the grid.
+Array sum(const BlockArray& a);
+Array mean(const BlockArray& a);
+Array max(const BlockArray& a);
+Array min(const BlockArray& a);
+/// Over one axis, which stays with extent 1.
+BlockArray sum(const BlockArray& a, int axis);
+BlockArray max(const BlockArray& a, int axis);
+BlockArray min(const BlockArray& a, int axis);
+
+/// Of a matrix: rows as columns. Copies, tile for tile, where the tiles are.
+BlockArray transpose(const BlockArray& a);
+/// (m, n) of (m, k) and (k, n), in a's tiles' rows and b's tiles' columns; b is copied to other tiles if a's columns are tiled
+/// otherwise than its rows. By a task for each product of two tiles, on the device of the result's tile.
+BlockArray matmul(const BlockArray& a, const BlockArray& b);
+/// c = alpha a b + beta c in place.
+void matmul_into(BlockArray& c, const BlockArray& a, const BlockArray& b, double alpha = 1, double beta = 1);
+/// The lower triangular l with a = l lᵀ; a is square in square tiles, and of it the lower triangle is read. ArgumentError
+/// with the order of the first leading minor that is not positive definite. Right-looking, tile for tile (Buttari et al.,
+/// "A class of parallel tiled linear algebra algorithms for multicore architectures", 2009).
+BlockArray cholesky(const BlockArray& a);
+/// In place; above the diagonal zeros.
+void cholesky_into(BlockArray& a);
+/// x of t x = b, where t is lower triangular, or with `transposed` x of tᵀ x = b.
+BlockArray solve_triangular(const BlockArray& t, const BlockArray& b, bool transposed = false);
+
+/// Numbers and, above 1,000 of them, only the first and last of each dimension; with the tiling.
+std::string to_string(const BlockArray& a);
+
+/// What of a neighbour is beyond the edge.
+enum class Edge : std::uint8_t { wrap, clamp, pad };
+struct Halo {
+  std::int64_t distance = 1;  ///< how far neighbours are at most
+  Edge edge = Edge::clamp;
+  double value = 0;           ///< of `pad`
+};
+/// Neighbours of all elements of a tile: n(0, -1) are those to the left. ShapeError beyond the halo's distance.
+class Neighbours {
+ public:
+  Array operator()(std::int64_t rows, std::int64_t columns) const;
+
+ private:
+  friend BlockArray stencil(const BlockArray&, const Halo&, const std::function<Array(const Neighbours&)>&);
+  Neighbours(Array padded, std::int64_t distance) : padded_(std::move(padded)), distance_(distance) {}
+  Array padded_;
+  std::int64_t distance_;
+};
+/// f(neighbours) of each tile of a matrix: `stencil(a, {.edge = Edge::wrap}, [](const Neighbours& n) { return n(-1, 0) +
+/// n(1, 0) + n(0, -1) + n(0, 1) - 4 * n(0, 0); })`. One kernel a tile where f is elementwise. ShapeError if a tile is
+/// smaller than the distance.
+BlockArray stencil(const BlockArray& a, const Halo& halo, const std::function<Array(const Neighbours&)>& f);
+
+}  // namespace tessera

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// What meets across tiles: reductions, transposes, products, factorisations, stencils.
+#include <algorithm>
+#include <limits>
+
+#include "tessera/array/functions.h"
+#include "tessera/ops/linear_algebra.h"
+#include "tessera/task/block_array.h"
+
+namespace tessera {
+namespace {
+
+void check_matrix(const char* operation, const BlockArray& a) {
+  if (a.rank() != 2)
+    fail<ShapeError>({.asked = operation, .with = {{"shape", to_string(a.shape())}}, .wrong = "it is no matrix"});
+}
+void check_square(const char* operation, const BlockArray& a) {
+  check_matrix(operation, a);
+  if (a.shape()[0] != a.shape()[1])
+    fail<ShapeError>(
+        {.asked = operation, .with = {{"shape", to_string(a.shape())}}, .wrong = "the matrix is not square"});
+  if (a.tile_shape()[0] != a.tile_shape()[1])
+    fail<ShapeError>({.asked = operation,
+                      .with = {{"tile", to_string(a.tile_shape())}},
+                      .wrong = "the tiles are not square",
+                      .todo = "Copy it with retile({n, n})"});
+}
+/// A task on the device of the tile that it writes.
+TaskOptions on(const Tile& t, const char* name, int priority = 0) {
+  return {.scope = Scope(t.device()), .priority = priority, .name = name};
+}
+
+using Reduce = Array (*)(Array, std::vector<int>, bool);
+using Combine = Array (*)(const Array&, const Array&);
+
+/// All elements: of each tile where it is, then one after the other.
+Array reduced(const BlockArray& a, const char* name, Reduce reduce, Combine combine) {
+  if (a.size() == 0 && name[0] == 'm')
+    fail<ShapeError>({.asked = name, .with = {{"shape", to_string(a.shape())}}, .wrong = "the array is empty"});
+  const Device here = current_device();
+  std::vector<Array> parts;
+  for (const Tile& t : a.tiles()) {
+    const DeviceScope there(t.device());
+    parts.push_back(reduce(t.array(), {}, false).eval());
+  }
+  if (parts.empty()) return Array::zeros({}, a.dtype());
+  Array total;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const Array part = parts[i].device() == here ? parts[i] : parts[i].to(here);
+    total = i == 0 ? part : combine(total, part);
+  }
+  return total;
+}
+
+Array plus(const Array& a, const Array& b) { return a + b; }
+Array larger(const Array& a, const Array& b) { return maximum(a, b); }
+Array smaller(const Array& a, const Array& b) { return minimum(a, b); }
+
+}  // namespace
+
+/// Makes a block array of tiles that others have computed.
+struct BlockArrayAccess {
+  static BlockArray of(Shape shape, Shape tile, DType dtype, std::vector<Array> tiles) {
+    BlockArray out = BlockArray::layout(std::move(shape), std::move(tile), dtype);
+    *out.tiles_ = std::move(tiles);
+    return out;
+  }
+};
+
+Array sum(const BlockArray& a) { return reduced(a, "sum", tessera::sum, plus); }
+Array max(const BlockArray& a) { return reduced(a, "max", tessera::max, larger); }
+Array min(const BlockArray& a) { return reduced(a, "min", tessera::min, smaller); }
+Array mean(const BlockArray& a) {
+  if (a.size() == 0)
+    fail<ShapeError>({.asked = "mean", .with = {{"shape", to_string(a.shape())}}, .wrong = "the array is empty"});
+  return sum(a) / static_cast<double>(a.size());
+}
+
+namespace {
+
+BlockArray along(const BlockArray& a, int axis, const char* name, Reduce reduce, Combine combine) {
+  const auto d = static_cast<std::size_t>(normalise_axis(name, axis, a.shape().size()));
+  Shape shape = a.shape(), tile = a.tile_shape(), grid = a.grid();
+  shape[d] = tile[d] = grid[d] = 1;
+  std::vector<Array> tiles;
+  Shape index(grid.size(), 0);
+  for (std::int64_t n = element_count(grid); n > 0; --n) {
+    Array total;
+    Device device;
+    for (std::int64_t i = 0; i < a.grid()[d]; ++i) {
+      Shape at = index;
+      at[d] = i;
+      const Array t = a.tile(at).array();
+      if (i == 0) device = t.device();
+      const DeviceScope there(t.device());
+      const Array part = reduce(t, {static_cast<int>(d)}, true);
+      if (i == 0)
+        total = part;
+      else
+        total = combine(total, part.device() == device ? part : part.to(device));
+    }
+    tiles.push_back(total);
+    for (std::size_t e = grid.size(); e-- > 0;) {
+      if (++index[e] < grid[e]) break;
+      index[e] = 0;
+    }
+  }
+  const DType dtype = tiles.empty() ? a.dtype() : tiles.front().dtype();
+  return BlockArrayAccess::of(std::move(shape), std::move(tile), dtype, std::move(tiles));
+}
+
+}  // namespace
+
+BlockArray sum(const BlockArray& a, int axis) { return along(a, axis, "sum", tessera::sum, plus); }
+BlockArray max(const BlockArray& a, int axis) { return along(a, axis, "max", tessera::max, larger); }
+BlockArray min(const BlockArray& a, int axis) { return along(a, axis, "min", tessera::min, smaller); }
+
+BlockArray transpose(const BlockArray& a) {
+  check_matrix("transpose", a);
+  std::vector<Array> tiles;
+  for (std::int64_t j = 0; j < a.grid()[1]; ++j)
+    for (std::int64_t i = 0; i < a.grid()[0]; ++i) {
+      const Tile t = a.tile(i, j);
+      const DeviceScope there(t.device());
+      tiles.push_back(t.array().transpose().copy());
+    }
+  return BlockArrayAccess::of({a.shape()[1], a.shape()[0]}, {a.tile_shape()[1], a.tile_shape()[0]}, a.dtype(),
+                              std::move(tiles));
+}
+
+// --- Products --------------------------------------------------------------------------------------------------------------
+
+void matmul_into(BlockArray& c, const BlockArray& a, const BlockArray& b, double alpha, double beta) {
+  check_matrix("matmul_into", a), check_matrix("matmul_into", b), check_matrix("matmul_into", c);
+  if (a.shape()[1] != b.shape()[0] || c.shape() != Shape{a.shape()[0], b.shape()[1]})
+    fail<ShapeError>(
+        {.asked = "matmul_into",
+         .with = {{"c", to_string(c.shape())}, {"a", to_string(a.shape())}, {"b", to_string(b.shape())}},
+         .wrong = "c is not of a's rows and b's columns, or b's rows are not a's columns"});
+  const std::int64_t m = c.tile_shape()[0], n = c.tile_shape()[1], k = a.tile_shape()[1];
+  if (a.tile_shape()[0] != m) return matmul_into(c, a.retile({m, k}), b, alpha, beta);
+  if (b.tile_shape() != Shape{k, n}) return matmul_into(c, a, b.retile({k, n}), alpha, beta);
+  Region r;
+  for (std::int64_t i = 0; i < c.grid()[0]; ++i)
+    for (std::int64_t j = 0; j < c.grid()[1]; ++j) {
+      const Tile to = c.tile(i, j);
+      if (a.grid()[1] == 0 && beta != 1)
+        r.spawn(on(to, "scale"), [beta](Array& x) { x *= beta; }, inout(to));
+      for (std::int64_t p = 0; p < a.grid()[1]; ++p) {
+        const double scale = p == 0 ? beta : 1;
+        const auto multiply = [alpha, scale](const Array& x, const Array& y, Array& z) {
+          multiply_into(z, x, y, {.alpha = alpha, .beta = scale});
+        };
+        if (scale == 0)
+          r.spawn(on(to, "multiply"), multiply, in(a.tile(i, p)), in(b.tile(p, j)), out(to));
+        else
+          r.spawn(on(to, "multiply"), multiply, in(a.tile(i, p)), in(b.tile(p, j)), inout(to));
+      }
+    }
+  r.wait();
+}
+
+BlockArray matmul(const BlockArray& a, const BlockArray& b) {
+  check_matrix("matmul", a), check_matrix("matmul", b);
+  if (a.shape()[1] != b.shape()[0])
+    fail<ShapeError>({.asked = "matmul",
+                      .with = {{"left", to_string(a.shape())}, {"right", to_string(b.shape())}},
+                      .wrong = "the left one's columns are not as many as the right one's rows"});
+  const Shape shape{a.shape()[0], b.shape()[1]}, tile{a.tile_shape()[0], b.tile_shape()[1]};
+  if (a.shape()[1] == 0) return BlockArray::zeros(shape, tile, a.dtype(), a.scope());
+  BlockArray c = BlockArray::empty(shape, tile, a.dtype(), a.scope());
+  matmul_into(c, a, b, 1, 0);
+  return c;
+}
+
+// --- Factorisations ----------------------------------------------------------------------------------------------------------
+
+void cholesky_into(BlockArray& a) {
+  check_square("cholesky", a);
+  const std::int64_t n = a.grid()[0], rows = a.tile_shape()[0];
+  std::vector<Array> failures;
+  for (std::int64_t k = 0; k < n; ++k) failures.push_back(Array::zeros({1}, DType::i32, a.device_of(k, k)).eval());
+  Region r;
+  for (std::int64_t k = 0; k < n; ++k) {
+    const Tile diagonal = a.tile(k, k);
+    r.spawn(on(diagonal, "factor", 3), [order = k * rows](Array& t, Array& failure) { cholesky_into(t, failure, order); },
+            inout(diagonal), inout(failures[static_cast<std::size_t>(k)]));
+    for (std::int64_t i = k + 1; i < n; ++i)
+      r.spawn(on(a.tile(i, k), "solve", 2), [](const Array& l, Array& t) {
+        solve_triangular_into(l, t, {.side = Side::right, .triangle = Triangle::lower, .transposed = true});
+      }, in(diagonal), inout(a.tile(i, k)));
+    for (std::int64_t j = k + 1; j < n; ++j) {
+      r.spawn(on(a.tile(j, j), "update", j == k + 1 ? 2 : 1), [](const Array& x, Array& t) {
+        multiply_into(t, x, x.transpose(), {.alpha = -1, .part = Part::lower});
+      }, in(a.tile(j, k)), inout(a.tile(j, j)));
+      for (std::int64_t i = j + 1; i < n; ++i)
+        r.spawn(on(a.tile(i, j), "update", j == k + 1 ? 1 : 0), [](const Array& x, const Array& y, Array& t) {
+          multiply_into(t, x, y.transpose(), {.alpha = -1});
+        }, in(a.tile(i, k)), in(a.tile(j, k)), inout(a.tile(i, j)));
+    }
+  }
+  // Above the diagonal nothing was read.
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = i; j < n; ++j)
+      r.spawn(on(a.tile(i, j), "clear"), [i, j](Array& t) {
+        if (i == j)
+          t.assign(tril(t));
+        else
+          t.fill(0);
+      }, i == j ? inout(a.tile(i, j)) : out(a.tile(i, j)));
+  r.wait();
+  for (const Array& failure : failures) check_cholesky(failure);
+}
+
+BlockArray cholesky(const BlockArray& a) {
+  check_square("cholesky", a);
+  BlockArray l = a.copy();
+  cholesky_into(l);
+  return l;
+}
+
+BlockArray solve_triangular(const BlockArray& t, const BlockArray& b, bool transposed) {
+  check_square("solve_triangular", t), check_matrix("solve_triangular", b);
+  if (t.shape()[0] != b.shape()[0])
+    fail<ShapeError>({.asked = "solve_triangular",
+                      .with = {{"matrix", to_string(t.shape())}, {"right side", to_string(b.shape())}},
+                      .wrong = "they have not as many rows"});
+  const std::int64_t rows = t.tile_shape()[0], n = t.grid()[0];
+  BlockArray x = b.tile_shape()[0] == rows ? b.copy() : b.retile({rows, b.tile_shape()[1]});
+  Region r;
+  for (std::int64_t j = 0; j < x.grid()[1]; ++j)
+    for (std::int64_t step = 0; step < n; ++step) {
+      const std::int64_t k = transposed ? n - 1 - step : step;
+      r.spawn(on(x.tile(k, j), "solve", 1), [transposed](const Array& l, Array& v) {
+        solve_triangular_into(l, v, {.triangle = Triangle::lower, .transposed = transposed});
+      }, in(t.tile(k, k)), inout(x.tile(k, j)));
+      for (std::int64_t rest = step + 1; rest < n; ++rest) {
+        const std::int64_t i = transposed ? n - 1 - rest : rest;
+        const Tile factor = transposed ? t.tile(k, i) : t.tile(i, k);
+        r.spawn(on(x.tile(i, j), "update"), [transposed](const Array& l, const Array& v, Array& w) {
+          multiply_into(w, transposed ? l.transpose() : l, v, {.alpha = -1});
+        }, in(factor), in(x.tile(k, j)), inout(x.tile(i, j)));
+      }
+    }
+  r.wait();
+  return x;
+}
+
+// --- Stencils ----------------------------------------------------------------------------------------------------------------
+
+Array Neighbours::operator()(std::int64_t rows, std::int64_t columns) const {
+  const std::int64_t d = distance_, height = padded_.shape(0) - 2 * d, width = padded_.shape(1) - 2 * d;
+  if (std::max(std::abs(rows), std::abs(columns)) > d)
+    fail<ShapeError>({.asked = "neighbour",
+                      .with = {{"rows", std::to_string(rows)},
+                               {"columns", std::to_string(columns)},
+                               {"distance", std::to_string(d)}},
+                      .wrong = "it is beyond the halo",
+                      .todo = "Say a larger Halo::distance"});
+  return padded_.slice(0, d + rows, d + rows + height).slice(1, d + columns, d + columns + width);
+}
+
+BlockArray stencil(const BlockArray& a, const Halo& halo, const std::function<Array(const Neighbours&)>& f) {
+  check_matrix("stencil", a);
+  if (a.size() == 0) return a.copy();
+  const std::int64_t d = halo.distance, rows = a.grid()[0], columns = a.grid()[1];
+  const Tile last = a.tile(rows - 1, columns - 1);
+  if (d < 0 || std::min(last.shape()[0], last.shape()[1]) < d)
+    fail<ShapeError>({.asked = "stencil",
+                      .with = {{"distance", std::to_string(d)}, {"smallest tile", to_string(last.shape())}},
+                      .wrong = "a halo is at most as wide as the smallest tile",
+                      .todo = "Use larger tiles: retile"});
+  BlockArray out = BlockArray::empty(a.shape(), a.tile_shape(), a.dtype(), a.scope());
+  Region r;
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < columns; ++j) {
+      // The tile and the eight around it; beyond the edge of the array the one on the other side, or the tile itself.
+      std::vector<Accessed> around;
+      std::vector<std::pair<std::int64_t, std::int64_t>> beyond;  // how many rows and columns of tiles past the edge
+      for (std::int64_t di = -1; di <= 1; ++di)
+        for (std::int64_t dj = -1; dj <= 1; ++dj) {
+          const std::int64_t p = i + di, q = j + dj;
+          const std::int64_t row_past = p < 0 ? -1 : p >= rows ? 1 : 0, column_past = q < 0 ? -1 : q >= columns ? 1 : 0;
+          beyond.emplace_back(row_past, column_past);
+          const bool wrap = halo.edge == Edge::wrap;
+          around.push_back(in(a.tile(wrap ? (p + rows) % rows : std::clamp<std::int64_t>(p, 0, rows - 1),
+                                     wrap ? (q + columns) % columns : std::clamp<std::int64_t>(q, 0, columns - 1))));
+        }
+      r.spawn(on(out.tile(i, j), "stencil"), [halo, beyond, f](const std::vector<Array>& near, Array& to) {
+        const std::int64_t d = halo.distance, height = to.shape(0), width = to.shape(1);
+        Array padded = Array::empty({height + 2 * d, width + 2 * d}, to.dtype());
+        for (std::size_t n = 0; n < 9; ++n) {
+          const auto di = static_cast<std::int64_t>(n / 3) - 1, dj = static_cast<std::int64_t>(n % 3) - 1;
+          if (d == 0 && (di != 0 || dj != 0)) continue;
+          const auto span = [d](std::int64_t side, std::int64_t extent) {
+            return side < 0 ? std::pair<std::int64_t, std::int64_t>(0, d)
+                            : side > 0 ? std::pair(d + extent, 2 * d + extent) : std::pair(d, d + extent);
+          };
+          const auto [top, bottom] = span(di, height);
+          const auto [left, right] = span(dj, width);
+          Array place = padded.slice(0, top, bottom).slice(1, left, right);
+          const auto [row_past, column_past] = beyond[n];
+          if (halo.edge == Edge::pad && (row_past != 0 || column_past != 0)) {
+            place.fill(halo.value);
+            continue;
+          }
+          const Array& from = near[n];
+          // The rows of that tile next to this one; clamped, its first or last one again.
+          const auto take = [&](const Array& t, int axis, std::int64_t side, std::int64_t past) {
+            const std::int64_t extent = t.shape(axis);
+            if (side == 0) return t;
+            if (halo.edge == Edge::clamp && past != 0) {
+              const std::int64_t edge = past < 0 ? 0 : extent - 1;
+              return t.slice(axis, edge, edge + 1);  // stretched by assign
+            }
+            return side < 0 ? t.slice(axis, extent - d, extent) : t.slice(axis, 0, d);
+          };
+          place.assign(take(take(from, 0, di, row_past), 1, dj, column_past));
+        }
+        to.assign(f(Neighbours(padded, d)));
+      }, around, out(out.tile(i, j)));
+    }
+  r.wait();
+  return out;
+}
+
+}  // namespace tessera
