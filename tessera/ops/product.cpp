@@ -70,8 +70,11 @@ Rule product_rule(bool relu) {
         left = left.reshape({element_count(left.shape()) / std::max<std::int64_t>(left.shape(-1), 1), left.shape(-1)});
         from = g.reshape({g.size() / std::max<std::int64_t>(g.shape(-1), 1), g.shape(-1)});
       }
-      const Array to_right = matmul(exchanged(left), from);
-      return column ? to_right.select(-1, 0) : to_right;
+      if (column) return matmul(exchanged(left), from).select(-1, 0);
+      // Where the factor is the transposed view of a matrix, its adjoint is one of that matrix's.
+      const Array right = b.operand(1);
+      const bool transposed = right.strides().end()[-2] == 1 && right.strides().back() != 1;
+      return transposed ? exchanged(matmul(exchanged(from), left)) : matmul(exchanged(left), from);
     });
     if (b.operands() > 2) b.add(2, [&] { return g; });
   };
@@ -159,10 +162,9 @@ std::optional<Array> by_vendor(const Array& a, const Array& b, const Sides& s, s
 
 /// The factor in panels of `width` rows or columns: one copy of each matrix that differs.
 BufferView packed(const Array& factor, const ops::PackSpec& spec, std::int64_t count, std::int64_t k,
-                  std::array<std::int64_t, 2> strides, std::array<std::int64_t, 2> extents,
+                  std::int64_t depth, std::array<std::int64_t, 2> strides, std::array<std::int64_t, 2> extents,
                   std::array<std::int64_t, 2> batch_strides) {
-  const std::int64_t width = spec.width, panels = ops::ceil_div(count, width), depth = 256,
-                     depths = ops::ceil_div(k, depth);
+  const std::int64_t width = spec.width, panels = ops::ceil_div(count, width), depths = ops::ceil_div(k, depth);
   for (std::size_t d = 0; d < 2; ++d)
     if (batch_strides[d] == 0) extents[d] = 1;
   Array out = Array::empty({extents[0] * extents[1] * panels * width * k}, spec.to, factor.device());
@@ -172,7 +174,8 @@ BufferView packed(const Array& factor, const ops::PackSpec& spec, std::int64_t c
   for (std::int64_t v :
        {count, k, strides[0], strides[1], panels, depth, depths, extents[1], batch_strides[0], batch_strides[1]})
     args.index(v);
-  family(spec).launch({static_cast<std::uint64_t>(panels * depths * extents[0] * extents[1]), 1, 1}, args);
+  const std::int64_t groups = ops::ceil_div(panels, spec.together());
+  family(spec).launch({static_cast<std::uint64_t>(groups * depths * extents[0] * extents[1]), 1, 1}, args);
   return out.view();
 }
 
@@ -218,13 +221,13 @@ void packed_product(const Choice& choice, const Array& left, const Array& right,
   };
   LaunchArguments args;
   if (spec.a_packed) {
-    args.add(packed(left, plan.pack_a, m, k, {s.am, s.ak}, extents, a_batch));
+    args.add(packed(left, plan.pack_a, m, k, plan.depth, {s.am, s.ak}, extents, a_batch));
     a_batch = packed_strides(a_batch, m_panels * rows * k);
   } else {
     args.add(left.view());
   }
   if (spec.b_packed) {
-    args.add(packed(right, plan.pack_b, n, k, {s.bn, s.bk}, extents, b_batch));
+    args.add(packed(right, plan.pack_b, n, k, plan.depth, {s.bn, s.bk}, extents, b_batch));
     b_batch = packed_strides(b_batch, n_panels * columns * k);
   } else {
     args.add(right.view());
@@ -235,11 +238,12 @@ void packed_product(const Choice& choice, const Array& left, const Array& right,
   args.add(out.view());
   for (std::int64_t v : {m, n, k}) args.index(v);
   if (!spec.whole)
-    for (std::int64_t v : {plan.block_rows, plan.block_columns, plan.depth, row_blocks}) args.index(v);
+    for (std::int64_t v : {plan.block_rows, plan.block_columns, plan.depth}) args.index(v);
+  if (!spec.whole && (spec.batched || !spec.columns_first)) args.index(row_blocks);
   if (!spec.a_packed && !spec.a_unit_m) args.index(s.am);
   if (!spec.a_packed && !spec.a_unit_k) args.index(s.ak);
   if (!spec.b_packed) args.index(s.bk);
-  if (spec.batched && !spec.whole) args.index(column_blocks);
+  if (!spec.whole && (spec.batched || spec.columns_first)) args.index(column_blocks);
   if (spec.batched)
     for (std::int64_t v : {extents[1], a_batch[0], a_batch[1], b_batch[0], b_batch[1]}) args.index(v);
   choice.kernel->launch({static_cast<std::uint64_t>(row_blocks * column_blocks * batch), 1, 1}, args);
