@@ -14,7 +14,7 @@ void MultiHeadAttention::set_up(const LayerSetup& at) {
                       .with = {{"path", at.path()}, {"size", std::to_string(size)}, {"heads", std::to_string(heads)}},
                       .wrong = "the heads do not divide the size of MultiHeadAttention"});
   in_weight.declare({3 * size, size}, init::xavier_uniform());
-  if (with_bias) in_bias.declare({3 * size}, init::zeros());
+  if (with_bias) in_bias.declare({3 * size}, init::zeros()), in_bias.keep_precision();
   out.outputs = size, out.with_bias = with_bias;
   at.part(out, "out", {size});
   if (with_bias) out.bias.declare({size}, init::zeros());  // not as other Denses begin
@@ -28,10 +28,10 @@ Array MultiHeadAttention::operator()(const Array& x) const {
                       .wrong = "x is not (batch, tokens, size) or (tokens, size) of the layer's size"});
   if (x.rank() == 2) return (*this)(x.unsqueeze(0)).squeeze(0);
   const std::int64_t batch = x.shape(0), tokens = x.shape(1), each = size / heads;
-  const Array projected =
-      matmul(x, in_weight.transpose(), {.bias = in_bias.empty() ? std::nullopt : std::optional<Array>(in_bias)})
-          .reshape({batch, tokens, 3, heads, each})
-          .permute({2, 0, 3, 1, 4});  // queries, keys, values: (batch, heads, tokens, each)
+  const Array projected = matmul(in_precision_of(in_weight, x), in_weight.transpose(),
+                                 {.bias = in_bias.empty() ? std::nullopt : std::optional<Array>(in_bias)})
+                              .reshape({batch, tokens, 3, heads, each})
+                              .permute({2, 0, 3, 1, 4});  // queries, keys, values: (batch, heads, tokens, each)
   const Array q = projected.select(0, 0), k = projected.select(0, 1), v = projected.select(0, 2);
   const Array y = scaled_dot_product_attention(q, k, v, {.causal = causal});
   return out(y.permute({0, 2, 1, 3}).reshape({batch, tokens, size}));

@@ -23,7 +23,9 @@ void Dense::set_up(const LayerSetup& at) {
                       .todo = "Dense{.outputs = ...}"});
   weight.declare({outputs, inputs}, init::kaiming_uniform({.a = std::sqrt(5.0)}));
   const double bound = 1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(1, inputs)));
-  if (with_bias) bias.declare({outputs}, init::uniform(-bound, bound));
+  if (!with_bias) return;
+  bias.declare({outputs}, init::uniform(-bound, bound));
+  bias.keep_precision();  // it is added to sums in f32
 }
 Shape Dense::output_shape(const Shape& input) const {
   Shape out = input;
@@ -36,7 +38,8 @@ Array Dense::operator()(const Array& x) const {
     fail<ShapeError>({.asked = layer_name("Dense", weight.path()),
                       .with = {{"x", to_string(x.shape())}, {"weight", to_string(weight.shape())}},
                       .wrong = "the last extent of x is not the number of the layer's inputs"});
-  return matmul(x, weight.transpose(), {.bias = bias.empty() ? std::nullopt : std::optional<Array>(bias)});
+  return matmul(in_precision_of(weight, x), weight.transpose(),
+                {.bias = bias.empty() ? std::nullopt : std::optional<Array>(bias)});
 }
 
 void Embedding::set_up(const LayerSetup& at) {
