@@ -72,7 +72,7 @@ TEST_P(OnEveryDevice, GradientsOfCopiesAreSumsInF32) {
     MixedPrecision precision(model, {.dtype = t});
     auto [values, gradient] = precision.value_and_grad([&](const Dense& m) {
       EXPECT_EQ(m.weight.dtype(), t);
-      EXPECT_EQ(m.bias.dtype(), DType::f32);
+      EXPECT_EQ(m.bias.dtype(), t);
       const Array y = m(xs);
       EXPECT_EQ(y.dtype(), t);
       return std::tuple(sum(y.astype(DType::f32) * cs), y);
@@ -199,8 +199,11 @@ TEST_P(OnEveryDevice, NormsAndWhatIsKeptStayF32AndFrozenOnesAreCopied) {
     for (const NamedArray& g : parameters(gradient)) EXPECT_EQ(g.array.dtype(), DType::f32) << g.path;
     precision.step(optimiser, model, gradient);
     for (const NamedArray& p : parameters(model)) EXPECT_EQ(p.array.dtype(), DType::f32) << p.path;
+    EXPECT_EQ(values(model.out), before);
+    unfreeze(model);  // afterwards, too
+    const auto all = precision.value_and_grad([&](const Net& m) { return mean(m(x).astype(DType::f32)); })(model);
+    EXPECT_EQ(all.second.out.weight.shape(), model.out.weight.shape());
   }
-  EXPECT_EQ(values(model.out), before);
 }
 
 Trainer<Network> trainer_of(const Network& model, const AnyOptimiser& optimiser, TrainerOptions options) {

@@ -14,7 +14,7 @@ void MultiHeadAttention::set_up(const LayerSetup& at) {
                       .with = {{"path", at.path()}, {"size", std::to_string(size)}, {"heads", std::to_string(heads)}},
                       .wrong = "the heads do not divide the size of MultiHeadAttention"});
   in_weight.declare({3 * size, size}, init::xavier_uniform());
-  if (with_bias) in_bias.declare({3 * size}, init::zeros()), in_bias.keep_precision();
+  if (with_bias) in_bias.declare({3 * size}, init::zeros());
   out.outputs = size, out.with_bias = with_bias;
   at.part(out, "out", {size});
   if (with_bias) out.bias.declare({size}, init::zeros());  // not as other Denses begin

@@ -23,9 +23,7 @@ void Dense::set_up(const LayerSetup& at) {
                       .todo = "Dense{.outputs = ...}"});
   weight.declare({outputs, inputs}, init::kaiming_uniform({.a = std::sqrt(5.0)}));
   const double bound = 1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(1, inputs)));
-  if (!with_bias) return;
-  bias.declare({outputs}, init::uniform(-bound, bound));
-  bias.keep_precision();  // it is added to sums in f32
+  if (with_bias) bias.declare({outputs}, init::uniform(-bound, bound));
 }
 Shape Dense::output_shape(const Shape& input) const {
   Shape out = input;

@@ -34,7 +34,7 @@ class ModelArray : public Array {
   void fill_in(std::string path, std::uint64_t seed, DType dtype);
   void set_frozen(bool frozen) { frozen_ = frozen; }
 
-  /// In mixed precision (nn/precision.h) it stays as it is: what norms multiply by, what products add to their sums.
+  /// In mixed precision (nn/precision.h) it stays as it is: the parameters of norms.
   bool keeps_precision() const { return keeps_precision_; }
   void keep_precision(bool keep = true) { keeps_precision_ = keep; }
   /// It is a copy of 16 bits, in mixed precision, of an f32 parameter: gradients by it are f32.

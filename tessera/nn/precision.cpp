@@ -39,6 +39,10 @@ void check_options(const char* asked, const PrecisionOptions& o) {
 
 }  // namespace
 
+void freeze_as(const Parts& parts, const ConstParts& other) {
+  for (std::size_t i = 0; i < parts.size(); ++i) parts[i].second->set_frozen(other[i].second->frozen());
+}
+
 Precision::Precision(const char* asked, const PrecisionOptions& options, const Parts& model) : options_(options) {
   check_options(asked, options_);
   scales_ = options_.loss_scale.enabled.value_or(options_.dtype == DType::f16);

@@ -31,6 +31,9 @@ struct PrecisionOptions {
 
 namespace detail {
 
+/// Freezes those that are frozen in the other, and no others.
+void freeze_as(const Parts& parts, const ConstParts& other);
+
 /// The copies of a model's parameters, and the loss scale.
 class Precision {
  public:
@@ -90,11 +93,11 @@ class Precision {
 ///     precision.step(optimiser, model, gradient, mode);
 ///   }
 ///
-/// The function is given the model with copies in the place of its f32 parameters, frozen ones too: those of norms and
-/// what products add stay. Layers compute in the copies' dtype; products, reductions, norms, softmax and losses sum in
-/// f32. The gradient is of the model's own dtypes and not scaled, and sums that make it are f32 throughout. Written
-/// otherwise (load_arrays), the weights are copied anew at the next call. After pack and setup. It shares the model's
-/// memory. Walked by for_each_array: `scale`, `good`, `skipped`. Not movable.
+/// The function is given the model with copies in the place of its f32 parameters, frozen ones too; those of norms
+/// stay. Layers compute in the copies' dtype; products, reductions, norms, softmax and losses sum in f32. The gradient
+/// is of the model's own dtypes and not scaled, and sums that make it are f32 throughout. Weights that are written
+/// otherwise (load_arrays) are copied anew at the next call. It shares the model's memory, so it is made after setup
+/// and pack. Walked by for_each_array: `scale`, `good`, `skipped`, with a loss scale. Not movable.
 template <class Model>
 class MixedPrecision {
  public:
@@ -115,6 +118,7 @@ class MixedPrecision {
   auto value_and_grad(F f) {
     return [this, f = std::move(f)](const Model& model) {
       check("MixedPrecision.value_and_grad", model);
+      detail::freeze_as(detail::parts_of(model_), detail::parts_of(model));
       if (state_.outdated()) state_.refresh();
       if (!state_.scales()) return tessera::value_and_grad(f)(model_);
       using Value = decltype(f(model_));
