@@ -51,6 +51,7 @@
 #include "tessera/nn/optimiser.h"
 #include "tessera/nn/pack.h"
 #include "tessera/nn/parameter.h"
+#include "tessera/nn/precision.h"
 #include "tessera/nn/saved_model.h"
 #include "tessera/nn/schedule.h"
 #include "tessera/nn/sequential.h"
