@@ -9,6 +9,26 @@ namespace tessera {
 
 using ops::ProductSpec;
 
+namespace ops {
+
+const ProductChoice& choose_product_kernel(Device device, const ProductSpec& asked, std::array<std::int64_t, 4> sizes) {
+  static constinit thread_local std::array<ProductChoice, 16> known;
+  const auto [m, n, k, matrices] = sizes;
+  const auto n_of = [](std::int64_t v) { return static_cast<std::uint64_t>(v); };
+  ProductChoice& here =
+      known[hash_of({n_of(m) ^ n_of(n) << 16 ^ n_of(k) << 32 ^ n_of(matrices) << 48, asked.hash()}) >> 60];
+  if (here.sizes == sizes && here.device == device && here.asked == asked) return here;
+  const Tiles tiles = tiles_of(device);
+  ProductChoice made{device, asked, choose_product(tiles, asked, m, n, k, matrices), sizes, {}};
+  if (made.spec.packed) made.plan = choose_packed(tiles, made.spec, m, n, k, matrices);
+  static auto& products = *new KernelFamily<ProductSpec>(trace_product);
+  static auto& packed_products = *new KernelFamily<PackedSpec>(trace_packed_product);
+  made.kernel = made.spec.packed ? &packed_products(made.plan.spec) : &products(made.spec);
+  return here = made;
+}
+
+}  // namespace ops
+
 namespace {
 
 DType sum_dtype(DType t) {
@@ -176,32 +196,8 @@ Array packed(const Array& factor, const ops::PackSpec& spec, std::int64_t count,
   return out;
 }
 
-/// How our kernels compute a product, remembered for the last one of a thread: choosing takes about as long as a small
-/// product does.
-struct Choice {
-  Device device;
-  ProductSpec asked, spec;
-  std::array<std::int64_t, 4> sizes{-1};  // rows, columns, k, matrices
-  ops::PackedPlan plan;                   // if `spec.packed`
-  const Kernel* kernel = nullptr;         // its family keeps it
-};
-constinit thread_local Choice last_choice;
-
-Choice choose(Device device, const ProductSpec& asked, std::array<std::int64_t, 4> sizes) {
-  Choice& last = last_choice;
-  if (last.sizes == sizes && last.device == device && last.asked == asked) return last;
-  const auto [m, n, k, matrices] = sizes;
-  const ops::Tiles tiles = ops::tiles_of(device);
-  Choice made{device, asked, ops::choose_product(tiles, asked, m, n, k, matrices), sizes, {}};
-  if (made.spec.packed) made.plan = ops::choose_packed(tiles, made.spec, m, n, k, matrices);
-  static auto& products = *new KernelFamily<ProductSpec>(ops::trace_product);
-  static auto& packed_products = *new KernelFamily<ops::PackedSpec>(ops::trace_packed_product);
-  made.kernel = made.spec.packed ? &packed_products(made.plan.spec) : &products(made.spec);
-  return last = made;
-}
-
 /// (m, n) = (m, k) x (k, n) for each of two batch dimensions, by tiles in registers.
-void packed_product(const Choice& choice, const Array& left, const Array& right, const std::optional<Array>& bias,
+void packed_product(const ops::ProductChoice& choice, const Array& left, const Array& right, const std::optional<Array>& bias,
                     const Array& out, Sides s, const BatchDims& dims) {
   const auto [m, n, k, batch] = choice.sizes;
   const ops::PackedPlan& plan = choice.plan;
@@ -344,7 +340,8 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
   asked.bias = epilogue.bias.has_value();
   asked.activation = epilogue.activation;
   const std::int64_t matrices = dims[0].extent * dims[1].extent;
-  const Choice choice = choose(a.device(), asked, {rows, columns, k, matrices});
+  // A copy: what computes an operand may choose for itself.
+  const ops::ProductChoice choice = ops::choose_product_kernel(a.device(), asked, {rows, columns, k, matrices});
   const ProductSpec& spec = choice.spec;
 
   Array out = Array::empty(std::move(out_shape), result, a.device());
