@@ -213,6 +213,14 @@ ir::Value updated(ir::Value old, ir::Value sum, ir::Value alpha, ir::Value beta)
 PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& spec, std::int64_t m, std::int64_t n, std::int64_t k,
                          std::int64_t batch);
 
+// product.cpp
+
+/// The factor in panels of `spec.width` rows or columns, `count` of them in each matrix: one copy of each matrix that
+/// differs. `strides` along them and along k; before a matrix's own there are two dimensions.
+Array pack_factor(const BufferView& factor, const PackSpec& spec, std::int64_t count, std::int64_t k,
+                  std::array<std::int64_t, 2> strides, std::array<std::int64_t, 2> extents = {1, 1},
+                  std::array<std::int64_t, 2> batch_strides = {0, 0});
+
 // triangular_kernels.cpp
 
 /// A triangular system t x = b by forward substitution, in b's memory: of n equations, at most `size`. Threads are right

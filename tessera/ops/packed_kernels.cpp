@@ -233,8 +233,11 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
   // A panel is packed if that much is read of it again; memory in which vectors lie as they are needed is read there.
   const auto near = [&](std::int64_t count) { return count * k * static_cast<std::int64_t>(size) <= 65536; };
   const bool b_there = s.b_unit_n && s.b == s.sum && n % columns == 0 && (near(n) || m_panels < 4);
-  p.b_packed = !b_there && !s.update;
-  p.a_packed = !s.update && n_panels >= 4 && (!s.a_unit_k || s.a != s.sum || !near(m));
+  // Updates of tiles allocate nothing: each block lays out what it needs, which with f64 pays for longer.
+  const bool tile =
+      s.update && std::max(m, n) * k * static_cast<std::int64_t>(size) <= std::int64_t{1} << (size == 8 ? 24 : 20);
+  p.b_packed = !b_there && !tile;
+  p.a_packed = !tile && n_panels >= 4 && (!s.a_unit_k || s.a != s.sum || !near(m));
   plan.pack_a = {s.a, s.sum, p.tm, p.tm, s.a_unit_m, s.a_unit_k};
   plan.pack_b = {s.b, s.sum, p.tn * p.lanes, p.lanes, s.b_unit_n, s.b_unit_k};
   p.a = p.a_packed ? s.sum : s.a, p.b = p.b_packed ? s.sum : s.b;
@@ -244,14 +247,14 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
   const auto fits = static_cast<std::int64_t>((tiles.tokens >= 8 ? 36864u : 24576u) / (size * columns));
   plan.depth = k <= fits * 3 / 2 ? k : ceil_div(k, ceil_div(k, fits));
   p.update = s.update, p.lower = s.lower, p.c_unit = s.c_unit;
-  if (s.update && !b_there) {
+  if (tile && !b_there) {
     p.staged = static_cast<std::uint32_t>(fits * 3 / 2 * columns);
     p.b_unit_k = s.b_unit_k && !s.b_unit_n, p.b_unit_n = s.b_unit_n;
   }
   const auto most_tiles = static_cast<std::int64_t>(packed_tiles(p));
   plan.block_rows = std::min({m_panels, std::max<std::int64_t>(1, 128 / p.tm), most_tiles});
   plan.block_columns = std::clamp<std::int64_t>(most_tiles / plan.block_rows, 1, n_panels);
-  if (s.update && plan.depth == k) {  // no sums wait: panels are laid out for as many rows as stay in the second cache
+  if (tile && plan.depth == k) {  // no sums wait: panels are laid out for as many rows as stay in the second cache
     plan.block_rows = std::min<std::int64_t>(m_panels, std::max<std::int64_t>(1, 256 / p.tm));
     plan.block_columns = n_panels;
   }

@@ -27,6 +27,24 @@ const ProductChoice& choose_product_kernel(Device device, const ProductSpec& ask
   return here = made;
 }
 
+Array pack_factor(const BufferView& factor, const PackSpec& spec, std::int64_t count, std::int64_t k,
+                  std::array<std::int64_t, 2> strides, std::array<std::int64_t, 2> extents,
+                  std::array<std::int64_t, 2> batch_strides) {
+  const std::int64_t width = spec.width, panels = ceil_div(count, width), depth = 256,
+                     depths = ceil_div(k, depth);
+  for (std::size_t d = 0; d < 2; ++d)
+    if (batch_strides[d] == 0) extents[d] = 1;
+  Array out = Array::empty({extents[0] * extents[1] * panels * width * k}, spec.to, factor.storage->device());
+  static auto& family = *new KernelFamily<PackSpec>(trace_pack);
+  LaunchArguments args;
+  args.add(BufferView(factor)), args.add(out.view());
+  for (std::int64_t v :
+       {count, k, strides[0], strides[1], panels, depth, depths, extents[1], batch_strides[0], batch_strides[1]})
+    args.index(v);
+  family(spec).launch({static_cast<std::uint64_t>(panels * depths * extents[0] * extents[1]), 1, 1}, args);
+  return out;
+}
+
 }  // namespace ops
 
 namespace {
@@ -177,25 +195,6 @@ std::optional<Array> by_vendor(const Array& a, const Array& b, const Sides& s, s
   return finished(std::move(*sums), rest).astype(result);
 }
 
-/// The factor in panels of `width` rows or columns: one copy of each matrix that differs.
-Array packed(const Array& factor, const ops::PackSpec& spec, std::int64_t count, std::int64_t k,
-             std::array<std::int64_t, 2> strides, std::array<std::int64_t, 2> extents,
-             std::array<std::int64_t, 2> batch_strides) {
-  const std::int64_t width = spec.width, panels = ops::ceil_div(count, width), depth = 256,
-                     depths = ops::ceil_div(k, depth);
-  for (std::size_t d = 0; d < 2; ++d)
-    if (batch_strides[d] == 0) extents[d] = 1;
-  Array out = Array::empty({extents[0] * extents[1] * panels * width * k}, spec.to, factor.device());
-  static auto& family = *new KernelFamily<ops::PackSpec>(ops::trace_pack);
-  LaunchArguments args;
-  args.add(factor.view()), args.add(out.view());
-  for (std::int64_t v :
-       {count, k, strides[0], strides[1], panels, depth, depths, extents[1], batch_strides[0], batch_strides[1]})
-    args.index(v);
-  family(spec).launch({static_cast<std::uint64_t>(panels * depths * extents[0] * extents[1]), 1, 1}, args);
-  return out;
-}
-
 /// (m, n) = (m, k) x (k, n) for each of two batch dimensions, by tiles in registers.
 void packed_product(const ops::ProductChoice& choice, const Array& left, const Array& right, const std::optional<Array>& bias,
                     const Array& out, Sides s, const BatchDims& dims) {
@@ -214,11 +213,11 @@ void packed_product(const ops::ProductChoice& choice, const Array& left, const A
   };
   std::optional<Array> packed_a, packed_b;
   if (spec.a_packed) {
-    packed_a = packed(left, plan.pack_a, m, k, {s.am, s.ak}, extents, a_batch);
+    packed_a = ops::pack_factor(left.view(), plan.pack_a, m, k, {s.am, s.ak}, extents, a_batch);
     a_batch = packed_strides(a_batch, m_panels * rows * k);
   }
   if (spec.b_packed) {
-    packed_b = packed(right, plan.pack_b, n, k, {s.bn, s.bk}, extents, b_batch);
+    packed_b = ops::pack_factor(right.view(), plan.pack_b, n, k, {s.bn, s.bk}, extents, b_batch);
     b_batch = packed_strides(b_batch, n_panels * columns * k);
   }
   const std::int64_t row_blocks = spec.whole ? 1 : ops::ceil_div(m_panels, plan.block_rows),

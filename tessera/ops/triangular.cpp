@@ -16,57 +16,56 @@ namespace ops {
 
 namespace {
 
-/// Even parts of at most `size`, rounded up to `step`, which divides it.
-std::int64_t part_of(std::int64_t n, std::int64_t size, std::int64_t step) {
-  const std::int64_t each = ceil_div(n, ceil_div(n, size));
-  return std::min(size, ceil_div(each, step) * step);
-}
+/// About half of n rows, in whole steps: products between parts are the larger the fewer there are.
+std::int64_t half_of(std::int64_t n, std::int64_t step) { return ceil_div(ceil_div(n, 2), step) * step; }
 
 }  // namespace
 
 void solve_lower(const Block& t, const Block& b, bool unit_diagonal) {
-  const Device device = b.memory->storage->device();
-  const Tiles tiles = tiles_of(device);
+  const Tiles tiles = tiles_of(b.memory->storage->device());
   const SolveSpec spec = choose_solve(tiles, b.memory->dtype, unit_diagonal, b.column_stride == 1 || b.columns == 1);
-  static auto& family = *new KernelFamily<SolveSpec>(trace_solve);
-  const std::int64_t n = b.rows, m = b.columns, columns = spec.tn * spec.lanes, panels = ceil_div(m, columns),
-                     part = part_of(n, spec.size, spec.tm);
-  for (std::int64_t row = 0; row < n; row += part) {
-    const std::int64_t rows = std::min(part, n - row), rest = n - row - rows;
-    const Block triangle = t.part(row, row, rows, rows), x = b.part(row, 0, rows, m);
-    // A block of threads takes one panel; on a processor as many as make some microseconds' work.
-    std::int64_t share = 1;
-    if (tiles.vectors)
-      share = std::max(std::min(panels, ceil_div(std::int64_t{1} << 19, rows * rows * columns)),
-                       ceil_div(panels, 4 * std::max<std::int64_t>(1, tiles.compute_units)));
-    LaunchArguments args;
-    args.add(BufferView(*t.memory)), args.add(BufferView(*b.memory));
-    for (const std::int64_t v : {rows, m, share * columns, triangle.first, triangle.row_stride, triangle.column_stride,
-                                 x.first, x.row_stride})
-      args.index(v);
-    if (!spec.b_unit) args.index(x.column_stride);
-    family(spec).launch({static_cast<std::uint64_t>(ceil_div(panels, share)), 1, 1}, args);
-    if (rest > 0) update(b.part(row + rows, 0, rest, m), t.part(row + rows, row, rest, rows), x, -1, 1, false);
+  const std::int64_t n = b.rows, m = b.columns;
+  if (n > spec.size) {
+    const std::int64_t half = half_of(n, spec.size);
+    const Block first = b.part(0, 0, half, m), second = b.part(half, 0, n - half, m);
+    solve_lower(t.part(0, 0, half, half), first, unit_diagonal);
+    update(second, t.part(half, 0, n - half, half), first, -1, 1, false);
+    return solve_lower(t.part(half, half, n - half, n - half), second, unit_diagonal);
   }
+  // A block of threads takes one panel of right sides; on a processor as many as make some microseconds' work.
+  const std::int64_t columns = spec.tn * spec.lanes, panels = ceil_div(m, columns);
+  std::int64_t share = 1;
+  if (tiles.vectors)
+    share = std::max(std::min(panels, ceil_div(std::int64_t{1} << 19, n * n * columns)),
+                     ceil_div(panels, 4 * std::max<std::int64_t>(1, tiles.compute_units)));
+  LaunchArguments args;
+  args.add(BufferView(*t.memory)), args.add(BufferView(*b.memory));
+  for (const std::int64_t v :
+       {n, m, share * columns, t.first, t.row_stride, t.column_stride, b.first, b.row_stride})
+    args.index(v);
+  if (!spec.b_unit) args.index(b.column_stride);
+  static auto& family = *new KernelFamily<SolveSpec>(trace_solve);
+  family(spec).launch({static_cast<std::uint64_t>(ceil_div(panels, share)), 1, 1}, args);
 }
 
 void factorise(const Block& a, const BufferView& failure, std::int64_t order) {
   const CholeskySpec spec = choose_cholesky(tiles_of(a.memory->storage->device()), a.memory->dtype);
-  static auto& family = *new KernelFamily<CholeskySpec>(trace_cholesky);
-  const std::int64_t n = a.rows, part = part_of(n, spec.size, spec.lanes);
-  for (std::int64_t row = 0; row < n; row += part) {
-    const std::int64_t rows = std::min(part, n - row), rest = n - row - rows;
-    const Block corner = a.part(row, row, rows, rows);
-    LaunchArguments args;
-    args.add(BufferView(*a.memory)), args.add(BufferView(failure));
-    for (const std::int64_t v : {rows, corner.first, a.row_stride, a.column_stride}) args.index(v);
-    args.scalar(DType::i32, static_cast<std::uint32_t>(static_cast<std::int32_t>(order + row)));
-    family(spec).launch({1, 1, 1}, args);
-    if (rest == 0) return;
-    const Block panel = a.part(row + rows, row, rest, rows);
+  const std::int64_t n = a.rows;
+  if (n > spec.size) {
+    const std::int64_t half = half_of(n, spec.size), rest = n - half;
+    const Block corner = a.part(0, 0, half, half), panel = a.part(half, 0, rest, half),
+                last = a.part(half, half, rest, rest);
+    factorise(corner, failure, order);
     solve_lower(corner, panel.transposed(), false);
-    update(a.part(row + rows, row + rows, rest, rest), panel, panel.transposed(), -1, 1, true);
+    update(last, panel, panel.transposed(), -1, 1, true);
+    return factorise(last, failure, order + half);
   }
+  LaunchArguments args;
+  args.add(BufferView(*a.memory)), args.add(BufferView(failure));
+  for (const std::int64_t v : {n, a.first, a.row_stride, a.column_stride}) args.index(v);
+  args.scalar(DType::i32, static_cast<std::uint32_t>(static_cast<std::int32_t>(order)));
+  static auto& family = *new KernelFamily<CholeskySpec>(trace_cholesky);
+  family(spec).launch({1, 1, 1}, args);
 }
 
 }  // namespace ops

@@ -239,7 +239,7 @@ CholeskySpec choose_cholesky(const Tiles& tiles, DType dtype) {
   CholeskySpec s{dtype, 32, 4, 1, 64};
   if (tiles.vectors) {
     s.lanes = vector_lanes(tiles, dtype);
-    s.tm = tiles.tokens >= 8 ? 8 : 4, s.tn = 2, s.size = dtype == DType::f64 ? 96 : 128;
+    s.tm = tiles.tokens >= 8 ? 8 : 4, s.tn = 2, s.size = 64;
   }
   const auto bytes = [&] { return (std::uint64_t{s.size} * s.size + s.tm * s.lanes) * dtype_size(dtype); };
   while (bytes() > tiles.shared_bytes) s.size -= s.lanes;

@@ -84,10 +84,27 @@ void update(const Block& to, const Block& left, const Block& right, double alpha
   asked.a_unit_m = a.row_stride == 1, asked.a_unit_k = a.column_stride == 1 || k == 1;
   asked.b_unit_n = b.column_stride == 1 || n == 1, asked.b_unit_k = b.row_stride == 1 || k == 1;
   asked.update = true, asked.lower = lower, asked.c_unit = c.column_stride == 1 || n == 1;
-  const ProductChoice& choice = choose_product_kernel(device, asked, {m, n, k, 1});
+  const ProductChoice choice = choose_product_kernel(device, asked, {m, n, k, 1});
 
+  std::optional<Array> packed_a, packed_b;
+  const auto from = [](const Block& x) {  // its memory from its first element on
+    BufferView v = *x.memory;
+    v.byte_offset += static_cast<std::uint64_t>(x.first) * dtype_size(v.dtype);
+    v.elements -= static_cast<std::uint64_t>(x.first);
+    return v;
+  };
+  if (choice.spec.packed && choice.plan.spec.a_packed) {
+    packed_a = pack_factor(from(a), choice.plan.pack_a, m, k, {a.row_stride, a.column_stride});
+    a.first = 0;
+  }
+  if (choice.spec.packed && choice.plan.spec.b_packed) {
+    packed_b = pack_factor(from(b), choice.plan.pack_b, n, k, {b.column_stride, b.row_stride});
+    b.first = 0;
+  }
   LaunchArguments args;
-  for (const Block* x : {&a, &b, &c}) args.add(BufferView(*x->memory));
+  args.add(packed_a ? packed_a->view() : BufferView(*a.memory));
+  args.add(packed_b ? packed_b->view() : BufferView(*b.memory));
+  args.add(BufferView(*c.memory));
   for (const std::int64_t v : {m, n, k}) args.index(v);
   std::uint64_t blocks = 0;
   if (choice.spec.packed) {
@@ -97,9 +114,9 @@ void update(const Block& to, const Block& left, const Block& right, double alpha
                        column_blocks = ceil_div(ceil_div(n, spec.tn * spec.lanes), plan.block_columns);
     if (!spec.whole)
       for (const std::int64_t v : {plan.block_rows, plan.block_columns, plan.depth, row_blocks}) args.index(v);
-    if (!spec.a_unit_m) args.index(a.row_stride);
-    if (!spec.a_unit_k) args.index(a.column_stride);
-    if (!spec.b_unit_k) args.index(b.row_stride);
+    if (!spec.a_packed && !spec.a_unit_m) args.index(a.row_stride);
+    if (!spec.a_packed && !spec.a_unit_k) args.index(a.column_stride);
+    if (!spec.b_packed && !spec.b_unit_k) args.index(b.row_stride);
     if (spec.staged && !spec.b_unit_n) args.index(b.column_stride);
     blocks = static_cast<std::uint64_t>(row_blocks * column_blocks);
   } else {
