@@ -23,6 +23,11 @@ class LaunchArguments {
   void index(std::int64_t value) {
     std::construct_at(next(), DType::index, static_cast<std::uint64_t>(value)), ++count_;
   }
+  void scalar(DType dtype, std::uint64_t bits) {
+    LaunchArgument* const a = std::construct_at(next(), BufferView{});
+    a->dtype = dtype, a->bits = bits;
+    ++count_;
+  }
   operator std::span<const LaunchArgument>() const { return {all_, count_}; }
 
  private:

@@ -165,8 +165,7 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
     const detail::Operation whole("rotary", x);
     const std::int64_t batch = x.shape(0), heads = x.shape(1), tokens = x.shape(2), size = x.shape(3);
     const Array rows = x.permute({2, 0, 1, 3}).reshape({tokens, batch * heads, size});
-    return whole.made(
-        rotary(rows, first_position, how).reshape({tokens, batch, heads, size}).permute({1, 2, 0, 3}));
+    return whole.made(rotary(rows, first_position, how).reshape({tokens, batch, heads, size}).permute({1, 2, 0, 3}));
   }
   detail::RuledOperation operation("rotary", x);
   const auto rule = [&] {  // rotated back
