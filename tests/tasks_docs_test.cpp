@@ -100,4 +100,32 @@ TaskCopies after_all = task_copies();         // fetched: 1 more, written_back: 
   EXPECT_EQ(after_all.written_back - before.written_back, 1);
 }
 
+TEST(TasksDocs, BlockArrays) {
+Scope devices = can_compute(Backend::opencl) ? opencl(all) | cpu() : cpu();
+BlockArray a = BlockArray::random_normal({300, 300}, {64, 64}, 1, devices);
+BlockArray c = matmul(a, transpose(a)) + 300 * BlockArray::identity(300, {64, 64}, DType::f32, devices);
+BlockArray l = cholesky(c);                       // tile for tile, on the tiles' devices
+float largest = max(c - matmul(l, transpose(l))).item<float>();
+Array whole = l.gather();                         // one array, here
+
+  EXPECT_LT(largest, 0.01);
+  EXPECT_EQ(whole.shape(), (Shape{300, 300}));
+
+BlockArray heat = BlockArray::zeros({64, 64}, {32, 32}, DType::f32, devices);
+heat.assign({30, 30}, BlockArray::full({4, 4}, {4, 4}, 100));
+for (int step = 0; step < 10; ++step)
+  heat = stencil(heat, {.edge = Edge::clamp}, [](const Neighbours& n) {
+    return n(0, 0) + 0.1 * (n(-1, 0) + n(1, 0) + n(0, -1) + n(0, 1) - 4 * n(0, 0));
+  });
+
+  EXPECT_NEAR(sum(heat).item<float>(), 1600, 0.1);
+
+Region own;
+for (std::int64_t i = 0; i < heat.grid()[0]; ++i)
+  own.spawn({.scope = devices}, [](Array& t) { t *= 2; }, inout(heat.tile(i, i)));
+own.wait();
+
+  EXPECT_GT(sum(heat).item<float>(), 1700);
+}
+
 }  // namespace

@@ -64,7 +64,8 @@ Distribution by_columns() {
   };
 }
 
-// --- Layout ------------------------------------------------------------------------------------------------------------
+// --- Layout
+// ------------------------------------------------------------------------------------------------------------
 
 BlockArray BlockArray::layout(Shape shape, Shape tile, DType dtype) {
   check_shape("BlockArray", shape);
@@ -116,8 +117,9 @@ BlockArray BlockArray::empty(Shape shape, Shape tile, DType dtype, const Scope& 
 }
 BlockArray BlockArray::full(Shape shape, Shape tile, double value, DType dtype, const Scope& scope,
                             const Distribution& by) {
-  return made(std::move(shape), std::move(tile), dtype, scope, by,
-              [&](const Shape&, const Shape&, const Shape& extent, Device) { return Array::full(extent, value, dtype); });
+  return made(
+      std::move(shape), std::move(tile), dtype, scope, by,
+      [&](const Shape&, const Shape&, const Shape& extent, Device) { return Array::full(extent, value, dtype); });
 }
 BlockArray BlockArray::zeros(Shape shape, Shape tile, DType dtype, const Scope& scope, const Distribution& by) {
   return full(std::move(shape), std::move(tile), 0, dtype, scope, by);
@@ -187,7 +189,8 @@ BlockArray BlockArray::from(const Array& array, Shape tile, const Scope& scope, 
               });
 }
 
-// --- What it is ----------------------------------------------------------------------------------------------------------
+// --- What it is
+// ----------------------------------------------------------------------------------------------------------
 
 Tile BlockArray::tile(const Shape& index) const {
   bool inside = index.size() == grid_.size();
@@ -229,7 +232,8 @@ std::string BlockArray::where() const {
   return out;
 }
 
-// --- Copies ----------------------------------------------------------------------------------------------------------------
+// --- Copies
+// ----------------------------------------------------------------------------------------------------------------
 
 Array BlockArray::gather(std::optional<Device> device) const {
   const Device where = device.value_or(current_device());
@@ -268,30 +272,31 @@ BlockArray BlockArray::slice(const Shape& begin, const Shape& end) const {
   Shape shape = end;
   for (std::size_t d = 0; d < shape.size(); ++d) shape[d] -= begin[d];
   // Of each tile of the result, the pieces that tiles of this one have of it.
-  return made(shape, tile_, dtype_, scope(), {}, [&](const Shape&, const Shape& origin, const Shape& extent, Device device) {
-    Array out = Array::empty(extent, dtype_);
-    Shape low = origin, high = origin, first = origin, count = origin;
-    for (std::size_t d = 0; d < low.size(); ++d) {
-      low[d] += begin[d], high[d] = low[d] + extent[d];
-      first[d] = low[d] / tile_[d], count[d] = (high[d] - 1) / tile_[d] - first[d] + 1;
-    }
-    Shape at(low.size(), 0);
-    do {
-      Shape index = first;
-      for (std::size_t d = 0; d < index.size(); ++d) index[d] += at[d];
-      const Tile t = tile(index);
-      const Shape o = origin_of(index);
-      Shape from = o, to = o, out_from = o, out_to = o;
-      for (std::size_t d = 0; d < o.size(); ++d) {
-        from[d] = std::max(low[d], o[d]) - o[d], to[d] = std::min(high[d], o[d] + t.shape()[d]) - o[d];
-        out_from[d] = from[d] + o[d] - low[d], out_to[d] = to[d] + o[d] - low[d];
-      }
-      Array place = part(out, out_from, out_to);
-      const Array piece = part(t.array(), from, to);
-      place.assign(piece.device() == device ? piece : piece.to(device));
-    } while (next(at, count));
-    return out;
-  });
+  return made(shape, tile_, dtype_, scope(), {},
+              [&](const Shape&, const Shape& origin, const Shape& extent, Device device) {
+                Array out = Array::empty(extent, dtype_);
+                Shape low = origin, high = origin, first = origin, count = origin;
+                for (std::size_t d = 0; d < low.size(); ++d) {
+                  low[d] += begin[d], high[d] = low[d] + extent[d];
+                  first[d] = low[d] / tile_[d], count[d] = (high[d] - 1) / tile_[d] - first[d] + 1;
+                }
+                Shape at(low.size(), 0);
+                do {
+                  Shape index = first;
+                  for (std::size_t d = 0; d < index.size(); ++d) index[d] += at[d];
+                  const Tile t = tile(index);
+                  const Shape o = origin_of(index);
+                  Shape from = o, to = o, out_from = o, out_to = o;
+                  for (std::size_t d = 0; d < o.size(); ++d) {
+                    from[d] = std::max(low[d], o[d]) - o[d], to[d] = std::min(high[d], o[d] + t.shape()[d]) - o[d];
+                    out_from[d] = from[d] + o[d] - low[d], out_to[d] = to[d] + o[d] - low[d];
+                  }
+                  Array place = part(out, out_from, out_to);
+                  const Array piece = part(t.array(), from, to);
+                  place.assign(piece.device() == device ? piece : piece.to(device));
+                } while (next(at, count));
+                return out;
+              });
 }
 
 BlockArray BlockArray::retile(Shape tile) const {
@@ -330,7 +335,8 @@ void BlockArray::assign(const Shape& begin, const BlockArray& value) {
   }
 }
 
-// --- Tile for tile ---------------------------------------------------------------------------------------------------------
+// --- Tile for tile
+// ---------------------------------------------------------------------------------------------------------
 
 void BlockArray::fill(double value) {
   for (Array& t : *tiles_) t.fill(value);
@@ -339,7 +345,8 @@ void BlockArray::fill(double value) {
 void BlockArray::for_each_tile(const std::function<void(Array&)>& f) {
   Region r;
   for (const Tile& t : tiles())
-    r.spawn({.scope = Scope(t.device()), .name = "for_each_tile"}, [f](Array& tile) { f(tile); }, inout(t));
+    r.spawn(
+        {.scope = Scope(t.device()), .name = "for_each_tile"}, [f](Array& tile) { f(tile); }, inout(t));
 }
 
 BlockArray map(const std::function<Array(const Array&)>& f, const BlockArray& a) {

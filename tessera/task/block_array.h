@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays in tiles, over one device or several: the tiles of a regular grid (the last ones smaller), each an array of its own
-// with its home on a device. Operations are loops over tiles in a region, or deferred expressions tile for tile.
+// Arrays in tiles, over one device or several: the tiles of a regular grid (the last ones smaller), each an array of
+// its own with its home on a device. Operations are loops over tiles in a region, or deferred expressions tile for
+// tile.
 //
 //   Scope gpus = cuda(all);
 //   BlockArray a = BlockArray::random_normal({8192, 8192}, {1024, 1024}, 1, gpus);
@@ -19,8 +20,8 @@ namespace tessera {
 
 /// Which device a tile is on: tile (i, j, ...) of a grid.
 using Distribution = std::function<Device(const Shape& index, const Shape& grid, const std::vector<Device>& devices)>;
-/// Tile (i, j) on device (i mod p) q + j mod q, where p q is the number of devices and p the largest divisor of it at most
-/// its root. The default.
+/// Tile (i, j) on device (i mod p) q + j mod q, where p q is the number of devices and p the largest divisor of it at
+/// most its root. The default.
 Distribution block_cyclic();
 /// As many neighbouring rows (columns) of tiles to each device.
 Distribution by_rows();
@@ -54,8 +55,8 @@ inline Accessed inout(const Tile& t) { return {t.array(), Access::inout}; }
 class BlockArray {
  public:
   BlockArray() = default;  ///< of no elements: shape (0,)
-  // Making: tiles of the given extents on the scope's devices. ShapeError if a tile has another rank than the array, or an
-  // extent below 1.
+  // Making: tiles of the given extents on the scope's devices. ShapeError if a tile has another rank than the array, or
+  // an extent below 1.
   static BlockArray empty(Shape shape, Shape tile, DType dtype = DType::f32, const Scope& scope = current_scope(),
                           const Distribution& distribution = {});
   static BlockArray full(Shape shape, Shape tile, double value, DType dtype = DType::f32,
@@ -65,8 +66,8 @@ class BlockArray {
   static BlockArray ones(Shape shape, Shape tile, DType dtype = DType::f32, const Scope& scope = current_scope(),
                          const Distribution& distribution = {});
   /// n x n.
-  static BlockArray identity(std::int64_t n, Shape tile, DType dtype = DType::f32,
-                             const Scope& scope = current_scope(), const Distribution& distribution = {});
+  static BlockArray identity(std::int64_t n, Shape tile, DType dtype = DType::f32, const Scope& scope = current_scope(),
+                             const Distribution& distribution = {});
   /// f32; numbers by seed and the element's place in the whole, so for every tiling and scope the same.
   static BlockArray random_uniform(Shape shape, Shape tile, std::uint64_t seed, const Scope& scope = current_scope(),
                                    const Distribution& distribution = {});
@@ -88,7 +89,7 @@ class BlockArray {
   Tile tile(std::int64_t i, std::int64_t j) const { return tile(Shape{i, j}); }
   std::vector<Tile> tiles() const;
   Device device_of(std::int64_t i, std::int64_t j) const { return tile(i, j).device(); }
-  Scope scope() const;  ///< the devices that have tiles
+  Scope scope() const;        ///< the devices that have tiles
   std::string where() const;  ///< a table of which tile is where, for people
 
   // Elsewhere and otherwise: copies.
@@ -96,7 +97,8 @@ class BlockArray {
   BlockArray to(const Scope& scope, const Distribution& distribution = {}) const;
   BlockArray retile(Shape tile) const;
   BlockArray copy() const;
-  /// Elements from `begin` to before `end` along each dimension, in tiles of the same extents that begin with the slice.
+  /// Elements from `begin` to before `end` along each dimension, in tiles of the same extents that begin with the
+  /// slice.
   BlockArray slice(const Shape& begin, const Shape& end) const;
   /// Writes `value`, of the slice's shape, into it.
   void assign(const Shape& begin, const BlockArray& value);
@@ -152,14 +154,14 @@ BlockArray min(const BlockArray& a, int axis);
 
 /// Of a matrix: rows as columns. Copies, tile for tile, where the tiles are.
 BlockArray transpose(const BlockArray& a);
-/// (m, n) of (m, k) and (k, n), in a's tiles' rows and b's tiles' columns; b is copied to other tiles if a's columns are tiled
-/// otherwise than its rows. By a task for each product of two tiles, on the device of the result's tile.
+/// (m, n) of (m, k) and (k, n), in a's tiles' rows and b's tiles' columns; b is copied to other tiles if a's columns
+/// are tiled otherwise than its rows. By a task for each product of two tiles, on the device of the result's tile.
 BlockArray matmul(const BlockArray& a, const BlockArray& b);
 /// c = alpha a b + beta c in place.
 void matmul_into(BlockArray& c, const BlockArray& a, const BlockArray& b, double alpha = 1, double beta = 1);
-/// The lower triangular l with a = l lᵀ; a is square in square tiles, and of it the lower triangle is read. ArgumentError
-/// with the order of the first leading minor that is not positive definite. Right-looking, tile for tile (Buttari et al.,
-/// "A class of parallel tiled linear algebra algorithms for multicore architectures", 2009).
+/// The lower triangular l with a = l lᵀ; a is square in square tiles, and of it the lower triangle is read.
+/// ArgumentError with the order of the first leading minor that is not positive definite. Right-looking, tile for tile
+/// (Buttari et al., "A class of parallel tiled linear algebra algorithms for multicore architectures", 2009).
 BlockArray cholesky(const BlockArray& a);
 /// In place; above the diagonal zeros.
 void cholesky_into(BlockArray& a);
@@ -174,7 +176,7 @@ enum class Edge : std::uint8_t { wrap, clamp, pad };
 struct Halo {
   std::int64_t distance = 1;  ///< how far neighbours are at most
   Edge edge = Edge::clamp;
-  double value = 0;           ///< of `pad`
+  double value = 0;  ///< of `pad`
 };
 /// Neighbours of all elements of a tile: n(0, -1) are those to the left. ShapeError beyond the halo's distance.
 class Neighbours {
@@ -187,8 +189,8 @@ class Neighbours {
   Array padded_;
   std::int64_t distance_;
 };
-/// f(neighbours) of each tile of a matrix: `stencil(a, {.edge = Edge::wrap}, [](const Neighbours& n) { return n(-1, 0) +
-/// n(1, 0) + n(0, -1) + n(0, 1) - 4 * n(0, 0); })`. One kernel a tile where f is elementwise. ShapeError if a tile is
+/// f(neighbours) of each tile of a matrix: `stencil(a, {.edge = Edge::wrap}, [](const Neighbours& n) { return n(-1, 0)
+/// + n(1, 0) + n(0, -1) + n(0, 1) - 4 * n(0, 0); })`. One kernel a tile where f is elementwise. ShapeError if a tile is
 /// smaller than the distance.
 BlockArray stencil(const BlockArray& a, const Halo& halo, const std::function<Array(const Neighbours&)>& f);
 

@@ -128,15 +128,15 @@ BlockArray transpose(const BlockArray& a) {
                               std::move(tiles));
 }
 
-// --- Products --------------------------------------------------------------------------------------------------------------
+// --- Products
+// --------------------------------------------------------------------------------------------------------------
 
 void matmul_into(BlockArray& c, const BlockArray& a, const BlockArray& b, double alpha, double beta) {
   check_matrix("matmul_into", a), check_matrix("matmul_into", b), check_matrix("matmul_into", c);
   if (a.shape()[1] != b.shape()[0] || c.shape() != Shape{a.shape()[0], b.shape()[1]})
-    fail<ShapeError>(
-        {.asked = "matmul_into",
-         .with = {{"c", to_string(c.shape())}, {"a", to_string(a.shape())}, {"b", to_string(b.shape())}},
-         .wrong = "c is not of a's rows and b's columns, or b's rows are not a's columns"});
+    fail<ShapeError>({.asked = "matmul_into",
+                      .with = {{"c", to_string(c.shape())}, {"a", to_string(a.shape())}, {"b", to_string(b.shape())}},
+                      .wrong = "c is not of a's rows and b's columns, or b's rows are not a's columns"});
   const std::int64_t m = c.tile_shape()[0], n = c.tile_shape()[1], k = a.tile_shape()[1];
   if (a.tile_shape()[0] != m) return matmul_into(c, a.retile({m, k}), b, alpha, beta);
   if (b.tile_shape() != Shape{k, n}) return matmul_into(c, a, b.retile({k, n}), alpha, beta);
@@ -145,7 +145,8 @@ void matmul_into(BlockArray& c, const BlockArray& a, const BlockArray& b, double
     for (std::int64_t j = 0; j < c.grid()[1]; ++j) {
       const Tile to = c.tile(i, j);
       if (a.grid()[1] == 0 && beta != 1)
-        r.spawn(on(to, "scale"), [beta](Array& x) { x *= beta; }, inout(to));
+        r.spawn(
+            on(to, "scale"), [beta](Array& x) { x *= beta; }, inout(to));
       for (std::int64_t p = 0; p < a.grid()[1]; ++p) {
         const double scale = p == 0 ? beta : 1;
         const auto multiply = [alpha, scale](const Array& x, const Array& y, Array& z) {
@@ -173,7 +174,8 @@ BlockArray matmul(const BlockArray& a, const BlockArray& b) {
   return c;
 }
 
-// --- Factorisations ----------------------------------------------------------------------------------------------------------
+// --- Factorisations
+// ----------------------------------------------------------------------------------------------------------
 
 void cholesky_into(BlockArray& a) {
   check_square("cholesky", a);
@@ -183,31 +185,40 @@ void cholesky_into(BlockArray& a) {
   Region r;
   for (std::int64_t k = 0; k < n; ++k) {
     const Tile diagonal = a.tile(k, k);
-    r.spawn(on(diagonal, "factor", 3), [order = k * rows](Array& t, Array& failure) { cholesky_into(t, failure, order); },
-            inout(diagonal), inout(failures[static_cast<std::size_t>(k)]));
+    r.spawn(
+        on(diagonal, "factor", 3), [order = k * rows](Array& t, Array& failure) { cholesky_into(t, failure, order); },
+        inout(diagonal), inout(failures[static_cast<std::size_t>(k)]));
     for (std::int64_t i = k + 1; i < n; ++i)
-      r.spawn(on(a.tile(i, k), "solve", 2), [](const Array& l, Array& t) {
-        solve_triangular_into(l, t, {.side = Side::right, .triangle = Triangle::lower, .transposed = true});
-      }, in(diagonal), inout(a.tile(i, k)));
+      r.spawn(
+          on(a.tile(i, k), "solve", 2),
+          [](const Array& l, Array& t) {
+            solve_triangular_into(l, t, {.side = Side::right, .triangle = Triangle::lower, .transposed = true});
+          },
+          in(diagonal), inout(a.tile(i, k)));
     for (std::int64_t j = k + 1; j < n; ++j) {
-      r.spawn(on(a.tile(j, j), "update", j == k + 1 ? 2 : 1), [](const Array& x, Array& t) {
-        multiply_into(t, x, x.transpose(), {.alpha = -1, .part = Part::lower});
-      }, in(a.tile(j, k)), inout(a.tile(j, j)));
+      r.spawn(
+          on(a.tile(j, j), "update", j == k + 1 ? 2 : 1),
+          [](const Array& x, Array& t) { multiply_into(t, x, x.transpose(), {.alpha = -1, .part = Part::lower}); },
+          in(a.tile(j, k)), inout(a.tile(j, j)));
       for (std::int64_t i = j + 1; i < n; ++i)
-        r.spawn(on(a.tile(i, j), "update", j == k + 1 ? 1 : 0), [](const Array& x, const Array& y, Array& t) {
-          multiply_into(t, x, y.transpose(), {.alpha = -1});
-        }, in(a.tile(i, k)), in(a.tile(j, k)), inout(a.tile(i, j)));
+        r.spawn(
+            on(a.tile(i, j), "update", j == k + 1 ? 1 : 0),
+            [](const Array& x, const Array& y, Array& t) { multiply_into(t, x, y.transpose(), {.alpha = -1}); },
+            in(a.tile(i, k)), in(a.tile(j, k)), inout(a.tile(i, j)));
     }
   }
   // Above the diagonal nothing was read.
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = i; j < n; ++j)
-      r.spawn(on(a.tile(i, j), "clear"), [i, j](Array& t) {
-        if (i == j)
-          t.assign(tril(t));
-        else
-          t.fill(0);
-      }, i == j ? inout(a.tile(i, j)) : out(a.tile(i, j)));
+      r.spawn(
+          on(a.tile(i, j), "clear"),
+          [i, j](Array& t) {
+            if (i == j)
+              t.assign(tril(t));
+            else
+              t.fill(0);
+          },
+          i == j ? inout(a.tile(i, j)) : out(a.tile(i, j)));
   r.wait();
   for (const Array& failure : failures) check_cholesky(failure);
 }
@@ -231,22 +242,29 @@ BlockArray solve_triangular(const BlockArray& t, const BlockArray& b, bool trans
   for (std::int64_t j = 0; j < x.grid()[1]; ++j)
     for (std::int64_t step = 0; step < n; ++step) {
       const std::int64_t k = transposed ? n - 1 - step : step;
-      r.spawn(on(x.tile(k, j), "solve", 1), [transposed](const Array& l, Array& v) {
-        solve_triangular_into(l, v, {.triangle = Triangle::lower, .transposed = transposed});
-      }, in(t.tile(k, k)), inout(x.tile(k, j)));
+      r.spawn(
+          on(x.tile(k, j), "solve", 1),
+          [transposed](const Array& l, Array& v) {
+            solve_triangular_into(l, v, {.triangle = Triangle::lower, .transposed = transposed});
+          },
+          in(t.tile(k, k)), inout(x.tile(k, j)));
       for (std::int64_t rest = step + 1; rest < n; ++rest) {
         const std::int64_t i = transposed ? n - 1 - rest : rest;
         const Tile factor = transposed ? t.tile(k, i) : t.tile(i, k);
-        r.spawn(on(x.tile(i, j), "update"), [transposed](const Array& l, const Array& v, Array& w) {
-          multiply_into(w, transposed ? l.transpose() : l, v, {.alpha = -1});
-        }, in(factor), in(x.tile(k, j)), inout(x.tile(i, j)));
+        r.spawn(
+            on(x.tile(i, j), "update"),
+            [transposed](const Array& l, const Array& v, Array& w) {
+              multiply_into(w, transposed ? l.transpose() : l, v, {.alpha = -1});
+            },
+            in(factor), in(x.tile(k, j)), inout(x.tile(i, j)));
       }
     }
   r.wait();
   return x;
 }
 
-// --- Stencils ----------------------------------------------------------------------------------------------------------------
+// --- Stencils
+// ----------------------------------------------------------------------------------------------------------------
 
 Array Neighbours::operator()(std::int64_t rows, std::int64_t columns) const {
   const std::int64_t d = distance_, height = padded_.shape(0) - 2 * d, width = padded_.shape(1) - 2 * d;
@@ -270,7 +288,7 @@ BlockArray stencil(const BlockArray& a, const Halo& halo, const std::function<Ar
                       .with = {{"distance", std::to_string(d)}, {"smallest tile", to_string(last.shape())}},
                       .wrong = "a halo is at most as wide as the smallest tile",
                       .todo = "Use larger tiles: retile"});
-  BlockArray out = BlockArray::empty(a.shape(), a.tile_shape(), a.dtype(), a.scope());
+  BlockArray made = BlockArray::empty(a.shape(), a.tile_shape(), a.dtype(), a.scope());
   Region r;
   for (std::int64_t i = 0; i < rows; ++i)
     for (std::int64_t j = 0; j < columns; ++j) {
@@ -286,42 +304,46 @@ BlockArray stencil(const BlockArray& a, const Halo& halo, const std::function<Ar
           around.push_back(in(a.tile(wrap ? (p + rows) % rows : std::clamp<std::int64_t>(p, 0, rows - 1),
                                      wrap ? (q + columns) % columns : std::clamp<std::int64_t>(q, 0, columns - 1))));
         }
-      r.spawn(on(out.tile(i, j), "stencil"), [halo, beyond, f](const std::vector<Array>& near, Array& to) {
-        const std::int64_t d = halo.distance, height = to.shape(0), width = to.shape(1);
-        Array padded = Array::empty({height + 2 * d, width + 2 * d}, to.dtype());
-        for (std::size_t n = 0; n < 9; ++n) {
-          const auto di = static_cast<std::int64_t>(n / 3) - 1, dj = static_cast<std::int64_t>(n % 3) - 1;
-          if (d == 0 && (di != 0 || dj != 0)) continue;
-          const auto span = [d](std::int64_t side, std::int64_t extent) {
-            return side < 0 ? std::pair<std::int64_t, std::int64_t>(0, d)
-                            : side > 0 ? std::pair(d + extent, 2 * d + extent) : std::pair(d, d + extent);
-          };
-          const auto [top, bottom] = span(di, height);
-          const auto [left, right] = span(dj, width);
-          Array place = padded.slice(0, top, bottom).slice(1, left, right);
-          const auto [row_past, column_past] = beyond[n];
-          if (halo.edge == Edge::pad && (row_past != 0 || column_past != 0)) {
-            place.fill(halo.value);
-            continue;
-          }
-          const Array& from = near[n];
-          // The rows of that tile next to this one; clamped, its first or last one again.
-          const auto take = [&](const Array& t, int axis, std::int64_t side, std::int64_t past) {
-            const std::int64_t extent = t.shape(axis);
-            if (side == 0) return t;
-            if (halo.edge == Edge::clamp && past != 0) {
-              const std::int64_t edge = past < 0 ? 0 : extent - 1;
-              return t.slice(axis, edge, edge + 1);  // stretched by assign
+      r.spawn(
+          on(made.tile(i, j), "stencil"),
+          [halo, beyond, f](const std::vector<Array>& near, Array& to) {
+            const std::int64_t d = halo.distance, height = to.shape(0), width = to.shape(1);
+            Array padded = Array::empty({height + 2 * d, width + 2 * d}, to.dtype());
+            for (std::size_t n = 0; n < 9; ++n) {
+              const auto di = static_cast<std::int64_t>(n / 3) - 1, dj = static_cast<std::int64_t>(n % 3) - 1;
+              if (d == 0 && (di != 0 || dj != 0)) continue;
+              const auto span = [d](std::int64_t side, std::int64_t extent) {
+                return side < 0   ? std::pair<std::int64_t, std::int64_t>(0, d)
+                       : side > 0 ? std::pair(d + extent, 2 * d + extent)
+                                  : std::pair(d, d + extent);
+              };
+              const auto [top, bottom] = span(di, height);
+              const auto [left, right] = span(dj, width);
+              Array place = padded.slice(0, top, bottom).slice(1, left, right);
+              const auto [row_past, column_past] = beyond[n];
+              if (halo.edge == Edge::pad && (row_past != 0 || column_past != 0)) {
+                place.fill(halo.value);
+                continue;
+              }
+              const Array& from = near[n];
+              // The rows of that tile next to this one; clamped, its first or last one again.
+              const auto take = [&](const Array& t, int axis, std::int64_t side, std::int64_t past) {
+                const std::int64_t extent = t.shape(axis);
+                if (side == 0) return t;
+                if (halo.edge == Edge::clamp && past != 0) {
+                  const std::int64_t edge = past < 0 ? 0 : extent - 1;
+                  return t.slice(axis, edge, edge + 1);  // stretched by assign
+                }
+                return side < 0 ? t.slice(axis, extent - d, extent) : t.slice(axis, 0, d);
+              };
+              place.assign(take(take(from, 0, di, row_past), 1, dj, column_past));
             }
-            return side < 0 ? t.slice(axis, extent - d, extent) : t.slice(axis, 0, d);
-          };
-          place.assign(take(take(from, 0, di, row_past), 1, dj, column_past));
-        }
-        to.assign(f(Neighbours(padded, d)));
-      }, around, out(out.tile(i, j)));
+            to.assign(f(Neighbours(padded, d)));
+          },
+          around, out(made.tile(i, j)));
     }
   r.wait();
-  return out;
+  return made;
 }
 
 }  // namespace tessera
