@@ -83,6 +83,10 @@ struct TaskFunction {
     }
     return Access::in;
   }
+  /// Whether it is given a std::stop_token before what its arguments give.
+  template <class... G>
+  static constexpr bool takes_stop =
+      !kernel && !std::is_invocable_v<F&, G...> && std::is_invocable_v<F&, std::stop_token, G...>;
   template <class... G>
   static decltype(auto) call(TaskNode& node, F& f, G&&... given) {
     if constexpr (kernel) {
@@ -113,6 +117,10 @@ struct TaskResultOf {
   static auto call(std::tuple<G...>*)
       -> decltype(TaskFunction<F>::call(std::declval<TaskNode&>(), std::declval<F&>(), std::declval<G>()...));
   using type = std::decay_t<decltype(call(static_cast<Given*>(nullptr)))>;
+  template <class... G>
+  static constexpr bool takes_stop(std::tuple<G...>*) {
+    return TaskFunction<F>::template takes_stop<G...>;
+  }
 };
 
 template <class F, class... A>
@@ -127,6 +135,9 @@ class FunctionTask final : public TaskResult<typename TaskResultOf<F, A...>::typ
         kept_(std::in_place, std::forward<G>(f), std::forward<B>(arguments)...) {}
 
   void attach_arguments() {
+    // Made now: later another thread may be cancelling.
+    using Of = TaskResultOf<F, A...>;
+    if constexpr (Of::takes_stop(static_cast<typename Of::Given*>(nullptr))) this->stop_token();
     [[maybe_unused]] std::size_t number = 0;
     std::apply([&](F& f, A&... arguments) { (attach_one(f, number++, arguments), ...); }, *kept_);
     if (TaskData* const data = this->data()) data->order();

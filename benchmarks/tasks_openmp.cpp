@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// OpenMP's tasks with `depend`, by the compiler's own runtime; the thread that makes them works as well.
+#include <omp.h>
+
+#include "benchmarks/tasks.h"
+
+namespace tessera::bench {
+
+double run_openmp(const Graph& graph, int threads) {
+  std::vector<char> data(static_cast<std::size_t>(graph.data) + 1);
+  char* const d = data.data();
+  return seconds_of([&] {
+#pragma omp parallel num_threads(threads)
+#pragma omp single
+    for (const Access& a : graph.tasks) {
+      [[maybe_unused]] const int w = a.writes, r = a.reads[0], s = a.reads[1];
+      if (w < 0) {
+#pragma omp task
+        nothing();
+      } else if (r < 0) {
+#pragma omp task depend(inout : d[w])
+        nothing();
+      } else if (s < 0) {
+#pragma omp task depend(in : d[r]) depend(inout : d[w])
+        nothing();
+      } else {
+#pragma omp task depend(in : d[r], d[s]) depend(inout : d[w])
+        nothing();
+      }
+    }
+  });
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// StarPU as Debian builds it, with its default scheduler: order from data handles. The thread that submits is one more
+// than its workers, and sleeps while it waits; workers are paused between rounds, since they would look for work.
+#include <starpu.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "benchmarks/tasks.h"
+
+namespace tessera::bench {
+
+namespace {
+void call(void**, void*) { nothing(); }
+starpu_codelet codelet(int buffers) {
+  starpu_codelet c;
+  std::memset(&c, 0, sizeof c);
+  c.cpu_funcs[0] = call;
+  c.nbuffers = buffers;
+  for (int i = 0; i < buffers; ++i) c.modes[i] = i + 1 == buffers ? STARPU_RW : STARPU_R;
+  return c;
+}
+bool start(int threads) {
+  ::setenv("STARPU_SILENT", "1", 0);
+  starpu_conf conf;
+  starpu_conf_init(&conf);
+  conf.ncpus = threads;
+  conf.ncuda = conf.nopencl = 0;
+  if (starpu_init(&conf) != 0) return false;
+  starpu_pause();
+  std::atexit([] { starpu_resume(), starpu_shutdown(); });
+  return true;
+}
+}  // namespace
+
+double run_starpu(const Graph& graph, int threads) {
+  static const bool there = start(threads);
+  if (!there) return 0;
+  static starpu_codelet codelets[] = {codelet(0), codelet(1), codelet(2), codelet(3)};
+  std::vector<char> data(static_cast<std::size_t>(graph.data));
+  std::vector<starpu_data_handle_t> handles(data.size());
+  for (std::size_t i = 0; i < data.size(); ++i)
+    starpu_variable_data_register(&handles[i], STARPU_MAIN_RAM, reinterpret_cast<uintptr_t>(&data[i]), 1);
+  starpu_resume();
+  const double seconds = seconds_of([&] {
+    for (const Access& a : graph.tasks) {
+      starpu_task* const task = starpu_task_create();
+      int used = 0;
+      for (const int d : {a.reads[0], a.reads[1], a.writes})
+        if (d >= 0) task->handles[used++] = handles[static_cast<std::size_t>(d)];
+      task->cl = &codelets[used];
+      if (starpu_task_submit(task) != 0) std::abort();
+    }
+    starpu_task_wait_for_all();
+  });
+  starpu_pause();
+  for (const starpu_data_handle_t h : handles) starpu_data_unregister_no_coherency(h);
+  return seconds;
+}
+
+}  // namespace tessera::bench
