@@ -37,7 +37,7 @@ Node::~Node() {
   }
 }
 
-void Node::after(Node& predecessor) {
+void Node::after(Node& predecessor, Dependency kind) {
   if (predecessor.state() == State::made)
     fail<ArgumentError>({.asked = "node " + name(),
                          .with = {{"predecessor", predecessor.name()}},
@@ -54,7 +54,7 @@ void Node::after(Node& predecessor) {
       edge = &more_edges_->edges[more_edges_->used];
     }
     edge->to = this;
-    edge->from = &predecessor;
+    edge->from = &predecessor, edge->kind = kind;
     pending_.fetch_add(1, std::memory_order_relaxed);
     do edge->next = head;
     while (head != &closed && !predecessor.successors_.compare_exchange_weak(head, edge, std::memory_order_acq_rel));
@@ -68,7 +68,7 @@ void Node::after(Node& predecessor) {
     edge->from = nullptr;
     pending_.fetch_sub(1, std::memory_order_relaxed);
   }
-  if (predecessor.failure_) poison(predecessor);
+  if (predecessor.failure_ && kind == Dependency::result) poison(predecessor);
 }
 
 void Node::set_priority(int priority) noexcept {
@@ -80,6 +80,19 @@ void Node::submit() noexcept {
   keep();  // the queue's
   state_.store(State::waiting, std::memory_order_seq_cst);
   predecessor_ended();
+}
+
+void Node::submit_here() {
+  std::vector<NodeRef> before;
+  for_each_predecessor([&](Edge& edge) { before.emplace_back(*edge.from); });
+  for (const NodeRef& b : before) executor::wait(*b);
+  Executor& executor = group_->executor_;
+  group_->submitted_.fetch_add(1, std::memory_order_relaxed);
+  while (pending_.load(std::memory_order_acquire) != 1) std::this_thread::yield();  // they say so a moment later
+  pending_.store(0, std::memory_order_relaxed);
+  state_.store(State::ready, std::memory_order_seq_cst);
+  if (claim()) executor.run(*this);
+  executor.wait(*this);
 }
 
 void Node::predecessor_ended() noexcept {
@@ -150,8 +163,9 @@ void Node::finish() noexcept {
     if (list->fire != nullptr) {
       list->fire(*list);
     } else {
-      Node& successor = *static_cast<Edge*>(list)->to;
-      if (failure_) [[unlikely]]
+      const Edge& edge = static_cast<Edge&>(*list);
+      Node& successor = *edge.to;
+      if (failure_ && edge.kind == Dependency::result) [[unlikely]]
         successor.poison(*this);
       successor.predecessor_ended();
     }

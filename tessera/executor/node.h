@@ -100,12 +100,17 @@ class Node {
   Node& operator=(const Node&) = delete;
 
   // By the thread that makes it, until `submit`:
+  /// What a predecessor's failure means: this fails too, or nothing.
+  enum class Dependency : bool { result, order };
   /// It runs after `predecessor`, which may be at any point of its life but not unsubmitted (ArgumentError): nodes that
-  /// come after each other cannot be made. An ended one that failed fails this one.
-  void after(Node& predecessor);
+  /// come after each other cannot be made. An ended one that failed fails this one, if
+  /// it needs its result.
+  void after(Node& predecessor, Dependency kind = Dependency::result);
   void set_priority(int priority) noexcept;
   /// Lets it go. Its group counts it until it has ended. Nothing of it may be set any more.
   void submit() noexcept;
+  /// The same, and has the calling thread run it at once, after what it comes after; it has ended when this returns.
+  void submit_here();
 
   // By anybody, at any time:
   /// A node that has not begun will not run: it ends as cancelled, at once or when its predecessors have ended. False
@@ -153,6 +158,7 @@ class Node {
   struct Edge : Continuation {
     Node* to = nullptr;
     Node* from = nullptr;  // with a reference, until `to` runs
+    Dependency kind = Dependency::result;
   };
   struct MoreEdges {
     static constexpr unsigned size = 7;

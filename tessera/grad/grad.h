@@ -19,6 +19,8 @@ inline constexpr Wrt<I...> wrt{};
 /// Whether a gradient is by this array, if it is part of an argument that one is by; of the others it holds empty
 /// arrays. Found by argument-dependent look-up, so that types derived from Array may have their own.
 inline bool differentiable(const Array& a) { return is_float(a.dtype()); }
+/// Of which dtype the gradient by this array is. Found as `differentiable` is.
+inline DType gradient_dtype(const Array& a) { return a.dtype(); }
 
 /// A copy of an array, or of a structure of arrays (array/walk.h), through which no gradient is taken.
 template <class T>
@@ -55,7 +57,8 @@ const Array& first_of(const R& result) {
 /// x with a leaf in the place of each array that gradients are by.
 template <class T>
 T as_leaves(const T& x, Leaves& leaves) {
-  return map_arrays(x, [&](const auto& a) -> Array { return differentiable(a) ? leaves.add(a) : Array(a); });
+  return map_arrays(
+      x, [&](const auto& a) -> Array { return differentiable(a) ? leaves.add(a, gradient_dtype(a)) : Array(a); });
 }
 
 /// x with its adjoints, which are taken in the order of as_leaves; empty arrays for the rest.

@@ -50,13 +50,17 @@ Array exchanged(const Array& a) {
 Rule product_rule(bool relu) {
   const auto backward = [relu](Backward& b) {
     const bool row = b.shape(0).size() == 1, column = b.shape(1).size() == 1;
+    const auto wider = [&b](std::size_t operand) {  // where adjoints are kept so, sums are not rounded before
+      const DType kept = b.adjoint_dtype(operand);
+      return Epilogue{.dtype = kept == b.dtype(operand) ? std::nullopt : std::optional(kept)};
+    };
     Array g = relu ? where(b.result() <= 0, 0, b.adjoint()) : b.adjoint();
     if (column) g = g.unsqueeze(-1);
     if (row) g = g.unsqueeze(-2);
     if (b.wanted(0) || b.wanted(1)) g.eval();  // read by two products and a sum
     b.add(0, [&] {
       const Array right = column ? b.operand(1).unsqueeze(1) : b.operand(1);
-      const Array to_left = matmul(g, exchanged(right));
+      const Array to_left = matmul(g, exchanged(right), wider(0));
       return row ? to_left.select(-2, 0) : to_left;
     });
     b.add(1, [&] {
@@ -70,11 +74,12 @@ Rule product_rule(bool relu) {
         left = left.reshape({element_count(left.shape()) / std::max<std::int64_t>(left.shape(-1), 1), left.shape(-1)});
         from = g.reshape({g.size() / std::max<std::int64_t>(g.shape(-1), 1), g.shape(-1)});
       }
-      if (column) return matmul(exchanged(left), from).select(-1, 0);
+      if (column) return matmul(exchanged(left), from, wider(1)).select(-1, 0);
       // Where the factor is the transposed view of a matrix, its adjoint is one of that matrix's.
       const Array right = b.operand(1);
       const bool transposed = right.strides().end()[-2] == 1 && right.strides().back() != 1;
-      return transposed ? exchanged(matmul(exchanged(from), left)) : matmul(exchanged(left), from);
+      return transposed ? exchanged(matmul(exchanged(from), left, wider(1)))
+                        : matmul(exchanged(left), from, wider(1));
     });
     if (b.operands() > 2) b.add(2, [&] { return g; });
   };
@@ -127,6 +132,7 @@ std::optional<Array> by_vendor(const Array& a, const Array& b, const Sides& s, s
   const auto [m, n, k] = sizes;
   const auto [batch, a_batch, b_batch] = dims[1];
   if (is_built_in(a.device().backend) || dims[0].extent != 1 || a.dtype() != b.dtype()) return std::nullopt;
+  if (result != a.dtype() && (result != DType::f32 || dtype_size(a.dtype()) != 2)) return std::nullopt;
   const auto left = blas_matrix(a.dtype(), m, k, s.am, s.ak, a_batch);
   const auto right = blas_matrix(b.dtype(), k, n, s.bk, s.bn, b_batch);
   if (!left || !right) return std::nullopt;
@@ -310,12 +316,18 @@ Array multiplied(const Array& a, const Array& b, const Shape& lead, Shape shape,
 }  // namespace
 
 Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
-  const auto attributes = [&] { return Attributes{{"activation", std::string(activation_name(epilogue.activation))}}; };
+  const auto attributes = [&] {
+    const std::string activation = activation_name(epilogue.activation);
+    if (!epilogue.dtype) return Attributes{{"activation", activation}};
+    return Attributes{{"activation", activation}, {"dtype", std::string(dtype_name(*epilogue.dtype))}};
+  };
   // Their derivatives need what they were given, which the epilogue does not write.
   const bool smooth = epilogue.activation == Activation::silu || epilogue.activation == Activation::gelu;
   if (smooth && (left.has_history() || right.has_history() || (epilogue.bias && epilogue.bias->has_history()))) {
     const detail::Operation whole("matmul", left, right, epilogue.bias);
-    return whole.made(activated(matmul(left, right, {.bias = epilogue.bias}), epilogue.activation), attributes);
+    return whole.made(
+        activated(matmul(left, right, {.bias = epilogue.bias, .dtype = epilogue.dtype}), epilogue.activation),
+        attributes);
   }
   detail::RuledOperation operation("matmul", left, right, epilogue.bias);
   const auto made = [&](Array&& result) {
@@ -344,11 +356,18 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
     wrong("the left operand has " + std::to_string(k) + " columns, the right one " + std::to_string(right_rows) +
           " rows");
   const DType dtype = promote(left.dtype(), right.dtype()), sum = sum_dtype(dtype),
-              result = is_float(dtype) ? dtype : sum;
+              result = epilogue.dtype.value_or(is_float(dtype) ? dtype : sum);
   if (epilogue.bias && (epilogue.bias->rank() != 1 || epilogue.bias->shape(0) != n))
     fail<ShapeError>({.asked = "matmul",
                       .with = {{"bias", to_string(epilogue.bias->shape())}, {"columns", std::to_string(n)}},
                       .wrong = "the bias has not one element for each column"});
+  if (epilogue.dtype && (!is_float(result) || !is_float(dtype)))
+    fail<DtypeError>({.asked = "matmul",
+                      .with = {{"dtype", std::string(dtype_name(result))},
+                               {"left", std::string(dtype_name(left.dtype()))},
+                               {"right", std::string(dtype_name(right.dtype()))}},
+                      .wrong = "a product is given another dtype only from floats to floats",
+                      .todo = "Use astype"});
   if (!is_float(dtype) && epilogue.activation != Activation::none && epilogue.activation != Activation::relu)
     fail<DtypeError>(
         {.asked = "matmul",
