@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of dense linear algebra on the CPU, in place, beside OpenBLAS and its LAPACK, opened at run time: products added
-// to a tile, triangular solves, and Cholesky's factorisation. Pairs are timed in turn; below 1 is faster than theirs.
-// Usage: tiles [--large] [PART OF A ROW]; TESSERA_THREADS=1 for one thread of each. Exits with 2 where the library is
-// missing (Debian: libopenblas0-pthread) or nothing has this in its row.
+// Tiles of dense linear algebra on the CPU, in place, beside OpenBLAS and its LAPACK, opened at run time: products
+// added to a tile, triangular solves, and Cholesky's factorisation. Pairs are timed in turn; below 1 is faster than
+// theirs. Usage: tiles [--large] [PART OF A ROW]; TESSERA_THREADS=1 for one thread of each. Exits with 2 where the
+// library is missing (Debian: libopenblas0-pthread) or nothing has this in its row.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -87,9 +87,7 @@ void row(const Blas<T>& blas, Work work, int n, Totals& totals) {
     switch (work) {
       case Work::update: multiply_into(out, left, right_t, {.alpha = -1}); break;
       case Work::symmetric: multiply_into(out, left, left_t, {.alpha = -1, .part = Part::lower}); break;
-      case Work::solve_right:
-        solve_triangular_into(triangle, out, {.side = Side::right, .transposed = true});
-        break;
+      case Work::solve_right: solve_triangular_into(triangle, out, {.side = Side::right, .transposed = true}); break;
       case Work::solve_left: solve_triangular_into(triangle, out); break;
       case Work::factorise: cholesky_into(out, failure); break;
       case Work::vector: multiply_into(out_row, left, vector, {.alpha = -1}); break;
@@ -133,8 +131,8 @@ void rows(const os::Library& library, bool large, Totals& totals) {
   const Blas<T> blas(library);
   if (!blas.complete()) return;
   for (const int n : large ? std::vector<int>{64, 96, 128, 192, 256, 512, 1024, 2048} : std::vector<int>{64, 128, 256})
-    for (const Work work : {Work::update, Work::symmetric, Work::solve_right, Work::solve_left, Work::factorise,
-                            Work::vector})
+    for (const Work work :
+         {Work::update, Work::symmetric, Work::solve_right, Work::solve_left, Work::factorise, Work::vector})
       row(blas, work, n, totals);
 }
 
@@ -143,13 +141,15 @@ void rows(const os::Library& library, bool large, Totals& totals) {
 int main(int argc, char** argv) {
   bool large = false;
   Totals totals;
-  for (int i = 1; i < argc; ++i) std::strcmp(argv[i], "--large") == 0 ? void(large = true) : void(totals.only = argv[i]);
+  for (int i = 1; i < argc; ++i)
+    std::strcmp(argv[i], "--large") == 0 ? void(large = true) : void(totals.only = argv[i]);
   const char* threads = std::getenv("TESSERA_THREADS");
   totals.one_thread = threads && std::strcmp(threads, "1") == 0;
   if (threads) ::setenv("OPENBLAS_NUM_THREADS", threads, 1);
   static const os::Library& library = *new os::Library(os::Library::open("libopenblas.so.0"));
   if (!library.loaded()) return std::printf("%s\n", library.reason().c_str()), 2;
-  std::printf("%s, %s\n", device_info({Backend::cpu, 0}).name.c_str(), totals.one_thread ? "one thread" : "all threads");
+  std::printf("%s, %s\n", device_info({Backend::cpu, 0}).name.c_str(),
+              totals.one_thread ? "one thread" : "all threads");
   std::printf("%-28s %10s %10s %8s %8s %8s %8s..%-8s\n", "tile", "theirs us", "ours us", "GFLOP/s", "GFLOP/s", "ratio",
               "quartile", "quartile");
   rows<float>(library, large, totals);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrices as the kernels of linear algebra take them: parts of memory that a launch is given whole, so that it may read
-// some of a matrix and write other parts of it. Inside ops/ only.
+// Matrices as the kernels of linear algebra take them: parts of memory that a launch is given whole, so that it may
+// read some of a matrix and write other parts of it. Inside ops/ only.
 #pragma once
 
 #include "tessera/array/array.h"

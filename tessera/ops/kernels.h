@@ -112,10 +112,9 @@ struct ProductSpec {
   bool a_unit_k = false, a_unit_m = false, b_unit_n = false, b_unit_k = false;  ///< strides known to be 1
   bool bias = false;
   Activation activation = Activation::none;
-  /// Into a matrix with strides, whose columns lie side by side if `c_unit`: its elements times beta plus alpha times
-  /// the sums.
-  bool update = false, c_unit = false;
-  bool lower = false;  ///< of an update: no element above the diagonal is touched
+  /// Into a matrix with strides: its elements times beta plus alpha times the sums. Of packed ones only: its columns
+  /// lie side by side; no element above the diagonal is touched.
+  bool update = false, c_unit = false, lower = false;
   /// By fragments: the block's tile is of workers_m x workers_n parts of tm x tn fragments, each a subgroup's; `tx` is
   /// the block's threads. 0: by sums of single threads.
   std::uint32_t workers_m = 0, workers_n = 0;
@@ -234,16 +233,15 @@ BufferView pack_factor(const BufferView& factor, const PackSpec& spec, std::int6
 struct SolveSpec {
   DType dtype = DType::f32;
   std::uint32_t lanes = 16, tm = 8, tn = 2, size = 256;
-  bool unit_diagonal = false;  ///< it is not read, and counts as ones
-  bool b_unit = false;         ///< right sides lie side by side
+  bool b_unit = false;  ///< right sides lie side by side
   friend bool operator==(const SolveSpec&, const SolveSpec&) = default;
   std::size_t hash() const {
     return hash_of({static_cast<std::uint64_t>(dtype), lanes | std::uint64_t{tm} << 16 | std::uint64_t{tn} << 32,
-                    size | std::uint64_t{unit_diagonal} << 32 | std::uint64_t{b_unit} << 33});
+                    size | std::uint64_t{b_unit} << 32});
   }
 };
 ir::Function trace_solve(const SolveSpec& spec);
-SolveSpec choose_solve(const Tiles& tiles, DType dtype, bool unit_diagonal, bool b_unit);
+SolveSpec choose_solve(const Tiles& tiles, DType dtype, bool b_unit);
 
 /// Cholesky's factorisation of a matrix of at most `size` rows by one block of `lanes` threads, which has its upper
 /// triangle in shared memory: `tm` rows of that at a time, `tn` columns a thread.

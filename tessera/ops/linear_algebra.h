@@ -42,8 +42,8 @@ struct TriangularSystem {
 
 /// x of t x = b, or of x t = b: t is (n, n); b and x are (n, m), on the right (m, n), or one vector (n). f32 or f64,
 /// both alike. By substitution, blocked over products: the computed x solves (t + e) x = b with |e| <= c n u |t|
-/// column by column (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., theorems 8.5 and 8.10), where u is
-/// the unit roundoff. A zero on the diagonal gives infinities or NaN, as a division does. ShapeError; DtypeError;
+/// column by column (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., theorems 8.5 and 8.10), where u
+/// is the unit roundoff. A zero on the diagonal gives infinities or NaN, as a division does. ShapeError; DtypeError;
 /// DeviceError.
 Array solve_triangular(const Array& t, const Array& b, const TriangularSystem& system = {});
 /// The same in b's memory: x takes b's place, and nothing is allocated. No gradient is taken through it. ArgumentError:
@@ -53,10 +53,11 @@ inline void solve_triangular_into(const Array& t, Array&& b, const TriangularSys
   solve_triangular_into(t, b, system);
 }
 
-/// The lower triangular l with a = l l^T, zeros above the diagonal: a is (n, n), f32 or f64, of which the lower triangle
-/// is read. The computed l has |l l^T - a| <= c n u |l| |l|^T (Higham, theorem 10.3). Waits for the device, to know
-/// whether a is positive definite: ArgumentError with the order of the first leading minor that is not. Its gradient
-/// is that of a function of the lower triangle (Murray, "Differentiation of the Cholesky decomposition", 2016).
+/// The lower triangular l with a = l l^T, zeros above the diagonal: a is (n, n), f32 or f64, of which the lower
+/// triangle is read. The computed l has |l l^T - a| <= c n u |l| |l|^T (Higham, theorem 10.3). Waits for the device, to
+/// know whether a is positive definite: ArgumentError with the order of the first leading minor that is not. Its
+/// gradient is that of a function of the lower triangle (Murray, "Differentiation of the Cholesky decomposition",
+/// 2016).
 Array cholesky(const Array& a);
 /// The same in a's memory: the lower triangle becomes l, what is above the diagonal stays, nothing is allocated and the
 /// host does not wait. Where a is not positive definite, columns of l from there on hold NaN, and `failure`, an i32 of

@@ -20,7 +20,10 @@ const ProductChoice& choose_product_kernel(Device device, const ProductSpec& ask
   if (here.sizes == sizes && here.device == device && here.asked == asked) return here;
   const Tiles tiles = tiles_of(device);
   ProductChoice made{device, asked, choose_product(tiles, asked, m, n, k, matrices), sizes, {}};
-  if (made.spec.packed) made.plan = choose_packed(tiles, made.spec, m, n, k, matrices);
+  if (made.spec.packed)
+    made.plan = choose_packed(tiles, made.spec, m, n, k, matrices);
+  else
+    made.spec.c_unit = made.spec.lower = false;
   static auto& products = *new KernelFamily<ProductSpec>(trace_product);
   static auto& packed_products = *new KernelFamily<PackedSpec>(trace_packed_product);
   made.kernel = made.spec.packed ? &packed_products(made.plan.spec) : &products(made.spec);

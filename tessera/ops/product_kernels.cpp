@@ -122,7 +122,7 @@ ir::Function trace_product(const ProductSpec& s) {
                       : s.stage_a      ? "_staged"
                       : s.stage_b      ? "_staged_b"
                                        : "");
-  name += std::string(s.update ? "_update" : "") + (s.lower ? "_lower" : "");
+  if (s.update) name += "_update";
   ir::Builder builder(name, ir::KernelKind::block, {tx, ty, 1});
   ir::Builder::Scope scope(builder);
   Operand2 a{ir::buffer_param("a", s.a, ir::Access::read)}, b{ir::buffer_param("b", s.b, ir::Access::read)};
@@ -148,10 +148,11 @@ ir::Function trace_product(const ProductSpec& s) {
   const ir::Value outer = batch / inner_batch, inner = batch % inner_batch;
   a.base = outer * a1 + inner * a0, b.base = outer * b1 + inner * b0;
   // Where the matrices of an update begin, and elements from one row or column of what it writes to the next.
-  ir::Value c_first, cm, cn, alpha, beta;
+  // `past`: how far behind the diagonal a row ends, 0 or all of it.
+  ir::Value c_first, cm, cn, past, alpha, beta;
   if (s.update) {
     a.base = number("a_first"), b.base = number("b_first"), c_first = number("c_first"), cm = number("cm");
-    if (!s.c_unit) cn = number("cn");
+    cn = number("cn"), past = number("past");
     alpha = ir::scalar_param("alpha", s.sum), beta = ir::scalar_param("beta", s.sum);
   }
   auto load = [&](const Operand2& from, ir::Value o, ir::Value kk, ir::Value exists) {
@@ -159,11 +160,10 @@ ir::Function trace_product(const ProductSpec& s) {
   };
   auto finish = [&](ir::Value row, ir::Value column, ir::Value sum) {
     if (s.update) {
-      const auto write = [&] {
-        const ir::Value at = c_first + row * cm + (s.c_unit ? column : column * cn);
+      return ir::if_(column <= row + past, [&] {
+        const ir::Value at = c_first + row * cm + column * cn;
         out.store(at, ir::cast(s.out, updated(ir::cast(s.sum, out.load(at)), sum, alpha, beta)));
-      };
-      return s.lower ? ir::if_(column <= row, write) : write();
+      });
     }
     if (s.bias) sum = sum + bias.load(column);
     sum = activate(s.activation, sum);
@@ -173,7 +173,8 @@ ir::Function trace_product(const ProductSpec& s) {
   // Tiles above the diagonal multiply nothing.
   const auto block_m = static_cast<int>(s.block_m()), block_n = static_cast<int>(s.block_n());
   const ir::Value k =
-      s.lower ? ir::select(m_tile * block_m + (block_m - 1) < n_tile * block_n, ir::index_literal(0), all_k) : all_k;
+      s.update ? ir::select(m_tile * block_m + (block_m - 1) + past < n_tile * block_n, ir::index_literal(0), all_k)
+               : all_k;
 
   if (s.by_fragments()) {
     fragment_tile(s, a, b, m, n, k, m_tile, n_tile, finish);

@@ -23,7 +23,7 @@ std::int64_t half_of(std::int64_t n, std::int64_t step) { return ceil_div(ceil_d
 
 void solve_lower(const Block& t, const Block& b, bool unit_diagonal) {
   const Tiles tiles = tiles_of(b.memory->storage->device());
-  const SolveSpec spec = choose_solve(tiles, b.memory->dtype, unit_diagonal, b.column_stride == 1 || b.columns == 1);
+  const SolveSpec spec = choose_solve(tiles, b.memory->dtype, b.column_stride == 1 || b.columns == 1);
   const std::int64_t n = b.rows, m = b.columns;
   if (n > spec.size) {
     const std::int64_t half = half_of(n, spec.size);
@@ -40,7 +40,8 @@ void solve_lower(const Block& t, const Block& b, bool unit_diagonal) {
                      ceil_div(panels, 4 * std::max<std::int64_t>(1, tiles.compute_units)));
   LaunchArguments args;
   args.add(BufferView(*t.memory)), args.add(BufferView(*b.memory));
-  for (const std::int64_t v : {n, m, share * columns, t.first, t.row_stride, t.column_stride, b.first, b.row_stride})
+  for (const std::int64_t v : {n, m, share * columns, t.first, t.row_stride, t.column_stride, b.first, b.row_stride,
+                               std::int64_t{unit_diagonal}})
     args.index(v);
   if (!spec.b_unit) args.index(b.column_stride);
   static auto& family = *new KernelFamily<SolveSpec>(trace_solve);

@@ -36,18 +36,19 @@ std::vector<ir::Variable> products(DType t, int tm, int tn, ir::Value end,
 ir::Function trace_solve(const SolveSpec& s) {
   const int tm = static_cast<int>(s.tm), tn = static_cast<int>(s.tn), lanes = static_cast<int>(s.lanes),
             columns = tn * lanes;
-  ir::Builder builder(
-      "solve_" + std::string(dtype_name(s.dtype)) + (s.unit_diagonal ? "_unit" : "") + (s.b_unit ? "" : "_strided"),
-      ir::KernelKind::block, {s.lanes, 1, 1});
+  ir::Builder builder("solve_" + std::string(dtype_name(s.dtype)) + (s.b_unit ? "" : "_strided"), ir::KernelKind::block,
+                      {s.lanes, 1, 1});
   ir::Builder::Scope scope(builder);
   builder.set_index64();
   const auto t = ir::buffer_param("t", s.dtype, ir::Access::read);
   const auto b = ir::buffer_param("b", s.dtype, ir::Access::read_write);
   auto number = [](const char* n) { return ir::scalar_param(n, DType::index); };
-  // Equations, right sides, and those of a block; where both begin; elements from one row or column to the next.
+  // Equations, right sides, and those of a block; where both begin; elements from one row or column to the next; not 0:
+  // the diagonal counts as ones, whatever is there.
   const ir::Value n = number("n"), m = number("m"), share = number("share"), t_first = number("t_first"),
                   t_row = number("t_row"), t_column = number("t_column"), b_first = number("b_first"),
-                  b_row = number("b_row"), b_column = s.b_unit ? ir::Value() : number("b_column");
+                  b_row = number("b_row"), unit = number("unit"),
+                  b_column = s.b_unit ? ir::Value() : number("b_column");
   const ir::BufferRef x = ir::shared(s.dtype, static_cast<std::uint64_t>(s.size) * s.tn * s.lanes);
   const ir::Value lane = ir::thread_id(0), last = n - 1;
   const auto held = [&](ir::Value row, int j) { return row * columns + (j * lanes + lane); };
@@ -89,12 +90,13 @@ ir::Function trace_solve(const SolveSpec& s) {
         const ir::Value row = row0 + i;
         std::vector<ir::Value> factor;
         for (int q = 0; q < i; ++q) factor.push_back(t_at(row, row0 + q));
-        const ir::Value inverse = s.unit_diagonal ? ir::Value() : ir::literal(s.dtype, 1) / t_at(row, row);
+        const ir::Value inverse =
+            ir::literal(s.dtype, 1) / ir::select(unit != 0, ir::literal(s.dtype, 1), t_at(row, row));
         for (int j = 0; j < tn; ++j) {
           ir::Value v = x.load(held(row, j)) - sum[static_cast<std::size_t>(i * tn + j)].get();
           for (int q = 0; q < i; ++q)
             v = ir::fma(-factor[static_cast<std::size_t>(q)], found[static_cast<std::size_t>(q * tn + j)], v);
-          if (!s.unit_diagonal) v = v * inverse;
+          v = v * inverse;
           found.push_back(v);
           x.store(held(row, j), v);
         }
@@ -111,9 +113,10 @@ ir::Function trace_solve(const SolveSpec& s) {
   return builder.finish();
 }
 
-SolveSpec choose_solve(const Tiles& tiles, DType dtype, bool unit_diagonal, bool b_unit) {
-  SolveSpec s{dtype, 32, 4, 1, 64, unit_diagonal, b_unit};
+SolveSpec choose_solve(const Tiles& tiles, DType dtype, bool b_unit) {
+  SolveSpec s{dtype, 32, 4, 1, 64};
   if (tiles.vectors) {
+    s.b_unit = b_unit;
     s.lanes = vector_lanes(tiles, dtype);
     s.tm = tiles.tokens >= 8 ? 8 : 4, s.tn = 2, s.size = 256;
   }

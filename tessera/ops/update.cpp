@@ -82,7 +82,7 @@ void update(const Block& to, const Block& left, const Block& right, double alpha
   ProductSpec asked{t, t, sum, t};
   asked.a_unit_m = a.row_stride == 1, asked.a_unit_k = a.column_stride == 1 || k == 1;
   asked.b_unit_n = b.column_stride == 1 || n == 1, asked.b_unit_k = b.row_stride == 1 || k == 1;
-  asked.update = true, asked.lower = lower, asked.c_unit = c.column_stride == 1 || n == 1;
+  asked.update = true, asked.lower = lower, asked.c_unit = c.column_stride == 1;
   const ProductChoice choice = choose_product_kernel(device, asked, {m, n, k, 1});
 
   const auto from = [](const Block& x) {  // its memory from its first element on
@@ -126,7 +126,8 @@ void update(const Block& to, const Block& left, const Block& right, double alpha
     blocks = static_cast<std::uint64_t>(m_tiles * n_tiles);
   }
   for (const std::int64_t v : {a.first, b.first, c.first, c.row_stride}) args.index(v);
-  if (!asked.c_unit) args.index(c.column_stride);
+  if (!choice.spec.packed || !asked.c_unit) args.index(c.column_stride);
+  if (!choice.spec.packed) args.index(lower ? 0 : n);
   for (const double v : {alpha, beta})
     args.scalar(
         sum, sum == DType::f64 ? std::bit_cast<std::uint64_t>(v) : std::bit_cast<std::uint32_t>(static_cast<float>(v)));

@@ -137,44 +137,19 @@ BlockArray BlockArray::identity(std::int64_t n, Shape tile, DType dtype, const S
               });
 }
 
-namespace {
-
-/// Rows of the array from one on, whole, for each device once: a tile is cut from its rows.
-template <class Draw>
-auto random_tiles(const Shape& shape, std::uint64_t seed, Draw draw) {
-  using Key = std::pair<std::int64_t, Device>;
-  return [shape, seed, draw, strips = std::map<Key, Array>()](const Shape&, const Shape& origin, const Shape& extent,
-                                                              Device device) mutable {
-    std::int64_t row = 1;
-    for (std::size_t d = 1; d < shape.size(); ++d) row *= shape[d];
-    const std::int64_t first = origin[0] * row, before = first % 4;
-    if (!strips.empty() && strips.begin()->first.first != origin[0]) strips.clear();
-    Array& strip = strips[{origin[0], device}];
-    if (strip.size() == 0) {
-      // A generator begins at every fourth number.
-      Generator generator(seed, static_cast<std::uint64_t>(first / 4));
-      Shape all = shape;
-      all[0] = extent[0];
-      strip = draw(generator, Shape{before + extent[0] * row}).slice(0, before, before + extent[0] * row).reshape(all);
-    }
-    Shape begin = origin, end = origin;
-    begin[0] = 0, end[0] = extent[0];
-    for (std::size_t d = 1; d < end.size(); ++d) end[d] += extent[d];
-    return part(strip, begin, end).copy().eval();
-  };
-}
-
-}  // namespace
-
 BlockArray BlockArray::random_uniform(Shape shape, Shape tile, std::uint64_t seed, const Scope& scope,
                                       const Distribution& by) {
-  auto tiles = random_tiles(shape, seed, [](Generator& g, Shape s) { return g.uniform(std::move(s)); });
-  return made(shape, std::move(tile), DType::f32, scope, by, tiles);
+  return made(shape, std::move(tile), DType::f32, scope, by,
+              [&](const Shape&, const Shape& origin, const Shape& extent, Device) {
+                return random_uniform_part(shape, origin, extent, seed);
+              });
 }
 BlockArray BlockArray::random_normal(Shape shape, Shape tile, std::uint64_t seed, const Scope& scope,
                                      const Distribution& by) {
-  auto tiles = random_tiles(shape, seed, [](Generator& g, Shape s) { return g.normal(std::move(s)); });
-  return made(shape, std::move(tile), DType::f32, scope, by, tiles);
+  return made(shape, std::move(tile), DType::f32, scope, by,
+              [&](const Shape&, const Shape& origin, const Shape& extent, Device) {
+                return random_normal_part(shape, origin, extent, seed);
+              });
 }
 
 BlockArray BlockArray::from(const Array& array, Shape tile, const Scope& scope, const Distribution& by) {

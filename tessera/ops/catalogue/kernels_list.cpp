@@ -82,12 +82,11 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
         for (const std::int64_t n : {64, 200, 2000}) add_update(n, n, n, true, t, lower);
       add_update(64, 64, 64, false, t, false), add_update(1, 512, 512, false, t, false);
       add_update(1, 512, 512, true, t, false);
-      for (const bool unit : {false, true})
-        for (const bool b_unit : {false, true}) {
-          ir::Function fn = trace_solve(choose_solve(tiles, t, unit, b_unit));
-          std::string name = fn.name;
-          add(std::move(name), std::move(fn));
-        }
+      for (const bool b_unit : {false, true}) {
+        ir::Function fn = trace_solve(choose_solve(tiles, t, b_unit));
+        std::string name = fn.name;
+        add(std::move(name), std::move(fn));
+      }
       ir::Function fn = trace_cholesky(choose_cholesky(tiles, t));
       std::string name = fn.name;
       add(std::move(name), std::move(fn));
