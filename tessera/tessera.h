@@ -59,6 +59,7 @@
 #include "tessera/nn/trainer_base.h"
 #include "tessera/ops/attention.h"
 #include "tessera/ops/convolution.h"
+#include "tessera/ops/linear_algebra.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/transformer.h"
 #include "tessera/ops/weight.h"

@@ -11,6 +11,7 @@
 #include <future>
 #include <thread>
 
+#include "tessera/array/generator.h"
 #include "tessera/array/observer.h"
 #include "tessera/base/philox.h"
 #include "tessera/device/context.h"
@@ -593,6 +594,25 @@ TEST_P(OnEveryDevice, RandomNumbersAreTheSameEverywhere) {
     ASSERT_EQ(bits[i], words[i % 4]) << i;
     ASSERT_EQ(uniform[i], std::fma(static_cast<float>(words[i % 4] >> 8) * 0x1p-24f, 2.f, -1.f)) << i;
   }
+  // A part has the numbers that it has in the whole, wherever it begins.
+  for (const std::int64_t row : {0, 3})
+    for (const std::int64_t column : {0, 1, 2, 6, 9}) {
+      const Shape whole{2, 7, 13}, starts{1, row, column}, shape{1, 4, 4};
+      const auto cut = [&](const Array& a) {
+        return a.slice(0, 1, 2).slice(1, row, row + 4).slice(2, column, column + 4);
+      };
+      EXPECT_EQ(random_bits_part(whole, starts, shape, s).to_vector<std::uint32_t>(),
+                cut(random_bits(whole, s)).to_vector<std::uint32_t>());
+      EXPECT_EQ(random_uniform_part(whole, starts, shape, s, -1, 2).to_vector<float>(),
+                cut(random_uniform(whole, s, -1, 2)).to_vector<float>());
+      EXPECT_EQ(random_normal_part(whole, starts, shape, s, 3, 2).to_vector<float>(),
+                cut(random_normal(whole, s, 3, 2)).to_vector<float>());
+    }
+  EXPECT_EQ(random_bits_part({9, 11}, {0, 0}, {9, 11}, s).to_vector<std::uint32_t>(),
+            random_bits({9, 11}, s).to_vector<std::uint32_t>());
+  EXPECT_EQ(random_uniform_part({5}, {3}, {0}, s).size(), 0);
+  EXPECT_THROW(random_uniform_part({5, 5}, {0, 3}, {5, 3}, s), ShapeError);
+  EXPECT_THROW(random_uniform_part({5, 5}, {0}, {5}, s), ShapeError);
   const auto normal = random_normal({200000}, s, 3, 2).to_vector<float>();
   double mean = 0, square = 0;
   for (float v : normal) mean += v, square += double(v) * v;

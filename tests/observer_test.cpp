@@ -22,6 +22,7 @@
 #include "tessera/array/safetensors.h"
 #include "tessera/ops/attention.h"
 #include "tessera/ops/convolution.h"
+#include "tessera/ops/linear_algebra.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/transformer.h"
 #include "tessera/ops/weight.h"
@@ -65,8 +66,9 @@ std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { 
   const Array ids = Array::from({std::int32_t{1}, std::int32_t{0}}), i = a.astype(DType::i32);
   const Array row = make(Array::ones({2})), heads = make(Array::ones({2, 1, 8})), cache = Array::zeros({1, 4, 8});
   const Array image = make(Array::ones({1, 1, 2, 2})), windows = make(Array::ones({1, 2, 2, 1, 1, 1})),
-              one = make(Array::ones({1})), tokens = make(Array::ones({1, 2, 3, 8}));
-  const Array id_row = ids.unsqueeze(0);
+              one = make(Array::ones({1})), definite = make(Array::from({2.f, 0.f, 1.f, 2.f}, Shape{2, 2})),
+              tokens = make(Array::ones({1, 2, 3, 8}));
+  const Array id_row = ids.unsqueeze(0), failure = Array::zeros({1}, DType::i32);
   const std::vector<std::byte> zeros(2 * 32 * 4);
   const Weight weight = Weight::pack(WeightFormat::f32, zeros, 2, 32, a.device());
   const Array wide = make(Array::ones({1, 32}));
@@ -156,6 +158,9 @@ std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { 
       {"random_uniform", "random_uniform", 0, [] { random_uniform({3}, 1); }},
       {"random_normal", "random_normal", 0, [] { random_normal({3}, 1); }},
       {"random_bits", "random_bits", 0, [] { random_bits({3}, 1); }},
+      {"random_uniform_part", "random_uniform", 0, [] { random_uniform_part({4}, {1}, {2}, 1); }},
+      {"random_normal_part", "random_normal", 0, [] { random_normal_part({4}, {1}, {2}, 1); }},
+      {"random_bits_part", "random_bits", 0, [] { random_bits_part({4}, {1}, {2}, 1); }},
       {"uniform", "random_uniform", 0, [] { Generator(1).uniform({3}); }},
       {"normal", "random_normal", 0, [] { Generator(1).normal({3}); }},
       {"bits", "random_bits", 0, [] { Generator(1).bits({3}); }},
@@ -163,6 +168,8 @@ std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { 
       {"load", "load_safetensors", 0, [=] { SafetensorsFile::open(tensors).load("a"); }},
       {"from_dlpack", "from_dlpack", 0, [=] { dlpack::from_dlpack(dlpack::to_dlpack(t)); }},
       {"matmul", "matmul", 3, [=] { matmul(a, b, {.bias = row}); }},
+      {"solve_triangular", "solve_triangular", 2, [=] { solve_triangular(a, b); }},
+      {"cholesky", "cholesky", 1, [=] { cholesky(definite); }},
       {"linear", "linear", 1, [=] { linear(wide, weight); }},
       {"embedding_rows", "embedding_rows", 1, [=] { embedding_rows(weight, ids); }},
       {"dequantize", "dequantize", 0, [=] { dequantize(weight); }},
@@ -175,6 +182,11 @@ std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { 
       {"rotary", "rotary", 1, [=] { rotary(tokens, 0, {}); }},
       {"attention", "attention", 3, [=] { attention(heads, cache, cache, 0, 1); }},
       {"cache_store", "cache_store", 2, written(cache, [=](Array& x) { cache_store(x, heads, 0); }), true},
+      {"multiply_into", "multiply_into", 3, written(t, [=](Array& x) { multiply_into(x, a, b); }), true},
+      {"solve_triangular_into", "solve_triangular_into", 2, written(t, [=](Array& x) { solve_triangular_into(a, x); }),
+       true},
+      {"cholesky_into", "cholesky_into", 2,
+       written(make(Array::ones({1, 1})), [told = Array(failure)](Array& x) mutable { cholesky_into(x, told); }), true},
       {"assign", "assign", 2, written(t, [=](Array& x) { x.assign(b); }), true},
       {"assign_all", "assign_all", 4,
        written(t,
@@ -252,7 +264,7 @@ TEST(Observer, IsTestedWithEveryFunctionOfInstalledHeaders) {
   for (const char* header :
        {"array/array.h", "array/dlpack.h", "array/functions.h", "array/generator.h", "array/safetensors.h",
         "nn/evaluate.h", "nn/losses.h", "nn/mode.h", "nn/trainer.h", "nn/trainer_base.h", "ops/attention.h",
-        "ops/convolution.h", "ops/product.h", "ops/transformer.h", "ops/weight.h"}) {
+        "ops/convolution.h", "ops/linear_algebra.h", "ops/product.h", "ops/transformer.h", "ops/weight.h"}) {
     std::ifstream file(std::string(TESSERA_SOURCE_DIR "/tessera/") + header);
     ASSERT_TRUE(file) << header;
     for (std::string line; std::getline(file, line);) {
@@ -275,7 +287,7 @@ const std::set<std::string> with_gradient = {
     "reshape", "transpose", "permute", "broadcast_to", "slice", "select", "unsqueeze", "squeeze", "copy", "to", "sum",
     "mean", "max", "min", "concatenate", "take", "matmul", "linear", "rms_norm", "softmax", "rotary",
     "scaled_dot_product_attention", "log1p", "expm1", "clip", "pad", "update_slice", "cumsum", "take_along_axis",
-    "scatter", "scatter_add", "windows2d", "fold2d", "max_pool2d", "average_pool2d",
+    "scatter", "scatter_add", "solve_triangular", "cholesky", "windows2d", "fold2d", "max_pool2d", "average_pool2d",
     // a composition of such
     "as_contiguous", "silu_gate", "stack", "split", "tril", "triu", "var", "std", "logsumexp", "conv2d"};
 const std::map<std::string, const char*> without_gradient = {
@@ -314,6 +326,9 @@ const std::map<std::string, const char*> without_gradient = {
     {"random_uniform", "takes no arrays"},
     {"random_normal", "takes no arrays"},
     {"random_bits", "takes no arrays"},
+    {"random_uniform_part", "takes no arrays"},
+    {"random_normal_part", "takes no arrays"},
+    {"random_bits_part", "takes no arrays"},
     {"uniform", "takes no arrays"},
     {"normal", "takes no arrays"},
     {"bits", "takes no arrays"},
@@ -321,9 +336,13 @@ const std::map<std::string, const char*> without_gradient = {
     {"load", "takes no arrays"},
     {"from_dlpack", "takes no arrays"},
 };
-const std::set<std::string> refuse_history = {"attention",  "cache_store",      "assign",     "assign_all",
-                                              "fill",       "operator+=",       "operator-=", "operator*=",
-                                              "operator/=", "view_for_writing", "host_access"};
+const std::set<std::string> refuse_history = {"multiply_into",    "solve_triangular_into",
+                                              "cholesky_into",    "attention",
+                                              "cache_store",      "assign",
+                                              "assign_all",       "fill",
+                                              "operator+=",       "operator-=",
+                                              "operator*=",       "operator/=",
+                                              "view_for_writing", "host_access"};
 
 TEST(Observer, EachFunctionPassesHistoryOnRefusesItOrHasNoGradient) {
   const auto argument = [](Array x) {

@@ -56,4 +56,14 @@ Array random_normal(Shape shape, std::uint64_t seed, const Counter& counter, dou
                     std::optional<Device> device = {});
 Array random_bits(Shape shape, std::uint64_t seed, const Counter& counter, std::optional<Device> device = {});  ///< u32
 
+/// The part of `shape` that begins at `starts` in what random_uniform (random_normal, random_bits) of array.h gives for
+/// the shape `whole`: the same numbers however an array is cut, and wherever each part is made. ShapeError if the part
+/// does not lie inside of the whole.
+Array random_uniform_part(const Shape& whole, const Shape& starts, Shape shape, std::uint64_t seed, double low = 0,
+                          double high = 1, std::optional<Device> device = {});
+Array random_normal_part(const Shape& whole, const Shape& starts, Shape shape, std::uint64_t seed, double mean = 0,
+                         double deviation = 1, std::optional<Device> device = {});
+Array random_bits_part(const Shape& whole, const Shape& starts, Shape shape, std::uint64_t seed,
+                       std::optional<Device> device = {});  ///< u32
+
 }  // namespace tessera

@@ -42,14 +42,15 @@ enum class Distribution : std::uint8_t { bits, uniform, normal };
 struct RandomSpec {
   Distribution kind;
   bool in_memory = false;  ///< the counter
+  bool part = false;       ///< rows out of a larger array
   friend bool operator==(const RandomSpec&, const RandomSpec&) = default;
-  std::size_t hash() const { return static_cast<std::size_t>(kind) * 2 + in_memory; }
+  std::size_t hash() const { return static_cast<std::size_t>(kind) * 4 + in_memory * 2 + part; }
 };
 
 ir::Function trace_random(const RandomSpec& spec) {
   const Distribution kind = spec.kind;
   const char* names[] = {"random_bits", "random_uniform", "random_normal"};
-  ir::Builder builder(names[static_cast<int>(kind)], ir::KernelKind::map);
+  ir::Builder builder(std::string(names[static_cast<int>(kind)]) + (spec.part ? "_part" : ""), ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
   builder.set_exact();
   const auto out =
@@ -62,7 +63,16 @@ ir::Function trace_random(const RandomSpec& spec) {
   const Value stream = spec.in_memory
                            ? ir::buffer_param("stream", DType::u64, ir::Access::read).load(ir::index_literal(0))
                            : ir::scalar_param("stream", DType::u64);
-  const Words words = philox(ir::cast(DType::u64, block) + first, stream, key_low, key_high);
+  // Of a part, `first` is where its first row begins in the whole, `pitch` how far rows are apart there, and `from`
+  // where they go; n is how long they are.
+  Value from, begin, number = ir::cast(DType::u64, block) + first;
+  if (spec.part) {
+    const Value row = ir::global_id(1);
+    from = ir::scalar_param("from", DType::index) + row * n;
+    begin = first + ir::cast(DType::u64, row) * ir::scalar_param("pitch", DType::u64);
+    number = (begin >> 2) + ir::cast(DType::u64, block);
+  }
+  const Words words = philox(number, stream, key_low, key_high);
   // 24 bits make every multiple of 2^-24 in [0, 1) equally likely and exactly representable.
   auto unit = [](Value w) { return ir::cast(DType::f32, w >> 8) * 0x1p-24f; };
   Value result[4];
@@ -80,6 +90,11 @@ ir::Function trace_random(const RandomSpec& spec) {
       result[i + 1] = ir::fma(radius * ir::sin(angle), b, a);
     }
   for (int i = 0; i < 4; ++i) {
+    if (spec.part) {
+      const Value at = block * 4 + i - ir::cast(DType::index, begin & 3);
+      ir::if_(at >= 0 && at < n, [&] { out.store(from + at, result[i]); });
+      continue;
+    }
     const Value at = block * 4 + i;
     ir::if_(at < n, [&] { out.store(at, result[i]); });
   }
@@ -111,7 +126,60 @@ Array random(Distribution kind, Shape shape, std::uint64_t seed, double a, doubl
   return operation.made(std::move(out));
 }
 
+/// The part at `starts` of what `random` gives for the shape `whole`.
+Array random_part(Distribution kind, const Shape& whole, const Shape& starts, Shape shape, std::uint64_t seed, double a,
+                  double b, std::optional<Device> device) {
+  constexpr const char* names[] = {"random_bits", "random_uniform", "random_normal"};
+  const char* const name = names[static_cast<std::size_t>(kind)];
+  const detail::Operation operation(name);
+  check_shape(name, whole);
+  const std::size_t rank = whole.size();
+  bool inside = starts.size() == rank && shape.size() == rank;
+  for (std::size_t d = 0; inside && d < rank; ++d)
+    inside = starts[d] >= 0 && shape[d] >= 0 && starts[d] <= whole[d] - shape[d];
+  if (!inside)
+    fail<ShapeError>({.asked = name,
+                      .with = {{"whole", to_string(whole)}, {"starts", to_string(starts)}, {"part", to_string(shape)}},
+                      .wrong = "the part does not lie inside of the whole"});
+  Array out = Array::empty(shape, kind == Distribution::bits ? DType::u32 : DType::f32, device);
+  if (out.size() == 0) return operation.made(std::move(out));
+  static auto& family = *new KernelFamily<RandomSpec>(trace_random);
+  const Strides pitches = contiguous_strides(whole);
+  // Rows of the last dimension, those along the one before it by one launch; of the others each index has its own.
+  const std::int64_t columns = rank > 0 ? shape[rank - 1] : 1, rows = rank > 1 ? shape[rank - 2] : 1,
+                     pitch = rank > 1 ? pitches[rank - 2] : 1;
+  for (std::int64_t matrix = 0; matrix < out.size() / (rows * columns); ++matrix) {
+    std::int64_t first = 0, rest = matrix;
+    for (std::size_t d = rank; d-- > 0;) {
+      first += starts[d] * pitches[d];
+      if (d + 2 < rank) first += rest % shape[d] * pitches[d], rest /= shape[d];
+    }
+    family({kind, false, true})
+        .launch({static_cast<std::uint64_t>((columns + 6) / 4), static_cast<std::uint64_t>(rows), 1},
+                {out.view(), LaunchArgument::index(columns), LaunchArgument::scalar(DType::u32, seed & 0xffffffffu),
+                 LaunchArgument::scalar(DType::u32, seed >> 32), LaunchArgument::scalar(static_cast<float>(a)),
+                 LaunchArgument::scalar(static_cast<float>(b)),
+                 LaunchArgument::scalar(DType::u64, static_cast<std::uint64_t>(first)),
+                 LaunchArgument::scalar(DType::u64, 0), LaunchArgument::index(matrix * rows * columns),
+                 LaunchArgument::scalar(DType::u64, static_cast<std::uint64_t>(pitch))});
+  }
+  return operation.made(std::move(out));
+}
+
 }  // namespace
+
+Array random_uniform_part(const Shape& whole, const Shape& starts, Shape shape, std::uint64_t seed, double low,
+                          double high, std::optional<Device> device) {
+  return random_part(Distribution::uniform, whole, starts, std::move(shape), seed, low, high, device);
+}
+Array random_normal_part(const Shape& whole, const Shape& starts, Shape shape, std::uint64_t seed, double mean,
+                         double deviation, std::optional<Device> device) {
+  return random_part(Distribution::normal, whole, starts, std::move(shape), seed, mean, deviation, device);
+}
+Array random_bits_part(const Shape& whole, const Shape& starts, Shape shape, std::uint64_t seed,
+                       std::optional<Device> device) {
+  return random_part(Distribution::bits, whole, starts, std::move(shape), seed, 0, 0, device);
+}
 
 Array random_uniform(Shape shape, std::uint64_t seed, double low, double high, std::optional<Device> device) {
   return random(Distribution::uniform, std::move(shape), seed, low, high, device);

@@ -252,7 +252,7 @@ void Kernel::launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchAr
   OnDevice& on = s.on(device);
   LoadedKernel& loaded = KernelAccess::loaded(s, device, on, variant);
 
-  constexpr std::size_t few = 16;
+  constexpr std::size_t few = 24;                            // as LaunchArguments holds
   alignas(Argument) std::byte room[few * sizeof(Argument)];  // only what is used is made
   std::vector<Argument> many(arguments.size() > few ? arguments.size() : 0);
   auto* const inside = reinterpret_cast<Argument*>(room);

@@ -25,6 +25,11 @@ class LaunchArguments {
     a->dtype = DType::index, a->bits = static_cast<std::uint64_t>(value);
     ++count_;
   }
+  void scalar(DType dtype, std::uint64_t bits) {
+    LaunchArgument* const a = std::construct_at(next(), BufferView{});
+    a->dtype = dtype, a->bits = bits;
+    ++count_;
+  }
   operator std::span<const LaunchArgument>() const { return {all_, count_}; }
 
  private:

@@ -23,6 +23,11 @@ Tiles tiles_of(Device device) {
   return t;
 }
 
+std::uint32_t vector_lanes(const Tiles& tiles, DType dtype) {
+  const std::uint32_t lanes = std::min(tiles.subgroup, 16u);
+  return dtype_size(dtype) == 8 ? std::max(4u, lanes / 2) : lanes;
+}
+
 void for_lanes(ir::Value count, std::uint32_t lanes, ir::Value lane,
                const std::function<void(ir::Value, ir::Value)>& body) {
   const int step = static_cast<int>(lanes);
@@ -38,6 +43,10 @@ ir::Value load_at(const ir::BufferRef& memory, ir::Value index, ir::Value exists
   const DType t = memory.dtype();
   const ir::Value v = exists.valid() ? memory.load_if(exists, index, ir::literal(t, 0)) : memory.load(index);
   return t == DType::f16 || t == DType::bf16 ? ir::cast(DType::f32, v) : v;
+}
+
+ir::Value updated(ir::Value old, ir::Value sum, ir::Value alpha, ir::Value beta) {
+  return ir::fma(alpha, sum, ir::select(beta == 0, ir::literal(sum.dtype(), 0), beta * old));
 }
 
 ir::Value activate(Activation activation, ir::Value x) {

@@ -30,6 +30,8 @@ struct Tiles {
   std::uint64_t shared_bytes = 32768;            ///< of a block
 };
 Tiles tiles_of(Device device);
+/// Threads of a block that are one vector of this dtype, or of its sums, on a device of `vectors`.
+std::uint32_t vector_lanes(const Tiles& tiles, DType dtype);
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -110,6 +112,9 @@ struct ProductSpec {
   bool a_unit_k = false, a_unit_m = false, b_unit_n = false, b_unit_k = false;  ///< strides known to be 1
   bool bias = false;
   Activation activation = Activation::none;
+  /// Into a matrix with strides: its elements times beta plus alpha times the sums. Of packed ones only: its columns
+  /// lie side by side; no element above the diagonal is touched.
+  bool update = false, c_unit = false, lower = false;
   /// By fragments: the block's tile is of workers_m x workers_n parts of tm x tn fragments, each a subgroup's; `tx` is
   /// the block's threads. 0: by sums of single threads.
   std::uint32_t workers_m = 0, workers_n = 0;
@@ -126,7 +131,8 @@ struct ProductSpec {
                         std::uint64_t{a_unit_k} << 18 | std::uint64_t{a_unit_m} << 19 | std::uint64_t{b_unit_n} << 20 |
                         std::uint64_t{b_unit_k} << 21 | std::uint64_t{bias} << 22 |
                         static_cast<std::uint64_t>(activation) << 24 | std::uint64_t{workers_m} << 32 |
-                        std::uint64_t{workers_n} << 40});
+                        std::uint64_t{workers_n} << 40 | std::uint64_t{update} << 48 | std::uint64_t{lower} << 49 |
+                        std::uint64_t{c_unit} << 50});
   }
 };
 ir::Function trace_product(const ProductSpec& spec);
@@ -167,15 +173,24 @@ struct PackedSpec {
   std::uint32_t sums_bytes = 48 << 10;  ///< shared memory for tiles whose sums wait while a block goes along k
   bool bias = false;
   Activation activation = Activation::none;
+  /// Into a matrix with strides: its elements times beta plus alpha times the sums. `c_unit`: its columns lie side by
+  /// side; `lower`: no element above the diagonal is touched.
+  bool update = false, lower = false, c_unit = false;
+  /// Of an update: elements of shared memory in which a block lays out each of the right factor's panels for itself,
+  /// from columns that are contiguous along k if `b_unit_k`; 0: it reads them where they are.
+  std::uint32_t staged = 0;
+  bool b_unit_k = false, b_unit_n = false;
   friend bool operator==(const PackedSpec&, const PackedSpec&) = default;
   std::size_t hash() const {
     auto d = [](DType t) { return static_cast<std::uint64_t>(t); };
-    return hash_of({d(a) | d(b) << 8 | d(sum) << 16 | d(out) << 24,
-                    tm | std::uint64_t{tn} << 16 | std::uint64_t{lanes} << 32,
-                    std::uint64_t{a_packed} | std::uint64_t{b_packed} << 1 | std::uint64_t{a_unit_m} << 2 |
-                        std::uint64_t{a_unit_k} << 3 | std::uint64_t{bias} << 4 | std::uint64_t{batched} << 5 |
-                        std::uint64_t{whole} << 6 | std::uint64_t{exact} << 7 |
-                        static_cast<std::uint64_t>(activation) << 8 | std::uint64_t{sums_bytes} << 32});
+    return hash_of(
+        {d(a) | d(b) << 8 | d(sum) << 16 | d(out) << 24, tm | std::uint64_t{tn} << 16 | std::uint64_t{lanes} << 32,
+         std::uint64_t{a_packed} | std::uint64_t{b_packed} << 1 | std::uint64_t{a_unit_m} << 2 |
+             std::uint64_t{a_unit_k} << 3 | std::uint64_t{bias} << 4 | std::uint64_t{batched} << 5 |
+             std::uint64_t{whole} << 6 | std::uint64_t{exact} << 7 | static_cast<std::uint64_t>(activation) << 8 |
+             std::uint64_t{update} << 16 | std::uint64_t{lower} << 17 | std::uint64_t{c_unit} << 18 |
+             std::uint64_t{b_unit_k} << 19 | std::uint64_t{b_unit_n} << 20 | std::uint64_t{sums_bytes} << 32,
+         staged});
   }
 };
 ir::Function trace_packed_product(const PackedSpec& spec);
@@ -189,9 +204,64 @@ struct PackedPlan {
   PackSpec pack_a, pack_b;  ///< where `spec` says that the factor is packed
   std::int64_t block_rows = 1, block_columns = 1, depth = 1;
 };
+/// An element of what an update writes: its old value, in the sums' dtype, times beta plus alpha times `sum`. With beta
+/// 0 the old value does not count, whatever it is.
+ir::Value updated(ir::Value old, ir::Value sum, ir::Value alpha, ir::Value beta);
 /// For devices of `Tiles::vectors`; dtypes, strides and epilogue are taken from `spec`.
 PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& spec, std::int64_t m, std::int64_t n, std::int64_t k,
                          std::int64_t batch);
+
+// product.cpp
+
+/// The factor in panels of `spec.width` rows or columns, `count` of them in each matrix: one copy of each matrix that
+/// differs. `strides` along them and along k; before a matrix's own there are two dimensions.
+Array pack_factor(const BufferView& factor, const PackSpec& spec, std::int64_t count, std::int64_t k,
+                  std::array<std::int64_t, 2> strides, std::array<std::int64_t, 2> extents = {1, 1},
+                  std::array<std::int64_t, 2> batch_strides = {0, 0});
+
+// triangular_kernels.cpp
+
+/// A triangular system t x = b by forward substitution, in b's memory: of n equations, at most `size`. Threads are
+/// right sides, `lanes` a block, `tn` a thread; `tm` equations at a time.
+struct SolveSpec {
+  DType dtype = DType::f32;
+  std::uint32_t lanes = 16, tm = 8, tn = 2, size = 256;
+  bool b_unit = false;  ///< right sides lie side by side
+  friend bool operator==(const SolveSpec&, const SolveSpec&) = default;
+  std::size_t hash() const {
+    return hash_of({static_cast<std::uint64_t>(dtype), lanes | std::uint64_t{tm} << 16 | std::uint64_t{tn} << 32,
+                    size | std::uint64_t{b_unit} << 32});
+  }
+};
+ir::Function trace_solve(const SolveSpec& spec);
+SolveSpec choose_solve(const Tiles& tiles, DType dtype, bool b_unit);
+
+/// Cholesky's factorisation of a matrix of at most `size` rows by one block of `lanes` threads, which has its upper
+/// triangle in shared memory: `tm` rows of that at a time, `tn` columns a thread.
+struct CholeskySpec {
+  DType dtype = DType::f32;
+  std::uint32_t lanes = 16, tm = 8, tn = 2, size = 128;
+  friend bool operator==(const CholeskySpec&, const CholeskySpec&) = default;
+  std::size_t hash() const {
+    return hash_of(
+        {static_cast<std::uint64_t>(dtype), lanes | std::uint64_t{tm} << 16 | std::uint64_t{tn} << 32, size});
+  }
+};
+ir::Function trace_cholesky(const CholeskySpec& spec);
+CholeskySpec choose_cholesky(const Tiles& tiles, DType dtype);
+
+// product.cpp
+
+/// How our kernels compute a product.
+struct ProductChoice {
+  Device device;
+  ProductSpec asked, spec;
+  std::array<std::int64_t, 4> sizes{-1};  ///< rows, columns, k, matrices
+  PackedPlan plan;                        ///< if `spec.packed`
+  const Kernel* kernel = nullptr;         ///< its family keeps it
+};
+/// Remembered for the last few of a thread: choosing takes about as long as a small product does.
+const ProductChoice& choose_product_kernel(Device device, const ProductSpec& asked, std::array<std::int64_t, 4> sizes);
 
 // row_kernels.cpp
 

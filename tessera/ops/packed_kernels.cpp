@@ -51,12 +51,13 @@ ir::Function trace_packed_product(const PackedSpec& s) {
                           (s.a_packed && s.b_packed ? "_packed"
                            : s.a_packed             ? "_packed_a"
                            : s.b_packed             ? "_packed_b"
+                           : s.staged               ? "_staged"
                                                     : "") +
-                          (s.batched ? "_batched" : ""),
+                          (s.batched ? "_batched" : "") + (s.update ? "_update" : "") + (s.lower ? "_lower" : ""),
                       ir::KernelKind::block, {s.lanes, 1, 1});
   ir::Builder::Scope scope(builder);
   // In a small product half of what is done beside multiplying widens addresses; there are no indices in vectors.
-  if (s.exact) builder.set_index64();
+  if (s.exact || s.update) builder.set_index64();
   const auto a = ir::buffer_param("a", s.a, ir::Access::read), b = ir::buffer_param("b", s.b, ir::Access::read);
   const auto bias = s.bias ? ir::buffer_param("bias", s.sum, ir::Access::read) : ir::BufferRef();
   const auto out = ir::buffer_param("out", s.out, ir::Access::read_write);
@@ -69,11 +70,18 @@ ir::Function trace_packed_product(const PackedSpec& s) {
                   depth = number_if(!s.whole, "depth"), row_blocks = number_if(!s.whole, "row_blocks");
   // Elements from one row, or step along k, to the next.
   const ir::Value am = number_if(!s.a_packed && !s.a_unit_m, "am"), ak = number_if(!s.a_packed && !s.a_unit_k, "ak"),
-                  bk = number_if(!s.b_packed, "bk");
+                  bk = number_if(!s.b_packed && !s.b_unit_k, "bk"), bn = number_if(s.staged != 0 && !s.b_unit_n, "bn");
   // The dimensions before a matrix's own: how many, and each factor's elements from one matrix to the next.
   const ir::Value column_blocks = number_if(s.batched && !s.whole, "column_blocks"),
                   inner_batch = number_if(s.batched, "inner_batch"), a1 = number_if(s.batched, "a1"),
                   a0 = number_if(s.batched, "a0"), b1 = number_if(s.batched, "b1"), b0 = number_if(s.batched, "b0");
+  // Where the matrices of an update begin, and elements from one row or column of what it writes to the next.
+  const ir::Value a_first = number_if(s.update, "a_first"), b_first = number_if(s.update, "b_first"),
+                  c_first = number_if(s.update, "c_first"), cm = number_if(s.update, "cm"),
+                  cn = number_if(s.update && !s.c_unit, "cn");
+  const ir::Value alpha = s.update ? ir::scalar_param("alpha", s.sum) : ir::Value(),
+                  beta = s.update ? ir::scalar_param("beta", s.sum) : ir::Value();
+  const ir::BufferRef staged = s.staged ? ir::shared(s.sum, s.staged) : ir::BufferRef();
   const ir::BufferRef sums = ir::shared(s.sum, (s.whole ? 1 : packed_tiles(s)) * s.tm * s.tn * s.lanes);
 
   const ir::Value lane = ir::thread_id(0), block = ir::block_id(0), none = ir::index_literal(0);
@@ -87,7 +95,28 @@ ir::Function trace_packed_product(const PackedSpec& s) {
     rows_here = ir::min(block_rows, m_panels - m_first), columns_here = ir::min(block_columns, n_panels - n_first);
   }
   const ir::Value outer = s.batched ? batch / inner_batch : none, inner = s.batched ? batch % inner_batch : none;
-  const ir::Value a_base = outer * a1 + inner * a0, b_base = outer * b1 + inner * b0;
+  const ir::Value a_base = s.update ? a_first : outer * a1 + inner * a0,
+                  b_base = s.update ? b_first : outer * b1 + inner * b0;
+  // A right factor's panel in shared memory, 0 past its end: each thread lays out what it reads itself.
+  const auto stage = [&](ir::Value column0, ir::Value k0, ir::Value k1) {
+    const auto copy = [&](int j, ir::Value kk, bool whole) {
+      const ir::Value column = column0 + (j * lanes + lane),
+                      at = b_base + (s.b_unit_n ? column : column * bn) + (s.b_unit_k ? kk : kk * bk);
+      staged.store((kk - k0) * columns + (j * lanes + lane),
+                   ir::cast(s.sum, load_at(b, at, whole ? ir::Value() : column < n)));
+    };
+    const auto all = [&](bool whole) {
+      if (!s.b_unit_n) {  // a vector's elements lie in as many lines, which the next steps read on
+        for (int j = 0; j < tn; ++j) ir::for_(k0, k1, [&](ir::Value kk) { copy(j, kk, whole); });
+      } else {
+        ir::for_(k0, k1, [&](ir::Value kk) {
+          for (int j = 0; j < tn; ++j) copy(j, kk, whole);
+        });
+      }
+    };
+    ir::if_(
+        column0 + columns <= n, [&] { all(true); }, [&] { all(false); });
+  };
 
   const auto along = [&](ir::Value k0, ir::Value k1) {
     // Of a block's rows and columns each pair of panels makes a tile: the right panel stays in the first cache.
@@ -96,7 +125,10 @@ ir::Function trace_packed_product(const PackedSpec& s) {
       const ir::Value column0 = (n_first + np) * columns,
                       b_panel = b_base + (s.b_packed ? (n_first + np) * (k * columns) : column0),
                       b_step = s.b_packed ? ir::index_literal(columns) : bk;
-      ir::for_(0, rows_here, [&](ir::Value mp) {
+      // Of a lower triangle the tiles from the diagonal on.
+      const ir::Value mp_first = s.lower ? ir::max(none, column0 / tm - m_first) : none;
+      if (s.staged) ir::if_(mp_first < rows_here, [&] { stage(column0, k0, k1); });
+      ir::for_(mp_first, rows_here, [&](ir::Value mp) {
         const ir::Value panel = m_first + mp, row0 = panel * tm;
         // With one step along k the same tile's memory serves all.
         const ir::Value tile = s.whole ? none : ir::select(depth < k, np * block_rows + mp, none) * (tm * columns);
@@ -119,7 +151,8 @@ ir::Function trace_packed_product(const PackedSpec& s) {
         ir::for_(k0, k1, [&](ir::Value kk) {
           std::vector<ir::Value> right;
           for (int j = 0; j < tn; ++j)
-            right.push_back(ir::cast(s.sum, load_at(b, b_panel + kk * b_step + (j * lanes + lane), {})));
+            right.push_back(s.staged ? staged.load((kk - k0) * columns + (j * lanes + lane))
+                                     : ir::cast(s.sum, load_at(b, b_panel + kk * b_step + (j * lanes + lane), {})));
           for (int i = 0; i < tm; ++i) {
             const ir::Value where =
                 s.a_packed ? a_panel + kk * tm + i : row[static_cast<std::size_t>(i)] + (s.a_unit_k ? kk : kk * ak);
@@ -132,6 +165,10 @@ ir::Function trace_packed_product(const PackedSpec& s) {
           }
         });
         auto finish = [&](ir::Value row, ir::Value column, ir::Value v) {
+          if (s.update) {
+            const ir::Value at = c_first + row * cm + (s.c_unit ? column : column * cn);
+            return out.store(at, ir::cast(s.out, updated(ir::cast(s.sum, out.load(at)), v, alpha, beta)));
+          }
           if (s.bias) v = v + bias.load(column);
           out.store((batch * m + row) * n + column, ir::cast(s.out, activate(s.activation, v)));
         };
@@ -139,7 +176,8 @@ ir::Function trace_packed_product(const PackedSpec& s) {
           ir::for_(0, ir::min(ir::index_literal(tm), m - row0), [&](ir::Value i) {
             for (int j = 0; j < tn; ++j) {
               const ir::Value column = column0 + j * lanes + lane;
-              ir::if_(column < n, [&] { finish(row0 + i, column, sums.load(tile + i * columns + j * lanes + lane)); });
+              ir::if_(s.lower ? column <= row0 + i : column < n,
+                      [&] { finish(row0 + i, column, sums.load(tile + i * columns + j * lanes + lane)); });
             }
           });
         };
@@ -161,7 +199,8 @@ ir::Function trace_packed_product(const PackedSpec& s) {
           store();
           return;
         }
-        const ir::Value inside = row0 + tm <= m && column0 + columns <= n;
+        ir::Value inside = row0 + tm <= m && column0 + columns <= n;
+        if (s.lower) inside = inside && column0 + (columns - 1) <= row0;
         ir::if_(s.whole ? inside : last && inside, store, rest);
       });
     });
@@ -179,8 +218,7 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
   PackedSpec& p = plan.spec;
   p.sum = s.sum, p.out = s.out, p.bias = s.bias, p.activation = s.activation, p.batched = batch > 1;
   const std::uint64_t size = dtype_size(s.sum);
-  p.lanes = std::min(tiles.subgroup, 16u);
-  if (size == 8) p.lanes = std::max(4u, p.lanes / 2);
+  p.lanes = vector_lanes(tiles, s.sum);
   // With 32 registers 8 rows of 3 vectors are 24 sums and 3 values of b, with 16 of them 4 rows are 12 and 3. Fewer
   // vectors where that leaves less of the last panel empty. Steps along k cost by multiplications, two a cycle that
   // each take four, or by loads.
@@ -195,8 +233,12 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
   const std::int64_t columns = p.tn * p.lanes, m_panels = ceil_div(m, p.tm), n_panels = ceil_div(n, columns);
   // A panel is packed if that much is read of it again; memory in which vectors lie as they are needed is read there.
   const auto near = [&](std::int64_t count) { return count * k * static_cast<std::int64_t>(size) <= 65536; };
-  p.b_packed = !(s.b_unit_n && s.b == s.sum && n % columns == 0 && (near(n) || m_panels < 4));
-  p.a_packed = n_panels >= 4 && (!s.a_unit_k || s.a != s.sum || !near(m));
+  const bool b_there = s.b_unit_n && s.b == s.sum && n % columns == 0 && (near(n) || m_panels < 4);
+  // Updates of tiles allocate nothing: each block lays out what it needs, which with f64 pays for longer.
+  const bool tile = s.update && std::max(m, n) * k * static_cast<std::int64_t>(size) <= std::int64_t{1}
+                                                                                            << (size == 8 ? 24 : 20);
+  p.b_packed = !b_there && !tile;
+  p.a_packed = !tile && n_panels >= 4 && (!s.a_unit_k || s.a != s.sum || !near(m));
   plan.pack_a = {s.a, s.sum, p.tm, p.tm, s.a_unit_m, s.a_unit_k};
   plan.pack_b = {s.b, s.sum, p.tn * p.lanes, p.lanes, s.b_unit_n, s.b_unit_k};
   p.a = p.a_packed ? s.sum : s.a, p.b = p.b_packed ? s.sum : s.b;
@@ -205,23 +247,33 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
   // A panel of b should stay in the first cache (32 KiB, or 48 where vectors are wide) while tiles go through the rows.
   const auto fits = static_cast<std::int64_t>((tiles.tokens >= 8 ? 36864u : 24576u) / (size * columns));
   plan.depth = k <= fits * 3 / 2 ? k : ceil_div(k, ceil_div(k, fits));
+  p.update = s.update, p.lower = s.lower, p.c_unit = s.c_unit;
+  if (tile && !b_there) {
+    p.staged = static_cast<std::uint32_t>(fits * 3 / 2 * columns);
+    p.b_unit_k = s.b_unit_k && !s.b_unit_n, p.b_unit_n = s.b_unit_n;
+  }
   const auto most_tiles = static_cast<std::int64_t>(packed_tiles(p));
   plan.block_rows = std::min({m_panels, std::max<std::int64_t>(1, 128 / p.tm), most_tiles});
   plan.block_columns = std::clamp<std::int64_t>(most_tiles / plan.block_rows, 1, n_panels);
+  if (tile && plan.depth == k) {  // no sums wait: panels are laid out for as many rows as stay in the second cache
+    plan.block_rows = std::min<std::int64_t>(m_panels, std::max<std::int64_t>(1, 256 / p.tm));
+    plan.block_columns = n_panels;
+  }
   // Four blocks a thread, so that all end together, but none of less than a few microseconds.
   const auto blocks = [&] {
     return ceil_div(m_panels, plan.block_rows) * ceil_div(n_panels, plan.block_columns) * batch;
   };
   while (tiles.compute_units > 1 && blocks() < 4 * tiles.compute_units &&
          plan.block_rows * plan.block_columns * p.tm * columns * k > 1 << 18) {
-    if (plan.block_columns == 1 || (plan.block_rows > 1 && plan.block_rows * p.tm >= plan.block_columns * columns))
+    if (plan.block_columns == 1 ||
+        (!p.staged && plan.block_rows > 1 && plan.block_rows * p.tm >= plan.block_columns * columns))
       plan.block_rows = ceil_div(plan.block_rows, 2);
     else
       plan.block_columns = ceil_div(plan.block_columns, 2);
     if (plan.block_rows * plan.block_columns == 1) break;
   }
   p.whole = plan.depth == k && blocks() == batch;
-  p.exact = p.whole && m % p.tm == 0 && n % columns == 0;
+  p.exact = p.whole && !p.lower && m % p.tm == 0 && n % columns == 0;
   return plan;
 }
 

@@ -9,6 +9,46 @@ namespace tessera {
 
 using ops::ProductSpec;
 
+namespace ops {
+
+const ProductChoice& choose_product_kernel(Device device, const ProductSpec& asked, std::array<std::int64_t, 4> sizes) {
+  static constinit thread_local std::array<ProductChoice, 16> known;
+  const auto [m, n, k, matrices] = sizes;
+  const auto n_of = [](std::int64_t v) { return static_cast<std::uint64_t>(v); };
+  ProductChoice& here =
+      known[hash_of({n_of(m) ^ n_of(n) << 16 ^ n_of(k) << 32 ^ n_of(matrices) << 48, asked.hash()}) >> 60];
+  if (here.sizes == sizes && here.device == device && here.asked == asked) return here;
+  const Tiles tiles = tiles_of(device);
+  ProductChoice made{device, asked, choose_product(tiles, asked, m, n, k, matrices), sizes, {}};
+  if (made.spec.packed)
+    made.plan = choose_packed(tiles, made.spec, m, n, k, matrices);
+  else
+    made.spec.c_unit = made.spec.lower = false;
+  static auto& products = *new KernelFamily<ProductSpec>(trace_product);
+  static auto& packed_products = *new KernelFamily<PackedSpec>(trace_packed_product);
+  made.kernel = made.spec.packed ? &packed_products(made.plan.spec) : &products(made.spec);
+  return here = made;
+}
+
+Array pack_factor(const BufferView& factor, const PackSpec& spec, std::int64_t count, std::int64_t k,
+                  std::array<std::int64_t, 2> strides, std::array<std::int64_t, 2> extents,
+                  std::array<std::int64_t, 2> batch_strides) {
+  const std::int64_t width = spec.width, panels = ceil_div(count, width), depth = 256, depths = ceil_div(k, depth);
+  for (std::size_t d = 0; d < 2; ++d)
+    if (batch_strides[d] == 0) extents[d] = 1;
+  Array out = Array::empty({extents[0] * extents[1] * panels * width * k}, spec.to, factor.storage->device());
+  static auto& family = *new KernelFamily<PackSpec>(trace_pack);
+  LaunchArguments args;
+  args.add(BufferView(factor)), args.add(out.view());
+  for (std::int64_t v :
+       {count, k, strides[0], strides[1], panels, depth, depths, extents[1], batch_strides[0], batch_strides[1]})
+    args.index(v);
+  family(spec).launch({static_cast<std::uint64_t>(panels * depths * extents[0] * extents[1]), 1, 1}, args);
+  return out;
+}
+
+}  // namespace ops
+
 namespace {
 
 DType sum_dtype(DType t) {
@@ -157,52 +197,9 @@ std::optional<Array> by_vendor(const Array& a, const Array& b, const Sides& s, s
   return finished(std::move(*sums), rest).astype(result);
 }
 
-/// The factor in panels of `width` rows or columns: one copy of each matrix that differs.
-Array packed(const Array& factor, const ops::PackSpec& spec, std::int64_t count, std::int64_t k,
-             std::array<std::int64_t, 2> strides, std::array<std::int64_t, 2> extents,
-             std::array<std::int64_t, 2> batch_strides) {
-  const std::int64_t width = spec.width, panels = ops::ceil_div(count, width), depth = 256,
-                     depths = ops::ceil_div(k, depth);
-  for (std::size_t d = 0; d < 2; ++d)
-    if (batch_strides[d] == 0) extents[d] = 1;
-  Array out = Array::empty({extents[0] * extents[1] * panels * width * k}, spec.to, factor.device());
-  static auto& family = *new KernelFamily<ops::PackSpec>(ops::trace_pack);
-  LaunchArguments args;
-  args.add(factor.view()), args.add(out.view());
-  for (std::int64_t v :
-       {count, k, strides[0], strides[1], panels, depth, depths, extents[1], batch_strides[0], batch_strides[1]})
-    args.index(v);
-  family(spec).launch({static_cast<std::uint64_t>(panels * depths * extents[0] * extents[1]), 1, 1}, args);
-  return out;
-}
-
-/// How our kernels compute a product, remembered for the last one of a thread: choosing takes about as long as a small
-/// product does.
-struct Choice {
-  Device device;
-  ProductSpec asked, spec;
-  std::array<std::int64_t, 4> sizes{-1};  // rows, columns, k, matrices
-  ops::PackedPlan plan;                   // if `spec.packed`
-  const Kernel* kernel = nullptr;         // its family keeps it
-};
-constinit thread_local Choice last_choice;
-
-Choice choose(Device device, const ProductSpec& asked, std::array<std::int64_t, 4> sizes) {
-  Choice& last = last_choice;
-  if (last.sizes == sizes && last.device == device && last.asked == asked) return last;
-  const auto [m, n, k, matrices] = sizes;
-  const ops::Tiles tiles = ops::tiles_of(device);
-  Choice made{device, asked, ops::choose_product(tiles, asked, m, n, k, matrices), sizes, {}};
-  if (made.spec.packed) made.plan = ops::choose_packed(tiles, made.spec, m, n, k, matrices);
-  static auto& products = *new KernelFamily<ProductSpec>(ops::trace_product);
-  static auto& packed_products = *new KernelFamily<ops::PackedSpec>(ops::trace_packed_product);
-  made.kernel = made.spec.packed ? &packed_products(made.plan.spec) : &products(made.spec);
-  return last = made;
-}
-
 /// (m, n) = (m, k) x (k, n) for each of two batch dimensions, by tiles in registers.
-void packed_product(const Choice& choice, const Array& left, const Array& right, const std::optional<Array>& bias,
-                    const Array& out, Sides s, const BatchDims& dims) {
+void packed_product(const ops::ProductChoice& choice, const Array& left, const Array& right,
+                    const std::optional<Array>& bias, const Array& out, Sides s, const BatchDims& dims) {
   const auto [m, n, k, batch] = choice.sizes;
   const ops::PackedPlan& plan = choice.plan;
   const ops::PackedSpec& spec = plan.spec;
@@ -218,11 +215,11 @@ void packed_product(const Choice& choice, const Array& left, const Array& right,
   };
   std::optional<Array> packed_a, packed_b;
   if (spec.a_packed) {
-    packed_a = packed(left, plan.pack_a, m, k, {s.am, s.ak}, extents, a_batch);
+    packed_a = ops::pack_factor(left.view(), plan.pack_a, m, k, {s.am, s.ak}, extents, a_batch);
     a_batch = packed_strides(a_batch, m_panels * rows * k);
   }
   if (spec.b_packed) {
-    packed_b = packed(right, plan.pack_b, n, k, {s.bn, s.bk}, extents, b_batch);
+    packed_b = ops::pack_factor(right.view(), plan.pack_b, n, k, {s.bn, s.bk}, extents, b_batch);
     b_batch = packed_strides(b_batch, n_panels * columns * k);
   }
   const std::int64_t row_blocks = spec.whole ? 1 : ops::ceil_div(m_panels, plan.block_rows),
@@ -344,7 +341,8 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
   asked.bias = epilogue.bias.has_value();
   asked.activation = epilogue.activation;
   const std::int64_t matrices = dims[0].extent * dims[1].extent;
-  const Choice choice = choose(a.device(), asked, {rows, columns, k, matrices});
+  // A copy: what computes an operand may choose for itself.
+  const ops::ProductChoice choice = ops::choose_product_kernel(a.device(), asked, {rows, columns, k, matrices});
   const ProductSpec& spec = choice.spec;
 
   Array out = Array::empty(std::move(out_shape), result, a.device());

@@ -122,18 +122,21 @@ ir::Function trace_product(const ProductSpec& s) {
                       : s.stage_a      ? "_staged"
                       : s.stage_b      ? "_staged_b"
                                        : "");
+  if (s.update) name += "_update";
   ir::Builder builder(name, ir::KernelKind::block, {tx, ty, 1});
   ir::Builder::Scope scope(builder);
   Operand2 a{ir::buffer_param("a", s.a, ir::Access::read)}, b{ir::buffer_param("b", s.b, ir::Access::read)};
   const auto bias = s.bias ? ir::buffer_param("bias", s.sum, ir::Access::read) : ir::BufferRef();
   const auto out = ir::buffer_param("out", s.out, ir::Access::read_write);
   auto number = [](const char* n) { return ir::scalar_param(n, DType::index); };
-  const ir::Value m = number("m"), n = number("n"), k = number("k"), m_tiles = number("m_tiles"),
+  const ir::Value m = number("m"), n = number("n"), all_k = number("k"), m_tiles = number("m_tiles"),
                   n_tiles = number("n_tiles");
-  // Strides of a along m and k, of b along n and k, then along the two batch dimensions.
+  // Strides of a along m and k, of b along n and k, then along the two batch dimensions, which an update has not.
   const ir::Value am = number("am"), ak = number("ak"), bn = number("bn"), bk = number("bk");
-  const ir::Value inner_batch = number("inner_batch"), a1 = number("a1"), a0 = number("a0"), b1 = number("b1"),
-                  b0 = number("b0");
+  auto number_if = [&](bool used, const char* name) { return used ? number(name) : ir::index_literal(0); };
+  const ir::Value inner_batch = s.update ? ir::index_literal(1) : number("inner_batch"),
+                  a1 = number_if(!s.update, "a1"), a0 = number_if(!s.update, "a0"), b1 = number_if(!s.update, "b1"),
+                  b0 = number_if(!s.update, "b0");
   if (!s.a_unit_m) a.outer_stride = am;
   if (!s.a_unit_k) a.k_stride = ak;
   if (!s.b_unit_n) b.outer_stride = bn;
@@ -144,14 +147,34 @@ ir::Function trace_product(const ProductSpec& s) {
                   batch = tile / m_tiles / n_tiles;
   const ir::Value outer = batch / inner_batch, inner = batch % inner_batch;
   a.base = outer * a1 + inner * a0, b.base = outer * b1 + inner * b0;
+  // Where the matrices of an update begin, and elements from one row or column of what it writes to the next.
+  // `past`: how far behind the diagonal a row ends, 0 or all of it.
+  ir::Value c_first, cm, cn, past, alpha, beta;
+  if (s.update) {
+    a.base = number("a_first"), b.base = number("b_first"), c_first = number("c_first"), cm = number("cm");
+    cn = number("cn"), past = number("past");
+    alpha = ir::scalar_param("alpha", s.sum), beta = ir::scalar_param("beta", s.sum);
+  }
   auto load = [&](const Operand2& from, ir::Value o, ir::Value kk, ir::Value exists) {
     return ir::cast(s.sum, load_at(from.memory, from.at(o, kk), exists));
   };
   auto finish = [&](ir::Value row, ir::Value column, ir::Value sum) {
+    if (s.update) {
+      return ir::if_(column <= row + past, [&] {
+        const ir::Value at = c_first + row * cm + column * cn;
+        out.store(at, ir::cast(s.out, updated(ir::cast(s.sum, out.load(at)), sum, alpha, beta)));
+      });
+    }
     if (s.bias) sum = sum + bias.load(column);
     sum = activate(s.activation, sum);
     out.store((batch * m + row) * n + column, ir::cast(s.out, sum));
   };
+
+  // Tiles above the diagonal multiply nothing.
+  const auto block_m = static_cast<int>(s.block_m()), block_n = static_cast<int>(s.block_n());
+  const ir::Value k =
+      s.update ? ir::select(m_tile * block_m + (block_m - 1) + past < n_tile * block_n, ir::index_literal(0), all_k)
+               : all_k;
 
   if (s.by_fragments()) {
     fragment_tile(s, a, b, m, n, k, m_tile, n_tile, finish);

@@ -1,12 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/grad_cases.h"
 
+#include "tessera/array/functions.h"
 #include "tessera/array/move.h"
+#include "tessera/ops/linear_algebra.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/transformer.h"
 #include "tessera/ops/weight.h"
 
 namespace tessera::test {
+
+namespace {
+
+/// Of the shape, dtype and device of a square matrix.
+Array identity(const Array& like) {
+  const Array ones = Array::ones(like.shape(), like.dtype(), like.device());
+  return tril(ones) - tril(ones, -1);
+}
+
+}  // namespace
 
 std::vector<Case> array_cases() {
   std::vector<Case> all;
@@ -108,6 +120,19 @@ std::vector<Case> array_cases() {
     all.push_back({"matmul with epilogue " + std::to_string(static_cast<int>(a)),
                    {{2, 3, 4}, {4, 5}, {5}},
                    [a](const Arrays& x) { return matmul(x[0], x[1], {.bias = x[2], .activation = a}); }});
+  for (int how = 0; how < 16; ++how) {
+    const TriangularSystem s{how & 1 ? Side::right : Side::left, how & 2 ? Triangle::upper : Triangle::lower,
+                             (how & 4) != 0, (how & 8) != 0};
+    const auto solve = [s](const Arrays& x) { return solve_triangular(x[0] + 4 * identity(x[0]), x[1], s); };
+    all.push_back({"solve_triangular " + std::to_string(how), {{3, 3}, how & 1 ? Shape{2, 3} : Shape{3, 2}}, solve});
+    if (how == 1 || how == 6)
+      all.push_back({"solve_triangular of a vector " + std::to_string(how), {{3, 3}, {3}}, solve});
+  }
+  all.push_back({"cholesky", {{3, 4}}, [](const Arrays& x) {
+                   return cholesky(matmul(x[0], x[0].transpose()) + identity(matmul(x[0], x[0].transpose())));
+                 }});
+  all.push_back(
+      {"cholesky of a lower triangle", {{3, 3}}, [](const Arrays& x) { return cholesky(x[0] + 20 * identity(x[0])); }});
   all.push_back({"matmul of views", {{4, 3}, {5, 4}}, [](const Arrays& x) {
                    return matmul(x[0].transpose(), x[1].transpose());
                  }});

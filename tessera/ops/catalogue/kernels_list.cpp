@@ -62,6 +62,34 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
   for (DType t : {DType::f16, DType::bf16, DType::i32, DType::f64})
     if (t != DType::f64 || f64) add_product(512, 512, 512, false, false, t, false, Activation::none);
 
+  // Products added to a matrix: a tile's and a vector's, and of matrices that are laid out anew.
+  const auto add_update = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool transposed_b, DType t, bool lower) {
+    ProductSpec s{t, t, t == DType::f16 ? DType::f32 : t, t};
+    s.a_unit_k = true, s.b_unit_n = !transposed_b, s.b_unit_k = transposed_b;
+    s.update = s.c_unit = true, s.lower = lower;
+    s = choose_product(tiles, s, m, n, k);
+    const auto plan = choose_packed(tiles, s, m, n, k, 1);
+    ir::Function fn = s.packed ? trace_packed_product(plan.spec) : trace_product(s);
+    std::string name = fn.name + (transposed_b ? "_tb" : "") + (s.packed && plan.spec.whole ? "_whole" : "");
+    add(std::move(name), std::move(fn));
+  };
+  for (const DType t : {DType::f32, DType::f64})
+    if (t != DType::f64 || f64) {
+      for (const bool lower : {false, true})
+        for (const std::int64_t n : {64, 200, 2000}) add_update(n, n, n, true, t, lower);
+      add_update(64, 64, 64, false, t, false), add_update(1, 512, 512, false, t, false);
+      add_update(1, 512, 512, true, t, false);
+      for (const bool b_unit : {false, true}) {
+        ir::Function fn = trace_solve(choose_solve(tiles, t, b_unit));
+        std::string name = fn.name;
+        add(std::move(name), std::move(fn));
+      }
+      ir::Function fn = trace_cholesky(choose_cholesky(tiles, t));
+      std::string name = fn.name;
+      add(std::move(name), std::move(fn));
+    }
+  if (tiles.matrix_f16) add_update(4096, 4096, 512, true, DType::f16, true);
+
   // By fragments, where the device has matrix units: each size of tile, and factors along k and across.
   for (DType t : {DType::f16, DType::bf16})
     if (t == DType::f16 ? tiles.matrix_f16 : tiles.matrix_bf16) {
