@@ -157,7 +157,7 @@ void random_graph(unsigned threads, std::uint64_t seed) {
         const std::scoped_lock hold(lock);
         now.swap(elsewhere);
       }
-      std::this_thread::yield();
+      std::this_thread::sleep_for(20us);
       for (const NodeRef& n : now) n->end();
     }
   });
