@@ -163,7 +163,20 @@ class Backward {
     if (wanted(operand)) put(operand, adjoint());
   }
 
+  /// Likewise to slice(axis, begin, ..., step) of the operand, which is to be zero elsewhere.
+  template <class F>
+  void add_slice(std::size_t operand, int axis, std::int64_t begin, std::int64_t step, F&& adjoint) {
+    if (wanted(operand)) slices_.push_back({operand, axis, begin, step, adjoint().astype(adjoint_dtype(operand))});
+  }
+
   std::vector<std::optional<Array>>& adjoints() { return adjoints_; }  ///< what was added, by operand
+  struct Slice {
+    std::size_t operand;
+    int axis;
+    std::int64_t begin, step;
+    Array adjoint;
+  };
+  std::vector<Slice>& slices() { return slices_; }
 
  private:
   void put(std::size_t operand, Array adjoint);
@@ -174,6 +187,13 @@ class Backward {
   const std::uint64_t leaf_;
   std::vector<bool> wanted_;
   std::vector<std::optional<Array>> adjoints_;
+  std::vector<Slice> slices_;
 };
+
+namespace detail {
+/// An array of `shape` that is the sum of these slices, and zero where there is none: those that lie side by side
+/// and fill it are joined.
+Array sum_of_slices(std::vector<Backward::Slice> slices, const Shape& shape);
+}  // namespace detail
 
 }  // namespace tessera

@@ -33,6 +33,28 @@ Array placed(const Array& part, const Shape& shape, int axis, std::int64_t begin
 
 }  // namespace
 
+Array detail::sum_of_slices(std::vector<Backward::Slice> slices, const Shape& shape) {
+  std::ranges::sort(slices, {}, &Backward::Slice::begin);
+  const int axis = slices[0].axis;
+  std::int64_t end = 0;
+  bool joins = true;
+  for (const Backward::Slice& s : slices) {
+    joins = joins && s.axis == axis && s.begin == end && (s.step == 1 || s.adjoint.shape(axis) == 1);
+    if (joins) end += s.adjoint.shape(axis);
+  }
+  if (joins && end == shape[static_cast<std::size_t>(axis)]) {
+    std::vector<Array> parts;
+    for (Backward::Slice& s : slices) parts.push_back(std::move(s.adjoint));
+    return parts.size() == 1 ? parts[0] : concatenate(parts, axis);
+  }
+  std::optional<Array> sum;
+  for (const Backward::Slice& s : slices) {
+    Array one = placed(s.adjoint, shape, s.axis, s.begin, s.step);
+    sum = sum ? *std::move(sum) + std::move(one) : std::move(one);
+  }
+  return *std::move(sum);
+}
+
 Array Array::with_view(Shape shape, Strides strides, std::int64_t offset) const {
   return ArrayAccess::make(source_, dtype_, std::move(shape), std::move(strides), offset);
 }
@@ -179,7 +201,7 @@ Array Array::slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t 
       },
       [&] {
         return moving([a, begin, step](Backward& b) {
-          b.add(0, [&] { return placed(b.adjoint(), b.shape(0), static_cast<int>(a), begin, step); });
+          b.add_slice(0, static_cast<int>(a), begin, step, [&] { return b.adjoint(); });
         });
       });
 }
@@ -204,7 +226,7 @@ Array Array::select(int axis, std::int64_t index) const {
       },
       [&] {
         return moving([a = static_cast<int>(a), i](Backward& b) {
-          b.add(0, [&] { return placed(b.adjoint().unsqueeze(a), b.shape(0), a, i, 1); });
+          b.add_slice(0, a, i, 1, [&] { return b.adjoint().unsqueeze(a); });
         });
       });
 }

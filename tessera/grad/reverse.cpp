@@ -53,20 +53,30 @@ class Reverse {
       by_number_.erase(latest);
       Place& place = places_.at(step.get());
       if (place.is_leaf) continue;
-      if (place.adjoint) pass(step, *std::exchange(place.adjoint, std::nullopt));
+      if (std::optional<Array> whole = place.take()) pass(step, *std::move(whole));
       if (free && step->lowest() >= leaf_) step->free();
     }
   }
 
   std::optional<Array> adjoint(const StepPointer& leaf) {
     const auto found = places_.find(leaf.get());
-    return found == places_.end() ? std::nullopt : std::exchange(found->second.adjoint, std::nullopt);
+    return found == places_.end() ? std::nullopt : found->second.take();
   }
 
  private:
   struct Place {
     bool leads = false, is_leaf = false;
-    std::optional<Array> adjoint;
+    std::optional<Array> adjoint;  ///< but for
+    std::vector<Backward::Slice> slices;
+    Shape shape;  ///< of which these are
+
+    void add(Array part) {
+      adjoint = adjoint ? *std::exchange(adjoint, std::nullopt) + std::move(part) : std::move(part);
+    }
+    std::optional<Array> take() {
+      if (!slices.empty()) add(sum_of_slices(std::exchange(slices, {}), shape));
+      return std::exchange(adjoint, std::nullopt);
+    }
   };
   bool leads(const StepPointer& step) const {
     const auto found = places_.find(step.get());
@@ -81,9 +91,13 @@ class Reverse {
     for (std::size_t i = 0; i < operands.size(); ++i) {
       std::optional<Array>& part = backward.adjoints()[i];
       if (!part) continue;
-      std::optional<Array>& sum = places_.at(operands[i].step.get()).adjoint;
-      sum = sum ? *std::exchange(sum, std::nullopt) + *std::move(part) : *std::move(part);
+      places_.at(operands[i].step.get()).add(*std::move(part));
       part.reset();
+    }
+    for (Backward::Slice& slice : backward.slices()) {
+      Place& place = places_.at(operands[slice.operand].step.get());
+      place.shape = backward.shape(slice.operand);
+      place.slices.push_back(std::move(slice));
     }
   }
 
