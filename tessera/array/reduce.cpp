@@ -281,6 +281,20 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
     fail<ShapeError>({.asked = request.name,
                       .with = {{"elements", std::to_string(total)}},
                       .wrong = "the axis is longer than 2^31 - 1"});
+  // Of axes that do not follow each other the innermost come first, so that no position in several has to be found for
+  // each element. It depends on the shape alone, as the rounding of sums must.
+  if (!request.position && total != 0) {
+    std::size_t end = reduced.size();
+    while (end > 0 && (!reduced[end - 1] || a.shape()[end - 1] == 1)) --end;
+    std::vector<int> inner;
+    std::int64_t extent = 1;
+    for (; end > 0 && (reduced[end - 1] || a.shape()[end - 1] == 1); --end)
+      if (reduced[end - 1]) inner.push_back(static_cast<int>(end - 1)), extent *= a.shape()[end - 1];
+    if (extent >= 32 && extent < total) {
+      const Request first{request.name, request.op, request.accumulator, request.accumulator};
+      return reduce(request, reduce(first, std::move(a), inner, true), std::move(axes), keep);
+    }
+  }
   const Device device = a.device();
   const std::int64_t results = element_count(kept_shape);
   if (total == 0) return Array::full(result_shape, identity(request.op, request.result), request.result, device);
