@@ -64,15 +64,15 @@ void launch(WindowSpec::Kind kind, const Array& in, const Array* positions, cons
                          o.kernel.columns, o.stride.rows, o.stride.columns, o.padding.rows, o.padding.columns,
                          o.dilation.rows, o.dilation.columns, strides[0], strides[1]})
     args.push_back(LaunchArgument::index(n));
-  const bool of_images = kind == WindowSpec::fold || kind == WindowSpec::unpool;
+  const WindowSpec spec = ops::window_spec(kind, in.dtype(), o);
+  const bool of_images = kind == WindowSpec::fold || (kind == WindowSpec::unpool && !spec.apart());
   const Extents2d across = of_images ? Extents2d(images[2], images[3]) : windows;
   std::int64_t planes = images[0] * images[1];
   if (kind == WindowSpec::gather) planes *= o.kernel.rows * o.kernel.columns;
   static auto& family = *new KernelFamily<WindowSpec>(ops::trace_windows);
-  family({kind, in.dtype(), o.stride.columns == 1})
-      .launch({static_cast<std::uint64_t>(across.columns), static_cast<std::uint64_t>(across.rows),
-               static_cast<std::uint64_t>(planes)},
-              std::span(args));
+  family(spec).launch({static_cast<std::uint64_t>(across.columns), static_cast<std::uint64_t>(across.rows),
+                       static_cast<std::uint64_t>(planes)},
+                      std::span(args));
 }
 
 Windows2d windows_of(const Pool2d& o) { return {o.kernel, o.stride.value_or(o.kernel), o.padding}; }
@@ -234,7 +234,12 @@ Array ops::unpool2d(const Array& pooled, const Array& positions, Extents2d exten
   const Shape images = {pooled.shape(0), pooled.shape(1), extents.rows, extents.columns};
   const Windows2d o = windows_of(options);
   const Extents2d windows = windows_of("unpool2d", images, o);
-  Array out = Array::empty(images, pooled.dtype(), pooled.device());
+  // Windows that lie side by side write their own elements, and nobody what is left at the end.
+  const bool left =
+      windows.rows * o.stride.rows != extents.rows || windows.columns * o.stride.columns != extents.columns;
+  const bool cleared = left && ops::window_spec(WindowSpec::unpool, pooled.dtype(), o).apart();
+  Array out = cleared ? Array::zeros(images, pooled.dtype(), pooled.device())
+                      : Array::empty(images, pooled.dtype(), pooled.device());
   const Array which = positions.as_contiguous();
   if (out.size() != 0)
     launch(WindowSpec::unpool, pooled.as_contiguous(), &which, out, images, out.strides(), windows, o);

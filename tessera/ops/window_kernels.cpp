@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <optional>
 
 #include "tessera/array/extremes.h"
@@ -15,7 +16,7 @@ struct Geometry {
   Value n, rows, columns, out_rows, out_columns, kernel_rows, kernel_columns;
   Value stride_rows, stride_columns, pad_rows, pad_columns, step_rows, step_columns;
   Value image_stride, channel_stride, channels;
-  Geometry() {
+  explicit Geometry(const WindowSpec& spec) {
     const auto index = [](const char* name) { return ir::scalar_param(name, DType::index); };
     n = index("n"), channels = index("channels"), rows = index("rows"), columns = index("columns");
     out_rows = index("out_rows"), out_columns = index("out_columns");
@@ -24,6 +25,10 @@ struct Geometry {
     pad_rows = index("pad_rows"), pad_columns = index("pad_columns");
     step_rows = index("step_rows"), step_columns = index("step_columns");
     image_stride = index("image_stride"), channel_stride = index("channel_stride");
+    if (!spec.known) return;
+    Value* const sizes[] = {&kernel_rows, &kernel_columns, &stride_rows, &stride_columns, &pad_rows, &pad_columns};
+    for (std::size_t i = 0; i < std::size(sizes); ++i) *sizes[i] = ir::index_literal(spec.sizes[i]);
+    step_rows = step_columns = ir::index_literal(1);
   }
 };
 
@@ -32,6 +37,17 @@ Value within(Value v, Value extent) { return v >= 0 && v < extent; }
 DType sums_of(DType t) { return t == DType::f16 || t == DType::bf16 ? DType::f32 : t; }
 
 }  // namespace
+
+WindowSpec window_spec(WindowSpec::Kind kind, DType dtype, const Windows2d& o) {
+  WindowSpec spec{kind, dtype, o.stride.columns == 1};
+  spec.known = std::max(o.kernel.rows, o.kernel.columns) <= 5 && std::max(o.stride.rows, o.stride.columns) <= 3 &&
+               std::max(o.padding.rows, o.padding.columns) <= 2 && o.dilation.rows == 1 && o.dilation.columns == 1;
+  if (!spec.known) return spec;
+  const std::int64_t sizes[] = {o.kernel.rows,    o.kernel.columns, o.stride.rows,
+                                o.stride.columns, o.padding.rows,   o.padding.columns};
+  for (std::size_t i = 0; i < spec.sizes.size(); ++i) spec.sizes[i] = static_cast<std::uint8_t>(sizes[i]);
+  return spec;
+}
 
 ir::Function trace_windows(const WindowSpec& spec) {
   constexpr const char* names[] = {"windows2d",  "fold2d",          "unpool2d",
@@ -44,7 +60,7 @@ ir::Function trace_windows(const WindowSpec& spec) {
   if (spec.kind == WindowSpec::unpool) positions = ir::buffer_param("positions", DType::i32, ir::Access::read);
   const auto out =
       ir::buffer_param("out", spec.kind == WindowSpec::positions ? DType::i32 : spec.dtype, ir::Access::read_write);
-  const Geometry g;
+  const Geometry g(spec);
   const Value x = ir::global_id(0), y = ir::global_id(1), plane = ir::global_id(2);
   const auto scaled = [&](Value v) { return spec.unit ? v : v * g.stride_columns; };
   const Value zero = ir::literal(spec.dtype, 0);
@@ -60,6 +76,16 @@ ir::Function trace_windows(const WindowSpec& spec) {
     const Value inside = within(row, g.rows) && within(column, g.columns);
     out.store((plane * g.out_rows + y) * g.out_columns + x,
               in.load_if(inside, start_of(image, channel) + row * g.columns + column, zero));
+    return builder.finish();
+  }
+
+  if (spec.kind == WindowSpec::unpool && spec.apart()) {  // a thread a window
+    const Value at = (plane * g.out_rows + y) * g.out_columns + x, v = in.load(at), where = positions.load(at);
+    for (int i = 0; i < spec.sizes[0]; ++i)
+      for (int j = 0; j < spec.sizes[1]; ++j) {
+        const Value own = (y * spec.sizes[0] + i) * g.columns + (x * spec.sizes[1] + j);
+        out.store(plane * (g.rows * g.columns) + own, ir::select(where == ir::cast(DType::i32, own), v, zero));
+      }
     return builder.finish();
   }
 

@@ -116,6 +116,10 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
         ir::Function fn = trace_windows({kind, t, unit});
         std::string name = fn.name + (unit ? "" : "_strided") + "_" + text(t);
         add(std::move(name), std::move(fn));
+        const Windows2d small = unit ? Windows2d{.kernel = 3, .padding = 1} : Windows2d{.kernel = 2, .stride = 2};
+        fn = trace_windows(window_spec(kind, t, small));
+        name = fn.name + (unit ? "_3_by_3_" : "_2_by_2_") + text(t);
+        add(std::move(name), std::move(fn));
       }
   return out;
 }
