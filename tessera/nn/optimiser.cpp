@@ -146,14 +146,16 @@ void Optimiser::update_together(std::vector<Item>& items, const Scalars& scalars
   std::vector<const Array*> weights, gradients;
   for (const Item& i : items) weights.push_back(i.weight), gradients.push_back(&i.gradient);
   const std::optional<Array> weight = items.size() > 1 ? detail::together(weights) : std::nullopt;
-  if (!weight) {
+  // As rows: gradients are computed into one, and what is kept for packed parameters lies together as they do.
+  std::optional<Array> gradient = weight ? detail::together(gradients) : std::nullopt;
+  if (!weight || (!gradient && detail::better_apart(gradients))) {
+    if (weight)
+      for (int s = 0; s < slots_; ++s) slots_together(s == 0 ? first_ : second_, items);
     for (const Item& i : items)
       update_one(*i.weight, i.gradient, slots_ > 0 ? &slot(first_, i) : nullptr,
                  slots_ > 1 ? &slot(second_, i) : nullptr, i.copy, scalars, options);
     return;
   }
-  // As rows: gradients are computed into one, and what is kept for packed parameters lies together as they do.
-  std::optional<Array> gradient = detail::together(gradients);
   if (!gradient) {
     gradient = Array::empty(weight->shape(), kept_as(weight->dtype()), weight->device());
     std::int64_t at = 0;

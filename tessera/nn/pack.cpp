@@ -36,7 +36,15 @@ void lay_together(std::span<Array* const> arrays) {
   }
 }
 
-std::vector<Array> pack_parts(const Parts& parts, std::span<const std::string> patterns) {
+bool better_apart(std::span<const Array* const> arrays) {
+  if (arrays.empty() || device_info(arrays[0]->device()).kind != DeviceKind::cpu) return false;
+  std::int64_t copied = 0;
+  for (const Array* a : arrays)
+    if (!a->pending()) copied += a->size() * static_cast<std::int64_t>(dtype_size(a->dtype()));
+  return copied > static_cast<std::int64_t>(arrays.size()) << 16;
+}
+
+std::vector<Array> pack_parts(const Parts& parts, std::span<const std::string> patterns, bool may_stay) {
   std::map<std::tuple<std::size_t, DType, Device>, std::vector<Array*>> groups;
   for (const auto& [path, part] : parts) {
     if (!part->trained() || part->empty()) continue;
@@ -47,6 +55,10 @@ std::vector<Array> pack_parts(const Parts& parts, std::span<const std::string> p
   std::vector<Array> rows;
   for (const auto& [key, arrays] : groups) {
     const std::vector<const Array*> read(arrays.begin(), arrays.end());
+    if (may_stay && !together(read) && better_apart(read)) {
+      for (Array* a : arrays) *a = a->as_contiguous().eval(), rows.push_back(a->reshape({-1}));
+      continue;
+    }
     if (!together(read)) lay_together(arrays);
     rows.push_back(*together(read));
   }

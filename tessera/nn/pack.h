@@ -12,8 +12,11 @@ namespace detail {
 std::optional<Array> together(std::span<const Array* const> arrays);
 /// Copies arrays of one dtype and device into one new buffer, and makes each a view of its part.
 void lay_together(std::span<Array* const> arrays);
-/// Gives the rows.
-std::vector<Array> pack_parts(const Parts& parts, std::span<const std::string> patterns);
+/// Whether a kernel for each of these takes less time than copying them beside each other: of many bytes that are
+/// already computed, on a processor, where a launch takes a few microseconds.
+bool better_apart(std::span<const Array* const> arrays);
+/// Gives the rows. With `may_stay` those that are better apart are rows of their own.
+std::vector<Array> pack_parts(const Parts& parts, std::span<const std::string> patterns, bool may_stay = false);
 
 }  // namespace detail
 

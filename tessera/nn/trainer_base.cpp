@@ -191,7 +191,7 @@ void TrainerBase::note_loss(const Slot& slot, const Array& loss, const Array& fi
 void TrainerBase::work(const Slot& slot, bool update) {
   Training mode({.seed = options_.seed, .counter = Counter(counter_)});
   gradient_of(slot.index, [&](Array loss, const detail::Parts& gradient) {
-    const std::vector<Array> rows = detail::pack_parts(gradient, optimiser_->patterns());
+    const std::vector<Array> rows = detail::pack_parts(gradient, optimiser_->patterns(), summed_.empty());
     const bool check = options_.check_finite, scales = precision_.scales();
     loss = loss.reshape({});
     if (loss_.rank() != 0 || loss_.dtype() != loss.dtype()) {
