@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "image.h"
+#include "tessera/array/generator.h"
 #include "tessera/base/os/library.h"
 #include "tessera/kernel/kernel.h"
 
@@ -177,6 +178,13 @@ Array augment(const Array& glyphs, const Array& indices, std::uint64_t seed, std
                           static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32), first, by.shift,
                           by.turn * degree, by.scale, by.slant, by.contrast, by.noise);
   return out;
+}
+
+std::pair<Array, Array> digit_samples(const Array& glyphs, const Array& labels, std::uint64_t seed, std::uint64_t first,
+                                      std::int64_t count) {
+  const auto pictures = static_cast<std::uint32_t>(glyphs.shape(0));
+  const Array which = (random_bits({count}, seed, Counter(first)) % pictures).astype(DType::i32).eval();
+  return {augment(glyphs, which, seed, first), take(labels, which)};
 }
 
 }  // namespace tessera::app

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <utility>
 
 #include "tessera/array/array.h"
 
@@ -44,5 +45,12 @@ struct Augmentation {
 /// go together.
 Array augment(const Array& glyphs, const Array& indices, std::uint64_t seed, std::uint64_t first,
               const Augmentation& by = {});
+
+/// Samples first to first + count of the stream of `seed`, from pictures drawn alike often, and which digits they are
+/// (i32).
+std::pair<Array, Array> digit_samples(const Array& glyphs, const Array& labels, std::uint64_t seed, std::uint64_t first,
+                                      std::int64_t count);
+/// The stream that is measured by: of its own, so that every run is measured alike.
+inline constexpr std::uint64_t held_out_seed = 0x6469676974730000;
 
 }  // namespace tessera::app

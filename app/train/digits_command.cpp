@@ -25,7 +25,6 @@ namespace {
 
 constexpr std::size_t classes = 10;
 constexpr std::int64_t held_out_samples = 10'000;
-constexpr std::uint64_t held_out_seed = 0x6469676974730000;  // of its own, so that every run is measured alike
 const TrainDefaults defaults{.steps = 1500, .batch = 128, .lr = 3e-3, .variant_name = "model", .variant = "conv"};
 
 struct Options : TrainOptions {
@@ -48,11 +47,9 @@ std::unique_ptr<Learner> learner_for(const TrainSettings& s) {
                      .wrong = "it is neither mlp nor conv"});
 }
 
-/// Samples first to first + count of the stream of `seed`, from pictures drawn alike often.
 Batch samples(const Array& glyphs, const Array& labels, std::uint64_t seed, std::uint64_t first, std::int64_t count) {
-  const auto pictures = static_cast<std::uint32_t>(glyphs.shape(0));
-  const Array which = (random_bits({count}, seed, Counter(first)) % pictures).astype(DType::i32).eval();
-  return {augment(glyphs, which, seed, first), take(labels, which)};
+  auto [x, y] = digit_samples(glyphs, labels, seed, first, count);
+  return {std::move(x), std::move(y)};
 }
 
 struct Confusion {
