@@ -237,8 +237,8 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
   // as fast, and sums that wait less often are worth more.
   const auto fits = static_cast<std::int64_t>((wide ? 98304u : 24576u) / (size * columns));
   plan.depth = k <= fits * 3 / 2 ? k : ceil_div(k, ceil_div(k, fits));
-  // Where what a block reads along k does not stay in the second (2 MiB where
-  // vectors are wide), each result is better had from fewer readings: of larger blocks.
+  // Where what a block reads along k does not stay in the second (2 MiB where vectors are wide), each result is better
+  // had from fewer readings: of larger blocks.
   if (wide) p.sums_bytes = 128 << 10;
   const std::int64_t block = (128 + static_cast<std::int64_t>(p.sums_bytes / (128 * size))) * k * size;
   if (block > 3 << 19) p.sums_bytes = 256 << 10;
