@@ -52,5 +52,6 @@ void add_product_checks(Checks& checks);
 void add_weight_checks(Checks& checks);
 void add_transformer_checks(Checks& checks);
 void add_convolution_checks(Checks& checks);
+void add_attention_checks(Checks& checks);
 
 }  // namespace tessera::ops
