@@ -186,7 +186,7 @@ std::pair<std::vector<Device>, std::string> where(const Options& o) {
 }
 
 int run(Options o) {
-  catch_interrupts("tessera: interrupted before any text was generated", !o.quiet && is_terminal(stderr));
+  catch_interrupts("tessera: interrupted before any text was generated", !o.quiet && os::is_terminal(stderr));
   const std::string prompt = read_prompt(o);
   const auto [devices, why] = where(o);
   const DeviceScope scope(devices.front());
@@ -224,7 +224,7 @@ int run(Options o) {
       generate();
   } catch (...) {  // the error starts a line of its own, on each stream
     if (echoed) say("\n");
-    if (text && text_begun && !(echoed && is_terminal(output()))) app::print("\n");
+    if (text && text_begun && !(echoed && os::is_terminal(output()))) app::print("\n");
     throw;
   }
   if (text) app::print("\n");

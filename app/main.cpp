@@ -37,7 +37,7 @@ void print_error(std::string_view text) noexcept {
   constexpr std::string_view prefix = "tessera: error:";
   std::fflush(output());
   try {
-    const bool broken = is_terminal(stderr) && text.find('\n') == std::string_view::npos;
+    const bool broken = os::is_terminal(stderr) && text.find('\n') == std::string_view::npos;
     const std::string whole =
         fmt::format("{} {}\n", Style(stderr).bad(prefix),
                     broken ? wrapped(text, 4, columns(stderr), prefix.size() + 1) : std::string(text));

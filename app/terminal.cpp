@@ -51,16 +51,14 @@ std::FILE* output() {
   return stream;
 }
 
-bool is_terminal(std::FILE* stream) { return ::isatty(::fileno(stream)) == 1; }
-
 std::size_t columns(std::FILE* stream) {
   winsize size{};
-  if (!is_terminal(stream) || ::ioctl(::fileno(stream), TIOCGWINSZ, &size) != 0 || size.ws_col < 40) return 110;
+  if (!os::is_terminal(stream) || ::ioctl(::fileno(stream), TIOCGWINSZ, &size) != 0 || size.ws_col < 40) return 110;
   return std::min<std::size_t>(size.ws_col, 120);
 }
 
 Style::Style(std::FILE* stream)
-    : colour_(is_terminal(stream) && environment("NO_COLOR").empty() && environment("TERM") != "dumb") {}
+    : colour_(os::is_terminal(stream) && environment("NO_COLOR").empty() && environment("TERM") != "dumb") {}
 
 std::string Style::coloured(std::string_view code, std::string_view text) const {
   return colour_ ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
@@ -119,7 +117,7 @@ std::string wrapped(std::string_view text, std::size_t indent, std::size_t width
   return out;
 }
 
-Progress::Progress(bool quiet) : quiet_(quiet), terminal_(is_terminal(stderr) && environment("TERM") != "dumb") {}
+Progress::Progress(bool quiet) : quiet_(quiet), terminal_(os::is_terminal(stderr) && environment("TERM") != "dumb") {}
 
 void Progress::step(std::string_view text) {
   if (quiet_) return;

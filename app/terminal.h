@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "tessera/base/os/terminal.h"
+
 namespace tessera::app {
 
 /// Standard output, for this program alone: from the first call on, which main makes before any driver is loaded, what
@@ -28,7 +30,6 @@ void say(fmt::format_string<T...> format, T&&... values) {
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
-bool is_terminal(std::FILE* stream);
 /// Columns to wrap paragraphs at: the terminal's, 120 at most; 110 where there is none.
 std::size_t columns(std::FILE* stream);
 

@@ -9,6 +9,7 @@
 #include "tessera/nn/layers.h"
 #include "tessera/nn/mode.h"
 #include "tessera/nn/norms.h"
+#include "tessera/nn/trainer.h"
 #include "tessera/ops/product.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
@@ -197,6 +198,38 @@ TEST(Recompute, HoldsAThirdOfTheMemoryOfTransformerBlocks) {
   // The gradients themselves are part of the peak both times.
   EXPECT_LE(3 * again_forward, plain_forward) << again_forward << " and " << plain_forward;
   EXPECT_LE(3 * (again_bytes - weights), plain_bytes) << again_bytes << ", " << plain_bytes << ", " << weights;
+}
+
+TEST(Recompute, HoldsAThirdOfThatMemoryInARecordedStepToo) {
+  const Device cpu{Backend::cpu, 0};
+  const DeviceScope scope(cpu);
+  const Block block{{.size = 64}, {.size = 64}, {.size = 64, .heads = 4, .causal = true}, {64, 256}, {256, 64}};
+  const auto model = setup(Blocks{std::vector<Block>(24, block)}, {.seed = 1});
+  std::uint64_t weights = 0;
+  for (const NamedArray& p : parameters(model)) weights += p.array.bytes();
+  const Array x = random_normal({4, 64, 64}, 7).eval();
+  const auto run = [&](bool again) {
+    Trainer<Blocks, Array> trainer(model, Sgd(model, {.lr = 0.1}), [again](const Blocks& m, const Array& batch) {
+      Array h = batch;
+      for (const Block& b : m.all) h = again ? recompute(b)(h) : b(h);
+      return mean(h * h);
+    });
+    trainer.step(x), trainer.check();
+    trim(cpu), reset_peak_memory(cpu);
+    const std::uint64_t before = memory_stats(cpu).live_bytes;
+    trainer.step(x), trainer.step(x), trainer.check();
+    EXPECT_EQ(trainer.not_recorded(), "");
+    EXPECT_EQ(trainer.replays(), 1u);
+    std::vector<Floats> values;
+    for_each_array(trainer.model(), [&](const Array& a) { values.push_back(a.to_vector<float>()); });
+    return std::pair(values, memory_stats(cpu).peak_bytes - before);
+  };
+  const auto [plain, plain_bytes] = run(false);
+  const auto [again, again_bytes] = run(true);
+  EXPECT_EQ(plain, again);
+  // Gradients, and the row that they are laid into, are part of both.
+  EXPECT_LE(3 * (again_bytes - 2 * weights), plain_bytes - 2 * weights)
+      << again_bytes << ", " << plain_bytes << ", " << weights;
 }
 
 }  // namespace

@@ -134,12 +134,19 @@ TEST_P(OnEveryDevice, ThreeRecordingsThatShareAPoolTakeWhatOneDoes) {
   steps[1].replay();
   EXPECT_EQ(small_out.to_vector<float>(), Floats(n / 4, 34));
   EXPECT_EQ(out[1].to_vector<float>(), Floats(n, 80));
-  // And gives it back with the last of them.
+  // What none of them needs goes back, also while the pool is there.
   const std::uint64_t with = live();
   for (auto& step : steps) step = Sequence();
-  EXPECT_EQ(live(), with) << "the pool is still there";
-  little = Sequence();
+  EXPECT_EQ(live(), with) << "the smaller work needs it";
+  little.replay();
+  little = Sequence();  // may be under way
+  EXPECT_EQ(live(), with - 2 * block);
+  EXPECT_EQ(small_out.to_vector<float>(), Floats(n / 4, 34));
+  steps[0] = Sequence::record(
+      queue(), [&] { work(0); }, pool);
+  steps[0].replay();
   EXPECT_EQ(live(), with);
+  EXPECT_EQ(out[0].to_vector<float>(), Floats(n, 40));
 }
 
 TEST_P(OnEveryDevice, APoolEndsWithItsLastSequence) {
@@ -482,6 +489,7 @@ TEST_P(OnEveryDevice, AFailedRecordingLeavesThePoolToOthers) {
   const SequencePool pool;
   const Array x = full(1);
   Array out = full(0), left;
+  const std::uint64_t before = live();
   expect_throw<ArgumentError>(
       [&] {
         Sequence::record(
@@ -493,6 +501,7 @@ TEST_P(OnEveryDevice, AFailedRecordingLeavesThePoolToOthers) {
             pool);
       },
       {"download", "records a Sequence"});
+  EXPECT_EQ(live(), before + block) << "what outlives it";
   Sequence step = Sequence::record(
       queue(), [&] { out.assign(chain(x * 2)); }, pool);
   step.replay();

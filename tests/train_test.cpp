@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <regex>
 #include <set>
 
 #include "app/image.h"
 #include "tessera/tessera.h"
+#include "tessera/testing/testing.h"
 #include "tests/support/app_program.h"
 
 using namespace tessera::test;
@@ -186,6 +188,49 @@ TEST(Train, EpochsAreTenThousandSamplesAndPrecisionIsToldAndLearnsAlike) {
   }
   const Outcome o = train({"spirals", "--steps", "4", "--precision", "f16"});
   EXPECT_NE(o.out.find("precision f16, with weights of f32; loss scale 65536, 0 steps skipped"), o.out.npos) << o.out;
+}
+
+TEST(Train, ARunThatIsKilledAnywhereGoesOnToTheSameBits) {
+  const bool all = std::getenv("TESSERA_TEST_LONG") != nullptr;
+  const int points = all ? 20 : 3;
+  std::mt19937_64 random(tessera::testing::seed());
+  int killed = 0, before_the_first_step = 0;
+  const auto program = [&](const Arguments& task, int most) {
+    const TemporaryFolder folder;
+    const auto options = [&](const std::string& name) {
+      return Arguments{"--out", folder / (name + ".st"), "--csv", folder / (name + ".csv")};
+    };
+    const Outcome whole = train(with(task, options("whole")));
+    ASSERT_EQ(whole.code, 0) << whole.err;
+    while (killed < most) {
+      // From its start to a little behind the end of an uninterrupted run; then on from there, killed again.
+      std::filesystem::remove(folder / "parts.st");
+      for (bool ended = false; !ended;) {
+        const bool resumes = std::filesystem::exists(folder / "parts.st");
+        const Arguments now =
+            resumes ? with({task[0], "--resume", folder / "parts.st"}, options("parts")) : with(task, options("parts"));
+        const double after =
+            std::uniform_real_distribution<double>(0, killed < most ? 1.05 : 0)(random) * whole.seconds;
+        const auto start = std::chrono::steady_clock::now();
+        RunOptions kill{.signal = SIGKILL};
+        if (killed < most)
+          kill.interrupt = [&](const auto&, const auto&) {
+            return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > after;
+          };
+        const Outcome o = train(now, kill);
+        ended = o.code == 0;
+        ASSERT_TRUE(ended || o.code == 128 + SIGKILL) << o.code << ": " << o.err;
+        killed += !ended;
+        before_the_first_step += !ended && !std::filesystem::exists(folder / "parts.st");
+      }
+      ASSERT_EQ(read_file(folder / "parts.st"), read_file(folder / "whole.st")) << "seed " << tessera::testing::seed();
+      ASSERT_EQ(read_file(folder / "parts.csv"), read_file(folder / "whole.csv"));
+    }
+  };
+  program(with({"spirals", "--steps", "150", "--arms", "3"}, small), all ? points / 2 : points);
+  if (all) program(with({"digits", "--steps", "120", "--model", "conv"}, small), points);
+  std::printf("killed %d times, %d of these before there was a file, seed %llu\n", killed, before_the_first_step,
+              static_cast<unsigned long long>(tessera::testing::seed()));
 }
 
 TEST(Train, APictureIsReadByAModel) {

@@ -96,7 +96,7 @@ int predict(const Options& o, const Learner& learner) {
 }
 
 int run(const Options& o) {
-  catch_interrupts("tessera: interrupted before the first step", !o.quiet && is_terminal(stderr));
+  catch_interrupts("tessera: interrupted before the first step", !o.quiet && os::is_terminal(stderr));
   const TrainDevice device(o);
   const TrainSettings settings = settings_of("digits", o, defaults);
   const std::unique_ptr<Learner> learner = learner_for(settings);

@@ -43,7 +43,7 @@ void write_picture(const Options& o, const Learner& learner, const Batch& held_o
 }
 
 int run(const Options& o) {
-  catch_interrupts("tessera: interrupted before the first step", !o.quiet && is_terminal(stderr));
+  catch_interrupts("tessera: interrupted before the first step", !o.quiet && os::is_terminal(stderr));
   const TrainDevice device(o);
   const TrainSettings settings = settings_of("spirals", o, defaults);
   const std::int64_t arms = settings.variant == "3" ? 3 : 2;

@@ -33,6 +33,12 @@ void ArrayLoader::look(const Array& a, const Path& at) {
   }
 }
 
+void ArrayLoader::pass_by(std::string_view names) {
+  for (const SafetensorsTensor& t : file_.tensors())
+    if (t.name.starts_with(prefix_) && std::string_view(t.name).substr(prefix_.size()).starts_with(names))
+      names_.insert(t.name.substr(prefix_.size()));
+}
+
 LoadReport ArrayLoader::load(LoadArraysOptions options) {
   for (const SafetensorsTensor& t : file_.tensors())
     if (t.name.starts_with(prefix_) && !names_.contains(t.name.substr(prefix_.size())))

@@ -27,6 +27,7 @@ class ArrayLoader {
   /// Of the file's arrays those whose names begin with `prefix`, as if that were not there.
   explicit ArrayLoader(const SafetensorsFile& file, std::string_view prefix = {}) : file_(file), prefix_(prefix) {}
   void look(const Array& a, const Path& at);
+  void pass_by(std::string_view names);  ///< arrays of the file whose names begin so are not asked for
   void refuse(std::string mismatch) { report_.mismatched.push_back(std::move(mismatch)); }
   LoadReport load(LoadArraysOptions options);
 

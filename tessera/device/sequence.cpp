@@ -37,6 +37,7 @@ struct Sequence::State {
   void finish_recording(const std::vector<SequenceMemory::Left>& left);
   void sort_memory();
   const std::shared_ptr<Storage>& storage_of(std::int32_t number);
+  void hold_blocks();
   void place();
   void capture();
   void put_all();
@@ -49,6 +50,7 @@ struct Sequence::State {
   std::vector<RecordedWork> work;
   std::vector<RecordedPiece> pieces;  ///< of each, what it is made of
   std::vector<RecordedMemory> memory;
+  std::vector<std::uint32_t> blocks;             ///< of the pool, that it holds
   std::uint64_t placed = 0;                      ///< the pool's generation by which blocks were looked up
   bool moved = false;                            ///< since `driver` was made
   std::vector<Storage*> reads, writes;           ///< what others can reach too
@@ -122,6 +124,16 @@ const std::shared_ptr<Storage>& Sequence::State::storage_of(std::int32_t number)
   return m.block >= 0 ? pool->storage_of(static_cast<std::uint32_t>(m.block)) : m.storage;
 }
 
+void Sequence::State::hold_blocks() {
+  std::vector<std::uint32_t> all;
+  for (const RecordedMemory& m : memory)
+    if (m.block >= 0) all.push_back(static_cast<std::uint32_t>(m.block));
+  std::ranges::sort(all);
+  all.erase(std::ranges::unique(all).begin(), all.end());
+  pool->hold(all);
+  blocks = std::move(all);
+}
+
 /// Writes down where the memory is now.
 void Sequence::State::place() {
   for (RecordedMemory& m : memory) {
@@ -159,6 +171,7 @@ Sequence::State::~State() {
     }
   } catch (...) {}
   if (driver) core->device().retire(std::move(driver));
+  pool->release(blocks);
 }
 
 Sequence::Sequence() = default;
@@ -181,6 +194,7 @@ Sequence Sequence::record(Queue& queue, const std::function<void()>& work, const
   }
   s.finish_recording(left);
   const auto turn = s.pool->turn("Sequence::record");
+  s.hold_blocks();
   s.pool->order();
   s.place();
   s.capture();
@@ -236,7 +250,10 @@ void Sequence::State::launch_one_by_one() {
 }
 
 void Sequence::replay() {
-  if (!state_) fail<ArgumentError>({.asked = "replay", .wrong = "the sequence is empty", .todo = "Record one first; arrays that are deferred are recorded where eval() computes them"});
+  if (!state_)
+    fail<ArgumentError>({.asked = "replay",
+                         .wrong = "the sequence is empty",
+                         .todo = "Record one first; arrays that are deferred are recorded where eval() computes them"});
   Recorder::refuse("Sequence::replay");
   State& s = *state_;
   const auto turn = s.pool->turn("Sequence::replay");

@@ -14,8 +14,8 @@ class SequenceMemory;
 
 /// Memory that several sequences of one queue use in turn: what each needs only while it runs. Sequences of which one
 /// thread at a time records or replays one, such as a training step for several shapes, then need hardly more than the
-/// largest, if that is recorded first: no block is exchanged for a larger one. Copies are the same pool; it lives as
-/// long as its sequences.
+/// largest, if that is recorded first: no block is exchanged for a larger one. What none of them needs any more goes
+/// back to the device. Copies are the same pool; it lives as long as its sequences.
 class SequencePool {
  public:
   SequencePool();

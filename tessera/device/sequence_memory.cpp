@@ -2,6 +2,7 @@
 #include "tessera/device/sequence_memory.h"
 
 #include <algorithm>
+#include <new>
 
 #include "tessera/base/error.h"
 #include "tessera/device/open_device.h"
@@ -15,13 +16,36 @@ constexpr std::size_t little = 64 << 10;
 }  // namespace
 
 SequenceMemory::~SequenceMemory() {
+  for (Block& b : blocks_) b.needed = 0;
+  drop_unneeded();
+}
+
+void SequenceMemory::drop_unneeded() noexcept {
   if (!core_) return;
-  try {
-    if (core_->device().gone()) return;
-    const QueueUse last = core_->last_use();  // replays are noted nowhere else
-    for (const Block& b : blocks_)
-      if (b.storage) b.storage->after_read(last);  // beside what others do there
-  } catch (...) {}
+  const bool gone = core_->device().gone();
+  for (Block& b : blocks_) {
+    if (!b.storage || b.lease || b.needed > 0) continue;
+    try {
+      if (!gone) b.storage->after_read(core_->last_use());  // replays are noted nowhere else; beside what others do
+    } catch (...) {}
+    leave(b);
+  }
+}
+
+void SequenceMemory::hold(std::span<const std::uint32_t> blocks) {
+  for (const std::uint32_t b : blocks) ++blocks_[b].needed;
+}
+
+void SequenceMemory::release(std::span<const std::uint32_t> blocks) noexcept {
+  const std::lock_guard hold(lock_);
+  if (recording_) {
+    try {
+      released_.insert(released_.end(), blocks.begin(), blocks.end());
+    } catch (const std::bad_alloc&) {}  // then they stay with the pool
+    return;
+  }
+  for (const std::uint32_t b : blocks) --blocks_[b].needed;
+  drop_unneeded();
 }
 
 std::unique_lock<std::mutex> SequenceMemory::turn(const char* asked) {
@@ -144,6 +168,9 @@ void SequenceMemory::end(Left* left) noexcept {
   block_of_.clear();
   const std::lock_guard hold(lock_);
   recording_ = false;
+  for (const std::uint32_t b : released_) --blocks_[b].needed;
+  if (left == nullptr || !released_.empty()) drop_unneeded();
+  released_.clear();
 }
 
 void SequenceMemory::order() {

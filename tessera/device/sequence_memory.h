@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -53,6 +54,11 @@ class SequenceMemory {
   std::vector<Left> end();
   void abandon() noexcept;  ///< the same, for nobody
 
+  /// In one's turn: these blocks are needed by one sequence more.
+  void hold(std::span<const std::uint32_t> blocks);
+  /// By one less. The memory of those that nobody needs goes back to the device, once a recording that goes on is over.
+  void release(std::span<const std::uint32_t> blocks) noexcept;
+
   // In one's turn, or while recording.
   /// The block's memory, which is allocated if what it was has left. OutOfMemory.
   const std::shared_ptr<Storage>& storage_of(std::uint32_t block);
@@ -65,7 +71,8 @@ class SequenceMemory {
   struct Block {
     std::shared_ptr<Storage> storage;  ///< null: it left
     std::size_t bytes = 0;
-    bool used = false;  ///< in a recording, by whoever: `order` has to look
+    std::uint32_t needed = 0;  ///< by so many sequences
+    bool used = false;         ///< in a recording, by whoever: `order` has to look
     // While recording:
     std::shared_ptr<Lease> lease;  ///< that goes on
     std::uint64_t free_since = 0;  ///< as Lease::ended
@@ -74,11 +81,13 @@ class SequenceMemory {
   void collect() noexcept;
   Block* find(std::size_t size);
   void leave(Block& block) noexcept;
+  void drop_unneeded() noexcept;
   void end(Left* left) noexcept;
 
   std::mutex lock_;
-  bool recording_ = false;           // under lock_; what follows is the recording's meanwhile
-  std::shared_ptr<QueueCore> core_;  // of the first recording
+  std::vector<std::uint32_t> released_;  // under lock_; during a recording
+  bool recording_ = false;               // under lock_; what follows is the recording's meanwhile
+  std::shared_ptr<QueueCore> core_;      // of the first recording
   std::vector<Block> blocks_;
   std::unordered_map<const Storage*, std::uint32_t> block_of_;
   std::uint64_t generation_ = 0;

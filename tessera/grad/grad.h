@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "tessera/array/by_array.h"
 #include "tessera/array/walk.h"
 #include "tessera/grad/reverse.h"
 
@@ -19,6 +20,9 @@ inline constexpr Wrt<I...> wrt{};
 /// Whether a gradient is by this array, if it is part of an argument that one is by; of the others it holds empty
 /// arrays. Found by argument-dependent look-up, so that types derived from Array may have their own.
 inline bool differentiable(const Array& a) { return is_float(a.dtype()); }
+/// Whether an array that stands in several places of an argument has one gradient: the sum, at the first of these
+/// places, and empty arrays at the others. If not, each place has its own. Found as `differentiable` is.
+inline bool one_gradient(const Array&) { return false; }
 /// Of which dtype the gradient by this array is. Found as `differentiable` is.
 inline DType gradient_dtype(const Array& a) { return a.dtype(); }
 
@@ -57,15 +61,24 @@ const Array& first_of(const R& result) {
 /// x with a leaf in the place of each array that gradients are by.
 template <class T>
 T as_leaves(const T& x, Leaves& leaves) {
-  return map_arrays(
-      x, [&](const auto& a) -> Array { return differentiable(a) ? leaves.add(a, gradient_dtype(a)) : Array(a); });
+  ByArray<Array> known;
+  return map_arrays(x, [&](const auto& a) -> Array {
+    if (!differentiable(a)) return a;
+    if (!one_gradient(a)) return leaves.add(a, gradient_dtype(a));
+    const Array* leaf = known.find(a);
+    return leaf ? *leaf : known.add(a, leaves.add(a, gradient_dtype(a)));
+  });
 }
 
 /// x with its adjoints, which are taken in the order of as_leaves; empty arrays for the rest.
 template <class T>
 T as_gradient(const T& x, std::vector<Array>& adjoints, std::size_t& next) {
+  ByArray<bool> known;
   return map_arrays(x, [&](const auto& a) -> Array {
-    return differentiable(a) ? std::move(adjoints[next++]) : Array::empty({0}, a.dtype(), a.device());
+    const bool again = differentiable(a) && one_gradient(a) && known.find(a);
+    if (!differentiable(a) || again) return Array::empty({0}, a.dtype(), a.device());
+    if (one_gradient(a)) known.add(a, true);
+    return std::move(adjoints[next++]);
   });
 }
 
@@ -83,7 +96,8 @@ auto call_with_leaves(F& f, Wrt<I...>, Leaves& leaves, const Args&... args) {
     // In a tuple with braces, so that leaves are made in the order of arguments.
     auto all = std::tuple{argument(std::integral_constant<std::size_t, N>(), args)...};
     return f(static_cast<const Args&>(std::get<N>(all))...);
-  }(std::index_sequence_for<Args...>());
+  }
+  (std::index_sequence_for<Args...>());
 }
 
 /// The gradient by the arguments of `I...`: that of one in its own type, those of several in a tuple, in the order of
@@ -100,7 +114,8 @@ auto gradient_of(Wrt<I...>, std::vector<Array> adjoints, const Args&... args) {
   };
   auto parts = [&]<std::size_t... N>(std::index_sequence<N...>) {
     return std::tuple{part(std::integral_constant<std::size_t, N>())...};
-  }(std::index_sequence_for<Args...>());
+  }
+  (std::index_sequence_for<Args...>());
   if constexpr (sizeof...(I) == 1)
     return std::get<I...>(std::move(parts));
   else

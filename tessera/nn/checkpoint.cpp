@@ -11,7 +11,7 @@ namespace tessera {
 namespace {
 
 constexpr const char* kind = "tessera training 1";
-constexpr std::string_view model_prefix = "model.";
+constexpr std::string_view model_prefix = "model.", beside_prefix = "beside.";
 
 std::uint64_t number_in(const SafetensorsFile& file, const std::string& name) {
   const auto found = file.metadata().find(name);
@@ -41,7 +41,8 @@ std::vector<std::pair<std::string, Array>> TrainerBase::kept() {
   return all;
 }
 
-void TrainerBase::save(const std::string& path, const std::map<std::string, std::string>& more) {
+void TrainerBase::save(const std::string& path, const std::map<std::string, std::string>& more,
+                       const std::vector<std::pair<std::string, Array>>& beside) {
   check();
   std::map<std::string, std::string> texts = more;
   const DataPosition at = position();
@@ -50,7 +51,9 @@ void TrainerBase::save(const std::string& path, const std::map<std::string, std:
   texts["epoch"] = std::to_string(at.epoch), texts["batch"] = std::to_string(at.batch);
   texts["seed"] = std::to_string(options_.seed), texts["accumulate"] = std::to_string(accumulate_);
   texts["precision"] = dtype_name(options_.precision.dtype);
-  save_safetensors(path, kept(), texts);
+  std::vector<std::pair<std::string, Array>> all = kept();
+  for (const auto& [name, array] : beside) all.emplace_back(std::string(beside_prefix) + name, array);
+  save_safetensors(path, all, texts);
 }
 
 std::map<std::string, std::string> TrainerBase::load(const std::string& path) {
@@ -76,6 +79,7 @@ std::map<std::string, std::string> TrainerBase::load(const std::string& path) {
   if (const std::string here(dtype_name(options_.precision.dtype)); there != here)
     loader.refuse("precision is " + there + " in the file and " + here + " here");
   for (const auto& [name, array] : kept()) loader.look(array, Path(name));
+  loader.pass_by(beside_prefix);
   loader.load({});
   steps_ = steps, position_ = at, position_at_ = steps;
   updates_before_ = optimiser_->steps() - steps_ / accumulate_;

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <sstream>
 
+#include "tessera/array/saved_arrays.h"
 #include "tessera/base/os/terminal.h"
 
 namespace tessera {
@@ -39,13 +41,14 @@ FitLoop::FitLoop(TrainerBase& trainer, FitSettings settings)
                          .todo = "Give .validation"});
   if (s.resume && s.checkpoint.empty())
     fail<ArgumentError>({.asked = "fit", .wrong = "no checkpoint is named to resume from", .todo = "Give .checkpoint"});
-  if (s.resume && std::filesystem::exists(s.checkpoint)) trainer_.load(s.checkpoint);
+  if (s.resume && std::filesystem::exists(s.checkpoint)) resume();
   summed_at_ = saved_at_ = trainer_.steps();
   if (!s.csv.empty()) open_csv();
 }
 
 bool FitLoop::more() const {
   const FitSettings& s = settings_;
+  if (end_ == FitResult::End::early) return false;
   return (s.steps == 0 || trainer_.steps() < s.steps) && (s.epochs == 0 || trainer_.position().epoch < s.epochs);
 }
 
@@ -119,14 +122,45 @@ bool FitLoop::validate() {
     best_model_ = trainer_.snapshot();
     return true;
   }
-  if (++waited_ < e.patience) return true;
+  ++waited_;
+  if (!waited_long_enough()) return true;
   end_ = FitResult::End::early;
   return false;
 }
 
+bool FitLoop::waited_long_enough() const { return waited_ > 0 && waited_ >= settings_.early_stopping->patience; }
+
+// Early stopping goes on where it was: the best figures, a line each, the validations since, and the best model.
+
 void FitLoop::save() {
-  trainer_.save(settings_.checkpoint);
+  std::map<std::string, std::string> texts;
+  std::vector<std::pair<std::string, Array>> best;
+  if (!best_figures_.empty()) {
+    texts["waited"] = std::to_string(waited_);
+    for (const auto& [name, value] : best_figures_) texts["best"] += fmt::format("{} {}\n", value, name);
+    for (std::size_t i = 0; i < best_model_.size(); ++i)
+      if (best_model_[i].size() > 0) best.emplace_back(std::to_string(i), best_model_[i]);
+  }
+  trainer_.save(settings_.checkpoint, texts, best);
   saved_at_ = trainer_.steps();
+}
+
+void FitLoop::resume() {
+  const SafetensorsFile file = SafetensorsFile::open(settings_.checkpoint);
+  const auto texts = trainer_.load(settings_.checkpoint);
+  const auto best = texts.find("best"), waited = texts.find("waited");
+  if (!settings_.early_stopping || best == texts.end() || waited == texts.end()) return;
+  std::istringstream lines(best->second);
+  for (std::string value, name; lines >> value && std::getline(lines.ignore(), name);)
+    best_figures_.emplace_back(name, std::strtod(value.c_str(), nullptr));
+  best_ = figure(best_figures_, settings_.early_stopping->figure);
+  waited_ = std::strtoull(waited->second.c_str(), nullptr, 10);
+  best_model_ = trainer_.snapshot();
+  ArrayLoader loader(file, "beside.");
+  for (std::size_t i = 0; i < best_model_.size(); ++i)
+    if (best_model_[i].size() > 0) loader.look(best_model_[i], Path(std::to_string(i)));
+  loader.load({});
+  if (waited_long_enough()) end_ = FitResult::End::early;
 }
 
 FitResult FitLoop::finish() {

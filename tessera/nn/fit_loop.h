@@ -34,7 +34,7 @@ struct FitCallbacks {
 /// For FitCallbacks::progress: a line on standard error that is written over, if that is a terminal; else nothing.
 std::function<void(const FitProgress&)> progress_on_terminal();
 
-/// Ends a training that grows no better, and gives the best model back.
+/// Ends a training that grows no better, and gives the best model back. A checkpoint has the best so far too.
 struct EarlyStopping {
   std::string figure = "loss";  ///< of the validation
   std::uint64_t patience = 5;   ///< validations without a better one
@@ -88,6 +88,8 @@ class FitLoop {
   double seconds() const;
   bool validate();
   void save();
+  void resume();
+  bool waited_long_enough() const;
   void open_csv();
   void add_row();
   void write_rows(bool names_known);

@@ -182,9 +182,11 @@ void Optimiser::update_together(std::vector<Item>& items, const Scalars& scalars
 
 void Optimiser::prepare(const detail::Parts& model) {
   Groups groups;
+  detail::ByArray<bool> known;  // one that stands in several places has one gradient
   for (const auto& [path, weight] : model)
-    if (differentiable(*weight))
-      groups[{group_of(path), weight->dtype(), weight->device()}].push_back({&path, weight, {}, nullptr});
+    if (differentiable(*weight) && !known.find(*weight))
+      known.add(*weight, true),
+          groups[{group_of(path), weight->dtype(), weight->device()}].push_back({&path, weight, {}, nullptr});
   for (const auto& [key, items] : groups) {
     std::vector<const Array*> weights;
     for (const Item& i : items) weights.push_back(i.weight);

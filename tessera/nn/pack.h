@@ -17,15 +17,19 @@ void lay_together(std::span<Array* const> arrays);
 bool better_apart(std::span<const Array* const> arrays);
 /// Gives the rows. With `may_stay` those that are better apart are rows of their own.
 std::vector<Array> pack_parts(const Parts& parts, std::span<const std::string> patterns, bool may_stay = false);
+/// The same of a model, in which one array may stand in several places: it lies in a row once, and stays one.
+std::vector<Array> pack_model(const Parts& parts, std::span<const std::string> patterns);
 
 }  // namespace detail
 
 /// Lays the parameters that are trained together in one buffer for each dtype and device, in place of the memory they
 /// had: copies of the model made before keep that. `patterns`: those that match the first lie together, those that
 /// match the second, and so on, and the rest; an optimiser's groups should be given. A step is then one kernel a group.
+/// A parameter that stands in several places stays one. ArgumentError if two are one memory seen differently (one the
+/// transpose of the other, say), which apart they could not be.
 template <class Model>
 void pack(Model& model, const std::vector<std::string>& patterns = {}) {
-  detail::pack_parts(detail::parts_of(model), patterns);
+  detail::pack_model(detail::parts_of(model), patterns);
 }
 
 }  // namespace tessera

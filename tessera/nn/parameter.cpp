@@ -96,11 +96,8 @@ std::string summary_of(const ConstParts& parts) {
 
 Array Cloner::operator()(const Array& a) {
   if (a.size() == 0) return a;
-  for (const auto& [before, copy] : known_)
-    if (before.source() == a.source() && before.offset() == a.offset() && before.shape() == a.shape() &&
-        before.strides() == a.strides())
-      return copy;
-  return known_.emplace_back(a, a.copy().eval()).second;
+  const Array* copy = known_.find(a);
+  return copy ? *copy : known_.add(a, a.copy().eval());
 }
 
 }  // namespace detail

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/array/by_array.h"
 #include "tessera/array/walk.h"
 
 namespace tessera {
@@ -88,6 +89,8 @@ class StateArray : public ModelArray {
 
 /// Gradients are by what is trained (grad/grad.h asks): of the rest they hold empty arrays.
 inline bool differentiable(const ModelArray& a) { return a.trained() && !a.empty() && is_float(a.dtype()); }
+/// A parameter that stands in several places of a model is one: its gradient is the sum over them.
+inline bool one_gradient(const ModelArray&) { return true; }
 
 inline DType gradient_dtype(const ModelArray& a) { return a.narrowed() ? DType::f32 : a.dtype(); }
 
@@ -164,7 +167,7 @@ class Cloner {
   Array operator()(const Array& a);
 
  private:
-  std::vector<std::pair<Array, Array>> known_;
+  ByArray<Array> known_;
 };
 
 }  // namespace detail

@@ -47,7 +47,7 @@ void TrainerBase::begin(detail::Parts parts) {
       std::ranges::all_of(parts_, [&](const auto& p) { return p.second->empty() || p.second->device() == device_; });
   if (!one_device_ && not_recorded_.empty()) not_recorded_ = "the model is on several devices";
   const DeviceScope scope(device_);
-  const std::vector<Array> rows = detail::pack_parts(parts_, optimiser_->patterns());
+  const std::vector<Array> rows = detail::pack_model(parts_, optimiser_->patterns());
   optimiser_->prepare(parts_);
   updates_before_ = optimiser_->steps();
   precision_ = detail::Precision("Trainer", options_.precision, parts_);

@@ -77,10 +77,12 @@ class TrainerBase {
 
   /// Writes parameters, state, what the optimiser keeps, counters and the position of the data into one safetensors
   /// file, beside the old one and then in its place; after check(). A trainer that loads it goes on to the same
-  /// numbers. `more` are texts that are kept with it. Errors of save_safetensors.
-  void save(const std::string& path, const std::map<std::string, std::string>& more = {});
+  /// numbers. `more` are texts and `beside` arrays that are kept with it, these as "beside.NAME". Errors of
+  /// save_safetensors.
+  void save(const std::string& path, const std::map<std::string, std::string>& more = {},
+            const std::vector<std::pair<std::string, Array>>& beside = {});
   /// Reads such a file, and gives all its texts. All or nothing: ArgumentError lists every array that is missing,
-  /// unexpected, or of another shape or dtype; FormatError for what is no such file.
+  /// unexpected, or of another shape or dtype; FormatError for what is no such file. Arrays beside it are passed by.
   std::map<std::string, std::string> load(const std::string& path);
 
  protected:

@@ -60,8 +60,9 @@ struct RunOptions {
   std::map<std::string, std::string> environment = {};  ///< beside the test's own, less what starts with TESSERA_
   std::string in = {};                                  ///< standard input
   double limit = 120;                                   ///< seconds
-  /// Called every 10 ms with what is on standard output and standard error so far; true: send SIGINT, once.
+  /// Called every 10 ms with what is on standard output and standard error so far; true: send `signal`, once.
   std::function<bool(const std::string& out, const std::string& err)> interrupt = {};
+  int signal = SIGINT;
   bool ignores_interrupts = false;  ///< started with SIGINT ignored, as by nohup
   bool own_session = false;         ///< what is sent to its group does not reach the test
   std::string program = TESSERA_PROGRAM;
@@ -128,7 +129,7 @@ inline Outcome run(std::vector<std::string> arguments, const RunOptions& options
     std::this_thread::sleep_for(passed() < 0.2 ? std::chrono::microseconds(200) : std::chrono::milliseconds(10));
     if (options.interrupt && !asked && options.interrupt(read_file(out), read_file(err))) {
       asked = true;
-      ::kill(pid, SIGINT);
+      ::kill(pid, options.signal);
     }
     if (passed() > options.limit && !outcome.late) {
       outcome.late = true;

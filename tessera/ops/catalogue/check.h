@@ -53,5 +53,6 @@ void add_weight_checks(Checks& checks);
 void add_transformer_checks(Checks& checks);
 void add_convolution_checks(Checks& checks);
 void add_linear_algebra_checks(Checks& checks);
+void add_attention_checks(Checks& checks);
 
 }  // namespace tessera::ops
