@@ -86,7 +86,7 @@ void row(const Blas<T>& blas, Work work, int n, Totals& totals) {
     if (anew) std::memcpy(memory, first.data(), all * sizeof(T));
     switch (work) {
       case Work::update: multiply_into(out, left, right_t, {.alpha = -1}); break;
-      case Work::symmetric: multiply_into(out, left, left_t, {.alpha = -1, .part = Part::lower}); break;
+      case Work::symmetric: multiply_into(out, left, left_t, {.alpha = -1, .lower = true}); break;
       case Work::solve_right: solve_triangular_into(triangle, out, {.side = Side::right, .transposed = true}); break;
       case Work::solve_left: solve_triangular_into(triangle, out); break;
       case Work::factorise: cholesky_into(out, failure); break;

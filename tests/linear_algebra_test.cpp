@@ -122,7 +122,7 @@ TEST_P(OnEveryDevice, SystemsOfVectorsAndOfNothing) {
   // Nothing to add: what is there times beta.
   Array c = Array::from({1.f, 2.f, 3.f, NAN}, Shape{2, 2});
   const Array none = Array::zeros({2, 0});
-  multiply_into(c, none, none.transpose(), {.beta = 3, .part = Part::lower});
+  multiply_into(c, none, none.transpose(), {.beta = 3, .lower = true});
   EXPECT_EQ(c.slice(0, 0, 1).to_vector<float>(), (Numbers{3, 2}));
   EXPECT_EQ(c.select(0, 1).slice(0, 0, 1).to_vector<float>(), (Numbers{9}));
   multiply_into(c, none, none.transpose(), {.beta = 0});
@@ -144,7 +144,7 @@ TEST_P(OnEveryDevice, InPlaceNothingIsAllocated) {
           failure = Array::zeros({1}, DType::i32);
     const Array bt = b.transpose();
     const auto all = [&] {
-      multiply_into(c, b, bt, {.alpha = -1, .part = Part::lower});
+      multiply_into(c, b, bt, {.alpha = -1, .lower = true});
       multiply_into(c, b, bt, {.alpha = -1});
       solve_triangular_into(b, c, {.side = Side::right, .transposed = true, .unit_diagonal = true});
       cholesky_into(a, failure);
@@ -164,7 +164,7 @@ TEST_P(OnEveryDevice, WhatCannotBeDoneIsRefusedAndChangesNothing) {
   expect_throw<ShapeError>([&] { multiply_into(c, a, wide); }, {"multiply_into", "(4, 4)", "(4, 6)"});
   expect_throw<ShapeError>([&] { multiply_into(c, a, a.select(0, 0)); }, {"multiply_into", "three matrices"});
   Array rows = Array::zeros({4, 6});
-  expect_throw<ShapeError>([&] { multiply_into(rows, a, wide, {.part = Part::lower}); }, {"not square"});
+  expect_throw<ShapeError>([&] { multiply_into(rows, a, wide, {.lower = true}); }, {"not square"});
   expect_throw<DtypeError>([&] { multiply_into(c, a.astype(DType::f16), a); }, {"multiply_into", "f16", "f32"});
   Array integers = c.astype(DType::i32);
   expect_throw<DtypeError>([&] { multiply_into(integers, integers, integers); }, {"i32", "floats"});

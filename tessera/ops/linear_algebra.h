@@ -7,19 +7,16 @@
 
 namespace tessera {
 
-/// Which part of a square matrix an operation reads and writes.
-enum class Part : std::uint8_t { all, lower };
-
 /// How a product is added to a matrix.
 struct Update {
-  double alpha = 1;  ///< of the product
-  double beta = 1;   ///< of what is there; with 0 that is not read, NaN or not
-  Part part = Part::all;
+  double alpha = 1;    ///< of the product
+  double beta = 1;     ///< of what is there; with 0 that is not read, NaN or not
+  bool lower = false;  ///< only the elements on and below the diagonal
 };
 
 /// c = alpha a b + beta c in place: (m, n) from (m, k) and (k, n), or a vector (m) from (m, k) and (k), or (n) from (k)
-/// and (k, n). One kernel, without memory for the product; sums in f32 (f64 of f64). With `Part::lower` c is square and
-/// elements above its diagonal are neither read nor written: multiply_into(c, a, a.transpose(), {.part = Part::lower})
+/// and (k, n). One kernel, without memory for the product; sums in f32 (f64 of f64). With `lower` c is square and
+/// elements above its diagonal are neither read nor written: multiply_into(c, a, a.transpose(), {.lower = true})
 /// is a symmetric rank-k update. All are floats of one dtype; any of them may be a strided view. Parts of one matrix
 /// may be given as long as what is written is not read. No gradient is taken through it.
 /// ShapeError; DtypeError; DeviceError; ArgumentError: c lies over a or b, or is broadcast.

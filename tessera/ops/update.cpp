@@ -156,7 +156,7 @@ void check_update(const Array& c, const Array& a, const Array& b, const Update& 
                  "a has " + std::to_string(a.shape(-1)) + " columns, b has " + std::to_string(b.shape(0)) + " rows");
   if (matrices ? c.shape(0) != m || c.shape(1) != n : c.shape(0) != (a.rank() == 2 ? m : n))
     wrong_shapes(c, a, b, "c has not the product's shape");
-  if (how.part == Part::lower && (!matrices || m != n)) wrong_shapes(c, a, b, "c is not square, but has a triangle");
+  if (how.lower && (!matrices || m != n)) wrong_shapes(c, a, b, "c is not square, but has a triangle");
   if (c.dtype() != a.dtype() || c.dtype() != b.dtype() || !is_float(c.dtype()))
     fail<DtypeError>({.asked = "multiply_into",
                       .with = {{"c", std::string(dtype_name(c.dtype()))},
@@ -181,7 +181,7 @@ void check_update(const Array& c, const Array& a, const Array& b, const Update& 
 /// c times beta where there is nothing to add.
 void scale(Array& c, const Update& how) {
   const Array scaled = how.beta == 0 ? Array::zeros(c.shape(), c.dtype(), c.device()) : c * how.beta;
-  c.assign(how.part == Part::lower ? tril(scaled) + triu(c, 1) : scaled);
+  c.assign(how.lower ? tril(scaled) + triu(c, 1) : scaled);
 }
 
 }  // namespace
@@ -192,9 +192,7 @@ void multiply_into(Array& c, const Array& a, const Array& b, const Update& how) 
   detail::check_stored("multiply_into", a), detail::check_stored("multiply_into", b);
   check_update(c, a, b, how);
   const auto wrote = [&] {
-    operation.wrote(c, [&] {
-      return Attributes{{"alpha", how.alpha}, {"beta", how.beta}, {"lower", how.part == Part::lower}};
-    });
+    operation.wrote(c, [&] { return Attributes{{"alpha", how.alpha}, {"beta", how.beta}, {"lower", how.lower}}; });
   };
   if (c.size() == 0) return wrote();
   if (a.size() == 0) return scale(c, how), wrote();
@@ -208,7 +206,7 @@ void multiply_into(Array& c, const Array& a, const Array& b, const Update& how) 
   };
   ops::Block blocks[] = {matrix(c, views[0], a.rank() == 1), matrix(a, views[1], true), matrix(b, views[2], false)};
   ops::join_views("multiply_into", views, blocks);
-  ops::update(blocks[0], blocks[1], blocks[2], how.alpha, how.beta, how.part == Part::lower);
+  ops::update(blocks[0], blocks[1], blocks[2], how.alpha, how.beta, how.lower);
   wrote();
 }
 

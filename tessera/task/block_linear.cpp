@@ -198,7 +198,7 @@ void cholesky_into(BlockArray& a) {
     for (std::int64_t j = k + 1; j < n; ++j) {
       r.spawn(
           on(a.tile(j, j), "update", j == k + 1 ? 2 : 1),
-          [](const Array& x, Array& t) { multiply_into(t, x, x.transpose(), {.alpha = -1, .part = Part::lower}); },
+          [](const Array& x, Array& t) { multiply_into(t, x, x.transpose(), {.alpha = -1, .lower = true}); },
           in(a.tile(j, k)), inout(a.tile(j, j)));
       for (std::int64_t i = j + 1; i < n; ++i)
         r.spawn(

@@ -33,17 +33,19 @@ constexpr bool is_named = std::is_lvalue_reference_v<T>;
 }  // namespace detail
 template <class T>
   requires(std::same_as<std::remove_cvref_t<T>, Array> && !detail::is_named<T>)
-Accessed out(T&&) {
+Accessed out(T&& array) {
   static_assert(detail::is_named<T>,
                 "out of a temporary array: what the task writes would be lost. Name it first: "
                 "auto y = x.slice(...); spawn(f, out(y))");
+  return {array, Access::out};
 }
 template <class T>
   requires(std::same_as<std::remove_cvref_t<T>, Array> && !detail::is_named<T>)
-Accessed inout(T&&) {
+Accessed inout(T&& array) {
   static_assert(detail::is_named<T>,
                 "inout of a temporary array: what the task writes would be lost. Name it first: "
                 "auto y = x.slice(...); spawn(f, inout(y))");
+  return {array, Access::inout};
 }
 
 /// Of the last two dimensions only a triangle or the diagonal: `inout(upper(a))`, `in(diagonal(a))`. Tasks that use

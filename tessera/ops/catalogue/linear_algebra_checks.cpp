@@ -56,8 +56,7 @@ double run(const UpdateCase& u, Device device, std::uint64_t seed) {
     for (std::int64_t j = 0; j < u.n; ++j)
       if ((u.lower && j > i) || u.beta == 0) before[static_cast<std::size_t>(i * u.n + j)] = nan;
   Matrix c(u.m, u.n, std::move(before), t, u.c_transposed, device);
-  multiply_into(c.array, a.array, b.array,
-                {.alpha = u.alpha, .beta = u.beta, .part = u.lower ? Part::lower : Part::all});
+  multiply_into(c.array, a.array, b.array, {.alpha = u.alpha, .beta = u.beta, .lower = u.lower});
   const std::vector<double> got = values_of(c.array);
   std::vector<double> wanted, allowed;
   const double rounding = unit(t == DType::f64 ? DType::f64 : DType::f32);
