@@ -23,7 +23,7 @@ namespace {
 /// Whether two matrices of one view have an element in common, as far as their strides tell.
 bool may_share(const Block& a, const Block& b) {
   const auto along_rows = [](Block m) {
-    if (m.rows == 1 || (m.columns != 1 && m.column_stride > m.row_stride)) m = m.transposed();
+    if (m.rows == 1 ? m.column_stride != 1 : m.columns != 1 && m.column_stride > m.row_stride) m = m.transposed();
     if (m.columns == 1) m.column_stride = 1;
     return m;
   };
