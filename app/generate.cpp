@@ -272,9 +272,9 @@ Command generate_command(CLI::App& program) {
   sub->add_option("--top-p", s.top_p, "Choose among the likeliest tokens that have this probability together; 1: all")
       ->capture_default_str()
       ->transform(number(0, 1, true));
-  sub->add_option(
-         "--seed", s.seed,
-         "The same seed gives the same text on the same device and processor (default: a new one, which is printed)")
+  sub->add_option("--seed", s.seed,
+                  "The same seed gives the same text on the same device and processor (default: a new one, which is "
+                  "printed)")
       ->transform(seed_number());
   sub->add_option("--ctx", o->generate.context,
                   "Tokens of prompt and answer together, at most (default: what the model was made for). Memory is "

@@ -11,6 +11,7 @@
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimiser.h"
 #include "tessera/nn/pack.h"
+#include "tessera/nn/precision.h"
 #include "tessera/ops/transformer.h"
 #include "tests/support/every_device.h"
 
@@ -94,6 +95,32 @@ TEST_P(OnEveryDevice, AStepOfAdamIsOneLaunchAParameterThatReadsAndWritesEachArra
   optimiser.apply(model, gradient);
   EXPECT_EQ(seen.count, 1u) << seen.names;
   EXPECT_LE(seen.bytes, 7 * whole + some) << "weight, gradient and two sums are read, and three written";
+}
+
+TEST_P(OnEveryDevice, AStepOfAdamWritesCopiesOf16BitsInTheSameLaunch) {
+  struct Net {
+    Dense in, out;
+  };
+  for (const bool packed : {true, false}) {
+    auto model = setup(Net{{columns, rows}, {columns, rows}}, {.seed = 1});
+    if (packed) pack(model);
+    Net narrow = model;
+    const detail::Precision precision("test", {.dtype = DType::f16}, detail::parts_of(model));
+    precision.narrow(detail::parts_of(narrow));
+    auto gradient = grad([](const Net& m) {
+      return sum(m.in.weight * m.in.weight) + sum(m.out.weight) + sum(m.in.bias) + sum(m.out.bias);
+    })(model);
+    pack(gradient);
+    Adam optimiser(model, {.lr = 1e-3});
+    optimiser.step(model, gradient);
+    optimiser.advance();
+    const Launches seen;
+    optimiser.apply(model, gradient, {.copies = precision.copies()});
+    EXPECT_EQ(seen.count, packed ? 1u : 4u) << seen.names;
+    EXPECT_LE(seen.bytes, 2 * (7 * whole + whole / 2 + some));
+    EXPECT_EQ(narrow.out.weight.to_vector<half>(), model.out.weight.astype(DType::f16).to_vector<half>());
+    EXPECT_EQ(narrow.in.bias.dtype(), DType::f16);
+  }
 }
 
 TEST_P(OnEveryDevice, AStepOfAdamIsOneLaunchAGroup) {

@@ -238,10 +238,10 @@ TEST(Observer, SeesEachPublicOperationOnce) {
 }
 
 // Functions of array/ and ops/ that give arrays by calling others, or that give back what they hold.
-const std::set<std::string> others = {"array",      "memory",      "parts",         "take",     "eval",
-                                      "from_bytes", "with_view",   "cross_entropy", "mse_loss", "bce_with_logits",
-                                      "accuracy",   "noted_state", "predict",       "in_parts", "step",
-                                      "loss_of",    "snapshot",    "step_arrays"};
+const std::set<std::string> others = {
+    "array",    "memory",          "parts",    "take",        "eval",        "from_bytes", "with_view", "cross_entropy",
+    "mse_loss", "bce_with_logits", "accuracy", "noted_state", "predict",     "in_parts",   "step",      "loss_of",
+    "snapshot", "step_arrays",     "scaled",   "inverse",     "at_smallest", "copies"};
 
 TEST(Observer, IsTestedWithEveryFunctionOfInstalledHeaders) {
   std::set<std::string> known;
@@ -251,8 +251,8 @@ TEST(Observer, IsTestedWithEveryFunctionOfInstalledHeaders) {
   std::size_t found = 0;
   for (const char* header :
        {"array/array.h", "array/dlpack.h", "array/functions.h", "array/generator.h", "array/safetensors.h",
-        "nn/evaluate.h", "nn/losses.h", "nn/mode.h", "nn/trainer.h", "nn/trainer_base.h", "ops/attention.h",
-        "ops/convolution.h", "ops/product.h", "ops/transformer.h", "ops/weight.h"}) {
+        "nn/evaluate.h", "nn/losses.h", "nn/mode.h", "nn/precision.h", "nn/trainer.h", "nn/trainer_base.h",
+        "ops/attention.h", "ops/convolution.h", "ops/product.h", "ops/transformer.h", "ops/weight.h"}) {
     std::ifstream file(std::string(TESSERA_SOURCE_DIR "/tessera/") + header);
     ASSERT_TRUE(file) << header;
     for (std::string line; std::getline(file, line);) {
@@ -327,7 +327,7 @@ const std::set<std::string> refuse_history = {"attention",  "cache_store",      
 
 TEST(Observer, EachFunctionPassesHistoryOnRefusesItOrHasNoGradient) {
   const auto argument = [](Array x) {
-    x.set_step(detail::Step::leaf(x, detail::Step::next_number()));
+    x.set_step(detail::Step::leaf(x, detail::Step::next_number(), x.dtype()));
     return x;
   };
   for (const Call& c : calls(argument)) {

@@ -136,7 +136,7 @@ TEST(Errors, NameTheOperationAndBothShapes) {
 TEST(Tiles, OfProductsByPanelsFitTheirBlocksOnEveryProcessor) {
   for (const std::uint32_t width : {4u, 8u, 16u, 64u})
     for (const std::uint32_t threads : {1u, 2u, 3u, 16u, 100u})
-      for (const std::uint64_t shared : {std::uint64_t{4} << 10, std::uint64_t{32} << 10, std::uint64_t{128} << 10})
+      for (const std::uint64_t shared : {4u << 10, 32u << 10, 128u << 10, 256u << 10})
         for (const DType t : {DType::f32, DType::f64})
           for (const std::int64_t m : {5, 16, 20, 64, 768, 5000})
             for (const std::int64_t n : {1, 24, 32, 48, 50, 768, 5000})

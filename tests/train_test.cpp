@@ -137,33 +137,57 @@ TEST(Train, DigitsWritesWhatItLearnedAndHow) {
 }
 
 TEST(Train, AnInterruptedRunGoesOnToTheSameBits) {
-  const TemporaryFolder folder;
-  const auto options = [&](const std::string& name) {
-    return Arguments{"--out", folder / (name + ".st"), "--csv", folder / (name + ".csv")};
+  for (const std::string precision : {"f32", "f16"}) {
+    const TemporaryFolder folder;
+    const auto options = [&](const std::string& name) {
+      return Arguments{"--out", folder / (name + ".st"), "--csv", folder / (name + ".csv")};
+    };
+    const Arguments digits = with({"digits", "--model", "mlp", "--steps", "60", "--precision", precision}, small);
+    ASSERT_EQ(train(with(digits, options("whole"))).code, 0);
+    // Interrupted wherever it is by then, once it has steps; and again where it is killed.
+    const auto rows = [&](const std::string& name) { return lines_of(read_file(folder / (name + ".csv"))).size(); };
+    RunOptions interrupt;
+    interrupt.interrupt = [&](const auto&, const auto&) { return rows("parts") > 5; };
+    const Outcome first = train(with(digits, options("parts")), interrupt);
+    EXPECT_TRUE(first.code == 130 || (first.code == 0 && rows("parts") == 32)) << first.code << first.err;
+    const Outcome second = train(with({"digits", "--resume", folder / "parts.st"}, options("parts")));
+    ASSERT_EQ(second.code, 0) << second.err;
+    EXPECT_EQ(read_file(folder / "parts.st"), read_file(folder / "whole.st"));
+    EXPECT_EQ(read_file(folder / "parts.csv"), read_file(folder / "whole.csv"));
+    // Nothing is left to do; the figures are those of before.
+    const Outcome again = train({"digits", "--resume", folder / "parts.st", "--json"});
+    ASSERT_EQ(again.code, 0) << again.err;
+    const json j = json::parse(again.out);
+    EXPECT_EQ(j["steps"], 0);
+    EXPECT_EQ(j["held_out"]["samples"], 10000);
+    EXPECT_EQ(j["device"], "cpu:0");
+    EXPECT_EQ(j["precision"], precision);
+    EXPECT_EQ(j["loss_scale"], precision == "f16" ? 65536 : 1);
+    // And further.
+    const Outcome more = train({"digits", "--resume", folder / "parts.st", "--steps", "62", "--json"});
+    ASSERT_EQ(more.code, 0) << more.err;
+    EXPECT_EQ(json::parse(more.out)["steps"], 2);
+  }
+}
+
+TEST(Train, EpochsAreTenThousandSamplesAndPrecisionIsToldAndLearnsAlike) {
+  const auto run = [](const Arguments& more) {
+    const Outcome o = train(with({"spirals", "--batch", "600", "--json"}, more));
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.code == 0 ? json::parse(o.out) : json();
   };
-  const Arguments digits = with({"digits", "--model", "mlp", "--steps", "60"}, small);
-  ASSERT_EQ(train(with(digits, options("whole"))).code, 0);
-  // Interrupted wherever it is by then, once it has steps; and again where it is killed.
-  const auto rows = [&](const std::string& name) { return lines_of(read_file(folder / (name + ".csv"))).size(); };
-  RunOptions interrupt;
-  interrupt.interrupt = [&](const auto&, const auto&) { return rows("parts") > 5; };
-  const Outcome first = train(with(digits, options("parts")), interrupt);
-  EXPECT_TRUE(first.code == 130 || (first.code == 0 && rows("parts") == 32)) << first.code << first.err;
-  const Outcome second = train(with({"digits", "--resume", folder / "parts.st"}, options("parts")));
-  ASSERT_EQ(second.code, 0) << second.err;
-  EXPECT_EQ(read_file(folder / "parts.st"), read_file(folder / "whole.st"));
-  EXPECT_EQ(read_file(folder / "parts.csv"), read_file(folder / "whole.csv"));
-  // Nothing is left to do; the figures are those of before.
-  const Outcome again = train({"digits", "--resume", folder / "parts.st", "--json"});
-  ASSERT_EQ(again.code, 0) << again.err;
-  const json j = json::parse(again.out);
-  EXPECT_EQ(j["steps"], 0);
-  EXPECT_EQ(j["held_out"]["samples"], 10000);
-  EXPECT_EQ(j["device"], "cpu:0");
-  // And further.
-  const Outcome more = train({"digits", "--resume", folder / "parts.st", "--steps", "62", "--json"});
-  ASSERT_EQ(more.code, 0) << more.err;
-  EXPECT_EQ(json::parse(more.out)["steps"], 2);
+  const json one = run({"--epochs", "3"});
+  EXPECT_EQ(one["steps"], 50);
+  EXPECT_EQ(one["precision"], "f32");
+  for (const std::string precision : {"bf16", "f16"}) {
+    const json j = run({"--epochs", "3", "--precision", precision});
+    EXPECT_EQ(j["steps"], 50);
+    EXPECT_EQ(j["precision"], precision);
+    EXPECT_NEAR(j["held_out"]["accuracy"], one["held_out"]["accuracy"], 0.05);
+    EXPECT_NE(j["held_out"]["loss"], one["held_out"]["loss"]);
+  }
+  const Outcome o = train({"spirals", "--steps", "4", "--precision", "f16"});
+  EXPECT_NE(o.out.find("precision f16, with weights of f32; loss scale 65536, 0 steps skipped"), o.out.npos) << o.out;
 }
 
 TEST(Train, ARunThatIsKilledAnywhereGoesOnToTheSameBits) {
@@ -285,6 +309,9 @@ TEST(Train, WhatCannotBeDoneIsSaid) {
   EXPECT_TRUE(fails(train({"digits", "--device", "abacus"}), 1, {"abacus"}));
   EXPECT_TRUE(fails(train({"digits", "--device", ""}), 2, {"--device"}));
   EXPECT_TRUE(fails(train({"digits", "--steps", "0"}), 2, {"--steps"}));
+  EXPECT_TRUE(fails(train({"digits", "--steps", "3", "--epochs", "1"}), 2, {"--steps", "--epochs"}));
+  EXPECT_TRUE(fails(train({"digits", "--epochs", "0"}), 2, {"--epochs"}));
+  EXPECT_TRUE(fails(train({"digits", "--precision", "f64"}), 2, {"--precision", "f64"}));
   EXPECT_TRUE(fails(train({"digits", "--lr", "0"}), 2, {"--lr"}));
   EXPECT_TRUE(fails(train({"digits", "--lr", "nan"}), 2, {"--lr"}));
   EXPECT_TRUE(fails(train({"digits", "--batch", "-1"}), 2, {"--batch"}));
@@ -297,6 +324,7 @@ TEST(Train, WhatCannotBeDoneIsSaid) {
   EXPECT_TRUE(fails(train({"digits", "--resume", folder / "none.st"}), 1, {"none.st"}));
   EXPECT_TRUE(fails(train({"digits", "--resume", model, "--batch", "17"}), 1, {"--batch", "trained with --batch 16"}));
   EXPECT_TRUE(fails(train({"digits", "--resume", model, "--model", "conv"}), 1, {"trained with --model mlp"}));
+  EXPECT_TRUE(fails(train({"digits", "--resume", model, "--precision", "f16"}), 1, {"trained with --precision f32"}));
   EXPECT_TRUE(fails(train({"digits", "--resume", model, "--steps", "1"}), 1, {"2 steps were already made"}));
   const std::string whole = read_file(model);
   write_file(folder / "cut.st", whole.substr(0, whole.size() / 2));

@@ -106,20 +106,23 @@ TEST_P(OnEveryDevice, AParameterInTwoPlacesIsOne) {
   // And a trainer, which packs; its checkpoint too.
   const test::Folder folder;
   const std::string path = folder / "tied.safetensors";
-  const auto of = [&]<class M>(const M& m) {
-    return Trainer<M>(m, Adam(m, {.lr = 0.1}), [&](const M& n, const Batch& b) { return loss(n, b); },
-                      {.clip_norm = 0.5});
-  };
-  auto trains_single = of(single);
-  auto trains_tied = of(make()), goes_on = of(make());
-  for (int i = 0; i < 4; ++i) trains_single.step(data), trains_tied.step(data);
-  trains_tied.save(path), goes_on.load(path);
-  for (int i = 0; i < 4; ++i) trains_single.step(data), trains_tied.step(data), goes_on.step(data);
-  for (auto* trainer : {&trains_tied, &goes_on}) {
-    const Tied trained = trainer->trained();
-    EXPECT_EQ(trained.in.to_vector<float>(), trains_single.model().in.to_vector<float>());
-    EXPECT_EQ(trained.out.view().storage, trained.in.view().storage);
-    EXPECT_EQ(trained.out.to_vector<float>(), trained.in.to_vector<float>());
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    SCOPED_TRACE(dtype_name(dtype));
+    const auto of = [&]<class M>(const M& m) {
+      return Trainer<M>(m, Adam(m, {.lr = 0.1}), [&](const M& n, const Batch& b) { return loss(n, b); },
+                        {.clip_norm = 0.5, .precision = {.dtype = dtype}});
+    };
+    auto trains_single = of(single);
+    auto trains_tied = of(make()), goes_on = of(make());
+    for (int i = 0; i < 4; ++i) trains_single.step(data), trains_tied.step(data);
+    trains_tied.save(path), goes_on.load(path);
+    for (int i = 0; i < 4; ++i) trains_single.step(data), trains_tied.step(data), goes_on.step(data);
+    for (auto* trainer : {&trains_tied, &goes_on}) {
+      const Tied trained = trainer->trained();
+      EXPECT_EQ(trained.in.to_vector<float>(), trains_single.model().in.to_vector<float>());
+      EXPECT_EQ(trained.out.view().storage, trained.in.view().storage);
+      EXPECT_EQ(trained.out.to_vector<float>(), trained.in.to_vector<float>());
+    }
   }
   // One memory seen in two ways would be two.
   Tied turned{weight.copy(), bias.copy(), {}};

@@ -121,6 +121,38 @@ bool left_out = by.get<0>().weight.empty();  // true: no gradient is computed fo
   EXPECT_FALSE(by.get<2>().weight.empty());
 }
 
+TEST(TrainingDocs, MixedPrecision) {
+  const DeviceScope scope(Device{});
+  const Array points = random_uniform({512, 2}, 7, -1, 1);
+  const Array inside = (sum(points * points, {1}) < 0.5).astype(DType::i32);
+auto narrow = setup(sequential(dense<2, 32>, relu, dense<32, 2>), {.seed = 1});
+Adam narrow_optimiser(narrow, {.lr = 1e-2});
+MixedPrecision precision(narrow, {.dtype = DType::f16});
+for (std::uint64_t step = 0; step < 200; ++step) {
+  Training mode({.seed = 1, .counter = Counter(step)});
+  auto [loss, gradient] = precision.value_and_grad(
+      [&](const auto& m) { return cross_entropy(m(points), inside); })(narrow);
+  precision.step(narrow_optimiser, narrow, gradient, mode);
+}
+float as_right = accuracy(narrow(points), inside).item<float>();  // above 0.97
+
+  EXPECT_GT(as_right, 0.97f);
+  EXPECT_EQ(precision.scale(), 65536);
+
+using Narrow = decltype(narrow);
+Trainer<Narrow> trainer(
+    narrow, Adam(narrow, {.lr = 1e-3}),
+    [](const Narrow& m, const auto& b) { return cross_entropy(m(std::get<0>(b)), std::get<1>(b)); },
+    {.precision = {.dtype = DType::bf16}});
+for (const auto& batch : batches(points, inside, {.size = 128, .shuffle = true})) trainer.step(batch);
+trainer.check();
+
+  EXPECT_EQ(trainer.steps(), 4u);
+  EXPECT_GT(accuracy(trainer.model()(points), inside).item<float>(), 0.97f);
+  const auto wide = setup(sequential(dense<2, 2>), {.dtype = DType::f64});
+  page().expect_error([&] { MixedPrecision(wide, {.dtype = DType::bf16}); });
+}
+
 struct Gated {
   Dense value{.inputs = 2, .outputs = 32}, gate{.inputs = 2, .outputs = 32};
   Parameter scale{{32}, init::ones()};

@@ -34,7 +34,7 @@ struct Options : TrainOptions {
 
 std::unique_ptr<Learner> learner_for(const TrainSettings& s) {
   const SetupOptions setup_options{.seed = s.seed, .input = {1, digit_side, digit_side}};
-  const LearnerOptions options{.lr = s.lr, .steps = s.steps, .seed = s.seed};
+  const LearnerOptions options = learner_options(s);
   const auto made = [&](auto model) -> std::unique_ptr<Learner> {
     return std::make_unique<ModelLearner<decltype(model)>>(setup(std::move(model), setup_options), options);
   };
@@ -109,32 +109,26 @@ int run(const Options& o) {
     return samples(digits.train, digits.train_labels, settings.seed, step * settings.batch, size);
   };
   if (!o.image.empty()) {
-    resume(*learner, settings, batch(0));
+    resume(*learner, settings);
     return predict(o, *learner);
   }
   const Batch held_out = samples(digits.held_out, digits.held_out_labels, held_out_seed, 0, held_out_samples);
   const Trained trained = train(*learner, settings, o, {batch, held_out});
   const auto wrong = confusions(held_out, trained.held_out);
-  TrainReport report{.settings = settings,
-                     .options = o,
-                     .trained = trained,
-                     .parameters = learner->parameter_count(),
-                     .network = settings.variant == "mlp" ? "two dense layers" : "two convolutions, two dense layers",
-                     .why_device = device.why(),
-                     .held_out_of = "samples of fonts that were not trained on"};
+  TrainReport out{.settings = settings,
+                  .options = o,
+                  .trained = trained,
+                  .parameters = learner->parameter_count(),
+                  .network = settings.variant == "mlp" ? "two dense layers" : "two convolutions, two dense layers",
+                  .why_device = device.why(),
+                  .held_out_of = "samples of fonts that were not trained on"};
   std::string list;
-  for (const Confusion& c : wrong)
+  for (const Confusion& c : wrong) {
     list += fmt::format("{}{} as {} ({} times)", list.empty() ? "" : ", ", c.digit, c.read_as, c.count);
-  if (!list.empty()) report.more.emplace_back("misread", "most often " + list);
-  if (o.json) {
-    nlohmann::ordered_json out = json_report(report);
-    for (const Confusion& c : wrong)
-      out["misread"].push_back({{"digit", c.digit}, {"read_as", c.read_as}, {"count", c.count}});
-    app::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
-  } else {
-    print_report(report);
+    out.json["misread"].push_back({{"digit", c.digit}, {"read_as", c.read_as}, {"count", c.count}});
   }
-  return trained.interrupted ? interrupted : success;
+  if (!list.empty()) out.more.emplace_back("misread", "most often " + list);
+  return report(out);
 }
 
 }  // namespace
@@ -151,9 +145,9 @@ Command train_digits_command(CLI::App& train) {
       ->check(names_something)
       ->needs("--resume");
   sub->footer(
-      R"(Learns from the digits of 74 families of fonts, drawn anew for each step on the device: moved, turned, scaled, slanted
-and with noise. It is measured on samples of 17 other families: on 2,000 now and then, on 10,000 at the end. On one
-device with as many threads the same seed gives the same bits.
+      R"(Learns from the digits of 74 families of fonts, drawn anew for each step on the device: moved, turned, scaled,
+slanted and with noise. It is measured on samples of 17 other families: on 2,000 now and then, on 10,000 at the end. On
+one device with as many threads the same seed gives the same bits.
 
 Figures at the end go to standard output, progress to standard error. --out, --csv and --svg are written now and then,
 and at the end. Ctrl-C finishes the step and writes them; the exit code is then 130, and --resume goes on to the same
@@ -162,6 +156,7 @@ weights.
 Examples:
   tessera train digits
   tessera train digits --device cpu --model mlp --csv curve.csv --svg curve.svg
+  tessera train digits --precision bf16 --epochs 20
   tessera train digits --out digits.safetensors
   tessera train digits --resume digits.safetensors --steps 3000 --out digits.safetensors
   tessera train digits --resume digits.safetensors --image photo.png)");

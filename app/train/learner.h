@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model that is being trained, whatever its type: the one place of the program that knows how a step is made.
+// A model that is being trained, whatever its type: a Trainer of the library, with what the program adds to it.
 #pragma once
 
 #include <map>
 #include <memory>
 #include <string>
 
-#include "tessera/array/saved_arrays.h"
-#include "tessera/grad/grad.h"
 #include "tessera/nn/losses.h"
-#include "tessera/nn/mode.h"
-#include "tessera/nn/optimiser.h"
-#include "tessera/nn/pack.h"
+#include "tessera/nn/trainer.h"
 
 namespace tessera::app {
 
@@ -23,19 +19,26 @@ struct Batch {
 class Learner {
  public:
   virtual ~Learner() = default;
+  virtual TrainerBase& trainer() = 0;
   virtual void step(const Batch& batch) = 0;
-  virtual std::uint64_t steps() const = 0;          ///< made so far
   virtual Array predict(const Array& x) const = 0;  ///< logits, as in inference
-  virtual Array& losses() = 0;                      ///< the sum of each step's loss, f32 of one element
   virtual std::int64_t parameter_count() const = 0;
-  virtual void save(const std::string& path, const std::map<std::string, std::string>& metadata) const = 0;
-  /// What save wrote, all or nothing; then steps go on to the same bits. Errors of load_arrays.
-  virtual void load(const SafetensorsFile& file, const Batch& some) = 0;
+
+  /// The sum of each step's loss since this was last set to 0, f32 of one element.
+  Array& losses() { return losses_; }
+  std::uint64_t steps() { return trainer().steps(); }  ///< made so far
+  void save(const std::string& path, std::map<std::string, std::string> texts);
+  /// What save wrote, all or nothing; then steps go on to the same bits. Errors of Trainer::load.
+  void load(const std::string& path);
+
+ protected:
+  Array losses_ = Array::zeros({1});
 };
 
 struct LearnerOptions {
   double lr = 0;
   std::uint64_t steps = 0, seed = 0;
+  DType precision = DType::f32;
 };
 
 /// Learns classes by cross entropy with AdamW, the rate going up over the first twentieth of the steps and then down
@@ -43,42 +46,27 @@ struct LearnerOptions {
 template <class Model>
 class ModelLearner final : public Learner {
  public:
-  ModelLearner(Model model, const LearnerOptions& o)
-      : seed_(o.seed), model_(std::move(model)), optimiser_(model_, {.lr = rate(o)}), losses_(Array::zeros({1})) {
-    pack(model_);
-  }
-  auto fields() { return std::tuple(field("model", model_), field("optimiser", optimiser_), field("losses", losses_)); }
+  ModelLearner(const Model& model, const LearnerOptions& o)
+      : trainer_(model, AdamW(model, {.lr = rate(o)}),
+                 [](const Model& m, const Batch& b) { return cross_entropy(m(b.x), b.y); },
+                 {.seed = o.seed, .precision = {.dtype = o.precision}}) {}
 
-  void step(const Batch& b) override {
-    const Training mode({.seed = seed_, .counter = Counter(steps())});
-    auto [loss, gradient] = value_and_grad([&](const Model& m) { return cross_entropy(m(b.x), b.y); })(model_);
-    optimiser_.step(model_, gradient);
-    mode.apply(model_);
-    losses_ += loss;
+  TrainerBase& trainer() override { return trainer_; }
+  void step(const Batch& batch) override {
+    const Array loss = trainer_.step(batch);
+    losses_ += where(isfinite(loss), loss, 0);  // one that is not ends the training, or was skipped
   }
-  std::uint64_t steps() const override { return optimiser_.steps(); }
-  Array predict(const Array& x) const override { return model_(x); }
-  Array& losses() override { return losses_; }
+  Array predict(const Array& x) const override { return trainer_.model()(x); }
   std::int64_t parameter_count() const override {
     std::int64_t n = 0;
-    for (const NamedArray& p : parameters(model_)) n += p.array.size();
+    for (const NamedArray& p : parameters(trainer_.model())) n += p.array.size();
     return n;
-  }
-  void save(const std::string& path, const std::map<std::string, std::string>& metadata) const override {
-    save_arrays(*this, path, metadata);
-  }
-  void load(const SafetensorsFile& file, const Batch& some) override {
-    if (steps() == 0) step(some);  // makes the optimiser's arrays; what it wrote is written over
-    load_arrays(*this, file);
   }
 
   static Rate rate(const LearnerOptions& o) { return cosine_rate(o.lr, {.steps = o.steps, .warmup = o.steps / 20}); }
 
  private:
-  std::uint64_t seed_;
-  Model model_;
-  AdamW optimiser_;
-  Array losses_;
+  Trainer<Model, Batch> trainer_;
 };
 
 }  // namespace tessera::app

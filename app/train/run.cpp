@@ -42,16 +42,23 @@ T setting(const SafetensorsFile& file, const std::string& name) {
   return value;
 }
 
-/// What the option says, if the file says the same.
+/// What the option says, if the file says the same, where it is called `name`.
 template <class T, class Given>
-T agreed(const SafetensorsFile& file, const std::string& name, const std::optional<Given>& given) {
+T agreed(const SafetensorsFile& file, const std::string& option, const std::string& name,
+         const std::optional<Given>& given) {
   const T saved = setting<T>(file, name);
   if (given && static_cast<T>(*given) != saved)
     fail<ArgumentError>({.asked = "resume",
-                         .with = {{"file", file.name()}, {"--" + name, fmt::format("{}", *given)}},
-                         .wrong = fmt::format("it was trained with --{} {}", name, saved),
+                         .with = {{"file", file.name()}, {"--" + option, fmt::format("{}", *given)}},
+                         .wrong = fmt::format("it was trained with --{} {}", option, saved),
                          .todo = "Leave the option out, or begin anew"});
   return saved;
+}
+
+std::optional<DType> precision_named(const std::string& name) {
+  for (const DType t : {DType::f32, DType::bf16, DType::f16})
+    if (dtype_name(t) == name) return t;
+  return std::nullopt;
 }
 
 HeldOut measure(const Learner& learner, const Batch& samples, std::int64_t count) {
@@ -91,16 +98,15 @@ std::string grouped(std::uint64_t number) {
 /// Writes what a run leaves behind. Before the first step too, so that a name that cannot be written is told at once.
 class Files {
  public:
-  Files(const Learner& learner, const TrainSettings& settings, const TrainOptions& options)
+  Files(Learner& learner, const TrainSettings& settings, const TrainOptions& options)
       : learner_(learner), settings_(settings), options_(options) {}
   void write(const std::vector<CurveRow>& curve) const {
     if (!options_.out.empty())
       learner_.save(options_.out, {{"task", settings_.task},
                                    {settings_.variant_name, settings_.variant},
-                                   {"steps", std::to_string(settings_.steps)},
-                                   {"batch", std::to_string(settings_.batch)},
+                                   {"last_step", std::to_string(settings_.steps)},
+                                   {"batch_size", std::to_string(settings_.batch)},
                                    {"lr", fmt::format("{}", settings_.lr)},
-                                   {"seed", std::to_string(settings_.seed)},
                                    {"curve", to_csv(curve)}});
     if (!options_.csv.empty()) os::write_text(options_.csv, to_csv(curve));
     if (!options_.svg.empty())
@@ -108,7 +114,7 @@ class Files {
   }
 
  private:
-  const Learner& learner_;
+  Learner& learner_;
   const TrainSettings& settings_;
   const TrainOptions& options_;
 };
@@ -131,11 +137,18 @@ void add_train_options(CLI::App& sub, TrainOptions& o, const TrainDefaults& defa
   };
   sub.add_option("--device", o.device, "Where to compute, as `tessera devices` names it (default: as it chooses)")
       ->check(names_something);
-  sub.add_option("--steps", o.steps, or_else("Steps to make in all", defaults.steps))
-      ->transform(whole_number(1, std::int64_t{1} << 40));
+  CLI::Option* steps = sub.add_option("--steps", o.steps, or_else("Steps to make in all", defaults.steps))
+                           ->transform(whole_number(1, std::int64_t{1} << 40));
+  sub.add_option("--epochs", o.epochs,
+                 fmt::format("The same in epochs of {} samples, all of them new", grouped(epoch_samples)))
+      ->transform(whole_number(1, std::int64_t{1} << 26))
+      ->excludes(steps);
   sub.add_option("--batch", o.batch, or_else("Samples in a step, each of them new", defaults.batch))
       ->transform(whole_number(1, std::int64_t{1} << 20));
   sub.add_option("--lr", o.lr, or_else("The highest rate of learning", defaults.lr))->transform(number(0, 1e3, true));
+  sub.add_option("--precision", o.precision,
+                 "What the network computes in: f32, or bf16 or f16 with weights of f32 (default: f32)")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   sub.add_option("--seed", o.seed, "Of the first weights and of the samples (default: 1)")->transform(seed_number());
   sub.add_option("--out", o.out, "Write the model, and what is needed to go on, to this file (safetensors)")
       ->check(names_something);
@@ -148,15 +161,22 @@ void add_train_options(CLI::App& sub, TrainOptions& o, const TrainDefaults& defa
 
 TrainSettings settings_of(const char* task, const TrainOptions& o, const TrainDefaults& defaults) {
   const auto unsigned_of = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
-  if (o.resume.empty())
+  const auto steps_of = [&](std::uint64_t otherwise, std::uint64_t batch) {
+    if (o.epochs) return (unsigned_of(*o.epochs) * epoch_samples + batch - 1) / batch;
+    return o.steps ? unsigned_of(*o.steps) : otherwise;
+  };
+  if (o.resume.empty()) {
+    const std::uint64_t batch = unsigned_of(o.batch.value_or(defaults.batch));
     return {.task = task,
             .variant_name = defaults.variant_name,
             .variant = o.variant.value_or(defaults.variant),
-            .steps = unsigned_of(o.steps.value_or(defaults.steps)),
-            .batch = unsigned_of(o.batch.value_or(defaults.batch)),
+            .precision = o.precision.value_or("f32"),
+            .steps = steps_of(unsigned_of(defaults.steps), batch),
+            .batch = batch,
             .seed = o.seed.value_or(1),
             .lr = o.lr.value_or(defaults.lr),
             .file = {}};
+  }
   SafetensorsFile file = SafetensorsFile::open(o.resume);
   if (const std::string is = setting<std::string>(file, "task"); is != task)
     fail<FormatError>({.asked = fmt::format("tessera train {}", task),
@@ -165,21 +185,27 @@ TrainSettings settings_of(const char* task, const TrainOptions& o, const TrainDe
                                            : fmt::format("the file was written by tessera train {}", is)});
   TrainSettings s{.task = task,
                   .variant_name = defaults.variant_name,
-                  .variant = agreed<std::string>(file, defaults.variant_name, o.variant),
-                  .steps = o.steps ? unsigned_of(*o.steps) : setting<std::uint64_t>(file, "steps"),
-                  .batch = agreed<std::uint64_t>(file, "batch", o.batch),
-                  .seed = agreed<std::uint64_t>(file, "seed", o.seed),
-                  .lr = agreed<double>(file, "lr", o.lr),
+                  .variant = agreed<std::string>(file, defaults.variant_name, defaults.variant_name, o.variant),
+                  .precision = agreed<std::string>(file, "precision", "precision", o.precision),
+                  .steps = setting<std::uint64_t>(file, "last_step"),
+                  .batch = agreed<std::uint64_t>(file, "batch", "batch_size", o.batch),
+                  .seed = agreed<std::uint64_t>(file, "seed", "seed", o.seed),
+                  .lr = agreed<double>(file, "lr", "lr", o.lr),
                   .file = {}};
-  if (s.steps == 0 || s.batch == 0 || s.batch > (1u << 20) || !std::isfinite(s.lr))
+  if (s.steps == 0 || s.batch == 0 || s.batch > (1u << 20) || !std::isfinite(s.lr) || !precision_named(s.precision))
     fail<FormatError>(
         {.asked = "resume", .with = {{"file", o.resume}}, .wrong = "the file does not say how it was trained"});
+  s.steps = steps_of(s.steps, s.batch);
   s.file = std::move(file);
   return s;
 }
 
-std::vector<CurveRow> resume(Learner& learner, const TrainSettings& s, const Batch& some) {
-  learner.load(*s.file, some);
+LearnerOptions learner_options(const TrainSettings& s) {
+  return {.lr = s.lr, .steps = s.steps, .seed = s.seed, .precision = precision_named(s.precision).value()};
+}
+
+std::vector<CurveRow> resume(Learner& learner, const TrainSettings& s) {
+  learner.load(s.file->name());
   if (learner.steps() > s.steps)
     fail<ArgumentError>({.asked = "resume",
                          .with = {{"file", s.file->name()}, {"--steps", std::to_string(s.steps)}},
@@ -193,13 +219,13 @@ Trained train(Learner& learner, const TrainSettings& s, const TrainOptions& o, c
   const Files files(learner, s, o);
   const std::int64_t held_out = data.held_out.y.size();
   const std::uint64_t interval = std::max<std::uint64_t>(1, s.steps / rows_of_curve);
-  if (s.file) out.curve = resume(learner, s, data.batch(0));
+  if (s.file) out.curve = resume(learner, s);
   const std::uint64_t first = learner.steps();
   std::uint64_t step = first;
-  const Rate rate = cosine_rate(s.lr, {.steps = s.steps, .warmup = s.steps / 20});
 
+  double last_rate = 0;
   const auto add_row = [&] {
-    CurveRow row{.step = step, .samples = step * s.batch, .rate = step == 0 ? 0 : rate.at(step - 1)};
+    CurveRow row{.step = step, .samples = step * s.batch, .rate = last_rate};
     const std::uint64_t since = step - (out.curve.empty() ? 0 : out.curve.back().step);
     row.loss = since == 0 ? std::numeric_limits<double>::quiet_NaN()
                           : learner.losses().item<float>() / static_cast<double>(since);
@@ -212,6 +238,7 @@ Trained train(Learner& learner, const TrainSettings& s, const TrainOptions& o, c
   const auto tell = [&](bool whole_line) {
     const double rate_now = static_cast<double>(step - first) / std::max(out.seconds, 1e-9);
     std::string text = fmt::format("step {} of {}  loss {:.4f}", step, s.steps, loss);
+    if (const std::uint64_t skipped = learner.trainer().skipped()) text += fmt::format("  {} skipped", skipped);
     if (!out.curve.empty()) text += fmt::format("  held out {:.2f} %", 100 * out.curve.back().held_out_accuracy);
     text += fmt::format("  {} samples/s  {} left", grouped(static_cast<std::uint64_t>(rate_now * double(s.batch))),
                         duration(static_cast<double>(s.steps - step) / rate_now));
@@ -227,7 +254,17 @@ Trained train(Learner& learner, const TrainSettings& s, const TrainOptions& o, c
     // The host waits now and then, so that it is never far ahead of the device.
     const std::uint64_t until = std::min({step + 8, (step / interval + 1) * interval, s.steps});
     const std::uint64_t from = step;
-    while (step < until && !asked_to_end()) learner.step(data.batch(step++)), something_to_keep();
+    while (step < until && !asked_to_end()) {
+      last_rate = learner.trainer().rate();
+      learner.step(data.batch(step++)), something_to_keep();
+    }
+    try {
+      learner.trainer().check();
+    } catch (const NotFinite&) {
+      learner.losses().fill(before);  // the rest is as before that step
+      files.write(out.curve);
+      throw;
+    }
     loss = (learner.losses().item<float>() - before) / static_cast<double>(step - from);
     out.seconds += now() - start;
     if (step % interval == 0 || step == s.steps) add_row(), files.write(out.curve);
@@ -235,10 +272,20 @@ Trained train(Learner& learner, const TrainSettings& s, const TrainOptions& o, c
   }
   out.steps = step - first;
   out.interrupted = asked_to_end();
+  out.skipped = learner.trainer().skipped(), out.loss_scale = learner.trainer().loss_scale();
   if (out.interrupted) files.write(out.curve);
   progress.update("measuring");
   out.held_out = measure(learner, data.held_out, held_out);
   return out;
+}
+
+void Learner::save(const std::string& path, std::map<std::string, std::string> texts) {
+  texts["losses"] = fmt::format("{}", losses_.item<float>());  // the shortest that is read as the same
+  trainer().save(path, texts);
+}
+void Learner::load(const std::string& path) {
+  trainer().load(path);
+  losses_.fill(setting<float>(SafetensorsFile::open(path), "losses"));
 }
 
 TrainDevice::TrainDevice(const TrainOptions& o)
@@ -252,7 +299,9 @@ TrainDevice::TrainDevice(const TrainOptions& o)
         return info.device;
       }()) {}
 
-void print_report(const TrainReport& r) {
+namespace {
+
+void print_lines(const TrainReport& r) {
   const TrainSettings& s = r.settings;
   const Trained& t = r.trained;
   const Style style(output());
@@ -266,6 +315,12 @@ void print_report(const TrainReport& r) {
                                              counted(s.batch, "sample"), duration(t.seconds),
                                              grouped(static_cast<std::uint64_t>(double(samples) / t.seconds)),
                                              t.interrupted ? "; ended by Ctrl-C" : ""));
+  if (s.precision != "f32")
+    line("precision",
+         fmt::format("{}, with weights of f32{}", s.precision,
+                     t.loss_scale == 1 && t.skipped == 0
+                         ? ""
+                         : fmt::format("; loss scale {:g}, {} skipped", t.loss_scale, counted(t.skipped, "step"))));
   line("held out", fmt::format("{} of {} {} are right, loss {:.4f}",
                                style.strong(fmt::format("{:.2f} %", 100 * t.held_out.accuracy)),
                                grouped(t.held_out.predicted.size()), r.held_out_of, t.held_out.loss));
@@ -274,15 +329,16 @@ void print_report(const TrainReport& r) {
   for (const auto& [file, what] : written(r)) line("written", fmt::format("{}: {}", file, what));
 }
 
-nlohmann::ordered_json json_report(const TrainReport& r) {
+nlohmann::ordered_json as_json(const TrainReport& r) {
   using Json = nlohmann::ordered_json;
   const TrainSettings& s = r.settings;
   const Trained& t = r.trained;
   Json files = Json::array();
   for (const auto& [file, what] : written(r)) files.push_back(file);
-  return {
+  Json all = {
       {"task", s.task},
       {s.variant_name, s.variant},
+      {"precision", s.precision},
       {"parameters", r.parameters},
       {"device", to_string(current_device())},
       {"why", r.why_device},
@@ -294,8 +350,24 @@ nlohmann::ordered_json json_report(const TrainReport& r) {
       {"samples_per_second", t.steps == 0 ? Json(nullptr) : Json(static_cast<double>(t.steps * s.batch) / t.seconds)},
       {"held_out",
        {{"samples", t.held_out.predicted.size()}, {"accuracy", t.held_out.accuracy}, {"loss", t.held_out.loss}}},
+      {"loss_scale", t.loss_scale},
+      {"skipped", t.skipped},
       {"files", files},
       {"interrupted", t.interrupted}};
+  if (!r.json.is_null()) all.update(r.json);
+  return all;
+}
+
+}  // namespace
+
+int report(const TrainReport& r) {
+  if (r.options.json) {
+    app::print("{}\n", as_json(r).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  } else {
+    app::print("{}", r.before);
+    print_lines(r);
+  }
+  return r.trained.interrupted ? interrupted : success;
 }
 
 }  // namespace tessera::app

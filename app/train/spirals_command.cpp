@@ -47,32 +47,26 @@ int run(const Options& o) {
   const TrainDevice device(o);
   const TrainSettings settings = settings_of("spirals", o, defaults);
   const std::int64_t arms = settings.variant == "3" ? 3 : 2;
-  const LearnerOptions options{.lr = settings.lr, .steps = settings.steps, .seed = settings.seed};
-  auto network =
+  const auto network =
       setup(Sequential{Dense{.inputs = 2, .outputs = 64}, Relu{}, Dense{.outputs = 64}, Relu{}, Dense{.outputs = arms}},
             {.seed = settings.seed, .input = {2}});
-  ModelLearner<decltype(network)> learner(std::move(network), options);
+  ModelLearner<std::remove_const_t<decltype(network)>> learner(network, learner_options(settings));
   const auto batch = [&](std::uint64_t step) {
     return spiral_points(static_cast<std::int64_t>(settings.batch), arms, settings.seed, step);
   };
   const Batch held_out = spiral_points(held_out_samples, arms, held_out_seed, 0);
   const Trained trained = train(learner, settings, o, {batch, held_out});
   if (!o.picture.empty()) write_picture(o, learner, held_out, arms);
-  TrainReport report{.settings = settings,
-                     .options = o,
-                     .trained = trained,
-                     .parameters = learner.parameter_count(),
-                     .network = "three dense layers",
-                     .why_device = device.why(),
-                     .held_out_of = "points that were not trained on"};
-  if (!o.picture.empty()) report.files.emplace_back(o.picture, "how the plane is divided");
-  if (o.json) {
-    app::print("{}\n", json_report(report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
-  } else {
-    app::print("{}\n", plane_text(classes_of(learner, 64, 32), 64));
-    print_report(report);
-  }
-  return trained.interrupted ? interrupted : success;
+  TrainReport out{.settings = settings,
+                  .options = o,
+                  .trained = trained,
+                  .parameters = learner.parameter_count(),
+                  .network = "three dense layers",
+                  .why_device = device.why(),
+                  .held_out_of = "points that were not trained on"};
+  if (!o.picture.empty()) out.files.emplace_back(o.picture, "how the plane is divided");
+  if (!o.json) out.before = plane_text(classes_of(learner, 64, 32), 64) + "\n";
+  return report(out);
 }
 
 }  // namespace
@@ -87,8 +81,8 @@ Command train_spirals_command(CLI::App& train) {
         return name.ends_with(".svg") || name.ends_with(".png") ? "" : "\"" + name + "\" ends neither in .svg nor .png";
       });
   sub->footer(
-      R"(A network of three dense layers learns to which arm of a spiral a point belongs; points are made on the device, new
-ones for each step. At the end it is measured on 10,000 others, and the plane is drawn as the network divides it.
+      R"(A network of three dense layers learns to which arm of a spiral a point belongs; points are made on the device,
+new ones for each step. At the end it is measured on 10,000 others, and the plane is drawn as the network divides it.
 
 Figures at the end go to standard output, progress to standard error. Ctrl-C finishes the step and writes the files; the
 exit code is then 130, and --resume goes on to the same weights.

@@ -162,7 +162,11 @@ Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DT
                   std::span<ArrayOperand> operands) {
   const Recording recording(name, operands);
   if (!recording || !ir::differentiable(op, sub, dtype)) return deferred(name, op, sub, dtype, scalars, operands);
-  Rule rule = elementwise_rule(op, sub, dtype, scalars, operands);
+  Rule rule;
+  if (op == ir::Op::cast)  // an adjoint is brought to its operand's dtype in any case, or to the one it is kept in
+    rule.backward = [](Backward& b) { b.add(0, [&] { return b.adjoint(); }); };
+  else
+    rule = elementwise_rule(op, sub, dtype, scalars, operands);
   Array result = deferred(name, op, sub, dtype, scalars, operands);
   recording.attach(result, std::move(rule));
   return result;

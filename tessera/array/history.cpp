@@ -24,15 +24,17 @@ Step::Step(const char* name, std::vector<Operand> operands, Rule rule, std::opti
       result_(std::move(result)) {
   for (const Operand& o : operands_)
     if (o.step) lowest_ = std::min(lowest_, o.step->lowest_);
+  if (rule_.moves && operands_[0].step) adjoint_dtype_ = operands_[0].step->adjoint_dtype_;
   ++steps;
 }
 
-std::shared_ptr<Step> Step::leaf(const Array& argument, std::uint64_t leaf) {
+std::shared_ptr<Step> Step::leaf(const Array& argument, std::uint64_t leaf, DType adjoint) {
   std::vector<Operand> operands;
   operands.push_back(described(argument));
   Rule identity{[](Backward& b) { b.add(0, [&] { return b.adjoint(); }); }};
   auto step = std::make_shared<Step>("argument", std::move(operands), std::move(identity), std::nullopt);
   step->lowest_ = std::min(step->lowest_, leaf);
+  if (adjoint != argument.dtype()) step->adjoint_dtype_ = adjoint;
   return step;
 }
 
@@ -133,10 +135,16 @@ Array Backward::operand(std::size_t operand) const {
   const Step::Operand& o = step_->operands()[operand];
   return kept(o.kept.value(), o.step, "operand");
 }
+DType Backward::adjoint_dtype(std::size_t operand) const {
+  const Step::Operand& o = step_->operands()[operand];
+  return o.step ? o.step->adjoint_dtype().value_or(o.dtype) : o.dtype;
+}
 Array Backward::result() const { return kept(step_->result().value(), step_, "result"); }
 
 void Backward::put(std::size_t operand, Array adjoint) {
   const Shape& to = shape(operand);
+  const DType kept_as = adjoint_dtype(operand);
+  if (dtype_size(kept_as) > dtype_size(adjoint.dtype())) adjoint = adjoint.astype(kept_as);  // before it is summed
   if (adjoint.shape() != to) {
     std::vector<int> stretched;
     const int lead = adjoint.rank() - static_cast<int>(to.size());
@@ -145,7 +153,7 @@ void Backward::put(std::size_t operand, Array adjoint) {
     if (!stretched.empty()) adjoint = sum(std::move(adjoint), stretched, true);
     if (lead != 0) adjoint = adjoint.reshape(to);
   }
-  if (adjoint.dtype() != dtype(operand)) adjoint = adjoint.astype(dtype(operand));
+  adjoint = adjoint.astype(kept_as);
   std::optional<Array>& sum = adjoints_[operand];
   sum = sum ? *std::exchange(sum, std::nullopt) + std::move(adjoint) : std::move(adjoint);
 }

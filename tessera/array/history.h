@@ -23,6 +23,9 @@ struct Rule {
   std::function<void(Backward&)> backward;
   std::uint32_t keeps = 0;    ///< the operands that it reads: operand_bits(0, 1); ~0u: all, however many
   bool keeps_result = false;  ///< it reads the result
+  /// The result is elements of operand 0 in other places: where the adjoint of that is kept in a wider dtype, so is the
+  /// result's.
+  bool moves = false;
 };
 template <class... I>
 constexpr std::uint32_t operand_bits(I... operands) {
@@ -42,8 +45,8 @@ class Step {
     std::optional<KeptArray> kept;
   };
   Step(const char* name, std::vector<Operand> operands, Rule rule, std::optional<KeptArray> result);
-  /// The identity of an argument, which a walk for `leaf` leads to.
-  static std::shared_ptr<Step> leaf(const Array& argument, std::uint64_t leaf);
+  /// The identity of an argument, which a walk for `leaf` leads to. Its adjoint is of `adjoint`.
+  static std::shared_ptr<Step> leaf(const Array& argument, std::uint64_t leaf, DType adjoint);
   ~Step() { free(); }
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
@@ -54,6 +57,8 @@ class Step {
   const std::vector<Operand>& operands() const { return operands_; }
   const std::optional<KeptArray>& result() const { return result_; }
   const Rule& rule() const { return rule_; }
+  /// Of the result's adjoint, if that is not the result's own: gradients of 16-bit copies of weights are f32.
+  const std::optional<DType>& adjoint_dtype() const { return adjoint_dtype_; }
   bool freed() const { return freed_; }
   /// Lets go of all that it holds. However long the chain of what only this holds, the stack stays as it is.
   void free();
@@ -68,6 +73,7 @@ class Step {
   std::vector<Operand> operands_;
   Rule rule_;
   std::optional<KeptArray> result_;
+  std::optional<DType> adjoint_dtype_;
   bool freed_ = false;
 };
 
@@ -136,19 +142,22 @@ class Backward {
   /// For `leaf`: operands whose history reaches no lower one are constants. `wanted`: of each operand.
   Backward(std::shared_ptr<detail::Step> step, Array adjoint, std::uint64_t leaf, std::vector<bool> wanted);
 
-  const Array& adjoint() const { return adjoint_; }  ///< of the result, and of its shape and dtype
+  /// Of the result, and of its shape and dtype (or of the dtype in which that adjoint is kept).
+  const Array& adjoint() const { return adjoint_; }
   std::size_t operands() const { return wanted_.size(); }
   bool wanted(std::size_t operand) const { return wanted_[operand]; }
   const Shape& shape(std::size_t operand) const { return step_->operands()[operand].shape; }
   DType dtype(std::size_t operand) const { return step_->operands()[operand].dtype; }
   Device device(std::size_t operand) const { return step_->operands()[operand].device; }
+  /// In which adjoints of an operand are kept and summed: its own, but f32 for 16-bit copies of f32 weights.
+  DType adjoint_dtype(std::size_t operand) const;
   /// An operand, or the result, that the rule keeps. ArgumentError if it has been written in place since, with the name
   /// of what wrote it.
   Array operand(std::size_t operand) const;
   Array result() const;
 
   /// Adds what `adjoint()` gives to the adjoint of an operand, if anybody wants that: summed over the dimensions along
-  /// which the operand was stretched, and as its dtype.
+  /// which the operand was stretched, and as its adjoint_dtype.
   template <class F>
   void add(std::size_t operand, F&& adjoint) {
     if (wanted(operand)) put(operand, adjoint());

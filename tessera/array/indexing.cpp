@@ -124,7 +124,7 @@ Array take(const Array& table, const Array& indices, int axis) {
     return Rule{.backward =
                     [axis = static_cast<int>(d)](Backward& b) {
                       b.add(0, [&] {
-                        return scatter_add(Array::zeros(b.shape(0), b.adjoint().dtype(), b.device(0)), b.operand(1),
+                        return scatter_add(Array::zeros(b.shape(0), b.adjoint_dtype(0), b.device(0)), b.operand(1),
                                            b.adjoint(), axis);
                       });
                     },
@@ -156,7 +156,7 @@ Array take_along_axis(const Array& a, const Array& indices, int axis) {
                     [d](Backward& b) {
                       b.add(0, [&] {
                         const Array to = positions(b.operand(1), b.shape(0), b.adjoint().shape(), d);
-                        const Array flat = Array::zeros({element_count(b.shape(0))}, b.adjoint().dtype(), b.device(0));
+                        const Array flat = Array::zeros({element_count(b.shape(0))}, b.adjoint_dtype(0), b.device(0));
                         return scatter_add(flat, to, b.adjoint()).reshape(b.shape(0));
                       });
                     },

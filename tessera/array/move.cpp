@@ -89,7 +89,10 @@ Mapped<Array> Mover::moved(const Array& a, const Path& at) {
       [&] {
         return Attributes{{"device", to_string(target)}};
       },
-      [] { return Rule{[](Backward& b) { b.add(0, [&] { return b.adjoint().to(b.device(0)); }); }}; })};
+      [] {
+        return Rule{.backward = [](Backward& b) { b.add(0, [&] { return b.adjoint().to(b.device(0)); }); },
+                    .moves = true};
+      })};
 }
 
 /// Without history, which belongs to each array that becomes this one.

@@ -13,9 +13,11 @@ namespace {
 
 std::vector<std::int64_t> numbers(const Shape& shape) { return shape; }
 
+Rule moving(std::function<void(Backward&)> backward) { return {.backward = std::move(backward), .moves = true}; }
+
 /// Of an operation that gives its operand's elements in another shape and the same order.
 Rule reshaped() {
-  return {[](Backward& b) { b.add(0, [&] { return b.adjoint().reshape(b.shape(0)); }); }};
+  return moving([](Backward& b) { b.add(0, [&] { return b.adjoint().reshape(b.shape(0)); }); });
 }
 
 /// An array of `shape` with `part` in the place of slice(axis, begin, ..., step), and zeros elsewhere.
@@ -109,7 +111,7 @@ Array Array::transpose() const {
   Shape shape(shape_.rbegin(), shape_.rend());
   Strides strides(strides_.rbegin(), strides_.rend());
   return operation.made(with_view(std::move(shape), std::move(strides), offset_),
-                        [] { return Rule{[](Backward& b) { b.add(0, [&] { return b.adjoint().transpose(); }); }}; });
+                        [] { return moving([](Backward& b) { b.add(0, [&] { return b.adjoint().transpose(); }); }); });
 }
 
 Array Array::permute(std::vector<int> axes) const {
@@ -136,7 +138,7 @@ Array Array::permute(std::vector<int> axes) const {
       [&] {
         std::vector<int> back(axes.size());
         for (std::size_t i = 0; i < axes.size(); ++i) back[static_cast<std::size_t>(axes[i])] = static_cast<int>(i);
-        return Rule{[back](Backward& b) { b.add(0, [&] { return b.adjoint().permute(back); }); }};
+        return moving([back](Backward& b) { b.add(0, [&] { return b.adjoint().permute(back); }); });
       });
 }
 
@@ -151,7 +153,7 @@ Array Array::broadcast_to(const Shape& shape) const {
       [&] {
         return Attributes{{"shape", numbers(shape)}};
       },
-      [] { return Rule{[](Backward& b) { b.add(0, [&] { return b.adjoint(); }); }}; });
+      [] { return moving([](Backward& b) { b.add(0, [&] { return b.adjoint(); }); }); });
 }
 
 Array Array::slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t step) const {
@@ -176,9 +178,9 @@ Array Array::slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t 
         return Attributes{{"axis", static_cast<std::int64_t>(a)}, {"begin", begin}, {"end", end}, {"step", step}};
       },
       [&] {
-        return Rule{[a, begin, step](Backward& b) {
+        return moving([a, begin, step](Backward& b) {
           b.add(0, [&] { return placed(b.adjoint(), b.shape(0), static_cast<int>(a), begin, step); });
-        }};
+        });
       });
 }
 
@@ -201,9 +203,9 @@ Array Array::select(int axis, std::int64_t index) const {
         return Attributes{{"axis", static_cast<std::int64_t>(a)}, {"index", i}};
       },
       [&] {
-        return Rule{[a = static_cast<int>(a), i](Backward& b) {
+        return moving([a = static_cast<int>(a), i](Backward& b) {
           b.add(0, [&] { return placed(b.adjoint().unsqueeze(a), b.shape(0), a, i, 1); });
-        }};
+        });
       });
 }
 
@@ -251,7 +253,7 @@ Array Array::copy() const {
 Array Array::to(Device target) const {
   RuledOperation operation("to", *this);
   const auto attributes = [&] { return Attributes{{"device", to_string(target)}}; };
-  const auto back = [] { return Rule{[](Backward& b) { b.add(0, [&] { return b.adjoint().to(b.device(0)); }); }}; };
+  const auto back = [] { return moving([](Backward& b) { b.add(0, [&] { return b.adjoint().to(b.device(0)); }); }); };
   if (target == device()) return operation.made(*this, attributes, back);
   device_info(target);
   const Array flat = as_contiguous();

@@ -2,8 +2,11 @@
 #include "tessera/device/context.h"
 
 #include <type_traits>
+#include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/base/os/fork.h"
+#include "tessera/base/os/per_thread.h"
 #include "tessera/device/placement.h"
 #include "tessera/device/queue_core.h"
 #include "tessera/device/storage.h"
@@ -17,12 +20,34 @@ namespace {
 std::shared_ptr<QueueLink> innermost_queue() {
   return thread_context.queue != nullptr ? thread_context.queue->shared_from_this() : nullptr;
 }
+
+// A launch on cpu or interp holds up its queue until it is done, so threads that run tasks have one each.
+struct QueuesOfThread {
+  std::uint32_t generation = os::fork_generation();
+  std::vector<std::unique_ptr<Queue>> queues;
+};
+Queue& queue_of_this_thread(Device device) {
+  QueuesOfThread& mine = os::PerThread<QueuesOfThread, QueuesOfThread>::get();
+  if (mine.generation != os::fork_generation()) {  // those of the parent stay as they are
+    for (auto& queue : mine.queues) static_cast<void>(queue.release());
+    mine.queues.clear();
+    mine.generation = os::fork_generation();
+  }
+  for (const auto& queue : mine.queues)
+    if (queue->device() == device) return *queue;
+  return *mine.queues.emplace_back(std::make_unique<Queue>(device));
+}
 }  // namespace
 
 InheritedContext InheritedContext::of_this_thread() {
+  InheritedContext context = of_this_thread_without_queue();
+  context.queue_ = innermost_queue();
+  return context;
+}
+
+InheritedContext InheritedContext::of_this_thread_without_queue() {
   InheritedContext context;
   context.device_ = thread_context.device;
-  context.queue_ = innermost_queue();
   if (thread_context.placement != nullptr) context.placement_ = thread_context.placement->shared_from_this();
   if (thread_context.mode != nullptr) context.mode_ = thread_context.mode->shared_from_this();
   return context;
@@ -52,6 +77,7 @@ QueueScope::~QueueScope() { thread_context.queue = link_->outer.get(); }
 Queue& current_queue(Device device) {
   for (const QueueLink* link = thread_context.queue; link != nullptr; link = link->outer.get())
     if (link->device == device) return link->queue;
+  if (thread_context.queues_of_thread && is_built_in(device.backend)) return queue_of_this_thread(device);
   return Queue::of(device);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is in force on a thread: its device, queues, placement and mode, and who looks at what it does. One structure, so that
-// work which goes on elsewhere can take along what it is to inherit. Internal.
+// What is in force on a thread: its device, queues, placement and mode, and who looks at what it does. One structure,
+// so that work which goes on elsewhere can take along what it is to inherit. Internal.
 #pragma once
 
 #include <memory>
@@ -40,6 +40,7 @@ struct ThreadContext {
   QueueLink* queue = nullptr;           ///< of the innermost QueueScope
   PlacementState* placement = nullptr;  ///< of the innermost Placement
   ModeState* mode = nullptr;            ///< of the innermost Training; none: inference
+  bool queues_of_thread = false;  ///< a task runs here: what it puts on cpu or interp goes into queues of this thread
   // Not inherited: they belong to what this thread is doing now.
   LaunchObserver* launch_observer = nullptr;
   Recorder* recorder = nullptr;
@@ -55,6 +56,8 @@ extern constinit thread_local ThreadContext thread_context;
 class InheritedContext {
  public:
   static InheritedContext of_this_thread();
+  /// For tasks, which many threads run at once: each uses queues of its own.
+  static InheritedContext of_this_thread_without_queue();
 
   /// This context is that of the thread, in place of all that is in force there, for as long as it lives.
   /// ArgumentError if a queue in it is gone: queues outlive the work that inherits them.

@@ -209,7 +209,8 @@ Kernel::Kernel(ir::Function function) : state_(std::make_shared<State>(std::move
 const ir::Function& Kernel::function() const { return KernelAccess::state(*this, "Kernel::function").function; }
 ir::Hash Kernel::hash() const { return KernelAccess::state(*this, "Kernel::hash").hash; }
 
-void Kernel::launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchArgument> arguments, Queue* queue) const {
+void Kernel::launch(const std::array<std::uint64_t, 3>& shape, std::span<const LaunchArgument> arguments,
+                    Queue* queue) const {
   State& s = KernelAccess::state(*this, "launch");
   const ir::Function& fn = s.function;
   const ArgumentFacts told = check_arguments(fn, arguments);

@@ -21,12 +21,10 @@ struct LaunchArgument {
   std::uint64_t bits = 0;
   DType dtype = DType::f32;  ///< of the scalar
   std::int32_t slot = -1;    ///< in a recording (sequence.h): the scalar's number, by which a replay changes it
-  LaunchArgument(BufferView v) : view(std::move(v)) {}
-  static LaunchArgument scalar(DType dtype, std::uint64_t bits) {
-    LaunchArgument a{BufferView{}};
-    a.dtype = dtype, a.bits = bits;
-    return a;
-  }
+  LaunchArgument(const BufferView& v) : view(v) {}
+  LaunchArgument(BufferView&& v) : view(std::move(v)) {}
+  LaunchArgument(DType type, std::uint64_t scalar_bits) : bits(scalar_bits), dtype(type) {}
+  static LaunchArgument scalar(DType dtype, std::uint64_t bits) { return {dtype, bits}; }
   static LaunchArgument scalar(float v);
   static LaunchArgument index(std::int64_t v) { return scalar(DType::index, static_cast<std::uint64_t>(v)); }
   /// This scalar, as number `n` of a sequence that is being recorded; several scalars may have one number.
@@ -53,9 +51,9 @@ class Kernel {
   /// variant that allows it. A shape with a 0 then does nothing; else pending readers of written buffers are flushed
   /// before. `queue`: null for the device's current one. A kernel without buffers runs on `queue`, else on
   /// current_device().
-  void launch(std::array<std::uint64_t, 3> shape, std::span<const LaunchArgument> arguments,
+  void launch(const std::array<std::uint64_t, 3>& shape, std::span<const LaunchArgument> arguments,
               Queue* queue = nullptr) const;
-  void launch(std::array<std::uint64_t, 3> shape, std::initializer_list<LaunchArgument> arguments) const {
+  void launch(const std::array<std::uint64_t, 3>& shape, std::initializer_list<LaunchArgument> arguments) const {
     launch(shape, std::span(arguments.begin(), arguments.size()));
   }
 

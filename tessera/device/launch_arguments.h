@@ -21,9 +21,7 @@ class LaunchArguments {
 
   void add(BufferView&& view) { std::construct_at(next(), std::move(view)), ++count_; }
   void index(std::int64_t value) {
-    LaunchArgument* const a = std::construct_at(next(), BufferView{});
-    a->dtype = DType::index, a->bits = static_cast<std::uint64_t>(value);
-    ++count_;
+    std::construct_at(next(), DType::index, static_cast<std::uint64_t>(value)), ++count_;
   }
   operator std::span<const LaunchArgument>() const { return {all_, count_}; }
 

@@ -148,7 +148,7 @@ bool check_overlap(const ir::Function& fn, const KernelFacts& facts, std::span<c
   return same_twice;
 }
 
-bool check_shape(const ir::Function& fn, std::array<std::uint64_t, 3> shape) {
+bool check_shape(const ir::Function& fn, const std::array<std::uint64_t, 3>& shape) {
   std::uint64_t threads = 1;
   bool none = false;
   for (std::size_t d = 0; d < 3; ++d) {
@@ -173,7 +173,7 @@ bool check_shape(const ir::Function& fn, std::array<std::uint64_t, 3> shape) {
   return true;
 }
 
-bool needs_index64(const ir::Function& fn, std::array<std::uint64_t, 3> shape, const ArgumentFacts& arguments) {
+bool needs_index64(const ir::Function& fn, const std::array<std::uint64_t, 3>& shape, const ArgumentFacts& arguments) {
   std::uint64_t threads = shape[0] * shape[1] * shape[2];  // check_shape: does not overflow
   if (fn.kind == ir::KernelKind::block) threads *= fn.threads_per_block();
   return arguments.wide || threads >= wide_from;

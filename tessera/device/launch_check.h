@@ -35,9 +35,9 @@ ArgumentFacts check_arguments(const ir::Function& fn, std::span<const LaunchArgu
 /// True if some written buffer is given twice as the very same view; KernelError if a written one overlaps otherwise.
 bool check_overlap(const ir::Function& fn, const KernelFacts& facts, std::span<const LaunchArgument> arguments);
 /// KernelError if an extent is negative or the threads together cannot be counted. False if there is nothing to do.
-bool check_shape(const ir::Function& fn, std::array<std::uint64_t, 3> shape);
+bool check_shape(const ir::Function& fn, const std::array<std::uint64_t, 3>& shape);
 /// Do indices need 64 bits? Conservative: what is wide among the arguments, or 2^31 threads in all.
-bool needs_index64(const ir::Function& fn, std::array<std::uint64_t, 3> shape, const ArgumentFacts& arguments);
+bool needs_index64(const ir::Function& fn, const std::array<std::uint64_t, 3>& shape, const ArgumentFacts& arguments);
 /// KernelError if the device cannot run blocks this large or with this much shared memory.
 void check_capabilities(const ir::Function& fn, const KernelFacts& facts, const DeviceInfo& info);
 

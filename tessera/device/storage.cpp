@@ -87,6 +87,7 @@ std::string Storage::name() const {
 }
 
 Storage::~Storage() {
+  delete elsewhere_.load(std::memory_order_relaxed);
   const auto forked = [](const QueueUse& use) { return use.queue && use.queue->device().forked(); };
   if (forked(last_write_) || std::ranges::any_of(reads_, forked)) {
     try {
@@ -107,7 +108,17 @@ Storage::~Storage() {
 void Storage::before_read(Queue& queue) { before_read(queue.core()); }
 void Storage::before_write(Queue& queue) { before_write(queue.core()); }
 
+constinit thread_local const Storage* Storage::moving_ = nullptr;
+
+Elsewhere& Storage::set_elsewhere(std::unique_ptr<Elsewhere> fresh) {
+  Elsewhere* none = nullptr;
+  if (elsewhere_.compare_exchange_strong(none, fresh.get(), std::memory_order_acq_rel)) return *fresh.release();
+  return *none;
+}
+
 void Storage::before_read(QueueCore& queue) {
+  if (Elsewhere* const e = elsewhere()) [[unlikely]]
+    e->before_read(*this);
   if (!used_.load(std::memory_order_acquire)) return;
   QueueUse write;
   {
@@ -119,6 +130,8 @@ void Storage::before_read(QueueCore& queue) {
 }
 
 void Storage::before_write(QueueCore& queue) {
+  if (Elsewhere* const e = elsewhere()) [[unlikely]]
+    e->before_write(*this);
   if (!used_.load(std::memory_order_acquire)) return;
   QueueUse write;
   std::vector<QueueUse> reads;
@@ -157,7 +170,7 @@ void Storage::after_read(const QueueUse& use) {
 
 void Storage::after_write(const QueueUse& use) {
   std::lock_guard hold(lock_);
-  one_more(writes_);
+  if (moving_ != this) one_more(writes_);
   if (use.queue) used_.store(true, std::memory_order_release);
   reads_.clear();  // the write comes after them all
   note(last_write_, use);
@@ -165,6 +178,8 @@ void Storage::after_write(const QueueUse& use) {
 
 void Storage::wait_readable() {
   Recorder::refuse("reading on the host");
+  if (Elsewhere* const e = elsewhere()) [[unlikely]]
+    e->before_read(*this);
   QueueUse write;
   {
     std::lock_guard hold(lock_);
@@ -175,6 +190,8 @@ void Storage::wait_readable() {
 
 void Storage::wait_writable() {
   Recorder::refuse("writing on the host");
+  if (Elsewhere* const e = elsewhere()) [[unlikely]]
+    e->before_write(*this);
   std::vector<QueueUse> uses;
   {
     std::lock_guard hold(lock_);
@@ -205,6 +222,7 @@ void Storage::add_reader(ReaderLink& link) {
 }
 
 void Storage::flush_readers() {
+  if (moving_ == this) return;
   // Each time anew: what another thread defers meanwhile wants to read, too. What could not be computed throws, and the
   // write does not happen.
   for (bool more = true; more && reader_count_.load(std::memory_order_acquire) != 0;) {

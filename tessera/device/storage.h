@@ -10,10 +10,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tessera/base/dtype.h"
 #include "tessera/device/driver.h"
+#include "tessera/device/elsewhere.h"
 #include "tessera/device/pending.h"
 
 namespace tessera {
@@ -87,7 +89,31 @@ class Storage {
   /// written when that begins and when it ends. Calls pair up; of memory that others own it never ends.
   void expose();
   void unexpose();
-  bool exposed() const { return exposures_.load(std::memory_order_relaxed) != 0; }
+  bool exposed() const {
+    if (exposures_.load(std::memory_order_relaxed) != 0) return true;
+    const Elsewhere* const e = elsewhere();
+    return e != nullptr && e->written_by_others();
+  }
+  /// What is asked before each use; null: nothing.
+  Elsewhere* elsewhere() const {
+    Elsewhere* const e = elsewhere_.load(std::memory_order_acquire);
+    return e == nullptr || moving_ == this ? nullptr : e;
+  }
+  /// While it lives, what this thread does with the storage is asked of nobody, and is no change of its contents: they
+  /// are taken elsewhere, or brought back.
+  class Moving {
+   public:
+    explicit Moving(const Storage& storage) : before_(std::exchange(moving_, &storage)) {}
+    ~Moving() { moving_ = before_; }
+    Moving(const Moving&) = delete;
+    Moving& operator=(const Moving&) = delete;
+
+   private:
+    const Storage* const before_;
+  };
+  /// Unless there is one: the storage's from now on, and the one that there is.
+  Elsewhere& set_elsewhere(std::unique_ptr<Elsewhere> fresh);
+
   /// A recording made it, so that a sequence may write it without a reference that others could count.
   bool of_recording() const { return of_recording_; }
 
@@ -114,6 +140,8 @@ class Storage {
   std::atomic<const char*> writer_ = nullptr;
   std::atomic<std::uint32_t> exposures_ = 0;
   bool of_recording_ = false;  ///< set before anybody else has it
+  std::atomic<Elsewhere*> elsewhere_ = nullptr;  ///< owned
+  static constinit thread_local const Storage* moving_;
 };
 
 /// Part of a storage as a kernel sees it: elements of one dtype from a byte offset.

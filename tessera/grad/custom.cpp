@@ -94,7 +94,7 @@ Array recompute(Recomputed what) {
     const std::uint64_t begun = Step::next_number();
     Leaves leaves;
     std::vector<Array> given;
-    for (const Array& a : operands) given.push_back(a.has_history() ? leaves.add(without_history(a)) : a);
+    for (const Array& a : operands) given.push_back(a.has_history() ? leaves.add(without_history(a), a.dtype()) : a);
     result = what.run(given);
     if (result.has_history() && result.step()->lowest() < begun) uses_another("recompute", result);
     result.eval();
@@ -106,7 +106,7 @@ Array recompute(Recomputed what) {
     Leaves leaves;
     std::vector<Array> given;
     for (std::size_t i = 0; i < b.operands(); ++i)
-      given.push_back(b.wanted(i) ? leaves.add(b.operand(i)) : b.operand(i));
+      given.push_back(b.wanted(i) ? leaves.add(b.operand(i), b.adjoint_dtype(i)) : b.operand(i));
     std::vector<Array> adjoints;
     {
       const Array result = run(given);

@@ -23,6 +23,8 @@ inline bool differentiable(const Array& a) { return is_float(a.dtype()); }
 /// Whether an array that stands in several places of an argument has one gradient: the sum, at the first of these
 /// places, and empty arrays at the others. If not, each place has its own. Found as `differentiable` is.
 inline bool one_gradient(const Array&) { return false; }
+/// Of which dtype the gradient by this array is. Found as `differentiable` is.
+inline DType gradient_dtype(const Array& a) { return a.dtype(); }
 
 /// A copy of an array, or of a structure of arrays (array/walk.h), through which no gradient is taken.
 template <class T>
@@ -62,9 +64,9 @@ T as_leaves(const T& x, Leaves& leaves) {
   ByArray<Array> known;
   return map_arrays(x, [&](const auto& a) -> Array {
     if (!differentiable(a)) return a;
-    if (!one_gradient(a)) return leaves.add(a);
+    if (!one_gradient(a)) return leaves.add(a, gradient_dtype(a));
     const Array* leaf = known.find(a);
-    return leaf ? *leaf : known.add(a, leaves.add(a));
+    return leaf ? *leaf : known.add(a, leaves.add(a, gradient_dtype(a)));
   });
 }
 

@@ -96,10 +96,10 @@ class Reverse {
 
 Leaves::Leaves() : number_(Step::next_number()) {}
 
-Array Leaves::add(const Array& argument) {
+Array Leaves::add(const Array& argument, DType adjoint) {
   Array a = argument;
-  a.set_step(Step::leaf(argument, number_));
-  steps_.push_back({a.step(), a.shape(), a.dtype(), a.device()});
+  a.set_step(Step::leaf(argument, number_, adjoint));
+  steps_.push_back({a.step(), a.shape(), adjoint, a.device()});
   return a;
 }
 

@@ -13,8 +13,8 @@ namespace tessera::detail {
 class Leaves {
  public:
   Leaves();
-  /// The array as an argument: with a step that is the identity on its own history.
-  Array add(const Array& argument);
+  /// The array as an argument: with a step that is the identity on its own history. Its adjoint is of dtype `adjoint`.
+  Array add(const Array& argument, DType adjoint);
   std::size_t size() const { return steps_.size(); }
 
   /// The adjoints of the arguments in the order of add(), from that of `result`; an argument that the result does not

@@ -28,10 +28,10 @@ Array MultiHeadAttention::operator()(const Array& x) const {
                       .wrong = "x is not (batch, tokens, size) or (tokens, size) of the layer's size"});
   if (x.rank() == 2) return (*this)(x.unsqueeze(0)).squeeze(0);
   const std::int64_t batch = x.shape(0), tokens = x.shape(1), each = size / heads;
-  const Array projected =
-      matmul(x, in_weight.transpose(), {.bias = in_bias.empty() ? std::nullopt : std::optional<Array>(in_bias)})
-          .reshape({batch, tokens, 3, heads, each})
-          .permute({2, 0, 3, 1, 4});  // queries, keys, values: (batch, heads, tokens, each)
+  const Array projected = matmul(in_precision_of(in_weight, x), in_weight.transpose(),
+                                 {.bias = in_bias.empty() ? std::nullopt : std::optional<Array>(in_bias)})
+                              .reshape({batch, tokens, 3, heads, each})
+                              .permute({2, 0, 3, 1, 4});  // queries, keys, values: (batch, heads, tokens, each)
   const Array q = projected.select(0, 0), k = projected.select(0, 1), v = projected.select(0, 2);
   const Array y = scaled_dot_product_attention(q, k, v, {.causal = causal});
   return out(y.permute({0, 2, 1, 3}).reshape({batch, tokens, size}));

@@ -36,6 +36,7 @@ std::vector<std::pair<std::string, Array>> TrainerBase::kept() {
   for (const auto& [path, part] : parts_)
     if (!part->empty()) all.emplace_back(std::string(model_prefix) + path, *part);
   optimiser_.for_each([&](Array& a, const Path& at) { all.emplace_back("optimiser." + at.text(), a); });
+  for (auto& named : precision_.kept()) all.push_back(std::move(named));
   for (std::size_t i = 0; i < summed_.size(); ++i) all.emplace_back("summed." + std::to_string(i), summed_[i]);
   return all;
 }
@@ -49,6 +50,7 @@ void TrainerBase::save(const std::string& path, const std::map<std::string, std:
   texts["steps"] = std::to_string(steps_);
   texts["epoch"] = std::to_string(at.epoch), texts["batch"] = std::to_string(at.batch);
   texts["seed"] = std::to_string(options_.seed), texts["accumulate"] = std::to_string(accumulate_);
+  texts["precision"] = dtype_name(options_.precision.dtype);
   std::vector<std::pair<std::string, Array>> all = kept();
   for (const auto& [name, array] : beside) all.emplace_back(std::string(beside_prefix) + name, array);
   save_safetensors(path, all, texts);
@@ -72,6 +74,10 @@ std::map<std::string, std::string> TrainerBase::load(const std::string& path) {
   };
   compare("seed", options_.seed);
   compare("accumulate", accumulate_);
+  const auto precision = file.metadata().find("precision");
+  const std::string there = precision == file.metadata().end() ? "f32" : precision->second;
+  if (const std::string here(dtype_name(options_.precision.dtype)); there != here)
+    loader.refuse("precision is " + there + " in the file and " + here + " here");
   for (const auto& [name, array] : kept()) loader.look(array, Path(name));
   loader.pass_by(beside_prefix);
   loader.load({});
@@ -80,6 +86,8 @@ std::map<std::string, std::string> TrainerBase::load(const std::string& path) {
   const DeviceScope scope(device_);
   bad_.fill(0);
   if (loss_.rank() == 0) sum_.fill(0);
+  if (precision_.scales()) left_out_.fill(0);
+  precision_.refresh();
   summed_from_ = steps_;
   return file.metadata();
 }

@@ -48,8 +48,4 @@ void clip_value(const Parts& gradient, double value) {
     if (!part->empty()) set(*part, minimum(maximum(*part, -value), value));
 }
 
-void clip_rows(std::span<const Array> gradient, double value) {
-  for (Array row : gradient) row.assign(clip(row, -value, value));
-}
-
 }  // namespace tessera::detail

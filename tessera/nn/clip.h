@@ -14,7 +14,6 @@ struct ClipFactor {
 };
 ClipFactor clip_factor(std::span<const Array> gradient, double max_norm, double norm_type);
 void clip_value(const Parts& gradient, double value);
-void clip_rows(std::span<const Array> gradient, double value);  ///< in place
 }  // namespace detail
 
 struct ClipOptions {

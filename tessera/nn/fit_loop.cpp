@@ -20,6 +20,7 @@ std::function<void(const FitProgress&)> progress_on_terminal() {
                                    p.last_epoch ? fmt::format("/{}", p.last_epoch) : "", p.step,
                                    p.last_step ? fmt::format("/{}", p.last_step) : "", p.loss);
     for (const auto& [name, value] : p.figures) line += fmt::format("  {} {:.4g}", name, value);
+    if (p.skipped != 0) line += fmt::format("  {} skipped", p.skipped);
     line += fmt::format("  {:.0f} s{}", p.seconds, p.over ? "\n" : "");
     std::fputs(line.c_str(), stderr);
     std::fflush(stderr);
@@ -66,6 +67,7 @@ FitProgress FitLoop::progress() {
           .last_epoch = settings_.epochs,
           .loss = loss_,
           .rate = trainer_.rate(),
+          .skipped = trainer_.skipped(),
           .figures = figures_,
           .seconds = seconds()};
 }
@@ -180,6 +182,7 @@ FitResult FitLoop::finish() {
   return {.end = end_,
           .steps = trainer_.steps(),
           .epochs = trainer_.position().epoch,
+          .skipped = trainer_.skipped(),
           .loss = loss_,
           .figures = figures_,
           .seconds = seconds()};

@@ -15,11 +15,12 @@ namespace tessera {
 struct FitProgress {
   std::uint64_t step = 0, last_step = 0;  ///< made; to make in all, 0 if that is not known
   std::uint64_t epoch = 0, last_epoch = 0;
-  double loss = 0;       ///< mean of the steps since the last time that somebody was told
-  double rate = 0;       ///< the learning rate
-  Figures figures = {};  ///< of the last validation; empty before the first
-  double seconds = 0;    ///< since fit began
-  bool over = false;     ///< nothing comes after this
+  double loss = 0;            ///< mean of the steps since the last time that somebody was told
+  double rate = 0;            ///< the learning rate
+  std::uint64_t skipped = 0;  ///< updates that were, with a loss scale (TrainerOptions::precision)
+  Figures figures = {};       ///< of the last validation; empty before the first
+  double seconds = 0;         ///< since fit began
+  bool over = false;          ///< nothing comes after this
 };
 
 struct FitCallbacks {
@@ -45,6 +46,7 @@ struct FitResult {
   enum class End { done, stopped, early };
   End end = End::done;                  ///< all epochs or steps; a callback said so; early stopping
   std::uint64_t steps = 0, epochs = 0;  ///< made in all, those before a resume too
+  std::uint64_t skipped = 0;            ///< updates that were, with a loss scale
   double loss = 0;                      ///< the last mean that was told
   Figures figures = {};                 ///< of the last validation; with early stopping of the best
   double seconds = 0;

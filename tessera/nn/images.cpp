@@ -59,7 +59,7 @@ Array Conv2d::operator()(const Array& x) const {
     fail<ShapeError>({.asked = detail::layer_name("Conv2d", weight.path()),
                       .with = {{"x", to_string(x.shape())}, {"weight", to_string(weight.shape())}},
                       .wrong = "x is not (batch, channels, rows, columns) of the layer's channels"});
-  return conv2d(x, weight, bias.empty() ? std::nullopt : std::optional<Array>(bias),
+  return conv2d(in_precision_of(weight, x), weight, bias.empty() ? std::nullopt : std::optional<Array>(bias),
                 {.stride = stride, .padding = padding, .dilation = dilation, .groups = groups});
 }
 

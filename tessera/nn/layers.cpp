@@ -36,7 +36,8 @@ Array Dense::operator()(const Array& x) const {
     fail<ShapeError>({.asked = layer_name("Dense", weight.path()),
                       .with = {{"x", to_string(x.shape())}, {"weight", to_string(weight.shape())}},
                       .wrong = "the last extent of x is not the number of the layer's inputs"});
-  return matmul(x, weight.transpose(), {.bias = bias.empty() ? std::nullopt : std::optional<Array>(bias)});
+  return matmul(in_precision_of(weight, x), weight.transpose(),
+                {.bias = bias.empty() ? std::nullopt : std::optional<Array>(bias)});
 }
 
 void Embedding::set_up(const LayerSetup& at) {

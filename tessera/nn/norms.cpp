@@ -20,6 +20,7 @@ Array wide(const Array& x) { return x.dtype() == DType::f64 ? x : x.astype(DType
 void BatchNorm::set_up(const LayerSetup& at) {
   channels = at.inputs("BatchNorm", channels, 0);
   if (affine) weight.declare({channels}, init::ones()), bias.declare({channels}, init::zeros());
+  weight.keep_precision(), bias.keep_precision();
   running_mean.declare({channels}, init::zeros());
   running_variance.declare({channels}, init::ones());
 }
@@ -74,6 +75,7 @@ void LayerNorm::set_up(const LayerSetup& at) {
                       .wrong = "the last extents of what comes are not those that the layer normalises"});
   if (affine) weight.declare(shape, init::ones());
   if (affine && with_bias) bias.declare(shape, init::zeros());
+  weight.keep_precision(), bias.keep_precision();
 }
 Array LayerNorm::operator()(const Array& x) const {
   if (shape.empty() || (affine && weight.empty())) need_values("LayerNorm", weight);
@@ -95,6 +97,7 @@ Array LayerNorm::operator()(const Array& x) const {
 void RmsNorm::set_up(const LayerSetup& at) {
   size = at.inputs("RmsNorm", size, -1);
   weight.declare({size}, init::ones());
+  weight.keep_precision();
 }
 Array RmsNorm::operator()(const Array& x) const {
   need_values("RmsNorm", weight);

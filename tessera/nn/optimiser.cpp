@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/array/functions.h"
 #include "tessera/nn/pack.h"
 
 namespace tessera {
@@ -13,6 +14,7 @@ struct Optimiser::Item {
   const std::string* path;
   ModelArray* weight;
   Array gradient;
+  const Array* copy;  ///< null: none
 };
 
 namespace {
@@ -111,8 +113,8 @@ Array& Optimiser::slot(std::map<std::string, Array>& slots, const Item& item) {
   return a;
 }
 
-void Optimiser::update_one(Array weight, Array gradient, Array* first, Array* second, const Scalars& scalars,
-                           const ApplyOptions& options) {
+void Optimiser::update_one(Array weight, Array gradient, Array* first, Array* second, const Array* copy,
+                           const Scalars& scalars, const ApplyOptions& options) {
   const Array none;
   const DType wide = kept_as(weight.dtype());
   const Device device = weight.device();
@@ -123,7 +125,9 @@ void Optimiser::update_one(Array weight, Array gradient, Array* first, Array* se
     return options.stopped ? where(options.stopped->to(device) == 0, std::move(value), before) : value;
   };
   std::vector<Assignment> all;
-  all.push_back({weight, written(std::move(to.weight), weight.astype(wide))});
+  Array next = written(std::move(to.weight), weight.astype(wide));
+  if (copy) all.push_back({*copy, next});
+  all.push_back({weight, std::move(next)});
   if (first) all.push_back({*first, written(std::move(to.first), *first)});
   if (second) all.push_back({*second, written(std::move(to.second), *second)});
   gradient = Array();  // so that what was only to be multiplied is not written
@@ -145,7 +149,7 @@ void Optimiser::update_together(std::vector<Item>& items, const Scalars& scalars
   if (!weight) {
     for (const Item& i : items)
       update_one(*i.weight, i.gradient, slots_ > 0 ? &slot(first_, i) : nullptr,
-                 slots_ > 1 ? &slot(second_, i) : nullptr, scalars, options);
+                 slots_ > 1 ? &slot(second_, i) : nullptr, i.copy, scalars, options);
     return;
   }
   // As rows: gradients are computed into one, and what is kept for packed parameters lies together as they do.
@@ -161,7 +165,17 @@ void Optimiser::update_together(std::vector<Item>& items, const Scalars& scalars
   }
   std::optional<Array> rows[2];
   for (int s = 0; s < slots_; ++s) rows[s] = slots_together(s == 0 ? first_ : second_, items);
-  update_one(*weight, *gradient, rows[0] ? &*rows[0] : nullptr, rows[1] ? &*rows[1] : nullptr, scalars, options);
+  std::optional<Array> copy;
+  if (std::ranges::all_of(items, [](const Item& i) { return i.copy != nullptr; })) {
+    std::vector<const Array*> copies;
+    for (const Item& i : items) copies.push_back(i.copy);
+    copy = detail::together(copies);
+  }
+  update_one(*weight, *gradient, rows[0] ? &*rows[0] : nullptr, rows[1] ? &*rows[1] : nullptr, copy ? &*copy : nullptr,
+             scalars, options);
+  if (!copy)
+    for (const Item& i : items)
+      if (i.copy) Array(*i.copy).assign(*i.weight);
 }
 
 void Optimiser::prepare(const detail::Parts& model) {
@@ -170,7 +184,7 @@ void Optimiser::prepare(const detail::Parts& model) {
   for (const auto& [path, weight] : model)
     if (differentiable(*weight) && !known.find(*weight))
       known.add(*weight, true),
-          groups[{group_of(path), weight->dtype(), weight->device()}].push_back({&path, weight, {}});
+          groups[{group_of(path), weight->dtype(), weight->device()}].push_back({&path, weight, {}, nullptr});
   for (const auto& [key, items] : groups) {
     std::vector<const Array*> weights;
     for (const Item& i : items) weights.push_back(i.weight);
@@ -200,7 +214,8 @@ void Optimiser::apply_to(const detail::Parts& model, const detail::ConstParts& g
           {.asked = "optimiser.step",
            .with = {{"path", path}, {"parameter", to_string(weight->shape())}, {"gradient", to_string(g.shape())}},
            .wrong = "a gradient has another shape than its parameter"});
-    groups[{group_of(path), weight->dtype(), weight->device()}].push_back({&path, weight, g});
+    const Array* copy = options.copies.empty() || options.copies[i].size() == 0 ? nullptr : &options.copies[i];
+    groups[{group_of(path), weight->dtype(), weight->device()}].push_back({&path, weight, g, copy});
   }
   for (auto& [key, items] : groups) {
     const auto& [group, dtype, device] = key;
@@ -211,6 +226,7 @@ void Optimiser::apply_to(const detail::Parts& model, const detail::ConstParts& g
       const std::int64_t at = static_cast<std::int64_t>(group) * each + s;
       scalars.push_back(numbers.slice(0, at, at + 1));
     }
+    if (options.skipped) scalars = without(scalars, options.skipped->to(device).astype(numbers.dtype()));
     update_together(items, scalars, options);
   }
 }
@@ -229,7 +245,10 @@ Sgd::Sgd(const detail::ConstParts& parts, SgdOptions o)
                          .wrong = "Nesterov's momentum needs a momentum and no dampening"});
 }
 std::vector<double> Sgd::scalars(const Settings& s) const {
-  return {s.lr, s.weight_decay, s.step == 1 ? 1.0 : 1 - dampening_};
+  return {s.lr, s.weight_decay, s.step == 1 ? 1.0 : 1 - dampening_, static_cast<double>(s.step)};
+}
+Optimiser::Scalars Sgd::without(const Scalars& s, const Array& skipped) const {
+  return {s[0], s[1], where(s[3] - skipped == 1, 1.0, s[2]).eval()};
 }
 Optimiser::Updated Sgd::update(const Array& weight, const Array& gradient, const Array& first, const Array&,
                                const Scalars& s) const {
@@ -255,7 +274,16 @@ Adam::Adam(const detail::ConstParts& parts, AdamOptions o, bool decoupled)
 std::vector<double> Adam::scalars(const Settings& s) const {
   const double t = static_cast<double>(s.step);
   return {s.lr / (1 - std::pow(beta1_, t)), 1 / std::sqrt(1 - std::pow(beta2_, t)),
-          decoupled_ ? s.lr * s.weight_decay : s.weight_decay};
+          decoupled_ ? s.lr * s.weight_decay : s.weight_decay, s.lr, t};
+}
+Optimiser::Scalars Adam::without(const Scalars& s, const Array& skipped) const {
+  const Array made = s[4] - skipped;
+  const auto gone = [&](double beta) {  // 1 - beta^made, without what that loses where beta is near 1
+    return beta == 0 ? Array::ones(made.shape(), made.dtype(), made.device()) : -expm1(std::log(beta) * made);
+  };
+  Scalars out = {where(skipped == 0, s[0], s[3] / gone(beta1_)), where(skipped == 0, s[1], rsqrt(gone(beta2_))), s[2]};
+  eval(out);
+  return out;
 }
 Optimiser::Updated Adam::update(const Array& weight, const Array& gradient, const Array& first, const Array& second,
                                 const Scalars& s) const {

@@ -21,6 +21,12 @@ struct ApplyOptions {
   /// u64 of one element, read by the kernels: unless it is 0 they leave everything as it was.
   std::optional<Array> stopped = {};
   std::optional<Array> scale = {};  ///< one element, that gradients are multiplied by
+  /// For each array of the model one that gets its new values, too, rounded to a dtype of its own, or an empty one;
+  /// nothing: for none. Those of parameters that lie together lie together.
+  std::span<const Array> copies = {};
+  /// u64 of one element: how many of the steps that were counted changed nothing, because `stopped` was not 0. What
+  /// depends on how many steps were made (Adam's m and v) goes by the others; the rate goes by all.
+  std::optional<Array> skipped = {};
 };
 
 /// What optimisers have in common. `step` writes the parameters in place: whatever shares their memory sees it. Sums
@@ -75,6 +81,8 @@ class Optimiser {
   Optimiser& operator=(Optimiser&&) = default;
 
   virtual std::vector<double> scalars(const Settings& settings) const = 0;
+  /// Those for so many steps less: `skipped` is of their dtype.
+  virtual Scalars without(const Scalars& scalars, const Array& skipped) const = 0;
   virtual Updated update(const Array& weight, const Array& gradient, const Array& first, const Array& second,
                          const Scalars& scalars) const = 0;
 
@@ -89,7 +97,7 @@ class Optimiser {
   std::vector<double> numbers() const;
   const Array& numbers_on(const Place& place);
   void update_together(std::vector<Item>& items, const Scalars& scalars, const ApplyOptions& options);
-  void update_one(Array weight, Array gradient, Array* first, Array* second, const Scalars& scalars,
+  void update_one(Array weight, Array gradient, Array* first, Array* second, const Array* copy, const Scalars& scalars,
                   const ApplyOptions& options);
   Array& slot(std::map<std::string, Array>& slots, const Item& item);
   Array slots_together(std::map<std::string, Array>& slots, const std::vector<Item>& items);
@@ -119,6 +127,7 @@ class Sgd : public Optimiser {
  private:
   Sgd(const detail::ConstParts& parts, SgdOptions options);
   std::vector<double> scalars(const Settings& settings) const override;
+  Scalars without(const Scalars& scalars, const Array& skipped) const override;
   Updated update(const Array& weight, const Array& gradient, const Array& first, const Array& second,
                  const Scalars& scalars) const override;
   double momentum_, dampening_;
@@ -147,6 +156,7 @@ class Adam : public Optimiser {
 
  private:
   std::vector<double> scalars(const Settings& settings) const override;
+  Scalars without(const Scalars& scalars, const Array& skipped) const override;
   Updated update(const Array& weight, const Array& gradient, const Array& first, const Array& second,
                  const Scalars& scalars) const override;
   double beta1_, beta2_, epsilon_;

@@ -35,6 +35,16 @@ class ModelArray : public Array {
   void fill_in(std::string path, std::uint64_t seed, DType dtype);
   void set_frozen(bool frozen) { frozen_ = frozen; }
 
+  /// In mixed precision (nn/precision.h) it stays as it is: the parameters of norms.
+  bool keeps_precision() const { return keeps_precision_; }
+  void keep_precision(bool keep = true) { keeps_precision_ = keep; }
+  /// It is a copy of 16 bits, in mixed precision, of an f32 parameter: gradients by it are f32.
+  bool narrowed() const { return narrowed_; }
+  void narrow(Array copy) {
+    assign_values(std::move(copy));
+    narrowed_ = true;
+  }
+
  protected:
   enum class Kind : std::uint8_t { parameter, state };
   explicit ModelArray(Kind kind) : kind_(kind) {}
@@ -49,7 +59,7 @@ class ModelArray : public Array {
   std::shared_ptr<const Declared> declared_;
   std::shared_ptr<const std::string> path_;
   Kind kind_;
-  bool frozen_ = false;
+  bool frozen_ = false, keeps_precision_ = false, narrowed_ = false;
 };
 
 /// An array of a model that is trained.
@@ -81,6 +91,14 @@ class StateArray : public ModelArray {
 inline bool differentiable(const ModelArray& a) { return a.trained() && !a.empty() && is_float(a.dtype()); }
 /// A parameter that stands in several places of a model is one: its gradient is the sum over them.
 inline bool one_gradient(const ModelArray&) { return true; }
+
+inline DType gradient_dtype(const ModelArray& a) { return a.narrowed() ? DType::f32 : a.dtype(); }
+
+/// What a layer that multiplies by `weight` computes with: in mixed precision f32 that comes is rounded to the weight's
+/// 16 bits, so that the product has them too. Else x.
+inline Array in_precision_of(const ModelArray& weight, const Array& x) {
+  return weight.narrowed() && x.dtype() == DType::f32 ? x.astype(weight.dtype()) : x;
+}
 
 /// One array of a model, as a list of them holds it. `array` shares the model's memory.
 struct NamedArray {

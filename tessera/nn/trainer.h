@@ -33,6 +33,9 @@ class Trainer : public TrainerBase {
   Trainer(const Model& model, AnyOptimiser optimiser, std::type_identity_t<Loss> loss, TrainerOptions options = {})
       : TrainerBase(std::move(optimiser), options), model_(clone(model)), loss_(std::move(loss)) {
     begin(detail::parts_of(model_));
+    if (!narrows()) return;
+    narrow_model_ = model_;
+    narrow(detail::parts_of(*narrow_model_));
   }
   ~Trainer() override { forget(); }
 
@@ -60,13 +63,18 @@ class Trainer : public TrainerBase {
     held_[slot].emplace(map_arrays(*next_, [&](const Array&) { return arrays[next++]; }));
   }
   void release(std::size_t slot) noexcept override { held_[slot].reset(); }
-  Array loss_of(std::size_t slot) override { return loss_(model_, *held_[slot]); }
+  const Model& computing() const { return narrow_model_ ? *narrow_model_ : model_; }
+  Array loss_of(std::size_t slot) override { return loss_(computing(), *held_[slot]); }
   void gradient_of(std::size_t slot, const UseGradient& use) override {
-    auto [loss, gradient] = value_and_grad([&](const Model& m) { return loss_(m, *held_[slot]); })(model_);
-    use(std::move(loss), detail::parts_of(gradient));
+    auto [losses, gradient] = value_and_grad([&](const Model& m) {
+      Array loss = loss_(m, *held_[slot]);
+      return std::tuple(scaled(loss), loss);
+    })(computing());
+    use(std::get<1>(std::move(losses)), detail::parts_of(gradient));
   }
 
   Model model_;
+  std::optional<Model> narrow_model_;  ///< shares its memory but for the copies of mixed precision
   Loss loss_;
   const Batch* next_ = nullptr;  ///< during step
   std::optional<Batch> held_[most_shapes];

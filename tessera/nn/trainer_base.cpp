@@ -50,10 +50,17 @@ void TrainerBase::begin(detail::Parts parts) {
   const std::vector<Array> rows = detail::pack_model(parts_, optimiser_->patterns());
   optimiser_->prepare(parts_);
   updates_before_ = optimiser_->steps();
+  precision_ = detail::Precision("Trainer", options_.precision, parts_);
+  if (precision_.scales()) left_out_ = Array::zeros({}, DType::u64);
   counter_ = Array::zeros({}, DType::u64);
   bad_ = Array::zeros({}, DType::u64);
   if (accumulate_ > 1)
     for (const Array& row : rows) summed_.push_back(Array::zeros(row.shape(), row.dtype(), row.device()));
+}
+
+void TrainerBase::narrow(detail::Parts parts) {
+  narrow_ = std::move(parts);
+  precision_.narrow(narrow_);
 }
 
 void TrainerBase::forget() noexcept {
@@ -162,40 +169,70 @@ void TrainerBase::record(Slot& slot, bool update) {
   }
 }
 
+void TrainerBase::note_loss(const Slot& slot, const Array& loss, const Array& finite) {
+  const bool check = options_.check_finite, scales = precision_.scales();
+  const Array wide = loss.astype(sum_.dtype()), on = bad_ == 0;
+  std::vector<Assignment> all = {{loss_, loss}};
+  if (check) {
+    // With a scale that can still go back, a step that is not finite is only skipped.
+    const Array goes_on = scales ? finite | !precision_.at_smallest() : finite;
+    all.push_back({bad_, where((bad_ != 0) | goes_on, bad_, counter_ * most_shapes + slot.index)});
+  }
+  if (scales) {
+    const Array counts = isfinite(wide);
+    all.push_back({left_out_, where(on & !counts, left_out_ + 1, left_out_)});
+    all.push_back({sum_, where(on & counts, sum_ + wide, sum_)});
+  } else {
+    all.push_back({sum_, check ? where(on & finite, sum_ + wide, sum_) : sum_ + wide});
+  }
+  assign_all(all);
+}
+
 void TrainerBase::work(const Slot& slot, bool update) {
   Training mode({.seed = options_.seed, .counter = Counter(counter_)});
   gradient_of(slot.index, [&](Array loss, const detail::Parts& gradient) {
     const std::vector<Array> rows = detail::pack_parts(gradient, optimiser_->patterns());
-    const bool check = options_.check_finite;
-    const std::optional<Array> stopped = check ? std::optional(bad_) : std::nullopt;
+    const bool check = options_.check_finite, scales = precision_.scales();
     loss = loss.reshape({});
     if (loss_.rank() != 0 || loss_.dtype() != loss.dtype()) {
       loss_ = Array::zeros({}, loss.dtype());
       sum_ = Array::zeros({}, loss.dtype() == DType::f64 ? DType::f64 : DType::f32);
     }
+    // Gradients are divided by the scale in a kernel that runs anyhow.
+    std::optional<Array> inverse;
+    if (scales && update) inverse = precision_.inverse();
+    const auto unscaled = [&](Array row) {
+      if (inverse) row = row * inverse->to(row.device());
+      return row;
+    };
     for (std::size_t i = 0; i < summed_.size(); ++i) {
       Array row = rows[i];
-      row.assign(update ? (row + summed_[i]) * (1.0 / static_cast<double>(accumulate_)) : row + summed_[i]);
+      row.assign(update ? unscaled(row + summed_[i]) * (1.0 / static_cast<double>(accumulate_)) : row + summed_[i]);
     }
+    if (!summed_.empty()) inverse.reset();
     Array finite = isfinite(loss);
-    if (check) {
+    if (check || scales) {
       for (const Array& row : rows) finite = finite & all(isfinite(row)).to(device_);
       finite.eval();
     }
     wrote_ = true;
-    const Array wide = loss.astype(sum_.dtype());
-    if (check) {
-      const Array code = counter_ * most_shapes + slot.index;
-      assign_all({{bad_, where((bad_ != 0) | finite, bad_, code)},
-                  {sum_, where((bad_ == 0) & finite, sum_ + wide, sum_)},
-                  {loss_, loss}});
-    } else {
-      assign_all({{sum_, sum_ + wide}, {loss_, loss}});
-    }
+    note_loss(slot, loss, finite);
+    std::optional<Array> stopped;
+    if (check) stopped = bad_;
+    if (scales) stopped = where(finite & (bad_ == 0), 0, 1).astype(DType::u64).eval();
     if (update) {
-      if (options_.clip_value) detail::clip_rows(rows, *options_.clip_value);
-      ApplyOptions how{.stopped = stopped};
-      if (options_.clip_norm) how.scale = detail::clip_factor(rows, *options_.clip_norm, 2).factor;
+      ApplyOptions how{.stopped = stopped, .copies = precision_.copies()};
+      if (scales) how.skipped = precision_.skipped_;
+      if (options_.clip_value) {
+        for (Array row : rows) row.assign(clip(unscaled(row), -*options_.clip_value, *options_.clip_value));
+        inverse.reset();
+      }
+      if (options_.clip_norm) {
+        std::vector<Array> of;
+        for (const Array& row : rows) of.push_back(unscaled(row));
+        how.scale = detail::clip_factor(of, *options_.clip_norm, 2).factor;
+      }
+      if (inverse) how.scale = (how.scale ? *how.scale * *inverse : *inverse).eval();
       optimiser_->apply_to(parts_, detail::ConstParts(gradient.begin(), gradient.end()), how);
     }
     for (std::size_t i = 0; i < summed_.size(); ++i) {
@@ -203,6 +240,7 @@ void TrainerBase::work(const Slot& slot, bool update) {
       summed_[i].assign(check ? where(bad_.to(summed_[i].device()) == 0, std::move(sum), summed_[i]) : sum);
     }
     mode.apply_to(parts_, stopped);
+    if (scales && update) precision_.update(finite, check ? std::optional(bad_) : std::nullopt);
   });
 }
 
@@ -219,8 +257,11 @@ void TrainerBase::check() {
   current_queue(device_).upload(counter_.view_for_writing(), &number);
   const auto at = static_cast<std::size_t>(code % most_shapes);
   Training mode({.seed = options_.seed, .counter = Counter(counter_)});
+  detail::Parts looked_at = parts_;
+  for (const auto& [path, part] : narrow_)
+    if (part->narrowed()) looked_at.emplace_back(path + " as " + std::string(dtype_name(part->dtype())), part);
   const std::string found = detail::find_not_finite(
-      parts_, slots_[at]->arrays, [&] { return loss_of(at); },
+      looked_at, slots_[at]->arrays, [&] { return loss_of(at); },
       [&](const std::function<void(const detail::Parts&)>& use) {
         gradient_of(at, [&](const Array&, const detail::Parts& gradient) { use(gradient); });
       });
@@ -248,6 +289,7 @@ std::vector<Array> TrainerBase::snapshot() const {
 void TrainerBase::restore(std::span<const Array> values) {
   for (std::size_t i = 0; i < parts_.size(); ++i)
     if (!parts_[i].second->empty()) parts_[i].second->assign(values[i]);
+  precision_.refresh();
 }
 
 std::uint64_t TrainerBase::updates() const { return optimiser_->steps(); }
@@ -257,7 +299,12 @@ double TrainerBase::mean_loss() {
   if (steps_ == summed_from_) return std::numeric_limits<double>::quiet_NaN();
   const double sum = sum_.dtype() == DType::f64 ? sum_.item<double>() : sum_.item<float>();
   sum_.fill(0);
-  const double mean = sum / static_cast<double>(steps_ - summed_from_);
+  std::uint64_t count = steps_ - summed_from_;
+  if (precision_.scales()) {
+    count -= std::min(count, left_out_.item<std::uint64_t>());
+    left_out_.fill(0);
+  }
+  const double mean = count == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / static_cast<double>(count);
   summed_from_ = steps_;
   return mean;
 }

@@ -11,6 +11,7 @@
 
 #include "tessera/nn/any_optimiser.h"
 #include "tessera/nn/batches.h"
+#include "tessera/nn/precision.h"
 
 namespace tessera {
 
@@ -24,6 +25,9 @@ struct TrainerOptions {
   bool recorded = true;
   /// A step whose loss or gradient is not finite changes nothing, nor does any later one, until check().
   bool check_finite = true;
+  /// What the model computes in (nn/precision.h). With a loss scale, f16's, a step whose loss or gradient is not finite
+  /// is skipped, and counted; and only one with the smallest scale is as check_finite says.
+  PrecisionOptions precision = {};
 };
 
 /// A step whose loss or gradient is not finite.
@@ -48,11 +52,15 @@ class TrainerBase {
   void check();
 
   std::uint64_t steps() const { return steps_; }  ///< batches seen
-  std::uint64_t updates() const;                  ///< that the optimiser has made
-  double rate() const;                            ///< the learning rate of the next one
+  std::uint64_t updates() const;                  ///< that the optimiser has made, those skipped too
+  /// Updates that changed nothing, because with a loss scale the loss or the gradient was not finite. Waits for the
+  /// device, as loss_scale() does, which is 1 where there is none.
+  std::uint64_t skipped() const { return precision_.skipped_steps(); }
+  double loss_scale() const { return precision_.scale(); }
+  double rate() const;  ///< the learning rate of the next one
   Device device() const { return device_; }
-  /// Mean loss of the steps since the last call (or since the beginning, or the last load); NaN of none. Waits for the
-  /// device.
+  /// Mean loss of the steps since the last call (or since the beginning, or the last load); NaN of none. With a loss
+  /// scale losses that are not finite are left out. Waits for the device.
   double mean_loss();
 
   /// Where the data stand: what set_position said, and the steps since then. For those who save and resume.
@@ -84,7 +92,11 @@ class TrainerBase {
 
   TrainerBase(AnyOptimiser optimiser, const TrainerOptions& options);
   void begin(detail::Parts parts);  ///< the parts of the model that is trained, which stay where they are
-  void forget() noexcept;           ///< what was recorded
+  bool narrows() const { return precision_.narrows(); }
+  void narrow(detail::Parts parts);  ///< those of a model that shares their memory, and computes
+  /// The loss with its scale, which is differentiated.
+  Array scaled(const Array& loss) const { return precision_.scales() ? precision_.scaled(loss) : loss; }
+  void forget() noexcept;  ///< what was recorded
   Array step_arrays(std::span<const Array> batch);
 
  private:
@@ -101,12 +113,14 @@ class TrainerBase {
   void work(const Slot& slot, bool update);
   void run(Slot& slot, bool update);
   void record(Slot& slot, bool update);
+  void note_loss(const Slot& slot, const Array& loss, const Array& finite);
   std::vector<std::pair<std::string, Array>> kept();
 
   AnyOptimiser optimiser_;
   const TrainerOptions options_;
   const std::uint64_t accumulate_;
-  detail::Parts parts_;
+  detail::Parts parts_, narrow_;
+  detail::Precision precision_;
   Device device_;
   bool one_device_ = true;
 
@@ -120,6 +134,7 @@ class TrainerBase {
   Array counter_;     ///< u64: the number of the step that runs, from 1
   Array bad_;         ///< u64: 0, or of the first step that was not finite its number times most_shapes, plus its slot
   Array loss_, sum_;  ///< of the last step; of those since the last mean_loss()
+  Array left_out_;    ///< u64: how many of those had a loss that is not finite; with a loss scale
   std::vector<Array> summed_;  ///< gradients of the steps of this update; with accumulate
   std::vector<std::unique_ptr<Slot>> slots_;
   std::unique_ptr<Recorded> recorded_;

@@ -141,12 +141,15 @@ std::uint64_t fragment_shared_bytes(const ProductSpec& spec);
 // packed_kernels.cpp
 
 /// A factor of a packed product, laid out anew in the sums' dtype: panels of `width` rows of the left factor, or
-/// columns of the right one, with the steps along k one behind the other: [batch][panel][k][width], 0 past the factor's
-/// end.
+/// columns of the right one, with the steps along k one behind the other, and what a block goes through before it goes
+/// on along k together: [batch][k / depth][panel][depth][width], 0 past the factor's end. (With whole panels one behind
+/// the other those of long k would begin in the same few sets of a cache.)
 struct PackSpec {
   DType from = DType::f32, to = DType::f32;
   std::uint32_t width = 4, lanes = 4;  ///< threads side by side take `lanes` of them
   bool unit_outer = false, unit_k = false;
+  /// Panels that one block packs: of rows of memory that are read as they lie, at least 64 elements at a time.
+  std::uint32_t together() const { return unit_outer ? std::max(1u, 64 / width) : 1; }
   friend bool operator==(const PackSpec&, const PackSpec&) = default;
   std::size_t hash() const {
     return hash_of({static_cast<std::uint64_t>(from), static_cast<std::uint64_t>(to), width, lanes,
@@ -164,18 +167,19 @@ struct PackedSpec {
   bool batched = false;                 ///< more than one matrix
   bool whole = false;                   ///< each matrix is one block, which goes along all of k at once
   bool exact = false;                   ///< of those that are whole: tiles end where the matrix does
+  bool columns_first = false;           ///< blocks of the same rows follow each other, not those of the same columns
   std::uint32_t sums_bytes = 48 << 10;  ///< shared memory for tiles whose sums wait while a block goes along k
   bool bias = false;
   Activation activation = Activation::none;
   friend bool operator==(const PackedSpec&, const PackedSpec&) = default;
   std::size_t hash() const {
     auto d = [](DType t) { return static_cast<std::uint64_t>(t); };
-    return hash_of({d(a) | d(b) << 8 | d(sum) << 16 | d(out) << 24,
-                    tm | std::uint64_t{tn} << 16 | std::uint64_t{lanes} << 32,
-                    std::uint64_t{a_packed} | std::uint64_t{b_packed} << 1 | std::uint64_t{a_unit_m} << 2 |
-                        std::uint64_t{a_unit_k} << 3 | std::uint64_t{bias} << 4 | std::uint64_t{batched} << 5 |
-                        std::uint64_t{whole} << 6 | std::uint64_t{exact} << 7 |
-                        static_cast<std::uint64_t>(activation) << 8 | std::uint64_t{sums_bytes} << 32});
+    return hash_of(
+        {d(a) | d(b) << 8 | d(sum) << 16 | d(out) << 24, tm | std::uint64_t{tn} << 16 | std::uint64_t{lanes} << 32,
+         std::uint64_t{a_packed} | std::uint64_t{b_packed} << 1 | std::uint64_t{a_unit_m} << 2 |
+             std::uint64_t{a_unit_k} << 3 | std::uint64_t{bias} << 4 | std::uint64_t{batched} << 5 |
+             std::uint64_t{whole} << 6 | std::uint64_t{exact} << 7 | static_cast<std::uint64_t>(activation) << 8 |
+             std::uint64_t{columns_first} << 16 | std::uint64_t{sums_bytes} << 32});
   }
 };
 ir::Function trace_packed_product(const PackedSpec& spec);

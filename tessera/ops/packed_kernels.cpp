@@ -18,28 +18,40 @@ ir::Function trace_pack(const PackSpec& s) {
                   k_stride = number("k_stride"), panels = number("panels"), depth = number("depth"),
                   depths = number("depths"), inner_batch = number("inner_batch"), batch1 = number("batch1"),
                   batch0 = number("batch0");
-  // Blocks: `depth` steps along k of a panel; panels fastest, since neighbours share what they read.
+  // Blocks: `depth` steps along k of a panel, or of some that are read together; panels fastest, since neighbours share
+  // what they read.
   // `batch1` and `batch0` are strides along the outer and the inner dimension before the matrix's own.
-  const ir::Value block = ir::block_id(0), panel = block % panels, k0 = block / panels % depths * depth,
-                  batch = block / panels / depths, k1 = ir::min(k0 + depth, k);
+  const int together = static_cast<int>(s.together());
+  const ir::Value groups = (panels + (together - 1)) / together;
+  const ir::Value block = ir::block_id(0), k0 = block / groups % depths * depth, batch = block / groups / depths,
+                  k1 = ir::min(k0 + depth, k);
   const ir::Value base = batch / inner_batch * batch1 + batch % inner_batch * batch0;
-  const ir::Value first = panel * width, lane = ir::thread_id(0), out = (batch * panels + panel) * k * width;
-  auto copy = [&](ir::Value kk, int at, bool whole) {
-    const ir::Value outer = first + at + lane;
+  const ir::Value lane = ir::thread_id(0), first_panel = block % groups * together;
+  auto copy = [&](ir::Value panel, ir::Value kk, int at, bool whole) {
+    const ir::Value outer = panel * width + at + lane;
+    // From where step kk lies at kk * width.
+    const ir::Value out = (batch * k + k0) * (panels * width) + panel * ((k1 - k0) * width) - k0 * width;
     const ir::Value where = base + (s.unit_outer ? outer : outer * outer_stride) + (s.unit_k ? kk : kk * k_stride);
     to.store(out + kk * width + at + lane, ir::cast(s.to, load_at(from, where, whole ? ir::Value() : outer < count)));
   };
-  auto all = [&](bool whole) {
+  auto all = [&](ir::Value here, bool whole) {
     if (s.unit_k && !s.unit_outer) {  // a vector's elements lie in as many lines, which the next steps read on
-      for (int at = 0; at < width; at += lanes) ir::for_(k0, k1, [&](ir::Value kk) { copy(kk, at, whole); });
-    } else {
-      ir::for_(k0, k1, [&](ir::Value kk) {
-        for (int at = 0; at < width; at += lanes) copy(kk, at, whole);
-      });
+      for (int at = 0; at < width; at += lanes)
+        ir::for_(k0, k1, [&](ir::Value kk) { copy(first_panel, kk, at, whole); });
+      return;
     }
+    ir::for_(k0, k1, [&](ir::Value kk) {
+      const auto panel = [&](ir::Value p) {
+        for (int at = 0; at < width; at += lanes) copy(first_panel + p, kk, at, whole);
+      };
+      if (whole)
+        for (int p = 0; p < together; ++p) panel(ir::index_literal(p));
+      else
+        ir::for_(0, here, panel);
+    });
   };
-  ir::if_(
-      first + width <= count, [&] { all(true); }, [&] { all(false); });
+  ir::if_((first_panel + together) * width <= count, [&] { all({}, true); },
+          [&] { all(ir::min(ir::index_literal(together), panels - first_panel), false); });
   return builder.finish();
 }
 
@@ -52,7 +64,7 @@ ir::Function trace_packed_product(const PackedSpec& s) {
                            : s.a_packed             ? "_packed_a"
                            : s.b_packed             ? "_packed_b"
                                                     : "") +
-                          (s.batched ? "_batched" : ""),
+                          (s.batched ? "_batched" : "") + (s.columns_first ? "_by_rows" : ""),
                       ir::KernelKind::block, {s.lanes, 1, 1});
   ir::Builder::Scope scope(builder);
   // In a small product half of what is done beside multiplying widens addresses; there are no indices in vectors.
@@ -66,12 +78,13 @@ ir::Function trace_packed_product(const PackedSpec& s) {
   const ir::Value m = number("m"), n = number("n"), k = number("k");
   // A block's panels of each factor, and how far along k it goes with all of them before it goes on.
   const ir::Value block_rows = number_if(!s.whole, "block_rows"), block_columns = number_if(!s.whole, "block_columns"),
-                  depth = number_if(!s.whole, "depth"), row_blocks = number_if(!s.whole, "row_blocks");
+                  depth = number_if(!s.whole, "depth"),
+                  row_blocks = number_if(!s.whole && (s.batched || !s.columns_first), "row_blocks");
   // Elements from one row, or step along k, to the next.
   const ir::Value am = number_if(!s.a_packed && !s.a_unit_m, "am"), ak = number_if(!s.a_packed && !s.a_unit_k, "ak"),
                   bk = number_if(!s.b_packed, "bk");
   // The dimensions before a matrix's own: how many, and each factor's elements from one matrix to the next.
-  const ir::Value column_blocks = number_if(s.batched && !s.whole, "column_blocks"),
+  const ir::Value column_blocks = number_if(!s.whole && (s.batched || s.columns_first), "column_blocks"),
                   inner_batch = number_if(s.batched, "inner_batch"), a1 = number_if(s.batched, "a1"),
                   a0 = number_if(s.batched, "a0"), b1 = number_if(s.batched, "b1"), b0 = number_if(s.batched, "b0");
   const ir::BufferRef sums = ir::shared(s.sum, (s.whole ? 1 : packed_tiles(s)) * s.tm * s.tn * s.lanes);
@@ -81,9 +94,14 @@ ir::Function trace_packed_product(const PackedSpec& s) {
   ir::Value batch = s.batched ? block : none, m_first = none, n_first = none, rows_here = m_panels,
             columns_here = n_panels;
   if (!s.whole) {
-    batch = s.batched ? block / row_blocks / column_blocks : none;
-    const ir::Value block_column = s.batched ? block / row_blocks % column_blocks : block / row_blocks;
-    m_first = block % row_blocks * block_rows, n_first = block_column * block_columns;
+    // Neighbours share what is larger.
+    const ir::Value inner_blocks = s.columns_first ? column_blocks : row_blocks,
+                    outer_blocks = s.columns_first ? row_blocks : column_blocks;
+    batch = s.batched ? block / inner_blocks / outer_blocks : none;
+    const ir::Value outer_block = s.batched ? block / inner_blocks % outer_blocks : block / inner_blocks,
+                    inner_block = block % inner_blocks;
+    m_first = (s.columns_first ? outer_block : inner_block) * block_rows;
+    n_first = (s.columns_first ? inner_block : outer_block) * block_columns;
     rows_here = ir::min(block_rows, m_panels - m_first), columns_here = ir::min(block_columns, n_panels - n_first);
   }
   const ir::Value outer = s.batched ? batch / inner_batch : none, inner = s.batched ? batch % inner_batch : none;
@@ -92,9 +110,14 @@ ir::Function trace_packed_product(const PackedSpec& s) {
   const auto along = [&](ir::Value k0, ir::Value k1) {
     // Of a block's rows and columns each pair of panels makes a tile: the right panel stays in the first cache.
     const ir::Value last = s.whole ? ir::Value() : k1 >= k;
+    // A packed factor's panel, from where step kk lies at kk times its width.
+    const auto panel_of = [&](ir::Value base, ir::Value panels, ir::Value panel, int width) {
+      if (s.whole) return base + panel * (k * width);
+      return base + k0 * (panels * width) + panel * ((k1 - k0) * width) - k0 * width;
+    };
     ir::for_(0, columns_here, [&](ir::Value np) {
       const ir::Value column0 = (n_first + np) * columns,
-                      b_panel = b_base + (s.b_packed ? (n_first + np) * (k * columns) : column0),
+                      b_panel = s.b_packed ? panel_of(b_base, n_panels, n_first + np, columns) : b_base + column0,
                       b_step = s.b_packed ? ir::index_literal(columns) : bk;
       ir::for_(0, rows_here, [&](ir::Value mp) {
         const ir::Value panel = m_first + mp, row0 = panel * tm;
@@ -115,7 +138,7 @@ ir::Function trace_packed_product(const PackedSpec& s) {
             const ir::Value r = s.exact ? row0 + i : ir::min(row0 + i, m - 1);
             row.push_back(a_base + (s.a_unit_m ? r : r * am));
           }
-        const ir::Value a_panel = a_base + panel * (k * tm);
+        const ir::Value a_panel = panel_of(a_base, m_panels, panel, tm);
         ir::for_(k0, k1, [&](ir::Value kk) {
           std::vector<ir::Value> right;
           for (int j = 0; j < tn; ++j)
@@ -179,32 +202,47 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
   PackedSpec& p = plan.spec;
   p.sum = s.sum, p.out = s.out, p.bias = s.bias, p.activation = s.activation, p.batched = batch > 1;
   const std::uint64_t size = dtype_size(s.sum);
-  p.lanes = std::min(tiles.subgroup, 16u);
-  if (size == 8) p.lanes = std::max(4u, p.lanes / 2);
+  const std::uint32_t most_lanes =
+      size == 8 ? std::max(4u, std::min(tiles.subgroup, 16u) / 2) : std::min(tiles.subgroup, 16u);
   // With 32 registers 8 rows of 3 vectors are 24 sums and 3 values of b, with 16 of them 4 rows are 12 and 3. Fewer
   // vectors where that leaves less of the last panel empty. Steps along k cost by multiplications, two a cycle that
   // each take four, or by loads.
-  p.tm = tiles.tokens >= 8 ? 8 : 4;
-  p.sums_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(p.sums_bytes, tiles.shared_bytes));
-  double least = 1e300;
-  for (std::uint32_t tn = 1; tn <= 3; ++tn) {
-    const double step = std::max({p.tm * tn / 2.0, 4.0, (p.tm + tn) / 2.0}) + 0.2;
-    const double cost = step * static_cast<double>(ceil_div(n, tn * p.lanes));
-    if (cost < least * 0.999) least = cost, p.tn = tn;
-  }
-  const std::int64_t columns = p.tn * p.lanes, m_panels = ceil_div(m, p.tm), n_panels = ceil_div(n, columns);
+  const bool wide = tiles.tokens >= 8;
+  p.tm = wide ? 8 : 4;
   // A panel is packed if that much is read of it again; memory in which vectors lie as they are needed is read there.
   const auto near = [&](std::int64_t count) { return count * k * static_cast<std::int64_t>(size) <= 65536; };
-  p.b_packed = !(s.b_unit_n && s.b == s.sum && n % columns == 0 && (near(n) || m_panels < 4));
-  p.a_packed = n_panels >= 4 && (!s.a_unit_k || s.a != s.sum || !near(m));
+  const std::int64_t m_panels = ceil_div(m, p.tm);
+  const auto packs_b = [&](std::int64_t columns) {
+    const bool few = m_panels < 4 || (m_panels == 4 && k <= 256);  // a panel stays in the first cache
+    return !(s.b_unit_n && s.b == s.sum && n % columns == 0 && (near(n) || few));
+  };
+  double least = 1e300;
+  for (std::uint32_t lanes = most_lanes; lanes == most_lanes || (lanes >= 4 && lanes * 2 == most_lanes); lanes /= 2)
+    for (std::uint32_t tn = 1; tn <= 3; ++tn) {
+      const double step = std::max({p.tm * tn / 2.0, 4.0, (p.tm + tn) / 2.0}) + 0.2;
+      double cost = step * static_cast<double>(ceil_div(n, tn * lanes) * m_panels * k * batch);
+      if (packs_b(tn * lanes)) cost += 2000 + static_cast<double>(n * k);  // by a launch of its own
+      if (cost < least * 0.999) least = cost, p.tn = tn, p.lanes = lanes;
+    }
+  const std::int64_t columns = p.tn * p.lanes, n_panels = ceil_div(n, columns);
+  p.b_packed = packs_b(columns);
+  const bool runs = s.a_unit_k && s.a == s.sum;  // each of a tile's rows is read as it lies
+  p.a_packed = runs ? n_panels > 4 && !near(m) : n_panels >= 4;
   plan.pack_a = {s.a, s.sum, p.tm, p.tm, s.a_unit_m, s.a_unit_k};
   plan.pack_b = {s.b, s.sum, p.tn * p.lanes, p.lanes, s.b_unit_n, s.b_unit_k};
   p.a = p.a_packed ? s.sum : s.a, p.b = p.b_packed ? s.sum : s.b;
   p.a_unit_m = s.a_unit_m && !p.a_packed, p.a_unit_k = s.a_unit_k && !p.a_packed;
 
-  // A panel of b should stay in the first cache (32 KiB, or 48 where vectors are wide) while tiles go through the rows.
-  const auto fits = static_cast<std::int64_t>((tiles.tokens >= 8 ? 36864u : 24576u) / (size * columns));
+  // A panel of b should stay in the first cache while tiles go through the rows; where vectors are wide the second is
+  // as fast, and sums that wait less often are worth more.
+  const auto fits = static_cast<std::int64_t>((wide ? 98304u : 24576u) / (size * columns));
   plan.depth = k <= fits * 3 / 2 ? k : ceil_div(k, ceil_div(k, fits));
+  // Where what a block reads along k does not stay in the second (2 MiB where
+  // vectors are wide), each result is better had from fewer readings: of larger blocks.
+  if (wide) p.sums_bytes = 128 << 10;
+  const std::int64_t block = (128 + static_cast<std::int64_t>(p.sums_bytes / (128 * size))) * k * size;
+  if (block > 3 << 19) p.sums_bytes = 256 << 10;
+  p.sums_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(p.sums_bytes, tiles.shared_bytes));
   const auto most_tiles = static_cast<std::int64_t>(packed_tiles(p));
   plan.block_rows = std::min({m_panels, std::max<std::int64_t>(1, 128 / p.tm), most_tiles});
   plan.block_columns = std::clamp<std::int64_t>(most_tiles / plan.block_rows, 1, n_panels);
@@ -221,6 +259,13 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
     if (plan.block_rows * plan.block_columns == 1) break;
   }
   p.whole = plan.depth == k && blocks() == batch;
+  // Neighbours go through the whole of one factor, in the second cache if it fits there, else from memory each time.
+  const auto read = [&](std::int64_t count, std::int64_t times) {
+    const double bytes = static_cast<double>(count * k) * static_cast<double>(size);
+    return bytes <= 1 << 20 ? bytes : bytes * static_cast<double>(times);
+  };
+  p.columns_first = !p.whole && read(m, 1) + read(n, ceil_div(m_panels, plan.block_rows)) <
+                                    read(n, 1) + read(m, ceil_div(n_panels, plan.block_columns));
   p.exact = p.whole && m % p.tm == 0 && n % columns == 0;
   return plan;
 }

@@ -50,13 +50,17 @@ Array exchanged(const Array& a) {
 Rule product_rule(bool relu) {
   const auto backward = [relu](Backward& b) {
     const bool row = b.shape(0).size() == 1, column = b.shape(1).size() == 1;
+    const auto wider = [&b](std::size_t operand) {  // where adjoints are kept so, sums are not rounded before
+      const DType kept = b.adjoint_dtype(operand);
+      return Epilogue{.dtype = kept == b.dtype(operand) ? std::nullopt : std::optional(kept)};
+    };
     Array g = relu ? where(b.result() <= 0, 0, b.adjoint()) : b.adjoint();
     if (column) g = g.unsqueeze(-1);
     if (row) g = g.unsqueeze(-2);
     if (b.wanted(0) || b.wanted(1)) g.eval();  // read by two products and a sum
     b.add(0, [&] {
       const Array right = column ? b.operand(1).unsqueeze(1) : b.operand(1);
-      const Array to_left = matmul(g, exchanged(right));
+      const Array to_left = matmul(g, exchanged(right), wider(0));
       return row ? to_left.select(-2, 0) : to_left;
     });
     b.add(1, [&] {
@@ -70,8 +74,12 @@ Rule product_rule(bool relu) {
         left = left.reshape({element_count(left.shape()) / std::max<std::int64_t>(left.shape(-1), 1), left.shape(-1)});
         from = g.reshape({g.size() / std::max<std::int64_t>(g.shape(-1), 1), g.shape(-1)});
       }
-      const Array to_right = matmul(exchanged(left), from);
-      return column ? to_right.select(-1, 0) : to_right;
+      if (column) return matmul(exchanged(left), from, wider(1)).select(-1, 0);
+      // Where the factor is the transposed view of a matrix, its adjoint is one of that matrix's.
+      const Array right = b.operand(1);
+      const bool transposed = right.strides().end()[-2] == 1 && right.strides().back() != 1;
+      return transposed ? exchanged(matmul(exchanged(from), left, wider(1)))
+                        : matmul(exchanged(left), from, wider(1));
     });
     if (b.operands() > 2) b.add(2, [&] { return g; });
   };
@@ -124,6 +132,7 @@ std::optional<Array> by_vendor(const Array& a, const Array& b, const Sides& s, s
   const auto [m, n, k] = sizes;
   const auto [batch, a_batch, b_batch] = dims[1];
   if (is_built_in(a.device().backend) || dims[0].extent != 1 || a.dtype() != b.dtype()) return std::nullopt;
+  if (result != a.dtype() && (result != DType::f32 || dtype_size(a.dtype()) != 2)) return std::nullopt;
   const auto left = blas_matrix(a.dtype(), m, k, s.am, s.ak, a_batch);
   const auto right = blas_matrix(b.dtype(), k, n, s.bk, s.bn, b_batch);
   if (!left || !right) return std::nullopt;
@@ -158,11 +167,10 @@ std::optional<Array> by_vendor(const Array& a, const Array& b, const Sides& s, s
 }
 
 /// The factor in panels of `width` rows or columns: one copy of each matrix that differs.
-Array packed(const Array& factor, const ops::PackSpec& spec, std::int64_t count, std::int64_t k,
-             std::array<std::int64_t, 2> strides, std::array<std::int64_t, 2> extents,
-             std::array<std::int64_t, 2> batch_strides) {
-  const std::int64_t width = spec.width, panels = ops::ceil_div(count, width), depth = 256,
-                     depths = ops::ceil_div(k, depth);
+BufferView packed(const Array& factor, const ops::PackSpec& spec, std::int64_t count, std::int64_t k,
+                  std::int64_t depth, std::array<std::int64_t, 2> strides, std::array<std::int64_t, 2> extents,
+                  std::array<std::int64_t, 2> batch_strides) {
+  const std::int64_t width = spec.width, panels = ops::ceil_div(count, width), depths = ops::ceil_div(k, depth);
   for (std::size_t d = 0; d < 2; ++d)
     if (batch_strides[d] == 0) extents[d] = 1;
   Array out = Array::empty({extents[0] * extents[1] * panels * width * k}, spec.to, factor.device());
@@ -172,8 +180,9 @@ Array packed(const Array& factor, const ops::PackSpec& spec, std::int64_t count,
   for (std::int64_t v :
        {count, k, strides[0], strides[1], panels, depth, depths, extents[1], batch_strides[0], batch_strides[1]})
     args.index(v);
-  family(spec).launch({static_cast<std::uint64_t>(panels * depths * extents[0] * extents[1]), 1, 1}, args);
-  return out;
+  const std::int64_t groups = ops::ceil_div(panels, spec.together());
+  family(spec).launch({static_cast<std::uint64_t>(groups * depths * extents[0] * extents[1]), 1, 1}, args);
+  return out.view();
 }
 
 /// How our kernels compute a product, remembered for the last one of a thread: choosing takes about as long as a small
@@ -201,8 +210,8 @@ Choice choose(Device device, const ProductSpec& asked, std::array<std::int64_t, 
 }
 
 /// (m, n) = (m, k) x (k, n) for each of two batch dimensions, by tiles in registers.
-void packed_product(const Choice& choice, const Array& left, const Array& right, const std::optional<Array>& bias,
-                    const Array& out, Sides s, const BatchDims& dims) {
+void packed_product(const Choice& choice, const Array& left, const Array& right, BufferView bias, const Array& out,
+                    Sides s, const BatchDims& dims) {
   const auto [m, n, k, batch] = choice.sizes;
   const ops::PackedPlan& plan = choice.plan;
   const ops::PackedSpec& spec = plan.spec;
@@ -216,42 +225,109 @@ void packed_product(const Choice& choice, const Array& left, const Array& right,
     const std::int64_t inner = strides[1] == 0 ? 1 : extents[1];
     return std::array<std::int64_t, 2>{strides[0] == 0 ? 0 : each * inner, strides[1] == 0 ? 0 : each};
   };
-  std::optional<Array> packed_a, packed_b;
+  LaunchArguments args;
   if (spec.a_packed) {
-    packed_a = packed(left, plan.pack_a, m, k, {s.am, s.ak}, extents, a_batch);
+    args.add(packed(left, plan.pack_a, m, k, plan.depth, {s.am, s.ak}, extents, a_batch));
     a_batch = packed_strides(a_batch, m_panels * rows * k);
+  } else {
+    args.add(left.view());
   }
   if (spec.b_packed) {
-    packed_b = packed(right, plan.pack_b, n, k, {s.bn, s.bk}, extents, b_batch);
+    args.add(packed(right, plan.pack_b, n, k, plan.depth, {s.bn, s.bk}, extents, b_batch));
     b_batch = packed_strides(b_batch, n_panels * columns * k);
+  } else {
+    args.add(right.view());
   }
   const std::int64_t row_blocks = spec.whole ? 1 : ops::ceil_div(m_panels, plan.block_rows),
                      column_blocks = spec.whole ? 1 : ops::ceil_div(n_panels, plan.block_columns);
-  LaunchArguments args;
-  args.add((packed_a ? *packed_a : left).view()), args.add((packed_b ? *packed_b : right).view());
-  if (bias) args.add(bias->view());
+  if (spec.bias) args.add(std::move(bias));
   args.add(out.view());
   for (std::int64_t v : {m, n, k}) args.index(v);
   if (!spec.whole)
-    for (std::int64_t v : {plan.block_rows, plan.block_columns, plan.depth, row_blocks}) args.index(v);
+    for (std::int64_t v : {plan.block_rows, plan.block_columns, plan.depth}) args.index(v);
+  if (!spec.whole && (spec.batched || !spec.columns_first)) args.index(row_blocks);
   if (!spec.a_packed && !spec.a_unit_m) args.index(s.am);
   if (!spec.a_packed && !spec.a_unit_k) args.index(s.ak);
   if (!spec.b_packed) args.index(s.bk);
-  if (spec.batched && !spec.whole) args.index(column_blocks);
+  if (!spec.whole && (spec.batched || spec.columns_first)) args.index(column_blocks);
   if (spec.batched)
     for (std::int64_t v : {extents[1], a_batch[0], a_batch[1], b_batch[0], b_batch[1]}) args.index(v);
   choice.kernel->launch({static_cast<std::uint64_t>(row_blocks * column_blocks * batch), 1, 1}, args);
 }
 
+/// Matrices in the last two dimensions, and before these `lead` of both; `shape` is the result's.
+Array multiplied(const Array& a, const Array& b, const Shape& lead, Shape shape, std::array<DType, 2> sum_and_result,
+                 const Epilogue& epilogue) {
+  const auto [sum, result] = sum_and_result;
+  BatchDims dims = batch_dims(lead, a, b);
+  if (dims.size() > 2) {
+    const Array a_copy = a.copy(), b_copy = b.copy();
+    return multiplied(a_copy, b_copy, lead, std::move(shape), sum_and_result, epilogue);
+  }
+  const std::size_t r = lead.size();
+  const std::int64_t m = a.shape()[r], k = a.shape()[r + 1], n = b.shape()[r + 1];
+  std::int64_t am = a.strides()[r], ak = a.strides()[r + 1], bk = b.strides()[r], bn = b.strides()[r + 1];
+  std::int64_t rows = m, columns = n;
+  if (dims[1].b == 0 && dims[1].a == m * am) {  // matrices one behind the other with one right factor: a taller one
+    rows *= dims[1].extent;
+    dims[1] = dims[0], dims[0] = {1, 0, 0};
+  }
+  const Array *first = &a, *second = &b;
+  // A single column is a single row of the transposed product, which reads its matrix along whatever is contiguous.
+  const bool swapped = n == 1 && rows > 1 && !epilogue.bias;
+  if (swapped) {
+    std::swap(first, second), std::swap(rows, columns);
+    std::swap(am, bn), std::swap(ak, bk);
+    for (Batch& d : dims) std::swap(d.a, d.b);
+  }
+  if (!swapped) {
+    if (auto done = by_vendor(a, b, {am, ak, bk, bn}, {rows, n, k}, dims, result, epilogue))
+      return done->reshape(shape);
+  }
+  ProductSpec asked{first->dtype(), second->dtype(), sum, result};
+  asked.a_unit_m = am == 1, asked.a_unit_k = ak == 1 || k == 1, asked.b_unit_n = bn == 1 || columns == 1,
+  asked.b_unit_k = bk == 1 || k == 1;
+  asked.bias = epilogue.bias.has_value();
+  asked.activation = epilogue.activation;
+  const std::int64_t matrices = dims[0].extent * dims[1].extent;
+  const Choice choice = choose(a.device(), asked, {rows, columns, k, matrices});
+  const ProductSpec& spec = choice.spec;
+
+  Array out = Array::empty(std::move(shape), result, a.device());
+  BufferView bias;
+  if (spec.bias) bias = epilogue.bias->astype(sum).as_contiguous().view();
+  if (spec.packed) {
+    packed_product(choice, *first, *second, std::move(bias), out, {am, ak, bk, bn}, dims);
+    return out;
+  }
+  LaunchArguments args;
+  args.add(first->view()), args.add(second->view());
+  if (spec.bias) args.add(std::move(bias));
+  args.add(out.view());
+  const std::int64_t block_m = spec.block_m(), block_n = spec.block_n();
+  const std::int64_t m_tiles = ops::ceil_div(rows, block_m), n_tiles = ops::ceil_div(columns, block_n);
+  for (std::int64_t v :
+       {rows, columns, k, m_tiles, n_tiles, am, ak, bn, bk, dims[1].extent, dims[0].a, dims[1].a, dims[0].b, dims[1].b})
+    args.index(v);
+  choice.kernel->launch({static_cast<std::uint64_t>(m_tiles * n_tiles * matrices), 1, 1}, args);
+  return out;
+}
+
 }  // namespace
 
 Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
-  const auto attributes = [&] { return Attributes{{"activation", std::string(activation_name(epilogue.activation))}}; };
+  const auto attributes = [&] {
+    const std::string activation = activation_name(epilogue.activation);
+    if (!epilogue.dtype) return Attributes{{"activation", activation}};
+    return Attributes{{"activation", activation}, {"dtype", std::string(dtype_name(*epilogue.dtype))}};
+  };
   // Their derivatives need what they were given, which the epilogue does not write.
   const bool smooth = epilogue.activation == Activation::silu || epilogue.activation == Activation::gelu;
   if (smooth && (left.has_history() || right.has_history() || (epilogue.bias && epilogue.bias->has_history()))) {
     const detail::Operation whole("matmul", left, right, epilogue.bias);
-    return whole.made(activated(matmul(left, right, {.bias = epilogue.bias}), epilogue.activation), attributes);
+    return whole.made(
+        activated(matmul(left, right, {.bias = epilogue.bias, .dtype = epilogue.dtype}), epilogue.activation),
+        attributes);
   }
   detail::RuledOperation operation("matmul", left, right, epilogue.bias);
   const auto made = [&](Array&& result) {
@@ -271,20 +347,27 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
                                 {"bias on", epilogue.bias ? to_string(epilogue.bias->device()) : "-"}},
                        .wrong = "the operands are on different devices",
                        .todo = "Move one with to(...)"});
-  std::optional<Array> row, column;  // a vector is a matrix of one row on the left, of one column on the right
-  if (left.rank() == 1) row = left.unsqueeze(0);
-  if (right.rank() == 1) column = right.unsqueeze(1);
-  const Array &a = row ? *row : left, &b = column ? *column : right;
-  const auto a_rank = static_cast<std::size_t>(a.rank()), b_rank = static_cast<std::size_t>(b.rank());
-  const std::int64_t m = a.shape()[a_rank - 2], k = a.shape()[a_rank - 1], n = b.shape()[b_rank - 1];
-  if (b.shape()[b_rank - 2] != k)
-    wrong("the left operand has " + std::to_string(k) + " columns, the right one " + std::to_string(b.shape(-2)) +
+  // A vector is a matrix of one row on the left, of one column on the right.
+  const bool row = left.rank() == 1, column = right.rank() == 1;
+  const std::size_t a_rank = left.shape().size(), b_rank = right.shape().size();
+  const std::int64_t m = row ? 1 : left.shape()[a_rank - 2], k = left.shape()[a_rank - 1],
+                     n = column ? 1 : right.shape()[b_rank - 1], right_rows = right.shape()[b_rank - (column ? 1 : 2)];
+  if (right_rows != k)
+    wrong("the left operand has " + std::to_string(k) + " columns, the right one " + std::to_string(right_rows) +
           " rows");
-  const DType dtype = promote(a.dtype(), b.dtype()), sum = sum_dtype(dtype), result = is_float(dtype) ? dtype : sum;
+  const DType dtype = promote(left.dtype(), right.dtype()), sum = sum_dtype(dtype),
+              result = epilogue.dtype.value_or(is_float(dtype) ? dtype : sum);
   if (epilogue.bias && (epilogue.bias->rank() != 1 || epilogue.bias->shape(0) != n))
     fail<ShapeError>({.asked = "matmul",
                       .with = {{"bias", to_string(epilogue.bias->shape())}, {"columns", std::to_string(n)}},
                       .wrong = "the bias has not one element for each column"});
+  if (epilogue.dtype && (!is_float(result) || !is_float(dtype)))
+    fail<DtypeError>({.asked = "matmul",
+                      .with = {{"dtype", std::string(dtype_name(result))},
+                               {"left", std::string(dtype_name(left.dtype()))},
+                               {"right", std::string(dtype_name(right.dtype()))}},
+                      .wrong = "a product is given another dtype only from floats to floats",
+                      .todo = "Use astype"});
   if (!is_float(dtype) && epilogue.activation != Activation::none && epilogue.activation != Activation::relu)
     fail<DtypeError>(
         {.asked = "matmul",
@@ -294,77 +377,27 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
   // Leading dimensions: broadcast, then as at most two with strides of their own.
   Shape lead;
   if (a_rank > 2 || b_rank > 2)
-    lead = broadcast_shapes("matmul", Shape(a.shape().begin(), a.shape().end() - 2),
-                            Shape(b.shape().begin(), b.shape().end() - 2));
+    lead = broadcast_shapes("matmul", Shape(left.shape().begin(), left.shape().end() - (row ? 1 : 2)),
+                            Shape(right.shape().begin(), right.shape().end() - (column ? 1 : 2)));
   Shape out_shape = lead;
-  if (left.rank() > 1) out_shape.push_back(m);
-  if (right.rank() > 1) out_shape.push_back(n);
+  if (!row) out_shape.push_back(m);
+  if (!column) out_shape.push_back(n);
   const std::int64_t batch = element_count(lead);
-  if (batch * m * n == 0) return made(Array::empty(out_shape, result, a.device()));
+  if (batch * m * n == 0) return made(Array::empty(out_shape, result, left.device()));
   if (k == 0) {
     Shape with_n = lead;
     with_n.insert(with_n.end(), {m, n});
-    return made(finished(Array::zeros(with_n, result, a.device()), epilogue).reshape(out_shape));
+    return made(finished(Array::zeros(with_n, result, left.device()), epilogue).reshape(out_shape));
   }
-  std::optional<Array> a_repeated, b_repeated;
+  if (!row && !column && lead.empty())
+    return made(multiplied(left, right, lead, std::move(out_shape), {sum, result}, epilogue));
+  Array a = row ? left.unsqueeze(0) : left, b = column ? right.unsqueeze(1) : right;
   if (!lead.empty()) {
     Shape a_shape = lead, b_shape = lead;
     a_shape.insert(a_shape.end(), {m, k}), b_shape.insert(b_shape.end(), {k, n});
-    a_repeated = a.broadcast_to(a_shape), b_repeated = b.broadcast_to(b_shape);
+    a = a.broadcast_to(a_shape), b = b.broadcast_to(b_shape);
   }
-  const Array &av = a_repeated ? *a_repeated : a, &bv = b_repeated ? *b_repeated : b;
-  BatchDims dims = batch_dims(lead, av, bv);
-  if (dims.size() > 2) {
-    a_repeated = av.copy(), b_repeated = bv.copy();
-    dims = batch_dims(lead, av, bv);
-  }
-
-  const std::size_t r = lead.size();
-  std::int64_t am = av.strides()[r], ak = av.strides()[r + 1], bk = bv.strides()[r], bn = bv.strides()[r + 1];
-  std::int64_t rows = m, columns = n;
-  if (dims[1].b == 0 && dims[1].a == m * am) {  // matrices one behind the other with one right factor: a taller one
-    rows *= dims[1].extent;
-    dims[1] = dims[0], dims[0] = {1, 0, 0};
-  }
-  const Array *first = &av, *second = &bv;
-  // A single column is a single row of the transposed product, which reads its matrix along whatever is contiguous.
-  const bool swapped = n == 1 && rows > 1 && !epilogue.bias;
-  if (swapped) {
-    std::swap(first, second), std::swap(rows, columns);
-    std::swap(am, bn), std::swap(ak, bk);
-    for (Batch& d : dims) std::swap(d.a, d.b);
-  }
-  if (!swapped) {
-    if (auto done = by_vendor(av, bv, {am, ak, bk, bn}, {rows, n, k}, dims, result, epilogue))
-      return made(done->reshape(out_shape));
-  }
-  ProductSpec asked{first->dtype(), second->dtype(), sum, result};
-  asked.a_unit_m = am == 1, asked.a_unit_k = ak == 1 || k == 1, asked.b_unit_n = bn == 1 || columns == 1,
-  asked.b_unit_k = bk == 1 || k == 1;
-  asked.bias = epilogue.bias.has_value();
-  asked.activation = epilogue.activation;
-  const std::int64_t matrices = dims[0].extent * dims[1].extent;
-  const Choice choice = choose(a.device(), asked, {rows, columns, k, matrices});
-  const ProductSpec& spec = choice.spec;
-
-  Array out = Array::empty(std::move(out_shape), result, a.device());
-  std::optional<Array> bias;
-  if (spec.bias) bias = epilogue.bias->astype(sum).as_contiguous();
-  if (spec.packed) {
-    packed_product(choice, *first, *second, bias, out, {am, ak, bk, bn}, dims);
-    return made(std::move(out));
-  }
-  LaunchArguments args;
-  args.add(first->view()), args.add(second->view());
-  if (bias) args.add(bias->view());
-  args.add(out.view());
-  const std::int64_t block_m = spec.block_m(), block_n = spec.block_n();
-  const std::int64_t m_tiles = ops::ceil_div(rows, block_m), n_tiles = ops::ceil_div(columns, block_n);
-  for (std::int64_t v :
-       {rows, columns, k, m_tiles, n_tiles, am, ak, bn, bk, dims[1].extent, dims[0].a, dims[1].a, dims[0].b, dims[1].b})
-    args.index(v);
-  choice.kernel->launch({static_cast<std::uint64_t>(m_tiles * n_tiles * matrices), 1, 1}, args);
-  return made(std::move(out));
+  return made(multiplied(a, b, lead, std::move(out_shape), {sum, result}, epilogue));
 }
 
 }  // namespace tessera

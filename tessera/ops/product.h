@@ -12,13 +12,16 @@ enum class Activation : std::uint8_t { none, relu, silu, gelu };
 struct Epilogue {
   std::optional<Array> bias = {};  ///< (columns of the result,) added to every row
   Activation activation = Activation::none;
+  /// Of the result, in place of the operands': sums of 16-bit floats as f32, not rounded.
+  std::optional<DType> dtype = {};
 };
 
 /// a (..., m, k) times b (..., k, n) gives (..., m, n); leading dimensions broadcast, and a one-dimensional operand is
 /// a row or column as in NumPy. Integers and bools beside a float are converted to f32 (f64 beside f64). Floats of 16
 /// and 32 bits accumulate in f32, f64 in f64, and the result has their promoted dtype; integers narrower than 32 bits
 /// and bools give i32, wider ones their own dtype, and wrap. Operands may be strided views (a transposed one costs no
-/// copy). ShapeError names both shapes; DtypeError: silu or gelu of integers.
+/// copy). ShapeError names both shapes; DtypeError: silu or gelu of integers, or a result of another dtype that is no
+/// float.
 Array matmul(const Array& a, const Array& b, const Epilogue& epilogue = {});
 
 }  // namespace tessera

@@ -307,15 +307,17 @@ bool choose_fragments(const Tiles& tiles, ProductSpec& s, std::int64_t m, std::i
 }
 
 /// Whether sums over lanes at a product's end cost less than packing a right factor whose columns are contiguous along
-/// k: some 55 cycles for 12 results, against 2 an element.
-bool dots_are_cheaper(std::int64_t m, std::int64_t k) { return k > 2 * m; }
+/// k: some 55 cycles for 12 results against 2 an element, with 16 lanes some 20 for each against 1.
+bool dots_are_cheaper(const Tiles& tiles, std::int64_t m, std::int64_t k) {
+  return k > (tiles.tokens >= 8 ? 16 : 2) * m;
+}
 
 }  // namespace
 
 ProductSpec choose_product(const Tiles& tiles, ProductSpec s, std::int64_t m, std::int64_t n, std::int64_t k,
                            std::int64_t batch) {
   const bool along_k = s.a_unit_k && s.b_unit_k && !(s.b_unit_n && n > 4);
-  if (along_k && k >= 16 && tiles.vectors && (m <= 4 || n <= 4 || dots_are_cheaper(m, k))) {
+  if (along_k && k >= 16 && tiles.vectors && (m <= 4 || n <= 4 || dots_are_cheaper(tiles, m, k))) {
     // As many results at once as a core has registers for: each run of memory is read for several.
     s.tx = 0, s.ty = dtype_size(s.sum) == 8 ? std::max(4u, tiles.subgroup / 2) : tiles.subgroup;
     const std::uint32_t rows = tiles.tokens >= 8 ? 8 : 4;

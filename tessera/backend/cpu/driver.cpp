@@ -76,7 +76,7 @@ DeviceInfo describe(const Module& module) {
   info.state = DeviceState::enumerated;
   info.total_memory = total_memory();
   info.unified_memory = true;
-  info.compute_units = ThreadPool::instance().threads();
+  info.compute_units = executor::Executor::instance().threads();
   info.can.f64 = info.can.int64 = info.can.atomic_i64 = info.can.atomic_f32 = true;
   info.can.max_block = {1024, 1024, 1024};
   info.can.shared_bytes = max_shared_bytes;

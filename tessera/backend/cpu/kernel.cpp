@@ -162,14 +162,15 @@ class GeneratedKernel final : public CpuKernel {
     const KernelEntry entry = compiled_->entry();
     const std::size_t bytes = scratch_bytes_;
     if (static_cast<double>(items) * facts_.item_cost < inline_cost) return entry(&call, 0, items, scratch(bytes));
-    ThreadPool& pool = ThreadPool::instance();
+    executor::Executor& threads = executor::Executor::instance();
     // Pieces are large enough to be worth a thread's while, small enough that all threads end together, and of map
     // kernels whole cache lines for every dtype.
     const auto worthwhile = static_cast<std::uint64_t>(grain_cost / facts_.item_cost) + 1;
-    std::uint64_t grain = std::max(worthwhile, items / (8 * pool.threads()) + 1);
+    std::uint64_t grain = std::max(worthwhile, items / (8 * threads.threads()) + 1);
     if (function_.kind == KernelKind::map) grain = (grain + 63) & ~std::uint64_t{63};
-    if (grain >= items || pool.threads() == 1) return entry(&call, 0, items, scratch(bytes));
-    pool.run(items, grain, [&](std::uint64_t begin, std::uint64_t end) { entry(&call, begin, end, scratch(bytes)); });
+    if (grain >= items || threads.threads() == 1) return entry(&call, 0, items, scratch(bytes));
+    threads.pieces(items, grain,
+                   [&](std::uint64_t begin, std::uint64_t end) { entry(&call, begin, end, scratch(bytes)); });
   }
 
  private:

@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "tessera/backend/common/codegen.h"
-#include "tessera/backend/cpu/pool.h"
 #include "tessera/device/driver.h"
 #include "tessera/emit/lower.h"
+#include "tessera/executor/executor.h"
 #include "tessera/ir/interpreter.h"
 
 namespace tessera::cpu {
 
-/// Runs on the thread that launches, on the pool's threads beside it when there is enough to do; returns when it is
+/// Runs on the thread that launches, on the executor's threads beside it when there is enough to do; returns when it is
 /// done.
 class CpuKernel : public LoadedKernel {
  public:
@@ -24,7 +24,7 @@ class CpuKernel : public LoadedKernel {
 /// What kernels for a generator are lowered to.
 emit::Target lowering_target(const TargetTraits& traits, const ir::Function& function, Variant variant);
 /// Shared memory a block may use, bytes: a block's data should stay in a core's own cache.
-inline constexpr std::uint64_t max_shared_bytes = 128 << 10;
+inline constexpr std::uint64_t max_shared_bytes = 256 << 10;
 
 /// Machine code with what launching needs of the lowered kernel. KernelError with the generator's text if it refuses.
 std::string build_kernel(Generator& generator, const CompileRequest& request);

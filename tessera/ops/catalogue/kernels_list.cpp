@@ -33,8 +33,8 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
   }
 
   auto add_product = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool transposed_a, bool transposed_b, DType t,
-                         bool bias, Activation activation) {
-    ProductSpec s{t, t, t == DType::f16 || t == DType::bf16 ? DType::f32 : t, t};
+                         bool bias, Activation activation, std::optional<DType> result = {}) {
+    ProductSpec s{t, t, t == DType::f16 || t == DType::bf16 ? DType::f32 : t, result.value_or(t)};
     s.a_unit_k = !transposed_a, s.a_unit_m = transposed_a, s.b_unit_n = !transposed_b, s.b_unit_k = transposed_b;
     s.bias = bias, s.activation = activation;
     s = choose_product(tiles, s, m, n, k);
@@ -42,6 +42,7 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
     const auto add_form = [&](ir::Function fn, bool epilogue) {
       std::string name = fn.name + (transposed_a ? "_ta" : "") + (transposed_b ? "_tb" : "");
       if (epilogue) name += (bias ? "_bias" : "") + std::string(names[static_cast<std::size_t>(activation)]);
+      if (epilogue && result) name += "_to_" + text(*result);
       add(std::move(name), std::move(fn));
     };
     if (!s.packed) return add_form(trace_product(s), true);
@@ -62,11 +63,15 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
   for (DType t : {DType::f16, DType::bf16, DType::i32, DType::f64})
     if (t != DType::f64 || f64) add_product(512, 512, 512, false, false, t, false, Activation::none);
 
+  for (DType t : {DType::f16, DType::bf16})  // the gradient of weights
+    add_product(512, 512, 512, true, false, t, false, Activation::none, DType::f32);
+
   // By fragments, where the device has matrix units: each size of tile, and factors along k and across.
   for (DType t : {DType::f16, DType::bf16})
     if (t == DType::f16 ? tiles.matrix_f16 : tiles.matrix_bf16) {
       for (int both = 0; both < 4; ++both) add_product(4096, 4096, 512, both & 1, both & 2, t, false, Activation::none);
       add_product(40, 32, 512, false, true, t, true, Activation::silu);
+      add_product(4096, 4096, 512, true, false, t, false, Activation::none, DType::f32);
     }
 
   for (DType t : {DType::f32, DType::f16, DType::bf16}) {

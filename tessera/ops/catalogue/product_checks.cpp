@@ -13,6 +13,7 @@ struct ProductCase {
   bool transposed_a = false, transposed_b = false;  // in memory: given as views
   bool bias = false;
   Activation activation = Activation::none;
+  std::optional<DType> result = {};  // another than the operands'
 };
 
 double activated(Activation a, double x) {
@@ -57,14 +58,14 @@ double run(const ProductCase& c, Device device, std::uint64_t seed) {
   if (as.size() == 1) as.insert(as.begin(), 1);
   if (bs.size() == 1) bs.push_back(1);
   const std::int64_t m = as[as.size() - 2], k = as.back(), n = bs.back();
-  Epilogue epilogue{.activation = c.activation};
+  Epilogue epilogue{.activation = c.activation, .dtype = c.result};
   const auto bias = draw({n}, dtype);
   if (c.bias) epilogue.bias = array_of(bias, {n}, dtype, device);
 
   as.resize(as.size() - 2), bs.resize(bs.size() - 2);
   const Shape lead = broadcast_shapes("check", as, bs);
   std::vector<double> wanted, allowed;
-  const DType result = real ? dtype : dtype_size(dtype) >= 4 ? dtype : DType::i32;
+  const DType result = c.result ? *c.result : real ? dtype : dtype_size(dtype) >= 4 ? dtype : DType::i32;
   const double rounding = unit(dtype == DType::f64 ? DType::f64 : DType::f32);
   for (std::int64_t at = 0; at < element_count(lead); ++at) {
     std::int64_t from_a = 0, from_b = 0, step_a = 1, step_b = 1, rest = at;
@@ -131,6 +132,14 @@ void add_product_checks(Checks& checks) {
     cases.push_back({{2, 3, 70, 31}, {2, 1, 31, 67}, t, t, false, false, true, Activation::gelu});
     cases.push_back({{40, 1}, {1, 40}, t, t, true}), cases.push_back({{300, 600}, {600, 9}, t, t});
   }
+  // Sums of 16-bit floats that are not rounded: what a gradient of weights is. And of wide ones that are, once.
+  for (DType t : {DType::f16, DType::bf16}) {
+    cases.push_back(
+        {.a = {130, 72}, .b = {72, 141}, .a_dtype = t, .b_dtype = t, .transposed_a = true, .result = DType::f32});
+    cases.push_back({.a = {3, 3000}, .b = {3000, 5}, .a_dtype = t, .b_dtype = t, .result = DType::f32});
+    cases.push_back({.a = {20, 40}, .b = {40, 1}, .a_dtype = t, .b_dtype = t, .result = DType::f32});
+    cases.push_back({.a = {33, 40}, .b = {40, 50}, .bias = true, .activation = Activation::gelu, .result = t});
+  }
   cases.push_back({{19, 40}, {40, 50}, DType::f16, DType::f32});
   cases.push_back({{70, 40}, {40, 50}, DType::i32, DType::f32, false, true});
   cases.push_back({{20, 30}, {30, 40}, DType::i32, DType::i32, false, false, true, Activation::relu});
@@ -138,7 +147,8 @@ void add_product_checks(Checks& checks) {
     std::string shape =
         to_string(c.a) + (c.transposed_a ? "^T" : "") + " x " + to_string(c.b) + (c.transposed_b ? "^T" : "");
     shape += " " + std::string(dtype_name(c.a_dtype)) +
-             (c.a_dtype == c.b_dtype ? "" : " " + std::string(dtype_name(c.b_dtype)));
+             (c.a_dtype == c.b_dtype ? "" : " " + std::string(dtype_name(c.b_dtype))) +
+             (c.result ? " to " + std::string(dtype_name(*c.result)) : "");
     constexpr const char* names[] = {"", " relu", " silu", " gelu"};
     shape += std::string(c.bias ? " bias" : "") + names[static_cast<std::size_t>(c.activation)];
     checks.push_back({"matmul", shape, [c](Device device, std::uint64_t seed) { return run(c, device, seed); }});

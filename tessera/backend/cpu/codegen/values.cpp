@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/backend/cpu/codegen/values.h"
 
+#include <algorithm>
+#include <cmath>
+
 namespace tessera::cpu {
 
 using namespace ir;
@@ -188,11 +191,31 @@ llvm::Value* Values::cast(DType from, DType to, Value* a) {
     return from_real ? b_.CreateFCmpUNE(a, zero) : b_.CreateICmpNE(a, zero);
   }
   if (from_real && to_real) return b_.CreateFPCast(a, result);
+  if (from == DType::f32 && result->isVectorTy() && result->getScalarSizeInBits() <= 32)
+    return saturated(a, result, is_signed_int(to));
   if (from_real)
     return b_.CreateIntrinsic(is_signed_int(to) ? llvm::Intrinsic::fptosi_sat : llvm::Intrinsic::fptoui_sat,
                               {result, a->getType()}, {a});
   if (to_real) return is_signed_int(from) ? b_.CreateSIToFP(a, result) : b_.CreateUIToFP(a, result);
   return whole(a, result, is_signed_int(from));
+}
+
+// As fptosi_sat and fptoui_sat of vectors of f32, which LLVM 16 does lane by lane: what is in range is converted, and
+// what is not becomes what it is to be.
+llvm::Value* Values::saturated(Value* a, llvm::Type* to, bool is_signed) {
+  const int bits = static_cast<int>(to->getScalarSizeInBits()) - (is_signed ? 1 : 0);
+  const double end = std::ldexp(1.0, bits);  // the first that is too large; before it come integers of 24 bits
+  const auto real = [&](double v) { return llvm::ConstantFP::get(a->getType(), v); };
+  Value* within = b_.CreateMinNum(b_.CreateMaxNum(a, real(is_signed ? -end : 0)),
+                                  real(end - std::ldexp(1.0, std::max(bits - 24, 0))));
+  llvm::Type* word = like(b_.getInt32Ty(), a);
+  Value* out = b_.CreateTrunc(bits == 32 ? b_.CreateFPToUI(within, word) : b_.CreateFPToSI(within, word), to);
+  if (bits > 24) {
+    const auto most = llvm::APInt::getMaxValue(to->getScalarSizeInBits()).lshr(is_signed ? 1 : 0);
+    out = b_.CreateSelect(b_.CreateFCmpOGE(a, real(end)), llvm::ConstantInt::get(to, most), out);
+  }
+  if (!is_signed) return out;  // NaN was the least in range, which is 0
+  return b_.CreateSelect(b_.CreateFCmpUNO(a, a), llvm::Constant::getNullValue(to), out);
 }
 
 llvm::Value* Values::math(MathOp op, DType t, Value* const* a) {

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+// The threads: what they take next, when they sleep, and who works in whose place.
+#include "tessera/executor/executor.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <new>
+#include <system_error>
+
+#include "tessera/base/config.h"
+#include "tessera/base/os/fork.h"
+#include "tessera/base/os/processor.h"
+
+namespace tessera::executor {
+
+namespace {
+
+constexpr int spins = 2000;  // a few microseconds: about what waking a sleeping thread costs
+// Threads that sleep in a wait while others work in their place, and places for those who wait outside.
+constexpr unsigned most_spare = 1024;
+// How long a thread that comes back from a wait lets others keep its place.
+constexpr std::chrono::microseconds longest_ask{500};
+
+unsigned threads_asked() {
+  const auto asked = config::integer("TESSERA_THREADS", 1, config::most_threads);
+  return asked ? static_cast<unsigned>(*asked) : os::usable_cores();
+}
+struct OfProcess {
+  Executor executor{threads_asked()};
+};
+constinit os::PerProcess<OfProcess> process;
+
+}  // namespace
+
+constinit thread_local Executor::Here Executor::here_{};
+
+Executor& Executor::instance() { return process->executor; }
+
+Node* Executor::current() noexcept { return here_.node; }
+
+Executor::Executor(unsigned threads)
+    : threads_(std::max(1u, threads)),
+      generation_(os::fork_generation()),
+      most_workers_(threads_ + most_spare),
+      room_(static_cast<int>(std::max(1u, threads_ - 1))),
+      workers_(new std::atomic<Worker*>[most_workers_]()) {}
+
+Executor::~Executor() {
+  {
+    const std::scoped_lock hold(lock_);
+    stopping_ = true;
+    posted_.fetch_add(1, std::memory_order_relaxed);
+  }
+  wake_.notify_all();
+  for (std::thread& t : started_) t.join();
+  for (unsigned i = 0; i < worker_count_; ++i) delete workers_[i].load();
+}
+
+// --- Pieces of kernels
+// ------------------------------------------------------------------------------------------------
+
+// One launch; lives on the stack of the thread that waits for it.
+struct Executor::Job {
+  Job(const std::function<void(std::uint64_t, std::uint64_t)>& what, std::uint64_t count, std::uint64_t piece)
+      : f(what), items(count), grain(piece) {}
+  const std::function<void(std::uint64_t, std::uint64_t)>& f;
+  const std::uint64_t items, grain;
+  std::atomic<std::uint64_t> next = 0;
+  std::atomic<unsigned> helpers = 0;  // raised with the executor's lock held
+  std::mutex lock;
+  std::exception_ptr error;
+
+  bool left() const { return next.load(std::memory_order_relaxed) < items; }
+  void work() noexcept {
+    for (;;) {
+      const std::uint64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
+      if (begin >= items) return;
+      try {
+        f(begin, std::min(items, begin + grain));
+      } catch (...) {
+        const std::scoped_lock hold(lock);
+        if (!error) error = std::current_exception();
+        next.store(items, std::memory_order_relaxed);
+      }
+    }
+  }
+};
+
+void Executor::pieces(std::uint64_t items, std::uint64_t grain,
+                      const std::function<void(std::uint64_t, std::uint64_t)>& f) {
+  if (items == 0) return;
+  grain = std::max<std::uint64_t>(grain, 1);
+  if (threads_ == 1 || items <= grain) {
+    for (std::uint64_t begin = 0; begin < items; begin += grain) f(begin, std::min(items, begin + grain));
+    return;
+  }
+  Job job(f, items, grain);
+  unsigned called = 0;
+  {
+    const std::scoped_lock hold(lock_);
+    jobs_.push_back(&job);
+    open_jobs_.store(static_cast<unsigned>(jobs_.size()), std::memory_order_relaxed);
+    posted_.fetch_add(1, std::memory_order_relaxed);
+    if (room_.load(std::memory_order_relaxed) > 0)
+      called = call(static_cast<unsigned>(std::min<std::uint64_t>((items - 1) / grain, threads_ - 1)));
+  }
+  if (called > 1)
+    wake_.notify_all();
+  else if (called == 1)
+    wake_.notify_one();
+  job.work();
+  {
+    const std::scoped_lock hold(lock_);  // nobody joins after this
+    jobs_.erase(std::ranges::find(jobs_, &job));
+    open_jobs_.store(static_cast<unsigned>(jobs_.size()), std::memory_order_relaxed);
+  }
+  for (int i = 0; job.helpers.load(std::memory_order_acquire) != 0; ++i)
+    if (i > spins) std::this_thread::yield();
+  if (job.error) std::rethrow_exception(job.error);
+}
+
+bool Executor::help_a_job() {
+  Job* job = nullptr;
+  {
+    const std::scoped_lock hold(lock_);
+    const auto found = std::ranges::find_if(jobs_, [](const Job* j) { return j->left(); });
+    if (found == jobs_.end()) return false;
+    job = *found;
+    job->helpers.fetch_add(1, std::memory_order_relaxed);
+  }
+  job->work();
+  job->helpers.fetch_sub(1, std::memory_order_release);
+  return true;
+}
+
+// --- Nodes
+// ------------------------------------------------------------------------------------------------------------
+
+void Executor::push(Node* node) noexcept {
+  const Here& here = here_;
+  if (here.executor == this && here.worker != nullptr) {
+    if (here.follower != nullptr && *here.follower == nullptr) {
+      *here.follower = node;
+      return;
+    }
+    here.worker->queue.push(node);
+  } else {
+    inbox_.push(node);
+  }
+  // Whoever goes to sleep or stops searching says so and then looks into all queues with their locks, so that of it and
+  // this thread one sees the other.
+  if (room_.load(std::memory_order_relaxed) > 0 && searching_.load(std::memory_order_relaxed) == 0) wake();
+}
+
+void Executor::run(Node& claimed) noexcept {
+  Here& here = here_;
+  Node* const outer = here.node;
+  here.node = &claimed;
+  ++here.depth;
+  claimed.execute();
+  --here.depth;
+  here.node = outer;
+}
+
+Node* Executor::steal(TaskQueue& from) noexcept {
+  std::array<Node*, TaskQueue::batch> taken;
+  unsigned count = from.steal(taken);
+  if (count == 0) return nullptr;
+  while (count > 1) here_.worker->queue.push(taken[--count]);  // the oldest is taken next
+  return taken[0];
+}
+
+Node* Executor::take() noexcept {
+  if (Node* const node = here_.worker->queue.pop()) return node;
+  if (open_jobs_.load(std::memory_order_relaxed) != 0)
+    while (help_a_job()) {}
+  if (Node* const node = steal(inbox_)) return node;
+  const unsigned count = worker_count_.load(std::memory_order_acquire);
+  for (unsigned i = 0; i < count; ++i) {
+    Worker* const other = workers_[i].load(std::memory_order_acquire);
+    if (other == here_.worker) continue;
+    if (Node* const node = steal(other->queue)) return node;
+  }
+  return nullptr;
+}
+
+bool Executor::work_seems_left() const noexcept {
+  if (!inbox_.looks_empty()) return true;
+  const unsigned count = worker_count_.load(std::memory_order_acquire);
+  for (unsigned i = 0; i < count; ++i)
+    if (!workers_[i].load(std::memory_order_acquire)->queue.looks_empty()) return true;
+  return false;
+}
+
+bool Executor::work_is_left() noexcept {
+  if (std::ranges::any_of(jobs_, [](const Job* j) { return j->left(); }) || !inbox_.empty_for_sure()) return true;
+  const unsigned count = worker_count_.load(std::memory_order_acquire);
+  for (unsigned i = 0; i < count; ++i)
+    if (!workers_[i].load(std::memory_order_acquire)->queue.empty_for_sure()) return true;
+  return false;
+}
+
+// A thread is in `room_` or it works: also while it looks for work. It leaves `room_` when it is called, and comes back
+// when it sleeps, be it for want of work or in a wait.
+void Executor::work() {
+  for (;;) {
+    const std::uint64_t seen = posted_.load(std::memory_order_relaxed);
+    Node* node = take();
+    if (node == nullptr) {
+      searching_.fetch_add(1);
+      for (int i = 0; i < spins && posted_.load(std::memory_order_relaxed) == seen; ++i)
+        if (i % 16 == 0 && work_seems_left()) break;
+      node = take();
+      const bool last = searching_.fetch_sub(1) == 1;
+      if (node == nullptr && posted_.load(std::memory_order_relaxed) == seen) {
+        if (!sleep()) return;
+        continue;
+      }
+      // Others relied on this thread's search, and it has found enough for itself.
+      if (last && room_.load(std::memory_order_relaxed) > 0) {
+        std::unique_lock hold(lock_);
+        if (work_is_left() && call(1) != 0) {
+          hold.unlock();
+          wake_.notify_one();
+        }
+      }
+    }
+    while (node != nullptr) {
+      Node* follower = nullptr;
+      if (node->claim()) {
+        here_.follower = &follower;
+        run(*node);
+        here_.follower = nullptr;
+      }
+      node->drop();
+      node = follower;
+      if (has_to_give_way()) {
+        if (node != nullptr) here_.worker->queue.push(node);
+        if (!sleep()) return;
+        break;
+      }
+    }
+  }
+}
+
+bool Executor::sleep() {
+  std::unique_lock hold(lock_);
+  if (stopping_) return false;
+  room_.fetch_add(1, std::memory_order_relaxed);
+  if (room_.load(std::memory_order_relaxed) > static_cast<int>(returning_) && work_is_left()) {
+    room_.fetch_sub(1, std::memory_order_relaxed);
+    return true;
+  }
+  if (returning_ != 0) returned_.notify_one();
+  ++sleepers_;
+  wake_.wait(hold, [&] { return tokens_ > 0 || stopping_; });
+  --sleepers_;
+  if (stopping_) return false;
+  --tokens_;
+  return true;
+}
+
+unsigned Executor::call(unsigned threads) noexcept {
+  unsigned asleep = 0;
+  for (; threads > 0 && room_.load(std::memory_order_relaxed) > static_cast<int>(returning_); --threads) {
+    if (tokens_ < sleepers_) {
+      ++tokens_;
+      ++asleep;
+    } else {
+      try {
+        Worker* const worker = lease();
+        if (worker == nullptr) break;
+        try {
+          started_.emplace_back([this, worker] {
+            here_ = {this, worker, nullptr, nullptr, 0};
+            work();
+          });
+        } catch (...) {
+          worker->used.store(false, std::memory_order_release);
+          throw;
+        }
+      } catch (const std::system_error&) {
+        break;  // the system gives no more threads: those there are, and who waits, do the work
+      } catch (const std::bad_alloc&) {
+        break;
+      }
+    }
+    room_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  return asleep;
+}
+
+void Executor::wake() noexcept {
+  unsigned called = 0;
+  {
+    const std::scoped_lock hold(lock_);
+    called = call(1);
+  }
+  if (called != 0) wake_.notify_one();
+}
+
+Executor::Worker* Executor::lease() {
+  const unsigned count = worker_count_.load(std::memory_order_relaxed);
+  for (unsigned i = 0; i < count; ++i) {
+    Worker* const worker = workers_[i].load(std::memory_order_relaxed);
+    if (!worker->used.load(std::memory_order_relaxed) && !worker->used.exchange(true, std::memory_order_acquire))
+      return worker;
+  }
+  if (count == most_workers_) return nullptr;
+  auto* const fresh = new Worker;
+  fresh->used.store(true, std::memory_order_relaxed);
+  workers_[count].store(fresh, std::memory_order_release);
+  worker_count_.store(count + 1, std::memory_order_release);
+  return fresh;
+}
+
+void Executor::lend_place() noexcept {
+  unsigned called = 0;
+  {
+    const std::scoped_lock hold(lock_);
+    room_.fetch_add(1, std::memory_order_relaxed);
+    if (returning_ != 0) returned_.notify_one();
+    if (work_is_left()) called = call(1);
+  }
+  if (called != 0) wake_.notify_one();
+}
+
+void Executor::take_place_back(bool in_time) noexcept {
+  std::unique_lock hold(lock_);
+  if (in_time && room_.load(std::memory_order_relaxed) <= 0) {
+    asking_.store(++returning_, std::memory_order_relaxed);
+    returned_.wait_for(hold, longest_ask, [&] { return room_.load(std::memory_order_relaxed) > 0; });
+    asking_.store(--returning_, std::memory_order_relaxed);
+  }
+  room_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+}  // namespace tessera::executor

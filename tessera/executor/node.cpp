@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/executor/node.h"
+
+#include <algorithm>
+#include <mutex>
+#include <new>
+
+#include "tessera/base/error.h"
+#include "tessera/executor/executor.h"
+
+namespace tessera::executor {
+
+namespace {
+constinit Continuation closed;  // in place of the successors of a node that has ended
+
+/// What fails a node where there is no memory to say why; made while there is, and never destroyed.
+const FailureRef& no_memory() {
+  static const FailureRef& one = *new FailureRef([] {
+    auto origin = std::make_shared<FailureOrigin>();
+    origin->error = std::make_exception_ptr(std::bad_alloc());
+    origin->name = "task";
+    auto failure = std::make_shared<Failure>();
+    failure->origin = std::move(origin);
+    return failure;
+  }());
+  return one;
+}
+[[maybe_unused]] const FailureRef& made_in_time = no_memory();
+}  // namespace
+
+Node::~Node() {
+  forget_predecessors();
+  while (more_edges_ != nullptr) {
+    MoreEdges* const next = more_edges_->next;
+    delete more_edges_;
+    more_edges_ = next;
+  }
+}
+
+void Node::after(Node& predecessor, Dependency kind) {
+  if (predecessor.state() == State::made)
+    fail<ArgumentError>({.asked = "node " + name(),
+                         .with = {{"predecessor", predecessor.name()}},
+                         .wrong = "what it comes after is not submitted yet",
+                         .todo = "Submit predecessors first"});
+  Continuation* head = predecessor.successors_.load(std::memory_order_acquire);
+  if (head != &closed) {
+    Edge* edge = nullptr;
+    if (edges_ < std::size(some_edges_)) {
+      edge = &some_edges_[edges_];
+    } else {
+      if (more_edges_ == nullptr || more_edges_->used == MoreEdges::size)
+        more_edges_ = new MoreEdges{more_edges_, 0, {}};
+      edge = &more_edges_->edges[more_edges_->used];
+    }
+    edge->to = this;
+    edge->from = &predecessor, edge->kind = kind;
+    pending_.fetch_add(1, std::memory_order_relaxed);
+    do edge->next = head;
+    while (head != &closed && !predecessor.successors_.compare_exchange_weak(head, edge, std::memory_order_acq_rel));
+    if (head != &closed) {
+      predecessor.keep();
+      const std::scoped_lock hold(lock_);
+      ++edges_;
+      if (edges_ > std::size(some_edges_)) ++more_edges_->used;
+      return;
+    }
+    edge->from = nullptr;
+    pending_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  if (predecessor.failure_ && kind == Dependency::result) poison(predecessor);
+}
+
+void Node::set_priority(int priority) noexcept {
+  priority_ = static_cast<std::int8_t>(std::clamp(priority, least_priority, most_priority));
+}
+
+void Node::submit() noexcept {
+  group_->submitted_.fetch_add(1, std::memory_order_relaxed);
+  keep();  // the queue's
+  state_.store(State::waiting, std::memory_order_seq_cst);
+  predecessor_ended();
+}
+
+void Node::submit_here() {
+  std::vector<NodeRef> before;
+  for_each_predecessor([&](Edge& edge) { before.emplace_back(*edge.from); });
+  for (const NodeRef& b : before) executor::wait(*b);
+  Executor& executor = group_->executor_;
+  group_->submitted_.fetch_add(1, std::memory_order_relaxed);
+  while (pending_.load(std::memory_order_acquire) != 1) std::this_thread::yield();  // they say so a moment later
+  pending_.store(0, std::memory_order_relaxed);
+  state_.store(State::ready, std::memory_order_seq_cst);
+  if (claim()) executor.run(*this);
+  executor.wait(*this);
+}
+
+void Node::predecessor_ended() noexcept {
+  if (pending_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  state_.store(State::ready, std::memory_order_seq_cst);
+  group_->executor_.push(this);
+}
+
+bool Node::cancel() noexcept {
+  cancel_.exchange(true, std::memory_order_seq_cst);
+  const State now = state_.load(std::memory_order_seq_cst);
+  if (now == State::ready) {
+    if (!claim()) return false;
+    execute();  // skips it
+    return true;
+  }
+  return now < State::ready;
+}
+
+bool Node::stop_asked() const noexcept { return cancel_.load(std::memory_order_relaxed) || group_->cancelled(); }
+
+void Node::then(Continuation& continuation) noexcept {
+  Continuation* head = successors_.load(std::memory_order_acquire);
+  do continuation.next = head;
+  while (head != &closed && !successors_.compare_exchange_weak(head, &continuation, std::memory_order_acq_rel));
+  if (head == &closed) continuation.fire(continuation);
+}
+
+void Node::execute() noexcept {
+  forget_predecessors();
+  Ends ends = Ends::now;
+  if (!failure_) {
+    if (cancel_.load(std::memory_order_seq_cst) || group_->cancelled()) {
+      fail_with(nullptr, true);
+    } else {
+      // What it makes ready is for all threads; what its end makes ready, this one may run next.
+      Node** const follower = std::exchange(Executor::here_.follower, nullptr);
+      try {
+        ends = run();
+      } catch (...) {
+        fail_with(std::current_exception(), false);
+      }
+      Executor::here_.follower = follower;
+    }
+  }
+  if (ends == Ends::now) finish();
+}
+
+void Node::end(std::exception_ptr error) noexcept {
+  if (error) fail_with(std::move(error), false);
+  finish();
+}
+
+void Node::finish() noexcept {
+  done();
+  if (failure_) group_->failed(*this);
+  state_.store(State::ended, std::memory_order_release);
+  Continuation* newest = successors_.exchange(&closed, std::memory_order_acq_rel);
+  Continuation* list = nullptr;
+  while (newest != nullptr) {  // those that came first go first
+    Continuation* const next = newest->next;
+    newest->next = list;
+    list = newest;
+    newest = next;
+  }
+  while (list != nullptr) {
+    Continuation* const next = list->next;  // what fires may be gone
+    if (list->fire != nullptr) {
+      list->fire(*list);
+    } else {
+      const Edge& edge = static_cast<Edge&>(*list);
+      Node& successor = *edge.to;
+      if (failure_ && edge.kind == Dependency::result) [[unlikely]]
+        successor.poison(*this);
+      successor.predecessor_ended();
+    }
+    list = next;
+  }
+  group_->one_has_ended();  // it may be gone now
+}
+
+void Node::fail_with(std::exception_ptr error, bool cancelled) noexcept {
+  try {
+    auto origin = std::make_shared<FailureOrigin>();
+    origin->error = std::move(error);
+    auto failure = std::make_shared<Failure>();
+    failure->cancelled = cancelled;
+    failure->origin = origin;
+    failure_ = failure;
+    origin->name = name();
+  } catch (...) {
+    if (!failure_) failure_ = no_memory();  // else it is without a name
+  }
+}
+
+void Node::poison(const Node& predecessor) noexcept {
+  const FailureRef& cause = predecessor.failure_;
+  FailureRef mine = cause;
+  try {
+    auto failure = std::make_shared<Failure>(*cause);
+    failure->through.push_back(name());
+    if (failure->through.size() > Failure::most_names) {
+      failure->through.erase(failure->through.begin());
+      ++failure->left_out;
+    }
+    mine = std::move(failure);
+  } catch (...) {  // no memory for a name
+  }
+  const std::scoped_lock hold(lock_);
+  // Of several the first stays; an error says more than a cancellation.
+  if (!failure_ || (failure_->cancelled && !mine->cancelled)) std::swap(failure_, mine);
+}
+
+void Node::forget_predecessors() noexcept {
+  if (edges_ == 0) return;
+  Node* few[std::size(decltype(some_edges_){})];
+  MoreEdges* more = nullptr;
+  std::uint32_t inside = 0;
+  {
+    const std::scoped_lock hold(lock_);
+    inside = std::min<std::uint32_t>(edges_, std::size(some_edges_));
+    for (std::uint32_t i = 0; i < inside; ++i) few[i] = some_edges_[i].from;
+    more = std::exchange(more_edges_, nullptr);
+    edges_ = 0;
+  }
+  for (std::uint32_t i = 0; i < inside; ++i) few[i]->drop();
+  while (more != nullptr) {
+    for (unsigned i = 0; i < more->used; ++i) more->edges[i].from->drop();
+    delete std::exchange(more, more->next);
+  }
+}
+
+}  // namespace tessera::executor

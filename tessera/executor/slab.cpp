@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/executor/slab.h"
+
+#include <mutex>
+#include <new>
+#include <utility>
+
+#include "tessera/base/os/fork.h"
+#include "tessera/base/os/per_thread.h"
+
+namespace tessera::executor::slab {
+namespace {
+
+constexpr std::size_t granule = 64, classes = 8;
+constexpr unsigned magazine_size = 64;
+
+struct Free {
+  Free* next;
+  Free* next_magazine;  // of the first in a magazine
+};
+
+// Full magazines of all threads. A child of fork has its own: the parent's may be locked for ever.
+struct Depot {
+  SpinLock lock;
+  Free* magazines[classes] = {};
+  void* chunks = nullptr;  // each begins with the address of the one before: they are kept until the process ends
+
+  Free* take(std::size_t kind) noexcept {
+    const std::scoped_lock hold(lock);
+    Free* const first = magazines[kind];
+    if (first != nullptr) magazines[kind] = first->next_magazine;
+    return first;
+  }
+  void give(std::size_t kind, Free* first) noexcept {
+    const std::scoped_lock hold(lock);
+    first->next_magazine = std::exchange(magazines[kind], first);
+  }
+  Free* fresh(std::size_t kind) {
+    const std::size_t bytes = (kind + 1) * granule;
+    auto* const chunk =
+        static_cast<std::byte*>(::operator new(granule + magazine_size * bytes, std::align_val_t{granule}));
+    {
+      const std::scoped_lock hold(lock);
+      ::new (chunk) void*(std::exchange(chunks, chunk));
+    }
+    Free* first = nullptr;
+    for (unsigned i = magazine_size; i-- > 0;) first = ::new (chunk + granule + i * bytes) Free{first, nullptr};
+    return first;
+  }
+};
+constinit os::PerProcess<Depot> depot;
+
+// Two magazines of each size, one of them full or empty, so that a thread that takes and gives by turns stays by
+// itself.
+class Cache {
+ public:
+  Cache() = default;
+  Cache(const Cache&) = delete;
+  Cache& operator=(const Cache&) = delete;
+  ~Cache() {
+    for (std::size_t kind = 0; kind < classes; ++kind) {
+      if (kinds_[kind].some != nullptr) depot->give(kind, kinds_[kind].some);
+      if (kinds_[kind].full != nullptr) depot->give(kind, kinds_[kind].full);
+    }
+  }
+  void* take(std::size_t kind) {
+    Kind& k = kinds_[kind];
+    if (k.some == nullptr) {
+      k.some = std::exchange(k.full, nullptr);
+      if (k.some == nullptr) k.some = depot->take(kind);
+      if (k.some == nullptr) k.some = depot->fresh(kind);
+      k.count = magazine_size;
+    }
+    if (k.count > 0) --k.count;  // a magazine that a thread left behind may have fewer than it says
+    Free* const taken = k.some;
+    k.some = taken->next;
+    return taken;
+  }
+  void give(std::size_t kind, void* memory) noexcept {
+    Kind& k = kinds_[kind];
+    if (k.count >= magazine_size) {
+      if (k.full != nullptr) depot->give(kind, k.full);
+      k.full = std::exchange(k.some, nullptr);
+      k.count = 0;
+    }
+    k.some = ::new (memory) Free{k.some, nullptr};
+    ++k.count;
+  }
+
+ private:
+  struct Kind {
+    Free* some = nullptr;
+    Free* full = nullptr;
+    unsigned count = 0;  // of `some`
+  };
+  Kind kinds_[classes];
+};
+struct ForNodes;
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool by_hand = false;  // each in memory of its own, so that use after its end is seen
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+constexpr bool by_hand = false;
+#else
+constexpr bool by_hand = true;
+#endif
+#else
+constexpr bool by_hand = true;
+#endif
+
+}  // namespace
+
+void* take(std::size_t bytes) {
+  if (!by_hand || bytes > granule * classes) return ::operator new(bytes, std::align_val_t{granule});
+  return os::PerThread<Cache, ForNodes>::get().take((bytes - 1) / granule);
+}
+
+void give(void* memory, std::size_t bytes) noexcept {
+  if (!by_hand || bytes > granule * classes) return ::operator delete(memory, std::align_val_t{granule});
+  os::PerThread<Cache, ForNodes>::get().give((bytes - 1) / granule, memory);
+}
+
+}  // namespace tessera::executor::slab

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory for things that are made by one thread and given up by another, millions of times a second: each thread keeps
+// some of each size, and what it has too much or too little of goes as a whole magazine from and to all. Internal.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <thread>
+
+namespace tessera::executor {
+
+/// For a few instructions, among threads that each have a core: who finds it taken for longer lets others run.
+class SpinLock {
+ public:
+  void lock() noexcept {
+    for (int tries = 0; taken_.exchange(true, std::memory_order_acquire); ++tries)
+      while (taken_.load(std::memory_order_relaxed))
+        if (++tries > 100) std::this_thread::yield();
+  }
+  void unlock() noexcept { taken_.store(false, std::memory_order_release); }
+
+ private:
+  std::atomic<bool> taken_ = false;
+};
+
+namespace slab {
+
+/// Memory for `bytes`, aligned to 64 up to 512 of them. std::bad_alloc.
+void* take(std::size_t bytes);
+/// `bytes` as they were asked for.
+void give(void* memory, std::size_t bytes) noexcept;
+
+}  // namespace slab
+}  // namespace tessera::executor

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/task/access.h"
+
+#include <algorithm>
+#include <array>
+
+namespace tessera {
+
+const char* to_string(Access mode) {
+  constexpr std::array names = {"in", "out", "inout", "commute", "reduce"};
+  return names[static_cast<std::size_t>(mode)];
+}
+
+namespace detail {
+
+void AccessOrder::prune(Nodes& nodes) {
+  std::erase_if(nodes, [](const executor::NodeRef& n) { return n->ended(); });
+}
+
+bool AccessOrder::Entry::idle() {
+  const auto ended = [](const executor::NodeRef& n) { return n->ended(); };
+  return std::ranges::all_of(writers, ended) && std::ranges::all_of(readers, ended) &&
+         std::ranges::all_of(before, ended);
+}
+
+/// The only cell of the tiling in which the part lies, if there is one: cells are as large as the tiling's first part,
+/// and counted from the beginning of the storage.
+std::uint64_t AccessOrder::cell_of(const StoragePart& part) const {
+  if (tiling_.axes == 0 || part.axes > tiling_.axes || (part.axes == 0 && part.end - part.begin != part.element))
+    return no_cell;
+  std::uint64_t rest = part.begin, cell = 0;
+  int known = 0;
+  for (int k = 0; k < tiling_.axes; ++k) {
+    const std::uint64_t stride = tiling_.stride[k], extent = tiling_.extent[k], first = rest / stride;
+    rest %= stride;
+    std::uint64_t count = 1;
+    if (known < part.axes && part.stride[known] == stride) count = part.extent[known++];
+    if (k > 0 && (first + count) * stride > tiling_.stride[k - 1]) return no_cell;  // wraps into the next row
+    if (first / extent != (first + count - 1) / extent) return no_cell;
+    cell = cell * 0x100000001b3ull + first / extent;
+  }
+  return known == part.axes && rest == 0 ? cell & (no_cell >> 1) : no_cell;
+}
+
+/// f(index) for each entry that the part may meet.
+template <class F>
+void AccessOrder::for_each_near(const StoragePart& part, Device device, F&& f) {
+  if (entries_.empty()) return;
+  const std::uint64_t cell = several_devices_ || device != device_ ? no_cell : cell_of(part);
+  if (cell == no_cell) {
+    for (std::size_t i = entries_.size(); i-- > 0;) f(i);  // backwards, so that f may remove it
+    return;
+  }
+  for (std::size_t i = wide_.size(); i-- > 0;) f(wide_[i]);
+  if (const auto found = cells_.find(cell); found != cells_.end())
+    for (std::size_t i = found->second.size(); i-- > 0;) f(found->second[i]);
+}
+
+void AccessOrder::conflicts(Access mode, const StoragePart& part, Device device, const Each& after) {
+  using Dependency = executor::Node::Dependency;
+  const auto all = [&](const Nodes& nodes, Dependency kind = Dependency::order) {
+    for (const executor::NodeRef& n : nodes) after(*n, kind);
+  };
+  const Dependency contents = mode == Access::out ? Dependency::order : Dependency::result;
+  for_each_near(part, device, [&](std::size_t i) {
+    Entry& e = entries_[i];
+    const bool apart = e.device != device && (writes(mode) || !e.writers.empty());
+    if (!apart && !overlap(e.part, part)) return;
+    if (mode == Access::commute && e.open && e.mode == mode && e.part == part) {
+      all(e.before, contents);
+      return;
+    }
+    all(e.writers, apart ? Dependency::order : contents);
+    if (writes(mode)) all(e.readers);
+  });
+}
+
+AccessOrder::Entry& AccessOrder::entry_of(const StoragePart& part, Device device) {
+  Entry* found = nullptr;
+  for_each_near(part, device, [&](std::size_t i) {
+    if (entries_[i].part == part && entries_[i].device == device) found = &entries_[i];
+  });
+  if (found != nullptr) return *found;
+  if (entries_.size() >= clean_at_) clean();
+  if (entries_.empty()) {
+    device_ = device, several_devices_ = false;
+    tiling_ = {};
+    if (part.axes > 0) tiling_ = {part.axes, part.stride, part.extent};
+  }
+  several_devices_ = several_devices_ || device != device_;
+  const auto index = static_cast<std::uint32_t>(entries_.size());
+  Entry& e = entries_.emplace_back();
+  e.part = part, e.device = device, e.cell = cell_of(part);
+  (e.cell == no_cell ? wide_ : cells_[e.cell]).push_back(index);
+  return e;
+}
+
+void AccessOrder::remove(std::size_t index) {
+  const auto list = [&](const Entry& e) -> std::vector<std::uint32_t>& {
+    return e.cell == no_cell ? wide_ : cells_.at(e.cell);
+  };
+  std::erase(list(entries_[index]), static_cast<std::uint32_t>(index));
+  if (entries_[index].cell != no_cell && list(entries_[index]).empty()) cells_.erase(entries_[index].cell);
+  const std::size_t last = entries_.size() - 1;
+  if (index != last) {
+    std::ranges::replace(list(entries_[last]), static_cast<std::uint32_t>(last), static_cast<std::uint32_t>(index));
+    entries_[index] = std::move(entries_[last]);
+  }
+  entries_.pop_back();
+}
+
+/// Forgets what has ended; the next time when twice as much is there.
+void AccessOrder::clean() {
+  for (std::size_t i = entries_.size(); i-- > 0;)
+    if (entries_[i].idle()) remove(i);
+  clean_at_ = std::max<std::size_t>(64, 2 * entries_.size());
+}
+
+void AccessOrder::add(executor::Node& node, Access mode, const StoragePart& part, Device device, const Each& after) {
+  if (part.empty()) return;
+  conflicts(mode, part, device, after);
+  if (mode == Access::out || mode == Access::inout) {
+    // What lies within this part need not be remembered: who meets it meets this, and comes after it. On another device
+    // it meets more than that.
+    for_each_near(part, device, [&](std::size_t i) {
+      if (entries_[i].device == device && entries_[i].part != part && contains(part, entries_[i].part)) remove(i);
+    });
+  }
+  Entry& e = entry_of(part, device);
+  switch (mode) {
+    case Access::in:
+      if (e.readers.size() == e.readers.capacity()) prune(e.readers);
+      e.readers.emplace_back(node);
+      e.open = false;
+      break;
+    case Access::commute:
+      if (!e.open || e.mode != mode) {
+        prune(e.writers), prune(e.readers);
+        e.before = std::move(e.writers);
+        e.before.insert(e.before.end(), e.readers.begin(), e.readers.end());
+        e.writers.clear(), e.readers.clear();
+      }
+      if (e.writers.size() == e.writers.capacity()) prune(e.writers);
+      e.writers.emplace_back(node);
+      e.mode = mode, e.open = true;
+      break;
+    default:
+      e.writers.clear(), e.readers.clear(), e.before.clear();
+      e.writers.emplace_back(node);
+      e.mode = mode, e.open = false;
+  }
+}
+
+bool AccessOrder::busy(Access mode, const StoragePart& part) {
+  bool found = false;
+  for (std::size_t i = 0; i < entries_.size() && !found; ++i) {
+    Entry& e = entries_[i];
+    if (!overlap(e.part, part)) continue;
+    const auto live = [](const executor::NodeRef& n) { return !n->ended(); };
+    found = std::ranges::any_of(e.writers, live) || (writes(mode) && std::ranges::any_of(e.readers, live));
+  }
+  return found;
+}
+
+}  // namespace detail
+}  // namespace tessera

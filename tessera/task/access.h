@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tasks do with a storage, and the order that follows: as if they ran one after the other as they were submitted.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+#include "tessera/device/device.h"
+#include "tessera/executor/executor.h"
+#include "tessera/task/part.h"
+
+namespace tessera {
+
+enum class Access : std::uint8_t {
+  in,       ///< read
+  out,      ///< written: what was there is not needed, and not copied
+  inout,    ///< read and written
+  commute,  ///< read and written, one at a time and in any order among those that say so
+  reduce,   ///< combined with what others of the same operation compute, in any order
+};
+const char* to_string(Access mode);
+constexpr bool writes(Access mode) { return mode != Access::in; }
+
+namespace detail {
+
+/// The accesses to one storage that have not ended, by the parts they touch. Under its owner's lock.
+class AccessOrder {
+ public:
+  using Each = std::function<void(executor::Node&, executor::Node::Dependency)>;
+
+  /// Calls `after` for every node that an access of this kind has to wait for: it may name a node more than once. Parts
+  /// that do not overlap are ordered too where one of them is written on another device: what is valid is known of
+  /// whole storages.
+  void conflicts(Access mode, const StoragePart& part, Device device, const Each& after);
+  /// The same, and from now on `node` is one of them.
+  void add(executor::Node& node, Access mode, const StoragePart& part, Device device, const Each& after);
+  /// Whether any that would conflict has not ended.
+  bool busy(Access mode, const StoragePart& part);
+  /// Parts that are remembered; for tests.
+  std::size_t parts() const { return entries_.size(); }
+
+ private:
+  using Nodes = std::vector<executor::NodeRef>;
+  struct Entry {
+    StoragePart part;
+    Device device;
+    Access mode = Access::in;  // of the writers
+    bool open = false;         // more may commute with the writers
+    Nodes writers;             // the last one, or those that commute
+    Nodes readers;             // since
+    Nodes before;              // what commuting writers come after
+    std::uint64_t cell = 0;
+    bool idle();
+  };
+  // Parts of a regular tiling meet only those of their own cell; others are compared with all.
+  struct Tiling {
+    int axes = 0;
+    std::array<std::uint64_t, StoragePart::most_axes> stride{}, extent{};
+  };
+  static constexpr std::uint64_t no_cell = ~std::uint64_t{0};
+
+  std::uint64_t cell_of(const StoragePart& part) const;
+  template <class F>
+  void for_each_near(const StoragePart& part, Device device, F&& f);
+  Entry& entry_of(const StoragePart& part, Device device);
+  void remove(std::size_t index);
+  void clean();
+  static void prune(Nodes& nodes);
+
+  std::vector<Entry> entries_;
+  std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> cells_;
+  std::vector<std::uint32_t> wide_;  // entries of no cell
+  Tiling tiling_;
+  std::size_t clean_at_ = 64;
+  Device device_;  // of all entries, unless:
+  bool several_devices_ = false;
+};
+
+}  // namespace detail
+}  // namespace tessera

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a task keeps its function and its arguments, and what it gives them as. Internal; what has a meaning of its own
+// as an argument specialises TaskArgument.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "tessera/array/array.h"
+#include "tessera/task/access.h"
+#include "tessera/task/node.h"
+
+namespace tessera::detail {
+
+[[noreturn]] void no_task();
+
+/// Where the newest contents are counts.
+void place_data(Placing& placing, const Array& array);
+/// The task uses it so: it comes after others that do, and gets it where it runs.
+void declare_access(TaskNode& node, Array& array, Access mode, MatrixPart triangle = MatrixPart::none);
+
+/// A task with room for its result.
+template <class T>
+class TaskResult : public TaskNode {
+ public:
+  using TaskNode::TaskNode;
+  std::optional<T> value;
+};
+template <>
+class TaskResult<void> : public TaskNode {
+ public:
+  using TaskNode::TaskNode;
+};
+
+/// An argument of type T as it is stored.
+template <class T>
+struct TaskArgument {
+  /// On the submitter, before the task is made: where it may run. Its number counts from 1.
+  static void place(Placing&, std::size_t, const T&) {}
+  /// On the submitter, before it is submitted: what it comes after.
+  static void attach(TaskNode&, T&) {}
+  /// On the thread that runs it: a tuple of what the function gets for it.
+  static std::tuple<T&> give(T& stored) { return std::tuple<T&>(stored); }
+};
+template <class T>
+struct TaskArgument<std::reference_wrapper<T>> {
+  static void place(Placing&, std::size_t, const std::reference_wrapper<T>&) {}
+  static void attach(TaskNode&, std::reference_wrapper<T>&) {}
+  static std::tuple<T&> give(std::reference_wrapper<T>& stored) { return std::tuple<T&>(stored.get()); }
+};
+template <>
+struct TaskArgument<Array> {
+  static void place(Placing& placing, std::size_t, const Array& array) { place_data(placing, array); }
+  /// `unsaid`: what the function does to it, as far as its type tells.
+  static void attach(TaskNode& node, Array& array, Access unsaid) { declare_access(node, array, unsaid); }
+  static std::tuple<Array&> give(Array& stored) { return std::tuple<Array&>(stored); }
+};
+
+/// A function of type F.
+template <class F>
+struct TaskFunction {
+  static constexpr bool kernel = requires(const F& f) { f.untyped().function(); };
+
+  static void place(Placing& placing, const F&) {
+    if constexpr (kernel) placing.goes_with_data();
+    if constexpr (requires { F::backends; }) placing.only(F::backends(), "variants");
+  }
+  static std::string name(const F& f) {
+    if constexpr (kernel)
+      return f.name();
+    else
+      return {};
+  }
+  /// What it does to its argument of this number, if nothing is said: a kernel's first is how many threads it has.
+  static Access access(const F& f, std::size_t number) {
+    if constexpr (kernel) {
+      const auto& parameters = f.untyped().function().params;
+      if (number > 0 && number <= parameters.size() && parameters[number - 1].access != ir::Access::read)
+        return Access::inout;
+    }
+    return Access::in;
+  }
+  template <class... G>
+  static decltype(auto) call(TaskNode& node, F& f, G&&... given) {
+    if constexpr (kernel) {
+      // What a kernel writes is given by arrays; a result that others have too is such an array as well.
+      return launch(f, std::remove_const_t<std::remove_reference_t<G>>(given)...);
+    } else if constexpr (std::is_invocable_v<F&, G...>) {
+      return std::invoke(f, std::forward<G>(given)...);
+    } else {
+      static_assert(std::is_invocable_v<F&, std::stop_token, G...>,
+                    "the function cannot be called with these arguments: a Task<T> gives a const T&, what is stored "
+                    "a T&, std::ref(x) x itself, a Task<void> nothing");
+      return std::invoke(f, node.stop_token(), std::forward<G>(given)...);
+    }
+  }
+
+ private:
+  template <class... G>
+  static void launch(const F& f, G&&... given) {
+    f.launch(given...);
+  }
+};
+
+/// A task of a function of type F and arguments stored as A.
+template <class F, class... A>
+struct TaskResultOf {
+  using Given = decltype(std::tuple_cat(TaskArgument<A>::give(std::declval<A&>())...));
+  template <class... G>
+  static auto call(std::tuple<G...>*)
+      -> decltype(TaskFunction<F>::call(std::declval<TaskNode&>(), std::declval<F&>(), std::declval<G>()...));
+  using type = std::decay_t<decltype(call(static_cast<Given*>(nullptr)))>;
+};
+
+template <class F, class... A>
+class FunctionTask final : public TaskResult<typename TaskResultOf<F, A...>::type> {
+ public:
+  using Result = typename TaskResultOf<F, A...>::type;
+
+  template <class G, class... B>
+  FunctionTask(executor::Group& group, Device device, std::shared_ptr<const OptionsInForce> options,
+               const TaskOptions& said, std::string kernel_name, G&& f, B&&... arguments)
+      : TaskResult<Result>(group, device, std::move(options), said, std::move(kernel_name)),
+        kept_(std::in_place, std::forward<G>(f), std::forward<B>(arguments)...) {}
+
+  void attach_arguments() {
+    [[maybe_unused]] std::size_t number = 0;
+    std::apply([&](F& f, A&... arguments) { (attach_one(f, number++, arguments), ...); }, *kept_);
+    if (TaskData* const data = this->data()) data->order();
+  }
+
+ protected:
+  void call() override {
+    const auto go = [&]() -> decltype(auto) {
+      return std::apply(
+          [&](F& f, A&... arguments) -> decltype(auto) {
+            return std::apply(
+                [&]<class... G>(G&&... given) -> decltype(auto) {
+                  return TaskFunction<F>::call(*this, f, std::forward<G>(given)...);
+                },
+                std::tuple_cat(TaskArgument<A>::give(arguments)...));
+          },
+          *kept_);
+    };
+    if constexpr (std::is_void_v<Result>)
+      go();
+    else
+      this->value.emplace(go());
+    // What is deferred reads memory that others may write once this has ended.
+    if constexpr (std::is_same_v<Result, Array>) this->value->eval();
+  }
+  void done() noexcept override {
+    TaskNode::done();
+    kept_.reset();
+  }
+
+ private:
+  template <class B>
+  void attach_one(F& f, std::size_t number, B& argument) {
+    if constexpr (requires { TaskArgument<B>::attach(*this, argument, Access::in); })
+      TaskArgument<B>::attach(*this, argument, TaskFunction<F>::access(f, number));
+    else
+      TaskArgument<B>::attach(*this, argument);
+  }
+  std::optional<std::tuple<F, A...>> kept_;  // until it has run
+};
+
+}  // namespace tessera::detail

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/task/data.h"
+
+#include <algorithm>
+#include <list>
+
+#include "tessera/array/elementwise.h"
+#include "tessera/array/source.h"
+#include "tessera/base/os/fork.h"
+#include "tessera/task/region.h"
+#include "tessera/task/task_accesses.h"
+
+namespace tessera {
+namespace {
+
+struct Counted {
+  std::atomic<std::uint64_t> count = 0, bytes = 0;
+  void add(std::uint64_t n) {
+    count.fetch_add(1, std::memory_order_relaxed);
+    bytes.fetch_add(n, std::memory_order_relaxed);
+  }
+};
+constinit Counted fetched, written_back, evicted;
+
+/// Copies that no task is using, the least recently used first: of these memory can be had.
+struct Unused {
+  std::recursive_mutex lock;  // held while some of them go, so that none goes by itself meanwhile
+  std::list<std::pair<detail::TaskStorage*, Device>> all;
+};
+constinit os::PerProcess<Unused> unused;
+
+void forget(detail::TaskStorage* owner, std::optional<Device> device) noexcept {
+  Unused& u = unused.get();
+  const std::lock_guard hold(u.lock);
+  std::erase_if(u.all, [&](const auto& e) { return e.first == owner && (!device || e.second == *device); });
+}
+
+}  // namespace
+
+TaskCopies task_copies() {
+  return {fetched.count, written_back.count, evicted.count, fetched.bytes, written_back.bytes, evicted.bytes};
+}
+
+namespace detail {
+
+Array in_storage(const Array& array, std::shared_ptr<Storage> storage) {
+  return ArrayAccess::make(Source::of(std::move(storage), array.dtype()), array.dtype(), array.shape(), array.strides(),
+                           array.offset());
+}
+
+TaskStorage& TaskStorage::of(Storage& storage) {
+  if (Elsewhere* const known = storage.elsewhere()) return static_cast<TaskStorage&>(*known);
+  return static_cast<TaskStorage&>(storage.set_elsewhere(std::make_unique<TaskStorage>(storage)));
+}
+
+TaskStorage::TaskStorage(Storage& home) : home_(home) {}
+TaskStorage::~TaskStorage() {
+  if (!copies_.empty()) forget(this, {});
+}
+
+bool TaskStorage::written_by_others() const noexcept {
+  if (home_outdated_.load(std::memory_order_acquire)) return true;
+  if (writers_.load(std::memory_order_acquire) == 0) return false;
+  const TaskAccesses* const mine = TaskAccesses::current();
+  return mine == nullptr || mine->declared(home_) == nullptr;
+}
+
+// --- Order
+// -------------------------------------------------------------------------------------------------------------
+
+/// Somebody uses the memory other than as a task's argument: the program outside of tasks, or a task's function.
+void TaskStorage::before(Access mode) {
+  TaskAccesses* const mine = TaskAccesses::current();
+  if (mine == nullptr) {
+    wait_for(order_, mode, nullptr);
+  } else if (TaskAccesses::Declared* const d = mine->declared(home_)) {
+    mine->check_use(*d, home_, mode);
+    if (d->nested) wait_for(*d->nested, mode, mine);
+  } else {
+    mine->check_undeclared(*this, mode);
+  }
+  if (home_outdated_.load(std::memory_order_acquire)) bring_home();
+  if (mode != Access::in && !copies_.empty()) {
+    const std::lock_guard hold(moving_);
+    for (Copy& c : copies_) c.valid = false;
+  }
+}
+
+void TaskStorage::wait_for(AccessOrder& order, Access mode, const TaskAccesses*) {
+  std::vector<executor::NodeRef> nodes;
+  {
+    const std::lock_guard hold(lock_);
+    order.conflicts(mode, whole_part(home_.bytes()), home_.device(),
+                    [&](executor::Node& n, executor::Node::Dependency) {
+                      if (!n.ended()) nodes.emplace_back(n);
+                    });
+  }
+  for (const executor::NodeRef& n : nodes) executor::wait(*n);
+}
+
+// --- Where it is
+// -------------------------------------------------------------------------------------------------------
+
+TaskStorage::Copy* TaskStorage::copy_on(Device device) noexcept {
+  const auto at = std::ranges::find(copies_, device, &Copy::device);
+  return at == copies_.end() ? nullptr : &*at;
+}
+
+bool TaskStorage::valid_on(Device device) {
+  const std::lock_guard hold(moving_);
+  if (device == home_.device()) return home_valid_;
+  const Copy* const c = copy_on(device);
+  return c != nullptr && c->valid;
+}
+
+std::vector<Device> TaskStorage::valid_devices() {
+  const std::lock_guard hold(moving_);
+  std::vector<Device> all;
+  if (home_valid_) all.push_back(home_.device());
+  for (const Copy& c : copies_)
+    if (c.valid) all.push_back(c.device);
+  return all;
+}
+
+void TaskStorage::move(Storage& to, Storage& from) {
+  const std::uint64_t bytes = std::min(to.bytes(), from.bytes());
+  if (bytes == 0) return;
+  const Storage::Moving quiet(home_);
+  const auto view = [&](Storage& s) {  // whoever asked holds it
+    return BufferView{std::shared_ptr<Storage>(std::shared_ptr<void>(), &s), 0, bytes, DType::u8};
+  };
+  current_queue(to.device()).copy(view(to), view(from));
+}
+
+std::shared_ptr<Storage> TaskStorage::allocate(Device device) {
+  for (;;) {
+    try {
+      return Storage::allocate(device, home_.bytes(), home_.label());
+    } catch (const OutOfMemory&) {
+      // What tasks left there: the oldest first, those that are elsewhere too before those that have to be brought
+      // home.
+      Unused& u = unused.get();
+      const std::lock_guard hold(u.lock);
+      std::vector<TaskStorage*> candidates;
+      for (const auto& [owner, where] : u.all)
+        if (where == device && owner != this) candidates.push_back(owner);
+      const auto clean = [&](TaskStorage* s) { return s->valid_devices().size() > 1 || !s->valid_on(device); };
+      std::ranges::stable_partition(candidates, clean);
+      if (std::ranges::none_of(candidates, [&](TaskStorage* s) { return s->evict(device); })) throw;
+    }
+  }
+}
+
+std::shared_ptr<Storage> TaskStorage::acquire(Device device, bool needed, std::shared_ptr<Storage> home) {
+  const std::lock_guard hold(moving_);
+  if (device == home_.device()) {
+    if (needed) bring_home();
+    return home;
+  }
+  Copy* copy = copy_on(device);
+  if (copy == nullptr) {
+    std::shared_ptr<Storage> fresh = allocate(device);
+    copy = &copies_.emplace_back(Copy{device, std::move(fresh)});
+  } else if (copy->users == 0) {
+    forget(this, device);
+  }
+  if (needed && !copy->valid) {
+    Storage* from = home_valid_ ? &home_ : nullptr;
+    for (const Copy& c : copies_)
+      if (c.valid && (from == nullptr || c.device.backend == device.backend)) from = c.storage.get();
+    if (from != nullptr) {
+      move(*copy->storage, *from);
+      fetched.add(home_.bytes());
+    }
+    copy->valid = true;
+  }
+  ++copy->users;
+  return copy->storage;
+}
+
+void TaskStorage::release(Device device, bool written) noexcept {
+  const std::lock_guard hold(moving_);
+  if (written) {
+    home_valid_ = device == home_.device();
+    home_outdated_.store(!home_valid_, std::memory_order_release);
+    for (Copy& c : copies_) c.valid = c.device == device;
+  }
+  Copy* const copy = device == home_.device() ? nullptr : copy_on(device);
+  if (copy == nullptr || --copy->users > 0) return;
+  try {
+    Unused& u = unused.get();
+    const std::lock_guard list(u.lock);
+    u.all.emplace_back(this, device);
+  } catch (const std::bad_alloc&) {}  // it will not be evicted
+}
+
+void TaskStorage::bring_home(bool evicting) {
+  const std::lock_guard hold(moving_);
+  if (home_valid_) return;
+  for (const Copy& c : copies_) {
+    if (!c.valid) continue;
+    move(home_, *c.storage);
+    (evicting ? evicted : written_back).add(home_.bytes());
+    break;
+  }
+  home_valid_ = true;
+  home_outdated_.store(false, std::memory_order_release);
+}
+
+bool TaskStorage::evict(Device device) {
+  const std::unique_lock hold(moving_, std::try_to_lock);  // who holds it may be waiting for room
+  if (!hold) return false;
+  Copy* const copy = copy_on(device);
+  if (copy == nullptr || copy->users > 0) return false;
+  const bool elsewhere =
+      home_valid_ || std::ranges::any_of(copies_, [&](const Copy& c) { return c.valid && c.device != device; });
+  if (copy->valid && !elsewhere) bring_home(true);
+  forget(this, device);
+  std::erase_if(copies_, [&](const Copy& c) { return c.device == device; });
+  return true;
+}
+
+}  // namespace detail
+}  // namespace tessera

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// A storage that tasks use: which of them do, in which order, and on which devices its contents are. Internal.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/array/array.h"
+#include "tessera/task/access.h"
+
+namespace tessera {
+
+namespace detail {
+
+class TaskAccesses;
+
+/// Attached to a storage that a task was given. The storage itself is its home: what was there before tasks is there
+/// after them, wherever they ran, as soon as somebody asks.
+class TaskStorage final : public Elsewhere {
+ public:
+  /// The storage's; made when it is first asked for.
+  static TaskStorage& of(Storage& storage);
+  explicit TaskStorage(Storage& home);
+  ~TaskStorage() override;
+
+  void before_read(Storage&) override { before(Access::in); }
+  void before_write(Storage&) override { before(Access::inout); }
+  bool written_by_others() const noexcept override;
+
+  Storage& home() const noexcept { return home_; }
+
+  // Order. `order()` is changed under `lock()`: that of several storages is taken by their addresses.
+  std::mutex& lock() noexcept { return lock_; }
+  AccessOrder& order() noexcept { return order_; }
+  void begin_writing() noexcept { writers_.fetch_add(1, std::memory_order_relaxed); }
+  void end_writing() noexcept { writers_.fetch_sub(1, std::memory_order_relaxed); }
+
+  // Where its contents are.
+  /// Bytes that a device need not be sent.
+  bool valid_on(Device device);
+  /// Memory of the device with the contents, unless these are not `needed`; stays there until `release`.
+  std::shared_ptr<Storage> acquire(Device device, bool needed, std::shared_ptr<Storage> home);
+  /// `written`: the only valid contents are there now.
+  void release(Device device, bool written) noexcept;
+  /// The newest contents are at home.
+  void bring_home(bool evicting = false);
+  /// The device's copy goes, if nobody is using it; brought home before if it is the only one. False if nothing went.
+  bool evict(Device device);
+  std::vector<Device> valid_devices();
+
+ private:
+  struct Copy {
+    Device device;
+    std::shared_ptr<Storage> storage;
+    bool valid = false;
+    unsigned users = 0;
+  };
+  void before(Access mode);
+  void wait_for(AccessOrder& order, Access mode, const TaskAccesses* mine);
+  Copy* copy_on(Device device) noexcept;
+  std::shared_ptr<Storage> allocate(Device device);
+  void move(Storage& to, Storage& from);
+
+  Storage& home_;
+  std::mutex lock_;  // of order_
+  AccessOrder order_;
+  std::atomic<std::uint32_t> writers_ = 0;
+  std::recursive_mutex moving_;  // of what follows: held while contents are moved
+  std::vector<Copy> copies_;
+  bool home_valid_ = true;
+  std::atomic<bool> home_outdated_ = false;  // !home_valid_, to be read without the lock
+};
+
+/// `array` in other memory of the same size.
+Array in_storage(const Array& array, std::shared_ptr<Storage> storage);
+
+}  // namespace detail
+}  // namespace tessera

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/task/node.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "tessera/base/config.h"
+#include "tessera/base/os/fork.h"
+#include "tessera/device/discovery.h"
+#include "tessera/device/storage.h"
+
+namespace tessera::detail {
+
+namespace {
+
+struct Setting {
+  Setting() {}  // no aggregate, which a pointer to the parent's would make
+  const bool serial = config::choice("TESSERA_TASKS", {"serial", "parallel"}) == std::size_t{0};
+};
+constinit os::PerProcess<Setting> setting;
+
+std::string existing() { return "Devices that exist: " + existing_devices(); }
+
+}  // namespace
+
+// --- Where
+// --------------------------------------------------------------------------------------------------------------
+
+Placing::Placing(const OptionsInForce* options)
+    : unsaid_(options == nullptr || !options->scope), scope_(unsaid_ ? Scope() : *options->scope) {}
+
+void Placing::only(const Scope& there, const std::string& what) {
+  if (unsaid_) {
+    scope_ = there;
+    unsaid_ = false;
+    return;
+  }
+  std::vector<Device> both;
+  std::ranges::set_intersection(scope_.devices(), there.devices(), std::back_inserter(both));
+  if (both.empty())
+    fail<DeviceError>({.asked = "spawn",
+                       .with = {{"scope", to_string(scope_)}, {what, to_string(there)}},
+                       .wrong = "no device is in both, so the task can run nowhere",
+                       .todo = "Widen the scope; " + existing()});
+  scope_ = Scope(std::move(both));
+}
+
+void Placing::only(const std::vector<Backend>& backends, const std::string& what) {
+  std::vector<Device> some;
+  for (const Device d : scope_.devices())
+    if (std::ranges::find(backends, d.backend) != backends.end()) some.push_back(d);
+  if (some.empty()) {
+    std::string names;
+    for (const Backend b : backends) names += fmt::format("{}{}", names.empty() ? "" : ", ", backend_name(b));
+    fail<DeviceError>({.asked = "spawn",
+                       .with = {{"scope", to_string(scope_)}, {what, names}},
+                       .wrong = "the function has no variant for any device of the scope",
+                       .todo = "Add a variant, or widen the scope; " + existing()});
+  }
+  scope_ = Scope(std::move(some));
+}
+
+void Placing::data_on(Device device, std::size_t bytes) {
+  const auto at = std::ranges::find(data_, device, &std::pair<Device, std::size_t>::first);
+  if (at == data_.end())
+    data_.emplace_back(device, bytes);
+  else
+    at->second += bytes;
+}
+
+Device Placing::choose() const {
+  const auto most = std::ranges::max_element(data_, {}, &std::pair<Device, std::size_t>::second);
+  const auto& devices = scope_.devices();
+  if (most != data_.end() && (scope_.contains(most->first) || (with_data_ && unsaid_))) return most->first;
+  if (most != data_.end() && with_data_)
+    fail<DeviceError>({.asked = "spawn",
+                       .with = {{"scope", to_string(scope_)}, {"buffers on", to_string(most->first)}},
+                       .wrong = "a kernel runs where its buffers are, which is not in the scope",
+                       .todo = "Move them there with to(array, device), or widen the scope"});
+  if (devices.size() == 1) return devices.front();
+  return *std::ranges::min_element(devices, {}, [](Device d) { return DeviceTasks::of(d).under_way(); });
+}
+
+// --- The node
+// -------------------------------------------------------------------------------------------------------------
+
+struct TaskNode::Stop {
+  struct Cancel {
+    TaskNode* node;
+    void operator()() const noexcept { node->cancel_task(); }
+  };
+  std::stop_source source;
+  std::optional<std::stop_callback<Cancel>> outside;
+};
+
+TaskNode::TaskNode(executor::Group& group, Device device, std::shared_ptr<const OptionsInForce> options,
+                   const TaskOptions& said, std::string kernel_name)
+    : Node(group),
+      context_(InheritedContext::of_this_thread_without_queue()),
+      options_(std::move(options)),
+      device_(device),
+      where_(said.where) {
+  if (const TaskNode* const maker = current()) outer_data_ = maker->data_ ? maker->data_ : maker->outer_data_;
+  if (!said.name.empty())
+    name_ = std::make_unique<std::string>(said.name);
+  else if (!kernel_name.empty())
+    name_ = std::make_unique<std::string>(std::move(kernel_name));
+  if (options_) {
+    if (options_->priority != 0) set_priority(options_->priority);
+    if (options_->stop) {
+      stop_ = std::make_unique<Stop>();
+      stop_->outside.emplace(*options_->stop, Stop::Cancel{this});
+    }
+  }
+}
+
+TaskNode::~TaskNode() = default;
+
+std::string TaskNode::name() const {
+  if (name_) return *name_;
+  const std::string_view file = where_.file_name();
+  return fmt::format("{}:{}", file.substr(file.find_last_of("/\\") + 1), where_.line());
+}
+
+std::stop_token TaskNode::stop_token() {
+  if (!stop_) stop_ = std::make_unique<Stop>();
+  return stop_->source.get_token();
+}
+
+bool TaskNode::cancel_task() noexcept {
+  const bool before_it_began = cancel();
+  if (stop_) stop_->source.request_stop();
+  return before_it_began;
+}
+
+void TaskNode::submit_task() {
+  if (!setting->serial) return submit();
+  submit_here();
+}
+
+TaskNode* TaskNode::current() noexcept { return dynamic_cast<TaskNode*>(executor::Executor::current()); }
+
+executor::Group& plain_tasks(Device device) {
+  if (const TaskNode* const maker = TaskNode::current()) {
+    const std::shared_ptr<TaskData>& data = maker->data() != nullptr ? maker->shared_data() : maker->outer_data();
+    if (executor::Group* const tasks = data ? data->tasks() : nullptr) return *tasks;
+  }
+  return DeviceTasks::of(device);
+}
+
+executor::Node::Ends TaskNode::run() {
+  struct Options {
+    const OptionsInForce* const before = options_in_force;
+    explicit Options(const OptionsInForce* mine) { options_in_force = mine; }
+    ~Options() { options_in_force = before; }
+  } in_force(options_.get());
+  const InheritedContext::Scope context(context_);
+  thread_context.device = device_;
+  thread_context.queues_of_thread = true;
+  if (data_) data_->begin();
+  if (!data_) {
+    call();
+  } else {
+    try {
+      call();
+    } catch (...) {
+      data_->finish();
+      throw;
+    }
+    data_->finish();
+  }
+  return is_built_in(device_.backend) ? Ends::now : end_of_device_work();
+}
+
+executor::Node::Ends TaskNode::end_of_device_work() {
+  Event event = current_queue(device_).record();
+  if (event.done()) {
+    event.wait();  // throws what the work failed with
+    return Ends::now;
+  }
+  end_after(device_, std::move(event), executor::NodeRef(*this));
+  return Ends::later;
+}
+
+void TaskNode::done() noexcept {
+  if (data_) data_->end(failure().get());
+  outer_data_.reset();
+  if (stop_) stop_->outside.reset();
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// What may be said of a task when it is made, and of all that are made in some part of a program.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <source_location>
+#include <stop_token>
+#include <string>
+
+#include "tessera/task/scope.h"
+
+namespace tessera {
+
+/// `spawn({.scope = cuda(all), .priority = 2}, f, x)`, `with({.scope = gpus})`. What is not said is as it is in force
+/// where the task is made.
+struct TaskOptions {
+  std::optional<Scope> scope;   ///< where it may run; by default cpu:0
+  std::optional<int> priority;  ///< -4 to 3 (others count as these); by default 0. Higher ones go first
+  std::optional<std::stop_token>
+      stop;          ///< cancels it: before it has begun it does not run; after that, see `this_task`
+  std::string name;  ///< for people; by default the kernel's, or "file:line". Not inherited
+  std::source_location where = std::source_location::current();
+};
+
+namespace detail {
+
+/// The options in force on a thread; never changed.
+struct OptionsInForce : std::enable_shared_from_this<OptionsInForce> {
+  std::optional<Scope> scope;
+  int priority = 0;
+  std::optional<std::stop_token> stop;
+};
+/// Null: nothing was said.
+extern constinit thread_local const OptionsInForce* options_in_force;
+/// Those in force on this thread, with what `more` says.
+std::shared_ptr<const OptionsInForce> options_with(const TaskOptions& more);
+inline std::shared_ptr<const OptionsInForce> shared_options() {
+  return options_in_force == nullptr ? nullptr : options_in_force->shared_from_this();
+}
+
+}  // namespace detail
+
+/// Options for all tasks that this thread makes while it lives, and in turn for those that these make. Made by `with`.
+/// Ends on the thread that made it, before those around it.
+class [[nodiscard]] With {
+ public:
+  explicit With(const TaskOptions& options);
+  ~With();
+  With(const With&) = delete;
+  With& operator=(const With&) = delete;
+
+ private:
+  const std::shared_ptr<const detail::OptionsInForce> mine_;
+  const detail::OptionsInForce* const before_;
+};
+/// `auto in_force = with({.scope = cuda(all)});`
+[[nodiscard]] inline With with(const TaskOptions& options) { return With(options); }
+
+/// Where a task that this thread makes may run: the innermost `with`'s scope, else that of the task that it runs, else
+/// cpu:0.
+Scope current_scope();
+
+}  // namespace tessera

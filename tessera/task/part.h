@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What part of a storage an access touches: a box, triangle or diagonal of a strided frame. Two parts overlap where
+// they have an element in common; where that is not known exactly, they are taken to overlap.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "tessera/base/shape.h"
+
+namespace tessera {
+
+/// Which elements of a matrix (of the last two axes) an access touches. Triangles have the diagonal, unless they say
+/// `unit`: these are the triangles of matrices whose diagonal is known to be 1, and is not read.
+enum class MatrixPart : std::uint8_t { none, upper, lower, unit_upper, unit_lower, diagonal };
+const char* to_string(MatrixPart triangle);
+
+/// Elements of a storage: those at `begin` + sum(index[k] * stride[k]) bytes for 0 <= index[k] < extent[k] whose last
+/// two indices of the view lie in a band. Strides descend.
+struct StoragePart {
+  static constexpr std::size_t most_axes = 6;
+  static constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max() / 4;
+
+  std::uint64_t begin = 0, end = 0;   ///< bytes: from the first element to behind the last
+  std::uint32_t element = 1;          ///< bytes of one
+  std::uint8_t axes = 0;              ///< with more than one element; 0 with `end - begin > element`: any bytes between
+  bool gaps = false;                  ///< perhaps not all of what this says
+  std::int8_t row = -1, column = -1;  ///< which axes the band is of
+  std::array<std::uint64_t, most_axes> stride{};
+  std::array<std::uint64_t, most_axes> extent{};
+  /// Column index less row index, of those touched.
+  std::int64_t low = -unbounded, high = unbounded;
+
+  bool empty() const { return begin == end; }
+  bool operator==(const StoragePart&) const = default;
+};
+
+/// All of `bytes`.
+StoragePart whole_part(std::uint64_t bytes);
+/// The elements of a view. Of more than `most_axes` axes, or axes that overlap each other, all bytes between the first
+/// and the last. ShapeError if `triangle` is asked of fewer than two axes.
+StoragePart part_of(const Shape& shape, const Strides& strides, std::int64_t offset, std::size_t element_size,
+                    MatrixPart triangle = MatrixPart::none);
+/// Whether they have bytes in common; true where only their intervals tell.
+bool overlap(const StoragePart& a, const StoragePart& b);
+/// Whether every byte of `inner` is one of `outer`; false where that is not known.
+bool contains(const StoragePart& outer, const StoragePart& inner);
+std::string to_string(const StoragePart& part);
+
+}  // namespace tessera

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values that stay where they are: a handle, a cache, a generator. Tasks that get one run where it is.
+#pragma once
+
+#include <concepts>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "tessera/task/argument.h"
+#include "tessera/task/this_task.h"
+
+namespace tessera {
+
+/// A T that belongs to one device and is never copied or moved; copies of a `pinned` are the same one. As an argument
+/// of a task it gives a T&, and the task runs for its device: a scope without that is a DeviceError at `spawn`. Nothing
+/// orders two tasks that change it: let one come after the other, or guard it.
+template <class T>
+class pinned {
+ public:
+  /// Made now, on this thread, with the device current.
+  template <class... A>
+  explicit pinned(Device device, A&&... arguments) : device_(device) {
+    const DeviceScope current(device);
+    value_ = std::make_shared<T>(std::forward<A>(arguments)...);
+  }
+  Device device() const noexcept { return device_; }
+  T& get() const noexcept { return *value_; }
+
+ private:
+  Device device_;
+  std::shared_ptr<T> value_;
+};
+
+/// A T for each device of a scope, each made by `make()` when it is first asked for, with that device current. As an
+/// argument of a task it gives the T& of the device that the task runs for, which is one of the scope's.
+template <class T>
+class per_device {
+ public:
+  explicit per_device(
+      Scope scope, std::function<T()> make = [] { return T(); })
+      : all_(std::make_shared<All>(std::move(scope), std::move(make))) {}
+  const Scope& scope() const noexcept { return all_->scope; }
+  /// That of `device`. DeviceError if the scope has no such device.
+  T& at(Device device) const {
+    if (!all_->scope.contains(device))
+      fail<DeviceError>({.asked = "per_device",
+                         .with = {{"device", to_string(device)}, {"scope", to_string(all_->scope)}},
+                         .wrong = "there is none for this device"});
+    const std::scoped_lock hold(all_->lock);
+    std::unique_ptr<T>& there = all_->values[device];
+    if (!there) {
+      const DeviceScope current(device);
+      there = std::make_unique<T>(all_->make());
+    }
+    return *there;
+  }
+  /// That of the running task's device.
+  T& local() const { return at(this_task::device()); }
+
+ private:
+  struct All {
+    All(Scope s, std::function<T()> m) : scope(std::move(s)), make(std::move(m)) {}
+    const Scope scope;
+    const std::function<T()> make;
+    std::mutex lock;
+    std::map<Device, std::unique_ptr<T>> values;
+  };
+  std::shared_ptr<All> all_;
+};
+
+namespace detail {
+
+template <class T>
+struct TaskArgument<pinned<T>> {
+  static void place(Placing& placing, std::size_t number, const pinned<T>& value) {
+    placing.only(Scope(value.device()), "argument " + std::to_string(number) + ", pinned to");
+  }
+  static void attach(TaskNode&, pinned<T>&) {}
+  static std::tuple<T&> give(pinned<T>& value) { return std::tuple<T&>(value.get()); }
+};
+template <class T>
+struct TaskArgument<per_device<T>> {
+  static void place(Placing& placing, std::size_t number, const per_device<T>& values) {
+    placing.only(values.scope(), "argument " + std::to_string(number) + ", one for each of");
+  }
+  static void attach(TaskNode&, per_device<T>&) {}
+  static std::tuple<T&> give(per_device<T>& values) { return std::tuple<T&>(values.local()); }
+};
+
+}  // namespace detail
+}  // namespace tessera

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/task/region.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "tessera/device/recorder.h"
+
+namespace tessera {
+
+class Region::Tasks final : public executor::Group {
+ public:
+  Tasks(executor::Executor& executor, executor::Group* parent, std::uint32_t window)
+      : Group(executor, parent, window) {}
+  /// The first error since the last time; null if there was none.
+  executor::FailureRef take_failure() noexcept {
+    const std::lock_guard hold(lock_);
+    return std::exchange(first_, nullptr);
+  }
+
+ protected:
+  void failed(const executor::Node& node) noexcept override {
+    const std::lock_guard hold(lock_);
+    if (node.failure() && !node.failure()->cancelled && (!first_ || first_->cancelled)) first_ = node.failure();
+  }
+
+ private:
+  std::mutex lock_;
+  executor::FailureRef first_;
+};
+
+namespace {
+
+std::uint32_t window_of(std::uint32_t asked, unsigned threads) {
+  return asked != 0 ? asked : std::max<std::uint32_t>(4096, 64 * threads);
+}
+
+}  // namespace
+
+Region::Region(const TaskOptions& options, std::uint32_t window)
+    : options_(detail::options_with(options)), uncaught_(std::uncaught_exceptions()) {
+  Recorder::refuse("a region of tasks");
+  executor::Executor& executor = executor::Executor::instance();
+  const executor::Node* const around = executor::Executor::current();
+  tasks_ = std::make_unique<Tasks>(executor, around != nullptr ? &around->group() : nullptr,
+                                   window_of(window, executor.threads()));
+}
+
+Region::~Region() noexcept(false) {
+  if (std::uncaught_exceptions() > uncaught_) {
+    tasks_->cancel();
+    tasks_.reset();  // waits
+    return;
+  }
+  struct End {
+    std::unique_ptr<Tasks>& tasks;
+    ~End() { tasks.reset(); }
+  } const end{tasks_};
+  wait();
+}
+
+executor::Group& Region::group() noexcept { return *tasks_; }
+
+void Region::wait() {
+  tasks_->wait();
+  if (const executor::FailureRef failure = tasks_->take_failure()) detail::throw_failure(*failure);
+}
+
+void Region::cancel() noexcept { tasks_->cancel(); }
+
+Region::InForce::InForce(const Region& region) : before_(detail::options_in_force) {
+  detail::options_in_force = region.options_.get();
+}
+Region::InForce::~InForce() { detail::options_in_force = before_; }
+
+}  // namespace tessera

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Regions: tasks that say what they read and write, and mean what they would mean if they ran one after the other.
+//
+//   Region r({.scope = cuda(all)});
+//   for (int i = 0; i < 100; ++i) r.spawn(step, in(x[i]), inout(sum));   // steps of other x run at once; sum is in
+//   order r.wait();
+#pragma once
+
+#include <memory>
+
+#include "tessera/task/task.h"
+
+namespace tessera {
+
+/// An array as an argument of a task, with what the task does to it.
+struct Accessed {
+  Array array;
+  Access mode = Access::in;
+  MatrixPart triangle = MatrixPart::none;
+};
+
+/// The task reads it. An Array that stands for itself as an argument is read, too.
+inline Accessed in(const Array& array) { return {array, Access::in}; }
+/// The task writes all of it: what was there is not copied to where the task runs. It may be a view: then only the
+/// view's elements count, and the rest of the memory stays.
+inline Accessed out(const Array& array) { return {array, Access::out}; }
+/// The task reads and writes it.
+inline Accessed inout(const Array& array) { return {array, Access::inout}; }
+
+namespace detail {
+template <class T>
+constexpr bool is_named = std::is_lvalue_reference_v<T>;
+}  // namespace detail
+template <class T>
+  requires(std::same_as<std::remove_cvref_t<T>, Array> && !detail::is_named<T>)
+Accessed out(T&&) {
+  static_assert(detail::is_named<T>,
+                "out of a temporary array: what the task writes would be lost. Name it first: "
+                "auto y = x.slice(...); spawn(f, out(y))");
+}
+template <class T>
+  requires(std::same_as<std::remove_cvref_t<T>, Array> && !detail::is_named<T>)
+Accessed inout(T&&) {
+  static_assert(detail::is_named<T>,
+                "inout of a temporary array: what the task writes would be lost. Name it first: "
+                "auto y = x.slice(...); spawn(f, inout(y))");
+}
+
+/// Of the last two dimensions only a triangle or the diagonal: `inout(upper(a))`, `in(diagonal(a))`. Tasks that use
+/// other parts of the matrix are not ordered by it. ShapeError at `spawn` if there are fewer dimensions. For functions:
+/// kernels take whole views.
+struct PartOfMatrix {
+  Array array;
+  MatrixPart triangle = MatrixPart::none;
+};
+inline PartOfMatrix upper(const Array& a) { return {a, MatrixPart::upper}; }
+inline PartOfMatrix lower(const Array& a) { return {a, MatrixPart::lower}; }
+inline PartOfMatrix unit_upper(const Array& a) { return {a, MatrixPart::unit_upper}; }  ///< without the diagonal
+inline PartOfMatrix unit_lower(const Array& a) { return {a, MatrixPart::unit_lower}; }  ///< without the diagonal
+inline PartOfMatrix diagonal(const Array& a) { return {a, MatrixPart::diagonal}; }
+inline Accessed in(const PartOfMatrix& p) { return {p.array, Access::in, p.triangle}; }
+inline Accessed out(const PartOfMatrix& p) { return {p.array, Access::out, p.triangle}; }
+inline Accessed inout(const PartOfMatrix& p) { return {p.array, Access::inout, p.triangle}; }
+
+/// Copies between devices that tasks needed, since the start of the process: of what was read where it was not, of what
+/// was read at home after it was written elsewhere, and of what made room for others.
+struct TaskCopies {
+  std::uint64_t fetched = 0, written_back = 0, evicted = 0;
+  std::uint64_t fetched_bytes = 0, written_back_bytes = 0, evicted_bytes = 0;
+};
+TaskCopies task_copies();
+
+/// Tasks that are waited for together. What they compute is what they would compute one after the other in the order in
+/// which they were made: a task comes after those before it that write what it uses, or use what it writes. They begin
+/// while later ones are being made. Made and used by one thread, outside of recordings (ArgumentError).
+class Region {
+ public:
+  /// `options` are in force for all its tasks, unless these say otherwise. `window`: how many may be under way before
+  /// `spawn` runs some of them first; 0: 64 for each thread, and 4,096 at least.
+  explicit Region(const TaskOptions& options = {}, std::uint32_t window = 0);
+  /// Waits, and throws as `wait` does; if it is left by an error, what has not begun is cancelled instead.
+  ~Region() noexcept(false);
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+
+  /// Until all its tasks have ended, running some of them. The first error of any, as TaskError: tasks that depended on
+  /// it were skipped, the others have run. It is told once. More tasks may be made after that.
+  void wait();
+  /// Tasks that have not begun will not run.
+  void cancel() noexcept;
+
+  /// As tessera::spawn. Arrays are arguments as in(x), out(x), inout(x); a kernel's writable buffers are inout unless
+  /// they are said to be out.
+  template <class F, class... A>
+  auto spawn(const TaskOptions& options, F&& f, A&&... arguments) {
+    return submit(options, std::forward<F>(f), std::forward<A>(arguments)...);
+  }
+  template <detail::NoOptions F>
+  auto spawn(F&& f, detail::Here at = detail::Here::current()) {
+    return submit({.where = at}, std::forward<F>(f));
+  }
+  template <detail::NoOptions F, class A>
+  auto spawn(F&& f, A&& a, detail::Here at = detail::Here::current()) {
+    return submit({.where = at}, std::forward<F>(f), std::forward<A>(a));
+  }
+  template <detail::NoOptions F, class A, class B>
+  auto spawn(F&& f, A&& a, B&& b, detail::Here at = detail::Here::current()) {
+    return submit({.where = at}, std::forward<F>(f), std::forward<A>(a), std::forward<B>(b));
+  }
+  template <detail::NoOptions F, class A, class B, class C>
+  auto spawn(F&& f, A&& a, B&& b, C&& c, detail::Here at = detail::Here::current()) {
+    return submit({.where = at}, std::forward<F>(f), std::forward<A>(a), std::forward<B>(b), std::forward<C>(c));
+  }
+  template <detail::NoOptions F, class A, class B, class C, class D>
+  auto spawn(F&& f, A&& a, B&& b, C&& c, D&& d, detail::Here at = detail::Here::current()) {
+    return submit({.where = at}, std::forward<F>(f), std::forward<A>(a), std::forward<B>(b), std::forward<C>(c),
+                  std::forward<D>(d));
+  }
+
+ private:
+  class Tasks;
+  class InForce {
+   public:
+    explicit InForce(const Region& region);
+    ~InForce();
+
+   private:
+    const detail::OptionsInForce* const before_;
+  };
+  template <class F, class... A>
+  auto submit(const TaskOptions& said, F&& f, A&&... arguments) {
+    const InForce in_force(*this);
+    auto made = detail::make_task(&group(), said, std::forward<F>(f), std::forward<A>(arguments)...);
+    made.draft.submit();
+    group().admit();
+    return std::move(made.task);
+  }
+  executor::Group& group() noexcept;
+
+  std::unique_ptr<Tasks> tasks_;
+  std::shared_ptr<const detail::OptionsInForce> options_;
+  const int uncaught_;
+};
+
+namespace detail {
+
+template <>
+struct TaskArgument<Accessed> {
+  static void place(Placing& placing, std::size_t, const Accessed& a) { place_data(placing, a.array); }
+  static void attach(TaskNode& node, Accessed& a) { declare_access(node, a.array, a.mode, a.triangle); }
+  static std::tuple<Array&> give(Accessed& a) { return std::tuple<Array&>(a.array); }
+};
+
+}  // namespace detail
+}  // namespace tessera

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the process has once: the plain tasks of each device, errors that nobody has asked for, the threads that see
+// devices' work end, and the end of the program.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "tessera/base/log.h"
+#include "tessera/base/os/fork.h"
+#include "tessera/device/open_device.h"
+#include "tessera/device/settings.h"
+#include "tessera/device/storage.h"
+#include "tessera/task/node.h"
+#include "tessera/task/synchronize.h"
+
+namespace tessera::detail {
+
+namespace {
+
+constexpr std::size_t most_kept = 64;  // errors that nobody asked for; of later ones only how many
+
+struct Failed {
+  executor::FailureRef failure;
+  Device device;
+};
+
+// One thread for each device that is not built in: it sleeps but when tasks have put work into the device's queue.
+struct Lane {
+  std::mutex lock;
+  std::condition_variable changed;
+  std::deque<std::pair<Event, executor::NodeRef>> waiting;
+  void serve() {
+    for (;;) {
+      std::unique_lock hold(lock);
+      changed.wait(hold, [&] { return !waiting.empty(); });
+      const auto [event, node] = std::move(waiting.front());
+      waiting.pop_front();
+      hold.unlock();
+      std::exception_ptr error;
+      try {
+        event.wait();
+      } catch (...) {
+        error = std::current_exception();
+      }
+      node->end(error);
+    }
+  }
+};
+
+struct System {
+  std::mutex lock;
+  std::map<Device, DeviceTasks*> tasks;  // never destroyed
+  std::map<Device, Lane*> lanes;         // likewise
+  std::vector<Failed> failed;
+  std::size_t failed_more = 0;
+};
+constinit os::PerProcess<System> process;
+
+void forget_told(System& system) {
+  std::erase_if(system.failed, [](const Failed& f) { return f.failure->origin->told.load(std::memory_order_relaxed); });
+}
+
+// Tasks that have not begun do not run; those that run are waited for as long as drivers are. Runs before static
+// objects that were there before the first task are destroyed.
+void end_tasks() {
+  try {
+    System& system = *process;
+    std::vector<DeviceTasks*> groups = DeviceTasks::all();
+    std::uint32_t left = 0;
+    const auto count = [&] {
+      left = 0;
+      for (const DeviceTasks* g : groups) left += g->under_way();
+      return left;
+    };
+    if (executor::Executor::current() == nullptr && count() != 0) {
+      for (DeviceTasks* g : groups) g->cancel();
+      const int seconds = settings().probe_timeout;
+      const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+      while (count() != 0 && std::chrono::steady_clock::now() < until)
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+      if (left != 0)
+        logging::warn(
+            fmt::format("{} tasks did not end within {} s of the program's end, which goes on without them "
+                        "(TESSERA_PROBE_TIMEOUT sets the seconds)",
+                        left, seconds));
+    }
+    const std::scoped_lock hold(system.lock);
+    forget_told(system);
+    for (const Failed& f : system.failed) {
+      logging::warn(fmt::format("task {} failed, and nobody asked for its result: {}", f.failure->origin->name,
+                                text_of(f.failure->origin->error)));
+      f.failure->origin->told = true;
+    }
+    if (system.failed_more != 0) logging::warn(fmt::format("so did {} others", system.failed_more));
+    system.failed.clear();
+  } catch (const std::exception&) {  // no memory for a text, or a setting that cannot be read
+  }
+}
+
+}  // namespace
+
+DeviceTasks::DeviceTasks(executor::Executor& executor, Device d)
+    : Group(executor, nullptr, std::max(4096u, 64 * executor.threads())), device(d) {}
+
+DeviceTasks& DeviceTasks::of(Device device) {
+  // The processor's is asked for most.
+  struct Known {
+    std::uint32_t generation;
+    DeviceTasks* tasks;
+  };
+  static constinit thread_local Known known{0, nullptr};
+  if (device == Device{} && known.tasks != nullptr && known.generation == os::fork_generation()) return *known.tasks;
+  System& system = *process;
+  const std::scoped_lock hold(system.lock);
+  static const int at_exit = std::atexit(end_tasks);
+  static_cast<void>(at_exit);
+  DeviceTasks*& there = system.tasks[device];
+  if (there == nullptr) there = new DeviceTasks(executor::Executor::instance(), device);
+  if (device == Device{}) known = {os::fork_generation(), there};
+  return *there;
+}
+
+std::vector<DeviceTasks*> DeviceTasks::all() {
+  System& system = *process;
+  const std::scoped_lock hold(system.lock);
+  std::vector<DeviceTasks*> groups;
+  for (const auto& [device, tasks] : system.tasks) groups.push_back(tasks);
+  return groups;
+}
+
+void DeviceTasks::failed(const executor::Node& node) noexcept { remember_failure(node, device); }
+
+void remember_failure(const executor::Node& node, Device device) noexcept {
+  const executor::FailureRef& failure = node.failure();
+  if (failure->cancelled || !failure->through.empty()) return;  // only where it happened
+  try {
+    System& system = *process;
+    const std::scoped_lock hold(system.lock);
+    if (system.failed.size() >= most_kept) forget_told(system);
+    if (system.failed.size() < most_kept)
+      system.failed.push_back({failure, device});
+    else
+      ++system.failed_more;
+  } catch (const std::exception&) {  // no memory: who asks is told all the same
+  }
+}
+
+executor::FailureRef unasked_failure(std::span<const Device> devices) {
+  System& system = *process;
+  const std::scoped_lock hold(system.lock);
+  forget_told(system);
+  for (const Failed& f : system.failed)
+    if (std::ranges::find(devices, f.device) != devices.end()) return f.failure;
+  return nullptr;
+}
+
+void end_after(Device device, Event event, executor::NodeRef node) {
+  Lane* lane = nullptr;
+  {
+    System& system = *process;
+    const std::scoped_lock hold(system.lock);
+    Lane*& there = system.lanes[device];
+    if (there == nullptr) {
+      auto fresh = std::make_unique<Lane>();
+      std::thread([serving = fresh.get()] { serving->serve(); }).detach();
+      there = fresh.release();
+    }
+    lane = there;
+  }
+  {
+    const std::scoped_lock hold(lane->lock);
+    lane->waiting.emplace_back(std::move(event), std::move(node));
+  }
+  lane->changed.notify_one();
+}
+
+}  // namespace tessera::detail
+
+namespace tessera {
+
+namespace {
+bool is_open(Device device) {
+  return std::ranges::any_of(open_devices(), [&](const OpenDevice* d) { return d->device == device && !d->gone(); });
+}
+}  // namespace
+
+void synchronize(const Scope& scope) {
+  for (detail::DeviceTasks* tasks : detail::DeviceTasks::all())
+    if (scope.contains(tasks->device)) tasks->wait();
+  for (const Device d : scope.devices())
+    if (!is_built_in(d.backend) && is_open(d)) Queue::of(d).finish();
+  if (const executor::FailureRef failure = detail::unasked_failure(scope.devices())) detail::throw_failure(*failure);
+}
+
+void synchronize(Backend backend) {
+  std::vector<Device> devices;
+  for (const DeviceInfo& info : discover(backend).devices) devices.push_back(info.device);
+  if (!devices.empty()) synchronize(Scope(std::move(devices)));
+}
+
+void synchronize() {
+  std::vector<Device> devices{Device{}};
+  for (const detail::DeviceTasks* tasks : detail::DeviceTasks::all()) devices.push_back(tasks->device);
+  for (const OpenDevice* d : open_devices())
+    if (!d->gone()) devices.push_back(d->device);
+  synchronize(Scope(std::move(devices)));
+}
+
+}  // namespace tessera

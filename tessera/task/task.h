@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tasks: functions and kernels that run when what they need is there, on any thread, for a device of their scope.
+//
+//   Task<Array> a = spawn([] { return Array::random_normal({1000, 1000}, {.seed = 1}); });
+//   Task<Array> b = spawn({.scope = cuda(0), .priority = 1}, [](Array x) { return x + 1; }, a);
+//   float first = b.fetch().at({0, 0}).item<float>();
+#pragma once
+
+#include <concepts>
+#include <tuple>
+#include <type_traits>
+
+#include "tessera/task/argument.h"
+
+namespace tessera {
+
+/// The result of a function that runs somewhere, some time. Copies are the same task. What it throws, or a task that it
+/// comes after, is thrown by whoever asks for its result (TaskError); if nobody does, it is told when the program ends.
+template <class T>
+class Task {
+ public:
+  Task() = default;  ///< none: what is asked of it is an ArgumentError
+
+  /// Until it has ended; what it needs and nobody has begun is run by the calling thread. TaskError if it failed or
+  /// what it came after did, TaskCancelled if it did not run; Error for a cycle of waits, which it names.
+  void wait() const {
+    executor::wait(node());
+    if (node_->failure()) detail::throw_failure(*node_->failure());
+  }
+  /// Waits, and gives what the function returned: a reference to it, which lives as long as the task; of a task that is
+  /// given up, a copy. An Array may be under way on its device still: who reads its numbers waits for them.
+  decltype(auto) fetch() const& {
+    wait();
+    if constexpr (!std::is_void_v<T>) return std::as_const(*node_->value);
+  }
+  T fetch() && {
+    wait();
+    if constexpr (!std::is_void_v<T>) return T(std::as_const(*node_->value));
+  }
+  /// Waits, and takes the result out: of types that cannot be copied. Nobody may ask for it again.
+  T take() &&
+        requires(!std::is_void_v<T>)
+  {
+    wait();
+    return std::move(*node_->value);
+  }
+  /// Whether it has ended, in whatever way.
+  bool ended() const { return node().ended(); }
+  /// If it has not begun it will not run, and TaskCancelled is what those get who ask for its result or that of one
+  /// that comes after it: true. What runs is told (`this_task::stop_requested`, the std::stop_token that its function
+  /// takes): false.
+  bool cancel() const { return node().cancel_task(); }
+  std::string name() const { return node().name(); }
+  Device device() const { return node().device(); }
+  bool valid() const noexcept { return bool(node_); }
+  /// A task of `f(result)`, or `f()` of a Task<void>, that runs when this has ended.
+  template <class F>
+  auto then(F&& f, std::source_location where = std::source_location::current()) const;
+
+  // For the library.
+  explicit Task(executor::Ref<detail::TaskResult<T>> node) noexcept : node_(std::move(node)) {}
+  detail::TaskResult<T>& node() const {
+    if (!node_) detail::no_task();
+    return *node_;
+  }
+
+ private:
+  executor::Ref<detail::TaskResult<T>> node_;
+};
+
+namespace detail {
+
+template <class T>
+struct TaskArgument<Task<T>> {
+  static void place(Placing&, std::size_t, const Task<T>&) {}
+  static void attach(TaskNode& node, Task<T>& task) { node.after(task.node()); }
+  static auto give(Task<T>& task) {
+    if constexpr (std::is_void_v<T>)
+      return std::tuple<>();
+    else
+      return std::tuple<const T&>(*task.node().value);
+  }
+};
+/// A vector of tasks is a vector of their results; of Task<void> it is only waited for.
+template <class T>
+struct TaskArgument<std::vector<Task<T>>> {
+  static void place(Placing&, std::size_t, const std::vector<Task<T>>&) {}
+  static void attach(TaskNode& node, std::vector<Task<T>>& tasks) {
+    for (Task<T>& t : tasks) node.after(t.node());
+  }
+  static auto give(std::vector<Task<T>>& tasks) {
+    if constexpr (std::is_void_v<T>) {
+      return std::tuple<>();
+    } else {
+      std::vector<T> results;
+      results.reserve(tasks.size());
+      for (Task<T>& t : tasks) results.push_back(*t.node().value);
+      return std::tuple<std::vector<T>>(std::move(results));
+    }
+  }
+};
+
+/// A task that is made and placed, and not yet on its way: so that accesses can be attached to it.
+template <class T>
+struct Made {
+  Task<T> task;
+  TaskDraft draft;
+};
+/// In `group`, or among the plain tasks of its device.
+template <class F, class... A>
+auto make_task(executor::Group* group, const TaskOptions& said, F&& f, A&&... arguments) {
+  using Function = FunctionTask<std::decay_t<F>, std::decay_t<A>...>;
+  using T = typename Function::Result;
+  std::shared_ptr<const OptionsInForce> options = options_with(said);
+  Placing placing(options.get());
+  TaskFunction<std::decay_t<F>>::place(placing, f);
+  [[maybe_unused]] std::size_t number = 0;
+  (TaskArgument<std::decay_t<A>>::place(placing, ++number, arguments), ...);
+  const Device device = placing.choose();
+  executor::Ref<Function> node = executor::Ref<Function>::adopt(
+      new Function(group != nullptr ? *group : plain_tasks(device), device, std::move(options), said,
+                   TaskFunction<std::decay_t<F>>::name(f), std::forward<F>(f), std::forward<A>(arguments)...));
+  Made<T> made{Task<T>(executor::Ref<TaskResult<T>>(node)), TaskDraft(executor::Ref<TaskNode>(node))};
+  node->attach_arguments();
+  return made;
+}
+template <class F, class... A>
+auto spawn_task(const TaskOptions& said, F&& f, A&&... arguments) {
+  auto made = make_task(nullptr, said, std::forward<F>(f), std::forward<A>(arguments)...);
+  made.draft.submit();
+  if (!made.task.ended()) DeviceTasks::of(made.task.device()).admit();
+  return std::move(made.task);
+}
+
+template <class F>
+concept NoOptions = !std::same_as<std::remove_cvref_t<F>, TaskOptions>;
+using Here = std::source_location;
+
+}  // namespace detail
+
+/// A task of f(arguments...), which are copied (std::ref passes a reference; a stop_token before them is given to a
+/// function that takes one). An argument that is a task, or a vector of tasks, is run before, and its result passed;
+/// Task<void> passes nothing. A kernel is launched: `spawn(saxpy, Extent{n}, x, y, 2.0f)`. The function runs for a
+/// device of its scope (TaskOptions, `with`, else cpu:0), which is current there: what it makes of arrays is made on
+/// it. It inherits placement, mode and options; not what is recorded or observed. DeviceError if there is nowhere to
+/// run. Where very many are under way, the caller runs some of them first.
+template <class F, class... A>
+auto spawn(const TaskOptions& options, F&& f, A&&... arguments) {
+  return detail::spawn_task(options, std::forward<F>(f), std::forward<A>(arguments)...);
+}
+// Nothing can stand behind a pack of arguments, and the place of the call has to: so a function for each number of
+// them.
+template <detail::NoOptions F>
+auto spawn(F&& f, detail::Here at = detail::Here::current()) {
+  return detail::spawn_task({.where = at}, std::forward<F>(f));
+}
+template <detail::NoOptions F, class A>
+auto spawn(F&& f, A&& a, detail::Here at = detail::Here::current()) {
+  return detail::spawn_task({.where = at}, std::forward<F>(f), std::forward<A>(a));
+}
+template <detail::NoOptions F, class A, class B>
+auto spawn(F&& f, A&& a, B&& b, detail::Here at = detail::Here::current()) {
+  return detail::spawn_task({.where = at}, std::forward<F>(f), std::forward<A>(a), std::forward<B>(b));
+}
+template <detail::NoOptions F, class A, class B, class C>
+auto spawn(F&& f, A&& a, B&& b, C&& c, detail::Here at = detail::Here::current()) {
+  return detail::spawn_task({.where = at}, std::forward<F>(f), std::forward<A>(a), std::forward<B>(b),
+                            std::forward<C>(c));
+}
+template <detail::NoOptions F, class A, class B, class C, class D>
+auto spawn(F&& f, A&& a, B&& b, C&& c, D&& d, detail::Here at = detail::Here::current()) {
+  return detail::spawn_task({.where = at}, std::forward<F>(f), std::forward<A>(a), std::forward<B>(b),
+                            std::forward<C>(c), std::forward<D>(d));
+}
+/// With more than four arguments `options` come first, if only `{}`.
+template <detail::NoOptions F, class A, class B, class C, class D, class... E>
+  requires(sizeof...(E) > 0 && !std::same_as<std::tuple<std::remove_cvref_t<E>...>, std::tuple<detail::Here>>)
+auto spawn(F&& f, A&& a, B&& b, C&& c, D&& d, E&&... rest) = delete;
+
+/// A task whose result is the tuple of those of `tasks` (without those that are Task<void>; of none but such,
+/// Task<void>).
+template <class... T>
+auto when_all(const Task<T>&... tasks) {
+  return spawn(
+      {.scope = Scope(), .name = "when_all"},
+      [](const auto&... results) {
+        if constexpr (sizeof...(results) > 0) return std::tuple(results...);
+      },
+      tasks...);
+}
+/// The vector of the results of `tasks`; of Task<void>, a Task<void>.
+template <class T>
+auto when_all(const std::vector<Task<T>>& tasks) {
+  return spawn(
+      {.scope = Scope(), .name = "when_all"},
+      [](auto... results) {
+        if constexpr (sizeof...(results) > 0) return std::get<0>(std::tuple(std::move(results)...));
+      },
+      tasks);
+}
+
+template <class T>
+template <class F>
+auto Task<T>::then(F&& f, std::source_location where) const {
+  return detail::spawn_task({.where = where}, std::forward<F>(f), *this);
+}
+
+}  // namespace tessera

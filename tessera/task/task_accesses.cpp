@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/task/task_accesses.h"
+
+#include <algorithm>
+
+#include "tessera/array/history.h"
+#include "tessera/array/source.h"
+
+namespace tessera::detail {
+
+/// Plain tasks made by a task: it waits for them, and what fails there is told as of any plain task.
+class TaskAccesses::Tasks final : public executor::Group {
+ public:
+  Tasks(TaskNode& node) : Group(executor::Executor::instance(), &node.group()), device_(node.device()) {}
+
+ protected:
+  void failed(const executor::Node& node) noexcept override { remember_failure(node, device_); }
+
+ private:
+  const Device device_;
+};
+
+void place_data(Placing& placing, const Array& array) {
+  const std::uint64_t bytes = array.bytes();
+  if (array.pending() || array.source()->memory()->elsewhere() == nullptr)
+    return placing.data_on(array.device(), bytes);
+  for (const Device d : TaskStorage::of(*array.source()->memory()).valid_devices()) placing.data_on(d, bytes);
+}
+void declare_access(TaskNode& node, Array& array, Access mode, MatrixPart triangle) {
+  TaskAccesses::of(node).declare(array, mode, triangle);
+}
+
+TaskAccesses& TaskAccesses::of(TaskNode& node) {
+  if (TaskData* const known = node.data()) return static_cast<TaskAccesses&>(*known);
+  auto fresh = std::make_shared<TaskAccesses>(node);
+  TaskAccesses& made = *fresh;
+  node.attach(std::move(fresh));
+  return made;
+}
+
+TaskAccesses* TaskAccesses::current() noexcept {
+  TaskNode* const node = TaskNode::current();
+  if (node == nullptr) return nullptr;
+  TaskData* const data = node->data();
+  return data != nullptr ? static_cast<TaskAccesses*>(data) : &none();
+}
+/// Of tasks that were given no array.
+TaskAccesses& TaskAccesses::none() {
+  static auto& all = *new TaskAccesses();
+  return all;
+}
+
+TaskAccesses::TaskAccesses() : node_(nullptr) {}
+TaskAccesses::TaskAccesses(TaskNode& node) : node_(&node) {
+  outer_ = std::static_pointer_cast<TaskAccesses>(node.outer_data());
+}
+
+TaskAccesses::~TaskAccesses() = default;
+
+executor::Group* TaskAccesses::tasks() {
+  if (node_ == nullptr || ended_.load(std::memory_order_acquire)) return nullptr;
+  const std::lock_guard hold(lock_);
+  if (!tasks_) tasks_ = std::make_unique<Tasks>(*node_);
+  return tasks_.get();
+}
+
+void TaskAccesses::refuse(const Storage& storage, const std::string& wrong, const std::string& todo) const {
+  const TaskNode* const task = node_ != nullptr ? node_ : TaskNode::current();
+  fail<ArgumentError>({.asked = "access",
+                       .with = {{"task", task != nullptr ? task->name() : std::string("?")}, {"array", storage.name()}},
+                       .wrong = wrong,
+                       .todo = todo});
+}
+
+void TaskAccesses::declare(Array& array, Access mode, MatrixPart triangle) {
+  const char* const operation = to_string(mode);
+  check_no_history(operation, array, "gradients are not taken through tasks",
+                   "Give the task stop_gradient(x), or compute it outside of tasks");
+  array.eval();
+  const std::shared_ptr<Storage>& storage = array.source()->memory();
+  if (writes(mode)) storage->flush_readers();
+  Declared& d = all_.emplace_back();
+  d.data = &TaskStorage::of(*storage), d.home = storage, d.mode = mode, d.array = &array;
+  d.part = part_of(array.shape(), array.strides(), array.offset(), dtype_size(array.dtype()), triangle);
+}
+
+TaskAccesses::Declared* TaskAccesses::declared(const Storage& storage) noexcept {
+  Declared* found = nullptr;
+  for (Declared& d : all_)
+    if ((d.home.get() == &storage || d.here.get() == &storage) && (found == nullptr || writes(d.mode))) found = &d;
+  return found;
+}
+
+/// What the nearest ancestor that was given this storage said of it; null if none was.
+TaskAccesses::Declared* TaskAccesses::outer_of(const Declared& d) const {
+  for (TaskAccesses* a = outer_.get(); a != nullptr && !a->ended_.load(std::memory_order_acquire);
+       a = a->outer_.get()) {
+    Declared* const outer = a->declared(*d.home);
+    if (outer == nullptr) continue;
+    if (writes(d.mode) && !writes(outer->mode))
+      refuse(*d.home, "it is to be written, and the task " + a->node_->name() + " that makes this one has it as in",
+             "Give it to that task as inout");
+    if (!contains(outer->part, d.part))
+      refuse(*d.home,
+             "the part is not within that which the task " + a->node_->name() + ", which makes this one, was given",
+             "Give that task all that tasks made by it use");
+    return outer;
+  }
+  return nullptr;
+}
+
+void TaskAccesses::order() {
+  if (all_.empty()) return;
+  std::vector<TaskStorage*> storages;
+  std::vector<Declared*> outer;
+  for (Declared& d : all_) {
+    outer.push_back(outer_of(d));
+    if (std::ranges::find(storages, d.data) == storages.end()) storages.push_back(d.data);
+  }
+  // In one order, so that tasks that are submitted at once come after each other in all storages, or in none.
+  std::ranges::sort(storages);
+  for (TaskStorage* s : storages) s->lock().lock();
+  struct Unlock {
+    std::vector<TaskStorage*>& all;
+    ~Unlock() {
+      for (TaskStorage* s : all) s->lock().unlock();
+    }
+  } const unlock{storages};
+  using Dependency = executor::Node::Dependency;
+  const auto after = [&](executor::Node& other, Dependency kind) {
+    if (&other == node_) return;
+    // Of one that failed long ago somebody was told, and uses what it wrote all the same.
+    if (other.ended() && (kind == Dependency::order || !other.failure() ||
+                          other.failure()->origin->told.load(std::memory_order_relaxed)))
+      return;
+    node_->after(other, kind);
+  };
+  for (std::size_t i = 0; i < all_.size(); ++i) {
+    Declared& d = all_[i];
+    AccessOrder* order = &d.data->order();
+    if (outer[i] != nullptr) {
+      if (!outer[i]->nested) outer[i]->nested = std::make_unique<AccessOrder>();
+      order = outer[i]->nested.get();
+    } else if (outer_ && !outer_->ended_.load(std::memory_order_acquire) && order->busy(d.mode, d.part)) {
+      refuse(*d.home, "others use it, and the task that makes this one was not given it",
+             "Give it to that task, too: in(x), out(x) or inout(x)");
+    }
+    order->add(*node_, d.mode, d.part, node_->device(), after);
+  }
+  ordered_ = true;
+  for (const Declared& d : all_)
+    if (writes(d.mode)) d.data->begin_writing();
+}
+
+void TaskAccesses::begin() {
+  for (Declared& d : all_) {
+    // What is not overwritten whole is needed.
+    const bool needed = d.mode != Access::out || !contains(d.part, whole_part(d.home->bytes()));
+    d.here = d.data->acquire(node_->device(), needed, d.home);
+    ++acquired_;
+    if (d.here != d.home) *d.array = in_storage(*d.array, d.here);
+  }
+}
+
+void TaskAccesses::finish() {
+  if (tasks_) tasks_->wait();
+  for (Declared& d : all_) {
+    // What the function deferred on memory that others will write.
+    if (writes(d.mode)) d.here->flush_readers();
+    // Tasks made by this one may have left its newest contents elsewhere.
+    if (Elsewhere* const e = d.here->elsewhere()) static_cast<TaskStorage*>(e)->bring_home();
+  }
+}
+
+void TaskAccesses::end(const executor::Failure*) noexcept {
+  for (std::size_t i = 0; i < acquired_; ++i) all_[i].data->release(node_->device(), writes(all_[i].mode));
+  if (ordered_)
+    for (const Declared& d : all_)
+      if (writes(d.mode)) d.data->end_writing();
+  ended_.store(true, std::memory_order_release);
+  all_.clear();
+  acquired_ = 0;
+  outer_.reset();
+}
+
+void TaskAccesses::check_use(const Declared& d, const Storage& used, Access mode) const {
+  if (writes(mode) && !writes(d.mode))
+    refuse(*d.home, "it is written, and was given as in", "Give it as inout(x), or as out(x) if it is written whole");
+  if (d.here && d.here.get() != &used && writes(mode))
+    refuse(*d.home,
+           "it is written where it was before, on " + to_string(d.home->device()) + ", and the task has it on " +
+               to_string(node_->device()),
+           "Use the array that the function is given in place of one that it captured");
+}
+
+void TaskAccesses::check_undeclared(TaskStorage& data, Access mode) const {
+  bool busy;
+  {
+    const std::lock_guard hold(data.lock());
+    busy = data.order().busy(mode, whole_part(data.home().bytes()));
+  }
+  if (busy)
+    refuse(data.home(),
+           std::string(writes(mode) ? "it is written" : "it is read") +
+               " while other tasks use it, and the task did not say so",
+           writes(mode) ? "Give it to the task: inout(x), or out(x) if it is written whole"
+                        : "Give it to the task: in(x)");
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The accesses of one task: what it was given, how it said it would use that, and whether it does. Internal.
+#pragma once
+
+#include <deque>
+#include <memory>
+
+#include "tessera/task/data.h"
+#include "tessera/task/node.h"
+
+namespace tessera::detail {
+
+class TaskAccesses final : public TaskData, public std::enable_shared_from_this<TaskAccesses> {
+ public:
+  struct Declared {
+    TaskStorage* data = nullptr;
+    std::shared_ptr<Storage> home;
+    Access mode = Access::in;
+    StoragePart part;
+    Array* array = nullptr;               ///< as the task keeps it: put into the device's memory before it runs
+    std::shared_ptr<Storage> here;        ///< that memory, while it runs
+    std::unique_ptr<AccessOrder> nested;  ///< of tasks made by this one; under the storage's lock
+  };
+
+  /// Those of the task, to which they belong from now on.
+  static TaskAccesses& of(TaskNode& node);
+  /// Those of the task that the calling thread runs; null outside of tasks.
+  static TaskAccesses* current() noexcept;
+  explicit TaskAccesses(TaskNode& node);
+  TaskAccesses();  // of no task
+  ~TaskAccesses() override;
+
+  /// On the submitter: `array` is computed, and what is deferred on what will be written, too. ArgumentError if it has
+  /// history.
+  void declare(Array& array, Access mode, MatrixPart triangle);
+
+  // TaskData.
+  void order() override;
+  void begin() override;
+  void finish() override;
+  executor::Group* tasks() override;
+  void end(const executor::Failure* failure) noexcept override;
+
+  /// What it said of a storage, at home or where it is now; null if nothing.
+  Declared* declared(const Storage& storage) noexcept;
+  const Declared* declared(const Storage& storage) const noexcept {
+    return const_cast<TaskAccesses*>(this)->declared(storage);
+  }
+  /// ArgumentError if it uses what it declared in another way than it said.
+  void check_use(const Declared& declared, const Storage& used, Access mode) const;
+  /// ArgumentError if it uses a storage that others are using and that it did not declare.
+  void check_undeclared(TaskStorage& data, Access mode) const;
+
+ private:
+  class Tasks;
+  static TaskAccesses& none();
+  Declared* outer_of(const Declared& d) const;
+  [[noreturn]] void refuse(const Storage& storage, const std::string& wrong, const std::string& todo) const;
+
+  TaskNode* const node_;
+  std::shared_ptr<TaskAccesses> outer_;  // of the task that made this one, until that has ended
+  std::deque<Declared> all_;
+  std::mutex lock_;  // of tasks_ being made
+  std::unique_ptr<Tasks> tasks_;
+  std::size_t acquired_ = 0;
+  bool ordered_ = false;
+  std::atomic<bool> ended_ = false;
+};
+
+}  // namespace tessera::detail

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/task/this_task.h"
+
+#include "tessera/device/storage.h"
+#include "tessera/task/argument.h"
+
+namespace tessera {
+
+namespace this_task {
+namespace {
+const detail::TaskNode& task(const char* asked) {
+  const detail::TaskNode* const node = detail::TaskNode::current();
+  if (node == nullptr)
+    fail<Error>({.asked = asked,
+                 .wrong = "this thread runs no task",
+                 .todo = "Ask within a function that was spawned; this_task::exists() tells"});
+  return *node;
+}
+}  // namespace
+
+bool exists() noexcept { return detail::TaskNode::current() != nullptr; }
+Device device() { return task("this_task::device").device(); }
+Queue& queue() { return current_queue(task("this_task::queue").device()); }
+std::string name() { return task("this_task::name").name(); }
+bool stop_requested() { return task("this_task::stop_requested").stop_asked(); }
+
+}  // namespace this_task
+
+void detail::no_task() {
+  fail<ArgumentError>({.asked = "task",
+                       .wrong = "there is none: it was made by Task's default constructor, or moved from",
+                       .todo = "Use what spawn returned"});
+}
+
+}  // namespace tessera

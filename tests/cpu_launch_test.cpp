@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches on the CPU's threads: from several at once, in forked children; and the backend without the module.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "tests/support/cpu_compare.h"
+
+namespace tessera::testing {
+namespace {
+
+ir::Function add_one() {
+  return map_kernel("add_one", [] {
+    auto x = ir::buffer_param("x", DType::i32, ir::Access::read_write);
+    x.store(ir::global_id(), x.load(ir::global_id()) + 1);
+  });
+}
+
+TEST(CpuLaunch, AForkedChildComputes) {
+  Cpu cpu;
+  std::vector<std::int32_t> x(2'000'000, 5);
+  cpu.call().buffer(x).run(add_one(), {x.size(), 1, 1});
+  ASSERT_EQ(x[1'999'999], 6);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);  // a child that hangs is killed, and the test fails
+    try {
+      cpu.call().buffer(x).run(add_one(), {x.size(), 1, 1});
+      _exit(x[0] == 7 && x[1'999'999] == 7 ? 0 : 1);
+    } catch (const DeviceError&) {
+      _exit(2);
+    }
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(CpuLaunch, LaunchesFromSeveralThreads) {
+  Cpu cpu;
+  auto kernel = cpu.compile(add_one());
+  std::vector<std::thread> callers;
+  for (int c = 0; c < 4; ++c)
+    callers.emplace_back([&] {
+      std::vector<std::int32_t> x(300'000, 1);
+      for (int i = 0; i < 5; ++i) cpu.call().buffer(x).run(*kernel, {x.size(), 1, 1});
+      for (auto v : x) ASSERT_EQ(v, 6);
+    });
+  for (auto& c : callers) c.join();
+}
+
+TEST(CpuWithoutModule, RunsOnTheInterpreterAndSaysSo) {
+  ::setenv("TESSERA_CODEGEN_LIBRARY", "/nowhere/libtessera-codegen.so", 1);
+  Cpu cpu;
+  ::unsetenv("TESSERA_CODEGEN_LIBRARY");
+  EXPECT_NE(cpu.info().reason.find("/nowhere/libtessera-codegen.so"), std::string::npos) << cpu.info().reason;
+  EXPECT_NE(cpu.info().reason.find("interpreter"), std::string::npos) << cpu.info().reason;
+  EXPECT_NE(cpu.info().remedy.find("TESSERA_CODEGEN_LIBRARY"), std::string::npos) << cpu.info().remedy;
+  std::vector<std::int32_t> x(1000, 1);
+  cpu.call().buffer(x).run(add_one(), {x.size(), 1, 1});
+  for (auto v : x) ASSERT_EQ(v, 2);
+  EXPECT_NE(cpu.compile(add_one())->source().find("kernel add_one"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Times training steps beside PyTorch's, in turn, with as many threads: benchmarks/training.cpp has the same networks.
+
+usage: tools/compare_training_with_pytorch.py [--threads N] [--only TEXT] [--rounds N] [--seconds S] [--beside] TRAINING
+
+TRAINING is the program built from benchmarks/training.cpp. Prints the medians of steps per second of PyTorch (eager,
+f32, fused Adam) and ours, by a Trainer and by a loop of one's own, and the median of their ratios with its quartiles:
+above 1 says that ours makes more. With --beside also PyTorch's compiled step, and eager and compiled ones in bf16 by
+autocast, each over its eager f32. Exit status 1 if a Trainer is below its bar. Development only: needs torch (tools/requirements.txt).
+"""
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
+    os.environ.pop(name, None)
+options = None
+
+
+def parsed():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--only", default="")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement (default: 0.5)")
+    parser.add_argument("--beside", action="store_true", help="also PyTorch compiled, and in bf16")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    options = parsed()
+    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(options.threads)
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import train_model
+
+BARS = {"dense": 1.0, "convolution": 0.7, "language": 0.9}
+
+
+def step_of(model, optimizer, loss_of, clip=None, bf16=False):
+    def step():
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            loss = loss_of()
+        loss.backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def classifier(model, x, compiled, bf16):
+    y = torch.randint(0, 10, (128,))
+    call = torch.compile(model, dynamic=False) if compiled else model
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+    return step_of(model, optimizer, lambda: F.cross_entropy(call(x), y), bf16=bf16)
+
+
+def dense(compiled=False, bf16=False):
+    model = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+    return classifier(model, torch.rand(128, 784), compiled, bf16)
+
+
+def convolution(compiled=False, bf16=False):
+    model = nn.Sequential(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3), nn.ReLU(),
+                          nn.MaxPool2d(2), nn.Flatten(), nn.Linear(800, 10))
+    return classifier(model, torch.rand(128, 1, 28, 28), compiled, bf16)
+
+
+def language(compiled=False, bf16=False):
+    """As train_model.py trains it: 4,096 tokens a step in windows of 256."""
+    model = train_model.Model(train_model.Shape(), 0.05)
+    groups = [{"params": [p for p in model.parameters() if p.dim() == 2], "weight_decay": 0.1},
+              {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=3e-3, betas=(0.9, 0.95), fused=True)
+    ids = torch.randint(0, 2048, (16, 257))
+    loss_of = torch.compile(model.loss, dynamic=False) if compiled else model.loss
+    return step_of(model, optimizer, lambda: loss_of(ids), clip=1.0, bf16=bf16)
+
+
+def timed(step, seconds):
+    """Microseconds of a step; some go before, to settle."""
+    for limit in (0.06, seconds):
+        start, count = time.perf_counter(), 0
+        while True:
+            step()
+            count += 1
+            spent = time.perf_counter() - start
+            if spent >= limit:
+                break
+    return spent * 1e6 / count
+
+
+class Ours:
+    def __init__(self, program, threads):
+        env = {**os.environ, "TESSERA_THREADS": str(threads)}
+        self.process = subprocess.Popen([program, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+        self.known = self.process.stdout.readline().split()
+
+    def timed(self, name, how, seconds):
+        self.process.stdin.write(f"{name} {how} {seconds}\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+
+def main():
+    torch.manual_seed(1)
+    torch.set_num_threads(options.threads)
+    ours, slow = Ours(options.program, options.threads), False
+    print(f"PyTorch {torch.__version__}, {options.threads} thread(s), {options.rounds} rounds of {options.seconds} s")
+    print(f"{'network':12} {'what':18} {'PyTorch/s':>10} {'this/s':>10} {'ratio':>6} quartiles")
+    for name, make in (("dense", dense), ("convolution", convolution), ("language", language)):
+        if options.only not in name:
+            continue
+        eager = make()
+        others = {how: lambda s, how=how: ours.timed(name, how, s) for how in ("trainer", "loop")}
+        if options.beside:
+            for what, settings in (("PyTorch compiled", (True, False)), ("PyTorch bf16", (False, True)),
+                                   ("PyTorch comp. bf16", (True, True))):
+                step = make(*settings)
+                others[what] = lambda s, step=step: timed(step, s)
+        rounds = []
+        for turn in range(options.rounds + 1):
+            rounds.append((timed(eager, options.seconds), {w: f(options.seconds) for w, f in others.items()}))
+        rounds = rounds[1:]  # the first compiles
+        for what in others:
+            ratios = sorted(theirs / all[what] for theirs, all in rounds)
+            low, ratio, high = (ratios[int(q * (len(ratios) - 1))] for q in (0.25, 0.5, 0.75))
+            theirs, mine = (1e6 / statistics.median(v) for v in ([r[0] for r in rounds], [r[1][what] for r in rounds]))
+            below = what == "trainer" and ratio < BARS[name]
+            slow = slow or below
+            print(f"{name:12} {what:18} {theirs:10.1f} {mine:10.1f} {ratio:6.2f} {low:.2f}..{high:.2f}"
+                  f"{f'  below {BARS[name]}' if below else ''}", flush=True)
+    ours.process.stdin.close()
+    return 1 if slow else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
