@@ -306,6 +306,22 @@ TEST(Trace, IsWholeWhileManyThreadsWrite) {
   EXPECT_EQ(of_kind(checked(seen.json()), "task").size(), 4000u);
 }
 
+TEST(Trace, LeavesOutForWhatThereIsNoRoom) {
+  std::atomic<std::int64_t> room = 200'000;  // three pieces of 64 KiB
+  detail::seeing::Log log("thread");
+  int kept = 0, asked = 0;
+  for (; asked < 10'000; ++asked) kept += log.add({.kind = detail::seeing::Kind::made, .task = 1}, "a name", room);
+  EXPECT_GT(kept, 3000);
+  EXPECT_LT(kept, 5000);
+  int read = 0;
+  log.for_each([&](const detail::seeing::Event& e, std::string_view text) {
+    EXPECT_EQ(e.task, 1u);
+    EXPECT_EQ(text, "a name");
+    ++read;
+  });
+  EXPECT_EQ(read, kept);
+}
+
 // --- Graphs and figures
 // ------------------------------------------------------------------------------------------------
 
@@ -358,8 +374,9 @@ TEST(Dot, WithoutATraceSaysHowToHaveOne) {
   Region r;
   expect_has(text_of<ArgumentError>([&] { dot(r); }), {"dot", "nothing is recorded", "auto seen = trace();"});
   const Trace seen = trace();
-  Region empty;
-  EXPECT_EQ(dot(empty).find("label"), std::string::npos);
+  EXPECT_EQ(dot(r).find("label"), std::string::npos);
+  r.spawn({.name = "later"}, [] {});  // of a region that was there before
+  expect_has(dot(r), {"later\\ncpu:0"});
 }
 
 TEST(Summary, CountsTasksTimesCopiesAndWaits) {
@@ -449,7 +466,6 @@ TEST(Trace, IsWrittenWhenTheProgramEnds) {
       if (!by_environment) kept.emplace(path);
       spawn({.name = "parent's"}, [] {}).wait();
       in_fresh_process([] {
-        ::unsetenv("TESSERA_TASK_TRACE");
         spawn({.name = "child's"}, [] {}).wait();
         EXPECT_THROW(summary(), ArgumentError);  // the parent's trace is none of the child's
         const Trace own = trace();
@@ -464,6 +480,24 @@ TEST(Trace, IsWrittenWhenTheProgramEnds) {
     EXPECT_LE(of_kind(events, "task").size(), 2u);
     std::filesystem::remove(path);
   }
+}
+
+TEST(Trace, OfTheEnvironmentAndOneOfTheProgramAreBothWritten) {
+  const auto of_all = file_of("all.json"), of_one = file_of("one.json");
+  EXPECT_EQ(errors_of([&] {
+              ::setenv("TESSERA_TASK_TRACE", of_all.c_str(), 1);
+              {
+                const Trace seen = trace(of_one);  // the first thing that anybody does
+                spawn({.name = "one"}, [] {}).wait();
+              }
+              spawn({.name = "two"}, [] {}).wait();
+            }),
+            "");
+  named(checked(content_of(of_all)), "one");
+  named(checked(content_of(of_all)), "two");
+  EXPECT_EQ(of_kind(checked(content_of(of_one)), "task").size(), 1u);
+  std::filesystem::remove(of_all);
+  std::filesystem::remove(of_one);
 }
 
 TEST(Trace, OfABadFileInTheEnvironmentIsAnErrorAtEachTask) {

@@ -45,12 +45,10 @@ std::string label_of(const SeenTask& t) {
 
 std::string dot(const Region& region) {
   const detail::seeing::Timeline all = detail::seeing::timeline_of(detail::seeing::what_is_recorded("dot"));
-  // Another region may have been at this place before.
+  // Another region may have been at this place before: not if nobody looked when this one was made.
   const auto group =
       reinterpret_cast<std::uintptr_t>(static_cast<const executor::Group*>(&const_cast<Region&>(region).group()));
-  const auto inside = [&](const SeenTask& t) {
-    return t.group == group && region.seen_since_ != 0 && t.made >= region.seen_since_;
-  };
+  const auto inside = [&](const SeenTask& t) { return t.group == group && t.made >= region.seen_since_; };
   std::string nodes, edges;
   std::vector<std::uint64_t> outside;
   for (const std::uint64_t number : all.order) {

@@ -46,7 +46,7 @@ struct Mine {
   std::shared_ptr<Log> log;
 };
 
-void add(Event event, std::string_view text = {}) noexcept {
+void add(const Event& event, std::string_view text = {}) noexcept {
   Recording& r = *process;
   const std::uint64_t session = r.session.load(std::memory_order_acquire);
   if (session == 0) return;
@@ -59,8 +59,6 @@ void add(Event event, std::string_view text = {}) noexcept {
       r.logs.push_back(fresh);
       mine.log = std::move(fresh), mine.session = session;
     }
-    text = text.substr(0, longest_text);
-    event.text = static_cast<std::uint16_t>(text.size());
     if (mine.log->add(event, text, r.room)) return;
   } catch (const std::bad_alloc&) {
   } catch (const std::system_error&) {}
@@ -72,7 +70,7 @@ std::uint64_t number_of(const executor::Node* node) noexcept {
   return task == nullptr ? 0 : task->seen();
 }
 
-/// Waits are told by the executor, launches by the device layer.
+/// Is told of waits by the executor, of launches by the device layer.
 class Told final : public executor::WaitObserver, public LaunchWatch {
  public:
   void wait_begins(const executor::Node* by, executor::Node* target, const executor::Group* group) noexcept override {
@@ -93,13 +91,13 @@ class Told final : public executor::WaitObserver, public LaunchWatch {
     if ((bits() & recorded) != 0) add({.kind = Kind::launch_ends, .at = now()});
   }
 };
-Told& told() {
-  static Told& one = *new Told;
-  return one;
-}
+constinit Told told;
 
-/// Asks the environment, once in each process; before that, `looks` is not of this process.
-void resolve() {
+std::atomic<bool> has_the_file = false;  // this process or its parent, over whose file a child must not write
+
+}  // namespace
+
+void ask_environment() {
   const auto asked = [] { return looks.load() >> generation_shift == os::fork_generation(); };
   if (asked()) return;
   static constinit os::PerProcess<std::mutex> one_asks;
@@ -107,11 +105,12 @@ void resolve() {
   if (asked()) return;
   // What is wrong is told at each task: nothing is on before all is right.
   const bool watch = watchdog::start();
-  if (const auto file = config::text("TESSERA_TASK_TRACE")) trace_until_exit(*file);
+  if (const auto file = config::text("TESSERA_TASK_TRACE"); file && !has_the_file) {
+    trace_until_exit(*file);
+    has_the_file = true;
+  }
   set(watch ? watched : 0, true);
 }
-
-}  // namespace
 
 std::uint64_t bits() noexcept {
   const std::uint64_t all = looks.load(std::memory_order_relaxed);
@@ -119,21 +118,19 @@ std::uint64_t bits() noexcept {
 }
 
 void set(std::uint64_t bit, bool on) noexcept {
-  const std::uint64_t generation = std::uint64_t{os::fork_generation()} << generation_shift;
-  std::uint64_t before = looks.load(std::memory_order_relaxed), after = 0;
-  do {
-    const std::uint64_t now_on = before >> generation_shift == os::fork_generation() ? before & 3 : 0;
-    after = generation | (on ? now_on | bit : now_on & ~bit);
-  } while (!looks.compare_exchange_weak(before, after, std::memory_order_relaxed));
-  LaunchWatch::instance.store((after & recorded) != 0 ? &told() : nullptr, std::memory_order_release);
-  executor::WaitObserver::instance.store((after & 3) != 0 ? &told() : nullptr, std::memory_order_release);
+  static constinit os::PerProcess<std::mutex> one_sets;
+  const std::lock_guard only(*one_sets);
+  const std::uint64_t all = on ? bits() | bit : bits() & ~bit;
+  looks.store(std::uint64_t{os::fork_generation()} << generation_shift | all);
+  LaunchWatch::instance.store((all & recorded) != 0 ? &told : nullptr, std::memory_order_release);
+  executor::WaitObserver::instance.store(all != 0 ? &told : nullptr, std::memory_order_release);
 }
 
 // --- Hooks
 // ------------------------------------------------------------------------------------------------------------
 
 std::uint64_t made(const TaskNode& task) {
-  resolve();
+  ask_environment();
   const std::uint64_t who = bits();
   if (who == 0) return 0;
   const std::uint64_t number = process->last_task.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -207,7 +204,9 @@ Log::~Log() {
   for (Chunk* c = first_.load(); c != nullptr;) delete std::exchange(c, c->next.load());
 }
 
-bool Log::add(const Event& event, std::string_view text, std::atomic<std::int64_t>& room) noexcept {
+bool Log::add(Event event, std::string_view text, std::atomic<std::int64_t>& room) noexcept {
+  text = text.substr(0, longest_text);
+  event.text = static_cast<std::uint16_t>(text.size());
   const std::size_t bytes = sizeof event + text.size();
   std::size_t used = last_ == nullptr ? sizeof last_->bytes : last_->used.load(std::memory_order_relaxed);
   if (used + bytes > sizeof last_->bytes) {
@@ -226,8 +225,7 @@ bool Log::add(const Event& event, std::string_view text, std::atomic<std::int64_
   return true;
 }
 
-void start_recording(bool by_environment) {
-  if (!by_environment) resolve();
+void start_recording() {
   auto copies = std::make_shared<const TaskCopies>(task_copies());
   Recording& r = *process;
   const std::lock_guard hold(r.lock);

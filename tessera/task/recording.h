@@ -99,7 +99,7 @@ struct Event {
   Kind kind;
   State state = State::not_begun;
   bool order_only = false;  ///< of `after`: its result is not needed
-  std::uint16_t text = 0;   ///< bytes that follow
+  std::uint16_t text = 0;   ///< bytes that follow; set by the log
   Device device;
   std::uint64_t task = 0, other = 0;
   std::int64_t at = 0;
@@ -112,7 +112,7 @@ class Log {
   ~Log();
   const std::string thread;  ///< "worker 1"
   /// False if there is no more room: `room` is what all may take.
-  bool add(const Event& event, std::string_view text, std::atomic<std::int64_t>& room) noexcept;
+  bool add(Event event, std::string_view text, std::atomic<std::int64_t>& room) noexcept;
   template <class F>
   void for_each(F&& f) const {  // f(event, text)
     for (const Chunk* c = first_.load(std::memory_order_acquire); c != nullptr;
@@ -146,8 +146,10 @@ struct Recorded {
 };
 Recorded what_is_recorded(const char* asked);
 /// From the first to the last `stop_recording` everything is written down.
-void start_recording(bool by_environment = false);
+void start_recording();
 void stop_recording() noexcept;
+/// What the environment asks for, asked once in each process. ArgumentError, each time, if that cannot be had.
+void ask_environment();
 /// A trace that is written when the program ends (trace.cpp); while the environment is asked. ArgumentError if `file`
 /// cannot be written.
 void trace_until_exit(const std::string& file);

@@ -52,11 +52,12 @@ std::shared_ptr<Traced> begin(const std::filesystem::path& path, bool by_environ
     if (!state->file) cannot_write(path, errno);
   }
   detail::seeing::at_exit();
+  if (!by_environment) detail::seeing::ask_environment();  // which may begin another, so before the lock
   Traces& t = *traces;
   const std::lock_guard hold(t.lock);
   if (!path.empty()) t.all.push_back(state);
   try {
-    detail::seeing::start_recording(by_environment);
+    detail::seeing::start_recording();
   } catch (...) {
     std::erase(t.all, state);
     throw;
