@@ -1,121 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seeing what tasks do: traces, graphs of regions, figures, the watchdog.
+// Seeing what tasks do: traces, graphs of regions, figures. The watchdog, and traces of whole programs, are in
+// task_watch_test.cpp.
 #include "tessera/task/trace.h"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cmath>
-#include <fstream>
-#include <functional>
-#include <map>
-#include <nlohmann/json.hpp>
-#include <set>
 #include <thread>
 
 #include "tessera/kernel/kernel.h"
 #include "tessera/task/synchronize.h"
-#include "tessera/task/this_task.h"
 #include "tests/support/errors.h"
-#include "tests/support/fresh_process.h"
 #include "tests/support/nodes.h"
+#include "tests/support/trace_events.h"
 
 namespace tessera {
 namespace {
 
 using namespace std::chrono_literals;
-using nlohmann::json;
-using test::expect_has;
-using test::in_fresh_process;
-using test::spin_until;
-using test::text_of;
+using namespace test;
 
-std::filesystem::path file_of(const std::string& name) {
-  return std::filesystem::temp_directory_path() / ("task_trace_test_" + std::to_string(::getpid()) + "_" + name);
-}
-std::string content_of(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-/// The trace's events, once it is sure that they are as viewers want them: in each row complete events nest, and each
-/// arrow has two ends, each within an event of its row.
-std::vector<json> checked(const std::string& text) {
-  const json all = json::parse(text);
-  std::vector<json> events = all.at("traceEvents");
-  struct Row {
-    std::vector<std::pair<std::int64_t, std::int64_t>> spans;  // nanoseconds
-    bool named = false;
-  };
-  const auto ns = [](const json& e, const char* field) {
-    return static_cast<std::int64_t>(std::llround(e.at(field).get<double>() * 1000));
-  };
-  std::map<std::pair<int, int>, Row> rows;
-  std::map<int, std::pair<std::vector<json>, std::vector<json>>> arrows;
-  for (const json& e : events) {
-    const std::string kind = e.at("ph");
-    if (kind == "M" && e.at("name") == "thread_name") rows[{e.at("pid"), e.at("tid")}].named = true;
-    if (kind == "X") {
-      EXPECT_GE(ns(e, "ts"), 0) << e;
-      EXPECT_GE(ns(e, "dur"), 0) << e;
-      rows[{e.at("pid"), e.at("tid")}].spans.emplace_back(ns(e, "ts"), ns(e, "ts") + ns(e, "dur"));
-    }
-    if (kind == "s") arrows[e.at("id")].first.push_back(e);
-    if (kind == "f") arrows[e.at("id")].second.push_back(e);
-  }
-  for (auto& [where, row] : rows) {
-    EXPECT_TRUE(row.named) << where.first << " " << where.second;
-    std::ranges::sort(row.spans, [](const auto& a, const auto& b) {
-      return a.first != b.first ? a.first < b.first : a.second > b.second;
-    });
-    std::vector<std::int64_t> open;
-    for (const auto& [begin, end] : row.spans) {
-      while (!open.empty() && open.back() <= begin) open.pop_back();
-      if (!open.empty()) EXPECT_LE(end, open.back()) << "they do not nest";
-      open.push_back(end);
-    }
-  }
-  for (const auto& [id, ends] : arrows) {
-    EXPECT_EQ(ends.first.size(), 1u);
-    EXPECT_EQ(ends.second.size(), 1u);
-    for (const auto* end : {&ends.first.at(0), &ends.second.at(0)}) {
-      const Row& row = rows[{end->at("pid"), end->at("tid")}];
-      const std::int64_t at = ns(*end, "ts");
-      EXPECT_TRUE(std::ranges::any_of(row.spans, [&](const auto& s) { return s.first <= at && at <= s.second; }))
-          << *end;
-    }
-  }
-  return events;
-}
-
-std::vector<json> of_kind(const std::vector<json>& events, const char* category) {
-  std::vector<json> some;
-  for (const json& e : events)
-    if (e.at("ph") == "X" && e.at("cat") == category) some.push_back(e);
-  return some;
-}
-/// The only task of that name.
-json named(const std::vector<json>& events, const std::string& name) {
-  json found;
-  int count = 0;
-  for (const json& e : of_kind(events, "task"))
-    if (e.at("name") == name) found = e, ++count;
-  EXPECT_EQ(count, 1) << name;
-  return found;
-}
-/// Whether an arrow goes from the end of one to the begin of the other.
-bool arrow(const std::vector<json>& events, const json& from, const json& to, const char* name = nullptr) {
-  std::set<int> begun;
-  for (const json& e : events)
-    if (e.at("ph") == "s" && e.at("pid") == from.at("pid") && e.at("tid") == from.at("tid") &&
-        std::abs(e.at("ts").get<double>() - from.at("ts").get<double>() - from.at("dur").get<double>()) < 0.0025)
-      begun.insert(e.at("id").get<int>());
-  return std::ranges::any_of(events, [&](const json& e) {
-    return e.at("ph") == "f" && e.at("bp") == "e" && begun.contains(e.at("id").get<int>()) &&
-           e.at("pid") == to.at("pid") && e.at("tid") == to.at("tid") && e.at("ts") == to.at("ts") &&
-           (name == nullptr || e.at("name") == name);
-  });
+// On cpu:0 also where other devices are.
+Array filled(std::int64_t elements, float value) {
+  const DeviceScope here{Device{}};
+  Array a = Array::full({elements}, value).copy();
+  a.eval();
+  return a;
 }
 
 TEST(Trace, HasTasksWithTheirNamesAndArrowsFromWhatTheyComeAfter) {
@@ -124,7 +33,7 @@ TEST(Trace, HasTasksWithTheirNamesAndArrowsFromWhatTheyComeAfter) {
   one.wait();  // it has ended when the next is made: the arrow is there all the same
   const Task<int> two = spawn(
       {.name = "two \"quoted\"\n"}, [](int x) { return x + 1; }, one);
-  Array a = Array::zeros({100}).copy();
+  Array a = filled(100, 0);
   Region r;
   r.spawn(
       {.name = "write"}, [](Array& x) { x += 1; }, inout(a));
@@ -152,8 +61,7 @@ TEST(Trace, HasWaitsKernelsAndCopies) {
     const auto i = global_id();
     y[i] = 2.0f * x[i];
   });
-  Array x = Array::ones({1000}).copy(), y = Array::zeros({1000}).copy();
-  x.eval(), y.eval();
+  Array x = filled(1000, 1), y = filled(1000, 0);
   const Trace seen = trace();
   Region r;
   r.spawn({.name = "launch"}, twice, Extent{1000}, x, y);
@@ -183,41 +91,9 @@ TEST(Trace, HasWaitsKernelsAndCopies) {
     if (e.at("name") == "wait for inner") EXPECT_TRUE(within(e, named(events, "outer")));
 }
 
-TEST(Trace, HasARowForADeviceThatWorksByItself) {
-  in_fresh_process([] {
-    auto& driver = test::add(Backend::cuda, {{DeviceKind::discrete_gpu, std::uint64_t{1} << 30}});
-    const Device gpu{Backend::cuda, 0};
-    const BufferView view{Storage::allocate(gpu, 4096), 0, 1024, DType::f32};
-    const auto fill = [view] { this_task::queue().fill(view, 7); };
-    const Trace seen = trace();
-    driver.behaviour(0)->hold();
-    const Task<void> first = spawn({.scope = gpu, .name = "first"}, fill);
-    const Task<void> second = spawn({.scope = gpu, .name = "second"}, fill, first);
-    const Task<void> beside = spawn({.scope = gpu, .name = "beside"}, fill);
-    std::this_thread::sleep_for(20ms);
-    driver.behaviour(0)->let_go();
-    second.wait(), beside.wait();
-    const auto events = checked(seen.json());  // what the device does does not overlap
-    int device = 0;
-    for (const json& e : events)
-      if (e.at("ph") == "M" && e.at("name") == "process_name" && e.at("args").at("name") == "cuda:0")
-        device = e.at("pid");
-    EXPECT_GT(device, 1);
-    std::map<std::string, json> there, here;
-    for (const json& e : of_kind(events, "task")) (e.at("pid") == device ? there : here)[e.at("name")] = e;
-    EXPECT_TRUE(there.contains("first") && here.contains("first") && here.contains("second"));
-    EXPECT_GT(there["first"].at("dur").get<double>(), here["first"].at("dur").get<double>());
-    EXPECT_TRUE(arrow(events, there["first"], here["second"]));
-    const TaskSummary s = summary();
-    EXPECT_EQ(s.ended, 3u);
-    EXPECT_GE(std::ranges::find(s.times, "first", &TaskTimes::name)->total, 0.015);  // it was held for 20 ms
-  });
-}
-
 TEST(Trace, HasCopiesToADeviceInItsRow) {
   if (!can_compute(Backend::opencl)) GTEST_SKIP() << "no OpenCL";
-  Array x = Array::ones({1000}).copy();
-  x.eval();
+  Array x = filled(1000, 1);
   const Trace seen = trace();
   Region r({.scope = opencl(0)});
   for (int i = 0; i < 2; ++i) r.spawn([](Array& v) { v += 1; }, inout(x));
@@ -277,7 +153,7 @@ TEST(Trace, HasWhatHasNotEnded) {
     begun = true;
     spin_until(go);
   });
-  Array x = Array::zeros({1}).copy();
+  Array x = filled(1, 0);
   r.spawn(
       {.name = "boom"}, [](Array&) { throw std::runtime_error("boom"); }, inout(x));
   r.spawn(
@@ -327,7 +203,7 @@ TEST(Trace, LeavesOutForWhatThereIsNoRoom) {
 
 TEST(Dot, HasTheTasksOfARegionAndWhatTheyComeAfter) {
   const Trace seen = trace();
-  Array a = Array::zeros({1}).copy(), b = Array::zeros({1}).copy();
+  Array a = filled(1, 0), b = filled(1, 0);
   std::atomic<bool> go = false;
   std::string text;
   {
@@ -380,8 +256,7 @@ TEST(Dot, WithoutATraceSaysHowToHaveOne) {
 }
 
 TEST(Summary, CountsTasksTimesCopiesAndWaits) {
-  Array x = Array::ones({1000}).copy();
-  x.eval();
+  Array x = filled(1000, 1);
   const Trace seen = trace();
   Region r;
   for (int i = 0; i < 10; ++i) r.spawn({.name = "sleep"}, [] { std::this_thread::sleep_for(2ms); });
@@ -430,149 +305,5 @@ TEST(Summary, CountsTasksTimesCopiesAndWaits) {
   expect_has(to_string(s), {"17 tasks: 17 ended (1 failed) (1 skipped)", "sleep", "interp:0", "1 fetched (3.91 KiB)"});
 }
 
-// --- By the environment, and at the end of a program
-// -------------------------------------------------------------------
-
-/// What a child that does `body` and exits wrote to standard error.
-std::string errors_of(const std::function<void()>& body) {
-  int ends[2];
-  EXPECT_EQ(::pipe(ends), 0);
-  ::fflush(nullptr);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::dup2(ends[1], 2);
-    ::close(ends[0]), ::close(ends[1]);
-    ::alarm(60);
-    body();
-    std::exit(0);
-  }
-  ::close(ends[1]);
-  std::string text;
-  char some[256];
-  for (ssize_t n = 0; (n = ::read(ends[0], some, sizeof some)) > 0;) text.append(some, static_cast<std::size_t>(n));
-  ::close(ends[0]);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << text;
-  return text;
-}
-
-TEST(Trace, IsWrittenWhenTheProgramEnds) {
-  for (const bool by_environment : {true, false}) {
-    const auto path = file_of("exit.json");
-    const std::string said = errors_of([&] {
-      if (by_environment) ::setenv("TESSERA_TASK_TRACE", path.c_str(), 1);
-      static std::optional<Trace> kept;
-      if (!by_environment) kept.emplace(path);
-      spawn({.name = "parent's"}, [] {}).wait();
-      in_fresh_process([] {
-        spawn({.name = "child's"}, [] {}).wait();
-        EXPECT_THROW(summary(), ArgumentError);  // the parent's trace is none of the child's
-        const Trace own = trace();
-        spawn({.name = "child's"}, [] {}).wait();
-        EXPECT_EQ(of_kind(checked(own.json()), "task").size(), 1u);
-      });
-      spawn({.name = "still runs"}, [] { std::this_thread::sleep_for(50ms); });
-    });
-    EXPECT_EQ(said, "");
-    const auto events = checked(content_of(path));
-    named(events, "parent's");
-    EXPECT_LE(of_kind(events, "task").size(), 2u);
-    std::filesystem::remove(path);
-  }
-}
-
-TEST(Trace, OfTheEnvironmentAndOneOfTheProgramAreBothWritten) {
-  const auto of_all = file_of("all.json"), of_one = file_of("one.json");
-  EXPECT_EQ(errors_of([&] {
-              ::setenv("TESSERA_TASK_TRACE", of_all.c_str(), 1);
-              {
-                const Trace seen = trace(of_one);  // the first thing that anybody does
-                spawn({.name = "one"}, [] {}).wait();
-              }
-              spawn({.name = "two"}, [] {}).wait();
-            }),
-            "");
-  named(checked(content_of(of_all)), "one");
-  named(checked(content_of(of_all)), "two");
-  EXPECT_EQ(of_kind(checked(content_of(of_one)), "task").size(), 1u);
-  std::filesystem::remove(of_all);
-  std::filesystem::remove(of_one);
-}
-
-TEST(Trace, OfABadFileInTheEnvironmentIsAnErrorAtEachTask) {
-  EXPECT_EQ(errors_of([] {
-              ::setenv("TESSERA_TASK_TRACE", "/no/such/folder/trace.json", 1);
-              for (int i = 0; i < 2; ++i)
-                expect_has(text_of<ArgumentError>([] { spawn([] {}); }), {"trace", "/no/such/folder/trace.json"});
-              if (::testing::Test::HasFailure()) ::_exit(1);
-            }),
-            "");
-}
-
-TEST(Watchdog, NamesWhatIsStuckAndWhatWaitsForIt) {
-  const std::string said = errors_of([] {
-    ::setenv("TESSERA_WATCHDOG", "0.3", 1);
-    std::atomic<bool> go = false, begun = false;
-    const Task<void> stuck = spawn({.name = "stuck\x1b[31m"}, [&] {
-      begun = true;
-      spin_until(go);
-    });
-    const Task<void> after = stuck.then([] {});
-    const Task<void> last = spawn(
-        {.name = "last"}, [] {}, after);
-    spin_until(begun);
-    Region r;
-    std::atomic<bool> waits = false;
-    r.spawn({.name = "asks"}, [&] {
-      waits = true;
-      after.wait();
-    });
-    const auto began = std::chrono::steady_clock::now();
-    std::jthread frees([&] {
-      std::this_thread::sleep_for(500ms);
-      go = true;
-    });
-    last.wait();
-    r.wait();
-    std::fprintf(stderr, "after %f s", std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
-  });
-  expect_has(said, {"warning: no task has ended for 0.3 s", "TESSERA_WATCHDOG=0.3", "stuck", "runs for",
-                    "last (cpu:0) has not begun: it comes after task_trace_test.cpp:", ": it comes after stuck",
-                    "waits for last"});
-  EXPECT_EQ(said.find('\x1b'), said.npos);
-  std::size_t warnings = 0;
-  for (std::size_t at = 0; (at = said.find("no task has ended", at)) != said.npos; ++at) ++warnings;
-  // One for each period at most, however slow the machine is.
-  EXPECT_LE(static_cast<double>(warnings), std::max(1.0, std::atof(said.c_str() + said.rfind("after ") + 6) / 0.3))
-      << said;
-}
-
-TEST(Watchdog, SaysNothingWhileTasksEndOrNoneIsThere) {
-  EXPECT_EQ(errors_of([] {
-              ::setenv("TESSERA_WATCHDOG", "1", 1);
-              spawn([] {}).wait();
-              std::this_thread::sleep_for(1100ms);
-              Region r;
-              for (int i = 0; i < 24; ++i) r.spawn([] { std::this_thread::sleep_for(100ms); });
-              r.wait();
-            }),
-            "");
-}
-
-TEST(Watchdog, OfNoNumberIsAnErrorAtEachTask) {
-  for (const char* value : {"soon", "0", "-1", "nan", "5s"})
-    EXPECT_EQ(errors_of([&] {
-                ::setenv("TESSERA_WATCHDOG", value, 1);
-                for (int i = 0; i < 2; ++i)
-                  expect_has(text_of<ArgumentError>([] { spawn([] {}); }), {"TESSERA_WATCHDOG", value});
-                if (::testing::Test::HasFailure()) ::_exit(1);
-              }),
-              "");
-}
-
 }  // namespace
 }  // namespace tessera
-
-/// Tests fork on purpose while threads run.
-extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }

@@ -85,7 +85,7 @@ struct Dog {
     std::ranges::sort(running, {}, [](const auto* e) { return e->second.begun; });
     std::ranges::sort(others, {}, [](const auto* e) { return e->second.number; });
     std::string text =
-        fmt::format("warning: no task has ended for {}, and {} {} under way (TESSERA_WATCHDOG={})", for_long(quiet),
+        fmt::format("warning: no task has ended for {}, and {} {} under way (TESSERA_WATCHDOG={:g})", for_long(quiet),
                     tasks.size(), tasks.size() == 1 ? "is" : "are", double(period) * 1e-9);
     const auto lines = [&](const auto& all, const char* more, auto&& line) {
       for (std::size_t i = 0; i < std::min(all.size(), most_lines); ++i) text += "\n  " + line(*all[i]);
