@@ -73,4 +73,5 @@
 #include "tessera/task/synchronize.h"
 #include "tessera/task/task.h"
 #include "tessera/task/this_task.h"
+#include "tessera/task/trace.h"
 #include "tessera/task/variants.h"

@@ -3,6 +3,9 @@
 // shows are compared.
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
+#include <unistd.h>
+
+#include <filesystem>
 
 #include "tests/support/docs_page.h"
 
@@ -126,6 +129,32 @@ for (std::int64_t i = 0; i < heat.grid()[0]; ++i)
 own.wait();
 
   EXPECT_GT(sum(heat).item<float>(), 1700);
+}
+
+TEST(TasksDocs, SeeingWhatHappens) {
+  const auto folder = std::filesystem::temp_directory_path() / ("tasks_docs_test_" + std::to_string(::getpid()));
+  const auto before = std::filesystem::current_path();
+  std::filesystem::create_directory(folder);
+  std::filesystem::current_path(folder);
+
+auto seen = trace("run.json");
+Array grid = Array::zeros({1000}), norm = Array::zeros({1});
+Region steps;
+for (int i = 0; i < 3; ++i) {
+  steps.spawn({.name = "step"}, [](Array& g) { g += 1; }, inout(grid));
+  steps.spawn({.name = "norm"}, [](const Array& g, Array& n) { n += sum(g); }, in(grid), inout(norm));
+}
+steps.wait();
+std::string graph = dot(steps);           // for Graphviz: dot -Tsvg
+std::string table = to_string(summary());
+seen.stop();                              // or at the end of the scope, or of the program
+
+  EXPECT_EQ(norm.item<float>(), 6000);
+  EXPECT_NE(graph.find("step\\ncpu:0, ended"), graph.npos) << graph;
+  EXPECT_NE(table.find("6 tasks: 6 ended"), table.npos) << table;
+  EXPECT_GT(std::filesystem::file_size("run.json"), 1000u);
+  std::filesystem::current_path(before);
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

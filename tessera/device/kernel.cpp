@@ -17,6 +17,7 @@
 #include "tessera/device/dry_run.h"
 #include "tessera/device/launch_check.h"
 #include "tessera/device/launch_observer.h"
+#include "tessera/device/launch_watch.h"
 #include "tessera/device/open_device.h"
 #include "tessera/device/placement.h"
 #include "tessera/device/queue_core.h"
@@ -278,6 +279,7 @@ void Kernel::launch(const std::array<std::uint64_t, 3>& shape, std::span<const L
                       fn.kind == ir::KernelKind::map ? "threads" : "blocks", shape[0], shape[1], shape[2],
                       variant.noalias ? "" : " plain", variant.index64 ? " index64" : ""));
   }
+  const LaunchWatch::During watched(fn.name, where);
   core.submit(
       on.counter->name, [&](DriverQueue& driver) { driver.launch(loaded, shape, given); },
       [&](const QueueUse& use) {
@@ -292,6 +294,8 @@ void Kernel::launch(const std::array<std::uint64_t, 3>& shape, std::span<const L
   if (Recorder* const recorder = Recorder::of_this_thread()) [[unlikely]]
     recorder->launched(*this, loaded, *on.counter, variant.index64, shape, arguments, given, s.facts);
 }
+
+constinit std::atomic<LaunchWatch*> LaunchWatch::instance = nullptr;
 
 void Kernel::prepare(Device device, Variant variant) const {
   State* const s = &KernelAccess::state(*this, "prepare");

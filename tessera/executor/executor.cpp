@@ -34,6 +34,8 @@ constinit os::PerProcess<OfProcess> process;
 }  // namespace
 
 constinit thread_local Executor::Here Executor::here_{};
+constinit thread_local unsigned Executor::worker_number_ = 0;
+constinit std::atomic<WaitObserver*> WaitObserver::instance = nullptr;
 
 Executor& Executor::instance() { return process->executor; }
 
@@ -272,7 +274,8 @@ unsigned Executor::call(unsigned threads) noexcept {
         Worker* const worker = lease();
         if (worker == nullptr) break;
         try {
-          started_.emplace_back([this, worker] {
+          started_.emplace_back([this, worker, number = static_cast<unsigned>(started_.size() + 1)] {
+            worker_number_ = number;
             here_ = {this, worker, nullptr, nullptr, 0};
             work();
           });

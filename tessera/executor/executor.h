@@ -33,6 +33,18 @@ namespace tessera::executor {
 
 class Sleeper;
 
+/// Told by each thread that begins to wait for a node or a group, and when it goes on. For traces.
+class WaitObserver {
+ public:
+  /// `by`: the node that the thread runs, or null; of `target` and `group` one is null.
+  virtual void wait_begins(const Node* by, Node* target, const Group* group) noexcept = 0;
+  virtual void wait_ends() noexcept = 0;
+  static constinit std::atomic<WaitObserver*> instance;  ///< null while nobody looks; never destroyed
+
+ protected:
+  ~WaitObserver() = default;
+};
+
 /// Nodes that are waited for together. It outlives them: its destructor waits.
 class Group {
  public:
@@ -96,6 +108,8 @@ class Executor {
   unsigned threads() const noexcept { return threads_; }
   /// The node that the calling thread runs, or null.
   static Node* current() noexcept;
+  /// Which of the executor's threads the calling one is, from 1; 0 if it is none.
+  static unsigned worker() noexcept { return worker_number_; }
 
   /// Pieces of a kernel: calls f(begin, end) until [0, items) is covered, each call with at most `grain` items, from
   /// the calling thread and those that have nothing to do; returns when all have returned. The calling thread runs
@@ -131,6 +145,7 @@ class Executor {
     unsigned depth;   // nodes that run on top of each other
   };
   static constinit thread_local Here here_;
+  static constinit thread_local unsigned worker_number_;
 
   // Threads (executor.cpp).
   void work();

@@ -206,6 +206,15 @@ void Node::poison(const Node& predecessor) noexcept {
   if (!failure_ || (failure_->cancelled && !mine->cancelled)) std::swap(failure_, mine);
 }
 
+std::vector<NodeRef> Node::predecessors() {
+  std::vector<NodeRef> all;
+  const std::scoped_lock hold(lock_);
+  for_each_predecessor([&](Edge& edge) {
+    if (!edge.from->ended()) all.emplace_back(*edge.from);
+  });
+  return all;
+}
+
 void Node::forget_predecessors() noexcept {
   if (edges_ == 0) return;
   Node* few[std::size(decltype(some_edges_){})];

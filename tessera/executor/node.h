@@ -119,6 +119,8 @@ class Node {
   bool stop_asked() const noexcept;
   State state() const noexcept { return state_.load(std::memory_order_acquire); }
   bool ended() const noexcept { return state() == State::ended; }
+  /// What it comes after that has not ended; nothing once it runs.
+  std::vector<Ref<Node>> predecessors();
   /// `continuation` fires when this has ended, at once if it has.
   void then(Continuation& continuation) noexcept;
   /// Of a node that has ended: why it has no result, or nothing.

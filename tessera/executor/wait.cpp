@@ -144,11 +144,16 @@ class Executor::Announced {
  public:
   Announced(Executor& executor, Node* target, const Group* group)
       : executor_(executor), self_(here_.node), target_(target), group_(group) {
-    if (self_ == nullptr) return;
-    const std::scoped_lock hold(executor_.waits_lock_);
-    executor_.waits_.push_back({self_, target, group});
+    if (self_ != nullptr) {
+      const std::scoped_lock hold(executor_.waits_lock_);
+      executor_.waits_.push_back({self_, target, group});
+    }
+    if (observer_ != nullptr) [[unlikely]]
+      observer_->wait_begins(self_, target, group);
   }
   ~Announced() {
+    if (observer_ != nullptr) [[unlikely]]
+      observer_->wait_ends();
     if (self_ == nullptr) return;
     const std::scoped_lock hold(executor_.waits_lock_);
     auto& waits = executor_.waits_;
@@ -166,6 +171,7 @@ class Executor::Announced {
   Node* const self_;
   Node* const target_;
   const Group* const group_;
+  WaitObserver* const observer_ = WaitObserver::instance.load(std::memory_order_acquire);
 };
 
 void Executor::refuse_cycle(Node& self, Node* target, const Group* group) {
@@ -190,14 +196,8 @@ void Executor::refuse_cycle(Node& self, Node* target, const Group* group) {
     reach_group(*group, &self);
   for (std::size_t i = 0; i < open.size() && !found.contains(&self); ++i) {
     Node* const node = open[i].get();
-    if (node->state() < Node::State::running) {
-      std::vector<NodeRef> before;
-      {
-        const std::scoped_lock hold_node(node->lock_);
-        node->for_each_predecessor([&](Node::Edge& edge) { before.emplace_back(*edge.from); });
-      }
-      for (const NodeRef& p : before) reach(p.get(), node, "comes after");
-    }
+    if (node->state() < Node::State::running)
+      for (const NodeRef& p : node->predecessors()) reach(p.get(), node, "comes after");
     for (const Wait& w : waits_) {
       if (w.self != node) continue;
       if (w.target != nullptr)

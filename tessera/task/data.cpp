@@ -7,6 +7,7 @@
 #include "tessera/array/elementwise.h"
 #include "tessera/array/source.h"
 #include "tessera/base/os/fork.h"
+#include "tessera/task/recording.h"
 #include "tessera/task/region.h"
 #include "tessera/task/task_accesses.h"
 
@@ -129,6 +130,7 @@ void TaskStorage::move(Storage& to, Storage& from) {
   const auto view = [&](Storage& s) {  // whoever asked holds it
     return BufferView{std::shared_ptr<Storage>(std::shared_ptr<void>(), &s), 0, bytes, DType::u8};
   };
+  const seeing::Copying seen(from.device(), to.device(), bytes);
   current_queue(to.device()).copy(view(to), view(from));
 }
 

@@ -114,9 +114,14 @@ TaskNode::TaskNode(executor::Group& group, Device device, std::shared_ptr<const 
       stop_->outside.emplace(*options_->stop, Stop::Cancel{this});
     }
   }
+  if (seeing::maybe()) [[unlikely]]
+    seen_ = seeing::made(*this);
 }
 
-TaskNode::~TaskNode() = default;
+TaskNode::~TaskNode() {
+  if (seen_ != 0) [[unlikely]]
+    seeing::gone(*this);
+}
 
 std::string TaskNode::name() const {
   if (name_) return *name_;
@@ -151,6 +156,8 @@ executor::Group& plain_tasks(Device device) {
 }
 
 executor::Node::Ends TaskNode::run() {
+  if (seen_ != 0) [[unlikely]]
+    seeing::begins(*this);
   struct Options {
     const OptionsInForce* const before = options_in_force;
     explicit Options(const OptionsInForce* mine) { options_in_force = mine; }
@@ -180,11 +187,15 @@ executor::Node::Ends TaskNode::end_of_device_work() {
     event.wait();  // throws what the work failed with
     return Ends::now;
   }
+  if (seen_ != 0) [[unlikely]]
+    seeing::goes_on(*this);
   end_after(device_, std::move(event), executor::NodeRef(*this));
   return Ends::later;
 }
 
 void TaskNode::done() noexcept {
+  if (seen_ != 0) [[unlikely]]
+    seeing::ends(*this);
   if (data_) data_->end(failure().get());
   outer_data_.reset();
   if (stop_) stop_->outside.reset();

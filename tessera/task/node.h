@@ -14,6 +14,7 @@
 #include "tessera/executor/executor.h"
 #include "tessera/task/error.h"
 #include "tessera/task/options.h"
+#include "tessera/task/recording.h"
 
 namespace tessera {
 
@@ -95,6 +96,17 @@ class TaskNode : public executor::Node {
   const std::shared_ptr<TaskData>& shared_data() const noexcept { return data_; }
   /// That of the task that made this one, or, if it has none, of the task that made that, and so on.
   const std::shared_ptr<TaskData>& outer_data() const noexcept { return outer_data_; }
+  void after(Node& predecessor, Dependency kind = Dependency::result) {
+    note_after(predecessor, kind);
+    Node::after(predecessor, kind);
+  }
+  /// For who looks: it comes after that, which may have ended.
+  void note_after(const Node& predecessor, Dependency kind) const noexcept {
+    if (seen_ != 0) [[unlikely]]
+      seeing::comes_after(*this, predecessor, kind);
+  }
+  /// Its number for who looked when it was made (recording.h), or 0.
+  std::uint64_t seen() const noexcept { return seen_; }
   /// Stopped by the options' token and by `Task::cancel`.
   std::stop_token stop_token();
   bool cancel_task() noexcept;
@@ -115,6 +127,7 @@ class TaskNode : public executor::Node {
   InheritedContext context_;
   std::shared_ptr<const OptionsInForce> options_;
   Device device_;
+  std::uint64_t seen_ = 0;
   std::source_location where_;
   std::unique_ptr<std::string> name_;
   std::shared_ptr<TaskData> data_, outer_data_;

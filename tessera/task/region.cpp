@@ -44,6 +44,8 @@ Region::Region(const TaskOptions& options, std::uint32_t window)
   const executor::Node* const around = executor::Executor::current();
   tasks_ = std::make_unique<Tasks>(executor, around != nullptr ? &around->group() : nullptr,
                                    window_of(window, executor.threads()));
+  if (detail::seeing::maybe()) [[unlikely]]
+    seen_since_ = detail::seeing::now();
 }
 
 Region::~Region() noexcept(false) {

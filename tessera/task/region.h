@@ -138,10 +138,12 @@ class Region {
     return std::move(made.task);
   }
   executor::Group& group() noexcept;
+  friend std::string dot(const Region& region);
 
   std::unique_ptr<Tasks> tasks_;
   std::shared_ptr<const detail::OptionsInForce> options_;
   const int uncaught_;
+  std::int64_t seen_since_ = 0;  ///< when it was made, if somebody looked
 };
 
 namespace detail {

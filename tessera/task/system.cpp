@@ -102,6 +102,7 @@ void end_tasks() {
     system.failed.clear();
   } catch (const std::exception&) {  // no memory for a text, or a setting that cannot be read
   }
+  seeing::end_traces();
 }
 
 }  // namespace
@@ -119,8 +120,7 @@ DeviceTasks& DeviceTasks::of(Device device) {
   if (device == Device{} && known.tasks != nullptr && known.generation == os::fork_generation()) return *known.tasks;
   System& system = *process;
   const std::scoped_lock hold(system.lock);
-  static const int at_exit = std::atexit(end_tasks);
-  static_cast<void>(at_exit);
+  seeing::at_exit();
   DeviceTasks*& there = system.tasks[device];
   if (there == nullptr) there = new DeviceTasks(executor::Executor::instance(), device);
   if (device == Device{}) known = {os::fork_generation(), there};
@@ -133,6 +133,11 @@ std::vector<DeviceTasks*> DeviceTasks::all() {
   std::vector<DeviceTasks*> groups;
   for (const auto& [device, tasks] : system.tasks) groups.push_back(tasks);
   return groups;
+}
+
+void seeing::at_exit() {
+  static const int registered = std::atexit(end_tasks);
+  static_cast<void>(registered);
 }
 
 void DeviceTasks::failed(const executor::Node& node) noexcept { remember_failure(node, device); }

@@ -132,7 +132,7 @@ void TaskAccesses::order() {
     // Of one that failed long ago somebody was told, and uses what it wrote all the same.
     if (other.ended() && (kind == Dependency::order || !other.failure() ||
                           other.failure()->origin->told.load(std::memory_order_relaxed)))
-      return;
+      return node_->note_after(other, kind);
     node_->after(other, kind);
   };
   for (std::size_t i = 0; i < all_.size(); ++i) {

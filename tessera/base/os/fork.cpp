@@ -39,6 +39,7 @@ void after_fork_in_child() {
   if (inside != mine) amid = true;
   inside = mine;
   forking = 0;
+  ::pthread_mutex_unlock(&lock);  // locked by before_fork: else the thread sanitizer takes it for locked for ever
   lock = PTHREAD_MUTEX_INITIALIZER;
   changed = PTHREAD_COND_INITIALIZER;
 }
