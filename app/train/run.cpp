@@ -246,7 +246,7 @@ Trained train(Learner& learner, const TrainSettings& s, const TrainOptions& o, c
     said = now();
   };
 
-  if (step == 0) add_row();
+  if (out.curve.empty()) add_row();  // one that ended before its first step has its row in the file
   files.write(out.curve);
   while (step < s.steps && !asked_to_end()) {
     const double start = now();
