@@ -170,7 +170,8 @@ FusedTrace::FusedTrace(const Structure& s) : s_(s) {
     strides_.push_back(
         s.strides[i] == Structure::any
             ? ir::scalar_param("stride" + std::to_string(i / s.rank) + "_" + std::to_string(i % s.rank), DType::index)
-            : ir::Value{});
+        : s.strides[i] >= Structure::two ? ir::index_literal(s.strides[i])
+                                         : ir::Value{});
 }
 
 ir::Value FusedTrace::position(std::size_t view, std::span<const ir::Value> coordinates) const {
@@ -244,6 +245,8 @@ std::string operation_names(const Structure& s) {
 
 namespace {
 
+static_assert(Structure::two == 2 && Structure::four == 4);  // classes that are their strides
+
 // Structure::form of a map.
 enum Form : std::uint8_t { by_dimensions, linear };
 
@@ -312,6 +315,14 @@ void Fused::run(const Shape& shape) {
   if (needs_linear(device_, threads)) {
     structure_.form = linear;
     threads = {threads[0] * threads[1] * threads[2], 1, 1};
+  }
+  if (device_.backend == Backend::cpu) {
+    const std::size_t views = inputs_.size() + outputs_.size();
+    for (std::size_t v = 0; v < views; ++v) {
+      const std::int64_t stride =
+          (v < inputs_.size() ? inputs_[v] : outputs_[v - inputs_.size()]).strides[e.size() - 1];
+      if (stride >= 2 && stride <= 4) structure_.strides[(v + 1) * e.size() - 1] = static_cast<std::uint8_t>(stride);
+    }
   }
   // Leaked on purpose: kernels may still be used while the process ends.
   static auto& family = *new KernelFamily<Spec>(trace_map);

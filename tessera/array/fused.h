@@ -32,7 +32,8 @@ struct Structure {
     std::array<std::int16_t, 3> args = {-1, -1, -1};
     friend bool operator==(const Node&, const Node&) = default;
   };
-  enum StrideClass : std::uint8_t { zero, one, any };
+  /// two to four only in maps on `cpu`, along the innermost dimension: loads and stores of a known stride are shuffles.
+  enum StrideClass : std::uint8_t { zero, one, two, three, four, any };
 
   // Most expressions are small: room for them without an allocation.
   InlineVector<Node, 8> nodes;
@@ -116,7 +117,8 @@ class FusedTrace {
   const Structure& s_;
   std::vector<ir::BufferRef> inputs_, outputs_;
   std::vector<ir::Value> scalars_, extents_;
-  std::vector<ir::Value> strides_;  ///< (view, dimension); not valid where the class is zero or one
+  std::vector<ir::Value>
+      strides_;  ///< (view, dimension); literals from two to four; not valid where the class is zero or one
 };
 
 /// At most what a fused kernel with one output more than `views` passes: as KernelFacts counts it.

@@ -157,17 +157,38 @@ void Emitter::lay_out_memory() {
 // Map kernels: [begin, end) of threads, row by row of dimension 0, a row in full chunks and a masked rest.
 void Emitter::map_kernel() {
   llvm::Type* i64 = b_.getInt64Ty();
-  auto* before = b_.GetInsertBlock();
-  auto* head = llvm::BasicBlock::Create(context_, "row", body_);
-  auto* done = llvm::BasicBlock::Create(context_, "done", body_);
-  b_.CreateCondBr(b_.CreateICmpULT(begin_, end_), head, done);
+  Value* zero = b_.getInt64(0);
+  auto block = [&](const char* name) { return llvm::BasicBlock::Create(context_, name, body_); };
+  auto *some = block("some"), *within = block("within"), *begin = block("begin"), *head = block("row"),
+       *done = block("done");
+  b_.CreateCondBr(b_.CreateICmpULT(begin_, end_), some, done);
+  // Divided once, where the piece begins within the launch; rows are counted from there.
+  b_.SetInsertPoint(some);
+  b_.CreateCondBr(b_.CreateICmpEQ(begin_, zero), begin, within);
+  b_.SetInsertPoint(within);
+  Value* first_row = b_.CreateUDiv(begin_, grid_[0]);
+  Value* first_x = b_.CreateSub(begin_, b_.CreateMul(first_row, grid_[0]));
+  Value* first_z = b_.CreateUDiv(first_row, grid_[1]);
+  Value* first_y = b_.CreateSub(first_row, b_.CreateMul(first_z, grid_[1]));
+  b_.CreateBr(begin);
+  b_.SetInsertPoint(begin);
+  const auto from = [&](Value* there, const char* name) {
+    auto* phi = b_.CreatePHI(i64, 2, name);
+    phi->addIncoming(zero, some);
+    phi->addIncoming(there, within);
+    return phi;
+  };
+  Value *begin_x = from(first_x, "begin.x"), *begin_y = from(first_y, "begin.y"), *begin_z = from(first_z, "begin.z");
+  b_.CreateBr(head);
   b_.SetInsertPoint(head);
-  auto* at = b_.CreatePHI(i64, 2, "at");
-  at->addIncoming(begin_, before);
-  Value* row = b_.CreateUDiv(at, grid_[0]);
-  Value* x = b_.CreateSub(at, b_.CreateMul(row, grid_[0]), "x");
-  thread_[2] = b_.CreateUDiv(row, grid_[1], "z");
-  thread_[1] = b_.CreateSub(row, b_.CreateMul(thread_[2], grid_[1]), "y");
+  const auto carried = [&](Value* first, const char* name) {
+    auto* phi = b_.CreatePHI(i64, 2, name);
+    phi->addIncoming(first, begin);
+    return phi;
+  };
+  auto *at = carried(begin_, "at"), *x = carried(begin_x, "x"), *y = carried(begin_y, "y"), *z = carried(begin_z, "z");
+  thread_[1] = y;
+  thread_[2] = z;
   Value* count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, b_.CreateSub(grid_[0], x), b_.CreateSub(end_, at));
   Value* chunks = b_.CreateLShr(count, llvm::Log2_64(width_));
   Value* chunk = loop_begin(b_.getInt64(0), chunks, "chunk");
@@ -185,7 +206,12 @@ void Emitter::map_kernel() {
   b_.CreateBr(next);
   b_.SetInsertPoint(next);
   Value* after = b_.CreateAdd(at, count);
+  Value* below = b_.CreateAdd(y, b_.getInt64(1));
+  Value* last = b_.CreateICmpEQ(below, grid_[1]);
   at->addIncoming(after, next);
+  x->addIncoming(zero, next);
+  y->addIncoming(b_.CreateSelect(last, zero, below), next);
+  z->addIncoming(b_.CreateAdd(z, b_.CreateZExt(last, i64)), next);
   b_.CreateCondBr(b_.CreateICmpULT(after, end_), head, done);
   b_.SetInsertPoint(done);
 }
