@@ -141,7 +141,7 @@ Array deferred(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType
       if (before == nullptr) {
         expr->recording = Recorder::number() != 0 ? Recorder::number() : recording_of(expr->terms());
         expr->link();
-        source->begin(expr);
+        Source::begin(source, expr);
         break;
       }
     }

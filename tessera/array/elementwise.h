@@ -18,6 +18,17 @@ struct ArrayAccess {
     Strides strides = contiguous_strides(shape);
     return make(std::move(source), t, std::move(shape), std::move(strides), 0);
   }
+  /// A matrix, contiguous. Its extents are written where they stay: moved, they would be read back as vectors at once,
+  /// for which a core waits.
+  static Array matrix(std::shared_ptr<detail::Source> source, std::int64_t rows, std::int64_t columns) {
+    const DType t = source->dtype();
+    Array a(std::move(source), t, {}, {}, 0);
+    a.shape_.resize(2), a.strides_.resize(2);
+    a.shape_[0] = rows, a.shape_[1] = a.strides_[0] = columns, a.strides_[1] = 1;
+    return a;
+  }
+  static const std::shared_ptr<detail::Source>& source(const Array& a) { return a.source_; }
+  static std::int64_t offset(const Array& a) { return a.offset_; }  ///< in elements, from the start of the source
 };
 
 namespace detail {

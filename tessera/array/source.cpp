@@ -46,14 +46,14 @@ std::shared_ptr<Source> Source::of(const std::shared_ptr<const Expr>& expr) {
   std::lock_guard hold(PendingBooks::of(expr->device).lock);
   known = expr->source();
   if (known && !(known->computed() && known->overwritten())) return known;
-  made->begin(expr);
+  begin(made, expr);
   return made;
 }
 
-void Source::begin(std::shared_ptr<const Expr> expr) {
-  recording_ = expr->recording;
-  expr->set_source(shared_from_this());
-  expr_ = std::move(expr);
+void Source::begin(const std::shared_ptr<Source>& source, std::shared_ptr<const Expr> expr) {
+  source->recording_ = expr->recording;
+  expr->set_source(source);
+  source->expr_ = std::move(expr);
 }
 
 bool Source::flush() { return !computed() && storage("its input is about to be written") != nullptr; }

@@ -13,7 +13,7 @@ namespace tessera::detail {
 
 class Computation;
 
-class Source final : public PendingResult, public std::enable_shared_from_this<Source> {
+class Source final : public PendingResult {
   struct Private {};
 
  public:
@@ -41,7 +41,8 @@ class Source final : public PendingResult, public std::enable_shared_from_this<S
 
   // Under the books' lock:
   const std::shared_ptr<const Expr>& expression() const { return expr_; }  ///< null once computed
-  void begin(std::shared_ptr<const Expr> expr);                            ///< pending on it from now on
+  /// Pending on it from now on.
+  static void begin(const std::shared_ptr<Source>& source, std::shared_ptr<const Expr> expr);
   void replace(std::shared_ptr<const Expr> expr) { expr_ = std::move(expr); }
 
  private:

@@ -22,6 +22,7 @@
 #include "tessera/device/placement.h"
 #include "tessera/device/queue_core.h"
 #include "tessera/device/recorder.h"
+#include "tessera/device/repeated_launch.h"
 #include "tessera/device/settings.h"
 
 namespace tessera {
@@ -96,6 +97,17 @@ void log_made(std::span<const CompileRequest> requests, std::span<const MadeKern
                             compiled.empty() ? "" : "compiled " + compiled, v.noalias ? "" : " (plain)",
                             v.index64 ? " (index64)" : "", to_string(device),
                             std::chrono::duration<double, std::milli>(time).count()));
+}
+
+/// Puts a launch into a queue, and counts it; `note(QueueUse)` tells the storages.
+template <class N>
+void put(QueueCore& core, LoadedKernel& kernel, LaunchCounter& counter, const std::array<std::uint64_t, 3>& shape,
+         std::span<const Argument> given, N&& note) {
+  const LaunchWatch::During watched(counter.name, counter.device);
+  core.submit(
+      counter.name, [&](DriverQueue& driver) { driver.launch(kernel, shape, given); }, note);
+  counter.launches.fetch_add(1, std::memory_order_relaxed);
+  PlacementAccess::count(counter);
 }
 
 }  // namespace
@@ -279,20 +291,67 @@ void Kernel::launch(const std::array<std::uint64_t, 3>& shape, std::span<const L
                       fn.kind == ir::KernelKind::map ? "threads" : "blocks", shape[0], shape[1], shape[2],
                       variant.noalias ? "" : " plain", variant.index64 ? " index64" : ""));
   }
-  const LaunchWatch::During watched(fn.name, where);
-  core.submit(
-      on.counter->name, [&](DriverQueue& driver) { driver.launch(loaded, shape, given); },
-      [&](const QueueUse& use) {
-        // Reads first: of a storage that is read and written, the write is what counts.
-        for (const std::uint32_t p : s.facts.buffers)
-          if (!s.facts.writes[p]) arguments[p].view.storage->after_read(use);
-        for (const std::uint32_t p : s.facts.buffers)
-          if (s.facts.writes[p]) arguments[p].view.storage->after_write(use);
-      });
-  on.counter->launches.fetch_add(1, std::memory_order_relaxed);
-  PlacementAccess::count(*on.counter);
+  put(core, loaded, *on.counter, shape, given, [&](const QueueUse& use) {
+    // Reads first: of a storage that is read and written, the write is what counts.
+    for (const std::uint32_t p : s.facts.buffers)
+      if (!s.facts.writes[p]) arguments[p].view.storage->after_read(use);
+    for (const std::uint32_t p : s.facts.buffers)
+      if (s.facts.writes[p]) arguments[p].view.storage->after_write(use);
+  });
   if (Recorder* const recorder = Recorder::of_this_thread()) [[unlikely]]
     recorder->launched(*this, loaded, *on.counter, variant.index64, shape, arguments, given, s.facts);
+}
+
+RepeatedLaunch::RepeatedLaunch(const Kernel& kernel, const std::array<std::uint64_t, 3>& shape,
+                               std::span<const LaunchArgument> arguments) {
+  auto& s = KernelAccess::state(kernel, "launch");
+  if (arguments.size() > most_arguments || s.facts.buffers.empty() || s.facts.buffers.size() > most_buffers) return;
+  where_ = arguments[s.facts.buffers.front()].view.storage->device();
+  OpenDevice& device = open_device(where_);
+  OnDevice& on = s.on(device);
+  const bool wide = needs_index64(s.function, shape, check_arguments(s.function, arguments));
+  kernel_ = on.loaded[number_of({.index64 = wide})].load(std::memory_order_acquire);
+  counter_ = on.counter, shape_ = shape;
+  for (const std::uint32_t p : s.facts.buffers)
+    places_[buffers_++] = {static_cast<std::uint8_t>(p), s.facts.writes[p] != 0};
+  for (const LaunchArgument& a : arguments) {
+    given_[arguments_].elements = a.view.elements;
+    given_[arguments_++].bits = a.view.storage ? 0 : a.bits;
+  }
+  if (kernel_ != nullptr) device_ = &device;  // else what was launched is another variant
+}
+
+QueueCore* RepeatedLaunch::ready() const {
+  const ThreadContext& here = thread_context;
+  if (device_ == nullptr || here.launch_observer != nullptr || here.recorder != nullptr || here.placement != nullptr ||
+      traced())
+    return nullptr;
+  QueueCore& core = current_queue(where_).core();
+  return &core.device() == device_ ? &core : nullptr;
+}
+
+std::shared_ptr<Storage> RepeatedLaunch::allocate(std::size_t bytes) const { return device_->pool.allocate(bytes, {}); }
+
+void RepeatedLaunch::operator()(QueueCore& queue, std::span<const Buffer> buffers) const {
+  alignas(Argument) std::byte room[most_arguments * sizeof(Argument)];  // only what is used is made
+  auto* const given = reinterpret_cast<Argument*>(room);
+  std::uninitialized_copy_n(given_.begin(), arguments_, given);
+  for (std::size_t i = 0; i < buffers.size(); ++i)
+    if (places_[i].written) buffers[i].storage->flush_readers();
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    Argument& a = given[places_[i].argument];
+    a.allocation = &buffers[i].storage->allocation(), a.byte_offset = buffers[i].byte_offset;
+    if (places_[i].written)
+      buffers[i].storage->before_write(queue);
+    else
+      buffers[i].storage->before_read(queue);
+  }
+  put(queue, *kernel_, *counter_, shape_, {given, arguments_}, [&](const QueueUse& use) {
+    for (std::size_t i = 0; i < buffers.size(); ++i)
+      if (!places_[i].written) buffers[i].storage->after_read(use);
+    for (std::size_t i = 0; i < buffers.size(); ++i)
+      if (places_[i].written) buffers[i].storage->after_write(use);
+  });
 }
 
 constinit std::atomic<LaunchWatch*> LaunchWatch::instance = nullptr;

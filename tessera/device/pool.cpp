@@ -70,33 +70,42 @@ std::size_t size_class(std::size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-std::shared_ptr<Storage> MemoryPool::make(Allocation allocation, std::vector<QueueUse>&& uses, std::size_t bytes,
-                                          std::string&& label) {
-  struct Made : Storage {};  // in one piece of memory with its counts
+std::shared_ptr<Storage> MemoryPool::make(std::size_t bytes, std::string&& label) {
+  struct Made : Storage {  // in one piece of memory with its counts
+    Made() {}              // so that its members are set once, and not to zeros before
+  };
   std::shared_ptr<Storage> storage = std::make_shared<Made>();
   storage->device_ = owner_.device;
   storage->bytes_ = bytes;
   storage->label_ = std::move(label);
-  storage->allocation_ = allocation;
-  storage->used_.store(!uses.empty(), std::memory_order_relaxed);
-  storage->reads_ = std::move(uses);  // the first write comes after whatever used this memory before
-  storage->pool_ = this;
-  std::lock_guard hold(lock_);
-  storage->after_ = live_;
-  if (live_ != nullptr) live_->before_ = storage.get();
-  live_ = storage.get();
   return storage;
 }
 
-bool MemoryPool::take_cached(std::size_t size, Block& block) {
+void MemoryPool::enlist(Storage& storage) noexcept {
+  storage.pool_ = this;
+  storage.after_ = live_;
+  if (live_ != nullptr) live_->before_ = &storage;
+  live_ = &storage;
+}
+
+void MemoryPool::delist(Storage& storage) noexcept {
+  (storage.before_ != nullptr ? storage.before_->after_ : live_) = storage.after_;
+  if (storage.after_ != nullptr) storage.after_->before_ = storage.before_;
+}
+
+bool MemoryPool::take_cached(std::size_t size, Storage& storage) noexcept {
   auto it = cached_.lower_bound(size);
   while (it != cached_.end() && it->second.empty()) ++it;  // kept for the next block of their size
   if (it == cached_.end() || it->first > size + size / 4) return false;
-  block = std::move(it->second.back());  // the newest: likeliest still in the caches
+  Block& block = it->second.back();  // the newest: likeliest still in the caches
+  storage.allocation_ = block.allocation;
+  storage.used_.store(!block.uses.empty(), std::memory_order_relaxed);
+  storage.reads_ = std::move(block.uses);  // the first write comes after whatever used this memory before
   it->second.pop_back();
-  cached_bytes_ -= block.allocation.bytes;
-  live_bytes_ += block.allocation.bytes;
+  cached_bytes_ -= storage.allocation_.bytes;
+  live_bytes_ += storage.allocation_.bytes;
   ++reuses_;
+  enlist(storage);
   return true;
 }
 
@@ -187,14 +196,13 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
   owner_.check();
   if (bytes > std::size_t{1} << 62) exhausted(bytes, label, {}, "no machine has that much");
   const std::size_t size = size_class(bytes);
-  Block block;
+  // Made before, so that one turn of the lock takes a block and lists its storage.
+  std::shared_ptr<Storage> storage = make(bytes, std::move(label));
   std::vector<Block> victims;
-  bool reused = false;
   Room room;
   for (int attempt = 0; attempt < 2; ++attempt) {
     std::unique_lock hold(lock_);
-    reused = take_cached(size, block);
-    if (reused) break;
+    if (take_cached(size, *storage)) return storage;
     room = room_for(size, true);
     if (room.enough) {  // counted where it was found, so that threads together stay within the budget
       live_bytes_ += size;
@@ -211,19 +219,7 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
                                 room.rule, config::bytes_text(given)));
     }
   }
-  if (reused) {
-    try {
-      return make(block.allocation, std::move(block.uses), bytes, std::move(label));
-    } catch (...) {  // the host has no memory for the object: the block goes back to where it was
-      std::lock_guard hold(lock_);
-      const std::size_t held = block.allocation.bytes;
-      live_bytes_ -= held;
-      cached_[held].push_back(std::move(block));
-      cached_bytes_ += held;
-      throw;
-    }
-  }
-  if (!room.enough) exhausted(size, label, room, {});
+  if (!room.enough) exhausted(size, storage->label_, room, {});
 
   std::string driver_text;
   const auto forget = [&] {
@@ -239,16 +235,11 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
     try {
       Allocation allocation = owner_.driver->allocate(size, MemoryKind::device);
       allocation.bytes = size;
-      {
-        std::lock_guard hold(lock_);
-        ++allocations_;
-      }
-      try {
-        return make(allocation, {}, bytes, std::move(label));
-      } catch (...) {
-        owner_.driver->release(allocation);
-        throw;
-      }
+      storage->allocation_ = allocation;
+      std::lock_guard hold(lock_);
+      ++allocations_;
+      enlist(*storage);
+      return storage;
     } catch (const OutOfMemory& e) {
       driver_text = e.what();
     } catch (const std::bad_alloc&) {
@@ -269,23 +260,15 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
     }
   }
   forget();
-  exhausted(size, label, room, driver_text);
+  exhausted(size, storage->label_, room, driver_text);
 }
 
 void MemoryPool::release(Storage& storage) noexcept {
   if (owner_.forked()) return;  // the lists may be locked by a thread that does not exist here
-  std::vector<Block> victims;
-  {
-    std::lock_guard hold(lock_);  // before anything that may throw: the list must not show what is gone
-    if (storage.before_ != nullptr)
-      storage.before_->after_ = storage.after_;
-    else
-      live_ = storage.after_;
-    if (storage.after_ != nullptr) storage.after_->before_ = storage.before_;
-  }
-  try {
-    Block block{storage.allocation_, std::move(storage.reads_), 0};
-    if (storage.last_write_.queue) {
+  Block block{storage.allocation_, std::move(storage.reads_), 0};
+  bool known = true;
+  if (storage.last_write_.queue) {
+    try {
       // One entry a queue: its later use stands for its earlier ones.
       const auto same = std::find_if(block.uses.begin(), block.uses.end(),
                                      [&](const QueueUse& use) { return use.queue == storage.last_write_.queue; });
@@ -293,19 +276,31 @@ void MemoryPool::release(Storage& storage) noexcept {
         block.uses.push_back(std::move(storage.last_write_));
       else if (same->sequence < storage.last_write_.sequence)
         *same = std::move(storage.last_write_);
+    } catch (...) {  // no memory for the list: the block is leaked rather than reused too early
+      known = false;
     }
+  }
+  std::vector<Block> victims;
+  {
     std::lock_guard hold(lock_);
-    live_bytes_ -= block.allocation.bytes;
-    if (owner_.lost()) return;  // the driver's memory went with the device
-    cached_bytes_ += block.allocation.bytes;
-    block.stamp = ++stamps_;
-    cached_[block.allocation.bytes].push_back(std::move(block));
-    // Work that still runs is not waited for here: such blocks stay for a while longer.
-    if (owner_.gone()) return;
-    if (const std::uint64_t cap = cache_cap(); cached_bytes_ > cap) pick_victims(cached_bytes_ - cap, true, victims);
-  } catch (...) {  // no memory for the lists: the block is leaked rather than reused too early
+    delist(storage);
+    try {
+      if (known) keep(block, victims);
+    } catch (...) {  // leaked, too
+    }
   }
   if (!victims.empty()) give_back(victims);
+}
+
+void MemoryPool::keep(Block& block, std::vector<Block>& victims) {
+  live_bytes_ -= block.allocation.bytes;
+  if (owner_.lost()) return;  // the driver's memory went with the device
+  cached_bytes_ += block.allocation.bytes;
+  block.stamp = ++stamps_;
+  cached_[block.allocation.bytes].push_back(std::move(block));
+  // Work that still runs is not waited for here: such blocks stay for a while longer.
+  if (owner_.gone()) return;
+  if (const std::uint64_t cap = cache_cap(); cached_bytes_ > cap) pick_victims(cached_bytes_ - cap, true, victims);
 }
 
 void MemoryPool::relabel(Storage& storage, std::string label) {

@@ -47,11 +47,14 @@ class MemoryPool {
     bool chosen = false;                ///< somebody set it, and can raise it
   };
 
-  /// Takes `uses` and `label` only if it succeeds.
-  std::shared_ptr<Storage> make(Allocation allocation, std::vector<QueueUse>&& uses, std::size_t bytes,
-                                std::string&& label);
-  bool take_cached(std::size_t size, Block& block);
-  Room room_for(std::uint64_t bytes, bool take = false);  ///< `take`: counts them as held by the host's memory
+  /// Without memory yet.
+  std::shared_ptr<Storage> make(std::size_t bytes, std::string&& label);
+  // Under the lock:
+  void enlist(Storage& storage) noexcept;  ///< one that has its memory
+  void delist(Storage& storage) noexcept;
+  bool take_cached(std::size_t size, Storage& storage) noexcept;  ///< a block for it, if there is one; enlists it
+  void keep(Block& block, std::vector<Block>& victims);           ///< for reuse
+  Room room_for(std::uint64_t bytes, bool take = false);          ///< `take`: counts them as held by the host's memory
   Room host_room(std::uint64_t bytes, bool take);
   std::uint64_t explicit_limit() const;
   std::uint64_t cache_cap() const;

@@ -24,12 +24,6 @@ void note(QueueUse& known, const QueueUse& use) {
   if (known.event || use.event) known.event = use.event;
 }
 
-/// Under the lock that all changes of it are under: so the instruction need not be a locked one.
-template <class T>
-void one_more(std::atomic<T>& count) {
-  count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-}
-
 /// Does `what` about a use; that of another device which is lost by then has ended, and is none of this storage's.
 template <class F>
 void unless_lost(const QueueUse& use, Device home, F&& what) {
@@ -169,8 +163,10 @@ void Storage::after_read(const QueueUse& use) {
 }
 
 void Storage::after_write(const QueueUse& use) {
+  if (moving_ != this) writes_.fetch_add(1, std::memory_order_relaxed);
+  // Neither is this write waited for, nor is there anything that it comes after.
+  if (!use.queue && !used_.load(std::memory_order_acquire)) return;
   std::lock_guard hold(lock_);
-  if (moving_ != this) one_more(writes_);
   if (use.queue) used_.store(true, std::memory_order_release);
   reads_.clear();  // the write comes after them all
   note(last_write_, use);
@@ -204,21 +200,18 @@ void Storage::wait_writable() {
 
 void Storage::expose() {
   exposures_.fetch_add(1, std::memory_order_relaxed);
-  std::lock_guard hold(lock_);
-  one_more(writes_);
+  writes_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Storage::unexpose() {
-  {
-    std::lock_guard hold(lock_);
-    one_more(writes_);
-  }
+  writes_.fetch_add(1, std::memory_order_relaxed);
   exposures_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Storage::add_reader(ReaderLink& link) {
   link.link(readers_);
-  one_more(reader_count_);
+  // Under the lock that all changes of it are under: so the instruction need not be a locked one.
+  reader_count_.store(reader_count_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
 void Storage::flush_readers() {

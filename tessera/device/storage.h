@@ -134,9 +134,8 @@ class Storage {
   QueueUse last_write_{};
   std::vector<QueueUse> reads_;    ///< since the last write, one a queue
   ReaderLink* readers_ = nullptr;  ///< under the books' lock
-  // Changed under the books' lock, read without.
-  std::atomic<std::uint32_t> reader_count_ = 0;
-  std::atomic<std::uint64_t> writes_ = 0;  ///< changed under `lock_`, read without
+  std::atomic<std::uint32_t> reader_count_ = 0;  ///< changed under the books' lock, read without
+  std::atomic<std::uint64_t> writes_ = 0;
   std::atomic<const char*> writer_ = nullptr;
   std::atomic<std::uint32_t> exposures_ = 0;
   bool of_recording_ = false;  ///< set before anybody else has it

@@ -4,31 +4,13 @@
 #include "tessera/device/launch_arguments.h"
 #include "tessera/device/vendor_product.h"
 #include "tessera/ops/kernels.h"
+#include "tessera/ops/repeated_product.h"
 
 namespace tessera {
 
 using ops::ProductSpec;
 
 namespace ops {
-
-const ProductChoice& choose_product_kernel(Device device, const ProductSpec& asked, std::array<std::int64_t, 4> sizes) {
-  static constinit thread_local std::array<ProductChoice, 16> known;
-  const auto [m, n, k, matrices] = sizes;
-  const auto n_of = [](std::int64_t v) { return static_cast<std::uint64_t>(v); };
-  ProductChoice& here =
-      known[hash_of({n_of(m) ^ n_of(n) << 16 ^ n_of(k) << 32 ^ n_of(matrices) << 48, asked.hash()}) >> 60];
-  if (here.sizes == sizes && here.device == device && here.asked == asked) return here;
-  const Tiles tiles = tiles_of(device);
-  ProductChoice made{device, asked, choose_product(tiles, asked, m, n, k, matrices), sizes, {}};
-  if (made.spec.packed)
-    made.plan = choose_packed(tiles, made.spec, m, n, k, matrices);
-  else
-    made.spec.c_unit = made.spec.lower = false;
-  static auto& products = *new KernelFamily<ProductSpec>(trace_product);
-  static auto& packed_products = *new KernelFamily<PackedSpec>(trace_packed_product);
-  made.kernel = made.spec.packed ? &packed_products(made.plan.spec) : &products(made.spec);
-  return here = made;
-}
 
 BufferView pack_factor(const BufferView& factor, const PackSpec& spec, std::int64_t count, std::int64_t k,
                        std::int64_t depth, std::array<std::int64_t, 2> strides, std::array<std::int64_t, 2> extents,
@@ -206,9 +188,10 @@ std::optional<Array> by_vendor(const Array& a, const Array& b, const Sides& s, s
   return finished(std::move(*sums), rest).astype(result);
 }
 
-/// (m, n) = (m, k) x (k, n) for each of two batch dimensions, by tiles in registers.
+/// (m, n) = (m, k) x (k, n) for each of two batch dimensions, by tiles in registers; `launch` does the last.
+template <class L>
 void packed_product(const ops::ProductChoice& choice, const Array& left, const Array& right, BufferView bias,
-                    const Array& out, Sides s, const BatchDims& dims) {
+                    const Array& out, Sides s, const BatchDims& dims, L&& launch) {
   const auto [m, n, k, batch] = choice.sizes;
   const ops::PackedPlan& plan = choice.plan;
   const ops::PackedSpec& spec = plan.spec;
@@ -249,7 +232,7 @@ void packed_product(const ops::ProductChoice& choice, const Array& left, const A
   if (!spec.whole && (spec.batched || spec.columns_first)) args.index(column_blocks);
   if (spec.batched)
     for (std::int64_t v : {extents[1], a_batch[0], a_batch[1], b_batch[0], b_batch[1]}) args.index(v);
-  choice.kernel->launch({static_cast<std::uint64_t>(row_blocks * column_blocks * batch), 1, 1}, args);
+  launch(row_blocks * column_blocks * batch, args);
 }
 
 /// Matrices in the last two dimensions, and before these `lead` of both; `shape` is the result's.
@@ -294,8 +277,14 @@ Array multiplied(const Array& a, const Array& b, const Shape& lead, Shape shape,
   Array out = Array::empty(std::move(shape), result, a.device());
   BufferView bias;
   if (spec.bias) bias = epilogue.bias->astype(sum).as_contiguous().view();
+  const bool plain = lead.empty() && !swapped && !spec.bias && spec.activation == Activation::none && !epilogue.dtype;
+  const auto launch = [&](std::int64_t blocks, const LaunchArguments& args) {
+    const auto count = static_cast<std::uint64_t>(blocks);
+    choice.kernel->launch({count, 1, 1}, args);
+    if (plain) ops::RepeatedProduct::keep(a, b, out, *choice.kernel, count, args);
+  };
   if (spec.packed) {
-    packed_product(choice, *first, *second, std::move(bias), out, {am, ak, bk, bn}, dims);
+    packed_product(choice, *first, *second, std::move(bias), out, {am, ak, bk, bn}, dims, launch);
     return out;
   }
   LaunchArguments args;
@@ -307,13 +296,12 @@ Array multiplied(const Array& a, const Array& b, const Shape& lead, Shape shape,
   for (std::int64_t v :
        {rows, columns, k, m_tiles, n_tiles, am, ak, bn, bk, dims[1].extent, dims[0].a, dims[1].a, dims[0].b, dims[1].b})
     args.index(v);
-  choice.kernel->launch({static_cast<std::uint64_t>(m_tiles * n_tiles * matrices), 1, 1}, args);
+  launch(m_tiles * n_tiles * matrices, args);
   return out;
 }
 
-}  // namespace
-
-Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
+/// matmul where nothing is known of it.
+Array multiply(const Array& left, const Array& right, const Epilogue& epilogue) {
   const auto attributes = [&] {
     const std::string activation = activation_name(epilogue.activation);
     if (!epilogue.dtype) return Attributes{{"activation", activation}};
@@ -396,6 +384,18 @@ Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
     a = a.broadcast_to(a_shape), b = b.broadcast_to(b_shape);
   }
   return made(multiplied(a, b, lead, std::move(out_shape), {sum, result}, epilogue));
+}
+
+}  // namespace
+
+Array matmul(const Array& left, const Array& right) {
+  if (const ops::RepeatedProduct again(left, right); again) return again();
+  return multiply(left, right, {});
+}
+
+Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {
+  if (!epilogue.bias && epilogue.activation == Activation::none && !epilogue.dtype) return matmul(left, right);
+  return multiply(left, right, epilogue);
 }
 
 }  // namespace tessera

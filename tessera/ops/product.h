@@ -22,6 +22,7 @@ struct Epilogue {
 /// and bools give i32, wider ones their own dtype, and wrap. Operands may be strided views (a transposed one costs no
 /// copy). ShapeError names both shapes; DtypeError: silu or gelu of integers, or a result of another dtype that is no
 /// float.
-Array matmul(const Array& a, const Array& b, const Epilogue& epilogue = {});
+Array matmul(const Array& a, const Array& b, const Epilogue& epilogue);
+Array matmul(const Array& a, const Array& b);
 
 }  // namespace tessera

@@ -149,13 +149,12 @@ class GeneratedKernel final : public CpuKernel {
   void launch(std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) override {
     std::array<std::uint64_t, 64> few;  // not cleared: a small kernel takes no longer than that
     std::vector<std::uint64_t> many;
-    if (2 * function_.params.size() > few.size()) many.resize(2 * function_.params.size());
+    if (2 * arguments.size() > few.size()) many.resize(2 * arguments.size());
     std::uint64_t* const slots = many.empty() ? few.data() : many.data();
-    for (std::size_t i = 0; i < function_.params.size(); ++i) {
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
       const Argument& a = arguments[i];
-      const bool buffer = function_.params[i].is_buffer;
-      slots[2 * i] = buffer ? reinterpret_cast<std::uint64_t>(a.allocation->host + a.byte_offset) : a.bits;
-      slots[2 * i + 1] = buffer ? a.elements : 0;
+      slots[2 * i] = a.allocation ? reinterpret_cast<std::uint64_t>(a.allocation->host + a.byte_offset) : a.bits;
+      slots[2 * i + 1] = a.elements;  // of a scalar none
     }
     KernelCall call{slots, {shape[0], shape[1], shape[2]}, &GeneratedKernel::print, this};
     const std::uint64_t items = shape[0] * shape[1] * shape[2];
