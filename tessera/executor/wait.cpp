@@ -207,6 +207,8 @@ void Executor::refuse_cycle(Node& self, Node* target, const Group* group) {
     }
   }
   if (!found.contains(&self)) return;
+  // Who asks while this error is on its way must not see the same cycle, and be refused too.
+  std::erase_if(waits_, [&](const Wait& w) { return w.self == &self && w.target == target && w.group == group; });
   std::vector<std::pair<std::string, const char*>> names;  // against the cycle's direction
   for (Node* at = &self;;) {
     const Found& step = found.at(at);
