@@ -9,6 +9,7 @@
 // [RUNTIME...]; the first of them is what others are compared with. Exits with 1 for a wrong result.
 #include "benchmarks/tasks.h"
 
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -61,6 +62,8 @@ class Served {
   Served(Served&& other) noexcept : process_(std::exchange(other.process_, -1)), to_(other.to_), from_(other.from_) {}
   ~Served() {
     if (process_ <= 0) return;
+    const char stop = 0;  // its end of the pipe is open in others' processes, too
+    if (::write(to_, &stop, 1) != 1) ::kill(process_, SIGKILL);
     ::close(to_), ::close(from_);
     ::waitpid(process_, nullptr, 0);
   }
@@ -83,7 +86,7 @@ class Served {
         runtime.run != run_spawn)
       ::setenv("TESSERA_THREADS", "1", 1);
     char go;
-    while (::read(from, &go, 1) == 1) {
+    while (::read(from, &go, 1) == 1 && go != 0) {
       const Round round = run_round(runtime, graph, threads);
       if (::write(to, &round, sizeof round) != sizeof round) break;
     }

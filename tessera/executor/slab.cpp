@@ -11,7 +11,7 @@
 namespace tessera::executor::slab {
 namespace {
 
-constexpr std::size_t granule = 64, classes = 8;
+constexpr std::size_t granule = 64, classes = 32;
 constexpr unsigned magazine_size = 64;
 
 struct Free {

@@ -56,23 +56,23 @@ void AccessOrder::for_each_near(const StoragePart& part, Device device, F&& f) {
     for (std::size_t i = found->second.size(); i-- > 0;) f(found->second[i]);
 }
 
-void AccessOrder::conflicts(Access mode, const StoragePart& part, Device device, const Each& after) {
+void AccessOrder::conflicts_with(const Entry& e, Access mode, const StoragePart& part, Device device,
+                                 const Each& after) {
   using Dependency = executor::Node::Dependency;
-  const auto all = [&](const Nodes& nodes, Dependency kind = Dependency::order) {
-    for (const executor::NodeRef& n : nodes) after(*n, kind);
-  };
+  const bool apart = e.device != device && (writes(mode) || !e.writers.empty());
+  if (!apart && !overlap(e.part, part)) return;
   const Dependency contents = mode == Access::out ? Dependency::order : Dependency::result;
-  for_each_near(part, device, [&](std::size_t i) {
-    Entry& e = entries_[i];
-    const bool apart = e.device != device && (writes(mode) || !e.writers.empty());
-    if (!apart && !overlap(e.part, part)) return;
-    if (mode == Access::commute && e.open && e.mode == mode && e.part == part) {
-      all(e.before, contents);
-      return;
-    }
-    all(e.writers, apart ? Dependency::order : contents);
-    if (writes(mode)) all(e.readers);
-  });
+  if (mode == Access::commute && e.open && e.mode == mode && e.part == part) {
+    for (const executor::NodeRef& n : e.before) after(*n, contents);
+    return;
+  }
+  for (const executor::NodeRef& n : e.writers) after(*n, apart ? Dependency::order : contents);
+  if (writes(mode))
+    for (const executor::NodeRef& n : e.readers) after(*n, Dependency::order);
+}
+
+void AccessOrder::conflicts(Access mode, const StoragePart& part, Device device, const Each& after) {
+  for_each_near(part, device, [&](std::size_t i) { conflicts_with(entries_[i], mode, part, device, after); });
 }
 
 AccessOrder::Entry& AccessOrder::entry_of(const StoragePart& part, Device device) {
@@ -116,17 +116,7 @@ void AccessOrder::clean() {
   clean_at_ = std::max<std::size_t>(64, 2 * entries_.size());
 }
 
-void AccessOrder::add(executor::Node& node, Access mode, const StoragePart& part, Device device, const Each& after) {
-  if (part.empty()) return;
-  conflicts(mode, part, device, after);
-  if (mode == Access::out || mode == Access::inout) {
-    // What lies within this part need not be remembered: who meets it meets this, and comes after it. On another device
-    // it meets more than that.
-    for_each_near(part, device, [&](std::size_t i) {
-      if (entries_[i].device == device && entries_[i].part != part && contains(part, entries_[i].part)) remove(i);
-    });
-  }
-  Entry& e = entry_of(part, device);
+void AccessOrder::note(Entry& e, executor::Node& node, Access mode) {
   switch (mode) {
     case Access::in:
       if (e.readers.size() == e.readers.capacity()) prune(e.readers);
@@ -149,6 +139,23 @@ void AccessOrder::add(executor::Node& node, Access mode, const StoragePart& part
       e.writers.emplace_back(node);
       e.mode = mode, e.open = false;
   }
+}
+
+void AccessOrder::add(executor::Node& node, Access mode, const StoragePart& part, Device device, const Each& after) {
+  if (part.empty()) return;
+  if (entries_.size() == 1 && entries_[0].device == device && entries_[0].part == part) {  // as mostly it is
+    conflicts_with(entries_[0], mode, part, device, after);
+    return note(entries_[0], node, mode);
+  }
+  conflicts(mode, part, device, after);
+  if (mode == Access::out || mode == Access::inout) {
+    // What lies within this part need not be remembered: who meets it meets this, and comes after it. On another device
+    // it meets more than that.
+    for_each_near(part, device, [&](std::size_t i) {
+      if (entries_[i].device == device && entries_[i].part != part && contains(part, entries_[i].part)) remove(i);
+    });
+  }
+  note(entry_of(part, device), node, mode);
 }
 
 bool AccessOrder::busy(Access mode, const StoragePart& part) {

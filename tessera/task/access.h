@@ -62,6 +62,8 @@ class AccessOrder {
   static constexpr std::uint64_t no_cell = ~std::uint64_t{0};
 
   std::uint64_t cell_of(const StoragePart& part) const;
+  static void conflicts_with(const Entry& e, Access mode, const StoragePart& part, Device device, const Each& after);
+  static void note(Entry& e, executor::Node& node, Access mode);
   template <class F>
   void for_each_near(const StoragePart& part, Device device, F&& f);
   Entry& entry_of(const StoragePart& part, Device device);

@@ -165,6 +165,7 @@ StoragePart part_of(const Shape& shape, const Strides& strides, std::int64_t off
 
 bool overlap(const StoragePart& a, const StoragePart& b) {
   if (a.begin >= b.end || b.begin >= a.end || a.empty() || b.empty()) return false;
+  if (a == b || (dense(a) && dense(b))) return true;
   std::optional<Frame> frame = frame_of(a, b);
   if (!frame) return true;
   const auto meet = [&](const Frame& f) {

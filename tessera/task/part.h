@@ -34,7 +34,14 @@ struct StoragePart {
   std::int64_t low = -unbounded, high = unbounded;
 
   bool empty() const { return begin == end; }
-  bool operator==(const StoragePart&) const = default;
+  friend bool operator==(const StoragePart& a, const StoragePart& b) {
+    if (a.begin != b.begin || a.end != b.end || a.element != b.element || a.axes != b.axes || a.gaps != b.gaps ||
+        a.row != b.row || a.column != b.column || a.low != b.low || a.high != b.high)
+      return false;
+    for (std::uint8_t k = 0; k < a.axes; ++k)
+      if (a.stride[k] != b.stride[k] || a.extent[k] != b.extent[k]) return false;
+    return true;
+  }
 };
 
 /// All of `bytes`.

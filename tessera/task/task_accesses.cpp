@@ -24,7 +24,9 @@ void place_data(Placing& placing, const Array& array) {
   const std::uint64_t bytes = array.bytes();
   if (array.pending() || array.source()->memory()->elsewhere() == nullptr)
     return placing.data_on(array.device(), bytes);
-  for (const Device d : TaskStorage::of(*array.source()->memory()).valid_devices()) placing.data_on(d, bytes);
+  TaskStorage& data = TaskStorage::of(*array.source()->memory());
+  if (data.only_home()) return placing.data_on(array.device(), bytes);
+  for (const Device d : data.valid_devices()) placing.data_on(d, bytes);
 }
 void declare_access(TaskNode& node, Array& array, Access mode, MatrixPart triangle) {
   TaskAccesses::of(node).declare(array, mode, triangle);
@@ -32,7 +34,7 @@ void declare_access(TaskNode& node, Array& array, Access mode, MatrixPart triang
 
 TaskAccesses& TaskAccesses::of(TaskNode& node) {
   if (TaskData* const known = node.data()) return static_cast<TaskAccesses&>(*known);
-  auto fresh = std::make_shared<TaskAccesses>(node);
+  auto fresh = std::allocate_shared<TaskAccesses>(executor::slab::Allocator<TaskAccesses>(), node);
   TaskAccesses& made = *fresh;
   node.attach(std::move(fresh));
   return made;
@@ -76,9 +78,10 @@ void TaskAccesses::declare(Array& array, Access mode, MatrixPart triangle) {
   const char* const operation = to_string(mode);
   check_no_history(operation, array, "gradients are not taken through tasks",
                    "Give the task stop_gradient(x), or compute it outside of tasks");
-  array.eval();
+  if (array.pending()) array.eval();
   const std::shared_ptr<Storage>& storage = array.source()->memory();
   if (writes(mode)) storage->flush_readers();
+  if (all_.capacity() == 0) all_.reserve(3);
   Declared& d = all_.emplace_back();
   d.data = &TaskStorage::of(*storage), d.home = storage, d.mode = mode, d.array = &array;
   d.part = part_of(array.shape(), array.strides(), array.offset(), dtype_size(array.dtype()), triangle);
@@ -111,17 +114,17 @@ TaskAccesses::Declared* TaskAccesses::outer_of(const Declared& d) const {
 
 void TaskAccesses::order() {
   if (all_.empty()) return;
-  std::vector<TaskStorage*> storages;
-  std::vector<Declared*> outer;
+  InlineVector<TaskStorage*, 8> storages;
+  InlineVector<Declared*, 8> outer;
   for (Declared& d : all_) {
     outer.push_back(outer_of(d));
     if (std::ranges::find(storages, d.data) == storages.end()) storages.push_back(d.data);
   }
   // In one order, so that tasks that are submitted at once come after each other in all storages, or in none.
-  std::ranges::sort(storages);
+  if (storages.size() > 1) std::ranges::sort(storages);
   for (TaskStorage* s : storages) s->lock().lock();
   struct Unlock {
-    std::vector<TaskStorage*>& all;
+    InlineVector<TaskStorage*, 8>& all;
     ~Unlock() {
       for (TaskStorage* s : all) s->lock().unlock();
     }

@@ -2,8 +2,8 @@
 // The accesses of one task: what it was given, how it said it would use that, and whether it does. Internal.
 #pragma once
 
-#include <deque>
 #include <memory>
+#include <vector>
 
 #include "tessera/task/data.h"
 #include "tessera/task/node.h"
@@ -59,8 +59,8 @@ class TaskAccesses final : public TaskData, public std::enable_shared_from_this<
 
   TaskNode* const node_;
   std::shared_ptr<TaskAccesses> outer_;  // of the task that made this one, until that has ended
-  std::deque<Declared> all_;
-  std::mutex lock_;  // of tasks_ being made
+  std::vector<Declared, executor::slab::Allocator<Declared>> all_;  // does not change once it is submitted
+  std::mutex lock_;                                                 // of tasks_ being made
   std::unique_ptr<Tasks> tasks_;
   std::size_t acquired_ = 0;
   bool ordered_ = false;
