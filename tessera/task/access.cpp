@@ -13,14 +13,19 @@ const char* to_string(Access mode) {
 
 namespace detail {
 
-void AccessOrder::prune(Nodes& nodes) {
-  std::erase_if(nodes, [](const executor::NodeRef& n) { return n->ended(); });
+void AccessOrder::Nodes::forget_ended() noexcept {
+  auto kept = all_.begin();
+  for (executor::Node* n : all_) {
+    if (n->ended())
+      n->drop();
+    else
+      *kept++ = n;
+  }
+  all_.erase(kept, all_.end());
 }
 
-bool AccessOrder::Entry::idle() {
-  const auto ended = [](const executor::NodeRef& n) { return n->ended(); };
-  return std::ranges::all_of(writers, ended) && std::ranges::all_of(readers, ended) &&
-         std::ranges::all_of(before, ended);
+bool AccessOrder::Nodes::ended() const noexcept {
+  return std::ranges::all_of(all_, [](const executor::Node* n) { return n->ended(); });
 }
 
 /// The only cell of the tiling in which the part lies, if there is one: cells are as large as the tiling's first part,
@@ -63,12 +68,12 @@ void AccessOrder::conflicts_with(const Entry& e, Access mode, const StoragePart&
   if (!apart && !overlap(e.part, part)) return;
   const Dependency contents = mode == Access::out ? Dependency::order : Dependency::result;
   if (mode == Access::commute && e.open && e.mode == mode && e.part == part) {
-    for (const executor::NodeRef& n : e.before) after(*n, contents);
+    for (executor::Node* const n : e.before) after(*n, contents);
     return;
   }
-  for (const executor::NodeRef& n : e.writers) after(*n, apart ? Dependency::order : contents);
+  for (executor::Node* const n : e.writers) after(*n, apart ? Dependency::order : contents);
   if (writes(mode))
-    for (const executor::NodeRef& n : e.readers) after(*n, Dependency::order);
+    for (executor::Node* const n : e.readers) after(*n, Dependency::order);
 }
 
 void AccessOrder::conflicts(Access mode, const StoragePart& part, Device device, const Each& after) {
@@ -85,7 +90,8 @@ AccessOrder::Entry& AccessOrder::entry_of(const StoragePart& part, Device device
   if (entries_.empty()) {
     device_ = device, several_devices_ = false;
     tiling_ = {};
-    if (part.axes > 0) tiling_ = {part.axes, part.stride, part.extent};
+    tiling_.axes = part.axes;
+    for (int k = 0; k < part.axes; ++k) tiling_.stride[k] = part.stride[k], tiling_.extent[k] = part.extent[k];
   }
   several_devices_ = several_devices_ || device != device_;
   const auto index = static_cast<std::uint32_t>(entries_.size());
@@ -119,24 +125,22 @@ void AccessOrder::clean() {
 void AccessOrder::note(Entry& e, executor::Node& node, Access mode) {
   switch (mode) {
     case Access::in:
-      if (e.readers.size() == e.readers.capacity()) prune(e.readers);
-      e.readers.emplace_back(node);
+      e.readers.add(node);
       e.open = false;
       break;
     case Access::commute:
       if (!e.open || e.mode != mode) {
-        prune(e.writers), prune(e.readers);
         e.before = std::move(e.writers);
-        e.before.insert(e.before.end(), e.readers.begin(), e.readers.end());
-        e.writers.clear(), e.readers.clear();
+        for (executor::Node* const n : e.readers) e.before.add(*n);
+        e.before.forget_ended();
+        e.readers.clear();
       }
-      if (e.writers.size() == e.writers.capacity()) prune(e.writers);
-      e.writers.emplace_back(node);
+      e.writers.add(node);
       e.mode = mode, e.open = true;
       break;
     default:
       e.writers.clear(), e.readers.clear(), e.before.clear();
-      e.writers.emplace_back(node);
+      e.writers.add(node);
       e.mode = mode, e.open = false;
   }
 }
@@ -163,8 +167,7 @@ bool AccessOrder::busy(Access mode, const StoragePart& part) {
   for (std::size_t i = 0; i < entries_.size() && !found; ++i) {
     Entry& e = entries_[i];
     if (!overlap(e.part, part)) continue;
-    const auto live = [](const executor::NodeRef& n) { return !n->ended(); };
-    found = std::ranges::any_of(e.writers, live) || (writes(mode) && std::ranges::any_of(e.readers, live));
+    found = !e.writers.ended() || (writes(mode) && !e.readers.ended());
   }
   return found;
 }

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tessera/base/inline_vector.h"
 #include "tessera/device/device.h"
 #include "tessera/executor/executor.h"
 #include "tessera/task/part.h"
@@ -42,17 +43,45 @@ class AccessOrder {
   std::size_t parts() const { return entries_.size(); }
 
  private:
-  using Nodes = std::vector<executor::NodeRef>;
+  // With a reference to each. Few are kept inside, where no other line of memory is needed.
+  class Nodes {
+   public:
+    Nodes() = default;
+    Nodes(Nodes&& other) noexcept : all_(std::move(other.all_)) {}
+    Nodes& operator=(Nodes&& other) noexcept {
+      clear();
+      all_ = std::move(other.all_);
+      return *this;
+    }
+    ~Nodes() { clear(); }
+    void add(executor::Node& node) {
+      if (all_.size() == all_.capacity()) forget_ended();
+      all_.push_back(&node);
+      node.keep();
+    }
+    void clear() noexcept {
+      for (executor::Node* n : all_) n->drop();
+      all_.clear();
+    }
+    void forget_ended() noexcept;
+    bool ended() const noexcept;
+    bool empty() const noexcept { return all_.empty(); }
+    executor::Node* const* begin() const noexcept { return all_.begin(); }
+    executor::Node* const* end() const noexcept { return all_.end(); }
+
+   private:
+    InlineVector<executor::Node*, 2> all_;
+  };
   struct Entry {
-    StoragePart part;
     Device device;
     Access mode = Access::in;  // of the writers
     bool open = false;         // more may commute with the writers
     Nodes writers;             // the last one, or those that commute
     Nodes readers;             // since
-    Nodes before;              // what commuting writers come after
     std::uint64_t cell = 0;
-    bool idle();
+    StoragePart part;
+    Nodes before;  // what commuting writers come after
+    bool idle() const noexcept { return writers.ended() && readers.ended() && before.ended(); }
   };
   // Parts of a regular tiling meet only those of their own cell; others are compared with all.
   struct Tiling {
@@ -69,15 +98,14 @@ class AccessOrder {
   Entry& entry_of(const StoragePart& part, Device device);
   void remove(std::size_t index);
   void clean();
-  static void prune(Nodes& nodes);
 
   std::vector<Entry> entries_;
+  Device device_;  // of all entries, unless:
+  bool several_devices_ = false;
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> cells_;
   std::vector<std::uint32_t> wide_;  // entries of no cell
   Tiling tiling_;
   std::size_t clean_at_ = 64;
-  Device device_;  // of all entries, unless:
-  bool several_devices_ = false;
 };
 
 }  // namespace detail

@@ -67,14 +67,14 @@ class TaskStorage final : public Elsewhere {
   void move(Storage& to, Storage& from);
 
   Storage& home_;
+  std::atomic<bool> only_home_ = true;  // there never was a copy: to be read without a lock, by tasks that were ordered
+  std::atomic<std::uint32_t> writers_ = 0;
   executor::SpinLock lock_;  // of order_
   AccessOrder order_;
-  std::atomic<std::uint32_t> writers_ = 0;
   std::recursive_mutex moving_;  // of what follows: held while contents are moved
   std::vector<Copy> copies_;
   bool home_valid_ = true;
   std::atomic<bool> home_outdated_ = false;  // !home_valid_, to be read without the lock
-  std::atomic<bool> only_home_ = true;       // there never was a copy: likewise, by tasks that were ordered
 };
 
 /// `array` in other memory of the same size.

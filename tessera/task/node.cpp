@@ -105,11 +105,9 @@ struct TaskNode::Stop {
 
 TaskNode::TaskNode(executor::Group& group, Device device, std::shared_ptr<const OptionsInForce> options,
                    const TaskOptions& said, std::string kernel_name)
-    : Node(group),
-      context_(InheritedContext::of_this_thread_without_queue()),
-      options_(std::move(options)),
-      device_(device),
-      where_(said.where) {
+    : Node(group), options_(std::move(options)), device_(device), where_(said.where) {
+  if (thread_context.device || thread_context.placement != nullptr || thread_context.mode != nullptr)
+    context_ = std::make_unique<InheritedContext>(InheritedContext::of_this_thread_without_queue());
   if (const TaskNode* const maker = current()) outer_data_ = maker->data_ ? maker->data_ : maker->outer_data_;
   if (!said.name.empty())
     name_ = std::make_unique<std::string>(said.name);
@@ -171,7 +169,8 @@ executor::Node::Ends TaskNode::run() {
     explicit Options(const OptionsInForce* mine) { options_in_force = mine; }
     ~Options() { options_in_force = before; }
   } in_force(options_.get());
-  const InheritedContext::Scope context(context_);
+  static const InheritedContext nothing;
+  const InheritedContext::Scope context(context_ ? *context_ : nothing);
   thread_context.device = device_;
   thread_context.queues_of_thread = true;
   if (data_) data_->begin();
@@ -204,7 +203,10 @@ executor::Node::Ends TaskNode::end_of_device_work() {
 void TaskNode::done() noexcept {
   if (seen_ != 0) [[unlikely]]
     seeing::ends(*this);
-  if (data_) data_->end(failure().get());
+  if (data_) {
+    data_->end(failure().get());
+    data_.reset();  // what comes after it keeps the node longer
+  }
   outer_data_.reset();
   if (stop_) stop_->outside.reset();
 }

@@ -131,7 +131,7 @@ class TaskNode : public executor::Node {
   struct Stop;
   Ends end_of_device_work();
 
-  InheritedContext context_;
+  std::unique_ptr<const InheritedContext> context_;  // null: nothing is inherited
   std::shared_ptr<const OptionsInForce> options_;
   Device device_;
   std::uint64_t seen_ = 0;

@@ -10,16 +10,16 @@
 
 namespace tessera::detail {
 
-class TaskAccesses final : public TaskData, public std::enable_shared_from_this<TaskAccesses> {
+class TaskAccesses final : public TaskData {
  public:
   struct Declared {
     TaskStorage* data = nullptr;
     std::shared_ptr<Storage> home;
-    Access mode = Access::in;
-    StoragePart part;
     Array* array = nullptr;               ///< as the task keeps it: put into the device's memory before it runs
     std::shared_ptr<Storage> here;        ///< that memory, while it runs
     std::unique_ptr<AccessOrder> nested;  ///< of tasks made by this one; under the storage's lock
+    Access mode = Access::in;
+    StoragePart part;
   };
 
   /// Those of the task, to which they belong from now on.
