@@ -162,10 +162,10 @@ void AccessOrder::add(executor::Node& node, Access mode, const StoragePart& part
   note(entry_of(part, device), node, mode);
 }
 
-bool AccessOrder::busy(Access mode, const StoragePart& part) {
+bool AccessOrder::busy(Access mode, const StoragePart& part) const {
   bool found = false;
   for (std::size_t i = 0; i < entries_.size() && !found; ++i) {
-    Entry& e = entries_[i];
+    const Entry& e = entries_[i];
     if (!overlap(e.part, part)) continue;
     found = !e.writers.ended() || (writes(mode) && !e.readers.ended());
   }

@@ -38,7 +38,7 @@ class AccessOrder {
   /// The same, and from now on `node` is one of them.
   void add(executor::Node& node, Access mode, const StoragePart& part, Device device, const Each& after);
   /// Whether any that would conflict has not ended.
-  bool busy(Access mode, const StoragePart& part);
+  bool busy(Access mode, const StoragePart& part) const;
   /// Parts that are remembered; for tests.
   std::size_t parts() const { return entries_.size(); }
 

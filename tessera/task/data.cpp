@@ -61,9 +61,10 @@ TaskStorage::~TaskStorage() {
 
 bool TaskStorage::written_by_others() const noexcept {
   if (home_outdated_.load(std::memory_order_acquire)) return true;
-  if (writers_.load(std::memory_order_acquire) == 0) return false;
-  const TaskAccesses* const mine = TaskAccesses::current();
-  return mine == nullptr || mine->declared(home_) == nullptr;
+  if (const TaskAccesses* const mine = TaskAccesses::current(); mine != nullptr && mine->declared(home_) != nullptr)
+    return false;
+  const std::lock_guard hold(lock_);
+  return order_.busy(Access::in, whole_part(home_.bytes()));
 }
 
 // --- Order

@@ -35,8 +35,6 @@ class TaskStorage final : public Elsewhere {
   // Order. `order()` is changed under `lock()`: that of several storages is taken by their addresses.
   executor::SpinLock& lock() noexcept { return lock_; }
   AccessOrder& order() noexcept { return order_; }
-  void begin_writing() noexcept { writers_.fetch_add(1, std::memory_order_relaxed); }
-  void end_writing() noexcept { writers_.fetch_sub(1, std::memory_order_relaxed); }
 
   // Where its contents are.
   /// It never was anywhere but at home; of the moment, sure for a task that uses it and runs there.
@@ -68,8 +66,8 @@ class TaskStorage final : public Elsewhere {
 
   Storage& home_;
   std::atomic<bool> only_home_ = true;  // there never was a copy: to be read without a lock, by tasks that were ordered
-  std::atomic<std::uint32_t> writers_ = 0;
-  executor::SpinLock lock_;  // of order_
+  // What submitters change, and threads that run tasks do not look at.
+  alignas(64) mutable executor::SpinLock lock_;  // of order_
   AccessOrder order_;
   std::recursive_mutex moving_;  // of what follows: held while contents are moved
   std::vector<Copy> copies_;

@@ -16,10 +16,12 @@ class TaskAccesses final : public TaskData {
     TaskStorage* data = nullptr;
     std::shared_ptr<Storage> home;
     Array* array = nullptr;               ///< as the task keeps it: put into the device's memory before it runs
-    std::shared_ptr<Storage> here;        ///< that memory, while it runs
+    std::shared_ptr<Storage> here;        ///< that memory, while it runs; null: at home
     std::unique_ptr<AccessOrder> nested;  ///< of tasks made by this one; under the storage's lock
+    std::unique_ptr<StoragePart> some;    ///< null: all of it
     Access mode = Access::in;
-    StoragePart part;
+    StoragePart part() const { return some ? *some : whole_part(home->bytes()); }
+    Storage& memory() const noexcept { return here ? *here : *home; }
   };
 
   /// Those of the task, to which they belong from now on.
@@ -60,10 +62,9 @@ class TaskAccesses final : public TaskData {
   TaskNode* const node_;
   std::shared_ptr<TaskAccesses> outer_;  // of the task that made this one, until that has ended
   std::vector<Declared, executor::slab::Allocator<Declared>> all_;  // does not change once it is submitted
-  std::mutex lock_;                                                 // of tasks_ being made
+  executor::SpinLock lock_;                                         // of tasks_ being made
   std::unique_ptr<Tasks> tasks_;
   std::size_t acquired_ = 0;
-  bool ordered_ = false;
   std::atomic<bool> ended_ = false;
 };
 
