@@ -1,98 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a task costs that does nothing: independent ones, a chain, the graph of Cholesky's factorisation; by nodes of
-// the executor, by tasks, and by the runtimes that were found when this was built: oneTBB (whose graphs are counters by
-// hand), OpenMP's tasks with `depend`, StarPU with data handles. All in one process, round after round in turn, so that
-// what else the machine does falls on all of them; the figure is the median round, and the ratio the median of the
-// rounds' ratios to the executor's. Each has TESSERA_THREADS threads (by default 2), the one that submits included
-// where the runtime lets it work. Usage: tasks [PART OF A GRAPH'S NAME] [ROUNDS] [RUNTIME...]; the first of them is
-// what others are compared with
+// What a task costs, by nodes of the executor, by tasks, by regions, and by the runtimes that were found when this was
+// built: oneTBB (whose graphs are counters by hand), OpenMP's tasks with `depend`, StarPU with data handles. First
+// graphs of tasks that do nothing, then Cholesky's factorisation by tiles, whose kernels are ours whoever runs them;
+// then pairs (tasks_pairs.cpp). Each runtime has a process of its own, which sleeps while others have their turn: so
+// what else the machine does falls on all of them, and none is in another's way. The figure is the median round, the
+// ratio the median of the rounds' ratios to the first runtime's. Each has TESSERA_THREADS threads (by default 2), the
+// one that submits included where the runtime lets it work. Usage: tasks [PART OF A ROW'S NAME] [ROUNDS]
+// [RUNTIME...]; the first of them is what others are compared with. Exits with 1 for a wrong result.
+#include "benchmarks/tasks.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <optional>
-
-#include "benchmarks/tasks.h"
-#include "tessera/executor/executor.h"
-#include "tessera/task/task.h"
+#include <thread>
+#include <utility>
 
 namespace tessera::bench {
 
-void nothing() {}
-
-Graph independent(int tasks) { return {"independent", 0, std::vector<Access>(static_cast<std::size_t>(tasks))}; }
-
-Graph chain(int tasks) {
-  return {"chain", 1, std::vector<Access>(static_cast<std::size_t>(tasks), Access{.writes = 0})};
-}
-
-Graph cholesky(int tiles) {
-  Graph g{"cholesky " + std::to_string(tiles) + " x " + std::to_string(tiles), tiles * tiles, {}};
-  const auto at = [&](int i, int j) { return i * tiles + j; };
-  for (int k = 0; k < tiles; ++k) {
-    g.tasks.push_back({.writes = at(k, k)});
-    for (int i = k + 1; i < tiles; ++i) g.tasks.push_back({{at(k, k), -1}, at(i, k)});
-    for (int i = k + 1; i < tiles; ++i) {
-      g.tasks.push_back({{at(i, k), -1}, at(i, i)});
-      for (int j = k + 1; j < i; ++j) g.tasks.push_back({{at(i, k), at(j, k)}, at(i, j)});
-    }
-  }
-  return g;
-}
-
-namespace {
-
-// The last task that wrote each number; what reads a number in these graphs is done before that is written again.
-double run_executor(const Graph& graph, int) {
-  using namespace executor;
-  return seconds_of([&] {
-    Group group(Executor::instance(), nullptr, 4096);
-    std::vector<NodeRef> writers(static_cast<std::size_t>(graph.data));
-    for (const Access& a : graph.tasks) {
-      Submission node(make_node(group, nothing));
-      for (const int r : a.reads)
-        if (r >= 0) node->after(*writers[static_cast<std::size_t>(r)]);
-      if (a.writes >= 0) {
-        NodeRef& last = writers[static_cast<std::size_t>(a.writes)];
-        if (last) node->after(*last);
-        last = node.submit();
-      } else {
-        node.submit();
-      }
-      group.admit();
-    }
-    group.wait();
-  });
-}
-
-double run_tasks(const Graph& graph, int) {
-  return seconds_of([&] {
-    std::vector<Task<void>> writers(static_cast<std::size_t>(graph.data));
-    const auto writer = [&](int i) -> Task<void>& { return writers[static_cast<std::size_t>(i)]; };
-    for (const Access& a : graph.tasks) {
-      if (a.writes < 0) {
-        spawn(nothing);
-        continue;
-      }
-      Task<void>& last = writer(a.writes);
-      const bool first = !last.valid();
-      if (a.reads[1] >= 0)
-        last = first ? spawn(nothing, writer(a.reads[0]), writer(a.reads[1]))
-                     : spawn(nothing, writer(a.reads[0]), writer(a.reads[1]), last);
-      else if (a.reads[0] >= 0)
-        last = first ? spawn(nothing, writer(a.reads[0])) : spawn(nothing, writer(a.reads[0]), last);
-      else
-        last = first ? spawn(nothing) : spawn(nothing, last);
-    }
-    detail::DeviceTasks::of({}).wait();
-  });
-}
-
-}  // namespace
-
 std::vector<Runtime> runtimes() {
   return {
-      {"executor", run_executor}, {"spawn", run_tasks},
+      {"region", run_region}, {"executor", run_executor}, {"spawn", run_spawn},
 #ifdef TESSERA_BENCH_TBB
       {"oneTBB", run_tbb},
 #endif
@@ -105,12 +37,114 @@ std::vector<Runtime> runtimes() {
   };
 }
 
+namespace {
+
+std::vector<Graph> graphs() {
+  return {independent(200'000), chain(200'000),        cycle(200'000, 4096),   cholesky(80),
+          held(4'000),          cholesky_of(4096, 64), cholesky_of(4096, 128), cholesky_of(4096, 256)};
+}
+
+// A process of its own that runs a round whenever it is told.
+class Served {
+ public:
+  Served(const Runtime& runtime, const Graph& graph, int threads) {
+    int orders[2], answers[2];
+    std::fflush(stdout);  // else the process writes it, too
+    if (::pipe(orders) != 0 || ::pipe(answers) != 0) std::abort();
+    process_ = ::fork();
+    if (process_ == 0) {
+      ::close(orders[1]), ::close(answers[0]);
+      serve(runtime, graph, threads, orders[0], answers[1]);
+    }
+    ::close(orders[0]), ::close(answers[1]);
+    to_ = orders[1], from_ = answers[0];
+  }
+  Served(Served&& other) noexcept : process_(std::exchange(other.process_, -1)), to_(other.to_), from_(other.from_) {}
+  ~Served() {
+    if (process_ <= 0) return;
+    const char stop = 0;  // its end of the pipe is open in others' processes, too
+    if (::write(to_, &stop, 1) != 1) ::kill(process_, SIGKILL);
+    ::close(to_), ::close(from_);
+    ::waitpid(process_, nullptr, 0);
+  }
+  Round round() {
+    char go = 1;
+    Round answer;
+    if (::write(to_, &go, 1) != 1 || ::read(from_, &answer, sizeof answer) != sizeof answer) {
+      std::fprintf(stderr, "tasks: a runtime's process has ended\n");
+      std::exit(1);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // until its threads sleep
+    return answer;
+  }
+
+ private:
+  // Nothing of ours or others' was used before the fork.
+  [[noreturn]] static void serve(const Runtime& runtime, const Graph& graph, int threads, int from, int to) {
+    // In threads of others a kernel stays in its thread.
+    if (std::strncmp(runtime.name, "region", 6) != 0 && graph.tile != 0 && runtime.run != run_executor &&
+        runtime.run != run_spawn)
+      ::setenv("TESSERA_THREADS", "1", 1);
+    char go;
+    while (::read(from, &go, 1) == 1 && go != 0) {
+      const Round round = run_round(runtime, graph, threads);
+      if (::write(to, &round, sizeof round) != sizeof round) break;
+    }
+    std::exit(0);
+  }
+  pid_t process_;
+  int to_ = -1, from_ = -1;
+};
+
+double at(const std::vector<double>& sorted, double q) {
+  return sorted[static_cast<std::size_t>(q * static_cast<double>(sorted.size() - 1))];
+}
+std::vector<double> sorted(std::vector<double> v) {
+  std::ranges::sort(v);
+  return v;
+}
+
+bool rows_of(const Graph& graph, const std::vector<Runtime>& all, int threads, int rounds) {
+  std::vector<Served> served;
+  for (const Runtime& r : all) served.emplace_back(r, graph, threads);
+  std::vector<std::vector<Round>> times(all.size());
+  bool right = true;
+  for (int round = -1; round < rounds; ++round)  // one to warm up
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      const Round took = served[r].round();
+      right = right && took.right == 1;
+      if (round >= 0) times[r].push_back(took);
+    }
+  const double count = static_cast<double>(graph.tasks.size());
+  const bool held = graph.name == "submission";
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    std::vector<double> seconds, ratios, efficiency, submitting;
+    for (std::size_t i = 0; i < times[r].size(); ++i) {
+      const auto of = [&](const Round& x) { return held ? x.submitting : x.seconds; };
+      seconds.push_back(of(times[r][i]));
+      ratios.push_back(of(times[r][i]) / of(times[0][i]));
+      efficiency.push_back(times[r][i].working / threads / times[r][i].seconds);
+      submitting.push_back(times[r][i].submitting);
+    }
+    seconds = sorted(seconds), ratios = sorted(ratios), efficiency = sorted(efficiency);
+    std::printf("%-30s %-9s %9.2f %9.0f %9.0f %7.3f (%.3f to %.3f)", graph.name.c_str(), all[r].name,
+                count / at(seconds, 0.5) * 1e-6, at(seconds, 0.5) / count * 1e9, seconds.front() / count * 1e9,
+                at(ratios, 0.5), at(ratios, 0.25), at(ratios, 0.75));
+    if (graph.tile != 0)
+      std::printf("  %6.1f GFLOP/s, at work %.3f (%.3f to %.3f)", graph.flops / at(seconds, 0.5) * 1e-9,
+                  at(efficiency, 0.5), at(efficiency, 0.25), at(efficiency, 0.75));
+    std::printf("%s\n", right ? "" : "  WRONG RESULT");
+    std::fflush(stdout);
+  }
+  return right;
+}
+
+}  // namespace
 }  // namespace tessera::bench
 
 int main(int argc, char** argv) {
   using namespace tessera::bench;
   ::setenv("TESSERA_THREADS", "2", 0);
-  ::setenv("OMP_WAIT_POLICY", "passive", 0);  // threads of a runtime whose turn is over leave the cores
   const int threads = std::atoi(std::getenv("TESSERA_THREADS"));
   const std::string only = argc > 1 ? argv[1] : "";
   const int rounds = argc > 2 ? std::atoi(argv[2]) : 15;
@@ -118,40 +152,25 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "tasks: TESSERA_THREADS and the number of rounds are whole numbers from 1\n");
     return 2;
   }
-  std::printf("%-18s %-10s %12s %12s %10s   %s\n", "graph", "runtime", "M tasks/s", "ns a task", "best ns",
-              "time over the first's (quartiles)");
-  bool any = false;
-  for (const Graph& graph : {independent(200'000), chain(200'000), cholesky(80)}) {
-    if (graph.name.find(only) == std::string::npos) continue;
-    any = true;
-    std::vector<Runtime> all;
+  std::vector<Runtime> chosen;
+  for (int i = 3; i < argc; ++i)
     for (const Runtime& r : runtimes())
-      if (argc <= 3 || std::find(argv + 3, argv + argc, std::string(r.name)) != argv + argc) all.push_back(r);
-    if (all.empty()) {
-      std::fprintf(stderr, "tasks: none of these runtimes is here\n");
-      return 2;
-    }
-    std::vector<std::vector<double>> times(all.size());
-    for (int round = -1; round < rounds; ++round)  // one to warm up
-      for (std::size_t r = 0; r < all.size(); ++r) {
-        const double seconds = all[r].run(graph, threads);
-        if (round >= 0) times[r].push_back(seconds);
-      }
-    const double count = static_cast<double>(graph.tasks.size());
-    for (std::size_t r = 0; r < all.size(); ++r) {
-      std::vector<double> ratios, sorted = times[r];
-      for (std::size_t i = 0; i < times[r].size(); ++i) ratios.push_back(times[r][i] / times[0][i]);
-      std::ranges::sort(ratios);
-      std::ranges::sort(sorted);
-      const auto at = [](const std::vector<double>& v, double q) {
-        return v[static_cast<std::size_t>(q * static_cast<double>(v.size() - 1))];
-      };
-      std::printf("%-18s %-10s %12.2f %12.0f %10.0f   %.2f (%.2f to %.2f)\n", graph.name.c_str(), all[r].name,
-                  count / at(sorted, 0.5) * 1e-6, at(sorted, 0.5) / count * 1e9, sorted.front() / count * 1e9,
-                  at(ratios, 0.5), at(ratios, 0.25), at(ratios, 0.75));
-      std::fflush(stdout);
-    }
+      if (std::string(argv[i]) == r.name) chosen.push_back(r);
+  if (argc <= 3) chosen = runtimes();
+  if (chosen.empty()) {
+    std::fprintf(stderr, "tasks: none of these runtimes is here\n");
+    return 2;
   }
-  if (!any) std::fprintf(stderr, "tasks: no graph has \"%s\" in its name\n", only.c_str());
-  return any ? 0 : 2;
+  bool any = false, right = true;
+  for (const Graph& graph : graphs()) {
+    if (graph.name.find(only) == std::string::npos) continue;
+    if (!any)
+      std::printf("%-30s %-9s %9s %9s %9s   %s\n", "graph", "runtime", "M tasks/s", "ns a task", "best ns",
+                  "time over the first's (quartiles)");
+    any = true;
+    right = rows_of(graph, chosen, threads, rounds) && right;
+  }
+  const int pairs = rows_of_pairs(only, rounds);
+  if (!any && pairs == 0) std::fprintf(stderr, "tasks: no row has \"%s\" in its name\n", only.c_str());
+  return !any && pairs == 0 ? 2 : right && pairs >= 0 ? 0 : 1;
 }

@@ -12,21 +12,25 @@ double run_openmp(const Graph& graph, int threads) {
   return seconds_of([&] {
 #pragma omp parallel num_threads(threads)
 #pragma omp single
-    for (const Access& a : graph.tasks) {
-      [[maybe_unused]] const int w = a.writes, r = a.reads[0], s = a.reads[1];
-      if (w < 0) {
+    {
+      for (int i = 0; i < static_cast<int>(graph.tasks.size()); ++i) {
+        const Access& a = graph.tasks[static_cast<std::size_t>(i)];
+        [[maybe_unused]] const int w = a.writes, r = a.reads[0], s = a.reads[1];
+        if (w < 0) {
 #pragma omp task
-        nothing();
-      } else if (r < 0) {
+          graph.work(graph, i);
+        } else if (r < 0) {
 #pragma omp task depend(inout : d[w])
-        nothing();
-      } else if (s < 0) {
+          graph.work(graph, i);
+        } else if (s < 0) {
 #pragma omp task depend(in : d[r]) depend(inout : d[w])
-        nothing();
-      } else {
+          graph.work(graph, i);
+        } else {
 #pragma omp task depend(in : d[r], d[s]) depend(inout : d[w])
-        nothing();
+          graph.work(graph, i);
+        }
       }
+      all_submitted();
     }
   });
 }

@@ -22,7 +22,8 @@ double run_tbb(const Graph& graph, int threads) {
     arena.execute([&] {
       tbb::task_group group;
       if (graph.data == 0) {
-        for (std::size_t i = 0; i < graph.tasks.size(); ++i) group.run(nothing);
+        for (int i = 0; i < static_cast<int>(graph.tasks.size()); ++i) group.run([&graph, i] { graph.work(graph, i); });
+        all_submitted();
         group.wait();
         return;
       }
@@ -38,21 +39,24 @@ double run_tbb(const Graph& graph, int threads) {
         writers[static_cast<std::size_t>(a.writes)] = static_cast<int>(i);
       }
       struct Run {
+        const Graph& graph;
         tbb::task_group& group;
         Task* tasks;
         std::size_t i;
         void operator()() const {
-          nothing();
+          graph.work(graph, static_cast<int>(i));
           for (const int n : tasks[i].next) {
             const auto next = static_cast<std::size_t>(n);
-            if (tasks[next].missing.fetch_sub(1, std::memory_order_acq_rel) == 1) group.run(Run{group, tasks, next});
+            if (tasks[next].missing.fetch_sub(1, std::memory_order_acq_rel) == 1)
+              group.run(Run{graph, group, tasks, next});
           }
         }
       };
       std::vector<std::size_t> ready;
       for (std::size_t i = 0; i < graph.tasks.size(); ++i)
         if (tasks[i].missing.load(std::memory_order_relaxed) == 0) ready.push_back(i);
-      for (const std::size_t i : ready) group.run(Run{group, tasks.get(), i});
+      for (const std::size_t i : ready) group.run(Run{graph, group, tasks.get(), i});
+      all_submitted();
       group.wait();
     });
   });

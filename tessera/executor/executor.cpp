@@ -212,7 +212,7 @@ void Executor::work() {
     if (node == nullptr) {
       searching_.fetch_add(1);
       for (int i = 0; i < spins && posted_.load(std::memory_order_relaxed) == seen; ++i)
-        if (i % 16 == 0 && work_seems_left()) break;
+        if (i % 128 == 0 && work_seems_left()) break;
       node = take();
       const bool last = searching_.fetch_sub(1) == 1;
       if (node == nullptr && posted_.load(std::memory_order_relaxed) == seen) {

@@ -91,6 +91,7 @@ class Group {
   std::mutex one_waits_;
   Sleeper* sleeper_ = nullptr;
   alignas(64) std::atomic<std::uint32_t> submitted_ = 0;
+  std::atomic<std::uint32_t> seen_ended_ = 0;  // by who submits: at least so many have
   alignas(64) std::atomic<std::uint64_t> ended_ = 0;
 };
 

@@ -25,10 +25,22 @@ class SpinLock {
 
 namespace slab {
 
-/// Memory for `bytes`, aligned to 64 up to 512 of them. std::bad_alloc.
+/// Memory for `bytes`, aligned to 64 up to 2,048 of them. std::bad_alloc.
 void* take(std::size_t bytes);
 /// `bytes` as they were asked for.
 void give(void* memory, std::size_t bytes) noexcept;
+
+/// The same for the standard library's containers and shared pointers.
+template <class T>
+struct Allocator {
+  using value_type = T;
+  Allocator() noexcept = default;
+  template <class U>
+  Allocator(const Allocator<U>&) noexcept {}
+  T* allocate(std::size_t count) { return static_cast<T*>(take(count * sizeof(T))); }
+  void deallocate(T* memory, std::size_t count) noexcept { give(memory, count * sizeof(T)); }
+  friend bool operator==(Allocator, Allocator) noexcept { return true; }
+};
 
 }  // namespace slab
 }  // namespace tessera::executor

@@ -316,7 +316,13 @@ Group::~Group() {
 void Group::wait() { executor_.wait_for(*this, 0); }
 
 void Group::admit() {
-  if (window_ == 0 || under_way() <= window_) return;
+  // Others write what has ended all the time: it is looked at when there may be too many.
+  if (window_ == 0 ||
+      submitted_.load(std::memory_order_relaxed) - seen_ended_.load(std::memory_order_relaxed) <= window_)
+    return;
+  const auto ended = static_cast<std::uint32_t>(ended_.load(std::memory_order_acquire) >> 32);
+  seen_ended_.store(ended, std::memory_order_relaxed);
+  if (submitted_.load(std::memory_order_relaxed) - ended <= window_) return;
   if (const Node* node = Executor::current(); node != nullptr && node->group().inside(*this)) return;
   executor_.wait_for(*this, window_ / 2);
 }

@@ -13,14 +13,19 @@ const char* to_string(Access mode) {
 
 namespace detail {
 
-void AccessOrder::prune(Nodes& nodes) {
-  std::erase_if(nodes, [](const executor::NodeRef& n) { return n->ended(); });
+void AccessOrder::Nodes::forget_ended() noexcept {
+  auto kept = all_.begin();
+  for (executor::Node* n : all_) {
+    if (n->ended())
+      n->drop();
+    else
+      *kept++ = n;
+  }
+  all_.erase(kept, all_.end());
 }
 
-bool AccessOrder::Entry::idle() {
-  const auto ended = [](const executor::NodeRef& n) { return n->ended(); };
-  return std::ranges::all_of(writers, ended) && std::ranges::all_of(readers, ended) &&
-         std::ranges::all_of(before, ended);
+bool AccessOrder::Nodes::ended() const noexcept {
+  return std::ranges::all_of(all_, [](const executor::Node* n) { return n->ended(); });
 }
 
 /// The only cell of the tiling in which the part lies, if there is one: cells are as large as the tiling's first part,
@@ -56,23 +61,23 @@ void AccessOrder::for_each_near(const StoragePart& part, Device device, F&& f) {
     for (std::size_t i = found->second.size(); i-- > 0;) f(found->second[i]);
 }
 
-void AccessOrder::conflicts(Access mode, const StoragePart& part, Device device, const Each& after) {
+void AccessOrder::conflicts_with(const Entry& e, Access mode, const StoragePart& part, Device device,
+                                 const Each& after) {
   using Dependency = executor::Node::Dependency;
-  const auto all = [&](const Nodes& nodes, Dependency kind = Dependency::order) {
-    for (const executor::NodeRef& n : nodes) after(*n, kind);
-  };
+  const bool apart = e.device != device && (writes(mode) || !e.writers.empty());
+  if (!apart && !overlap(e.part, part)) return;
   const Dependency contents = mode == Access::out ? Dependency::order : Dependency::result;
-  for_each_near(part, device, [&](std::size_t i) {
-    Entry& e = entries_[i];
-    const bool apart = e.device != device && (writes(mode) || !e.writers.empty());
-    if (!apart && !overlap(e.part, part)) return;
-    if (mode == Access::commute && e.open && e.mode == mode && e.part == part) {
-      all(e.before, contents);
-      return;
-    }
-    all(e.writers, apart ? Dependency::order : contents);
-    if (writes(mode)) all(e.readers);
-  });
+  if (mode == Access::commute && e.open && e.mode == mode && e.part == part) {
+    for (executor::Node* const n : e.before) after(*n, contents);
+    return;
+  }
+  for (executor::Node* const n : e.writers) after(*n, apart ? Dependency::order : contents);
+  if (writes(mode))
+    for (executor::Node* const n : e.readers) after(*n, Dependency::order);
+}
+
+void AccessOrder::conflicts(Access mode, const StoragePart& part, Device device, const Each& after) {
+  for_each_near(part, device, [&](std::size_t i) { conflicts_with(entries_[i], mode, part, device, after); });
 }
 
 AccessOrder::Entry& AccessOrder::entry_of(const StoragePart& part, Device device) {
@@ -85,7 +90,8 @@ AccessOrder::Entry& AccessOrder::entry_of(const StoragePart& part, Device device
   if (entries_.empty()) {
     device_ = device, several_devices_ = false;
     tiling_ = {};
-    if (part.axes > 0) tiling_ = {part.axes, part.stride, part.extent};
+    tiling_.axes = part.axes;
+    for (int k = 0; k < part.axes; ++k) tiling_.stride[k] = part.stride[k], tiling_.extent[k] = part.extent[k];
   }
   several_devices_ = several_devices_ || device != device_;
   const auto index = static_cast<std::uint32_t>(entries_.size());
@@ -116,8 +122,35 @@ void AccessOrder::clean() {
   clean_at_ = std::max<std::size_t>(64, 2 * entries_.size());
 }
 
+void AccessOrder::note(Entry& e, executor::Node& node, Access mode) {
+  switch (mode) {
+    case Access::in:
+      e.readers.add(node);
+      e.open = false;
+      break;
+    case Access::commute:
+      if (!e.open || e.mode != mode) {
+        e.before = std::move(e.writers);
+        for (executor::Node* const n : e.readers) e.before.add(*n);
+        e.before.forget_ended();
+        e.readers.clear();
+      }
+      e.writers.add(node);
+      e.mode = mode, e.open = true;
+      break;
+    default:
+      e.writers.clear(), e.readers.clear(), e.before.clear();
+      e.writers.add(node);
+      e.mode = mode, e.open = false;
+  }
+}
+
 void AccessOrder::add(executor::Node& node, Access mode, const StoragePart& part, Device device, const Each& after) {
   if (part.empty()) return;
+  if (entries_.size() == 1 && entries_[0].device == device && entries_[0].part == part) {  // as mostly it is
+    conflicts_with(entries_[0], mode, part, device, after);
+    return note(entries_[0], node, mode);
+  }
   conflicts(mode, part, device, after);
   if (mode == Access::out || mode == Access::inout) {
     // What lies within this part need not be remembered: who meets it meets this, and comes after it. On another device
@@ -126,38 +159,15 @@ void AccessOrder::add(executor::Node& node, Access mode, const StoragePart& part
       if (entries_[i].device == device && entries_[i].part != part && contains(part, entries_[i].part)) remove(i);
     });
   }
-  Entry& e = entry_of(part, device);
-  switch (mode) {
-    case Access::in:
-      if (e.readers.size() == e.readers.capacity()) prune(e.readers);
-      e.readers.emplace_back(node);
-      e.open = false;
-      break;
-    case Access::commute:
-      if (!e.open || e.mode != mode) {
-        prune(e.writers), prune(e.readers);
-        e.before = std::move(e.writers);
-        e.before.insert(e.before.end(), e.readers.begin(), e.readers.end());
-        e.writers.clear(), e.readers.clear();
-      }
-      if (e.writers.size() == e.writers.capacity()) prune(e.writers);
-      e.writers.emplace_back(node);
-      e.mode = mode, e.open = true;
-      break;
-    default:
-      e.writers.clear(), e.readers.clear(), e.before.clear();
-      e.writers.emplace_back(node);
-      e.mode = mode, e.open = false;
-  }
+  note(entry_of(part, device), node, mode);
 }
 
-bool AccessOrder::busy(Access mode, const StoragePart& part) {
+bool AccessOrder::busy(Access mode, const StoragePart& part) const {
   bool found = false;
   for (std::size_t i = 0; i < entries_.size() && !found; ++i) {
-    Entry& e = entries_[i];
+    const Entry& e = entries_[i];
     if (!overlap(e.part, part)) continue;
-    const auto live = [](const executor::NodeRef& n) { return !n->ended(); };
-    found = std::ranges::any_of(e.writers, live) || (writes(mode) && std::ranges::any_of(e.readers, live));
+    found = !e.writers.ended() || (writes(mode) && !e.readers.ended());
   }
   return found;
 }

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tessera/base/inline_vector.h"
 #include "tessera/device/device.h"
 #include "tessera/executor/executor.h"
 #include "tessera/task/part.h"
@@ -37,22 +38,50 @@ class AccessOrder {
   /// The same, and from now on `node` is one of them.
   void add(executor::Node& node, Access mode, const StoragePart& part, Device device, const Each& after);
   /// Whether any that would conflict has not ended.
-  bool busy(Access mode, const StoragePart& part);
+  bool busy(Access mode, const StoragePart& part) const;
   /// Parts that are remembered; for tests.
   std::size_t parts() const { return entries_.size(); }
 
  private:
-  using Nodes = std::vector<executor::NodeRef>;
+  // With a reference to each. Few are kept inside, where no other line of memory is needed.
+  class Nodes {
+   public:
+    Nodes() = default;
+    Nodes(Nodes&& other) noexcept : all_(std::move(other.all_)) {}
+    Nodes& operator=(Nodes&& other) noexcept {
+      clear();
+      all_ = std::move(other.all_);
+      return *this;
+    }
+    ~Nodes() { clear(); }
+    void add(executor::Node& node) {
+      if (all_.size() == all_.capacity()) forget_ended();
+      all_.push_back(&node);
+      node.keep();
+    }
+    void clear() noexcept {
+      for (executor::Node* n : all_) n->drop();
+      all_.clear();
+    }
+    void forget_ended() noexcept;
+    bool ended() const noexcept;
+    bool empty() const noexcept { return all_.empty(); }
+    executor::Node* const* begin() const noexcept { return all_.begin(); }
+    executor::Node* const* end() const noexcept { return all_.end(); }
+
+   private:
+    InlineVector<executor::Node*, 2> all_;
+  };
   struct Entry {
-    StoragePart part;
     Device device;
     Access mode = Access::in;  // of the writers
     bool open = false;         // more may commute with the writers
     Nodes writers;             // the last one, or those that commute
     Nodes readers;             // since
-    Nodes before;              // what commuting writers come after
     std::uint64_t cell = 0;
-    bool idle();
+    StoragePart part;
+    Nodes before;  // what commuting writers come after
+    bool idle() const noexcept { return writers.ended() && readers.ended() && before.ended(); }
   };
   // Parts of a regular tiling meet only those of their own cell; others are compared with all.
   struct Tiling {
@@ -62,20 +91,21 @@ class AccessOrder {
   static constexpr std::uint64_t no_cell = ~std::uint64_t{0};
 
   std::uint64_t cell_of(const StoragePart& part) const;
+  static void conflicts_with(const Entry& e, Access mode, const StoragePart& part, Device device, const Each& after);
+  static void note(Entry& e, executor::Node& node, Access mode);
   template <class F>
   void for_each_near(const StoragePart& part, Device device, F&& f);
   Entry& entry_of(const StoragePart& part, Device device);
   void remove(std::size_t index);
   void clean();
-  static void prune(Nodes& nodes);
 
   std::vector<Entry> entries_;
+  Device device_;  // of all entries, unless:
+  bool several_devices_ = false;
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> cells_;
   std::vector<std::uint32_t> wide_;  // entries of no cell
   Tiling tiling_;
   std::size_t clean_at_ = 64;
-  Device device_;  // of all entries, unless:
-  bool several_devices_ = false;
 };
 
 }  // namespace detail

@@ -61,9 +61,10 @@ TaskStorage::~TaskStorage() {
 
 bool TaskStorage::written_by_others() const noexcept {
   if (home_outdated_.load(std::memory_order_acquire)) return true;
-  if (writers_.load(std::memory_order_acquire) == 0) return false;
-  const TaskAccesses* const mine = TaskAccesses::current();
-  return mine == nullptr || mine->declared(home_) == nullptr;
+  if (const TaskAccesses* const mine = TaskAccesses::current(); mine != nullptr && mine->declared(home_) != nullptr)
+    return false;
+  const std::lock_guard hold(lock_);
+  return order_.busy(Access::in, whole_part(home_.bytes()));
 }
 
 // --- Order
@@ -81,7 +82,7 @@ void TaskStorage::before(Access mode) {
     mine->check_undeclared(*this, mode);
   }
   if (home_outdated_.load(std::memory_order_acquire)) bring_home();
-  if (mode != Access::in && !copies_.empty()) {
+  if (mode != Access::in && !only_home()) {
     const std::lock_guard hold(moving_);
     for (Copy& c : copies_) c.valid = false;
   }
@@ -154,6 +155,7 @@ std::shared_ptr<Storage> TaskStorage::allocate(Device device) {
 }
 
 std::shared_ptr<Storage> TaskStorage::acquire(Device device, bool needed, std::shared_ptr<Storage> home) {
+  if (device == home_.device() && only_home()) return home;
   const std::lock_guard hold(moving_);
   if (device == home_.device()) {
     if (needed) bring_home();
@@ -161,6 +163,7 @@ std::shared_ptr<Storage> TaskStorage::acquire(Device device, bool needed, std::s
   }
   Copy* copy = copy_on(device);
   if (copy == nullptr) {
+    only_home_.store(false, std::memory_order_release);
     std::shared_ptr<Storage> fresh = allocate(device);
     copy = &copies_.emplace_back(Copy{device, std::move(fresh)});
   } else if (copy->users == 0) {
@@ -181,6 +184,7 @@ std::shared_ptr<Storage> TaskStorage::acquire(Device device, bool needed, std::s
 }
 
 void TaskStorage::release(Device device, bool written) noexcept {
+  if (device == home_.device() && only_home()) return;
   const std::lock_guard hold(moving_);
   if (written) {
     home_valid_ = device == home_.device();
@@ -197,6 +201,7 @@ void TaskStorage::release(Device device, bool written) noexcept {
 }
 
 void TaskStorage::bring_home(bool evicting) {
+  if (only_home()) return;
   const std::lock_guard hold(moving_);
   if (home_valid_) return;
   for (const Copy& c : copies_) {

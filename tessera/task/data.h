@@ -33,12 +33,12 @@ class TaskStorage final : public Elsewhere {
   Storage& home() const noexcept { return home_; }
 
   // Order. `order()` is changed under `lock()`: that of several storages is taken by their addresses.
-  std::mutex& lock() noexcept { return lock_; }
+  executor::SpinLock& lock() noexcept { return lock_; }
   AccessOrder& order() noexcept { return order_; }
-  void begin_writing() noexcept { writers_.fetch_add(1, std::memory_order_relaxed); }
-  void end_writing() noexcept { writers_.fetch_sub(1, std::memory_order_relaxed); }
 
   // Where its contents are.
+  /// It never was anywhere but at home; of the moment, sure for a task that uses it and runs there.
+  bool only_home() const noexcept { return only_home_.load(std::memory_order_acquire); }
   /// Bytes that a device need not be sent.
   bool valid_on(Device device);
   /// Memory of the device with the contents, unless these are not `needed`; stays there until `release`.
@@ -65,9 +65,10 @@ class TaskStorage final : public Elsewhere {
   void move(Storage& to, Storage& from);
 
   Storage& home_;
-  std::mutex lock_;  // of order_
+  std::atomic<bool> only_home_ = true;  // there never was a copy: to be read without a lock, by tasks that were ordered
+  // What submitters change, and threads that run tasks do not look at.
+  alignas(64) mutable executor::SpinLock lock_;  // of order_
   AccessOrder order_;
-  std::atomic<std::uint32_t> writers_ = 0;
   std::recursive_mutex moving_;  // of what follows: held while contents are moved
   std::vector<Copy> copies_;
   bool home_valid_ = true;

@@ -28,55 +28,63 @@ std::string existing() { return "Devices that exist: " + existing_devices(); }
 // --- Where
 // --------------------------------------------------------------------------------------------------------------
 
+namespace {
+const Scope& usual_scope() {
+  static const Scope& cpu = *new Scope();
+  return cpu;
+}
+}  // namespace
+
 Placing::Placing(const OptionsInForce* options)
-    : unsaid_(options == nullptr || !options->scope), scope_(unsaid_ ? Scope() : *options->scope) {}
+    : unsaid_(options == nullptr || !options->scope), said_(unsaid_ ? &usual_scope() : &*options->scope) {}
 
 void Placing::only(const Scope& there, const std::string& what) {
   if (unsaid_) {
-    scope_ = there;
+    own_ = there;
     unsaid_ = false;
     return;
   }
   std::vector<Device> both;
-  std::ranges::set_intersection(scope_.devices(), there.devices(), std::back_inserter(both));
+  std::ranges::set_intersection(scope().devices(), there.devices(), std::back_inserter(both));
   if (both.empty())
     fail<DeviceError>({.asked = "spawn",
-                       .with = {{"scope", to_string(scope_)}, {what, to_string(there)}},
+                       .with = {{"scope", to_string(scope())}, {what, to_string(there)}},
                        .wrong = "no device is in both, so the task can run nowhere",
                        .todo = "Widen the scope; " + existing()});
-  scope_ = Scope(std::move(both));
+  own_ = Scope(std::move(both));
 }
 
 void Placing::only(const std::vector<Backend>& backends, const std::string& what) {
   std::vector<Device> some;
-  for (const Device d : scope_.devices())
+  for (const Device d : scope().devices())
     if (std::ranges::find(backends, d.backend) != backends.end()) some.push_back(d);
   if (some.empty()) {
     std::string names;
     for (const Backend b : backends) names += fmt::format("{}{}", names.empty() ? "" : ", ", backend_name(b));
     fail<DeviceError>({.asked = "spawn",
-                       .with = {{"scope", to_string(scope_)}, {what, names}},
+                       .with = {{"scope", to_string(scope())}, {what, names}},
                        .wrong = "the function has no variant for any device of the scope",
                        .todo = "Add a variant, or widen the scope; " + existing()});
   }
-  scope_ = Scope(std::move(some));
+  own_ = Scope(std::move(some));
 }
 
 void Placing::data_on(Device device, std::size_t bytes) {
-  const auto at = std::ranges::find(data_, device, &std::pair<Device, std::size_t>::first);
+  const auto at = std::ranges::find(data_, device, &Held::device);
   if (at == data_.end())
-    data_.emplace_back(device, bytes);
+    data_.push_back({device, bytes});
   else
-    at->second += bytes;
+    at->bytes += bytes;
 }
 
 Device Placing::choose() const {
-  const auto most = std::ranges::max_element(data_, {}, &std::pair<Device, std::size_t>::second);
-  const auto& devices = scope_.devices();
-  if (most != data_.end() && (scope_.contains(most->first) || (with_data_ && unsaid_))) return most->first;
+  const auto& devices = scope().devices();
+  if (data_.size() == 1 && devices.front() == data_[0].device) return data_[0].device;
+  const auto most = std::ranges::max_element(data_, {}, &Held::bytes);
+  if (most != data_.end() && (scope().contains(most->device) || (with_data_ && unsaid_))) return most->device;
   if (most != data_.end() && with_data_)
     fail<DeviceError>({.asked = "spawn",
-                       .with = {{"scope", to_string(scope_)}, {"buffers on", to_string(most->first)}},
+                       .with = {{"scope", to_string(scope())}, {"buffers on", to_string(most->device)}},
                        .wrong = "a kernel runs where its buffers are, which is not in the scope",
                        .todo = "Move them there with to(array, device), or widen the scope"});
   if (devices.size() == 1) return devices.front();
@@ -97,11 +105,9 @@ struct TaskNode::Stop {
 
 TaskNode::TaskNode(executor::Group& group, Device device, std::shared_ptr<const OptionsInForce> options,
                    const TaskOptions& said, std::string kernel_name)
-    : Node(group),
-      context_(InheritedContext::of_this_thread_without_queue()),
-      options_(std::move(options)),
-      device_(device),
-      where_(said.where) {
+    : Node(group), options_(std::move(options)), device_(device), where_(said.where) {
+  if (thread_context.device || thread_context.placement != nullptr || thread_context.mode != nullptr)
+    context_ = std::make_unique<InheritedContext>(InheritedContext::of_this_thread_without_queue());
   if (const TaskNode* const maker = current()) outer_data_ = maker->data_ ? maker->data_ : maker->outer_data_;
   if (!said.name.empty())
     name_ = std::make_unique<std::string>(said.name);
@@ -163,7 +169,8 @@ executor::Node::Ends TaskNode::run() {
     explicit Options(const OptionsInForce* mine) { options_in_force = mine; }
     ~Options() { options_in_force = before; }
   } in_force(options_.get());
-  const InheritedContext::Scope context(context_);
+  static const InheritedContext nothing;
+  const InheritedContext::Scope context(context_ ? *context_ : nothing);
   thread_context.device = device_;
   thread_context.queues_of_thread = true;
   if (data_) data_->begin();
@@ -196,7 +203,10 @@ executor::Node::Ends TaskNode::end_of_device_work() {
 void TaskNode::done() noexcept {
   if (seen_ != 0) [[unlikely]]
     seeing::ends(*this);
-  if (data_) data_->end(failure().get());
+  if (data_) {
+    data_->end(failure().get());
+    data_.reset();  // what comes after it keeps the node longer
+  }
   outer_data_.reset();
   if (stop_) stop_->outside.reset();
 }

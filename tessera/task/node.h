@@ -3,12 +3,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <source_location>
 #include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
 
+#include "tessera/base/inline_vector.h"
 #include "tessera/device/context.h"
 #include "tessera/device/storage.h"
 #include "tessera/executor/executor.h"
@@ -62,7 +64,7 @@ class Placing {
   explicit Placing(const OptionsInForce* options);
   /// Nothing was said of where it may run, here or around it.
   bool unsaid() const noexcept { return unsaid_; }
-  const Scope& scope() const noexcept { return scope_; }
+  const Scope& scope() const noexcept { return own_ ? *own_ : *said_; }
   /// Only there: `what` says why, "argument 2 (pinned)". DeviceError if nothing remains.
   void only(const Scope& there, const std::string& what);
   void only(const std::vector<Backend>& backends, const std::string& what);
@@ -74,9 +76,14 @@ class Placing {
   Device choose() const;
 
  private:
+  struct Held {
+    Device device;
+    std::size_t bytes;
+  };
   bool unsaid_ = false, with_data_ = false;
-  Scope scope_;
-  std::vector<std::pair<Device, std::size_t>> data_;
+  const Scope* said_;           // outlives this, unless
+  std::optional<Scope> own_{};  // it was narrowed down
+  InlineVector<Held, 4> data_;
 };
 
 /// Where a plain task of this device goes that the calling thread makes.
@@ -124,7 +131,7 @@ class TaskNode : public executor::Node {
   struct Stop;
   Ends end_of_device_work();
 
-  InheritedContext context_;
+  std::unique_ptr<const InheritedContext> context_;  // null: nothing is inherited
   std::shared_ptr<const OptionsInForce> options_;
   Device device_;
   std::uint64_t seen_ = 0;

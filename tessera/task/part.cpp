@@ -148,7 +148,7 @@ StoragePart part_of(const Shape& shape, const Strides& strides, std::int64_t off
   for (int k = 1; k < part.axes; ++k)
     if (part.extent[k] * part.stride[k] > part.stride[k - 1]) exact = false;
   if (!exact) {
-    part.axes = 0, part.gaps = true, part.stride = {}, part.extent = {};
+    part.axes = 0, part.gaps = true;
     return part;
   }
   if (triangle == MatrixPart::none) return part;
@@ -165,6 +165,7 @@ StoragePart part_of(const Shape& shape, const Strides& strides, std::int64_t off
 
 bool overlap(const StoragePart& a, const StoragePart& b) {
   if (a.begin >= b.end || b.begin >= a.end || a.empty() || b.empty()) return false;
+  if (a == b || (dense(a) && dense(b))) return true;
   std::optional<Frame> frame = frame_of(a, b);
   if (!frame) return true;
   const auto meet = [&](const Frame& f) {

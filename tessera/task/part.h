@@ -28,13 +28,27 @@ struct StoragePart {
   std::uint8_t axes = 0;              ///< with more than one element; 0 with `end - begin > element`: any bytes between
   bool gaps = false;                  ///< perhaps not all of what this says
   std::int8_t row = -1, column = -1;  ///< which axes the band is of
-  std::array<std::uint64_t, most_axes> stride{};
-  std::array<std::uint64_t, most_axes> extent{};
   /// Column index less row index, of those touched.
   std::int64_t low = -unbounded, high = unbounded;
+  std::array<std::uint64_t, most_axes> stride, extent;  ///< of the first `axes`; nothing else is set
 
+  StoragePart() {}
+  StoragePart(const StoragePart& other) { *this = other; }
+  StoragePart& operator=(const StoragePart& other) {
+    begin = other.begin, end = other.end, element = other.element, axes = other.axes, gaps = other.gaps;
+    row = other.row, column = other.column, low = other.low, high = other.high;
+    for (std::uint8_t k = 0; k < other.axes; ++k) stride[k] = other.stride[k], extent[k] = other.extent[k];
+    return *this;
+  }
   bool empty() const { return begin == end; }
-  bool operator==(const StoragePart&) const = default;
+  friend bool operator==(const StoragePart& a, const StoragePart& b) {
+    if (a.begin != b.begin || a.end != b.end || a.element != b.element || a.axes != b.axes || a.gaps != b.gaps ||
+        a.row != b.row || a.column != b.column || a.low != b.low || a.high != b.high)
+      return false;
+    for (std::uint8_t k = 0; k < a.axes; ++k)
+      if (a.stride[k] != b.stride[k] || a.extent[k] != b.extent[k]) return false;
+    return true;
+  }
 };
 
 /// All of `bytes`.

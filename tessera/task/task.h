@@ -120,8 +120,9 @@ auto make_task(executor::Group* group, const TaskOptions& said, F&& f, A&&... ar
   executor::Ref<Function> node = executor::Ref<Function>::adopt(
       new Function(group != nullptr ? *group : plain_tasks(device), device, std::move(options), said,
                    TaskFunction<std::decay_t<F>>::name(f), std::forward<F>(f), std::forward<A>(arguments)...));
-  Made<T> made{Task<T>(executor::Ref<TaskResult<T>>(node)), TaskDraft(executor::Ref<TaskNode>(node))};
-  node->attach_arguments();
+  Function& function = *node;
+  Made<T> made{Task<T>(executor::Ref<TaskResult<T>>(node)), TaskDraft(std::move(node))};
+  function.attach_arguments();
   return made;
 }
 template <class F, class... A>

@@ -24,7 +24,9 @@ void place_data(Placing& placing, const Array& array) {
   const std::uint64_t bytes = array.bytes();
   if (array.pending() || array.source()->memory()->elsewhere() == nullptr)
     return placing.data_on(array.device(), bytes);
-  for (const Device d : TaskStorage::of(*array.source()->memory()).valid_devices()) placing.data_on(d, bytes);
+  TaskStorage& data = TaskStorage::of(*array.source()->memory());
+  if (data.only_home()) return placing.data_on(array.device(), bytes);
+  for (const Device d : data.valid_devices()) placing.data_on(d, bytes);
 }
 void declare_access(TaskNode& node, Array& array, Access mode, MatrixPart triangle) {
   TaskAccesses::of(node).declare(array, mode, triangle);
@@ -32,7 +34,7 @@ void declare_access(TaskNode& node, Array& array, Access mode, MatrixPart triang
 
 TaskAccesses& TaskAccesses::of(TaskNode& node) {
   if (TaskData* const known = node.data()) return static_cast<TaskAccesses&>(*known);
-  auto fresh = std::make_shared<TaskAccesses>(node);
+  auto fresh = std::allocate_shared<TaskAccesses>(executor::slab::Allocator<TaskAccesses>(), node);
   TaskAccesses& made = *fresh;
   node.attach(std::move(fresh));
   return made;
@@ -76,12 +78,19 @@ void TaskAccesses::declare(Array& array, Access mode, MatrixPart triangle) {
   const char* const operation = to_string(mode);
   check_no_history(operation, array, "gradients are not taken through tasks",
                    "Give the task stop_gradient(x), or compute it outside of tasks");
-  array.eval();
+  if (array.pending()) array.eval();
   const std::shared_ptr<Storage>& storage = array.source()->memory();
   if (writes(mode)) storage->flush_readers();
+  if (all_.capacity() == 0) all_.reserve(3);
   Declared& d = all_.emplace_back();
-  d.data = &TaskStorage::of(*storage), d.home = storage, d.mode = mode, d.array = &array;
-  d.part = part_of(array.shape(), array.strides(), array.offset(), dtype_size(array.dtype()), triangle);
+  d.data = &TaskStorage::of(*storage), d.mode = mode, d.array = &array;
+  d.home = std::shared_ptr<Storage>(array.source(), storage.get());  // whose count is changed anyway
+
+  const bool all = triangle == MatrixPart::none && array.offset() == 0 && array.bytes() == storage->bytes() &&
+                   array.bytes() != 0 && array.contiguous();
+  if (!all)
+    d.some = std::make_unique<StoragePart>(
+        part_of(array.shape(), array.strides(), array.offset(), dtype_size(array.dtype()), triangle));
 }
 
 TaskAccesses::Declared* TaskAccesses::declared(const Storage& storage) noexcept {
@@ -100,7 +109,7 @@ TaskAccesses::Declared* TaskAccesses::outer_of(const Declared& d) const {
     if (writes(d.mode) && !writes(outer->mode))
       refuse(*d.home, "it is to be written, and the task " + a->node_->name() + " that makes this one has it as in",
              "Give it to that task as inout");
-    if (!contains(outer->part, d.part))
+    if (!contains(outer->part(), d.part()))
       refuse(*d.home,
              "the part is not within that which the task " + a->node_->name() + ", which makes this one, was given",
              "Give that task all that tasks made by it use");
@@ -111,17 +120,17 @@ TaskAccesses::Declared* TaskAccesses::outer_of(const Declared& d) const {
 
 void TaskAccesses::order() {
   if (all_.empty()) return;
-  std::vector<TaskStorage*> storages;
-  std::vector<Declared*> outer;
+  InlineVector<TaskStorage*, 8> storages;
+  InlineVector<Declared*, 8> outer;
   for (Declared& d : all_) {
     outer.push_back(outer_of(d));
     if (std::ranges::find(storages, d.data) == storages.end()) storages.push_back(d.data);
   }
   // In one order, so that tasks that are submitted at once come after each other in all storages, or in none.
-  std::ranges::sort(storages);
+  if (storages.size() > 1) std::ranges::sort(storages);
   for (TaskStorage* s : storages) s->lock().lock();
   struct Unlock {
-    std::vector<TaskStorage*>& all;
+    InlineVector<TaskStorage*, 8>& all;
     ~Unlock() {
       for (TaskStorage* s : all) s->lock().unlock();
     }
@@ -138,27 +147,29 @@ void TaskAccesses::order() {
   for (std::size_t i = 0; i < all_.size(); ++i) {
     Declared& d = all_[i];
     AccessOrder* order = &d.data->order();
+    const StoragePart part = d.part();
     if (outer[i] != nullptr) {
       if (!outer[i]->nested) outer[i]->nested = std::make_unique<AccessOrder>();
       order = outer[i]->nested.get();
-    } else if (outer_ && !outer_->ended_.load(std::memory_order_acquire) && order->busy(d.mode, d.part)) {
+    } else if (outer_ && !outer_->ended_.load(std::memory_order_acquire) && order->busy(d.mode, part)) {
       refuse(*d.home, "others use it, and the task that makes this one was not given it",
              "Give it to that task, too: in(x), out(x) or inout(x)");
     }
-    order->add(*node_, d.mode, d.part, node_->device(), after);
+    order->add(*node_, d.mode, part, node_->device(), after);
   }
-  ordered_ = true;
-  for (const Declared& d : all_)
-    if (writes(d.mode)) d.data->begin_writing();
 }
 
 void TaskAccesses::begin() {
   for (Declared& d : all_) {
+    if (d.data->only_home() && d.home->device() == node_->device()) {
+      ++acquired_;
+      continue;
+    }
     // What is not overwritten whole is needed.
-    const bool needed = d.mode != Access::out || !contains(d.part, whole_part(d.home->bytes()));
+    const bool needed = d.mode != Access::out || (d.some && !contains(*d.some, whole_part(d.home->bytes())));
     d.here = d.data->acquire(node_->device(), needed, d.home);
     ++acquired_;
-    if (d.here != d.home) *d.array = in_storage(*d.array, d.here);
+    if (d.here.get() != d.home.get()) *d.array = in_storage(*d.array, d.here);
   }
 }
 
@@ -166,17 +177,14 @@ void TaskAccesses::finish() {
   if (tasks_) tasks_->wait();
   for (Declared& d : all_) {
     // What the function deferred on memory that others will write.
-    if (writes(d.mode)) d.here->flush_readers();
+    if (writes(d.mode)) d.memory().flush_readers();
     // Tasks made by this one may have left its newest contents elsewhere.
-    if (Elsewhere* const e = d.here->elsewhere()) static_cast<TaskStorage*>(e)->bring_home();
+    if (Elsewhere* const e = d.memory().elsewhere()) static_cast<TaskStorage*>(e)->bring_home();
   }
 }
 
 void TaskAccesses::end(const executor::Failure*) noexcept {
   for (std::size_t i = 0; i < acquired_; ++i) all_[i].data->release(node_->device(), writes(all_[i].mode));
-  if (ordered_)
-    for (const Declared& d : all_)
-      if (writes(d.mode)) d.data->end_writing();
   ended_.store(true, std::memory_order_release);
   all_.clear();
   acquired_ = 0;

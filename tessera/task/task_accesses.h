@@ -2,24 +2,26 @@
 // The accesses of one task: what it was given, how it said it would use that, and whether it does. Internal.
 #pragma once
 
-#include <deque>
 #include <memory>
+#include <vector>
 
 #include "tessera/task/data.h"
 #include "tessera/task/node.h"
 
 namespace tessera::detail {
 
-class TaskAccesses final : public TaskData, public std::enable_shared_from_this<TaskAccesses> {
+class TaskAccesses final : public TaskData {
  public:
   struct Declared {
     TaskStorage* data = nullptr;
     std::shared_ptr<Storage> home;
-    Access mode = Access::in;
-    StoragePart part;
     Array* array = nullptr;               ///< as the task keeps it: put into the device's memory before it runs
-    std::shared_ptr<Storage> here;        ///< that memory, while it runs
+    std::shared_ptr<Storage> here;        ///< that memory, while it runs; null: at home
     std::unique_ptr<AccessOrder> nested;  ///< of tasks made by this one; under the storage's lock
+    std::unique_ptr<StoragePart> some;    ///< null: all of it
+    Access mode = Access::in;
+    StoragePart part() const { return some ? *some : whole_part(home->bytes()); }
+    Storage& memory() const noexcept { return here ? *here : *home; }
   };
 
   /// Those of the task, to which they belong from now on.
@@ -59,11 +61,10 @@ class TaskAccesses final : public TaskData, public std::enable_shared_from_this<
 
   TaskNode* const node_;
   std::shared_ptr<TaskAccesses> outer_;  // of the task that made this one, until that has ended
-  std::deque<Declared> all_;
-  std::mutex lock_;  // of tasks_ being made
+  std::vector<Declared, executor::slab::Allocator<Declared>> all_;  // does not change once it is submitted
+  executor::SpinLock lock_;                                         // of tasks_ being made
   std::unique_ptr<Tasks> tasks_;
   std::size_t acquired_ = 0;
-  bool ordered_ = false;
   std::atomic<bool> ended_ = false;
 };
 

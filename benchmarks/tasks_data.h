@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// The data of a graph as arrays of ours.
+#pragma once
+
+#include <vector>
+
+#include "benchmarks/tasks.h"
+#include "tessera/array/array.h"
+
+namespace tessera::bench {
+
+/// One for each, made at the graph's first round.
+std::vector<Array>& data_of(const Graph& graph);
+
+}  // namespace tessera::bench
