@@ -21,7 +21,7 @@ namespace tessera {
 /// Which device a tile is on: tile (i, j, ...) of a grid.
 using Distribution = std::function<Device(const Shape& index, const Shape& grid, const std::vector<Device>& devices)>;
 /// Tile (i, j) on device (i mod p) q + j mod q, where p q is the number of devices and p the largest divisor of it at
-/// most its root. The default.
+/// most its root; in a grid of fewer than p rows or q columns, row by row in turn. The default.
 Distribution block_cyclic();
 /// As many neighbouring rows (columns) of tiles to each device.
 Distribution by_rows();
