@@ -2,6 +2,7 @@
 // What meets across tiles: reductions, transposes, products, factorisations, stencils.
 #include <algorithm>
 #include <limits>
+#include <map>
 
 #include "tessera/array/functions.h"
 #include "tessera/ops/linear_algebra.h"
@@ -25,10 +26,24 @@ void check_square(const char* operation, const BlockArray& a) {
                       .wrong = "the tiles are not square",
                       .todo = "Copy it with retile({n, n})"});
 }
-/// A task on the device of the tile that it writes.
-TaskOptions on(const Tile& t, const char* name, int priority = 0) {
-  return {.scope = Scope(t.device()), .priority = priority, .name = name};
-}
+/// Where tasks run that write tiles of an array: where the tile is, or on another of its devices of the same kind that
+/// is done earlier.
+class On {
+ public:
+  explicit On(const BlockArray& a) {
+    std::map<Backend, std::vector<Device>> alike;
+    for (const Device d : a.scope().devices()) alike[d.backend].push_back(d);
+    for (auto& [backend, devices] : alike)
+      if (!is_built_in(backend)) alike_.emplace(backend, Scope(std::move(devices)));
+  }
+  TaskOptions operator()(const Tile& t, const char* name, int priority = 0) const {
+    const auto others = alike_.find(t.device().backend);
+    return {.scope = others != alike_.end() ? others->second : Scope(t.device()), .priority = priority, .name = name};
+  }
+
+ private:
+  std::map<Backend, Scope> alike_;
+};
 
 using Reduce = Array (*)(Array, std::vector<int>, bool);
 using Combine = Array (*)(const Array&, const Array&);
@@ -140,6 +155,7 @@ void matmul_into(BlockArray& c, const BlockArray& a, const BlockArray& b, double
   const std::int64_t m = c.tile_shape()[0], n = c.tile_shape()[1], k = a.tile_shape()[1];
   if (a.tile_shape()[0] != m) return matmul_into(c, a.retile({m, k}), b, alpha, beta);
   if (b.tile_shape() != Shape{k, n}) return matmul_into(c, a, b.retile({k, n}), alpha, beta);
+  const On on(c);
   Region r;
   for (std::int64_t i = 0; i < c.grid()[0]; ++i)
     for (std::int64_t j = 0; j < c.grid()[1]; ++j) {
@@ -182,6 +198,7 @@ void cholesky_into(BlockArray& a) {
   const std::int64_t n = a.grid()[0], rows = a.tile_shape()[0];
   std::vector<Array> failures;
   for (std::int64_t k = 0; k < n; ++k) failures.push_back(Array::zeros({1}, DType::i32, a.device_of(k, k)).eval());
+  const On on(a);
   Region r;
   for (std::int64_t k = 0; k < n; ++k) {
     const Tile diagonal = a.tile(k, k);
@@ -238,6 +255,7 @@ BlockArray solve_triangular(const BlockArray& t, const BlockArray& b, bool trans
                       .wrong = "they have not as many rows"});
   const std::int64_t rows = t.tile_shape()[0], n = t.grid()[0];
   BlockArray x = b.tile_shape()[0] == rows ? b.copy() : b.retile({rows, b.tile_shape()[1]});
+  const On on(x);
   Region r;
   for (std::int64_t j = 0; j < x.grid()[1]; ++j)
     for (std::int64_t step = 0; step < n; ++step) {
@@ -289,6 +307,7 @@ BlockArray stencil(const BlockArray& a, const Halo& halo, const std::function<Ar
                       .wrong = "a halo is at most as wide as the smallest tile",
                       .todo = "Use larger tiles: retile"});
   BlockArray made = BlockArray::empty(a.shape(), a.tile_shape(), a.dtype(), a.scope());
+  const On on(made);
   Region r;
   for (std::int64_t i = 0; i < rows; ++i)
     for (std::int64_t j = 0; j < columns; ++j) {

@@ -74,13 +74,16 @@ Device Placing::choose() const {
   const auto most = std::ranges::max_element(data_, {}, &std::pair<Device, std::size_t>::second);
   const auto& devices = scope_.devices();
   if (most != data_.end() && (scope_.contains(most->first) || (with_data_ && unsaid_))) return most->first;
-  if (most != data_.end() && with_data_)
-    fail<DeviceError>({.asked = "spawn",
-                       .with = {{"scope", to_string(scope_)}, {"buffers on", to_string(most->first)}},
-                       .wrong = "a kernel runs where its buffers are, which is not in the scope",
-                       .todo = "Move them there with to(array, device), or widen the scope"});
-  if (devices.size() == 1) return devices.front();
-  return *std::ranges::min_element(devices, {}, [](Device d) { return DeviceTasks::of(d).under_way(); });
+  return least_loaded(devices);
+}
+
+std::vector<Device> Placing::others_like(Device chosen) const {
+  std::vector<Device> alike;
+  if (is_built_in(chosen.backend) || !scope_.contains(chosen)) return alike;
+  for (const Device d : scope_.devices())
+    if (d.backend == chosen.backend) alike.push_back(d);
+  if (alike.size() == 1) alike.clear();
+  return alike;
 }
 
 // --- The node
@@ -116,6 +119,11 @@ TaskNode::TaskNode(executor::Group& group, Device device, std::shared_ptr<const 
   }
   if (seeing::maybe()) [[unlikely]]
     seen_ = seeing::made(*this);
+}
+
+void TaskNode::count_load() {
+  counted_ = std::make_unique<Counted>(Counted{&DeviceLoad::of(device())});
+  counted_->load->place();
 }
 
 TaskNode::~TaskNode() {
@@ -155,7 +163,24 @@ executor::Group& plain_tasks(Device device) {
   return DeviceTasks::of(device);
 }
 
+/// Where it is done first, now that it can begin.
+Device TaskNode::settle() {
+  const Device placed = device();
+  if (!counted_ || counted_->others.empty() || !data_ || !data_->may_move()) return placed;
+  const Device best = earliest(placed, counted_->others, [&](Device d) { return data_->missing_on(d); });
+  if (best == placed) return placed;
+  device_.store(best, std::memory_order_relaxed);
+  counted_->load->leave();
+  count_load();
+  return best;
+}
+
 executor::Node::Ends TaskNode::run() {
+  const Device device = settle();
+  if (counted_) {
+    counted_->begun = load_clock();
+    counted_->load->begin();
+  }
   if (seen_ != 0) [[unlikely]]
     seeing::begins(*this);
   struct Options {
@@ -164,9 +189,10 @@ executor::Node::Ends TaskNode::run() {
     ~Options() { options_in_force = before; }
   } in_force(options_.get());
   const InheritedContext::Scope context(context_);
-  thread_context.device = device_;
+  thread_context.device = device;
   thread_context.queues_of_thread = true;
   if (data_) data_->begin();
+  if (counted_) counted_->begun = load_clock();
   if (!data_) {
     call();
   } else {
@@ -178,24 +204,28 @@ executor::Node::Ends TaskNode::run() {
     }
     data_->finish();
   }
-  return is_built_in(device_.backend) ? Ends::now : end_of_device_work();
+  return is_built_in(device.backend) ? Ends::now : end_of_device_work(device);
 }
 
-executor::Node::Ends TaskNode::end_of_device_work() {
-  Event event = current_queue(device_).record();
+executor::Node::Ends TaskNode::end_of_device_work(Device device) {
+  Event event = current_queue(device).record();
   if (event.done()) {
     event.wait();  // throws what the work failed with
     return Ends::now;
   }
   if (seen_ != 0) [[unlikely]]
     seeing::goes_on(*this);
-  end_after(device_, std::move(event), executor::NodeRef(*this));
+  end_after(device, std::move(event), executor::NodeRef(*this));
   return Ends::later;
 }
 
 void TaskNode::done() noexcept {
   if (seen_ != 0) [[unlikely]]
     seeing::ends(*this);
+  if (counted_) {
+    if (counted_->begun != 0) counted_->load->end(counted_->begun);
+    counted_->load->leave();
+  }
   if (data_) data_->end(failure().get());
   outer_data_.reset();
   if (stop_) stop_->outside.reset();
