@@ -381,6 +381,13 @@ BlockArray operator-(const BlockArray& a) {
   return map([](const Array& x) { return -x; }, a);
 }
 
+BlockArray operator-(double a, const BlockArray& b) {
+  return map([a](const Array& x) { return a - x; }, b);
+}
+BlockArray operator/(double a, const BlockArray& b) {
+  return map([a](const Array& x) { return a / x; }, b);
+}
+
 std::string to_string(const BlockArray& a) {
   std::string out = to_string(a.gather());
   return out + fmt::format(" in tiles of {} on {}", to_string(a.tile_shape()), to_string(a.scope()));
