@@ -52,6 +52,9 @@ TEST(Scopes, NameDevices) {
     EXPECT_EQ(devices_of(Scope(rocm0) | cuda(2) | cpu()), (std::vector{Device{}, cuda2, rocm0}));
     EXPECT_EQ(to_string(cuda({0, 2})), "cuda:0, cuda:2");
     EXPECT_EQ(Scope(), cpu());
+    std::vector<Device> seen;
+    for (const Device device : (cuda(all) | rocm(all)).devices()) seen.push_back(device);
+    EXPECT_EQ(seen, (std::vector{cuda0, cuda1, cuda2, rocm0})) << "of a scope that is gone";
   });
 }
 

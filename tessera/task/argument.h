@@ -13,6 +13,10 @@
 #include "tessera/task/access.h"
 #include "tessera/task/node.h"
 
+namespace tessera {
+class Extent;
+}
+
 namespace tessera::detail {
 
 [[noreturn]] void no_task();
@@ -21,6 +25,13 @@ namespace tessera::detail {
 void place_data(Placing& placing, const Array& array);
 /// The task uses it so: it comes after others that do, and gets it where it runs.
 void declare_access(TaskNode& node, Array& array, Access mode, MatrixPart triangle = MatrixPart::none);
+
+/// Whether an argument of this type is where the task is, whatever that is: an array of which it gets a copy there, or
+/// a plain value. A task of such arguments may be moved before it begins.
+template <class T>
+constexpr bool follows_its_task = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, Extent>;
+template <>
+inline constexpr bool follows_its_task<Array> = true;
 
 /// A task with room for its result.
 template <class T>

@@ -43,13 +43,15 @@ void check_same(const char* operation, const BlockArray& a, const BlockArray& b)
 }  // namespace
 
 Distribution block_cyclic() {
-  return [](const Shape& index, const Shape&, const std::vector<Device>& devices) {
+  return [](const Shape& index, const Shape& grid, const std::vector<Device>& devices) {
     const auto n = static_cast<std::int64_t>(devices.size());
     std::int64_t p = 1;
     for (std::int64_t d = 1; d * d <= n; ++d)
       if (n % d == 0) p = d;
     const std::int64_t q = n / p, row = index.empty() ? 0 : index[0], column = index.size() < 2 ? 0 : index.back();
     if (index.size() == 1) return devices[static_cast<std::size_t>(row % n)];
+    if (!grid.empty() && (p > grid.front() || q > grid.back()))
+      return devices[static_cast<std::size_t>((row * grid.back() + column) % n)];
     return devices[static_cast<std::size_t>(row % p * q + column % q)];
   };
 }
@@ -377,6 +379,13 @@ BlockArray operator/(const BlockArray& a, double b) {
 }
 BlockArray operator-(const BlockArray& a) {
   return map([](const Array& x) { return -x; }, a);
+}
+
+BlockArray operator-(double a, const BlockArray& b) {
+  return map([a](const Array& x) { return a - x; }, b);
+}
+BlockArray operator/(double a, const BlockArray& b) {
+  return map([a](const Array& x) { return a / x; }, b);
 }
 
 std::string to_string(const BlockArray& a) {

@@ -21,7 +21,7 @@ namespace tessera {
 /// Which device a tile is on: tile (i, j, ...) of a grid.
 using Distribution = std::function<Device(const Shape& index, const Shape& grid, const std::vector<Device>& devices)>;
 /// Tile (i, j) on device (i mod p) q + j mod q, where p q is the number of devices and p the largest divisor of it at
-/// most its root. The default.
+/// most its root; in a grid of fewer than p rows or q columns, row by row in turn. The default.
 Distribution block_cyclic();
 /// As many neighbouring rows (columns) of tiles to each device.
 Distribution by_rows();
@@ -141,6 +141,8 @@ BlockArray operator/(const BlockArray& a, double b);
 inline BlockArray operator+(double a, const BlockArray& b) { return b + a; }
 inline BlockArray operator*(double a, const BlockArray& b) { return b * a; }
 BlockArray operator-(const BlockArray& a);
+BlockArray operator-(double a, const BlockArray& b);
+BlockArray operator/(double a, const BlockArray& b);
 
 /// Over all elements, on current_device(): an array of no dimensions. Tiles are added in the order of the grid.
 Array sum(const BlockArray& a);
@@ -151,14 +153,25 @@ Array min(const BlockArray& a);
 BlockArray sum(const BlockArray& a, int axis);
 BlockArray max(const BlockArray& a, int axis);
 BlockArray min(const BlockArray& a, int axis);
+BlockArray mean(const BlockArray& a, int axis);
+/// Over several.
+BlockArray sum(const BlockArray& a, const std::vector<int>& axes);
+BlockArray max(const BlockArray& a, const std::vector<int>& axes);
+BlockArray min(const BlockArray& a, const std::vector<int>& axes);
+BlockArray mean(const BlockArray& a, const std::vector<int>& axes);
 
 /// Of a matrix: rows as columns. Copies, tile for tile, where the tiles are.
 BlockArray transpose(const BlockArray& a);
 /// (m, n) of (m, k) and (k, n), in a's tiles' rows and b's tiles' columns; b is copied to other tiles if a's columns
-/// are tiled otherwise than its rows. By a task for each product of two tiles, on the device of the result's tile.
+/// are tiled otherwise than its rows. By a task for each product of two tiles, on the device of the result's tile, or
+/// on another GPU of its kind that has one of the array's tiles and is done earlier. Of a matrix (m, k) and a vector
+/// (k) the vector (m).
 BlockArray matmul(const BlockArray& a, const BlockArray& b);
 /// c = alpha a b + beta c in place.
 void matmul_into(BlockArray& c, const BlockArray& a, const BlockArray& b, double alpha = 1, double beta = 1);
+/// c = alpha a aᵀ + beta c on and below the diagonal of the square c, in place; above it c stays as it is. Half of the
+/// work of the product.
+void syrk_into(BlockArray& c, const BlockArray& a, double alpha = 1, double beta = 1);
 /// The lower triangular l with a = l lᵀ; a is square in square tiles, and of it the lower triangle is read.
 /// ArgumentError with the order of the first leading minor that is not positive definite. Right-looking, tile for tile
 /// (Buttari et al., "A class of parallel tiled linear algebra algorithms for multicore architectures", 2009).

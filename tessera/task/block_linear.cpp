@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What meets across tiles: reductions, transposes, products, factorisations, stencils.
+// What meets across tiles: transposes, products, factorisations, stencils.
 #include <algorithm>
-#include <limits>
+#include <map>
 
 #include "tessera/array/functions.h"
 #include "tessera/ops/linear_algebra.h"
+#include "tessera/task/block_access.h"
 #include "tessera/task/block_array.h"
 
 namespace tessera {
@@ -25,95 +26,26 @@ void check_square(const char* operation, const BlockArray& a) {
                       .wrong = "the tiles are not square",
                       .todo = "Copy it with retile({n, n})"});
 }
-/// A task on the device of the tile that it writes.
-TaskOptions on(const Tile& t, const char* name, int priority = 0) {
-  return {.scope = Scope(t.device()), .priority = priority, .name = name};
-}
-
-using Reduce = Array (*)(Array, std::vector<int>, bool);
-using Combine = Array (*)(const Array&, const Array&);
-
-/// All elements: of each tile where it is, then one after the other.
-Array reduced(const BlockArray& a, const char* name, Reduce reduce, Combine combine) {
-  if (a.size() == 0 && name[0] == 'm')
-    fail<ShapeError>({.asked = name, .with = {{"shape", to_string(a.shape())}}, .wrong = "the array is empty"});
-  const Device here = current_device();
-  std::vector<Array> parts;
-  for (const Tile& t : a.tiles()) {
-    const DeviceScope there(t.device());
-    parts.push_back(reduce(t.array(), {}, false).eval());
+/// Where tasks run that write tiles of an array: where the tile is, or on another of its devices of the same kind that
+/// is done earlier.
+class On {
+ public:
+  explicit On(const BlockArray& a) {
+    std::map<Backend, std::vector<Device>> alike;
+    for (const Device d : a.scope().devices()) alike[d.backend].push_back(d);
+    for (auto& [backend, devices] : alike)
+      if (!is_built_in(backend)) alike_.emplace(backend, Scope(std::move(devices)));
   }
-  if (parts.empty()) return Array::zeros({}, a.dtype());
-  Array total;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const Array part = parts[i].device() == here ? parts[i] : parts[i].to(here);
-    total = i == 0 ? part : combine(total, part);
+  TaskOptions operator()(const Tile& t, const char* name, int priority = 0) const {
+    const auto others = alike_.find(t.device().backend);
+    return {.scope = others != alike_.end() ? others->second : Scope(t.device()), .priority = priority, .name = name};
   }
-  return total;
-}
 
-Array plus(const Array& a, const Array& b) { return a + b; }
-Array larger(const Array& a, const Array& b) { return maximum(a, b); }
-Array smaller(const Array& a, const Array& b) { return minimum(a, b); }
-
-}  // namespace
-
-/// Makes a block array of tiles that others have computed.
-struct BlockArrayAccess {
-  static BlockArray of(Shape shape, Shape tile, DType dtype, std::vector<Array> tiles) {
-    BlockArray out = BlockArray::layout(std::move(shape), std::move(tile), dtype);
-    *out.tiles_ = std::move(tiles);
-    return out;
-  }
+ private:
+  std::map<Backend, Scope> alike_;
 };
 
-Array sum(const BlockArray& a) { return reduced(a, "sum", tessera::sum, plus); }
-Array max(const BlockArray& a) { return reduced(a, "max", tessera::max, larger); }
-Array min(const BlockArray& a) { return reduced(a, "min", tessera::min, smaller); }
-Array mean(const BlockArray& a) {
-  if (a.size() == 0)
-    fail<ShapeError>({.asked = "mean", .with = {{"shape", to_string(a.shape())}}, .wrong = "the array is empty"});
-  return sum(a) / static_cast<double>(a.size());
-}
-
-namespace {
-
-BlockArray along(const BlockArray& a, int axis, const char* name, Reduce reduce, Combine combine) {
-  const auto d = static_cast<std::size_t>(normalise_axis(name, axis, a.shape().size()));
-  Shape shape = a.shape(), tile = a.tile_shape(), grid = a.grid();
-  shape[d] = tile[d] = grid[d] = 1;
-  std::vector<Array> tiles;
-  Shape index(grid.size(), 0);
-  for (std::int64_t n = element_count(grid); n > 0; --n) {
-    Array total;
-    Device device;
-    for (std::int64_t i = 0; i < a.grid()[d]; ++i) {
-      Shape at = index;
-      at[d] = i;
-      const Array t = a.tile(at).array();
-      if (i == 0) device = t.device();
-      const DeviceScope there(t.device());
-      const Array part = reduce(t, {static_cast<int>(d)}, true);
-      if (i == 0)
-        total = part;
-      else
-        total = combine(total, part.device() == device ? part : part.to(device));
-    }
-    tiles.push_back(total);
-    for (std::size_t e = grid.size(); e-- > 0;) {
-      if (++index[e] < grid[e]) break;
-      index[e] = 0;
-    }
-  }
-  const DType dtype = tiles.empty() ? a.dtype() : tiles.front().dtype();
-  return BlockArrayAccess::of(std::move(shape), std::move(tile), dtype, std::move(tiles));
-}
-
 }  // namespace
-
-BlockArray sum(const BlockArray& a, int axis) { return along(a, axis, "sum", tessera::sum, plus); }
-BlockArray max(const BlockArray& a, int axis) { return along(a, axis, "max", tessera::max, larger); }
-BlockArray min(const BlockArray& a, int axis) { return along(a, axis, "min", tessera::min, smaller); }
 
 BlockArray transpose(const BlockArray& a) {
   check_matrix("transpose", a);
@@ -140,6 +72,7 @@ void matmul_into(BlockArray& c, const BlockArray& a, const BlockArray& b, double
   const std::int64_t m = c.tile_shape()[0], n = c.tile_shape()[1], k = a.tile_shape()[1];
   if (a.tile_shape()[0] != m) return matmul_into(c, a.retile({m, k}), b, alpha, beta);
   if (b.tile_shape() != Shape{k, n}) return matmul_into(c, a, b.retile({k, n}), alpha, beta);
+  const On on(c);
   Region r;
   for (std::int64_t i = 0; i < c.grid()[0]; ++i)
     for (std::int64_t j = 0; j < c.grid()[1]; ++j) {
@@ -161,17 +94,74 @@ void matmul_into(BlockArray& c, const BlockArray& a, const BlockArray& b, double
   r.wait();
 }
 
+namespace {
+
+/// Of a matrix and a vector: v's tiles are as long as a's are wide.
+BlockArray matrix_by_vector(const BlockArray& a, const BlockArray& v) {
+  const std::int64_t m = a.tile_shape()[0], k = a.tile_shape()[1];
+  if (v.tile_shape()[0] != k) return matrix_by_vector(a, v.retile({k}));
+  BlockArray out = BlockArray::zeros({a.shape()[0]}, {m}, a.dtype(), a.scope());
+  const On on(out);
+  Region r;
+  for (std::int64_t i = 0; i < a.grid()[0]; ++i)
+    for (std::int64_t p = 0; p < a.grid()[1]; ++p) {
+      const Tile to = out.tile(Shape{i});
+      r.spawn(
+          on(to, "multiply"), [](const Array& x, const Array& y, Array& z) { multiply_into(z, x, y); },
+          in(a.tile(i, p)), in(v.tile(Shape{p})), inout(to));
+    }
+  r.wait();
+  return out;
+}
+
+}  // namespace
+
 BlockArray matmul(const BlockArray& a, const BlockArray& b) {
-  check_matrix("matmul", a), check_matrix("matmul", b);
+  check_matrix("matmul", a);
+  if (b.rank() != 1) check_matrix("matmul", b);
   if (a.shape()[1] != b.shape()[0])
     fail<ShapeError>({.asked = "matmul",
                       .with = {{"left", to_string(a.shape())}, {"right", to_string(b.shape())}},
                       .wrong = "the left one's columns are not as many as the right one's rows"});
+  if (b.rank() == 1) return matrix_by_vector(a, b);
   const Shape shape{a.shape()[0], b.shape()[1]}, tile{a.tile_shape()[0], b.tile_shape()[1]};
   if (a.shape()[1] == 0) return BlockArray::zeros(shape, tile, a.dtype(), a.scope());
   BlockArray c = BlockArray::empty(shape, tile, a.dtype(), a.scope());
   matmul_into(c, a, b, 1, 0);
   return c;
+}
+
+void syrk_into(BlockArray& c, const BlockArray& a, double alpha, double beta) {
+  check_square("syrk_into", c), check_matrix("syrk_into", a);
+  if (a.shape()[0] != c.shape()[0])
+    fail<ShapeError>({.asked = "syrk_into",
+                      .with = {{"c", to_string(c.shape())}, {"a", to_string(a.shape())}},
+                      .wrong = "they have not as many rows"});
+  const std::int64_t side = c.tile_shape()[0], k = a.tile_shape()[1];
+  if (a.tile_shape()[0] != side) return syrk_into(c, a.retile({side, k}), alpha, beta);
+  const On on(c);
+  Region r;
+  for (std::int64_t i = 0; i < c.grid()[0]; ++i)
+    for (std::int64_t j = 0; j <= i; ++j) {
+      const Tile to = c.tile(i, j);
+      if (a.grid()[1] == 0)  // what is above the diagonal stays, so a product of nothing scales it
+        r.spawn(
+            on(to, "scale"),
+            [beta, diagonal = i == j](Array& x) {
+              const Array none = Array::zeros({x.shape(0), 0}, x.dtype()),
+                          other = Array::zeros({0, x.shape(1)}, x.dtype());
+              multiply_into(x, none, other, {.beta = beta, .lower = diagonal});
+            },
+            inout(to));
+      for (std::int64_t p = 0; p < a.grid()[1]; ++p)
+        r.spawn(
+            on(to, "update"),
+            [alpha, beta = p == 0 ? beta : 1, diagonal = i == j](const Array& x, const Array& y, Array& z) {
+              multiply_into(z, x, y.transpose(), {.alpha = alpha, .beta = beta, .lower = diagonal});
+            },
+            in(a.tile(i, p)), in(a.tile(j, p)), inout(to));
+    }
+  r.wait();
 }
 
 // --- Factorisations
@@ -182,6 +172,7 @@ void cholesky_into(BlockArray& a) {
   const std::int64_t n = a.grid()[0], rows = a.tile_shape()[0];
   std::vector<Array> failures;
   for (std::int64_t k = 0; k < n; ++k) failures.push_back(Array::zeros({1}, DType::i32, a.device_of(k, k)).eval());
+  const On on(a);
   Region r;
   for (std::int64_t k = 0; k < n; ++k) {
     const Tile diagonal = a.tile(k, k);
@@ -238,6 +229,7 @@ BlockArray solve_triangular(const BlockArray& t, const BlockArray& b, bool trans
                       .wrong = "they have not as many rows"});
   const std::int64_t rows = t.tile_shape()[0], n = t.grid()[0];
   BlockArray x = b.tile_shape()[0] == rows ? b.copy() : b.retile({rows, b.tile_shape()[1]});
+  const On on(x);
   Region r;
   for (std::int64_t j = 0; j < x.grid()[1]; ++j)
     for (std::int64_t step = 0; step < n; ++step) {
@@ -289,6 +281,7 @@ BlockArray stencil(const BlockArray& a, const Halo& halo, const std::function<Ar
                       .wrong = "a halo is at most as wide as the smallest tile",
                       .todo = "Use larger tiles: retile"});
   BlockArray made = BlockArray::empty(a.shape(), a.tile_shape(), a.dtype(), a.scope());
+  const On on(made);
   Region r;
   for (std::int64_t i = 0; i < rows; ++i)
     for (std::int64_t j = 0; j < columns; ++j) {

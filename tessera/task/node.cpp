@@ -82,13 +82,17 @@ Device Placing::choose() const {
   if (data_.size() == 1 && devices.front() == data_[0].device) return data_[0].device;
   const auto most = std::ranges::max_element(data_, {}, &Held::bytes);
   if (most != data_.end() && (scope().contains(most->device) || (with_data_ && unsaid_))) return most->device;
-  if (most != data_.end() && with_data_)
-    fail<DeviceError>({.asked = "spawn",
-                       .with = {{"scope", to_string(scope())}, {"buffers on", to_string(most->device)}},
-                       .wrong = "a kernel runs where its buffers are, which is not in the scope",
-                       .todo = "Move them there with to(array, device), or widen the scope"});
   if (devices.size() == 1) return devices.front();
-  return *std::ranges::min_element(devices, {}, [](Device d) { return DeviceTasks::of(d).under_way(); });
+  return least_loaded(devices);
+}
+
+std::vector<Device> Placing::others_like(Device chosen) const {
+  std::vector<Device> alike;
+  if (is_built_in(chosen.backend) || !scope().contains(chosen)) return alike;
+  for (const Device d : scope().devices())
+    if (d.backend == chosen.backend) alike.push_back(d);
+  if (alike.size() == 1) alike.clear();
+  return alike;
 }
 
 // --- The node
@@ -122,6 +126,11 @@ TaskNode::TaskNode(executor::Group& group, Device device, std::shared_ptr<const 
   }
   if (seeing::maybe()) [[unlikely]]
     seen_ = seeing::made(*this);
+}
+
+void TaskNode::count_load() {
+  counted_ = std::make_unique<Counted>(Counted{&DeviceLoad::of(device())});
+  counted_->load->place();
 }
 
 TaskNode::~TaskNode() {
@@ -161,7 +170,24 @@ executor::Group& plain_tasks(Device device) {
   return DeviceTasks::of(device);
 }
 
+/// Where it is done first, now that it can begin.
+Device TaskNode::settle() {
+  const Device placed = device();
+  if (!counted_ || counted_->others.empty() || !data_ || !data_->may_move()) return placed;
+  const Device best = earliest(placed, counted_->others, [&](Device d) { return data_->missing_on(d); });
+  if (best == placed) return placed;
+  device_.store(best, std::memory_order_relaxed);
+  counted_->load->leave();
+  count_load();
+  return best;
+}
+
 executor::Node::Ends TaskNode::run() {
+  const Device device = settle();
+  if (counted_) {
+    counted_->begun = load_clock();
+    counted_->load->begin();
+  }
   if (seen_ != 0) [[unlikely]]
     seeing::begins(*this);
   struct Options {
@@ -171,9 +197,10 @@ executor::Node::Ends TaskNode::run() {
   } in_force(options_.get());
   static const InheritedContext nothing;
   const InheritedContext::Scope context(context_ ? *context_ : nothing);
-  thread_context.device = device_;
+  thread_context.device = device;
   thread_context.queues_of_thread = true;
   if (data_) data_->begin();
+  if (counted_) counted_->begun = load_clock();
   if (!data_) {
     call();
   } else {
@@ -185,24 +212,28 @@ executor::Node::Ends TaskNode::run() {
     }
     data_->finish();
   }
-  return is_built_in(device_.backend) ? Ends::now : end_of_device_work();
+  return is_built_in(device.backend) ? Ends::now : end_of_device_work(device);
 }
 
-executor::Node::Ends TaskNode::end_of_device_work() {
-  Event event = current_queue(device_).record();
+executor::Node::Ends TaskNode::end_of_device_work(Device device) {
+  Event event = current_queue(device).record();
   if (event.done()) {
     event.wait();  // throws what the work failed with
     return Ends::now;
   }
   if (seen_ != 0) [[unlikely]]
     seeing::goes_on(*this);
-  end_after(device_, std::move(event), executor::NodeRef(*this));
+  end_after(device, std::move(event), executor::NodeRef(*this));
   return Ends::later;
 }
 
 void TaskNode::done() noexcept {
   if (seen_ != 0) [[unlikely]]
     seeing::ends(*this);
+  if (counted_) {
+    if (counted_->begun != 0) counted_->load->end(counted_->begun);
+    counted_->load->leave();
+  }
   if (data_) {
     data_->end(failure().get());
     data_.reset();  // what comes after it keeps the node longer

@@ -2,6 +2,7 @@
 // A task as the executor runs it: what it inherits, its device, its name, its end. Internal; regions build on it.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <source_location>
@@ -15,6 +16,7 @@
 #include "tessera/device/storage.h"
 #include "tessera/executor/executor.h"
 #include "tessera/task/error.h"
+#include "tessera/task/load.h"
 #include "tessera/task/options.h"
 #include "tessera/task/recording.h"
 
@@ -35,6 +37,10 @@ class TaskData {
   virtual executor::Group* tasks() { return nullptr; }
   /// On that thread, after its function, also if that threw. What this throws fails the task.
   virtual void finish() {}
+  /// Whether the task may begin on another device than it was placed on: nobody has relied on that.
+  virtual bool may_move() const { return false; }
+  /// What would have to be copied to begin there.
+  virtual Missing missing_on(Device) const { return {}; }
   /// The task has run, failed, or was skipped or cancelled; nobody was told yet.
   virtual void end(const executor::Failure*) noexcept {}
 };
@@ -70,10 +76,12 @@ class Placing {
   void only(const std::vector<Backend>& backends, const std::string& what);
   /// Where data of the task lies: of the devices on which it may run, it does where most of its bytes are.
   void data_on(Device device, std::size_t bytes);
-  /// It is a kernel, which runs where its data lies whatever was not said: elsewhere it is a DeviceError.
+  /// It is a kernel: if nothing was said of where it runs, that is where its data lies.
   void goes_with_data() noexcept { with_data_ = true; }
-  /// The one: where most of its data lies, else the one with the fewest tasks under way.
+  /// The one: where most of its data lies, else the one that is done with it first.
   Device choose() const;
+  /// Those of one kind with the chosen one, itself among them; none if that is alone or built in.
+  std::vector<Device> others_like(Device chosen) const;
 
  private:
   struct Held {
@@ -96,7 +104,11 @@ class TaskNode : public executor::Node {
   ~TaskNode() override;
 
   std::string name() const override;
-  Device device() const noexcept { return device_; }
+  Device device() const noexcept { return device_.load(std::memory_order_relaxed); }
+  /// Before it is submitted: when it begins it goes to one of these, if it is done there earlier (earliest, load.h).
+  void may_go_to(std::vector<Device> devices) { counted_->others = std::move(devices); }
+  /// Before that: it counts for its device's load.
+  void count_load();
   /// Before it is submitted.
   void attach(std::shared_ptr<TaskData> data) noexcept { data_ = std::move(data); }
   TaskData* data() const noexcept { return data_.get(); }
@@ -129,11 +141,18 @@ class TaskNode : public executor::Node {
 
  private:
   struct Stop;
-  Ends end_of_device_work();
+  Ends end_of_device_work(Device device);
+  Device settle();
 
   std::unique_ptr<const InheritedContext> context_;  // null: nothing is inherited
   std::shared_ptr<const OptionsInForce> options_;
-  Device device_;
+  std::atomic<Device> device_;  // changes at most once, when it begins
+  struct Counted {
+    DeviceLoad* load;
+    std::int64_t begun = 0;
+    std::vector<Device> others;  // where it may go
+  };
+  std::unique_ptr<Counted> counted_;  // null for most
   std::uint64_t seen_ = 0;
   std::source_location where_;
   std::unique_ptr<std::string> name_;

@@ -149,8 +149,17 @@ class Region {
 namespace detail {
 
 template <>
+inline constexpr bool follows_its_task<Accessed> = true;
+template <>
+inline constexpr bool follows_its_task<std::vector<Accessed>> = true;
+/// What is written counts for three of what is read: it has to come, to go back, and is wanted where it is.
+inline void place_data(Placing& placing, const Accessed& a) {
+  for (int i = 0; i < (writes(a.mode) ? 3 : 1); ++i) place_data(placing, a.array);
+}
+
+template <>
 struct TaskArgument<Accessed> {
-  static void place(Placing& placing, std::size_t, const Accessed& a) { place_data(placing, a.array); }
+  static void place(Placing& placing, std::size_t, const Accessed& a) { place_data(placing, a); }
   static void attach(TaskNode& node, Accessed& a) { declare_access(node, a.array, a.mode, a.triangle); }
   static std::tuple<Array&> give(Accessed& a) { return std::tuple<Array&>(a.array); }
 };
@@ -159,7 +168,7 @@ struct TaskArgument<Accessed> {
 template <>
 struct TaskArgument<std::vector<Accessed>> {
   static void place(Placing& placing, std::size_t, const std::vector<Accessed>& all) {
-    for (const Accessed& a : all) place_data(placing, a.array);
+    for (const Accessed& a : all) place_data(placing, a);
   }
   static void attach(TaskNode& node, std::vector<Accessed>& all) {
     for (Accessed& a : all) declare_access(node, a.array, a.mode, a.triangle);

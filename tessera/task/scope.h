@@ -19,7 +19,10 @@ class Scope {
   Scope(Device device);                         ///< DeviceError if it does not exist: the text lists those that do
   explicit Scope(std::vector<Device> devices);  ///< likewise; ArgumentError if there is none in it
 
-  const std::vector<Device>& devices() const noexcept { return devices_; }
+  const std::vector<Device>& devices() const& noexcept { return devices_; }
+  std::vector<Device> devices() && noexcept {
+    return std::move(devices_);
+  }  // of a temporary: for (d : cuda(all).devices())
   bool contains(Device device) const noexcept;
   /// All of these are among `other`'s.
   bool inside(const Scope& other) const noexcept;

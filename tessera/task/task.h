@@ -121,6 +121,9 @@ auto make_task(executor::Group* group, const TaskOptions& said, F&& f, A&&... ar
       new Function(group != nullptr ? *group : plain_tasks(device), device, std::move(options), said,
                    TaskFunction<std::decay_t<F>>::name(f), std::forward<F>(f), std::forward<A>(arguments)...));
   Function& function = *node;
+  if (!is_built_in(device.backend) || placing.scope().devices().size() > 1) function.count_load();
+  if (group != nullptr && (follows_its_task<std::decay_t<A>> && ...))
+    if (std::vector<Device> others = placing.others_like(device); !others.empty()) function.may_go_to(std::move(others));
   Made<T> made{Task<T>(executor::Ref<TaskResult<T>>(node)), TaskDraft(std::move(node))};
   function.attach_arguments();
   return made;

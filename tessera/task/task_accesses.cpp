@@ -159,6 +159,21 @@ void TaskAccesses::order() {
   }
 }
 
+/// Of whole storages, which nobody else uses while this does: parts that do not meet are ordered by where they are
+/// used.
+bool TaskAccesses::may_move() const {
+  return !outer_ && std::ranges::all_of(all_, [](const Declared& d) {
+    return (d.mode == Access::in || d.mode == Access::out || d.mode == Access::inout) &&
+           contains(d.part, whole_part(d.home->bytes()));
+  });
+}
+Missing TaskAccesses::missing_on(Device device) const {
+  Missing missing;
+  for (const Declared& d : all_)
+    if (d.mode != Access::out && !d.data->valid_on(device)) ++missing.copies, missing.bytes += d.home->bytes();
+  return missing;
+}
+
 void TaskAccesses::begin() {
   for (Declared& d : all_) {
     if (d.data->only_home() && d.home->device() == node_->device()) {

@@ -41,6 +41,8 @@ class TaskAccesses final : public TaskData {
   void begin() override;
   void finish() override;
   executor::Group* tasks() override;
+  bool may_move() const override;
+  Missing missing_on(Device device) const override;
   void end(const executor::Failure* failure) noexcept override;
 
   /// What it said of a storage, at home or where it is now; null if nothing.

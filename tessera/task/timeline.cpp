@@ -22,7 +22,7 @@ class Reader {
       }
       case Kind::after: all_.tasks[e.task].after.push_back({e.other, e.order_only}); break;
       case Kind::begins:
-        all_.tasks[e.task].begun = e.at;
+        all_.tasks[e.task].begun = e.at, all_.tasks[e.task].device = e.device;
         all_.tasks[e.task].thread = thread_;
         open(Span::What::task, e);
         break;

@@ -16,6 +16,31 @@ std::uint64_t number(const char* name, std::uint64_t otherwise) {
   const char* text = std::getenv(name);
   return text != nullptr && *text != 0 ? std::strtoull(text, nullptr, 0) : otherwise;
 }
+/// The file name of this library holds that.
+bool is_ours(const std::string& name) {
+  static const char here = 0;
+  Dl_info own{};
+  return dladdr(&here, &own) != 0 && std::string(own.dli_fname).find(name) != std::string::npos;
+}
+/// "1,cuda=3": 3 in the fake of CUDA's driver, 1 in the others.
+std::uint64_t number_of_ours(const char* name, std::uint64_t otherwise) {
+  const char* const text = std::getenv(name);
+  std::istringstream list(text != nullptr ? text : "");
+  for (std::string item; std::getline(list, item, ',');) {
+    const std::size_t is = item.find('=');
+    if (is == std::string::npos || is_ours("fake_" + item.substr(0, is)))
+      otherwise = std::strtoull(item.c_str() + (is == std::string::npos ? 0 : is + 1), nullptr, 0);
+  }
+  return otherwise;
+}
+std::vector<std::uint32_t> numbers(const char* name) {
+  const char* const text = std::getenv(name);
+  std::istringstream list(text != nullptr ? text : "");
+  std::vector<std::uint32_t> all;
+  for (std::string item; std::getline(list, item, ',');)
+    all.push_back(static_cast<std::uint32_t>(std::strtoul(item.c_str(), nullptr, 0)));
+  return all;
+}
 [[noreturn]] void refuse(const std::string& item) {
   std::fprintf(stderr, "fake driver: TESSERA_FAKE_FAULT holds \"%s\", which is no fault (see tests/drivers/faults.h)\n",
                item.c_str());
@@ -31,9 +56,10 @@ bool run_text() {
 
 Settings Settings::from_environment() {
   Settings s;
-  s.devices = static_cast<int>(number("TESSERA_FAKE_DEVICES", 1));
+  s.devices = static_cast<int>(number_of_ours("TESSERA_FAKE_DEVICES", 1));
   s.memory = number("TESSERA_FAKE_MEMORY", s.memory);
   s.delay_us = static_cast<std::uint32_t>(number("TESSERA_FAKE_DELAY_US", s.delay_us));
+  s.kernel_us = numbers("TESSERA_FAKE_KERNEL_US");
   s.seed = number("TESSERA_FAKE_SEED", number("TESSERA_TEST_SEED", 1));
   s.warp = static_cast<std::uint32_t>(number("TESSERA_FAKE_WARP", 0));
   s.leaks = number("TESSERA_FAKE_LEAKS", 0) != 0;
@@ -50,10 +76,8 @@ Faults Faults::from_environment() {
       "no-target", "no-peers",   "peer",      "blas",      "blas-choose", "blas-create",  "blas-none"};
   Faults faults;
   const char* text = std::getenv("TESSERA_FAKE_FAULT");
-  static const char here = 0;
-  Dl_info own{};
-  if (const char* only = std::getenv("TESSERA_FAKE_ONLY"); only != nullptr && *only != 0)
-    if (dladdr(&here, &own) != 0 && std::string(own.dli_fname).find(only) == std::string::npos) return faults;
+  if (const char* only = std::getenv("TESSERA_FAKE_ONLY"); only != nullptr && *only != 0 && !is_ours(only))
+    return faults;
   std::istringstream list(text != nullptr ? text : "");
   for (std::string item; std::getline(list, item, ',');) {
     Fault f;

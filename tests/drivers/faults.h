@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a fake machine is made and how it is told to fail, by environment variables.
 //
-//   TESSERA_FAKE_DEVICES=n      devices (default 1)
+//   TESSERA_FAKE_DEVICES=n      devices (default 1); "1,cuda=3": three of the library whose file name holds "fake_cuda"
 //   TESSERA_FAKE_MEMORY=bytes   of each device (default 1 GiB)
 //   TESSERA_FAKE_DELAY_US=n     most that a piece of queued work waits before it runs (default 100)
+//   TESSERA_FAKE_KERNEL_US=list what a kernel takes on each device in turn, at least, with commas between (default 0):
+//   a
+//                               device with such a time runs one kernel after the other, whatever their streams
 //   TESSERA_FAKE_SEED=n         of those delays
 //   TESSERA_FAKE_LEAKS=1        handles and memory that are left at exit are breaches
 //   TESSERA_FAKE_BREACHES=file  breaches are appended there too
@@ -49,6 +52,7 @@ struct Settings {
   int devices = 1;
   std::uint64_t memory = std::uint64_t{1} << 30;
   std::uint32_t delay_us = 100;
+  std::vector<std::uint32_t> kernel_us;  ///< of each device in turn
   std::uint64_t seed = 1;
   bool leaks = false;
   std::uint32_t warp = 0;  ///< 0: as the device has it

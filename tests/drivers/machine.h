@@ -308,6 +308,7 @@ class Machine {
                       std::uint32_t shared_bytes, void** parameters, void** extra, const Order& order, Work* work,
                       std::shared_ptr<DirectLaunch> direct = nullptr);
   void serve(Stream& stream);
+  Code run(const Work& work, int device);
   bool ready(const Stream& stream) const;
   Code breach_locked(const std::string& text, Code code);
   std::uint64_t place(int device, std::size_t bytes);
@@ -320,6 +321,12 @@ class Machine {
   std::mutex lock_;
   std::vector<Stream*> global_captures_;  ///< streams that are captured in the global mode
   std::condition_variable changed_;
+  struct Turns {
+    std::mutex lock;
+    std::condition_variable changed;
+    std::uint64_t taken = 0, done = 0;
+  };
+  std::array<Turns, 16> turns_;  ///< of kernels on each device, where these have a time: as they became ready
   bool initialised_ = false, held_ = false;
   const Resolver* resolver_ = nullptr;
   std::atomic<bool> execute_ = true;    ///< false: nothing is queued

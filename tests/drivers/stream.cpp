@@ -64,6 +64,24 @@ bool Machine::ready(const Stream& stream) const {
   return true;
 }
 
+/// What takes its time on this device takes it, one after the other.
+Code Machine::run(const Work& work, int device) {
+  const std::size_t d = static_cast<std::size_t>(device);
+  if (work.module == nullptr || d >= settings_.kernel_us.size() || settings_.kernel_us[d] == 0) return work.run();
+  Turns& turns = turns_[d % turns_.size()];
+  std::unique_lock hold(turns.lock);
+  const std::uint64_t mine = turns.taken++;
+  turns.changed.wait(hold, [&] { return turns.done == mine; });
+  hold.unlock();
+  const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(settings_.kernel_us[d]);
+  const Code code = work.run();
+  std::this_thread::sleep_until(until);
+  hold.lock();
+  ++turns.done;
+  turns.changed.notify_all();
+  return code;
+}
+
 void Machine::serve(Stream& stream) {
   std::unique_lock hold(lock_);
   while (true) {
@@ -82,7 +100,7 @@ void Machine::serve(Stream& stream) {
       if (work.late != ok)
         code = work.late;
       else if (work.run)
-        code = work.run();
+        code = run(work, context.device);
       work.run = nullptr;
       hold.lock();
     }
