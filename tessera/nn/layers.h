@@ -4,8 +4,24 @@
 #pragma once
 
 #include "tessera/nn/setup.h"
+#include "tessera/ops/weight.h"
 
 namespace tessera {
+
+/// A weight matrix in blocks for one device, in the place of a Parameter; compile makes it. Copies share it.
+class PackedWeight {
+ public:
+  PackedWeight() = default;
+  explicit PackedWeight(Weight weight) : weight_(std::make_shared<const Weight>(std::move(weight))) {}
+  bool empty() const { return weight_ == nullptr; }
+  const Weight& operator*() const { return *weight_; }
+  const Weight* operator->() const { return weight_.get(); }
+
+ private:
+  std::shared_ptr<const Weight> weight_;
+};
+template <>
+inline constexpr bool holds_no_arrays<PackedWeight> = true;  // none that move: its bytes are laid out for its device
 
 /// x (..., inputs) weight^T + bias gives (..., outputs). weight (outputs, inputs) and bias (outputs,) begin uniform
 /// within 1 / sqrt(inputs) (init::kaiming_uniform with a = sqrt(5), as PyTorch's Linear).
@@ -14,6 +30,7 @@ struct Dense {
   std::int64_t outputs = 0;
   bool with_bias = true;
   Parameter weight = {}, bias = {};
+  PackedWeight packed = {};  ///< unless empty it is multiplied by in place of `weight`, and gives f32
 
   Array operator()(const Array& x) const;  ///< ShapeError names the layer's path and both shapes
   void set_up(const LayerSetup& at);
