@@ -46,7 +46,7 @@ Compiled compile(const Model& model, const CompileOptions& options = {}) {
   const auto make = [&](Device device, bool plain) {
     Model own = clone(to(model, device));
     if (!plain) {
-      if (options.level == CompileLevel::aggressive) {
+      if (options.level != CompileLevel::none) {
         detail::FoldVisitor fold{c};
         detail::Walk("compile").visit(own, fold, Path());
       }

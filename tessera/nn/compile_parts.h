@@ -14,8 +14,8 @@ namespace tessera {
 
 enum class CompileLevel : std::uint8_t {
   none,        ///< each call runs the layers
-  standard,    ///< the pass is recorded: the same bits as the model gives on that device
-  aggressive,  ///< and BatchNorm behind Dense or Conv2d becomes part of it: the same but for rounding
+  standard,    ///< the pass is recorded, relu part of the Dense before: the same bits as the model gives on that device
+  aggressive,  ///< and so become silu, gelu, and BatchNorm behind Dense or Conv2d: the same but for rounding
 };
 enum class CompilePrecision : std::uint8_t {
   f32,    ///< parameters as they are
@@ -109,6 +109,16 @@ class Compiling {
   /// Folds the norm into the layer before; false if it cannot be.
   bool fold(Dense& layer, BatchNorm& norm);
   bool fold(Conv2d& layer, BatchNorm& norm);
+  /// Computes the activation on the way out of the layer before; false if that computes none of this kind.
+  bool fold(Dense& layer, Elementwise& next);
+  template <class Next>
+    requires(std::same_as<Next, Relu> || std::same_as<Next, Silu> || std::same_as<Next, Gelu>)
+  bool fold(Dense& layer, Next& next) {
+    constexpr Activation kind = std::same_as<Next, Relu>   ? Activation::relu
+                                : std::same_as<Next, Silu> ? Activation::silu
+                                                           : Activation::gelu;
+    return next.folded = fold(layer, kind);
+  }
   void pack(Dense& layer, const std::string& path, Device device);
   void convert(const Parts& parts);
   void note(const std::string& layer, const std::string& text);
@@ -116,6 +126,7 @@ class Compiling {
   Compiled finish(const std::function<Pass(Device device, bool plain)>& make, const FirstLayer& first);
 
  private:
+  bool fold(Dense& layer, Activation kind);
   bool fold(Parameter& weight, Parameter& bias, BatchNorm& norm, int rank);
   void verify(const CompiledState& state, const std::function<Pass(Device, bool)>& make, const Array& x);
   const CompileOptions options_;
@@ -144,26 +155,34 @@ struct FoldVisitor {
   template <class Layers, std::size_t... I>
   void each(Layers& layers, const Path& at, std::index_sequence<I...>) {
     (inside(std::get<I>(layers), Path(at, I)), ...);
-    (pair<I>(layers, at), ...);
+    (pair<I, I + 1>(layers, at), ...);
+    (behind_norm<I>(layers, at), ...);
   }
   template <class Layer>
   void inside(Layer& layer, const Path& at) {
     Walk("compile").visit(layer, *this, at);
   }
-  template <std::size_t I, class Layers>
-  void pair(Layers& layers, const Path& at) {
-    if constexpr (I + 1 < std::tuple_size_v<Layers>) {
+  template <std::size_t I, std::size_t J, class Layers>
+  bool pair(Layers& layers, const Path& at) {
+    if constexpr (J < std::tuple_size_v<Layers>) {
       auto& layer = std::get<I>(layers);
-      auto& next = std::get<I + 1>(layers);
-      using Layer = std::remove_cvref_t<decltype(layer)>;
-      if constexpr ((std::same_as<Layer, Dense> ||
-                     std::same_as<Layer, Conv2d>)&&std::same_as<std::remove_cvref_t<decltype(next)>, BatchNorm>) {
-        if (!compiling.fold(layer, next)) return;
-        const Path here(at, I), there(at, I + 1);
-        compiling.note(here.text(), "BatchNorm " + there.text() + " is in it");
+      auto& next = std::get<J>(layers);
+      if constexpr (requires { compiling.fold(layer, next); }) {
+        if (!compiling.fold(layer, next)) return false;
+        const Path here(at, I), there(at, J);
+        compiling.note(here.text(), std::string(kind_of_layer(next)) + " " + there.text() + " is in it");
         compiling.note(there.text(), "part of " + here.text());
+        return true;
       }
     }
+    return false;
+  }
+  /// An activation behind a norm that is part of the layer before it.
+  template <std::size_t I, class Layers>
+  void behind_norm(Layers& layers, const Path& at) {
+    if constexpr (I + 1 < std::tuple_size_v<Layers>)
+      if constexpr (std::same_as<std::tuple_element_t<I + 1, Layers>, BatchNorm>)
+        if (std::get<I + 1>(layers).folded != 0) pair<I, I + 2>(layers, at);
   }
 };
 

@@ -143,7 +143,8 @@ void Compiling::note(const std::string& layer, const std::string& text) {
 }
 
 bool Compiling::fold(Parameter& weight, Parameter& bias, BatchNorm& norm, int rank) {
-  if (weight.empty() || norm.running_mean.empty() || norm.folded != 0 || weight.shape(0) != norm.running_mean.shape(0))
+  if (options_.level != CompileLevel::aggressive || weight.empty() || norm.running_mean.empty() || norm.folded != 0 ||
+      weight.shape(0) != norm.running_mean.shape(0))
     return false;
   const DType wide = weight.dtype() == DType::f64 ? DType::f64 : DType::f32;
   Array scale = rsqrt(norm.running_variance.astype(wide) + norm.epsilon);
@@ -160,6 +161,25 @@ bool Compiling::fold(Parameter& weight, Parameter& bias, BatchNorm& norm, int ra
 }
 bool Compiling::fold(Dense& layer, BatchNorm& norm) { return fold(layer.weight, layer.bias, norm, 2); }
 bool Compiling::fold(Conv2d& layer, BatchNorm& norm) { return fold(layer.weight, layer.bias, norm, 4); }
+
+bool Compiling::fold(Dense& layer, Activation kind) {
+  if (layer.folded != Activation::none || layer.weight.empty()) return false;
+  // Beside a product these two are computed of sums that are not rounded to 16 bits first.
+  if (kind != Activation::relu && options_.level != CompileLevel::aggressive) return false;
+  layer.folded = kind;
+  return true;
+}
+bool Compiling::fold(Dense& layer, Elementwise& next) {
+  using Function = Array (*)(Array);
+  const Function given = next.function;
+  const Activation kind = given == static_cast<Function>(relu)   ? Activation::relu
+                          : given == static_cast<Function>(silu) ? Activation::silu
+                          : given == static_cast<Function>(gelu) ? Activation::gelu
+                                                                 : Activation::none;
+  if (kind == Activation::none || !fold(layer, kind)) return false;
+  next.function = [](Array x) { return x; };
+  return true;
+}
 
 void Compiling::pack(Dense& layer, const std::string& path, Device device) {
   if (layer.weight.empty()) return;

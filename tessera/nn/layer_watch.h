@@ -59,11 +59,18 @@ std::optional<Device> device_of_layer(const Layer& layer) {
   return found;
 }
 
+/// "Dense".
+template <class Layer>
+constexpr std::string_view kind_of_layer(const Layer&) {
+  std::string_view name = type_name<Layer>();
+  name.remove_prefix(name.starts_with("tessera::") ? 9 : 0);
+  return name;
+}
+
 template <class Layer>
 Array watched(const Layer& layer, std::size_t place, const std::string& above, Array x) {
-  static constexpr auto name = type_name<Layer>();
-  WatchedLayer w{.path = above.empty() ? std::to_string(place) : above + "." + std::to_string(place), .kind = name};
-  w.kind.remove_prefix(w.kind.starts_with("tessera::") ? 9 : 0);
+  WatchedLayer w{.path = above.empty() ? std::to_string(place) : above + "." + std::to_string(place),
+                 .kind = kind_of_layer(layer)};
   std::uint64_t largest = 0;
   for_each_part(layer, [&](const ModelArray& part, const Path&) {
     if (part.empty()) return;

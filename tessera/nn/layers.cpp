@@ -38,11 +38,17 @@ Array Dense::operator()(const Array& x) const {
                       .with = {{"x", to_string(x.shape())}, {"weight", to_string(matrix)}},
                       .wrong = "the last extent of x is not the number of the layer's inputs"});
   if (!packed.empty()) {
-    const Array y = linear(x, *packed);
-    return bias.empty() ? y : y + bias;
+    Array y = linear(x, *packed);
+    if (!bias.empty()) y = y + bias;
+    switch (folded) {
+      case Activation::relu: return relu(y);
+      case Activation::silu: return silu(y);
+      case Activation::gelu: return gelu(y);
+      default: return y;
+    }
   }
   return matmul(in_precision_of(weight, x), weight.transpose(),
-                {.bias = bias.empty() ? std::nullopt : std::optional<Array>(bias)});
+                {.bias = bias.empty() ? std::nullopt : std::optional<Array>(bias), .activation = folded});
 }
 
 void Embedding::set_up(const LayerSetup& at) {

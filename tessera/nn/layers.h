@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tessera/nn/setup.h"
+#include "tessera/ops/product.h"
 #include "tessera/ops/weight.h"
 
 namespace tessera {
@@ -30,7 +31,8 @@ struct Dense {
   std::int64_t outputs = 0;
   bool with_bias = true;
   Parameter weight = {}, bias = {};
-  PackedWeight packed = {};  ///< unless empty it is multiplied by in place of `weight`, and gives f32
+  Activation folded = Activation::none;  ///< that of the layer behind, which compile has put in here
+  PackedWeight packed = {};              ///< unless empty it is multiplied by in place of `weight`, and gives f32
 
   Array operator()(const Array& x) const;  ///< ShapeError names the layer's path and both shapes
   void set_up(const LayerSetup& at);
@@ -66,11 +68,13 @@ struct Flatten {
   Shape output_shape(const Shape& input) const { return {element_count(input)}; }
 };
 
-/// Activations as layers. A function of arrays (`relu`, `gelu`) is a layer, too: see sequential.
-#define TESSERA_ACTIVATION(Name, function)                         \
-  struct Name {                                                    \
-    Array operator()(const Array& x) const { return function; }    \
-    Shape output_shape(const Shape& input) const { return input; } \
+/// Activations as layers. A function of arrays (`relu`, `gelu`) is a layer, too: see sequential. `folded`: compile has
+/// put it into the layer before, and it gives x.
+#define TESSERA_ACTIVATION(Name, function)                                     \
+  struct Name {                                                                \
+    bool folded = false;                                                       \
+    Array operator()(const Array& x) const { return folded ? x : (function); } \
+    Shape output_shape(const Shape& input) const { return input; }             \
   };
 TESSERA_ACTIVATION(Relu, relu(x))
 TESSERA_ACTIVATION(Gelu, gelu(x))
