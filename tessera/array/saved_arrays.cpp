@@ -18,8 +18,10 @@ bool overlaps_itself(const Array& a) {
 
 void ArrayLoader::look(const Array& a, const Path& at) {
   std::string name = at.text();
-  names_.insert(name);
-  const SafetensorsTensor* t = file_.find(prefix_ + name);
+  const auto other = file_names_.find(name);
+  const std::string& there = other == file_names_.end() ? name : other->second;
+  names_.insert(there);
+  const SafetensorsTensor* t = file_.find(prefix_ + there);
   if (t == nullptr) {
     report_.missing.push_back(std::move(name));
   } else if (t->dtype != a.dtype() || t->shape != a.shape()) {

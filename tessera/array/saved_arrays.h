@@ -24,8 +24,11 @@ namespace detail {
 
 class ArrayLoader {
  public:
-  /// Of the file's arrays those whose names begin with `prefix`, as if that were not there.
-  explicit ArrayLoader(const SafetensorsFile& file, std::string_view prefix = {}) : file_(file), prefix_(prefix) {}
+  /// Of the file's arrays those whose names begin with `prefix`, as if that were not there. `names`: what paths are
+  /// called in the file, where that is something else.
+  explicit ArrayLoader(const SafetensorsFile& file, std::string_view prefix = {},
+                       std::map<std::string, std::string> names = {})
+      : file_(file), prefix_(prefix), file_names_(std::move(names)) {}
   void look(const Array& a, const Path& at);
   void pass_by(std::string_view names);  ///< arrays of the file whose names begin so are not asked for
   void refuse(std::string mismatch) { report_.mismatched.push_back(std::move(mismatch)); }
@@ -38,6 +41,7 @@ class ArrayLoader {
   };
   const SafetensorsFile& file_;
   const std::string prefix_;
+  const std::map<std::string, std::string> file_names_;
   std::vector<Target> targets_;
   std::set<std::string, std::less<>> names_;
   LoadReport report_;

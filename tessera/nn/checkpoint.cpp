@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trainers and models in files.
+// Trainers in files.
 #include <charconv>
 
 #include "tessera/array/saved_arrays.h"
-#include "tessera/nn/saved_model.h"
 #include "tessera/nn/trainer_base.h"
+#include "tessera/nn/trainer_file.h"
 
 namespace tessera {
 
 namespace {
 
-constexpr const char* kind = "tessera training 1";
-constexpr std::string_view model_prefix = "model.", beside_prefix = "beside.";
+using detail::of_trainer;
+constexpr std::string_view beside_prefix = "beside.";
 
 std::uint64_t number_in(const SafetensorsFile& file, const std::string& name) {
   const auto found = file.metadata().find(name);
@@ -24,17 +24,13 @@ std::uint64_t number_in(const SafetensorsFile& file, const std::string& name) {
                        .wrong = "a text about the file is not the number that it should be"});
   return n;
 }
-bool of_trainer(const SafetensorsFile& file) {
-  const auto found = file.metadata().find("kind");
-  return found != file.metadata().end() && found->second == kind;
-}
 
 }  // namespace
 
 std::vector<std::pair<std::string, Array>> TrainerBase::kept() {
   std::vector<std::pair<std::string, Array>> all;
   for (const auto& [path, part] : parts_)
-    if (!part->empty()) all.emplace_back(std::string(model_prefix) + path, *part);
+    if (!part->empty()) all.emplace_back(std::string(detail::trainer_model_prefix) + path, *part);
   optimiser_.for_each([&](Array& a, const Path& at) { all.emplace_back("optimiser." + at.text(), a); });
   for (auto& named : precision_.kept()) all.push_back(std::move(named));
   for (std::size_t i = 0; i < summed_.size(); ++i) all.emplace_back("summed." + std::to_string(i), summed_[i]);
@@ -46,7 +42,7 @@ void TrainerBase::save(const std::string& path, const std::map<std::string, std:
   check();
   std::map<std::string, std::string> texts = more;
   const DataPosition at = position();
-  texts["kind"] = kind;
+  texts["kind"] = detail::trainer_kind;
   texts["steps"] = std::to_string(steps_);
   texts["epoch"] = std::to_string(at.epoch), texts["batch"] = std::to_string(at.batch);
   texts["seed"] = std::to_string(options_.seed), texts["accumulate"] = std::to_string(accumulate_);
@@ -91,24 +87,5 @@ std::map<std::string, std::string> TrainerBase::load(const std::string& path) {
   summed_from_ = steps_;
   return file.metadata();
 }
-
-namespace detail {
-
-void save_parts(const ConstParts& parts, const std::string& path, const std::map<std::string, std::string>& metadata) {
-  std::vector<std::pair<std::string, Array>> all;
-  for (const auto& [name, part] : parts)
-    if (!part->empty()) all.emplace_back(name, *part);
-  save_safetensors(path, all, metadata);
-}
-
-LoadReport load_parts(const Parts& parts, const std::string& path, const LoadArraysOptions& options) {
-  const SafetensorsFile file = SafetensorsFile::open(path);
-  ArrayLoader loader(file, of_trainer(file) ? model_prefix : "");
-  for (const auto& [name, part] : parts)
-    if (!part->empty()) loader.look(*part, Path(name));
-  return loader.load(options);
-}
-
-}  // namespace detail
 
 }  // namespace tessera

@@ -31,13 +31,24 @@ Shape Dense::output_shape(const Shape& input) const {
   return out;
 }
 Array Dense::operator()(const Array& x) const {
-  need_values("Dense", weight);
-  if (x.rank() < 1 || x.shape(-1) != weight.shape(1))
+  if (packed.empty()) need_values("Dense", weight);
+  const Shape matrix = packed.empty() ? weight.shape() : Shape{packed->rows(), packed->columns()};
+  if (x.rank() < 1 || x.shape(-1) != matrix[1])
     fail<ShapeError>({.asked = layer_name("Dense", weight.path()),
-                      .with = {{"x", to_string(x.shape())}, {"weight", to_string(weight.shape())}},
+                      .with = {{"x", to_string(x.shape())}, {"weight", to_string(matrix)}},
                       .wrong = "the last extent of x is not the number of the layer's inputs"});
+  if (!packed.empty()) {
+    Array y = linear(x, *packed);
+    if (!bias.empty()) y = y + bias;
+    switch (folded) {
+      case Activation::relu: return relu(y);
+      case Activation::silu: return silu(y);
+      case Activation::gelu: return gelu(y);
+      default: return y;
+    }
+  }
   return matmul(in_precision_of(weight, x), weight.transpose(),
-                {.bias = bias.empty() ? std::nullopt : std::optional<Array>(bias)});
+                {.bias = bias.empty() ? std::nullopt : std::optional<Array>(bias), .activation = folded});
 }
 
 void Embedding::set_up(const LayerSetup& at) {

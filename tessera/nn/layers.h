@@ -4,8 +4,25 @@
 #pragma once
 
 #include "tessera/nn/setup.h"
+#include "tessera/ops/product.h"
+#include "tessera/ops/weight.h"
 
 namespace tessera {
+
+/// A weight matrix in blocks for one device, in the place of a Parameter; compile makes it. Copies share it.
+class PackedWeight {
+ public:
+  PackedWeight() = default;
+  explicit PackedWeight(Weight weight) : weight_(std::make_shared<const Weight>(std::move(weight))) {}
+  bool empty() const { return weight_ == nullptr; }
+  const Weight& operator*() const { return *weight_; }
+  const Weight* operator->() const { return weight_.get(); }
+
+ private:
+  std::shared_ptr<const Weight> weight_;
+};
+template <>
+inline constexpr bool holds_no_arrays<PackedWeight> = true;  // none that move: its bytes are laid out for its device
 
 /// x (..., inputs) weight^T + bias gives (..., outputs). weight (outputs, inputs) and bias (outputs,) begin uniform
 /// within 1 / sqrt(inputs) (init::kaiming_uniform with a = sqrt(5), as PyTorch's Linear).
@@ -14,6 +31,8 @@ struct Dense {
   std::int64_t outputs = 0;
   bool with_bias = true;
   Parameter weight = {}, bias = {};
+  Activation folded = Activation::none;  ///< that of the layer behind, which compile has put in here
+  PackedWeight packed = {};              ///< unless empty it is multiplied by in place of `weight`, and gives f32
 
   Array operator()(const Array& x) const;  ///< ShapeError names the layer's path and both shapes
   void set_up(const LayerSetup& at);
@@ -49,11 +68,13 @@ struct Flatten {
   Shape output_shape(const Shape& input) const { return {element_count(input)}; }
 };
 
-/// Activations as layers. A function of arrays (`relu`, `gelu`) is a layer, too: see sequential.
-#define TESSERA_ACTIVATION(Name, function)                         \
-  struct Name {                                                    \
-    Array operator()(const Array& x) const { return function; }    \
-    Shape output_shape(const Shape& input) const { return input; } \
+/// Activations as layers. A function of arrays (`relu`, `gelu`) is a layer, too: see sequential. `folded`: compile has
+/// put it into the layer before, and it gives x.
+#define TESSERA_ACTIVATION(Name, function)                                     \
+  struct Name {                                                                \
+    bool folded = false;                                                       \
+    Array operator()(const Array& x) const { return folded ? x : (function); } \
+    Shape output_shape(const Shape& input) const { return input; }             \
   };
 TESSERA_ACTIVATION(Relu, relu(x))
 TESSERA_ACTIVATION(Gelu, gelu(x))

@@ -31,6 +31,15 @@ Array BatchNorm::operator()(const Array& x) const {
     fail<ShapeError>({.asked = layer_name("BatchNorm", running_mean.path()),
                       .with = {{"x", to_string(x.shape())}, {"running mean", to_string(running_mean.shape())}},
                       .wrong = "the second extent of x is not the number of the layer's channels"});
+  if (folded != 0) {
+    if (x.rank() != folded || training() != nullptr)
+      fail<ShapeError>({.asked = layer_name("BatchNorm", running_mean.path()),
+                        .with = {{"x", to_string(x.shape())}, {"folded for dimensions", std::to_string(folded)}},
+                        .wrong = "this norm is part of the layer before, which fits inference of arrays of so many "
+                                 "dimensions alone",
+                        .todo = "compile with CompileLevel::standard, which folds nothing"});
+    return x;
+  }
   Shape row(x.shape().size(), 1);
   row[1] = c;
   const Array wide_x = wide(x);

@@ -17,6 +17,8 @@ struct BatchNorm {
   bool affine = true;  ///< with weight and bias
   Parameter weight = {}, bias = {};
   StateArray running_mean = {}, running_variance = {};
+  /// Unless 0, compile has put it into the layer before, which gives arrays of so many dimensions: it gives x.
+  int folded = 0;
 
   Array operator()(const Array& x) const;
   void set_up(const LayerSetup& at);

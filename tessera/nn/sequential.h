@@ -2,12 +2,16 @@
 // Layers one after the other, and around.
 #pragma once
 
+#include "tessera/nn/layer_watch.h"
 #include "tessera/nn/layers.h"
 
 namespace tessera {
 
 /// Layers in their order, each given what the one before gives. Their paths are their places: "0.weight", "2.bias".
 /// At setup each is told the shape that reaches it, as far as layers can say (output_shape).
+///
+/// Placed, it is on several devices: each layer where its arrays are, and what it is given is copied there (gradients
+/// go back the same way). Without that nothing is moved, and operands on different devices are an error.
 template <class... Layers>
 class Sequential {
  public:
@@ -17,14 +21,28 @@ class Sequential {
       : layers_(std::move(layers)...) {}
 
   Array operator()(const Array& x) const {
-    return std::apply(
+    Array y = x;
+    std::apply(
         [&](const Layers&... layer) {
-          Array y = x;
-          ((y = layer(y)), ...);
-          return y;
+          std::size_t i = 0;
+          ((y = call(layer, i++, std::move(y))), ...);
         },
         layers_);
+    return y;
   }
+  /// Moves the arrays of each layer to its device, of as many as there are layers, and is placed from then on. Those
+  /// who share the arrays keep theirs. ArgumentError if an array stands in layers of different devices.
+  void place(const std::vector<Device>& devices) {
+    detail::place_layers(devices, sizeof...(Layers), [&](std::size_t at, const detail::UsePart& use) {
+      each([&](auto& layer, std::size_t i) {
+        if (i == at) detail::for_each_part(layer, use);
+      });
+    });
+    placed_ = true;
+  }
+  /// Placed, as the layers are now: each may have been set up on a device of its own.
+  void place() { placed_ = true; }
+  bool placed() const { return placed_; }
   template <std::size_t I>
   auto& get() {
     return std::get<I>(layers_);
@@ -36,6 +54,7 @@ class Sequential {
   static constexpr std::size_t size() { return sizeof...(Layers); }
 
   void set_up(const LayerSetup& at) {
+    path_.set(at.path());
     Shape shape = at.input();
     each([&](auto& layer, std::size_t i) {
       at.part(layer, i, shape);
@@ -51,8 +70,19 @@ class Sequential {
   auto fields() {
     return std::apply([](Layers&... layer) { return std::tie(layer...); }, layers_);
   }
+  std::tuple<Layers...>& layers() { return layers_; }
 
  private:
+  template <class Layer>
+  Array call(const Layer& layer, std::size_t i, Array x) const {
+    if (placed_) {
+      const std::optional<Device> there = detail::device_of_layer(layer);
+      if (there && x.device() != *there) x = x.to(*there);
+    }
+    if (detail::layer_watch == nullptr) [[likely]]
+      return layer(x);
+    return detail::watched(layer, i, path_.text(), std::move(x));
+  }
   template <class Layer>
   static Shape after(const Layer& layer, const Shape& shape) {
     if constexpr (detail::HasOutputShape<Layer>)
@@ -70,6 +100,8 @@ class Sequential {
         layers_);
   }
   std::tuple<Layers...> layers_;
+  LayerPath path_;  ///< as it was set up
+  bool placed_ = false;
 };
 
 /// x + layer(x) (He et al., "Deep residual learning", 2015).

@@ -7,6 +7,7 @@
 
 #include "tessera/device/dry_run.h"
 #include "tessera/ops/kernels.h"
+#include "tessera/ops/weight_blocks.h"
 
 namespace tessera {
 
@@ -195,6 +196,33 @@ Weight Weight::pack_from(const From& from, WeightFormat format, std::uint64_t by
                                  : packed<float>(device, DType::f32, shape, scale_label, pack_scales));
   }
   return w;
+}
+
+Weight Weight::of(const Array& matrix, WeightFormat format, Device device, std::string label) {
+  if (matrix.rank() != 2)
+    fail<ShapeError>(
+        {.asked = "Weight::of", .with = {{"shape", to_string(matrix.shape())}}, .wrong = "it is no matrix"});
+  const std::vector<float> values = matrix.astype(DType::f32).to_vector<float>();
+  const std::size_t columns = block_shape(format).columns;
+  if (static_cast<std::size_t>(matrix.shape(1)) % columns != 0)
+    fail<ShapeError>(
+        {.asked = "Weight::of",
+         .with = {{"shape", to_string(matrix.shape())}, {"format", std::string(weight_format_name(format))}},
+         .wrong = "a row is not whole blocks of " + std::to_string(columns)});
+  std::vector<std::byte> bytes;
+  const auto put = [&](const auto& v) {
+    const auto* at = reinterpret_cast<const std::byte*>(&v);
+    bytes.insert(bytes.end(), at, at + sizeof v);
+  };
+  for (std::size_t i = 0; i < values.size(); i += columns) {
+    switch (format) {
+      case WeightFormat::f32: put(values[i]); break;
+      case WeightFormat::f16: put(half(values[i])); break;
+      case WeightFormat::q8_0: put(quantize_q8_0(std::span<const float, 32>(values.data() + i, 32))); break;
+      case WeightFormat::q4_0: put(quantize_q4_0(std::span<const float, 32>(values.data() + i, 32))); break;
+    }
+  }
+  return pack(format, bytes, matrix.shape(0), matrix.shape(1), device, std::move(label));
 }
 
 std::uint64_t Weight::bytes() const {

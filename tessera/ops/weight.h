@@ -28,6 +28,10 @@ class Weight {
   static Weight pack(WeightFormat format, std::uint64_t bytes, const Read& read, std::int64_t rows,
                      std::int64_t columns, Device device, std::string label = {});
 
+  /// A matrix (rows, columns) rounded to the format as ggml does, on the host, packed for `device`. ShapeError as
+  /// above, and of what is no matrix.
+  static Weight of(const Array& matrix, WeightFormat format, Device device, std::string label = {});
+
   bool valid() const { return rows_ != 0; }
   std::int64_t rows() const { return rows_; }
   std::int64_t columns() const { return columns_; }

@@ -28,7 +28,7 @@
 //   no-graphs      a stream cannot be captured (801)
 //   lost=n         the n-th operation fails, and everything after it (700, or :code)
 //   late=n         the n-th operation fails when it runs, and only calls that wait tell
-//   wrong          kernels compute wrongly
+//   wrong          kernels compute wrongly             wrong=n                 the n-th launch does, n+: and all later ones
 //   compile        the compiler refuses every program   cubin:code              binaries are refused (209, or :code)
 //   driver=n       the driver's version (12040)         compiler=n              the compiler's (12040)
 //   hip-major=n    HIP's major version (6)              threads=n               most threads of a block of any function

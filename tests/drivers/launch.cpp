@@ -303,7 +303,9 @@ Code Machine::prepare_launch(Context& context, Function& function, Dimensions gr
     launch->object = module->object;
     launch->grid = grid, launch->block = block;
     launch->number = settings_.seed * 1000003 + counts_["launches"];
-    launch->wrong = faults_.find("wrong", context.device) != nullptr;
+    const Fault* wrong = faults_.find("wrong", context.device);
+    launch->wrong = wrong != nullptr && (wrong->number == 0 || counts_["launches"] == wrong->number ||
+                                         (wrong->onward && counts_["launches"] > wrong->number));
   }
   work.module = module;
   work.order = order;

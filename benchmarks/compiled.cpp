@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// A compiled model beside the model it was made of, call by call: 784-512-512-10, of which one sample is asked for.
+// Both in turn, with the result waited for; the ratio is the compiled one's time over the other's.
+// Usage: compiled [DEVICE...] (cpu); exits with 1 if at one sample a compiled model is less than 1.3 times as fast.
+#include <cstdio>
+#include <string>
+
+#include "benchmarks/pairs.h"
+#include "tessera/array/generator.h"
+#include "tessera/device/placement_scope.h"
+#include "tessera/nn/compile.h"
+
+namespace {
+
+using namespace tessera;
+
+std::uint64_t launches(const auto& call) {
+  const Placement counted;
+  call();
+  std::uint64_t n = 0;
+  for (const auto& k : counted.log().kernels) n += k.launches;
+  return n;
+}
+
+bool measure(Device device) {
+  const DeviceScope scope(device);
+  const auto model = setup(sequential(dense<784, 512>, relu, dense<512, 512>, relu, dense<512, 10>), {.seed = 1});
+  bool held = true;
+  struct Case {
+    CompileLevel level;
+    CompilePrecision precision;
+  };
+  for (const std::int64_t batch : {1, 16, 128})
+    for (const auto& [level, precision] :
+         {Case{CompileLevel::standard, CompilePrecision::f32}, Case{CompileLevel::aggressive, CompilePrecision::f32},
+          Case{CompileLevel::standard, CompilePrecision::q8_0}}) {
+      const Compiled fast = compile(model, {.level = level, .precision = precision});
+      const Array x = random_normal({batch, 784}, 7).eval();
+      Queue& queue = current_queue(device);
+      const auto ours = [&] { fast(x), queue.finish(); };
+      const auto theirs = [&] { model(x).eval(), queue.finish(); };
+      ours(), theirs();
+      const bench::Pair p = bench::time_pair(false, ours, theirs, 1.5);
+      std::printf(
+          "%-10s batch %3lld  %-10s %-4s  %8.1f us, uncompiled %8.1f us: %.2f times as fast (%.2f to %.2f); "
+          "%llu and %llu launches\n",
+          to_string(device).c_str(), static_cast<long long>(batch), std::string(compile_level_name(level)).c_str(),
+          std::string(compile_precision_name(precision)).c_str(), p.ours_us, p.theirs_us, 1 / p.median, 1 / p.high,
+          1 / p.low, static_cast<unsigned long long>(launches(ours)),
+          static_cast<unsigned long long>(launches(theirs)));
+      std::fflush(stdout);
+      if (batch == 1 && level == CompileLevel::aggressive) held = held && 1 / p.median >= 1.3;
+    }
+  return held;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bool held = true;
+  if (argc < 2) held = measure(Device{Backend::cpu, 0});
+  for (int i = 1; i < argc; ++i) held = measure(parse_device(argv[i])) && held;
+  return held ? 0 : 1;
+}

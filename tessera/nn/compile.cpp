@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a compiled model does when it is called.
+#include "tessera/nn/compile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/array/history.h"
+#include "tessera/base/config.h"
+#include "tessera/device/context.h"
+#include "tessera/device/placement_scope.h"
+#include "tessera/nn/compiled_state.h"
+#include "tessera/nn/mode.h"
+
+namespace tessera {
+
+namespace detail {
+
+namespace {
+
+/// Kernels that were launched while it lives.
+class Launches {
+ public:
+  std::uint64_t count() const {
+    std::uint64_t n = 0;
+    for (const auto& k : placement_.log().kernels) n += k.launches;
+    return n;
+  }
+
+ private:
+  Placement placement_;
+};
+
+/// Says which layer which launches are of. Deferred expressions are computed where something needs them: a first pass
+/// finds the layers that launch something, and in a second what they are given is computed before their turn, so that
+/// it counts for those that made it.
+class LaunchesByLayer : public LayerWatch {
+ public:
+  explicit LaunchesByLayer(std::vector<bool> computes = {}) : computes_(std::move(computes)) {}
+  Array before(const WatchedLayer& layer, const Array& x) override {
+    const std::size_t row = rows.size();
+    if (row < computes_.size() && computes_[row]) {
+      x.eval();
+      settle();
+      head_ = row;
+    }
+    rows.push_back({layer, 0, head_});
+    open_.emplace_back(row, launches_.count());
+    return x;
+  }
+  void after(const WatchedLayer&, const Array&) override {
+    const auto [row, begun] = open_.back();
+    open_.pop_back();
+    if (launches_.count() != begun) launched.resize(std::max(launched.size(), row + 1)), launched[row] = true;
+  }
+  /// Those since the last time are of the layers since then.
+  void settle() {
+    const std::uint64_t now = launches_.count();
+    if (!rows.empty()) rows[head_].launches += now - counted_;
+    counted_ = now;
+  }
+  struct Row {
+    WatchedLayer layer;
+    std::uint64_t launches;
+    std::size_t head;  ///< the row whose kernels compute it
+  };
+  std::vector<Row> rows;
+  std::vector<bool> launched;
+
+ private:
+  const std::vector<bool> computes_;
+  Launches launches_;
+  std::uint64_t counted_ = 0;
+  std::size_t head_ = 0;
+  std::vector<std::pair<std::size_t, std::uint64_t>> open_;
+};
+
+/// In memory of its own, in C order.
+Array copied(const Array& a, Device device) {
+  Array out = Array::empty(a.shape(), a.dtype(), device);
+  if (a.size() != 0) current_queue(device).copy(out.view_for_writing(), a.as_contiguous().view());
+  return out;
+}
+
+}  // namespace
+
+Array CompiledState::run(const Array& x) {
+  if (report.input.empty()) look_at(x);
+  return pass(x).as_contiguous().eval();
+}
+
+void CompiledState::look_at(const Array& x) {
+  LaunchesByLayer first;
+  {
+    const LayerWatchScope look(&first);
+    pass(x).eval();
+  }
+  LaunchesByLayer second(first.launched);
+  {
+    const LayerWatchScope look(&second);
+    pass(x).eval();
+    second.settle();
+  }
+  report.layers.clear();
+  for (std::size_t i = 0; i < second.rows.size(); ++i) {
+    const auto& row = second.rows[i];
+    CompileReport::Layer l{.path = row.layer.path,
+                           .kind = std::string(row.layer.kind),
+                           .kernels = row.launches,
+                           .bytes = row.layer.bytes,
+                           .device = device};
+    if (row.head != i) l.computed_in = second.rows[row.head].layer.path;
+    if (const auto note = notes.find(l.path); note != notes.end()) l.note = note->second;
+    if (l.kind == "Dropout") l.note = "x, in inference";
+    if (l.note.empty() && l.bytes != 0 && row.layer.dtype != DType::f32) l.note = dtype_name(row.layer.dtype);
+    report.layers.push_back(std::move(l));
+  }
+  report.input = x.shape();
+}
+
+CompiledState::Slot& CompiledState::slot_for(const Array& x) {
+  auto at = std::ranges::find_if(
+      slots, [&](const auto& s) { return s->input.shape() == x.shape() && s->input.dtype() == x.dtype(); });
+  if (at == slots.end()) {
+    if (slots.size() == most_shapes)
+      slots.erase(std::ranges::min_element(slots, {}, [](const auto& s) { return s->last_use; }));
+    auto slot = std::make_unique<Slot>();
+    slot->input = Array::empty(x.shape(), x.dtype(), device);
+    at = slots.insert(slots.end(), std::move(slot));
+  }
+  (*at)->last_use = ++uses;
+  return **at;
+}
+
+void CompiledState::record(Slot& slot) {
+  const auto without = [&](const Error& e) { report.not_recorded = slot.refused = e.what(); };
+  try {
+    slot.sequence = Sequence::record(
+        current_queue(device), [&] { slot.output = pass(slot.input).as_contiguous().eval(); }, pool);
+    report.recorded = true, report.not_recorded.clear();
+    report.pieces = slot.sequence.size(), report.one_call = slot.sequence.one_call();
+  } catch (const KernelError& e) {
+    without(e);
+  } catch (const OutOfMemory& e) {
+    without(e);
+  } catch (const ArgumentError& e) {
+    without(e);
+  }
+}
+
+Array CompiledState::call(const Array& x) {
+  check_no_rule("a compiled model", x);
+  if (x.device() != device)
+    fail<DeviceError>(
+        {.asked = "call of a compiled model",
+         .with = {{"x on", to_string(x.device())}, {"compiled for", to_string(device)}},
+         .wrong = "what is given is on another device",
+         .todo = "Give x.to(" + to_string(device) + "), or compile(model, {.device = " + to_string(x.device()) + "})"});
+  const Inference mode;
+  const DeviceScope scope(device);
+  if (thread_context.recorder != nullptr) return copied(pass(x).eval(), device);  // part of somebody's recording
+  const std::lock_guard turn(lock);
+  Queue& queue = Queue::of(device);
+  const QueueScope in(queue);
+  if (level == CompileLevel::none || !config::flag("TESSERA_SEQUENCES", true)) {
+    if (level != CompileLevel::none) report.not_recorded = "TESSERA_SEQUENCES says so";
+    return copied(run(x), device);
+  }
+  Slot& slot = slot_for(x);
+  if (x.size() != 0) queue.copy(slot.input.view_for_writing(), x.as_contiguous().view());
+  if (!slot.sequence.valid()) {
+    Array y = copied(run(slot.input), device);
+    if (slot.refused.empty()) record(slot);
+    return y;
+  }
+  slot.sequence.replay();
+  ++replays;
+  return copied(slot.output, device);
+}
+
+namespace {
+
+class Seeing : public LayerWatch {
+ public:
+  Array before(const WatchedLayer& layer, const Array& x) override {
+    open_.push_back(seen.size());
+    seen.push_back({layer, x.as_contiguous().eval(), x});
+    return x;
+  }
+  void after(const WatchedLayer&, const Array& y) override {
+    seen[open_.back()].gave = y.as_contiguous().eval();
+    open_.pop_back();
+  }
+  std::vector<SeenLayer> seen;
+
+ private:
+  std::vector<std::size_t> open_;
+};
+
+}  // namespace
+
+std::vector<SeenLayer> see_layers(const Pass& pass, const Array& x, Array* result) {
+  Seeing watch;
+  const LayerWatchScope look(&watch);
+  const Array y = pass(x).as_contiguous().eval();
+  if (result != nullptr) *result = y;
+  return std::move(watch.seen);
+}
+
+}  // namespace detail
+
+Array Compiled::operator()(const Array& x) const { return state_->call(x); }
+Device Compiled::device() const { return state_->device; }
+CompileReport Compiled::report() const {
+  const std::lock_guard turn(state_->lock);
+  return state_->report;
+}
+std::uint64_t Compiled::replays() const {
+  const std::lock_guard turn(state_->lock);
+  return state_->replays;
+}
+
+std::string_view compile_level_name(CompileLevel level) {
+  constexpr std::string_view names[] = {"none", "standard", "aggressive"};
+  return names[static_cast<std::size_t>(level)];
+}
+std::string_view compile_precision_name(CompilePrecision precision) {
+  constexpr std::string_view names[] = {"f32", "bf16", "f16", "mixed", "q8_0"};
+  return names[static_cast<std::size_t>(precision)];
+}
+
+std::string to_string(const CompileReport& report) {
+  std::string text = fmt::format("compiled for {}, level {}, precision {}\n", to_string(report.device),
+                                 compile_level_name(report.level), compile_precision_name(report.precision));
+  if (report.input.empty()) return text + "no pass yet: layers are told of after the first call\n";
+  std::vector<std::array<std::string, 6>> rows = {{"layer", "kind", "kernels", "bytes", "device", "note"}};
+  std::uint64_t kernels = 0, bytes = 0;
+  for (const CompileReport::Layer& l : report.layers) {
+    const bool alone = l.computed_in.empty();
+    rows.push_back({l.path, l.kind, alone ? std::to_string(l.kernels) : "in " + l.computed_in, std::to_string(l.bytes),
+                    to_string(l.device), l.note});
+    kernels += l.kernels, bytes += l.bytes;
+  }
+  std::array<std::size_t, 6> width{};
+  for (const auto& row : rows)
+    for (std::size_t c = 0; c < row.size(); ++c) width[c] = std::max(width[c], row[c].size());
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t c = 0; c < row.size(); ++c)
+      line += c == 2 || c == 3 ? fmt::format("{:>{}}  ", row[c], width[c]) : fmt::format("{:<{}}  ", row[c], width[c]);
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  text += fmt::format("{} kernels and {} bytes of parameters for x {}; ", kernels, bytes, to_string(report.input));
+  if (report.recorded)
+    text += fmt::format("recorded: a call is one replay of {} pieces of work{}\n", report.pieces,
+                        report.one_call ? ", which the driver gets with one call" : "");
+  else
+    text += "not recorded" + (report.not_recorded.empty() ? std::string() : ": " + report.not_recorded) + "\n";
+  if (report.worst)
+    text += fmt::format("verified: the whole pass differs by {:.2g} of its largest number\n", *report.worst);
+  return text;
+}
+
+}  // namespace tessera

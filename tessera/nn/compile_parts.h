@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// What compile (nn/compile.h) is told and tells, and what it does to a model.
+#pragma once
+
+#include <map>
+#include <optional>
+
+#include "tessera/array/move.h"
+#include "tessera/nn/images.h"
+#include "tessera/nn/norms.h"
+#include "tessera/nn/sequential.h"
+
+namespace tessera {
+
+enum class CompileLevel : std::uint8_t {
+  none,        ///< each call runs the layers
+  standard,    ///< the pass is recorded, relu part of the Dense before: the same bits as the model gives on that device
+  aggressive,  ///< and so become silu, gelu, and BatchNorm behind Dense or Conv2d: the same but for rounding
+};
+enum class CompilePrecision : std::uint8_t {
+  f32,    ///< parameters as they are
+  bf16,   ///< all parameters, what comes in and what layers pass on; products sum in f32, and norms compute in it
+  f16,    ///< likewise
+  mixed,  ///< as in mixed-precision training with bf16: copies of 16 bits, norms and what comes in f32
+  q8_0,   ///< weights of Dense in blocks of 32 numbers of 8 bits with a scale; where inputs are no multiple of 32, f32
+};
+std::string_view compile_level_name(CompileLevel level);
+std::string_view compile_precision_name(CompilePrecision precision);
+
+struct CompileOptions {
+  std::optional<Device> device = {};  ///< else where the model is
+  CompileLevel level = CompileLevel::standard;
+  CompilePrecision precision = CompilePrecision::f32;
+  /// Runs each layer on the device and on a reference (the interpreter; for a model on that, the CPU), each given the
+  /// same, of random inputs, and the whole pass beside the model that was given. LayerFault names what differs by more
+  /// than rounding. The interpreter is slow: about a second for ten million multiplications.
+  bool verify = false;
+  /// The shape of one sample, as setup takes it; else the first layer's, if that is a Dense. If it is known a pass of
+  /// one sample is run and recorded here, and the report is there at once.
+  Shape input = {};
+  std::optional<Array> sample = {};  ///< or a batch to do it with: of ids, say
+  std::uint64_t seed = 1;            ///< of random inputs
+};
+
+/// What became of a model.
+struct CompileReport {
+  struct Layer {
+    std::string path;           ///< "0"
+    std::string kind;           ///< "Dense"
+    std::uint64_t kernels = 0;  ///< launches
+    std::string computed_in;    ///< 0 of its own: they are those of this layer
+    std::uint64_t bytes = 0;    ///< of parameters and state
+    Device device;
+    std::string note;  ///< what was done to it: "BatchNorm 1 is in it", "q8_0"
+  };
+  Device device;
+  CompileLevel level = CompileLevel::standard;
+  CompilePrecision precision = CompilePrecision::f32;
+  Shape input;  ///< of the pass that was looked at, with the batch; kernels are those for it. Empty: none yet
+  std::vector<Layer> layers;
+  std::uint64_t pieces = 0;  ///< of work in the recorded pass: launches, copies, fills
+  bool recorded = false;
+  bool one_call = false;        ///< the driver gets the pass with one call
+  std::string not_recorded;     ///< why, or empty
+  std::optional<double> worst;  ///< with verify: of the whole pass, relative to its largest number
+};
+std::string to_string(const CompileReport& report);  ///< a table for people
+
+/// A layer computes something else on the device than on the reference.
+class LayerFault : public Error {
+ public:
+  LayerFault(const std::string& text, std::string layer, std::int64_t element)
+      : Error(text), layer_(std::move(layer)), element_(element) {}
+  const std::string& layer() const { return layer_; }  ///< its path; "(whole)": the recorded pass
+  std::int64_t element() const { return element_; }    ///< of its result, in C order: the worst
+
+ private:
+  std::string layer_;
+  std::int64_t element_;
+};
+
+class Compiled;
+
+namespace detail {
+
+using Pass = std::function<Array(const Array& x)>;
+struct CompiledState;
+
+/// Sizes that the first layer knows.
+struct FirstLayer {
+  struct leaves : ModelLeaves {
+    template <class T>
+    static constexpr bool is_leaf = std::same_as<T, Dense> || std::same_as<T, Conv2d> || std::same_as<T, Embedding>;
+  };
+  bool seen = false;
+  Shape input = {};
+  void operator()(const ModelArray&, const Path&) { seen = true; }
+  void operator()(const Conv2d&, const Path&) { seen = true; }
+  void operator()(const Embedding&, const Path&) { seen = true; }
+  void operator()(const Dense& layer, const Path&) {
+    if (!std::exchange(seen, true) && !layer.weight.empty()) input = {layer.weight.shape(1)};
+  }
+};
+
+/// One call of compile: what is not of the model's type.
+class Compiling {
+ public:
+  Compiling(const CompileOptions& options, const ConstParts& model);
+  /// Folds the norm into the layer before; false if it cannot be.
+  bool fold(Dense& layer, BatchNorm& norm);
+  bool fold(Conv2d& layer, BatchNorm& norm);
+  /// Computes the activation on the way out of the layer before; false if that computes none of this kind.
+  bool fold(Dense& layer, Elementwise& next);
+  template <class Next>
+    requires(std::same_as<Next, Relu> || std::same_as<Next, Silu> || std::same_as<Next, Gelu>)
+  bool fold(Dense& layer, Next& next) {
+    constexpr Activation kind = std::same_as<Next, Relu>   ? Activation::relu
+                                : std::same_as<Next, Silu> ? Activation::silu
+                                                           : Activation::gelu;
+    return next.folded = fold(layer, kind);
+  }
+  void pack(Dense& layer, const std::string& path, Device device);
+  void convert(const Parts& parts);
+  void note(const std::string& layer, const std::string& text);
+  /// `make(device, plain)` gives the model there; plain: as it was given.
+  Compiled finish(const std::function<Pass(Device device, bool plain)>& make, const FirstLayer& first);
+
+ private:
+  bool fold(Dense& layer, Activation kind);
+  bool fold(Parameter& weight, Parameter& bias, BatchNorm& norm, int rank);
+  void verify(const CompiledState& state, const std::function<Pass(Device, bool)>& make, const Array& x);
+  const CompileOptions options_;
+  Device device_;
+  DType input_dtype_ = DType::f32;
+  std::map<std::string, std::string> notes_;  ///< by layer
+};
+
+template <class T>
+concept HasLayers = requires(T& model) { model.layers(); };
+
+struct FoldVisitor {
+  struct leaves : ModelLeaves {
+    template <class T>
+    static constexpr bool is_leaf = HasLayers<T>;
+  };
+  Compiling& compiling;
+  void operator()(ModelArray&, const Path&) const {}
+  template <HasLayers S>
+  void operator()(S& sequential, const Path& at) {
+    auto& layers = sequential.layers();
+    each(layers, at, std::make_index_sequence<std::tuple_size_v<std::remove_cvref_t<decltype(layers)>>>());
+  }
+
+ private:
+  template <class Layers, std::size_t... I>
+  void each(Layers& layers, const Path& at, std::index_sequence<I...>) {
+    (inside(std::get<I>(layers), Path(at, I)), ...);
+    (pair<I, I + 1>(layers, at), ...);
+    (behind_norm<I>(layers, at), ...);
+  }
+  template <class Layer>
+  void inside(Layer& layer, const Path& at) {
+    Walk("compile").visit(layer, *this, at);
+  }
+  template <std::size_t I, std::size_t J, class Layers>
+  bool pair(Layers& layers, const Path& at) {
+    if constexpr (J < std::tuple_size_v<Layers>) {
+      auto& layer = std::get<I>(layers);
+      auto& next = std::get<J>(layers);
+      if constexpr (requires { compiling.fold(layer, next); }) {
+        if (!compiling.fold(layer, next)) return false;
+        const Path here(at, I), there(at, J);
+        compiling.note(here.text(), std::string(kind_of_layer(next)) + " " + there.text() + " is in it");
+        compiling.note(there.text(), "part of " + here.text());
+        return true;
+      }
+    }
+    return false;
+  }
+  /// An activation behind a norm that is part of the layer before it.
+  template <std::size_t I, class Layers>
+  void behind_norm(Layers& layers, const Path& at) {
+    if constexpr (I + 1 < std::tuple_size_v<Layers>)
+      if constexpr (std::same_as<std::tuple_element_t<I + 1, Layers>, BatchNorm>)
+        if (std::get<I + 1>(layers).folded != 0) pair<I, I + 2>(layers, at);
+  }
+};
+
+struct PackVisitor {
+  struct leaves : ModelLeaves {
+    template <class T>
+    static constexpr bool is_leaf = std::same_as<T, Dense>;
+  };
+  Compiling& compiling;
+  Device device;
+  void operator()(ModelArray&, const Path&) const {}
+  void operator()(Dense& layer, const Path& at) const { compiling.pack(layer, at.text(), device); }
+};
+
+}  // namespace detail
+
+}  // namespace tessera

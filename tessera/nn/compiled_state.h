@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// A compiled model: its pass, and what was recorded of it. Internal.
+#pragma once
+
+#include <array>
+#include <mutex>
+
+#include "tessera/device/sequence.h"
+#include "tessera/nn/compile.h"
+
+namespace tessera::detail {
+
+struct CompiledState {
+  static constexpr std::size_t most_shapes = 4;
+  struct Slot {
+    Array input, output;
+    Sequence sequence;
+    std::string refused;  ///< why it is not recorded
+    std::uint64_t last_use = 0;
+  };
+
+  Device device;
+  CompileLevel level = CompileLevel::standard;
+  Pass pass;
+  std::map<std::string, std::string> notes;
+
+  std::mutex lock;  // guards what follows
+  CompileReport report;
+  SequencePool pool;
+  const QueueCore* core = nullptr;
+  std::vector<std::unique_ptr<Slot>> slots;
+  std::uint64_t uses = 0, replays = 0;
+
+  Array call(const Array& x);
+  Slot& slot_for(const Array& x);
+  /// The pass as it is, looked at if none was before.
+  Array run(const Array& x);
+  void look_at(const Array& x);
+  void record(Slot& slot);
+};
+
+/// What each layer was given and gave, in the order of calls.
+struct SeenLayer {
+  WatchedLayer layer;
+  Array given, gave;
+};
+std::vector<SeenLayer> see_layers(const Pass& pass, const Array& x, Array* result);
+
+}  // namespace tessera::detail

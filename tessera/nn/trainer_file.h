@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// How trainers' files are told from others. Internal.
+#pragma once
+
+#include "tessera/array/safetensors.h"
+
+namespace tessera::detail {
+
+inline constexpr const char* trainer_kind = "tessera training 1";
+inline constexpr std::string_view trainer_model_prefix = "model.";
+
+inline bool of_trainer(const SafetensorsFile& file) {
+  const auto found = file.metadata().find("kind");
+  return found != file.metadata().end() && found->second == trainer_kind;
+}
+
+}  // namespace tessera::detail

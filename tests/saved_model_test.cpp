@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models in files: on any device, with a manifest, from PyTorch, and when the program is killed while it writes.
+#include "tessera/nn/saved_model.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <thread>
+
+#include "tessera/base/test_seed.h"
+#include "tessera/nn/images.h"
+#include "tessera/nn/norms.h"
+#include "tessera/nn/sequential.h"
+#include "tests/support/errors.h"
+#include "tests/support/every_device.h"
+#include "tests/support/folder.h"
+
+namespace tessera {
+namespace {
+
+using test::expect_throw;
+using test::OnEveryDevice;
+TESSERA_ON_EVERY_DEVICE();
+
+auto network(std::uint64_t seed = 1) {
+  return setup(sequential(dense<6, 12>, BatchNorm{}, relu, dense<12, 3>), {.seed = seed, .input = {6}});
+}
+template <class M>
+std::vector<std::vector<float>> values(const M& model) {
+  std::vector<std::vector<float>> out;
+  for_each_array(model, [&](const Array& a) { out.push_back(a.to_vector<float>()); });
+  return out;
+}
+std::string text_of_file(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+void write_file(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
+}
+
+TEST_P(OnEveryDevice, WhatIsSavedOnOneDeviceLoadsOnAny) {
+  const test::Folder folder;
+  const auto model = network();
+  save_model(model, folder / "a.safetensors", {{"task", "test"}});
+  for (const Device other : testing::all_devices()) {
+    const DeviceScope scope(other);
+    auto loaded = network(2);
+    ASSERT_NE(values(loaded), values(model));
+    const LoadReport report = load_model(loaded, folder / "a.safetensors");
+    EXPECT_EQ(report.loaded.size(), 8u);
+    EXPECT_EQ(values(loaded), values(model)) << to_string(other);
+    EXPECT_EQ(loaded.get<0>().weight.device(), other);
+    save_model(loaded, folder / "b.safetensors", {{"task", "test"}});
+    EXPECT_EQ(text_of_file(folder / "b.safetensors") == text_of_file(folder / "a.safetensors"), true)
+        << "the same bytes from " << to_string(other);
+  }
+}
+
+TEST(SavedModel, HasAManifest) {
+  const test::Folder folder;
+  const auto model = network();
+  const std::string path = folder / "a.safetensors";
+  save_model(model, path, {{"task", "test"}});
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  EXPECT_EQ(file.metadata().at("task"), "test");
+  const auto manifest = manifest_of(file);
+  ASSERT_TRUE(manifest);
+  EXPECT_EQ(manifest->format, 1);
+  EXPECT_FALSE(manifest->library.empty());
+  ASSERT_EQ(manifest->arrays.size(), 8u);
+  EXPECT_EQ(manifest->arrays.at("0.weight").dtype, "f32");
+  EXPECT_EQ(manifest->arrays.at("0.weight").shape, (Shape{12, 6}));
+  EXPECT_EQ(manifest->arrays.at("1.running_mean").sha256,
+            "17b0761f87b081d5cf10757ccc89f12be355c70e2e29df288b65b30710dcbcd1")
+      << "sha256sum of 48 zero bytes";
+  expect_throw<ArgumentError>([&] { save_model(model, path, {{"tessera.manifest", "mine"}}); }, {"tessera.manifest"});
+}
+
+TEST(SavedModel, WhatWasChangedIsRefused) {
+  const test::Folder folder;
+  const std::string path = folder / "a.safetensors";
+  save_model(network(), path);
+  const std::string whole = text_of_file(path);
+  auto model = network(2);
+  const auto before = values(model);
+  std::mt19937_64 random(test_seed());
+  for (int i = 0; i < 30; ++i) {  // any byte of the elements
+    std::string damaged = whole;
+    const std::size_t data = 8 + *reinterpret_cast<const std::uint64_t*>(whole.data());
+    damaged[data + random() % (whole.size() - data)] ^= static_cast<char>(1 + random() % 255);
+    write_file(path, damaged);
+    expect_throw<FormatError>([&] { load_model(model, path); }, {"has other elements", "changed or damaged"});
+    EXPECT_EQ(values(model), before);
+  }
+  EXPECT_NO_THROW(load_model(model, path, {.check_hashes = false}));
+  const auto edited = [&](const std::string& from, const std::string& to) {
+    std::string text = whole;
+    const std::size_t at = text.find(from);
+    ASSERT_NE(at, text.npos) << from;
+    text.replace(at, from.size(), to);
+    write_file(path, text);
+  };
+  edited("\\\"format\\\":1", "\\\"format\\\":7");
+  expect_throw<FormatError>([&] { load_model(model, path); }, {"format is 7", "knows those up to 1"});
+  edited("\\\"format\\\":1", "\\\"formal\\\":1");
+  expect_throw<FormatError>([&] { load_model(model, path); }, {"not what save_model writes"});
+  edited("\"3.bias\":{", "\"3.bios\":{");
+  expect_throw<FormatError>([&] { load_model(model, path); }, {"3.bios is not in it", "3.bias is missing"});
+}
+
+/// The batch and the result of PyTorch that stand beside a network's arrays.
+void expect_as_pytorch(const std::string& path, const auto& model) {
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  const auto got = model(file.load("test.x")).template to_vector<float>();
+  const auto want = file.load("test.y").to_vector<float>();
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5) << i;
+}
+
+struct Named {
+  Dense fc1{.inputs = 6, .outputs = 8};
+  LayerNorm norm{.shape = {8}};
+  Dense fc2{.inputs = 8, .outputs = 3};
+  Array operator()(const Array& x) const { return fc2(relu(norm(fc1(x)))); }
+};
+
+TEST_P(OnEveryDevice, PyTorchsFilesGiveWhatPyTorchGives) {
+  NameMap names = names_of_pytorch();
+  names.emplace_back("test.*", "");
+  auto images = setup(Sequential{Conv2d{.out = 4, .kernel = 3, .padding = 1}, BatchNorm{}, Relu{}, MaxPool2d{},
+                                 Flatten{}, Dense{.outputs = 5}},
+                      {.seed = 1, .input = {2, 6, 6}});
+  const std::string path = TESSERA_TEST_DATA "/pytorch_images.safetensors";
+  EXPECT_EQ(load_model(images, path, {.names = names}).loaded.size(), 8u);
+  expect_as_pytorch(path, images);
+  auto named = setup(Named{}, {.seed = 1});
+  const std::string other = TESSERA_TEST_DATA "/pytorch_named.safetensors";
+  load_model(named, other, {.names = names});
+  expect_as_pytorch(other, named);
+  // Into a model whose parts are called something else.
+  auto renamed = setup(sequential(dense<6, 8>, LayerNorm{}, relu, dense<8, 3>), {.seed = 1, .input = {6}});
+  load_model(renamed, other, {.names = {{"fc1.*", "0.*"}, {"norm.*", "1.*"}, {"fc2.*", "3.*"}, {"test.*", ""}}});
+  expect_as_pytorch(other, renamed);
+  // What does not fit is listed, and nothing is loaded.
+  const auto before = values(renamed);
+  expect_throw<ArgumentError>(
+      [&] {
+        load_model(renamed, other, {.names = {{"test.*", ""}, {"fc1.*", "0.*"}}});
+      },
+      {"missing: 1.weight", "unexpected: ", "fc2.weight"});
+  expect_throw<ArgumentError>(
+      [&] {
+        load_model(renamed, other, {.names = {{"fc*.bias", "0.bias"}}});
+      },
+      {"two arrays", "0.bias", "fc1.bias"});
+  EXPECT_EQ(values(renamed), before);
+}
+
+// A program that is killed while it saves: what was there stays, or the new one is there; never a part.
+
+auto large(std::uint64_t seed) { return setup(sequential(dense<256, 512>, relu, dense<512, 64>), {.seed = seed}); }
+const char* saving_to() { return std::getenv("TESSERA_TEST_SAVES_TO"); }
+
+TEST(KilledSaver, Itself) {
+  if (saving_to() == nullptr) GTEST_SKIP() << "the child of the next test";
+  const DeviceScope cpu(Device{Backend::cpu, 0});
+  const auto first = large(1), second = large(2);
+  for (int i = 0;; ++i) {
+    save_model(i % 2 == 0 ? first : second, saving_to());
+    if (i == 0) ASSERT_EQ(::write(STDOUT_FILENO, "!", 1), 1);
+  }
+}
+
+TEST(KilledSaver, LeavesAWholeFile) {
+  if (saving_to() != nullptr) GTEST_SKIP() << "this is the child";
+  const DeviceScope cpu(Device{Backend::cpu, 0});
+  const test::Folder folder;
+  const std::string path = folder / "model.safetensors";
+  const auto first = values(large(1)), second = values(large(2));
+  std::mt19937_64 random(test_seed());
+  std::map<std::string, int> left;
+  const int kills = std::getenv("TESSERA_TEST_LONG") ? 100 : 8;
+  for (int k = 0; k < kills; ++k) {
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      ::alarm(60);
+      ::dup2(ends[1], STDOUT_FILENO);
+      ::setenv("TESSERA_TEST_SAVES_TO", path.c_str(), 1);
+      ::execl("/proc/self/exe", "saved_model_test", "--gtest_filter=KilledSaver.Itself", nullptr);
+      ::_exit(127);
+    }
+    ::close(ends[1]);
+    char letter = 0;
+    while (::read(ends[0], &letter, 1) == 1 && letter != '!') {}
+    ASSERT_EQ(letter, '!') << "the child saved nothing";
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 20000));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    ::close(ends[0]);
+    auto loaded = large(3);
+    ASSERT_NO_THROW(load_model(loaded, path)) << "kill " << k;
+    const bool one = values(loaded) == first;
+    ASSERT_TRUE(one || values(loaded) == second) << "kill " << k;
+    ++left[one ? "first" : "second"];
+  }
+  ::testing::Test::RecordProperty("first", left["first"]);
+}
+
+}  // namespace
+}  // namespace tessera
