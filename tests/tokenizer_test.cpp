@@ -14,8 +14,8 @@
 #include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/base/unicode.h"
 #include "tessera/llm/gguf_writer.h"
-#include "tessera/llm/unicode.h"
 #include "tests/support/errors.h"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
-#include "tessera/llm/unicode.h"
+#include "tessera/base/unicode.h"
 
 namespace tessera {
 namespace {

@@ -9,8 +9,8 @@
 #include <span>
 
 #include "tessera/base/error.h"
+#include "tessera/base/unicode.h"
 #include "tessera/llm/gguf_types.h"
-#include "tessera/llm/unicode.h"
 
 namespace tessera {
 namespace {
