@@ -8,9 +8,9 @@
 
 #include "tessera/base/config.h"
 #include "tessera/base/log.h"
+#include "tessera/base/unicode.h"
 #include "tessera/llm/decoder.h"
 #include "tessera/llm/estimate.h"
-#include "tessera/llm/unicode.h"
 
 namespace tessera {
 

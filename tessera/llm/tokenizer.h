@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text to tokens and back, for the byte-level BPE that GGUF files call "gpt2" (GPT-2, Llama 3 and their relatives).
-// Built from a file's metadata alone; gives the same tokens as llama.cpp.
+// Text to tokens and back, for the two kinds of vocabulary that most models have: the byte-level BPE that GGUF files
+// call "gpt2" (GPT-2, Llama 3, Qwen and their relatives), and SentencePiece's BPE, which they call "llama" (Llama 2,
+// Mistral, Gemma, Phi 3). Built from a file's metadata alone; gives the same tokens as llama.cpp.
 #pragma once
 
 #include <array>
@@ -31,25 +32,32 @@ struct EncodeOptions {
   /// Takes the text of control tokens, such as "<|eot_id|>", for the tokens. Leave it off for text from outside.
   /// Tokens that the model's author added as "user defined" are taken always.
   bool parse_special = false;
+  /// Parts of the text, in order, where control tokens are not taken all the same: a user's words in a chat.
+  struct Range {
+    std::size_t begin, end;  ///< bytes
+  };
+  std::span<const Range> plain = {};
 };
 
 /// A tokenizer. Immutable: all functions may be called by several threads at once.
 class Tokenizer {
  public:
-  /// Reads "tokenizer.ggml.*". FormatError: a missing or mistyped key, another model than "gpt2", another pre-tokenizer
-  /// than PreTokenizer knows (a missing one means "default"), merges of tokens that do not exist, tokens that occur
-  /// twice, ids out of range. Nothing of `file` is kept.
+  /// Reads "tokenizer.ggml.*". FormatError: a missing or mistyped key, another model than "gpt2" or "llama", another
+  /// pre-tokenizer than PreTokenizer knows (a missing one means "default", with a warning), lines of merges that are
+  /// none, tokens that occur twice, ids out of range, a "llama" vocabulary without scores. Merges of what is no token
+  /// are never made. Nothing of `file` is kept.
   explicit Tokenizer(const GgufFile& file);
 
-  /// The tokens of `text`, which may be any bytes: none is lost (see PreTokenizer::split for those that are not UTF-8).
-  /// A byte for which the vocabulary has no token becomes the unknown token; ArgumentError if there is none.
-  /// Takes O(n log n) in the length of the longest piece.
+  /// The tokens of `text`, which may be any bytes (see PreTokenizer::split for those that are not UTF-8). A byte for
+  /// which a "gpt2" vocabulary has no token is left out, as llama.cpp leaves it out; in a "llama" vocabulary it becomes
+  /// the unknown token, or is left out where there is none. Takes O(n log n) in the length of the longest piece, which
+  /// for "llama" is the text between special tokens.
   std::vector<TokenId> encode(std::string_view text, EncodeOptions options = {}) const;
 
   /// The bytes that a token stands for, perhaps part of a character (see Utf8Stream); nothing for control and unknown
   /// tokens unless `special`, then their text. Valid as long as the tokenizer. ArgumentError: no such token.
   std::string_view decode(TokenId id, bool special = false) const;
-  /// The bytes of all tokens, joined.
+  /// The bytes of all tokens, joined; without the space that `encode` put before the text of a "llama" vocabulary.
   std::string decode(std::span<const TokenId> ids, bool special = false) const;
 
   std::size_t size() const { return tokens_.size(); }
@@ -63,8 +71,8 @@ class Tokenizer {
   std::optional<TokenId> eos() const { return eos_; }
   bool adds_bos() const { return adds_bos_; }
   bool adds_eos() const { return adds_eos_; }
-  /// Whether generation ends with this token: the file's eos, eot and eom tokens, and control tokens with the texts
-  /// that the common families use to end a turn ("<|eot_id|>", "<|im_end|>", ...).
+  /// Whether generation ends with this token: the file's eos, eot and eom tokens, and tokens of whatever type with the
+  /// texts that the common families use to end a turn ("<|eot_id|>", "<|im_end|>", ...).
   bool is_end(TokenId id) const;
   /// All tokens for which `is_end`, ascending.
   std::span<const TokenId> ends() const { return ends_; }
@@ -80,20 +88,34 @@ class Tokenizer {
     TokenId result;
   };
 
-  const Token& token(TokenId id) const;
-  void read_vocabulary(const GgufFile& file);
-  void read_merges(const GgufFile& file);
-  void read_special(const GgufFile& file);
-  const Merge* find_merge(TokenId left, TokenId right) const;
-  void encode_plain(std::string_view text, std::vector<TokenId>& out) const;
-  void encode_piece(std::string_view piece, std::vector<TokenId>& out) const;
+  enum class Model { gpt2, llama };
 
-  PreTokenizer pre_;
+  const Token& token(TokenId id) const;
+  static Model model_of(const GgufFile& file);
+  static std::string pre_of(const GgufFile& file, Model model);
+  void read_vocabulary(const GgufFile& file);
+  void read_special(const GgufFile& file);
+  // tokenizer_bpe.cpp
+  void read_bytes_of_gpt2();
+  void read_merges(const GgufFile& file);
+  const Merge* find_merge(TokenId left, TokenId right) const;
+  void encode_gpt2(std::string_view text, std::vector<TokenId>& out) const;
+  void encode_piece(std::string_view piece, std::vector<TokenId>& out) const;
+  // tokenizer_spm.cpp
+  void read_bytes_of_llama();
+  void read_scores(const GgufFile& file);
+  void encode_llama(std::string_view text, bool after_special, std::vector<TokenId>& out) const;
+
+  Model model_;
+  PreTokenizer pre_;  // of "gpt2"
   std::vector<Token> tokens_;
   std::unordered_map<std::string_view, TokenId> by_text_;   // views into tokens_, which never changes
   std::unordered_map<std::string_view, TokenId> by_bytes_;  // of tokens that plain text can become
   std::array<TokenId, 256> byte_ids_{};
   std::unordered_map<std::uint64_t, Merge> merges_;  // by left id and right id
+  std::vector<float> scores_;                        // of "llama"
+  bool adds_space_ = false;                          // of "llama": one before the text and behind special tokens
+  bool strips_after_special_ = false;                // of Phi 3: white space behind special tokens is theirs
   std::vector<TokenId> special_;                     // to look for in text, longest first
   std::vector<TokenId> ends_;
   std::optional<TokenId> bos_, eos_, unknown_;

@@ -4,13 +4,14 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
 
 #include "tessera/base/error.h"
+#include "tessera/base/unicode.h"
 #include "tessera/llm/gguf_types.h"
-#include "tessera/llm/unicode.h"
 
 namespace tessera {
 namespace {
@@ -27,22 +28,103 @@ constexpr std::string_view llama3_pattern =
     R"(| ?[^\p{White_Space}\p{L}\p{N}]+[\r\n]*|\p{White_Space}*[\r\n]+|\p{White_Space}+(?!\P{White_Space}))"
     R"(|\p{White_Space}+)";
 
-// llama.cpp's "default", for files that name no family: each pattern cuts the pieces of the one before.
+// Qwen 2 (tokenizer.json): Llama 3's, but each digit is a piece.
+constexpr std::string_view qwen2_pattern =
+    R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
+    R"(| ?[^\p{White_Space}\p{L}\p{N}]+[\r\n]*|\p{White_Space}*[\r\n]+|\p{White_Space}+(?!\P{White_Space}))"
+    R"(|\p{White_Space}+)";
+
+// Words by case, of OpenAI's o200k and Mistral's tekken (tokenizer.json of each): capitals, then small letters.
+#define TESSERA_UPPER R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])"
+#define TESSERA_LOWER R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])"
+#define TESSERA_SUFFIX R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?)"
+#define TESSERA_REST \
+  R"(| ?[^\p{White_Space}\p{L}\p{N}]+[\r\n/]*|\p{White_Space}*[\r\n]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+)"
+constexpr std::string_view tekken_pattern =
+    R"([^\r\n\p{L}\p{N}]?)" TESSERA_UPPER "*" TESSERA_LOWER R"(+|[^\r\n\p{L}\p{N}]?)" TESSERA_UPPER "+" TESSERA_LOWER
+    R"(*|\p{N})" TESSERA_REST;
+constexpr std::string_view gpt4o_pattern =
+    R"([^\r\n\p{L}\p{N}]?)" TESSERA_UPPER "*" TESSERA_LOWER "+" TESSERA_SUFFIX R"(|[^\r\n\p{L}\p{N}]?)" TESSERA_UPPER
+    "+" TESSERA_LOWER "*" TESSERA_SUFFIX R"(|\p{N}{1,3})" TESSERA_REST;
+#undef TESSERA_UPPER
+#undef TESSERA_LOWER
+#undef TESSERA_SUFFIX
+#undef TESSERA_REST
+
+// Each pattern cuts the pieces of the one before.
+// llama.cpp's "default", for files that name no family.
 constexpr std::array<std::string_view, 4> default_patterns = {R"([\p{P}$+<=>^~|]+)", gpt2_pattern, R"(\p{N}+)",
                                                               R"([0-9][0-9][0-9])"};
 constexpr std::array gpt2_patterns = {gpt2_pattern};
 constexpr std::array llama3_patterns = {llama3_pattern};
+constexpr std::array qwen2_patterns = {qwen2_pattern};
+constexpr std::array tekken_patterns = {tekken_pattern};
+constexpr std::array gpt4o_patterns = {gpt4o_pattern};
+// StarCoder, SmolLM, Command R: single digits, then GPT-2's.
+constexpr std::array<std::string_view, 2> digits_patterns = {R"(\p{N})", gpt2_pattern};
+constexpr std::array<std::string_view, 3> falcon_patterns = {R"([\p{P}$+<=>^~|`]+)", gpt2_pattern,
+                                                             R"([0-9][0-9][0-9])"};
+// DeepSeek's (tokenizer.json of DeepSeek LLM, Coder and V3). The letters with cases are written there one by one; they
+// are those of Unicode but for seven ranges.
+constexpr std::array<std::string_view, 6> deepseek_llm_patterns = {
+    R"([\r\n])",
+    R"(\p{White_Space}?(?:(?![\x{560}-\x{588}\x{10c7}-\x{10ff}\x{1c80}-\x{1c88}\x{2d00}-\x{2d2d}\x{a790}-\x{ab68})"
+    R"(\x{10570}-\x{105bc}\x{16e40}-\x{1df1e}])[\p{Lu}\p{Ll}\p{Lt}])+)",
+    R"(\p{White_Space}?[!-/:-~\x{ff01}-\x{ff0f}\x{ff1a}-\x{ff5e}\x{2018}-\x{201f}\x{3000}-\x{3002}]+)",
+    R"(\p{White_Space}+\z)",
+    R"([\x{4e00}-\x{9fa5}\x{800}-\x{4e00}\x{ac00}-\x{d7ff}]+)",
+    R"(\p{N}+)"};
+constexpr std::array<std::string_view, 5> deepseek_coder_patterns = {
+    R"([\r\n])", R"(\p{White_Space}?\p{L}+)", R"(\p{White_Space}?\p{P}+)",
+    R"([\x{4e00}-\x{9fa5}\x{800}-\x{4e00}\x{ac00}-\x{d7ff}]+)", R"(\p{N})"};
+constexpr std::array<std::string_view, 3> deepseek_v3_patterns = {
+    R"(\p{N}{1,3})", R"([\x{4e00}-\x{9fa5}\x{3040}-\x{30ff}]+)",
+    R"([!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*)"
+    R"(|\p{White_Space}*[\r\n]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+)"};
 
 struct Family {
   std::string_view name;
   std::span<const std::string_view> patterns;
-  bool ignores_merges;
-  bool adds_bos;
+  bool ignores_merges = false;
+  bool adds_bos = false;
 };
 constexpr std::array families = {
-    Family{"default", default_patterns, false, false}, Family{"gpt-2", gpt2_patterns, false, false},
-    Family{"gpt2", gpt2_patterns, false, false},       Family{"llama-bpe", llama3_patterns, true, true},
-    Family{"llama3", llama3_patterns, true, true},     Family{"llama-v3", llama3_patterns, true, true},
+    Family{"default", default_patterns},
+    Family{"gpt-2", gpt2_patterns},
+    Family{"gpt2", gpt2_patterns},
+    Family{"phi-2", gpt2_patterns},
+    Family{"olmo", gpt2_patterns},
+    Family{"mpt", gpt2_patterns},
+    Family{"exaone4", gpt2_patterns},
+    Family{"llama-bpe", llama3_patterns, true, true},
+    Family{"llama3", llama3_patterns, true, true},
+    Family{"llama-v3", llama3_patterns, true, true},
+    Family{"falcon3", llama3_patterns, true, true},
+    Family{"pixtral", llama3_patterns, true, true},
+    Family{"lfm2", llama3_patterns, true, true},
+    Family{"dbrx", llama3_patterns},
+    Family{"smaug-bpe", llama3_patterns},
+    Family{"chatglm-bpe", llama3_patterns},
+    Family{"glm4", llama3_patterns, true},
+    Family{"qwen2", qwen2_patterns},
+    Family{"deepseek-r1-qwen", qwen2_patterns},
+    Family{"megrez", qwen2_patterns},
+    Family{"stablelm2", qwen2_patterns},
+    Family{"hunyuan", qwen2_patterns},
+    Family{"deepseek-llm", deepseek_llm_patterns},
+    Family{"deepseek-coder", deepseek_coder_patterns},
+    Family{"deepseek-v3", deepseek_v3_patterns},
+    Family{"hunyuan-dense", deepseek_v3_patterns},
+    Family{"tekken", tekken_patterns, true, true},
+    Family{"gpt-4o", gpt4o_patterns},
+    Family{"llama4", gpt4o_patterns},
+    Family{"smollm", digits_patterns},
+    Family{"starcoder", digits_patterns},
+    Family{"refact", digits_patterns},
+    Family{"command-r", digits_patterns},
+    Family{"codeshell", digits_patterns},
+    Family{"exaone", digits_patterns},
+    Family{"falcon", falcon_patterns},
 };
 
 // Long texts may need any number of steps; a limit would refuse them without making anything safer.
@@ -150,6 +232,10 @@ void PreTokenizer::split(std::string_view text, std::vector<std::string_view>& p
     }
     pieces.insert(pieces.end(), current.begin(), current.end());
   }
+}
+
+bool PreTokenizer::known(std::string_view name) {
+  return std::any_of(families.begin(), families.end(), [&](const Family& f) { return f.name == name; });
 }
 
 std::string PreTokenizer::supported() {

@@ -13,7 +13,7 @@ namespace tessera {
 /// Cuts text as the family named by "tokenizer.ggml.pre" does. Safe for use by several threads at once.
 class PreTokenizer {
  public:
-  /// `name` as GGUF files have it: "default", "gpt-2" ("gpt2"), "llama-bpe" ("llama3", "llama-v3").
+  /// `name` as GGUF files have it: "default", "gpt-2", "llama-bpe", "qwen2", ... (`supported`).
   /// FormatError: any other name; the message lists these.
   explicit PreTokenizer(std::string_view name);
   ~PreTokenizer();
@@ -28,6 +28,7 @@ class PreTokenizer {
   bool ignores_merges() const { return ignores_merges_; }
   /// Whether a begin token is added where the file does not say.
   bool adds_bos() const { return adds_bos_; }
+  static bool known(std::string_view name);
   /// "default, gpt-2, ..." for messages.
   static std::string supported();
 

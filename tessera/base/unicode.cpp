@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tessera/llm/unicode.h"
+#include "tessera/base/unicode.h"
 
 #include <utility>
 

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tree of a template, and its parser.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/jinja/lexer.h"
+#include "tessera/jinja/value.h"
+
+namespace tessera::jinja {
+
+struct Expression;
+using ExpressionPtr = std::unique_ptr<Expression>;
+
+/// An argument where a call is written.
+struct WrittenArgument {
+  enum class Kind { positional, named, spread, spread_named };  ///< x, name=x, *x, **x
+  Kind kind;
+  std::string name;
+  ExpressionPtr value;
+};
+
+struct Expression {
+  enum class Kind {
+    constant,     ///< value
+    name,         ///< text
+    list,         ///< of
+    tuple,        ///< of
+    dict,         ///< of: key, value, key, value
+    attribute,    ///< of[0].text
+    item,         ///< of[0][of[1]]
+    slice,        ///< of[0][of[1]:of[2]:of[3]]; null where nothing is written
+    call,         ///< of[0](arguments)
+    filter,       ///< of[0] | text(arguments); of[0] null: the body of a block
+    test,         ///< of[0] is text(arguments)
+    negative,     ///< -of[0]
+    positive,     ///< +of[0]
+    arithmetic,   ///< of[0] text of[1]
+    concatenate,  ///< of joined by ~
+    comparison,   ///< of[0] operators[0] of[1] operators[1] of[2] ...
+    logical_not,
+    logical_and,
+    logical_or,
+    condition,  ///< of[1] if of[0] else of[2], which may be null
+  };
+  Kind kind;
+  int line;
+  std::string text = {};
+  Value value = {};
+  std::vector<ExpressionPtr> of = {};
+  std::vector<std::string> operators = {};
+  std::vector<WrittenArgument> arguments = {};
+};
+
+struct Statement;
+using Body = std::vector<Statement>;
+
+/// A parameter of a macro, and what it is where nothing is given.
+struct Parameter {
+  std::string name;
+  ExpressionPtr otherwise;
+};
+
+struct Statement {
+  enum class Kind {
+    data,       ///< text
+    output,     ///< expression
+    choice,     ///< if expression: body, else: otherwise (an elif is a choice in there)
+    loop,       ///< for target in expression if condition: body, else: otherwise
+    set,        ///< target = expression
+    set_block,  ///< target = body, through the filters in expression if there is one
+    with,       ///< targets = values: body
+    macro,      ///< text(parameters): body
+    call,       ///< expression is a call; parameters of caller: body
+    filter,     ///< expression's filters over body
+    body,       ///< generation: body
+    leave,      ///< break
+    next,       ///< continue
+  };
+  Kind kind;
+  int line;
+  std::string text = {};
+  ExpressionPtr target = {}, expression = {}, condition = {};
+  std::vector<ExpressionPtr> targets = {}, values = {};
+  std::vector<Parameter> parameters = {};
+  Body body = {}, otherwise = {};
+  bool recursive = false;
+  bool takes_more = false, takes_more_named = false;  ///< a macro that uses varargs, kwargs
+};
+
+/// Throws FormatError with the line, for constructs that are not supported too (include, import, extends, block, do,
+/// ...).
+Body parse(std::vector<Token> tokens);
+
+}  // namespace tessera::jinja

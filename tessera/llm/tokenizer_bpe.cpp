@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Byte-level BPE, as GPT-2 has it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <queue>
+
+#include "tessera/base/unicode.h"
+#include "tessera/llm/tokenizer.h"
+#include "tessera/llm/tokenizer_errors.h"
+
+namespace tessera {
+namespace {
+
+constexpr TokenId none = -1;
+
+// GPT-2's table: bytes that print stand for themselves, the others for the characters from U+0100 on, in order.
+constexpr std::array<char32_t, 256> byte_characters = [] {
+  std::array<char32_t, 256> out{};
+  char32_t next = 0x100;
+  for (char32_t b = 0; b < 256; ++b) {
+    const bool printable = (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
+    out[b] = printable ? b : next++;
+  }
+  return out;
+}();
+constexpr std::size_t character_count = 0x100 + 68;
+constexpr auto character_bytes = [] {
+  std::array<int, character_count> out{};
+  for (int& b : out) b = -1;
+  for (int b = 0; b < 256; ++b) out[byte_characters[static_cast<std::size_t>(b)]] = b;
+  return out;
+}();
+
+// The bytes that a vocabulary entry stands for. A character outside the table (a token that its author wrote as plain
+// text) stands for itself; `whole` says whether there was none.
+std::string bytes_of(std::string_view text, bool& whole) {
+  std::string out;
+  whole = true;
+  while (!text.empty()) {
+    const Utf8Unit unit = utf8_unit(text);
+    if (unit.kind == Utf8Unit::Kind::character && unit.code < character_count && character_bytes[unit.code] >= 0) {
+      out += static_cast<char>(character_bytes[unit.code]);
+    } else {
+      out += text.substr(0, unit.size);
+      whole = false;
+    }
+    text.remove_prefix(unit.size);
+  }
+  return out;
+}
+
+}  // namespace
+
+void Tokenizer::read_bytes_of_gpt2() {
+  byte_ids_.fill(none);
+  for (std::size_t i = 0; i < tokens_.size(); ++i) {
+    Token& token = tokens_[i];
+    // Old converters give the vocabulary's bytes the type of SentencePiece's bytes.
+    const bool plain =
+        token.type == TokenType::normal || token.type == TokenType::undefined || token.type == TokenType::byte;
+    if (!plain || token.text.empty()) continue;
+    bool whole = false;
+    token.bytes = bytes_of(token.text, whole);
+    if (!whole) continue;
+    by_bytes_.emplace(token.bytes, static_cast<TokenId>(i));
+    if (token.bytes.size() == 1) byte_ids_[static_cast<unsigned char>(token.bytes[0])] = static_cast<TokenId>(i);
+  }
+}
+
+void Tokenizer::read_merges(const GgufFile& file) {
+  constexpr std::string_view key = "tokenizer.ggml.merges";
+  const std::vector<std::string>& lines = file.get_strings(key);
+  merges_.reserve(lines.size());
+  for (std::size_t rank = 0; rank < lines.size(); ++rank) {
+    const std::string_view line = lines[rank];
+    // Spaces within tokens are written as another character, so the first one separates (not at 0: an empty left part).
+    const std::size_t space = line.find(' ', 1);
+    if (space == std::string_view::npos || space + 1 == line.size())
+      refuse_tokenizer(file, key,
+                       fmt::format("merge {} is {}, not two tokens with a space between", rank, quote_text(line)));
+    const auto left = find(line.substr(0, space)), right = find(line.substr(space + 1));
+    const auto result = find(std::string(line.substr(0, space)).append(line.substr(space + 1)));
+    if (!left || !right || !result) continue;  // never made: llama.cpp loads such files, too
+    const std::uint64_t pair = static_cast<std::uint64_t>(*left) << 32 | static_cast<std::uint32_t>(*right);
+    merges_.emplace(pair, Merge{static_cast<std::uint32_t>(rank), *result});  // of equal lines the first counts
+  }
+}
+
+const Tokenizer::Merge* Tokenizer::find_merge(TokenId left, TokenId right) const {
+  if (left < 0 || right < 0) return nullptr;
+  const auto it = merges_.find(static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right));
+  return it == merges_.end() ? nullptr : &it->second;
+}
+
+void Tokenizer::encode_gpt2(std::string_view text, std::vector<TokenId>& out) const {
+  std::vector<std::string_view> pieces;
+  pre_.split(text, pieces);
+  for (const std::string_view piece : pieces) {
+    if (pre_.ignores_merges()) {
+      const auto whole = by_bytes_.find(piece);
+      if (whole != by_bytes_.end()) {
+        out.push_back(whole->second);
+        continue;
+      }
+    }
+    encode_piece(piece, out);
+  }
+}
+
+void Tokenizer::encode_piece(std::string_view piece, std::vector<TokenId>& out) const {
+  // A doubly linked list of symbols, and a queue of the merges that are possible between neighbours: the lowest rank
+  // first, of equal ones the leftmost. Entries whose symbols have changed meanwhile are skipped when they come up.
+  struct Symbol {
+    TokenId id;
+    std::int64_t previous, next;
+  };
+  struct Candidate {
+    std::uint32_t rank;
+    TokenId left_id, right_id, result;
+    std::int64_t left, right;
+    bool operator<(const Candidate& o) const { return rank != o.rank ? rank > o.rank : left > o.left; }
+  };
+  const auto count = static_cast<std::int64_t>(piece.size());
+  constexpr TokenId missing = -3;
+  std::vector<Symbol> symbols(piece.size());
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto byte = static_cast<unsigned char>(piece[static_cast<std::size_t>(i)]);
+    TokenId id = byte_ids_[byte];
+    if (id == none) id = missing;  // never merged, and left out at the end
+    symbols[static_cast<std::size_t>(i)] = {id, i - 1, i + 1 < count ? i + 1 : -1};
+  }
+
+  constexpr TokenId gone = -2;  // merged into its left neighbour
+  const auto symbol = [&](std::int64_t i) -> Symbol& { return symbols[static_cast<std::size_t>(i)]; };
+  std::priority_queue<Candidate> queue;
+  const auto consider = [&](std::int64_t left, std::int64_t right) {
+    if (left < 0 || right < 0) return;
+    const TokenId a = symbol(left).id, b = symbol(right).id;
+    if (const Merge* merge = find_merge(a, b)) queue.push({merge->rank, a, b, merge->result, left, right});
+  };
+  for (std::int64_t i = 0; i + 1 < count; ++i) consider(i, i + 1);
+  while (!queue.empty()) {
+    const Candidate best = queue.top();
+    queue.pop();
+    // Ids only change by growing, so equal ids mean that neither side has changed and both are still neighbours.
+    if (symbol(best.left).id != best.left_id || symbol(best.right).id != best.right_id) continue;
+    symbol(best.left).id = best.result;
+    symbol(best.right).id = gone;
+    const std::int64_t after = symbol(best.right).next;
+    symbol(best.left).next = after;
+    if (after >= 0) symbol(after).previous = best.left;
+    consider(symbol(best.left).previous, best.left);
+    consider(best.left, after);
+  }
+  for (std::int64_t i = 0; i >= 0 && i < count; i = symbol(i).next)
+    if (symbol(i).id != missing) out.push_back(symbol(i).id);
+}
+
+std::string byte_level_text(std::string_view bytes) {
+  std::string text;
+  for (const char byte : bytes) append_utf8(text, byte_characters[static_cast<unsigned char>(byte)]);
+  return text;
+}
+
+}  // namespace tessera

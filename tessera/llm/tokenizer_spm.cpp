@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// SentencePiece's BPE with byte fallback (Kudo and Richardson 2018), as GGUF's "llama" vocabularies hold it: spaces are
+// written as U+2581, neighbours are joined by the score of what they make, and what is no token becomes bytes "<0x0A>".
+#include <fmt/format.h>
+
+#include <queue>
+
+#include "tessera/base/unicode.h"
+#include "tessera/llm/tokenizer.h"
+#include "tessera/llm/tokenizer_errors.h"
+
+namespace tessera {
+namespace {
+
+constexpr TokenId none = -1;
+constexpr std::string_view space = "\u2581";
+
+std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
+  std::string out;
+  for (std::size_t at; (at = text.find(from)) != std::string_view::npos; text.remove_prefix(at + from.size()))
+    out.append(text.substr(0, at)).append(to);
+  return out.append(text);
+}
+
+/// The byte that "<0x0A>" names, or -1.
+int named_byte(std::string_view text) {
+  if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>') return -1;
+  int byte = 0;
+  for (const char c : text.substr(3, 2)) {
+    const std::size_t digit = std::string_view("0123456789ABCDEF").find(c);
+    if (digit == std::string_view::npos) return -1;
+    byte = byte * 16 + static_cast<int>(digit);
+  }
+  return byte;
+}
+
+}  // namespace
+
+void Tokenizer::read_bytes_of_llama() {
+  byte_ids_.fill(none);
+  for (std::size_t i = 0; i < tokens_.size(); ++i) {
+    Token& token = tokens_[i];
+    const auto id = static_cast<TokenId>(i);
+    if (token.text.empty()) continue;
+    const int byte = named_byte(token.text);
+    if (token.type == TokenType::byte && byte >= 0) {
+      token.bytes = std::string(1, static_cast<char>(byte));
+      byte_ids_[static_cast<std::size_t>(byte)] = id;
+    } else if (token.type == TokenType::normal || token.type == TokenType::undefined) {
+      token.bytes = replaced(token.text, space, " ");
+      by_bytes_.emplace(token.text, id);  // as written: texts are looked up with their spaces so
+    } else if (token.type == TokenType::user_defined) {
+      by_bytes_.emplace(token.text, id);
+    }
+  }
+  // A vocabulary without byte tokens may have the bytes as they are.
+  for (const auto& [text, id] : by_bytes_)
+    if (text.size() == 1 && byte_ids_[static_cast<unsigned char>(text[0])] == none)
+      byte_ids_[static_cast<unsigned char>(text[0])] = id;
+}
+
+void Tokenizer::read_scores(const GgufFile& file) {
+  constexpr std::string_view key = "tokenizer.ggml.scores";
+  scores_ = file.get_array<float>(key);
+  if (scores_.size() != tokens_.size())
+    refuse_tokenizer(file, key, fmt::format("{} scores are given for {} tokens", scores_.size(), tokens_.size()));
+  adds_space_ = file.get_or<bool>("tokenizer.ggml.add_space_prefix", true);
+  std::string name = file.get_or<std::string>("general.name", "");
+  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  strips_after_special_ = name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
+}
+
+void Tokenizer::encode_llama(std::string_view given, bool after_special, std::vector<TokenId>& out) const {
+  if (given.empty()) return;
+  const std::string text = replaced((adds_space_ && after_special ? " " : "") + std::string(given), " ", space);
+  // A doubly linked list of parts, and a queue of what neighbours could make: the highest score first, of equal ones
+  // the leftmost. Entries whose parts have changed meanwhile are skipped when they come up.
+  struct Part {
+    std::uint32_t begin, size;
+    std::int64_t previous, next;
+    TokenId id;
+  };
+  struct Candidate {
+    float score;
+    std::int64_t left, right;
+    std::uint32_t size;
+    TokenId id;
+    bool operator<(const Candidate& o) const { return score != o.score ? score < o.score : left > o.left; }
+  };
+  const auto find = [&](std::size_t begin, std::size_t size) {
+    const auto at = by_bytes_.find(std::string_view(text).substr(begin, size));
+    return at == by_bytes_.end() ? none : at->second;
+  };
+  std::vector<Part> parts;
+  for (std::size_t at = 0; at < text.size();) {
+    // As long as its first byte says, so that bytes that are no UTF-8 are cut where llama.cpp cuts them.
+    const auto first = static_cast<unsigned char>(text[at]);
+    const std::size_t named = first < 0xc0 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+    const std::size_t size = std::min(named, text.size() - at);
+    const auto i = static_cast<std::int64_t>(parts.size());
+    parts.push_back({static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(size), i - 1, i + 1, find(at, size)});
+    at += size;
+  }
+  if (parts.empty()) return;
+  parts.back().next = -1;
+  const auto part = [&](std::int64_t i) -> Part& { return parts[static_cast<std::size_t>(i)]; };
+  std::priority_queue<Candidate> queue;
+  const auto consider = [&](std::int64_t left, std::int64_t right) {
+    if (left < 0 || right < 0) return;
+    const std::uint32_t size = part(left).size + part(right).size;
+    const TokenId id = find(part(left).begin, size);
+    if (id != none) queue.push({scores_[static_cast<std::size_t>(id)], left, right, size, id});
+  };
+  for (std::int64_t i = 0; i + 1 < static_cast<std::int64_t>(parts.size()); ++i) consider(i, i + 1);
+  while (!queue.empty()) {
+    const Candidate best = queue.top();
+    queue.pop();
+    Part &left = part(best.left), &right = part(best.right);
+    // Parts only grow to the right, and what was taken in has no size any more.
+    if (left.size == 0 || right.size == 0 || left.size + right.size != best.size) continue;
+    left.size = best.size, left.id = best.id;
+    right.size = 0;
+    left.next = right.next;
+    if (right.next >= 0) part(right.next).previous = best.left;
+    consider(left.previous, best.left);
+    consider(best.left, left.next);
+  }
+  for (std::int64_t i = 0; i >= 0; i = part(i).next) {
+    const Part& p = part(i);
+    if (p.id != none) {
+      out.push_back(p.id);
+      continue;
+    }
+    for (std::size_t b = p.begin; b < p.begin + p.size; ++b) {
+      const TokenId id = byte_ids_[static_cast<unsigned char>(text[b])];
+      if (id != none) {
+        out.push_back(id);
+      } else if (unknown_) {
+        out.push_back(*unknown_);
+        break;  // one for the character
+      }
+    }
+  }
+}
+
+}  // namespace tessera
