@@ -107,6 +107,7 @@ TEST_P(OnEveryDevice, TinyModelsOfEveryFormatMatchTheReference) {
                      .tied = number % 2 == 0,
                      .linear_scaling = number % 3 == 1,
                      .factors = number % 4 == 2,
+                     .biases = number % 3 == 2,
                      .seed = testing::seed() + static_cast<std::uint64_t>(number)};
       ++number;
       const auto bytes = tiny.writer().bytes();
@@ -125,6 +126,7 @@ TEST_P(OnEveryDevice, RecordedStepsGiveTheVeryBitsOfForward) {
                            .type = type,
                            .linear_scaling = number % 3 == 1,
                            .factors = number % 4 == 2,
+                           .biases = number % 3 == 2,
                            .seed = testing::seed() + static_cast<std::uint64_t>(++number)};
       const auto bytes = tiny.writer().bytes();
       const Llama model = Llama::load(GgufFile::parse(bytes, "tiny"), GetParam());
@@ -327,6 +329,45 @@ TEST(BadModels, AreNamedExactly) {
     w.set("llama.rope.scaling.type", std::string("yarn"));
     const auto bytes = w.bytes();
     expect_has(text_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }), {"llama.rope.scaling.type", "yarn"});
+  }
+  // What nobody reads is refused by its name, at once; what changes nothing is not.
+  const auto with = [&](const std::string& key, GgufValue value) {
+    GgufWriter w = tiny.writer();
+    w.set(key, std::move(value));
+    return w.bytes();
+  };
+  for (const std::string key : {"llama.attention.scale", "llama.new_key", "llama.expert_count", "split.count"}) {
+    const auto bytes = with(key, std::uint32_t{2});
+    expect_has(text_of<FormatError>([&] { read_llama_config(parse(bytes)); }), {"tiny.gguf", key});
+  }
+  for (const auto& [key, value] : {std::pair<std::string, GgufValue>{"llama.vocab_size", std::uint32_t{203}},
+                                   {"llama.expert_count", std::uint32_t{0}},
+                                   {"general.quantization_version", std::uint32_t{2}},
+                                   {"llama.rope.scaling.attn_factor", 1.0f}}) {
+    const auto bytes = with(key, value);
+    EXPECT_NO_THROW(read_llama_config(parse(bytes))) << key;
+  }
+  {
+    const auto bytes = with("llama.rope.scaling.attn_factor", 1.5f);
+    expect_has(text_of<FormatError>([&] { read_llama_config(parse(bytes)); }),
+               {"llama.rope.scaling.attn_factor", "1.5"});
+    const auto adapter = with("general.type", std::string("adapter"));
+    expect_has(text_of<FormatError>([&] { read_llama_config(parse(adapter)); }), {"adapter (LoRA)"});
+  }
+  for (const std::string name : {"blk.0.attn_q_norm.weight", "blk.7.ffn_up.weight", "output.bias"}) {
+    GgufWriter w = tiny.writer();
+    w.add_tensor(name, {96}, std::vector<float>(96));
+    const auto bytes = w.bytes();
+    expect_has(text_of<FormatError>([&] { read_llama_config(parse(bytes)); }), {"tiny.gguf", name, "does not know"});
+  }
+  // Old and incomplete ways to ask for linear scaling, as llama.cpp reads them.
+  for (const auto& [key, scale] : {std::pair{"llama.rope.scale_linear", 0.25f}, {"llama.rope.scaling.factor", 0.25f}}) {
+    const auto bytes = with(key, 4.0f);
+    EXPECT_EQ(read_llama_config(parse(bytes)).rotary.scale, scale) << key;
+  }
+  {
+    const auto bytes = with("llama.rope.scaling.type", std::string("linear"));
+    EXPECT_EQ(read_llama_config(parse(bytes)).rotary.scale, 1.0f);
   }
   // Numbers of which no frequency, or no root, can be made.
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();

@@ -152,6 +152,10 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
     l.gate = tensors.matrix(p + "ffn_gate.weight", c.hidden, c.width);
     l.up = tensors.matrix(p + "ffn_up.weight", c.hidden, c.width);
     l.down = tensors.matrix(p + "ffn_down.weight", c.width, c.hidden);
+    l.output_bias = tensors.optional_vector(p + "attn_output.bias", c.width);
+    l.gate_bias = tensors.optional_vector(p + "ffn_gate.bias", c.hidden);
+    l.up_bias = tensors.optional_vector(p + "ffn_up.bias", c.hidden);
+    l.down_bias = tensors.optional_vector(p + "ffn_down.bias", c.width);
     l.rotary = c.rotary;
     // One copy a device, shared by its layers.
     if (i > 0 && device == layers[static_cast<std::size_t>(i) - 1])
@@ -189,7 +193,8 @@ void Llama::for_each_part(const Use& use) const {
   for (const Layer& l : layers_) {
     for (const Weight* w : {&l.query, &l.key, &l.value, &l.attention_output, &l.gate, &l.up, &l.down}) use(*w);
     use(l.attention_norm), use(l.feed_forward_norm);
-    for (const auto* bias : {&l.query_bias, &l.key_bias, &l.value_bias})
+    for (const auto* bias :
+         {&l.query_bias, &l.key_bias, &l.value_bias, &l.output_bias, &l.gate_bias, &l.up_bias, &l.down_bias})
       if (*bias) use(**bias);
   }
 }
@@ -235,8 +240,9 @@ Array Llama::forward(std::span<const std::int32_t> tokens, KeyValueCache& cache,
 Array Llama::run(const Array& ids, const Position& past, KeyValueCache& cache, bool all_logits) const {
   const std::int64_t count = ids.size();
   const float scale = 1.0f / std::sqrt(static_cast<float>(config_.head_size));
+  const auto with = [](Array y, const std::optional<Array>& bias) { return bias ? y + *bias : std::move(y); };
   auto heads = [&](const Array& y, const std::optional<Array>& bias, std::int64_t number) {
-    return (bias ? y + *bias : y).reshape({count, number, config_.head_size});
+    return with(y, bias).reshape({count, number, config_.head_size});
   };
   Array x = embedding_rows(embedding_, ids);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -250,10 +256,11 @@ Array Llama::run(const Array& ids, const Position& past, KeyValueCache& cache, b
     cache_store(cache.keys_[i], rotary(k, past, l.rotary), past);
     cache_store(cache.values_[i], v, past);
     const Array seen = attention(rotary(q, past, l.rotary), cache.keys_[i], cache.values_[i], past, scale);
-    x = x + linear(seen.reshape({count, config_.heads * config_.head_size}), l.attention_output);
+    x = x + with(linear(seen.reshape({count, config_.heads * config_.head_size}), l.attention_output), l.output_bias);
     const Array f = rms_norm(x, l.feed_forward_norm, config_.norm_epsilon);
     std::vector<Array> inner = linear(f, {&l.gate, &l.up});
-    x = x + linear(silu_gate(std::move(inner[0]), std::move(inner[1])), l.down);
+    inner[0] = with(std::move(inner[0]), l.gate_bias), inner[1] = with(std::move(inner[1]), l.up_bias);
+    x = x + with(linear(silu_gate(std::move(inner[0]), std::move(inner[1])), l.down), l.down_bias);
   }
   if (!all_logits && count > 1) x = x.slice(0, count - 1, count);
   return linear(rms_norm(x, output_norm_, config_.norm_epsilon), output_);

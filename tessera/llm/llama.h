@@ -88,6 +88,7 @@ class Llama {
     Array attention_norm, feed_forward_norm;
     Weight query, key, value, attention_output, gate, up, down;
     std::optional<Array> query_bias, key_bias, value_bias;
+    std::optional<Array> output_bias, gate_bias, up_bias, down_bias;
     Rotary rotary;
   };
   friend class Decoder;

@@ -2,6 +2,10 @@
 // Metadata keys as https://github.com/ggml-org/ggml/blob/master/docs/gguf.md names them.
 #include <fmt/format.h>
 
+#include <set>
+#include <type_traits>
+
+#include "tessera/base/log.h"
 #include "tessera/llm/llama.h"
 
 namespace tessera {
@@ -14,6 +18,13 @@ class ConfigReader {
 
   LlamaConfig read() {
     LlamaConfig c;
+    if (file_.get_or<std::uint64_t>("split.count", 1) > 1)
+      bad("split.count",
+          fmt::format("this is part {} of {} of a model", file_.get_or<std::uint64_t>("split.no", 0) + 1,
+                      file_.get<std::uint64_t>("split.count")),
+          "Split files are not supported yet; llama.cpp's llama-gguf-split --merge joins them");
+    if (file_.get_or<std::string>("general.type", "model") == "adapter")
+      bad("general.type", "this is an adapter (LoRA) and no model", "Merge it into its model first");
     c.architecture = file_.get<std::string>("general.architecture");
     if (c.architecture == "qwen2")
       c.rotary.pairs = RotaryPairs::halves;
@@ -51,6 +62,7 @@ class ConfigReader {
     const GgufTensor& embedding = file_.tensor("token_embd.weight");
     c.vocabulary = embedding.dims.size() == 2 ? static_cast<std::int64_t>(embedding.dims[1]) : 0;
     c.tied = file_.find_tensor("output.weight") == nullptr;
+    require_nothing_else(c);
     return c;
   }
 
@@ -64,19 +76,79 @@ class ConfigReader {
     if (v < 1 || v > most) bad(prefix_ + key, std::to_string(v) + " is not between 1 and " + std::to_string(most), "");
     return v;
   }
+  // As llama.cpp reads it: a factor without a type is linear, and old files have it under another name.
   void read_scaling(LlamaConfig& c) const {
-    const std::string type = file_.get_or<std::string>(prefix_ + "rope.scaling.type", "none");
+    const std::string factor_key = prefix_ + "rope.scaling.factor", old_key = prefix_ + "rope.scale_linear";
+    const std::string key = file_.has(factor_key) || !file_.has(old_key) ? factor_key : old_key;
+    const float factor = file_.get_or<float>(key, 1.0f);
+    const std::string type =
+        file_.get_or<std::string>(prefix_ + "rope.scaling.type", file_.has(key) ? "linear" : "none");
     if (type == "linear") {
-      const float factor = file_.get<float>(prefix_ + "rope.scaling.factor");
       if (!(factor >= 1e-6f && factor <= 1e6f))
-        bad(prefix_ + "rope.scaling.factor", fmt::format("{}", factor) + " is not a number from 1e-6 to 1e6", "");
+        bad(key, fmt::format("{}", factor) + " is not a number from 1e-6 to 1e6", "");
       c.rotary.scale = 1.0f / factor;
     } else if (type != "none") {
       bad(prefix_ + "rope.scaling.type", quote_text(type) + " is not supported",
           "none, linear and the factors of Llama 3.1 (tensor rope_freqs.weight) are");
     }
+    const std::string attention = prefix_ + "rope.scaling.attn_factor";
+    if (const float f = file_.get_or<float>(attention, 1.0f); f != 1)
+      bad(attention, fmt::format("a factor of {} on attention is not supported", f), "");
   }
 
+  /// What a file has and nobody reads could change what the model computes: it is refused by its name. Keys that change
+  /// nothing, or nothing at these values, are passed over.
+  void require_nothing_else(const LlamaConfig& c) const {
+    static const std::set<std::string_view> read = {
+        "context_length",       "embedding_length",       "block_count",
+        "feed_forward_length",  "attention.head_count",   "attention.head_count_kv",
+        "attention.key_length", "attention.value_length", "attention.layer_norm_rms_epsilon",
+        "rope.dimension_count", "rope.freq_base",         "rope.scaling.type",
+        "rope.scaling.factor",  "rope.scale_linear",      "rope.scaling.attn_factor"};
+    static const std::set<std::string_view> harmless = {"vocab_size", "tensor_data_layout", "rope.scaling.finetuned",
+                                                        "rope.scaling.original_context_length",
+                                                        "attention.layer_norm_epsilon"};
+    static const std::set<std::string_view> harmless_as_zero = {
+        "expert_count",        "expert_used_count", "use_parallel_residual", "attention.max_alibi_bias",
+        "attention.clamp_kqv", "logit_scale",       "pooling_type"};
+    for (const GgufEntry& e : file_.metadata()) {
+      if (e.key.compare(0, prefix_.size(), prefix_) != 0) continue;
+      const std::string_view key = std::string_view(e.key).substr(prefix_.size());
+      if (read.count(key) || harmless.count(key)) continue;
+      const bool zero = std::visit(
+          [](const auto& v) {
+            if constexpr (std::is_arithmetic_v<std::decay_t<decltype(v)>>) return v == 0;
+            return false;
+          },
+          e.value);
+      if (harmless_as_zero.count(key) && zero) continue;
+      if (key == "attention.sliding_window") {  // which llama.cpp does not apply to these architectures either
+        logging::warn(fmt::format("{}: {} is not applied: beyond it the model attends to more than it was made for",
+                                  file_.name(), e.key));
+        continue;
+      }
+      bad(e.key,
+          key.compare(0, 7, "expert_") == 0 ? "models of experts are not supported"
+                                            : "what this key asks for is not supported",
+          "");
+    }
+    std::set<std::string, std::less<>> tensors = {"token_embd.weight", "output.weight", "output_norm.weight",
+                                                  "rope_freqs.weight"};
+    for (std::int64_t i = 0; i < c.layers; ++i)
+      for (const char* name :
+           {"attn_norm.weight", "attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_q.bias", "attn_k.bias",
+            "attn_v.bias", "attn_output.weight", "attn_output.bias", "ffn_norm.weight", "ffn_gate.weight",
+            "ffn_up.weight", "ffn_down.weight", "ffn_gate.bias", "ffn_up.bias", "ffn_down.bias",
+            "attn_rot_embd.weight"})  // the last repeats what the metadata say
+        tensors.insert("blk." + std::to_string(i) + "." + name);
+    for (const GgufTensor& t : file_.tensors())
+      if (!tensors.count(t.name))
+        fail<FormatError>(
+            {.asked = "load model",
+             .with = {{"file", file_.name()}, {"tensor", t.name}},
+             .wrong = "Tessera does not know what this tensor of architecture " + c.architecture + " does",
+             .todo = "Without it the model would write something else"});
+  }
   const GgufFile& file_;
   std::string prefix_;
 };

@@ -24,7 +24,9 @@ class ReferenceLlama {
     rotated_ = file.has(arch_ + "rope.dimension_count") ? integer("rope.dimension_count") : head_;
     base_ = file.get_or<double>(arch_ + "rope.freq_base", 10000.0);
     epsilon_ = file.get_or<double>(arch_ + "attention.layer_norm_rms_epsilon", 1e-5);
-    if (file.get_or<std::string>(arch_ + "rope.scaling.type", "none") == "linear")
+    if (file.has(arch_ + "rope.scale_linear"))
+      position_scale_ = 1 / file.get<double>(arch_ + "rope.scale_linear");
+    else if (file.has(arch_ + "rope.scaling.factor"))
       position_scale_ = 1 / file.get<double>(arch_ + "rope.scaling.factor");
     if (file.find_tensor("rope_freqs.weight")) factors_ = values("rope_freqs.weight");
     halves_ = arch_ == "qwen2.";
@@ -70,12 +72,12 @@ class ReferenceLlama {
           for (std::size_t s = 0; s <= t; ++s)
             for (std::size_t d = 0; d < head_; ++d) seen[head * head_ + d] += score[s] / total * v[s][key * head_ + d];
         }
-        add(x[t], times(wo, seen));
+        add(x[t], biased(times(wo, seen), p + "attn_output.bias"));
         const auto h = norm(x[t], fn);
-        auto gate = times(wg, h);
-        const auto up = times(wu, h);
+        auto gate = biased(times(wg, h), p + "ffn_gate.bias");
+        const auto up = biased(times(wu, h), p + "ffn_up.bias");
         for (std::size_t i = 0; i < gate.size(); ++i) gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
-        add(x[t], times(wd, gate));
+        add(x[t], biased(times(wd, gate), p + "ffn_down.bias"));
       }
     }
     const auto on = values("output_norm.weight");
@@ -141,6 +143,7 @@ struct TinyModel {
   std::string architecture = "llama";
   GgmlType type = GgmlType::f32;
   bool tied = true, linear_scaling = false, factors = false;
+  bool biases = false;  ///< of the attention's output and of the feed-forward part
   std::uint64_t seed = 1;
 
   GgufWriter writer() const {
@@ -188,6 +191,11 @@ struct TinyModel {
       matrix(b + "ffn_gate.weight", hidden, width);
       matrix(b + "ffn_up.weight", hidden, width);
       matrix(b + "ffn_down.weight", width, hidden);
+      if (!biases) continue;
+      vector(b + "attn_output.bias", width, 0, 0.3f);
+      vector(b + "ffn_gate.bias", hidden, 0, 0.3f);
+      vector(b + "ffn_up.bias", hidden, 0, 0.3f);
+      vector(b + "ffn_down.bias", width, 0, 0.3f);
     }
     vector("output_norm.weight", width, 1, 0.2f);
     if (!tied) matrix("output.weight", vocabulary, width, 1);
