@@ -11,42 +11,21 @@
 #include <numeric>
 #include <set>
 
-#include "tessera/nn/losses.h"
-#include "tessera/nn/norms.h"
 #include "tessera/nn/saved_model.h"
-#include "tessera/nn/sequential.h"
 #include "tests/support/every_device.h"
+#include "tests/support/small_network.h"
 
 namespace tessera {
 namespace {
 
+using test::Batch;
+using test::data;
+using test::loss_of;
+using test::network;
 using test::OnEveryDevice;
+using test::values;
+using Model = test::Network;
 TESSERA_ON_EVERY_DEVICE();
-
-auto network() {
-  return setup(sequential(dense<6, 12>, BatchNorm{}, relu, Dropout{.p = 0.2}, dense<12, 3>), {.seed = 3, .input = {6}});
-}
-using Model = decltype(network());
-using Batch = std::tuple<Array, Array>;
-
-Array loss_of(const Model& m, const Batch& b) { return cross_entropy(m(std::get<0>(b)), std::get<1>(b)); }
-
-struct Data {
-  Array x, y;
-};
-Data data(std::int64_t n) {
-  const Array x = random_uniform({n, 6}, 5, -1, 1).eval();
-  return {x, argmax(x.slice(1, 0, 3), 1).astype(DType::i32).eval()};
-}
-
-template <class M>
-std::vector<std::vector<float>> values(const M& model) {
-  std::vector<std::vector<float>> out;
-  for_each_array(model, [&](const Array& a) {
-    if (a.size() > 0) out.push_back(a.to_vector<float>());
-  });
-  return out;
-}
 
 std::string file(const std::string& name) {
   return ::testing::TempDir() + "fit_test_" + std::to_string(getpid()) + name;

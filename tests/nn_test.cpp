@@ -83,6 +83,12 @@ TEST_P(OnEveryDevice, CopiesShareMemoryAndClonesDoNot) {
   tied.a += 1.0;
   EXPECT_EQ(tied.b.to_vector<float>(), (Floats{2, 2}));
   EXPECT_EQ(both.to_vector<float>(), (Floats{1, 1}));
+  // And is counted once: as trained, if it is in one of the two.
+  expect_has(summary(tied), {"b     parameter  f32    (2,)           as a", "2 elements are trained, 0 frozen"});
+  freeze(tied, "a");
+  expect_has(summary(tied), {"a     frozen", "as a", "2 elements are trained, 0 frozen"});
+  freeze(tied);
+  expect_has(summary(tied), {"0 elements are trained, 2 frozen, 0 state"});
 }
 
 TEST_P(OnEveryDevice, FreezingIsOfThisValueByPattern) {

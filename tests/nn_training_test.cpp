@@ -78,6 +78,16 @@ TEST_P(OnEveryDevice, CrossEntropy) {
       }
   EXPECT_NEAR(cross_entropy(Array::from({1.f, 2.f}), Array::full({}, 1, DType::i64)).item<float>(),
               std::log(1 + std::exp(-1)), 1e-6);
+  // Targets that 32 bits do not hold are neither a class nor, unless it is so wide, the one that is ignored.
+  const Array wide = Array::from({std::int64_t{1} << 32, std::int64_t{1}});
+  const auto wide_losses = [&](std::int64_t ignored) {
+    return cross_entropy(Array::from({1.f, 2.f, 1.f, 2.f}, Shape{2, 2}), wide,
+                         {.ignore_index = ignored, .reduction = Reduction::none})
+        .to_vector<float>();
+  };
+  EXPECT_TRUE(std::isnan(wide_losses(0)[0]));
+  EXPECT_EQ(wide_losses(std::int64_t{1} << 32)[0], 0);
+  EXPECT_FALSE(std::isnan(wide_losses(0)[1]));
   expect_throw<ShapeError>([&] { cross_entropy(logits, Array::zeros({n}, DType::i32)); },
                            {"[cross_entropy]", "(6, 4, 3)", "(6,)", "without the classes"});
   expect_throw<DtypeError>(

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trainers and fit beyond the usual: many shapes, parameters in two places, data that are mapped, early stopping that
-// is resumed, tables; and that devices learn alike. On every device.
+// Trainers and fit beyond the usual: many shapes and dtypes, data that are mapped, early stopping that is resumed,
+// tables; and that devices learn alike. On every device.
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 
-#include "tessera/grad/custom.h"
 #include "tessera/nn/fit.h"
-#include "tessera/nn/pack.h"
-#include "tessera/ops/product.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
 #include "tests/support/folder.h"
@@ -50,86 +47,65 @@ TEST_P(OnEveryDevice, OfMoreThanFourShapesTheOldestIsDroppedAndMemoryGoesBack) {
   EXPECT_EQ(got, run(false, [](std::uint64_t n, std::uint64_t) { EXPECT_EQ(n, 0u); }));
 }
 
-struct Tied {
-  Parameter in, bias, out;  ///< of which `out` is `in` once more
-  Array operator()(const Array& x) const { return matmul(tanh(matmul(x, in, {.bias = bias})), out); }
-};
-struct Single {
-  Parameter in, bias;
-  Array operator()(const Array& x) const { return matmul(tanh(matmul(x, in, {.bias = bias})), in); }
-};
-
-TEST_P(OnEveryDevice, AParameterInTwoPlacesIsOne) {
-  const Array weight = random_normal({6, 6}, 3, 0, 0.4).eval(), bias = Array::zeros({6});
-  const Batch data{test::data(16)};
-  const auto make = [&] {
-    Tied tied{weight.copy(), bias.copy(), {}};
-    tied.out = tied.in;
-    return setup(tied);
-  };
-  Tied tied = make();
-  const Single single = setup(Single{weight.copy(), bias.copy()});
-  const auto loss = [](const auto& m, const Batch& b) { return cross_entropy(m(std::get<0>(b)), std::get<1>(b)); };
-  // Its gradient is the sum, at the first place.
-  const auto by = grad([&](const Tied& m) { return loss(m, data); })(tied);
-  const auto want = grad([&](const Single& m) { return loss(m, data); })(single);
-  EXPECT_EQ(by.in.to_vector<float>(), want.in.to_vector<float>());
-  EXPECT_TRUE(by.out.empty());
-  // Where the first place is frozen the second has it.
-  Tied half = make();
-  freeze(half, "in");
-  const auto by_half = grad([&](const Tied& m) { return loss(m, data); })(half);
-  EXPECT_TRUE(by_half.in.empty());
-  EXPECT_FALSE(by_half.out.empty());
-  // Arrays that are no model's have a gradient each.
-  const auto [first, second] =
-      grad([](const Array& a, const Array& b) { return sum(a * a * b); }, wrt<0, 1>)(bias, bias);
-  EXPECT_EQ(first.size() + second.size(), 12);
-
-  // Packed or not, an optimiser moves it once, and both places see it.
-  Tied packed = make();
-  pack(packed);
-  EXPECT_EQ(packed.in.view().byte_offset, packed.out.view().byte_offset);
-  EXPECT_EQ(packed.in.view().storage, packed.bias.view().storage);
-  EXPECT_EQ(packed.out.to_vector<float>(), weight.to_vector<float>());
-  Single alone = clone(single);
-  Adam one(alone, {.lr = 0.1}), of_packed(packed, {.lr = 0.1}), of_tied(tied, {.lr = 0.1});
-  for (int i = 0; i < 5; ++i) {
-    one.step(alone, grad([&](const Single& m) { return loss(m, data); })(alone));
-    of_packed.step(packed, grad([&](const Tied& m) { return loss(m, data); })(packed));
-    of_tied.step(tied, grad([&](const Tied& m) { return loss(m, data); })(tied));
-  }
-  for (const Tied* m : {&tied, &packed}) {
-    EXPECT_EQ(m->in.to_vector<float>(), alone.in.to_vector<float>());
-    EXPECT_EQ(m->out.to_vector<float>(), alone.in.to_vector<float>());
-  }
-  // And a trainer, which packs; its checkpoint too.
-  const test::Folder folder;
-  const std::string path = folder / "tied.safetensors";
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    SCOPED_TRACE(dtype_name(dtype));
-    const auto of = [&]<class M>(const M& m) {
-      return Trainer<M>(m, Adam(m, {.lr = 0.1}), [&](const M& n, const Batch& b) { return loss(n, b); },
-                        {.clip_norm = 0.5, .precision = {.dtype = dtype}});
-    };
-    auto trains_single = of(single);
-    auto trains_tied = of(make()), goes_on = of(make());
-    for (int i = 0; i < 4; ++i) trains_single.step(data), trains_tied.step(data);
-    trains_tied.save(path), goes_on.load(path);
-    for (int i = 0; i < 4; ++i) trains_single.step(data), trains_tied.step(data), goes_on.step(data);
-    for (auto* trainer : {&trains_tied, &goes_on}) {
-      const Tied trained = trainer->trained();
-      EXPECT_EQ(trained.in.to_vector<float>(), trains_single.model().in.to_vector<float>());
-      EXPECT_EQ(trained.out.view().storage, trained.in.view().storage);
-      EXPECT_EQ(trained.out.to_vector<float>(), trained.in.to_vector<float>());
+TEST_P(OnEveryDevice, BatchesOfSeveralDtypesHaveALossOfTheirOwn) {
+  const auto model = setup(sequential(dense<6, 1>), {.seed = 3});
+  using M = std::remove_const_t<decltype(model)>;
+  const Array x = std::get<0>(test::data(8)), y = sum(x, {1}, true).eval();
+  const auto run = [&](bool recorded) {
+    Trainer<M> trainer(model, Sgd(model, {.lr = 0.1}),
+                       [](const M& m, const Batch& b) { return mse_loss(m(std::get<0>(b)), std::get<1>(b)); },
+                       {.recorded = recorded});
+    std::vector<double> losses;
+    double all = 0;
+    for (int i = 0; i < 12; ++i) {
+      const DType of = i % 3 == 1 ? DType::f64 : DType::f32;
+      const Array loss = trainer.step({x, y.astype(of)});
+      EXPECT_EQ(loss.dtype(), of);
+      losses.push_back(loss.astype(DType::f64).item<double>()), all += losses.back() / 12;
     }
-  }
-  // One memory seen in two ways would be two.
-  Tied turned{weight.copy(), bias.copy(), {}};
-  turned.out = turned.in.transpose();
-  turned = setup(turned);
-  test::expect_throw<ArgumentError>([&] { pack(turned); },
-                                    {"[pack]", "seen differently", "in = (6, 6)", "out = (6, 6)"});
+    EXPECT_EQ(trainer.replays() > 0, recorded);
+    EXPECT_NEAR(trainer.mean_loss(), all, 1e-5);
+    return losses;
+  };
+  EXPECT_EQ(run(true), run(false));
+}
+
+TEST_P(OnEveryDevice, AMeanLossIsOfTheStepsThatWereFinite) {
+  const test::Network model = test::network();
+  Trainer<test::Network> trainer(model, Sgd(model, {.lr = 0}), test::loss_of);
+  const auto [x, y] = test::data(8);
+  double all = 0;
+  for (int i = 0; i < 4; ++i) all += trainer.step({x, y}).item<float>();
+  trainer.step({x * std::numeric_limits<double>::quiet_NaN(), y});
+  for (int i = 0; i < 3; ++i) trainer.step({x, y});
+  EXPECT_NEAR(trainer.mean_loss(), all / 4, 1e-5);
+  EXPECT_TRUE(std::isnan(trainer.mean_loss()));
+  EXPECT_THROW(trainer.check(), NotFinite);
+  EXPECT_EQ(trainer.steps(), 4u);
+  const float next = trainer.step({x, y}).item<float>();
+  EXPECT_NEAR(trainer.mean_loss(), next, 1e-5);
+}
+
+TEST_P(OnEveryDevice, AnUpdateThatFailsIsNotCounted) {
+  struct Two {
+    Parameter a, b;
+  };
+  Two model = setup(Two{Array::ones({2}), Array::ones({3})});
+  Adam optimiser(model, {.lr = 0.1});
+  const Two good{Array::ones({2}), Array::ones({3})}, bad{Array::ones({2}), Array::ones({4})};
+  optimiser.step(model, good);
+  test::expect_throw<ShapeError>([&] { optimiser.step(model, bad); }, {"[optimiser.step]", "path = b", "(4,)"});
+  EXPECT_EQ(optimiser.steps(), 1u);
+  MixedPrecision precision(model, {.dtype = DType::f16});
+  const auto by = precision.value_and_grad([](const Two& m) {
+    return sum(m.a.astype(DType::f32)) + sum(m.b.astype(DType::f32)) * std::numeric_limits<double>::infinity();
+  })(model);
+  EXPECT_THROW(precision.step(optimiser, model, bad), ShapeError);
+  EXPECT_EQ(optimiser.steps(), 1u);
+  const auto before = values(model);
+  precision.step(optimiser, model, by.second);  // which is still known to be infinite
+  EXPECT_EQ(precision.skipped(), 1u);
+  EXPECT_EQ(values(model), before);
 }
 
 TEST_P(OnEveryDevice, MappedBatchesComeAgainByTheirPosition) {
@@ -263,6 +239,43 @@ TEST_P(OnEveryDevice, EarlyStoppingGoesOnWhereItWasAfterAResume) {
     EXPECT_EQ(over.result.end, FitResult::End::early);
     EXPECT_EQ(over.result.steps, resumed.result.steps);
     EXPECT_EQ(values(over.model), values(whole.model));
+  }
+  // Ended behind an epoch's last step, with a checkpoint and a validation there: neither is that validation made twice,
+  // nor the epoch's left out.
+  for (const std::uint64_t every : {1u, 2u, 0u}) {
+    SCOPED_TRACE(every);
+    std::uint64_t most = 0;
+    const auto steps = [&, x = x, y = y](const std::string& name, bool resume) {
+      return fit(model, batches(x, y, {.size = 8}),
+                 {.loss = test::loss_of,
+                  .optimiser = Adam(model, {.lr = 1e-2}),
+                  .epochs = 20,
+                  .steps = most,
+                  .validation =
+                      [&](const test::Network&) {
+                        return Figures{{"accuracy", 0.1}, {"loss", losses.at(validations++ % losses.size())}};
+                      },
+                  .validate_every = every,
+                  .early_stopping = EarlyStopping{.patience = 3},
+                  .checkpoint = folder / name,
+                  .checkpoint_every = 1,
+                  .resume = resume});
+    };
+    validations = 0, most = 0;
+    const auto at_once = steps("at once", false);
+    const std::size_t made = validations;
+    std::filesystem::remove(folder / "bit by bit");
+    validations = 0;
+    for (most = 1; most < 41; ++most) {
+      const auto part = steps("bit by bit", true);
+      if (part.result.end != FitResult::End::early) continue;
+      EXPECT_EQ(part.result.steps, at_once.result.steps);
+      EXPECT_EQ(part.result.figures, at_once.result.figures);
+      EXPECT_EQ(values(part.model), values(at_once.model));
+      break;
+    }
+    EXPECT_LT(most, 41u);
+    EXPECT_EQ(validations, made);
   }
   // Its checkpoint is one of a trainer, and of a model, all the same.
   Trainer<test::Network> trainer(model, Adam(model), test::loss_of);

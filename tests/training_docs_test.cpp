@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// docs/training.md, kept true: every C++ block of it stands in this file, is compiled and run here, and what it shows as
-// printed is compared with what is printed.
+// docs/training.md, kept true: every C++ block of it stands in this file, is compiled and run here, and what it shows
+// as printed is compared with what is printed.
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
 
@@ -18,7 +18,7 @@ const test::DocsPage& page() {
   return one;
 }
 
-TEST(TrainingDocs, EveryBlockIsCompiledHere) { page().expect_blocks_in("tests/training_docs_test.cpp", 12); }
+TEST(TrainingDocs, EveryBlockIsCompiledHere) { page().expect_blocks_in("tests/training_docs_test.cpp", 15); }
 
 // What follows stands on the page as it stands here.
 // clang-format off
@@ -119,6 +119,63 @@ bool left_out = by.get<0>().weight.empty();  // true: no gradient is computed fo
 
   EXPECT_TRUE(left_out);
   EXPECT_FALSE(by.get<2>().weight.empty());
+}
+
+TEST(TrainingDocs, FitTrainsWithOneCall) {
+  const DeviceScope scope(Device{});
+  const test::Folder folder;
+  const Array points = random_uniform({512, 2}, 7, -1, 1);
+  const Array inside = (sum(points * points, {1}) < 0.5).astype(DType::i32);
+auto net = setup(sequential(dense<2, 32>, relu, dense<32, 2>), {.seed = 1});
+using Net = decltype(net);
+auto loss_of = [](const Net& m, const auto& batch) {
+  const auto& [x, y] = batch;
+  return cross_entropy(m(x), y);
+};
+auto [trained, result] = fit(net, batches(points, inside, {.size = 64, .shuffle = true, .seed = 1}),
+                             {.loss = loss_of, .optimiser = Adam(net, {.lr = 1e-2}), .epochs = 25});
+float as_right = accuracy(trained(points), inside).item<float>();  // above 0.97
+
+  EXPECT_GT(as_right, 0.97f);
+  EXPECT_EQ(result.steps, 200u);
+
+Array others = random_uniform({512, 2}, 8, -1, 1);
+Array of_others = (sum(others * others, {1}) < 0.5).astype(DType::i32);
+auto right_of = [](const Net& m, const auto& batch) { return accuracy(m(std::get<0>(batch)), std::get<1>(batch)); };
+auto validation = [&](const Net& m) {
+  return evaluate(m, batches(others, of_others, {.size = 256}), {{"loss", loss_of}, {"accuracy", right_of}});
+};
+auto [best, how] = fit(net, batches(points, inside, {.size = 64, .shuffle = true, .seed = 1}),
+                       {.loss = loss_of,
+                        .optimiser = Adam(net, {.lr = 1e-2}),
+                        .epochs = 60,
+                        .validation = validation,
+                        .early_stopping = EarlyStopping{.figure = "loss", .patience = 5},
+                        .callbacks = {.progress = progress_on_terminal()},
+                        .csv = folder / "circle.csv",
+                        .checkpoint = folder / "circle.safetensors",
+                        .resume = true});
+double held_out = figure(how.figures, "accuracy");  // above 0.95
+Array classes = argmax(predict(best, others), 1);
+
+  EXPECT_GT(held_out, 0.95);
+  EXPECT_EQ(classes.shape(), (Shape{512}));
+  EXPECT_LT(how.epochs, 60u) << "it ends early";
+  EXPECT_TRUE(how.end == FitResult::End::early);
+  const std::string table = test::text_of(folder / "circle.csv");
+  page().expect("```text\n" + table.substr(0, table.find('\n') + 1));
+
+Trainer<Net> trainer(net, Adam(net, {.lr = 1e-2}), loss_of, {.clip_norm = 1.0});
+auto data = batches(points, inside, {.size = 64, .shuffle = true});
+for (int epoch = 0; epoch < 5; ++epoch) {
+  for (const auto& batch : data) trainer.step(batch);  // each time in another order
+  trainer.check();
+}
+Net now = trainer.trained();
+
+  EXPECT_GT(accuracy(now(points), inside).item<float>(), 0.9f);
+  EXPECT_EQ(trainer.steps(), 40u);
+  EXPECT_GT(trainer.replays(), 30u);
 }
 
 TEST(TrainingDocs, MixedPrecision) {

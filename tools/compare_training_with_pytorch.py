@@ -7,10 +7,14 @@ usage: tools/compare_training_with_pytorch.py [--threads N] [--only TEXT] [--rou
 TRAINING is the program built from benchmarks/training.cpp. Prints the medians of steps per second of PyTorch (eager,
 f32, fused Adam) and ours, by a Trainer and by a loop of one's own, and the median of their ratios with its quartiles:
 above 1 says that ours makes more. With --beside also PyTorch's compiled step, and eager and compiled ones in bf16 by
-autocast, each over its eager f32. Exit status 1 if a Trainer is below its bar. Development only: needs torch (tools/requirements.txt).
+autocast, each over its eager f32. Exit status 1 if a Trainer is below its bar. Each library has a process of its own,
+which is stopped (SIGSTOP) while the other is timed: threads of both wait by spinning for a while, and on as many cores
+as they are PyTorch's would lose the most. PyTorch loses much to any other program too; what those took is told.
+Development only: needs torch (tools/requirements.txt).
 """
 import argparse
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -29,12 +33,12 @@ def parsed():
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement (default: 0.5)")
     parser.add_argument("--beside", action="store_true", help="also PyTorch compiled, and in bf16")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 if __name__ == "__main__":
     options = parsed()
-    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(options.threads)
 
 import torch
 import torch.nn.functional as F
@@ -87,6 +91,11 @@ def language(compiled=False, bf16=False):
     return step_of(model, optimizer, lambda: loss_of(ids), clip=1.0, bf16=bf16)
 
 
+NETWORKS = {"dense": dense, "convolution": convolution, "language": language}
+HOW = {"eager": (False, False), "PyTorch-compiled": (True, False), "PyTorch-bf16": (False, True),
+       "PyTorch-comp.bf16": (True, True)}
+
+
 def timed(step, seconds):
     """Microseconds of a step; some go before, to settle."""
     for limit in (0.06, seconds):
@@ -100,49 +109,87 @@ def timed(step, seconds):
     return spent * 1e6 / count
 
 
-class Ours:
-    def __init__(self, program, threads):
-        env = {**os.environ, "TESSERA_THREADS": str(threads)}
-        self.process = subprocess.Popen([program, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
-        self.known = self.process.stdout.readline().split()
+def serve():
+    """Reads lines "NAME HOW SECONDS" as benchmarks/training.cpp does, of PyTorch's ways."""
+    torch.manual_seed(1)
+    torch.set_num_threads(options.threads)
+    steps = {}
+    print(torch.__version__, flush=True)
+    for line in sys.stdin:
+        name, how, seconds = line.split()
+        if (name, how) not in steps:
+            steps[name, how] = NETWORKS[name](*HOW[how])
+        print(timed(steps[name, how], float(seconds)), flush=True)
+
+
+class Server:
+    """A program that times steps when it is asked, and stands still else."""
+
+    def __init__(self, command, **env):
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env={**os.environ, **env})
+        self.first = self.process.stdout.readline().strip()
+        self.process.send_signal(signal.SIGSTOP)
 
     def timed(self, name, how, seconds):
+        self.process.send_signal(signal.SIGCONT)
         self.process.stdin.write(f"{name} {how} {seconds}\n")
         self.process.stdin.flush()
-        return float(self.process.stdout.readline())
+        answer = float(self.process.stdout.readline())
+        self.process.send_signal(signal.SIGSTOP)
+        return answer
+
+    def processor_seconds(self):
+        fields = open(f"/proc/{self.process.pid}/stat").read().rsplit(")", 1)[1].split()
+        return sum(int(fields[i]) for i in range(11, 15)) / os.sysconf("SC_CLK_TCK")  # those of what it called too
+
+    def end(self):
+        self.process.send_signal(signal.SIGCONT)
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def busy_seconds():
+    """Of the whole machine, all cores together."""
+    fields = open("/proc/stat").readline().split()[1:9]
+    return sum(int(v) for i, v in enumerate(fields) if i not in (3, 4)) / os.sysconf("SC_CLK_TCK")
 
 
 def main():
-    torch.manual_seed(1)
-    torch.set_num_threads(options.threads)
-    ours, slow = Ours(options.program, options.threads), False
-    print(f"PyTorch {torch.__version__}, {options.threads} thread(s), {options.rounds} rounds of {options.seconds} s")
+    ours = Server([options.program, "--serve"], TESSERA_THREADS=str(options.threads))
+    theirs = Server([sys.executable, __file__, "--serve", "--threads", str(options.threads), options.program],
+                    OMP_NUM_THREADS=str(options.threads), MKL_NUM_THREADS=str(options.threads))
+    slow = False
+    print(f"PyTorch {theirs.first}, {options.threads} thread(s), {options.rounds} rounds of {options.seconds} s")
     print(f"{'network':12} {'what':18} {'PyTorch/s':>10} {'this/s':>10} {'ratio':>6} quartiles")
-    for name, make in (("dense", dense), ("convolution", convolution), ("language", language)):
+    for name in NETWORKS:
         if options.only not in name:
             continue
-        eager = make()
-        others = {how: lambda s, how=how: ours.timed(name, how, s) for how in ("trainer", "loop")}
+        others = {how: ours for how in ("trainer", "loop")}
         if options.beside:
-            for what, settings in (("PyTorch compiled", (True, False)), ("PyTorch bf16", (False, True)),
-                                   ("PyTorch comp. bf16", (True, True))):
-                step = make(*settings)
-                others[what] = lambda s, step=step: timed(step, s)
-        rounds = []
-        for turn in range(options.rounds + 1):
-            rounds.append((timed(eager, options.seconds), {w: f(options.seconds) for w, f in others.items()}))
-        rounds = rounds[1:]  # the first compiles
-        for what in others:
-            ratios = sorted(theirs / all[what] for theirs, all in rounds)
+            others |= {how: theirs for how in HOW if how != "eager"}
+        rounds, began, before = [], 0, 0
+        for turn in range(options.rounds + 1):  # the first compiles
+            if turn == 1:
+                began, before = time.monotonic(), busy_seconds() - sum(p.processor_seconds() for p in (ours, theirs))
+            rounds.append((theirs.timed(name, "eager", options.seconds),
+                           {how: of.timed(name, how, options.seconds) for how, of in others.items()}))
+        rounds = rounds[1:]
+        taken = busy_seconds() - sum(p.processor_seconds() for p in (ours, theirs)) - before
+        taken = max(0.0, taken) / (time.monotonic() - began)
+        for how in others:
+            ratios = sorted(eager / all[how] for eager, all in rounds)
             low, ratio, high = (ratios[int(q * (len(ratios) - 1))] for q in (0.25, 0.5, 0.75))
-            theirs, mine = (1e6 / statistics.median(v) for v in ([r[0] for r in rounds], [r[1][what] for r in rounds]))
-            below = what == "trainer" and ratio < BARS[name]
+            eager, mine = (1e6 / statistics.median(v) for v in ([r[0] for r in rounds], [r[1][how] for r in rounds]))
+            below = how == "trainer" and ratio < BARS[name]
             slow = slow or below
-            print(f"{name:12} {what:18} {theirs:10.1f} {mine:10.1f} {ratio:6.2f} {low:.2f}..{high:.2f}"
+            print(f"{name:12} {how:18} {eager:10.1f} {mine:10.1f} {ratio:6.2f} {low:.2f}..{high:.2f}"
                   f"{f'  below {BARS[name]}' if below else ''}", flush=True)
-    ours.process.stdin.close()
+        print(f"{'':12} other programs took {100 * taken:.0f} % of a core", flush=True)
+    ours.end()
+    theirs.end()
     return 1 if slow else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve() if options.serve else main())

@@ -258,6 +258,7 @@ Trained train(Learner& learner, const TrainSettings& s, const TrainOptions& o, c
       last_rate = learner.trainer().rate();
       learner.step(data.batch(step++)), something_to_keep();
     }
+    if (step == from) break;  // Ctrl-C came between
     try {
       learner.trainer().check();
     } catch (const NotFinite&) {

@@ -81,7 +81,7 @@ std::map<std::string, std::string> TrainerBase::load(const std::string& path) {
   updates_before_ = optimiser_->steps() - steps_ / accumulate_;
   const DeviceScope scope(device_);
   bad_.fill(0);
-  if (loss_.rank() == 0) sum_.fill(0);
+  if (sum_.rank() == 0) sum_.fill(0);
   if (precision_.scales()) left_out_.fill(0);
   precision_.refresh();
   summed_from_ = steps_;

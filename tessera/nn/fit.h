@@ -74,8 +74,10 @@ FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<
     std::uint64_t seen = trainer.position().batch;  // to be passed by
     bool any = seen > 0, on = true;
     if constexpr (detail::Positioned<decltype(source)>) {
-      if (seen >= source.size()) trainer.set_position({trainer.position().epoch + 1, 0});  // saved at an epoch's end
-      if (!loop.more()) break;
+      if (seen >= source.size()) {  // saved behind an epoch's last step
+        if (!loop.end_epoch()) break;
+        continue;
+      }
       source.set_position(trainer.position());
       seen = 0;
     }

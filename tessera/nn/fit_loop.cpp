@@ -128,16 +128,32 @@ bool FitLoop::validate() {
   return false;
 }
 
+/// A line for each.
+std::string text_of(const Figures& figures) {
+  std::string out;
+  for (const auto& [name, value] : figures) out += fmt::format("{} {}\n", value, name);
+  return out;
+}
+Figures figures_of(const std::string& text) {
+  Figures out;
+  std::istringstream lines(text);
+  for (std::string value, name; lines >> value && std::getline(lines.ignore(), name);)
+    out.emplace_back(name, std::strtod(value.c_str(), nullptr));
+  return out;
+}
+
 bool FitLoop::waited_long_enough() const { return waited_ > 0 && waited_ >= settings_.early_stopping->patience; }
 
-// Early stopping goes on where it was: the best figures, a line each, the validations since, and the best model.
+// The last validation is not made again. Early stopping goes on where it was: the best figures, the validations since,
+// and the best model.
 
 void FitLoop::save() {
   std::map<std::string, std::string> texts;
   std::vector<std::pair<std::string, Array>> best;
+  if (validated_at_) texts["validated"] = std::to_string(*validated_at_), texts["figures"] = text_of(figures_);
   if (!best_figures_.empty()) {
     texts["waited"] = std::to_string(waited_);
-    for (const auto& [name, value] : best_figures_) texts["best"] += fmt::format("{} {}\n", value, name);
+    texts["best"] = text_of(best_figures_);
     for (std::size_t i = 0; i < best_model_.size(); ++i)
       if (best_model_[i].size() > 0) best.emplace_back(std::to_string(i), best_model_[i]);
   }
@@ -148,11 +164,14 @@ void FitLoop::save() {
 void FitLoop::resume() {
   const SafetensorsFile file = SafetensorsFile::open(settings_.checkpoint);
   const auto texts = trainer_.load(settings_.checkpoint);
+  const auto validated = texts.find("validated"), figures = texts.find("figures");
+  if (settings_.validate && validated != texts.end() && figures != texts.end()) {
+    validated_at_ = std::strtoull(validated->second.c_str(), nullptr, 10);
+    figures_ = figures_of(figures->second);
+  }
   const auto best = texts.find("best"), waited = texts.find("waited");
   if (!settings_.early_stopping || best == texts.end() || waited == texts.end()) return;
-  std::istringstream lines(best->second);
-  for (std::string value, name; lines >> value && std::getline(lines.ignore(), name);)
-    best_figures_.emplace_back(name, std::strtod(value.c_str(), nullptr));
+  best_figures_ = figures_of(best->second);
   best_ = figure(best_figures_, settings_.early_stopping->figure);
   waited_ = std::strtoull(waited->second.c_str(), nullptr, 10);
   best_model_ = trainer_.snapshot();
@@ -225,7 +244,8 @@ void FitLoop::open_csv() {
   std::string kept, line;
   if (trainer_.steps() > 0)
     for (std::ifstream before(settings_.csv); std::getline(before, line);)
-      if (kept.empty() || std::strtoull(line.c_str(), nullptr, 10) <= trainer_.steps()) kept += line + "\n";
+      if (!before.eof() && (kept.empty() || std::strtoull(line.c_str(), nullptr, 10) <= trainer_.steps()))
+        kept += line + "\n";  // (a line without an end was cut with the program that wrote it)
   csv_.open(settings_.csv, std::ios::trunc);
   csv_ << kept << std::flush;
   has_header_ = !kept.empty();

@@ -51,7 +51,11 @@ Array cross_entropy(const Array& logits, const Array& targets, const CrossEntrop
     fail<ArgumentError>({.asked = "cross_entropy",
                          .with = {{"label_smoothing", std::to_string(o.label_smoothing)}},
                          .wrong = "label smoothing is from 0 to 1"});
-  const Array target = classes_beside("cross_entropy", logits, targets).astype(DType::i32), x = wide(logits);
+  // What is compared with bounds is not narrowed before: of 2^32 there would be 0 left.
+  const bool narrow = dtype_size(targets.dtype()) < 4 || targets.dtype() == DType::i32;
+  const bool fits = o.ignore_index == static_cast<std::int32_t>(o.ignore_index);
+  const Array given = classes_beside("cross_entropy", logits, targets).astype(narrow && fits ? DType::i32 : DType::i64);
+  const Array target = given.astype(DType::i32), x = wide(logits);
   const int axis = logits.rank() == 1 ? 0 : 1;
   const std::int64_t classes = logits.shape(axis);
   Shape column(logits.shape().size(), 1);
@@ -67,7 +71,7 @@ Array cross_entropy(const Array& logits, const Array& targets, const CrossEntrop
   const Array log_sum = log(sum(exp(x - shift), {axis}, true)) + shift;
 
   // Of what counts: the target's own part, and what is spread.
-  const Array counts = target != o.ignore_index;
+  const Array counts = given != o.ignore_index;
   const Array of_target = o.weight ? sum(where(hit, o.weight->reshape(column), 0.0), {axis}, true)
                                    : where(counts, Array::ones({1}, x.dtype(), x.device()), 0.0);
   Array losses = (log_sum - sum(where(hit, x, 0.0), {axis}, true)) * (1 - o.label_smoothing);
@@ -77,7 +81,7 @@ Array cross_entropy(const Array& logits, const Array& targets, const CrossEntrop
     if (o.weight) away = away * o.weight->reshape(column);
     losses = losses + sum(away, {axis}, true) * (o.label_smoothing / static_cast<double>(classes));
   }
-  losses = where((target >= 0) & (target < classes), losses, std::numeric_limits<double>::quiet_NaN());
+  losses = where((given >= 0) & (given < classes), losses, std::numeric_limits<double>::quiet_NaN());
   losses = where(counts, losses, 0.0).squeeze(axis);
   if (o.reduction == Reduction::mean) return sum(losses) / sum(where(counts, of_target, 0.0));
   return reduced(losses, o.reduction);

@@ -58,7 +58,9 @@ void Training::apply_to(const detail::Parts& model, const std::optional<Array>& 
     target->assign(stopped ? where(stopped->to(target->device()) == 0, value, *target) : value);
   const std::lock_guard hold(state_->lock);
   for (const auto& [target, value] : values)
-    std::erase_if(state_->notes, [&, t = target](const auto& n) { return n.target.source() == t->source(); });
+    std::erase_if(state_->notes, [&, t = target](const auto& n) {
+      return n.target.source() == t->source() && n.target.offset() == t->offset();
+    });
 }
 
 Inference::Inference() : before_(innermost()) { thread_context.mode = nullptr; }

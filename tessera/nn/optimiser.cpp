@@ -31,6 +31,7 @@ void need(bool holds, const char* optimiser, const char* name, double value, con
 Optimiser::Optimiser(const detail::ConstParts& parts, Rate lr, double weight_decay, std::vector<ParameterGroup> groups,
                      int slots)
     : step_(Array::from({std::int64_t{0}}, {}, Device{})), groups_(std::move(groups)), slots_(slots) {
+  detail::check_seen_alike("optimiser", parts);
   for (ParameterGroup& g : groups_) {
     const bool matches = std::any_of(parts.begin(), parts.end(), [&](const auto& p) {
       return !p.second->state() && path_matches(p.first, g.pattern);

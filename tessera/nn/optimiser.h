@@ -43,7 +43,12 @@ class Optimiser {
   template <class Model>
   void step(Model& model, const Model& gradient) {
     advance();
-    apply(model, gradient);
+    try {
+      apply(model, gradient);
+    } catch (...) {
+      rewind(steps() - 1);
+      throw;
+    }
   }
   /// The two halves of a step, for one that is recorded: the first counts, and puts rates and the like where the
   /// kernels of the second read them; a replay of the second repeats it with these.

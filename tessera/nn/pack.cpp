@@ -65,27 +65,34 @@ std::vector<Array> pack_parts(const Parts& parts, std::span<const std::string> p
   return rows;
 }
 
-std::vector<Array> pack_model(const Parts& parts, std::span<const std::string> patterns) {
+void check_seen_alike(const char* asked, const ConstParts& parts) {
   struct Known {
     const std::string* path;
-    Shape shape;
-    Strides strides;
+    const ModelArray* part;
   };
-  std::map<std::tuple<const Source*, std::int64_t, std::int64_t>, Known> seen_as;
+  std::map<std::tuple<const Source*, std::int64_t, std::int64_t>, std::vector<Known>> all;
+  for (const auto& [path, part] : parts) {
+    if (part->empty()) continue;
+    auto& places = all[{part->source().get(), part->offset(), part->size()}];
+    for (const Known& other : places)
+      if ((part->trained() || other.part->trained()) &&
+          (part->shape() != other.part->shape() || part->strides() != other.part->strides()))
+        fail<ArgumentError>({.asked = asked,
+                             .with = {{*other.path, to_string(other.part->shape())}, {path, to_string(part->shape())}},
+                             .wrong = "two parameters are one memory seen differently, and would be two from now on",
+                             .todo = "Hold it once, and transpose or reshape it where the model is called"});
+    places.push_back({&path, part});
+  }
+}
+
+std::vector<Array> pack_model(const Parts& parts, std::span<const std::string> patterns) {
+  check_seen_alike("pack", ConstParts(parts.begin(), parts.end()));
   ByArray<ModelArray*> known;
   Parts once;
   std::vector<std::pair<ModelArray*, ModelArray*>> again;
   for (const bool trained : {true, false})  // what is trained is laid anew, and the rest follows it
     for (const auto& [path, part] : parts) {
       if (part->empty() || part->trained() != trained) continue;
-      const Known now{&path, part->shape(), part->strides()};
-      const auto [other, first] = seen_as.try_emplace({part->source().get(), part->offset(), part->size()}, now);
-      if (!first && trained && (other->second.shape != now.shape || other->second.strides != now.strides))
-        fail<ArgumentError>(
-            {.asked = "pack",
-             .with = {{*other->second.path, to_string(other->second.shape)}, {path, to_string(part->shape())}},
-             .wrong = "two parameters are one memory seen differently, and would be two from now on",
-             .todo = "Hold it once, and transpose or reshape it where the model is called"});
       if (ModelArray** leader = known.find(*part)) {
         again.emplace_back(part, *leader);
       } else {

@@ -15,6 +15,9 @@ void lay_together(std::span<Array* const> arrays);
 /// Whether a kernel for each of these takes less time than copying them beside each other: of many bytes that are
 /// already computed, on a processor, where a launch takes a few microseconds.
 bool better_apart(std::span<const Array* const> arrays);
+/// ArgumentError if a parameter that is trained stands elsewhere seen differently (one the transpose of the other,
+/// say): as one parameter it could not be trained, and apart they could not be.
+void check_seen_alike(const char* asked, const ConstParts& parts);
 /// Gives the rows. With `may_stay` those that are better apart are rows of their own.
 std::vector<Array> pack_parts(const Parts& parts, std::span<const std::string> patterns, bool may_stay = false);
 /// The same of a model, in which one array may stand in several places: it lies in a row once, and stays one.

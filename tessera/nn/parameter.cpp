@@ -71,16 +71,25 @@ std::string summary_of(const ConstParts& parts) {
     std::string path, kind, dtype, shape, count;
   };
   std::vector<Row> rows = {{"path", "kind", "dtype", "shape", "elements"}};
-  std::int64_t trained = 0, frozen = 0, state = 0;
+  static constexpr const char* kinds[] = {"parameter", "frozen", "state"};
+  struct Seen {
+    const std::string* path;
+    std::int64_t size;
+    std::size_t kind;  // trained if it is in one of its places
+  };
+  ByArray<std::size_t> known;
+  std::vector<Seen> seen;
   for (const auto& [path, part] : parts) {
     if (part->empty()) continue;
-    (part->state() ? state : part->frozen() ? frozen : trained) += part->size();
-    rows.push_back({path,
-                    part->state()    ? "state"
-                    : part->frozen() ? "frozen"
-                                     : "parameter",
-                    std::string(dtype_name(part->dtype())), to_string(part->shape()), std::to_string(part->size())});
+    const std::size_t kind = part->state() ? 2 : part->frozen() ? 1 : 0;
+    std::size_t* before = known.find(*part);
+    if (before) seen[*before].kind = std::min(seen[*before].kind, kind);
+    if (!before) known.add(*part, seen.size()), seen.push_back({&path, part->size(), kind});
+    rows.push_back({path, kinds[kind], std::string(dtype_name(part->dtype())), to_string(part->shape()),
+                    before ? "as " + *seen[*before].path : std::to_string(part->size())});
   }
+  std::int64_t sums[3] = {};
+  for (const Seen& s : seen) sums[s.kind] += s.size;
   std::size_t width[4] = {};
   for (const Row& r : rows) {
     const std::string* columns[] = {&r.path, &r.kind, &r.dtype, &r.shape};
@@ -90,7 +99,7 @@ std::string summary_of(const ConstParts& parts) {
   for (const Row& r : rows)
     out += fmt::format("{:<{}}  {:<{}}  {:<{}}  {:<{}}  {:>12}\n", r.path, width[0], r.kind, width[1], r.dtype,
                        width[2], r.shape, width[3], r.count);
-  out += fmt::format("{} elements are trained, {} frozen, {} state\n", trained, frozen, state);
+  out += fmt::format("{} elements are trained, {} frozen, {} state\n", sums[0], sums[1], sums[2]);
   return out;
 }
 

@@ -208,7 +208,8 @@ void unfreeze(Model& model, std::string_view pattern = "*") {
   detail::set_frozen("unfreeze", detail::parts_of(model), pattern, false);
 }
 
-/// A table for people: path, what it is, dtype, shape and number of elements of every array; at the end their sums.
+/// A table for people: path, what it is, dtype, shape and number of elements of every array; at the end their sums. An
+/// array that stands in several places is counted at the first; the others say "as " and its path.
 template <class Model>
 std::string summary(const Model& model) {
   return detail::summary_of(detail::parts_of(model));

@@ -72,6 +72,14 @@ Precision::Precision(const char* asked, const PrecisionOptions& options, const P
                            .with = {{"keep", pattern}},
                            .wrong = "no parameter of this model has such a path",
                            .todo = "summary(model) lists the paths"});
+  // What stands in several places is one parameter, with one gradient: kept in one of them, it is in all.
+  const auto keeps = [&](const std::string& path, const ModelArray& part) {
+    return !has_copy(part) || part.keeps_precision() ||
+           std::ranges::any_of(options_.keep, [&](const auto& pattern) { return path_matches(path, pattern); });
+  };
+  ByArray<bool> kept;
+  for (const auto& [path, part] : model)
+    if (!part->empty() && !part->state() && keeps(path, *part) && !kept.find(*part)) kept.add(*part, true);
   // Copies lie as the parameters lie, so that those that are packed are written by one kernel.
   struct Extent {
     std::int64_t begin, end;
@@ -82,9 +90,7 @@ Precision::Precision(const char* asked, const PrecisionOptions& options, const P
   for (const auto& [path, part] : model) {
     if (!part->empty()) part->eval();
     weights_.push_back(*part);
-    narrow_.push_back(
-        narrows() && !part->empty() && has_copy(*part) && !part->keeps_precision() &&
-        std::ranges::none_of(options_.keep, [&, &p = path](const auto& k) { return path_matches(p, k); }));
+    narrow_.push_back(narrows() && !part->empty() && has_copy(*part) && !kept.find(*part));
     if (part->empty()) continue;
     if (!has_copy(*part) || !part->contiguous()) continue;
     Extent& e = memory.try_emplace(part->view().storage.get(), part->offset(), part->offset()).first->second;
@@ -182,13 +188,19 @@ void Precision::saw(const Array& loss, const ConstParts& gradient) {
 
 void Precision::step(Optimiser& optimiser, const Parts& model, const ConstParts& gradient, const Training* mode) {
   ApplyOptions how{.copies = copies_};
-  const std::optional<Array> finite = std::exchange(finite_, std::nullopt);
+  const std::optional<Array> finite = finite_;
   if (finite) {
     how.stopped = where(*finite, 0, 1).astype(DType::u64).eval();
     how.skipped = skipped_;
   }
   optimiser.advance();
-  optimiser.apply_to(model, gradient, how);
+  try {
+    optimiser.apply_to(model, gradient, how);
+  } catch (...) {
+    optimiser.rewind(optimiser.steps() - 1);
+    throw;
+  }
+  finite_.reset();
   if (mode) mode->apply_to(model, how.stopped);
   if (finite) update(*finite, std::nullopt);
   fresh();

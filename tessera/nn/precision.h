@@ -24,8 +24,10 @@ struct LossScaleOptions {
 };
 
 struct PrecisionOptions {
-  DType dtype = DType::f32;            ///< of the copies: bf16 or f16; f32: there are none
-  std::vector<std::string> keep = {};  ///< parameters that match stay f32, as those of norms do in any case
+  DType dtype = DType::f32;  ///< of the copies: bf16 or f16; f32: there are none
+  /// Parameters that match stay f32, as those of norms do in any case. One that stands in several places does if one of
+  /// its paths matches.
+  std::vector<std::string> keep = {};
   LossScaleOptions loss_scale = {};
 };
 

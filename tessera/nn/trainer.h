@@ -6,9 +6,27 @@
 #include <string>
 
 #include "tessera/grad/grad.h"
+#include "tessera/nn/pack.h"
 #include "tessera/nn/trainer_base.h"
 
 namespace tessera {
+
+namespace detail {
+
+struct BatchLeaves {
+  template <class T>
+  static constexpr bool is_leaf = false;
+  template <class T>
+  static constexpr bool is_refused = !std::is_empty_v<T> && holds_nothing<T, ArraysOnly>();
+};
+template <Text type, Text path>
+struct NoArrayInBatch {
+  static_assert(sizeof(path.letters) == 0,
+                "a batch is made of arrays: where a step is replayed, a number in it would stay what it was when the "
+                "step was recorded. Make it an Array. Its path in the batch is the second argument of NoArrayInBatch");
+};
+
+}  // namespace detail
 
 /// Trains a clone of a model, so that the model given, and copies of it, keep their values.
 ///
@@ -22,16 +40,21 @@ namespace tessera {
 ///
 /// The loss is one number. It is a function of the model and the batch alone: where a step is replayed it is not called
 /// again, so that numbers of the host that it reads stay as they were when the step was recorded. A batch is any
-/// structure of arrays (array/walk.h). Not movable; one thread at a time uses it.
+/// structure of arrays (array/walk.h) and of nothing else. Not movable; one thread at a time uses it.
 template <class Model, class Batch_ = std::tuple<Array, Array>>
 class Trainer : public TrainerBase {
  public:
   using Batch = Batch_;
   using Loss = std::function<Array(const Model& model, const Batch& batch)>;
 
-  /// ArgumentError for a model without parameters that are trained, and for options out of their ranges.
+  /// ArgumentError for a model without parameters that are trained, or with one memory as two of them that are seen
+  /// differently, and for options out of their ranges.
   Trainer(const Model& model, AnyOptimiser optimiser, std::type_identity_t<Loss> loss, TrainerOptions options = {})
-      : TrainerBase(std::move(optimiser), options), model_(clone(model)), loss_(std::move(loss)) {
+      : TrainerBase(std::move(optimiser), options),
+        model_((detail::check_seen_alike("Trainer", detail::parts_of(model)), clone(model))),
+        loss_(std::move(loss)) {
+    if constexpr (!detail::walkable<Batch, detail::BatchLeaves>)
+      detail::refuse<Batch, detail::BatchLeaves, detail::NoArrayInBatch>();
     begin(detail::parts_of(model_));
     if (!narrows()) return;
     narrow_model_ = model_;

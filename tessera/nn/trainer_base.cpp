@@ -125,11 +125,12 @@ Array TrainerBase::step_arrays(std::span<const Array> batch) {
   }
   steps_ = number;
   if (!one_device_) check();
-  return loss_ * 1;  // computed if anybody looks, before the next step writes it
+  return slot.loss * 1;  // computed if anybody looks, before the next step writes it
 }
 
 void TrainerBase::run(Slot& slot, bool update) {
   Slot::Kind& kind = slot.kinds[update ? 1 : 0];
+  if (slot.try_again != 0 && uses_ >= slot.try_again) slot.refused.clear(), slot.try_again = 0;
   if (not_recorded_.empty() && slot.refused.empty()) {
     Queue& queue = current_queue(device_);
     if (recorded_->core != &queue.core()) {  // sequences and their memory are of one queue
@@ -152,27 +153,29 @@ void TrainerBase::run(Slot& slot, bool update) {
 void TrainerBase::record(Slot& slot, bool update) {
   bool done = false;
   wrote_ = false;
-  const auto without = [&](const Error& e, bool any) {
+  const auto eagerly = [&](std::string& why, const Error& e) {
     if (wrote_ && !done) throw;  // it cannot be begun again
-    (any ? not_recorded_ : slot.refused) = e.what();
+    why = e.what();
     if (!done) work(slot, update);
   };
   try {
     slot.kinds[update ? 1 : 0].sequence = Sequence::record(
         current_queue(device_), [&] { work(slot, update), done = true; }, recorded_->pool);
   } catch (const KernelError& e) {
-    without(e, true);
+    eagerly(not_recorded_, e);
   } catch (const OutOfMemory& e) {
-    without(e, false);
+    slot.try_again = uses_ + slot.wait;
+    slot.wait = std::min<std::uint64_t>(2 * slot.wait, 64);
+    eagerly(slot.refused, e);
   } catch (const ArgumentError& e) {
-    without(e, true);
+    eagerly(not_recorded_, e);
   }
 }
 
-void TrainerBase::note_loss(const Slot& slot, const Array& loss, const Array& finite) {
+void TrainerBase::note_loss(Slot& slot, const Array& loss, const Array& finite) {
   const bool check = options_.check_finite, scales = precision_.scales();
   const Array wide = loss.astype(sum_.dtype()), on = bad_ == 0;
-  std::vector<Assignment> all = {{loss_, loss}};
+  std::vector<Assignment> all = {{slot.loss, loss}};
   if (check) {
     // With a scale that can still go back, a step that is not finite is only skipped.
     const Array goes_on = scales ? finite | !precision_.at_smallest() : finite;
@@ -188,16 +191,14 @@ void TrainerBase::note_loss(const Slot& slot, const Array& loss, const Array& fi
   assign_all(all);
 }
 
-void TrainerBase::work(const Slot& slot, bool update) {
+void TrainerBase::work(Slot& slot, bool update) {
   Training mode({.seed = options_.seed, .counter = Counter(counter_)});
   gradient_of(slot.index, [&](Array loss, const detail::Parts& gradient) {
     const std::vector<Array> rows = detail::pack_parts(gradient, optimiser_->patterns(), summed_.empty());
     const bool check = options_.check_finite, scales = precision_.scales();
     loss = loss.reshape({});
-    if (loss_.rank() != 0 || loss_.dtype() != loss.dtype()) {
-      loss_ = Array::zeros({}, loss.dtype());
-      sum_ = Array::zeros({}, loss.dtype() == DType::f64 ? DType::f64 : DType::f32);
-    }
+    if (slot.loss.rank() != 0 || slot.loss.dtype() != loss.dtype()) slot.loss = Array::zeros({}, loss.dtype());
+    if (sum_.rank() != 0) sum_ = Array::zeros({}, loss.dtype() == DType::f64 ? DType::f64 : DType::f32);
     // Gradients are divided by the scale in a kernel that runs anyhow.
     std::optional<Array> inverse;
     if (scales && update) inverse = precision_.inverse();
@@ -215,13 +216,12 @@ void TrainerBase::work(const Slot& slot, bool update) {
       for (const Array& row : rows) finite = finite & all(isfinite(row)).to(device_);
       finite.eval();
     }
-    wrote_ = true;
-    note_loss(slot, loss, finite);
+    // What may take memory comes before what is written: without it nothing has changed.
     std::optional<Array> stopped;
     if (check) stopped = bad_;
     if (scales) stopped = where(finite & (bad_ == 0), 0, 1).astype(DType::u64).eval();
+    ApplyOptions how{.stopped = stopped, .copies = precision_.copies()};
     if (update) {
-      ApplyOptions how{.stopped = stopped, .copies = precision_.copies()};
       if (scales) how.skipped = precision_.skipped_;
       if (options_.clip_value) {
         for (Array row : rows) row.assign(clip(unscaled(row), -*options_.clip_value, *options_.clip_value));
@@ -233,8 +233,10 @@ void TrainerBase::work(const Slot& slot, bool update) {
         how.scale = detail::clip_factor(of, *options_.clip_norm, 2).factor;
       }
       if (inverse) how.scale = (how.scale ? *how.scale * *inverse : *inverse).eval();
-      optimiser_->apply_to(parts_, detail::ConstParts(gradient.begin(), gradient.end()), how);
     }
+    wrote_ = true;
+    note_loss(slot, loss, finite);
+    if (update) optimiser_->apply_to(parts_, detail::ConstParts(gradient.begin(), gradient.end()), how);
     for (std::size_t i = 0; i < summed_.size(); ++i) {
       Array sum = update ? Array::zeros({1}, summed_[i].dtype(), summed_[i].device()) : rows[i];
       summed_[i].assign(check ? where(bad_.to(summed_[i].device()) == 0, std::move(sum), summed_[i]) : sum);
@@ -300,6 +302,9 @@ double TrainerBase::mean_loss() {
   const double sum = sum_.dtype() == DType::f64 ? sum_.item<double>() : sum_.item<float>();
   sum_.fill(0);
   std::uint64_t count = steps_ - summed_from_;
+  // From a step that was not finite on nothing was added.
+  if (const std::uint64_t bad = options_.check_finite ? bad_.item<std::uint64_t>() / most_shapes : 0)
+    count -= std::min(count, steps_ + 1 - bad);
   if (precision_.scales()) {
     count -= std::min(count, left_out_.item<std::uint64_t>());
     left_out_.fill(0);

@@ -59,8 +59,9 @@ class TrainerBase {
   double loss_scale() const { return precision_.scale(); }
   double rate() const;  ///< the learning rate of the next one
   Device device() const { return device_; }
-  /// Mean loss of the steps since the last call (or since the beginning, or the last load); NaN of none. With a loss
-  /// scale losses that are not finite are left out. Waits for the device.
+  /// Mean loss of the steps since the last call (or since the beginning, or the last load); NaN of none. A step that is
+  /// not finite, and those after it, of which check() is to tell, are left out. With a loss scale losses that are not
+  /// finite are. Waits for the device.
   double mean_loss();
 
   /// Where the data stand: what set_position said, and the steps since then. For those who save and resume.
@@ -71,7 +72,8 @@ class TrainerBase {
   std::vector<Array> snapshot() const;
   void restore(std::span<const Array> values);
 
-  /// Why steps are not recorded, or empty.
+  /// Why steps are not recorded, or empty. Where memory did not suffice, recording is tried again: after 8 steps, then
+  /// after 16, and so on to each 64.
   std::string not_recorded() const;
   std::uint64_t replays() const { return replays_; }  ///< steps that were replayed
 
@@ -110,10 +112,10 @@ class TrainerBase {
   struct Recorded;
   Slot& slot_for(std::span<const Array> batch);
   void fill(Slot& slot, std::span<const Array> batch);
-  void work(const Slot& slot, bool update);
+  void work(Slot& slot, bool update);
   void run(Slot& slot, bool update);
   void record(Slot& slot, bool update);
-  void note_loss(const Slot& slot, const Array& loss, const Array& finite);
+  void note_loss(Slot& slot, const Array& loss, const Array& finite);
   std::vector<std::pair<std::string, Array>> kept();
 
   AnyOptimiser optimiser_;
@@ -131,10 +133,10 @@ class TrainerBase {
   std::uint64_t summed_from_ = 0;  ///< steps_ at the last mean_loss()
 
   // On the device, each of one element.
-  Array counter_;     ///< u64: the number of the step that runs, from 1
-  Array bad_;         ///< u64: 0, or of the first step that was not finite its number times most_shapes, plus its slot
-  Array loss_, sum_;  ///< of the last step; of those since the last mean_loss()
-  Array left_out_;    ///< u64: how many of those had a loss that is not finite; with a loss scale
+  Array counter_;   ///< u64: the number of the step that runs, from 1
+  Array bad_;       ///< u64: 0, or of the first step that was not finite its number times most_shapes, plus its slot
+  Array sum_;       ///< of losses since the last mean_loss()
+  Array left_out_;  ///< u64: how many of those had a loss that is not finite; with a loss scale
   std::vector<Array> summed_;  ///< gradients of the steps of this update; with accumulate
   std::vector<std::unique_ptr<Slot>> slots_;
   std::unique_ptr<Recorded> recorded_;

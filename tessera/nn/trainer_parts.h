@@ -18,7 +18,10 @@ struct TrainerBase::Slot {
   std::size_t index = 0;
   std::vector<Array> arrays;  ///< each batch is copied here
   bool filled = false;
+  Array loss;           ///< of the last step of this shape, in its own dtype; of one element
   std::string refused;  ///< why steps of this shape are not recorded; or empty
+  std::uint64_t try_again = 0,
+                wait = 8;  ///< the use from which on that is forgotten, or 0; and how many after the next
   std::uint64_t last_use = 0;
   std::array<Kind, 2> kinds;
 };

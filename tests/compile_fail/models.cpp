@@ -6,11 +6,14 @@
 // mistake 4: this type holds no arrays that can be found
 // mistake 5: a layer takes another number of inputs than the layers before it give
 // mistake 5: LayersDoNotFit<3, 128, 64>
+// mistake 6: a batch is made of arrays: where a step is replayed, a number in it would stay
+// mistake 6: {"value.weights.*.factor"}
 #include <functional>
 
 #include "tessera/nn/mode.h"
 #include "tessera/nn/optimiser.h"
 #include "tessera/nn/sequential.h"
+#include "tessera/nn/trainer.h"
 using namespace tessera;
 
 struct Scaled {
@@ -29,6 +32,20 @@ struct Fine {
   StateArray scale;
 };
 
+struct Weighed {
+  Array x;
+  double factor;
+};
+struct Numbers {
+  std::vector<Weighed> weights;
+};
+struct Tag {};
+struct Arrays {
+  Array x;
+  std::vector<std::optional<Array>> more;
+  Tag tag;
+};
+
 void use(Plain& plain, Unknown& unknown, Fine& fine) {
 #if MISTAKE == 1
   parameters(plain);
@@ -40,7 +57,10 @@ void use(Plain& plain, Unknown& unknown, Fine& fine) {
   parameters(unknown);
 #elif MISTAKE == 5
   sequential(dense<784, 128>, relu, Dropout{}, dense<64, 10>);
+#elif MISTAKE == 6
+  Trainer<Fine, Numbers> trainer(fine, Adam(fine), [](const Fine&, const Numbers& b) { return b.weights[0].x; });
 #else
+  Trainer<Fine, Arrays> trainer(fine, Adam(fine), [](const Fine&, const Arrays& b) { return b.x; });
   parameters(fine), summary(fine), freeze(fine), clone(plain);
   Adam optimiser(fine);
   optimiser.step(fine, fine);
