@@ -164,7 +164,7 @@ void TaskAccesses::order() {
 bool TaskAccesses::may_move() const {
   return !outer_ && std::ranges::all_of(all_, [](const Declared& d) {
     return (d.mode == Access::in || d.mode == Access::out || d.mode == Access::inout) &&
-           contains(d.part, whole_part(d.home->bytes()));
+           contains(d.part(), whole_part(d.home->bytes()));
   });
 }
 Missing TaskAccesses::missing_on(Device device) const {
