@@ -169,6 +169,7 @@ Node* Executor::steal(TaskQueue& from) noexcept {
   std::array<Node*, TaskQueue::batch> taken;
   unsigned count = from.steal(taken);
   if (count == 0) return nullptr;
+  for (unsigned i = 0; i < count; ++i) slab::fetch(taken[i], 320);
   while (count > 1) here_.worker->queue.push(taken[--count]);  // the oldest is taken next
   return taken[0];
 }

@@ -138,8 +138,10 @@ class Node {
   void keep() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void drop() noexcept {
     // The last one that there is needs no exchange.
-    if (references_.load(std::memory_order_acquire) == 1 || references_.fetch_sub(1, std::memory_order_acq_rel) == 1)
+    if (references_.load(std::memory_order_acquire) == 1 || references_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+      slab::fetch(reinterpret_cast<const char*>(this) + 64, 256);
       delete this;
+    }
   }
   static void* operator new(std::size_t bytes) { return slab::take(bytes); }
   static void operator delete(void* memory, std::size_t bytes) noexcept { slab::give(memory, bytes); }

@@ -19,16 +19,6 @@ struct Free {
   Free* next_magazine;  // of the first in a magazine
 };
 
-// The thread will write these lines soon, and another one wrote them last: they come while it does something else.
-void fetch(const void* memory, std::size_t bytes) noexcept {
-#if defined(__x86_64__)
-  for (std::size_t at = 0; at < bytes; at += granule)
-    asm volatile("prefetchw %0" : : "m"(static_cast<const char*>(memory)[at]));
-#else
-  for (std::size_t at = 0; at < bytes; at += granule) __builtin_prefetch(static_cast<const char*>(memory) + at, 1);
-#endif
-}
-
 // Full magazines of all threads. A child of fork has its own: the parent's may be locked for ever.
 struct Depot {
   SpinLock lock;
