@@ -52,6 +52,74 @@ TEST_P(OnEveryDevice, KernelsAreTasksWhoseSignatureSaysWhatTheyWrite) {
   EXPECT_EQ(sum_of_y.fetch(), 16 + 4 * 120);
 }
 
+TEST_P(OnEveryDevice, CommutingTasksRunOneAtATimeAndInAnyOrder) {
+  const Scope here{current_device()};
+  Array x = zeros(8), late = zeros(8);
+  std::atomic<bool> later_has_run = false;
+  std::atomic<int> inside = 0, most = 0;
+  Region r({.scope = here});
+  // The first needs what comes only after the second has run: in order, it would wait for ever.
+  r.spawn(
+      [&](Array& v) {
+        while (!later_has_run) std::this_thread::sleep_for(1ms);
+        v += 1;
+      },
+      inout(late));
+  r.spawn([](const Array& v, Array& to) { to += v; }, in(late), commute(x));
+  for (int i = 0; i < 20; ++i)
+    r.spawn(
+        [&](Array& to) {
+          most = std::max(most.load(), ++inside);
+          std::this_thread::sleep_for(200us);
+          to += 1;
+          --inside;
+          later_has_run = true;
+        },
+        commute(x));
+  // What comes after them sees all.
+  Task<float> first = r.spawn([](const Array& v) { return v.slice(0, 0, 1).item<float>(); }, in(x));
+  EXPECT_EQ(first.fetch(), 21);
+  r.wait();
+  EXPECT_EQ(most, 1);
+  EXPECT_EQ(x.to_vector<float>(), Floats(8, 21));
+}
+
+TEST(Regions, CommutingWithTwoArraysNeverWaitsInACircle) {
+  Array x = zeros(4), y = zeros(4);
+  for (int round = 0; round < 20; ++round) {
+    Region r;
+    for (int i = 0; i < 10; ++i) {
+      r.spawn([](Array& a, Array& b) { a += 1, b += 1; }, commute(x), commute(y));
+      r.spawn([](Array& a, Array& b) { a += 1, b += 1; }, commute(y), commute(x));
+      r.spawn([](Array& a) { a += 1; }, commute(x));
+    }
+    // A failure fails what comes after, not those that commute with it.
+    if (round % 2 == 1) r.spawn([](Array&) { throw std::runtime_error("no"); }, commute(y));
+    if (round % 2 == 1)
+      EXPECT_THROW(r.wait(), TaskError);
+    else
+      r.wait();
+    EXPECT_EQ(x.to_vector<float>(), Floats(4, 30.0f * static_cast<float>(round + 1)));
+  }
+}
+
+TEST_P(OnEveryDevice, ScratchIsMemoryOfTheTasksOwn) {
+  const Scope here{current_device()};
+  Array x = Array::arange(16), y = zeros(16);
+  Region r({.scope = here});
+  for (int i = 0; i < 3; ++i)
+    r.spawn(
+        [](const Array& from, Array& some, Array& to) {
+          EXPECT_EQ(some.shape(), (Shape{16}));
+          EXPECT_EQ(some.device(), this_task::device());
+          some.assign(from * 2.0f);
+          to += some;
+        },
+        in(x), scratch({16}), inout(y));
+  r.wait();
+  EXPECT_EQ(y.to_vector<float>(), (Array::arange(16) * 6.0f).to_vector<float>());
+}
+
 TEST_P(OnEveryDevice, WhatIsReadOutsideOfTasksIsReadInTurn) {
   Array x = zeros(4);
   Region r({.scope = Scope{current_device()}});

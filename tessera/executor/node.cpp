@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/executor/executor.h"
+#include "tessera/executor/turn.h"
 
 namespace tessera::executor {
 
@@ -89,6 +90,12 @@ void Node::submit_here() {
   Executor& executor = group_->executor_;
   group_->submitted_.fetch_add(1, std::memory_order_relaxed);
   while (pending_.load(std::memory_order_acquire) != 1) std::this_thread::yield();  // they say so a moment later
+  if (gated_) {  // who has its turn may be under way
+    keep();      // the queue's
+    state_.store(State::waiting, std::memory_order_seq_cst);
+    predecessor_ended();
+    return executor.wait(*this);
+  }
   pending_.store(0, std::memory_order_relaxed);
   state_.store(State::ready, std::memory_order_seq_cst);
   if (claim()) executor.run(*this);
@@ -97,8 +104,32 @@ void Node::submit_here() {
 
 void Node::predecessor_ended() noexcept {
   if (pending_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (gated_ && !admitted()) return;
   state_.store(State::ready, std::memory_order_seq_cst);
   group_->executor_.push(this);
+}
+
+bool Turn::take(Node& node) noexcept {
+  const std::scoped_lock hold(lock_);
+  if (!taken_) return taken_ = true;
+  node.pending_.store(1, std::memory_order_relaxed);  // until it is let go
+  node.overflow_ = nullptr;
+  (last_ != nullptr ? last_->overflow_ : first_) = &node;
+  last_ = &node;
+  return false;
+}
+
+void Turn::give() noexcept {
+  Node* next = nullptr;
+  {
+    const std::scoped_lock hold(lock_);
+    taken_ = false;
+    if ((next = first_) == nullptr) return;
+    first_ = next->overflow_;
+    if (first_ == nullptr) last_ = nullptr;
+    next->overflow_ = nullptr;
+  }
+  next->predecessor_ended();
 }
 
 bool Node::cancel() noexcept {

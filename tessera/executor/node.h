@@ -107,6 +107,8 @@ class Node {
   /// it needs its result.
   void after(Node& predecessor, Dependency kind = Dependency::result);
   void set_priority(int priority) noexcept;
+  /// It asks `admitted` before it is ready.
+  void gate() noexcept { gated_ = true; }
   /// Lets it go. Its group counts it until it has ended. Nothing of it may be set any more.
   void submit() noexcept;
   /// The same, and has the calling thread run it at once, after what it comes after; it has ended when this returns.
@@ -150,6 +152,9 @@ class Node {
   virtual ~Node();
   /// What it is for. What it throws fails it.
   virtual Ends run() = 0;
+  /// Of a gated node whose predecessors have ended: whether it may run now. False: somebody else (Turn) lets it ask
+  /// again, and may have done so already.
+  virtual bool admitted() noexcept { return true; }
   /// It has run, or was skipped: before anybody is told. Accesses end here, and what a function captured goes.
   virtual void done() noexcept {}
 
@@ -158,6 +163,7 @@ class Node {
   friend class Group;
   friend class TaskQueue;
   friend class Needs;
+  friend class Turn;
 
   struct Edge : Continuation {
     Node* to = nullptr;
@@ -195,12 +201,13 @@ class Node {
   std::atomic<State> state_ = State::made;
   std::int8_t priority_ = 0;
   std::atomic<bool> cancel_ = false;
+  bool gated_ = false;
   SpinLock lock_;  // of predecessors and `failure_`, until it runs
   std::uint32_t edges_ = 0;
   Group* group_;
   std::atomic<Continuation*> successors_ = nullptr;  // or `closed`
   FailureRef failure_;
-  Node* overflow_ = nullptr;  // in a queue that found no memory
+  Node* overflow_ = nullptr;  // in a queue that found no memory, or of those that wait for a turn
   MoreEdges* more_edges_ = nullptr;
   Edge some_edges_[3];
 };

@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
 #include "tessera/base/inline_vector.h"
 #include "tessera/device/device.h"
 #include "tessera/executor/executor.h"
+#include "tessera/executor/turn.h"
 #include "tessera/task/part.h"
 
 namespace tessera {
@@ -41,6 +43,11 @@ class AccessOrder {
   bool busy(Access mode, const StoragePart& part) const;
   /// Parts that are remembered; for tests.
   std::size_t parts() const { return entries_.size(); }
+  /// Of those that commute, whatever their parts.
+  executor::Turn& turn() {
+    if (!turn_) turn_ = std::make_unique<executor::Turn>();
+    return *turn_;
+  }
 
  private:
   // With a reference to each. Few are kept inside, where no other line of memory is needed.
@@ -106,6 +113,7 @@ class AccessOrder {
   std::vector<std::uint32_t> wide_;  // entries of no cell
   Tiling tiling_;
   std::size_t clean_at_ = 64;
+  std::unique_ptr<executor::Turn> turn_;
 };
 
 }  // namespace detail

@@ -41,6 +41,8 @@ class TaskData {
   virtual bool may_move() const { return false; }
   /// What would have to be copied to begin there.
   virtual Missing missing_on(Device) const { return {}; }
+  /// Of a gated task whose predecessors have ended: executor::Node::admitted.
+  virtual bool take_turns(executor::Node&) noexcept { return true; }
   /// The task has run, failed, or was skipped or cancelled; nobody was told yet.
   virtual void end(const executor::Failure*) noexcept {}
 };
@@ -136,6 +138,7 @@ class TaskNode : public executor::Node {
 
  protected:
   Ends run() final;
+  bool admitted() noexcept override { return !data_ || data_->take_turns(*this); }
   void done() noexcept override;
   virtual void call() = 0;
 

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "tessera/task/task.h"
+#include "tessera/task/this_task.h"
 
 namespace tessera {
 
@@ -26,6 +27,18 @@ inline Accessed in(const Array& array) { return {array, Access::in}; }
 inline Accessed out(const Array& array) { return {array, Access::out}; }
 /// The task reads and writes it.
 inline Accessed inout(const Array& array) { return {array, Access::inout}; }
+/// The task reads and writes it, and it does not matter in which order those do that say so: they run one at a time, as
+/// each is ready. With floating-point numbers the result may then depend on the order.
+inline Accessed commute(const Array& array) { return {array, Access::commute}; }
+
+/// Memory that the task gets new on its device, with whatever was in it: `spawn(f, in(x), scratch({64, 64}))` calls f with
+/// an Array of that shape, which is gone with the task unless f keeps it.
+struct Scratch {
+  Shape shape;
+  DType dtype = DType::f32;
+  Array made = {};  ///< while the task runs
+};
+inline Scratch scratch(Shape shape, DType dtype = DType::f32) { return {std::move(shape), dtype}; }
 
 namespace detail {
 template <class T>
@@ -38,6 +51,14 @@ Accessed out(T&& array) {
                 "out of a temporary array: what the task writes would be lost. Name it first: "
                 "auto y = x.slice(...); spawn(f, out(y))");
   return {array, Access::out};
+}
+template <class T>
+  requires(std::same_as<std::remove_cvref_t<T>, Array> && !detail::is_named<T>)
+Accessed commute(T&& array) {
+  static_assert(detail::is_named<T>,
+                "commute of a temporary array: what the task writes would be lost. Name it first: "
+                "auto y = x.slice(...); spawn(f, commute(y))");
+  return {array, Access::commute};
 }
 template <class T>
   requires(std::same_as<std::remove_cvref_t<T>, Array> && !detail::is_named<T>)
@@ -63,6 +84,7 @@ inline PartOfMatrix diagonal(const Array& a) { return {a, MatrixPart::diagonal};
 inline Accessed in(const PartOfMatrix& p) { return {p.array, Access::in, p.triangle}; }
 inline Accessed out(const PartOfMatrix& p) { return {p.array, Access::out, p.triangle}; }
 inline Accessed inout(const PartOfMatrix& p) { return {p.array, Access::inout, p.triangle}; }
+inline Accessed commute(const PartOfMatrix& p) { return {p.array, Access::commute, p.triangle}; }
 
 /// Copies between devices that tasks needed, since the start of the process: of what was read where it was not, of what
 /// was read at home after it was written elsewhere, and of what made room for others.
@@ -162,6 +184,16 @@ struct TaskArgument<Accessed> {
   static void place(Placing& placing, std::size_t, const Accessed& a) { place_data(placing, a); }
   static void attach(TaskNode& node, Accessed& a) { declare_access(node, a.array, a.mode, a.triangle); }
   static std::tuple<Array&> give(Accessed& a) { return std::tuple<Array&>(a.array); }
+};
+
+template <>
+struct TaskArgument<Scratch> {
+  static void place(Placing&, std::size_t, const Scratch&) {}
+  static void attach(TaskNode&, Scratch&) {}
+  static std::tuple<Array&> give(Scratch& s) {
+    s.made = Array::empty(s.shape, s.dtype, this_task::device());
+    return std::tuple<Array&>(s.made);
+  }
 };
 
 /// Several are a vector of arrays.

@@ -156,7 +156,19 @@ void TaskAccesses::order() {
              "Give it to that task, too: in(x), out(x) or inout(x)");
     }
     order->add(*node_, d.mode, part, node_->device(), after);
+    if (d.mode == Access::commute && std::ranges::find(turns_, &order->turn()) == turns_.end())
+      turns_.push_back(&order->turn());
   }
+  if (turns_.empty()) return;
+  std::ranges::sort(turns_);
+  node_->gate();
+}
+
+bool TaskAccesses::take_turns(executor::Node& node) noexcept {
+  // One after the other in one order for all, those that it has it keeps: nobody waits in a circle.
+  for (; turns_held_ < turns_.size(); ++turns_held_)
+    if (!turns_[turns_held_]->take(node)) return false;
+  return true;
 }
 
 /// Of whole storages, which nobody else uses while this does: parts that do not meet are ordered by where they are
@@ -200,6 +212,7 @@ void TaskAccesses::finish() {
 
 void TaskAccesses::end(const executor::Failure*) noexcept {
   for (std::size_t i = 0; i < acquired_; ++i) all_[i].data->release(node_->device(), writes(all_[i].mode));
+  while (turns_held_ > 0) turns_[--turns_held_]->give();
   ended_.store(true, std::memory_order_release);
   all_.clear();
   acquired_ = 0;

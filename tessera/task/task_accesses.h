@@ -43,6 +43,7 @@ class TaskAccesses final : public TaskData {
   executor::Group* tasks() override;
   bool may_move() const override;
   Missing missing_on(Device device) const override;
+  bool take_turns(executor::Node& node) noexcept override;
   void end(const executor::Failure* failure) noexcept override;
 
   /// What it said of a storage, at home or where it is now; null if nothing.
@@ -67,6 +68,8 @@ class TaskAccesses final : public TaskData {
   executor::SpinLock lock_;                                         // of tasks_ being made
   std::unique_ptr<Tasks> tasks_;
   std::size_t acquired_ = 0;
+  InlineVector<executor::Turn*, 2> turns_;  ///< where it commutes, in the order in which they are taken
+  std::size_t turns_held_ = 0;
   std::atomic<bool> ended_ = false;
 };
 
