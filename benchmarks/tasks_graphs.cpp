@@ -8,7 +8,7 @@
 
 #include "benchmarks/tasks.h"
 #include "benchmarks/tasks_data.h"
-#include "tessera/executor/executor.h"
+#include "tessera/device/context.h"
 #include "tessera/ops/linear_algebra.h"
 
 namespace tessera::bench {
@@ -50,7 +50,7 @@ void work_on_tiles(const Graph& graph, int task) {
     else
       multiply_into(to, tile(a.reads[0]), tile(a.reads[1]).transpose(), {.alpha = -1});
   };
-  if (executor::Executor::current() != nullptr) {
+  if (thread_context.queues_of_thread) {
     compute();
   } else {  // as tasks have: a queue for each thread
     static thread_local Queue& queue = *new Queue(Device{});

@@ -296,6 +296,33 @@ TEST_P(OnEveryDevice, TasksMakeTasksWithinWhatTheyWereGiven) {
   expect_throw<TaskError>([&] { r.wait(); }, {"not within"});
 }
 
+TEST_P(OnEveryDevice, SeveralThreadsMayMakeTasksOfTheSameArrays) {
+  constexpr int makers = 4, each = 100;
+  const Scope here{current_device()};
+  Array x = zeros(4), y = zeros(4);
+  std::atomic<int> refused = 0;
+  std::vector<std::thread> threads;
+  for (int m = 0; m < makers; ++m)
+    threads.emplace_back([&, m] {
+      try {
+        Region r({.scope = here});
+        const auto add = [](Array& a, Array& b) { a += 1, b += 1; };
+        for (int i = 0; i < each; ++i)
+          if (m % 2 == 0)
+            r.spawn(add, inout(x), inout(y));
+          else
+            r.spawn(add, inout(y), inout(x));
+        r.wait();
+      } catch (const std::exception& e) {
+        if (++refused == 1) ADD_FAILURE() << e.what();
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(refused, 0);
+  EXPECT_EQ(x.to_vector<float>(), Floats(4, makers * each));
+  EXPECT_EQ(y.to_vector<float>(), Floats(4, makers * each));
+}
+
 TEST_P(OnEveryDevice, TheSameArrayMayBeGivenTwice) {
   Array x = Array::full({4}, 3);
   Region r({.scope = Scope{current_device()}});

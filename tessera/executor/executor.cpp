@@ -176,8 +176,6 @@ Node* Executor::steal(TaskQueue& from) noexcept {
 
 Node* Executor::take() noexcept {
   if (Node* const node = here_.worker->queue.pop()) return node;
-  if (open_jobs_.load(std::memory_order_relaxed) != 0)
-    while (help_a_job()) {}
   if (Node* const node = steal(inbox_)) return node;
   const unsigned count = worker_count_.load(std::memory_order_acquire);
   for (unsigned i = 0; i < count; ++i) {
@@ -185,6 +183,9 @@ Node* Executor::take() noexcept {
     if (other == here_.worker) continue;
     if (Node* const node = steal(other->queue)) return node;
   }
+  // Pieces of others' kernels come after nodes, which need nobody else.
+  if (open_jobs_.load(std::memory_order_relaxed) != 0)
+    while (help_a_job() && !work_seems_left()) {}
   return nullptr;
 }
 

@@ -38,8 +38,8 @@ Node::~Node() {
   }
 }
 
-void Node::after(Node& predecessor, Dependency kind) {
-  if (predecessor.state() == State::made)
+void Node::after(Node& predecessor, Dependency kind, Maker maker) {
+  if (maker == Maker::this_thread && predecessor.state() == State::made)
     fail<ArgumentError>({.asked = "node " + name(),
                          .with = {{"predecessor", predecessor.name()}},
                          .wrong = "what it comes after is not submitted yet",

@@ -102,10 +102,13 @@ class Node {
   // By the thread that makes it, until `submit`:
   /// What a predecessor's failure means: this fails too, or nothing.
   enum class Dependency : bool { result, order };
-  /// It runs after `predecessor`, which may be at any point of its life but not unsubmitted (ArgumentError): nodes that
-  /// come after each other cannot be made. An ended one that failed fails this one, if
-  /// it needs its result.
-  void after(Node& predecessor, Dependency kind = Dependency::result);
+  /// Whether a predecessor may be on its way to `submit` on another thread: for who knows that no two nodes can come
+  /// after each other, and that it will be submitted.
+  enum class Maker : bool { this_thread, any };
+  /// It runs after `predecessor`, which may be at any point of its life but not unsubmitted (ArgumentError), unless it
+  /// is said to be another thread's: nodes that come after each other cannot be made. An ended one that failed fails
+  /// this one, if it needs its result.
+  void after(Node& predecessor, Dependency kind = Dependency::result, Maker maker = Maker::this_thread);
   void set_priority(int priority) noexcept;
   /// It asks `admitted` before it is ready.
   void gate() noexcept { gated_ = true; }

@@ -27,16 +27,7 @@ namespace slab {
 
 /// The calling thread will use these lines soon, and another one wrote them last: they come while it does something
 /// else, and all at once.
-inline void fetch(const void* memory, std::size_t bytes) noexcept {
-  for (std::size_t at = 0; at < bytes; at += 64) {
-    const char* const line = static_cast<const char*>(memory) + at;
-#if defined(__x86_64__)
-    asm volatile("prefetchw %0" : : "m"(*line));
-#else
-    __builtin_prefetch(line, 1);
-#endif
-  }
-}
+void fetch(const void* memory, std::size_t bytes) noexcept;
 
 /// Memory for `bytes`, aligned to 64 up to 2,048 of them. std::bad_alloc.
 void* take(std::size_t bytes);

@@ -117,9 +117,9 @@ class TaskNode : public executor::Node {
   const std::shared_ptr<TaskData>& shared_data() const noexcept { return data_; }
   /// That of the task that made this one, or, if it has none, of the task that made that, and so on.
   const std::shared_ptr<TaskData>& outer_data() const noexcept { return outer_data_; }
-  void after(Node& predecessor, Dependency kind = Dependency::result) {
+  void after(Node& predecessor, Dependency kind = Dependency::result, Maker maker = Maker::this_thread) {
     note_after(predecessor, kind);
-    Node::after(predecessor, kind);
+    Node::after(predecessor, kind, maker);
   }
   /// For who looks: it comes after that, which may have ended.
   void note_after(const Node& predecessor, Dependency kind) const noexcept {

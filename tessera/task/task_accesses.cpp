@@ -142,7 +142,8 @@ void TaskAccesses::order() {
     if (other.ended() && (kind == Dependency::order || !other.failure() ||
                           other.failure()->origin->told.load(std::memory_order_relaxed)))
       return node_->note_after(other, kind);
-    node_->after(other, kind);
+    // With all locks held by one of them, no two tasks come after each other.
+    node_->after(other, kind, executor::Node::Maker::any);
   };
   for (std::size_t i = 0; i < all_.size(); ++i) {
     Declared& d = all_[i];
