@@ -22,6 +22,7 @@ ClipFactor clip_factor(std::span<const Array> gradient, double max_norm, double 
     if (part.size() == 0) continue;
     const Array g = part.dtype() == DType::f64 ? part : part.astype(DType::f32);
     Array one = greatest ? max(abs(g)) : norm_type == 2 ? sum(g * g) : sum(pow(abs(g), norm_type));
+    if (total) one = one.to(total->device());
     total = !total ? one : greatest ? maximum(*total, one) : *total + one;
   }
   if (!total) return {Array::zeros({}), Array::ones({})};
@@ -35,7 +36,7 @@ Array clip_norm(const Parts& gradient, double max_norm, double norm_type) {
   const auto [norm, factor] = clip_factor(arrays, max_norm, norm_type);
   arrays.clear();
   for (const auto& [path, part] : gradient)
-    if (!part->empty()) set(*part, (*part * factor).astype(part->dtype()));
+    if (!part->empty()) set(*part, (*part * factor.to(part->device())).astype(part->dtype()));
   return norm;
 }
 
