@@ -35,5 +35,6 @@ Command verify_command(CLI::App& program);
 Command kernel_command(CLI::App& program);
 Command cache_command(CLI::App& program);
 Command train_command(CLI::App& program);
+Command bench_command(CLI::App& program);
 
 }  // namespace tessera::app

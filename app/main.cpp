@@ -22,6 +22,7 @@ constexpr const char* footer = R"(Examples:
   tessera doctor
   tessera generate models/pgdocs-2m-q8_0.gguf -p "The index"
   tessera train digits
+  tessera bench
   tessera verify --device cpu
   tessera kernel
   tessera cache
@@ -77,7 +78,8 @@ int run(int argc, char** argv) {
   program.require_subcommand(0, 1);
   std::vector<Command> commands = {devices_command(program),  doctor_command(program),   prefer_command(program),
                                    generate_command(program), estimate_command(program), verify_command(program),
-                                   kernel_command(program),   cache_command(program),    train_command(program)};
+                                   kernel_command(program),   cache_command(program),    train_command(program),
+                                   bench_command(program)};
   std::vector<std::string> topic;
   CLI::App* help_options = program.add_subcommand("help", "Explain the program or one of its commands");
   help_options->footer("Examples:\n  tessera help\n  tessera help generate");

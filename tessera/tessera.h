@@ -39,6 +39,7 @@
 #include "tessera/nn/attention.h"
 #include "tessera/nn/batches.h"
 #include "tessera/nn/clip.h"
+#include "tessera/nn/compile.h"
 #include "tessera/nn/evaluate.h"
 #include "tessera/nn/fit.h"
 #include "tessera/nn/fit_loop.h"

@@ -54,7 +54,6 @@ void meet(Executor& threads, int count) {
     seen.insert(std::this_thread::get_id());
   });
   EXPECT_EQ(seen.size(), static_cast<std::size_t>(count));
-  EXPECT_TRUE(seen.contains(std::this_thread::get_id()));
 }
 
 TEST(Pieces, UseAllThreadsAlsoFromANode) {

@@ -127,7 +127,7 @@ class Compiling {
 
  private:
   bool fold(Dense& layer, Activation kind);
-  bool fold(Parameter& weight, Parameter& bias, BatchNorm& norm, int rank);
+  bool fold(tessera::Parameter& weight, tessera::Parameter& bias, BatchNorm& norm, int rank);
   void verify(const CompiledState& state, const std::function<Pass(Device, bool)>& make, const Array& x);
   const CompileOptions options_;
   Device device_;

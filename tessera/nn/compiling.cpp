@@ -142,7 +142,7 @@ void Compiling::note(const std::string& layer, const std::string& text) {
   if (n.find(text) == n.npos) n += (n.empty() ? "" : "; ") + text;
 }
 
-bool Compiling::fold(Parameter& weight, Parameter& bias, BatchNorm& norm, int rank) {
+bool Compiling::fold(tessera::Parameter& weight, tessera::Parameter& bias, BatchNorm& norm, int rank) {
   if (options_.level != CompileLevel::aggressive || weight.empty() || norm.running_mean.empty() || norm.folded != 0 ||
       weight.shape(0) != norm.running_mean.shape(0))
     return false;

@@ -39,6 +39,7 @@ struct FitOptions {
   std::uint64_t checkpoint_every = 0;
   bool resume = false;  ///< go on from the checkpoint, if there is one
   TrainerOptions trainer = {};
+  std::vector<Device> devices = {};  ///< several: each batch is split over them, see TrainerOptions::devices
 };
 
 /// What came of a training.
@@ -102,6 +103,7 @@ FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<
 template <class Model, std::ranges::viewable_range Data>
 Fitted<Model> fit(const Model& model, Data&& data, FitOptions<Model, detail::BatchOf<Data>> options) {
   if (!options.loss) fail<ArgumentError>({.asked = "fit", .wrong = "there is no loss to lower", .todo = "Give .loss"});
+  if (!options.devices.empty()) options.trainer.devices = options.devices;
   Trainer<Model, detail::BatchOf<Data>> trainer(model, options.optimiser ? *options.optimiser : Adam(model),
                                                 options.loss, options.trainer);
   FitResult result = fit(trainer, std::forward<Data>(data), std::move(options));

@@ -68,7 +68,7 @@ constexpr std::string_view kind_of_layer(const Layer&) {
 }
 
 template <class Layer>
-Array watched(const Layer& layer, std::size_t place, const std::string& above, Array x) {
+Array watched(const Layer& layer, std::size_t place, const std::string& above, const Array& x) {
   WatchedLayer w{.path = above.empty() ? std::to_string(place) : above + "." + std::to_string(place),
                  .kind = kind_of_layer(layer)};
   std::uint64_t largest = 0;
@@ -82,8 +82,7 @@ Array watched(const Layer& layer, std::size_t place, const std::string& above, A
   w.watched_inside = requires { const_cast<Layer&>(layer).layers(); };
   LayerWatch* const watch = layer_watch;
   if (w.watched_inside) return layer(x);
-  x = watch->before(w, x);
-  Array y = layer(x);
+  Array y = layer(watch->before(w, x));
   watch->after(w, y);
   return y;
 }

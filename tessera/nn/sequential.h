@@ -25,7 +25,7 @@ class Sequential {
     std::apply(
         [&](const Layers&... layer) {
           std::size_t i = 0;
-          ((y = call(layer, i++, std::move(y))), ...);
+          (call(layer, i++, y), ...);
         },
         layers_);
     return y;
@@ -73,15 +73,18 @@ class Sequential {
   std::tuple<Layers...>& layers() { return layers_; }
 
  private:
+  /// y becomes what the layer gives for it. (By reference: arguments live to the end of the expression, and what is
+  /// alive is computed.)
   template <class Layer>
-  Array call(const Layer& layer, std::size_t i, Array x) const {
+  void call(const Layer& layer, std::size_t i, Array& y) const {
     if (placed_) {
       const std::optional<Device> there = detail::device_of_layer(layer);
-      if (there && x.device() != *there) x = x.to(*there);
+      if (there && y.device() != *there) y = y.to(*there);
     }
     if (detail::layer_watch == nullptr) [[likely]]
-      return layer(x);
-    return detail::watched(layer, i, path_.text(), std::move(x));
+      y = layer(y);
+    else
+      y = detail::watched(layer, i, path_.text(), y);
   }
   template <class Layer>
   static Shape after(const Layer& layer, const Shape& shape) {

@@ -5,7 +5,9 @@
 
 #include <string>
 
+#include "tessera/array/move.h"
 #include "tessera/grad/grad.h"
+#include "tessera/nn/data_parallel.h"
 #include "tessera/nn/pack.h"
 #include "tessera/nn/trainer_base.h"
 
@@ -51,14 +53,20 @@ class Trainer : public TrainerBase {
   /// differently, and for options out of their ranges.
   Trainer(const Model& model, AnyOptimiser optimiser, std::type_identity_t<Loss> loss, TrainerOptions options = {})
       : TrainerBase(std::move(optimiser), options),
-        model_((detail::check_seen_alike("Trainer", detail::parts_of(model)), clone(model))),
+        model_((detail::check_seen_alike("Trainer", detail::parts_of(model)),
+                clone(options.devices.empty() ? model : to(model, options.devices[0])))),
         loss_(std::move(loss)) {
     if constexpr (!detail::walkable<Batch, detail::BatchLeaves>)
       detail::refuse<Batch, detail::BatchLeaves, detail::NoArrayInBatch>();
     begin(detail::parts_of(model_));
-    if (!narrows()) return;
-    narrow_model_ = model_;
-    narrow(detail::parts_of(*narrow_model_));
+    if (narrows()) {
+      narrow_model_ = model_;
+      narrow(detail::parts_of(*narrow_model_));
+    }
+    for (std::size_t k = 1; k < devices().size(); ++k) {
+      Replica& replica = replicas_.emplace_back(Replica{to(computing(), devices()[k]), {}});
+      detail::pack_model(detail::parts_of(replica.model), patterns());
+    }
   }
   ~Trainer() override { forget(); }
 
@@ -89,14 +97,48 @@ class Trainer : public TrainerBase {
   const Model& computing() const { return narrow_model_ ? *narrow_model_ : model_; }
   Array loss_of(std::size_t slot) override { return loss_(computing(), *held_[slot]); }
   void gradient_of(std::size_t slot, const UseGradient& use) override {
+    if (splits()) return gradient_of_parts(slot, use);
     auto [losses, gradient] = value_and_grad([&](const Model& m) {
       Array loss = loss_(m, *held_[slot]);
       return std::tuple(scaled(loss), loss);
     })(computing());
     use(std::get<1>(std::move(losses)), detail::parts_of(gradient));
   }
+  /// Of each device its part of the batch, then the sum.
+  void gradient_of_parts(std::size_t slot, const UseGradient& use) {
+    std::vector<Array> arrays;
+    for_each_array(*held_[slot], [&](const Array& a) { arrays.push_back(a); });
+    const std::vector<detail::BatchPart> parts = detail::split_batch(arrays, devices());
+    std::vector<Model> gradients;
+    std::vector<std::vector<Array>> rows, losses;
+    for (std::size_t k = 0; k < parts.size(); ++k) {
+      const DeviceScope scope(devices()[k]);
+      std::optional<Training> mode;  // the first device's is that of the step
+      if (k > 0) {
+        mode.emplace(mode_of(k));
+        replicas_[k - 1].copies.copy(detail::parts_of(computing()), detail::parts_of(replicas_[k - 1].model));
+      }
+      std::size_t next = 0;
+      const Batch batch = map_arrays(*held_[slot], [&](const Array&) { return parts[k].arrays[next++]; });
+      auto [both, gradient] = value_and_grad([&](const Model& m) {
+        const Array loss = loss_(m, batch).reshape({}).to(devices()[0]) * parts[k].weight;
+        return std::tuple(scaled(loss), loss);
+      })(k == 0 ? computing() : replicas_[k - 1].model);
+      losses.push_back({std::get<1>(std::move(both)).eval()});
+      rows.push_back(detail::pack_parts(detail::parts_of(gradient), patterns()));
+      gradients.push_back(std::move(gradient));
+    }
+    detail::add_in_tree(rows);
+    detail::add_in_tree(losses);
+    use(losses[0][0], detail::parts_of(gradients[0]));
+  }
 
+  struct Replica {
+    Model model;
+    detail::ReplicaCopies copies;
+  };
   Model model_;
+  std::vector<Replica> replicas_;      ///< of each device but the first
   std::optional<Model> narrow_model_;  ///< shares its memory but for the copies of mixed precision
   Loss loss_;
   const Batch* next_ = nullptr;  ///< during step

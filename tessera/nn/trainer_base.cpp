@@ -7,6 +7,7 @@
 #include "tessera/base/config.h"
 #include "tessera/grad/grad.h"
 #include "tessera/nn/clip.h"
+#include "tessera/nn/data_parallel.h"
 #include "tessera/nn/mode.h"
 #include "tessera/nn/not_finite.h"
 #include "tessera/nn/pack.h"
@@ -28,7 +29,10 @@ TrainerBase::TrainerBase(AnyOptimiser optimiser, const TrainerOptions& options)
   need(options.clip_norm.value_or(0) >= 0, "clip_norm", options.clip_norm.value_or(0), "a norm is not below 0");
   need(options.clip_value.value_or(0) >= 0, "clip_value", options.clip_value.value_or(0),
        "the greatest absolute value is not below 0");
-  if (!options.recorded)
+  detail::check_devices(options.devices);
+  if (splits())
+    not_recorded_ = "batches are split over several devices";
+  else if (!options.recorded)
     not_recorded_ = "the trainer's options say so";
   else if (!config::flag("TESSERA_SEQUENCES", true))
     not_recorded_ = "TESSERA_SEQUENCES says so";
@@ -61,6 +65,11 @@ void TrainerBase::begin(detail::Parts parts) {
 void TrainerBase::narrow(detail::Parts parts) {
   narrow_ = std::move(parts);
   precision_.narrow(narrow_);
+}
+
+TrainingOptions TrainerBase::mode_of(std::size_t replica) const {
+  const Device device = replica < devices().size() ? devices()[replica] : device_;
+  return {.seed = options_.seed + replica * 0x9e3779b97f4a7c15, .counter = Counter(counter_.to(device))};
 }
 
 void TrainerBase::forget() noexcept {
@@ -196,7 +205,7 @@ void TrainerBase::work(Slot& slot, bool update) {
   gradient_of(slot.index, [&](Array loss, const detail::Parts& gradient) {
     const std::vector<Array> rows = detail::pack_parts(gradient, optimiser_->patterns(), summed_.empty());
     const bool check = options_.check_finite, scales = precision_.scales();
-    loss = loss.reshape({});
+    loss = loss.reshape({}).to(device_);
     if (slot.loss.rank() != 0 || slot.loss.dtype() != loss.dtype()) slot.loss = Array::zeros({}, loss.dtype());
     if (sum_.rank() != 0) sum_ = Array::zeros({}, loss.dtype() == DType::f64 ? DType::f64 : DType::f32);
     // Gradients are divided by the scale in a kernel that runs anyhow.

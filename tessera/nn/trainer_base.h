@@ -11,6 +11,7 @@
 
 #include "tessera/nn/any_optimiser.h"
 #include "tessera/nn/batches.h"
+#include "tessera/nn/mode.h"
 #include "tessera/nn/precision.h"
 
 namespace tessera {
@@ -28,6 +29,11 @@ struct TrainerOptions {
   /// What the model computes in (nn/precision.h). With a loss scale, f16's, a step whose loss or gradient is not finite
   /// is skipped, and counted; and only one with the smallest scale is as check_finite says.
   PrecisionOptions precision = {};
+  /// Several: the samples of each batch are split over them, each of which has a replica of the model; gradients are
+  /// added in a fixed tree on the first, where the model is trained and the optimiser works. The loss is a mean over
+  /// samples, and the same split gives the same bits. State (BatchNorm's running figures) is the first device's, and
+  /// each draws its own random numbers. Steps are not recorded.
+  std::vector<Device> devices = {};
 };
 
 /// A step whose loss or gradient is not finite.
@@ -99,6 +105,11 @@ class TrainerBase {
   /// The loss with its scale, which is differentiated.
   Array scaled(const Array& loss) const { return precision_.scales() ? precision_.scaled(loss) : loss; }
   void forget() noexcept;  ///< what was recorded
+  bool splits() const { return options_.devices.size() > 1; }
+  const std::vector<Device>& devices() const { return options_.devices; }
+  std::vector<std::string> patterns() const { return optimiser_->patterns(); }
+  /// Of the replica of this number.
+  TrainingOptions mode_of(std::size_t replica) const;
   Array step_arrays(std::span<const Array> batch);
 
  private:
