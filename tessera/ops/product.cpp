@@ -228,7 +228,8 @@ void packed_product(const ops::ProductChoice& choice, const Array& left, const A
   if (!spec.whole && (spec.batched || !spec.columns_first)) args.index(row_blocks);
   if (!spec.a_packed && !spec.a_unit_m) args.index(s.am);
   if (!spec.a_packed && !spec.a_unit_k) args.index(s.ak);
-  if (!spec.b_packed) args.index(s.bk);
+  if (!spec.b_packed && !spec.b_unit_k) args.index(s.bk);
+  if (spec.staged != 0 && !spec.b_unit_n) args.index(s.bn);
   if (!spec.whole && (spec.batched || spec.columns_first)) args.index(column_blocks);
   if (spec.batched)
     for (std::int64_t v : {extents[1], a_batch[0], a_batch[1], b_batch[0], b_batch[1]}) args.index(v);
