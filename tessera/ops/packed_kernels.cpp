@@ -304,11 +304,13 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
     plan.block_rows = std::min<std::int64_t>(m_panels, std::max<std::int64_t>(1, 256 / p.tm));
     plan.block_columns = n_panels;
   }
-  // Four blocks a thread, so that all end together, but none of less than a few microseconds.
+  // Four blocks a thread, so that all end together, or eight where none reads what another does, but none of less than
+  // a few microseconds.
+  const std::int64_t wanted = (staged && !tile ? 8 : 4) * static_cast<std::int64_t>(tiles.compute_units);
   const auto blocks = [&] {
     return ceil_div(m_panels, plan.block_rows) * ceil_div(n_panels, plan.block_columns) * batch;
   };
-  while (tiles.compute_units > 1 && blocks() < 4 * tiles.compute_units &&
+  while (tiles.compute_units > 1 && blocks() < wanted &&
          plan.block_rows * plan.block_columns * p.tm * columns * k > 1 << 18) {
     if (plan.block_columns == 1 ||
         (!p.staged && plan.block_rows > 1 && plan.block_rows * p.tm >= plan.block_columns * columns))

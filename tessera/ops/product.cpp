@@ -280,9 +280,8 @@ Array multiplied(const Array& a, const Array& b, const Shape& lead, Shape shape,
   if (spec.bias) bias = epilogue.bias->astype(sum).as_contiguous().view();
   const bool plain = lead.empty() && !swapped && !spec.bias && spec.activation == Activation::none && !epilogue.dtype;
   const auto launch = [&](std::int64_t blocks, const LaunchArguments& args) {
-    const auto count = static_cast<std::uint64_t>(blocks);
-    choice.kernel->launch({count, 1, 1}, args);
-    if (plain) ops::RepeatedProduct::keep(a, b, out, *choice.kernel, count, args);
+    choice.kernel->launch({static_cast<std::uint64_t>(blocks), 1, 1}, args);
+    if (plain) ops::RepeatedProduct::keep(a, b, out, *choice.kernel, static_cast<std::uint64_t>(blocks), args);
   };
   if (spec.packed) {
     packed_product(choice, *first, *second, std::move(bias), out, {am, ak, bk, bn}, dims, launch);
@@ -301,7 +300,6 @@ Array multiplied(const Array& a, const Array& b, const Shape& lead, Shape shape,
   return out;
 }
 
-/// matmul where nothing is known of it.
 Array multiply(const Array& left, const Array& right, const Epilogue& epilogue) {
   const auto attributes = [&] {
     const std::string activation = activation_name(epilogue.activation);
