@@ -152,6 +152,7 @@ TEST(Tiles, OfProductsByPanelsFitTheirBlocksOnEveryProcessor) {
                 ASSERT_GE(plan.depth, 1);
                 ASSERT_LE(static_cast<std::uint64_t>(plan.block_rows * plan.block_columns),
                           ops::packed_tiles(plan.spec));
+                ASSERT_LE(plan.spec.staged * dtype_size(t), shared);
                 ASSERT_LE((plan.block_rows - 1) * rows, m);
                 ASSERT_LE((plan.block_columns - 1) * columns, n);
                 ASSERT_LE(ops::packed_tiles(plan.spec) * static_cast<std::uint64_t>(rows * columns) * dtype_size(t),

@@ -281,13 +281,11 @@ void MemoryPool::release(Storage& storage) noexcept {
     }
   }
   std::vector<Block> victims;
-  {
+  try {
     std::lock_guard hold(lock_);
     delist(storage);
-    try {
-      if (known) keep(block, victims);
-    } catch (...) {  // leaked, too
-    }
+    if (known) keep(block, victims);
+  } catch (...) {  // leaked, too
   }
   if (!victims.empty()) give_back(victims);
 }

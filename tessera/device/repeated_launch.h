@@ -19,7 +19,7 @@ struct OpenDevice;
 /// Trivially destructible, as all that threads keep.
 class RepeatedLaunch {
  public:
-  static constexpr std::size_t most_arguments = 12, most_buffers = 4;
+  static constexpr std::size_t most_arguments = 18, most_buffers = 4;
   /// Where a buffer begins; how many elements of which dtype it has is as it was.
   struct Buffer {
     Storage* storage;

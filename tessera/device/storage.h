@@ -132,13 +132,13 @@ class Storage {
   /// There has been a use to wait for. Queues whose work is done when a call returns leave none, and the lock free.
   std::atomic<bool> used_ = false;
   QueueUse last_write_{};
-  std::vector<QueueUse> reads_;    ///< since the last write, one a queue
-  ReaderLink* readers_ = nullptr;  ///< under the books' lock
+  std::vector<QueueUse> reads_;                  ///< since the last write, one a queue
+  ReaderLink* readers_ = nullptr;                ///< under the books' lock
   std::atomic<std::uint32_t> reader_count_ = 0;  ///< changed under the books' lock, read without
   std::atomic<std::uint64_t> writes_ = 0;
   std::atomic<const char*> writer_ = nullptr;
   std::atomic<std::uint32_t> exposures_ = 0;
-  bool of_recording_ = false;  ///< set before anybody else has it
+  bool of_recording_ = false;                    ///< set before anybody else has it
   std::atomic<Elsewhere*> elsewhere_ = nullptr;  ///< owned
   static constinit thread_local const Storage* moving_;
 };

@@ -267,8 +267,10 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
       if (cost < least * 0.999) least = cost, p.tn = tn, p.lanes = lanes;
     }
   const std::int64_t columns = p.tn * p.lanes, n_panels = ceil_div(n, columns);
-  const bool staged = tile && packs_b(columns);
-  p.b_packed = !tile && packs_b(columns);
+  // So does a block that has all rows, since nobody else reads its panels: then these stay in its core's caches.
+  const bool all_rows = wide && !s.update && m_panels * p.tm <= 128 && tiles.shared_bytes >= 2 * 98304;
+  const bool staged = (tile || all_rows) && packs_b(columns);
+  p.b_packed = !staged && packs_b(columns);
   const bool runs = s.a_unit_k && s.a == s.sum;  // each of a tile's rows is read as it lies
   p.a_packed = !tile && (runs ? n_panels > 4 && !near(m) : n_panels >= 4);
   plan.pack_a = {s.a, s.sum, p.tm, p.tm, s.a_unit_m, s.a_unit_k};
@@ -278,19 +280,23 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
 
   // A panel of b should stay in the first cache while tiles go through the rows; where vectors are wide the second is
   // as fast, and sums that wait less often are worth more.
-  const auto fits = static_cast<std::int64_t>((staged && wide ? 36864u : wide ? 98304u : 24576u) / (size * columns));
+  const auto fits = static_cast<std::int64_t>((staged && tile && wide ? 36864u
+                                               : wide                 ? 98304u
+                                                                      : 24576u) /
+                                              (size * columns));
   plan.depth = k <= fits * 3 / 2 ? k : ceil_div(k, ceil_div(k, fits));
   // Where what a block reads along k does not stay in the second (2 MiB where vectors are wide), each result is better
   // had from fewer readings: of larger blocks.
-  if (wide && !staged) p.sums_bytes = 128 << 10;
+  if (wide && !(staged && tile)) p.sums_bytes = 128 << 10;
   const std::int64_t block = (128 + static_cast<std::int64_t>(p.sums_bytes / (128 * size))) * k * size;
-  if (block > 3 << 19 && !staged) p.sums_bytes = 256 << 10;
-  p.sums_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(p.sums_bytes, tiles.shared_bytes));
-  p.update = s.update, p.lower = s.lower, p.c_unit = s.c_unit;
+  if (block > 3 << 19 && !(staged && tile)) p.sums_bytes = 256 << 10;
   if (staged) {
     p.staged = static_cast<std::uint32_t>(fits * 3 / 2 * columns);
     p.b_unit_k = s.b_unit_k && !s.b_unit_n, p.b_unit_n = s.b_unit_n;
   }
+  const std::uint64_t room = tiles.shared_bytes - std::min(tiles.shared_bytes, p.staged * size);
+  p.sums_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(p.sums_bytes, room));
+  p.update = s.update, p.lower = s.lower, p.c_unit = s.c_unit;
   const auto most_tiles = static_cast<std::int64_t>(packed_tiles(p));
   plan.block_rows = std::min({m_panels, std::max<std::int64_t>(1, 128 / p.tm), most_tiles});
   plan.block_columns = std::clamp<std::int64_t>(most_tiles / plan.block_rows, 1, n_panels);
@@ -298,11 +304,13 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
     plan.block_rows = std::min<std::int64_t>(m_panels, std::max<std::int64_t>(1, 256 / p.tm));
     plan.block_columns = n_panels;
   }
-  // Four blocks a thread, so that all end together, but none of less than a few microseconds.
+  // Four blocks a thread, so that all end together, or eight where none reads what another does, but none of less than
+  // a few microseconds.
+  const std::int64_t wanted = (staged && !tile ? 8 : 4) * static_cast<std::int64_t>(tiles.compute_units);
   const auto blocks = [&] {
     return ceil_div(m_panels, plan.block_rows) * ceil_div(n_panels, plan.block_columns) * batch;
   };
-  while (tiles.compute_units > 1 && blocks() < 4 * tiles.compute_units &&
+  while (tiles.compute_units > 1 && blocks() < wanted &&
          plan.block_rows * plan.block_columns * p.tm * columns * k > 1 << 18) {
     if (plan.block_columns == 1 ||
         (!p.staged && plan.block_rows > 1 && plan.block_rows * p.tm >= plan.block_columns * columns))

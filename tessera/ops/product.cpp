@@ -228,7 +228,8 @@ void packed_product(const ops::ProductChoice& choice, const Array& left, const A
   if (!spec.whole && (spec.batched || !spec.columns_first)) args.index(row_blocks);
   if (!spec.a_packed && !spec.a_unit_m) args.index(s.am);
   if (!spec.a_packed && !spec.a_unit_k) args.index(s.ak);
-  if (!spec.b_packed) args.index(s.bk);
+  if (!spec.b_packed && !spec.b_unit_k) args.index(s.bk);
+  if (spec.staged != 0 && !spec.b_unit_n) args.index(s.bn);
   if (!spec.whole && (spec.batched || spec.columns_first)) args.index(column_blocks);
   if (spec.batched)
     for (std::int64_t v : {extents[1], a_batch[0], a_batch[1], b_batch[0], b_batch[1]}) args.index(v);
@@ -279,9 +280,8 @@ Array multiplied(const Array& a, const Array& b, const Shape& lead, Shape shape,
   if (spec.bias) bias = epilogue.bias->astype(sum).as_contiguous().view();
   const bool plain = lead.empty() && !swapped && !spec.bias && spec.activation == Activation::none && !epilogue.dtype;
   const auto launch = [&](std::int64_t blocks, const LaunchArguments& args) {
-    const auto count = static_cast<std::uint64_t>(blocks);
-    choice.kernel->launch({count, 1, 1}, args);
-    if (plain) ops::RepeatedProduct::keep(a, b, out, *choice.kernel, count, args);
+    choice.kernel->launch({static_cast<std::uint64_t>(blocks), 1, 1}, args);
+    if (plain) ops::RepeatedProduct::keep(a, b, out, *choice.kernel, static_cast<std::uint64_t>(blocks), args);
   };
   if (spec.packed) {
     packed_product(choice, *first, *second, std::move(bias), out, {am, ak, bk, bn}, dims, launch);
@@ -300,7 +300,6 @@ Array multiplied(const Array& a, const Array& b, const Shape& lead, Shape shape,
   return out;
 }
 
-/// matmul where nothing is known of it.
 Array multiply(const Array& left, const Array& right, const Epilogue& epilogue) {
   const auto attributes = [&] {
     const std::string activation = activation_name(epilogue.activation);
