@@ -20,7 +20,8 @@ double train(const Net& model, const Batch& data, std::vector<Device> devices) {
   FitOptions<Net, Batch> options;
   options.loss = loss_of, options.epochs = 20, options.devices = std::move(devices);
   const auto [x, y] = data;
-  return fit(model, batches(x, y, {.size = 64, .shuffle = true, .seed = 2}), options).result.loss;
+  const Net trained = fit(model, batches(x, y, {.size = 64, .shuffle = true, .seed = 2}), options).model;
+  return loss_of(trained, data).item<float>();
 }
 
 /// A layer whose intermediate results are computed again in the walk back: less memory for more work.

@@ -134,7 +134,6 @@ TEST_P(SeveralDevices, FitTakesDevices) {
   const auto [one, result] = fit(network(), all(), options({}));
   const auto [several, other] = fit(network(), all(), options(GetParam()));
   EXPECT_LT(worst(values(several), values(one)), 2e-5);
-  EXPECT_NEAR(result.loss, other.loss, 1e-4);
   EXPECT_EQ(result.steps, other.steps);
 }
 
