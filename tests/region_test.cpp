@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <limits>
 #include <thread>
 
 #include "tessera/device/sequence.h"
@@ -101,6 +102,27 @@ TEST(Regions, CommutingWithTwoArraysNeverWaitsInACircle) {
       r.wait();
     EXPECT_EQ(x.to_vector<float>(), Floats(4, 30.0f * static_cast<float>(round + 1)));
   }
+}
+
+TEST_P(OnEveryDevice, AProductIntoAnArrayThatIsThereIsATask) {  // behaviour 26
+  const Scope here{current_device()};
+  const Array a = random_uniform({17, 9}, 1), b = random_uniform({9, 13}, 2);
+  const Floats once = matmul(a, b).to_vector<float>();
+  Array c = Array::full({17, 13}, std::numeric_limits<float>::quiet_NaN());
+  Region r({.scope = here});
+  matmul(r, out(c), in(a), in(b));
+  matmul(r, inout(c), in(a), in(b));
+  r.wait();
+  const Floats got = c.to_vector<float>();
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], 2 * once[i], 1e-4f);
+  Task<void> plain = matmul(out(c), in(a), in(b));  // of no region
+  plain.fetch();
+  EXPECT_NEAR(c.to_vector<float>()[0], once[0], 1e-4f);
+  expect_throw<ArgumentError>([&] { matmul(r, in(c), in(a), in(b)); }, {"matmul of tasks", "c = in", "out(c)"});
+  expect_throw<ArgumentError>([&] { matmul(r, out(c), inout(a), in(b)); }, {"a = inout", "in(a)"});
+  Array wrong = Array::zeros({3, 3});
+  matmul(r, out(wrong), in(a), in(b));
+  expect_throw<TaskError>([&] { r.wait(); }, {"matmul", "(3, 3)"});
 }
 
 TEST_P(OnEveryDevice, ScratchIsMemoryOfTheTasksOwn) {

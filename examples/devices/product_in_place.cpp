@@ -23,9 +23,7 @@ int main() {
     for (std::int64_t i = 0; i < 4; ++i)
       for (std::int64_t j = 0; j < 4; ++j)
         for (std::int64_t k = 0; k < 4; ++k)
-          r.spawn(
-              {.name = "multiply"}, [](const Array& x, const Array& y, Array& z) { multiply_into(z, x, y); },
-              in(a.tile(i, k)), in(b.tile(k, j)), inout(c.tile(i, j)));
+          matmul(r, k == 0 ? out(c.tile(i, j)) : inout(c.tile(i, j)), in(a.tile(i, k)), in(b.tile(k, j)));
   }  // waits, and throws what a task threw
   std::printf("64 products of tiles on %s; off by %g\n", to_string(c.scope()).c_str(), static_cast<double>(off(c)));
   check.expect(off(c) < 1e-4f, "as a loop over tiles");

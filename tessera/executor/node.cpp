@@ -90,8 +90,8 @@ void Node::submit_here() {
   Executor& executor = group_->executor_;
   group_->submitted_.fetch_add(1, std::memory_order_relaxed);
   while (pending_.load(std::memory_order_acquire) != 1) std::this_thread::yield();  // they say so a moment later
-  if (gated_) {  // who has its turn may be under way
-    keep();      // the queue's
+  if (gated_) {                                                                     // who has its turn may be under way
+    keep();                                                                         // the queue's
     state_.store(State::waiting, std::memory_order_seq_cst);
     predecessor_ended();
     return executor.wait(*this);

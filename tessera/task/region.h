@@ -31,8 +31,8 @@ inline Accessed inout(const Array& array) { return {array, Access::inout}; }
 /// each is ready. With floating-point numbers the result may then depend on the order.
 inline Accessed commute(const Array& array) { return {array, Access::commute}; }
 
-/// Memory that the task gets new on its device, with whatever was in it: `spawn(f, in(x), scratch({64, 64}))` calls f with
-/// an Array of that shape, which is gone with the task unless f keeps it.
+/// Memory that the task gets new on its device, with whatever was in it: `spawn(f, in(x), scratch({64, 64}))` calls f
+/// with an Array of that shape, which is gone with the task unless f keeps it.
 struct Scratch {
   Shape shape;
   DType dtype = DType::f32;
