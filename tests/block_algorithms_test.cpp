@@ -233,7 +233,9 @@ TEST_P(OnEveryDevice, Behaviour11And45EveryWayToMakeThemOnTheDevicesAskedFor) {
             elements += element_count(t.shape());
           }
           EXPECT_EQ(elements, a.size()) << "tiles cover it";
-          if (n != 0) EXPECT_TRUE(a.scope().inside(scope));
+          if (n != 0) {
+            EXPECT_TRUE(a.scope().inside(scope));
+          }
         }
         EXPECT_EQ(made[0].gather(home).to_vector<float>(), std::vector<float>(n, 0));
         EXPECT_EQ(made[1].gather(home).to_vector<std::int32_t>(), std::vector<std::int32_t>(n, 1));

@@ -11,6 +11,8 @@
 
 #include "tessera/device/sequence.h"
 #include "tessera/kernel/kernel.h"
+#include "tessera/ops/product.h"
+#include "tessera/task/products.h"
 #include "tessera/task/this_task.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
@@ -96,10 +98,11 @@ TEST(Regions, CommutingWithTwoArraysNeverWaitsInACircle) {
     }
     // A failure fails what comes after, not those that commute with it.
     if (round % 2 == 1) r.spawn([](Array&) { throw std::runtime_error("no"); }, commute(y));
-    if (round % 2 == 1)
+    if (round % 2 == 1) {
       EXPECT_THROW(r.wait(), TaskError);
-    else
+    } else {
       r.wait();
+    }
     EXPECT_EQ(x.to_vector<float>(), Floats(4, 30.0f * static_cast<float>(round + 1)));
   }
 }

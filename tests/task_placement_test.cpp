@@ -83,7 +83,9 @@ TEST(Placement, CholeskyOnGpusOfDifferentSpeedsIsWithinTwiceWhatIsPossible) {
       EXPECT_LT(off, 1e-4f);
     }
     // Within twice, on a machine that has the time for it: it is asked of the long run only.
-    if (std::getenv("TESSERA_TEST_LONG")) EXPECT_LT(best, 2);
+    if (std::getenv("TESSERA_TEST_LONG")) {
+      EXPECT_LT(best, 2);
+    }
   });
 }
 

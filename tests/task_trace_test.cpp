@@ -88,7 +88,9 @@ TEST(Trace, HasWaitsKernelsAndCopies) {
   const json inner = named(events, "inner");
   // Where another thread was quicker to run it, and it had ended before the wait, there is none.
   for (const json& e : waits)
-    if (e.at("name") == "wait for inner") EXPECT_TRUE(within(e, named(events, "outer")));
+    if (e.at("name") == "wait for inner") {
+      EXPECT_TRUE(within(e, named(events, "outer")));
+    }
 }
 
 TEST(Trace, HasCopiesToADeviceInItsRow) {

@@ -61,7 +61,9 @@ inline std::vector<json> checked(const std::string& text) {
     std::vector<std::int64_t> open;
     for (const auto& [begin, end] : row.spans) {
       while (!open.empty() && open.back() <= begin) open.pop_back();
-      if (!open.empty()) EXPECT_LE(end, open.back()) << "they do not nest";
+      if (!open.empty()) {
+        EXPECT_LE(end, open.back()) << "they do not nest";
+      }
       open.push_back(end);
     }
   }
