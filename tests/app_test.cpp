@@ -734,7 +734,8 @@ TEST(Documents, LinksAndPathsExist) {
 
 TEST(Documents, CodeInTheReadmeIsAnExamplesCode) {
   std::string examples;
-  for (const auto& entry : std::filesystem::directory_iterator("examples")) examples += read_file(entry.path());
+  for (const auto& entry : std::filesystem::recursive_directory_iterator("examples"))
+    if (entry.is_regular_file()) examples += read_file(entry.path());
   const std::string readme = read_file("README.md");
   int blocks = 0;
   for (std::size_t at = 0; (at = readme.find("```cpp\n", at)) != std::string::npos; ++blocks) {
