@@ -297,6 +297,85 @@ TEST(CpuStrided, ThreadsWriteDifferentMembersAtOnce) {
     }
 }
 
+// Each lane goes along a row of its own: sums in order, of rows that lie `apart` elements apart, where there is no
+// memory besides. `shift` elements of each row come before those that are added.
+TEST(CpuStrided, LoopsAlongRowsSideBySide) {
+  struct Rows {
+    std::size_t rows, width, apart, shift;
+  };
+  for (Cpu* cpu : cpu_targets())
+    for (const DType t : {DType::f32, DType::f64, DType::i32, DType::u64, DType::f16}) {
+      const DType sums = t == DType::f16 ? DType::f32 : t;
+      const auto kernel = cpu->compile(map_kernel("rows", [&] {
+        const BufferRef x = in("x", t), y = out("y", sums), z = out("z", sums);
+        const Value width = scalar_param("width", DType::index), apart = scalar_param("apart", DType::index);
+        const Value shift = scalar_param("shift", DType::index);
+        Variable sum(sums, literal(sums, 0)), back(sums, literal(sums, 0));
+        for_(0, width, [&](Value j) {
+          const Value v = cast(sums, x.load(global_id() * apart + shift + j));
+          sum.set(sum.get() + v);
+          back.set(v - cast(sums, x.load(global_id() * apart + shift + width - 1 - j)) - back.get());
+        });
+        y.store(global_id(), sum.get());
+        z.store(global_id(), back.get());
+      }));
+      const std::size_t size = dtype_size(t), out_size = dtype_size(sums);
+      for (const Rows& r : {Rows{16, 4, 4, 0},
+                            {37, 5, 7, 1},
+                            {16, 1, 1, 0},
+                            {5, 9, 9, 0},
+                            {33, 3, 5, 2},
+                            {32, 0, 4, 1},
+                            {16, 8, 8, 0},
+                            {48, 31, 40, 3}})
+        for (const bool at_end : {false, true}) {
+          const std::size_t elements = (r.rows - 1) * r.apart + r.width + (r.width ? 0 : 1);
+          Fenced x(elements * size, at_end), y(r.rows * out_size, at_end), z(r.rows * out_size, at_end);
+          fill(x.data(), elements, t, 1), fill(y.data(), r.rows, sums, 2), fill(z.data(), r.rows, sums, 3);
+          cpu->call()
+              .at(x.data() - r.shift * size, x.size() + r.shift * size, elements + r.shift)
+              .at(y.data(), y.size(), r.rows)
+              .at(z.data(), z.size(), r.rows)
+              .index(static_cast<std::int64_t>(r.width))
+              .index(static_cast<std::int64_t>(r.apart))
+              .index(static_cast<std::int64_t>(r.shift))
+              .run(*kernel, {r.rows, 1, 1});
+          std::vector<std::byte> expected(2 * r.rows * out_size);
+          const auto add = [&]<class T>(T, auto&& element) {
+            for (std::size_t i = 0; i < r.rows; ++i) {
+              T sum = 0, back = 0;
+              for (std::size_t j = 0; j < r.width; ++j) {
+                const T v = element(i * r.apart + j), w = element(i * r.apart + r.width - 1 - j);
+                sum = static_cast<T>(sum + v);
+                back = static_cast<T>(static_cast<T>(v - w) - back);
+              }
+              std::memcpy(expected.data() + i * sizeof(T), &sum, sizeof(T));
+              std::memcpy(expected.data() + (r.rows + i) * sizeof(T), &back, sizeof(T));
+            }
+          };
+          const auto of = [&]<class T>(T) {
+            return [&](std::size_t i) {
+              T v;
+              std::memcpy(&v, x.data() + i * sizeof(T), sizeof(T));
+              return v;
+            };
+          };
+          switch (t) {
+            case DType::f32: add(float{}, of(float{})); break;
+            case DType::f64: add(double{}, of(double{})); break;
+            case DType::i32: add(std::uint32_t{}, of(std::uint32_t{})); break;  // wraps
+            case DType::u64: add(std::uint64_t{}, of(std::uint64_t{})); break;
+            default: add(float{}, [&, bits = of(std::uint16_t{})](std::size_t i) { return half_value(bits(i)); });
+          }
+          const bool same = std::memcmp(expected.data(), y.data(), y.size()) == 0 &&
+                            std::memcmp(expected.data() + y.size(), z.data(), z.size()) == 0;
+          EXPECT_TRUE(same) << cpu->target() << ": " << dtype_name(t) << ", " << r.rows << " rows of " << r.width
+                            << ", " << r.apart << " apart, from " << r.shift
+                            << (at_end ? ", at the end" : ", at the front");
+        }
+    }
+}
+
 // Rows of any length: sums, the first match (a loop that ends early), stores, loops in loops.
 TEST(CpuStrided, LoopsOverUnevenRows) {
   std::mt19937 random(test_seed());

@@ -140,9 +140,29 @@ void Emitter::for_statement(const Node& n, Value* mask) {
     return last;
   };
   if (!masks) {
+    Value* from = start;
+    if (!mask && ones && is_signed_int(t) && reads_rows(n)) {
+      // Four rounds at once, for which four elements of each lane's row are read together.
+      constexpr int rounds = tile_columns;
+      Value* room = b_.CreateSub(end, same(end, rounds - 1));
+      Value* fits = b_.CreateICmpSLE(room, end);  // unless that wrapped
+      auto holds = [&](Value* i) { return b_.CreateAnd(fits, b_.CreateICmpSLT(i, room)); };
+      by = same(start, rounds);
+      from = loop(
+          start, holds, [&](Value*, Value* next) { return holds(next); },
+          [&](Value* i) {
+            for (tile_round_ = 0; tile_round_ < rounds; ++tile_round_) {
+              define(n.args[3], b_.CreateAdd(i, same(i, tile_round_)));
+              statements(n.extra, nullptr);
+            }
+            tile_round_ = -1;
+            tiles_.clear();
+          });
+      by = scalar(n.args[2]);
+    }
     auto holds = [&](Value* i) { return compare(CompareOp::lt, t, i, end); };
     loop(
-        start, holds, [&](Value* i, Value* next) { return ones ? holds(next) : more_rounds(i, end, by); },
+        from, holds, [&](Value* i, Value* next) { return ones ? holds(next) : more_rounds(i, end, by); },
         [&](Value*) { statements(n.extra, mask); });
     return;
   }
@@ -269,7 +289,8 @@ void Emitter::load(NodeId id, Value* mask) {
     Value* v = strided_load(id, active);
     return define(id, from_memory(t, other ? b_.CreateSelect(active, v, other) : v));
   }
-  if (index.shape.kind == ShapeKind::linear && !active) return define(id, from_memory(t, load_by_lane(id)));
+  if (index.shape.kind == ShapeKind::linear && !active)
+    return define(id, from_memory(t, tile_round_ >= 0 && tiles_.contains(id) ? tiled_load(id) : load_by_lane(id)));
   Value* all = active ? active : llvm::Constant::getAllOnesValue(lanes(b_.getInt1Ty()));
   Value* pointers = element_address(n.args[0], vector(n.args[1]));
   if (!other) other = llvm::Constant::getNullValue(lanes(element));

@@ -19,6 +19,13 @@ int Emitter::register_lanes(DType t) const {
   return static_cast<int>(std::min<std::size_t>(width_, 4 * target_.width / bytes_of(t)));
 }
 
+// The mask of `n` lanes of which the first `active` are.
+Emitter::Value* Emitter::first_lanes(int n, int active) {
+  std::vector<llvm::Constant*> bits;
+  for (int i = 0; i < n; ++i) bits.push_back(b_.getInt1(i < active));
+  return llvm::ConstantVector::get(bits);
+}
+
 // Where the least element of a window lies.
 Emitter::Value* Emitter::window_address(NodeId id) {
   const Node& n = fn_[id];
@@ -80,6 +87,9 @@ Emitter::Value* Emitter::strided_load(NodeId id, Value* mask) {
     const int start = k * n, from = std::min(start, total - n);
     if (mask)
       loaded.push_back({b_.CreateMaskedLoad(type, at(start), align, element_mask(mask, start, n, wanted),
+                                            llvm::Constant::getNullValue(type))});
+    else if (from < start && start < total && masks_in_hardware(t) && target_.width == 16)  // crosses no cache line
+      loaded.push_back({b_.CreateMaskedLoad(type, at(start), align, first_lanes(n, total - start),
                                             llvm::Constant::getNullValue(type))});
     else if (start < total)
       loaded.push_back({b_.CreateAlignedLoad(type, at(from), align), start - from});
@@ -214,9 +224,13 @@ void Emitter::store_by_lane(NodeId id, Value* value) {
   const DType t = dtype(n.args[0]);
   llvm::Type* element = memory_type(t);
   Value *first = element_address(n.args[0], index.value), *step = stride_of(index.shape);
+  // By way of the stack, volatile so that it stays: taking elements out of a register competes with the shuffles that
+  // put them into one.
+  auto* there = stack(value->getType(), "lanes");
+  b_.CreateStore(value, there);
   for (unsigned i = 0; i < width_; ++i)
-    b_.CreateAlignedStore(b_.CreateExtractElement(value, std::uint64_t{i}), lane_address(first, element, step, i),
-                          llvm::Align(bytes_of(t)));
+    b_.CreateAlignedStore(b_.CreateLoad(element, b_.CreateConstGEP1_64(element, there, i), true),
+                          lane_address(first, element, step, i), llvm::Align(bytes_of(t)));
 }
 
 }  // namespace tessera::cpu

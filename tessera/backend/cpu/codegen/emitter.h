@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a lowered kernel to LLVM IR with explicit vectors: threads are lanes, varying control is masks, barriers split
 // the kernel into loops over chunks of lanes. The sources: emit_kernel (skeleton, regions), emit_statement,
-// emit_strided, emit_lanes (loops that lanes run one by one), emit_value.
+// emit_strided, emit_rows, emit_lanes (loops that lanes run one by one), emit_value.
 #pragma once
 
+#include <array>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -106,6 +108,7 @@ class Emitter final : public Values {
   void store_members(const Waiting& w);
   bool masks_in_hardware(DType t) const;
   int register_lanes(DType t) const;
+  Value* first_lanes(int n, int active);
   Value* window_address(NodeId id);
   Value* reversed(Value* vector);
   Value* some_lanes(Value* vector, int first, int n);
@@ -114,6 +117,12 @@ class Emitter final : public Values {
   void store_by_lane(NodeId id, Value* value);
   Value* lane_address(Value* first, llvm::Type* element, Value* step, unsigned lane);
   Value* stride_of(Shape shape);  // an i64
+
+  // emit_rows.cpp
+  static constexpr int tile_columns = 4;
+  bool reads_rows(const ir::Node& loop);  // fills tiles_
+  std::optional<std::int64_t> per_round(NodeId id, NodeId counter, int& steps) const;
+  Value* tiled_load(NodeId id);
 
   // emit_interleave.cpp
   struct Origin {  // of a vector that holds one member of each struct
@@ -183,6 +192,8 @@ class Emitter final : public Values {
   std::vector<Waiting> waiting_;
   std::vector<std::vector<Piece>> registers_;  // by window: what was loaded of it, as long as it is what memory holds
   std::map<Value*, Origin> origins_;
+  std::map<NodeId, std::array<Value*, tile_columns>> tiles_;  // by load: what it gives in each of these rounds
+  int tile_round_ = -1;                                       // which it is; -1: rounds are emitted by themselves
   std::vector<Local> locals_;
   std::vector<std::size_t> offsets_;  // of shared arrays, and of kept values in context memory
   std::vector<Value*> accumulators_;
