@@ -19,13 +19,14 @@ using detail::Structure;
 namespace {
 
 enum Form : std::uint8_t {
-  thread_each,   ///< a thread computes one result (or one part of it): neighbours read neighbouring elements
-  rows_each,     ///< as thread_each, and to the bit, in blocks that go over rows of memory together
-  block_each,    ///< a block does: for reductions along contiguous memory
-  few_each,      ///< likewise, with several sums a thread
-  position,      ///< a block finds where the largest element is, by integers that order alike
-  few_position,  ///< likewise, by the floats themselves, several at a time: for processors, which lose no denormals
-  position_each  ///< a thread does, by the floats themselves
+  thread_each,     ///< a thread computes one result (or one part of it): neighbours read neighbouring elements
+  rows_each,       ///< as thread_each, and to the bit, in blocks that go over rows of memory together
+  block_each,      ///< a block does: for reductions along contiguous memory
+  few_each,        ///< likewise, with several sums a thread
+  position,        ///< a block finds where the largest element is, by integers that order alike
+  few_position,    ///< likewise, by the floats themselves, several at a time: for processors, which lose no denormals
+  short_position,  ///< likewise, of rows that are quickly read twice
+  position_each    ///< a thread does, by the floats themselves
 };
 bool in_blocks(std::uint8_t form) { return form != thread_each && form != position_each; }
 bool finds_position(std::uint8_t form) { return form >= position; }
@@ -40,6 +41,8 @@ constexpr std::uint32_t block_threads = 256;
 // On `cpu` a block's threads are vectors one after the other: along memory one vector, which goes over it in order.
 constexpr std::uint32_t row_threads = 256;
 constexpr int rows_together = 16;
+constexpr std::int64_t short_row = 512;                                // elements
+constexpr std::int64_t longest_axis = (std::int64_t{1} << 31) - 8192;  // of argmax
 
 double identity(ir::ReduceOp op, DType t) {
   switch (op) {
@@ -131,7 +134,7 @@ ir::Function trace_reduction(const Spec& spec) {
   const ir::Value end = ir::min(begin + part, total);
   const int root = s.output_nodes[0];
   const bool small = s.nodes.size() <= 6;  // else one copy of its code is enough to compile
-  const bool compares = s.form == few_position || s.form == position_each;
+  const bool compares = finds_position(s.form) && s.form != position;
   const Accumulation in{op, s.accumulator, finds_position(s.form), compares};
   auto element = [&](ir::Value r) {
     unravel(trace, r, kept, s.rank, at);
@@ -150,37 +153,91 @@ ir::Function trace_reduction(const Spec& spec) {
     ir::for_(rest + from, end, step, [&](ir::Value r) { body(r, 0); });
   };
 
+  if (s.form == few_position || s.form == short_position) {
+    // The greatest of groups of `count` vectors, one comparison a group; the group where it began is looked through
+    // again in the end. Short rows are looked through whole: that costs less than to know the group.
+    const int count = small ? 4 : 1, step = threads * count;
+    // `far` is behind every position, and a group more does not wrap.
+    const ir::Value lane = ir::thread_id(), far = ir::index_literal(longest_axis);
+    const bool floats = in.ordered(), whole = s.form == short_position;
+    const ir::Variable best(in.worked(), in.begin()), where(DType::index, begin), no_number(DType::i32, 0);
+    const auto group = [&](ir::Value from, int vectors) {
+      ir::Value greatest, odd;
+      for (int k = 0; k < vectors; ++k) {
+        const ir::Value v = element(from + lane + k * threads);
+        greatest = k ? ir::select(v > greatest, v, greatest) : v;
+        if (floats) odd = k ? odd | (v != v) : v != v;
+      }
+      const ir::Value better = greatest > best.get();
+      if (!whole) where.set(ir::select(better, from, where.get()));
+      best.set(ir::select(better, greatest, best.get()));
+      if (floats) no_number.set(ir::select(odd, ir::literal(DType::i32, 1), no_number.get()));
+    };
+    const ir::Value rest = begin + (end - begin) / step * step;
+    const auto last_ones = [&](auto&& body) {
+      ir::if_(rest < end, [&] { ir::for_(rest + lane, end, threads, body); });
+    };
+    ir::for_(begin, rest, step, [&](ir::Value r) { group(r, count); });
+    last_ones([&](ir::Value r) { group(r - lane, 1); });
+
+    const ir::Value key = in.key(best.get()), top = ir::block_max(key);
+    const ir::Value greatest = floats ? detail::from_order_key(top) : top;
+    const ir::Value first_group = whole ? begin : ir::block_min(ir::select(key == top, where.get(), far));
+    std::vector<ir::Variable> first;  // by vector of the group: where a group begins whose k-th has it
+    for (int k = 0; k < count; ++k) first.emplace_back(DType::index, far);
+    const auto look = [&](int k, ir::Value from, auto&& is) {
+      const ir::Variable& f = first[static_cast<std::size_t>(k)];
+      f.set(ir::select(is(element(from + lane + k * threads)), ir::min(f.get(), from), f.get()));
+    };
+    const auto look_through = [&](auto&& is) {
+      ir::for_(begin, rest, step, [&](ir::Value r) {
+        for (int k = 0; k < count; ++k) look(k, r, is);
+      });
+      last_ones([&](ir::Value r) { look(0, r - lane, is); });
+    };
+    const auto found = [&](ir::Value v) { return v == greatest; };
+    const auto numbers = [&] {
+      if (whole) return look_through(found);
+      const ir::Value from = first_group;
+      ir::if_(
+          from < rest,
+          [&] {
+            for (int k = 0; k < count; ++k) look(k, from, found);
+          },
+          [&] { last_ones([&](ir::Value r) { look(0, r - lane, found); }); });
+    };
+    if (floats)
+      ir::if_(
+          ir::subgroup(ir::SubgroupOp::any, no_number.get() != 0),
+          [&] { look_through([](ir::Value v) { return v != v; }); }, numbers);
+    else
+      numbers();
+    ir::Value position;
+    for (int k = 0; k < count; ++k) {
+      const ir::Value at_k = first[static_cast<std::size_t>(k)].get() + k * threads;
+      position = k ? ir::min(position, at_k) : at_k;
+    }
+    position = ir::block_min(position + lane);
+    ir::if_(lane == 0, [&] { store_position(position); });
+    return builder.finish();
+  }
   if (finds_position(s.form)) {
-    // Several at a time, since each comparison waits for the one before.
     const bool alone = s.form == position_each;
-    const int step = alone ? 1 : threads, count = s.form == few_position && small ? 4 : 1;
+    const int step = alone ? 1 : threads;
     const ir::Value own = alone ? ir::index_literal(0) : ir::thread_id();
-    std::vector<ir::Variable> best, where;
-    for (int k = 0; k < count; ++k)
-      best.emplace_back(in.worked(), in.begin()), where.emplace_back(DType::index, begin + own);
-    each_of(own, step, count, [&](ir::Value r, int k) {
-      const auto i = static_cast<std::size_t>(k);
-      const ir::Value v = element(r + k * step), b = best[i].get(), better = in.better(v, b);
-      where[i].set(ir::select(better, r, where[i].get()));
-      best[i].set(ir::select(better, v, b));
+    const ir::Variable best(in.worked(), in.begin()), where(DType::index, begin + own);
+    ir::for_(begin + own, end, step, [&](ir::Value r) {
+      const ir::Value v = element(r), better = in.better(v, best.get());
+      where.set(ir::select(better, r, where.get()));
+      best.set(ir::select(better, v, best.get()));
     });
     if (alone) {
-      store_position(where[0].get());
+      store_position(where.get());
       return builder.finish();
     }
-    ir::Value top, first;
-    for (int k = 0; k < count; ++k) {
-      const ir::Value key = in.key(best[static_cast<std::size_t>(k)].get());
-      top = k ? ir::max(top, key) : key;
-    }
-    top = ir::block_max(top);
-    for (int k = 0; k < count; ++k) {
-      const auto i = static_cast<std::size_t>(k);
-      const ir::Value at_k = ir::select(in.key(best[i].get()) == top, where[i].get() + k * step,
-                                        ir::index_literal(std::numeric_limits<std::int32_t>::max()));
-      first = k ? ir::min(first, at_k) : at_k;
-    }
-    first = ir::block_min(first);
+    const ir::Value key = in.key(best.get()), top = ir::block_max(key);
+    const ir::Value first =
+        ir::block_min(ir::select(key == top, where.get(), ir::index_literal(std::numeric_limits<std::int32_t>::max())));
     ir::if_(ir::thread_id() == 0, [&] { store_position(first); });
     return builder.finish();
   }
@@ -277,10 +334,10 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
                       .with = {{"shape", to_string(a.shape())}},
                       .wrong = "there is nothing to take it of",
                       .todo = "The reduced axes must have elements"});
-  if (request.position && total > std::numeric_limits<std::int32_t>::max())
+  if (request.position && total > longest_axis)
     fail<ShapeError>({.asked = request.name,
                       .with = {{"elements", std::to_string(total)}},
-                      .wrong = "the axis is longer than 2^31 - 1"});
+                      .wrong = "the axis is longer than 2^31 - 8192"});
   // Of axes that do not follow each other the innermost come first, so that no position in several has to be found for
   // each element. It depends on the shape alone, as the rounding of sums must.
   if (!request.position && total != 0) {
@@ -336,7 +393,10 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
   const std::int64_t inner = dims.extents[kept - 1];
   const bool cpu = device.backend == Backend::cpu;
   if (request.position)
-    s.form = !cpu ? position : !along_memory && results >= 4 ? position_each : few_position;
+    s.form = !cpu                                        ? position
+             : !along_memory && results >= 4             ? position_each
+             : total <= short_row && s.nodes.size() <= 1 ? short_position
+                                                         : few_position;
   else
     s.form = along_memory && total >= 32   ? (cpu ? few_each : block_each)
              : cpu && inner >= row_threads ? rows_each

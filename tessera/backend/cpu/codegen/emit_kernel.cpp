@@ -236,11 +236,30 @@ void Emitter::block_kernel() {
         new llvm::GlobalVariable(module_, data->getType(), true, llvm::GlobalValue::PrivateLinkage, data, "thread_ids");
     tables_[d]->setAlignment(llvm::Align(64));
   }
-  Value* block = loop_begin(begin_, end_, "block");
-  Value* row = b_.CreateUDiv(block, grid_[0]);
-  block_id_[0] = b_.CreateSub(block, b_.CreateMul(row, grid_[0]), "block.x");
-  block_id_[2] = b_.CreateUDiv(row, grid_[1], "block.z");
-  block_id_[1] = b_.CreateSub(row, b_.CreateMul(block_id_[2], grid_[1]), "block.y");
+  // Divided once, where the piece begins within the launch; blocks are counted from there.
+  Value* zero = b_.getInt64(0);
+  auto label = [&](const char* name) { return llvm::BasicBlock::Create(context_, name, body_); };
+  auto *within = label("within"), *begin = label("begin"), *start = b_.GetInsertBlock();
+  b_.CreateCondBr(b_.CreateICmpEQ(begin_, zero), begin, within);
+  b_.SetInsertPoint(within);
+  Value* row = b_.CreateUDiv(begin_, grid_[0]);
+  Value* z = b_.CreateUDiv(row, grid_[1]);
+  Value* there[] = {b_.CreateSub(begin_, b_.CreateMul(row, grid_[0])), b_.CreateSub(row, b_.CreateMul(z, grid_[1])), z};
+  b_.CreateBr(begin);
+  b_.SetInsertPoint(begin);
+  Value* from[3];
+  for (unsigned d = 0; d < 3; ++d) {
+    auto* phi = b_.CreatePHI(b_.getInt64Ty(), 2);
+    phi->addIncoming(zero, start), phi->addIncoming(there[d], within);
+    from[d] = phi;
+  }
+  loop_begin(begin_, end_, "block");
+  llvm::PHINode* carried[3];
+  for (unsigned d = 0; d < 3; ++d) {
+    carried[d] = b_.CreatePHI(b_.getInt64Ty(), 2, "block." + std::string(1, "xyz"[d]));
+    carried[d]->addIncoming(from[d], begin);
+    block_id_[d] = carried[d];
+  }
   for (NodeId id : plan_.zeroed) {
     const Local& local = locals_[id];
     if (local.chunk_bytes)
@@ -250,6 +269,14 @@ void Emitter::block_kernel() {
       clear_local(id);
   }
   steps(plan_.steps);
+  Value* next_x = b_.CreateAdd(carried[0], b_.getInt64(1));
+  Value* row_ends = b_.CreateICmpEQ(next_x, grid_[0]);
+  Value* next_y = b_.CreateAdd(carried[1], b_.CreateZExt(row_ends, b_.getInt64Ty()));
+  Value* plane_ends = b_.CreateICmpEQ(next_y, grid_[1]);
+  auto* last = b_.GetInsertBlock();
+  carried[0]->addIncoming(b_.CreateSelect(row_ends, zero, next_x), last);
+  carried[1]->addIncoming(b_.CreateSelect(plane_ends, zero, next_y), last);
+  carried[2]->addIncoming(b_.CreateAdd(carried[2], b_.CreateZExt(plane_ends, b_.getInt64Ty())), last);
   loop_end();
 }
 

@@ -397,11 +397,34 @@ void Emitter::local_store(const Node& n, Value* mask) {
   b_.CreateAlignedStore(v, at, align);
 }
 
+// A sum without its constants, which are added to `constant`.
+Emitter::Value* Emitter::without_constants(Value* sum, std::int64_t& constant, int depth) {
+  auto* add = llvm::dyn_cast<llvm::BinaryOperator>(sum);
+  if (!add || add->getOpcode() != llvm::Instruction::Add || depth == 0) return sum;
+  if (const auto* c = llvm::dyn_cast<llvm::ConstantInt>(add->getOperand(1))) {
+    constant += c->getSExtValue();
+    return without_constants(add->getOperand(0), constant, depth - 1);
+  }
+  Value* a = without_constants(add->getOperand(0), constant, depth - 1);
+  Value* b = without_constants(add->getOperand(1), constant, depth - 1);
+  return a == add->getOperand(0) && b == add->getOperand(1) ? sum : b_.CreateAdd(a, b);
+}
+
 Emitter::Value* Emitter::element_address(NodeId memory, Value* index) {
   const Node& m = fn_[memory];
+  llvm::Type* element = memory_type(m.type.dtype);
   Value* base =
       m.op == Op::param ? params_[m.imm] : b_.CreateConstInBoundsGEP1_64(b_.getInt8Ty(), shared_, offsets_[memory]);
-  return b_.CreateGEP(memory_type(m.type.dtype), base, whole(index, like(b_.getInt64Ty(), index), true));
+  // Constants become part of the address: an index that wraps on adding them is none that may be accessed.
+  std::int64_t constant = 0;
+  if (index->getType()->isIntegerTy(32)) {
+    Value* rest = without_constants(index, constant, 6);
+    if (constant != 0 && std::abs(constant) < (1 << 20)) {
+      Value* from = b_.CreateGEP(element, base, b_.CreateSExt(rest, b_.getInt64Ty()));
+      return b_.CreateConstGEP1_64(element, from, static_cast<std::uint64_t>(constant));
+    }
+  }
+  return b_.CreateGEP(element, base, whole(index, like(b_.getInt64Ty(), index), true));
 }
 
 // Atomics.

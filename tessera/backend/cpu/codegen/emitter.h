@@ -164,6 +164,7 @@ class Emitter final : public Values {
   Held held(NodeId id);
   Value* scalar(NodeId id);  // of scalar and linear shapes
   Value* vector(NodeId id);
+  Value* without_constants(Value* sum, std::int64_t& constant, int depth);
   Value* element_address(NodeId memory, Value* index);  // of a vector of indices, a vector of addresses
   void define(NodeId id, Value* value) { values_[id] = value; }
 
