@@ -190,20 +190,44 @@ void Emitter::map_kernel() {
   thread_[1] = y;
   thread_[2] = z;
   Value* count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, b_.CreateSub(grid_[0], x), b_.CreateSub(end_, at));
-  Value* chunks = b_.CreateLShr(count, llvm::Log2_64(width_));
+  // Lanes that are left over, before the chunks (so that what they store crosses no cache lines) and after them.
+  auto *masked = block("some_lanes"), *whole = block("whole"), *next = block("next");
+  auto* row = b_.GetInsertBlock();
+  Value* before = lanes_to_alignment(x, count);
+  if (before) {
+    row = b_.GetInsertBlock();
+    b_.CreateCondBr(b_.CreateICmpNE(before, zero), masked, whole);
+  } else {
+    b_.CreateBr(whole);
+  }
+  b_.SetInsertPoint(whole);
+  auto* from_x = b_.CreatePHI(i64, 2, "from.x");
+  from_x->addIncoming(x, row);
+  Value* left = b_.CreateSub(b_.CreateAdd(x, count), from_x);
+  Value* chunks = b_.CreateLShr(left, llvm::Log2_64(width_));
   Value* chunk = loop_begin(b_.getInt64(0), chunks, "chunk");
-  thread_[0] = b_.CreateAdd(x, b_.CreateMul(chunk, b_.getInt64(width_), "", true, true));
+  thread_[0] = b_.CreateAdd(from_x, b_.CreateMul(chunk, b_.getInt64(width_), "", true, true));
   chunk_body(nullptr);
   loop_end();
+  Value* rest = b_.CreateAnd(left, b_.getInt64(width_ - 1));
+  Value* rest_x = b_.CreateAdd(from_x, b_.CreateSub(left, rest));
+  auto* chunked = b_.GetInsertBlock();
+  b_.CreateCondBr(b_.CreateICmpNE(rest, zero), masked, next);
 
-  Value* rest = b_.CreateAnd(count, b_.getInt64(width_ - 1));
-  auto* tail = llvm::BasicBlock::Create(context_, "tail", body_);
-  auto* next = llvm::BasicBlock::Create(context_, "next", body_);
-  b_.CreateCondBr(b_.CreateICmpNE(rest, b_.getInt64(0)), tail, next);
-  b_.SetInsertPoint(tail);
-  thread_[0] = b_.CreateAdd(x, b_.CreateSub(count, rest));
-  chunk_body(b_.CreateICmpULT(iota(b_.getInt32Ty(), 1), splat(b_.CreateTrunc(rest, b_.getInt32Ty())), "exists"));
-  b_.CreateBr(next);
+  b_.SetInsertPoint(masked);
+  auto *some_x = b_.CreatePHI(i64, 2, "some.x"), *lanes_in = b_.CreatePHI(i64, 2, "lanes");
+  some_x->addIncoming(rest_x, chunked), lanes_in->addIncoming(rest, chunked);
+  if (before) some_x->addIncoming(x, row), lanes_in->addIncoming(before, row);
+  thread_[0] = some_x;
+  chunk_body(b_.CreateICmpULT(iota(b_.getInt32Ty(), 1), splat(b_.CreateTrunc(lanes_in, b_.getInt32Ty())), "exists"));
+  if (before) {
+    Value* after_lanes = b_.CreateAdd(some_x, lanes_in);
+    Value* more = b_.CreateICmpNE(after_lanes, b_.CreateAdd(x, count));
+    from_x->addIncoming(after_lanes, b_.GetInsertBlock());
+    b_.CreateCondBr(more, whole, next);
+  } else {
+    b_.CreateBr(next);
+  }
   b_.SetInsertPoint(next);
   Value* after = b_.CreateAdd(at, count);
   Value* below = b_.CreateAdd(y, b_.getInt64(1));
@@ -214,6 +238,37 @@ void Emitter::map_kernel() {
   z->addIncoming(b_.CreateAdd(z, b_.CreateZExt(last, i64)), next);
   b_.CreateCondBr(b_.CreateICmpULT(after, end_), head, done);
   b_.SetInsertPoint(done);
+}
+
+// How many lanes come before the first whose element, in the only memory that is written, begins a cache line. Null
+// where rows are not worth it: vectors that are shorter, kernels that compute much.
+Emitter::Value* Emitter::lanes_to_alignment(Value* x, Value* count) {
+  if (target_.width != 16 || width_ != 16 || fn_.nodes.size() > 40) return nullptr;
+  NodeId store = no_node;
+  for (NodeId id = 1; id < fn_.nodes.size(); ++id) {
+    const Op op = fn_[id].op;
+    if (op == Op::atomic || op == Op::print || (op == Op::store && store != no_node)) return nullptr;
+    if (op == Op::store) store = id;
+  }
+  if (store == no_node || std::ranges::find(fn_.blocks[0], store) == fn_.blocks[0].end()) return nullptr;
+  const NodeId memory = fn_[store].args[0], index = fn_[store].args[1];
+  const Shape shape = analysis_.shapes[index];
+  if (fn_[memory].op != Op::param || !shape.constant_stride() || shape.stride != 1) return nullptr;
+  std::vector<bool> needed(fn_.nodes.size());
+  needed[index] = true;
+  for (NodeId id = index; id > 0; --id) {
+    if (!needed[id] || is_leaf(fn_[id].op)) continue;
+    if (!is_pure(fn_[id].op)) return nullptr;
+    for (NodeId a : operands(fn_[id])) needed[a] = true;
+  }
+  thread_[0] = x;
+  for (NodeId id : fn_.blocks[0])
+    if (needed[id]) pure(id);
+  const auto size = static_cast<std::uint64_t>(bytes_of(dtype(memory)));
+  Value* address = b_.CreatePtrToInt(element_address(memory, held(index).value), b_.getInt64Ty());
+  Value* elements = b_.CreateAnd(b_.CreateLShr(b_.CreateNeg(address), llvm::Log2_64(size)), b_.getInt64(width_ - 1));
+  Value* worth = b_.CreateICmpUGE(count, b_.getInt64(4 * width_));
+  return b_.CreateSelect(worth, elements, b_.getInt64(0));
 }
 
 void Emitter::chunk_body(Value* mask) {

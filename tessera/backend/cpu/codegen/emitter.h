@@ -43,6 +43,7 @@ class Emitter final : public Values {
   void make_functions(const std::string& entry_name);
   void lay_out_memory();
   void map_kernel();
+  Value* lanes_to_alignment(Value* x, Value* count);
   void block_kernel();
   void chunk_body(Value* mask);
   void steps(const Steps& list);
