@@ -205,18 +205,40 @@ Emitter::Value* Emitter::stride_of(Shape shape) {
   Value* constant = b_.getInt64(static_cast<std::uint64_t>(shape.stride));
   return shape.by ? b_.CreateMul(constant, b_.CreateSExt(scalar(shape.by), b_.getInt64Ty())) : constant;
 }
+// A stride that is known at launch is often one: then lanes lie together.
+template <class One, class Any>
+void Emitter::if_by_one(Shape shape, Value* step, One&& one, Any&& any) {
+  if (!shape.by) return any();
+  auto block = [&](const char* name) { return llvm::BasicBlock::Create(context_, name, body_); };
+  auto *together = block("together"), *apart = block("apart"), *after = block("lanes");
+  b_.CreateCondBr(b_.CreateICmpEQ(step, b_.getInt64(1)), together, apart);
+  b_.SetInsertPoint(together);
+  one();
+  b_.CreateBr(after);
+  b_.SetInsertPoint(apart);
+  any();
+  b_.CreateBr(after);
+  b_.SetInsertPoint(after);
+}
 Emitter::Value* Emitter::load_by_lane(NodeId id) {
   const Node& n = fn_[id];
   const Held index = held(n.args[1]);
   llvm::Type* element = memory_type(n.type.dtype);
+  const llvm::Align align(bytes_of(n.type.dtype));
   Value *first = element_address(n.args[0], index.value), *step = stride_of(index.shape);
-  Value* v = llvm::PoisonValue::get(lanes(element));
-  for (unsigned i = 0; i < width_; ++i) {
-    Value* from = lane_address(first, element, step, i);
-    v = b_.CreateInsertElement(v, b_.CreateAlignedLoad(element, from, llvm::Align(bytes_of(n.type.dtype))),
-                               std::uint64_t{i});
-  }
-  return v;
+  Value *v = llvm::PoisonValue::get(lanes(element)), *together = nullptr;
+  if_by_one(
+      index.shape, step, [&] { together = b_.CreateAlignedLoad(lanes(element), first, align); },
+      [&] {
+        for (unsigned i = 0; i < width_; ++i)
+          v = b_.CreateInsertElement(v, b_.CreateAlignedLoad(element, lane_address(first, element, step, i), align),
+                                     std::uint64_t{i});
+      });
+  if (!together) return v;
+  auto* either = b_.CreatePHI(v->getType(), 2);
+  either->addIncoming(together, llvm::cast<llvm::Instruction>(together)->getParent());
+  either->addIncoming(v, llvm::cast<llvm::Instruction>(v)->getParent());
+  return either;
 }
 void Emitter::store_by_lane(NodeId id, Value* value) {
   const Node& n = fn_[id];
@@ -224,13 +246,18 @@ void Emitter::store_by_lane(NodeId id, Value* value) {
   const DType t = dtype(n.args[0]);
   llvm::Type* element = memory_type(t);
   Value *first = element_address(n.args[0], index.value), *step = stride_of(index.shape);
-  // By way of the stack, volatile so that it stays: taking elements out of a register competes with the shuffles that
-  // put them into one.
-  auto* there = stack(value->getType(), "lanes");
-  b_.CreateStore(value, there);
-  for (unsigned i = 0; i < width_; ++i)
-    b_.CreateAlignedStore(b_.CreateLoad(element, b_.CreateConstGEP1_64(element, there, i), true),
-                          lane_address(first, element, step, i), llvm::Align(bytes_of(t)));
+  const llvm::Align align(bytes_of(t));
+  if_by_one(
+      index.shape, step, [&] { b_.CreateAlignedStore(value, first, align); },
+      [&] {
+        // By way of the stack, volatile so that it stays: taking elements out of a register competes with the shuffles
+        // that put them into one.
+        auto* there = stack(value->getType(), "lanes");
+        b_.CreateStore(value, there);
+        for (unsigned i = 0; i < width_; ++i)
+          b_.CreateAlignedStore(b_.CreateLoad(element, b_.CreateConstGEP1_64(element, there, i), true),
+                                lane_address(first, element, step, i), align);
+      });
 }
 
 }  // namespace tessera::cpu

@@ -114,6 +114,8 @@ class Emitter final : public Values {
   Value* reversed(Value* vector);
   Value* some_lanes(Value* vector, int first, int n);
   Value* element_mask(Value* mask, int first, int n, const std::vector<bool>& wanted);
+  template <class One, class Any>
+  void if_by_one(Shape shape, Value* step, One&& one, Any&& any);
   Value* load_by_lane(NodeId id);
   void store_by_lane(NodeId id, Value* value);
   Value* lane_address(Value* first, llvm::Type* element, Value* step, unsigned lane);
