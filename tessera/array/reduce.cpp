@@ -131,7 +131,8 @@ ir::Function trace_reduction(const Spec& spec) {
     result_index = linear * parts + position_in(2);
     begin = position_in(2) * part;
   }
-  const ir::Value end = ir::min(begin + part, total);
+  if (finds_position(s.form)) begin = ir::index_literal(0);  // of whole rows
+  const ir::Value end = finds_position(s.form) ? total : ir::min(begin + part, total);
   const int root = s.output_nodes[0];
   const bool small = s.nodes.size() <= 6;  // else one copy of its code is enough to compile
   const bool compares = finds_position(s.form) && s.form != position;
