@@ -267,6 +267,39 @@ TEST_P(OnEveryDevice, ArgmaxFindsTheFirst) {
   EXPECT_EQ(argmax(Array::from({-5, -3, -4})).item<std::int64_t>(), 1);
 }
 
+// Ties, infinities, zeros of both signs and NaN anywhere, in rows that end anywhere within a group of vectors.
+TEST_P(OnEveryDevice, ArgmaxOfRowsFullOfTies) {
+  SCOPED_TRACE("seed " + std::to_string(testing::seed()));
+  std::mt19937 random(static_cast<std::uint32_t>(testing::seed()));
+  const float odd[] = {-std::numeric_limits<float>::infinity(), -1.f, -0.f, 0.f, 1.f, 2.f, 2.f};
+  for (const DType t : {DType::f32, DType::f16, DType::f64, DType::i32, DType::u8, DType::i64}) {
+    if (t == DType::f64 && !device_info(GetParam()).can.f64) continue;
+    // Elsewhere there is one form for all lengths, and a compiler that takes its time.
+    if (GetParam().backend == Backend::opencl && t != DType::f32 && t != DType::i32) continue;
+    for (const std::int64_t n : {1, 15, 16, 63, 64, 65, 79, 129, 512, 513, 700}) {
+      const std::int64_t rows = 5;
+      std::vector<float> x(static_cast<std::size_t>(rows * n));
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const auto row = static_cast<std::int64_t>(i) / n;
+        x[i] = row == 0 ? odd[0] : odd[random() % (row == 1 ? 3 : std::size(odd))];
+        if (!is_float(t)) x[i] = std::isinf(x[i]) || x[i] < 0 ? 0 : x[i];
+        if (row >= 3 && is_float(t) && random() % static_cast<unsigned>(n) == 0) x[i] = std::nanf("");
+      }
+      const Array a = Array::from(x, Shape{rows, n}).astype(t);
+      const auto plain = argmax(a, 1).to_vector<std::int64_t>();
+      const auto pending = argmax(where(a == a, a, a), 1).to_vector<std::int64_t>();
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const float* row = x.data() + r * n;
+        std::int64_t best = 0;
+        for (std::int64_t c = 1; c < n; ++c)
+          if (!std::isnan(row[best]) && (row[c] > row[best] || std::isnan(row[c]))) best = c;
+        ASSERT_EQ(plain[static_cast<std::size_t>(r)], best) << dtype_name(t) << ", row " << r << " of " << n;
+        ASSERT_EQ(pending[static_cast<std::size_t>(r)], best) << dtype_name(t) << ", row " << r << " of " << n;
+      }
+    }
+  }
+}
+
 TEST_P(OnEveryDevice, JoinsPicksAndCounts) {
   const Array a = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2}), b = Array::from({5.f, 6.f}, Shape{2, 1});
   EXPECT_EQ(concatenate({a, b}, 1).to_vector<float>(), (std::vector<float>{1, 2, 5, 3, 4, 6}));
