@@ -394,14 +394,16 @@ TEST(Gguf, TypedGetters) {
 
 TEST(Gguf, UnsupportedTypesParseAndAreNamedWhenUsed) {
   GgufWriter w;
-  w.add_tensor("good", {32}, GgmlType::q4_0, Bytes(18)).add_tensor("bad.weight", {256, 2}, GgmlType::q4_K, Bytes(288));
+  w.add_tensor("good", {32}, GgmlType::q4_0, Bytes(18)).add_tensor("bad.weight", {256, 2}, GgmlType::q3_K, Bytes(220));
   const Bytes bytes = w.bytes();
   const GgufFile f = GgufFile::parse(bytes, "k.gguf");
   EXPECT_NO_THROW(f.require_supported(f.tensor("good")));
-  EXPECT_EQ(f.data(f.tensor("bad.weight")).size(), 288u);
+  EXPECT_EQ(f.data(f.tensor("bad.weight")).size(), 220u);
   expect_throw<FormatError>([&] { f.require_supported(f.tensor("bad.weight")); },
-                            {"k.gguf", "tensor = bad.weight", "type = q4_K (12)", "f32, f16, bf16, q8_0, q4_0"});
-  expect_throw<FormatError>([&] { ggml_to_float(GgmlType::q4_K, f.data(f.tensor("bad.weight"))); }, {"q4_K (12)"});
+                            {"k.gguf", "tensor = bad.weight", "type = q3_K (11)", "f32, f16, bf16, q8_0, q4_0"});
+  expect_throw<FormatError>([&] { ggml_to_float(GgmlType::q3_K, f.data(f.tensor("bad.weight"))); }, {"q3_K (11)"});
+  expect_throw<FormatError>([&] { ggml_from_float(GgmlType::q4_K, std::vector<float>(256)); },
+                            {"q4_K (12)", "only read"});
 }
 
 TEST(Gguf, TypeTable) {
