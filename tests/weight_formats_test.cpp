@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The numbers that blocks of every format stand for, to the bit: on the host, and packed on every device. The figures
-// are those of the PyPI package gguf, by tools/make_weight_cases.py.
+// are those of the PyPI package gguf, by tools/make_weight_cases.py. And small models as llama-quantize mixes formats,
+// beside llama.cpp's own logits, by tools/make_quantised_models.py.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,11 +9,16 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
 
 #include "tessera/base/sha256.h"
 #include "tessera/llm/ggml_blocks.h"
+#include "tessera/llm/llama.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
+#include "tests/support/reference_llama.h"
 
 namespace tessera {
 namespace {
@@ -151,6 +157,44 @@ TEST(WeightFormats, ArraysAreRoundedToThoseThatAreWritten) {
        {WeightFormat::f32, WeightFormat::f16, WeightFormat::bf16, WeightFormat::q8_0, WeightFormat::q4_0})
     EXPECT_NEAR(dequantize(Weight::of(a, f, cpu)).to_vector<float>()[511], 1.5f, 1e-3) << weight_format_name(f);
   expect_throw<ArgumentError>([&] { Weight::of(a, WeightFormat::q4_K, cpu); }, {"Weight::of", "q4_K", "q4_0"});
+}
+
+// Both round what is multiplied to 8 bits, llama.cpp for K types with a scale per 256 and not per 32: each is near the
+// reference, and so they are near each other.
+TEST_P(OnEveryDevice, FilesOfLlamaQuantizeHaveLlamaCppsLogits) {
+  std::ifstream in("tests/data/quantised-logits.json");
+  const nlohmann::json figures = nlohmann::json::parse(in);
+  const auto tokens = figures.at("tokens").get<std::vector<std::int32_t>>();
+  std::set<std::string> seen;
+  for (const auto& model : figures.at("models")) {
+    const std::string name = model.at("file");
+    const GgufFile file = GgufFile::open("tests/data/" + name);
+    std::set<std::string> types;
+    for (const GgufTensor& t : file.tensors()) types.insert(std::string(ggml_type_info(t.type)->name));
+    ASSERT_EQ(types.size(), model.at("types").size()) << name;
+    seen.merge(types);
+    const auto theirs = model.at("logits").get<std::vector<std::vector<double>>>();
+    const auto want = test::ReferenceLlama(file).forward(tokens);
+    const Llama llama = Llama::load(file, GetParam());
+    KeyValueCache cache = llama.make_cache(static_cast<std::int64_t>(tokens.size()), DType::f32);
+    const auto ours = llama.forward(tokens, cache, true).to_vector<float>();
+    double from_reference = 0, from_theirs = 0;
+    ASSERT_EQ(ours.size(), theirs.size() * theirs[0].size());
+    for (std::size_t t = 0; t < want.size(); ++t) {
+      const auto [low, high] = std::ranges::minmax(want[t]);
+      for (std::size_t i = 0; i < want[t].size(); ++i) {
+        const double got = ours[t * want[t].size() + i];
+        from_reference = std::max(from_reference, std::abs(got - want[t][i]) / (high - low));
+        from_theirs = std::max(from_theirs, std::abs(got - theirs[t][i]) / (high - low));
+      }
+    }
+    std::printf("%s on %s: %.1e from the reference, %.1e from llama.cpp\n", name.c_str(), to_string(GetParam()).c_str(),
+                from_reference, from_theirs);
+    EXPECT_LE(from_reference, 0.01) << name;
+    EXPECT_LE(from_theirs, 0.015) << name;
+  }
+  for (const char* type : {"f32", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "q4_K", "q5_K", "q6_K"})
+    EXPECT_TRUE(seen.contains(type)) << type;
 }
 
 }  // namespace
