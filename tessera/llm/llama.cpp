@@ -50,7 +50,7 @@ class TensorLoader {
  private:
   [[noreturn]] void wrong(const GgufTensor& t, const std::string& what, const std::string& todo) const {
     fail<FormatError>({.asked = "load model",
-                       .with = {{"file", file_.name()}, {"tensor", t.name}, {"type", ggml_type_text(t.type)}},
+                       .with = {{"file", file_.name(t)}, {"tensor", t.name}, {"type", ggml_type_text(t.type)}},
                        .wrong = what,
                        .todo = todo});
   }
