@@ -18,6 +18,26 @@ inline constexpr std::size_t weight_format_count = 12;
 /// As ggml writes it.
 std::string_view weight_format_name(WeightFormat format);
 
+/// Memory on one device that the weights of a model share: a few large storages in place of many, since what is
+/// allocated is rounded up each time. It may be dropped before the weights.
+class WeightMemory {
+ public:
+  /// For about `bytes` in all, which are allocated as they are taken; more where that is not enough.
+  WeightMemory(Device device, std::uint64_t bytes, std::string label)
+      : device_(device), left_(bytes), label_(std::move(label)) {}
+  Device device() const { return device_; }
+  /// The next `bytes` at a multiple of `alignment`: a storage, and where in it. OutOfMemory.
+  std::pair<std::shared_ptr<Storage>, std::uint64_t> take(std::uint64_t bytes);
+  static constexpr std::uint64_t alignment = 256;
+
+ private:
+  Device device_;
+  std::uint64_t left_;  ///< of what is not allocated yet
+  std::string label_;
+  std::shared_ptr<Storage> storage_;
+  std::uint64_t used_ = 0, size_ = 0;  ///< of storage_
+};
+
 /// An immutable matrix (rows, columns) on one device; copies share memory.
 class Weight {
  public:
@@ -30,6 +50,11 @@ class Weight {
   using Read = std::function<void(std::uint64_t offset, std::span<std::byte> to)>;
   static Weight pack(WeightFormat format, std::uint64_t bytes, const Read& read, std::int64_t rows,
                      std::int64_t columns, Device device, std::string label = {});
+  /// The same in `memory`.
+  static Weight pack(WeightFormat format, std::uint64_t bytes, const Read& read, std::int64_t rows,
+                     std::int64_t columns, WeightMemory& memory, std::string label = {});
+  /// What a weight takes of a WeightMemory.
+  static std::uint64_t packed_bytes(WeightFormat format, std::int64_t rows, std::int64_t columns, Device device);
 
   /// A matrix (rows, columns) rounded to the format as ggml does, on the host, packed for `device`. Formats f32, f16,
   /// bf16, q8_0 and q4_0, else ArgumentError. ShapeError as above, and of what is no matrix.
@@ -48,7 +73,7 @@ class Weight {
   /// `from(offset, bytes, room)` gives the address of so many bytes, which may be in `room`; from several threads.
   using From = std::function<const std::byte*(std::uint64_t offset, std::size_t bytes, std::vector<std::byte>& room)>;
   static Weight pack_from(const From& from, WeightFormat format, std::uint64_t bytes, std::int64_t rows,
-                          std::int64_t columns, Device device, const std::string& label);
+                          std::int64_t columns, Device device, WeightMemory* memory, const std::string& label);
   WeightFormat format_ = WeightFormat::f32;
   std::int64_t rows_ = 0, columns_ = 0;
   std::vector<Array> parts_;

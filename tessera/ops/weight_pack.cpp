@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // From rows of a file to groups of rows interleaved.
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <mutex>
 
 #include "tessera/device/dry_run.h"
+#include "tessera/device/staging.h"
 #include "tessera/executor/executor.h"
 #include "tessera/ops/kernels.h"
 #include "tessera/ops/weight_blocks.h"
@@ -12,18 +15,50 @@ namespace tessera {
 
 namespace {
 
-/// A packed array, (groups, ...), and where the host writes the groups of one piece.
+/// A packed array, (groups, ...).
 struct Part {
-  Array array;
-  std::size_t group_bytes = 0;
-  std::vector<std::byte> staging;
-
-  Part(Device device, DType dtype, Shape shape, const std::string& label) {
-    group_bytes = static_cast<std::size_t>(element_count(shape) / shape[0]) * dtype_size(dtype);
-    const std::size_t bytes = static_cast<std::size_t>(shape[0]) * group_bytes;
-    array = Array::wrap(Storage::allocate(device, bytes, label), dtype, std::move(shape));
-  }
+  DType dtype;
+  Shape shape;
+  const char* what;  ///< behind the weight's label
+  std::size_t bytes() const { return static_cast<std::size_t>(element_count(shape)) * dtype_size(dtype); }
+  std::size_t group_bytes() const { return bytes() / static_cast<std::size_t>(shape[0]); }
 };
+
+std::vector<Part> parts_of(const ops::WeightLayout& f, std::int64_t rows, std::int64_t columns,
+                           const ops::Tiles& tiles) {
+  const std::int64_t group = tiles.rows, groups = ops::ceil_div(rows, group);
+  if (!f.quantised()) return {{f.element, {groups, columns, group}, ""}};
+  std::vector<Part> parts = {
+      {DType::u32, {groups, columns / 32 * f.bits, group}, ""},
+      // Where f16 has to be converted by code, doing it in every product would cost more than the bytes.
+      {tiles.f16 ? DType::f16 : DType::f32, {groups, columns / f.columns * f.scales(), group}, " (scales)"}};
+  if (f.factor != 0) parts.push_back({DType::u16, {groups, columns / 32, group}, " (factors)"});
+  return parts;
+}
+
+/// What pieces are read into: as many as threads read at once.
+class Rooms {
+ public:
+  std::vector<std::byte> take() {
+    const std::lock_guard hold(lock_);
+    if (free_.empty()) return {};
+    std::vector<std::byte> out = std::move(free_.back());
+    free_.pop_back();
+    return out;
+  }
+  void give(std::vector<std::byte> room) {
+    const std::lock_guard hold(lock_);
+    free_.push_back(std::move(room));
+  }
+
+ private:
+  std::mutex lock_;
+  std::vector<std::vector<std::byte>> free_;
+};
+
+constexpr std::uint64_t aligned(std::uint64_t bytes) {
+  return (bytes + WeightMemory::alignment - 1) / WeightMemory::alignment * WeightMemory::alignment;
+}
 
 /// Rows [begin, end) of a piece, whose first is lane 0 of a group.
 struct Piece {
@@ -31,15 +66,23 @@ struct Piece {
   std::size_t row_bytes, rows, group;
 };
 
-// Elements of T side by side for the rows of a group: [group][column][row].
+// Elements of T side by side for the rows of a group: [group][column][row]. A few columns of all rows at a time, so
+// that what is written lies in the nearest cache.
 template <class T>
 void interleave(const Piece& p, std::byte* out) {
+  constexpr std::size_t together = 64;
   const std::size_t columns = p.row_bytes / sizeof(T);
-  for (std::size_t r = 0; r < p.rows; ++r) {
-    const std::byte* const from = p.data + r * p.row_bytes;
-    std::byte* const to = out + (r / p.group * columns * p.group + r % p.group) * sizeof(T);
-    for (std::size_t c = 0; c < columns; ++c)
-      std::memcpy(to + c * p.group * sizeof(T), from + c * sizeof(T), sizeof(T));
+  for (std::size_t begin = 0; begin < p.rows; begin += p.group) {
+    const std::size_t lanes = std::min(p.group, p.rows - begin);
+    std::byte* const group = out + begin * columns * sizeof(T);
+    for (std::size_t first = 0; first < columns; first += together) {
+      const std::size_t end = std::min(columns, first + together);
+      for (std::size_t lane = 0; lane < lanes; ++lane) {
+        const std::byte* const from = p.data + (begin + lane) * p.row_bytes;
+        for (std::size_t c = first; c < end; ++c)
+          std::memcpy(group + (c * p.group + lane) * sizeof(T), from + c * sizeof(T), sizeof(T));
+      }
+    }
   }
 }
 
@@ -86,21 +129,52 @@ std::string_view weight_format_name(WeightFormat f) { return ops::layout_of(f).n
 Weight Weight::pack(WeightFormat format, std::span<const std::byte> data, std::int64_t rows, std::int64_t columns,
                     Device device, std::string label) {
   const auto from = [&](std::uint64_t offset, std::size_t, std::vector<std::byte>&) { return data.data() + offset; };
-  return pack_from(from, format, data.size(), rows, columns, device, label);
+  return pack_from(from, format, data.size(), rows, columns, device, nullptr, label);
 }
 
-Weight Weight::pack(WeightFormat format, std::uint64_t bytes, const Read& read, std::int64_t rows, std::int64_t columns,
-                    Device device, std::string label) {
-  const auto from = [&](std::uint64_t offset, std::size_t size, std::vector<std::byte>& room) {
+namespace {
+
+auto reading(const Weight::Read& read) {
+  return [&read](std::uint64_t offset, std::size_t size, std::vector<std::byte>& room) {
     if (room.size() < size) room.resize(size);
     read(offset, std::span(room).first(size));
     return std::as_const(room).data();
   };
-  return pack_from(from, format, bytes, rows, columns, device, label);
+}
+
+}  // namespace
+
+Weight Weight::pack(WeightFormat format, std::uint64_t bytes, const Read& read, std::int64_t rows, std::int64_t columns,
+                    Device device, std::string label) {
+  return pack_from(reading(read), format, bytes, rows, columns, device, nullptr, label);
+}
+
+Weight Weight::pack(WeightFormat format, std::uint64_t bytes, const Read& read, std::int64_t rows, std::int64_t columns,
+                    WeightMemory& memory, std::string label) {
+  return pack_from(reading(read), format, bytes, rows, columns, memory.device(), &memory, label);
+}
+
+std::uint64_t Weight::packed_bytes(WeightFormat format, std::int64_t rows, std::int64_t columns, Device device) {
+  std::uint64_t bytes = 0;
+  for (const Part& p : parts_of(ops::layout_of(format), rows, columns, ops::tiles_of(device)))
+    bytes += aligned(p.bytes());
+  return bytes;
+}
+
+std::pair<std::shared_ptr<Storage>, std::uint64_t> WeightMemory::take(std::uint64_t bytes) {
+  constexpr std::uint64_t most = std::uint64_t{256} << 20;  // no driver refuses that much at once
+  bytes = aligned(bytes);
+  if (size_ - used_ < bytes) {
+    const std::uint64_t size = std::max(bytes, std::min(left_, most));
+    storage_ = Storage::allocate(device_, size, label_);
+    size_ = size, used_ = 0, left_ -= std::min(left_, size);
+  }
+  used_ += bytes;
+  return {storage_, used_ - bytes};
 }
 
 Weight Weight::pack_from(const From& from, WeightFormat format, std::uint64_t bytes, std::int64_t rows,
-                         std::int64_t columns, Device device, const std::string& label) {
+                         std::int64_t columns, Device device, WeightMemory* memory, const std::string& label) {
   const ops::WeightLayout& f = ops::layout_of(format);
   auto wrong = [&](const std::string& what) {
     fail<ShapeError>({.asked = "Weight::pack",
@@ -120,55 +194,79 @@ Weight Weight::pack_from(const From& from, WeightFormat format, std::uint64_t by
 
   const ops::Tiles tiles = ops::tiles_of(device);
   const std::size_t group = tiles.rows, groups = (r + group - 1) / group;
-  const auto extent = [](std::size_t n) { return static_cast<std::int64_t>(n); };
-  const auto named = [&](const char* what) { return label.empty() ? label : label + what; };
-  std::vector<Part> parts;
-  if (f.quantised()) {
-    parts.emplace_back(device, DType::u32, Shape{extent(groups), extent(c / 32 * f.bits), extent(group)}, label);
-    // Where f16 has to be converted by code, doing it in every product would cost more than the bytes.
-    parts.emplace_back(device, tiles.f16 ? DType::f16 : DType::f32,
-                       Shape{extent(groups), extent(c / f.columns * f.scales()), extent(group)}, named(" (scales)"));
-    if (f.factor != 0)
-      parts.emplace_back(device, DType::u16, Shape{extent(groups), extent(c / 32), extent(group)}, named(" (factors)"));
-  } else {
-    parts.emplace_back(device, f.element, Shape{extent(groups), columns, extent(group)}, label);
-  }
-
+  const std::vector<Part> parts = parts_of(f, rows, columns, tiles);
   Weight w;
   w.format_ = format, w.rows_ = rows, w.columns_ = columns;
-  // The host never holds a large matrix: a few groups of rows at a time go to the device.
-  const auto pack_groups = [&](std::size_t first, std::size_t count, std::vector<std::byte>& room,
-                               const std::function<std::byte*(Part&)>& to) {
+  for (const Part& p : parts) {
+    auto [storage, offset] =
+        memory
+            ? memory->take(p.bytes())
+            : std::pair(Storage::allocate(device, p.bytes(), label.empty() ? label : label + p.what), std::uint64_t{0});
+    w.parts_.push_back(Array::wrap(std::move(storage), p.dtype, p.shape, offset));
+  }
+  if (!holds_data(device)) return w;
+
+  // Groups [first, first + count) to where each part has them.
+  using Addresses = std::array<std::byte*, 3>;
+  const auto pack_groups = [&](std::size_t first, std::size_t count, const Addresses& to,
+                               std::vector<std::byte>& room) {
     const std::size_t begin = first * group, end = std::min<std::size_t>(r, begin + count * group);
     // What only fills up the last group is 0, its scales as well.
     if (end - begin < count * group)
-      for (Part& p : parts) std::memset(to(p) + (count - 1) * p.group_bytes, 0, p.group_bytes);
+      for (std::size_t i = 0; i < parts.size(); ++i)
+        std::memset(to[i] + (count - 1) * parts[i].group_bytes(), 0, parts[i].group_bytes());
     const Piece piece{from(begin * row_bytes, (end - begin) * row_bytes, room), row_bytes, end - begin, group};
     if (!f.quantised())
-      f.bytes == 4 ? interleave<std::uint32_t>(piece, to(parts[0])) : interleave<std::uint16_t>(piece, to(parts[0]));
+      f.bytes == 4 ? interleave<std::uint32_t>(piece, to[0]) : interleave<std::uint16_t>(piece, to[0]);
     else
-      (tiles.f16 ? pack_blocks<std::uint16_t> : pack_blocks<float>)(piece, f, to(parts[0]), to(parts[1]),
-                                                                    f.factor != 0 ? to(parts[2]) : nullptr);
+      (tiles.f16 ? pack_blocks<std::uint16_t> : pack_blocks<float>)(piece, f, to[0], to[1], to[2]);
   };
-  constexpr std::size_t piece_bytes = std::size_t{256} << 10, together = std::size_t{4} << 20;
+  Rooms rooms;
+  constexpr std::size_t piece_bytes = std::size_t{256} << 10, batch_bytes = std::size_t{4} << 20;
   const std::size_t group_bytes = group * row_bytes;
   const std::size_t grain = std::clamp<std::size_t>(piece_bytes / group_bytes, 1, groups);
-  const std::size_t batch = std::clamp<std::size_t>(together / group_bytes, 1, groups);
-  for (std::size_t start = 0; start < groups && holds_data(device); start += batch) {
-    const std::size_t in_batch = std::min(batch, groups - start);
-    for (Part& p : parts) p.staging.resize(in_batch * p.group_bytes);
-    executor::Executor::instance().pieces(in_batch, grain, [&](std::uint64_t begin, std::uint64_t end) {
-      std::vector<std::byte> room;
-      pack_groups(start + begin, end - begin, room, [&](Part& p) { return p.staging.data() + begin * p.group_bytes; });
+  const auto pack_all = [&](std::size_t first, std::size_t count, const Addresses& to) {
+    executor::Executor::instance().pieces(count, grain, [&](std::uint64_t begin, std::uint64_t end) {
+      std::vector<std::byte> room = rooms.take();
+      Addresses at = to;
+      for (std::size_t i = 0; i < parts.size(); ++i) at[i] += begin * parts[i].group_bytes();
+      pack_groups(first + begin, end - begin, at, room);
+      rooms.give(std::move(room));
     });
-    for (Part& p : parts) {
-      const BufferView all = p.array.view_for_writing();
-      current_queue(device).upload(
-          {all.storage, all.byte_offset + start * p.group_bytes, p.staging.size() / dtype_size(all.dtype), all.dtype},
-          p.staging.data());
+  };
+
+  // The host never holds a large matrix: a few groups of rows at a time go to the device, or are packed where they
+  // belong if that is memory of the host's.
+  Queue& queue = current_queue(device);
+  Addresses to{};
+  bool packed = false;
+  const std::function<bool(std::size_t)> in_place = [&](std::size_t i) {
+    if (i == parts.size()) {
+      pack_all(0, groups, to);
+      return packed = true;
+    }
+    return upload_in_place(queue, w.parts_[i].view_for_writing(), [&](std::byte* memory_of_part) {
+      to[i] = memory_of_part;
+      in_place(i + 1);
+    });
+  };
+  if (in_place(0) && packed) return w;
+  const std::size_t batch = std::clamp<std::size_t>(batch_bytes / group_bytes, 1, groups);
+  std::vector<std::vector<std::byte>> staging(parts.size());
+  for (std::size_t start = 0; start < groups; start += batch) {
+    const std::size_t count = std::min(batch, groups - start);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      staging[i].resize(count * parts[i].group_bytes());
+      to[i] = staging[i].data();
+    }
+    pack_all(start, count, to);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const BufferView all = w.parts_[i].view_for_writing();
+      queue.upload({all.storage, all.byte_offset + start * parts[i].group_bytes(),
+                    staging[i].size() / dtype_size(all.dtype), all.dtype},
+                   staging[i].data());
     }
   }
-  for (Part& p : parts) w.parts_.push_back(std::move(p.array));
   return w;
 }
 
