@@ -245,6 +245,20 @@ void Queue::upload(const BufferView& to, const void* from) {
   count(core_->device(), PlacementAccess::Direction::to_device, bytes);
 }
 
+bool upload_in_place(Queue& queue, const BufferView& to, const std::function<void(std::byte*)>& write) {
+  check_view("upload", to, queue.device());
+  std::byte* const host = to.storage->allocation().host;
+  if (host == nullptr) return false;
+  PlacementAccess::check("copy", upload_name, queue.device());
+  Recorder::refuse("upload");
+  to.storage->flush_readers();
+  to.storage->wait_writable();
+  trace("upload to", queue.device(), to.bytes());
+  write(host + to.byte_offset);
+  count(queue.core().device(), PlacementAccess::Direction::to_device, to.bytes());
+  return true;
+}
+
 void Queue::download(void* to, const BufferView& from) {
   check_view("download", from, device_);
   const std::uint64_t bytes = from.bytes();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <vector>
 
@@ -35,5 +36,9 @@ class StagingPieces {
 /// False, and nothing was done, if the source's driver has no pinned memory.
 bool copy_through_pinned(Queue& target, const BufferView& to, Queue& source, const BufferView& from,
                          const std::string& name);
+
+/// An upload without a copy, where the device's memory is the host's: `write` fills it where it lies, once nobody uses
+/// it any more. False, and nothing was done, where it is not.
+bool upload_in_place(Queue& queue, const BufferView& to, const std::function<void(std::byte*)>& write);
 
 }  // namespace tessera

@@ -5,80 +5,9 @@
 #include <cmath>
 #include <set>
 
+#include "tessera/llm/load_weights.h"
+
 namespace tessera {
-
-namespace {
-
-// Takes tensors out of a file, checked against the shape that the configuration demands.
-class TensorLoader {
- public:
-  TensorLoader(const GgufFile& file, const LoadProgress& progress) : file_(file), progress_(progress) {
-    for (const GgufTensor& t : file.tensors()) total_ += t.bytes;
-  }
-
-  /// Where what comes next goes to.
-  void to(Device device) { device_ = device; }
-
-  Weight matrix(const std::string& name, std::int64_t rows, std::int64_t columns) {
-    const GgufTensor& t = checked(name, {columns, rows});
-    return Weight::pack(
-        format(t), t.bytes, [&](std::uint64_t offset, std::span<std::byte> to) { file_.read(t, offset, to); }, rows,
-        columns, device_, name);
-  }
-  /// A vector of f32, f16 or bf16 as f32.
-  Array vector(const std::string& name, std::int64_t size) {
-    const GgufTensor& t = checked(name, {size});
-    const std::vector<std::byte> data = file_.data(t);
-    DType dtype = DType::f32;
-    if (t.type == GgmlType::f16)
-      dtype = DType::f16;
-    else if (t.type == GgmlType::bf16)
-      dtype = DType::bf16;
-    else if (t.type != GgmlType::f32)
-      wrong(t, "a vector of type " + ggml_type_text(t.type) + " is not supported", "f32, f16 and bf16 are");
-    Array a = Array::empty({size}, dtype, device_);
-    current_queue(device_).upload(a.view(), data.data());
-    return a.astype(DType::f32).eval();
-  }
-  std::optional<Array> optional_vector(const std::string& name, std::int64_t size) {
-    if (!file_.find_tensor(name)) return std::nullopt;
-    return vector(name, size);
-  }
-
- private:
-  [[noreturn]] void wrong(const GgufTensor& t, const std::string& what, const std::string& todo) const {
-    fail<FormatError>({.asked = "load model",
-                       .with = {{"file", file_.name()}, {"tensor", t.name}, {"type", ggml_type_text(t.type)}},
-                       .wrong = what,
-                       .todo = todo});
-  }
-  const GgufTensor& checked(const std::string& name, std::vector<std::int64_t> dims) {
-    const GgufTensor& t = file_.tensor(name);
-    Shape have(t.dims.begin(), t.dims.end());
-    if (have != dims)
-      wrong(t, "the tensor's dimensions are " + to_string(have) + ", but the metadata asks for " + to_string(dims), "");
-    // A tied embedding on two devices is read twice.
-    if (progress_) progress_(name, std::min(done_, total_), total_);
-    done_ += t.bytes;
-    return t;
-  }
-  WeightFormat format(const GgufTensor& t) const {
-    switch (t.type) {
-      case GgmlType::f32: return WeightFormat::f32;
-      case GgmlType::f16: return WeightFormat::f16;
-      case GgmlType::q8_0: return WeightFormat::q8_0;
-      case GgmlType::q4_0: return WeightFormat::q4_0;
-      default: wrong(t, "matrices of this type are not supported", "f32, f16, q8_0 and q4_0 are");
-    }
-  }
-
-  const GgufFile& file_;
-  Device device_;
-  const LoadProgress& progress_;
-  std::uint64_t done_ = 0, total_ = 0;
-};
-
-}  // namespace
 
 KeyValueCache::KeyValueCache(const LlamaConfig& config, std::int64_t capacity, std::span<const Device> layers,
                              DType dtype)
@@ -131,7 +60,7 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
                          .with = {{"devices", std::to_string(layers.size())}, {"layers", std::to_string(c.layers)}},
                          .wrong = "each layer of the model wants one device"});
   for (const Device device : layers) m.devices_.push_back(device_info(device).device);
-  TensorLoader tensors(file, progress);
+  TensorLoader tensors(file, layers, progress);
   tensors.to(layers.front());
   const std::int64_t queries = c.heads * c.head_size, keys = c.key_heads * c.head_size;
   m.embedding_ = tensors.matrix("token_embd.weight", c.vocabulary, c.width);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tessera/llm/gguf.h"
+#include "tessera/llm/load_weights.h"
 #include "tessera/ops/transformer.h"
 #include "tessera/ops/weight.h"
 
@@ -53,9 +54,6 @@ class KeyValueCache {
   std::vector<Array> keys_, values_;  // (key heads, capacity, head size)
   std::int64_t length_ = 0, capacity_ = 0;
 };
-
-/// Called while weights are loaded: the tensor that is next, bytes done, bytes in all.
-using LoadProgress = std::function<void(const std::string& tensor, std::uint64_t done, std::uint64_t total)>;
 
 class Llama {
  public:

@@ -141,7 +141,8 @@ class CpuDevice : public DriverDevice {
                          .with = {{"device", "cpu:0"}, {"bytes", config::bytes_text(bytes)}},
                          .wrong = "the system has no memory left",
                          .todo = "Free arrays, or use smaller ones"});
-    if (alignment == large_page) os::prefer_large_pages(data, rounded);
+    // Whole ones of what is used: a large page for the rest would be resident as a whole.
+    if (alignment == large_page) os::prefer_large_pages(data, bytes / large_page * large_page);
     return {data, data, bytes};
   }
   void release(const Allocation& allocation) noexcept override { std::free(allocation.handle); }

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/llm/load_weights.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+#include "tessera/device/queue_core.h"
+#include "tessera/llm/ggml_blocks.h"
+
+namespace tessera {
+namespace {
+
+/// The layer that a tensor's name says, or nothing: "blk.12.attn_q.weight".
+std::optional<std::size_t> layer_of(std::string_view name) {
+  if (!name.starts_with("blk.")) return std::nullopt;
+  std::size_t layer = 0;
+  const char* const end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data() + 4, end, layer);
+  if (error != std::errc{} || rest == end || *rest != '.') return std::nullopt;
+  return layer;
+}
+
+}  // namespace
+
+TensorLoader::TensorLoader(const GgufFile& file, std::span<const Device> layers, const LoadProgress& progress)
+    : file_(file), progress_(progress), device_(layers.front()) {
+  std::vector<std::pair<Device, std::uint64_t>> bytes;
+  const auto of = [&](Device device) -> std::uint64_t& {
+    for (auto& [known, sum] : bytes)
+      if (known == device) return sum;
+    return bytes.emplace_back(device, 0).second;
+  };
+  for (const GgufTensor& t : file.tensors()) {
+    total_ += t.bytes;
+    const auto format = weight_format(t.type);
+    if (t.dims.size() != 2 || !format) continue;
+    const std::optional<std::size_t> layer = layer_of(t.name);
+    const Device device = layer                           ? layers[std::min(*layer, layers.size() - 1)]
+                          : t.name == "token_embd.weight" ? layers.front()
+                                                          : layers.back();
+    of(device) += Weight::packed_bytes(*format, static_cast<std::int64_t>(t.dims[1]),
+                                       static_cast<std::int64_t>(t.dims[0]), device);
+  }
+  const std::string label = "weights of " + std::filesystem::path(file.name()).filename().string();
+  for (const Device device : layers) of(device);
+  for (const auto& [device, sum] : bytes) memory_.emplace_back(device, sum, label);
+}
+
+Weight TensorLoader::matrix(const std::string& name, std::int64_t rows, std::int64_t columns) {
+  const GgufTensor& t = checked(name, {columns, rows});
+  const auto format = weight_format(t.type);
+  if (!format) wrong(t, "matrices of this type are not supported", ggml_supported_text() + " are");
+  auto memory = std::ranges::find(memory_, device_, &WeightMemory::device);
+  if (memory == memory_.end()) memory = memory_.insert(memory, WeightMemory(device_, 0, name));
+  return Weight::pack(
+      *format, t.bytes, [&](std::uint64_t offset, std::span<std::byte> to) { file_.read(t, offset, to); }, rows,
+      columns, *memory, name);
+}
+
+Array TensorLoader::vector(const std::string& name, std::int64_t size) {
+  const GgufTensor& t = checked(name, {size});
+  const std::vector<std::byte> data = file_.data(t);
+  DType dtype = DType::f32;
+  if (t.type == GgmlType::f16)
+    dtype = DType::f16;
+  else if (t.type == GgmlType::bf16)
+    dtype = DType::bf16;
+  else if (t.type != GgmlType::f32)
+    wrong(t, "a vector of type " + ggml_type_text(t.type) + " is not supported", "f32, f16 and bf16 are");
+  Array a = Array::empty({size}, dtype, device_);
+  current_queue(device_).upload(a.view(), data.data());
+  return a.astype(DType::f32).eval();
+}
+
+std::optional<Array> TensorLoader::optional_vector(const std::string& name, std::int64_t size) {
+  if (!file_.find_tensor(name)) return std::nullopt;
+  return vector(name, size);
+}
+
+void TensorLoader::wrong(const GgufTensor& t, const std::string& what, const std::string& todo) const {
+  fail<FormatError>({.asked = "load model",
+                     .with = {{"file", file_.name(t)}, {"tensor", t.name}, {"type", ggml_type_text(t.type)}},
+                     .wrong = what,
+                     .todo = todo});
+}
+
+const GgufTensor& TensorLoader::checked(const std::string& name, const Shape& dims) {
+  const GgufTensor& t = file_.tensor(name);
+  const Shape have(t.dims.begin(), t.dims.end());
+  if (have != dims)
+    wrong(t, "the tensor's dimensions are " + to_string(have) + ", but the metadata asks for " + to_string(dims), "");
+  // A tied embedding on two devices is read twice.
+  if (progress_) progress_(name, std::min(done_, total_), total_);
+  done_ += t.bytes;
+  return t;
+}
+
+}  // namespace tessera

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads a model file with Llama and with a double-precision forward pass on its decoded weights, and says how far the
+// logits are apart. For files that other people's tools wrote:
+//   llama-quantize random-f32.gguf q.gguf Q4_K_M && build/dev/bin/check_model_file q.gguf --tokens 24 --logits q.txt
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <map>
+
+#include "tessera/llm/decoder.h"
+#include "tessera/llm/llama.h"
+#include "tests/support/reference_llama.h"
+
+namespace {
+
+/// A line of /proc/self/status in MiB.
+double resident(const std::string& what) {
+  std::ifstream in("/proc/self/status");
+  for (std::string word; in >> word;)
+    if (word == what + ":") {
+      double kilobytes = 0;
+      in >> kilobytes;
+      return kilobytes / 1024;
+    }
+  return 0;
+}
+
+/// Loads the model, and says what that took: time beside reading the file's bytes once into fresh memory, and memory.
+void load(const tessera::GgufFile& file) {
+  using namespace tessera;
+  using Clock = std::chrono::steady_clock;
+  const auto seconds = [](Clock::time_point since) {
+    return std::chrono::duration<double>(Clock::now() - since).count();
+  };
+  std::uint64_t bytes = 0;
+  const auto read = [&] {
+    bytes = 0;
+    const auto start = Clock::now();
+    for (const GgufTensor& t : file.tensors()) bytes += file.data(t).size();
+    return seconds(start);
+  };
+  read();  // into the page cache
+  const double reading = read();
+  device_info(Device{Backend::cpu, 0});
+  const double before = resident("VmRSS");
+  const auto start = Clock::now();
+  const Llama model = Llama::load(file, Device{Backend::cpu, 0});
+  const double loading = seconds(start), mib = 1 << 20;
+  const double weights = static_cast<double>(model.weight_bytes()) / mib;
+  fmt::print(
+      "{}: file {:.0f} MiB, weights {:.0f} MiB; read {:.2f} s, loaded {:.2f} s = {:.2f}; resident before {:.0f}, "
+      "after {:.0f} MiB ({:.0f} anonymous, {:.0f} file), peak {:.0f} MiB = weights + {:.1f} %\n",
+      file.name(), static_cast<double>(bytes) / mib, weights, reading, loading, loading / reading, before,
+      resident("VmRSS"), resident("RssAnon"), resident("RssFile"), resident("VmHWM"),
+      100 * (resident("VmHWM") / weights - 1));
+}
+
+/// Tokens a second of a prompt of 128, and of 32 tokens after it one by one; each once before, uncounted.
+void rate(const tessera::GgufFile& file) {
+  using namespace tessera;
+  using Clock = std::chrono::steady_clock;
+  const Device cpu{Backend::cpu, 0};
+  const Llama model = Llama::load(file, cpu);
+  model.prepare();
+  KeyValueCache cache = model.make_cache(256);
+  std::vector<std::int32_t> tokens(128);
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<std::int32_t>((7919 * i) % static_cast<std::size_t>(model.config().vocabulary));
+  const auto seconds = [](const auto& what) {
+    const auto start = Clock::now();
+    what();
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  };
+  const auto prompt = [&] {
+    cache.truncate(0);
+    model.forward(tokens, cache).to_vector<float>();
+  };
+  Decoder decoder(model, cache);
+  const auto decode = [&] {
+    for (int i = 0; i < 32; ++i) decoder.step(7 * i + 1).to_vector<float>();
+  };
+  prompt(), decode();
+  const double prompt_time = seconds(prompt), decode_time = seconds(decode);
+  fmt::print("{}: prompt {:.1f}, decode {:.2f} tokens/s\n", file.name(), 128 / prompt_time, 32 / decode_time);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace tessera;
+  CLI::App app("Compare a model file's logits with a double-precision forward pass");
+  std::string path, out, compare;
+  std::size_t count = 24;
+  double bound = 0.02;
+  app.add_option("FILE", path, "A GGUF file of a llama or qwen2")->required();
+  bool only_load = false;
+  app.add_flag("--load", only_load, "Only load it, and say what time and memory that takes");
+  bool only_rate = false;
+  app.add_flag("--rate", only_rate, "Only say how many tokens a second are read and written");
+  app.add_option("--tokens", count, "How many tokens are read")->capture_default_str();
+  app.add_option("--bound", bound, "Of the largest difference, relative to the logits' range")->capture_default_str();
+  app.add_option("--logits", out, "Write the last token's logits of both here, a line each");
+  app.add_option("--compare", compare, "Another program's logits of the last token, a line each");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    const GgufFile file = GgufFile::open(path);
+    if (only_load) return load(file), 0;
+    if (only_rate) return rate(file), 0;
+    std::map<std::string, int> types;
+    for (const GgufTensor& t : file.tensors()) ++types[std::string(ggml_type_info(t.type)->name)];
+    std::string mix;
+    for (const auto& [name, number] : types) mix += fmt::format("{}{} {}", mix.empty() ? "" : ", ", number, name);
+    const Llama model = Llama::load(file, Device{Backend::cpu, 0});
+    std::vector<std::int32_t> tokens;
+    for (std::size_t i = 0; i < count; ++i)
+      tokens.push_back(
+          static_cast<std::int32_t>((7919 * (i + 1)) % static_cast<std::size_t>(model.config().vocabulary)));
+    KeyValueCache cache = model.make_cache(static_cast<std::int64_t>(count), DType::f32);
+    const std::vector<float> got = model.forward(tokens, cache, true).to_vector<float>();
+    const auto want = test::ReferenceLlama(file).forward(tokens);
+    const auto range = [](const auto& row) {
+      const auto [low, high] = std::minmax_element(row.begin(), row.end());
+      return static_cast<double>(*high) - static_cast<double>(*low);
+    };
+    double worst = 0;
+    for (std::size_t t = 0; t < count; ++t)
+      for (std::size_t i = 0; i < want[t].size(); ++i)
+        worst = std::max(worst, std::abs(got[t * want[t].size() + i] - want[t][i]) / range(want[t]));
+    fmt::print("{}: {}; {} tokens, largest difference {:.2e} of the range\n", path, mix, count, worst);
+    const std::size_t last = (count - 1) * want[0].size();
+    if (!out.empty()) {
+      std::ofstream to(out);
+      for (std::size_t i = 0; i < want[0].size(); ++i) to << fmt::format("{} {}\n", got[last + i], want.back()[i]);
+    }
+    if (!compare.empty()) {
+      std::ifstream from(compare);
+      double other = 0, number = 0;
+      for (std::size_t i = 0; i < want[0].size(); ++i) {
+        if (!(from >> number)) throw std::runtime_error(compare + " has too few numbers");
+        other = std::max(other, std::abs(number - want.back()[i]) / range(want.back()));
+      }
+      fmt::print("  of {}: {:.2e}\n", compare, other);
+    }
+    return worst <= bound ? 0 : 1;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "{}\n", e.what());
+    return 1;
+  }
+}
