@@ -309,7 +309,7 @@ ThinkingSplitter::Parts ThinkingSplitter::take(bool end) {
       }
     }
     if (state_ == State::start && may_be && !end) return out;
-    if (state_ == State::start) state_ = State::answer_start;
+    if (state_ == State::start) state_ = State::answer;
   }
   if (state_ == State::inside) {
     if (!thought_) without_space();

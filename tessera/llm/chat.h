@@ -105,7 +105,7 @@ class ChatTemplate {
 };
 
 /// Parts what a model writes into what it thinks and what it answers, as it comes. Marks are taken out, also where they
-/// come in pieces, and white space around thoughts and before the answer is taken off.
+/// come in pieces, and white space around thoughts is taken off.
 class ThinkingSplitter {
  public:
   /// `inside`: the prompt opened the part already (ChatPrompt::thinking).
