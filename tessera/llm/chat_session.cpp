@@ -2,6 +2,7 @@
 #include "tessera/llm/chat_session.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
@@ -23,6 +24,17 @@ std::int64_t default_context(const GgufFile& file, std::span<const Device> devic
       .context = wanted, .prompt = 0, .batch = options.batch, .cache_dtype = options.cache_dtype};
   if (estimate_memory(file, devices, memory).fits()) return wanted;
   return std::clamp<std::int64_t>(largest_context(file, devices, memory), 1, wanted);
+}
+
+void set_chat_ends(GenerateOptions& options, const ChatTemplate& chat_template, const Tokenizer& tokenizer) {
+  if (const auto missing = chat_template.missing_tokens(tokenizer); !missing.empty())
+    logging::warn(
+        fmt::format("{} wants the tokens {}, which the vocabulary does not have: the model was not made for it",
+                    chat_template.name(), fmt::join(missing, ", ")));
+  if (const std::string end = chat_template.end_text(tokenizer); !end.empty()) options.stop.push_back(end);
+  for (const ThinkingMarks& m : thinking_marks())
+    for (const std::string_view mark : {m.open, m.close})
+      if (const auto id = tokenizer.find(mark)) options.shown.push_back(*id);
 }
 
 SamplerOptions sampling_of(const GgufFile& file, SamplerOptions otherwise) {
@@ -61,11 +73,7 @@ ChatSession::ChatSession(const LanguageModel& model, ChatTemplate chat_template,
       session_(model,
                options_.context ? options_.context : std::min(model.model().config().context_length, most_by_default),
                options_.generate.cache_dtype, TextSession::Memory::in_pages, options_.generate.recorded) {
-  if (const std::string end = template_.end_text(model.tokenizer()); !end.empty())
-    options_.generate.stop.push_back(end);
-  for (const ThinkingMarks& m : thinking_marks())
-    for (const std::string_view mark : {m.open, m.close})
-      if (const auto id = model.tokenizer().find(mark)) options_.generate.shown.push_back(*id);
+  set_chat_ends(options_.generate, template_, model.tokenizer());
   require_generate(options_.generate);
 }
 
@@ -139,7 +147,9 @@ ChatAnswer ChatSession::answer(const AnswerCallback& on_parts) {
       make_room);
   give(splitter.flush());
   out.left_out = static_cast<std::int64_t>(left_out);
-  conversation.push_back(out.message);
+  const bool nothing =
+      out.result.reason == StopReason::cancelled && out.message.text.empty() && out.message.thinking.empty();
+  if (!nothing) conversation.push_back(out.message);
   return out;
 }
 

@@ -41,8 +41,9 @@ class ChatSession {
   /// The conversation so far; answers are appended to it. What is changed here is seen at the next answer.
   Conversation conversation;
 
-  /// Answers the conversation and appends the answer, also one that was cut short. ArgumentError: the conversation does
-  /// not fit into the context, or the template refuses it; errors of the model. Nothing is appended then.
+  /// Answers the conversation and appends the answer, also one that was cut short, but not one that was cancelled
+  /// before its first character. ArgumentError: the conversation does not fit into the context, or the template refuses
+  /// it; errors of the model. Nothing is appended then.
   ChatAnswer answer(const AnswerCallback& on_parts = {});
   /// What the template makes of the conversation, and the ArgumentError if it does not fit: as `answer` begins.
   ChatPrompt prompt() const;
@@ -50,6 +51,7 @@ class ChatSession {
   ChatOptions& options() { return options_; }
   const ChatTemplate& chat_template() const { return template_; }
   std::int64_t context() const { return session_.context(); }
+  const LanguageModel& model() const { return model_; }
   const TextSession& text() const { return session_; }
 
  private:
@@ -62,6 +64,11 @@ class ChatSession {
   ChatOptions options_;
   TextSession session_;
 };
+
+/// What ends and parts an answer besides the file's end tokens: the text that ends a turn where the vocabulary has no
+/// token for it, and the marks of thinking that are control tokens. Warns of tokens that a built-in template wants and
+/// the vocabulary does not have.
+void set_chat_ends(GenerateOptions& options, const ChatTemplate& chat_template, const Tokenizer& tokenizer);
 
 /// The tokens of a conversation that are chosen when none are named: what the model was made for and memory is there
 /// for, at most 8,192. Errors of estimate_memory; 1 if not even that fits, which loading then refuses.
