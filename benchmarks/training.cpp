@@ -17,58 +17,23 @@
 #include "tessera/device/launch_observer.h"
 #include "tessera/nn/clip.h"
 #include "tessera/nn/images.h"
+#include "tessera/nn/llama_network.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/mode.h"
-#include "tessera/nn/norms.h"
 #include "tessera/nn/optimiser.h"
 #include "tessera/nn/pack.h"
 #include "tessera/nn/sequential.h"
 #include "tessera/nn/trainer.h"
-#include "tessera/ops/attention.h"
-#include "tessera/ops/product.h"
-#include "tessera/ops/transformer.h"
 
 namespace {
 
 using namespace tessera;
 using Clock = std::chrono::steady_clock;
 
-// The language model that ships (tools/train_model.py), in the same parts.
-struct Block {
-  static constexpr std::int64_t width = 192, heads = 6, key_heads = 2, size = 32, inner = 512;
-  RmsNorm attention_norm{.size = width, .epsilon = 1e-5};
-  Dense qkv{.inputs = width, .outputs = (heads + 2 * key_heads) * size, .with_bias = false};
-  Dense out{.inputs = heads * size, .outputs = width, .with_bias = false};
-  RmsNorm inner_norm{.size = width, .epsilon = 1e-5};
-  Dense gate_up{.inputs = width, .outputs = 2 * inner, .with_bias = false};
-  Dense down{.inputs = inner, .outputs = width, .with_bias = false};
-  Dropout after_attention{.p = 0.05}, after_inner{.p = 0.05};
-
-  Array operator()(const Array& input) const {
-    const std::int64_t batch = input.shape(0), tokens = input.shape(1);
-    const Array all = qkv(attention_norm(input)).reshape({batch, tokens, -1, size}).permute({0, 2, 1, 3});
-    const Array q = rotary(all.slice(1, 0, heads), 0, {}), k = rotary(all.slice(1, heads, heads + key_heads), 0, {});
-    const Array v = all.slice(1, heads + key_heads, heads + 2 * key_heads);
-    const Array mixed = scaled_dot_product_attention(q, k, v, {.causal = true});
-    const Array x = input + after_attention(out(mixed.permute({0, 2, 1, 3}).reshape({batch, tokens, heads * size})));
-    const Array both = gate_up(inner_norm(x));
-    return x + after_inner(down(silu_gate(both.slice(2, 0, inner), both.slice(2, inner, 2 * inner))));
-  }
-};
-
-struct LanguageModel {
-  static constexpr std::int64_t vocabulary = 2048;
-  Embedding embedding{.count = vocabulary, .size = Block::width};
-  Dropout dropout{.p = 0.05};
-  std::vector<Block> blocks{5};
-  RmsNorm norm{.size = Block::width, .epsilon = 1e-5};
-
-  Array operator()(const Array& ids) const {
-    Array x = dropout(embedding(ids));
-    for (const Block& block : blocks) x = block(x);
-    return matmul(norm(x), embedding.weight.transpose());
-  }
-};
+// The shape of the model in models/.
+constexpr std::int64_t vocabulary = 2048;
+constexpr LlamaShape language{
+    .vocabulary = vocabulary, .layers = 5, .width = 192, .heads = 6, .key_heads = 2, .hidden = 512, .dropout = 0.05};
 
 struct Network {
   std::function<void()> trainer, loop;  // a step
@@ -117,13 +82,11 @@ const std::vector<std::pair<std::string, std::function<Network()>>>& networks() 
          return network(model, random_uniform({128, 1, 28, 28}, 1).eval(), classes(128, 10), adam);
        }},
       {"language", [] {
-         auto model = setup(LanguageModel{}, {.seed = 1});
-         // As it begins there. (Of larger logits many exponentials are denormal, over which processors take long.)
-         model.embedding.weight.assign(model.embedding.weight * 0.02);
-         const Array ids = classes(16 * 256, LanguageModel::vocabulary);
+         const auto model = setup(LlamaNetwork{.shape = language}, {.seed = 1});
+         const Array ids = classes(16 * 256, vocabulary);
          return network(
              model, ids.reshape({16, 256}), ids,
-             [](const LanguageModel& m) {
+             [](const LlamaNetwork& m) {
                return AdamW(m, {.lr = 3e-3,
                                 .beta1 = 0.9,
                                 .beta2 = 0.95,

@@ -8,6 +8,9 @@ Greedy continuation, with the gap between the two best logits at each step (a ne
 Token ids of about seventy strings that are hard on a tokenizer:
   tools/check_with_llama_cpp.py models/pgdocs-2m-f16.gguf --tokens models/reference-tokens.json
 
+The same tokens of `tessera generate` beside them (keys and values in f32 in both); where they part, the gap is told:
+  tools/check_with_llama_cpp.py model.gguf -n 64 --beside build/release/bin/tessera
+
 Sampled text for check_words.py:
   tools/check_with_llama_cpp.py models/pgdocs-2m-q8_0.gguf --sample 500 --seed 3 --prompt "A transaction" \\
       | tools/check_words.py models/words.txt
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -23,6 +27,8 @@ import llama_cpp
 import numpy as np
 
 PROMPTS = ["The query planner", "A transaction is", "If the server is not running,", "Automatically drop objects"]
+
+NEAR_TIE = 2e-3  # of the range of the logits: llama.cpp rounds activations to 16 bits or 8
 
 STRINGS = [
     "", " ", "  ", "   ", "\n", "\n\n", "\n\n\n", " \n", "\n ", "\t", "\t\tx", "a", " a", "  a", "a ", "a  ", "a  b", "a\nb",
@@ -67,6 +73,23 @@ def greedy(model: llama_cpp.Llama, prompt: str, count: int) -> dict:
             "runner_up": runners_up, "gap": gaps, "logit_range": ranges}
 
 
+def beside(program: str, path: Path, result: dict) -> bool:
+    """Prints whether `tessera generate` gives the same tokens; False: they part where there is no near-tie."""
+    ran = subprocess.run([program, "generate", str(path), "-p", result["prompt"], "-n", str(len(result["tokens"])),
+                          "--temperature", "0", "--cache", "f32", "--print-tokens", "--quiet", "--device", "cpu"],
+                         check=True, stdout=subprocess.PIPE, text=True)
+    ours = [int(t) for t in ran.stdout.split()]
+    theirs = result["tokens"][:len(ours)] if len(ours) < len(result["tokens"]) else result["tokens"]
+    for i, (a, b) in enumerate(zip(ours, theirs)):
+        if a != b:
+            share = result["gap"][i] / result["logit_range"][i]
+            print(f"  tessera: parts at token {i}: {a} in place of {b}, whose gap is {result['gap'][i]:.5f} "
+                  f"({100 * share:.3f} % of the logits' range){'' if share < NEAR_TIE else ': NO NEAR-TIE'}")
+            return share < NEAR_TIE
+    print(f"  tessera: the same {len(ours)} tokens")
+    return len(ours) >= len(result["tokens"]) - 1  # an end token is not printed
+
+
 def sampled(model: llama_cpp.Llama, prompt: str, count: int, temperature: float, seed: int) -> str:
     """Prompt and continuation of `count` tokens, from the whole distribution; end tokens are never chosen."""
     chance = np.random.default_rng(seed)
@@ -90,6 +113,7 @@ def main() -> int:
     parser.add_argument("-n", type=int, default=32, help="number of greedy tokens (default: 32)")
     parser.add_argument("--json", type=Path, help="also write the greedy results to this file")
     parser.add_argument("--tokens", type=Path, help="only write the token ids of the test strings to this file")
+    parser.add_argument("--beside", metavar="TESSERA", help="compare with what this program generates")
     parser.add_argument("--sample", type=int, metavar="N", help="only print N sampled tokens of the first prompt")
     parser.add_argument("--temperature", type=float, default=0.8)
     parser.add_argument("--seed", type=int, default=0)
@@ -115,17 +139,20 @@ def main() -> int:
         return 0
 
     results = {}
+    right = True
     for path in options.models:
         model = load(path, 512)
         results[path.name] = [greedy(model, prompt, options.n) for prompt in prompts]
         for r in results[path.name]:
             print(f"{program}, {path.name}\n  prompt {r['prompt']!r} {r['prompt_tokens']}\n  tokens {r['tokens']}\n"
                   f"  text   {r['text']!r}\n  gap    {r['gap']}\n  least gap {min(r['gap']):.5f} at step {int(np.argmin(r['gap']))}")
+            if options.beside:
+                right &= beside(options.beside, path, r)
     if options.json:
         body = ",\n".join(f" {json.dumps(name)}: [\n" + ",\n".join("  " + json.dumps(r) for r in rs) + "\n ]"
                           for name, rs in results.items())
         options.json.write_text(f'{{"program": {json.dumps(program)}, "models": {{\n{body}\n}}}}\n')
-    return 0
+    return 0 if right else 1
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import train_model
+import pytorch_llama
 
 BARS = {"dense": 1.0, "convolution": 0.7, "language": 0.9}
 
@@ -81,11 +81,9 @@ def convolution(compiled=False, bf16=False):
 
 
 def language(compiled=False, bf16=False):
-    """As train_model.py trains it: 4,096 tokens a step in windows of 256."""
-    model = train_model.Model(train_model.Shape(), 0.05)
-    groups = [{"params": [p for p in model.parameters() if p.dim() == 2], "weight_decay": 0.1},
-              {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=3e-3, betas=(0.9, 0.95), fused=True)
+    """The model in models/: 4,096 tokens a step in windows of 256."""
+    model = pytorch_llama.Model(pytorch_llama.Shape(dropout=0.05))
+    optimizer = torch.optim.AdamW(pytorch_llama.groups(model), lr=3e-3, betas=(0.9, 0.95), fused=True)
     ids = torch.randint(0, 2048, (16, 257))
     loss_of = torch.compile(model.loss, dynamic=False) if compiled else model.loss
     return step_of(model, optimizer, lambda: loss_of(ids), clip=1.0, bf16=bf16)

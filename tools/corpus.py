@@ -1,5 +1,11 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The training text: the prose of the PostgreSQL manual, as Debian packages it.
+"""Writes a text to train a small language model on: the prose of the PostgreSQL manual, as Debian packages it.
+
+usage: tools/corpus.py --work FOLDER [--words FILE] TEXT
+
+The package's pages are those that are installed, else it is downloaded into FOLDER. TEXT is for `tessera train lm`; with
+--words the different words are written too, one a line, for tools/check_words.py.
 
 The manual is one coherent body of careful English under the PostgreSQL licence, which lets anybody use, copy, modify
 and distribute "this software and its documentation". It comes from the Debian package `postgresql-doc-15`.
@@ -12,15 +18,16 @@ prose that such a model can learn:
 * a sentence is dropped if it holds characters of code (`$ \\ @ [ ] ...`) or a word that the whole text has fewer than
   `MIN_WORD_COUNT` times; a paragraph that loses most of its text goes as a whole.
 
-One page makes one document. Whole documents are held out, chosen by a hash of their file name.
+One page makes one document; `<|endoftext|>` stands between them.
 """
 from __future__ import annotations
 
+import argparse
 import collections
-import hashlib
 import html
 import re
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +40,6 @@ SKIPPED_PAGES = re.compile(
     r"|external-|docguide|contrib-|glossary|acronyms|color|git|appendix|preface|admin$|internals$|server-programming$)"
 )
 MIN_WORD_COUNT = 3
-HELD_OUT_PERCENT = 5
 
 WORD = re.compile(r"[A-Za-z]+(?:'[A-Za-z]+)?")
 _ALLOWED = re.compile(r"^[A-Za-z0-9 ,.;:()'\"/?!%_=*<>+-]*$")
@@ -47,11 +53,6 @@ class Document:
     """One page of the manual: its file name and its paragraphs, separated by empty lines."""
     name: str
     text: str
-
-    @property
-    def held_out(self) -> bool:
-        """Whether this page belongs to the held-out part (about HELD_OUT_PERCENT of the pages)."""
-        return int(hashlib.sha256(self.name.encode()).hexdigest()[:8], 16) % 100 < HELD_OUT_PERCENT
 
 
 def words_of(text: str) -> list[str]:
@@ -132,3 +133,24 @@ def collect(folder: Path) -> list[Document]:
         if kept_paragraphs:
             documents.append(Document(name, "\n\n".join(kept_paragraphs)))
     return documents
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, required=True, help="folder for the package, where it is not installed")
+    parser.add_argument("--words", type=Path, help="write the different words of the text to this file")
+    parser.add_argument("text", type=Path)
+    options = parser.parse_args()
+    folder, version = find_html(options.work)
+    documents = collect(folder)
+    text = "\n<|endoftext|>\n".join(d.text for d in documents) + "\n"
+    options.text.write_text(text)
+    if options.words:
+        words = sorted({w for d in documents for w in words_of(d.text)})
+        options.words.write_text("".join(w + "\n" for w in words))
+    print(f"{PACKAGE} {version}: {len(documents)} pages, {len(text.encode())} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -9,13 +9,14 @@ namespace tessera::app {
 Command train_command(CLI::App& program) {
   CLI::App* sub = program.add_subcommand("train", "Train a small network, and measure it on what it has not seen");
   sub->require_subcommand(1);
-  const std::vector<Command> tasks = {train_digits_command(*sub), train_spirals_command(*sub)};
-  sub->footer(R"(`tessera train digits --help` and `tessera train spirals --help` explain the two.
+  const std::vector<Command> tasks = {train_digits_command(*sub), train_spirals_command(*sub), train_lm_command(*sub)};
+  sub->footer(R"(`tessera train digits --help`, and so for the others, explains each.
 
 Examples:
   tessera train digits
   tessera train digits --out digits.safetensors --svg curve.svg
-  tessera train spirals --arms 3)");
+  tessera train spirals --arms 3
+  tessera train lm --text book.txt)");
   return {sub, [tasks] {
             for (const Command& task : tasks)
               if (task.options->parsed()) return task.run();

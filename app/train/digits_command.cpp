@@ -110,7 +110,7 @@ int run(const Options& o) {
     return predict(o, *learner);
   }
   const Batch held_out = samples(digits.held_out, digits.held_out_labels, held_out_seed, 0, held_out_samples);
-  const Trained trained = train(*learner, settings, o, {batch, held_out});
+  const Trained trained = train(*learner, settings, o, classes_of(*learner, batch, held_out));
   const auto wrong = confusions(held_out, trained.held_out);
   TrainReport out{.settings = settings,
                   .options = o,

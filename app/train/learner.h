@@ -27,7 +27,12 @@ class Learner {
   /// The sum of each step's loss since this was last set to 0, f32 of one element.
   Array& losses() { return losses_; }
   std::uint64_t steps() { return trainer().steps(); }  ///< made so far
-  void save(const std::string& path, std::map<std::string, std::string> texts);
+  /// What a file keeps beside what is learned.
+  struct Beside {
+    std::map<std::string, std::string> texts = {};
+    std::vector<std::pair<std::string, Array>> arrays = {};  ///< as "beside.NAME"
+  };
+  void save(const std::string& path, Beside more);
   /// What save wrote, all or nothing; then steps go on to the same bits. Errors of Trainer::load.
   void load(const std::string& path);
 
@@ -39,17 +44,25 @@ struct LearnerOptions {
   double lr = 0;
   std::uint64_t steps = 0, seed = 0;
   DType precision = DType::f32;
+  double final_rate = 0;  ///< of lr, at the end
+  double beta2 = 0.999, weight_decay = 1e-2;
+  std::vector<ParameterGroup> groups = {};
+  std::optional<double> clip_norm = {};
 };
 
-/// Learns classes by cross entropy with AdamW, the rate going up over the first twentieth of the steps and then down
-/// half a cosine.
+/// Learns classes, those of the logits' last axis, by cross entropy with AdamW, the rate going up over the first
+/// twentieth of the steps and then down half a cosine.
 template <class Model>
 class ModelLearner final : public Learner {
  public:
   ModelLearner(const Model& model, const LearnerOptions& o)
-      : trainer_(model, AdamW(model, {.lr = rate(o)}),
-                 [](const Model& m, const Batch& b) { return cross_entropy(m(b.x), b.y); },
-                 {.seed = o.seed, .precision = {.dtype = o.precision}}) {}
+      : trainer_(model,
+                 AdamW(model, {.lr = rate(o), .beta2 = o.beta2, .weight_decay = o.weight_decay, .groups = o.groups}),
+                 [](const Model& m, const Batch& b) {
+                   const Array logits = m(b.x);
+                   return cross_entropy(logits.rank() > 2 ? logits.reshape({-1, logits.shape(-1)}) : logits, b.y);
+                 },
+                 {.seed = o.seed, .clip_norm = o.clip_norm, .precision = {.dtype = o.precision}}) {}
 
   TrainerBase& trainer() override { return trainer_; }
   void step(const Batch& batch) override {
@@ -63,7 +76,11 @@ class ModelLearner final : public Learner {
     return n;
   }
 
-  static Rate rate(const LearnerOptions& o) { return cosine_rate(o.lr, {.steps = o.steps, .warmup = o.steps / 20}); }
+  const Model& model() const { return trainer_.model(); }
+
+  static Rate rate(const LearnerOptions& o) {
+    return cosine_rate(o.lr, {.steps = o.steps, .warmup = o.steps / 20, .final = o.final_rate * o.lr});
+  }
 
  private:
   Trainer<Model, Batch> trainer_;

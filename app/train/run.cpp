@@ -88,26 +88,21 @@ std::string duration(double seconds) {
   return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
 }
 
-/// 12345678 as 12,345,678.
-std::string grouped(std::uint64_t number) {
-  std::string text = std::to_string(number);
-  for (std::size_t at = text.size(); at > 3;) text.insert(at -= 3, ",");
-  return text;
-}
-
 /// Writes what a run leaves behind. Before the first step too, so that a name that cannot be written is told at once.
 class Files {
  public:
   Files(Learner& learner, const TrainSettings& settings, const TrainOptions& options)
       : learner_(learner), settings_(settings), options_(options) {}
-  void write(const std::vector<CurveRow>& curve) const {
-    if (!options_.out.empty())
-      learner_.save(options_.out, {{"task", settings_.task},
-                                   {settings_.variant_name, settings_.variant},
-                                   {"last_step", std::to_string(settings_.steps)},
-                                   {"batch_size", std::to_string(settings_.batch)},
-                                   {"lr", fmt::format("{}", settings_.lr)},
-                                   {"curve", to_csv(curve)}});
+  void write(const std::vector<CurveRow>& curve, Learner::Beside more) const {
+    if (!options_.out.empty()) {
+      more.texts.insert({{"task", settings_.task},
+                         {settings_.variant_name, settings_.variant},
+                         {"last_step", std::to_string(settings_.steps)},
+                         {"batch_size", std::to_string(settings_.batch)},
+                         {"lr", fmt::format("{}", settings_.lr)},
+                         {"curve", to_csv(curve)}});
+      learner_.save(options_.out, std::move(more));
+    }
     if (!options_.csv.empty()) os::write_text(options_.csv, to_csv(curve));
     if (!options_.svg.empty())
       os::write_text(options_.svg, to_svg(curve, settings_.steps, "tessera train " + settings_.task));
@@ -131,6 +126,12 @@ std::vector<std::pair<std::string, std::string>> written(const TrainReport& r) {
 
 }  // namespace
 
+std::string grouped(std::uint64_t number) {
+  std::string text = std::to_string(number);
+  for (std::size_t at = text.size(); at > 3;) text.insert(at -= 3, ",");
+  return text;
+}
+
 void add_train_options(CLI::App& sub, TrainOptions& o, const TrainDefaults& defaults) {
   const auto or_else = [](const std::string& text, const auto& value) {
     return fmt::format("{} (default: {})", text, value);
@@ -139,19 +140,20 @@ void add_train_options(CLI::App& sub, TrainOptions& o, const TrainDefaults& defa
       ->check(names_something);
   CLI::Option* steps = sub.add_option("--steps", o.steps, or_else("Steps to make in all", defaults.steps))
                            ->transform(whole_number(1, std::int64_t{1} << 40));
-  sub.add_option("--epochs", o.epochs,
-                 fmt::format("The same in epochs of {} samples, all of them new", grouped(epoch_samples)))
-      ->transform(whole_number(1, std::int64_t{1} << 26))
-      ->excludes(steps);
-  sub.add_option("--batch", o.batch, or_else("Samples in a step, each of them new", defaults.batch))
+  if (defaults.epochs)
+    sub.add_option("--epochs", o.epochs,
+                   fmt::format("The same in epochs of {} samples, all of them new", grouped(epoch_samples)))
+        ->transform(whole_number(1, std::int64_t{1} << 26))
+        ->excludes(steps);
+  sub.add_option("--batch", o.batch, or_else(defaults.batch_is, defaults.batch))
       ->transform(whole_number(1, std::int64_t{1} << 20));
-  sub.add_option("--lr", o.lr, or_else("The highest rate of learning", defaults.lr))->transform(number(0, 1e3, true));
+  sub.add_option("--lr,--rate", o.lr, or_else("The highest rate of learning", defaults.lr))
+      ->transform(number(0, 1e3, true));
   sub.add_option("--precision", o.precision,
                  "What the network computes in: f32, or bf16 or f16 with weights of f32 (default: f32)")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   sub.add_option("--seed", o.seed, "Of the first weights and of the samples (default: 1)")->transform(seed_number());
-  sub.add_option("--out", o.out, "Write the model, and what is needed to go on, to this file (safetensors)")
-      ->check(names_something);
+  sub.add_option("--out", o.out, defaults.out_is)->check(names_something);
   sub.add_option("--resume", o.resume, "Go on from a file that --out wrote, with its settings")->check(names_something);
   sub.add_option("--csv", o.csv, "Write the learning curve to this file as a table")->check(names_something);
   sub.add_option("--svg", o.svg, "Write the learning curve to this file as a picture")->check(names_something);
@@ -217,7 +219,6 @@ Trained train(Learner& learner, const TrainSettings& s, const TrainOptions& o, c
   Trained out;
   Progress progress(o.quiet);
   const Files files(learner, s, o);
-  const std::int64_t held_out = data.held_out.y.size();
   const std::uint64_t interval = std::max<std::uint64_t>(1, s.steps / rows_of_curve);
   if (s.file) out.curve = resume(learner, s);
   const std::uint64_t first = learner.steps();
@@ -229,25 +230,31 @@ Trained train(Learner& learner, const TrainSettings& s, const TrainOptions& o, c
     const std::uint64_t since = step - (out.curve.empty() ? 0 : out.curve.back().step);
     row.loss = since == 0 ? std::numeric_limits<double>::quiet_NaN()
                           : learner.losses().item<float>() / static_cast<double>(since);
-    const HeldOut h = measure(learner, data.held_out, std::min(measured_now_and_then, held_out));
+    const HeldOut h = data.measure_some();
     row.held_out_loss = h.loss, row.held_out_accuracy = h.accuracy;
     learner.losses().fill(0);
     out.curve.push_back(row);
+    data.on_row(row);
   };
+  const auto write = [&] { files.write(out.curve, data.beside()); };
   double said = now(), loss = 0;
   const auto tell = [&](bool whole_line) {
     const double rate_now = static_cast<double>(step - first) / std::max(out.seconds, 1e-9);
     std::string text = fmt::format("step {} of {}  loss {:.4f}", step, s.steps, loss);
     if (const std::uint64_t skipped = learner.trainer().skipped()) text += fmt::format("  {} skipped", skipped);
-    if (!out.curve.empty()) text += fmt::format("  held out {:.2f} %", 100 * out.curve.back().held_out_accuracy);
-    text += fmt::format("  {} samples/s  {} left", grouped(static_cast<std::uint64_t>(rate_now * double(s.batch))),
-                        duration(static_cast<double>(s.steps - step) / rate_now));
+    if (!out.curve.empty() && data.tells_loss)
+      text += fmt::format("  held out {:.4f}", out.curve.back().held_out_loss);
+    else if (!out.curve.empty())
+      text += fmt::format("  held out {:.2f} %", 100 * out.curve.back().held_out_accuracy);
+    text +=
+        fmt::format("  {} {}s/s  {} left", grouped(static_cast<std::uint64_t>(rate_now * double(s.batch * data.parts))),
+                    data.part, duration(static_cast<double>(s.steps - step) / rate_now));
     whole_line ? progress.step(text) : progress.update(text);
     said = now();
   };
 
   if (out.curve.empty()) add_row();  // one that ended before its first step has its row in the file
-  files.write(out.curve);
+  write();
   while (step < s.steps && !asked_to_end()) {
     const double start = now();
     const float before = learner.losses().item<float>();
@@ -263,26 +270,33 @@ Trained train(Learner& learner, const TrainSettings& s, const TrainOptions& o, c
       learner.trainer().check();
     } catch (const NotFinite&) {
       learner.losses().fill(before);  // the rest is as before that step
-      files.write(out.curve);
+      write();
       throw;
     }
     loss = (learner.losses().item<float>() - before) / static_cast<double>(step - from);
     out.seconds += now() - start;
-    if (step % interval == 0 || step == s.steps) add_row(), files.write(out.curve);
+    if (step % interval == 0 || step == s.steps) add_row(), write();
     if (now() - said > (progress.overwrites() ? 0.5 : 4)) tell(!progress.overwrites());
   }
   out.steps = step - first;
   out.interrupted = asked_to_end();
   out.skipped = learner.trainer().skipped(), out.loss_scale = learner.trainer().loss_scale();
-  if (out.interrupted) files.write(out.curve);
+  if (out.interrupted) write();
   progress.update("measuring");
-  out.held_out = measure(learner, data.held_out, held_out);
+  out.held_out = data.measure_all();
   return out;
 }
 
-void Learner::save(const std::string& path, std::map<std::string, std::string> texts) {
-  texts["losses"] = fmt::format("{}", losses_.item<float>());  // the shortest that is read as the same
-  trainer().save(path, texts);
+TrainData classes_of(const Learner& learner, std::function<Batch(std::uint64_t step)> batch, const Batch& held_out) {
+  const std::int64_t all = held_out.y.size();
+  return {.batch = std::move(batch),
+          .measure_some = [=, &learner] { return measure(learner, held_out, std::min(measured_now_and_then, all)); },
+          .measure_all = [=, &learner] { return measure(learner, held_out, all); }};
+}
+
+void Learner::save(const std::string& path, Beside more) {
+  more.texts["losses"] = fmt::format("{}", losses_.item<float>());  // the shortest that is read as the same
+  trainer().save(path, more.texts, more.arrays);
 }
 void Learner::load(const std::string& path) {
   trainer().load(path);
@@ -310,21 +324,24 @@ void print_lines(const TrainReport& r) {
     app::print("{:<9} {}\n", label, wrapped(text, 10, columns(output()), 10));
   };
   line("model", fmt::format("{}, {} parameters", r.network, grouped(static_cast<std::uint64_t>(r.parameters))));
-  const std::uint64_t samples = t.steps * s.batch;
+  const std::uint64_t in_step = s.batch * r.parts;
   line("trained", t.steps == 0 ? "no steps: all were made before"
-                               : fmt::format("{} of {} in {}, {} samples/s{}", counted(t.steps, "step"),
-                                             counted(s.batch, "sample"), duration(t.seconds),
-                                             grouped(static_cast<std::uint64_t>(double(samples) / t.seconds)),
-                                             t.interrupted ? "; ended by Ctrl-C" : ""));
+                               : fmt::format("{} of {} {}{} in {}, {} {}s/s{}", counted(t.steps, "step"),
+                                             r.parts == 1 ? std::to_string(in_step) : grouped(in_step), r.part,
+                                             in_step == 1 ? "" : "s", duration(t.seconds),
+                                             grouped(static_cast<std::uint64_t>(double(t.steps * in_step) / t.seconds)),
+                                             r.part, t.interrupted ? "; ended by Ctrl-C" : ""));
   if (s.precision != "f32")
     line("precision",
          fmt::format("{}, with weights of f32{}", s.precision,
                      t.loss_scale == 1 && t.skipped == 0
                          ? ""
                          : fmt::format("; loss scale {:g}, {} skipped", t.loss_scale, counted(t.skipped, "step"))));
-  line("held out", fmt::format("{} of {} {} are right, loss {:.4f}",
-                               style.strong(fmt::format("{:.2f} %", 100 * t.held_out.accuracy)),
-                               grouped(t.held_out.predicted.size()), r.held_out_of, t.held_out.loss));
+  line("held out", !r.held_out.empty()
+                       ? r.held_out
+                       : fmt::format("{} of {} {} are right, loss {:.4f}",
+                                     style.strong(fmt::format("{:.2f} %", 100 * t.held_out.accuracy)),
+                                     grouped(t.held_out.predicted.size()), r.held_out_of, t.held_out.loss));
   for (const auto& [label, text] : r.more) line(label, text);
   line("device", r.why_device);
   for (const auto& [file, what] : written(r)) line("written", fmt::format("{}: {}", file, what));

@@ -23,12 +23,17 @@ struct TrainOptions {
   std::optional<std::string> variant;  ///< of the task: what its network is, or how much there is to learn
   bool json = false, quiet = false;
 };
-/// What counts if nothing is said.
+/// What counts if nothing is said, and how options are told of that differ between tasks.
 struct TrainDefaults {
   std::int64_t steps, batch;
   double lr;
   std::string variant_name, variant;  ///< "model", of --model
+  bool epochs = true;                 ///< there is an option --epochs
+  std::string batch_is = "Samples in a step, each of them new";
+  std::string out_is = "Write the model, and what is needed to go on, to this file (safetensors)";
 };
+/// 12345678 as 12,345,678.
+std::string grouped(std::uint64_t number);
 void add_train_options(CLI::App& sub, TrainOptions& options, const TrainDefaults& defaults);
 
 /// What the run goes by: options, else the file's, else the defaults.
@@ -48,15 +53,25 @@ TrainSettings settings_of(const char* task, const TrainOptions& options, const T
 /// The arrays and settings of a checkpoint, into a learner that is like the one that was saved.
 std::vector<CurveRow> resume(Learner& learner, const TrainSettings& settings);
 
-/// What is learned: batch number `step`, from 0; and samples to measure by, which are never trained on.
-struct TrainData {
-  std::function<Batch(std::uint64_t step)> batch;
-  Batch held_out;
-};
 struct HeldOut {
   double loss = 0, accuracy = 0;
   std::vector<std::int32_t> predicted;
 };
+/// What is learned: batch number `step`, from 0; and how it is measured, on samples that are never trained on.
+struct TrainData {
+  std::function<Batch(std::uint64_t step)> batch;
+  std::function<HeldOut()> measure_some;  ///< now and then, for the curve
+  std::function<HeldOut()> measure_all;   ///< at the end
+  std::uint64_t parts = 1;                ///< of a sample, by which speed is told: tokens
+  std::string part = "sample";
+  bool tells_loss = false;  ///< progress tells the loss of what is held out, not what share is right
+  /// Called with each row of the curve, before files are written.
+  std::function<void(const CurveRow& row)> on_row = [](const CurveRow&) {};
+  /// What is kept in the file of --out beside the learner.
+  std::function<Learner::Beside()> beside = [] { return Learner::Beside(); };
+};
+/// Of classes: measured on the first 2,000 of the samples held out, and on all.
+TrainData classes_of(const Learner& learner, std::function<Batch(std::uint64_t step)> batch, const Batch& held_out);
 struct Trained {
   std::vector<CurveRow> curve;
   HeldOut held_out;           ///< on all samples that were held out
@@ -87,8 +102,11 @@ struct TrainReport {
   const TrainOptions& options;
   const Trained& trained;
   std::int64_t parameters;
-  std::string network;                                          ///< in words
-  std::string why_device, held_out_of;                          ///< what the samples are that were held out
+  std::string network;                  ///< in words
+  std::string why_device, held_out_of;  ///< what the samples are that were held out
+  std::uint64_t parts = 1;              ///< as those of TrainData
+  std::string part = "sample";
+  std::string held_out = {};                                    ///< the line about it; empty: what share is right
   std::string before = {};                                      ///< text in front of the lines
   std::vector<std::pair<std::string, std::string>> more = {};   ///< lines
   std::vector<std::pair<std::string, std::string>> files = {};  ///< beside those of TrainOptions, and what each is

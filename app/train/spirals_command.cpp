@@ -25,12 +25,12 @@ struct Options : TrainOptions {
   std::string picture;
 };
 
-std::vector<std::int32_t> classes_of(const Learner& learner, std::int64_t width, std::int64_t height) {
+std::vector<std::int32_t> arms_of(const Learner& learner, std::int64_t width, std::int64_t height) {
   return argmax(learner.predict(plane(width, height)), 1).astype(DType::i32).to_vector<std::int32_t>();
 }
 
 void write_picture(const Options& o, const Learner& learner, const Batch& held_out, std::int64_t arms) {
-  const auto classes = classes_of(learner, picture_side, picture_side);
+  const auto classes = arms_of(learner, picture_side, picture_side);
   if (o.picture.ends_with(".svg")) {
     const Batch some{held_out.x.slice(0, 0, points_drawn), held_out.y.slice(0, 0, points_drawn)};
     os::write_text(o.picture, plane_svg(classes, some, "How the network divides the plane"));
@@ -55,7 +55,7 @@ int run(const Options& o) {
     return spiral_points(static_cast<std::int64_t>(settings.batch), arms, settings.seed, step);
   };
   const Batch held_out = spiral_points(held_out_samples, arms, held_out_seed, 0);
-  const Trained trained = train(learner, settings, o, {batch, held_out});
+  const Trained trained = train(learner, settings, o, classes_of(learner, batch, held_out));
   if (!o.picture.empty()) write_picture(o, learner, held_out, arms);
   TrainReport out{.settings = settings,
                   .options = o,
@@ -65,7 +65,7 @@ int run(const Options& o) {
                   .why_device = device.why(),
                   .held_out_of = "points that were not trained on"};
   if (!o.picture.empty()) out.files.emplace_back(o.picture, "how the plane is divided");
-  if (!o.json) out.before = plane_text(classes_of(learner, 64, 32), 64) + "\n";
+  if (!o.json) out.before = plane_text(arms_of(learner, 64, 32), 64) + "\n";
   return report(out);
 }
 

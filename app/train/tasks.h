@@ -8,5 +8,6 @@ namespace tessera::app {
 
 Command train_digits_command(CLI::App& train);
 Command train_spirals_command(CLI::App& train);
+Command train_lm_command(CLI::App& train);
 
 }  // namespace tessera::app

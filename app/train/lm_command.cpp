@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tessera train lm`: a language model from a text file, as a GGUF file that `tessera generate` runs.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numbers>
+
+#include "arguments.h"
+#include "interrupts.h"
+#include "terminal.h"
+#include "tessera/base/os/input_file.h"
+#include "tessera/base/sha256.h"
+#include "tessera/llm/language_model.h"
+#include "train/lm_model.h"
+#include "train/lm_ngrams.h"
+#include "train/run.h"
+#include "train/tasks.h"
+
+namespace tessera::app {
+namespace {
+
+constexpr std::int64_t measured_now_and_then = 8192;  // tokens
+constexpr const char* shape_name = "shape";
+const LmShape default_shape{};
+const TrainDefaults defaults{.steps = 600,
+                             .batch = 16,
+                             .lr = 3e-3,
+                             .variant_name = shape_name,
+                             .variant = "",
+                             .epochs = false,
+                             .batch_is = "Windows of the text in a step",
+                             .out_is =
+                                 "Write the model to this file (GGUF), and what is needed to go on beside it, to "
+                                 "one that ends in .safetensors (default: named as the text, in this folder)"};
+
+struct Options : TrainOptions {
+  std::string text, type = "f16", prompt;
+  std::optional<std::int64_t> vocabulary, layers, width, heads, key_heads, hidden, context;
+  std::optional<double> dropout;
+};
+
+std::string read_text(const std::string& name) {
+  const InputFile file(name);
+  std::string text(file.size(), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+std::filesystem::path checkpoint_of(const std::filesystem::path& model) {
+  auto out = model;
+  return out.replace_extension(".safetensors");
+}
+
+/// Where the model goes.
+std::filesystem::path model_file(const Options& o) {
+  std::filesystem::path out = o.out;
+  if (o.out.empty()) {
+    out = o.resume.empty() ? std::filesystem::path(o.text).filename() : std::filesystem::path(o.resume);
+    out.replace_extension(".gguf");
+  }
+  const auto refuse = [&](std::string wrong, std::string todo) {
+    fail<ArgumentError>({.asked = "tessera train lm",
+                         .with = {{"--out", out.string()}},
+                         .wrong = std::move(wrong),
+                         .todo = std::move(todo)});
+  };
+  if (out.extension() == ".safetensors") refuse("the model is a GGUF file", "Give it a name that ends in .gguf");
+  std::error_code ignored;
+  if (std::filesystem::equivalent(out, o.text, ignored)) refuse("this is the text", "Give the model another name");
+  if (o.out.empty() && o.resume.empty())
+    for (const auto& file : {out, checkpoint_of(out)})
+      if (std::filesystem::exists(file, ignored))
+        refuse(fmt::format("{} is there already", file.string()),
+               fmt::format("Go on with --resume {}, or name a file by --out, which replaces it",
+                           checkpoint_of(out).string()));
+  return out;
+}
+
+/// What counts of the sizes: what was said, else the file's to resume from, else the defaults.
+LmShape shape_of(const Options& o, const TrainSettings& settings) {
+  const bool saved = settings.file.has_value();
+  LmShape shape = saved ? lm_shape_of(settings.variant, o.resume) : default_shape;
+  const auto take = [&](const char* option, const auto& given, auto& size) {
+    if (!given || static_cast<std::decay_t<decltype(size)>>(*given) == size) return;
+    if (saved)
+      fail<ArgumentError>({.asked = "resume",
+                           .with = {{"file", o.resume}, {option, fmt::format("{}", *given)}},
+                           .wrong = fmt::format("it was trained with {} {}", option, size),
+                           .todo = "Leave the option out, or begin anew"});
+    size = *given;
+  };
+  take("--vocabulary", o.vocabulary, shape.vocabulary), take("--layers", o.layers, shape.layers);
+  take("--width", o.width, shape.width), take("--heads", o.heads, shape.heads);
+  take("--key-heads", o.key_heads, shape.key_heads), take("--hidden", o.hidden, shape.hidden);
+  take("--ctx", o.context, shape.context), take("--dropout", o.dropout, shape.dropout);
+  return shape;
+}
+
+/// The text as tokens, and what simpler models make of it.
+struct Corpus {
+  std::string hash;
+  TrainedTokenizer trained;
+  std::optional<Tokenizer> tokenizer;
+  TokenStream training, held_out;
+  double bigram = 0, trigram = 0;  ///< nats a token
+  std::string prompt;              ///< the first words of what is held out
+};
+
+Corpus corpus_of(const Options& o, const std::string& text, const LmShape& shape, Progress& progress) {
+  Corpus c;
+  c.hash = sha256(text);
+  progress.update("learning the vocabulary");
+  const SplitText split = split_text(text);
+  c.trained = train_tokenizer(split.training, {.vocabulary = shape.vocabulary});
+  c.tokenizer = c.trained.tokenizer();
+  progress.update("cutting the text into tokens");
+  c.training = token_stream(split.training, *c.tokenizer);
+  c.held_out = token_stream(split.held_out, *c.tokenizer);
+  const auto needed = static_cast<std::size_t>(shape.context);
+  if (c.training.tokens.size() <= needed || split.held_out.empty()) {
+    const double each = static_cast<double>(c.training.bytes) / static_cast<double>(c.training.tokens.size());
+    const double bytes = std::max(8000.0, 1.1 * static_cast<double>(needed + 1) * std::max(each, 4.0));
+    fail<ArgumentError>({.asked = "tessera train lm",
+                         .with = {{"--text", o.text}, {"bytes", std::to_string(text.size())}},
+                         .wrong = fmt::format("the text is too short: it gives {} tokens to train on, and a step takes "
+                                              "windows of {}",
+                                              c.training.tokens.size(), needed + 1),
+                         .todo = fmt::format("Give at least about {} bytes; a model that writes well takes a million",
+                                             grouped(static_cast<std::uint64_t>(bytes)))});
+  }
+  const auto words = std::find_if(split.held_out.begin(), split.held_out.end(),
+                                  [](std::string_view part) { return part.find(' ') != std::string_view::npos; });
+  if (words != split.held_out.end()) {
+    std::size_t end = 0;
+    for (int i = 0; i < 3 && end != std::string_view::npos; ++i) end = words->find_first_of(" \n", end + 1);
+    c.prompt = words->substr(0, std::min<std::size_t>(end, 60));
+  } else {
+    c.prompt = split.held_out.front().substr(0, 8);
+  }
+  progress.step(fmt::format(
+      "text: {} bytes; {} tokens to train on, {} held out, of a vocabulary of {}{}", grouped(text.size()),
+      grouped(c.training.tokens.size()), grouped(c.held_out.tokens.size()), grouped(c.trained.tokens.size()),
+      static_cast<std::int64_t>(c.trained.tokens.size()) < shape.vocabulary
+          ? fmt::format(" (of {} that were asked: the text has no more frequent pairs)", shape.vocabulary)
+          : ""));
+  progress.update("counting what two and three tokens in a row say");
+  const auto loss = [&](int order) {
+    const NgramModel model(c.training.tokens, order, static_cast<std::int64_t>(c.trained.tokens.size()));
+    return model.loss(c.held_out.tokens) / static_cast<double>(c.held_out.tokens.size() - 1);
+  };
+  c.bigram = loss(2), c.trigram = loss(3);
+  progress.step(fmt::format("to beat: nats per held-out token {:.4f} of a bigram model, {:.4f} of a 3-gram model",
+                            c.bigram, c.trigram));
+  return c;
+}
+
+GgmlType type_of(const std::string& name) {
+  return name == "f32" ? GgmlType::f32 : name == "q8_0" ? GgmlType::q8_0 : GgmlType::f16;
+}
+
+/// The weights of the smallest loss so far, which are those of the model's file.
+class Best {
+ public:
+  Best(LmLearner& learner, std::function<void()> write) : learner_(learner), write_(std::move(write)) {}
+  void offer(double loss) {
+    if (!values_.empty() && !(loss < loss_)) return;
+    values_ = learner_.trainer().snapshot(), loss_ = loss;
+    write_();
+  }
+  void take() { learner_.trainer().restore(values_); }
+  Learner::Beside beside() const {
+    Learner::Beside out{.texts = {{"best_loss", fmt::format("{}", loss_)}}};
+    for (std::size_t i = 0; i < values_.size(); ++i) out.arrays.emplace_back(fmt::format("best.{}", i), values_[i]);
+    return out;
+  }
+  void load(const SafetensorsFile& file) {
+    values_.clear();
+    for (const Array& now : learner_.trainer().snapshot()) {
+      values_.push_back(file.load(fmt::format("beside.best.{}", values_.size())));
+      if (values_.back().shape() != now.shape() || values_.back().dtype() != now.dtype()) refuse(file);
+    }
+    const auto loss = file.metadata().find("best_loss");
+    if (loss == file.metadata().end()) refuse(file);
+    const auto [end, error] = std::from_chars(loss->second.data(), loss->second.data() + loss->second.size(), loss_);
+    if (error != std::errc{}) refuse(file);
+  }
+
+ private:
+  [[noreturn]] static void refuse(const SafetensorsFile& file) {
+    fail<FormatError>(
+        {.asked = "resume", .with = {{"file", file.name()}}, .wrong = "the best weights so far are not in the file"});
+  }
+  LmLearner& learner_;
+  std::function<void()> write_;
+  double loss_ = 0;
+  std::vector<Array> values_;
+};
+
+std::string sample_of(const std::filesystem::path& file, const std::string& prompt, std::uint64_t seed,
+                      std::int64_t context) {
+  const LanguageModel model = LanguageModel::load(file.string());
+  const GenerateResult made = model.generate(
+      prompt, {.sampling = {.temperature = 0.8, .seed = seed}, .max_tokens = std::min<std::int64_t>(context / 2, 100)});
+  return prompt + made.text;
+}
+
+int report_lm(const Options& o, const TrainSettings& settings, const TrainDevice& device, const Corpus& c,
+              const LmShape& shape, const LmLearner& learner, const Trained& trained,
+              const std::filesystem::path& file) {
+  const double tokens = static_cast<double>(c.held_out.tokens.size() - 1);
+  const double bits = trained.held_out.loss * tokens / static_cast<double>(c.held_out.bytes) / std::numbers::ln2;
+  const std::string prompt = o.prompt.empty() ? c.prompt : o.prompt;
+  const std::string sample = sample_of(file, prompt, settings.seed, shape.context);
+  TrainReport out{.settings = settings,
+                  .options = o,
+                  .trained = trained,
+                  .parameters = learner.parameter_count(),
+                  .network = fmt::format("Llama of {} and width {}, {} tokens", counted(shape.layers, "layer"),
+                                         shape.width, grouped(c.trained.tokens.size())),
+                  .why_device = device.why(),
+                  .held_out_of = "tokens that were not trained on",
+                  .parts = static_cast<std::uint64_t>(shape.context),
+                  .part = "token"};
+  const Style style(output());
+  out.held_out = fmt::format(
+      "{} nats per token (bigram model {:.4f}, 3-gram model {:.4f}), {:.4f} bits per byte; {:.2f} % of {} tokens that "
+      "were not trained on are right",
+      style.strong(fmt::format("{:.4f}", trained.held_out.loss)), c.bigram, c.trigram, bits,
+      100 * trained.held_out.accuracy, grouped(c.held_out.tokens.size() - 1));
+  out.more.emplace_back("writes", sample);
+  out.files.emplace_back(file.string(), "the best of it, for `tessera generate`");
+  nlohmann::ordered_json& json = out.json;
+  json = {{"text", o.text},
+          {shape_name, to_json(shape)},
+          {"vocabulary", c.trained.tokens.size()},
+          {"training_tokens", c.training.tokens.size()},
+          {"held_out",
+           {{"tokens", c.held_out.tokens.size() - 1},
+            {"bytes", c.held_out.bytes},
+            {"accuracy", trained.held_out.accuracy},
+            {"loss", trained.held_out.loss},
+            {"bits_per_byte", bits},
+            {"bigram_loss", c.bigram},
+            {"trigram_loss", c.trigram}}},
+          {"sample", sample}};
+  if (trained.steps > 0)
+    json["tokens_per_second"] =
+        static_cast<double>(trained.steps * settings.batch * out.parts) / std::max(trained.seconds, 1e-9);
+  return report(out);
+}
+
+int run(Options o) {
+  catch_interrupts("tessera: interrupted before the first step", !o.quiet && os::is_terminal(stderr));
+  const TrainDevice device(o);
+  const std::filesystem::path file = model_file(o);
+  o.out = checkpoint_of(file).string();
+  TrainSettings settings = settings_of("lm", o, defaults);
+  const LmShape shape = shape_of(o, settings);
+  settings.variant = to_json(shape).dump();
+  network_shape(shape, shape.vocabulary);  // before the text is read
+  const std::string text = read_text(o.text);
+  Progress progress(o.quiet);
+  const Corpus c = corpus_of(o, text, shape, progress);
+  if (settings.file) {
+    const auto& texts = settings.file->metadata();
+    if (const auto hash = texts.find("text_sha256"); hash == texts.end() || hash->second != c.hash)
+      fail<ArgumentError>({.asked = "resume",
+                           .with = {{"file", o.resume}, {"--text", o.text}},
+                           .wrong = "it was trained on another text",
+                           .todo = "Give that text, or begin anew"});
+  }
+  const LlamaShape network = network_shape(shape, static_cast<std::int64_t>(c.trained.tokens.size()));
+  const auto batch = static_cast<std::int64_t>(settings.batch);
+  try {
+    LmLearner learner(setup(LlamaNetwork{.shape = network}, {.seed = settings.seed}),
+                      lm_learner_options(learner_options(settings)));
+    progress.step(fmt::format("model: {} parameters; {} steps of {} tokens are {:.1f} passes over the text",
+                              grouped(static_cast<std::uint64_t>(learner.parameter_count())), settings.steps,
+                              grouped(static_cast<std::uint64_t>(batch * shape.context)),
+                              static_cast<double>(settings.steps) * static_cast<double>(batch * shape.context) /
+                                  static_cast<double>(c.training.tokens.size())));
+    progress.clear();
+    const LlamaFileOptions as{
+        .type = type_of(o.type), .name = file.stem().string(), .description = "Trained by `tessera train lm`"};
+    Best best(learner, [&] { write_lm(learner.model(), shape.context, c.trained, file, as); });
+    if (settings.file) best.load(*settings.file);
+    const MeasuredWindows all = measured_windows(c.held_out.tokens, shape.context, 0);
+    const MeasuredWindows some = measured_windows(c.held_out.tokens, shape.context,
+                                                  std::max<std::int64_t>(1, 2 * measured_now_and_then / shape.context));
+    const auto measure = [&](const MeasuredWindows& w) {
+      return measure_lm(learner, w, shape.context, std::min(batch, w.count));
+    };
+    TrainData data{.batch =
+                       [&](std::uint64_t step) {
+                         return lm_batch(
+                             windows(c.training, c.trained.end_of_text, settings.seed, step, batch, shape.context),
+                             shape.context);
+                       },
+                   .measure_some = [&] { return measure(some); },
+                   .measure_all =
+                       [&] {
+                         if (asked_to_end()) best.offer(measure(some).loss);
+                         best.take();
+                         return measure(all);
+                       },
+                   .parts = static_cast<std::uint64_t>(shape.context),
+                   .part = "token",
+                   .tells_loss = true,
+                   .on_row = [&](const CurveRow& row) { best.offer(row.held_out_loss); },
+                   .beside =
+                       [&] {
+                         Learner::Beside out = best.beside();
+                         out.texts["text_sha256"] = c.hash;
+                         return out;
+                       }};
+    const Trained trained = train(learner, settings, o, data);
+    write_lm(learner.model(), shape.context, c.trained, file, as);  // also where nothing was better than in the file
+    return report_lm(o, settings, device, c, shape, learner, trained, file);
+  } catch (const OutOfMemory& e) {
+    fail<OutOfMemory>(
+        {.asked = "tessera train lm",
+         .with = {{"parameters and windows", fmt::format("{} layers of width {}, {} windows of {} tokens", shape.layers,
+                                                         shape.width, batch, shape.context)}},
+         .wrong = e.what(),
+         .todo = "Lower " + what_to_lower(network, batch, shape.context)});
+  }
+}
+
+}  // namespace
+
+Command train_lm_command(CLI::App& train) {
+  auto o = std::make_shared<Options>();
+  CLI::App* sub = train.add_subcommand("lm", "Learn to write like a text: a language model as a GGUF file");
+  sub->add_option("--text", o->text, "The text, any bytes; documents in it are separated by <|endoftext|>")
+      ->required()
+      ->check(names_something);
+  const auto size = [&](const char* name, std::optional<std::int64_t>& to, const char* text, std::int64_t otherwise,
+                        std::int64_t lowest, std::int64_t highest) {
+    sub->add_option(name, to, fmt::format("{} (default: {})", text, otherwise))
+        ->transform(whole_number(lowest, highest));
+  };
+  const LmShape& d = default_shape;
+  size("--vocabulary", o->vocabulary, "Tokens, learned from the text", d.vocabulary, 257, 1 << 20);
+  size("--layers", o->layers, "Layers of attention and feed-forward parts", d.layers, 1, 1000);
+  size("--width", o->width, "Numbers that stand for a token between layers", d.width, 2, 1 << 16);
+  size("--heads", o->heads, "Heads of attention; they divide the width", d.heads, 1, 1 << 10);
+  size("--key-heads", o->key_heads, "Of keys and values; they divide the heads", d.key_heads, 1, 1 << 10);
+  size("--hidden", o->hidden, "Numbers inside the feed-forward part", d.hidden, 1, 1 << 18);
+  size("--ctx", o->context, "Tokens of a window: as far as the model looks back", d.context, 2, 1 << 20);
+  sub->add_option("--dropout", o->dropout, "Share of what layers give that is dropped in training (default: 0)")
+      ->transform(number(0, 0.99));
+  add_train_options(*sub, *o, defaults);
+  sub->add_option("--type", o->type, "Of the matrices in the model's file: f32, f16 or q8_0 (default: f16)")
+      ->check(CLI::IsMember({"f32", "f16", "q8_0"}));
+  sub->add_option("--prompt", o->prompt, "What the sample at the end continues (default: words of what is held out)")
+      ->check(names_something);
+  sub->footer(
+      R"(Learns byte pairs from the text, then a network of Llama's architecture, which writes a token at a time. A part of
+the text is held out (a twentieth, a megabyte at most, in sections spread over it), by which the model is measured,
+beside models that count two and three tokens in a row. The model's file holds the weights that were best on it.
+
+Figures at the end go to standard output, progress to standard error. Files are written now and then, and at the end.
+Ctrl-C finishes the step and writes them; the exit code is then 130, and --resume goes on to the same weights. With the
+defaults a run takes about ten minutes on two cores; a text of a megabyte or more is worth it.
+
+Examples:
+  tessera train lm --text book.txt
+  tessera generate book.gguf -p "Once upon a time"
+  tessera train lm --text book.txt --layers 6 --width 256 --heads 8 --steps 5000 --out large.gguf
+  tessera train lm --text book.txt --resume large.safetensors --steps 8000
+  tessera train lm --text book.txt --type q8_0 --out small.gguf)");
+  return {sub, [o] { return run(*o); }};
+}
+
+}  // namespace tessera::app
