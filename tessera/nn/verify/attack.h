@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inputs tried on the device: points of boxes and balls, at random and by projected gradients. Internal.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "tessera/nn/verify/goals.h"
+#include "tessera/nn/verify/prove.h"
+
+namespace tessera::verification {
+
+/// Runs a model for samples as they lie in host memory, one after the other.
+class Runner {
+ public:
+  Runner(const Subject& subject, Shape sample)
+      : subject_(subject), sample_(std::move(sample)), size_(element_count(sample_)) {}
+  std::int64_t size() const { return size_; }
+  const Shape& sample() const { return sample_; }
+  Array run(const Array& x) const { return subject_.run(x); }
+  Array batch(const std::vector<float>& x) const;
+  /// Of each sample as many numbers; ShapeError if the model gives no (batch, ...).
+  std::vector<float> outputs(const std::vector<float>& x) const;
+  /// By the samples, of the sum over all outputs times `weights`; empty if the model has no gradient.
+  std::vector<float> gradients(const std::vector<float>& x, const std::vector<float>& weights) const;
+
+ private:
+  const Subject& subject_;
+  Shape sample_;
+  std::int64_t size_;
+};
+
+/// What is tried: inputs of the region, and of the ball if there is one.
+class Attack {
+ public:
+  Attack(const Runner& runner, const std::vector<Goal>& goals, Region region, const Ball* ball, std::uint64_t seed)
+      : runner_(runner), goals_(goals), region_(std::move(region)), ball_(ball), random_(seed) {}
+  /// Projected gradients (Madry et al., "Towards Deep Learning Models Resistant to Adversarial Attacks", 2018) down
+  /// each goal, from the centre, corners and random points. Points that seem to break a goal, the worst first.
+  std::vector<std::vector<float>> by_gradients(int steps);
+  /// The same question of these points.
+  std::vector<std::vector<float>> of_points(const std::vector<float>& x);
+  std::vector<float> random_points(std::int64_t count);
+  /// Moves it into the region and the ball.
+  void project(float* x) const;
+  /// The point that was tried at which the least goal is least.
+  const std::vector<float>& closest() const { return closest_; }
+  double closest_margin() const { return closest_margin_; }
+
+ private:
+  const Runner& runner_;
+  const std::vector<Goal>& goals_;
+  Region region_;
+  const Ball* ball_;
+  std::mt19937_64 random_;
+  std::vector<float> closest_;
+  double closest_margin_ = 1e300;
+};
+
+}  // namespace tessera::verification

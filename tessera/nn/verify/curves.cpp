@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/nn/verify/curves.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace tessera::verification {
+
+namespace {
+
+/// Of the host's functions and the arithmetic around them, relative and absolute: some units in the last place of f64.
+constexpr double host = 1e-14;
+
+/// The largest |f''|: of tanh 4 / (3 sqrt 3), of sigmoid 1 / (6 sqrt 3), of silu 1/2 and of gelu sqrt(2 / pi), at 0.
+double bend(CurveKind kind) {
+  switch (kind) {
+    case CurveKind::tanh: return 0.77;
+    case CurveKind::sigmoid: return 0.0963;
+    case CurveKind::silu: return 0.5001;
+    default: return 0.7979;
+  }
+}
+/// Where silu and gelu turn from falling to rising.
+double turn(CurveKind kind) { return kind == CurveKind::silu ? -1.2784645427610738 : -0.7517915246935645; }
+bool piecewise(CurveKind kind) { return kind == CurveKind::relu || kind == CurveKind::leaky; }
+
+Lines lines_of_pieces(Curve c, Interval x) {
+  const double left = c.kind == CurveKind::relu ? 0 : c.slope;
+  if (x.lo >= 0) return {1, 0, 1, 0};
+  if (x.hi <= 0) return {left, 0, left, 0};
+  // Between the two pieces f is convex (concave where the left one is steeper): the chord is on one side, and any slope
+  // between the two on the other.
+  const double chord = (x.hi - left * x.lo) / (x.hi - x.lo);
+  const double near = x.hi > -x.lo ? 1 : left;
+  const double slack = host * (std::abs(left * x.lo) + x.hi + std::abs(chord) * (x.hi - x.lo));
+  const double at_low = left * x.lo - chord * x.lo, at_high = x.hi - chord * x.hi;
+  if (left <= 1) return {near, 0, chord, std::max(at_low, at_high) + slack};
+  return {chord, std::min(at_low, at_high) - slack, near, 0};
+}
+
+}  // namespace
+
+double value(Curve c, double x) {
+  switch (c.kind) {
+    case CurveKind::relu: return x > 0 ? x : 0;
+    case CurveKind::leaky: return x > 0 ? x : c.slope * x;
+    case CurveKind::tanh: return std::tanh(x);
+    case CurveKind::sigmoid: return 1 / (1 + std::exp(-x));
+    case CurveKind::silu: return x / (1 + std::exp(-x));
+    default: return 0.5 * x * std::erfc(-x * 0.70710678118654752440);
+  }
+}
+
+Interval range(Curve c, Interval x) {
+  const double a = value(c, x.lo), b = value(c, x.hi);
+  if (c.kind == CurveKind::relu) return {a, b};
+  Interval out{std::min(a, b), std::max(a, b)};
+  if (c.kind == CurveKind::leaky && x.lo < 0 && x.hi > 0) out.lo = std::min(out.lo, 0.0);
+  if (c.kind == CurveKind::silu || c.kind == CurveKind::gelu) {
+    const double t = turn(c.kind);
+    if (x.lo < t && x.hi > t) out.lo = value(c, t);
+  }
+  const double slack = host * (1 + std::max(std::abs(a), std::abs(b)));
+  out.lo -= slack, out.hi += slack;
+  // Roundings past a bound that the function keeps to.
+  if (c.kind == CurveKind::tanh) out = {std::max(out.lo, -1.0), std::min(out.hi, 1.0)};
+  if (c.kind == CurveKind::sigmoid) out = {std::max(out.lo, 0.0), std::min(out.hi, 1.0)};
+  return out;
+}
+
+bool straight(Curve c, Interval x) { return piecewise(c.kind) && (x.lo >= 0 || x.hi <= 0); }
+
+Lines lines(Curve c, Interval x) {
+  if (piecewise(c.kind)) return lines_of_pieces(c, x);
+  constexpr int pieces = 64;
+  const double width = x.hi - x.lo, far = std::max(std::abs(x.lo), std::abs(x.hi));
+  if (width <= 1e-9 * (1 + far)) {
+    const Interval flat = range(c, x);
+    return {0, flat.lo, 0, flat.hi};
+  }
+  // Between neighbours of a grid, f(x) - slope x is within bend h^2 / 8 of the chord, whatever the slope: its extremes
+  // over the grid, and that, bound it.
+  std::array<double, pieces + 1> at, f;
+  for (int i = 0; i <= pieces; ++i) at[i] = i == pieces ? x.hi : x.lo + width * i / pieces, f[i] = value(c, at[i]);
+  const double h = width / pieces * (1 + 1e-6), slack = bend(c.kind) * h * h / 8 + host * (1 + far) * 4;
+  const Interval all = range(c, x);
+  Lines best{0, all.lo, 0, all.hi};
+  double below_best = all.lo, above_best = all.hi;
+  const double middle = x.lo + width / 2;
+  const auto offer = [&](double slope) {
+    double low = f[0] - slope * at[0], high = low;
+    for (int i = 1; i <= pieces; ++i) {
+      const double g = f[i] - slope * at[i];
+      low = std::min(low, g), high = std::max(high, g);
+    }
+    low -= slack, high += slack;
+    if (low + slope * middle > below_best)
+      below_best = low + slope * middle, best.below_slope = slope, best.below = low;
+    if (high + slope * middle < above_best)
+      above_best = high + slope * middle, best.above_slope = slope, best.above = high;
+  };
+  for (int i = 8; i <= pieces; i += 8) {
+    offer((f[i] - f[0]) / (at[i] - at[0]));
+    offer((f[pieces] - f[pieces - i]) / (at[pieces] - at[pieces - i]));
+    offer((f[i] - f[i - 1]) / (at[i] - at[i - 1]));
+  }
+  offer((f[1] - f[0]) / (at[1] - at[0]));
+  return best;
+}
+
+double gamma32(std::int64_t n) {
+  const double nu = static_cast<double>(n) * unit32;
+  return nu < 0.5 ? nu / (1 - nu) * (1 + 1e-12) : std::numeric_limits<double>::infinity();
+}
+
+double device_error(Curve c, Interval x) {
+  const Interval y = range(c, x);
+  const double most_x = std::max(std::abs(x.lo), std::abs(x.hi)), most_y = std::max(std::abs(y.lo), std::abs(y.hi));
+  switch (c.kind) {
+    case CurveKind::relu: return x.hi > 0 ? smallest32 : 0;  // exact, but for what is flushed
+    case CurveKind::leaky: return x.lo < 0 ? ulp32 * std::abs(c.slope * x.lo) + 2 * smallest32 : smallest32;
+    case CurveKind::tanh: return (tanh_ulp + 0.5) * ulp32 * most_y + smallest32;
+    // exp, an addition and a division, all relative.
+    case CurveKind::sigmoid: return (exp_ulp + 1 + divide_ulp + 1) * ulp32 * most_y + 2 * smallest32;
+    // As sigmoid. Where exp(-x) overflows it gives 0: there |f| is below 2^-121. Division may be by way of 1 / y, which
+    // may be flushed: |x| 2^-126.
+    case CurveKind::silu: return (exp_ulp + 1 + divide_ulp + 2) * ulp32 * most_y + 0x1p-120 + smallest32 * (2 + most_x);
+    // The argument's rounding moves erf by less than a unit; 1 + erf cancels, so its error is absolute; half of |x|.
+    default: return (erf_ulp + 3) * ulp32 * 0.5 * most_x + ulp32 * most_y + smallest32 * (2 + most_x);
+  }
+}
+
+}  // namespace tessera::verification

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/nn/verify/input_box.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/nn/verify/parts.h"
+
+namespace tessera {
+
+InputBox InputBox::of(const Shape& shape, float low, float high) {
+  const auto n = static_cast<std::size_t>(element_count(shape));
+  InputBox box{shape, std::vector<float>(n, low), std::vector<float>(n, high)};
+  box.check();
+  return box;
+}
+InputBox InputBox::of(const Array& low, const Array& high) {
+  if (low.shape() != high.shape())
+    fail<ShapeError>({.asked = "InputBox",
+                      .with = {{"low", to_string(low.shape())}, {"high", to_string(high.shape())}},
+                      .wrong = "the two bounds have different shapes"});
+  InputBox box{low.shape(), low.astype(DType::f32).to_vector<float>(), high.astype(DType::f32).to_vector<float>()};
+  box.check();
+  return box;
+}
+InputBox InputBox::around(const Array& sample, double radius) {
+  if (!(radius >= 0 && radius < 1e30))
+    fail<ArgumentError>({.asked = "InputBox::around",
+                         .with = {{"radius", fmt::format("{}", radius)}},
+                         .wrong = "a radius is a number from 0"});
+  using verification::outward;
+  InputBox box{sample.shape(), sample.astype(DType::f32).to_vector<float>(), {}};
+  box.high = box.low;
+  for (std::size_t i = 0; i < box.low.size(); ++i) {
+    const double x = box.low[i];
+    box.low[i] = outward(x - radius, true), box.high[i] = outward(x + radius, false);
+  }
+  box.check();
+  return box;
+}
+
+void InputBox::check() const {
+  const auto n = static_cast<std::size_t>(element_count(shape));
+  if (low.size() != n || high.size() != n || n == 0)
+    fail<ShapeError>({.asked = "InputBox",
+                      .with = {{"shape", to_string(shape)},
+                               {"low", std::to_string(low.size())},
+                               {"high", std::to_string(high.size())}},
+                      .wrong = "there is not one bound of each kind for each number of an input"});
+  for (std::size_t i = 0; i < n; ++i)
+    if (!std::isfinite(low[i]) || !std::isfinite(high[i]) || low[i] > high[i])
+      fail<ArgumentError>({.asked = "InputBox",
+                           .with = {{"input", std::to_string(i)},
+                                    {"low", fmt::format("{}", low[i])},
+                                    {"high", fmt::format("{}", high[i])}},
+                           .wrong = "the bounds are not finite numbers, the lower one first"});
+}
+bool InputBox::holds(const float* input) const {
+  for (std::size_t i = 0; i < low.size(); ++i)
+    if (!(low[i] <= input[i] && input[i] <= high[i])) return false;
+  return true;
+}
+std::string to_string(const InputBox& box) {
+  const auto [low, low_most] = std::ranges::minmax(box.low);
+  const auto [high_least, high] = std::ranges::minmax(box.high);
+  if (low == low_most && high_least == high) return fmt::format("{} from {} to {}", to_string(box.shape), low, high);
+  return fmt::format("{} within {} to {}, each with bounds of its own", to_string(box.shape), low, high);
+}
+
+}  // namespace tessera

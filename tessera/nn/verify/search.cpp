@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// The search of prove: parts of the box, the least decided first, halved until each is decided.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <queue>
+
+#include "tessera/device/vendor_product.h"
+#include "tessera/nn/mode.h"
+#include "tessera/nn/verify/counterexample.h"
+#include "tessera/nn/verify/parts.h"
+#include "tessera/nn/verify/prove.h"
+
+namespace tessera::verification {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// Why products of the network may not be ours; empty: they are.
+std::string of_vendors(const Network& net, const Subject& subject, std::int64_t batch) {
+  for (const Network::Product& p : net.products) {
+    const std::int64_t m = p.m * batch;
+    const BlasProduct product{.m = m,
+                              .n = p.n,
+                              .k = p.k,
+                              .a = {DType::f32, false, p.k, 0},
+                              .b = {DType::f32, true, p.k, 0},
+                              .out = {DType::f32, false, p.n, 0}};
+    if (vendor_product_wanted(subject.device, product))
+      return fmt::format(
+          "with a batch of {} a product of {} x {} x {} may go to a library of the vendor's on {}, of "
+          "whose rounding nothing is known (TESSERA_BLAS=off keeps to Tessera's own kernels)",
+          batch, m, p.k, p.n, to_string(subject.device));
+  }
+  return {};
+}
+
+class Search {
+ public:
+  Search(const Subject& subject, const Property& property, const InputBox& box, const ProveOptions& options)
+      : subject_(subject), p_(property), box_(box), o_(options), runner_(subject, box.shape), start_(Clock::now()) {}
+
+  Proof run() {
+    check();
+    const Network net = network_of(subject_.layers, box_.shape);
+    if (!net.unknown.empty()) {
+      try_inputs();
+      return done(net.unknown);
+    }
+    if (!has_goals(p_)) {
+      try_inputs();
+      return done(fmt::format("{} is tested, not proven: no counterexample was found", to_string(p_)));
+    }
+    if (!try_inputs()) {
+      const std::string vendor = of_vendors(net, subject_, o_.batch);
+      if (!vendor.empty()) return done(vendor);
+      search(net);
+    }
+    return done("");
+  }
+
+ private:
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  void check() const {
+    box_.check();
+    const auto wrong = [&](const std::string& what) {
+      fail<ArgumentError>(
+          {.asked = "prove", .with = {{"property", to_string(p_)}, {"box", to_string(box_)}}, .wrong = what});
+    };
+    if (training() != nullptr) wrong("properties are of inference, and this is a Training scope");
+    if (p_.kind == Property::Kind::monotone && p_.input >= element_count(box_.shape))
+      wrong("a sample has no such input");
+    if (o_.batch < 1) wrong("a batch has at least one sample");
+  }
+  Proof done(const std::string& why) {
+    if (proof_.verdict == Verdict::unknown && !why.empty()) proof_.reason = why;
+    proof_.seconds = seconds();
+    if (o_.progress) o_.progress({proof_.boxes, queue_.size(), proof_.share, proof_.seconds});
+    return std::move(proof_);
+  }
+  std::vector<float> centre() const {
+    std::vector<float> x(box_.low.size());
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = box_.low[i] + (box_.high[i] - box_.low[i]) / 2;
+    return x;
+  }
+
+  /// Goals, region and ball; and whether an attack refutes the property.
+  bool try_inputs() {
+    const std::vector<float> first = centre(), y = runner_.outputs(first);
+    const auto outputs = static_cast<std::int64_t>(y.size());
+    if (p_.kind == Property::Kind::inequality && p_.coefficients.size() != y.size())
+      fail<ArgumentError>({.asked = "prove",
+                           .with = {{"property", to_string(p_)}, {"outputs", std::to_string(outputs)}},
+                           .wrong = "the inequality has not one coefficient for each output"});
+    if (p_.kind == Property::Kind::robust) {
+      proof_.kept_class = class_of(y.data(), outputs);
+      if (proof_.kept_class < 0) return refuted(confirmed(runner_, finite(), first));
+    }
+    root_ = {box_.low, box_.high};
+    if (p_.kind == Property::Kind::robust) {
+      for (std::size_t i = 0; i < first.size(); ++i) root_.lo[i] = outward(box_.low[i] - p_.radius, true);
+      for (std::size_t i = 0; i < first.size(); ++i) root_.hi[i] = outward(box_.high[i] + p_.radius, false);
+      ball_.emplace(Ball{box_.low, box_.high, p_.radius, p_.norm});
+    }
+    if (has_goals(p_)) goals_ = goals_of(p_, outputs, proof_.kept_class);
+    attack_.emplace(runner_, goals_, root_, ball_ ? &*ball_ : nullptr, o_.seed);
+    if (!o_.attack) return false;
+    if (!has_goals(p_)) {
+      const std::vector<float> x = attack_->random_points(512);
+      return refuted(search_subject(subject_, p_, runner_.batch(x), o_.seed));
+    }
+    return any_of(attack_->by_gradients(20));
+  }
+  bool refuted(std::optional<Counterexample> found) {
+    if (!found) return false;
+    proof_.verdict = Verdict::refuted, proof_.counterexample = std::move(found);
+    return true;
+  }
+  bool any_of(const std::vector<std::vector<float>>& points) {
+    for (const std::vector<float>& x : points)
+      if (refuted(p_.kind == Property::Kind::robust ? confirmed_pair(runner_, p_, box_, centre(), x)
+                                                    : confirmed(runner_, p_, x)))
+        return true;
+    return false;
+  }
+
+  /// Whether an input was tried for which the bounds of that input alone do not suffice: then no splitting will do.
+  bool hopeless(const Network& net) {
+    if (goals_.empty() || attack_->closest().empty() || !(attack_->closest_margin() < hopeless_asked_)) return false;
+    hopeless_asked_ = attack_->closest_margin();
+    const std::vector<float>& x = attack_->closest();
+    Analysis alone(net, nullptr);
+    const Decision d = decide(alone, net, {x, x}, goals_, true);
+    if (d.decided) return false;
+    std::string text;
+    for (std::size_t i = 0; i < std::min<std::size_t>(4, x.size()); ++i)
+      text += fmt::format("{}{}", i == 0 ? "" : ", ", x[i]);
+    proof_.margin = d.margin;
+    proof_.reason = fmt::format(
+        "at the input ({}{}) it holds by {:.3g} only, which is within what rounding may come to there (the bound is "
+        "{:.3g})",
+        text, x.size() > 4 ? ", ..." : "", attack_->closest_margin(), d.margin);
+    return true;
+  }
+
+  void search(const Network& net) {
+    Analysis analysis(net, ball_ && ball_->norm != Norm::infinity ? &*ball_ : nullptr,
+                      [this] { return seconds() > o_.seconds; });
+    queue_.push({-infinity, 0, 1, 0});
+    Hull hull;
+    std::vector<float> candidates;
+    double undecided = infinity, told = 0, decided_margin = infinity;
+    while (!queue_.empty()) {
+      if (seconds() > o_.seconds) return stop(fmt::format("after {:.3g} s", o_.seconds));
+      if (proof_.boxes >= o_.boxes) return stop(fmt::format("after {} boxes", proof_.boxes));
+      if (parts_.bytes() + queue_.size() * sizeof(Waiting) > o_.bytes) return stop("for want of memory (.bytes)");
+      const Waiting next = queue_.top();
+      queue_.pop();
+      const Region region = parts_.region(root_, next.part);
+      const Decision d = decide(analysis, net, region, goals_, o_.linear_bounds);
+      ++proof_.boxes;
+      if (proof_.boxes == 1 && d.why.empty()) proof_.low = d.output.lo, proof_.high = d.output.hi;
+      if (d.decided) {
+        parts_.decide(next.part, d.by_lines);
+        proof_.share += next.share, decided_margin = std::min(decided_margin, d.margin);
+        hull.add(d.output);
+      } else {
+        undecided = d.margin;
+        proof_.margin = undecided;
+        if (o_.attack) add_candidates(candidates, region, d);
+        const std::int64_t dimension = wide_dimension(region, d, next.depth);
+        if (dimension < 0) return stop("at an input alone, which rounding leaves undecided");
+        const std::int32_t child = parts_.split(next.part, static_cast<std::int32_t>(dimension));
+        for (std::int32_t side = 0; side < 2; ++side)
+          queue_.push({d.margin, child + side, next.share / 2, next.depth + 1});
+      }
+      if (o_.attack && !d.decided && (candidates.size() >= 128 * root_.lo.size() || proof_.boxes == 1)) {
+        if (!candidates.empty() && any_of(attack_->of_points(std::exchange(candidates, {})))) return;
+        if (hopeless(net)) return;
+      }
+      if (o_.progress && seconds() > told + 0.5)
+        told = seconds(), o_.progress({proof_.boxes, queue_.size(), proof_.share, told});
+    }
+    proof_.verdict = Verdict::proven, proof_.share = 1, proof_.margin = decided_margin;
+    proof_.low = hull.lo, proof_.high = hull.hi;
+    proof_.tree = parts_.in_order();
+  }
+  void stop(const std::string& when) {
+    const double margin = proof_.margin;
+    proof_.reason = fmt::format("stopped {}: proven for {:.3g} % of the inputs by {} boxes, and {} wait; {}", when,
+                                100 * proof_.share, proof_.boxes, queue_.size(),
+                                margin > -infinity ? fmt::format("the worst bound is {:.3g} too low", -margin)
+                                                   : std::string("some have no bounds"));
+  }
+  /// The centre, and the corner to which the bound of the worst goal falls.
+  void add_candidates(std::vector<float>& candidates, const Region& region, const Decision& d) const {
+    const std::size_t n = region.lo.size(), at = candidates.size();
+    candidates.resize(at + 2 * n);
+    for (std::size_t i = 0; i < n; ++i) {
+      candidates[at + i] = region.lo[i] + (region.hi[i] - region.lo[i]) / 2;
+      const double slope = d.direction.empty() ? 0 : d.direction[i];
+      candidates[at + n + i] = slope > 0 ? region.lo[i] : slope < 0 ? region.hi[i] : candidates[at + i];
+    }
+    attack_->project(candidates.data() + at), attack_->project(candidates.data() + at + n);
+  }
+  /// The input by which the worst goal's bound changes most over the box; each fourth time the widest. -1: a point.
+  std::int64_t wide_dimension(const Region& region, const Decision& d, std::uint32_t depth) const {
+    std::int64_t best = -1;
+    double most = 0, steepest = 0;
+    for (const double slope : d.direction) steepest = std::max(steepest, std::abs(slope));
+    for (std::size_t i = 0; i < region.lo.size(); ++i) {
+      const double width = static_cast<double>(region.hi[i]) - region.lo[i];
+      const bool by_slope = depth % 4 != 3 && steepest > 0;
+      const double score = width * (by_slope ? std::abs(d.direction[i]) + 0.02 * steepest : 1);
+      if (score > most) most = score, best = static_cast<std::int64_t>(i);
+    }
+    return best;
+  }
+
+  struct Waiting {
+    double margin = 0;  ///< of the part that was halved: the least first
+    std::int32_t part = 0;
+    double share = 1;
+    std::uint32_t depth = 0;
+    bool operator<(const Waiting& other) const { return margin > other.margin; }
+  };
+  const Subject& subject_;
+  const Property& p_;
+  const InputBox& box_;
+  const ProveOptions& o_;
+  Runner runner_;
+  Clock::time_point start_;
+  Proof proof_;
+  std::vector<Goal> goals_;
+  Region root_;
+  std::optional<Ball> ball_;
+  std::optional<Attack> attack_;
+  Parts parts_;
+  std::priority_queue<Waiting> queue_;
+  double hopeless_asked_ = infinity;
+};
+
+}  // namespace
+
+Proof prove_subject(const Subject& subject, const Property& property, const InputBox& box,
+                    const ProveOptions& options) {
+  return Search(subject, property, box, options).run();
+}
+
+}  // namespace tessera::verification

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layers of a model as a list, whatever its type: what proofs go through, what certificates describe, and what a
+// file's description is made into. Internal but for describe.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tessera/array/safetensors.h"
+#include "tessera/nn/images.h"
+#include "tessera/nn/norms.h"
+#include "tessera/nn/sequential.h"
+
+namespace tessera {
+namespace verification {
+
+struct Layer;
+using Layers = std::vector<Layer>;
+/// x + what these give for x.
+struct Around {
+  std::shared_ptr<Layers> inside;
+};
+/// One that nothing is known of.
+struct OtherLayer {
+  std::string kind, why;
+};
+struct Layer {
+  std::string path;  ///< "1.layer.0"; of a model that is one layer ""
+  std::variant<Dense, Conv2d, BatchNorm, LayerNorm, RmsNorm, MaxPool2d, AveragePool2d, Softmax, Dropout, Flatten, Relu,
+               Gelu, Silu, Tanh, Sigmoid, LeakyRelu, Around, OtherLayer>
+      what;
+};
+
+template <class T>
+inline constexpr bool is_sequential = false;
+template <class... P>
+inline constexpr bool is_sequential<Sequential<P...>> = true;
+template <class T>
+inline constexpr bool is_residual = false;
+template <class P>
+inline constexpr bool is_residual<Residual<P>> = true;
+
+std::string under(const std::string& path, const std::string& name);
+/// One of a type that is not known here.
+OtherLayer other_layer(std::string type);
+/// relu, silu, gelu, tanh or sigmoid as their layers.
+Layer of_function(std::string path, const Elementwise& layer);
+
+template <class L>
+void collect(const L& layer, const std::string& path, Layers& to) {
+  if constexpr (is_sequential<L>) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (collect(layer.template get<I>(), under(path, std::to_string(I)), to), ...);
+    }(std::make_index_sequence<L::size()>());
+  } else if constexpr (is_residual<L>) {
+    auto inside = std::make_shared<Layers>();
+    collect(layer.layer, under(path, "layer"), *inside);
+    to.push_back({path, Around{std::move(inside)}});
+  } else if constexpr (std::same_as<L, Elementwise>) {
+    to.push_back(of_function(path, layer));
+  } else if constexpr (requires { Layer{path, layer}; }) {
+    to.push_back({path, layer});
+  } else {
+    to.push_back({path, other_layer(std::string(detail::type_name<L>()))});
+  }
+}
+template <class Model>
+Layers layers_of(const Model& model) {
+  Layers out;
+  collect(model, "", out);
+  return out;
+}
+
+std::string kind_of(const Layer& layer);  ///< "Dense"
+/// `use(path, array)` for each array, also those within residuals.
+void for_each_array_of(Layers& layers, const std::function<void(const std::string&, ModelArray&)>& use);
+/// What each array is: "f32 (16, 4)" and the SHA-256 of its elements, by path.
+struct ArrayMark {
+  std::string dtype;
+  Shape shape;
+  std::string sha256;
+};
+std::map<std::string, ArrayMark> marks_of(const Layers& layers);
+
+/// In JSON: kinds, paths, sizes and settings, without arrays.
+std::string text_of(const Layers& layers);
+/// The layers of such a text, or of kinds with commas between ("dense,relu,dense"), with the arrays of the file on
+/// `device`. FormatError: this is no description; the file lacks an array, or has one of another rank.
+Layers layers_from(const std::string& text, const SafetensorsFile& file, Device device);
+Array run_layers(const Layers& layers, const Array& x);
+
+}  // namespace verification
+
+/// A description of a model's layers in JSON, for save_model(model, file, {{"tessera.layers", describe(model)}}), so
+/// that `tessera verify-model` knows what the file's arrays are.
+template <class Model>
+std::string describe(const Model& model) {
+  return verification::text_of(verification::layers_of(model));
+}
+
+}  // namespace tessera
