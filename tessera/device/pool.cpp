@@ -15,6 +15,7 @@
 #include "tessera/base/os/system.h"
 #include "tessera/device/open_device.h"
 #include "tessera/device/queue_core.h"
+#include "tessera/device/reclaim.h"
 #include "tessera/device/settings.h"
 
 namespace tessera {
@@ -60,6 +61,8 @@ HostMemory& host() {
   static constinit os::PerProcess<HostMemory> the_host;
   return the_host.get();
 }
+
+constinit std::atomic<ReclaimMemory> reclaim = nullptr;
 
 }  // namespace
 
@@ -219,7 +222,15 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
                                 room.rule, config::bytes_text(given)));
     }
   }
-  if (!room.enough) exhausted(size, storage->label_, room, {});
+  // Somebody who keeps memory that can be had back is asked before it is an error.
+  const auto reclaimed = [&] {
+    const ReclaimMemory ask = reclaim.load(std::memory_order_acquire);
+    return ask != nullptr && ask(owner_.device, size);
+  };
+  if (!room.enough) {
+    if (reclaimed()) return allocate(bytes, std::move(storage->label_));
+    exhausted(size, storage->label_, room, {});
+  }
 
   std::string driver_text;
   const auto forget = [&] {
@@ -260,6 +271,7 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
     }
   }
   forget();
+  if (reclaimed()) return allocate(bytes, std::move(storage->label_));
   exhausted(size, storage->label_, room, driver_text);
 }
 
@@ -392,6 +404,8 @@ void MemoryPool::exhausted(std::size_t bytes, const std::string& label, const Ro
 }
 
 // The public functions.
+
+void set_reclaim_memory(ReclaimMemory ask) noexcept { reclaim.store(ask, std::memory_order_release); }
 
 MemoryStats memory_stats(Device device) { return open_device(device).pool.stats(); }
 void reset_peak_memory(Device device) { open_device(device).pool.reset_peak(); }

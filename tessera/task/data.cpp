@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/task/data.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <condition_variable>
 #include <list>
+#include <utility>
 
 #include "tessera/array/elementwise.h"
 #include "tessera/array/source.h"
+#include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
+#include "tessera/device/reclaim.h"
 #include "tessera/task/recording.h"
 #include "tessera/task/region.h"
 #include "tessera/task/task_accesses.h"
@@ -25,15 +31,75 @@ constinit Counted fetched, written_back, evicted;
 
 /// Copies that no task is using, the least recently used first: of these memory can be had.
 struct Unused {
-  std::recursive_mutex lock;  // held while some of them go, so that none goes by itself meanwhile
-  std::list<std::pair<detail::TaskStorage*, Device>> all;
+  struct Entry {
+    detail::TaskStorage* owner;
+    Device device;
+    bool going = false;  ///< somebody is taking it, and so uses its owner
+    bool used = false;   ///< a task began to use it meanwhile
+  };
+  std::mutex lock;
+  std::condition_variable done;  // with one that was going
+  std::list<Entry> all;
 };
 constinit os::PerProcess<Unused> unused;
 
-void forget(detail::TaskStorage* owner, std::optional<Device> device) noexcept {
+void forget(detail::TaskStorage* owner, Device device) noexcept {
   Unused& u = unused.get();
   const std::lock_guard hold(u.lock);
-  std::erase_if(u.all, [&](const auto& e) { return e.first == owner && (!device || e.second == *device); });
+  std::erase_if(u.all, [&](Unused::Entry& e) {
+    if (e.owner != owner || e.device != device) return false;
+    e.used = true;
+    return !e.going;  // else whoever takes it finds the copy in use
+  });
+}
+
+/// Before the owner is no more.
+void forget_all(detail::TaskStorage* owner) noexcept {
+  Unused& u = unused.get();
+  std::unique_lock hold(u.lock);
+  u.done.wait(hold,
+              [&] { return std::ranges::none_of(u.all, [&](const auto& e) { return e.owner == owner && e.going; }); });
+  std::erase_if(u.all, [&](const auto& e) { return e.owner == owner; });
+}
+
+/// What tasks left on a device goes, one copy: the oldest that is elsewhere too, or else the oldest, which is brought
+/// home before.
+bool evict_one(Device device, std::uint64_t) {
+  Unused& u = unused.get();
+  for (const bool clean : {true, false}) {
+    std::vector<const Unused::Entry*> tried;
+    for (;;) {
+      std::list<Unused::Entry>::iterator at;
+      {
+        const std::lock_guard hold(u.lock);
+        at = std::ranges::find_if(u.all, [&](const Unused::Entry& e) {
+          return e.device == device && !e.going && std::ranges::find(tried, &e) == tried.end();
+        });
+        if (at == u.all.end()) break;
+        at->going = true;
+      }
+      bool went = false;
+      std::string wrong;
+      try {
+        went = at->owner->evict(device, clean);
+      } catch (const std::exception& e) {  // it could not be brought home, and stays where it is
+        wrong = e.what();
+      }
+      {
+        const std::lock_guard hold(u.lock);
+        if (went || at->used)
+          u.all.erase(at);
+        else
+          at->going = false, tried.push_back(&*at);
+        u.done.notify_all();
+      }
+      if (went) return true;
+      if (!wrong.empty())
+        logging::warn(
+            fmt::format("{}: a copy that tasks left there cannot be brought home: {}", to_string(device), wrong));
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -56,7 +122,7 @@ TaskStorage& TaskStorage::of(Storage& storage) {
 
 TaskStorage::TaskStorage(Storage& home) : home_(home) {}
 TaskStorage::~TaskStorage() {
-  if (!copies_.empty()) forget(this, {});
+  if (!copies_.empty()) forget_all(this);
 }
 
 bool TaskStorage::written_by_others() const noexcept {
@@ -127,30 +193,25 @@ std::vector<Device> TaskStorage::valid_devices() {
 void TaskStorage::move(Storage& to, Storage& from) {
   const std::uint64_t bytes = std::min(to.bytes(), from.bytes());
   if (bytes == 0) return;
+  struct Mark {
+    bool& flag;
+    bool before = std::exchange(flag, true);
+    ~Mark() { flag = before; }
+  } mark{in_move_};
   const Storage::Moving quiet(home_);
   const auto view = [&](Storage& s) {  // whoever asked holds it
     return BufferView{std::shared_ptr<Storage>(std::shared_ptr<void>(), &s), 0, bytes, DType::u8};
   };
   const seeing::Copying seen(from.device(), to.device(), bytes);
-  current_queue(to.device()).copy(view(to), view(from));
-}
-
-std::shared_ptr<Storage> TaskStorage::allocate(Device device) {
-  for (;;) {
-    try {
-      return Storage::allocate(device, home_.bytes(), home_.label());
-    } catch (const OutOfMemory&) {
-      // What tasks left there: the oldest first, those that are elsewhere too before those that have to be brought
-      // home.
-      Unused& u = unused.get();
-      const std::lock_guard hold(u.lock);
-      std::vector<TaskStorage*> candidates;
-      for (const auto& [owner, where] : u.all)
-        if (where == device && owner != this) candidates.push_back(owner);
-      const auto clean = [&](TaskStorage* s) { return s->valid_devices().size() > 1 || !s->valid_on(device); };
-      std::ranges::stable_partition(candidates, clean);
-      if (std::ranges::none_of(candidates, [&](TaskStorage* s) { return s->evict(device); })) throw;
-    }
+  try {
+    current_queue(to.device()).copy(view(to), view(from));
+  } catch (const DeviceError& e) {
+    if (valid_devices() != std::vector<Device>{from.device()}) throw;
+    fail<DeviceError>({.asked = "use what tasks computed",
+                       .with = {{"data", home_.label().empty() ? "without a label" : home_.label()},
+                                {"bytes", std::to_string(bytes)},
+                                {"only on", to_string(from.device())}},
+                       .wrong = e.what()});
   }
 }
 
@@ -164,7 +225,8 @@ std::shared_ptr<Storage> TaskStorage::acquire(Device device, bool needed, std::s
   Copy* copy = copy_on(device);
   if (copy == nullptr) {
     only_home_.store(false, std::memory_order_release);
-    std::shared_ptr<Storage> fresh = allocate(device);
+    set_reclaim_memory(evict_one);
+    std::shared_ptr<Storage> fresh = Storage::allocate(device, home_.bytes(), home_.label());
     copy = &copies_.emplace_back(Copy{device, std::move(fresh)});
   } else if (copy->users == 0) {
     forget(this, device);
@@ -174,7 +236,12 @@ std::shared_ptr<Storage> TaskStorage::acquire(Device device, bool needed, std::s
     for (const Copy& c : copies_)
       if (c.valid && (from == nullptr || c.device.backend == device.backend)) from = c.storage.get();
     if (from != nullptr) {
-      move(*copy->storage, *from);
+      try {
+        move(*copy->storage, *from);
+      } catch (...) {
+        if (copy->users == 0) note_unused(device);
+        throw;
+      }
       fetched.add(home_.bytes());
     }
     copy->valid = true;
@@ -192,11 +259,14 @@ void TaskStorage::release(Device device, bool written) noexcept {
     for (Copy& c : copies_) c.valid = c.device == device;
   }
   Copy* const copy = device == home_.device() ? nullptr : copy_on(device);
-  if (copy == nullptr || --copy->users > 0) return;
+  if (copy != nullptr && --copy->users == 0) note_unused(device);
+}
+
+void TaskStorage::note_unused(Device device) noexcept {
   try {
     Unused& u = unused.get();
     const std::lock_guard list(u.lock);
-    u.all.emplace_back(this, device);
+    u.all.push_back({this, device});
   } catch (const std::bad_alloc&) {}  // it will not be evicted
 }
 
@@ -214,15 +284,17 @@ void TaskStorage::bring_home(bool evicting) {
   home_outdated_.store(false, std::memory_order_release);
 }
 
-bool TaskStorage::evict(Device device) {
+bool TaskStorage::evict(Device device, bool only_clean) {
   const std::unique_lock hold(moving_, std::try_to_lock);  // who holds it may be waiting for room
-  if (!hold) return false;
+  if (!hold || in_move_) return false;
   Copy* const copy = copy_on(device);
   if (copy == nullptr || copy->users > 0) return false;
   const bool elsewhere =
       home_valid_ || std::ranges::any_of(copies_, [&](const Copy& c) { return c.valid && c.device != device; });
-  if (copy->valid && !elsewhere) bring_home(true);
-  forget(this, device);
+  if (copy->valid && !elsewhere) {
+    if (only_clean) return false;
+    bring_home(true);
+  }
   std::erase_if(copies_, [&](const Copy& c) { return c.device == device; });
   return true;
 }

@@ -47,8 +47,9 @@ class TaskStorage final : public Elsewhere {
   void release(Device device, bool written) noexcept;
   /// The newest contents are at home.
   void bring_home(bool evicting = false);
-  /// The device's copy goes, if nobody is using it; brought home before if it is the only one. False if nothing went.
-  bool evict(Device device);
+  /// The device's copy goes, if nobody is using it; the only valid one is brought home before, or stays where only a
+  /// `clean` one is to go. False if nothing went. Its entry in the list of unused ones is the caller's.
+  bool evict(Device device, bool only_clean);
   std::vector<Device> valid_devices();
 
  private:
@@ -61,8 +62,8 @@ class TaskStorage final : public Elsewhere {
   void before(Access mode);
   void wait_for(AccessOrder& order, Access mode, const TaskAccesses* mine);
   Copy* copy_on(Device device) noexcept;
-  std::shared_ptr<Storage> allocate(Device device);
   void move(Storage& to, Storage& from);
+  void note_unused(Device device) noexcept;
 
   Storage& home_;
   std::atomic<bool> only_home_ = true;  // there never was a copy: to be read without a lock, by tasks that were ordered
@@ -72,6 +73,7 @@ class TaskStorage final : public Elsewhere {
   std::recursive_mutex moving_;  // of what follows: held while contents are moved
   std::vector<Copy> copies_;
   bool home_valid_ = true;
+  bool in_move_ = false;  // contents are being moved, by whoever holds the lock: nothing goes meanwhile
   std::atomic<bool> home_outdated_ = false;  // !home_valid_, to be read without the lock
 };
 
