@@ -86,6 +86,27 @@ void interleave(const Piece& p, std::byte* out) {
   }
 }
 
+// Elements of 16 bits, four rows by four columns at a time: a word of each row in, a word of each column out.
+void interleave_words(const Piece& p, std::byte* out) {
+  constexpr std::uint64_t even = 0x0000ffff0000ffff, low = 0xffffffff;
+  const std::size_t columns = p.row_bytes / 2;
+  if (p.rows % p.group != 0 || p.group % 4 != 0 || columns % 4 != 0) return interleave<std::uint16_t>(p, out);
+  for (std::size_t begin = 0; begin < p.rows; begin += p.group)
+    for (std::size_t c = 0; c < columns; c += 4)
+      for (std::size_t lane = 0; lane < p.group; lane += 4) {
+        std::uint64_t row[4];
+        for (std::size_t i = 0; i < 4; ++i) std::memcpy(row + i, p.data + (begin + lane + i) * p.row_bytes + 2 * c, 8);
+        const std::uint64_t first = (row[0] & even) | (row[1] & even) << 16, third = (row[2] & even) | (row[3] & even)
+                                                                                                           << 16;
+        const std::uint64_t second = (row[0] >> 16 & even) | (row[1] & ~even),
+                            fourth = (row[2] >> 16 & even) | (row[3] & ~even);
+        const std::uint64_t column[4] = {(first & low) | third << 32, (second & low) | fourth << 32,
+                                         first >> 32 | (third & ~low), second >> 32 | (fourth & ~low)};
+        std::byte* const to = out + (begin * columns + c * p.group + lane) * 2;
+        for (std::size_t i = 0; i < 4; ++i) std::memcpy(to + i * p.group * 2, column + i, 8);
+      }
+}
+
 /// `Scale`: how the device has f16 scales: their bits, or as floats.
 template <class Scale>
 Scale scale_of(std::uint16_t bits) {
@@ -217,7 +238,7 @@ Weight Weight::pack_from(const From& from, WeightFormat format, std::uint64_t by
         std::memset(to[i] + (count - 1) * parts[i].group_bytes(), 0, parts[i].group_bytes());
     const Piece piece{from(begin * row_bytes, (end - begin) * row_bytes, room), row_bytes, end - begin, group};
     if (!f.quantised())
-      f.bytes == 4 ? interleave<std::uint32_t>(piece, to[0]) : interleave<std::uint16_t>(piece, to[0]);
+      f.bytes == 4 ? interleave<std::uint32_t>(piece, to[0]) : interleave_words(piece, to[0]);
     else
       (tiles.f16 ? pack_blocks<std::uint16_t> : pack_blocks<float>)(piece, f, to[0], to[1], to[2]);
   };
