@@ -32,6 +32,21 @@ A message that begins with a slash is written with two. A line that ends in a ba
 between """ and """ are one message. Ctrl-C stops an answer.
 )";
 
+/// What a model writes, for a terminal: without characters that move the cursor or change its settings.
+std::string shown(std::string_view text, bool terminal) {
+  if (!terminal) return std::string(text);
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    if (c == 0xc2 && next >= 0x80 && next < 0xa0)
+      ++i;  // U+0080 to U+009F
+    else if ((c >= 0x20 && c != 0x7f) || c == '\n' || c == '\t')
+      out += text[i];
+  }
+  return out;
+}
+
 class Talk {
  public:
   Talk(ChatSession& session, const ConverseOptions& options)
@@ -46,7 +61,10 @@ class Talk {
     std::string message;
     while (true) {
       const LineReader::Result result = read_message(message);
-      if (result == LineReader::Result::end) break;
+      if (result == LineReader::Result::end) {
+        if (reader_.interactive()) say("\n");
+        break;
+      }
       if (result == LineReader::Result::interrupted) {
         if (!reader_.interactive()) return interrupted;
         say("(Ctrl-D or /quit ends)\n");
@@ -162,12 +180,12 @@ class Talk {
     const auto show = [&](const ThinkingSplitter::Parts& parts) {
       if (options_.json) return true;
       if (!parts.thinking.empty() && terminal) {
-        app::print("{}", style.faint(parts.thinking));
+        app::print("{}", style.faint(shown(parts.thinking, terminal)));
         thinking = true;
       }
       if (!parts.text.empty()) {
         if (std::exchange(thinking, false)) app::print("\n\n");
-        std::fwrite(parts.text.data(), 1, parts.text.size(), output());
+        app::print("{}", shown(parts.text, terminal));
         begun = true;
       }
       return std::fflush(output()) == 0;  // main says so if not

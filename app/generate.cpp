@@ -102,10 +102,9 @@ void print_stats(const LanguageModel& model) {
 }
 
 /// What the model reads, and with --chat how it marks thoughts and ends turns.
-std::vector<TokenId> tokens_of(Options& o, const GgufFile& file, const std::string& prompt) {
-  read_llama_config(file);  // "this architecture is not known" says more than what its tokenizer lacks
+std::vector<TokenId> tokens_of(Options& o, const GgufFile& file, const Tokenizer& tokenizer,
+                               const std::string& prompt) {
   if (o.ids) return token_numbers(prompt);
-  const Tokenizer tokenizer(file);
   if (!o.chat) return tokenizer.encode(prompt);
   const ChatTemplate chat = ChatTemplate::of(file, o.chat_template);
   Conversation conversation;
@@ -198,9 +197,10 @@ int run(Options o) {
   const std::unique_ptr<Placement> strict(o.strict ? new Placement(Placement::strict(devices)) : nullptr);
   const GgufFile file = GgufFile::open(o.model);
   o.generate.sampling = o.sampling_over(sampling_of(file));
-  const std::vector<TokenId> tokens = tokens_of(o, file, prompt);
+  std::vector<TokenId> tokens;
+  const auto make_prompt = [&](const Tokenizer& tokenizer) { return tokens = tokens_of(o, file, tokenizer, prompt); };
   const LanguageModel model =
-      load_with_progress(file, o, devices, {.generate = o.generate, .prompt_tokens = tokens}, o.quiet);
+      load_with_progress(file, o, devices, {.generate = o.generate, .make_prompt = make_prompt}, o.quiet);
   o.print_tokens = o.print_tokens || o.ids;
   const bool text = !o.json && !o.print_tokens;
   // The prompt goes where messages go: standard output has what the model wrote, and nothing else.

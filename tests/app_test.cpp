@@ -718,7 +718,7 @@ std::string prose(std::string text) {
 TEST(Documents, LinksAndPathsExist) {
   for (const std::string file :
        {"README.md", "docs/map.md", "docs/kernels.md", "docs/guarantees.md", "docs/decisions.md",
-        "docs/dependencies.md", "docs/devices.md", "models/README.md", "benchmarks/gpu.md"}) {
+        "docs/dependencies.md", "docs/devices.md", "docs/llm.md", "models/README.md", "benchmarks/gpu.md"}) {
     const std::string text = read_file(file);
     EXPECT_GT(text.size(), 500u) << file;
     const auto folder = std::filesystem::path(file).parent_path();

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tessera/device/device.h"
+#include "tessera/device/storage.h"
 #include "tests/support/chat_vocabulary.h"
 #include "tests/support/errors.h"
 
@@ -70,6 +70,9 @@ TEST(TextSession, GivesTheTokensOfAFreshCacheThroughPagesAndTurns) {
   }
   EXPECT_GT(session.cache_bytes(), first);
   EXPECT_LT(session.cache_bytes(), 1024 * first / 256);
+  // What the smaller ones lay in was given back.
+  const MemoryStats memory = memory_stats(model().device());
+  EXPECT_LT(memory.cached_bytes, memory.live_bytes);
   // A text that parts from the last: what is alike is not read again.
   GenerateOptions o = greedy(20);
   o.log_probabilities = 2;
@@ -206,6 +209,15 @@ TEST(ChatSession, IsFullByRefusalOrShift) {
   EXPECT_NE(read.find("PostgreSQL."), std::string::npos);
   EXPECT_NE(read.find("number 7?"), std::string::npos);
   EXPECT_EQ(read.find("number 0?"), std::string::npos);
+
+  // The next turn leaves out the same, so that what is read stays in the cache.
+  shifting.options().generate.max_tokens = 2;
+  shifting.conversation = long_one;
+  const std::int64_t left_out = shifting.answer().left_out;
+  shifting.conversation.push_back({"user", "So?"});
+  const ChatAnswer next = shifting.answer();
+  EXPECT_EQ(next.left_out, left_out);
+  EXPECT_LT(next.result.read, 12);
 
   // Shifted within an answer: it is what a fresh cache makes of the rest of the conversation.
   ChatSession growing(model(), plain(), {.generate = greedy(200), .context = 64, .when_full = WhenFull::shift});

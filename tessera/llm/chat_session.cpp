@@ -91,9 +91,21 @@ ChatPrompt ChatSession::prompt_without(std::size_t left_out) const {
   return template_.prompt(rest, model_.tokenizer(), options_.prompt);
 }
 
+void ChatSession::require_fits(const ChatPrompt& prompt) const {
+  const auto tokens = static_cast<std::int64_t>(prompt.tokens.size());
+  if (tokens <= context()) return;
+  fail<ArgumentError>(
+      {.asked = "chat",
+       .with = {{"tokens of the conversation", std::to_string(tokens)}, {"context", std::to_string(context())}},
+       .wrong = "the conversation is longer than the context",
+       .todo = fmt::format("Begin anew (/reset), leave the oldest turns out (--when-full shift), or raise the context "
+                           "(--ctx) up to the model's {}",
+                           model_.model().config().context_length)});
+}
+
 ChatPrompt ChatSession::prompt() const {
   ChatPrompt all = prompt_without(0);
-  require_prompt(static_cast<std::int64_t>(all.tokens.size()), context(), model_.model().config().context_length);
+  require_fits(all);
   return all;
 }
 
@@ -101,10 +113,14 @@ ChatAnswer ChatSession::answer(const AnswerCallback& on_parts) {
   ChatAnswer out;
   out.message.role = "assistant";
   const auto size = [](const std::vector<TokenId>& t) { return static_cast<std::int64_t>(t.size()); };
-  // Questions left out are left out with their answers: what remains begins with a question.
+  // Questions left out are left out with their answers: what remains begins with a question. Those that were left out
+  // before stay so, as what remains is in the cache.
+  const std::size_t first = first_turn();
   std::size_t left_out = 0;
+  if (left_out_.size() < conversation.size() - first &&
+      std::equal(left_out_.begin(), left_out_.end(), conversation.begin() + static_cast<std::ptrdiff_t>(first)))
+    left_out = left_out_.size();
   const auto leave_out_more = [&] {
-    const std::size_t first = first_turn();
     std::size_t next = first + left_out + 1;
     while (next < conversation.size() && conversation[next].role != "user") ++next;
     if (next >= conversation.size()) return false;
@@ -112,12 +128,15 @@ ChatAnswer ChatSession::answer(const AnswerCallback& on_parts) {
     return true;
   };
 
-  ChatPrompt prompt = prompt_without(0);
+  ChatPrompt prompt = prompt_without(left_out);
   if (options_.when_full == WhenFull::shift) {
-    // An eighth of the context is for the answer.
-    const std::int64_t room = std::min(options_.generate.max_tokens, std::max<std::int64_t>(1, context() / 8));
-    while (size(prompt.tokens) + room > context() && leave_out_more()) prompt = prompt_without(left_out);
+    // An eighth of the context is for the answer; where it is not there, a quarter is made, so that not each turn reads
+    // everything anew.
+    const auto part = [&](std::int64_t n) { return std::max<std::int64_t>(1, context() / n); };
+    if (size(prompt.tokens) + std::min(options_.generate.max_tokens, part(8)) > context())
+      while (size(prompt.tokens) + part(4) > context() && leave_out_more()) prompt = prompt_without(left_out);
   }
+  require_fits(prompt);
 
   ThinkingSplitter splitter(prompt.thinking);
   const auto give = [&](const ThinkingSplitter::Parts& parts) {
@@ -147,6 +166,8 @@ ChatAnswer ChatSession::answer(const AnswerCallback& on_parts) {
       make_room);
   give(splitter.flush());
   out.left_out = static_cast<std::int64_t>(left_out);
+  const auto from = conversation.begin() + static_cast<std::ptrdiff_t>(first);
+  left_out_.assign(from, from + static_cast<std::ptrdiff_t>(left_out));
   const bool nothing =
       out.result.reason == StopReason::cancelled && out.message.text.empty() && out.message.thinking.empty();
   if (!nothing) conversation.push_back(out.message);

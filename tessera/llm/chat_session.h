@@ -56,6 +56,7 @@ class ChatSession {
 
  private:
   ChatPrompt prompt_without(std::size_t left_out) const;
+  void require_fits(const ChatPrompt& prompt) const;
   /// The first message behind those that stand at the start of each prompt.
   std::size_t first_turn() const;
 
@@ -63,6 +64,7 @@ class ChatSession {
   ChatTemplate template_;
   ChatOptions options_;
   TextSession session_;
+  Conversation left_out_;  ///< what the last answer did not read
 };
 
 /// What ends and parts an answer besides the file's end tokens: the text that ends a turn where the vocabulary has no

@@ -80,7 +80,7 @@ LanguageModel LanguageModel::load(const GgufFile& file, const LoadOptions& optio
   const LlamaConfig config = read_llama_config(file);
   logging::info(fmt::format("{}: {} layers of width {}, {} tokens of context, read in {:.2f} s", file.name(),
                             config.layers, config.width, config.context_length, watch.seconds()));
-  const bool prompted = options.prompt || options.prompt_tokens;
+  const bool prompted = options.prompt || options.make_prompt;
   if (prompted) context_of(options.generate, config.context_length);
   Tokenizer tokenizer(file);
   if (static_cast<std::int64_t>(tokenizer.size()) > config.vocabulary)
@@ -96,8 +96,8 @@ LanguageModel LanguageModel::load(const GgufFile& file, const LoadOptions& optio
   MemoryOptions memory{.context = 1, .prompt = 1};
   const GenerateOptions& g = options.generate;
   if (prompted) {
-    const auto given = static_cast<std::int64_t>(options.prompt_tokens ? options.prompt_tokens->size()
-                                                                       : tokenizer.encode(*options.prompt).size());
+    const auto given = static_cast<std::int64_t>(
+        (options.make_prompt ? options.make_prompt(tokenizer) : tokenizer.encode(*options.prompt)).size());
     const std::int64_t context = context_of(g, config.context_length);
     require_prompt(given, context, config.context_length);
     memory.prompt = given;

@@ -33,8 +33,9 @@ enum class StopReason : std::uint8_t { end_token, max_tokens, context_full, canc
 std::string_view stop_reason_name(StopReason reason);
 
 struct GenerateResult {
-  std::vector<TokenId> prompt_tokens, tokens;
-  std::string text;  ///< valid UTF-8
+  std::vector<TokenId> prompt_tokens;
+  std::vector<TokenId> tokens;  ///< without the one that ended it, with those of `stop`
+  std::string text;             ///< valid UTF-8
   StopReason reason = StopReason::max_tokens;
   std::string stop;                       ///< the text of GenerateOptions::stop that ended it
   std::int64_t read = 0;                  ///< tokens of the prompt that were not in the cache already
@@ -63,8 +64,8 @@ struct LoadOptions {
   /// gives the error of `generate`, before anything is loaded.
   std::optional<std::string> prompt = {};
   GenerateOptions generate = {};
-  /// If given, in place of `prompt` as text.
-  std::optional<std::vector<TokenId>> prompt_tokens = {};
+  /// If given, makes the prompt in place of `prompt`, once the file's tokenizer is there.
+  std::function<std::vector<TokenId>(const Tokenizer&)> make_prompt = {};
   /// If not 0, there must be memory for a conversation of so many tokens, with `generate.batch` and `cache_dtype`.
   std::int64_t conversation = 0;
   /// Called once the file's metadata and what is asked are found right, before memory is measured and weights are read.

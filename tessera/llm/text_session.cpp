@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/base/unicode.h"
+#include "tessera/device/storage.h"
 #include "tessera/llm/estimate.h"
 #include "tessera/llm/stop_filter.h"
 
@@ -38,6 +40,9 @@ void TextSession::reserve(std::int64_t tokens) {
   const std::int64_t wanted = std::max(tokens, cache_.capacity() + cache_.capacity() / 4);
   decoder_.reset();
   cache_.grow(std::min(context_, (wanted + page - 1) / page * page));
+  // What the smaller cache lay in is of no use to anything else.
+  const std::vector<Device>& layers = model_.model().layer_devices();
+  for (const Device device : std::set(layers.begin(), layers.end())) trim(device);
 }
 
 std::int64_t TextSession::read(std::span<const TokenId> prompt, const GenerateOptions& options) {
