@@ -146,6 +146,7 @@ TEST(TrainLm, WhatCannotBeDoneIsSaid) {
   EXPECT_TRUE(fails(train(folder / "short.txt", {"--out", model}), 1, {"too short", "at least about 8,000 bytes"}));
   EXPECT_TRUE(fails(tessera_lm({"train", "lm", "--text", text, "--ctx", "20000", "--out", model}), 1,
                     {"too short", "20001", "at least about"}));
+  EXPECT_TRUE(fails(train(text, {"--out", model, "--prompt", rhymes().substr(0, 900)}), 1, {"--prompt", "32 tokens"}));
   // Going on: with the same text and network.
   EXPECT_TRUE(fails(tessera_lm({"train", "lm", "--text", text, "--resume", saved, "--layers", "3"}), 1,
                     {"--layers", "trained with --layers 1"}));
@@ -153,7 +154,14 @@ TEST(TrainLm, WhatCannotBeDoneIsSaid) {
   EXPECT_TRUE(fails(tessera_lm({"train", "lm", "--text", folder / "other.txt", "--resume", saved}), 1,
                     {"another text", "other.txt"}));
   EXPECT_TRUE(fails(tessera_lm({"train", "digits", "--resume", saved}), 1, {"tessera train lm"}));
-  // What is there is replaced only where it was named.
+  // What is there is replaced only where it was named: without --out the file is of the text's name, in this folder.
+  const std::string name = "train-lm-test-" + std::to_string(::getpid());
+  write_file(folder / (name + ".txt"), rhymes());
+  write_file(name + ".gguf", "something else");
+  EXPECT_TRUE(fails(tessera_lm({"train", "lm", "--text", folder / (name + ".txt")}), 1,
+                    {name + ".gguf is there already", "--resume " + name + ".safetensors", "--out"}));
+  EXPECT_EQ(read_file(name + ".gguf"), "something else");
+  std::filesystem::remove(name + ".gguf");
   RunOptions limited;
   limited.environment["TESSERA_MEMORY_LIMIT"] = "24M";
   EXPECT_TRUE(

@@ -105,7 +105,7 @@ struct Corpus {
   std::optional<Tokenizer> tokenizer;
   TokenStream training, held_out;
   double bigram = 0, trigram = 0;  ///< nats a token
-  std::string prompt;              ///< the first words of what is held out
+  std::string prompt;              ///< what the sample continues; empty: there is none
 };
 
 Corpus corpus_of(const Options& o, const std::string& text, const LmShape& shape, Progress& progress) {
@@ -132,12 +132,20 @@ Corpus corpus_of(const Options& o, const std::string& text, const LmShape& shape
   }
   const auto words = std::find_if(split.held_out.begin(), split.held_out.end(),
                                   [](std::string_view part) { return part.find(' ') != std::string_view::npos; });
-  if (words != split.held_out.end()) {
+  if (!o.prompt.empty()) {
+    c.prompt = o.prompt;
+  } else if (words != split.held_out.end()) {
     std::size_t end = 0;
     for (int i = 0; i < 3 && end != std::string_view::npos; ++i) end = words->find_first_of(" \n", end + 1);
     c.prompt = words->substr(0, std::min<std::size_t>(end, 60));
-  } else {
-    c.prompt = split.held_out.front().substr(0, 8);
+  }
+  if (const std::size_t taken = c.tokenizer->encode(c.prompt).size(); taken >= needed) {
+    if (!o.prompt.empty())
+      fail<ArgumentError>({.asked = "tessera train lm",
+                           .with = {{"tokens of --prompt", std::to_string(taken)}},
+                           .wrong = fmt::format("the prompt fills the model's context of {} tokens", needed),
+                           .todo = "Give a shorter one, or a larger --ctx"});
+    c.prompt.clear();
   }
   progress.step(fmt::format(
       "text: {} bytes; {} tokens to train on, {} held out, of a vocabulary of {}{}", grouped(text.size()),
@@ -211,8 +219,7 @@ int report_lm(const Options& o, const TrainSettings& settings, const TrainDevice
               const std::filesystem::path& file) {
   const double tokens = static_cast<double>(c.held_out.tokens.size() - 1);
   const double bits = trained.held_out.loss * tokens / static_cast<double>(c.held_out.bytes) / std::numbers::ln2;
-  const std::string prompt = o.prompt.empty() ? c.prompt : o.prompt;
-  const std::string sample = sample_of(file, prompt, settings.seed, shape.context);
+  const std::string sample = c.prompt.empty() ? "" : sample_of(file, c.prompt, settings.seed, shape.context);
   TrainReport out{.settings = settings,
                   .options = o,
                   .trained = trained,
@@ -229,7 +236,7 @@ int report_lm(const Options& o, const TrainSettings& settings, const TrainDevice
       "were not trained on are right",
       style.strong(fmt::format("{:.4f}", trained.held_out.loss)), c.bigram, c.trigram, bits,
       100 * trained.held_out.accuracy, grouped(c.held_out.tokens.size() - 1));
-  out.more.emplace_back("writes", sample);
+  if (!sample.empty()) out.more.emplace_back("writes", sample);
   out.files.emplace_back(file.string(), "the best of it, for `tessera generate`");
   nlohmann::ordered_json& json = out.json;
   json = {{"text", o.text},
