@@ -38,5 +38,6 @@ Command kernel_command(CLI::App& program);
 Command cache_command(CLI::App& program);
 Command train_command(CLI::App& program);
 Command bench_command(CLI::App& program);
+Command verify_model_command(CLI::App& program);
 
 }  // namespace tessera::app

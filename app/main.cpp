@@ -25,6 +25,7 @@ constexpr const char* footer = R"(Examples:
   tessera train digits
   tessera bench
   tessera verify --device cpu
+  tessera verify-model model.safetensors --property robust.json
   tessera kernel
   tessera cache
 
@@ -81,6 +82,10 @@ int run(int argc, char** argv) {
                                    generate_command(program), chat_command(program),   tokenize_command(program),
                                    estimate_command(program), verify_command(program), kernel_command(program),
                                    cache_command(program),    train_command(program),  bench_command(program)};
+  std::vector<Command> commands = {devices_command(program),  doctor_command(program),   prefer_command(program),
+                                   generate_command(program), estimate_command(program), verify_command(program),
+                                   kernel_command(program),   cache_command(program),    train_command(program),
+                                   bench_command(program),    verify_model_command(program)};
   std::vector<std::string> topic;
   CLI::App* help_options = program.add_subcommand("help", "Explain the program or one of its commands");
   help_options->footer("Examples:\n  tessera help\n  tessera help generate");

@@ -89,7 +89,8 @@ std::vector<std::vector<float>> Attack::by_gradients(int steps) {
   const std::size_t each = std::clamp<std::size_t>(128 / std::max<std::size_t>(1, goals_.size()), 4, 64);
   const std::size_t starts = goals_.empty() ? 64 : std::min<std::size_t>(goals_.size(), 64) * each;
   std::vector<float> x = random_points(static_cast<std::int64_t>(starts));
-  for (std::size_t i = 0; i < n; ++i) x[i] = region_.lo[i] + (region_.hi[i] - region_.lo[i]) / 2;
+  for (std::size_t i = 0; i < n; ++i)
+    x[i] = static_cast<float>(region_.lo[i] + (static_cast<double>(region_.hi[i]) - region_.lo[i]) / 2);
   if (starts > 2)
     for (std::size_t i = 0; i < n; ++i) x[n + i] = region_.lo[i], x[2 * n + i] = region_.hi[i];
   for (std::size_t at = 0; at < 3 && at < starts; ++at) project(x.data() + at * n);

@@ -11,8 +11,8 @@ namespace tessera {
 
 /// All f32 inputs of one sample's shape whose numbers lie between two bounds each, in C order, both within.
 struct InputBox {
-  Shape shape;
-  std::vector<float> low, high;
+  Shape shape = {};
+  std::vector<float> low = {}, high = {};
 
   /// Each number from `low` to `high`. ArgumentError: not finite, or not in this order.
   static InputBox of(const Shape& shape, float low, float high);

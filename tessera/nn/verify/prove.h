@@ -38,6 +38,9 @@ struct ProveOptions {
 
 /// What came of it. Copies are large if `tree` is.
 struct Proof {
+  Property property = {};
+  InputBox box = {};
+  std::int64_t batch = 1;  ///< ProveOptions
   Verdict verdict = Verdict::unknown;
   std::optional<Counterexample> counterexample = {};  ///< of refuted: run on the model's device, one sample alone
   std::string reason = {};                            ///< of unknown: why, and how far it came

@@ -8,11 +8,10 @@
 #include <limits>
 #include <queue>
 
-#include "tessera/device/vendor_product.h"
 #include "tessera/nn/mode.h"
 #include "tessera/nn/verify/counterexample.h"
 #include "tessera/nn/verify/parts.h"
-#include "tessera/nn/verify/prove.h"
+#include "tessera/nn/verify/question.h"
 
 namespace tessera::verification {
 
@@ -21,29 +20,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// Why products of the network may not be ours; empty: they are.
-std::string of_vendors(const Network& net, const Subject& subject, std::int64_t batch) {
-  for (const Network::Product& p : net.products) {
-    const std::int64_t m = p.m * batch;
-    const BlasProduct product{.m = m,
-                              .n = p.n,
-                              .k = p.k,
-                              .a = {DType::f32, false, p.k, 0},
-                              .b = {DType::f32, true, p.k, 0},
-                              .out = {DType::f32, false, p.n, 0}};
-    if (vendor_product_wanted(subject.device, product))
-      return fmt::format(
-          "with a batch of {} a product of {} x {} x {} may go to a library of the vendor's on {}, of "
-          "whose rounding nothing is known (TESSERA_BLAS=off keeps to Tessera's own kernels)",
-          batch, m, p.k, p.n, to_string(subject.device));
-  }
-  return {};
-}
-
 class Search {
  public:
   Search(const Subject& subject, const Property& property, const InputBox& box, const ProveOptions& options)
-      : subject_(subject), p_(property), box_(box), o_(options), runner_(subject, box.shape), start_(Clock::now()) {}
+      : subject_(subject), p_(property), box_(box), o_(options), runner_(subject, box.shape), start_(Clock::now()) {
+    proof_.property = property, proof_.box = box, proof_.batch = options.batch;
+  }
 
   Proof run() {
     check();
@@ -57,7 +39,7 @@ class Search {
       return done(fmt::format("{} is tested, not proven: no counterexample was found", to_string(p_)));
     }
     if (!try_inputs()) {
-      const std::string vendor = of_vendors(net, subject_, o_.batch);
+      const std::string vendor = products_of_vendors(net, subject_, o_.batch);
       if (!vendor.empty()) return done(vendor);
       search(net);
     }
@@ -83,32 +65,14 @@ class Search {
     if (o_.progress) o_.progress({proof_.boxes, queue_.size(), proof_.share, proof_.seconds});
     return std::move(proof_);
   }
-  std::vector<float> centre() const {
-    std::vector<float> x(box_.low.size());
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] = box_.low[i] + (box_.high[i] - box_.low[i]) / 2;
-    return x;
-  }
 
-  /// Goals, region and ball; and whether an attack refutes the property.
+  /// Makes the question, and says whether an attack refutes the property.
   bool try_inputs() {
-    const std::vector<float> first = centre(), y = runner_.outputs(first);
-    const auto outputs = static_cast<std::int64_t>(y.size());
-    if (p_.kind == Property::Kind::inequality && p_.coefficients.size() != y.size())
-      fail<ArgumentError>({.asked = "prove",
-                           .with = {{"property", to_string(p_)}, {"outputs", std::to_string(outputs)}},
-                           .wrong = "the inequality has not one coefficient for each output"});
-    if (p_.kind == Property::Kind::robust) {
-      proof_.kept_class = class_of(y.data(), outputs);
-      if (proof_.kept_class < 0) return refuted(confirmed(runner_, finite(), first));
-    }
-    root_ = {box_.low, box_.high};
-    if (p_.kind == Property::Kind::robust) {
-      for (std::size_t i = 0; i < first.size(); ++i) root_.lo[i] = outward(box_.low[i] - p_.radius, true);
-      for (std::size_t i = 0; i < first.size(); ++i) root_.hi[i] = outward(box_.high[i] + p_.radius, false);
-      ball_.emplace(Ball{box_.low, box_.high, p_.radius, p_.norm});
-    }
-    if (has_goals(p_)) goals_ = goals_of(p_, outputs, proof_.kept_class);
-    attack_.emplace(runner_, goals_, root_, ball_ ? &*ball_ : nullptr, o_.seed);
+    q_ = question_of(runner_, p_, box_);
+    proof_.kept_class = q_.kept_class;
+    const std::vector<float> centre = centre_of(box_);
+    if (p_.kind == Property::Kind::robust && q_.kept_class < 0) return refuted(confirmed(runner_, finite(), centre));
+    attack_.emplace(runner_, q_.goals, q_.root, q_.ball ? &*q_.ball : nullptr, o_.seed);
     if (!o_.attack) return false;
     if (!has_goals(p_)) {
       const std::vector<float> x = attack_->random_points(512);
@@ -123,7 +87,7 @@ class Search {
   }
   bool any_of(const std::vector<std::vector<float>>& points) {
     for (const std::vector<float>& x : points)
-      if (refuted(p_.kind == Property::Kind::robust ? confirmed_pair(runner_, p_, box_, centre(), x)
+      if (refuted(p_.kind == Property::Kind::robust ? confirmed_pair(runner_, p_, box_, centre_of(box_), x)
                                                     : confirmed(runner_, p_, x)))
         return true;
     return false;
@@ -131,11 +95,11 @@ class Search {
 
   /// Whether an input was tried for which the bounds of that input alone do not suffice: then no splitting will do.
   bool hopeless(const Network& net) {
-    if (goals_.empty() || attack_->closest().empty() || !(attack_->closest_margin() < hopeless_asked_)) return false;
+    if (q_.goals.empty() || attack_->closest().empty() || !(attack_->closest_margin() < hopeless_asked_)) return false;
     hopeless_asked_ = attack_->closest_margin();
     const std::vector<float>& x = attack_->closest();
     Analysis alone(net, nullptr);
-    const Decision d = decide(alone, net, {x, x}, goals_, true);
+    const Decision d = decide(alone, net, {x, x}, q_.goals, true);
     if (d.decided) return false;
     std::string text;
     for (std::size_t i = 0; i < std::min<std::size_t>(4, x.size()); ++i)
@@ -149,8 +113,7 @@ class Search {
   }
 
   void search(const Network& net) {
-    Analysis analysis(net, ball_ && ball_->norm != Norm::infinity ? &*ball_ : nullptr,
-                      [this] { return seconds() > o_.seconds; });
+    Analysis analysis(net, q_.analysis_ball(), [this] { return seconds() > o_.seconds; });
     queue_.push({-infinity, 0, 1, 0});
     Hull hull;
     std::vector<float> candidates;
@@ -161,8 +124,10 @@ class Search {
       if (parts_.bytes() + queue_.size() * sizeof(Waiting) > o_.bytes) return stop("for want of memory (.bytes)");
       const Waiting next = queue_.top();
       queue_.pop();
-      const Region region = parts_.region(root_, next.part);
-      const Decision d = decide(analysis, net, region, goals_, o_.linear_bounds);
+      const Region region = parts_.region(q_.root, next.part);
+      const Decision d = decide(analysis, net, region, q_.goals, o_.linear_bounds);
+      // (Bounds that were broken off are none that a certificate would find again.)
+      if (seconds() > o_.seconds) return stop(fmt::format("after {:.3g} s", o_.seconds));
       ++proof_.boxes;
       if (proof_.boxes == 1 && d.why.empty()) proof_.low = d.output.lo, proof_.high = d.output.hi;
       if (d.decided) {
@@ -179,7 +144,7 @@ class Search {
         for (std::int32_t side = 0; side < 2; ++side)
           queue_.push({d.margin, child + side, next.share / 2, next.depth + 1});
       }
-      if (o_.attack && !d.decided && (candidates.size() >= 128 * root_.lo.size() || proof_.boxes == 1)) {
+      if (o_.attack && !d.decided && (candidates.size() >= 128 * q_.root.lo.size() || proof_.boxes == 1)) {
         if (!candidates.empty() && any_of(attack_->of_points(std::exchange(candidates, {})))) return;
         if (hopeless(net)) return;
       }
@@ -202,7 +167,7 @@ class Search {
     const std::size_t n = region.lo.size(), at = candidates.size();
     candidates.resize(at + 2 * n);
     for (std::size_t i = 0; i < n; ++i) {
-      candidates[at + i] = region.lo[i] + (region.hi[i] - region.lo[i]) / 2;
+      candidates[at + i] = static_cast<float>(region.lo[i] + (static_cast<double>(region.hi[i]) - region.lo[i]) / 2);
       const double slope = d.direction.empty() ? 0 : d.direction[i];
       candidates[at + n + i] = slope > 0 ? region.lo[i] : slope < 0 ? region.hi[i] : candidates[at + i];
     }
@@ -236,9 +201,7 @@ class Search {
   Runner runner_;
   Clock::time_point start_;
   Proof proof_;
-  std::vector<Goal> goals_;
-  Region root_;
-  std::optional<Ball> ball_;
+  Question q_;
   std::optional<Attack> attack_;
   Parts parts_;
   std::priority_queue<Waiting> queue_;

@@ -8,6 +8,8 @@
 
 #include "tessera/array/host_bytes.h"
 #include "tessera/base/sha256.h"
+#include "tessera/nn/saved_model.h"
+#include "tessera/nn/trainer_file.h"
 
 namespace tessera::verification {
 
@@ -174,12 +176,13 @@ void each_array(Layer& layer, const Use& use) {
              layer.what);
 }
 
-void load(Layers& layers, const SafetensorsFile& file, Device device) {
+/// Of the file's arrays those behind `prefix`.
+void load(Layers& layers, const SafetensorsFile& file, const std::string& prefix, Device device) {
   for (Layer& layer : layers) {
-    if (auto* around = std::get_if<Around>(&layer.what)) load(*around->inside, file, device);
+    if (auto* around = std::get_if<Around>(&layer.what)) load(*around->inside, file, prefix, device);
     each_array(layer, [&](const char* name, auto& part, int rank, bool needed) {
       const std::string path = under(layer.path, name);
-      const SafetensorsTensor* found = file.find(path);
+      const SafetensorsTensor* found = file.find(prefix + path);
       if (found == nullptr && !needed) return;
       if (found == nullptr || static_cast<int>(found->shape.size()) != rank)
         fail<FormatError>({.asked = "read a model's layers",
@@ -187,7 +190,7 @@ void load(Layers& layers, const SafetensorsFile& file, Device device) {
                            .wrong = found == nullptr ? "the file does not hold this array"
                                                      : "the array has " + std::to_string(found->shape.size()) +
                                                            " dimensions, not " + std::to_string(rank)});
-      part = file.load(path, device);
+      part = file.load(prefix + path, device);
     });
     if (auto* norm = std::get_if<LayerNorm>(&layer.what)) norm->affine = !norm->weight.empty();
   }
@@ -245,16 +248,30 @@ std::map<std::string, ArrayMark> marks_of(const Layers& layers) {
 
 std::string text_of(const Layers& layers) { return json_of(layers).dump(); }
 
-Layers layers_from(const std::string& text, const SafetensorsFile& file, Device device) {
+Layers load_layers(const std::string& path, std::string text, Device device) {
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  if (text.empty()) {
+    const auto found = file.metadata().find("tessera.layers");
+    if (found == file.metadata().end())
+      fail<FormatError>({.asked = "read a model's layers",
+                         .with = {{"file", path}},
+                         .wrong = "the file does not say which layers its arrays are of",
+                         .todo = "Name them in their order, as dense,relu,dense; or save the model with "
+                                 "save_model(model, file, {{\"tessera.layers\", describe(model)}})"});
+    text = found->second;
+  }
   Layers out;
   try {
     out = layers_of_json(text.starts_with('[') ? Json::parse(text) : json_of_words(text, file));
   } catch (const nlohmann::json::exception& e) {
     fail<FormatError>({.asked = "read a model's layers",
-                       .with = {{"file", file.name()}},
+                       .with = {{"file", path}},
                        .wrong = std::string("the description of its layers is not what describe gives: ") + e.what()});
   }
-  load(out, file, device);
+  load(out, file, detail::of_trainer(file) ? std::string(detail::trainer_model_prefix) : "", device);
+  detail::Parts parts;
+  for_each_array_of(out, [&](const std::string& name, ModelArray& part) { parts.emplace_back(name, &part); });
+  detail::load_parts(parts, path, {});
   return out;
 }
 

@@ -88,9 +88,12 @@ std::map<std::string, ArrayMark> marks_of(const Layers& layers);
 
 /// In JSON: kinds, paths, sizes and settings, without arrays.
 std::string text_of(const Layers& layers);
-/// The layers of such a text, or of kinds with commas between ("dense,relu,dense"), with the arrays of the file on
-/// `device`. FormatError: this is no description; the file lacks an array, or has one of another rank.
-Layers layers_from(const std::string& text, const SafetensorsFile& file, Device device);
+/// The layers of a safetensors file, with its arrays on `device`: of what save_model writes, of a trainer's, or of
+/// another library's with the same names. Which layers they are says `text`, else the file (describe): such a
+/// description, or kinds with commas between ("dense,relu,dense"). All is checked as load_model does: ArgumentError if
+/// arrays are left over, FormatError if they are not those of the file's manifest, this is no description, or an array
+/// is missing or of another rank.
+Layers load_layers(const std::string& path, std::string text, Device device);
 Array run_layers(const Layers& layers, const Array& x);
 
 }  // namespace verification
