@@ -24,7 +24,7 @@ namespace {
 constexpr std::int64_t measured_now_and_then = 8192;  // tokens
 constexpr const char* shape_name = "shape";
 const LmShape default_shape{};
-const TrainDefaults defaults{.steps = 600,
+const TrainDefaults defaults{.steps = 900,
                              .batch = 16,
                              .lr = 3e-3,
                              .variant_name = shape_name,
@@ -370,7 +370,7 @@ beside models that count two and three tokens in a row. The model's file holds t
 
 Figures at the end go to standard output, progress to standard error. Files are written now and then, and at the end.
 Ctrl-C finishes the step and writes them; the exit code is then 130, and --resume goes on to the same weights. With the
-defaults a run takes about ten minutes on two cores; a text of a megabyte or more is worth it.
+defaults a run takes about eight minutes on two cores; a text of a megabyte or more is worth it.
 
 Examples:
   tessera train lm --text book.txt
