@@ -188,9 +188,10 @@ constexpr const char* footer = R"text(A file of properties:
   {"layers": "dense,relu,dense",
    "input": {"shape": [2], "low": -1, "high": [1, 0.5]},
    "properties": ["bounded(-10, 10)", "inequality(1, -1 <= 0)"]}
-"layers" is needed where the model's file does not say them; "input" may be {"shape": [2], "at": [0.5, 0], "radius": 0.1}.
-Properties: finite(), bounded(LOW, HIGH), inequality(C0, C1, ... <= BOUND), probabilities(), robust(RADIUS, NORM) with the
-norm infinity, two or one; monotone(INPUT) and lipschitz(CONSTANT, RADIUS) are tested only.
+"layers" is needed where the model's file does not say them. An input and what is near it:
+  "input": {"shape": [2], "at": [0.5, 0], "radius": 0.1}
+Properties: finite(), bounded(LOW, HIGH), inequality(C0, C1, ... <= BOUND), probabilities(), robust(RADIUS, NORM)
+with the norm infinity, two or one; monotone(INPUT) and lipschitz(CONSTANT, RADIUS) are tested only.
 
 Examples:
   tessera verify-model digits.safetensors --property robust.json

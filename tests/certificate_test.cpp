@@ -76,7 +76,8 @@ TEST_P(OnEveryDevice, HoldsForItsModelAndIsVoidForOthers) {
   EXPECT_TRUE(holds(all_of(check_certificate(smooth, c)), "Tanh"));
   const auto shorter = Sequential{model.template get<0>(), model.template get<1>(), model.template get<2>()};
   EXPECT_TRUE(holds(all_of(check_certificate(shorter, c)), "the model has 3 layers, and had 5"));
-  // The model has changed between the proof and the certificate.
+  // The model has changed between the proof and the certificate, so that it is not true of it any more.
+  other.template get<4>().bias = other.template get<4>().bias + 100;
   expect_throw<ArgumentError>([&] { certificate_of(other, proof); }, {"not of the model as it is now"});
 }
 

@@ -166,6 +166,20 @@ TEST_P(OnEveryDevice, TestsOfTheProgramsOwnData) {
   static_cast<void>(flips);
 }
 
+// A product of 2^33 operations on a GPU may be its vendor's.
+TEST_P(OnEveryDevice, ProductsThatMayBeAVendorsAreUnknown) {
+  const auto wide = setup(sequential(dense<1024, 1024>), {.seed = 1});
+  const InputBox box = InputBox::of({1024}, -1, 1);
+  const Proof small = prove(wide, finite(), box), large = prove(wide, finite(), box, {.batch = 4096});
+  EXPECT_EQ(small.verdict, Verdict::proven) << to_string(small);
+  if (is_built_in(GetParam().backend) || device_info(GetParam()).kind == DeviceKind::cpu) {
+    EXPECT_EQ(large.verdict, Verdict::proven) << to_string(large);
+  } else {
+    EXPECT_EQ(large.verdict, Verdict::unknown);
+    EXPECT_TRUE(test::holds(large.reason, "may go to a library of the vendor's"));
+  }
+}
+
 TEST(Prove, MistakesAreNamed) {
   const DeviceScope scope(Device{});
   const auto model = setup(sequential(dense<2, 3>), {.seed = 1});

@@ -40,8 +40,8 @@ Certificate certificate_of_subject(const Subject& subject, const Proof& proof);
 CertificateCheck check_subject(const Subject& subject, const Certificate& certificate);
 }  // namespace verification
 
-/// Of a model and what prove said of it. It is proven once more, by the proof's parts: ArgumentError if the proof is
-/// none, or is not of the model as it is now.
+/// Of a model and what prove said of it. It is proven once more, by the parts of that proof: ArgumentError if nothing
+/// was proven, or they do not prove it of the model as it is now.
 template <class Model>
 Certificate certificate_of(const Model& model, const Proof& proof) {
   return verification::certificate_of_subject(verification::subject_of(model), proof);

@@ -163,7 +163,7 @@ class Builder {
       const std::vector<double> b = doubles(l.bias);
       for (std::size_t r = 0; r < bias.size(); ++r) bias[r] = b[r / static_cast<std::size_t>(pixels)];
     }
-    net_.products.push_back({l.out / l.groups, pixels, of_group * l.kernel.rows * l.kernel.columns});
+    net_.products.push_back({l.out / l.groups, pixels, of_group * l.kernel.rows * l.kernel.columns, l.groups, true});
     shape_ = to;
     affine(std::move(m), bias);
   }

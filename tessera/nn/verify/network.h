@@ -57,9 +57,11 @@ struct Node {
 struct Network {
   std::vector<Node> nodes;  ///< each after those that it is given; the last is the output
   Shape input, output;      ///< of one sample
-  /// Products of a call: rows, columns and depth of one sample's.
+  /// Products of a call: rows, columns and depth of one sample's, and how many there are; with more samples there are
+  /// more rows, or more columns.
   struct Product {
-    std::int64_t m, n, k;
+    std::int64_t m, n, k, count = 1;
+    bool wider = false;
   };
   std::vector<Product> products;
   std::string unknown;  ///< why nothing can be said, or empty

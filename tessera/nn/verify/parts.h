@@ -22,6 +22,8 @@ class Parts {
   std::int32_t split(std::int32_t part, std::int32_t dimension);
   void decide(std::int32_t part, bool by_lines) { at(part).dimension = by_lines ? by_linear_bounds : by_intervals; }
   Region region(const Region& root, std::int32_t part) const;
+  /// No more can be numbered.
+  bool full() const { return all_.size() > (1u << 31) - 4; }
   std::size_t bytes() const { return all_.capacity() * sizeof(Part); }
   /// In pre-order, as Proof::tree.
   std::vector<std::int32_t> in_order() const;

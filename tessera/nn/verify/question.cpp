@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include "tessera/device/vendor_product.h"
 #include "tessera/nn/verify/parts.h"
 
@@ -36,20 +38,25 @@ Question question_of(const Runner& runner, const Property& p, const InputBox& bo
 }
 
 std::string products_of_vendors(const Network& net, const Subject& subject, std::int64_t batch) {
-  for (const Network::Product& p : net.products) {
-    const std::int64_t m = p.m * batch;
-    const BlasProduct product{.m = m,
-                              .n = p.n,
-                              .k = p.k,
-                              .a = {DType::f32, false, p.k, 0},
-                              .b = {DType::f32, true, p.k, 0},
-                              .out = {DType::f32, false, p.n, 0}};
-    if (vendor_product_wanted(subject.device, product))
-      return fmt::format(
-          "with a batch of {} a product of {} x {} x {} may go to a library of the vendor's on {}, of "
-          "whose rounding nothing is known (TESSERA_BLAS=off keeps to Tessera's own kernels)",
-          batch, m, p.k, p.n, to_string(subject.device));
-  }
+  std::set<Device> devices = {subject.device};  // a placed model is on several
+  Layers shared = subject.layers;
+  for_each_array_of(shared, [&](const std::string&, const ModelArray& part) { devices.insert(part.device()); });
+  for (const Device device : devices)
+    for (const Network::Product& p : net.products) {
+      const std::int64_t m = p.wider ? p.m : p.m * batch, n = p.wider ? p.n * batch : p.n;
+      const BlasProduct product{.m = m,
+                                .n = n,
+                                .k = p.k,
+                                .batch = p.count,
+                                .a = {DType::f32, false, p.k, p.count == 1 ? 0 : m * p.k},
+                                .b = {DType::f32, true, p.k, p.count == 1 ? 0 : n * p.k},
+                                .out = {DType::f32, false, n, p.count == 1 ? 0 : m * n}};
+      if (vendor_product_wanted(device, product))
+        return fmt::format(
+            "with a batch of {} a product of {} x {} x {} may go to a library of the vendor's on {}, of "
+            "whose rounding nothing is known (TESSERA_BLAS=off keeps to Tessera's own kernels)",
+            batch, m, p.k, n, to_string(device));
+    }
   return {};
 }
 

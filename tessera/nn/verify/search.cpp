@@ -121,7 +121,8 @@ class Search {
     while (!queue_.empty()) {
       if (seconds() > o_.seconds) return stop(fmt::format("after {:.3g} s", o_.seconds));
       if (proof_.boxes >= o_.boxes) return stop(fmt::format("after {} boxes", proof_.boxes));
-      if (parts_.bytes() + queue_.size() * sizeof(Waiting) > o_.bytes) return stop("for want of memory (.bytes)");
+      if (parts_.bytes() + queue_.size() * sizeof(Waiting) > o_.bytes || parts_.full())
+        return stop("for want of memory (.bytes)");
       const Waiting next = queue_.top();
       queue_.pop();
       const Region region = parts_.region(q_.root, next.part);
