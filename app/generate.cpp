@@ -246,7 +246,10 @@ Command generate_command(CLI::App& program) {
   auto o = std::make_shared<Options>();
   o->generate.sampling.seed = std::random_device{}();
   CLI::App* sub = program.add_subcommand("generate", "Continue a prompt with a language model");
-  sub->add_option("MODEL", o->model, "A GGUF file: architecture llama or qwen2; weights f32, f16, q8_0, q4_0")
+  sub->add_option(
+         "MODEL", o->model,
+         "A GGUF file: architecture llama or qwen2; weights f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, iq4_nl, "
+         "q4_K, q5_K, q6_K; of a model in several files the first")
       ->required();
   auto* prompt = sub->add_option("-p,--prompt", o->prompt, "What the text starts with");
   auto* prompt_file =

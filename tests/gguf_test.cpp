@@ -394,14 +394,16 @@ TEST(Gguf, TypedGetters) {
 
 TEST(Gguf, UnsupportedTypesParseAndAreNamedWhenUsed) {
   GgufWriter w;
-  w.add_tensor("good", {32}, GgmlType::q4_0, Bytes(18)).add_tensor("bad.weight", {256, 2}, GgmlType::q4_K, Bytes(288));
+  w.add_tensor("good", {32}, GgmlType::q4_0, Bytes(18)).add_tensor("bad.weight", {256, 2}, GgmlType::q3_K, Bytes(220));
   const Bytes bytes = w.bytes();
   const GgufFile f = GgufFile::parse(bytes, "k.gguf");
   EXPECT_NO_THROW(f.require_supported(f.tensor("good")));
-  EXPECT_EQ(f.data(f.tensor("bad.weight")).size(), 288u);
+  EXPECT_EQ(f.data(f.tensor("bad.weight")).size(), 220u);
   expect_throw<FormatError>([&] { f.require_supported(f.tensor("bad.weight")); },
-                            {"k.gguf", "tensor = bad.weight", "type = q4_K (12)", "f32, f16, bf16, q8_0, q4_0"});
-  expect_throw<FormatError>([&] { ggml_to_float(GgmlType::q4_K, f.data(f.tensor("bad.weight"))); }, {"q4_K (12)"});
+                            {"k.gguf", "tensor = bad.weight", "type = q3_K (11)", "f32, f16, bf16, q8_0, q4_0"});
+  expect_throw<FormatError>([&] { ggml_to_float(GgmlType::q3_K, f.data(f.tensor("bad.weight"))); }, {"q3_K (11)"});
+  expect_throw<FormatError>([&] { ggml_from_float(GgmlType::q4_K, std::vector<float>(256)); },
+                            {"q4_K (12)", "only read"});
 }
 
 TEST(Gguf, TypeTable) {
@@ -608,11 +610,16 @@ TEST(GgufWriter, RefusesWhatCannotBeRead) {
 
 class Folder {
  public:
-  Folder() : path_(std::filesystem::temp_directory_path() / ("tessera_gguf_" + std::to_string(::getpid()))) {
+  Folder() {
+    static int number = 0;
+    path_ = std::filesystem::temp_directory_path() /
+            ("tessera_gguf_" + std::to_string(::getpid()) + "_" + std::to_string(number++));
     std::filesystem::create_directory(path_);
   }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
   ~Folder() { std::filesystem::remove_all(path_); }
-  std::filesystem::path operator/(const char* name) const { return path_ / name; }
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
 
  private:
   std::filesystem::path path_;
@@ -673,6 +680,84 @@ TEST(GgufFiles, ThatShrinkAreAnErrorAndThoseReplacedAreRead) {
   std::filesystem::remove(path);
   std::ofstream(path) << "another";
   EXPECT_EQ(ggml_to_float(GgmlType::f32, kept.data(kept.tensor("t"))), values);
+}
+
+// A model in three files, the second with an alignment of its own.
+struct SplitModel {
+  Folder folder;
+  GgufWriter parts[3] = {GgufWriter(3), GgufWriter(3, 64), GgufWriter(3)};
+  std::string name(std::size_t i) const { return "m-0000" + std::to_string(i + 1) + "-of-00003.gguf"; }
+
+  SplitModel() {
+    parts[0].set("general.architecture", std::string("llama")).set("split.tensors.count", std::int32_t{4});
+    for (std::uint16_t i = 0; i < 3; ++i) parts[i].set("split.no", i).set("split.count", std::uint16_t{3});
+    parts[0].add_tensor("a", {2}, std::vector<float>{1, 2});
+    parts[1].add_tensor("b", {3}, std::vector<float>{3, 4, 5}).add_tensor("c", {1}, std::vector<float>{6});
+    parts[2].add_tensor("d", {2}, std::vector<float>{7, 8});
+    for (std::size_t i = 0; i < 3; ++i) write(i);
+  }
+  void write(std::size_t i) const { parts[i].write(folder / name(i)); }
+};
+
+TEST(GgufSplit, OneModelOfSeveralFiles) {
+  const SplitModel model;
+  const GgufFile f = GgufFile::open(model.folder / model.name(0));
+  ASSERT_EQ(f.tensors().size(), 4u);
+  const std::pair<const char*, std::vector<float>> all[] = {{"a", {1, 2}}, {"b", {3, 4, 5}}, {"c", {6}}, {"d", {7, 8}}};
+  for (const auto& [name, values] : all) {
+    EXPECT_EQ(ggml_to_float(GgmlType::f32, f.data(f.tensor(name))), values) << name;
+  }
+  EXPECT_EQ(f.name(f.tensor("c")), (model.folder / model.name(1)).string());
+  EXPECT_EQ(f.name(f.tensor("a")), f.name());
+  // A tensor of a part that another file has not got.
+  const SplitModel other;
+  const GgufFile alone = [&] {
+    GgufWriter w;
+    w.add_tensor("a", {2}, std::vector<float>{1, 2}).write(other.folder / "alone.gguf");
+    return GgufFile::open(other.folder / "alone.gguf");
+  }();
+  expect_throw<ArgumentError>([&] { alone.data(f.tensor("d")); }, {"does not belong to this file"});
+}
+
+TEST(GgufSplit, WhatIsWrongWithPartsIsNamed) {
+  const auto refused = [](const SplitModel& m, std::size_t which, std::vector<std::string> parts) {
+    expect_throw<FormatError>([&] { GgufFile::open(m.folder / m.name(which)); }, std::move(parts));
+  };
+  SplitModel m;
+  refused(m, 1, {"this is part 2 of 3 of a model", "m-00001-of-00003.gguf"});
+  refused(m, 2, {"this is part 3 of 3", "m-00001-of-00003.gguf"});
+  const Bytes bytes = m.parts[0].bytes();
+  expect_throw<FormatError>([&] { GgufFile::parse(bytes, "memory"); }, {"memory", "split.count = 3", "several files"});
+  std::filesystem::copy_file(m.folder / m.name(0), m.folder / "renamed.gguf");
+  expect_throw<FormatError>([&] { GgufFile::open(m.folder / "renamed.gguf"); },
+                            {"renamed.gguf", "does not end in -00001-of-00003.gguf"});
+  std::filesystem::remove(m.folder / m.name(2));
+  refused(m, 0, {"of the model's 3 parts one is not there: m-00003-of-00003.gguf"});
+  std::filesystem::remove(m.folder / m.name(1));
+  refused(m, 0, {"2 are not there: m-00002-of-00003.gguf, m-00003-of-00003.gguf"});
+  m.write(1);
+  std::filesystem::copy_file(m.folder / m.name(1), m.folder / m.name(2));
+  refused(m, 0, {"m-00003-of-00003.gguf", "part 3 of 3 is expected here, and the file says that it is part 2 of 3"});
+  const auto refused_with = [&](std::size_t part, const auto& change, std::vector<std::string> parts) {
+    SplitModel changed;
+    change(changed.parts[part]);
+    changed.write(part);
+    refused(changed, 0, std::move(parts));
+  };
+  refused_with(2, [](GgufWriter& w) { w.add_tensor("a", {1}, std::vector<float>{1}); },
+               {"m-00003-of-00003.gguf", "the tensor \"a\" is in another part as well"});
+  refused_with(2, [](GgufWriter& w) { w.add_tensor("e", {1}, std::vector<float>{1}); },
+               {"split.tensors.count = 4", "the parts have 5 tensors"});
+  refused_with(1, [](GgufWriter& w) { w.set("llama.block_count", std::uint32_t{1}); },
+               {"m-00002-of-00003.gguf", "the key \"llama.block_count\" is not the same as in part 1"});
+  GgufWriter wrong;
+  wrong.set("split.no", std::uint16_t{3}).set("split.count", std::uint16_t{3});
+  wrong.write(m.folder / "m-00004-of-00003.gguf");
+  expect_throw<FormatError>([&] { GgufFile::open(m.folder / "m-00004-of-00003.gguf"); }, {"split.no = 3"});
+  // A part is cut: the message says which.
+  m.write(2);
+  std::filesystem::resize_file(m.folder / m.name(2), 40);
+  refused(m, 0, {"m-00003-of-00003.gguf"});
 }
 
 TEST(GgufFiles, WrongCountsInHugeFilesTakeNoMemory) {

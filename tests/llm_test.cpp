@@ -59,7 +59,9 @@ std::vector<std::int32_t> some_tokens(std::int64_t n, std::int64_t vocabulary) {
   return out;
 }
 
-double bound_of(GgmlType type) { return type == GgmlType::f32 || type == GgmlType::f16 ? 1e-4 : 2e-2; }
+double bound_of(GgmlType type) {
+  return type == GgmlType::f32 || type == GgmlType::f16 || type == GgmlType::bf16 ? 1e-4 : 2e-2;
+}
 
 void check_model(const GgufFile& file, Device device, const std::vector<std::int32_t>& tokens,
                  const std::string& what) {
@@ -100,7 +102,7 @@ void check_model(const GgufFile& file, Device device, const std::vector<std::int
 
 TEST_P(OnEveryDevice, TinyModelsOfEveryFormatMatchTheReference) {
   int number = 0;
-  for (GgmlType type : {GgmlType::f32, GgmlType::f16, GgmlType::q8_0, GgmlType::q4_0})
+  for (GgmlType type : {GgmlType::f32, GgmlType::f16, GgmlType::bf16, GgmlType::q8_0, GgmlType::q4_0})
     for (const char* architecture : {"llama", "qwen2"}) {
       TinyModel tiny{.architecture = architecture,
                      .type = type,
@@ -114,6 +116,33 @@ TEST_P(OnEveryDevice, TinyModelsOfEveryFormatMatchTheReference) {
       const GgufFile file = GgufFile::parse(bytes, "tiny");
       check_model(file, GetParam(), some_tokens(40, 203), std::string(ggml_type_info(type)->name) + " " + architecture);
     }
+}
+
+// As llama-quantize mixes them; "down" are rows that are no whole blocks of 256, for which it falls back to others.
+TEST_P(OnEveryDevice, ModelsOfMixedFormatsMatchTheReference) {
+  struct Mix {
+    GgmlType type;
+    std::map<std::string, GgmlType> others;
+  };
+  const Mix mixes[] = {
+      {GgmlType::q4_0, {{"token_embd.weight", GgmlType::q6_K}, {"0.ffn_down.weight", GgmlType::q4_1}}},
+      {GgmlType::q4_K,
+       {{"output.weight", GgmlType::q6_K},
+        {"attn_v.weight", GgmlType::q6_K},
+        {"0.ffn_down.weight", GgmlType::q8_0},
+        {"1.ffn_down.weight", GgmlType::q5_0}}},
+      {GgmlType::q5_K,
+       {{"output.weight", GgmlType::q6_K}, {"0.attn_v.weight", GgmlType::q6_K}, {"ffn_down.weight", GgmlType::q5_1}}},
+      {GgmlType::q6_K, {{"ffn_down.weight", GgmlType::q8_0}}},
+      {GgmlType::iq4_nl, {{"output.weight", GgmlType::q5_K}, {"attn_k.weight", GgmlType::bf16}}}};
+  std::uint64_t number = 0;
+  for (const Mix& mix : mixes) {
+    TinyModel tiny{.type = mix.type, .tied = false, .seed = testing::seed() + number++};
+    tiny.width = 256, tiny.head = 64, tiny.types = mix.others;
+    const auto bytes = tiny.writer().bytes();
+    check_model(GgufFile::parse(bytes, "mixed"), GetParam(), some_tokens(33, 203),
+                std::string(ggml_type_info(mix.type)->name) + " with others");
+  }
 }
 
 // Steps that are recorded and replayed.
@@ -307,10 +336,11 @@ TEST(BadModels, AreNamedExactly) {
         .set("llama.block_count", std::uint32_t{1})
         .set("llama.feed_forward_length", std::uint32_t{256});
     w.set("llama.attention.head_count", std::uint32_t{4});
-    std::vector<std::byte> q4k(144 * 8);
-    w.add_tensor("token_embd.weight", {256, 8}, GgmlType::q4_K, q4k);
+    std::vector<std::byte> q2k(84 * 8);
+    w.add_tensor("token_embd.weight", {256, 8}, GgmlType::q2_K, q2k);
     const auto bytes = w.bytes();
-    expect_has(text_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }), {"token_embd.weight", "q4_K", "q8_0"});
+    expect_has(text_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }),
+               {"token_embd.weight", "q2_K", "q8_0", "q4_K"});
   }
   {  // tensors that do not fit the metadata, and that are not there
     GgufWriter w;

@@ -11,18 +11,7 @@
 namespace tessera {
 namespace {
 
-// Reads and writes blocks through memcpy: a file's data need not be aligned for them.
-template <class Block, class Decode>
-std::vector<float> decode_all(std::span<const std::byte> data, std::size_t block, Decode&& decode) {
-  std::vector<float> out(data.size() / sizeof(Block) * block);
-  for (std::size_t i = 0; i < data.size() / sizeof(Block); ++i) {
-    Block b;
-    std::memcpy(&b, data.data() + i * sizeof(Block), sizeof(Block));
-    decode(b, out.data() + i * block);
-  }
-  return out;
-}
-
+// Blocks are written through memcpy: a file's data need not be aligned for them.
 template <class Block, class Encode>
 std::vector<std::byte> encode_all(std::span<const float> values, std::size_t block, Encode&& encode) {
   std::vector<std::byte> out(values.size() / block * sizeof(Block));
@@ -49,28 +38,34 @@ void require_whole(std::string_view asked, GgmlType type, std::size_t size, std:
 
 }  // namespace
 
+std::optional<WeightFormat> weight_format(GgmlType type) {
+  switch (type) {
+    case GgmlType::f32: return WeightFormat::f32;
+    case GgmlType::f16: return WeightFormat::f16;
+    case GgmlType::bf16: return WeightFormat::bf16;
+    case GgmlType::q8_0: return WeightFormat::q8_0;
+    case GgmlType::q4_0: return WeightFormat::q4_0;
+    case GgmlType::q4_1: return WeightFormat::q4_1;
+    case GgmlType::q5_0: return WeightFormat::q5_0;
+    case GgmlType::q5_1: return WeightFormat::q5_1;
+    case GgmlType::iq4_nl: return WeightFormat::iq4_nl;
+    case GgmlType::q4_K: return WeightFormat::q4_K;
+    case GgmlType::q5_K: return WeightFormat::q5_K;
+    case GgmlType::q6_K: return WeightFormat::q6_K;
+    default: return std::nullopt;
+  }
+}
+
 std::vector<float> ggml_to_float(GgmlType type, std::span<const std::byte> data) {
   constexpr std::string_view asked = "dequantise";
-  if (!ggml_type_supported(type)) refuse_type(asked, type);
+  const auto format = weight_format(type);
+  if (!format) refuse_type(asked, type);
   require_whole(asked, type, data.size(), ggml_type_info(type)->bytes);
-  switch (type) {
-    case GgmlType::f32: return decode_all<float>(data, 1, [](float v, float* out) { *out = v; });
-    case GgmlType::f16: return decode_all<half>(data, 1, [](half v, float* out) { *out = static_cast<float>(v); });
-    case GgmlType::bf16:
-      return decode_all<bfloat16>(data, 1, [](bfloat16 v, float* out) { *out = static_cast<float>(v); });
-    case GgmlType::q8_0:
-      return decode_all<BlockQ8_0>(
-          data, 32, [](const BlockQ8_0& b, float* out) { dequantize(b, std::span<float, 32>(out, 32)); });
-    case GgmlType::q4_0:
-      return decode_all<BlockQ4_0>(
-          data, 32, [](const BlockQ4_0& b, float* out) { dequantize(b, std::span<float, 32>(out, 32)); });
-    default: refuse_type(asked, type);
-  }
+  return dequantize(*format, data);
 }
 
 std::vector<std::byte> ggml_from_float(GgmlType type, std::span<const float> values) {
   constexpr std::string_view asked = "quantise";
-  if (!ggml_type_supported(type)) refuse_type(asked, type);
   require_whole(asked, type, values.size(), ggml_type_info(type)->block);
   switch (type) {
     case GgmlType::f32: return encode_all<float>(values, 1, [](const float* v) { return *v; });
@@ -82,7 +77,11 @@ std::vector<std::byte> ggml_from_float(GgmlType type, std::span<const float> val
     case GgmlType::q4_0:
       return encode_all<BlockQ4_0>(values, 32,
                                    [](const float* v) { return quantize_q4_0(std::span<const float, 32>(v, 32)); });
-    default: refuse_type(asked, type);
+    default:
+      fail<FormatError>({.asked = asked,
+                         .with = {{"type", ggml_type_text(type)}},
+                         .wrong = "numbers are not rounded to this type, it is only read",
+                         .todo = "Use f32, f16, bf16, q8_0 or q4_0"});
   }
 }
 

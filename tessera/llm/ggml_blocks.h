@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -11,10 +12,12 @@
 
 namespace tessera {
 
-/// The values of `data`, whole blocks of `type`: f32, f16, bf16, q8_0 or q4_0. `data` needs no alignment.
+/// What Tessera computes with matrices of this type as, if it does.
+std::optional<WeightFormat> weight_format(GgmlType type);
+/// The values of `data`, whole blocks of `type`, one that `weight_format` knows. `data` needs no alignment.
 /// FormatError: another type. ArgumentError: no whole number of blocks.
 std::vector<float> ggml_to_float(GgmlType type, std::span<const std::byte> data);
-/// The reverse, rounding as ggml does; `values` in whole blocks. Same errors.
+/// The reverse, rounding as ggml does, to f32, f16, bf16, q8_0 or q4_0; `values` in whole blocks. Same errors.
 std::vector<std::byte> ggml_from_float(GgmlType type, std::span<const float> values);
 
 }  // namespace tessera

@@ -51,6 +51,13 @@ struct ElementOf<std::vector<T>> {
 }  // namespace
 
 GgufFile GgufFile::open(const std::filesystem::path& path) {
+  GgufFile out = open_one(path);
+  out.check_split(false);
+  out.join_parts();
+  return out;
+}
+
+GgufFile GgufFile::open_one(const std::filesystem::path& path) {
   GgufFile out;
   out.name_ = path.string();
   out.file_.emplace(path);
@@ -65,6 +72,7 @@ GgufFile GgufFile::parse(std::span<const std::byte> bytes, std::string name) {
   out.bytes_ = bytes;
   out.size_ = bytes.size();
   GgufParser(out).parse();
+  out.check_split(true);
   return out;
 }
 
@@ -181,9 +189,11 @@ const GgufTensor& GgufFile::tensor(std::string_view name) const {
 }
 
 void GgufFile::read(const GgufTensor& tensor, std::uint64_t offset, std::span<std::byte> to) const {
-  const std::uint64_t begin = data_offset_ + tensor.offset;
+  const Part* const part = tensor.part == 0 || tensor.part > parts_.size() ? nullptr : &parts_[tensor.part - 1];
+  const std::uint64_t begin = (part ? part->data_offset : data_offset_) + tensor.offset,
+                      size = part ? part->size : size_;
   // True of every tensor of this file; a tensor of another one must not read past the end.
-  if (begin > size_ || tensor.bytes > size_ - begin)
+  if (tensor.part > parts_.size() || begin > size || tensor.bytes > size - begin)
     fail<ArgumentError>({.asked = "read GGUF",
                          .with = {{"file", name_}, {"tensor", tensor.name}},
                          .wrong = "the tensor does not belong to this file"});
@@ -195,7 +205,9 @@ void GgufFile::read(const GgufTensor& tensor, std::uint64_t offset, std::span<st
                                   {"asked", fmt::format("{} from {} on", to.size(), offset)}},
                          .wrong = "the tensor has not that many bytes"});
   if (to.empty()) return;
-  if (file_)
+  if (part)
+    part->file.read(begin + offset, to);
+  else if (file_)
     file_->read(begin + offset, to);
   else
     std::memcpy(to.data(), bytes_.data() + begin + offset, to.size());
@@ -211,7 +223,7 @@ std::vector<std::byte> GgufFile::data(const GgufTensor& tensor) const {
 void GgufFile::require_supported(const GgufTensor& tensor) const {
   if (!ggml_type_supported(tensor.type))
     fail<FormatError>({.asked = "use tensor",
-                       .with = {{"file", name_}, {"tensor", tensor.name}, {"type", ggml_type_text(tensor.type)}},
+                       .with = {{"file", name(tensor)}, {"tensor", tensor.name}, {"type", ggml_type_text(tensor.type)}},
                        .wrong = "this tensor type is not supported",
                        .todo = "Supported are " + ggml_supported_text() + ": quantise the model to one of these"});
 }

@@ -42,12 +42,19 @@ concept GgufGettable = OneOf<T, std::uint8_t, std::int8_t, std::uint16_t, std::i
 /// descriptions, as ggml demands and every known writer does.
 class GgufFile {
  public:
-  /// Opens and parses `path`. Errors of InputFile, and FormatError.
+  /// Opens and parses `path`. Of a model in several files (NAME-00001-of-00003.gguf) that is the first, and the others
+  /// lie beside it: their tensors are this file's. Errors of InputFile, and FormatError; it names parts that are
+  /// missing, and part 1 if another is given.
   static GgufFile open(const std::filesystem::path& path);
-  /// Parses bytes that outlive the result; `name` stands for the file in messages. FormatError.
+  /// Parses bytes that outlive the result; `name` stands for the file in messages. FormatError, also of a part of a
+  /// model.
   static GgufFile parse(std::span<const std::byte> bytes, std::string name);
 
   const std::string& name() const { return name_; }
+  /// The file that has the tensor's data: of a model in several files not always `name()`.
+  const std::string& name(const GgufTensor& tensor) const {
+    return tensor.part == 0 || tensor.part > parts_.size() ? name_ : parts_[tensor.part - 1].name;
+  }
   std::uint32_t version() const { return version_; }
   /// Of tensors' offsets in the data section, in bytes: a power of two, 32 unless the file says otherwise.
   std::uint64_t alignment() const { return alignment_; }
@@ -104,7 +111,16 @@ class GgufFile {
 
  private:
   friend class GgufParser;
+  struct Part {
+    std::string name;
+    InputFile file;
+    std::uint64_t size = 0, data_offset = 0;
+  };
   GgufFile() = default;
+  static GgufFile open_one(const std::filesystem::path& path);
+  // FormatError unless it is the whole of a model or its first part.
+  void check_split(bool in_memory) const;
+  void join_parts();
   const GgufEntry& entry(std::string_view key) const;
   // One function for all target types keeps the conversions, and their messages, out of this header.
   template <class T>
@@ -113,6 +129,7 @@ class GgufFile {
   std::string name_;
   std::optional<InputFile> file_;     ///< or else
   std::span<const std::byte> bytes_;  ///< what was given to `parse`
+  std::vector<Part> parts_;           ///< from the second on
   std::uint64_t size_ = 0;
   std::uint32_t version_ = 0;
   std::uint64_t alignment_ = 32;

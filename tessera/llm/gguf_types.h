@@ -110,9 +110,10 @@ struct GgufTensor {
   std::string name;
   std::vector<std::uint64_t> dims;  ///< one to four, in ggml's order: dims[0] is the length of a row, contiguous
   GgmlType type = GgmlType::f32;
-  std::uint64_t offset = 0;    ///< bytes from the start of the file's data section
+  std::uint64_t offset = 0;    ///< bytes from the start of its file's data section
   std::uint64_t bytes = 0;     ///< size of the data
   std::uint64_t elements = 0;  ///< product of dims
+  std::uint32_t part = 0;      ///< of a model in several files: which has it, from 0
 };
 
 /// Bytes of a tensor of this type and shape; nothing if a dimension is 0, the row is no multiple of the block, or the

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <set>
 
+#include "tessera/llm/ggml_blocks.h"
+
 namespace tessera {
 
 namespace {
@@ -48,7 +50,7 @@ class TensorLoader {
  private:
   [[noreturn]] void wrong(const GgufTensor& t, const std::string& what, const std::string& todo) const {
     fail<FormatError>({.asked = "load model",
-                       .with = {{"file", file_.name()}, {"tensor", t.name}, {"type", ggml_type_text(t.type)}},
+                       .with = {{"file", file_.name(t)}, {"tensor", t.name}, {"type", ggml_type_text(t.type)}},
                        .wrong = what,
                        .todo = todo});
   }
@@ -63,13 +65,8 @@ class TensorLoader {
     return t;
   }
   WeightFormat format(const GgufTensor& t) const {
-    switch (t.type) {
-      case GgmlType::f32: return WeightFormat::f32;
-      case GgmlType::f16: return WeightFormat::f16;
-      case GgmlType::q8_0: return WeightFormat::q8_0;
-      case GgmlType::q4_0: return WeightFormat::q4_0;
-      default: wrong(t, "matrices of this type are not supported", "f32, f16, q8_0 and q4_0 are");
-    }
+    if (const auto known = weight_format(t.type)) return *known;
+    wrong(t, "matrices of this type are not supported", ggml_supported_text() + " are");
   }
 
   const GgufFile& file_;

@@ -18,11 +18,6 @@ class ConfigReader {
 
   LlamaConfig read() {
     LlamaConfig c;
-    if (file_.get_or<std::uint64_t>("split.count", 1) > 1)
-      bad("split.count",
-          fmt::format("this is part {} of {} of a model", file_.get_or<std::uint64_t>("split.no", 0) + 1,
-                      file_.get<std::uint64_t>("split.count")),
-          "Split files are not supported yet; llama.cpp's llama-gguf-split --merge joins them");
     if (file_.get_or<std::string>("general.type", "model") == "adapter")
       bad("general.type", "this is an adapter (LoRA) and no model", "Merge it into its model first");
     c.architecture = file_.get<std::string>("general.architecture");

@@ -10,7 +10,7 @@
 #include "tessera/ir/value.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/transformer.h"
-#include "tessera/ops/weight.h"
+#include "tessera/ops/weight_formats.h"
 
 namespace tessera::ops {
 
@@ -63,14 +63,15 @@ ir::Value activate(Activation activation, ir::Value x);
 
 // weight_kernels.cpp
 
-/// Words of one block of 32 activations: the scale's bits, the sum of the integers, 8 words of 4 integers.
-inline constexpr std::uint32_t activation_words = 10;
-constexpr bool is_quantised(WeightFormat f) { return f == WeightFormat::q8_0 || f == WeightFormat::q4_0; }
+/// Words of one block of 32 activations: the scale's bits, the sum of the integers, that of the last 16, the bits of
+/// scale times sum, 8 words of 4 integers.
+inline constexpr std::uint32_t activation_words = 12, activation_heading = 4;
 
 /// A packed weight: `group` rows interleaved. The values of rows r of a group stand side by side:
-///  f32, f16:  [group][column][row]
-///  q8_0:      u32 [group][column / 4][row], byte i is column 4c + i plus 128; scales [group][column / 32][row]
-///  q4_0:      u32 [group][block of 32][word 0..3][row]: the bytes of ggml's block as they are; scales as above
+///  f32, f16, bf16: [group][column][row]
+///  others: words of numbers, u32 [group][column / 32][word][row], as UnpackedBlock says; then scales, and their
+///  minimums, [group][column / columns of a block][scale, minimum][row]; then, where parts have factors, these, u16
+///  [group][column / 32][row]
 struct WeightSpec {
   WeightFormat format = WeightFormat::f32;
   std::uint32_t group = 16;

@@ -10,9 +10,12 @@
 
 namespace tessera {
 
-/// How a file holds weights. Blocks are ggml's: q8_0 is 32 numbers as an f16 scale and 32 signed bytes, q4_0 an f16
-/// scale and 16 bytes of two nibbles (low ones first, offset 8). https://github.com/ggml-org/ggml, ggml-common.h
-enum class WeightFormat : std::uint8_t { f32, f16, q8_0, q4_0 };
+/// How a file holds weights. Blocks are ggml's: 32 numbers with a scale in f16 and in some formats a minimum; those
+/// named K have 256, with 6-bit or 8-bit factors of the scale for every 32 or 16. q8_0 has signed bytes, iq4_nl 4-bit
+/// numbers of a table of 16 values. https://github.com/ggml-org/ggml, ggml-common.h; the table is weight_formats.cpp.
+enum class WeightFormat : std::uint8_t { f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, iq4_nl, q4_K, q5_K, q6_K };
+inline constexpr std::size_t weight_format_count = 12;
+/// As ggml writes it.
 std::string_view weight_format_name(WeightFormat format);
 
 /// An immutable matrix (rows, columns) on one device; copies share memory.
@@ -23,13 +26,13 @@ class Weight {
   static Weight pack(WeightFormat format, std::span<const std::byte> data, std::int64_t rows, std::int64_t columns,
                      Device device, std::string label = {});
   /// The same of `bytes` bytes that are never in memory together: `read(offset, to)` fills `to` with those from
-  /// `offset` on, and is called in order, twice for q8_0 and q4_0. What it throws passes.
+  /// `offset` on, each once, in any order and from several threads at once. What it throws passes.
   using Read = std::function<void(std::uint64_t offset, std::span<std::byte> to)>;
   static Weight pack(WeightFormat format, std::uint64_t bytes, const Read& read, std::int64_t rows,
                      std::int64_t columns, Device device, std::string label = {});
 
-  /// A matrix (rows, columns) rounded to the format as ggml does, on the host, packed for `device`. ShapeError as
-  /// above, and of what is no matrix.
+  /// A matrix (rows, columns) rounded to the format as ggml does, on the host, packed for `device`. Formats f32, f16,
+  /// bf16, q8_0 and q4_0, else ArgumentError. ShapeError as above, and of what is no matrix.
   static Weight of(const Array& matrix, WeightFormat format, Device device, std::string label = {});
 
   bool valid() const { return rows_ != 0; }
@@ -42,8 +45,8 @@ class Weight {
   const std::vector<Array>& parts() const { return parts_; }
 
  private:
-  /// `from(offset, bytes)` gives the address of so many bytes.
-  using From = std::function<const std::byte*(std::uint64_t offset, std::size_t bytes)>;
+  /// `from(offset, bytes, room)` gives the address of so many bytes, which may be in `room`; from several threads.
+  using From = std::function<const std::byte*(std::uint64_t offset, std::size_t bytes, std::vector<std::byte>& room)>;
   static Weight pack_from(const From& from, WeightFormat format, std::uint64_t bytes, std::int64_t rows,
                           std::int64_t columns, Device device, const std::string& label);
   WeightFormat format_ = WeightFormat::f32;
@@ -51,9 +54,9 @@ class Weight {
   std::vector<Array> parts_;
 };
 
-/// x (..., columns) times the transposed weight gives (..., rows), f32. For q8_0 and q4_0 the rows of x are rounded to
-/// 8 bits a number with a scale per 32 (relative error of a product about 0.4 %); f32 and f16 weights multiply x as it
-/// is.
+/// x (..., columns) times the transposed weight gives (..., rows), f32. For quantised formats the rows of x are rounded
+/// to 8 bits a number with a scale per 32 (relative error of a product about 0.4 %); f32, f16 and bf16 weights multiply
+/// x as it is.
 Array linear(const Array& x, const Weight& weight);
 /// The products with several weights, in their order; x is rounded once for all.
 std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> weights);
@@ -62,7 +65,7 @@ std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> w
 /// zeros.
 Array embedding_rows(const Weight& weight, const Array& ids);
 
-/// The whole matrix as f32 (rows, columns), for tests and tools.
+/// The whole matrix as f32 (rows, columns), for tests and tools: to the bit what ggml's reference gives.
 Array dequantize(const Weight& weight);
 
 }  // namespace tessera

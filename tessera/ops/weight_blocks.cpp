@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+
+#include "tessera/ops/weight_formats.h"
 
 namespace tessera {
 
@@ -52,6 +55,132 @@ void dequantize(const BlockQ4_0& block, std::span<float, 32> out) {
     out[i] = static_cast<float>((block.q[i] & 15) - 8) * d;
     out[i + 16] = static_cast<float>((block.q[i] >> 4) - 8) * d;
   }
+}
+
+namespace {
+
+float half_at(const std::byte* p) {
+  std::uint16_t bits;
+  std::memcpy(&bits, p, 2);
+  return half_value(bits);
+}
+int byte_at(const std::byte* p, std::size_t i) { return static_cast<int>(p[i]); }
+int nibble(const std::byte* p, std::size_t i) { return byte_at(p, i % 16) >> (i < 16 ? 0 : 4) & 15; }  // of 32
+int bit(const std::byte* p, std::size_t i) { return byte_at(p, i / 8) >> i % 8 & 1; }
+
+}  // namespace
+
+std::pair<std::uint8_t, std::uint8_t> k_factors(const std::byte* twelve, std::size_t part) {
+  const auto at = [&](std::size_t i) { return static_cast<unsigned>(twelve[i]); };
+  unsigned scale, minimum;
+  if (part < 4) {
+    scale = at(part) & 63, minimum = at(part + 4) & 63;
+  } else {
+    scale = (at(part + 4) & 15) | at(part - 4) >> 6 << 4;
+    minimum = at(part + 4) >> 4 | at(part) >> 6 << 4;
+  }
+  return {static_cast<std::uint8_t>(scale), static_cast<std::uint8_t>(minimum)};
+}
+
+void dequantize_q4_1(const std::byte* b, float* out) {
+  const float d = half_at(b), m = half_at(b + 2);
+  for (std::size_t i = 0; i < 32; ++i) out[i] = static_cast<float>(nibble(b + 4, i)) * d + m;
+}
+
+void dequantize_q5_0(const std::byte* b, float* out) {
+  const float d = half_at(b);
+  for (std::size_t i = 0; i < 32; ++i) out[i] = static_cast<float>((nibble(b + 6, i) | bit(b + 2, i) << 4) - 16) * d;
+}
+
+void dequantize_q5_1(const std::byte* b, float* out) {
+  const float d = half_at(b), m = half_at(b + 2);
+  for (std::size_t i = 0; i < 32; ++i) out[i] = static_cast<float>(nibble(b + 8, i) | bit(b + 4, i) << 4) * d + m;
+}
+
+void dequantize_iq4_nl(const std::byte* b, float* out) {
+  const float d = half_at(b);
+  for (std::size_t i = 0; i < 32; ++i)
+    out[i] = static_cast<float>(iq4_nl_values[static_cast<std::size_t>(nibble(b + 2, i))]) * d;
+}
+
+void dequantize_q4_K(const std::byte* b, float* out) {
+  const float d = half_at(b), m = half_at(b + 2);
+  for (std::size_t part = 0; part < 8; ++part) {
+    const auto [scale, minimum] = k_factors(b + 4, part);
+    const float step = d * scale, least = m * minimum;
+    for (std::size_t i = 0; i < 32; ++i) {
+      const int q = byte_at(b + 16 + part / 2 * 32, i) >> part % 2 * 4 & 15;
+      out[part * 32 + i] = step * static_cast<float>(q) - least;
+    }
+  }
+}
+
+void dequantize_q5_K(const std::byte* b, float* out) {
+  const float d = half_at(b), m = half_at(b + 2);
+  for (std::size_t part = 0; part < 8; ++part) {
+    const auto [scale, minimum] = k_factors(b + 4, part);
+    const float step = d * scale, least = m * minimum;
+    for (std::size_t i = 0; i < 32; ++i) {
+      const int low = byte_at(b + 48 + part / 2 * 32, i) >> part % 2 * 4 & 15, high = byte_at(b + 16, i) >> part & 1;
+      out[part * 32 + i] = step * static_cast<float>(low | high << 4) - least;
+    }
+  }
+}
+
+void dequantize_q6_K(const std::byte* b, float* out) {
+  const float d = half_at(b + 208);
+  for (std::size_t i = 0; i < 256; ++i) {
+    const std::size_t upper = i / 128, part = i % 128 / 32, at = i % 32;  // halves of 128 numbers, of four parts each
+    const int low = byte_at(b, upper * 64 + part % 2 * 32 + at) >> part / 2 * 4 & 15,
+              high = byte_at(b, 128 + upper * 32 + at) >> 2 * part & 3;
+    const auto scale = static_cast<std::int8_t>(b[192 + i / 16]);
+    out[i] = d * static_cast<float>(scale) * static_cast<float>((low | high << 4) - 32);
+  }
+}
+
+namespace {
+
+template <class Number>
+void number_at(const std::byte* b, float* out) {
+  Number v;
+  std::memcpy(&v, b, sizeof v);
+  *out = static_cast<float>(v);
+}
+template <class Block>
+void block_at(const std::byte* b, float* out) {
+  Block block;
+  std::memcpy(&block, b, sizeof block);
+  dequantize(block, std::span<float, 32>(out, 32));
+}
+
+using Decode = void (*)(const std::byte* block, float* out);
+Decode decode_of(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::f32: return number_at<float>;
+    case WeightFormat::f16: return number_at<half>;
+    case WeightFormat::bf16: return number_at<bfloat16>;
+    case WeightFormat::q8_0: return block_at<BlockQ8_0>;
+    case WeightFormat::q4_0: return block_at<BlockQ4_0>;
+    case WeightFormat::q4_1: return dequantize_q4_1;
+    case WeightFormat::q5_0: return dequantize_q5_0;
+    case WeightFormat::q5_1: return dequantize_q5_1;
+    case WeightFormat::iq4_nl: return dequantize_iq4_nl;
+    case WeightFormat::q4_K: return dequantize_q4_K;
+    case WeightFormat::q5_K: return dequantize_q5_K;
+    case WeightFormat::q6_K: return dequantize_q6_K;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<float> dequantize(WeightFormat format, std::span<const std::byte> data) {
+  const ops::WeightLayout& layout = ops::layout_of(format);
+  const Decode decode = decode_of(format);
+  std::vector<float> out(data.size() / layout.bytes * layout.columns);
+  for (std::size_t i = 0; i < data.size() / layout.bytes; ++i)
+    decode(data.data() + i * layout.bytes, out.data() + i * layout.columns);
+  return out;
 }
 
 }  // namespace tessera

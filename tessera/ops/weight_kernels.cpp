@@ -6,10 +6,6 @@ namespace tessera::ops {
 
 namespace {
 
-DType value_dtype(WeightFormat f) {
-  return f == WeightFormat::f32 ? DType::f32 : f == WeightFormat::f16 ? DType::f16 : DType::u32;
-}
-
 ir::Value word_literal(std::uint32_t bits) { return ir::literal(DType::u32, bits); }
 
 // One thread's part of a product: the sums of `tokens` tokens with one row, over its slice of the columns.
@@ -20,6 +16,111 @@ struct Sums {
   }
   void add(std::size_t i, ir::Value a, ir::Value b) { of[i].set(ir::fma(a, b, of[i].get())); }
 };
+
+/// The buffers of a packed weight, as parameters of a kernel in the order of `Weight::parts`.
+struct PackedWeight {
+  const WeightLayout& layout;
+  int group;  ///< rows side by side
+  ir::BufferRef words, scales, factors;
+
+  explicit PackedWeight(const WeightSpec& spec) : layout(layout_of(spec.format)), group(static_cast<int>(spec.group)) {
+    words = ir::buffer_param("weights", layout.element, ir::Access::read);
+    if (layout.quantised()) scales = ir::buffer_param("scales", spec.scale, ir::Access::read);
+    if (layout.factor != 0) factors = ir::buffer_param("factors", DType::u16, ir::Access::read);
+  }
+
+  ir::Value element(ir::Value index, ir::Value lane) const { return load_at(words, index * group + lane, {}); }
+  // Of a part: 32 columns, counted over all groups.
+  ir::Value word(ir::Value part, ir::Operand i, ir::Value lane) const {
+    return words.load((part * static_cast<int>(layout.bits) + i) * group + lane);
+  }
+  ir::Value scale(ir::Value part, ir::Value lane, int which = 0) const {
+    const ir::Value block = layout.parts() == 1 ? part : part / static_cast<int>(layout.parts());
+    return load_at(scales, (block * static_cast<int>(layout.scales()) + which) * group + lane, {});
+  }
+  ir::Value factor(ir::Value part, ir::Value lane) const {
+    return ir::cast(DType::u32, factors.load(part * group + lane));
+  }
+
+  /// The 32 numbers of a part in the order of x: eight words of four unsigned bytes.
+  std::vector<ir::Value> numbers(ir::Value part, ir::Value lane) const {
+    std::vector<ir::Value> w;
+    for (int i = 0; i < static_cast<int>(layout.bits); ++i) w.push_back(word(part, i, lane));
+    if (layout.bits == 8) return w;
+    const ir::Value low = word_literal(0x0f0f0f0f);
+    std::vector<ir::Value> out;
+    for (std::size_t i = 0; i < 8; ++i) out.push_back(i < 4 ? w[i] & low : (w[i - 4] >> word_literal(4)) & low);
+    const auto shifted = [](ir::Value v, int left) {
+      if (left == 0) return v;
+      return left > 0 ? v << word_literal(static_cast<std::uint32_t>(left))
+                      : v >> word_literal(static_cast<std::uint32_t>(-left));
+    };
+    for (int i = 0; i < 8; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      if (layout.bits == 5) out[at] = out[at] | (shifted(w[4], 4 - i) & word_literal(0x10101010));
+      if (layout.bits == 6) out[at] = out[at] | (shifted(w[4 + at / 4], 4 - 2 * (i % 4)) & word_literal(0x30303030));
+    }
+    return out;
+  }
+  /// Number `j` of a part, for each thread another.
+  ir::Value number(ir::Value part, ir::Value j, ir::Value lane) const {
+    const auto bits_of = [&](ir::Value from, ir::Value shift, std::uint32_t mask) {
+      return (from >> ir::cast(DType::u32, shift)) & word_literal(mask);
+    };
+    const ir::Value byte = j % 4 * 8;
+    if (layout.bits == 8) return bits_of(word(part, j / 4, lane), byte, 255);
+    const ir::Value low = bits_of(word(part, j % 16 / 4, lane), byte + j / 16 * 4, 15);
+    if (layout.bits == 5) return low | bits_of(word(part, ir::index_literal(4), lane), byte + j / 4, 1) << 4;
+    if (layout.bits == 6) return low | bits_of(word(part, j / 16 + 4, lane), byte + j / 4 % 4 * 2, 3) << 4;
+    return low;
+  }
+};
+
+/// What is left of a factor's word: its byte as a number.
+ir::Value unsigned_byte(ir::Value word, bool upper) {
+  return ir::cast(DType::f32, upper ? word >> word_literal(8) : word & word_literal(255));
+}
+ir::Value signed_byte(ir::Value word, bool upper) {
+  return ir::cast(DType::f32, ir::bitcast(DType::i32, word << word_literal(upper ? 16 : 24)) >> 24);
+}
+
+/// A part of a weight's row times the same part of each token.
+void add_part(const PackedWeight& weight, ir::Value part, ir::Value lane, const ir::BufferRef& x,
+              const std::vector<ir::Value>& x_at, Sums& sums) {
+  const WeightLayout& f = weight.layout;
+  const std::vector<ir::Value> w = weight.numbers(part, lane);
+  ir::Value scale = weight.scale(part, lane), second, minimum;
+  if (f.minimum) minimum = weight.scale(part, lane, 1);
+  if (f.factor == 32) {
+    const ir::Value both = weight.factor(part, lane);
+    scale = scale * unsigned_byte(both, false), minimum = minimum * unsigned_byte(both, true);
+  } else if (f.factor == 16) {
+    const ir::Value both = weight.factor(part, lane);
+    second = scale * signed_byte(both, true), scale = scale * signed_byte(both, false);
+  }
+  for (std::size_t t = 0; t < x_at.size(); ++t) {
+    const ir::Value at = x_at[t], x_scale = ir::bitcast(DType::f32, x.load(at));
+    const auto sum = [&](int which) { return ir::bitcast(DType::i32, x.load(at + which)); };
+    // Two chains where there is no other work to overlap with, or two scales.
+    const std::size_t chains = x_at.size() == 1 || f.factor == 16 ? 2 : 1;
+    std::vector<ir::Value> dot(2, ir::literal(DType::i32, 0));
+    if (f.factor == 16)
+      dot = {(sum(1) - sum(2)) * -f.offset, sum(2) * -f.offset};
+    else if (f.offset != 0)
+      dot[0] = sum(1) * -f.offset;
+    for (std::size_t i = 0; i < 8; ++i) {
+      ir::Value& chain = dot[f.factor == 16 ? i / 4 : i % chains];
+      chain = ir::dot4(ir::Dot4Signs::unsigned_signed, w[i],
+                       x.load(at + (static_cast<int>(activation_heading) + static_cast<int>(i))), chain);
+    }
+    const auto number = [](ir::Value v) { return ir::cast(DType::f32, v); };
+    if (f.factor == 16)
+      sums.add(t, ir::fma(number(dot[1]), second, number(dot[0]) * scale), x_scale);
+    else
+      sums.add(t, number(chains == 2 ? dot[0] + dot[1] : dot[0]), scale * x_scale);
+    if (f.minimum) sums.add(t, minimum, ir::bitcast(DType::f32, x.load(at + 3)));
+  }
+}
 
 }  // namespace
 
@@ -42,19 +143,23 @@ ir::Function trace_quantise(const int&) {
   // Scales below the smallest normal number are as good as 0, and their inverse would not be finite.
   const ir::Value inverse = ir::select(largest > 1e-35, 127.0 / largest, ir::literal(DType::f32, 0));
   const ir::Value base = id * static_cast<int>(activation_words);
-  ir::Value sum = ir::literal(DType::i32, 0);
+  const ir::Value zero = ir::literal(DType::i32, 0);
+  ir::Value sums[] = {zero, zero};  // of 16 each
   for (int w = 0; w < 8; ++w) {
     ir::Value word = word_literal(0);
     for (int i = 0; i < 4; ++i) {
       const ir::Value q = ir::cast(DType::i32, ir::rint(v[static_cast<std::size_t>(4 * w + i)] * inverse));
-      sum = sum + q;
+      sums[w / 4] = sums[w / 4] + q;
       word =
           word | ((ir::bitcast(DType::u32, q) & word_literal(255)) << word_literal(static_cast<std::uint32_t>(8 * i)));
     }
-    out.store(base + (2 + w), word);
+    out.store(base + (static_cast<int>(activation_heading) + w), word);
   }
+  const ir::Value sum = sums[0] + sums[1];
   out.store(base, ir::bitcast(DType::u32, scale));
   out.store(base + 1, ir::bitcast(DType::u32, sum));
+  out.store(base + 2, ir::bitcast(DType::u32, sums[1]));
+  out.store(base + 3, ir::bitcast(DType::u32, scale * ir::cast(DType::f32, sum)));
   return builder.finish();
 }
 
@@ -67,9 +172,8 @@ ir::Function trace_linear(const LinearSpec& spec) {
   if (slices > 1) name += "_slices" + std::to_string(slices);
   ir::Builder builder(name, ir::KernelKind::block, {spec.weight.group, spec.slices, 1});
   ir::Builder::Scope scope(builder);
-  const bool quantised = is_quantised(format);
-  const auto weights = ir::buffer_param("weights", value_dtype(format), ir::Access::read);
-  const auto scales = quantised ? ir::buffer_param("scales", spec.weight.scale, ir::Access::read) : ir::BufferRef();
+  const PackedWeight weight(spec.weight);
+  const bool quantised = weight.layout.quantised();
   const auto x = ir::buffer_param("x", quantised ? DType::u32 : DType::f32, ir::Access::read);
   const auto y = ir::buffer_param("y", DType::f32, ir::Access::read_write);
   const ir::Value rows = ir::scalar_param("rows", DType::index);
@@ -87,38 +191,16 @@ ir::Function trace_linear(const LinearSpec& spec) {
 
   Sums sums(tokens);
   if (quantised) {
-    const bool q8 = format == WeightFormat::q8_0;
-    const int words = q8 ? 8 : 4, bias = q8 ? 128 : 8;
     ir::for_(slice, steps, slices, [&](ir::Value b) {
-      const ir::Value block = group * steps + b;
-      std::vector<ir::Value> w;  // in the order of x: words of 4 unsigned bytes
-      for (int i = 0; i < words; ++i) w.push_back(weights.load((block * words + i) * group_rows + lane));
-      if (!q8) {
-        const ir::Value low = word_literal(0x0f0f0f0f);
-        for (int i = 0; i < 4; ++i) {
-          const ir::Value both = w[static_cast<std::size_t>(i)];
-          w[static_cast<std::size_t>(i)] = both & low;
-          w.push_back((both >> word_literal(4)) & low);
-        }
-      }
-      const ir::Value scale = load_at(scales, block * group_rows + lane, {});
-      for (std::uint32_t t = 0; t < tokens; ++t) {
-        const ir::Value at = x_row[t] + b * x_step;
-        const ir::Value x_scale = ir::bitcast(DType::f32, x.load(at)), sum = ir::bitcast(DType::i32, x.load(at + 1));
-        // Two chains where there is no other work to overlap with.
-        const std::size_t chains = tokens == 1 ? 2 : 1;
-        std::vector<ir::Value> dot = {sum * -bias, ir::literal(DType::i32, 0)};
-        for (std::size_t i = 0; i < 8; ++i)
-          dot[i % chains] =
-              ir::dot4(ir::Dot4Signs::unsigned_signed, w[i], x.load(at + (2 + static_cast<int>(i))), dot[i % chains]);
-        sums.add(t, ir::cast(DType::f32, chains == 2 ? dot[0] + dot[1] : dot[0]), scale * x_scale);
-      }
+      std::vector<ir::Value> x_at;
+      for (const ir::Value& row : x_row) x_at.push_back(row + b * x_step);
+      add_part(weight, group * steps + b, lane, x, x_at, sums);
     });
   } else {
     // Independent sums hide the latency of one.
     const int unroll = tokens == 1 ? 8 : tokens == 2 ? 4 : tokens == 4 ? 2 : 1;
     auto step = [&](ir::Value k, Sums& into, std::uint32_t chain) {
-      const ir::Value w = load_at(weights, (group * steps + k) * group_rows + lane, {});
+      const ir::Value w = weight.element(group * steps + k, lane);
       for (std::uint32_t t = 0; t < tokens; ++t) into.add(chain * tokens + t, w, x.load(x_row[t] + k));
     };
     Sums more(tokens * static_cast<std::uint32_t>(unroll - 1));
@@ -166,13 +248,13 @@ ir::Function trace_linear(const LinearSpec& spec) {
 
 // Rows of a packed weight as f32: those named by `ids`, or all of them. Threads are columns.
 ir::Function trace_gather(const GatherSpec& spec) {
-  const WeightFormat format = spec.weight.format;
-  const bool quantised = is_quantised(format), all = spec.ids == DType::index;
-  ir::Builder builder((all ? "dequantize_" : "embedding_rows_") + std::string(weight_format_name(format)),
+  const bool all = spec.ids == DType::index;
+  ir::Builder builder((all ? "dequantize_" : "embedding_rows_") + std::string(weight_format_name(spec.weight.format)),
                       ir::KernelKind::map);
+  builder.set_exact();  // the numbers that the file stands for, to the bit
   ir::Builder::Scope scope(builder);
-  const auto weights = ir::buffer_param("weights", value_dtype(format), ir::Access::read);
-  const auto scales = quantised ? ir::buffer_param("scales", spec.weight.scale, ir::Access::read) : ir::BufferRef();
+  const PackedWeight weight(spec.weight);
+  const WeightLayout& f = weight.layout;
   const auto ids = all ? ir::BufferRef() : ir::buffer_param("ids", spec.ids, ir::Access::read);
   const auto out = ir::buffer_param("out", DType::f32, ir::Access::read_write);
   const ir::Value rows = ir::scalar_param("rows", DType::index), columns = ir::scalar_param("columns", DType::index);
@@ -192,22 +274,21 @@ ir::Function trace_gather(const GatherSpec& spec) {
   }
   const ir::Value group = named / group_rows, lane = named % group_rows;
   ir::Value value;
-  if (!quantised) {
-    value = load_at(weights, (group * columns + k) * group_rows + lane, {});
+  if (!f.quantised()) {
+    value = weight.element(group * columns + k, lane);
   } else {
-    const ir::Value block = group * (columns / 32) + k / 32, j = k % 32;
-    const ir::Value scale = load_at(scales, block * group_rows + lane, {});
-    ir::Value word, shift;
-    if (format == WeightFormat::q8_0) {
-      word = weights.load((block * 8 + j / 4) * group_rows + lane);
-      shift = j % 4 * 8;
-    } else {
-      word = weights.load((block * 4 + j % 16 / 4) * group_rows + lane);
-      shift = j % 4 * 8 + j / 16 * 4;
+    const ir::Value part = group * (columns / 32) + k / 32, j = k % 32;
+    ir::Value scale = weight.scale(part, lane), minimum;
+    if (f.minimum) minimum = weight.scale(part, lane, 1);
+    if (f.factor != 0) {
+      const ir::Value both = weight.factor(part, lane);
+      if (f.factor == 32)
+        scale = scale * unsigned_byte(both, false), minimum = minimum * unsigned_byte(both, true);
+      else
+        scale = scale * ir::select(j < 16, signed_byte(both, false), signed_byte(both, true));
     }
-    const bool q8 = format == WeightFormat::q8_0;
-    const ir::Value number = (word >> ir::cast(DType::u32, shift)) & word_literal(q8 ? 255 : 15);
-    value = ir::cast(DType::f32, ir::bitcast(DType::i32, number) - (q8 ? 128 : 8)) * scale;
+    value = ir::cast(DType::f32, ir::bitcast(DType::i32, weight.number(part, j, lane)) - f.offset) * scale;
+    if (f.minimum) value = value + minimum;
   }
   if (!all) value = ir::select(inside, value, ir::literal(DType::f32, 0));
   out.store(i * columns + k, value);

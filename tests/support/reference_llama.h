@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cmath>
+#include <cstring>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -145,9 +147,39 @@ struct TinyModel {
   bool tied = true, linear_scaling = false, factors = false;
   bool biases = false;  ///< of the attention's output and of the feed-forward part
   std::uint64_t seed = 1;
+  std::uint64_t width = 96, head = 40, hidden = 160;
+  std::map<std::string, GgmlType> types;  ///< of matrices that end so, where they are not of `type`
+
+  /// Blocks of a type that numbers are not rounded to: any bits, with scales for numbers of this deviation and mean 0.
+  static std::vector<std::byte> random_blocks(GgmlType type, std::size_t elements, double deviation,
+                                              std::mt19937_64& random) {
+    struct Form {
+      std::size_t scale, minimum;  // where they stand in a block
+      double unit, middle;         // the deviation with a scale of 1; the minimum then
+    };
+    const Form f = type == GgmlType::q4_1   ? Form{0, 2, 4.6, -7.5}
+                   : type == GgmlType::q5_1 ? Form{0, 2, 9.2, -15.5}
+                   : type == GgmlType::q5_0 ? Form{0, 0, 9.2, 0}
+                   : type == GgmlType::q4_K ? Form{0, 2, 257, 7.5}
+                   : type == GgmlType::q5_K ? Form{0, 2, 524, 15.5}
+                   : type == GgmlType::q6_K ? Form{208, 0, 1366, 0}
+                                            : Form{0, 0, 70, 0};  // iq4_nl
+    const GgmlTypeInfo& info = *ggml_type_info(type);
+    std::vector<std::byte> out(elements / info.block * info.bytes);
+    for (std::byte& b : out) b = static_cast<std::byte>(random());
+    const auto put = [&](std::size_t at, double v) {
+      const half h(static_cast<float>(v));
+      std::memcpy(out.data() + at, &h, sizeof h);
+    };
+    for (std::size_t at = 0; at < out.size(); at += info.bytes) {
+      put(at + f.scale, deviation / f.unit);
+      if (f.minimum != 0) put(at + f.minimum, deviation / f.unit * f.middle);
+    }
+    return out;
+  }
 
   GgufWriter writer() const {
-    constexpr std::uint64_t width = 96, heads = 4, key_heads = 2, head = 40, hidden = 160, vocabulary = 203, layers = 2;
+    constexpr std::uint64_t heads = 4, key_heads = 2, vocabulary = 203, layers = 2;
     std::mt19937_64 random(seed);
     GgufWriter w;
     const std::string p = architecture + ".";
@@ -163,10 +195,19 @@ struct TinyModel {
     if (linear_scaling) w.set(p + "rope.scaling.type", std::string("linear")).set(p + "rope.scaling.factor", 2.0f);
     // Branches smaller than the stream they are added to, and mild attention scores, as in trained models.
     auto matrix = [&](const std::string& name, std::uint64_t rows, std::uint64_t columns, float gain = 0.5f) {
-      std::normal_distribution<float> d(0, gain / std::sqrt(static_cast<float>(columns)));
+      GgmlType as = type;
+      for (const auto& [end, t] : types)
+        if (name.ends_with(end)) as = t;
+      const float deviation = gain / std::sqrt(static_cast<float>(columns));
+      if (as != GgmlType::f32 && as != GgmlType::f16 && as != GgmlType::bf16 && as != GgmlType::q8_0 &&
+          as != GgmlType::q4_0) {
+        w.add_tensor(name, {columns, rows}, as, random_blocks(as, rows * columns, deviation, random));
+        return;
+      }
+      std::normal_distribution<float> d(0, deviation);
       std::vector<float> v(rows * columns);
       for (float& f : v) f = d(random);
-      w.add_tensor(name, {columns, rows}, type, ggml_from_float(type, v));
+      w.add_tensor(name, {columns, rows}, as, ggml_from_float(as, v));
     };
     auto vector = [&](const std::string& name, std::uint64_t n, float middle, float spread) {
       std::uniform_real_distribution<float> d(middle - spread, middle + spread);

@@ -21,9 +21,9 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
 
   const DType scale = tiles.f16 ? DType::f16 : DType::f32;
   add("quantise_activations", trace_quantise(0));
-  for (WeightFormat f : {WeightFormat::f32, WeightFormat::f16, WeightFormat::q8_0, WeightFormat::q4_0}) {
-    const WeightSpec weight{f, tiles.rows, is_quantised(f) ? scale : DType::f32};
-    const std::string format(weight_format_name(f));
+  for (const WeightLayout& f : weight_layouts()) {
+    const WeightSpec weight{f.format, tiles.rows, f.quantised() ? scale : DType::f32};
+    const std::string format(f.name);
     for (std::uint32_t tokens = 1; tokens <= tiles.tokens; tokens *= 2)
       add("linear_" + format + (tokens == 1 ? "_vector" : "_tile" + std::to_string(tokens)),
           trace_linear({weight, tokens, tiles.slices}));

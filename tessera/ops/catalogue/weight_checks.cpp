@@ -3,6 +3,8 @@
 #include <cstring>
 
 #include "tessera/ops/catalogue/check.h"
+#include "tessera/ops/weight_blocks.h"
+#include "tessera/ops/weight_formats.h"
 
 namespace tessera::ops {
 
@@ -12,51 +14,62 @@ namespace {
 struct FileWeight {
   std::vector<std::byte> data;
   std::vector<double> values;
+  std::vector<double> sizes;  // of their terms together: where there is a minimum, these may nearly cancel
 };
 
-FileWeight make_weight(Random& random, WeightFormat format, std::int64_t rows, std::int64_t columns) {
+FileWeight make_weight(Random& random, const WeightLayout& f, std::int64_t rows, std::int64_t columns) {
   FileWeight w;
-  auto put = [&](const auto& v) {
-    std::byte bytes[sizeof v];
-    std::memcpy(bytes, &v, sizeof v);
-    w.data.insert(w.data.end(), bytes, bytes + sizeof v);
-  };
   const std::int64_t count = rows * columns;
-  if (!(format == WeightFormat::q8_0 || format == WeightFormat::q4_0)) {
-    w.values = rounded(random.numbers(count), format == WeightFormat::f16 ? DType::f16 : DType::f32);
-    for (double v : w.values)
-      if (format == WeightFormat::f16)
-        put(half(static_cast<float>(v)));
+  const auto as_doubles = [&](const std::vector<std::byte>& data) {
+    const std::vector<float> values = dequantize(f.format, data);
+    return std::vector<double>(values.begin(), values.end());
+  };
+  const auto put = [&](std::size_t at, const auto& v) { std::memcpy(w.data.data() + at, &v, sizeof v); };
+  w.data.resize(static_cast<std::size_t>(count) / f.columns * f.bytes);
+  if (!f.quantised()) {
+    const std::vector<double> numbers = random.numbers(count);
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      const auto v = static_cast<float>(numbers[i]);
+      if (f.element == DType::f16)
+        put(i * f.bytes, half(v));
+      else if (f.element == DType::bf16)
+        put(i * f.bytes, bfloat16(v));
       else
-        put(static_cast<float>(v));
+        put(i * f.bytes, v);
+    }
+    w.values = w.sizes = as_doubles(w.data);
+    for (double& v : w.sizes) v = std::abs(v);
     return w;
   }
-  for (std::int64_t b = 0; b < count / 32; ++b) {
-    const half d(static_cast<float>(random.uniform(0.001, 0.02)));
-    put(d);
-    const double scale = static_cast<float>(d);
-    if (format == WeightFormat::q8_0) {
-      for (int i = 0; i < 32; ++i) {
-        const auto q = static_cast<std::int8_t>(random.integer(-128, 127));
-        put(q);
-        w.values.push_back(q * scale);
-      }
-    } else {
-      std::uint8_t q[16];
-      for (std::uint8_t& v : q) v = static_cast<std::uint8_t>(random.integer(0, 255)), put(v);
-      for (std::uint8_t v : q) w.values.push_back(((v & 15) - 8) * scale);
-      for (std::uint8_t v : q) w.values.push_back(((v >> 4) - 8) * scale);
-    }
+  // Any bits are numbers; scales and minimums get a size.
+  for (std::size_t i = 0; i < w.data.size(); i += 8) {
+    const std::uint64_t bits = random.bits();
+    std::memcpy(w.data.data() + i, &bits, std::min<std::size_t>(8, w.data.size() - i));
   }
+  const double most = (f.format == WeightFormat::iq4_nl || f.bits == 8 ? 0.02 : 0.2) / (f.factor == 0 ? 1 : 64);
+  const auto size = [&](std::int64_t sign) {
+    return half(static_cast<float>(random.uniform(most / 20, most) * (sign != 0 ? -1 : 1)));
+  };
+  for (std::size_t b = 0; b < w.data.size(); b += f.bytes) {
+    put(b + (f.format == WeightFormat::q6_K ? 208 : 0), size(random.integer(0, 1)));
+    if (f.minimum) put(b + 2, size(random.integer(0, 1)));
+  }
+  w.values = as_doubles(w.data);
+  std::vector<std::byte> without = w.data;
+  if (f.minimum)
+    for (std::size_t b = 0; b < without.size(); b += f.bytes) without[b + 2] = without[b + 3] = std::byte(0);
+  w.sizes = as_doubles(without);
+  for (std::size_t i = 0; i < w.sizes.size(); ++i)
+    w.sizes[i] = std::abs(w.sizes[i]) + std::abs(w.values[i] - w.sizes[i]);
   return w;
 }
 
 // `exact`: every block of 32 activations holds +-127 units and whole numbers of them, so that 8 bits lose nothing.
-double check_linear(WeightFormat format, std::int64_t rows, std::int64_t columns, Shape lead, bool exact, Device device,
-                    std::uint64_t seed) {
+double check_linear(const WeightLayout& f, std::int64_t rows, std::int64_t columns, Shape lead, bool exact,
+                    Device device, std::uint64_t seed) {
   Random random(seed);
-  const FileWeight w = make_weight(random, format, rows, columns);
-  const Weight weight = Weight::pack(format, w.data, rows, columns, device, "check");
+  const FileWeight w = make_weight(random, f, rows, columns);
+  const Weight weight = Weight::pack(f.format, w.data, rows, columns, device, "check");
   const std::int64_t tokens = element_count(lead);
   Shape shape = lead;
   shape.push_back(columns);
@@ -64,7 +77,7 @@ double check_linear(WeightFormat format, std::int64_t rows, std::int64_t columns
       exact ? random.integers(tokens * columns, -127, 127) : rounded(random.numbers(tokens * columns), DType::f32);
   if (exact)
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = (i % 32 == 5 ? (x[i] < 0 ? -127 : 127) : x[i]) / 64;
-  const bool quantised = format == WeightFormat::q8_0 || format == WeightFormat::q4_0;
+  const bool quantised = f.quantised();
   std::vector<double> wanted, allowed;
   for (std::int64_t t = 0; t < tokens; ++t)
     for (std::int64_t r = 0; r < rows; ++r) {
@@ -76,7 +89,7 @@ double check_linear(WeightFormat format, std::int64_t rows, std::int64_t columns
           for (std::size_t i = 0; i < 32; ++i) step = std::max(step, std::abs(x[at + i]) / 127);
         }
         const double weight_value = w.values[static_cast<std::size_t>(r * columns + c)], p = x[at] * weight_value;
-        sum += p, size += std::abs(p);
+        sum += p, size += std::abs(x[at]) * w.sizes[static_cast<std::size_t>(r * columns + c)];
         variance += weight_value * weight_value * step * step / 12;  // of a rounding error anywhere within the step
       }
       wanted.push_back(sum);
@@ -89,59 +102,55 @@ double check_linear(WeightFormat format, std::int64_t rows, std::int64_t columns
   return worst(poisoned(device, wanted.size() * 4, [&] { return linear(input, weight); }), wanted, allowed);
 }
 
-double check_rows(WeightFormat format, std::int64_t rows, std::int64_t columns, std::int64_t count, DType ids_dtype,
+double check_rows(const WeightLayout& f, std::int64_t rows, std::int64_t columns, std::int64_t count, DType ids_dtype,
                   Device device, std::uint64_t seed) {
   Random random(seed);
-  const FileWeight w = make_weight(random, format, rows, columns);
-  const Weight weight = Weight::pack(format, w.data, rows, columns, device);
+  const FileWeight w = make_weight(random, f, rows, columns);
+  const Weight weight = Weight::pack(f.format, w.data, rows, columns, device);
   const auto c = static_cast<std::size_t>(columns);
   // All of it, then rows by number, two of them out of range.
-  double most =
-      worst(poisoned(device, w.values.size() * 4, [&] { return dequantize(weight); }), w.values, 2 * 0x1p-24, 0);
+  double most = worst(poisoned(device, w.values.size() * 4, [&] { return dequantize(weight); }), w.values, 0, 0);
   std::vector<double> ids = random.integers(count, 0, std::min<std::int64_t>(rows - 1, 127)), wanted;
   if (count > 2) ids[1] = is_unsigned_int(ids_dtype) ? 255 : -1, ids[2] = 126;
   for (double id : ids)
     for (std::size_t i = 0; i < c; ++i)
       wanted.push_back(id < 0 || id >= static_cast<double>(rows) ? 0 : w.values[static_cast<std::size_t>(id) * c + i]);
   const Array which = array_of(ids, {count}, ids_dtype, device);
-  return std::max(most, worst(poisoned(device, wanted.size() * 4, [&] { return embedding_rows(weight, which); }),
-                              wanted, 2 * 0x1p-24, 0));
+  return std::max(
+      most, worst(poisoned(device, wanted.size() * 4, [&] { return embedding_rows(weight, which); }), wanted, 0, 0));
 }
 
 }  // namespace
 
 void add_weight_checks(Checks& checks) {
-  for (WeightFormat f : {WeightFormat::f32, WeightFormat::f16, WeightFormat::q8_0, WeightFormat::q4_0}) {
-    const bool quantised = f == WeightFormat::q8_0 || f == WeightFormat::q4_0;
-    const std::string name = "linear " + std::string(weight_format_name(f));
+  for (const WeightLayout& f : weight_layouts()) {
+    const std::string name = "linear " + std::string(f.name), rows_name = "embedding_rows " + std::string(f.name);
     auto add = [&](std::int64_t rows, std::int64_t columns, Shape lead, bool exact) {
       std::string shape = to_string(lead) + " x (" + std::to_string(rows) + ", " + std::to_string(columns) + ")" +
                           (exact ? "" : " rounded");
-      checks.push_back({name, shape, [=](Device device, std::uint64_t seed) {
+      checks.push_back({name, shape, [=, &f](Device device, std::uint64_t seed) {
                           return check_linear(f, rows, columns, lead, exact, device, seed);
                         }});
     };
-    for (std::int64_t tokens : {0, 1, 2, 3, 5, 8, 17}) add(37, 96, {tokens}, true);
-    add(1, 32, {1}, true), add(16, 256, {}, true), add(33, 1024, {2, 3}, true), add(65537, 32, {1}, true),
-        add(5, 32, {65537}, true);
-    if (quantised)
+    auto add_rows = [&](std::int64_t rows, std::int64_t columns, std::int64_t count, DType ids) {
+      const std::string shape = std::to_string(count) + " of (" + std::to_string(rows) + ", " +
+                                std::to_string(columns) + ") by " + std::string(dtype_name(ids));
+      checks.push_back({rows_name, shape, [=, &f](Device device, std::uint64_t seed) {
+                          return check_rows(f, rows, columns, count, ids, device, seed);
+                        }});
+    };
+    const std::int64_t unit = std::max<std::int64_t>(32, f.columns);
+    for (std::int64_t tokens : {0, 1, 2, 3, 5, 8, 17}) add(37, 3 * unit, {tokens}, true);
+    add(1, unit, {1}, true), add(16, 256, {}, true), add(33, 1024, {2, 3}, true);
+    if (unit == 32) add(65537, 32, {1}, true), add(5, 32, {65537}, true);
+    if (f.quantised())
       add(40, 512, {3}, false), add(40, 512, {1}, false);
     else
       for (std::int64_t columns : {1, 3, 7, 45})
         add(19, columns, {1}, true), add(19, columns, {4}, true), add(19, columns, {9}, true);
-    for (DType t : {DType::i32, DType::i64, DType::u8, DType::i8, DType::u32, DType::u64}) {
-      const std::int64_t columns = quantised ? 64 : 11;
-      checks.push_back(
-          {"embedding_rows " + std::string(weight_format_name(f)),
-           "5 of (20, " + std::to_string(columns) + ") by " + std::string(dtype_name(t)),
-           [=](Device device, std::uint64_t seed) { return check_rows(f, 20, columns, 5, t, device, seed); }});
-    }
-    checks.push_back(
-        {"embedding_rows " + std::string(weight_format_name(f)), "65537 of (130, 32)",
-         [=](Device device, std::uint64_t seed) { return check_rows(f, 130, 32, 65537, DType::i32, device, seed); }});
-    checks.push_back(
-        {"embedding_rows " + std::string(weight_format_name(f)), "0 of (3, 32)",
-         [=](Device device, std::uint64_t seed) { return check_rows(f, 3, 32, 0, DType::i32, device, seed); }});
+    for (DType t : {DType::i32, DType::i64, DType::u8, DType::i8, DType::u32, DType::u64})
+      add_rows(20, f.quantised() ? 2 * unit : 11, 5, t);
+    add_rows(130, unit, unit == 32 ? 65537 : 777, DType::i32), add_rows(3, unit, 0, DType::i32);
   }
 }
 

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models in several files, as llama.cpp's gguf-split writes them: NAME-00001-of-00003.gguf has the metadata, each has
+// some tensors and says in split.no (from 0), split.count and split.tensors.count what it is.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/llm/gguf.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view asked = "read GGUF";
+constexpr std::uint64_t most_parts = 99999;  // names have five digits
+
+std::string suffix(std::uint64_t number, std::uint64_t count) {
+  return fmt::format("-{:05}-of-{:05}.gguf", number, count);
+}
+
+}  // namespace
+
+void GgufFile::check_split(bool in_memory) const {
+  const auto count = get_or<std::uint64_t>("split.count", 0), number = get_or<std::uint64_t>("split.no", 0);
+  if (count < 2) return;
+  const auto refuse = [&](std::string wrong, std::string todo = {}) {
+    fail<FormatError>(
+        {.asked = asked,
+         .with = {{"file", name_}, {"split.no", std::to_string(number)}, {"split.count", std::to_string(count)}},
+         .wrong = std::move(wrong),
+         .todo = std::move(todo)});
+  };
+  if (number >= count || count > most_parts) refuse("no part of a model has these numbers", "The file is damaged");
+  const std::string end = suffix(number + 1, count);
+  const bool named = name_.ends_with(end);
+  if (number != 0)
+    refuse(fmt::format("this is part {} of {} of a model", number + 1, count),
+           "Name part 1, and have the other parts beside it" +
+               (named ? ": " + name_.substr(0, name_.size() - end.size()) + suffix(1, count) : ""));
+  if (in_memory) refuse("this is part 1 of a model in several files, and not read from one");
+  if (!named)
+    refuse("this is part 1 of a model, and its name does not end in " + end + ", by which the others are found",
+           "Give the files the names that they had");
+}
+
+void GgufFile::join_parts() {
+  const auto count = get_or<std::uint64_t>("split.count", 0);
+  if (count < 2) return;
+  const std::string stem = name_.substr(0, name_.size() - suffix(1, count).size());
+  std::string missing;
+  std::uint64_t how_many = 0;
+  for (std::uint64_t number = 2; number <= count; ++number) {
+    const std::string other = stem + suffix(number, count);
+    std::error_code ignored;
+    if (std::filesystem::exists(other, ignored)) continue;
+    if (++how_many <= 4) missing += (missing.empty() ? "" : ", ") + std::filesystem::path(other).filename().string();
+  }
+  if (how_many > 4) missing += fmt::format(" and {} more", how_many - 4);
+  if (how_many != 0)
+    fail<FormatError>({.asked = asked,
+                       .with = {{"file", name_}},
+                       .wrong = fmt::format("of the model's {} parts {} not there: {}", count,
+                                            how_many == 1 ? "one is" : fmt::format("{} are", how_many), missing),
+                       .todo = "Put them into the same folder"});
+  for (std::uint64_t number = 2; number <= count; ++number) {
+    GgufFile part = open_one(stem + suffix(number, count));
+    const auto refuse = [&](std::string wrong) {
+      fail<FormatError>({.asked = asked,
+                         .with = {{"file", part.name_}, {"part 1", name_}},
+                         .wrong = std::move(wrong),
+                         .todo = "Get all parts of one model"});
+    };
+    const auto no = part.get_or<std::uint64_t>("split.no", 0), of = part.get_or<std::uint64_t>("split.count", 0);
+    if (no != number - 1 || of != count)
+      refuse(fmt::format("part {} of {} is expected here, and the file says that it is part {} of {}", number, count,
+                         no + 1, of));
+    // Only part 1 says what the model is.
+    for (const GgufEntry& e : part.entries_) {
+      if (e.key.starts_with("split.") || e.key.starts_with("general.")) continue;
+      const GgufValue* first = find(e.key);
+      if (first == nullptr || !(*first == e.value))
+        refuse(fmt::format("the key {} is not the same as in part 1", quote_text(e.key)));
+    }
+    for (GgufTensor& t : part.tensors_) {
+      if (!tensor_index_.emplace(t.name, tensors_.size()).second)
+        refuse(fmt::format("the tensor {} is in another part as well", quote_text(t.name)));
+      t.part = static_cast<std::uint32_t>(number - 1);
+      tensors_.push_back(std::move(t));
+    }
+    parts_.push_back({std::move(part.name_), std::move(*part.file_), part.size_, part.data_offset_});
+  }
+  const auto total = find_as<std::uint64_t>("split.tensors.count");
+  if (total && *total != tensors_.size())
+    fail<FormatError>({.asked = asked,
+                       .with = {{"file", name_}, {"split.tensors.count", std::to_string(*total)}},
+                       .wrong = fmt::format("the parts have {} tensors together", tensors_.size()),
+                       .todo = "Get all parts of one model"});
+}
+
+}  // namespace tessera

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layouts of blocks are those of ggml's ggml-common.h and ggml-quants.c.
+#include "tessera/ops/weight_formats.h"
+
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "tessera/ops/weight_blocks.h"
+
+namespace tessera::ops {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "files are little-endian");
+
+std::uint32_t word_at(const std::byte* p) {  // no alignment is promised
+  std::uint32_t w;
+  std::memcpy(&w, p, 4);
+  return w;
+}
+std::uint16_t half_at(const std::byte* p) {
+  std::uint16_t h;
+  std::memcpy(&h, p, 2);
+  return h;
+}
+
+// The lowest 4 bits of 32 numbers: those of `bytes`, shifted.
+void low_bits(const std::byte* bytes, int shift, std::uint32_t* words) {
+  for (int i = 0; i < 4; ++i) {
+    const std::uint32_t first = word_at(bytes + 4 * i) >> shift & 0x0f0f0f0f,
+                        second = word_at(bytes + 16 + 4 * i) >> shift & 0x0f0f0f0f;
+    words[i] = first | second << 4;
+  }
+}
+
+// Files have a fifth bit of 32 columns in their order: of each byte of these, the bits spread to where words want them.
+constexpr auto spread_bits = [] {
+  std::array<std::uint32_t, 256> out{};
+  for (std::uint32_t v = 0; v < 256; ++v)
+    for (std::uint32_t bit = 0; bit < 8; ++bit) out[v] |= (v >> bit & 1) << (8 * (bit % 4) + bit / 4);
+  return out;
+}();
+std::uint32_t fifth_bits(const std::byte* four) {
+  std::uint32_t word = 0;
+  for (int i = 0; i < 4; ++i) word |= spread_bits[static_cast<std::size_t>(four[i])] << 2 * i;
+  return word;
+}
+
+void unpack_q8_0(const std::byte* b, UnpackedBlock& out) {
+  out.scale = half_at(b);
+  // Signed bytes plus 128: one flipped bit each.
+  for (int i = 0; i < 8; ++i) out.words[0][i] = word_at(b + 2 + 4 * i) ^ 0x80808080u;
+}
+void unpack_q4_0(const std::byte* b, UnpackedBlock& out) {
+  out.scale = half_at(b);
+  std::memcpy(out.words[0], b + 2, 16);
+}
+void unpack_q4_1(const std::byte* b, UnpackedBlock& out) {
+  out.scale = half_at(b), out.minimum = half_at(b + 2);
+  std::memcpy(out.words[0], b + 4, 16);
+}
+void unpack_q5_0(const std::byte* b, UnpackedBlock& out) {
+  out.scale = half_at(b);
+  out.words[0][4] = fifth_bits(b + 2);
+  std::memcpy(out.words[0], b + 6, 16);
+}
+void unpack_q5_1(const std::byte* b, UnpackedBlock& out) {
+  out.scale = half_at(b), out.minimum = half_at(b + 2);
+  out.words[0][4] = fifth_bits(b + 4);
+  std::memcpy(out.words[0], b + 8, 16);
+}
+// A kernel would take longer to look numbers up than to read them as bytes.
+void unpack_iq4_nl(const std::byte* b, UnpackedBlock& out) {
+  out.scale = half_at(b);
+  std::uint8_t bytes[32];
+  for (std::size_t i = 0; i < 16; ++i) {
+    const auto both = static_cast<std::uint8_t>(b[2 + i]);
+    bytes[i] = static_cast<std::uint8_t>(iq4_nl_values[both & 15] + 128);
+    bytes[16 + i] = static_cast<std::uint8_t>(iq4_nl_values[both >> 4] + 128);
+  }
+  std::memcpy(out.words[0], bytes, 32);
+}
+
+// Scale, minimum and factors of q4_K and q5_K. A minimum is subtracted there, so the negative one is packed.
+void unpack_factors(const std::byte* b, UnpackedBlock& out) {
+  out.scale = half_at(b), out.minimum = half_at(b + 2) ^ 0x8000;
+  for (std::size_t part = 0; part < 8; ++part) {
+    const auto [scale, minimum] = k_factors(b + 4, part);
+    out.factors[part] = static_cast<std::uint16_t>(scale | minimum << 8);
+  }
+}
+void unpack_q4_K(const std::byte* b, UnpackedBlock& out) {
+  unpack_factors(b, out);
+  for (int part = 0; part < 8; ++part) low_bits(b + 16 + part / 2 * 32, part % 2 * 4, out.words[part]);
+}
+void unpack_q5_K(const std::byte* b, UnpackedBlock& out) {
+  unpack_factors(b, out);
+  for (int part = 0; part < 8; ++part) {
+    low_bits(b + 48 + part / 2 * 32, part % 2 * 4, out.words[part]);
+    std::uint32_t fifth = 0;
+    for (int i = 0; i < 8; ++i) fifth |= (word_at(b + 16 + 4 * i) >> part & 0x01010101) << i;
+    out.words[part][4] = fifth;
+  }
+}
+void unpack_q6_K(const std::byte* b, UnpackedBlock& out) {
+  out.scale = half_at(b + 208);
+  for (int part = 0; part < 8; ++part) {
+    const std::byte* const high = b + 128 + part / 4 * 32;
+    low_bits(b + part / 4 * 64 + part % 2 * 32, part % 4 / 2 * 4, out.words[part]);
+    for (int half = 0; half < 2; ++half) {
+      std::uint32_t word = 0;
+      for (int i = 0; i < 4; ++i) word |= (word_at(high + 16 * half + 4 * i) >> 2 * (part % 4) & 0x03030303) << 2 * i;
+      out.words[part][4 + half] = word;
+    }
+    out.factors[part] = half_at(b + 192 + 2 * part);
+  }
+}
+
+constexpr WeightLayout table[] = {
+    {.format = WeightFormat::f32, .name = "f32", .columns = 1, .bytes = 4, .element = DType::f32},
+    {.format = WeightFormat::f16, .name = "f16", .columns = 1, .bytes = 2, .element = DType::f16},
+    {.format = WeightFormat::bf16, .name = "bf16", .columns = 1, .bytes = 2, .element = DType::bf16},
+    {.format = WeightFormat::q8_0,
+     .name = "q8_0",
+     .columns = 32,
+     .bytes = 34,
+     .bits = 8,
+     .offset = 128,
+     .unpack = unpack_q8_0},
+    {.format = WeightFormat::q4_0,
+     .name = "q4_0",
+     .columns = 32,
+     .bytes = 18,
+     .bits = 4,
+     .offset = 8,
+     .unpack = unpack_q4_0},
+    {.format = WeightFormat::q4_1,
+     .name = "q4_1",
+     .columns = 32,
+     .bytes = 20,
+     .bits = 4,
+     .minimum = true,
+     .unpack = unpack_q4_1},
+    {.format = WeightFormat::q5_0,
+     .name = "q5_0",
+     .columns = 32,
+     .bytes = 22,
+     .bits = 5,
+     .offset = 16,
+     .unpack = unpack_q5_0},
+    {.format = WeightFormat::q5_1,
+     .name = "q5_1",
+     .columns = 32,
+     .bytes = 24,
+     .bits = 5,
+     .minimum = true,
+     .unpack = unpack_q5_1},
+    {.format = WeightFormat::iq4_nl,
+     .name = "iq4_nl",
+     .columns = 32,
+     .bytes = 18,
+     .bits = 8,
+     .offset = 128,
+     .unpack = unpack_iq4_nl},
+    {.format = WeightFormat::q4_K,
+     .name = "q4_K",
+     .columns = 256,
+     .bytes = 144,
+     .bits = 4,
+     .minimum = true,
+     .factor = 32,
+     .unpack = unpack_q4_K},
+    {.format = WeightFormat::q5_K,
+     .name = "q5_K",
+     .columns = 256,
+     .bytes = 176,
+     .bits = 5,
+     .minimum = true,
+     .factor = 32,
+     .unpack = unpack_q5_K},
+    {.format = WeightFormat::q6_K,
+     .name = "q6_K",
+     .columns = 256,
+     .bytes = 210,
+     .bits = 6,
+     .offset = 32,
+     .factor = 16,
+     .unpack = unpack_q6_K},
+};
+static_assert([] {
+  for (std::size_t i = 0; i < std::size(table); ++i)
+    if (table[i].format != static_cast<WeightFormat>(i)) return false;
+  return std::size(table) == weight_format_count;
+}());
+
+}  // namespace
+
+const WeightLayout& layout_of(WeightFormat format) { return table[static_cast<std::size_t>(format)]; }
+std::span<const WeightLayout> weight_layouts() { return table; }
+
+}  // namespace tessera::ops
