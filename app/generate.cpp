@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tessera generate`: continues a prompt with a model file, and says on which device, why there, and how quickly.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cerrno>
 #include <cstring>
@@ -9,27 +10,25 @@
 #include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "arguments.h"
 #include "command.h"
 #include "interrupts.h"
+#include "model_options.h"
 #include "terminal.h"
 #include "tessera/base/config.h"
 #include "tessera/device/placement_scope.h"
 #include "tessera/device/verify_on.h"
-#include "tessera/llm/language_model.h"
+#include "tessera/llm/chat_session.h"
 
 namespace tessera::app {
 namespace {
 
-struct Options {
-  std::string model, prompt, prompt_file, devices, verify_on, cache = "f16";
-  GenerateOptions generate;
-  bool stats = false, json = false, quiet = false, print_tokens = false, strict = false;
+struct Options : ModelOptions {
+  std::string prompt, prompt_file, verify_on, system, chat_template;
+  std::string written_by;  ///< the chat template that made the prompt
+  bool stats = false, json = false, quiet = false, print_tokens = false, strict = false, chat = false, ids = false;
 };
-
-constexpr std::int64_t most_tokens = std::int64_t{1} << 40;
 
 std::string read_prompt(const Options& o) {
   if (o.prompt_file.empty()) return o.prompt;
@@ -102,20 +101,19 @@ void print_stats(const LanguageModel& model) {
   for (const Device device : devices_of(model)) say("memory of {}\n", memory_text(device, memory_stats(device)));
 }
 
-LanguageModel load(const Options& o, const std::vector<Device>& devices, const std::string& prompt) {
-  Progress progress(o.quiet);
-  const std::string name = std::filesystem::path(o.model).filename().string();
-  std::string where;
-  for (const Device device : devices) where += (where.empty() ? "" : ",") + to_string(device);
-  const auto show = [&](const std::string& tensor, std::uint64_t done, std::uint64_t total) {
-    progress.update(fmt::format("loading {} on {}: {:3.0f} %  {}", name, where,
-                                total ? 100.0 * static_cast<double>(done) / static_cast<double>(total) : 100.0,
-                                tensor));
-  };
-  return LanguageModel::load(
-      o.model, {.devices = devices, .progress = show, .prompt = prompt, .generate = o.generate, .accepted = [&] {
-                  progress.step(fmt::format("loading {} on {}", name, where));
-                }});
+/// What the model reads, and with --chat how it marks thoughts and ends turns.
+std::vector<TokenId> tokens_of(Options& o, const GgufFile& file, const std::string& prompt) {
+  read_llama_config(file);  // "this architecture is not known" says more than what its tokenizer lacks
+  if (o.ids) return token_numbers(prompt);
+  const Tokenizer tokenizer(file);
+  if (!o.chat) return tokenizer.encode(prompt);
+  const ChatTemplate chat = ChatTemplate::of(file, o.chat_template);
+  Conversation conversation;
+  if (!o.system.empty()) conversation.push_back({"system", o.system});
+  conversation.push_back({"user", prompt});
+  set_chat_ends(o.generate, chat, tokenizer);
+  o.written_by = chat.name();
+  return chat.prompt(conversation, tokenizer).tokens;
 }
 
 void print_json(const Options& o, const LanguageModel& model, const GenerateResult& r, const std::string& why) {
@@ -127,6 +125,7 @@ void print_json(const Options& o, const LanguageModel& model, const GenerateResu
                                 {"tokens", r.tokens},
                                 {"text", r.text},
                                 {"stopped", stop_reason_name(r.reason)},
+                                {"stop", r.stop},
                                 {"load_seconds", model.load_seconds()},
                                 {"prompt_seconds", r.prompt_seconds},
                                 {"generate_seconds", r.generate_seconds},
@@ -140,6 +139,13 @@ void print_json(const Options& o, const LanguageModel& model, const GenerateResu
     if (o.stats) out["devices"].back()["memory"] = json_of(memory_stats(device));
   }
   if (o.stats) out["placement"] = json_of(placement_log());
+  for (const auto& of_token : r.log_probabilities) {
+    nlohmann::ordered_json likeliest = nlohmann::ordered_json::array();
+    for (std::size_t i = 1; i < of_token.size(); ++i)
+      likeliest.push_back({{"token", of_token[i].id}, {"logprob", of_token[i].log_probability}});
+    out["logprobs"].push_back(
+        {{"token", of_token[0].id}, {"logprob", of_token[0].log_probability}, {"likeliest", likeliest}});
+  }
   app::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
@@ -156,6 +162,7 @@ void print_summary(const Options& o, const LanguageModel& model, const GenerateR
   line("generated", fmt::format("{} in {:.3f} s{}; stopped: {}", counted(r.tokens.size(), "token"), r.generate_seconds,
                                 r.tokens_per_second() > 0 ? ", " + per_second(r.tokens_per_second()) : "",
                                 stop_reason_name(r.reason)));
+  if (!o.written_by.empty()) line("template", o.written_by);
   if (o.generate.sampling.temperature > 0) line("seed", std::to_string(o.generate.sampling.seed));
   line("device", why);
   const auto& layers = model.model().layer_devices();
@@ -175,20 +182,11 @@ void print_summary(const Options& o, const LanguageModel& model, const GenerateR
   if (o.stats) say("\n"), print_stats(model);
 }
 
-/// What `--device` says, with its reason; what is current if it says nothing.
-std::pair<std::vector<Device>, std::string> where(const Options& o) {
-  if (o.devices.empty()) return {{current_device()}, why_current_device(o.json ? Detail::whole : Detail::brief)};
-  const std::vector<Device> devices = parse_devices(o.devices);
-  std::string names;
-  for (const Device device : devices)
-    names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", to_string(device), device_info(device).name);
-  return {devices, fmt::format("{}: --device {}", names, o.devices)};
-}
-
 int run(Options o) {
   catch_interrupts("tessera: interrupted before any text was generated", !o.quiet && os::is_terminal(stderr));
+  o.begin();
   const std::string prompt = read_prompt(o);
-  const auto [devices, why] = where(o);
+  const auto [devices, why] = where(o, o.json);
   const DeviceScope scope(devices.front());
   std::optional<Device> reference;
   if (!o.verify_on.empty()) reference = device_info(parse_device(o.verify_on)).device;
@@ -198,8 +196,12 @@ int run(Options o) {
                          .wrong = "that is where the model runs, and nothing would be compared",
                          .todo = "Name another device, such as interp or cpu"});
   const std::unique_ptr<Placement> strict(o.strict ? new Placement(Placement::strict(devices)) : nullptr);
-  o.generate.cache_dtype = o.cache == "f32" ? DType::f32 : DType::f16;
-  const LanguageModel model = load(o, devices, prompt);
+  const GgufFile file = GgufFile::open(o.model);
+  o.generate.sampling = o.sampling_over(sampling_of(file));
+  const std::vector<TokenId> tokens = tokens_of(o, file, prompt);
+  const LanguageModel model =
+      load_with_progress(file, o, devices, {.generate = o.generate, .prompt_tokens = tokens}, o.quiet);
+  o.print_tokens = o.print_tokens || o.ids;
   const bool text = !o.json && !o.print_tokens;
   // The prompt goes where messages go: standard output has what the model wrote, and nothing else.
   const bool echoed = text && !o.quiet && prompt.size() <= 400;
@@ -216,7 +218,7 @@ int run(Options o) {
   };
   GenerateResult r;
   std::optional<VerifyReport> verified;
-  const auto generate = [&] { r = model.generate(prompt, o.generate, show); };
+  const auto generate = [&] { r = model.generate(tokens, o.generate, show); };
   try {
     if (reference)
       verified = verify_on(*reference, generate);
@@ -244,13 +246,8 @@ int run(Options o) {
 
 Command generate_command(CLI::App& program) {
   auto o = std::make_shared<Options>();
-  o->generate.sampling.seed = std::random_device{}();
   CLI::App* sub = program.add_subcommand("generate", "Continue a prompt with a language model");
-  sub->add_option(
-         "MODEL", o->model,
-         "A GGUF file: architecture llama or qwen2; weights f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, iq4_nl, "
-         "q4_K, q5_K, q6_K; of a model in several files the first")
-      ->required();
+  o->declare(*sub);
   auto* prompt = sub->add_option("-p,--prompt", o->prompt, "What the text starts with");
   auto* prompt_file =
       sub->add_option("--prompt-file", o->prompt_file, "Read the prompt from a file, \"-\" for standard input");
@@ -258,37 +255,22 @@ Command generate_command(CLI::App& program) {
   sub->callback([prompt, prompt_file] {
     if (prompt->count() + prompt_file->count() == 0) throw CLI::RequiredError("--prompt or --prompt-file");
   });
-  sub->add_option("--device", o->devices,
-                  "Where to compute, as `tessera devices` names it (default: as it chooses). Of several with commas "
-                  "between, the first gets as many layers as it has memory for, then the next")
-      ->check(names_something);
   sub->add_option("-n,--tokens", o->generate.max_tokens, "Tokens to generate at most")
       ->capture_default_str()
       ->transform(whole_number(0, most_tokens));
-  auto& s = o->generate.sampling;
-  sub->add_option("--temperature", s.temperature, "0: always the likeliest token")
-      ->capture_default_str()
-      ->transform(number(0, 1e6));
-  sub->add_option("--top-k", s.top_k, "Choose among the k likeliest tokens; 0: all")
-      ->capture_default_str()
-      ->transform(whole_number(0, most_tokens));
-  sub->add_option("--top-p", s.top_p, "Choose among the likeliest tokens that have this probability together; 1: all")
-      ->capture_default_str()
-      ->transform(number(0, 1, true));
-  sub->add_option("--seed", s.seed,
-                  "The same seed gives the same text on the same device and processor (default: a new one, which is "
-                  "printed)")
-      ->transform(seed_number());
   sub->add_option("--ctx", o->generate.context,
                   "Tokens of prompt and answer together, at most (default: what the model was made for). Memory is "
                   "taken for the prompt and --tokens together, if those are fewer")
       ->transform(whole_number(0, most_tokens));
-  sub->add_option("--batch", o->generate.batch, "Tokens of the prompt read at once")
-      ->capture_default_str()
-      ->transform(whole_number(1, most_tokens));
-  sub->add_option("--cache", o->cache, "How keys and values are kept")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"f16", "f32"}));
+  auto* chat = sub->add_flag("--chat", o->chat, "The prompt is a user's message, in the words of the chat template");
+  sub->add_option("--system", o->system, "With --chat: the system prompt")->needs(chat);
+  sub->add_option("--template", o->chat_template,
+                  "With --chat: a variant of the file's chat template, or a built-in one: " +
+                      fmt::format("{}", fmt::join(ChatTemplate::families(), ", ")))
+      ->needs(chat)
+      ->check(names_something);
+  sub->add_flag("--ids", o->ids, "The prompt is numbers of tokens, and numbers are written (see `tessera tokenize`)")
+      ->excludes(chat);
   sub->add_flag("--stats", o->stats,
                 "Also: which kernels ran on which device, how many had to be compiled, what was copied, memory");
   auto* strict = sub->add_flag("--strict", o->strict, "Fail rather than run or copy anything on another device");
@@ -296,7 +278,11 @@ Command generate_command(CLI::App& program) {
                   "Run each kernel also on this device, and compare: which one computes differently? Slow")
       ->check(names_something)
       ->excludes(strict);
-  sub->add_flag("--json", o->json, "Write one JSON object with text, tokens, times and device");
+  auto* json = sub->add_flag("--json", o->json, "Write one JSON object with text, tokens, times and device");
+  sub->add_option("--logprobs", o->generate.log_probabilities,
+                  "With --json: the log-probability of each token, and those of so many of the likeliest")
+      ->needs(json)
+      ->transform(whole_number(0, 1000));
   sub->add_flag("--print-tokens", o->print_tokens, "Write the numbers of the tokens in place of the text");
   sub->add_flag("-q,--quiet", o->quiet, "No progress and no summary");
   sub->footer(
@@ -309,6 +295,7 @@ Examples:
   tessera generate models/pgdocs-2m-q8_0.gguf -p "The index" -n 40 --temperature 0 --device cpu --stats
   tessera generate model.gguf --prompt-file notes.txt --quiet > answer.txt
   tessera generate model.gguf -p "Once" --json | jq .tokens_per_second
+  tessera generate model.gguf -p "Why is the sky blue?" --chat --stop "In short"
   tessera generate model.gguf -p "Once" --device cuda:0,opencl:1
   tessera generate model.gguf -p "Once" -n 2 --device opencl --verify-on interp)");
   return {sub, [o] { return run(*o); }};

@@ -12,7 +12,7 @@
 namespace tessera::app {
 namespace {
 
-std::atomic<bool> asked = false, keeps = false, overwrites_line = false;
+std::atomic<bool> asked = false, keeps = false, overwrites_line = false, marked = false;
 std::atomic<const char*> says = "";
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<const char*>::is_always_lock_free);
 
@@ -30,6 +30,10 @@ extern "C" void on_interrupt(int) {
   std::signal(SIGINT, SIG_DFL);
 }
 
+extern "C" void on_marked_interrupt(int) {
+  if (marked.exchange(true)) ::_exit(interrupted);
+}
+
 }  // namespace
 
 void catch_interrupts(const char* nothing, bool overwrites) {
@@ -42,5 +46,16 @@ void catch_interrupts(const char* nothing, bool overwrites) {
 
 void something_to_keep() { keeps = true; }
 bool asked_to_end() { return asked; }
+
+void mark_interrupts() {
+  struct sigaction now {};
+  if (::sigaction(SIGINT, nullptr, &now) != 0 || now.sa_handler == SIG_IGN) return;
+  struct sigaction marks {};  // no SA_RESTART: a read of standard input ends
+  marks.sa_handler = on_marked_interrupt;
+  ::sigaction(SIGINT, &marks, nullptr);
+}
+
+bool interrupt_marked() { return marked; }
+bool take_interrupt() { return marked.exchange(false); }
 
 }  // namespace tessera::app

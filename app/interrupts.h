@@ -13,4 +13,10 @@ void catch_interrupts(const char* nothing, bool overwrites);
 void something_to_keep();  ///< there is from now on
 bool asked_to_end();
 
+/// From now on Ctrl-C ends nothing but what looks at this mark, and reads of standard input; pressed again before
+/// somebody took the mark away it ends the program. Where Ctrl-C is ignored it stays so.
+void mark_interrupts();
+bool interrupt_marked();
+bool take_interrupt();  ///< whether there was one; from now on there is none
+
 }  // namespace tessera::app

@@ -179,6 +179,138 @@ TEST(Sampler, ExtremeLogits) {
   for (int i = 0; i < 100; ++i) EXPECT_NE(hot.sample(std::vector<float>{1, -infinity, 2}), 1);
 }
 
+// The sum of (drawn - expected)^2 / expected, and that nothing else is drawn; `p` need not add up to 1.
+double chi_squared(const SamplerOptions& options, const std::vector<float>& logits, std::vector<double> p,
+                   const std::vector<std::int32_t>& before = {}, int draws = 20000) {
+  Sampler s(options);
+  std::vector<double> seen(p.size());
+  for (int i = 0; i < draws; ++i) seen.at(static_cast<std::size_t>(s.sample(logits, before))) += 1;
+  double total = 0, sum = 0;
+  for (const double q : p) total += q;
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    if (p[i] == 0) {
+      EXPECT_EQ(seen[i], 0) << i;
+      continue;
+    }
+    const double expected = p[i] / total * draws;
+    sum += (seen[i] - expected) * (seen[i] - expected) / expected;
+  }
+  return sum;
+}
+
+// Above it at most once in a million for up to 7 degrees of freedom; the seeds are fixed.
+constexpr double never = 42;
+
+TEST(Sampler, DrawsHaveTheDistributionOfTheSources) {
+  const std::vector<double> p = {0.30, 0.25, 0.18, 0.12, 0.08, 0.04, 0.02, 0.01};
+  const auto logits = logs(p);
+  const auto power = [&](double t, std::vector<int> out = {}) {
+    std::vector<double> q;
+    for (const double x : p) q.push_back(std::pow(x, 1 / t));
+    for (const int i : out) q[static_cast<std::size_t>(i)] = 0;
+    return q;
+  };
+  const SamplerOptions all = {.temperature = 1, .top_k = 0, .top_p = 1, .seed = 5};
+  const auto with = [&](const std::function<void(SamplerOptions&)>& change) {
+    SamplerOptions o = all;
+    change(o);
+    return o;
+  };
+  EXPECT_LT(chi_squared(all, logits, p), never);
+  EXPECT_LT(chi_squared(with([](auto& o) { o.temperature = 1.7; }), logits, power(1.7)), never);
+  EXPECT_LT(chi_squared(with([](auto& o) { o.top_k = 5; }), logits, power(1, {5, 6, 7})), never);
+  EXPECT_LT(chi_squared(with([](auto& o) { o.top_p = 0.8; }), logits, power(1, {4, 5, 6, 7})), never);
+  // A tenth of the likeliest's 0.30 and more.
+  EXPECT_LT(chi_squared(with([](auto& o) { o.min_p = 0.1; }), logits, power(1, {6, 7})), never);
+  EXPECT_LT(chi_squared(with([](auto& o) { o.min_p = 1; }), logits, power(1, {1, 2, 3, 4, 5, 6, 7})), never);
+  // Of probabilities at the temperature: at 2 the last has 0.18 of the first's, at 1/2 the fifth 0.07.
+  EXPECT_LT(chi_squared(with([](auto& o) { o.temperature = 2, o.min_p = 0.1; }), logits, power(2)), never);
+  EXPECT_LT(chi_squared(with([](auto& o) { o.temperature = 0.5, o.min_p = 0.1; }), logits, power(0.5, {4, 5, 6, 7})),
+            never);
+  // A bias of ln 2 doubles; -infinity is never.
+  auto biased = p;
+  biased[3] *= 2, biased[0] = 0;
+  EXPECT_LT(chi_squared(with([](auto& o) {
+                          o.logit_bias = {{3, std::log(2)}, {0, -INFINITY}};
+                        }),
+                        logits, biased),
+            never);
+  // The check sees what is wrong.
+  EXPECT_GT(chi_squared(all, logits, power(1.1)), never);
+}
+
+TEST(Sampler, PenaltiesChangeWhatWasThereBefore) {
+  const std::vector<float> logits = {1.0f, -1.0f, 0.5f, 0.0f};
+  const auto after = [](const std::vector<double>& changed) {
+    std::vector<double> p;
+    for (const double l : changed) p.push_back(std::exp(l));
+    return p;
+  };
+  SamplerOptions o = {.temperature = 1, .top_k = 0, .top_p = 1, .seed = 11};
+  const std::vector<std::int32_t> before = {3, 0, 0, 1, 0};
+  o.repeat_penalty = 2;  // positive ones are divided, others multiplied
+  EXPECT_LT(chi_squared(o, logits, after({0.5, -2, 0.5, 0}), before), never);
+  o.frequency_penalty = 0.3, o.presence_penalty = 0.2;
+  EXPECT_LT(chi_squared(o, logits, after({0.5 - 3 * 0.3 - 0.2, -2 - 0.3 - 0.2, 0.5, -0.3 - 0.2}), before), never);
+  o.penalty_last = 2;
+  EXPECT_LT(chi_squared(o, logits, after({0.5 - 0.3 - 0.2, -2 - 0.3 - 0.2, 0.5, 0}), before), never);
+  o.penalty_last = -1, o.repeat_penalty = 1, o.frequency_penalty = 0;
+  EXPECT_LT(chi_squared(o, logits, after({0.8, -1.2, 0.5, -0.2}), before), never);
+  o.penalty_last = 0;
+  EXPECT_LT(chi_squared(o, logits, after({1, -1, 0.5, 0}), before), never);
+  // Biases come first: what was made positive is divided.
+  SamplerOptions first = {.temperature = 0, .repeat_penalty = 4, .logit_bias = {{1, 3.0}}};
+  EXPECT_EQ(Sampler(first).sample(logits, std::vector<std::int32_t>{1}), 0);  // (-1 + 3) / 4 < 1
+  EXPECT_EQ(Sampler(first).sample(logits), 1);
+  // Greedy choices are of what is left too; tokens beyond the logits, of another vocabulary, count nothing.
+  EXPECT_EQ(Sampler({.temperature = 0, .presence_penalty = 9}).sample(logits, std::vector<std::int32_t>{0, 70}), 2);
+}
+
+TEST(Sampler, LogProbabilitiesAreTheModels) {
+  const auto logits = logs({0.1, 0.4, 0.05, 0.25, 0.2});
+  auto shifted = logits;
+  for (float& l : shifted) l += 100;
+  for (const auto& l : {logits, shifted}) {
+    const auto all = log_probabilities(l, 2, 3);
+    ASSERT_EQ(all.size(), 4u);
+    const std::vector<std::pair<int, double>> expected = {{2, 0.05}, {1, 0.4}, {3, 0.25}, {4, 0.2}};
+    for (std::size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(all[i].id, expected[i].first);
+      EXPECT_NEAR(all[i].log_probability, std::log(expected[i].second), 2e-5);
+    }
+  }
+  EXPECT_EQ(log_probabilities(logits, 0, 0).size(), 1u);
+  EXPECT_EQ(log_probabilities(logits, 0, 99).size(), 6u);
+  const auto never_drawn = log_probabilities(std::vector<float>{0, -infinity}, 1, 2);
+  EXPECT_EQ(never_drawn[0].log_probability, -std::numeric_limits<double>::infinity());
+  EXPECT_EQ(never_drawn[1].log_probability, 0);
+  expect_refused([&] { log_probabilities(logits, 5, 0); }, "chosen = 5");
+  expect_refused([&] { log_probabilities(logits, 0, -1); }, "most = -1");
+  expect_refused([] { log_probabilities({}, 0, 0); }, "at least one logit");
+}
+
+TEST(Sampler, RefusesChangesThatAreNone) {
+  expect_refused([] { Sampler({.min_p = -0.1}); }, "min_p");
+  expect_refused([] { Sampler({.min_p = 1.1}); }, "min_p");
+  expect_refused([] { Sampler({.min_p = NAN}); }, "min_p");
+  expect_refused([] { Sampler({.repeat_penalty = 0}); }, "repeat_penalty");
+  expect_refused([] { Sampler({.repeat_penalty = NAN}); }, "repeat_penalty");
+  expect_refused([] { Sampler({.frequency_penalty = INFINITY}); }, "frequency_penalty");
+  expect_refused([] { Sampler({.presence_penalty = NAN}); }, "presence_penalty");
+  expect_refused([] { Sampler({.penalty_last = -2}); }, "penalty_last = -2");
+  expect_refused([] { Sampler({.logit_bias = {{-1, 1.0}}}); }, "logit_bias");
+  expect_refused([] { Sampler({.logit_bias = {{1, NAN}}}); }, "logit_bias");
+  expect_refused([] { Sampler({.logit_bias = {{1, INFINITY}}}); }, "logit_bias");
+  Sampler s({.logit_bias = {{4, 1.0}}});
+  expect_refused([&] { s.sample(std::vector<float>{1, 2, 3, 4}); }, "the model has 4 tokens");
+  EXPECT_EQ(s.draws(), 0u);
+  Sampler none({.logit_bias = {{0, -INFINITY}}});
+  expect_refused([&] { none.sample(std::vector<float>{1}); }, "every logit is -infinity");
+  // The largest logits and penalties together are still numbers.
+  Sampler large({.temperature = 1, .repeat_penalty = 1e-6, .penalty_last = -1});
+  EXPECT_EQ(large.sample(std::vector<float>{3e38f, 1}, std::vector<std::int32_t>{0, 1}), 0);
+}
+
 TEST(Sampler, RefusesWhatIsNoNumber) {
   for (const double temperature : {0.0, 1.0}) {
     Sampler s({.temperature = temperature});

@@ -8,9 +8,9 @@
 
 #include "tessera/base/config.h"
 #include "tessera/base/log.h"
-#include "tessera/base/unicode.h"
-#include "tessera/llm/decoder.h"
 #include "tessera/llm/estimate.h"
+#include "tessera/llm/stop_filter.h"
+#include "tessera/llm/text_session.h"
 
 namespace tessera {
 
@@ -26,6 +26,15 @@ class Stopwatch {
 
 /// The context that is asked for, of a model made for `trained` tokens.
 std::int64_t context_of(const GenerateOptions& options, std::int64_t trained) {
+  require_generate(options);
+  const std::int64_t context = options.context ? options.context : trained;
+  require_context("generate", context, trained);
+  return context;
+}
+
+}  // namespace
+
+void require_generate(const GenerateOptions& options) {
   const Sampler checked(options.sampling);  // ArgumentError: an option out of its range
   const std::pair<std::string_view, std::pair<std::int64_t, std::int64_t>> counts[] = {
       {"context", {options.context, 0}}, {"max_tokens", {options.max_tokens, 0}}, {"batch", {options.batch, 1}}};
@@ -34,12 +43,9 @@ std::int64_t context_of(const GenerateOptions& options, std::int64_t trained) {
       fail<ArgumentError>({.asked = "generate",
                            .with = {{name, std::to_string(count.first)}},
                            .wrong = fmt::format("the number of tokens must be {} or more", count.second)});
-  const std::int64_t context = options.context ? options.context : trained;
-  require_context("generate", context, trained);
-  return context;
+  const StopFilter stops(options.stop);  // ArgumentError: an empty one
 }
 
-/// ArgumentError unless `given` tokens can be continued in this context.
 void require_prompt(std::int64_t given, std::int64_t context, std::int64_t trained) {
   if (given == 0)
     fail<ArgumentError>(
@@ -54,25 +60,28 @@ void require_prompt(std::int64_t given, std::int64_t context, std::int64_t train
                    : fmt::format("Shorten it, or raise the context (--ctx) up to the model's {}", trained)});
 }
 
-}  // namespace
-
 std::string_view stop_reason_name(StopReason reason) {
   switch (reason) {
     case StopReason::end_token: return "end of text";
     case StopReason::max_tokens: return "number of tokens reached";
     case StopReason::context_full: return "context full";
+    case StopReason::stop_text: return "stop text";
     default: return "cancelled";
   }
 }
 
 LanguageModel LanguageModel::load(const std::string& path, const LoadOptions& options) {
+  return load(GgufFile::open(path), options);
+}
+
+LanguageModel LanguageModel::load(const GgufFile& file, const LoadOptions& options) {
   const Stopwatch watch;
-  const GgufFile file = GgufFile::open(path);
   // The configuration first: "this architecture is not known" says more than what its tokenizer lacks.
   const LlamaConfig config = read_llama_config(file);
   logging::info(fmt::format("{}: {} layers of width {}, {} tokens of context, read in {:.2f} s", file.name(),
                             config.layers, config.width, config.context_length, watch.seconds()));
-  if (options.prompt) context_of(options.generate, config.context_length);
+  const bool prompted = options.prompt || options.prompt_tokens;
+  if (prompted) context_of(options.generate, config.context_length);
   Tokenizer tokenizer(file);
   if (static_cast<std::int64_t>(tokenizer.size()) > config.vocabulary)
     fail<FormatError>({.asked = "load model",
@@ -85,15 +94,18 @@ LanguageModel LanguageModel::load(const std::string& path, const LoadOptions& op
   std::vector<Device> devices = options.devices;
   if (devices.empty()) devices.push_back(current_device());
   MemoryOptions memory{.context = 1, .prompt = 1};
-  if (options.prompt) {
-    const auto given = static_cast<std::int64_t>(tokenizer.encode(*options.prompt).size());
-    const GenerateOptions& g = options.generate;
+  const GenerateOptions& g = options.generate;
+  if (prompted) {
+    const auto given = static_cast<std::int64_t>(options.prompt_tokens ? options.prompt_tokens->size()
+                                                                       : tokenizer.encode(*options.prompt).size());
     const std::int64_t context = context_of(g, config.context_length);
     require_prompt(given, context, config.context_length);
     memory.prompt = given;
     memory.context = given + std::min(g.max_tokens, context - given);
     memory.batch = g.batch;
     memory.cache_dtype = g.cache_dtype;
+  } else if (options.conversation) {
+    memory = {.context = options.conversation, .prompt = 0, .batch = g.batch, .cache_dtype = g.cache_dtype};
   }
   if (options.accepted) options.accepted();
   const ModelMemory needed = estimate_memory(file, devices, memory);
@@ -109,64 +121,18 @@ LanguageModel LanguageModel::load(const std::string& path, const LoadOptions& op
 
 GenerateResult LanguageModel::generate(std::string_view prompt, const GenerateOptions& options,
                                        const TextCallback& on_text) const {
-  GenerateResult result;
-  result.prompt_tokens = tokenizer_.encode(prompt);
-  const auto given = static_cast<std::int64_t>(result.prompt_tokens.size());
+  return generate(tokenizer_.encode(prompt), options, on_text);
+}
+
+GenerateResult LanguageModel::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
+                                       const TextCallback& on_text) const {
+  const auto given = static_cast<std::int64_t>(prompt.size());
   const std::int64_t trained = model_.config().context_length;
   const std::int64_t context = context_of(options, trained);
   require_prompt(given, context, trained);
-
-  Sampler sampler(options.sampling);
-  KeyValueCache cache = model_.make_cache(given + std::min(options.max_tokens, context - given), options.cache_dtype);
-  Utf8Stream stream;
-  std::vector<float> logits;
-  auto emit = [&](const std::string& piece) {
-    result.text += piece;
-    return piece.empty() || !on_text || on_text(piece);
-  };
-
-  const Stopwatch prompt_watch;
-  for (std::int64_t at = 0; at < given; at += options.batch) {
-    const auto piece =
-        std::span(result.prompt_tokens)
-            .subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(std::min(options.batch, given - at)));
-    const Array last = model_.forward(piece, cache);
-    if (at + options.batch >= given)
-      logits = last.to_vector<float>();
-    else
-      last.eval();
-  }
-  result.prompt_seconds = prompt_watch.seconds();
-
-  Decoder decoder(model_, cache, options.recorded);
-  const Stopwatch watch;
-  bool going = options.max_tokens > 0;
-  while (going) {
-    const TokenId next = sampler.sample(logits);
-    if (tokenizer_.is_end(next)) {
-      result.reason = StopReason::end_token;
-      break;
-    }
-    result.tokens.push_back(next);
-    if (!emit(stream.push(static_cast<std::size_t>(next) < tokenizer_.size() ? tokenizer_.decode(next)
-                                                                             : std::string_view()))) {
-      result.reason = StopReason::cancelled;
-      break;
-    }
-    if (static_cast<std::int64_t>(result.tokens.size()) >= options.max_tokens) {
-      result.reason = StopReason::max_tokens;
-      break;
-    }
-    if (cache.length() >= context) {
-      result.reason = StopReason::context_full;
-      break;
-    }
-    const Array& last = decoder.step(next);
-    last.download(logits.data());  // as many as the prompt gave
-  }
-  emit(stream.flush());
-  result.generate_seconds = watch.seconds();
-  return result;
+  TextSession session(*this, given + std::min(options.max_tokens, context - given), options.cache_dtype,
+                      TextSession::Memory::at_once, options.recorded);
+  return session.generate(prompt, options, on_text);
 }
 
 }  // namespace tessera

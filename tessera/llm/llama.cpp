@@ -114,6 +114,19 @@ void KeyValueCache::truncate(std::int64_t length) {
   length_ = length;
 }
 
+void KeyValueCache::grow(std::int64_t capacity) {
+  if (capacity <= capacity_) return;
+  for (auto* const arrays : {&keys_, &values_})
+    for (Array& a : *arrays) {
+      if (a.shape()[1] >= capacity) continue;  // from a try that memory was short for
+      Array larger = Array::zeros({a.shape()[0], capacity, a.shape()[2]}, a.dtype(), a.device());
+      if (length_ > 0) larger.slice(1, 0, length_).assign(a.slice(1, 0, length_));
+      larger.eval();
+      a = std::move(larger);
+    }
+  capacity_ = capacity;
+}
+
 Llama Llama::load(const GgufFile& file, Device device, const LoadProgress& progress) {
   const auto layers = static_cast<std::size_t>(read_llama_config(file).layers);
   return load(file, std::vector(layers, device), progress);

@@ -46,6 +46,9 @@ class KeyValueCache {
   std::uint64_t bytes(Device device) const;  ///< of the layers there
   /// Forgets all tokens from `length` on.
   void truncate(std::int64_t length);
+  /// Room for `capacity` tokens, unless there is; layer by layer, so that two copies of one are there at once and not of
+  /// all. OutOfMemory leaves what was read as it is. A Decoder records anew.
+  void grow(std::int64_t capacity);
 
  private:
   friend class Llama;

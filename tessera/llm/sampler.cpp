@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <string>
 
 #include "tessera/base/error.h"
@@ -12,8 +13,21 @@
 namespace tessera {
 namespace {
 
+constexpr double most_change = 1e6;  // of a logit: beyond it nothing is left of what the model says
+
 void check(bool good, std::string_view name, const std::string& value, std::string wrong) {
   if (!good) fail<ArgumentError>({.asked = "sampler", .with = {{name, value}}, .wrong = std::move(wrong)});
+}
+
+void require_logits(std::span<const float> logits) {
+  check(!logits.empty() && logits.size() <= std::numeric_limits<std::int32_t>::max(), "logits",
+        std::to_string(logits.size()), "there must be at least one logit, and their indices must fit 32 bits");
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    if (std::isnan(logits[i]) || logits[i] == std::numeric_limits<float>::infinity())
+      fail<ArgumentError>({.asked = "sample",
+                           .with = {{"index", std::to_string(i)}, {"logit", std::to_string(logits[i])}},
+                           .wrong = "a logit is no number",
+                           .todo = "The model's weights or a kernel are wrong"});
 }
 
 }  // namespace
@@ -38,20 +52,62 @@ Sampler::Sampler(SamplerOptions options) : options_(options) {
   check(options.top_k >= 0, "top_k", std::to_string(options.top_k), "top_k must be 0 (all) or more");
   check(options.top_p > 0 && options.top_p <= 1, "top_p", std::to_string(options.top_p),
         "top_p must be above 0 and at most 1 (all)");
+  check(options.min_p >= 0 && options.min_p <= 1, "min_p", std::to_string(options.min_p),
+        "min_p must be from 0 (all) to 1");
+  check(options.repeat_penalty > 0 && options.repeat_penalty <= most_change, "repeat_penalty",
+        std::to_string(options.repeat_penalty), "the penalty must be above 0 and at most a million (1: none)");
+  for (const auto& [name, penalty] :
+       {std::pair("frequency_penalty", options.frequency_penalty), {"presence_penalty", options.presence_penalty}})
+    check(std::fabs(penalty) <= most_change, name, std::to_string(penalty),
+          "the penalty must be a number of at most a million (0: none)");
+  check(options.penalty_last >= -1, "penalty_last", std::to_string(options.penalty_last),
+        "it must be a number of tokens, or -1 (all)");
+  for (const auto& [id, bias] : options.logit_bias)
+    check(id >= 0 && (std::fabs(bias) <= most_change || bias == -std::numeric_limits<double>::infinity()), "logit_bias",
+          std::to_string(id) + ": " + std::to_string(bias),
+          "a bias is for a token's number, and at most a million or -infinity");
 }
 
-std::int32_t Sampler::sample(std::span<const float> logits) {
-  check(!logits.empty() && logits.size() <= std::numeric_limits<std::int32_t>::max(), "logits",
-        std::to_string(logits.size()), "there must be at least one logit, and their indices must fit 32 bits");
-  std::size_t best = 0;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (std::isnan(logits[i]) || logits[i] == std::numeric_limits<float>::infinity())
-      fail<ArgumentError>({.asked = "sample",
-                           .with = {{"index", std::to_string(i)}, {"logit", std::to_string(logits[i])}},
-                           .wrong = "a logit is no number",
-                           .todo = "The model's weights or a kernel are wrong"});
-    if (logits[i] > logits[best]) best = i;
+std::int32_t Sampler::sample(std::span<const float> logits, std::span<const std::int32_t> before) {
+  require_logits(logits);
+  return choose(adjusted(logits, before));
+}
+
+std::span<const float> Sampler::adjusted(std::span<const float> logits, std::span<const std::int32_t> before) {
+  const SamplerOptions& o = options_;
+  const bool penalties = (o.repeat_penalty != 1 || o.frequency_penalty != 0 || o.presence_penalty != 0) &&
+                         o.penalty_last != 0 && !before.empty();
+  if (o.logit_bias.empty() && !penalties) return logits;
+  adjusted_.assign(logits.begin(), logits.end());
+  for (const auto& [id, bias] : o.logit_bias) {
+    check(static_cast<std::size_t>(id) < adjusted_.size(), "logit_bias", std::to_string(id),
+          "the model has " + std::to_string(adjusted_.size()) + " tokens");
+    adjusted_[static_cast<std::size_t>(id)] += static_cast<float>(bias);
   }
+  if (!penalties) return adjusted_;
+  if (o.penalty_last > 0 && before.size() > static_cast<std::size_t>(o.penalty_last))
+    before = before.last(static_cast<std::size_t>(o.penalty_last));
+  counted_.assign(before.begin(), before.end());
+  std::sort(counted_.begin(), counted_.end());
+  for (auto at = counted_.begin(); at != counted_.end();) {
+    const auto next = std::upper_bound(at, counted_.end(), *at);
+    if (*at >= 0 && static_cast<std::size_t>(*at) < adjusted_.size()) {
+      float& logit = adjusted_[static_cast<std::size_t>(*at)];
+      const auto repeat = static_cast<float>(o.repeat_penalty);
+      logit = logit <= 0 ? logit * repeat : logit / repeat;
+      logit -= static_cast<float>(next - at) * static_cast<float>(o.frequency_penalty) +
+               static_cast<float>(o.presence_penalty);
+      logit = std::min(logit, std::numeric_limits<float>::max());
+    }
+    at = next;
+  }
+  return adjusted_;
+}
+
+std::int32_t Sampler::choose(std::span<const float> logits) {
+  std::size_t best = 0;
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    if (logits[i] > logits[best]) best = i;
   check(logits[best] != -std::numeric_limits<float>::infinity(), "logits", std::to_string(logits.size()),
         "every logit is -infinity");
   if (options_.temperature <= 0) return static_cast<std::int32_t>(best);
@@ -99,6 +155,13 @@ std::int32_t Sampler::draw(double largest) {
     for (const Candidate& c : candidates_) total += c.weight;
   }
 
+  // The likeliest one's weight is 1, as its logit is `largest`.
+  if (options_.min_p > 0) {
+    std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < options_.min_p; });
+    total = 0;
+    for (const Candidate& c : candidates_) total += c.weight;
+  }
+
   const PhiloxCounter bits = philox4x32(options_.seed, draws_++);
   double left = philox_uniform(bits[0], bits[1]) * total;
   for (const Candidate& c : candidates_) {
@@ -109,6 +172,29 @@ std::int32_t Sampler::draw(double largest) {
   for (std::size_t i = candidates_.size(); i-- > 0;)
     if (candidates_[i].weight > 0) return candidates_[i].id;
   return candidates_.front().id;
+}
+
+std::vector<TokenProbability> log_probabilities(std::span<const float> logits, std::int32_t chosen, std::int64_t most) {
+  require_logits(logits);
+  check(chosen >= 0 && static_cast<std::size_t>(chosen) < logits.size(), "chosen", std::to_string(chosen),
+        "there are " + std::to_string(logits.size()) + " logits");
+  check(most >= 0, "most", std::to_string(most), "the number of the likeliest must be 0 or more");
+  std::vector<std::int32_t> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto at = [&](std::int32_t id) { return static_cast<double>(logits[static_cast<std::size_t>(id)]); };
+  const auto count = static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(static_cast<std::uint64_t>(most), ids.size()));
+  std::partial_sort(ids.begin(), ids.begin() + count, ids.end(),
+                    [&](std::int32_t a, std::int32_t b) { return at(a) != at(b) ? at(a) > at(b) : a < b; });
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  check(largest != -std::numeric_limits<double>::infinity(), "logits", std::to_string(logits.size()),
+        "every logit is -infinity");
+  double total = 0;
+  for (const float logit : logits) total += portable_exp(static_cast<double>(logit) - largest);
+  const double all = largest + std::log(total);
+  std::vector<TokenProbability> out{{chosen, at(chosen) - all}};
+  for (std::ptrdiff_t i = 0; i < count; ++i) out.push_back({ids[static_cast<std::size_t>(i)], 0});
+  for (TokenProbability& p : out) p.log_probability = at(p.id) - all;
+  return out;
 }
 
 }  // namespace tessera

@@ -71,6 +71,8 @@ class Tokenizer {
   std::optional<TokenId> eos() const { return eos_; }
   bool adds_bos() const { return adds_bos_; }
   bool adds_eos() const { return adds_eos_; }
+  /// Whether `encode` puts a space before a text, which is none of what the text says.
+  bool adds_space() const { return adds_space_; }
   /// Whether generation ends with this token: the file's eos, eot and eom tokens, and tokens of whatever type with the
   /// texts that the common families use to end a turn ("<|eot_id|>", "<|im_end|>", ...).
   bool is_end(TokenId id) const;

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tessera chat`: a conversation with a model, in the words of its chat template.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "arguments.h"
+#include "chat_loop.h"
+#include "command.h"
+#include "interrupts.h"
+#include "model_options.h"
+#include "terminal.h"
+#include "tessera/device/placement_scope.h"
+#include "tessera/llm/estimate.h"
+
+namespace tessera::app {
+namespace {
+
+struct Options : ModelOptions {
+  std::string system, prompt, chat_template, arguments, load, when_full = "refuse";
+  std::int64_t context = 0;
+  bool json = false, quiet = false;
+};
+
+int run(Options o) {
+  catch_interrupts("tessera: interrupted before the conversation began", !o.quiet && os::is_terminal(stderr));
+  o.begin();
+  const auto [devices, why] = where(o, false);
+  const DeviceScope scope(devices.front());
+  const GgufFile file = GgufFile::open(o.model);
+  const LlamaConfig config = read_llama_config(file);
+  ChatTemplate chat_template = ChatTemplate::of(file, o.chat_template);
+  ChatOptions options;
+  options.prompt.arguments = o.arguments;
+  options.generate = o.generate;
+  options.generate.sampling = o.sampling_over(sampling_of(file));
+  options.generate.cancelled = interrupt_marked;
+  options.when_full = o.when_full == "shift" ? WhenFull::shift : WhenFull::refuse;
+  options.context = o.context ? o.context : default_context(file, devices, options.generate);
+  require_context("chat", options.context, config.context_length);
+
+  Conversation begin;
+  if (!o.load.empty()) begin = read_conversation(o.load);
+  if (!o.system.empty()) set_system(begin, o.system);
+  const LanguageModel model =
+      load_with_progress(file, o, devices, {.generate = options.generate, .conversation = options.context}, o.quiet);
+  const std::string name = chat_template.name();
+  ChatSession session(model, std::move(chat_template), options);
+  session.conversation = std::move(begin);
+  if (!o.quiet && (!o.json || o.prompt.empty())) {
+    const auto line = [&](std::string_view label, const std::string& text) {
+      say("{:<9} {}\n", label, wrapped(text, 10, columns(stderr), 10));
+    };
+    line("device", why);
+    line("context",
+         fmt::format("{} tokens of {} that the model was made for{}", session.context(), config.context_length,
+                     o.when_full == "shift" ? "; when it is full, the oldest turns are left out" : ""));
+    line("template", name);
+    if (options.generate.sampling.temperature > 0) line("seed", std::to_string(options.generate.sampling.seed));
+  }
+  mark_interrupts();
+  return converse(session, {.prompt = o.prompt, .json = o.json, .quiet = o.quiet, .once = !o.prompt.empty()});
+}
+
+}  // namespace
+
+Command chat_command(CLI::App& program) {
+  auto o = std::make_shared<Options>();
+  o->generate.max_tokens = most_tokens;
+  CLI::App* sub = program.add_subcommand("chat", "Talk with a language model");
+  o->declare(*sub);
+  sub->add_option("-p,--prompt", o->prompt, "One message: answer it and end")->check(names_something);
+  sub->add_option("--system", o->system, "The system prompt: what the model should be");
+  sub->add_option("--load", o->load, "Go on with a conversation that /save wrote")->check(names_something);
+  sub->add_option("-n,--tokens", o->generate.max_tokens,
+                  "Tokens of an answer at most (default: what there is room for)")
+      ->transform(whole_number(1, most_tokens));
+  sub->add_option("--ctx", o->context,
+                  "Tokens of the whole conversation at most (default: what the model was made for and memory is there "
+                  "for, at most 8192). Memory is taken as the conversation grows")
+      ->transform(whole_number(0, most_tokens));
+  sub->add_option("--when-full", o->when_full,
+                  "refuse: an answer ends there; shift: the model reads on without the oldest turns")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"refuse", "shift"}));
+  sub->add_option("--template", o->chat_template,
+                  fmt::format("A variant of the file's chat template, or a built-in one: {}",
+                              fmt::join(ChatTemplate::families(), ", ")))
+      ->check(names_something);
+  sub->add_option("--template-args", o->arguments,
+                  R"(A JSON object for the template, such as {"enable_thinking": false})")
+      ->check(names_something);
+  sub->add_flag("--json", o->json, "Write each answer as one JSON object on a line");
+  sub->add_flag("-q,--quiet", o->quiet, "No progress, and nothing said beside the answers but errors");
+  sub->footer(
+      R"(A message is a line. One that ends in a backslash goes on in the next; lines between """ and """ are one
+message. /help shows the commands, such as /save FILE and /retry; Ctrl-C stops an answer, Ctrl-D ends the conversation.
+From a file or a pipe messages are read alike, and the first error ends the program. Answers go to standard output, all
+else to standard error. What a model thinks before it answers is shown dimmed on a terminal; elsewhere it is left out
+(--json has it).
+
+Examples:
+  tessera chat model.gguf
+  tessera chat model.gguf --system "You answer in one sentence." --temperature 0
+  tessera chat model.gguf --prompt "Why is the sky blue?" --quiet
+  tessera chat model.gguf --prompt "Why is the sky blue?" --json | jq -r .content
+  printf '%s\n' "Hello" "What did I say?" | tessera chat model.gguf
+  tessera chat base.gguf --template chatml)");
+  return {sub, [o] { return run(*o); }};
+}
+
+}  // namespace tessera::app

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chat_loop.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "interrupts.h"
+#include "line_reader.h"
+#include "terminal.h"
+#include "tessera/base/error.h"
+
+namespace tessera::app {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr const char* commands_text = R"(/help          this text
+/system TEXT   what the model should be, from now on; without TEXT: nothing
+/retry         answer the last message once more
+/reset         begin anew, with the same system prompt
+/save FILE     write the conversation as JSON
+/load FILE     go on with one that was written so
+/quit          end, as Ctrl-D does
+A message that begins with a slash is written with two. A line that ends in a backslash goes on in the next one; lines
+between """ and """ are one message. Ctrl-C stops an answer.
+)";
+
+class Talk {
+ public:
+  Talk(ChatSession& session, const ConverseOptions& options)
+      : session_(session), options_(options), seed_(session.options().generate.sampling.seed) {}
+
+  int run() {
+    if (options_.once) {
+      say_message(options_.prompt);
+      return cut_ ? interrupted : success;
+    }
+    if (reader_.interactive() && !options_.quiet) say("/help shows the commands\n\n");
+    std::string message;
+    while (true) {
+      const LineReader::Result result = read_message(message);
+      if (result == LineReader::Result::end) break;
+      if (result == LineReader::Result::interrupted) {
+        if (!reader_.interactive()) return interrupted;
+        say("(Ctrl-D or /quit ends)\n");
+        continue;
+      }
+      // What somebody typed wrong ends nothing; a script's mistake does.
+      try {
+        if (!act(message)) break;
+      } catch (const Error& e) {
+        if (!reader_.interactive()) throw;
+        say("{} {}\n", Style(stderr).bad("tessera: error:"), e.what());
+      }
+      if (cut_ && !reader_.interactive()) return interrupted;
+    }
+    return success;
+  }
+
+ private:
+  /// A line, or several as one message.
+  LineReader::Result read_message(std::string& message) {
+    constexpr std::string_view quotes = R"(""")";
+    std::string line;
+    LineReader::Result result = reader_.read("> ", line);
+    if (result != LineReader::Result::line) return result;
+    message.clear();
+    if (line.starts_with(quotes)) {
+      std::string rest = line.substr(quotes.size());
+      while (!rest.ends_with(quotes)) {
+        message += rest + "\n";
+        result = reader_.read(". ", rest);
+        if (result == LineReader::Result::interrupted) return result;
+        if (result == LineReader::Result::end)
+          fail<ArgumentError>({.asked = "chat", .wrong = R"(a message that began with """ has no end)"});
+      }
+      message += rest.substr(0, rest.size() - quotes.size());
+      if (message.ends_with('\n')) message.pop_back();
+      if (message.starts_with('\n')) message.erase(0, 1);
+    } else {
+      while (line.ends_with('\\')) {
+        line.pop_back();
+        message += line + "\n";
+        result = reader_.read(". ", line);
+        if (result == LineReader::Result::interrupted) return result;
+        if (result == LineReader::Result::end) line.clear();
+      }
+      message += line;
+    }
+    reader_.remember(message);
+    return LineReader::Result::line;
+  }
+
+  /// False at /quit.
+  bool act(const std::string& message) {
+    if (message.find_first_not_of(" \t\n") == std::string::npos) return true;
+    if (message.starts_with("//")) {
+      say_message(message.substr(1));
+      return true;
+    }
+    if (!message.starts_with('/')) {
+      say_message(message);
+      return true;
+    }
+    const std::size_t space = message.find_first_of(" \t\n");
+    const std::string command = message.substr(0, space);
+    std::string rest = space == std::string::npos ? "" : message.substr(message.find_first_not_of(" \t\n", space));
+    rest.erase(rest.find_last_not_of(" \t\n") + 1);
+    if (command == "/quit" || command == "/exit") return false;
+    if (command == "/help")
+      say("{}", commands_text);
+    else if (command == "/system")
+      change_system(rest);
+    else if (command == "/reset")
+      reset();
+    else if (command == "/retry")
+      retry();
+    else if (command == "/save")
+      save(rest);
+    else if (command == "/load")
+      load(rest);
+    else
+      fail<ArgumentError>({.asked = "chat",
+                           .with = {{"command", command}},
+                           .wrong = "there is no such command",
+                           .todo = "/help shows those that exist; a message that begins with a slash is written with "
+                                   "two"});
+    return true;
+  }
+
+  void note(const std::string& text) {
+    if (!options_.quiet) say("{}\n", Style(stderr).faint("(" + text + ")"));
+  }
+
+  void say_message(const std::string& text) {
+    session_.conversation.push_back({"user", text});
+    bool kept = false;
+    try {
+      kept = answer();
+    } catch (...) {
+      session_.conversation.pop_back();
+      throw;
+    }
+    if (!kept) session_.conversation.pop_back();
+  }
+
+  /// False if it was stopped before there was anything of it.
+  bool answer() {
+    cut_ = false;
+    const std::size_t before = session_.conversation.size();
+    session_.options().generate.sampling.seed = seed_ + answers_;
+    const bool terminal = os::is_terminal(output());
+    const Style style(output());
+    bool thinking = false, begun = false;
+    const auto show = [&](const ThinkingSplitter::Parts& parts) {
+      if (options_.json) return true;
+      if (!parts.thinking.empty() && terminal) {
+        app::print("{}", style.faint(parts.thinking));
+        thinking = true;
+      }
+      if (!parts.text.empty()) {
+        if (std::exchange(thinking, false)) app::print("\n\n");
+        std::fwrite(parts.text.data(), 1, parts.text.size(), output());
+        begun = true;
+      }
+      return std::fflush(output()) == 0;  // main says so if not
+    };
+    ChatAnswer a;
+    try {
+      a = session_.answer(show);
+    } catch (...) {
+      if (begun || thinking) app::print("\n");
+      throw;
+    }
+    ++answers_;
+    cut_ = a.result.reason == StopReason::cancelled;
+    take_interrupt();
+    if (options_.json)
+      print_json(a);
+    else
+      app::print("\n");
+    std::fflush(output());
+    const bool kept = session_.conversation.size() > before;
+    if (cut_) note(kept ? "stopped" : "stopped before there was anything of an answer: the message is dropped");
+    if (a.result.reason == StopReason::max_tokens)
+      note(fmt::format("{}: the answer ends here; --tokens raises it", counted(a.result.tokens.size(), "token")));
+    if (a.result.reason == StopReason::context_full)
+      note(
+          fmt::format("the context of {} is full: the answer ends here; /reset begins anew, --ctx is how long it is, "
+                      "--when-full shift leaves the oldest turns out",
+                      counted(session_.context(), "token")));
+    if (a.left_out != left_out_)
+      note(fmt::format("the model does not read the oldest {} any more", counted(a.left_out, "message")));
+    left_out_ = a.left_out;
+    if (reader_.interactive() && !options_.once && !options_.json) app::print("\n"), std::fflush(output());
+    return kept;
+  }
+
+  void print_json(const ChatAnswer& a) {
+    ordered_json out = {{"role", a.message.role}, {"content", a.message.text}};
+    if (!a.message.thinking.empty()) out["reasoning_content"] = a.message.thinking;
+    out["stopped"] = stop_reason_name(a.result.reason);
+    out["prompt_tokens"] = a.result.prompt_tokens.size();
+    out["read_tokens"] = a.result.read;
+    out["tokens"] = a.result.tokens.size();
+    out["left_out"] = a.left_out;
+    out["seed"] = session_.options().generate.sampling.seed;
+    out["prompt_tokens_per_second"] = a.result.prompt_tokens_per_second();
+    out["tokens_per_second"] = a.result.tokens_per_second();
+    app::print("{}\n", out.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+  }
+
+  void change_system(const std::string& text) {
+    Conversation before = session_.conversation;
+    set_system(session_.conversation, text);
+    try {
+      // Some templates have no place for it, and say so.
+      if (session_.conversation.size() > 1 || !text.empty()) {
+        Conversation asked = session_.conversation;
+        if (asked.back().role == "system") asked.push_back({"user", "?"});
+        session_.chat_template().prompt(asked, tokenizer(), session_.options().prompt);
+      }
+    } catch (...) {
+      session_.conversation = std::move(before);
+      throw;
+    }
+    note(text.empty() ? "no system prompt" : "the system prompt is set");
+  }
+
+  void reset() {
+    Conversation kept;
+    for (const ChatMessage& m : session_.conversation)
+      if (m.role == "system") kept.push_back(m);
+    session_.conversation = std::move(kept);
+    note("a new conversation");
+  }
+
+  void retry() {
+    Conversation& all = session_.conversation;
+    std::size_t last = all.size();
+    while (last > 0 && all[last - 1].role != "user") --last;
+    if (last == 0) fail<ArgumentError>({.asked = "chat", .wrong = "there is no message to answer once more"});
+    const Conversation before = all;
+    all.resize(last);
+    try {
+      if (!answer()) all = before;
+    } catch (...) {
+      all = before;
+      throw;
+    }
+  }
+
+  static void require_file(const std::string& command, const std::string& path) {
+    if (path.empty())
+      fail<ArgumentError>({.asked = "chat",
+                           .wrong = command + " wants the name of a file",
+                           .todo = "Such as " + command + " chat.json"});
+  }
+
+  void save(const std::string& path) {
+    require_file("/save", path);
+    errno = 0;
+    std::ofstream out(path, std::ios::binary);
+    out << to_json(session_.conversation);
+    out.close();
+    if (!out)
+      fail<ArgumentError>({.asked = "chat",
+                           .with = {{"file", path}},
+                           .wrong = "the conversation cannot be written there",
+                           .todo = errno ? std::string(std::strerror(errno)) : ""});
+    note(fmt::format("{} written to {}", counted(session_.conversation.size(), "message"), path));
+  }
+
+  void load(const std::string& path) {
+    require_file("/load", path);
+    session_.conversation = read_conversation(path);
+    note(fmt::format("{} read from {}", counted(session_.conversation.size(), "message"), path));
+  }
+
+  const Tokenizer& tokenizer() const { return session_.model().tokenizer(); }
+
+  ChatSession& session_;
+  const ConverseOptions& options_;
+  LineReader reader_;
+  std::uint64_t seed_, answers_ = 0;  // each answer draws from a seed of its own, so that /retry gives another
+  std::int64_t left_out_ = 0;
+  bool cut_ = false;
+};
+
+}  // namespace
+
+Conversation read_conversation(const std::string& path) {
+  errno = 0;
+  std::ifstream in(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in.is_open() || in.bad())
+    fail<ArgumentError>({.asked = "chat",
+                         .with = {{"file", path}},
+                         .wrong = "the conversation cannot be read",
+                         .todo = errno ? std::string(std::strerror(errno)) : ""});
+  return conversation_of_json(text, path);
+}
+
+void set_system(Conversation& conversation, const std::string& text) {
+  std::erase_if(conversation, [](const ChatMessage& m) { return m.role == "system"; });
+  if (!text.empty()) conversation.insert(conversation.begin(), {"system", text});
+}
+
+int converse(ChatSession& session, const ConverseOptions& options) { return Talk(session, options).run(); }
+
+}  // namespace tessera::app

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "line_reader.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <clocale>
+#include <cstdlib>
+#include <cstring>
+#include <cwchar>
+#include <string_view>
+
+#ifdef TESSERA_LIBEDIT
+#include <histedit.h>
+#endif
+
+#include "interrupts.h"
+#include "terminal.h"
+
+namespace tessera::app {
+
+#ifdef TESSERA_LIBEDIT
+struct LineReader::Editor {
+  EditLine* line = nullptr;
+  History* history = nullptr;
+  std::string prompt;
+
+  ~Editor() {
+    if (line) ::el_end(line);
+    if (history) ::history_end(history);
+  }
+};
+
+namespace {
+
+/// One character of the terminal; the editor's own reader goes on after Ctrl-C.
+int read_character(EditLine*, wchar_t* to) {
+  std::mbstate_t state{};
+  for (int bytes = 0; bytes < 8; ++bytes) {
+    char c = 0;
+    ssize_t n = 0;
+    while ((n = ::read(STDIN_FILENO, &c, 1)) < 0 && errno == EINTR && !interrupt_marked()) {}
+    if (n <= 0) return static_cast<int>(n);
+    const std::size_t made = std::mbrtowc(to, &c, 1, &state);
+    if (made == static_cast<std::size_t>(-2)) continue;
+    if (made != static_cast<std::size_t>(-1)) return 1;
+    break;
+  }
+  *to = L'?';  // bytes of another encoding
+  return 1;
+}
+
+}  // namespace
+
+LineReader::LineReader() : interactive_(os::is_terminal(stdin)) {
+  const char* term = std::getenv("TERM");
+  if (!interactive_ || !os::is_terminal(stderr) || term == nullptr || std::string_view(term) == "dumb") return;
+  // The editor counts columns by the locale's characters.
+  if (!std::setlocale(LC_CTYPE, "") || MB_CUR_MAX < 4) std::setlocale(LC_CTYPE, "C.UTF-8");
+  auto editor = std::make_unique<Editor>();
+  editor->line = ::el_init("tessera", stdin, stderr, stderr);
+  editor->history = ::history_init();
+  if (!editor->line || !editor->history) return;
+  HistEvent event{};
+  ::history(editor->history, &event, H_SETSIZE, 1000);
+  ::history(editor->history, &event, H_SETUNIQUE, 1);
+  ::el_set(editor->line, EL_CLIENTDATA, editor.get());
+  ::el_set(
+      editor->line, EL_PROMPT, +[](EditLine* line) {
+        Editor* self = nullptr;
+        ::el_get(line, EL_CLIENTDATA, &self);
+        return self->prompt.data();
+      });
+  ::el_set(editor->line, EL_EDITOR, "emacs");
+  ::el_set(editor->line, EL_HIST, ::history, editor->history);
+  ::el_set(editor->line, EL_GETCFN, read_character);
+  ::el_set(editor->line, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+  ::el_source(editor->line, nullptr);  // ~/.editrc
+  editor_ = std::move(editor);
+}
+
+void LineReader::remember(const std::string& line) {
+  HistEvent event{};
+  if (editor_ && !line.empty()) ::history(editor_->history, &event, H_ENTER, line.c_str());
+}
+
+LineReader::Result LineReader::read(const std::string& prompt, std::string& line) {
+  if (!editor_) {
+    if (interactive_) say("{}", prompt);
+    return read_plain(line);
+  }
+  editor_->prompt = prompt;
+  int count = 0;
+  const char* const text = ::el_gets(editor_->line, &count);
+  if (take_interrupt()) {
+    ::el_reset(editor_->line);
+    say("\n");
+    return Result::interrupted;
+  }
+  if (!text || count <= 0) return Result::end;
+  line.assign(text, static_cast<std::size_t>(count));
+  while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.pop_back();
+  return Result::line;
+}
+#else
+struct LineReader::Editor {};
+
+LineReader::LineReader() : interactive_(os::is_terminal(stdin)) {}
+void LineReader::remember(const std::string&) {}
+LineReader::Result LineReader::read(const std::string& prompt, std::string& line) {
+  if (interactive_) say("{}", prompt);
+  return read_plain(line);
+}
+#endif
+
+LineReader::~LineReader() = default;
+
+LineReader::Result LineReader::read_plain(std::string& line) {
+  while (true) {
+    const std::size_t end = buffer_.find('\n');
+    if (end != std::string::npos || (ended_ && !buffer_.empty())) {
+      line = buffer_.substr(0, end);
+      buffer_.erase(0, end == std::string::npos ? end : end + 1);
+      if (!line.empty() && line.back() == '\r') line.pop_back();
+      return Result::line;
+    }
+    if (ended_) return Result::end;
+    char some[4096];
+    const ssize_t n = ::read(STDIN_FILENO, some, sizeof some);
+    if (n < 0 && errno == EINTR) {
+      if (!take_interrupt()) continue;
+      if (interactive_) say("\n");
+      return Result::interrupted;
+    }
+    if (n <= 0)
+      ended_ = true;
+    else
+      buffer_.append(some, static_cast<std::size_t>(n));
+  }
+}
+
+}  // namespace tessera::app

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tessera tokenize`: a text as the tokens of a model, and back.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "model_options.h"
+#include "terminal.h"
+#include "tessera/base/unicode.h"
+#include "tessera/llm/tokenizer.h"
+
+namespace tessera::app {
+namespace {
+
+struct Options {
+  std::string model, text;
+  bool ids = false, json = false, decode = false, special = false, bare = false;
+};
+
+/// Between quotes; what does not print, or is no UTF-8, as its bytes.
+std::string quoted_bytes(std::string_view text) {
+  std::string out = "\"";
+  while (!text.empty()) {
+    const Utf8Unit unit = utf8_unit(text);
+    const bool prints =
+        unit.kind == Utf8Unit::Kind::character && unit.code >= 0x20 && !(unit.code >= 0x7f && unit.code < 0xa0);
+    if (prints && unit.code != '"' && unit.code != '\\')
+      out += text.substr(0, unit.size);
+    else if (prints)
+      out += '\\', out += text[0];
+    else if (text[0] == '\n')
+      out += "\\n";
+    else if (text[0] == '\t')
+      out += "\\t";
+    else
+      for (const char c : text.substr(0, unit.size)) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    text.remove_prefix(unit.size);
+  }
+  return out + "\"";
+}
+
+void print_json(const Tokenizer& tokenizer, const std::vector<TokenId>& tokens) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  for (const TokenId id : tokens)
+    out.push_back({{"id", id}, {"text", tokenizer.text(id)}, {"bytes", tokenizer.decode(id, true)}});
+  app::print("{}\n", out.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+int run(const Options& o) {
+  const GgufFile file = GgufFile::open(o.model);
+  const Tokenizer tokenizer(file);
+  const std::string text = o.text == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {}) : o.text;
+  if (o.decode) {
+    const std::string bytes = tokenizer.decode(token_numbers(text), o.special);
+    std::fwrite(bytes.data(), 1, bytes.size(), output());
+    if (o.text != "-" || os::is_terminal(output())) app::print("\n");
+    return success;
+  }
+  const std::vector<TokenId> tokens = tokenizer.encode(text, {.add_special = !o.bare, .parse_special = o.special});
+  if (o.json) {
+    print_json(tokenizer, tokens);
+  } else if (o.ids) {
+    app::print("{}\n", fmt::join(tokens, " "));
+  } else {
+    for (const TokenId id : tokens) {
+      const bool control = tokenizer.type(id) == TokenType::control;
+      app::print("{:>7}  {}{}\n", id,
+                 control ? std::string(tokenizer.text(id)) : quoted_bytes(tokenizer.decode(id, true)),
+                 control ? "  (control)" : "");
+    }
+  }
+  return success;
+}
+
+}  // namespace
+
+Command tokenize_command(CLI::App& program) {
+  auto o = std::make_shared<Options>();
+  CLI::App* sub = program.add_subcommand("tokenize", "Show a text as the tokens of a model");
+  sub->add_option("MODEL", o->model, "A GGUF file; its weights are not read")->required();
+  sub->add_option("TEXT", o->text, "The text, \"-\" for standard input; with --decode numbers of tokens")->required();
+  auto* ids = sub->add_flag("--ids", o->ids, "Only the numbers, on one line: what `tessera generate --ids` takes");
+  auto* json = sub->add_flag("--json", o->json, "A JSON list of objects with id, text and bytes")->excludes(ids);
+  auto* decode =
+      sub->add_flag("--decode", o->decode, "The text of tokens whose numbers are given")->excludes(ids)->excludes(json);
+  sub->add_flag("--special", o->special, "Take the text of control tokens, such as <|im_end|>, for them; show it");
+  sub->add_flag("--bare", o->bare, "Without the begin and end tokens that the file asks for")->excludes(decode);
+  sub->footer(R"(Examples:
+  tessera tokenize models/pgdocs-2m-q8_0.gguf "The index"
+  tessera tokenize model.gguf --ids - < prompt.txt
+  tessera tokenize model.gguf --decode "1 2 3"
+  tessera tokenize model.gguf --special "<|im_start|>user")");
+  return {sub, [o] { return run(*o); }};
+}
+
+}  // namespace tessera::app

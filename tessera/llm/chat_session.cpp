@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/llm/chat_session.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "tessera/base/error.h"
+#include "tessera/base/log.h"
+#include "tessera/llm/estimate.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t most_by_default = 8192;
+
+}  // namespace
+
+std::int64_t default_context(const GgufFile& file, std::span<const Device> devices, const GenerateOptions& options) {
+  const std::int64_t wanted = std::min(read_llama_config(file).context_length, most_by_default);
+  const MemoryOptions memory{
+      .context = wanted, .prompt = 0, .batch = options.batch, .cache_dtype = options.cache_dtype};
+  if (estimate_memory(file, devices, memory).fits()) return wanted;
+  return std::clamp<std::int64_t>(largest_context(file, devices, memory), 1, wanted);
+}
+
+void set_chat_ends(GenerateOptions& options, const ChatTemplate& chat_template, const Tokenizer& tokenizer) {
+  if (const auto missing = chat_template.missing_tokens(tokenizer); !missing.empty())
+    logging::warn(
+        fmt::format("{} wants the tokens {}, which the vocabulary does not have: the model was not made for it",
+                    chat_template.name(), fmt::join(missing, ", ")));
+  if (const std::string end = chat_template.end_text(tokenizer); !end.empty()) options.stop.push_back(end);
+  for (const ThinkingMarks& m : thinking_marks())
+    for (const std::string_view mark : {m.open, m.close})
+      if (const auto id = tokenizer.find(mark)) options.shown.push_back(*id);
+}
+
+SamplerOptions sampling_of(const GgufFile& file, SamplerOptions otherwise) {
+  const std::string prefix = "general.sampling.";
+  const auto number = [&](const char* name, double& to) { to = file.get_or<double>(prefix + name, to); };
+  SamplerOptions o = std::move(otherwise);
+  number("temp", o.temperature);
+  number("top_p", o.top_p);
+  number("min_p", o.min_p);
+  number("penalty_repeat", o.repeat_penalty);
+  // Negative: all of them, as llama.cpp takes it.
+  o.top_k = std::max<std::int64_t>(0, file.get_or<std::int64_t>(prefix + "top_k", o.top_k));
+  o.penalty_last = std::max<std::int64_t>(-1, file.get_or<std::int64_t>(prefix + "penalty_last_n", o.penalty_last));
+  // As transformers and llama.cpp take a top_p of 0, but for which no token would be left: the likeliest one.
+  if (o.top_p <= 0 && file.has(prefix + "top_p")) o.top_p = std::numeric_limits<double>::min();
+  const auto warn = [&](const std::string& key) {
+    logging::warn(fmt::format("{}: {} is not applied: Tessera does not draw tokens so", file.name(), key));
+  };
+  if (file.get_or<double>(prefix + "xtc_probability", 0) > 0) warn(prefix + "xtc_probability");
+  if (file.get_or<std::int64_t>(prefix + "mirostat", 0) != 0) warn(prefix + "mirostat");
+  if (file.has(prefix + "sequence")) warn(prefix + "sequence");
+  try {
+    const Sampler checked(o);
+  } catch (const ArgumentError& e) {
+    fail<FormatError>({.asked = "load model",
+                       .with = {{"file", file.name()}, {"keys", prefix + "*"}},
+                       .wrong = fmt::format("the file asks for tokens drawn so as cannot be: {}", e.what())});
+  }
+  return o;
+}
+
+ChatSession::ChatSession(const LanguageModel& model, ChatTemplate chat_template, ChatOptions options)
+    : model_(model),
+      template_(std::move(chat_template)),
+      options_(std::move(options)),
+      session_(model,
+               options_.context ? options_.context : std::min(model.model().config().context_length, most_by_default),
+               options_.generate.cache_dtype, TextSession::Memory::in_pages, options_.generate.recorded) {
+  set_chat_ends(options_.generate, template_, model.tokenizer());
+  require_generate(options_.generate);
+}
+
+std::size_t ChatSession::first_turn() const {
+  std::size_t i = 0;
+  while (i < conversation.size() && conversation[i].role == "system") ++i;
+  return i;
+}
+
+ChatPrompt ChatSession::prompt_without(std::size_t left_out) const {
+  if (left_out == 0) return template_.prompt(conversation, model_.tokenizer(), options_.prompt);
+  Conversation rest = conversation;
+  const auto from = rest.begin() + static_cast<std::ptrdiff_t>(first_turn());
+  rest.erase(from, from + static_cast<std::ptrdiff_t>(left_out));
+  return template_.prompt(rest, model_.tokenizer(), options_.prompt);
+}
+
+ChatPrompt ChatSession::prompt() const {
+  ChatPrompt all = prompt_without(0);
+  require_prompt(static_cast<std::int64_t>(all.tokens.size()), context(), model_.model().config().context_length);
+  return all;
+}
+
+ChatAnswer ChatSession::answer(const AnswerCallback& on_parts) {
+  ChatAnswer out;
+  out.message.role = "assistant";
+  const auto size = [](const std::vector<TokenId>& t) { return static_cast<std::int64_t>(t.size()); };
+  // Questions left out are left out with their answers: what remains begins with a question.
+  std::size_t left_out = 0;
+  const auto leave_out_more = [&] {
+    const std::size_t first = first_turn();
+    std::size_t next = first + left_out + 1;
+    while (next < conversation.size() && conversation[next].role != "user") ++next;
+    if (next >= conversation.size()) return false;
+    left_out = next - first;
+    return true;
+  };
+
+  ChatPrompt prompt = prompt_without(0);
+  if (options_.when_full == WhenFull::shift) {
+    // An eighth of the context is for the answer.
+    const std::int64_t room = std::min(options_.generate.max_tokens, std::max<std::int64_t>(1, context() / 8));
+    while (size(prompt.tokens) + room > context() && leave_out_more()) prompt = prompt_without(left_out);
+  }
+
+  ThinkingSplitter splitter(prompt.thinking);
+  const auto give = [&](const ThinkingSplitter::Parts& parts) {
+    out.message.thinking += parts.thinking;
+    out.message.text += parts.text;
+    return (parts.thinking.empty() && parts.text.empty()) || !on_parts || on_parts(parts);
+  };
+  MakeRoom make_room;
+  if (options_.when_full == WhenFull::shift)
+    make_room = [&](std::span<const TokenId> answer) {
+      std::vector<TokenId> tokens;
+      while (leave_out_more()) {
+        tokens = prompt_without(left_out).tokens;
+        tokens.insert(tokens.end(), answer.begin(), answer.end());
+        if (size(tokens) + std::max<std::int64_t>(1, context() / 8) <= context()) return tokens;
+      }
+      return size(tokens) < context() ? tokens : std::vector<TokenId>();
+    };
+  bool begins = model_.tokenizer().adds_space();  // as the tokens of the answer are read back
+  out.result = session_.generate(
+      prompt.tokens, options_.generate,
+      [&](std::string_view piece) {
+        if (begins && piece.starts_with(' ')) piece.remove_prefix(1);
+        begins = false;
+        return give(splitter.push(piece));
+      },
+      make_room);
+  give(splitter.flush());
+  out.left_out = static_cast<std::int64_t>(left_out);
+  const bool nothing =
+      out.result.reason == StopReason::cancelled && out.message.text.empty() && out.message.thinking.empty();
+  if (!nothing) conversation.push_back(out.message);
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/llm/text_session.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "tessera/base/error.h"
+#include "tessera/base/unicode.h"
+#include "tessera/llm/estimate.h"
+#include "tessera/llm/stop_filter.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t page = 256;  // tokens by which the cache grows, at least
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+}  // namespace
+
+TextSession::TextSession(const LanguageModel& model, std::int64_t context, DType cache_dtype, Memory memory,
+                         bool recorded)
+    : model_(model),
+      context_(context),
+      cache_(model.model().make_cache(memory == Memory::at_once ? context : std::min(context, page), cache_dtype)),
+      recorded_(recorded) {
+  require_context("generate", context, model.model().config().context_length);
+}
+
+void TextSession::clear() {
+  cache_.truncate(0);
+  tokens_.clear();
+}
+
+void TextSession::reserve(std::int64_t tokens) {
+  if (tokens <= cache_.capacity()) return;
+  // By a quarter at least, so that a long text is copied a few times only.
+  const std::int64_t wanted = std::max(tokens, cache_.capacity() + cache_.capacity() / 4);
+  decoder_.reset();
+  cache_.grow(std::min(context_, (wanted + page - 1) / page * page));
+}
+
+std::int64_t TextSession::read(std::span<const TokenId> prompt, const GenerateOptions& options) {
+  const auto same = static_cast<std::size_t>(
+      std::mismatch(tokens_.begin(), tokens_.end(), prompt.begin(), prompt.end()).first - tokens_.begin());
+  // The last one is read in any case: its logits are wanted.
+  std::size_t at = std::min(same, prompt.size() - 1);
+  cache_.truncate(static_cast<std::int64_t>(at));
+  tokens_.resize(at);
+  const std::size_t begin = at;
+  while (at < prompt.size() && !cancelled(options)) {
+    const auto piece = prompt.subspan(at, std::min(static_cast<std::size_t>(options.batch), prompt.size() - at));
+    reserve(static_cast<std::int64_t>(at + piece.size()));
+    try {
+      const Array last = model_.model().forward(piece, cache_);
+      if (at + piece.size() == prompt.size())
+        logits_ = last.to_vector<float>();
+      else
+        last.eval();
+    } catch (...) {  // what is in the cache may be half written
+      cache_.truncate(static_cast<std::int64_t>(at));
+      throw;
+    }
+    tokens_.insert(tokens_.end(), piece.begin(), piece.end());
+    at += piece.size();
+  }
+  return static_cast<std::int64_t>(at - begin);
+}
+
+GenerateResult TextSession::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
+                                     const TextCallback& on_text, const MakeRoom& make_room) {
+  const auto given = static_cast<std::int64_t>(prompt.size());
+  require_generate(options);
+  require_prompt(given, context_, model_.model().config().context_length);
+  const Tokenizer& tokenizer = model_.tokenizer();
+  Sampler sampler(options.sampling);
+  StopFilter stops(options.stop);
+  Utf8Stream characters;
+  GenerateResult result;
+  result.prompt_tokens.assign(prompt.begin(), prompt.end());
+  const auto emit = [&](const std::string& piece) {
+    result.text += piece;
+    return piece.empty() || !on_text || on_text(piece);
+  };
+
+  const double begun = now();
+  result.read = read(prompt, options);
+  result.prompt_seconds = now() - begun;
+  const double start = now();
+  bool going = options.max_tokens > 0, whole = true;
+  if (tokens_.size() < prompt.size()) result.reason = StopReason::cancelled, going = false;
+  while (going) {
+    if (cancelled(options)) {
+      result.reason = StopReason::cancelled;
+      break;
+    }
+    const TokenId next = sampler.sample(logits_, tokens_);
+    if (tokenizer.is_end(next)) {
+      result.reason = StopReason::end_token, result.end_token = next;
+      break;
+    }
+    result.tokens.push_back(next);
+    if (options.log_probabilities >= 0)
+      result.log_probabilities.push_back(log_probabilities(logits_, next, options.log_probabilities));
+    // A model may have more rows than its tokenizer has tokens.
+    const bool shown = std::find(options.shown.begin(), options.shown.end(), next) != options.shown.end();
+    const std::string_view bytes =
+        static_cast<std::size_t>(next) < tokenizer.size() ? tokenizer.decode(next, shown) : std::string_view();
+    const bool wanted = emit(stops.push(characters.push(bytes)));
+    if (stops.stopped()) {
+      result.reason = StopReason::stop_text, result.stop = *stops.stopped();
+      whole = false;
+      break;
+    }
+    if (!wanted) {
+      result.reason = StopReason::cancelled;
+      break;
+    }
+    if (static_cast<std::int64_t>(result.tokens.size()) >= options.max_tokens) {
+      result.reason = StopReason::max_tokens;
+      break;
+    }
+    if (cache_.length() >= context_) {
+      const std::vector<TokenId> instead = make_room ? make_room(result.tokens) : std::vector<TokenId>();
+      if (instead.empty() || static_cast<std::int64_t>(instead.size()) > context_) {
+        result.reason = StopReason::context_full;
+        break;
+      }
+      read(instead, options);
+      if (tokens_.size() < instead.size()) {
+        result.reason = StopReason::cancelled;
+        break;
+      }
+      continue;
+    }
+    reserve(cache_.length() + 1);
+    if (!decoder_) decoder_.emplace(model_.model(), cache_, recorded_);
+    decoder_->step(next).download(logits_.data());  // as many as the prompt gave
+    tokens_.push_back(next);
+  }
+  if (whole) {
+    emit(stops.push(characters.flush()));
+    if (stops.stopped() && result.stop.empty())
+      result.reason = StopReason::stop_text, result.stop = *stops.stopped();
+    else
+      emit(stops.flush());
+  }
+  result.generate_seconds = now() - start;
+  return result;
+}
+
+}  // namespace tessera
