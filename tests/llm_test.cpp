@@ -356,9 +356,9 @@ TEST(BadModels, AreNamedExactly) {
   }
   {
     GgufWriter w = tiny.writer();
-    w.set("llama.rope.scaling.type", std::string("yarn"));
+    w.set("llama.rope.scaling.type", std::string("dynamic"));
     const auto bytes = w.bytes();
-    expect_has(text_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }), {"llama.rope.scaling.type", "yarn"});
+    expect_has(text_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }), {"llama.rope.scaling.type", "dynamic"});
   }
   // What nobody reads is refused by its name, at once; what changes nothing is not.
   const auto with = [&](const std::string& key, GgufValue value) {
@@ -378,9 +378,10 @@ TEST(BadModels, AreNamedExactly) {
     EXPECT_NO_THROW(read_llama_config(parse(bytes))) << key;
   }
   {
-    const auto bytes = with("llama.rope.scaling.attn_factor", 1.5f);
-    expect_has(text_of<FormatError>([&] { read_llama_config(parse(bytes)); }),
-               {"llama.rope.scaling.attn_factor", "1.5"});
+    const auto bytes = with("llama.rope.scaling.attn_factor", 1.5f), bad = with("llama.rope.scaling.attn_factor", 0.0f);
+    EXPECT_EQ(read_llama_config(parse(bytes)).rotary.magnitude, 1.5f);
+    expect_has(text_of<FormatError>([&] { read_llama_config(parse(bad)); }),
+               {"llama.rope.scaling.attn_factor", "is not a number from"});
     const auto adapter = with("general.type", std::string("adapter"));
     expect_has(text_of<FormatError>([&] { read_llama_config(parse(adapter)); }), {"adapter (LoRA)"});
   }

@@ -11,7 +11,7 @@ namespace tessera {
 
 KeyValueCache::KeyValueCache(const LlamaConfig& config, std::int64_t capacity, std::span<const Device> layers,
                              DType dtype)
-    : capacity_(capacity) {
+    : capacity_(capacity), expected_(capacity) {
   if (capacity < 1)
     fail<ArgumentError>({.asked = "KeyValueCache",
                          .with = {{"capacity", std::to_string(capacity)}},
@@ -57,6 +57,15 @@ void KeyValueCache::grow(std::int64_t capacity) {
       a = std::move(larger);
     }
   capacity_ = capacity;
+  if (length_ == 0) expected_ = std::max(expected_, capacity);
+}
+
+void KeyValueCache::expect(std::int64_t tokens) {
+  if (length_ != 0)
+    fail<ArgumentError>({.asked = "KeyValueCache::expect",
+                         .with = {{"tokens", std::to_string(tokens)}, {"in the cache", std::to_string(length_)}},
+                         .wrong = "what has been read was read for another length"});
+  expected_ = tokens;
 }
 
 Llama Llama::load(const GgufFile& file, Device device, const LoadProgress& progress) {
@@ -77,33 +86,57 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
   tensors.to(layers.front());
   const std::int64_t queries = c.heads * c.head_size, keys = c.key_heads * c.head_size;
   m.embedding_ = tensors.matrix("token_embd.weight", c.vocabulary, c.width);
+  std::optional<Array> factors, long_factors;
+  std::optional<Device> factors_on;
   for (std::int64_t i = 0; i < c.layers; ++i) {
     const std::string p = "blk." + std::to_string(i) + ".";
     Layer l;
     const Device device = layers[static_cast<std::size_t>(i)];
     tensors.to(device);
     l.attention_norm = tensors.vector(p + "attn_norm.weight", c.width);
-    l.query = tensors.matrix(p + "attn_q.weight", queries, c.width);
-    l.key = tensors.matrix(p + "attn_k.weight", keys, c.width);
-    l.value = tensors.matrix(p + "attn_v.weight", keys, c.width);
-    l.query_bias = tensors.optional_vector(p + "attn_q.bias", queries);
-    l.key_bias = tensors.optional_vector(p + "attn_k.bias", keys);
-    l.value_bias = tensors.optional_vector(p + "attn_v.bias", keys);
+    if (tensors.has(p + "attn_qkv.weight")) {
+      l.query = tensors.matrix(p + "attn_qkv.weight", queries + 2 * keys, c.width);
+      l.query_bias = tensors.optional_vector(p + "attn_qkv.bias", queries + 2 * keys);
+    } else {
+      l.query = tensors.matrix(p + "attn_q.weight", queries, c.width);
+      l.key = tensors.matrix(p + "attn_k.weight", keys, c.width);
+      l.value = tensors.matrix(p + "attn_v.weight", keys, c.width);
+      l.query_bias = tensors.optional_vector(p + "attn_q.bias", queries);
+      l.key_bias = tensors.optional_vector(p + "attn_k.bias", keys);
+      l.value_bias = tensors.optional_vector(p + "attn_v.bias", keys);
+    }
+    if (c.head_norms) {
+      l.query_norm = tensors.vector(p + "attn_q_norm.weight", c.head_size);
+      l.key_norm = tensors.vector(p + "attn_k_norm.weight", c.head_size);
+    }
+    if (c.post_norms) {
+      l.attention_post_norm = tensors.vector(p + "post_attention_norm.weight", c.width);
+      l.feed_forward_post_norm = tensors.vector(p + "post_ffw_norm.weight", c.width);
+    }
     l.attention_output = tensors.matrix(p + "attn_output.weight", c.width, queries);
     l.feed_forward_norm = tensors.vector(p + "ffn_norm.weight", c.width);
-    l.gate = tensors.matrix(p + "ffn_gate.weight", c.hidden, c.width);
-    l.up = tensors.matrix(p + "ffn_up.weight", c.hidden, c.width);
+    if (tensors.has(p + "ffn_gate.weight")) {
+      l.gate = tensors.matrix(p + "ffn_gate.weight", c.hidden, c.width);
+      l.gate_bias = tensors.optional_vector(p + "ffn_gate.bias", c.hidden);
+    }
+    const std::int64_t up_rows = l.gate.valid() ? c.hidden : 2 * c.hidden;
+    l.up = tensors.matrix(p + "ffn_up.weight", up_rows, c.width);
     l.down = tensors.matrix(p + "ffn_down.weight", c.width, c.hidden);
     l.output_bias = tensors.optional_vector(p + "attn_output.bias", c.width);
-    l.gate_bias = tensors.optional_vector(p + "ffn_gate.bias", c.hidden);
-    l.up_bias = tensors.optional_vector(p + "ffn_up.bias", c.hidden);
+    l.up_bias = tensors.optional_vector(p + "ffn_up.bias", up_rows);
     l.down_bias = tensors.optional_vector(p + "ffn_down.bias", c.width);
-    l.rotary = c.rotary;
-    // One copy a device, shared by its layers.
-    if (i > 0 && device == layers[static_cast<std::size_t>(i) - 1])
-      l.rotary.factors = m.layers_.back().rotary.factors;
-    else
-      l.rotary.factors = tensors.optional_vector("rope_freqs.weight", c.rotary.dimensions / 2);
+    // One copy of factors a device, shared by its layers.
+    if (!factors_on || *factors_on != device) {
+      const std::int64_t pairs = c.rotary.dimensions / 2;
+      long_factors = tensors.optional_vector("rope_factors_long.weight", pairs);
+      factors = tensors.optional_vector(long_factors ? "rope_factors_short.weight" : "rope_freqs.weight", pairs);
+      if (!c.frequency_factors.empty()) factors = Array::from(c.frequency_factors, {}, device);
+      factors_on = device;
+    }
+    const bool own = c.layer_kinds[static_cast<std::size_t>(i)].window > 0 &&
+                     (c.local_rotary.base != c.rotary.base || c.local_rotary.scale != c.rotary.scale);
+    l.rotary = own ? c.local_rotary : c.rotary;
+    if (!own) l.rotary.factors = factors, l.long_factors = long_factors;
     m.layers_.push_back(std::move(l));
   }
   m.output_norm_ = tensors.vector("output_norm.weight", c.width);
@@ -133,11 +166,13 @@ void Llama::for_each_part(const Use& use) const {
   if (!config_.tied || devices_.back() != devices_.front()) use(output_);
   use(output_norm_);
   for (const Layer& l : layers_) {
-    for (const Weight* w : {&l.query, &l.key, &l.value, &l.attention_output, &l.gate, &l.up, &l.down}) use(*w);
+    for (const Weight* w : {&l.query, &l.key, &l.value, &l.attention_output, &l.gate, &l.up, &l.down})
+      if (w->valid()) use(*w);
     use(l.attention_norm), use(l.feed_forward_norm);
-    for (const auto* bias :
-         {&l.query_bias, &l.key_bias, &l.value_bias, &l.output_bias, &l.gate_bias, &l.up_bias, &l.down_bias})
-      if (*bias) use(**bias);
+    for (const auto* some :
+         {&l.query_bias, &l.key_bias, &l.value_bias, &l.output_bias, &l.gate_bias, &l.up_bias, &l.down_bias,
+          &l.query_norm, &l.key_norm, &l.attention_post_norm, &l.feed_forward_post_norm})
+      if (*some) use(**some);
   }
 }
 
@@ -179,33 +214,71 @@ Array Llama::forward(std::span<const std::int32_t> tokens, KeyValueCache& cache,
   return logits;
 }
 
+namespace {
+
+Array with(Array y, const std::optional<Array>& bias) { return bias ? y + *bias : std::move(y); }
+
+}  // namespace
+
+Array Llama::attend(const Layer& l, const Array& x, std::size_t i, const Position& past, KeyValueCache& cache) const {
+  const std::int64_t count = x.shape(0), size = config_.head_size;
+  const LlamaConfig::Layer kind = config_.layer_kinds[i];
+  const Array h = rms_norm(x, l.attention_norm, config_.norm_epsilon);
+  std::vector<Array> qkv;
+  if (l.key.valid()) {
+    qkv = linear(h, {&l.query, &l.key, &l.value});
+    qkv[0] = with(std::move(qkv[0]), l.query_bias), qkv[1] = with(std::move(qkv[1]), l.key_bias);
+    qkv[2] = with(std::move(qkv[2]), l.value_bias);
+  } else {
+    const std::int64_t queries = config_.heads * size, keys = config_.key_heads * size;
+    const Array all = with(linear(h, l.query), l.query_bias);
+    qkv = {all.slice(1, 0, queries), all.slice(1, queries, queries + keys),
+           all.slice(1, queries + keys, queries + 2 * keys)};
+  }
+  Rotary turn = l.rotary;
+  if (l.long_factors && cache.expected() > config_.original_context) turn.factors = l.long_factors;
+  const auto heads = [&](const Array& y, std::int64_t number) { return y.reshape({count, number, size}); };
+  const auto placed = [&](Array y, const std::optional<Array>& norm) {
+    if (norm) y = rms_norm(y, *norm, config_.norm_epsilon);
+    return kind.rotates ? rotary(y, past, turn) : y;
+  };
+  cache_store(cache.keys_[i], placed(heads(qkv[1], config_.key_heads), l.key_norm), past);
+  cache_store(cache.values_[i], heads(qkv[2], config_.key_heads), past);
+  const Array seen = attention(placed(heads(qkv[0], config_.heads), l.query_norm), cache.keys_[i], cache.values_[i],
+                               past, config_.attention_scale, kind.window, config_.attention_cap);
+  Array y = with(linear(seen.reshape({count, config_.heads * size}), l.attention_output), l.output_bias);
+  return l.attention_post_norm ? rms_norm(y, *l.attention_post_norm, config_.norm_epsilon) : y;
+}
+
+Array Llama::feed_forward(const Layer& l, const Array& x) const {
+  const Array f = rms_norm(x, l.feed_forward_norm, config_.norm_epsilon);
+  std::vector<Array> inner;
+  if (l.gate.valid()) {
+    inner = linear(f, {&l.gate, &l.up});
+    inner[0] = with(std::move(inner[0]), l.gate_bias), inner[1] = with(std::move(inner[1]), l.up_bias);
+  } else {
+    const Array both = with(linear(f, l.up), l.up_bias);
+    inner = {both.slice(1, 0, config_.hidden), both.slice(1, config_.hidden, 2 * config_.hidden)};
+  }
+  const Array gated = config_.gate == Gate::gelu ? gelu_gate(std::move(inner[0]), std::move(inner[1]))
+                                                 : silu_gate(std::move(inner[0]), std::move(inner[1]));
+  Array y = with(linear(gated, l.down), l.down_bias);
+  return l.feed_forward_post_norm ? rms_norm(y, *l.feed_forward_post_norm, config_.norm_epsilon) : y;
+}
+
 Array Llama::run(const Array& ids, const Position& past, KeyValueCache& cache, bool all_logits) const {
   const std::int64_t count = ids.size();
-  const float scale = 1.0f / std::sqrt(static_cast<float>(config_.head_size));
-  const auto with = [](Array y, const std::optional<Array>& bias) { return bias ? y + *bias : std::move(y); };
-  auto heads = [&](const Array& y, const std::optional<Array>& bias, std::int64_t number) {
-    return with(y, bias).reshape({count, number, config_.head_size});
-  };
   Array x = embedding_rows(embedding_, ids);
+  if (config_.embedding_scale != 1) x = x * config_.embedding_scale;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    const Layer& l = layers_[i];
     x = x.to(devices_[i]);
-    const Array h = rms_norm(x, l.attention_norm, config_.norm_epsilon);
-    const std::vector<Array> qkv = linear(h, {&l.query, &l.key, &l.value});
-    const Array q = heads(qkv[0], l.query_bias, config_.heads);
-    const Array k = heads(qkv[1], l.key_bias, config_.key_heads);
-    const Array v = heads(qkv[2], l.value_bias, config_.key_heads);
-    cache_store(cache.keys_[i], rotary(k, past, l.rotary), past);
-    cache_store(cache.values_[i], v, past);
-    const Array seen = attention(rotary(q, past, l.rotary), cache.keys_[i], cache.values_[i], past, scale);
-    x = x + with(linear(seen.reshape({count, config_.heads * config_.head_size}), l.attention_output), l.output_bias);
-    const Array f = rms_norm(x, l.feed_forward_norm, config_.norm_epsilon);
-    std::vector<Array> inner = linear(f, {&l.gate, &l.up});
-    inner[0] = with(std::move(inner[0]), l.gate_bias), inner[1] = with(std::move(inner[1]), l.up_bias);
-    x = x + with(linear(silu_gate(std::move(inner[0]), std::move(inner[1])), l.down), l.down_bias);
+    x = x + attend(layers_[i], x, i, past, cache);
+    x = x + feed_forward(layers_[i], x);
   }
   if (!all_logits && count > 1) x = x.slice(0, count - 1, count);
-  return linear(rms_norm(x, output_norm_, config_.norm_epsilon), output_);
+  Array logits = linear(rms_norm(x, output_norm_, config_.norm_epsilon), output_);
+  if (config_.output_cap > 0) logits = tanh(logits / config_.output_cap) * config_.output_cap;
+  return logits;
 }
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Llama architecture (Touvron et al. 2023) and its near relatives, as a GGUF file's metadata describes them.
+// The Llama architecture (Touvron et al. 2023) and its relatives (architectures.h), as a GGUF file's metadata describes
+// them.
 // A model lives on one device; a cache holds what it has read so far.
 #pragma once
 
@@ -7,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "tessera/llm/architectures.h"
 #include "tessera/llm/gguf.h"
 #include "tessera/llm/load_weights.h"
 #include "tessera/ops/transformer.h"
@@ -14,16 +16,27 @@
 
 namespace tessera {
 
-/// What the metadata says of a model. "qwen2" is Llama with biases on queries, keys and values, and the other rotary
-/// pairs.
+/// What the metadata says of a model.
 struct LlamaConfig {
-  std::string architecture;  ///< "llama" or "qwen2"
+  struct Layer {
+    std::int64_t window = 0;  ///< tokens that a token sees, itself among them; 0: all
+    bool rotates = true;
+  };
+  std::string architecture;  ///< one of known_architectures
   std::string name;
   std::int64_t context_length = 0;  ///< tokens the model was made for
   std::int64_t width = 0, layers = 0, hidden = 0, heads = 0, key_heads = 0, head_size = 0, vocabulary = 0;
   float norm_epsilon = 1e-5f;
-  Rotary rotary;      ///< without factors, which are a tensor
-  bool tied = false;  ///< the output is the token embedding
+  Rotary rotary;                         ///< without factors, which are a tensor or the next
+  std::vector<float> frequency_factors;  ///< of YaRN, by pair
+  Rotary local_rotary;                   ///< of layers with a window
+  std::int64_t original_context = 0;     ///< LongRoPE: for longer texts the file has other factors
+  bool tied = false;                     ///< the output is the token embedding
+  Gate gate = Gate::silu;
+  bool head_norms = false, post_norms = false;
+  float embedding_scale = 1, attention_scale = 1;
+  float attention_cap = 0, output_cap = 0;  ///< 0: none
+  std::vector<Layer> layer_kinds;
 };
 
 /// FormatError: an architecture that is not known (those that are, are named), keys that are missing or do not fit
@@ -47,15 +60,19 @@ class KeyValueCache {
   std::uint64_t bytes(Device device) const;  ///< of the layers there
   /// Forgets all tokens from `length` on.
   void truncate(std::int64_t length);
-  /// Room for `capacity` tokens, unless there is; layer by layer, so that two copies of one are there at once and not of
-  /// all. OutOfMemory leaves what was read as it is. A Decoder records anew.
+  /// The most tokens that will be read into it, by which a model with LongRoPE chooses how positions rotate; without
+  /// this, the room there is while it is empty. ArgumentError: it is not empty.
+  void expect(std::int64_t tokens);
+  std::int64_t expected() const { return expected_; }
+  /// Room for `capacity` tokens, unless there is; layer by layer, so that two copies of one are there at once and not
+  /// of all. OutOfMemory leaves what was read as it is. A Decoder records anew.
   void grow(std::int64_t capacity);
 
  private:
   friend class Llama;
   friend class Decoder;
   std::vector<Array> keys_, values_;  // (key heads, capacity, head size)
-  std::int64_t length_ = 0, capacity_ = 0;
+  std::int64_t length_ = 0, capacity_ = 0, expected_ = 0;
 };
 
 class Llama {
@@ -87,14 +104,19 @@ class Llama {
  private:
   struct Layer {
     Array attention_norm, feed_forward_norm;
-    Weight query, key, value, attention_output, gate, up, down;
+    std::optional<Array> query_norm, key_norm, attention_post_norm, feed_forward_post_norm;
+    Weight query, key, value;                 ///< or `query` has the rows of all three
+    Weight attention_output, gate, up, down;  ///< or `up` has the rows of the gate, too, before its own
     std::optional<Array> query_bias, key_bias, value_bias;
     std::optional<Array> output_bias, gate_bias, up_bias, down_bias;
     Rotary rotary;
+    std::optional<Array> long_factors;  ///< instead of rotary's, for long texts
   };
   friend class Decoder;
   template <class Use>
   void for_each_part(const Use& use) const;
+  Array attend(const Layer& l, const Array& x, std::size_t i, const Position& past, KeyValueCache& cache) const;
+  Array feed_forward(const Layer& l, const Array& x) const;
   void check_tokens(std::span<const std::int32_t> tokens, const KeyValueCache& cache) const;
   /// The logits of `ids` (count,), which stand from `past` on; writes the cache's memory and nothing else of it.
   Array run(const Array& ids, const Position& past, KeyValueCache& cache, bool all_logits) const;

@@ -2,6 +2,9 @@
 // Metadata keys as https://github.com/ggml-org/ggml/blob/master/docs/gguf.md names them.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+#include <numbers>
 #include <set>
 #include <type_traits>
 
@@ -21,11 +24,12 @@ class ConfigReader {
     if (file_.get_or<std::string>("general.type", "model") == "adapter")
       bad("general.type", "this is an adapter (LoRA) and no model", "Merge it into its model first");
     c.architecture = file_.get<std::string>("general.architecture");
-    if (c.architecture == "qwen2")
-      c.rotary.pairs = RotaryPairs::halves;
-    else if (c.architecture != "llama")
+    const Architecture* kind = find_architecture(c.architecture);
+    if (!kind)
       bad("general.architecture", quote_text(c.architecture) + " is not an architecture that Tessera runs",
-          "It runs llama and qwen2");
+          "It runs " + architecture_names());
+    c.rotary.pairs = kind->pairs, c.gate = kind->gate;
+    c.head_norms = kind->head_norms, c.post_norms = kind->post_norms;
     prefix_ = c.architecture + ".";
     c.name = file_.get_or<std::string>("general.name", file_.name());
     c.context_length = count("context_length", 1 << 30);
@@ -54,25 +58,108 @@ class ConfigReader {
     if (!(c.rotary.base >= 1.0f && c.rotary.base <= 1e30f))  // frequencies of a turn or less a position
       bad(prefix_ + "rope.freq_base", fmt::format("{}", c.rotary.base) + " is not a number from 1 to 1e30", "");
     read_scaling(c);
+    read_kind(c, *kind);
     const GgufTensor& embedding = file_.tensor("token_embd.weight");
     c.vocabulary = embedding.dims.size() == 2 ? static_cast<std::int64_t>(embedding.dims[1]) : 0;
     c.tied = file_.find_tensor("output.weight") == nullptr;
-    require_nothing_else(c);
+    require_nothing_else(c, *kind);
     return c;
   }
 
  private:
+  bool is_array(const std::string& key) const {
+    const GgufValue* v = file_.find(key);
+    return v && std::holds_alternative<GgufArray>(*v);
+  }
   [[noreturn]] void bad(const std::string& key, const std::string& what, const std::string& todo) const {
     fail<FormatError>(
         {.asked = "load model", .with = {{"file", file_.name()}, {"key", key}}, .wrong = what, .todo = todo});
   }
   std::int64_t count(const std::string& key, std::int64_t most) const {
-    const auto v = file_.get<std::int64_t>(prefix_ + key);
+    std::int64_t v = 0;
+    // Some files have a number for each layer.
+    if (is_array(prefix_ + key)) {
+      const auto each = file_.get_array<std::int64_t>(prefix_ + key);
+      if (each.empty() || std::ranges::any_of(each, [&](std::int64_t n) { return n != each[0]; }))
+        bad(prefix_ + key, "layers that differ in this are not supported", "");
+      v = each[0];
+    } else {
+      v = file_.get<std::int64_t>(prefix_ + key);
+    }
     if (v < 1 || v > most) bad(prefix_ + key, std::to_string(v) + " is not between 1 and " + std::to_string(most), "");
     return v;
   }
+  float number(const std::string& key, float otherwise, float least, float most) const {
+    const float v = file_.get_or<float>(prefix_ + key, otherwise);
+    if (!(v >= least && v <= most))
+      bad(prefix_ + key, fmt::format("{} is not a number from {} to {}", v, least, most), "");
+    return v;
+  }
+
+  // YaRN (Peng et al. 2023): pairs that turn often within the original context keep their frequency, those that turn
+  // less than once are slowed down by the factor, and between them it is a ramp.
+  void read_yarn(LlamaConfig& c, float factor) const {
+    const double dimensions = static_cast<double>(c.rotary.dimensions), base = static_cast<double>(c.rotary.base);
+    const double context = static_cast<double>(c.original_context);
+    const auto pair_of = [&](float turns) {  // the pair that turns so often within the context
+      return dimensions * std::log(context / (static_cast<double>(turns) * 2 * std::numbers::pi)) /
+             (2 * std::log(base));
+    };
+    const double low = std::max(0.0, std::floor(pair_of(number("rope.scaling.yarn_beta_fast", 32, 1e-3f, 1e6f))));
+    const double high =
+        std::min(dimensions - 1, std::ceil(pair_of(number("rope.scaling.yarn_beta_slow", 1, 1e-3f, 1e6f))));
+    for (std::int64_t i = 0; i < c.rotary.dimensions / 2; ++i) {
+      const double ramp = std::clamp((static_cast<double>(i) - low) / std::max(0.001, high - low), 0.0, 1.0);
+      c.frequency_factors.push_back(static_cast<float>(1 / (ramp / static_cast<double>(factor) + (1 - ramp))));
+    }
+    c.rotary.magnitude = 1 + 0.1f * std::log(factor);
+  }
+
+  void read_kind(LlamaConfig& c, const Architecture& kind) const {
+    if (kind.scaled_embedding) c.embedding_scale = std::sqrt(static_cast<float>(c.width));
+    const std::int64_t scaled_by = c.layers == kind.layers_of_wide_scale ? c.width / c.heads : c.head_size;
+    c.attention_scale = 1.0f / std::sqrt(static_cast<float>(scaled_by));
+    if (kind.caps) {
+      c.attention_cap = number("attn_logit_softcapping", c.architecture == "gemma2" ? 50.0f : 0.0f, 0, 1e6f);
+      c.output_cap = number("final_logit_softcapping", c.architecture == "gemma2" ? 30.0f : 0.0f, 0, 1e6f);
+    }
+    c.layer_kinds.resize(static_cast<std::size_t>(c.layers));
+    for (std::int64_t i = 0; i < c.layers && kind.fixed_period > 0; ++i)
+      c.layer_kinds[static_cast<std::size_t>(i)].rotates = (i + 1) % kind.fixed_period != 0;
+    c.local_rotary = c.rotary;
+    if (kind.window_period == 0) return;
+    const auto window = file_.get_or<std::int64_t>(prefix_ + "attention.sliding_window", kind.window);
+    if (window < 0 || window > 1 << 30)
+      bad(prefix_ + "attention.sliding_window", std::to_string(window) + " is not between 0 and 2^30", "");
+    const std::string pattern = prefix_ + "attention.sliding_window_pattern";
+    std::vector<bool> each;
+    if (is_array(pattern)) {
+      each = file_.get_array<bool>(pattern);
+      if (static_cast<std::int64_t>(each.size()) != c.layers)
+        bad(pattern, fmt::format("there are {} entries for {} layers", each.size(), c.layers), "");
+    } else {
+      const auto period = file_.get_or<std::int64_t>(pattern, kind.window_period);
+      for (std::int64_t i = 0; i < c.layers; ++i) each.push_back(period <= 1 || i % period < period - 1);
+    }
+    for (std::size_t i = 0; i < each.size(); ++i) c.layer_kinds[i].window = each[i] ? window : 0;
+    if (kind.local_base > 0) {  // not scaled
+      c.local_rotary.base = number("rope.freq_base_swa", kind.local_base, 1, 1e30f);
+      c.local_rotary.scale = c.local_rotary.magnitude = 1;
+    }
+  }
+
   // As llama.cpp reads it: a factor without a type is linear, and old files have it under another name.
   void read_scaling(LlamaConfig& c) const {
+    c.original_context = file_.get_or<std::int64_t>(prefix_ + "rope.scaling.original_context_length", c.context_length);
+    if (c.original_context < 1 || c.original_context > 1 << 30)
+      bad(prefix_ + "rope.scaling.original_context_length",
+          std::to_string(c.original_context) + " is not between 1 and 2^30", "");
+    const bool long_factors = file_.find_tensor("rope_factors_long.weight") != nullptr;
+    if (long_factors != (file_.find_tensor("rope_factors_short.weight") != nullptr))
+      bad("rope_factors_short.weight",
+          "a file has both or none of rope_factors_short.weight and rope_factors_long.weight", "");
+    if (long_factors && file_.find_tensor("rope_freqs.weight"))
+      bad("rope_freqs.weight", "a file with rope_factors_long.weight has no other factors", "");
     const std::string factor_key = prefix_ + "rope.scaling.factor", old_key = prefix_ + "rope.scale_linear";
     const std::string key = file_.has(factor_key) || !file_.has(old_key) ? factor_key : old_key;
     const float factor = file_.get_or<float>(key, 1.0f);
@@ -82,26 +169,45 @@ class ConfigReader {
       if (!(factor >= 1e-6f && factor <= 1e6f))
         bad(key, fmt::format("{}", factor) + " is not a number from 1e-6 to 1e6", "");
       c.rotary.scale = 1.0f / factor;
-    } else if (type != "none") {
+    } else if (type == "yarn") {
+      if (!(factor >= 1 && factor <= 1e6f)) bad(key, fmt::format("{} is not a number from 1 to 1e6", factor), "");
+      if (file_.find_tensor("rope_freqs.weight") || long_factors)
+        bad(prefix_ + "rope.scaling.type", "yarn and a tensor of factors are not supported together", "");
+      read_yarn(c, factor);
+    } else if (type != "none" && !(type == "longrope" && long_factors)) {
       bad(prefix_ + "rope.scaling.type", quote_text(type) + " is not supported",
-          "none, linear and the factors of Llama 3.1 (tensor rope_freqs.weight) are");
+          "none, linear, yarn, longrope (with its tensors of factors) and the factors of Llama 3.1 (tensor "
+          "rope_freqs.weight) are");
     }
-    const std::string attention = prefix_ + "rope.scaling.attn_factor";
-    if (const float f = file_.get_or<float>(attention, 1.0f); f != 1)
-      bad(attention, fmt::format("a factor of {} on attention is not supported", f), "");
+    c.rotary.magnitude *= number("rope.scaling.attn_factor", 1, 1e-3f, 1e3f);
   }
 
   /// What a file has and nobody reads could change what the model computes: it is refused by its name. Keys that change
   /// nothing, or nothing at these values, are passed over.
-  void require_nothing_else(const LlamaConfig& c) const {
-    static const std::set<std::string_view> read = {
-        "context_length",       "embedding_length",       "block_count",
-        "feed_forward_length",  "attention.head_count",   "attention.head_count_kv",
-        "attention.key_length", "attention.value_length", "attention.layer_norm_rms_epsilon",
-        "rope.dimension_count", "rope.freq_base",         "rope.scaling.type",
-        "rope.scaling.factor",  "rope.scale_linear",      "rope.scaling.attn_factor"};
+  void require_nothing_else(const LlamaConfig& c, const Architecture& kind) const {
+    static const std::set<std::string_view> read = {"context_length",
+                                                    "embedding_length",
+                                                    "block_count",
+                                                    "feed_forward_length",
+                                                    "attention.head_count",
+                                                    "attention.head_count_kv",
+                                                    "attention.key_length",
+                                                    "attention.value_length",
+                                                    "attention.layer_norm_rms_epsilon",
+                                                    "rope.dimension_count",
+                                                    "rope.freq_base",
+                                                    "rope.scaling.type",
+                                                    "rope.scaling.factor",
+                                                    "rope.scale_linear",
+                                                    "rope.scaling.attn_factor",
+                                                    "rope.scaling.original_context_length"};
+    std::set<std::string_view> of_kind;
+    if (c.rotary.magnitude != 1 || !c.frequency_factors.empty())
+      of_kind = {"rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"};
+    if (kind.caps) of_kind.insert({"attn_logit_softcapping", "final_logit_softcapping"});
+    if (kind.window_period > 0) of_kind.insert({"attention.sliding_window", "attention.sliding_window_pattern"});
+    if (kind.local_base > 0) of_kind.insert("rope.freq_base_swa");
     static const std::set<std::string_view> harmless = {"vocab_size", "tensor_data_layout", "rope.scaling.finetuned",
-                                                        "rope.scaling.original_context_length",
                                                         "attention.layer_norm_epsilon"};
     static const std::set<std::string_view> harmless_as_zero = {
         "expert_count",        "expert_used_count", "use_parallel_residual", "attention.max_alibi_bias",
@@ -109,7 +215,7 @@ class ConfigReader {
     for (const GgufEntry& e : file_.metadata()) {
       if (e.key.compare(0, prefix_.size(), prefix_) != 0) continue;
       const std::string_view key = std::string_view(e.key).substr(prefix_.size());
-      if (read.count(key) || harmless.count(key)) continue;
+      if (read.count(key) || of_kind.count(key) || harmless.count(key)) continue;
       const bool zero = std::visit(
           [](const auto& v) {
             if constexpr (std::is_arithmetic_v<std::decay_t<decltype(v)>>) return v == 0;
@@ -127,15 +233,26 @@ class ConfigReader {
                                             : "what this key asks for is not supported",
           "");
     }
-    std::set<std::string, std::less<>> tensors = {"token_embd.weight", "output.weight", "output_norm.weight",
-                                                  "rope_freqs.weight"};
-    for (std::int64_t i = 0; i < c.layers; ++i)
-      for (const char* name :
-           {"attn_norm.weight", "attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_q.bias", "attn_k.bias",
-            "attn_v.bias", "attn_output.weight", "attn_output.bias", "ffn_norm.weight", "ffn_gate.weight",
-            "ffn_up.weight", "ffn_down.weight", "ffn_gate.bias", "ffn_up.bias", "ffn_down.bias",
-            "attn_rot_embd.weight"})  // the last repeats what the metadata say
-        tensors.insert("blk." + std::to_string(i) + "." + name);
+    std::set<std::string, std::less<>> tensors = {"token_embd.weight",        "output.weight",
+                                                  "output_norm.weight",       "rope_freqs.weight",
+                                                  "rope_factors_long.weight", "rope_factors_short.weight"};
+    for (std::int64_t i = 0; i < c.layers; ++i) {
+      const std::string p = "blk." + std::to_string(i) + ".";
+      std::vector<const char*> names = {"attn_norm.weight",    "attn_output.weight",
+                                        "attn_output.bias",    "ffn_norm.weight",
+                                        "ffn_up.weight",       "ffn_down.weight",
+                                        "ffn_up.bias",         "ffn_down.bias",
+                                        "attn_rot_embd.weight"};  // the last repeats what the metadata say
+      const auto add = [&](std::initializer_list<const char*> more) { names.insert(names.end(), more); };
+      if (file_.find_tensor(p + "attn_qkv.weight"))
+        add({"attn_qkv.weight", "attn_qkv.bias"});
+      else
+        add({"attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_q.bias", "attn_k.bias", "attn_v.bias"});
+      if (file_.find_tensor(p + "ffn_gate.weight")) add({"ffn_gate.weight", "ffn_gate.bias"});
+      if (kind.head_norms) add({"attn_q_norm.weight", "attn_k_norm.weight"});
+      if (kind.post_norms) add({"post_attention_norm.weight", "post_ffw_norm.weight"});
+      for (const char* name : names) tensors.insert(p + name);
+    }
     for (const GgufTensor& t : file_.tensors())
       if (!tensors.count(t.name))
         fail<FormatError>(

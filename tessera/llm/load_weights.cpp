@@ -74,7 +74,7 @@ Array TensorLoader::vector(const std::string& name, std::int64_t size) {
 }
 
 std::optional<Array> TensorLoader::optional_vector(const std::string& name, std::int64_t size) {
-  if (!file_.find_tensor(name)) return std::nullopt;
+  if (!has(name)) return std::nullopt;
   return vector(name, size);
 }
 

@@ -32,6 +32,7 @@ class TensorLoader {
   Weight matrix(const std::string& name, std::int64_t rows, std::int64_t columns);
   /// A vector of f32, f16 or bf16 as f32. Errors as for matrices.
   Array vector(const std::string& name, std::int64_t size);
+  bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
   std::optional<Array> optional_vector(const std::string& name, std::int64_t size);
 
  private:

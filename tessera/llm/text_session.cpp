@@ -27,6 +27,7 @@ TextSession::TextSession(const LanguageModel& model, std::int64_t context, DType
       cache_(model.model().make_cache(memory == Memory::at_once ? context : std::min(context, page), cache_dtype)),
       recorded_(recorded) {
   require_context("generate", context, model.model().config().context_length);
+  cache_.expect(context);
 }
 
 void TextSession::clear() {

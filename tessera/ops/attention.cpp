@@ -5,10 +5,16 @@ namespace tessera {
 
 using ops::AttentionSpec;
 
-Array attention(const Array& q, const Array& keys, const Array& values, const Position& past, float scale) {
+Array attention(const Array& q, const Array& keys, const Array& values, const Position& past, float scale,
+                std::int64_t window, float cap) {
   const detail::Operation operation("attention", q, keys, values);
   detail::check_no_rule("attention", q, keys, values);
-  const auto attributes = [&] { return Attributes{{"past", past.number()}, {"scale", static_cast<double>(scale)}}; };
+  const auto attributes = [&] {
+    return Attributes{{"past", past.number()},
+                      {"scale", static_cast<double>(scale)},
+                      {"window", window},
+                      {"cap", static_cast<double>(cap)}};
+  };
   auto wrong = [&](const std::string& what) {
     fail<ShapeError>({.asked = "attention",
                       .with = {{"q", to_string(q.shape())},
@@ -17,6 +23,10 @@ Array attention(const Array& q, const Array& keys, const Array& values, const Po
                                {"past", past.in_memory() ? "in memory" : std::to_string(past.number())}},
                       .wrong = what});
   };
+  if (window < 0 || !(cap >= 0 && cap <= 1e30f))
+    fail<ArgumentError>({.asked = "attention",
+                         .with = {{"window", std::to_string(window)}, {"cap", std::to_string(cap)}},
+                         .wrong = "a window or a cap is no number from 0 on"});
   if (q.rank() != 3) wrong("q is not (tokens, heads, head size)");
   if (keys.rank() != 3 || keys.shape() != values.shape())
     wrong("keys and values are not both (key heads, capacity, head size)");
@@ -47,6 +57,7 @@ Array attention(const Array& q, const Array& keys, const Array& values, const Po
   const Array k = rows(keys), v = rows(values);
   AttentionSpec spec = ops::choose_attention(ops::tiles_of(q.device()), keys.dtype(), head_size, tokens);
   spec.in_memory = past.in_memory();
+  spec.window = window > 0 && window<keys.shape(1), spec.cap = cap> 0;
   const std::int64_t blocks = spec.form == AttentionSpec::tokens ? (tokens + spec.threads - 1) / spec.threads : tokens;
   std::vector<LaunchArgument> args = {queries.view(), k.view(), v.view(), out.view()};
   for (std::int64_t n : {heads, heads / key_heads, tokens}) args.push_back(LaunchArgument::index(n));
@@ -54,6 +65,8 @@ Array attention(const Array& q, const Array& keys, const Array& values, const Po
   for (std::int64_t n : {k.strides()[0], k.strides()[1], v.strides()[0], v.strides()[1]})
     args.push_back(LaunchArgument::index(n));
   args.push_back(LaunchArgument::scalar(scale));
+  if (spec.window) args.push_back(LaunchArgument::index(window));
+  if (spec.cap) args.push_back(LaunchArgument::scalar(cap));
   static auto& family = *new KernelFamily<AttentionSpec>(ops::trace_attention);
   family(spec).launch({static_cast<std::uint64_t>(blocks * heads), 1, 1}, std::span(args));
   return operation.made(std::move(out), attributes);

@@ -14,6 +14,7 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 struct Parameters {
   ir::BufferRef q, keys, values, out;
   ir::Value heads, group, tokens, past, scale, key_head, key_row, value_head, value_row;
+  ir::Value window, cap;  // not valid where there is none
   explicit Parameters(const AttentionSpec& spec) {
     const DType cache = spec.cache;
     q = ir::buffer_param("q", DType::f32, ir::Access::read);
@@ -26,6 +27,13 @@ struct Parameters {
     key_head = number("key_head"), key_row = number("key_row"), value_head = number("value_head"),
     value_row = number("value_row");
     scale = ir::scalar_param("scale", DType::f32);
+    if (spec.window) window = number("window");
+    if (spec.cap) cap = ir::scalar_param("cap", DType::f32);
+  }
+  ir::Value capped(ir::Value score) const { return cap.valid() ? cap * ir::tanh(score / cap) : score; }
+  /// The first position that a token sees which sees those below `seen`.
+  ir::Value first_seen(ir::Value seen) const {
+    return window.valid() ? ir::max(seen - window, ir::index_literal(0)) : ir::index_literal(0);
   }
 };
 
@@ -52,7 +60,7 @@ void one_query(const AttentionSpec& spec) {
   const ir::Variable largest(DType::f32, ir::literal(DType::f32, -infinity)), weight(DType::f32, 0.0f);
   const auto scores = ir::shared(DType::f32, static_cast<std::uint64_t>(tile));
 
-  ir::for_(0, seen, tile, [&](ir::Value base) {
+  ir::for_(p.first_seen(seen), seen, tile, [&](ir::Value base) {
     const ir::Value count = ir::min(seen - base, tile);
     std::vector<ir::Value> mine;  // scores of positions lane, lane + threads, ... of the tile
     if (along_head) {
@@ -65,8 +73,11 @@ void one_query(const AttentionSpec& spec) {
         ir::if_(lane == 0, [&] { scores.store(j, score); });
       });
       ir::barrier();
-      for (int i = 0; i < tile; i += threads)
-        mine.push_back(scores.load_if(lane + i < count, lane + i, ir::literal(DType::f32, -infinity)));
+      for (int i = 0; i < tile; i += threads) {
+        const ir::Value none = ir::literal(DType::f32, -infinity), is = lane + i < count;
+        const ir::Value score = scores.load_if(is, lane + i, none);
+        mine.push_back(spec.cap ? ir::select(is, p.capped(score), none) : score);
+      }
     } else {
       const ir::Variable score(DType::f32, ir::literal(DType::f32, -infinity));
       ir::if_(lane < count, [&] {
@@ -74,7 +85,7 @@ void one_query(const AttentionSpec& spec) {
         const ir::Value row = k_base + (base + lane) * p.key_row;
         ir::for_(0, head_size,
                  [&](ir::Value d) { sum.set(ir::fma(p.q.load(q_row + d), load_at(p.keys, row + d, {}), sum.get())); });
-        score.set(sum.get() * p.scale);
+        score.set(p.capped(sum.get() * p.scale));
       });
       mine.push_back(score.get());
     }
@@ -131,7 +142,7 @@ void many_queries(const AttentionSpec& spec) {
     sums.store(d * threads + lane, 0.0f);
   });
   const ir::Variable largest(DType::f32, ir::literal(DType::f32, -infinity)), weight(DType::f32, 0.0f);
-  ir::for_(0, seen_by_any, positions, [&](ir::Value base) {
+  ir::for_(p.first_seen(p.past + first + 1), seen_by_any, positions, [&](ir::Value base) {
     std::vector<ir::Value> k_row, v_row;
     std::vector<ir::Variable> score;
     for (int j = 0; j < positions; ++j) {
@@ -147,8 +158,10 @@ void many_queries(const AttentionSpec& spec) {
     std::vector<ir::Value> e;
     ir::Value now = largest.get();
     for (int j = 0; j < positions; ++j) {
+      ir::Value sees = base + j < seen;
+      if (spec.window) sees = sees & (base + j >= seen - p.window);
       e.push_back(
-          ir::select(base + j < seen, score[static_cast<std::size_t>(j)].get(), ir::literal(DType::f32, -infinity)));
+          ir::select(sees, p.capped(score[static_cast<std::size_t>(j)].get()), ir::literal(DType::f32, -infinity)));
       now = ir::max(now, e.back());
     }
     const ir::Value shift = ir::select(now == ir::literal(DType::f32, -infinity), ir::literal(DType::f32, 0), now);

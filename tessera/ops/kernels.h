@@ -291,9 +291,11 @@ struct RotarySpec {
   RotaryPairs pairs = RotaryPairs::adjacent;
   bool rest = false, factors = false;
   bool in_memory = false;  ///< the position is an i32 in memory, here and below
+  bool magnitude = false;
   friend bool operator==(const RotarySpec&, const RotarySpec&) = default;
   std::size_t hash() const {
-    return hash_of({static_cast<std::uint64_t>(x), static_cast<std::uint64_t>(pairs), rest, factors, in_memory});
+    return hash_of(
+        {static_cast<std::uint64_t>(x), static_cast<std::uint64_t>(pairs), rest, factors, in_memory, magnitude});
   }
 };
 ir::Function trace_rotary(const RotarySpec& spec);
@@ -318,8 +320,11 @@ struct AttentionSpec {
   DType cache = DType::f32;
   std::uint32_t head_size = 64, threads = 16;
   bool in_memory = false;
+  bool window = false, cap = false;
   friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
-  std::size_t hash() const { return hash_of({form, static_cast<std::uint64_t>(cache), head_size, threads, in_memory}); }
+  std::size_t hash() const {
+    return hash_of({form, static_cast<std::uint64_t>(cache), head_size, threads, in_memory, window, cap});
+  }
 };
 ir::Function trace_attention(const AttentionSpec& spec);
 AttentionSpec choose_attention(const Tiles& tiles, DType cache, std::int64_t head_size, std::int64_t queries);

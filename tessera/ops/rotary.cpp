@@ -62,6 +62,7 @@ ir::Function trace_rotary(const RotarySpec& spec) {
   const PositionParameter first_position("first_position", spec.in_memory);
   const ir::Value token_stride = ir::scalar_param("token_stride", DType::index),
                   head_stride = ir::scalar_param("head_stride", DType::index);
+  const ir::Value magnitude = spec.magnitude ? ir::scalar_param("magnitude", DType::f32) : ir::Value();
   const ir::Value i = ir::global_id(0), head = ir::global_id(1), token = ir::global_id(2);
   const ir::Value from = token * token_stride + head * head_stride, to = (token * ir::extent(1) + head) * head_size;
   auto rotate = [&] {
@@ -76,7 +77,8 @@ ir::Function trace_rotary(const RotarySpec& spec) {
       angle = ir::select(factor == 1, angle, slow - ir::rint(slow));
     }
     angle = angle * static_cast<float>(2 * std::numbers::pi);
-    const ir::Value c = ir::cos(angle), s = ir::sin(angle);
+    ir::Value c = ir::cos(angle), s = ir::sin(angle);
+    if (spec.magnitude) c = c * magnitude, s = s * magnitude;
     const ir::Value a = adjacent ? 2 * i : i, b = adjacent ? 2 * i + 1 : i + pairs;
     const ir::Value u = load_at(x, from + a, {}), v = load_at(x, from + b, {});
     out.store(to + a, ir::cast(spec.x, u * c - v * s));
@@ -182,12 +184,13 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
                       .with = {{"dimensions", std::to_string(dimensions)}, {"head size", std::to_string(head_size)}},
                       .wrong = "the rotating dimensions are not an even part of the head"});
   // Beyond these a frequency, or the table made of it, is no number.
-  if (!(how.base >= 1e-9f && how.base <= 1e30f) || !(std::abs(how.scale) <= 1e9f)) {
-    std::ostringstream base, scale;
-    base << how.base, scale << how.scale;
+  if (!(how.base >= 1e-9f && how.base <= 1e30f) || !(std::abs(how.scale) <= 1e9f) ||
+      !(std::abs(how.magnitude) <= 1e9f)) {
+    std::ostringstream base, scale, magnitude;
+    base << how.base, scale << how.scale, magnitude << how.magnitude;
     fail<ArgumentError>({.asked = "rotary",
-                         .with = {{"base", base.str()}, {"scale", scale.str()}},
-                         .wrong = "the base is not between 1e-9 and 1e30, or the scale is beyond 1e9"});
+                         .with = {{"base", base.str()}, {"scale", scale.str()}, {"magnitude", magnitude.str()}},
+                         .wrong = "the base is not between 1e-9 and 1e30, or the scale or magnitude is beyond 1e9"});
   }
   if (how.factors &&
       (how.factors->rank() != 1 || how.factors->shape(0) != dimensions / 2 || how.factors->dtype() != DType::f32))
@@ -207,6 +210,7 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
                          .wrong = "positions are from 0 to 2^31"});
   Array out = Array::empty(x.shape(), x.dtype(), x.device());
   if (x.size() == 0 || dimensions == 0) return operation.made(x.size() == 0 ? out : x, rule);
+  const bool magnitude = how.magnitude != 1;
   const Array rows = rows_of(x);
   const Frequencies f = frequencies(x.device(), dimensions, how.base, how.scale);
   std::vector<LaunchArgument> args = {rows.view(), f.turns.view(), f.rest.view()};
@@ -215,9 +219,11 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
   for (std::int64_t v : {dimensions / 2, head_size}) args.push_back(LaunchArgument::index(v));
   args.push_back(ops::argument(first_position));
   for (std::int64_t v : {rows.strides()[0], rows.strides()[1]}) args.push_back(LaunchArgument::index(v));
+  if (magnitude) args.push_back(LaunchArgument::scalar(how.magnitude));
   static auto& family = *new KernelFamily<RotarySpec>(ops::trace_rotary);
   const std::int64_t threads = head_size - dimensions / 2;
-  family({x.dtype(), how.pairs, dimensions != head_size, how.factors.has_value(), first_position.in_memory()})
+  family(
+      {x.dtype(), how.pairs, dimensions != head_size, how.factors.has_value(), first_position.in_memory(), magnitude})
       .launch(
           {static_cast<std::uint64_t>(threads), static_cast<std::uint64_t>(heads), static_cast<std::uint64_t>(tokens)},
           std::span(args));
@@ -226,7 +232,8 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
                       {"halves", how.pairs == RotaryPairs::halves},
                       {"dimensions", dimensions},
                       {"base", static_cast<double>(how.base)},
-                      {"scale", static_cast<double>(how.scale)}};
+                      {"scale", static_cast<double>(how.scale)},
+                      {"magnitude", static_cast<double>(how.magnitude)}};
   };
   return operation.made(std::move(out), attributes, rule);
 }

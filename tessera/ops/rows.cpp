@@ -131,5 +131,10 @@ Array silu_gate(Array gate, Array up) {
   const detail::Operation operation("silu_gate", gate, up);
   return operation.made(silu(std::move(gate)) * std::move(up));
 }
+Array gelu_gate(Array gate, Array up) {
+  const detail::Operation operation("gelu_gate", gate, up);
+  const Array inner = gate * (gate * gate * 0.044715 + 1) * 0.7978845608028654;  // sqrt(2 / pi)
+  return operation.made(std::move(gate) * (tanh(inner) + 1) * 0.5 * std::move(up));
+}
 
 }  // namespace tessera

@@ -14,6 +14,8 @@ Array softmax(const Array& x, int axis = -1);
 
 /// silu(gate) * up: the gated unit of Llama (Shazeer 2020). Deferred and fused with its neighbours.
 Array silu_gate(Array gate, Array up);
+/// gelu(gate) * up, with the tanh form of gelu (Hendrycks and Gimpel 2016): the gated unit of Gemma.
+Array gelu_gate(Array gate, Array up);
 
 /// Which elements rotate together.
 enum class RotaryPairs : std::uint8_t {
@@ -26,6 +28,7 @@ struct Rotary {
   float base = 10000.0f;              ///< from 1e-9 to 1e30
   float scale = 1.0f;                 ///< positions are multiplied by it (linear scaling: 1 / factor)
   std::optional<Array> factors = {};  ///< f32 (dimensions / 2,): each frequency is divided by its factor (Llama 3.1)
+  float magnitude = 1.0f;             ///< what rotates is multiplied by it, too (YaRN, LongRoPE)
 };
 /// Where the first of some tokens stands in its text: a number; or an i32 of one element in device memory, read when
 /// the kernel runs, so that a recorded Sequence may be replayed at another place. That it is one that fits is then for
@@ -55,6 +58,9 @@ void cache_store(Array& cache, const Array& rows, const Position& position);
 /// Causal attention over a cache with grouped heads and online softmax. q (tokens, heads, head size), keys and values
 /// (key heads, capacity, head size; f32 or f16); token t sees positions 0 .. past + t. heads is a multiple of key
 /// heads. Gives (tokens, heads, head size), f32. Milakov and Gimelshein 2018; Dao et al. 2022.
-Array attention(const Array& q, const Array& keys, const Array& values, const Position& past, float scale);
+/// `window`: each token sees itself and the window - 1 before it; 0: all. `cap`: scores become cap * tanh(score / cap)
+/// (Gemma 2); 0: they do not. ArgumentError: either below 0.
+Array attention(const Array& q, const Array& keys, const Array& values, const Position& past, float scale,
+                std::int64_t window = 0, float cap = 0);
 
 }  // namespace tessera

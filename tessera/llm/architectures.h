@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The architectures of language models, a row each: what a decoder of this kind has besides the parts of Llama (norms
+// before attention and feed-forward, gated feed-forward, rotary positions), which llama.cpp composes.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tessera/ops/transformer.h"
+
+namespace tessera {
+
+/// The function of the gate in a feed-forward part.
+enum class Gate : std::uint8_t {
+  silu,
+  gelu  ///< in its tanh form
+};
+
+struct Architecture {
+  std::string_view name;    ///< as `general.architecture` has it
+  std::string_view models;  ///< for people: which these are
+  RotaryPairs pairs = RotaryPairs::halves;
+  Gate gate = Gate::silu;
+  bool head_norms = false;        ///< queries and keys of each head are normed before they rotate
+  bool post_norms = false;        ///< what attention and feed-forward give is normed, too
+  bool scaled_embedding = false;  ///< by the root of the width
+  bool caps = false;              ///< scores and logits may be capped (the metadata say at what)
+  /// Of so many layers one after the other the last sees all and the others a window; 1: all layers have the window; 0:
+  /// none has one.
+  std::int64_t window_period = 0;
+  std::int64_t window = 0;                ///< where the metadata give none
+  float local_base = 0;                   ///< rotary base of layers with a window; 0: as the others
+  std::int64_t fixed_period = 0;          ///< every so-manieth layer does not rotate
+  std::int64_t layers_of_wide_scale = 0;  ///< the size whose scores are scaled by width / heads, not by the head
+};
+
+std::span<const Architecture> known_architectures();
+const Architecture* find_architecture(std::string_view name);
+/// "llama, qwen2, ..." for messages.
+std::string architecture_names();
+
+}  // namespace tessera

@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A small model of each architecture, and what transformers and llama.cpp compute with it, for tests/architectures_test.cpp.
+
+  LLAMA_CPP_LIB_PATH=LLAMA/build/bin tools/make_architecture_cases.py LLAMA tests/data/architectures.json
+
+LLAMA is the source of llama.cpp. A model of transformers gets weights by a formula of their names in GGUF files, which
+the test repeats; llama.cpp's converter makes the GGUF file, and this script checks that each tensor there follows the
+formula. Written are the file's metadata, names and shapes of its tensors (and the values of those that the converter
+computes), and the logits of some tokens: by transformers in float64, and by llama.cpp with caches in f32. Packages:
+transformers, torch, numpy, llama-cpp-python.
+"""
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import logging
+import re
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+import llama_cpp
+import numpy as np
+import torch
+import transformers
+
+VOCABULARY, WIDTH, HIDDEN, LAYERS = 64, 32, 48, 2
+SIZES = dict(vocab_size=VOCABULARY, hidden_size=WIDTH, intermediate_size=HIDDEN, num_hidden_layers=LAYERS,
+             num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512, tie_word_embeddings=False,
+             bos_token_id=1, eos_token_id=2, pad_token_id=0)
+LONG = dict(rope_type="longrope", rope_theta=10000.0, original_max_position_embeddings=256,
+            short_factor=[1.0, 1.25, 1.5], long_factor=[1.125, 2.5, 6.0])
+THETA = dict(rope_type="default", rope_theta=10000.0)
+PHI = dict(partial_rotary_factor=0.75, rope_parameters=dict(LONG, partial_rotary_factor=0.75), sliding_window=None,
+           original_max_position_embeddings=256)
+WINDOWS = dict(sliding_window=8, head_dim=16)
+# Name, class, what differs from SIZES, tokens read, room in the cache.
+CASES = [
+    ("Llama 2", "Llama", dict(head_dim=8, rope_parameters=THETA), 24, 64),
+    ("Llama 3.1", "Llama", dict(head_dim=16, rope_parameters=dict(
+        rope_type="llama3", rope_theta=5000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+        original_max_position_embeddings=64)), 40, 64),
+    ("Mistral", "Mistral", dict(head_dim=16, sliding_window=None, rope_parameters=dict(THETA, rope_theta=1e6)), 24, 64),
+    ("Qwen 2.5", "Qwen2", dict(tie_word_embeddings=True, rope_parameters=dict(THETA, rope_theta=1e6)), 24, 64),
+    ("Qwen 2.5, YaRN", "Qwen2", dict(rope_parameters=dict(
+        rope_type="yarn", rope_theta=1000.0, factor=4.0, original_max_position_embeddings=64)), 40, 64),
+    ("Qwen 3", "Qwen3", dict(head_dim=16, rope_parameters=dict(THETA, rope_theta=1e6)), 24, 64),
+    ("SmolLM 3", "SmolLM3", dict(num_hidden_layers=5, rope_parameters=dict(THETA, rope_theta=5e4)), 24, 64),
+    ("Phi 4", "Phi3", dict(sliding_window=None, rope_parameters=THETA), 24, 64),
+    ("Phi 3.5, short", "Phi3", PHI, 40, 256),
+    ("Phi 3.5, long", "Phi3", PHI, 280, 320),
+    ("Phi 3, window", "Phi3", dict(sliding_window=8, rope_parameters=THETA), 24, 64),
+    ("Gemma", "Gemma", dict(head_dim=16, tie_word_embeddings=True, rope_parameters=THETA,
+                            hidden_activation="gelu_pytorch_tanh"), 24, 64),
+    ("Gemma 2", "Gemma2", dict(WINDOWS, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1, head_dim=256,
+                               query_pre_attn_scalar=256, attn_logit_softcapping=2.0, final_logit_softcapping=3.0,
+                               tie_word_embeddings=True, rope_parameters=THETA), 24, 64),
+    ("Gemma 3", "Gemma3", dict(WINDOWS, num_hidden_layers=7, query_pre_attn_scalar=16, tie_word_embeddings=True,
+                               rope_parameters=dict(
+                                   full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1e5),
+                                   sliding_attention=dict(rope_type="default", rope_theta=1e4))), 40, 64),
+]
+POST_NORMED = ("Gemma2", "Gemma3")
+# Where llama.cpp computes something else: gelu from a table in f16, and Phi's windows not at all.
+LLAMA_CPP_BOUND = {"Gemma": 3e-3, "Gemma 2": 3e-3, "Gemma 3": 3e-3, "Phi 3, window": None}
+BOUND = 1e-5
+
+NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
+         "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+         "self_attn.v_proj": "attn_v", "self_attn.qkv_proj": "attn_qkv", "self_attn.o_proj": "attn_output",
+         "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
+         "mlp.up_proj": "ffn_up", "mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+         "post_attention_layernorm": "ffn_norm", "pre_feedforward_layernorm": "ffn_norm",
+         "post_feedforward_layernorm": "post_ffw_norm"}
+
+
+def numbers(name: str, count: int) -> np.ndarray:
+    """16 bits for each element: SplitMix64 from the FNV-1a hash of the name."""
+    seed = 0xCBF29CE484222325
+    for byte in name.encode():
+        seed = ((seed ^ byte) * 0x100000001B3) % 2**64
+    with np.errstate(over="ignore"):
+        z = np.uint64(seed) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return (z ^ (z >> np.uint64(31))) >> np.uint64(48)
+
+
+def weights(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """All are exact in f32, also those of norms less 1."""
+    u = (numbers(name, int(np.prod(shape))).astype(np.float64) - 32768) / 32768
+    if name.endswith("norm.weight"):
+        u = 1 + u / 4
+    elif name.endswith(".bias"):
+        u = u / 4
+    elif name != "token_embd.weight":  # by about the root of the columns
+        u = u * 2.0 ** (("attn_q.weight" in name) - np.floor(np.log2(shape[-1]) / 2))
+    return u.reshape(shape).astype(np.float32)
+
+
+def gguf_name(name: str, kind: str) -> str:
+    stem, what = name.rsplit(".", 1)
+    layer = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", stem)
+    if not layer:
+        return f"{NAMES[stem]}.{what}"
+    part = layer[2]
+    part = "post_attention_norm" if part == "post_attention_layernorm" and kind in POST_NORMED else NAMES[part]
+    return f"blk.{layer[1]}.{part}.{what}"
+
+
+def make_model(kind: str, further: dict) -> torch.nn.Module:
+    config = getattr(transformers, kind + ("TextConfig" if kind == "Gemma3" else "Config"))(**{**SIZES, **further})
+    config.architectures = [kind + "ForCausalLM"]
+    config._attn_implementation = "eager"
+    model = getattr(transformers, kind + "ForCausalLM")(config).eval()
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if name == "lm_head.weight" and config.tie_word_embeddings:
+                continue
+            w = weights(gguf_name(name, kind), tuple(p.shape))
+            if kind.startswith("Gemma") and name.endswith("norm.weight"):
+                w = w - 1
+            heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}.get(name.split(".")[-2])
+            if heads and kind in ("Llama", "Mistral", "SmolLM3"):  # the converter makes neighbours of what rotates together
+                w = w.reshape(heads, -1, 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
+            p.copy_(torch.from_numpy(np.ascontiguousarray(w)))
+    return model
+
+
+def convert(model: torch.nn.Module, folder: Path) -> Path:
+    import gguf
+    from conversion import get_model_class
+
+    model.save_pretrained(folder)
+    base = get_model_class(model.config.architectures[0])
+
+    class WithoutVocabulary(base):
+        model_arch = base.model_arch
+
+        def set_vocab(self):
+            self.gguf_writer.add_tokenizer_model("no_vocab")
+            if not any("vocab_size" in key for keys in self.gguf_writer.kv_data for key in keys):
+                self.gguf_writer.add_vocab_size(VOCABULARY)
+
+        def set_gguf_parameters(self):
+            super().set_gguf_parameters()
+            for keys in self.gguf_writer.kv_data:
+                keys.setdefault(f"{self.gguf_writer.arch}.vocab_size", gguf.gguf_writer.GGUFValue(
+                    VOCABULARY, gguf.GGUFValueType.UINT32))
+
+        def modify_tensors(self, data_torch, name, bid):
+            if base.__name__ == "Gemma3Model":  # which would read the tokenizer's size
+                yield from super(base, self).modify_tensors(data_torch + self.norm_shift(name), name, bid)
+            else:
+                yield from super().modify_tensors(data_torch, name, bid)
+
+    out = folder / "model.gguf"
+    WithoutVocabulary(folder, gguf.LlamaFileType.ALL_F32, out, model_name="tiny").write()
+    return out
+
+
+def describe(path: Path) -> dict:
+    import gguf
+
+    reader = gguf.GGUFReader(path)
+    keys = []
+    for key, field in reader.fields.items():
+        if key.startswith(("GGUF.", "tokenizer.")) or key in ("general.file_type", "general.size_label"):
+            continue
+        value = field.contents()
+        keys.append([key, field.types[0].name.lower() if field.types[0].name != "ARRAY" else
+                     "array " + field.types[1].name.lower(), value])
+    tensors = []
+    for t in reader.tensors:
+        data = np.array(t.data)
+        entry: list = [t.name, [int(d) for d in t.shape]]
+        if t.name.startswith("rope_f"):
+            entry.append([float(v) for v in data])
+        else:
+            assert np.array_equal(data, weights(t.name, data.shape)), f"{t.name} does not follow the formula"
+        tensors.append(entry)
+    return {"keys": keys, "tensors": tensors}
+
+
+def by_llama_cpp(path: Path, tokens: list[int], context: int, at: list[int]) -> np.ndarray:
+    parameters = llama_cpp.llama_model_default_params()
+    parameters.n_gpu_layers = 0
+    parameters.use_extra_bufts = False
+    model = llama_cpp.llama_model_load_from_file(str(path).encode(), parameters)
+    how = llama_cpp.llama_context_default_params()
+    how.n_ctx, how.n_threads, how.n_threads_batch, how.flash_attn_type = context, 1, 1, 0
+    how.type_k = how.type_v = llama_cpp.GGML_TYPE_F32
+    running = llama_cpp.llama_init_from_model(model, how)
+    out = {}
+    for i, token in enumerate(tokens):
+        one = (llama_cpp.llama_token * 1)(token)
+        assert llama_cpp.llama_decode(running, llama_cpp.llama_batch_get_one(one, 1)) == 0
+        row = ctypes.cast(llama_cpp.llama_get_logits_ith(running, -1), ctypes.POINTER(ctypes.c_float * VOCABULARY))
+        if i in at:
+            out[i] = np.array(row.contents, dtype=np.float64)
+    llama_cpp.llama_free(running)
+    llama_cpp.llama_model_free(model)
+    return np.array([out[i] for i in at])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("llama", type=Path, help="llama.cpp's source")
+    parser.add_argument("out", type=Path)
+    args = parser.parse_args()
+    sys.path[:0] = [str(args.llama), str(args.llama / "gguf-py")]
+    logging.disable(logging.WARNING)
+    transformers.logging.set_verbosity_error()
+    quiet = llama_cpp.llama_log_callback(lambda *_: None)
+    llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
+    cases = []
+    for name, kind, further, count, context in CASES:
+        model = make_model(kind, further)
+        tokens = [int(v) % VOCABULARY for v in numbers("tokens", count)]
+        at = [count // 3, count - 1]
+        with tempfile.TemporaryDirectory() as scratch:
+            file = convert(model, Path(scratch))
+            about = describe(file)
+            theirs = by_llama_cpp(file, tokens, context, at)
+        with torch.no_grad():
+            exact = model.double()(torch.tensor([tokens])).logits[0, at].numpy()
+        span = np.ptp(exact, axis=1).min()
+        apart = np.abs(theirs - exact).max() / span
+        bound = LLAMA_CPP_BOUND.get(name, BOUND)
+        print(f"{name:16} logits over {span:.2f}, llama.cpp {apart:.1e} of that away")
+        assert bound is None or apart <= bound
+        rows = lambda a: [[float(f"{v:.8g}") for v in row] for row in a]
+        cases.append({"name": name, **about, "tokens": count, "context": context, "at": at, "transformers": rows(exact),
+                      "llama.cpp": rows(theirs[-1:])[0] if bound else None, "llama.cpp bound": bound})
+    made = {"transformers": transformers.__version__, "torch": version("torch"), "llama-cpp-python": llama_cpp.__version__,
+            "llama.cpp": "its source in llama-cpp-python"}
+    text = json.dumps({"made with": made, "vocabulary": VOCABULARY, "cases": cases}, separators=(",", ":"))
+    for before, after in [('{"name"', '\n{"name"'), ('],["', '],\n["'), (',"tensors"', ',\n"tensors"'),
+                          (',"transformers"', ',\n"transformers"'), (',"llama.cpp":', ',\n"llama.cpp":')]:
+        text = text.replace(before, after)
+    args.out.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
