@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "tessera/device/dry_run.h"
 #include "tessera/llm/ggml_blocks.h"
 
 namespace tessera {
@@ -30,7 +31,8 @@ class TensorLoader {
   /// A vector of f32, f16 or bf16 as f32.
   Array vector(const std::string& name, std::int64_t size) {
     const GgufTensor& t = checked(name, {size});
-    const std::vector<std::byte> data = file_.data(t);
+    std::vector<std::byte> data(t.bytes);
+    if (holds_data(device_)) file_.read(t, 0, data);
     DType dtype = DType::f32;
     if (t.type == GgmlType::f16)
       dtype = DType::f16;
