@@ -9,6 +9,7 @@
 #include "chat_loop.h"
 #include "command.h"
 #include "interrupts.h"
+#include "model_files.h"
 #include "model_options.h"
 #include "terminal.h"
 #include "tessera/device/placement_scope.h"
@@ -28,7 +29,7 @@ int run(Options o) {
   o.begin();
   const auto [devices, why] = where(o, false);
   const DeviceScope scope(devices.front());
-  const GgufFile file = GgufFile::open(o.model);
+  const GgufFile file = open_model(o.model);
   const LlamaConfig config = read_llama_config(file);
   ChatTemplate chat_template = ChatTemplate::of(file, o.chat_template);
   ChatOptions options;

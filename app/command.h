@@ -32,6 +32,7 @@ Command prefer_command(CLI::App& program);
 Command generate_command(CLI::App& program);
 Command chat_command(CLI::App& program);
 Command tokenize_command(CLI::App& program);
+Command inspect_command(CLI::App& program);
 Command estimate_command(CLI::App& program);
 Command verify_command(CLI::App& program);
 Command kernel_command(CLI::App& program);

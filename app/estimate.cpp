@@ -6,6 +6,7 @@
 
 #include "arguments.h"
 #include "command.h"
+#include "model_files.h"
 #include "terminal.h"
 #include "tessera/base/config.h"
 #include "tessera/llm/estimate.h"
@@ -49,7 +50,7 @@ nlohmann::ordered_json json_of(const Options& o, const ModelMemory& m, std::int6
 }
 
 int run(Options o) {
-  const GgufFile file = GgufFile::open(o.model);
+  const GgufFile file = open_model(o.model);
   const std::vector<Device> devices = o.devices.empty() ? std::vector{current_device()} : parse_devices(o.devices);
   o.memory.cache_dtype = o.cache == "f32" ? DType::f32 : DType::f16;
   const ModelMemory m = estimate_memory(file, devices, o.memory);

@@ -14,6 +14,7 @@
 #include "arguments.h"
 #include "command.h"
 #include "interrupts.h"
+#include "model_files.h"
 #include "model_options.h"
 #include "terminal.h"
 #include "tessera/base/config.h"
@@ -195,7 +196,7 @@ int run(Options o) {
                          .wrong = "that is where the model runs, and nothing would be compared",
                          .todo = "Name another device, such as interp or cpu"});
   const std::unique_ptr<Placement> strict(o.strict ? new Placement(Placement::strict(devices)) : nullptr);
-  const GgufFile file = GgufFile::open(o.model);
+  const GgufFile file = open_model(o.model);
   o.generate.sampling = o.sampling_over(sampling_of(file));
   std::vector<TokenId> tokens;
   const auto make_prompt = [&](const Tokenizer& tokenizer) { return tokens = tokens_of(o, file, tokenizer, prompt); };

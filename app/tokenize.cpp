@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "model_files.h"
 #include "model_options.h"
 #include "terminal.h"
 #include "tessera/base/unicode.h"
@@ -51,7 +52,7 @@ void print_json(const Tokenizer& tokenizer, const std::vector<TokenId>& tokens) 
 }
 
 int run(const Options& o) {
-  const GgufFile file = GgufFile::open(o.model);
+  const GgufFile file = open_model(o.model);
   const Tokenizer tokenizer(file);
   const std::string text = o.text == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {}) : o.text;
   if (o.decode) {

@@ -16,8 +16,8 @@ namespace {
 
 const std::string model = "models/pgdocs-2m-q8_0.gguf";
 const std::string model_f16 = "models/pgdocs-2m-f16.gguf";
-const std::vector<std::string> commands = {"devices",  "doctor", "prefer", "generate", "chat", "tokenize",
-                                           "estimate", "verify", "kernel", "train",    "bench"};
+const std::vector<std::string> commands = {"devices", "doctor",   "prefer", "generate", "chat",  "tokenize",
+                                           "inspect", "estimate", "verify", "kernel",   "train", "bench"};
 
 using Parts = std::initializer_list<std::string>;
 

@@ -8,7 +8,6 @@
 #include "tessera/llm/load_weights.h"
 
 namespace tessera {
-
 KeyValueCache::KeyValueCache(const LlamaConfig& config, std::int64_t capacity, std::span<const Device> layers,
                              DType dtype)
     : capacity_(capacity), expected_(capacity) {

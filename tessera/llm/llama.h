@@ -42,6 +42,13 @@ struct LlamaConfig {
 /// FormatError: an architecture that is not known (those that are, are named), keys that are missing or do not fit
 /// together, a scaling of positions that is not supported.
 LlamaConfig read_llama_config(const GgufFile& file);
+/// What a file has and nobody reads, though it could change what the model computes.
+struct UnknownPart {
+  bool is_tensor;  ///< else a key
+  std::string name, why;
+};
+/// The same, but what would be refused for this reason alone is added to `unknown`.
+LlamaConfig read_llama_config(const GgufFile& file, std::vector<UnknownPart>& unknown);
 
 /// Keys and values of the tokens read so far, for every layer. Move-only: it is a state.
 class KeyValueCache {

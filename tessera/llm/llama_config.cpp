@@ -17,7 +17,7 @@ namespace {
 
 class ConfigReader {
  public:
-  explicit ConfigReader(const GgufFile& file) : file_(file) {}
+  ConfigReader(const GgufFile& file, std::vector<UnknownPart>* unknown) : file_(file), unknown_(unknown) {}
 
   LlamaConfig read() {
     LlamaConfig c;
@@ -62,7 +62,7 @@ class ConfigReader {
     const GgufTensor& embedding = file_.tensor("token_embd.weight");
     c.vocabulary = embedding.dims.size() == 2 ? static_cast<std::int64_t>(embedding.dims[1]) : 0;
     c.tied = file_.find_tensor("output.weight") == nullptr;
-    require_nothing_else(c, *kind);
+    find_unknown(c, *kind);
     return c;
   }
 
@@ -184,7 +184,7 @@ class ConfigReader {
 
   /// What a file has and nobody reads could change what the model computes: it is refused by its name. Keys that change
   /// nothing, or nothing at these values, are passed over.
-  void require_nothing_else(const LlamaConfig& c, const Architecture& kind) const {
+  void find_unknown(const LlamaConfig& c, const Architecture& kind) const {
     static const std::set<std::string_view> read = {"context_length",
                                                     "embedding_length",
                                                     "block_count",
@@ -228,10 +228,10 @@ class ConfigReader {
                                   file_.name(), e.key));
         continue;
       }
-      bad(e.key,
-          key.compare(0, 7, "expert_") == 0 ? "models of experts are not supported"
-                                            : "what this key asks for is not supported",
-          "");
+      const std::string why = key.starts_with("expert_") ? "models of experts are not supported"
+                                                         : "what this key asks for is not supported";
+      if (!unknown_) bad(e.key, why, "");
+      unknown_->push_back({false, e.key, why});
     }
     std::set<std::string, std::less<>> tensors = {"token_embd.weight",        "output.weight",
                                                   "output_norm.weight",       "rope_freqs.weight",
@@ -253,20 +253,27 @@ class ConfigReader {
       if (kind.post_norms) add({"post_attention_norm.weight", "post_ffw_norm.weight"});
       for (const char* name : names) tensors.insert(p + name);
     }
-    for (const GgufTensor& t : file_.tensors())
-      if (!tensors.count(t.name))
-        fail<FormatError>(
-            {.asked = "load model",
-             .with = {{"file", file_.name()}, {"tensor", t.name}},
-             .wrong = "Tessera does not know what this tensor of architecture " + c.architecture + " does",
-             .todo = "Without it the model would write something else"});
+    for (const GgufTensor& t : file_.tensors()) {
+      if (tensors.count(t.name)) continue;
+      std::string why = "Tessera does not know what this tensor of architecture " + c.architecture + " does";
+      if (!unknown_)
+        fail<FormatError>({.asked = "load model",
+                           .with = {{"file", file_.name(t)}, {"tensor", t.name}},
+                           .wrong = std::move(why),
+                           .todo = "Without it the model would write something else"});
+      unknown_->push_back({true, t.name, std::move(why)});
+    }
   }
   const GgufFile& file_;
+  std::vector<UnknownPart>* const unknown_;  ///< null: refuse
   std::string prefix_;
 };
 
 }  // namespace
 
-LlamaConfig read_llama_config(const GgufFile& file) { return ConfigReader(file).read(); }
+LlamaConfig read_llama_config(const GgufFile& file) { return ConfigReader(file, nullptr).read(); }
+LlamaConfig read_llama_config(const GgufFile& file, std::vector<UnknownPart>& unknown) {
+  return ConfigReader(file, &unknown).read();
+}
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "tessera/device/dry_run.h"
 #include "tessera/device/queue_core.h"
 #include "tessera/llm/ggml_blocks.h"
 
@@ -60,7 +61,8 @@ Weight TensorLoader::matrix(const std::string& name, std::int64_t rows, std::int
 
 Array TensorLoader::vector(const std::string& name, std::int64_t size) {
   const GgufTensor& t = checked(name, {size});
-  const std::vector<std::byte> data = file_.data(t);
+  std::vector<std::byte> data(t.bytes);
+  if (holds_data(device_)) file_.read(t, 0, data);
   DType dtype = DType::f32;
   if (t.type == GgmlType::f16)
     dtype = DType::f16;

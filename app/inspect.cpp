@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tessera inspect`: what a model file is, whether it runs here, and what is missing; without a file, which there are.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "command.h"
+#include "model_files.h"
+#include "terminal.h"
+#include "tessera/base/config.h"
+#include "tessera/llm/estimate.h"
+#include "tessera/llm/inspect.h"
+
+namespace tessera::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string model, devices;
+  bool json = false;
+};
+
+constexpr std::int64_t usual_context = 4096;
+
+std::string parameters_text(std::uint64_t n) {
+  const auto v = static_cast<double>(n);
+  if (v >= 1e9) return fmt::format("{:.1f} billion", v / 1e9);
+  if (v >= 1e6) return fmt::format("{:.1f} million", v / 1e6);
+  return std::to_string(n);
+}
+
+std::string shape_text(const LlamaConfig& c) {
+  return fmt::format("{}, width {}, hidden {}, {} over {} of {}, vocabulary {}", counted(c.layers, "layer"), c.width,
+                     c.hidden, counted(c.heads, "head"), counted(c.key_heads, "key head"), c.head_size, c.vocabulary);
+}
+
+/// What the model needs here, or why that cannot be said.
+struct Needs {
+  std::optional<ModelMemory> memory;
+  std::string error;
+};
+Needs needs_of(const GgufFile& file, const ModelReport& r, const std::string& names) {
+  Needs n;
+  if (!r.config || !r.runs()) return n;
+  const std::vector<Device> devices = names.empty() ? std::vector{current_device()} : parse_devices(names);
+  const std::int64_t context = std::min(r.config->context_length, usual_context);
+  try {
+    // The work space is that of a batch; a prompt of one shows it.
+    n.memory = estimate_memory(file, devices, {.context = context, .prompt = std::min<std::int64_t>(context, 256)});
+  } catch (const Error& e) {
+    n.error = e.what();
+  }
+  return n;
+}
+
+void row(const char* what, std::string_view text) {
+  constexpr std::size_t indent = 16;
+  app::print("{:<{}}{}\n", what, indent, wrapped(text, indent, columns(output()), indent));
+}
+
+void print(const ModelReport& r, const Needs& needs) {
+  const Style style(output());
+  app::print("{}: {}GGUF {}, {}\n\n", r.file, r.name.empty() ? "" : r.name + ", ", r.version,
+             config::bytes_text(r.bytes));
+  row("architecture", r.architecture.empty() ? "not said"
+                      : r.models.empty()     ? r.architecture
+                                             : fmt::format("{} ({})", r.architecture, r.models));
+  row("size", parameters_text(r.parameters) + " parameters" + (r.config ? ": " + shape_text(*r.config) : ""));
+  if (r.config) row("context", counted(r.config->context_length, "token"));
+  std::string_view what = "weights";
+  for (const ModelReport::Type& t : r.types) {
+    // In columns, which `row` would not keep.
+    app::print("{:<16}{:<8} {:>5} {:<7} {:>12}\n", what, ggml_type_info(t.type)->name, t.tensors,
+               t.tensors == 1 ? "tensor" : "tensors", config::bytes_text(t.bytes));
+    what = "";
+  }
+  row("tokenizer", r.tokenizer.empty() ? "none" : fmt::format("{}: {}", r.tokenizer, counted(r.tokens, "token")));
+  row("chat template", r.has_chat_template ? "yes" : "no");
+  app::print("\n");
+  if (!r.runs()) {
+    row("runs here", style.bad("no"));
+  } else if (!needs.memory) {
+    row("runs here", style.bad("perhaps") + ": " + needs.error);
+  } else {
+    const ModelMemory& m = *needs.memory;
+    row("runs here", m.fits() ? style.good("yes") : style.bad("not with the memory that is free"));
+    for (const DeviceMemory& d : m.devices)
+      if (d.layers > 0 || m.devices.size() == 1)
+        row("", fmt::format("{} ({}) needs {} for {}, and has {} free", to_string(d.device), device_info(d.device).name,
+                            config::bytes_text(d.peak), counted(m.context, "token"), config::bytes_text(d.free)));
+  }
+  what = "missing";
+  if (r.missing.empty()) row("missing", "nothing");
+  constexpr std::size_t most = 20;
+  for (std::size_t i = 0; i < std::min(r.missing.size(), most); ++i) {
+    const MissingPart& m = r.missing[i];
+    row(what.data(), fmt::format("{} {}: {}{}", m.kind, m.name, m.why, m.stops ? "" : " (the model runs without)"));
+    what = "";
+  }
+  if (r.missing.size() > most) row("", fmt::format("and {} more (--json has all)", r.missing.size() - most));
+}
+
+Json json_of(const ModelReport& r, const Needs& needs) {
+  Json types = Json::array(), missing = Json::array(), devices = Json::array();
+  for (const ModelReport::Type& t : r.types)
+    types.push_back({{"type", ggml_type_info(t.type)->name},
+                     {"tensors", t.tensors},
+                     {"parameters", t.elements},
+                     {"bytes", t.bytes}});
+  for (const MissingPart& m : r.missing)
+    missing.push_back({{"kind", m.kind}, {"name", m.name}, {"why", m.why}, {"stops", m.stops}});
+  Json out = {{"file", r.file},
+              {"name", r.name},
+              {"gguf", r.version},
+              {"architecture", r.architecture},
+              {"parameters", r.parameters},
+              {"bytes", r.bytes},
+              {"types", types},
+              {"tokenizer", r.tokenizer},
+              {"tokens", r.tokens},
+              {"chat_template", r.has_chat_template}};
+  if (r.config) {
+    const LlamaConfig& c = *r.config;
+    out["context"] = c.context_length;
+    out["layers"] = c.layers, out["width"] = c.width, out["hidden"] = c.hidden, out["heads"] = c.heads;
+    out["key_heads"] = c.key_heads, out["head_size"] = c.head_size, out["vocabulary"] = c.vocabulary;
+  }
+  out["runs"] = r.runs();
+  if (needs.memory) {
+    for (const DeviceMemory& d : needs.memory->devices)
+      devices.push_back({{"device", to_string(d.device)},
+                         {"layers", d.layers},
+                         {"needed_bytes", d.peak},
+                         {"free_bytes", d.free},
+                         {"fits", d.fits()}});
+    out["memory"] = {{"context", needs.memory->context}, {"devices", devices}, {"fits", needs.memory->fits()}};
+  }
+  out["missing"] = missing;
+  return out;
+}
+
+/// What the file is and what stops it, in a few words; a file that cannot be read says so.
+std::pair<std::string, std::string> brief(const std::string& path) {
+  try {
+    const ModelReport r = inspect_model(GgufFile::open(path));
+    const auto stops = std::ranges::find_if(r.missing, &MissingPart::stops);
+    return {r.architecture, stops == r.missing.end() ? "" : stops->kind + " " + stops->name};
+  } catch (const Error& e) {
+    return {"", e.what()};
+  }
+}
+
+void list(bool as_json) {
+  const ModelCaches caches = cached_models();
+  Json models = Json::array();
+  const Style style(output());
+  for (const CachedModel& m : caches.models) {
+    const auto [architecture, stops] = brief(m.path);
+    if (as_json)
+      models.push_back({{"file", m.path},
+                        {"model", m.model},
+                        {"bytes", m.bytes},
+                        {"parts", m.parts},
+                        {"architecture", architecture},
+                        {"runs", stops.empty()},
+                        {"missing", stops}});
+    else
+      app::print("{}\n    {}{}{}, {}\n", m.path, m.model.empty() ? "" : m.model + ", ",
+                 architecture.empty() ? "" : architecture + ", ", config::bytes_text(m.bytes),
+                 stops.empty() ? style.good("runs") : style.bad("does not run") + ": " + stops);
+  }
+  if (as_json) {
+    app::print("{}\n", Json{{"folders", caches.folders}, {"models", models}}.dump(2, ' ', false,
+                                                                                  Json::error_handler_t::replace));
+    return;
+  }
+  if (caches.models.empty()) app::print("There are no GGUF files in the caches of Hugging Face and llama.cpp.\n");
+  std::string folders;
+  for (const std::string& f : caches.folders) folders += (folders.empty() ? "" : ", ") + f;
+  app::print("{}Looked into {}\n", caches.models.empty() ? "" : "\n",
+             folders.empty() ? "nothing: $HOME is not set" : folders);
+}
+
+int run(const Options& o) {
+  if (o.model.empty()) {
+    list(o.json);
+    return success;
+  }
+  const GgufFile file = open_model(o.model);
+  const ModelReport r = inspect_model(file);
+  const Needs needs = needs_of(file, r, o.devices);
+  if (o.json)
+    app::print("{}\n", json_of(r, needs).dump(2, ' ', false, Json::error_handler_t::replace));
+  else
+    print(r, needs);
+  return r.runs() ? success : failed;
+}
+
+}  // namespace
+
+Command inspect_command(CLI::App& program) {
+  auto o = std::make_shared<Options>();
+  CLI::App* sub = program.add_subcommand("inspect", "Say what a model file is, and whether it runs here");
+  sub->add_option("MODEL", o->model,
+                  "A GGUF file (of a model in several files the first); without one the files are listed that Hugging "
+                  "Face's and llama.cpp's programs have downloaded");
+  sub->add_option("--device", o->devices, "Where it would compute, as `tessera devices` names it")
+      ->check(names_something);
+  sub->add_flag("--json", o->json, "Write JSON, in bytes");
+  sub->footer(
+      R"(Reads what the file says of itself, and none of its weights. Exit code 1 if the model does not run.
+
+Examples:
+  tessera inspect
+  tessera inspect models/pgdocs-2m-q8_0.gguf
+  tessera inspect model.gguf --json)");
+  return {sub, [o] { return run(*o); }};
+}
+
+}  // namespace tessera::app

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <regex>
+
+#include "tessera/base/error.h"
+
+namespace tessera::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void not_here(const std::string& name, std::string wrong, std::string todo) {
+  fail<ArgumentError>(
+      {.asked = "open model", .with = {{"model", name}}, .wrong = std::move(wrong), .todo = std::move(todo)});
+}
+
+/// For a shell: in quotes unless it needs none.
+std::string word(const std::string& text) {
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("-_./:@%+=,").find(c) != std::string_view::npos;
+  };
+  if (!text.empty() && std::ranges::all_of(text, plain)) return text;
+  std::string out = "'";
+  for (const char c : text) c == '\'' ? out += "'\\''" : out += c;
+  return out + "'";
+}
+
+/// `hf download` of a model, and of one file or those of one quantisation of it.
+std::string download(const std::string& model, const std::string& file, const std::string& quantisation) {
+  std::string command = "hf download " + model;
+  if (!file.empty())
+    command += " " + word(file);
+  else
+    command += quantisation.empty() ? " --include '*.gguf'" : " --include " + word("*" + quantisation + "*.gguf");
+  return command + (file.empty() ? "" : " --local-dir .");
+}
+
+void refuse_names_of_the_net(const std::string& name) {
+  std::smatch m;
+  static const std::regex hub("https?://(?:www\\.)?(?:huggingface\\.co|hf\\.co)/([\\w.-]+/[\\w.-]+)(/.*)?");
+  static const std::regex in_hub("/(?:resolve|blob|raw)/[^/]+/([^?#]+).*");
+  static const std::regex url("[a-zA-Z][a-zA-Z0-9+.-]*://.+");
+  static const std::regex short_name("(?:hf:|hf\\.co/|huggingface\\.co/)?([\\w-][\\w.-]*/[\\w.-]+?)(?::([\\w.-]+))?");
+  constexpr const char* net = "Tessera does not read models from the net";
+  if (std::regex_match(name, m, hub)) {
+    const std::string rest = m[2];
+    std::smatch file;
+    const bool names_file = std::regex_match(rest, file, in_hub);
+    not_here(name, std::string("this is a URL, and ") + net,
+             "Download it: " + download(m[1], names_file ? file[1].str() : "", ""));
+  }
+  if (std::regex_match(name, url))
+    not_here(name, std::string("this is a URL, and ") + net, "Download it: curl -L -O " + word(name));
+  if (name.ends_with(".gguf") || !std::regex_match(name, m, short_name)) return;
+  not_here(name, std::string("there is no such file; if it is a model of the Hugging Face hub, ") + net,
+           "Download it: " + download(m[1], "", m[2]) + " (`tessera inspect` lists what is there)");
+}
+
+/// What begins like something else that people take for a model file.
+void refuse_other_kinds(const std::string& name) {
+  std::ifstream in(name, std::ios::binary);
+  std::string head(64, '\0');
+  in.read(head.data(), static_cast<std::streamsize>(head.size()));
+  head.resize(static_cast<std::size_t>(std::max<std::streamsize>(in.gcount(), 0)));
+  if (head.starts_with("version https://git-lfs"))
+    not_here(name, "this is a pointer of Git LFS and not the file that it stands for",
+             "Run `git lfs pull` in its folder");
+  if (head.size() > 9 && head[8] == '{' && (name.ends_with(".safetensors") || head.substr(9, 1) == "\""))
+    not_here(name, "this is a safetensors file, and models are read from GGUF files",
+             "Download the model as GGUF, or convert it with llama.cpp's convert_hf_to_gguf.py");
+}
+
+std::optional<std::string> variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return value;
+}
+
+/// Adds the GGUF files under `folder`. `hub`: its models are in folders models--OWNER--NAME/snapshots/REVISION.
+void add_models(const fs::path& folder, bool hub, ModelCaches& out) {
+  std::error_code error;
+  static const std::regex part("(.*)-(\\d{5})-of-(\\d{5})\\.gguf");
+  constexpr auto options = fs::directory_options::skip_permission_denied;  // links in a snapshot are to files
+  for (fs::recursive_directory_iterator at(folder, options, error), end; !error && at != end; at.increment(error)) {
+    const fs::path& path = at->path();
+    std::error_code of_file;
+    if (path.extension() != ".gguf" || !fs::is_regular_file(path, of_file) || of_file) continue;
+    CachedModel model{.path = path.string()};
+    std::smatch m;
+    const std::string name = path.filename().string();
+    if (std::regex_match(name, m, part)) {
+      if (m[2] != "00001") continue;
+      model.parts = std::stoull(m[3]);
+    }
+    for (std::uint64_t i = 1; i <= model.parts; ++i) {
+      const fs::path each =
+          model.parts == 1 ? path : path.parent_path() / fmt::format("{}-{:05}-of-{}.gguf", m[1].str(), i, m[3].str());
+      const std::uintmax_t bytes = fs::file_size(each, of_file);
+      if (!of_file) model.bytes += bytes;
+    }
+    if (hub) {
+      const std::string first = path.lexically_relative(folder).begin()->string();
+      if (first.starts_with("models--")) {
+        model.model = first.substr(8);
+        if (const std::size_t dashes = model.model.find("--"); dashes != std::string::npos)
+          model.model.replace(dashes, 2, "/");
+      }
+    }
+    out.models.push_back(std::move(model));
+  }
+}
+
+}  // namespace
+
+GgufFile open_model(const std::string& name) {
+  std::error_code error;
+  if (!fs::exists(name, error))
+    refuse_names_of_the_net(name);
+  else if (fs::is_regular_file(name, error))
+    refuse_other_kinds(name);
+  return GgufFile::open(name);
+}
+
+ModelCaches cached_models() {
+  const std::string home = variable("HOME").value_or("");
+  const std::string caches = variable("XDG_CACHE_HOME").value_or(home.empty() ? "" : home + "/.cache");
+  ModelCaches out;
+  const auto look = [&](std::optional<std::string> folder, bool hub) {
+    if (!folder || std::ranges::find(out.folders, *folder) != out.folders.end()) return;
+    out.folders.push_back(*folder);
+    add_models(*folder, hub, out);
+  };
+  if (const auto folder = variable("HF_HUB_CACHE"))
+    look(folder, true);
+  else if (const auto hf = variable("HF_HOME"))
+    look(*hf + "/hub", true);
+  else if (!caches.empty())
+    look(caches + "/huggingface/hub", true);
+  if (const auto folder = variable("LLAMA_CACHE"))
+    look(folder, false);
+  else if (!caches.empty())
+    look(caches + "/llama.cpp", false);
+  std::ranges::sort(out.models, {}, &CachedModel::path);
+  return out;
+}
+
+}  // namespace tessera::app
