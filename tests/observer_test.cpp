@@ -176,6 +176,7 @@ std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { 
       {"rms_norm", "rms_norm", 2, [=] { rms_norm(a, row, 1e-5f); }},
       {"softmax", "softmax", 1, [=] { softmax(a); }},
       {"silu_gate", "silu_gate", 2, [=] { silu_gate(a, b); }},
+      {"gelu_gate", "gelu_gate", 2, [=] { gelu_gate(a, b); }},
       {"rotary", "rotary", 1, [=] { rotary(heads, 0, {}); }},
       {"scaled_dot_product_attention", "scaled_dot_product_attention", 3,
        [=] { scaled_dot_product_attention(tokens, tokens, tokens); }},
@@ -261,11 +262,10 @@ TEST(Observer, IsTestedWithEveryFunctionOfInstalledHeaders) {
   const std::regex declaration(R"(^\s*(?:static )?(?:const )?(?:std::vector<)?Array>?&? (operator[^(]+|\w+)\()");
   std::set<std::string> missing;
   std::size_t found = 0;
-  for (const char* header :
-       {"array/array.h", "array/dlpack.h", "array/functions.h", "array/generator.h", "array/safetensors.h",
-         "nn/evaluate.h", "nn/losses.h", "nn/mode.h", "nn/precision.h", "nn/trainer.h", "nn/trainer_base.h",
-          "ops/attention.h", "ops/convolution.h", "ops/linear_algebra.h", "ops/product.h", "ops/transformer.h",
-          "ops/weight.h"}) {
+  for (const char* header : {"array/array.h", "array/dlpack.h", "array/functions.h", "array/generator.h",
+                             "array/safetensors.h", "nn/evaluate.h", "nn/losses.h", "nn/mode.h", "nn/precision.h",
+                             "nn/trainer.h", "nn/trainer_base.h", "ops/attention.h", "ops/convolution.h",
+                             "ops/linear_algebra.h", "ops/product.h", "ops/transformer.h", "ops/weight.h"}) {
     std::ifstream file(std::string(TESSERA_SOURCE_DIR "/tessera/") + header);
     ASSERT_TRUE(file) << header;
     for (std::string line; std::getline(file, line);) {
@@ -290,7 +290,7 @@ const std::set<std::string> with_gradient = {
     "scaled_dot_product_attention", "log1p", "expm1", "clip", "pad", "update_slice", "cumsum", "take_along_axis",
     "scatter", "scatter_add", "solve_triangular", "cholesky", "windows2d", "fold2d", "max_pool2d", "average_pool2d",
     // a composition of such
-    "as_contiguous", "silu_gate", "stack", "split", "tril", "triu", "var", "std", "logsumexp", "conv2d"};
+    "as_contiguous", "silu_gate", "gelu_gate", "stack", "split", "tril", "triu", "var", "std", "logsumexp", "conv2d"};
 const std::map<std::string, const char*> without_gradient = {
     {"floor", "it is zero"},
     {"ceil", "it is zero"},
