@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interrupts.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <string_view>
 
@@ -30,8 +33,19 @@ extern "C" void on_interrupt(int) {
   std::signal(SIGINT, SIG_DFL);
 }
 
+// A byte lies here while an interrupt is marked: a signal that comes just before poll() would not end it, and another
+// thread may be the one that gets it.
+int mark_out = -1, mark_in = -1;
+
 extern "C" void on_marked_interrupt(int) {
   if (marked.exchange(true)) ::_exit(interrupted);
+  const int before = errno;
+  if (::write(mark_in, "", 1) < 0) errno = before;
+}
+
+void drain_marks() {
+  char some[16];
+  while (mark_out >= 0 && ::read(mark_out, some, sizeof some) > 0) {}
 }
 
 }  // namespace
@@ -50,12 +64,37 @@ bool asked_to_end() { return asked; }
 void mark_interrupts() {
   struct sigaction now {};
   if (::sigaction(SIGINT, nullptr, &now) != 0 || now.sa_handler == SIG_IGN) return;
-  struct sigaction marks {};  // no SA_RESTART: a read of standard input ends
+  int ends[2];
+  if (::pipe(ends) == 0) {
+    mark_out = ends[0], mark_in = ends[1];
+    for (const int end : ends) ::fcntl(end, F_SETFL, O_NONBLOCK), ::fcntl(end, F_SETFD, FD_CLOEXEC);
+  }
+  struct sigaction marks {};
   marks.sa_handler = on_marked_interrupt;
+  marks.sa_flags = SA_RESTART;  // what is being written is written
   ::sigaction(SIGINT, &marks, nullptr);
 }
 
 bool interrupt_marked() { return marked; }
-bool take_interrupt() { return marked.exchange(false); }
+
+bool take_interrupt() {
+  if (!marked) return false;
+  drain_marks();
+  return marked.exchange(false);
+}
+
+bool wait_for_input(int descriptor) {
+  pollfd both[] = {{descriptor, POLLIN, 0}, {mark_out, POLLIN, 0}};
+  while (!marked) {
+    if (::poll(both, mark_out < 0 ? 1 : 2, -1) < 0) {
+      if (errno == EINTR) continue;
+      break;  // reading says what is wrong
+    }
+    if (marked) break;
+    if (both[0].revents != 0) return true;
+    drain_marks();  // of an interrupt that was taken before its byte came
+  }
+  return !marked;
+}
 
 }  // namespace tessera::app

@@ -13,10 +13,12 @@ void catch_interrupts(const char* nothing, bool overwrites);
 void something_to_keep();  ///< there is from now on
 bool asked_to_end();
 
-/// From now on Ctrl-C ends nothing but what looks at this mark, and reads of standard input; pressed again before
-/// somebody took the mark away it ends the program. Where Ctrl-C is ignored it stays so.
+/// From now on Ctrl-C ends nothing but what looks at this mark, and `wait_for_input`; pressed again before somebody
+/// took the mark away it ends the program. Where Ctrl-C is ignored it stays so.
 void mark_interrupts();
 bool interrupt_marked();
 bool take_interrupt();  ///< whether there was one; from now on there is none
+/// Waits until `descriptor` can be read or Ctrl-C is marked, even if it came just before; false where it is marked.
+bool wait_for_input(int descriptor);
 
 }  // namespace tessera::app

@@ -38,8 +38,8 @@ int read_character(EditLine*, wchar_t* to) {
   std::mbstate_t state{};
   for (int bytes = 0; bytes < 8; ++bytes) {
     char c = 0;
-    ssize_t n = 0;
-    while ((n = ::read(STDIN_FILENO, &c, 1)) < 0 && errno == EINTR && !interrupt_marked()) {}
+    ssize_t n = -1;
+    while (wait_for_input(STDIN_FILENO) && (n = ::read(STDIN_FILENO, &c, 1)) < 0 && errno == EINTR) {}
     if (n <= 0) return static_cast<int>(n);
     const std::size_t made = std::mbrtowc(to, &c, 1, &state);
     if (made == static_cast<std::size_t>(-2)) continue;
@@ -125,13 +125,14 @@ LineReader::Result LineReader::read_plain(std::string& line) {
       return Result::line;
     }
     if (ended_) return Result::end;
-    char some[4096];
-    const ssize_t n = ::read(STDIN_FILENO, some, sizeof some);
-    if (n < 0 && errno == EINTR) {
-      if (!take_interrupt()) continue;
+    if (!wait_for_input(STDIN_FILENO)) {
+      take_interrupt();
       if (interactive_) say("\n");
       return Result::interrupted;
     }
+    char some[4096];
+    const ssize_t n = ::read(STDIN_FILENO, some, sizeof some);
+    if (n < 0 && errno == EINTR) continue;
     if (n <= 0)
       ended_ = true;
     else

@@ -239,21 +239,21 @@ TEST(ChatTerminal, CtrlCStopsTheAnswerAndNotTheProgram) {
   Terminal t(TESSERA_PROGRAM, kernels(),
              {"chat", model().path(), "--device", "cpu", "--logit-bias", "2047=-inf", "--seed", "1"});
   ASSERT_TRUE(t.shows("/help shows the commands")) << t.out();
-  ASSERT_TRUE(t.shows("> ")) << t.out();
+  ASSERT_TRUE(t.prompts()) << t.out();
   t.send("What is an index?\r");
   ASSERT_TRUE(t.shows("e")) << t.out();
   ASSERT_TRUE(t.shows("\n")) << t.out();
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(t.shows(" t")) << t.out();
   t.send("\x03");
   ASSERT_TRUE(t.shows("(stopped")) << t.out();
-  ASSERT_TRUE(t.shows("> ")) << t.out();
+  ASSERT_TRUE(t.prompts()) << t.out();
   // At the prompt it drops the line, and says how to end.
   t.send("/nonsense\x03");
   ASSERT_TRUE(t.shows("(Ctrl-D or /quit ends)")) << t.out();
   t.send("/nope\r");
   ASSERT_TRUE(t.shows("there is no such command")) << t.out();
   EXPECT_EQ(t.out().find("/nonsense)"), std::string::npos);
-  ASSERT_TRUE(t.shows("> ")) << t.out();
+  ASSERT_TRUE(t.prompts()) << t.out();
   t.send("\x04");
   EXPECT_EQ(t.ends(), 0) << t.out();
 }
@@ -261,8 +261,8 @@ TEST(ChatTerminal, CtrlCStopsTheAnswerAndNotTheProgram) {
 TEST(ChatTerminal, LinesAreEditedAndComeUpAgain) {
   const std::string saved = model().beside("typed.json");
   Terminal t(TESSERA_PROGRAM, kernels(), chat({}));
-  ASSERT_TRUE(t.shows("> ")) << t.out();
-  const auto answered = [&] { return t.shows("12 tokens: the answer ends here") && t.shows("> "); };
+  ASSERT_TRUE(t.prompts()) << t.out();
+  const auto answered = [&] { return t.shows("12 tokens: the answer ends here") && t.prompts(); };
   t.send("What is n\xc3\xa9x\x7f\x1b[D\x1b[Da\xc3\xa8\r");  // "né" then "x", deleted; two to the left; "aè"
   ASSERT_TRUE(answered()) << t.out();
   t.send("\x1b[A!\r");  // the last one, and something more

@@ -6,6 +6,7 @@
 #include <pty.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -45,6 +46,13 @@ class Terminal {
   /// Waits until this has come since the last `send`.
   bool shows(std::string_view text, double seconds = 60) {
     return wait(seconds, [&] { return out_.find(text, sent_) != std::string::npos; });
+  }
+  /// Waits until the last that came is a prompt, and the program edits lines: before that, keys are the system's.
+  bool prompts(double seconds = 60) {
+    return wait(seconds, [&] {
+      termios now{};
+      return out_.ends_with("> ") && ::tcgetattr(fd_, &now) == 0 && !(now.c_lflag & ICANON);
+    });
   }
   void send(std::string_view keys) {
     sent_ = out_.size();
