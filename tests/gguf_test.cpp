@@ -402,6 +402,8 @@ TEST(Gguf, UnsupportedTypesParseAndAreNamedWhenUsed) {
   expect_throw<FormatError>([&] { f.require_supported(f.tensor("bad.weight")); },
                             {"k.gguf", "tensor = bad.weight", "type = q3_K (11)", "f32, f16, bf16, q8_0, q4_0"});
   expect_throw<FormatError>([&] { ggml_to_float(GgmlType::q3_K, f.data(f.tensor("bad.weight"))); }, {"q3_K (11)"});
+  expect_throw<FormatError>([&] { ggml_from_float(static_cast<GgmlType>(250), std::vector<float>(256)); },
+                            {"quantise", "type", "not supported"});
   expect_throw<FormatError>([&] { ggml_from_float(GgmlType::q4_K, std::vector<float>(256)); },
                             {"q4_K (12)", "only read"});
 }

@@ -79,6 +79,27 @@ TEST(ADryRun, CountsWhatTheDeviceWouldAndTakesAndDoesNothing) {
   text_of<DeviceError>([] { parse_device("dry-run:0"); });
 }
 
+TEST(WeightMemory, TakesNoMoreThanItsWeightsInWhateverOrderAndOfWhateverSizes) {
+  const DryRun dry(Device{Backend::cpu, 0});
+  // f16: 129 MiB does not fit twice into what is allocated at once, 300 MiB not once.
+  const std::int64_t mib = (1 << 20) / 2 / 1024, sizes[] = {300, 129, 8, 129, 129, 40, 8, 129, 129, 1, 129};
+  WeightMemory memory(dry.device(), "weights of a test");
+  std::uint64_t bytes = 0;
+  for (const std::int64_t size : sizes) memory.expect(WeightFormat::f16, size * mib, 1024);
+  std::vector<Weight> kept;
+  for (auto size = std::rbegin(sizes); size != std::rend(sizes); ++size) {
+    const std::uint64_t of_this = static_cast<std::uint64_t>(*size) << 20;
+    kept.push_back(Weight::pack(
+        WeightFormat::f16, of_this, [](std::uint64_t, std::span<std::byte>) {}, *size * mib, 1024, memory));
+    bytes += of_this;
+  }
+  EXPECT_LE(dry.stats().live_bytes, bytes + bytes / 10);
+  // One that nobody spoke of gets its own.
+  kept.push_back(Weight::pack(
+      WeightFormat::f16, 8 << 20, [](std::uint64_t, std::span<std::byte>) {}, 8 * mib, 1024, memory));
+  EXPECT_LE(dry.stats().live_bytes, bytes + (8 << 20) + bytes / 10);
+}
+
 /// Loads and runs the model, and compares the pool's peak with what a dry run said. Gives the peak as a part of what
 /// weights and cache are.
 double expect_estimate(const std::string& path, Device device, std::string_view text, std::int64_t answer) {

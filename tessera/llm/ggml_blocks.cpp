@@ -66,7 +66,9 @@ std::vector<float> ggml_to_float(GgmlType type, std::span<const std::byte> data)
 
 std::vector<std::byte> ggml_from_float(GgmlType type, std::span<const float> values) {
   constexpr std::string_view asked = "quantise";
-  require_whole(asked, type, values.size(), ggml_type_info(type)->block);
+  const GgmlTypeInfo* const info = ggml_type_info(type);
+  if (!info) refuse_type(asked, type);
+  require_whole(asked, type, values.size(), info->block);
   switch (type) {
     case GgmlType::f32: return encode_all<float>(values, 1, [](const float* v) { return *v; });
     case GgmlType::f16: return encode_all<half>(values, 1, [](const float* v) { return half(*v); });

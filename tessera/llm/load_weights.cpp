@@ -26,12 +26,7 @@ std::optional<std::size_t> layer_of(std::string_view name) {
 
 TensorLoader::TensorLoader(const GgufFile& file, std::span<const Device> layers, const LoadProgress& progress)
     : file_(file), progress_(progress), device_(layers.front()) {
-  std::vector<std::pair<Device, std::uint64_t>> bytes;
-  const auto of = [&](Device device) -> std::uint64_t& {
-    for (auto& [known, sum] : bytes)
-      if (known == device) return sum;
-    return bytes.emplace_back(device, 0).second;
-  };
+  const std::string label = "weights of " + std::filesystem::path(file.name()).filename().string();
   for (const GgufTensor& t : file.tensors()) {
     total_ += t.bytes;
     const auto format = weight_format(t.type);
@@ -40,23 +35,23 @@ TensorLoader::TensorLoader(const GgufFile& file, std::span<const Device> layers,
     const Device device = layer                           ? layers[std::min(*layer, layers.size() - 1)]
                           : t.name == "token_embd.weight" ? layers.front()
                                                           : layers.back();
-    of(device) += Weight::packed_bytes(*format, static_cast<std::int64_t>(t.dims[1]),
-                                       static_cast<std::int64_t>(t.dims[0]), device);
+    memory_of(device, label)
+        .expect(*format, static_cast<std::int64_t>(t.dims[1]), static_cast<std::int64_t>(t.dims[0]));
   }
-  const std::string label = "weights of " + std::filesystem::path(file.name()).filename().string();
-  for (const Device device : layers) of(device);
-  for (const auto& [device, sum] : bytes) memory_.emplace_back(device, sum, label);
+}
+
+WeightMemory& TensorLoader::memory_of(Device device, const std::string& label) {
+  const auto known = std::ranges::find(memory_, device, &WeightMemory::device);
+  return known != memory_.end() ? *known : memory_.emplace_back(device, label);
 }
 
 Weight TensorLoader::matrix(const std::string& name, std::int64_t rows, std::int64_t columns) {
   const GgufTensor& t = checked(name, {columns, rows});
   const auto format = weight_format(t.type);
   if (!format) wrong(t, "matrices of this type are not supported", ggml_supported_text() + " are");
-  auto memory = std::ranges::find(memory_, device_, &WeightMemory::device);
-  if (memory == memory_.end()) memory = memory_.insert(memory, WeightMemory(device_, 0, name));
   return Weight::pack(
       *format, t.bytes, [&](std::uint64_t offset, std::span<std::byte> to) { file_.read(t, offset, to); }, rows,
-      columns, *memory, name);
+      columns, memory_of(device_, name), name);
 }
 
 Array TensorLoader::vector(const std::string& name, std::int64_t size) {

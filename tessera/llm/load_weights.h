@@ -38,6 +38,7 @@ class TensorLoader {
  private:
   [[noreturn]] void wrong(const GgufTensor& tensor, const std::string& what, const std::string& todo) const;
   const GgufTensor& checked(const std::string& name, const Shape& dims);
+  WeightMemory& memory_of(Device device, const std::string& label);
 
   const GgufFile& file_;
   const LoadProgress& progress_;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <span>
 
 #include "tessera/array/array.h"
@@ -22,20 +23,21 @@ std::string_view weight_format_name(WeightFormat format);
 /// allocated is rounded up each time. It may be dropped before the weights.
 class WeightMemory {
  public:
-  /// For about `bytes` in all, which are allocated as they are taken; more where that is not enough.
-  WeightMemory(Device device, std::uint64_t bytes, std::string label)
-      : device_(device), left_(bytes), label_(std::move(label)) {}
+  WeightMemory(Device device, std::string label) : device_(device), label_(std::move(label)) {}
   Device device() const { return device_; }
-  /// The next `bytes` at a multiple of `alignment`: a storage, and where in it. OutOfMemory.
+  /// A weight that will be packed here, in any order. Storages are made to fit what is expected; what is not expected
+  /// gets one of its own.
+  void expect(WeightFormat format, std::int64_t rows, std::int64_t columns);
+  /// `bytes` of memory at a multiple of `alignment`: a storage, and where in it. OutOfMemory.
   std::pair<std::shared_ptr<Storage>, std::uint64_t> take(std::uint64_t bytes);
   static constexpr std::uint64_t alignment = 256;
 
  private:
+  using Place = std::pair<std::shared_ptr<Storage>, std::uint64_t>;
   Device device_;
-  std::uint64_t left_;  ///< of what is not allocated yet
   std::string label_;
-  std::shared_ptr<Storage> storage_;
-  std::uint64_t used_ = 0, size_ = 0;  ///< of storage_
+  std::map<std::uint64_t, std::uint64_t> expected_;     ///< how many of a size have no place yet
+  std::map<std::uint64_t, std::vector<Place>> places_;  ///< allocated and not taken, by size
 };
 
 /// An immutable matrix (rows, columns) on one device; copies share memory.
@@ -53,8 +55,6 @@ class Weight {
   /// The same in `memory`.
   static Weight pack(WeightFormat format, std::uint64_t bytes, const Read& read, std::int64_t rows,
                      std::int64_t columns, WeightMemory& memory, std::string label = {});
-  /// What a weight takes of a WeightMemory.
-  static std::uint64_t packed_bytes(WeightFormat format, std::int64_t rows, std::int64_t columns, Device device);
 
   /// A matrix (rows, columns) rounded to the format as ggml does, on the host, packed for `device`. Formats f32, f16,
   /// bf16, q8_0 and q4_0, else ArgumentError. ShapeError as above, and of what is no matrix.

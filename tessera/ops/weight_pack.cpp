@@ -175,23 +175,36 @@ Weight Weight::pack(WeightFormat format, std::uint64_t bytes, const Read& read, 
   return pack_from(reading(read), format, bytes, rows, columns, memory.device(), &memory, label);
 }
 
-std::uint64_t Weight::packed_bytes(WeightFormat format, std::int64_t rows, std::int64_t columns, Device device) {
-  std::uint64_t bytes = 0;
-  for (const Part& p : parts_of(ops::layout_of(format), rows, columns, ops::tiles_of(device)))
-    bytes += aligned(p.bytes());
-  return bytes;
+void WeightMemory::expect(WeightFormat format, std::int64_t rows, std::int64_t columns) {
+  for (const Part& p : parts_of(ops::layout_of(format), rows, columns, ops::tiles_of(device_)))
+    ++expected_[aligned(p.bytes())];
 }
 
 std::pair<std::shared_ptr<Storage>, std::uint64_t> WeightMemory::take(std::uint64_t bytes) {
   constexpr std::uint64_t most = std::uint64_t{256} << 20;  // no driver refuses that much at once
   bytes = aligned(bytes);
-  if (size_ - used_ < bytes) {
-    const std::uint64_t size = std::max(bytes, std::min(left_, most));
-    storage_ = Storage::allocate(device_, size, label_);
-    size_ = size, used_ = 0, left_ -= std::min(left_, size);
+  std::vector<Place>& free = places_[bytes];
+  if (free.empty()) {
+    // With this one as many others as there is room for, the largest first.
+    std::vector<std::uint64_t> sizes = {bytes};
+    std::uint64_t sum = bytes;
+    const auto planned = expected_.find(bytes);
+    if (planned != expected_.end() && planned->second > 0) {
+      --planned->second;
+      for (auto more = expected_.rbegin(); more != expected_.rend(); ++more)
+        for (; more->second > 0 && sum + more->first <= most; --more->second, sum += more->first)
+          sizes.push_back(more->first);
+    }
+    const std::shared_ptr<Storage> storage = Storage::allocate(device_, sum, label_);
+    std::uint64_t offset = 0;
+    for (const std::uint64_t size : sizes) {
+      places_[size].emplace_back(storage, offset);
+      offset += size;
+    }
   }
-  used_ += bytes;
-  return {storage_, used_ - bytes};
+  const Place place = std::move(free.back());
+  free.pop_back();
+  return place;
 }
 
 Weight Weight::pack_from(const From& from, WeightFormat format, std::uint64_t bytes, std::int64_t rows,
