@@ -57,7 +57,8 @@ Array attention(const Array& q, const Array& keys, const Array& values, const Po
   const Array k = rows(keys), v = rows(values);
   AttentionSpec spec = ops::choose_attention(ops::tiles_of(q.device()), keys.dtype(), head_size, tokens);
   spec.in_memory = past.in_memory();
-  spec.window = window > 0 && window<keys.shape(1), spec.cap = cap> 0;
+  spec.window = window != 0 && window < keys.shape(1);
+  spec.cap = cap != 0;
   const std::int64_t blocks = spec.form == AttentionSpec::tokens ? (tokens + spec.threads - 1) / spec.threads : tokens;
   std::vector<LaunchArgument> args = {queries.view(), k.view(), v.view(), out.view()};
   for (std::int64_t n : {heads, heads / key_heads, tokens}) args.push_back(LaunchArgument::index(n));

@@ -130,6 +130,14 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
               fn.name + "_" + text(cache) + "_" + std::to_string(head_size) + (in_memory ? "_recorded" : "");
           add(std::move(name), std::move(fn));
         }
+  for (std::int64_t tokens : {1, 64})
+    for (bool window : {false, true}) {
+      AttentionSpec s = choose_attention(tiles, DType::f16, 64, tokens);
+      s.window = window, s.cap = !window;
+      ir::Function fn = trace_attention(s);
+      std::string name = fn.name + (window ? "_window" : "_capped");
+      add(std::move(name), std::move(fn));
+    }
   // Where tokens stand is read from memory in recorded steps.
   for (RotaryPairs pairs : {RotaryPairs::adjacent, RotaryPairs::halves})
     add(pairs == RotaryPairs::adjacent ? "rotary_adjacent_recorded" : "rotary_halves_recorded",

@@ -92,6 +92,7 @@ struct RotaryCase {
   bool factors = false;
   float scale = 1;
   bool sliced = false;  // heads out of a wider row
+  float magnitude = 1;
 };
 
 double check_rotary(const RotaryCase& c, Device device, std::uint64_t seed) {
@@ -118,16 +119,18 @@ double check_rotary(const RotaryCase& c, Device device, std::uint64_t seed) {
         }
         const auto a = static_cast<std::size_t>(c.pairs == RotaryPairs::adjacent ? 2 * p : p);
         const std::size_t b = c.pairs == RotaryPairs::adjacent ? a + 1 : a + static_cast<std::size_t>(pairs);
-        out[a] = row[a] * std::cos(angle) - row[b] * std::sin(angle);
-        out[b] = row[a] * std::sin(angle) + row[b] * std::cos(angle);
-        bound[a] = bound[b] = std::hypot(row[a], row[b]) * (1.5e-6 + slack + unit(c.dtype) * 1.01) + half_step(c.dtype);
+        const auto by = static_cast<double>(c.magnitude);
+        out[a] = by * (row[a] * std::cos(angle) - row[b] * std::sin(angle));
+        out[b] = by * (row[a] * std::sin(angle) + row[b] * std::cos(angle));
+        bound[a] = bound[b] =
+            by * std::hypot(row[a], row[b]) * (1.5e-6 + slack + unit(c.dtype) * 1.01) + half_step(c.dtype);
       }
       wanted.insert(wanted.end(), out.begin(), out.end());
       allowed.insert(allowed.end(), bound.begin(), bound.end());
     }
   Array input = array_of(x, {c.tokens, wide, c.head_size}, c.dtype, device);
   if (c.sliced) input = input.slice(1, 1, c.heads + 1);
-  Rotary how{.pairs = c.pairs, .dimensions = c.dimensions, .scale = c.scale};
+  Rotary how{.pairs = c.pairs, .dimensions = c.dimensions, .scale = c.scale, .magnitude = c.magnitude};
   if (c.factors) how.factors = array_of(f, {pairs}, DType::f32, device);
   return worst(poisoned(device, wanted.size() * dtype_size(c.dtype), [&] { return rotary(input, c.first, how); }),
                wanted, allowed);
@@ -137,6 +140,8 @@ struct AttentionCase {
   std::int64_t tokens, heads, key_heads, head_size, past;
   DType cache = DType::f32;
   std::int64_t spare = 3;  // rows of the cache that nobody may see
+  std::int64_t window = 0;
+  float cap = 0;
 };
 
 // Fills a cache in two pieces by cache_store, one of them as a strided view, and looks from it.
@@ -156,14 +161,18 @@ double check_attention(const AttentionCase& c, Device device, std::uint64_t seed
     for (std::int64_t h = 0; h < c.heads; ++h) {
       std::vector<double> score(static_cast<std::size_t>(c.past + t + 1)), out(static_cast<std::size_t>(c.head_size));
       double top = -1e300, sum = 0;
-      for (std::size_t j = 0; j < score.size(); ++j) {
+      const std::size_t first =
+          c.window == 0 || c.past + t < c.window ? 0 : static_cast<std::size_t>(c.past + t + 1 - c.window);
+      for (std::size_t j = first; j < score.size(); ++j) {
         for (std::int64_t e = 0; e < c.head_size; ++e)
           score[j] += q[static_cast<std::size_t>((t * c.heads + h) * c.head_size + e)] *
                       cached(k, static_cast<std::int64_t>(j), h / group, e);
-        top = std::max(top, score[j] *= static_cast<double>(scale));
+        score[j] *= static_cast<double>(scale);
+        if (c.cap != 0) score[j] = static_cast<double>(c.cap) * std::tanh(score[j] / static_cast<double>(c.cap));
+        top = std::max(top, score[j]);
       }
-      for (double& s : score) sum += s = std::exp(s - top);
-      for (std::size_t j = 0; j < score.size(); ++j)
+      for (std::size_t j = first; j < score.size(); ++j) sum += score[j] = std::exp(score[j] - top);
+      for (std::size_t j = first; j < score.size(); ++j)
         for (std::int64_t e = 0; e < c.head_size; ++e)
           out[static_cast<std::size_t>(e)] += score[j] / sum * cached(v, static_cast<std::int64_t>(j), h / group, e);
       wanted.insert(wanted.end(), out.begin(), out.end());
@@ -181,7 +190,8 @@ double check_attention(const AttentionCase& c, Device device, std::uint64_t seed
   store(keys, k), store(values, v);
   const Array query = array_of(q, {c.tokens, c.heads, c.head_size}, DType::f32, device);
   // A weighted mean of values up to 1; the weights are as good as the scores, sums of head_size products up to 4.
-  return worst(poisoned(device, wanted.size() * 4, [&] { return attention(query, keys, values, c.past, scale); }),
+  return worst(poisoned(device, wanted.size() * 4,
+                        [&] { return attention(query, keys, values, c.past, scale, c.window, c.cap); }),
                wanted, 2e-6, 1.5e-6);
 }
 
@@ -229,24 +239,43 @@ void add_transformer_checks(Checks& checks) {
         RotaryCase{3, 4, 32, 100, adjacent, 0, DType::f16}, RotaryCase{3, 4, 32, 100, halves, 0, DType::f32, true},
         RotaryCase{5, 2, 16, 40, adjacent, 0, DType::f32, true, 0.25f},
         RotaryCase{4, 3, 48, 7, adjacent, 0, DType::f32, false, 1, true}, RotaryCase{65537, 1, 4, 0, halves},
-        RotaryCase{0, 3, 8, 0, adjacent}, RotaryCase{4, 2, 7, 3, halves, 4}}) {
+        RotaryCase{0, 3, 8, 0, adjacent}, RotaryCase{4, 2, 7, 3, halves, 4},
+        RotaryCase{3, 2, 40, 9, halves, 20, DType::f32, true, 0.25f, false, 1.19f},
+        RotaryCase{3, 2, 32, 9, adjacent, 0, DType::f16, false, 1, false, 1.14f}}) {
     std::string shape = to_string(Shape{c.tokens, c.heads, c.head_size}) + " from " + std::to_string(c.first) +
                         (c.pairs == adjacent ? " adjacent" : " halves");
     if (c.dimensions) shape += " of " + std::to_string(c.dimensions);
-    shape += dtype_text(c.dtype, c.sliced) + (c.factors ? " factors" : "") + (c.scale != 1 ? " scaled" : "");
+    shape += dtype_text(c.dtype, c.sliced) + (c.factors ? " factors" : "") + (c.scale != 1 ? " scaled" : "") +
+             (c.magnitude != 1 ? " with a magnitude" : "");
     checks.push_back(
         {"rotary", shape, [=](Device device, std::uint64_t seed) { return check_rotary(c, device, seed); }});
   }
 
-  for (const AttentionCase& c :
-       {AttentionCase{1, 1, 1, 2, 0}, AttentionCase{1, 4, 2, 64, 100}, AttentionCase{1, 3, 1, 80, 63},
-        AttentionCase{1, 2, 2, 256, 200}, AttentionCase{2, 6, 2, 20, 5}, AttentionCase{3, 2, 1, 33, 64},
-        AttentionCase{1, 4, 4, 48, 129, DType::f16}, AttentionCase{8, 2, 2, 32, 0}, AttentionCase{16, 4, 2, 64, 0},
-        AttentionCase{17, 4, 1, 48, 30, DType::f16}, AttentionCase{37, 2, 1, 10, 7},
-        AttentionCase{9, 2, 1, 256, 3, DType::f32, 0}, AttentionCase{1, 1, 1, 4, 70000}, AttentionCase{0, 2, 1, 8, 4},
-        AttentionCase{20, 1, 1, 7, 1}}) {
+  for (const AttentionCase& c : {AttentionCase{1, 1, 1, 2, 0},
+                                 AttentionCase{1, 4, 2, 64, 100},
+                                 AttentionCase{1, 3, 1, 80, 63},
+                                 AttentionCase{1, 2, 2, 256, 200},
+                                 AttentionCase{2, 6, 2, 20, 5},
+                                 AttentionCase{3, 2, 1, 33, 64},
+                                 AttentionCase{1, 4, 4, 48, 129, DType::f16},
+                                 AttentionCase{8, 2, 2, 32, 0},
+                                 AttentionCase{16, 4, 2, 64, 0},
+                                 AttentionCase{17, 4, 1, 48, 30, DType::f16},
+                                 AttentionCase{37, 2, 1, 10, 7},
+                                 AttentionCase{9, 2, 1, 256, 3, DType::f32, 0},
+                                 AttentionCase{1, 1, 1, 4, 70000},
+                                 AttentionCase{0, 2, 1, 8, 4},
+                                 AttentionCase{20, 1, 1, 7, 1},
+                                 AttentionCase{1, 4, 2, 64, 100, DType::f16, 3, 16},
+                                 AttentionCase{1, 2, 1, 256, 130, DType::f32, 3, 1},
+                                 AttentionCase{9, 2, 1, 48, 40, DType::f32, 3, 7, 2.5f},
+                                 AttentionCase{37, 2, 1, 64, 0, DType::f16, 0, 32, 50},
+                                 AttentionCase{1, 3, 1, 80, 63, DType::f32, 3, 0, 1.5f},
+                                 AttentionCase{5, 2, 2, 20, 3, DType::f32, 3, 1000}}) {
     std::string shape = to_string(Shape{c.tokens, c.heads, c.head_size}) + " over " + std::to_string(c.key_heads) +
                         " heads of " + std::to_string(c.past + c.tokens) + dtype_text(c.cache, false);
+    if (c.window != 0) shape += " window " + std::to_string(c.window);
+    if (c.cap != 0) shape += " capped";
     checks.push_back(
         {"attention", shape, [=](Device device, std::uint64_t seed) { return check_attention(c, device, seed); }});
   }
