@@ -126,7 +126,7 @@ TEST(Barriers, SlicesOfColumnsAddUp) {
     for (std::size_t r = 0; r < 3; ++r) {
       double sum = 0;
       for (std::size_t c = 0; c < 70; ++c)
-        sum += static_cast<double>(l.buffers[0][c * 4 + r]) * l.buffers[1][t * 70 + c];
+        sum += static_cast<double>(l.buffers[0][c * 4 + r]) * l.buffers[1][c * 2 + t];
       EXPECT_NEAR(memory[2][t * 3 + r], sum, 70 * 0x1p-23);
     }
 }

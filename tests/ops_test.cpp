@@ -141,7 +141,7 @@ TEST(Tiles, OfProductsByPanelsFitTheirBlocksOnEveryProcessor) {
           for (const std::int64_t m : {5, 16, 20, 64, 768, 5000})
             for (const std::int64_t n : {1, 24, 32, 48, 50, 768, 5000})
               for (const std::int64_t k : {1, 30, 256, 300, 784, 5000}) {
-                ops::Tiles cpu{.tokens = width >= 16 ? 8u : 4u, .vectors = true};
+                ops::Tiles cpu{.tokens = width >= 16 ? 16u : 4u, .vectors = true};
                 cpu.subgroup = width, cpu.compute_units = threads, cpu.shared_bytes = shared;
                 ops::ProductSpec s{t, t, t, t};
                 s.a_unit_k = s.b_unit_n = true;

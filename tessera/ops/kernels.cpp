@@ -18,9 +18,18 @@ Tiles tiles_of(Device device) {
              info.kind == DeviceKind::cpu && width > 1) {
     t.vectors = true;
     // Sums of this many tokens, and the words of a weight, stay in registers: 32 of them with 512-bit vectors.
-    t.tokens = width >= 16 ? 8 : 4;
+    t.tokens = width >= 16 ? 16 : 4;
   }
   return t;
+}
+
+std::uint32_t linear_tokens(const Tiles& tiles, WeightFormat format, std::int64_t tokens) {
+  const WeightLayout& f = layout_of(format);
+  // Beyond 8, numbers that need little unpacking gain nothing.
+  const std::uint32_t most = f.quantised() && f.factor == 0 ? std::min(tiles.tokens, 8u) : tiles.tokens;
+  std::uint32_t together = 1;
+  while (together < most && together < tokens) together *= 2;
+  return together;
 }
 
 std::uint32_t vector_lanes(const Tiles& tiles, DType dtype) {

@@ -63,8 +63,8 @@ ir::Value activate(Activation activation, ir::Value x);
 
 // weight_kernels.cpp
 
-/// Words of one block of 32 activations: the scale's bits, the sum of the integers, that of the last 16, the bits of
-/// scale times sum, 8 words of 4 integers.
+/// Words of one block of 32 activations: the scale's bits, what a product's sum begins with for the weight's offset
+/// (see QuantiseSpec), that of the last 16, the bits of scale times sum, 8 words of 4 integers.
 inline constexpr std::uint32_t activation_words = 12, activation_heading = 4;
 
 /// A packed weight: `group` rows interleaved. The values of rows r of a group stand side by side:
@@ -87,6 +87,16 @@ struct LinearSpec {
                     tokens, slices});
   }
 };
+/// Activations for products, in tiles of `tokens`, whose words (or numbers) of the same columns lie side by side:
+/// [tile][column / 32][token][word], so that a product's loads differ by constants. The last tile repeats the last
+/// token.
+struct QuantiseSpec {
+  std::uint32_t tokens = 1;
+  std::int32_t offset = 0;  ///< sums of integers are multiplied by minus this
+  bool halves = false;      ///< a sum of each 16 columns; else of all 32, and 0
+  friend bool operator==(const QuantiseSpec&, const QuantiseSpec&) = default;
+  std::size_t hash() const { return hash_of({tokens, static_cast<std::uint64_t>(offset), halves}); }
+};
 struct GatherSpec {
   WeightSpec weight;
   DType ids = DType::index;  ///< index: every row, no ids
@@ -97,7 +107,11 @@ struct GatherSpec {
   }
 };
 ir::Function trace_linear(const LinearSpec& spec);
-ir::Function trace_quantise(const int& unused);
+/// Tokens of one thread in a product of so many: a power of two.
+std::uint32_t linear_tokens(const Tiles& tiles, WeightFormat format, std::int64_t tokens);
+ir::Function trace_quantise(const QuantiseSpec& spec);
+/// f32 numbers [tile][column][token] for weights that are not quantised, in tiles of `tokens` from 2 on.
+ir::Function trace_tile_activations(const std::uint32_t& tokens);
 ir::Function trace_gather(const GatherSpec& spec);
 
 // product_kernels.cpp

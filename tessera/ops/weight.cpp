@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ops/weight.h"
 
+#include <algorithm>
+
 #include "tessera/ops/kernels.h"
 
 namespace tessera {
 
 using ops::GatherSpec;
 using ops::LinearSpec;
+using ops::QuantiseSpec;
 using ops::WeightSpec;
 
 namespace {
@@ -54,13 +57,35 @@ void need_product(const Array& x, const Weight& weight) {
                       .todo = "Use astype"});
 }
 
-/// Rows of f32 numbers in blocks of 32 as 8-bit integers with a scale and a sum each.
-Array quantised(const Array& flat) {
-  const std::int64_t blocks = flat.size() / 32;
+/// Rows of f32 numbers in blocks of 32 as 8-bit integers, as `spec` says.
+Array quantised(const Array& flat, std::int64_t tokens, const QuantiseSpec& spec) {
+  const std::int64_t columns = flat.size() / tokens, tiles = ops::ceil_div(tokens, spec.tokens);
+  const std::int64_t blocks = tiles * spec.tokens * (columns / 32);
   const Array words = Array::empty({blocks, ops::activation_words}, DType::u32, flat.device());
-  static const Kernel& quantise = *new Kernel(ops::trace_quantise(0));
-  quantise.launch({static_cast<std::uint64_t>(blocks), 1, 1}, {flat.view(), words.view()});
+  static auto& family = *new KernelFamily<QuantiseSpec>(ops::trace_quantise);
+  std::vector<LaunchArgument> args = {flat.view(), words.view()};
+  if (spec.tokens > 1)
+    args.push_back(LaunchArgument::index(columns / 32)), args.push_back(LaunchArgument::index(tokens));
+  family(spec).launch({static_cast<std::uint64_t>(blocks), 1, 1}, std::span(args));
   return words;
+}
+
+/// The numbers themselves in tiles.
+Array tiled(const Array& flat, std::int64_t tokens, std::uint32_t together) {
+  if (together == 1) return flat;
+  const std::int64_t columns = flat.size() / tokens, tiles = ops::ceil_div(tokens, together);
+  const Array out = Array::empty({tiles, columns, together}, DType::f32, flat.device());
+  static auto& family = *new KernelFamily<std::uint32_t>(ops::trace_tile_activations);
+  std::vector<LaunchArgument> args = {flat.view(), out.view(), LaunchArgument::index(columns),
+                                      LaunchArgument::index(tokens)};
+  family(together).launch({static_cast<std::uint64_t>(columns), static_cast<std::uint64_t>(tiles), 1}, std::span(args));
+  return out;
+}
+
+/// What of the activations a weight wants besides the tile's size. Without an offset it reads what is there for others.
+QuantiseSpec wanted_by(const Weight& weight) {
+  const ops::WeightLayout& f = ops::layout_of(weight.format());
+  return {1, f.offset, f.offset != 0 && f.factor == 16};
 }
 
 }  // namespace
@@ -69,7 +94,26 @@ std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> w
   detail::RuledOperation operation("linear", x);
   for (const Weight* weight : weights) need_product(x, *weight);
   std::vector<Array> results;
-  std::optional<Array> flat, words;
+  std::optional<Array> flat, numbers;
+  std::vector<std::pair<QuantiseSpec, Array>> words;
+  const auto words_for = [&](const Weight& weight, std::int64_t tokens, std::uint32_t together) {
+    const auto find = [&](const QuantiseSpec& spec) {
+      return std::ranges::find(words, spec, &decltype(words)::value_type::first);
+    };
+    QuantiseSpec spec = wanted_by(weight);
+    if (spec.offset == 0) {
+      // Words made for another weight, or for the next that wants more.
+      for (const Weight* other : weights)
+        if (const QuantiseSpec theirs = wanted_by(*other);
+            theirs.offset != 0 && ops::layout_of(other->format()).quantised()) {
+          spec = theirs;
+          break;
+        }
+    }
+    spec.tokens = together;
+    if (const auto made = find(spec); made != words.end()) return made->second;
+    return words.emplace_back(spec, quantised(*flat, tokens, spec)).second;
+  };
   for (const Weight* weight : weights) {
     Shape shape = x.shape();
     shape.back() = weight->rows();
@@ -78,16 +122,15 @@ std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> w
     if (tokens == 0) continue;
     if (!flat) flat = (x.dtype() == DType::f32 ? x : x.astype(DType::f32)).as_contiguous();
     const bool blocked = ops::layout_of(weight->format()).quantised();
-    if (blocked && !words) words = quantised(*flat);
-
     const ops::Tiles tiles = ops::tiles_of(x.device());
     LinearSpec spec{spec_of(*weight)};
-    while (spec.tokens < tiles.tokens && spec.tokens < tokens) spec.tokens *= 2;
+    spec.tokens = ops::linear_tokens(tiles, weight->format(), tokens);
     spec.slices = tiles.slices;
     const std::int64_t groups = weight->parts()[0].shape(0), parts = (tokens + spec.tokens - 1) / spec.tokens;
     std::vector<LaunchArgument> args;
     for (const Array& p : weight->parts()) args.emplace_back(p.view());
-    args.emplace_back((blocked ? *words : *flat).view());
+    if (!blocked && !numbers) numbers = tiled(*flat, tokens, spec.tokens);  // one size for all such formats
+    args.emplace_back((blocked ? words_for(*weight, tokens, spec.tokens) : *numbers).view());
     args.emplace_back(out.view());
     for (std::int64_t v : {weight->rows(), blocked ? weight->columns() / 32 : weight->columns(), tokens, parts})
       args.push_back(LaunchArgument::index(v));

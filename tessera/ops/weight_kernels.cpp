@@ -100,14 +100,12 @@ void add_part(const PackedWeight& weight, ir::Value part, ir::Value lane, const 
   }
   for (std::size_t t = 0; t < x_at.size(); ++t) {
     const ir::Value at = x_at[t], x_scale = ir::bitcast(DType::f32, x.load(at));
-    const auto sum = [&](int which) { return ir::bitcast(DType::i32, x.load(at + which)); };
+    const auto begin = [&](int which) { return ir::bitcast(DType::i32, x.load(at + which)); };
     // Two chains where there is no other work to overlap with, or two scales.
     const std::size_t chains = x_at.size() == 1 || f.factor == 16 ? 2 : 1;
     std::vector<ir::Value> dot(2, ir::literal(DType::i32, 0));
-    if (f.factor == 16)
-      dot = {(sum(1) - sum(2)) * -f.offset, sum(2) * -f.offset};
-    else if (f.offset != 0)
-      dot[0] = sum(1) * -f.offset;
+    if (f.offset != 0) dot[0] = begin(1);
+    if (f.factor == 16) dot[1] = begin(2);
     for (std::size_t i = 0; i < 8; ++i) {
       ir::Value& chain = dot[f.factor == 16 ? i / 4 : i % chains];
       chain = ir::dot4(ir::Dot4Signs::unsigned_signed, w[i],
@@ -126,14 +124,23 @@ void add_part(const PackedWeight& weight, ir::Value part, ir::Value lane, const 
 
 // Activations in blocks of 32 integers of 8 bits with one scale. Threads are blocks. A NaN goes into the scale, so that
 // it is not lost; an infinity makes an infinite scale times 0, a NaN as well.
-ir::Function trace_quantise(const int&) {
-  ir::Builder builder("quantise_activations", ir::KernelKind::map);
+ir::Function trace_quantise(const QuantiseSpec& spec) {
+  const int tokens = static_cast<int>(spec.tokens);
+  std::string name = "quantise_activations";
+  if (tokens > 1) name += "_tile" + std::to_string(tokens);
+  ir::Builder builder(name, ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
   const auto x = ir::buffer_param("x", DType::f32, ir::Access::read);
   const auto out = ir::buffer_param("out", DType::u32, ir::Access::read_write);
   const ir::Value id = ir::global_id();
+  ir::Value from = id;
+  if (tokens > 1) {
+    const ir::Value steps = ir::scalar_param("steps", DType::index), count = ir::scalar_param("tokens", DType::index);
+    const ir::Value row = id / tokens, tile = row / steps;
+    from = ir::min(tile * tokens + id % tokens, count - 1) * steps + (row - tile * steps);
+  }
   std::vector<ir::Value> v;
-  for (int i = 0; i < 32; ++i) v.push_back(x.load(id * 32 + i));
+  for (int i = 0; i < 32; ++i) v.push_back(x.load(from * 32 + i));
   ir::Value largest = ir::literal(DType::f32, 0);
   for (const ir::Value& e : v) {
     const ir::Value a = ir::abs(e);
@@ -157,9 +164,23 @@ ir::Function trace_quantise(const int&) {
   }
   const ir::Value sum = sums[0] + sums[1];
   out.store(base, ir::bitcast(DType::u32, scale));
-  out.store(base + 1, ir::bitcast(DType::u32, sum));
-  out.store(base + 2, ir::bitcast(DType::u32, sums[1]));
+  out.store(base + 1, ir::bitcast(DType::u32, (spec.halves ? sums[0] : sum) * -spec.offset));
+  out.store(base + 2, ir::bitcast(DType::u32, spec.halves ? sums[1] * -spec.offset : zero));
   out.store(base + 3, ir::bitcast(DType::u32, scale * ir::cast(DType::f32, sum)));
+  return builder.finish();
+}
+
+// Threads are columns, of one tile after the other.
+ir::Function trace_tile_activations(const std::uint32_t& tokens) {
+  ir::Builder builder("tile_activations_" + std::to_string(tokens), ir::KernelKind::map);
+  ir::Builder::Scope scope(builder);
+  const auto x = ir::buffer_param("x", DType::f32, ir::Access::read);
+  const auto out = ir::buffer_param("out", DType::f32, ir::Access::read_write);
+  const ir::Value columns = ir::scalar_param("columns", DType::index), count = ir::scalar_param("tokens", DType::index);
+  const ir::Value k = ir::global_id(0), tile = ir::global_id(1);
+  const int n = static_cast<int>(tokens);
+  for (int t = 0; t < n; ++t)
+    out.store((tile * columns + k) * n + t, x.load(ir::min(tile * n + t, count - 1) * columns + k));
   return builder.finish();
 }
 
@@ -185,15 +206,16 @@ ir::Function trace_linear(const LinearSpec& spec) {
   // Tiles of tokens vary fastest, so that a group of rows is read from memory once.
   const ir::Value group = ir::block_id(0) / tiles, first = (ir::block_id(0) - group * tiles) * static_cast<int>(tokens);
   const int x_step = quantised ? static_cast<int>(activation_words) : 1;
-  std::vector<ir::Value> x_row;
-  for (std::uint32_t t = 0; t < tokens; ++t)
-    x_row.push_back((t == 0 ? first : ir::min(first + static_cast<int>(t), count - 1)) * (steps * x_step));
+  const ir::Value x_tile = (ir::block_id(0) - group * tiles) * steps;
+  const auto x_of = [&](ir::Value step, std::uint32_t t) {
+    return (x_tile + step) * (static_cast<int>(tokens) * x_step) + static_cast<int>(t) * x_step;
+  };
 
   Sums sums(tokens);
   if (quantised) {
     ir::for_(slice, steps, slices, [&](ir::Value b) {
       std::vector<ir::Value> x_at;
-      for (const ir::Value& row : x_row) x_at.push_back(row + b * x_step);
+      for (std::uint32_t t = 0; t < tokens; ++t) x_at.push_back(x_of(b, t));
       add_part(weight, group * steps + b, lane, x, x_at, sums);
     });
   } else {
@@ -201,7 +223,7 @@ ir::Function trace_linear(const LinearSpec& spec) {
     const int unroll = tokens == 1 ? 8 : tokens == 2 ? 4 : tokens == 4 ? 2 : 1;
     auto step = [&](ir::Value k, Sums& into, std::uint32_t chain) {
       const ir::Value w = weight.element(group * steps + k, lane);
-      for (std::uint32_t t = 0; t < tokens; ++t) into.add(chain * tokens + t, w, x.load(x_row[t] + k));
+      for (std::uint32_t t = 0; t < tokens; ++t) into.add(chain * tokens + t, w, x.load(x_of(k, t)));
     };
     Sums more(tokens * static_cast<std::uint32_t>(unroll - 1));
     ir::for_(slice * unroll, steps - (unroll - 1), slices * unroll, [&](ir::Value k) {

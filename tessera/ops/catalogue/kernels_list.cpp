@@ -20,11 +20,13 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
   auto text = [](DType t) { return std::string(dtype_name(t)); };
 
   const DType scale = tiles.f16 ? DType::f16 : DType::f32;
-  add("quantise_activations", trace_quantise(0));
+  add("quantise_activations", trace_quantise({1, 8, false}));
+  add("quantise_activations_tile8", trace_quantise({8, 32, true}));
+  add("tile_activations_8", trace_tile_activations(8));
   for (const WeightLayout& f : weight_layouts()) {
     const WeightSpec weight{f.format, tiles.rows, f.quantised() ? scale : DType::f32};
     const std::string format(f.name);
-    for (std::uint32_t tokens = 1; tokens <= tiles.tokens; tokens *= 2)
+    for (std::uint32_t tokens = 1; tokens <= linear_tokens(tiles, f.format, 64); tokens *= 2)
       add("linear_" + format + (tokens == 1 ? "_vector" : "_tile" + std::to_string(tokens)),
           trace_linear({weight, tokens, tiles.slices}));
     add("dequantize_" + format, trace_gather({weight, DType::index}));

@@ -16,6 +16,9 @@
 
 namespace tessera::cpu {
 
+/// Of a module that LLVM has optimised (addresses.cpp).
+void keep_addresses(llvm::Module& module);
+
 class Emitter final : public Values {
  public:
   Emitter(llvm::Module& module, const ir::Function& fn, const TargetTraits& target, const GenerateOptions& options);

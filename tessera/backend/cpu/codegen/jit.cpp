@@ -236,6 +236,7 @@ class LlvmGenerator : public Generator {
     llvm::ModulePassManager manager;
     if (auto error = passes.parsePassPipeline(manager, pass_list)) take(std::move(error));
     manager.run(module, modules);
+    keep_addresses(module);
     return emitter.scratch_bytes();
   }
 

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Addresses of numbers that all lanes read. An instruction that multiplies and broadcasts what it reads takes one more
+// step of the processor's front end where its address is the sum of two registers (Intel, Optimization Reference
+// Manual, 2.3.5, micro-fusion and indexed addressing). So what several such loads have in common is added up first, in
+// a form that LLVM does not take apart again.
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/InlineAsm.h>
+#include <llvm/IR/Instructions.h>
+
+#include "tessera/backend/cpu/codegen/emitter.h"
+
+namespace tessera::cpu {
+
+namespace {
+
+constexpr unsigned enough = 4;
+
+bool is_broadcast(const llvm::LoadInst& load) {
+  const llvm::Type* t = load.getType();
+  return (t->isIntegerTy(32) || t->isFloatTy()) &&
+         llvm::any_of(load.users(), [](const llvm::User* u) { return llvm::isa<llvm::InsertElementInst>(u); });
+}
+
+/// Loads at `address`, or a constant behind it.
+unsigned broadcasts(const llvm::GetElementPtrInst& address) {
+  unsigned count = 0;
+  for (const llvm::User* u : address.users()) {
+    const auto* behind = llvm::dyn_cast<llvm::GetElementPtrInst>(u);
+    if (behind == nullptr) {
+      const auto* load = llvm::dyn_cast<llvm::LoadInst>(u);
+      count += load != nullptr && is_broadcast(*load) ? 1 : 0;
+    } else if (behind->hasAllConstantIndices()) {
+      for (const llvm::User* v : behind->users()) {
+        const auto* load = llvm::dyn_cast<llvm::LoadInst>(v);
+        count += load != nullptr && is_broadcast(*load) ? 1 : 0;
+      }
+    }
+  }
+  return count;
+}
+
+}  // namespace
+
+void keep_addresses(llvm::Module& module) {
+  std::vector<llvm::GetElementPtrInst*> shared;
+  for (llvm::Function& f : module)
+    for (llvm::BasicBlock& block : f)
+      for (llvm::Instruction& i : block)
+        if (auto* address = llvm::dyn_cast<llvm::GetElementPtrInst>(&i);
+            address != nullptr && !address->hasAllConstantIndices() && broadcasts(*address) >= enough)
+          shared.push_back(address);
+  for (llvm::GetElementPtrInst* address : shared) {
+    llvm::Type* pointer = address->getType();
+    llvm::IRBuilder<> builder(address->getNextNode());
+    auto* kept = builder.CreateCall(
+        llvm::InlineAsm::get(llvm::FunctionType::get(pointer, {pointer}, false), "", "=r,0", false), {address});
+    address->replaceUsesWithIf(kept, [&](const llvm::Use& use) { return use.getUser() != kept; });
+  }
+}
+
+}  // namespace tessera::cpu
