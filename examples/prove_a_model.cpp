@@ -2,6 +2,7 @@
 // Properties of a trained network, proven for all inputs of a box as the device computes them; or refuted, with an
 // input; and the proof in a file that is checked without the search.
 #include <tessera/tessera.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdio>
@@ -49,7 +50,8 @@ int main() {
   good = good && !find_counterexample(fast, finite(), random_uniform({10'000, 2}, 5, -1, 1));
 
   // The proof in a file; it is void once the model is another.
-  const auto file = std::filesystem::temp_directory_path() / "tessera-prove-a-model.json";
+  const auto file =
+      std::filesystem::temp_directory_path() / ("tessera-prove-a-model-" + std::to_string(::getpid()) + ".json");
   save_certificate(certificate_of(model, bounds), file.string());
   const Certificate certificate = load_certificate(file.string());
   const CertificateCheck check = check_certificate(model, certificate);

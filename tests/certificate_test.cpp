@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tessera/array/move.h"
 #include "tessera/base/sha256.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
@@ -99,6 +100,39 @@ TEST_P(OnEveryDevice, OfRobustnessAndProbabilities) {
   there_and_back(inequality({1, 1, 1, 1}, 1.01), InputBox::of({3}, -0.01f, 0.01f));
   const Proof refuted = prove(model, bounded(0, 0.1), InputBox::of({3}, -1, 1));
   expect_throw<ArgumentError>([&] { certificate_of(model, refuted); }, {"refuted", "only of what is proven"});
+}
+
+// Bounds are computed on the host, with the roundings of the least exact device: wherever the model is, they are the
+// same, and what was proven there is proven here.
+TEST_P(OnEveryDevice, AProofIsTheSameWhereverTheModelIs) {
+  const Device cpu{Backend::cpu, 0};
+  const auto there = network(random);
+  const auto here = to(there, cpu);
+  const InputBox box = InputBox::of({2}, -1, 1);
+  for (const Property& property : {tight(there, box, random), robust(0.01), finite()}) {
+    SCOPED_TRACE(to_string(property));
+    const InputBox asked = property.kind == Property::Kind::robust ? InputBox::of({2}, 0.3f, 0.3f) : box;
+    const Proof a = prove(there, property, asked, {.attack = false}),
+                b = prove(here, property, asked, {.attack = false});
+    EXPECT_EQ(a.verdict, b.verdict) << to_string(a) << to_string(b);
+    EXPECT_EQ(a.boxes, b.boxes);
+    EXPECT_EQ(a.low, b.low);
+    EXPECT_EQ(a.high, b.high);
+    EXPECT_EQ(a.margin, b.margin);
+    EXPECT_TRUE(a.tree == b.tree);
+    if (property.kind != Property::Kind::robust) {
+      EXPECT_EQ(a.verdict, Verdict::proven);
+    }
+    if (a.verdict != Verdict::proven) continue;
+    Certificate c = certificate_of(there, a);
+    if (GetParam() != cpu) {
+      const CertificateCheck elsewhere = check_certificate(here, c);
+      EXPECT_EQ(elsewhere.changed,
+                std::vector<std::string>{"the model is on cpu:0, and was on " + to_string(GetParam())});
+    }
+    c.device = "cpu:0";
+    EXPECT_TRUE(check_certificate(here, c).holds) << all_of(check_certificate(here, c));
+  }
 }
 
 TEST(Certificates, WhatIsEditedInTheFileIsNamed) {

@@ -126,7 +126,9 @@ TEST_P(OnEveryDevice, ProgressAndOptions) {
   ASSERT_FALSE(told.empty());
   EXPECT_EQ(told.back().boxes, proof.boxes);
   EXPECT_EQ(told.back().share, proof.share);
-  if (proof.verdict == Verdict::proven) EXPECT_EQ(proof.share, 1);
+  if (proof.verdict == Verdict::proven) {
+    EXPECT_EQ(proof.share, 1);
+  }
   // The same question, the same answer.
   const Proof again = prove(model, bounded(-1e6, high + 0.3f * (high - low)), box, {.seconds = 30});
   if (proof.verdict == Verdict::proven) {

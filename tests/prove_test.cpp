@@ -282,8 +282,9 @@ TEST(Prove, LinesAndRangesHoldTheirCurves) {
             << static_cast<int>(kind) << " at " << at << " of " << a << " to " << b;
       }
       // Of smooth ones they are close.
-      if (kind > CurveKind::leaky && b - a <= 1 && b - a > 1e-3)
+      if (kind > CurveKind::leaky && b - a <= 1 && b - a > 1e-3) {
         EXPECT_LT((l.above - l.below) + (l.above_slope - l.below_slope) * (a + b) / 2, 0.6 * (b - a));
+      }
     }
 }
 

@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models in files: on any device, with a manifest, from PyTorch, and when the program is killed while it writes.
+// Models in files: on any device, with a manifest, from PyTorch. (killed_saver_test.cpp: a program that is killed while
+// it writes one.)
 #include "tessera/nn/saved_model.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <chrono>
 #include <cmath>
-#include <cstdlib>
-#include <thread>
 
 #include "tessera/base/test_seed.h"
 #include "tessera/nn/images.h"
@@ -160,59 +155,6 @@ TEST_P(OnEveryDevice, PyTorchsFilesGiveWhatPyTorchGives) {
       },
       {"two arrays", "0.bias", "fc1.bias"});
   EXPECT_EQ(values(renamed), before);
-}
-
-// A program that is killed while it saves: what was there stays, or the new one is there; never a part.
-
-auto large(std::uint64_t seed) { return setup(sequential(dense<256, 512>, relu, dense<512, 64>), {.seed = seed}); }
-const char* saving_to() { return std::getenv("TESSERA_TEST_SAVES_TO"); }
-
-TEST(KilledSaver, Itself) {
-  if (saving_to() == nullptr) GTEST_SKIP() << "the child of the next test";
-  const DeviceScope cpu(Device{Backend::cpu, 0});
-  const auto first = large(1), second = large(2);
-  for (int i = 0;; ++i) {
-    save_model(i % 2 == 0 ? first : second, saving_to());
-    if (i == 0) ASSERT_EQ(::write(STDOUT_FILENO, "!", 1), 1);
-  }
-}
-
-TEST(KilledSaver, LeavesAWholeFile) {
-  if (saving_to() != nullptr) GTEST_SKIP() << "this is the child";
-  const DeviceScope cpu(Device{Backend::cpu, 0});
-  const test::Folder folder;
-  const std::string path = folder / "model.safetensors";
-  const auto first = values(large(1)), second = values(large(2));
-  std::mt19937_64 random(test_seed());
-  std::map<std::string, int> left;
-  const int kills = std::getenv("TESSERA_TEST_LONG") ? 100 : 8;
-  for (int k = 0; k < kills; ++k) {
-    int ends[2];
-    ASSERT_EQ(::pipe(ends), 0);
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      ::alarm(60);
-      ::dup2(ends[1], STDOUT_FILENO);
-      ::setenv("TESSERA_TEST_SAVES_TO", path.c_str(), 1);
-      ::execl("/proc/self/exe", "saved_model_test", "--gtest_filter=KilledSaver.Itself", nullptr);
-      ::_exit(127);
-    }
-    ::close(ends[1]);
-    char letter = 0;
-    while (::read(ends[0], &letter, 1) == 1 && letter != '!') {}
-    ASSERT_EQ(letter, '!') << "the child saved nothing";
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 20000));
-    ::kill(child, SIGKILL);
-    ::waitpid(child, nullptr, 0);
-    ::close(ends[0]);
-    auto loaded = large(3);
-    ASSERT_NO_THROW(load_model(loaded, path)) << "kill " << k;
-    const bool one = values(loaded) == first;
-    ASSERT_TRUE(one || values(loaded) == second) << "kill " << k;
-    ++left[one ? "first" : "second"];
-  }
-  ::testing::Test::RecordProperty("first", left["first"]);
 }
 
 }  // namespace

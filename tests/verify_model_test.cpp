@@ -100,6 +100,44 @@ TEST_F(VerifyModel, WritesAndChecksCertificates) {
   EXPECT_EQ(test::read_file(proof), before);
 }
 
+TEST_F(VerifyModel, TakesWhatTrainWrites) {
+  const DeviceScope scope(Device{});
+  const auto checked = [&](std::vector<std::string> task, const Shape& input, const std::string& shape, auto network) {
+    task.insert(task.begin(), "train");
+    task.insert(task.end(), {"--steps", "12", "--batch", "16", "--device", "cpu", "--quiet", "--out", model});
+    const Outcome trained = test::run(task);
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    const std::string file = asked(R"j({"input": {"shape": )j" + shape +
+                                   R"j(, "low": 0, "high": 1}, "properties": ["finite()", "bounded(0, 1e-6)"]})j");
+    const Outcome asked_both = verify({"--property", file});
+    EXPECT_EQ(asked_both.code, 1) << asked_both.err;
+    EXPECT_TRUE(holds(asked_both.out, "finite()                      proven, "));
+    EXPECT_TRUE(holds(asked_both.out, "bounded(0, 1e-06)             refuted, "));
+    const std::string finite = asked(R"j({"input": {"shape": )j" + shape + R"j(, "low": 0, "high": 1},
+                                         "property": "finite()"})j");
+    EXPECT_EQ(verify({"--property", finite, "--certificate", proof}).code, 0);
+    EXPECT_EQ(verify({"--certificate", proof}).code, 0);
+    // And in a program: the same arrays in the network that was trained.
+    auto loaded = setup(std::move(network), {.seed = 5, .input = input});
+    load_model(loaded, model);
+    Shape batch = input;
+    batch.insert(batch.begin(), 3);
+    const Array x = random_uniform(batch, 1);
+    const auto layers = verification::load_layers(model, "", Device{});
+    const Array y = verification::run_layers(layers, x), wanted = loaded(x);
+    EXPECT_TRUE(y.to_vector<float>() == wanted.to_vector<float>());
+    EXPECT_EQ(verification::text_of(layers), describe(loaded));
+  };
+  checked({"spirals"}, {2}, "[2]",
+          Sequential{Dense{.inputs = 2, .outputs = 64}, Relu{}, Dense{.outputs = 64}, Relu{}, Dense{.outputs = 2}});
+  checked({"digits", "--model", "mlp"}, {1, 28, 28}, "[1, 28, 28]",
+          Sequential{Flatten{}, Dense{.outputs = 256}, Relu{}, Dense{.outputs = 10}});
+  checked({"digits", "--model", "conv"}, {1, 28, 28}, "[1, 28, 28]",
+          Sequential{Conv2d{.out = 8, .kernel = 5, .stride = 2, .padding = 2}, Relu{},
+                     Conv2d{.out = 16, .kernel = 3, .stride = 2, .padding = 1}, Relu{}, Flatten{}, Dense{.outputs = 64},
+                     Relu{}, Dense{.outputs = 10}});
+}
+
 TEST_F(VerifyModel, MistakesAreNamed) {
   const auto says = [&](const Outcome& outcome, int code, const std::string& text) {
     EXPECT_EQ(outcome.code, code) << outcome.out;

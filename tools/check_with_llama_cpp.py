@@ -43,6 +43,17 @@ STRINGS = [
 ]
 
 
+def parameters_without_repacking() -> llama_cpp.llama_cpp.llama_model_params:
+    """Weights as they lie in the file: products of repacked q8_0 end with an illegal instruction on some processors."""
+    parameters = usual_parameters()
+    parameters.use_extra_bufts = False
+    return parameters
+
+
+usual_parameters = llama_cpp.llama_cpp.llama_model_default_params
+llama_cpp.llama_cpp.llama_model_default_params = parameters_without_repacking
+
+
 def load(path: Path, context: int) -> llama_cpp.Llama:
     """The model on the CPU, with a key-value cache in f32."""
     return llama_cpp.Llama(str(path), n_ctx=context, n_batch=64, n_threads=1, n_gpu_layers=0, logits_all=True, verbose=False,

@@ -8,6 +8,7 @@
 
 #include "tessera/nn/losses.h"
 #include "tessera/nn/trainer.h"
+#include "tessera/nn/verify/structure.h"
 
 namespace tessera::app {
 
@@ -23,6 +24,8 @@ class Learner {
   virtual void step(const Batch& batch) = 0;
   virtual Array predict(const Array& x) const = 0;  ///< logits, as in inference
   virtual std::int64_t parameter_count() const = 0;
+  /// What files say of the model's layers, so that `tessera verify-model` knows them; empty: it is no Sequential.
+  virtual std::string layers() const = 0;
 
   /// The sum of each step's loss since this was last set to 0, f32 of one element.
   Array& losses() { return losses_; }
@@ -74,6 +77,13 @@ class ModelLearner final : public Learner {
     std::int64_t n = 0;
     for (const NamedArray& p : parameters(trainer_.model())) n += p.array.size();
     return n;
+  }
+
+  std::string layers() const override {
+    if constexpr (verification::is_sequential<Model>)
+      return describe(trainer_.model());
+    else
+      return "";
   }
 
   const Model& model() const { return trainer_.model(); }

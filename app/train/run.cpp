@@ -296,6 +296,7 @@ TrainData classes_of(const Learner& learner, std::function<Batch(std::uint64_t s
 
 void Learner::save(const std::string& path, Beside more) {
   more.texts["losses"] = fmt::format("{}", losses_.item<float>());  // the shortest that is read as the same
+  if (const std::string text = layers(); !text.empty()) more.texts["tessera.layers"] = text;
   trainer().save(path, more.texts, more.arrays);
 }
 void Learner::load(const std::string& path) {

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// 16 bits: a trained model in half of the memory; and training whose products take 16 bits, while weights, gradients
+// and sums keep 32.
+#include <tessera/tessera.h>
+
+#include <cstdio>
+
+using namespace tessera;
+
+int main() {
+  // Points within a circle and outside of it.
+  const Array points = random_uniform({512, 2}, 7, -1, 1).eval();
+  const Array inside = (sum(points * points, {1}) < 0.5).astype(DType::i32).eval();
+  auto model = setup(sequential(dense<2, 64>, relu, dense<64, 64>, relu, dense<64, 2>), {.seed = 1});
+
+  // Mixed precision for training. In f16 small gradients are 0, so the loss is scaled; steps that overflow are skipped.
+  Adam optimiser(model, {.lr = 1e-2});
+  MixedPrecision mixed(model, {.dtype = DType::f16});
+  for (std::uint64_t step = 0; step < 100; ++step) {
+    Training mode({.seed = 1, .counter = Counter(step)});
+    auto [loss, gradient] =
+        mixed.value_and_grad([&](const auto& m) { return cross_entropy(m(points), inside); })(model);
+    mixed.step(optimiser, model, gradient, mode);
+  }
+  const float learned = accuracy(model(points), inside).item<float>();
+  std::printf("trained with copies in f16, weights in %s: %.1f %% are right; loss scale %.0f\n",
+              std::string(dtype_name(model.get<0>().weight.dtype())).c_str(), 100.0 * static_cast<double>(learned),
+              mixed.scale());
+
+  // Half the bytes, or a quarter, for inference.
+  bool good = learned > 0.95f && model.get<0>().weight.dtype() == DType::f32;
+  for (const CompilePrecision precision :
+       {CompilePrecision::f32, CompilePrecision::f16, CompilePrecision::mixed, CompilePrecision::q8_0}) {
+    const Compiled narrow = compile(model, {.level = CompileLevel::aggressive, .precision = precision});
+    const float right = accuracy(narrow(points), inside).item<float>();
+    std::uint64_t bytes = 0;
+    for (const auto& layer : narrow.report().layers) bytes += layer.bytes;
+    std::printf("%-5s %5llu bytes of parameters, %.1f %% are right\n",
+                std::string(compile_precision_name(precision)).c_str(), static_cast<unsigned long long>(bytes),
+                100.0 * static_cast<double>(right));
+    good = good && right > learned - 0.02f;
+  }
+  return good ? 0 : 1;
+}
