@@ -115,6 +115,14 @@ Array in_storage(const Array& array, std::shared_ptr<Storage> storage) {
                            array.offset());
 }
 
+Array copy_of_view(const Array& view, Device device, bool back) {
+  const seeing::Copying seen(view.device(), device, view.bytes());
+  Array copy = view.copy().to(device);
+  copy.eval();
+  (back ? written_back : fetched).add(view.bytes());
+  return copy;
+}
+
 TaskStorage& TaskStorage::of(Storage& storage) {
   if (Elsewhere* const known = storage.elsewhere()) return static_cast<TaskStorage&>(*known);
   return static_cast<TaskStorage&>(storage.set_elsewhere(std::make_unique<TaskStorage>(storage)));
@@ -282,6 +290,12 @@ void TaskStorage::bring_home(bool evicting) {
   }
   home_valid_ = true;
   home_outdated_.store(false, std::memory_order_release);
+}
+
+void TaskStorage::forget_copies() {
+  if (only_home()) return;
+  const std::lock_guard hold(moving_);
+  for (Copy& c : copies_) c.valid = false;
 }
 
 bool TaskStorage::evict(Device device, bool only_clean) {

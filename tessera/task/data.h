@@ -47,6 +47,8 @@ class TaskStorage final : public Elsewhere {
   void release(Device device, bool written) noexcept;
   /// The newest contents are at home.
   void bring_home(bool evicting = false);
+  /// They are valid at home alone: somebody has written there without saying so to the queue.
+  void forget_copies();
   /// The device's copy goes, if nobody is using it; the only valid one is brought home before, or stays where only a
   /// `clean` one is to go. False if nothing went. Its entry in the list of unused ones is the caller's.
   bool evict(Device device, bool only_clean);
@@ -76,6 +78,9 @@ class TaskStorage final : public Elsewhere {
   bool in_move_ = false;  // contents are being moved, by whoever holds the lock: nothing goes meanwhile
   std::atomic<bool> home_outdated_ = false;  // !home_valid_, to be read without the lock
 };
+
+/// The elements of a view alone, one after the other on the device; counted as written back or as fetched.
+Array copy_of_view(const Array& view, Device device, bool back = false);
 
 /// `array` in other memory of the same size.
 Array in_storage(const Array& array, std::shared_ptr<Storage> storage);

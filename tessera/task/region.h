@@ -108,9 +108,10 @@ class Region {
   Region& operator=(const Region&) = delete;
 
   /// Until all its tasks have ended, running some of them. The first error of any, as TaskError: tasks that depended on
-  /// it were skipped, the others have run. It is told once. More tasks may be made after that.
+  /// it were skipped, the others have run. TaskCancelled if there was no error, but tasks were skipped since one that
+  /// they depend on had been cancelled. It is told once. More tasks may be made after that.
   void wait();
-  /// Tasks that have not begun will not run.
+  /// Tasks that have not begun will not run. `wait` says nothing of that; tasks made later use what there is then.
   void cancel() noexcept;
 
   /// As tessera::spawn. Arrays are arguments as in(x), out(x), inout(x); a kernel's writable buffers are inout unless

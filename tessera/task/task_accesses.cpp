@@ -83,7 +83,7 @@ void TaskAccesses::declare(Array& array, Access mode, MatrixPart triangle) {
   if (writes(mode)) storage->flush_readers();
   if (all_.capacity() == 0) all_.reserve(3);
   Declared& d = all_.emplace_back();
-  d.data = &TaskStorage::of(*storage), d.mode = mode, d.array = &array;
+  d.data = &TaskStorage::of(*storage), d.mode = mode, d.array = &array, d.triangle = triangle;
   d.home = std::shared_ptr<Storage>(array.source(), storage.get());  // whose count is changed anyway
 
   const bool all = triangle == MatrixPart::none && array.offset() == 0 && array.bytes() == storage->bytes() &&
@@ -152,6 +152,8 @@ void TaskAccesses::order() {
     if (outer[i] != nullptr) {
       if (!outer[i]->nested) outer[i]->nested = std::make_unique<AccessOrder>();
       order = outer[i]->nested.get();
+      // Others use the rest of it where it is: it cannot be moved as a whole.
+      d.packs = outer[i]->some && node_->device() != d.home->device();
     } else if (outer_ && !outer_->ended_.load(std::memory_order_acquire) && order->busy(d.mode, part)) {
       refuse(*d.home, "others use it, and the task that makes this one was not given it",
              "Give it to that task, too: in(x), out(x) or inout(x)");
@@ -187,8 +189,40 @@ Missing TaskAccesses::missing_on(Device device) const {
   return missing;
 }
 
+/// A copy of the view alone is where the task runs.
+void TaskAccesses::pack(Declared& d) const {
+  auto view = std::make_unique<Array>(*d.array);
+  *d.array = d.mode == Access::out ? Array::empty(view->shape(), view->dtype(), node_->device())
+                                   : copy_of_view(*view, node_->device());
+  d.here = d.array->source()->memory();
+  d.packed = std::move(view), d.some.reset();
+}
+/// What the task wrote of it is where the view is.
+void TaskAccesses::unpack(Declared& d) const {
+  d.here.reset();
+  if (!writes(d.mode)) return;
+  const Array back = copy_of_view(*d.array, d.packed->device(), true);
+  if (d.triangle == MatrixPart::none) return static_cast<void>(d.packed->assign(back));
+  const int rank = d.packed->rank();
+  const std::int64_t rows = d.packed->shape()[static_cast<std::size_t>(rank - 2)],
+                     columns = d.packed->shape()[static_cast<std::size_t>(rank - 1)];
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const auto [low, high] = band_of(d.triangle);
+    const std::int64_t begin = std::clamp<std::int64_t>(i + low, 0, columns),
+                       end = std::clamp<std::int64_t>(i + high + 1, begin, columns);
+    if (begin == end) continue;
+    const auto row = [&](const Array& a) { return a.slice(rank - 2, i, i + 1).slice(rank - 1, begin, end); };
+    row(*d.packed).assign(row(back));
+  }
+}
+
 void TaskAccesses::begin() {
   for (Declared& d : all_) {
+    if (d.packs) {
+      pack(d);
+      ++acquired_;
+      continue;
+    }
     if (d.data->only_home() && d.home->device() == node_->device()) {
       ++acquired_;
       continue;
@@ -206,13 +240,18 @@ void TaskAccesses::finish() {
   for (Declared& d : all_) {
     // What the function deferred on memory that others will write.
     if (writes(d.mode)) d.memory().flush_readers();
-    // Tasks made by this one may have left its newest contents elsewhere.
-    if (Elsewhere* const e = d.memory().elsewhere()) static_cast<TaskStorage*>(e)->bring_home();
+    // Tasks made by this one may have left its newest contents elsewhere, and copies that are about to be outdated.
+    if (Elsewhere* const e = d.memory().elsewhere()) {
+      static_cast<TaskStorage*>(e)->bring_home();
+      if (writes(d.mode) && d.here) static_cast<TaskStorage*>(e)->forget_copies();
+    }
+    if (d.packed) unpack(d);
   }
 }
 
 void TaskAccesses::end(const executor::Failure*) noexcept {
-  for (std::size_t i = 0; i < acquired_; ++i) all_[i].data->release(node_->device(), writes(all_[i].mode));
+  for (std::size_t i = 0; i < acquired_; ++i)
+    if (!all_[i].packs) all_[i].data->release(node_->device(), writes(all_[i].mode));
   while (turns_held_ > 0) turns_[--turns_held_]->give();
   ended_.store(true, std::memory_order_release);
   all_.clear();

@@ -19,8 +19,11 @@ class TaskAccesses final : public TaskData {
     std::shared_ptr<Storage> here;        ///< that memory, while it runs; null: at home
     std::unique_ptr<AccessOrder> nested;  ///< of tasks made by this one; under the storage's lock
     std::unique_ptr<StoragePart> some;    ///< null: all of it
+    std::unique_ptr<Array> packed;        ///< the view of `home`, where the task has a copy of that alone
     Access mode = Access::in;
-    StoragePart part() const { return some ? *some : whole_part(home->bytes()); }
+    MatrixPart triangle = MatrixPart::none;
+    bool packs = false;
+    StoragePart part() const { return some ? *some : whole_part(memory().bytes()); }
     Storage& memory() const noexcept { return here ? *here : *home; }
   };
 
@@ -60,6 +63,8 @@ class TaskAccesses final : public TaskData {
   class Tasks;
   static TaskAccesses& none();
   Declared* outer_of(const Declared& d) const;
+  void pack(Declared& d) const;
+  void unpack(Declared& d) const;
   [[noreturn]] void refuse(const Storage& storage, const std::string& wrong, const std::string& todo) const;
 
   TaskNode* const node_;
