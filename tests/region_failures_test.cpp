@@ -111,6 +111,20 @@ TEST_P(OnEveryDevice, WhatIsSkippedForACancelledTaskIsTold) {
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 2));
 }
 
+TEST_P(OnEveryDevice, ExpressionsMadeWhileATaskWritesWaitForIt) {
+  Array x = ones({4}).to(GetParam());
+  Region r({.scope = Scope(GetParam())});
+  r.spawn(
+      [](Array& v) {
+        std::this_thread::sleep_for(10ms);
+        v += 1;  // computes pending readers first
+      },
+      inout(x));
+  const Array later = x + 10;
+  EXPECT_EQ(later.to_vector<float>(), Floats(4, 12));
+  r.wait();
+}
+
 // A task that has a part of an array makes tasks elsewhere, while others use the rest of the array where it is.
 TEST_P(OnEveryDevice, TasksOfATaskElsewhereLeaveTheRestOfTheArrayToOthers) {
   Array x = ones({8, 6}), upper_of = ones({6, 6});

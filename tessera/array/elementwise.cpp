@@ -114,6 +114,12 @@ Array deferred(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType
     common_device(name, both);
   }
   const Device device = first->device();
+  // Before this counts as a reader: tasks that write wait for readers that are being computed.
+  for (const ArrayOperand& o : operands) {
+    if (!o.is_array() || o.array().pending()) continue;
+    Storage& storage = *o.array().source()->memory();
+    if (Elsewhere* const e = storage.elsewhere(); e != nullptr && e->written_by_others()) e->before_read(storage);
+  }
   const auto expr = std::make_shared<Expr>(op, sub, dtype, device, shape);
   const auto source = Source::pending_on(device, dtype);
   for (const char* rule = nullptr;; expr->clear_terms()) {
