@@ -122,7 +122,15 @@ TEST_P(OnEveryDevice, ExpressionsMadeWhileATaskWritesWaitForIt) {
       inout(x));
   const Array later = x + 10;
   EXPECT_EQ(later.to_vector<float>(), Floats(4, 12));
+  r.spawn(
+      [](Array& v) {
+        std::this_thread::sleep_for(5ms);
+        v += 1;
+      },
+      inout(x));
+  x *= 2;
   r.wait();
+  EXPECT_EQ(x.to_vector<float>(), Floats(4, 6));
 }
 
 // A task that has a part of an array makes tasks elsewhere, while others use the rest of the array where it is.
