@@ -10,6 +10,7 @@
 
 #include "tessera/array/array.h"
 #include "tessera/task/access.h"
+#include "tessera/task/reduction.h"
 
 namespace tessera {
 
@@ -35,6 +36,21 @@ class TaskStorage final : public Elsewhere {
   // Order. `order()` is changed under `lock()`: that of several storages is taken by their addresses.
   executor::SpinLock& lock() noexcept { return lock_; }
   AccessOrder& order() noexcept { return order_; }
+
+  /// Those into it; made when first asked for.
+  Reductions& reductions();
+  bool reduced() const noexcept {
+    const Reductions* const r = reductions_.load(std::memory_order_acquire);
+    return r != nullptr && r->any();
+  }
+  /// What tasks have put into slots is in it, for what is submitted from now on.
+  void combine() {
+    if (reduced()) [[unlikely]]
+      reductions_.load(std::memory_order_acquire)->combine();
+  }
+  /// It is a slot of a reduction: no task says that it uses it, and none but those of the reduction do.
+  void set_slot() noexcept { slot_ = true; }
+  bool slot() const noexcept { return slot_; }
 
   // Where its contents are.
   /// It never was anywhere but at home; of the moment, sure for a task that uses it and runs there.
@@ -68,6 +84,8 @@ class TaskStorage final : public Elsewhere {
   void note_unused(Device device) noexcept;
 
   Storage& home_;
+  bool slot_ = false;
+  std::atomic<Reductions*> reductions_ = nullptr;
   std::atomic<bool> only_home_ = true;  // there never was a copy: to be read without a lock, by tasks that were ordered
   // What submitters change, and threads that run tasks do not look at.
   alignas(64) mutable executor::SpinLock lock_;  // of order_

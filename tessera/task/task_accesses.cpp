@@ -32,6 +32,10 @@ void declare_access(TaskNode& node, Array& array, Access mode, MatrixPart triang
   TaskAccesses::of(node).declare(array, mode, triangle);
 }
 
+void declare_reduction(TaskNode& node, Array& array, Combine op) {
+  TaskAccesses::of(node).declare_reduction(array, op);
+}
+
 TaskAccesses& TaskAccesses::of(TaskNode& node) {
   if (TaskData* const known = node.data()) return static_cast<TaskAccesses&>(*known);
   auto fresh = std::allocate_shared<TaskAccesses>(executor::slab::Allocator<TaskAccesses>(), node);
@@ -74,6 +78,52 @@ void TaskAccesses::refuse(const Storage& storage, const std::string& wrong, cons
                        .todo = todo});
 }
 
+void TaskAccesses::declare_reduction(Array& array, Combine op) {
+  check_no_history("reduce", array, "gradients are not taken through tasks",
+                   "Give the task stop_gradient(x), or compute it outside of tasks");
+  if (array.pending()) array.eval();
+  const std::shared_ptr<Storage>& storage = array.source()->memory();
+  storage->flush_readers();
+  Declared d;
+  d.data = &TaskStorage::of(*storage), d.mode = Access::reduce, d.array = &array;
+  d.home = std::shared_ptr<Storage>(array.source(), storage.get());
+  d.some =
+      std::make_unique<StoragePart>(part_of(array.shape(), array.strides(), array.offset(), dtype_size(array.dtype())));
+  const bool again =
+      declared(*storage) != nullptr ||
+      (reduced_ && std::ranges::any_of(*reduced_, [&](const Reduced& r) { return r.storage == storage.get(); }));
+  if (again) refuse(*storage, "it is given twice to one task, and reduced into", "Give it once");
+  if (!reduced_) reduced_ = std::make_unique<std::vector<Reduced>>();
+  reduced_->push_back({reductions_of(d, true), storage.get(), &array, op});
+}
+
+/// Where tasks made at this place reduce into a storage: of the task that makes this one, if that was given it.
+Reductions* TaskAccesses::reductions_of(const Declared& d, bool make) const {
+  if (Declared* const outer = outer_of(d)) {
+    const std::lock_guard hold(d.data->lock());
+    if (!outer->reductions && make) outer->reductions = std::make_unique<Reductions>();
+    return outer->reductions.get();
+  }
+  if (outer_ && !outer_->ended_.load(std::memory_order_acquire) && (make || d.data->reduced()))
+    refuse(*d.home, "tasks reduce into it, and the task that makes this one was not given it",
+           "Give it to that task: inout(x)");
+  return make || d.data->reduced() ? &d.data->reductions() : nullptr;
+}
+
+/// Locks what it reduces into, until it is put in order, so that nobody combines the slots before.
+void TaskAccesses::take_slots(std::vector<std::unique_lock<std::recursive_mutex>>& locks) {
+  std::ranges::sort(*reduced_, {}, &Reduced::into);
+  for (const Reduced& r : *reduced_) locks.emplace_back(r.into->lock());
+  for (const Reduced& r : *reduced_) {
+    *r.array = r.into->slot(*r.array, r.op, node_->device());
+    const std::shared_ptr<Storage>& storage = r.array->source()->memory();
+    Declared& d = all_.emplace_back();
+    d.data = &TaskStorage::of(*storage), d.mode = Access::inout, d.array = r.array;
+    d.home = std::shared_ptr<Storage>(r.array->source(), storage.get());
+  }
+  reduced_.reset();
+}
+
 void TaskAccesses::declare(Array& array, Access mode, MatrixPart triangle) {
   const char* const operation = to_string(mode);
   check_no_history(operation, array, "gradients are not taken through tasks",
@@ -81,6 +131,9 @@ void TaskAccesses::declare(Array& array, Access mode, MatrixPart triangle) {
   if (array.pending()) array.eval();
   const std::shared_ptr<Storage>& storage = array.source()->memory();
   if (writes(mode)) storage->flush_readers();
+  if (reduced_ && std::ranges::any_of(*reduced_, [&](const Reduced& r) { return r.storage == storage.get(); }))
+      [[unlikely]]
+    refuse(*storage, "it is given twice to one task, and reduced into", "Give it once");
   if (all_.capacity() == 0) all_.reserve(3);
   Declared& d = all_.emplace_back();
   d.data = &TaskStorage::of(*storage), d.mode = mode, d.array = &array, d.triangle = triangle;
@@ -91,6 +144,8 @@ void TaskAccesses::declare(Array& array, Access mode, MatrixPart triangle) {
   if (!all)
     d.some = std::make_unique<StoragePart>(
         part_of(array.shape(), array.strides(), array.offset(), dtype_size(array.dtype()), triangle));
+  if ((outer_ || d.data->reduced()) && !d.data->slot()) [[unlikely]]
+    if (Reductions* const before = reductions_of(d, false)) before->combine();
 }
 
 TaskAccesses::Declared* TaskAccesses::declared(const Storage& storage) noexcept {
@@ -119,11 +174,14 @@ TaskAccesses::Declared* TaskAccesses::outer_of(const Declared& d) const {
 }
 
 void TaskAccesses::order() {
+  std::vector<std::unique_lock<std::recursive_mutex>> reducing;
+  if (reduced_) [[unlikely]]
+    take_slots(reducing);
   if (all_.empty()) return;
   InlineVector<TaskStorage*, 8> storages;
   InlineVector<Declared*, 8> outer;
   for (Declared& d : all_) {
-    outer.push_back(outer_of(d));
+    outer.push_back(d.data->slot() ? nullptr : outer_of(d));
     if (std::ranges::find(storages, d.data) == storages.end()) storages.push_back(d.data);
   }
   // In one order, so that tasks that are submitted at once come after each other in all storages, or in none.
@@ -154,7 +212,8 @@ void TaskAccesses::order() {
       order = outer[i]->nested.get();
       // Others use the rest of it where it is: it cannot be moved as a whole.
       d.packs = outer[i]->some && node_->device() != d.home->device();
-    } else if (outer_ && !outer_->ended_.load(std::memory_order_acquire) && order->busy(d.mode, part)) {
+    } else if (outer_ && !d.data->slot() && !outer_->ended_.load(std::memory_order_acquire) &&
+               order->busy(d.mode, part)) {
       refuse(*d.home, "others use it, and the task that makes this one was not given it",
              "Give it to that task, too: in(x), out(x) or inout(x)");
     }
@@ -236,6 +295,8 @@ void TaskAccesses::begin() {
 }
 
 void TaskAccesses::finish() {
+  for (Declared& d : all_)
+    if (d.reductions) d.reductions->combine();
   if (tasks_) tasks_->wait();
   for (Declared& d : all_) {
     // What the function deferred on memory that others will write.
@@ -271,7 +332,9 @@ void TaskAccesses::check_use(const Declared& d, const Storage& used, Access mode
 
 void TaskAccesses::check_undeclared(TaskStorage& data, Access mode) const {
   bool busy;
-  {
+  if (data.reduced()) {
+    busy = true;
+  } else {
     const std::lock_guard hold(data.lock());
     busy = data.order().busy(mode, whole_part(data.home().bytes()));
   }
