@@ -129,6 +129,14 @@ for (std::int64_t i = 0; i < heat.grid()[0]; ++i)
 own.wait();
 
   EXPECT_GT(sum(heat).item<float>(), 1700);
+
+BlockArray grid = BlockArray::ones({8, 8}, {4, 4}, DType::f32, devices);
+Region of_grid;
+of_grid.spawn([](BlockArray& g) { g.for_each_tile([](Array& t) { t *= 2; }); }, inout(grid));
+Task<float> of_all = of_grid.spawn([](const BlockArray& g) { return sum(g).item<float>(); }, in(grid));
+of_grid.wait();
+
+  EXPECT_EQ(of_all.fetch(), 128);
 }
 
 TEST(TasksDocs, SeeingWhatHappens) {

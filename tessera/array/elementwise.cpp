@@ -102,6 +102,13 @@ Device common_device(const char* operation, std::span<const Array* const> arrays
 
 namespace {
 
+/// Before something counts as a reader: tasks that write wait for readers that are being computed.
+void await_tasks(const Array& a) {
+  if (a.pending()) return;
+  Storage& storage = *a.source()->memory();
+  if (Elsewhere* const e = storage.elsewhere(); e != nullptr && e->written_by_others()) e->before_read(storage);
+}
+
 Array deferred(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType scalars,
                std::span<ArrayOperand> operands) {
   const Array* first = nullptr;
@@ -114,6 +121,8 @@ Array deferred(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType
     common_device(name, both);
   }
   const Device device = first->device();
+  for (const ArrayOperand& o : operands)
+    if (o.is_array()) await_tasks(o.array());
   const auto expr = std::make_shared<Expr>(op, sub, dtype, device, shape);
   const auto source = Source::pending_on(device, dtype);
   for (const char* rule = nullptr;; expr->clear_terms()) {
@@ -208,6 +217,8 @@ void check_writable(const Array& out) {
 void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::span<Array> args, std::optional<Term> last) {
   if (out.size() == 0) return;
   check_writable(out);
+  await_tasks(out);
+  for (const Array& a : args) await_tasks(a);
   const BufferView target = out.view_for_writing();  // whatever still wanted the old contents has them now
   std::vector<Term> terms;
   for (Array& a : args) {

@@ -266,6 +266,7 @@ bool Executor::sleep() {
 }
 
 unsigned Executor::call(unsigned threads) noexcept {
+  if (stopping_) return 0;  // the list of threads is being gone through; what is left in queues has been run by others
   unsigned asleep = 0;
   for (; threads > 0 && room_.load(std::memory_order_relaxed) > static_cast<int>(returning_); --threads) {
     if (tokens_ < sleepers_) {

@@ -13,10 +13,17 @@ const char* to_string(Access mode) {
 
 namespace detail {
 
+namespace {
+/// To who comes after it: it has ended, and if it failed somebody was told.
+bool matters_no_more(const executor::Node& node) noexcept {
+  return node.ended() && (!node.failure() || node.failure()->origin->told.load(std::memory_order_relaxed));
+}
+}  // namespace
+
 void AccessOrder::Nodes::forget_ended() noexcept {
   auto kept = all_.begin();
   for (executor::Node* n : all_) {
-    if (n->ended())
+    if (matters_no_more(*n))
       n->drop();
     else
       *kept++ = n;
@@ -26,6 +33,9 @@ void AccessOrder::Nodes::forget_ended() noexcept {
 
 bool AccessOrder::Nodes::ended() const noexcept {
   return std::ranges::all_of(all_, [](const executor::Node* n) { return n->ended(); });
+}
+bool AccessOrder::Nodes::over() const noexcept {
+  return std::ranges::all_of(all_, [](const executor::Node* n) { return matters_no_more(*n); });
 }
 
 /// The only cell of the tiling in which the part lies, if there is one: cells are as large as the tiling's first part,
@@ -64,14 +74,12 @@ void AccessOrder::for_each_near(const StoragePart& part, Device device, F&& f) {
 void AccessOrder::conflicts_with(const Entry& e, Access mode, const StoragePart& part, Device device,
                                  const Each& after) {
   using Dependency = executor::Node::Dependency;
-  const bool apart = e.device != device && (writes(mode) || !e.writers.empty());
-  if (!apart && !overlap(e.part, part)) return;
-  const Dependency contents = mode == Access::out ? Dependency::order : Dependency::result;
-  if (mode == Access::commute && e.open && e.mode == mode && e.part == part) {
-    for (executor::Node* const n : e.before) after(*n, contents);
-    return;
-  }
-  for (executor::Node* const n : e.writers) after(*n, apart ? Dependency::order : contents);
+  const bool elsewhere = e.device != device && (writes(mode) || !e.writers.empty()), meets = overlap(e.part, part);
+  if (!elsewhere && !meets) return;
+  const bool uses = meets && mode != Access::out && !e.overwritten;
+  const Dependency contents = uses ? Dependency::result : Dependency::order;
+  const bool together = mode == Access::commute && e.open && e.mode == mode && e.part == part;
+  for (executor::Node* const n : together ? e.before : e.writers) after(*n, contents);
   if (writes(mode))
     for (executor::Node* const n : e.readers) after(*n, Dependency::order);
 }
@@ -129,19 +137,18 @@ void AccessOrder::note(Entry& e, executor::Node& node, Access mode) {
       e.open = false;
       break;
     case Access::commute:
-      if (!e.open || e.mode != mode) {
+      if (!e.open || e.mode != mode) {         // the readers stay: all of these come after them
+        if (e.overwritten) e.writers.clear();  // what overwrote them came after them
         e.before = std::move(e.writers);
-        for (executor::Node* const n : e.readers) e.before.add(*n);
-        e.before.forget_ended();
-        e.readers.clear();
+        e.before.forget_ended(), e.readers.forget_ended();
       }
       e.writers.add(node);
-      e.mode = mode, e.open = true;
+      e.mode = mode, e.open = true, e.overwritten = false;
       break;
     default:
       e.writers.clear(), e.readers.clear(), e.before.clear();
       e.writers.add(node);
-      e.mode = mode, e.open = false;
+      e.mode = mode, e.open = false, e.overwritten = false;
   }
 }
 
@@ -154,9 +161,14 @@ void AccessOrder::add(executor::Node& node, Access mode, const StoragePart& part
   conflicts(mode, part, device, after);
   if (mode == Access::out || mode == Access::inout) {
     // What lies within this part need not be remembered: who meets it meets this, and comes after it. On another device
-    // it meets more than that.
+    // it meets more than that, for order alone.
     for_each_near(part, device, [&](std::size_t i) {
-      if (entries_[i].device == device && entries_[i].part != part && contains(part, entries_[i].part)) remove(i);
+      Entry& e = entries_[i];
+      if ((e.device == device && e.part == part) || !contains(part, e.part)) return;
+      if (e.device == device)
+        remove(i);
+      else
+        e.overwritten = true, e.open = false;
     });
   }
   note(entry_of(part, device), node, mode);

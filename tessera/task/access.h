@@ -72,6 +72,8 @@ class AccessOrder {
     }
     void forget_ended() noexcept;
     bool ended() const noexcept;
+    /// Ended, and none with a failure that nobody was told: it is for those that come after.
+    bool over() const noexcept;
     bool empty() const noexcept { return all_.empty(); }
     executor::Node* const* begin() const noexcept { return all_.begin(); }
     executor::Node* const* end() const noexcept { return all_.end(); }
@@ -83,12 +85,13 @@ class AccessOrder {
     Device device;
     Access mode = Access::in;  // of the writers
     bool open = false;         // more may commute with the writers
+    bool overwritten = false;  // on another device: the writers' results are used no more
     Nodes writers;             // the last one, or those that commute
-    Nodes readers;             // since
+    Nodes readers;             // since, and where writers commute before
     std::uint64_t cell = 0;
     StoragePart part;
-    Nodes before;  // what commuting writers come after
-    bool idle() const noexcept { return writers.ended() && readers.ended() && before.ended(); }
+    Nodes before;  // the writers that commuting ones come after
+    bool idle() const noexcept { return writers.over() && readers.ended() && before.over(); }
   };
   // Parts of a regular tiling meet only those of their own cell; others are compared with all.
   struct Tiling {

@@ -33,6 +33,12 @@ constexpr bool follows_its_task = std::is_arithmetic_v<T> || std::is_enum_v<T> |
 template <>
 inline constexpr bool follows_its_task<Array> = true;
 
+/// Whether a result of this type may be deferred, and has an eval().
+template <class T>
+constexpr bool is_deferred = false;
+template <>
+inline constexpr bool is_deferred<Array> = true;
+
 /// A task with room for its result.
 template <class T>
 class TaskResult : public TaskNode {
@@ -172,7 +178,7 @@ class FunctionTask final : public TaskResult<typename TaskResultOf<F, A...>::typ
     else
       this->value.emplace(go());
     // What is deferred reads memory that others may write once this has ended.
-    if constexpr (std::is_same_v<Result, Array>) this->value->eval();
+    if constexpr (is_deferred<Result>) this->value->eval();
   }
   void done() noexcept override {
     TaskNode::done();

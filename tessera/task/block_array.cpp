@@ -393,4 +393,8 @@ std::string to_string(const BlockArray& a) {
   return out + fmt::format(" in tiles of {} on {}", to_string(a.tile_shape()), to_string(a.scope()));
 }
 
+void BlockArray::eval() const {
+  for (const Array& t : *tiles_) t.eval();
+}
+
 }  // namespace tessera

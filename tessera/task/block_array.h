@@ -49,6 +49,10 @@ inline Accessed in(const Tile& t) { return {t.array(), Access::in}; }
 inline Accessed out(const Tile& t) { return {t.array(), Access::out}; }
 inline Accessed inout(const Tile& t) { return {t.array(), Access::inout}; }
 
+namespace detail {
+void declare_access(TaskNode& node, BlockArray& a, Access mode);
+}
+
 /// Copies share their tiles, as copies of an Array share memory. Elementwise operations are deferred and fused tile for
 /// tile, on the devices of the first operand's tiles; of another tiling the second is copied to the first's. Errors are
 /// thrown at the call: ShapeError, DtypeError, DeviceError.
@@ -97,6 +101,8 @@ class BlockArray {
   BlockArray to(const Scope& scope, const Distribution& distribution = {}) const;
   BlockArray retile(Shape tile) const;
   BlockArray copy() const;
+  /// Computes what is deferred, tile for tile.
+  void eval() const;
   /// Elements from `begin` to before `end` along each dimension, in tiles of the same extents that begin with the
   /// slice.
   BlockArray slice(const Shape& begin, const Shape& end) const;
@@ -122,6 +128,7 @@ class BlockArray {
   static BlockArray made(Shape shape, Shape tile, DType dtype, const Scope& scope, const Distribution& distribution,
                          F&& tile_at);
   friend struct BlockArrayAccess;
+  friend void detail::declare_access(detail::TaskNode& node, BlockArray& a, Access mode);
 
   Shape shape_{0}, tile_{1}, grid_{0};
   DType dtype_ = DType::f32;
@@ -143,6 +150,39 @@ inline BlockArray operator*(double a, const BlockArray& b) { return b * a; }
 BlockArray operator-(const BlockArray& a);
 BlockArray operator-(double a, const BlockArray& b);
 BlockArray operator/(double a, const BlockArray& b);
+
+/// A block array as the argument of one task, with what the task does to it: to all of its tiles, which the function
+/// gets where the task runs, as a BlockArray. A BlockArray that stands for itself as an argument is read.
+struct AccessedBlocks {
+  BlockArray array;
+  Access mode = Access::in;
+};
+inline AccessedBlocks in(const BlockArray& a) { return {a, Access::in}; }
+inline AccessedBlocks out(const BlockArray& a) { return {a, Access::out}; }
+inline AccessedBlocks inout(const BlockArray& a) { return {a, Access::inout}; }
+inline AccessedBlocks commute(const BlockArray& a) { return {a, Access::commute}; }
+namespace detail {
+template <class T>
+concept TemporaryBlocks = std::same_as<std::remove_cvref_t<T>, BlockArray> && !is_named<T>;
+}  // namespace detail
+template <detail::TemporaryBlocks T>
+AccessedBlocks out(T&& a) {
+  static_assert(detail::is_named<T>,
+                "out of a temporary block array: what the task writes would be lost. Name it first");
+  return {a, Access::out};
+}
+template <detail::TemporaryBlocks T>
+AccessedBlocks inout(T&& a) {
+  static_assert(detail::is_named<T>,
+                "inout of a temporary block array: what the task writes would be lost. Name it first");
+  return {a, Access::inout};
+}
+template <detail::TemporaryBlocks T>
+AccessedBlocks commute(T&& a) {
+  static_assert(detail::is_named<T>,
+                "commute of a temporary block array: what the task writes would be lost. Name it first");
+  return {a, Access::commute};
+}
 
 /// Over all elements, on current_device(): an array of no dimensions. Tiles are added in the order of the grid.
 Array sum(const BlockArray& a);
@@ -169,6 +209,10 @@ BlockArray transpose(const BlockArray& a);
 BlockArray matmul(const BlockArray& a, const BlockArray& b);
 /// c = alpha a b + beta c in place.
 void matmul_into(BlockArray& c, const BlockArray& a, const BlockArray& b, double alpha = 1, double beta = 1);
+/// c = a b (c as out), or c = c + a b (c as inout), as tasks of the region: one for each product of two tiles, so that
+/// other tasks of the region may use tiles that are done. ShapeError, at once: besides that of matmul_into, tilings
+/// that do not meet. ArgumentError: c is said to be something else, or a or b is not read only.
+void matmul(Region& region, const AccessedBlocks& c, const AccessedBlocks& a, const AccessedBlocks& b);
 /// c = alpha a aᵀ + beta c on and below the diagonal of the square c, in place; above it c stays as it is. Half of the
 /// work of the product.
 void syrk_into(BlockArray& c, const BlockArray& a, double alpha = 1, double beta = 1);
@@ -207,4 +251,30 @@ class Neighbours {
 /// smaller than the distance.
 BlockArray stencil(const BlockArray& a, const Halo& halo, const std::function<Array(const Neighbours&)>& f);
 
+namespace detail {
+
+template <>
+inline constexpr bool follows_its_task<AccessedBlocks> = true;
+template <>
+inline constexpr bool follows_its_task<BlockArray> = true;
+template <>
+inline constexpr bool is_deferred<BlockArray> = true;
+void place_data(Placing& placing, const AccessedBlocks& a);
+/// Of tiles of its own from now on, which the task may have elsewhere.
+void declare_access(TaskNode& node, BlockArray& a, Access mode);
+
+template <>
+struct TaskArgument<AccessedBlocks> {
+  static void place(Placing& placing, std::size_t, const AccessedBlocks& a) { place_data(placing, a); }
+  static void attach(TaskNode& node, AccessedBlocks& a) { declare_access(node, a.array, a.mode); }
+  static std::tuple<BlockArray&> give(AccessedBlocks& a) { return std::tuple<BlockArray&>(a.array); }
+};
+template <>
+struct TaskArgument<BlockArray> {
+  static void place(Placing& placing, std::size_t, const BlockArray& a) { place_data(placing, in(a)); }
+  static void attach(TaskNode& node, BlockArray& a) { declare_access(node, a, Access::in); }
+  static std::tuple<BlockArray&> give(BlockArray& a) { return std::tuple<BlockArray&>(a); }
+};
+
+}  // namespace detail
 }  // namespace tessera

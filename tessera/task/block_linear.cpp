@@ -7,6 +7,7 @@
 #include "tessera/ops/linear_algebra.h"
 #include "tessera/task/block_access.h"
 #include "tessera/task/block_array.h"
+#include "tessera/task/products.h"
 
 namespace tessera {
 namespace {
@@ -63,17 +64,20 @@ BlockArray transpose(const BlockArray& a) {
 // --- Products
 // --------------------------------------------------------------------------------------------------------------
 
-void matmul_into(BlockArray& c, const BlockArray& a, const BlockArray& b, double alpha, double beta) {
+namespace {
+
+void check_product(const BlockArray& c, const BlockArray& a, const BlockArray& b) {
   check_matrix("matmul_into", a), check_matrix("matmul_into", b), check_matrix("matmul_into", c);
   if (a.shape()[1] != b.shape()[0] || c.shape() != Shape{a.shape()[0], b.shape()[1]})
     fail<ShapeError>({.asked = "matmul_into",
                       .with = {{"c", to_string(c.shape())}, {"a", to_string(a.shape())}, {"b", to_string(b.shape())}},
                       .wrong = "c is not of a's rows and b's columns, or b's rows are not a's columns"});
-  const std::int64_t m = c.tile_shape()[0], n = c.tile_shape()[1], k = a.tile_shape()[1];
-  if (a.tile_shape()[0] != m) return matmul_into(c, a.retile({m, k}), b, alpha, beta);
-  if (b.tile_shape() != Shape{k, n}) return matmul_into(c, a, b.retile({k, n}), alpha, beta);
+}
+
+/// A task for each product of two tiles; the tilings meet.
+void multiply_tiles(Region& r, const BlockArray& c, const BlockArray& a, const BlockArray& b, double alpha,
+                    double beta) {
   const On on(c);
-  Region r;
   for (std::int64_t i = 0; i < c.grid()[0]; ++i)
     for (std::int64_t j = 0; j < c.grid()[1]; ++j) {
       const Tile to = c.tile(i, j);
@@ -91,7 +95,33 @@ void matmul_into(BlockArray& c, const BlockArray& a, const BlockArray& b, double
           r.spawn(on(to, "multiply"), multiply, in(a.tile(i, p)), in(b.tile(p, j)), inout(to));
       }
     }
+}
+
+}  // namespace
+
+void matmul_into(BlockArray& c, const BlockArray& a, const BlockArray& b, double alpha, double beta) {
+  check_product(c, a, b);
+  const std::int64_t m = c.tile_shape()[0], n = c.tile_shape()[1], k = a.tile_shape()[1];
+  if (a.tile_shape()[0] != m) return matmul_into(c, a.retile({m, k}), b, alpha, beta);
+  if (b.tile_shape() != Shape{k, n}) return matmul_into(c, a, b.retile({k, n}), alpha, beta);
+  Region r;
+  multiply_tiles(r, c, a, b, alpha, beta);
   r.wait();
+}
+
+void matmul(Region& region, const AccessedBlocks& c, const AccessedBlocks& a, const AccessedBlocks& b) {
+  check_product_modes(c.mode, a.mode, b.mode);
+  check_product(c.array, a.array, b.array);
+  const Shape of_a{c.array.tile_shape()[0], a.array.tile_shape()[1]},
+      of_b{a.array.tile_shape()[1], c.array.tile_shape()[1]};
+  if (a.array.tile_shape() != of_a || b.array.tile_shape() != of_b)
+    fail<ShapeError>({.asked = "matmul of tasks",
+                      .with = {{"tiles of c", to_string(c.array.tile_shape())},
+                               {"of a", to_string(a.array.tile_shape())},
+                               {"of b", to_string(b.array.tile_shape())}},
+                      .wrong = "the tiles of the three do not meet",
+                      .todo = "Copy a with retile(" + to_string(of_a) + "), b with retile(" + to_string(of_b) + ")"});
+  multiply_tiles(region, c.array, a.array, b.array, 1, c.mode == Access::out ? 0 : 1);
 }
 
 namespace {

@@ -115,6 +115,14 @@ Array in_storage(const Array& array, std::shared_ptr<Storage> storage) {
                            array.offset());
 }
 
+Array copy_of_view(const Array& view, Device device, bool back) {
+  const seeing::Copying seen(view.device(), device, view.bytes());
+  Array copy = view.copy().to(device);
+  copy.eval();
+  (back ? written_back : fetched).add(view.bytes());
+  return copy;
+}
+
 TaskStorage& TaskStorage::of(Storage& storage) {
   if (Elsewhere* const known = storage.elsewhere()) return static_cast<TaskStorage&>(*known);
   return static_cast<TaskStorage&>(storage.set_elsewhere(std::make_unique<TaskStorage>(storage)));
@@ -122,15 +130,27 @@ TaskStorage& TaskStorage::of(Storage& storage) {
 
 TaskStorage::TaskStorage(Storage& home) : home_(home) {}
 TaskStorage::~TaskStorage() {
+  delete reductions_.load();
   if (!copies_.empty()) forget_all(this);
 }
 
+Reductions& TaskStorage::reductions() {
+  Reductions* there = reductions_.load(std::memory_order_acquire);
+  if (there != nullptr) return *there;
+  auto fresh = std::make_unique<Reductions>();
+  if (reductions_.compare_exchange_strong(there, fresh.get(), std::memory_order_acq_rel)) return *fresh.release();
+  return *there;
+}
+
 bool TaskStorage::written_by_others() const noexcept {
-  if (home_outdated_.load(std::memory_order_acquire)) return true;
-  if (const TaskAccesses* const mine = TaskAccesses::current(); mine != nullptr && mine->declared(home_) != nullptr)
-    return false;
+  if (home_outdated_.load(std::memory_order_acquire) || reduced()) return true;
+  TaskAccesses* const mine = TaskAccesses::current();
+  const TaskAccesses::Declared* const d = mine != nullptr ? mine->declared(home_) : nullptr;
+  if (d != nullptr && !d->reductions && !d->nested) return false;
   const std::lock_guard hold(lock_);
-  return order_.busy(Access::in, whole_part(home_.bytes()));
+  if (d == nullptr) return order_.busy(Access::in, whole_part(home_.bytes()));
+  return (d->reductions && d->reductions->any()) ||  // of tasks that this one has made
+         (d->nested && d->nested->busy(Access::in, whole_part(home_.bytes())));
 }
 
 // --- Order
@@ -140,9 +160,11 @@ bool TaskStorage::written_by_others() const noexcept {
 void TaskStorage::before(Access mode) {
   TaskAccesses* const mine = TaskAccesses::current();
   if (mine == nullptr) {
+    combine();
     wait_for(order_, mode, nullptr);
   } else if (TaskAccesses::Declared* const d = mine->declared(home_)) {
     mine->check_use(*d, home_, mode);
+    if (d->reductions) d->reductions->combine();
     if (d->nested) wait_for(*d->nested, mode, mine);
   } else {
     mine->check_undeclared(*this, mode);
@@ -282,6 +304,12 @@ void TaskStorage::bring_home(bool evicting) {
   }
   home_valid_ = true;
   home_outdated_.store(false, std::memory_order_release);
+}
+
+void TaskStorage::forget_copies() {
+  if (only_home()) return;
+  const std::lock_guard hold(moving_);
+  for (Copy& c : copies_) c.valid = false;
 }
 
 bool TaskStorage::evict(Device device, bool only_clean) {

@@ -10,6 +10,7 @@
 
 #include "tessera/array/array.h"
 #include "tessera/task/access.h"
+#include "tessera/task/reduction.h"
 
 namespace tessera {
 
@@ -36,6 +37,21 @@ class TaskStorage final : public Elsewhere {
   executor::SpinLock& lock() noexcept { return lock_; }
   AccessOrder& order() noexcept { return order_; }
 
+  /// Those into it; made when first asked for.
+  Reductions& reductions();
+  bool reduced() const noexcept {
+    const Reductions* const r = reductions_.load(std::memory_order_acquire);
+    return r != nullptr && r->any();
+  }
+  /// What tasks have put into slots is in it, for what is submitted from now on.
+  void combine() {
+    if (reduced()) [[unlikely]]
+      reductions_.load(std::memory_order_acquire)->combine();
+  }
+  /// It is a slot of a reduction: no task says that it uses it, and none but those of the reduction do.
+  void set_slot() noexcept { slot_ = true; }
+  bool slot() const noexcept { return slot_; }
+
   // Where its contents are.
   /// It never was anywhere but at home; of the moment, sure for a task that uses it and runs there.
   bool only_home() const noexcept { return only_home_.load(std::memory_order_acquire); }
@@ -47,6 +63,8 @@ class TaskStorage final : public Elsewhere {
   void release(Device device, bool written) noexcept;
   /// The newest contents are at home.
   void bring_home(bool evicting = false);
+  /// They are valid at home alone: somebody has written there without saying so to the queue.
+  void forget_copies();
   /// The device's copy goes, if nobody is using it; the only valid one is brought home before, or stays where only a
   /// `clean` one is to go. False if nothing went. Its entry in the list of unused ones is the caller's.
   bool evict(Device device, bool only_clean);
@@ -66,6 +84,8 @@ class TaskStorage final : public Elsewhere {
   void note_unused(Device device) noexcept;
 
   Storage& home_;
+  bool slot_ = false;
+  std::atomic<Reductions*> reductions_ = nullptr;
   std::atomic<bool> only_home_ = true;  // there never was a copy: to be read without a lock, by tasks that were ordered
   // What submitters change, and threads that run tasks do not look at.
   alignas(64) mutable executor::SpinLock lock_;  // of order_
@@ -76,6 +96,9 @@ class TaskStorage final : public Elsewhere {
   bool in_move_ = false;  // contents are being moved, by whoever holds the lock: nothing goes meanwhile
   std::atomic<bool> home_outdated_ = false;  // !home_valid_, to be read without the lock
 };
+
+/// The elements of a view alone, one after the other on the device; counted as written back or as fetched.
+Array copy_of_view(const Array& view, Device device, bool back = false);
 
 /// `array` in other memory of the same size.
 Array in_storage(const Array& array, std::shared_ptr<Storage> storage);

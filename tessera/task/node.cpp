@@ -101,7 +101,10 @@ std::vector<Device> Placing::others_like(Device chosen) const {
 struct TaskNode::Stop {
   struct Cancel {
     TaskNode* node;
-    void operator()() const noexcept { node->cancel_task(); }
+    void operator()() const noexcept {
+      const executor::NodeRef held(*node);  // it may end by this, and nobody else need hold it then
+      node->cancel_task();
+    }
   };
   std::stop_source source;
   std::optional<std::stop_callback<Cancel>> outside;

@@ -74,7 +74,8 @@ bool dense(const StoragePart& part) {
   return part.row < 0 && !part.gaps && (part.axes == 0 || bytes == part.end - part.begin);
 }
 
-/// Column index less row index: the least and the greatest.
+}  // namespace
+
 std::pair<std::int64_t, std::int64_t> band_of(MatrixPart triangle) {
   switch (triangle) {
     case MatrixPart::none: break;
@@ -86,8 +87,6 @@ std::pair<std::int64_t, std::int64_t> band_of(MatrixPart triangle) {
   }
   return {-StoragePart::unbounded, StoragePart::unbounded};
 }
-
-}  // namespace
 
 const char* to_string(MatrixPart triangle) {
   switch (triangle) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "tessera/base/shape.h"
 
@@ -16,6 +17,8 @@ namespace tessera {
 /// `unit`: these are the triangles of matrices whose diagonal is known to be 1, and is not read.
 enum class MatrixPart : std::uint8_t { none, upper, lower, unit_upper, unit_lower, diagonal };
 const char* to_string(MatrixPart triangle);
+/// Column index less row index of its elements: the least and the greatest.
+std::pair<std::int64_t, std::int64_t> band_of(MatrixPart triangle);
 
 /// Elements of a storage: those at `begin` + sum(index[k] * stride[k]) bytes for 0 <= index[k] < extent[k] whose last
 /// two indices of the view lie in a band. Strides descend.

@@ -9,21 +9,24 @@ namespace {
 
 /// What the task does.
 auto product_of(const Accessed& c, const Accessed& a, const Accessed& b) {
-  const auto refuse = [](const char* operand, const Accessed& given, const char* wanted) {
-    fail<ArgumentError>({.asked = "matmul of tasks",
-                         .with = {{operand, to_string(given.mode)}},
-                         .wrong = std::string("it is to be ") + wanted});
-  };
-  if (c.mode != Access::out && c.mode != Access::inout)
-    refuse("c", c, "out(c) for c = a b, or inout(c) for c = c + a b");
-  if (a.mode != Access::in) refuse("a", a, "in(a)");
-  if (b.mode != Access::in) refuse("b", b, "in(b)");
+  check_product_modes(c.mode, a.mode, b.mode);
   return [how = Update{.beta = c.mode == Access::out ? 0.0 : 1.0}](Array& to, const Array& left, const Array& right) {
     multiply_into(to, left, right, how);
   };
 }
 
 }  // namespace
+
+void check_product_modes(Access c, Access a, Access b) {
+  const auto refuse = [](const char* operand, Access mode, const char* wanted) {
+    fail<ArgumentError>({.asked = "matmul of tasks",
+                         .with = {{operand, to_string(mode)}},
+                         .wrong = std::string("it is to be ") + wanted});
+  };
+  if (c != Access::out && c != Access::inout) refuse("c", c, "out(c) for c = a b, or inout(c) for c = c + a b");
+  if (a != Access::in) refuse("a", a, "in(a)");
+  if (b != Access::in) refuse("b", b, "in(b)");
+}
 
 Task<void> matmul(Region& region, const Accessed& c, const Accessed& a, const Accessed& b) {
   return region.spawn({.name = "matmul"}, product_of(c, a, b), c, a, b);

@@ -15,4 +15,7 @@ namespace tessera {
 Task<void> matmul(Region& region, const Accessed& c, const Accessed& a, const Accessed& b);
 Task<void> matmul(const Accessed& c, const Accessed& a, const Accessed& b);
 
+/// ArgumentError if c is neither out nor inout, or a or b not in. Internal.
+void check_product_modes(Access c, Access a, Access b);
+
 }  // namespace tessera

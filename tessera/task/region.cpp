@@ -20,8 +20,13 @@ class Region::Tasks final : public executor::Group {
 
  protected:
   void failed(const executor::Node& node) noexcept override {
+    const executor::FailureRef& failure = node.failure();
+    const bool by_itself = failure->cancelled && failure->through.empty();
+    // Who cancelled all knows; tasks that are made later use what there is.
+    if (by_itself && cancelled()) failure->origin->told.store(true, std::memory_order_relaxed);
+    if (by_itself || (failure->cancelled && cancelled())) return;
     const std::lock_guard hold(lock_);
-    if (node.failure() && !node.failure()->cancelled && (!first_ || first_->cancelled)) first_ = node.failure();
+    if (!first_ || (first_->cancelled && !failure->cancelled)) first_ = failure;
   }
 
  private:
@@ -51,7 +56,10 @@ Region::Region(const TaskOptions& options, std::uint32_t window)
 Region::~Region() noexcept(false) {
   if (std::uncaught_exceptions() > uncaught_) {
     tasks_->cancel();
-    tasks_.reset();  // waits
+    try {
+      tasks_->wait();
+    } catch (...) {}  // no memory, or a cycle of which somebody was told: the destructor goes on waiting
+    tasks_.reset();
     return;
   }
   struct End {

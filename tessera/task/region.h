@@ -8,6 +8,7 @@
 
 #include <memory>
 
+#include "tessera/task/reduction.h"
 #include "tessera/task/task.h"
 #include "tessera/task/this_task.h"
 
@@ -18,6 +19,7 @@ struct Accessed {
   Array array;
   Access mode = Access::in;
   MatrixPart triangle = MatrixPart::none;
+  Combine op = Combine::sum;  ///< of `reduce`
 };
 
 /// The task reads it. An Array that stands for itself as an argument is read, too.
@@ -30,6 +32,13 @@ inline Accessed inout(const Array& array) { return {array, Access::inout}; }
 /// The task reads and writes it, and it does not matter in which order those do that say so: they run one at a time, as
 /// each is ready. With floating-point numbers the result may then depend on the order.
 inline Accessed commute(const Array& array) { return {array, Access::commute}; }
+
+/// The task computes a part of a result that others compute, too: it is given an array of x's shape that begins with 0
+/// (1, the greatest, the least number), or with what tasks before it have put there, and adds to it. What they all have
+/// is combined with x before anybody else uses that. They run at once; their numbers are the same for any number of
+/// threads and alike devices (a slot for each eighth task, in order; the slots in a fixed tree). DtypeError at `spawn`
+/// for minimum and maximum of integers of 64 bits. A failure of one fails what uses x after them.
+inline Accessed reduce(Combine op, const Array& x) { return {x, Access::reduce, MatrixPart::none, op}; }
 
 /// Memory that the task gets new on its device, with whatever was in it: `spawn(f, in(x), scratch({64, 64}))` calls f
 /// with an Array of that shape, which is gone with the task unless f keeps it.
@@ -108,9 +117,10 @@ class Region {
   Region& operator=(const Region&) = delete;
 
   /// Until all its tasks have ended, running some of them. The first error of any, as TaskError: tasks that depended on
-  /// it were skipped, the others have run. It is told once. More tasks may be made after that.
+  /// it were skipped, the others have run. TaskCancelled if there was no error, but tasks were skipped since one that
+  /// they depend on had been cancelled. It is told once. More tasks may be made after that.
   void wait();
-  /// Tasks that have not begun will not run.
+  /// Tasks that have not begun will not run. `wait` says nothing of that; tasks made later use what there is then.
   void cancel() noexcept;
 
   /// As tessera::spawn. Arrays are arguments as in(x), out(x), inout(x); a kernel's writable buffers are inout unless
@@ -170,19 +180,26 @@ class Region {
 
 namespace detail {
 
+void declare_reduction(TaskNode& node, Array& array, Combine op);
+
 template <>
 inline constexpr bool follows_its_task<Accessed> = true;
 template <>
 inline constexpr bool follows_its_task<std::vector<Accessed>> = true;
 /// What is written counts for three of what is read: it has to come, to go back, and is wanted where it is.
 inline void place_data(Placing& placing, const Accessed& a) {
+  if (a.mode == Access::reduce) return;  // it goes where its other data is
   for (int i = 0; i < (writes(a.mode) ? 3 : 1); ++i) place_data(placing, a.array);
+}
+inline void declare_access(TaskNode& node, Accessed& a) {
+  if (a.mode == Access::reduce) return declare_reduction(node, a.array, a.op);
+  declare_access(node, a.array, a.mode, a.triangle);
 }
 
 template <>
 struct TaskArgument<Accessed> {
   static void place(Placing& placing, std::size_t, const Accessed& a) { place_data(placing, a); }
-  static void attach(TaskNode& node, Accessed& a) { declare_access(node, a.array, a.mode, a.triangle); }
+  static void attach(TaskNode& node, Accessed& a) { declare_access(node, a); }
   static std::tuple<Array&> give(Accessed& a) { return std::tuple<Array&>(a.array); }
 };
 
@@ -203,7 +220,7 @@ struct TaskArgument<std::vector<Accessed>> {
     for (const Accessed& a : all) place_data(placing, a);
   }
   static void attach(TaskNode& node, std::vector<Accessed>& all) {
-    for (Accessed& a : all) declare_access(node, a.array, a.mode, a.triangle);
+    for (Accessed& a : all) declare_access(node, a);
   }
   static std::tuple<std::vector<Array>> give(std::vector<Accessed>& all) {
     std::vector<Array> arrays;

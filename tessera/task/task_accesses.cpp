@@ -32,6 +32,10 @@ void declare_access(TaskNode& node, Array& array, Access mode, MatrixPart triang
   TaskAccesses::of(node).declare(array, mode, triangle);
 }
 
+void declare_reduction(TaskNode& node, Array& array, Combine op) {
+  TaskAccesses::of(node).declare_reduction(array, op);
+}
+
 TaskAccesses& TaskAccesses::of(TaskNode& node) {
   if (TaskData* const known = node.data()) return static_cast<TaskAccesses&>(*known);
   auto fresh = std::allocate_shared<TaskAccesses>(executor::slab::Allocator<TaskAccesses>(), node);
@@ -74,6 +78,52 @@ void TaskAccesses::refuse(const Storage& storage, const std::string& wrong, cons
                        .todo = todo});
 }
 
+void TaskAccesses::declare_reduction(Array& array, Combine op) {
+  check_no_history("reduce", array, "gradients are not taken through tasks",
+                   "Give the task stop_gradient(x), or compute it outside of tasks");
+  if (array.pending()) array.eval();
+  const std::shared_ptr<Storage>& storage = array.source()->memory();
+  storage->flush_readers();
+  Declared d;
+  d.data = &TaskStorage::of(*storage), d.mode = Access::reduce, d.array = &array;
+  d.home = std::shared_ptr<Storage>(array.source(), storage.get());
+  d.some =
+      std::make_unique<StoragePart>(part_of(array.shape(), array.strides(), array.offset(), dtype_size(array.dtype())));
+  const bool again =
+      declared(*storage) != nullptr ||
+      (reduced_ && std::ranges::any_of(*reduced_, [&](const Reduced& r) { return r.storage == storage.get(); }));
+  if (again) refuse(*storage, "it is given twice to one task, and reduced into", "Give it once");
+  if (!reduced_) reduced_ = std::make_unique<std::vector<Reduced>>();
+  reduced_->push_back({reductions_of(d, true), storage.get(), &array, op});
+}
+
+/// Where tasks made at this place reduce into a storage: of the task that makes this one, if that was given it.
+Reductions* TaskAccesses::reductions_of(const Declared& d, bool make) const {
+  if (Declared* const outer = outer_of(d)) {
+    const std::lock_guard hold(d.data->lock());
+    if (!outer->reductions && make) outer->reductions = std::make_unique<Reductions>();
+    return outer->reductions.get();
+  }
+  if (outer_ && !outer_->ended_.load(std::memory_order_acquire) && (make || d.data->reduced()))
+    refuse(*d.home, "tasks reduce into it, and the task that makes this one was not given it",
+           "Give it to that task: inout(x)");
+  return make || d.data->reduced() ? &d.data->reductions() : nullptr;
+}
+
+/// Locks what it reduces into, until it is put in order, so that nobody combines the slots before.
+void TaskAccesses::take_slots(std::vector<std::unique_lock<std::recursive_mutex>>& locks) {
+  std::ranges::sort(*reduced_, {}, &Reduced::into);
+  for (const Reduced& r : *reduced_) locks.emplace_back(r.into->lock());
+  for (const Reduced& r : *reduced_) {
+    *r.array = r.into->slot(*r.array, r.op, node_->device());
+    const std::shared_ptr<Storage>& storage = r.array->source()->memory();
+    Declared& d = all_.emplace_back();
+    d.data = &TaskStorage::of(*storage), d.mode = Access::inout, d.array = r.array;
+    d.home = std::shared_ptr<Storage>(r.array->source(), storage.get());
+  }
+  reduced_.reset();
+}
+
 void TaskAccesses::declare(Array& array, Access mode, MatrixPart triangle) {
   const char* const operation = to_string(mode);
   check_no_history(operation, array, "gradients are not taken through tasks",
@@ -81,9 +131,12 @@ void TaskAccesses::declare(Array& array, Access mode, MatrixPart triangle) {
   if (array.pending()) array.eval();
   const std::shared_ptr<Storage>& storage = array.source()->memory();
   if (writes(mode)) storage->flush_readers();
+  if (reduced_ && std::ranges::any_of(*reduced_, [&](const Reduced& r) { return r.storage == storage.get(); }))
+      [[unlikely]]
+    refuse(*storage, "it is given twice to one task, and reduced into", "Give it once");
   if (all_.capacity() == 0) all_.reserve(3);
   Declared& d = all_.emplace_back();
-  d.data = &TaskStorage::of(*storage), d.mode = mode, d.array = &array;
+  d.data = &TaskStorage::of(*storage), d.mode = mode, d.array = &array, d.triangle = triangle;
   d.home = std::shared_ptr<Storage>(array.source(), storage.get());  // whose count is changed anyway
 
   const bool all = triangle == MatrixPart::none && array.offset() == 0 && array.bytes() == storage->bytes() &&
@@ -91,6 +144,8 @@ void TaskAccesses::declare(Array& array, Access mode, MatrixPart triangle) {
   if (!all)
     d.some = std::make_unique<StoragePart>(
         part_of(array.shape(), array.strides(), array.offset(), dtype_size(array.dtype()), triangle));
+  if ((outer_ || d.data->reduced()) && !d.data->slot()) [[unlikely]]
+    if (Reductions* const before = reductions_of(d, false)) before->combine();
 }
 
 TaskAccesses::Declared* TaskAccesses::declared(const Storage& storage) noexcept {
@@ -119,11 +174,14 @@ TaskAccesses::Declared* TaskAccesses::outer_of(const Declared& d) const {
 }
 
 void TaskAccesses::order() {
+  std::vector<std::unique_lock<std::recursive_mutex>> reducing;
+  if (reduced_) [[unlikely]]
+    take_slots(reducing);
   if (all_.empty()) return;
   InlineVector<TaskStorage*, 8> storages;
   InlineVector<Declared*, 8> outer;
   for (Declared& d : all_) {
-    outer.push_back(outer_of(d));
+    outer.push_back(d.data->slot() ? nullptr : outer_of(d));
     if (std::ranges::find(storages, d.data) == storages.end()) storages.push_back(d.data);
   }
   // In one order, so that tasks that are submitted at once come after each other in all storages, or in none.
@@ -152,7 +210,10 @@ void TaskAccesses::order() {
     if (outer[i] != nullptr) {
       if (!outer[i]->nested) outer[i]->nested = std::make_unique<AccessOrder>();
       order = outer[i]->nested.get();
-    } else if (outer_ && !outer_->ended_.load(std::memory_order_acquire) && order->busy(d.mode, part)) {
+      // Others use the rest of it where it is: it cannot be moved as a whole.
+      d.packs = outer[i]->some && node_->device() != d.home->device();
+    } else if (outer_ && !d.data->slot() && !outer_->ended_.load(std::memory_order_acquire) &&
+               order->busy(d.mode, part)) {
       refuse(*d.home, "others use it, and the task that makes this one was not given it",
              "Give it to that task, too: in(x), out(x) or inout(x)");
     }
@@ -187,8 +248,40 @@ Missing TaskAccesses::missing_on(Device device) const {
   return missing;
 }
 
+/// A copy of the view alone is where the task runs.
+void TaskAccesses::pack(Declared& d) const {
+  auto view = std::make_unique<Array>(*d.array);
+  *d.array = d.mode == Access::out ? Array::empty(view->shape(), view->dtype(), node_->device())
+                                   : copy_of_view(*view, node_->device());
+  d.here = d.array->source()->memory();
+  d.packed = std::move(view), d.some.reset();
+}
+/// What the task wrote of it is where the view is.
+void TaskAccesses::unpack(Declared& d) const {
+  d.here.reset();
+  if (!writes(d.mode)) return;
+  const Array back = copy_of_view(*d.array, d.packed->device(), true);
+  if (d.triangle == MatrixPart::none) return static_cast<void>(d.packed->assign(back));
+  const int rank = d.packed->rank();
+  const std::int64_t rows = d.packed->shape()[static_cast<std::size_t>(rank - 2)],
+                     columns = d.packed->shape()[static_cast<std::size_t>(rank - 1)];
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const auto [low, high] = band_of(d.triangle);
+    const std::int64_t begin = std::clamp<std::int64_t>(i + low, 0, columns),
+                       end = std::clamp<std::int64_t>(i + high + 1, begin, columns);
+    if (begin == end) continue;
+    const auto row = [&](const Array& a) { return a.slice(rank - 2, i, i + 1).slice(rank - 1, begin, end); };
+    row(*d.packed).assign(row(back));
+  }
+}
+
 void TaskAccesses::begin() {
   for (Declared& d : all_) {
+    if (d.packs) {
+      pack(d);
+      ++acquired_;
+      continue;
+    }
     if (d.data->only_home() && d.home->device() == node_->device()) {
       ++acquired_;
       continue;
@@ -202,17 +295,24 @@ void TaskAccesses::begin() {
 }
 
 void TaskAccesses::finish() {
+  for (Declared& d : all_)
+    if (d.reductions) d.reductions->combine();
   if (tasks_) tasks_->wait();
   for (Declared& d : all_) {
     // What the function deferred on memory that others will write.
     if (writes(d.mode)) d.memory().flush_readers();
-    // Tasks made by this one may have left its newest contents elsewhere.
-    if (Elsewhere* const e = d.memory().elsewhere()) static_cast<TaskStorage*>(e)->bring_home();
+    // Tasks made by this one may have left its newest contents elsewhere, and copies that are about to be outdated.
+    if (Elsewhere* const e = d.memory().elsewhere()) {
+      static_cast<TaskStorage*>(e)->bring_home();
+      if (writes(d.mode) && d.here) static_cast<TaskStorage*>(e)->forget_copies();
+    }
+    if (d.packed) unpack(d);
   }
 }
 
 void TaskAccesses::end(const executor::Failure*) noexcept {
-  for (std::size_t i = 0; i < acquired_; ++i) all_[i].data->release(node_->device(), writes(all_[i].mode));
+  for (std::size_t i = 0; i < acquired_; ++i)
+    if (!all_[i].packs) all_[i].data->release(node_->device(), writes(all_[i].mode));
   while (turns_held_ > 0) turns_[--turns_held_]->give();
   ended_.store(true, std::memory_order_release);
   all_.clear();
@@ -232,7 +332,9 @@ void TaskAccesses::check_use(const Declared& d, const Storage& used, Access mode
 
 void TaskAccesses::check_undeclared(TaskStorage& data, Access mode) const {
   bool busy;
-  {
+  if (data.reduced()) {
+    busy = true;
+  } else {
     const std::lock_guard hold(data.lock());
     busy = data.order().busy(mode, whole_part(data.home().bytes()));
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "tessera/task/data.h"
@@ -15,12 +16,16 @@ class TaskAccesses final : public TaskData {
   struct Declared {
     TaskStorage* data = nullptr;
     std::shared_ptr<Storage> home;
-    Array* array = nullptr;               ///< as the task keeps it: put into the device's memory before it runs
-    std::shared_ptr<Storage> here;        ///< that memory, while it runs; null: at home
-    std::unique_ptr<AccessOrder> nested;  ///< of tasks made by this one; under the storage's lock
-    std::unique_ptr<StoragePart> some;    ///< null: all of it
+    Array* array = nullptr;                  ///< as the task keeps it: put into the device's memory before it runs
+    std::shared_ptr<Storage> here;           ///< that memory, while it runs; null: at home
+    std::unique_ptr<AccessOrder> nested;     ///< of tasks made by this one; under the storage's lock
+    std::unique_ptr<Reductions> reductions;  ///< by tasks made by this one; made under the storage's lock
+    std::unique_ptr<StoragePart> some;       ///< null: all of it
+    std::unique_ptr<Array> packed;           ///< the view of `home`, where the task has a copy of that alone
     Access mode = Access::in;
-    StoragePart part() const { return some ? *some : whole_part(home->bytes()); }
+    MatrixPart triangle = MatrixPart::none;
+    bool packs = false;
+    StoragePart part() const { return some ? *some : whole_part(memory().bytes()); }
     Storage& memory() const noexcept { return here ? *here : *home; }
   };
 
@@ -35,6 +40,9 @@ class TaskAccesses final : public TaskData {
   /// On the submitter: `array` is computed, and what is deferred on what will be written, too. ArgumentError if it has
   /// history.
   void declare(Array& array, Access mode, MatrixPart triangle);
+
+  /// On the submitter: it gets a slot of a reduction into `array`.
+  void declare_reduction(Array& array, Combine op);
 
   // TaskData.
   void order() override;
@@ -58,13 +66,24 @@ class TaskAccesses final : public TaskData {
 
  private:
   class Tasks;
+  struct Reduced {
+    Reductions* into;
+    const Storage* storage;
+    Array* array;
+    Combine op;
+  };
   static TaskAccesses& none();
+  void take_slots(std::vector<std::unique_lock<std::recursive_mutex>>& locks);
   Declared* outer_of(const Declared& d) const;
+  Reductions* reductions_of(const Declared& d, bool make) const;
+  void pack(Declared& d) const;
+  void unpack(Declared& d) const;
   [[noreturn]] void refuse(const Storage& storage, const std::string& wrong, const std::string& todo) const;
 
   TaskNode* const node_;
   std::shared_ptr<TaskAccesses> outer_;  // of the task that made this one, until that has ended
   std::vector<Declared, executor::slab::Allocator<Declared>> all_;  // does not change once it is submitted
+  std::unique_ptr<std::vector<Reduced>> reduced_;                   // until it is put in order
   executor::SpinLock lock_;                                         // of tasks_ being made
   std::unique_ptr<Tasks> tasks_;
   std::size_t acquired_ = 0;

@@ -10,6 +10,11 @@ inline constexpr bool sanitized = true;
 #else
 inline constexpr bool sanitized = false;
 #endif
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool thread_sanitized = true;
+#else
+inline constexpr bool thread_sanitized = false;
+#endif
 inline constexpr const char* no_deepbind =
     "libocloc and Intel's Level Zero driver, in builds without a sanitizer: they open libraries with RTLD_DEEPBIND, "
     "which a sanitizer's runtime refuses";

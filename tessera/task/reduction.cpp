@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/task/reduction.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "tessera/array/elementwise.h"
+#include "tessera/array/source.h"
+#include "tessera/task/data.h"
+#include "tessera/task/region.h"
+
+namespace tessera {
+
+const char* to_string(Combine op) {
+  constexpr std::array names = {"sum", "product", "minimum", "maximum"};
+  return names[static_cast<std::size_t>(op)];
+}
+
+namespace detail {
+namespace {
+
+Array together(Combine op, const Array& a, const Array& b) {
+  switch (op) {
+    case Combine::sum: return a + b;
+    case Combine::product: return a * b;
+    case Combine::minimum: return minimum(a, b);
+    case Combine::maximum: return maximum(a, b);
+  }
+  return a;
+}
+
+double neutral(Combine op, DType dtype) {
+  if (op == Combine::sum) return 0;
+  if (op == Combine::product) return 1;
+  const double sign = op == Combine::minimum ? 1 : -1;
+  if (is_float(dtype)) return sign * std::numeric_limits<double>::infinity();
+  const auto limits = [&]<class T>(T) {
+    return static_cast<double>(op == Combine::minimum ? std::numeric_limits<T>::max() : std::numeric_limits<T>::min());
+  };
+  switch (dtype) {
+    case DType::i8: return limits(std::int8_t{});
+    case DType::u8: return limits(std::uint8_t{});
+    case DType::i16: return limits(std::int16_t{});
+    case DType::u16: return limits(std::uint16_t{});
+    case DType::i32: return limits(std::int32_t{});
+    case DType::u32: return limits(std::uint32_t{});
+    default:
+      fail<DtypeError>({.asked = "reduce",
+                        .with = {{"operation", to_string(op)}, {"dtype", std::string(dtype_name(dtype))}},
+                        .wrong = "there is no number that it could begin with",
+                        .todo = "Use floats, or integers of at most 32 bits"});
+  }
+}
+
+}  // namespace
+
+Array Reductions::slot(const Array& result, Combine op, Device device) {
+  const StoragePart part = part_of(result.shape(), result.strides(), result.offset(), dtype_size(result.dtype()));
+  const auto same = [&](const Set& s) {
+    return s.op == op && s.dtype == result.dtype() && s.shape == result.shape() && s.strides == result.strides() &&
+           s.offset == result.offset();
+  };
+  auto at = std::ranges::find_if(sets_, same);
+  if (at == sets_.end()) {
+    neutral(op, result.dtype());  // or an error, before anything is done
+    combine(&part);
+    sets_.push_back({op,
+                     result.source()->memory(),
+                     result.shape(),
+                     result.strides(),
+                     result.offset(),
+                     result.dtype(),
+                     part,
+                     0,
+                     {}});
+    at = sets_.end() - 1;
+    any_.store(true, std::memory_order_release);
+  }
+  const std::size_t number = at->tasks % slots;
+  if (number == at->slots.size()) {
+    Array fresh = Array::full(at->shape, neutral(op, at->dtype), at->dtype, device).copy().eval();
+    TaskStorage::of(*fresh.source()->memory()).set_slot();
+    at->slots.push_back(std::move(fresh));
+  }
+  ++at->tasks;
+  return at->slots[number];
+}
+
+void Reductions::combine(const StoragePart* part) {
+  if (!any()) return;
+  const std::lock_guard hold(lock_);
+  for (std::size_t i = 0; i < sets_.size();) {
+    if (part != nullptr && !overlap(sets_[i].part, *part)) {
+      ++i;
+      continue;
+    }
+    Set set = std::move(sets_[i]);
+    sets_.erase(sets_.begin() + static_cast<std::ptrdiff_t>(i));
+    submit(std::move(set));
+  }
+  if (sets_.empty()) any_.store(false, std::memory_order_release);
+}
+
+void Reductions::submit(Set set) {
+  const std::shared_ptr<Storage> storage = set.storage.lock();
+  if (!storage || set.slots.empty()) return;
+  // Whoever looks at the result did not mean his own options for this.
+  struct Options {
+    const OptionsInForce* const before = std::exchange(options_in_force, nullptr);
+    ~Options() { options_in_force = before; }
+  } const none;
+  const Array result = ArrayAccess::make(Source::of(storage, set.dtype), set.dtype, set.shape, set.strides, set.offset);
+  std::vector<Accessed> all;
+  for (const Array& s : set.slots) all.push_back(in(s));
+  auto made = make_task(
+      nullptr, {.scope = Scope(result.device()), .name = std::string("combine by ") + to_string(set.op)},
+      [op = set.op](Array& to, const std::vector<Array>& given) {
+        std::vector<Array> parts = given;
+        for (std::size_t step = 1; step < parts.size(); step *= 2)
+          for (std::size_t i = 0; i + step < parts.size(); i += 2 * step)
+            parts[i] = together(op, parts[i], parts[i + step]);
+        to.assign(together(op, to, parts[0]));
+      },
+      inout(result), std::move(all));
+  made.draft.submit();
+}
+
+}  // namespace detail
+}  // namespace tessera

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Block arrays as arguments of tasks, whole.
+#include <gtest/gtest.h>
+
+#include "tessera/array/functions.h"
+#include "tessera/ops/product.h"
+#include "tessera/task/block_array.h"
+#include "tessera/task/this_task.h"
+#include "tests/support/errors.h"
+#include "tests/support/every_device.h"
+
+namespace tessera {
+namespace {
+
+using test::expect_throw;
+using test::OnEveryDevice;
+TESSERA_ON_EVERY_DEVICE();
+
+using Floats = std::vector<float>;
+Floats values_of(const BlockArray& a) { return a.gather(Device{}).to_vector<float>(); }
+/// The test's, the processor and interpreters.
+Scope several() { return Scope(current_device()) | cpu() | interp({0, 1}); }
+
+TEST_P(OnEveryDevice, Behaviour26AWholeBlockArrayIsAnArgumentOfOneTask) {
+  BlockArray a = BlockArray::full({5, 7}, {2, 3}, 2, DType::f32, several());
+  BlockArray b = BlockArray::zeros({5, 7}, {2, 3}, DType::f32, several());
+  Region r({.scope = Scope(GetParam())});
+  for (int i = 0; i < 3; ++i) {
+    r.spawn(
+        [](const BlockArray& x, BlockArray& y) {
+          for (const Tile& t : y.tiles()) EXPECT_EQ(t.device(), this_task::device());
+          y.for_each_tile([](Array& t) { t += 1; });
+          y.assign({0, 0}, (y + x));
+        },
+        in(a), inout(b));
+    Array tile = a.tile(1, 1).array();  // of one, another task writes a tile
+    r.spawn([](Array& t) { t += 1; }, inout(tile));
+  }
+  const Task<float> total = r.spawn([](const BlockArray& y) { return sum(y).item<float>(); }, b);
+  BlockArray c = BlockArray::empty({5, 7}, {2, 3}, DType::f32, several());
+  r.spawn([](BlockArray& z) { z.fill(4); }, out(c));
+  r.wait();
+  // (1, 1) has 2 x 3 elements, of which a was 2, 3, 4 in turn; elsewhere 2, 2, 2.
+  EXPECT_EQ(total.fetch(), 29 * (3 + 3 * 2) + 6 * (3 + 2 + 3 + 4));
+  EXPECT_EQ(values_of(c), Floats(35, 4));
+  EXPECT_EQ(values_of(b)[0], 9);
+  EXPECT_EQ(values_of(b)[2 * 7 + 3], 12);
+}
+
+TEST_P(OnEveryDevice, ATaskMayReturnABlockArray) {
+  BlockArray a = BlockArray::ones({4, 4}, {2, 2}, DType::f32, Scope(GetParam()));
+  Region r({.scope = Scope(GetParam())});
+  const Task<BlockArray> twice = r.spawn([](const BlockArray& x) { return x + x; }, in(a));
+  r.spawn([](BlockArray& x) { x.fill(100); }, inout(a));  // what was deferred had been computed
+  const Task<BlockArray> thrice = r.spawn([](const BlockArray& x) { return x + 1; }, twice);
+  r.wait();
+  EXPECT_EQ(values_of(twice.fetch()), Floats(16, 2));
+  EXPECT_EQ(values_of(thrice.fetch()), Floats(16, 3));
+}
+
+TEST_P(OnEveryDevice, AProductIntoABlockArrayIsTasksOfTheRegion) {
+  const BlockArray a = BlockArray::random_uniform({7, 5}, {3, 2}, 1, several()),
+                   b = BlockArray::random_uniform({5, 6}, {2, 4}, 2, several());
+  BlockArray c = BlockArray::full({7, 6}, {3, 4}, std::nan(""), DType::f32, several());
+  Region r;
+  matmul(r, out(c), in(a), in(b));
+  matmul(r, inout(c), in(a), in(b));
+  r.spawn([](BlockArray& x) { x.for_each_tile([](Array& t) { t *= 2; }); }, inout(c));
+  r.wait();
+  const Floats once = matmul(a.gather(Device{}), b.gather(Device{})).to_vector<float>(), got = values_of(c);
+  for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], 4 * once[i], 1e-4f);
+  expect_throw<ArgumentError>([&] { matmul(r, in(c), in(a), in(b)); }, {"c = in", "out(c)"});
+  BlockArray wrong = BlockArray::zeros({7, 6}, {2, 4}, DType::f32, several());
+  expect_throw<ShapeError>([&] { matmul(r, out(wrong), in(a), in(b)); }, {"do not meet", "retile((2, 2))"});
+  expect_throw<ShapeError>([&] { matmul(r, out(c), in(b), in(a)); }, {"(7, 6)", "(5, 6)"});
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Regions whose tasks fail or are cancelled: what is skipped, on which devices, what is told; and tasks made by tasks
+// on other devices than theirs.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <stop_token>
+#include <thread>
+
+#include "tessera/task/region.h"
+#include "tests/support/errors.h"
+#include "tests/support/every_device.h"
+
+namespace tessera {
+namespace {
+
+using namespace std::chrono_literals;
+using test::expect_throw;
+using test::OnEveryDevice;
+TESSERA_ON_EVERY_DEVICE();
+
+using Floats = std::vector<float>;
+const auto add = [](Array& v) { v += 1; };
+const auto fails = [](Array&) { throw std::runtime_error("on purpose"); };
+
+Array ones(const Shape& shape) { return Array::full(shape, 1, DType::f32, Device{}).copy().eval(); }
+/// Another than the test's.
+Device other() { return current_device() == Device{} ? Device{Backend::interp, 0} : Device{}; }
+
+TEST_P(OnEveryDevice, Behaviour35WhatDependsOnAFailureIsSkippedOnOtherDevicesToo) {
+  const Device here = GetParam(), there = other();
+  Array x = ones({4}), y = ones({4}), z = ones({4});
+  Region r;
+  r.spawn({.scope = here, .name = "breaks"}, fails, inout(x));
+  const Task<void> reads = r.spawn(
+      {.scope = there}, [](const Array& v, Array& w) { w += v; }, in(x), inout(y));
+  const Task<void> fills = r.spawn(
+      {.scope = there}, [](Array& v) { v.fill(7); }, out(x));  // needs nothing of it
+  const Task<void> later = r.spawn(
+      {.scope = here}, [](const Array& v, Array& w) { w += v; }, in(x), inout(z));
+  expect_throw<TaskError>([&] { r.wait(); }, {"breaks", "on purpose"});
+  expect_throw<TaskError>([&] { reads.wait(); }, {"breaks", "skipped because of it"});
+  fills.wait(), later.wait();
+  EXPECT_EQ(x.to_vector<float>(), Floats(4, 7));
+  EXPECT_EQ(y.to_vector<float>(), Floats(4, 1));
+  EXPECT_EQ(z.to_vector<float>(), Floats(4, 8));
+}
+
+TEST_P(OnEveryDevice, OneOfThoseThatCommuteFailsWhatComesAfterAndNoneOfThem) {
+  const Scope here{GetParam()};
+  Array x = ones({4});
+  Region r({.scope = here});
+  const Task<void> reader = r.spawn(
+      {.name = "reader"}, [](const Array&) { throw std::runtime_error("read"); }, in(x));
+  std::vector<Task<void>> adds;
+  for (int i = 0; i < 10; ++i) {
+    if (i == 3) r.spawn({.name = "breaks"}, fails, commute(x));
+    adds.push_back(r.spawn(add, commute(x)));
+  }
+  for (const Task<void>& t : adds) t.wait();  // they do not use what the reader computed, or the one that broke
+  const Task<void> after = r.spawn(add, inout(x));
+  expect_throw<TaskError>([&] { after.wait(); }, {"breaks"});
+  expect_throw<TaskError>([&] { reader.wait(); }, {"reader", "read"});
+  EXPECT_THROW(r.wait(), TaskError);
+  EXPECT_EQ(x.to_vector<float>(), Floats(4, 11));
+}
+
+TEST_P(OnEveryDevice, WhatARegionLeftUndoneMayBeUsedByTheNext) {
+  const Scope here{GetParam()};
+  Array x = ones({4});
+  std::atomic<bool> begun = false;
+  try {
+    Region r({.scope = here});
+    r.spawn(
+        [&](Array& v) {
+          begun = true;
+          std::this_thread::sleep_for(5ms);
+          v += 1;
+        },
+        inout(x));
+    while (!begun) std::this_thread::yield();
+    for (int i = 0; i < 10; ++i) r.spawn(add, inout(x));
+    throw std::out_of_range("leaving");
+  } catch (const std::out_of_range&) {}
+  Region r({.scope = here});
+  r.spawn(add, inout(x));
+  r.wait();
+  EXPECT_EQ(x.to_vector<float>(), Floats(4, 3));
+  for (int i = 0; i < 10; ++i) r.spawn(add, inout(x));
+  r.cancel();
+  r.wait();  // says nothing of what was cancelled here
+  Region next({.scope = here});
+  const Task<void> last = next.spawn([](Array& v) { v.fill(5); }, inout(x));
+  next.wait(), last.wait();
+  EXPECT_EQ(x.to_vector<float>(), Floats(4, 5));
+}
+
+TEST_P(OnEveryDevice, WhatIsSkippedForACancelledTaskIsTold) {
+  const Scope here{GetParam()};
+  Array x = ones({4});
+  std::stop_source stop;
+  stop.request_stop();
+  Region r({.scope = here});
+  r.spawn({.stop = stop.get_token(), .name = "stopped"}, add, inout(x));
+  r.wait();  // who stopped it knows
+  r.spawn({.name = "next"}, add, inout(x));
+  expect_throw<TaskCancelled>([&] { r.wait(); }, {"stopped", "cancelled", "next"});
+  r.spawn(add, inout(x));  // that was told
+  r.wait();
+  EXPECT_EQ(x.to_vector<float>(), Floats(4, 2));
+}
+
+TEST_P(OnEveryDevice, ExpressionsMadeWhileATaskWritesWaitForIt) {
+  Array x = ones({4}).to(GetParam());
+  Region r({.scope = Scope(GetParam())});
+  r.spawn(
+      [](Array& v) {
+        std::this_thread::sleep_for(10ms);
+        v += 1;  // computes pending readers first
+      },
+      inout(x));
+  const Array later = x + 10;
+  EXPECT_EQ(later.to_vector<float>(), Floats(4, 12));
+  r.spawn(
+      [](Array& v) {
+        std::this_thread::sleep_for(5ms);
+        v += 1;
+      },
+      inout(x));
+  x *= 2;
+  r.wait();
+  EXPECT_EQ(x.to_vector<float>(), Floats(4, 6));
+}
+
+// A task that has a part of an array makes tasks elsewhere, while others use the rest of the array where it is.
+TEST_P(OnEveryDevice, TasksOfATaskElsewhereLeaveTheRestOfTheArrayToOthers) {
+  Array x = ones({8, 6}), upper_of = ones({6, 6});
+  constexpr int rounds = 20;
+  Region r({.scope = GetParam()});
+  for (int round = 0; round < rounds; ++round) {
+    for (std::int64_t i = 0; i < 8; i += 2) {
+      Array rows = x.slice(0, i, i + 2);
+      if (i % 4 == 0)
+        r.spawn(add, inout(rows));
+      else
+        r.spawn(
+            [there = Scope(other())](Array& v) {
+              Region inner({.scope = there});
+              for (std::int64_t k = 0; k < 2; ++k) {
+                Array row = v.slice(0, k, k + 1);
+                inner.spawn(add, inout(row));
+                inner.spawn(
+                    [](Array& w) {
+                      Region innermost;  // of all that it has
+                      innermost.spawn({.scope = interp(1)}, add, inout(w));
+                    },
+                    inout(row));
+              }
+            },
+            inout(rows));
+    }
+  }
+  // A triangle, of which the rest is as it was.
+  r.spawn(
+      [there = Scope(other())](Array& m) {
+        Region inner({.scope = there});
+        inner.spawn([](Array& v) { v *= 3; }, inout(unit_upper(m)));
+      },
+      inout(upper(upper_of)));
+  r.wait();
+  const Floats got = x.to_vector<float>();
+  for (std::size_t k = 0; k < got.size(); ++k) ASSERT_EQ(got[k], 1 + rounds * (k / 12 % 2 == 0 ? 1 : 2)) << "at " << k;
+  const Floats triangle = upper_of.to_vector<float>();
+  for (std::size_t k = 0; k < 36; ++k) ASSERT_EQ(triangle[k], k % 6 > k / 6 ? 3 : 1) << "at " << k;
+}
+
+}  // namespace
+}  // namespace tessera

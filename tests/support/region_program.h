@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// A random program of tasks on small matrices, and what plain loops one after the other make of it: of what its tasks
+// compute, and of which of them can run at all where some throw and some are cancelled.
+#pragma once
+
+#include <atomic>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "tessera/task/region.h"
+
+namespace tessera::test {
+
+class RegionProgram {
+ public:
+  struct Counts {
+    std::uint64_t tasks = 0, threw = 0, skipped = 0, cancelled = 0, regions = 0;
+  };
+  RegionProgram(std::uint64_t seed, std::vector<Device> devices) : random_(seed), devices_(std::move(devices)) {}
+  /// What is wrong; empty: nothing.
+  std::string run();
+  const Counts& counts() const { return counts_; }
+  /// The program, and what became of its tasks: a line for each step.
+  const std::string& steps() const { return text_; }
+
+ private:
+  static constexpr std::int64_t side = 6;
+  struct Box {
+    std::int64_t row = 0, column = 0, rows = side, columns = side;
+    bool contains(const Box& b) const {
+      return row <= b.row && column <= b.column && b.row + b.rows <= row + rows &&
+             b.column + b.columns <= column + columns;
+    }
+    friend bool operator==(const Box&, const Box&) = default;
+  };
+  /// An element as plain loops have it.
+  struct Cell {
+    float value = 0;
+    bool failed = false;          ///< whoever wrote it last failed
+    bool failed_commute = false;  ///< one did of those that commuted last
+  };
+  using Cells = std::vector<Cell>;
+  struct Matrix {
+    Array array;
+    Cells cells = Cells(side * side);
+    float bound = 0;  ///< of its numbers, so that every order of additions is exact
+  };
+  struct Use {
+    std::size_t matrix = 0;
+    Box box = {};
+    Access mode = Access::in;
+    MatrixPart triangle = MatrixPart::none;
+    bool touches(std::int64_t i, std::int64_t j) const;
+  };
+  /// What became of a task, told by its function.
+  struct Outcome {
+    std::atomic<bool> began = false, threw = false;
+    std::vector<std::atomic<bool>> inner = std::vector<std::atomic<bool>>(2 * side);  ///< those that it made
+  };
+  struct Step {
+    const char* what;
+    std::vector<Use> uses = {};
+    std::function<std::string()> effect = {};  ///< by plain loops; what is wrong
+    Task<void> task = {};                      ///< none: the program itself
+    std::shared_ptr<Outcome> outcome = {};
+    std::optional<std::size_t> after = {};  ///< the step whose result it is given
+    bool effect_if_it_throws = false;
+    bool stopped_before = false, may_be_cancelled = false, in_region = true;
+    bool failed = false;  ///< by `judge`
+  };
+  // region_program.cpp
+  std::uint64_t up_to(std::uint64_t n) { return random_() % n; }
+  std::int64_t below(std::int64_t n) { return static_cast<std::int64_t>(up_to(static_cast<std::uint64_t>(n))); }
+  bool one_of(std::uint64_t n) { return up_to(n) == 0; }
+  Box box(std::int64_t rows = 0, std::int64_t columns = 0);
+  Scope somewhere();
+  Array view(const Use& use) const;
+  /// f(cell, row, column) of each element, counted within the box.
+  template <class F>
+  void each(const Use& use, F&& f) {
+    Cells& cells = all_[use.matrix].cells;
+    for (std::int64_t i = 0; i < use.box.rows; ++i)
+      for (std::int64_t j = 0; j < use.box.columns; ++j)
+        if (use.touches(i, j)) f(cells[static_cast<std::size_t>((use.box.row + i) * side + use.box.column + j)], i, j);
+  }
+  template <class Body>
+  Step& task(Region& r, const char* what, std::vector<Use> uses, Body body, std::function<std::string()> effect);
+  template <class F, class... A>
+  Task<void> spawn_in(Region& r, const Step& step, const TaskOptions& options, F&& f, A&&... arguments);
+  TaskOptions options();
+  void one(Region& r);
+  void in_place(Region& r);
+  void from_another(Region& r);
+  void written_whole(Region& r);
+  void triangle(Region& r);
+  void nested(Region& r);
+  void commuting(Region& r);
+  void by_a_number(Region& r);
+  void reads();
+  void writes();
+  void moves();
+  // region_program_judge.cpp
+  std::string judge(bool left, bool threw);
+  std::string judge(Step& step, bool left);
+  void note(const Step& step, const std::string& end);
+
+  std::mt19937_64 random_;
+  const std::vector<Device> devices_;
+  std::vector<Matrix> all_;
+  std::vector<Step> steps_;  // of this region
+  std::stop_source stop_;    // of some of them
+  std::vector<Use> failed_;  ///< writes of tasks that failed, until they are overwritten
+  bool expects_error_ = false;
+  Counts counts_;
+  std::string text_;
+};
+
+}  // namespace tessera::test
