@@ -97,22 +97,13 @@ std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> w
   std::optional<Array> flat, numbers;
   std::vector<std::pair<QuantiseSpec, Array>> words;
   const auto words_for = [&](const Weight& weight, std::int64_t tokens, std::uint32_t together) {
-    const auto find = [&](const QuantiseSpec& spec) {
-      return std::ranges::find(words, spec, &decltype(words)::value_type::first);
-    };
     QuantiseSpec spec = wanted_by(weight);
-    if (spec.offset == 0) {
-      // Words made for another weight, or for the next that wants more.
+    if (spec.offset == 0)  // any words do: those that another weight wants anyway
       for (const Weight* other : weights)
-        if (const QuantiseSpec theirs = wanted_by(*other);
-            theirs.offset != 0 && ops::layout_of(other->format()).quantised()) {
-          spec = theirs;
-          break;
-        }
-    }
+        if (spec.offset == 0) spec = wanted_by(*other);
     spec.tokens = together;
-    if (const auto made = find(spec); made != words.end()) return made->second;
-    return words.emplace_back(spec, quantised(*flat, tokens, spec)).second;
+    const auto made = std::ranges::find(words, spec, &decltype(words)::value_type::first);
+    return made != words.end() ? made->second : words.emplace_back(spec, quantised(*flat, tokens, spec)).second;
   };
   for (const Weight* weight : weights) {
     Shape shape = x.shape();

@@ -204,9 +204,9 @@ ir::Function trace_linear(const LinearSpec& spec) {
 
   const ir::Value lane = ir::thread_id(0), slice = slices > 1 ? ir::thread_id(1) : ir::index_literal(0);
   // Tiles of tokens vary fastest, so that a group of rows is read from memory once.
-  const ir::Value group = ir::block_id(0) / tiles, first = (ir::block_id(0) - group * tiles) * static_cast<int>(tokens);
+  const ir::Value group = ir::block_id(0) / tiles, tile = ir::block_id(0) - group * tiles;
+  const ir::Value first = tile * static_cast<int>(tokens), x_tile = tile * steps;
   const int x_step = quantised ? static_cast<int>(activation_words) : 1;
-  const ir::Value x_tile = (ir::block_id(0) - group * tiles) * steps;
   const auto x_of = [&](ir::Value step, std::uint32_t t) {
     return (x_tile + step) * (static_cast<int>(tokens) * x_step) + static_cast<int>(t) * x_step;
   };

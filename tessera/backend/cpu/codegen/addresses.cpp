@@ -13,29 +13,20 @@ namespace tessera::cpu {
 
 namespace {
 
-constexpr unsigned enough = 4;
+constexpr int enough = 4;
 
-bool is_broadcast(const llvm::LoadInst& load) {
-  const llvm::Type* t = load.getType();
-  return (t->isIntegerTy(32) || t->isFloatTy()) &&
-         llvm::any_of(load.users(), [](const llvm::User* u) { return llvm::isa<llvm::InsertElementInst>(u); });
+bool is_broadcast(const llvm::User* user) {
+  const auto* load = llvm::dyn_cast<llvm::LoadInst>(user);
+  return load != nullptr && (load->getType()->isIntegerTy(32) || load->getType()->isFloatTy()) &&
+         llvm::any_of(load->users(), [](const llvm::User* u) { return llvm::isa<llvm::InsertElementInst>(u); });
 }
 
 /// Loads at `address`, or a constant behind it.
-unsigned broadcasts(const llvm::GetElementPtrInst& address) {
-  unsigned count = 0;
-  for (const llvm::User* u : address.users()) {
-    const auto* behind = llvm::dyn_cast<llvm::GetElementPtrInst>(u);
-    if (behind == nullptr) {
-      const auto* load = llvm::dyn_cast<llvm::LoadInst>(u);
-      count += load != nullptr && is_broadcast(*load) ? 1 : 0;
-    } else if (behind->hasAllConstantIndices()) {
-      for (const llvm::User* v : behind->users()) {
-        const auto* load = llvm::dyn_cast<llvm::LoadInst>(v);
-        count += load != nullptr && is_broadcast(*load) ? 1 : 0;
-      }
-    }
-  }
+auto broadcasts(const llvm::GetElementPtrInst& address) {
+  auto count = llvm::count_if(address.users(), is_broadcast);
+  for (const llvm::User* u : address.users())
+    if (const auto* behind = llvm::dyn_cast<llvm::GetElementPtrInst>(u); behind && behind->hasAllConstantIndices())
+      count += llvm::count_if(behind->users(), is_broadcast);
   return count;
 }
 
