@@ -5,10 +5,10 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "tessera/base/spin_lock.h"
 #include "tessera/device/storage.h"
 
 namespace tessera {
@@ -65,7 +65,7 @@ class MemoryPool {
                               const std::string& driver_text);
 
   OpenDevice& owner_;
-  std::mutex lock_;
+  SpinLock lock_;  // taken twice for each array, mostly for a few instructions
   std::map<std::size_t, std::vector<Block>> cached_;  ///< by size; in each, newest last, or none
   Storage* live_ = nullptr;
   std::uint64_t limit_ = 0;  ///< as set by set_limit; 0: what the environment says

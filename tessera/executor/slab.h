@@ -3,25 +3,13 @@
 // some of each size, and what it has too much or too little of goes as a whole magazine from and to all. Internal.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
-#include <thread>
+
+#include "tessera/base/spin_lock.h"
 
 namespace tessera::executor {
 
-/// For a few instructions, among threads that each have a core: who finds it taken for longer lets others run.
-class SpinLock {
- public:
-  void lock() noexcept {
-    for (int tries = 0; taken_.exchange(true, std::memory_order_acquire); ++tries)
-      while (taken_.load(std::memory_order_relaxed))
-        if (++tries > 100) std::this_thread::yield();
-  }
-  void unlock() noexcept { taken_.store(false, std::memory_order_release); }
-
- private:
-  std::atomic<bool> taken_ = false;
-};
+using tessera::SpinLock;
 
 namespace slab {
 
