@@ -16,7 +16,7 @@ namespace tessera::executor {
 
 namespace {
 
-constexpr int spins = 2000;  // a few microseconds: about what waking a sleeping thread costs
+constexpr int spins = 20000;  // about what waking a sleeping thread costs, which in a virtual machine is tens of µs
 // Threads that sleep in a wait while others work in their place, and places for those who wait outside.
 constexpr unsigned most_spare = 1024;
 // How long a thread that comes back from a wait lets others keep its place.
@@ -62,28 +62,62 @@ Executor::~Executor() {
 // --- Pieces of kernels
 // ------------------------------------------------------------------------------------------------
 
-// One launch; lives on the stack of the thread that waits for it.
+// One launch; lives on the stack of the thread that waits for it. Its pieces are dealt in runs, of which a thread that
+// comes to the same launch again takes the same one: what it read of large arguments may still be in its core's cache.
+// Whoever is done with its own takes from the ends of others.
 struct Executor::Job {
-  Job(const std::function<void(std::uint64_t, std::uint64_t)>& what, std::uint64_t count, std::uint64_t piece)
-      : f(what), items(count), grain(piece) {}
+  Job(const std::function<void(std::uint64_t, std::uint64_t)>& what, std::uint64_t first, std::uint64_t count,
+      std::uint64_t piece, unsigned threads)
+      : f(what), items(count), begin(first), grain(piece), runs(std::min(threads, most_runs)) {
+    const std::uint64_t pieces = (items - begin + grain - 1) / grain;
+    for (unsigned i = 0; i < runs; ++i) run[i].left = pack(pieces * i / runs, pieces * (i + 1) / runs);
+  }
+  static constexpr unsigned most_runs = 64;
+  struct alignas(64) Run {
+    mutable std::uint64_t left;  // [first, last) of the pieces' numbers, of 32 bits each; atomic
+    std::atomic_ref<std::uint64_t> atomic() const { return std::atomic_ref(left); }
+  };
+  static std::uint64_t pack(std::uint64_t first, std::uint64_t last) { return first << 32 | last; }
+
   const std::function<void(std::uint64_t, std::uint64_t)>& f;
-  const std::uint64_t items, grain;
-  std::atomic<std::uint64_t> next = 0;
-  std::atomic<unsigned> helpers = 0;  // raised with the executor's lock held
+  const std::uint64_t items, begin, grain;
+  const unsigned runs;
+  std::atomic<unsigned> helpers = 0;  // raised with the lock of the executor's jobs held
   std::mutex lock;
   std::exception_ptr error;
+  Run run[most_runs];  // only as many as there are runs are set
 
-  bool left() const { return next.load(std::memory_order_relaxed) < items; }
-  void work() noexcept {
-    for (;;) {
-      const std::uint64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
-      if (begin >= items) return;
-      try {
-        f(begin, std::min(items, begin + grain));
-      } catch (...) {
-        const std::scoped_lock hold(lock);
-        if (!error) error = std::current_exception();
-        next.store(items, std::memory_order_relaxed);
+  /// Whether a thread of this number, which looks at its own first, finds one.
+  bool left(unsigned number) const {
+    for (unsigned i = 0; i < runs; ++i)
+      if (any(run[(number + i) % runs].atomic().load(std::memory_order_relaxed))) return true;
+    return false;
+  }
+  static bool any(std::uint64_t v) { return (v >> 32) < (v & 0xffffffff); }
+  /// A piece of a run: the first one, or of another's the last one. False: there is none.
+  bool take(unsigned of, bool own, std::uint64_t& piece) {
+    const std::atomic_ref<std::uint64_t> left = run[of].atomic();
+    std::uint64_t v = left.load(std::memory_order_relaxed);
+    while (any(v)) {
+      if (!left.compare_exchange_weak(v, own ? v + (std::uint64_t{1} << 32) : v - 1, std::memory_order_relaxed))
+        continue;
+      piece = own ? v >> 32 : (v & 0xffffffff) - 1;
+      return true;
+    }
+    return false;
+  }
+  void work(unsigned number) noexcept {
+    std::uint64_t piece = 0;
+    for (unsigned i = 0; i < runs; ++i) {
+      while (take((number + i) % runs, i == 0, piece)) {
+        const std::uint64_t from = begin + piece * grain;
+        try {
+          f(from, std::min(items, from + grain));
+        } catch (...) {
+          const std::scoped_lock hold(lock);
+          if (!error) error = std::current_exception();
+          for (unsigned k = 0; k < runs; ++k) run[k].atomic().store(0, std::memory_order_relaxed);
+        }
       }
     }
   }
@@ -92,28 +126,37 @@ struct Executor::Job {
 void Executor::pieces(std::uint64_t items, std::uint64_t grain,
                       const std::function<void(std::uint64_t, std::uint64_t)>& f) {
   if (items == 0) return;
-  grain = std::max<std::uint64_t>(grain, 1);
-  if (threads_ == 1 || items <= grain) {
-    for (std::uint64_t begin = 0; begin < items; begin += grain) f(begin, std::min(items, begin + grain));
-    return;
+  grain = std::max<std::uint64_t>(grain, items >> 31 | 1);  // numbers of pieces have 32 bits
+  std::uint64_t begin = 0;
+  const auto here = [&](std::uint64_t end) {
+    for (; begin < end; begin += std::min(grain, end - begin)) f(begin, begin + std::min(grain, end - begin));
+  };
+  if (threads_ == 1 || items <= grain) return here(items);
+  // A task's stay here while all threads have tasks of their own: to offer pieces and take them back costs locks.
+  if (here_.executor == this && here_.node != nullptr) {
+    while (begin < items && !somebody_is_idle()) here(std::min(items, begin + grain));
+    if (items - begin <= grain) return here(items);
   }
-  Job job(f, items, grain);
+  Job job(f, begin, items, grain, threads_);
   unsigned called = 0;
   {
-    const std::scoped_lock hold(lock_);
+    const std::scoped_lock hold(jobs_lock_);
     jobs_.push_back(&job);
     open_jobs_.store(static_cast<unsigned>(jobs_.size()), std::memory_order_relaxed);
-    posted_.fetch_add(1, std::memory_order_relaxed);
-    if (room_.load(std::memory_order_relaxed) > 0)
-      called = call(static_cast<unsigned>(std::min<std::uint64_t>((items - 1) / grain, threads_ - 1)));
+  }
+  posted_.fetch_add(1, std::memory_order_relaxed);
+  // Who goes to sleep takes its place in room_ and then looks at the jobs with their lock, as this thread has done.
+  if (room_.load(std::memory_order_relaxed) > 0) {
+    const std::scoped_lock hold(lock_);
+    called = call(static_cast<unsigned>(std::min<std::uint64_t>((items - begin - 1) / grain, threads_ - 1)));
   }
   if (called > 1)
     wake_.notify_all();
   else if (called == 1)
     wake_.notify_one();
-  job.work();
+  job.work(worker_number_);
   {
-    const std::scoped_lock hold(lock_);  // nobody joins after this
+    const std::scoped_lock hold(jobs_lock_);  // nobody joins after this
     jobs_.erase(std::ranges::find(jobs_, &job));
     open_jobs_.store(static_cast<unsigned>(jobs_.size()), std::memory_order_relaxed);
   }
@@ -125,13 +168,13 @@ void Executor::pieces(std::uint64_t items, std::uint64_t grain,
 bool Executor::help_a_job() {
   Job* job = nullptr;
   {
-    const std::scoped_lock hold(lock_);
-    const auto found = std::ranges::find_if(jobs_, [](const Job* j) { return j->left(); });
+    const std::scoped_lock hold(jobs_lock_);
+    const auto found = std::ranges::find_if(jobs_, [](const Job* j) { return j->left(worker_number_); });
     if (found == jobs_.end()) return false;
     job = *found;
     job->helpers.fetch_add(1, std::memory_order_relaxed);
   }
-  job->work();
+  job->work(worker_number_);
   job->helpers.fetch_sub(1, std::memory_order_release);
   return true;
 }
@@ -198,7 +241,11 @@ bool Executor::work_seems_left() const noexcept {
 }
 
 bool Executor::work_is_left() noexcept {
-  if (std::ranges::any_of(jobs_, [](const Job* j) { return j->left(); }) || !inbox_.empty_for_sure()) return true;
+  {
+    const std::scoped_lock hold(jobs_lock_);
+    if (std::ranges::any_of(jobs_, [](const Job* j) { return j->left(worker_number_); })) return true;
+  }
+  if (!inbox_.empty_for_sure()) return true;
   const unsigned count = worker_count_.load(std::memory_order_acquire);
   for (unsigned i = 0; i < count; ++i)
     if (!workers_[i].load(std::memory_order_acquire)->queue.empty_for_sure()) return true;

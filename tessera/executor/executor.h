@@ -26,6 +26,7 @@
 #include <thread>
 #include <vector>
 
+#include "tessera/base/spin_lock.h"
 #include "tessera/executor/node.h"
 #include "tessera/executor/queue.h"
 
@@ -157,6 +158,9 @@ class Executor {
   bool help_a_job();
   bool work_seems_left() const noexcept;
   bool work_is_left() noexcept;  // with lock_ held
+  bool somebody_is_idle() const noexcept {
+    return room_.load(std::memory_order_relaxed) > 0 || searching_.load(std::memory_order_relaxed) != 0;
+  }
   bool has_to_give_way() const noexcept {
     return room_.load(std::memory_order_relaxed) < 0 || asking_.load(std::memory_order_relaxed) != 0;
   }
@@ -180,7 +184,6 @@ class Executor {
   std::mutex lock_;
   std::condition_variable wake_, returned_;
   // Guarded by lock_.
-  std::vector<Job*> jobs_;
   std::vector<std::thread> started_;
   unsigned sleepers_ = 0, tokens_ = 0, returning_ = 0;
   bool stopping_ = false;
@@ -189,8 +192,12 @@ class Executor {
   // Written with lock_ held.
   std::atomic<int> room_;             // how many more threads may work
   std::atomic<unsigned> asking_ = 0;  // returning_
+
+  // On one cache line, as who looks for work reads all of it.
+  alignas(64) std::atomic<std::uint64_t> posted_ = 0;  // jobs so far: what idle threads watch
   std::atomic<unsigned> open_jobs_ = 0;
-  std::atomic<std::uint64_t> posted_ = 0;  // jobs so far: what idle threads watch
+  alignas(64) SpinLock jobs_lock_;  // taken last
+  std::vector<Job*> jobs_;          // guarded by it
 
   alignas(64) std::atomic<unsigned> searching_ = 0;  // threads that have nothing to do and look for something
   alignas(64) TaskQueue inbox_;                      // of threads that are none of the workers

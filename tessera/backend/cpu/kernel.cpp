@@ -10,6 +10,7 @@
 #include <new>
 
 #include "tessera/backend/common/codegen_module.h"
+#include "tessera/backend/cpu/cost.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/fork.h"
 #include "tessera/base/os/per_thread.h"
@@ -25,26 +26,6 @@ using namespace ir;
 // Operations below which a launch is not worth waking another thread for, and that a thread takes at a time: some tens
 // of microseconds.
 constexpr double inline_cost = 2e5, grain_cost = 1e5;
-
-// Rough operations of one thread: nodes, loops by their trip counts where known.
-double cost(const Function& fn, BlockId b) {
-  double sum = 0;
-  for (NodeId id : fn.blocks[b]) {
-    const Node& n = fn[id];
-    sum += n.op == Op::math ? 8 : n.op == Op::atomic ? 32 : 1;
-    double rounds = 1;
-    if (n.op == Op::while_) rounds = 16;
-    if (n.op == Op::for_) {
-      const Node &begin = fn[n.args[0]], &end = fn[n.args[1]], &step = fn[n.args[2]];
-      const bool known = begin.op == Op::constant && end.op == Op::constant && step.op == Op::constant && step.imm != 0;
-      rounds =
-          !known ? 64
-                 : std::max(0.0, (double(std::int64_t(end.imm)) - double(std::int64_t(begin.imm))) / double(step.imm));
-    }
-    for_each_nested(n, [&](BlockId inner) { sum += rounds * cost(fn, inner); });
-  }
-  return sum;
-}
 
 struct LaunchScratch;
 
@@ -75,14 +56,13 @@ struct Facts {
     std::string text;
     std::vector<DType> types;
   };
-  double item_cost = 1;
+  Cost cost;
   std::map<std::uint32_t, Print> prints;
 };
 
 Facts facts_of(const Function& lowered) {
   Facts facts;
-  facts.item_cost = cost(lowered, 0) + 1;
-  if (lowered.kind == KernelKind::block) facts.item_cost *= lowered.threads_per_block();
+  facts.cost = Cost(lowered);
   for (const Node& n : lowered.nodes)
     if (n.op == Op::print) {
       Facts::Print& print = facts.prints[n.extra] = {lowered.strings[n.extra], {}};
@@ -93,7 +73,8 @@ Facts facts_of(const Function& lowered) {
 
 std::string pack(const Facts& facts, const Object& object) {
   Packer out;
-  out << facts.item_cost << std::uint64_t{facts.prints.size()};
+  facts.cost.pack(out);
+  out << std::uint64_t{facts.prints.size()};
   for (const auto& [format, print] : facts.prints) {
     out << format << print.text << std::uint64_t{print.types.size()};
     for (const DType type : print.types) out << static_cast<std::uint8_t>(type);
@@ -109,7 +90,7 @@ class GeneratedKernel final : public CpuKernel {
   GeneratedKernel(Generator& generator, const CompileRequest& request, std::string_view image)
       : generator_(generator), function_(*request.function), variant_(request.variant) {
     Unpacker in(image);
-    facts_.item_cost = in.take<double>();
+    facts_.cost = Cost(in);
     for (auto prints = in.take<std::uint64_t>(); prints > 0; --prints) {
       Facts::Print& print = facts_.prints[in.take<std::uint32_t>()];
       print.text = in.text();
@@ -160,12 +141,15 @@ class GeneratedKernel final : public CpuKernel {
     const std::uint64_t items = shape[0] * shape[1] * shape[2];
     const KernelEntry entry = compiled_->entry();
     const std::size_t bytes = scratch_bytes_;
-    if (static_cast<double>(items) * facts_.item_cost < inline_cost) return entry(&call, 0, items, scratch(bytes));
+    const double item_cost = facts_.cost(arguments);
+    if (static_cast<double>(items) * item_cost < inline_cost) return entry(&call, 0, items, scratch(bytes));
     executor::Executor& threads = executor::Executor::instance();
     // Pieces are large enough to be worth a thread's while, small enough that all threads end together, and of map
     // kernels whole cache lines for every dtype.
-    const auto worthwhile = static_cast<std::uint64_t>(grain_cost / facts_.item_cost) + 1;
-    std::uint64_t grain = std::max(worthwhile, items / (8 * threads.threads()) + 1);
+    const auto worthwhile = static_cast<std::uint64_t>(grain_cost / item_cost) + 1;
+    std::uint64_t grain = std::max(worthwhile, (items - 1) / (8 * threads.threads()) + 1);
+    if (const std::uint64_t each = items / grain / threads.threads(); each != 0)  // as many for every thread
+      grain = (items - 1) / (each * threads.threads()) + 1;
     if (function_.kind == KernelKind::map) grain = (grain + 63) & ~std::uint64_t{63};
     if (grain >= items || threads.threads() == 1) return entry(&call, 0, items, scratch(bytes));
     threads.pieces(items, grain,
