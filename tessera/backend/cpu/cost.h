@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -25,26 +26,30 @@ class Cost {
   double operator()(std::span<const Argument> arguments) const;
 
  private:
-  // A number of a program in the order in which a stack computes it.
-  struct Step {
-    enum Kind : std::uint8_t { number, scalar, size, binary, count_ } kind = number;
-    std::uint8_t what = 0;  // the scalar's dtype; the ir::BinaryOp
+  // base + factor times a scalar or a size.
+  struct Line {
+    enum From : std::uint8_t { nothing, scalar, size } from = nothing;
     std::uint32_t param = 0;
-    double value = 0;
+    double base = 0, factor = 0;
+    double operator()(std::span<const Argument> arguments) const {
+      if (from == nothing) return base;
+      const Argument& a = arguments[param];
+      return base + factor * (from == scalar ? static_cast<double>(static_cast<std::int64_t>(a.bits))
+                                             : static_cast<double>(a.elements));
+    }
   };
   struct Loop {
     std::uint32_t outer = 0;  // the one around it; the first is the kernel itself
-    std::uint32_t steps = 0;  // where those of its rounds end
-    double operations = 0;    // of one round, without loops in it
+    Line rounds;
+    double operations = 0;  // of one round, without loops in it
   };
-  static constexpr std::size_t deepest = 16;  // numbers on the stack
+  static constexpr std::uint32_t most_loops = 64;  // further ones count as part of those around them
 
   void walk(const ir::Function& fn, ir::BlockId block, std::uint32_t loop);
-  bool write(const ir::Function& fn, ir::NodeId id, std::size_t depth);
-  void rounds_of(const ir::Function& fn, const ir::Node& loop);
+  static std::optional<Line> line_of(const ir::Function& fn, ir::NodeId id);
+  static Line rounds_of(const ir::Function& fn, const ir::Node& loop);
 
   std::vector<Loop> loops_;
-  std::vector<Step> steps_;
 };
 
 }  // namespace tessera::cpu
