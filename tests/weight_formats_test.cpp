@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -129,6 +130,41 @@ TEST_P(OnEveryDevice, PackedFormatsTakeWhatTheFileTakes) {
     const double ratio = static_cast<double>(w.bytes()) / static_cast<double>(data.size());
     EXPECT_LE(ratio, c.type == GgmlType::iq4_nl ? 34.0 / 18 : 148.0 / 144) << ggml_type_info(c.type)->name;
     EXPECT_GE(ratio, 1) << ggml_type_info(c.type)->name;
+  }
+}
+
+// Many tokens at once are what each is by itself, whatever form of the product reads the weight: in blocks of 128
+// tokens and of some groups of rows, of which the last of each are not whole, and along rows that are no multiple of a
+// panel.
+TEST_P(OnEveryDevice, ManyTokensAreWhatEachIsByItself) {
+  for (const Case& c : cases) {
+    const WeightFormat format = *weight_format(c.type);
+    const GgmlTypeInfo& info = *ggml_type_info(c.type);
+    const auto data = blocks_of(c.type);
+    const std::int64_t columns = info.block == 256 ? 768 : 160, rows = 77, tokens = 131;
+    const std::size_t bytes = static_cast<std::size_t>(rows * columns) / info.block * info.bytes;
+    const Weight w = Weight::pack(format, std::span(data).first(bytes), rows, columns, GetParam());
+    std::vector<float> x(static_cast<std::size_t>(tokens * columns));
+    std::uint32_t state = 7;
+    for (float& v : x)
+      v = static_cast<float>(static_cast<std::int32_t>(state = state * 1664525 + 1013904223)) * 0x1p-31f;
+    const auto product = [&](std::int64_t first, std::int64_t count) {
+      const auto at = x.begin() + first * columns;
+      return linear(Array::from(std::vector<float>(at, at + count * columns), Shape{count, columns}, GetParam()), w)
+          .to_vector<float>();
+    };
+    const std::vector<float> all = product(0, tokens);
+    for (std::int64_t token : {0, 7, 8, 126, 127, 128, 130}) {
+      const std::vector<float> one = product(token, 1);
+      double largest = 0, apart = 0;
+      for (std::size_t i = 0; i < one.size(); ++i) {
+        const float got = all[static_cast<std::size_t>(token * rows) + i];
+        ASSERT_TRUE(std::isfinite(got)) << info.name << " token " << token << " row " << i;
+        largest = std::max(largest, std::abs(double{one[i]}));
+        apart = std::max(apart, std::abs(double{one[i]} - double{got}));
+      }
+      EXPECT_LE(apart, 1e-5 * largest) << info.name << " token " << token << " on " << to_string(GetParam());
+    }
   }
 }
 

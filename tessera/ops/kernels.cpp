@@ -32,6 +32,19 @@ std::uint32_t linear_tokens(const Tiles& tiles, WeightFormat format, std::int64_
   return together;
 }
 
+std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const WeightSpec& weight, std::int64_t tokens) {
+  const WeightLayout& f = layout_of(weight.format);
+  const bool quantised = f.quantised();
+  // Of fewer tokens, and in formats that need little unpacking, the panel is not read often enough to pay for it.
+  if (!tiles.vectors || tiles.slices != 1 || tokens < 64 || (quantised && f.factor == 0)) return {};
+  const bool many_registers = tiles.tokens >= 16;
+  LinearPanelSpec s{weight};
+  s.tokens = std::min(tiles.tokens, 8u), s.tiles = 128 / s.tokens;
+  s.groups = 4, s.depth = quantised ? 8 : 128;
+  s.together = !quantised && many_registers ? 2 : 1;
+  return s;
+}
+
 std::uint32_t vector_lanes(const Tiles& tiles, DType dtype) {
   const std::uint32_t lanes = std::min(tiles.subgroup, 16u);
   return dtype_size(dtype) == 8 ? std::max(4u, lanes / 2) : lanes;

@@ -87,6 +87,18 @@ struct LinearSpec {
                     tokens, slices});
   }
 };
+/// A product of many tokens on a processor's vectors. A block unpacks `depth` steps (parts of 32 columns, or columns)
+/// of up to `groups` groups of rows at a time, and multiplies them by up to `tiles` tiles of `tokens`.
+struct LinearPanelSpec {
+  WeightSpec weight;
+  std::uint32_t tokens = 8, tiles = 16, groups = 4, depth = 8;
+  std::uint32_t together = 1;  ///< groups whose sums are in registers at a time
+  friend bool operator==(const LinearPanelSpec&, const LinearPanelSpec&) = default;
+  std::size_t hash() const {
+    return hash_of({static_cast<std::uint64_t>(weight.format), weight.group, static_cast<std::uint64_t>(weight.scale),
+                    tokens, tiles, groups, depth, together});
+  }
+};
 /// Activations for products, in tiles of `tokens`, whose words (or numbers) of the same columns lie side by side:
 /// [tile][column / 32][token][word], so that a product's loads differ by constants. The last tile repeats the last
 /// token.
@@ -107,6 +119,9 @@ struct GatherSpec {
   }
 };
 ir::Function trace_linear(const LinearSpec& spec);
+ir::Function trace_linear_panel(const LinearPanelSpec& spec);
+/// Nothing where unpacking a weight again for each tile of tokens costs less.
+std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const WeightSpec& weight, std::int64_t tokens);
 /// Tokens of one thread in a product of so many: a power of two.
 std::uint32_t linear_tokens(const Tiles& tiles, WeightFormat format, std::int64_t tokens);
 ir::Function trace_quantise(const QuantiseSpec& spec);

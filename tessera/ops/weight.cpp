@@ -117,6 +117,8 @@ std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> w
     LinearSpec spec{spec_of(*weight)};
     spec.tokens = ops::linear_tokens(tiles, weight->format(), tokens);
     spec.slices = tiles.slices;
+    const std::optional<ops::LinearPanelSpec> panel = ops::choose_linear_panel(tiles, spec.weight, tokens);
+    if (panel) spec.tokens = panel->tokens;
     const std::int64_t groups = weight->parts()[0].shape(0), parts = (tokens + spec.tokens - 1) / spec.tokens;
     std::vector<LaunchArgument> args;
     for (const Array& p : weight->parts()) args.emplace_back(p.view());
@@ -125,6 +127,17 @@ std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> w
     args.emplace_back(out.view());
     for (std::int64_t v : {weight->rows(), blocked ? weight->columns() / 32 : weight->columns(), tokens, parts})
       args.push_back(LaunchArgument::index(v));
+    if (panel) {
+      // As many blocks as keep all units busy, of as many groups as there is room for.
+      const std::int64_t across = ops::ceil_div(parts, panel->tiles),
+                         units = 2 * std::max<std::int64_t>(1, tiles.compute_units),
+                         together = std::clamp<std::int64_t>(groups * across / units, 1, panel->groups);
+      for (std::int64_t v : {groups, together, std::int64_t{panel->tiles}}) args.push_back(LaunchArgument::index(v));
+      static auto& panels = *new KernelFamily<ops::LinearPanelSpec>(ops::trace_linear_panel);
+      panels(*panel).launch({static_cast<std::uint64_t>(ops::ceil_div(groups, together) * across), 1, 1},
+                            std::span(args));
+      continue;
+    }
     static auto& family = *new KernelFamily<LinearSpec>(ops::trace_linear);
     family(spec).launch({static_cast<std::uint64_t>(groups * parts), 1, 1}, std::span(args));
   }

@@ -13,24 +13,32 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "files are little-endian");
 
-std::uint32_t word_at(const std::byte* p) {  // no alignment is promised
-  std::uint32_t w;
-  std::memcpy(&w, p, 4);
-  return w;
-}
-std::uint16_t half_at(const std::byte* p) {
+std::uint16_t half_at(const std::byte* p) {  // no alignment is promised
   std::uint16_t h;
   std::memcpy(&h, p, 2);
   return h;
 }
 
+/// Four words at once.
+using Words __attribute__((vector_size(16))) = std::uint32_t;
+Words words_at(const std::byte* p) {
+  Words w;
+  std::memcpy(&w, p, 16);
+  return w;
+}
+
 // The lowest 4 bits of 32 numbers: those of `bytes`, shifted.
 void low_bits(const std::byte* bytes, int shift, std::uint32_t* words) {
-  for (int i = 0; i < 4; ++i) {
-    const std::uint32_t first = word_at(bytes + 4 * i) >> shift & 0x0f0f0f0f,
-                        second = word_at(bytes + 16 + 4 * i) >> shift & 0x0f0f0f0f;
-    words[i] = first | second << 4;
-  }
+  const Words first = words_at(bytes) >> shift & 0x0f0f0f0f, second = words_at(bytes + 16) >> shift & 0x0f0f0f0f;
+  const Words both = first | second << 4;
+  std::memcpy(words, &both, 16);
+}
+
+/// Swaps in each byte what `a` has in the bits `mask << shift` with what `b` has in those of `mask`. Steps of the
+/// transposition of a matrix of bits whose rows are bytes of words (Warren, Hacker's Delight, 7-3).
+void swap_bits(std::uint32_t& a, std::uint32_t& b, int shift, std::uint32_t mask) {
+  const std::uint32_t other = ((a >> shift) ^ b) & mask;
+  b ^= other, a ^= other << shift;
 }
 
 // Files have a fifth bit of 32 columns in their order: of each byte of these, the bits spread to where words want them.
@@ -49,7 +57,10 @@ std::uint32_t fifth_bits(const std::byte* four) {
 void unpack_q8_0(const std::byte* b, UnpackedBlock& out) {
   out.scale = half_at(b);
   // Signed bytes plus 128: one flipped bit each.
-  for (int i = 0; i < 8; ++i) out.words[0][i] = word_at(b + 2 + 4 * i) ^ 0x80808080u;
+  for (int i = 0; i < 8; i += 4) {
+    const Words four = words_at(b + 2 + 4 * i) ^ 0x80808080u;
+    std::memcpy(out.words[0] + i, &four, 16);
+  }
 }
 void unpack_q4_0(const std::byte* b, UnpackedBlock& out) {
   out.scale = half_at(b);
@@ -69,16 +80,23 @@ void unpack_q5_1(const std::byte* b, UnpackedBlock& out) {
   out.words[0][4] = fifth_bits(b + 4);
   std::memcpy(out.words[0], b + 8, 16);
 }
+// Of a byte's two numbers, what the lower stands for in the lowest byte, and of the upper in the lowest of the upper
+// half.
+constexpr auto iq4_nl_pairs = [] {
+  std::array<std::uint64_t, 256> out{};
+  const auto number = [](std::size_t i) { return static_cast<std::uint64_t>(iq4_nl_values[i] + 128); };
+  for (std::size_t v = 0; v < 256; ++v) out[v] = number(v & 15) | number(v >> 4) << 32;
+  return out;
+}();
 // A kernel would take longer to look numbers up than to read them as bytes.
 void unpack_iq4_nl(const std::byte* b, UnpackedBlock& out) {
   out.scale = half_at(b);
-  std::uint8_t bytes[32];
-  for (std::size_t i = 0; i < 16; ++i) {
-    const auto both = static_cast<std::uint8_t>(b[2 + i]);
-    bytes[i] = static_cast<std::uint8_t>(iq4_nl_values[both & 15] + 128);
-    bytes[16 + i] = static_cast<std::uint8_t>(iq4_nl_values[both >> 4] + 128);
+  for (std::size_t word = 0; word < 4; ++word) {
+    std::uint64_t both = 0;
+    for (std::size_t i = 0; i < 4; ++i) both |= iq4_nl_pairs[static_cast<std::size_t>(b[2 + 4 * word + i])] << 8 * i;
+    out.words[0][word] = static_cast<std::uint32_t>(both);
+    out.words[0][4 + word] = static_cast<std::uint32_t>(both >> 32);
   }
-  std::memcpy(out.words[0], bytes, 32);
 }
 
 // Scale, minimum and factors of q4_K and q5_K. A minimum is subtracted there, so the negative one is packed.
@@ -95,23 +113,27 @@ void unpack_q4_K(const std::byte* b, UnpackedBlock& out) {
 }
 void unpack_q5_K(const std::byte* b, UnpackedBlock& out) {
   unpack_factors(b, out);
+  std::uint32_t fifth[8];  // bit `part` of byte j of word i becomes bit i of byte j of word `part`
+  std::memcpy(fifth, b + 16, 32);
+  for (int i = 0; i < 4; ++i) swap_bits(fifth[i], fifth[i + 4], 4, 0x0f0f0f0f);
+  for (int i : {0, 1, 4, 5}) swap_bits(fifth[i], fifth[i + 2], 2, 0x33333333);
+  for (int i : {0, 2, 4, 6}) swap_bits(fifth[i], fifth[i + 1], 1, 0x55555555);
   for (int part = 0; part < 8; ++part) {
     low_bits(b + 48 + part / 2 * 32, part % 2 * 4, out.words[part]);
-    std::uint32_t fifth = 0;
-    for (int i = 0; i < 8; ++i) fifth |= (word_at(b + 16 + 4 * i) >> part & 0x01010101) << i;
-    out.words[part][4] = fifth;
+    out.words[part][4] = fifth[part];
   }
 }
 void unpack_q6_K(const std::byte* b, UnpackedBlock& out) {
   out.scale = half_at(b + 208);
+  for (int half = 0; half < 4; ++half) {  // of 16 bytes, whose two bits at 2 i belong to part i of four
+    std::uint32_t high[4];
+    std::memcpy(high, b + 128 + 16 * half, 16);
+    for (int i : {0, 1}) swap_bits(high[i], high[i + 2], 4, 0x0f0f0f0f);
+    for (int i : {0, 2}) swap_bits(high[i], high[i + 1], 2, 0x33333333);
+    for (int i = 0; i < 4; ++i) out.words[half / 2 * 4 + i][4 + half % 2] = high[i];
+  }
   for (int part = 0; part < 8; ++part) {
-    const std::byte* const high = b + 128 + part / 4 * 32;
     low_bits(b + part / 4 * 64 + part % 2 * 32, part % 4 / 2 * 4, out.words[part]);
-    for (int half = 0; half < 2; ++half) {
-      std::uint32_t word = 0;
-      for (int i = 0; i < 4; ++i) word |= (word_at(high + 16 * half + 4 * i) >> 2 * (part % 4) & 0x03030303) << 2 * i;
-      out.words[part][4 + half] = word;
-    }
     out.factors[part] = half_at(b + 192 + 2 * part);
   }
 }

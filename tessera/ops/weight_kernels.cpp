@@ -1,82 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products with packed weights, and reading their elements back.
-#include "tessera/ops/kernels.h"
+#include "tessera/ops/packed_weight.h"
 
 namespace tessera::ops {
 
-namespace {
-
-ir::Value word_literal(std::uint32_t bits) { return ir::literal(DType::u32, bits); }
-
-// One thread's part of a product: the sums of `tokens` tokens with one row, over its slice of the columns.
-struct Sums {
-  std::vector<ir::Variable> of;
-  explicit Sums(std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) of.emplace_back(DType::f32, 0.0f);
-  }
-  void add(std::size_t i, ir::Value a, ir::Value b) { of[i].set(ir::fma(a, b, of[i].get())); }
-};
-
-/// The buffers of a packed weight, as parameters of a kernel in the order of `Weight::parts`.
-struct PackedWeight {
-  const WeightLayout& layout;
-  int group;  ///< rows side by side
-  ir::BufferRef words, scales, factors;
-
-  explicit PackedWeight(const WeightSpec& spec) : layout(layout_of(spec.format)), group(static_cast<int>(spec.group)) {
-    words = ir::buffer_param("weights", layout.element, ir::Access::read);
-    if (layout.quantised()) scales = ir::buffer_param("scales", spec.scale, ir::Access::read);
-    if (layout.factor != 0) factors = ir::buffer_param("factors", DType::u16, ir::Access::read);
-  }
-
-  ir::Value element(ir::Value index, ir::Value lane) const { return load_at(words, index * group + lane, {}); }
-  // Of a part: 32 columns, counted over all groups.
-  ir::Value word(ir::Value part, ir::Operand i, ir::Value lane) const {
-    return words.load((part * static_cast<int>(layout.bits) + i) * group + lane);
-  }
-  ir::Value scale(ir::Value part, ir::Value lane, int which = 0) const {
-    const ir::Value block = layout.parts() == 1 ? part : part / static_cast<int>(layout.parts());
-    return load_at(scales, (block * static_cast<int>(layout.scales()) + which) * group + lane, {});
-  }
-  ir::Value factor(ir::Value part, ir::Value lane) const {
-    return ir::cast(DType::u32, factors.load(part * group + lane));
-  }
-
-  /// The 32 numbers of a part in the order of x: eight words of four unsigned bytes.
-  std::vector<ir::Value> numbers(ir::Value part, ir::Value lane) const {
-    std::vector<ir::Value> w;
-    for (int i = 0; i < static_cast<int>(layout.bits); ++i) w.push_back(word(part, i, lane));
-    if (layout.bits == 8) return w;
-    const ir::Value low = word_literal(0x0f0f0f0f);
-    std::vector<ir::Value> out;
-    for (std::size_t i = 0; i < 8; ++i) out.push_back(i < 4 ? w[i] & low : (w[i - 4] >> word_literal(4)) & low);
-    const auto shifted = [](ir::Value v, int left) {
-      if (left == 0) return v;
-      return left > 0 ? v << word_literal(static_cast<std::uint32_t>(left))
-                      : v >> word_literal(static_cast<std::uint32_t>(-left));
-    };
-    for (int i = 0; i < 8; ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      if (layout.bits == 5) out[at] = out[at] | (shifted(w[4], 4 - i) & word_literal(0x10101010));
-      if (layout.bits == 6) out[at] = out[at] | (shifted(w[4 + at / 4], 4 - 2 * (i % 4)) & word_literal(0x30303030));
-    }
-    return out;
-  }
-  /// Number `j` of a part, for each thread another.
-  ir::Value number(ir::Value part, ir::Value j, ir::Value lane) const {
-    const auto bits_of = [&](ir::Value from, ir::Value shift, std::uint32_t mask) {
-      return (from >> ir::cast(DType::u32, shift)) & word_literal(mask);
-    };
-    const ir::Value byte = j % 4 * 8;
-    if (layout.bits == 8) return bits_of(word(part, j / 4, lane), byte, 255);
-    const ir::Value low = bits_of(word(part, j % 16 / 4, lane), byte + j / 16 * 4, 15);
-    if (layout.bits == 5) return low | bits_of(word(part, ir::index_literal(4), lane), byte + j / 4, 1) << 4;
-    if (layout.bits == 6) return low | bits_of(word(part, j / 16 + 4, lane), byte + j / 4 % 4 * 2, 3) << 4;
-    return low;
-  }
-};
-
-/// What is left of a factor's word: its byte as a number.
 ir::Value unsigned_byte(ir::Value word, bool upper) {
   return ir::cast(DType::f32, upper ? word >> word_literal(8) : word & word_literal(255));
 }
@@ -84,20 +11,22 @@ ir::Value signed_byte(ir::Value word, bool upper) {
   return ir::cast(DType::f32, ir::bitcast(DType::i32, word << word_literal(upper ? 16 : 24)) >> 24);
 }
 
-/// A part of a weight's row times the same part of each token.
-void add_part(const PackedWeight& weight, ir::Value part, ir::Value lane, const ir::BufferRef& x,
-              const std::vector<ir::Value>& x_at, Sums& sums) {
+WeightPart part_of(const PackedWeight& weight, ir::Value part, ir::Value lane) {
   const WeightLayout& f = weight.layout;
-  const std::vector<ir::Value> w = weight.numbers(part, lane);
-  ir::Value scale = weight.scale(part, lane), second, minimum;
-  if (f.minimum) minimum = weight.scale(part, lane, 1);
+  WeightPart out{weight.numbers(part, lane), weight.scale(part, lane), {}, {}};
+  if (f.minimum) out.minimum = weight.scale(part, lane, 1);
   if (f.factor == 32) {
     const ir::Value both = weight.factor(part, lane);
-    scale = scale * unsigned_byte(both, false), minimum = minimum * unsigned_byte(both, true);
+    out.scale = out.scale * unsigned_byte(both, false), out.minimum = out.minimum * unsigned_byte(both, true);
   } else if (f.factor == 16) {
     const ir::Value both = weight.factor(part, lane);
-    second = scale * signed_byte(both, true), scale = scale * signed_byte(both, false);
+    out.second = out.scale * signed_byte(both, true), out.scale = out.scale * signed_byte(both, false);
   }
+  return out;
+}
+
+void add_part(const WeightLayout& f, const WeightPart& w, const ir::BufferRef& x, const std::vector<ir::Value>& x_at,
+              Sums& sums) {
   for (std::size_t t = 0; t < x_at.size(); ++t) {
     const ir::Value at = x_at[t], x_scale = ir::bitcast(DType::f32, x.load(at));
     const auto begin = [&](int which) { return ir::bitcast(DType::i32, x.load(at + which)); };
@@ -108,19 +37,17 @@ void add_part(const PackedWeight& weight, ir::Value part, ir::Value lane, const 
     if (f.factor == 16) dot[1] = begin(2);
     for (std::size_t i = 0; i < 8; ++i) {
       ir::Value& chain = dot[f.factor == 16 ? i / 4 : i % chains];
-      chain = ir::dot4(ir::Dot4Signs::unsigned_signed, w[i],
+      chain = ir::dot4(ir::Dot4Signs::unsigned_signed, w.words[i],
                        x.load(at + (static_cast<int>(activation_heading) + static_cast<int>(i))), chain);
     }
     const auto number = [](ir::Value v) { return ir::cast(DType::f32, v); };
     if (f.factor == 16)
-      sums.add(t, ir::fma(number(dot[1]), second, number(dot[0]) * scale), x_scale);
+      sums.add(t, ir::fma(number(dot[1]), w.second, number(dot[0]) * w.scale), x_scale);
     else
-      sums.add(t, number(chains == 2 ? dot[0] + dot[1] : dot[0]), scale * x_scale);
-    if (f.minimum) sums.add(t, minimum, ir::bitcast(DType::f32, x.load(at + 3)));
+      sums.add(t, number(chains == 2 ? dot[0] + dot[1] : dot[0]), w.scale * x_scale);
+    if (f.minimum) sums.add(t, w.minimum, ir::bitcast(DType::f32, x.load(at + 3)));
   }
 }
-
-}  // namespace
 
 // Activations in blocks of 32 integers of 8 bits with one scale. Threads are blocks. A NaN goes into the scale, so that
 // it is not lost; an infinity makes an infinite scale times 0, a NaN as well.
@@ -216,7 +143,7 @@ ir::Function trace_linear(const LinearSpec& spec) {
     ir::for_(slice, steps, slices, [&](ir::Value b) {
       std::vector<ir::Value> x_at;
       for (std::uint32_t t = 0; t < tokens; ++t) x_at.push_back(x_of(b, t));
-      add_part(weight, group * steps + b, lane, x, x_at, sums);
+      add_part(weight.layout, part_of(weight, group * steps + b, lane), x, x_at, sums);
     });
   } else {
     // Independent sums hide the latency of one.

@@ -86,25 +86,33 @@ void interleave(const Piece& p, std::byte* out) {
   }
 }
 
-// Elements of 16 bits, four rows by four columns at a time: a word of each row in, a word of each column out.
+/// Eight elements of 16 bits, four of 32.
+using Eight __attribute__((vector_size(16))) = std::uint16_t;
+using Four __attribute__((vector_size(16))) = std::uint32_t;
+
+// Elements of 16 bits, eight rows by eight columns at a time. What a cache line has of each of eight rows is used up
+// before the next: rows of a multiple of 4096 bytes share the few places that a cache has for them.
 void interleave_words(const Piece& p, std::byte* out) {
-  constexpr std::uint64_t even = 0x0000ffff0000ffff, low = 0xffffffff;
+  constexpr std::size_t line = 32;
   const std::size_t columns = p.row_bytes / 2;
-  if (p.rows % p.group != 0 || p.group % 4 != 0 || columns % 4 != 0) return interleave<std::uint16_t>(p, out);
+  if (p.rows % p.group != 0 || p.group % 8 != 0 || columns % 8 != 0) return interleave<std::uint16_t>(p, out);
+  const auto low = [](Eight a, Eight b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); };
+  const auto high = [](Eight a, Eight b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); };
+  const auto block = [&](const std::byte* from, std::byte* to) {
+    Eight row[8], next[8];
+    for (std::size_t i = 0; i < 8; ++i) std::memcpy(row + i, from + i * p.row_bytes, 16);
+    // Thrice as cards are shuffled: the rows' numbers go from in front of the columns' to behind them.
+    const auto shuffle = [&](const Eight* a, Eight* b) {
+      for (std::size_t i = 0; i < 4; ++i) b[2 * i] = low(a[i], a[i + 4]), b[2 * i + 1] = high(a[i], a[i + 4]);
+    };
+    shuffle(row, next), shuffle(next, row), shuffle(row, next);
+    for (std::size_t i = 0; i < 8; ++i) std::memcpy(to + i * p.group * 2, next + i, 16);
+  };
   for (std::size_t begin = 0; begin < p.rows; begin += p.group)
-    for (std::size_t c = 0; c < columns; c += 4)
-      for (std::size_t lane = 0; lane < p.group; lane += 4) {
-        std::uint64_t row[4];
-        for (std::size_t i = 0; i < 4; ++i) std::memcpy(row + i, p.data + (begin + lane + i) * p.row_bytes + 2 * c, 8);
-        const std::uint64_t first = (row[0] & even) | (row[1] & even) << 16, third = (row[2] & even) | (row[3] & even)
-                                                                                                           << 16;
-        const std::uint64_t second = (row[0] >> 16 & even) | (row[1] & ~even),
-                            fourth = (row[2] >> 16 & even) | (row[3] & ~even);
-        const std::uint64_t column[4] = {(first & low) | third << 32, (second & low) | fourth << 32,
-                                         first >> 32 | (third & ~low), second >> 32 | (fourth & ~low)};
-        std::byte* const to = out + (begin * columns + c * p.group + lane) * 2;
-        for (std::size_t i = 0; i < 4; ++i) std::memcpy(to + i * p.group * 2, column + i, 8);
-      }
+    for (std::size_t first = 0; first < columns; first += line)
+      for (std::size_t lane = 0; lane < p.group; lane += 8)
+        for (std::size_t c = first; c < std::min(columns, first + line); c += 8)
+          block(p.data + (begin + lane) * p.row_bytes + 2 * c, out + (begin * columns + c * p.group + lane) * 2);
 }
 
 /// `Scale`: how the device has f16 scales: their bits, or as floats.
@@ -116,30 +124,82 @@ Scale scale_of(std::uint16_t bits) {
     return bits;
 }
 
+/// Where the parts of packed blocks go, and how they lie there.
 template <class Scale>
-void pack_blocks(const Piece& p, const ops::WeightLayout& f, std::byte* words_to, std::byte* scales_to,
-                 std::byte* factors_to) {
-  auto* const words = reinterpret_cast<std::uint32_t*>(words_to);
-  auto* const scales = reinterpret_cast<Scale*>(scales_to);
-  auto* const factors = reinterpret_cast<std::uint16_t*>(factors_to);
+struct PackedBlocks {
+  const ops::WeightLayout& layout;
+  std::size_t group;
+  std::uint32_t* words;
+  Scale* scales;
+  std::uint16_t* factors;
+
+  /// Block `block` of `lanes` rows, from `lane` on. With four rows, four words of each are turned at once.
+  template <std::size_t bits, std::size_t lanes>
+  void put(const ops::UnpackedBlock* u, std::size_t block, std::size_t lane) const {
+    const std::size_t parts = layout.parts();
+    std::uint32_t* to = words + block * parts * bits * group + lane;
+    for (std::size_t part = 0; part < parts; ++part) {
+      std::size_t w = 0;
+      if constexpr (lanes == 4)
+        for (; w + 4 <= bits; w += 4, to += 4 * group) turn(u, part, w, to);
+      for (; w < bits; ++w, to += group)
+        for (std::size_t i = 0; i < lanes; ++i) to[i] = u[i].words[part][w];
+    }
+    for (std::size_t i = 0; i < lanes; ++i)
+      scales[block * layout.scales() * group + lane + i] = scale_of<Scale>(u[i].scale);
+    if (layout.minimum)
+      for (std::size_t i = 0; i < lanes; ++i)
+        scales[(block * 2 + 1) * group + lane + i] = scale_of<Scale>(u[i].minimum);
+    if (layout.factor != 0)
+      for (std::size_t part = 0; part < parts; ++part)
+        for (std::size_t i = 0; i < lanes; ++i) factors[(block * parts + part) * group + lane + i] = u[i].factors[part];
+  }
+  void turn(const ops::UnpackedBlock* u, std::size_t part, std::size_t w, std::uint32_t* to) const {
+    Four a[4], b[4];
+    for (std::size_t i = 0; i < 4; ++i) std::memcpy(a + i, u[i].words[part] + w, 16);
+    const auto shuffle = [](const Four* from, Four* out) {
+      for (std::size_t i = 0; i < 2; ++i) {
+        out[2 * i] = __builtin_shufflevector(from[i], from[i + 2], 0, 4, 1, 5);
+        out[2 * i + 1] = __builtin_shufflevector(from[i], from[i + 2], 2, 6, 3, 7);
+      }
+    };
+    shuffle(a, b), shuffle(b, a);
+    for (std::size_t i = 0; i < 4; ++i) std::memcpy(to + i * group, a + i, 16);
+  }
+};
+
+template <class Scale, std::size_t bits>
+void pack_blocks(const Piece& p, const PackedBlocks<Scale>& out) {
+  const ops::WeightLayout& f = out.layout;
   const std::size_t blocks = p.row_bytes / f.bytes, group = p.group;
-  ops::UnpackedBlock u{};
+  ops::UnpackedBlock u[4] = {};
   for (std::size_t begin = 0; begin < p.rows; begin += group) {
     const std::size_t lanes = std::min(group, p.rows - begin);
     for (std::size_t b = 0; b < blocks; ++b) {
       const std::size_t block = begin / group * blocks + b;
-      for (std::size_t lane = 0; lane < lanes; ++lane) {
-        f.unpack(p.data + (begin + lane) * p.row_bytes + b * f.bytes, u);
-        std::uint32_t* to = words + block * f.parts() * f.bits * group + lane;
-        for (std::size_t part = 0; part < f.parts(); ++part)
-          for (std::size_t w = 0; w < f.bits; ++w, to += group) *to = u.words[part][w];
-        scales[block * f.scales() * group + lane] = scale_of<Scale>(u.scale);
-        if (f.minimum) scales[(block * 2 + 1) * group + lane] = scale_of<Scale>(u.minimum);
-        if (f.factor != 0)
-          for (std::size_t part = 0; part < f.parts(); ++part)
-            factors[(block * f.parts() + part) * group + lane] = u.factors[part];
+      const std::byte* const from = p.data + begin * p.row_bytes + b * f.bytes;
+      std::size_t lane = 0;
+      for (; lane + 4 <= lanes; lane += 4) {
+        for (std::size_t i = 0; i < 4; ++i) f.unpack(from + (lane + i) * p.row_bytes, u[i]);
+        out.template put<bits, 4>(u, block, lane);
+      }
+      for (; lane < lanes; ++lane) {
+        f.unpack(from + lane * p.row_bytes, u[0]);
+        out.template put<bits, 1>(u, block, lane);
       }
     }
+  }
+}
+
+template <class Scale>
+void pack_blocks(const Piece& p, const ops::WeightLayout& f, std::byte* words, std::byte* scales, std::byte* factors) {
+  const PackedBlocks<Scale> out{f, p.group, reinterpret_cast<std::uint32_t*>(words), reinterpret_cast<Scale*>(scales),
+                                reinterpret_cast<std::uint16_t*>(factors)};
+  switch (f.bits) {
+    case 4: return pack_blocks<Scale, 4>(p, out);
+    case 5: return pack_blocks<Scale, 5>(p, out);
+    case 6: return pack_blocks<Scale, 6>(p, out);
+    default: return pack_blocks<Scale, 8>(p, out);
   }
 }
 

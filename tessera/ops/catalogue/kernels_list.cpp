@@ -29,6 +29,8 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
     for (std::uint32_t tokens = 1; tokens <= linear_tokens(tiles, f.format, 64); tokens *= 2)
       add("linear_" + format + (tokens == 1 ? "_vector" : "_tile" + std::to_string(tokens)),
           trace_linear({weight, tokens, tiles.slices}));
+    if (const auto panel = choose_linear_panel(tiles, weight, 128))
+      add("linear_" + format + "_panel" + std::to_string(panel->tokens), trace_linear_panel(*panel));
     add("dequantize_" + format, trace_gather({weight, DType::index}));
     for (DType ids : {DType::i32, DType::i64})
       add("embedding_rows_" + format + "_" + text(ids), trace_gather({weight, ids}));

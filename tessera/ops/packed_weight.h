@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packed weights as kernels read them, and a part of a row times the same part of several tokens. Inside ops/ only.
+#pragma once
+
+#include "tessera/ops/kernels.h"
+
+namespace tessera::ops {
+
+inline ir::Value word_literal(std::uint32_t bits) { return ir::literal(DType::u32, bits); }
+
+/// One thread's part of a product: the sums of `tokens` tokens with one row, over its slice of the columns.
+struct Sums {
+  std::vector<ir::Variable> of;
+  explicit Sums(std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) of.emplace_back(DType::f32, 0.0f);
+  }
+  void add(std::size_t i, ir::Value a, ir::Value b) { of[i].set(ir::fma(a, b, of[i].get())); }
+};
+
+/// The buffers of a packed weight, as parameters of a kernel in the order of `Weight::parts`.
+struct PackedWeight {
+  const WeightLayout& layout;
+  int group;  ///< rows side by side
+  ir::BufferRef words, scales, factors;
+
+  explicit PackedWeight(const WeightSpec& spec) : layout(layout_of(spec.format)), group(static_cast<int>(spec.group)) {
+    words = ir::buffer_param("weights", layout.element, ir::Access::read);
+    if (layout.quantised()) scales = ir::buffer_param("scales", spec.scale, ir::Access::read);
+    if (layout.factor != 0) factors = ir::buffer_param("factors", DType::u16, ir::Access::read);
+  }
+
+  ir::Value element(ir::Value index, ir::Value lane) const { return load_at(words, index * group + lane, {}); }
+  // Of a part: 32 columns, counted over all groups.
+  ir::Value word(ir::Value part, ir::Operand i, ir::Value lane) const {
+    return words.load((part * static_cast<int>(layout.bits) + i) * group + lane);
+  }
+  ir::Value scale(ir::Value part, ir::Value lane, int which = 0) const {
+    const ir::Value block = layout.parts() == 1 ? part : part / static_cast<int>(layout.parts());
+    return load_at(scales, (block * static_cast<int>(layout.scales()) + which) * group + lane, {});
+  }
+  ir::Value factor(ir::Value part, ir::Value lane) const {
+    return ir::cast(DType::u32, factors.load(part * group + lane));
+  }
+
+  /// The 32 numbers of a part in the order of x: eight words of four unsigned bytes.
+  std::vector<ir::Value> numbers(ir::Value part, ir::Value lane) const {
+    std::vector<ir::Value> w;
+    for (int i = 0; i < static_cast<int>(layout.bits); ++i) w.push_back(word(part, i, lane));
+    if (layout.bits == 8) return w;
+    const ir::Value low = word_literal(0x0f0f0f0f);
+    std::vector<ir::Value> out;
+    for (std::size_t i = 0; i < 8; ++i) out.push_back(i < 4 ? w[i] & low : (w[i - 4] >> word_literal(4)) & low);
+    const auto shifted = [](ir::Value v, int left) {
+      if (left == 0) return v;
+      return left > 0 ? v << word_literal(static_cast<std::uint32_t>(left))
+                      : v >> word_literal(static_cast<std::uint32_t>(-left));
+    };
+    for (int i = 0; i < 8; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      if (layout.bits == 5) out[at] = out[at] | (shifted(w[4], 4 - i) & word_literal(0x10101010));
+      if (layout.bits == 6) out[at] = out[at] | (shifted(w[4 + at / 4], 4 - 2 * (i % 4)) & word_literal(0x30303030));
+    }
+    return out;
+  }
+  /// Number `j` of a part, for each thread another.
+  ir::Value number(ir::Value part, ir::Value j, ir::Value lane) const {
+    const auto bits_of = [&](ir::Value from, ir::Value shift, std::uint32_t mask) {
+      return (from >> ir::cast(DType::u32, shift)) & word_literal(mask);
+    };
+    const ir::Value byte = j % 4 * 8;
+    if (layout.bits == 8) return bits_of(word(part, j / 4, lane), byte, 255);
+    const ir::Value low = bits_of(word(part, j % 16 / 4, lane), byte + j / 16 * 4, 15);
+    if (layout.bits == 5) return low | bits_of(word(part, ir::index_literal(4), lane), byte + j / 4, 1) << 4;
+    if (layout.bits == 6) return low | bits_of(word(part, j / 16 + 4, lane), byte + j / 4 % 4 * 2, 3) << 4;
+    return low;
+  }
+};
+
+/// A part of a row: its 32 numbers in the order of x, eight words of four unsigned bytes, and what they are multiplied
+/// by, `second` the latter half of them where the format has factors of 16 columns.
+struct WeightPart {
+  std::vector<ir::Value> words;
+  ir::Value scale, second, minimum;
+};
+WeightPart part_of(const PackedWeight& weight, ir::Value part, ir::Value lane);
+
+/// A part of a weight's row times the same part of each token, whose words begin at `x_at`.
+void add_part(const WeightLayout& f, const WeightPart& w, const ir::BufferRef& x, const std::vector<ir::Value>& x_at,
+              Sums& sums);
+
+/// What is left of a factor's word: its byte as a number.
+ir::Value unsigned_byte(ir::Value word, bool upper);
+ir::Value signed_byte(ir::Value word, bool upper);
+
+}  // namespace tessera::ops
