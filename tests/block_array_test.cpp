@@ -186,5 +186,91 @@ TEST_P(OnEveryDevice, Stencils) {
   expect_throw<TaskError>([&] { stencil(BlockArray::from(x, {7, 9}), {.distance = 1}, five); }, {"beyond the halo"});
 }
 
+// Their inner parts are computed over the tiles themselves, unless `f` does more than compute of its neighbours.
+TEST_P(OnEveryDevice, StencilsOfLargeTilesAreThoseOfTheWholeArray) {
+  const DeviceScope there(Device{});
+  constexpr std::int64_t rows = 61, columns = 75;
+  const Array x = random_uniform({rows, columns}, 1);
+  const Floats v = values_of(x);
+  using Get = std::function<Array(std::int64_t, std::int64_t)>;
+  const std::vector<std::function<Array(const Get&)>> functions = {
+      [](const Get& n) { return n(0, 0); },
+      [](const Get& n) { return n(-1, 0) * 0.25f + n(0, 1) * n(1, -1); },
+      [](const Get& n) { return where(n(1, 0) > 0.5f, exp(n(0, 1)), n(-1, -1) * 1.5f); },
+      [](const Get& n) { return n(1, 0).eval() + n(0, 1); },
+      [](const Get& n) { return n(0, -1) + 0 * sum(n(1, 1)); },
+  };
+  for (const Edge edge : {Edge::wrap, Edge::clamp, Edge::pad})
+    for (const std::int64_t d : {0, 1, 2, 3}) {
+      const auto padded = [&] {
+        Floats all;
+        for (std::int64_t i = -d; i < rows + d; ++i)
+          for (std::int64_t j = -d; j < columns + d; ++j) {
+            const bool out = i < 0 || i >= rows || j < 0 || j >= columns;
+            const std::int64_t p = edge == Edge::wrap ? (i + rows) % rows : std::clamp<std::int64_t>(i, 0, rows - 1);
+            const std::int64_t q =
+                edge == Edge::wrap ? (j + columns) % columns : std::clamp<std::int64_t>(j, 0, columns - 1);
+            all.push_back(out && edge == Edge::pad ? 0.5f : v[static_cast<std::size_t>(p * columns + q)]);
+          }
+        return Array::from(all, Shape{rows + 2 * d, columns + 2 * d});
+      };
+      const auto whole = [&](const Array& of) -> Get {
+        return [of, d](std::int64_t r, std::int64_t c) {
+          return of.slice(0, d + r, d + r + rows).slice(1, d + c, d + c + columns);
+        };
+      };
+      for (std::size_t which = 0; which < functions.size(); ++which) {
+        if (d == 0 && which != 0) continue;
+        const auto& f = functions[which];
+        const Floats wanted = values_of(f(whole(padded())));
+        for (const Scope& scope : scopes())
+          for (const Shape& tile : {Shape{rows, columns}, Shape{33, 40}}) {
+            const BlockArray got = stencil(
+                BlockArray::from(x, tile, scope), {.distance = d, .edge = edge, .value = 0.5},
+                [&](const Neighbours& n) { return f([&](std::int64_t r, std::int64_t c) { return n(r, c); }); });
+            SCOPED_TRACE(::testing::Message() << "function " << which << ", distance " << d << ", edge " << int(edge)
+                                              << ", tiles " << to_string(tile));
+            const Floats given = values_of(got);
+            ASSERT_EQ(given.size(), wanted.size());
+            for (std::size_t i = 0; i < given.size(); ++i) ASSERT_NEAR(given[i], wanted[i], 1e-6f) << i;
+          }
+      }
+      if (d == 0) continue;
+      // What is kept stays, and what is written to a neighbour is written to all of them.
+      std::optional<Array> kept, later;
+      const BlockArray one = BlockArray::from(x, Shape{rows, columns});
+      stencil(one, {.distance = d, .edge = edge, .value = 0.5}, [&](const Neighbours& n) {
+        kept = n(1, 0);
+        later = n(0, 1) * 2;
+        return n(0, 0) + 1;
+      }).gather();
+      EXPECT_TRUE(values_of(*kept) == values_of(whole(padded())(1, 0)));
+      EXPECT_TRUE(values_of(*later) == values_of(whole(padded())(0, 1) * 2));
+      const auto writing = [](const Get& n) {
+        const Array before = n(0, 1) * 3;
+        Array middle = n(0, 0);
+        middle.slice(0, 10, 20).fill(7);
+        return before + n(1, 0);
+      };
+      const Floats written =
+          values_of(stencil(one, {.distance = d, .edge = edge, .value = 0.5}, [&](const Neighbours& n) {
+            return writing([&](std::int64_t r, std::int64_t c) { return n(r, c); });
+          }));
+      EXPECT_TRUE(written == values_of(writing(whole(padded()))));
+      EXPECT_EQ(values_of(one), v);
+    }
+  const BlockArray a = BlockArray::from(x, {33, 40});
+  expect_throw<TaskError>(
+      [&] {
+        stencil(a, {}, [](const Neighbours& n) -> Array {
+          const Array unused = n(1, 0) + 1;
+          throw std::runtime_error("not today");
+        }).gather();
+      },
+      {"stencil", "not today"});
+  EXPECT_THROW(stencil(a, {}, [](const Neighbours& n) { return n(0, 0).slice(0, 0, 2); }).gather(), Error);
+  EXPECT_EQ(values_of(a), v);
+}
+
 }  // namespace
 }  // namespace tessera

@@ -51,7 +51,8 @@ inline Accessed inout(const Tile& t) { return {t.array(), Access::inout}; }
 
 namespace detail {
 void declare_access(TaskNode& node, BlockArray& a, Access mode);
-}
+class StencilTile;
+}  // namespace detail
 
 /// Copies share their tiles, as copies of an Array share memory. Elementwise operations are deferred and fused tile for
 /// tile, on the devices of the first operand's tiles; of another tiling the second is copied to the first's. Errors are
@@ -241,7 +242,7 @@ class Neighbours {
   Array operator()(std::int64_t rows, std::int64_t columns) const;
 
  private:
-  friend BlockArray stencil(const BlockArray&, const Halo&, const std::function<Array(const Neighbours&)>&);
+  friend class detail::StencilTile;
   Neighbours(Array padded, std::int64_t distance) : padded_(std::move(padded)), distance_(distance) {}
   Array padded_;
   std::int64_t distance_;

@@ -8,6 +8,7 @@
 #include "tessera/task/block_access.h"
 #include "tessera/task/block_array.h"
 #include "tessera/task/products.h"
+#include "tessera/task/stencil_tile.h"
 
 namespace tessera {
 namespace {
@@ -288,18 +289,6 @@ BlockArray solve_triangular(const BlockArray& t, const BlockArray& b, bool trans
 // --- Stencils
 // ----------------------------------------------------------------------------------------------------------------
 
-Array Neighbours::operator()(std::int64_t rows, std::int64_t columns) const {
-  const std::int64_t d = distance_, height = padded_.shape(0) - 2 * d, width = padded_.shape(1) - 2 * d;
-  if (std::max(std::abs(rows), std::abs(columns)) > d)
-    fail<ShapeError>({.asked = "neighbour",
-                      .with = {{"rows", std::to_string(rows)},
-                               {"columns", std::to_string(columns)},
-                               {"distance", std::to_string(d)}},
-                      .wrong = "it is beyond the halo",
-                      .todo = "Say a larger Halo::distance"});
-  return padded_.slice(0, d + rows, d + rows + height).slice(1, d + columns, d + columns + width);
-}
-
 BlockArray stencil(const BlockArray& a, const Halo& halo, const std::function<Array(const Neighbours&)>& f) {
   check_matrix("stencil", a);
   if (a.size() == 0) return a.copy();
@@ -317,12 +306,12 @@ BlockArray stencil(const BlockArray& a, const Halo& halo, const std::function<Ar
     for (std::int64_t j = 0; j < columns; ++j) {
       // The tile and the eight around it; beyond the edge of the array the one on the other side, or the tile itself.
       std::vector<Accessed> around;
-      std::vector<std::pair<std::int64_t, std::int64_t>> beyond;  // how many rows and columns of tiles past the edge
+      std::vector<detail::StencilTile::Past> beyond;
       for (std::int64_t di = -1; di <= 1; ++di)
         for (std::int64_t dj = -1; dj <= 1; ++dj) {
           const std::int64_t p = i + di, q = j + dj;
           const std::int64_t row_past = p < 0 ? -1 : p >= rows ? 1 : 0, column_past = q < 0 ? -1 : q >= columns ? 1 : 0;
-          beyond.emplace_back(row_past, column_past);
+          beyond.push_back({row_past, column_past});
           const bool wrap = halo.edge == Edge::wrap;
           around.push_back(in(a.tile(wrap ? (p + rows) % rows : std::clamp<std::int64_t>(p, 0, rows - 1),
                                      wrap ? (q + columns) % columns : std::clamp<std::int64_t>(q, 0, columns - 1))));
@@ -330,38 +319,7 @@ BlockArray stencil(const BlockArray& a, const Halo& halo, const std::function<Ar
       r.spawn(
           on(made.tile(i, j), "stencil"),
           [halo, beyond, f](const std::vector<Array>& near, Array& to) {
-            const std::int64_t d = halo.distance, height = to.shape(0), width = to.shape(1);
-            Array padded = Array::empty({height + 2 * d, width + 2 * d}, to.dtype());
-            for (std::size_t n = 0; n < 9; ++n) {
-              const auto di = static_cast<std::int64_t>(n / 3) - 1, dj = static_cast<std::int64_t>(n % 3) - 1;
-              if (d == 0 && (di != 0 || dj != 0)) continue;
-              const auto span = [d](std::int64_t side, std::int64_t extent) {
-                return side < 0   ? std::pair<std::int64_t, std::int64_t>(0, d)
-                       : side > 0 ? std::pair(d + extent, 2 * d + extent)
-                                  : std::pair(d, d + extent);
-              };
-              const auto [top, bottom] = span(di, height);
-              const auto [left, right] = span(dj, width);
-              Array place = padded.slice(0, top, bottom).slice(1, left, right);
-              const auto [row_past, column_past] = beyond[n];
-              if (halo.edge == Edge::pad && (row_past != 0 || column_past != 0)) {
-                place.fill(halo.value);
-                continue;
-              }
-              const Array& from = near[n];
-              // The rows of that tile next to this one; clamped, its first or last one again.
-              const auto take = [&](const Array& t, int axis, std::int64_t side, std::int64_t past) {
-                const std::int64_t extent = t.shape(axis);
-                if (side == 0) return t;
-                if (halo.edge == Edge::clamp && past != 0) {
-                  const std::int64_t edge = past < 0 ? 0 : extent - 1;
-                  return t.slice(axis, edge, edge + 1);  // stretched by assign
-                }
-                return side < 0 ? t.slice(axis, extent - d, extent) : t.slice(axis, 0, d);
-              };
-              place.assign(take(take(from, 0, di, row_past), 1, dj, column_past));
-            }
-            to.assign(f(Neighbours(padded, d)));
+            detail::StencilTile(halo, beyond, near).write(to, f);
           },
           around, out(made.tile(i, j)));
     }

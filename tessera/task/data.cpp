@@ -124,7 +124,11 @@ Array copy_of_view(const Array& view, Device device, bool back) {
 }
 
 TaskStorage& TaskStorage::of(Storage& storage) {
-  if (Elsewhere* const known = storage.elsewhere()) return static_cast<TaskStorage&>(*known);
+  if (Elsewhere* const known = storage.elsewhere()) {
+    auto& there = static_cast<TaskStorage&>(*known);
+    there.fill();
+    return there;
+  }
   return static_cast<TaskStorage&>(storage.set_elsewhere(std::make_unique<TaskStorage>(storage)));
 }
 
@@ -132,6 +136,25 @@ TaskStorage::TaskStorage(Storage& home) : home_(home) {}
 TaskStorage::~TaskStorage() {
   delete reductions_.load();
   if (!copies_.empty()) forget_all(this);
+}
+
+void TaskStorage::fill_when_used(std::function<void()> f) {
+  filling_ = std::move(f);
+  unfilled_.store(true, std::memory_order_release);
+}
+
+void TaskStorage::fill_now() {
+  const std::lock_guard hold(moving_);
+  if (!filling_) return;  // meanwhile another thread has
+  const std::function<void()> f = std::exchange(filling_, {});
+  try {
+    const Storage::Moving quiet(home_);  // what was deferred on it meant what it gets now
+    f();
+  } catch (...) {
+    filling_ = f;
+    throw;
+  }
+  unfilled_.store(false, std::memory_order_release);
 }
 
 Reductions& TaskStorage::reductions() {
@@ -158,6 +181,7 @@ bool TaskStorage::written_by_others() const noexcept {
 
 /// Somebody uses the memory other than as a task's argument: the program outside of tasks, or a task's function.
 void TaskStorage::before(Access mode) {
+  fill();
   TaskAccesses* const mine = TaskAccesses::current();
   if (mine == nullptr) {
     combine();

@@ -2,6 +2,7 @@
 // A storage that tasks use: which of them do, in which order, and on which devices its contents are. Internal.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -29,6 +30,14 @@ class TaskStorage final : public Elsewhere {
 
   void before_read(Storage&) override { before(Access::in); }
   void before_write(Storage&) override { before(Access::inout); }
+
+  /// `f` writes the contents, before anybody else uses them and not earlier. Once, before others have the storage.
+  void fill_when_used(std::function<void()> f);
+  /// Now, unless they are there.
+  void fill() {
+    if (unfilled_.load(std::memory_order_acquire)) [[unlikely]]
+      fill_now();
+  }
   bool written_by_others() const noexcept override;
 
   Storage& home() const noexcept { return home_; }
@@ -78,6 +87,7 @@ class TaskStorage final : public Elsewhere {
     unsigned users = 0;
   };
   void before(Access mode);
+  void fill_now();
   void wait_for(AccessOrder& order, Access mode, const TaskAccesses* mine);
   Copy* copy_on(Device device) noexcept;
   void move(Storage& to, Storage& from);
@@ -85,6 +95,8 @@ class TaskStorage final : public Elsewhere {
 
   Storage& home_;
   bool slot_ = false;
+  std::atomic<bool> unfilled_ = false;
+  std::function<void()> filling_;  // under moving_; empty once it has begun
   std::atomic<Reductions*> reductions_ = nullptr;
   std::atomic<bool> only_home_ = true;  // there never was a copy: to be read without a lock, by tasks that were ordered
   // What submitters change, and threads that run tasks do not look at.

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/task/stencil_tile.h"
+
+#include <algorithm>
+
+#include "tessera/array/moved_views.h"
+#include "tessera/array/source.h"
+#include "tessera/task/data.h"
+
+namespace tessera {
+
+Array Neighbours::operator()(std::int64_t rows, std::int64_t columns) const {
+  const std::int64_t d = distance_, height = padded_.shape(0) - 2 * d, width = padded_.shape(1) - 2 * d;
+  if (std::max(std::abs(rows), std::abs(columns)) > d)
+    fail<ShapeError>({.asked = "neighbour",
+                      .with = {{"rows", std::to_string(rows)},
+                               {"columns", std::to_string(columns)},
+                               {"distance", std::to_string(d)}},
+                      .wrong = "it is beyond the halo",
+                      .todo = "Say a larger Halo::distance"});
+  return padded_.slice(0, d + rows, d + rows + height).slice(1, d + columns, d + columns + width);
+}
+
+namespace detail {
+
+void StencilTile::fill(Array& part, std::int64_t row, std::int64_t column) const {
+  const std::int64_t d = halo_.distance, height = near_[4].shape(0), width = near_[4].shape(1);
+  struct Span {
+    std::int64_t begin, end;
+  };
+  const auto span = [d](std::int64_t side, std::int64_t extent) {
+    return side < 0 ? Span{0, d} : side > 0 ? Span{d + extent, 2 * d + extent} : Span{d, d + extent};
+  };
+  for (std::size_t n = 0; n < 9; ++n) {
+    const auto di = static_cast<std::int64_t>(n / 3) - 1, dj = static_cast<std::int64_t>(n % 3) - 1;
+    const Span whole[] = {span(di, height), span(dj, width)};
+    const Span rows{std::max(whole[0].begin, row), std::min(whole[0].end, row + part.shape(0))};
+    const Span columns{std::max(whole[1].begin, column), std::min(whole[1].end, column + part.shape(1))};
+    if (rows.begin >= rows.end || columns.begin >= columns.end) continue;
+    Array place =
+        part.slice(0, rows.begin - row, rows.end - row).slice(1, columns.begin - column, columns.end - column);
+    const auto [row_past, column_past] = beyond_[n];
+    if (halo_.edge == Edge::pad && (row_past != 0 || column_past != 0)) {
+      place.fill(halo_.value);
+      continue;
+    }
+    // What of that tile is next to this one; clamped, its first or last row (column) again.
+    const auto take = [&](const Array& t, int axis, std::int64_t side, std::int64_t past, Span of, Span wanted) {
+      const std::int64_t extent = t.shape(axis);
+      if (halo_.edge == Edge::clamp && side != 0 && past != 0) {
+        const std::int64_t edge = past < 0 ? 0 : extent - 1;
+        return t.slice(axis, edge, edge + 1);  // stretched by assign
+      }
+      const std::int64_t first = (side < 0 ? extent - d : 0) - of.begin;
+      return t.slice(axis, first + wanted.begin, first + wanted.end);
+    };
+    place.assign(take(take(near_[n], 0, di, row_past, whole[0], rows), 1, dj, column_past, whole[1], columns));
+  }
+}
+
+bool StencilTile::write_parts(Array& to, const Array& padded, const Array& made) const {
+  const std::int64_t d = halo_.distance, height = to.shape(0), width = to.shape(1);
+  if (8 * d * (height + width) > height * width || made.shape() != to.shape()) return false;
+  const auto write = [&](std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns,
+                         const Array& from, std::int64_t from_row, std::int64_t from_column) {
+    auto part = part_over(made, padded, row, column, {rows, columns}, from, from_row, from_column);
+    if (!part) return false;
+    Array place = to.slice(0, row, row + rows).slice(1, column, column + columns);
+    place.assign(*std::move(part));
+    return true;
+  };
+  if (!write(d, d, height - 2 * d, width - 2 * d, near_[4], d, d)) return false;
+  if (d == 0) return true;
+  const auto strip = [&](std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns,
+                         std::int64_t from_row, std::int64_t from_column) {
+    Array from = Array::empty({rows + 2 * d, columns + 2 * d}, to.dtype());
+    fill(from, from_row, from_column);
+    return write(row, column, rows, columns, from, from_row, from_column);
+  };
+  return strip(0, 0, d, width, 0, 0) && strip(height - d, 0, d, width, height - d, 0) &&
+         strip(d, 0, height - 2 * d, d, d, 0) && strip(d, width - d, height - 2 * d, d, d, width - d);
+}
+
+void StencilTile::write(Array& to, const std::function<Array(const Neighbours&)>& f) const {
+  const std::int64_t d = halo_.distance;
+  const Array padded = Array::empty({to.shape(0) + 2 * d, to.shape(1) + 2 * d}, to.dtype());
+  const std::shared_ptr<Storage> memory = padded.source()->memory();
+  TaskStorage& lazy = TaskStorage::of(*memory);
+  lazy.fill_when_used([&] {
+    Array all = padded;
+    fill(all, 0, 0);
+  });
+  const long mine = memory.use_count();
+  const std::uint64_t writes = memory->writes();
+  try {
+    Array made = f(Neighbours(padded, d));
+    if (memory->writes() != writes || !write_parts(to, padded, made)) to.assign(std::move(made));
+  } catch (...) {
+    if (memory.use_count() != mine || padded.source().use_count() != 1) lazy.fill();
+    throw;
+  }
+  // Whoever kept some of the neighbours has them as they are now.
+  if (memory.use_count() != mine || padded.source().use_count() != 1) lazy.fill();
+}
+
+}  // namespace detail
+}  // namespace tessera
