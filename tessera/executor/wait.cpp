@@ -14,7 +14,7 @@ namespace tessera::executor {
 
 namespace {
 
-constexpr int spins = 2000;        // as a thread that looks for work
+constexpr int spins = 2000;        // fewer than a thread that looks for work: others may have this one's place
 constexpr unsigned deepest = 256;  // nodes on top of each other on one thread: its stack has an end
 constexpr unsigned most_steps = 4096;
 

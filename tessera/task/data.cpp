@@ -139,6 +139,7 @@ TaskStorage::~TaskStorage() {
 }
 
 void TaskStorage::fill_when_used(std::function<void()> f) {
+  const std::lock_guard hold(moving_);
   filling_ = std::move(f);
   unfilled_.store(true, std::memory_order_release);
 }

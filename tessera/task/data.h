@@ -31,7 +31,8 @@ class TaskStorage final : public Elsewhere {
   void before_read(Storage&) override { before(Access::in); }
   void before_write(Storage&) override { before(Access::inout); }
 
-  /// `f` writes the contents, before anybody else uses them and not earlier. Once, before others have the storage.
+  /// `f` writes the contents, before anybody else uses them and not earlier; it is called again if it throws. In the
+  /// place of what was said before, unless that has been called.
   void fill_when_used(std::function<void()> f);
   /// Now, unless they are there.
   void fill() {

@@ -92,15 +92,28 @@ void StencilTile::write(Array& to, const std::function<Array(const Neighbours&)>
   });
   const long mine = memory.use_count();
   const std::uint64_t writes = memory->writes();
+  // Whoever kept some of the neighbours has them as they are now: what would fill them refers to this call.
+  const auto settle = [&] {
+    if (memory.use_count() == mine && padded.source().use_count() == 1) return;
+    try {
+      lazy.fill();
+    } catch (...) {
+      lazy.fill_when_used([] {
+        fail<Error>({.asked = "read of a neighbour that a stencil's function kept",
+                     .wrong = "it could not be computed when the stencil was",
+                     .todo = "See the stencil's own error"});
+      });
+      throw;
+    }
+  };
   try {
     Array made = f(Neighbours(padded, d));
     if (memory->writes() != writes || !write_parts(to, padded, made)) to.assign(std::move(made));
   } catch (...) {
-    if (memory.use_count() != mine || padded.source().use_count() != 1) lazy.fill();
+    settle();
     throw;
   }
-  // Whoever kept some of the neighbours has them as they are now.
-  if (memory.use_count() != mine || padded.source().use_count() != 1) lazy.fill();
+  settle();
 }
 
 }  // namespace detail

@@ -41,7 +41,8 @@ Cost::Line Cost::rounds_of(const Function& fn, const Node& loop) {
   return rounds;
 }
 
-std::optional<Cost::Line> Cost::line_of(const Function& fn, NodeId id) {
+std::optional<Cost::Line> Cost::line_of(const Function& fn, NodeId id, int depth) {
+  if (depth > 8) return {};  // operands are shared: each step may double the ways down
   const Node& n = fn[id];
   const auto param = [&](Line::From from) { return Line{from, static_cast<std::uint32_t>(n.imm), 0, 1}; };
   if (n.op == Op::index)
@@ -49,10 +50,10 @@ std::optional<Cost::Line> Cost::line_of(const Function& fn, NodeId id) {
   if (!is_int(n.type.dtype)) return {};
   if (n.op == Op::constant) return Line{.base = static_cast<double>(static_cast<std::int64_t>(n.imm))};
   if (n.op == Op::param) return param(Line::scalar);
-  if (n.op == Op::cast) return line_of(fn, n.args[0]);
+  if (n.op == Op::cast) return line_of(fn, n.args[0], depth + 1);
   if (n.op != Op::binary) return {};
   const auto op = static_cast<BinaryOp>(n.sub);
-  std::optional<Line> a = line_of(fn, n.args[0]), b = line_of(fn, n.args[1]);
+  std::optional<Line> a = line_of(fn, n.args[0], depth + 1), b = line_of(fn, n.args[1], depth + 1);
   if (op == BinaryOp::min || op == BinaryOp::max) {  // the one that is known better
     if (!a || (b && b->from == Line::nothing)) std::swap(a, b);
     return a;

@@ -46,7 +46,7 @@ class Cost {
   static constexpr std::uint32_t most_loops = 64;  // further ones count as part of those around them
 
   void walk(const ir::Function& fn, ir::BlockId block, std::uint32_t loop);
-  static std::optional<Line> line_of(const ir::Function& fn, ir::NodeId id);
+  static std::optional<Line> line_of(const ir::Function& fn, ir::NodeId id, int depth = 0);
   static Line rounds_of(const ir::Function& fn, const ir::Node& loop);
 
   std::vector<Loop> loops_;
