@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small products done again and again, for which a thread keeps what was the same: results, counts, and everything that
 // looks on or stands in the way.
-#include "tessera/ops/repeated_product.h"
+#include "tessera/array/repeated_operation.h"
 
 #include <gtest/gtest.h>
 
@@ -61,10 +61,13 @@ void poison(std::int64_t elements) {
     all.push_back(Array::full({elements}, std::numeric_limits<double>::quiet_NaN(), DType::f32));
 }
 
+bool kept(const Array& a, const Array& b) {
+  return static_cast<bool>(detail::RepeatedOperation(detail::RepeatedOperation::product, a, &b));
+}
+
 class RepeatedProducts : public OnEveryDevice {
  protected:
   Array matrix(std::int64_t rows, std::int64_t columns, DType t) { return matrix_of(random, rows, columns, t); }
-  bool kept(const Array& a, const Array& b) { return static_cast<bool>(ops::RepeatedProduct(a, b)); }
   const bool built_in = is_built_in(GetParam().backend);
 };
 INSTANTIATE_TEST_SUITE_P(Devices, RepeatedProducts, ::testing::ValuesIn(testing::all_devices()), [](const auto& info) {
@@ -102,6 +105,32 @@ TEST_P(RepeatedProducts, AreOfWhatIsThereNow) {
   }
   EXPECT_EQ(wrong(a, a, matmul(a, a)), "");
   EXPECT_EQ(wrong(a, a, matmul(a, a)), "") << "both operands one array";
+}
+
+TEST_P(RepeatedProducts, OfVectorsToo) {
+  const DType t = DType::f32;
+  for (const std::int64_t n : {16, 24}) {
+    const Array square = matrix(n, n, t), tall = matrix(3 * n, n, t), wide = tall.transpose();
+    for (int round = 0; round < 3; ++round) {
+      // A row of the matrix itself besides, which begins where that does.
+      for (const Array& x : {matrix(1, n, t).select(0, 0), square.select(0, 0), tall.select(0, 5)})
+        for (const Array* a : {&square, &tall, &wide}) {
+          poison(3 * n);
+          if (a->shape(1) == n)
+            EXPECT_EQ(wrong(*a, x.unsqueeze(1), matmul(*a, x).unsqueeze(1)), "") << "matrix by vector " << round;
+          if (a->shape(0) == n)
+            EXPECT_EQ(wrong(x.unsqueeze(0), *a, matmul(x, *a).unsqueeze(0)), "") << "vector by matrix " << round;
+          if (a->shape(1) == n)
+            EXPECT_EQ(wrong(*a, x.unsqueeze(1), matmul(*a, x.unsqueeze(1))), "") << "matrix by column " << round;
+          EXPECT_EQ(wrong(x.unsqueeze(0), x.unsqueeze(1), matmul(x, x).reshape({1, 1})), "") << "dot " << round;
+        }
+    }
+    const Array x = matrix(1, n, t).select(0, 0), column = x.unsqueeze(1);
+    for (const auto& [a, b] : {std::pair{square, x}, {x, square}, {square, column}}) {
+      static_cast<void>(matmul(a, b));  // what another one had taken the place of
+      EXPECT_EQ(kept(a, b), built_in) << "else this tests nothing";
+    }
+  }
 }
 
 TEST_P(RepeatedProducts, AreSeenByAllWhoLookOn) {
@@ -226,10 +255,10 @@ TEST(RepeatedProduct, OfMemoryThatOthersGaveOrAnotherProcessMade) {
     host[static_cast<std::size_t>(i)] += 1;
     EXPECT_EQ(wrong(a, b, matmul(a, b)), "") << "of the host's memory as it is now";
   }
-  EXPECT_FALSE(static_cast<bool>(ops::RepeatedProduct(a, b)));
+  EXPECT_FALSE(kept(a, b));
   const Array c = b + 1.0f;
   static_cast<void>(matmul(c, b)), static_cast<void>(matmul(c, b));
-  ASSERT_TRUE(static_cast<bool>(ops::RepeatedProduct(c, b)));
+  ASSERT_TRUE(kept(c, b));
   // A child has none of the parent's devices, and says so as it does of every operation.
   expect_has(test::in_child({}, [&] { return wrong(c, b, matmul(c, b)); }),
              {"exception", "before this process was forked"});

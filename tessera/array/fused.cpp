@@ -5,6 +5,7 @@
 
 #include "tessera/array/array.h"
 #include "tessera/array/extremes.h"
+#include "tessera/array/repeated_operation.h"
 
 namespace tessera {
 
@@ -302,36 +303,54 @@ bool needs_linear(Device device, const std::array<std::uint64_t, 3>& threads) {
   return device.backend == Backend::cuda || threads[0] * threads[1] * threads[2] <= most_x;
 }
 
-}  // namespace
+const Kernel& kernel_of(const Structure& structure) {
+  // Leaked on purpose: kernels may still be used while the process ends.
+  static auto& family = *new KernelFamily<Spec>(trace_map);
+  // Looked up without a copy: that is made for the one that is kept.
+  const Kernel* known = family.find(Spec{std::shared_ptr<const Structure>(std::shared_ptr<void>(), &structure)});
+  return known != nullptr ? *known : family(Spec{std::make_shared<const Structure>(structure)});
+}
 
-void Fused::run(const Shape& shape) {
+/// `launched(kernel, threads, arguments)` is called when it was.
+template <class L>
+void run_map(Fused& fused, const Shape& shape, L&& launched) {
   if (element_count(shape) == 0) return;
-  const Dimensions dims = merge(shape, {});
+  const Device device = fused.device();
+  Structure& structure = fused.structure();
+  const Fused::Dimensions dims = fused.merge(shape, {});
   const Shape& e = dims.extents;
   std::array<std::uint64_t, 3> threads = {1, 1, 1};
   for (std::size_t i = 0; i < e.size(); ++i)
     threads[std::min<std::size_t>(i, 2)] *= static_cast<std::uint64_t>(e[e.size() - 1 - i]);
-  structure_.form = by_dimensions;
-  if (needs_linear(device_, threads)) {
-    structure_.form = linear;
+  structure.form = by_dimensions;
+  if (needs_linear(device, threads)) {
+    structure.form = linear;
     threads = {threads[0] * threads[1] * threads[2], 1, 1};
   }
-  if (device_.backend == Backend::cpu) {
-    const std::size_t views = inputs_.size() + outputs_.size();
-    for (std::size_t v = 0; v < views; ++v) {
-      const std::int64_t stride =
-          (v < inputs_.size() ? inputs_[v] : outputs_[v - inputs_.size()]).strides[e.size() - 1];
-      if (stride >= 2 && stride <= 4) structure_.strides[(v + 1) * e.size() - 1] = static_cast<std::uint8_t>(stride);
+  if (device.backend == Backend::cpu) {
+    const auto &inputs = fused.inputs(), &outputs = fused.outputs();
+    for (std::size_t v = 0; v < inputs.size() + outputs.size(); ++v) {
+      const std::int64_t stride = (v < inputs.size() ? inputs[v] : outputs[v - inputs.size()]).strides[e.size() - 1];
+      if (stride >= 2 && stride <= 4) structure.strides[(v + 1) * e.size() - 1] = static_cast<std::uint8_t>(stride);
     }
   }
-  // Leaked on purpose: kernels may still be used while the process ends.
-  static auto& family = *new KernelFamily<Spec>(trace_map);
-  // Looked up without a copy: that is made for the one that is kept.
-  const Kernel* known = family.find(Spec{std::shared_ptr<const Structure>(std::shared_ptr<void>(), &structure_)});
-  const Kernel& kernel = known != nullptr ? *known : family(Spec{std::make_shared<const Structure>(structure_)});
-  const auto args = arguments(dims);
+  const Kernel& kernel = kernel_of(structure);
+  const auto args = fused.arguments(dims);
   count_fused_launch();
   kernel.launch(threads, std::span(args));
+  launched(kernel, threads, std::span<const LaunchArgument>(args));
+}
+
+}  // namespace
+
+void Fused::run(const Shape& shape) {
+  run_map(*this, shape, [](auto&&...) {});
+}
+
+void run(Fused& fused, const Array& out, const RepeatedOperation& repeated) {
+  run_map(fused, out.shape(), [&](const Kernel& kernel, const auto& threads, auto arguments) {
+    repeated.keep(out, {.kernel = kernel, .shape = threads, .arguments = arguments});
+  });
 }
 
 }  // namespace detail

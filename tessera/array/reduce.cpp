@@ -6,6 +6,7 @@
 #include "tessera/array/elementwise.h"
 #include "tessera/array/extremes.h"
 #include "tessera/array/operation.h"
+#include "tessera/array/repeated_operation.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera {
@@ -13,6 +14,7 @@ namespace tessera {
 using detail::Fused;
 using detail::FusedTrace;
 using detail::Operation;
+using detail::RepeatedOperation;
 using detail::RuledOperation;
 using detail::Structure;
 
@@ -310,7 +312,41 @@ struct Request {
   bool position = false;
 };
 
-Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) {
+/// All that a reduction is besides its operand, as one number; 0 where the axes are none of an array of four dimensions
+/// at most.
+std::uint64_t number_of(const Request& request, std::size_t rank, std::span<const int> axes, bool keep) {
+  const auto n = [](auto v) { return static_cast<std::uint64_t>(v); };
+  if (rank == 0 || rank > 4) return 0;
+  std::uint64_t reduced = axes.empty() ? (1u << rank) - 1 : 0;
+  for (const int axis : axes) {
+    const std::size_t d = static_cast<std::size_t>(axis) + (axis < 0 ? rank : 0);
+    if (d >= rank || (reduced >> d & 1) != 0) return 0;
+    reduced |= n(1) << d;
+  }
+  return n(RepeatedOperation::reduction) | reduced << 8 | n(request.op) << 16 | n(request.accumulator) << 24 |
+         n(request.result) << 32 | n(request.position) << 40 | n(keep) << 41;
+}
+
+Array reduce(const Request& request, Array a, std::span<const int> axes, bool keep);
+
+/// Of the sums of parts, each of which is along the last axis.
+Array reduce_parts(const Request& request, Array parts, Shape shape) {
+  return reduce(request, std::move(parts), std::array{1}, false).astype(request.result).reshape(std::move(shape));
+}
+
+Array reduce(const Request& request, Array a, std::span<const int> axes, bool keep) {
+  enum : std::uint32_t { whole, in_parts };
+  const std::uint64_t number = number_of(request, a.shape().size(), axes, keep);
+  std::optional<RepeatedOperation> repeated;
+  if (number != 0) repeated.emplace(number, a);
+  if (repeated && *repeated) {
+    detail::count_fused_launch();
+    if (repeated->note() == whole) return (*repeated)();
+    Shape shape;
+    for (std::size_t d = 0; d < a.shape().size(); ++d)
+      if (const bool gone = (number >> (8 + d) & 1) != 0; !gone || keep) shape.push_back(gone ? 1 : a.shape()[d]);
+    return reduce_parts(request, (*repeated)(), std::move(shape));
+  }
   std::vector<bool> reduced(a.shape().size(), axes.empty());
   for (int axis : axes) {
     const auto d = static_cast<std::size_t>(normalise_axis(request.name, axis, a.shape().size()));
@@ -350,7 +386,7 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
       if (reduced[end - 1]) inner.push_back(static_cast<int>(end - 1)), extent *= a.shape()[end - 1];
     if (extent >= 32 && extent < total) {
       const Request first{request.name, request.op, request.accumulator, request.accumulator};
-      return reduce(request, reduce(first, std::move(a), inner, true), std::move(axes), keep);
+      return reduce(request, reduce(first, std::move(a), inner, true), axes, keep);
     }
   }
   const Device device = a.device();
@@ -373,7 +409,7 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
     term = {.kind = detail::Term::memory, .dtype = dtype, .view = {storage, dtype, contiguous_strides(shape), 0}};
     node = walk.collect(term, {});
   }
-  a = Array();  // writers of what it reads are told by the computation from here on
+  if (deferred) a = Array();  // writers of what it reads are told by the computation from here on
   Fused& fused = walk.fused();
   detail::trace_flush(fused, request.name);
 
@@ -438,11 +474,12 @@ Array reduce(const Request& request, Array a, std::vector<int> axes, bool keep) 
   detail::count_fused_launch();
   kernel.launch(grid, std::span(args));
   walk.release();
-  if (parts > 1) {
-    Request rest = request;
-    return reduce(rest, std::move(target), {1}, false).astype(request.result).reshape(result_shape);
-  }
-  return shaped(std::move(target));
+  // Of larger ones the launch is no part that counts.
+  if (parts == 1) target = shaped(std::move(target));
+  if (repeated && !deferred && results * total <= (1 << 17))
+    repeated->keep(target, {.kernel = kernel, .shape = grid, .arguments = args, .note = parts == 1 ? whole : in_parts});
+  if (parts == 1) return target;
+  return reduce_parts(request, std::move(target), std::move(result_shape));
 }
 
 DType sum_dtype(DType t) {
@@ -565,9 +602,10 @@ Array argmax(Array a, int axis, bool keep) {
   need_numbers("argmax", a);
   const auto d = normalise_axis("argmax", axis, a.shape().size());
   const DType t = accumulator_of(a.dtype());
-  return operation.made(reduce({"argmax", ir::ReduceOp::max, t, DType::i64, true}, std::move(a), {d}, keep), [&] {
-    return Attributes{{"axis", static_cast<std::int64_t>(d)}, {"keep", keep}};
-  });
+  return operation.made(reduce({"argmax", ir::ReduceOp::max, t, DType::i64, true}, std::move(a), std::array{d}, keep),
+                        [&] {
+                          return Attributes{{"axis", static_cast<std::int64_t>(d)}, {"keep", keep}};
+                        });
 }
 
 }  // namespace tessera

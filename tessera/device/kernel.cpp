@@ -313,11 +313,8 @@ RepeatedLaunch::RepeatedLaunch(const Kernel& kernel, const std::array<std::uint6
   kernel_ = on.loaded[number_of({.index64 = wide})].load(std::memory_order_acquire);
   counter_ = on.counter, shape_ = shape;
   for (const std::uint32_t p : s.facts.buffers)
-    places_[buffers_++] = {static_cast<std::uint8_t>(p), s.facts.writes[p] != 0};
-  for (const LaunchArgument& a : arguments) {
-    given_[arguments_].elements = a.view.elements;
-    given_[arguments_++].bits = a.view.storage ? 0 : a.bits;
-  }
+    places_[buffers_++] = {p, s.facts.writes[p] != 0, arguments[p].view.elements};
+  for (const LaunchArgument& a : arguments) bits_[arguments_++] = a.view.storage ? 0 : a.bits;
   if (kernel_ != nullptr) device_ = &device;  // else what was launched is another variant
 }
 
@@ -335,12 +332,13 @@ std::shared_ptr<Storage> RepeatedLaunch::allocate(std::size_t bytes) const { ret
 void RepeatedLaunch::operator()(QueueCore& queue, std::span<const Buffer> buffers) const {
   alignas(Argument) std::byte room[most_arguments * sizeof(Argument)];  // only what is used is made
   auto* const given = reinterpret_cast<Argument*>(room);
-  std::uninitialized_copy_n(given_.begin(), arguments_, given);
+  for (std::size_t i = 0; i < arguments_; ++i) std::construct_at(given + i)->bits = bits_[i];
   for (std::size_t i = 0; i < buffers.size(); ++i)
     if (places_[i].written) buffers[i].storage->flush_readers();
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     Argument& a = given[places_[i].argument];
     a.allocation = &buffers[i].storage->allocation(), a.byte_offset = buffers[i].byte_offset;
+    a.elements = places_[i].elements;
     if (places_[i].written)
       buffers[i].storage->before_write(queue);
     else

@@ -19,7 +19,7 @@ struct OpenDevice;
 /// Trivially destructible, as all that threads keep.
 class RepeatedLaunch {
  public:
-  static constexpr std::size_t most_arguments = 18, most_buffers = 4;
+  static constexpr std::size_t most_arguments = 24, most_buffers = 4;
   /// Where a buffer begins; how many elements of which dtype it has is as it was.
   struct Buffer {
     Storage* storage;
@@ -50,11 +50,12 @@ class RepeatedLaunch {
   std::array<std::uint64_t, 3> shape_{};
   std::uint32_t arguments_ = 0, buffers_ = 0;
   struct Place {
-    std::uint8_t argument;
+    std::uint32_t argument;
     bool written;
+    std::uint64_t elements;
   };
   std::array<Place, most_buffers> places_{};
-  std::array<Argument, most_arguments> given_{};  ///< scalars as they are, buffers with their elements
+  std::array<std::uint64_t, most_arguments> bits_{};  ///< of scalars
 };
 
 }  // namespace tessera

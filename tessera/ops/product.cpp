@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ops/product.h"
 
+#include "tessera/array/repeated_operation.h"
 #include "tessera/device/launch_arguments.h"
 #include "tessera/device/vendor_product.h"
 #include "tessera/ops/kernels.h"
-#include "tessera/ops/repeated_product.h"
 
 namespace tessera {
 
@@ -236,14 +236,15 @@ void packed_product(const ops::ProductChoice& choice, const Array& left, const A
   launch(row_blocks * column_blocks * batch, args);
 }
 
-/// Matrices in the last two dimensions, and before these `lead` of both; `shape` is the result's.
+/// Matrices in the last two dimensions, and before these `lead` of both; `shape` is the result's. `repeated`, if there
+/// is one, is of two matrices, or of what became them, without an epilogue.
 Array multiplied(const Array& a, const Array& b, const Shape& lead, Shape shape, std::array<DType, 2> sum_and_result,
-                 const Epilogue& epilogue) {
+                 const Epilogue& epilogue, const detail::RepeatedOperation* repeated) {
   const auto [sum, result] = sum_and_result;
   BatchDims dims = batch_dims(lead, a, b);
   if (dims.size() > 2) {
     const Array a_copy = a.copy(), b_copy = b.copy();
-    return multiplied(a_copy, b_copy, lead, std::move(shape), sum_and_result, epilogue);
+    return multiplied(a_copy, b_copy, lead, std::move(shape), sum_and_result, epilogue, nullptr);
   }
   const std::size_t r = lead.size();
   const std::int64_t m = a.shape()[r], k = a.shape()[r + 1], n = b.shape()[r + 1];
@@ -278,10 +279,12 @@ Array multiplied(const Array& a, const Array& b, const Shape& lead, Shape shape,
   Array out = Array::empty(std::move(shape), result, a.device());
   BufferView bias;
   if (spec.bias) bias = epilogue.bias->astype(sum).as_contiguous().view();
-  const bool plain = lead.empty() && !swapped && !spec.bias && spec.activation == Activation::none && !epilogue.dtype;
   const auto launch = [&](std::int64_t blocks, const LaunchArguments& args) {
-    choice.kernel->launch({static_cast<std::uint64_t>(blocks), 1, 1}, args);
-    if (plain) ops::RepeatedProduct::keep(a, b, out, *choice.kernel, static_cast<std::uint64_t>(blocks), args);
+    const std::array<std::uint64_t, 3> grid = {static_cast<std::uint64_t>(blocks), 1, 1};
+    choice.kernel->launch(grid, args);
+    // Of larger ones the launch is no part that counts.
+    if (repeated != nullptr && lead.empty() && out.size() <= (1 << 18) / k)
+      repeated->keep(out, {.kernel = *choice.kernel, .shape = grid, .arguments = args, .swapped = swapped});
   };
   if (spec.packed) {
     packed_product(choice, *first, *second, std::move(bias), out, {am, ak, bk, bn}, dims, launch);
@@ -300,7 +303,8 @@ Array multiplied(const Array& a, const Array& b, const Shape& lead, Shape shape,
   return out;
 }
 
-Array multiply(const Array& left, const Array& right, const Epilogue& epilogue) {
+Array multiply(const Array& left, const Array& right, const Epilogue& epilogue,
+               const detail::RepeatedOperation* repeated = nullptr) {
   const auto attributes = [&] {
     const std::string activation = activation_name(epilogue.activation);
     if (!epilogue.dtype) return Attributes{{"activation", activation}};
@@ -375,21 +379,21 @@ Array multiply(const Array& left, const Array& right, const Epilogue& epilogue) 
     return made(finished(Array::zeros(with_n, result, left.device()), epilogue).reshape(out_shape));
   }
   if (!row && !column && lead.empty())
-    return made(multiplied(left, right, lead, std::move(out_shape), {sum, result}, epilogue));
+    return made(multiplied(left, right, lead, std::move(out_shape), {sum, result}, epilogue, repeated));
   Array a = row ? left.unsqueeze(0) : left, b = column ? right.unsqueeze(1) : right;
   if (!lead.empty()) {
     Shape a_shape = lead, b_shape = lead;
     a_shape.insert(a_shape.end(), {m, k}), b_shape.insert(b_shape.end(), {k, n});
     a = a.broadcast_to(a_shape), b = b.broadcast_to(b_shape);
   }
-  return made(multiplied(a, b, lead, std::move(out_shape), {sum, result}, epilogue));
+  return made(multiplied(a, b, lead, std::move(out_shape), {sum, result}, epilogue, repeated));
 }
 
 }  // namespace
 
 Array matmul(const Array& left, const Array& right) {
-  if (const ops::RepeatedProduct again(left, right); again) return again();
-  return multiply(left, right, {});
+  const detail::RepeatedOperation repeated(detail::RepeatedOperation::product, left, &right);
+  return repeated ? repeated() : multiply(left, right, {}, &repeated);
 }
 
 Array matmul(const Array& left, const Array& right, const Epilogue& epilogue) {

@@ -65,6 +65,39 @@ Emitter::Value* Emitter::element_mask(Value* mask, int first, int n, const std::
   return b_.CreateShuffleVector(mask, llvm::Constant::getNullValue(mask->getType()), from);
 }
 
+// `count` registers with `total` elements from `first` on, and nothing behind these.
+std::vector<Emitter::Piece> Emitter::whole_registers(Value* first, DType t, int total, int count) {
+  const int n = register_lanes(t);
+  auto* type = llvm::FixedVectorType::get(memory_type(t), static_cast<unsigned>(n));
+  const llvm::Align align(bytes_of(t));
+  auto at = [&](int element) {
+    return b_.CreateConstGEP1_64(memory_type(t), first, static_cast<std::uint64_t>(element));
+  };
+  std::vector<Piece> loaded;
+  for (int k = 0; k < count; ++k) {
+    const int start = k * n, from = std::min(start, total - n);
+    if (from < start && start < total && masks_in_hardware(t) && target_.width == 16)  // crosses no cache line
+      loaded.push_back({b_.CreateMaskedLoad(type, at(start), align, first_lanes(n, total - start),
+                                            llvm::Constant::getNullValue(type))});
+    else if (start < total)
+      loaded.push_back({b_.CreateAlignedLoad(type, at(from), align), start - from});
+    else
+      loaded.push_back({});
+  }
+  return loaded;
+}
+
+// One of each `stride` elements of these registers.
+Emitter::Value* Emitter::every(const std::vector<Piece>& pieces, int stride, int residue, int n) {
+  std::vector<Value*> parts;
+  for (auto part = pieces.begin(); part != pieces.end(); part += stride)
+    parts.push_back(deinterleaved({part, part + stride}, residue, n));
+  if (parts.size() == 1) return parts[0];
+  std::vector<int> all;
+  for (int i = 0; i < static_cast<int>(width_); ++i) all.push_back(i);
+  return b_.CreateShuffleVector(parts[0], parts[1], all);
+}
+
 Emitter::Value* Emitter::strided_load(NodeId id, Value* mask) {
   const Place& place = accesses_.places[id];
   const Window& window = accesses_.windows[place.window];
@@ -78,35 +111,16 @@ Emitter::Value* Emitter::strided_load(NodeId id, Value* mask) {
   if (mask && signed_stride < 0) mask = reversed(mask);
   std::vector<bool> wanted(static_cast<std::size_t>(stride));
   for (int i = 0; i <= span; ++i) wanted[static_cast<std::size_t>(i)] = true;
-  auto at = [&](int element) {
-    return b_.CreateConstGEP1_64(memory_type(t), first, static_cast<std::uint64_t>(element));
-  };
   std::vector<Piece>& pieces = registers_[place.window];
   std::vector<Piece> loaded;
-  for (int k = 0; pieces.empty() && k < stride * lanes_all / n; ++k) {
-    const int start = k * n, from = std::min(start, total - n);
-    if (mask)
-      loaded.push_back({b_.CreateMaskedLoad(type, at(start), align, element_mask(mask, start, n, wanted),
-                                            llvm::Constant::getNullValue(type))});
-    else if (from < start && start < total && masks_in_hardware(t) && target_.width == 16)  // crosses no cache line
-      loaded.push_back({b_.CreateMaskedLoad(type, at(start), align, first_lanes(n, total - start),
-                                            llvm::Constant::getNullValue(type))});
-    else if (start < total)
-      loaded.push_back({b_.CreateAlignedLoad(type, at(from), align), start - from});
-    else
-      loaded.push_back({});
-  }
+  if (pieces.empty() && !mask) loaded = whole_registers(first, t, total, stride * lanes_all / n);
+  for (int k = 0; pieces.empty() && mask && k < stride * lanes_all / n; ++k)
+    loaded.push_back(
+        {b_.CreateMaskedLoad(type, b_.CreateConstGEP1_64(memory_type(t), first, static_cast<std::uint64_t>(k * n)),
+                             align, element_mask(mask, k * n, n, wanted), llvm::Constant::getNullValue(type))});
   if (pieces.empty()) pieces = std::move(loaded);
   const int residue = static_cast<int>(place.constant - window.low);
-  std::vector<Value*> parts;
-  for (auto part = pieces.begin(); part != pieces.end(); part += stride)
-    parts.push_back(deinterleaved({part, part + stride}, residue, n));
-  Value* v = parts[0];
-  if (parts.size() == 2) {
-    std::vector<int> all;
-    for (int i = 0; i < lanes_all; ++i) all.push_back(i);
-    v = b_.CreateShuffleVector(parts[0], parts[1], all);
-  }
+  Value* v = every(pieces, stride, residue, n);
   if (signed_stride < 0) return reversed(v);
   if (span == stride - 1 && !mask) origins_[v] = {place.window, residue, pieces};
   return v;
@@ -205,16 +219,20 @@ Emitter::Value* Emitter::stride_of(Shape shape) {
   Value* constant = b_.getInt64(static_cast<std::uint64_t>(shape.stride));
   return shape.by ? b_.CreateMul(constant, b_.CreateSExt(scalar(shape.by), b_.getInt64Ty())) : constant;
 }
-// A stride that is known at launch is often one: then lanes lie together.
-template <class One, class Any>
-void Emitter::if_by_one(Shape shape, Value* step, One&& one, Any&& any) {
+// A stride that is known at launch is often small: what `few` makes for each stride up to `most`, else what `any` does.
+template <class Few, class Any>
+void Emitter::if_few(Shape shape, Value* step, unsigned most, Few&& few, Any&& any) {
   if (!shape.by) return any();
   auto block = [&](const char* name) { return llvm::BasicBlock::Create(context_, name, body_); };
-  auto *together = block("together"), *apart = block("apart"), *after = block("lanes");
-  b_.CreateCondBr(b_.CreateICmpEQ(step, b_.getInt64(1)), together, apart);
-  b_.SetInsertPoint(together);
-  one();
-  b_.CreateBr(after);
+  auto *apart = block("apart"), *after = block("lanes");
+  auto* which = b_.CreateSwitch(step, apart, most);
+  for (unsigned stride = 1; stride <= most; ++stride) {
+    auto* together = block("together");
+    which->addCase(b_.getInt64(stride), together);
+    b_.SetInsertPoint(together);
+    few(stride);
+    b_.CreateBr(after);
+  }
   b_.SetInsertPoint(apart);
   any();
   b_.CreateBr(after);
@@ -222,22 +240,34 @@ void Emitter::if_by_one(Shape shape, Value* step, One&& one, Any&& any) {
 }
 Emitter::Value* Emitter::load_by_lane(NodeId id) {
   const Node& n = fn_[id];
+  const DType t = n.type.dtype;
   const Held index = held(n.args[1]);
-  llvm::Type* element = memory_type(n.type.dtype);
-  const llvm::Align align(bytes_of(n.type.dtype));
+  llvm::Type* element = memory_type(t);
+  const llvm::Align align(bytes_of(t));
   Value *first = element_address(n.args[0], index.value), *step = stride_of(index.shape);
-  Value *v = llvm::PoisonValue::get(lanes(element)), *together = nullptr;
-  if_by_one(
-      index.shape, step, [&] { together = b_.CreateAlignedLoad(lanes(element), first, align); },
+  Value* v = llvm::PoisonValue::get(lanes(element));
+  std::vector<std::pair<Value*, llvm::BasicBlock*>> found;
+  const int each = register_lanes(t), all = static_cast<int>(width_);
+  // With shuffles of whole registers, as strides known while tracing: putting lane by lane into a register is a shuffle
+  // for each.
+  if_few(
+      index.shape, step, each >= 4 && all % each == 0 && all / each <= 2 ? most_few : 1,
+      [&](unsigned few) {
+        const int stride = static_cast<int>(few);
+        Value* together =
+            few == 1 ? b_.CreateAlignedLoad(lanes(element), first, align)
+                     : every(whole_registers(first, t, stride * (all - 1) + 1, stride * all / each), stride, 0, each);
+        found.emplace_back(together, b_.GetInsertBlock());
+      },
       [&] {
         for (unsigned i = 0; i < width_; ++i)
           v = b_.CreateInsertElement(v, b_.CreateAlignedLoad(element, lane_address(first, element, step, i), align),
                                      std::uint64_t{i});
       });
-  if (!together) return v;
-  auto* either = b_.CreatePHI(v->getType(), 2);
-  either->addIncoming(together, llvm::cast<llvm::Instruction>(together)->getParent());
-  either->addIncoming(v, llvm::cast<llvm::Instruction>(v)->getParent());
+  if (found.empty()) return v;
+  found.emplace_back(v, llvm::cast<llvm::Instruction>(v)->getParent());
+  auto* either = b_.CreatePHI(v->getType(), static_cast<unsigned>(found.size()));
+  for (auto [value, block] : found) either->addIncoming(value, block);
   return either;
 }
 void Emitter::store_by_lane(NodeId id, Value* value) {
@@ -247,8 +277,8 @@ void Emitter::store_by_lane(NodeId id, Value* value) {
   llvm::Type* element = memory_type(t);
   Value *first = element_address(n.args[0], index.value), *step = stride_of(index.shape);
   const llvm::Align align(bytes_of(t));
-  if_by_one(
-      index.shape, step, [&] { b_.CreateAlignedStore(value, first, align); },
+  if_few(
+      index.shape, step, 1, [&](unsigned) { b_.CreateAlignedStore(value, first, align); },
       [&] {
         // By way of the stack, volatile so that it stays: taking elements out of a register competes with the shuffles
         // that put them into one.

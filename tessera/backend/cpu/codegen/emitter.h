@@ -117,8 +117,11 @@ class Emitter final : public Values {
   Value* reversed(Value* vector);
   Value* some_lanes(Value* vector, int first, int n);
   Value* element_mask(Value* mask, int first, int n, const std::vector<bool>& wanted);
-  template <class One, class Any>
-  void if_by_one(Shape shape, Value* step, One&& one, Any&& any);
+  std::vector<Piece> whole_registers(Value* first, DType t, int total, int count);
+  Value* every(const std::vector<Piece>& pieces, int stride, int residue, int n);
+  static constexpr unsigned most_few = 3;
+  template <class Few, class Any>
+  void if_few(Shape shape, Value* step, unsigned most, Few&& few, Any&& any);
   Value* load_by_lane(NodeId id);
   void store_by_lane(NodeId id, Value* value);
   Value* lane_address(Value* first, llvm::Type* element, Value* step, unsigned lane);

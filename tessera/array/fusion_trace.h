@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace tessera::detail {
+
+/// Whether flushes of deferred expressions are printed: trace_fusion(true), or TESSERA_TRACE_FUSION.
+bool fusion_traced();
+
+}  // namespace tessera::detail
