@@ -19,7 +19,7 @@ namespace tessera::app {
 namespace {
 
 struct Options : ModelOptions {
-  std::string system, prompt, chat_template, arguments, load, when_full = "refuse";
+  std::string system, prompt, chat_template, arguments, tools, load, when_full = "refuse";
   std::int64_t context = 0;
   bool json = false, quiet = false;
 };
@@ -31,8 +31,12 @@ int run(Options o) {
   const DeviceScope scope(devices.front());
   const GgufFile file = open_model(o.model);
   const LlamaConfig config = read_llama_config(file);
-  ChatTemplate chat_template = ChatTemplate::of(file, o.chat_template);
+  ChatTemplate chat_template = ChatTemplate::of(file, o.chat_template, !o.tools.empty());
   ChatOptions options;
+  if (!o.tools.empty()) {
+    options.prompt.tools = tools_of_json(read_text(o.tools, "the tools"), o.tools);
+    chat_template.require_tools();
+  }
   options.prompt.arguments = o.arguments;
   options.generate = o.generate;
   options.generate.sampling = o.sampling_over(sampling_of(file));
@@ -92,6 +96,10 @@ Command chat_command(CLI::App& program) {
   sub->add_option("--template-args", o->arguments,
                   R"(A JSON object for the template, such as {"enable_thinking": false})")
       ->check(names_something);
+  sub->add_option("--tools", o->tools,
+                  "A JSON file with functions that the model may call, as OpenAI's API describes them. Its calls are "
+                  "written; /tool gives a result back")
+      ->check(names_something);
   sub->add_flag("--json", o->json, "Write each answer as one JSON object on a line");
   sub->add_flag("-q,--quiet", o->quiet, "No progress, and nothing said beside the answers but errors");
   sub->footer(
@@ -107,7 +115,8 @@ Examples:
   tessera chat model.gguf --prompt "Why is the sky blue?" --quiet
   tessera chat model.gguf --prompt "Why is the sky blue?" --json | jq -r .content
   printf '%s\n' "Hello" "What did I say?" | tessera chat model.gguf
-  tessera chat base.gguf --template chatml)");
+  tessera chat base.gguf --template chatml
+  tessera chat model.gguf --tools functions.json)");
   return {sub, [o] { return run(*o); }};
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -23,6 +24,7 @@ using nlohmann::ordered_json;
 
 constexpr const char* commands_text = R"(/help          this text
 /system TEXT   what the model should be, from now on; without TEXT: nothing
+/tool TEXT     what a function that the model asked for gave
 /retry         answer the last message once more
 /reset         begin anew, with the same system prompt
 /save FILE     write the conversation as JSON
@@ -140,6 +142,8 @@ class Talk {
       reset();
     else if (command == "/retry")
       retry();
+    else if (command == "/tool")
+      give_result(rest);
     else if (command == "/save")
       save(rest);
     else if (command == "/load")
@@ -158,7 +162,28 @@ class Talk {
   }
 
   void say_message(const std::string& text) {
-    session_.conversation.push_back({"user", text});
+    if (const auto open = open_calls(session_.conversation); !open.empty())
+      fail<ArgumentError>({.asked = "chat",
+                           .with = {{"function", open.front().name}},
+                           .wrong = "the model waits for what the function gives",
+                           .todo = "/tool TEXT says it; /retry asks for another answer, /reset begins anew"});
+    add_and_answer({"user", text});
+  }
+
+  /// The result of the first call that has none; when all have theirs, the model goes on.
+  void give_result(const std::string& text) {
+    const std::vector<ToolCall> open = open_calls(session_.conversation);
+    if (open.empty())
+      fail<ArgumentError>({.asked = "chat", .wrong = "the model has asked for no function whose result is missing"});
+    ChatMessage result = {.role = "tool", .text = text, .call_id = open.front().id, .name = open.front().name};
+    if (open.size() > 1)
+      session_.conversation.push_back(std::move(result));
+    else
+      add_and_answer(std::move(result));
+  }
+
+  void add_and_answer(ChatMessage message) {
+    session_.conversation.push_back(std::move(message));
     bool kept = false;
     try {
       kept = answer();
@@ -202,8 +227,11 @@ class Talk {
     take_interrupt();
     if (options_.json)
       print_json(a);
-    else
+    else if (begun || a.message.calls.empty())
       app::print("\n");
+    if (!options_.json)
+      for (const ToolCall& c : a.message.calls)
+        app::print("{} {}\n", style.strong(shown(c.name, terminal)), shown(c.arguments, terminal));
     std::fflush(output());
     const bool kept = session_.conversation.size() > before;
     if (cut_) note(kept ? "stopped" : "stopped before there was anything of an answer: the message is dropped");
@@ -214,6 +242,8 @@ class Talk {
           fmt::format("the context of {} is full: the answer ends here; /reset begins anew, --ctx is how long it is, "
                       "--when-full shift leaves the oldest turns out",
                       counted(session_.context(), "token")));
+    if (const auto open = open_calls(session_.conversation); !open.empty() && reader_.interactive() && !options_.once)
+      note("/tool TEXT gives the result of " + open.front().name);
     if (a.left_out != left_out_)
       note(fmt::format("the model does not read the oldest {} any more", counted(a.left_out, "message")));
     left_out_ = a.left_out;
@@ -224,6 +254,9 @@ class Talk {
   void print_json(const ChatAnswer& a) {
     ordered_json out = {{"role", a.message.role}, {"content", a.message.text}};
     if (!a.message.thinking.empty()) out["reasoning_content"] = a.message.thinking;
+    for (const ToolCall& c : a.message.calls)
+      out["tool_calls"].push_back(
+          {{"id", c.id}, {"type", "function"}, {"function", {{"name", c.name}, {"arguments", c.arguments}}}});
     out["stopped"] = stop_reason_name(a.result.reason);
     out["prompt_tokens"] = a.result.prompt_tokens.size();
     out["read_tokens"] = a.result.read;
@@ -262,8 +295,12 @@ class Talk {
 
   void retry() {
     Conversation& all = session_.conversation;
+    const auto answerable = [&](std::size_t size) {
+      const Conversation first(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(size));
+      return first.back().role == "user" || (first.back().role == "tool" && open_calls(first).empty());
+    };
     std::size_t last = all.size();
-    while (last > 0 && all[last - 1].role != "user") --last;
+    while (last > 0 && !answerable(last)) --last;
     if (last == 0) fail<ArgumentError>({.asked = "chat", .wrong = "there is no message to answer once more"});
     const Conversation before = all;
     all.resize(last);
@@ -314,16 +351,22 @@ class Talk {
 
 }  // namespace
 
-Conversation read_conversation(const std::string& path) {
+std::string read_text(const std::string& path, const std::string& what) {
   errno = 0;
   std::ifstream in(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (std::filesystem::is_directory(path)) errno = EISDIR, in.close();
+  std::string text;
+  if (in.is_open()) text.assign(std::istreambuf_iterator<char>(in), {});
   if (!in.is_open() || in.bad())
     fail<ArgumentError>({.asked = "chat",
                          .with = {{"file", path}},
-                         .wrong = "the conversation cannot be read",
+                         .wrong = what + " cannot be read",
                          .todo = errno ? std::string(std::strerror(errno)) : ""});
-  return conversation_of_json(text, path);
+  return text;
+}
+
+Conversation read_conversation(const std::string& path) {
+  return conversation_of_json(read_text(path, "the conversation"), path);
 }
 
 void set_system(Conversation& conversation, const std::string& text) {

@@ -72,6 +72,7 @@ GgufValue value_of(const std::string& type, const json& value) {
   if (type == "uint32") return value.get<std::uint32_t>();
   if (type == "float32") return value.get<float>();
   if (type == "bool") return value.get<bool>();
+  if (type == "array int32") return GgufArray{value.get<std::vector<std::int32_t>>()};
   if (type == "array bool") return GgufArray{value.get<std::vector<bool>>()};
   throw std::logic_error("the figures have a type that this test does not know: " + type);
 }
@@ -166,13 +167,57 @@ TEST(Architectures, RefuseWhatTheyDoNotKnowByItsName) {
       const GgufFile file = GgufFile::parse(bytes, name);
       return text_of<FormatError>([&] { read_llama_config(file); });
     };
-    for (const std::string key : {"attention.new", "rope.dimension_sections", "expert_count"})
+    for (const std::string key : {"attention.new", "rope.dimension_parts", "expert_count"})
       expect_has(refused(writer_of(c).set(prefix + key, std::uint32_t{3})), {name, prefix + key});
     for (const std::string tensor : {"blk.0.attn_sinks.weight", "blk.1.ffn_gate_exps.weight", "output.scale"})
       expect_has(refused(writer_of(c).add_tensor(tensor, {4}, std::vector<float>(4))), {name, tensor});
     const std::string key = "general.architecture";
-    expect_has(refused(writer_of(c, key, std::string("mamba"))), {name, key, "mamba", "gemma2"});
+    expect_has(refused(writer_of(c, key, std::string("mamba"))), {name, key, "mamba", "gemma2", "keep a state"});
+    expect_has(refused(writer_of(c, key, std::string("qwen3moe"))), {name, key, "qwen3moe", "experts"});
+    expect_has(refused(writer_of(c, key, std::string("nonesuch"))), {name, key, "nonesuch", "mistral3"});
   }
+}
+
+TEST(Architectures, SectionsOfPositionsAreThreePartsOfAllPairs) {
+  for (const json& c : figures()["cases"]) {
+    const auto name = c["name"].get<std::string>();
+    if (name != "Qwen 3 VL" && name != "Qwen 2.5 VL") continue;
+    const std::string key = c["keys"][0][2].get<std::string>() + ".rope.dimension_sections";
+    const auto with = [&](std::vector<std::int32_t> sections) {
+      const auto bytes = writer_of(c, key, GgufArray{std::move(sections)}).bytes();
+      return text_of<FormatError>([&] { read_llama_config(GgufFile::parse(bytes, name)); });
+    };
+    for (const auto& wrong : {std::vector{1, 1, 1, 5}, {1, 1, 1, 0}, {9, 9, 9, 0}, {-1, 3, 2}, {2, 1, 1, 0, 0}, {}})
+      expect_has(with(wrong), {name, key});
+  }
+}
+
+// As gemma_pytorch's config.py and llama.cpp's gemma2.cpp and gemma3.cpp have it; no key of a file says so.
+TEST(Architectures, OnlyTheLargestGemmasScaleScoresByWidthOverHeads) {
+  int seen = 0;
+  for (const json& c : figures()["cases"]) {
+    const auto architecture = c["keys"][0][2].get<std::string>();
+    const std::uint32_t largest = architecture == "gemma2" ? 46 : architecture == "gemma3" ? 62 : 0;
+    if (largest == 0) continue;
+    for (const std::uint32_t layers : {26u, 34u, 42u, 46u, 48u, 62u}) {
+      GgufWriter w;
+      for (const json& k : c["keys"]) {
+        const auto key = k[0].get<std::string>();
+        if (key == architecture + ".block_count")
+          w.set(key, layers);
+        else if (key != architecture + ".attention.sliding_window_pattern")
+          w.set(key, value_of(k[1].get<std::string>(), k[2]));
+      }
+      w.add_tensor("token_embd.weight", {32, 64}, std::vector<float>(32 * 64));
+      const auto bytes = w.bytes();
+      const LlamaConfig config = read_llama_config(GgufFile::parse(bytes, "gemma"));
+      ASSERT_NE(config.width / config.heads, config.head_size);
+      const auto by = static_cast<float>(layers == largest ? config.width / config.heads : config.head_size);
+      EXPECT_EQ(config.attention_scale, 1 / std::sqrt(by)) << architecture << ", " << layers;
+      ++seen;
+    }
+  }
+  EXPECT_EQ(seen, 12);
 }
 
 TEST(Architectures, TakeHeadsAsAnArrayOfEqualNumbers) {

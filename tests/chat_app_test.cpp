@@ -2,6 +2,7 @@
 // `tessera chat`, `generate --chat` and `tokenize` as people meet them: through pipes, and on a pseudo terminal.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -9,6 +10,7 @@
 #include "tessera/tessera.h"
 #include "tests/support/app_program.h"
 #include "tests/support/app_terminal.h"
+#include "tests/support/scripted_model.h"
 
 using namespace tessera::test;
 using nlohmann::json;
@@ -222,6 +224,54 @@ TEST(Chat, ThoughtsAreApartFromTheAnswer) {
   Terminal t(TESSERA_PROGRAM, kernels(), chat({"-q", "-p", "What is an index?"}, thinks.path()));
   EXPECT_EQ(t.ends(), 0);
   EXPECT_NE(t.out().find("\x1b[2m"), std::string::npos) << t.out();
+}
+
+TEST(Chat, FunctionsAreCalledAndAnswered) {
+  const TemporaryFolder folder;
+  weather_model().write(folder / "weather.gguf");
+  const auto file = [&](const char* name, const std::string& text) {
+    std::ofstream(folder / name) << text;
+    return std::string(folder / name);
+  };
+  const std::string model = folder / "weather.gguf", tools = file("tools.json", weather_tools),
+                    saved = folder / "saved.json";
+  const auto with_tools = [&](std::vector<std::string> more, const std::string& in = {}) {
+    more.insert(more.end(), {"-n", "100", "--tools", tools});
+    return tessera_with(chat(more, model), typed(in));
+  };
+  const std::string question = "How is the weather in Zürich?\n";
+  const Outcome text = with_tools({"-q"}, question + "/tool 21.5 degrees\nThanks.\n");
+  const std::string call = "Let me see.\nget_weather {\"town\":\"Zürich\"}\n";
+  EXPECT_EQ(text.out, call + "It is warm.\n" + call) << text.err;
+  const auto answers = objects(with_tools({"-q", "--json"}, question + "/tool 21.5\n/save " + saved + "\n"));
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(answers[0]["content"], "Let me see.");
+  const json function = {{"name", "get_weather"}, {"arguments", "{\"town\":\"Zürich\"}"}};
+  EXPECT_EQ(answers[0]["tool_calls"],
+            json::array({{{"id", "call00001"}, {"type", "function"}, {"function", function}}}));
+  EXPECT_EQ(answers[1]["content"], "It is warm.");
+  EXPECT_FALSE(answers[1].contains("tool_calls"));
+  // A conversation that ends with a result goes on with /retry.
+  auto conversation = json::parse(read_file(saved));
+  ASSERT_EQ(conversation.size(), 4u);
+  EXPECT_EQ(conversation[2]["role"], "tool");
+  EXPECT_EQ(conversation[2]["tool_call_id"], "call00001");
+  conversation.erase(3);
+  EXPECT_EQ(with_tools({"-q", "--load", file("part.json", conversation.dump())}, "/retry\n").out, "It is warm.\n");
+  conversation.erase(2);
+  EXPECT_EQ(with_tools({"-q", "--load", file("part.json", conversation.dump())}, "/tool 21.5\n").out, "It is warm.\n");
+  EXPECT_EQ(with_tools({"-q", "--load", file("part.json", conversation.dump())}, "/retry\n").out, call);
+
+  EXPECT_TRUE(fails(with_tools({"-q"}, question + "Well?\n"), 1,
+                    {"get_weather", "waits for what the function gives", "/tool TEXT"}));
+  EXPECT_TRUE(fails(with_tools({"-q"}, "/tool 7\n"), 1, {"no function whose result is missing"}));
+  EXPECT_TRUE(fails(with_tools({"-q", "--template", "chatml"}, question), 1, {"chatml", "no place for tools"}));
+  const auto refused = [&](const std::string& path) {
+    return tessera_with(chat({"-q", "--tools", path}, model), typed(question));
+  };
+  EXPECT_TRUE(fails(refused(file("bad.json", "{]")), 1, {"bad.json", "no JSON"}));
+  EXPECT_TRUE(fails(refused(folder / "none.json"), 1, {"none.json", "cannot be read", "No such file"}));
+  EXPECT_TRUE(fails(tessera_with(chat({"-q", "--tools", tools})), 1, {"no place for tools"}));
 }
 
 TEST(Chat, CtrlCInAScriptEndsIt) {

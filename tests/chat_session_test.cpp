@@ -11,6 +11,7 @@
 #include "tessera/device/storage.h"
 #include "tests/support/chat_vocabulary.h"
 #include "tests/support/errors.h"
+#include "tests/support/scripted_model.h"
 
 namespace tessera {
 namespace {
@@ -237,6 +238,34 @@ TEST(ChatSession, IsFullByRefusalOrShift) {
 TEST(ChatSession, ATextThatEndsTurnsIsAStopStringWhereItIsNoToken) {
   const ChatSession chat(model(), ChatTemplate::built_in("gemma"), {.generate = greedy(4), .context = 64});
   EXPECT_EQ(const_cast<ChatSession&>(chat).options().generate.stop, std::vector<std::string>{"<end_of_turn>"});
+}
+
+TEST(ChatSession, CallsComeApartFromTheTextAndGoBackWithTheirResults) {
+  const auto bytes = test::weather_model().bytes();
+  const GgufFile file = GgufFile::parse(bytes, "weather");
+  const LanguageModel weather = LanguageModel::load(file, {.devices = {Device{Backend::cpu, 0}}});
+  ChatOptions options{.generate = greedy(100)};
+  options.prompt.tools = tools_of_json(test::weather_tools, "tools");
+  ChatSession chat(weather, ChatTemplate::of(file), options);
+  chat.conversation = {{"user", "How is the weather in Zürich?"}};
+  std::string shown;
+  const ChatAnswer asked = chat.answer([&](const ThinkingSplitter::Parts& p) { return shown += p.text, true; });
+  EXPECT_EQ(shown, "Let me see.\n");
+  EXPECT_EQ(asked.message.text, "Let me see.");
+  EXPECT_EQ(asked.message.calls, (std::vector<ToolCall>{{"call00001", "get_weather", R"({"town":"Zürich"})"}}));
+  EXPECT_EQ(asked.result.reason, StopReason::end_token);
+  EXPECT_EQ(chat.conversation.back(), asked.message);
+  chat.conversation.push_back({.role = "tool", .text = "21.5", .call_id = "call00001", .name = "get_weather"});
+  EXPECT_EQ(chat.answer().message.text, "It is warm.");
+  // The next call has an id of its own.
+  chat.conversation.push_back({"user", "And now?"});
+  EXPECT_EQ(chat.answer().message.calls.at(0).id, "call00002");
+  // Without tools nothing is looked for.
+  ChatSession plain_chat(weather, ChatTemplate::of(file), {.generate = greedy(100)});
+  plain_chat.conversation = {{"user", "Hi"}};
+  EXPECT_EQ(plain_chat.answer().message.text, "It is warm.");
+  expect_throw<ArgumentError>([&] { ChatSession(weather, ChatTemplate::built_in("chatml"), options); },
+                              {"no place for tools"});
 }
 
 TEST(Sampling, IsTheFilesWhereItSaysSo) {

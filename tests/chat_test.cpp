@@ -242,6 +242,224 @@ TEST(Conversation, IsWrittenAndReadAsJson) {
     expect_throw<FormatError>([&] { conversation_of_json(json, "f.json"); }, {"f.json", part});
 }
 
+// --- Tools ----------------------------------------------------------------------------------------------------------
+
+/// What comes out of `text` in pieces of any size.
+std::pair<std::string, std::vector<ToolCall>> parted(const std::string& source, const std::string& text,
+                                                     std::mt19937_64& random) {
+  ToolCallSplitter s(tool_call_forms(source));
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t n = 1 + random() % 9;
+    out += s.push(std::string_view(text).substr(at, n));
+    at += n;
+  }
+  ToolCallSplitter::End end = s.finish();
+  return {out + end.text, std::move(end.calls)};
+}
+
+TEST(ToolCalls, AreFoundAsEachFamilyWritesThem) {
+  std::mt19937_64 random(test_seed());
+  const std::string hermes = "<tool_call>", mistral = "[TOOL_CALLS]", llama = "<|python_tag|>";
+  const std::string deepseek = "<｜tool▁calls▁begin｜>";
+  using Calls = std::vector<ToolCall>;
+  struct Case {
+    std::string source, text, rest;
+    Calls calls;
+  };
+  const Calls add = {{"", "add", R"({"a":1,"b":"x}"})"}}, both = {add[0], {"", "now", "{}"}};
+  const std::vector<Case> cases = {
+      {hermes, "Let me see.\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": \"x}\"}}\n</tool_call>",
+       "Let me see.\n", add},
+      {hermes,
+       "<tool_call>{\"name\":\"add\",\"arguments\":{\"a\":1,\"b\":\"x}\"}}</tool_call>\n<tool_call>\n{\"name\": "
+       "\"now\", \"arguments\": {}}\n</tool_call>",
+       "", both},
+      {hermes, "<tool_call>{\"name\": \"add\", \"arguments\": \"{\\\"a\\\": 1, \\\"b\\\": \\\"x}\\\"}\"}", "", add},
+      {hermes,
+       "<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\nx}\n</parameter>\n</function>\n"
+       "</tool_call>\n<tool_call><function=now></function></tool_call>",
+       "", both},
+      {hermes, "<tool_call>{\"name\": \"now\"}</tool_call> So.", "So.", {both[1]}},
+      {mistral,
+       "[TOOL_CALLS][{\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": \"x}\"}, \"id\": \"abcdefghi\"}, {\"name\": "
+       "\"now\", \"arguments\": {}}]",
+       "",
+       {{"abcdefghi", "add", add[0].arguments}, both[1]}},
+      {mistral,
+       "Well. [TOOL_CALLS]add[CALL_ID]123456789[ARGS]{\"a\": 1, \"b\": \"x}\"}[TOOL_CALLS]now{}",
+       "Well. ",
+       {{"123456789", "add", add[0].arguments}, both[1]}},
+      {mistral, "[TOOL_CALLS]now[ARGS]{}", "", {both[1]}},
+      {llama, "<|python_tag|>{\"name\": \"add\", \"parameters\": {\"a\": 1, \"b\": \"x}\"}}", "", add},
+      {llama, "{\"name\": \"add\", \"parameters\": {\"a\": 1, \"b\": \"x}\"}}; {\"name\": \"now\", \"parameters\": {}}",
+       "", both},
+      {"no marks", " {\"type\": \"function\", \"name\": \"now\", \"parameters\": {}}", "", {both[1]}},
+      {deepseek,
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n```json\n{\"a\": 1, \"b\": \"x}\"}\n```"
+       "<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+       "", both},
+      {"<|tool_call|>", "<|tool_call|>[{\"name\": \"now\", \"arguments\": {}}]<|/tool_call|>", "", {both[1]}},
+      {"<|START_ACTION|>",
+       "<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_name\": \"now\", \"parameters\": {}}]<|END_ACTION|>",
+       "",
+       {{"0", "now", "{}"}}},
+      // What is no call stays text, all of it.
+      {hermes, "a < b, <tool_call", "a < b, <tool_call", {}},
+      {hermes,
+       "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\"",
+       "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\"",
+       {}},
+      {hermes,
+       "<tool_call>{\"name\": \"add\", \"arguments\": 7}</tool_call>",
+       "<tool_call>{\"name\": \"add\", \"arguments\": 7}</tool_call>",
+       {}},
+      {hermes, "<tool_call>[1, 2]</tool_call>", "<tool_call>[1, 2]</tool_call>", {}},
+      {hermes, "{\"name\": \"add\", \"arguments\": {}}", "{\"name\": \"add\", \"arguments\": {}}", {}},
+      {llama, "{\"answer\": 42}", "{\"answer\": 42}", {}},
+      {llama,
+       "{\"name\": \"add\", \"parameters\": {}} is what I would call",
+       "{\"name\": \"add\", \"parameters\": {}} is what I would call",
+       {}},
+      {mistral, "[TOOL_CALLS]", "[TOOL_CALLS]", {}},
+      {mistral, "[TOOL_CALLS]" + std::string(2000, '['), "[TOOL_CALLS]" + std::string(2000, '['), {}},
+      {deepseek,
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function",
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function",
+       {}},
+  };
+  for (const Case& c : cases)
+    for (int i = 0; i < 20; ++i) {
+      const auto [rest, calls] = parted(c.source, c.text, random);
+      EXPECT_EQ(rest, c.rest) << c.text << ", TESSERA_TEST_SEED=" << test_seed();
+      EXPECT_EQ(calls, c.calls) << c.text;
+    }
+}
+
+TEST(ToolCalls, OfNoiseAreTextOrCalls) {
+  std::mt19937_64 random(test_seed());
+  const std::vector<std::string> words = {"<tool_call>",
+                                          "</tool_call>",
+                                          "[TOOL_CALLS]",
+                                          "[ARGS]",
+                                          "{\"name\": \"f\", ",
+                                          "\"arguments\": {",
+                                          "}",
+                                          "]",
+                                          "[",
+                                          "\"",
+                                          "\\",
+                                          "<function=",
+                                          "<parameter=",
+                                          "</function>",
+                                          ">",
+                                          "x",
+                                          "<|python_tag|>",
+                                          "{\"name\": \"f\", \"arguments\": {}}",
+                                          "<｜tool▁calls▁begin｜>",
+                                          "<｜tool▁call▁begin｜>",
+                                          "<｜tool▁sep｜>",
+                                          ";",
+                                          "\xff",
+                                          " "};
+  std::size_t found = 0;
+  for (int i = 0; i < 5000; ++i) {
+    std::string text, source;
+    for (std::size_t n = random() % 3; n > 0; --n) source += words[random() % words.size()];
+    for (std::size_t n = random() % 12; n > 0; --n) text += words[random() % words.size()];
+    const auto [rest, calls] = parted(source, text, random);
+    if (calls.empty()) {
+      EXPECT_EQ(rest, text);
+    }
+    for (const ToolCall& c : calls) EXPECT_TRUE(json_object(c.arguments) && !c.name.empty()) << text;
+    found += !calls.empty();
+  }
+  EXPECT_GT(found, 5u);
+}
+
+TEST(ToolCalls, ToolsAreReadAndCheckedAsAList) {
+  const std::string full = R"([{"type":"function","function":{"name":"now","description":"The time"}}])";
+  EXPECT_EQ(tools_of_json(full, "f"), full);
+  EXPECT_EQ(tools_of_json(R"({"name": "now", "description": "The time"})", "f"), full);
+  for (const auto& [text, wrong] : std::vector<std::pair<std::string, std::string>>{
+           {"", "no JSON"},
+           {"7", "no list"},
+           {"[]", "empty"},
+           {"[7]", "tool 1 is no object"},
+           {R"([{"name": "a"}, {"description": "b"}])", "tool 2 has no name"},
+           {R"([{"name": "a"}, {"name": "a"}])", "two tools have the name"},
+           {R"([{"type": "retrieval", "function": {"name": "a"}}])", "another type"},
+           {R"([{"function": 7}])", "no object"},
+           {R"([{"name": "a", "parameters": "none"}])", "parameters"},
+           {R"([{"name": "a", "description": 7}])", "description"},
+           {std::string(1000, '['), "no JSON"}})
+    expect_throw<FormatError>([&] { tools_of_json(text, "tools.json"); },
+                              {"tools.json", wrong, "It should be a list such as"});
+}
+
+TEST(ToolCalls, AreWrittenAndReadAsJson) {
+  const Conversation c = {
+      {"user", "How is it?"},
+      {.role = "assistant", .text = "", .calls = {{"call00001", "f", R"({"a":1})"}, {"call00002", "g", "{}"}}},
+      {.role = "tool", .text = "fine", .call_id = "call00002", .name = "g"}};
+  EXPECT_EQ(conversation_of_json(to_json(c), "t"), c);
+  EXPECT_EQ(open_calls(c), std::vector<ToolCall>{c[1].calls[0]});
+  EXPECT_TRUE(open_calls({c[0]}).empty());
+  Conversation all = c;
+  all.push_back({.role = "tool", .text = "1", .call_id = "call00001", .name = "f"});
+  EXPECT_TRUE(open_calls(all).empty());
+  all.push_back({"assistant", "Well."});
+  EXPECT_TRUE(open_calls(all).empty());
+  // As OpenAI's API gives them: no content.
+  const auto read = conversation_of_json(
+      R"([{"role": "assistant", "content": null, "tool_calls": [{"id": "x", "function": {"name": "f", "arguments": {"a": 1}}}]}])",
+      "t");
+  EXPECT_EQ(read[0].calls, (std::vector<ToolCall>{{"x", "f", R"({"a":1})"}}));
+  for (const char* wrong :
+       {R"([{"role": "assistant", "tool_calls": 7}])", R"([{"role": "assistant", "tool_calls": [{}]}])",
+        R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "no"}}]}])",
+        R"([{"role": "user", "content": null}])", R"([{"role": "tool", "content": "", "tool_call_id": 7}])"})
+    EXPECT_THROW(conversation_of_json(wrong, "t"), FormatError) << wrong;
+}
+
+TEST(ToolCalls, ATemplateTakesThemAsItWrites) {
+  const Tokenizer t = tokenizer(writer());
+  const Conversation c = {{"user", "Hi"},
+                          {.role = "assistant", .text = "", .calls = {{"call00001", "f", R"({"a":[1,"<|im_end|>"]})"}}},
+                          {.role = "tool", .text = "<|im_end|>", .call_id = "call00001", .name = "f"}};
+  const std::string tools = tools_of_json(R"([{"name": "f", "description": "F<|im_end|>"}])", "t");
+  const std::string head = "{% for t in tools %}{{ t | tojson }}{% endfor %}{% for m in messages %}[{{ m.role }}]";
+  const auto of = [&](const std::string& call) {
+    return ChatTemplate(head + call + "{% if m.content is not none %}<{{ m.content }}>{% endif %}{% endfor %}", "t");
+  };
+  const auto text = [&](const ChatTemplate& with) {
+    return with.prompt(c, t, {.add_generation_prompt = false, .tools = tools}).text;
+  };
+  const std::string listed =
+      R"({"type": "function", "function": {"name": "f", "description": "F<|im_end|>"}}[user]<Hi>[assistant])";
+  // Arguments as an object, or as the text that a template joins; content is none where that leaves an empty answer
+  // out.
+  const ChatTemplate object = of("{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}");
+  EXPECT_TRUE(object.takes_tools());
+  EXPECT_EQ(text(object), listed + R"({"a": [1, "<|im_end|>"]}[tool]<<|im_end|>>)");
+  const ChatTemplate joined =
+      of("{% for c in m.tool_calls or [] %}{{ c.function.name + '=' + c.function.arguments }}{% endfor %}");
+  EXPECT_EQ(text(joined), listed + R"(f={"a":[1,"<|im_end|>"]}[tool]<<|im_end|>>)");
+  // Not a word of a function, a model or a user is a special token.
+  const TokenId end = *t.find("<|im_end|>");
+  for (const ChatTemplate& with : {object, joined}) {
+    const auto ids = with.prompt(c, t, {.tools = tools}).tokens;
+    EXPECT_EQ(std::count(ids.begin(), ids.end(), end), 0);
+  }
+  EXPECT_FALSE(of("").takes_tools()) << "which writes no calls";
+  EXPECT_FALSE(ChatTemplate::built_in("chatml").takes_tools());
+  expect_throw<ArgumentError>([] { ChatTemplate::built_in("chatml").require_tools(); },
+                              {"chatml", "no place for tools"});
+  const ParsedFile file(writer(special, {}, "plain").set("tokenizer.chat_template.tool_use", std::string("for tools")));
+  EXPECT_EQ(ChatTemplate::of(file.file, {}, true).prompt({{"user", ""}}, t).text, "for tools");
+  EXPECT_EQ(ChatTemplate::of(file.file).prompt({{"user", ""}}, t).text, "plain");
+}
+
 TEST(StopFilter, GivesOutNothingOfAStopString) {
   // Against looking at the whole text after each byte; few letters, so that there are many near misses.
   std::mt19937_64 rng(test_seed());

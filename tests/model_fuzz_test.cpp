@@ -91,6 +91,7 @@ GgufValue value_of(const std::string& type, const json& value) {
   if (type == "uint32") return value.get<std::uint32_t>();
   if (type == "float32") return value.get<float>();
   if (type == "bool") return value.get<bool>();
+  if (type == "array int32") return GgufArray{value.get<std::vector<std::int32_t>>()};
   return GgufArray{value.get<std::vector<bool>>()};
 }
 

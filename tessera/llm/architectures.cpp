@@ -14,8 +14,14 @@ namespace {
 constexpr std::array architectures = {
     Architecture{
         .name = "llama", .models = "Llama 1 to 3.x, Mistral, SmolLM, TinyLlama, Yi", .pairs = RotaryPairs::adjacent},
+    Architecture{.name = "mistral3",
+                 .models = "Ministral 3, Mistral Small 3.1 and later",
+                 .pairs = RotaryPairs::adjacent,
+                 .temperature = true},
     Architecture{.name = "qwen2", .models = "Qwen 2 and 2.5"},
+    Architecture{.name = "qwen2vl", .models = "Qwen 2 and 2.5 VL (text)", .sections = true},
     Architecture{.name = "qwen3", .models = "Qwen 3 (dense)", .head_norms = true},
+    Architecture{.name = "qwen3vl", .models = "Qwen 3 VL (dense, text)", .head_norms = true, .sections = true},
     Architecture{.name = "smollm3", .models = "SmolLM 3", .pairs = RotaryPairs::adjacent, .fixed_period = 4},
     Architecture{.name = "phi3", .models = "Phi 3, 3.5 and 4", .window_period = 1},
     Architecture{.name = "gemma", .models = "Gemma 1", .gate = Gate::gelu, .scaled_embedding = true},
@@ -40,7 +46,39 @@ constexpr std::array architectures = {
                  .layers_of_wide_scale = 62},
 };
 
+// Of the names in llama.cpp's src/llama-arch.cpp those whose lack is more than one part.
+struct Absent {
+  std::string_view why, names;  ///< a space before and behind each
+};
+constexpr std::array absent = {
+    Absent{"it is a model of experts, which are not supported",
+           " llama4 mistral4 qwen2moe qwen3moe qwen3vlmoe qwen35moe phimoe deepseek deepseek2 deepseek32 deepseek4 "
+           "gpt-oss "
+           "dbrx grok arctic olmoe glm4moe glm-dsa granitemoe ernie4_5-moe hunyuan-moe bailingmoe bailingmoe2 dots1 "
+           "exaone-moe afmoe grovemoe smallthinker minimax-m2 minimax-m3 cohere2moe lfm2moe mimo2 step35 kimi-k3 "},
+    Absent{"some of its layers keep a state in place of a cache, which is not supported",
+           " mamba mamba2 jamba falcon-h1 nemotron_h nemotron_h_moe granitehybrid plamo2 rwkv6 rwkv6qwen2 rwkv7 arwkv7 "
+           "lfm2 "
+           "qwen3next qwen35 kimi-linear "},
+    Absent{"it makes embeddings of texts and writes none",
+           " bert modern-bert nomic-bert nomic-bert-moe neo-bert jina-bert-v2 jina-bert-v3 eurobert gemma-embedding "
+           "llama-embed t5encoder "},
+    Absent{"it has an encoder besides the decoder, which is not supported", " t5 "},
+    Absent{"it writes texts by diffusion, which is not supported", " dream llada llada-moe rnd1 "},
+    Absent{"it is the part of a model that sees or hears, and no model of text", " clip wavtokenizer-dec "},
+    Absent{"its embeddings of each layer and its shared caches are not supported", " gemma3n gemma4 "},
+    Absent{"its norms with biases and its parallel layers are not supported", " phi2 gptneox falcon stablelm "},
+};
+
 }  // namespace
+
+std::string_view missing_in_architecture(std::string_view name) {
+  if (name.empty() || name.find(' ') != std::string_view::npos) return {};
+  const std::string word = " " + std::string(name) + " ";
+  for (const Absent& a : absent)
+    if (a.names.find(word) != std::string_view::npos) return a.why;
+  return {};
+}
 
 std::span<const Architecture> known_architectures() { return architectures; }
 

@@ -33,11 +33,18 @@ struct Architecture {
   float local_base = 0;                   ///< rotary base of layers with a window; 0: as the others
   std::int64_t fixed_period = 0;          ///< every so-manieth layer does not rotate
   std::int64_t layers_of_wide_scale = 0;  ///< the size whose scores are scaled by width / heads, not by the head
+  /// Positions may be of time, height and width (the metadata say which pairs turn by which). In a text the three are
+  /// one, so that nothing changes.
+  bool sections = false;
+  bool temperature = false;  ///< queries may be scaled by their position (the metadata say how)
 };
 
 std::span<const Architecture> known_architectures();
 const Architecture* find_architecture(std::string_view name);
 /// "llama, qwen2, ..." for messages.
 std::string architecture_names();
+/// Of an architecture that is not among them: what of it is missing, such as "models of experts are not supported";
+/// empty if nothing is known of it.
+std::string_view missing_in_architecture(std::string_view name);
 
 }  // namespace tessera

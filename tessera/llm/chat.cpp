@@ -54,7 +54,39 @@ std::size_t begun(std::string_view text, std::string_view wanted) {
   return 0;
 }
 
+/// {"id": ..., "function": {"name": ..., "arguments": ...}}
+std::optional<ToolCall> call_of(const ordered_json& value) {
+  ToolCall out;
+  if (!value.is_object() || !value.contains("function") || !value["function"].is_object()) return std::nullopt;
+  const ordered_json& function = value["function"];
+  if (!function.contains("name") || !function["name"].is_string() || !function.contains("arguments"))
+    return std::nullopt;
+  if (value.contains("id") && value["id"].is_string()) out.id = value["id"].get<std::string>();
+  out.name = function["name"].get<std::string>();
+  const ordered_json& given = function["arguments"];
+  const auto arguments =
+      json_object(given.is_string() ? given.get<std::string>()
+                                    : given.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+  if (!arguments || out.name.empty()) return std::nullopt;
+  out.arguments = *arguments;
+  return out;
+}
+
 }  // namespace
+
+std::vector<ToolCall> open_calls(const Conversation& conversation) {
+  std::size_t at = conversation.size(), results = 0;
+  while (at > 0 && conversation[at - 1].role == "tool") --at, ++results;
+  if (at == 0 || conversation[at - 1].role != "assistant") return {};
+  std::vector<ToolCall> out = conversation[at - 1].calls;
+  for (std::size_t i = at; i < conversation.size(); ++i) {
+    const std::string& id = conversation[i].call_id;
+    const auto answered =
+        std::find_if(out.begin(), out.end(), [&](const ToolCall& c) { return id.empty() || c.id == id; });
+    if (answered != out.end()) out.erase(answered);
+  }
+  return out;
+}
 
 std::span<const ThinkingMarks> thinking_marks() { return marks; }
 
@@ -63,6 +95,11 @@ std::string to_json(const Conversation& conversation) {
   for (const ChatMessage& m : conversation) {
     ordered_json one = {{"role", m.role}, {"content", m.text}};
     if (!m.thinking.empty()) one["reasoning_content"] = m.thinking;
+    for (const ToolCall& c : m.calls)
+      one["tool_calls"].push_back(
+          {{"id", c.id}, {"type", "function"}, {"function", {{"name", c.name}, {"arguments", c.arguments}}}});
+    if (!m.call_id.empty()) one["tool_call_id"] = m.call_id;
+    if (!m.name.empty()) one["name"] = m.name;
     out.push_back(std::move(one));
   }
   return out.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
@@ -87,13 +124,25 @@ Conversation conversation_of_json(std::string_view json, const std::string& name
       std::string* const to = key == "role"                ? &m.role
                               : key == "content"           ? &m.text
                               : key == "reasoning_content" ? &m.thinking
+                              : key == "tool_call_id"      ? &m.call_id
+                              : key == "name"              ? &m.name
                                                            : nullptr;
+      if (key == "tool_calls") {
+        if (!value.is_array()) bad(fmt::format("\"tool_calls\" of {} is no list", where));
+        for (const ordered_json& call : value) {
+          const auto read = call_of(call);
+          if (!read) bad(fmt::format("a call of {} has no function with a name and arguments", where));
+          m.calls.push_back(*read);
+        }
+        continue;
+      }
+      if (key == "content" && value.is_null() && one.contains("tool_calls")) continue;
       if (!to) bad(fmt::format("{} has a member {} that is not known", where, quote_text(key)));
       if (!value.is_string()) bad(fmt::format("{} of {} is no text", quote_text(key), where));
       *to = value.get<std::string>();
     }
     if (m.role.empty()) bad(where + " has no role");
-    if (!one.contains("content")) bad(where + " has no content");
+    if (!one.contains("content") && m.calls.empty()) bad(where + " has no content");
     out.push_back(std::move(m));
   }
   return out;
@@ -114,6 +163,8 @@ ChatTemplate::ChatTemplate(std::string_view source, std::string name) : name_(st
   else if (has(source, marks[marks_].close))
     thoughts_ = Thoughts::within;
   parts_ = wants_parts();
+  call_forms_ = tool_call_forms(source);
+  if (has(source, "tools")) calls_ = way_of_calls();
 }
 
 std::vector<std::string> ChatTemplate::families() {
@@ -136,7 +187,9 @@ ChatTemplate ChatTemplate::built_in(std::string_view family) {
                        .todo = fmt::format("There are {}", fmt::join(families(), ", "))});
 }
 
-ChatTemplate ChatTemplate::of(const GgufFile& file, std::string_view name) {
+ChatTemplate ChatTemplate::of(const GgufFile& file, std::string_view name, bool tools) {
+  constexpr std::string_view for_tools = "tool_use";
+  if (name.empty() && tools && file.has(fmt::format("{}.{}", template_key, for_tools))) name = for_tools;
   if (name.empty() && file.has(template_key))
     return ChatTemplate(file.get<std::string>(template_key), fmt::format("the chat template of {}", file.name()));
   const std::vector<std::string> variants = variants_of(file);
@@ -191,7 +244,69 @@ jinja::Value ChatTemplate::message(const ChatMessage& m) const {
     out.set("content", std::move(text));
   }
   if (!m.thinking.empty() && thoughts_ == Thoughts::beside) out.set("reasoning_content", Text::data(m.thinking));
+  if (!m.calls.empty()) {
+    std::vector<Value> calls;
+    for (const ToolCall& c : m.calls) {
+      Dict function, call;
+      function.set("name", Text::data(c.name));
+      if (calls_ == Calls::text || calls_ == Calls::text_no_content)
+        function.set("arguments", Text::data(c.arguments));
+      else
+        function.set("arguments", jinja::value_of_json(c.arguments, jinja::Origin::data));
+      call.set("type", "function");
+      call.set("id", Text::data(c.id));
+      call.set("function", std::move(function));
+      calls.emplace_back(std::move(call));
+    }
+    out.set("tool_calls", Value::list(std::move(calls)));
+    if (m.text.empty() && (calls_ == Calls::object_no_content || calls_ == Calls::text_no_content))
+      out.set("content", jinja::None{});
+  }
+  if (!m.call_id.empty()) out.set("tool_call_id", Text::data(m.call_id));
+  if (!m.name.empty()) out.set("name", Text::data(m.name));
   return out;
+}
+
+// Templates differ in what they take a call's parts to be, and say so only by what they write.
+ChatTemplate::Calls ChatTemplate::way_of_calls() const {
+  const auto written = [&](Calls way) -> std::string {
+    ChatTemplate as = *this;
+    as.calls_ = way;
+    std::vector<jinja::Value> messages;
+    const Conversation probe = {
+        {"user", "tesserauser"},
+        {.role = "assistant",
+         .text = "",
+         .calls = {{"call00001", "tesseraprobe", R"({"tesserakey": "tesseravalue"})"}}},
+        {.role = "tool", .text = "tesseraresult", .call_id = "call00001", .name = "tesseraprobe"}};
+    for (const ChatMessage& m : probe) messages.push_back(as.message(m));
+    jinja::Dict names;
+    names.set("messages", jinja::Value::list(std::move(messages)));
+    names.set("tools", jinja::value_of_json(R"([{"type": "function", "function": {"name": "tesseraprobe", "description":
+                  "tesseratool", "parameters": {"type": "object", "properties": {"tesserakey": {"type": "string",
+                  "description": "any"}}, "required": ["tesserakey"]}}}])",
+                                            jinja::Origin::data));
+    names.set("documents", jinja::None{});
+    names.set("add_generation_prompt", true);
+    names.set("bos_token", "<s>");
+    names.set("eos_token", "</s>");
+    try {
+      std::string text = template_->render(names).bytes;
+      const bool all = has(text, "tesserauser") && has(text, "tesseravalue") && has(text, "tesseraresult") &&
+                       has(text, "tesseratool") && !has(text, "None");
+      return all ? text : std::string();
+    } catch (const Error&) {
+      return {};
+    }
+  };
+  // Without content, some write no empty answer before the call.
+  for (const auto& [with, without] :
+       {std::pair(Calls::object, Calls::object_no_content), std::pair(Calls::text, Calls::text_no_content)}) {
+    const std::string a = written(with), b = written(without);
+    if (!b.empty() && (a.empty() || b.size() < a.size())) return without;
+    if (!a.empty()) return with;
+  }
+  return Calls::none;
 }
 
 // Some templates take text as a list of parts only: what they make of a plain one has lost it.
@@ -219,13 +334,24 @@ bool ChatTemplate::wants_parts() const {
   return shows(jinja::Value::list({std::move(part)}));
 }
 
+void ChatTemplate::require_tools() const {
+  if (takes_tools()) return;
+  fail<ArgumentError>({.asked = "chat",
+                       .wrong = fmt::format("{} has no place for tools", name_),
+                       .todo = is_built_in() ? "A model that was made to call functions has a template of its own"
+                                             : "The model was not made to call functions; without tools it converses"});
+}
+
 ChatPrompt ChatTemplate::prompt(const Conversation& conversation, const Tokenizer& tokenizer,
                                 const ChatPromptOptions& options) const {
   jinja::Dict names;
   std::vector<jinja::Value> messages;
   for (const ChatMessage& m : conversation) messages.push_back(message(m));
   names.set("messages", jinja::Value::list(std::move(messages)));
-  names.set("tools", jinja::None{});
+  if (options.tools.empty())
+    names.set("tools", jinja::None{});
+  else
+    names.set("tools", jinja::value_of_json(options.tools, jinja::Origin::data));
   names.set("documents", jinja::None{});
   names.set("add_generation_prompt", options.add_generation_prompt);
   for (const auto& [name, id] : {std::pair("bos_token", tokenizer.bos()), {"eos_token", tokenizer.eos()}})

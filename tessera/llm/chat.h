@@ -13,6 +13,7 @@
 
 #include "tessera/llm/gguf.h"
 #include "tessera/llm/tokenizer.h"
+#include "tessera/llm/tool_calls.h"
 
 namespace tessera {
 
@@ -23,18 +24,26 @@ class Value;
 
 /// One turn of a conversation.
 struct ChatMessage {
-  std::string role;           ///< "system", "user", "assistant", or what else the template knows
-  std::string text;           ///< UTF-8
-  std::string thinking = {};  ///< of an assistant: what it wrote between its marks of thinking, without these
+  std::string role;                  ///< "system", "user", "assistant", or what else the template knows
+  std::string text;                  ///< UTF-8
+  std::string thinking = {};         ///< of an assistant: what it wrote between its marks of thinking, without these
+  std::vector<ToolCall> calls = {};  ///< of an assistant: what it asks for
+  std::string call_id = {};          ///< of a tool: the call whose result `text` is
+  std::string name = {};             ///< of a tool: the function's
   friend bool operator==(const ChatMessage&, const ChatMessage&) = default;
 };
 
 /// Oldest first.
 using Conversation = std::vector<ChatMessage>;
 
-/// A list of objects with "role", "content" and, where there is some, "reasoning_content": the form of OpenAI's API.
+/// The results that are still to be given: calls of the last answer without a message of role "tool" after it.
+std::vector<ToolCall> open_calls(const Conversation& conversation);
+
+/// A list of objects with "role", "content" and, where there is some, "reasoning_content", "tool_calls", "tool_call_id"
+/// and "name": the form of OpenAI's API.
 std::string to_json(const Conversation& conversation);
-/// FormatError with `name` for what is no such list. Other members of the objects are refused, not dropped.
+/// FormatError with `name` for what is no such list. Other members of the objects are refused, not dropped. "content"
+/// may be null or missing beside "tool_calls"; arguments may be an object or a text with one.
 Conversation conversation_of_json(std::string_view json, const std::string& name);
 
 /// The texts around what a model thinks before it answers.
@@ -48,6 +57,7 @@ struct ChatPromptOptions {
   bool add_generation_prompt = true;  ///< what begins an answer is written behind the last turn
   /// Further names for the template: a JSON object such as {"enable_thinking": false}. Empty: none.
   std::string arguments = {};
+  std::string tools = {};           ///< as of tools_of_json; empty: none
   std::optional<std::tm> now = {};  ///< what strftime_now shows; the local time without
 };
 
@@ -62,10 +72,11 @@ struct ChatPrompt {
 
 class ChatTemplate {
  public:
-  /// The template of a file: "tokenizer.chat_template", or the variant "tokenizer.chat_template.NAME" if one is named.
-  /// Other names are those of built-in families. FormatError: the file has none, and none is named; it is outside of
-  /// what jinja/ knows (with the line). ArgumentError: no variant and no family has this name.
-  static ChatTemplate of(const GgufFile& file, std::string_view name = {});
+  /// The template of a file: "tokenizer.chat_template", or the variant "tokenizer.chat_template.NAME" if one is named;
+  /// with `tools` and no name, the variant "tool_use" if there is one. Other names are those of built-in families.
+  /// FormatError: the file has none, and none is named; it is outside of what jinja/ knows (with the line).
+  /// ArgumentError: no variant and no family has this name.
+  static ChatTemplate of(const GgufFile& file, std::string_view name = {}, bool tools = false);
   /// One of `families()`, each after the model cards of its family; ArgumentError for another name.
   static ChatTemplate built_in(std::string_view family);
   static std::vector<std::string> families();
@@ -75,6 +86,12 @@ class ChatTemplate {
   /// "the file's chat template", "the built-in chat template chatml", ...
   const std::string& name() const { return name_; }
   bool is_built_in() const { return built_in_; }
+  /// Whether it tells a model of tools, and writes down calls and their results.
+  bool takes_tools() const { return calls_ != Calls::none; }
+  /// ArgumentError if it does not.
+  void require_tools() const;
+  /// How calls are written after it.
+  const std::vector<ToolCallForm>& call_forms() const { return call_forms_; }
 
   /// Renders and encodes. Special tokens come from the template's own text; a conversation's text is plain. There is
   /// one begin token if the template writes one or the file wants one, never two. What an assistant thought goes back
@@ -92,14 +109,19 @@ class ChatTemplate {
 
  private:
   enum class Thoughts { beside, within, dropped };
+  /// How a message with calls is given: its arguments as an object or a text, its content "" or none.
+  enum class Calls { none, object, object_no_content, text, text_no_content };
   jinja::Value message(const ChatMessage& m) const;
   bool wants_parts() const;
+  Calls way_of_calls() const;
 
   std::string name_;
   std::shared_ptr<const jinja::Template> template_;
   Thoughts thoughts_ = Thoughts::dropped;
   std::size_t marks_ = 0;  ///< those it writes or looks for
   bool parts_ = false;     ///< text is given as a list of parts with "type" and "text"
+  Calls calls_ = Calls::none;
+  std::vector<ToolCallForm> call_forms_;
   bool built_in_ = false;
   std::vector<std::string> special_;  ///< of a built-in one: what should be tokens, the end of a turn first
 };

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
@@ -26,7 +27,8 @@ std::int64_t default_context(const GgufFile& file, std::span<const Device> devic
   return std::clamp<std::int64_t>(largest_context(file, devices, memory), 1, wanted);
 }
 
-void set_chat_ends(GenerateOptions& options, const ChatTemplate& chat_template, const Tokenizer& tokenizer) {
+void set_chat_ends(GenerateOptions& options, const ChatTemplate& chat_template, const Tokenizer& tokenizer,
+                   bool tools) {
   if (const auto missing = chat_template.missing_tokens(tokenizer); !missing.empty())
     logging::warn(
         fmt::format("{} wants the tokens {}, which the vocabulary does not have: the model was not made for it",
@@ -34,6 +36,9 @@ void set_chat_ends(GenerateOptions& options, const ChatTemplate& chat_template, 
   if (const std::string end = chat_template.end_text(tokenizer); !end.empty()) options.stop.push_back(end);
   for (const ThinkingMarks& m : thinking_marks())
     for (const std::string_view mark : {m.open, m.close})
+      if (const auto id = tokenizer.find(mark)) options.shown.push_back(*id);
+  if (tools)
+    for (const std::string_view mark : tool_call_marks())
       if (const auto id = tokenizer.find(mark)) options.shown.push_back(*id);
 }
 
@@ -73,8 +78,23 @@ ChatSession::ChatSession(const LanguageModel& model, ChatTemplate chat_template,
       session_(model,
                options_.context ? options_.context : std::min(model.model().config().context_length, most_by_default),
                options_.generate.cache_dtype, TextSession::Memory::in_pages, options_.generate.recorded) {
-  set_chat_ends(options_.generate, template_, model.tokenizer());
+  const bool tools = !options_.prompt.tools.empty();
+  if (tools) template_.require_tools();
+  set_chat_ends(options_.generate, template_, model.tokenizer(), tools);
   require_generate(options_.generate);
+}
+
+// Nine letters and digits, as Mistral's templates want them.
+void ChatSession::give_ids(std::vector<ToolCall>& calls) const {
+  std::set<std::string> taken;
+  for (const ChatMessage& m : conversation)
+    for (const ToolCall& c : m.calls) taken.insert(c.id);
+  std::size_t number = 0;
+  for (ToolCall& c : calls) {
+    if (!c.id.empty() && taken.insert(c.id).second) continue;
+    do c.id = fmt::format("call{:05}", ++number);
+    while (!taken.insert(c.id).second);
+  }
 }
 
 std::size_t ChatSession::first_turn() const {
@@ -139,7 +159,10 @@ ChatAnswer ChatSession::answer(const AnswerCallback& on_parts) {
   require_fits(prompt);
 
   ThinkingSplitter splitter(prompt.thinking);
-  const auto give = [&](const ThinkingSplitter::Parts& parts) {
+  std::optional<ToolCallSplitter> calls;
+  if (!options_.prompt.tools.empty()) calls.emplace(template_.call_forms());
+  const auto give = [&](ThinkingSplitter::Parts parts) {
+    if (calls) parts.text = calls->push(parts.text);
     out.message.thinking += parts.thinking;
     out.message.text += parts.text;
     return (parts.thinking.empty() && parts.text.empty()) || !on_parts || on_parts(parts);
@@ -165,11 +188,20 @@ ChatAnswer ChatSession::answer(const AnswerCallback& on_parts) {
       },
       make_room);
   give(splitter.flush());
+  if (calls) {
+    ToolCallSplitter::End end = calls->finish();
+    if (!end.text.empty() && on_parts) on_parts({.thinking = "", .text = end.text});
+    out.message.text += end.text;
+    out.message.calls = std::move(end.calls);
+    give_ids(out.message.calls);
+    // What stands between an answer's words and its calls is the form's.
+    if (!out.message.calls.empty()) out.message.text.erase(out.message.text.find_last_not_of(" \t\r\n") + 1);
+  }
   out.left_out = static_cast<std::int64_t>(left_out);
   const auto from = conversation.begin() + static_cast<std::ptrdiff_t>(first);
   left_out_.assign(from, from + static_cast<std::ptrdiff_t>(left_out));
-  const bool nothing =
-      out.result.reason == StopReason::cancelled && out.message.text.empty() && out.message.thinking.empty();
+  const bool nothing = out.result.reason == StopReason::cancelled && out.message.text.empty() &&
+                       out.message.thinking.empty() && out.message.calls.empty();
   if (!nothing) conversation.push_back(out.message);
   return out;
 }

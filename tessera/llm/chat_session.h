@@ -35,15 +35,17 @@ struct ChatAnswer {
 
 class ChatSession {
  public:
-  /// The model outlives it. ArgumentError: a number of the options is out of its range.
+  /// The model outlives it. ArgumentError: a number of the options is out of its range, or there are tools and the
+  /// template knows none.
   ChatSession(const LanguageModel& model, ChatTemplate chat_template, ChatOptions options = {});
 
   /// The conversation so far; answers are appended to it. What is changed here is seen at the next answer.
   Conversation conversation;
 
   /// Answers the conversation and appends the answer, also one that was cut short, but not one that was cancelled
-  /// before its first character. ArgumentError: the conversation does not fit into the context, or the template refuses
-  /// it; errors of the model. Nothing is appended then.
+  /// before its first character. With tools (`ChatPromptOptions::tools`) the calls that the model writes are the
+  /// message's, and not in its text; each has an id. ArgumentError: the conversation does not fit into the context, or
+  /// the template refuses it; errors of the model. Nothing is appended then.
   ChatAnswer answer(const AnswerCallback& on_parts = {});
   /// What the template makes of the conversation, and the ArgumentError if it does not fit: as `answer` begins.
   ChatPrompt prompt() const;
@@ -56,6 +58,7 @@ class ChatSession {
 
  private:
   ChatPrompt prompt_without(std::size_t left_out) const;
+  void give_ids(std::vector<ToolCall>& calls) const;
   void require_fits(const ChatPrompt& prompt) const;
   /// The first message behind those that stand at the start of each prompt.
   std::size_t first_turn() const;
@@ -68,9 +71,10 @@ class ChatSession {
 };
 
 /// What ends and parts an answer besides the file's end tokens: the text that ends a turn where the vocabulary has no
-/// token for it, and the marks of thinking that are control tokens. Warns of tokens that a built-in template wants and
-/// the vocabulary does not have.
-void set_chat_ends(GenerateOptions& options, const ChatTemplate& chat_template, const Tokenizer& tokenizer);
+/// token for it, and the marks of thinking, with `tools` also those of calls, that are control tokens. Warns of tokens
+/// that a built-in template wants and the vocabulary does not have.
+void set_chat_ends(GenerateOptions& options, const ChatTemplate& chat_template, const Tokenizer& tokenizer,
+                   bool tools = false);
 
 /// The tokens of a conversation that are chosen when none are named: what the model was made for and memory is there
 /// for, at most 8,192. Errors of estimate_memory; 1 if not even that fits, which loading then refuses.

@@ -70,9 +70,11 @@ ModelReport inspect_model(const GgufFile& file) {
                          : type == "mmproj" ? "this is the part of a model that sees or hears, and no model of text"
                                             : "this is of type " + quote_text(type) + " and no model"});
   } else if (!known) {
-    r.missing.push_back(
-        {"architecture", r.architecture.empty() ? "general.architecture" : r.architecture,
-         r.architecture.empty() ? "the file does not say what model it is" : "Tessera runs " + architecture_names()});
+    const std::string_view why = missing_in_architecture(r.architecture);
+    r.missing.push_back({"architecture", r.architecture.empty() ? "general.architecture" : r.architecture,
+                         r.architecture.empty() ? "the file does not say what model it is"
+                         : why.empty()          ? "Tessera runs " + architecture_names()
+                                                : fmt::format("{}; Tessera runs {}", why, architecture_names())});
   } else {
     try_to(r, "key", r.architecture, true, [&] {
       std::vector<UnknownPart> unknown;

@@ -217,9 +217,18 @@ namespace {
 
 Array with(Array y, const std::optional<Array>& bias) { return bias ? y + *bias : std::move(y); }
 
+/// What the queries of `count` tokens from `past` on are multiplied by: (count, 1, 1). Positions are divided as
+/// integers, so that no rounding moves a step.
+Array temperatures_of(const LlamaConfig& c, const Position& past, std::int64_t count, Device device) {
+  const Array first = past.in_memory() ? past.memory() : Array::full({1}, past.number(), DType::i32, device);
+  const Array steps = (first + Array::arange(count, 0, 1, DType::i32, device)) / static_cast<int>(c.original_context);
+  return (log1p(steps.astype(DType::f32)) * c.temperature_scale + 1.0f).reshape({count, 1, 1});
+}
+
 }  // namespace
 
-Array Llama::attend(const Layer& l, const Array& x, std::size_t i, const Position& past, KeyValueCache& cache) const {
+Array Llama::attend(const Layer& l, const Array& x, std::size_t i, const Position& past, KeyValueCache& cache,
+                    const std::optional<Array>& temperatures) const {
   const std::int64_t count = x.shape(0), size = config_.head_size;
   const LlamaConfig::Layer kind = config_.layer_kinds[i];
   const Array h = rms_norm(x, l.attention_norm, config_.norm_epsilon);
@@ -243,8 +252,10 @@ Array Llama::attend(const Layer& l, const Array& x, std::size_t i, const Positio
   };
   cache_store(cache.keys_[i], placed(heads(qkv[1], config_.key_heads), l.key_norm), past);
   cache_store(cache.values_[i], heads(qkv[2], config_.key_heads), past);
-  const Array seen = attention(placed(heads(qkv[0], config_.heads), l.query_norm), cache.keys_[i], cache.values_[i],
-                               past, config_.attention_scale, kind.window, config_.attention_cap);
+  Array queries = placed(heads(qkv[0], config_.heads), l.query_norm);
+  if (temperatures) queries = queries * temperatures->to(x.device());
+  const Array seen = attention(queries, cache.keys_[i], cache.values_[i], past, config_.attention_scale, kind.window,
+                               config_.attention_cap);
   Array y = with(linear(seen.reshape({count, config_.heads * size}), l.attention_output), l.output_bias);
   return l.attention_post_norm ? rms_norm(y, *l.attention_post_norm, config_.norm_epsilon) : y;
 }
@@ -269,9 +280,12 @@ Array Llama::run(const Array& ids, const Position& past, KeyValueCache& cache, b
   const std::int64_t count = ids.size();
   Array x = embedding_rows(embedding_, ids);
   if (config_.embedding_scale != 1) x = x * config_.embedding_scale;
+  std::optional<Array> temperatures;  // all are 1 within the first step
+  if (config_.temperature_scale != 0 && cache.capacity() > config_.original_context)
+    temperatures = temperatures_of(config_, past, count, device());
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     x = x.to(devices_[i]);
-    x = x + attend(layers_[i], x, i, past, cache);
+    x = x + attend(layers_[i], x, i, past, cache, temperatures);
     x = x + feed_forward(layers_[i], x);
   }
   if (!all_logits && count > 1) x = x.slice(0, count - 1, count);

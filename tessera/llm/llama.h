@@ -31,7 +31,10 @@ struct LlamaConfig {
   std::vector<float> frequency_factors;  ///< of YaRN, by pair
   Rotary local_rotary;                   ///< of layers with a window
   std::int64_t original_context = 0;     ///< LongRoPE: for longer texts the file has other factors
-  bool tied = false;                     ///< the output is the token embedding
+  /// Queries at position p are multiplied by 1 + this * log(1 + floor(p / original_context)) (Llama 4); 0: they are
+  /// not.
+  float temperature_scale = 0;
+  bool tied = false;  ///< the output is the token embedding
   Gate gate = Gate::silu;
   bool head_norms = false, post_norms = false;
   float embedding_scale = 1, attention_scale = 1;
@@ -122,7 +125,8 @@ class Llama {
   friend class Decoder;
   template <class Use>
   void for_each_part(const Use& use) const;
-  Array attend(const Layer& l, const Array& x, std::size_t i, const Position& past, KeyValueCache& cache) const;
+  Array attend(const Layer& l, const Array& x, std::size_t i, const Position& past, KeyValueCache& cache,
+               const std::optional<Array>& temperatures) const;
   Array feed_forward(const Layer& l, const Array& x) const;
   void check_tokens(std::span<const std::int32_t> tokens, const KeyValueCache& cache) const;
   /// The logits of `ids` (count,), which stand from `past` on; writes the cache's memory and nothing else of it.

@@ -25,9 +25,11 @@ class ConfigReader {
       bad("general.type", "this is an adapter (LoRA) and no model", "Merge it into its model first");
     c.architecture = file_.get<std::string>("general.architecture");
     const Architecture* kind = find_architecture(c.architecture);
-    if (!kind)
-      bad("general.architecture", quote_text(c.architecture) + " is not an architecture that Tessera runs",
-          "It runs " + architecture_names());
+    if (!kind) {
+      std::string what = quote_text(c.architecture) + " is not an architecture that Tessera runs";
+      if (const auto why = missing_in_architecture(c.architecture); !why.empty()) what += fmt::format(": {}", why);
+      bad("general.architecture", what, "It runs " + architecture_names());
+    }
     c.rotary.pairs = kind->pairs, c.gate = kind->gate;
     c.head_norms = kind->head_norms, c.post_norms = kind->post_norms;
     prefix_ = c.architecture + ".";
@@ -112,13 +114,31 @@ class ConfigReader {
       const double ramp = std::clamp((static_cast<double>(i) - low) / std::max(0.001, high - low), 0.0, 1.0);
       c.frequency_factors.push_back(static_cast<float>(1 / (ramp / static_cast<double>(factor) + (1 - ramp))));
     }
-    c.rotary.magnitude = 1 + 0.1f * std::log(factor);
+    // What is said of a model goes before the rule (as transformers has it; llama.cpp knows the second of these only).
+    const auto scale = [&](float part) { return 1 + 0.1f * part * std::log(factor); };
+    const float part = number("rope.scaling.yarn_log_multiplier", 0, 0, 1e3f);
+    c.rotary.magnitude =
+        number("rope.scaling.yarn_attn_factor", part == 0 ? scale(1) : scale(1) / scale(part), 1e-3f, 1e3f);
+  }
+
+  // A fourth position, which is 0 in texts, would leave its pairs as they are.
+  void read_sections(const LlamaConfig& c) const {
+    const std::string key = prefix_ + "rope.dimension_sections";
+    if (!file_.has(key)) return;
+    const auto sections = file_.get_array<std::int64_t>(key);
+    std::int64_t pairs = 0;
+    for (std::size_t i = 0; i < std::min<std::size_t>(3, sections.size()); ++i)
+      pairs += sections[i] >= 0 && sections[i] <= c.head_size ? sections[i] : c.head_size;
+    if (sections.size() > 4 || pairs != c.rotary.dimensions / 2 || (sections.size() == 4 && sections[3] != 0))
+      bad(key, fmt::format("three parts of the {} pairs are expected", c.rotary.dimensions / 2), "");
   }
 
   void read_kind(LlamaConfig& c, const Architecture& kind) const {
     if (kind.scaled_embedding) c.embedding_scale = std::sqrt(static_cast<float>(c.width));
     const std::int64_t scaled_by = c.layers == kind.layers_of_wide_scale ? c.width / c.heads : c.head_size;
     c.attention_scale = 1.0f / std::sqrt(static_cast<float>(scaled_by));
+    if (kind.sections) read_sections(c);
+    if (kind.temperature) c.temperature_scale = number("attention.temperature_scale", 0, 0, 1e3f);
     if (kind.caps) {
       c.attention_cap = number("attn_logit_softcapping", c.architecture == "gemma2" ? 50.0f : 0.0f, 0, 1e6f);
       c.output_cap = number("final_logit_softcapping", c.architecture == "gemma2" ? 30.0f : 0.0f, 0, 1e6f);
@@ -203,7 +223,10 @@ class ConfigReader {
                                                     "rope.scaling.original_context_length"};
     std::set<std::string_view> of_kind;
     if (c.rotary.magnitude != 1 || !c.frequency_factors.empty())
-      of_kind = {"rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"};
+      of_kind = {"rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "rope.scaling.yarn_attn_factor",
+                 "rope.scaling.yarn_log_multiplier"};
+    if (kind.temperature) of_kind.insert("attention.temperature_scale");
+    if (kind.sections) of_kind.insert({"rope.dimension_sections", "n_deepstack_layers"});  // of pictures
     if (kind.caps) of_kind.insert({"attn_logit_softcapping", "final_logit_softcapping"});
     if (kind.window_period > 0) of_kind.insert({"attention.sliding_window", "attention.sliding_window_pattern"});
     if (kind.local_base > 0) of_kind.insert("rope.freq_base_swa");

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forms are those of the model families' chat templates (llama.cpp's models/templates has them).
+#include "tessera/llm/tool_calls.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/llm/gguf_types.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::ordered_json;
+using Kind = ToolCallForm::Kind;
+
+constexpr std::string_view white = " \t\r\n";
+constexpr std::string_view deepseek_call = "<｜tool▁call▁begin｜>", deepseek_separator = "<｜tool▁sep｜>",
+                           deepseek_end = "<｜tool▁call▁end｜>";
+
+constexpr std::array forms = {ToolCallForm{"<tool_call>", "</tool_call>", Kind::elements},
+                              ToolCallForm{"[TOOL_CALLS]", "", Kind::mistral},
+                              ToolCallForm{"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", Kind::deepseek},
+                              ToolCallForm{"<|tool_call|>", "<|/tool_call|>", Kind::json},
+                              ToolCallForm{"<|START_ACTION|>", "<|END_ACTION|>", Kind::json},
+                              ToolCallForm{"<TOOLCALL>", "</TOOLCALL>", Kind::json},
+                              ToolCallForm{"<tool_calls>", "</tool_calls>", Kind::json},
+                              ToolCallForm{"<|python_tag|>", "", Kind::json}};
+constexpr std::string_view llama = "<|python_tag|>";
+
+constexpr std::array<std::string_view, 20> marks = {"<tool_call>",
+                                                    "</tool_call>",
+                                                    "[TOOL_CALLS]",
+                                                    "[CALL_ID]",
+                                                    "[ARGS]",
+                                                    "<｜tool▁calls▁begin｜>",
+                                                    "<｜tool▁calls▁end｜>",
+                                                    deepseek_call,
+                                                    deepseek_separator,
+                                                    deepseek_end,
+                                                    "<|tool_call|>",
+                                                    "<|/tool_call|>",
+                                                    "<|START_ACTION|>",
+                                                    "<|END_ACTION|>",
+                                                    "<TOOLCALL>",
+                                                    "</TOOLCALL>",
+                                                    "<tool_calls>",
+                                                    "</tool_calls>",
+                                                    llama,
+                                                    "<|tool_calls|>"};
+
+bool is_white(std::string_view text) { return text.find_first_not_of(white) == std::string_view::npos; }
+void skip_white(std::string_view& text) { text.remove_prefix(std::min(text.find_first_not_of(white), text.size())); }
+bool skip(std::string_view& text, std::string_view part) {
+  if (part.empty() || !text.starts_with(part)) return false;
+  text.remove_prefix(part.size());
+  return true;
+}
+std::string_view trimmed(std::string_view text) {
+  skip_white(text);
+  return text.substr(0, text.find_last_not_of(white) + 1);
+}
+
+/// Discarded if it is none, or nests deeper than what writes it may.
+ordered_json parsed(std::string_view text) {
+  bool deep = false;
+  const auto look = [&](int depth, ordered_json::parse_event_t, const ordered_json&) {
+    deep = deep || depth > 64;
+    return true;
+  };
+  ordered_json value = ordered_json::parse(text, look, false);
+  return deep ? ordered_json(ordered_json::value_t::discarded) : value;
+}
+
+/// Takes the JSON object or list that `text` begins with.
+std::optional<ordered_json> take_json(std::string_view& text) {
+  skip_white(text);
+  if (text.empty() || (text[0] != '{' && text[0] != '[')) return std::nullopt;
+  int depth = 0;
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        quoted = false;
+      continue;
+    }
+    if (c == '"') quoted = true;
+    if (c == '{' || c == '[') ++depth;
+    if (c == '}' || c == ']') --depth;
+    if (depth != 0) continue;
+    ordered_json value = parsed(text.substr(0, i + 1));
+    if (value.is_discarded()) return std::nullopt;
+    text.remove_prefix(i + 1);
+    return value;
+  }
+  return std::nullopt;
+}
+
+std::string text_of(const ordered_json& value) {
+  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+/// A JSON object, also one within a text; as text.
+std::optional<std::string> arguments_of(const ordered_json& value) {
+  if (value.is_object()) return text_of(value);
+  if (value.is_null()) return "{}";
+  if (!value.is_string()) return std::nullopt;
+  const ordered_json inner = parsed(value.get<std::string>());
+  if (!inner.is_object()) return std::nullopt;
+  return text_of(inner);
+}
+
+/// {"name": ..., "arguments": ...} and its relatives.
+bool add_call(const ordered_json& value, std::vector<ToolCall>& to) {
+  if (value.is_array())
+    return !value.empty() && std::ranges::all_of(value, [&](const ordered_json& v) { return add_call(v, to); });
+  if (!value.is_object()) return false;
+  if (value.contains("function") && value["function"].is_object()) {
+    ordered_json inner = value["function"];
+    if (value.contains("id")) inner["id"] = value["id"];
+    return add_call(inner, to);
+  }
+  ToolCall call;
+  for (const char* key : {"name", "tool_name", "function"})
+    if (call.name.empty() && value.contains(key) && value[key].is_string()) call.name = value[key].get<std::string>();
+  for (const char* key : {"id", "tool_call_id"})
+    if (call.id.empty() && value.contains(key) && value[key].is_string()) call.id = value[key].get<std::string>();
+  const char* const where = value.contains("arguments") ? "arguments" : "parameters";
+  const auto arguments = arguments_of(value.contains(where) ? value[where] : ordered_json());
+  if (call.name.empty() || !arguments) return false;
+  call.arguments = *arguments;
+  to.push_back(std::move(call));
+  return true;
+}
+
+/// <function=NAME><parameter=KEY>VALUE</parameter>...</function>. A value is JSON if it is some, else a text.
+bool take_elements(std::string_view& text, std::vector<ToolCall>& to) {
+  constexpr std::string_view end = "</function>";
+  const std::size_t name_end = text.find('>');
+  if (!skip(text, "<function=") || name_end == std::string_view::npos) return false;
+  ToolCall call;
+  call.name = trimmed(text.substr(0, text.find('>')));
+  text.remove_prefix(text.find('>') + 1);
+  ordered_json arguments = ordered_json::object();
+  for (skip_white(text); skip(text, "<parameter="); skip_white(text)) {
+    constexpr std::string_view close = "</parameter>";
+    const std::size_t key_end = text.find('>'), at = text.find(close);
+    if (key_end == std::string_view::npos || at == std::string_view::npos || at < key_end) return false;
+    const std::string key(trimmed(text.substr(0, key_end)));
+    std::string_view value = text.substr(key_end + 1, at - key_end - 1);
+    // One line end on either side is the form's.
+    if (value.starts_with('\n')) value.remove_prefix(1);
+    if (value.ends_with('\n')) value.remove_suffix(1);
+    const ordered_json read = parsed(value);
+    arguments[key] = read.is_discarded() ? ordered_json(std::string(value)) : read;
+    text.remove_prefix(at + close.size());
+  }
+  if (!skip(text, end) || call.name.empty()) return false;
+  call.arguments = text_of(arguments);
+  to.push_back(std::move(call));
+  return true;
+}
+
+/// What stands behind [TOOL_CALLS].
+bool take_mistral(std::string_view& text, std::vector<ToolCall>& to) {
+  skip_white(text);
+  if (text.starts_with('[') && !text.starts_with("[CALL_ID]") && !text.starts_with("[ARGS]")) {
+    const auto value = take_json(text);
+    return value && add_call(*value, to);
+  }
+  ToolCall call;
+  const std::size_t brace = text.find('{');
+  if (brace == std::string_view::npos) return false;
+  std::string_view head = text.substr(0, brace);
+  text.remove_prefix(brace);
+  if (const std::size_t at = head.find("[ARGS]"); at != std::string_view::npos) head = head.substr(0, at);
+  if (const std::size_t at = head.find("[CALL_ID]"); at != std::string_view::npos) {
+    call.id = trimmed(head.substr(at + std::string_view("[CALL_ID]").size()));
+    head = head.substr(0, at);
+  }
+  call.name = trimmed(head);
+  const auto value = take_json(text);
+  if (!value || !value->is_object() || call.name.empty()) return false;
+  call.arguments = text_of(*value);
+  to.push_back(std::move(call));
+  return true;
+}
+
+/// function SEP NAME ```json {...} ``` (V3, R1), or NAME SEP {...} (V3.1); one after the other.
+bool take_deepseek(std::string_view& text, std::vector<ToolCall>& to) {
+  bool any = false;
+  for (skip_white(text); skip(text, deepseek_call); skip_white(text)) {
+    const std::size_t at = text.find(deepseek_separator);
+    if (at == std::string_view::npos) return false;
+    ToolCall call;
+    call.name = trimmed(text.substr(0, at));
+    text.remove_prefix(at + deepseek_separator.size());
+    const std::size_t brace = text.find('{');
+    if (brace == std::string_view::npos) return false;
+    std::string_view between = text.substr(0, brace);
+    text.remove_prefix(brace);
+    if (const std::size_t fence = between.find("```"); fence != std::string_view::npos)
+      between = between.substr(0, fence);
+    if (!is_white(between)) call.name = trimmed(between);
+    const auto value = take_json(text);
+    if (!value || call.name.empty()) return false;
+    call.arguments = text_of(*value);
+    skip_white(text);
+    skip(text, "```");
+    skip_white(text);
+    skip(text, deepseek_end);
+    to.push_back(std::move(call));
+    any = true;
+  }
+  return any;
+}
+
+/// Everything behind the first opening mark of `form`, and what follows: calls, and text between them.
+bool take_all(std::string_view text, const ToolCallForm& form, std::vector<ToolCall>& to, std::string& rest) {
+  while (true) {
+    skip_white(text);
+    bool good = false;
+    switch (form.kind) {
+      case Kind::mistral: good = take_mistral(text, to); break;
+      case Kind::deepseek: good = take_deepseek(text, to); break;
+      case Kind::elements:
+        if (text.starts_with("<function=")) {
+          good = take_elements(text, to);
+          break;
+        }
+        [[fallthrough]];
+      case Kind::json: {
+        const auto value = take_json(text);
+        good = value && add_call(*value, to);
+      }
+    }
+    if (!good) return false;
+    skip_white(text);
+    skip(text, form.close);
+    skip_white(text);
+    skip(text, ";");  // between Llama's calls
+    skip_white(text);
+    const bool more = skip(text, form.open) || (form.open == llama && text.starts_with('{'));
+    if (more) continue;
+    const std::size_t next = text.find(form.open);
+    rest += text.substr(0, next);
+    if (next == std::string_view::npos) return true;
+    text.remove_prefix(next + form.open.size());
+  }
+}
+
+}  // namespace
+
+std::string tools_of_json(std::string_view json, const std::string& name) {
+  const auto bad = [&](const std::string& wrong) {
+    fail<FormatError>({.asked = "read tools",
+                       .with = {{"file", name}},
+                       .wrong = wrong,
+                       .todo = R"(It should be a list such as [{"type": "function", "function": {"name": "add", )"
+                               R"("description": "Adds", "parameters": {"type": "object", "properties": {}}}}])"});
+  };
+  ordered_json all = parsed(json);
+  if (all.is_discarded()) bad("it is no JSON");
+  if (all.is_object()) all = ordered_json::array({all});
+  if (!all.is_array()) bad("it is no list");
+  if (all.empty()) bad("the list is empty");
+  std::set<std::string> names;
+  ordered_json out = ordered_json::array();
+  for (const ordered_json& one : all) {
+    const std::string where = fmt::format("tool {}", out.size() + 1);
+    if (!one.is_object()) bad(where + " is no object");
+    ordered_json full = one;
+    if (!one.contains("function")) full = {{"type", "function"}, {"function", one}};
+    if (!full.contains("type")) full["type"] = "function";
+    if (full["type"] != "function") bad(where + " is of another type than \"function\"");
+    const ordered_json& function = full["function"];
+    if (!function.is_object()) bad("\"function\" of " + where + " is no object");
+    if (!function.contains("name") || !function["name"].is_string() || function["name"].get<std::string>().empty())
+      bad(where + " has no name");
+    const auto& called = function["name"].get_ref<const std::string&>();
+    if (!names.insert(called).second) bad("two tools have the name " + quote_text(called));
+    if (function.contains("parameters") && !function["parameters"].is_object())
+      bad("\"parameters\" of " + where + " is no object");
+    if (function.contains("description") && !function["description"].is_string())
+      bad("\"description\" of " + where + " is no text");
+    out.push_back(std::move(full));
+  }
+  return text_of(out);
+}
+
+std::optional<std::string> json_object(std::string_view value) {
+  const ordered_json read = parsed(value);
+  if (!read.is_object()) return std::nullopt;
+  return text_of(read);
+}
+
+std::vector<ToolCallForm> tool_call_forms(std::string_view template_source) {
+  std::vector<ToolCallForm> out;
+  for (const ToolCallForm& f : forms)
+    if (template_source.find(f.open) != std::string_view::npos) out.push_back(f);
+  return out;
+}
+
+std::span<const std::string_view> tool_call_marks() { return marks; }
+
+ToolCallSplitter::ToolCallSplitter(std::vector<ToolCallForm> given) : forms_(std::move(given)) {
+  bare_ = std::ranges::all_of(forms_, [](const ToolCallForm& f) { return f.open == llama; });
+}
+
+std::string ToolCallSplitter::push(std::string_view piece) {
+  held_ += piece;
+  if (open_ || in_bare_) return {};
+  std::size_t at = std::string::npos;
+  for (std::size_t i = 0; i < forms_.size(); ++i)
+    if (const std::size_t here = held_.find(forms_[i].open); here < at) at = here, open_ = i;
+  if (!started_) {
+    const std::size_t first = held_.find_first_not_of(white);
+    started_ = first != std::string::npos;
+    if (started_ && bare_ && first < at && held_[first] == '{') {
+      in_bare_ = true;
+      open_.reset();
+      return {};
+    }
+    if (!started_) return {};  // white space before a call is the form's
+  }
+  std::size_t give = std::min(at, held_.size());
+  if (!open_)  // what may become a mark waits
+    for (const ToolCallForm& f : forms_)
+      for (std::size_t n = std::min(f.open.size() - 1, held_.size()); n > 0; --n)
+        if (std::string_view(held_).ends_with(f.open.substr(0, n))) {
+          give = std::min(give, held_.size() - n);
+          break;
+        }
+  std::string out = held_.substr(0, give);
+  held_.erase(0, give);
+  return out;
+}
+
+ToolCallSplitter::End ToolCallSplitter::finish() {
+  End out;
+  std::string_view text = held_;
+  const ToolCallForm without_marks{llama, "", Kind::json};
+  const ToolCallForm* const form = in_bare_ ? &without_marks : open_ ? &forms_[*open_] : nullptr;
+  bool good = form != nullptr;
+  if (good && !in_bare_) text.remove_prefix(form->open.size());
+  good = good && take_all(text, *form, out.calls, out.text);
+  // A JSON object that names no function, or other text behind it, is an answer in JSON.
+  if (!good || (in_bare_ && !is_white(out.text))) out = {held_, {}};
+  if (is_white(out.text) && !out.calls.empty()) out.text.clear();
+  held_.clear();
+  return out;
+}
+
+}  // namespace tessera
