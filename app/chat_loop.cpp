@@ -201,7 +201,7 @@ class Talk {
     session_.options().generate.sampling.seed = seed_ + answers_;
     const bool terminal = os::is_terminal(output());
     const Style style(output());
-    bool thinking = false, begun = false;
+    bool thinking = false, begun = false, line_ended = false;
     const auto show = [&](const ThinkingSplitter::Parts& parts) {
       if (options_.json) return true;
       if (!parts.thinking.empty() && terminal) {
@@ -211,7 +211,7 @@ class Talk {
       if (!parts.text.empty()) {
         if (std::exchange(thinking, false)) app::print("\n\n");
         app::print("{}", shown(parts.text, terminal));
-        begun = true;
+        begun = true, line_ended = parts.text.ends_with('\n');
       }
       return std::fflush(output()) == 0;  // main says so if not
     };
@@ -227,7 +227,7 @@ class Talk {
     take_interrupt();
     if (options_.json)
       print_json(a);
-    else if (begun || a.message.calls.empty())
+    else if (a.message.calls.empty() || (begun && !line_ended))
       app::print("\n");
     if (!options_.json)
       for (const ToolCall& c : a.message.calls)

@@ -236,7 +236,7 @@ TEST(Chat, FunctionsAreCalledAndAnswered) {
   const std::string model = folder / "weather.gguf", tools = file("tools.json", weather_tools),
                     saved = folder / "saved.json";
   const auto with_tools = [&](std::vector<std::string> more, const std::string& in = {}) {
-    more.insert(more.end(), {"-n", "100", "--tools", tools});
+    more.insert(more.end(), {"--tools", tools});
     return tessera_with(chat(more, model), typed(in));
   };
   const std::string question = "How is the weather in Zürich?\n";
