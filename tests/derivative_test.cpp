@@ -43,7 +43,12 @@ std::vector<NodeCase> node_cases() {
         Op::math, op, 1, [op](auto x) { return math(op, x[0]); }, low, high);
   };
   for (const MathOp op : {MathOp::exp, MathOp::exp2, MathOp::sin, MathOp::cos, MathOp::tanh, MathOp::erf}) math_of(op);
-  for (const MathOp op : {MathOp::sqrt, MathOp::rsqrt, MathOp::log, MathOp::log2}) math_of(op, 0.4, 3);
+  for (const MathOp op : {MathOp::sqrt, MathOp::rsqrt, MathOp::log, MathOp::log2, MathOp::log10}) math_of(op, 0.4, 3);
+  for (const MathOp op : {MathOp::atan, MathOp::sinh, MathOp::cosh}) math_of(op);
+  for (const MathOp op : {MathOp::asin, MathOp::acos}) math_of(op, -0.9, 0.9);
+  math_of(MathOp::tan, -1.2, 1.2);
+  for (const MathOp op : {MathOp::atan2, MathOp::hypot})
+    add(Op::math, op, 2, [op](auto x) { return math(op, x[0], x[1]); });
   add(
       Op::math, MathOp::pow, 2, [](auto x) { return pow(x[0], x[1]); }, 0.4, 2);
   add(Op::math, MathOp::fma, 3, [](auto x) { return fma(x[0], x[1], x[2]); });
@@ -161,6 +166,10 @@ TEST(Derivative, AtTiesAndKinksIsPyTorchs) {
   EXPECT_EQ(at(Op::unary, UnaryOp::abs, {0}, [](auto x) { return abs(x[0]); }), zero);
   EXPECT_EQ(at(Op::math, MathOp::pow, {0, 0}, [](auto x) { return pow(x[0], x[1]); }), (std::vector<double>{0, 0}));
   EXPECT_EQ(at(Op::math, MathOp::pow, {0, 2}, [](auto x) { return pow(x[0], x[1]); }), (std::vector<double>{0, 0}));
+  EXPECT_EQ(at(Op::math, MathOp::hypot, {0, 0}, [](auto x) { return hypot(x[0], x[1]); }), (std::vector<double>{0, 0}));
+  // Where the squares leave the range: x / length^2.
+  EXPECT_EQ(at(Op::math, MathOp::atan2, {0, 0x1p+600}, [](auto x) { return atan2(x[0], x[1]); }),
+            (std::vector<double>{0x1p-600, 0}));
 }
 
 }  // namespace

@@ -348,7 +348,7 @@ TYPED_TEST(Table, Math) {
     auto fn = traced(std::string(name_of(op)), [&] {
       BufferRef a = in("a", dtype_v<T>), b = in("b", dtype_v<T>), c = out("c", dtype_v<T>);
       Value i = global_id(), v = a.load(i), w = b.load(i);
-      c.store(i, op == MathOp::fma ? fma(v, w, v) : op == MathOp::pow ? pow(v, w) : math(op, v));
+      c.store(i, op == MathOp::fma ? fma(v, w, v) : operand_count(op) == 2 ? math(op, v, w) : math(op, v));
     });
     ASSERT_EQ(fn.has_value(), real<T>) << name_of(op) << " " << dtype_name(dtype_v<T>);
     if constexpr (real<T>) {
@@ -383,6 +383,15 @@ TYPED_TEST(Table, Math) {
           case MathOp::tanh: e = std::tanh(v), allowed = sizeof(T) == 4 ? 1 : 2; break;
           case MathOp::erf: e = std::erf(v); break;
           case MathOp::pow: e = std::pow(v, w); break;
+          case MathOp::tan: e = std::tan(v); break;
+          case MathOp::asin: e = std::asin(v); break;
+          case MathOp::acos: e = std::acos(v); break;
+          case MathOp::atan: e = std::atan(v); break;
+          case MathOp::sinh: e = std::sinh(v), allowed = sizeof(T) == 4 ? 1 : 2; break;
+          case MathOp::cosh: e = std::cosh(v), allowed = sizeof(T) == 4 ? 1 : 2; break;
+          case MathOp::log10: e = std::log10(v), allowed = sizeof(T) == 4 ? 1 : 2; break;
+          case MathOp::atan2: e = std::atan2(v, w); break;
+          case MathOp::hypot: e = std::hypot(v, w); break;
           default: FAIL();
         }
         const T nearest = static_cast<T>(e);
@@ -474,7 +483,8 @@ TYPED_TEST(Table, Atomics) {
       Value v = a.load(global_id());
       old.store(global_id(), op == AtomicOp::cas ? c.atomic_cas(0, a.load(0), v) : c.atomic(op, 0, v));
     });
-    const bool allowed = t == DType::i32 || t == DType::u32 || t == DType::i64 || t == DType::u64 || t == DType::f32;
+    const bool integer = t == DType::i32 || t == DType::u32 || t == DType::i64 || t == DType::u64;
+    const bool allowed = integer || (op < AtomicOp::and_ && (t == DType::f32 || t == DType::f64));
     ASSERT_EQ(fn.has_value(), allowed) << name_of(op) << " " << dtype_name(t);
     if (!fn) continue;
     std::vector<Stored<T>> x(300), cell = {Stored<T>(40)}, old(300);
@@ -490,6 +500,11 @@ TYPED_TEST(Table, Atomics) {
       if (op == AtomicOp::min) now = v < now ? v : now;
       if (op == AtomicOp::max) now = v > now ? v : now;
       if (op == AtomicOp::exchange || (op == AtomicOp::cas && now == T(40))) now = v;
+      if constexpr (std::is_integral_v<T> && !boolean<T>) {
+        if (op == AtomicOp::and_) now = static_cast<T>(now & v);
+        if (op == AtomicOp::or_) now = static_cast<T>(now | v);
+        if (op == AtomicOp::xor_) now = static_cast<T>(now ^ v);
+      }
     }
     ASSERT_TRUE(static_cast<T>(cell[0]) == now);
   }

@@ -79,7 +79,7 @@ const std::vector<Mistake> mistakes = {
      [] { dot4(Dot4Signs::signed_signed, in("x").load(0), in("y").load(0), in("z").load(0)); },
      "dot4 takes u32, u32 and i32, not f32, f32 and f32"},
     {"atomic_type", KernelKind::map, [] { out("x", DType::u8).atomic(AtomicOp::add, 0, literal(DType::u8, 1)); },
-     "atomics work on i32, u32, i64, u64 and f32, not u8"},
+     "atomics work on i32, u32, i64, u64, f32 and f64, not u8"},
     {"atomic_local", KernelKind::map,
      [] { local_array(DType::i32, 4).atomic(AtomicOp::add, 0, literal(DType::i32, 1)); },
      "atomics are for memory that threads share"},

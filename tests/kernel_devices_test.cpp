@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
 #include <map>
+#include <numeric>
 
 #include "tessera/ir/value.h"
 #include "tessera/kernel/buffer.h"
@@ -72,6 +76,141 @@ TEST_P(OnEveryDevice, IntegersThatWrapWithinAChunkOfLanes) {
     ASSERT_EQ(w[i], static_cast<std::int32_t>(static_cast<std::uint32_t>(i) + 2147483640u)) << i;
     ASSERT_EQ(n[i], static_cast<std::int8_t>(2 * i)) << i;
   }
+}
+
+TEST_P(OnEveryDevice, FunctionsThatEverybodyLooksFor) {
+  constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const auto floats = kernel("floats", [](Buffer<const float> x, Buffer<float> y, Buffer<bool> is) {
+    auto i = global_id();
+    auto v = x[i];
+    y[8 * i] = sign(v), y[8 * i + 1] = copysign(2, v), y[8 * i + 2] = round(v), y[8 * i + 3] = atan2(v, -1);
+    y[8 * i + 4] = hypot(v, 3), y[8 * i + 5] = tan(v), y[8 * i + 6] = asin(v) + acos(v), y[8 * i + 7] = log10(v);
+    is[3 * i] = isnan(v), is[3 * i + 1] = isinf(v), is[3 * i + 2] = isfinite(v);
+  });
+  std::vector<float> x = {0.f, -0.f, 2.5f, -3.5f, inf, -inf, nan, 1e-30f};
+  for (const float v : numbers(500, -1, 1)) x.push_back(v);
+  auto y = upload(std::vector<float>(8 * x.size()));
+  DeviceBuffer<bool> is(3 * x.size());
+  floats.launch({x.size()}, upload(x), y, is);
+  const auto got = contents(y);
+  const auto flags = is.to_vector();
+  const auto like = [](float a, double b) {
+    return std::isnan(b) ? std::isnan(a) : a == static_cast<float>(b) || std::abs(a - b) <= 1e-6 * std::abs(b);
+  };
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double v = x[i];
+    const double wanted[] = {v > 0   ? 1.0
+                             : v < 0 ? -1.0
+                                     : v,
+                             std::copysign(2, v),
+                             std::nearbyint(v),
+                             std::atan2(v, -1),
+                             std::hypot(v, 3),
+                             std::tan(v),
+                             std::asin(v) + std::acos(v),
+                             std::log10(v)};
+    for (std::size_t k = 0; k < 8; ++k)
+      ASSERT_TRUE(like(got[8 * i + k], wanted[k])) << k << " of " << v << ": " << got[8 * i + k];
+    ASSERT_EQ(std::signbit(got[8 * i + 1]), std::signbit(x[i])) << v;
+    ASSERT_EQ(flags[3 * i], std::isnan(v));
+    ASSERT_EQ(flags[3 * i + 1], std::isinf(v));
+    ASSERT_EQ(flags[3 * i + 2], std::isfinite(v));
+  }
+  const auto integers = kernel("integers", [](Buffer<const std::uint64_t> wide, Buffer<std::uint64_t> zeros,
+                                              Buffer<std::int8_t> narrow, Buffer<std::int16_t> signs) {
+    auto i = global_id();
+    zeros[i] = ctz(wide[i]);
+    signs[i] = sign(cast<std::int16_t>(narrow[i]));
+    narrow[i] = ctz(narrow[i]);
+  });
+  std::vector<std::uint64_t> w;
+  std::vector<std::int8_t> n;
+  for (int i = 0; i < 256; ++i) w.push_back(random() << (i % 64)), n.push_back(static_cast<std::int8_t>(i));
+  w[0] = 0;
+  auto zeros = upload(std::vector<std::uint64_t>(256));
+  auto narrow = upload(n);
+  auto signs = upload(std::vector<std::int16_t>(256));
+  integers.launch({256}, upload(w), zeros, narrow, signs);
+  for (std::size_t i = 0; i < 256; ++i) {
+    ASSERT_EQ(contents(zeros)[i], static_cast<std::uint64_t>(std::countr_zero(w[i]))) << w[i];
+    ASSERT_EQ(contents(narrow)[i], std::countr_zero(static_cast<std::uint8_t>(i)));
+    ASSERT_EQ(contents(signs)[i], (n[i] > 0) - (n[i] < 0));
+  }
+}
+
+template <class T>
+void check_bits(std::mt19937_64& random) {
+  const auto bits = kernel("bits", [](Buffer<const T> x, Buffer<T> out, Buffer<T> seen) {
+    auto i = global_id();
+    atomic_and(out, 0, x[i]);
+    atomic_or(out, 1, x[i]);
+    atomic_xor(out, 2, x[i]);
+    auto place = cast<std::int32_t>(i % 3) + 3;
+    if_(place == 3, [&] { atomic_and(out, place, x[i]); });
+    if_(place == 4, [&] { atomic_or(out, place, x[i]); });
+    if_(place == 5, [&] { atomic_xor(out, place, x[i]); });
+    auto now = atomic_load(out, 6);
+    seen[i] = now;
+  });
+  std::vector<T> x(1000), out = {static_cast<T>(-1), 0, 0, static_cast<T>(-1), 0, 0, 77};
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const int set = static_cast<int>(random() % (8 * sizeof(T)));
+    x[i] = static_cast<T>(i % 3 == 0 ? ~(T{1} << set) : i % 3 == 1 ? T{1} << set : static_cast<T>(random()));
+  }
+  auto y = upload(out), seen = upload(std::vector<T>(x.size()));
+  bits.launch({x.size()}, upload(x), y, seen);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    out[0] &= x[i], out[1] |= x[i], out[2] ^= x[i];
+    if (i % 3 == 0) out[3] &= x[i];
+    if (i % 3 == 1) out[4] |= x[i];
+    if (i % 3 == 2) out[5] ^= x[i];
+  }
+  EXPECT_EQ(contents(y), out);
+  EXPECT_EQ(contents(seen), std::vector<T>(x.size(), 77));
+}
+
+TEST_P(OnEveryDevice, AtomicsOfBits) {
+  check_bits<std::int32_t>(random), check_bits<std::uint32_t>(random);
+  if (!device_info(GetParam()).can.atomic_i64) return;
+  check_bits<std::int64_t>(random), check_bits<std::uint64_t>(random);
+}
+
+TEST_P(OnEveryDevice, AtomicsOfDoubles) {
+  const auto sums = kernel("sums", block(64), [](Buffer<const double> x, Buffer<double> out, Buffer<double> before) {
+    Shared<double> part(1);
+    auto i = global_id();
+    if_(thread_id() == 0, [&] { part[0] = 0; });
+    barrier();
+    atomic_add(part, 0, x[i]);
+    barrier();
+    if_(thread_id() == 0, [&] { atomic_add(out, 0, part[0]); });
+    atomic_min(out, 1, x[i]);
+    atomic_max(out, 2, x[i]);
+    auto old = atomic_exchange(out, 3, x[i]);
+    before[i] = old;
+    atomic_cas(out, 4, -0.0, x[0]);
+    auto zero = atomic_load(out, 5);
+    if_(i == 0, [&] { out[6] = zero; });
+  });
+  const auto& can = device_info(GetParam()).can;
+  std::vector<double> x(640), out = {0, 1e9, -1e9, 5, -0.0, -0.0, 1};
+  for (double& v : x) v = static_cast<double>(static_cast<std::int64_t>(random() % 2000001) - 1000000);
+  if (!can.f64 || !can.atomic_i64) {
+    EXPECT_THROW(sums.launch({x.size()}, upload(x), upload(out), upload(x)), KernelError);
+    return;
+  }
+  auto y = upload(out), before = upload(std::vector<double>(x.size()));
+  sums.launch({x.size()}, upload(x), y, before);
+  const auto got = contents(y);
+  EXPECT_EQ(got[0], std::accumulate(x.begin(), x.end(), 0.0));  // whole numbers: exact in any order
+  EXPECT_EQ(got[1], *std::ranges::min_element(x));
+  EXPECT_EQ(got[2], *std::ranges::max_element(x));
+  auto left = x, found = contents(before);
+  left.push_back(5), found.push_back(got[3]);
+  std::ranges::sort(left), std::ranges::sort(found);
+  EXPECT_EQ(found, left);
+  EXPECT_EQ(got[4], x[0]) << "compared by its bits";
+  EXPECT_TRUE(std::signbit(got[5]) && std::signbit(got[6])) << "to look at -0 leaves it";
 }
 
 TEST_P(OnEveryDevice, AMapKernelHasTheThreadsOfItsExtentWhicheverPlacesItAsksFor) {

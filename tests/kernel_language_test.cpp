@@ -288,6 +288,34 @@ TEST(KernelLanguage, BlocksSharedMemoryAndAtomics) {
             "%14: i32 = atomic_max arg2[2:index], %12\nprint \"thread {} has {}\" thread_id(0), %5\n");
 }
 
+TEST(KernelLanguage, FunctionsOfFloatsAndBits) {
+  EXPECT_EQ(map_text([](Buffer<float> x, Buffer<half> h, Buffer<bool> b) {
+              x[0] = atan2(1, tan(x[0]));
+              x[1] = hypot(round(x[1]), 2.5);
+              x[2] = log10(sinh(asin(h[0])));
+              b[0] = isnan(x[3]);
+            }),
+            "%1: f32 = load arg0[0:index]\n%2: f32 = tan %1\n%3: f32 = atan2 1:f32, %2\nstore arg0[0:index], %3\n"
+            "%4: f32 = load arg0[1:index]\n%5: f32 = rint %4\n%6: f32 = hypot %5, 2.5:f32\nstore arg0[1:index], %6\n"
+            "%7: f16 = load arg1[0:index]\n%8: f32 = cast %7\n%9: f32 = asin %8\n%10: f32 = sinh %9\n"
+            "%11: f32 = log10 %10\nstore arg0[2:index], %11\n"
+            "%12: f32 = load arg0[3:index]\n%13: bool = ne %12, %12\nstore arg2[0:index], %13\n");
+  EXPECT_EQ(map_text([](Buffer<std::uint32_t> x) {
+              x[0] = ctz(x[1]);
+              atomic_xor(x, 2, 7);
+              auto now = atomic_load(x, 3);
+              x[4] = now;
+            }),
+            "%1: u32 = load arg0[1:index]\n%2: u32 = not %1\n%3: u32 = sub %1, 1:u32\n%4: u32 = and %2, %3\n"
+            "%5: u32 = popcount %4\nstore arg0[0:index], %5\n%6: u32 = atomic_xor arg0[2:index], 7:u32\n"
+            "%7: u32 = atomic_or arg0[3:index], 0:u32\nstore arg0[4:index], %7\n");
+  EXPECT_EQ(map_text([](Buffer<double> x) {
+              auto now = atomic_load(x, 0);
+              x[1] = now;
+            }),
+            "%1: f64 = atomic_cas arg0[0:index], 0:f64, 0:f64\nstore arg0[1:index], %1\n");
+}
+
 TEST(KernelLanguage, VectorsAndLocalArrays) {
   EXPECT_EQ(
       map_text([](Buffer<const float> x, Buffer<float> y) {

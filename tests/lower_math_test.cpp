@@ -117,6 +117,8 @@ class Evaluator {
   std::size_t size_ = 0;
 };
 
+bool two(MathOp op) { return operand_count(op) == 2; }
+
 Evaluator expanded(MathOp op) {
   Builder b("math", KernelKind::map);
   {
@@ -124,7 +126,7 @@ Evaluator expanded(MathOp op) {
     const BufferRef x = buffer_param("x", DType::f32, Access::read), y = buffer_param("y", DType::f32, Access::read);
     const BufferRef z = buffer_param("z", DType::f32, Access::read_write);
     const Value i = global_id();
-    z.store(i, op == MathOp::pow ? pow(x.load(i), y.load(i)) : math(op, x.load(i)));
+    z.store(i, two(op) ? math(op, x.load(i), y.load(i)) : math(op, x.load(i)));
   }
   const Function lowered = emit::lower(b.finish(), {.guard_map = false, .expand_math = true});
   for (const Node& n : lowered.nodes) EXPECT_FALSE(n.op == Op::math && emit::expands(n.kind<MathOp>()));
@@ -174,7 +176,7 @@ TEST_P(Math, error_is_within_its_bound) {
   // One float out of each run of 2^11 neighbours, over all bit patterns; then more where the functions bend.
   std::vector<float> x, y;
   auto flush = [&] {
-    if (op != MathOp::pow) y.assign(x.size(), 0.0f);
+    if (!two(op)) y.assign(x.size(), 0.0f);
     compare(op, e, x, y, worst);
     x.clear(), y.clear();
   };
@@ -190,6 +192,8 @@ TEST_P(Math, error_is_within_its_bound) {
         float p = exponent(random) / (l == 0 ? 1 : l);
         if (any(random) % 4 == 0) p = std::rint(p);
         y.push_back(any(random) % 64 == 0 ? std::bit_cast<float>(any(random)) : p);
+      } else if (two(op)) {  // within some powers of two of the first, and anywhere
+        y.push_back(any(random) % 4 == 0 ? std::bit_cast<float>(any(random)) : f * std::exp2(2 * near(random)));
       }
     }
     if (x.size() == 1 << 15) flush();
@@ -197,10 +201,13 @@ TEST_P(Math, error_is_within_its_bound) {
   for (int i = 0; i < 1 << 18; ++i) {
     float f = near(random);
     if (op == MathOp::exp || op == MathOp::exp2) f *= 12;
-    if (op == MathOp::log || op == MathOp::log2) f = 1 + f / 24;
+    if (op == MathOp::log || op == MathOp::log2 || op == MathOp::log10) f = 1 + f / 24;
+    if (op == MathOp::asin || op == MathOp::acos) f /= 12;
     if (op == MathOp::pow) {
       f = std::exp2(f / 40);  // near 1, where the logarithm loses most
       y.push_back(exponent(random) / std::log2(f));
+    } else if (two(op)) {
+      y.push_back(near(random));
     }
     x.push_back(f);
     if (x.size() == 1 << 15) flush();
@@ -225,7 +232,7 @@ TEST_P(Math, special_values) {
   for (float a : specials)
     for (float b : specials) {
       if (!std::isinf(a) && (a < bound.lowest || a > bound.highest)) continue;
-      x.push_back(a), y.push_back(op == MathOp::pow ? b : 0.0f);
+      x.push_back(a), y.push_back(two(op) ? b : 0.0f);
     }
   Evaluator e = expanded(op);
   const std::vector<float> got = e.run(x, y);
@@ -247,11 +254,15 @@ TEST(math, sine_and_cosine_past_their_range_stay_between_minus_one_and_one) {
     Evaluator e = expanded(op);
     for (float f : e.run(x, x)) EXPECT_LE(std::abs(f), 1.0f);
   }
+  Evaluator e = expanded(MathOp::tan);
+  for (float f : e.run(x, x)) EXPECT_TRUE(std::isfinite(f));
 }
 
 INSTANTIATE_TEST_SUITE_P(all, Math,
                          testing::Values(MathOp::exp, MathOp::exp2, MathOp::log, MathOp::log2, MathOp::sin, MathOp::cos,
-                                         MathOp::tanh, MathOp::erf, MathOp::pow),
+                                         MathOp::tanh, MathOp::erf, MathOp::pow, MathOp::tan, MathOp::asin,
+                                         MathOp::acos, MathOp::atan, MathOp::sinh, MathOp::cosh, MathOp::log10,
+                                         MathOp::atan2, MathOp::hypot),
                          [](const auto& i) { return std::string(name_of(i.param)); });
 
 }  // namespace

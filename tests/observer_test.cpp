@@ -85,6 +85,8 @@ std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { 
       {"zeros", "zeros", 0, [] { Array::zeros({2}); }},
       {"ones", "ones", 0, [] { Array::ones({2}); }},
       {"arange", "arange", 0, [] { Array::arange(3); }},
+      {"linspace", "linspace", 0, [] { Array::linspace(0, 1, 3); }},
+      {"eye", "eye", 0, [] { Array::eye(3); }},
       {"from", "from", 0, [] { Array::from({1.f}); }},
       {"wrap", "wrap", 0, [] { Array::wrap(Storage::allocate(current_device(), 8), DType::f32, {2}); }},
       {"reshape", "reshape", 1, [=] { a.reshape({4}); }},
@@ -136,6 +138,12 @@ std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { 
        [=] {
          pad(row, {{1, 1}});
        }},
+      {"flip", "flip", 1, [=] { flip(a); }},
+      {"masked_select", "masked_select", 2, [=] { masked_select(a, c); }},
+      {"nonzero", "nonzero", 1, [=] { nonzero(a); }},
+      {"sort", "sort", 1, [=] { sort(a, 0); }},
+      {"argsort", "argsort", 1, [=] { argsort(a); }},
+      {"unique", "unique", 1, [=] { unique(a); }},
       {"tril", "tril", 1, [=] { tril(a); }},
       {"triu", "triu", 1, [=] { triu(a, 1); }},
       {"one_hot", "one_hot", 1, [=] { one_hot(ids, 3); }},
@@ -222,14 +230,21 @@ std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { 
     list.push_back({name, op, 2, [f = functions.at(op), x = bits ? i : a] { f(x, 2); }});
   }
   for (const auto& [name, f] : std::initializer_list<std::pair<const char*, Array (*)(Array)>>{
-           {"abs", abs},         {"sqrt", sqrt},   {"rsqrt", rsqrt}, {"exp", exp},          {"exp2", exp2},
-           {"log", log},         {"log2", log2},   {"sin", sin},     {"cos", cos},          {"tanh", tanh},
-           {"erf", erf},         {"floor", floor}, {"ceil", ceil},   {"trunc", trunc},      {"rint", rint},
-           {"sigmoid", sigmoid}, {"silu", silu},   {"relu", relu},   {"gelu", gelu},        {"log1p", log1p},
-           {"expm1", expm1},     {"sign", sign},   {"isnan", isnan}, {"isfinite", isfinite}})
+           {"abs", abs},         {"sqrt", sqrt},   {"rsqrt", rsqrt}, {"exp", exp},           {"exp2", exp2},
+           {"log", log},         {"log2", log2},   {"sin", sin},     {"cos", cos},           {"tanh", tanh},
+           {"erf", erf},         {"floor", floor}, {"ceil", ceil},   {"trunc", trunc},       {"rint", rint},
+           {"sigmoid", sigmoid}, {"silu", silu},   {"relu", relu},   {"gelu", gelu},         {"log1p", log1p},
+           {"expm1", expm1},     {"sign", sign},   {"isnan", isnan}, {"isfinite", isfinite}, {"tan", tan},
+           {"asin", asin},       {"acos", acos},   {"atan", atan},   {"sinh", sinh},         {"cosh", cosh},
+           {"log10", log10},     {"round", round}, {"isinf", isinf}})
     list.push_back({name, name, 1, [f = f, a] { f(a); }});
-  for (const auto& [name, f] : std::initializer_list<std::pair<const char*, Array (*)(ArrayOperand, ArrayOperand)>>{
-           {"minimum", minimum}, {"maximum", maximum}, {"pow", pow}})
+  for (const auto& [name, f] :
+       std::initializer_list<std::pair<const char*, Array (*)(ArrayOperand, ArrayOperand)>>{{"minimum", minimum},
+                                                                                            {"maximum", maximum},
+                                                                                            {"pow", pow},
+                                                                                            {"atan2", atan2},
+                                                                                            {"hypot", hypot},
+                                                                                            {"copysign", copysign}})
     list.push_back({name, name, 2, [f = f, a] { f(a, 2); }});
   return list;
 }
@@ -287,15 +302,23 @@ const std::set<std::string> with_gradient = {
     "sqrt", "rsqrt", "exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "sigmoid", "silu", "relu", "gelu",
     "reshape", "transpose", "permute", "broadcast_to", "slice", "select", "unsqueeze", "squeeze", "copy", "to", "sum",
     "mean", "max", "min", "concatenate", "take", "matmul", "linear", "rms_norm", "softmax", "rotary",
-    "scaled_dot_product_attention", "log1p", "expm1", "clip", "pad", "update_slice", "cumsum", "take_along_axis",
-    "scatter", "scatter_add", "solve_triangular", "cholesky", "windows2d", "fold2d", "max_pool2d", "average_pool2d",
+    "scaled_dot_product_attention", "log1p", "expm1", "clip", "pad", "update_slice", "cumsum", "take_along_axis", "tan",
+    "asin", "acos", "atan", "atan2", "sinh", "cosh", "log10", "hypot", "copysign", "flip", "scatter", "scatter_add",
+    "solve_triangular", "cholesky", "windows2d", "fold2d", "max_pool2d", "average_pool2d",
     // a composition of such
-    "as_contiguous", "silu_gate", "gelu_gate", "stack", "split", "tril", "triu", "var", "std", "logsumexp", "conv2d"};
+    "sort", "masked_select", "as_contiguous", "silu_gate", "gelu_gate", "stack", "split", "tril", "triu", "var", "std",
+    "logsumexp", "conv2d"};
 const std::map<std::string, const char*> without_gradient = {
     {"floor", "it is zero"},
     {"ceil", "it is zero"},
     {"trunc", "it is zero"},
     {"rint", "it is zero"},
+    {"round", "it is zero"},
+    {"isinf", "gives bools"},
+    {"nonzero", "gives integers"},
+    {"argsort", "gives integers"},
+    {"linspace", "takes no arrays"},
+    {"eye", "takes no arrays"},
     {"astype", "to integers, as here, there is none; among floats there is"},
     {"sign", "it is zero"},
     {"isnan", "gives bools"},
@@ -337,13 +360,11 @@ const std::map<std::string, const char*> without_gradient = {
     {"load", "takes no arrays"},
     {"from_dlpack", "takes no arrays"},
 };
-const std::set<std::string> refuse_history = {"multiply_into",    "solve_triangular_into",
-                                              "cholesky_into",    "attention",
-                                              "cache_store",      "assign",
-                                              "assign_all",       "fill",
-                                              "operator+=",       "operator-=",
-                                              "operator*=",       "operator/=",
-                                              "view_for_writing", "host_access"};
+const std::set<std::string> refuse_history = {"unique",        "multiply_into",    "solve_triangular_into",
+                                              "cholesky_into", "attention",        "cache_store",
+                                              "assign",        "assign_all",       "fill",
+                                              "operator+=",    "operator-=",       "operator*=",
+                                              "operator/=",    "view_for_writing", "host_access"};
 
 TEST(Observer, EachFunctionPassesHistoryOnRefusesItOrHasNoGradient) {
   const auto argument = [](Array x) {

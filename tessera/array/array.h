@@ -40,6 +40,13 @@ class Array {
   /// of the dtype as in full(), and counting wraps.
   static Array arange(std::int64_t count, double start = 0, double step = 1, DType dtype = DType::f32,
                       std::optional<Device> device = {});
+  /// `count` numbers from `start` to `stop`, both among them, at even distances: NumPy's, computed in f64 (f32 on a
+  /// device without f64) and converted.
+  static Array linspace(double start, double stop, std::int64_t count, DType dtype = DType::f32,
+                        std::optional<Device> device = {});
+  /// Ones on the k-th diagonal of a matrix, zeros elsewhere; `columns` defaults to `rows`.
+  static Array eye(std::int64_t rows, std::optional<std::int64_t> columns = {}, std::int64_t k = 0,
+                   DType dtype = DType::f32, std::optional<Device> device = {});
   /// Copies `data`; `shape` defaults to one dimension. ShapeError if the counts differ.
   template <Element T>
   static Array from(std::span<const T> data, std::optional<Shape> shape = {}, std::optional<Device> device = {}) {
@@ -103,8 +110,10 @@ class Array {
   Array transpose() const;           ///< reverses the dimensions
   Array permute(std::vector<int> axes) const;
   Array broadcast_to(const Shape& shape) const;
-  Array slice(int axis, std::int64_t begin, std::int64_t end,
-              std::int64_t step = 1) const;          ///< negative: from the end; step > 0
+  /// Negative `begin` and `end` count from the end, as in NumPy, and what lies outside is cut off. A negative step goes
+  /// from `begin` down to above `end` (-n - 1 or less: to the first element, n the extent), and is the one that copies:
+  /// what is written to the result is not written here.
+  Array slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t step = 1) const;
   Array select(int axis, std::int64_t index) const;  ///< drops the axis
   Array unsqueeze(int axis) const;
   Array squeeze(int axis) const;
@@ -274,22 +283,35 @@ Array log(Array a);
 Array log2(Array a);
 Array log1p(Array a);  ///< log(1 + a), also near 0: within 2 ulp of f32, 3 of f64
 Array expm1(Array a);  ///< exp(a) - 1, also near 0: within 4.5 ulp of f32, 5.5 of f64
+Array log10(Array a);
 Array sin(Array a);
 Array cos(Array a);
+Array tan(Array a);
+Array asin(Array a);
+Array acos(Array a);
+Array atan(Array a);
+Array atan2(ArrayOperand y, ArrayOperand x);  ///< the angle of the point (x, y), between -pi and pi
+Array sinh(Array a);
+Array cosh(Array a);
 Array tanh(Array a);
+Array hypot(ArrayOperand a, ArrayOperand b);  ///< sqrt(a * a + b * b), also where the squares overflow
 Array erf(Array a);
 Array floor(Array a);
 Array ceil(Array a);
 Array trunc(Array a);
 Array rint(Array a);
+Array round(Array a);  ///< rint: to the nearest whole number, ties to even as in NumPy
 Array sigmoid(Array a);
 Array silu(Array a);  ///< a * sigmoid(a)
 Array relu(Array a);
 Array gelu(Array a);  ///< with erf
 Array sign(Array a);  ///< -1, 0 or 1 of the same dtype; of NaN it is NaN, and of a zero that zero
+/// |a| with the sign of b, also where b is a zero or NaN. Floats.
+Array copysign(ArrayOperand a, ArrayOperand b);
 /// Between `low` and `high`: minimum(maximum(a, low), high), so where low > high it is high.
 Array clip(Array a, ArrayOperand low, ArrayOperand high);
 Array isnan(Array a);     ///< bools; false for integers
+Array isinf(Array a);     ///< bools; false for integers
 Array isfinite(Array a);  ///< bools; true for integers
 
 // Reductions over `axes` (all if empty); `keep` leaves extents of 1. A pending argument is computed on the way.

@@ -330,6 +330,17 @@ Array math(const char* name, ir::MathOp op, Array a) {
   return operation.made(elementwise(name, ir::Op::math, sub(op), t, as(std::move(a), t)));
 }
 
+// The same of two; scalars take the dtype of the array beside them.
+Array math(const char* name, ir::MathOp op, ArrayOperand a, ArrayOperand b) {
+  const Operation operation(name, a, b);
+  if (!a.is_array() && !b.is_array()) fail<ArgumentError>({.asked = name, .wrong = "one operand must be an array"});
+  const DType met = dtype_of(a, b);
+  need(met != DType::boolean, name, met, "numbers");
+  const DType t = is_float(met) ? met : DType::f32;
+  std::array<ArrayOperand, 2> both = {as(std::move(a), t), as(std::move(b), t)};
+  return operation.made(elementwise(name, ir::Op::math, sub(op), t, t, both));
+}
+
 }  // namespace
 
 Array Array::astype(DType dtype) const {
@@ -411,6 +422,15 @@ Array exp(Array a) { return math("exp", ir::MathOp::exp, std::move(a)); }
 Array exp2(Array a) { return math("exp2", ir::MathOp::exp2, std::move(a)); }
 Array log(Array a) { return math("log", ir::MathOp::log, std::move(a)); }
 Array log2(Array a) { return math("log2", ir::MathOp::log2, std::move(a)); }
+Array log10(Array a) { return math("log10", ir::MathOp::log10, std::move(a)); }
+Array tan(Array a) { return math("tan", ir::MathOp::tan, std::move(a)); }
+Array asin(Array a) { return math("asin", ir::MathOp::asin, std::move(a)); }
+Array acos(Array a) { return math("acos", ir::MathOp::acos, std::move(a)); }
+Array atan(Array a) { return math("atan", ir::MathOp::atan, std::move(a)); }
+Array sinh(Array a) { return math("sinh", ir::MathOp::sinh, std::move(a)); }
+Array cosh(Array a) { return math("cosh", ir::MathOp::cosh, std::move(a)); }
+Array atan2(ArrayOperand y, ArrayOperand x) { return math("atan2", ir::MathOp::atan2, std::move(y), std::move(x)); }
+Array hypot(ArrayOperand a, ArrayOperand b) { return math("hypot", ir::MathOp::hypot, std::move(a), std::move(b)); }
 Array sin(Array a) { return math("sin", ir::MathOp::sin, std::move(a)); }
 Array cos(Array a) { return math("cos", ir::MathOp::cos, std::move(a)); }
 Array tanh(Array a) { return math("tanh", ir::MathOp::tanh, std::move(a)); }
@@ -419,6 +439,40 @@ Array floor(Array a) { return math("floor", ir::MathOp::floor, std::move(a)); }
 Array ceil(Array a) { return math("ceil", ir::MathOp::ceil, std::move(a)); }
 Array trunc(Array a) { return math("trunc", ir::MathOp::trunc, std::move(a)); }
 Array rint(Array a) { return math("rint", ir::MathOp::rint, std::move(a)); }
+Array round(Array a) { return math("round", ir::MathOp::rint, std::move(a)); }
+Array copysign(ArrayOperand a, ArrayOperand b) {
+  detail::RuledOperation operation("copysign", a, b);
+  if (!a.is_array() && !b.is_array())
+    fail<ArgumentError>({.asked = "copysign", .wrong = "one operand must be an array"});
+  const DType met = dtype_of(a, b);
+  need(met != DType::boolean, "copysign", met, "numbers");
+  const DType t = is_float(met) ? met : DType::f32;
+  const Device device = (a.is_array() ? a : b).array().device();
+  const auto bits_of = [&](ArrayOperand o) {
+    Array x = o.is_array() ? as(o.take(), t) : Array::full({}, o.value(), t, device);
+    const std::size_t size = dtype_size(t);
+    return elementwise("copysign", ir::Op::bitcast, 0,
+                       size == 2   ? DType::u16
+                       : size == 4 ? DType::u32
+                                   : DType::u64,
+                       std::move(x));
+  };
+  const std::uint64_t sign = std::uint64_t{1} << (8 * dtype_size(t) - 1);
+  Array sized = bits_of(std::move(a)) & (sign - 1);
+  Array bits = std::move(sized) | (bits_of(std::move(b)) & sign);
+  const auto rule = [] {
+    return Rule{.backward =
+                    [](Backward& b) {
+                      b.add(0, [&] {
+                        const Array x = b.operand(0).astype(b.result().dtype()), &g = b.adjoint();
+                        return where(x == 0, 0, where(b.result() == x, g, -g));
+                      });
+                    },
+                .keeps = operand_bits(0),
+                .keeps_result = true};
+  };
+  return operation.made(elementwise("copysign", ir::Op::bitcast, 0, t, std::move(bits)), rule);
+}
 Array sigmoid(Array a) {
   return detail::in_f32(
       "sigmoid", std::move(a), [](Array x) { return 1 / (1 + exp(-std::move(x))); },

@@ -72,6 +72,11 @@ Array isnan(Array a) {
   const Operation operation("isnan", a);
   return operation.made(a != a);
 }
+Array isinf(Array a) {
+  const Operation operation("isinf", a);
+  if (!is_float(a.dtype())) return operation.made(a != a);
+  return operation.made(abs(std::move(a)) == std::numeric_limits<double>::infinity());
+}
 Array isfinite(Array a) {
   const Operation operation("isfinite", a);
   if (!is_float(a.dtype())) return operation.made(a == a);
@@ -178,6 +183,29 @@ Array pad(const Array& a, const std::vector<Padding>& widths, double value) {
         return Attributes{{"widths", told()}, {"value", value}};
       },
       rule);
+}
+
+Array flip(const Array& a, std::vector<int> axes) {
+  detail::RuledOperation operation("flip", a);
+  std::vector<bool> named(a.shape().size(), axes.empty());
+  for (const int axis : axes) named[static_cast<std::size_t>(normalise_axis("flip", axis, a.shape().size()))] = true;
+  Array out = a;
+  std::vector<int> turned;
+  for (int d = 0; d < a.rank(); ++d) {
+    if (!named[static_cast<std::size_t>(d)]) continue;
+    turned.push_back(d);
+    const std::int64_t n = a.shape(d);
+    if (n > 1) out = take(out, Array::arange(n, static_cast<double>(n - 1), -1, DType::i64, a.device()), d);
+  }
+  if (out.source() == a.source()) out = a.copy();
+  const auto attributes = [&] { return Attributes{{"axes", std::vector<std::int64_t>(turned.begin(), turned.end())}}; };
+  return operation.made(std::move(out), attributes, [&] {
+    return Rule{.backward =
+                    [turned](Backward& b) {
+                      b.add(0, [&] { return turned.empty() ? b.adjoint() : flip(b.adjoint(), turned); });
+                    },
+                .moves = true};
+  });
 }
 
 // Masks.

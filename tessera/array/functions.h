@@ -25,8 +25,17 @@ struct Padding {
 /// `a` with elements of `value` around it; one width for each axis.
 Array pad(const Array& a, const std::vector<Padding>& widths, double value = 0);
 
+/// The elements of `axes` (all if empty) in the opposite order. A copy.
+Array flip(const Array& a, std::vector<int> axes = {});
+
 // Masks.
 
+/// NumPy's a[mask]: the elements (or rows, if the mask has fewer dimensions) where `mask`, of bools, is true, in their
+/// order along a first axis. The mask has the extents of a's first axes. The host waits for their number.
+Array masked_select(const Array& a, const Array& mask);
+/// Where `a` is not zero: positions (i64) along each axis, an array for each, row by row. The host waits for their
+/// number.
+std::vector<Array> nonzero(const Array& a);
 /// The last two axes as matrices: elements above (`tril`) or below (`triu`) the k-th diagonal are zero.
 Array tril(const Array& a, std::int64_t k = 0);
 Array triu(const Array& a, std::int64_t k = 0);
@@ -44,6 +53,17 @@ Array std(Array a, std::vector<int> axes = {}, double correction = 1, bool keep 
 Array logsumexp(Array a, std::vector<int> axes = {}, bool keep = false);
 /// Running sums along an axis. Integers and bools are summed as 64 bits, 16-bit floats as f32.
 Array cumsum(const Array& a, int axis = 0);
+
+// In order. NaN comes last, and -0 before +0; otherwise equal elements keep their order. 2^31 - 1 elements an axis at
+// most.
+
+/// The elements along an axis in ascending order.
+Array sort(const Array& a, int axis = -1);
+/// Where they were: positions (i64) with which take_along_axis(a, argsort(a)) is sort(a).
+Array argsort(const Array& a, int axis = -1);
+/// The different elements of all of `a` in ascending order, each once: one dimension. All NaN are one, and so are the
+/// two zeros. The host waits for their number.
+Array unique(const Array& a);
 
 // By index. Indices are of any integer dtype; those out of range, negative ones too, read zeros and write nothing.
 

@@ -213,7 +213,7 @@ std::vector<ir::Value> FusedTrace::evaluate(std::span<const ir::Value> coordinat
       case ir::Op::cast: values.push_back(ir::cast(n.dtype, arg(n, 0))); break;
       case ir::Op::bitcast: values.push_back(ir::bitcast(n.dtype, arg(n, 0))); break;
       default:
-        values.push_back(n.args[1] >= 0 ? ir::pow(arg(n, 0), arg(n, 1))
+        values.push_back(n.args[1] >= 0 ? ir::math(static_cast<ir::MathOp>(n.sub), arg(n, 0), arg(n, 1))
                                         : ir::math(static_cast<ir::MathOp>(n.sub), arg(n, 0)));
     }
     // 16-bit floats compute as f32, and each operation is rounded as if it had been stored.

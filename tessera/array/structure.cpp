@@ -37,6 +37,35 @@ Array Array::arange(std::int64_t count, double start, double step, DType dtype, 
   return operation.made(std::move(out));
 }
 
+Array Array::linspace(double start, double stop, std::int64_t count, DType dtype, std::optional<Device> device) {
+  const detail::Operation operation("linspace");
+  if (count < 0)
+    fail<ShapeError>(
+        {.asked = "linspace", .with = {{"count", std::to_string(count)}}, .wrong = "the count is negative"});
+  if (dtype == DType::boolean)
+    fail<DtypeError>({.asked = "linspace", .with = {{"dtype", "bool"}}, .wrong = "bools are no distances"});
+  const Device where_to = device ? *device : current_device();
+  const DType t = device_info(where_to).can.f64 ? DType::f64 : DType::f32;
+  const Array i = arange(count, 0, 1, DType::i64, where_to);
+  Array line = i.astype(t) * (count > 1 ? (stop - start) / static_cast<double>(count - 1) : 0.0) + start;
+  if (count > 1) line = where(i == count - 1, stop, std::move(line));
+  if (is_int(dtype)) line = floor(std::move(line));  // as NumPy's
+  return operation.made(line.astype(dtype));
+}
+
+Array Array::eye(std::int64_t rows, std::optional<std::int64_t> columns, std::int64_t k, DType dtype,
+                 std::optional<Device> device) {
+  const detail::Operation operation("eye");
+  const std::int64_t wide = columns.value_or(rows);
+  if (rows < 0 || wide < 0)
+    fail<ShapeError>({.asked = "eye",
+                      .with = {{"rows", std::to_string(rows)}, {"columns", std::to_string(wide)}},
+                      .wrong = "an extent is negative"});
+  const Array row = arange(rows, 0, 1, DType::i64, device).unsqueeze(1);
+  const Array column = arange(wide, 0, 1, DType::i64, device).unsqueeze(0);
+  return operation.made((column - row == k).astype(dtype));
+}
+
 Array concatenate(std::span<const Array> parts, int axis) {
   detail::RuledOperation operation("concatenate", parts);
   if (parts.empty()) fail<ArgumentError>({.asked = "concatenate", .wrong = "there are no arrays to join"});

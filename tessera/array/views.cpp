@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/array/elementwise.h"
+#include "tessera/array/functions.h"
 #include "tessera/array/operation.h"
 #include "tessera/array/repeated_operation.h"
 
@@ -183,9 +184,27 @@ Array Array::slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t 
   RuledOperation operation("slice", *this);
   const auto a = static_cast<std::size_t>(normalise_axis("slice", axis, shape_.size()));
   const std::int64_t n = shape_[a];
-  if (step <= 0)
-    fail<ShapeError>(
-        {.asked = "slice", .with = {{"step", std::to_string(step)}}, .wrong = "the step must be greater than zero"});
+  if (step == 0) fail<ShapeError>({.asked = "slice", .with = {{"step", "0"}}, .wrong = "the step is zero"});
+  const auto attributes = [&] {
+    return Attributes{{"axis", static_cast<std::int64_t>(a)}, {"begin", begin}, {"end", end}, {"step", step}};
+  };
+  if (step < 0) {
+    if (begin < 0) begin += n;
+    if (end < 0) end += n;
+    begin = std::clamp<std::int64_t>(begin, -1, n - 1), end = std::clamp<std::int64_t>(end, -1, begin);
+    step = std::max(step, -n - 1);
+    const std::int64_t count = begin > end ? (begin - end - 1) / -step + 1 : 0;
+    const Array back =
+        Array::arange(count, static_cast<double>(begin), static_cast<double>(step), DType::i64, device());
+    const auto again = [n](std::int64_t at) { return at < 0 ? -n - 1 : at; };  // -1 would be the last one
+    begin = again(begin), end = again(end);
+    return operation.made(take(*this, back, static_cast<int>(a)), attributes, [&] {
+      return moving(
+          [axis = static_cast<int>(a), first = count == 0 ? 0 : begin + (count - 1) * step, step](Backward& b) {
+            b.add_slice(0, axis, first, -step, [&] { return flip(b.adjoint(), {axis}); });
+          });
+    });
+  }
   if (begin < 0) begin += n;
   if (end < 0) end += n;
   begin = std::clamp<std::int64_t>(begin, 0, n), end = std::clamp<std::int64_t>(end, begin, n);
@@ -195,16 +214,11 @@ Array Array::slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t 
   if (shape[a] > 1) strides[a] *= step;
   // An empty slice keeps its place inside the memory.
   const std::int64_t offset = shape[a] == 0 ? offset_ : offset_ + begin * strides_[a];
-  return operation.made(
-      with_view(std::move(shape), std::move(strides), offset),
-      [&] {
-        return Attributes{{"axis", static_cast<std::int64_t>(a)}, {"begin", begin}, {"end", end}, {"step", step}};
-      },
-      [&] {
-        return moving([a, begin, step](Backward& b) {
-          b.add_slice(0, static_cast<int>(a), begin, step, [&] { return b.adjoint(); });
-        });
-      });
+  return operation.made(with_view(std::move(shape), std::move(strides), offset), attributes, [&] {
+    return moving([a, begin, step](Backward& b) {
+      b.add_slice(0, static_cast<int>(a), begin, step, [&] { return b.adjoint(); });
+    });
+  });
 }
 
 Array Array::select(int axis, std::int64_t index) const {

@@ -269,7 +269,7 @@ Text CWriter::math(const Node& n) {
   }
   const std::string name = math_text(dialect_, op, t);
   if (op == MathOp::fma) return call(name, {take(n.args[0]), take(n.args[1]), take(n.args[2])});
-  if (op == MathOp::pow) return call(name, {take(n.args[0]), take(n.args[1])});
+  if (operand_count(op) == 2) return call(name, {take(n.args[0]), take(n.args[1])});
   return call(name, {take(n.args[0])});
 }
 
@@ -320,20 +320,30 @@ Text CWriter::atomic(const Node& n) {
   Text out;
   out.loads = true;
   if (opencl(dialect_)) {
-    static constexpr const char* names[] = {"add", "min", "max", "xchg", "cmpxchg"};
+    static constexpr const char* names[] = {"add", "min", "max", "xchg", "cmpxchg", "and", "or", "xor"};
     const std::string name = std::string(dtype_size(t) == 8 ? "atom_" : "atomic_") + names[n.sub];
-    if (t == DType::f32 && op == AtomicOp::cas)  // by its bits
-      out.s = fmt::format("as_float({}({}, as_int({}), as_int({})))", name, pointer("int"), expected.s, value.s);
+    const bool wide = t == DType::f64;
+    if (is_float(t) && op == AtomicOp::cas)  // by its bits
+      out.s = fmt::format("as_{0}({1}({2}, as_{3}({4}), as_{3}({5})))", type, name, pointer(wide ? "long" : "int"),
+                          wide ? "long" : "int", expected.s, value.s);
+    else if (wide)  // exchange: lowering left no other
+      out.s = fmt::format("as_double({}({}, as_long({})))", name, pointer("long"), value.s);
     else if (op == AtomicOp::cas)
       out.s = fmt::format("{}({}, {}, {})", name, pointer(type), expected.s, value.s);
     else
       out.s = fmt::format("{}({}, {})", name, pointer(type), value.s);
     return out;
   }
-  static constexpr const char* names[] = {"atomicAdd", "atomicMin", "atomicMax", "atomicExch", "atomicCAS"};
+  static constexpr const char* names[] = {"atomicAdd", "atomicMin", "atomicMax", "atomicExch",
+                                          "atomicCAS", "atomicAnd", "atomicOr",  "atomicXor"};
   if (t == DType::f32 && op == AtomicOp::cas) {
     out.s = fmt::format("__int_as_float(atomicCAS({}, __float_as_int({}), __float_as_int({})))", pointer("int"),
                         expected.s, value.s);
+  } else if (t == DType::f64 && (op == AtomicOp::cas || op == AtomicOp::exchange)) {  // by its bits
+    const std::string wide = type_text(dialect_, DType::u64);
+    const auto bits = [&](const Text& v) { return fmt::format("({})__double_as_longlong({})", wide, v.s); };
+    out.s = fmt::format("__longlong_as_double((long long){}({}, {}{}))", names[n.sub], pointer(wide),
+                        expected.s.empty() ? "" : bits(expected) + ", ", bits(value));
   } else if ((t == DType::f32 || t == DType::i64) && (op == AtomicOp::min || op == AtomicOp::max)) {
     out.s = fmt::format("{}({}, {})", prelude_.atomic_extreme(op == AtomicOp::max, t), at, value.s);
   } else if (t == DType::i64) {  // the others know only unsigned 64 bits

@@ -68,7 +68,8 @@ Dialect hip_c() {
           .dot4 = false,
           .offsets = false,
           .vectors = false,
-          .expand_math = false};
+          .expand_math = false,
+          .atomic_f64_add = true};
 }
 
 MatrixUnits nvidia_matrix_units(int capability) {
@@ -98,6 +99,7 @@ HipDot4 amd_dot4(std::string_view architecture) {
 void set_capability(Dialect& d, int capability) {
   d.dot4 = capability >= 61;
   d.bf16_convert = capability >= 80;
+  d.atomic_f64_add = capability >= 60;
   d.matrix = nvidia_matrix_units(capability);
 }
 Dialect cuda_c_for(int capability) {
@@ -129,6 +131,8 @@ Target target_of(const Dialect& d, bool index64) {
           .expand_math = d.expand_math,
           .expand_math64 = d.expand_math64,
           .atomic_f32 = !opencl_words(d),
+          .atomic_f64_add = d.atomic_f64_add,
+          .atomic_f64 = false,
           .atomic_i64 = d.atomic_i64,
           .subgroup_width = d.subgroups ? 0u : 1u,
           .block_operations = false,
@@ -141,19 +145,20 @@ Target target_of(const Dialect& d, bool index64) {
 // These take the structures apart, so that a field more does not compile until it is here too.
 std::string text_of(const Dialect& d) {
   const auto& [language, name, fp64, subgroups, subgroups_named, intel_shuffles, atomic_i64, dot4, offsets, vectors,
-               expand_math, expand_math64, bf16_convert, cuda_width, matrix, hip_dot4] = d;
-  return fmt::format("{} ({}) {:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {}", name, static_cast<int>(language),
-                     fp64, subgroups, subgroups_named, intel_shuffles, atomic_i64, dot4, offsets, vectors, expand_math,
-                     expand_math64, bf16_convert, cuda_width, static_cast<int>(matrix), static_cast<int>(hip_dot4));
+               expand_math, expand_math64, bf16_convert, atomic_f64_add, cuda_width, matrix, hip_dot4] = d;
+  return fmt::format("{} ({}) {:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {}", name,
+                     static_cast<int>(language), fp64, subgroups, subgroups_named, intel_shuffles, atomic_i64, dot4,
+                     offsets, vectors, expand_math, expand_math64, bf16_convert, atomic_f64_add, cuda_width,
+                     static_cast<int>(matrix), static_cast<int>(hip_dot4));
 }
 std::string text_of(const Target& t) {
   const auto& [index64, guard_map, f16_convert, bf16_convert, f64, dot4, expand_math, expand_math64, atomic_f32,
-               atomic_i64, subgroup_width, block_operations, mma, mma_bf16, mma_width, vectors, max_block_threads,
-               max_shared_bytes, max_local_bytes] = t;
-  return fmt::format("{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {} {} {}", index64, guard_map,
-                     f16_convert, bf16_convert, f64, dot4, expand_math, expand_math64, atomic_f32, atomic_i64,
-                     block_operations, mma, mma_bf16, vectors, subgroup_width, mma_width, max_block_threads,
-                     max_shared_bytes, max_local_bytes);
+               atomic_f64_add, atomic_f64, atomic_i64, subgroup_width, block_operations, mma, mma_bf16, mma_width,
+               vectors, max_block_threads, max_shared_bytes, max_local_bytes] = t;
+  return fmt::format("{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {} {} {}", index64,
+                     guard_map, f16_convert, bf16_convert, f64, dot4, expand_math, expand_math64, atomic_f32,
+                     atomic_f64_add, atomic_f64, atomic_i64, block_operations, mma, mma_bf16, vectors, subgroup_width,
+                     mma_width, max_block_threads, max_shared_bytes, max_local_bytes);
 }
 
 std::string type_text(const Dialect& d, DType t) {

@@ -51,6 +51,7 @@ struct Dialect {
   bool expand_math = true;        ///< exp, log, sin, ... of f32 are not the compiler's, or differ by device
   bool expand_math64 = false;     ///< those of f64 are not the compiler's
   bool bf16_convert = false;      ///< CUDA: from sm_80 on
+  bool atomic_f64_add = false;    ///< CUDA: from sm_60 on; HIP
   std::uint32_t cuda_width = 32;  ///< lanes of a subgroup in CUDA C, where they are a constant
   MatrixUnits matrix = MatrixUnits::none;  ///< CUDA and HIP
   HipDot4 hip_dot4 = HipDot4::none;        ///< HIP, where `dot4` is set

@@ -223,10 +223,11 @@ class Lowerer {
       case Op::cast: return cast(in_[n.args[0]].type.dtype, n.type.dtype, a);
       case Op::bitcast: return b_.bitcast(memory_dtype(n.type.dtype), a);
       case Op::math:
-        if (target_.expand_math && n.type.dtype == DType::f32 && expands(n.kind<MathOp>()))
-          return expand_math(b_, n.kind<MathOp>(), a, other(1));
-        if (target_.expand_math64 && n.type.dtype == DType::f64 && expands(n.kind<MathOp>()))
-          return expand_math64(b_, n.kind<MathOp>(), a, other(1));
+        if (const auto op = n.kind<MathOp>(); expands(op)) {
+          const bool wide = n.type.dtype == DType::f64;
+          if (always_expands(op) || (wide ? target_.expand_math64 : target_.expand_math))
+            return wide ? expand_math64(b_, op, a, other(1)) : expand_math(b_, op, a, other(1));
+        }
         return b_.math(n.kind<MathOp>(), a, other(1), other(2));
       case Op::dot4:
         return target_.dot4 ? b_.dot4(n.kind<Dot4Signs>(), a, other(1), other(2))
@@ -334,13 +335,12 @@ class Lowerer {
   // Atomics.
   NodeId atomic(NodeId id, const Node& n) {
     const DType t = n.type.dtype;
-    if ((t == DType::i64 || t == DType::u64) && !target_.atomic_i64)
-      refuse(id, "this device has no atomics of 64 bits", "Use 32-bit integers, or another device");
+    if (dtype_size(t) == 8 && !target_.atomic_i64)
+      refuse(id, "this device has no atomics of 64 bits", "Use 32-bit numbers, or another device");
     const NodeId memory = value(n.args[0]), at = value(n.args[1]), v = value(n.args[2]);
     const NodeId expected = n.args[3] ? value(n.args[3]) : no_node;
     const AtomicOp op = n.kind<AtomicOp>();
-    const bool arithmetic = op == AtomicOp::add || op == AtomicOp::min || op == AtomicOp::max;
-    if (t != DType::f32 || target_.atomic_f32 || !arithmetic) return b_.atomic(op, memory, at, v, expected);
+    if (!by_swaps(n)) return b_.atomic(op, memory, at, v, expected);
     // Until nobody came between: guess the old value, and swap in the new one if the guess was right, bit for bit. The
     // first guess is zero, and a wrong one brings the value: a plain read would race with the swaps of others.
     const NodeId zero = index_constant(0);
@@ -354,16 +354,24 @@ class Lowerer {
                                                : op == AtomicOp::min ? BinaryOp::min
                                                                      : BinaryOp::max;
                 const NodeId seen = b_.atomic(AtomicOp::cas, memory, at, b_.binary(arithmetic_op, old, v), old);
-                b_.store(again, zero,
-                         b_.compare(CompareOp::ne, b_.bitcast(DType::u32, seen), b_.bitcast(DType::u32, old)));
+                const DType bits = t == DType::f64 ? DType::u64 : DType::u32;
+                b_.store(again, zero, b_.compare(CompareOp::ne, b_.bitcast(bits, seen), b_.bitcast(bits, old)));
                 b_.store(guess, zero, seen);
               });
     return b_.load(guess, zero);
   }
 
+  // Atomics of floats that the device has not.
+  bool by_swaps(const Node& n) const {
+    const AtomicOp op = n.kind<AtomicOp>();
+    const bool arithmetic = op == AtomicOp::add || op == AtomicOp::min || op == AtomicOp::max;
+    if (!arithmetic || !is_float(n.type.dtype)) return false;
+    if (n.type.dtype == DType::f32) return !target_.atomic_f32;
+    return op == AtomicOp::add ? !target_.atomic_f64_add : !target_.atomic_f64;
+  }
   // Whether lowering turns a node into statements with control, which may not stand in the condition of a while_.
   bool makes_control(const Node& n) const {
-    if (n.op == Op::atomic) return n.type.dtype == DType::f32 && !target_.atomic_f32;
+    if (n.op == Op::atomic) return by_swaps(n);
     if (n.op == Op::mma) return matrices_.has_value();
     return (n.op == Op::block_reduce || n.op == Op::block_scan) && block_operations_.has_value();
   }

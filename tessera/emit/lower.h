@@ -15,9 +15,13 @@ struct Target {
   bool bf16_convert = false;  ///< likewise for bf16
   bool f64 = true;            ///< else f64 anywhere is a KernelError naming kernel and line
   bool dot4 = true;           ///< dot4 stays; else shifts and multiplications
-  bool expand_math = false;   ///< exp, exp2, log, log2, sin, cos, tanh, erf, pow, of f32 become arithmetic (see math.h)
+  /// exp, exp2, log, log2, sin, cos, tanh, erf, pow, of f32 become arithmetic (see math.h). tan and those behind it
+  /// always do, of f32 and of f64.
+  bool expand_math = false;
   bool expand_math64 = false;  ///< likewise of f64
   bool atomic_f32 = true;      ///< float atomics stay; else loops of compare-and-swap
+  bool atomic_f64_add = true;  ///< likewise the sums of f64
+  bool atomic_f64 = true;      ///< and the other atomics of f64; exchange and compare-and-swap stay
   bool atomic_i64 = true;      ///< else KernelError
   std::uint32_t subgroup_width =
       0;                         ///< 0: subgroup nodes stay; 1: they become the identity; width and ids are constants
@@ -41,6 +45,6 @@ ir::Function lower(const ir::Function& fn, const Target& target);
 bool keeps_fragments(const ir::Function& fn, const Target& target);
 
 /// Raised whenever lowering or emission changes what is produced for the same kernel: part of every cache key.
-inline constexpr int lowering_version = 6;
+inline constexpr int lowering_version = 7;
 
 }  // namespace tessera::emit

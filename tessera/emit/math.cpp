@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/emit/expr.h"
+#include "tessera/emit/inverse.h"
 #include "tessera/emit/pow_cases.h"
 
 namespace tessera::emit {
@@ -88,6 +89,14 @@ Expr log(Expr x) {
   const Expr low = fma(k, -0x1.05c610p-29f, log_tail(f));
   return log_special(x, fma(k, 0x1.62e430p-1f, f + low));
 }
+Expr log10(Expr x) {  // as log2
+  const auto [f, k] = split(x);
+  const Expr high = to_float(to_bits(f * 0x1.bcb7b2p-2f) & -4096);
+  const Expr low = fma(f, -0x1.5b235ep-27f, fma(f, 0x1.bcb7b2p-2f, -high));
+  const Expr tail = fma(log_tail(f), 0x1.bcb7b2p-2f, low);
+  // log10(2) in two parts, of which the first has so few bits that its multiples are exact.
+  return log_special(x, fma(k, 0x1.344000p-2f, high + fma(k, 0x1.3509f8p-18f, tail)));
+}
 Expr log2(Expr x) {
   const auto [f, k] = split(x);
   // f / ln 2 with its rounding error, since it is nearly the whole result when k is 0.
@@ -117,8 +126,54 @@ Expr sine(Expr x, int shift) {
   return shift == 0 ? select(x == 0, x, finite) : finite;  // sin keeps the sign of zero
 }
 
-Expr with_sign_of(Expr magnitude, Expr x) {
-  return to_float((to_bits(magnitude) & 0x7fffffff) | (to_bits(x) & to_bits(x).bits(~std::uint64_t{0x7fffffff})));
+/// By quadrant, as sin and cos: tan r or -1 / tan r, with what the sum tan r = r + ... leaves out.
+Expr tan(Expr x) {
+  const Expr n = math(MathOp::rint, x * 0x1.45f306p-1f);
+  Expr r = fma(n, -0x1.921fb6p+0f, x);
+  r = fma(n, 0x1.777a5cp-25f, r);
+  r = fma(n, 0x1.ee59dap-50f, r);
+  r = select(abs(x) < 4e6, r, x.like(0.5));
+  const Expr z = r * r;
+  const Expr p = polynomial(z, {0x1.555560p-2f, 0x1.110d9cp-3f, 0x1.bada50p-5f, 0x1.5cb9b4p-6f, 0x1.62f588p-7f,
+                                0x1.7e7de8p-14f, 0x1.1ed08cp-8f});  // 2^-29.5
+  const Expr tail = r * z * p, t = r + tail;
+  const Expr rest = tail - (t - r), inverse = -1 / t;
+  const Expr error = fma(inverse, rest, fma(inverse, t, 1));
+  const Expr y = select((cast(DType::i32, n) & 1) == 0, t, fma(inverse, error, inverse));
+  return select(x == 0, x, select(abs(x) < infinity, y, not_a_number));  // the sign of zero is kept
+}
+
+constexpr HalfPi half_pi = {0x1.921fb6p+0f, -0x1.777a5cp-25f};
+// asin s - s for s in 0..1/2, 2^-30.
+Expr asin_tail(Expr s, Expr z) {
+  return s * z *
+         polynomial(z,
+                    {0x1.55554cp-3f, 0x1.3338acp-4f, 0x1.6ca756p-5f, 0x1.04d102p-5f, 0x1.d60476p-7f, 0x1.33fb62p-5f});
+}
+// atan q for q in 0..1, 2^-27.9.
+Expr atan_unit(Expr q) {
+  const Expr z = q * q;
+  const Expr p = polynomial(z, {-0x1.55553ep-2f, 0x1.9991e4p-3f, -0x1.2420b0p-3f, 0x1.c091acp-4f, -0x1.58280ep-4f,
+                                0x1.dad594p-5f, -0x1.ff6a22p-6f, 0x1.66e38ap-7f, -0x1.d985dep-10f});
+  return fma(q * z, p, q);
+}
+
+// e^x / 2 of 0..90, which is finite where sinh and cosh are.
+Expr half_exp(Expr x) {
+  const Expr n = math(MathOp::rint, x * 0x1.715476p+0f);
+  const Expr r = fma(n, 0x1.05c610p-29f, fma(n, -0x1.62e430p-1f, x));
+  return scale(exp_reduced(r), cast(DType::i32, n) - 1);
+}
+Expr cosh(Expr x) {
+  const Expr h = half_exp(min(abs(x), 90.0));
+  return select(is_nan(x), x, h + 0.25 / h);
+}
+Expr sinh(Expr x) {
+  const Expr a = abs(x), z = x * x;
+  const Expr p = polynomial(z, {0x1.555556p-3f, 0x1.1110e0p-7f, 0x1.a022bcp-13f, 0x1.756c1ep-19f});
+  const Expr small = select(x == 0, x, fma(x * z, p, x));  // |x| < 1, 2^-31.6; the sign of zero is kept
+  const Expr h = half_exp(min(a, 90.0));
+  return select(a < 1, small, select(is_nan(x), x, with_sign_of(h - 0.25 / h, x)));
 }
 
 Expr tanh(Expr x) {
@@ -205,18 +260,26 @@ MathBound math_bound(MathOp op) {
   constexpr double most = std::numeric_limits<float>::max();
   switch (op) {
     case MathOp::exp2:
+    case MathOp::log10:
     case MathOp::log: return {1, -most, most};
     case MathOp::exp: return {1.1, -most, most};
+    case MathOp::asin:
+    case MathOp::acos:
+    case MathOp::hypot:
     case MathOp::log2:
     case MathOp::erf: return {1.25, -most, most};
     case MathOp::tanh: return {1.5, -most, most};
     case MathOp::sin:
     case MathOp::cos: return {1.75, -1e5, 1e5};
+    case MathOp::tan: return {2, -1e5, 1e5};
+    case MathOp::sinh:
+    case MathOp::atan2: return {1.75, -most, most};
     default: return {1.5, -most, most};
   }
 }
 
-bool expands(MathOp op) { return op >= MathOp::exp && op <= MathOp::pow; }
+bool expands(MathOp op) { return op >= MathOp::exp; }
+bool always_expands(MathOp op) { return op > MathOp::pow; }
 
 ir::NodeId expand_math(ir::Builder& b, MathOp op, ir::NodeId x_id, ir::NodeId y_id) {
   const Expr x{&b, x_id}, y{&b, y_id};
@@ -230,6 +293,15 @@ ir::NodeId expand_math(ir::Builder& b, MathOp op, ir::NodeId x_id, ir::NodeId y_
     case MathOp::tanh: return tanh(x).id;
     case MathOp::erf: return erf(x).id;
     case MathOp::pow: return pow(x, y).id;
+    case MathOp::tan: return tan(x).id;
+    case MathOp::asin: return arcsine(x, half_pi, asin_tail).id;
+    case MathOp::acos: return arccosine(x, half_pi, asin_tail).id;
+    case MathOp::atan: return arctangent(x, half_pi, atan_unit).id;
+    case MathOp::sinh: return sinh(x).id;
+    case MathOp::cosh: return cosh(x).id;
+    case MathOp::log10: return log10(x).id;
+    case MathOp::atan2: return arctangent2(x, y, half_pi, 0x1p-100, 0x1p+24, atan_unit).id;
+    case MathOp::hypot: return hypotenuse(x, y, 0x1p+60, 0x1p-70, 0x1p-40, 0x1p+90).id;
     default: fail<KernelError>({.asked = "lowering", .wrong = std::string(ir::name_of(op)) + " has no expansion"});
   }
 }

@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/emit/expr.h"
+#include "tessera/emit/inverse.h"
 #include "tessera/emit/math.h"
 #include "tessera/emit/pow_cases.h"
 
@@ -18,6 +19,7 @@ using ir::MathOp;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 constexpr double ln2 = 0x1.62e42fefa39efp-1, ln2_low = 0x1.abc9e3b39803fp-56;
+constexpr double log10_e = 0x1.bcb7b1526e50ep-2, log10_e_low = 0x1.95355baaafad3p-57;
 constexpr double log2_e = 0x1.71547652b82fep+0, log2_e_low = 0x1.777d0ffda0d24p-56;
 
 Expr polynomial(Expr x, std::initializer_list<double> c) {
@@ -105,6 +107,18 @@ Expr log2(Expr x) {
   const Expr whole = k + scaled;
   return log_special(x, whole + ((scaled - (whole - k)) + scaled_low));
 }
+Expr log10(Expr x) {  // as log2
+  const auto [f, k] = split(x);
+  const Expr tail = log_tail(f);
+  const Expr high = cut(f - tail);
+  const Expr low = (f - high) - tail;
+  const Expr scaled = cut(high * log10_e);
+  const Expr scaled_low = fma(low, log10_e, fma(high, log10_e_low, fma(high, log10_e, -scaled)));
+  // log10(2) in two parts, of which the first has so few bits that its multiples are exact.
+  const Expr exponent = k * 0x1.34413509f8p-2;
+  const Expr whole = exponent + scaled;
+  return log_special(x, whole + ((scaled - (whole - exponent)) + fma(k, -0x1.80433b83b532ap-44, scaled_low)));
+}
 
 /// sin and cos by quadrant; `shift` 0 for sin, 1 for cos.
 Expr sine(Expr x, int shift) {
@@ -133,9 +147,77 @@ Expr sine(Expr x, int shift) {
   return shift == 0 ? select(x == 0, x, finite) : finite;  // sin keeps the sign of zero
 }
 
-Expr with_sign_of(Expr magnitude, Expr x) {
-  const Expr bits = to_bits(x), sign = bits.bits(std::uint64_t{1} << 63);
-  return to_real((to_bits(magnitude) & bits.bits(~std::uint64_t{0} >> 1)) | (bits & sign));
+/// sin r / cos r or -cos r / sin r, each of these and r in two parts.
+Expr tan(Expr x) {
+  const Expr n = math(MathOp::rint, x * 0x1.45f306dc9c883p-1);
+  const Expr first = fma(n, -0x1.921fb54442d18p+0, x), second = fma(n, -0x1.1a62633145c07p-54, first);
+  Expr r = fma(n, 0x1.f1976b7ed8fbcp-110, second);
+  Expr r_low = fma(n, -0x1.1a62633145c07p-54, first - second);
+  const Expr in_range = abs(x) < 1e12;
+  r = select(in_range, r, x.like(0.5)), r_low = select(in_range, r_low, x.like(0));
+  const Expr z = r * r;
+  const Expr sine_tail = r * z *
+                         polynomial(z, {-1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880, -1.0 / 39916800,
+                                        1.0 / 6227020800, -1.0 / 1307674368000, 1.0 / 355687428096000});
+  const Expr cosine_tail = z * z *
+                           polynomial(z, {1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800, 1.0 / 479001600,
+                                          -1.0 / 87178291200, 1.0 / 20922789888000, -1.0 / 6402373705728000});
+  const Expr s = r + sine_tail, half = z * -0.5, one_less = half + 1;
+  const Expr half_low = fma(r, r, -z) * -0.5;
+  const Expr s_low = fma(one_less, r_low, (r - s) + sine_tail);
+  const Expr c_rest = fma(-s, r_low, ((1 - one_less) + half) + (cosine_tail + half_low));
+  const Expr c = one_less + c_rest, c_low = (one_less - c) + c_rest;
+  const Expr even = (cast(DType::i64, n) & 1) == 0;
+  const Expr above = select(even, s, -c), above_low = select(even, s_low, -c_low);
+  const Expr below = select(even, c, s), below_low = select(even, c_low, s_low);
+  const Expr quotient = above / below;
+  const Expr error = fma(-quotient, below_low, fma(-quotient, below, above) + above_low);
+  const Expr y = quotient + error / below;
+  return select(x == 0, x, select(abs(x) < infinity, y, not_a_number));  // the sign of zero is kept
+}
+
+constexpr HalfPi half_pi = {0x1.921fb54442d18p+0, 0x1.1a62633145c07p-54};
+// asin s - s for s in 0..1/2: a minimax fit, 2^-59.9.
+Expr asin_tail(Expr s, Expr z) {
+  return s * z *
+         polynomial(z, {0x1.5555555555577p-3, 0x1.333333332e131p-4, 0x1.6db6db721265bp-5, 0x1.f1c71a94f4611p-6,
+                        0x1.6e8bdee00e32dp-6, 0x1.1c49f060713c4p-6, 0x1.ca1f8d212b19bp-7, 0x1.75858bcc0105p-7,
+                        0x1.613c82ff52606p-7, 0x1.e5f5efeb7a835p-9, 0x1.639c5ddb8f889p-6, -0x1.57fd6de0f3845p-6,
+                        0x1.0b46bd2966db1p-5});
+}
+// atan q for q in 0..1: atan c + atan t with t = (q - c) / (1 + q c) and c of 0, 1/2, 1, so that t is below 7/16; of t
+// a minimax fit, 2^-57.7.
+Expr atan_unit(Expr q) {
+  const Expr from_half = q >= 0.4375, from_one = q >= 0.6875;
+  const Expr above = select(from_one, q - 1, select(from_half, q + q - 1, q));
+  const Expr below = select(from_one, q + 1, select(from_half, q + 2, q.like(1)));
+  const Expr start = select(from_one, 0x1.921fb54442d18p-1, select(from_half, 0x1.dac670561bb4fp-2, q.like(0)));
+  const Expr start_low = select(from_one, 0x1.1a62633145c07p-55, select(from_half, 0x1.a2b7f222f65e2p-56, q.like(0)));
+  const Expr t = above / below, z = t * t;
+  const Expr p =
+      polynomial(z, {-0x1.555555555550bp-2, 0x1.999999998e7ecp-3, -0x1.2492491ff379cp-3, 0x1.c71c6fdb32cdep-4,
+                     -0x1.745cdba6fc5a2p-4, 0x1.3b0f20843b93bp-4, -0x1.10d6031cf07d8p-4, 0x1.ddddc1514eeaep-5,
+                     -0x1.97a0d1feef9fep-5, 0x1.2b18571e036bap-5, -0x1.0a7feda0080f2p-6});
+  return start + (t + (t * z * p + start_low));
+}
+
+// e^x / 2 of 0..711, which is finite where sinh and cosh are.
+Expr half_exp(Expr x) {
+  const auto [n, r] = reduce(x);
+  return scale(exp_minus_one_reduced(r) + 1, n - 1);
+}
+Expr cosh(Expr x) {
+  const Expr h = half_exp(min(abs(x), 711.0));
+  return select(is_nan(x), x, h + 0.25 / h);
+}
+// (e + e / (e + 1)) / 2 with e = e^|x| - 1; from 22 on e^-|x| is nothing beside e^|x|.
+Expr sinh(Expr x) {
+  const Expr a = abs(x);
+  const auto [n, r] = reduce(min(a, 22.0));
+  const Expr power = power_of_two(n);
+  const Expr e = fma(power, exp_minus_one_reduced(r), power - 1);
+  const Expr y = select(a < 22, 0.5 * (e + e / (e + 1)), half_exp(min(a, 711.0)));
+  return select((x == 0) | is_nan(x), x, with_sign_of(y, x));
 }
 
 // By e^(2|x|) - 1, which is exact to a rounding also near 0.
@@ -225,7 +307,16 @@ MathBound math64_bound(MathOp op) {
   switch (op) {
     case MathOp::sin:
     case MathOp::cos: return {2, -1e12, 1e12};
+    case MathOp::tan: return {1.25, -1e12, 1e12};
     case MathOp::tanh: return {3, -most, most};
+    case MathOp::hypot:
+    case MathOp::asin:
+    case MathOp::acos: return {1.25, -most, most};
+    case MathOp::atan:
+    case MathOp::atan2: return {1.75, -most, most};
+    case MathOp::sinh: return {2.5, -most, most};
+    case MathOp::cosh: return {1.5, -most, most};
+    case MathOp::log10: return {1, -most, most};
     default: return {2, -most, most};
   }
 }
@@ -242,6 +333,15 @@ ir::NodeId expand_math64(ir::Builder& b, MathOp op, ir::NodeId x_id, ir::NodeId 
     case MathOp::tanh: return tanh(x).id;
     case MathOp::erf: return erf(x).id;
     case MathOp::pow: return pow(x, y).id;
+    case MathOp::tan: return tan(x).id;
+    case MathOp::asin: return arcsine(x, half_pi, asin_tail).id;
+    case MathOp::acos: return arccosine(x, half_pi, asin_tail).id;
+    case MathOp::atan: return arctangent(x, half_pi, atan_unit).id;
+    case MathOp::sinh: return sinh(x).id;
+    case MathOp::cosh: return cosh(x).id;
+    case MathOp::log10: return log10(x).id;
+    case MathOp::atan2: return arctangent2(x, y, half_pi, 0x1p-900, 0x1p+100, atan_unit).id;
+    case MathOp::hypot: return hypotenuse(x, y, 0x1p+500, 0x1p-600, 0x1p-400, 0x1p+700).id;
     default: fail<KernelError>({.asked = "lowering", .wrong = std::string(ir::name_of(op)) + " has no expansion"});
   }
 }

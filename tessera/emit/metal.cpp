@@ -200,7 +200,8 @@ Text CWriter::metal_atomic(const Node& n) {
     out.s = fmt::format("{}({}, {}, {})", prelude_.metal_compare_exchange(t == DType::u32, shared), at, bits(expected),
                         bits(value));
   } else {
-    static constexpr const char* names[] = {"fetch_add", "fetch_min", "fetch_max", "exchange"};
+    static constexpr const char* names[] = {"fetch_add", "fetch_min", "fetch_max", "exchange",
+                                            "",          "fetch_and", "fetch_or",  "fetch_xor"};
     out.s = fmt::format("atomic_{}_explicit({}, {}, memory_order_relaxed)", names[n.sub], at, bits(value));
   }
   if (real) out.s = fmt::format("as_type<float>({})", out.s);

@@ -310,7 +310,7 @@ NodeId Builder::math(MathOp op, NodeId a, NodeId b, NodeId c) {
   const Type t = type(a);
   require(t.lanes == 1 && is_float(t.dtype), std::string(name_of(op)) + " takes floats, not " + describe(a),
           "use cast<float>(...)");
-  const int wanted = op == MathOp::fma ? 3 : op == MathOp::pow ? 2 : 1;
+  const int wanted = operand_count(op);
   require((b != no_node) + (c != no_node) + 1 == wanted,
           std::string(name_of(op)) + " takes " + std::to_string(wanted) + " operands");
   require((!b || type(b) == t) && (!c || type(c) == t),
@@ -441,8 +441,13 @@ NodeId Builder::atomic(AtomicOp op, NodeId memory, NodeId index, NodeId value, N
   index = check_access(memory, index, true);
   const Node m = fn_.nodes[memory];
   const DType t = m.type.dtype;
-  const bool known = t == DType::i32 || t == DType::u32 || t == DType::f32 || t == DType::i64 || t == DType::u64;
-  require(known, "atomics work on i32, u32, i64, u64 and f32, not " + type_name(m.type));
+  const bool integer = t == DType::i32 || t == DType::u32 || t == DType::i64 || t == DType::u64;
+  if (op >= AtomicOp::and_)
+    require(integer,
+            "atomic_" + std::string(name_of(op)) + " works on i32, u32, i64 and u64, not " + type_name(m.type));
+  else
+    require(integer || t == DType::f32 || t == DType::f64,
+            "atomics work on i32, u32, i64, u64, f32 and f64, not " + type_name(m.type));
   require(m.op != Op::local, "atomics are for memory that threads share", "Use a buffer or shared memory");
   require(type(value) == m.type && (op == AtomicOp::cas) == (expected != no_node) &&
               (!expected || type(expected) == m.type),

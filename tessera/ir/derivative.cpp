@@ -48,6 +48,18 @@ Adjoints of_math(MathOp op, std::span<const Value> x, Value r, Value g) {
     case MathOp::sin: return {g * cos(a)};
     case MathOp::cos: return {-(g * sin(a))};
     case MathOp::tanh: return {g * (1 - r * r)};
+    case MathOp::tan: return {g * (1 + r * r)};
+    case MathOp::asin: return {g * rsqrt((1 - a) * (1 + a))};
+    case MathOp::acos: return {-(g * rsqrt((1 - a) * (1 + a)))};
+    case MathOp::atan: return {g / (1 + a * a)};
+    case MathOp::sinh: return {g * cosh(a)};
+    case MathOp::cosh: return {g * sinh(a)};
+    case MathOp::log10: return {g / (a * std::numbers::ln10)};
+    case MathOp::atan2: {
+      const Value length = hypot(a, x[1]);  // the squares may leave the range
+      return {g * (x[1] / length) / length, -(g * (a / length)) / length};
+    }
+    case MathOp::hypot: return {select(r == 0, 0.0f, g * (a / r)), select(r == 0, 0.0f, g * (x[1] / r))};
     case MathOp::erf: return {g * (2 * std::numbers::inv_sqrtpi) * exp(-(a * a))};
     case MathOp::pow: {
       const Value b = x[1];

@@ -41,8 +41,9 @@ std::string_view name_of(CompareOp k) {
   return pick(names, k);
 }
 std::string_view name_of(MathOp k) {
-  static constexpr std::string_view names[] = {"fma",  "sqrt", "rsqrt", "floor", "ceil", "trunc", "rint", "exp",
-                                               "exp2", "log",  "log2",  "sin",   "cos",  "tanh",  "erf",  "pow"};
+  static constexpr std::string_view names[] = {
+      "fma",  "sqrt", "rsqrt", "floor", "ceil", "trunc", "rint", "exp",  "exp2", "log",   "log2",  "sin",  "cos",
+      "tanh", "erf",  "pow",   "tan",   "asin", "acos",  "atan", "sinh", "cosh", "log10", "atan2", "hypot"};
   return pick(names, k);
 }
 std::string_view name_of(VectorOp k) {
@@ -64,7 +65,7 @@ std::string_view name_of(ReduceOp k) {
   return pick(names, k);
 }
 std::string_view name_of(AtomicOp k) {
-  static constexpr std::string_view names[] = {"add", "min", "max", "exchange", "cas"};
+  static constexpr std::string_view names[] = {"add", "min", "max", "exchange", "cas", "and", "or", "xor"};
   return pick(names, k);
 }
 

@@ -58,7 +58,7 @@ enum class Op : std::uint8_t {
   load,     ///< (memory, index); memory is a buffer parameter, a local or a shared. lanes > 1: consecutive elements
   load_if,  ///< (memory, index, mask, other): other where the mask is false; the address may then be anything
   store,    ///< (memory, index, value)
-  atomic,   ///< sub: AtomicOp (memory, index, value[, expected]): gives the old value
+  atomic,   ///< sub: AtomicOp (memory, index, value[, expected]): gives the old value. and_, or_, xor_: of integers
   // Effects.
   barrier,  ///< every thread of the block; orders shared and buffer memory among them
   print,    ///< (up to four values); extra: format in Function::strings, {} for each value
@@ -123,8 +123,20 @@ enum class MathOp : std::uint8_t {
   tanh,
   erf,
   pow,
+  tan,
+  asin,
+  acos,
+  atan,
+  sinh,
+  cosh,
+  log10,
+  atan2,  ///< (y, x)
+  hypot,
   count_
 };
+constexpr int operand_count(MathOp op) {
+  return op == MathOp::fma ? 3 : op == MathOp::pow || op >= MathOp::atan2 ? 2 : 1;
+}
 enum class VectorOp : std::uint8_t { make, extract, count_ };
 /// Which operands hold signed bytes.
 enum class Dot4Signs : std::uint8_t { signed_signed, unsigned_signed, unsigned_unsigned, count_ };
@@ -144,7 +156,7 @@ enum class SubgroupOp : std::uint8_t {
   count_
 };
 enum class ReduceOp : std::uint8_t { sum, min, max, and_, or_, count_ };
-enum class AtomicOp : std::uint8_t { add, min, max, exchange, cas, count_ };
+enum class AtomicOp : std::uint8_t { add, min, max, exchange, cas, and_, or_, xor_, count_ };
 
 std::string_view name_of(IndexKind k);
 std::string_view name_of(UnaryOp k);

@@ -144,6 +144,15 @@ T apply(MathOp op, T a, T b = T{}, T c = T{}) {
     case MathOp::tanh: return static_cast<T>(std::tanh(x));
     case MathOp::erf: return static_cast<T>(std::erf(x));
     case MathOp::pow: return static_cast<T>(std::pow(x, static_cast<double>(b)));
+    case MathOp::tan: return static_cast<T>(std::tan(x));
+    case MathOp::asin: return static_cast<T>(std::asin(x));
+    case MathOp::acos: return static_cast<T>(std::acos(x));
+    case MathOp::atan: return static_cast<T>(std::atan(x));
+    case MathOp::sinh: return static_cast<T>(std::sinh(x));
+    case MathOp::cosh: return static_cast<T>(std::cosh(x));
+    case MathOp::log10: return static_cast<T>(std::log10(x));
+    case MathOp::atan2: return static_cast<T>(std::atan2(x, static_cast<double>(b)));
+    case MathOp::hypot: return static_cast<T>(std::hypot(x, static_cast<double>(b)));
     default: return T{};
   }
 }

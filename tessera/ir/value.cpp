@@ -2,6 +2,7 @@
 #include "tessera/ir/value.h"
 
 #include <cmath>
+#include <limits>
 
 #include "tessera/base/error.h"
 
@@ -71,6 +72,10 @@ Value compare(CompareOp op, Operand a, Operand b) {
 }
 Value unary(UnaryOp op, Operand a) { return Value(builder().unary(op, a.own().id())); }
 Value math(MathOp op, Operand a) { return Value(builder().math(op, a.own().id())); }
+Value math(MathOp op, Operand a, Operand b) {
+  const Pair p(a, b);
+  return Value(builder().math(op, p.a.id(), p.b.id()));
+}
 
 Value operator+(Operand a, Operand b) { return binary(BinaryOp::add, a, b); }
 Value operator-(Operand a, Operand b) { return binary(BinaryOp::sub, a, b); }
@@ -102,10 +107,9 @@ Value fma(Operand a, Operand b, Operand c) {
   const DType t = !a.is_literal() ? a.dtype() : !b.is_literal() ? b.dtype() : c.dtype();
   return Value(builder().math(MathOp::fma, a.as(t).id(), b.as(t).id(), c.as(t).id()));
 }
-Value pow(Operand a, Operand b) {
-  const Pair p(a, b);
-  return Value(builder().math(MathOp::pow, p.a.id(), p.b.id()));
-}
+Value pow(Operand a, Operand b) { return math(MathOp::pow, a, b); }
+Value atan2(Operand y, Operand x) { return math(MathOp::atan2, y, x); }
+Value hypot(Operand a, Operand b) { return math(MathOp::hypot, a, b); }
 Value sqrt(Value a) { return math_of(MathOp::sqrt, a); }
 Value rsqrt(Value a) { return math_of(MathOp::rsqrt, a); }
 Value exp(Value a) { return math_of(MathOp::exp, a); }
@@ -116,10 +120,61 @@ Value sin(Value a) { return math_of(MathOp::sin, a); }
 Value cos(Value a) { return math_of(MathOp::cos, a); }
 Value tanh(Value a) { return math_of(MathOp::tanh, a); }
 Value erf(Value a) { return math_of(MathOp::erf, a); }
+Value tan(Value a) { return math_of(MathOp::tan, a); }
+Value asin(Value a) { return math_of(MathOp::asin, a); }
+Value acos(Value a) { return math_of(MathOp::acos, a); }
+Value atan(Value a) { return math_of(MathOp::atan, a); }
+Value sinh(Value a) { return math_of(MathOp::sinh, a); }
+Value cosh(Value a) { return math_of(MathOp::cosh, a); }
+Value log10(Value a) { return math_of(MathOp::log10, a); }
 Value floor(Value a) { return math_of(MathOp::floor, a); }
 Value ceil(Value a) { return math_of(MathOp::ceil, a); }
 Value trunc(Value a) { return math_of(MathOp::trunc, a); }
 Value rint(Value a) { return math_of(MathOp::rint, a); }
+
+namespace {
+Value constant_like(Value a, double value) { return Value(builder().constant_of(a.dtype(), value)); }
+Value binary_of(BinaryOp op, Value a, Value b) { return Value(builder().binary(op, a.id(), b.id())); }
+Value compared(CompareOp op, Value a, Value b) { return Value(builder().compare(op, a.id(), b.id())); }
+Value chosen(Value condition, Value a, Value b) { return Value(builder().select(condition.id(), a.id(), b.id())); }
+/// 16-bit floats compute as f32.
+Value computable(Value a) {
+  return a.dtype() == DType::f16 || a.dtype() == DType::bf16 ? Value(builder().cast(DType::f32, a.id())) : a;
+}
+}  // namespace
+Value is_nan(Value a) { return compared(CompareOp::ne, a, a); }
+Value is_infinite(Value a) {
+  const Value size = abs(a);
+  return compared(CompareOp::eq, size, constant_like(size, std::numeric_limits<double>::infinity()));
+}
+Value is_finite(Value a) {
+  const Value size = abs(a);
+  return compared(CompareOp::lt, size, constant_like(size, std::numeric_limits<double>::infinity()));
+}
+Value copysign(Operand a, Operand b) {
+  const Pair p(a, b);
+  const Value x = computable(p.a), y = computable(p.b);
+  const DType bits = x.dtype() == DType::f64 ? DType::i64 : DType::i32;
+  const std::uint64_t sign = std::uint64_t{1} << (bits == DType::i64 ? 63 : 31);
+  const auto mask = [&](std::uint64_t v) {  // as `constant` keeps it: extended to 64 bits
+    return Value(builder().constant(
+        bits, bits == DType::i64 ? v : static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(v)})));
+  };
+  const Value size = binary_of(BinaryOp::and_, bitcast(bits, x), mask(sign - 1));
+  return bitcast(x.dtype(), binary_of(BinaryOp::or_, size, binary_of(BinaryOp::and_, bitcast(bits, y), mask(sign))));
+}
+Value sign(Value a) {
+  a = computable(a);
+  const Value zero = constant_like(a, 0);
+  const Value below =
+      is_unsigned_int(a.dtype()) ? a : chosen(compared(CompareOp::lt, a, zero), constant_like(a, -1), a);
+  return chosen(compared(CompareOp::gt, a, zero), constant_like(a, 1), below);
+}
+Value ctz(Value a) {  // as many as there are bits below it
+  const Value below = binary_of(BinaryOp::sub, a, constant_like(a, 1));
+  return unary_of(UnaryOp::popcount, binary_of(BinaryOp::and_, unary_of(UnaryOp::not_, a), below));
+}
+
 Value select(Operand condition, Operand if_true, Operand if_false) {
   const Pair p(if_true, if_false);
   return Value(builder().select(condition.as(DType::boolean).id(), p.a.id(), p.b.id()));

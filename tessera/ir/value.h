@@ -82,6 +82,7 @@ Value binary(BinaryOp op, Operand a, Operand b);
 Value compare(CompareOp op, Operand a, Operand b);
 Value unary(UnaryOp op, Operand a);
 Value math(MathOp op, Operand a);
+Value math(MathOp op, Operand a, Operand b);  ///< of two operands: pow, atan2, hypot
 
 Value min(Operand a, Operand b);
 Value max(Operand a, Operand b);
@@ -89,6 +90,8 @@ Value mul_hi(Operand a, Operand b);  ///< high half of the product
 Value abs(Value a);
 Value fma(Operand a, Operand b, Operand c);
 Value pow(Operand a, Operand b);
+Value atan2(Operand y, Operand x);
+Value hypot(Operand a, Operand b);
 Value sqrt(Value a);
 Value rsqrt(Value a);
 Value exp(Value a);
@@ -99,10 +102,26 @@ Value sin(Value a);
 Value cos(Value a);
 Value tanh(Value a);
 Value erf(Value a);
+Value tan(Value a);
+Value asin(Value a);
+Value acos(Value a);
+Value atan(Value a);
+Value sinh(Value a);
+Value cosh(Value a);
+Value log10(Value a);
 Value floor(Value a);
 Value ceil(Value a);
 Value trunc(Value a);
 Value rint(Value a);
+
+// Made of others. `is_nan` and its like of floats; 16-bit ones by their bits.
+Value is_nan(Value a);
+Value is_infinite(Value a);
+Value is_finite(Value a);
+Value copysign(Operand a, Operand b);  ///< |a| with the sign of b, also of zeros and NaN
+Value sign(Value a);                   ///< -1, 0 or 1; of NaN it is NaN, and of a zero that zero
+Value ctz(Value a);                    ///< zeros below the lowest set bit of an integer; the width for 0
+
 Value select(Operand condition, Operand if_true, Operand if_false);
 Value cast(DType to, Operand a);
 Value bitcast(DType to, Value a);

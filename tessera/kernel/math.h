@@ -92,18 +92,46 @@ TESSERA_FUNCTION(sin, sin)
 TESSERA_FUNCTION(cos, cos)
 TESSERA_FUNCTION(tanh, tanh)
 TESSERA_FUNCTION(erf, erf)
+TESSERA_FUNCTION(round, rint)  // as NumPy's: ties to even, unlike C's
+TESSERA_FUNCTION(tan, tan)
+TESSERA_FUNCTION(asin, asin)
+TESSERA_FUNCTION(acos, acos)
+TESSERA_FUNCTION(atan, atan)
+TESSERA_FUNCTION(sinh, sinh)
+TESSERA_FUNCTION(cosh, cosh)
+TESSERA_FUNCTION(log10, log10)
 #undef TESSERA_FUNCTION
 
-/// a to the power of b. Floats.
-template <class A, class B>
-  requires detail::any_traced<A, B>
-auto pow(A&& a, B&& b, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
-  using T = detail::common_type<std::remove_cvref_t<A>, std::remove_cvref_t<B>>;
-  detail::check_pair<A, B>();
-  detail::check_real<T>();
-  detail::note(file, line);
-  return Val<T>(detail::NodeRef{detail::math(ir::MathOp::pow, detail::node_as<T>(a), detail::node_as<T>(b))});
-}
+#define TESSERA_QUESTION(name, function)                                               \
+  template <class A>                                                                   \
+    requires detail::any_traced<A>                                                     \
+  auto name(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) { \
+    detail::named<A>();                                                                \
+    detail::check_real<detail::type_of<std::remove_cvref_t<A>>>();                     \
+    detail::note(file, line);                                                          \
+    return Val<bool>(detail::NodeRef{detail::function(a.node())});                     \
+  }
+TESSERA_QUESTION(isnan, is_nan)
+TESSERA_QUESTION(isinf, is_infinite)
+TESSERA_QUESTION(isfinite, is_finite)
+#undef TESSERA_QUESTION
+
+#define TESSERA_FUNCTION(name, call)                                                          \
+  template <class A, class B>                                                                 \
+    requires detail::any_traced<A, B>                                                         \
+  auto name(A&& a, B&& b, const char* file = __builtin_FILE(), int line = __builtin_LINE()) { \
+    using T = detail::common_type<std::remove_cvref_t<A>, std::remove_cvref_t<B>>;            \
+    detail::check_pair<A, B>();                                                               \
+    detail::check_real<T>();                                                                  \
+    detail::note(file, line);                                                                 \
+    const ir::NodeId x = detail::node_as<T>(a), y = detail::node_as<T>(b);                    \
+    return Val<T>(detail::NodeRef{detail::call});                                             \
+  }
+TESSERA_FUNCTION(pow, math(ir::MathOp::pow, x, y))      // a to the power of b
+TESSERA_FUNCTION(atan2, math(ir::MathOp::atan2, x, y))  // the angle of the point (b, a), between -pi and pi
+TESSERA_FUNCTION(hypot, math(ir::MathOp::hypot, x, y))  // sqrt(a * a + b * b), also where the squares overflow
+TESSERA_FUNCTION(copysign, copysign(x, y))              // |a| with the sign of b
+#undef TESSERA_FUNCTION
 /// a * b + c, rounded once. Floats.
 template <class A, class B, class C>
   requires detail::any_traced<A, B, C>
@@ -152,6 +180,16 @@ auto abs(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()
   detail::note(file, line);
   return Val<T>(detail::NodeRef{detail::unary(ir::UnaryOp::abs, a.node())});
 }
+/// -1, 0 or 1; of NaN it is NaN, and of a zero that zero.
+template <class A>
+  requires detail::any_traced<A>
+auto sign(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  using T = detail::Computed<detail::type_of<std::remove_cvref_t<A>>>;
+  detail::named<A>();
+  detail::check_number<T>();
+  detail::note(file, line);
+  return Val<T>(detail::NodeRef{detail::sign(a.node())});
+}
 /// How many bits are set.
 template <class A>
   requires detail::any_traced<A>
@@ -171,6 +209,17 @@ auto clz(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()
   detail::check_fixed_integer<T>();
   detail::note(file, line);
   return Val<T>(detail::NodeRef{detail::unary(ir::UnaryOp::clz, a.node())});
+}
+
+/// How many zeros stand below the lowest set bit; the width for 0.
+template <class A>
+  requires detail::any_traced<A>
+auto ctz(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  using T = detail::type_of<std::remove_cvref_t<A>>;
+  detail::named<A>();
+  detail::check_fixed_integer<T>();
+  detail::note(file, line);
+  return Val<T>(detail::NodeRef{detail::ctz(a.node())});
 }
 
 /// `a` where the condition holds, else `b`. Both are computed.

@@ -94,8 +94,15 @@ constexpr void check_atomic() {
   static_assert(!std::is_const_v<T>, "this buffer is read-only in this kernel: declare it Buffer<T>");
   using S = std::remove_const_t<T>;
   static_assert(std::same_as<S, std::int32_t> || std::same_as<S, std::uint32_t> || std::same_as<S, std::int64_t> ||
-                    std::same_as<S, std::uint64_t> || std::same_as<S, float>,
-                "atomics work on std::int32_t, std::uint32_t, std::int64_t, std::uint64_t and float");
+                    std::same_as<S, std::uint64_t> || std::same_as<S, float> || std::same_as<S, double>,
+                "atomics work on std::int32_t, std::uint32_t, std::int64_t, std::uint64_t, float and double");
+}
+template <class T>
+constexpr void check_atomic_bits() {
+  check_atomic<T>();
+  static_assert(!std::is_floating_point_v<T>,
+                "atomic_and, atomic_or and atomic_xor work on std::int32_t, std::uint32_t, std::int64_t and "
+                "std::uint64_t");
 }
 template <class T>
 using AtomicArg = Arg<std::type_identity_t<std::remove_const_t<T>>>;
@@ -103,21 +110,30 @@ using AtomicArg = Arg<std::type_identity_t<std::remove_const_t<T>>>;
 }  // namespace detail
 
 // Atomics: statements. Each gives the value before it, which has to be named: auto old = atomic_add(b, i, v);
-#define TESSERA_ATOMIC(name)                                                                            \
-  template <class T>                                                                                    \
-  OldValue<std::remove_const_t<T>> atomic_##name(const detail::MemoryHandle<T>& b, detail::Subscript i, \
-                                                 detail::AtomicArg<T> v) {                              \
-    detail::check_atomic<T>();                                                                          \
-    return OldValue<std::remove_const_t<T>>(                                                            \
-        detail::NodeRef{detail::atomic(ir::AtomicOp::name, b.memory(), i.node(), v.node())});           \
+#define TESSERA_ATOMIC(name, op, check)                                                        \
+  template <class T>                                                                           \
+  OldValue<std::remove_const_t<T>> name(const detail::MemoryHandle<T>& b, detail::Subscript i, \
+                                        detail::AtomicArg<T> v) {                              \
+    detail::check<T>();                                                                        \
+    return OldValue<std::remove_const_t<T>>(                                                   \
+        detail::NodeRef{detail::atomic(ir::AtomicOp::op, b.memory(), i.node(), v.node())});    \
   }
-TESSERA_ATOMIC(add)
-TESSERA_ATOMIC(min)
-TESSERA_ATOMIC(max)
-TESSERA_ATOMIC(exchange)
+TESSERA_ATOMIC(atomic_add, add, check_atomic)
+TESSERA_ATOMIC(atomic_min, min, check_atomic)
+TESSERA_ATOMIC(atomic_max, max, check_atomic)
+TESSERA_ATOMIC(atomic_exchange, exchange, check_atomic)
+TESSERA_ATOMIC(atomic_and, and_, check_atomic_bits)
+TESSERA_ATOMIC(atomic_or, or_, check_atomic_bits)
+TESSERA_ATOMIC(atomic_xor, xor_, check_atomic_bits)
 #undef TESSERA_ATOMIC
 
-/// Stores v at i if `expected` is there; gives what was there.
+/// What is at i, read where other threads change it by atomics: no race with those. It costs what another atomic does.
+template <class T>
+OldValue<std::remove_const_t<T>> atomic_load(const detail::MemoryHandle<T>& b, detail::Subscript i) {
+  detail::check_atomic<T>();
+  return OldValue<std::remove_const_t<T>>(detail::NodeRef{detail::atomic_load(b.memory(), i.node())});
+}
+/// Stores v at i if `expected` is there; gives what was there. Floats are compared by their bits.
 template <class T>
 OldValue<std::remove_const_t<T>> atomic_cas(const detail::MemoryHandle<T>& b, detail::Subscript i,
                                             detail::AtomicArg<T> expected, detail::AtomicArg<T> v) {

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "tessera/base/error.h"
-#include "tessera/ir/builder.h"
+#include "tessera/ir/value.h"
 
 namespace tessera::detail {
 
@@ -57,6 +57,15 @@ ir::NodeId select(ir::NodeId condition, ir::NodeId if_true, ir::NodeId if_false)
 ir::NodeId cast(DType to, ir::NodeId a) { return builder().cast(to, a); }
 ir::NodeId bitcast(DType to, ir::NodeId a) { return builder().bitcast(to, a); }
 ir::NodeId math(ir::MathOp op, ir::NodeId a, ir::NodeId b, ir::NodeId c) { return builder().math(op, a, b, c); }
+ir::NodeId is_nan(ir::NodeId a) { return ir::is_nan(ir::Value(a)).id(); }
+ir::NodeId is_infinite(ir::NodeId a) { return ir::is_infinite(ir::Value(a)).id(); }
+ir::NodeId is_finite(ir::NodeId a) { return ir::is_finite(ir::Value(a)).id(); }
+ir::NodeId copysign(ir::NodeId a, ir::NodeId b) {
+  const ir::SourceLine here = builder().source();
+  return ir::copysign({ir::Value(a), here.file, here.line}, {ir::Value(b), here.file, here.line}).id();
+}
+ir::NodeId sign(ir::NodeId a) { return ir::sign(ir::Value(a)).id(); }
+ir::NodeId ctz(ir::NodeId a) { return ir::ctz(ir::Value(a)).id(); }
 ir::NodeId make_vector(std::initializer_list<ir::NodeId> elements) {
   return builder().make_vector({elements.begin(), elements.size()});
 }
@@ -84,6 +93,13 @@ ir::NodeId load_if(ir::NodeId memory, ir::NodeId mask, ir::NodeId index, ir::Nod
 void store(ir::NodeId memory, ir::NodeId index, ir::NodeId value) { builder().store(memory, index, value); }
 ir::NodeId atomic(ir::AtomicOp op, ir::NodeId memory, ir::NodeId index, ir::NodeId value, ir::NodeId expected) {
   return builder().atomic(op, memory, index, value, expected);
+}
+ir::NodeId atomic_load(ir::NodeId memory, ir::NodeId index) {
+  const DType t = builder().type(memory).dtype;
+  const ir::NodeId zero = builder().constant(t, 0);
+  // Floats by compare-and-swap, which goes by bits: to add a zero would turn -0 into 0.
+  return is_float(t) ? builder().atomic(ir::AtomicOp::cas, memory, index, zero, zero)
+                     : builder().atomic(ir::AtomicOp::or_, memory, index, zero);
 }
 ir::NodeId load_variable(ir::NodeId variable) { return load(variable, constant(DType::index, std::int64_t{0})); }
 void store_variable(ir::NodeId variable, ir::NodeId value) {

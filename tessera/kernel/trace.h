@@ -48,6 +48,12 @@ ir::NodeId select(ir::NodeId condition, ir::NodeId if_true, ir::NodeId if_false)
 ir::NodeId cast(DType to, ir::NodeId a);
 ir::NodeId bitcast(DType to, ir::NodeId a);
 ir::NodeId math(ir::MathOp op, ir::NodeId a, ir::NodeId b = ir::no_node, ir::NodeId c = ir::no_node);
+ir::NodeId is_nan(ir::NodeId a);
+ir::NodeId is_infinite(ir::NodeId a);
+ir::NodeId is_finite(ir::NodeId a);
+ir::NodeId copysign(ir::NodeId a, ir::NodeId b);
+ir::NodeId sign(ir::NodeId a);
+ir::NodeId ctz(ir::NodeId a);
 ir::NodeId make_vector(std::initializer_list<ir::NodeId> elements);
 ir::NodeId extract(ir::NodeId vector, std::uint32_t lane);
 ir::NodeId dot4(ir::Dot4Signs signs, ir::NodeId a, ir::NodeId b, ir::NodeId c);
@@ -61,6 +67,8 @@ ir::NodeId load_if(ir::NodeId memory, ir::NodeId mask, ir::NodeId index, ir::Nod
 void store(ir::NodeId memory, ir::NodeId index, ir::NodeId value);
 ir::NodeId atomic(ir::AtomicOp op, ir::NodeId memory, ir::NodeId index, ir::NodeId value,
                   ir::NodeId expected = ir::no_node);
+/// What is there: an atomic that changes nothing.
+ir::NodeId atomic_load(ir::NodeId memory, ir::NodeId index);
 ir::NodeId load_variable(ir::NodeId variable);
 void store_variable(ir::NodeId variable, ir::NodeId value);
 

@@ -3,11 +3,11 @@
 // mistake 2: the result of an atomic must be named before it is used: auto old = atomic_add(b, i, v);
 // mistake 3: the result of an atomic must be named before it is used: auto old = atomic_add(b, i, v);
 // mistake 4: the result of an atomic must be named before it is used: auto old = atomic_add(b, i, v);
-// mistake 5: atomics work on std::int32_t, std::uint32_t, std::int64_t, std::uint64_t and float
+// mistake 5: atomics work on std::int32_t, std::uint32_t, std::int64_t, std::uint64_t, float and double
 #include "tessera/kernel/kernel.h"
 using namespace tessera;
 
-auto k = kernel("k", [](Buffer<int> b, Buffer<double> d) {
+auto k = kernel("k", [](Buffer<int> b, Buffer<std::uint8_t> d) {
   auto i = global_id();
 #if MISTAKE == 1
   b[i] = atomic_add(b, 0, 1) + atomic_add(b, 1, 1);

@@ -99,7 +99,7 @@ inline Function arithmetic(DType t) {
     if (real && !half)
       for (int o = 0; o < static_cast<int>(MathOp::count_); ++o) {
         const auto op = static_cast<MathOp>(o);
-        put(op == MathOp::fma ? fma(a, b, s) : op == MathOp::pow ? pow(a, b) : math(op, a));
+        put(op == MathOp::fma ? fma(a, b, s) : operand_count(op) == 2 ? math(op, a, b) : math(op, a));
       }
     if (!half && !logical) {
       const std::vector<DType> same = dtype_size(t) == 1   ? std::vector{DType::i8, DType::u8}
@@ -137,11 +137,14 @@ inline Function together(DType t) {
              left.set(select(other > 2, subgroup(SubgroupOp::exclusive_sum, left.get()), left.get() / 2));
            });
     put(left.get());
-    const bool atomics = t == DType::i32 || t == DType::u32 || t == DType::f32 || t == DType::i64 || t == DType::u64;
+    const bool integers = t == DType::i32 || t == DType::u32 || t == DType::i64 || t == DType::u64;
+    const bool atomics = integers || t == DType::f32 || t == DType::f64;
     if (!atomics) return;
     const BufferRef s = shared(t, 4);
     for (const BufferRef& m : {y, s}) {
       for (AtomicOp op : {AtomicOp::add, AtomicOp::min, AtomicOp::max, AtomicOp::exchange}) put(m.atomic(op, 0, a));
+      if (integers)
+        for (AtomicOp op : {AtomicOp::and_, AtomicOp::or_, AtomicOp::xor_}) put(m.atomic(op, 0, a));
       put(m.atomic_cas(1, a, a + 1));
       m.atomic(AtomicOp::add, 2, a);
     }

@@ -35,7 +35,8 @@ std::vector<Case> array_cases() {
   unary("abs", abs), unary("sqrt", sqrt, 0.5, 2), unary("rsqrt", rsqrt, 0.5, 2), unary("exp", exp);
   unary("exp2", exp2), unary("log", log, 0.5, 3), unary("log2", log2, 0.5, 3), unary("sin", sin), unary("cos", cos);
   unary("tanh", tanh), unary("erf", erf), unary("sigmoid", sigmoid), unary("silu", silu), unary("relu", relu);
-  unary("gelu", gelu);
+  unary("gelu", gelu), unary("tan", tan, -1.2, 1.2), unary("asin", asin, -0.9, 0.9), unary("acos", acos, -0.9, 0.9);
+  unary("atan", atan), unary("sinh", sinh), unary("cosh", cosh), unary("log10", log10, 0.5, 3);
   unary("negative", [](Array x) { return -std::move(x); });
   const auto binary = [&](const char* name, Array (*f)(ArrayOperand, ArrayOperand), double low = -2, double high = 2) {
     using Pair = std::vector<Shape>;
@@ -53,6 +54,10 @@ std::vector<Case> array_cases() {
   };
   binary("+", operator+), binary("-", operator-), binary("*", operator*), binary("/", operator/, 0.5, 3);
   binary("minimum", minimum), binary("maximum", maximum), binary("pow", pow, 0.5, 2);
+  binary("atan2", atan2, 0.5, 3), binary("hypot", hypot, 0.5, 2);
+  all.push_back({"copysign", {{3, 4}, {4}}, [](const Arrays& x) {
+                   return copysign(x[0], x[1]) * x[0] + copysign(x[0] * 2, -1) + copysign(3, x[1]);
+                 }});
   all.push_back({"%", {{5}, {5}}, [](const Arrays& x) { return (x[0] * 7.3) % (x[1] + 9); }, 0.4, 2});
   all.push_back({"square", {{3, 4}}, [](const Arrays& x) { return x[0] * x[0]; }});
   all.push_back(
@@ -78,6 +83,9 @@ std::vector<Case> array_cases() {
   view("permute", {2, 3, 4}, [](const Array& x) { return x.permute({2, 0, -2}); });
   view("broadcast_to", {3, 1}, [](const Array& x) { return x.broadcast_to({2, 3, 4}); });
   view("slice", {7, 3}, [](const Array& x) { return x.slice(0, 1, 6, 2); });
+  view("slice backwards", {7, 3}, [](const Array& x) { return x.slice(0, -2, -8, -2); });
+  view("slice from the end to the start", {3, 4}, [](const Array& x) { return x.slice(1, -1, -5, -1); });
+  view("empty slice backwards", {7, 3}, [](const Array& x) { return x.slice(0, 2, 3, -1); });
   view("empty slice", {7, 3}, [](const Array& x) { return x.slice(0, 3, 3); });
   view("overlapping slices", {7}, [](const Array& x) { return x.slice(0, 0, 5) * x.slice(0, 2, 7); });
   view("select", {3, 4}, [](const Array& x) { return x.select(1, -1); });

@@ -53,6 +53,15 @@ std::vector<Case> function_cases() {
     const auto parts = split(x, std::vector<std::int64_t>{1, 0, 3, 2}, 1);
     return parts[0] * parts[2].slice(1, 0, 2) + parts[3];
   });
+  moved("flip", {2, 3, 4}, [](const Array& x) { return flip(x, {0, -1}) * x; });
+  moved("flip of all of a view", {4, 3}, [](const Array& x) { return flip(x.transpose().slice(1, 0, 4, 2)); });
+  moved("sort", {3, 5}, [](const Array& x) { return sort(x) * x; });
+  moved("sort of columns", {5, 3}, [](const Array& x) { return sort(x, 0) * x; });
+  moved("masked_select", {4, 3}, [](const Array& x) { return masked_select(x, x > 0.1234); });
+  moved("masked_select of rows", {4, 3}, [](const Array& x) {
+    const Array kept = Array::from({true, false, true, true}, {}, x.device());
+    return masked_select(x, kept) * x.slice(0, 0, 3);
+  });
   for (const std::int64_t k : {-1, 0, 2}) {
     moved("tril" + std::to_string(k), {2, 3, 4}, [k](const Array& x) { return tril(x, k); });
     moved("triu" + std::to_string(k), {2, 3, 4}, [k](const Array& x) { return triu(x, k); });

@@ -49,6 +49,9 @@ template <class T> DEVICE T __shfl_down(T v, int by) { return __shfl(v, lane() +
 template <class T> DEVICE T atomicAdd(T* at, T v) { return __hip_atomic_fetch_add(at, v, __ATOMIC_RELAXED, 4); }
 template <class T> DEVICE T atomicMin(T* at, T v) { return __hip_atomic_fetch_min(at, v, __ATOMIC_RELAXED, 4); }
 template <class T> DEVICE T atomicMax(T* at, T v) { return __hip_atomic_fetch_max(at, v, __ATOMIC_RELAXED, 4); }
+template <class T> DEVICE T atomicAnd(T* at, T v) { return __hip_atomic_fetch_and(at, v, __ATOMIC_RELAXED, 4); }
+template <class T> DEVICE T atomicOr(T* at, T v) { return __hip_atomic_fetch_or(at, v, __ATOMIC_RELAXED, 4); }
+template <class T> DEVICE T atomicXor(T* at, T v) { return __hip_atomic_fetch_xor(at, v, __ATOMIC_RELAXED, 4); }
 template <class T> DEVICE T atomicExch(T* at, T v) { return __hip_atomic_exchange(at, v, __ATOMIC_RELAXED, 4); }
 template <class T> DEVICE T atomicCAS(T* at, T expected, T v) {
   __hip_atomic_compare_exchange_strong(at, &expected, v, __ATOMIC_RELAXED, __ATOMIC_RELAXED, 4);

@@ -252,6 +252,9 @@ T after(AtomicOp op, T old, T value) {
     case AtomicOp::min: return apply(BinaryOp::min, old, value);
     case AtomicOp::max: return apply(BinaryOp::max, old, value);
     case AtomicOp::cas: return old == T(5) ? value : old;
+    case AtomicOp::and_: return apply(BinaryOp::and_, old, value);
+    case AtomicOp::or_: return apply(BinaryOp::or_, old, value);
+    case AtomicOp::xor_: return apply(BinaryOp::xor_, old, value);
     default: return value;
   }
 }

@@ -178,6 +178,15 @@ long double exactly(MathOp op, long double x, long double y) {
     case MathOp::cos: return std::cos(x);
     case MathOp::tanh: return std::tanh(x);
     case MathOp::erf: return std::erf(x);
+    case MathOp::tan: return std::tan(x);
+    case MathOp::asin: return std::asin(x);
+    case MathOp::acos: return std::acos(x);
+    case MathOp::atan: return std::atan(x);
+    case MathOp::sinh: return std::sinh(x);
+    case MathOp::cosh: return std::cosh(x);
+    case MathOp::log10: return std::log10(x);
+    case MathOp::atan2: return std::atan2(x, y);
+    case MathOp::hypot: return std::hypot(x, y);
     default:  // glibc's powl(-inf, -2^63) is inf; its pow is right
       return std::isinf(x) || std::isinf(y) ? std::pow(static_cast<double>(x), static_cast<double>(y)) : std::pow(x, y);
   }
@@ -222,7 +231,10 @@ emit::MathBound bound_of(MathOp op, Functions by, DType t) {
   const emit::MathBound everywhere{0, -INFINITY, INFINITY};
   emit::MathBound bound = everywhere;
   const bool narrow = t == DType::f32;
-  if (by == Functions::cuda || by == Functions::hip || by == Functions::opencl)
+  if (emit::always_expands(op)) {
+    bound = narrow ? emit::math_bound(op) : emit::math64_bound(op);
+    if (!narrow && by == Functions::host) bound.ulp = 4;  // on the interpreter it is the C library's
+  } else if (by == Functions::cuda || by == Functions::hip || by == Functions::opencl)
     bound.ulp = documented(op, by, t);
   else if (!emit::expands(op))
     bound.ulp = narrow ? 2 : 4;
@@ -238,9 +250,9 @@ emit::MathBound bound_of(MathOp op, Functions by, DType t) {
 void add_math(std::vector<Row>& rows) {
   for_each_kind<MathOp>([&](MathOp op) {
     rows.push_back(row(Op::math, op, name_of(op), [op](Tracer& t) {
-      const Value v = op == MathOp::fma   ? fma(t.a(), t.b(), t.c())
-                      : op == MathOp::pow ? pow(t.a(), t.b())
-                                          : math(op, t.a());
+      const Value v = op == MathOp::fma        ? fma(t.a(), t.b(), t.c())
+                      : operand_count(op) == 2 ? math(op, t.a(), t.b())
+                                               : math(op, t.a());
       if (op == MathOp::fma || op == MathOp::sqrt || (op >= MathOp::floor && op <= MathOp::rint)) {
         t.result(v, of_inputs([op](auto a, auto b, auto c) {
                    if constexpr (std::is_floating_point_v<decltype(a)>) return apply(op, a, b, c);

@@ -143,6 +143,9 @@ void run_atomic(Machine& m, const Instruction& i) {
     if constexpr (op == AtomicOp::add) fresh = apply(BinaryOp::add, old, fresh);
     if constexpr (op == AtomicOp::min) fresh = apply(BinaryOp::min, old, fresh);
     if constexpr (op == AtomicOp::max) fresh = apply(BinaryOp::max, old, fresh);
+    if constexpr (op == AtomicOp::and_) fresh = apply(BinaryOp::and_, old, fresh);
+    if constexpr (op == AtomicOp::or_) fresh = apply(BinaryOp::or_, old, fresh);
+    if constexpr (op == AtomicOp::xor_) fresh = apply(BinaryOp::xor_, old, fresh);
     if constexpr (op == AtomicOp::cas)
       if (std::memcmp(&old, &expected[l], sizeof(T)) != 0) fresh = old;
     write<T>(memory.data, static_cast<std::uint64_t>(at), fresh);
@@ -263,8 +266,15 @@ Run atomic_loop(AtomicOp op, DType type, DType index, bool checked) {
       case AtomicOp::max: return pick.template operator()<AtomicOp::max, T>();
       case AtomicOp::exchange: return pick.template operator()<AtomicOp::exchange, T>();
       case AtomicOp::cas: return pick.template operator()<AtomicOp::cas, T>();
-      default: return nullptr;
+      default: break;
     }
+    if constexpr (std::is_integral_v<T>) switch (op) {
+        case AtomicOp::and_: return pick.template operator()<AtomicOp::and_, T>();
+        case AtomicOp::or_: return pick.template operator()<AtomicOp::or_, T>();
+        case AtomicOp::xor_: return pick.template operator()<AtomicOp::xor_, T>();
+        default: break;
+      }
+    return nullptr;
   };
   switch (type) {
     case DType::i32: return typed.template operator()<std::int32_t>();

@@ -64,7 +64,7 @@ void run_math(Machine& m, const Instruction& i) {
   T* __restrict out = m.lanes<T>(i.out);
   if constexpr (op == MathOp::fma) {
     run_fma<T>(m, i);
-  } else if constexpr (op == MathOp::pow) {
+  } else if constexpr (operand_count(op) == 2) {
     const T* b = m.lanes<T>(i.in[1]);
     for_each_lane(m.mask, [=](std::uint32_t l) { out[l] = apply(op, a[l], b[l]); });
   } else {

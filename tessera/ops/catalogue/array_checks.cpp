@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The elementwise operations, joining, gathering and random numbers of array/.
+#include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
+#include <numeric>
+#include <set>
 
 #include "tessera/array/functions.h"
 #include "tessera/base/philox.h"
@@ -32,6 +36,13 @@ const std::vector<UnaryCase>& unary_cases() {
       {"expm1", expm1, [](double x) { return std::expm1(x); }, -10, 10},
       {"sin", sin, [](double x) { return std::sin(x); }, -10, 10, 3e-6, 1e-6},
       {"cos", cos, [](double x) { return std::cos(x); }, -10, 10, 3e-6, 1e-6},
+      {"log10", log10, [](double x) { return std::log10(x); }, 1e-3, 100, 3e-6, 1e-7},
+      {"tan", tan, [](double x) { return std::tan(x); }, -10, 10, 3e-6, 1e-6},
+      {"asin", asin, [](double x) { return std::asin(x); }, -1, 1},
+      {"acos", acos, [](double x) { return std::acos(x); }, -1, 1, 3e-6, 1e-7},
+      {"atan", atan, [](double x) { return std::atan(x); }},
+      {"sinh", sinh, [](double x) { return std::sinh(x); }},
+      {"cosh", cosh, [](double x) { return std::cosh(x); }},
       {"tanh", tanh, [](double x) { return std::tanh(x); }, -10, 10, 3e-6, 1e-7},
       {"erf", erf, [](double x) { return std::erf(x); }, -4, 4, 3e-6, 1e-6},
       {"floor", floor, [](double x) { return std::floor(x); }},
@@ -163,13 +174,57 @@ double check_where(Device device, std::uint64_t seed) {
   return worst(poisoned(device, 35 * 4, [&] { return where(mask, x, y); }), wanted, 0, 1e-30);
 }
 
-double check_pow(Device device, std::uint64_t seed) {
+double check_two(Array (*operation)(ArrayOperand, ArrayOperand), double (*reference)(double, double), double low,
+                 Device device, std::uint64_t seed) {
   Random random(seed);
-  const auto a = rounded(random.numbers(100, 0.1, 5), DType::f32), b = rounded(random.numbers(100, -4, 4), DType::f32);
+  const auto a = rounded(random.numbers(100, low, 5), DType::f32), b = rounded(random.numbers(100, -4, 4), DType::f32);
   std::vector<double> wanted;
-  for (std::size_t i = 0; i < 100; ++i) wanted.push_back(std::pow(a[i], b[i]));
+  for (std::size_t i = 0; i < 100; ++i) wanted.push_back(reference(a[i], b[i]));
   const Array x = array_of(a, {100}, DType::f32, device), y = array_of(b, {100}, DType::f32, device);
-  return worst(poisoned(device, 400, [&] { return pow(x, y); }), wanted, 1e-5, 0);
+  return worst(poisoned(device, 400, [&] { return operation(x, y); }), wanted, 1e-5, 0);
+}
+
+// Rows sorted along the first axis and, turned round, along the second; equal elements keep their order.
+double check_sort(std::int64_t rows, std::int64_t width, DType t, Device device, std::uint64_t seed) {
+  Random random(seed);
+  auto v = rounded(random.integers(rows * width, 0, rows), t);
+  const bool real = is_float(t);
+  if (real)
+    for (double& x : v) x = x == 3 ? std::numeric_limits<double>::infinity() : x == 1 ? -2.5 : x;
+  std::vector<double> sorted, order;
+  for (std::int64_t c = 0; c < width; ++c) {
+    std::vector<std::size_t> places(static_cast<std::size_t>(rows));
+    std::iota(places.begin(), places.end(), std::size_t{0});
+    const auto at = [&](std::size_t r) { return v[r * static_cast<std::size_t>(width) + static_cast<std::size_t>(c)]; };
+    std::ranges::stable_sort(places, [&](std::size_t a, std::size_t b) { return at(a) < at(b); });
+    for (const std::size_t p : places) sorted.push_back(at(p)), order.push_back(static_cast<double>(p));
+  }
+  const Array a = array_of(v, {rows, width}, t, device);
+  const auto bytes = static_cast<std::uint64_t>(v.size());
+  const double values =
+      worst(poisoned(device, bytes * dtype_size(t), [&] { return sort(a, 0).transpose(); }), sorted, 0, 1e-30);
+  return std::max(values,
+                  worst(poisoned(device, bytes * 8, [&] { return argsort(a.transpose(), 1); }), order, 0, 1e-30));
+}
+
+// What a mask picks of rows, where that is, and the different elements.
+double check_masks(std::int64_t rows, std::int64_t width, Device device, std::uint64_t seed) {
+  Random random(seed);
+  const auto v = random.integers(rows * width, -9, 9), m = random.integers(rows, 0, 1);
+  std::vector<double> picked, places;
+  for (std::size_t i = 0; i < m.size(); ++i) {
+    if (m[i] == 0) continue;
+    places.push_back(static_cast<double>(i));
+    for (std::int64_t c = 0; c < width; ++c)
+      picked.push_back(v[i * static_cast<std::size_t>(width) + static_cast<std::size_t>(c)]);
+  }
+  const std::set<double> once(v.begin(), v.end());
+  const Array a = array_of(v, {rows, width}, DType::f32, device), mask = array_of(m, {rows}, DType::boolean, device);
+  const auto bytes = static_cast<std::uint64_t>(v.size()) * 4 + 8;
+  double most = worst(poisoned(device, bytes, [&] { return masked_select(a, mask); }), picked, 0, 1e-30);
+  most = std::max(most, worst(poisoned(device, bytes, [&] { return nonzero(mask)[0]; }), places, 0, 1e-30));
+  return std::max(most, worst(poisoned(device, bytes, [&] { return unique(a); }),
+                              std::vector<double>(once.begin(), once.end()), 0, 1e-30));
 }
 
 double check_cast(DType from, DType to, Device device, std::uint64_t seed) {
@@ -306,7 +361,30 @@ void add_array_checks(Checks& checks) {
     checks.push_back({"add overlapping", to_string(Shape{n}),
                       [n](Device device, std::uint64_t seed) { return check_overlap(n, device, seed); }});
   checks.push_back({"where", "(5, 7), (5, 7), (7)", check_where});
-  checks.push_back({"pow", "(100)", check_pow});
+  const auto two = [&](const char* name, Array (*operation)(ArrayOperand, ArrayOperand),
+                       double (*reference)(double, double), double low) {
+    checks.push_back({name, "(100)", [=](Device device, std::uint64_t seed) {
+                        return check_two(operation, reference, low, device, seed);
+                      }});
+  };
+  two(
+      "pow", pow, [](double a, double b) { return std::pow(a, b); }, 0.1);
+  two(
+      "atan2", atan2, [](double a, double b) { return std::atan2(a, b); }, -5);
+  two(
+      "hypot", hypot, [](double a, double b) { return std::hypot(a, b); }, -5);
+  two(
+      "copysign", copysign, [](double a, double b) { return std::copysign(a, b); }, -5);
+  for (const DType t : {DType::f32, DType::f16, DType::i32, DType::u8})
+    for (const auto& [rows, width] :
+         {std::pair<std::int64_t, std::int64_t>{1, 5}, {100, 7}, {300, 3}, {t == DType::f32 ? 70001 : 1000, 1}})
+      checks.push_back(
+          {"sort", to_string(Shape{rows, width}) + " " + std::string(dtype_name(t)),
+           [=, r = rows, w = width](Device device, std::uint64_t seed) { return check_sort(r, w, t, device, seed); }});
+  for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {99, 7}, {65537, 1}})
+    checks.push_back(
+        {"masked_select", to_string(Shape{rows, width}),
+         [r = rows, w = width](Device device, std::uint64_t seed) { return check_masks(r, w, device, seed); }});
   for (DType from : {DType::f32, DType::f16, DType::i32, DType::u8, DType::boolean, DType::i64})
     for (DType to : {DType::f32, DType::bf16, DType::i8, DType::u16, DType::boolean, DType::f16})
       if (from != to)

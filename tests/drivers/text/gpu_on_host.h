@@ -130,6 +130,15 @@ TESSERA_TEXT_SHUFFLES(double)
   static inline T atomicMax(T* at, T v) {                                                    \
     return tessera::text::replace(at, [v](T old) { return old < v ? v : old; });             \
   }                                                                                          \
+  static inline T atomicAnd(T* at, T v) {                                                    \
+    return tessera::text::replace(at, [v](T old) { return old & v; });                       \
+  }                                                                                          \
+  static inline T atomicOr(T* at, T v) {                                                     \
+    return tessera::text::replace(at, [v](T old) { return old | v; });                       \
+  }                                                                                          \
+  static inline T atomicXor(T* at, T v) {                                                    \
+    return tessera::text::replace(at, [v](T old) { return old ^ v; });                       \
+  }                                                                                          \
   static inline T atomicCAS(T* at, T expected, T v) {                                        \
     __atomic_compare_exchange(at, &expected, &v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED); \
     return expected;                                                                         \

@@ -108,6 +108,9 @@ TESSERA_TEXT_ATOMIC(atomic_fetch_add_explicit, (decltype(v))((uint)old + (uint)v
 TESSERA_TEXT_ATOMIC(atomic_fetch_min_explicit, v < old ? v : old)
 TESSERA_TEXT_ATOMIC(atomic_fetch_max_explicit, old < v ? v : old)
 TESSERA_TEXT_ATOMIC(atomic_exchange_explicit, v)
+TESSERA_TEXT_ATOMIC(atomic_fetch_and_explicit, (old)&v)
+TESSERA_TEXT_ATOMIC(atomic_fetch_or_explicit, old | v)
+TESSERA_TEXT_ATOMIC(atomic_fetch_xor_explicit, old ^ v)
 /// Fails now and then without a reason, as it may.
 template <class A>
 inline bool atomic_compare_exchange_weak_explicit(A* at, decltype(A::value)* expected, decltype(A::value) v,

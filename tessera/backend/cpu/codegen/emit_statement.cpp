@@ -429,6 +429,18 @@ Emitter::Value* Emitter::element_address(NodeId memory, Value* index) {
 
 // Atomics.
 
+namespace {
+ReduceOp reduction_of(AtomicOp op) {
+  switch (op) {
+    case AtomicOp::add: return ReduceOp::sum;
+    case AtomicOp::min: return ReduceOp::min;
+    case AtomicOp::max: return ReduceOp::max;
+    case AtomicOp::and_: return ReduceOp::and_;
+    default: return ReduceOp::or_;
+  }
+}
+}  // namespace
+
 Emitter::Value* Emitter::atomic_scalar(const Node& n, Value* pointer, Value* value, Value* expected) {
   const DType t = n.type.dtype;
   const bool real = is_float(t);
@@ -441,11 +453,10 @@ Emitter::Value* Emitter::atomic_scalar(const Node& n, Value* pointer, Value* val
     if (op == AtomicOp::cas)
       fresh =
           b_.CreateSelect(b_.CreateICmpEQ(b_.CreateBitCast(old, bits), b_.CreateBitCast(expected, bits)), value, old);
+    else if (op == AtomicOp::xor_)
+      fresh = b_.CreateXor(old, value);
     else if (op != AtomicOp::exchange)
-      fresh = combine(op == AtomicOp::add   ? ReduceOp::sum
-                      : op == AtomicOp::min ? ReduceOp::min
-                                            : ReduceOp::max,
-                      t, old, value);
+      fresh = combine(reduction_of(op), t, old, value);
     b_.CreateAlignedStore(fresh, pointer, align);
     return old;
   }
@@ -461,6 +472,9 @@ Emitter::Value* Emitter::atomic_scalar(const Node& n, Value* pointer, Value* val
   if (op == AtomicOp::add) how = real ? Rmw::FAdd : Rmw::Add;
   if (op == AtomicOp::min) how = real ? Rmw::FMin : is_signed ? Rmw::Min : Rmw::UMin;
   if (op == AtomicOp::max) how = real ? Rmw::FMax : is_signed ? Rmw::Max : Rmw::UMax;
+  if (op == AtomicOp::and_) how = Rmw::And;
+  if (op == AtomicOp::or_) how = Rmw::Or;
+  if (op == AtomicOp::xor_) how = Rmw::Xor;
   return b_.CreateAtomicRMW(how, pointer, value, align, order);
 }
 
@@ -468,9 +482,9 @@ void Emitter::atomic(NodeId id, Value* mask) {
   const Node& n = fn_[id];
   const DType t = n.type.dtype;
   const AtomicOp op = n.kind<AtomicOp>();
-  const bool reducible = op == AtomicOp::add || op == AtomicOp::min || op == AtomicOp::max;
+  const bool reducible = op != AtomicOp::exchange && op != AtomicOp::cas && op != AtomicOp::xor_;
   if (held(n.args[1]).shape.scalar() && reducible && !used_[id]) {
-    const ReduceOp how = op == AtomicOp::add ? ReduceOp::sum : op == AtomicOp::min ? ReduceOp::min : ReduceOp::max;
+    const ReduceOp how = reduction_of(op);
     Value* v = vector(n.args[2]);
     if (mask) v = b_.CreateSelect(mask, v, splat(identity(how, t)));
     atomic_scalar(n, element_address(n.args[0], scalar(n.args[1])), across(how, t, v), nullptr);

@@ -223,6 +223,9 @@ llvm::Value* PtxEmitter::atomic(const Node& n) {
   if (op == AtomicOp::exchange)
     return b_.CreateBitCast(b_.CreateAtomicRMW(Rmw::Xchg, at, b_.CreateBitCast(v, bits), align, order), type(t));
   if (op == AtomicOp::add) return b_.CreateAtomicRMW(real ? Rmw::FAdd : Rmw::Add, at, v, align, order);
+  if (op == AtomicOp::and_) return b_.CreateAtomicRMW(Rmw::And, at, v, align, order);
+  if (op == AtomicOp::or_) return b_.CreateAtomicRMW(Rmw::Or, at, v, align, order);
+  if (op == AtomicOp::xor_) return b_.CreateAtomicRMW(Rmw::Xor, at, v, align, order);
   const bool least = op == AtomicOp::min;
   if (!real)
     return b_.CreateAtomicRMW(least ? (is_signed ? Rmw::Min : Rmw::UMin) : (is_signed ? Rmw::Max : Rmw::UMax), at, v,

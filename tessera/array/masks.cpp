@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Picking by conditions: how many elements the result has is known when they are counted.
+#include "tessera/array/elementwise.h"
+#include "tessera/array/functions.h"
+#include "tessera/array/layout.h"
+#include "tessera/array/running_sum.h"
+
+namespace tessera {
+
+using detail::Operation;
+using ir::Value;
+
+namespace {
+
+// Of counts up to each position: those of its elements that count.
+ir::Function trace_places(const DType& counts) {
+  ir::Builder builder("places_where", ir::KernelKind::map);
+  ir::Builder::Scope scope(builder);
+  const auto flags = ir::buffer_param("flags", DType::boolean, ir::Access::read);
+  const auto until = ir::buffer_param("until", counts, ir::Access::read);
+  const auto out = ir::buffer_param("out", DType::i64, ir::Access::read_write);
+  const Value i = ir::global_id();
+  ir::if_(flags.load(i), [&] { out.store(ir::cast(DType::index, until.load(i)) - 1, ir::cast(DType::i64, i)); });
+  return builder.finish();
+}
+
+/// Where the elements of an array of bools are true, counted row by row.
+Array places_where(const Array& given) {
+  const Array flags = given.as_contiguous();
+  const std::int64_t count = flags.size();
+  if (count == 0) return Array::empty({0}, DType::i64, flags.device());
+  const DType counts = count <= std::numeric_limits<std::int32_t>::max() ? DType::i32 : DType::i64;
+  const Array until = detail::running_sum(flags, {Shape{count}, 0}, counts, false).reshape({count});
+  const std::int64_t found = until.slice(0, count - 1, count).astype(DType::i64).item<std::int64_t>();
+  const Array out = Array::empty({found}, DType::i64, flags.device());
+  if (found == 0) return out;
+  static auto& family = *new KernelFamily<DType>(trace_places);
+  family(counts).launch({static_cast<std::uint64_t>(count), 1, 1}, {flags.view(), until.view(), out.view()});
+  return out;
+}
+
+}  // namespace
+
+Array masked_select(const Array& a, const Array& mask) {
+  const Operation operation("masked_select", a, mask);
+  if (mask.dtype() != DType::boolean)
+    fail<DtypeError>({.asked = "masked_select",
+                      .with = {{"mask", std::string(dtype_name(mask.dtype()))}},
+                      .wrong = "a mask is of bools",
+                      .todo = "Compare, as in mask != 0, or pick by positions with take"});
+  const Array* both[] = {&a, &mask};
+  detail::common_device("masked_select", both);
+  const auto covered = mask.shape().size();
+  if (covered == 0 || covered > a.shape().size() ||
+      !std::equal(mask.shape().begin(), mask.shape().end(), a.shape().begin()))
+    fail<ShapeError>({.asked = "masked_select",
+                      .with = {{"a", to_string(a.shape())}, {"mask", to_string(mask.shape())}},
+                      .wrong = "the mask has not the extents of the array's first axes"});
+  Shape rows = {mask.size()};
+  rows.insert(rows.end(), a.shape().begin() + static_cast<std::ptrdiff_t>(covered), a.shape().end());
+  return operation.made(take(a.reshape(std::move(rows)), places_where(mask)));
+}
+
+std::vector<Array> nonzero(const Array& a) {
+  const Operation operation("nonzero", a);
+  if (a.rank() == 0)
+    fail<ShapeError>({.asked = "nonzero",
+                      .with = {{"shape", to_string(a.shape())}},
+                      .wrong = "there is no axis along which a position could be"});
+  const Array given = detail::without_history(a);
+  const Array places = places_where(given.dtype() == DType::boolean ? given : given != 0);
+  const Strides strides = contiguous_strides(a.shape());
+  std::vector<Array> out;
+  for (std::size_t d = 0; d < a.shape().size(); ++d) {
+    Array along = strides[d] > 1 ? places / strides[d] : places;
+    out.push_back(d == 0 ? std::move(along) : std::move(along) % a.shape()[d]);
+  }
+  return operation.made(std::move(out), [] { return Attributes{}; });
+}
+
+Array unique(const Array& a) {
+  const Operation operation("unique", a);
+  detail::check_no_rule("unique", a);
+  const Array sorted = sort(a.reshape({a.size()}));
+  const std::int64_t count = sorted.size();
+  if (count < 2) return operation.made(sorted);
+  const Array here = sorted.slice(0, 1, count), before = sorted.slice(0, 0, count - 1);
+  Array differs = here != before;
+  if (is_float(a.dtype())) differs = std::move(differs) & (before == before);  // NaN is last, and NaN != NaN
+  const Array first = Array::ones({1}, DType::boolean, a.device());
+  return operation.made(masked_select(sorted, concatenate({first, differs})));
+}
+
+}  // namespace tessera

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sorting on the device, by keys: unsigned integers in the order of the elements. Short rows by counting, for each
+// element, those before it; longer ones by a radix sort from the lowest digit on, in which a thread counts and places a
+// run of elements one after the other. Both keep the order of equal elements.
+#include <algorithm>
+
+#include "tessera/array/elementwise.h"
+#include "tessera/array/functions.h"
+#include "tessera/array/layout.h"
+#include "tessera/array/running_sum.h"
+
+namespace tessera {
+
+using ir::Value;
+
+namespace {
+
+constexpr std::int64_t short_row = 128;
+constexpr int digit_bits = 8, digits = 1 << digit_bits;
+
+int bits_of(DType t) { return t == DType::boolean ? 1 : 8 * static_cast<int>(dtype_size(t)); }
+DType key_dtype(DType t) { return dtype_size(t) == 8 ? DType::u64 : DType::u32; }
+
+Value constant(DType t, std::uint64_t bits) {
+  return ir::Value(ir::Builder::current().constant(t, t == DType::u32 ? bits & 0xffffffff : bits));
+}
+/// All bits of an element below its highest one.
+std::uint64_t below_sign(DType t) { return (std::uint64_t{1} << (bits_of(t) - 1)) - 1; }
+std::uint64_t largest_key(DType t) { return below_sign(t) * 2 + 1; }
+DType unsigned_of(DType t) {
+  switch (dtype_size(t)) {
+    case 1: return DType::u8;
+    case 2: return DType::u16;
+    case 4: return DType::u32;
+    default: return DType::u64;
+  }
+}
+std::uint64_t infinity_bits(DType t) {
+  return t == DType::f16 ? 0x7c00 : t == DType::bf16 ? 0x7f80 : t == DType::f32 ? 0x7f800000 : 0x7ff0000000000000;
+}
+
+Value key_of(Value element) {
+  const DType t = element.dtype(), key = key_dtype(t);
+  if (t == DType::boolean) return ir::cast(key, element);
+  const Value bits = ir::cast(key, ir::bitcast(unsigned_of(t), element)), sign = constant(key, below_sign(t) + 1);
+  if (is_unsigned_int(t)) return bits;
+  if (is_int(t)) return bits ^ sign;
+  const Value all = constant(key, largest_key(t)), size = bits & constant(key, below_sign(t));
+  const Value ordered = ir::select((bits & sign) == constant(key, 0), bits ^ sign, bits ^ all);
+  return ir::select(size > constant(key, infinity_bits(t)), all, ordered);
+}
+Value element_of(Value key, DType t) {
+  if (t == DType::boolean) return key != constant(key.dtype(), 0);
+  const Value sign = constant(key.dtype(), below_sign(t) + 1);
+  Value bits = key;
+  if (is_float(t))
+    bits =
+        ir::select((key & sign) == constant(key.dtype(), 0), key ^ constant(key.dtype(), largest_key(t)), key ^ sign);
+  else if (!is_unsigned_int(t))
+    bits = key ^ sign;
+  return ir::bitcast(t, ir::cast(unsigned_of(t), bits));
+}
+
+struct ShortSpec {
+  DType dtype;
+  bool order;  // positions are asked for, not elements
+  friend bool operator==(const ShortSpec&, const ShortSpec&) = default;
+  std::size_t hash() const { return static_cast<std::size_t>(dtype) * 2 + order; }
+};
+
+ir::Function trace_short(const ShortSpec& spec) {
+  ir::Builder builder(spec.order ? "argsort_short_rows" : "sort_short_rows", ir::KernelKind::map);
+  ir::Builder::Scope scope(builder);
+  const auto in = ir::buffer_param("in", spec.dtype, ir::Access::read);
+  const auto out = ir::buffer_param("out", spec.order ? DType::i64 : spec.dtype, ir::Access::read_write);
+  const Value extent = ir::scalar_param("extent", DType::index);
+  const Value i = ir::global_id(0), begin = ir::global_id(1) * extent;
+  const Value element = in.load(begin + i), key = key_of(element);
+  const ir::Variable before(DType::index, 0);
+  ir::for_(0, extent, [&](Value j) {
+    const Value other = key_of(in.load(begin + j));
+    before.set(before.get() + ir::cast(DType::index, other < key || (other == key && j < i)));
+  });
+  out.store(begin + before.get(), spec.order ? ir::cast(DType::i64, i) : element);
+  return builder.finish();
+}
+
+struct PassSpec {
+  DType from, to;  // elements in the first pass and after the last one, keys between
+  DType key;
+  bool first, last, order, places;
+  bool alone;  // a block of one thread: on a cpu lanes side by side would be far apart in memory
+  friend bool operator==(const PassSpec&, const PassSpec&) = default;
+  std::size_t hash() const {
+    return static_cast<std::size_t>(from) << 24 | static_cast<std::size_t>(to) << 16 |
+           static_cast<std::size_t>(key) << 8 | first << 4 | last << 3 | order << 2 | places << 1 | alone;
+  }
+};
+
+ir::Function trace_pass(const PassSpec& spec) {
+  ir::Builder builder(spec.places ? "radix_places" : "radix_counts",
+                      spec.alone ? ir::KernelKind::block : ir::KernelKind::map, {1, 1, 1});
+  ir::Builder::Scope scope(builder);
+  const auto in = ir::buffer_param("in", spec.from, ir::Access::read);
+  ir::BufferRef order, out, out_order;
+  if (spec.places && spec.order && !spec.first) order = ir::buffer_param("order", DType::i32, ir::Access::read);
+  if (spec.places) out = ir::buffer_param("out", spec.to, ir::Access::read_write);
+  if (spec.places && spec.order && !spec.last)
+    out_order = ir::buffer_param("out_order", DType::i32, ir::Access::read_write);
+  const auto counts = ir::buffer_param("counts", DType::i32, ir::Access::read_write);  // (rows, digits, runs)
+  const Value extent = ir::scalar_param("extent", DType::index), run = ir::scalar_param("run", DType::index);
+  const Value runs = ir::scalar_param("runs", DType::index), shift = ir::scalar_param("shift", spec.key);
+  const Value which = spec.alone ? ir::block_id(0) : ir::global_id(0);
+  const Value row = spec.alone ? ir::block_id(1) : ir::global_id(1);
+  const Value begin = row * extent, own = row * (runs * digits) + which;
+  const auto tally = ir::local_array(DType::i32, digits);
+  if (spec.places) ir::for_(0, digits, [&](Value d) { tally.store(d, counts.load(own + d * runs)); });
+  ir::for_(which * run, ir::min(which * run + run, extent), [&](Value k) {
+    const Value given = in.load(begin + k), key = spec.first ? key_of(given) : given;
+    const Value digit = ir::cast(DType::index, (key >> shift) & constant(spec.key, digits - 1));
+    const Value before = tally.load(digit);
+    tally.store(digit, before + 1);
+    if (!spec.places) return;
+    const Value to = begin + ir::cast(DType::index, before);
+    if (!spec.order) return out.store(to, spec.last ? element_of(key, spec.to) : key);
+    const Value position = spec.first ? ir::cast(DType::i32, k) : order.load(begin + k);
+    if (spec.last) return out.store(to, ir::cast(DType::i64, position));
+    out.store(to, key);
+    out_order.store(to, position);
+  });
+  if (!spec.places) ir::for_(0, digits, [&](Value d) { counts.store(own + d * runs, tally.load(d)); });
+  return builder.finish();
+}
+
+Array sorted_short(const Array& a, std::int64_t rows, std::int64_t extent, bool order) {
+  Array out = Array::empty(a.shape(), order ? DType::i64 : a.dtype(), a.device());
+  static auto& family = *new KernelFamily<ShortSpec>(trace_short);
+  family({a.dtype(), order})
+      .launch({static_cast<std::uint64_t>(extent), static_cast<std::uint64_t>(rows), 1},
+              {a.view(), out.view(), LaunchArgument::index(extent)});
+  return out;
+}
+
+Array sorted_long(const Array& a, std::int64_t rows, std::int64_t extent, bool order) {
+  const Device device = a.device();
+  const bool cpu = device.backend == Backend::cpu;
+  // Runs enough for the device's threads, but so long that counting them costs little.
+  const std::int64_t wanted = std::max<std::int64_t>(1, (cpu ? 16 : 8192) / rows), least = cpu ? 4096 : 256;
+  const std::int64_t run = std::max(least, (extent + wanted - 1) / wanted), runs = (extent + run - 1) / run;
+  const DType key = key_dtype(a.dtype());
+  const int passes = (bits_of(a.dtype()) + digit_bits - 1) / digit_bits;
+  static auto& family = *new KernelFamily<PassSpec>(trace_pass);
+  const std::array<std::uint64_t, 3> grid = {static_cast<std::uint64_t>(runs), static_cast<std::uint64_t>(rows), 1};
+  Array from = a, positions;
+  for (int pass = 0; pass < passes; ++pass) {
+    PassSpec spec{from.dtype(), key, key, pass == 0, pass == passes - 1, order, false, cpu};
+    if (spec.last) spec.to = order ? DType::i64 : a.dtype();
+    const Array counts = Array::empty({rows, digits * runs}, DType::i32, device);
+    const auto launch = [&](std::vector<LaunchArgument> args, const Array& counters) {
+      args.emplace_back(counters.view());
+      for (std::int64_t n : {extent, run, runs}) args.push_back(LaunchArgument::index(n));
+      args.push_back(LaunchArgument::scalar(key, static_cast<std::uint64_t>(pass * digit_bits)));
+      family(spec).launch(grid, std::span(args));
+    };
+    launch({from.view()}, counts);
+    const Array begins = detail::running_sum(counts, {counts.shape(), 1}, DType::i32, true);
+    const Array to = Array::empty(a.shape(), spec.to, device);
+    Array to_positions;
+    std::vector<LaunchArgument> args = {from.view()};
+    if (order && !spec.first) args.emplace_back(positions.view());
+    args.emplace_back(to.view());
+    if (order && !spec.last) {
+      to_positions = Array::empty(a.shape(), DType::i32, device);
+      args.emplace_back(to_positions.view());
+    }
+    spec.places = true;
+    launch(std::move(args), begins);
+    from = to, positions = to_positions;
+  }
+  return from;
+}
+
+Array sorted_along(const char* name, const Array& a, std::size_t axis, bool order) {
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  const std::int64_t extent = a.shape()[axis];
+  if (extent > most)
+    fail<ShapeError>({.asked = name,
+                      .with = {{"shape", to_string(a.shape())}, {"axis", std::to_string(axis)}},
+                      .wrong = "the axis has more than 2^31 - 1 elements"});
+  if (a.size() == 0) return Array::empty(a.shape(), order ? DType::i64 : a.dtype(), a.device());
+  if (extent == 1) return order ? Array::zeros(a.shape(), DType::i64, a.device()) : a.copy();
+  std::vector<int> axes;
+  for (int d = 0; d < a.rank(); ++d) axes.push_back(d);
+  std::swap(axes[axis], axes.back());  // its own inverse
+  const Array last = a.permute(axes).as_contiguous();
+  const std::int64_t rows = a.size() / extent;
+  const Array out =
+      extent <= short_row ? sorted_short(last, rows, extent, order) : sorted_long(last, rows, extent, order);
+  return out.permute(axes);
+}
+
+std::size_t checked_axis(const char* name, const Array& a, int axis) {
+  if (a.rank() == 0)
+    fail<ShapeError>({.asked = name, .with = {{"shape", to_string(a.shape())}}, .wrong = "the array has no axis"});
+  return static_cast<std::size_t>(normalise_axis(name, axis, a.shape().size()));
+}
+
+}  // namespace
+
+Array argsort(const Array& a, int axis) {
+  const detail::Operation operation("argsort", a);
+  const std::size_t d = checked_axis("argsort", a, axis);
+  return operation.made(sorted_along("argsort", detail::without_history(a), d, true), [&] {
+    return Attributes{{"axis", static_cast<std::int64_t>(d)}};
+  });
+}
+
+Array sort(const Array& a, int axis) {
+  const detail::Operation operation("sort", a);
+  const std::size_t d = checked_axis("sort", a, axis);
+  Array out = a.has_history() ? take_along_axis(a, argsort(a, static_cast<int>(d)), static_cast<int>(d))
+                              : sorted_along("sort", a, d, false);
+  return operation.made(std::move(out), [&] { return Attributes{{"axis", static_cast<std::int64_t>(d)}}; });
+}
+
+}  // namespace tessera
