@@ -113,6 +113,11 @@ class Executor {
   /// Which of the executor's threads the calling one is, from 1; 0 if it is none.
   static unsigned worker() noexcept { return worker_number_; }
 
+  /// Whether the calling thread runs a node while no thread is idle: pieces of a kernel would stay on it.
+  static bool all_are_busy() noexcept {
+    return here_.node != nullptr && here_.executor != nullptr && !here_.executor->somebody_is_idle();
+  }
+
   /// Pieces of a kernel: calls f(begin, end) until [0, items) is covered, each call with at most `grain` items, from
   /// the calling thread and those that have nothing to do; returns when all have returned. The calling thread runs
   /// these pieces only, never a node. What a call throws is thrown here, once the others are done.

@@ -46,28 +46,26 @@ void Node::after(Node& predecessor, Dependency kind, Maker maker) {
                          .todo = "Submit predecessors first"});
   Continuation* head = predecessor.successors_.load(std::memory_order_acquire);
   if (head != &closed) {
-    Edge* edge = nullptr;
-    if (edges_ < std::size(some_edges_)) {
-      edge = &some_edges_[edges_];
-    } else {
-      if (more_edges_ == nullptr || more_edges_->used == MoreEdges::size)
-        more_edges_ = new MoreEdges{more_edges_, 0, {}};
-      edge = &more_edges_->edges[more_edges_->used];
+    const std::uint32_t edges = edges_.load(std::memory_order_relaxed);
+    const bool inside = edges < std::size(some_edges_);
+    if (!inside && (more_edges_ == nullptr || more_edges_->used == MoreEdges::size)) {
+      auto* const more = new MoreEdges{more_edges_, 0, {}};
+      const std::scoped_lock hold(lock_);
+      more_edges_ = more;
     }
+    Edge* const edge = inside ? &some_edges_[edges] : &more_edges_->edges[more_edges_->used];
     edge->to = this;
     edge->from = &predecessor, edge->kind = kind;
-    pending_.fetch_add(1, std::memory_order_relaxed);
     do edge->next = head;
     while (head != &closed && !predecessor.successors_.compare_exchange_weak(head, edge, std::memory_order_acq_rel));
     if (head != &closed) {
       predecessor.keep();
+      if (inside) return edges_.store(edges + 1, std::memory_order_release);
       const std::scoped_lock hold(lock_);
-      ++edges_;
-      if (edges_ > std::size(some_edges_)) ++more_edges_->used;
+      edges_.store(edges + 1, std::memory_order_relaxed);
+      ++more_edges_->used;
       return;
     }
-    edge->from = nullptr;
-    pending_.fetch_sub(1, std::memory_order_relaxed);
   }
   if (predecessor.failure_ && kind == Dependency::result) poison(predecessor);
 }
@@ -76,11 +74,11 @@ void Node::set_priority(int priority) noexcept {
   priority_ = static_cast<std::int8_t>(std::clamp(priority, least_priority, most_priority));
 }
 
-void Node::submit() noexcept {
+void Node::submit_given() noexcept {
   group_->submitted_.fetch_add(1, std::memory_order_relaxed);
-  keep();  // the queue's
-  state_.store(State::waiting, std::memory_order_seq_cst);
-  predecessor_ended();
+  state_.store(State::waiting, std::memory_order_release);
+  const std::uint32_t counted = edges_.load(std::memory_order_relaxed) - unsubmitted;
+  if (pending_.fetch_add(counted, std::memory_order_acq_rel) + counted == 0) now_ready();
 }
 
 void Node::submit_here() {
@@ -89,11 +87,13 @@ void Node::submit_here() {
   for (const NodeRef& b : before) executor::wait(*b);
   Executor& executor = group_->executor_;
   group_->submitted_.fetch_add(1, std::memory_order_relaxed);
-  while (pending_.load(std::memory_order_acquire) != 1) std::this_thread::yield();  // they say so a moment later
-  if (gated_) {                                                                     // who has its turn may be under way
-    keep();                                                                         // the queue's
-    state_.store(State::waiting, std::memory_order_seq_cst);
-    predecessor_ended();
+  const std::uint32_t last = unsubmitted - edges_.load(std::memory_order_relaxed);
+  while (pending_.load(std::memory_order_acquire) != last) std::this_thread::yield();  // they say so a moment later
+  if (gated_) {  // who has its turn may be under way
+    keep();      // the queue's
+    pending_.store(0, std::memory_order_relaxed);
+    state_.store(State::waiting, std::memory_order_release);
+    now_ready();
     return executor.wait(*this);
   }
   pending_.store(0, std::memory_order_relaxed);
@@ -103,9 +103,12 @@ void Node::submit_here() {
 }
 
 void Node::predecessor_ended() noexcept {
-  if (pending_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) now_ready();
+}
+
+void Node::now_ready() noexcept {
   if (gated_ && !admitted()) return;
-  state_.store(State::ready, std::memory_order_seq_cst);
+  state_.store(State::ready, std::memory_order_release);
   group_->executor_.push(this);
 }
 
@@ -247,16 +250,16 @@ std::vector<NodeRef> Node::predecessors() {
 }
 
 void Node::forget_predecessors() noexcept {
-  if (edges_ == 0) return;
+  if (edges_.load(std::memory_order_relaxed) == 0) return;
   Node* few[std::size(decltype(some_edges_){})];
   MoreEdges* more = nullptr;
   std::uint32_t inside = 0;
   {
     const std::scoped_lock hold(lock_);
-    inside = std::min<std::uint32_t>(edges_, std::size(some_edges_));
+    inside = std::min<std::uint32_t>(edges_.load(std::memory_order_relaxed), std::size(some_edges_));
     for (std::uint32_t i = 0; i < inside; ++i) few[i] = some_edges_[i].from;
     more = std::exchange(more_edges_, nullptr);
-    edges_ = 0;
+    edges_.store(0, std::memory_order_relaxed);
   }
   for (std::uint32_t i = 0; i < inside; ++i) few[i]->drop();
   while (more != nullptr) {

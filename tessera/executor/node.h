@@ -95,7 +95,8 @@ class Node {
   /// preference: threads look into their own queue before those of others.
   static constexpr int least_priority = -4, most_priority = 3;
 
-  explicit Node(Group& group) noexcept : group_(&group) {}
+  /// `references`: as many of them are counted from the beginning; by default one, that of who makes it.
+  explicit Node(Group& group, std::uint32_t references = 1) noexcept : references_(references), group_(&group) {}
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
@@ -113,7 +114,12 @@ class Node {
   /// It asks `admitted` before it is ready.
   void gate() noexcept { gated_ = true; }
   /// Lets it go. Its group counts it until it has ended. Nothing of it may be set any more.
-  void submit() noexcept;
+  void submit() noexcept {
+    keep();
+    submit_given();
+  }
+  /// The same, and takes over a reference of the caller's, for whom the node may be gone when this returns.
+  void submit_given() noexcept;
   /// The same, and has the calling thread run it at once, after what it comes after; it has ended when this returns.
   void submit_here();
 
@@ -137,10 +143,12 @@ class Node {
 
   /// For people; by default "task".
   virtual std::string name() const { return "task"; }
+  /// Who made its class, if that says so: to know it again without asking the compiler's tables.
+  virtual const void* kind() const noexcept { return nullptr; }
   /// What it is part of; gone, it may be, once it has ended.
   Group& group() const noexcept { return *group_; }
 
-  void keep() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  void keep(std::uint32_t times = 1) noexcept { references_.fetch_add(times, std::memory_order_relaxed); }
   void drop() noexcept {
     // The last one that there is needs no exchange.
     if (references_.load(std::memory_order_acquire) == 1 || references_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
@@ -181,7 +189,8 @@ class Node {
   };
   template <class F>
   void for_each_predecessor(F&& f) {  // with the lock held
-    const std::uint32_t inside = std::min<std::uint32_t>(edges_, std::size(some_edges_));
+    const std::uint32_t inside =
+        std::min<std::uint32_t>(edges_.load(std::memory_order_acquire), std::size(some_edges_));
     for (std::uint32_t i = 0; i < inside; ++i) f(some_edges_[i]);
     for (MoreEdges* more = more_edges_; more != nullptr; more = more->next)
       for (unsigned i = 0; i < more->used; ++i) f(more->edges[i]);
@@ -189,24 +198,30 @@ class Node {
 
   bool claim() noexcept {  // the right to run it
     State ready = State::ready;
+    // In one order with what `cancel` does: it sees that this is ready, or is seen.
     return state_.load(std::memory_order_relaxed) == State::ready &&
-           state_.compare_exchange_strong(ready, State::running, std::memory_order_acq_rel);
+           state_.compare_exchange_strong(ready, State::running, std::memory_order_seq_cst);
   }
   void execute() noexcept;  // of one that is claimed
   void finish() noexcept;
   void predecessor_ended() noexcept;
+  void now_ready() noexcept;
   void poison(const Node& predecessor) noexcept;
   void fail_with(std::exception_ptr error, bool cancelled) noexcept;
   void forget_predecessors() noexcept;
 
-  std::atomic<std::uint32_t> references_ = 1;
-  std::atomic<std::uint32_t> pending_ = 1;  // predecessors that have not ended, and one until it is submitted
+  static constexpr std::uint32_t unsubmitted = std::uint32_t{1} << 30;
+
+  // On one line what every thread writes that has to do with it.
+  std::atomic<std::uint32_t> references_;
+  // Predecessors that have not ended; until it is submitted `unsubmitted`, less those that have.
+  std::atomic<std::uint32_t> pending_ = unsubmitted;
   std::atomic<State> state_ = State::made;
   std::int8_t priority_ = 0;
   std::atomic<bool> cancel_ = false;
   bool gated_ = false;
-  SpinLock lock_;  // of predecessors and `failure_`, until it runs
-  std::uint32_t edges_ = 0;
+  SpinLock lock_;  // of predecessors and `failure_`, until it runs; the maker adds those inside without
+  std::atomic<std::uint32_t> edges_ = 0;
   Group* group_;
   std::atomic<Continuation*> successors_ = nullptr;  // or `closed`
   FailureRef failure_;

@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which kernel computes a product.
+#include "tessera/executor/executor.h"
 #include "tessera/ops/kernels.h"
 
 namespace tessera::ops {
 
 const ProductChoice& choose_product_kernel(Device device, const ProductSpec& asked, std::array<std::int64_t, 4> sizes) {
-  static constinit thread_local std::array<ProductChoice, 16> known;
+  static constinit thread_local std::array<ProductChoice, 16> all[2];
   const auto [m, n, k, matrices] = sizes;
   const auto n_of = [](std::int64_t v) { return static_cast<std::uint64_t>(v); };
+  // A task's tile while all threads have tasks of their own: several blocks would each lay out what all of them read.
+  // Of large ones, threads that become idle meanwhile are to get a part.
+  const bool one_thread = asked.update && device.backend == Backend::cpu && m * n * k * matrices <= 1 << 24 &&
+                          executor::Executor::all_are_busy();
+  auto& known = all[one_thread];
   ProductChoice& here =
       known[hash_of({n_of(m) ^ n_of(n) << 16 ^ n_of(k) << 32 ^ n_of(matrices) << 48, asked.hash()}) >> 60];
   if (here.sizes == sizes && here.device == device && here.asked == asked) return here;
-  const Tiles tiles = tiles_of(device);
+  Tiles tiles = tiles_of(device);
+  if (one_thread) tiles.compute_units = 1;
   ProductChoice made{device, asked, choose_product(tiles, asked, m, n, k, matrices), sizes, {}};
   if (made.spec.packed)
     made.plan = choose_packed(tiles, made.spec, m, n, k, matrices);

@@ -20,7 +20,8 @@ bool matters_no_more(const executor::Node& node) noexcept {
 }
 }  // namespace
 
-void AccessOrder::Nodes::forget_ended() noexcept {
+template <std::size_t inside>
+void AccessOrder::Nodes<inside>::forget_ended() noexcept {
   auto kept = all_.begin();
   for (executor::Node* n : all_) {
     if (matters_no_more(*n))
@@ -31,10 +32,12 @@ void AccessOrder::Nodes::forget_ended() noexcept {
   all_.erase(kept, all_.end());
 }
 
-bool AccessOrder::Nodes::ended() const noexcept {
+template <std::size_t inside>
+bool AccessOrder::Nodes<inside>::ended() const noexcept {
   return std::ranges::all_of(all_, [](const executor::Node* n) { return n->ended(); });
 }
-bool AccessOrder::Nodes::over() const noexcept {
+template <std::size_t inside>
+bool AccessOrder::Nodes<inside>::over() const noexcept {
   return std::ranges::all_of(all_, [](const executor::Node* n) { return matters_no_more(*n); });
 }
 
@@ -76,12 +79,11 @@ void AccessOrder::conflicts_with(const Entry& e, Access mode, const StoragePart&
   using Dependency = executor::Node::Dependency;
   const bool elsewhere = e.device != device && (writes(mode) || !e.writers.empty()), meets = overlap(e.part, part);
   if (!elsewhere && !meets) return;
-  const bool uses = meets && mode != Access::out && !e.overwritten;
-  const Dependency contents = uses ? Dependency::result : Dependency::order;
   const bool together = mode == Access::commute && e.open && e.mode == mode && e.part == part;
-  for (executor::Node* const n : together ? e.before : e.writers) after(*n, contents);
-  if (writes(mode))
-    for (executor::Node* const n : e.readers) after(*n, Dependency::order);
+  if (!together) return conflicts_with_met(e, mode, meets, after);
+  const bool uses = meets && !e.overwritten;
+  for (executor::Node* const n : e.before) after(*n, uses ? Dependency::result : Dependency::order);
+  for (executor::Node* const n : e.readers) after(*n, Dependency::order);
 }
 
 void AccessOrder::conflicts(Access mode, const StoragePart& part, Device device, const Each& after) {
@@ -103,7 +105,7 @@ AccessOrder::Entry& AccessOrder::entry_of(const StoragePart& part, Device device
   }
   several_devices_ = several_devices_ || device != device_;
   const auto index = static_cast<std::uint32_t>(entries_.size());
-  Entry& e = entries_.emplace_back();
+  Entry& e = entries_.add();
   e.part = part, e.device = device, e.cell = cell_of(part);
   (e.cell == no_cell ? wide_ : cells_[e.cell]).push_back(index);
   return e;
@@ -120,7 +122,7 @@ void AccessOrder::remove(std::size_t index) {
     std::ranges::replace(list(entries_[last]), static_cast<std::uint32_t>(last), static_cast<std::uint32_t>(index));
     entries_[index] = std::move(entries_[last]);
   }
-  entries_.pop_back();
+  entries_.pop();
 }
 
 /// Forgets what has ended; the next time when twice as much is there.
@@ -130,33 +132,22 @@ void AccessOrder::clean() {
   clean_at_ = std::max<std::size_t>(64, 2 * entries_.size());
 }
 
-void AccessOrder::note(Entry& e, executor::Node& node, Access mode) {
-  switch (mode) {
-    case Access::in:
-      e.readers.add(node);
-      e.open = false;
-      break;
-    case Access::commute:
-      if (!e.open || e.mode != mode) {         // the readers stay: all of these come after them
-        if (e.overwritten) e.writers.clear();  // what overwrote them came after them
-        e.before = std::move(e.writers);
-        e.before.forget_ended(), e.readers.forget_ended();
-      }
-      e.writers.add(node);
-      e.mode = mode, e.open = true, e.overwritten = false;
-      break;
-    default:
-      e.writers.clear(), e.readers.clear(), e.before.clear();
-      e.writers.add(node);
-      e.mode = mode, e.open = false, e.overwritten = false;
+void AccessOrder::note_commuting(Entry& e, executor::Node& node) {
+  if (!e.open || e.mode != Access::commute) {  // the readers stay: all of these come after them
+    if (e.overwritten) e.writers.clear();      // what overwrote them came after them
+    e.before = std::move(e.writers);
+    e.before.forget_ended(), e.readers.forget_ended();
   }
+  e.writers.add(node);
+  e.mode = Access::commute, e.open = true, e.overwritten = false;
 }
 
-void AccessOrder::add(executor::Node& node, Access mode, const StoragePart& part, Device device, const Each& after) {
-  if (part.empty()) return;
+bool AccessOrder::add(executor::Node& node, Access mode, const StoragePart& part, Device device, const Each& after) {
+  if (part.empty()) return false;
   if (entries_.size() == 1 && entries_[0].device == device && entries_[0].part == part) {  // as mostly it is
     conflicts_with(entries_[0], mode, part, device, after);
-    return note(entries_[0], node, mode);
+    note(entries_[0], node, mode);
+    return true;
   }
   conflicts(mode, part, device, after);
   if (mode == Access::out || mode == Access::inout) {
@@ -172,6 +163,15 @@ void AccessOrder::add(executor::Node& node, Access mode, const StoragePart& part
     });
   }
   note(entry_of(part, device), node, mode);
+  return true;
+}
+
+bool AccessOrder::add_first_whole(executor::Node& node, Access mode, std::uint64_t bytes, Device device,
+                                  const Each& after) {
+  const StoragePart all = whole_part(bytes);
+  const bool added = add(node, mode, all, device, after);
+  if (entries_.size() == 1) entries_[0].whole = entries_[0].part == all;
+  return added;
 }
 
 bool AccessOrder::busy(Access mode, const StoragePart& part) const {

@@ -11,6 +11,7 @@
 
 #include "tessera/array/array.h"
 #include "tessera/task/access.h"
+#include "tessera/task/kept_access.h"
 #include "tessera/task/node.h"
 
 namespace tessera {
@@ -21,9 +22,11 @@ namespace tessera::detail {
 
 [[noreturn]] void no_task();
 
-/// Where the newest contents are counts.
-void place_data(Placing& placing, const Array& array);
+/// Where the newest contents are counts, `weight` times.
+void place_data(Placing& placing, const Array& array, unsigned weight = 1);
 /// The task uses it so: it comes after others that do, and gets it where it runs.
+void declare_access(TaskNode& node, KeptAccess& access);
+/// The same of an array that is kept in something else, and is changed to where the task runs.
 void declare_access(TaskNode& node, Array& array, Access mode, MatrixPart triangle = MatrixPart::none);
 
 /// Whether an argument of this type is where the task is, whatever that is: an array of which it gets a copy there, or
@@ -52,7 +55,27 @@ class TaskResult<void> : public TaskNode {
   using TaskNode::TaskNode;
 };
 
-/// An argument of type T as it is stored.
+/// What keeps an argument of type T until the task runs.
+template <class T>
+struct KeptArgument {
+  using type = T;
+  using Opened = T&;  ///< and what that is while it runs
+};
+template <>
+struct KeptArgument<Array> {
+  using type = KeptAccess;
+};
+/// While the task runs, the array is an Array.
+struct OpenedArray {
+  explicit OpenedArray(KeptAccess& kept) : array(kept.array()) {}
+  Array array;
+};
+template <>
+struct KeptArgument<KeptAccess> {
+  using Opened = OpenedArray;
+};
+
+/// An argument of type T: `place` is asked of it as it is given, the others of what keeps it.
 template <class T>
 struct TaskArgument {
   /// On the submitter, before the task is made: where it may run. Its number counts from 1.
@@ -72,8 +95,11 @@ template <>
 struct TaskArgument<Array> {
   static void place(Placing& placing, std::size_t, const Array& array) { place_data(placing, array); }
   /// `unsaid`: what the function does to it, as far as its type tells.
-  static void attach(TaskNode& node, Array& array, Access unsaid) { declare_access(node, array, unsaid); }
-  static std::tuple<Array&> give(Array& stored) { return std::tuple<Array&>(stored); }
+  static void attach(TaskNode& node, KeptAccess& kept, Access unsaid) {
+    kept.set_mode(unsaid);
+    declare_access(node, kept);
+  }
+  static std::tuple<Array&> give(OpenedArray& opened) { return std::tuple<Array&>(opened.array); }
 };
 
 /// A function of type F.
@@ -126,10 +152,12 @@ struct TaskFunction {
   }
 };
 
-/// A task of a function of type F and arguments stored as A.
+/// A task of a function of type F and arguments of types A.
 template <class F, class... A>
 struct TaskResultOf {
-  using Given = decltype(std::tuple_cat(TaskArgument<A>::give(std::declval<A&>())...));
+  template <class B>
+  using Opened = typename KeptArgument<typename KeptArgument<B>::type>::Opened;
+  using Given = decltype(std::tuple_cat(TaskArgument<A>::give(std::declval<Opened<A>&>())...));
   template <class... G>
   static auto call(std::tuple<G...>*)
       -> decltype(TaskFunction<F>::call(std::declval<TaskNode&>(), std::declval<F&>(), std::declval<G>()...));
@@ -150,33 +178,32 @@ class FunctionTask final : public TaskResult<typename TaskResultOf<F, A...>::typ
                const TaskOptions& said, std::string kernel_name, G&& f, B&&... arguments)
       : TaskResult<Result>(group, device, std::move(options), said, std::move(kernel_name)),
         kept_(std::in_place, std::forward<G>(f), std::forward<B>(arguments)...) {}
+  ~FunctionTask() override { this->forget_data(); }
 
   void attach_arguments() {
     // Made now: later another thread may be cancelling.
     using Of = TaskResultOf<F, A...>;
     if constexpr (Of::takes_stop(static_cast<typename Of::Given*>(nullptr))) this->stop_token();
     [[maybe_unused]] std::size_t number = 0;
-    std::apply([&](F& f, A&... arguments) { (attach_one(f, number++, arguments), ...); }, *kept_);
+    std::apply([&](F& f, auto&... arguments) { (attach_one<A>(f, number++, arguments), ...); }, *kept_);
     if (TaskData* const data = this->data()) data->order();
   }
 
  protected:
-  void call() override {
-    const auto go = [&]() -> decltype(auto) {
-      return std::apply(
-          [&](F& f, A&... arguments) -> decltype(auto) {
-            return std::apply(
-                [&]<class... G>(G&&... given) -> decltype(auto) {
-                  return TaskFunction<F>::call(*this, f, std::forward<G>(given)...);
-                },
-                std::tuple_cat(TaskArgument<A>::give(arguments)...));
-          },
-          *kept_);
-    };
-    if constexpr (std::is_void_v<Result>)
-      go();
+  std::byte* room() noexcept override {
+    if constexpr (has_accesses)
+      return room_.memory;
     else
-      this->value.emplace(go());
+      return nullptr;
+  }
+  void call() override {
+    std::apply(
+        [&](F& f, auto&... kept) {
+          std::tuple<F&, typename TaskResultOf<F, A...>::template Opened<A>...> opened(f, kept...);
+          std::apply([&](F&, auto&... arguments) { call_with(f, std::tuple_cat(TaskArgument<A>::give(arguments)...)); },
+                     opened);
+        },
+        *kept_);
     // What is deferred reads memory that others may write once this has ended.
     if constexpr (is_deferred<Result>) this->value->eval();
   }
@@ -186,14 +213,28 @@ class FunctionTask final : public TaskResult<typename TaskResultOf<F, A...>::typ
   }
 
  private:
-  template <class B>
-  void attach_one(F& f, std::size_t number, B& argument) {
-    if constexpr (requires { TaskArgument<B>::attach(*this, argument, Access::in); })
-      TaskArgument<B>::attach(*this, argument, TaskFunction<F>::access(f, number));
-    else
-      TaskArgument<B>::attach(*this, argument);
+  template <class Given>
+  void call_with(F& f, Given&& all) {
+    std::apply(
+        [&]<class... G>(G&&... given) {
+          if constexpr (std::is_void_v<Result>)
+            TaskFunction<F>::call(*this, f, std::forward<G>(given)...);
+          else
+            this->value.emplace(TaskFunction<F>::call(*this, f, std::forward<G>(given)...));
+        },
+        std::forward<Given>(all));
   }
-  std::optional<std::tuple<F, A...>> kept_;  // until it has run
+  template <class B, class K>
+  void attach_one(F& f, std::size_t number, K& kept) {
+    if constexpr (requires { TaskArgument<B>::attach(*this, kept, Access::in); })
+      TaskArgument<B>::attach(*this, kept, TaskFunction<F>::access(f, number));
+    else
+      TaskArgument<B>::attach(*this, kept);
+  }
+  static constexpr bool has_accesses = (std::is_same_v<typename KeptArgument<A>::type, KeptAccess> || ...);
+  struct NoRoom {};
+  [[no_unique_address]] std::conditional_t<has_accesses, AccessRoom, NoRoom> room_;
+  std::optional<std::tuple<F, typename KeptArgument<A>::type...>> kept_;  // until it has run
 };
 
 }  // namespace tessera::detail

@@ -169,12 +169,13 @@ Reductions& TaskStorage::reductions() {
 bool TaskStorage::written_by_others() const noexcept {
   if (home_outdated_.load(std::memory_order_acquire) || reduced()) return true;
   TaskAccesses* const mine = TaskAccesses::current();
-  const TaskAccesses::Declared* const d = mine != nullptr ? mine->declared(home_) : nullptr;
-  if (d != nullptr && !d->reductions && !d->nested) return false;
-  const std::lock_guard hold(lock_);
+  const KeptAccess* const d = mine != nullptr ? mine->declared(home_) : nullptr;
+  const AccessDetails* const more = d != nullptr ? d->known_details() : nullptr;
+  if (d != nullptr && (more == nullptr || (!more->reductions && !more->nested))) return false;
+  const std::lock_guard hold(lock());
   if (d == nullptr) return order_.busy(Access::in, whole_part(home_.bytes()));
-  return (d->reductions && d->reductions->any()) ||  // of tasks that this one has made
-         (d->nested && d->nested->busy(Access::in, whole_part(home_.bytes())));
+  return (more->reductions && more->reductions->any()) ||  // of tasks that this one has made
+         (more->nested && more->nested->busy(Access::in, whole_part(home_.bytes())));
 }
 
 // --- Order
@@ -187,10 +188,12 @@ void TaskStorage::before(Access mode) {
   if (mine == nullptr) {
     combine();
     wait_for(order_, mode, nullptr);
-  } else if (TaskAccesses::Declared* const d = mine->declared(home_)) {
+  } else if (const KeptAccess* const d = mine->declared(home_)) {
     mine->check_use(*d, home_, mode);
-    if (d->reductions) d->reductions->combine();
-    if (d->nested) wait_for(*d->nested, mode, mine);
+    if (const AccessDetails* const more = d->known_details()) {
+      if (more->reductions) more->reductions->combine();
+      if (more->nested) wait_for(*more->nested, mode, mine);
+    }
   } else {
     mine->check_undeclared(*this, mode);
   }
@@ -204,7 +207,7 @@ void TaskStorage::before(Access mode) {
 void TaskStorage::wait_for(AccessOrder& order, Access mode, const TaskAccesses*) {
   std::vector<executor::NodeRef> nodes;
   {
-    const std::lock_guard hold(lock_);
+    const std::lock_guard hold(lock());
     order.conflicts(mode, whole_part(home_.bytes()), home_.device(),
                     [&](executor::Node& n, executor::Node::Dependency) {
                       if (!n.ended()) nodes.emplace_back(n);

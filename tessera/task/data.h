@@ -44,7 +44,7 @@ class TaskStorage final : public Elsewhere {
   Storage& home() const noexcept { return home_; }
 
   // Order. `order()` is changed under `lock()`: that of several storages is taken by their addresses.
-  executor::SpinLock& lock() noexcept { return lock_; }
+  executor::SpinLock& lock() const noexcept { return order_.lock(); }
   AccessOrder& order() noexcept { return order_; }
 
   /// Those into it; made when first asked for.
@@ -101,8 +101,7 @@ class TaskStorage final : public Elsewhere {
   std::atomic<Reductions*> reductions_ = nullptr;
   std::atomic<bool> only_home_ = true;  // there never was a copy: to be read without a lock, by tasks that were ordered
   // What submitters change, and threads that run tasks do not look at.
-  alignas(64) mutable executor::SpinLock lock_;  // of order_
-  AccessOrder order_;
+  alignas(64) AccessOrder order_;
   std::recursive_mutex moving_;  // of what follows: held while contents are moved
   std::vector<Copy> copies_;
   bool home_valid_ = true;

@@ -28,15 +28,10 @@ std::string existing() { return "Devices that exist: " + existing_devices(); }
 // --- Where
 // --------------------------------------------------------------------------------------------------------------
 
-namespace {
-const Scope& usual_scope() {
+const Scope& Placing::usual_scope() {
   static const Scope& cpu = *new Scope();
   return cpu;
 }
-}  // namespace
-
-Placing::Placing(const OptionsInForce* options)
-    : unsaid_(options == nullptr || !options->scope), said_(unsaid_ ? &usual_scope() : &*options->scope) {}
 
 void Placing::only(const Scope& there, const std::string& what) {
   if (unsaid_) {
@@ -69,7 +64,7 @@ void Placing::only(const std::vector<Backend>& backends, const std::string& what
   own_ = Scope(std::move(some));
 }
 
-void Placing::data_on(Device device, std::size_t bytes) {
+void Placing::data_on_another(Device device, std::size_t bytes) {
   const auto at = std::ranges::find(data_, device, &Held::device);
   if (at == data_.end())
     data_.push_back({device, bytes});
@@ -77,7 +72,7 @@ void Placing::data_on(Device device, std::size_t bytes) {
     at->bytes += bytes;
 }
 
-Device Placing::choose() const {
+Device Placing::choose_of_several() const {
   const auto& devices = scope().devices();
   if (data_.size() == 1 && devices.front() == data_[0].device) return data_[0].device;
   const auto most = std::ranges::max_element(data_, {}, &Held::bytes);
@@ -110,21 +105,37 @@ struct TaskNode::Stop {
   std::optional<std::stop_callback<Cancel>> outside;
 };
 
+struct TaskNode::Extra {
+  std::optional<const InheritedContext> context;
+  std::optional<Counted> counted;
+  std::string name;  // empty: by the place
+  std::unique_ptr<Stop> stop;
+
+  static void* operator new(std::size_t bytes) { return executor::slab::take(bytes); }
+  static void operator delete(void* memory, std::size_t bytes) noexcept { executor::slab::give(memory, bytes); }
+};
+void TaskNode::DropExtra::operator()(Extra* extra) const noexcept { delete extra; }
+TaskNode::Extra& TaskNode::extra() {
+  if (!extra_) extra_.reset(new Extra);
+  return *extra_;
+}
+
 TaskNode::TaskNode(executor::Group& group, Device device, std::shared_ptr<const OptionsInForce> options,
                    const TaskOptions& said, std::string kernel_name)
-    : Node(group), options_(std::move(options)), device_(device), where_(said.where) {
+    : Node(group, 2), options_(std::move(options)), device_(device), where_(said.where) {
   if (thread_context.device || thread_context.placement != nullptr || thread_context.mode != nullptr)
-    context_ = std::make_unique<InheritedContext>(InheritedContext::of_this_thread_without_queue());
-  if (const TaskNode* const maker = current()) outer_data_ = maker->data_ ? maker->data_ : maker->outer_data_;
+    extra().context.emplace(InheritedContext::of_this_thread_without_queue());
+  if (TaskNode* const maker = current())
+    outer_ = maker->data_ != nullptr ? executor::Ref<TaskNode>(*maker) : maker->outer_;
   if (!said.name.empty())
-    name_ = std::make_unique<std::string>(said.name);
+    extra().name = said.name;
   else if (!kernel_name.empty())
-    name_ = std::make_unique<std::string>(std::move(kernel_name));
+    extra().name = std::move(kernel_name);
   if (options_) {
     if (options_->priority != 0) set_priority(options_->priority);
     if (options_->stop) {
-      stop_ = std::make_unique<Stop>();
-      stop_->outside.emplace(*options_->stop, Stop::Cancel{this});
+      extra().stop = std::make_unique<Stop>();
+      extra().stop->outside.emplace(*options_->stop, Stop::Cancel{this});
     }
   }
   if (seeing::maybe()) [[unlikely]]
@@ -132,43 +143,49 @@ TaskNode::TaskNode(executor::Group& group, Device device, std::shared_ptr<const 
 }
 
 void TaskNode::count_load() {
-  counted_ = std::make_unique<Counted>(Counted{&DeviceLoad::of(device())});
-  counted_->load->place();
+  extra().counted.emplace(Counted{&DeviceLoad::of(device())});
+  extra_->counted->load->place();
 }
+void TaskNode::may_go_to(std::vector<Device> devices) { extra_->counted->others = std::move(devices); }
 
 TaskNode::~TaskNode() {
   if (seen_ != 0) [[unlikely]]
     seeing::gone(*this);
 }
 
-std::string TaskNode::name() const {
-  if (name_) return *name_;
-  const std::string_view file = where_.file_name();
-  return fmt::format("{}:{}", file.substr(file.find_last_of("/\\") + 1), where_.line());
+std::string TaskNode::name() const { return !said_name().empty() ? std::string(said_name()) : name_of_place(where_); }
+std::string_view TaskNode::said_name() const noexcept {
+  return extra_ ? std::string_view(extra_->name) : std::string_view();
+}
+
+std::string name_of_place(const std::source_location& where) {
+  const std::string_view file = where.file_name();
+  return fmt::format("{}:{}", file.substr(file.find_last_of("/\\") + 1), where.line());
 }
 
 std::stop_token TaskNode::stop_token() {
-  if (!stop_) stop_ = std::make_unique<Stop>();
-  return stop_->source.get_token();
+  if (!extra().stop) extra_->stop = std::make_unique<Stop>();
+  return extra_->stop->source.get_token();
 }
 
 bool TaskNode::cancel_task() noexcept {
   const bool before_it_began = cancel();
-  if (stop_) stop_->source.request_stop();
+  if (extra_ && extra_->stop) extra_->stop->source.request_stop();
   return before_it_began;
 }
 
 void TaskNode::submit_task() {
-  if (!setting->serial) return submit();
+  if (!setting->serial) return submit_given();
+  const auto given = executor::Ref<TaskNode>::adopt(this);
   submit_here();
 }
 
-TaskNode* TaskNode::current() noexcept { return dynamic_cast<TaskNode*>(executor::Executor::current()); }
+TaskNode* TaskNode::current() noexcept { return const_cast<TaskNode*>(from(executor::Executor::current())); }
 
 executor::Group& plain_tasks(Device device) {
   if (const TaskNode* const maker = TaskNode::current()) {
-    const std::shared_ptr<TaskData>& data = maker->data() != nullptr ? maker->shared_data() : maker->outer_data();
-    if (executor::Group* const tasks = data ? data->tasks() : nullptr) return *tasks;
+    TaskData* const data = maker->data() != nullptr ? maker->data() : maker->outer_data();
+    if (executor::Group* const tasks = data != nullptr ? data->tasks() : nullptr) return *tasks;
   }
   return DeviceTasks::of(device);
 }
@@ -176,20 +193,22 @@ executor::Group& plain_tasks(Device device) {
 /// Where it is done first, now that it can begin.
 Device TaskNode::settle() {
   const Device placed = device();
-  if (!counted_ || counted_->others.empty() || !data_ || !data_->may_move()) return placed;
-  const Device best = earliest(placed, counted_->others, [&](Device d) { return data_->missing_on(d); });
+  if (!extra_ || !extra_->counted || extra_->counted->others.empty() || data_ == nullptr || !data_->may_move())
+    return placed;
+  const Device best = earliest(placed, extra_->counted->others, [&](Device d) { return data_->missing_on(d); });
   if (best == placed) return placed;
   device_.store(best, std::memory_order_relaxed);
-  counted_->load->leave();
+  extra_->counted->load->leave();
   count_load();
   return best;
 }
 
 executor::Node::Ends TaskNode::run() {
   const Device device = settle();
-  if (counted_) {
-    counted_->begun = load_clock();
-    counted_->load->begin();
+  Counted* const counted = extra_ && extra_->counted ? &*extra_->counted : nullptr;
+  if (counted != nullptr) {
+    counted->begun = load_clock();
+    counted->load->begin();
   }
   if (seen_ != 0) [[unlikely]]
     seeing::begins(*this);
@@ -199,12 +218,12 @@ executor::Node::Ends TaskNode::run() {
     ~Options() { options_in_force = before; }
   } in_force(options_.get());
   static const InheritedContext nothing;
-  const InheritedContext::Scope context(context_ ? *context_ : nothing);
+  const InheritedContext::Scope context(extra_ && extra_->context ? *extra_->context : nothing);
   thread_context.device = device;
   thread_context.queues_of_thread = true;
-  if (data_) data_->begin();
-  if (counted_) counted_->begun = load_clock();
-  if (!data_) {
+  if (data_ != nullptr) data_->begin();
+  if (counted != nullptr) counted->begun = load_clock();
+  if (data_ == nullptr) {
     call();
   } else {
     try {
@@ -233,16 +252,14 @@ executor::Node::Ends TaskNode::end_of_device_work(Device device) {
 void TaskNode::done() noexcept {
   if (seen_ != 0) [[unlikely]]
     seeing::ends(*this);
-  if (counted_) {
-    if (counted_->begun != 0) counted_->load->end(counted_->begun);
-    counted_->load->leave();
+  if (data_ != nullptr) data_->end(failure().get());  // what comes after it keeps the node longer
+  outer_ = {};
+  if (!extra_) return;
+  if (extra_->counted) {
+    if (extra_->counted->begun != 0) extra_->counted->load->end(extra_->counted->begun);
+    extra_->counted->load->leave();
   }
-  if (data_) {
-    data_->end(failure().get());
-    data_.reset();  // what comes after it keeps the node longer
-  }
-  outer_data_.reset();
-  if (stop_) stop_->outside.reset();
+  if (extra_->stop) extra_->stop->outside.reset();
 }
 
 }  // namespace tessera::detail

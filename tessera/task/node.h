@@ -9,6 +9,8 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tessera/base/inline_vector.h"
@@ -28,7 +30,6 @@ namespace detail {
 /// make the task come after others (`TaskNode::after`).
 class TaskData {
  public:
-  virtual ~TaskData() = default;
   /// On the submitter, last: makes the task come after others (`TaskNode::after`).
   virtual void order() {}
   /// On the thread that runs the task, before its function; what it throws fails the task.
@@ -45,6 +46,11 @@ class TaskData {
   virtual bool take_turns(executor::Node&) noexcept { return true; }
   /// The task has run, failed, or was skipped or cancelled; nobody was told yet.
   virtual void end(const executor::Failure*) noexcept {}
+  /// The task is destroyed, and so is this.
+  virtual void destroy() noexcept = 0;
+
+ protected:
+  ~TaskData() = default;
 };
 
 /// The plain tasks of one device: an implicit region of the process for all of them. Keeps errors that nobody has asked
@@ -69,19 +75,32 @@ executor::FailureRef unasked_failure(std::span<const Device> devices);
 /// Where a task may run, narrowed down by its function and arguments; and then where it does.
 class Placing {
  public:
-  explicit Placing(const OptionsInForce* options);
+  explicit Placing(const OptionsInForce* options)
+      : unsaid_(options == nullptr || !options->scope), said_(unsaid_ ? nullptr : &*options->scope) {}
   /// Nothing was said of where it may run, here or around it.
   bool unsaid() const noexcept { return unsaid_; }
-  const Scope& scope() const noexcept { return own_ ? *own_ : *said_; }
+  const Scope& scope() const noexcept { return own_ ? *own_ : said_ != nullptr ? *said_ : usual_scope(); }
+  /// It may run on one device only.
+  bool one_device() const noexcept { return nothing_said() || scope().devices().size() == 1; }
   /// Only there: `what` says why, "argument 2 (pinned)". DeviceError if nothing remains.
   void only(const Scope& there, const std::string& what);
   void only(const std::vector<Backend>& backends, const std::string& what);
   /// Where data of the task lies: of the devices on which it may run, it does where most of its bytes are.
-  void data_on(Device device, std::size_t bytes);
+  void data_on(Device device, std::size_t bytes) {
+    if (data_.empty())
+      data_.push_back({device, bytes});
+    else if (data_[0].device == device)
+      data_[0].bytes += bytes;
+    else
+      data_on_another(device, bytes);
+  }
   /// It is a kernel: if nothing was said of where it runs, that is where its data lies.
   void goes_with_data() noexcept { with_data_ = true; }
   /// The one: where most of its data lies, else the one that is done with it first.
-  Device choose() const;
+  Device choose() const {
+    if (nothing_said() && (data_.empty() || (data_.size() == 1 && data_[0].device == Device{}))) return Device{};
+    return choose_of_several();
+  }
   /// Those of one kind with the chosen one, itself among them; none if that is alone or built in.
   std::vector<Device> others_like(Device chosen) const;
 
@@ -90,33 +109,51 @@ class Placing {
     Device device;
     std::size_t bytes;
   };
+  static const Scope& usual_scope();
+  bool nothing_said() const noexcept { return said_ == nullptr && !own_; }
+  void data_on_another(Device device, std::size_t bytes);
+  Device choose_of_several() const;
+
   bool unsaid_ = false, with_data_ = false;
-  const Scope* said_;           // outlives this, unless
-  std::optional<Scope> own_{};  // it was narrowed down
+  const Scope* said_;           // outlives this; null: cpu:0
+  std::optional<Scope> own_{};  // if it was narrowed down
   InlineVector<Held, 4> data_;
 };
 
+/// "file:line", as tasks are called of which nothing else was said.
+std::string name_of_place(const std::source_location& where);
 /// Where a plain task of this device goes that the calling thread makes.
 executor::Group& plain_tasks(Device device);
 
 class TaskNode : public executor::Node {
  public:
+  /// With two references: one for who asks for its result, one for who lets it go.
   TaskNode(executor::Group& group, Device device, std::shared_ptr<const OptionsInForce> options,
            const TaskOptions& said, std::string kernel_name);
   ~TaskNode() override;
 
   std::string name() const override;
+  /// As it was said; empty: it is called by its place.
+  std::string_view said_name() const noexcept;
+  const std::source_location& where() const noexcept { return where_; }
+  const void* kind() const noexcept final { return &kind_; }
+  /// The task that a node is; null if it is none.
+  static const TaskNode* from(const Node* node) noexcept {
+    return node != nullptr && node->kind() == &kind_ ? static_cast<const TaskNode*>(node) : nullptr;
+  }
   Device device() const noexcept { return device_.load(std::memory_order_relaxed); }
   /// Before it is submitted: when it begins it goes to one of these, if it is done there earlier (earliest, load.h).
-  void may_go_to(std::vector<Device> devices) { counted_->others = std::move(devices); }
+  void may_go_to(std::vector<Device> devices);
   /// Before that: it counts for its device's load.
   void count_load();
-  /// Before it is submitted.
-  void attach(std::shared_ptr<TaskData> data) noexcept { data_ = std::move(data); }
-  TaskData* data() const noexcept { return data_.get(); }
-  const std::shared_ptr<TaskData>& shared_data() const noexcept { return data_; }
-  /// That of the task that made this one, or, if it has none, of the task that made that, and so on.
-  const std::shared_ptr<TaskData>& outer_data() const noexcept { return outer_data_; }
+  /// Before it is submitted. It is destroyed with the task, and ends before.
+  void attach(TaskData& data) noexcept { data_ = &data; }
+  TaskData* data() const noexcept { return data_; }
+  /// Memory of the task for its data (AccessRoom); null: none.
+  virtual std::byte* room() noexcept { return nullptr; }
+  /// That of the task that made this one, or, if it has none, of the task that made that, and so on; null once this
+  /// has ended.
+  TaskData* outer_data() const noexcept { return outer_ ? outer_->data_ : nullptr; }
   void after(Node& predecessor, Dependency kind = Dependency::result, Maker maker = Maker::this_thread) {
     note_after(predecessor, kind);
     Node::after(predecessor, kind, maker);
@@ -131,36 +168,45 @@ class TaskNode : public executor::Node {
   /// Stopped by the options' token and by `Task::cancel`.
   std::stop_token stop_token();
   bool cancel_task() noexcept;
-  /// Lets it go; with TESSERA_TASKS=serial it has ended when this returns.
+  /// Lets it go; with TESSERA_TASKS=serial it has ended when this returns. Takes over a reference of the caller's.
   void submit_task();
 
   static TaskNode* current() noexcept;
 
  protected:
   Ends run() final;
-  bool admitted() noexcept override { return !data_ || data_->take_turns(*this); }
+  bool admitted() noexcept override { return data_ == nullptr || data_->take_turns(*this); }
   void done() noexcept override;
   virtual void call() = 0;
+  /// By the destructor of who has the room.
+  void forget_data() noexcept {
+    if (data_ != nullptr) std::exchange(data_, nullptr)->destroy();
+  }
 
  private:
+  static constexpr char kind_ = 0;
   struct Stop;
   Ends end_of_device_work(Device device);
   Device settle();
 
-  std::unique_ptr<const InheritedContext> context_;  // null: nothing is inherited
-  std::shared_ptr<const OptionsInForce> options_;
-  std::atomic<Device> device_;  // changes at most once, when it begins
   struct Counted {
     DeviceLoad* load;
     std::int64_t begun = 0;
     std::vector<Device> others;  // where it may go
   };
-  std::unique_ptr<Counted> counted_;  // null for most
+  struct Extra;  // what most tasks have none of
+  struct DropExtra {
+    void operator()(Extra* extra) const noexcept;
+  };
+  Extra& extra();
+
+  std::shared_ptr<const OptionsInForce> options_;
+  std::atomic<Device> device_;  // changes at most once, when it begins
   std::uint64_t seen_ = 0;
   std::source_location where_;
-  std::unique_ptr<std::string> name_;
-  std::shared_ptr<TaskData> data_, outer_data_;
-  std::unique_ptr<Stop> stop_;
+  TaskData* data_ = nullptr;
+  executor::Ref<TaskNode> outer_;
+  std::unique_ptr<Extra, DropExtra> extra_;  // made before it is submitted
 };
 
 /// A node that is made and not yet on its way: its group cancels it if its maker does not come so far.
@@ -176,10 +222,7 @@ class TaskDraft {
   }
   TaskNode& operator*() const noexcept { return *node_; }
   TaskNode* operator->() const noexcept { return node_.get(); }
-  void submit() {
-    const executor::Ref<TaskNode> node = std::move(node_);
-    node->submit_task();
-  }
+  void submit() { node_.release()->submit_task(); }
 
  private:
   executor::Ref<TaskNode> node_;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <new>
 #include <system_error>
 #include <thread>
@@ -66,8 +67,27 @@ void add(const Event& event, std::string_view text = {}) noexcept {
 }
 
 std::uint64_t number_of(const executor::Node* node) noexcept {
-  const auto* const task = dynamic_cast<const TaskNode*>(node);
+  const TaskNode* const task = TaskNode::from(node);
   return task == nullptr ? 0 : task->seen();
+}
+
+/// The task's name, until the thread asks again: of places, some are kept as text.
+std::string_view name_of(const TaskNode& task) {
+  if (!task.said_name().empty()) return task.said_name();
+  struct Places {
+    struct Place {
+      const char* file = nullptr;
+      std::uint_least32_t line = 0;
+      std::string name;
+    };
+    std::array<Place, 64> all;
+  };
+  const char* const file = task.where().file_name();
+  const std::uint_least32_t line = task.where().line();
+  auto& places = os::PerThread<Places, Places>::get();
+  auto& place = places.all[(line ^ reinterpret_cast<std::uintptr_t>(file) >> 4) % places.all.size()];
+  if (place.file != file || place.line != line) place = {file, line, name_of_place(task.where())};
+  return place.name;
 }
 
 /// Is told of waits by the executor, of launches by the device layer.
@@ -140,7 +160,7 @@ std::uint64_t made(const TaskNode& task) {
          .task = number,
          .other = reinterpret_cast<std::uintptr_t>(&task.group()),
          .at = now()},
-        task.name());
+        name_of(task));
   if ((who & watched) != 0) watchdog::made(task);
   return number;
 }

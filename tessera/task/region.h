@@ -180,6 +180,8 @@ class Region {
 
 namespace detail {
 
+/// `array` becomes the slot.
+void declare_reduction(TaskNode& node, KeptAccess& access);
 void declare_reduction(TaskNode& node, Array& array, Combine op);
 
 template <>
@@ -189,18 +191,26 @@ inline constexpr bool follows_its_task<std::vector<Accessed>> = true;
 /// What is written counts for three of what is read: it has to come, to go back, and is wanted where it is.
 inline void place_data(Placing& placing, const Accessed& a) {
   if (a.mode == Access::reduce) return;  // it goes where its other data is
-  for (int i = 0; i < (writes(a.mode) ? 3 : 1); ++i) place_data(placing, a.array);
+  place_data(placing, a.array, writes(a.mode) ? 3 : 1);
 }
 inline void declare_access(TaskNode& node, Accessed& a) {
   if (a.mode == Access::reduce) return declare_reduction(node, a.array, a.op);
   declare_access(node, a.array, a.mode, a.triangle);
 }
 
+inline KeptAccess::KeptAccess(const Accessed& a) : KeptAccess(a.array, a.mode, a.triangle) { op_ = a.op; }
+inline KeptAccess::KeptAccess(Accessed&& a) : KeptAccess(std::move(a.array), a.mode, a.triangle) { op_ = a.op; }
+template <>
+struct KeptArgument<Accessed> {
+  using type = KeptAccess;
+};
 template <>
 struct TaskArgument<Accessed> {
   static void place(Placing& placing, std::size_t, const Accessed& a) { place_data(placing, a); }
-  static void attach(TaskNode& node, Accessed& a) { declare_access(node, a); }
-  static std::tuple<Array&> give(Accessed& a) { return std::tuple<Array&>(a.array); }
+  static void attach(TaskNode& node, KeptAccess& kept) {
+    kept.mode() == Access::reduce ? declare_reduction(node, kept) : declare_access(node, kept);
+  }
+  static std::tuple<Array&> give(OpenedArray& opened) { return std::tuple<Array&>(opened.array); }
 };
 
 template <>

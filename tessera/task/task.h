@@ -117,14 +117,17 @@ auto make_task(executor::Group* group, const TaskOptions& said, F&& f, A&&... ar
   [[maybe_unused]] std::size_t number = 0;
   (TaskArgument<std::decay_t<A>>::place(placing, ++number, arguments), ...);
   const Device device = placing.choose();
-  executor::Ref<Function> node = executor::Ref<Function>::adopt(
-      new Function(group != nullptr ? *group : plain_tasks(device), device, std::move(options), said,
-                   TaskFunction<std::decay_t<F>>::name(f), std::forward<F>(f), std::forward<A>(arguments)...));
-  Function& function = *node;
-  if (!is_built_in(device.backend) || placing.scope().devices().size() > 1) function.count_load();
-  if (group != nullptr && (follows_its_task<std::decay_t<A>> && ...))
-    if (std::vector<Device> others = placing.others_like(device); !others.empty()) function.may_go_to(std::move(others));
-  Made<T> made{Task<T>(executor::Ref<TaskResult<T>>(node)), TaskDraft(std::move(node))};
+  auto& function =
+      *new Function(group != nullptr ? *group : plain_tasks(device), device, std::move(options), said,
+                    TaskFunction<std::decay_t<F>>::name(f), std::forward<F>(f), std::forward<A>(arguments)...);
+  Made<T> made{Task<T>(executor::Ref<TaskResult<T>>::adopt(&function)),
+               TaskDraft(executor::Ref<TaskNode>::adopt(&function))};
+  if (!is_built_in(device.backend) || !placing.one_device()) [[unlikely]] {
+    function.count_load();
+    if (group != nullptr && (follows_its_task<std::decay_t<A>> && ...))
+      if (std::vector<Device> others = placing.others_like(device); !others.empty())
+        function.may_go_to(std::move(others));
+  }
   function.attach_arguments();
   return made;
 }

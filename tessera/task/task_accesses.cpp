@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "tessera/array/elementwise.h"
 #include "tessera/array/history.h"
 #include "tessera/array/source.h"
 
@@ -20,14 +21,94 @@ class TaskAccesses::Tasks final : public executor::Group {
   const Device device_;
 };
 
-void place_data(Placing& placing, const Array& array) {
-  const std::uint64_t bytes = array.bytes();
-  if (array.pending() || array.source()->memory()->elsewhere() == nullptr)
-    return placing.data_on(array.device(), bytes);
-  TaskStorage& data = TaskStorage::of(*array.source()->memory());
-  if (data.only_home()) return placing.data_on(array.device(), bytes);
-  for (const Device d : data.valid_devices()) placing.data_on(d, bytes);
+// --- What is kept of an array
+// ---------------------------------------------------------------------------------------------
+
+bool KeptAccess::says_all(const Array& array) noexcept {
+  return array.rank() <= 2 && array.offset() == 0 && array.history() == nullptr && !array.has_history() &&
+         array.contiguous();
 }
+
+void KeptAccess::keep_sizes(const Array& array) noexcept {
+  dtype_ = array.dtype();
+  rank_ = static_cast<std::uint8_t>(array.rank());
+  for (std::size_t k = 0; k < rank_; ++k) sizes_[k] = array.shape()[k];
+}
+
+KeptAccess::KeptAccess(const Array& array, Access mode, MatrixPart triangle)
+    : source_(array.source()), mode_(mode), triangle_(triangle) {
+  if (says_all(array))
+    keep_sizes(array);
+  else
+    details().array.emplace(array);
+}
+KeptAccess::KeptAccess(Array&& array, Access mode, MatrixPart triangle) : mode_(mode), triangle_(triangle) {
+  if (says_all(array)) {
+    keep_sizes(array);
+    // The only one to have it: a reference counted twice is a line of memory fetched once more.
+    source_ = std::move(const_cast<std::shared_ptr<Source>&>(array.source()));
+  } else {
+    source_ = array.source();
+    details().array.emplace(std::move(array));
+  }
+}
+KeptAccess::KeptAccess(Outside outside, Access mode, MatrixPart triangle)
+    : source_(outside.array.source()), mode_(mode), triangle_(triangle) {
+  details().outside = &outside.array;
+}
+
+AccessDetails& KeptAccess::details() {
+  AccessDetails* known = known_details();
+  if (known == nullptr) details_.store(known = new AccessDetails, std::memory_order_release);
+  return *known;
+}
+
+void KeptAccess::drop_details() noexcept { delete details_.exchange(nullptr, std::memory_order_relaxed); }
+
+Array KeptAccess::array() const {
+  const AccessDetails* const more = known_details();
+  if (more != nullptr && more->outside != nullptr) return *more->outside;
+  if (more != nullptr && more->array) return *more->array;
+  std::shared_ptr<Source> source = more != nullptr && more->here ? Source::of(more->here, dtype_) : source_;
+  if (rank_ == 2 && source->dtype() == dtype_) return ArrayAccess::matrix(std::move(source), sizes_[0], sizes_[1]);
+  const Shape shape = rank_ == 0 ? Shape{} : Shape{sizes_[0]};
+  return ArrayAccess::make(std::move(source), dtype_, shape, contiguous_strides(shape), 0);
+}
+
+std::shared_ptr<Storage> TaskAccesses::shared_home_of(const KeptAccess& a) noexcept { return {a.source_, &home_of(a)}; }
+Storage& TaskAccesses::memory_of(const KeptAccess& a) noexcept {
+  const AccessDetails* const more = a.known_details();
+  return more != nullptr && more->here ? *more->here : home_of(a);
+}
+const StoragePart* TaskAccesses::some_of(const KeptAccess& a) noexcept {
+  const AccessDetails* const more = a.known_details();
+  return more != nullptr && more->some ? &*more->some : nullptr;
+}
+StoragePart TaskAccesses::part_of(const KeptAccess& a) {
+  const StoragePart* const some = some_of(a);
+  return some != nullptr ? *some : whole_part(memory_of(a).bytes());
+}
+/// The array as an Array that may be changed to where the task runs.
+Array& TaskAccesses::whole_array_of(KeptAccess& a) {
+  AccessDetails& more = a.details();
+  if (more.outside != nullptr) return *more.outside;
+  if (!more.array) more.array.emplace(a.array());
+  return *more.array;
+}
+
+// --- Declaring
+// ------------------------------------------------------------------------------------------------------------
+
+void place_data(Placing& placing, const Array& array, unsigned weight) {
+  const std::uint64_t bytes = array.bytes() * weight;
+  if (array.pending()) return placing.data_on(array.device(), bytes);
+  const Storage& storage = *array.source()->memory();
+  const Elsewhere* const known = storage.elsewhere();
+  if (known == nullptr || static_cast<const TaskStorage*>(known)->only_home())
+    return placing.data_on(storage.device(), bytes);
+  for (const Device d : TaskStorage::of(*array.source()->memory()).valid_devices()) placing.data_on(d, bytes);
+}
+void declare_access(TaskNode& node, KeptAccess& access) { TaskAccesses::of(node).declare(access); }
 void declare_access(TaskNode& node, Array& array, Access mode, MatrixPart triangle) {
   TaskAccesses::of(node).declare(array, mode, triangle);
 }
@@ -35,13 +116,19 @@ void declare_access(TaskNode& node, Array& array, Access mode, MatrixPart triang
 void declare_reduction(TaskNode& node, Array& array, Combine op) {
   TaskAccesses::of(node).declare_reduction(array, op);
 }
+void declare_reduction(TaskNode& node, KeptAccess& access) { TaskAccesses::declare_reduction_of(node, access); }
+
+void TaskAccesses::declare_reduction_of(TaskNode& node, KeptAccess& access) {
+  of(node).declare_reduction(whole_array_of(access), access.op());
+}
 
 TaskAccesses& TaskAccesses::of(TaskNode& node) {
   if (TaskData* const known = node.data()) return static_cast<TaskAccesses&>(*known);
-  auto fresh = std::allocate_shared<TaskAccesses>(executor::slab::Allocator<TaskAccesses>(), node);
-  TaskAccesses& made = *fresh;
-  node.attach(std::move(fresh));
-  return made;
+  std::byte* const room = node.room();
+  void* const memory = room != nullptr ? room : executor::slab::take(sizeof(TaskAccesses));
+  auto* const made = ::new (memory) TaskAccesses(&node, room != nullptr);
+  node.attach(*made);
+  return *made;
 }
 
 TaskAccesses* TaskAccesses::current() noexcept {
@@ -52,22 +139,39 @@ TaskAccesses* TaskAccesses::current() noexcept {
 }
 /// Of tasks that were given no array.
 TaskAccesses& TaskAccesses::none() {
-  static auto& all = *new TaskAccesses();
+  static auto& all = *new TaskAccesses(nullptr, true);
   return all;
 }
 
-TaskAccesses::TaskAccesses() : node_(nullptr) {}
-TaskAccesses::TaskAccesses(TaskNode& node) : node_(&node) {
-  outer_ = std::static_pointer_cast<TaskAccesses>(node.outer_data());
+TaskAccesses::~TaskAccesses() {
+  let_go();
+  delete tasks_.load(std::memory_order_relaxed);
 }
 
-TaskAccesses::~TaskAccesses() = default;
+void TaskAccesses::destroy() noexcept {
+  const bool in_room = in_room_;
+  this->~TaskAccesses();
+  if (!in_room) executor::slab::give(this, sizeof(TaskAccesses));
+}
+
+void TaskAccesses::let_go() noexcept {
+  for (KeptAccess* a = first_; a != nullptr;) {
+    KeptAccess* const next = a->next_;
+    if (a->listed_)
+      delete a;
+    else
+      a->forget();
+    a = next;
+  }
+  first_ = last_ = nullptr;
+}
 
 executor::Group* TaskAccesses::tasks() {
   if (node_ == nullptr || ended_.load(std::memory_order_acquire)) return nullptr;
   const std::lock_guard hold(lock_);
-  if (!tasks_) tasks_ = std::make_unique<Tasks>(*node_);
-  return tasks_.get();
+  Tasks* made = tasks_.load(std::memory_order_relaxed);
+  if (made == nullptr) tasks_.store(made = new Tasks(*node_), std::memory_order_release);
+  return made;
 }
 
 void TaskAccesses::refuse(const Storage& storage, const std::string& wrong, const std::string& todo) const {
@@ -78,117 +182,133 @@ void TaskAccesses::refuse(const Storage& storage, const std::string& wrong, cons
                        .todo = todo});
 }
 
+bool TaskAccesses::reduces_into(const Storage& storage) const noexcept {
+  return rare_ && std::ranges::any_of(rare_->reduced, [&](const Reduced& r) { return r.storage == &storage; });
+}
+
 void TaskAccesses::declare_reduction(Array& array, Combine op) {
   check_no_history("reduce", array, "gradients are not taken through tasks",
                    "Give the task stop_gradient(x), or compute it outside of tasks");
   if (array.pending()) array.eval();
   const std::shared_ptr<Storage>& storage = array.source()->memory();
   storage->flush_readers();
-  Declared d;
-  d.data = &TaskStorage::of(*storage), d.mode = Access::reduce, d.array = &array;
-  d.home = std::shared_ptr<Storage>(array.source(), storage.get());
-  d.some =
-      std::make_unique<StoragePart>(part_of(array.shape(), array.strides(), array.offset(), dtype_size(array.dtype())));
-  const bool again =
-      declared(*storage) != nullptr ||
-      (reduced_ && std::ranges::any_of(*reduced_, [&](const Reduced& r) { return r.storage == storage.get(); }));
-  if (again) refuse(*storage, "it is given twice to one task, and reduced into", "Give it once");
-  if (!reduced_) reduced_ = std::make_unique<std::vector<Reduced>>();
-  reduced_->push_back({reductions_of(d, true), storage.get(), &array, op});
+  TaskStorage& data = TaskStorage::of(*storage);
+  const StoragePart part = tessera::part_of(array.shape(), array.strides(), array.offset(), dtype_size(array.dtype()));
+  if (declared(*storage) != nullptr || reduces_into(*storage))
+    refuse(*storage, "it is given twice to one task, and reduced into", "Give it once");
+  rare().reduced.push_back({reductions_of(data, Access::reduce, &part, true), storage.get(), &array, op});
 }
 
 /// Where tasks made at this place reduce into a storage: of the task that makes this one, if that was given it.
-Reductions* TaskAccesses::reductions_of(const Declared& d, bool make) const {
-  if (Declared* const outer = outer_of(d)) {
-    const std::lock_guard hold(d.data->lock());
-    if (!outer->reductions && make) outer->reductions = std::make_unique<Reductions>();
-    return outer->reductions.get();
+Reductions* TaskAccesses::reductions_of(TaskStorage& data, Access mode, const StoragePart* some, bool make) const {
+  if (KeptAccess* const given = outer_of(data, mode, some)) {
+    const std::lock_guard hold(data.lock());
+    if (!make && given->known_details() == nullptr) return nullptr;
+    AccessDetails& more = given->details();
+    if (!more.reductions && make) more.reductions = std::make_unique<Reductions>();
+    return more.reductions.get();
   }
-  if (outer_ && !outer_->ended_.load(std::memory_order_acquire) && (make || d.data->reduced()))
-    refuse(*d.home, "tasks reduce into it, and the task that makes this one was not given it",
+  const TaskAccesses* const maker = outer();
+  if (maker != nullptr && !maker->ended_.load(std::memory_order_acquire) && (make || data.reduced()))
+    refuse(data.home(), "tasks reduce into it, and the task that makes this one was not given it",
            "Give it to that task: inout(x)");
-  return make || d.data->reduced() ? &d.data->reductions() : nullptr;
+  return make || data.reduced() ? &data.reductions() : nullptr;
 }
 
 /// Locks what it reduces into, until it is put in order, so that nobody combines the slots before.
 void TaskAccesses::take_slots(std::vector<std::unique_lock<std::recursive_mutex>>& locks) {
-  std::ranges::sort(*reduced_, {}, &Reduced::into);
-  for (const Reduced& r : *reduced_) locks.emplace_back(r.into->lock());
-  for (const Reduced& r : *reduced_) {
+  auto& reduced = rare_->reduced;
+  std::ranges::sort(reduced, {}, &Reduced::into);
+  for (const Reduced& r : reduced) locks.emplace_back(r.into->lock());
+  for (const Reduced& r : reduced) {
     *r.array = r.into->slot(*r.array, r.op, node_->device());
-    const std::shared_ptr<Storage>& storage = r.array->source()->memory();
-    Declared& d = all_.emplace_back();
-    d.data = &TaskStorage::of(*storage), d.mode = Access::inout, d.array = r.array;
-    d.home = std::shared_ptr<Storage>(r.array->source(), storage.get());
+    auto slot = std::make_unique<KeptAccess>(KeptAccess::Outside{*r.array}, Access::inout, MatrixPart::none);
+    slot->data_ = &TaskStorage::of(*r.array->source()->memory());
+    slot->listed_ = true;
+    add(*slot.release());
   }
-  reduced_.reset();
+  reduced.clear();
 }
 
 void TaskAccesses::declare(Array& array, Access mode, MatrixPart triangle) {
-  const char* const operation = to_string(mode);
-  check_no_history(operation, array, "gradients are not taken through tasks",
-                   "Give the task stop_gradient(x), or compute it outside of tasks");
-  if (array.pending()) array.eval();
-  const std::shared_ptr<Storage>& storage = array.source()->memory();
-  if (writes(mode)) storage->flush_readers();
-  if (reduced_ && std::ranges::any_of(*reduced_, [&](const Reduced& r) { return r.storage == storage.get(); }))
-      [[unlikely]]
-    refuse(*storage, "it is given twice to one task, and reduced into", "Give it once");
-  if (all_.capacity() == 0) all_.reserve(3);
-  Declared& d = all_.emplace_back();
-  d.data = &TaskStorage::of(*storage), d.mode = mode, d.array = &array, d.triangle = triangle;
-  d.home = std::shared_ptr<Storage>(array.source(), storage.get());  // whose count is changed anyway
-
-  const bool all = triangle == MatrixPart::none && array.offset() == 0 && array.bytes() == storage->bytes() &&
-                   array.bytes() != 0 && array.contiguous();
-  if (!all)
-    d.some = std::make_unique<StoragePart>(
-        part_of(array.shape(), array.strides(), array.offset(), dtype_size(array.dtype()), triangle));
-  if ((outer_ || d.data->reduced()) && !d.data->slot()) [[unlikely]]
-    if (Reductions* const before = reductions_of(d, false)) before->combine();
+  auto kept = std::make_unique<KeptAccess>(KeptAccess::Outside{array}, mode, triangle);
+  declare(*kept);
+  kept->listed_ = true;  // it is in the list, which deletes it
+  static_cast<void>(kept.release());
 }
 
-TaskAccesses::Declared* TaskAccesses::declared(const Storage& storage) noexcept {
-  Declared* found = nullptr;
-  for (Declared& d : all_)
-    if ((d.home.get() == &storage || d.here.get() == &storage) && (found == nullptr || writes(d.mode))) found = &d;
+void TaskAccesses::declare(KeptAccess& access) {
+  const AccessDetails* const more = access.known_details();
+  const Array* const array = more == nullptr ? nullptr : more->outside != nullptr ? more->outside : &*more->array;
+  if (array != nullptr)
+    check_no_history(to_string(access.mode_), *array, "gradients are not taken through tasks",
+                     "Give the task stop_gradient(x), or compute it outside of tasks");
+  if (access.source_->pending()) access.array().eval();
+  const std::shared_ptr<Storage>& storage = access.source_->memory();
+  if (writes(access.mode_)) storage->flush_readers();
+  if (reduces_into(*storage)) [[unlikely]]
+    refuse(*storage, "it is given twice to one task, and reduced into", "Give it once");
+  TaskStorage& data = TaskStorage::of(*storage);
+  std::uint64_t bytes = dtype_size(access.dtype_);  // of what begins at the first byte, one after the other
+  if (array == nullptr)
+    for (std::uint8_t k = 0; k < access.rank_; ++k) bytes *= static_cast<std::uint64_t>(access.sizes_[k]);
+  else
+    bytes = array->offset() == 0 && array->contiguous() ? array->bytes() : 0;
+  if (access.triangle_ != MatrixPart::none || bytes != storage->bytes() || bytes == 0) [[unlikely]] {
+    const Array view = access.array();
+    access.details().some.emplace(
+        tessera::part_of(view.shape(), view.strides(), view.offset(), dtype_size(view.dtype()), access.triangle_));
+  }
+  if ((outer() != nullptr || data.reduced()) && !data.slot()) [[unlikely]]
+    if (Reductions* const before = reductions_of(data, access.mode_, some_of(access), false)) before->combine();
+  access.data_ = &data;
+  add(access);
+}
+
+KeptAccess* TaskAccesses::declared(const Storage& storage) noexcept {
+  KeptAccess* found = nullptr;
+  for (KeptAccess* a = first_; a != nullptr; a = a->next_)
+    if ((&home_of(*a) == &storage || &memory_of(*a) == &storage) && (found == nullptr || writes(a->mode_))) found = a;
   return found;
 }
 
-/// What the nearest ancestor that was given this storage said of it; null if none was.
-TaskAccesses::Declared* TaskAccesses::outer_of(const Declared& d) const {
-  for (TaskAccesses* a = outer_.get(); a != nullptr && !a->ended_.load(std::memory_order_acquire);
-       a = a->outer_.get()) {
-    Declared* const outer = a->declared(*d.home);
-    if (outer == nullptr) continue;
-    if (writes(d.mode) && !writes(outer->mode))
-      refuse(*d.home, "it is to be written, and the task " + a->node_->name() + " that makes this one has it as in",
+/// What the nearest ancestor that was given this storage said of it; null if none was. `some` is the part; null: all.
+KeptAccess* TaskAccesses::outer_of(const TaskStorage& data, Access mode, const StoragePart* some) const {
+  for (TaskAccesses* a = outer(); a != nullptr && !a->ended_.load(std::memory_order_acquire); a = a->outer()) {
+    KeptAccess* const given = a->declared(data.home());
+    if (given == nullptr) continue;
+    if (writes(mode) && !writes(given->mode_))
+      refuse(data.home(), "it is to be written, and the task " + a->node_->name() + " that makes this one has it as in",
              "Give it to that task as inout");
-    if (!contains(outer->part(), d.part()))
-      refuse(*d.home,
+    const StoragePart* const outer_some = some_of(*given);
+    if (outer_some != nullptr && !contains(*outer_some, some != nullptr ? *some : whole_part(data.home().bytes())))
+      refuse(data.home(),
              "the part is not within that which the task " + a->node_->name() + ", which makes this one, was given",
              "Give that task all that tasks made by it use");
-    return outer;
+    return given;
   }
   return nullptr;
 }
 
 void TaskAccesses::order() {
   std::vector<std::unique_lock<std::recursive_mutex>> reducing;
-  if (reduced_) [[unlikely]]
+  if (rare_ && !rare_->reduced.empty()) [[unlikely]]
     take_slots(reducing);
-  if (all_.empty()) return;
-  InlineVector<TaskStorage*, 8> storages;
-  InlineVector<Declared*, 8> outer;
-  for (Declared& d : all_) {
-    outer.push_back(d.data->slot() ? nullptr : outer_of(d));
-    if (std::ranges::find(storages, d.data) == storages.end()) storages.push_back(d.data);
+  if (first_ == nullptr) return;
+  const TaskAccesses* const maker = outer();
+  InlineVector<TaskStorage*, 4> storages;
+  InlineVector<KeptAccess*, 4> given;  // by the maker, of each access; none: by nobody
+  std::uint32_t count = 0;
+  for (KeptAccess* a = first_; a != nullptr; a = a->next_, ++count) {
+    if (maker != nullptr) [[unlikely]]
+      given.push_back(a->data_->slot() ? nullptr : outer_of(*a));
+    if (std::ranges::find(storages, a->data_) == storages.end()) storages.push_back(a->data_);
   }
   // In one order, so that tasks that are submitted at once come after each other in all storages, or in none.
   if (storages.size() > 1) std::ranges::sort(storages);
   for (TaskStorage* s : storages) s->lock().lock();
   struct Unlock {
-    InlineVector<TaskStorage*, 8>& all;
+    InlineVector<TaskStorage*, 4>& all;
     ~Unlock() {
       for (TaskStorage* s : all) s->lock().unlock();
     }
@@ -203,129 +323,164 @@ void TaskAccesses::order() {
     // With all locks held by one of them, no two tasks come after each other.
     node_->after(other, kind, executor::Node::Maker::any);
   };
-  for (std::size_t i = 0; i < all_.size(); ++i) {
-    Declared& d = all_[i];
-    AccessOrder* order = &d.data->order();
-    const StoragePart part = d.part();
-    if (outer[i] != nullptr) {
-      if (!outer[i]->nested) outer[i]->nested = std::make_unique<AccessOrder>();
-      order = outer[i]->nested.get();
+  // A reference for each storage that remembers it; what is not used up goes.
+  struct References {
+    TaskNode& node;
+    std::uint32_t left;
+    ~References() {
+      for (; left > 0; --left) node.drop();
+    }
+  } references{*node_, count};
+  node_->keep(count);
+  const Device device = node_->device();
+  std::uint32_t i = 0;
+  for (KeptAccess* a = first_; a != nullptr; a = a->next_, ++i) {
+    AccessOrder* order = &a->data_->order();
+    const StoragePart* const some = some_of(*a);
+    KeptAccess* const outer = maker != nullptr ? given[i] : nullptr;
+    if (outer != nullptr) {
+      AccessDetails& more = outer->details();
+      if (!more.nested) more.nested = std::make_unique<AccessOrder>();
+      order = more.nested.get();
       // Others use the rest of it where it is: it cannot be moved as a whole.
-      d.packs = outer[i]->some && node_->device() != d.home->device();
-    } else if (outer_ && !d.data->slot() && !outer_->ended_.load(std::memory_order_acquire) &&
-               order->busy(d.mode, part)) {
-      refuse(*d.home, "others use it, and the task that makes this one was not given it",
+      a->packs_ = more.some && device != home_of(*a).device();
+    } else if (maker != nullptr && !a->data_->slot() && !maker->ended_.load(std::memory_order_acquire) &&
+               order->busy(a->mode_, part_of(*a))) {
+      refuse(home_of(*a), "others use it, and the task that makes this one was not given it",
              "Give it to that task, too: in(x), out(x) or inout(x)");
     }
-    order->add(*node_, d.mode, part, node_->device(), after);
-    if (d.mode == Access::commute && std::ranges::find(turns_, &order->turn()) == turns_.end())
-      turns_.push_back(&order->turn());
+    const bool remembered = some != nullptr ? order->add(*node_, a->mode_, *some, device, after)
+                                            : order->add_whole(*node_, a->mode_, home_of(*a).bytes(), device, after);
+    if (remembered) --references.left;
+    if (a->mode_ == Access::commute && std::ranges::find(rare().turns, &order->turn()) == rare().turns.end())
+      rare().turns.push_back(&order->turn());
   }
-  if (turns_.empty()) return;
-  std::ranges::sort(turns_);
+  if (!rare_ || rare_->turns.empty()) return;
+  std::ranges::sort(rare_->turns);
   node_->gate();
 }
 
 bool TaskAccesses::take_turns(executor::Node& node) noexcept {
   // One after the other in one order for all, those that it has it keeps: nobody waits in a circle.
-  for (; turns_held_ < turns_.size(); ++turns_held_)
-    if (!turns_[turns_held_]->take(node)) return false;
+  Rare& mine = *rare_;
+  for (; mine.turns_held < mine.turns.size(); ++mine.turns_held)
+    if (!mine.turns[mine.turns_held]->take(node)) return false;
   return true;
 }
 
 /// Of whole storages, which nobody else uses while this does: parts that do not meet are ordered by where they are
 /// used.
 bool TaskAccesses::may_move() const {
-  return !outer_ && std::ranges::all_of(all_, [](const Declared& d) {
-    return (d.mode == Access::in || d.mode == Access::out || d.mode == Access::inout) &&
-           contains(d.part(), whole_part(d.home->bytes()));
-  });
+  if (outer() != nullptr) return false;
+  for (const KeptAccess* a = first_; a != nullptr; a = a->next_) {
+    const bool plain = a->mode_ == Access::in || a->mode_ == Access::out || a->mode_ == Access::inout;
+    if (!plain || !contains(part_of(*a), whole_part(home_of(*a).bytes()))) return false;
+  }
+  return true;
 }
 Missing TaskAccesses::missing_on(Device device) const {
   Missing missing;
-  for (const Declared& d : all_)
-    if (d.mode != Access::out && !d.data->valid_on(device)) ++missing.copies, missing.bytes += d.home->bytes();
+  for_each([&](const KeptAccess& a) {
+    if (a.mode_ != Access::out && !a.data_->valid_on(device)) ++missing.copies, missing.bytes += home_of(a).bytes();
+  });
   return missing;
 }
 
 /// A copy of the view alone is where the task runs.
-void TaskAccesses::pack(Declared& d) const {
-  auto view = std::make_unique<Array>(*d.array);
-  *d.array = d.mode == Access::out ? Array::empty(view->shape(), view->dtype(), node_->device())
-                                   : copy_of_view(*view, node_->device());
-  d.here = d.array->source()->memory();
-  d.packed = std::move(view), d.some.reset();
+void TaskAccesses::pack(KeptAccess& a) const {
+  Array& array = whole_array_of(a);
+  AccessDetails& more = a.details();
+  more.packed.emplace(array);
+  array = a.mode_ == Access::out ? Array::empty(more.packed->shape(), more.packed->dtype(), node_->device())
+                                 : copy_of_view(*more.packed, node_->device());
+  more.here = array.source()->memory();
+  more.some.reset();
 }
 /// What the task wrote of it is where the view is.
-void TaskAccesses::unpack(Declared& d) const {
-  d.here.reset();
-  if (!writes(d.mode)) return;
-  const Array back = copy_of_view(*d.array, d.packed->device(), true);
-  if (d.triangle == MatrixPart::none) return static_cast<void>(d.packed->assign(back));
-  const int rank = d.packed->rank();
-  const std::int64_t rows = d.packed->shape()[static_cast<std::size_t>(rank - 2)],
-                     columns = d.packed->shape()[static_cast<std::size_t>(rank - 1)];
+void TaskAccesses::unpack(KeptAccess& a) const {
+  AccessDetails& more = a.details();
+  more.here.reset();
+  if (!writes(a.mode_)) return;
+  Array& packed = *more.packed;
+  const Array back = copy_of_view(whole_array_of(a), packed.device(), true);
+  if (a.triangle_ == MatrixPart::none) return static_cast<void>(packed.assign(back));
+  const int rank = packed.rank();
+  const std::int64_t rows = packed.shape()[static_cast<std::size_t>(rank - 2)],
+                     columns = packed.shape()[static_cast<std::size_t>(rank - 1)];
   for (std::int64_t i = 0; i < rows; ++i) {
-    const auto [low, high] = band_of(d.triangle);
+    const auto [low, high] = band_of(a.triangle_);
     const std::int64_t begin = std::clamp<std::int64_t>(i + low, 0, columns),
                        end = std::clamp<std::int64_t>(i + high + 1, begin, columns);
     if (begin == end) continue;
-    const auto row = [&](const Array& a) { return a.slice(rank - 2, i, i + 1).slice(rank - 1, begin, end); };
-    row(*d.packed).assign(row(back));
+    const auto row = [&](const Array& x) { return x.slice(rank - 2, i, i + 1).slice(rank - 1, begin, end); };
+    row(packed).assign(row(back));
   }
 }
 
 void TaskAccesses::begin() {
-  for (Declared& d : all_) {
-    if (d.packs) {
-      pack(d);
+  const Device device = node_->device();
+  for (KeptAccess* a = first_; a != nullptr; a = a->next_) {
+    if (a->packs_) {
+      pack(*a);
       ++acquired_;
       continue;
     }
-    if (d.data->only_home() && d.home->device() == node_->device()) {
+    if (a->data_->only_home() && home_of(*a).device() == device) {
       ++acquired_;
       continue;
     }
     // What is not overwritten whole is needed.
-    const bool needed = d.mode != Access::out || (d.some && !contains(*d.some, whole_part(d.home->bytes())));
-    d.here = d.data->acquire(node_->device(), needed, d.home);
+    const StoragePart* const some = some_of(*a);
+    const bool needed =
+        a->mode_ != Access::out || (some != nullptr && !contains(*some, whole_part(home_of(*a).bytes())));
+    std::shared_ptr<Storage> here = a->data_->acquire(device, needed, shared_home_of(*a));
     ++acquired_;
-    if (d.here.get() != d.home.get()) *d.array = in_storage(*d.array, d.here);
+    if (here.get() == &home_of(*a)) continue;
+    AccessDetails& more = a->details();
+    more.here = std::move(here);
+    if (more.outside != nullptr || more.array) {
+      Array& array = whole_array_of(*a);
+      array = in_storage(array, more.here);
+    }
   }
 }
 
 void TaskAccesses::finish() {
-  for (Declared& d : all_)
-    if (d.reductions) d.reductions->combine();
-  if (tasks_) tasks_->wait();
-  for (Declared& d : all_) {
+  for (KeptAccess* a = first_; a != nullptr; a = a->next_)
+    if (AccessDetails* const more = a->known_details(); more != nullptr && more->reductions)
+      more->reductions->combine();
+  if (Tasks* const tasks = tasks_.load(std::memory_order_acquire)) tasks->wait();
+  for (KeptAccess* a = first_; a != nullptr; a = a->next_) {
+    AccessDetails* const more = a->known_details();
+    Storage& memory = memory_of(*a);
     // What the function deferred on memory that others will write.
-    if (writes(d.mode)) d.memory().flush_readers();
+    if (writes(a->mode_)) memory.flush_readers();
     // Tasks made by this one may have left its newest contents elsewhere, and copies that are about to be outdated.
-    if (Elsewhere* const e = d.memory().elsewhere()) {
+    if (Elsewhere* const e = memory.elsewhere()) {
       static_cast<TaskStorage*>(e)->bring_home();
-      if (writes(d.mode) && d.here) static_cast<TaskStorage*>(e)->forget_copies();
+      if (writes(a->mode_) && more != nullptr && more->here) static_cast<TaskStorage*>(e)->forget_copies();
     }
-    if (d.packed) unpack(d);
+    if (more != nullptr && more->packed) unpack(*a);
   }
 }
 
 void TaskAccesses::end(const executor::Failure*) noexcept {
-  for (std::size_t i = 0; i < acquired_; ++i)
-    if (!all_[i].packs) all_[i].data->release(node_->device(), writes(all_[i].mode));
-  while (turns_held_ > 0) turns_[--turns_held_]->give();
+  KeptAccess* a = first_;
+  for (; acquired_ > 0; --acquired_, a = a->next_)
+    if (!a->packs_) a->data_->release(node_->device(), writes(a->mode_));
+  if (rare_) [[unlikely]]
+    while (rare_->turns_held > 0) rare_->turns[--rare_->turns_held]->give();
   ended_.store(true, std::memory_order_release);
-  all_.clear();
-  acquired_ = 0;
-  outer_.reset();
+  let_go();
 }
 
-void TaskAccesses::check_use(const Declared& d, const Storage& used, Access mode) const {
-  if (writes(mode) && !writes(d.mode))
-    refuse(*d.home, "it is written, and was given as in", "Give it as inout(x), or as out(x) if it is written whole");
-  if (d.here && d.here.get() != &used && writes(mode))
-    refuse(*d.home,
-           "it is written where it was before, on " + to_string(d.home->device()) + ", and the task has it on " +
+void TaskAccesses::check_use(const KeptAccess& a, const Storage& used, Access mode) const {
+  if (writes(mode) && !writes(a.mode_))
+    refuse(home_of(a), "it is written, and was given as in",
+           "Give it as inout(x), or as out(x) if it is written whole");
+  if (&memory_of(a) != &home_of(a) && &memory_of(a) != &used && writes(mode))
+    refuse(home_of(a),
+           "it is written where it was before, on " + to_string(home_of(a).device()) + ", and the task has it on " +
                to_string(node_->device()),
            "Use the array that the function is given in place of one that it captured");
 }

@@ -4,45 +4,46 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "tessera/task/data.h"
+#include "tessera/task/kept_access.h"
 #include "tessera/task/node.h"
 
 namespace tessera::detail {
 
+/// What few accesses need beside themselves.
+struct AccessDetails {
+  std::optional<Array> array;              ///< of which its sizes do not say all; as the task has it while it runs
+  Array* outside = nullptr;                ///< kept by somebody else, else the same
+  std::shared_ptr<Storage> here;           ///< the memory of the task's device, while it runs; null: at home
+  std::unique_ptr<AccessOrder> nested;     ///< of tasks made by this one; under the storage's lock
+  std::unique_ptr<Reductions> reductions;  ///< by tasks made by this one; made under the storage's lock
+  std::optional<StoragePart> some;         ///< none: all of it
+  std::optional<Array> packed;             ///< the view at home, where the task has a copy of that alone
+
+  static void* operator new(std::size_t bytes) { return executor::slab::take(bytes); }
+  static void operator delete(void* memory, std::size_t bytes) noexcept { executor::slab::give(memory, bytes); }
+};
+
 class TaskAccesses final : public TaskData {
  public:
-  struct Declared {
-    TaskStorage* data = nullptr;
-    std::shared_ptr<Storage> home;
-    Array* array = nullptr;                  ///< as the task keeps it: put into the device's memory before it runs
-    std::shared_ptr<Storage> here;           ///< that memory, while it runs; null: at home
-    std::unique_ptr<AccessOrder> nested;     ///< of tasks made by this one; under the storage's lock
-    std::unique_ptr<Reductions> reductions;  ///< by tasks made by this one; made under the storage's lock
-    std::unique_ptr<StoragePart> some;       ///< null: all of it
-    std::unique_ptr<Array> packed;           ///< the view of `home`, where the task has a copy of that alone
-    Access mode = Access::in;
-    MatrixPart triangle = MatrixPart::none;
-    bool packs = false;
-    StoragePart part() const { return some ? *some : whole_part(memory().bytes()); }
-    Storage& memory() const noexcept { return here ? *here : *home; }
-  };
-
   /// Those of the task, to which they belong from now on.
   static TaskAccesses& of(TaskNode& node);
   /// Those of the task that the calling thread runs; null outside of tasks.
   static TaskAccesses* current() noexcept;
-  explicit TaskAccesses(TaskNode& node);
-  TaskAccesses();  // of no task
-  ~TaskAccesses() override;
+  TaskAccesses(const TaskAccesses&) = delete;
+  TaskAccesses& operator=(const TaskAccesses&) = delete;
 
-  /// On the submitter: `array` is computed, and what is deferred on what will be written, too. ArgumentError if it has
-  /// history.
+  /// On the submitter: the array is computed, and what is deferred on what will be written, too. ArgumentError if it
+  /// has history.
+  void declare(KeptAccess& access);
+  /// The same of an array that is kept elsewhere.
   void declare(Array& array, Access mode, MatrixPart triangle);
-
-  /// On the submitter: it gets a slot of a reduction into `array`.
+  /// On the submitter: it gets a slot of a reduction into `array`, which becomes that.
   void declare_reduction(Array& array, Combine op);
+  static void declare_reduction_of(TaskNode& node, KeptAccess& access);
 
   // TaskData.
   void order() override;
@@ -53,14 +54,15 @@ class TaskAccesses final : public TaskData {
   Missing missing_on(Device device) const override;
   bool take_turns(executor::Node& node) noexcept override;
   void end(const executor::Failure* failure) noexcept override;
+  void destroy() noexcept override;
 
   /// What it said of a storage, at home or where it is now; null if nothing.
-  Declared* declared(const Storage& storage) noexcept;
-  const Declared* declared(const Storage& storage) const noexcept {
+  KeptAccess* declared(const Storage& storage) noexcept;
+  const KeptAccess* declared(const Storage& storage) const noexcept {
     return const_cast<TaskAccesses*>(this)->declared(storage);
   }
   /// ArgumentError if it uses what it declared in another way than it said.
-  void check_use(const Declared& declared, const Storage& used, Access mode) const;
+  void check_use(const KeptAccess& declared, const Storage& used, Access mode) const;
   /// ArgumentError if it uses a storage that others are using and that it did not declare.
   void check_undeclared(TaskStorage& data, Access mode) const;
 
@@ -72,24 +74,56 @@ class TaskAccesses final : public TaskData {
     Array* array;
     Combine op;
   };
+  struct Rare {
+    std::vector<Reduced> reduced;            // until it is put in order
+    InlineVector<executor::Turn*, 2> turns;  // where it commutes, in the order in which they are taken
+    std::size_t turns_held = 0;
+  };
+  explicit TaskAccesses(TaskNode* node, bool in_room) : node_(node), in_room_(in_room) {}
+  ~TaskAccesses();
+
   static TaskAccesses& none();
+  TaskAccesses* outer() const noexcept {
+    return node_ == nullptr ? nullptr : static_cast<TaskAccesses*>(node_->outer_data());
+  }
+  Rare& rare() {
+    if (!rare_) rare_ = std::make_unique<Rare>();
+    return *rare_;
+  }
+  void add(KeptAccess& access) noexcept {
+    (last_ == nullptr ? first_ : last_->next_) = &access;
+    last_ = &access;
+  }
+  template <class F>
+  void for_each(F&& f) const {
+    for (KeptAccess* a = first_; a != nullptr; a = a->next_) f(*a);
+  }
+  void let_go() noexcept;
+  bool reduces_into(const Storage& storage) const noexcept;
+  static Storage& home_of(const KeptAccess& a) noexcept { return a.data_->home(); }
+  static std::shared_ptr<Storage> shared_home_of(const KeptAccess& a) noexcept;
+  static Storage& memory_of(const KeptAccess& a) noexcept;
+  static const StoragePart* some_of(const KeptAccess& a) noexcept;
+  static StoragePart part_of(const KeptAccess& a);
+  static Array& whole_array_of(KeptAccess& a);
   void take_slots(std::vector<std::unique_lock<std::recursive_mutex>>& locks);
-  Declared* outer_of(const Declared& d) const;
-  Reductions* reductions_of(const Declared& d, bool make) const;
-  void pack(Declared& d) const;
-  void unpack(Declared& d) const;
+  KeptAccess* outer_of(const KeptAccess& a) const { return outer_of(*a.data_, a.mode(), some_of(a)); }
+  KeptAccess* outer_of(const TaskStorage& data, Access mode, const StoragePart* some) const;
+  Reductions* reductions_of(TaskStorage& data, Access mode, const StoragePart* some, bool make) const;
+  void pack(KeptAccess& a) const;
+  void unpack(KeptAccess& a) const;
   [[noreturn]] void refuse(const Storage& storage, const std::string& wrong, const std::string& todo) const;
 
   TaskNode* const node_;
-  std::shared_ptr<TaskAccesses> outer_;  // of the task that made this one, until that has ended
-  std::vector<Declared, executor::slab::Allocator<Declared>> all_;  // does not change once it is submitted
-  std::unique_ptr<std::vector<Reduced>> reduced_;                   // until it is put in order
-  executor::SpinLock lock_;                                         // of tasks_ being made
-  std::unique_ptr<Tasks> tasks_;
-  std::size_t acquired_ = 0;
-  InlineVector<executor::Turn*, 2> turns_;  ///< where it commutes, in the order in which they are taken
-  std::size_t turns_held_ = 0;
+  // In the order in which they were declared; they do not change once the task is submitted.
+  KeptAccess *first_ = nullptr, *last_ = nullptr;
+  std::unique_ptr<Rare> rare_;
+  std::atomic<Tasks*> tasks_ = nullptr;  // made with lock_ held
+  std::uint32_t acquired_ = 0;           // of them, those that are where the task runs
+  executor::SpinLock lock_;
   std::atomic<bool> ended_ = false;
+  const bool in_room_;
 };
+static_assert(sizeof(TaskAccesses) <= AccessRoom::bytes && alignof(TaskAccesses) <= alignof(AccessRoom));
 
 }  // namespace tessera::detail

@@ -71,7 +71,7 @@ struct Dog {
 
   static std::string name_of(const executor::Node& node) { return printable_name(node.name()); }
   static std::string called(const executor::Node& node) {
-    const auto* const task = dynamic_cast<const TaskNode*>(&node);
+    const TaskNode* const task = TaskNode::from(&node);
     return task == nullptr ? name_of(node) : fmt::format("{} ({})", name_of(node), to_string(task->device()));
   }
   static std::string what_for(const Wait& w) {
@@ -80,7 +80,7 @@ struct Dog {
   }
 
   std::string report(std::int64_t quiet, std::vector<executor::NodeRef>& held) const {
-    std::vector<const std::pair<const TaskNode*const, Task>*> running, others;
+    std::vector<const std::pair<const TaskNode* const, Task>*> running, others;
     for (const auto& entry : tasks) (entry.second.begun != 0 ? running : others).push_back(&entry);
     std::ranges::sort(running, {}, [](const auto* e) { return e->second.begun; });
     std::ranges::sort(others, {}, [](const auto* e) { return e->second.number; });
