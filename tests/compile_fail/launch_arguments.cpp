@@ -9,6 +9,7 @@
 // mistake 5: this kernel takes:
 // mistake 6: this kernel writes one of its buffers, and that argument is const
 // mistake 7: a map kernel has no blocks: launch it with {n}
+// mistake 8: this kernel takes:
 #include <vector>
 
 #include "tessera/kernel/buffer.h"
@@ -39,7 +40,11 @@ void run(const DeviceBuffer<float>& x, DeviceBuffer<float>& y, DeviceBuffer<int>
   saxpy.launch({n}, x, x, 2.0f);
 #elif MISTAKE == 7
   saxpy.launch(blocks(n), x, y, 2.0f);
+#elif MISTAKE == 8
+  count.launch({n}, z, slot(0, 2.5f));
 #else
+  saxpy.launch(n, x, y, 2.0f);
+  saxpy.launch({n}, x, y, slot(0, 2.0f));
   saxpy.launch({n}, x, y, 2.0f);
   saxpy.launch({n}, x, y, 2);
   saxpy.launch({n}, x.view(), y.view(), 2.0);
