@@ -22,6 +22,13 @@ constexpr BlockShape block(std::uint32_t x, std::uint32_t y = 1, std::uint32_t z
 
 namespace detail {
 
+template <class S>
+constexpr void begins_with_threads() {
+  static_assert(never<S>,
+                "a launch begins with how many threads: k.launch(n, x, y), k.launch({width, height}, x, y), or of a "
+                "kernel of blocks k.launch(blocks(n), x, y)");
+}
+
 /// What map and block kernels share; P are the parameters of the user's function.
 template <class... P>
 class TracedKernel {
@@ -84,6 +91,11 @@ class MapKernel : public detail::TracedKernel<P...> {
   void launch(const Blocks&, A&&...) const {
     static_assert(!sizeof...(A) && sizeof...(A), "a map kernel has no blocks: launch it with {n}");
   }
+  template <class S, class... A>
+    requires(!std::convertible_to<S, Extent> && !std::convertible_to<S, Blocks>)
+  void launch(S&&, A&&...) const {
+    detail::begins_with_threads<S>();
+  }
 };
 
 /// A kernel of blocks of a fixed size.
@@ -109,6 +121,11 @@ class BlockKernel : public detail::TracedKernel<P...> {
   template <class... A>
   void launch_on(Queue& queue, const Extent& threads, A&&... arguments) const {
     this->launch_shape(&queue, rounded_up(threads), arguments...);
+  }
+  template <class S, class... A>
+    requires(!std::convertible_to<S, Extent> && !std::convertible_to<S, Blocks>)
+  void launch(S&&, A&&...) const {
+    detail::begins_with_threads<S>();
   }
 
  private:
