@@ -439,9 +439,9 @@ TEST_F(CpuCodegen, Print) {
   });
   Cpu cpu;
   std::vector<float> x = {0.5f, 1.5f, 2.5f, -3};
-  ::testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStdout();
   cpu.call().buffer(x).run(f, {4, 1, 1});
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "1 has 1.5 of true\n3 has -3 of false\n");
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "1 has 1.5 of 1\n3 has -3 of 0\n");
 }
 
 TEST_F(CpuCodegen, ProductOf8BitWeights) {

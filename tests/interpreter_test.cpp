@@ -705,8 +705,8 @@ TEST(Interpreter, PrintFillsPlaceholdersInOrderOfThreads) {
   options.print = [&](std::string_view s) { lines.emplace_back(s); };
   run(fn, {4, 1, 1}, {}, options);
   ASSERT_EQ(lines.size(), 2u);
-  EXPECT_EQ(lines[0], "1 is odd, half 0.5 {false} {}");
-  EXPECT_EQ(lines[1], "3 is odd, half 1.5 {true} {}");
+  EXPECT_EQ(lines[0], "1 is odd, half 0.5 {} 0");
+  EXPECT_EQ(lines[1], "3 is odd, half 1.5 {} 1");
 }
 
 TEST(Interpreter, WrongArgumentsAreErrors) {

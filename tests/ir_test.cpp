@@ -94,7 +94,7 @@ const std::vector<Mistake> mistakes = {
     {"five_printed", KernelKind::map,
      [] {
        Value i = global_id();
-       print("", {i, i, i, i, i});
+       print("{} {} {} {} {}", {i, i, i, i, i});
      },
      "print takes up to four values"},
     {"any_of_ints", KernelKind::block, [] { subgroup(SubgroupOp::any, 1); }, "subgroup any cannot take index"},

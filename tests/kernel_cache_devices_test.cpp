@@ -173,9 +173,9 @@ TEST(KeptOnDevices, TextsAndPrintStatementsAreThoseOfACompiledKernel) {
       x[global_id()] = x[global_id()] + 1.0f;
     });
     Array x = Array::arange(8, 0, 1, DType::f32);
-    ::testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStdout();
     says.launch({8}, x);
-    return ::testing::internal::GetCapturedStderr() + says.source({Backend::cpu, 0});
+    return ::testing::internal::GetCapturedStdout() + says.source({Backend::cpu, 0});
   };
   const Variables variables = {{"TESSERA_KERNEL_CACHE", "1"}, {"TESSERA_CACHE_DIR", cache.path().string()}};
   const std::string first = in_child(variables, work);

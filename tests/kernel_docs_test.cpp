@@ -249,6 +249,19 @@ auto reverse_blocks = kernel("reverse_blocks", block(64), [](Buffer<const float>
   if_(i < y.size(), [&] { y[i] = tile[63 - t]; });
 });
 
+auto transpose_tiles = kernel("transpose_tiles", block(32, 8), [](Buffer<const float> in, Buffer<float> out, Val<Index> width,
+                                                                  Val<Index> height) {
+  Shared<float> tile(32, 33);  // a column more, so that columns lie in different banks
+  auto x = thread_id(0), left = block_id(0) * 32, top = block_id(1) * 32;
+  for_(thread_id(1), 32, 8, [&](Val<Index> y) {
+    if_(left + x < width && top + y < height, [&] { tile(y, x) = in[(top + y) * width + left + x]; });
+  });
+  barrier();
+  for_(thread_id(1), 32, 8, [&](Val<Index> y) {
+    if_(top + x < height && left + y < width, [&] { out[(left + y) * height + top + x] = tile(x, y); });
+  });
+});
+
 auto softmax_rows = kernel("softmax_rows", block(256), [](Buffer<const float> x, Buffer<float> y, Val<Index> width) {
   auto begin = block_id() * width;  // a block for each row
   Var<float> highest = -std::numeric_limits<float>::infinity();
@@ -300,6 +313,12 @@ TEST(KernelDocs, Blocks) {
     const auto reversed = y.values();
     EXPECT_EQ(reversed[0], host[63]);
     EXPECT_EQ(reversed[999 - 39], 0.0f);
+
+    tt::Poisoned<float> turned(1000);
+    transpose_tiles.launch(blocks(2, 2), x, turned, 40, 25);
+    std::vector<float> columns;
+    for (std::size_t i = 0; i < 1000; ++i) columns.push_back(host[i % 25 * 40 + i / 25]);
+    turned.expect(columns);
 
     tt::Poisoned<float> soft(1000);
     softmax_rows.launch(blocks(4), x, soft, 250);
@@ -427,7 +446,7 @@ auto dot_rows = kernel("dot_rows", [](Buffer<const std::uint32_t> a, Buffer<cons
 
 auto talk = kernel("talk", [](Buffer<const float> x) {
   auto i = global_id();
-  if_(x[i] < 0, [&] { print("x[{}] is {}", i, x[i]); });
+  if_(x[i] < 0, [&] { print("x[{}] is {:.4}", i, x[i]); });
 });
 
 TEST(KernelDocs, Types) {
@@ -454,6 +473,22 @@ TEST(KernelDocs, Types) {
 
     const DeviceBuffer<float> quiet{1, 2};
     talk.launch({2}, quiet);
+  });
+}
+
+// As docs/devices.md has it.
+TEST(KernelDocs, AReplayChangesAScalarInASlot) {
+  tt::for_each_device([](Device device) {
+    Queue& queue = Queue::of(device);
+    auto scale = kernel("scale", [](Buffer<float> y, Val<float> a, Val<Index> n) {
+      auto i = global_id();
+      if_(i < n, [&] { y[i] *= a; });
+    });
+    DeviceBuffer<float> y{1, 1, 1};
+    Sequence scaled = Sequence::record(queue, [&] { scale.launch(3, y, slot(0, 2.f), slot(1, 2)); });
+    EXPECT_EQ(y.to_vector(), (std::vector<float>{2, 2, 1}));
+    scaled.set(0, LaunchArgument::scalar(3.f)), scaled.set(1, LaunchArgument::index(3)), scaled.replay();
+    EXPECT_EQ(y.to_vector(), (std::vector<float>{6, 6, 3}));
   });
 }
 

@@ -481,7 +481,98 @@ TEST(KernelLanguage, LaunchArgumentsAreRangeChecked) {
                     "not in the range of its parameter (argument = 200, parameter = i8)"));
   EXPECT_TRUE(holds(message([&] { k.launch({1}, 1, -1); }), "(argument = -1, parameter = u32)"));
   EXPECT_TRUE(holds(message([&] { k.launch({1}, 1, 1ull << 63); }), "argument = 9223372036854775808"));
-  EXPECT_TRUE(holds(message([&] { k.launch({-1}, 1, 1); }), "an extent is negative (extent = -1)"));
+  EXPECT_TRUE(holds(message([&] { k.launch({-1}, 1, 1); }), "[launch k] an extent is negative (extent = -1)"));
+  EXPECT_TRUE(holds(message([&] { k.launch(-2, 1, 1); }), "[launch k] an extent is negative (extent = -2)"));
+  auto b = kernel("b", block(64), [](Val<std::int8_t> n) { (void)n; });
+  EXPECT_TRUE(holds(message([&] { b.launch(blocks(3, -4), 1); }), "[launch b] an extent is negative (extent = -4)"));
+  EXPECT_TRUE(holds(message([&] { b.launch(1, -200); }), "[launch b] a scalar argument is not in the range"));
+}
+
+TEST(KernelLanguage, StepsAndAssignmentsAreValues) {
+  EXPECT_EQ(map_text([](Buffer<int> n) {
+              Var count = n[0];  // a Var<int>
+              auto before = count++;
+              --count;
+              n[1] = before;
+              n[2]++;
+              n[3] = --n[4];
+              n[5] = n[6] = count;
+            }),
+            map_text([](Buffer<int> n) {
+              Var<int> count = n[0];
+              Val<int> before = count;
+              count += 1;
+              count -= 1;
+              n[1] = before;
+              n[2] += 1;
+              auto less = n[4] - 1;
+              n[4] = less;
+              n[3] = less;
+              auto last = count.get();
+              n[6] = last;
+              n[5] = last;
+            }));
+  EXPECT_TRUE(
+      (std::is_same_v<decltype(Var(0.0)), Var<float>> && std::is_same_v<decltype(Var(1u)), Var<std::uint32_t>>));
+}
+
+TEST(KernelLanguage, MemoryOfTwoDimensions) {
+  const auto text = [](auto f) { return kernel("k", block(64), f).text(); };
+  EXPECT_EQ(text([](Buffer<float> x, Buffer<const int> row) {
+              Shared<float> t(32, 33);
+              LocalArray<int> l(2, 3);
+              t(thread_id(), 1) = x[0];
+              l(1, row[0]) = 2;
+              x[1] = t(row[0], thread_id());
+            }),
+            text([](Buffer<float> x, Buffer<const int> row) {
+              Shared<float> t(32 * 33);
+              LocalArray<int> l(6);
+              t[thread_id() * 33 + 1] = x[0];
+              l[3 + cast<Index>(row[0])] = 2;
+              x[1] = t[cast<Index>(row[0]) * 33 + thread_id()];
+            }));
+  EXPECT_TRUE(holds(message([&] {
+                      text([](Buffer<float> x) {
+                        Shared<float> t(64);
+                        x[0] = t(1, 2);
+                      });
+                    }),
+                    "this memory was made with one size, and is asked for a row and a column. Make it with two"));
+  EXPECT_TRUE(
+      holds(message([&] { text([](Buffer<float>) { Shared<float> t(0, 32); }); }), "has 0 rows of 32 elements"));
+}
+
+TEST(KernelLanguage, AGuardThatGuardsNothingIsAnError) {
+  const auto guard = [](auto then) {
+    return message([&] {
+      kernel("guards", [&](Buffer<float> x) {
+        if_(global_id() >= x.size(), then);
+        x[global_id()] = 1;
+      });
+    });
+  };
+  EXPECT_TRUE(holds(guard([] { return; }), "[kernel guards, "));
+  EXPECT_TRUE(holds(guard([] { return; }), "the body of this if_ does nothing. `return` in it leaves the body"));
+  EXPECT_EQ(guard([] { return_(); }), "no error");
+  EXPECT_TRUE(map_text([](Buffer<float> x) {
+                if_(
+                    x[0] > 0, [] {}, [&] { x[0] = 1; });
+              }).size() > 0);
+}
+
+TEST(KernelLanguage, FormatsArePairedWithValues) {
+  const auto refused = [](const char* format, auto... host) {
+    return message([&] { kernel("says", [&](Buffer<float> x) { print(format, x[0], host...); }); });
+  };
+  EXPECT_EQ(refused("{}"), "no error");
+  EXPECT_TRUE(holds(refused("{} {}"), "print's \"{} {}\" has 2 {} and 1 value. Give a {} or {:.n} for each value"));
+  EXPECT_TRUE(holds(refused("none"), "[kernel says, "));
+  EXPECT_TRUE(holds(refused("{}", 3), "has 1 {} and 2 values"));
+  EXPECT_TRUE(holds(refused("{:d}"), "has a brace alone"));
+  EXPECT_TRUE(holds(refused("{:.18}"), "has a brace alone"));
+  EXPECT_TRUE(holds(map_text([](Buffer<float> x) { print("{} {{}} {:.3} {} {} {}", 3, x[0], true, "a{b}", 0.1f); }),
+                    "print \"3 {{}} {:.3} 1 a{{b}} 0.100000001\" %"));
 }
 
 }  // namespace

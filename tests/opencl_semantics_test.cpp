@@ -5,7 +5,9 @@
 
 #include <bit>
 #include <cstring>
+#include <limits>
 
+#include "tessera/ir/interpreter.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera::test {
@@ -65,16 +67,28 @@ TEST_F(Semantics, sixteen_bit_floats_from_memory_to_memory) {
   }
 }
 
-TEST_F(Semantics, print_works) {
+// The same text as the interpreter's: of NaN with either sign, of all digits and of a few.
+TEST_F(Semantics, PrintsAsTheInterpreter) {
   const Function fn = map_kernel("say", [] {
     const BufferRef x = buffer_param("x", DType::f32, Access::read_write);
-    print("value {} of 100% at \"{}\"", {x.load(global_id()), global_id()});
+    const Value v = x.load(global_id());
+    print("value {} of 100% at \"{}\" {{{}}} {:.3}", {v, global_id(), v > 1.0f, v});
     x.store(global_id(), 1.0);
   });
-  const Memory<float> x(std::vector<float>{0.5f});
-  ::testing::internal::CaptureStdout();
-  run(fn, {1, 1, 1}, {x.argument()});
-  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "value 0.5 of 100% at \"0\"\n");
+  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+  const std::vector<float> values = {0.5f, 0.1f, -1234567.0f, 1e-30f, nan, -nan, inf, -inf, -0.0f, 3.0f};
+  for (float v : values) {
+    std::vector<float> one = {v};
+    InterpreterOptions options;
+    std::string expected;
+    options.print = [&](std::string_view line) { expected.append(line) += '\n'; };
+    interpret(fn, {1, 1, 1}, std::vector<InterpreterArgument>{{reinterpret_cast<std::byte*>(one.data()), 1, 0}},
+              options);
+    const Memory<float> x(std::vector<float>{v});
+    ::testing::internal::CaptureStdout();
+    run(fn, {1, 1, 1}, {x.argument()});
+    EXPECT_EQ(::testing::internal::GetCapturedStdout(), expected) << v;
+  }
 }
 
 }  // namespace

@@ -148,11 +148,14 @@ extern "C" int tessera_vprintf(const char* format, const char* values) {
         std::snprintf(text, sizeof text, f[3] == 'd' ? "%lld" : "%llu", next(0LL));
         f += 3;
       } else {
-        if (f[1] == 'g')
-          std::snprintf(text, sizeof text, "%g", next(0.0));
-        else
+        if (f[1] == '.') {  // "%.9g"
+          const std::string number(f, std::strchr(f, 'g') + 1);
+          std::snprintf(text, sizeof text, number.c_str(), next(0.0));
+          f += number.size() - 1;
+        } else {
           std::snprintf(text, sizeof text, f[1] == 'd' ? "%d" : "%u", next(0));
-        ++f;
+          ++f;
+        }
       }
       out += text;
     }

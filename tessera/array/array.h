@@ -369,7 +369,7 @@ void assign_all(Assignment (&&all)[N]) {  // assign_all({{a, std::move(x)}, {b, 
 void save_npy(const Array& a, const std::string& path);
 Array load_npy(const std::string& path, std::optional<Device> device = {});
 
-/// Values as NumPy prints them, summarised beyond 1,000 elements, with dtype and device.
+/// Values in NumPy's layout, of 6 digits (f64: 15), summarised beyond 1,000 elements, with dtype and device.
 std::string to_string(const Array& a);
 
 /// Prints every flush of a deferred expression with its rule to stderr; also TESSERA_TRACE_FUSION=1.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arrays as text, in NumPy's layout.
 #include <algorithm>
-#include <cmath>
 #include <memory>
 
 #include <fmt/format.h>
 
 #include "tessera/array/array.h"
+#include "tessera/ir/print.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera {
@@ -37,7 +37,7 @@ class Printer {
       if constexpr (std::is_same_v<T, bool>)
         return v ? "true" : "false";
       else if constexpr (std::is_floating_point_v<T>)
-        return std::isnan(v) ? "nan" : fmt::format("{:.6g}", v);  // whose sign means nothing
+        return ir::print_float(v, t == DType::f64 ? 15 : 6);
       else
         return fmt::format("{}", +v);
     });

@@ -74,6 +74,7 @@ Array Array::reshape(Shape shape) const {
   };
   std::int64_t known = 1;
   int open = -1;
+  const Shape asked = shape;
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == -1 && open < 0) open = static_cast<int>(i), shape[i] = 1;
   }
@@ -82,8 +83,9 @@ Array Array::reshape(Shape shape) const {
   if (open >= 0) shape[static_cast<std::size_t>(open)] = known > 0 ? size() / known : 0;
   if (element_count(shape) != size())
     fail<ShapeError>({.asked = "reshape",
-                      .with = {{"from", to_string(shape_)}, {"to", to_string(shape)}},
-                      .wrong = "the shapes hold different numbers of elements"});
+                      .with = {{"from", to_string(shape_)}, {"to", to_string(asked)}},
+                      .wrong = open < 0 ? "the shapes hold different numbers of elements"
+                                        : "the elements do not divide into the sizes that are given"});
   if (contiguous()) {
     Strides strides = contiguous_strides(shape);
     return made(with_view(std::move(shape), std::move(strides), offset_));

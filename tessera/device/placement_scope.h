@@ -3,6 +3,7 @@
 // that were allowed.
 #pragma once
 
+#include <concepts>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -21,6 +22,10 @@ class Placement {
   /// Also refuses every kernel and copy on another device than those: a DeviceError that names it, before anything ran.
   /// Copies between the host and an allowed device are allowed, and counted. DeviceError if one does not exist.
   static Placement strict(std::vector<Device> allowed) { return Placement(std::optional(std::move(allowed))); }
+  template <std::same_as<Device> D>  // so that braces are a list
+  static Placement strict(D allowed) {
+    return strict(std::vector<Device>{allowed});
+  }
   /// The same with the device that is current now.
   static Placement strict() { return strict({current_device()}); }
   ~Placement();

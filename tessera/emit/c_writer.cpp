@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/emit/metal.h"
+#include "tessera/ir/print.h"
 
 namespace tessera::emit {
 
@@ -388,28 +389,36 @@ void CWriter::matrix(const Node& n) {
 }
 
 void CWriter::print(const Node& n) {
-  std::string format, list;
+  std::string format, list, named;
   std::size_t next = 0;
   const auto values = operands(n);
-  const std::string& asked = fn_.strings[n.extra];
-  for (std::size_t i = 0; i < asked.size(); ++i) {
-    const char c = asked[i];
-    if (c == '{' && i + 1 < asked.size() && asked[i + 1] == '}' && next < values.size()) {
-      format += print_format(dialect_, fn_[values[next]].type.dtype);
-      list += ", " + take(values[next]).s;
-      ++next, ++i;
-    } else if (c == '%')
-      format += "%%";
-    else if (c == '"' || c == '\\')
-      format += std::string("\\") + c;
-    else if (c == '\n')
-      format += "\\n";
-    else
-      format += c;
+  for (const PrintPiece& piece : print_pieces(fn_.strings[n.extra])) {
+    for (const char c : piece.text) {
+      if (c == '%')
+        format += "%%";
+      else if (c == '"' || c == '\\')
+        format += std::string("\\") + c;
+      else if (c == '\n')
+        format += "\\n";
+      else
+        format += c;
+    }
+    if (!piece.value) continue;
+    const NodeId id = values[next++];
+    const DType t = fn_[id].type.dtype;
+    format += print_format(dialect_, t, piece.digits);
+    const std::string text = take(id).s;
+    if (is_float(t)) {  // without the sign of a NaN, which the host's printf would show
+      const std::string name = fmt::format("shown{}", next);
+      named += fmt::format("const {} {} = {}; ", t == DType::f64 ? "double" : "float", name, text);
+      list += fmt::format(", {0} != {0} ? fabs({0}) : {0}", name);
+    } else {
+      list += ", " + text;
+    }
   }
-  while (next < values.size()) take(values[next++]);
   settle(false);
-  line(fmt::format("printf(\"{}\\n\"{});", format, list));
+  const std::string call = fmt::format("printf(\"{}\\n\"{});", format, list);
+  line(named.empty() ? call : "{ " + named + call + " }");
 }
 
 void CWriter::loop_for(const Node& n) {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "tessera/emit/metal.h"
+#include "tessera/ir/print.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera::emit {
@@ -319,8 +320,9 @@ std::string subgroup_width_text(const Dialect& d) {
   return d.language == Language::cuda ? std::to_string(d.cuda_width) : "warpSize";
 }
 
-std::string_view print_format(const Dialect& d, DType t) {
-  if (is_float(t)) return "%g";
+std::string print_format(const Dialect& d, DType t, int digits) {
+  if (is_float(t))
+    return "%." + std::to_string(digits ? digits : t == DType::f64 ? ir::double_digits : ir::float_digits) + "g";
   if (t == DType::i64) return opencl(d) ? "%ld" : "%lld";
   if (t == DType::u64) return opencl(d) ? "%lu" : "%llu";
   return is_unsigned_int(t) ? "%u" : "%d";

@@ -150,7 +150,7 @@ std::string barrier_text(const Dialect& d);
 /// The line by which an exact kernel (ir::Function::exact) begins, so that a * b + c is rounded twice; empty in CUDA C,
 /// where it is the compiler's option --fmad=false.
 std::string exact_pragma(const Dialect& d);
-std::string subgroup_width_text(const Dialect& d);         ///< CUDA and HIP: how many lanes a subgroup has
-std::string_view print_format(const Dialect& d, DType t);  ///< "%d"
+std::string subgroup_width_text(const Dialect& d);                ///< CUDA and HIP: how many lanes a subgroup has
+std::string print_format(const Dialect& d, DType t, int digits);  ///< "%d"; digits of a float, 0: all
 
 }  // namespace tessera::emit

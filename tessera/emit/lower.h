@@ -45,6 +45,6 @@ ir::Function lower(const ir::Function& fn, const Target& target);
 bool keeps_fragments(const ir::Function& fn, const Target& target);
 
 /// Raised whenever lowering or emission changes what is produced for the same kernel: part of every cache key.
-inline constexpr int lowering_version = 7;
+inline constexpr int lowering_version = 8;
 
 }  // namespace tessera::emit

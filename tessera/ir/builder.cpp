@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ir/handle.h"
+#include "tessera/ir/print.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera::ir {
@@ -517,6 +518,8 @@ void Builder::barrier() {
 }
 void Builder::print(std::string format, std::span<const NodeId> values) {
   require(values.size() <= 4, "print takes up to four values");
+  const std::string wrong = print_mistake(format, values.size());
+  require(wrong.empty(), wrong, print_remedy);
   Node n{.op = Op::print, .extra = static_cast<std::uint32_t>(fn_.strings.size())};
   for (std::size_t i = 0; i < values.size(); ++i) n.args[i] = computable(values[i]);
   fn_.strings.push_back(std::move(format));

@@ -49,7 +49,7 @@ struct InterpreterOptions {
   /// Gets each finding (once for each pair of statements and kind); the kernel goes on: reads out of bounds give 0,
   /// writes are dropped. Empty: the first finding is thrown as a KernelError.
   std::function<void(const Finding&)> report;
-  /// Gets each line that the kernel prints. Empty: standard error.
+  /// Gets each line that the kernel prints. Empty: standard output.
   std::function<void(std::string_view)> print;
   /// More rounds of one while_ than this are a finding; 0: no limit.
   std::uint64_t max_while_rounds = 0;

@@ -44,7 +44,12 @@ template <class A>
 auto subgroup_move(ir::SubgroupOp op, const std::remove_reference_t<A>& a, const Arg<Index>& lane) {
   using T = Computed<type_of<std::remove_cvref_t<A>>>;
   named<A>();
-  return Val<T>(NodeRef{subgroup(op, a.node(), lane.node())});
+  if constexpr (std::same_as<T, bool>) {  // it goes as a number
+    const ir::NodeId moved = subgroup(op, cast(DType::i32, a.node()), lane.node());
+    return Val<T>(NodeRef{compare(ir::CompareOp::ne, moved, constant(DType::i32, std::int64_t{0}))});
+  } else {
+    return Val<T>(NodeRef{subgroup(op, a.node(), lane.node())});
+  }
 }
 
 template <class A>

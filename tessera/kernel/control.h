@@ -32,10 +32,38 @@ TESSERA_INDEX(subgroup_size)   // 1 to 128, as the device has it
 TESSERA_INDEX(subgroup_count)  // in the block, rounded up
 #undef TESSERA_INDEX
 
-/// Runs `then` in the threads where the condition holds, `otherwise` in the others.
+namespace detail {
+/// A body of if_ or while_, whose condition may be a value or a function.
+template <class F>
+constexpr void check_body() {
+  static_assert(!Traced<std::remove_cvref_t<std::invoke_result_t<F>>>,
+                "a body gives no value: keep it in a Var that is declared before, or use select(cond, a, b)");
+}
+template <class C>
+constexpr void check_condition() {
+  static_assert(!std::invocable<C>, "the condition of if_ is a value, not a function: if_(x[i] > 0, [&] { ... })");
+}
+/// What for_ asks its body about: a Val<T> that is never given for a Val of another type.
+template <class T>
+struct LoopCounter : Val<T> {
+  using counts = void;
+};
+template <class F, class T>
+inline constexpr bool takes_counter = [] {
+  if constexpr (requires { &F::operator(); })
+    return std::invocable<F&, LoopCounter<T>>;
+  else
+    return std::invocable<F&, Val<T>>;
+}();
+}  // namespace detail
+
+/// Runs `then` in the threads where the condition holds, `otherwise` in the others. KernelError if neither does
+/// anything.
 template <class C, class Then>
   requires std::invocable<Then>
 void if_(C&& condition, Then&& then, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  detail::check_condition<C>();
+  detail::check_body<Then>();
   const detail::Arg<bool> c(std::forward<C>(condition), file, line);
   detail::if_(c.node(), detail::Body(then));
 }
@@ -43,6 +71,9 @@ template <class C, class Then, class Else>
   requires std::invocable<Then> && std::invocable<Else>
 void if_(C&& condition, Then&& then, Else&& otherwise, const char* file = __builtin_FILE(),
          int line = __builtin_LINE()) {
+  detail::check_condition<C>();
+  detail::check_body<Then>();
+  detail::check_body<Else>();
   const detail::Arg<bool> c(std::forward<C>(condition), file, line);
   detail::if_(c.node(), detail::Body(then), detail::Body(otherwise));
 }
@@ -59,10 +90,10 @@ using CounterType = typename std::conditional_t<
 template <class T, class F>
 void traced_for(const Arg<T>& begin, const Arg<T>& end, const Arg<T>& step, F& body, const char* file, int line) {
   static_assert(is_integer<T>, "for_ counts in integers: use cast<Index>(...)");
-  static_assert(std::invocable<F&, Val<T>>,
+  static_assert(takes_counter<F, T>,
                 "the body of for_ takes its counter, of the bounds' type: [&](Val<Index> i) { ... }");
   note(file, line);
-  if constexpr (is_integer<T> && std::invocable<F&, Val<T>>) {
+  if constexpr (is_integer<T> && takes_counter<F, T>) {
     auto call = [&body](ir::NodeId counter) { body(Val<T>(NodeRef{counter})); };
     for_(begin.node(), end.node(), step.node(), Body(call));
   }
@@ -107,6 +138,27 @@ inline void barrier(const char* file = __builtin_FILE(), int line = __builtin_LI
 }
 
 namespace detail {
+template <class U>
+Shown shown_of(const U& u) {
+  if constexpr (Traced<U>) {
+    return {.node = u.node(), .text = {}};
+  } else if constexpr (is_16bit_float<U>) {
+    return shown(static_cast<double>(static_cast<float>(u)), true);
+  } else if constexpr (std::floating_point<U>) {
+    return shown(static_cast<double>(u), std::same_as<U, float>);
+  } else if constexpr (std::same_as<U, bool>) {
+    return shown(u);
+  } else if constexpr (std::unsigned_integral<U>) {
+    return shown(static_cast<std::uint64_t>(u));
+  } else if constexpr (std::integral<U>) {
+    return shown(static_cast<std::int64_t>(u));
+  } else if constexpr (std::convertible_to<const U&, std::string_view>) {
+    return {.node = ir::no_node, .text = std::string(std::string_view(u))};
+  } else {
+    static_assert(!sizeof(U), "print shows numbers and text: take an element, as in x[i]");
+    return {};
+  }
+}
 /// A format and the line where it stands.
 struct Format {
   std::string_view text;
@@ -116,12 +168,15 @@ struct Format {
 };
 }  // namespace detail
 
-/// Prints a line from every thread that comes here, {} for each of up to four values.
+/// Prints a line to standard output from every thread that comes here, the same on every device. {} stands for a value:
+/// up to four of the kernel, and numbers and text of the host, which are written when traced. Floats have 9 significant
+/// digits, doubles 17, so that no two are alike, {:.n} n of them; bools are 1 and 0, NaN is nan. {{ and }} are braces.
+/// KernelError unless there are as many {} as values.
 template <class... U>
 void print(detail::Format format, const U&... values) {
-  static_assert(sizeof...(U) <= 4, "print takes up to four values");
-  static_assert((detail::Traced<U> && ...), "print takes values of the kernel; host values belong into the text");
-  detail::print(format.text, {values.node()...});
+  static_assert((0 + ... + detail::Traced<U>) <= 4, "print takes up to four values of the kernel");
+  const detail::Shown list[] = {detail::shown_of(values)..., detail::Shown{}};
+  detail::print(format.text, std::span(list, sizeof...(U)));
 }
 
 }  // namespace tessera

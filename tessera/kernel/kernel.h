@@ -9,6 +9,7 @@
 #include "tessera/kernel/launch.h"
 #include "tessera/kernel/math.h"
 #include "tessera/kernel/matrix.h"
+#include "tessera/kernel/sentences.h"
 
 namespace tessera {
 
@@ -20,6 +21,13 @@ struct BlockShape {
 constexpr BlockShape block(std::uint32_t x, std::uint32_t y = 1, std::uint32_t z = 1) { return {{x, y, z}}; }
 
 namespace detail {
+
+template <class S>
+constexpr void begins_with_threads() {
+  static_assert(never<S>,
+                "a launch begins with how many threads: k.launch(n, x, y), k.launch({width, height}, x, y), or of a "
+                "kernel of blocks k.launch(blocks(n), x, y)");
+}
 
 /// What map and block kernels share; P are the parameters of the user's function.
 template <class... P>
@@ -41,7 +49,7 @@ class TracedKernel {
   template <class... A>
   void launch_shape(Queue* queue, const std::array<std::uint64_t, 3>& shape, A&... arguments) const {
     if constexpr (KernelTakes<P...>::template given<A...> && !KernelTakes<P...>::template writes_const<A...>) {
-      const std::initializer_list<LaunchArgument> list = {Parameter<P>::argument(arguments)...};
+      const std::initializer_list<LaunchArgument> list = {Parameter<P>::argument(arguments, name())...};
       [[maybe_unused]] std::size_t number = 0;
       ((Parameter<P>::words == 1 ? void()
                                  : check_whole_structs(name(), number, list.begin()[number].view, Parameter<P>::words),
@@ -66,21 +74,27 @@ class MapKernel : public detail::TracedKernel<P...> {
   using detail::TracedKernel<P...>::TracedKernel;
 
   /// Enqueues it where its buffers live and returns. Arguments, in the order of the function's parameters: anything
-  /// that gives a BufferView for a Buffer<T> (of u32 words where T is a struct), a number for a Val<T>. An extent with
+  /// that gives a BufferView for a Buffer<T> (of u32 words where T is a struct), a number for a Val<T>, or a
+  /// slot(n, number) by which a replay changes it. An extent with
   /// a 0 does nothing. KernelError for buffers of another dtype, of no whole number of structs, or that overlap in part
   /// with one that is written; DeviceError for buffers on different devices.
   template <class... A>
   void launch(const Extent& threads, A&&... arguments) const {
-    this->launch_shape(nullptr, threads.size(), arguments...);
+    this->launch_shape(nullptr, threads.size(this->name()), arguments...);
   }
   /// The same on a queue of one's own.
   template <class... A>
   void launch_on(Queue& queue, const Extent& threads, A&&... arguments) const {
-    this->launch_shape(&queue, threads.size(), arguments...);
+    this->launch_shape(&queue, threads.size(this->name()), arguments...);
   }
   template <class... A>
   void launch(const Blocks&, A&&...) const {
     static_assert(!sizeof...(A) && sizeof...(A), "a map kernel has no blocks: launch it with {n}");
+  }
+  template <class S, class... A>
+    requires(!std::convertible_to<S, Extent> && !std::convertible_to<S, Blocks>)
+  void launch(S&&, A&&...) const {
+    detail::begins_with_threads<S>();
   }
 };
 
@@ -94,7 +108,7 @@ class BlockKernel : public detail::TracedKernel<P...> {
   /// blocks, so the kernel guards for itself.
   template <class... A>
   void launch(const Blocks& blocks, A&&... arguments) const {
-    this->launch_shape(nullptr, blocks.size(), arguments...);
+    this->launch_shape(nullptr, blocks.size(this->name()), arguments...);
   }
   template <class... A>
   void launch(const Extent& threads, A&&... arguments) const {
@@ -102,16 +116,21 @@ class BlockKernel : public detail::TracedKernel<P...> {
   }
   template <class... A>
   void launch_on(Queue& queue, const Blocks& blocks, A&&... arguments) const {
-    this->launch_shape(&queue, blocks.size(), arguments...);
+    this->launch_shape(&queue, blocks.size(this->name()), arguments...);
   }
   template <class... A>
   void launch_on(Queue& queue, const Extent& threads, A&&... arguments) const {
     this->launch_shape(&queue, rounded_up(threads), arguments...);
   }
+  template <class S, class... A>
+    requires(!std::convertible_to<S, Extent> && !std::convertible_to<S, Blocks>)
+  void launch(S&&, A&&...) const {
+    detail::begins_with_threads<S>();
+  }
 
  private:
   std::array<std::uint64_t, 3> rounded_up(const Extent& threads) const {
-    std::array<std::uint64_t, 3> shape = threads.size();
+    std::array<std::uint64_t, 3> shape = threads.size(this->name());
     for (std::size_t d = 0; d < 3; ++d) {
       const std::uint64_t b = this->kernel_.function().block_size[d];
       shape[d] = shape[d] / b + (shape[d] % b != 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/kernel/launch.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "tessera/base/error.h"
@@ -8,18 +9,18 @@
 
 namespace tessera {
 
-std::uint64_t Extent::count(std::int64_t n) {
-  if (n < 0)
-    fail<ArgumentError>(
-        {.asked = "launch of a kernel", .with = {{"extent", std::to_string(n)}}, .wrong = "an extent is negative"});
-  return static_cast<std::uint64_t>(n);
+void Extent::refuse(const std::string& kernel) const {
+  const auto wrong = *std::ranges::find_if(size_, [](std::uint64_t n) { return static_cast<std::int64_t>(n) < 0; });
+  fail<ArgumentError>({.asked = "launch " + kernel,
+                       .with = {{"extent", std::to_string(static_cast<std::int64_t>(wrong))}},
+                       .wrong = "an extent is negative"});
 }
 
 namespace detail {
 
 namespace {
-[[noreturn]] void out_of_range(DType dtype, const std::string& value) {
-  fail<ArgumentError>({.asked = "launch of a kernel",
+[[noreturn]] void out_of_range(const std::string& kernel, DType dtype, const std::string& value) {
+  fail<ArgumentError>({.asked = "launch " + kernel,
                        .with = {{"argument", value}, {"parameter", std::string(dtype_name(dtype))}},
                        .wrong = "a scalar argument is not in the range of its parameter"});
 }
@@ -34,23 +35,23 @@ void check_whole_structs(const std::string& kernel, std::size_t number, const Bu
                      .todo = "Give it a DeviceBuffer of the struct, or a view of whole structs"});
 }
 
-LaunchArgument scalar_argument(DType dtype, double value) {
+LaunchArgument scalar_argument(const std::string&, DType dtype, double value) {
   return LaunchArgument::scalar(dtype, ir::to_bits(dtype, value));
 }
-LaunchArgument scalar_argument(DType dtype, std::int64_t value) {
+LaunchArgument scalar_argument(const std::string& kernel, DType dtype, std::int64_t value) {
   if (is_int(dtype) && dtype != DType::index) {
     const std::uint64_t bits = ir::to_bits(dtype, value);
     if ((value < 0 && is_unsigned_int(dtype)) || static_cast<std::int64_t>(bits) != value)
-      out_of_range(dtype, std::to_string(value));
+      out_of_range(kernel, dtype, std::to_string(value));
   }
   return LaunchArgument::scalar(dtype, ir::to_bits(dtype, value));
 }
-LaunchArgument scalar_argument(DType dtype, std::uint64_t value) {
+LaunchArgument scalar_argument(const std::string& kernel, DType dtype, std::uint64_t value) {
   if (dtype == DType::u64) return LaunchArgument::scalar(dtype, value);
-  if (!is_int(dtype) && dtype != DType::boolean) return scalar_argument(dtype, static_cast<double>(value));
+  if (!is_int(dtype) && dtype != DType::boolean) return scalar_argument(kernel, dtype, static_cast<double>(value));
   if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
-    out_of_range(dtype, std::to_string(value));
-  return scalar_argument(dtype, static_cast<std::int64_t>(value));
+    out_of_range(kernel, dtype, std::to_string(value));
+  return scalar_argument(kernel, dtype, static_cast<std::int64_t>(value));
 }
 
 }  // namespace detail

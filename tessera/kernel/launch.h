@@ -11,40 +11,56 @@
 
 namespace tessera {
 
-/// How many threads: `{n}`, `{width, height}` or `{width, height, depth}`, of any integers. ArgumentError if one is
-/// negative.
+/// How many threads: `n`, `{n}`, `{width, height}` or `{width, height, depth}`, of any integers. A launch throws
+/// ArgumentError if one is negative.
 class Extent {
  public:
   template <std::integral... N>
     requires(sizeof...(N) >= 1 && sizeof...(N) <= 3)
   Extent(N... n) {
     std::size_t d = 0;
-    ((size_[d++] = count(static_cast<std::int64_t>(n))), ...);
+    ((negative_ = negative_ || (std::is_signed_v<N> && n < N{}), size_[d++] = static_cast<std::uint64_t>(n)), ...);
   }
   Extent(const std::array<std::uint64_t, 3>& n) : size_(n) {}
-  const std::array<std::uint64_t, 3>& size() const { return size_; }
+  const std::array<std::uint64_t, 3>& size(const std::string& kernel) const {
+    if (negative_) refuse(kernel);
+    return size_;
+  }
 
  private:
-  static std::uint64_t count(std::int64_t n);
+  [[noreturn]] void refuse(const std::string& kernel) const;
   std::array<std::uint64_t, 3> size_ = {1, 1, 1};
+  bool negative_ = false;
 };
 
 /// How many blocks: `blocks(x)`, `blocks(x, y)` or `blocks(x, y, z)`.
 class Blocks {
  public:
-  const std::array<std::uint64_t, 3>& size() const { return size_; }
+  const std::array<std::uint64_t, 3>& size(const std::string& kernel) const { return size_.size(kernel); }
 
  private:
   struct Private {};
-  Blocks(Private, const std::array<std::uint64_t, 3>& n) : size_(n) {}
+  Blocks(Private, const Extent& n) : size_(n) {}
   template <std::integral... N>
   friend Blocks blocks(N... n);
-  std::array<std::uint64_t, 3> size_;
+  Extent size_;
 };
 template <std::integral... N>
 Blocks blocks(N... n) {
   static_assert(sizeof...(N) >= 1 && sizeof...(N) <= 3, "blocks have one to three dimensions");
-  return Blocks(Blocks::Private{}, Extent(n...).size());
+  return Blocks(Blocks::Private{}, Extent(n...));
+}
+
+/// A number for a Val<T> of a launch that a Sequence records: `set(number, value)` of the sequence changes it for the
+/// replays to come. Several arguments may have one number.
+template <detail::Literal L>
+struct Slot {
+  std::uint32_t number;
+  L value;
+};
+template <detail::Literal L>
+Slot<L> slot(std::uint32_t number, L value) {
+  return {number, value};
 }
 
 // The hook. A type becomes a buffer argument of kernels by a function that is found by ADL:
@@ -94,7 +110,7 @@ struct Parameter<Buffer<T>> {
   }
   static Buffer<T> handle(ir::NodeId id) { return Buffer<T>(NodeRef{id}); }
   template <class A>
-  static LaunchArgument argument(A& a) {
+  static LaunchArgument argument(A& a, const std::string&) {
     return LaunchArgument(kernel_argument(a, access));
   }
 };
@@ -102,9 +118,22 @@ struct Parameter<Buffer<T>> {
 /// KernelError unless the buffer is made of whole structs of that many 32-bit words. `number` counts from 0.
 void check_whole_structs(const std::string& kernel, std::size_t number, const BufferView& view, std::uint64_t words);
 
-LaunchArgument scalar_argument(DType dtype, double value);
-LaunchArgument scalar_argument(DType dtype, std::int64_t value);   ///< ArgumentError if the dtype has no such value
-LaunchArgument scalar_argument(DType dtype, std::uint64_t value);  ///< likewise
+// ArgumentError if the dtype has no such value.
+LaunchArgument scalar_argument(const std::string& kernel, DType dtype, double value);
+LaunchArgument scalar_argument(const std::string& kernel, DType dtype, std::int64_t value);
+LaunchArgument scalar_argument(const std::string& kernel, DType dtype, std::uint64_t value);
+
+/// The number in an argument that may be a slot(n, number).
+template <class A>
+struct InSlot {
+  using type = A;
+  static constexpr bool value = false;
+};
+template <class L>
+struct InSlot<Slot<L>> {
+  using type = L;
+  static constexpr bool value = true;
+};
 
 template <class T>
 struct Parameter<Val<T>> {
@@ -112,8 +141,9 @@ struct Parameter<Val<T>> {
   static constexpr std::uint64_t words = 1;
   template <class A>
   static constexpr bool takes = [] {
-    if constexpr (Literal<std::remove_cvref_t<A>>)
-      return literal_fits<T, std::remove_cvref_t<A>>;
+    using L = typename InSlot<std::remove_cvref_t<A>>::type;
+    if constexpr (Literal<L>)
+      return literal_fits<T, L>;
     else
       return false;
   }();
@@ -122,16 +152,18 @@ struct Parameter<Val<T>> {
   static ir::NodeId declare(int number) { return declare_scalar(number, dtype_of<T>); }
   static Val<T> handle(ir::NodeId id) { return Val<T>(NodeRef{id}); }
   template <class A>
-  static LaunchArgument argument(A& a) {
+  static LaunchArgument argument(A& a, const std::string& kernel) {
     using L = std::remove_cvref_t<A>;
-    if constexpr (is_16bit_float<L>)
-      return scalar_argument(dtype_of<T>, static_cast<double>(static_cast<float>(a)));
+    if constexpr (InSlot<L>::value)
+      return argument(a.value, kernel).in_slot(a.number);
+    else if constexpr (is_16bit_float<L>)
+      return scalar_argument(kernel, dtype_of<T>, static_cast<double>(static_cast<float>(a)));
     else if constexpr (std::floating_point<L>)
-      return scalar_argument(dtype_of<T>, static_cast<double>(a));
+      return scalar_argument(kernel, dtype_of<T>, static_cast<double>(a));
     else if constexpr (std::unsigned_integral<L>)
-      return scalar_argument(dtype_of<T>, static_cast<std::uint64_t>(a));
+      return scalar_argument(kernel, dtype_of<T>, static_cast<std::uint64_t>(a));
     else
-      return scalar_argument(dtype_of<T>, static_cast<std::int64_t>(a));
+      return scalar_argument(kernel, dtype_of<T>, static_cast<std::int64_t>(a));
   }
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of 16 x 16 matrices by the threads of a subgroup, in a form that matrix units can compute; today every
-// device computes them in loops, and no backend uses such units yet. Block kernels only; every thread of the subgroup
+// Products of 16 x 16 matrices by the threads of a subgroup: by matrix units where the device has them (the table is in
+// docs/kernels.md), elsewhere in loops. Block kernels only; every thread of the subgroup
 // must come to each of these operations together, with the same index, stride and value.
 #pragma once
 

@@ -42,6 +42,30 @@ class MemoryHandle {
   Vec<std::remove_const_t<T>, n> load(Subscript i) const {
     return Vec<std::remove_const_t<T>, n>(NodeRef{detail::load(id_, i.node(), n)});
   }
+  Val<std::remove_const_t<T>> load(Subscript i) const {
+    read_by_name<T>();
+    return (*this)[i];
+  }
+  template <class U>
+    requires(Traced<U> || Literal<U>)
+  void store(Subscript, const U&) const {
+    read_by_name<U>();
+  }
+  template <class U = T>
+  Val<std::remove_const_t<T>> operator()(const auto&...) const {
+    static_assert(!sizeof(U), "an element is x[i]; of a buffer that holds rows it is x[row * width + column]");
+    return Val<std::remove_const_t<T>>(NodeRef{ir::no_node});
+  }
+  template <class U = T>
+  const Val<std::remove_const_t<T>>* begin() const {
+    no_host_loop<U>();
+    return nullptr;
+  }
+  template <class U = T>
+  const Val<std::remove_const_t<T>>* end() const {
+    no_host_loop<U>();
+    return nullptr;
+  }
   /// Stores consecutive elements from i on.
   template <int n>
   void store(Subscript i, const Vec<std::remove_const_t<T>, n>& elements) const {
@@ -51,8 +75,31 @@ class MemoryHandle {
   ir::NodeId memory() const { return id_; }
 
  private:
+  template <class U>
+  static constexpr void no_host_loop() {
+    static_assert(!sizeof(U), "a loop over elements is for_(0, x.size(), [&](Val<Index> i) { ... x[i] ... })");
+  }
   ir::Handle id_;
 };
+
+/// Memory that a kernel makes, of one dimension or two; its sizes are known while tracing.
+template <class T>
+class OwnMemory : public MemoryHandle<T> {
+ public:
+  OwnMemory(NodeRef n, std::uint64_t columns) : MemoryHandle<T>(n), columns_(columns) {}
+  /// Of two dimensions: the element at row * columns + column. KernelError if there is one dimension.
+  BufferElement<T> operator()(Subscript row, Subscript column) const {
+    const Val<Index> i(NodeRef{element_of_row(columns_, row.node(), column.node())});
+    return BufferElement<T>(this->memory(), Subscript(i, row.file(), row.line()));
+  }
+
+ private:
+  std::uint64_t columns_;  ///< 0: one dimension
+};
+template <class U>
+constexpr void sized() {
+  static_assert(!sizeof(U), "memory is made with its size: Shared<float> t(64), of two dimensions t(rows, columns)");
+}
 
 }  // namespace detail
 
@@ -64,27 +111,52 @@ class Buffer : public detail::MemoryHandle<T> {
 
  public:
   using detail::MemoryHandle<T>::MemoryHandle;
+  Buffer(const Buffer&) = default;
+  Buffer& operator=(const Buffer&) = default;
+  template <class U>
+  void operator=(const U&) {
+    static_assert(!sizeof(U), "a buffer is stored to element by element: x[i] = ...");
+  }
 };
 
-/// Memory that the threads of a block share; uninitialised. `n` is known while tracing. Block kernels only.
+/// Memory that the threads of a block share; uninitialised. `n`, or rows and columns, are known while tracing. Elements
+/// are t[i], and t(row, column) of two dimensions. Block kernels only.
 template <class T>
-class Shared : public detail::MemoryHandle<T> {
+class Shared : public detail::OwnMemory<T> {
   static_assert(Element<T>, "shared memory holds bool, std::int8_t to std::uint64_t, half, bfloat16, float or double");
 
  public:
   explicit Shared(std::uint64_t n, const char* file = __builtin_FILE(), int line = __builtin_LINE())
-      : detail::MemoryHandle<T>((detail::note(file, line), detail::NodeRef{detail::shared(dtype_v<T>, n)})) {}
+      : detail::OwnMemory<T>((detail::note(file, line), detail::NodeRef{detail::shared(dtype_v<T>, n)}), 0) {}
+  Shared(std::uint64_t rows, std::uint64_t columns, const char* file = __builtin_FILE(), int line = __builtin_LINE())
+      : detail::OwnMemory<T>(
+            (detail::note(file, line), detail::NodeRef{detail::shared(dtype_v<T>, detail::elements(rows, columns))}),
+            columns) {}
+  template <class U = T>
+  Shared() : detail::OwnMemory<T>(detail::NodeRef{ir::no_node}, 0) {
+    detail::sized<U>();
+  }
 };
 
-/// Memory of one thread, zero when the thread starts. `n` (at most 4096) is known while tracing.
+/// Memory of one thread, zero when the thread starts. `n`, or rows * columns (at most 4096), is known while tracing.
+/// Elements as in Shared.
 template <class T>
-class LocalArray : public detail::MemoryHandle<T> {
+class LocalArray : public detail::OwnMemory<T> {
   static_assert(Element<T> && !detail::is_16bit_float<T>,
                 "a local array holds bool, std::int8_t to std::uint64_t, float or double");
 
  public:
   explicit LocalArray(std::uint64_t n, const char* file = __builtin_FILE(), int line = __builtin_LINE())
-      : detail::MemoryHandle<T>((detail::note(file, line), detail::NodeRef{detail::local(dtype_v<T>, n)})) {}
+      : detail::OwnMemory<T>((detail::note(file, line), detail::NodeRef{detail::local(dtype_v<T>, n)}), 0) {}
+  LocalArray(std::uint64_t rows, std::uint64_t columns, const char* file = __builtin_FILE(),
+             int line = __builtin_LINE())
+      : detail::OwnMemory<T>(
+            (detail::note(file, line), detail::NodeRef{detail::local(dtype_v<T>, detail::elements(rows, columns))}),
+            columns) {}
+  template <class U = T>
+  LocalArray() : detail::OwnMemory<T>(detail::NodeRef{ir::no_node}, 0) {
+    detail::sized<U>();
+  }
 };
 
 namespace detail {

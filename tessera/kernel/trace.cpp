@@ -2,8 +2,11 @@
 #include "tessera/kernel/trace.h"
 
 #include <limits>
+#include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/builder.h"
+#include "tessera/ir/print.h"
 #include "tessera/ir/value.h"
 
 namespace tessera::detail {
@@ -82,6 +85,24 @@ ir::NodeId memory_size(ir::NodeId memory) {
   if (n.op == ir::Op::param) return builder().buffer_size(memory);
   return builder().constant(DType::index, n.imm);
 }
+std::uint64_t elements(std::uint64_t rows, std::uint64_t columns) {
+  if (rows != 0 && columns != 0 && rows <= (std::uint64_t{1} << 40) / columns) return rows * columns;
+  fail<KernelError>(
+      {.asked = "kernel " + builder().function().name + ", " + to_string(builder().source()),
+       .wrong = "this memory has " + std::to_string(rows) + " rows of " + std::to_string(columns) + " elements",
+       .todo = "Give it one or more of each, as many as fit"});
+}
+ir::NodeId element_of_row(std::uint64_t columns, ir::NodeId row, ir::NodeId column) {
+  if (columns == 0)
+    fail<KernelError>({.asked = "kernel " + builder().function().name + ", " + to_string(builder().source()),
+                       .wrong = "this memory was made with one size, and is asked for a row and a column",
+                       .todo = "Make it with two, as in Shared<float> t(32, 33), or take t[i]"});
+  const auto as_index = [](ir::NodeId id) {
+    return builder().node(id).type.dtype == DType::index ? id : cast(DType::index, id);
+  };
+  const ir::NodeId begin = binary(ir::BinaryOp::mul, as_index(row), constant(DType::index, columns));
+  return binary(ir::BinaryOp::add, begin, as_index(column));
+}
 ir::NodeId local(DType dtype, std::uint64_t count) { return builder().local({dtype}, count); }
 ir::NodeId shared(DType dtype, std::uint64_t count) { return builder().shared(dtype, count); }
 ir::NodeId load(ir::NodeId memory, ir::NodeId index, std::uint8_t lanes) {
@@ -159,15 +180,62 @@ void mma_store(ir::NodeId accumulator, ir::NodeId memory, ir::NodeId index, ir::
 }
 
 void barrier() { builder().barrier(); }
-void print(std::string_view format, std::initializer_list<ir::NodeId> values) {
-  builder().print(std::string(format), {values.begin(), values.size()});
+Shown shown(bool value) { return {.node = ir::no_node, .text = value ? "1" : "0"}; }
+Shown shown(std::int64_t value) { return {.node = ir::no_node, .text = std::to_string(value)}; }
+Shown shown(std::uint64_t value) { return {.node = ir::no_node, .text = std::to_string(value)}; }
+Shown shown(double value, bool is_float) {
+  return {.node = ir::no_node, .text = ir::print_float(value, is_float ? ir::float_digits : ir::double_digits)};
 }
+void print(std::string_view format, std::span<const Shown> values) {
+  // What the host gives is written into the format, where braces have to be doubled.
+  const auto escaped = [](std::string_view text) {
+    std::string out;
+    for (const char c : text) out.append(c == '{' || c == '}' ? 2 : 1, c);
+    return out;
+  };
+  const auto pieces = ir::print_pieces(format);
+  std::string out;
+  std::vector<ir::NodeId> nodes;
+  std::size_t next = 0;
+  if (const std::string wrong = ir::print_mistake(format, values.size()); !wrong.empty())
+    fail<KernelError>({.asked = "kernel " + builder().function().name + ", " + to_string(builder().source()),
+                       .wrong = wrong,
+                       .todo = ir::print_remedy});
+  for (const ir::PrintPiece& piece : pieces) {
+    out += escaped(piece.text);
+    if (!piece.value) continue;
+    const Shown& v = values[next++];
+    if (v.node == ir::no_node) {
+      out += escaped(v.text);
+    } else {
+      nodes.push_back(v.node);
+      out += piece.digits == 0 ? "{}" : "{:." + std::to_string(piece.digits) + "}";
+    }
+  }
+  builder().print(std::move(out), nodes);
+}
+namespace {
+// A guard as in CUDA, `if_(i >= n, [&] { return; })`, leaves the lambda alone, and would guard nothing.
+void check_if() {
+  const ir::Function& fn = builder().function();
+  const ir::Node& n = fn.nodes.back();
+  const auto empty = [&](ir::BlockId block) { return block == ir::no_block || fn.blocks[block].empty(); };
+  if (!empty(n.args[1]) || !empty(n.args[2])) return;
+  fail<KernelError>({.asked = "kernel " + fn.name + ", " + to_string(builder().source()),
+                     .wrong = "the body of this if_ does nothing",
+                     .todo =
+                         "`return` in it leaves the body, not the kernel: to end the thread, write return_(). Where "
+                         "a host value decides that there is nothing to do, let a C++ if around the if_ decide"});
+}
+}  // namespace
 void if_(ir::NodeId condition, Body then) {
   builder().if_(condition, [then] { then(); });
+  check_if();
 }
 void if_(ir::NodeId condition, Body then, Body otherwise) {
   builder().if_(
       condition, [then] { then(); }, [otherwise] { otherwise(); });
+  check_if();
 }
 void for_(ir::NodeId begin, ir::NodeId end, ir::NodeId step, Body body) {
   builder().for_(begin, end, step, [body](ir::NodeId counter) { body(counter); });

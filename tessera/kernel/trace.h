@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -26,8 +27,11 @@ class Body {
   static void run(F& f, ir::NodeId id) {
     if constexpr (requires { f(id); })
       f(id);
-    else
+    else if constexpr (requires { f(); })
       f();
+    else
+      static_assert(!sizeof(F),
+                    "a body is no mutable lambda: [=] holds copies, so capture by reference, as in [&] { ... }");
   }
   const void* object_;
   void (*call_)(const void*, ir::NodeId);
@@ -60,6 +64,9 @@ ir::NodeId dot4(ir::Dot4Signs signs, ir::NodeId a, ir::NodeId b, ir::NodeId c);
 
 ir::NodeId index(ir::IndexKind kind, int dimension);
 ir::NodeId memory_size(ir::NodeId memory);
+/// Of memory with rows; KernelError if they are no number of elements, or 0 columns are none given.
+std::uint64_t elements(std::uint64_t rows, std::uint64_t columns);
+ir::NodeId element_of_row(std::uint64_t columns, ir::NodeId row, ir::NodeId column);
 ir::NodeId local(DType dtype, std::uint64_t count);
 ir::NodeId shared(DType dtype, std::uint64_t count);
 ir::NodeId load(ir::NodeId memory, ir::NodeId index, std::uint8_t lanes = 1);
@@ -91,7 +98,16 @@ void mma_multiply(ir::NodeId accumulator, ir::NodeId left, ir::NodeId right);
 void mma_store(ir::NodeId accumulator, ir::NodeId memory, ir::NodeId index, ir::NodeId stride);
 
 void barrier();
-void print(std::string_view format, std::initializer_list<ir::NodeId> values);
+/// What print shows: a value of the kernel, or one of the host's as text.
+struct Shown {
+  ir::NodeId node = ir::no_node;
+  std::string text;
+};
+Shown shown(bool value);
+Shown shown(std::int64_t value);
+Shown shown(std::uint64_t value);
+Shown shown(double value, bool is_float);
+void print(std::string_view format, std::span<const Shown> values);
 void if_(ir::NodeId condition, Body then);
 void if_(ir::NodeId condition, Body then, Body otherwise);
 void for_(ir::NodeId begin, ir::NodeId end, ir::NodeId step, Body body);  ///< body gets its counter

@@ -75,6 +75,9 @@ struct TypeOf<U> {
 /// The element type of a traced operand, void of others.
 template <class U>
 using type_of = typename TypeOf<U>::type;
+/// The same, and of a literal its own.
+template <class U>
+using NumberOf = std::conditional_t<Traced<U>, type_of<U>, U>;
 
 /// May a literal of this C++ type stand for a T? A double meets a float quietly; a real never meets an integer.
 template <class T, class L>
@@ -112,6 +115,17 @@ inline constexpr bool accepts = [] {
     return rounds && is_16bit_float<T> && std::same_as<Computed<type_of<U>>, float>;
 }();
 
+template <class U>
+concept Counts = requires { typename U::counts; };  ///< LoopCounter
+/// A traced value that is given where a Val<T> is wanted, and is of another type: it has a sentence. (What may widen
+/// and Vars have none, so that functions may be overloaded by Val types.)
+template <class T, class U>
+concept OtherType = Plain<U> && !accepts<T, U, false> && !is_16bit_float<type_of<U>> && !Counts<U>;
+
+/// False, once it is instantiated.
+template <class...>
+inline constexpr bool never = false;
+
 // The sentences. Each function holds one, so that it is written once; they are called for their static_assert.
 template <class U>
 constexpr void not_host_data() {
@@ -127,40 +141,44 @@ constexpr void named() {
   static_assert(!Old<std::remove_cvref_t<U>> || std::is_lvalue_reference_v<U>,
                 "the result of an atomic must be named before it is used: auto old = atomic_add(b, i, v);");
 }
+template <class U>
+constexpr void no_pointers() {
+  static_assert(!sizeof(U), "kernels have no pointers: atomics take the memory and the index, atomic_add(x, i, v)");
+}
+template <class U>
+constexpr void read_by_name() {
+  static_assert(!sizeof(U),
+                "an element is read by its name, auto v = x[i], and written by x[i] = v; several at once by "
+                "x.load<n>(i), and by all threads by atomic_add(x, i, v) and its like");
+}
 template <bool ok, class A, class B>
 constexpr void same_types() {
   static_assert(ok || Host<A> || Host<B> || Memory<A> || Memory<B>, "operands have different types: use cast<T>(...)");
 }
 
 /// Conversions that C++ would try where a kernel's value meets host code: they exist to say what to write instead.
+/// To one number type alone, so that functions with an overload for each, such as std::sin, are not ambiguous.
 template <class T>
 class HostConversions {
+  using Number = std::conditional_t<std::same_as<T, Index>, std::ptrdiff_t, Computed<T>>;
+
  public:
   using traced_type = T;
-  template <class U>
-    requires std::is_arithmetic_v<U>
-  operator U() const {
-    if constexpr (std::same_as<U, bool>)
-      static_assert(!sizeof(U),
-                    "a traced value is not a C++ bool: use if_(cond, [&]{ ... }) or select(cond, a, b); for loops "
-                    "for_(begin, end, body) or while_(cond, body)");
-    else
-      refuse<U>();
-    return U{};
+  explicit(!std::same_as<T, bool>) operator bool() const {
+    static_assert(!sizeof(T),
+                  "a traced value is not a C++ bool: use if_(cond, [&]{ ... }) or select(cond, a, b); for loops "
+                  "for_(begin, end, body) or while_(cond, body)");
+    return false;
   }
-  /// For the subscripts of C arrays, where g++ looks at no template.
-  operator std::ptrdiff_t() const {
-    refuse<T>();
-    return 0;
-  }
-
- private:
-  template <class U>
-  static constexpr void refuse() {
+  operator Number() const
+    requires(!std::same_as<T, bool>)
+  {
     static_assert(
-        std::is_void_v<U>,
+        std::same_as<T, bool>,
         "a traced value is not a C++ number (as a subscript: host data is not visible in a kernel: pass it as a "
-        "Buffer argument; as a type: use cast<T>(...))");
+        "Buffer argument; as a type: use cast<T>(...); as a function's argument: kernels have functions of their own, "
+        "without std::, as in sqrt(x), abs(x), max(a, b))");
+    return Number{};
   }
 };
 

@@ -110,6 +110,15 @@ class Val : public detail::HostConversions<T> {
     detail::note(file, line);
     id_ = detail::node_exactly<T>(u);
   }
+  template <class U>
+    requires(!std::derived_from<std::remove_cvref_t<U>, Val> && detail::OtherType<T, std::remove_cvref_t<U>>)
+  Val(U&&) {
+    detail::same_types<!sizeof(T), std::remove_cvref_t<U>, std::remove_cvref_t<U>>();
+  }
+  template <class U = T>
+  Val() {
+    static_assert(!sizeof(U), "a Val has its value from the start, and never changes: declare it Var<T>");
+  }
   explicit Val(detail::NodeRef n) : id_(n.id) {}
 
   ir::NodeId node() const { return id_; }
@@ -118,6 +127,27 @@ class Val : public detail::HostConversions<T> {
     static_assert(!sizeof(T), "a Val never changes: declare it Var<T>");
     return *this;
   }
+  template <class U = T>
+  Val operator[](const auto&) const {
+    static_assert(!sizeof(U),
+                  "one number has no elements: memory of two dimensions is read by t(row, column), a buffer by x[row * "
+                  "width + column]");
+    return *this;
+  }
+#define TESSERA_STEP(symbol)                                             \
+  template <class U = T>                                                 \
+  Val operator symbol() {                                                \
+    static_assert(!sizeof(U), "a Val never changes: declare it Var<T>"); \
+    return *this;                                                        \
+  }                                                                      \
+  template <class U = T>                                                 \
+  Val operator symbol(int) {                                             \
+    static_assert(!sizeof(U), "a Val never changes: declare it Var<T>"); \
+    return *this;                                                        \
+  }
+  TESSERA_STEP(++)
+  TESSERA_STEP(--)
+#undef TESSERA_STEP
 #define TESSERA_ASSIGNMENT(symbol)                                       \
   template <class U>                                                     \
   void operator symbol(U&&) {                                            \
@@ -227,11 +257,50 @@ class Var : public detail::HostConversions<T> {
 #undef TESSERA_ASSIGNMENT
   Var& operator++() & { return *this += 1; }
   Var& operator--() & { return *this -= 1; }
+  /// These give the value before.
+  Val<T> operator++(int) & {
+    const Val<T> before = get();
+    *this += 1;
+    return before;
+  }
+  Val<T> operator--(int) & {
+    const Val<T> before = get();
+    *this -= 1;
+    return before;
+  }
+
+  // What is captured by [=] is const, and a copy.
+#define TESSERA_ASSIGNMENT(symbol, op)                   \
+  template <class U>                                     \
+    requires(!std::same_as<std::remove_cvref_t<U>, Var>) \
+  const Var& operator symbol(U&&) const& {               \
+    return captured_copy<U>();                           \
+  }                                                      \
+  const Var& operator symbol(const Var&) const& { return captured_copy<T>(); }
+  TESSERA_ASSIGNMENT(=, )
+  TESSERA_COMPOUND_ASSIGNMENTS(TESSERA_ASSIGNMENT)
+#undef TESSERA_ASSIGNMENT
+  const Var& operator++() const& { return captured_copy<T>(); }
+  const Var& operator++(int) const& { return captured_copy<T>(); }
+  const Var& operator--() const& { return captured_copy<T>(); }
+  const Var& operator--(int) const& { return captured_copy<T>(); }
 
  private:
+  template <class U>
+  const Var& captured_copy() const {
+    static_assert(!sizeof(U),
+                  "this Var is const: a lambda with [=] holds a copy, so capture by reference, as in [&] { ... }");
+    return *this;
+  }
   void set(ir::NodeId value) const { detail::store_variable(id_, value); }
   ir::Handle id_;
 };
+
+/// `Var s = x[i]` has the type of what it begins with; of a double it is a float.
+template <class U>
+  requires(detail::Traced<std::remove_cvref_t<U>> || detail::Literal<std::remove_cvref_t<U>>)
+Var(U&&) -> Var<std::conditional_t<std::same_as<std::remove_cvref_t<U>, double>, float,
+                                   detail::Computed<detail::NumberOf<std::remove_cvref_t<U>>>>>;
 
 /// What an atomic gives: the value before it. It has to be named before it is used, because C++ leaves the order of two
 /// atomics in one expression open.
@@ -299,28 +368,76 @@ class BufferElement : public Val<T> {
         line_(other.line_),
         is_field_(other.is_field_) {}
 
-  void operator=(detail::Arg<T, true> value) && { set(value.node()); }
-  void operator=(const BufferElement& value) && { set(value.node()); }
-#define TESSERA_ASSIGNMENT(symbol, op)                           \
-  template <class U>                                             \
-  void operator symbol(U&& u)&& {                                \
-    detail::check_compound<T, U>();                              \
-    set(detail::compound<T>(ir::BinaryOp::op, this->node(), u)); \
+  /// Assignments give the value that was stored, but of 16-bit floats, which are rounded on the way, nothing.
+  auto operator=(detail::Arg<T, true> value) && { return set(value.node()); }
+  auto operator=(const BufferElement& value) && { return set(value.node()); }
+#define TESSERA_ASSIGNMENT(symbol, op)                                  \
+  template <class U>                                                    \
+  auto operator symbol(U&& u)&& {                                       \
+    detail::check_compound<T, U>();                                     \
+    return set(detail::compound<T>(ir::BinaryOp::op, this->node(), u)); \
   }
   TESSERA_COMPOUND_ASSIGNMENTS(TESSERA_ASSIGNMENT)
 #undef TESSERA_ASSIGNMENT
-  template <class U>
-  void operator=(U&&) & {
-    static_assert(!sizeof(U), "this name is the value that was read, not its place: to store, write b[i] = ...");
+#define TESSERA_ASSIGNMENT(symbol, op)                                                                            \
+  template <class U>                                                                                              \
+  void operator symbol(U&&)& {                                                                                    \
+    static_assert(!sizeof(U), "this name is the value that was read, not its place: to store, write b[i] = ..."); \
+  }
+  TESSERA_ASSIGNMENT(=, )
+  TESSERA_COMPOUND_ASSIGNMENTS(TESSERA_ASSIGNMENT)
+#undef TESSERA_ASSIGNMENT
+
+  // b[i]++ gives the value before, ++b[i] the one after.
+  auto operator++() && { return std::move(*this) += 1; }
+  auto operator--() && { return std::move(*this) -= 1; }
+  Val<T> operator++(int) && {
+    std::move(*this) += 1;
+    return *this;
+  }
+  Val<T> operator--(int) && {
+    std::move(*this) -= 1;
+    return *this;
+  }
+  template <class U = T>
+  void operator++() & {
+    *this += U{};
+  }
+  template <class U = T>
+  void operator++(int) & {
+    *this += U{};
+  }
+  template <class U = T>
+  void operator--() & {
+    *this += U{};
+  }
+  template <class U = T>
+  void operator--(int) & {
+    *this += U{};
+  }
+  template <class U = T>
+  const void* operator&() && {
+    detail::no_pointers<U>();
+    return nullptr;
+  }
+  template <class U = T>
+  Val<T> load(const auto&...) const {
+    detail::read_by_name<U>();
+    return *this;
+  }
+  template <class U = T>
+  void store(const auto&...) const {
+    detail::read_by_name<U>();
   }
 
  private:
-  void set(ir::NodeId value) const {
+  auto set(ir::NodeId value) const {
     detail::note(file_, line_);
     if (is_field_)
       detail::store_field(memory_, index_, dtype_v<T>, value);
     else
       detail::store(memory_, index_, value);
+    if constexpr (!detail::is_16bit_float<T>) return Val<T>(detail::NodeRef{value});
   }
   ir::Handle memory_, index_;
   const char* file_;
@@ -350,6 +467,32 @@ class ReadOnlyElement : public Val<T> {
   TESSERA_ASSIGNMENT(=, )
   TESSERA_COMPOUND_ASSIGNMENTS(TESSERA_ASSIGNMENT)
 #undef TESSERA_ASSIGNMENT
+  template <class U = T>
+  void operator++() {
+    *this += U{};
+  }
+  template <class U = T>
+  void operator++(int) {
+    *this += U{};
+  }
+  template <class U = T>
+  void operator--() {
+    *this += U{};
+  }
+  template <class U = T>
+  void operator--(int) {
+    *this += U{};
+  }
+  template <class U = T>
+  const void* operator&() && {
+    detail::no_pointers<U>();
+    return nullptr;
+  }
+  template <class U = T>
+  Val<T> load(const auto&...) const {
+    detail::read_by_name<U>();
+    return *this;
+  }
 };
 #undef TESSERA_COMPOUND_ASSIGNMENTS
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// mistake 1: a traced value is not a C++ bool: use if_(cond, [&]{ ... }) or select(cond, a, b); for loops for_(begin,
-// end, body) or while_(cond, body) mistake 2: a traced value is not a C++ bool: use if_(cond, [&]{ ... }) or
-// select(cond, a, b); for loops for_(begin, end, body) or while_(cond, body) mistake 3: a traced value is not a C++
-// bool: use if_(cond, [&]{ ... }) or select(cond, a, b); for loops for_(begin, end, body) or while_(cond, body) mistake
-// 4: a traced value is not a C++ bool: use if_(cond, [&]{ ... }) or select(cond, a, b); for loops for_(begin, end,
-// body) or while_(cond, body) mistake 5: a traced value is not a C++ bool: use if_(cond, [&]{ ... }) or select(cond, a,
-// b); for loops for_(begin, end, body) or while_(cond, body)
+// clang-format off
+// mistake 1: a traced value is not a C++ bool: use if_(cond, [&]{ ... }) or select(cond, a, b); for loops for_(begin, end, body) or while_(cond, body)
+// mistake 2: a traced value is not a C++ bool: use if_(cond, [&]{ ... }) or select(cond, a, b); for loops for_(begin, end, body) or while_(cond, body)
+// mistake 3: a traced value is not a C++ bool: use if_(cond, [&]{ ... }) or select(cond, a, b); for loops for_(begin, end, body) or while_(cond, body)
+// mistake 4: a traced value is not a C++ bool: use if_(cond, [&]{ ... }) or select(cond, a, b); for loops for_(begin, end, body) or while_(cond, body)
+// mistake 5: kernels have functions of their own, without std::, as in max(a, b)
+// clang-format on
 #include <algorithm>
 
 #include "tessera/kernel/kernel.h"
@@ -24,7 +24,7 @@ auto k = kernel("k", [](Buffer<const float> x, Buffer<float> y) {
   for (int j = 0; j < x.size(); ++j) y[i] += x[j];
 #elif MISTAKE == 5
   Val<float> a = x[i], b = y[i];
-  y[i] = std::max(a, b);  // compares with an if of its own
+  y[i] = std::max(a, b);
 #else
   if_(x[i] < y[i], [&] { y[i] = x[i]; });
   Var<bool> smaller = x[i] < y[i];

@@ -9,6 +9,9 @@
 // mistake 5: this kernel takes:
 // mistake 6: this kernel writes one of its buffers, and that argument is const
 // mistake 7: a map kernel has no blocks: launch it with {n}
+// mistake 8: this kernel takes:
+// mistake 9: a launch begins with how many threads
+// mistake 10: a launch begins with how many threads
 #include <vector>
 
 #include "tessera/kernel/buffer.h"
@@ -39,7 +42,15 @@ void run(const DeviceBuffer<float>& x, DeviceBuffer<float>& y, DeviceBuffer<int>
   saxpy.launch({n}, x, x, 2.0f);
 #elif MISTAKE == 7
   saxpy.launch(blocks(n), x, y, 2.0f);
+#elif MISTAKE == 8
+  count.launch({n}, z, slot(0, 2.5f));
+#elif MISTAKE == 9
+  saxpy.launch(x, y, 2.0f);
+#elif MISTAKE == 10
+  count.launch(2.5, z, 7);
 #else
+  saxpy.launch(n, x, y, 2.0f);
+  saxpy.launch({n}, x, y, slot(0, 2.0f));
   saxpy.launch({n}, x, y, 2.0f);
   saxpy.launch({n}, x, y, 2);
   saxpy.launch({n}, x.view(), y.view(), 2.0);

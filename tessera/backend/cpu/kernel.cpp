@@ -15,6 +15,7 @@
 #include "tessera/base/os/fork.h"
 #include "tessera/base/os/per_thread.h"
 #include "tessera/base/packed.h"
+#include "tessera/ir/print.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera::cpu {
@@ -161,30 +162,27 @@ class GeneratedKernel final : public CpuKernel {
   static void print(void* self, std::uint32_t format, const std::uint64_t* bits) noexcept {
     try {
       const Facts::Print& print = static_cast<GeneratedKernel*>(self)->facts_.prints.at(format);
-      const std::string& text = print.text;
       std::string line;
       std::size_t value = 0;
-      for (std::size_t i = 0; i < text.size(); ++i) {
-        if (text.compare(i, 2, "{}") != 0 || value == print.types.size()) {
-          line += text[i];
-          continue;
-        }
-        line += value_text(print.types[value], bits[value]);
-        ++value, ++i;
+      for (const ir::PrintPiece& piece : ir::print_pieces(print.text)) {
+        line += piece.text;
+        if (!piece.value) continue;
+        line += value_text(print.types[value], bits[value], piece.digits);
+        ++value;
       }
       line += '\n';
-      std::fwrite(line.data(), 1, line.size(), stderr);
+      std::fwrite(line.data(), 1, line.size(), stdout);
     } catch (const std::exception&) {  // no memory for a line: it is lost, the kernel goes on
     }
   }
-  static std::string value_text(DType t, std::uint64_t bits) {
+  static std::string value_text(DType t, std::uint64_t bits, int digits) {
     return with_compute_type(t, [&](auto tag) {
       using T = decltype(tag);
       const T v = from_bits<T>(t, bits);
       if constexpr (std::is_same_v<T, bool>)
-        return std::string(v ? "true" : "false");
+        return std::string(v ? "1" : "0");
       else if constexpr (std::is_floating_point_v<T>)
-        return fmt::format("{}", v);
+        return ir::print_float(v, digits ? digits : t == DType::f64 ? ir::double_digits : ir::float_digits);
       else
         return fmt::format("{}", +v);
     });

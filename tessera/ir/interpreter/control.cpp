@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "tessera/ir/interpreter/machine.h"
+#include "tessera/ir/print.h"
 
 namespace tessera::ir::engine {
 
@@ -74,7 +75,7 @@ void require_index(Machine& m, const Instruction& i, std::uint32_t lane, std::in
            .lane = lane,
            .wrong = "an index of " + m.thread_text(m.block, lane) + " is " + std::to_string(value) +
                     ", more than 32 bits hold",
-           .todo = "Launch the kernel with 64-bit indices, or compute this in i64"});
+           .todo = wide_index_remedy});
 }
 void run_index_check(Machine& m, const Instruction& i) {
   const std::int64_t* index = m.lanes<std::int64_t>(i.in[0]);
@@ -133,21 +134,23 @@ void run_for(Machine& m, const Instruction& i) {
   m.mask = before;
 }
 
-std::string printed(const Machine& m, Type type, DType resolved, std::size_t offset, std::uint32_t lane) {
+double as_double(double v) { return v; }
+template <class T>
+double as_double(T v) {
+  return static_cast<float>(v);
+}
+
+std::string printed(const Machine& m, Type type, DType resolved, int digits, std::size_t offset, std::uint32_t lane) {
   return with_lane_type(resolved, [&](auto tag) {
     using T = decltype(tag);
     std::string out;
     for (std::uint32_t c = 0; c < type.lanes; ++c) {
       const T v = m.lanes<T>(offset)[c * m.program.stride + lane];
       if (c != 0) out += ", ";
-      if constexpr (std::is_same_v<T, bool>)
-        out += v ? "true" : "false";
-      else if constexpr (std::is_integral_v<T>)
+      if constexpr (std::is_integral_v<T>)  // bools too
         out += std::to_string(v);
-      else if constexpr (std::is_same_v<T, double>)
-        out += fmt::format("{}", v);
       else
-        out += fmt::format("{}", static_cast<float>(v));
+        out += print_float(as_double(v), digits ? digits : std::is_same_v<T, double> ? double_digits : float_digits);
     }
     return type.lanes > 1 ? "(" + out + ")" : out;
   });
@@ -156,26 +159,24 @@ std::string printed(const Machine& m, Type type, DType resolved, std::size_t off
 void run_print(Machine& m, const Instruction& i) {
   const Function& fn = m.program.fn;
   const Node& n = fn[i.node];
-  const std::string& format = fn.strings[n.extra];
+  const auto pieces = print_pieces(fn.strings[n.extra]);
   const auto values = operands(n);
   for_each_lane(m.mask, [&](std::uint32_t l) {
     std::string line;
     std::size_t used = 0;
-    for (std::size_t p = 0; p < format.size(); ++p) {
-      if (format.compare(p, 2, "{}") != 0 || used >= values.size()) {
-        line += format[p];
-        continue;
-      }
+    for (const PrintPiece& piece : pieces) {
+      line += piece.text;
+      if (!piece.value) continue;
       const Type type = fn[values[used]].type;
       const bool wide = fn.index64 || m.program.options.checks;
       const DType resolved = type.dtype != DType::index ? type.dtype : wide ? DType::i64 : DType::i32;
-      line += printed(m, type, resolved, i.in[used], l);
-      ++used, ++p;
+      line += printed(m, type, resolved, piece.digits, i.in[used], l);
+      ++used;
     }
     if (m.program.options.print)
       m.program.options.print(line);
     else
-      std::fputs((line + "\n").c_str(), stderr);  // fmt::print would throw if it is closed
+      std::fputs((line + "\n").c_str(), stdout);  // fmt::print would throw if it is closed
   });
 }
 

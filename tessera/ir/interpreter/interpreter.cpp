@@ -218,7 +218,7 @@ void Machine::out_of_bounds(const Instruction& i, std::uint32_t lane, std::int64
          .wrong = thread_text(block, lane) + " " + verb + " " + memory.slot->name + "[" + std::to_string(element) +
                   "]" + elements + ", which is out of bounds" +
                   (overflow ? " and does not fit into the 32 bits of an index" : ""),
-         .todo = overflow ? "Launch the kernel with 64-bit indices" : "Guard it with if_, or use load_if",
+         .todo = overflow ? wide_index_remedy : "Guard it with if_, or use load_if",
          .memory = &memory,
          .element = element});
 }

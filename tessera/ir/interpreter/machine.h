@@ -23,6 +23,10 @@ struct Mask {
 struct Instruction;
 using Run = void (*)(Machine&, const Instruction&);
 
+/// What to do about an index that 32 bits do not hold, where no buffer and no extent asks for more.
+inline constexpr const char* wide_index_remedy =
+    "Compute it in 64 bits, as in cast<std::int64_t>(i) * width, which a subscript takes too";
+
 /// Offsets are bytes into the slab. Of a vector, one array of lanes follows the other, `Program::stride` lanes each.
 struct Instruction {
   Run run = nullptr;

@@ -3,6 +3,7 @@
 #include <llvm/IR/IntrinsicsNVPTX.h>
 
 #include "tessera/backend/cpu/codegen/ptx_emitter.h"
+#include "tessera/ir/print.h"
 
 namespace tessera::cpu {
 
@@ -248,22 +249,26 @@ llvm::Value* PtxEmitter::atomic(const Node& n) {
 // CUDA's printf: a format, and the values behind one another as C passes them to it.
 void PtxEmitter::print(const Node& n) {
   const auto printed = operands(n);
-  const std::string& asked = fn_.strings[n.extra];
   std::string format;
   std::vector<Value*> list;
-  for (std::size_t i = 0; i < asked.size(); ++i) {
-    if (asked.compare(i, 2, "{}") == 0 && list.size() < printed.size()) {
-      const NodeId id = printed[list.size()];
-      const DType t = dtype(id);
-      const bool wide = bytes_of(t) == 8;
-      format += is_float(t) ? "%g" : std::string(wide ? "%ll" : "%") + (is_unsigned_int(t) ? "u" : "d");
-      Value* v = value(id);
-      list.push_back(is_float(t) ? b_.CreateFPExt(v, b_.getDoubleTy())
-                                 : b_.CreateIntCast(v, wide ? b_.getInt64Ty() : b_.getInt32Ty(), is_signed_int(t)));
-      ++i;
+  for (const ir::PrintPiece& piece : ir::print_pieces(fn_.strings[n.extra])) {
+    for (const char c : piece.text) format += c == '%' ? "%%" : std::string(1, c);
+    if (!piece.value) continue;
+    const NodeId id = printed[list.size()];
+    const DType t = dtype(id);
+    const bool wide = bytes_of(t) == 8;
+    Value* v = value(id);
+    if (is_float(t)) {
+      const int digits = piece.digits ? piece.digits : wide ? ir::double_digits : ir::float_digits;
+      format += "%." + std::to_string(digits) + "g";
+      v = b_.CreateFPExt(v, b_.getDoubleTy());
+      // Without the sign of a NaN, which is no matter of the value.
+      v = b_.CreateSelect(b_.CreateFCmpUNO(v, v), b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, v), v);
     } else {
-      format += asked[i] == '%' ? "%%" : std::string(1, asked[i]);
+      format += std::string(wide ? "%ll" : "%") + (is_unsigned_int(t) ? "u" : "d");
+      v = b_.CreateIntCast(v, wide ? b_.getInt64Ty() : b_.getInt32Ty(), is_signed_int(t));
     }
+    list.push_back(v);
   }
   std::vector<llvm::Type*> types;
   for (Value* v : list) types.push_back(v->getType());

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lines that cannot be meant as they are written, as somebody who comes from CUDA, C or std writes them: functions that
+// exist to say what to write instead. Each is worse than every function that works, and takes values of kernels alone.
+#pragma once
+
+#include "tessera/kernel/block.h"
+#include "tessera/kernel/control.h"
+#include "tessera/kernel/math.h"
+
+namespace tessera {
+
+// Control flow whose parts are no functions.
+template <class C>
+void if_(C&&) {
+  static_assert(detail::never<C>, "if_ takes its body as a function: if_(x[i] > 0, [&] { ... });");
+}
+template <class C, class Then, class... More>
+  requires(!std::invocable<Then>)
+void if_(C&&, Then&&, More&&...) {
+  static_assert(detail::never<C>, "if_ takes its body as a function without parameters: if_(x[i] > 0, [&] { ... });");
+}
+template <class C, class F>
+  requires(!std::invocable<C> || !std::invocable<F>)
+void while_(C&&, F&&) {
+  static_assert(detail::never<C>,
+                "while_ takes its condition and its body as functions: while_([&] { return n > 1; }, [&] { ... });");
+}
+template <class E, class F>
+void for_(E&&, F&&) {
+  static_assert(detail::never<E>, "for_ takes where it begins and ends: for_(0, n, [&](Val<Index> i) { ... });");
+}
+
+// What takes a value of the kernel, and is given a number.
+#define TESSERA_OF_A_NUMBER(name)                                                                     \
+  template <class A, class... More>                                                                   \
+    requires(!detail::TracedArgument<A>)                                                              \
+  Val<float> name(A&&, More&&...) {                                                                   \
+    static_assert(detail::never<A>,                                                                   \
+                  "this operation takes a value of the kernel: name the number's type, Val<int>(1)"); \
+    return 0.0f;                                                                                      \
+  }
+TESSERA_OF_A_NUMBER(block_sum)
+TESSERA_OF_A_NUMBER(block_min)
+TESSERA_OF_A_NUMBER(block_max)
+TESSERA_OF_A_NUMBER(block_any)
+TESSERA_OF_A_NUMBER(block_all)
+TESSERA_OF_A_NUMBER(block_scan)
+TESSERA_OF_A_NUMBER(block_scan_exclusive)
+TESSERA_OF_A_NUMBER(block_uniform)
+TESSERA_OF_A_NUMBER(subgroup_sum)
+TESSERA_OF_A_NUMBER(subgroup_min)
+TESSERA_OF_A_NUMBER(subgroup_max)
+TESSERA_OF_A_NUMBER(subgroup_any)
+TESSERA_OF_A_NUMBER(subgroup_all)
+TESSERA_OF_A_NUMBER(subgroup_scan)
+TESSERA_OF_A_NUMBER(subgroup_scan_exclusive)
+TESSERA_OF_A_NUMBER(subgroup_broadcast)
+TESSERA_OF_A_NUMBER(subgroup_shuffle)
+TESSERA_OF_A_NUMBER(subgroup_shuffle_xor)
+TESSERA_OF_A_NUMBER(subgroup_shuffle_up)
+TESSERA_OF_A_NUMBER(subgroup_shuffle_down)
+#undef TESSERA_OF_A_NUMBER
+
+/// `cast` of a number of the host.
+template <class T, class A>
+  requires detail::Literal<std::remove_cvref_t<A>>
+Val<float> cast(A&&) {
+  static_assert(detail::never<A>, "cast is for values of the kernel: write Val<T>(number), or static_cast<T>(number)");
+  return 0.0f;
+}
+
+// Atomics of an element.
+#define TESSERA_OF_AN_ELEMENT(name)                                                                     \
+  template <class A, class... More>                                                                     \
+    requires detail::Traced<std::remove_cvref_t<A>>                                                     \
+  Val<float> atomic_##name(A&&, More&&...) {                                                            \
+    static_assert(detail::never<A>,                                                                     \
+                  "atomics take the memory and the index, not the element: atomic_" #name "(x, i, v)"); \
+    return 0.0f;                                                                                        \
+  }
+TESSERA_OF_AN_ELEMENT(add)
+TESSERA_OF_AN_ELEMENT(min)
+TESSERA_OF_AN_ELEMENT(max)
+TESSERA_OF_AN_ELEMENT(exchange)
+TESSERA_OF_AN_ELEMENT(cas)
+#undef TESSERA_OF_AN_ELEMENT
+template <class T>
+Val<float> atomic_cas(const detail::MemoryHandle<T>&, detail::Subscript, detail::AtomicArg<T>) {
+  static_assert(detail::never<T>,
+                "atomic_cas takes what is expected and what is stored: atomic_cas(x, i, expected, v)");
+  return 0.0f;
+}
+
+// C's names, which name the type.
+#define TESSERA_OF_C(name)                                                                                             \
+  template <class... A>                                                                                                \
+    requires detail::any_traced<A...>                                                                                  \
+  Val<float> name(A&&...) {                                                                                            \
+    static_assert(!detail::any_traced<A...>,                                                                           \
+                  "in kernels a function has one name for all types: sqrt(x), abs(x), min(a, b), and x % y for fmod"); \
+    return 0.0f;                                                                                                       \
+  }
+TESSERA_OF_C(sqrtf)
+TESSERA_OF_C(rsqrtf)
+TESSERA_OF_C(expf)
+TESSERA_OF_C(exp2f)
+TESSERA_OF_C(logf)
+TESSERA_OF_C(log2f)
+TESSERA_OF_C(sinf)
+TESSERA_OF_C(cosf)
+TESSERA_OF_C(tanhf)
+TESSERA_OF_C(powf)
+TESSERA_OF_C(floorf)
+TESSERA_OF_C(ceilf)
+TESSERA_OF_C(truncf)
+TESSERA_OF_C(rintf)
+TESSERA_OF_C(fmaf)
+TESSERA_OF_C(fabs)
+TESSERA_OF_C(fabsf)
+TESSERA_OF_C(fmin)
+TESSERA_OF_C(fminf)
+TESSERA_OF_C(fmax)
+TESSERA_OF_C(fmaxf)
+TESSERA_OF_C(fmod)
+TESSERA_OF_C(fmodf)
+#undef TESSERA_OF_C
+
+template <class... A>
+  requires detail::any_traced<A...>
+int printf(const char*, A&&...) {
+  static_assert(!detail::any_traced<A...>, "in kernels it is print(\"x[{}] is {}\", i, x[i])");
+  return 0;
+}
+template <class A, class B>
+  requires(detail::Memory<std::remove_cvref_t<A>> && detail::Literal<std::remove_cvref_t<B>>)
+Val<float> operator+(A&&, B&&) {
+  static_assert(detail::never<A>, "a buffer is not a pointer: the element behind is x[i + 1]");
+  return 0.0f;
+}
+template <class A>
+  requires detail::Traced<std::remove_cvref_t<A>>
+void print(A&&) {
+  static_assert(detail::never<A>, "print takes a format first, with {} for each value: print(\"x is {}\", x[i])");
+}
+template <class A>
+  requires detail::Memory<std::remove_cvref_t<A>>
+Val<float> operator*(A&&) {
+  static_assert(detail::never<A>, "a buffer is not a pointer: its first element is x[0]");
+  return 0.0f;
+}
+
+}  // namespace tessera
+
+// Functions of std that take any type, and so refuse an element in many lines of their own. (A program that compiles
+// calls none of these, and each is less special than what std has.)
+#define TESSERA_OF_STD(name, sentence)                           \
+  template <class... A>                                          \
+    requires tessera::detail::any_traced<A...>                   \
+  tessera::Val<float> name(A&&...) {                             \
+    static_assert(!tessera::detail::any_traced<A...>, sentence); \
+    return 0.0f;                                                 \
+  }
+namespace std {
+TESSERA_OF_STD(max, "kernels have functions of their own, without std::, as in max(a, b)")
+TESSERA_OF_STD(min, "kernels have functions of their own, without std::, as in min(a, b)")
+TESSERA_OF_STD(clamp, "kernels have functions of their own, without std::, as in min(max(x, low), high)")
+TESSERA_OF_STD(popcount, "kernels have functions of their own, without std::, as in popcount(n)")
+TESSERA_OF_STD(countl_zero, "kernels have functions of their own, without std::, as in clz(n)")
+TESSERA_OF_STD(swap, "elements are swapped through a value: auto a = x[i]; x[i] = x[j]; x[j] = a;")
+template <class T, class A>
+  requires tessera::detail::any_traced<A>
+tessera::Val<float> bit_cast(A&&) {
+  static_assert(!tessera::detail::any_traced<A>, "in kernels it is bitcast<T>(x)");
+  return 0.0f;
+}
+}  // namespace std
+#undef TESSERA_OF_STD
