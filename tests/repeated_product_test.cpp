@@ -2,6 +2,7 @@
 // Small products done again and again, for which a thread keeps what was the same: results, counts, and everything that
 // looks on or stands in the way.
 #include "tessera/ops/repeated_product.h"
+#include "tessera/device/kernel.h"
 
 #include <gtest/gtest.h>
 

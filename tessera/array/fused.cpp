@@ -5,6 +5,7 @@
 
 #include "tessera/array/array.h"
 #include "tessera/array/extremes.h"
+#include "tessera/device/kernel.h"
 
 namespace tessera {
 

@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/emit/metal.h"
+#include "tessera/ir/builder.h"
 
 namespace tessera::emit {
 

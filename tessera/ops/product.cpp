@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ops/product.h"
 
+#include "tessera/device/kernel.h"
 #include "tessera/device/launch_arguments.h"
 #include "tessera/device/vendor_product.h"
 #include "tessera/ops/kernels.h"

@@ -2,6 +2,7 @@
 // Which kernel computes a product; and what a thread keeps of that.
 #include "tessera/array/elementwise.h"
 #include "tessera/device/context.h"
+#include "tessera/device/kernel.h"
 #include "tessera/device/repeated_launch.h"
 #include "tessera/ops/kernels.h"
 #include "tessera/ops/repeated_product.h"

@@ -7,6 +7,7 @@
 #include "tessera/device/launch_arguments.h"
 
 namespace tessera {
+class Kernel;
 class QueueCore;
 namespace detail {
 class Source;
