@@ -9,6 +9,8 @@
 #include "command.h"
 #include "terminal.h"
 #include "tessera/base/error.h"
+#include "tessera/device/kernel.h"
+#include "tessera/ir/node.h"
 #include "tessera/ops/catalogue.h"
 
 namespace tessera::app {

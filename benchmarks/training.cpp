@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tessera/device/context.h"
+#include "tessera/device/kernel.h"
 #include "tessera/device/launch_observer.h"
 #include "tessera/nn/clip.h"
 #include "tessera/nn/images.h"

@@ -15,6 +15,7 @@
 #include "tessera/base/os/fork.h"
 #include "tessera/base/test_seed.h"
 #include "tessera/device/context.h"
+#include "tessera/device/kernel.h"
 #include "tessera/device/launch_observer.h"
 #include "tests/support/errors.h"
 #include "tests/support/folder.h"

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tessera/device/context.h"
+#include "tessera/device/kernel.h"
 #include "tessera/device/launch_observer.h"
 #include "tessera/grad/grad.h"
 #include "tessera/nn/layers.h"

@@ -8,6 +8,7 @@
 #include "tessera/array/array.h"
 #include "tessera/base/sha256.h"
 #include "tessera/device/kernel_cache.h"
+#include "tessera/device/placement_scope.h"
 #include "tessera/kernel/kernel.h"
 #include "tests/support/fake_backends.h"
 #include "tests/support/folder.h"

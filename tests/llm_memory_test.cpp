@@ -5,6 +5,7 @@
 
 #include "tessera/array/array.h"
 #include "tessera/device/dry_run.h"
+#include "tessera/device/placement_scope.h"
 #include "tessera/llm/estimate.h"
 #include "tessera/llm/language_model.h"
 #include "tests/support/errors.h"

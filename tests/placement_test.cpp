@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "tessera/array/array.h"
+#include "tessera/device/kernel.h"
 #include "tessera/device/placement_scope.h"
 #include "tessera/device/verify_on.h"
 #include "tessera/ir/value.h"

@@ -14,6 +14,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/test_seed.h"
 #include "tessera/device/kernel.h"
+#include "tessera/device/placement_scope.h"
 #include "tessera/ir/value.h"
 #include "tests/support/device_fixture.h"
 #include "tests/support/in_time.h"

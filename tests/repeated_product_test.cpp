@@ -12,6 +12,7 @@
 #include "tessera/array/functions.h"
 #include "tessera/array/observer.h"
 #include "tessera/device/context.h"
+#include "tessera/device/kernel.h"
 #include "tessera/device/launch_observer.h"
 #include "tessera/device/placement_scope.h"
 #include "tessera/device/sequence.h"

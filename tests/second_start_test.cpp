@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <tuple>
 
 #include "tests/support/app_program.h"
 #include "tests/support/fake_backends.h"
@@ -46,14 +47,27 @@ struct Place {
     if (!std::regex_search(said, found, line)) return {-1, -1};
     return {std::stoi(found[1]), std::stoi(found[2])};
   }
+  /// Devices that had kernels.
+  static std::ptrdiff_t devices_of(const std::string& said) {
+    const std::regex line("kernels of [a-z]+:\\d+: ");
+    return std::distance(std::sregex_iterator(said.begin(), said.end(), line), {});
+  }
   void expect_nothing_compiled_again(const std::string& program, const std::vector<std::string>& arguments) {
     const std::string what = program + " " + (arguments.empty() ? "" : arguments[0]) + " on " + device;
-    const Outcome first = start(program, arguments), second = start(program, arguments);
-    const auto [compiled, loaded] = counts(first.err);
-    const auto [compiled_again, loaded_again] = counts(second.err);
+    const Outcome first = start(program, arguments);
+    Outcome second = start(program, arguments);
+    auto [compiled, loaded] = counts(first.err);
+    auto [compiled_again, loaded_again] = counts(second.err);
+    // What places its tasks on several devices may now have placed on this one what another did before: start it until
+    // each kernel has been on each.
+    for (int i = 0; i < 5 && compiled_again > 0 && devices_of(second.err) > 1; ++i) {
+      compiled = compiled_again, loaded = loaded_again;
+      second = start(program, arguments);
+      std::tie(compiled_again, loaded_again) = counts(second.err);
+    }
     if (compiled < 0 && compiled_again < 0) return;  // it uses another device
     EXPECT_EQ(compiled_again, 0) << what << ": " << second.err;
-    EXPECT_EQ(loaded_again, compiled + loaded) << what;
+    if (devices_of(second.err) == 1) EXPECT_EQ(loaded_again, compiled + loaded) << what;
     EXPECT_GT(loaded_again, 0) << what;
     std::printf("%s: %d compiled and %d loaded, then %d and %d\n", what.c_str(), compiled, loaded, compiled_again,
                 loaded_again);

@@ -6,6 +6,7 @@
 
 #include "tessera/array/array.h"
 #include "tessera/base/os/library.h"
+#include "tessera/device/kernel.h"
 #include "tessera/device/sequence.h"
 #include "tessera/ir/value.h"
 #include "tessera/llm/decoder.h"

@@ -2,6 +2,7 @@
 // Sequences on every device: a replay does what the recorded work did, in order with everything else that uses its
 // memory; what cannot be repeated is an error that leaves the queue as it was.
 #include "tessera/device/sequence.h"
+#include "tessera/device/kernel.h"
 
 #include <gtest/gtest.h>
 

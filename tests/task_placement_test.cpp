@@ -7,6 +7,7 @@
 #include <map>
 
 #include "tessera/array/functions.h"
+#include "tessera/device/placement_scope.h"
 #include "tessera/ops/linear_algebra.h"
 #include "tessera/ops/product.h"
 #include "tessera/task/block_array.h"

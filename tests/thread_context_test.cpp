@@ -11,6 +11,7 @@
 #include "tessera/array/array.h"
 #include "tessera/array/observer.h"
 #include "tessera/device/launch_observer.h"
+#include "tessera/device/placement_scope.h"
 #include "tessera/device/recorder.h"
 #include "tessera/device/sequence.h"
 #include "tessera/device/verify_on.h"

@@ -6,6 +6,7 @@
 #include "tessera/array/functions.h"
 #include "tessera/array/layout.h"
 #include "tessera/array/running_sum.h"
+#include "tessera/device/kernel.h"
 
 namespace tessera {
 

@@ -5,6 +5,7 @@
 
 #include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"
+#include "tessera/device/kernel.h"
 
 namespace tessera {
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "tessera/base/dtype.h"
 #include "tessera/device/driver.h"
 
 namespace tessera {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "tessera/device/device.h"
-#include "tessera/ir/node.h"
+#include "tessera/ir/fwd.h"
 
 namespace tessera {
 

@@ -24,6 +24,7 @@
 #include "tessera/device/recorder.h"
 #include "tessera/device/repeated_launch.h"
 #include "tessera/device/settings.h"
+#include "tessera/ir/node.h"
 
 namespace tessera {
 

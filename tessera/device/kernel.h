@@ -10,30 +10,10 @@
 #include <unordered_map>
 
 #include "tessera/base/os/fork.h"
-#include "tessera/device/storage.h"
-#include "tessera/ir/builder.h"
+#include "tessera/device/launch_arguments.h"
+#include "tessera/ir/fwd.h"
 
 namespace tessera {
-
-/// An argument of a launch: a buffer or a scalar's bits (as ir constants hold them).
-struct LaunchArgument {
-  BufferView view;  ///< empty storage: a scalar
-  std::uint64_t bits = 0;
-  DType dtype = DType::f32;  ///< of the scalar
-  std::int32_t slot = -1;    ///< in a recording (sequence.h): the scalar's number, by which a replay changes it
-  LaunchArgument(const BufferView& v) : view(v) {}
-  LaunchArgument(BufferView&& v) : view(std::move(v)) {}
-  LaunchArgument(DType type, std::uint64_t scalar_bits) : bits(scalar_bits), dtype(type) {}
-  static LaunchArgument scalar(DType dtype, std::uint64_t bits) { return {dtype, bits}; }
-  static LaunchArgument scalar(float v);
-  static LaunchArgument index(std::int64_t v) { return scalar(DType::index, static_cast<std::uint64_t>(v)); }
-  /// This scalar, as number `n` of a sequence that is being recorded; several scalars may have one number.
-  LaunchArgument in_slot(std::uint32_t n) const {
-    LaunchArgument a = *this;
-    a.slot = static_cast<std::int32_t>(n);
-    return a;
-  }
-};
 
 /// A traced kernel. Cheap to copy: copies share what has been compiled. Thread-safe.
 class Kernel {
@@ -111,35 +91,5 @@ class KernelFamily {
   Trace trace_;
   mutable os::PerProcess<Made> made_;
 };
-
-/// What ran where, what was copied, and what had to be compiled, since the start of the process or the last reset.
-struct PlacementLog {
-  struct KernelCount {
-    std::string kernel;
-    Device device;
-    std::uint64_t launches = 0;
-  };
-  struct Copies {
-    Device device;
-    std::uint64_t to_device_bytes = 0, to_host_bytes = 0, within_bytes = 0;
-    std::uint64_t to_device_count = 0, to_host_count = 0, within_count = 0;
-    /// Directly from other devices, which is not counted there and not as copies through the host.
-    std::uint64_t from_peers_bytes = 0, from_peers_count = 0;
-  };
-  /// Where a device's kernels came from, that by which it is tried when it is opened included.
-  struct Made {
-    Device device;
-    std::uint64_t compiled = 0;
-    std::uint64_t loaded = 0;                ///< from disk: compiled by an earlier process
-    std::uint64_t damaged = 0, refused = 0;  ///< of `compiled`: what was on disk was not whole, or did not load
-    bool kept = false;                       ///< they are kept on disk for later processes
-  };
-  std::vector<KernelCount> kernels;  ///< by device, then most launches first
-  std::vector<Copies> copies;
-  std::vector<Made> made;  ///< by device
-};
-PlacementLog placement_log();
-void reset_placement_log();
-std::string to_string(const PlacementLog& log);  ///< a table for people
 
 }  // namespace tessera

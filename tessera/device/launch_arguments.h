@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arguments of a launch, gathered without an allocation: a short launch would spend a good part of its time on one.
+// An argument of a launch, and the arguments of one gathered without an allocation: a short launch would spend a good
+// part of its time on one.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +8,29 @@
 #include <span>
 #include <stdexcept>
 
-#include "tessera/device/kernel.h"
+#include "tessera/device/storage.h"
 
 namespace tessera {
+
+/// An argument of a launch: a buffer or a scalar's bits (as ir constants hold them).
+struct LaunchArgument {
+  BufferView view;  ///< empty storage: a scalar
+  std::uint64_t bits = 0;
+  DType dtype = DType::f32;  ///< of the scalar
+  std::int32_t slot = -1;    ///< in a recording (sequence.h): the scalar's number, by which a replay changes it
+  LaunchArgument(const BufferView& v) : view(v) {}
+  LaunchArgument(BufferView&& v) : view(std::move(v)) {}
+  LaunchArgument(DType type, std::uint64_t scalar_bits) : bits(scalar_bits), dtype(type) {}
+  static LaunchArgument scalar(DType dtype, std::uint64_t bits) { return {dtype, bits}; }
+  static LaunchArgument scalar(float v);
+  static LaunchArgument index(std::int64_t v) { return scalar(DType::index, static_cast<std::uint64_t>(v)); }
+  /// This scalar, as number `n` of a sequence that is being recorded; several scalars may have one number.
+  LaunchArgument in_slot(std::uint32_t n) const {
+    LaunchArgument a = *this;
+    a.slot = static_cast<std::int32_t>(n);
+    return a;
+  }
+};
 
 /// At most 24, which is more than any kernel that gathers them here takes.
 class LaunchArguments {

@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/node.h"
 
 namespace tessera {
 namespace {

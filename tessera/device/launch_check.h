@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/device/kernel.h"
+#include "tessera/device/launch_arguments.h"
 
 namespace tessera {
 

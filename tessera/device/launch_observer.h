@@ -5,9 +5,11 @@
 
 #include <functional>
 
-#include "tessera/device/kernel.h"
+#include "tessera/device/launch_arguments.h"
 
 namespace tessera {
+
+class Kernel;
 
 class LaunchObserver {
  public:

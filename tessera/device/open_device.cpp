@@ -20,6 +20,7 @@
 #include "tessera/device/discovery.h"
 #include "tessera/device/dry_run.h"
 #include "tessera/device/kernel.h"
+#include "tessera/device/placement_scope.h"
 #include "tessera/device/queue_core.h"
 #include "tessera/device/settings.h"
 #include "tessera/device/verify_device.h"

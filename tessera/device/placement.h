@@ -13,7 +13,6 @@
 
 #include "tessera/base/os/fork.h"
 #include "tessera/device/context.h"
-#include "tessera/device/kernel.h"
 #include "tessera/device/placement_scope.h"
 
 namespace tessera {

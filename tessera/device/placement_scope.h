@@ -1,18 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-// Placement for a scope of code: what ran where and was copied in it, and, if strict, that nothing left the devices
-// that were allowed.
+// What ran where and was copied, in the process or in a scope of code, in which it may also be a rule that nothing
+// leaves the devices that were allowed.
 #pragma once
 
 #include <concepts>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
-#include "tessera/device/kernel.h"
+#include "tessera/device/device.h"
 
 namespace tessera {
 
 struct PlacementState;
+
+/// What ran where, what was copied, and what had to be compiled, since the start of the process or the last reset.
+struct PlacementLog {
+  struct KernelCount {
+    std::string kernel;
+    Device device;
+    std::uint64_t launches = 0;
+  };
+  struct Copies {
+    Device device;
+    std::uint64_t to_device_bytes = 0, to_host_bytes = 0, within_bytes = 0;
+    std::uint64_t to_device_count = 0, to_host_count = 0, within_count = 0;
+    /// Directly from other devices, which is not counted there and not as copies through the host.
+    std::uint64_t from_peers_bytes = 0, from_peers_count = 0;
+  };
+  /// Where a device's kernels came from, that by which it is tried when it is opened included.
+  struct Made {
+    Device device;
+    std::uint64_t compiled = 0;
+    std::uint64_t loaded = 0;                ///< from disk: compiled by an earlier process
+    std::uint64_t damaged = 0, refused = 0;  ///< of `compiled`: what was on disk was not whole, or did not load
+    bool kept = false;                       ///< they are kept on disk for later processes
+  };
+  std::vector<KernelCount> kernels;  ///< by device, then most launches first
+  std::vector<Copies> copies;
+  std::vector<Made> made;  ///< by device
+};
+PlacementLog placement_log();
+void reset_placement_log();
+std::string to_string(const PlacementLog& log);  ///< a table for people
 
 /// Counts the kernels and copies that this thread asks for while it lives. Scopes nest: each counts for all around it.
 /// Deferred expressions count where they are computed. Not movable, and ends on the thread that made it.

@@ -7,12 +7,13 @@
 #include <span>
 
 #include "tessera/device/context.h"
-#include "tessera/device/kernel.h"
-#include "tessera/device/placement.h"
+#include "tessera/device/launch_arguments.h"
 
 namespace tessera {
 
+class Kernel;
 struct KernelFacts;
+struct LaunchCounter;
 
 class Recorder {
  public:

@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/device/kernel.h"
 #include "tessera/device/launch_check.h"
 #include "tessera/device/open_device.h"
+#include "tessera/device/placement.h"
 #include "tessera/device/queue_core.h"
 
 namespace tessera {

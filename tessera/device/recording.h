@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tessera/device/kernel.h"
 #include "tessera/device/recorder.h"
 #include "tessera/device/sequence_memory.h"
 

@@ -9,10 +9,11 @@
 #include <span>
 
 #include "tessera/device/driver.h"
-#include "tessera/device/kernel.h"
+#include "tessera/device/launch_arguments.h"
 
 namespace tessera {
 
+class Kernel;
 struct LaunchCounter;
 struct OpenDevice;
 

@@ -10,6 +10,7 @@
 #include "tessera/base/error.h"
 #include "tessera/device/launch_observer.h"
 #include "tessera/device/open_device.h"
+#include "tessera/device/placement.h"
 #include "tessera/device/queue_core.h"
 #include "tessera/device/recording.h"
 #include "tessera/device/settings.h"

@@ -6,7 +6,7 @@
 #include <functional>
 #include <memory>
 
-#include "tessera/device/kernel.h"
+#include "tessera/device/launch_arguments.h"
 
 namespace tessera {
 

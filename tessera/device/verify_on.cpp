@@ -12,7 +12,9 @@
 
 #include "tessera/base/half.h"
 #include "tessera/device/context.h"
+#include "tessera/device/kernel.h"
 #include "tessera/device/launch_observer.h"
+#include "tessera/ir/node.h"
 
 namespace tessera {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/device/kernel.h"
+#include "tessera/device/device.h"
 
 namespace tessera {
 

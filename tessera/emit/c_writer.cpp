@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/emit/metal.h"
+#include "tessera/ir/builder.h"
 #include "tessera/ir/print.h"
 
 namespace tessera::emit {

@@ -3,7 +3,8 @@
 // bytes. Equal bit for bit to tessera/base/half.h and ir/semantics.h.
 #pragma once
 
-#include "tessera/ir/builder.h"
+#include "tessera/ir/fwd.h"
+#include "tessera/ir/node.h"
 
 namespace tessera::emit {
 

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "tessera/emit/lower.h"
+#include "tessera/ir/node.h"
 
 namespace tessera::emit {
 

@@ -12,6 +12,7 @@
 #include "tessera/emit/convert.h"
 #include "tessera/emit/math.h"
 #include "tessera/emit/mma.h"
+#include "tessera/ir/builder.h"
 
 namespace tessera::emit {
 

@@ -3,7 +3,7 @@
 // can. What comes out has no `index` dtype, no vectors, and nothing the target cannot do; emitters need no second look.
 #pragma once
 
-#include "tessera/ir/builder.h"
+#include "tessera/ir/fwd.h"
 
 namespace tessera::emit {
 

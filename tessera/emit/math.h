@@ -3,7 +3,8 @@
 // Bounds below are over all finite arguments unless a range is given; lower_math_test measures them against double.
 #pragma once
 
-#include "tessera/ir/builder.h"
+#include "tessera/ir/fwd.h"
+#include "tessera/ir/node.h"
 
 namespace tessera::emit {
 

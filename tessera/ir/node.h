@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "tessera/base/dtype.h"
+#include "tessera/ir/fwd.h"
 
 namespace tessera::ir {
 
-using NodeId = std::uint32_t;   ///< position in Function::nodes; 0 means none
 using BlockId = std::uint32_t;  ///< position in Function::blocks
 inline constexpr NodeId no_node = 0;
 inline constexpr BlockId no_block = ~BlockId{0};
@@ -216,8 +216,6 @@ constexpr NodeId read_memory(const Node& n) {
 }
 /// A matrix over a subgroup: a local, but none that a thread can load from.
 constexpr bool is_fragment(const Node& n) { return n.op == Op::local && n.sub != 0; }
-
-enum class Access : std::uint8_t { read, read_write };
 
 struct Param {
   std::string name;

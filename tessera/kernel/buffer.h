@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "tessera/device/storage.h"
-#include "tessera/ir/node.h"
 #include "tessera/kernel/struct_element.h"
 
 namespace tessera {

@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "tessera/device/kernel.h"
+#include "tessera/device/device.h"
+#include "tessera/ir/node.h"
 
 namespace tessera {
 

@@ -2,6 +2,7 @@
 #include "tessera/ops/product.h"
 
 #include "tessera/array/repeated_operation.h"
+#include "tessera/device/kernel.h"
 #include "tessera/device/launch_arguments.h"
 #include "tessera/device/vendor_product.h"
 #include "tessera/ops/kernels.h"

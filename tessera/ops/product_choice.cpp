@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which kernel computes a product.
+#include "tessera/array/elementwise.h"
+#include "tessera/device/context.h"
+#include "tessera/device/kernel.h"
 #include "tessera/executor/executor.h"
 #include "tessera/ops/kernels.h"
 

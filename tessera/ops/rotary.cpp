@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "tessera/base/os/fork.h"
+#include "tessera/device/kernel.h"
 #include "tessera/device/recorder.h"
 #include "tessera/ir/semantics.h"
 #include "tessera/ops/kernels.h"

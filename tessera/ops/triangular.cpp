@@ -4,6 +4,7 @@
 
 #include "tessera/array/functions.h"
 #include "tessera/array/operation.h"
+#include "tessera/device/kernel.h"
 #include "tessera/device/launch_arguments.h"
 #include "tessera/ops/blocks.h"
 #include "tessera/ops/kernels.h"

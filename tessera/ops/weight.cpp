@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "tessera/device/kernel.h"
 #include "tessera/ops/kernels.h"
 
 namespace tessera {

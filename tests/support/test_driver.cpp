@@ -13,6 +13,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/test_seed.h"
+#include "tessera/ir/node.h"
 
 namespace tessera::test {
 namespace {
