@@ -12,7 +12,7 @@
 #include "model_files.h"
 #include "model_options.h"
 #include "terminal.h"
-#include "tessera/device/placement_scope.h"
+#include "tessera/device/placement/placement_scope.h"
 #include "tessera/llm/estimate.h"
 
 namespace tessera::app {

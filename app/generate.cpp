@@ -18,8 +18,8 @@
 #include "model_options.h"
 #include "terminal.h"
 #include "tessera/base/config.h"
-#include "tessera/device/placement_scope.h"
-#include "tessera/device/verify_on.h"
+#include "tessera/device/placement/placement_scope.h"
+#include "tessera/device/placement/verify_on.h"
 #include "tessera/llm/chat_session.h"
 
 namespace tessera::app {

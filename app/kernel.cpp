@@ -9,7 +9,7 @@
 #include "command.h"
 #include "terminal.h"
 #include "tessera/base/error.h"
-#include "tessera/device/kernel.h"
+#include "tessera/device/launch/kernel.h"
 #include "tessera/ir/node.h"
 #include "tessera/ops/catalogue.h"
 

@@ -5,7 +5,7 @@
 #include "command.h"
 #include "terminal.h"
 #include "tessera/base/error.h"
-#include "tessera/device/preferences.h"
+#include "tessera/device/selection/preferences.h"
 
 namespace tessera::app {
 namespace {

@@ -12,7 +12,7 @@
 #include "command.h"
 #include "terminal.h"
 #include "tessera/base/error.h"
-#include "tessera/device/placement_scope.h"
+#include "tessera/device/placement/placement_scope.h"
 #include "tessera/ops/catalogue.h"
 
 namespace tessera::app {

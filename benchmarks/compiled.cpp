@@ -7,7 +7,7 @@
 
 #include "benchmarks/pairs.h"
 #include "tessera/array/generator.h"
-#include "tessera/device/placement_scope.h"
+#include "tessera/device/placement/placement_scope.h"
 #include "tessera/nn/compile.h"
 
 namespace {

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "tessera/base/os/library.h"
-#include "tessera/device/sequence.h"
+#include "tessera/device/queue/sequence.h"
 #include "tessera/kernel/buffer.h"
 #include "tessera/kernel/kernel.h"
 #include "tessera/ops/product.h"

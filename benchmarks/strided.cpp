@@ -8,7 +8,7 @@
 
 #include "benchmarks/kernel_pairs.h"
 #include "benchmarks/plain_loops.h"
-#include "tests/support/cpu_benchmark_kernels.h"
+#include "tests/cpu/cpu_benchmark_kernels.h"
 
 namespace {
 

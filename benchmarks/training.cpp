@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "tessera/device/context.h"
-#include "tessera/device/kernel.h"
-#include "tessera/device/launch_observer.h"
+#include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/launch_observer.h"
 #include "tessera/nn/clip.h"
 #include "tessera/nn/images.h"
 #include "tessera/nn/llama_network.h"

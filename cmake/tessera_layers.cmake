@@ -62,7 +62,7 @@ function(tessera_layer name)
 endfunction()
 
 # tessera_test(NAME LAYERS layer... [TIMEOUT seconds] [LABELS label...] [SOURCES file...] [LIBRARIES lib...])
-# tests/NAME.cpp as a GoogleTest program, one ctest entry a program, always with a time limit. Labels with a meaning:
+# tests/ROOM/NAME.cpp as a GoogleTest program, one ctest entry a program, always with a time limit. Labels with a meaning:
 # `pocl` (an OpenCL compiler runs inside the process: not under asan) and `threads` (what runs under tsan).
 function(tessera_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "LAYERS;LABELS;SOURCES;LIBRARIES" ${ARGN})
@@ -72,7 +72,12 @@ function(tessera_test name)
   if(NOT TARGET tessera_test_environment)
     add_library(tessera_test_environment OBJECT ${tessera_SOURCE_DIR}/tests/support/no_kernel_cache.cpp)
   endif()
-  add_executable(${name} ${name}.cpp ${arg_SOURCES} $<TARGET_OBJECTS:tessera_test_environment>)
+  file(GLOB source CONFIGURE_DEPENDS ${tessera_SOURCE_DIR}/tests/*/${name}.cpp)
+  list(LENGTH source found)
+  if(NOT found EQUAL 1)
+    message(FATAL_ERROR "tessera_test(${name}): one of the folders in tests/ has ${name}.cpp; found: '${source}'")
+  endif()
+  add_executable(${name} ${source} ${arg_SOURCES} $<TARGET_OBJECTS:tessera_test_environment>)
   foreach(layer IN LISTS arg_LAYERS)
     string(REPLACE "/" "_" layer ${layer})
     target_link_libraries(${name} PRIVATE tessera_${layer})

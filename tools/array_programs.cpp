@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // usage: array_programs FIRST_SEED COUNT [DEVICE]
 //
-// Runs random programs on arrays (tests/support/array_programs.h) and writes each step with its result, a line of JSON
+// Runs random programs on arrays (tests/array/array_programs.h) and writes each step with its result, a line of JSON
 // each, for tools/check_arrays_with_numpy.py.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <string>
 
-#include "tests/support/array_programs.h"
+#include "tests/array/array_programs.h"
 
 int main(int argc, char** argv) try {
   using namespace tessera;

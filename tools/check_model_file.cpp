@@ -13,11 +13,11 @@
 #include <memory>
 #include <optional>
 
-#include "tessera/device/storage.h"
+#include "tessera/device/memory/storage.h"
 #include "tessera/executor/executor.h"
 #include "tessera/llm/decoder.h"
 #include "tessera/llm/llama.h"
-#include "tests/support/reference_llama.h"
+#include "tests/llm/reference_llama.h"
 
 namespace {
 

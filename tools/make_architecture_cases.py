@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A small model of each architecture, and what transformers and llama.cpp compute with it, for tests/architectures_test.cpp.
+"""A small model of each architecture, and what transformers and llama.cpp compute with it, for tests/llm/architectures_test.cpp.
 
   LLAMA_CPP_LIB_PATH=LLAMA/build/bin tools/make_architecture_cases.py LLAMA tests/data/architectures.json
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""usage: make_chat_cases.py LIBLLAMA > tests/chat_cases.json
+"""usage: make_chat_cases.py LIBLLAMA > tests/data/chat_cases.json
 
 What llama.cpp's own chat templates write, for the families of tessera/llm/chat_families.cpp that follow it to the byte.
 LIBLLAMA is libllama.so of llama.cpp; that of llama-cpp-python 0.3.36 was used.

@@ -5,7 +5,7 @@
 usage: tools/make_pytorch_models.py
 
 The arrays of a network stand under the names of its state_dict, the batch and its result as `test.x` and `test.y`.
-tests/saved_model_test.cpp reads them. Written with torch 2.15 and numbers of a fixed seed. Development only: needs
+tests/nn/saved_model_test.cpp reads them. Written with torch 2.15 and numbers of a fixed seed. Development only: needs
 torch (tools/requirements.txt); the format is written here, as 20 lines.
 """
 import json

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Small random models as llama-quantize mixes their types, and llama.cpp's logits of them, for tests/weight_formats_test.cpp.
+"""Small random models as llama-quantize mixes their types, and llama.cpp's logits of them, for tests/ops/weight_formats_test.cpp.
 
   LLAMA_CPP_LIB_PATH=LLAMA/build/bin tools/make_quantised_models.py LLAMA/build/bin/llama-quantize tests/data
 

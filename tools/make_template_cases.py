@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/jinja_cases.json: small templates of ours, and what `transformers` makes of them.
+"""Writes tests/data/jinja_cases.json: small templates of ours, and what `transformers` makes of them.
 
-usage: make_template_cases.py tests/jinja_cases.json
+usage: make_template_cases.py tests/data/jinja_cases.json
 
 Where Jinja raises an error, `text` is null. Needs `transformers` (tools/requirements.txt).
 """

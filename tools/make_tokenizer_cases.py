@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/tokenizer_cases.json: two small vocabularies, and how other people's tokenizers cut 300 texts with them.
+"""Writes tests/data/tokenizer_cases.json: two small vocabularies, and how other people's tokenizers cut 300 texts with them.
 
-usage: make_tokenizer_cases.py tests/tokenizer_cases.json
+usage: make_tokenizer_cases.py tests/data/tokenizer_cases.json
 
 Byte-level BPE is that of Hugging Face's `tokenizers`, with the expressions of each family's own tokenizer.json; the
 "llama" vocabulary is trained and applied by `sentencepiece`. The tokens of a text stand there as the CRC-32 of their

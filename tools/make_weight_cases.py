@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of ggml's tensor types for tests/weight_formats_test.cpp, by the PyPI package gguf: for each type the SHA-256 of
+"""Figures of ggml's tensor types for tests/ops/weight_formats_test.cpp, by the PyPI package gguf: for each type the SHA-256 of
 the numbers that 65536 of them decode to, and the first four.
 
 The blocks are splitmix64's bits; the highest exponent bit of what is an f16 is cleared, so that all numbers are finite.

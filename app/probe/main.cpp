@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/device/probe.h"
+#include "tessera/device/discovery/probe.h"
 
 int main(int argc, char** argv) {
   try {

@@ -12,7 +12,7 @@
 #include "tessera/base/dtype.h"
 #include "tessera/base/error.h"
 #include "tessera/base/shape.h"
-#include "tessera/device/storage.h"
+#include "tessera/device/memory/storage.h"
 
 namespace tessera {
 

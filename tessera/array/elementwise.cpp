@@ -7,7 +7,7 @@
 
 #include "tessera/array/elementwise_rule.h"
 #include "tessera/array/operation.h"
-#include "tessera/device/recorder.h"
+#include "tessera/device/queue/recorder.h"
 #include "tessera/ir/derivative.h"
 #include "tessera/ir/semantics.h"
 

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "tessera/array/fused.h"
-#include "tessera/device/pending.h"
+#include "tessera/device/memory/pending.h"
 
 namespace tessera::detail {
 

@@ -6,7 +6,7 @@
 #include "tessera/array/array.h"
 #include "tessera/array/extremes.h"
 #include "tessera/array/repeated_operation.h"
-#include "tessera/device/kernel.h"
+#include "tessera/device/launch/kernel.h"
 
 namespace tessera {
 

@@ -9,7 +9,7 @@
 
 #include "tessera/base/inline_vector.h"
 #include "tessera/base/shape.h"
-#include "tessera/device/launch_arguments.h"
+#include "tessera/device/launch/launch_arguments.h"
 #include "tessera/ir/value.h"
 
 namespace tessera::detail {

@@ -6,7 +6,7 @@
 #include "tessera/array/functions.h"
 #include "tessera/array/layout.h"
 #include "tessera/array/running_sum.h"
-#include "tessera/device/kernel.h"
+#include "tessera/device/launch/kernel.h"
 
 namespace tessera {
 

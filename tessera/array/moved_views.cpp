@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "tessera/array/elementwise.h"
-#include "tessera/device/recorder.h"
+#include "tessera/device/queue/recorder.h"
 
 namespace tessera::detail {
 namespace {

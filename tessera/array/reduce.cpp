@@ -7,7 +7,7 @@
 #include "tessera/array/extremes.h"
 #include "tessera/array/operation.h"
 #include "tessera/array/repeated_operation.h"
-#include "tessera/device/kernel.h"
+#include "tessera/device/launch/kernel.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera {

@@ -7,7 +7,7 @@
 #include "tessera/array/elementwise.h"
 #include "tessera/array/fusion_trace.h"
 #include "tessera/device/context.h"
-#include "tessera/device/repeated_launch.h"
+#include "tessera/device/launch/repeated_launch.h"
 
 namespace tessera::detail {
 

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "tessera/array/array.h"
+#include "tessera/device/launch/kernel.h"
 
 namespace tessera {
 class QueueCore;

@@ -5,7 +5,7 @@
 
 #include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"
-#include "tessera/device/kernel.h"
+#include "tessera/device/launch/kernel.h"
 
 namespace tessera {
 

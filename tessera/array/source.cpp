@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "tessera/array/fusion_trace.h"
-#include "tessera/device/recorder.h"
+#include "tessera/device/queue/recorder.h"
 #include "tessera/device/settings.h"
 
 namespace tessera {

@@ -7,9 +7,9 @@
 #include "tessera/base/error.h"
 #include "tessera/base/os/fork.h"
 #include "tessera/base/os/per_thread.h"
-#include "tessera/device/placement.h"
-#include "tessera/device/queue_core.h"
-#include "tessera/device/storage.h"
+#include "tessera/device/memory/storage.h"
+#include "tessera/device/placement/placement.h"
+#include "tessera/device/queue/queue_core.h"
 
 namespace tessera {
 

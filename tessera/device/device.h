@@ -22,7 +22,8 @@ enum class Backend : std::uint8_t {
   metal,
   opencl,
   interp,  ///< the reference interpreter, used only when named
-  dry_run  ///< stands for another device in a DryRun (device/dry_run.h); not listed, and no name is parsed as it
+  dry_run  ///< stands for another device in a DryRun (device/placement/dry_run.h); not listed, and no name is parsed as
+           ///< it
 };
 inline constexpr std::array all_backends = {Backend::cpu,   Backend::cuda,   Backend::rocm,  Backend::oneapi,
                                             Backend::metal, Backend::opencl, Backend::interp};
@@ -138,10 +139,10 @@ std::vector<Device> gpus();
 bool has_gpu();
 
 /// Where new arrays go: the innermost DeviceScope of this thread, else TESSERA_DEVICE, else the project's preference,
-/// else the user's (device/preferences.h), else automatic (discrete GPUs, then integrated ones, then the CPU; an OpenCL
-/// device that is a CPU, and `interp`, only by name). DeviceError if the named one does not exist; FormatError for a
-/// file of preferences that cannot be read. The first automatic choice of a process opens GPUs in order until one
-/// works; the log warns of those that it passes by.
+/// else the user's (device/selection/preferences.h), else automatic (discrete GPUs, then integrated ones, then the CPU;
+/// an OpenCL device that is a CPU, and `interp`, only by name). DeviceError if the named one does not exist;
+/// FormatError for a file of preferences that cannot be read. The first automatic choice of a process opens GPUs in
+/// order until one works; the log warns of those that it passes by.
 Device current_device();
 /// What `current_device` would be if the first GPU in its order works, and by which rule. Opens nothing.
 struct Selection {

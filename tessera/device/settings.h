@@ -24,7 +24,7 @@ struct Settings {
   std::uint64_t kernel_cache_bytes = std::uint64_t{256} << 20;  ///< TESSERA_KERNEL_CACHE_SIZE: at most so much of them
   bool stats = false;  ///< TESSERA_STATS: the placement log, when the process ends
   enum class Blas : std::uint8_t { automatic, off, vendor };
-  Blas blas = Blas::automatic;  ///< TESSERA_BLAS: whose kernels multiply matrices (device/vendor_product.h)
+  Blas blas = Blas::automatic;  ///< TESSERA_BLAS: whose kernels multiply matrices (device/launch/vendor_product.h)
   bool tf32 = false;            ///< TESSERA_TF32: vendors' libraries may round f32 factors to 10 bits of fraction
   bool check = false;           ///< TESSERA_CHECK: interp checks kernels, no other device does
 };

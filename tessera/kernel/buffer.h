@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/device/storage.h"
+#include "tessera/device/memory/storage.h"
 #include "tessera/kernel/struct_element.h"
 
 namespace tessera {

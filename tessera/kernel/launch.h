@@ -5,7 +5,7 @@
 
 #include <initializer_list>
 
-#include "tessera/device/kernel.h"
+#include "tessera/device/launch/kernel.h"
 #include "tessera/kernel/memory.h"
 #include "tessera/kernel/structs.h"
 

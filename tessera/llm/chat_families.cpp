@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// After the families' model cards; tests/chat_test.cpp has what llama.cpp's templates of these names write.
+// After the families' model cards; tests/llm/chat_test.cpp has what llama.cpp's templates of these names write.
 #include "tessera/llm/chat_families.h"
 
 namespace tessera {

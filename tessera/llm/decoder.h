@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "tessera/device/sequence.h"
+#include "tessera/device/queue/sequence.h"
 #include "tessera/llm/llama.h"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
-#include "tessera/device/dry_run.h"
+#include "tessera/device/placement/dry_run.h"
 #include "tessera/llm/decoder.h"
 
 namespace tessera {

@@ -64,10 +64,10 @@ struct ModelMemory {
 /// ArgumentError, in the same words wherever a context is asked for, if it is longer than the model was made for.
 void require_context(std::string_view asked, std::int64_t context, std::int64_t trained);
 
-/// A dry run (device/dry_run.h) of loading the model, reading a prompt and answering. With several devices, layers go
-/// to the first as far as its memory goes, then to the next; all to the first if it is enough. ArgumentError if the
-/// numbers are not positive, the context is longer than the model was made for, or the prompt longer than the context;
-/// errors of Llama::load.
+/// A dry run (device/placement/dry_run.h) of loading the model, reading a prompt and answering. With several devices,
+/// layers go to the first as far as its memory goes, then to the next; all to the first if it is enough. ArgumentError
+/// if the numbers are not positive, the context is longer than the model was made for, or the prompt longer than the
+/// context; errors of Llama::load.
 ModelMemory estimate_memory(const GgufFile& file, std::span<const Device> devices, const MemoryOptions& options = {});
 
 /// The longest context that fits, up to what the model was made for; 0 if none does. `options.context` and `prompt` do

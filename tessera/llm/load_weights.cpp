@@ -5,8 +5,8 @@
 #include <charconv>
 #include <filesystem>
 
-#include "tessera/device/dry_run.h"
-#include "tessera/device/queue_core.h"
+#include "tessera/device/placement/dry_run.h"
+#include "tessera/device/queue/queue_core.h"
 #include "tessera/llm/ggml_blocks.h"
 
 namespace tessera {

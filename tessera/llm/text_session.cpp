@@ -7,7 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/unicode.h"
-#include "tessera/device/storage.h"
+#include "tessera/device/memory/storage.h"
 #include "tessera/llm/estimate.h"
 #include "tessera/llm/stop_filter.h"
 

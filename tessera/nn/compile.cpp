@@ -9,7 +9,7 @@
 #include "tessera/array/history.h"
 #include "tessera/base/config.h"
 #include "tessera/device/context.h"
-#include "tessera/device/placement_scope.h"
+#include "tessera/device/placement/placement_scope.h"
 #include "tessera/nn/compiled_state.h"
 #include "tessera/nn/mode.h"
 

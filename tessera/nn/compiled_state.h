@@ -5,7 +5,7 @@
 #include <array>
 #include <mutex>
 
-#include "tessera/device/sequence.h"
+#include "tessera/device/queue/sequence.h"
 #include "tessera/nn/compile.h"
 
 namespace tessera::detail {

@@ -21,8 +21,8 @@ struct TrainerOptions {
   std::optional<double> clip_norm = {};   ///< clip_gradient_norm of each update
   std::optional<double> clip_value = {};  ///< clip_gradient_value of each update, before its norm
   std::int64_t accumulate = 1;            ///< steps whose mean gradient makes one update
-  /// Steps are recorded (device/sequence.h) for each shape of a batch, when it comes for the second time, and replayed
-  /// from the third; of the last four shapes. Results are the same bits.
+  /// Steps are recorded (device/queue/sequence.h) for each shape of a batch, when it comes for the second time, and
+  /// replayed from the third; of the last four shapes. Results are the same bits.
   bool recorded = true;
   /// A step whose loss or gradient is not finite changes nothing, nor does any later one, until check().
   bool check_finite = true;

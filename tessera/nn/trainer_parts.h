@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "tessera/device/sequence.h"
+#include "tessera/device/queue/sequence.h"
 #include "tessera/nn/trainer_base.h"
 
 namespace tessera {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "tessera/array/functions.h"
-#include "tessera/device/kernel.h"
+#include "tessera/device/launch/kernel.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/windows.h"
 

@@ -7,7 +7,7 @@
 #include <initializer_list>
 
 #include "tessera/array/operation.h"
-#include "tessera/device/kernel.h"
+#include "tessera/device/launch/kernel.h"
 #include "tessera/ir/value.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/transformer.h"

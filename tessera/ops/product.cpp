@@ -2,9 +2,9 @@
 #include "tessera/ops/product.h"
 
 #include "tessera/array/repeated_operation.h"
-#include "tessera/device/kernel.h"
-#include "tessera/device/launch_arguments.h"
-#include "tessera/device/vendor_product.h"
+#include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/launch_arguments.h"
+#include "tessera/device/launch/vendor_product.h"
 #include "tessera/ops/kernels.h"
 
 namespace tessera {

@@ -2,7 +2,7 @@
 // Which kernel computes a product.
 #include "tessera/array/elementwise.h"
 #include "tessera/device/context.h"
-#include "tessera/device/kernel.h"
+#include "tessera/device/launch/kernel.h"
 #include "tessera/executor/executor.h"
 #include "tessera/ops/kernels.h"
 

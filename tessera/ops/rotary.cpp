@@ -8,8 +8,8 @@
 #include <tuple>
 
 #include "tessera/base/os/fork.h"
-#include "tessera/device/kernel.h"
-#include "tessera/device/recorder.h"
+#include "tessera/device/launch/kernel.h"
+#include "tessera/device/queue/recorder.h"
 #include "tessera/ir/semantics.h"
 #include "tessera/ops/kernels.h"
 

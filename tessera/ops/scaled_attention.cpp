@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "tessera/array/functions.h"
-#include "tessera/device/kernel.h"
+#include "tessera/device/launch/kernel.h"
 #include "tessera/ops/attention.h"
 #include "tessera/ops/row_kernels.h"
 

@@ -4,8 +4,8 @@
 
 #include "tessera/array/functions.h"
 #include "tessera/array/operation.h"
-#include "tessera/device/kernel.h"
-#include "tessera/device/launch_arguments.h"
+#include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/launch_arguments.h"
 #include "tessera/ops/blocks.h"
 #include "tessera/ops/kernels.h"
 #include "tessera/ops/linear_algebra.h"

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "tessera/device/kernel.h"
+#include "tessera/device/launch/kernel.h"
 #include "tessera/ops/kernels.h"
 
 namespace tessera {

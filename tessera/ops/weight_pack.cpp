@@ -5,8 +5,8 @@
 #include <cstring>
 #include <mutex>
 
-#include "tessera/device/dry_run.h"
-#include "tessera/device/staging.h"
+#include "tessera/device/memory/staging.h"
+#include "tessera/device/placement/dry_run.h"
 #include "tessera/executor/executor.h"
 #include "tessera/ops/kernels.h"
 #include "tessera/ops/weight_blocks.h"

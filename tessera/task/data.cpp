@@ -12,7 +12,7 @@
 #include "tessera/array/source.h"
 #include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
-#include "tessera/device/reclaim.h"
+#include "tessera/device/memory/reclaim.h"
 #include "tessera/task/recording.h"
 #include "tessera/task/region.h"
 #include "tessera/task/task_accesses.h"

@@ -8,8 +8,8 @@
 
 #include "tessera/base/config.h"
 #include "tessera/base/os/fork.h"
-#include "tessera/device/discovery.h"
-#include "tessera/device/storage.h"
+#include "tessera/device/discovery/discovery.h"
+#include "tessera/device/memory/storage.h"
 
 namespace tessera::detail {
 

@@ -15,7 +15,7 @@
 
 #include "tessera/base/inline_vector.h"
 #include "tessera/device/context.h"
-#include "tessera/device/storage.h"
+#include "tessera/device/memory/storage.h"
 #include "tessera/executor/executor.h"
 #include "tessera/task/error.h"
 #include "tessera/task/load.h"

@@ -12,7 +12,7 @@
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/per_thread.h"
-#include "tessera/device/launch_watch.h"
+#include "tessera/device/launch/launch_watch.h"
 #include "tessera/task/node.h"
 #include "tessera/task/trace.h"
 #include "tessera/task/watchdog.h"

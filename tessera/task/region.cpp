@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <exception>
 
-#include "tessera/device/recorder.h"
+#include "tessera/device/queue/recorder.h"
 
 namespace tessera {
 

@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "tessera/base/error.h"
-#include "tessera/device/discovery.h"
+#include "tessera/device/discovery/discovery.h"
 
 namespace tessera {
 

@@ -14,9 +14,9 @@
 
 #include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
-#include "tessera/device/open_device.h"
+#include "tessera/device/memory/storage.h"
+#include "tessera/device/selection/open_device.h"
 #include "tessera/device/settings.h"
-#include "tessera/device/storage.h"
 #include "tessera/task/node.h"
 #include "tessera/task/synchronize.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/task/this_task.h"
 
-#include "tessera/device/storage.h"
+#include "tessera/device/memory/storage.h"
 #include "tessera/task/argument.h"
 
 namespace tessera {

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "tessera/device/kernel.h"
+#include "tessera/device/launch/kernel.h"
 #include "tests/support/errors.h"
 #include "tests/support/test_driver.h"
 

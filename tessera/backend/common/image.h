@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What backends share of kernels that are kept on disk (device/kernel_cache.h): what their keys name, and the image of
-// a kernel that was C text. Used by the backends' folders only.
+// What backends share of kernels that are kept on disk (device/launch/kernel_cache.h): what their keys name, and the
+// image of a kernel that was C text. Used by the backends' folders only.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of NVIDIA's driver library and of its run-time compiler that Tessera calls, declared by hand: no CUDA
 // header is needed to build. Names, values and signatures follow the CUDA driver API reference and the NVRTC guide
-// (11.2 to 13); tests/vendor_headers_test.cpp compares them with the headers where these are installed.
+// (11.2 to 13); tests/compilers/vendor_headers_*_test.cpp compare them with the headers where these are installed.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of Intel's Level Zero loader, of its offline compiler and of its OpenCL driver that Tessera calls,
 // declared by hand: no header of oneAPI is needed to build. Names, values and signatures follow the Level Zero
-// specification 1.0 to 1.7 and ocloc's API 1.0; tests/vendor_headers_ze_test.cpp compares them with the headers where
-// these are installed.
+// specification 1.0 to 1.7 and ocloc's API 1.0; tests/compilers/vendor_headers_ze_test.cpp compares them with the
+// headers where these are installed.
 #pragma once
 
 #include <cstddef>

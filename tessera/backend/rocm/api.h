@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of AMD's HIP runtime and of its run-time compiler that Tessera calls, declared by hand: no HIP header
 // is needed to build. Names, values and signatures follow the HIP runtime API reference of ROCm 5, 6 and 7;
-// tests/vendor_headers_test.cpp compares them with the headers where these are installed.
+// tests/compilers/vendor_headers_*_test.cpp compare them with the headers where these are installed.
 #pragma once
 
 #include <cstddef>

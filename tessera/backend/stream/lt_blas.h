@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuBLASLt and hipBLASLt, whose functions are alike but for their names and numbers: one implementation over a table.
 // Names, signatures and values follow the cuBLAS library documentation (11 to 13) and the hipBLASLt API reference
-// (ROCm 6 and 7); tests/vendor_headers_cuda_test.cpp compares them with NVIDIA's header where that is installed.
+// (ROCm 6 and 7); tests/compilers/vendor_headers_cuda_test.cpp compares them with NVIDIA's header where that is
+// installed.
 #pragma once
 
 #include <cstddef>

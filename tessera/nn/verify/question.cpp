@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "tessera/device/vendor_product.h"
+#include "tessera/device/launch/vendor_product.h"
 #include "tessera/nn/verify/parts.h"
 
 namespace tessera::verification {

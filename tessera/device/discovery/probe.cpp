@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/device/discovery/probe.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+#include <nlohmann/json.hpp>
+
+#include "tessera/base/config.h"
+#include "tessera/base/error.h"
+#include "tessera/base/log.h"
+#include "tessera/base/os/child.h"
+#include "tessera/base/os/library.h"
+#include "tessera/base/os/library_search.h"
+#include "tessera/base/os/system.h"
+#include "tessera/base/printable.h"
+#include "tessera/device/discovery/report_json.h"
+#include "tessera/device/discovery/verify_device.h"
+#include "tessera/device/settings.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view open_option = "--open=";
+constexpr const char* own_error = "tessera-probe: error: ";  // of the program's main, not of the driver
+constexpr int protocol = 2;  ///< of the answer: a probe of another version is not believed
+constexpr int longer = 2;    ///< how much longer a driver is given that did not answer in time
+
+void say_once(const std::string& text) {
+  static std::atomic<bool> said = false;
+  if (said.exchange(true)) return;
+  const std::optional<std::string>& named = settings().probe;
+  if (named && *named != "off" && *named != "list")
+    logging::warn(text + "; TESSERA_PROBE names this program");
+  else
+    logging::info(text);
+}
+
+/// The end of what a driver printed, on one line.
+std::string last_words(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  std::size_t start = text.size();
+  for (int lines = 0; lines < 3 && start != 0; ++lines) {
+    const std::size_t before = text.rfind('\n', start - 1);
+    start = before == text.npos ? 0 : before;
+  }
+  text.erase(0, start);
+  if (!text.empty() && text.front() == '\n') text.erase(0, 1);
+  constexpr std::size_t most = 600;
+  if (text.size() > most) text = "..." + text.substr(text.size() - most);
+  std::string line;
+  for (const char c : text) line += c == '\n' ? std::string(" / ") : std::string(1, c);
+  line = printable_text(line);
+  return line.empty() ? "it printed nothing" : "the last that it printed: " + line;
+}
+
+std::string reinstall(Backend backend) {
+  switch (backend) {
+    case Backend::cuda: return "reinstall or update NVIDIA's driver (Debian: nvidia-driver and libcuda1)";
+    case Backend::rocm: return "reinstall or update the HIP runtime (Debian and Ubuntu: libamdhip64-5)";
+    case Backend::oneapi: return "reinstall or update Level Zero and Intel's driver (Debian: libze1, intel-opencl-icd)";
+    case Backend::opencl: return "reinstall or update the package that its file belongs to (dpkg -S FILE)";
+    default: return "reinstall or update the driver";
+  }
+}
+
+/// Far above what drivers and compilers take, and far below what would trouble the machine.
+std::uint64_t most_memory() {
+  constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+  std::uint64_t free = os::memory().available;
+  if (const auto group = os::group_memory()) free = std::min(free, group->free);
+  return free == 0 ? 4 * gib : std::clamp(free / 2, gib, 16 * gib);
+}
+
+/// How a probe ended: by its answer, else `state` and what to tell people.
+struct Asked {
+  Json answer;
+  DeviceState state = DeviceState::enumerated;
+  Holds holds = Holds::now;
+  std::string reason, remedy;
+};
+
+/// Of a death. One for which the driver need not be the cause is not the driver's for ever: what is too little for it
+/// in this process may be there in the next one.
+Holds holds(const os::ChildOutcome& child) {
+  using End = os::ChildOutcome::End;
+  const auto says = [&](const char* what) { return child.words.find(what) != child.words.npos; };
+  if (os::resources_are_limited() || says(own_error)) return Holds::now;
+  // The system ends processes so when the machine has no memory left.
+  const bool killed = child.end == End::signalled && child.code == SIGKILL;
+  const bool lacks = says("bad_alloc") || says("Cannot allocate memory") || says("Resource temporarily unavailable");
+  return killed || lacks || child.end == End::too_much_memory ? Holds::a_while : Holds::always;
+}
+
+/// "crashed when it was ...: SIGSEGV (signal 11)": what a driver did that gave no answer.
+std::string deed(const os::ChildOutcome& child, const os::ChildLimits& limits, const std::string& when) {
+  using End = os::ChildOutcome::End;
+  switch (child.end) {
+    case End::too_much_memory:
+      return fmt::format("took more than {} of memory when it was {}, and was stopped",
+                         config::bytes_text(limits.memory), when);
+    case End::too_much_answer:
+      return fmt::format("wrote more than {} as its answer when it was {}, and was stopped",
+                         config::bytes_text(limits.answer), when);
+    case End::signalled:
+      return fmt::format("crashed when it was {}: {} (signal {})", when, os::signal_name(child.code), child.code);
+    default:
+      return child.code < 0 ? fmt::format("ended the process when it was {}", when)
+                            : fmt::format("ended the process when it was {} (exit code {})", when, child.code);
+  }
+}
+
+/// Runs the probe with these words. `who` is the driver or device, `when` what was wanted of it ("asked for its
+/// devices"). Nothing if the program could not be started or is of another version.
+std::optional<Asked> ask(const std::vector<std::string>& command, Backend backend, const std::string& who,
+                         const std::string& when) {
+  using End = os::ChildOutcome::End;
+  const std::chrono::seconds first(settings().probe_timeout);
+  os::ChildLimits limits{.time = first, .memory = most_memory()};
+  os::ChildOutcome child = os::run_child(command, limits);
+  if (child.end == End::timed_out) {
+    // What initialises several cards may just take longer. A driver that hangs costs this once for a while.
+    logging::warn(fmt::format("{} did not answer within {} s when it was {}: it is asked once more, for up to {} s",
+                              who, first.count(), when, longer * first.count()));
+    limits.time = longer * first;
+    child = os::run_child(command, limits);
+  }
+  if (child.end == End::not_started) {
+    say_once(
+        fmt::format("tessera-probe could not be started ({}): drivers are asked inside this process", child.reason));
+    return std::nullopt;
+  }
+  // An answer that is whole counts, whatever the driver did to the process afterwards; but not of a driver that killed
+  // the process it was started by, which in the program is somebody else's.
+  if (!child.answer.empty() && child.end != End::too_much_answer && !child.unwatched) {
+    try {
+      Json json = parse_json(child.answer);
+      if (json.at("protocol") == protocol && json.at("tessera") == TESSERA_VERSION) return Asked{.answer = json};
+      say_once(fmt::format("{} is of another version of Tessera: drivers are asked inside this process", command[0]));
+      return std::nullopt;
+    } catch (const std::exception& e) {
+      logging::debug(fmt::format("tessera-probe's answer cannot be read: {}", e.what()));
+    }
+  }
+  Asked asked;
+  const std::string words = last_words(child.words);
+  if (child.end == End::timed_out) {
+    asked.state = DeviceState::hung;
+    asked.holds = Holds::a_while;
+    asked.reason = fmt::format(
+        "{} did not answer within {} s when it was {}, nor within {} s when it was asked once more, and was stopped "
+        "(TESSERA_PROBE_TIMEOUT sets the seconds); {}",
+        who, first.count(), when, longer * first.count(), words);
+    asked.remedy = "It is asked again after a while, and by `tessera devices --rescan`. ";
+    if (backend == Backend::cuda || backend == Backend::opencl)
+      asked.remedy +=
+          "NVIDIA's driver takes seconds for each GPU unless it is kept running: start nvidia-persistenced. ";
+    asked.remedy += fmt::format("If it never answers, {}", reinstall(backend));
+  } else {
+    asked.state = DeviceState::crashed;
+    asked.holds = holds(child);
+    asked.reason = fmt::format("{} {}; {}", who, deed(child, limits, when), words);
+    asked.remedy = fmt::format(
+        "It was asked in a process of its own, and is not loaded into this one; other devices are not touched. To use "
+        "it, {}{}; `tessera devices --rescan` then asks it again",
+        os::resources_are_limited()     ? "raise this process's limits (ulimit -a shows them), or "
+        : asked.holds == Holds::a_while ? "see that the machine has memory left (it is asked again after a while), or "
+                                        : "",
+        reinstall(backend));
+  }
+  return asked;
+}
+
+std::vector<std::string> words_for(const fs::path& program, Backend backend, const ForeignPart& part) {
+  std::vector<std::string> words = {program.string(), std::string(backend_name(backend))};
+  if (!part.name.empty()) words.push_back(part.name);
+  return words;
+}
+
+BackendReport report_of(const Json& answer, Backend backend) {
+  BackendReport report = report_from_json(answer.at("report"));
+  report.backend = backend;
+  return report;
+}
+
+/// Its answer cannot be read: it was written by the driver, which shares the process.
+void unreadable(auto& found, const std::string& who, Backend backend, const std::exception& e) {
+  found.state = DeviceState::crashed;
+  found.reason = fmt::format("what {} made its probe answer cannot be read: {}", who, e.what());
+  found.remedy = fmt::format("To use it, {}", reinstall(backend));
+}
+
+}  // namespace
+
+std::vector<std::string> files_found(const std::vector<std::string>& names) {
+  std::vector<std::string> files;
+  for (const std::string& name : names)
+    if (std::string file = os::loader_file(name); !file.empty()) files.push_back(std::move(file));
+  return files;
+}
+
+std::optional<fs::path> probe_program() {
+  const std::optional<std::string>& named = settings().probe;
+  if (named == "off") {
+    say_once("TESSERA_PROBE=off: drivers are asked inside this process");
+    return std::nullopt;
+  }
+  const fs::path own = os::own_folder();
+  std::vector<fs::path> places;
+  if (named && *named != "list")
+    places = {*named};
+  else
+    places = {own / "tessera" / "tessera-probe", own / "tessera-probe",
+              own / ".." / "lib" / "tessera" / "tessera-probe"};
+  for (const fs::path& place : places)
+    if (os::file_exists(place.c_str())) return place.lexically_normal();
+  say_once(fmt::format("the program tessera-probe is not at {}: drivers are asked inside this process",
+                       places.front().string()));
+  return std::nullopt;
+}
+
+bool devices_are_tried() { return settings().probe != "list"; }
+
+std::chrono::seconds longest_probe() {
+  return std::chrono::seconds((1 + longer) * settings().probe_timeout + 10);  // and what ending it takes
+}
+
+std::optional<Answer> probe(const fs::path& program, Backend backend, const ForeignPart& part) {
+  Answer answer{.report = {.backend = backend}};
+  BackendReport& report = answer.report;
+  if (const auto found = files_found(part.libraries); !found.empty()) report.file = found.front();
+  const auto asked = ask(words_for(program, backend, part), backend, report.file.empty() ? "the driver" : report.file,
+                         "asked for its devices");
+  if (!asked) return std::nullopt;
+  if (asked->state == DeviceState::enumerated) {
+    try {
+      report = report_of(asked->answer, backend);
+      // One without a device may have one later: another program let go of it, a service was started.
+      answer.holds = report.devices.empty() ? Holds::now : Holds::always;
+    } catch (const std::exception& e) {
+      unreadable(report, report.file, backend, e);
+      answer.holds = Holds::always;
+    }
+    return answer;
+  }
+  report.state = asked->state;
+  report.reason = asked->reason;
+  report.remedy = asked->remedy;
+  answer.holds = asked->holds;
+  return answer;
+}
+
+std::optional<Trial> try_in_probe(const fs::path& program, Backend backend, const ForeignPart& part, int index,
+                                  const std::string& who) {
+  std::vector<std::string> words = words_for(program, backend, part);
+  words.push_back(fmt::format("{}{}", open_option, index));
+  const auto asked = ask(words, backend, who, "opened for a first kernel");
+  if (!asked) return std::nullopt;
+  Trial trial{.state = asked->state, .holds = asked->holds, .reason = asked->reason, .remedy = asked->remedy};
+  if (asked->state != DeviceState::enumerated) return trial;
+  try {
+    trial.seen = report_of(asked->answer, backend);
+    const Json& ended = asked->answer.at("trial");
+    const std::string end = ended.at("end").get<std::string>();
+    trial.reason = printable_text(ended.at("text").get<std::string>());
+    trial.out_of_memory = end == "memory";
+    trial.state = end == "works"   ? DeviceState::verified
+                  : end == "wrong" ? DeviceState::quarantined
+                                   : DeviceState::enumerated;
+    trial.holds = trial.state == DeviceState::enumerated ? Holds::now : Holds::always;
+  } catch (const std::exception& e) {
+    unreadable(trial, who, backend, e);
+    trial.holds = Holds::always;
+  }
+  return trial;
+}
+
+namespace {
+
+/// Opens one device as the program would, and runs the program's first kernel on it.
+Json try_here(Driver& driver, int index) {
+  const char* end = "error";
+  std::string text;
+  try {
+    DriverDevice* const device = driver.open(index).release();  // the program does not give it back either
+    text = verify_device(*device);
+    end = text.empty() ? "works" : "wrong";
+  } catch (const OutOfMemory& e) {
+    end = "memory", text = e.what();
+  } catch (const std::exception& e) {
+    text = e.what();
+  }
+  return {{"end", end}, {"text", text}};
+}
+
+}  // namespace
+
+int probe_main(std::span<const std::string> arguments) {
+  std::vector<std::string> words(arguments.begin(), arguments.end());
+  const bool answer = !words.empty() && words.back().starts_with(os::child_option);
+  if (answer) {
+    os::live_as_child(words.back().substr(os::child_option.size()));
+    words.pop_back();
+  }
+  std::optional<int> open;
+  if (!words.empty() && words.back().starts_with(open_option)) {
+    open = std::atoi(words.back().c_str() + open_option.size());
+    words.pop_back();
+  }
+  if (words.empty() || words.size() > 2)
+    fail<ArgumentError>({.asked = "tessera-probe",
+                         .wrong = "it takes the name of a backend, of a part of its driver, and --open=NUMBER",
+                         .todo = "Run `tessera devices` instead: it is what uses this program"});
+  const Backend backend = parse_device(words[0]).backend;
+  logging::set_level(logging::Level::off);  // what is printed from here on is the driver's
+  Driver* driver = find_driver(backend);
+  BackendReport report{.backend = backend, .reason = "there is no such driver"};
+  Json trial;
+  if (driver != nullptr) {
+    try {
+      driver->allow({words.size() > 1 ? words[1] : std::string()});
+      report = driver->enumerate();
+    } catch (const std::exception& e) {  // of ours, or for want of memory: not the driver's death
+      report = {.state = DeviceState::loaded, .reason = e.what(), .remedy = "This may pass; it is asked again"};
+    }
+    report.backend = backend;
+    if (open) trial = try_here(*driver, *open);
+  }
+  const std::string text = Json{
+      {"protocol", protocol},
+      {"tessera", TESSERA_VERSION},
+      {"report", Json::parse(report_json(report))},
+      {"trial", trial}}.dump(answer ? -1 : 2, ' ', false, Json::error_handler_t::replace);
+  const bool written = os::write_answer(answer ? os::answer_descriptor : 1, text + "\n");
+  os::leave(written ? 0 : 1);
+}
+
+}  // namespace tessera

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/device/discovery/store.h"
+
+#include "tessera/base/config.h"
+#include "tessera/device/settings.h"
+
+namespace tessera {
+
+os::PrivateStore private_store() {
+  namespace fs = std::filesystem;
+  if (settings().cache_dir) return os::PrivateStore(*settings().cache_dir);
+  // The XDG Base Directory Specification has relative paths ignored.
+  if (const auto cache = config::text("XDG_CACHE_HOME"); cache && fs::path(*cache).is_absolute())
+    return os::PrivateStore(fs::path(*cache) / "tessera");
+  if (const auto home = config::text("HOME")) return os::PrivateStore(fs::path(*home) / ".cache" / "tessera");
+  return os::PrivateStore({});
+}
+
+}  // namespace tessera

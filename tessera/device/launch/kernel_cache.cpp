@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/device/launch/kernel_cache.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/base/log.h"
+#include "tessera/base/os/hardware.h"
+#include "tessera/base/packed.h"
+#include "tessera/base/sha256.h"
+#include "tessera/device/discovery/store.h"
+#include "tessera/device/discovery/verdicts.h"
+#include "tessera/device/selection/open_device.h"
+#include "tessera/device/settings.h"
+#include "tessera/ir/digest.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view before = "kernel-", ending = ".bin";
+constexpr std::size_t part_digits = 16, digits = 2 * part_digits;
+/// How an entry begins; the SHA-256 of all that follows it comes behind.
+constexpr std::string_view magic = "tessera kernel 1\n";
+constexpr std::size_t hash_digits = 64;
+/// What the vendors' compilers read beside files; only hashes of the values are kept.
+constexpr std::string_view compiler_variables = "NVRTC_ HIPRTC_ AMD_COMGR_ COMGR_ OCLOC_ IGC_ NEO";
+constexpr std::chrono::hours stays_young{24};
+constexpr int most_images = 4;  ///< that a device may want for one kernel, which turns to another compiler once
+constexpr std::uint64_t block = 4096;
+
+std::uint64_t on_disk(std::uint64_t bytes) { return (bytes + block - 1) / block * block; }
+
+// The key: two texts of lines "what: which". Entries of one kernel for different devices, compilers and drivers have
+// names of their own, so that programs that use the one and the other do not take turns.
+
+struct Key {
+  std::string kernel, device;
+  std::string text() const { return kernel + device; }
+  std::string beginning() const { return fmt::format("{}{}", before, sha256(kernel).substr(0, part_digits)); }
+  std::string name() const { return beginning() + sha256(device).substr(0, part_digits) + std::string(ending); }
+};
+
+std::string kernel_lines(Backend backend, const CompileRequest& request) {
+  std::string name = request.function->name;
+  for (char& c : name)
+    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_')) c = '_';
+  return fmt::format("kernel: {}\nhash: {}\ndigest: {}\nvariant: {} {}\nbackend: {}\n", name,
+                     ir::to_string(ir::hash_of(*request.function)), ir::digest_of(*request.function),
+                     request.variant.noalias ? "noalias" : "plain", request.variant.index64 ? "i64" : "i32",
+                     backend_name(backend));
+}
+
+/// Empty if images of this device are not kept.
+std::string device_lines(DriverDevice& device, KernelCounters& counters) {
+  const std::string own = device.image_key();
+  if (own.empty()) return own;
+  if (counters.files.empty()) {
+    std::string all;
+    if (Driver* driver = find_driver(device.info().device.backend))
+      if (const auto parts = driver->foreign())
+        for (const ForeignPart& part : *parts) all += stamps_of(part);
+    for (const std::string& variable : os::variables_named(compiler_variables)) all += variable + "\n";
+    counters.files = sha256(all);
+  }
+  return fmt::format("tessera: {}\n{}driver's files: {}\n", TESSERA_VERSION, own, counters.files);
+}
+
+/// What stands behind "what: " in a key.
+std::string_view value_of(std::string_view key, std::string_view what) {
+  for (std::size_t at = 0; at < key.size();) {
+    const std::size_t end = std::min(key.find('\n', at), key.size());
+    const std::string_view line = key.substr(at, end - at);
+    if (line.starts_with(what) && line.substr(what.size()).starts_with(": ")) return line.substr(what.size() + 2);
+    at = end + 1;
+  }
+  return {};
+}
+
+/// The lines of `kept` that are others in `now`, or not there, as sentences.
+std::vector<std::string> different_lines(std::string_view kept, std::string_view now) {
+  std::vector<std::string> out;
+  for (std::size_t at = 0; at < kept.size();) {
+    const std::size_t end = std::min(kept.find('\n', at), kept.size());
+    const std::string_view line = kept.substr(at, end - at), what = line.substr(0, line.find(": "));
+    const std::string_view then = value_of(line, what), other = value_of(now, what);
+    const bool many = what.ends_with("s");
+    if (then != other)
+      out.push_back(fmt::format("{} {} {}, and {} {}", what, many ? "were" : "was", then, many ? "are" : "is",
+                                other.empty() ? "none" : other));
+    at = end + 1;
+  }
+  return out;
+}
+
+// An entry.
+
+std::string make_entry(const Key& key, std::string_view image) {
+  const std::string body = (Packer() << key.text() << image).take();
+  return fmt::format("{}{}\n{}", magic, sha256(body), body);
+}
+
+struct Entry {
+  std::string_view key, image;
+};
+/// Nothing unless every byte is as it was written. The texts are in `bytes`.
+std::optional<Entry> read_entry(std::string_view bytes) {
+  const std::size_t head = magic.size() + hash_digits + 1;
+  if (bytes.size() < head || !bytes.starts_with(magic) || bytes[head - 1] != '\n') return std::nullopt;
+  const std::string_view body = bytes.substr(head);
+  if (sha256(body) != bytes.substr(magic.size(), hash_digits)) return std::nullopt;
+  try {
+    Unpacker parts(body);
+    const std::string_view key = parts.text(), image = parts.text();
+    parts.end();
+    return Entry{key, image};
+  } catch (const FormatError&) {
+    return std::nullopt;
+  }
+}
+
+// The folder.
+
+std::string why_off() {
+  if (!settings().kernel_cache) return "TESSERA_KERNEL_CACHE says so";
+  if (private_store().folder().empty()) return "there is no place: neither XDG_CACHE_HOME nor HOME is set";
+  return {};
+}
+
+os::PrivateStore store() { return os::PrivateStore(private_store().folder() / "kernels"); }
+
+void remove_oldest(const os::PrivateStore& store, std::uint64_t limit) {
+  const auto entries = store.list(before, ending, digits);
+  std::uint64_t bytes = 0;
+  for (const auto& entry : entries) bytes += on_disk(entry.bytes);
+  if (bytes > limit)
+    for (const auto& entry : entries) {
+      if (bytes <= limit - limit / 8) break;
+      if (store.remove(entry.name)) bytes -= on_disk(entry.bytes);
+    }
+  store.tidy(before, ending);
+}
+
+void keep(const Key& key, std::string_view image) {
+  const std::uint64_t limit = settings().kernel_cache_bytes;
+  const std::string entry = make_entry(key, image), name = key.name();
+  if (on_disk(entry.size()) > limit / 4) return;
+  // A folder below one that others may write to is made for this user alone, and so is that.
+  std::optional<std::string> why = private_store().why_not_written();
+  if (!why) why = store().write(name, entry);
+  if (why) {
+    static std::atomic<bool> said = false;
+    if (!said.exchange(true)) logging::info(fmt::format("kernels are not kept for other programs: {}", *why));
+    return;
+  }
+  // The folder is listed about once for each 32nd of the limit that is written, by whichever processes: the names,
+  // which are hashes, draw who does it.
+  const std::uint64_t share = std::max<std::uint64_t>(limit / 32, 1);
+  if (std::stoull(name.substr(before.size(), part_digits), nullptr, 16) % share < on_disk(entry.size()))
+    remove_oldest(store(), limit);
+}
+
+/// For who looks at the log: why this kernel has to be compiled.
+void tell_absent(const Key& key) {
+  if (!logging::enabled(logging::Level::debug)) return;
+  std::string why = "it is not kept yet";
+  const os::PrivateStore kept = store();
+  for (const auto& entry : kept.list(key.beginning(), ending, part_digits)) {
+    const auto bytes = kept.read(entry.name);
+    const auto read = bytes ? read_entry(*bytes) : std::nullopt;
+    why = !bytes  ? entry.name + " is kept, and not to be believed: another user's, or open to others"
+          : !read ? entry.name + " is damaged"
+                  : fmt::format("kept for another device or by others: {}",
+                                fmt::join(different_lines(read->key, key.text()), "; "));
+  }
+  logging::debug(fmt::format("no {} on disk: {}", value_of(key.kernel, "kernel"), why));
+}
+
+std::unique_ptr<LoadedKernel> load_kept(DriverDevice& device, const CompileRequest& request, const Key& key,
+                                        KernelCounters& counters) {
+  const os::PrivateStore kept = store();
+  const std::string name = key.name();
+  const auto bytes = kept.read(name);
+  if (!bytes) {
+    tell_absent(key);
+    return nullptr;
+  }
+  const auto entry = read_entry(*bytes);
+  if (!entry || entry->key != key.text()) {
+    ++counters.damaged;
+    logging::info(fmt::format("{} is damaged and will be written anew", (kept.folder() / name).string()));
+    return nullptr;
+  }
+  std::string why = "the device wants another one";
+  try {
+    if (auto kernel = device.load(request, std::string(entry->image))) {
+      kept.renew(name, stays_young);
+      return kernel;
+    }
+  } catch (const KernelError& e) {
+    why = e.what();
+  } catch (const FormatError& e) {
+    why = e.what();
+  }
+  ++counters.refused;
+  logging::info(fmt::format("{} does not load and will be written anew: {}", (kept.folder() / name).string(), why));
+  return nullptr;
+}
+
+[[noreturn]] void fail_undecided(DriverDevice& device, const CompileRequest& request) {
+  fail<KernelError>({.asked = "compile " + request.function->name,
+                     .with = {{"device", to_string(device.info().device)}},
+                     .wrong = "the driver takes nothing that its compilers make"});
+}
+
+MadeKernel make_kernel(DriverDevice& device, const CompileRequest& request, KernelCounters& counters) {
+  const std::string kernel_part = kernel_lines(device.info().device.backend, request);
+  for (int images = 0; images < most_images; ++images) {
+    const Key key{kernel_part, device_lines(device, counters)};
+    if (auto kernel = load_kept(device, request, key, counters)) {
+      ++counters.loaded;
+      return {std::move(kernel), true};
+    }
+    if (device_lines(device, counters) != key.device) continue;  // what was kept made it turn to another compiler
+    const std::string image = device.build(request);
+    if (auto kernel = device.load(request, image)) {
+      ++counters.compiled;
+      keep(key, image);
+      return {std::move(kernel), false};
+    }
+  }
+  fail_undecided(device, request);
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<LoadedKernel>> DriverDevice::compile(std::span<const CompileRequest> requests) {
+  std::vector<std::unique_ptr<LoadedKernel>> out;
+  for (const CompileRequest& request : requests) {
+    std::unique_ptr<LoadedKernel> kernel;
+    for (int images = 0; images < most_images && !kernel; ++images) kernel = load(request, build(request));
+    if (!kernel) fail_undecided(*this, request);
+    out.push_back(std::move(kernel));
+  }
+  return out;
+}
+
+std::vector<MadeKernel> make_kernels(DriverDevice& device, std::span<const CompileRequest> requests,
+                                     KernelCounters& counters) {
+  std::vector<MadeKernel> out;
+  counters.kept = why_off().empty() && !device.image_key().empty();
+  if (counters.kept) {
+    for (const CompileRequest& request : requests) out.push_back(make_kernel(device, request, counters));
+    return out;
+  }
+  for (auto& kernel : device.compile(requests)) out.push_back({std::move(kernel), false});
+  if (device.info().device.backend != Backend::interp) counters.compiled += requests.size();  // that one runs the IR
+  return out;
+}
+
+KernelCache kernel_cache() {
+  KernelCache cache;
+  cache.off = why_off();
+  cache.limit = settings().kernel_cache_bytes;
+  if (private_store().folder().empty()) return cache;
+  const os::PrivateStore kept = store();
+  cache.folder = kept.folder();
+  if (cache.off.empty()) cache.unwritable = kept.why_not_written().value_or("");
+  for (const auto& file : kept.list(before, ending, digits)) {
+    cache.bytes += on_disk(file.bytes);
+    const auto bytes = kept.read(file.name);
+    const auto entry = bytes ? read_entry(*bytes) : std::nullopt;
+    if (!entry) {
+      cache.damaged.push_back(file.name);
+      continue;
+    }
+    const auto value = [&](std::string_view what) { return std::string(value_of(entry->key, what)); };
+    cache.kernels.push_back({file.name, value("kernel"), fmt::format("{} {}", value("backend"), value("architecture")),
+                             value("variant"), std::string(entry->key), on_disk(file.bytes), file.written});
+  }
+  std::ranges::reverse(cache.kernels);
+  return cache;
+}
+
+std::size_t clear_kernel_cache() {
+  std::size_t deleted = 0;
+  if (private_store().folder().empty()) return deleted;
+  const os::PrivateStore kept = store();
+  for (const auto& entry : kept.list(before, ending, digits)) deleted += kept.remove(entry.name) ? 1 : 0;
+  return deleted;
+}
+
+std::vector<std::string> differences(const KeptKernel& kept, Device device) {
+  OpenDevice& open = open_device(device);
+  const std::lock_guard hold(open.compile_lock);
+  const Key now{fmt::format("backend: {}\n", backend_name(device.backend)), device_lines(*open.driver, open.kernels)};
+  const std::size_t from = kept.key.find("backend: ");  // the lines before it are the kernel's own
+  return different_lines(std::string_view(kept.key).substr(std::min(from, kept.key.size())), now.text());
+}
+
+}  // namespace tessera

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/device/launch/vendor_product.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "tessera/base/error.h"
+#include "tessera/base/log.h"
+#include "tessera/base/os/fork.h"
+#include "tessera/device/launch/launch_observer.h"
+#include "tessera/device/placement/dry_run.h"
+#include "tessera/device/placement/placement.h"
+#include "tessera/device/queue/queue_core.h"
+#include "tessera/device/queue/recorder.h"
+#include "tessera/device/selection/open_device.h"
+#include "tessera/device/settings.h"
+
+namespace tessera {
+namespace {
+
+/// A device's library; made once, never destroyed.
+struct Library {
+  std::mutex lock;  ///< one product at a time is planned and put into the queue
+  bool asked = false;
+  DriverBlas* blas = nullptr;  ///< null: there is none, or it failed
+  LaunchCounter* counter = nullptr;
+};
+Library& library_of(const OpenDevice& device) {
+  struct All {
+    std::mutex lock;
+    std::map<const OpenDevice*, std::unique_ptr<Library>> of;
+  };
+  static constinit os::PerProcess<All> the_libraries;
+  All& all = the_libraries.get();
+  std::lock_guard hold(all.lock);
+  auto& library = all.of[&device];
+  if (!library) library = std::make_unique<Library>();
+  return *library;
+}
+
+void ask(Library& library, OpenDevice& device) {
+  library.asked = true;
+  std::string why;
+  try {
+    library.blas = device.driver->blas(why);
+  } catch (const KernelError& e) {
+    why = e.what();
+  }
+  if (library.blas)
+    library.counter = &launch_counter(library.blas->name() + ": product", device.device);
+  else
+    logging::info(fmt::format("{}: products by Tessera's own kernels: {}", to_string(device.device), why));
+}
+
+void quarantine(Library& library, const OpenDevice& device, const std::string& why) {
+  logging::warn(fmt::format("{}: {} failed and is not used again: {}. Products go on with Tessera's own kernels",
+                            to_string(device.device), library.blas->name(), why));
+  library.blas = nullptr;
+}
+
+double bytes_of(const BlasMatrix& m, std::int64_t rows, std::int64_t columns, std::int64_t batch) {
+  return static_cast<double>(rows) * static_cast<double>(columns) * static_cast<double>(dtype_size(m.dtype)) *
+         static_cast<double>(m.batch_stride == 0 ? 1 : batch);
+}
+
+}  // namespace
+
+bool vendor_product_wanted(Device device, const BlasProduct& p) {
+  const auto mode = settings().blas;
+  if (mode == Settings::Blas::off) return false;
+  const auto does = [](DType t) { return t == DType::f32 || t == DType::f16 || t == DType::bf16; };
+  if (p.a.dtype != p.b.dtype || !does(p.a.dtype) || !does(p.out.dtype)) return false;
+  if (is_built_in(device.backend) || !holds_data(device)) return false;
+  if (mode == Settings::Blas::vendor) return true;
+  constexpr double least_operations = 1 << 27, least_per_byte = 32;
+  const double operations = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) *
+                            static_cast<double>(p.batch);
+  if (operations < least_operations) return false;
+  const double bytes =
+      bytes_of(p.a, p.m, p.k, p.batch) + bytes_of(p.b, p.k, p.n, p.batch) + bytes_of(p.out, p.m, p.n, p.batch);
+  return operations >= least_per_byte * bytes && device_info(device).kind != DeviceKind::cpu;
+}
+
+bool vendor_product(const VendorProduct& asked) {
+  const Device where = asked.out.storage->device();
+  OpenDevice& device = open_device(where);
+  // Whoever looks at launches one by one wants kernels; a sequence can repeat only these.
+  if (!device.holds_data || thread_context.launch_observer != nullptr || Recorder::of_this_thread() != nullptr)
+    return false;
+  asked.out.storage->flush_readers();  // before the lock: it may compute products itself
+  Library& library = library_of(device);
+  std::lock_guard hold(library.lock);
+  if (!library.asked) ask(library, device);
+  if (!library.blas) return false;
+
+  BlasProduct product = asked.product;
+  product.tf32 = product.a.dtype == DType::f32 && settings().tf32;
+  const auto operand = [](const BufferView& view) {
+    return view.storage ? BlasOperand{&view.storage->allocation(), view.byte_offset} : BlasOperand{};
+  };
+  BlasOperands operands{operand(asked.a), operand(asked.b), operand(asked.out), operand(asked.bias), {}};
+  std::shared_ptr<Storage> workspace;
+  try {
+    const auto bytes = library.blas->plan(product, operands);
+    if (!bytes) return false;
+    if (*bytes != 0) workspace = Storage::allocate(where, *bytes, library.blas->name() + " workspace");
+  } catch (const KernelError& e) {
+    quarantine(library, device, e.what());
+    return false;
+  } catch (const OutOfMemory& e) {  // our kernels need none
+    logging::info(fmt::format("{}: no memory for what {} wants: this product by Tessera's own kernels: {}",
+                              to_string(where), library.blas->name(), e.what()));
+    return false;
+  }
+  if (workspace) operands.workspace = workspace->allocation();
+
+  PlacementAccess::check("launch", library.counter->name, where);
+  Queue& queue = current_queue(where);
+  for (const BufferView* view : {&asked.a, &asked.b, &asked.bias})
+    if (view->storage) view->storage->before_read(queue);
+  asked.out.storage->before_write(queue);
+  if (workspace) workspace->before_write(queue);
+  if (traced()) [[unlikely]]
+    trace(fmt::format("launch {} on {} {} x {} x {}{}", library.counter->name, to_string(where), product.m, product.n,
+                      product.k, product.batch == 1 ? "" : fmt::format(", {} of them", product.batch)));
+  try {
+    queue.core().submit(
+        library.counter->name, [&](DriverQueue& driver) { library.blas->enqueue(driver, product, operands); },
+        [&](const QueueUse& use) {
+          for (const BufferView* view : {&asked.a, &asked.b, &asked.bias})
+            if (view->storage) view->storage->after_read(use);
+          asked.out.storage->after_write(use);
+          if (workspace) workspace->after_write(use);
+        });
+  } catch (const KernelError& e) {  // whatever it did put in, ours comes after and overwrites
+    quarantine(library, device, e.what());
+    return false;
+  }
+  library.counter->launches.fetch_add(1, std::memory_order_relaxed);
+  PlacementAccess::count(*library.counter);
+  return true;
+}
+
+}  // namespace tessera

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/device/memory/storage.h"
+
+#include <algorithm>
+
+#include "tessera/base/config.h"
+#include "tessera/base/error.h"
+#include "tessera/device/queue/queue_core.h"
+#include "tessera/device/queue/recorder.h"
+#include "tessera/device/selection/open_device.h"
+
+namespace tessera {
+namespace {
+
+/// Remembers a use; a queue's later use stands for its earlier ones.
+void note(QueueUse& known, const QueueUse& use) {
+  if (known.queue.get() != use.queue.get()) {
+    known = use;
+    return;
+  }
+  // Threads may report their uses of one queue out of order; only the later one stands for both.
+  if (use.sequence < known.sequence) return;
+  known.sequence = use.sequence;
+  if (known.event || use.event) known.event = use.event;
+}
+
+/// Does `what` about a use; that of another device which is lost by then has ended, and is none of this storage's.
+template <class F>
+void unless_lost(const QueueUse& use, Device home, F&& what) {
+  const OpenDevice& device = use.queue->device();
+  if (device.device == home) return what();
+  if (device.lost()) return;
+  try {
+    what();
+  } catch (const DeviceError&) {
+    if (!device.lost()) throw;
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Storage> Storage::allocate(Device device, std::size_t bytes, std::string label) {
+  if (Recorder* const recorder = Recorder::of_this_thread()) [[unlikely]]
+    if (auto storage = recorder->allocate(device, bytes, label)) return storage;
+  return open_device(device).pool.allocate(bytes, std::move(label));
+}
+
+std::shared_ptr<Storage> Storage::wrap_host(void* data, std::size_t bytes, std::shared_ptr<void> owner) {
+  if (data == nullptr && bytes != 0)
+    fail<ArgumentError>(
+        {.asked = "wrap_host", .with = {{"bytes", std::to_string(bytes)}}, .wrong = "the pointer is null"});
+  std::shared_ptr<Storage> storage(new Storage);
+  storage->device_ = {Backend::cpu, 0};
+  storage->bytes_ = bytes;
+  storage->label_ = "host memory";
+  storage->allocation_ = {data, static_cast<std::byte*>(data), bytes};
+  storage->owner_ = std::move(owner);
+  storage->expose();  // its owner may write it at any time
+  return storage;
+}
+
+std::shared_ptr<Storage> Storage::wrap_device(Device device, void* native, std::size_t bytes,
+                                              std::shared_ptr<void> owner) {
+  if (native == nullptr)
+    fail<ArgumentError>({.asked = "wrap_device",
+                         .with = {{"device", to_string(device)}, {"bytes", std::to_string(bytes)}},
+                         .wrong = "the handle is null"});
+  std::shared_ptr<Storage> storage(new Storage);
+  storage->device_ = device;
+  storage->bytes_ = bytes;
+  storage->label_ = "memory of others";
+  storage->allocation_ = open_device(device).driver->wrap(native, bytes);
+  storage->owner_ = std::move(owner);
+  storage->expose();
+  return storage;
+}
+
+std::string Storage::name() const {
+  if (!label_.empty()) return "storage '" + label_ + "'";
+  return "an unnamed storage of " + config::bytes_text(bytes_) + " on " + to_string(device_);
+}
+
+Storage::~Storage() {
+  delete elsewhere_.load(std::memory_order_relaxed);
+  const auto forked = [](const QueueUse& use) { return use.queue && use.queue->device().forked(); };
+  if (forked(last_write_) || std::ranges::any_of(reads_, forked)) {
+    try {
+      reads_.push_back(std::move(last_write_));
+      for (QueueUse& use : reads_) QueueCore::leave(std::move(use.event));
+    } catch (...) {}
+    return;
+  }
+  if (pool_ != nullptr) {
+    pool_->release(*this);
+    return;
+  }
+  // The owner takes wrapped memory away next: nothing may be using it by then.
+  for (const QueueUse& read : reads_) read.queue->wait_ended(read);
+  if (last_write_.queue) last_write_.queue->wait_ended(last_write_);
+}
+
+void Storage::before_read(Queue& queue) { before_read(queue.core()); }
+void Storage::before_write(Queue& queue) { before_write(queue.core()); }
+
+constinit thread_local const Storage* Storage::moving_ = nullptr;
+
+Elsewhere& Storage::set_elsewhere(std::unique_ptr<Elsewhere> fresh) {
+  Elsewhere* none = nullptr;
+  if (elsewhere_.compare_exchange_strong(none, fresh.get(), std::memory_order_acq_rel)) return *fresh.release();
+  return *none;
+}
+
+void Storage::before_read(QueueCore& queue) {
+  if (Elsewhere* const e = elsewhere()) [[unlikely]]
+    e->before_read(*this);
+  if (!used_.load(std::memory_order_acquire)) return;
+  QueueUse write;
+  {
+    std::lock_guard hold(lock_);
+    if (!last_write_.queue || last_write_.queue.get() == &queue) return;
+    write = last_write_;
+  }
+  queue.order_after(write);
+}
+
+void Storage::before_write(QueueCore& queue) {
+  if (Elsewhere* const e = elsewhere()) [[unlikely]]
+    e->before_write(*this);
+  if (!used_.load(std::memory_order_acquire)) return;
+  QueueUse write;
+  std::vector<QueueUse> reads;
+  {
+    std::lock_guard hold(lock_);
+    const auto foreign = [&](const QueueUse& use) { return use.queue && use.queue.get() != &queue; };
+    if (foreign(last_write_)) write = last_write_;
+    for (const QueueUse& read : reads_)
+      if (foreign(read)) reads.push_back(read);
+  }
+  if (write.queue) queue.order_after(write);
+  for (const QueueUse& read : reads) unless_lost(read, device_, [&] { queue.order_after(read); });
+}
+
+bool Storage::before_write_untold(Queue& queue) noexcept {
+  std::vector<QueueUse> uses;
+  try {
+    const std::lock_guard hold(lock_);  // not while queues are: a callback of theirs may be here, too
+    uses = reads_;
+    uses.push_back(last_write_);
+  } catch (...) {
+    return false;
+  }
+  return std::ranges::all_of(uses,
+                             [&](const QueueUse& use) { return !use.queue || queue.core().order_after_untold(use); });
+}
+
+void Storage::after_read(const QueueUse& use) {
+  if (!use.queue) return;
+  std::lock_guard hold(lock_);
+  used_.store(true, std::memory_order_release);
+  for (QueueUse& read : reads_)
+    if (read.queue.get() == use.queue.get()) return note(read, use);
+  reads_.push_back(use);
+}
+
+void Storage::after_write(const QueueUse& use) {
+  if (moving_ != this) writes_.fetch_add(1, std::memory_order_relaxed);
+  // Neither is this write waited for, nor is there anything that it comes after.
+  if (!use.queue && !used_.load(std::memory_order_acquire)) return;
+  std::lock_guard hold(lock_);
+  if (use.queue) used_.store(true, std::memory_order_release);
+  reads_.clear();  // the write comes after them all
+  note(last_write_, use);
+}
+
+void Storage::wait_readable() {
+  Recorder::refuse("reading on the host");
+  if (Elsewhere* const e = elsewhere()) [[unlikely]]
+    e->before_read(*this);
+  QueueUse write;
+  {
+    std::lock_guard hold(lock_);
+    write = last_write_;
+  }
+  if (write.queue) write.queue->wait(write);
+}
+
+void Storage::wait_writable() {
+  Recorder::refuse("writing on the host");
+  if (Elsewhere* const e = elsewhere()) [[unlikely]]
+    e->before_write(*this);
+  std::vector<QueueUse> uses;
+  {
+    std::lock_guard hold(lock_);
+    uses = reads_;
+    uses.push_back(last_write_);
+  }
+  for (const QueueUse& use : uses)
+    if (use.queue) unless_lost(use, device_, [&] { use.queue->wait(use); });
+}
+
+void Storage::expose() {
+  exposures_.fetch_add(1, std::memory_order_relaxed);
+  writes_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Storage::unexpose() {
+  writes_.fetch_add(1, std::memory_order_relaxed);
+  exposures_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Storage::add_reader(ReaderLink& link) {
+  link.link(readers_);
+  // Under the lock that all changes of it are under: so the instruction need not be a locked one.
+  reader_count_.store(reader_count_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+void Storage::flush_readers() {
+  if (moving_ == this) return;
+  // Each time anew: what another thread defers meanwhile wants to read, too. What could not be computed throws, and the
+  // write does not happen.
+  for (bool more = true; more && reader_count_.load(std::memory_order_acquire) != 0;) {
+    std::vector<std::shared_ptr<PendingResult>> results;
+    {
+      PendingBooks& books = PendingBooks::of(device_);
+      std::unique_lock hold(books.lock);
+      const std::uint64_t visit = ++books.visit;
+      for (const ReaderLink* l = readers_; l != nullptr; l = l->next) l->reader->results(visit, results);
+      books.await_readers(hold, *this);
+    }
+    more = false;
+    // Without the lock: a flush launches kernels, which come back here.
+    for (const auto& result : results) more = result->flush() || more;
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/device/placement/dry_run.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "tessera/base/error.h"
+#include "tessera/base/os/fork.h"
+#include "tessera/device/discovery/discovery.h"
+#include "tessera/device/selection/open_device.h"
+
+namespace tessera {
+namespace {
+
+/// The devices made so far: a number stands for the same real device as long as the process lives.
+struct Stands {
+  std::mutex lock;
+  std::vector<DeviceInfo> infos;
+  std::multimap<Device, int> idle;  // by the real device
+  /// A child of fork goes on with its parent's numbers; those that a parent opened are of no use to it. No fork happens
+  /// while they are changed.
+  explicit Stands(const Stands* parents) {
+    if (parents != nullptr) infos = parents->infos;
+  }
+};
+constinit os::PerProcess<Stands> the_stands;
+
+/// They, while this has the lock.
+class HeldStands {
+ public:
+  HeldStands() : stands_(the_stands.get()), hold_(stands_.lock) {}
+  Stands* operator->() { return &stands_; }
+
+ private:
+  const os::NoFork whole_;
+  Stands& stands_;
+  const std::lock_guard<std::mutex> hold_;
+};
+
+class DryKernel : public LoadedKernel {
+ public:
+  std::string source() const override { return "(a dry run compiles nothing)"; }
+};
+
+class DryQueue : public DriverQueue {
+ public:
+  bool immediate() const override { return true; }
+  void upload(const Allocation&, std::size_t, const void*, std::size_t) override {}
+  void download(void* to, const Allocation&, std::size_t, std::size_t bytes) override { std::memset(to, 0, bytes); }
+  void copy(const Allocation&, std::size_t, const Allocation&, std::size_t, std::size_t) override {}
+  void fill(const Allocation&, std::size_t, std::size_t, std::span<const std::byte>) override {}
+  void launch(LoadedKernel&, std::array<std::uint64_t, 3>, std::span<const Argument>) override {}
+  std::shared_ptr<DriverEvent> record() override { return nullptr; }
+  void wait(DriverEvent& event) override { event.wait(); }
+  void finish() override {}
+};
+
+class DryDevice : public DriverDevice {
+ public:
+  explicit DryDevice(DeviceInfo info) : info_(std::move(info)) {}
+  const DeviceInfo& info() const override { return info_; }
+  std::uint64_t free_memory() const override { return info_.total_memory; }
+  Allocation allocate(std::size_t bytes, MemoryKind) override { return {this, nullptr, bytes}; }
+  void release(const Allocation&) noexcept override {}
+  std::unique_ptr<DriverQueue> make_queue() override { return std::make_unique<DryQueue>(); }
+  std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override {
+    std::vector<std::unique_ptr<LoadedKernel>> kernels;
+    for (std::size_t i = 0; i < requests.size(); ++i) kernels.push_back(std::make_unique<DryKernel>());
+    return kernels;
+  }
+
+ private:
+  DeviceInfo info_;
+};
+
+class DryDriver : public Driver {
+ public:
+  Backend backend() const override { return Backend::dry_run; }
+  BackendReport enumerate() override {
+    BackendReport report{.backend = Backend::dry_run, .state = DeviceState::enumerated};
+    report.devices = HeldStands()->infos;
+    return report;
+  }
+  std::unique_ptr<DriverDevice> open(int index) override {
+    return std::make_unique<DryDevice>(HeldStands()->infos.at(static_cast<std::size_t>(index)));
+  }
+};
+
+Device stand_for(Device like) {
+  const DeviceInfo info = device_info(like);  // before the lock: it may ask drivers
+  Device device{Backend::dry_run, 0};
+  {
+    HeldStands s;
+    if (const auto it = s->idle.find(like); it != s->idle.end()) {
+      device.index = it->second;
+      s->idle.erase(it);
+      return device;
+    }
+    device.index = static_cast<int>(s->infos.size());
+    s->infos.push_back(info);
+    DeviceInfo& stand = s->infos.back();
+    stand.device = device;
+    stand.name = fmt::format("dry run of {} ({})", to_string(like), info.name);
+    stand.state = DeviceState::verified;
+  }
+  static std::once_flag registered;
+  std::call_once(registered, [] { register_driver(std::make_unique<DryDriver>()); });
+  forget_report(Backend::dry_run);
+  return device;
+}
+
+}  // namespace
+
+DryRun::DryRun(Device like) : like_(like), device_(stand_for(like)) {
+  OpenDevice& open = open_device(device_);
+  open.pool.trim();
+  open.pool.reset_peak();
+}
+
+DryRun::~DryRun() {
+  try {
+    // With arrays left on it, it is not given out again: the next dry run would count them.
+    if (open_device(device_).pool.stats().live_bytes != 0) return;
+    HeldStands()->idle.emplace(like_, device_.index);
+  } catch (...) {  // no memory for the list, or a forked child: the number is not used again
+  }
+}
+
+MemoryStats DryRun::stats() const { return memory_stats(device_); }
+
+}  // namespace tessera

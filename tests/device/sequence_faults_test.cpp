@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// What sequences cost and how they fail on drivers that have graphs: one call for a replay and for a token, faults of
+// capturing, instantiating and launching, a driver without graphs, and nothing that is pulled from under running work.
+// Over fake drivers, each case in a process of its own.
+#include <gtest/gtest.h>
+
+#include "tessera/array/array.h"
+#include "tessera/base/os/library.h"
+#include "tessera/device/launch/kernel.h"
+#include "tessera/device/queue/sequence.h"
+#include "tessera/ir/value.h"
+#include "tessera/llm/decoder.h"
+#include "tests/llm/reference_llama.h"
+#include "tests/support/errors.h"
+#include "tests/support/fake_backends.h"
+#include "tests/support/in_child.h"
+
+namespace tessera {
+namespace {
+
+using test::expect_has;
+using test::message;
+using test::Variables;
+using Floats = std::vector<float>;
+
+class SequenceFaults : public ::testing::TestWithParam<Backend> {
+ protected:
+  static const test::FakeBackend& fake() { return test::fake_backend(GetParam()); }
+  static Device device() { return {GetParam(), 0}; }
+  static bool oneapi() { return GetParam() == Backend::oneapi; }
+  static std::string file_;  ///< of the driver in use
+  template <class F>
+  static F* symbol(const char* name) {
+    return os::Library::open(file_).function<F>(name);
+  }
+  static std::uint64_t count(const char* what) {
+    return symbol<std::uint64_t(const char*)>("tessera_fake_count")(what);
+  }
+  static std::uint64_t live(const char* what) { return symbol<std::uint64_t(const char*)>("tessera_fake_live")(what); }
+  static void count_calls() { symbol<void(int)>("tessera_fake_count_calls")(1); }
+  static void hold(bool held) { symbol<void(int)>("tessera_fake_hold")(held); }
+
+  /// What does not hold in `work`, and every breach.
+  static std::string run(const Variables& changed, const std::function<void()>& work,
+                         const std::string& driver = fake().driver) {
+    file_ = test::fake_library(driver);
+    Variables all = changed;
+    all.emplace_back(fake().driver_variable, file_);
+    return test::in_child(
+        test::with_fakes(all),
+        [&] {
+          work();
+          char text[2048] = "";
+          symbol<int(char*, std::size_t)>("tessera_fake_breaches")(text, sizeof text);
+          std::fflush(nullptr);
+          return (::testing::Test::HasFailure() ? "an assertion failed (see above)\n" : "") + std::string(text);
+        },
+        60);
+  }
+};
+std::string SequenceFaults::file_;
+INSTANTIATE_TEST_SUITE_P(Backends, SequenceFaults, ::testing::Values(Backend::cuda, Backend::rocm, Backend::oneapi),
+                         [](const auto& info) { return std::string(backend_name(info.param)); });
+
+const Kernel& add() {
+  static const Kernel& kernel = *new Kernel([] {
+    ir::Builder builder("sequence_add", ir::KernelKind::map);
+    ir::Builder::Scope scope(builder);
+    const auto y = ir::buffer_param("y", DType::f32, ir::Access::read_write);
+    const ir::Value a = ir::scalar_param("a", DType::f32), i = ir::global_id();
+    y.store(i, y.load(i) + a);
+    return builder.finish();
+  }());
+  return kernel;
+}
+void launch(const Array& y, float a, bool slot = false) {
+  const auto number = LaunchArgument::scalar(a);
+  add().launch({static_cast<std::uint64_t>(y.size()), 1, 1}, {y.view_for_writing(), slot ? number.in_slot(7) : number});
+}
+Sequence recorded(const Array& y, bool slots = false) {
+  return Sequence::record(Queue::of(y.device()), [&] {
+    for (int i = 0; i < 10; ++i) launch(y, 1, slots);
+  });
+}
+
+TEST_P(SequenceFaults, AReplayIsOneCall) {
+  EXPECT_EQ(run({},
+                [] {
+                  const Array y = Array::zeros({100}, DType::f32, device());
+                  Sequence step = recorded(y);
+                  EXPECT_TRUE(step.one_call());
+                  EXPECT_EQ(step.size(), 10u);
+                  Queue::of(device()).finish();
+                  count_calls();
+                  const std::uint64_t before = count("launches");
+                  for (int i = 0; i < 5; ++i) step.replay();
+                  EXPECT_EQ(count("graph launches"), 5u);
+                  EXPECT_EQ(count("launches"), before);
+                  // What is current on the thread is asked for and set; nothing else is called.
+                  EXPECT_LE(count("calls"), 5u * 6);
+                  EXPECT_EQ(y.to_vector<float>(), Floats(100, 60));
+                }),
+            "");
+}
+
+TEST_P(SequenceFaults, ANumberThatChangesIsToldToTheNodesThatUseIt) {
+  if (oneapi()) return;  // its closed lists cannot be changed: the next test
+  EXPECT_EQ(run({},
+                [] {
+                  const Array y = Array::zeros({100}, DType::f32, device());
+                  Sequence step = recorded(y, true);
+                  EXPECT_TRUE(step.one_call());
+                  for (int i = 0; i < 5; ++i) step.replay();
+                  step.set(7, LaunchArgument::scalar(2.0f));
+                  step.replay(), step.replay();
+                  step.set(7, LaunchArgument::scalar(2.0f));  // which it is already
+                  step.replay();
+                  EXPECT_EQ(count("node changes"), 10u);
+                  EXPECT_EQ(y.to_vector<float>(), Floats(100, 120));
+                }),
+            "");
+}
+
+TEST_P(SequenceFaults, ChangedNumbersBelongToTheReplayThatFollows) {
+  EXPECT_EQ(run({},
+                [] {
+                  const Array y = Array::zeros({100}, DType::f32, device());
+                  Sequence step = recorded(y, true);
+                  EXPECT_EQ(step.one_call(), !oneapi());
+                  hold(true);  // all are on their way before the first one runs
+                  float want = 10;
+                  for (int i = 0; i < 6; ++i) {
+                    step.set(7, LaunchArgument::scalar(static_cast<float>(i)));
+                    step.replay();
+                    want += 10 * static_cast<float>(i);
+                  }
+                  hold(false);
+                  EXPECT_EQ(y.to_vector<float>(), Floats(100, want));
+                }),
+            "");
+}
+
+TEST_P(SequenceFaults, NothingIsPulledFromUnderARunningReplay) {
+  EXPECT_EQ(run({},
+                [] {
+                  Array y = Array::zeros({100}, DType::f32, device());
+                  Array sum = Array::zeros({100}, DType::f32, device());
+                  {
+                    Sequence step = Sequence::record(Queue::of(device()), [&] {
+                      launch(y, 1);
+                      sum += (y * 2).eval();
+                    });
+                    hold(true);
+                    step.replay();
+                    EXPECT_EQ(live("executables"), 1u);
+                  }
+                  EXPECT_EQ(live("executables"), 1u) << "it is still to run";
+                  Array other = Array::full({100}, -5, DType::f32, device());  // not in the memory of the recording
+                  hold(false);
+                  EXPECT_EQ(sum.to_vector<float>(), Floats(100, 6));
+                  EXPECT_EQ(other.to_vector<float>(), Floats(100, -5));
+                  y = sum = other = Array();
+                  trim(device());
+                  EXPECT_EQ(live("executables"), 0u);
+                  EXPECT_EQ(live("graphs"), 0u);
+                  EXPECT_EQ(live("memory"), 0u);
+                }),
+            "");
+}
+
+TEST_P(SequenceFaults, AFailingInstantiationIsAnErrorAndTheQueueGoesOn) {
+  if (oneapi()) return;  // a closed list is ready
+  EXPECT_EQ(
+      run({{"TESSERA_FAKE_FAULT", "instantiate"}},
+          [] {
+            const Array y = Array::zeros({100}, DType::f32, device());
+            test::expect_throw<OutOfMemory>([&] { recorded(y); }, {"making a graph of a sequence", "sequence_add"});
+            EXPECT_EQ(y.to_vector<float>(), Floats(100, 10)) << "what was recorded was done";
+            launch(y, 1);
+            EXPECT_EQ(y.to_vector<float>(), Floats(100, 11));
+            EXPECT_EQ(live("graphs"), 0u);
+          }),
+      "");
+}
+
+TEST_P(SequenceFaults, AStreamThatCannotBeCapturedIsAnErrorAndTheQueueGoesOn) {
+  if (oneapi()) return;  // a driver without the extension says so: below
+  EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "no-graphs"}},
+                [] {
+                  const Array y = Array::zeros({100}, DType::f32, device());
+                  test::expect_throw<KernelError>([&] { recorded(y); }, {"capturing a sequence", "801"});
+                  launch(y, 1);
+                  EXPECT_EQ(y.to_vector<float>(), Floats(100, 11));
+                }),
+            "");
+}
+
+TEST_P(SequenceFaults, ALaunchThatIsRefusedIsAnErrorOfThatReplay) {
+  EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "graph-launch=2"}},
+                [] {
+                  const Array y = Array::zeros({100}, DType::f32, device());
+                  Sequence step = recorded(y);
+                  step.replay();
+                  test::expect_throw<KernelError>([&] { step.replay(); }, {"launching a sequence", "sequence of 10"});
+                  step.replay();
+                  EXPECT_EQ(y.to_vector<float>(), Floats(100, 30));
+                }),
+            "");
+}
+
+TEST_P(SequenceFaults, ALostDeviceThrowsAndTheOthersGoOn) {
+  EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "lost=40"}},
+                [] {
+                  const Array y = Array::zeros({100}, DType::f32, device());
+                  Sequence step = recorded(y);
+                  std::string lost;
+                  for (int i = 0; i < 10 && lost.empty(); ++i) {
+                    const std::string said = message([&] { step.replay(), Queue::of(device()).finish(); });
+                    if (said != "no error") lost = said;
+                  }
+                  expect_has(lost, {"is lost", "sequence of 10", "launching a sequence"});
+                  EXPECT_EQ(device_info(device()).state, DeviceState::lost);
+                  test::expect_throw<DeviceError>([&] { step.replay(); }, {"is lost"});
+                  const Array here = Array::zeros({10}, DType::f32, Device{});
+                  Sequence other = recorded(here);
+                  other.replay();
+                  EXPECT_EQ(here.to_vector<float>(), Floats(10, 20));
+                }),
+            "");
+}
+
+TEST_P(SequenceFaults, ADriverWithoutGraphsGetsPieceAfterPiece) {
+  EXPECT_EQ(run(
+                {{"TESSERA_FAKE_FAULT", oneapi() ? "no-graphs" : ""}},
+                [] {
+                  const Array y = Array::zeros({100}, DType::f32, device());
+                  Sequence step = recorded(y, true);
+                  EXPECT_FALSE(step.one_call());
+                  const std::uint64_t before = count("launches");
+                  step.set(7, LaunchArgument::scalar(3.0f));
+                  step.replay();
+                  EXPECT_EQ(count("launches"), before + 10);
+                  EXPECT_EQ(y.to_vector<float>(), Floats(100, 40));
+                },
+                oneapi() ? fake().driver : fake().driver + std::string("_no_graphs")),
+            "");
+}
+
+// A token.
+
+TEST_P(SequenceFaults, ATokenIsOneLaunch) {
+  EXPECT_EQ(run({},
+                [] {
+                  const auto bytes = test::TinyModel{.type = GgmlType::q8_0}.writer().bytes();
+                  const GgufFile file = GgufFile::parse(bytes, "tiny");
+                  const Llama model = Llama::load(file, device());
+                  KeyValueCache cache = model.make_cache(64), plain_cache = model.make_cache(64);
+                  const std::vector<std::int32_t> prompt = {5, 9, 100, 7};
+                  model.forward(prompt, cache), model.forward(prompt, plain_cache);
+                  Decoder decoder(model, cache), plain(model, plain_cache, false);
+                  const auto both = [&](std::int32_t token) {
+                    EXPECT_EQ(decoder.step(token).to_vector<float>(), plain.step(token).to_vector<float>());
+                  };
+                  both(3), both(4);  // the second is recorded
+                  EXPECT_TRUE(decoder.sequence().one_call());
+                  const std::uint64_t launches = count("launches"), graphs = count("graph launches"),
+                                      allocations = count("allocations");
+                  count_calls();
+                  Floats logits(203);
+                  constexpr std::uint64_t tokens = 20;
+                  for (std::uint64_t t = 0; t < tokens; ++t)
+                    decoder.step(static_cast<std::int32_t>(t)).download(logits.data());
+                  EXPECT_EQ(count("graph launches"), graphs + tokens);
+                  EXPECT_EQ(count("launches"), launches);
+                  EXPECT_EQ(count("allocations"), allocations);
+                  if (!oneapi()) {  // the token goes up, the logits come down
+                    const bool cuda = GetParam() == Backend::cuda;
+                    EXPECT_EQ(count(cuda ? "cuMemcpyHtoDAsync_v2" : "hipMemcpyHtoDAsync"), tokens);
+                    EXPECT_EQ(count(cuda ? "cuMemcpyDtoHAsync_v2" : "hipMemcpyDtoHAsync"), tokens);
+                    EXPECT_EQ(count(cuda ? "cuStreamSynchronize" : "hipStreamSynchronize"), tokens);
+                  }
+                  const std::uint64_t calls = count("calls") / tokens;
+                  for (std::uint64_t t = 0; t < tokens; ++t) plain.step(static_cast<std::int32_t>(t));
+                  EXPECT_EQ(plain.step(1).to_vector<float>(), decoder.step(1).to_vector<float>());
+                  std::printf("%llu pieces a token, %llu calls\n",
+                              static_cast<unsigned long long>(decoder.sequence().size()),
+                              static_cast<unsigned long long>(calls));
+                }),
+            "");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sequences on every device: a replay does what the recorded work did, in order with everything else that uses its
+// memory; what cannot be repeated is an error that leaves the queue as it was.
+#include "tessera/device/queue/sequence.h"
+#include "tessera/device/launch/kernel.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <future>
+#include <latch>
+#include <thread>
+
+#include "tessera/array/array.h"
+#include "tessera/device/placement/placement_scope.h"
+#include "tessera/device/placement/verify_on.h"
+#include "tessera/ir/value.h"
+#include "tessera/ops/transformer.h"
+#include "tests/support/errors.h"
+#include "tests/support/every_device.h"
+#include "tests/support/in_time.h"
+
+namespace tessera {
+namespace {
+
+using test::expect_has;
+using test::expect_throw;
+using test::in_time;
+using test::OnEveryDevice;
+TESSERA_ON_EVERY_DEVICE();
+
+using Floats = std::vector<float>;
+
+/// y[i] = a * x[i] + y[i] + step
+const Kernel& axpy() {
+  static const Kernel& kernel = *new Kernel([] {
+    ir::Builder builder("sequence_axpy", ir::KernelKind::map);
+    ir::Builder::Scope scope(builder);
+    const auto x = ir::buffer_param("x", DType::f32, ir::Access::read);
+    const auto y = ir::buffer_param("y", DType::f32, ir::Access::read_write);
+    const ir::Value a = ir::scalar_param("a", DType::f32), step = ir::scalar_param("step", DType::index);
+    const ir::Value i = ir::global_id();
+    y.store(i, ir::fma(a, x.load(i), y.load(i)) + ir::cast(DType::f32, step));
+    return builder.finish();
+  }());
+  return kernel;
+}
+void launch(const Array& x, const Array& y, float a, std::int64_t step) {
+  axpy().launch(
+      {static_cast<std::uint64_t>(x.size()), 1, 1},
+      {x.view(), y.view_for_writing(), LaunchArgument::scalar(a).in_slot(0), LaunchArgument::index(step).in_slot(1)});
+}
+Queue& queue() { return Queue::of(current_device()); }
+
+TEST_P(OnEveryDevice, AReplayDoesWhatWasRecorded) {
+  Array x = Array::full({1000}, 1), y = Array::zeros({1000}), copied = Array::zeros({1000}), filled;
+  Array derived;
+  Sequence step = Sequence::record(queue(), [&] {
+    y += x;                                     // an expression that is fused
+    derived = (y * 2 + 1).eval();               // memory that the recording allocates, and a use of it outside
+    Array inside = (derived * derived).eval();  // and memory that nobody else can reach
+    copied.assign((inside - 1).eval());
+    filled = Array::full({7}, 3);
+  });
+  EXPECT_TRUE(step.valid());
+  EXPECT_GE(step.size(), 5u);
+  EXPECT_EQ(step.device(), GetParam());
+  for (int n = 1; n < 20; ++n) {  // recording is the first time
+    if (n > 1) step.replay();
+    const float d = 2 * static_cast<float>(n) + 1;
+    if (n % 3 == 0) continue;  // several in a row, unread
+    EXPECT_EQ(y.to_vector<float>(), Floats(1000, static_cast<float>(n)));
+    EXPECT_EQ(derived.to_vector<float>(), Floats(1000, d));
+    EXPECT_EQ(copied.to_vector<float>(), Floats(1000, d * d - 1));
+    filled.fill(5);  // the next replay writes it again
+  }
+  step.replay();
+  EXPECT_EQ(filled.to_vector<float>(), Floats(7, 3));
+  // What changes lies in memory that is written between replays.
+  x.fill(10);
+  step.replay();
+  EXPECT_EQ(y.to_vector<float>(), Floats(1000, 30));
+}
+
+TEST_P(OnEveryDevice, NumberedScalarsChangeBetweenReplays) {
+  const Array x = Array::full({300}, 2), y = Array::zeros({300}), z = Array::zeros({300});
+  Sequence step = Sequence::record(queue(), [&] {
+    launch(x, y, 1, 0);
+    launch(y, z, 1, 1);  // has the same numbers
+  });
+  EXPECT_EQ(z.to_vector<float>(), Floats(300, 3));
+  float want_y = 2, want_z = 3;
+  for (int n = 0; n < 30; ++n) {
+    const float a = static_cast<float>(n % 5);
+    const std::int64_t s = n % 3;
+    step.set(0, LaunchArgument::scalar(a));
+    step.set(1, LaunchArgument::index(s));
+    step.replay();  // several may be on their way, each with its own values
+    want_y = a * 2 + want_y + static_cast<float>(s);
+    want_z = a * want_y + want_z + static_cast<float>(s);
+    if (n % 4 == 0) {
+      ASSERT_EQ(y.to_vector<float>(), Floats(300, want_y));
+      for (const float v : z.to_vector<float>()) ASSERT_NEAR(v, want_z, std::fabs(want_z) * 1e-6);
+    }
+    if (std::fabs(want_z) > 1e5f) break;
+  }
+  expect_throw<ArgumentError>([&] { step.set(2, LaunchArgument::scalar(1.0f)); }, {"slot = 2", "no scalar"});
+  expect_throw<ArgumentError>([&] { step.set(0, LaunchArgument::index(1)); }, {"sequence_axpy", "f32"});
+  expect_throw<ArgumentError>([&] { step.set(1, LaunchArgument::index(std::int64_t{1} << 40)); },
+                              {"sequence_axpy", "32 bits", "1099511627776"});
+  step.replay();
+}
+
+TEST_P(OnEveryDevice, WhatAReplayWritesIsComputedBeforeForThoseWhoStillWantToReadIt) {
+  Array x = Array::full({64}, 1), y = Array::zeros({64});
+  Sequence step = Sequence::record(queue(), [&] { y += x; });
+  const Array before = y * 10;  // pending: of the 1 that is there now
+  ASSERT_TRUE(before.pending());
+  step.replay();
+  EXPECT_FALSE(before.pending());
+  const Array after = y * 10;
+  EXPECT_EQ(before.to_vector<float>(), Floats(64, 10));
+  EXPECT_EQ(after.to_vector<float>(), Floats(64, 20));
+}
+
+TEST_P(OnEveryDevice, WhatWasDeferredBeforeTheRecordingIsNoPartOfIt) {
+  const Device device = GetParam();
+  Queue& queue = Queue::of(device);
+  Array y = Array::zeros({64}, DType::f32, device).eval();
+  const Array one = Array::full({64}, 1.0, DType::f32, device).eval(), before = y * 10.0 + 3.0;
+  ASSERT_TRUE(before.pending());
+  Sequence adds = Sequence::record(queue, [&] { y += one; });  // writes what `before` reads
+  adds.replay();
+  adds.replay();
+  EXPECT_EQ(before.to_vector<float>(), Floats(64, 3));
+  EXPECT_EQ(y.to_vector<float>(), Floats(64, 3));
+
+  Array a = Array::full({64}, 2.0, DType::f32, device).eval();
+  const Array product = a * one * 5.0;  // held by this test, and an operand inside
+  Array sum;
+  Sequence inside = Sequence::record(queue, [&] { sum = (product + a + 1.0).eval(); });
+  EXPECT_EQ(sum.to_vector<float>(), Floats(64, 13));
+  a += one;
+  inside.replay();
+  EXPECT_EQ(product.to_vector<float>(), Floats(64, 10));
+  EXPECT_EQ(sum.to_vector<float>(), Floats(64, 14));
+}
+
+template <class F>
+Array elsewhere(F make) {
+  return std::async(std::launch::async, make).get();
+}
+
+/// Replays with other numbers in `x`, and looks at what is then in all of `out`.
+void replays_give(Sequence& step, Array& x, Array& out, float (*wanted)(float)) {
+  for (const float v : {3.f, 10.f}) {
+    x.fill(v);
+    out.fill(-1);
+    step.replay();
+    EXPECT_EQ(out.to_vector<float>(), Floats(64, wanted(v)));
+  }
+}
+
+TEST_P(OnEveryDevice, WhatAHelperThreadDefersOnTheRecordingsWorkIsPartOfIt) {
+  const Device device = GetParam();
+  using Combine = std::function<void(const Array& x, Array& out)>;
+  const Combine ways[] = {
+      [](const Array& x, Array& out) {
+        const Array p = x * 2.0, c = elsewhere([&] { return p + 1.0; });
+        out.assign(p * c);
+      },
+      [](const Array& x, Array& out) {
+        const Array p = x * 2.0, c = elsewhere([&] { return p + 1.0; });
+        out.assign(c * p);
+      },
+      // Its operand has been computed; and was made by a reduction.
+      [](const Array& x, Array& out) {
+        const Array p = (x * 2.0).eval(), c = elsewhere([&] { return p + 1.0; });
+        out.assign(c * p);
+      },
+      [](const Array& x, Array& out) {
+        const Array m = max(x * 2.0), c = elsewhere([&] { return m + 1.0; });
+        out.assign(c * (x * 2.0));
+      },
+      // Through two threads, and inside of a reduction.
+      [](const Array& x, Array& out) {
+        const Array p = x * 2.0, half = elsewhere([&] { return p * 0.5; });
+        const Array c = elsewhere([&] { return half + half; });
+        out.assign(max(p * (c + 1.0), {0}, true));
+      },
+  };
+  int n = 0;
+  for (const Combine& way : ways) {
+    SCOPED_TRACE(n++);
+    Array x = Array::full({64}, 1.0, DType::f32, device).eval(), out = Array::zeros({64}, DType::f32, device);
+    Sequence step;
+    in_time([&] { step = Sequence::record(Queue::of(device), [&] { way(x, out); }); });
+    EXPECT_EQ(out.to_vector<float>(), Floats(64, 6));
+    replays_give(step, x, out, [](float v) { return 2 * v * (2 * v + 1); });
+  }
+}
+
+TEST_P(OnEveryDevice, WhatAHelperThreadDefersIsPartOfTheRecordingThatGoesOnAndOfNoneThatHasEnded) {
+  const Device device = GetParam();
+  for (const bool computed : {false, true}) {
+    for (const bool later : {false, true}) {  // the one that has ended began after the one that goes on
+      SCOPED_TRACE(std::string(computed ? "computed" : "pending") + (later ? ", later" : ", earlier"));
+      const Array one = Array::full({64}, 1.0, DType::f32, device).eval();
+      Array x = Array::full({64}, 1.0, DType::f32, device).eval(), out = Array::zeros({64}, DType::f32, device), left;
+      const auto end_one = [&] {
+        Array kept = Array::zeros({64}, DType::f32, device);
+        const auto ended = Sequence::record(Queue::of(device), [&] {
+          left = one * 1.0;
+          kept.assign(one);
+        });
+        EXPECT_TRUE(left.pending());
+      };
+      if (!later) end_one();
+      Sequence step;
+      in_time([&] {
+        step = Sequence::record(Queue::of(device), [&] {
+          const Array r = x * 2.0;
+          if (computed) r.eval();
+          if (later) std::async(std::launch::async, end_one).get();
+          out.assign(elsewhere([&] { return r + left; }) * r);
+        });
+      });
+      EXPECT_EQ(out.to_vector<float>(), Floats(64, 6));
+      replays_give(step, x, out, [](float v) { return 2 * v * (2 * v + 1); });
+    }
+  }
+}
+
+TEST_P(OnEveryDevice, WhatAHelperThreadDefersReadsWhatAnotherRecordingHasComputed) {
+  const Device device = GetParam();
+  Array x = Array::full({64}, 1.0, DType::f32, device).eval(), out = Array::zeros({64}, DType::f32, device), theirs;
+  Sequence step;
+  in_time([&] {
+    step = Sequence::record(Queue::of(device), [&] {
+      std::latch computed(1), read(1);
+      const Array p = x * 2.0;
+      auto other = std::async(std::launch::async, [&] {  // it begins later, and goes on meanwhile
+        return Sequence::record(Queue::of(device), [&] {
+          theirs = Array::full({64}, 5.0, DType::f32, device).eval();
+          computed.count_down();
+          read.wait();
+        });
+      });
+      computed.wait();
+      const Array c = elsewhere([&] { return p + theirs; });
+      out.assign(c * p);
+      read.count_down();
+      other.get();
+    });
+  });
+  EXPECT_EQ(out.to_vector<float>(), Floats(64, 14));
+  replays_give(step, x, out, [](float v) { return 2 * v * (2 * v + 5); });
+}
+
+TEST_P(OnEveryDevice, WhatWasDeferredBeforeIsComputedOnceWhereverTheRecordingMeetsIt) {
+  const Device device = GetParam();
+  Queue& queue = Queue::of(device);
+  for (int way = 0; way < 5; ++way) {
+    SCOPED_TRACE(way);
+    Array x = Array::full({64}, 1.0, DType::f32, device).eval(), y = Array::full({64}, 2.0, DType::f32, device).eval();
+    Array out = Array::zeros({64}, DType::f32, device);
+    Array before = x * 2.0 + 1.0, also = x * 5.0;  // 3 and 5, from now on
+    ASSERT_TRUE(before.pending());
+    Sequence step;
+    in_time([&] {
+      step = Sequence::record(queue, [&] {
+        const Array p = y * 2.0;
+        if (way == 0) out.assign(p * before);
+        if (way == 1) out.assign(before * p);
+        if (way == 2) out.assign((p + also) * before + p - p - also * before);   // two of them
+        if (way == 3) out.assign(max((p + 0.0) * (before + 0.0), {0}, true));    // inside of a reduction
+        if (way == 4) out.assign(max(std::exchange(before, Array()), {0}) * p);  // all of a reduction
+      });
+    });
+    for (const float v : {2.f, 7.f}) {
+      if (v != 2) {
+        x.fill(v), y.fill(v), out.fill(-1);
+        step.replay();
+      }
+      EXPECT_EQ(out.to_vector<float>(), Floats(64, 2 * v * 3));
+    }
+    EXPECT_EQ(before.to_vector<float>(), way == 4 ? Floats{} : Floats(64, 3));
+    EXPECT_EQ(also.to_vector<float>(), Floats(64, 5));
+  }
+}
+
+TEST_P(OnEveryDevice, TwoRecordingsThatReadEachOthersPendingArraysDoNotWaitForEachOther) {
+  const Device device = GetParam();
+  const Array x = Array::full({64}, 3.0, DType::f32, device).eval();
+  for (int round = 0; round < 200; ++round) {
+    std::latch deferred(2);
+    Array made[2], out[2] = {Array::zeros({64}, DType::f32, device), Array::zeros({64}, DType::f32, device)};
+    in_time([&] {
+      const auto record = [&](int me) {
+        const auto step = Sequence::record(Queue::of(device), [&] {
+          made[me] = x * 2.0;
+          const Array mine = made[me] + 1.0;
+          deferred.arrive_and_wait();
+          out[me].assign(mine * made[1 - me] + made[me]);
+        });
+      };
+      auto other = std::async(std::launch::async, record, 1);
+      record(0);
+      other.get();
+    });
+    for (const Array& o : out) EXPECT_EQ(o.to_vector<float>(), Floats(64, 48));
+  }
+}
+
+TEST_P(OnEveryDevice, RotaryIsRecordedAlsoTheFirstTimeThatItIsUsed) {
+  const Rotary how{.dimensions = 12, .base = 4321.5f};  // its table is made inside
+  Array x = Array::from(numbers(5 * 3 * 16), Shape{5, 3, 16}), turned = Array::zeros({5, 3, 16});
+  const Sequence made = Sequence::record(queue(), [&] { turned.assign(rotary(x, 7, how)); });
+  Sequence step = Sequence::record(queue(), [&] { turned.assign(rotary(x, 7, how)); });
+  EXPECT_EQ(made.size(), step.size()) << "the table is not made again by a replay";
+  EXPECT_EQ(turned.to_vector<float>(), rotary(x, 7, how).to_vector<float>());
+  x.assign(Array::from(numbers(5 * 3 * 16), Shape{5, 3, 16}));
+  turned.fill(0);
+  step.replay();
+  const Floats got = turned.to_vector<float>(), in = x.to_vector<float>();
+  EXPECT_EQ(got, rotary(x, 7, how).to_vector<float>());
+  for (std::size_t i = 0; i < got.size(); i += 16) {
+    const double angle = 7 + static_cast<double>(i / 48), a = in[i], b = in[i + 1];  // the first pair: a turn per 2 pi
+    EXPECT_NEAR(got[i], a * std::cos(angle) - b * std::sin(angle), 1e-5);
+    EXPECT_NEAR(got[i + 1], a * std::sin(angle) + b * std::cos(angle), 1e-5);
+    for (std::size_t rest = 12; rest < 16; ++rest) EXPECT_EQ(got[i + rest], in[i + rest]);
+  }
+}
+
+TEST_P(OnEveryDevice, AReplayIsOrderedWithOtherQueues) {
+  Queue other(current_device());
+  const std::int64_t n = 4096;
+  Array x = Array::full({n}, 0), y = Array::zeros({n}), sum = Array::zeros({n});
+  Sequence step = Sequence::record(queue(), [&] { launch(x, y, 1, 0); });
+  float want = 0;
+  for (int i = 1; i <= 10; ++i) {
+    const Floats fresh(static_cast<std::size_t>(n), static_cast<float>(i));
+    other.upload(x.view_for_writing(), fresh.data());  // the replay reads it, after this
+    step.replay();
+    want += static_cast<float>(i);
+    Floats got(static_cast<std::size_t>(n));
+    other.download(got.data(), y.view());  // and this, after the replay
+    ASSERT_EQ(got, Floats(static_cast<std::size_t>(n), want)) << i;
+  }
+  // A sequence of the other queue, which is the current one while it is recorded; and one queue reading what the
+  // other's replays write.
+  Sequence back = Sequence::record(other, [&] { launch(y, sum, 1, 0); });
+  float total = want;
+  for (int i = 0; i < 10; ++i) {
+    step.replay();
+    back.replay();
+    want += 10, total += want;
+  }
+  EXPECT_EQ(sum.to_vector<float>(), Floats(static_cast<std::size_t>(n), total));
+}
+
+TEST_P(OnEveryDevice, MemoryOfARecordingIsKeptAndThenUsedAgain) {
+  const Array x = Array::full({50000}, 1.5);
+  Array y = Array::zeros({50000});
+  const std::uint64_t before = memory_stats(GetParam()).live_bytes;
+  {
+    Sequence step = Sequence::record(queue(), [&] {
+      Array a = (x + 1).eval();
+      Array b = (a * 2).eval();
+      y.assign(b + 0.5);
+    });
+    EXPECT_GE(memory_stats(GetParam()).live_bytes, before + 400000);
+    for (int i = 0; i < 5; ++i) {
+      // New arrays do not get the recording's memory, however often others are made and dropped.
+      Array noise = Array::full({50000}, -1);
+      step.replay();
+      EXPECT_EQ(noise.to_vector<float>()[4711], -1);
+      EXPECT_EQ(y.to_vector<float>()[4711], 5.5f);
+    }
+    step.replay();
+    step.replay();
+  }  // dropped while what was replayed may be under way
+  Array noise = Array::full({50000}, -1);
+  EXPECT_EQ(y.to_vector<float>(), Floats(50000, 5.5f));
+  EXPECT_EQ(noise.to_vector<float>(), Floats(50000, -1));
+  noise = Array();
+  EXPECT_LE(memory_stats(GetParam()).live_bytes, before);
+}
+
+TEST_P(OnEveryDevice, WhatCannotBeRepeatedIsRefusedAndTheQueueGoesOn) {
+  Array x = Array::full({16}, 2), y = Array::zeros({16});
+  Queue other(current_device());
+  const Device elsewhere{Backend::interp, 0};
+  const auto refused = [&](const std::function<void()>& work, std::vector<std::string> words) {
+    y.fill(0);
+    expect_throw<ArgumentError>(
+        [&] {
+          Sequence::record(queue(), [&] {
+            y += x;
+            work();
+          });
+        },
+        words);
+    EXPECT_EQ(y.to_vector<float>(), Floats(16, 2)) << "what came before stays done";
+    y += x;  // and the queue can be used
+    EXPECT_EQ(y.to_vector<float>(), Floats(16, 4));
+  };
+  refused([&] { y.to_vector<float>(); }, {"download", "records a Sequence"});
+  refused([&] { Array::from({1.0f, 2.0f}); }, {"upload", "records a Sequence", "before"});
+  refused([&] { queue().finish(); }, {"finish", "records a Sequence"});
+  refused([&] { Sequence::record(queue(), [] {}); }, {"Sequence::record"});
+  refused([&] { other.fill(y.view_for_writing(), 0); }, {"fill", "another"});
+  refused([&] { queue().submit_native("mine", {}, {}, [](void*) {}); }, {"submit_native"});
+  const Event before = other.record();
+  refused([&] { queue().record(); }, {"Queue::record", "records a Sequence"});
+  refused([&] { queue().wait(before); }, {"Queue::wait", "records a Sequence"});
+  refused([&] { before.wait(); }, {"waiting for an event", "records a Sequence"});
+  if (GetParam() != elsewhere) refused([&] { x.to(elsewhere); }, {"records a Sequence"});
+  Sequence step = Sequence::record(queue(), [&] { y += x; });
+  refused([&] { step.replay(); }, {"Sequence::replay"});
+  expect_throw<ArgumentError>([] { Sequence().replay(); }, {"replay", "empty"});
+  // What the work throws itself comes out as it is.
+  expect_throw<ShapeError>([&] { Sequence::record(queue(), [&] { y += Array::zeros({17}); }); }, {"17"});
+  Sequence nothing = Sequence::record(queue(), [] {});
+  EXPECT_EQ(nothing.size(), 0u);
+  nothing.replay();
+}
+
+TEST_P(OnEveryDevice, ReplaysAreCountedCheckedAndVerified) {
+  const Array x = Array::full({32}, 1), y = Array::zeros({32}), z = Array::zeros({32});
+  Sequence step = Sequence::record(queue(), [&] {
+    launch(x, y, 1, 0);
+    launch(x, y, 1, 0);
+    queue().copy(z.view_for_writing(), y.view());
+  });
+  Placement scope;
+  for (int i = 0; i < 3; ++i) step.replay();
+  const PlacementLog log = scope.log();
+  ASSERT_EQ(log.kernels.size(), 1u) << to_string(log);
+  EXPECT_EQ(log.kernels[0].kernel, "sequence_axpy");
+  EXPECT_EQ(log.kernels[0].launches, 6u);
+  ASSERT_EQ(log.copies.size(), 1u) << to_string(log);
+  EXPECT_EQ(log.copies[0].within_count, 3u);
+  EXPECT_EQ(log.copies[0].within_bytes, 3u * 128u);
+  {
+    const Placement strict = Placement::strict({GetParam()});
+    step.replay();
+  }
+  const Device elsewhere = GetParam().backend == Backend::interp ? Device{} : Device{Backend::interp, 0};
+  {
+    const Placement strict = Placement::strict({elsewhere});
+    expect_throw<DeviceError>([&] { step.replay(); }, {"replay", to_string(GetParam())});
+  }
+  EXPECT_EQ(z.to_vector<float>(), Floats(32, 10));
+  // verify_on sees each launch of a replay.
+  const VerifyReport report = verify_on(elsewhere, [&] { step.replay(); });
+  ASSERT_EQ(report.kernels.size(), 1u) << to_string(report);
+  EXPECT_EQ(report.kernels[0].launches, 2u);
+  EXPECT_TRUE(report.agrees()) << to_string(report);
+  EXPECT_EQ(z.to_vector<float>(), Floats(32, 12));
+}
+
+TEST_P(OnEveryDevice, ASequenceOutlivesNeitherItsQueueNorBreaksWithIt) {
+  const Array x = Array::full({8}, 1), y = Array::zeros({8});
+  Sequence step;
+  EXPECT_FALSE(step.valid());
+  {
+    Queue own(current_device());
+    step = Sequence::record(own, [&] { own.fill(y.view_for_writing(), 0x3f800000); });
+    step.replay();
+  }
+  expect_throw<ArgumentError>([&] { step.replay(); }, {"queue", "gone"});
+  EXPECT_EQ(y.to_vector<float>(), Floats(8, 1));
+}
+
+}  // namespace
+}  // namespace tessera

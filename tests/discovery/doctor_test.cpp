@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tessera doctor`, remembered rows of `tessera devices`, and that nothing of a GPU is touched while the CPU is named.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "tests/app/app_program.h"
+#include "tests/support/errors.h"
+
+using namespace tessera::test;
+using nlohmann::json;
+using tessera::test::expect_has;
+
+namespace {
+
+std::string fake(const std::string& name) { return TESSERA_FAKES "/libfake_" + name + ".so"; }
+
+/// Without the breaks of lines, whose places depend on what the machine is.
+std::string in_one_line(const std::string& text) { return std::regex_replace(text, std::regex("\\s+"), " "); }
+
+/// Drivers that are not there, and a cache of one's own.
+std::map<std::string, std::string> bare(const TemporaryFolder& cache) {
+  return {{"TESSERA_CUDA_LIBRARY", "/nonexistent/libcuda.so.1"},
+          {"TESSERA_ROCM_LIBRARY", "/nonexistent/libamdhip64.so.5"},
+          {"TESSERA_ONEAPI_LIBRARY", "/nonexistent/libze_loader.so.1"},
+          {"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so.1"},
+          {"TESSERA_CACHE_DIR", cache / "cache"}};
+}
+
+TEST(Doctor, OnAMachineWithoutDriversSaysSoAndMeasuresTheCpu) {
+  const TemporaryFolder folder;
+  const Outcome o = run({"doctor"}, {.environment = bare(folder)});
+  EXPECT_EQ(o.code, 0) << o.out << o.err;
+  expect_has(in_one_line(o.out),
+             {"What this machine shows", "What was tried", "(cuda): supported, /nonexistent/libcuda.so.1",
+              "TESSERA_CUDA_LIBRARY names this file", "What works", "cpu:0: memory ", " GB/s", " GFLOP/s",
+              "product of ", "cpu:0 computes, and its results are right"});
+  EXPECT_EQ(o.err, "");
+}
+
+TEST(Devices, MemoryThatADriverDoesNotKnowIsUnknown) {
+  for (const char* bytes : {"18446744073709551615", "0", "3221225472"}) {
+    const TemporaryFolder folder;
+    auto environment = bare(folder);
+    environment["TESSERA_CUDA_LIBRARY"] = fake("cuda");
+    environment["TESSERA_NVRTC_LIBRARY"] = fake("nvrtc");
+    environment["TESSERA_FAKE_MEMORY"] = bytes;
+    const bool known = bytes[0] == '3';
+    const Outcome o = run({"devices", "--list-only"}, {.environment = environment});
+    expect_has(o.out, {"[cuda:0] Fake H100: ", known ? ": 3.00 GiB, enumerated" : ": memory unknown, enumerated"});
+    const json j = json::parse(run({"devices", "--list-only", "--json"}, {.environment = environment}).out);
+    for (const json& row : j["backends"]) {
+      if (row["backend"] != "cuda") continue;
+      EXPECT_EQ(row["devices"][0]["total_memory"], known ? json(3221225472u) : json()) << bytes;
+    }
+  }
+}
+
+TEST(Doctor, JsonHasTheSurveyTheMachineAndTheFigures) {
+  const TemporaryFolder folder;
+  const Outcome o = run({"doctor", "--json"}, {.environment = bare(folder)});
+  ASSERT_EQ(o.code, 0) << o.out << o.err;
+  const json j = json::parse(o.out);
+  EXPECT_EQ(j["healthy"], true);
+  EXPECT_EQ(j["backends"].size(), 7u);
+  EXPECT_TRUE(j["machine"]["cards"].is_array());
+  const json& f = j["figures"]["cpu:0"];
+  EXPECT_EQ(f["right"], true);
+  for (const char* figure : {"copy_bytes_per_second", "fma_flops", "product_flops", "first_kernel_seconds"})
+    EXPECT_GT(f[figure].get<double>(), 0) << figure;
+  EXPECT_FALSE(j["figures"].contains("interp:0"));
+}
+
+TEST(Doctor, FailsWhereTheNamedDeviceDoesNot) {
+  const TemporaryFolder folder;
+  auto environment = bare(folder);
+  environment["TESSERA_DEVICE"] = "cuda";
+  const Outcome o = run({"doctor", "--no-figures"}, {.environment = environment});
+  EXPECT_EQ(o.code, 1) << o.out;
+  expect_has(in_one_line(o.out), {"New arrays have no device", "TESSERA_DEVICE=cuda", "cuda:0 does not exist"});
+}
+
+TEST(Doctor, OfAGpuThatIsChosenAndDoesNotComputeSaysThat) {
+  const TemporaryFolder folder;
+  auto environment = bare(folder);
+  environment["TESSERA_CUDA_LIBRARY"] = fake("cuda");
+  environment["TESSERA_NVRTC_LIBRARY"] = fake("nvrtc");
+  environment["TESSERA_PROBE"] = TESSERA_SHOWN_PROBE;
+  environment["TESSERA_FAKE_FAULT"] = "launch=4";  // the first kernel runs
+  for (const char* named : {"", "cuda:0"}) {
+    environment["TESSERA_DEVICE"] = named;
+    const Outcome o = run({"doctor"}, {.environment = environment, .program = TESSERA_SHOWN_PROGRAM});
+    EXPECT_EQ(o.code, 1) << o.out;
+    const std::string out = in_one_line(o.out);
+    expect_has(out, {*named ? "The device is named, so no other is taken: cuda:0"
+                            : "The GPU that is chosen does not compute: cuda:0 failed: [cuda:0, kernel doctor_copy]",
+                     "cuda:0 failed: "});
+    EXPECT_EQ(out.find("No GPU is used"), out.npos) << out;
+    EXPECT_EQ(out.find("there is no graphics card"), out.npos) << out;
+  }
+}
+
+TEST(Doctor, TellsOfADriverThatCrashesOrHangsAndGoesOn) {
+  for (const auto& [fault, says] :
+       {std::pair("segv-init", "crashed when it was asked for its devices: SIGSEGV"),
+        std::pair("exit-init:3", "(exit code 3)"), std::pair("hang-init", "did not answer within 1 s")}) {
+    const TemporaryFolder folder;
+    auto environment = bare(folder);
+    environment["TESSERA_CUDA_LIBRARY"] = fake("cuda");
+    environment["TESSERA_FAKE_FAULT"] = fault;
+    environment["TESSERA_PROBE_TIMEOUT"] = "1";
+    const Outcome o = run({"doctor", "--json", "--no-figures"}, {.environment = environment});
+    ASSERT_EQ(o.code, 0) << o.out << o.err;
+    const json j = json::parse(o.out);
+    const json& cuda = j["backends"][1];
+    EXPECT_EQ(cuda["state"], fault == std::string("hang-init") ? "hung" : "crashed");
+    expect_has(cuda["reason"].get<std::string>(), {says});
+    expect_has(cuda["remedy"].get<std::string>(), {"--rescan"});
+    EXPECT_EQ(j["current"]["device"], "cpu:0");
+  }
+}
+
+TEST(Doctor, ANoteOfAnEarlierProgramIsMarkedInDevicesAndAskedAnew) {
+  const TemporaryFolder folder;
+  auto environment = bare(folder);
+  environment["TESSERA_CUDA_LIBRARY"] = fake("cuda");
+  environment["TESSERA_NVRTC_LIBRARY"] = fake("nvrtc");
+  const auto devices = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"devices", "--list-only"});
+    return run(more, {.environment = environment}).out;
+  };
+  EXPECT_EQ(devices({}).find("(as remembered)"), std::string::npos);
+  expect_has(devices({}), {"[cuda:0]", "(as remembered)", "tessera devices --rescan"});
+  EXPECT_EQ(devices({"--rescan"}).find("(as remembered)"), std::string::npos);
+}
+
+TEST(Doctor, SaysInAClauseWhichLibraryComputesLargeProducts) {
+  const TemporaryFolder folder;
+  auto environment = bare(folder);
+  environment["TESSERA_CUDA_LIBRARY"] = fake("cuda");
+  environment["TESSERA_NVRTC_LIBRARY"] = fake("nvrtc");
+  for (const auto& [library, clause] :
+       {std::pair(fake("cublaslt"), "cuBLASLt (" + fake("cublaslt") + ")"),
+        std::pair(std::string("none"), std::string("no cuBLASLt: large products run on Tessera's own kernels")),
+        std::pair(std::string("/nonexistent.so"),
+                  std::string("no cuBLASLt: large products run on Tessera's own kernels"))}) {
+    environment["TESSERA_CUBLAS_LIBRARY"] = library;
+    const Outcome o = run({"devices", "--json", "--list-only"}, {.environment = environment});
+    ASSERT_EQ(o.code, 0) << o.out << o.err;
+    EXPECT_EQ(json::parse(o.out)["backends"][1]["devices"][0]["blas"], clause);
+    const std::string table = in_one_line(run({"doctor", "--no-figures"}, {.environment = environment}).out);
+    expect_has(table, {clause.starts_with("no") ? "no cuBLASLt: large" : "large products by cuBLASLt"});
+  }
+}
+
+TEST(Probe, AnswersWhereTheProgramIsProcessOneAsInAContainer) {
+  const TemporaryFolder folder;
+  const std::string unshare = "unshare --pid --fork --mount-proc ";
+  if (std::system((unshare + "true 2>/dev/null").c_str()) != 0)
+    GTEST_SKIP() << "this user may not make a namespace of processes (unshare --pid)";
+  const std::string command = "TESSERA_CACHE_DIR=" + (folder / "cache") + " TESSERA_CUDA_LIBRARY=" + fake("cuda") +
+                              " TESSERA_NVRTC_LIBRARY=" + fake("nvrtc") + " " + unshare + TESSERA_PROGRAM +
+                              " devices --list-only >" + (folder / "out");
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  expect_has(read_file(folder / "out"), {"(cuda): enumerated", "[cuda:0]"});
+}
+
+/// What the loader opened in the program and in every process that it started.
+std::string opened_files(std::vector<std::string> arguments, std::map<std::string, std::string> environment) {
+  const TemporaryFolder folder;
+  environment["LD_DEBUG"] = "files";
+  environment["LD_DEBUG_OUTPUT"] = folder / "loader";
+  environment["TESSERA_CACHE_DIR"] = folder / "cache";
+  const Outcome o = run(std::move(arguments), {.environment = environment});
+  EXPECT_EQ(o.code, 0) << o.err;
+  std::string all;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / ""))
+    if (entry.path().filename().string().rfind("loader.", 0) == 0) all += read_file(entry.path());
+  return all;
+}
+
+const std::vector<std::string> drivers = {"libcuda",  "libnvrtc",  "libamdhip64",  "libhiprtc",
+                                          "libze_",   "libOpenCL", "libpocl",      "libigdrcl",
+                                          "libocloc", "libMetal",  "tessera-probe"};
+
+TEST(NamingTheCpu, OpensNoDriversLibrary) {
+  const std::vector<std::string> generate = {"generate", "models/pgdocs-2m-q8_0.gguf", "-p", "The index", "-n", "2"};
+  auto by_option = generate;
+  by_option.insert(by_option.end(), {"--device", "cpu"});
+  const std::string trace =
+      opened_files(generate, {{"TESSERA_DEVICE", "cpu"}}) + opened_files(by_option, {}) +
+      opened_files({"verify", "--device", "cpu", "--operation", "softmax"}, {{"TESSERA_DEVICE", "cpu"}});
+  ASSERT_NE(trace.find("libtessera"), std::string::npos);  // the trace is one
+  for (const std::string& driver : drivers) EXPECT_EQ(trace.find(driver), std::string::npos) << driver;
+}
+
+TEST(NamingTheCpu, IsSeenToMatter) {  // the same trace shows drivers where none is named
+  if (!std::filesystem::exists("/etc/OpenCL/vendors/pocl.icd"))
+    GTEST_SKIP() << "PoCL is not installed (pocl-opencl-icd)";
+  expect_has(opened_files({"devices", "--list-only"}, {}), {"libpocl"});
+}
+
+}  // namespace

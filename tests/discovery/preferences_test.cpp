@@ -1,0 +1,596 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of preferences: what they may say, what counts before what, that they bind, and how they are written. Each test
+// has a home and a project of its own, in a process of its own.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "tessera/base/error.h"
+#include "tessera/base/test_seed.h"
+#include "tessera/device/selection/preferences.h"
+#include "tessera/device/selection/preferences_file.h"
+#include "tests/support/errors.h"
+#include "tests/support/fresh_process.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using test::add;
+using test::expect_has;
+using test::expect_throw;
+using test::in_fresh_process;
+using test::TestDriver;
+using enum PreferenceScope;
+constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+
+void write(const fs::path& file, const std::string& text) {
+  fs::create_directories(file.parent_path());
+  std::ofstream(file) << text;
+}
+std::string read(const fs::path& file) {
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
+/// HOME and the working directory (below it) in a new folder, which goes when the test ends.
+struct Place {
+  fs::path root, home, project, project_file, user_file;
+  Place() {
+    std::string name = (fs::temp_directory_path() / "tessera-preferences-XXXXXX").string();
+    root = fs::canonical(::mkdtemp(name.data()));
+    home = root / "home";
+    project = home / "work" / "project";
+    project_file = project / "tessera.toml";
+    user_file = home / ".config" / "tessera" / "config.toml";
+    fs::create_directories(project / "deep" / "er");
+    fs::current_path(project);
+    ::setenv("HOME", (home.string() + "/").c_str(), 1);  // a slash at the end is nothing
+    ::unsetenv("XDG_CONFIG_HOME");
+    ::unsetenv("TESSERA_DEVICE");
+  }
+  ~Place() {
+    fs::current_path("/");
+    fs::remove_all(root);
+  }
+};
+
+const Device cpu0{Backend::cpu, 0}, cuda0{Backend::cuda, 0}, cuda1{Backend::cuda, 1}, cuda2{Backend::cuda, 2};
+
+/// A CPU, and CUDA devices with identities (or without, where the text is empty).
+TestDriver& machine(std::initializer_list<const char*> identities) {
+  add(Backend::cpu, {{DeviceKind::cpu, gib}});
+  auto driver = std::make_unique<TestDriver>(Backend::cuda);
+  for (const char* identity : identities) driver->add_device(DeviceKind::discrete_gpu, gib).identity = identity;
+  TestDriver& kept = *driver;
+  register_driver(std::move(driver));
+  return kept;
+}
+
+TEST(Preferences, EnvironmentBeforeProjectBeforeUserBeforeAutomatic) {
+  in_fresh_process([] {
+    const Place place;
+    machine({"", "", ""});
+    EXPECT_EQ(current_device(), cuda0);
+    write(place.user_file, "[device]\nprefer = \"cuda:1\"\n");
+    EXPECT_EQ(current_device(), cuda0) << "files are read once, until rescan()";
+    rescan();
+    EXPECT_EQ(current_device(), cuda1);
+    expect_has(why_current_device(), {"cuda:1", "the user's file", place.user_file.string() + ":2"});
+    write(place.project_file, "# ours\n[device]\n  prefer = \"cuda:2\"\n");
+    rescan();
+    EXPECT_EQ(current_device(), cuda2);
+    expect_has(why_current_device(), {"the project's file", place.project_file.string() + ":3"});
+    ::setenv("TESSERA_DEVICE", "cpu", 1);
+    rescan();
+    EXPECT_EQ(current_device(), cpu0);
+    {
+      DeviceScope scope(cuda0);
+      EXPECT_EQ(current_device(), cuda0);
+    }
+    // What the environment names needs no file, not even a good one.
+    write(place.project_file, "nonsense");
+    rescan();
+    EXPECT_EQ(current_device(), cpu0);
+  });
+}
+
+TEST(Preferences, TheProjectsFileIsFoundFromBelowAndNotAboveHome) {
+  in_fresh_process([] {
+    const Place place;
+    machine({"", ""});
+    write(place.root / "tessera.toml", "[device]\nprefer = \"cuda:1\"\n");  // above the home: somebody else's
+    fs::current_path(place.project / "deep" / "er");
+    EXPECT_EQ(preference_file(project), (place.project / "deep" / "er" / "tessera.toml").string());
+    EXPECT_EQ(read_preference(project), std::nullopt);
+    write(place.home / "tessera.toml", "[device]\nprefer = \"cpu\"\n");
+    ASSERT_TRUE(read_preference(project));
+    EXPECT_EQ(read_preference(project)->device, cpu0);
+    write(place.project_file, "[device]\nprefer = \"cuda:1\"\n");
+    EXPECT_EQ(preference_file(project), place.project_file.string());
+    EXPECT_EQ(read_preference(project)->device, cuda1);
+    EXPECT_EQ(current_device(), cuda1);
+    ::setenv("XDG_CONFIG_HOME", (place.root / "xdg").c_str(), 1);
+    EXPECT_EQ(preference_file(user), (place.root / "xdg/tessera/config.toml").string());
+    ::setenv("XDG_CONFIG_HOME", "relative", 1);  // ignored, as its specification has it
+    EXPECT_EQ(preference_file(user), place.user_file.string());
+    ::unsetenv("HOME");
+    EXPECT_EQ(preference_file(user), "");
+    EXPECT_EQ(read_preference(user), std::nullopt);
+    EXPECT_THROW(set_preferred_device(cuda0, user), ArgumentError);
+  });
+}
+
+TEST(Preferences, TheIdentityWinsOverTheNumberAndThatIsTold) {
+  in_fresh_process([] {
+    const Place place;
+    machine({"pci:0000:3b:00.0", "pci:0000:5e:00.0"});
+    set_preferred_device(cuda1, project);
+    expect_has(read(place.project_file),
+               {"prefer = \"cuda:1\"", "identity = \"pci:0000:5e:00.0\"", "name = \"test device 1\""});
+    EXPECT_EQ(current_device(), cuda1);
+    machine({"pci:0000:5e:00.0", "pci:0000:3b:00.0"});  // another card was put in front
+    ::testing::internal::CaptureStderr();
+    rescan();
+    EXPECT_EQ(current_device(), cuda0);
+    expect_has(::testing::internal::GetCapturedStderr(), {"warning", "cuda:1 is now cuda:0", "pci:0000:5e:00.0"});
+    expect_has(why_current_device(), {"cuda:0", "where it is cuda:1", "its identity pci:0000:5e:00.0 counts"});
+    machine({"pci:0000:3b:00.0", "pci:0000:99:00.0"});  // and now it is gone, though there is a cuda:1
+    rescan();
+    for (int again = 0; again < 2; ++again)
+      expect_throw<DeviceError>(
+          [] { current_device(); },
+          {place.project_file.string() + ":2:10", "the preferred device is not in this machine", "pci:0000:5e:00.0",
+           "cuda:1 (test device 1, pci:0000:99:00.0)", "Devices that exist: cpu:0"});
+    EXPECT_THROW(gpu_device(), DeviceError) << "no other GPU in its stead";
+    set_preferred_device(cuda0, project);
+    EXPECT_EQ(current_device(), cuda0);
+  });
+}
+
+TEST(Preferences, ADeviceThatLostItsIdentityIsTakenByNumberAndNameAndThatIsTold) {
+  in_fresh_process([] {
+    const Place place;
+    machine({"", "pci:0000:3b:00.0", ""});
+    const auto with = [](const std::string& device, const std::string& name) {
+      return "[device]\nprefer = \"" + device + "\"\nidentity = \"cpu\"\nname = \"" + name + "\"\n";
+    };
+    write(place.user_file, with("cuda:2", "test device 2"));
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(current_device(), cuda2);
+    expect_has(::testing::internal::GetCapturedStderr(),
+               {"warning", "no device has the identity cpu; cuda:2 has none and the same name (test device 2)",
+                "`tessera prefer cuda:2 --user` writes that down"});
+    expect_has(why_current_device(),
+               {"cuda:2", "preferred by the user's file", "the identity cpu, that no device has"});
+    // Another name, an identity of its own, no name: that may be another device.
+    for (const std::string& text : {with("cuda:2", "test device 0"), with("cuda:1", "test device 1"),
+                                    std::string("[device]\nprefer = \"cuda:2\"\nidentity = \"cpu\"\n")}) {
+      write(place.user_file, text);
+      rescan();
+      EXPECT_THROW(current_device(), DeviceError) << text;
+    }
+  });
+}
+
+TEST(Preferences, AnythingWrongInAFileIsAnErrorWithLineAndColumn) {
+  in_fresh_process([] {
+    const Place place;
+    machine({""});
+    std::string nested = "device";
+    for (int i = 0; i < 200'000; ++i) nested += ".a";
+    const struct {
+      const char *text, *where, *wrong;
+    } cases[] = {
+        {"[device\nprefer = \"cpu\"\n", ":1:8", ""},
+        {"[device]\nprefer = cpu\n", ":2:", ""},
+        {"[device]\nprefer = 3\n", ":2:10", "\"device.prefer\" is not a text in quotes"},
+        {"[device]\nprefer = \"cpu\"\nidentity = true\n", ":3:12", "\"device.identity\" is not a text"},
+        {"[device]\n\n  preferred = \"cpu\"\n", ":3:3", "the key \"device.preferred\" is unknown"},
+        {"# ä\ncolour = 1\n", ":2:1", "the key \"colour\" is unknown"},
+        {"device = \"cpu\"\n", ":1:10", "\"device\" is not a table"},
+        {"[device]\nprefer = \"gpu\"\n", ":2:10", "\"gpu\" names no device"},
+        {"[device]\nprefer = \"cuda:7\"\n", ":2:10", "cuda:7 does not exist: the backend cuda has 1 device"},
+        {"[device]\nname = \"x\"\n", ":2:1", "does not say which device"},
+        {"[device]\nprefer = \"cpu\"\nprefer = \"cpu\"\n", ":3:", ""},
+        // What toml++ 3.3 takes for granted, and then aborts or does as it likes.
+        {"[=", ":1:1", "behind '[' there is no name"},
+        {"# [=\n [ [ \xef\xb3\xbf", ":2:2", "behind '[' there is no name"},
+        {"[device]\nprefer \xef\xb3\xbf = \"cpu\"\n", ":2:8", "there are plain letters only"},
+        {"[device]\n'\xc3\xa4' \xc3\xa4 = 1", ":2:5", "there are plain letters only"},
+        {nested.c_str(), ":1:", "nested too deeply"},
+    };
+    for (const auto& c : cases) {
+      SCOPED_TRACE(c.text);
+      write(place.project_file, c.text);
+      rescan();
+      expect_throw<Error>([] { current_device(); }, {place.project_file.string() + c.where, c.wrong});
+      expect_throw<Error>([] { why_current_device(); }, {place.project_file.string() + c.where});
+      EXPECT_EQ(read(place.project_file), c.text);
+      DeviceScope scope(cpu0);  // a scope needs no file
+      EXPECT_EQ(current_device(), cpu0);
+    }
+    for (const char* nothing : {"", "# only a comment\n", "[device]\n"}) {
+      write(place.project_file, nothing);
+      rescan();
+      EXPECT_EQ(current_device(), cuda0);
+    }
+  });
+}
+
+TEST(Preferences, AreWrittenWithoutTouchingTheRestAndTakeEffectAtOnce) {
+  in_fresh_process([] {
+    const Place place;
+    machine({"pci:0", "", "pci:\"2\\"});
+    EXPECT_EQ(current_device(), cuda0);
+    set_preferred_device(cpu0, user);
+    EXPECT_EQ(current_device(), cpu0) << "no restart";
+    EXPECT_EQ(gpu_device({.index = 1}), cuda1) << "an explicit index counts more";
+    EXPECT_EQ(read(place.user_file), "[device]\nprefer = \"cpu:0\"\nname = \"test device 0\"\n");
+    set_preferred_device(std::nullopt, user);
+    EXPECT_EQ(current_device(), cuda0);
+    EXPECT_EQ(read(place.user_file), "[device]\n");
+
+    write(place.project_file, "# Ours. ü\r\n\n[device]   # table\n# which\n prefer = 'cuda:1' # the quiet one\n# end");
+    fs::permissions(place.project_file, fs::perms{0640});
+    set_preferred_device(cuda2, project);
+    EXPECT_EQ(current_device(), cuda2);
+    EXPECT_EQ(read(place.project_file),
+              "# Ours. ü\r\n\n[device]   # table\n# which\n prefer = \"cuda:2\" # the quiet one\n"
+              "identity = \"pci:\\\"2\\\\\"\nname = \"test device 2\"\n# end\n");
+    EXPECT_EQ(fs::status(place.project_file).permissions(), fs::perms{0640});
+    EXPECT_EQ(read_preference(project)->identity, "pci:\"2\\");
+    set_preferred_device(cuda1, project);  // has no identity
+    EXPECT_EQ(read(place.project_file),
+              "# Ours. ü\r\n\n[device]   # table\n# which\n prefer = \"cuda:1\" # the quiet one\n"
+              "name = \"test device 1\"\n# end\n");
+    set_preferred_device(std::nullopt, project);
+    EXPECT_EQ(read(place.project_file), "# Ours. ü\r\n\n[device]   # table\n# which\n# end\n");
+
+    EXPECT_THROW(set_preferred_device(Device{Backend::cuda, 9}, project), DeviceError);
+    for (const char* kept : {"device = { prefer = \"cpu\" }\n", "device.prefer = \"cpu\"\n", "x = 1\n", "[device\n"}) {
+      write(place.project_file, kept);
+      expect_throw<FormatError>([] { set_preferred_device(cuda0, project); }, {place.project_file.string()});
+      EXPECT_EQ(read(place.project_file), kept);
+    }
+    fs::remove(place.project_file);
+    set_preferred_device(std::nullopt, project);
+    EXPECT_FALSE(fs::exists(place.project_file)) << "nothing to take out, nothing made";
+    for (const auto& entry : fs::directory_iterator(place.project)) EXPECT_TRUE(entry.is_directory()) << entry;
+  });
+}
+
+TEST(Preferences, TakingOneOutTakesNothingElseOut) {
+  const auto cleared = [](const std::string& text) { return change_preference(text, {}, project, "f"); };
+  EXPECT_EQ(cleared("device = {prefer=\"cpu\", name=\"AMD EPYC\"}"), "");
+  EXPECT_EQ(cleared("device = {prefer='cpu', name='', identity=''}\n# one\n# two\n# three\n"),
+            "# one\n# two\n# three\n");
+  EXPECT_EQ(cleared("device.prefer = 'cpu'\n# one\ndevice.name = 'x'\n"), "# one\n");
+  EXPECT_EQ(cleared("\xef\xbb\xbf[device]\nprefer = 'cpu'\n# one"), "\xef\xbb\xbf[device]\n# one\n");
+  EXPECT_THROW(cleared("device = {prefer='cpu', name='''x\n#'''}\n"), FormatError);
+  // An identity that goes where a name comes.
+  EXPECT_EQ(change_preference("[device]\nprefer = 'cpu'\nidentity = 'x'\n# one\n",
+                              Preference{.scope = project, .device = cuda1, .name = "n"}, project, "f"),
+            "[device]\nprefer = \"cuda:1\"\nname = \"n\"\n# one\n");
+}
+
+TEST(Preferences, RandomFilesLoseNoLineThatIsNotThePreference) {
+  std::mt19937_64 random(test_seed());
+  const auto draw = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+  // Files of the first five, then of as many as are right, then of all.
+  static const std::vector<std::string> lines = {"# a comment",
+                                                 "  # another, with = and 'quotes\"",
+                                                 "",
+                                                 "# \xc3\xa4\xef\xb3\xbf",
+                                                 "\t",
+                                                 "prefer = 'cuda:1' # quiet",
+                                                 "  name = \"AMD \\\"EPYC\\\"\"",
+                                                 "identity = 'pci:0'",
+                                                 "name = '''one'''",
+                                                 "identity = \"\"",
+                                                 "'name' = \"# no comment\"",
+                                                 "device = {prefer = \"cpu\", name = 'x'}",
+                                                 "device = {prefer='cpu', identity='', name=''} # all",
+                                                 "device.prefer = 'interp'",
+                                                 "device.\"name\" = \"\xc3\xa4\xef\xb3\xbf\"",
+                                                 "name = '''a",
+                                                 "b'''",
+                                                 "\xef\xb3\xbf",
+                                                 "[=",
+                                                 "x = 1",
+                                                 "\xef\xbb\xbf# mark",
+                                                 "prefer = \"cuda:2\"\t",
+                                                 "[[device]]",
+                                                 "\"\"\"",
+                                                 "[device]"};
+  int changes = 0;
+  for (int i = 0; i < 4000; ++i) {
+    std::string text;
+    if (i % 2 == 0) {
+      const auto comments = [&] {
+        for (std::size_t n = draw(3); n-- > 0;) text += lines[draw(5)] + (draw(8) == 0 ? "\r\n" : "\n");
+      };
+      comments();
+      if (draw(3) == 0) {
+        text += lines[11 + draw(2)] + "\n";
+      } else {
+        std::vector<std::string> keys = {lines[5], lines[draw(2) == 0 ? 6 : 10], lines[draw(2) == 0 ? 7 : 9]};
+        if (draw(2) == 0) keys.pop_back();
+        std::ranges::shuffle(keys, random);
+        text += draw(2) == 0 ? "[device]\n" : "[ 'device' ] # ours\n";
+        for (const std::string& key : keys) {
+          comments();
+          text += key + "\n";
+        }
+      }
+      comments();
+      if (draw(4) == 0) text.pop_back();
+    } else {
+      for (std::size_t n = draw(9); n-- > 0;) {
+        std::string line = lines[draw(lines.size())];
+        if (draw(8) == 0 && !line.empty()) line[draw(line.size())] = static_cast<char>(random());
+        text += line + "\n";
+      }
+    }
+    std::optional<Preference> wanted;
+    if (draw(2) == 0)
+      wanted = Preference{.scope = project, .device = cuda1, .name = draw(2) == 0 ? "n\xc3\xa4 \"q\"" : ""};
+    if (wanted && draw(2) == 0) wanted->identity = "pci:9";
+    SCOPED_TRACE(text);
+    std::string changed;
+    try {
+      changed = change_preference(text, wanted, project, "f");
+    } catch (const FormatError&) {
+      continue;
+    } catch (const DeviceError&) {
+      continue;
+    }
+    ++changes;
+    const auto now = parse_preference(changed, project, "f");
+    ASSERT_EQ(now.has_value(), wanted.has_value());
+    if (wanted) {
+      EXPECT_EQ(now->device, wanted->device);
+      EXPECT_EQ(now->identity, wanted->identity);
+      EXPECT_EQ(now->name, wanted->name);
+    }
+    // Lines that name none of the three keys are all there, in their order.
+    std::stringstream before(text);
+    std::size_t at = 0;
+    for (std::string line; std::getline(before, line);) {
+      if (line.find("prefer") != line.npos || line.find("name") != line.npos || line.find("identity") != line.npos)
+        continue;
+      const std::size_t found = changed.find(line, at);
+      ASSERT_NE(found, changed.npos) << "lost: " << line << "\nnow: " << changed;
+      at = found + line.size();
+    }
+  }
+  EXPECT_GT(changes, 1000);
+}
+
+TEST(Preferences, ASymbolicLinkStaysAndAFolderThatCannotBeWrittenIsAnError) {
+  in_fresh_process([] {
+    const Place place;
+    machine({""});
+    write(place.home / "kept.toml", "[device]\nprefer = \"cpu\"\n");
+    fs::create_symlink(place.home / "kept.toml", place.project_file);
+    set_preferred_device(cuda0, project);
+    EXPECT_TRUE(fs::is_symlink(place.project_file));
+    expect_has(read(place.home / "kept.toml"), {"cuda:0"});
+    ::setenv("XDG_CONFIG_HOME", "/proc/nowhere", 1);
+    expect_throw<ArgumentError>([] { set_preferred_device(cuda0, user); }, {"/proc/nowhere/tessera/config.toml"});
+  });
+}
+
+TEST(Preferences, FilesOfOthersAndPipesAreNotReadAndThatIsSaidOnce) {
+  in_fresh_process([] {
+    const Place place;
+    machine({"", "", ""});
+    ::alarm(60);
+    const auto makes = [](const fs::path& file) { ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0); };
+    write(place.home / "tessera.toml", "[device]\nprefer = \"cuda:2\"\n");
+    makes(place.project_file);  // nobody will ever write to it
+    ::testing::internal::CaptureStderr();
+    for (int again = 0; again < 2; ++again) {
+      rescan();
+      EXPECT_EQ(current_device(), cuda2) << "the next one above counts";
+    }
+    std::string said = ::testing::internal::GetCapturedStderr();
+    expect_has(said, {"warning", place.project_file.string() + " is not read: it is not a regular file"});
+    EXPECT_EQ(said.find("is not read"), said.rfind("is not read")) << said;
+    fs::remove(place.home / "tessera.toml");
+    expect_throw<ArgumentError>([] { set_preferred_device(cuda0, project); },
+                                {place.project_file.string(), "not a regular file"});
+    EXPECT_TRUE(fs::is_fifo(place.project_file));
+    fs::remove(place.project_file);
+    fs::create_directories(place.user_file.parent_path());
+    makes(place.user_file);
+    rescan();
+    EXPECT_EQ(current_device(), cuda0);
+    fs::remove(place.user_file);
+    fs::create_symlink("/dev/zero", place.project_file);
+    rescan();
+    EXPECT_EQ(current_device(), cuda0);
+    fs::remove(place.project_file);
+    write(place.project_file, std::string(2'000'000, '#'));
+    expect_throw<ArgumentError>([] { read_preference(project); }, {place.project_file.string(), "larger than"});
+    if (::geteuid() != 0) return;  // only root can give a file away
+    for (const fs::path& file : {place.project_file, place.user_file}) {
+      const std::string text = "[device]\nprefer = \"cuda:1\"\n";
+      write(file, text);
+      rescan();
+      EXPECT_EQ(current_device(), cuda1);
+      ASSERT_EQ(::chown(file.c_str(), 65534, 65534), 0);
+      ::testing::internal::CaptureStderr();
+      rescan();
+      EXPECT_EQ(current_device(), cuda0);
+      expect_throw<ArgumentError>([&] { set_preferred_device(cuda0, file == place.user_file ? user : project); },
+                                  {file.string(), "it belongs to another user (number 65534)"});
+      said = ::testing::internal::GetCapturedStderr();
+      EXPECT_EQ(read(file), text);
+      fs::remove(file);
+      write(place.root / "others.toml", text);
+      fs::create_symlink(place.root / "others.toml", file);
+      rescan();
+      EXPECT_EQ(current_device(), cuda1);
+      ASSERT_EQ(::lchown(file.c_str(), 65534, 65534), 0);
+      rescan();
+      EXPECT_EQ(current_device(), cuda0) << "somebody else's link";
+      fs::remove(file);
+    }
+    expect_has(said, {"warning", place.user_file.string() + " is not read: it belongs to another user (number 65534)"});
+  });
+}
+
+TEST(Preferences, AFolderThatCannotBeMadeSaysWhy) {
+  in_fresh_process([] {
+    const Place place;
+    machine({""});
+    ::setenv("XDG_CONFIG_HOME", "/sys/nowhere", 1);  // read-only, or without permission: not "No such file"
+    const std::string text = test::text_of<ArgumentError>([] { set_preferred_device(cuda0, user); });
+    expect_has(text, {"/sys/nowhere/tessera/config.toml"});
+    EXPECT_EQ(text.find("No such file"), text.npos) << text;
+  });
+}
+
+TEST(Preferences, ReadersNeverSeeHalfAFile) {
+  in_fresh_process([] {
+    const Place place;
+    machine({"pci:0", ""});
+    set_preferred_device(cuda0, project);
+    std::atomic<bool> over = false;
+    std::thread writer([&] {
+      for (int i = 0; i < 200; ++i) set_preferred_device(i % 2 ? cuda0 : cuda1, project);
+      over = true;
+    });
+    int read_times = 0;
+    while (!over || read_times < 10) {
+      const auto p = read_preference(project);
+      EXPECT_TRUE(p && (p->device == cuda0 ? p->identity == "pci:0" : p->identity.empty()));
+      ++read_times;
+    }
+    writer.join();
+  });
+}
+
+TEST(GpuDevice, WithoutAGpuItIsTheCpuWithOneWarningThatSaysWhy) {
+  in_fresh_process([] {
+    const Place place;
+    add(Backend::cpu, {{DeviceKind::cpu, gib}});
+    add(Backend::opencl, {{DeviceKind::cpu, gib}});
+    EXPECT_FALSE(has_gpu());
+    EXPECT_TRUE(gpus().empty());
+    EXPECT_EQ(devices(), (std::vector<Device>{cpu0, {Backend::opencl, 0}}));
+    ::testing::internal::CaptureStderr();
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(gpu_device(), cpu0);
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    expect_has(said, {"warning", "no GPU is used, but cpu:0",
+                      "cuda: ", "rocm: ", "oneapi: ", "metal: ", "opencl: no GPU among its devices"});
+    EXPECT_EQ(said.find("no GPU is used"), said.rfind("no GPU is used")) << said;
+    expect_throw<DeviceError>([] { gpu_device({.require = true}); },
+                              {"a GPU is required", "cuda: ", "rocm: ", "oneapi: ", "metal: ", "opencl: no GPU"});
+    expect_throw<DeviceError>([] { gpu_device({.index = 0}); },
+                              {"no GPU 0", "has 0", "the first is 0", "opencl: no GPU"});
+  });
+}
+
+TEST(GpuDevice, AnIndexCountsFromZeroAndAWrongOneSaysHowManyThereAre) {
+  in_fresh_process([] {
+    const Place place;
+    machine({"a", "b", "c"});
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(gpu_device({.index = i}), (Device{Backend::cuda, i}));
+    for (const int bad : {-1, 3, 1 << 30, std::numeric_limits<int>::min()})
+      expect_throw<DeviceError>([&] { gpu_device({.index = bad}); }, {"there is no GPU " + std::to_string(bad), "has 3",
+                                                                      "the first is 0", "0 (cuda:0", "2 (cuda:2"});
+  });
+}
+
+TEST(GpuDevice, ChoosingHasNoHistoryAndOpensNothing) {
+  in_fresh_process([] {
+    const Place place;
+    TestDriver& cuda = machine({"a", "b"});
+    add(Backend::opencl, {{DeviceKind::discrete_gpu, gib}});
+    EXPECT_EQ(gpu_device({.index = 1}), cuda1);
+    EXPECT_EQ(gpu_device(), cuda0) << "the choice before does not show";
+    EXPECT_EQ(expected_device().device, cuda0);
+    EXPECT_EQ(gpu_device({.index = 2}), (Device{Backend::opencl, 0}));
+    EXPECT_EQ(gpu_device({.index = 0, .require = true}), cuda0);
+    EXPECT_TRUE(has_gpu());
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(cuda.behaviour(i)->opened, 0);
+      EXPECT_EQ(cuda.behaviour(i)->allocations, 0);
+    }
+  });
+}
+
+TEST(GpuDevice, ACardThatTwoDriversShowCountsOnce) {
+  in_fresh_process([] {
+    const Place place;
+    machine({"pci:1", "pci:2"});
+    auto opencl = std::make_unique<TestDriver>(Backend::opencl);
+    opencl->add_device(DeviceKind::discrete_gpu, 2 * gib).identity = "pci:2";
+    opencl->add_device(DeviceKind::discrete_gpu, gib).identity = "pci:3";
+    register_driver(std::move(opencl));
+    EXPECT_EQ(gpus(), (std::vector<Device>{cuda0, cuda1, {Backend::opencl, 1}}));
+  });
+}
+
+TEST(GpuDevice, OnlyDevicesWithSoMuchFreeMemoryCount) {
+  in_fresh_process([] {
+    const Place place;
+    add(Backend::cpu, {{DeviceKind::cpu, gib}});
+    TestDriver& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, 4 * gib},
+                                           {DeviceKind::discrete_gpu, 3 * gib},
+                                           {DeviceKind::discrete_gpu, 2 * gib}});
+    cuda.behaviour(0)->live_bytes = 3 * gib + gib / 2;  // somebody else's
+    EXPECT_EQ(gpu_device(), cuda0);
+    EXPECT_EQ(cuda.behaviour(0)->opened, 0);
+    EXPECT_EQ(gpu_device({.free_memory = gib}), cuda1);
+    EXPECT_EQ(gpu_device({.index = 1, .free_memory = gib}), cuda2);
+    EXPECT_EQ(gpu_device({.free_memory = gib / 4}), cuda0);
+    expect_throw<DeviceError>([] { gpu_device({.require = true, .free_memory = 8 * gib}); },
+                              {"cuda:0 (test device 0) has 4 GiB in all, and 8 GiB are asked for", "cuda:2"});
+    expect_throw<DeviceError>([] { gpu_device({.require = true, .free_memory = 3 * gib + gib / 2}); },
+                              {"cuda:0 (test device 0) has", "free, and 3.50 GiB are asked for"});
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(gpu_device({.free_memory = 8 * gib}), cpu0);
+    expect_has(::testing::internal::GetCapturedStderr(), {"no GPU is used, but cpu:0", "8 GiB are asked for"});
+    expect_throw<DeviceError>([] { gpu_device({.index = 1, .free_memory = 5 * gib / 2}); }, {"no GPU 1", "has 1"});
+  });
+}
+
+TEST(GpuDevice, WhatIsNamedBinds) {
+  in_fresh_process([] {
+    const Place place;
+    TestDriver& cuda = machine({"", ""});
+    ::setenv("TESSERA_DEVICE", "cuda:1", 1);
+    EXPECT_EQ(gpu_device({.require = true}), cuda1);
+    {
+      DeviceScope scope(cuda0);
+      EXPECT_EQ(gpu_device(), cuda0);
+    }
+    {
+      DeviceScope scope(cpu0);  // where arrays go; says nothing of GPUs
+      EXPECT_EQ(gpu_device(), cuda1);
+    }
+    ::setenv("TESSERA_DEVICE", "cpu", 1);
+    rescan();
+    const int asked = cuda.enumerations;
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(gpu_device(), cpu0);
+    expect_has(::testing::internal::GetCapturedStderr(), {"no GPU is used", "TESSERA_DEVICE=cpu"});
+    expect_throw<DeviceError>([] { gpu_device({.require = true}); }, {"a GPU is required", "TESSERA_DEVICE=cpu"});
+    EXPECT_EQ(cuda.enumerations, asked) << "no GPU's driver is asked";
+  });
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// What gradients and an optimiser's step cost: launches, and the bytes that they read and write.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tessera/device/context.h"
+#include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/launch_observer.h"
+#include "tessera/grad/grad.h"
+#include "tessera/nn/layers.h"
+#include "tessera/nn/losses.h"
+#include "tessera/nn/optimiser.h"
+#include "tessera/nn/pack.h"
+#include "tessera/nn/precision.h"
+#include "tessera/ops/transformer.h"
+#include "tests/support/every_device.h"
+
+namespace tessera {
+namespace {
+
+using test::OnEveryDevice;
+TESSERA_ON_EVERY_DEVICE();
+
+/// Counts the launches of its thread while it lives.
+class Launches : public LaunchObserver {
+ public:
+  Launches() { thread_context.launch_observer = this; }
+  ~Launches() override { thread_context.launch_observer = nullptr; }
+  Launches(const Launches&) = delete;
+  Launches& operator=(const Launches&) = delete;
+
+  void launched(const Kernel& kernel, Device, std::array<std::uint64_t, 3>, std::span<const LaunchArgument> arguments,
+                const std::function<void()>& launch) override {
+    ++count;
+    names += kernel.function().name + " ";
+    for (const LaunchArgument& a : arguments)
+      if (a.view.storage) bytes += a.view.bytes();
+    launch();
+  }
+  std::uint64_t count = 0, bytes = 0;
+  std::string names;
+};
+
+/// Launches of the walk alone: f is run, and computed, before they are counted.
+template <class F, class X>
+void expect_walk(F f, const X& x, std::uint64_t most_launches, std::uint64_t most_bytes, const char* what) {
+  for (const bool first : {true, false}) {  // with what is made once, like tables
+    const auto [value, back] = pullback(f, x);
+    value.eval();
+    const Array adjoint = Array::ones(value.shape()).eval();
+    const Launches seen;
+    const auto gradient = back(adjoint);
+    if (first) continue;
+    EXPECT_LE(seen.count, most_launches) << what << ": " << seen.names;
+    EXPECT_LE(seen.bytes, most_bytes) << what << ": " << seen.names;
+    EXPECT_GE(seen.count, 1u) << what;
+  }
+}
+
+constexpr std::int64_t rows = 96, columns = 128;
+constexpr std::uint64_t whole = rows * columns * 4, some = 16 * (rows + columns) + 4096;
+
+TEST_P(OnEveryDevice, BackwardOfAChainReadsAndWritesEachArrayOnce) {
+  const Array x = random_normal({rows, columns}, 1).eval(), row = random_uniform({columns}, 2, 1, 2).eval();
+  const auto f = [](const std::vector<Array>& v) { return sum(exp(-0.5 * v[0] * v[0]) / v[1]); };
+  expect_walk([&](const Array& a) { return f({a, row}); }, x, 1, 2 * whole + some, "by x");
+  // The sum over rows is the second.
+  expect_walk(f, std::vector{x, row}, 2, 3 * whole + 2 * some, "by x and row");
+}
+
+TEST_P(OnEveryDevice, BackwardOfAGatedUnitIsOneLaunch) {
+  const Array gate = random_normal({rows, columns}, 1).eval(), up = random_normal({rows, columns}, 2).eval();
+  expect_walk([](const std::vector<Array>& v) { return sum(silu_gate(v[0], v[1])); }, std::vector{gate, up}, 1,
+              4 * whole + some, "silu_gate");
+}
+
+TEST_P(OnEveryDevice, BackwardOfRowOperationsIsFewLaunches) {
+  const Array x = random_normal({rows, columns}, 1).eval(), weight = random_uniform({columns}, 2, 1, 2).eval();
+  const Array g = random_normal({rows, columns}, 3).eval();
+  // A number for each row, and all elements.
+  expect_walk([&](const Array& a) { return sum(softmax(a) * g); }, x, 2, 5 * whole + 2 * some, "softmax");
+  expect_walk([&](const Array& a) { return sum(rms_norm(a, weight, 1e-5f) * g); }, x, 2, 5 * whole + 3 * some,
+              "rms_norm by x");
+  const Array classes = (random_bits({rows}, 4) % columns).astype(DType::i32).eval();
+  expect_walk([&](const Array& a) { return cross_entropy(a, classes); }, x, 4, 5 * whole + 4 * some, "cross_entropy");
+}
+
+TEST_P(OnEveryDevice, AStepOfAdamIsOneLaunchAParameterThatReadsAndWritesEachArrayOnce) {
+  auto model = setup(Dense{.inputs = columns, .outputs = rows, .with_bias = false}, {.seed = 1});
+  const auto gradient = grad([](const Dense& m) { return sum(m.weight * m.weight); })(model);
+  Adam optimiser(model, {.lr = 1e-3});
+  optimiser.step(model, gradient);
+  optimiser.advance();
+  const Launches seen;
+  optimiser.apply(model, gradient);
+  EXPECT_EQ(seen.count, 1u) << seen.names;
+  EXPECT_LE(seen.bytes, 7 * whole + some) << "weight, gradient and two sums are read, and three written";
+}
+
+TEST_P(OnEveryDevice, AStepOfAdamWritesCopiesOf16BitsInTheSameLaunch) {
+  struct Net {
+    Dense in, out;
+  };
+  for (const bool packed : {true, false}) {
+    auto model = setup(Net{{columns, rows}, {columns, rows}}, {.seed = 1});
+    if (packed) pack(model);
+    Net narrow = model;
+    const detail::Precision precision("test", {.dtype = DType::f16}, detail::parts_of(model));
+    precision.narrow(detail::parts_of(narrow));
+    auto gradient = grad([](const Net& m) {
+      return sum(m.in.weight * m.in.weight) + sum(m.out.weight) + sum(m.in.bias) + sum(m.out.bias);
+    })(model);
+    pack(gradient);
+    Adam optimiser(model, {.lr = 1e-3});
+    optimiser.step(model, gradient);
+    optimiser.advance();
+    const Launches seen;
+    optimiser.apply(model, gradient, {.copies = precision.copies()});
+    EXPECT_EQ(seen.count, packed ? 1u : 4u) << seen.names;
+    EXPECT_LE(seen.bytes, 2 * (7 * whole + whole / 2 + some));
+    EXPECT_EQ(narrow.out.weight.to_vector<half>(), model.out.weight.astype(DType::f16).to_vector<half>());
+    EXPECT_EQ(narrow.in.bias.dtype(), DType::f16);
+  }
+}
+
+TEST_P(OnEveryDevice, AStepOfAdamIsOneLaunchAGroup) {
+  struct Net {
+    Dense in, out;
+  };
+  auto model = setup(Net{{8, 16}, {16, 4}}, {.seed = 1});
+  pack(model);
+  const auto gradient = grad([](const Net& m) {
+    return sum(m.in.weight * m.in.weight) + sum(m.in.bias * 2) + sum(m.out.weight * 3) + sum(m.out.bias);
+  })(model);
+  Adam optimiser(model, {.lr = 1e-3});
+  optimiser.step(model, gradient);
+  optimiser.advance();
+  const Launches seen;
+  optimiser.apply(model, gradient);
+  EXPECT_LE(seen.count, 1u + 4u) << "each gradient is laid beside the others first: " << seen.names;
+}
+
+}  // namespace
+}  // namespace tessera

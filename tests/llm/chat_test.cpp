@@ -1,0 +1,511 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conversations as text and tokens: built-in templates against llama.cpp's (tests/data/chat_cases.json), one begin
+// token, users' words that look like special tokens, thoughts, stop strings.
+#include "tessera/llm/chat.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "tessera/base/test_seed.h"
+#include "tessera/llm/stop_filter.h"
+#include "tests/llm/chat_vocabulary.h"
+#include "tests/support/errors.h"
+
+namespace tessera {
+namespace {
+
+using test::expect_throw;
+using test::ParsedFile;
+using test::set_byte_vocabulary;
+
+const std::vector<std::string> special = {"<s>",        "</s>",     "<|im_start|>", "<|im_end|>",
+                                          "<|eot_id|>", "<|user|>", "<think>",      "</think>"};
+
+GgufWriter writer(const std::vector<std::string>& tokens = special, std::optional<bool> adds_bos = {},
+                  const std::string& chat_template = {}) {
+  GgufWriter w;
+  set_byte_vocabulary(w, tokens);
+  if (adds_bos) {
+    w.set("tokenizer.ggml.bos_token_id", std::uint32_t{0});
+    w.set("tokenizer.ggml.add_bos_token", *adds_bos);
+  }
+  w.set("tokenizer.ggml.eos_token_id", std::uint32_t{1});
+  if (!chat_template.empty()) w.set("tokenizer.chat_template", chat_template);
+  return w;
+}
+
+Tokenizer tokenizer(const GgufWriter& w) { return Tokenizer(ParsedFile(w).file); }
+
+TEST(ChatTemplate, BuiltInOnesWriteWhatLlamaCppWrites) {
+  std::ifstream in(TESSERA_CHAT_CASES);
+  const auto cases = nlohmann::json::parse(in);
+  const Tokenizer without_bos = tokenizer(writer());
+  std::map<std::string, int> seen;
+  for (const auto& c : cases) {
+    const Conversation conversation = conversation_of_json(c["messages"].dump(), "case");
+    const ChatTemplate t = ChatTemplate::built_in(c["family"].get<std::string>());
+    EXPECT_EQ(t.prompt(conversation, without_bos).text, c["text"].get<std::string>()) << c["family"];
+    ++seen[c["family"]];
+  }
+  EXPECT_EQ(cases.size(), 60u);
+  // The two whose spaces or end tokens llama.cpp writes otherwise than the model cards.
+  std::vector<std::string> rest;
+  for (const std::string& family : ChatTemplate::families())
+    if (!seen.count(family)) rest.push_back(family);
+  EXPECT_EQ(rest, (std::vector<std::string>{"llama2", "zephyr"}));
+}
+
+TEST(ChatTemplate, Llama2AndZephyrFollowTheirModelCards) {
+  const Tokenizer t = tokenizer(writer(special, true));
+  const Conversation c = {{"system", " Be brief. "}, {"user", "Hi "}, {"assistant", " Hello "}, {"user", "Bye"}};
+  EXPECT_EQ(ChatTemplate::built_in("llama2").prompt(c, t).text,
+            "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi [/INST] Hello </s><s>[INST] Bye [/INST]");
+  EXPECT_EQ(ChatTemplate::built_in("zephyr").prompt(c, t).text,
+            "<|system|>\n Be brief. </s>\n<|user|>\nHi </s>\n<|assistant|>\n Hello </s>\n<|user|>\nBye</s>\n"
+            "<|assistant|>\n");
+}
+
+std::string with_bos(const std::string& body) { return "{{ bos_token }}" + body; }
+const std::string echo =
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+TEST(ChatTemplate, ThereIsOneBeginTokenAndNeverTwo) {
+  const Conversation c = {{"user", "Hi"}};
+  const auto begins = [&](const std::string& source, std::optional<bool> adds) {
+    const auto tokens = ChatTemplate(source, "t").prompt(c, tokenizer(writer(special, adds))).tokens;
+    return std::find_if(tokens.begin(), tokens.end(), [](TokenId t) { return t != 0; }) - tokens.begin();
+  };
+  EXPECT_EQ(begins(with_bos(echo), true), 1);
+  EXPECT_EQ(begins(with_bos(with_bos(echo)), true), 1);
+  EXPECT_EQ(begins(with_bos(echo), false), 1);
+  EXPECT_EQ(begins(echo, true), 1);
+  EXPECT_EQ(begins(echo, false), 0);
+  EXPECT_EQ(begins(with_bos(echo), std::nullopt), 0);
+}
+
+TEST(ChatTemplate, SpecialTokensComeFromTheTemplateAlone) {
+  const Tokenizer t = tokenizer(writer(special, true));
+  const ChatTemplate chat(echo, "t");
+  const auto count = [&](const std::vector<TokenId>& tokens) {
+    return std::count_if(tokens.begin(), tokens.end(),
+                         [&](TokenId id) { return static_cast<std::size_t>(id) < special.size(); });
+  };
+  const auto honest = chat.prompt({{"user", "Hi"}}, t);
+  EXPECT_EQ(count(honest.tokens), 4);
+  // Whatever is written by whom, the same tokens are special; and the text comes back as it was.
+  std::mt19937_64 rng(test_seed());
+  for (int i = 0; i < 200; ++i) {
+    std::string words;
+    for (int n = 0; n < 6; ++n) words += special[rng() % special.size()].substr(rng() % 3) + (rng() % 2 ? " x" : "");
+    const auto p = chat.prompt({{"user", words}}, t);
+    EXPECT_EQ(count(p.tokens), 4) << words;
+    EXPECT_EQ(t.decode(p.tokens, true), "<s><|im_start|>user\n" + words + "<|im_end|><|im_start|>assistant\n");
+  }
+  for (const char* role : {"system", "assistant", "tool", "<|im_end|>", "owner"})
+    EXPECT_EQ(count(chat.prompt({{role, "<|im_end|><s>"}}, t).tokens), 4) << role;
+  // A template that changes the text keeps the difference.
+  for (const char* change : {"m.content | trim", "m.content.strip()", "(' ' + m.content)[1:]", "m.content | upper"}) {
+    const ChatTemplate changed("<|im_start|>{% for m in messages %}{{ " + std::string(change) + " }}{% endfor %}", "t");
+    EXPECT_EQ(count(changed.prompt({{"user", " <|im_end|></s> "}}, t).tokens), 2) << change;
+  }
+}
+
+TEST(ChatTemplate, IsTheFilesOrOneThatIsNamed) {
+  GgufWriter w = writer(special, true, "file {{ messages[0].content }}");
+  w.set("tokenizer.chat_template.tool_use", std::string("tools {{ messages[0].content }}"));
+  const ParsedFile file(w), bare(writer(special, true));
+  const Tokenizer t(file.file);
+  const auto text = [&](const ChatTemplate& chat) { return chat.prompt({{"user", "X"}}, t).text; };
+  EXPECT_EQ(text(ChatTemplate::of(file.file)), "file X");
+  EXPECT_EQ(text(ChatTemplate::of(file.file, "tool_use")), "tools X");
+  EXPECT_EQ(text(ChatTemplate::of(file.file, "chatml")), "<|im_start|>user\nX<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_TRUE(ChatTemplate::of(file.file, "chatml").is_built_in());
+  EXPECT_FALSE(ChatTemplate::of(file.file).is_built_in());
+  expect_throw<FormatError>([&] { ChatTemplate::of(bare.file); },
+                            {"test.gguf", "tokenizer.chat_template", "has no chat template", "--template NAME",
+                             "zephyr", "has the tokens of chatml"});
+  expect_throw<ArgumentError>([&] { ChatTemplate::of(file.file, "alpaca"); },
+                              {"alpaca", "The file has tool_use", "mistral-tekken"});
+  expect_throw<ArgumentError>([&] { ChatTemplate::built_in("alpaca"); }, {"alpaca", "chatml"});
+}
+
+TEST(ChatTemplate, WhatCannotBeRenderedIsAnErrorThatSaysWhy) {
+  const Tokenizer t = tokenizer(writer());
+  const Conversation c = {{"user", "X"}};
+  expect_throw<FormatError>([] { ChatTemplate("{% include 'x' %}", "the chat template of f"); },
+                            {"the chat template of f", "include", "--template"});
+  expect_throw<FormatError>([&] { ChatTemplate("{{ messages[0].nothing.more }}", "t").prompt(c, t); },
+                            {"t goes wrong"});
+  expect_throw<FormatError>(
+      [&] {
+        ChatTemplate("{% for i in range(100000) %}{% for j in range(100000) %}x{% endfor %}{% endfor %}", "t")
+            .prompt(c, t);
+      },
+      {"t goes wrong", "steps"});
+  expect_throw<ArgumentError>(
+      [&] { ChatTemplate("{{ raise_exception('System role not supported') }}", "t").prompt(c, t); },
+      {"refuses this conversation", "System role not supported"});
+  for (const char* arguments : {"x", "[]", "1", "{"})
+    expect_throw<ArgumentError>([&] { ChatTemplate(echo, "t").prompt(c, t, {.arguments = arguments}); },
+                                {"no JSON object", "enable_thinking"});
+}
+
+TEST(ChatTemplate, TakesArgumentsAndPartsAndTheEndOfATurn) {
+  const Tokenizer t = tokenizer(writer());
+  const Conversation c = {{"user", "X"}};
+  const ChatTemplate asks("{{ messages[0].content }}{{ ' thinks' if enable_thinking else ' answers' }}", "t");
+  EXPECT_EQ(asks.prompt(c, t).text, "X answers");
+  EXPECT_EQ(asks.prompt(c, t, {.arguments = R"({"enable_thinking": true})"}).text, "X thinks");
+  EXPECT_EQ(ChatTemplate(echo, "t").prompt(c, t, {.add_generation_prompt = false}).text,
+            "<|im_start|>user\nX<|im_end|>");
+  // Some take text as a list of parts only.
+  const ChatTemplate parts(
+      "{% for m in messages %}{% for p in m.content %}{% if p.type == 'text' %}[{{ p.text }}]"
+      "{% endif %}{% endfor %}{% endfor %}",
+      "t");
+  EXPECT_EQ(parts.prompt(c, t).text, "[X]");
+
+  EXPECT_EQ(ChatTemplate::built_in("chatml").end_text(t), "");
+  EXPECT_TRUE(ChatTemplate::built_in("chatml").missing_tokens(t).empty());
+  EXPECT_EQ(ChatTemplate::built_in("gemma").end_text(t), "<end_of_turn>");
+  EXPECT_EQ(ChatTemplate::built_in("gemma").missing_tokens(t),
+            (std::vector<std::string>{"<end_of_turn>", "<start_of_turn>"}));
+}
+
+TEST(ChatTemplate, ThoughtsGoBackAsTheTemplateTakesThem) {
+  const Tokenizer t = tokenizer(writer());
+  const Conversation c = {{"user", "X"}, {"assistant", "Y", "hm"}, {"user", "Z"}};
+  const auto text = [&](const std::string& source) { return ChatTemplate(source, "t").prompt(c, t).text; };
+  EXPECT_EQ(text("{% for m in messages %}({{ m.content }}){% endfor %}"), "(X)(Y)(Z)");
+  EXPECT_EQ(text("{% for m in messages %}({{ m.content.split('</think>')[-1] }}|{{ m.content }}){% endfor %}"),
+            "(X|X)(\n\nY|<think>\nhm\n</think>\n\nY)(Z|Z)");
+  EXPECT_EQ(text("{% for m in messages %}({{ m.reasoning_content or '-' }}|{{ m.content }}){% endfor %}"),
+            "(-|X)(hm|Y)(-|Z)");
+  // Where the prompt opens the thoughts itself.
+  EXPECT_EQ(ChatTemplate(echo + "<think>\n", "t").prompt(c, t).thinking, std::optional<std::size_t>(0));
+  EXPECT_EQ(ChatTemplate(echo + "<think>\n\n</think>\n\n", "t").prompt(c, t).thinking, std::nullopt);
+  EXPECT_EQ(ChatTemplate("{{ messages[0].content }}", "t").prompt({{"user", "<think>"}}, t).thinking, std::nullopt);
+}
+
+TEST(ThinkingSplitter, PartsThoughtsFromTheAnswerInWhateverPiecesTheyCome) {
+  struct Case {
+    std::string written, thinking, text;
+    std::optional<std::size_t> inside = {};
+  };
+  const std::vector<Case> cases = {{"Hello <think>", "", "Hello <think>"},
+                                   {" \n Hello\n", "", " \n Hello\n"},
+                                   {"<think>\nSo: <b> it </think>\n\nIs", "So: <b> it", "Is"},
+                                   {"\n<think>a</think>b</think>", "a", "b</think>"},
+                                   {"a\n\nb\n</think>\n c", "a\n\nb", "c", 0},
+                                   {"a [/THINK]b", "a", "b", 1},
+                                   {"<think></think>ok", "", "ok"},
+                                   {"<think>\n\n</think>\n\nok", "", "ok"},
+                                   {"<thin", "", "<thin"},
+                                   {"<think>cut short </thi", "cut short </thi", ""},
+                                   {"", "", ""}};
+  std::mt19937_64 rng(test_seed());
+  for (const Case& c : cases)
+    for (int round = 0; round < 30; ++round) {
+      ThinkingSplitter s(c.inside);
+      std::string thinking, text;
+      const auto take = [&](const ThinkingSplitter::Parts& p) {
+        EXPECT_TRUE(p.thinking.empty() || text.empty()) << "thoughts behind the answer";
+        thinking += p.thinking, text += p.text;
+      };
+      for (std::size_t at = 0; at < c.written.size();) {
+        const std::size_t n = round == 0 ? c.written.size() : 1 + rng() % (round < 15 ? 1 : 6);
+        take(s.push(std::string_view(c.written).substr(at, n)));
+        at += n;
+      }
+      take(s.flush());
+      EXPECT_EQ(thinking, c.thinking) << c.written;
+      EXPECT_EQ(text, c.text) << c.written;
+    }
+}
+
+TEST(Conversation, IsWrittenAndReadAsJson) {
+  const Conversation c = {{"system", "é\n\"x\""}, {"user", ""}, {"assistant", "a", "thoughts"}};
+  EXPECT_EQ(conversation_of_json(to_json(c), "f"), c);
+  EXPECT_TRUE(conversation_of_json("[]", "f").empty());
+  for (const auto& [json, part] : std::vector<std::pair<std::string, std::string>>{
+           {"{", "no JSON"},
+           {"{}", "no list"},
+           {"[1]", "message 1 is no object"},
+           {R"([{"role": "user", "content": "a"}, {"role": "user"}])", "message 2 has no content"},
+           {R"([{"content": "a"}])", "message 1 has no role"},
+           {R"([{"role": "user", "content": ["a"]}])", "\"content\" of message 1 is no text"},
+           {R"([{"role": "user", "content": "a", "tool_calls": "b"}])", "tool_calls"}})
+    expect_throw<FormatError>([&] { conversation_of_json(json, "f.json"); }, {"f.json", part});
+}
+
+// --- Tools ----------------------------------------------------------------------------------------------------------
+
+/// What comes out of `text` in pieces of any size.
+std::pair<std::string, std::vector<ToolCall>> parted(const std::string& source, const std::string& text,
+                                                     std::mt19937_64& random) {
+  ToolCallSplitter s(tool_call_forms(source));
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t n = 1 + random() % 9;
+    out += s.push(std::string_view(text).substr(at, n));
+    at += n;
+  }
+  ToolCallSplitter::End end = s.finish();
+  return {out + end.text, std::move(end.calls)};
+}
+
+TEST(ToolCalls, AreFoundAsEachFamilyWritesThem) {
+  std::mt19937_64 random(test_seed());
+  const std::string hermes = "<tool_call>", mistral = "[TOOL_CALLS]", llama = "<|python_tag|>";
+  const std::string deepseek = "<｜tool▁calls▁begin｜>";
+  using Calls = std::vector<ToolCall>;
+  struct Case {
+    std::string source, text, rest;
+    Calls calls;
+  };
+  const Calls add = {{"", "add", R"({"a":1,"b":"x}"})"}}, both = {add[0], {"", "now", "{}"}};
+  const std::vector<Case> cases = {
+      {hermes, "Let me see.\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": \"x}\"}}\n</tool_call>",
+       "Let me see.\n", add},
+      {hermes,
+       "<tool_call>{\"name\":\"add\",\"arguments\":{\"a\":1,\"b\":\"x}\"}}</tool_call>\n<tool_call>\n{\"name\": "
+       "\"now\", \"arguments\": {}}\n</tool_call>",
+       "", both},
+      {hermes, "<tool_call>{\"name\": \"add\", \"arguments\": \"{\\\"a\\\": 1, \\\"b\\\": \\\"x}\\\"}\"}", "", add},
+      {hermes,
+       "<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\nx}\n</parameter>\n</function>\n"
+       "</tool_call>\n<tool_call><function=now></function></tool_call>",
+       "", both},
+      {hermes, "<tool_call>{\"name\": \"now\"}</tool_call> So.", "So.", {both[1]}},
+      {mistral,
+       "[TOOL_CALLS][{\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": \"x}\"}, \"id\": \"abcdefghi\"}, {\"name\": "
+       "\"now\", \"arguments\": {}}]",
+       "",
+       {{"abcdefghi", "add", add[0].arguments}, both[1]}},
+      {mistral,
+       "Well. [TOOL_CALLS]add[CALL_ID]123456789[ARGS]{\"a\": 1, \"b\": \"x}\"}[TOOL_CALLS]now{}",
+       "Well. ",
+       {{"123456789", "add", add[0].arguments}, both[1]}},
+      {mistral, "[TOOL_CALLS]now[ARGS]{}", "", {both[1]}},
+      {llama, "<|python_tag|>{\"name\": \"add\", \"parameters\": {\"a\": 1, \"b\": \"x}\"}}", "", add},
+      {llama, "{\"name\": \"add\", \"parameters\": {\"a\": 1, \"b\": \"x}\"}}; {\"name\": \"now\", \"parameters\": {}}",
+       "", both},
+      {"no marks", " {\"type\": \"function\", \"name\": \"now\", \"parameters\": {}}", "", {both[1]}},
+      {deepseek,
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n```json\n{\"a\": 1, \"b\": \"x}\"}\n```"
+       "<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+       "", both},
+      {"<|tool_call|>", "<|tool_call|>[{\"name\": \"now\", \"arguments\": {}}]<|/tool_call|>", "", {both[1]}},
+      {"<|START_ACTION|>",
+       "<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_name\": \"now\", \"parameters\": {}}]<|END_ACTION|>",
+       "",
+       {{"0", "now", "{}"}}},
+      // What is no call stays text, all of it.
+      {hermes, "a < b, <tool_call", "a < b, <tool_call", {}},
+      {hermes,
+       "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\"",
+       "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\"",
+       {}},
+      {hermes,
+       "<tool_call>{\"name\": \"add\", \"arguments\": 7}</tool_call>",
+       "<tool_call>{\"name\": \"add\", \"arguments\": 7}</tool_call>",
+       {}},
+      {hermes, "<tool_call>[1, 2]</tool_call>", "<tool_call>[1, 2]</tool_call>", {}},
+      {hermes, "{\"name\": \"add\", \"arguments\": {}}", "{\"name\": \"add\", \"arguments\": {}}", {}},
+      {llama, "{\"answer\": 42}", "{\"answer\": 42}", {}},
+      {llama,
+       "{\"name\": \"add\", \"parameters\": {}} is what I would call",
+       "{\"name\": \"add\", \"parameters\": {}} is what I would call",
+       {}},
+      {mistral, "[TOOL_CALLS]", "[TOOL_CALLS]", {}},
+      {mistral, "[TOOL_CALLS]" + std::string(2000, '['), "[TOOL_CALLS]" + std::string(2000, '['), {}},
+      {deepseek,
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function",
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function",
+       {}},
+  };
+  for (const Case& c : cases)
+    for (int i = 0; i < 20; ++i) {
+      const auto [rest, calls] = parted(c.source, c.text, random);
+      EXPECT_EQ(rest, c.rest) << c.text << ", TESSERA_TEST_SEED=" << test_seed();
+      EXPECT_EQ(calls, c.calls) << c.text;
+    }
+}
+
+TEST(ToolCalls, OfNoiseAreTextOrCalls) {
+  std::mt19937_64 random(test_seed());
+  const std::vector<std::string> words = {"<tool_call>",
+                                          "</tool_call>",
+                                          "[TOOL_CALLS]",
+                                          "[ARGS]",
+                                          "{\"name\": \"f\", ",
+                                          "\"arguments\": {",
+                                          "}",
+                                          "]",
+                                          "[",
+                                          "\"",
+                                          "\\",
+                                          "<function=",
+                                          "<parameter=",
+                                          "</function>",
+                                          ">",
+                                          "x",
+                                          "<|python_tag|>",
+                                          "{\"name\": \"f\", \"arguments\": {}}",
+                                          "<｜tool▁calls▁begin｜>",
+                                          "<｜tool▁call▁begin｜>",
+                                          "<｜tool▁sep｜>",
+                                          ";",
+                                          "\xff",
+                                          " "};
+  std::size_t found = 0;
+  for (int i = 0; i < 5000; ++i) {
+    std::string text, source;
+    for (std::size_t n = random() % 3; n > 0; --n) source += words[random() % words.size()];
+    for (std::size_t n = random() % 12; n > 0; --n) text += words[random() % words.size()];
+    const auto [rest, calls] = parted(source, text, random);
+    if (calls.empty()) {
+      EXPECT_EQ(rest, text);
+    }
+    for (const ToolCall& c : calls) EXPECT_TRUE(json_object(c.arguments) && !c.name.empty()) << text;
+    found += !calls.empty();
+  }
+  EXPECT_GT(found, 5u);
+}
+
+TEST(ToolCalls, ToolsAreReadAndCheckedAsAList) {
+  const std::string full = R"([{"type":"function","function":{"name":"now","description":"The time"}}])";
+  EXPECT_EQ(tools_of_json(full, "f"), full);
+  EXPECT_EQ(tools_of_json(R"({"name": "now", "description": "The time"})", "f"), full);
+  for (const auto& [text, wrong] : std::vector<std::pair<std::string, std::string>>{
+           {"", "no JSON"},
+           {"7", "no list"},
+           {"[]", "empty"},
+           {"[7]", "tool 1 is no object"},
+           {R"([{"name": "a"}, {"description": "b"}])", "tool 2 has no name"},
+           {R"([{"name": "a"}, {"name": "a"}])", "two tools have the name"},
+           {R"([{"type": "retrieval", "function": {"name": "a"}}])", "another type"},
+           {R"([{"function": 7}])", "no object"},
+           {R"([{"name": "a", "parameters": "none"}])", "parameters"},
+           {R"([{"name": "a", "description": 7}])", "description"},
+           {std::string(1000, '['), "no JSON"}})
+    expect_throw<FormatError>([&] { tools_of_json(text, "tools.json"); },
+                              {"tools.json", wrong, "It should be a list such as"});
+}
+
+TEST(ToolCalls, AreWrittenAndReadAsJson) {
+  const Conversation c = {
+      {"user", "How is it?"},
+      {.role = "assistant", .text = "", .calls = {{"call00001", "f", R"({"a":1})"}, {"call00002", "g", "{}"}}},
+      {.role = "tool", .text = "fine", .call_id = "call00002", .name = "g"}};
+  EXPECT_EQ(conversation_of_json(to_json(c), "t"), c);
+  EXPECT_EQ(open_calls(c), std::vector<ToolCall>{c[1].calls[0]});
+  EXPECT_TRUE(open_calls({c[0]}).empty());
+  Conversation all = c;
+  all.push_back({.role = "tool", .text = "1", .call_id = "call00001", .name = "f"});
+  EXPECT_TRUE(open_calls(all).empty());
+  all.push_back({"assistant", "Well."});
+  EXPECT_TRUE(open_calls(all).empty());
+  // As OpenAI's API gives them: no content.
+  const auto read = conversation_of_json(
+      R"([{"role": "assistant", "content": null, "tool_calls": [{"id": "x", "function": {"name": "f", "arguments": {"a": 1}}}]}])",
+      "t");
+  EXPECT_EQ(read[0].calls, (std::vector<ToolCall>{{"x", "f", R"({"a":1})"}}));
+  for (const char* wrong :
+       {R"([{"role": "assistant", "tool_calls": 7}])", R"([{"role": "assistant", "tool_calls": [{}]}])",
+        R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "no"}}]}])",
+        R"([{"role": "user", "content": null}])", R"([{"role": "tool", "content": "", "tool_call_id": 7}])"})
+    EXPECT_THROW(conversation_of_json(wrong, "t"), FormatError) << wrong;
+}
+
+TEST(ToolCalls, ATemplateTakesThemAsItWrites) {
+  const Tokenizer t = tokenizer(writer());
+  const Conversation c = {{"user", "Hi"},
+                          {.role = "assistant", .text = "", .calls = {{"call00001", "f", R"({"a":[1,"<|im_end|>"]})"}}},
+                          {.role = "tool", .text = "<|im_end|>", .call_id = "call00001", .name = "f"}};
+  const std::string tools = tools_of_json(R"([{"name": "f", "description": "F<|im_end|>"}])", "t");
+  const std::string head = "{% for t in tools %}{{ t | tojson }}{% endfor %}{% for m in messages %}[{{ m.role }}]";
+  const auto of = [&](const std::string& call) {
+    return ChatTemplate(head + call + "{% if m.content is not none %}<{{ m.content }}>{% endif %}{% endfor %}", "t");
+  };
+  const auto text = [&](const ChatTemplate& with) {
+    return with.prompt(c, t, {.add_generation_prompt = false, .tools = tools}).text;
+  };
+  const std::string listed =
+      R"({"type": "function", "function": {"name": "f", "description": "F<|im_end|>"}}[user]<Hi>[assistant])";
+  // Arguments as an object, or as the text that a template joins; content is none where that leaves an empty answer
+  // out.
+  const ChatTemplate object = of("{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}");
+  EXPECT_TRUE(object.takes_tools());
+  EXPECT_EQ(text(object), listed + R"({"a": [1, "<|im_end|>"]}[tool]<<|im_end|>>)");
+  const ChatTemplate joined =
+      of("{% for c in m.tool_calls or [] %}{{ c.function.name + '=' + c.function.arguments }}{% endfor %}");
+  EXPECT_EQ(text(joined), listed + R"(f={"a":[1,"<|im_end|>"]}[tool]<<|im_end|>>)");
+  // Not a word of a function, a model or a user is a special token.
+  const TokenId end = *t.find("<|im_end|>");
+  for (const ChatTemplate& with : {object, joined}) {
+    const auto ids = with.prompt(c, t, {.tools = tools}).tokens;
+    EXPECT_EQ(std::count(ids.begin(), ids.end(), end), 0);
+  }
+  EXPECT_FALSE(of("").takes_tools()) << "which writes no calls";
+  EXPECT_FALSE(ChatTemplate::built_in("chatml").takes_tools());
+  expect_throw<ArgumentError>([] { ChatTemplate::built_in("chatml").require_tools(); },
+                              {"chatml", "no place for tools"});
+  const ParsedFile file(writer(special, {}, "plain").set("tokenizer.chat_template.tool_use", std::string("for tools")));
+  EXPECT_EQ(ChatTemplate::of(file.file, {}, true).prompt({{"user", ""}}, t).text, "for tools");
+  EXPECT_EQ(ChatTemplate::of(file.file).prompt({{"user", ""}}, t).text, "plain");
+}
+
+TEST(StopFilter, GivesOutNothingOfAStopString) {
+  // Against looking at the whole text after each byte; few letters, so that there are many near misses.
+  std::mt19937_64 rng(test_seed());
+  const auto letters = [&](std::size_t n) {
+    std::string s;
+    while (s.size() < n) s += static_cast<char>('a' + rng() % 3);
+    return s;
+  };
+  int stopped = 0;
+  for (int round = 0; round < 4000; ++round) {
+    std::vector<std::string> stops;
+    for (std::size_t n = rng() % 4; n > 0; --n) stops.push_back(letters(1 + rng() % 6));
+    const std::string text = letters(rng() % 60);
+    std::string expected = text, by;
+    for (std::size_t end = 1; end <= text.size() && by.empty(); ++end)
+      for (const std::string& stop : stops)
+        if (std::string_view(text).substr(0, end).ends_with(stop) && stop.size() > by.size())
+          by = stop, expected = text.substr(0, end - stop.size());
+    StopFilter filter(stops);
+    std::string given;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t n = 1 + rng() % 5;
+      given += filter.push(std::string_view(text).substr(at, n));
+      ASSERT_EQ(given, expected.substr(0, given.size())) << text;
+      at += n;
+    }
+    given += filter.flush();
+    EXPECT_EQ(given, expected) << text;
+    EXPECT_EQ(filter.stopped().value_or(""), by) << text;
+    stopped += filter.stopped().has_value();
+  }
+  EXPECT_GT(stopped, 500);
+  expect_throw<ArgumentError>([] { StopFilter({"a", ""}); }, {"empty"});
+}
+
+TEST(StopFilter, HoldsBackOnlyWhatMayBecomeOne) {
+  StopFilter f({"User:", "\n\n"});
+  EXPECT_EQ(f.push("Hello U"), "Hello ");
+  EXPECT_EQ(f.push("se"), "");
+  EXPECT_EQ(f.push("ful\n"), "Useful");
+  EXPECT_EQ(f.push("x"), "\nx");
+  EXPECT_EQ(f.push("end\nUser: hi"), "end\n");
+  EXPECT_EQ(f.stopped(), "User:");
+  EXPECT_EQ(f.push("more"), "");
+  EXPECT_EQ(f.flush(), "");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tessera inspect` and what names of models mean: what a file is, everything that is missing, the caches of other
+// programs, and that no weight is read for it.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "tessera/llm/estimate.h"
+#include "tessera/llm/gguf_writer.h"
+#include "tessera/llm/inspect.h"
+#include "tests/app/app_program.h"
+#include "tests/llm/reference_llama.h"
+
+using namespace tessera::test;
+using nlohmann::json;
+using tessera::GgmlType;
+using tessera::GgufFile;
+using tessera::GgufWriter;
+
+namespace {
+
+const std::string shipped = "models/pgdocs-2m-q8_0.gguf";
+
+testing::AssertionResult holds(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts)
+    if (text.find(part) == std::string::npos)
+      return testing::AssertionFailure() << "\"" << part << "\" is not in: " << text;
+  return testing::AssertionSuccess();
+}
+testing::AssertionResult refused(const Outcome& o, const std::vector<std::string>& parts) {
+  if (o.code != 1 || !o.out.empty()) return testing::AssertionFailure() << "exit code " << o.code << ": " << o.out;
+  if (std::count(o.err.begin(), o.err.end(), '\n') != 1) return testing::AssertionFailure() << "not a line: " << o.err;
+  return holds(o.err, parts);
+}
+
+json inspected(const std::string& file, int code) {
+  const Outcome o = run({"inspect", file, "--json", "--device", "cpu:0"});
+  EXPECT_EQ(o.code, code) << o.err;
+  return json::parse(o.out);
+}
+/// "kind name" of all that is missing.
+std::vector<std::string> missing(const json& report) {
+  std::vector<std::string> out;
+  for (const json& m : report["missing"])
+    out.push_back(m["kind"].get<std::string>() + " " + m["name"].get<std::string>());
+  return out;
+}
+
+/// The shipped model's metadata and tensors.
+GgufWriter copy(const std::string& leave_out = {}) {
+  const GgufFile file = GgufFile::open(shipped);
+  GgufWriter w;
+  for (const auto& e : file.metadata())
+    if (e.key != "general.alignment" && e.key != leave_out) w.set(e.key, e.value);
+  for (const auto& t : file.tensors()) w.add_tensor(t.name, {t.dims.begin(), t.dims.end()}, t.type, file.data(t));
+  return w;
+}
+
+TEST(Inspect, SaysWhatAModelIsAndThatItRuns) {
+  const json j = inspected(shipped, 0);
+  EXPECT_EQ(j["architecture"], "llama");
+  EXPECT_TRUE(j["runs"]);
+  EXPECT_TRUE(j["missing"].empty());
+  const GgufFile file = GgufFile::open(shipped);
+  std::uint64_t parameters = 0, bytes = 0, tensors = 0;
+  for (const auto& t : file.tensors()) parameters += t.elements, bytes += t.bytes;
+  for (const json& t : j["types"]) tensors += t["tensors"].get<std::uint64_t>();
+  EXPECT_EQ(j["parameters"], parameters);
+  EXPECT_EQ(j["bytes"], bytes);
+  EXPECT_EQ(tensors, file.tensors().size());
+  EXPECT_EQ(j["types"][0]["type"], "q8_0") << "most bytes first";
+  EXPECT_EQ(j["context"], 1024);
+  EXPECT_EQ(j["tokens"], j["vocabulary"]);
+  EXPECT_FALSE(j["chat_template"]);
+  const json& memory = j["memory"]["devices"][0];
+  EXPECT_EQ(memory["device"], "cpu:0");
+  EXPECT_GT(memory["needed_bytes"], bytes);
+  EXPECT_TRUE(memory["fits"]);
+  const Outcome text = run({"inspect", shipped, "--device", "cpu:0"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_TRUE(holds(text.out, {"llama (", "million parameters", "q8_0", "f32", "1024 tokens", "gpt2",
+                               "chat template   no", "runs here       yes", "cpu:0", "missing         nothing"}));
+  const Outcome little =
+      run({"inspect", shipped, "--device", "cpu:0"}, {.environment = {{"TESSERA_MEMORY_LIMIT", "1M"}}});
+  EXPECT_EQ(little.code, 0) << "another machine may have more";
+  EXPECT_TRUE(holds(little.out, {"not with the memory that is free"}));
+}
+
+TEST(Inspect, NamesAllThatIsMissingAndWhere) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "model.gguf";
+  const std::vector<float> four(4);
+  copy()
+      .set("llama.new_key", std::uint32_t{1})
+      .set("llama.expert_count", std::uint32_t{8})
+      .add_tensor("blk.0.attn_sinks.weight", {4}, four)
+      .add_tensor("output.scale", {4}, four)
+      .add_tensor("blk.1.extra.weight", {256, 2}, GgmlType::q2_K, std::vector<std::byte>(2 * 84))
+      .set("tokenizer.chat_template", std::string("{% for %}"))
+      .write(path);
+  const json j = inspected(path, 1);
+  EXPECT_FALSE(j["runs"]);
+  EXPECT_EQ(missing(j),
+            (std::vector<std::string>{"key llama.new_key", "key llama.expert_count", "tensor blk.0.attn_sinks.weight",
+                                      "tensor output.scale", "tensor blk.1.extra.weight", "type q2_K (10)",
+                                      "chat template tokenizer.chat_template"}));
+  EXPECT_FALSE(j["missing"].back()["stops"]);
+  EXPECT_FALSE(j.contains("memory"));
+  const Outcome text = run({"inspect", path});
+  EXPECT_EQ(text.code, 1) << text.err;
+  EXPECT_TRUE(holds(text.out, {"runs here       no", "key llama.new_key", "output.scale", "q2_K", "extra.weight"}));
+  // The same file is refused at once when it is to run.
+  EXPECT_TRUE(refused(run({"generate", path, "-p", "A"}), {"llama.new_key"}));
+
+  copy("tokenizer.ggml.pre").set("tokenizer.ggml.pre", std::string("klingon")).write(path);
+  const json other = inspected(path, 1);
+  ASSERT_EQ(other["missing"].size(), 1u);
+  EXPECT_TRUE(holds(other["missing"][0].dump(), {"tokenizer", "klingon"}));
+
+  copy("general.architecture").set("general.architecture", std::string("mamba")).write(path);
+  EXPECT_EQ(missing(inspected(path, 1)), std::vector<std::string>{"architecture mamba"});
+  EXPECT_TRUE(refused(run({"generate", path, "-p", "A"}), {"mamba", "llama", "gemma2"}));
+
+  copy().set("general.type", std::string("adapter")).write(path);
+  EXPECT_TRUE(holds(inspected(path, 1)["missing"].dump(), {"LoRA"}));
+}
+
+TEST(Inspect, ReadsNoWeights) {
+  // The data section lies on pages that nobody may read.
+  GgufWriter w(3, 4096);
+  {
+    const auto bytes = TinyModel{.type = GgmlType::q8_0, .factors = true, .biases = true}.writer().bytes();
+    const GgufFile file = GgufFile::parse(bytes, "tiny");
+    for (const auto& e : file.metadata()) w.set(e.key, e.value);
+    for (const auto& t : file.tensors()) w.add_tensor(t.name, {t.dims.begin(), t.dims.end()}, t.type, file.data(t));
+  }
+  const auto bytes = w.bytes();
+  void* const at = ::mmap(nullptr, bytes.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(at, MAP_FAILED);
+  std::memcpy(at, bytes.data(), bytes.size());
+  const GgufFile file = GgufFile::parse(std::span(static_cast<const std::byte*>(at), bytes.size()), "tiny");
+  ASSERT_EQ(file.data_offset() % 4096, 0u);
+  ASSERT_EQ(::mprotect(static_cast<std::byte*>(at) + file.data_offset(), bytes.size() - file.data_offset(), PROT_NONE),
+            0);
+  const auto report = tessera::inspect_model(file);
+  ASSERT_TRUE(report.config) << report.missing[0].why;
+  EXPECT_EQ(report.config->layers, 2);
+  const std::vector<tessera::Device> cpu = {tessera::parse_device("cpu:0")};
+  EXPECT_GT(estimate_memory(file, cpu, {.context = 64}).devices[0].peak, report.bytes);
+  ::munmap(at, bytes.size());
+}
+
+TEST(Inspect, ListsTheFilesOfOtherProgramsCaches) {
+  const TemporaryFolder folder;
+  const std::string hub = folder / "hf/hub", snapshot = hub + "/models--someone--tiny-gguf/snapshots/0123",
+                    llama = folder / "llama";
+  std::filesystem::create_directories(snapshot + "/sub");
+  std::filesystem::create_directories(llama);
+  std::filesystem::create_directories(hub + "/models--someone--tiny-gguf/blobs");
+  const std::string blob = hub + "/models--someone--tiny-gguf/blobs/abc";
+  std::filesystem::copy_file(shipped, blob);
+  std::filesystem::create_symlink(blob, snapshot + "/tiny-q8_0.gguf");
+  write_file(snapshot + "/sub/config.json", "{}");
+  write_file(llama + "/broken.gguf", "GGUF and no more");
+  write_file(llama + "/two-00001-of-00002.gguf", "12345");
+  write_file(llama + "/two-00002-of-00002.gguf", "123");
+  const RunOptions with{.environment = {{"HF_HOME", folder / "hf"}, {"LLAMA_CACHE", llama}, {"HF_HUB_CACHE", ""}}};
+  const Outcome o = run({"inspect", "--json"}, with);
+  ASSERT_EQ(o.code, 0) << o.err;
+  const json j = json::parse(o.out);
+  EXPECT_EQ(j["folders"], json({hub, llama}));
+  ASSERT_EQ(j["models"].size(), 3u) << j.dump();
+  const json &tiny = j["models"][0], &broken = j["models"][1], &two = j["models"][2];
+  EXPECT_EQ(tiny["file"], snapshot + "/tiny-q8_0.gguf");
+  EXPECT_EQ(tiny["model"], "someone/tiny-gguf");
+  EXPECT_EQ(tiny["bytes"], std::filesystem::file_size(shipped));
+  EXPECT_TRUE(tiny["runs"]);
+  EXPECT_FALSE(broken["runs"]);
+  EXPECT_EQ(two["parts"], 2);
+  EXPECT_EQ(two["bytes"], 8);
+  const Outcome text = run({"inspect"}, with);
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_TRUE(holds(text.out,
+                    {snapshot + "/tiny-q8_0.gguf", "someone/tiny-gguf, llama", "runs", "broken.gguf", "does not run"}));
+  const Outcome none = run(
+      {"inspect"}, {.environment = {{"HF_HOME", folder / "x"}, {"LLAMA_CACHE", folder / "y"}, {"HF_HUB_CACHE", ""}}});
+  EXPECT_EQ(none.code, 0) << none.err;
+  EXPECT_TRUE(holds(none.out, {"There are no GGUF files", folder / "x/hub"}));
+}
+
+TEST(Names, OfTheNetGiveALineThatDownloads) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"https://huggingface.co/someone/tiny-GGUF/resolve/main/tiny-Q4_K_M.gguf?download=true",
+       "hf download someone/tiny-GGUF tiny-Q4_K_M.gguf --local-dir ."},
+      {"https://huggingface.co/someone/tiny-GGUF", "hf download someone/tiny-GGUF --include '*.gguf'"},
+      {"https://example.org/a b.gguf", "curl -L -O 'https://example.org/a b.gguf'"},
+      {"someone/tiny-GGUF", "hf download someone/tiny-GGUF --include '*.gguf'"},
+      {"hf:someone/tiny-GGUF:Q4_K_M", "hf download someone/tiny-GGUF --include '*Q4_K_M*.gguf'"},
+  };
+  for (const auto& [name, command] : cases) {
+    EXPECT_TRUE(refused(run({"inspect", name}), {name, command}));
+    EXPECT_TRUE(refused(run({"generate", name, "-p", "A"}), {command}));
+  }
+  EXPECT_TRUE(refused(run({"inspect", "models/none.gguf"}), {"models/none.gguf", "no such file"}));
+}
+
+TEST(Names, OfOtherKindsOfFilesAreCalledWhatTheyAre) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "model.gguf";
+  write_file(path, "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 7\n");
+  EXPECT_TRUE(refused(run({"inspect", path}), {path, "Git LFS", "git lfs pull"}));
+  const std::string tensors = folder / "model.safetensors";
+  write_file(tensors, std::string("\x02\0\0\0\0\0\0\0{}", 10));
+  EXPECT_TRUE(refused(run({"generate", tensors, "-p", "A"}), {"safetensors", "convert_hf_to_gguf.py"}));
+  const std::string part = folder / "m-00002-of-00002.gguf";
+  GgufWriter()
+      .set("split.no", std::uint16_t{1})
+      .set("split.count", std::uint16_t{2})
+      .set("split.tensors.count", std::int32_t{0})
+      .write(part);
+  EXPECT_TRUE(refused(run({"inspect", part}), {"part 2 of 2", "m-00001-of-00002.gguf"}));
+}
+
+}  // namespace

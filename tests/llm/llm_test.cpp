@@ -1,0 +1,497 @@
+// SPDX-License-Identifier: Apache-2.0
+// Language models on every device against a double-precision forward pass, and what happens to bad input.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <random>
+
+#include "tessera/device/queue/queue_core.h"
+#include "tessera/llm/decoder.h"
+#include "tessera/llm/language_model.h"
+#include "tests/llm/reference_llama.h"
+#include "tests/support/errors.h"
+#include "tests/support/every_device.h"
+
+namespace tessera {
+namespace {
+
+using test::expect_has;
+using test::OnEveryDevice;
+using test::ReferenceLlama;
+using test::text_of;
+using test::TinyModel;
+TESSERA_ON_EVERY_DEVICE();
+
+// Largest difference relative to the range of the reference's logits, and whether the greedy choice agrees wherever the
+// reference's two best differ by more than twice the bound.
+void expect_close(const std::vector<float>& got, std::span<const std::vector<double>> want, double bound,
+                  const std::string& what) {
+  const std::size_t vocabulary = want[0].size();
+  ASSERT_EQ(got.size(), want.size() * vocabulary) << what;
+  double worst = 0;
+  for (std::size_t t = 0; t < want.size(); ++t) {
+    const auto row = std::span(got).subspan(t * vocabulary, vocabulary);
+    const auto [low, high] = std::minmax_element(want[t].begin(), want[t].end());
+    const double range = *high - *low;
+    for (std::size_t i = 0; i < vocabulary; ++i) {
+      ASSERT_TRUE(std::isfinite(row[i])) << what << " token " << t;
+      worst = std::max(worst, std::fabs(row[i] - want[t][i]) / range);
+    }
+    std::vector<double> sorted = want[t];
+    std::nth_element(sorted.begin(), sorted.begin() + 1, sorted.end(), std::greater<>());
+    if (sorted[0] - sorted[1] > 2 * bound * range) {
+      EXPECT_EQ(std::max_element(row.begin(), row.end()) - row.begin(), high - want[t].begin())
+          << what << " greedy at " << t;
+    }
+  }
+  EXPECT_LE(worst, bound) << what;
+  std::printf("%-60s worst %.2e of the range, bound %.0e\n", what.c_str(), worst, bound);
+}
+
+std::vector<std::int32_t> some_tokens(std::int64_t n, std::int64_t vocabulary) {
+  std::mt19937_64 random(testing::seed());
+  std::vector<std::int32_t> out(static_cast<std::size_t>(n));
+  for (auto& t : out) t = static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(vocabulary));
+  return out;
+}
+
+double bound_of(GgmlType type) {
+  return type == GgmlType::f32 || type == GgmlType::f16 || type == GgmlType::bf16 ? 1e-4 : 2e-2;
+}
+
+void check_model(const GgufFile& file, Device device, const std::vector<std::int32_t>& tokens,
+                 const std::string& what) {
+  const double bound = bound_of(file.tensor("blk.0.attn_q.weight").type);
+  const auto want = ReferenceLlama(file).forward(tokens);
+  const Llama model = Llama::load(file, device);
+  const auto n = static_cast<std::int64_t>(tokens.size());
+  {
+    KeyValueCache cache(model.config(), n, device, DType::f32);
+    expect_close(model.forward(tokens, cache, true).to_vector<float>(), want, bound, what + ", one batch");
+  }
+  {
+    KeyValueCache cache(model.config(), n, device, DType::f32);
+    std::size_t at = 0;
+    for (std::size_t piece : {7, 1, 20, 3, 1000}) {
+      piece = std::min(piece, tokens.size() - at);
+      const auto got = model.forward(std::span(tokens).subspan(at, piece), cache, true).to_vector<float>();
+      expect_close(got, std::span(want).subspan(at, piece), bound, what + ", a piece of " + std::to_string(piece));
+      at += piece;
+    }
+  }
+  {
+    KeyValueCache cache(model.config(), n, device, DType::f32);
+    std::vector<float> all;
+    for (std::size_t t = 0; t < tokens.size(); ++t) {
+      const auto got = model.forward(std::span(tokens).subspan(t, 1), cache).to_vector<float>();
+      all.insert(all.end(), got.begin(), got.end());
+    }
+    expect_close(all, want, bound, what + ", token by token");
+  }
+  {
+    // Keys and values in f16 cost another three decimal digits, not more.
+    KeyValueCache cache(model.config(), n, device, DType::f16);
+    expect_close(model.forward(tokens, cache, true).to_vector<float>(), want, std::max(bound, 3e-3),
+                 what + ", f16 cache");
+  }
+}
+
+TEST_P(OnEveryDevice, TinyModelsOfEveryFormatMatchTheReference) {
+  int number = 0;
+  for (GgmlType type : {GgmlType::f32, GgmlType::f16, GgmlType::bf16, GgmlType::q8_0, GgmlType::q4_0})
+    for (const char* architecture : {"llama", "qwen2"}) {
+      TinyModel tiny{.architecture = architecture,
+                     .type = type,
+                     .tied = number % 2 == 0,
+                     .linear_scaling = number % 3 == 1,
+                     .factors = number % 4 == 2,
+                     .biases = number % 3 == 2,
+                     .seed = testing::seed() + static_cast<std::uint64_t>(number)};
+      ++number;
+      const auto bytes = tiny.writer().bytes();
+      const GgufFile file = GgufFile::parse(bytes, "tiny");
+      check_model(file, GetParam(), some_tokens(40, 203), std::string(ggml_type_info(type)->name) + " " + architecture);
+    }
+}
+
+// As llama-quantize mixes them; "down" are rows that are no whole blocks of 256, for which it falls back to others.
+TEST_P(OnEveryDevice, ModelsOfMixedFormatsMatchTheReference) {
+  struct Mix {
+    GgmlType type;
+    std::map<std::string, GgmlType> others;
+  };
+  const Mix mixes[] = {
+      {GgmlType::q4_0, {{"token_embd.weight", GgmlType::q6_K}, {"0.ffn_down.weight", GgmlType::q4_1}}},
+      {GgmlType::q4_K,
+       {{"output.weight", GgmlType::q6_K},
+        {"attn_v.weight", GgmlType::q6_K},
+        {"0.ffn_down.weight", GgmlType::q8_0},
+        {"1.ffn_down.weight", GgmlType::q5_0}}},
+      {GgmlType::q5_K,
+       {{"output.weight", GgmlType::q6_K}, {"0.attn_v.weight", GgmlType::q6_K}, {"ffn_down.weight", GgmlType::q5_1}}},
+      {GgmlType::q6_K, {{"ffn_down.weight", GgmlType::q8_0}}},
+      {GgmlType::iq4_nl, {{"output.weight", GgmlType::q5_K}, {"attn_k.weight", GgmlType::bf16}}}};
+  std::uint64_t number = 0;
+  for (const Mix& mix : mixes) {
+    TinyModel tiny{.type = mix.type, .tied = false, .seed = testing::seed() + number++};
+    tiny.width = 256, tiny.head = 64, tiny.types = mix.others;
+    const auto bytes = tiny.writer().bytes();
+    check_model(GgufFile::parse(bytes, "mixed"), GetParam(), some_tokens(33, 203),
+                std::string(ggml_type_info(mix.type)->name) + " with others");
+  }
+}
+
+// Steps that are recorded and replayed.
+
+TEST_P(OnEveryDevice, RecordedStepsGiveTheVeryBitsOfForward) {
+  int number = 0;
+  for (GgmlType type : {GgmlType::f32, GgmlType::f16, GgmlType::q8_0, GgmlType::q4_0})
+    for (const DType dtype : {DType::f32, DType::f16}) {
+      const TinyModel tiny{.architecture = number % 2 == 0 ? "qwen2" : "llama",
+                           .type = type,
+                           .linear_scaling = number % 3 == 1,
+                           .factors = number % 4 == 2,
+                           .biases = number % 3 == 2,
+                           .seed = testing::seed() + static_cast<std::uint64_t>(++number)};
+      const auto bytes = tiny.writer().bytes();
+      const Llama model = Llama::load(GgufFile::parse(bytes, "tiny"), GetParam());
+      const std::vector<std::int32_t> prompt = some_tokens(5, 203), text = some_tokens(15, 203);
+      KeyValueCache forward_cache = model.make_cache(20, dtype), cache = model.make_cache(20, dtype);
+      model.forward(prompt, forward_cache), model.forward(prompt, cache);
+      Decoder decoder(model, cache);
+      EXPECT_FALSE(decoder.sequence().valid());
+      for (std::size_t t = 0; t < text.size(); ++t) {
+        const auto want = model.forward(std::span(text).subspan(t, 1), forward_cache).to_vector<float>();
+        ASSERT_EQ(decoder.step(text[t]).to_vector<float>(), want) << "model " << number << ", token " << t;
+      }
+      EXPECT_TRUE(decoder.sequence().valid());
+      EXPECT_EQ(cache.length(), 20);
+      expect_has(text_of<ArgumentError>([&] { decoder.step(1); }), {"do not fit into the cache", "20"});
+      expect_has(text_of<ArgumentError>([&] { decoder.step(203); }), {"token"});
+      EXPECT_EQ(cache.length(), 20);
+    }
+}
+
+TEST_P(OnEveryDevice, ADecoderSeesThatItsCacheWasAssignedAnew) {
+  const auto bytes = TinyModel{.seed = testing::seed()}.writer().bytes();
+  const Llama model = Llama::load(GgufFile::parse(bytes, "tiny"), GetParam());
+  const std::vector<std::int32_t> text = some_tokens(12, 203);
+  KeyValueCache cache = model.make_cache(8), forward_cache = model.make_cache(20);
+  Decoder decoder(model, cache);
+  for (int i = 0; i < 4; ++i) decoder.step(text[static_cast<std::size_t>(i)]);
+  cache = model.make_cache(20);
+  model.forward(std::span(text).first(6), cache), model.forward(std::span(text).first(6), forward_cache);
+  for (std::size_t t = 6; t < text.size(); ++t)
+    ASSERT_EQ(decoder.step(text[t]).to_vector<float>(),
+              model.forward(std::span(text).subspan(t, 1), forward_cache).to_vector<float>())
+        << "token " << t;
+}
+
+TEST_P(OnEveryDevice, ADecoderGoesOnOnTheQueueThatIsTheCurrentOne) {
+  const auto bytes = TinyModel{.seed = testing::seed()}.writer().bytes();
+  const Llama model = Llama::load(GgufFile::parse(bytes, "tiny"), GetParam());
+  const std::vector<std::int32_t> text = some_tokens(12, 203);
+  KeyValueCache cache = model.make_cache(20), forward_cache = model.make_cache(20);
+  Decoder decoder(model, cache);
+  Queue& standard = Queue::of(GetParam());
+  const auto step = [&](std::size_t t) {
+    ASSERT_EQ(decoder.step(text[t]).to_vector<float>(),
+              model.forward(std::span(text).subspan(t, 1), forward_cache).to_vector<float>())
+        << "token " << t;
+  };
+  for (std::size_t t = 0; t < 3; ++t) step(t);
+  {
+    Queue own(GetParam());
+    const QueueScope scope(own);
+    const std::uint64_t before = standard.core().last_use().sequence;
+    for (std::size_t t = 3; t < 7; ++t) step(t);
+    EXPECT_EQ(standard.core().last_use().sequence, before) << "a step went to another queue";
+  }
+  for (std::size_t t = 7; t < text.size(); ++t) step(t);  // that queue is gone
+}
+
+TEST_P(OnEveryDevice, DecodersOfSeveralModelsAndCachesGoOnBesideEachOther) {
+  std::vector<std::vector<std::byte>> files;
+  std::vector<Llama> models;
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    files.push_back(
+        TinyModel{.type = i == 0 ? GgmlType::q8_0 : GgmlType::f32, .seed = testing::seed() + i}.writer().bytes());
+    models.push_back(Llama::load(GgufFile::parse(files.back(), "tiny"), GetParam()));
+  }
+  struct Text {
+    const Llama& model;
+    KeyValueCache cache, forward_cache;
+    Decoder decoder;
+    std::vector<std::int32_t> tokens;
+    Text(const Llama& m, std::int64_t capacity, std::vector<std::int32_t> t)
+        : model(m),
+          cache(m.make_cache(capacity)),
+          forward_cache(m.make_cache(capacity)),
+          decoder(m, cache),
+          tokens(std::move(t)) {}
+  };
+  // Two texts with one model, one with the other; in turn, and each at another place.
+  std::vector<std::unique_ptr<Text>> texts;
+  for (std::size_t i = 0; i < 3; ++i)
+    texts.push_back(std::make_unique<Text>(models[i % 2], 40 + static_cast<std::int64_t>(i),
+                                           some_tokens(60 + static_cast<std::int64_t>(i), 203)));
+  for (std::size_t i = 0; i < 3; ++i) {  // one begins in the middle
+    const auto first = std::span(texts[i]->tokens).first(3 * i + 1);
+    texts[i]->model.forward(first, texts[i]->cache), texts[i]->model.forward(first, texts[i]->forward_cache);
+  }
+  for (std::size_t step = 0; step < 50; ++step)
+    for (std::size_t i = 0; i < 3; ++i) {
+      if (step % (i + 2) == 1) continue;
+      Text& t = *texts[i];
+      if (t.cache.length() == t.cache.capacity()) break;
+      if (step == 9 && i == 1) t.cache.truncate(4), t.forward_cache.truncate(4);  // and goes on from there
+      if (step == 12 && i == 2) {  // several tokens at once between two steps
+        const auto more = std::span(t.tokens).first(5);
+        t.model.forward(more, t.cache), t.model.forward(more, t.forward_cache);
+      }
+      const std::int32_t token = t.tokens[step];
+      const auto want = t.model.forward(std::span(&token, 1), t.forward_cache).to_vector<float>();
+      ASSERT_EQ(t.decoder.step(token).to_vector<float>(), want) << "text " << i << ", step " << step;
+    }
+}
+
+// Text of the kind that the model was trained on, so that its logits are those of real use.
+const char* const sentence =
+    "The CREATE INDEX command builds an index on the specified columns of the table. Indexes are primarily used to "
+    "enhance "
+    "database performance, though inappropriate use can result in slower performance. The key fields for the index are "
+    "given "
+    "as column names, or alternatively as expressions written in parentheses.";
+
+TEST_P(OnEveryDevice, ShippedModelsMatchTheReferenceOver64Tokens) {
+  for (const char* name : {"models/pgdocs-2m-f16.gguf", "models/pgdocs-2m-q8_0.gguf"}) {
+    const GgufFile file = GgufFile::open(name);
+    auto tokens = Tokenizer(file).encode(sentence);
+    ASSERT_GE(tokens.size(), 64u);
+    tokens.resize(64);
+    check_model(file, GetParam(), tokens, name);
+  }
+}
+
+TEST_P(OnEveryDevice, GreedyTextIsTheSameOnEveryDevice) {
+  GenerateOptions options;
+  options.sampling.temperature = 0;
+  options.max_tokens = 24;
+  options.cache_dtype = DType::f32;
+  const auto here =
+      LanguageModel::load("models/pgdocs-2m-f16.gguf", GetParam()).generate("The VACUUM command", options);
+  const auto there =
+      LanguageModel::load("models/pgdocs-2m-f16.gguf", Device{Backend::cpu, 0}).generate("The VACUUM command", options);
+  EXPECT_EQ(here.text, there.text);
+  EXPECT_EQ(here.tokens.size(), 24u);
+}
+
+TEST(LanguageModels, StreamWholeCharactersAndStopWhenAsked) {
+  const auto model = LanguageModel::load("models/pgdocs-2m-q8_0.gguf", Device{Backend::cpu, 0});
+  GenerateOptions options;
+  options.sampling.seed = 7;
+  options.max_tokens = 40;
+  std::string streamed;
+  const auto result = model.generate("An index", options, [&](std::string_view piece) {
+    streamed += piece;
+    return true;
+  });
+  EXPECT_EQ(streamed, result.text);
+  EXPECT_EQ(model.generate("An index", options).text, result.text) << "the seed decides";
+  int pieces = 0;
+  const auto stopped = model.generate("An index", options, [&](std::string_view) { return ++pieces < 3; });
+  EXPECT_EQ(stopped.reason, StopReason::cancelled);
+  EXPECT_LT(stopped.tokens.size(), result.tokens.size());
+  options.context = static_cast<std::int64_t>(result.prompt_tokens.size()) + 5;
+  options.sampling.temperature = 0;
+  const auto full = model.generate("An index", options);
+  EXPECT_TRUE(full.reason == StopReason::context_full || full.reason == StopReason::end_token);
+  EXPECT_LE(full.tokens.size(), 6u);
+}
+
+GgufFile parse(const std::vector<std::byte>& bytes) { return GgufFile::parse(bytes, "tiny.gguf"); }
+
+TEST(BadModels, AreNamedExactly) {
+  const Device cpu{Backend::cpu, 0};
+  TinyModel tiny;
+  {
+    tiny.architecture = "mamba";
+    const auto bytes = tiny.writer().bytes();
+    expect_has(text_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }), {"mamba", "llama", "qwen2", "tiny.gguf"});
+    tiny.architecture = "llama";
+  }
+  {
+    GgufWriter w = tiny.writer();
+    const auto good = w.bytes();
+    EXPECT_NO_THROW(Llama::load(parse(good), cpu));
+  }
+  {  // a matrix in a type that parses but is not computed with
+    GgufWriter w;
+    w.set("general.architecture", std::string("llama")).set("llama.context_length", std::uint32_t{64});
+    w.set("llama.embedding_length", std::uint32_t{256})
+        .set("llama.block_count", std::uint32_t{1})
+        .set("llama.feed_forward_length", std::uint32_t{256});
+    w.set("llama.attention.head_count", std::uint32_t{4});
+    std::vector<std::byte> q2k(84 * 8);
+    w.add_tensor("token_embd.weight", {256, 8}, GgmlType::q2_K, q2k);
+    const auto bytes = w.bytes();
+    expect_has(text_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }),
+               {"token_embd.weight", "q2_K", "q8_0", "q4_K"});
+  }
+  {  // tensors that do not fit the metadata, and that are not there
+    GgufWriter w;
+    w.set("general.architecture", std::string("llama")).set("llama.context_length", std::uint32_t{64});
+    w.set("llama.embedding_length", std::uint32_t{64})
+        .set("llama.block_count", std::uint32_t{1})
+        .set("llama.feed_forward_length", std::uint32_t{64});
+    w.set("llama.attention.head_count", std::uint32_t{4});
+    w.add_tensor("token_embd.weight", {32, 8}, std::vector<float>(256));
+    const auto bytes = w.bytes();
+    expect_has(text_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }),
+               {"token_embd.weight", "(32, 8)", "(64, 8)"});
+  }
+  {
+    GgufWriter w = tiny.writer();
+    w.set("llama.rope.scaling.type", std::string("dynamic"));
+    const auto bytes = w.bytes();
+    expect_has(text_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }), {"llama.rope.scaling.type", "dynamic"});
+  }
+  // What nobody reads is refused by its name, at once; what changes nothing is not.
+  const auto with = [&](const std::string& key, GgufValue value) {
+    GgufWriter w = tiny.writer();
+    w.set(key, std::move(value));
+    return w.bytes();
+  };
+  for (const std::string key : {"llama.attention.scale", "llama.new_key", "llama.expert_count", "split.count"}) {
+    const auto bytes = with(key, std::uint32_t{2});
+    expect_has(text_of<FormatError>([&] { read_llama_config(parse(bytes)); }), {"tiny.gguf", key});
+  }
+  for (const auto& [key, value] : {std::pair<std::string, GgufValue>{"llama.vocab_size", std::uint32_t{203}},
+                                   {"llama.expert_count", std::uint32_t{0}},
+                                   {"general.quantization_version", std::uint32_t{2}},
+                                   {"llama.rope.scaling.attn_factor", 1.0f}}) {
+    const auto bytes = with(key, value);
+    EXPECT_NO_THROW(read_llama_config(parse(bytes))) << key;
+  }
+  {
+    const auto bytes = with("llama.rope.scaling.attn_factor", 1.5f), bad = with("llama.rope.scaling.attn_factor", 0.0f);
+    EXPECT_EQ(read_llama_config(parse(bytes)).rotary.magnitude, 1.5f);
+    expect_has(text_of<FormatError>([&] { read_llama_config(parse(bad)); }),
+               {"llama.rope.scaling.attn_factor", "is not a number from"});
+    const auto adapter = with("general.type", std::string("adapter"));
+    expect_has(text_of<FormatError>([&] { read_llama_config(parse(adapter)); }), {"adapter (LoRA)"});
+  }
+  for (const std::string name : {"blk.0.attn_q_norm.weight", "blk.7.ffn_up.weight", "output.bias"}) {
+    GgufWriter w = tiny.writer();
+    w.add_tensor(name, {96}, std::vector<float>(96));
+    const auto bytes = w.bytes();
+    expect_has(text_of<FormatError>([&] { read_llama_config(parse(bytes)); }), {"tiny.gguf", name, "does not know"});
+  }
+  // Old and incomplete ways to ask for linear scaling, as llama.cpp reads them.
+  for (const auto& [key, scale] : {std::pair{"llama.rope.scale_linear", 0.25f}, {"llama.rope.scaling.factor", 0.25f}}) {
+    const auto bytes = with(key, 4.0f);
+    EXPECT_EQ(read_llama_config(parse(bytes)).rotary.scale, scale) << key;
+  }
+  {
+    const auto bytes = with("llama.rope.scaling.type", std::string("linear"));
+    EXPECT_EQ(read_llama_config(parse(bytes)).rotary.scale, 1.0f);
+  }
+  // Numbers of which no frequency, or no root, can be made.
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const std::string base = "llama.rope.freq_base", epsilon = "llama.attention.layer_norm_rms_epsilon",
+                    factor = "llama.rope.scaling.factor";
+  for (const auto& [key, values] : {std::pair{base, std::vector{1e-45f, 0.0f, -1.0f, inf, nan}},
+                                    {epsilon, {1e-45f, 0.0f, -1e-5f, 2.0f, inf, nan}},
+                                    {factor, {1e-45f, 0.0f, -2.0f, 1e38f, inf, nan}}})
+    for (const float value : values) {
+      TinyModel model = tiny;
+      model.linear_scaling = true;
+      auto bytes = model.writer().bytes();
+      const auto at = std::search(bytes.begin(), bytes.end(), key.begin(), key.end(),
+                                  [](std::byte b, char c) { return static_cast<char>(b) == c; });
+      ASSERT_NE(at, bytes.end());
+      std::memcpy(&*at + key.size() + 4, &value, 4);  // behind the number of its type
+      expect_has(text_of<FormatError>([&] { read_llama_config(parse(bytes)); }), {key, "is not a number"});
+    }
+}
+
+TEST(BadModels, TruncatedAndAlteredFilesGiveErrorsOnly) {
+  const auto whole = TinyModel{}.writer().bytes();
+  std::mt19937_64 random(testing::seed());
+  for (int i = 0; i < 300; ++i) {
+    auto bytes = whole;
+    if (i % 2)
+      bytes.resize(random() % bytes.size());
+    else
+      bytes[random() % std::min<std::size_t>(bytes.size(), 3000)] ^= static_cast<std::byte>(1 + random() % 255);
+    try {
+      const GgufFile file = GgufFile::parse(bytes, "altered");
+      const Llama model = Llama::load(file, Device{Backend::cpu, 0});
+      EXPECT_GT(model.config().layers, 0);  // an alteration that does no harm
+    } catch (const Error& e) {
+      EXPECT_GT(std::string(e.what()).size(), 10u);
+    }
+  }
+}
+
+TEST(BadRequests, SayWhatIsWrong) {
+  const auto model = LanguageModel::load("models/pgdocs-2m-q8_0.gguf", Device{Backend::cpu, 0});
+  GenerateOptions options;
+  options.context = 4;
+  expect_has(text_of<ArgumentError>([&] { model.generate("A prompt of more than four tokens, surely.", options); }),
+             {"the prompt is longer than the context", "context = 4", "1024"});
+  options.context = 5000;
+  expect_has(text_of<ArgumentError>([&] { model.generate("A", options); }), {"5000", "1024"});
+  // A prompt given at loading is refused in the same words, before anything is loaded.
+  bool accepted = false, loads = false;
+  LoadOptions load{.devices = {Device{Backend::cpu, 0}},
+                   .progress = [&](const auto&...) { loads = true; },
+                   .prompt = "A",
+                   .generate = options,
+                   .accepted = [&] { accepted = true; }};
+  const auto refused = [&] {
+    return text_of<ArgumentError>([&] { LanguageModel::load("models/pgdocs-2m-q8_0.gguf", load); });
+  };
+  EXPECT_EQ(refused(), text_of<ArgumentError>([&] { model.generate("A", options); }));
+  load.generate = {.sampling = {.temperature = std::nan("")}};
+  expect_has(refused(), {"temperature = nan"});
+  load.generate = {.batch = 0};
+  expect_has(refused(), {"batch = 0"});
+  EXPECT_FALSE(accepted || loads);
+  load.generate = {.max_tokens = 1};
+  LanguageModel::load("models/pgdocs-2m-q8_0.gguf", load);
+  EXPECT_TRUE(accepted && loads);
+  expect_has(text_of<DeviceError>([&] {
+               LanguageModel::load("models/pgdocs-2m-q8_0.gguf", Device{Backend::cuda, 3});
+             }),
+             {"cuda:3", "cpu:0"});
+  KeyValueCache cache(model.model().config(), 2, Device{Backend::cpu, 0});
+  const std::int32_t wrong[] = {99999}, three[] = {1, 2, 3};
+  expect_has(text_of<ArgumentError>([&] { model.model().forward(wrong, cache); }), {"99999", "2048"});
+  expect_has(text_of<ArgumentError>([&] { model.model().forward(three, cache); }), {"3", "2"});
+  EXPECT_EQ(cache.length(), 0);
+}
+
+TEST_P(OnEveryDevice, AModelLargerThanTheBudgetIsRefusedAndNothingIsHarmed) {
+  const Device device = GetParam();
+  trim(device);
+  const auto before = memory_stats(device).live_bytes;
+  set_memory_limit(device, before + (std::uint64_t{1} << 20));
+  const std::string text = text_of<OutOfMemory>([&] { LanguageModel::load("models/pgdocs-2m-f16.gguf", device); });
+  expect_has(text, {to_string(device).c_str()});
+  EXPECT_EQ(memory_stats(device).live_bytes, before) << "the half-loaded model was given back";
+  set_memory_limit(device, 0);
+  const DeviceScope scope(device);
+  EXPECT_EQ(sum(Array::ones({1000})).item<float>(), 1000.f);
+  GenerateOptions options;
+  options.sampling.temperature = 0;
+  options.max_tokens = 4;
+  EXPECT_EQ(LanguageModel::load("models/pgdocs-2m-f16.gguf", device).generate("A table", options).tokens.size(), 4u);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0
+// Model files and vocabularies with random faults: each is loaded or refused with an error of Tessera's, in memory
+// bounded by its size. 2,000 of a kind; TESSERA_TEST_LONG=1, best with a sanitizer: a million.
+#include <gtest/gtest.h>
+#include <malloc.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "tessera/base/error.h"
+#include "tessera/base/log.h"
+#include "tessera/base/test_seed.h"
+#include "tessera/device/placement/dry_run.h"
+#include "tessera/llm/gguf_writer.h"
+#include "tessera/llm/inspect.h"
+#include "tessera/llm/llama.h"
+#include "tessera/llm/tokenizer.h"
+
+namespace {
+std::atomic<std::int64_t> live = 0, most = 0;
+void* counted(std::size_t size) {
+  void* const p = std::malloc(size);
+  if (p == nullptr) throw std::bad_alloc();
+  const auto now = live += static_cast<std::int64_t>(::malloc_usable_size(p));
+  for (std::int64_t m = most; now > m && !most.compare_exchange_weak(m, now);) {}
+  return p;
+}
+void discounted(void* p) {
+  if (p != nullptr) live -= static_cast<std::int64_t>(::malloc_usable_size(p));
+  std::free(p);
+}
+}  // namespace
+
+void* operator new(std::size_t size) { return counted(size); }
+void* operator new[](std::size_t size) { return counted(size); }
+void operator delete(void* p) noexcept { discounted(p); }
+void operator delete[](void* p) noexcept { discounted(p); }
+void operator delete(void* p, std::size_t) noexcept { discounted(p); }
+void operator delete[](void* p, std::size_t) noexcept { discounted(p); }
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+using Random = std::mt19937_64;
+
+std::size_t cases() { return std::getenv("TESSERA_TEST_LONG") != nullptr ? 1'000'000 : 2'000; }
+
+template <class T>
+const T& one_of(Random& random, const std::vector<T>& all) {
+  return all[random() % all.size()];
+}
+
+/// What one file may take: four times its size, and 64 MiB.
+class Bounded {
+ public:
+  explicit Bounded(std::size_t size)
+      : before_(live), bound_(static_cast<std::int64_t>(size) * 4 + (std::int64_t{64} << 20)) {
+    most = before_;
+  }
+  ~Bounded() { EXPECT_LE(most - before_, bound_); }
+
+ private:
+  std::int64_t before_, bound_;
+};
+
+// --- Files ----------------------------------------------------------------------------------------------------------
+
+struct Tensor {
+  std::string name;
+  std::vector<std::uint64_t> dims;
+  GgmlType type;
+};
+struct Model {
+  std::vector<std::pair<std::string, GgufValue>> keys;
+  std::vector<Tensor> tensors;
+};
+
+GgufValue value_of(const std::string& type, const json& value) {
+  if (type == "string") return value.get<std::string>();
+  if (type == "uint32") return value.get<std::uint32_t>();
+  if (type == "float32") return value.get<float>();
+  if (type == "bool") return value.get<bool>();
+  if (type == "array int32") return GgufArray{value.get<std::vector<std::int32_t>>()};
+  return GgufArray{value.get<std::vector<bool>>()};
+}
+
+void add_vocabulary(Model& m, std::size_t size) {
+  std::vector<std::string> tokens;
+  for (std::size_t i = 0; i < size; ++i)
+    tokens.push_back(i < 256 ? byte_level_text(std::string(1, static_cast<char>(i))) : "<|" + std::to_string(i) + "|>");
+  std::vector<std::int32_t> types(size, 1);
+  for (std::size_t i = 256; i < size; ++i) types[i] = 3;
+  m.keys.emplace_back("tokenizer.ggml.model", std::string("gpt2"));
+  m.keys.emplace_back("tokenizer.ggml.pre", std::string("llama-bpe"));
+  m.keys.emplace_back("tokenizer.ggml.tokens", GgufArray{tokens});
+  m.keys.emplace_back("tokenizer.ggml.token_type", GgufArray{types});
+  m.keys.emplace_back("tokenizer.ggml.merges", GgufArray{std::vector<std::string>{"a b", "c d"}});
+  m.keys.emplace_back("tokenizer.ggml.eos_token_id", std::uint32_t{1});
+  m.keys.emplace_back("tokenizer.chat_template", std::string("{% for m in messages %}{{ m.content }}{% endfor %}"));
+}
+
+/// A model of each architecture, of the shapes that llama.cpp's converter wrote.
+std::vector<Model> models() {
+  std::vector<Model> out;
+  const json figures = json::parse(std::ifstream("tests/data/architectures.json"));
+  for (const json& c : figures["cases"]) {
+    Model m;
+    for (const json& k : c["keys"]) m.keys.emplace_back(k[0], value_of(k[1], k[2]));
+    std::uint64_t tokens = 0;
+    for (const json& t : c["tensors"]) {
+      m.tensors.push_back({t[0], t[1], GgmlType::f32});
+      if (m.tensors.back().name == "token_embd.weight") tokens = m.tensors.back().dims[1];
+    }
+    add_vocabulary(m, tokens);
+    out.push_back(std::move(m));
+  }
+  return out;
+}
+
+/// Numbers that break things, and others.
+template <class T>
+T number(Random& random) {
+  using Limits = std::numeric_limits<T>;
+  switch (random() % 8) {
+    case 0: return T(0);
+    case 1: return Limits::max();
+    case 2: return Limits::lowest();
+    case 3: return T(1);
+    case 4: return static_cast<T>(Limits::max() / 2 + 1);
+    case 5: return std::is_floating_point_v<T> ? Limits::quiet_NaN() : static_cast<T>(random());
+    case 6: return static_cast<T>(random() % 64);
+    default: return static_cast<T>(random() % 5000);
+  }
+}
+
+std::string noise(Random& random, std::size_t longest) {
+  std::string out(random() % (longest + 1), ' ');
+  for (char& c : out) c = random() % 3 == 0 ? static_cast<char>(random()) : "abc{}%<|> \n.0/"[random() % 14];
+  return out;
+}
+
+template <class T>
+std::vector<T> numbers(Random& random, std::size_t size) {
+  std::vector<T> out(size);
+  for (auto&& v : out) v = number<T>(random);
+  return out;
+}
+
+GgufValue any_value(Random& random) {
+  const std::size_t size = random() % 4 == 0 ? random() % 400 : random() % 5;
+  switch (random() % 12) {
+    case 0: return number<std::uint8_t>(random);
+    case 1: return number<std::int32_t>(random);
+    case 2: return number<std::uint32_t>(random);
+    case 3: return number<std::uint64_t>(random);
+    case 4: return number<float>(random);
+    case 5: return number<double>(random);
+    case 6: return random() % 2 == 0;
+    case 7: return noise(random, size);
+    case 8: return GgufArray{numbers<std::int32_t>(random, size)};
+    case 9: return GgufArray{numbers<float>(random, size)};
+    case 10: {
+      std::vector<std::string> texts(size);
+      for (std::string& t : texts) t = noise(random, 6);
+      return GgufArray{texts};
+    }
+    default: return GgufArray{std::vector<GgufArray>{{numbers<std::uint32_t>(random, size)}}};
+  }
+}
+
+void damage(Model& m, Random& random) {
+  const std::size_t key = random() % m.keys.size(), tensor = random() % m.tensors.size();
+  switch (random() % 10) {
+    case 0: m.keys.erase(m.keys.begin() + static_cast<std::ptrdiff_t>(key)); break;
+    case 1:
+    case 2:
+    case 3: m.keys[key].second = any_value(random); break;
+    case 4:  // a number of the same kind
+      std::visit(
+          [&]<class T>(T& v) {
+            if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>)
+              v = random() % 2 ? number<T>(random) : static_cast<T>(v * 2);
+          },
+          m.keys[key].second);
+      break;
+    case 5: {
+      const std::string prefix = m.keys[key].first.substr(0, m.keys[key].first.find('.'));
+      const std::vector<std::string> more = {".rope.scaling.type",
+                                             ".rope.scaling.factor",
+                                             ".rope.freq_base",
+                                             ".attention.key_length",
+                                             ".attention.sliding_window",
+                                             ".expert_count",
+                                             ".nonsense",
+                                             ".rope.dimension_count",
+                                             ".context_length"};
+      std::string name = prefix + one_of(random, more);
+      if (std::ranges::find(m.keys, name, [](const auto& k) { return k.first; }) == m.keys.end())
+        m.keys.emplace_back(std::move(name), any_value(random));
+      break;
+    }
+    case 6: m.tensors.erase(m.tensors.begin() + static_cast<std::ptrdiff_t>(tensor)); break;
+    case 7: m.tensors[tensor].name += "x"; break;
+    case 8: {
+      std::uint64_t& d = one_of(random, std::vector<Tensor*>{&m.tensors[tensor]})->dims[0];
+      d = random() % 2 ? d * 2 : 1 + random() % 300;
+      break;
+    }
+    default: {
+      Tensor& t = m.tensors[tensor];
+      t.type = ggml_types()[random() % ggml_types().size()].type;
+    }
+  }
+  if (m.tensors.empty()) m.tensors.push_back({"t", {1}, GgmlType::f32});
+  if (m.keys.empty()) m.keys.emplace_back("k", true);
+}
+
+/// The file, as far as the writer lets it be one.
+std::vector<std::byte> bytes_of(const Model& m, std::span<const std::byte> zeros) {
+  GgufWriter w;
+  for (const auto& [key, value] : m.keys) w.set(key, value);
+  for (const Tensor& t : m.tensors) {
+    const auto bytes = ggml_tensor_bytes(*ggml_type_info(t.type), t.dims);
+    if (bytes && *bytes <= zeros.size()) w.add_tensor(t.name, t.dims, t.type, zeros.first(*bytes));
+  }
+  return w.bytes();
+}
+
+void damage(std::vector<std::byte>& bytes, std::size_t head, Random& random) {
+  for (std::size_t n = 1 + random() % 4; n > 0; --n)
+    bytes[random() % std::min(head, bytes.size())] = static_cast<std::byte>(random() % 3 ? random() : 255);
+}
+
+const bool quiet = (logging::set_level(logging::Level::error), true);  // of what files lack
+
+/// All that happens to a file before it computes; whether it loads.
+bool loads(const GgufFile& file, const DryRun& dry) {
+  inspect_model(file);
+  try {
+    const Tokenizer tokenizer(file);
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode("an 'index' of 12 tables\n")).substr(0, 0), "");
+    Llama::load(file, dry.device());
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+TEST(ModelFuzz, FilesAreLoadedOrRefused) {
+  Random random(test_seed());
+  const std::vector<Model> all = models();
+  ASSERT_GE(all.size(), 14u);
+  const std::vector<std::byte> zeros(std::size_t{4} << 20);
+  const DryRun dry(Device{Backend::cpu, 0});
+  std::size_t loaded = 0, parsed = 0;
+  for (std::size_t i = 0; i < cases(); ++i) {
+    SCOPED_TRACE(i);
+    Model m = one_of(random, all);
+    for (std::size_t n = random() % 4; n > 0; --n) damage(m, random);
+    std::vector<std::byte> bytes = bytes_of(m, zeros);
+    const bool bits = random() % 3 == 0;
+    if (bits) damage(bytes, 4096 + random() % 20000, random);
+    // Memory of exactly its size, so that a sanitizer sees what is read past it.
+    if (random() % 16 == 0) bytes.resize(random() % bytes.size());
+    const std::vector<std::byte> exact(bytes.begin(), bytes.end());
+    const Bounded memory(exact.size());
+    try {
+      const GgufFile file = GgufFile::parse(exact, "damaged.gguf");
+      ++parsed;
+      loaded += loads(file, dry);
+    } catch (const FormatError&) {}
+  }
+  std::printf("%zu files: %zu parsed, %zu loaded\n", cases(), parsed, loaded);
+  EXPECT_GT(loaded, cases() / 50);
+  EXPECT_LT(loaded, cases() / 2);
+}
+
+TEST(ModelFuzz, FilesInPartsAreLoadedOrRefused) {
+  namespace fs = std::filesystem;
+  Random random(test_seed() + 1);
+  const std::vector<Model> all = models();
+  const std::vector<std::byte> zeros(std::size_t{4} << 20);
+  const DryRun dry(Device{Backend::cpu, 0});
+  const fs::path folder = fs::temp_directory_path() / ("tessera-parts-" + std::to_string(::getpid()));
+  fs::create_directories(folder);
+  std::size_t loaded = 0, count = cases() / 20;
+  for (std::size_t i = 0; i < count; ++i) {
+    SCOPED_TRACE(i);
+    const Model whole = one_of(random, all);
+    std::size_t size = 0;
+    const std::size_t faulty = random() % 6;  // 3 and more: none
+    for (std::size_t part = 0; part < 3; ++part) {
+      Model m;
+      if (part == 0) m.keys = whole.keys;
+      for (std::size_t t = part; t < whole.tensors.size(); t += 3) m.tensors.push_back(whole.tensors[t]);
+      m.keys.emplace_back("split.no", static_cast<std::uint16_t>(part));
+      m.keys.emplace_back("split.count", std::uint16_t{3});
+      m.keys.emplace_back("split.tensors.count", static_cast<std::int32_t>(whole.tensors.size()));
+      if (part == faulty && random() % 2) damage(m, random);
+      std::vector<std::byte> bytes = bytes_of(m, zeros);
+      if (part == faulty && random() % 2) damage(bytes, 512, random);
+      if (part == faulty && random() % 8 == 0) bytes.resize(random() % bytes.size());
+      size += bytes.size();
+      const fs::path path = folder / ("m-0000" + std::to_string(part + 1) + "-of-00003.gguf");
+      std::ofstream(path, std::ios::binary)
+          .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    }
+    const Bounded memory(size);
+    try {
+      loaded += loads(GgufFile::open(folder / "m-00001-of-00003.gguf"), dry);
+    } catch (const Error&) {}
+  }
+  fs::remove_all(folder);
+  std::printf("%zu models in three parts: %zu loaded\n", count, loaded);
+  EXPECT_GT(loaded, count / 4);
+  EXPECT_LT(loaded, count);
+}
+
+// --- Vocabularies ---------------------------------------------------------------------------------------------------
+
+GgufWriter random_vocabulary(Random& random) {
+  static const std::vector<std::string> pres = {
+      "gpt-2",  "llama-bpe", "qwen2", "deepseek-llm", "deepseek-coder", "deepseek-v3", "tekken",          "gpt-4o",
+      "smollm", "falcon",    "phi-2", "default",      "starcoder",      "command-r",   "deepseek-r1-qwen"};
+  const bool gpt2 = random() % 2;
+  std::vector<std::string> tokens;
+  std::vector<std::int32_t> types;
+  std::vector<float> scores;
+  const auto add = [&](std::string text, std::int32_t type) {
+    tokens.push_back(std::move(text)), types.push_back(type);
+    scores.push_back(random() % 50 == 0 ? number<float>(random) : -static_cast<float>(random() % 1000));
+  };
+  if (!gpt2) add("<unk>", 2);
+  for (int b = 0; b < 256; ++b) {
+    if (random() % 200 == 0) continue;
+    char hex[8];
+    std::snprintf(hex, sizeof hex, "<0x%02X>", b);
+    gpt2 ? add(byte_level_text(std::string(1, static_cast<char>(b))), 1) : add(hex, 6);
+  }
+  std::vector<std::string> merges;
+  const std::string letters = "abc \n1'.";
+  for (std::size_t n = random() % 120; n > 0; --n) {
+    std::string text;
+    for (std::size_t l = 1 + random() % 6; l > 0; --l)
+      text += random() % 12 ? std::string(1, letters[random() % letters.size()])
+                            : one_of<std::string>(random, {"é", "▁", "漢"});
+    const std::int32_t type = random() % 10 ? 1 : static_cast<std::int32_t>(random() % 7);
+    const std::string spelt = gpt2 ? byte_level_text(text) : text;
+    add(spelt, type);
+    if (spelt.size() > 1) {
+      std::size_t cut = 1 + random() % (spelt.size() - 1);
+      merges.push_back(spelt.substr(0, cut) + " " + spelt.substr(cut));
+    }
+  }
+  for (const char* special : {"<s>", "</s>", "<|im_start|>", "<|im_end|>", "<", ""})
+    if (random() % 2) add(special, random() % 4 ? 3 : 4);
+  // Mostly no token twice, or all of these would be refused.
+  if (random() % 8) {
+    std::vector<std::string> seen;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      while (std::ranges::find(seen, tokens[i]) != seen.end()) tokens[i] += static_cast<char>('a' + random() % 26);
+      seen.push_back(tokens[i]);
+    }
+  }
+  if (random() % 20 == 0) types.resize(random() % (types.size() + 1));
+  if (random() % 20 == 0) merges.push_back(noise(random, 8));
+  GgufWriter w;
+  w.set("general.architecture", std::string("llama"));
+  w.set("tokenizer.ggml.model", std::string(gpt2 ? "gpt2" : "llama"));
+  if (gpt2 || random() % 4 == 0) w.set("tokenizer.ggml.pre", random() % 30 ? one_of(random, pres) : noise(random, 5));
+  const auto ids = [&](const char* key) {
+    if (random() % 2) w.set(key, static_cast<std::uint32_t>(random() % 20 ? random() % tokens.size() : random()));
+  };
+  ids("tokenizer.ggml.bos_token_id");
+  ids("tokenizer.ggml.eos_token_id");
+  ids("tokenizer.ggml.unknown_token_id");
+  for (const char* key : {"tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_space_prefix"})
+    if (random() % 2) w.set(key, random() % 2 == 0);
+  if (!types.empty()) w.set("tokenizer.ggml.token_type", types);
+  if (gpt2 || random() % 4 == 0) w.set("tokenizer.ggml.merges", merges);
+  if (!gpt2 || random() % 4 == 0) w.set("tokenizer.ggml.scores", scores);
+  w.set("tokenizer.ggml.tokens", std::move(tokens));
+  return w;
+}
+
+TEST(ModelFuzz, VocabulariesTakeAnyTextOrAreRefused) {
+  Random random(test_seed() + 2);
+  std::size_t taken = 0, made = 0;
+  for (std::size_t i = 0; i < cases();) {
+    const std::vector<std::byte> bytes = random_vocabulary(random).bytes();
+    const Bounded memory(bytes.size());
+    const GgufFile file = GgufFile::parse(bytes, "vocabulary.gguf");
+    ++made;
+    std::optional<Tokenizer> t;
+    try {
+      t.emplace(file);
+    } catch (const FormatError&) {
+      ++i;
+      continue;
+    }
+    ++taken;
+    for (int k = 0; k < 8; ++k, ++i) {
+      std::string text;
+      for (std::size_t n = random() % 60; n > 0; --n)
+        text += random() % 4 == 0 ? std::string(1, static_cast<char>(random()))
+                : random() % 3 == 0 ? one_of<std::string>(random, {"é", "▁", "漢字", "<s>", "<|im_end|>", "\r\n", "١"})
+                                    : std::string(1, "abc \n1'."[random() % 8]);
+      const std::size_t begin = random() % (text.size() + 1);
+      const EncodeOptions::Range plain{begin, begin + random() % (text.size() - begin + 1)};
+      const std::vector<TokenId> ids = t->encode(
+          text, {.add_special = random() % 2 == 0, .parse_special = random() % 2 == 0, .plain = std::span(&plain, 1)});
+      // A token is at least a byte of the text, but for those of bytes that a character has no token for.
+      EXPECT_LE(ids.size(), 3 * text.size() + 3 + 3) << "TESSERA_TEST_SEED=" << test_seed();
+      for (const TokenId id : ids) EXPECT_LT(static_cast<std::size_t>(id), t->size());
+      t->decode(ids);
+      t->decode(ids, true);
+    }
+  }
+  std::printf("%zu texts with %zu vocabularies, of which %zu were refused\n", cases(), made, made - taken);
+  EXPECT_GT(taken, made / 4);
+  EXPECT_LT(taken, made);
+}
+
+}  // namespace
+}  // namespace tessera

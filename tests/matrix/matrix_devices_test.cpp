@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of matrices in the kernel language, on every device: as fragments of whatever subgroups it has.
+#include <array>
+#include <random>
+
+#include "tessera/kernel/buffer.h"
+#include "tessera/kernel/kernel.h"
+#include "tests/matrix/matrix_kernels.h"
+#include "tests/support/every_device.h"
+
+namespace tessera {
+namespace {
+
+using test::OnEveryDevice;
+TESSERA_ON_EVERY_DEVICE();
+
+template <class T>
+std::vector<T> rounded(const std::vector<float>& from) {
+  std::vector<T> out;
+  for (float f : from) out.push_back(T(f));
+  return out;
+}
+void expect_near(const std::vector<float>& got, const ir::ExactProduct& exact) {
+  for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], exact.value[i], exact.bound[i]) << i;
+}
+
+/// Whole tiles straight from buffers, a tile for each subgroup in turn.
+template <class T>
+auto tiles_kernel(bool transposed) {
+  return kernel("tiles", block(96),
+                [=](Buffer<const T> a, Buffer<const T> b, Buffer<float> c, Val<Index> m, Val<Index> n, Val<Index> k) {
+                  const auto columns = n / 16;
+                  for_(block_id() * subgroup_count() + subgroup_id(), m / 16 * columns,
+                       block_count() * subgroup_count(), [&](Val<Index> tile) {
+                         const auto row = tile / columns * 16, column = tile % columns * 16;
+                         MatrixAccumulator sum;
+                         MatrixLeft<T> left;
+                         MatrixRight<T> right;
+                         sum.load(c, row * n + column, n);
+                         for_(0, k, matrix_side, [&](Val<Index> at) {
+                           left.load(a, row * k + at, k);
+                           if (transposed)
+                             right.load_transposed(b, column * k + at, k);
+                           else
+                             right.load(b, at * n + column, n);
+                           sum.multiply_add(left, right);
+                         });
+                         sum.store(c, row * n + column, n);
+                       });
+                });
+}
+
+template <class T, class F>
+void test_tiles(F&& numbers) {
+  for (const bool transposed : {false, true}) {
+    const auto product = tiles_kernel<T>(transposed);
+    for (const auto [m, n, k] : {std::array{16, 16, 16}, {48, 32, 80}, {80, 112, 32}}) {
+      const auto a = rounded<T>(numbers(m * k)), b = rounded<T>(numbers(k * n));
+      const std::vector<float> start = numbers(m * n);
+      DeviceBuffer<T> on_a(a), on_b(b);
+      DeviceBuffer<float> on_c(start);
+      product.launch(blocks(2), on_a, on_b, on_c, m, n, k);
+      const auto size = [](int v) { return static_cast<std::size_t>(v); };
+      expect_near(on_c.to_vector(), ir::ExactProduct(a, b, start, size(m), size(n), size(k), transposed));
+    }
+  }
+}
+TEST_P(OnEveryDevice, TilesOfHalf) {
+  test_tiles<half>([&](int n) { return numbers(n); });
+}
+TEST_P(OnEveryDevice, TilesOfBfloat16) {
+  test_tiles<bfloat16>([&](int n) { return numbers(n); });
+}
+
+/// Any size, by way of shared memory; blocks whose last subgroup is not full.
+template <class T, class F>
+void test_staged(std::uint32_t threads, F&& numbers) {
+  for (const bool transposed : {false, true}) {
+    ir::Builder builder("staged", ir::KernelKind::block, {threads, 1, 1});
+    ir::Function fn;
+    {
+      ir::Builder::Scope scope(builder);
+      ir::matrix_product(dtype_v<T>, threads, transposed);
+      fn = builder.finish();
+    }
+    const Kernel product(fn);
+    for (const auto [m, n, k] : {std::array{16, 16, 16}, {17, 70, 33}, {33, 130, 100}}) {
+      const auto a = rounded<T>(numbers(m * k)), b = rounded<T>(numbers(k * n));
+      const std::vector<float> start = numbers(m * n);
+      DeviceBuffer<T> on_a(a), on_b(b);
+      DeviceBuffer<float> on_c(start);
+      const auto index = [](int v) { return LaunchArgument::scalar(DType::index, static_cast<std::uint64_t>(v)); };
+      const auto size = [](int v) { return static_cast<std::size_t>(v); };
+      product.launch({(size(n) + 63) / 64, (size(m) + 15) / 16, 1},
+                     {on_a.view(), on_b.view(), on_c.view(), index(m), index(n), index(k)});
+      expect_near(on_c.to_vector(), ir::ExactProduct(a, b, start, size(m), size(n), size(k), transposed));
+    }
+  }
+}
+TEST_P(OnEveryDevice, StagedHalf) {
+  test_staged<half>(128, [&](int n) { return numbers(n); });
+}
+TEST_P(OnEveryDevice, StagedHalfInTheLargestBlocks) {
+  test_staged<half>(1024, [&](int n) { return numbers(n); });
+}
+TEST_P(OnEveryDevice, StagedBfloat16InPartialSubgroups) {
+  test_staged<bfloat16>(50, [&](int n) { return numbers(n); });
+}
+
+TEST_P(OnEveryDevice, AccumulatorsStartAtZeroAndHoldWhatTheyAreFilledWith) {
+  const auto fills = kernel("fills", block(64), [](Buffer<float> y, Val<float> value) {
+    for_(subgroup_id(), 6, subgroup_count(), [&](Val<Index> i) {
+      MatrixAccumulator fresh;
+      if_(i % 2 == 1, [&] { fresh.fill(value * cast<float>(i)); });
+      fresh.store(y, i * 300 + 7, 18);
+      fresh.fill(5);
+    });
+  });
+  DeviceBuffer<float> out(std::vector<float>(1800, -1));
+  fills.launch(blocks(1), out, 1.5f);
+  const auto got = out.to_vector();
+  for (std::size_t i = 0; i < 1800; ++i) {
+    const std::size_t tile = i / 300, in = i % 300;
+    const bool inside = in >= 7 && (in - 7) / 18 < 16 && (in - 7) % 18 < 16;
+    const float filled = tile % 2 == 1 ? 1.5f * static_cast<float>(tile) : 0.0f;
+    ASSERT_EQ(got[i], inside ? filled : -1.0f) << i;
+  }
+}
+
+TEST_P(OnEveryDevice, ArraysOfMatricesAreMatricesEach) {
+  const auto rows = kernel("rows", block(32), [](Buffer<float> y) {
+    std::array<MatrixAccumulator, 3> sums{};
+    MatrixAccumulator more[2] = {};
+    sums[1].fill(1), more[1].fill(2);
+    if_(subgroup_id() == 0, [&] {
+      for (int i = 0; i < 3; ++i) sums[static_cast<std::size_t>(i)].store(y, i * 256, 16);
+      for (int i = 0; i < 2; ++i) more[i].store(y, (i + 3) * 256, 16);
+    });
+  });
+  DeviceBuffer<float> out(std::vector<float>(5 * 256, -1));
+  rows.launch(blocks(1), out);
+  const auto got = out.to_vector();
+  for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], i / 256 == 1 ? 1 : i / 256 == 4 ? 2 : 0) << i;
+}
+
+TEST(Matrices, AStoreCountsAsAWriteWhenBuffersOverlap) {
+  const DeviceScope scope({Backend::interp, 0});
+  const auto copy = kernel("copy_matrix", block(32), [](Buffer<const float> x, Buffer<float> y) {
+    MatrixAccumulator m;
+    m.load(x, 0, 16);
+    m.store(y, 0, 16);
+  });
+  DeviceBuffer<float> x(std::vector<float>(400, 1));
+  BufferView front = kernel_argument(x, ir::Access::read_write), back = front;
+  front.elements = 300;
+  back.byte_offset += 400, back.elements = 300;
+  EXPECT_THROW(copy.launch(blocks(1), front, back), KernelError);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products by fragments with factors and sums in every place and direction: for tests of what matrix units are given.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/compilers/emit_zoo.h"
+#include "tests/matrix/matrix_instructions.h"
+
+namespace tessera::test {
+
+/// Two tiles along k, by two subgroups, each of which has its columns of c.
+struct MatrixCase {
+  DType t;
+  bool left_transposed, right_transposed, sums_transposed, shared, index64;
+  std::int64_t begin, stride;
+};
+inline constexpr std::int64_t matrix_room = 3000, matrix_depth = 32;
+
+/// Transposed or not, in rows of 16 aligned bytes, of 4, and of an odd number of elements; from an odd one.
+inline std::vector<MatrixCase> matrix_cases(bool bf16) {
+  const std::vector<std::pair<std::int64_t, std::int64_t>> places = {{0, 40}, {8, 48}, {2, 38}, {0, 33}, {5, 40}};
+  std::vector<MatrixCase> cases;
+  for (const DType t : {DType::f16, DType::bf16}) {
+    if (t == DType::bf16 && !bf16) continue;
+    for (const bool shared : {false, true})
+      for (const auto& [begin, stride] : places)
+        for (const bool transposed : {false, true}) {
+          const std::size_t turn = cases.size() + 1;
+          cases.push_back(
+              {t, transposed, transposed != (turn / 2 % 2 == 0), turn % 4 < 2, shared, turn % 3 == 0, begin, stride});
+        }
+  }
+  return cases;
+}
+
+/// Of buffers a, b, start and out, each of `matrix_room` elements.
+inline ir::Function matrix_case_kernel(const MatrixCase& c, std::uint32_t threads) {
+  using namespace ir;
+  return zoo::block_kernel("units", {threads, 1, 1}, [&] {
+    BufferRef a = buffer_param("a", c.t, Access::read), b = buffer_param("b", c.t, Access::read);
+    BufferRef start = buffer_param("start", DType::f32, Access::read);
+    const BufferRef out = buffer_param("out", DType::f32, Access::read_write);
+    if (c.shared) {
+      const BufferRef as = shared(c.t, matrix_room), bs = shared(c.t, matrix_room),
+                      cs = shared(DType::f32, matrix_room);
+      for_(thread_id(), matrix_room, static_cast<std::int64_t>(threads),
+           [&](Value e) { as.store(e, a.load(e)), bs.store(e, b.load(e)), cs.store(e, start.load(e)); });
+      barrier();
+      a = as, b = bs, start = cs;
+    }
+    const Value column = subgroup_id() * 16;
+    const Fragment left(FragmentRole::left, c.t), right(FragmentRole::right, c.t),
+        sum(FragmentRole::accumulator, DType::f32);
+    if (c.sums_transposed)
+      sum.load_transposed(start, column * c.stride + c.begin, c.stride);
+    else
+      sum.load(start, column + c.begin, c.stride);
+    for_(0, matrix_depth, 16, [&](Value k) {
+      if (c.left_transposed)
+        left.load_transposed(a, k * c.stride + c.begin, c.stride);
+      else
+        left.load(a, k + c.begin, c.stride);
+      if (c.right_transposed)
+        right.load_transposed(b, column * c.stride + k + c.begin, c.stride);
+      else
+        right.load(b, k * c.stride + column + c.begin, c.stride);
+      sum.multiply_add(left, right);
+    });
+    sum.store(out, column + c.begin, c.stride);
+  });
+}
+
+/// What one case is run on, and what must come of it.
+class MatrixRun {
+ public:
+  MatrixRun(const MatrixCase& c, std::mt19937& random) : c_(c), start(matrix_room), out(matrix_room, poison) {
+    std::uniform_real_distribution<float> any(-2, 2);
+    for (auto* factor : {&a, &b}) {
+      factor->resize(matrix_room);
+      for (std::uint16_t& bits : *factor)
+        bits = c.t == DType::f16 ? half(any(random)).bits : bfloat16(any(random)).bits;
+    }
+    for (float& f : start) f = any(random);
+  }
+  /// Sums in f32 in any order are within this of exact ones, also where each is cut and not rounded (see
+  /// docs/kernels.md).
+  void check() const {
+    SCOPED_TRACE(std::string(dtype_name(c_.t)) + (c_.left_transposed ? ", left transposed" : "") +
+                 (c_.right_transposed ? ", right transposed" : "") + (c_.sums_transposed ? ", sums transposed" : "") +
+                 (c_.shared ? ", shared" : "") + (c_.index64 ? ", wide" : "") + ", from " + std::to_string(c_.begin) +
+                 " by " + std::to_string(c_.stride));
+    std::vector<char> written(matrix_room);
+    for (std::int64_t i = 0; i < 16; ++i)
+      for (std::int64_t j = 0; j < 32; ++j) {
+        auto at = [&](bool across, std::int64_t row, std::int64_t column) {
+          return static_cast<std::size_t>(c_.begin + (across ? column * c_.stride + row : row * c_.stride + column));
+        };
+        double sum = start[at(c_.sums_transposed, i, j)], absolute = std::fabs(sum);
+        for (std::int64_t k = 0; k < matrix_depth; ++k) {
+          const double x = value_of(c_.t, a[at(c_.left_transposed, i, k)], 0),
+                       y = value_of(c_.t, b[at(c_.right_transposed, k, j)], 0);
+          sum += x * y, absolute += std::fabs(x * y);
+        }
+        const std::size_t place = at(false, i, j);
+        written[place] = 1;
+        ASSERT_NEAR(out[place], sum, 2 * (matrix_depth + 1) * 0x1p-24 * absolute) << i << ", " << j;
+      }
+    for (std::size_t i = 0; i < out.size(); ++i)
+      if (!written[i]) {
+        ASSERT_EQ(out[i], poison) << "written beside the matrix, at " << i;
+      }
+  }
+
+  static constexpr float poison = 77;
+
+ private:
+  MatrixCase c_;
+
+ public:
+  std::vector<std::uint16_t> a, b;
+  std::vector<float> start, out;
+};
+
+}  // namespace tessera::test

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of fragments by matrix units, without one: the emitted text runs lane by lane on this machine, and each
+// instruction does to the lanes' registers what its maker documents. So which lane loads, multiplies and stores which
+// element is shown; that the documents are right, and that the hardware's sums are as good, only hardware shows.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+
+#include "tessera/emit/c_emitter.h"
+#include "tests/matrix/lanes.h"
+#include "tests/matrix/matrix_products.h"
+
+namespace tessera {
+namespace {
+
+using namespace ir;
+using emit::MatrixUnits;
+
+struct Unit {
+  const char* name;
+  emit::Dialect dialect;
+  unsigned width;
+  bool bf16;
+};
+std::vector<Unit> units() {
+  return {{"sm_75", emit::cuda_c_for(75), 32, false},
+          {"sm_80", emit::cuda_c_for(80), 32, true},
+          {"gfx908", emit::hip_c_for("gfx908"), 64, true},
+          {"gfx90a", emit::hip_c_for("gfx90a:sramecc+:xnack-"), 64, true},
+          {"gfx1100", emit::hip_c_for("gfx1100"), 32, true}};
+}
+
+class MatrixUnitsRun : public ::testing::TestWithParam<std::size_t> {};
+
+TEST_P(MatrixUnitsRun, EveryLaneLoadsMultipliesAndStoresWhatItsInstructionSays) {
+  if (std::system("clang++-16 --version > /dev/null 2>&1") != 0)
+    GTEST_SKIP() << "passed by: clang-16 is not installed (script/bootstrap)";
+  const Unit unit = units()[GetParam()];
+  const char* named = std::getenv("TESSERA_TEST_SEED");
+  const unsigned seed = named ? static_cast<unsigned>(std::strtoul(named, nullptr, 0)) : std::random_device{}();
+  std::printf("TESSERA_TEST_SEED=%u\n", seed);
+  std::mt19937 random(seed);
+  test::executed = {};
+  const std::vector<test::MatrixCase> cases = test::matrix_cases(unit.bf16);
+  std::vector<Function> lowered;
+  lowered.reserve(cases.size());
+  std::vector<emit::EmitRequest> requests;
+  for (const test::MatrixCase& c : cases) {
+    const Function fn = test::matrix_case_kernel(c, 2 * unit.width);
+    emit::Target target = emit::target_of(unit.dialect, c.index64);
+    target.max_shared_bytes = 64 << 10;
+    ASSERT_TRUE(emit::keeps_fragments(fn, target));
+    lowered.push_back(emit::lower(fn, target));
+    requests.push_back({&lowered.back(), true});
+  }
+  const emit::EmittedSource source = emit::emit_c(requests, unit.dialect);
+  std::vector<std::string> entries;
+  for (const emit::EmittedKernel& kernel : source.kernels) {
+    ASSERT_EQ(kernel.arguments.size(), 4u) << kernel.text;
+    entries.push_back(kernel.entry);
+  }
+  const test::CompiledText text(source.text, unit.width, entries, 4);
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    test::MatrixRun run(cases[i], random);
+    test::Lanes lanes(2 * unit.width, unit.width, test::execute);
+    lanes.run([&] { text.run(entries[i], {run.a.data(), run.b.data(), run.start.data(), run.out.data()}); });
+    run.check();
+    if (HasFatalFailure()) return;
+  }
+  const auto ran = [&](int i) { return test::executed[static_cast<std::size_t>(i)] > 0; };
+  const bool nvidia = unit.dialect.language == emit::Language::cuda;
+  EXPECT_EQ(ran(test::ldmatrix), nvidia);
+  EXPECT_EQ(ran(test::ldmatrix_trans), nvidia);
+  const MatrixUnits m = unit.dialect.matrix;
+  EXPECT_EQ(ran(test::m16n8k8_f16), m == MatrixUnits::mma_k8);
+  EXPECT_EQ(ran(test::m16n8k16_f16) && ran(test::m16n8k16_bf16), m == MatrixUnits::mma_k16);
+  EXPECT_EQ(ran(test::mfma_16x16x16_f16), m == MatrixUnits::mfma || m == MatrixUnits::mfma_1k);
+  EXPECT_EQ(ran(test::mfma_16x16x8_bf16), m == MatrixUnits::mfma);
+  EXPECT_EQ(ran(test::mfma_16x16x16_bf16), m == MatrixUnits::mfma_1k);
+  EXPECT_EQ(ran(test::wmma_f16) && ran(test::wmma_bf16), m == MatrixUnits::wmma);
+}
+INSTANTIATE_TEST_SUITE_P(All, MatrixUnitsRun, ::testing::Range(std::size_t{0}, std::size_t{5}),
+                         [](const auto& info) { return std::string(units()[info.param].name); });
+
+TEST(MatrixUnits, AreTakenWhereTheyAreAndBlocksAreWholeSubgroups) {
+  const auto keeps = [](const emit::Dialect& d, DType t, std::uint32_t threads) {
+    return emit::keeps_fragments(test::matrix_case_kernel({t, false, false, false, false, false, 0, 40}, threads),
+                                 emit::target_of(d, false));
+  };
+  EXPECT_FALSE(keeps(emit::cuda_c_for(70), DType::f16, 64));
+  EXPECT_TRUE(keeps(emit::cuda_c_for(75), DType::f16, 64));
+  EXPECT_FALSE(keeps(emit::cuda_c_for(75), DType::bf16, 64));
+  EXPECT_TRUE(keeps(emit::cuda_c_for(86), DType::bf16, 96));
+  EXPECT_FALSE(keeps(emit::cuda_c_for(90), DType::f16, 80)) << "its last subgroup is not full";
+  EXPECT_TRUE(keeps(emit::hip_c_for("gfx908"), DType::bf16, 64));
+  EXPECT_FALSE(keeps(emit::hip_c_for("gfx90a"), DType::f16, 96)) << "waves of 64";
+  EXPECT_TRUE(keeps(emit::hip_c_for("gfx1101"), DType::f16, 96));
+  for (const char* none : {"gfx906", "gfx1030", "gfx1200", ""})
+    EXPECT_FALSE(keeps(emit::hip_c_for(none), DType::f16, 64)) << none;
+  for (const emit::Dialect& d : {emit::opencl_c(), emit::opencl_c_intel(), emit::cuda_c(), emit::hip_c()})
+    EXPECT_FALSE(keeps(d, DType::f16, 64)) << d.name;
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiled models: the same as the model, in fewer calls; on every device, and on fake drivers that compute wrongly.
+#include "tessera/nn/compile.h"
+
+#include <atomic>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "tessera/device/placement/placement_scope.h"
+#include "tessera/grad/grad.h"
+#include "tessera/nn/mode.h"
+#include "tests/support/errors.h"
+#include "tests/support/every_device.h"
+
+namespace tessera {
+namespace {
+
+using test::expect_throw;
+using test::OnEveryDevice;
+TESSERA_ON_EVERY_DEVICE();
+
+/// Running figures as after training, so that norms do something.
+template <class Model>
+Model trained(Model model) {
+  std::uint64_t seed = 40;
+  detail::for_each_part(model, [&](ModelArray& part, const Path& at) {
+    if (part.state())
+      static_cast<Array&>(part) = random_uniform(part.shape(), ++seed, 0.5, 1.5).eval();
+    else if (at.text().ends_with("bias"))
+      static_cast<Array&>(part) = random_normal(part.shape(), ++seed).eval();
+  });
+  return model;
+}
+auto dense_model() {
+  return trained(setup(sequential(dense<64, 48>, BatchNorm{}, relu, Dropout{}, dense<48, 32>, relu, dense<32, 5>),
+                       {.seed = 3, .input = {64}}));
+}
+auto smooth_model() {
+  return trained(setup(sequential(dense<64, 48>, silu, dense<48, 32>, Gelu{}, dense<32, 5>), {.seed = 5}));
+}
+auto image_model() {
+  return trained(setup(
+      Sequential{Conv2d{.out = 4, .kernel = 3, .padding = 1, .with_bias = false}, BatchNorm{}, Relu{},
+                 Residual{Sequential{Conv2d{.in = 4, .out = 4, .kernel = 3, .padding = 1}, BatchNorm{.channels = 4}}},
+                 MaxPool2d{}, Flatten{}, Dense{.outputs = 6}},
+      {.seed = 3, .input = {2, 8, 8}}));
+}
+
+template <class Model>
+std::vector<std::vector<std::byte>> bits(const Model& model) {
+  std::vector<std::vector<std::byte>> out;
+  for_each_array(model, [&](const Array& a) {
+    out.emplace_back(a.bytes());
+    if (a.size() > 0) a.as_contiguous().download(out.back().data());
+  });
+  return out;
+}
+double apart(const Array& a, const Array& b) {
+  EXPECT_EQ(a.shape(), b.shape());
+  const auto u = a.astype(DType::f32).to_vector<float>(), v = b.astype(DType::f32).to_vector<float>();
+  double worst = 0, largest = 1e-30;
+  for (std::size_t i = 0; i < std::min(u.size(), v.size()); ++i) {
+    largest = std::max<double>(largest, std::abs(v[i]));
+    worst = std::max<double>(worst, std::isnan(u[i]) ? INFINITY : std::abs(u[i] - v[i]));
+  }
+  return worst / largest;
+}
+
+TEST_P(OnEveryDevice, GivesWhatTheModelGivesAndChangesNothingOfIt) {
+  const auto model = dense_model();
+  const auto images = image_model();
+  const auto before = bits(model), images_before = bits(images);
+  const Array x = Array::from(numbers(7 * 64), Shape{7, 64}),
+              pictures = Array::from(numbers(3 * 128), Shape{3, 2, 8, 8});
+  const Array y = model(x).eval(), z = images(pictures).eval();
+  struct Case {
+    CompilePrecision precision;
+    double bound;
+  };
+  for (const auto& [precision, bound] :
+       {Case{CompilePrecision::f32, 2e-6}, Case{CompilePrecision::f16, 0.01}, Case{CompilePrecision::bf16, 0.06},
+        Case{CompilePrecision::mixed, 0.06}, Case{CompilePrecision::q8_0, 0.04}})
+    for (const CompileLevel level : {CompileLevel::none, CompileLevel::standard, CompileLevel::aggressive}) {
+      SCOPED_TRACE(std::string(compile_precision_name(precision)) + " " + std::string(compile_level_name(level)));
+      const Compiled fast = compile(model, {.level = level, .precision = precision});
+      const Compiled seeing = compile(images, {.level = level, .precision = precision});
+      for (int i = 0; i < 3; ++i) {
+        const Array got = fast(x), seen = seeing(pictures);
+        EXPECT_EQ(got.dtype(), DType::f32);
+        if (precision == CompilePrecision::f32 && level != CompileLevel::aggressive) {  // the same bits
+          EXPECT_EQ(bits(got), bits(y)) << "call " << i;
+          EXPECT_EQ(bits(seen), bits(z)) << "call " << i;
+        } else {
+          EXPECT_LT(apart(got, y), bound) << "call " << i;
+          EXPECT_LT(apart(seen, z), bound) << "call " << i;
+          EXPECT_GT(apart(got, y), 0) << "nothing was done";
+        }
+      }
+    }
+  EXPECT_EQ(bits(model), before);
+  EXPECT_EQ(bits(images), images_before);
+}
+
+TEST_P(OnEveryDevice, ActivationsArePartOfTheLayerBefore) {
+  const auto model = smooth_model();
+  const Array x = Array::from(numbers(2 * 64), Shape{2, 64});
+  EXPECT_EQ(bits(compile(model)(x)), bits(model(x)));
+  const Compiled fast = compile(model, {.level = CompileLevel::aggressive});
+  EXPECT_LT(apart(fast(x), model(x)), 2e-6);
+  EXPECT_EQ(fast.report().layers.at(0).note, "Elementwise 1 is in it");
+  EXPECT_EQ(fast.report().layers.at(2).note, "Gelu 3 is in it");
+  EXPECT_LT(fast.report().pieces, compile(model).report().pieces);
+}
+
+TEST_P(OnEveryDevice, ACallIsOneReplayAndItsResultStays) {
+  const Compiled fast = compile(dense_model(), {});
+  EXPECT_TRUE(fast.report().recorded) << fast.report().not_recorded;
+  const Array x = Array::from(numbers(64), Shape{1, 64}), other = Array::from(numbers(64), Shape{1, 64});
+  const std::uint64_t before = fast.replays();
+  const Array y = fast(x);
+  const auto values = y.to_vector<float>();
+  const Array z = fast(other);
+  EXPECT_EQ(fast.replays(), before + 2) << "of a shape that was known since compile";
+  EXPECT_EQ(y.to_vector<float>(), values) << "the next call does not write it";
+  EXPECT_NE(z.to_vector<float>(), values);
+  EXPECT_EQ(fast(x).to_vector<float>(), values);
+  // Other shapes, and more than are kept.
+  for (int round = 0; round < 2; ++round)
+    for (std::int64_t n : {2, 3, 4, 5, 6, 1, 0}) EXPECT_EQ(fast(Array::zeros({n, 64})).shape(), (Shape{n, 5}));
+  EXPECT_EQ(fast(x).to_vector<float>(), values);
+  // A view that is not contiguous.
+  const Array wide = Array::from(numbers(128), Shape{64, 2}).transpose();
+  EXPECT_LT(apart(fast(wide), dense_model()(wide)), 1e-6);
+}
+
+TEST_P(OnEveryDevice, TellsWhatBecameOfEachLayer) {
+  const Compiled fast = compile(image_model(), {.level = CompileLevel::aggressive, .input = {2, 8, 8}});
+  const CompileReport r = fast.report();
+  EXPECT_EQ(r.device, GetParam());
+  EXPECT_EQ(r.input, (Shape{1, 2, 8, 8}));
+  std::map<std::string, CompileReport::Layer> by;
+  for (const auto& l : r.layers) by[l.path] = l;
+  ASSERT_EQ(by.size(), 9u) << to_string(r);
+  EXPECT_EQ(by["0"].kind, "Conv2d");
+  EXPECT_EQ(by["0"].note, "BatchNorm 1 is in it");
+  EXPECT_EQ(by["1"].note, "part of 0");
+  EXPECT_EQ(by["3.layer.0"].note, "BatchNorm 3.layer.1 is in it");
+  EXPECT_EQ(by["6"].bytes, (64 * 6 + 6) * 4u);
+  EXPECT_GT(by["0"].kernels, 0u);
+  EXPECT_GT(by["6"].kernels, 0u);
+  std::uint64_t kernels = 0;
+  for (const auto& l : r.layers) kernels += l.kernels;
+  EXPECT_LE(kernels, r.pieces + 2) << "what is recorded fuses as much";
+  test::expect_has(to_string(r), {"layer", "Conv2d", "part of 0", to_string(GetParam()), "a call is one replay of"});
+  const std::uint64_t unfolded = compile(image_model(), {.input = {2, 8, 8}}).report().pieces;
+  EXPECT_LT(r.pieces, unfolded) << "folding saves kernels";
+
+  const CompileReport folded = compile(dense_model(), {.level = CompileLevel::aggressive}).report();
+  EXPECT_EQ(folded.layers.at(0).note, "BatchNorm 1 is in it; Elementwise 2 is in it");
+  EXPECT_EQ(folded.layers.at(2).computed_in, "0");
+  EXPECT_EQ(folded.layers.at(4).note, "Elementwise 5 is in it");
+  EXPECT_EQ(compile(dense_model()).report().layers.at(0).note, "");
+
+  const CompileReport packed = compile(dense_model(), {.precision = CompilePrecision::q8_0}).report();
+  by.clear();
+  for (const auto& l : packed.layers) by[l.path] = l;
+  EXPECT_EQ(by["0"].note, "q8_0") << "relu stands behind a norm";
+  EXPECT_LT(by["0"].bytes, 64 * 48 * 2u);
+  EXPECT_EQ(by["4"].note, "Elementwise 5 is in it; f32: 48 inputs are no multiple of 32");
+  EXPECT_EQ(by["3"].note, "x, in inference");
+}
+
+TEST_P(OnEveryDevice, RefusesWhatItCannotDo) {
+  const auto model = dense_model();
+  const Compiled fast = compile(model);
+  const Device elsewhere = GetParam().backend == Backend::interp ? Device{Backend::cpu, 0} : Device{Backend::interp, 0};
+  expect_throw<DeviceError>(
+      [&] {
+        fast(Array::zeros({1, 64}, DType::f32, elsewhere));
+      },
+      {"compiled for", to_string(GetParam()), to_string(elsewhere)});
+  expect_throw<ArgumentError>(
+      [&] {
+        grad([&](const Array& x) { return sum(fast(x)); })(Array::zeros({1, 64}));
+      },
+      {"no gradient"});
+  expect_throw<ShapeError>([&] { fast(Array::zeros({1, 63})); }, {"(1, 63)"});
+  EXPECT_EQ(fast(Array::zeros({1, 64})).shape(), (Shape{1, 5})) << "goes on after an error";
+  expect_throw<ShapeError>(
+      [&] {
+        const auto rows = setup(sequential(dense<4, 6>, BatchNorm{.channels = 6}), {.seed = 1});
+        compile(rows, {.level = CompileLevel::aggressive})(Array::zeros({2, 6, 4}));
+      },
+      {"CompileLevel::standard"});
+  expect_throw<DtypeError>(
+      [&] {
+        const DeviceScope cpu(Device{Backend::cpu, 0});
+        compile(setup(sequential(dense<4, 6>), {.seed = 1, .dtype = DType::f64}), {.precision = CompilePrecision::f16});
+      },
+      {"0.weight", "f64"});
+  expect_throw<ArgumentError>([&] { compile(sequential(relu), {.verify = true}); }, {".input"});
+  expect_throw<DeviceError>([&] { compile(model, {.device = Device{Backend::interp, 99}}); }, {"interp:99"});
+  // The Training scope of the thread is not the model's.
+  const Training mode({.seed = 1});
+  EXPECT_EQ(bits(fast(Array::zeros({1, 64}))), bits(fast(Array::zeros({1, 64}))));
+}
+
+TEST_P(OnEveryDevice, ThreadsTakeTurns) {
+  const auto model = dense_model();
+  const Compiled fast = compile(model);
+  std::vector<Array> in;
+  std::vector<std::vector<float>> wanted;
+  for (int t = 0; t < 4; ++t) {
+    in.push_back(Array::from(numbers(64 * (1 + t % 2)), Shape{1 + t % 2, 64}).eval());
+    wanted.push_back(fast(in.back()).to_vector<float>());
+  }
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong = 0;
+  for (std::size_t t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 10; ++i) wrong += fast(in[t]).to_vector<float>() != wanted[t];
+    });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_P(OnEveryDevice, VerifiesLayerByLayer) {
+  for (const CompilePrecision precision :
+       {CompilePrecision::f32, CompilePrecision::f16, CompilePrecision::mixed, CompilePrecision::q8_0}) {
+    const Compiled fast =
+        compile(dense_model(), {.level = CompileLevel::aggressive, .precision = precision, .verify = true});
+    ASSERT_TRUE(fast.report().worst);
+    EXPECT_LT(*fast.report().worst, 0.1);
+  }
+  EXPECT_LT(
+      *compile(image_model(), {.level = CompileLevel::aggressive, .verify = true, .input = {2, 8, 8}}).report().worst,
+      1e-5);
+}
+
+// A layer that computes wrongly on one device only, as a broken driver would.
+struct Broken {
+  Device where;
+  Array operator()(const Array& x) const {
+    if (x.device() != where) return x * 2.0;
+    Array y = (x * 2.0).eval();
+    y.slice(1, 3, 4).fill(1000);
+    return y;
+  }
+  Shape output_shape(const Shape& input) const { return input; }
+};
+}  // namespace
+template <>
+inline constexpr bool holds_no_arrays<Broken> = true;
+namespace {
+
+TEST_P(OnEveryDevice, NamesTheLayerAndElementOfAFault) {
+  const auto model = setup(Sequential{Dense{.inputs = 8, .outputs = 6}, Broken{GetParam()}, Dense{.outputs = 2}},
+                           {.seed = 1, .input = {8}});
+  EXPECT_NO_THROW(compile(model));
+  try {
+    compile(model, {.verify = true});
+    FAIL() << "nothing was found";
+  } catch (const LayerFault& e) {
+    EXPECT_EQ(e.layer(), "1") << e.what();
+    EXPECT_EQ(e.element() % 6, 3) << e.what();
+    test::expect_has(e.what(), {"layer = 1 (", "element", to_string(GetParam()), "1000"});
+  }
+}
+
+// With this fault every kernel of a fake driver but the first, by which it is tried, spoils the element at seven tenths
+// of its result.
+TEST(WrongDriver, IsFound) {
+  const char* fault = std::getenv("TESSERA_FAKE_FAULT");
+  if (fault == nullptr || std::strcmp(fault, "wrong=2+") != 0) GTEST_SKIP() << "no driver computes wrongly";
+  const DeviceScope scope(testing::all_devices().front());
+  ASSERT_FALSE(is_built_in(current_device().backend));
+  const auto model = [&] {
+    const DeviceScope cpu(Device{Backend::cpu, 0});
+    return setup(sequential(dense<8, 128>, relu, dense<128, 4>), {.seed = 2});
+  }();
+  try {
+    compile(model, {.device = current_device(), .verify = true});
+    FAIL() << "nothing was found";
+  } catch (const LayerFault& e) {
+    EXPECT_EQ(e.layer(), "0") << e.what();
+    EXPECT_EQ(e.element(), 358) << "seven tenths of 4 x 128: " << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// docs/training.md, kept true: every C++ block of it stands in this file, is compiled and run here, and what it shows
+// as printed is compared with what is printed.
+#include <gtest/gtest.h>
+#include <tessera/tessera.h>
+
+#include "tests/support/docs_page.h"
+#include "tests/support/folder.h"
+
+using namespace tessera;
+
+namespace {
+
+using Floats = std::vector<float>;
+
+const test::DocsPage& page() {
+  static const test::DocsPage one("docs/training.md");
+  return one;
+}
+
+TEST(TrainingDocs, EveryBlockIsCompiledHere) { page().expect_blocks_in("tests/nn/training_docs_test.cpp", 15); }
+
+// What follows stands on the page as it stands here.
+// clang-format off
+
+TEST(TrainingDocs, AGradient) {
+  const DeviceScope scope(Device{});
+auto f = [](const Array& x) { return sum(x * x * x); };
+Array x = Array::from({1.f, 2.f, 3.f});
+Array slope = grad(f)(x);                        // [3, 12, 27]
+auto [value, gradient] = value_and_grad(f)(x);   // 36, and the same gradient
+
+  EXPECT_EQ(slope.to_vector<float>(), (Floats{3, 12, 27}));
+  EXPECT_EQ(value.item<float>(), 36);
+  EXPECT_EQ(gradient.to_vector<float>(), slope.to_vector<float>());
+
+auto area = [](const Array& a, const Array& b) { return sum(a * b); };
+auto [by_a, by_b] = grad(area, wrt<0, 1>)(Array::full({}, 2), Array::full({}, 5));  // 5, 2
+
+auto cube = [](const Array& x) { return x * x * x; };
+Array bend = grad(grad(cube))(Array::full({}, 2));  // 12
+
+  EXPECT_EQ(by_a.item<float>(), 5);
+  EXPECT_EQ(by_b.item<float>(), 2);
+  EXPECT_EQ(bend.item<float>(), 12);
+}
+
+struct Network {
+  Array w1, b1, w2, b2;
+};
+Array predict(const Network& n, const Array& x) {
+  return matmul(tanh(matmul(x, n.w1) + n.b1), n.w2) + n.b2;
+}
+
+TEST(TrainingDocs, ANetworkByHand) {
+  const DeviceScope scope(Device{});
+Network net{random_normal({1, 16}, 1), Array::zeros({16}), random_normal({16, 1}, 2, 0, 0.25), Array::zeros({1})};
+Array xs = Array::arange(64, -3, 6.0 / 63).reshape({64, 1});
+Array ys = sin(xs);
+auto loss_of = [&](const Network& n) {
+  Array wrong = predict(n, xs) - ys;
+  return mean(wrong * wrong);
+};
+float loss = 0;
+for (int step = 0; step < 500; ++step) {
+  auto [now, by] = value_and_grad(loss_of)(net);
+  net.w1 -= 0.1 * by.w1;
+  net.b1 -= 0.1 * by.b1;
+  net.w2 -= 0.1 * by.w2;
+  net.b2 -= 0.1 * by.b2;
+  loss = now.item<float>();  // below 0.02 at the end
+}
+
+  EXPECT_LT(loss, 0.02f);
+}
+
+TEST(TrainingDocs, AModelLearnsAndIsKept) {
+  const DeviceScope scope(Device{});
+  const test::Folder folder;
+auto model = setup(sequential(dense<2, 32>, relu, dense<32, 2>), {.seed = 1});
+
+  page().expect(summary(model));
+
+Array points = random_uniform({512, 2}, 7, -1, 1);
+Array inside = (sum(points * points, {1}) < 0.5).astype(DType::i32);
+Adam optimiser(model, {.lr = 1e-2});
+for (std::uint64_t step = 0; step < 200; ++step) {
+  Training mode({.seed = 1, .counter = Counter(step)});
+  auto [loss, gradient] =
+      value_and_grad([&](const auto& m) { return cross_entropy(m(points), inside); })(model);
+  optimiser.step(model, gradient);
+  mode.apply(model);
+}
+float right = accuracy(model(points), inside).item<float>();  // above 0.97
+
+  EXPECT_GT(right, 0.97f);
+
+save_arrays(model, folder / "model.safetensors");
+save_arrays(optimiser, folder / "optimiser.safetensors");
+
+auto again = setup(sequential(dense<2, 32>, relu, dense<32, 2>));
+load_arrays(again, folder / "model.safetensors");
+
+  EXPECT_EQ(again(points).to_vector<float>(), model(points).to_vector<float>());
+  const Rate rate = cosine_rate(1e-2, {.steps = 200, .warmup = 10});
+  EXPECT_LT(rate.at(199), rate.at(10));
+  auto smaller = setup(sequential(dense<2, 16>, relu, dense<16, 2>));
+  try {
+    load_arrays(smaller, folder / "model.safetensors");
+    FAIL() << "loaded";
+  } catch (const ArgumentError& e) {
+    const std::string said = e.what();
+    page().expect(said.substr(0, said.find(" (file = ")));
+  }
+
+freeze(again, "0.*");
+auto by = grad([&](const auto& m) { return cross_entropy(m(points), inside); })(again);
+bool left_out = by.get<0>().weight.empty();  // true: no gradient is computed for what is frozen
+
+  EXPECT_TRUE(left_out);
+  EXPECT_FALSE(by.get<2>().weight.empty());
+}
+
+TEST(TrainingDocs, FitTrainsWithOneCall) {
+  const DeviceScope scope(Device{});
+  const test::Folder folder;
+  const Array points = random_uniform({512, 2}, 7, -1, 1);
+  const Array inside = (sum(points * points, {1}) < 0.5).astype(DType::i32);
+auto net = setup(sequential(dense<2, 32>, relu, dense<32, 2>), {.seed = 1});
+using Net = decltype(net);
+auto loss_of = [](const Net& m, const auto& batch) {
+  const auto& [x, y] = batch;
+  return cross_entropy(m(x), y);
+};
+auto [trained, result] = fit(net, batches(points, inside, {.size = 64, .shuffle = true, .seed = 1}),
+                             {.loss = loss_of, .optimiser = Adam(net, {.lr = 1e-2}), .epochs = 25});
+float as_right = accuracy(trained(points), inside).item<float>();  // above 0.97
+
+  EXPECT_GT(as_right, 0.97f);
+  EXPECT_EQ(result.steps, 200u);
+
+Array others = random_uniform({512, 2}, 8, -1, 1);
+Array of_others = (sum(others * others, {1}) < 0.5).astype(DType::i32);
+auto right_of = [](const Net& m, const auto& batch) { return accuracy(m(std::get<0>(batch)), std::get<1>(batch)); };
+auto validation = [&](const Net& m) {
+  return evaluate(m, batches(others, of_others, {.size = 256}), {{"loss", loss_of}, {"accuracy", right_of}});
+};
+auto [best, how] = fit(net, batches(points, inside, {.size = 64, .shuffle = true, .seed = 1}),
+                       {.loss = loss_of,
+                        .optimiser = Adam(net, {.lr = 1e-2}),
+                        .epochs = 60,
+                        .validation = validation,
+                        .early_stopping = EarlyStopping{.figure = "loss", .patience = 5},
+                        .callbacks = {.progress = progress_on_terminal()},
+                        .csv = folder / "circle.csv",
+                        .checkpoint = folder / "circle.safetensors",
+                        .resume = true});
+double held_out = figure(how.figures, "accuracy");  // above 0.95
+Array classes = argmax(predict(best, others), 1);
+
+  EXPECT_GT(held_out, 0.95);
+  EXPECT_EQ(classes.shape(), (Shape{512}));
+  EXPECT_LT(how.epochs, 60u) << "it ends early";
+  EXPECT_TRUE(how.end == FitResult::End::early);
+  const std::string table = test::text_of(folder / "circle.csv");
+  page().expect("```text\n" + table.substr(0, table.find('\n') + 1));
+
+Trainer<Net> trainer(net, Adam(net, {.lr = 1e-2}), loss_of, {.clip_norm = 1.0});
+auto data = batches(points, inside, {.size = 64, .shuffle = true});
+for (int epoch = 0; epoch < 5; ++epoch) {
+  for (const auto& batch : data) trainer.step(batch);  // each time in another order
+  trainer.check();
+}
+Net now = trainer.trained();
+
+  EXPECT_GT(accuracy(now(points), inside).item<float>(), 0.9f);
+  EXPECT_EQ(trainer.steps(), 40u);
+  EXPECT_GT(trainer.replays(), 30u);
+}
+
+TEST(TrainingDocs, MixedPrecision) {
+  const DeviceScope scope(Device{});
+  const Array points = random_uniform({512, 2}, 7, -1, 1);
+  const Array inside = (sum(points * points, {1}) < 0.5).astype(DType::i32);
+auto narrow = setup(sequential(dense<2, 32>, relu, dense<32, 2>), {.seed = 1});
+Adam narrow_optimiser(narrow, {.lr = 1e-2});
+MixedPrecision precision(narrow, {.dtype = DType::f16});
+for (std::uint64_t step = 0; step < 200; ++step) {
+  Training mode({.seed = 1, .counter = Counter(step)});
+  auto [loss, gradient] = precision.value_and_grad(
+      [&](const auto& m) { return cross_entropy(m(points), inside); })(narrow);
+  precision.step(narrow_optimiser, narrow, gradient, mode);
+}
+float as_right = accuracy(narrow(points), inside).item<float>();  // above 0.97
+
+  EXPECT_GT(as_right, 0.97f);
+  EXPECT_EQ(precision.scale(), 65536);
+
+using Narrow = decltype(narrow);
+Trainer<Narrow> trainer(
+    narrow, Adam(narrow, {.lr = 1e-3}),
+    [](const Narrow& m, const auto& b) { return cross_entropy(m(std::get<0>(b)), std::get<1>(b)); },
+    {.precision = {.dtype = DType::bf16}});
+for (const auto& batch : batches(points, inside, {.size = 128, .shuffle = true})) trainer.step(batch);
+trainer.check();
+
+  EXPECT_EQ(trainer.steps(), 4u);
+  EXPECT_GT(accuracy(trainer.model()(points), inside).item<float>(), 0.97f);
+  const auto wide = setup(sequential(dense<2, 2>), {.dtype = DType::f64});
+  page().expect_error([&] { MixedPrecision(wide, {.dtype = DType::bf16}); });
+}
+
+struct Gated {
+  Dense value{.inputs = 2, .outputs = 32}, gate{.inputs = 2, .outputs = 32};
+  Parameter scale{{32}, init::ones()};
+  Array operator()(const Array& x) const { return scale * value(x) * sigmoid(gate(x)); }
+};
+
+TEST(TrainingDocs, LayersOfYourOwn) {
+  const DeviceScope scope(Device{});
+auto gated = setup(Sequential{Gated{}, Dense{.inputs = 32, .outputs = 2}}, {.seed = 1});
+std::string first = parameters(gated)[0].path;  // "0.value.weight"
+
+  EXPECT_EQ(first, "0.value.weight");
+  EXPECT_EQ(gated(Array::ones({5, 2})).shape(), (Shape{5, 2}));
+  const auto by = grad([](const auto& m) { return sum(m(Array::ones({5, 2}))); })(gated);
+  EXPECT_EQ(by.get<0>().scale.shape(), (Shape{32}));
+}
+
+TEST(TrainingDocs, WhatIsAnError) {
+  const DeviceScope scope(Device{});
+  const Array x = Array::from({1.f, 2.f, 3.f});
+auto running = [](Array x) {
+  x += 1.0;
+  return sum(x);
+};
+
+  page().expect_error([&] { grad(running)(x); });
+
+auto collecting = [](const Array& x) {
+  Array all = Array::zeros({3});
+  all.assign(x * 2.0);
+  return sum(all);
+};
+
+  page().expect_error([&] { grad(collecting)(x); });
+  EXPECT_EQ(grad([](const Array& a) { return a.item<float>() > 3 ? a : 2.0 * a; })(Array::full({}, 1)).item<float>(), 2);
+  EXPECT_EQ(grad([](const Array& a) { return a * stop_gradient(a); })(Array::full({}, 3)).item<float>(), 3);
+}
+
+}  // namespace

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the makers of rows share: expectations over a world, in bits.
+#pragma once
+
+#include "tests/nodes/node_table.h"
+
+namespace tessera::test {
+
+template <class K, class F>
+void for_each_kind(F f) {
+  for (int k = 0; k < static_cast<int>(K::count_); ++k) f(static_cast<K>(k));
+}
+
+/// A row of a map kernel; its errors say `name`, or the op where there is none.
+template <class K>
+Row row(ir::Op op, K sub, std::string_view name, std::function<void(Tracer&)> cell) {
+  Row r;
+  r.op = op, r.sub = static_cast<std::uint8_t>(sub), r.name = name;
+  r.word = name.empty() || op == ir::Op::cast || op == ir::Op::bitcast || op == ir::Op::vector ? ir::op_name(op) : name;
+  r.cell = std::move(cell);
+  return r;
+}
+template <class K>
+Row block_row(ir::Op op, K sub, std::string_view name, std::function<void(Tracer&)> cell) {
+  Row r = row(op, sub, name, std::move(cell));
+  r.block = true;
+  return r;
+}
+
+/// The bits of a computed value: in the dtype in which the column computes.
+template <class T>
+std::uint64_t bits_of(Column column, T value) {
+  return ir::to_bits(column.compute(), value);
+}
+/// The bits of a value converted to `to`: to 16 bits by way of f32.
+template <class From>
+std::uint64_t converted(DType to, From value) {
+  return ir::with_compute_type(to, [&](auto tag) { return ir::to_bits(to, ir::convert<decltype(tag)>(value)); });
+}
+/// Bits that stay as they are.
+template <class F>
+Expected raw(F f) {
+  return [f](const World& w, std::size_t i) -> std::optional<std::uint64_t> { return f(w, i); };
+}
+/// f of one element of an input, in the dtype in which the column computes.
+template <class F>
+Expected at_input(std::vector<std::uint64_t> World::*input, std::size_t at, F f) {
+  return [=](const World& w, std::size_t) -> std::optional<std::uint64_t> {
+    return ir::with_compute_type(w.column.dtype, [&](auto tag) {
+      using T = decltype(tag);
+      return bits_of(w.column, f(w.value<T>(w.*input, at)));
+    });
+  };
+}
+/// f of thread i's a, as a bool.
+template <class F>
+Expected of_inputs_as_bool(F f) {
+  return [f](const World& w, std::size_t i) -> std::optional<std::uint64_t> {
+    return ir::with_compute_type(w.column.dtype,
+                                 [&](auto tag) -> std::uint64_t { return f(w.value<decltype(tag)>(w.a, i)); });
+  };
+}
+
+/// a * b of 16-bit floats, computed in f32 and rounded once.
+inline Expected product_rounded() {
+  return [](const World& w, std::size_t i) -> std::optional<std::uint64_t> {
+    return ir::to_bits(w.column.dtype, w.value<float>(w.a, i) * w.value<float>(w.b, i));
+  };
+}
+
+/// Lane l is a, b, c, s in turn, `from` lanes on.
+inline std::uint64_t input_of_lane(const World& w, std::size_t lane, std::size_t i) {
+  return lane == 0 ? w.a[i] : lane == 1 ? w.b[i] : lane == 2 ? w.c[i] : w.s[i];
+}
+inline ir::Value vector_of_inputs(Tracer& t, std::size_t lanes, std::size_t from = 0) {
+  const ir::Value inputs[] = {t.a(), t.b(), t.c(), t.s()};
+  std::vector<ir::NodeId> ids;
+  for (std::size_t l = 0; l < lanes; ++l) ids.push_back(inputs[(l + from) % lanes].id());
+  return ir::Value(ir::Builder::current().make_vector(ids));
+}
+
+}  // namespace tessera::test

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of what the threads of a block do together: mma, subgroup, block_reduce, block_scan, block_uniform, barrier.
+#include "tests/nodes/node_rows.h"
+
+namespace tessera::test {
+
+using namespace ir;
+
+namespace {
+
+constexpr std::size_t threads = World::block_threads;
+
+/// op over `input` of threads [begin, end), each given thread i, starting from `first`.
+template <class Range>
+Expected folded(BinaryOp op, std::vector<std::uint64_t> World::*input, Range range) {
+  return [=](const World& w, std::size_t i) -> std::optional<std::uint64_t> {
+    return with_compute_type(w.column.dtype, [&](auto tag) {
+      using T = decltype(tag);
+      const auto [begin, end] = range(w, i);
+      T sum{};
+      for (std::size_t k = begin; k < end; ++k)
+        sum = k == begin ? w.value<T>(w.*input, k) : apply(op, sum, w.value<T>(w.*input, k));
+      return bits_of(w.column, sum);
+    });
+  };
+}
+using Range = std::pair<std::size_t, std::size_t>;
+Range of_subgroup(const World& w, std::size_t i) { return {w.subgroup_begin(i), w.subgroup_end(i)}; }
+Range of_block(const World&, std::size_t i) { return {i - i % threads, i - i % threads + threads}; }
+
+/// a of thread `from(w, i)`, as computed; the thread's own where that is none of the subgroup's.
+template <class F>
+Expected moved(F from) {
+  return [from](const World& w, std::size_t i) -> std::optional<std::uint64_t> {
+    std::size_t source = from(w, i);
+    if (source < w.subgroup_begin(i) || source >= w.subgroup_end(i)) source = i;
+    return at_input(&World::a, source, [](auto v) { return v; })(w, i);
+  };
+}
+
+void subgroup_cell(SubgroupOp op, Tracer& t) {
+  switch (op) {
+    case SubgroupOp::sum: return t.result(subgroup(op, t.s()), folded(BinaryOp::add, &World::s, of_subgroup));
+    case SubgroupOp::min: return t.result(subgroup(op, t.a()), folded(BinaryOp::min, &World::a, of_subgroup), true);
+    case SubgroupOp::max: return t.result(subgroup(op, t.a()), folded(BinaryOp::max, &World::a, of_subgroup), true);
+    case SubgroupOp::any: return t.result(subgroup(op, t.a()), folded(BinaryOp::or_, &World::a, of_subgroup));
+    case SubgroupOp::all: return t.result(subgroup(op, t.a()), folded(BinaryOp::and_, &World::a, of_subgroup));
+    case SubgroupOp::broadcast:
+      t.result(subgroup(op, t.a(), 0), moved([](const World& w, std::size_t i) { return w.subgroup_begin(i); }));
+      return t.result(subgroup(op, t.a(), subgroup_size() - 1),
+                      moved([](const World& w, std::size_t i) { return w.subgroup_begin(i) + w.width - 1; }));
+    case SubgroupOp::shuffle: {
+      const Value count = min(subgroup_size(), static_cast<int>(threads) - subgroup_id() * subgroup_size());
+      return t.result(subgroup(op, t.a(), (lane_id() * 5 + 3) % count), moved([](const World& w, std::size_t i) {
+                        const std::size_t begin = w.subgroup_begin(i);
+                        return begin + ((i - begin) * 5 + 3) % (w.subgroup_end(i) - begin);
+                      }));
+    }
+    case SubgroupOp::shuffle_xor:
+      return t.result(subgroup(op, t.a(), 1), moved([](const World& w, std::size_t i) {
+                        return w.subgroup_begin(i) + ((i - w.subgroup_begin(i)) ^ 1);
+                      }));
+    case SubgroupOp::shuffle_up:
+      return t.result(subgroup(op, t.a(), 2), moved([](const World&, std::size_t i) { return i - 2; }));
+    case SubgroupOp::shuffle_down:
+      return t.result(subgroup(op, t.a(), 2), moved([](const World&, std::size_t i) { return i + 2; }));
+    case SubgroupOp::inclusive_sum:
+      return t.result(subgroup(op, t.s()), folded(BinaryOp::add, &World::s, [](const World& w, std::size_t i) {
+                        return Range{w.subgroup_begin(i), i + 1};
+                      }));
+    case SubgroupOp::exclusive_sum:
+      return t.result(subgroup(op, t.s()), folded(BinaryOp::add, &World::s, [](const World& w, std::size_t i) {
+                        return Range{w.subgroup_begin(i), i};
+                      }));
+    case SubgroupOp::count_: break;
+  }
+  t.check([](const World&, const auto&) { return "no expectation is written for it"; });
+}
+
+void reduce_cell(ReduceOp op, Tracer& t) {
+  const BinaryOp step = op == ReduceOp::sum    ? BinaryOp::add
+                        : op == ReduceOp::min  ? BinaryOp::min
+                        : op == ReduceOp::max  ? BinaryOp::max
+                        : op == ReduceOp::and_ ? BinaryOp::and_
+                                               : BinaryOp::or_;
+  static_assert(static_cast<int>(ReduceOp::count_) == 5);
+  const bool sum = op == ReduceOp::sum;
+  t.result(block_reduce(op, sum ? t.s() : t.a()), folded(step, sum ? &World::s : &World::a, of_block), !sum);
+}
+
+// Matrices of small whole numbers in the column's dtype, each subgroup with its own product in a part of the output.
+constexpr std::size_t side = fragment_side, matrix = side * side;
+std::int64_t left_element(std::size_t i, std::size_t j) { return static_cast<std::int64_t>((i * 7 + j * 3) % 11) - 5; }
+std::int64_t right_element(std::size_t i, std::size_t j) { return static_cast<std::int64_t>((i * 5 + j) % 7) - 3; }
+
+std::vector<std::uint64_t> elements(DType t, std::int64_t (*element)(std::size_t i, std::size_t j)) {
+  std::vector<std::uint64_t> out;
+  for (std::size_t e = 0; e < matrix; ++e) out.push_back(to_bits(t, element(e / side, e % side)));
+  return out;
+}
+
+/// An accumulator per subgroup: from its place, `right` says what element (i, j) must be.
+void store_matrix(Tracer& t, const Fragment& sums, std::int64_t (*right)(std::size_t i, std::size_t j)) {
+  const BufferRef out = t.output(DType::f32, World::blocks * threads * matrix,
+                                 [right](const World& w, std::size_t e) -> std::optional<std::uint64_t> {
+                                   const std::size_t count = (threads + w.width - 1) / w.width;
+                                   if (e / matrix >= World::blocks * count) return std::nullopt;  // no subgroup's
+                                   return to_bits(DType::f32, right(e % matrix / side, e % side));
+                                 });
+  sums.store(out, (block_id() * subgroup_count() + subgroup_id()) * static_cast<int>(matrix), static_cast<int>(side));
+}
+void matrix_cell(bool multiply, Tracer& t) {
+  const Fragment left(FragmentRole::left, t.dtype()), right(FragmentRole::right, t.dtype()),
+      sums(FragmentRole::accumulator, DType::f32);
+  const auto unit = [](std::size_t i, std::size_t j) { return std::int64_t{i == j}; };
+  const BufferRef first = t.memory(t.dtype(), elements(t.dtype(), left_element)),
+                  second = t.memory(t.dtype(), elements(t.dtype(), multiply ? right_element : +unit));
+  right.load(second, 0, static_cast<int>(side));
+  sums.fill(0.f);
+  if (multiply) {  // twice, so that the sum goes on
+    left.load(first, 0, static_cast<int>(side));
+    sums.multiply_add(left, right), sums.multiply_add(left, right);
+    return store_matrix(t, sums, [](std::size_t i, std::size_t j) {
+      std::int64_t sum = 0;
+      for (std::size_t k = 0; k < side; ++k) sum += 2 * left_element(i, k) * right_element(k, j);
+      return sum;
+    });
+  }
+  left.load(first, 0, static_cast<int>(side));
+  sums.multiply_add(left, right);
+  left.load_transposed(first, 0, static_cast<int>(side));
+  sums.multiply_add(left, right);
+  store_matrix(t, sums, [](std::size_t i, std::size_t j) { return left_element(i, j) + left_element(j, i); });
+}
+/// Sums are of f32 and load as they are; factors show what they loaded in a product.
+void load_cell(Tracer& t) {
+  if (t.dtype() != DType::f32) return matrix_cell(false, t);
+  const Fragment sums(FragmentRole::accumulator, DType::f32);
+  const BufferRef from = t.memory(DType::f32, elements(DType::f32, left_element));
+  sums.load(from, 0, static_cast<int>(side));
+  store_matrix(t, sums, left_element);
+  sums.load_transposed(from, 0, static_cast<int>(side));
+  store_matrix(t, sums, [](std::size_t i, std::size_t j) { return left_element(j, i); });
+}
+void accumulator_cell(Tracer& t) {
+  const Fragment sums(FragmentRole::accumulator, t.dtype());
+  sums.fill(t.scalar(DType::f32, to_bits(DType::f32, 7)));
+  store_matrix(t, sums, [](std::size_t, std::size_t) { return std::int64_t{7}; });
+}
+
+void add_matrices(std::vector<Row>& rows) {
+  const auto add = [&](Op op, auto kind, std::string_view word, std::function<void(Tracer&)> cell) {
+    Row r = block_row(op, kind, name_of(kind), std::move(cell));
+    r.word = word;
+    rows.push_back(std::move(r));
+  };
+  const auto product = [](Tracer& t) { matrix_cell(true, t); };
+  add(Op::local, FragmentRole::left, "matrices", product);
+  add(Op::local, FragmentRole::right, "matrices", product);
+  add(Op::local, FragmentRole::accumulator, "accumulator", &accumulator_cell);
+  for_each_kind<MmaOp>([&](MmaOp op) {
+    switch (op) {
+      case MmaOp::load: return add(Op::mma, op, "matrices", &load_cell);
+      case MmaOp::multiply: return add(Op::mma, op, "matrices", product);
+      case MmaOp::fill:
+      case MmaOp::store: return add(Op::mma, op, "accumulator", &accumulator_cell);
+      case MmaOp::count_: break;
+    }
+  });
+}
+
+}  // namespace
+
+void add_convergent_rows(std::vector<Row>& rows) {
+  add_matrices(rows);
+  for_each_kind<SubgroupOp>([&](SubgroupOp op) {
+    rows.push_back(block_row(Op::subgroup, op, name_of(op), [op](Tracer& t) { subgroup_cell(op, t); }));
+  });
+  for_each_kind<ReduceOp>([&](ReduceOp op) {
+    rows.push_back(block_row(Op::block_reduce, op, name_of(op), [op](Tracer& t) { reduce_cell(op, t); }));
+  });
+  for (const bool exclusive : {false, true})
+    for_each_kind<ReduceOp>([&](ReduceOp op) {
+      Row r = block_row(Op::block_scan, op, std::string(name_of(op)) + (exclusive ? "(exclusive)" : ""),
+                        [op, exclusive](Tracer& t) {
+                          const Value v(Builder::current().block_scan(op, t.s().id(), exclusive));
+                          t.result(v, folded(BinaryOp::add, &World::s, [exclusive](const World&, std::size_t i) {
+                                     return Range{i - i % threads, exclusive ? i : i + 1};
+                                   }));
+                        });
+      r.word = "block_scan";
+      rows.push_back(std::move(r));
+    });
+  rows.push_back(block_row(Op::block_uniform, 0, "", [](Tracer& t) {
+    t.result(block_uniform(t.b(block_id())), [](const World& w, std::size_t i) {
+      return at_input(&World::b, i / threads, [](auto v) { return v; })(w, i);
+    });
+  }));
+  rows.push_back(block_row(Op::barrier, 0, "", [](Tracer& t) {
+    const DType held = t.column().memory();
+    const BufferRef board = shared(held, threads);
+    const Value mine = thread_id(1) * static_cast<int>(World::block_x) + thread_id(0);
+    Variable rounds(DType::index, 0);
+    const Value v = held == t.dtype() ? t.a() : cast(held, t.a());
+    board.store(mine, v);
+    barrier();
+    for_(0, 3, [&](Value) {  // three steps of one to the left
+      const Value next = board.load((mine + 1) % static_cast<int>(threads));
+      barrier();
+      board.store(mine, next);
+      barrier();
+    });
+    t.result(board.load(mine),
+             raw([](const World& w, std::size_t i) { return w.a[i - i % threads + (i % threads + 3) % threads]; }));
+  }));
+}
+
+}  // namespace tessera::test

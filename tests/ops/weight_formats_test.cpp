@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// The numbers that blocks of every format stand for, to the bit: on the host, and packed on every device. The figures
+// are those of the PyPI package gguf, by tools/make_weight_cases.py. And small models as llama-quantize mixes formats,
+// beside llama.cpp's own logits, by tools/make_quantised_models.py.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tessera/base/sha256.h"
+#include "tessera/llm/ggml_blocks.h"
+#include "tessera/llm/llama.h"
+#include "tests/llm/reference_llama.h"
+#include "tests/support/errors.h"
+#include "tests/support/every_device.h"
+
+namespace tessera {
+namespace {
+
+using test::expect_throw;
+using test::OnEveryDevice;
+TESSERA_ON_EVERY_DEVICE();
+
+struct Case {
+  GgmlType type;
+  const char* digest;                  // SHA-256 of all 65536 numbers
+  std::array<std::uint32_t, 4> first;  // their bits
+};
+// By gguf 0.19.0.
+constexpr Case cases[] = {
+    {GgmlType::q8_0,
+     "1b0c98465abb2d3bb541f14ab244c476c3f37648a3ae38913c476eda19317aa9",
+     {0xbc7da400, 0xbc84dc00, 0xbb291800, 0xbc414000}},
+    {GgmlType::q4_0,
+     "5194eaa6ac2aea2f1884768eb441ad4bb0fb71cee6a9ed43a23d3adcb0ce70e5",
+     {0xba414000, 0xbac14000, 0x39c14000, 0xbb414000}},
+    {GgmlType::q4_1,
+     "f705f79ec651673a819f142457af0d94bc3c9776c583aadc04ed7a6010d813b6",
+     {0x3b0c0800, 0xba9ac000, 0x3b6ca800, 0x3ae7c000}},
+    {GgmlType::q5_0,
+     "a49c73351787f52deaa1b34086ea4a77f604fd101e44b7f9e303840ce55f75a6",
+     {0xba90f000, 0x3b414000, 0x3ba91800, 0xbb719000}},
+    {GgmlType::q5_1,
+     "709b5992e0e27b7afd4c994e637df1e033b083383150aced1eac42b1ff571dcf",
+     {0x3c21d400, 0x3a872000, 0x3b6ca800, 0x3be30800}},
+    {GgmlType::iq4_nl,
+     "0f85a1d30711d688b51e12b5340935e0d6fa0ff42deccaa414c8b0f4b75b2841",
+     {0xbc04dc00, 0xbc93f500, 0x3b9d0400, 0xbd3fbd80}},
+    {GgmlType::q4_K,
+     "31327bfd21381152bd3eefce6a8b342291a43d19b032d15ff6f0ba717bb50475",
+     {0x3da2efc0, 0x3e3d0a00, 0x3e681140, 0x3e944e10}},
+    {GgmlType::q5_K,
+     "c9ace1076c495cccd249d3c21948d7a35796e18ea48ee888836ffb15ae29b553",
+     {0x3f1ad4a0, 0x3dcdf700, 0x3e528da0, 0x3f259670}},
+    {GgmlType::q6_K,
+     "04fa9298f7cd15e0d9ed30a4e862b75ab1f72b149566d1be202cdc6c58dc1e3f",
+     {0x440a2820, 0xc478aea0, 0xc40a2820, 0x448a2820}},
+    {GgmlType::bf16,
+     "cab2d37a9a2cd493777d2618ad52b099a00481ab827b36233c364b37497df76b",
+     {0x0e0a0000, 0x94d60000, 0xa0f90000, 0x880d0000}},
+    {GgmlType::f16,
+     "3c702572a52dc47a0d60d545933d7c3a9d4ee3cb0dbb7e08b133ec77b2da543d",
+     {0x39c14000, 0xba9ac000, 0xbc1f2000, 0xb901a000}},
+};
+constexpr std::size_t count = 65536;
+
+// splitmix64's bits (Steele, Lea and Flood 2014), with the highest exponent bit of each f16 cleared.
+std::vector<std::byte> blocks_of(GgmlType type) {
+  const GgmlTypeInfo& info = *ggml_type_info(type);
+  std::vector<std::byte> out(count / info.block * info.bytes);
+  std::uint64_t state = 22;
+  for (std::size_t at = 0; at < out.size(); at += 8) {
+    std::uint64_t z = state += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    z ^= z >> 31;
+    std::memcpy(out.data() + at, &z, std::min<std::size_t>(8, out.size() - at));
+  }
+  const bool minimum =
+      type == GgmlType::q4_1 || type == GgmlType::q5_1 || type == GgmlType::q4_K || type == GgmlType::q5_K;
+  for (std::size_t at = 0; at < out.size(); at += info.bytes) {
+    out[at + (type == GgmlType::q6_K ? 208 : 0) + 1] &= std::byte{0xbf};
+    if (minimum) out[at + 3] &= std::byte{0xbf};
+  }
+  return out;
+}
+
+void expect_case(const Case& c, const std::vector<float>& values, const std::string& what) {
+  ASSERT_EQ(values.size(), count) << what;
+  for (std::size_t i = 0; i < c.first.size(); ++i)
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(values[i]), c.first[i]) << what << " at " << i;
+  EXPECT_EQ(sha256({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)}), c.digest) << what;
+}
+
+TEST(WeightFormats, DecodeOnTheHostAsGgufDoes) {
+  std::size_t known = 0;
+  for (const GgmlTypeInfo& info : ggml_types()) known += weight_format(info.type).has_value();
+  EXPECT_EQ(known, std::size(cases) + 1) << "each has a case, but f32";
+  EXPECT_EQ(known, weight_format_count);
+  for (const Case& c : cases) {
+    const std::string name(ggml_type_info(c.type)->name);
+    EXPECT_EQ(weight_format_name(*weight_format(c.type)), name);
+    EXPECT_TRUE(ggml_type_supported(c.type)) << name;
+    expect_case(c, ggml_to_float(c.type, blocks_of(c.type)), name);
+  }
+}
+
+TEST_P(OnEveryDevice, PackedFormatsDecodeAsGgufDoes) {
+  for (const Case& c : cases) {
+    const Weight w = Weight::pack(*weight_format(c.type), blocks_of(c.type), 64, 1024, GetParam());
+    expect_case(c, dequantize(w).to_vector<float>(),
+                std::string(ggml_type_info(c.type)->name) + " on " + to_string(GetParam()));
+  }
+}
+
+// What is packed takes as much as the file's bytes, to a few percent: the small numbers of blocks are as they are
+// there, but 6-bit factors, which take 8, and those that iq4_nl looks up.
+TEST_P(OnEveryDevice, PackedFormatsTakeWhatTheFileTakes) {
+  if (!device_info(GetParam()).can.f16) return;  // where f16 is converted by code, scales are f32
+  for (const Case& c : cases) {
+    const auto data = blocks_of(c.type);
+    const Weight w = Weight::pack(*weight_format(c.type), data, 64, 1024, GetParam());
+    const double ratio = static_cast<double>(w.bytes()) / static_cast<double>(data.size());
+    EXPECT_LE(ratio, c.type == GgmlType::iq4_nl ? 34.0 / 18 : 148.0 / 144) << ggml_type_info(c.type)->name;
+    EXPECT_GE(ratio, 1) << ggml_type_info(c.type)->name;
+  }
+}
+
+// Many tokens at once are what each is by itself, whatever form of the product reads the weight: in blocks of 128
+// tokens and of some groups of rows, of which the last of each are not whole, and along rows that are no multiple of a
+// panel.
+TEST_P(OnEveryDevice, ManyTokensAreWhatEachIsByItself) {
+  for (const Case& c : cases) {
+    const WeightFormat format = *weight_format(c.type);
+    const GgmlTypeInfo& info = *ggml_type_info(c.type);
+    const auto data = blocks_of(c.type);
+    const std::int64_t columns = info.block == 256 ? 768 : 160, rows = 77, tokens = 131;
+    const std::size_t bytes = static_cast<std::size_t>(rows * columns) / info.block * info.bytes;
+    const Weight w = Weight::pack(format, std::span(data).first(bytes), rows, columns, GetParam());
+    std::vector<float> x(static_cast<std::size_t>(tokens * columns));
+    std::uint32_t state = 7;
+    for (float& v : x)
+      v = static_cast<float>(static_cast<std::int32_t>(state = state * 1664525 + 1013904223)) * 0x1p-31f;
+    const auto product = [&](std::int64_t first, std::int64_t count) {
+      const auto at = x.begin() + first * columns;
+      return linear(Array::from(std::vector<float>(at, at + count * columns), Shape{count, columns}, GetParam()), w)
+          .to_vector<float>();
+    };
+    const std::vector<float> all = product(0, tokens);
+    for (std::int64_t token : {0, 7, 8, 126, 127, 128, 130}) {
+      const std::vector<float> one = product(token, 1);
+      double largest = 0, apart = 0;
+      for (std::size_t i = 0; i < one.size(); ++i) {
+        const float got = all[static_cast<std::size_t>(token * rows) + i];
+        ASSERT_TRUE(std::isfinite(got)) << info.name << " token " << token << " row " << i;
+        largest = std::max(largest, std::abs(double{one[i]}));
+        apart = std::max(apart, std::abs(double{one[i]} - double{got}));
+      }
+      EXPECT_LE(apart, 1e-5 * largest) << info.name << " token " << token << " on " << to_string(GetParam());
+    }
+  }
+}
+
+// Pieces are read from several threads, each byte once; what a reader throws passes, and rows need not fill a group.
+TEST_P(OnEveryDevice, PackingReadsEachByteOnce) {
+  const auto data = blocks_of(GgmlType::q6_K);
+  const std::int64_t columns = 512, rows = 127;
+  const std::size_t bytes = 127 * 2 * 210;
+  std::vector<std::atomic<int>> reads(bytes);
+  const auto read = [&](std::uint64_t offset, std::span<std::byte> to) {
+    for (std::size_t i = 0; i < to.size(); ++i) ++reads.at(offset + i), to[i] = data[offset + i];
+  };
+  const Weight w = Weight::pack(WeightFormat::q6_K, bytes, read, rows, columns, GetParam());
+  EXPECT_TRUE(std::ranges::all_of(reads, [](const auto& n) { return n == 1; }));
+  const std::vector<float> whole = ggml_to_float(GgmlType::q6_K, std::span(data).first(bytes));
+  EXPECT_TRUE(dequantize(w).to_vector<float>() == whole);
+  const auto fails = [](std::uint64_t, std::span<std::byte>) { throw FormatError("the file ends here"); };
+  expect_throw<FormatError>([&] { Weight::pack(WeightFormat::q6_K, bytes, fails, rows, columns, GetParam()); },
+                            {"the file ends here"});
+}
+
+TEST(WeightFormats, ArraysAreRoundedToThoseThatAreWritten) {
+  const Device cpu{Backend::cpu, 0};
+  const Array a = Array::full({2, 256}, 1.5f, DType::f32, cpu);
+  for (const WeightFormat f :
+       {WeightFormat::f32, WeightFormat::f16, WeightFormat::bf16, WeightFormat::q8_0, WeightFormat::q4_0})
+    EXPECT_NEAR(dequantize(Weight::of(a, f, cpu)).to_vector<float>()[511], 1.5f, 1e-3) << weight_format_name(f);
+  expect_throw<ArgumentError>([&] { Weight::of(a, WeightFormat::q4_K, cpu); }, {"Weight::of", "q4_K", "q4_0"});
+}
+
+// Both round what is multiplied to 8 bits, llama.cpp for K types with a scale per 256 and not per 32: each is near the
+// reference, and so they are near each other.
+TEST_P(OnEveryDevice, FilesOfLlamaQuantizeHaveLlamaCppsLogits) {
+  std::ifstream in("tests/data/quantised-logits.json");
+  const nlohmann::json figures = nlohmann::json::parse(in);
+  const auto tokens = figures.at("tokens").get<std::vector<std::int32_t>>();
+  std::set<std::string> seen;
+  for (const auto& model : figures.at("models")) {
+    const std::string name = model.at("file");
+    const GgufFile file = GgufFile::open("tests/data/" + name);
+    std::set<std::string> types;
+    for (const GgufTensor& t : file.tensors()) types.insert(std::string(ggml_type_info(t.type)->name));
+    ASSERT_EQ(types.size(), model.at("types").size()) << name;
+    seen.merge(types);
+    const auto theirs = model.at("logits").get<std::vector<std::vector<double>>>();
+    const auto want = test::ReferenceLlama(file).forward(tokens);
+    const Llama llama = Llama::load(file, GetParam());
+    KeyValueCache cache = llama.make_cache(static_cast<std::int64_t>(tokens.size()), DType::f32);
+    const auto ours = llama.forward(tokens, cache, true).to_vector<float>();
+    double from_reference = 0, from_theirs = 0;
+    ASSERT_EQ(ours.size(), theirs.size() * theirs[0].size());
+    for (std::size_t t = 0; t < want.size(); ++t) {
+      const auto [low, high] = std::ranges::minmax(want[t]);
+      for (std::size_t i = 0; i < want[t].size(); ++i) {
+        const double got = ours[t * want[t].size() + i];
+        from_reference = std::max(from_reference, std::abs(got - want[t][i]) / (high - low));
+        from_theirs = std::max(from_theirs, std::abs(got - theirs[t][i]) / (high - low));
+      }
+    }
+    std::printf("%s on %s: %.1e from the reference, %.1e from llama.cpp\n", name.c_str(), to_string(GetParam()).c_str(),
+                from_reference, from_theirs);
+    EXPECT_LE(from_reference, 0.01) << name;
+    EXPECT_LE(from_theirs, 0.015) << name;
+  }
+  for (const char* type : {"f32", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "q4_K", "q5_K", "q6_K"})
+    EXPECT_TRUE(seen.contains(type)) << type;
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/region/region_program.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace tessera::test {
+
+namespace {
+constexpr float most = 1 << 18;  // 36 of them are added exactly
+void wait_for(std::chrono::microseconds time) {
+  if (time.count() != 0) std::this_thread::sleep_for(time);
+}
+struct Leave {};
+}  // namespace
+
+bool RegionProgram::Use::touches(std::int64_t i, std::int64_t j) const {
+  switch (triangle) {
+    case MatrixPart::none: return true;
+    case MatrixPart::upper: return j >= i;
+    case MatrixPart::lower: return j <= i;
+    case MatrixPart::unit_upper: return j > i;
+    case MatrixPart::unit_lower: return j < i;
+    case MatrixPart::diagonal: return i == j;
+  }
+  return true;
+}
+
+RegionProgram::Box RegionProgram::box(std::int64_t rows, std::int64_t columns) {
+  if (rows == 0 && one_of(3)) return {};
+  Box b;
+  b.rows = rows != 0 ? rows : 1 + below(side), b.columns = columns != 0 ? columns : 1 + below(side);
+  b.row = below(side - b.rows + 1), b.column = below(side - b.columns + 1);
+  return b;
+}
+Array RegionProgram::view(const Use& use) const {
+  const Array& m = all_[use.matrix].array;
+  if (use.box == Box{}) return m;
+  return m.slice(0, use.box.row, use.box.row + use.box.rows).slice(1, use.box.column, use.box.column + use.box.columns);
+}
+Scope RegionProgram::somewhere() {
+  std::vector<Device> some;
+  for (const Device d : devices_)
+    if (one_of(2)) some.push_back(d);
+  if (some.empty()) some.push_back(devices_[up_to(devices_.size())]);
+  return Scope(some);
+}
+
+TaskOptions RegionProgram::options() {
+  TaskOptions o{.scope = somewhere(),
+                .priority = static_cast<int>(up_to(4)) - 2,
+                .name = "step " + std::to_string(steps_.size() - 1)};
+  if (steps_.back().may_be_cancelled) o.stop = stop_.get_token();
+  return o;
+}
+
+template <class F, class... A>
+Task<void> RegionProgram::spawn_in(Region& r, const Step& step, const TaskOptions& o, F&& f, A&&... arguments) {
+  ++counts_.tasks;
+  if (step.in_region) return r.spawn(o, std::forward<F>(f), std::forward<A>(arguments)...);
+  return spawn(o, std::forward<F>(f), std::forward<A>(arguments)...);
+}
+
+/// A task whose function is body(the arrays of `uses`), which perhaps waits before, and perhaps throws: before it has
+/// done anything, or (what is written whole always so) after. Some are stopped, or will be.
+template <class Body>
+RegionProgram::Step& RegionProgram::task(Region& r, const char* what, std::vector<Use> uses, Body body,
+                                         std::function<std::string()> effect) {
+  Step& s = steps_.emplace_back(Step{what});
+  s.uses = std::move(uses);
+  s.effect = std::move(effect);
+  s.outcome = std::make_shared<Outcome>();
+  s.in_region = !one_of(8);
+  s.may_be_cancelled = one_of(6);
+  s.stopped_before = s.may_be_cancelled && stop_.stop_requested();
+  const bool throws = one_of(20);
+  s.effect_if_it_throws = throws && (one_of(2) || std::ranges::any_of(s.uses, [](const Use& u) {
+                                       return u.mode == Access::out;  // what is there before is anything
+                                     }));
+  const std::chrono::microseconds delay(one_of(3) ? up_to(300) : 0);
+  TaskOptions o = options();
+  std::vector<Accessed> accesses;
+  for (const Use& u : s.uses) {
+    accesses.push_back({view(u), u.mode, u.triangle});
+    if (u.triangle != MatrixPart::none) o.scope = Scope();  // by a function of the host
+  }
+  s.task = spawn_in(
+      r, s, o,
+      [delay, throws, late = s.effect_if_it_throws, said = s.outcome, body](std::vector<Array> arrays) {
+        said->began = true;
+        try {
+          wait_for(delay);
+          if (throws && !late) throw std::runtime_error("on purpose");
+          body(arrays, *said);
+          if (throws) throw std::runtime_error("on purpose, late");
+        } catch (...) {
+          said->threw = true;
+          throw;
+        }
+      },
+      std::move(accesses));
+  return s;
+}
+
+void RegionProgram::in_place(Region& r) {
+  const Use at{up_to(all_.size()), box(), Access::inout};
+  const auto by = static_cast<float>(up_to(3)) - 1;
+  all_[at.matrix].bound += 1;
+  task(
+      r, "in place", {at},
+      [by](std::vector<Array>& a, Outcome&) {
+        a[0] *= by;
+        a[0] += 1;
+      },
+      [=, this] {
+        each(at, [&](Cell& c, auto, auto) { c.value = c.value * by + 1; });
+        return std::string();
+      });
+}
+
+void RegionProgram::from_another(Region& r) {
+  const Use to{up_to(all_.size()), box(), Access::inout};
+  const Use from{up_to(all_.size()), box(to.box.rows, to.box.columns), Access::in};
+  if (to.matrix == from.matrix) return;  // may overlap: what a kernel would refuse
+  float& bound = all_[to.matrix].bound;
+  if (bound + all_[from.matrix].bound > most) return;
+  bound += all_[from.matrix].bound;
+  task(
+      r, "add", {from, to}, [](std::vector<Array>& a, Outcome&) { a[1] += a[0]; },
+      [=, this] {
+        std::vector<float> values;
+        each(from, [&](Cell& c, auto, auto) { values.push_back(c.value); });
+        auto at = values.begin();
+        each(to, [&](Cell& c, auto, auto) { c.value += *at++; });
+        return std::string();
+      });
+}
+
+void RegionProgram::written_whole(Region& r) {
+  const Use at{up_to(all_.size()), box(), Access::out};
+  const auto value = static_cast<float>(up_to(5)) - 2;
+  all_[at.matrix].bound = std::max(all_[at.matrix].bound, 2.0f);
+  task(
+      r, "fill", {at}, [value](std::vector<Array>& a, Outcome&) { a[0].fill(value); },
+      [=, this] {
+        each(at, [&](Cell& c, auto, auto) { c.value = value; });
+        return std::string();
+      });
+}
+
+void RegionProgram::triangle(Region& r) {
+  constexpr MatrixPart kinds[] = {MatrixPart::upper, MatrixPart::lower, MatrixPart::unit_upper, MatrixPart::unit_lower,
+                                  MatrixPart::diagonal};
+  const Use at{up_to(all_.size()), {}, Access::inout, kinds[up_to(5)]};
+  all_[at.matrix].bound += 1;
+  task(
+      r, "triangle", {at},
+      [at](std::vector<Array>& a, Outcome&) {
+        const BufferView memory = a[0].view();
+        auto* const v = reinterpret_cast<float*>(memory.storage->allocation().host + memory.byte_offset);
+        for (std::int64_t i = 0; i < side; ++i)
+          for (std::int64_t j = 0; j < side; ++j)
+            if (at.touches(i, j)) v[i * side + j] += 1;
+      },
+      [=, this] {
+        each(at, [](Cell& c, auto, auto) { c.value += 1; });
+        return std::string();
+      });
+}
+
+/// A region of the task's own, of two tasks for each row, on its device or elsewhere; one of them may throw.
+void RegionProgram::nested(Region& r) {
+  const Use at{up_to(all_.size()), box(), Access::inout};
+  all_[at.matrix].bound += 2 * side;
+  const std::int64_t bad = one_of(6) ? below(at.box.rows) : -1;
+  const std::optional<Scope> there = one_of(3) ? std::optional(somewhere()) : std::nullopt;
+  const std::chrono::microseconds delay(one_of(3) ? up_to(200) : 0);
+  const auto body = [=](std::vector<Array>& a, Outcome& said) {
+    Region inner({.scope = there ? *there : Scope(a[0].device())});
+    for (std::int64_t i = 0; i < a[0].shape()[0]; ++i) {
+      Array row = a[0].slice(0, i, i + 1);
+      for (std::int64_t k = 0; k < 2; ++k)
+        inner.spawn(
+            [&said, delay, i, k, fails = i == bad && k == 0](Array& v) {
+              if (i == 1) wait_for(delay);
+              if (fails) throw std::runtime_error("within");
+              v += static_cast<float>(i);
+              said.inner[static_cast<std::size_t>(2 * i + k)] = true;
+            },
+            inout(row));
+    }
+  };
+  Step& s = task(r, "nested", {at}, body, {});
+  s.effect = [this, at, said = s.outcome] {
+    each(at, [&](Cell& c, std::int64_t i, auto) {
+      for (std::size_t k = 0; k < 2; ++k)
+        if (said->inner[static_cast<std::size_t>(2 * i) + k]) c.value += static_cast<float>(i);
+    });
+    return std::string();
+  };
+  s.effect_if_it_throws = true;  // by what they said
+}
+
+void RegionProgram::commuting(Region& r) {
+  const std::size_t a = up_to(all_.size()), b = up_to(all_.size());
+  const Box at = one_of(2) ? Box{} : box();
+  const auto by = static_cast<float>(up_to(4));
+  std::vector<Use> uses{{a, at, Access::commute}};
+  if (a != b && one_of(3)) uses.push_back({b, one_of(2) ? Box{} : box(), Access::commute});
+  for (const Use& u : uses) all_[u.matrix].bound += by;
+  const auto tasks = 1 + up_to(3);
+  for (std::uint64_t i = 0; i < tasks; ++i) {
+    task(
+        r, "commute", uses,
+        [by](std::vector<Array>& arrays, Outcome&) {
+          for (Array& v : arrays) v += by;
+        },
+        [=, this] {
+          for (const Use& u : uses) each(u, [&](Cell& c, auto, auto) { c.value += by; });
+          return std::string();
+        });
+    for (const Use& u : uses) all_[u.matrix].bound += by;
+  }
+}
+
+/// A reduction, whose result is an argument of another task.
+void RegionProgram::by_a_number(Region& r) {
+  const Use from{up_to(all_.size()), box(), Access::in}, to{up_to(all_.size()), box(), Access::inout};
+  const auto number = std::make_shared<float>();        // as tasks have it
+  const auto expected = std::make_shared<float>(0.0f);  // as plain loops have it
+  const auto small = [](float v) { return std::fmod(v, 64.0f); };
+  const Step& first = task(
+      r, "sum", {from}, [=](std::vector<Array>& a, Outcome&) { *number = small(sum(a[0]).item<float>()); },
+      [=, this] {
+        float total = 0;
+        each(from, [&](Cell& c, auto, auto) { total += c.value; });
+        *expected = small(total);
+        return std::string();
+      });
+  const Task<void> before = first.task;
+  const std::size_t number_of_first = steps_.size() - 1;
+  all_[to.matrix].bound += 64;
+  Step& s = steps_.emplace_back(Step{"add the sum"});
+  s.uses = {to};
+  s.outcome = std::make_shared<Outcome>();
+  s.after = number_of_first;
+  s.effect = [=, this] {
+    each(to, [&](Cell& c, auto, auto) { c.value += *expected; });
+    return std::string();
+  };
+  s.task = spawn_in(
+      r, s, options(),
+      [number, said = s.outcome](Array& v) {
+        said->began = true;
+        v += *number;
+      },
+      before, Accessed{view(to), Access::inout});
+}
+
+void RegionProgram::reads() {
+  const Use all{up_to(all_.size()), box(), Access::in};
+  const float said = sum(view(all)).item<float>();
+  Step& s = steps_.emplace_back(Step{"the program reads"});
+  s.uses = {all};
+  s.effect = [=, this] {
+    float total = 0;
+    each(all, [&](Cell& c, auto, auto) { total += c.value; });
+    return said == total
+               ? std::string()
+               : "the sum that the program read is " + std::to_string(said) + ", not " + std::to_string(total);
+  };
+}
+
+void RegionProgram::writes() {
+  const Use at{up_to(all_.size()), box(), Access::out};
+  std::vector<float> values;
+  for (std::int64_t i = 0; i < at.box.rows * at.box.columns; ++i) values.push_back(static_cast<float>(up_to(10)) - 5);
+  all_[at.matrix].bound = std::max(all_[at.matrix].bound, 5.0f);
+  Array part = view(at);
+  part.assign(Array::from(values, Shape{at.box.rows, at.box.columns}, all_[at.matrix].array.device()));
+  Step& s = steps_.emplace_back(Step{"the program writes"});
+  s.uses = {at};
+  s.effect = [=, this] {
+    auto from = values.begin();
+    each(at, [&](Cell& c, auto, auto) { c.value = *from++; });
+    return std::string();
+  };
+}
+
+/// The matrix is another array from now on, on another device or the same.
+void RegionProgram::moves() {
+  const std::size_t matrix = up_to(all_.size());
+  all_[matrix].array = all_[matrix].array.to(devices_[up_to(devices_.size())]).copy().eval();
+  Step& s = steps_.emplace_back(Step{"the program moves"});
+  s.uses = {{matrix}};
+  s.effect = [=, this] {
+    each({matrix}, [](Cell& c, auto, auto) { c.failed = c.failed_commute = false; });
+    std::erase_if(failed_, [&](const Use& f) { return f.matrix == matrix; });
+    return std::string();
+  };
+}
+
+void RegionProgram::one(Region& r) {
+  switch (up_to(14)) {
+    case 0:
+    case 1:
+    case 2: return in_place(r);
+    case 3:
+    case 4: return from_another(r);
+    case 5: return written_whole(r);
+    case 6: return triangle(r);
+    case 7: return nested(r);
+    case 8:
+    case 9: return commuting(r);
+    case 10: return by_a_number(r);
+    case 11: return reads();
+    case 12: return writes();
+    case 13: return moves();
+  }
+}
+
+std::string RegionProgram::run() {
+  all_.resize(3);
+  for (std::size_t i = 0; i < all_.size(); ++i) {
+    const auto v = static_cast<float>(i + 1);
+    all_[i].array = Array::full({side, side}, v, DType::f32, devices_[up_to(devices_.size())]).copy().eval();
+    all_[i].bound = v;
+    for (Cell& c : all_[i].cells) c.value = v;
+  }
+  for (int regions = 0; regions < 2; ++regions, ++counts_.regions) {
+    steps_.clear();
+    stop_ = std::stop_source();
+    const bool leaves = one_of(10);
+    bool threw = false;
+    try {
+      Region r(one_of(4) ? TaskOptions{.priority = 1} : TaskOptions{}, one_of(4) ? 4 : 0);
+      for (int step = 0; step < 12; ++step) {
+        one(r);
+        if (one_of(12)) stop_.request_stop();
+      }
+      if (leaves) throw Leave();
+      r.wait();
+    } catch (const Leave&) {
+    } catch (const TaskError&) {
+      threw = true;
+    }
+    if (std::string wrong = judge(leaves, threw); !wrong.empty()) return wrong;
+  }
+  for (std::size_t i = 0; i < all_.size(); ++i) {
+    const std::vector<float> got = all_[i].array.to_vector<float>();
+    for (std::size_t k = 0; k < got.size(); ++k)
+      if (got[k] != all_[i].cells[k].value)
+        return "matrix " + std::to_string(i) + " has " + std::to_string(got[k]) + " at " + std::to_string(k) +
+               " in place of " + std::to_string(all_[i].cells[k].value);
+  }
+  return {};
+}
+
+}  // namespace tessera::test

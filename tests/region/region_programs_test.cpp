@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random programs of tasks on one, two and four devices, with delays, failures and cancellations, against plain loops
+// one after the other. TESSERA_REGION_PROGRAMS=N runs N in place of 300, TESSERA_REGION_MINUTES=N as many as N minutes
+// allow while it looks at the memory they take; TESSERA_TEST_SEED chooses them. TESSERA_TEST_LONG=1: 10,000 (1,000
+// under the thread sanitizer), and half an hour.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <stop_token>
+#include <thread>
+
+#include "tessera/base/test_seed.h"
+#include "tessera/testing/testing.h"
+#include "tests/region/region_program.h"
+#include "tests/support/sanitized.h"
+
+namespace tessera {
+namespace {
+
+using test::RegionProgram;
+using namespace std::chrono_literals;
+
+/// One, two and four devices: those of TESSERA_TEST_DEVICES as different as they can be had, else the processor and
+/// interpreters; of as many backends as there are.
+const std::vector<std::vector<Device>>& machines() {
+  static const auto* const all = [] {
+    std::vector<Device> found = testing::all_devices(), mixed;
+    const auto also = [&](Device d) {
+      if (std::ranges::find(mixed, d) == mixed.end()) mixed.push_back(d);
+    };
+    for (const Device d : found)  // one of each backend first
+      if (std::ranges::none_of(mixed, [&](Device m) { return m.backend == d.backend; })) mixed.push_back(d);
+    for (const Device d : found) also(d);
+    for (std::uint32_t i = 0; mixed.size() < 4; ++i) also({Backend::interp, static_cast<int>(i)});
+    const auto first = mixed.begin();
+    return new std::vector<std::vector<Device>>{
+        {mixed[0]}, {first, first + 2}, {first, first + 4}, {found.begin(), found.end()}};
+  }();
+  return *all;
+}
+
+std::optional<std::uint64_t> number_of(const char* variable) {
+  const char* const text = std::getenv(variable);
+  return text != nullptr ? std::optional(std::strtoull(text, nullptr, 10)) : std::nullopt;
+}
+std::uint64_t programs() {
+  if (const auto asked = number_of("TESSERA_REGION_PROGRAMS")) return *asked;
+  return std::getenv("TESSERA_TEST_LONG") == nullptr ? 300 : test::thread_sanitized ? 1'000 : 10'000;
+}
+
+/// Ends the process if no program has ended for two minutes, with what it hangs on.
+class HangWatch {
+ public:
+  void alive(std::uint64_t seed) { seed_ = seed, at_ = std::chrono::steady_clock::now().time_since_epoch().count(); }
+
+ private:
+  std::atomic<std::uint64_t> seed_ = 0;
+  std::atomic<std::chrono::steady_clock::rep> at_ = std::chrono::steady_clock::now().time_since_epoch().count();
+  std::jthread thread_{[this](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      std::this_thread::sleep_for(50ms);
+      const std::chrono::steady_clock::duration since(std::chrono::steady_clock::now().time_since_epoch().count() -
+                                                      at_);
+      if (since < 2min) continue;
+      std::fprintf(stderr, "the program of TESSERA_TEST_SEED=%llu hangs\n", static_cast<unsigned long long>(seed_));
+      std::_Exit(3);
+    }
+  }};
+};
+
+RegionProgram::Counts counts;
+
+void run_one(std::uint64_t i, HangWatch& watch) {
+  const std::uint64_t seed = test_seed() + i;
+  watch.alive(seed);
+  const std::vector<Device>& devices = machines()[seed % machines().size()];
+  RegionProgram program(seed, devices);
+  ASSERT_EQ(program.run(), "") << "program " << i << ": TESSERA_TEST_SEED=" << seed << " TESSERA_REGION_PROGRAMS=1, on "
+                               << devices.size() << " devices:\n"
+                               << program.steps();
+  const RegionProgram::Counts& c = program.counts();
+  counts.tasks += c.tasks, counts.threw += c.threw, counts.skipped += c.skipped, counts.cancelled += c.cancelled;
+}
+
+TEST(RegionPrograms, Behaviour28MeanWhatTheyMeanInOrderOnOneTwoAndFourDevices) {
+  ::setenv("TESSERA_WATCHDOG", "60", 0);
+  HangWatch watch;
+  for (std::uint64_t i = 0; i < programs() && !HasFailure(); ++i) run_one(i, watch);
+  std::printf("%llu tasks, of which %llu threw, %llu were skipped, %llu cancelled\n",
+              static_cast<unsigned long long>(counts.tasks), static_cast<unsigned long long>(counts.threw),
+              static_cast<unsigned long long>(counts.skipped), static_cast<unsigned long long>(counts.cancelled));
+  if (programs() >= 100) {  // else it may be that there were none
+    EXPECT_GT(counts.threw, 0u);
+    EXPECT_GT(counts.skipped, 0u);
+    EXPECT_GT(counts.cancelled, 0u);
+  }
+}
+
+std::uint64_t resident() {
+  std::uint64_t all = 0, pages = 0;
+  std::ifstream("/proc/self/statm") >> all >> pages;
+  return pages * 4096;
+}
+
+TEST(RegionPrograms, RunForLongWithoutGrowthOrAHang) {
+  const auto asked = number_of("TESSERA_REGION_MINUTES");
+  if (!asked && (std::getenv("TESSERA_TEST_LONG") == nullptr || test::sanitized))  // whose runtimes keep memory
+    GTEST_SKIP() << "half an hour: with TESSERA_TEST_LONG=1, or TESSERA_REGION_MINUTES=N";
+  ::setenv("TESSERA_WATCHDOG", "60", 0);
+  HangWatch watch;
+  const auto begin = std::chrono::steady_clock::now(), end = begin + std::chrono::minutes(asked.value_or(30));
+  const auto warm = begin + (end - begin) / 3;  // all shapes were met, and the pools are full
+  std::uint64_t before = 0, done = 0, after = 0;
+  for (; std::chrono::steady_clock::now() < end && !HasFailure(); ++done) {
+    run_one(done, watch);
+    if (before == 0 && std::chrono::steady_clock::now() > warm) before = resident();
+  }
+  after = resident();
+  std::printf("%llu programs of %llu tasks; resident: %.1f MiB after a third, %.1f MiB at the end\n",
+              static_cast<unsigned long long>(done), static_cast<unsigned long long>(counts.tasks),
+              static_cast<double>(before) / (1 << 20), static_cast<double>(after) / (1 << 20));
+  EXPECT_LE(after, before + (8u << 20));
+}
+
+}  // namespace
+}  // namespace tessera

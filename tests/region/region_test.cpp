@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+// Regions: the meaning of a sequence, what is refused, what is copied. Behaviours of DESIGN-tasks §3 and §4.
+#include "tessera/task/region.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <limits>
+#include <thread>
+
+#include "tessera/device/queue/sequence.h"
+#include "tessera/kernel/kernel.h"
+#include "tessera/ops/product.h"
+#include "tessera/task/products.h"
+#include "tessera/task/this_task.h"
+#include "tests/support/errors.h"
+#include "tests/support/every_device.h"
+
+namespace tessera {
+namespace {
+
+using test::expect_has;
+using test::expect_throw;
+using test::OnEveryDevice;
+TESSERA_ON_EVERY_DEVICE();
+
+using Floats = std::vector<float>;
+using namespace std::chrono_literals;
+
+Array zeros(std::int64_t n) { return Array::zeros({n}); }
+
+TEST_P(OnEveryDevice, TasksOfARegionMeanWhatTheyMeanInOrder) {
+  const Scope here{current_device()};
+  Array x = Array::full({8}, 1), y = zeros(8);
+  Region r({.scope = here});
+  for (int i = 0; i < 5; ++i) {
+    r.spawn([](Array& v) { v *= 2; }, inout(x));
+    r.spawn([](const Array& v, Array& to) { to += v; }, in(x), inout(y));
+  }
+  r.wait();
+  EXPECT_EQ(x.to_vector<float>(), Floats(8, 32));
+  EXPECT_EQ(y.to_vector<float>(), Floats(8, 2 + 4 + 8 + 16 + 32));
+}
+
+TEST_P(OnEveryDevice, KernelsAreTasksWhoseSignatureSaysWhatTheyWrite) {
+  const auto saxpy = kernel("region_saxpy", [](Buffer<const float> x, Buffer<float> y, Val<float> a) {
+    const auto i = global_id();
+    y[i] += a * x[i];
+  });
+  Array x = Array::arange(16), y = Array::full({16}, 1);
+  Region r({.scope = Scope{current_device()}});
+  for (int i = 0; i < 4; ++i) r.spawn(saxpy, Extent{16}, x, y, 1.0f);
+  Task<float> sum_of_y = r.spawn([](const Array& v) { return sum(v).item<float>(); }, in(y));
+  EXPECT_EQ(sum_of_y.fetch(), 16 + 4 * 120);
+}
+
+TEST_P(OnEveryDevice, CommutingTasksRunOneAtATimeAndInAnyOrder) {
+  const Scope here{current_device()};
+  Array x = zeros(8), late = zeros(8);
+  std::atomic<bool> later_has_run = false;
+  std::atomic<int> inside = 0, most = 0;
+  Region r({.scope = here});
+  // The first needs what comes only after the second has run: in order, it would wait for ever.
+  r.spawn(
+      [&](Array& v) {
+        while (!later_has_run) std::this_thread::sleep_for(1ms);
+        v += 1;
+      },
+      inout(late));
+  r.spawn([](const Array& v, Array& to) { to += v; }, in(late), commute(x));
+  for (int i = 0; i < 20; ++i)
+    r.spawn(
+        [&](Array& to) {
+          most = std::max(most.load(), ++inside);
+          std::this_thread::sleep_for(200us);
+          to += 1;
+          --inside;
+          later_has_run = true;
+        },
+        commute(x));
+  // What comes after them sees all.
+  Task<float> first = r.spawn([](const Array& v) { return v.slice(0, 0, 1).item<float>(); }, in(x));
+  EXPECT_EQ(first.fetch(), 21);
+  r.wait();
+  EXPECT_EQ(most, 1);
+  EXPECT_EQ(x.to_vector<float>(), Floats(8, 21));
+}
+
+TEST(Regions, CommutingWithTwoArraysNeverWaitsInACircle) {
+  Array x = zeros(4), y = zeros(4);
+  for (int round = 0; round < 20; ++round) {
+    Region r;
+    for (int i = 0; i < 10; ++i) {
+      r.spawn([](Array& a, Array& b) { a += 1, b += 1; }, commute(x), commute(y));
+      r.spawn([](Array& a, Array& b) { a += 1, b += 1; }, commute(y), commute(x));
+      r.spawn([](Array& a) { a += 1; }, commute(x));
+    }
+    // A failure fails what comes after, not those that commute with it.
+    if (round % 2 == 1) r.spawn([](Array&) { throw std::runtime_error("no"); }, commute(y));
+    if (round % 2 == 1) {
+      EXPECT_THROW(r.wait(), TaskError);
+    } else {
+      r.wait();
+    }
+    EXPECT_EQ(x.to_vector<float>(), Floats(4, 30.0f * static_cast<float>(round + 1)));
+  }
+}
+
+TEST_P(OnEveryDevice, AProductIntoAnArrayThatIsThereIsATask) {  // behaviour 26
+  const Scope here{current_device()};
+  const Array a = random_uniform({17, 9}, 1), b = random_uniform({9, 13}, 2);
+  const Floats once = matmul(a, b).to_vector<float>();
+  Array c = Array::full({17, 13}, std::numeric_limits<float>::quiet_NaN());
+  Region r({.scope = here});
+  matmul(r, out(c), in(a), in(b));
+  matmul(r, inout(c), in(a), in(b));
+  r.wait();
+  const Floats got = c.to_vector<float>();
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], 2 * once[i], 1e-4f);
+  Task<void> plain = matmul(out(c), in(a), in(b));  // of no region
+  plain.fetch();
+  EXPECT_NEAR(c.to_vector<float>()[0], once[0], 1e-4f);
+  expect_throw<ArgumentError>([&] { matmul(r, in(c), in(a), in(b)); }, {"matmul of tasks", "c = in", "out(c)"});
+  expect_throw<ArgumentError>([&] { matmul(r, out(c), inout(a), in(b)); }, {"a = inout", "in(a)"});
+  Array wrong = Array::zeros({3, 3});
+  matmul(r, out(wrong), in(a), in(b));
+  expect_throw<TaskError>([&] { r.wait(); }, {"matmul", "(3, 3)"});
+}
+
+TEST_P(OnEveryDevice, ScratchIsMemoryOfTheTasksOwn) {
+  const Scope here{current_device()};
+  Array x = Array::arange(16), y = zeros(16);
+  Region r({.scope = here});
+  for (int i = 0; i < 3; ++i)
+    r.spawn(
+        [](const Array& from, Array& some, Array& to) {
+          EXPECT_EQ(some.shape(), (Shape{16}));
+          EXPECT_EQ(some.device(), this_task::device());
+          some.assign(from * 2.0f);
+          to += some;
+        },
+        in(x), scratch({16}), inout(y));
+  r.wait();
+  EXPECT_EQ(y.to_vector<float>(), (Array::arange(16) * 6.0f).to_vector<float>());
+}
+
+TEST_P(OnEveryDevice, WhatIsReadOutsideOfTasksIsReadInTurn) {
+  Array x = zeros(4);
+  Region r({.scope = Scope{current_device()}});
+  for (int i = 1; i <= 3; ++i) {
+    r.spawn([](Array& v) { std::this_thread::sleep_for(5ms), v += 1; }, inout(x));
+    EXPECT_EQ(x.to_vector<float>(), Floats(4, static_cast<float>(i)));  // the host waits
+    const Array later = x + 10;                                         // deferred, or not
+    r.spawn([](Array& v) { std::this_thread::sleep_for(5ms), v += 0; }, inout(x));
+    EXPECT_EQ(later.to_vector<float>(), Floats(4, static_cast<float>(i) + 10));
+  }
+  r.spawn(
+      [](const Array& v) {
+        std::this_thread::sleep_for(10ms);
+        EXPECT_EQ(sum(v).item<float>(), 12);
+      },
+      in(x));
+  x.fill(7);  // waits for the reader
+  r.wait();
+  EXPECT_EQ(x.to_vector<float>(), Floats(4, 7));
+}
+
+TEST_P(OnEveryDevice, PartsThatDoNotMeetAreNotOrdered) {
+  const Scope here{current_device()};
+  Array m = Array::zeros({8, 8});
+  Array left = m.slice(1, 0, 4), right = m.slice(1, 4, 8), middle = m.slice(0, 2, 6).slice(1, 2, 6);
+  std::atomic<int> inside = 0, together = 0;
+  const auto meet = [&](Array& part) {
+    ++inside;
+    for (int i = 0; i < 200 && inside != 2; ++i) std::this_thread::sleep_for(1ms);
+    if (inside == 2) ++together;
+    part += 1;
+  };
+  {
+    Region r({.scope = here});
+    r.spawn(meet, inout(left));
+    r.spawn(meet, inout(right));
+    r.spawn([](Array& part) { part *= 10; }, inout(middle));
+    r.spawn([](Array& part) { part += 1; }, inout(left));
+  }
+  if (executor::Executor::instance().threads() > 1) {
+    EXPECT_EQ(together, 2);
+  }
+  const Floats v = m.to_vector<float>();
+  EXPECT_EQ(v[0], 2);
+  EXPECT_EQ(v[7], 1);
+  EXPECT_EQ(v[2 * 8 + 2], 11);
+  EXPECT_EQ(v[2 * 8 + 5], 10);
+}
+
+TEST_P(OnEveryDevice, TrianglesOfOneMatrixAreApartAndTheDiagonalIsOfBoth) {
+  Array m = Array::zeros({4, 4});
+  std::vector<Task<void>> tasks;
+  Region r({.scope = Scope{current_device()}});
+  std::atomic<bool> go = false;
+  const auto wait_for_go = [&](Array&) {
+    while (!go) std::this_thread::sleep_for(1ms);
+  };
+  const auto nothing = [](Array&) {};
+  Task<void> first = r.spawn(wait_for_go, inout(unit_upper(m)));
+  Task<void> apart = r.spawn(nothing, inout(lower(m)));
+  Task<void> on_diagonal = r.spawn(nothing, inout(diagonal(m)));
+  Task<void> met = r.spawn(nothing, inout(upper(m)));
+  apart.wait(), on_diagonal.wait();
+  EXPECT_FALSE(met.ended());
+  go = true;
+  first.wait(), met.wait();
+  r.wait();
+  expect_throw<ShapeError>([&] { r.spawn(nothing, inout(upper(Array::zeros({3})))); }, {"upper triangle", "(3,)"});
+}
+
+TEST_P(OnEveryDevice, WhatATaskDidNotSayIsAnErrorThatNamesItAndTheArray) {
+  const Scope here{current_device()};
+  Array x = Array::wrap(Storage::allocate(current_device(), 32, "weights"), DType::f32, {8});
+  x.fill(1);
+  const auto words = [&](auto&& f) {
+    try {
+      f();
+    } catch (const TaskError& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  expect_has(words([&] {
+               Region r({.scope = here});
+               r.spawn(
+                   {.name = "writer"}, [](const Array& v) { Array(v) += 1; }, in(x));
+               r.wait();
+             }),
+             {"writer", "weights", "given as in", "inout(x)"});
+  std::atomic<bool> begun = false, done = false;
+  expect_has(words([&] {
+               Region r({.scope = here});
+               r.spawn(
+                   [&](Array&) {
+                     begun = true;
+                     while (!done) std::this_thread::sleep_for(1ms);
+                   },
+                   inout(x));
+               while (!begun) std::this_thread::sleep_for(1ms);
+               const Task<float> t = r.spawn({.name = "thief"}, [x] { return sum(x).item<float>(); });
+               try {
+                 t.wait();
+               } catch (const TaskError&) {}
+               done = true;
+               r.wait();
+             }),
+             {"thief", "weights", "read while other tasks use it", "in(x)"});
+  EXPECT_EQ(x.to_vector<float>(), Floats(8, 1));
+}
+
+TEST_P(OnEveryDevice, TheFirstErrorIsThrownWhatDependsOnItIsSkippedTheRestRuns) {
+  Array x = zeros(2), y = zeros(2);
+  Region r({.scope = Scope{current_device()}});
+  r.spawn(
+      {.name = "breaks"}, [](Array&) { throw std::runtime_error("broken pipe"); }, inout(x));
+  std::atomic<bool> skipped = true;
+  r.spawn([&](const Array&) { skipped = false; }, in(x));
+  r.spawn([](Array& v) { v += 3; }, inout(y));
+  expect_throw<TaskError>([&] { r.wait(); }, {"breaks", "broken pipe"});
+  EXPECT_TRUE(skipped);
+  EXPECT_EQ(y.to_vector<float>(), Floats(2, 3));
+  r.spawn([](Array& v) { v += 1; }, inout(y));  // told once; the region goes on
+  r.wait();
+  EXPECT_EQ(y.to_vector<float>(), Floats(2, 4));
+}
+
+TEST_P(OnEveryDevice, ARegionThatIsLeftByAnErrorCancelsWhatHasNotBegun) {
+  Array x = zeros(2);
+  std::atomic<int> ran = 0;
+  std::atomic<bool> begun = false;
+  try {
+    Region r({.scope = Scope{current_device()}});
+    r.spawn(
+        [&](Array&) {
+          begun = true;
+          std::this_thread::sleep_for(20ms);
+          ++ran;
+        },
+        inout(x));
+    while (!begun) std::this_thread::sleep_for(1ms);
+    for (int i = 0; i < 100; ++i) r.spawn([&](Array&) { ++ran; }, inout(x));
+    throw std::out_of_range("leaving");
+  } catch (const std::out_of_range&) {}
+  EXPECT_EQ(ran, 1);
+}
+
+TEST_P(OnEveryDevice, TasksMakeTasksWithinWhatTheyWereGiven) {
+  const Scope here{current_device()};
+  Array x = Array::zeros({4, 4});
+  Region r({.scope = here});
+  r.spawn(
+      [](Array& m) {
+        Region inner;
+        for (int i = 0; i < 4; ++i) {
+          Array row = m.slice(0, i, i + 1);
+          inner.spawn([i](Array& v) { v += i; }, inout(row));
+        }
+        inner.wait();
+        m *= 2;
+        Array row = m.slice(0, 0, 1);
+        spawn([](Array& v) { std::this_thread::sleep_for(5ms), v += 100; }, inout(row));  // the task ends after it
+      },
+      inout(x));
+  Task<float> total = r.spawn([](const Array& m) { return sum(m).item<float>(); }, in(x));
+  EXPECT_EQ(total.fetch(), 2 * 4 * (0 + 1 + 2 + 3) + 400);
+  Array half = x.slice(0, 0, 2);
+  r.spawn(
+      [x](Array&) {
+        Region inner;
+        Array whole = x;
+        inner.spawn([](Array& v) { v += 1; }, inout(whole));
+      },
+      inout(half));
+  expect_throw<TaskError>([&] { r.wait(); }, {"not within"});
+}
+
+TEST_P(OnEveryDevice, SeveralThreadsMayMakeTasksOfTheSameArrays) {
+  constexpr int makers = 4, each = 100;
+  const Scope here{current_device()};
+  Array x = zeros(4), y = zeros(4);
+  std::atomic<int> refused = 0;
+  std::vector<std::thread> threads;
+  for (int m = 0; m < makers; ++m)
+    threads.emplace_back([&, m] {
+      try {
+        Region r({.scope = here});
+        const auto add = [](Array& a, Array& b) { a += 1, b += 1; };
+        for (int i = 0; i < each; ++i)
+          if (m % 2 == 0)
+            r.spawn(add, inout(x), inout(y));
+          else
+            r.spawn(add, inout(y), inout(x));
+        r.wait();
+      } catch (const std::exception& e) {
+        if (++refused == 1) ADD_FAILURE() << e.what();
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(refused, 0);
+  EXPECT_EQ(x.to_vector<float>(), Floats(4, makers * each));
+  EXPECT_EQ(y.to_vector<float>(), Floats(4, makers * each));
+}
+
+TEST_P(OnEveryDevice, TheSameArrayMayBeGivenTwice) {
+  Array x = Array::full({4}, 3);
+  Region r({.scope = Scope{current_device()}});
+  r.spawn([](const Array& a, Array& b) { b += a; }, in(x), inout(x));
+  r.spawn([](const Array& a, const Array& b, Array& c) { c.assign(a * b); }, in(x), in(x), out(x));
+  r.wait();
+  EXPECT_EQ(x.to_vector<float>(), Floats(4, 36));
+}
+
+// Data at home on the CPU, tasks elsewhere: what is copied, and that it is all there after.
+TEST_P(OnEveryDevice, CopiesAreThoseThatAreNeeded) {
+  const Device there = current_device();
+  const DeviceScope at_home{Device{Backend::cpu, 0}};
+  const bool local = there == Device{Backend::cpu, 0};
+  Array x = Array::full({1024}, 1), y = zeros(1024);
+  x.eval(), y.eval();
+  const auto copies = [](auto&& f) {
+    const TaskCopies before = task_copies();
+    f();
+    const TaskCopies after = task_copies();
+    return std::pair(after.fetched - before.fetched, after.written_back - before.written_back);
+  };
+  using Pair = std::pair<std::uint64_t, std::uint64_t>;
+  const auto run = [&](auto&& body, auto... access) {
+    Region r({.scope = Scope{there}});
+    r.spawn(body, access...);
+    r.wait();
+  };
+  // Read-only, remote: one move; none the second time.
+  EXPECT_EQ(copies([&] { run([](const Array& v) { EXPECT_EQ(sum(v).item<float>(), 1024); }, in(x)); }),
+            Pair(!local, 0));
+  EXPECT_EQ(copies([&] { run([](const Array& v) { EXPECT_EQ(v.device(), this_task::device()); }, in(x)); }),
+            Pair(0, 0));
+  // Read and written: one in; the other when it is read at home, once.
+  EXPECT_EQ(copies([&] { run([](Array& v) { v += 1; }, inout(y)); }), Pair(!local, 0));
+  EXPECT_EQ(copies([&] { run([](Array& v) { v += 1; }, inout(y)); }), Pair(0, 0))
+      << "it is there from the region before";
+  EXPECT_EQ(copies([&] { EXPECT_EQ(y.to_vector<float>(), Floats(1024, 2)); }), Pair(0, !local));
+  EXPECT_EQ(copies([&] { EXPECT_EQ(y.to_vector<float>(), Floats(1024, 2)); }), Pair(0, 0));
+  // Written whole: nothing in.
+  Array z = zeros(1024);
+  z.eval();
+  EXPECT_EQ(copies([&] { run([](Array& v) { v.fill(5); }, out(z)); }), Pair(0, 0));
+  EXPECT_EQ(copies([&] { EXPECT_EQ((z + 1).to_vector<float>(), Floats(1024, 6)); }), Pair(0, !local));
+  // A part of it written: the rest is needed.
+  Array part = z.slice(0, 0, 10);
+  EXPECT_EQ(copies([&] { run([](Array& v) { v.fill(9); }, out(part)); }), Pair(0, 0)) << "it is valid there, too";
+  EXPECT_EQ(sum(z).item<float>(), 5 * 1014 + 90);
+  // What is written at home is no longer valid there.
+  z.fill(1);
+  EXPECT_EQ(copies([&] { run([](const Array& v) { EXPECT_EQ(sum(v).item<float>(), 1024); }, in(z)); }),
+            Pair(!local, 0));
+}
+
+TEST_P(OnEveryDevice, ARegionIsNoPartOfARecording) {
+  Array x = zeros(4);
+  expect_throw<ArgumentError>([&] { Sequence::record(Queue::of(current_device()), [&] { Region r; }); },
+                              {"a region of tasks"});
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backend for Metal over a stand-in for the Objective-C runtime and Metal (tests/drivers/vendors/metal.cpp): what a
+// program sees when something is missing or fails, that no object is left or used after its end, and that the stand-in
+// notes what breaks Metal's rules. Each case runs in a child. Nothing here has seen Apple's Metal.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <memory>
+#include <numeric>
+#include <thread>
+
+#include "tessera/array/array.h"
+#include "tessera/base/error.h"
+#include "tessera/base/os/library.h"
+#include "tessera/kernel/buffer.h"
+#include "tessera/kernel/kernel.h"
+#include "tests/support/errors.h"
+#include "tests/support/in_child.h"
+
+namespace tessera {
+namespace {
+
+using test::expect_has;
+using test::message;
+using test::Variables;
+
+const std::string library = TESSERA_FAKES "/libfake_metal.so";
+constexpr Device first{Backend::metal, 0}, second{Backend::metal, 1};  ///< of unified memory, and with its own
+
+std::string breaches() {
+  char text[2048] = "";
+  os::Library::open(library).function<int(char*, std::size_t)>("tessera_fake_breaches")(text, sizeof text);
+  return *text == 0 ? "" : "\nBREACH: " + std::string(text);
+}
+std::string run(const Variables& changed, const std::function<std::string()>& work) {
+  Variables all = {{"TESSERA_METAL_LIBRARY", library}};
+  all.insert(all.end(), changed.begin(), changed.end());
+  return test::in_child(
+      all,
+      [&] {
+        const std::string text = work();
+        return text + breaches();
+      },
+      60);
+}
+std::string with(const std::string& fault, const std::function<std::string()>& work, int devices = 1) {
+  return run({{"TESSERA_FAKE_FAULT", fault}, {"TESSERA_FAKE_DEVICES", std::to_string(devices)}}, work);
+}
+std::string row() {
+  const BackendReport& r = discover(Backend::metal);
+  return std::string(state_name(r.state)) + "|" + r.file + "|" + r.reason + "|" + r.remedy + "|" +
+         std::to_string(r.devices.size());
+}
+/// In this order, with newlines between.
+std::string lines(std::initializer_list<std::string> parts) {
+  std::string out;
+  for (const std::string& part : parts) out += (out.empty() ? "" : "\n") + part;
+  return out;
+}
+std::string state(Device on) { return std::string(state_name(device_info(on).state)); }
+
+/// Arithmetic, a reduction, odd lengths and offsets, and a fill: "right", or what is wrong.
+std::string computes(Device on) {
+  std::vector<float> data(1000);
+  std::iota(data.begin(), data.end(), 0.0f);
+  const Array x = Array::from(data, {}, on);
+  const std::vector<float> got = (x * 2.0f + 1.0f).to_vector<float>();
+  for (std::size_t i = 0; i < data.size(); ++i)
+    if (got[i] != 2 * data[i] + 1) return "element " + std::to_string(i) + " is " + std::to_string(got[i]);
+  if (const float s = sum(x).item<float>(); s != 499500) return "the sum is " + std::to_string(s);
+  std::vector<std::uint8_t> bytes(1003);  // nothing here is a multiple of four
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(7 * i);
+  const Array b = Array::from(bytes, {}, on);
+  if (b.to_vector<std::uint8_t>() != bytes) return "bytes came back changed";
+  if (sum(Array::full({333}, 3.0, DType::u8, on).astype(DType::i32)).item<std::int64_t>() != 999)
+    return "a fill of bytes";
+  if (sum(Array::full({333}, 1.5, DType::f16, on).astype(DType::f32)).item<float>() != 499.5f) return "a fill of f16";
+  return "right";
+}
+std::string outcome(Device on) {
+  try {
+    return computes(on);
+  } catch (const OutOfMemory& e) {
+    return std::string("OutOfMemory: ") + e.what();
+  } catch (const DeviceError& e) {
+    return std::string("DeviceError: ") + e.what();
+  } catch (const KernelError& e) {
+    return std::string("KernelError: ") + e.what();
+  }
+}
+void expect_clean(const std::string& text) { EXPECT_EQ(text.find("BREACH"), text.npos) << text; }
+
+TEST(Metal, ComputesWithUnifiedMemoryAndWithItsOwn) {
+  const std::string text = run({{"TESSERA_FAKE_DEVICES", "2"}}, [] {
+    return lines(
+        {row(), outcome(first), outcome(second), state(first), state(second), device_info(first).driver_version});
+  });
+  EXPECT_TRUE(text.starts_with("enumerated|" + library + "|")) << text;
+  expect_has(text, {"|2\nright\nright\nverified\nverified\n", "unverified"});
+  expect_clean(text);
+}
+
+// Apple's order may change from one process to the next; equal GPUs must not change places.
+TEST(Metal, DevicesKeepTheirOrderWhateverOrderMetalListsThemIn) {
+  const auto work = [] {
+    std::string all;
+    for (const DeviceInfo& d : discover(Backend::metal).devices)
+      all += to_string(d.device) + " " + d.name + " " + std::to_string(d.native_index) + " \"" + d.identity + "\"\n";
+    return lines({all + outcome(first), outcome(second)});
+  };
+  EXPECT_EQ(run({{"TESSERA_FAKE_DEVICES", "4"}}, work),
+            "metal:0 Fake M2 0 \"\"\nmetal:1 AMD Fake Pro 5500M 1 \"\"\nmetal:2 Fake M2 2 \"\"\n"
+            "metal:3 AMD Fake Pro 5500M 3 \"\"\nright\nright");
+  EXPECT_EQ(with("reversed", work, 4),
+            "metal:0 Fake M2 3 \"\"\nmetal:1 AMD Fake Pro 5500M 2 \"\"\nmetal:2 Fake M2 1 \"\"\n"
+            "metal:3 AMD Fake Pro 5500M 0 \"\"\nright\nright");
+}
+
+#ifndef __APPLE__
+TEST(Metal, IsUnsupportedElsewhereThanOnApplesSystems) {
+  EXPECT_EQ(test::in_child({{"TESSERA_METAL_LIBRARY", ""}}, [] { return row(); }),
+            "unsupported||Metal exists on Apple systems only|Nothing to do here|0");
+}
+#endif
+
+TEST(Metal, LibraryThatIsAbsentOrIncomplete) {
+  std::string text = test::in_child({{"TESSERA_METAL_LIBRARY", "/nonexistent/Metal"}}, [] {
+    return lines({row(), message([] { computes(first); }), computes({})});
+  });
+  EXPECT_TRUE(text.starts_with("supported|/nonexistent/Metal|")) << text;
+  expect_has(text, {"cannot open shared object file", "TESSERA_METAL_LIBRARY names this file", "|0\n",
+                    "metal:0 does not exist", "\nright"});
+  text = test::in_child({{"TESSERA_METAL_LIBRARY", TESSERA_FAKES "/libfake_metal_incomplete.so"}}, [] {
+    return lines({row(), outcome({})});
+  });
+  expect_has(text, {"supported|", "the library has no MTLCopyAllDevices", "TESSERA_METAL_LIBRARY names this file",
+                    "|0\nright"});
+}
+
+TEST(Metal, NoDevices) {
+  const std::string text = with("no-devices", [] { return lines({row(), outcome({})}); });
+  EXPECT_TRUE(text.starts_with("loaded|" + library + "|MTLCopyAllDevices shows no device|")) << text;
+  expect_has(text, {"|0\nright"});
+  expect_clean(text);
+}
+
+TEST(Metal, CompilerThatRefusesEverything) {
+  const std::string text = with("compile", [] { return lines({row(), outcome(first)}); });
+  expect_has(text, {"loaded|", "Metal did not compile a first kernel",
+                    "program_source:1:1: error: this compiler was told", "\nDeviceError: "});
+  expect_clean(text);
+}
+
+TEST(Metal, WrongResultsAreQuarantined) {
+  const std::string text = with(
+      "wrong@0",
+      [] {
+        return lines({outcome(first), state(first), outcome(second)});
+      },
+      2);
+  expect_has(text, {"DeviceError: [metal:0]", "the first kernel computed wrongly", "\nquarantined\nright"});
+  expect_clean(text);
+}
+
+TEST(Metal, MemoryThatRunsOutIsAnErrorAndTheDeviceGoesOn) {
+  const std::string text = run({{"TESSERA_FAKE_MEMORY", std::to_string(64 << 20)}}, [] {
+    std::string all;
+    {
+      const Array large = Array::full({5 << 20}, 1.0, DType::f32, first);
+      large.eval();
+      all += message([] { Array::full({12 << 20}, 1.0, DType::f32, first).eval(); }) + "\n";
+      all += lines({std::to_string(sum(large).item<float>()), state(first)}) + "\n";
+    }
+    return all + std::to_string(sum(Array::full({10 << 20}, 1.0, DType::f32, first)).item<float>());
+  });
+  expect_has(text, {"metal:0 has not enough memory", "largest of 1 live", "5242880.000000\nverified\n10485760.000000"});
+  expect_clean(text);
+  const std::string gone = with(
+      "oom=6+@0",
+      [] {
+        return lines({outcome(first), outcome(second), outcome({})});
+      },
+      2);
+  expect_has(gone, {"OutOfMemory: [", "\nright\nright"});
+  expect_clean(gone);
+}
+
+TEST(Metal, CommandBuffersThatFailMakeTheDeviceLost) {
+  for (const char* fault : {"lost=20@0", "late=21@0", "launch=4@0"}) {
+    const std::string text = with(
+        fault,
+        [] {
+          std::string all = message([] {
+            for (int i = 0; i < 20; ++i) computes(first);
+          });
+          return lines(
+              {all, state(first), outcome(second), state(second), outcome({}), message([] { computes(first); })});
+        },
+        2);
+    expect_has(text, {"MTLCommandBufferError ", "Caused GPU Address Fault", "\nlost\nright\nverified\nright\n",
+                      "the device is lost"});
+    expect_clean(text);
+  }
+}
+
+TEST(Metal, KernelsThatTakeManyRegistersRunInSmallerBlocks) {
+  EXPECT_EQ(with("threads=64",
+                 [] {
+                   const auto k = kernel("narrow", [](Buffer<float> x) { x[global_id()] = 1.0f; });
+                   DeviceScope scope(first);
+                   DeviceBuffer<float> x(1000);
+                   k.launch({1000}, x);
+                   return std::to_string(x.to_vector()[999]);
+                 }),
+            "1.000000");
+  const std::string text = with("threads=64", [] {
+    const auto k = kernel("wide", block(128), [](Buffer<float> x) { x[global_id()] = 1.0f; });
+    DeviceScope scope(first);
+    DeviceBuffer<float> x(128);
+    return message([&] { k.launch(blocks(1), x); });
+  });
+  expect_has(text, {"wide", "its blocks have 128 threads", "at most 64"});
+  expect_clean(text);
+}
+
+TEST(Metal, PrintingIsRefusedWithTheKernelsName) {
+  const std::string text = run({}, [] {
+    const auto k = kernel("says", [](Buffer<float> x) { print("{}", x[global_id()]); });
+    DeviceScope scope(first);
+    DeviceBuffer<float> x(4);
+    return message([&] { k.launch({4}, x); });
+  });
+  expect_has(text, {"says", "print cannot be written in Metal Shading Language"});
+}
+
+// Whoever works on makes no more objects live than before.
+TEST(Metal, NoObjectIsLeft) {
+  const std::string text = run({{"TESSERA_FAKE_DEVICES", "2"}}, [] {
+    const auto count = os::Library::open(library).function<int(const char*)>("tessera_fake_objects");
+    constexpr const char* names[] = {"NSArray",
+                                     "NSString",
+                                     "NSError",
+                                     "MTLBuffer",
+                                     "MTLCommandQueue",
+                                     "MTLSharedEvent",
+                                     "MTLLibrary",
+                                     "MTLFunction",
+                                     "MTLComputePipelineState",
+                                     "MTLCommandBuffer",
+                                     "MTLComputeCommandEncoder",
+                                     "MTLBlitCommandEncoder",
+                                     "MTLCompileOptions"};
+    const auto look = [&] {
+      std::string all;
+      for (const Device d : {first, second}) {
+        Queue::of(d).finish();
+        trim(d);
+      }
+      for (const char* name : names) all += std::string(name) + " " + std::to_string(count(name)) + ", ";
+      return all;
+    };
+    const auto work = [] {
+      for (int i = 0; i < 5; ++i)
+        for (const Device d : {first, second})
+          if (const std::string said = computes(d); said != "right") return said;
+      Queue another(first);
+      const Array x = Array::full({100}, 2.0, DType::f32, first);
+      return std::to_string(sum(x.to(second)).item<float>());
+    };
+    std::string said = work() + "\n";
+    const std::string before = look();
+    said += work() + "\n";
+    const std::string after = look();
+    for (const char* gone : {"NSArray", "NSString", "NSError", "MTLCompileOptions", "MTLComputeCommandEncoder"})
+      if (count(gone) != 0) said += std::string(gone) + " is left\n";
+    return said + (before == after ? "the same" : before + "\nand then\n" + after);
+  });
+  EXPECT_EQ(text, "200.000000\n200.000000\nthe same");
+}
+
+// The stand-in notes what breaks a rule.
+
+using Id = void*;
+struct Runtime {
+  os::Library file = os::Library::open(library);
+  Id device = nullptr;
+  Runtime() {
+    push();
+    const Id all = file.function<Id()>("MTLCopyAllDevices")();
+    device = send<Id>(all, "objectAtIndex:", std::uint64_t{0});
+    send<void>(all, "release");
+  }
+  void* push() { return file.function<void*()>("objc_autoreleasePoolPush")(); }
+  void pop(void* pool) { file.function<void(void*)>("objc_autoreleasePoolPop")(pool); }
+  template <class R, class... A>
+  R send(Id to, const char* what, A... arguments) {
+    const auto selector = file.function<void*(const char*)>("sel_registerName")(what);
+    return reinterpret_cast<R (*)(Id, void*, A...)>(file.symbol("objc_msgSend"))(to, selector, arguments...);
+  }
+  Id buffer(std::uint64_t bytes) { return send<Id>(device, "newBufferWithLength:options:", bytes, std::uint64_t{0}); }
+  std::uint32_t* contents(Id buffer) { return static_cast<std::uint32_t*>(send<void*>(buffer, "contents")); }
+  Id newest_buffer() { return file.function<Id()>("tessera_fake_newest_buffer")(); }
+  void hold(bool held) { file.function<void(int)>("tessera_fake_hold")(held); }
+};
+
+// Where the host reads the device's memory itself, nothing of ours may be behind the program's work: it is waited for
+// nevertheless, also by who reads something else, and by who only waits.
+TEST(Metal, WorkThatTheProgramPutsIntoOurQueueIsWaitedFor) {
+  constexpr std::size_t count = 1000, bytes = 4 * count;
+  for (const std::string way : {"download", "finish", "end", "sync"}) {
+    const std::string text = run({{"TESSERA_SYNC", way == "sync" ? "1" : "0"}}, [&] {
+      Runtime runtime;
+      auto queue = std::make_unique<Queue>(first);
+      const auto finished = Storage::allocate(first, bytes), written = Storage::allocate(first, bytes);
+      const Id target = runtime.newest_buffer(), source = runtime.buffer(bytes);
+      const BufferView other{finished, 0, count, DType::u32}, view{written, 0, count, DType::u32};
+      queue->fill(other, 1);
+      queue->fill(view, 2);
+      queue->finish();
+      std::fill_n(runtime.contents(source), count, 7u);
+      runtime.hold(true);
+      std::thread later([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        runtime.hold(false);
+      });
+      queue->submit_native("their copy", {}, std::array{view}, [&](void* native) {
+        const Id commands = runtime.send<Id>(native, "commandBuffer"),
+                 encoder = runtime.send<Id>(commands, "blitCommandEncoder");
+        runtime.send<void>(encoder, "copyFromBuffer:sourceOffset:toBuffer:destinationOffset:size:", source,
+                           std::uint64_t{0}, target, std::uint64_t{0}, std::uint64_t{bytes});
+        runtime.send<void>(encoder, "endEncoding");
+        runtime.send<void>(commands, "commit");
+      });
+      std::vector<std::uint32_t> got(count, 0xdeadbeef);
+      std::string wrong;
+      const auto expect = [&](const std::uint32_t* all, std::uint32_t value) {
+        for (std::size_t i = 0; i < count && wrong.empty(); ++i)
+          if (all[i] != value)
+            wrong = "element " + std::to_string(i) + " is " + std::to_string(all[i]) + ", not " + std::to_string(value);
+      };
+      if (way == "download") {
+        queue->download(got.data(), other);
+        expect(got.data(), 1);
+        queue->download(got.data(), view);
+        expect(got.data(), 7);
+      } else {
+        if (way == "finish") queue->finish();
+        if (way == "end") queue.reset();
+        expect(runtime.contents(target), 7);
+      }
+      later.join();
+      runtime.send<void>(source, "release");
+      return wrong.empty() ? "right" : wrong;
+    });
+    EXPECT_EQ(text, "right") << way;
+  }
+}
+
+TEST(FakeMetal, NotesEachMisuse) {
+  struct Case {
+    const char* breach;
+    std::function<void(Runtime&)> misuse;
+  };
+  const auto commands = [](Runtime& r) { return r.send<Id>(r.send<Id>(r.device, "newCommandQueue"), "commandBuffer"); };
+  const Case cases[] = {
+      {"waitUntilCompleted before commit", [&](Runtime& r) { r.send<void>(commands(r), "waitUntilCompleted"); }},
+      {"committed twice",
+       [&](Runtime& r) {
+         const Id buffer = commands(r);
+         r.send<void>(buffer, "commit");
+         r.send<void>(buffer, "commit");
+         r.send<void>(buffer, "waitUntilCompleted");
+       }},
+      {"commit while an encoder is open",
+       [&](Runtime& r) {
+         const Id buffer = commands(r), encoder = r.send<Id>(buffer, "blitCommandEncoder");
+         r.send<void>(buffer, "commit");
+         r.send<void>(encoder, "endEncoding");
+       }},
+      {"while another is open",
+       [&](Runtime& r) {
+         const Id buffer = commands(r), encoder = r.send<Id>(buffer, "blitCommandEncoder");
+         r.send<Id>(buffer, "computeCommandEncoder");
+         r.send<void>(encoder, "endEncoding");
+       }},
+      {"after endEncoding",
+       [&](Runtime& r) {
+         const Id encoder = r.send<Id>(commands(r), "computeCommandEncoder");
+         r.send<void>(encoder, "endEncoding");
+         r.send<void>(encoder, "setThreadgroupMemoryLength:atIndex:", std::uint64_t{16}, std::uint64_t{0});
+       }},
+      {"released before endEncoding",
+       [&](Runtime& r) {
+         void* const pool = r.push();
+         r.send<Id>(commands(r), "computeCommandEncoder");
+         r.pop(pool);
+       }},
+      {"no multiple of 16",
+       [&](Runtime& r) {
+         const Id encoder = r.send<Id>(commands(r), "computeCommandEncoder");
+         r.send<void>(encoder, "setThreadgroupMemoryLength:atIndex:", std::uint64_t{12}, std::uint64_t{0});
+         r.send<void>(encoder, "endEncoding");
+       }},
+      {"more than 4096 bytes",
+       [&](Runtime& r) {
+         const Id encoder = r.send<Id>(commands(r), "computeCommandEncoder");
+         const std::vector<char> bytes(5000);
+         r.send<void>(encoder, "setBytes:length:atIndex:", static_cast<const void*>(bytes.data()),
+                      std::uint64_t{bytes.size()}, std::uint64_t{0});
+         r.send<void>(encoder, "endEncoding");
+       }},
+      {"no multiples of 4",
+       [&](Runtime& r) {
+         const Id encoder = r.send<Id>(commands(r), "blitCommandEncoder");
+         r.send<void>(encoder, "copyFromBuffer:sourceOffset:toBuffer:destinationOffset:size:", r.buffer(64),
+                      std::uint64_t{0}, r.buffer(64), std::uint64_t{0}, std::uint64_t{3});
+         r.send<void>(encoder, "endEncoding");
+       }},
+      {"a copy past the end",
+       [&](Runtime& r) {
+         const Id encoder = r.send<Id>(commands(r), "blitCommandEncoder");
+         r.send<void>(encoder, "copyFromBuffer:sourceOffset:toBuffer:destinationOffset:size:", r.buffer(64),
+                      std::uint64_t{0}, r.buffer(32), std::uint64_t{0}, std::uint64_t{64});
+         r.send<void>(encoder, "endEncoding");
+       }},
+      {"a dispatch without a pipeline",
+       [&](Runtime& r) {
+         struct Size {
+           std::uint64_t x = 1, y = 1, z = 1;
+         };
+         const Id encoder = r.send<Id>(commands(r), "computeCommandEncoder");
+         r.send<void>(encoder, "dispatchThreadgroups:threadsPerThreadgroup:", Size(), Size());
+         r.send<void>(encoder, "endEncoding");
+       }},
+      {"for a value that no committed one signals",
+       [&](Runtime& r) {
+         const Id buffer = commands(r);
+         r.send<void>(buffer, "encodeWaitForEvent:value:", r.send<Id>(r.device, "newSharedEvent"), std::uint64_t{1});
+         r.send<void>(buffer, "commit");
+       }},
+      {"used (do_contents) after its last release",
+       [&](Runtime& r) {
+         const Id buffer = r.buffer(64);
+         r.send<void>(buffer, "release");
+         r.send<void*>(buffer, "contents");
+       }},
+      {"released more often than retained",
+       [&](Runtime& r) {
+         const Id buffer = r.buffer(64);
+         r.send<void>(buffer, "release");
+         r.send<void>(buffer, "release");
+       }},
+      {"no autorelease pool",
+       [&](Runtime& r) {
+         const Id queue = r.send<Id>(r.device, "newCommandQueue");
+         r.pop(reinterpret_cast<void*>(1));
+         r.send<Id>(queue, "commandBuffer");
+       }},
+      {"unrecognised selector", [&](Runtime& r) { r.send<void>(r.device, "doWhatIMean"); }},
+      {"fast mathematics", [&](Runtime& r) {
+         const Id text = r.send<Id>(r.file.function<Id(const char*)>("objc_getClass")("NSString"),
+                                    "stringWithUTF8String:", "kernel void k() {}");
+         Id error = nullptr;
+         r.send<Id>(r.device, "newLibraryWithSource:options:error:", text, Id{}, &error);
+       }}};
+  for (const Case& c : cases) {
+    const std::string text = run({}, [&] {
+      Runtime runtime;
+      const std::string before = breaches();
+      c.misuse(runtime);
+      return before + "then";
+    });
+    EXPECT_NE(text.find(c.breach), text.npos) << c.breach << ": " << text;
+    EXPECT_TRUE(text.starts_with("then")) << text;
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+// Large products through cuBLASLt, hipBLASLt and rocBLAS, played by libraries that compute in double over the fake
+// drivers' memory and check layouts, alignment, streams, workspaces and handles: right in every form, and where the
+// library is absent, incomplete, refuses or fails, right by our own kernels, and told.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tessera/array/array.h"
+#include "tessera/base/error.h"
+#include "tessera/base/os/library.h"
+#include "tessera/base/test_seed.h"
+#include "tessera/device/placement/placement_scope.h"
+#include "tessera/device/placement/verify_on.h"
+#include "tessera/ops/product.h"
+#include "tests/ops/product_check.h"
+#include "tests/support/errors.h"
+#include "tests/support/fake_backends.h"
+#include "tests/support/in_child.h"
+
+namespace tessera {
+namespace {
+
+using test::compare_product;
+using test::expect_has;
+using test::message;
+using test::product_cases;
+using test::ProductCase;
+using test::random_array;
+using test::Variables;
+
+struct Maker {
+  const char* name;  ///< of the fake
+  Backend backend;
+  const char* counted;
+  const char* variable;
+  bool epilogues;
+};
+constexpr Maker makers[] = {{"cublaslt", Backend::cuda, "cublasLt: product", "TESSERA_CUBLAS_LIBRARY", true},
+                            {"hipblaslt", Backend::rocm, "hipblasLt: product", "TESSERA_HIPBLASLT_LIBRARY", true},
+                            {"rocblas", Backend::rocm, "rocblas: product", "TESSERA_ROCBLAS_LIBRARY", false}};
+
+class VendorBlas : public ::testing::TestWithParam<Maker> {
+ protected:
+  static const Maker& maker() { return GetParam(); }
+  static Device device(int index = 0) { return {maker().backend, index}; }
+  static os::Library library() { return os::Library::open(test::fake_library(maker().name)); }
+  static std::uint64_t count(const char* what) {
+    return library().function<std::uint64_t(const char*)>("tessera_fake_blas")(what);
+  }
+  static std::string run(const Variables& changed, const std::function<std::string()>& work) {
+    Variables all = {{"TESSERA_BLAS", "vendor"},
+                     {"TESSERA_CUBLAS_LIBRARY", "none"},
+                     {"TESSERA_HIPBLASLT_LIBRARY", "none"},
+                     {"TESSERA_ROCBLAS_LIBRARY", "none"},
+                     {maker().variable, test::fake_library(maker().name)}};
+    all.insert(all.end(), changed.begin(), changed.end());
+    return test::in_child(
+        test::with_fakes(all),
+        [&] {
+          std::string text = work();
+          char said[4096] = "";
+          os::Library::open(test::fake_library(test::fake_backend(maker().backend).driver))
+              .function<int(char*, std::size_t)>("tessera_fake_breaches")(said, sizeof said);
+          return text + (*said == 0 ? "" : "\nBREACH: " + std::string(said));
+        },
+        120);
+  }
+  /// Products that the library computed within a scope.
+  static std::uint64_t by_library(const PlacementLog& log) {
+    for (const auto& k : log.kernels)
+      if (k.kernel == maker().counted) return k.launches;
+    return 0;
+  }
+
+  /// A plain product: "right by the library", "right by our kernel", or what is wrong.
+  static std::string plain(Device on = device(), std::int64_t m = 33, std::int64_t n = 20, std::int64_t k = 70) {
+    std::mt19937_64 source(test_seed());
+    const Array a = random_array(source, {m, k}, DType::f32, on), b = random_array(source, {k, n}, DType::f32, on);
+    Placement scope;
+    const Array c = matmul(a, b);
+    const bool library_did = by_library(scope.log()) != 0;
+    const std::string wrong = compare_product(c, a, b);
+    return !wrong.empty() ? wrong : library_did ? "right by the library" : "right by our kernel";
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Makers, VendorBlas, ::testing::ValuesIn(makers),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(VendorBlas, ComputesEveryFormOfAProduct) {
+  const std::string text = run({}, []() -> std::string {
+    std::mt19937_64 source(test_seed());
+    std::string wrong;
+    for (const DType t : {DType::f32, DType::f16, DType::bf16}) {
+      const auto make = [&](Shape shape) { return random_array(source, std::move(shape), t, device()); };
+      for (const ProductCase& c : product_cases(make)) {
+        Placement scope;
+        const Array got = matmul(c.a, c.b);
+        if (got.dtype() != t) wrong += std::string("\n") + c.name + ": another dtype";
+        if (by_library(scope.log()) != 1) wrong += std::string("\n") + c.name + ": not by the library";
+        if (const auto said = compare_product(got, c.a, c.b); !said.empty())
+          wrong += "\n" + std::string(dtype_name(t)) + " " + c.name + said;
+      }
+    }
+    return wrong.empty() ? "right" : wrong;
+  });
+  EXPECT_EQ(text, "right");
+}
+
+TEST_P(VendorBlas, BiasAndActivationAreTheSameWhoeverComputesThem) {
+  const std::string text = run({}, []() -> std::string {
+    std::mt19937_64 source(test_seed());
+    std::string wrong;
+    for (const DType t : {DType::f32, DType::f16, DType::bf16})
+      for (const Activation activation : {Activation::none, Activation::relu, Activation::silu, Activation::gelu})
+        for (const int kind : {0, 1, 2}) {
+          const Array a = random_array(source, {2, 15, 70}, t, device()),
+                      b = random_array(source, {70, 33}, t, device());
+          a.eval(), b.eval();
+          a.select(0, 1).select(0, 3).slice(0, 5, 6).fill(NAN);  // a row of NaN, whoever computes it
+          Epilogue e;
+          e.activation = activation;
+          if (kind == 1) e.bias = random_array(source, {33}, t, device());
+          if (kind == 2)
+            e.bias = random_array(source, {66}, DType::f32, device()).slice(0, 0, 66, 2);  // another, with gaps
+          if (e.bias) e.bias->eval();
+          Placement scope;
+          const Array got = matmul(a, b, e);
+          const auto log = scope.log();
+          const std::string said = compare_product(got, a, b, e);
+          const std::string name = std::string(dtype_name(t)) + ", activation " +
+                                   std::to_string(static_cast<int>(activation)) + ", bias " + std::to_string(kind);
+          // hipBLASLt sums bf16 into f32 nowhere: then it is our kernel's.
+          const bool possible = maker().name != std::string_view("hipblaslt") || t != DType::bf16;
+          if (possible && by_library(log) != 1) wrong += "\n" + name + ": not by the library";
+          if (got.dtype() != t || !said.empty()) wrong += "\n" + name + said;
+          // One call where the library has the epilogue.
+          const bool fused = maker().epilogues && kind != 2 && activation == Activation::none;
+          if (fused && log.kernels.size() != 1) wrong += "\n" + name + ": more than the library's call";
+        }
+    return wrong.empty() ? "right" : wrong;
+  });
+  EXPECT_EQ(text, "right");
+}
+
+TEST_P(VendorBlas, ChoosesOnceAndKeepsNothingItDoesNotNeed) {
+  const std::string text = run({}, [] {
+    std::string all;
+    for (int i = 0; i < 5; ++i) all = plain();
+    all += ", " + std::to_string(count("multiplied")) + " products";
+    if (maker().epilogues) all += ", chosen " + std::to_string(count("chosen"));
+    for (std::int64_t m = 1; m <= 100; ++m) plain(device(), m, 5, 5);  // many plans: the oldest go
+    all += ", " + std::to_string(count("libraries")) + " library";
+    if (count("preferences") != 0 || count("products") > 64 || count("layouts") > 192) all += ", and much else";
+    const auto before = memory_stats(device()).live_bytes;
+    plain();
+    if (memory_stats(device()).live_bytes != before) all += ", memory is kept";
+    trim(device());
+    return all;
+  });
+  EXPECT_EQ(text,
+            std::string("right by the library, 5 products") + (maker().epilogues ? ", chosen 1" : "") + ", 1 library");
+}
+
+TEST_P(VendorBlas, ThePlanOfAShapeServesOtherPlacesAndOtherBiases) {
+  const std::string text = run({}, []() -> std::string {
+    std::mt19937_64 source(test_seed());
+    const Array base = random_array(source, {10, 40}, DType::f32, device()),
+                b = random_array(source, {20, 12}, DType::f32, device());
+    std::string wrong;
+    std::vector<Array> kept;                           // so that each bias has an address of its own
+    for (const std::int64_t from : {0, 0, 1, 2, 4}) {  // each less aligned than the first
+      const Array a = base.slice(1, from, from + 20);
+      Epilogue e;
+      kept.push_back(random_array(source, {12}, DType::f32, device()).eval());
+      e.bias = kept.back();
+      const Array c = matmul(a, b, e);
+      wrong += compare_product(c, a, b, e);
+    }
+    return wrong.empty() ? "right" : wrong;
+  });
+  EXPECT_EQ(text, "right");
+}
+
+TEST_P(VendorBlas, IsForLargeProductsOnlyUnlessAskedFor) {
+  const auto sizes = [] {
+    return plain() + "; " + plain(device(), 512, 256, 512) + "; " + plain(device(), 8, 4096, 1100);
+  };
+  EXPECT_EQ(run({{"TESSERA_BLAS", "auto"}}, sizes), "right by our kernel; right by the library; right by our kernel");
+  EXPECT_EQ(run({{"TESSERA_BLAS", "off"}}, [] { return plain() + ", " + std::to_string(count("libraries")); }),
+            "right by our kernel, 0");
+  EXPECT_EQ(run({{"TESSERA_BLAS", "off"}}, [] { return plain(device(), 512, 256, 512); }), "right by our kernel");
+  expect_has(run({{"TESSERA_BLAS", "sometimes"}}, [] { return message([] { plain(); }); }),
+             {"TESSERA_BLAS", "sometimes", "off, vendor or auto"});
+}
+
+TEST_P(VendorBlas, RoundsFactorsOnlyIfAskedTo) {
+  if (!maker().epilogues) return;  // rocBLAS is never asked to
+  EXPECT_EQ(run({}, [] { return plain() + (count("tf32") == 0 ? "" : ", rounded"); }), "right by the library");
+  EXPECT_EQ(run({{"TESSERA_TF32", "1"}},
+                [] {
+                  std::string all = plain() + ", ";
+                  std::mt19937_64 source(test_seed());
+                  matmul(random_array(source, {9, 9}, DType::f16, device()),
+                         random_array(source, {9, 9}, DType::f16, device()));
+                  return all + std::to_string(count("tf32"));
+                }),
+            "right by the library, 1");
+}
+
+TEST_P(VendorBlas, WithoutMemoryForItsWorkspaceOurKernelComputes) {
+  EXPECT_EQ(run({},
+                [] {
+                  std::string all = plain() + "; ";
+                  trim(device());
+                  set_memory_limit(device(), 60000);  // the operands, and not what the library wants
+                  all += plain() + "; ";
+                  set_memory_limit(device(), 0);
+                  return all + plain();
+                }),
+            "right by the library; right by our kernel; right by the library");
+}
+
+TEST_P(VendorBlas, OtherTypesAreOurKernels) {
+  EXPECT_EQ(run({},
+                []() -> std::string {
+                  std::mt19937_64 source(test_seed());
+                  std::string all;
+                  const auto pair = [&](DType x, DType y) {
+                    const Array a = random_array(source, {9, 30}, x, device()),
+                                b = random_array(source, {30, 9}, y, device());
+                    Placement scope;
+                    const Array c = matmul(a, b);
+                    const bool did = by_library(scope.log()) != 0;
+                    all += c.to_vector<double>().size() == 81 && !did ? "ours " : "theirs ";
+                  };
+                  pair(DType::f64, DType::f64);
+                  const Array a = random_array(source, {9, 30}, DType::f16, device()),
+                              b = random_array(source, {30, 9}, DType::f32, device());
+                  Placement scope;
+                  all += compare_product(matmul(a, b), a, b);
+                  return all + std::to_string(by_library(scope.log()));
+                }),
+            "ours 0");
+}
+
+// What is wrong with the library is told, and computes nothing wrong.
+
+TEST_P(VendorBlas, AbsentOrIncompleteLibrariesLeaveOurKernels) {
+  EXPECT_EQ(run({{maker().variable, "/nonexistent/libblas.so"}}, [] { return plain(); }), "right by our kernel");
+  EXPECT_EQ(run({{maker().variable, "none"}}, [] { return plain(); }), "right by our kernel");
+  if (maker().epilogues) {
+    EXPECT_EQ(run({{maker().variable, test::fake_library(std::string(maker().name) + "_incomplete")}},
+                  [] { return plain(); }),
+              "right by our kernel");
+  }
+}
+
+TEST_P(VendorBlas, ALibraryThatDoesNotStartLeavesOurKernels) {
+  EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "blas-create"}}, [] { return plain() + "; " + plain(); }),
+            "right by our kernel; right by our kernel");
+  EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "blas-create@0"}, {"TESSERA_FAKE_DEVICES", "2"}},
+                [] { return plain(device(0)) + "; " + plain(device(1)); }),
+            "right by our kernel; right by the library");
+}
+
+TEST_P(VendorBlas, AFailedCallEndsItsUseWithAWarning) {
+  for (const char* fault : {"blas=1", "blas-choose=1"}) {
+    if (!maker().epilogues && fault == std::string_view("blas-choose=1")) continue;  // nothing is chosen there
+    testing::internal::CaptureStderr();
+    const std::string text = run({{"TESSERA_FAKE_FAULT", fault}, {"TESSERA_FAKE_DEVICES", "2"}}, [] {
+      std::string all = plain() + "; ";
+      all += plain() + "; ";
+      all += plain(device(1)) + ", called ";
+      return all + std::to_string(count("multiplied"));
+    });
+    const std::string said = testing::internal::GetCapturedStderr();
+    const bool chosen = fault != std::string_view("blas=1");
+    EXPECT_EQ(text, std::string("right by our kernel; right by our kernel; right by the library, called ") +
+                        (chosen ? "1" : "2"));
+    expect_has(said, {to_string(device()), "failed and is not used again", "answered", "own kernels"});
+    EXPECT_EQ(said.find("not used again"), said.rfind("not used again")) << said;
+  }
+}
+
+TEST_P(VendorBlas, ProductsThatItRefusesAreOurKernelsWithoutAWarning) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "blas-none"}}, [] { return plain() + "; " + plain(); }),
+            "right by our kernel; right by our kernel");
+  EXPECT_EQ(testing::internal::GetCapturedStderr().find("not used again"), std::string::npos);
+}
+
+TEST_P(VendorBlas, ALibraryLaterThanTheDriverIsNotUsed) {
+  if (maker().backend != Backend::cuda) return;  // AMD's come with their runtime
+  EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "compiler=13000"}}, [] { return plain(); }), "right by our kernel");
+}
+
+TEST_P(VendorBlas, ALostDeviceIsAnErrorAndOthersGoOn) {
+  const std::string text = run({{"TESSERA_FAKE_FAULT", "lost=60+@0"}, {"TESSERA_FAKE_DEVICES", "2"}}, [] {
+    std::string all = message([] {
+      for (int i = 0; i < 100; ++i) plain(device(0));
+    });
+    return all + "\n" + plain(device(1));
+  });
+  expect_has(text, {"[" + to_string(device(0)) + "] the device is lost", "\nright by the library"});
+  EXPECT_EQ(text.find("BREACH"), text.npos) << text;
+}
+
+TEST_P(VendorBlas, IsOrderedWithAllElseAndKeepsToItsPlacement) {
+  const std::string text = run({{"TESSERA_FAKE_DELAY_US", "3000"}, {"TESSERA_FAKE_DEVICES", "2"}}, []() -> std::string {
+    std::mt19937_64 source(test_seed());
+    const Array a = random_array(source, {20, 64}, DType::f32, device()),
+                b = random_array(source, {64, 20}, DType::f32, device());
+    const std::vector<float> first = a.to_vector<float>();
+    Queue other(device()), third(device());
+    Array sum = Array::zeros({20, 20}, DType::f32, device());
+    for (int i = 0; i < 10; ++i) {
+      const Array c = matmul(a * 1.0f, b);  // of what is pending, into memory that was just dropped
+      const Array copy = Array::empty({20, 20}, DType::f32, device());
+      other.copy(copy.view(), c.view());
+      sum = sum + copy;
+    }
+    std::string wrong = compare_product(sum * 0.1f, a, b);
+    // Operands that another queue has just written, and overwrites as soon as the product is queued.
+    const Array x = Array::empty({20, 64}, DType::f32, device()), bias = Array::empty({20}, DType::f32, device());
+    const Array shift = Array::full({20}, 0.5, DType::f32, device());
+    Epilogue with_bias;
+    with_bias.bias = bias;
+    for (int i = 0; i < 5; ++i) {
+      other.copy(x.view(), a.view());
+      other.copy(bias.view(), shift.view());
+      const Array c = matmul(x, b, with_bias);
+      for (const std::int64_t bytes : {100000, 50000})  // likely the memory that was workspace
+        third.fill(Array::empty({bytes}, DType::u8, device()).view(), 0);
+      other.fill(x.view(), 0);
+      other.fill(bias.view(), 0);
+      Epilogue expected;
+      expected.bias = shift;
+      wrong += compare_product(c, a, b, expected);
+    }
+    wrong += message([&] {
+      const Placement strict = Placement::strict({device(1)});
+      matmul(a, b).to_vector<float>();
+    });
+    return wrong;
+  });
+  expect_has(text, {maker().counted, "strict placement does not allow"});
+  EXPECT_EQ(text.find("BREACH"), text.npos) << text;
+}
+
+TEST_P(VendorBlas, WhoVerifiesKernelsGetsKernels) {
+  EXPECT_EQ(run({},
+                []() -> std::string {
+                  const auto reports = verify_on({Backend::interp, 0}, [] { plain(); });
+                  return reports.kernels.empty() ? "nothing was verified" : plain();
+                }),
+            "right by the library");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tasks in a child of fork, and when the program ends.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+#include <thread>
+
+#include "tessera/task/synchronize.h"
+#include "tessera/task/task.h"
+#include "tests/executor/nodes.h"
+#include "tests/support/errors.h"
+#include "tests/support/fresh_process.h"
+
+namespace tessera {
+
+/// Made before main, and so destroyed after all handlers at exit.
+struct AtTheEnd {
+  void (*check)() = nullptr;
+  ~AtTheEnd() {
+    if (check) check();
+  }
+} at_the_end;
+
+namespace {
+
+using namespace std::chrono_literals;
+using test::expect_has;
+using test::in_fresh_process;
+using test::spin_until;
+using test::text_of;
+
+const auto oops = []() -> int { throw std::runtime_error("oops"); };
+
+// --- Fork and exit
+// ----------------------------------------------------------------------------------------------------
+
+TEST(Tasks, RunInTheChildOfAFork) {
+  in_fresh_process([] {
+    std::atomic<bool> go = false;
+    const Task<void> parents = spawn([&] { spin_until(go); });
+    EXPECT_EQ(spawn([] { return 1; }).fetch(), 1);
+    in_fresh_process([&] {
+      ::alarm(30);
+      std::atomic<int> ran = 0;
+      for (int i = 0; i < 1000; ++i) spawn([&] { ++ran; });
+      synchronize();
+      EXPECT_EQ(ran, 1000);
+      expect_has(text_of<Error>([&] { parents.wait(); }), {"forked"});
+      spawn({.name = "child's"}, oops);
+      EXPECT_THROW(synchronize(), TaskError);
+    });
+    go = true;
+    parents.wait();
+  });
+}
+
+/// What a child that does `body` and exits wrote to standard error, and its status.
+std::pair<std::string, int> at_exit(const std::function<void()>& body) {
+  int ends[2];
+  EXPECT_EQ(::pipe(ends), 0);
+  ::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(ends[1], 2);
+    ::close(ends[0]), ::close(ends[1]);
+    ::alarm(60);
+    body();
+    std::exit(0);
+  }
+  ::close(ends[1]);
+  std::string text;
+  char some[256];
+  for (ssize_t n = 0; (n = ::read(ends[0], some, sizeof some)) > 0;) text.append(some, static_cast<std::size_t>(n));
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return {text, WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)};
+}
+
+TEST(Exit, WaitsForWhatRunsAndDropsWhatHasNotBegun) {
+  for (const char* threads : {"1", "2"}) {
+    const auto [text, status] = at_exit([&] {
+      ::setenv("TESSERA_THREADS", threads, 1);
+      static std::atomic<int> begun = 0, ended = 0;
+      at_the_end.check = [] {
+        if (begun != ended || begun == 100) ::_exit(3);
+      };
+      for (int i = 0; i < 100; ++i)
+        spawn([] {
+          ++begun;
+          std::this_thread::sleep_for(30ms);
+          ++ended;
+        });
+      while (begun == 0) std::this_thread::yield();
+    });
+    EXPECT_EQ(status, 0) << text;
+    EXPECT_EQ(text, "");
+  }
+}
+
+TEST(Exit, ReportsAnErrorThatNobodyAskedFor) {
+  const auto [text, status] = at_exit([] {
+    const Task<int> asked = spawn({.name = "asked"}, oops), quiet = spawn({.name = "quiet"}, oops);
+    const Task<int> after = spawn(
+        {.name = "after"}, [](int x) { return x; }, quiet);
+    while (!after.ended() || !asked.ended()) std::this_thread::yield();
+    try {
+      asked.fetch();
+    } catch (const TaskError&) {}
+  });
+  EXPECT_EQ(status, 0);
+  expect_has(text, {"task quiet failed", "nobody asked", "oops"});
+  EXPECT_EQ(text.find("asked failed"), std::string::npos) << text;
+  EXPECT_EQ(std::ranges::count(text, '\n'), 1) << text;
+}
+
+}  // namespace
+}  // namespace tessera
+
+/// Tests fork on purpose while threads run.
+extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+// Seeing what tasks do: traces, graphs of regions, figures. The watchdog, and traces of whole programs, are in
+// task_watch_test.cpp.
+#include "tessera/task/trace.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tessera/kernel/kernel.h"
+#include "tessera/task/synchronize.h"
+#include "tests/executor/nodes.h"
+#include "tests/support/errors.h"
+#include "tests/task/trace_events.h"
+
+namespace tessera {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace test;
+
+// On cpu:0 also where other devices are.
+Array filled(std::int64_t elements, float value) {
+  const DeviceScope here{Device{}};
+  Array a = Array::full({elements}, value).copy();
+  a.eval();
+  return a;
+}
+
+TEST(Trace, HasTasksWithTheirNamesAndArrowsFromWhatTheyComeAfter) {
+  const Trace seen = trace();
+  const Task<int> one = spawn({.name = "one"}, [] { return 1; });
+  one.wait();  // it has ended when the next is made: the arrow is there all the same
+  const Task<int> two = spawn(
+      {.name = "two \"quoted\"\n"}, [](int x) { return x + 1; }, one);
+  Array a = filled(100, 0);
+  Region r;
+  r.spawn(
+      {.name = "write"}, [](Array& x) { x += 1; }, inout(a));
+  r.spawn(
+      {.name = "read"}, [](const Array& x) { sum(x).item<float>(); }, in(a));
+  r.spawn(
+      {.name = "write again"}, [](Array& x) { x += 1; }, out(a));
+  const auto at = std::source_location::current();
+  spawn([] {}).wait();
+  r.wait();
+  EXPECT_EQ(two.fetch(), 2);
+  const auto events = checked(seen.json());
+  EXPECT_TRUE(arrow(events, named(events, "one"), named(events, "two \"quoted\"\n"), "data"));
+  EXPECT_TRUE(arrow(events, named(events, "write"), named(events, "read"), "data"));
+  EXPECT_TRUE(arrow(events, named(events, "read"), named(events, "write again"), "order"));
+  EXPECT_FALSE(arrow(events, named(events, "one"), named(events, "read")));
+  EXPECT_EQ(named(events, "write").at("args").at("state"), "ended");
+  EXPECT_EQ(named(events, "write").at("args").at("device"), "cpu:0");
+  named(events, "task_trace_test.cpp:" + std::to_string(at.line() + 1));
+  EXPECT_EQ(of_kind(events, "task").size(), 6u);
+}
+
+TEST(Trace, HasWaitsKernelsAndCopies) {
+  const auto twice = kernel("twice", [](Buffer<const float> x, Buffer<float> y) {
+    const auto i = global_id();
+    y[i] = 2.0f * x[i];
+  });
+  Array x = filled(1000, 1), y = filled(1000, 0);
+  const Trace seen = trace();
+  Region r;
+  r.spawn({.name = "launch"}, twice, Extent{1000}, x, y);
+  r.spawn(
+      {.scope = Device{Backend::interp, 0}, .name = "elsewhere"}, [](Array& v) { v += 1; }, inout(y));
+  r.spawn({.name = "outer"}, [] { spawn({.name = "inner"}, [] {}).wait(); });
+  r.wait();
+  EXPECT_EQ(y.to_vector<float>()[7], 3);
+  const auto events = checked(seen.json());
+  const auto within = [](const json& inner, const json& outer) {
+    return inner.at("tid") == outer.at("tid") && inner.at("ts") >= outer.at("ts") &&
+           inner.at("ts").get<double>() + inner.at("dur").get<double>() <=
+               outer.at("ts").get<double>() + outer.at("dur").get<double>() + 1e-3;
+  };
+  const auto kernels = of_kind(events, "kernel"), copies = of_kind(events, "copy"), waits = of_kind(events, "wait");
+  EXPECT_TRUE(std::ranges::any_of(
+      kernels, [&](const json& e) { return e.at("name") == "twice" && within(e, named(events, "launch")); }));
+  ASSERT_EQ(copies.size(), 2u);
+  EXPECT_EQ(copies[0].at("args").at("bytes"), 4000);
+  EXPECT_TRUE(std::ranges::any_of(copies, [&](const json& e) {
+    return e.at("name") == "copy cpu:0 to interp:0" && within(e, named(events, "elsewhere"));
+  }));
+  EXPECT_TRUE(std::ranges::any_of(copies, [](const json& e) { return e.at("name") == "copy interp:0 to cpu:0"; }));
+  const json inner = named(events, "inner");
+  // Where another thread was quicker to run it, and it had ended before the wait, there is none.
+  for (const json& e : waits)
+    if (e.at("name") == "wait for inner") {
+      EXPECT_TRUE(within(e, named(events, "outer")));
+    }
+}
+
+TEST(Trace, HasCopiesToADeviceInItsRow) {
+  if (!can_compute(Backend::opencl)) GTEST_SKIP() << "no OpenCL";
+  Array x = filled(1000, 1);
+  const Trace seen = trace();
+  Region r({.scope = opencl(0)});
+  for (int i = 0; i < 2; ++i) r.spawn([](Array& v) { v += 1; }, inout(x));
+  r.wait();
+  EXPECT_EQ(x.to_vector<float>()[0], 3);
+  std::map<int, std::vector<json>> copies;
+  int device = 0;
+  for (const json& e : checked(seen.json())) {
+    if (e.at("ph") == "M" && e.at("name") == "process_name" && e.at("args").at("name") == "opencl:0")
+      device = e.at("pid");
+    if (e.at("ph") == "b" || e.at("ph") == "e") copies[e.at("pid")].push_back(e);
+  }
+  ASSERT_EQ(copies.size(), 1u);
+  const auto& all = copies.at(device);
+  ASSERT_EQ(all.size(), 4u);
+  EXPECT_EQ(std::ranges::count_if(all, [](const json& e) { return e.at("name") == "copy cpu:0 to opencl:0"; }), 2);
+  EXPECT_EQ(std::ranges::count_if(all, [](const json& e) { return e.at("name") == "copy opencl:0 to cpu:0"; }), 2);
+  EXPECT_EQ(all[0].at("id"), all[1].at("id"));
+}
+
+TEST(Trace, IsAFileWhenItStops) {
+  const auto path = file_of("stops.json");
+  {
+    Trace seen = trace(path);
+    spawn({.name = "a"}, [] {}).wait();
+    seen.stop();
+    spawn({.name = "late"}, [] {}).wait();
+    seen.stop();
+    expect_has(text_of<ArgumentError>([&] { seen.json(); }), {"stopped"});
+  }
+  const auto events = checked(content_of(path));
+  named(events, "a");
+  EXPECT_EQ(of_kind(events, "task").size(), 1u);
+  {
+    const Trace outer = trace();
+    spawn({.name = "before"}, [] {}).wait();
+    const Trace inner = trace(path);  // written by its end
+    spawn({.name = "in both"}, [] {}).wait();
+    EXPECT_EQ(of_kind(checked(outer.json()), "task").size(), 2u);
+    EXPECT_EQ(of_kind(checked(inner.json()), "task").size(), 1u);
+  }
+  named(checked(content_of(path)), "in both");
+  std::filesystem::remove(path);
+}
+
+TEST(Trace, OfAFileThatCannotBeWrittenIsAnErrorAtTheCall) {
+  for (const char* path : {"/no/such/folder/trace.json", "/", ""})
+    expect_has(text_of<ArgumentError>([&] { static_cast<void>(trace(path)); }), {"trace", "cannot be written", path});
+  expect_has(text_of<ArgumentError>([] { summary(); }), {"summary", "trace()"});  // none of them is under way
+}
+
+TEST(Trace, HasWhatHasNotEnded) {
+  const Trace seen = trace();
+  std::atomic<bool> go = false, begun = false;
+  Region r;
+  r.spawn({.name = "runs on"}, [&] {
+    begun = true;
+    spin_until(go);
+  });
+  Array x = filled(1, 0);
+  r.spawn(
+      {.name = "boom"}, [](Array&) { throw std::runtime_error("boom"); }, inout(x));
+  r.spawn(
+      {.name = "skipped"}, [](const Array&) {}, in(x));
+  spin_until(begun);
+  const auto events = checked(seen.json());
+  EXPECT_EQ(named(events, "runs on").at("args").at("state"), "running");
+  go = true;
+  EXPECT_THROW(r.wait(), TaskError);
+  const auto later = checked(seen.json());
+  EXPECT_EQ(named(later, "boom").at("args").at("state"), "failed");
+  EXPECT_EQ(named(later, "runs on").at("args").at("state"), "ended");
+  EXPECT_TRUE(std::ranges::none_of(of_kind(later, "task"), [](const json& e) { return e.at("name") == "skipped"; }));
+}
+
+TEST(Trace, IsWholeWhileManyThreadsWrite) {
+  const Trace seen = trace();
+  std::atomic<bool> go = true;
+  std::jthread reader([&] {
+    while (go) checked(seen.json());
+  });
+  for (int i = 0; i < 2000; ++i) spawn({.name = "many"}, [] { spawn({.name = "more"}, [] {}); });
+  synchronize();
+  go = false;
+  reader.join();
+  EXPECT_EQ(of_kind(checked(seen.json()), "task").size(), 4000u);
+}
+
+TEST(Trace, LeavesOutForWhatThereIsNoRoom) {
+  std::atomic<std::int64_t> room = 200'000;  // three pieces of 64 KiB
+  detail::seeing::Log log("thread");
+  int kept = 0, asked = 0;
+  for (; asked < 10'000; ++asked) kept += log.add({.kind = detail::seeing::Kind::made, .task = 1}, "a name", room);
+  EXPECT_GT(kept, 3000);
+  EXPECT_LT(kept, 5000);
+  int read = 0;
+  log.for_each([&](const detail::seeing::Event& e, std::string_view text) {
+    EXPECT_EQ(e.task, 1u);
+    EXPECT_EQ(text, "a name");
+    ++read;
+  });
+  EXPECT_EQ(read, kept);
+}
+
+// --- Graphs and figures
+// ------------------------------------------------------------------------------------------------
+
+TEST(Dot, HasTheTasksOfARegionAndWhatTheyComeAfter) {
+  const Trace seen = trace();
+  Array a = filled(1, 0), b = filled(1, 0);
+  std::atomic<bool> go = false;
+  std::string text;
+  {
+    Region before;
+    before.spawn(
+        {.name = "another region's"}, [](Array& x) { x += 1; }, inout(b));
+  }
+  Region r;
+  r.spawn(
+      {.name = "first \"one\""},
+      [&](Array& x) {
+        spin_until(go);
+        x += 1;
+      },
+      inout(a));
+  const auto second = r.spawn(
+      {.name = "second"}, [](const Array&, Array&) {}, in(a), inout(b));
+  r.spawn(
+      {.name = "third"}, [](Array&) {}, out(a));
+  text = dot(r);
+  go = true;
+  r.wait();
+  EXPECT_EQ(text.substr(0, 15), "digraph region ");
+  expect_has(text, {"first \\\"one\\\"\\ncpu:0", "second\\ncpu:0, not begun", "style=dotted", "another region's"});
+  const auto number_of = [](const std::string& of, const std::string& name) {
+    const std::size_t at = of.find("label=\"" + name);
+    EXPECT_NE(at, of.npos) << name;
+    const std::size_t line = of.rfind('\n', at) + 1;
+    return of.substr(line + 2, of.find(' ', line + 2) - line - 2);
+  };
+  const auto edge = [&](const std::string& of, const std::string& from, const std::string& to) {
+    return of.find("  " + number_of(of, from) + " -> " + number_of(of, to)) != of.npos;
+  };
+  EXPECT_TRUE(edge(text, "first", "second"));
+  EXPECT_TRUE(edge(text, "second", "third"));
+  EXPECT_TRUE(edge(text, "another", "second"));
+  EXPECT_FALSE(edge(text, "another", "third"));
+  EXPECT_FALSE(edge(text, "second", "first"));
+  expect_has(dot(r), {"second\\ncpu:0, ended, ", "third\\ncpu:0, ended, "});
+  EXPECT_EQ(std::ranges::count(text, '{'), std::ranges::count(text, '}'));
+}
+
+TEST(Dot, WithoutATraceSaysHowToHaveOne) {
+  Region r;
+  expect_has(text_of<ArgumentError>([&] { dot(r); }), {"dot", "nothing is recorded", "auto seen = trace();"});
+  const Trace seen = trace();
+  EXPECT_EQ(dot(r).find("label"), std::string::npos);
+  r.spawn({.name = "later"}, [] {});  // of a region that was there before
+  expect_has(dot(r), {"later\\ncpu:0"});
+}
+
+TEST(Summary, CountsTasksTimesCopiesAndWaits) {
+  Array x = filled(1000, 1);
+  const Trace seen = trace();
+  Region r;
+  for (int i = 0; i < 10; ++i) r.spawn({.name = "sleep"}, [] { std::this_thread::sleep_for(2ms); });
+  for (int i = 0; i < 3; ++i)
+    r.spawn(
+        {.scope = Device{Backend::interp, 0}, .name = "remote"}, [](Array& v) { v += 1; }, inout(x));
+  // A task that waits has not worked meanwhile.
+  r.spawn({.name = "waits"}, [] {
+    std::atomic<bool> begun = false;
+    const Task<void> slow = spawn({.name = "slow"}, [&] {
+      begun = true;
+      std::this_thread::sleep_for(50ms);
+    });
+    slow.wait();
+  });
+  r.wait();
+  EXPECT_EQ(x.to_vector<float>()[0], 4);
+  const Task<int> bad = spawn({.name = "bad"}, []() -> int { throw std::runtime_error("bad"); });
+  const Task<int> after = bad.then([](int i) { return i; });
+  EXPECT_THROW(after.wait(), TaskError);
+  const TaskSummary s = summary();
+  EXPECT_EQ(s.made, 17u);
+  EXPECT_EQ(s.ended, 17u);
+  EXPECT_EQ(s.failed, 1u);
+  EXPECT_EQ(s.skipped, 1u);
+  EXPECT_EQ(s.cancelled + s.running + s.not_begun + s.left_out, 0u);
+  EXPECT_EQ(s.copies.fetched, 1u);
+  EXPECT_EQ(s.copies.fetched_bytes, 4000u);
+  EXPECT_EQ(s.copies.written_back, 1u);
+  const auto of = [&](const std::string& name) {
+    const auto at = std::ranges::find(s.times, name, &TaskTimes::name);
+    EXPECT_NE(at, s.times.end()) << name;
+    return at == s.times.end() ? TaskTimes{} : *at;
+  };
+  EXPECT_EQ(of("sleep").count, 10u);
+  EXPECT_GE(of("sleep").min, 0.002);
+  EXPECT_GE(of("sleep").max, of("sleep").mean);
+  EXPECT_GE(of("sleep").mean, of("sleep").min);
+  EXPECT_NEAR(of("sleep").total, 10 * of("sleep").mean, 1e-9);
+  EXPECT_EQ(of("remote").count, 3u);
+  EXPECT_EQ(of("remote").device, (Device{Backend::interp, 0}));
+  EXPECT_GE(of("slow").total, 0.05);
+  EXPECT_LT(of("waits").total, of("slow").total);
+  EXPECT_GE(s.waited, 0);
+  EXPECT_EQ(s.times.front().name, "slow");
+  expect_has(to_string(s), {"17 tasks: 17 ended (1 failed) (1 skipped)", "sleep", "interp:0", "1 fetched (3.91 KiB)"});
+}
+
+}  // namespace
+}  // namespace tessera

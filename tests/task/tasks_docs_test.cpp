@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// docs/tasks.md, kept true: every C++ block of it stands in this file, is compiled and run here, and the errors that it
+// shows are compared.
+#include <gtest/gtest.h>
+#include <tessera/tessera.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "tests/support/docs_page.h"
+
+using namespace tessera;
+
+namespace {
+
+const test::DocsPage& page() {
+  static const test::DocsPage one("docs/tasks.md");
+  return one;
+}
+
+TEST(TasksDocs, EveryBlockIsCompiledHere) { page().expect_blocks_in("tests/task/tasks_docs_test.cpp", 8); }
+
+// What follows stands on the page as it stands here.
+// clang-format off
+
+TEST(TasksDocs, AFirstTask) {
+Task<Array> squares = spawn([] { return Array::arange(1000) * Array::arange(1000); });
+Task<float> total = spawn([](const Array& x) { return sum(x).item<float>(); }, squares);
+float answer = total.fetch();
+
+  EXPECT_NEAR(answer, 332833500, 100);
+
+Task<int> broken = spawn({.name = "read the file"}, []() -> int { throw std::runtime_error("no such file"); });
+Task<int> after = spawn({.name = "count words"}, [](int n) { return n + 1; }, broken);
+
+  page().expect_error([&] { after.fetch(); });
+}
+
+TEST(TasksDocs, WhereATaskRuns) {
+Scope fast = can_compute(Backend::opencl) ? opencl(all) : cpu();
+Task<Device> where = spawn({.scope = fast}, [] { return this_task::device(); });
+auto in_force = with({.scope = fast});                        // for all tasks made while it lives, and those they make
+Task<Array> x = spawn([] { return Array::ones({1000}); });    // made on that device
+
+  EXPECT_TRUE(fast.contains(where.fetch()));
+  EXPECT_TRUE(fast.contains(x.fetch().device()));
+}
+
+TEST(TasksDocs, Regions) {
+std::vector<Array> parts(8);
+for (Array& p : parts) p = Array::ones({1000});
+Array sums = Array::zeros({1000});
+
+Region r;
+for (Array& p : parts) {
+  r.spawn([](Array& v) { v *= 2; }, inout(p));                                    // these run at once,
+  r.spawn([](const Array& v, Array& s) { s += v; }, in(p), inout(sums));          // these in turn
+}
+r.wait();
+
+  EXPECT_EQ(sum(sums).item<float>(), 16000);
+
+auto axpy = kernel("axpy", [](Buffer<const float> x, Buffer<float> y, Val<float> a) {
+  auto i = global_id();
+  y[i] += a * x[i];
+});
+Array x0 = Array::ones({1000}), y0 = Array::zeros({1000});
+Region k;
+for (int i = 0; i < 10; ++i) k.spawn(axpy, Extent{1000}, x0, y0, 0.5f);
+k.wait();
+
+  EXPECT_EQ(sum(y0).item<float>(), 5000);
+
+Array state = Array::zeros({4});
+spawn([](Array& v) { v += 1; }, inout(state));
+float first = state.to_vector<float>()[0];   // waits: 1
+
+  EXPECT_EQ(first, 1);
+}
+
+TEST(TasksDocs, WhatATaskDoesNotSay) {
+Array weights = Array::wrap(Storage::allocate(Device{}, 4000, "weights"), DType::f32, {1000});
+weights.fill(1);
+Region checked;
+checked.spawn({.name = "normalise"}, [](const Array& w) { Array(w) /= 1000; }, in(weights));
+
+  page().expect_error([&] { checked.wait(); });
+}
+
+TEST(TasksDocs, DataOnSeveralDevices) {
+Device other = can_compute(Backend::opencl) ? Device{Backend::opencl, 0} : Device{Backend::interp, 0};
+Array data = Array::ones({1000}).copy();
+data.eval();
+TaskCopies before = task_copies();
+Region remote({.scope = other});
+for (int i = 0; i < 5; ++i) remote.spawn([](Array& v) { v += 1; }, inout(data));
+remote.wait();
+std::vector<float> at_home = data.to_vector<float>();
+TaskCopies after_all = task_copies();         // fetched: 1 more, written_back: 1 more
+
+  EXPECT_EQ(at_home, std::vector<float>(1000, 6));
+  EXPECT_EQ(after_all.fetched - before.fetched, 1);
+  EXPECT_EQ(after_all.written_back - before.written_back, 1);
+}
+
+TEST(TasksDocs, BlockArrays) {
+Scope devices = can_compute(Backend::opencl) ? opencl(all) | cpu() : cpu();
+BlockArray a = BlockArray::random_normal({300, 300}, {64, 64}, 1, devices);
+BlockArray c = matmul(a, transpose(a)) + 300 * BlockArray::identity(300, {64, 64}, DType::f32, devices);
+BlockArray l = cholesky(c);                       // tile for tile, on the tiles' devices
+float largest = max(c - matmul(l, transpose(l))).item<float>();
+Array whole = l.gather();                         // one array, here
+
+  EXPECT_LT(largest, 0.01);
+  EXPECT_EQ(whole.shape(), (Shape{300, 300}));
+
+BlockArray heat = BlockArray::zeros({64, 64}, {32, 32}, DType::f32, devices);
+heat.assign({30, 30}, BlockArray::full({4, 4}, {4, 4}, 100));
+for (int step = 0; step < 10; ++step)
+  heat = stencil(heat, {.edge = Edge::clamp}, [](const Neighbours& n) {
+    return n(0, 0) + 0.1 * (n(-1, 0) + n(1, 0) + n(0, -1) + n(0, 1) - 4 * n(0, 0));
+  });
+
+  EXPECT_NEAR(sum(heat).item<float>(), 1600, 0.1);
+
+Region own;
+for (std::int64_t i = 0; i < heat.grid()[0]; ++i)
+  own.spawn({.scope = devices}, [](Array& t) { t *= 2; }, inout(heat.tile(i, i)));
+own.wait();
+
+  EXPECT_GT(sum(heat).item<float>(), 1700);
+
+BlockArray grid = BlockArray::ones({8, 8}, {4, 4}, DType::f32, devices);
+Region of_grid;
+of_grid.spawn([](BlockArray& g) { g.for_each_tile([](Array& t) { t *= 2; }); }, inout(grid));
+Task<float> of_all = of_grid.spawn([](const BlockArray& g) { return sum(g).item<float>(); }, in(grid));
+of_grid.wait();
+
+  EXPECT_EQ(of_all.fetch(), 128);
+}
+
+TEST(TasksDocs, SeeingWhatHappens) {
+  const auto folder = std::filesystem::temp_directory_path() / ("tasks_docs_test_" + std::to_string(::getpid()));
+  const auto before = std::filesystem::current_path();
+  std::filesystem::create_directory(folder);
+  std::filesystem::current_path(folder);
+
+auto seen = trace("run.json");
+Array grid = Array::zeros({1000}), norm = Array::zeros({1});
+Region steps;
+for (int i = 0; i < 3; ++i) {
+  steps.spawn({.name = "step"}, [](Array& g) { g += 1; }, inout(grid));
+  steps.spawn({.name = "norm"}, [](const Array& g, Array& n) { n += sum(g); }, in(grid), inout(norm));
+}
+steps.wait();
+std::string graph = dot(steps);           // for Graphviz: dot -Tsvg
+std::string table = to_string(summary());
+seen.stop();                              // or at the end of the scope, or of the program
+
+  EXPECT_EQ(norm.item<float>(), 6000);
+  EXPECT_NE(graph.find("step\\ncpu:0, ended"), graph.npos) << graph;
+  EXPECT_NE(table.find("6 tasks: 6 ended"), table.npos) << table;
+  EXPECT_GT(std::filesystem::file_size("run.json"), 1000u);
+  std::filesystem::current_path(before);
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// Properties and what prove says of them: each kind, what is unknown and why, mistakes; on every device.
+#include <cmath>
+
+#include "tessera/array/functions.h"
+#include "tessera/nn/compile.h"
+#include "tessera/nn/mode.h"
+#include "tests/llm/varied_model.h"
+#include "tests/support/errors.h"
+#include "tests/support/every_device.h"
+
+namespace tessera {
+namespace {
+
+using test::expect_throw;
+using test::inputs_of;
+using test::OnEveryDevice;
+using test::varied;
+TESSERA_ON_EVERY_DEVICE();
+
+TEST_P(OnEveryDevice, Robustness) {
+  // Classes by the sign of x0 - x1, which is 0.6 at the sample: the other class is 0.3 away in the largest number, 0.42
+  // in length, 0.6 in sum.
+  auto model = setup(sequential(dense<2, 2>), {.seed = 1});
+  model.get<0>().weight = Array::from<float>({1, -1, -1, 1}, Shape{2, 2});
+  model.get<0>().bias = Array::from<float>({0, 0});
+  const InputBox at = InputBox::at(Array::from<float>({0.5f, -0.1f}));
+  const auto asked = [&](double radius, Norm norm) { return prove(model, robust(radius, norm), at).verdict; };
+  EXPECT_EQ(asked(0.299, Norm::infinity), Verdict::proven);
+  EXPECT_EQ(asked(0.301, Norm::infinity), Verdict::refuted);
+  EXPECT_EQ(asked(0.42, Norm::two), Verdict::proven);
+  EXPECT_EQ(asked(0.43, Norm::two), Verdict::refuted);
+  EXPECT_EQ(asked(0.59, Norm::one), Verdict::proven);
+  EXPECT_EQ(asked(0.61, Norm::one), Verdict::refuted);
+  // All inputs of a box: the class changes within it, and at its side.
+  const Proof within = prove(model, robust(0.01), InputBox::of({2}, -1, 1));
+  ASSERT_EQ(within.verdict, Verdict::refuted) << to_string(within);
+  const Counterexample& c = *within.counterexample;
+  const auto x = c.input.to_vector<float>(), other = c.other_input->to_vector<float>();
+  EXPECT_LE(verification::distance(Norm::infinity, x.data(), other.data(), 2), 0.01);
+  EXPECT_NE(argmax(model(c.input), 1).astype(DType::i32).item<std::int32_t>(),
+            argmax(model(*c.other_input), 1).astype(DType::i32).item<std::int32_t>());
+  const InputBox side = InputBox::of(Array::from<float>({0.2f, -1}), Array::from<float>({1, 0.1f}));
+  EXPECT_EQ(prove(model, robust(0.04), side).verdict, Verdict::proven);
+  EXPECT_EQ(prove(model, robust(0.06), side).verdict, Verdict::refuted);
+  // A class that two outputs share is the first of them, whatever they are.
+  auto equal = setup(sequential(dense<2, 2>), {.seed = 1});
+  equal.get<0>().weight = Array::zeros({2, 2});
+  equal.get<0>().bias = Array::from<float>({1, 1});
+  EXPECT_EQ(prove(equal, robust(0.1), at).kept_class, 0);
+}
+
+TEST_P(OnEveryDevice, FiniteAndProbabilities) {
+  auto model = varied(setup(sequential(dense<3, 8>, gelu, dense<8, 4>, Softmax{}), {.seed = 1}), random);
+  EXPECT_EQ(prove(model, finite(), InputBox::of({3}, -100, 100)).verdict, Verdict::proven);
+  EXPECT_EQ(prove(model, probabilities(), InputBox::of({3}, -3, 3)).verdict, Verdict::proven);
+  const auto logits = sequential(dense<3, 8>, relu, dense<8, 4>);
+  const auto plain = varied(setup(logits, {.seed = 1}), random);
+  const Proof none = prove(plain, probabilities(), InputBox::of({3}, -3, 3));
+  ASSERT_EQ(none.verdict, Verdict::refuted);
+  EXPECT_FALSE(none.counterexample->what.empty());
+  // Inputs of 1e38 overflow.
+  const Proof large = prove(plain, finite(), InputBox::of({3}, -3e38f, 3e38f), {.seconds = 2, .boxes = 500});
+  EXPECT_EQ(large.verdict, Verdict::refuted) << to_string(large);
+  // A weight that is no number is known, and found.
+  auto broken = setup(logits, {.seed = 1});
+  broken.get<2>().bias = Array::from<float>({0, 0, NAN, 0});
+  const Proof nan = prove(broken, finite(), InputBox::of({3}, -1, 1));
+  EXPECT_EQ(nan.verdict, Verdict::refuted);
+  EXPECT_NE(nan.counterexample->what.find("output 2 is nan"), std::string::npos) << nan.counterexample->what;
+}
+
+TEST_P(OnEveryDevice, UnknownSaysWhy) {
+  const InputBox box = InputBox::of({64}, -1, 1), small = InputBox::of({2}, -1, 1);
+  const auto said = [](const Proof& proof) {
+    EXPECT_EQ(proof.verdict, Verdict::unknown) << to_string(proof);
+    return proof.reason;
+  };
+  using test::holds;
+  const auto smooth = varied(setup(sequential(dense<2, 6>, relu, dense<6, 2>), {.seed = 1}), random);
+  // What compile has folded or packed.
+  auto folded = smooth;
+  folded.get<0>().folded = Activation::relu;
+  EXPECT_TRUE(holds(said(prove(folded, bounded(-100, 100), small)), "layer 0 (Dense): it is folded"));
+  const auto dense64 = setup(sequential(dense<64, 64>), {.seed = 1});
+  EXPECT_TRUE(holds(said(prove(compile(dense64), bounded(-1e6, 1e6), box)), "it is a compiled model"));
+  // Numbers that are not f32, functions that nobody knows, models that are no Sequential.
+  const auto narrow = setup(sequential(dense<2, 4>), {.seed = 1, .dtype = DType::bf16});
+  EXPECT_TRUE(holds(said(prove(narrow, bounded(-100, 100), small)), "its arrays are bf16"));
+  const auto odd = setup(Sequential{Dense{2, 4}, Elementwise{static_cast<Array (*)(Array)>(sin)}}, {.seed = 1});
+  EXPECT_TRUE(holds(said(prove(odd, bounded(-2, 2), small)), "its function is none of"));
+  struct Own {
+    Dense layer{2, 2};
+    Array operator()(const Array& x) const { return layer(x) * layer(x); }
+  };
+  const Own own = setup(Own{}, {.seed = 1});
+  EXPECT_TRUE(holds(said(prove(own, bounded(-1, 1e6), small)), "bounds of such layers are not known"));
+  EXPECT_EQ(prove(own, bounded(0.1, 0.2), small).verdict, Verdict::refuted) << "whatever it is, it can be run";
+  // What is tested alone.
+  EXPECT_TRUE(holds(said(prove(smooth, lipschitz(1e4, 0.1), small)), "is tested, not proven"));
+  // Limits, and how far it came.
+  const auto deep =
+      varied(setup(sequential(dense<64, 64>, relu, dense<64, 64>, relu, dense<64, 1>), {.seed = 1}), random);
+  const float some = max(deep(inputs_of(box, 200, random))).item<float>();
+  const Property close = bounded(-1e6, some + 1);
+  EXPECT_TRUE(holds(said(prove(deep, close, box, {.boxes = 20, .attack = false})), "stopped after 20 boxes"));
+  EXPECT_TRUE(holds(said(prove(deep, close, box, {.seconds = 0, .attack = false})), "stopped after 0 s"));
+  EXPECT_TRUE(holds(said(prove(deep, close, box, {.bytes = 10, .attack = false})), "for want of memory"));
+  // A bound that rounding does not leave: the least of the box is 0, and f32's roundings cannot be told from that.
+  auto exact = setup(sequential(dense<2, 1>), {.seed = 1});
+  exact.get<0>().weight = Array::from<float>({1, 1}, Shape{1, 2});
+  exact.get<0>().bias = Array::from<float>({2});
+  EXPECT_TRUE(holds(said(prove(exact, bounded(0, 10), small)), "within what rounding may come to"));
+}
+
+TEST_P(OnEveryDevice, ProgressAndOptions) {
+  const auto model =
+      varied(setup(sequential(dense<4, 24>, relu, dense<24, 24>, relu, dense<24, 1>), {.seed = 1}), random);
+  const InputBox box = InputBox::of({4}, -1, 1);
+  const auto y = model(inputs_of(box, 500, random));
+  const float high = max(y).item<float>(), low = min(y).item<float>();
+  std::vector<ProveProgress> told;
+  const Proof proof = prove(model, bounded(-1e6, high + 0.3f * (high - low)), box,
+                            {.seconds = 30, .progress = [&](const ProveProgress& p) { told.push_back(p); }});
+  EXPECT_NE(proof.verdict, Verdict::refuted);
+  ASSERT_FALSE(told.empty());
+  EXPECT_EQ(told.back().boxes, proof.boxes);
+  EXPECT_EQ(told.back().share, proof.share);
+  if (proof.verdict == Verdict::proven) {
+    EXPECT_EQ(proof.share, 1);
+  }
+  // The same question, the same answer.
+  const Proof again = prove(model, bounded(-1e6, high + 0.3f * (high - low)), box, {.seconds = 30});
+  if (proof.verdict == Verdict::proven) {
+    EXPECT_EQ(again.tree, proof.tree);
+    EXPECT_EQ(again.low, proof.low);
+    EXPECT_EQ(again.margin, proof.margin);
+  }
+}
+
+TEST_P(OnEveryDevice, TestsOfTheProgramsOwnData) {
+  const auto model = varied(setup(sequential(dense<3, 8>, relu, dense<8, 2>), {.seed = 1}), random);
+  const Array data = inputs_of(InputBox::of({3}, -1, 1), 2000, random);
+  EXPECT_FALSE(find_counterexample(model, finite(), data));
+  EXPECT_FALSE(find_counterexample(model, lipschitz(1e4, 0.1), data));
+  const auto steep = find_counterexample(model, lipschitz(1e-3, 0.1), data);
+  ASSERT_TRUE(steep);
+  EXPECT_TRUE(steep->other_input);
+  // Of a model that rises with input 0 and falls with input 1.
+  auto slope = setup(sequential(dense<2, 1>), {.seed = 1});
+  slope.get<0>().weight = Array::from<float>({1, -1}, Shape{1, 2});
+  const Array plane = inputs_of(InputBox::of({2}, -1, 1), 300, random);
+  EXPECT_FALSE(find_counterexample(slope, monotone(0), plane));
+  const auto falls = find_counterexample(slope, monotone(1), plane);
+  ASSERT_TRUE(falls);
+  const auto a = falls->input.to_vector<float>(), b = falls->other_input->to_vector<float>();
+  EXPECT_LT(a[1], b[1]);
+  EXPECT_EQ(a[0], b[0]);
+  EXPECT_GT(slope(falls->input).item<float>(), slope(*falls->other_input).item<float>());
+  // A predicate of one's own.
+  const Property small = predicate(
+      "y is below 2 |x|", [](const Array& x, const Array& y) { return max(abs(y), {1}) < 2 * max(abs(x), {1}); });
+  const auto found = find_counterexample(model, small, data * 0.01);
+  ASSERT_TRUE(found) << "near 0 the biases are more";
+  EXPECT_EQ(found->input.shape(), (Shape{1, 3}));
+  const auto flips = find_counterexample(model, robust(2), data.slice(0, 0, 20));
+  EXPECT_EQ(prove(slope, monotone(1), InputBox::of({2}, -1, 1)).verdict, Verdict::refuted);
+  static_cast<void>(flips);
+}
+
+// A product of 2^33 operations on a GPU may be its vendor's.
+TEST_P(OnEveryDevice, ProductsThatMayBeAVendorsAreUnknown) {
+  const auto wide = setup(sequential(dense<1024, 1024>), {.seed = 1});
+  const InputBox box = InputBox::of({1024}, -1, 1);
+  const Proof small = prove(wide, finite(), box), large = prove(wide, finite(), box, {.batch = 4096});
+  EXPECT_EQ(small.verdict, Verdict::proven) << to_string(small);
+  if (is_built_in(GetParam().backend) || device_info(GetParam()).kind == DeviceKind::cpu) {
+    EXPECT_EQ(large.verdict, Verdict::proven) << to_string(large);
+  } else {
+    EXPECT_EQ(large.verdict, Verdict::unknown);
+    EXPECT_TRUE(test::holds(large.reason, "may go to a library of the vendor's"));
+  }
+}
+
+TEST(Prove, MistakesAreNamed) {
+  const DeviceScope scope(Device{});
+  const auto model = setup(sequential(dense<2, 3>), {.seed = 1});
+  const InputBox box = InputBox::of({2}, -1, 1);
+  expect_throw<ShapeError>([&] { prove(model, finite(), InputBox::of({3}, 0, 1)); }, {"prove", "layer", "(3,)"});
+  expect_throw<ArgumentError>([&] { prove(model, inequality({1, 2}, 0), box); }, {"one coefficient for each output"});
+  expect_throw<ArgumentError>([&] { prove(model, monotone(2), box); }, {"no such input"});
+  expect_throw<ArgumentError>([] { InputBox::of({2}, 1, 0); }, {"lower one first"});
+  expect_throw<ArgumentError>([] { InputBox::of({2}, 0, INFINITY); }, {"not finite"});
+  expect_throw<ArgumentError>([] { bounded(1, 0); }, {"bounded(1, 0)"});
+  expect_throw<ArgumentError>([] { robust(-1); }, {"radius"});
+  expect_throw<ArgumentError>([] { inequality({}, 0); }, {"coefficient"});
+  {
+    Training mode({.seed = 1});
+    expect_throw<ArgumentError>([&] { prove(model, finite(), box); }, {"Training scope"});
+  }
+  expect_throw<ArgumentError>([] { property_of("boundd(1, 2)"); }, {"boundd(1, 2)", "finite()", "inequality"});
+  for (const Property& p : {finite(), bounded(-0.1, 1e9), inequality({0.1, -3}, 1e-7), probabilities(0.01),
+                            robust(0.1, Norm::two), robust(1e-3), monotone(3, 1e-5), lipschitz(3, 0.1)})
+    EXPECT_EQ(to_string(property_of(to_string(p))), to_string(p));
+  for (const char* bad : {"", "robust()", "robust(1, three)", "bounded(1)", "bounded(1,2", "inequality(1, 2)",
+                          "inequality(<= 2)", "monotone(-1)", "monotone(0.5)", "bounded(1,,2)", "finite(1)"})
+    EXPECT_THROW(property_of(bad), ArgumentError) << bad;
+}
+
+}  // namespace
+}  // namespace tessera
