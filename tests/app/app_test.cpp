@@ -716,9 +716,11 @@ std::string prose(std::string text) {
 }
 
 TEST(Documents, LinksAndPathsExist) {
-  for (const std::string file :
-       {"README.md", "docs/map.md", "docs/kernels.md", "docs/guarantees.md", "docs/decisions.md",
-        "docs/dependencies.md", "docs/devices.md", "docs/llm.md", "models/README.md", "benchmarks/gpu.md"}) {
+  std::vector<std::string> pages = {"README.md", "examples/README.md", "models/README.md", "benchmarks/gpu.md"};
+  for (const auto& page : std::filesystem::directory_iterator("docs"))
+    if (page.path().extension() == ".md") pages.push_back(page.path().string());
+  EXPECT_GT(pages.size(), 15u);
+  for (const std::string& file : pages) {
     const std::string text = read_file(file);
     EXPECT_GT(text.size(), 500u) << file;
     const auto folder = std::filesystem::path(file).parent_path();
@@ -730,6 +732,14 @@ TEST(Documents, LinksAndPathsExist) {
   for (const std::string& path : paths)
     EXPECT_TRUE(std::filesystem::exists("tessera/" + path) || std::filesystem::exists(path))
         << "docs/map.md names " << path;
+}
+
+TEST(Documents, TheIndexHasEveryExample) {
+  const std::string index = read_file("examples/README.md");
+  for (const auto& entry : std::filesystem::recursive_directory_iterator("examples"))
+    if (entry.path().extension() == ".cpp")
+      EXPECT_NE(index.find("(" + entry.path().lexically_relative("examples").string() + ")"), std::string::npos)
+          << entry.path();
 }
 
 TEST(Documents, CodeInTheReadmeIsAnExamplesCode) {
