@@ -15,8 +15,6 @@ using namespace ir;
 
 namespace {
 
-bool opencl(const Dialect& d) { return d.language == Language::opencl; }
-bool opencl_words(const Dialect& d) { return opencl(d) || metal(d); }
 std::string at_least(const Text& t, Binding level) { return t.binding < level ? "(" + t.s + ")" : t.s; }
 bool narrow(DType t) { return is_int(t) && dtype_size(t) < 4; }
 

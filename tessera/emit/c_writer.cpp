@@ -17,8 +17,6 @@ using namespace ir;
 
 namespace {
 
-bool opencl(const Dialect& d) { return d.language == Language::opencl; }
-
 // What a parameter may not be called: words of the languages and functions that emitted text calls.
 const std::set<std::string>& reserved() {
   static const auto* words = new std::set<std::string>{

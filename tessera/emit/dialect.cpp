@@ -13,12 +13,6 @@
 
 namespace tessera::emit {
 
-namespace {
-bool opencl(const Dialect& d) { return d.language == Language::opencl; }
-/// Types, constants and functions are called as in OpenCL C.
-bool opencl_words(const Dialect& d) { return opencl(d) || metal(d); }
-}  // namespace
-
 Dialect opencl_c() { return {}; }
 Dialect opencl_c_with(std::string_view extensions, std::string_view features) {
   auto listed = [](std::string_view list, std::string_view name) {

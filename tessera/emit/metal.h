@@ -9,8 +9,6 @@
 
 namespace tessera::emit {
 
-inline bool metal(const Dialect& d) { return d.language == Language::metal; }
-
 /// The arguments of a kernel that are no buffers lie in one structure, in the order of EmittedKernel::arguments, each
 /// aligned to its size; it is bound behind the buffers, which have the indices from 0 on.
 inline constexpr std::uint32_t metal_argument_buffers = 31;  ///< indices that there are (Metal Feature Set Tables)

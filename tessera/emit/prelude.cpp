@@ -8,7 +8,6 @@
 namespace tessera::emit {
 
 namespace {
-bool opencl(const Dialect& d) { return d.language == Language::opencl; }
 std::string suffix(DType t) { return std::string(dtype_name(t)); }
 }  // namespace
 
