@@ -129,7 +129,7 @@ void print_table(const Options& o, const KernelCache& cache, const std::vector<K
   app::print("{}, {} of {} at most, in {}\n", counted(cache.kernels.size(), "kernel"), config::bytes_text(cache.bytes),
              config::bytes_text(cache.limit), cache.folder.empty() ? "no folder" : cache.folder.string());
   if (!cache.damaged.empty())
-    app::print("{} damaged: compiled anew when they are needed, and deleted with the oldest\n",
+    app::print("{} damaged: compiled again when they are needed, and deleted with the oldest\n",
                cache.damaged.size() == 1 ? "1 more is" : fmt::format("{} more are", cache.damaged.size()));
   if (!cache.off.empty())
     app::print("Nothing is read or kept now: {}\n", cache.off);

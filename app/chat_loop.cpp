@@ -26,7 +26,7 @@ constexpr const char* commands_text = R"(/help          this text
 /system TEXT   what the model should be, from now on; without TEXT: nothing
 /tool TEXT     what a function that the model asked for gave
 /retry         answer the last message once more
-/reset         begin anew, with the same system prompt
+/reset         start over, with the same system prompt
 /save FILE     write the conversation as JSON
 /load FILE     go on with one that was written so
 /quit          end, as Ctrl-D does
@@ -166,7 +166,7 @@ class Talk {
       fail<ArgumentError>({.asked = "chat",
                            .with = {{"function", open.front().name}},
                            .wrong = "the model waits for what the function gives",
-                           .todo = "/tool TEXT says it; /retry asks for another answer, /reset begins anew"});
+                           .todo = "/tool TEXT says it; /retry asks for another answer, /reset starts over"});
     add_and_answer({"user", text});
   }
 
@@ -239,7 +239,7 @@ class Talk {
       note(fmt::format("{}: the answer ends here; --tokens raises it", counted(a.result.tokens.size(), "token")));
     if (a.result.reason == StopReason::context_full)
       note(
-          fmt::format("the context of {} is full: the answer ends here; /reset begins anew, --ctx is how long it is, "
+          fmt::format("the context of {} is full: the answer ends here; /reset starts over, --ctx is how long it is, "
                       "--when-full shift leaves the oldest turns out",
                       counted(session_.context(), "token")));
     if (const auto open = open_calls(session_.conversation); !open.empty() && reader_.interactive() && !options_.once)

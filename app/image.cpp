@@ -49,7 +49,7 @@ Image read_png(const std::string& path) {
   std::vector<png_byte> grey(width * height);
   const png_color paper{255, 255, 255};
   if (!png_image_finish_read(&png.image, &paper, grey.data(), 0, nullptr))
-    bad(std::string("the picture is damaged: ") + png.image.message, "Copy or make it anew");
+    bad(std::string("the picture is damaged: ") + png.image.message, "Copy or make it again");
   Image out{width, height, std::vector<float>(grey.size())};
   for (std::size_t i = 0; i < grey.size(); ++i) out.grey[i] = static_cast<float>(grey[i]) / 255.0f;
   return out;

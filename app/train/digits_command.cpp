@@ -142,7 +142,7 @@ Command train_digits_command(CLI::App& train) {
       ->check(names_something)
       ->needs("--resume");
   sub->footer(
-      R"(Learns from the digits of 74 families of fonts, drawn anew for each step on the device: moved, turned, scaled,
+      R"(Learns from the digits of 74 families of fonts, drawn again for each step on the device: moved, turned, scaled,
 slanted and with noise. It is measured on samples of 17 other families: on 2,000 now and then, on 10,000 at the end. On
 one device with as many threads the same seed gives the same bits.
 

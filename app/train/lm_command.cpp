@@ -88,7 +88,7 @@ LmShape shape_of(const Options& o, const TrainSettings& settings) {
       fail<ArgumentError>({.asked = "resume",
                            .with = {{"file", o.resume}, {option, fmt::format("{}", *given)}},
                            .wrong = fmt::format("it was trained with {} {}", option, size),
-                           .todo = "Leave the option out, or begin anew"});
+                           .todo = "Leave the option out, or start over"});
     size = *given;
   };
   take("--vocabulary", o.vocabulary, shape.vocabulary), take("--layers", o.layers, shape.layers);
@@ -276,7 +276,7 @@ int run(Options o) {
       fail<ArgumentError>({.asked = "resume",
                            .with = {{"file", o.resume}, {"--text", o.text}},
                            .wrong = "it was trained on another text",
-                           .todo = "Give that text, or begin anew"});
+                           .todo = "Give that text, or start over"});
   }
   const LlamaShape network = network_shape(shape, static_cast<std::int64_t>(c.trained.tokens.size()));
   const auto batch = static_cast<std::int64_t>(settings.batch);

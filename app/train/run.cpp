@@ -51,7 +51,7 @@ T agreed(const SafetensorsFile& file, const std::string& option, const std::stri
     fail<ArgumentError>({.asked = "resume",
                          .with = {{"file", file.name()}, {"--" + option, fmt::format("{}", *given)}},
                          .wrong = fmt::format("it was trained with --{} {}", option, saved),
-                         .todo = "Leave the option out, or begin anew"});
+                         .todo = "Leave the option out, or start over"});
   return saved;
 }
 

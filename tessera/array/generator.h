@@ -34,7 +34,7 @@ template <>
 inline constexpr bool holds_no_arrays<Generator> = true;
 
 /// Which of the 2^64 streams of a seed, each as long as any array: a number, or a u64 of one element in device memory,
-/// read when the kernel runs, so that a recorded Sequence draws anew at each replay.
+/// read when the kernel runs, so that a recorded Sequence draws again at each replay.
 class Counter {
  public:
   explicit Counter(std::uint64_t number) : number_(number) {}

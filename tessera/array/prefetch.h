@@ -20,7 +20,7 @@ struct PrefetchOptions {
 /// An input range over another range's batches, each moved to a device by a queue of its own, `slots - 1` ahead of the
 /// one that is given out. The source is advanced on the thread that iterates. Batches that are on the device already
 /// are passed on as they are. A batch stays valid for as long as anybody holds a copy of it. What the source throws, or
-/// the move, is thrown in the place of that batch, after all before it. `begin()` starts anew where the source can.
+/// the move, is thrown in the place of that batch, after all before it. `begin()` starts over where the source can.
 template <std::ranges::view V>
 class Prefetcher {
  public:

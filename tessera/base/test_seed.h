@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// TESSERA_TEST_SEED, else drawn anew; printed on standard error when first asked for. ArgumentError if the variable
+/// TESSERA_TEST_SEED, else drawn again; printed on standard error when first asked for. ArgumentError if the variable
 /// holds no number of at most 64 bits. From any thread.
 std::uint64_t test_seed();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Polynomials: own weighted minimax fits (Lawson's iteration), coefficients rounded to float one after another with the
-// rest fitted anew; the comment beside each gives the largest relative error that is left. Products whose exact value
+// rest fitted again; the comment beside each gives the largest relative error that is left. Products whose exact value
 // matters go through fma or are cut to 12 bits, so that a compiler may contract a * b + c without harm.
 #include "tessera/emit/math.h"
 

@@ -64,7 +64,7 @@ void refuse_foreign_node() {
                      .wrong = "a value, variable or buffer of another kernel is used here: it was kept when that was "
                               "traced, in a static variable, a global or a capture",
                      .todo =
-                         "Make it anew in each kernel (no `static` in functions that kernels share), or use a number "
+                         "Make it again in each kernel (no `static` in functions that kernels share), or use a number "
                          "of C++, which becomes a constant of the kernel"});
 }
 

@@ -173,7 +173,7 @@ class Canonicaliser {
     for (NodeId id : in_.blocks[b]) {
       const Node& n = in_.nodes[id];
       if (!movable(n))
-        home_[id] = b;  // a function that is canonical already lists its pure nodes: their places are found anew
+        home_[id] = b;  // a function that is canonical already lists its pure nodes: their places are found again
       for_each_nested(n, [&](BlockId inner) {
         parent_[inner] = b;
         depth_[inner] = depth_[b] + 1;

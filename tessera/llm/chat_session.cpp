@@ -118,7 +118,7 @@ void ChatSession::require_fits(const ChatPrompt& prompt) const {
       {.asked = "chat",
        .with = {{"tokens of the conversation", std::to_string(tokens)}, {"context", std::to_string(context())}},
        .wrong = "the conversation is longer than the context",
-       .todo = fmt::format("Begin anew (/reset), leave the oldest turns out (--when-full shift), or raise the context "
+       .todo = fmt::format("Start over (/reset), leave the oldest turns out (--when-full shift), or raise the context "
                            "(--ctx) up to the model's {}",
                            model_.model().config().context_length)});
 }
@@ -151,7 +151,7 @@ ChatAnswer ChatSession::answer(const AnswerCallback& on_parts) {
   ChatPrompt prompt = prompt_without(left_out);
   if (options_.when_full == WhenFull::shift) {
     // An eighth of the context is for the answer; where it is not there, a quarter is made, so that not each turn reads
-    // everything anew.
+    // everything again.
     const auto part = [&](std::int64_t n) { return std::max<std::int64_t>(1, context() / n); };
     if (size(prompt.tokens) + std::min(options_.generate.max_tokens, part(8)) > context())
       while (size(prompt.tokens) + part(4) > context() && leave_out_more()) prompt = prompt_without(left_out);

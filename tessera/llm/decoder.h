@@ -12,7 +12,7 @@ namespace tessera {
 
 class Decoder {
  public:
-  /// Both live as long as the decoder, at the same place. The cache may be read into, truncated and assigned anew by
+  /// Both live as long as the decoder, at the same place. The cache may be read into, truncated and assigned again by
   /// others between steps. `recorded` false, or TESSERA_SEQUENCES=0: each token is Llama::forward of it. That is also
   /// what happens for a model whose layers are on several devices, between which no sequence can copy.
   Decoder(const Llama& model, KeyValueCache& cache, bool recorded = true);

@@ -191,11 +191,11 @@ void GgufParser::header() {
   const auto version = number<std::uint32_t>("version");
   if (version == 1)
     fail_at(4, "version", "the version is 1, which is no longer read; 2 and 3 are",
-            "Convert the model anew with today's converter");
+            "Convert the model again with today's converter");
   if (version != 0 && (version & 0xffffu) == 0)
     fail_at(4, "version",
             fmt::format("the version is {:#x}: this is a big-endian file, only little-endian is read", version),
-            "Convert the model anew for little-endian machines");
+            "Convert the model again for little-endian machines");
   if (version != 2 && version != 3)
     fail_at(4, "version", fmt::format("the version is {}; 2 and 3 are read", version),
             version > 3 ? "A newer Tessera may read it" : "The file is damaged");
@@ -278,7 +278,7 @@ GgufTensor GgufParser::tensor(std::uint64_t index, std::uint64_t& next_offset) {
   const auto type_id = number<std::uint32_t>(field("type"));
   const GgmlTypeInfo* info = ggml_type_info(type_id);
   if (info == nullptr)
-    fail_at(type_at, field("type"), fmt::format("the type is {}", ggml_type_text(type_id)), "Quantise the model anew");
+    fail_at(type_at, field("type"), fmt::format("the type is {}", ggml_type_text(type_id)), "Quantise the model again");
   out.type = info->type;
   if (out.dims[0] % info->block != 0)
     fail_at(dims_at, field("dimension 0"),

@@ -75,7 +75,7 @@ class KeyValueCache {
   void expect(std::int64_t tokens);
   std::int64_t expected() const { return expected_; }
   /// Room for `capacity` tokens, unless there is; layer by layer, so that two copies of one are there at once and not
-  /// of all. OutOfMemory leaves what was read as it is. A Decoder records anew.
+  /// of all. OutOfMemory leaves what was read as it is. A Decoder records again.
   void grow(std::int64_t capacity);
 
  private:

@@ -51,7 +51,7 @@ struct Fitted {
 
 /// Trains with a trainer, whose options and optimiser count (those in `options` do not). `data` is a range of batches;
 /// they are copied ahead to the trainer's device. Data with positions (batches, map_batches) are first set to the
-/// trainer's; others begin anew in each epoch, and what a resumed trainer saw before is passed by. Errors: what a step
+/// trainer's; others start over in each epoch, and what a resumed trainer saw before is passed by. Errors: what a step
 /// throws; TrainerBase::check; ArgumentError for options that do not go together.
 template <class Model, class Batch, std::ranges::viewable_range Data>
 FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<FitOptions<Model, Batch>> options) {

@@ -9,7 +9,8 @@ namespace tessera {
 
 struct TrainingOptions {
   std::uint64_t seed = 0;
-  /// Number of the step: each draws anew. In device memory (Counter(array)), a recorded step draws anew at each replay.
+  /// Number of the step: each draws again. In device memory (Counter(array)), a recorded step draws again at each
+  /// replay.
   Counter counter = Counter(0);
 };
 

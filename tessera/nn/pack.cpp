@@ -90,7 +90,7 @@ std::vector<Array> pack_model(const Parts& parts, std::span<const std::string> p
   ByArray<ModelArray*> known;
   Parts once;
   std::vector<std::pair<ModelArray*, ModelArray*>> again;
-  for (const bool trained : {true, false})  // what is trained is laid anew, and the rest follows it
+  for (const bool trained : {true, false})  // what is trained is laid again, and the rest follows it
     for (const auto& [path, part] : parts) {
       if (part->empty() || part->trained() != trained) continue;
       if (ModelArray** leader = known.find(*part)) {

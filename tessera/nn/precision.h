@@ -51,7 +51,7 @@ class Precision {
   void narrow(const Parts& model) const;
   /// As ApplyOptions takes them: one for each array of the model, of which some are empty.
   const std::vector<Array>& copies() const { return copies_; }
-  /// Writes the copies anew.
+  /// Writes the copies again.
   void refresh();
   /// Whether weights were written since refresh() or fresh(), as far as this library knows.
   bool outdated() const;
@@ -98,7 +98,7 @@ class Precision {
 /// The function is given the model with copies in the place of its f32 parameters, frozen ones too; those of norms
 /// stay. Layers compute in the copies' dtype; products, reductions, norms, softmax and losses sum in f32. The gradient
 /// is of the model's own dtypes and not scaled, and sums that make it are f32 throughout. Weights that are written
-/// otherwise (load_arrays) are copied anew at the next call. It shares the model's memory, so it is made after setup
+/// otherwise (load_arrays) are copied again at the next call. It shares the model's memory, so it is made after setup
 /// and pack. Walked by for_each_array: `scale`, `good`, `skipped`, with a loss scale. Not movable.
 template <class Model>
 class MixedPrecision {

@@ -177,7 +177,7 @@ std::uint64_t fragment_shared_bytes(const ProductSpec& spec);
 
 // packed_kernels.cpp
 
-/// A factor of a packed product, laid out anew in the sums' dtype: panels of `width` rows of the left factor, or
+/// A factor of a packed product, laid out again in the sums' dtype: panels of `width` rows of the left factor, or
 /// columns of the right one, with the steps along k one behind the other, and what a block goes through before it goes
 /// on along k together: [batch][k / depth][panel][depth][width], 0 past the factor's end. (With whole panels one behind
 /// the other those of long k would begin in the same few sets of a cache.)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dense products on a processor's vectors: factors laid out anew where they are read often enough, and tiles of
+// Dense products on a processor's vectors: factors laid out again where they are read often enough, and tiles of
 // results in registers over blocks of them that stay in the caches (Goto and van de Geijn, "Anatomy of
 // High-Performance Matrix Multiplication", 2008).
 #include "tessera/ops/kernels.h"

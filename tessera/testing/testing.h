@@ -23,7 +23,7 @@ class Failure : public Error {
 
 /// Every device that answers, and the interpreter with subgroups of 32, 1, 8 and 64 threads (interp:0 to interp:3).
 /// TESSERA_TEST_DEVICES names fewer: "cpu,interp" or "opencl:0". DeviceError if it names one that does not exist.
-/// The first call sets TESSERA_SUBGROUP, unless it is set already, and asks the drivers anew.
+/// The first call sets TESSERA_SUBGROUP, unless it is set already, and asks the drivers again.
 const std::vector<Device>& all_devices();
 
 /// Runs the body once for each device, current while it runs. Goes on after a failure; at the end a Failure lists the
@@ -31,7 +31,7 @@ const std::vector<Device>& all_devices();
 void for_each_device(const std::function<void(Device)>& body);
 void for_each_device(std::span<const Device> devices, const std::function<void(Device)>& body);
 
-/// The seed of this process: TESSERA_TEST_SEED, else drawn anew; printed on standard error when first asked for.
+/// The seed of this process: TESSERA_TEST_SEED, else drawn again; printed on standard error when first asked for.
 std::uint64_t seed();
 
 /// Random numbers that are a function of the seed alone.

@@ -139,10 +139,10 @@ std::string cause_of_no_device(os::Vendor vendor, const std::string& library) {
     const bool root = denied->group == "root" || denied->group == "0";
     return fmt::format(
         "{} may not be read and written by this user{}", denied->path,
-        root
-            ? ": only root may; ask who administers this machine (usually a rule of udev gives it to the group render)"
-            : fmt::format(": make it a member of the group {} (sudo usermod -a -G render,video $USER), and log in anew",
-                          denied->group));
+        root ? ": only root may; ask who administers this machine (usually a rule of udev gives it to the group render)"
+             : fmt::format(
+                   ": make it a member of the group {} (sudo usermod -a -G render,video $USER), and log in again",
+                   denied->group));
   }
   if (!cards.empty() && !wsl) {
     const auto driven = [&](const DisplayCard& card) { return std::ranges::count(facts.modules, card.module) > 0; };

@@ -31,7 +31,7 @@ struct Grid {
 };
 
 /// Blocks for a launch of `shape` (as DriverQueue::launch has it). Map kernels get few different sizes of blocks, since
-/// some compilers compile a kernel anew for each; lowering's guard cuts off what is over. Where a dimension would need
+/// some compilers compile a kernel again for each; lowering's guard cuts off what is over. Where a dimension would need
 /// more blocks than the device takes, blocks grow in that dimension. KernelError if even so it does not fit, or if
 /// 32-bit indices cannot count the threads. `block_threads`: as many as this kernel may have in a block.
 Grid grid_of(const KernelShape& kernel, const std::array<std::uint64_t, 3>& shape, const Capabilities& can,

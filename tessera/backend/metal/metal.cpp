@@ -80,7 +80,7 @@ stream::DeviceFacts MetalVendor::describe(int ordinal) {
   info.name = runtime_.text(runtime_.send<Id>(device.device, say.name));
   info.vendor = info.name.starts_with("AMD") ? "AMD" : info.name.starts_with("Intel") ? "Intel" : "Apple";
   info.driver_version = unverified;
-  // No identity: a registryID is valid until the machine starts anew only (IORegistryEntryGetRegistryEntryID). Until
+  // No identity: a registryID is valid until the machine restarts only (IORegistryEntryGetRegistryEntryID). Until
   // then every process sees the same, so it tells equal GPUs apart.
   facts.order = runtime_.send<UInt>(device.device, say.registry_id);
   info.total_memory = runtime_.send<UInt>(device.device, say.working_set);

@@ -242,7 +242,7 @@ std::shared_ptr<DriverEvent> StreamQueue::record() {
   return event;
 }
 
-// What was recorded when this is called is what the stream waits for, even if the event is recorded anew afterwards.
+// What was recorded when this is called is what the stream waits for, even if the event is recorded again afterwards.
 void StreamQueue::wait(DriverEvent& event) {
   const InContext in(device_);
   busy_ = true;

@@ -11,7 +11,7 @@ constexpr time_t longest_wait = 10;  // seconds
 
 std::atomic<bool> amid = false;
 
-// The system's own lock and condition: they need no constructor and no destructor, and may be made anew in a child.
+// The system's own lock and condition: they need no constructor and no destructor, and may be made again in a child.
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 unsigned inside = 0;   // threads that a fork has to wait for; under `lock`

@@ -59,7 +59,7 @@ InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
       fail<FormatError>({.asked = "open file",
                          .with = {{"path", path_.string()}},
                          .wrong = "the file is empty",
-                         .todo = "Copy or make it anew"});
+                         .todo = "Copy or make it again"});
     }
     size_ = static_cast<std::uint64_t>(status.st_size);
   } catch (...) {
@@ -96,7 +96,7 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> to) const {
                                   {"offset", std::to_string(offset)},
                                   {"bytes when it was opened", std::to_string(size_)}},
                          .wrong = "the file ends here: it has been shortened while it was being read",
-                         .todo = "Copy or make it anew, and do not write to files that are in use"});
+                         .todo = "Copy or make it again, and do not write to files that are in use"});
     }
     to = to.subspan(static_cast<std::size_t>(n));
     offset += static_cast<std::uint64_t>(n);

@@ -10,7 +10,7 @@ namespace tessera::os {
 unsigned make_thread_key(void (*destroy)(void*)) noexcept;
 void set_thread_value(unsigned key, void* value) noexcept;
 
-/// One T of each thread, made at its first use. It is destroyed after the thread's thread_local objects, and made anew
+/// One T of each thread, made at its first use. It is destroyed after the thread's thread_local objects, and made again
 /// if the destructors of other such objects need it; that of the thread in which the process exits stays, for static
 /// objects' destructors. `Use` tells apart what is kept for different purposes.
 template <class T, class Use>

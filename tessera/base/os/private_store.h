@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A folder in which Tessera keeps what later processes of the same user may use: small files ("entries") that can be
-// made anew at any time. Other people's files may lie in it, and other people may write to it: so nothing is read,
+// made again at any time. Other people's files may lie in it, and other people may write to it: so nothing is read,
 // replaced or deleted there but regular files of this user with an entry's exact name, and links are never followed.
 // Part of the operating system's seam.
 #pragma once

@@ -55,7 +55,7 @@ std::vector<pid_t> descendants_of(pid_t process) {
   std::multimap<pid_t, pid_t> children;
   for (const pid_t each : all_processes()) children.emplace(parent_of(each), each);
   std::vector<pid_t> found = {process};
-  std::unordered_set<pid_t> seen = {process};  // numbers are given anew while this is read
+  std::unordered_set<pid_t> seen = {process};  // numbers are given again while this is read
   for (std::size_t i = 0; i < found.size(); ++i) {
     const auto [from, to] = children.equal_range(found[i]);
     for (auto child = from; child != to; ++child)

@@ -32,7 +32,7 @@ std::optional<std::string> why_missing(Device device);
 std::string existing_devices(std::optional<Backend> asked = {});
 /// What `discover(backend)` gave if it was called, else an empty report: asks nobody.
 const BackendReport& known(Backend backend);
-/// The driver in this process disagrees with what its probe said: the next `discover` asks it anew.
+/// The driver in this process disagrees with what its probe said: the next `discover` asks it again.
 void ask_again(Backend backend);
 /// To be asked before a vendor's code is called in this process: why it must not be, if it must not. It is taken for
 /// called from then on.

@@ -63,7 +63,7 @@ std::optional<Known> load(Backend backend, const std::string& key) {
     if (json.contains("until")) known.until = json.at("until").get<std::int64_t>();
     if (known.until && while_ended(*known.until)) return std::nullopt;
     return known;
-  } catch (const std::exception&) {  // damaged: written anew
+  } catch (const std::exception&) {  // damaged: written again
     return std::nullopt;
   }
 }

@@ -126,7 +126,7 @@ std::optional<BackendReport> load_verdict(Backend backend, const std::string& ke
     return report;
   } catch (const std::exception& e) {
     logging::info(
-        fmt::format("{} is damaged and will be written anew: {}", (store.folder() / name).string(), e.what()));
+        fmt::format("{} is damaged and will be written again: {}", (store.folder() / name).string(), e.what()));
     return std::nullopt;
   }
 }

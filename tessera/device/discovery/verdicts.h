@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What probes found, kept on disk for the next process: a driver is not started anew by every program, and one that
+// What probes found, kept on disk for the next process: a driver is not started again by every program, and one that
 // hangs costs its seconds once. An answer holds as long as nothing has changed that it may depend on. Internal to
 // device/.
 #pragma once

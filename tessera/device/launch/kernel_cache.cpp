@@ -191,7 +191,7 @@ std::unique_ptr<LoadedKernel> load_kept(DriverDevice& device, const CompileReque
   const auto entry = read_entry(*bytes);
   if (!entry || entry->key != key.text()) {
     ++counters.damaged;
-    logging::info(fmt::format("{} is damaged and will be written anew", (kept.folder() / name).string()));
+    logging::info(fmt::format("{} is damaged and will be written again", (kept.folder() / name).string()));
     return nullptr;
   }
   std::string why = "the device wants another one";
@@ -206,7 +206,7 @@ std::unique_ptr<LoadedKernel> load_kept(DriverDevice& device, const CompileReque
     why = e.what();
   }
   ++counters.refused;
-  logging::info(fmt::format("{} does not load and will be written anew: {}", (kept.folder() / name).string(), why));
+  logging::info(fmt::format("{} does not load and will be written again: {}", (kept.folder() / name).string(), why));
   return nullptr;
 }
 

@@ -216,8 +216,8 @@ void Storage::add_reader(ReaderLink& link) {
 
 void Storage::flush_readers() {
   if (moving_ == this) return;
-  // Each time anew: what another thread defers meanwhile wants to read, too. What could not be computed throws, and the
-  // write does not happen.
+  // Each time again: what another thread defers meanwhile wants to read, too. What could not be computed throws, and
+  // the write does not happen.
   for (bool more = true; more && reader_count_.load(std::memory_order_acquire) != 0;) {
     std::vector<std::shared_ptr<PendingResult>> results;
     {

@@ -69,7 +69,7 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
 
   for (DType t : {DType::f16, DType::bf16})  // the gradient of weights
     add_product(512, 512, 512, true, false, t, false, Activation::none, DType::f32);
-  // Products added to a matrix: a tile's and a vector's, and of matrices that are laid out anew.
+  // Products added to a matrix: a tile's and a vector's, and of matrices that are laid out again.
   const auto add_update = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool transposed_b, DType t, bool lower) {
     ProductSpec s{t, t, t == DType::f16 ? DType::f32 : t, t};
     s.a_unit_k = true, s.b_unit_n = !transposed_b, s.b_unit_k = transposed_b;

@@ -110,7 +110,7 @@ void add_product_checks(Checks& checks) {
     for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{66, 50, 40}, std::array<std::int64_t, 3>{3, 200, 30},
                                   std::array<std::int64_t, 3>{200, 2, 1030}, std::array<std::int64_t, 3>{20, 70, 1}})
       cases.push_back({{m, k}, {k, n}, DType::f32, DType::f32, (both & 1) != 0, (both & 2) != 0});
-  // Large enough that a processor's vectors are worth laying both factors out anew.
+  // Large enough that a processor's vectors are worth laying both factors out again.
   for (int both = 0; both < 4; ++both)
     cases.push_back({{130, 200}, {200, 100}, DType::f32, DType::f32, (both & 1) != 0, (both & 2) != 0});
   cases.push_back({{130, 150}, {150, 70}, DType::f16, DType::f16, false, true, true, Activation::silu});
