@@ -115,6 +115,44 @@ TEST_P(OnEveryDevice, ActivationsArePartOfTheLayerBefore) {
   EXPECT_LT(fast.report().pieces, compile(model).report().pieces);
 }
 
+TEST_P(OnEveryDevice, OfSingleSamplesWhatIsZeroBehindReluIsSkipped) {
+  const Device device = GetParam();
+  const DeviceScope scope(device);
+  auto model = trained(setup(
+      sequential(dense<24, 256>, BatchNorm{}, relu, Dropout{}, dense<256, 150>, Relu{}, dense<150, 230>, dense<230, 7>),
+      {.seed = 5, .input = {24}}));
+  const bool skips = device.backend == Backend::cpu || device.backend == Backend::interp;
+  const Compiled fast = compile(model, {.level = CompileLevel::aggressive});
+  const std::string report = to_string(fast.report());
+  const auto notes = [&](const std::string& text) {
+    std::size_t n = 0;
+    for (std::size_t at = 0; (at = text.find("what is 0 behind relu is skipped", at)) != text.npos; ++at) ++n;
+    return n;
+  };
+  EXPECT_EQ(notes(report), skips ? 2u : 0u) << report;  // the last is behind no relu
+  EXPECT_EQ(notes(to_string(compile(model).report())), 0u);
+  for (std::uint64_t seed = 1; seed < 6; ++seed) {
+    const Array x = random_normal({1, 24}, seed).eval();
+    EXPECT_LT(apart(fast(x), model(x)), 2e-6);
+    EXPECT_LT(apart(fast(x), model(x)), 2e-6);  // replayed
+  }
+  const Array several = random_normal({3, 24}, 9).eval();
+  EXPECT_LT(apart(fast(several), model(several)), 2e-6);
+  const Array one = several.slice(0, 0, 1);
+  // Nothing of it is 0, all of it is, and NaN is not 0.
+  for (const float bias : {100.f, -100.f}) {
+    model.get<1>().bias = Array::full({256}, bias);
+    EXPECT_LT(apart(compile(model, {.level = CompileLevel::aggressive})(one), model(one)), 2e-6);
+  }
+  const Array wrong = fast(Array::full({1, 24}, std::nan("")));
+  for (const float v : wrong.to_vector<float>()) EXPECT_TRUE(std::isnan(v));
+  // 0 times an infinite weight is not 0.
+  auto weight = model.get<4>().weight.to_vector<float>();
+  weight[7] = std::numeric_limits<float>::infinity();
+  model.get<4>().weight = Array::from(weight, Shape{150, 256});
+  EXPECT_EQ(notes(to_string(compile(model, {.level = CompileLevel::aggressive}).report())), skips ? 1u : 0u);
+}
+
 TEST_P(OnEveryDevice, ACallIsOneReplayAndItsResultStays) {
   const Compiled fast = compile(dense_model(), {});
   EXPECT_TRUE(fast.report().recorded) << fast.report().not_recorded;
