@@ -179,7 +179,7 @@ Diagnosis examine(const Options& o, Table& table) {
     for (const DeviceInfo& info : each.devices) {
       const bool chosen = d.survey.chosen.device == info.device;
       if (!usable(info, d.survey)) continue;
-      if (info.device.backend == Backend::interp && !chosen) continue;  // it is for checking, not for speed
+      if (is_reference(info.device.backend) && !chosen) continue;  // it is for checking, not for speed
       progress.update(fmt::format("measuring {} ({})", to_string(info.device), info.name));
       const Figures f = measure(info.device, std::chrono::seconds(o.limit));
       d.waiting = d.waiting || !f.ended;

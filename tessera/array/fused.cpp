@@ -292,16 +292,17 @@ ir::Function trace_map(const Spec& spec) {
   return builder.finish();
 }
 
-// CUDA takes 65,535 blocks in y and in z, the others no fewer. So many threads fit there whatever registers a kernel
-// needs: a block can have 64 of them in z, and 256 in y beside one in x.
-constexpr std::uint64_t most_y = 65535 * 256, most_z = 65535 * 64;
-constexpr std::uint64_t most_x = 0xffffff00;  // whole blocks; HIP and Metal count the threads of a dimension in 32 bits
-
-// Whether the device may refuse this launch for its outer dimensions, and will not for as many threads in x alone.
+// Whether the device may refuse this launch for its outer dimensions, and will not for as many threads in x alone. A
+// map kernel's block can have 256 threads in y beside one in x, and 64 in z, whatever registers it needs.
 bool needs_linear(Device device, const std::array<std::uint64_t, 3>& threads) {
-  if (is_built_in(device.backend)) return false;
-  if (threads[1] <= most_y && threads[2] <= most_z) return false;
-  return device.backend == Backend::cuda || threads[0] * threads[1] * threads[2] <= most_x;
+  constexpr std::uint64_t everywhere = 65535;  // blocks that each API takes in y and z
+  if (is_built_in(device.backend) || (threads[1] <= everywhere * 256 && threads[2] <= everywhere * 64)) return false;
+  const Capabilities& can = device_info(device).can;
+  const auto takes = [&](std::size_t dimension, std::uint64_t n, std::uint64_t block) {
+    return n <= can.max_grid_threads[dimension] / block * block && (n - 1) / block < can.max_blocks[dimension];
+  };
+  return !(takes(1, threads[1], 256) && takes(2, threads[2], 64)) &&
+         takes(0, threads[0] * threads[1] * threads[2], 256);
 }
 
 const Kernel& kernel_of(const Structure& structure) {
@@ -328,7 +329,7 @@ void run_map(Fused& fused, const Shape& shape, L&& launched) {
     structure.form = linear;
     threads = {threads[0] * threads[1] * threads[2], 1, 1};
   }
-  if (device.backend == Backend::cpu) {
+  if (blocks_are_vectors(device.backend)) {
     const auto &inputs = fused.inputs(), &outputs = fused.outputs();
     for (std::size_t v = 0; v < inputs.size() + outputs.size(); ++v) {
       const std::int64_t stride = (v < inputs.size() ? inputs[v] : outputs[v - inputs.size()]).strides[e.size() - 1];

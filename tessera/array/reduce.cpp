@@ -429,20 +429,20 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
     along_memory = s.strides[s.rank - 1u] == Structure::one;
   }
   const std::int64_t inner = dims.extents[kept - 1];
-  const bool cpu = device.backend == Backend::cpu;
+  const bool vectors = blocks_are_vectors(device.backend);
   if (request.position)
-    s.form = !cpu                                        ? position
+    s.form = !vectors                                    ? position
              : !along_memory && results >= 4             ? position_each
              : total <= short_row && s.nodes.size() <= 1 ? short_position
                                                          : few_position;
   else
-    s.form = along_memory && total >= 32   ? (cpu ? few_each : block_each)
-             : cpu && inner >= row_threads ? rows_each
-                                           : thread_each;
+    s.form = along_memory && total >= 32       ? (vectors ? few_each : block_each)
+             : vectors && inner >= row_threads ? rows_each
+                                               : thread_each;
   s.threads = !in_blocks(s.form) ? 0
               : s.form == rows_each
                   ? static_cast<std::uint16_t>(row_threads)
-                  : static_cast<std::uint16_t>(cpu ? device_info(device).can.subgroup_widths[0] : block_threads);
+                  : static_cast<std::uint16_t>(vectors ? device_info(device).can.subgroup_widths[0] : block_threads);
   s.reduction = static_cast<std::uint8_t>(request.op);
   s.accumulator = request.accumulator;
 

@@ -71,7 +71,7 @@ ir::Function trace_running_sum(const Spec& spec) {
 }
 
 std::uint32_t block_threads(Device device) {
-  return device.backend == Backend::cpu ? device_info(device).can.subgroup_widths[0] : 256;
+  return blocks_are_vectors(device.backend) ? device_info(device).can.subgroup_widths[0] : 256;
 }
 
 }  // namespace

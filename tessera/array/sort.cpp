@@ -144,9 +144,9 @@ Array sorted_short(const Array& a, std::int64_t rows, std::int64_t extent, bool 
 
 Array sorted_long(const Array& a, std::int64_t rows, std::int64_t extent, bool order) {
   const Device device = a.device();
-  const bool cpu = device.backend == Backend::cpu;
+  const bool vectors = blocks_are_vectors(device.backend);
   // Runs enough for the device's threads, but so long that counting them costs little.
-  const std::int64_t wanted = std::max<std::int64_t>(1, (cpu ? 16 : 8192) / rows), least = cpu ? 4096 : 256;
+  const std::int64_t wanted = std::max<std::int64_t>(1, (vectors ? 16 : 8192) / rows), least = vectors ? 4096 : 256;
   const std::int64_t run = std::max(least, (extent + wanted - 1) / wanted), runs = (extent + run - 1) / run;
   const DType key = key_dtype(a.dtype());
   const int passes = (bits_of(a.dtype()) + digit_bits - 1) / digit_bits;
@@ -154,7 +154,7 @@ Array sorted_long(const Array& a, std::int64_t rows, std::int64_t extent, bool o
   const std::array<std::uint64_t, 3> grid = {static_cast<std::uint64_t>(runs), static_cast<std::uint64_t>(rows), 1};
   Array from = a, positions;
   for (int pass = 0; pass < passes; ++pass) {
-    PassSpec spec{from.dtype(), key, key, pass == 0, pass == passes - 1, order, false, cpu};
+    PassSpec spec{from.dtype(), key, key, pass == 0, pass == passes - 1, order, false, vectors};
     if (spec.last) spec.to = order ? DType::i64 : a.dtype();
     const Array counts = Array::empty({rows, digits * runs}, DType::i32, device);
     const auto launch = [&](std::vector<LaunchArgument> args, const Array& counters) {

@@ -21,6 +21,10 @@ class Error : public std::runtime_error {
 class DeviceError : public Error {
   using Error::Error;
 };
+/// A device reported an error from which it does not recover: it answers nothing any more, and what was on it is gone.
+class DeviceLost : public DeviceError {
+  using DeviceError::DeviceError;
+};
 /// Shapes that do not fit an operation.
 class ShapeError : public Error {
   using Error::Error;

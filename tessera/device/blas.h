@@ -49,7 +49,7 @@ class DriverBlas {
   /// The bytes of device memory that it wants for this; nothing if it does not do such a product. `operands` without
   /// workspace: their alignment counts. KernelError: a call failed that should not.
   virtual std::optional<std::size_t> plan(const BlasProduct& product, const BlasOperands& operands) = 0;
-  /// Puts a product that was planned into the queue. KernelError as above; DeviceError: the device is lost.
+  /// Puts a product that was planned into the queue. KernelError as above; DeviceLost.
   virtual void enqueue(DriverQueue& queue, const BlasProduct& product, const BlasOperands& operands) = 0;
 };
 

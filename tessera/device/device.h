@@ -30,6 +30,10 @@ inline constexpr std::array all_backends = {Backend::cpu,   Backend::cuda,   Bac
 std::string_view backend_name(Backend backend);  ///< "cuda"
 /// Tessera itself computes, in the host's memory: no vendor's library is asked, and grids have no limits.
 constexpr bool is_built_in(Backend backend) { return backend == Backend::cpu || backend == Backend::interp; }
+/// Kernels are run as they are recorded, operation by operation: what others are compared with. Nothing is compiled.
+constexpr bool is_reference(Backend backend) { return backend == Backend::interp; }
+/// A thread of the host's computes a whole block, whose threads are lanes of its vectors: few long blocks are quick.
+constexpr bool blocks_are_vectors(Backend backend) { return backend == Backend::cpu; }
 
 /// One device: a backend and a number from 0. A value: comparable, hashable, printed and parsed as "cuda:0".
 struct Device {
@@ -74,8 +78,10 @@ struct Capabilities {
   std::vector<std::uint32_t> subgroup_widths = {1};  ///< 1: no subgroups
   std::uint32_t max_block_threads = 1024;
   std::array<std::uint32_t, 3> max_block = {1024, 1024, 64};
-  std::uint64_t shared_bytes = 32768;  ///< shared memory a block may use
-  std::uint64_t local_bytes = 0;       ///< memory of their own that a block's threads may have together; 0: no limit
+  std::array<std::uint64_t, 3> max_blocks = {~0ull, ~0ull, ~0ull};        ///< of a grid, per dimension
+  std::array<std::uint64_t, 3> max_grid_threads = {~0ull, ~0ull, ~0ull};  ///< likewise: blocks x threads of one
+  std::uint64_t shared_bytes = 32768;                                     ///< shared memory a block may use
+  std::uint64_t local_bytes = 0;  ///< memory of their own that a block's threads may have together; 0: no limit
   std::uint64_t max_parameter_bytes = 1024;
   std::uint32_t vector_bytes = 16;  ///< of one load that the device does well
 };

@@ -87,7 +87,7 @@ class DriverSequence {
 };
 
 /// Work in order. Calls return as soon as the work is accepted, unless they say otherwise. One thread at a time calls
-/// it. A DeviceError thrown by any of these, or by an event, means that the device is lost; other errors leave it
+/// it. A DeviceLost thrown by any of these, or by an event, means what it says; other errors leave it
 /// usable.
 class DriverQueue {
  public:
@@ -134,8 +134,8 @@ class DriverQueue {
   }
 };
 
-/// An open device. Any thread may call allocate, release and free_memory; one at a time calls compile. A DeviceError
-/// thrown by allocate means that the device is lost.
+/// An open device. Any thread may call allocate, release and free_memory; one at a time calls compile. A DeviceLost
+/// thrown by any of these means what it says.
 class DriverDevice {
  public:
   virtual ~DriverDevice() = default;

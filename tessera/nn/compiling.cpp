@@ -25,7 +25,7 @@ bool narrows(CompilePrecision p) {
 DType narrow_dtype(CompilePrecision p) { return p == CompilePrecision::f16 ? DType::f16 : DType::bf16; }
 
 Device reference_for(Device device) {
-  return device.backend == Backend::interp ? Device{Backend::cpu, 0} : Device{Backend::interp, 0};
+  return is_reference(device.backend) ? Device{Backend::cpu, 0} : Device{Backend::interp, 0};
 }
 
 /// How far two devices may be apart, relative to the largest number: rounding of sums in another order.

@@ -14,7 +14,7 @@ const ProductChoice& choose_product_kernel(Device device, const ProductSpec& ask
   const auto n_of = [](std::int64_t v) { return static_cast<std::uint64_t>(v); };
   // A task's tile while all threads have tasks of their own: several blocks would each lay out what all of them read.
   // Of large ones, threads that become idle meanwhile are to get a part.
-  const bool one_thread = asked.update && device.backend == Backend::cpu && m * n * k * matrices <= 1 << 24 &&
+  const bool one_thread = asked.update && blocks_are_vectors(device.backend) && m * n * k * matrices <= 1 << 24 &&
                           executor::Executor::all_are_busy();
   auto& known = all[one_thread];
   ProductChoice& here =

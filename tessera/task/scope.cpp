@@ -73,7 +73,7 @@ Scope BackendScope::of(const std::vector<int>& indices) const {
 }
 
 bool can_compute(Backend backend) {
-  if (backend == Backend::cpu) return true;
+  if (is_built_in(backend)) return true;
   if (std::ranges::find(all_backends, backend) == all_backends.end()) return false;
   return std::ranges::any_of(discover(backend).devices, [](const DeviceInfo& info) { return usable(info); });
 }

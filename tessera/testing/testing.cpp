@@ -44,7 +44,7 @@ thread_local const Device* running = nullptr;
 std::string label(Device device) {
   const DeviceInfo& info = device_info(device);
   std::string text = to_string(device) + " (" + info.name;
-  if (device.backend == Backend::interp) text += ", subgroups of " + std::to_string(info.can.subgroup_widths.at(0));
+  if (is_reference(device.backend)) text += ", subgroups of " + std::to_string(info.can.subgroup_widths.at(0));
   return text + ")";
 }
 

@@ -588,7 +588,7 @@ TEST_F(QueueTest, AnEventOfFailedWorkIsDoneAndWaitingForItTellsOnce) {
   behaviour(d)->lose = true;
   const Event lost = failing();
   ::testing::internal::CaptureStderr();
-  expect_has(text_of<DeviceError>([&] { lost.wait(); }), {"is lost", "illegal address"});
+  expect_has(text_of<DeviceLost>([&] { lost.wait(); }), {"is lost", "illegal address"});
   ::testing::internal::GetCapturedStderr();
   EXPECT_TRUE(lost.done());
   text_of<DeviceError>([&] { lost.wait(); });
@@ -695,7 +695,7 @@ TEST_F(QueueTest, AQueueThatEndsBecauseItsDeviceWasLostMayBeInUseElsewhere) {
       } catch (const DeviceError&) {}
     });
     ::testing::internal::CaptureStderr();
-    const std::string lost = text_of<DeviceError>([&] {
+    const std::string lost = text_of<DeviceLost>([&] {
       for (int i = 0;; ++i) {
         increment().launch({n, 1, 1}, std::vector<LaunchArgument>{view(x), view(y)}, own.get());
         if (waits > 10) behaviour(d)->lose = true;
@@ -720,7 +720,7 @@ TEST_F(QueueTest, ALostDeviceThrowsAndOthersGoOn) {
   behaviour(d)->lose = true;
   increment().launch({n, 1, 1}, {view(x), view(x)});
   ::testing::internal::CaptureStderr();
-  const std::string lost = text_of<DeviceError>([&] { read(q, x); });
+  const std::string lost = text_of<DeviceLost>([&] { read(q, x); });
   expect_has(::testing::internal::GetCapturedStderr(),
              {"tessera: warning: " + to_string(d), " is lost: ", "illegal address"});
   expect_has(lost, {to_string(d), "the device is lost", "illegal address", "increment", "Restart"});

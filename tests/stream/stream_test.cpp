@@ -66,8 +66,7 @@ backend::KernelShape shape_of(ir::KernelKind kind, std::array<bool, 3> guarded, 
   emitted.dimensions = guarded;
   return {fn, emitted, index64};
 }
-const backend::GridLimits cuda_limits = {
-    .threads = 1024, .block = {1024, 1024, 64}, .blocks = {2147483647, 65535, 65535}};
+const Capabilities cuda_limits = {.max_block = {1024, 1024, 64}, .max_blocks = {2147483647, 65535, 65535}};
 
 TEST(Grids, OfMapKernelsCoverTheShapeWithinTheLimits) {
   std::mt19937_64 random(7);
@@ -77,7 +76,7 @@ TEST(Grids, OfMapKernelsCoverTheShapeWithinTheLimits) {
     for (auto& n : shape) n = 1 + (random() >> (38 + random() % 26));
     backend::Grid g;
     try {
-      g = backend::grid_of(kernel, shape, cuda_limits);
+      g = backend::grid_of(kernel, shape, cuda_limits, 1024);
     } catch (const KernelError&) {
       // What it takes: blocks of a power of two in y and z that are not more than 1,024 threads together.
       auto needed = [](std::uint64_t n) { return std::bit_ceil((n + 65534) / 65535); };
@@ -86,33 +85,37 @@ TEST(Grids, OfMapKernelsCoverTheShapeWithinTheLimits) {
     }
     EXPECT_LE(g.block[0] * g.block[1] * g.block[2], 1024u);
     for (int d = 0; d < 3; ++d) {
-      EXPECT_LE(g.block[d], cuda_limits.block[d]);
-      EXPECT_LE(g.blocks[d], cuda_limits.blocks[d]);
+      EXPECT_LE(g.block[d], cuda_limits.max_block[d]);
+      EXPECT_LE(g.blocks[d], cuda_limits.max_blocks[d]);
       EXPECT_GE(g.blocks[d] * g.block[d], shape[d]);
       EXPECT_LT((g.blocks[d] - 1) * g.block[d], shape[d]);
       EXPECT_GE(g.block[d], 1u);
     }
   }
   // 65,535 blocks of 4 threads do not reach: blocks grow.
-  EXPECT_EQ(backend::grid_of(kernel, {64, 1000000, 1}, cuda_limits).block[1], 16u);
+  EXPECT_EQ(backend::grid_of(kernel, {64, 1000000, 1}, cuda_limits, 1024).block[1], 16u);
 }
 
 TEST(Grids, ThatDoNotFitAreRefusedWithTheNumbers) {
   const auto block = shape_of(ir::KernelKind::block, {true, true, true});
-  EXPECT_EQ(backend::grid_of(block, {2147483647, 65535, 1}, cuda_limits).blocks[1], 65535u);
+  EXPECT_EQ(backend::grid_of(block, {2147483647, 65535, 1}, cuda_limits, 1024).blocks[1], 65535u);
   test::expect_throw<KernelError>(
       [&] {
-        backend::grid_of(block, {1, 65536, 1}, cuda_limits);
+        backend::grid_of(block, {1, 65536, 1}, cuda_limits, 1024);
       },
       {"kernel grid", "65536 blocks", "dimension 1", "at most 65535"});
   // HIP counts the threads of a dimension in 32 bits.
-  backend::GridLimits hip = cuda_limits;
-  hip.grid_threads = {0xffffffff, 0xffffffff, 0xffffffff};
-  EXPECT_NO_THROW(backend::grid_of(block, {67108863, 1, 1}, hip));
-  test::expect_throw<KernelError>([&] { backend::grid_of(block, {67108864, 1, 1}, hip); }, {"dimension 0", "67108863"});
+  Capabilities hip = cuda_limits;
+  hip.max_grid_threads = {0xffffffff, 0xffffffff, 0xffffffff};
+  EXPECT_NO_THROW(backend::grid_of(block, {67108863, 1, 1}, hip, 1024));
   test::expect_throw<KernelError>(
       [&] {
-        backend::grid_of(shape_of(ir::KernelKind::map, {true, false, false}, false), {1ull << 31, 1, 1}, hip);
+        backend::grid_of(block, {67108864, 1, 1}, hip, 1024);
+      },
+      {"dimension 0", "67108863"});
+  test::expect_throw<KernelError>(
+      [&] {
+        backend::grid_of(shape_of(ir::KernelKind::map, {true, false, false}, false), {1ull << 31, 1, 1}, hip, 1024);
       },
       {"32-bit indices"});
 }

@@ -58,10 +58,10 @@ struct Memory {
 /// What queued work failed with. Each who waits gets an error of its own: the counts of shared ones are in the
 /// runtime's library, where ThreadSanitizer does not see them.
 struct Fault {
-  bool lost = false;  ///< a DeviceError, else a KernelError
+  bool lost = false;  ///< a DeviceLost, else a KernelError
   std::string text;
   [[noreturn]] void tell() const {
-    if (lost) fail<DeviceError>({.wrong = text});
+    if (lost) fail<DeviceLost>({.wrong = text});
     fail<KernelError>({.wrong = text});
   }
 };
@@ -265,11 +265,11 @@ class TestQueue : public DriverQueue {
         std::this_thread::sleep_for(std::chrono::microseconds(random_() % static_cast<unsigned>(most)));
       try {
         if (behaviour_->lose && !work.always)
-          fail<DeviceError>({.asked = "test driver", .wrong = "an illegal address was accessed"});
+          fail<DeviceLost>({.asked = "test driver", .wrong = "an illegal address was accessed"});
         if (work.always || !error()) work.run();
       } catch (const std::exception& e) {
         std::lock_guard g(lock_);
-        if (!error_) error_ = Fault{dynamic_cast<const DeviceError*>(&e) != nullptr, e.what()};
+        if (!error_) error_ = Fault{dynamic_cast<const DeviceLost*>(&e) != nullptr, e.what()};
       }
       work = {};
       {

@@ -44,7 +44,7 @@ struct Behaviour {
   std::atomic<bool> fail_record = false;        ///< no event can be made
   std::atomic<int> failed_work = 0;             ///< how often `fail_work` did
   std::atomic<bool> fail_work = false;          ///< queued launches fail when they run, with a KernelError
-  std::atomic<bool> lose = false;               ///< queued work fails when it runs, with a DeviceError
+  std::atomic<bool> lose = false;               ///< queued work fails when it runs, with a DeviceLost
   std::atomic<bool> fail_open = false;
   std::atomic<bool> compute_wrongly = false;
   std::atomic<bool> fail_compile = false;

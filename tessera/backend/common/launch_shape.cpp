@@ -41,33 +41,34 @@ KernelShape::KernelShape(const ir::Function& function, emit::EmittedKernel emitt
       emitted(std::move(emitted_kernel)),
       index64(wide) {}
 
-Grid grid_of(const KernelShape& kernel, const std::array<std::uint64_t, 3>& shape, const GridLimits& limits) {
+Grid grid_of(const KernelShape& kernel, const std::array<std::uint64_t, 3>& shape, const Capabilities& can,
+             std::uint64_t block_threads) {
   Grid g;
   if (kernel.kind == ir::KernelKind::block) {
     g.blocks = shape;
     for (std::size_t d = 0; d < 3; ++d) g.block[d] = kernel.block[d];
   } else {
     g.block = wanted_block(kernel, shape);
-    for (std::size_t d = 0; d < 3; ++d) g.block[d] = std::min(g.block[d], limits.block[d]);
+    for (std::size_t d = 0; d < 3; ++d) g.block[d] = std::min<std::uint64_t>(g.block[d], can.max_block[d]);
     auto blocks_with = [&](std::size_t d, std::uint64_t threads) { return (shape[d] - 1) / threads + 1; };
     // The largest dimension but one, which for `fits` must be able to do with half; 3 if there is none.
     auto largest = [&](std::size_t except, bool fits) {
       std::size_t best = 3;
       for (std::size_t d = 0; d < 3; ++d)
-        if (d != except && g.block[d] > 1 && (!fits || blocks_with(d, g.block[d] / 2) <= limits.blocks[d]) &&
+        if (d != except && g.block[d] > 1 && (!fits || blocks_with(d, g.block[d] / 2) <= can.max_blocks[d]) &&
             (best == 3 || g.block[d] > g.block[best]))
           best = d;
       return best;
     };
-    while (threads_of(g.block) > limits.threads) g.block[largest(3, false)] /= 2;
+    while (threads_of(g.block) > block_threads) g.block[largest(3, false)] /= 2;
     for (std::size_t d = 0; d < 3; ++d) {
-      while (kernel.emitted.dimensions[d] && blocks_with(d, g.block[d]) > limits.blocks[d] &&
-             g.block[d] * 2 <= limits.block[d]) {
+      while (kernel.emitted.dimensions[d] && blocks_with(d, g.block[d]) > can.max_blocks[d] &&
+             g.block[d] * 2 <= can.max_block[d]) {
         const auto before = g.block;
         g.block[d] *= 2;
-        for (std::size_t other; threads_of(g.block) > limits.threads && (other = largest(d, true)) != 3;)
+        for (std::size_t other; threads_of(g.block) > block_threads && (other = largest(d, true)) != 3;)
           g.block[other] /= 2;
-        if (threads_of(g.block) <= limits.threads) continue;
+        if (threads_of(g.block) <= block_threads) continue;
         g.block = before;
         break;
       }
@@ -75,13 +76,13 @@ Grid grid_of(const KernelShape& kernel, const std::array<std::uint64_t, 3>& shap
     for (std::size_t d = 0; d < 3; ++d) g.blocks[d] = blocks_with(d, g.block[d]);
   }
   for (std::size_t d = 0; d < 3; ++d) {
-    if (g.blocks[d] > limits.blocks[d] || g.blocks[d] > limits.grid_threads[d] / g.block[d])
+    if (g.blocks[d] > can.max_blocks[d] || g.blocks[d] > can.max_grid_threads[d] / g.block[d])
       fail<KernelError>({.asked = "kernel " + kernel.name,
                          .with = {{"shape", fmt::format("{} x {} x {}", shape[0], shape[1], shape[2])}},
                          .wrong = fmt::format("its grid has {} blocks of {} threads in dimension {}, and this device "
                                               "takes at most {} blocks there",
                                               g.blocks[d], g.block[d], d,
-                                              std::min(limits.blocks[d], limits.grid_threads[d] / g.block[d])),
+                                              std::min(can.max_blocks[d], can.max_grid_threads[d] / g.block[d])),
                          .todo = "Put the largest extent first, or launch it in several parts"});
     if (!kernel.index64 && g.blocks[d] * g.block[d] > most32)
       fail<KernelError>({.asked = "kernel " + kernel.name,

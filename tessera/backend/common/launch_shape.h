@@ -25,14 +25,6 @@ struct KernelShape {
   bool index64;
 };
 
-/// What a device takes, per dimension; the kernel itself may allow fewer threads in a block.
-struct GridLimits {
-  std::uint64_t threads = 1024;  ///< of a block
-  std::array<std::uint64_t, 3> block = {1024, 1024, 1024};
-  std::array<std::uint64_t, 3> blocks = {~0ull, ~0ull, ~0ull};
-  std::array<std::uint64_t, 3> grid_threads = {~0ull, ~0ull, ~0ull};  ///< blocks x threads
-};
-
 struct Grid {
   std::array<std::uint64_t, 3> blocks{};
   std::array<std::uint64_t, 3> block{};
@@ -41,8 +33,9 @@ struct Grid {
 /// Blocks for a launch of `shape` (as DriverQueue::launch has it). Map kernels get few different sizes of blocks, since
 /// some compilers compile a kernel anew for each; lowering's guard cuts off what is over. Where a dimension would need
 /// more blocks than the device takes, blocks grow in that dimension. KernelError if even so it does not fit, or if
-/// 32-bit indices cannot count the threads.
-Grid grid_of(const KernelShape& kernel, const std::array<std::uint64_t, 3>& shape, const GridLimits& limits);
+/// 32-bit indices cannot count the threads. `block_threads`: as many as this kernel may have in a block.
+Grid grid_of(const KernelShape& kernel, const std::array<std::uint64_t, 3>& shape, const Capabilities& can,
+             std::uint64_t block_threads);
 
 /// One argument of the emitted kernel: the bytes to hand over, and which parameter they belong to.
 struct BoundArgument {

@@ -280,10 +280,7 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   can.max_block = {number(max_block_dim_x, 1024), number(max_block_dim_y, 1024), number(max_block_dim_z, 64)};
   can.shared_bytes = std::max(number(max_shared_memory_per_block, 49152), number(max_shared_memory_per_block_optin));
   can.max_parameter_bytes = 4096;  // of every device; CUDA 12.1 lets newer ones take more
-  facts.limits.threads = can.max_block_threads;
-  for (std::size_t d = 0; d < 3; ++d) facts.limits.block[d] = can.max_block[d];
-  facts.limits.blocks = {number(max_grid_dim_x, 2147483647), number(max_grid_dim_y, 65535),
-                         number(max_grid_dim_z, 65535)};
+  can.max_blocks = {number(max_grid_dim_x, 2147483647), number(max_grid_dim_y, 65535), number(max_grid_dim_z, 65535)};
   judge(info, facts, capability, ask(compute_mode));
   return facts;
 }

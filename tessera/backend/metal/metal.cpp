@@ -95,11 +95,7 @@ stream::DeviceFacts MetalVendor::describe(int ordinal) {
   can.max_block = {1024, 1024, 1024};
   can.shared_bytes = runtime_.send<UInt>(device.device, say.max_threadgroup_memory);
   can.max_parameter_bytes = 16 * 30;  // an expression's inputs count 16 each, and 31 buffers are bound at most
-  facts.limits.threads = can.max_block_threads;
-  for (std::size_t d = 0; d < 3; ++d) {
-    facts.limits.block[d] = can.max_block[d];
-    facts.limits.blocks[d] = 0xffffffff;  // positions are 32-bit numbers
-  }
+  can.max_blocks = {0xffffffff, 0xffffffff, 0xffffffff};  // positions are 32-bit numbers
   // How wide subgroups are only a compiled kernel tells; that one compiles at all is worth knowing too.
   if (const Code code = api_->prepare(device); code != 0) {
     info.state = DeviceState::loaded;

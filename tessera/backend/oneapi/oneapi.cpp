@@ -237,11 +237,9 @@ stream::DeviceFacts OneapiVendor::describe(int ordinal) {
   can.max_block_threads = std::min(compute.group_threads, 1024u);
   can.shared_bytes = compute.shared_bytes;
   can.max_parameter_bytes = module.argument_bytes != 0 ? module.argument_bytes : 1024;
-  facts.limits.threads = can.max_block_threads;
   for (std::size_t d = 0; d < 3; ++d) {
     can.max_block[d] = std::min(compute.group_size[d], 1024u);
-    facts.limits.block[d] = can.max_block[d];
-    facts.limits.blocks[d] = compute.group_count[d];
+    can.max_blocks[d] = compute.group_count[d];
   }
   judge(info, card);
   return facts;

@@ -154,7 +154,7 @@ void check(Code code, const char* function, const std::string& subject) {
   if (code <= first_invalid && code >= last_invalid && code != invalid_context && code != invalid_queue)
     fail<KernelError>(
         {.asked = asked, .wrong = wrong, .todo = "The driver refused this call; the device can be used on"});
-  fail<DeviceError>(
+  fail<DeviceLost>(
       {.asked = asked, .wrong = wrong, .todo = "See whether clinfo, or another OpenCL program, works on this device"});
 }
 

@@ -113,7 +113,7 @@ std::vector<std::string> loader_candidates();
 /// "CL_OUT_OF_RESOURCES (-5)".
 std::string code_text(Code code);
 /// Throws, naming the function, unless the code is success: OutOfMemory; KernelError for a request that the driver
-/// refused (CL_INVALID_...: that call did nothing, and the device goes on); else DeviceError, after which the device
+/// refused (CL_INVALID_...: that call did nothing, and the device goes on); else DeviceLost, after which the device
 /// counts as lost.
 void check(Code code, const char* function, const std::string& subject = {});
 

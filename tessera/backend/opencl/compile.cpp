@@ -51,7 +51,8 @@ std::vector<std::unique_ptr<LoadedKernel>> ClDevice::compile(std::span<const Com
       limit = facts.info.can.max_block_threads;
     out.push_back(std::make_unique<ClKernel>(
         built[i].program, kernel,
-        backend::KernelShape(*requests[i].function, built[i].emitted, requests[i].variant.index64), limit));
+        backend::KernelShape(*requests[i].function, built[i].emitted, requests[i].variant.index64), facts.info.can,
+        limit));
   }
   return out;
 }

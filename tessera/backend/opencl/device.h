@@ -92,8 +92,9 @@ class ClEvent final : public DriverEvent {
 
 class ClKernel final : public LoadedKernel {
  public:
-  ClKernel(std::shared_ptr<void> program, Kernel kernel, backend::KernelShape shape, std::size_t group_limit)
-      : program_(std::move(program)), kernel_(kernel), shape_(std::move(shape)), group_limit_(group_limit) {}
+  ClKernel(std::shared_ptr<void> program, Kernel kernel, backend::KernelShape shape, const Capabilities& can,
+           std::size_t group_limit)
+      : program_(std::move(program)), kernel_(kernel), shape_(std::move(shape)), can_(can), group_limit_(group_limit) {}
   ~ClKernel() override;
   ClKernel(const ClKernel&) = delete;
   ClKernel& operator=(const ClKernel&) = delete;
@@ -106,6 +107,7 @@ class ClKernel final : public LoadedKernel {
   std::shared_ptr<void> program_;
   Kernel kernel_;
   backend::KernelShape shape_;
+  const Capabilities& can_;  ///< the device's
   std::size_t group_limit_;
   std::mutex lock_;
   std::vector<backend::BoundArgument> bound_;  ///< of the launch under way; under the lock

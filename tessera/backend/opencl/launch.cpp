@@ -8,7 +8,7 @@ ClKernel::~ClKernel() { api().release_kernel(kernel_); }
 
 void ClKernel::enqueue(Queue queue, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments,
                        Event* event) {
-  const backend::Grid g = backend::grid_of(shape_, shape, {.threads = group_limit_});
+  const backend::Grid g = backend::grid_of(shape_, shape, can_, group_limit_);
   std::lock_guard guard(lock_);
   backend::bind_arguments(shape_, shape, arguments, bound_);
   for (std::uint32_t number = 0; number < bound_.size(); ++number) {

@@ -156,11 +156,8 @@ stream::DeviceFacts RocmVendor::describe(int ordinal) {
   can.max_block = {number(max_block_dim_x, 1024), number(max_block_dim_y, 1024), number(max_block_dim_z, 1024)};
   can.shared_bytes = number(max_shared_memory_per_block, 65536);
   can.max_parameter_bytes = 4096;
-  facts.limits.threads = can.max_block_threads;
-  for (std::size_t d = 0; d < 3; ++d) facts.limits.block[d] = can.max_block[d];
-  facts.limits.blocks = {number(max_grid_dim_x, 2147483647), number(max_grid_dim_y, 65535),
-                         number(max_grid_dim_z, 65535)};
-  facts.limits.grid_threads = {0xffffffff, 0xffffffff, 0xffffffff};  // HIP counts a dimension's threads in 32 bits
+  can.max_blocks = {number(max_grid_dim_x, 2147483647), number(max_grid_dim_y, 65535), number(max_grid_dim_z, 65535)};
+  can.max_grid_threads = {0xffffffff, 0xffffffff, 0xffffffff};  // HIP counts a dimension's threads in 32 bits
   judge(info, facts, ask(compute_mode));
   return facts;
 }

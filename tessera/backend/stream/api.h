@@ -132,7 +132,6 @@ struct DeviceFacts {
   std::uint64_t order = 0;  ///< among devices of equal identities, or of none
   emit::Dialect dialect;
   std::string architecture;  ///< as the vendor's compiler takes it
-  backend::GridLimits limits;
 };
 
 /// What the compiler made of a text: an image to load, or the log of why not.

@@ -248,7 +248,7 @@ StreamKernel::StreamKernel(DeviceContext& device, std::shared_ptr<void> module, 
       dialect_(device.facts.dialect),
       text_(std::move(text)),
       shape_(std::move(shape)),
-      limits_(device.facts.limits) {
+      block_threads_(device.facts.info.can.max_block_threads) {
   const Api& api = device.api();
   const std::string subject = "kernel " + shape_.name;
   const emit::EmittedKernel& emitted = shape_.emitted;
@@ -256,15 +256,15 @@ StreamKernel::StreamKernel(DeviceContext& device, std::shared_ptr<void> module, 
                 subject);
   int threads = 0;  // fewer than the device's where the kernel takes many registers
   if (api.largest_block(function_, &threads) == success && threads > 0)
-    limits_.threads = std::min<std::uint64_t>(limits_.threads, static_cast<std::uint64_t>(threads));
+    block_threads_ = std::min<std::uint64_t>(block_threads_, static_cast<std::uint64_t>(threads));
   const std::uint64_t wanted = std::uint64_t{shape_.block[0]} * shape_.block[1] * shape_.block[2];
-  if (shape_.kind == ir::KernelKind::block && wanted > limits_.threads)
+  if (shape_.kind == ir::KernelKind::block && wanted > block_threads_)
     fail<KernelError>(
         {.asked = subject,
          .with = {{"device", device.name() + " " + device.facts.info.name}},
          .wrong = fmt::format("its blocks have {} threads, and with the registers it takes this device runs "
                               "at most {}",
-                              wanted, limits_.threads),
+                              wanted, block_threads_),
          .todo = "Declare it with smaller blocks"});
   if (emitted.dynamic_shared_bytes != 0)
     stream::check(api, api.allow_shared(function_, emitted.dynamic_shared_bytes), "asking for shared memory", subject);
@@ -285,7 +285,7 @@ backend::Grid StreamKernel::bind(const std::array<std::uint64_t, 3>& shape, std:
     for (backend::BoundArgument& a : bound)
       if (a.kind == emit::KernelArgument::Kind::pointer && a.value != 0) a.value += a.byte_offset;
   to = &bound;
-  return backend::grid_of(shape_, shape, limits_);
+  return backend::grid_of(shape_, shape, device_.facts.info.can, block_threads_);
 }
 
 void StreamKernel::enqueue(Handle stream, const std::array<std::uint64_t, 3>& shape,

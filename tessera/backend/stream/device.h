@@ -116,7 +116,7 @@ class StreamKernel final : public LoadedKernel {
   backend::Grid bind(const std::array<std::uint64_t, 3>& shape, std::span<const Argument> arguments,
                      std::vector<backend::BoundArgument>*& bound) const;
   backend::KernelShape shape_;
-  backend::GridLimits limits_;
+  std::uint64_t block_threads_;
 };
 
 /// Recorded work as a graph of the driver's.

@@ -48,11 +48,10 @@ void check(const Api& api, Code code, const char* doing, const std::string& subj
           {.asked = subject, .wrong = wrong, .todo = "The driver refused this; the device can be used on"});
     case Fault::lost: break;
   }
-  fail<DeviceError>({.asked = subject,
-                     .wrong = wrong,
-                     .todo =
-                         "Other devices can be used on; this one in a new process. Run with TESSERA_SYNC=1 to learn "
-                         "which kernel or copy it was"});
+  fail<DeviceLost>({.asked = subject,
+                    .wrong = wrong,
+                    .todo = "Other devices can be used on; this one in a new process. Run with TESSERA_SYNC=1 to learn "
+                            "which kernel or copy it was"});
 }
 
 }  // namespace tessera::stream

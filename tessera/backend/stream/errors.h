@@ -12,7 +12,7 @@ inline constexpr Code success = 0, out_of_memory = 2, deinitialized = 4, no_devi
                       invalid_context = 201, no_binary_for_device = 209, invalid_ptx = 218, unsupported_ptx = 222,
                       not_ready = 600, launch_out_of_resources = 701, peer_already_enabled = 704;
 
-/// Throws unless the code is success: OutOfMemory, KernelError for what was refused, else DeviceError, after which the
+/// Throws unless the code is success: OutOfMemory, KernelError for what was refused, else DeviceLost, after which the
 /// device counts as lost. `doing`: "copying to the device"; `subject`: "cuda:0", "kernel softmax".
 void check(const Api& api, Code code, const char* doing, const std::string& subject);
 

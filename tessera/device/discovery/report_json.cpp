@@ -21,7 +21,7 @@ constexpr std::array all_kinds = {DeviceKind::discrete_gpu, DeviceKind::integrat
 template <class Visit>
 void fields(auto& can, Visit&& visit) {
   // A capability that is added and not named here does not compile.
-  [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = can;
+  [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r] = can;
   visit("f16", can.f16);
   visit("bf16", can.bf16);
   visit("f64", can.f64);
@@ -34,6 +34,8 @@ void fields(auto& can, Visit&& visit) {
   visit("subgroup_widths", can.subgroup_widths);
   visit("max_block_threads", can.max_block_threads);
   visit("max_block", can.max_block);
+  visit("max_blocks", can.max_blocks);
+  visit("max_grid_threads", can.max_grid_threads);
   visit("shared_bytes", can.shared_bytes);
   visit("local_bytes", can.local_bytes);
   visit("max_parameter_bytes", can.max_parameter_bytes);

@@ -75,7 +75,7 @@ void dump(const std::string& folder, const ir::Function& fn, ir::Hash hash, Devi
 
 /// The interpreter alone checks kernels: who asked for checks must not take silence elsewhere for a good answer.
 void warn_of_no_checks(const ir::Function& fn, Device device) {
-  if (!settings().check || device.backend == Backend::interp || !holds_data(device)) return;
+  if (!settings().check || is_reference(device.backend) || !holds_data(device)) return;
   static std::atomic<bool> warned = false;
   if (warned.exchange(true)) return;
   logging::warn(

@@ -256,7 +256,7 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
       driver_text = e.what();
     } catch (const std::bad_alloc&) {
       driver_text = "the host has no memory left";
-    } catch (const DeviceError& e) {
+    } catch (const DeviceLost& e) {
       forget();
       owner_.lose(e.what());
       owner_.check();  // throws, with what to do

@@ -23,7 +23,7 @@ Allocation StagingPieces::take() {
     if (piece.host != nullptr) return piece;
     owner_.driver->release(piece);
   } catch (const OutOfMemory&) {  // the caller has another way
-  } catch (const DeviceError& e) {
+  } catch (const DeviceLost& e) {
     owner_.lose(e.what());
     owner_.check();  // throws, with what to do
   }

@@ -384,7 +384,7 @@ void QueueCore::rethrow() {
   const auto with_names = [&](const std::exception& e) { return fmt::format("{}. {}", e.what(), last); };
   try {
     throw;
-  } catch (const DeviceError& e) {
+  } catch (const DeviceLost& e) {
     device_.lose(with_names(e));
     device_.check();  // throws, with what to do
     throw;

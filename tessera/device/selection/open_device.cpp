@@ -360,10 +360,10 @@ void OpenDevice::refuse() const {
     std::lock_guard hold(lost_lock_);
     reason = lost_reason_;
   }
-  fail<DeviceError>({.asked = to_string(device),
-                     .with = {{"device", info.name}},
-                     .wrong = "the device is lost: " + reason,
-                     .todo = "What was on it is gone. Restart the program to use it again; other devices go on"});
+  fail<DeviceLost>({.asked = to_string(device),
+                    .with = {{"device", info.name}},
+                    .wrong = "the device is lost: " + reason,
+                    .todo = "What was on it is gone. Restart the program to use it again; other devices go on"});
 }
 
 std::vector<QueueUse> OpenDevice::all_uses() {

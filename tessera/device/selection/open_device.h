@@ -53,7 +53,7 @@ struct OpenDevice {
   std::mutex queues_lock;
   std::vector<std::weak_ptr<QueueCore>> queues;  ///< under queues_lock
 
-  /// DeviceError if the device is lost, was opened by the parent of this forked process, or is over.
+  /// DeviceLost if the device is lost; DeviceError if it was opened by the parent of this forked process, or is over.
   void check() const {
     if (lost_.load(std::memory_order_relaxed) || forked() || over()) refuse();
   }
