@@ -153,7 +153,12 @@ struct Executor::Rounds : Job {
     }
     deal(what, first, count, piece);
     number.fetch_add(1);
-    if (helpers.load(std::memory_order_relaxed) + 1 < executor.threads_) executor.tell((items - begin - 1) / grain);
+    if (helpers.load(std::memory_order_relaxed) + 1 < executor.threads_) {
+      {
+        const std::scoped_lock seen(executor.jobs_lock_);
+      }  // by who goes to sleep: it looks at the jobs after this
+      executor.tell((items - begin - 1) / grain);
+    }
     work(worker_number_);
     number.fetch_add(1);  // in one order with what `help` does: it sees this, or it is seen inside
     for (int i = 0; inside.load() != 0; ++i)
@@ -266,16 +271,19 @@ bool Executor::help_a_job() {
 /// With the rounds, until there is something else to do, or nothing for as long as who looks for work looks.
 void Executor::stay() {
   Rounds& rounds = *rounds_;
+  const auto others_come = [&] {
+    return open_jobs_.load(std::memory_order_relaxed) > (rounds.posted.load(std::memory_order_relaxed) ? 1 : 0) ||
+           work_seems_left();
+  };
   std::uint64_t done = 0;
   for (int i = 1; i < spins; ++i) {
     const std::uint64_t number = rounds.number.load(std::memory_order_acquire);
     if ((number & 1) != 0 && number != done) {
       rounds.help(number);
       done = number, i = 0;
-    } else if (open_jobs_.load(std::memory_order_relaxed) > (rounds.posted.load(std::memory_order_relaxed) ? 1 : 0) ||
-               (i % 128 == 0 && work_seems_left())) {
-      return;
     }
+    // Also between two kernels, as they may follow each other without end.
+    if (i % 128 == 0 && others_come()) return;
   }
 }
 

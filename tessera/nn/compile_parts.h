@@ -13,8 +13,9 @@
 namespace tessera {
 
 enum class CompileLevel : std::uint8_t {
-  none,        ///< each call runs the layers
-  standard,    ///< the pass is recorded, relu part of the Dense before: the same bits as the model gives on that device
+  none,      ///< each call runs the layers
+  standard,  ///< the pass is recorded, relu part of the Dense before, and on the CPU a Dense behind relu skips what is
+             ///< 0 of a single sample: the same bits as the model gives on that device
   aggressive,  ///< and so become silu, gelu, and BatchNorm behind Dense or Conv2d: the same but for rounding
 };
 enum class CompilePrecision : std::uint8_t {

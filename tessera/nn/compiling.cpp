@@ -184,10 +184,10 @@ bool Compiling::fold(Dense& layer, Elementwise& next) {
 
 bool Compiling::skip_zeros(Dense& layer, const std::string& path) {
   // Smaller matrices are read from a core's nearest cache, which costs less than to look for what is 0.
-  constexpr std::int64_t least = 1 << 15, most_inputs = 1 << 13;
-  if (options_.level != CompileLevel::aggressive || options_.precision != CompilePrecision::f32 ||
-      layer.weight.dtype() != DType::f32 || !is_built_in(layer.weight.device().backend) ||
-      layer.weight.size() < least || layer.weight.shape(1) > most_inputs)
+  constexpr std::int64_t least = 1 << 15, most_inputs = 1 << 16;
+  if (layer.weight.dtype() != DType::f32 || options_.precision != CompilePrecision::f32 ||
+      layer.weight.size() < least || layer.weight.shape(1) > most_inputs ||
+      !ops::sparse_row_gives_bits_of_product(layer.weight.device(), layer.weight.shape(0), layer.weight.shape(1)))
     return false;
   // 0 times what is not finite would not be 0.
   if (!all(isfinite(layer.weight)).item<bool>()) return false;

@@ -7,7 +7,9 @@
 
 namespace tessera::ops {
 
-// A block's threads first write down which inputs are not 0, then each adds up `vectors` outputs over those.
+// A block's threads first write down, as bits, which inputs are not 0. Then they go through these, each adding up
+// `vectors` outputs, in the order in which `trace_product` adds up a row of dots: there each thread sums every
+// `lanes`-th input, and the sums of two halves of the threads are added until there is one (`Emitter::across`).
 ir::Function trace_sparse_row(const SparseRowSpec& s) {
   ir::Builder builder("sparse_row_" + std::to_string(s.columns()), ir::KernelKind::block, {s.lanes, 1, 1});
   ir::Builder::Scope scope(builder);
@@ -17,36 +19,55 @@ ir::Function trace_sparse_row(const SparseRowSpec& s) {
   const auto out = ir::buffer_param("out", DType::f32, ir::Access::read_write);
   const ir::Value inputs = ir::scalar_param("inputs", DType::index),
                   outputs = ir::scalar_param("outputs", DType::index);
-  const ir::BufferRef which = ir::shared(DType::i32, s.most);
-  const ir::Value lane = ir::thread_id(0), zero = ir::literal(DType::i32, 0), one = ir::literal(DType::i32, 1);
   const int lanes = static_cast<int>(s.lanes), columns = static_cast<int>(s.columns());
+  const ir::BufferRef bits = ir::shared(DType::u32, s.lanes * s.words);
+  const ir::Value lane = ir::thread_id(0), zero = ir::literal(DType::f32, 0), one = ir::literal(DType::u32, 1);
+  // Inputs by which sum they belong to, and of one sum one behind the other.
+  const ir::Value steps = (inputs + (lanes - 1)) / lanes, words = (inputs + (32 * lanes - 1)) / (32 * lanes);
 
-  const ir::Variable found(DType::i32, 0);
-  ir::for_(0, inputs, lanes, [&](ir::Value from) {
-    const ir::Value at = from + lane,
-                    kept = x.load_if(at < inputs, at, ir::literal(DType::f32, 0)) != ir::literal(DType::f32, 0);
-    const ir::Value counts = ir::select(kept, one, zero), before = found.get();
-    const ir::Value place = before + ir::block_scan(counts, true);
-    ir::if_(kept, [&] { which.store(ir::cast(DType::index, place), ir::cast(DType::i32, at)); });
-    found.set(before + ir::block_sum(counts));
+  ir::for_(0, words, [&](ir::Value word) {
+    const ir::Variable found(DType::u32, 0);
+    ir::for_(0, ir::min(steps - word * 32, 32), [&](ir::Value i) {
+      const ir::Value at = (word * 32 + i) * lanes + lane, kept = x.load_if(at < inputs, at, zero) != zero;
+      found.set(found.get() | ir::select(kept, one << ir::cast(DType::u32, i), ir::literal(DType::u32, 0)));
+    });
+    bits.store(word * lanes + lane, found.get());
   });
   ir::barrier();
 
-  std::vector<ir::Variable> sums;
-  for (std::uint32_t v = 0; v < s.vectors; ++v) sums.emplace_back(DType::f32, 0);
-  const ir::Value first = ir::block_id(0) * columns, row = ir::block_id(0) * inputs;
-  // There are no more than inputs: that is known before, and says how much work it is.
-  const ir::Value count = ir::cast(DType::index, ir::block_uniform(found.get()));
-  ir::for_(0, ir::min(count, inputs), [&](ir::Value i) {
-    const ir::Value input = ir::cast(DType::index, which.load(i)), value = x.load(input);
-    const ir::Value begin = (row + input) * columns + lane;
-    for (std::uint32_t v = 0; v < s.vectors; ++v)
-      sums[v].set(ir::fma(value, w.load(begin + static_cast<int>(v) * lanes), sums[v].get()));
-  });
+  const auto sum_of = [&](int number) {
+    std::vector<ir::Variable> sums;
+    for (std::uint32_t v = 0; v < s.vectors; ++v) sums.emplace_back(DType::f32, 0);
+    const ir::Value first = (ir::block_id(0) * lanes + number) * steps;
+    ir::for_(0, words, [&](ir::Value word) {
+      const ir::Variable left(DType::u32, bits.load(word * lanes + number));
+      // There are no more than 32: that is known before, and says how much work it is.
+      ir::for_(0, ir::min(ir::cast(DType::index, ir::unary(ir::UnaryOp::popcount, left.get())), 32), [&](ir::Value) {
+        const ir::Value now = left.get(), step = word * 32 + ir::cast(DType::index, ir::ctz(now));
+        left.set(now & (now - one));
+        const ir::Value value = x.load(step * lanes + number), begin = (first + step) * columns + lane;
+        for (std::uint32_t v = 0; v < s.vectors; ++v)
+          sums[v].set(ir::fma(value, w.load(begin + static_cast<int>(v) * lanes), sums[v].get()));
+      });
+    });
+    std::vector<ir::Value> values;
+    for (const ir::Variable& v : sums) values.push_back(v.get());
+    return values;
+  };
+  // The sum that thread `number` of `of` has, once there are no more.
+  const std::function<std::vector<ir::Value>(int, int)> halves = [&](int number, int of) {
+    if (of == lanes) return sum_of(number);
+    std::vector<ir::Value> a = halves(number, 2 * of);
+    const std::vector<ir::Value> b = halves(number + of, 2 * of);
+    for (std::size_t v = 0; v < a.size(); ++v) a[v] = a[v] + b[v];
+    return a;
+  };
+  const std::vector<ir::Value> sums = halves(0, 1);
+  const ir::Value first = ir::block_id(0) * columns;
   for (std::uint32_t v = 0; v < s.vectors; ++v) {
     const ir::Value column = first + static_cast<int>(v) * lanes + lane;
     ir::if_(column < outputs, [&] {
-      ir::Value sum = sums[v].get();
+      ir::Value sum = sums[v];
       if (s.bias) sum = sum + bias.load(column);
       out.store(column, activate(s.activation, sum));
     });
@@ -61,8 +82,17 @@ SparseRowSpec choose_sparse_row(const Tiles& tiles, std::int64_t outputs, std::i
   const std::int64_t most = s.lanes >= 16 ? 16 : 8, units = std::max<std::int64_t>(tiles.compute_units, 1);
   s.vectors = static_cast<std::uint32_t>(
       std::clamp<std::int64_t>(ceil_div(outputs, units * s.lanes), 1, tiles.vectors ? most : 4));
-  s.most = static_cast<std::uint32_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(inputs, 64))));
+  s.words = static_cast<std::uint32_t>(std::max<std::int64_t>(ceil_div(inputs, 32 * s.lanes), 1));
   return s;
+}
+
+bool sparse_row_gives_bits_of_product(Device device, std::int64_t outputs, std::int64_t inputs) {
+  if (device.backend != Backend::cpu) return false;  // others add up the sums of threads in an order of their own
+  const Tiles tiles = tiles_of(device);
+  ProductSpec row;  // as Dense asks for it
+  row.a_unit_k = row.b_unit_k = true;
+  row = choose_product(tiles, row, 1, outputs, inputs);
+  return tiles.vectors && row.tx == 0 && row.ty == choose_sparse_row(tiles, outputs, inputs).lanes;
 }
 
 SparseRowWeight::SparseRowWeight(const Array& weight) : outputs_(0), inputs_(0) {
@@ -78,12 +108,13 @@ SparseRowWeight::SparseRowWeight(const Array& weight) : outputs_(0), inputs_(0) 
   if (!is_built_in(weight.device().backend)) throw DeviceError(text("the kernel is one for processors"));
   outputs_ = weight.shape(0), inputs_ = weight.shape(1);
   const SparseRowSpec s = choose_sparse_row(tiles_of(weight.device()), outputs_, inputs_);
-  if (std::uint64_t{s.most} * 4 > device_info(weight.device()).can.shared_bytes)
+  if (std::uint64_t{s.words} * s.lanes * 4 > device_info(weight.device()).can.shared_bytes)
     throw ShapeError(text("its inputs are more than a block's shared memory has numbers for"));
-  const std::int64_t columns = s.columns(), blocks = ceil_div(outputs_, columns);
-  const Array whole = Array::zeros({blocks * columns, inputs_}, DType::f32, weight.device());
-  whole.slice(0, 0, outputs_).assign(weight);
-  numbers_ = whole.reshape({blocks, columns, inputs_}).permute({0, 2, 1}).copy();
+  const std::int64_t columns = s.columns(), blocks = ceil_div(outputs_, columns), lanes = s.lanes,
+                     steps = ceil_div(inputs_, lanes);
+  const Array whole = Array::zeros({blocks * columns, steps * lanes}, DType::f32, weight.device());
+  whole.slice(0, 0, outputs_).slice(1, 0, inputs_).assign(weight);
+  numbers_ = whole.reshape({blocks, columns, steps, lanes}).permute({0, 3, 2, 1}).copy();
 }
 
 std::uint64_t SparseRowWeight::bytes() const { return static_cast<std::uint64_t>(numbers_.size()) * 4; }

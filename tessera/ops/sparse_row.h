@@ -7,8 +7,8 @@
 
 namespace tessera::ops {
 
-/// A weight (outputs, inputs) of f32, laid out anew by input: for as many outputs at a time as a block of threads has
-/// sums in registers, what multiplies one input lies together.
+/// A weight (outputs, inputs) of f32, laid out anew: for as many outputs at a time as a block of threads has sums in
+/// registers, what multiplies one input lies together, and inputs of the same sum lie one behind the other.
 class SparseRowWeight {
  public:
   /// Of a device of ours (`is_built_in`); its elements are finite, since 0 times what is not finite is left out.
@@ -21,13 +21,16 @@ class SparseRowWeight {
 
  private:
   friend Array sparse_row_product(const Array& x, const SparseRowWeight& weight, const Epilogue& epilogue);
-  Array numbers_;  // (blocks, inputs, outputs of a block)
+  Array numbers_;  // (blocks, sums, inputs of a sum, outputs of a block)
   std::int64_t outputs_, inputs_;
 };
 
 /// x (inputs,), or of any shape with as many elements, of f32, gives (outputs,): the weight times x, then the epilogue,
-/// of which no dtype is taken. Each sum goes from the first input to the last, without those that are 0 (NaN is not).
-/// ShapeError, DtypeError, DeviceError.
+/// of which no dtype is taken. What is 0 (NaN is not) is left out. ShapeError, DtypeError, DeviceError.
 Array sparse_row_product(const Array& x, const SparseRowWeight& weight, const Epilogue& epilogue);
+
+/// Whether that gives what `matmul(x, weight.transpose(), epilogue)` gives there for one row, bit for bit: it adds in
+/// the same order. Only the sign of a 0 may differ, where all products are too small for f32.
+bool sparse_row_gives_bits_of_product(Device device, std::int64_t outputs, std::int64_t inputs);
 
 }  // namespace tessera::ops

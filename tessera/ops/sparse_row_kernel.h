@@ -8,13 +8,14 @@ namespace tessera::ops {
 
 /// One row times a matrix laid out by input (sparse_row.h): `lanes` threads of a block, `vectors` results of each.
 struct SparseRowSpec {
-  std::uint32_t lanes = 16, vectors = 16;
-  std::uint32_t most = 64;  ///< inputs: room for the numbers of those that are not 0, a power of two
+  std::uint32_t lanes = 16, vectors = 16;  ///< of lanes a power of two
+  std::uint32_t words = 1;                 ///< 32 * lanes * words inputs at most
   bool bias = false;
   Activation activation = Activation::none;
   std::uint32_t columns() const { return lanes * vectors; }
+  std::uint32_t most_inputs() const { return 32 * lanes * words; }
   friend bool operator==(const SparseRowSpec&, const SparseRowSpec&) = default;
-  std::size_t hash() const { return hash_of({lanes, vectors, most, bias, static_cast<std::uint64_t>(activation)}); }
+  std::size_t hash() const { return hash_of({lanes, vectors, words, bias, static_cast<std::uint64_t>(activation)}); }
 };
 ir::Function trace_sparse_row(const SparseRowSpec& spec);
 SparseRowSpec choose_sparse_row(const Tiles& tiles, std::int64_t outputs, std::int64_t inputs);

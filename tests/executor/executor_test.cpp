@@ -152,6 +152,19 @@ TEST(Pieces, WhoStaysForARowRunsNodes) {
     });
     group.wait();
   }
+  // Also while kernels follow each other without a pause.
+  Group group(threads);
+  std::atomic<bool> ran = false;
+  std::uint64_t kernels = 0;
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  threads.together([&] {
+    const auto kernel = [&] { threads.pieces(2, 1, [](std::uint64_t, std::uint64_t) {}), ++kernels; };
+    for (int i = 0; i < 1000; ++i) kernel();
+    submit(group, [&] { ran = true; });
+    while (!ran && std::chrono::steady_clock::now() < end) kernel();
+  });
+  EXPECT_TRUE(ran) << "after " << kernels << " kernels";
+  group.wait();
 }
 
 constinit thread_local int in_pieces = 0;

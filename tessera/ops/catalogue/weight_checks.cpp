@@ -121,7 +121,8 @@ double check_rows(const WeightLayout& f, std::int64_t rows, std::int64_t columns
       most, worst(poisoned(device, wanted.size() * 4, [&] { return embedding_rows(weight, which); }), wanted, 0, 0));
 }
 
-// `kept`: the share of the inputs that are not 0. Elsewhere than on processors it is refused, which is 0.
+// `kept`: the share of the inputs that are not 0. Where that is promised, the bits are those of a product. Elsewhere
+// than on processors it is refused, which is 0.
 double check_sparse_row(std::int64_t outputs, std::int64_t inputs, double kept, bool epilogue, Device device,
                         std::uint64_t seed) {
   Random random(seed);
@@ -153,8 +154,11 @@ double check_sparse_row(std::int64_t outputs, std::int64_t inputs, double kept, 
   Epilogue ends;
   if (epilogue) ends = {.bias = array_of(bias, {outputs}, DType::f32, device), .activation = Activation::relu};
   const Array input = array_of(x, {inputs}, DType::f32, device);
-  return worst(poisoned(device, wanted.size() * 4, [&] { return sparse_row_product(input, by_input, ends); }), wanted,
-               allowed);
+  const auto product = [&] { return sparse_row_product(input, by_input, ends); };
+  if (sparse_row_gives_bits_of_product(device, outputs, inputs) &&
+      product().to_vector<float>() != matmul(input.reshape({1, inputs}), weight.transpose(), ends).to_vector<float>())
+    return 1e30;
+  return worst(poisoned(device, wanted.size() * 4, product), wanted, allowed);
 }
 
 }  // namespace
