@@ -17,6 +17,8 @@ namespace tessera::executor {
 namespace {
 
 constexpr int spins = 20000;  // about what waking a sleeping thread costs, which in a virtual machine is tens of µs
+// After so many, a microsecond, a thread that looks at what another does lets that have the core, should both be on one.
+constexpr int spins_in_vain = 1024;
 // Threads that sleep in a wait while others work in their place, and places for those who wait outside.
 constexpr unsigned most_spare = 1024;
 // How long a thread that comes back from a wait lets others keep its place.
@@ -162,7 +164,7 @@ struct Executor::Rounds : Job {
     work(worker_number_);
     number.fetch_add(1);  // in one order with what `help` does: it sees this, or it is seen inside
     for (int i = 0; inside.load() != 0; ++i)
-      if (i > spins) std::this_thread::yield();
+      if (i > spins_in_vain) std::this_thread::yield();
     if (error) std::rethrow_exception(std::exchange(error, nullptr));
   }
   /// With the pieces of this number, if they are still those that are dealt.
@@ -284,6 +286,7 @@ void Executor::stay() {
     }
     // Also between two kernels, as they may follow each other without end.
     if (i % 128 == 0 && others_come()) return;
+    if (i % spins_in_vain == spins_in_vain - 1) std::this_thread::yield();
   }
 }
 
