@@ -21,7 +21,7 @@ class Compiled {
   /// taken through x; what the model throws.
   Array operator()(const Array& x) const;
   Device device() const;
-  /// By layer, of the last pass that was looked at: the first of each shape.
+  /// By layer, as the first pass was.
   CompileReport report() const;
   std::uint64_t replays() const;  ///< calls that were replays
 

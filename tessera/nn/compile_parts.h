@@ -13,8 +13,9 @@
 namespace tessera {
 
 enum class CompileLevel : std::uint8_t {
-  none,        ///< each call runs the layers
-  standard,    ///< the pass is recorded, relu part of the Dense before: the same bits as the model gives on that device
+  none,      ///< each call runs the layers
+  standard,  ///< the pass is recorded, relu part of the Dense before, and on the CPU a Dense behind relu skips what is
+             ///< 0 of a single sample: the same bits as the model gives on that device
   aggressive,  ///< and so become silu, gelu, and BatchNorm behind Dense or Conv2d: the same but for rounding
 };
 enum class CompilePrecision : std::uint8_t {
@@ -119,6 +120,9 @@ class Compiling {
                                                            : Activation::gelu;
     return next.folded = fold(layer, kind);
   }
+  /// Of a single sample, the weights of inputs that are 0 are not read, if that is worth while; `layer` is given what a
+  /// relu gave.
+  bool skip_zeros(Dense& layer, const std::string& path);
   void pack(Dense& layer, const std::string& path, Device device);
   void convert(const Parts& parts);
   void note(const std::string& layer, const std::string& text);
@@ -157,6 +161,7 @@ struct FoldVisitor {
     (inside(std::get<I>(layers), Path(at, I)), ...);
     (pair<I, I + 1>(layers, at), ...);
     (behind_norm<I>(layers, at), ...);
+    (behind_relu<I, I + 1>(layers, at), ...);
   }
   template <class Layer>
   void inside(Layer& layer, const Path& at) {
@@ -183,6 +188,24 @@ struct FoldVisitor {
     if constexpr (I + 1 < std::tuple_size_v<Layers>)
       if constexpr (std::same_as<std::tuple_element_t<I + 1, Layers>, BatchNorm>)
         if (std::get<I + 1>(layers).folded != 0) pair<I, I + 2>(layers, at);
+  }
+  /// A Dense whose inputs come from a relu in layer I, as they are.
+  template <std::size_t I, std::size_t J, class Layers>
+  void behind_relu(Layers& layers, const Path& at) {
+    if constexpr (J < std::tuple_size_v<Layers> && std::same_as<std::tuple_element_t<I, Layers>, Dense>) {
+      using Next = std::tuple_element_t<J, Layers>;
+      auto& next = std::get<J>(layers);
+      if (std::get<I>(layers).folded != Activation::relu) return;
+      if constexpr (std::same_as<Next, Dense>) {
+        compiling.skip_zeros(next, Path(at, J).text());
+      } else {
+        bool passes = std::same_as<Next, Dropout>;
+        if constexpr (std::same_as<Next, Relu>) passes = next.folded;
+        if constexpr (std::same_as<Next, BatchNorm>) passes = next.folded != 0;
+        if constexpr (std::same_as<Next, Elementwise>) passes = next.function == pass_on;
+        if (passes) behind_relu<I, J + 1>(layers, at);
+      }
+    }
   }
 };
 

@@ -27,7 +27,6 @@ struct CompiledState {
   std::mutex lock;  // guards what follows
   CompileReport report;
   SequencePool pool;
-  const QueueCore* core = nullptr;
   std::vector<std::unique_ptr<Slot>> slots;
   std::uint64_t uses = 0, replays = 0;
 

@@ -7,6 +7,7 @@
 #include "tessera/nn/mode.h"
 #include "tessera/nn/seed.h"
 #include "tessera/ops/product.h"
+#include "tessera/ops/sparse_row.h"
 #include "tessera/ops/transformer.h"
 
 namespace tessera {
@@ -46,6 +47,13 @@ Array Dense::operator()(const Array& x) const {
       case Activation::gelu: return gelu(y);
       default: return y;
     }
+  }
+  if (!sparse.empty() && x.size() == matrix[1] && x.dtype() == DType::f32 && !x.has_history()) {
+    Shape out = x.shape();
+    out.back() = matrix[0];
+    return ops::sparse_row_product(
+               x, *sparse, {.bias = bias.empty() ? std::nullopt : std::optional<Array>(bias), .activation = folded})
+        .reshape(out);
   }
   return matmul(in_precision_of(weight, x), weight.transpose(),
                 {.bias = bias.empty() ? std::nullopt : std::optional<Array>(bias), .activation = folded});

@@ -9,6 +9,10 @@
 
 namespace tessera {
 
+namespace ops {
+class SparseRowWeight;
+}
+
 /// A weight matrix in blocks for one device, in the place of a Parameter; compile makes it. Copies share it.
 class PackedWeight {
  public:
@@ -24,6 +28,21 @@ class PackedWeight {
 template <>
 inline constexpr bool holds_no_arrays<PackedWeight> = true;  // none that move: its bytes are laid out for its device
 
+/// A weight matrix once more, by input, for single inputs of which many elements are 0; compile makes it. Copies share
+/// it.
+class SparseRow {
+ public:
+  SparseRow() = default;
+  explicit SparseRow(std::shared_ptr<const ops::SparseRowWeight> weight) : weight_(std::move(weight)) {}
+  bool empty() const { return weight_ == nullptr; }
+  const ops::SparseRowWeight& operator*() const { return *weight_; }
+
+ private:
+  std::shared_ptr<const ops::SparseRowWeight> weight_;
+};
+template <>
+inline constexpr bool holds_no_arrays<SparseRow> = true;  // as PackedWeight
+
 /// x (..., inputs) weight^T + bias gives (..., outputs). weight (outputs, inputs) and bias (outputs,) begin uniform
 /// within 1 / sqrt(inputs) (init::kaiming_uniform with a = sqrt(5), as PyTorch's Linear).
 struct Dense {
@@ -33,6 +52,7 @@ struct Dense {
   Parameter weight = {}, bias = {};
   Activation folded = Activation::none;  ///< that of the layer behind, which compile has put in here
   PackedWeight packed = {};              ///< unless empty it is multiplied by in place of `weight`, and gives f32
+  SparseRow sparse = {};                 ///< unless empty, what a single input is multiplied by: of `weight`
 
   Array operator()(const Array& x) const;  ///< ShapeError names the layer's path and both shapes
   void set_up(const LayerSetup& at);
@@ -94,6 +114,10 @@ struct Softmax {
   Array operator()(const Array& x) const;
   Shape output_shape(const Shape& input) const { return input; }
 };
+namespace detail {
+/// In the place of a function that compile has put into the layer before.
+inline Array pass_on(Array x) { return x; }
+}  // namespace detail
 /// A function of arrays, element by element, as a layer.
 struct Elementwise {
   Array (*function)(Array) = nullptr;

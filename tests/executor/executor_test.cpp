@@ -91,6 +91,82 @@ TEST(Pieces, ErrorsComeBack) {
   EXPECT_EQ(after, 100);
 }
 
+TEST(Pieces, OfKernelsInARow) {
+  for (const unsigned count : {1u, 2u, 4u}) {
+    Executor threads(count);
+    std::vector<std::thread> callers;  // one of them has the row, the others do without
+    for (int c = 0; c < 3; ++c)
+      callers.emplace_back([&] {
+        for (int row = 0; row < 60; ++row) {
+          std::uint64_t expected = 1;
+          std::atomic<std::uint64_t> now = 1;
+          threads.together([&] {
+            for (std::uint64_t kernel = 1; kernel < 6; ++kernel) {
+              std::atomic<std::uint64_t> sum = 0;
+              threads.pieces(8 * kernel, kernel % 3 + 1, [&](std::uint64_t b, std::uint64_t e) {
+                if (row % 25 == 0)  // what pieces launch is no part of the row
+                  threads.pieces(4, 1, [&](std::uint64_t, std::uint64_t) { std::this_thread::yield(); });
+                for (auto i = b; i < e; ++i) sum += now * i;
+              });
+              now = sum % 1000 + kernel;
+              expected = expected * (8 * kernel * (8 * kernel - 1) / 2) % 1000 + kernel;
+              if (row % 20 == 0) std::this_thread::sleep_for(200us);  // whoever helps has left
+            }
+          });
+          ASSERT_EQ(now, expected);
+        }
+      });
+    for (auto& c : callers) c.join();
+    threads.together([&] { meet(threads, static_cast<int>(count)); });
+  }
+}
+
+TEST(Pieces, ErrorsComeBackFromARow) {
+  Executor threads(3);
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<int> after = 0;
+    EXPECT_THROW(threads.together([&] {
+      threads.pieces(100, 1, [&](std::uint64_t, std::uint64_t) { ++after; });
+      threads.pieces(1000, 1, [](std::uint64_t b, std::uint64_t) {
+        if (b == 500) throw std::runtime_error("x");
+      });
+      FAIL() << "went on";
+    }),
+                 std::runtime_error);
+    EXPECT_EQ(after, 100);
+    threads.together([&] { threads.pieces(100, 1, [&](std::uint64_t, std::uint64_t) { ++after; }); });
+    threads.pieces(100, 1, [&](std::uint64_t, std::uint64_t) { ++after; });
+    EXPECT_EQ(after, 300);
+  }
+}
+
+TEST(Pieces, WhoStaysForARowRunsNodes) {
+  Executor threads(2);
+  for (int round = 0; round < 200; ++round) {
+    Group group(threads);
+    std::atomic<bool> ran = false;
+    threads.together([&] {
+      threads.pieces(8, 1, [](std::uint64_t, std::uint64_t) { std::this_thread::yield(); });
+      submit(group, [&] { ran = true; });
+      spin_until(ran);  // this thread runs none
+    });
+    group.wait();
+  }
+  // Also while kernels follow each other without a pause.
+  Group group(threads);
+  std::atomic<bool> ran = false;
+  std::uint64_t kernels = 0;
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  threads.together([&] {
+    const auto kernel = [&] { threads.pieces(2, 1, [](std::uint64_t, std::uint64_t) {}), ++kernels; };
+    for (int i = 0; i < 1000; ++i) kernel();
+    submit(group, [&] { ran = true; });
+    while (!ran && std::chrono::steady_clock::now() < end) kernel();
+  });
+  EXPECT_TRUE(ran) << "after " << kernels << " kernels";
+  group.wait();
+}
+
 constinit thread_local int in_pieces = 0;
 
 TEST(Pieces, WhoWaitsForThemRunsNoNode) {

@@ -115,6 +115,55 @@ TEST_P(OnEveryDevice, ActivationsArePartOfTheLayerBefore) {
   EXPECT_LT(fast.report().pieces, compile(model).report().pieces);
 }
 
+TEST_P(OnEveryDevice, OfSingleSamplesWhatIsZeroBehindReluIsSkipped) {
+  const Device device = GetParam();
+  const DeviceScope scope(device);
+  auto model = trained(setup(sequential(dense<24, 256>, BatchNorm{}, relu, Dropout{}, dense<256, 150>, Relu{},
+                                        dense<150, 230>, relu, dense<230, 600>, relu, dense<600, 60>, dense<60, 560>),
+                             {.seed = 5, .input = {24}}));
+  const bool skips = device.backend == Backend::cpu;
+  const auto notes = [&](const Compiled& compiled) {
+    const std::string text = to_string(compiled.report());
+    std::size_t n = 0;
+    for (std::size_t at = 0; (at = text.find("what is 0 behind relu is skipped", at)) != text.npos; ++at) ++n;
+    return n;
+  };
+  const auto both = [&](const auto& of, const Array& x) {
+    const Compiled standard = compile(of), fast = compile(of, {.level = CompileLevel::aggressive});
+    const Array y = of(x).eval();
+    for (int call = 0; call < 2; ++call) {  // as it is, and replayed
+      EXPECT_EQ(bits(standard(x)), bits(y));
+      EXPECT_LT(apart(fast(x), y), 2e-6);
+    }
+    return std::pair(standard, fast);
+  };
+  for (std::uint64_t seed = 1; seed < 3; ++seed) {
+    const auto [standard, fast] = both(model, random_normal({1, 24}, seed).eval());
+    // The first stands behind a norm, which only goes into the layer before at `aggressive`; the last behind no relu.
+    EXPECT_EQ(notes(standard), skips ? 3u : 0u) << to_string(standard.report());
+    EXPECT_EQ(notes(fast), skips ? 4u : 0u) << to_string(fast.report());
+    EXPECT_EQ(notes(compile(model, {.level = CompileLevel::none})), 0u);
+  }
+  both(model, random_normal({3, 24}, 9).eval());
+  const Array one = random_normal({1, 24}, 10).eval();
+  // Nothing of it is 0, all of it is, and NaN is not 0.
+  for (const float bias : {100.f, -100.f}) {
+    model.get<4>().bias = Array::full({150}, bias);
+    both(model, one);
+  }
+  for (const float v : compile(model)(Array::full({1, 24}, std::nan(""))).to_vector<float>())
+    EXPECT_TRUE(std::isnan(v));
+  // 0 times an infinite weight is not 0: NaN, as the model gives.
+  auto weight = model.get<8>().weight.to_vector<float>();
+  weight[7] = std::numeric_limits<float>::infinity();
+  model.get<8>().weight = Array::from(weight, Shape{600, 230});
+  model.get<6>().bias = Array::full({230}, -100.f);
+  const Compiled without = compile(model);
+  EXPECT_EQ(notes(without), skips ? 2u : 0u);
+  const auto y = model(one).to_vector<float>(), z = without(one).to_vector<float>();
+  for (std::size_t i = 0; i < y.size(); ++i) EXPECT_EQ(std::isnan(z[i]), std::isnan(y[i])) << i;
+}
+
 TEST_P(OnEveryDevice, ACallIsOneReplayAndItsResultStays) {
   const Compiled fast = compile(dense_model(), {});
   EXPECT_TRUE(fast.report().recorded) << fast.report().not_recorded;

@@ -153,8 +153,8 @@ class GeneratedKernel final : public CpuKernel {
       grain = (items - 1) / (each * threads.threads()) + 1;
     if (function_.kind == KernelKind::map) grain = (grain + 63) & ~std::uint64_t{63};
     if (grain >= items || threads.threads() == 1) return entry(&call, 0, items, scratch(bytes));
-    threads.pieces(items, grain,
-                   [&](std::uint64_t begin, std::uint64_t end) { entry(&call, begin, end, scratch(bytes)); });
+    const auto piece = [&](std::uint64_t begin, std::uint64_t end) { entry(&call, begin, end, scratch(bytes)); };
+    threads.pieces(items, grain, std::cref(piece));  // no memory for a copy
   }
 
  private:

@@ -83,7 +83,7 @@ class Builder {
   }
 
   void one(const Dense& l) {
-    if (l.folded != Activation::none) return compiled();
+    if (l.folded != Activation::none || !l.sparse.empty()) return compiled();
     if (!l.packed.empty()) return refuse("its weight is in blocks of 8 bits (q8_0), and bounds are those of f32");
     if (l.weight.empty()) return refuse("the model was not set up");
     if (!fits(l.weight) || !fits(l.bias)) return;

@@ -2,6 +2,7 @@
 #include "tessera/ops/catalogue.h"
 #include "tessera/ops/kernels.h"
 #include "tessera/ops/row_kernels.h"
+#include "tessera/ops/sparse_row_kernel.h"
 #include "tessera/ops/windows.h"
 
 namespace tessera {
@@ -66,6 +67,16 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
     add_product(512, 512, 512, false, true, DType::f32, true, a);
   for (DType t : {DType::f16, DType::bf16, DType::i32, DType::f64})
     if (t != DType::f64 || f64) add_product(512, 512, 512, false, false, t, false, Activation::none);
+
+  for (const Activation a : {Activation::none, Activation::relu, Activation::silu, Activation::gelu}) {
+    if (!is_built_in(device.backend)) break;
+    SparseRowSpec s = choose_sparse_row(tiles, 512, 512);
+    s.bias = a != Activation::none, s.activation = a;
+    ir::Function fn = trace_sparse_row(s);
+    constexpr const char* names[] = {"", "_relu", "_silu", "_gelu"};
+    std::string name = fn.name + (s.bias ? "_bias" : "") + names[static_cast<std::size_t>(a)];
+    add(std::move(name), std::move(fn));
+  }
 
   for (DType t : {DType::f16, DType::bf16})  // the gradient of weights
     add_product(512, 512, 512, true, false, t, false, Activation::none, DType::f32);

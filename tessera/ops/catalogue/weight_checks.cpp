@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "tessera/ops/catalogue/check.h"
+#include "tessera/ops/sparse_row.h"
 #include "tessera/ops/weight_blocks.h"
 #include "tessera/ops/weight_formats.h"
 
@@ -120,9 +121,59 @@ double check_rows(const WeightLayout& f, std::int64_t rows, std::int64_t columns
       most, worst(poisoned(device, wanted.size() * 4, [&] { return embedding_rows(weight, which); }), wanted, 0, 0));
 }
 
+// `kept`: the share of the inputs that are not 0. Where that is promised, the bits are those of a product. Elsewhere
+// than on processors it is refused, which is 0.
+double check_sparse_row(std::int64_t outputs, std::int64_t inputs, double kept, bool epilogue, Device device,
+                        std::uint64_t seed) {
+  Random random(seed);
+  std::vector<double> x = rounded(random.numbers(inputs), DType::f32);
+  for (double& v : x)
+    if (random.uniform(0, 1) >= kept) v = random.integer(0, 1) != 0 ? -0.0 : 0.0;
+  const std::vector<double> w = rounded(random.numbers(outputs * inputs), DType::f32),
+                            bias = rounded(random.numbers(outputs), DType::f32);
+  const Array weight = array_of(w, {outputs, inputs}, DType::f32, device);
+  if (!is_built_in(device.backend)) {
+    try {
+      SparseRowWeight{weight};
+    } catch (const DeviceError&) {
+      return 0;
+    }
+    return 1e30;
+  }
+  const SparseRowWeight by_input(weight);
+  std::vector<double> wanted, allowed;
+  for (std::int64_t r = 0; r < outputs; ++r) {
+    double sum = epilogue ? bias[static_cast<std::size_t>(r)] : 0, size = std::abs(sum);
+    for (std::int64_t c = 0; c < inputs; ++c) {
+      const double p = x[static_cast<std::size_t>(c)] * w[static_cast<std::size_t>(r * inputs + c)];
+      sum += p, size += std::abs(p);
+    }
+    wanted.push_back(epilogue ? std::max(sum, 0.0) : sum);
+    allowed.push_back(size * 0x1p-24 * (6 + 2 * std::sqrt(static_cast<double>(inputs))) + 1e-30);
+  }
+  Epilogue ends;
+  if (epilogue) ends = {.bias = array_of(bias, {outputs}, DType::f32, device), .activation = Activation::relu};
+  const Array input = array_of(x, {inputs}, DType::f32, device);
+  const auto product = [&] { return sparse_row_product(input, by_input, ends); };
+  if (sparse_row_gives_bits_of_product(device, outputs, inputs) &&
+      product().to_vector<float>() != matmul(input.reshape({1, inputs}), weight.transpose(), ends).to_vector<float>())
+    return 1e30;
+  return worst(poisoned(device, wanted.size() * 4, product), wanted, allowed);
+}
+
 }  // namespace
 
 void add_weight_checks(Checks& checks) {
+  const auto add_sparse = [&](std::int64_t outputs, std::int64_t inputs, double kept, bool epilogue) {
+    checks.push_back({"sparse_row",
+                      "(" + std::to_string(outputs) + ", " + std::to_string(inputs) + ") x " +
+                          std::to_string(static_cast<int>(kept * 100)) + " % of a vector" + (epilogue ? ", relu" : ""),
+                      [=](Device device, std::uint64_t seed) {
+                        return check_sparse_row(outputs, inputs, kept, epilogue, device, seed);
+                      }});
+  };
+  for (const double kept : {0.0, 0.02, 0.5, 1.0}) add_sparse(300, 77, kept, kept == 0.5), add_sparse(1, 64, kept, true);
+  add_sparse(16, 1, 1, false), add_sparse(33, 1025, 0.5, false), add_sparse(512, 512, 0.5, true);
   for (const WeightLayout& f : weight_layouts()) {
     const std::string name = "linear " + std::string(f.name), rows_name = "embedding_rows " + std::string(f.name);
     auto add = [&](std::int64_t rows, std::int64_t columns, Shape lead, bool exact) {

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel of sparse_row.h. Inside ops/ only.
+#pragma once
+
+#include "tessera/ops/kernels.h"
+
+namespace tessera::ops {
+
+/// One row times a matrix laid out by input (sparse_row.h): `lanes` threads of a block, `vectors` results of each.
+struct SparseRowSpec {
+  std::uint32_t lanes = 16, vectors = 16;  ///< of lanes a power of two
+  std::uint32_t words = 1;                 ///< 32 * lanes * words inputs at most
+  bool bias = false;
+  Activation activation = Activation::none;
+  std::uint32_t columns() const { return lanes * vectors; }
+  std::uint32_t most_inputs() const { return 32 * lanes * words; }
+  friend bool operator==(const SparseRowSpec&, const SparseRowSpec&) = default;
+  std::size_t hash() const { return hash_of({lanes, vectors, words, bias, static_cast<std::uint64_t>(activation)}); }
+};
+ir::Function trace_sparse_row(const SparseRowSpec& spec);
+SparseRowSpec choose_sparse_row(const Tiles& tiles, std::int64_t outputs, std::int64_t inputs);
+
+}  // namespace tessera::ops
