@@ -72,6 +72,11 @@ void Placing::data_on_another(Device device, std::size_t bytes) {
     at->bytes += bytes;
 }
 
+std::uint64_t Placing::bytes_on(Device device) const noexcept {
+  const auto at = std::ranges::find(data_, device, &Held::device);
+  return at == data_.end() ? 0 : at->bytes;
+}
+
 Device Placing::choose_of_several() const {
   const auto& devices = scope().devices();
   if (data_.size() == 1 && devices.front() == data_[0].device) return data_[0].device;

@@ -94,6 +94,10 @@ class Placing {
     else
       data_on_another(device, bytes);
   }
+  /// It has an array of so many bytes, for a policy.
+  void has_bytes(std::uint64_t bytes) noexcept { bytes_ += bytes; }
+  std::uint64_t bytes() const noexcept { return bytes_; }
+  std::uint64_t bytes_on(Device device) const noexcept;
   /// It is a kernel: if nothing was said of where it runs, that is where its data lies.
   void goes_with_data() noexcept { with_data_ = true; }
   /// The one: where most of its data lies, else the one that is done with it first.
@@ -118,6 +122,7 @@ class Placing {
   const Scope* said_;           // outlives this; null: cpu:0
   std::optional<Scope> own_{};  // if it was narrowed down
   InlineVector<Held, 4> data_;
+  std::uint64_t bytes_ = 0;
 };
 
 /// "file:line", as tasks are called of which nothing else was said.

@@ -101,6 +101,7 @@ Array& TaskAccesses::whole_array_of(KeptAccess& a) {
 
 void place_data(Placing& placing, const Array& array, unsigned weight) {
   const std::uint64_t bytes = array.bytes() * weight;
+  placing.has_bytes(bytes);
   if (array.pending()) return placing.data_on(array.device(), bytes);
   const Storage& storage = *array.source()->memory();
   const Elsewhere* const known = storage.elsewhere();
