@@ -465,7 +465,11 @@ void TaskAccesses::finish() {
   }
 }
 
-void TaskAccesses::end(const executor::Failure*) noexcept {
+void TaskAccesses::end(const executor::Failure* failure) noexcept {
+  if (failure != nullptr) [[unlikely]]
+    for_each([&](const KeptAccess& a) {
+      if (a.data_->slot()) a.data_->set_failed(failure->origin);
+    });
   KeptAccess* a = first_;
   for (; acquired_ > 0; --acquired_, a = a->next_)
     if (!a->packs_) a->data_->release(node_->device(), writes(a->mode_));

@@ -143,5 +143,41 @@ TEST_P(OnEveryDevice, WhatCannotBeReducedIsAnErrorAndFailuresReachTheResult) {
   r.wait();
 }
 
+TEST_P(OnEveryDevice, OfThoseThatFailedNothingIsCombinedAfterSomebodyWasTold) {
+  Array x = filled(7), rows = filled(1, {2, 4});
+  Region r({.scope = Scope(GetParam())});
+  const auto add = [](Array& v) { v += 1; };
+  const auto add_and_throw = [](Array& v) {
+    v += 10;
+    throw std::runtime_error("on purpose");
+  };
+  for (int i = 0; i < 3; ++i) r.spawn(add, reduce(Combine::sum, x));
+  r.spawn(add_and_throw, reduce(Combine::sum, x));
+  EXPECT_THROW(r.wait(), TaskError);
+  EXPECT_EQ(x.to_vector<float>(), Floats(4, 7)) << "read after the error was told";
+  for (int i = 0; i < 3; ++i) r.spawn(add, reduce(Combine::sum, x));
+  r.spawn(add_and_throw, reduce(Combine::sum, x));
+  EXPECT_THROW(r.wait(), TaskError);
+  for (int i = 0; i < 10; ++i) r.spawn(add, reduce(Combine::sum, x));
+  r.wait();
+  EXPECT_EQ(x.to_vector<float>(), Floats(4, 17)) << "what came after that, and only that";
+  // Within a task that was told: of the row where one failed nothing, of the other all.
+  const Task<void> outer = r.spawn(
+      [&](Array& both) {
+        Array first = both.slice(0, 0, 1), second = both.slice(0, 1, 2);
+        Region inner;
+        for (int i = 0; i < 2; ++i) {
+          inner.spawn(add, reduce(Combine::sum, first));
+          inner.spawn(add, reduce(Combine::sum, second));
+        }
+        inner.spawn(add_and_throw, reduce(Combine::sum, second));
+        EXPECT_THROW(inner.wait(), TaskError);
+      },
+      inout(rows));
+  EXPECT_NO_THROW(outer.fetch());
+  r.wait();
+  EXPECT_EQ(rows.to_vector<float>(), (Floats{3, 3, 3, 3, 1, 1, 1, 1}));
+}
+
 }  // namespace
 }  // namespace tessera
