@@ -179,6 +179,8 @@ bool TaskNode::cancel_task() noexcept {
   return before_it_began;
 }
 
+bool tasks_are_serial() { return setting->serial; }
+
 void TaskNode::submit_task() {
   if (!setting->serial) return submit_given();
   const auto given = executor::Ref<TaskNode>::adopt(this);

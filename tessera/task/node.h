@@ -127,6 +127,8 @@ class Placing {
 
 /// "file:line", as tasks are called of which nothing else was said.
 std::string name_of_place(const std::source_location& where);
+/// Each task runs where it is made (TESSERA_TASKS=serial).
+bool tasks_are_serial();
 /// Where a plain task of this device goes that the calling thread makes.
 executor::Group& plain_tasks(Device device);
 

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "tessera/task/argument.h"
+#include "tessera/task/compile_ahead.h"
 #include "tessera/task/policy.h"
 
 namespace tessera {
@@ -120,6 +121,8 @@ auto make_task(executor::Group* group, const TaskOptions& said, F&& f, A&&... ar
   std::string kernel_name = TaskFunction<std::decay_t<F>>::name(f);
   const bool by_policy = options && options->policy;
   const Device device = by_policy ? choose_by_policy(*options, placing, said, kernel_name) : placing.choose();
+  if constexpr (TaskFunction<std::decay_t<F>>::kernel)
+    if (!is_built_in(device.backend)) compile_ahead(f.untyped(), device);
   auto& function = *new Function(group != nullptr ? *group : plain_tasks(device), device, std::move(options), said,
                                  std::move(kernel_name), std::forward<F>(f), std::forward<A>(arguments)...);
   Made<T> made{Task<T>(executor::Ref<TaskResult<T>>::adopt(&function)),
