@@ -146,7 +146,9 @@ bool Node::cancel() noexcept {
   return now < State::ready;
 }
 
-bool Node::stop_asked() const noexcept { return cancel_.load(std::memory_order_relaxed) || group_->cancelled(); }
+bool Node::stop_asked() const noexcept {
+  return cancel_.load(std::memory_order_relaxed) || (group_->cancelled() && !outlasts_);
+}
 
 void Node::then(Continuation& continuation) noexcept {
   Continuation* head = successors_.load(std::memory_order_acquire);
@@ -159,7 +161,7 @@ void Node::execute() noexcept {
   forget_predecessors();
   Ends ends = Ends::now;
   if (!failure_) {
-    if (cancel_.load(std::memory_order_seq_cst) || group_->cancelled()) {
+    if (cancel_.load(std::memory_order_seq_cst) || (group_->cancelled() && !outlasts_)) {
       fail_with(nullptr, true);
     } else {
       // What it makes ready is for all threads; what its end makes ready, this one may run next.

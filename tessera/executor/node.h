@@ -113,6 +113,8 @@ class Node {
   void set_priority(int priority) noexcept;
   /// It asks `admitted` before it is ready.
   void gate() noexcept { gated_ = true; }
+  /// Its group's cancellation does not reach it: what others have done would be lost.
+  void outlast_cancellation() noexcept { outlasts_ = true; }
   /// Lets it go. Its group counts it until it has ended. Nothing of it may be set any more.
   void submit() noexcept {
     keep();
@@ -219,7 +221,7 @@ class Node {
   std::atomic<State> state_ = State::made;
   std::int8_t priority_ = 0;
   std::atomic<bool> cancel_ = false;
-  bool gated_ = false;
+  bool gated_ = false, outlasts_ = false;
   SpinLock lock_;  // of predecessors and `failure_`, until it runs; the maker adds those inside without
   std::atomic<std::uint32_t> edges_ = 0;
   Group* group_;

@@ -167,7 +167,7 @@ Reductions& TaskStorage::reductions() {
 }
 
 bool TaskStorage::written_by_others() const noexcept {
-  if (home_outdated_.load(std::memory_order_acquire) || reduced()) return true;
+  if (home_outdated_.load(std::memory_order_acquire)) return true;
   TaskAccesses* const mine = TaskAccesses::current();
   const KeptAccess* const d = mine != nullptr ? mine->declared(home_) : nullptr;
   const AccessDetails* const more = d != nullptr ? d->known_details() : nullptr;
@@ -199,6 +199,7 @@ void TaskStorage::before(Access mode) {
   }
   if (home_outdated_.load(std::memory_order_acquire)) bring_home();
   if (mode != Access::in && !only_home()) {
+  if (d == nullptr && reduced()) return true;  // who was given it comes before those that reduce into it now
     const std::lock_guard hold(moving_);
     for (Copy& c : copies_) c.valid = false;
   }

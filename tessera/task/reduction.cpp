@@ -136,6 +136,7 @@ void Reductions::submit(Set set) {
         to.assign(together(op, to, parts[0]));
       },
       inout(result), std::move(all));
+  made.draft->outlast_cancellation();  // tasks that ran were told of no failure
   made.draft.submit();
 }
 
