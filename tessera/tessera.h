@@ -79,6 +79,7 @@
 #include "tessera/task/error.h"
 #include "tessera/task/options.h"
 #include "tessera/task/pinned.h"
+#include "tessera/task/policy.h"
 #include "tessera/task/products.h"
 #include "tessera/task/region.h"
 #include "tessera/task/scope.h"

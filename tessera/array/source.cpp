@@ -165,11 +165,23 @@ std::optional<int> Computation::collect_until_whole(Source* root, F&& visit) {
   }
 }
 
+namespace {
+/// Before this counts as a reader: a task that writes what it is to read waits for readers that are being computed.
+void await_tasks(const Term& t) {
+  if (t.kind != Term::memory) return;
+  if (Elsewhere* const e = t.view.storage->elsewhere(); e != nullptr && e->written_by_others())
+    e->before_read(*t.view.storage);
+}
+}  // namespace
+
 int Computation::collect(const Term& term, std::span<const Array> given) {
+  await_tasks(term);
   given_ = given;
   return *collect_until_whole(nullptr, [&] { return visit(term); });
 }
 std::vector<int> Computation::collect(std::span<const Write> writes, std::span<const Array> given) {
+  for (const Write& w : writes)
+    for (const Term& t : w.terms) await_tasks(t);
   given_ = given;
   std::vector<int> nodes;
   collect_until_whole(nullptr, [&] {

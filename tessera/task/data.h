@@ -61,6 +61,15 @@ class TaskStorage final : public Elsewhere {
   /// It is a slot of a reduction: no task says that it uses it, and none but those of the reduction do.
   void set_slot() noexcept { slot_ = true; }
   bool slot() const noexcept { return slot_; }
+  /// Why a task that used the slot has no result, where one has none.
+  void set_failed(std::shared_ptr<const executor::FailureOrigin> why) noexcept {
+    const std::lock_guard hold(lock());
+    failed_ = std::move(why);
+  }
+  std::shared_ptr<const executor::FailureOrigin> failed() const noexcept {
+    const std::lock_guard hold(lock());
+    return failed_;
+  }
 
   // Where its contents are.
   /// It never was anywhere but at home; of the moment, sure for a task that uses it and runs there.
@@ -69,8 +78,10 @@ class TaskStorage final : public Elsewhere {
   bool valid_on(Device device);
   /// Memory of the device with the contents, unless these are not `needed`; stays there until `release`.
   std::shared_ptr<Storage> acquire(Device device, bool needed, std::shared_ptr<Storage> home);
-  /// `written`: the only valid contents are there now.
-  void release(Device device, bool written) noexcept;
+  /// The only valid contents are there now.
+  void written(Device device) noexcept;
+  /// What `acquire` gave is used no more.
+  void release(Device device) noexcept;
   /// The newest contents are at home.
   void bring_home(bool evicting = false);
   /// They are valid at home alone: somebody has written there without saying so to the queue.
@@ -102,7 +113,8 @@ class TaskStorage final : public Elsewhere {
   std::atomic<bool> only_home_ = true;  // there never was a copy: to be read without a lock, by tasks that were ordered
   // What submitters change, and threads that run tasks do not look at.
   alignas(64) AccessOrder order_;
-  std::recursive_mutex moving_;  // of what follows: held while contents are moved
+  std::shared_ptr<const executor::FailureOrigin> failed_;  // of a slot
+  std::recursive_mutex moving_;                            // of what follows: held while contents are moved
   std::vector<Copy> copies_;
   bool home_valid_ = true;
   bool in_move_ = false;  // contents are being moved, by whoever holds the lock: nothing goes meanwhile

@@ -12,14 +12,17 @@
 
 namespace tessera {
 
+class PlacementPolicy;  // policy.h
+
 /// `spawn({.scope = cuda(all), .priority = 2}, f, x)`, `with({.scope = gpus})`. What is not said is as it is in force
 /// where the task is made.
 struct TaskOptions {
   std::optional<Scope> scope;   ///< where it may run; by default cpu:0
   std::optional<int> priority;  ///< -4 to 3 (others count as these); by default 0. Higher ones go first
   std::optional<std::stop_token>
-      stop;          ///< cancels it: before it has begun it does not run; after that, see `this_task`
-  std::string name;  ///< for people; by default the kernel's, or "file:line". Not inherited
+      stop;  ///< cancels it: before it has begun it does not run; after that, see `this_task`
+  std::shared_ptr<PlacementPolicy> policy;  ///< which of the devices of its scope it gets (policy.h)
+  std::string name;                         ///< for people; by default the kernel's, or "file:line". Not inherited
   std::source_location where = std::source_location::current();
 };
 
@@ -30,6 +33,7 @@ struct OptionsInForce : std::enable_shared_from_this<OptionsInForce> {
   std::optional<Scope> scope;
   int priority = 0;
   std::optional<std::stop_token> stop;
+  std::shared_ptr<PlacementPolicy> policy;
 };
 /// Null: nothing was said.
 extern constinit thread_local const OptionsInForce* options_in_force;

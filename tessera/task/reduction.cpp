@@ -53,6 +53,13 @@ double neutral(Combine op, DType dtype) {
   }
 }
 
+/// Why one of the tasks has no result; null if all have.
+std::shared_ptr<const executor::FailureOrigin> failure_of(const std::vector<Array>& slots) {
+  for (const Array& s : slots)
+    if (auto why = TaskStorage::of(*s.source()->memory()).failed()) return why;
+  return nullptr;
+}
+
 }  // namespace
 
 Array Reductions::slot(const Array& result, Combine op, Device device) {
@@ -62,6 +69,11 @@ Array Reductions::slot(const Array& result, Combine op, Device device) {
            s.offset == result.offset();
   };
   auto at = std::ranges::find_if(sets_, same);
+  if (at != sets_.end())
+    if (const auto why = failure_of(at->slots); why && why->told) {  // of these nothing is combined; now anew
+      sets_.erase(at);
+      at = sets_.end();
+    }
   if (at == sets_.end()) {
     neutral(op, result.dtype());  // or an error, before anything is done
     combine(&part);
@@ -115,7 +127,8 @@ void Reductions::submit(Set set) {
   for (const Array& s : set.slots) all.push_back(in(s));
   auto made = make_task(
       nullptr, {.scope = Scope(result.device()), .name = std::string("combine by ") + to_string(set.op)},
-      [op = set.op](Array& to, const std::vector<Array>& given) {
+      [op = set.op, slots = set.slots](Array& to, const std::vector<Array>& given) {
+        if (failure_of(slots)) return;  // somebody was told: who uses the result now gets it as it was
         std::vector<Array> parts = given;
         for (std::size_t step = 1; step < parts.size(); step *= 2)
           for (std::size_t i = 0; i + step < parts.size(); i += 2 * step)
@@ -123,6 +136,7 @@ void Reductions::submit(Set set) {
         to.assign(together(op, to, parts[0]));
       },
       inout(result), std::move(all));
+  made.draft->outlast_cancellation();  // tasks that ran were told of no failure
   made.draft.submit();
 }
 

@@ -37,7 +37,8 @@ inline Accessed commute(const Array& array) { return {array, Access::commute}; }
 /// (1, the greatest, the least number), or with what tasks before it have put there, and adds to it. What they all have
 /// is combined with x before anybody else uses that. They run at once; their numbers are the same for any number of
 /// threads and alike devices (a slot for each eighth task, in order; the slots in a fixed tree). DtypeError at `spawn`
-/// for minimum and maximum of integers of 64 bits. A failure of one fails what uses x after them.
+/// for minimum and maximum of integers of 64 bits. If one of them fails, nothing of theirs is combined: what uses x
+/// after them fails, and, once somebody was told, finds x as it was before them.
 inline Accessed reduce(Combine op, const Array& x) { return {x, Access::reduce, MatrixPart::none, op}; }
 
 /// Memory that the task gets new on its device, with whatever was in it: `spawn(f, in(x), scratch({64, 64}))` calls f

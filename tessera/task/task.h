@@ -11,6 +11,8 @@
 #include <type_traits>
 
 #include "tessera/task/argument.h"
+#include "tessera/task/compile_ahead.h"
+#include "tessera/task/policy.h"
 
 namespace tessera {
 
@@ -116,15 +118,18 @@ auto make_task(executor::Group* group, const TaskOptions& said, F&& f, A&&... ar
   TaskFunction<std::decay_t<F>>::place(placing, f);
   [[maybe_unused]] std::size_t number = 0;
   (TaskArgument<std::decay_t<A>>::place(placing, ++number, arguments), ...);
-  const Device device = placing.choose();
-  auto& function =
-      *new Function(group != nullptr ? *group : plain_tasks(device), device, std::move(options), said,
-                    TaskFunction<std::decay_t<F>>::name(f), std::forward<F>(f), std::forward<A>(arguments)...);
+  std::string kernel_name = TaskFunction<std::decay_t<F>>::name(f);
+  const bool by_policy = options && options->policy;
+  const Device device = by_policy ? choose_by_policy(*options, placing, said, kernel_name) : placing.choose();
+  if constexpr (TaskFunction<std::decay_t<F>>::kernel)
+    if (!is_built_in(device.backend)) compile_ahead(f.untyped(), device);
+  auto& function = *new Function(group != nullptr ? *group : plain_tasks(device), device, std::move(options), said,
+                                 std::move(kernel_name), std::forward<F>(f), std::forward<A>(arguments)...);
   Made<T> made{Task<T>(executor::Ref<TaskResult<T>>::adopt(&function)),
                TaskDraft(executor::Ref<TaskNode>::adopt(&function))};
-  if (!is_built_in(device.backend) || !placing.one_device()) [[unlikely]] {
+  if (!is_built_in(device.backend) || by_policy || !placing.one_device()) [[unlikely]] {
     function.count_load();
-    if (group != nullptr && (follows_its_task<std::decay_t<A>> && ...))
+    if (group != nullptr && !by_policy && (follows_its_task<std::decay_t<A>> && ...))
       if (std::vector<Device> others = placing.others_like(device); !others.empty())
         function.may_go_to(std::move(others));
   }

@@ -175,5 +175,21 @@ TEST_P(OnEveryDevice, TasksOfATaskElsewhereLeaveTheRestOfTheArrayToOthers) {
   for (std::size_t k = 0; k < 36; ++k) ASSERT_EQ(triangle[k], k % 6 > k / 6 ? 3 : 1) << "at " << k;
 }
 
+// A task's expression on what it writes is its own: neither who makes the next task nor who reads computes it.
+TEST_P(OnEveryDevice, TasksAssignWhatTheyReadWhileOthersAreMadeAndTheProgramReads) {
+  Array x = Array::zeros({8}).copy().eval();
+  constexpr int rounds = 60;
+  Region r({.scope = Scope(GetParam())});
+  for (int i = 0; i < rounds; ++i) {
+    r.spawn([](Array& v) { v.assign(v + 1); }, inout(x));
+    r.spawn([](Array& v) { v.assign(maximum(v, Array::zeros({8}))); }, inout(x));
+    if (i % 10 == 9) {
+      EXPECT_EQ(sum(x).item<float>(), 8.0f * static_cast<float>(i + 1));
+    }
+  }
+  r.wait();
+  EXPECT_EQ(x.to_vector<float>(), std::vector<float>(8, rounds));
+}
+
 }  // namespace
 }  // namespace tessera

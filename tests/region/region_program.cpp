@@ -82,7 +82,7 @@ RegionProgram::Step& RegionProgram::task(Region& r, const char* what, std::vecto
   TaskOptions o = options();
   std::vector<Accessed> accesses;
   for (const Use& u : s.uses) {
-    accesses.push_back({view(u), u.mode, u.triangle});
+    accesses.push_back({view(u), u.mode, u.triangle, u.op});
     if (u.triangle != MatrixPart::none) o.scope = Scope();  // by a function of the host
   }
   s.task = spawn_in(
@@ -176,6 +176,7 @@ void RegionProgram::nested(Region& r) {
   const std::int64_t bad = one_of(6) ? below(at.box.rows) : -1;
   const std::optional<Scope> there = one_of(3) ? std::optional(somewhere()) : std::nullopt;
   const std::chrono::microseconds delay(one_of(3) ? up_to(200) : 0);
+  const bool reduces = one_of(3);
   const auto body = [=](std::vector<Array>& a, Outcome& said) {
     Region inner({.scope = there ? *there : Scope(a[0].device())});
     for (std::int64_t i = 0; i < a[0].shape()[0]; ++i) {
@@ -188,14 +189,16 @@ void RegionProgram::nested(Region& r) {
               v += static_cast<float>(i);
               said.inner[static_cast<std::size_t>(2 * i + k)] = true;
             },
-            inout(row));
+            reduces ? reduce(Combine::sum, row) : inout(row));
     }
   };
   Step& s = task(r, "nested", {at}, body, {});
-  s.effect = [this, at, said = s.outcome] {
+  s.effect = [this, at, reduces, said = s.outcome] {
     each(at, [&](Cell& c, std::int64_t i, auto) {
+      const std::atomic<bool>* const ran = &said->inner[static_cast<std::size_t>(2 * i)];
+      if (reduces && !(ran[0] && ran[1])) return;  // of those that reduce all are combined, or none
       for (std::size_t k = 0; k < 2; ++k)
-        if (said->inner[static_cast<std::size_t>(2 * i) + k]) c.value += static_cast<float>(i);
+        if (ran[k]) c.value += static_cast<float>(i);
     });
     return std::string();
   };
@@ -258,6 +261,32 @@ void RegionProgram::by_a_number(Region& r) {
       before, Accessed{view(to), Access::inout});
 }
 
+/// Tasks that reduce into a part; who uses that later has it combined before.
+void RegionProgram::reducing(Region& r) {
+  const auto op = static_cast<Combine>(up_to(4));
+  const Use at{up_to(all_.size()), one_of(2) ? Box{} : box(), Access::reduce, MatrixPart::none, op};
+  const auto tasks = one_of(4) ? 8 + up_to(4) : 1 + up_to(4);  // more than there are slots, too
+  for (std::uint64_t i = 0; i < tasks; ++i) {
+    const auto by = op == Combine::product ? (one_of(2) ? -1.0f : 1.0f) : static_cast<float>(up_to(9)) - 4;
+    float& bound = all_[at.matrix].bound;
+    bound = op == Combine::sum ? bound + 4 : std::max(bound, 4.0f);
+    task(
+        r, "reduce", {at},
+        [op, by](std::vector<Array>& a, Outcome&) {
+          switch (op) {
+            case Combine::sum: a[0] += by; break;
+            case Combine::product: a[0] *= by; break;
+            case Combine::minimum: a[0].assign(minimum(a[0], Array::full(a[0].shape(), by))); break;
+            case Combine::maximum: a[0].assign(maximum(a[0], Array::full(a[0].shape(), by))); break;
+          }
+        },
+        [=, this] {
+          each(at, reducing_of(at)->cells, [&](Cell& c, auto, auto) { c.value = together(op, c.value, by); });
+          return std::string();
+        });
+  }
+}
+
 void RegionProgram::reads() {
   const Use all{up_to(all_.size()), box(), Access::in};
   const float said = sum(view(all)).item<float>();
@@ -302,7 +331,7 @@ void RegionProgram::moves() {
 }
 
 void RegionProgram::one(Region& r) {
-  switch (up_to(14)) {
+  switch (up_to(16)) {
     case 0:
     case 1:
     case 2: return in_place(r);
@@ -317,6 +346,8 @@ void RegionProgram::one(Region& r) {
     case 11: return reads();
     case 12: return writes();
     case 13: return moves();
+    case 14:
+    case 15: return reducing(r);
   }
 }
 
@@ -346,7 +377,10 @@ std::string RegionProgram::run() {
       threw = true;
     }
     if (std::string wrong = judge(leaves, threw); !wrong.empty()) return wrong;
+    if (open_) return ++counts_.open, std::string();
   }
+  failed_.clear();
+  for (std::size_t i = 0; i < all_.size(); ++i) combine(i, {}, Step{"the program reads all"});
   for (std::size_t i = 0; i < all_.size(); ++i) {
     const std::vector<float> got = all_[i].array.to_vector<float>();
     for (std::size_t k = 0; k < got.size(); ++k)

@@ -3,6 +3,7 @@
 // compute, and of which of them can run at all where some throw and some are cancelled.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <functional>
@@ -20,7 +21,7 @@ namespace tessera::test {
 class RegionProgram {
  public:
   struct Counts {
-    std::uint64_t tasks = 0, threw = 0, skipped = 0, cancelled = 0, regions = 0;
+    std::uint64_t tasks = 0, threw = 0, skipped = 0, cancelled = 0, regions = 0, combined = 0, dropped = 0, open = 0;
   };
   RegionProgram(std::uint64_t seed, std::vector<Device> devices) : random_(seed), devices_(std::move(devices)) {}
   /// What is wrong; empty: nothing.
@@ -33,6 +34,9 @@ class RegionProgram {
   static constexpr std::int64_t side = 6;
   struct Box {
     std::int64_t row = 0, column = 0, rows = side, columns = side;
+    bool meets(const Box& b) const {
+      return row < b.row + b.rows && b.row < row + rows && column < b.column + b.columns && b.column < column + columns;
+    }
     bool contains(const Box& b) const {
       return row <= b.row && column <= b.column && b.row + b.rows <= row + rows &&
              b.column + b.columns <= column + columns;
@@ -46,9 +50,19 @@ class RegionProgram {
     bool failed_commute = false;  ///< one did of those that commuted last
   };
   using Cells = std::vector<Cell>;
+  /// What tasks that reduce into one part have, until it is combined: as plain loops have it.
+  struct Reducing {
+    Combine op;
+    Box box;
+    Cells cells;
+    std::uint64_t tasks = 0;
+    bool failed = false, told = false;
+    std::array<bool, 8> slot_failed = {};
+  };
   struct Matrix {
     Array array;
     Cells cells = Cells(side * side);
+    std::vector<Reducing> reducing = {};
     float bound = 0;  ///< of its numbers, so that every order of additions is exact
   };
   struct Use {
@@ -56,6 +70,7 @@ class RegionProgram {
     Box box = {};
     Access mode = Access::in;
     MatrixPart triangle = MatrixPart::none;
+    Combine op = Combine::sum;
     bool touches(std::int64_t i, std::int64_t j) const;
   };
   /// What became of a task, told by its function.
@@ -73,6 +88,8 @@ class RegionProgram {
     bool effect_if_it_throws = false;
     bool stopped_before = false, may_be_cancelled = false, in_region = true;
     bool failed = false;  ///< by `judge`
+    bool began = false;
+    std::vector<std::string> names = {};  ///< of the tasks that its error tells of
   };
   // region_program.cpp
   std::uint64_t up_to(std::uint64_t n) { return random_() % n; }
@@ -84,7 +101,10 @@ class RegionProgram {
   /// f(cell, row, column) of each element, counted within the box.
   template <class F>
   void each(const Use& use, F&& f) {
-    Cells& cells = all_[use.matrix].cells;
+    each(use, all_[use.matrix].cells, std::forward<F>(f));
+  }
+  template <class F>
+  void each(const Use& use, Cells& cells, F&& f) {
     for (std::int64_t i = 0; i < use.box.rows; ++i)
       for (std::int64_t j = 0; j < use.box.columns; ++j)
         if (use.touches(i, j)) f(cells[static_cast<std::size_t>((use.box.row + i) * side + use.box.column + j)], i, j);
@@ -102,12 +122,20 @@ class RegionProgram {
   void nested(Region& r);
   void commuting(Region& r);
   void by_a_number(Region& r);
+  void reducing(Region& r);
   void reads();
   void writes();
   void moves();
   // region_program_judge.cpp
   std::string judge(bool left, bool threw);
   std::string judge(Step& step, bool left);
+  static float together(Combine op, float a, float b);
+  Reducing* reducing_of(const Use& use);
+  Reducing& begin_reducing(const Use& use, const Step& step);
+  void combine(std::size_t matrix, const Box& box, const Step& step);
+  bool may_have_failed(const Use& use) const;
+  void has_failed(const Use& use);
+  void has_written(const Use& use);
   void note(const Step& step, const std::string& end);
 
   std::mt19937_64 random_;
@@ -117,6 +145,7 @@ class RegionProgram {
   std::stop_source stop_;    // of some of them
   std::vector<Use> failed_;  ///< writes of tasks that failed, until they are overwritten
   bool expects_error_ = false;
+  bool open_ = false;  ///< whether slots were combined cannot be told from what the tasks said
   Counts counts_;
   std::string text_;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a random program should have done: its steps in order, by plain loops.
 #include <algorithm>
+#include <limits>
 
 #include "tests/region/region_program.h"
 
@@ -12,20 +13,114 @@ std::string RegionProgram::judge(bool left, bool threw) {
   expects_error_ = false;
   failed_.clear();
   text_ += left ? "a region that is left by an error\n" : "a region\n";
-  for (std::size_t i = 0; i < steps_.size(); ++i)
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
     if (std::string wrong = judge(steps_[i], left); !wrong.empty()) return wrong + " in step " + std::to_string(i);
-  // All were asked, so that nobody comes to know of their errors by what comes after.
-  for (Matrix& m : all_)
+    if (open_) return {};
+  }
+  // All were asked, so that nobody comes to know of their errors by what comes after; tasks that combine have ended,
+  // too.
+  for (detail::DeviceTasks* const plain : detail::DeviceTasks::all()) plain->wait();
+  for (Matrix& m : all_) {
     for (Cell& c : m.cells) c.failed = c.failed_commute = false;
+    for (Reducing& set : m.reducing) set.told = set.failed;
+  }
   if (!left && threw != expects_error_)
     return threw ? "the region threw, and no task of it failed" : "the region did not throw";
   return {};
 }
 
+float RegionProgram::together(Combine op, float a, float b) {
+  switch (op) {
+    case Combine::sum: return a + b;
+    case Combine::product: return a * b;
+    case Combine::minimum: return std::min(a, b);
+    case Combine::maximum: return std::max(a, b);
+  }
+  return a;
+}
+
+RegionProgram::Reducing* RegionProgram::reducing_of(const Use& use) {
+  auto& all = all_[use.matrix].reducing;
+  const auto at = std::ranges::find_if(all, [&](const Reducing& r) { return r.op == use.op && r.box == use.box; });
+  return at == all.end() ? nullptr : &*at;
+}
+
+/// What tasks reduce into by this use: what is there, but for one that failed and was told, or anew.
+RegionProgram::Reducing& RegionProgram::begin_reducing(const Use& use, const Step& step) {
+  auto& all = all_[use.matrix].reducing;
+  Reducing* known = reducing_of(use);
+  if (known != nullptr && !known->told) return *known;
+  if (known != nullptr) all.erase(all.begin() + (known - all.data())), ++counts_.dropped;
+  combine(use.matrix, use.box, step);
+  Reducing& fresh = all.emplace_back(Reducing{use.op, use.box, Cells(side * side)});
+  const float none = use.op == Combine::sum       ? 0
+                     : use.op == Combine::product ? 1
+                     : use.op == Combine::minimum ? std::numeric_limits<float>::infinity()
+                                                  : -std::numeric_limits<float>::infinity();
+  for (Cell& c : fresh.cells) c.value = none;
+  return fresh;
+}
+
+/// All that meets the box is combined with the matrix, before the step.
+void RegionProgram::combine(std::size_t matrix, const Box& box, const Step& step) {
+  Matrix& m = all_[matrix];
+  for (std::size_t i = 0; i < m.reducing.size();) {
+    if (!m.reducing[i].box.meets(box)) {
+      ++i;
+      continue;
+    }
+    const Reducing set = std::move(m.reducing[i]);
+    m.reducing.erase(m.reducing.begin() + static_cast<std::ptrdiff_t>(i));
+    if (set.told) {
+      ++counts_.dropped;
+      continue;
+    }
+    const Use all{matrix, set.box, Access::inout};
+    bool failed = set.failed;
+    each(all, [&](Cell& c, auto, auto) { failed = failed || c.failed || c.failed_commute; });
+    if (!failed && may_have_failed(all)) {  // the step tells, if it needs what was combined
+      const bool needs = std::ranges::any_of(step.uses, [&](const Use& u) {
+        return u.matrix == matrix && u.mode != Access::out && u.mode != Access::reduce && u.box.meets(set.box);
+      });
+      const bool skipped_for_it =
+          std::ranges::any_of(step.names, [](const std::string& n) { return n.starts_with("combine by"); });
+      failed = skipped_for_it;
+      open_ = open_ || !(skipped_for_it || (needs && step.task.valid() && step.began));
+    }
+    if (failed) {
+      ++counts_.dropped;
+      has_failed(all);
+      each(all, [](Cell& c, auto, auto) { c.failed = true, c.failed_commute = false; });
+    } else {
+      ++counts_.combined;
+      has_written(all);
+      each(all, [&](Cell& c, std::int64_t r, std::int64_t k) {
+        const auto at = static_cast<std::size_t>((set.box.row + r) * side + set.box.column + k);
+        c.value = together(set.op, c.value, set.cells[at].value);
+      });
+    }
+  }
+}
+
+bool RegionProgram::may_have_failed(const Use& use) const {
+  return std::ranges::any_of(failed_, [&](const Use& f) { return f.matrix == use.matrix && f.box.meets(use.box); });
+}
+void RegionProgram::has_failed(const Use& use) { failed_.push_back(use); }
+void RegionProgram::has_written(const Use& use) {
+  std::erase_if(failed_, [&](const Use& f) {
+    return f.matrix == use.matrix && (use.box == Box{} || (use.box == f.box && f.triangle == MatrixPart::none));
+  });
+}
+
 std::string RegionProgram::judge(Step& s, bool left) {
+  const auto combine_before = [&] {
+    for (const Use& u : s.uses)
+      if (u.mode != Access::reduce) combine(u.matrix, {}, s);
+  };
   if (!s.task.valid()) {
     note(s, "");
-    return s.effect();
+    combine_before();
+    return open_ ? std::string() : s.effect();
   }
   // What it throws, and of which tasks that tells.
   enum class End { well, error, cancelled } end = End::well;
@@ -39,6 +134,7 @@ std::string RegionProgram::judge(Step& s, bool left) {
   }
   const bool began = s.outcome->began, failed = s.outcome->threw;
   s.failed = end != End::well;
+  s.began = began, s.names = names;
   note(s, std::string(failed                  ? "threw"
                       : began                 ? "ran"
                       : end == End::cancelled ? "was cancelled"
@@ -47,17 +143,20 @@ std::string RegionProgram::judge(Step& s, bool left) {
   if (s.failed != (!began || failed)) return s.failed ? "an error of a task that ran well" : "a failure was not told";
   if (failed && (end != End::error || names.size() != 1)) return "it threw, and that is not what was told";
   // Whether it could run.
+  combine_before();
+  if (open_) return {};
   bool must_skip = s.after && steps_[*s.after].failed, may_skip = must_skip;
   for (const Use& u : s.uses) {
     if (u.mode == Access::out) continue;
+    if (u.mode == Access::reduce) {  // its slot is all that it uses
+      Reducing& set = begin_reducing(u, s);
+      must_skip = may_skip = set.slot_failed[set.tasks % set.slot_failed.size()];
+      continue;
+    }
     each(u, [&](Cell& c, auto, auto) {
       must_skip = must_skip || c.failed || (c.failed_commute && u.mode != Access::commute);
     });
-    may_skip = may_skip || std::ranges::any_of(failed_, [&](const Use& f) {
-                 return f.matrix == u.matrix && f.box.row < u.box.row + u.box.rows &&
-                        u.box.row < f.box.row + f.box.rows && f.box.column < u.box.column + u.box.columns &&
-                        u.box.column < f.box.column + f.box.columns;
-               });
+    may_skip = may_skip || may_have_failed(u);
   }
   const bool may_cancel = s.stopped_before || (s.may_be_cancelled && stop_.stop_requested()) || (left && s.in_region);
   if (began && must_skip) return "it ran, and what it needs had failed";
@@ -72,17 +171,21 @@ std::string RegionProgram::judge(Step& s, bool left) {
     if (std::string wrong = s.effect(); !wrong.empty()) return wrong;
   for (const Use& u : s.uses) {
     if (u.mode == Access::in) continue;
+    if (u.mode == Access::reduce) {
+      Reducing& set = *reducing_of(u);
+      set.slot_failed[set.tasks++ % set.slot_failed.size()] = s.failed;
+      set.failed = set.failed || s.failed;
+      continue;
+    }
     const bool commutes = u.mode == Access::commute;
     each(u, [&](Cell& c, auto, auto) {
       if (!commutes) c.failed_commute = false, c.failed = s.failed;
       if (commutes && s.failed) c.failed_commute = true;
     });
     if (s.failed)
-      failed_.push_back(u);
+      has_failed(u);
     else if (!commutes && u.triangle == MatrixPart::none)
-      std::erase_if(failed_, [&](const Use& f) {
-        return f.matrix == u.matrix && (u.box == Box{} || (u.box == f.box && f.triangle == MatrixPart::none));
-      });
+      has_written(u);
   }
   return {};
 }
@@ -91,6 +194,7 @@ void RegionProgram::note(const Step& s, const std::string& end) {
   text_ += "  " + std::to_string(&s - steps_.data()) + " " + s.what;
   for (const Use& u : s.uses) {
     text_ += std::string("; ") + to_string(u.mode) + " " + std::to_string(u.matrix);
+    if (u.mode == Access::reduce) text_ += std::string(" by ") + to_string(u.op);
     if (u.box != Box{})
       text_ += " from (" + std::to_string(u.box.row) + ", " + std::to_string(u.box.column) + ") " +
                std::to_string(u.box.rows) + " x " + std::to_string(u.box.columns);

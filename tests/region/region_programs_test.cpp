@@ -83,19 +83,26 @@ void run_one(std::uint64_t i, HangWatch& watch) {
                                << program.steps();
   const RegionProgram::Counts& c = program.counts();
   counts.tasks += c.tasks, counts.threw += c.threw, counts.skipped += c.skipped, counts.cancelled += c.cancelled;
+  counts.combined += c.combined, counts.dropped += c.dropped, counts.open += c.open;
 }
 
 TEST(RegionPrograms, Behaviour28MeanWhatTheyMeanInOrderOnOneTwoAndFourDevices) {
   ::setenv("TESSERA_WATCHDOG", "60", 0);
   HangWatch watch;
   for (std::uint64_t i = 0; i < programs() && !HasFailure(); ++i) run_one(i, watch);
-  std::printf("%llu tasks, of which %llu threw, %llu were skipped, %llu cancelled\n",
-              static_cast<unsigned long long>(counts.tasks), static_cast<unsigned long long>(counts.threw),
-              static_cast<unsigned long long>(counts.skipped), static_cast<unsigned long long>(counts.cancelled));
+  const auto n = [](std::uint64_t c) { return static_cast<unsigned long long>(c); };
+  std::printf(
+      "%llu tasks, of which %llu threw, %llu were skipped, %llu cancelled; %llu reductions combined, %llu not, since "
+      "tasks failed; %llu programs were left half way, where that cannot be told\n",
+      n(counts.tasks), n(counts.threw), n(counts.skipped), n(counts.cancelled), n(counts.combined), n(counts.dropped),
+      n(counts.open));
   if (programs() >= 100) {  // else it may be that there were none
     EXPECT_GT(counts.threw, 0u);
     EXPECT_GT(counts.skipped, 0u);
     EXPECT_GT(counts.cancelled, 0u);
+    EXPECT_GT(counts.combined, 0u);
+    EXPECT_GT(counts.dropped, 0u);
+    EXPECT_LE(counts.open, 1 + programs() / 50);
   }
 }
 

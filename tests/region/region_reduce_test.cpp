@@ -2,12 +2,14 @@
 // Tasks that reduce into one array: any number at once, the same numbers always, combined before anybody looks.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <thread>
 
 #include "tessera/array/functions.h"
 #include "tessera/task/region.h"
+#include "tessera/task/this_task.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
 
@@ -141,6 +143,86 @@ TEST_P(OnEveryDevice, WhatCannotBeReducedIsAnErrorAndFailuresReachTheResult) {
     r.spawn([](Array& v) { v += 1; }, reduce(Combine::sum, dropped));
   }
   r.wait();
+}
+
+TEST_P(OnEveryDevice, OfThoseThatFailedNothingIsCombinedAfterSomebodyWasTold) {
+  Array x = filled(7), rows = filled(1, {2, 4});
+  Region r({.scope = Scope(GetParam())});
+  const auto add = [](Array& v) { v += 1; };
+  const auto add_and_throw = [](Array& v) {
+    v += 10;
+    throw std::runtime_error("on purpose");
+  };
+  for (int i = 0; i < 3; ++i) r.spawn(add, reduce(Combine::sum, x));
+  r.spawn(add_and_throw, reduce(Combine::sum, x));
+  EXPECT_THROW(r.wait(), TaskError);
+  EXPECT_EQ(x.to_vector<float>(), Floats(4, 7)) << "read after the error was told";
+  for (int i = 0; i < 3; ++i) r.spawn(add, reduce(Combine::sum, x));
+  r.spawn(add_and_throw, reduce(Combine::sum, x));
+  EXPECT_THROW(r.wait(), TaskError);
+  for (int i = 0; i < 10; ++i) r.spawn(add, reduce(Combine::sum, x));
+  r.wait();
+  EXPECT_EQ(x.to_vector<float>(), Floats(4, 17)) << "what came after that, and only that";
+  // Within a task that was told: of the row where one failed nothing, of the other all.
+  const Task<void> outer = r.spawn(
+      [&](Array& both) {
+        Array first = both.slice(0, 0, 1), second = both.slice(0, 1, 2);
+        Region inner;
+        for (int i = 0; i < 2; ++i) {
+          inner.spawn(add, reduce(Combine::sum, first));
+          inner.spawn(add, reduce(Combine::sum, second));
+        }
+        inner.spawn(add_and_throw, reduce(Combine::sum, second));
+        EXPECT_THROW(inner.wait(), TaskError);
+      },
+      inout(rows));
+  EXPECT_NO_THROW(outer.fetch());
+  r.wait();
+  EXPECT_EQ(rows.to_vector<float>(), (Floats{3, 3, 3, 3, 1, 1, 1, 1}));
+}
+
+TEST_P(OnEveryDevice, WhatWasReducedWithinATaskIsCombinedThoughItsRegionIsCancelled) {
+  Array x = filled(1);
+  Task<void> outer;
+  std::atomic<bool> reduced = false;
+  try {
+    Region r({.scope = Scope(GetParam())});
+    outer = r.spawn(
+        [&](Array& v) {
+          {
+            Region inner;
+            for (int i = 0; i < 3; ++i) inner.spawn([](Array& part) { part += 1; }, reduce(Combine::sum, v));
+          }
+          reduced = true;
+          while (!this_task::stop_requested()) std::this_thread::yield();
+        },
+        inout(x));
+    while (!reduced) std::this_thread::yield();
+    throw std::runtime_error("on purpose");
+  } catch (const std::runtime_error&) {}
+  EXPECT_NO_THROW(outer.fetch()) << "it had begun";
+  EXPECT_EQ(x.to_vector<float>(), Floats(4, 4));
+}
+
+TEST_P(OnEveryDevice, WhatATaskDeferredIsAsItWasWhenOthersBeginToReduce) {
+  Array x = filled(3), y = filled(0);
+  std::atomic<bool> deferred = false, go = false;
+  Region r({.scope = Scope(GetParam())});
+  r.spawn(
+      [&](Array& v, Array& kept) {
+        const Array before = v + 1;
+        deferred = true;
+        while (!go) std::this_thread::yield();
+        v.assign(v * 2);
+        kept.assign(before);
+      },
+      inout(x), inout(y));
+  while (!deferred) std::this_thread::yield();
+  r.spawn([](Array& v) { v += 1; }, reduce(Combine::sum, x));
+  go = true;
+  r.wait();
+  EXPECT_EQ(y.to_vector<float>(), Floats(4, 4));
+  EXPECT_EQ(x.to_vector<float>(), Floats(4, 7));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <tessera/tessera.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "tests/support/docs_page.h"
@@ -42,8 +43,19 @@ Task<Device> where = spawn({.scope = fast}, [] { return this_task::device(); });
 auto in_force = with({.scope = fast});                        // for all tasks made while it lives, and those they make
 Task<Array> x = spawn([] { return Array::ones({1000}); });    // made on that device
 
+struct LeastWaiting : PlacementPolicy {
+  Device choose(const TaskToPlace& task) override {
+    const auto least = std::ranges::min_element(task.candidates, {}, &TaskToPlace::Candidate::waiting);
+    return task.bytes == 0 ? least->device : task.by_default;
+  }
+};
+Region spread({.scope = fast | cpu(), .policy = std::make_shared<LeastWaiting>()});
+Task<Device> there = spread.spawn([] { return this_task::device(); });
+spread.wait();
+
   EXPECT_TRUE(fast.contains(where.fetch()));
   EXPECT_TRUE(fast.contains(x.fetch().device()));
+  EXPECT_TRUE((fast | cpu()).contains(there.fetch()));
 }
 
 TEST(TasksDocs, Regions) {

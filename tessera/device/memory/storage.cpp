@@ -215,9 +215,12 @@ void Storage::add_reader(ReaderLink& link) {
 }
 
 void Storage::flush_readers() {
-  if (moving_ == this) return;
-  // Each time again: what another thread defers meanwhile wants to read, too. What could not be computed throws, and
-  // the write does not happen.
+  if (moving_ == this || reader_count_.load(std::memory_order_acquire) == 0) return;
+  // While tasks write it, only they have deferred something on it, and see to that: who computed it here would wait for
+  // them, and they for him.
+  if (const Elsewhere* const e = elsewhere(); e != nullptr && e->written_by_others()) return;
+  // Each time again: what another thread defers meanwhile wants to read, too. What could not be computed throws, and the
+  // write does not happen.
   for (bool more = true; more && reader_count_.load(std::memory_order_acquire) != 0;) {
     std::vector<std::shared_ptr<PendingResult>> results;
     {
