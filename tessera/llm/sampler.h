@@ -41,6 +41,10 @@ class Sampler {
   /// bias for a token that is none; the draw is not spent then.
   std::int32_t sample(std::span<const float> logits, std::span<const std::int32_t> before = {});
 
+  /// The logits with biases and penalties, of which `sample` chooses: valid until the next call. Checks nothing but the
+  /// biases' tokens.
+  std::span<const float> adjusted(std::span<const float> logits, std::span<const std::int32_t> before);
+
   const SamplerOptions& options() const { return options_; }
   /// Draws so far; greedy choices spend none.
   std::uint64_t draws() const { return draws_; }
@@ -53,7 +57,6 @@ class Sampler {
   };
   std::int32_t choose(std::span<const float> logits);
   std::int32_t draw(double largest);
-  std::span<const float> adjusted(std::span<const float> logits, std::span<const std::int32_t> before);
 
   SamplerOptions options_;
   std::uint64_t draws_ = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Model files and vocabularies with random faults: each is loaded or refused with an error of Tessera's, in memory
-// bounded by its size. 2,000 of a kind; TESSERA_TEST_LONG=1, best with a sanitizer: a million.
+// bounded by its size. 2,000 of a kind; TESSERA_TEST_LONG=1, best with a sanitizer: a million; TESSERA_FUZZ_CASES: so
+// many.
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <unistd.h>
@@ -43,6 +44,17 @@ void discounted(void* p) {
 
 void* operator new(std::size_t size) { return counted(size); }
 void* operator new[](std::size_t size) { return counted(size); }
+// Sorting asks for its buffer so; a sanitizer has its own of these.
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept try {
+  return counted(size);
+} catch (const std::bad_alloc&) {
+  return nullptr;
+}
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept try {
+  return counted(size);
+} catch (const std::bad_alloc&) {
+  return nullptr;
+}
 void operator delete(void* p) noexcept { discounted(p); }
 void operator delete[](void* p) noexcept { discounted(p); }
 void operator delete(void* p, std::size_t) noexcept { discounted(p); }
@@ -54,7 +66,10 @@ namespace {
 using nlohmann::json;
 using Random = std::mt19937_64;
 
-std::size_t cases() { return std::getenv("TESSERA_TEST_LONG") != nullptr ? 1'000'000 : 2'000; }
+std::size_t cases() {
+  if (const char* many = std::getenv("TESSERA_FUZZ_CASES")) return std::strtoull(many, nullptr, 10);
+  return std::getenv("TESSERA_TEST_LONG") != nullptr ? 1'000'000 : 2'000;
+}
 
 template <class T>
 const T& one_of(Random& random, const std::vector<T>& all) {

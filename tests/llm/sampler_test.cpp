@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sampler's choices against hand-computed sets and probabilities; Philox against Random123's test vectors.
+// The sampler's choices against hand-computed sets and probabilities, penalties against llama.cpp's; Philox against
+// Random123's test vectors.
 #include "tessera/llm/sampler.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 
@@ -237,6 +240,34 @@ TEST(Sampler, DrawsHaveTheDistributionOfTheSources) {
             never);
   // The check sees what is wrong.
   EXPECT_GT(chi_squared(all, logits, power(1.1)), never);
+}
+
+// tools/make_penalty_cases.py: random logits, histories and options.
+TEST(Sampler, BiasesAndPenaltiesLeaveTheLogitsThatLlamaCppLeaves) {
+  const nlohmann::json data = nlohmann::json::parse(std::ifstream("tests/data/penalty_cases.json"));
+  ASSERT_GE(data["cases"].size(), 40u) << data["from"];
+  int changed = 0;
+  for (const auto& c : data["cases"]) {
+    const auto& o = c["options"];
+    SCOPED_TRACE(o.dump());
+    SamplerOptions options{.temperature = 0,
+                           .repeat_penalty = o["repeat_penalty"],
+                           .frequency_penalty = o["frequency_penalty"],
+                           .presence_penalty = o["presence_penalty"],
+                           .penalty_last = o["penalty_last"]};
+    for (const auto& bias : o["logit_bias"]) options.logit_bias.emplace_back(bias[0], bias[1]);
+    const std::vector<float> logits = c["logits"];
+    const std::vector<std::int32_t> before = c["before"];
+    std::vector<float> expected = logits;
+    for (const auto& one : c["changed"]) expected[one[0].get<std::size_t>()] = one[1], ++changed;
+    Sampler sampler(options);
+    const std::span<const float> after = sampler.adjusted(logits, before);
+    ASSERT_EQ(after.size(), expected.size());
+    // llama.cpp's compiler may fuse a multiplication with an addition: half a unit in the last place of 60 at most.
+    for (std::size_t i = 0; i < after.size(); ++i) EXPECT_NEAR(after[i], expected[i], 4e-6) << "token " << i;
+    EXPECT_EQ(sampler.sample(logits, before), std::ranges::max_element(expected) - expected.begin());
+  }
+  EXPECT_GT(changed, 300);
 }
 
 TEST(Sampler, PenaltiesChangeWhatWasThereBefore) {
