@@ -17,7 +17,8 @@ namespace tessera::executor {
 namespace {
 
 constexpr int spins = 20000;  // about what waking a sleeping thread costs, which in a virtual machine is tens of µs
-// After so many, a microsecond, a thread that looks at what another does lets that have the core, should both be on one.
+// After so many, a microsecond, a thread that looks at what another does lets that have the core, should both be on
+// one.
 constexpr int spins_in_vain = 1024;
 // Threads that sleep in a wait while others work in their place, and places for those who wait outside.
 constexpr unsigned most_spare = 1024;

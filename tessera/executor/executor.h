@@ -124,7 +124,7 @@ class Executor {
   void pieces(std::uint64_t items, std::uint64_t grain, const std::function<void(std::uint64_t, std::uint64_t)>& f);
 
   /// Calls `work`, in which the calling thread soon comes with the pieces of one kernel after the other: who helps with
-  /// one stays for the next, which begins when a number says so, and is not posted anew. In a node it only calls.
+  /// one stays for the next, which begins when a number says so, and is not posted again. In a node it only calls.
   void together(const std::function<void()>& work);
 
   /// Until `node` has ended, running it and what it comes after as far as nobody else does. The calling thread must not

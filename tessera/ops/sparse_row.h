@@ -7,7 +7,7 @@
 
 namespace tessera::ops {
 
-/// A weight (outputs, inputs) of f32, laid out anew: for as many outputs at a time as a block of threads has sums in
+/// A weight (outputs, inputs) of f32, laid out again: for as many outputs at a time as a block of threads has sums in
 /// registers, what multiplies one input lies together, and inputs of the same sum lie one behind the other.
 class SparseRowWeight {
  public:

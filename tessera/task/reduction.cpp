@@ -70,7 +70,7 @@ Array Reductions::slot(const Array& result, Combine op, Device device) {
   };
   auto at = std::ranges::find_if(sets_, same);
   if (at != sets_.end())
-    if (const auto why = failure_of(at->slots); why && why->told) {  // of these nothing is combined; now anew
+    if (const auto why = failure_of(at->slots); why && why->told) {  // of these nothing is combined; now again
       sets_.erase(at);
       at = sets_.end();
     }

@@ -219,8 +219,8 @@ void Storage::flush_readers() {
   // While tasks write it, only they have deferred something on it, and see to that: who computed it here would wait for
   // them, and they for him.
   if (const Elsewhere* const e = elsewhere(); e != nullptr && e->written_by_others()) return;
-  // Each time again: what another thread defers meanwhile wants to read, too. What could not be computed throws, and the
-  // write does not happen.
+  // Each time again: what another thread defers meanwhile wants to read, too. What could not be computed throws, and
+  // the write does not happen.
   for (bool more = true; more && reader_count_.load(std::memory_order_acquire) != 0;) {
     std::vector<std::shared_ptr<PendingResult>> results;
     {
