@@ -17,9 +17,6 @@ namespace tessera::executor {
 namespace {
 
 constexpr int spins = 20000;  // about what waking a sleeping thread costs, which in a virtual machine is tens of µs
-// After so many, a microsecond, a thread that looks at what another does lets that have the core, should both be on
-// one.
-constexpr int spins_in_vain = 1024;
 // Threads that sleep in a wait while others work in their place, and places for those who wait outside.
 constexpr unsigned most_spare = 1024;
 // How long a thread that comes back from a wait lets others keep its place.
@@ -49,7 +46,6 @@ Executor::Executor(unsigned threads)
       generation_(os::fork_generation()),
       most_workers_(threads_ + most_spare),
       room_(static_cast<int>(std::max(1u, threads_ - 1))),
-      rounds_(std::make_unique<Rounds>(*this)),
       workers_(new std::atomic<Worker*>[most_workers_]()) {}
 
 Executor::~Executor() {
@@ -70,31 +66,27 @@ Executor::~Executor() {
 // comes to the same launch again takes the same one: what it read of large arguments may still be in its core's cache.
 // Whoever is done with its own takes from the ends of others.
 struct Executor::Job {
-  explicit Job(unsigned threads) : runs(std::min(threads, most_runs)) {}
+  Job(const std::function<void(std::uint64_t, std::uint64_t)>& what, std::uint64_t first, std::uint64_t count,
+      std::uint64_t piece, unsigned threads)
+      : f(what), items(count), begin(first), grain(piece), runs(std::min(threads, most_runs)) {
+    const std::uint64_t pieces = (items - begin + grain - 1) / grain;
+    for (unsigned i = 0; i < runs; ++i) run[i].left = pack(pieces * i / runs, pieces * (i + 1) / runs);
+  }
   static constexpr unsigned most_runs = 64;
-  using Piece = std::function<void(std::uint64_t, std::uint64_t)>;
   struct alignas(64) Run {
     mutable std::uint64_t left;  // [first, last) of the pieces' numbers, of 32 bits each; atomic
     std::atomic_ref<std::uint64_t> atomic() const { return std::atomic_ref(left); }
   };
   static std::uint64_t pack(std::uint64_t first, std::uint64_t last) { return first << 32 | last; }
 
-  const Piece* f = nullptr;
-  std::uint64_t items = 0, begin = 0, grain = 1;
+  const std::function<void(std::uint64_t, std::uint64_t)>& f;
+  const std::uint64_t items, begin, grain;
   const unsigned runs;
-  bool stays = false;                 // it is the Job of a Rounds
   std::atomic<unsigned> helpers = 0;  // raised with the lock of the executor's jobs held
   std::mutex lock;
   std::exception_ptr error;
   Run run[most_runs];  // only as many as there are runs are set
 
-  /// Nobody may be at work on what was dealt before.
-  void deal(const Piece& what, std::uint64_t first, std::uint64_t count, std::uint64_t piece) {
-    f = &what, items = count, begin = first, grain = piece;
-    const std::uint64_t pieces = (items - begin + grain - 1) / grain;
-    for (unsigned i = 0; i < runs; ++i)
-      run[i].atomic().store(pack(pieces * i / runs, pieces * (i + 1) / runs), std::memory_order_relaxed);
-  }
   /// Whether a thread of this number, which looks at its own first, finds one.
   bool left(unsigned number) const {
     for (unsigned i = 0; i < runs; ++i)
@@ -120,7 +112,7 @@ struct Executor::Job {
       while (take((number + i) % runs, i == 0, piece)) {
         const std::uint64_t from = begin + piece * grain;
         try {
-          (*f)(from, std::min(items, from + grain));
+          f(from, std::min(items, from + grain));
         } catch (...) {
           const std::scoped_lock hold(lock);
           if (!error) error = std::current_exception();
@@ -131,70 +123,6 @@ struct Executor::Job {
   }
 };
 
-// Launches in a row, of one thread at a time. Who helps stays with it, also from one row to the next, and waits for the
-// next odd number. Who launches never waits for helpers that have nothing to do: the system may have stopped them.
-struct Executor::Rounds : Job {
-  explicit Rounds(Executor& of) : Job(of.threads_), executor(of) {
-    stays = true;
-    for (unsigned i = 0; i < runs; ++i) run[i].left = 0;
-  }
-
-  Executor& executor;
-  std::atomic<bool> posted = false;  // to the executor's jobs, or about to be: by the first launch of a row
-  std::atomic<bool> taken = false;
-  alignas(64) std::atomic<std::uint64_t> number = 0;  // odd: pieces are dealt; even: nobody begins with them
-  alignas(64) std::atomic<unsigned> inside = 0;       // helpers that look at what is dealt
-
-  void pieces(const Piece& what, std::uint64_t first, std::uint64_t count, std::uint64_t piece) {
-    if (!posted.load(std::memory_order_relaxed)) {
-      posted.store(true, std::memory_order_relaxed);
-      try {
-        executor.post(*this);
-      } catch (...) {  // no memory: without help
-        posted.store(false, std::memory_order_relaxed);
-      }
-    }
-    deal(what, first, count, piece);
-    number.fetch_add(1);
-    if (helpers.load(std::memory_order_relaxed) + 1 < executor.threads_) {
-      {
-        const std::scoped_lock seen(executor.jobs_lock_);
-      }  // by who goes to sleep: it looks at the jobs after this
-      executor.tell((items - begin - 1) / grain);
-    }
-    work(worker_number_);
-    number.fetch_add(1);  // in one order with what `help` does: it sees this, or it is seen inside
-    for (int i = 0; inside.load() != 0; ++i)
-      if (i > spins_in_vain) std::this_thread::yield();
-    if (error) std::rethrow_exception(std::exchange(error, nullptr));
-  }
-  /// With the pieces of this number, if they are still those that are dealt.
-  void help(std::uint64_t of) noexcept {
-    inside.fetch_add(1);
-    if (number.load() == of) work(worker_number_);
-    inside.fetch_sub(1, std::memory_order_release);
-  }
-};
-constinit thread_local Executor::Rounds* Executor::together_ = nullptr;
-
-void Executor::together(const std::function<void()>& work) {
-  if (threads_ == 1 || here_.node != nullptr || together_ != nullptr ||
-      rounds_->taken.exchange(true, std::memory_order_acquire))
-    return work();
-  struct Taken {
-    explicit Taken(Rounds* rounds) { together_ = rounds; }
-    ~Taken() {
-      Rounds& rounds = *std::exchange(together_, nullptr);
-      if (rounds.posted.load(std::memory_order_relaxed)) {
-        rounds.executor.withdraw(rounds);
-        rounds.posted.store(false, std::memory_order_relaxed);
-      }
-      rounds.taken.store(false, std::memory_order_release);
-    }
-  } taken(rounds_.get());
-  work();
-}
-
 void Executor::pieces(std::uint64_t items, std::uint64_t grain,
                       const std::function<void(std::uint64_t, std::uint64_t)>& f) {
   if (items == 0) return;
@@ -204,54 +132,37 @@ void Executor::pieces(std::uint64_t items, std::uint64_t grain,
     for (; begin < end; begin += std::min(grain, end - begin)) f(begin, begin + std::min(grain, end - begin));
   };
   if (threads_ == 1 || items <= grain) return here(items);
-  if (together_ != nullptr && &together_->executor == this) {
-    struct Back {  // what a piece launches is no part of the row
-      Rounds* const rounds = std::exchange(together_, nullptr);
-      ~Back() { together_ = rounds; }
-    } back;
-    return back.rounds->pieces(f, begin, items, grain);
-  }
   // A task's stay here while all threads have tasks of their own: to offer pieces and take them back costs locks.
   if (here_.executor == this && here_.node != nullptr) {
     while (begin < items && !somebody_is_idle()) here(std::min(items, begin + grain));
     if (items - begin <= grain) return here(items);
   }
-  Job job(threads_);
-  job.deal(f, begin, items, grain);
-  post(job);
-  tell((items - begin - 1) / grain);
-  job.work(worker_number_);
-  withdraw(job);
-  for (int i = 0; job.helpers.load(std::memory_order_acquire) != 0; ++i)
-    if (i > spins) std::this_thread::yield();
-  if (job.error) std::rethrow_exception(job.error);
-}
-
-void Executor::post(Job& job) {
-  const std::scoped_lock hold(jobs_lock_);
-  jobs_.push_back(&job);
-  open_jobs_.store(static_cast<unsigned>(jobs_.size()), std::memory_order_relaxed);
-}
-
-/// Threads that look for work, and as many that sleep as could help.
-void Executor::tell(std::uint64_t helpers) {
-  posted_.fetch_add(1, std::memory_order_relaxed);
+  Job job(f, begin, items, grain, threads_);
   unsigned called = 0;
+  {
+    const std::scoped_lock hold(jobs_lock_);
+    jobs_.push_back(&job);
+    open_jobs_.store(static_cast<unsigned>(jobs_.size()), std::memory_order_relaxed);
+  }
+  posted_.fetch_add(1, std::memory_order_relaxed);
   // Who goes to sleep takes its place in room_ and then looks at the jobs with their lock, as this thread has done.
   if (room_.load(std::memory_order_relaxed) > 0) {
     const std::scoped_lock hold(lock_);
-    called = call(static_cast<unsigned>(std::min<std::uint64_t>(helpers, threads_ - 1)));
+    called = call(static_cast<unsigned>(std::min<std::uint64_t>((items - begin - 1) / grain, threads_ - 1)));
   }
   if (called > 1)
     wake_.notify_all();
   else if (called == 1)
     wake_.notify_one();
-}
-
-void Executor::withdraw(Job& job) noexcept {
-  const std::scoped_lock hold(jobs_lock_);  // nobody joins after this
-  jobs_.erase(std::ranges::find(jobs_, &job));
-  open_jobs_.store(static_cast<unsigned>(jobs_.size()), std::memory_order_relaxed);
+  job.work(worker_number_);
+  {
+    const std::scoped_lock hold(jobs_lock_);  // nobody joins after this
+    jobs_.erase(std::ranges::find(jobs_, &job));
+    open_jobs_.store(static_cast<unsigned>(jobs_.size()), std::memory_order_relaxed);
+  }
+  for (int i = 0; job.helpers.load(std::memory_order_acquire) != 0; ++i)
+    if (i > spins) std::this_thread::yield();
+  if (job.error) std::rethrow_exception(job.error);
 }
 
 bool Executor::help_a_job() {
@@ -263,32 +174,9 @@ bool Executor::help_a_job() {
     job = *found;
     job->helpers.fetch_add(1, std::memory_order_relaxed);
   }
-  if (job->stays)
-    stay();
-  else
-    job->work(worker_number_);
+  job->work(worker_number_);
   job->helpers.fetch_sub(1, std::memory_order_release);
   return true;
-}
-
-/// With the rounds, until there is something else to do, or nothing for as long as who looks for work looks.
-void Executor::stay() {
-  Rounds& rounds = *rounds_;
-  const auto others_come = [&] {
-    return open_jobs_.load(std::memory_order_relaxed) > (rounds.posted.load(std::memory_order_relaxed) ? 1 : 0) ||
-           work_seems_left();
-  };
-  std::uint64_t done = 0;
-  for (int i = 1; i < spins; ++i) {
-    const std::uint64_t number = rounds.number.load(std::memory_order_acquire);
-    if ((number & 1) != 0 && number != done) {
-      rounds.help(number);
-      done = number, i = 0;
-    }
-    // Also between two kernels, as they may follow each other without end.
-    if (i % 128 == 0 && others_come()) return;
-    if (i % spins_in_vain == spins_in_vain - 1) std::this_thread::yield();
-  }
 }
 
 // --- Nodes

@@ -123,10 +123,6 @@ class Executor {
   /// these pieces only, never a node. What a call throws is thrown here, once the others are done.
   void pieces(std::uint64_t items, std::uint64_t grain, const std::function<void(std::uint64_t, std::uint64_t)>& f);
 
-  /// Calls `work`, in which the calling thread soon comes with the pieces of one kernel after the other: who helps with
-  /// one stays for the next, which begins when a number says so, and is not posted again. In a node it only calls.
-  void together(const std::function<void()>& work);
-
   /// Until `node` has ended, running it and what it comes after as far as nobody else does. The calling thread must not
   /// be running it, nor anything that it waits for: an Error that names the cycle. What it throws is not thrown here.
   void wait(Node& node);
@@ -135,7 +131,6 @@ class Executor {
   friend class Node;
   friend class Group;
   struct Job;
-  struct Rounds;
   struct alignas(64) Worker {
     TaskQueue queue;
     std::atomic<bool> used = false;
@@ -158,7 +153,6 @@ class Executor {
   };
   static constinit thread_local Here here_;
   static constinit thread_local unsigned worker_number_;
-  static constinit thread_local Rounds* together_;  // what this thread has taken, in `together`
 
   // Threads (executor.cpp).
   void work();
@@ -167,10 +161,6 @@ class Executor {
   Node* take() noexcept;
   Node* steal(TaskQueue& from) noexcept;
   bool help_a_job();
-  void post(Job& job);
-  void withdraw(Job& job) noexcept;
-  void tell(std::uint64_t helpers);
-  void stay();
   bool work_seems_left() const noexcept;
   bool work_is_left() noexcept;  // with lock_ held
   bool somebody_is_idle() const noexcept {
@@ -213,7 +203,6 @@ class Executor {
   std::atomic<unsigned> open_jobs_ = 0;
   alignas(64) SpinLock jobs_lock_;  // taken last
   std::vector<Job*> jobs_;          // guarded by it
-  const std::unique_ptr<Rounds> rounds_;
 
   alignas(64) std::atomic<unsigned> searching_ = 0;  // threads that have nothing to do and look for something
   alignas(64) TaskQueue inbox_;                      // of threads that are none of the workers

@@ -57,7 +57,10 @@ class Case {
     for (const double wider : {0.2, 1.0, 5.0}) {
       const Property property = bounded(least - wider * (most - least) - 1e-3, most + wider * (most - least) + 1e-3);
       const Proof proof = prove(model_, property, box_, {.seconds = 8, .boxes = 3000});
-      EXPECT_NE(proof.verdict, Verdict::refuted) << to_string(proof);
+      if (proof.verdict == Verdict::refuted) {  // few inputs say little of the worst among 36 numbers
+        const auto [low, high] = range(model_(proof.counterexample->input));
+        EXPECT_TRUE(low < property.low || high > property.high) << to_string(proof);
+      }
       if (proof.verdict != Verdict::proven) continue;
       ++proven;
       for (std::size_t i = 0; i < proof.low.size(); ++i) {
@@ -162,7 +165,10 @@ TEST_P(OnEveryDevice, WhatIsProvenIsNotRefutedByInputsAndGradients) {
                Sequential{Conv2d{.out = 3, .kernel = 3, .padding = 1}, BatchNorm{}, Relu{}, MaxPool2d{},
                           Conv2d{.out = 2, .kernel = 2, .stride = 1, .groups = 1}, Relu{}, AveragePool2d{}, Flatten{},
                           Dense{.outputs = 3}},
-               pictures, random, slow ? 100 : points / 5));
+               pictures, random,
+               slow        ? 100
+               : in_full() ? points
+                           : points / 5));
   }
   EXPECT_EQ(networks, 10 * rounds);
   EXPECT_GE(proven, networks + networks / 3) << "of " << 2 * networks;

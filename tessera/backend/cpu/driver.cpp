@@ -61,7 +61,6 @@ class CpuQueue : public DriverQueue {
   void launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) override {
     static_cast<CpuKernel&>(kernel).launch(shape, arguments);
   }
-  void together(const std::function<void()>& put) override { executor::Executor::instance().together(put); }
   std::shared_ptr<DriverEvent> record() override { return nullptr; }
   void wait(DriverEvent& event) override { event.wait(); }
   void finish() override {}
