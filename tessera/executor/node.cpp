@@ -151,10 +151,14 @@ bool Node::stop_asked() const noexcept {
 }
 
 void Node::then(Continuation& continuation) noexcept {
+  if (!add_successor(continuation)) continuation.fire(continuation);
+}
+
+bool Node::add_successor(Continuation& successor) noexcept {
   Continuation* head = successors_.load(std::memory_order_acquire);
-  do continuation.next = head;
-  while (head != &closed && !successors_.compare_exchange_weak(head, &continuation, std::memory_order_acq_rel));
-  if (head == &closed) continuation.fire(continuation);
+  do successor.next = head;
+  while (head != &closed && !successors_.compare_exchange_weak(head, &successor, std::memory_order_acq_rel));
+  return head != &closed;
 }
 
 void Node::execute() noexcept {
@@ -180,6 +184,41 @@ void Node::execute() noexcept {
 void Node::end(std::exception_ptr error) noexcept {
   if (error) fail_with(std::move(error), false);
   finish();
+}
+
+void Node::end_without(const Node& predecessor) noexcept {
+  poison(predecessor);
+  finish();
+}
+
+void Node::let_go(bool (*early)(Node& self, Node& successor, Dependency kind)) noexcept {
+  Continuation* newest = successors_.load(std::memory_order_acquire);
+  do {
+    if (newest == nullptr || newest == &closed) return;
+  } while (!successors_.compare_exchange_weak(newest, nullptr, std::memory_order_acq_rel));
+  Continuation* list = nullptr;
+  while (newest != nullptr) {
+    Continuation* const next = newest->next;
+    newest->next = list;
+    list = newest;
+    newest = next;
+  }
+  while (list != nullptr) {
+    Continuation* const next = list->next;
+    if (list->fire != nullptr) {
+      then(*list);
+    } else {
+      Edge& edge = static_cast<Edge&>(*list);
+      Node& successor = *edge.to;
+      if (successor.state() == State::waiting && early(*this, successor, edge.kind)) {
+        successor.predecessor_ended();
+      } else if (!add_successor(edge)) {  // it has ended meanwhile
+        if (failure_ && edge.kind == Dependency::result) successor.poison(*this);
+        successor.predecessor_ended();
+      }
+    }
+    list = next;
+  }
 }
 
 void Node::finish() noexcept {

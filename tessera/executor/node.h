@@ -142,6 +142,11 @@ class Node {
   /// Of a node whose `run` gave Ends::later, by any thread, once: it has ended, and failed if there is an error. Who
   /// calls this holds a reference.
   void end(std::exception_ptr error = nullptr) noexcept;
+  /// The same: it has no result, since `predecessor` has none.
+  void end_without(const Node& predecessor) noexcept;
+  /// Successors of which `early` says so need not wait for its end: the same as if it had ended, for these alone.
+  /// `early` is asked of nodes that are submitted and have not begun, and sees to what becomes of its failure.
+  void let_go(bool (*early)(Node& self, Node& successor, Dependency kind)) noexcept;
 
   /// For people; by default "task".
   virtual std::string name() const { return "task"; }
@@ -168,6 +173,11 @@ class Node {
   /// Of a gated node whose predecessors have ended: whether it may run now. False: somebody else (Turn) lets it ask
   /// again, and may have done so already.
   virtual bool admitted() noexcept { return true; }
+  /// Within `admitted` before that gives false: `ask_again`, which anybody may call once from now on, does so.
+  void put_off() noexcept { pending_.store(1, std::memory_order_relaxed); }
+  void ask_again() noexcept { predecessor_ended(); }
+  /// By a thread that runs it and is about to wait for others.
+  virtual void waits() noexcept {}
   /// It has run, or was skipped: before anybody is told. Accesses end here, and what a function captured goes.
   virtual void done() noexcept {}
 
@@ -211,6 +221,7 @@ class Node {
   void poison(const Node& predecessor) noexcept;
   void fail_with(std::exception_ptr error, bool cancelled) noexcept;
   void forget_predecessors() noexcept;
+  bool add_successor(Continuation& successor) noexcept;  // false: it has ended
 
   static constexpr std::uint32_t unsubmitted = std::uint32_t{1} << 30;
 

@@ -145,6 +145,7 @@ class Executor::Announced {
   Announced(Executor& executor, Node* target, const Group* group)
       : executor_(executor), self_(here_.node), target_(target), group_(group) {
     if (self_ != nullptr) {
+      self_->waits();
       const std::scoped_lock hold(executor_.waits_lock_);
       executor_.waits_.push_back({self_, target, group});
     }

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <list>
+#include <map>
 #include <utility>
 
 #include "tessera/array/elementwise.h"
@@ -28,6 +30,31 @@ struct Counted {
   }
 };
 constinit Counted fetched, written_back, evicted;
+
+/// Of a device that works by itself, for copies of tasks alone, one for each direction: so that they need not wait for
+/// the kernels that are before them in the queue of these. What uses the same memory is ordered as ever.
+struct CopyQueues {
+  std::mutex lock;
+  std::map<Device, std::array<Queue*, 2>> all;  // never destroyed
+};
+constinit os::PerProcess<CopyQueues> copy_queues;
+enum Direction : std::size_t { into, out_of };
+
+Queue& copy_queue(Device device, Direction direction) {
+  if (is_built_in(device.backend)) return current_queue(device);
+  CopyQueues& queues = copy_queues.get();
+  const std::lock_guard hold(queues.lock);
+  Queue*& there = queues.all[device][direction];
+  if (there == nullptr) there = new Queue(device);
+  return *there;
+}
+
+void copy_between(const BufferView& to, const BufferView& from) {
+  const QueueScope source(copy_queue(from.storage->device(), out_of));
+  const QueueScope target(copy_queue(to.storage->device(), into));
+  const Device worker = is_built_in(to.storage->device().backend) ? from.storage->device() : to.storage->device();
+  current_queue(worker).copy(to, from);
+}
 
 /// Copies that no task is using, the least recently used first: of these memory can be had.
 struct Unused {
@@ -172,6 +199,7 @@ bool TaskStorage::written_by_others() const noexcept {
   const KeptAccess* const d = mine != nullptr ? mine->declared(home_) : nullptr;
   const AccessDetails* const more = d != nullptr ? d->known_details() : nullptr;
   if (d != nullptr && (more == nullptr || (!more->reductions && !more->nested))) return false;
+  if (d == nullptr && reduced()) return true;  // who was given it comes before those that reduce into it now
   const std::lock_guard hold(lock());
   if (d == nullptr) return order_.busy(Access::in, whole_part(home_.bytes()));
   return (more->reductions && more->reductions->any()) ||  // of tasks that this one has made
@@ -199,7 +227,6 @@ void TaskStorage::before(Access mode) {
   }
   if (home_outdated_.load(std::memory_order_acquire)) bring_home();
   if (mode != Access::in && !only_home()) {
-  if (d == nullptr && reduced()) return true;  // who was given it comes before those that reduce into it now
     const std::lock_guard hold(moving_);
     for (Copy& c : copies_) c.valid = false;
   }
@@ -255,7 +282,7 @@ void TaskStorage::move(Storage& to, Storage& from) {
   };
   const seeing::Copying seen(from.device(), to.device(), bytes);
   try {
-    current_queue(to.device()).copy(view(to), view(from));
+    copy_between(view(to), view(from));
   } catch (const DeviceError& e) {
     if (valid_devices() != std::vector<Device>{from.device()}) throw;
     fail<DeviceError>({.asked = "use what tasks computed",
@@ -301,14 +328,17 @@ std::shared_ptr<Storage> TaskStorage::acquire(Device device, bool needed, std::s
   return copy->storage;
 }
 
-void TaskStorage::release(Device device, bool written) noexcept {
+void TaskStorage::written(Device device) noexcept {
   if (device == home_.device() && only_home()) return;
   const std::lock_guard hold(moving_);
-  if (written) {
-    home_valid_ = device == home_.device();
-    home_outdated_.store(!home_valid_, std::memory_order_release);
-    for (Copy& c : copies_) c.valid = c.device == device;
-  }
+  home_valid_ = device == home_.device();
+  home_outdated_.store(!home_valid_, std::memory_order_release);
+  for (Copy& c : copies_) c.valid = c.device == device;
+}
+
+void TaskStorage::release(Device device) noexcept {
+  if (device == home_.device() && only_home()) return;
+  const std::lock_guard hold(moving_);
   Copy* const copy = device == home_.device() ? nullptr : copy_on(device);
   if (copy != nullptr && --copy->users == 0) note_unused(device);
 }

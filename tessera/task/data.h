@@ -78,8 +78,10 @@ class TaskStorage final : public Elsewhere {
   bool valid_on(Device device);
   /// Memory of the device with the contents, unless these are not `needed`; stays there until `release`.
   std::shared_ptr<Storage> acquire(Device device, bool needed, std::shared_ptr<Storage> home);
-  /// `written`: the only valid contents are there now.
-  void release(Device device, bool written) noexcept;
+  /// The only valid contents are there now.
+  void written(Device device) noexcept;
+  /// What `acquire` gave is used no more.
+  void release(Device device) noexcept;
   /// The newest contents are at home.
   void bring_home(bool evicting = false);
   /// They are valid at home alone: somebody has written there without saying so to the queue.

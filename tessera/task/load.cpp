@@ -49,8 +49,8 @@ std::int64_t load_clock() noexcept {
       .count();
 }
 
-std::int64_t done_after(const DeviceLoad& load, std::int64_t median, const Missing& missing) noexcept {
-  return (std::int64_t{load.begun()} + 1) * median + static_cast<std::int64_t>(missing.copies) * copy_latency +
+std::int64_t done_after(std::uint32_t before, std::int64_t median, const Missing& missing) noexcept {
+  return (std::int64_t{before} + 1) * median + static_cast<std::int64_t>(missing.copies) * copy_latency +
          static_cast<std::int64_t>(missing.bytes) * 1000 / bytes_per_microsecond;
 }
 

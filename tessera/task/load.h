@@ -51,23 +51,21 @@ Device least_loaded(const std::vector<Device>& devices);
 struct Missing {
   std::uint64_t copies = 0, bytes = 0;
 };
+/// Nanoseconds until a task is done: after `before` others, and its copies at a nominal rate.
+std::int64_t done_after(std::uint32_t before, std::int64_t median, const Missing& missing) noexcept;
+
 /// For a task that is about to begin on `chosen`: of these devices the one that is done with it first, or `chosen`,
-/// unless another is clearly earlier. `missing(device)` tells what it lacks there.
-template <class F>
-Device earliest(Device chosen, const std::vector<Device>& devices, F&& missing);
-
-/// Nanoseconds until a task that begins now is done: after those that have begun, and its copies at a nominal rate.
-std::int64_t done_after(const DeviceLoad& load, std::int64_t median, const Missing& missing) noexcept;
-
-template <class F>
-Device earliest(Device chosen, const std::vector<Device>& devices, F&& missing) {
+/// unless another is clearly earlier. `before(device)` tells how many others are done there before it,
+/// `missing(device)` what it lacks there.
+template <class B, class F>
+Device earliest(Device chosen, const std::vector<Device>& devices, B&& before, F&& missing) {
   std::int64_t shortest = 0;  // of those that are known
   for (const Device d : devices)
     if (const std::int64_t m = DeviceLoad::of(d).median(); m != 0 && (shortest == 0 || m < shortest)) shortest = m;
   if (shortest == 0) return chosen;
   const auto until = [&](Device d) {
     const DeviceLoad& load = DeviceLoad::of(d);
-    return done_after(load, load.median() != 0 ? load.median() : shortest, missing(d));
+    return done_after(before(d), load.median() != 0 ? load.median() : shortest, missing(d));
   };
   const std::int64_t stays = until(chosen);
   Device best = chosen;

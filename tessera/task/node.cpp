@@ -147,9 +147,13 @@ TaskNode::TaskNode(executor::Group& group, Device device, std::shared_ptr<const 
     seen_ = seeing::made(*this);
 }
 
+TaskNode::Counted* TaskNode::counted() const noexcept {
+  return extra_ && extra_->counted ? &*extra_->counted : nullptr;
+}
 void TaskNode::count_load() {
-  extra().counted.emplace(Counted{&DeviceLoad::of(device())});
+  extra().counted.emplace(&DeviceLoad::of(device()));
   extra_->counted->load->place();
+  if (!is_built_in(device().backend)) gate();
 }
 void TaskNode::may_go_to(std::vector<Device> devices) { extra_->counted->others = std::move(devices); }
 
@@ -182,9 +186,67 @@ bool TaskNode::cancel_task() noexcept {
 bool tasks_are_serial() { return setting->serial; }
 
 void TaskNode::submit_task() {
-  if (!setting->serial) return submit_given();
+  if (setting->serial) {
+    const auto given = executor::Ref<TaskNode>::adopt(this);
+    return submit_here();
+  }
+  if (is_built_in(device().backend)) return submit_given();
   const auto given = executor::Ref<TaskNode>::adopt(this);
-  submit_here();
+  submit();
+  // What it comes after may have gone to the device before this was there.
+  if (state() != State::waiting) return;
+  for (const executor::NodeRef& p : predecessors())
+    if (TaskNode* const task = from(p.get())) task->let_followers_go();
+}
+
+/// Now, before `on_device` has ended, it may go into the queue behind that.
+bool TaskNode::follows(TaskNode& on_device, Dependency kind) {
+  Counted* const mine = counted();
+  if (mine == nullptr || is_built_in(device().backend)) return false;
+  const Device there = on_device.device();
+  const std::lock_guard hold(mine->lock);
+  if (!mine->others.empty() && data_ != nullptr && data_->may_move()) {
+    // It need not stay where it was placed: if this is the place, and all that it comes after is here.
+    std::vector<executor::Ref<TaskNode>> also;
+    for (const executor::NodeRef& p : predecessors()) {
+      TaskNode* const task = from(p.get());
+      const Counted* const theirs = task != nullptr ? task->counted() : nullptr;
+      if (theirs == nullptr || !theirs->on_device || task->device() != there) return false;
+      if (task != &on_device) also.emplace_back(*task);
+    }
+    if (std::ranges::find(mine->others, there) == mine->others.end()) return false;
+    const Device best = earliest(
+        there, mine->others, [](Device d) { return DeviceLoad::of(d).begun(); },
+        [&](Device d) { return data_->missing_on(d); });
+    if (best != there) return false;
+    mine->others.clear();
+    go_to(there);
+    const std::lock_guard theirs(on_device.counted()->lock);
+    auto& more = on_device.counted()->also;
+    more.insert(more.end(), also.begin(), also.end());
+  }
+  if (device() != there) return false;
+  mine->early.push_back({executor::Ref<TaskNode>(on_device), kind});
+  return true;
+}
+
+void TaskNode::let_followers_go() {
+  Counted* const mine = counted();
+  if (mine == nullptr || !mine->on_device.load(std::memory_order_acquire)) return;
+  let_go([](Node& self, Node& successor, Dependency kind) {
+    TaskNode* const task = from(&successor);
+    try {
+      return task != nullptr && task->follows(static_cast<TaskNode&>(self), kind);
+    } catch (const std::exception&) {  // no memory: it waits for the end
+      return false;
+    }
+  });
+  std::vector<executor::Ref<TaskNode>> also;
+  {
+    const std::lock_guard hold(mine->lock);
+    also.swap(mine->also);
+  }
+  for (const executor::Ref<TaskNode>& p : also) p->let_followers_go();
 }
 
 TaskNode* TaskNode::current() noexcept { return const_cast<TaskNode*>(from(executor::Executor::current())); }
@@ -197,22 +259,47 @@ executor::Group& plain_tasks(Device device) {
   return DeviceTasks::of(device);
 }
 
-/// Where it is done first, now that it can begin.
-Device TaskNode::settle() {
-  const Device placed = device();
-  if (!extra_ || !extra_->counted || extra_->counted->others.empty() || data_ == nullptr || !data_->may_move())
-    return placed;
-  const Device best = earliest(placed, extra_->counted->others, [&](Device d) { return data_->missing_on(d); });
-  if (best == placed) return placed;
-  device_.store(best, std::memory_order_relaxed);
-  extra_->counted->load->leave();
-  count_load();
-  return best;
+bool TaskNode::has_place() noexcept {
+  return counted() == nullptr || is_built_in(device().backend) || Ahead::take(*this);
+}
+void TaskNode::waits() noexcept {
+  if (counted() != nullptr) Ahead::give(*this);  // what it waits for may need a place
+}
+
+/// Before it begins.
+void TaskNode::go_to(Device other) noexcept {
+  if (other == device()) return;
+  Counted& mine = *counted();
+  mine.load->leave();
+  mine.load = &DeviceLoad::of(other);
+  mine.load->place();
+  device_.store(other, std::memory_order_relaxed);
+}
+
+/// Of what it came after without waiting, and needs: one that has no result; null if all that have ended have one.
+const TaskNode* TaskNode::failed_before() const noexcept {
+  if (const Counted* const mine = counted())
+    for (const Before& p : mine->early)
+      if (p.kind == Dependency::result && p.node->ended() && p.node->failure()) return p.node.get();
+  return nullptr;
 }
 
 executor::Node::Ends TaskNode::run() {
-  const Device device = settle();
-  Counted* const counted = extra_ && extra_->counted ? &*extra_->counted : nullptr;
+  const Device device = this->device();
+  if (!extra_ || !extra_->counted || extra_->counted->early.empty()) [[likely]]
+    return run_on(device);
+  if (const TaskNode* const failed = failed_before()) return end_without(*failed), Ends::later;
+  try {
+    return run_on(device);
+  } catch (...) {
+    extra_->counted->error = std::current_exception();  // perhaps it is theirs: they are not seen to have ended yet
+    end_after(device, Event(), executor::Ref<TaskNode>(*this));
+    return Ends::later;
+  }
+}
+
+executor::Node::Ends TaskNode::run_on(Device device) {
+  Counted* const counted = this->counted();
   if (counted != nullptr) {
     counted->begun = load_clock();
     counted->load->begin();
@@ -246,14 +333,24 @@ executor::Node::Ends TaskNode::run() {
 
 executor::Node::Ends TaskNode::end_of_device_work(Device device) {
   Event event = current_queue(device).record();
-  if (event.done()) {
+  if (extra_->counted->early.empty() && event.done()) {
     event.wait();  // throws what the work failed with
     return Ends::now;
   }
   if (seen_ != 0) [[unlikely]]
     seeing::goes_on(*this);
-  end_after(device, std::move(event), executor::NodeRef(*this));
+  if (data_ != nullptr) data_->left_to_device();
+  const executor::Ref<TaskNode> held(*this);  // it may end now
+  end_after(device, std::move(event), held);
+  extra_->counted->on_device.store(true, std::memory_order_release);
+  let_followers_go();
   return Ends::later;
+}
+
+void TaskNode::end_on_device(std::exception_ptr error) noexcept {
+  // What it came after has ended: their events came before this one's.
+  if (const TaskNode* const failed = failed_before()) return end_without(*failed);
+  end(extra_->counted->error ? extra_->counted->error : std::move(error));
 }
 
 void TaskNode::done() noexcept {
@@ -265,6 +362,8 @@ void TaskNode::done() noexcept {
   if (extra_->counted) {
     if (extra_->counted->begun != 0) extra_->counted->load->end(extra_->counted->begun);
     extra_->counted->load->leave();
+    extra_->counted->early.clear();
+    Ahead::give(*this);
   }
   if (extra_->stop) extra_->stop->outside.reset();
 }

@@ -17,6 +17,7 @@
 #include "tessera/device/context.h"
 #include "tessera/device/memory/storage.h"
 #include "tessera/executor/executor.h"
+#include "tessera/task/ahead.h"
 #include "tessera/task/error.h"
 #include "tessera/task/load.h"
 #include "tessera/task/options.h"
@@ -40,6 +41,8 @@ class TaskData {
   virtual void finish() {}
   /// Whether the task may begin on another device than it was placed on: nobody has relied on that.
   virtual bool may_move() const { return false; }
+  /// Its function has returned, and its work is the device's: who comes after it there finds what it wrote.
+  virtual void left_to_device() noexcept {}
   /// What would have to be copied to begin there.
   virtual Missing missing_on(Device) const { return {}; }
   /// Of a gated task whose predecessors have ended: executor::Node::admitted.
@@ -148,8 +151,9 @@ class TaskNode : public executor::Node {
   static const TaskNode* from(const Node* node) noexcept {
     return node != nullptr && node->kind() == &kind_ ? static_cast<const TaskNode*>(node) : nullptr;
   }
+  static TaskNode* from(Node* node) noexcept { return const_cast<TaskNode*>(from(const_cast<const Node*>(node))); }
   Device device() const noexcept { return device_.load(std::memory_order_relaxed); }
-  /// Before it is submitted: when it begins it goes to one of these, if it is done there earlier (earliest, load.h).
+  /// Before it is submitted: when it begins it goes to one of these, if it is done there earlier (ahead.h).
   void may_go_to(std::vector<Device> devices);
   /// Before that: it counts for its device's load.
   void count_load();
@@ -177,12 +181,16 @@ class TaskNode : public executor::Node {
   bool cancel_task() noexcept;
   /// Lets it go; with TESSERA_TASKS=serial it has ended when this returns. Takes over a reference of the caller's.
   void submit_task();
+  int priority() const noexcept { return options_ ? options_->priority : 0; }
+  /// The event of its work on the device has come, with an error perhaps.
+  void end_on_device(std::exception_ptr error) noexcept;
 
   static TaskNode* current() noexcept;
 
  protected:
   Ends run() final;
-  bool admitted() noexcept override { return data_ == nullptr || data_->take_turns(*this); }
+  bool admitted() noexcept override { return (data_ == nullptr || data_->take_turns(*this)) && has_place(); }
+  void waits() noexcept override;
   void done() noexcept override;
   virtual void call() = 0;
   /// By the destructor of who has the room.
@@ -193,14 +201,32 @@ class TaskNode : public executor::Node {
  private:
   static constexpr char kind_ = 0;
   struct Stop;
+  friend class Ahead;
+  Ends run_on(Device device);
   Ends end_of_device_work(Device device);
-  Device settle();
+  bool has_place() noexcept;
+  const TaskNode* failed_before() const noexcept;
+  bool follows(TaskNode& on_device, Dependency kind);
+  void let_followers_go();
+  void go_to(Device device) noexcept;
 
+  struct Before {
+    executor::Ref<TaskNode> node;
+    Dependency kind;
+  };
   struct Counted {
+    explicit Counted(DeviceLoad* l) : load(l) {}
     DeviceLoad* load;
     std::int64_t begun = 0;
-    std::vector<Device> others;  // where it may go
+    std::vector<Device> others;                 // where it may go
+    bool place = false;                         // among those that are put into the queue (Ahead)
+    std::atomic<bool> on_device = false;        // it has been put there
+    std::mutex lock;                            // of what others say of it before it begins:
+    std::vector<Before> early;                  // on this device, and it did not wait for their end
+    std::vector<executor::Ref<TaskNode>> also;  // what its followers come after, beside it
+    std::exception_ptr error;                   // of its function, if those are to end before it
   };
+  Counted* counted() const noexcept;
   struct Extra;  // what most tasks have none of
   struct DropExtra {
     void operator()(Extra* extra) const noexcept;
@@ -236,7 +262,7 @@ class TaskDraft {
 };
 
 /// `node` ends when `event` has, with what that throws: by a thread of the device, of which each has one.
-void end_after(Device device, Event event, executor::NodeRef node);
+void end_after(Device device, Event event, executor::Ref<TaskNode> node);
 
 }  // namespace detail
 }  // namespace tessera

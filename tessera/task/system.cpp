@@ -35,7 +35,7 @@ struct Failed {
 struct Lane {
   std::mutex lock;
   std::condition_variable changed;
-  std::deque<std::pair<Event, executor::NodeRef>> waiting;
+  std::deque<std::pair<Event, executor::Ref<TaskNode>>> waiting;
   void serve() {
     for (;;) {
       std::unique_lock hold(lock);
@@ -49,7 +49,7 @@ struct Lane {
       } catch (...) {
         error = std::current_exception();
       }
-      node->end(error);
+      node->end_on_device(error);
     }
   }
 };
@@ -166,7 +166,7 @@ executor::FailureRef unasked_failure(std::span<const Device> devices) {
   return nullptr;
 }
 
-void end_after(Device device, Event event, executor::NodeRef node) {
+void end_after(Device device, Event event, executor::Ref<TaskNode> node) {
   Lane* lane = nullptr;
   {
     System& system = *process;

@@ -362,6 +362,7 @@ void TaskAccesses::order() {
 }
 
 bool TaskAccesses::take_turns(executor::Node& node) noexcept {
+  if (!rare_) return true;
   // One after the other in one order for all, those that it has it keeps: nobody waits in a circle.
   Rare& mine = *rare_;
   for (; mine.turns_held < mine.turns.size(); ++mine.turns_held)
@@ -465,6 +466,13 @@ void TaskAccesses::finish() {
   }
 }
 
+void TaskAccesses::left_to_device() noexcept {
+  const KeptAccess* a = first_;
+  for (std::uint32_t i = 0; i < acquired_; ++i, a = a->next_)
+    if (!a->packs_ && writes(a->mode_)) a->data_->written(node_->device());
+  left_ = true;
+}
+
 void TaskAccesses::end(const executor::Failure* failure) noexcept {
   if (failure != nullptr) [[unlikely]]
     for_each([&](const KeptAccess& a) {
@@ -472,7 +480,10 @@ void TaskAccesses::end(const executor::Failure* failure) noexcept {
     });
   KeptAccess* a = first_;
   for (; acquired_ > 0; --acquired_, a = a->next_)
-    if (!a->packs_) a->data_->release(node_->device(), writes(a->mode_));
+    if (!a->packs_) {
+      if (writes(a->mode_) && !left_) a->data_->written(node_->device());
+      a->data_->release(node_->device());
+    }
   if (rare_) [[unlikely]]
     while (rare_->turns_held > 0) rare_->turns[--rare_->turns_held]->give();
   ended_.store(true, std::memory_order_release);

@@ -53,6 +53,7 @@ class TaskAccesses final : public TaskData {
   bool may_move() const override;
   Missing missing_on(Device device) const override;
   bool take_turns(executor::Node& node) noexcept override;
+  void left_to_device() noexcept override;
   void end(const executor::Failure* failure) noexcept override;
   void destroy() noexcept override;
 
@@ -122,6 +123,7 @@ class TaskAccesses final : public TaskData {
   std::uint32_t acquired_ = 0;           // of them, those that are where the task runs
   executor::SpinLock lock_;
   std::atomic<bool> ended_ = false;
+  bool left_ = false;  // to the device, with what it wrote
   const bool in_room_;
 };
 static_assert(sizeof(TaskAccesses) <= AccessRoom::bytes && alignof(TaskAccesses) <= alignof(AccessRoom));

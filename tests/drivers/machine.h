@@ -340,6 +340,7 @@ class Machine {
   std::uint32_t streams_ = 0;
   std::map<std::string, std::uint64_t> counts_;
   std::map<int, std::uint64_t> operations_;
+  std::map<int, int> kernels_;  ///< of each device, those that run now
 };
 
 /// Adds everything of `other` to `clock`.

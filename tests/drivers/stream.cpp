@@ -95,6 +95,9 @@ void Machine::serve(Stream& stream) {
       const std::uint32_t delay = settings_.delay_us != 0 && stream.random() % 4 == 0
                                       ? static_cast<std::uint32_t>(stream.random() % settings_.delay_us)
                                       : 0;
+      if (work.module != nullptr) ++kernels_[context.device];
+      if (work.module == nullptr && work.run && !work.touches.empty() && kernels_[context.device] != 0)
+        ++counts_["copies beside kernels"];
       hold.unlock();
       if (delay != 0) std::this_thread::sleep_for(std::chrono::microseconds(delay));
       if (work.late != ok)
@@ -103,6 +106,7 @@ void Machine::serve(Stream& stream) {
         code = run(work, context.device);
       work.run = nullptr;
       hold.lock();
+      if (work.module != nullptr) --kernels_[context.device];
     }
     if (code != ok) (work.late != ok ? context.deferred : context.sticky) = code;
     for (const Touch& touch : work.touches) --touch.memory->queued;
