@@ -85,7 +85,7 @@ void run_one(std::uint64_t i, HangWatch& watch) {
   counts.tasks += c.tasks, counts.threw += c.threw, counts.skipped += c.skipped, counts.cancelled += c.cancelled;
 }
 
-TEST(RegionPrograms, Behaviour28MeanWhatTheyMeanInOrderOnOneTwoAndFourDevices) {
+TEST(RegionPrograms, MeanWhatTheyMeanInOrderOnOneTwoAndFourDevices) {
   ::setenv("TESSERA_WATCHDOG", "60", 0);
   HangWatch watch;
   for (std::uint64_t i = 0; i < programs() && !HasFailure(); ++i) run_one(i, watch);
