@@ -257,11 +257,19 @@ TEST(Move, AMissingDeviceIsAnErrorAlsoWhereNothingMoves) {
   EXPECT_EQ(to(std::string("text"), there), "text");
 }
 
+// The type of what is moved is known when compiling.
+using Nested = std::tuple<Array, std::tuple<Array, int>, std::vector<Layer>>;
+static_assert(std::is_same_v<decltype(to(std::declval<const Nested&>(), here)), Nested>);
+static_assert(std::is_same_v<decltype(std::declval<Record>() | here), Record>);
+static_assert(std::is_same_v<decltype(device_of(std::declval<Nested>())), std::optional<Device>>);
+
 TEST(DeviceOf, TheCommonDeviceNoneOrAnErrorThatNamesThePaths) {
   EXPECT_EQ(device_of(5), std::nullopt);
   EXPECT_EQ(device_of(std::vector<Array>{}), std::nullopt);
   EXPECT_EQ(device_of(std::string("x")), std::nullopt);
   EXPECT_EQ(device_of(Generator(1)), std::nullopt);
+  EXPECT_EQ(device_of([](int n) { return n; }), std::nullopt);
+  EXPECT_EQ(device_of(std::vector<std::optional<Array>>(3)), std::nullopt);
   const Array x = numbers(3);
   EXPECT_EQ(device_of(x.transpose().slice(0, 0, 2)), here);
   EXPECT_EQ(device_of(std::tuple(x | there, Array())), there) << "an array without elements yields";

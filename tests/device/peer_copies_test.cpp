@@ -39,9 +39,7 @@ class PeerCopies : public ::testing::TestWithParam<Backend> {
         test::with_fakes(all),
         [&] {
           std::string text = work();
-          char said[2048] = "";
-          library().function<int(char*, std::size_t)>("tessera_fake_breaches")(said, sizeof said);
-          return text + (*said == 0 ? "" : "\nBREACH: " + std::string(said));
+          return text + test::breach_lines(test::fake_library(test::fake_backend(GetParam()).driver));
         },
         60);
   }

@@ -62,9 +62,7 @@ TEST_P(ConsumersStream, KeepsTheMemoryUntilItsWorkIsDone) {
       for (std::int64_t i = 0; i < n; i += n - 1)
         if (const float is = got[static_cast<std::size_t>(round * n + i)]; is != static_cast<float>(round))
           said += "round " + std::to_string(round) + " gives " + std::to_string(is) + "; ";
-    char breaches[2048] = "";
-    driver.function<int(char*, std::size_t)>("tessera_fake_breaches")(breaches, sizeof breaches);
-    return said + breaches;
+    return said + test::breaches(file);
   };
   EXPECT_EQ(test::in_child(test::with_fakes(), body), "");
 }
@@ -122,9 +120,7 @@ TEST_P(CaptureOfOthers, IsNotBrokenByWhatWeDo) {
     int mode = 0;
     call("ThreadExchangeStreamCaptureMode", &mode);
     if (mode != 0) said += "the thread's mode is now " + std::to_string(mode) + "; ";
-    char breaches[2048] = "";
-    driver.function<int(char*, std::size_t)>("tessera_fake_breaches")(breaches, sizeof breaches);
-    return said + breaches;
+    return said + test::breaches(file);
   };
   EXPECT_EQ(test::in_child(test::with_fakes(), body), "");
 }

@@ -87,7 +87,7 @@ Code Machine::capture(Stream& stream, Work work, bool waits) {
     return breach_locked(work.what + " is put into a stream that another thread captures", capture_wrong_thread);
   }
   const bool barrier = work.order.barrier && work.order.signal == nullptr && work.order.waits.empty();
-  if (waits || (!work.run && !barrier) || work.tells_host || !work.after.empty()) {
+  if (waits || (!work.run && !barrier) || !work.after.empty()) {
     stream.spoilt = true;
     return breach_locked(work.what + " cannot be captured here", capture_unsupported);
   }

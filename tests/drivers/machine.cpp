@@ -174,16 +174,6 @@ Code Machine::retain(int device, Context** context) {
   return ok;
 }
 
-Code Machine::release(int device) {
-  Context* c = primary(device);
-  if (c == nullptr) return invalid_device;
-  std::lock_guard hold(lock_);
-  if (c->retained == 0)
-    return breach_locked("the primary context is released more often than retained", invalid_context);
-  if (--c->retained == 0) c->live = false;
-  return ok;
-}
-
 // For tests.
 
 std::vector<std::string> Machine::breaches() {

@@ -91,7 +91,6 @@ struct Work {
   std::vector<std::pair<Stream*, std::uint64_t>> after;
   std::uint64_t sequence = 0;
   Clock clock;
-  bool tells_host = false;   ///< a callback: the host knows of everything before it
   Code late = ok;            ///< it will fail with this, and only those who wait are told
   Module* module = nullptr;  ///< of a launch
 };
@@ -206,7 +205,6 @@ class Machine {
 
   Context* primary(int device);
   Code retain(int device, Context** context);
-  Code release(int device);
 
   Code allocate(Context& context, std::size_t bytes, std::uint64_t* address);
   Code free(std::uint64_t address);
@@ -228,7 +226,6 @@ class Machine {
   Code wait(Stream& stream, Event& event);
   Code synchronise(Event& event);
   Code query(Event& event);
-  Code callback(Stream& stream, std::function<void()> function);
 
   /// Whether a device may be given access to another's memory, and giving it to the context.
   bool can_reach(int device, int peer);

@@ -110,7 +110,6 @@ void Machine::serve(Stream& stream) {
     }
     if (code != ok) (work.late != ok ? context.deferred : context.sticky) = code;
     for (const Touch& touch : work.touches) --touch.memory->queued;
-    if (work.tells_host) merge(host_clock_, work.clock);
     stream.completed = work.sequence;
     changed_.notify_all();
   }
@@ -325,17 +324,6 @@ Code Machine::query(Event& event) {
   if (event.stream->completed < event.sequence) return not_ready;
   merge(host_clock_, event.clock);
   return context.deferred;
-}
-
-Code Machine::callback(Stream& stream, std::function<void()> function) {
-  Work work;
-  work.what = "a callback";
-  work.tells_host = true;
-  work.run = [function = std::move(function)] {
-    function();
-    return ok;
-  };
-  return enqueue(stream, std::move(work), false);
 }
 
 }  // namespace tessera::fake

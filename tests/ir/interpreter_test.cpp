@@ -152,56 +152,8 @@ TEST(Interpreter, DeletingABarrierOfTheTiledProductIsReported) {
   }
 }
 
-TEST(Interpreter, SoftmaxOfARow) {
-  std::mt19937_64 rng(test_seed());
-  const Function fn = block_kernel("softmax", {64, 1, 1}, [] {
-    BufferRef x = in("x"), y = out("y");
-    Value n = scalar_param("n", DType::index);
-    Value row = block_id() * n;
-    Variable top(DType::f32, -std::numeric_limits<float>::infinity());
-    for_(thread_id(), n, 64, [&](Value i) { top.set(max(top.get(), x.load(row + i))); });
-    Value most = block_max(top.get());
-    Variable sum(DType::f32, 0.f);
-    for_(thread_id(), n, 64, [&](Value i) { sum.set(sum.get() + exp(x.load(row + i) - most)); });
-    Value total = block_sum(sum.get());
-    for_(thread_id(), n, 64, [&](Value i) { y.store(row + i, exp(x.load(row + i) - most) / total); });
-  });
-  for (std::size_t n : {1, 5, 64, 65, 200}) {
-    std::vector<float> x = random_floats(3 * n, rng, -20, 20), y(3 * n, nan);
-    run(fn, {3, 1, 1}, {arg(x), arg(y), index_arg(static_cast<std::int64_t>(n))});
-    for (std::size_t r = 0; r < 3; ++r) {
-      double sum = 0, most = -1e9;
-      for (std::size_t i = 0; i < n; ++i) most = std::max(most, double(x[r * n + i]));
-      for (std::size_t i = 0; i < n; ++i) sum += std::exp(x[r * n + i] - most);
-      for (std::size_t i = 0; i < n; ++i) ASSERT_NEAR(y[r * n + i], std::exp(x[r * n + i] - most) / sum, 1e-6);
-    }
-    EXPECT_TRUE(findings(fn, {3, 1, 1}, {arg(x), arg(y), index_arg(static_cast<std::int64_t>(n))}).empty());
-  }
-}
-
 // Control flow.
 
-TEST(Interpreter, CollatzTakesEachThreadItsOwnTime) {
-  const Function fn = map_kernel("collatz", [] {
-    BufferRef y = out("y", DType::i32);
-    Value i = global_id();
-    Variable n(DType::i32, cast(DType::i32, i + 1)), steps(DType::i32, 0);
-    while_([&] { return n.get() != 1; },
-           [&] {
-             if_(
-                 n.get() % 2 == 0, [&] { n.set(n.get() / 2); }, [&] { n.set(3 * n.get() + 1); });
-             steps.set(steps.get() + 1);
-           });
-    y.store(i, steps.get());
-  });
-  std::vector<std::int32_t> y(1000, -1);
-  run(fn, {1000, 1, 1}, {arg(y)});
-  for (int i = 0; i < 1000; ++i) {
-    int steps = 0;
-    for (int n = i + 1; n != 1; ++steps) n = n % 2 == 0 ? n / 2 : 3 * n + 1;
-    ASSERT_EQ(y[static_cast<std::size_t>(i)], steps) << i;
-  }
-}
 TEST(Interpreter, LoopsWithOwnBoundsStepsAndNesting) {
   const Function fn = map_kernel("loops", [] {
     BufferRef y = out("y", DType::i32);
@@ -589,85 +541,6 @@ TEST(Interpreter, AtomicsOnSharedMemory) {
 
 // Types.
 
-TEST(Interpreter, SixteenBitFloatsComputeAsFloatsAndRoundWhenStored) {
-  std::mt19937_64 rng(test_seed());
-  const Function fn = map_kernel("halves", [] {
-    BufferRef h = in("h", DType::f16), b = in("b", DType::bf16), ho = out("ho", DType::f16),
-              bo = out("bo", DType::bf16);
-    Value i = global_id();
-    ho.store(i, h.load(i) * 3.f + b.load(i));
-    bo.store(i, select(i % 2 == 0, b.load(i), cast(DType::bf16, h.load(i))));
-  });
-  std::vector<float> f = random_floats(1000, rng, -100, 100);
-  f[0] = nan, f[1] = 1e30f, f[2] = -0.f, f[3] = 1e-7f, f[4] = -std::numeric_limits<float>::infinity();
-  std::vector<half> h(1000), ho(1000);
-  std::vector<bfloat16> b(1000), bo(1000);
-  for (std::size_t i = 0; i < 1000; ++i) h[i] = half(f[i]), b[i] = bfloat16(f[999 - i]);
-  run(fn, {1000, 1, 1}, {arg(h), arg(b), arg(ho), arg(bo)});
-  for (std::size_t i = 0; i < 1000; ++i) {
-    const float expected = static_cast<float>(h[i]) * 3.f + static_cast<float>(b[i]);
-    EXPECT_EQ(ho[i].bits, half(expected).bits) << i;
-    EXPECT_EQ(bo[i].bits, i % 2 == 0 ? b[i].bits : bfloat16(static_cast<float>(h[i])).bits) << i;
-  }
-}
-TEST(Interpreter, DoublesAndMathFunctions) {
-  const Function fn = map_kernel("doubles", [] {
-    BufferRef x = in("x", DType::f64), y = out("y", DType::f64);
-    Value i = global_id(), v = x.load(i);
-    y.store(i, exp(v) + log(abs(v) + 1.0) * sin(v) - cos(v) * tanh(v) + erf(v) + pow(abs(v), 1.5) + fma(v, v, 2.0) +
-                   sqrt(abs(v)));
-  });
-  std::mt19937_64 rng(test_seed());
-  std::vector<double> x(300), y(300, nan);
-  for (double& v : x) v = std::uniform_real_distribution<double>(-3, 3)(rng);
-  run(fn, {300, 1, 1}, {arg(x), arg(y)});
-  for (std::size_t i = 0; i < 300; ++i) {
-    const double v = x[i], a = std::fabs(v);
-    EXPECT_NEAR(y[i],
-                std::exp(v) + std::log(a + 1) * std::sin(v) - std::cos(v) * std::tanh(v) + std::erf(v) +
-                    std::pow(a, 1.5) + v * v + 2 + std::sqrt(a),
-                1e-12);
-  }
-}
-TEST(Interpreter, VectorsAreLoadedStoredAndTakenApart) {
-  for (const std::uint8_t lanes : {2, 3, 4}) {
-    const Function fn = map_kernel("vectors", [&] {
-      BufferRef x = in("x"), y = out("y");
-      Value i = global_id() * static_cast<int>(lanes);
-      Value v = x.load_vector(i, lanes);
-      std::vector<NodeId> reversed;
-      for (int c = lanes - 1; c >= 0; --c) reversed.push_back((extract(v, static_cast<std::uint32_t>(c)) * 2.f).id());
-      Value r(Builder::current().make_vector(reversed));
-      y.store(i, select(global_id() % 2 == 0, r, v));
-    });
-    const std::size_t n = 100;
-    std::vector<float> x(n * lanes), y(n * lanes, nan);
-    std::iota(x.begin(), x.end(), 1.f);
-    run(fn, {n, 1, 1}, {arg(x), arg(y)});
-    for (std::size_t i = 0; i < n; ++i)
-      for (std::size_t c = 0; c < lanes; ++c)
-        EXPECT_EQ(y[i * lanes + c], i % 2 == 0 ? 2 * x[i * lanes + lanes - 1 - c] : x[i * lanes + c]);
-    EXPECT_TRUE(findings(fn, {n, 1, 1}, {arg(x), arg(y)}).empty());
-    EXPECT_FALSE(findings(fn, {n + 1, 1, 1}, {arg(x), arg(y)}).empty());
-  }
-}
-TEST(Interpreter, VectorsInLocalMemory) {
-  const Function fn = map_kernel("vector_locals", [] {
-    BufferRef x = in("x"), y = out("y");
-    Builder& b = Builder::current();
-    BufferRef mine(b.local({DType::f32, 4}, 2));
-    Value i = global_id();
-    Value v = x.load_vector(i * 4, 4);
-    if_(i % 3 == 0, [&] { mine.store(i % 2, v); });
-    Value w = mine.load(i % 2), z = mine.load(1);
-    y.store(i, extract(w, 0) + extract(w, 3) + extract(z, 1));
-  });
-  std::vector<float> x(400), y(100, nan);
-  std::iota(x.begin(), x.end(), 0.f);
-  run(fn, {100, 1, 1}, {arg(x), arg(y)});
-  for (std::size_t i = 0; i < 100; ++i)
-    EXPECT_EQ(y[i], i % 3 != 0 ? 0.f : x[4 * i] + x[4 * i + 3] + (i % 2 == 1 ? x[4 * i + 1] : 0.f)) << i;
-}
 TEST(Interpreter, BoolsAreStoredAsZeroOrOneAndReadAsNotZero) {
   const Function fn = map_kernel("bools", [] {
     BufferRef x = in("x", DType::boolean), y = out("y", DType::boolean);

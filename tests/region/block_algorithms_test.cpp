@@ -108,7 +108,7 @@ std::vector<Scope> scopes() {
 }
 
 // |c - a b| <= (k + 2) u |a| |b|, whatever the order of the sums.
-TEST_P(OnEveryDevice, Behaviour47ProductsAreThoseOfPlainLoops) {
+TEST_P(OnEveryDevice, ProductsAreThoseOfPlainLoops) {
   Cases cases(random);
   struct Case {
     std::int64_t m, k, n;
@@ -165,7 +165,7 @@ TEST_P(OnEveryDevice, Behaviour47ProductsAreThoseOfPlainLoops) {
 
 // |l lt - a| <= 4 (n + 1) u |l| |l|t, and l is that of plain loops as far as so well conditioned a matrix determines
 // it.
-TEST_P(OnEveryDevice, Behaviour48FactorsAndSolutionsAreThoseOfLapack) {
+TEST_P(OnEveryDevice, FactorsAndSolutionsAreThoseOfLapack) {
   Cases cases(random);
   const std::vector<std::pair<std::int64_t, std::int64_t>> sizes = {{0, 3}, {1, 1},   {1, 4},   {7, 3},
                                                                     {8, 4}, {13, 13}, {13, 20}, {13, 5}};
@@ -206,7 +206,7 @@ TEST_P(OnEveryDevice, Behaviour48FactorsAndSolutionsAreThoseOfLapack) {
   }
 }
 
-TEST_P(OnEveryDevice, Behaviour11And45EveryWayToMakeThemOnTheDevicesAskedFor) {
+TEST_P(OnEveryDevice, EveryWayToMakeThemOnTheDevicesAskedFor) {
   const DeviceScope at(home);
   const Scope several = Scope(GetParam()) | interp({0, 1, 2});
   const std::vector<Distribution> distributions = {
@@ -270,7 +270,7 @@ TEST(BlockRandom, NumbersAreTheSameForFiveTilingsOnFourDevices) {
   EXPECT_NE(BlockArray::random_uniform({7, 9}, {4, 4}, 6, cpu()).gather(home).to_vector<float>(), uniform);
 }
 
-TEST_P(OnEveryDevice, Behaviour46ReductionsOverAllAndAnyAxes) {
+TEST_P(OnEveryDevice, ReductionsOverAllAndAnyAxes) {
   const DeviceScope at(home);
   const Array x = random_uniform({5, 6, 7}, 1, -1, 1),
               whole = random_uniform({5, 6, 7}, 2, -50, 50).astype(DType::i32).eval();
@@ -304,7 +304,7 @@ TEST_P(OnEveryDevice, Behaviour46ReductionsOverAllAndAnyAxes) {
   expect_throw<ShapeError>([&] { sum(none, 2); }, {"sum", "2"});
 }
 
-TEST_P(OnEveryDevice, Behaviour49ElementsScalarsSlicesAndMistakes) {
+TEST_P(OnEveryDevice, ElementsScalarsSlicesAndMistakes) {
   const DeviceScope at(home);
   const Array x = random_uniform({6, 5}, 1, 1, 2);
   const auto values = [](const auto& a) {
@@ -337,7 +337,7 @@ TEST_P(OnEveryDevice, Behaviour49ElementsScalarsSlicesAndMistakes) {
 }
 
 // In 2-D; mass is kept by a difference that wraps.
-TEST_P(OnEveryDevice, Behaviour50StencilsKeepMassAndReadOnlyWhatWasThere) {
+TEST_P(OnEveryDevice, StencilsKeepMassAndReadOnlyWhatWasThere) {
   const DeviceScope at(home);
   for (const Scope& scope : scopes()) {
     BlockArray a = BlockArray::zeros({12, 10}, {5, 4}, DType::f32, scope);

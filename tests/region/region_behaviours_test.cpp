@@ -54,7 +54,7 @@ Copied copies_of(F&& work) {
 // --- What a region is
 // ------------------------------------------------------------------------------------------------------
 
-TEST_P(OnEveryDevice, Behaviour13ARegionWaitsForAllAndThrowsTheFirstError) {
+TEST_P(OnEveryDevice, ARegionWaitsForAllAndThrowsTheFirstError) {
   const Scope here{GetParam()};
   Array x = on(GetParam(), {4}, 0);
   const auto body = [&] {
@@ -103,7 +103,7 @@ std::vector<int> order_of(Region& r, const std::vector<std::vector<Accessed>>& t
   return order;
 }
 
-TEST_P(OnEveryDevice, Behaviour14WritersAndReadersOfOneArrayAreInOrder) {
+TEST_P(OnEveryDevice, WritersAndReadersOfOneArrayAreInOrder) {
   Array x = on(GetParam(), {4}, 0), y = on(GetParam(), {4}, 0);
   const std::vector<int> one_after_the_other = {0, 1, 2};
   const std::vector<std::vector<std::vector<Accessed>>> ordered = {
@@ -133,7 +133,7 @@ TEST_P(OnEveryDevice, Behaviour14WritersAndReadersOfOneArrayAreInOrder) {
   }
 }
 
-TEST_P(OnEveryDevice, Behaviour15And17ViewsThatOverlapAreInOrder) {
+TEST_P(OnEveryDevice, ViewsThatOverlapAreInOrder) {
   Array m = on(GetParam(), {8, 8}, 0);
   Array middle = m.slice(0, 2, 6).slice(1, 2, 6), rows = m.slice(0, 1, 3), columns = m.slice(1, 2, 4);
   Array quadrants[] = {m.slice(0, 0, 4).slice(1, 0, 4), m.slice(0, 0, 4).slice(1, 4, 8),
@@ -152,7 +152,7 @@ TEST_P(OnEveryDevice, Behaviour15And17ViewsThatOverlapAreInOrder) {
 }
 
 // Writers of parts that overlap, each on another device; and parts that do not, of which the whole is made.
-TEST_P(OnEveryDevice, Behaviour18And34PartsWrittenOnSeveralDevicesMakeOneWhole) {
+TEST_P(OnEveryDevice, PartsWrittenOnSeveralDevicesMakeOneWhole) {
   const std::vector<Device> devices = four();
   Array m = on(home, {6, 6}, 1);
   Array a = m.slice(0, 0, 3), b = m.slice(0, 2, 5), c = m.slice(0, 4, 6);
@@ -180,7 +180,7 @@ TEST_P(OnEveryDevice, Behaviour18And34PartsWrittenOnSeveralDevicesMakeOneWhole) 
   EXPECT_EQ(m.to_vector<float>(), expected) << "at home";
 }
 
-TEST_P(OnEveryDevice, Behaviour20AChainThroughACopy) {
+TEST_P(OnEveryDevice, AChainThroughACopy) {
   const Scope here{GetParam()};
   Array a = on(GetParam(), {16}, 1), b = on(GetParam(), {16}, 0), c = on(GetParam(), {16}, 0);
   Region r({.scope = here});
@@ -194,7 +194,7 @@ TEST_P(OnEveryDevice, Behaviour20AChainThroughACopy) {
   EXPECT_EQ(c.to_vector<float>(), Floats(16, 20 * (2 + 21) / 2.0f));
 }
 
-TEST_P(OnEveryDevice, Behaviour21ATreeOfAThousandArrays) {
+TEST_P(OnEveryDevice, ATreeOfAThousandArrays) {
   const std::size_t n = GetParam().backend == Backend::cpu ? 1000 : 100;
   std::vector<Array> all;
   for (std::size_t i = 0; i < n; ++i) all.push_back(on(GetParam(), {8}, static_cast<double>(i)));
@@ -206,7 +206,7 @@ TEST_P(OnEveryDevice, Behaviour21ATreeOfAThousandArrays) {
   EXPECT_EQ(all[0].to_vector<float>(), Floats(8, static_cast<float>(n * (n - 1) / 2)));
 }
 
-TEST_P(OnEveryDevice, Behaviour22CholeskyAsALoopOverTilesOfOneMatrix) {
+TEST_P(OnEveryDevice, CholeskyAsALoopOverTilesOfOneMatrix) {
   const bool fast = GetParam().backend == Backend::cpu;
   const std::int64_t n = fast ? 300 : 40, side = n / 10;
   const Array x = random_uniform({n, n}, 3, -1, 1, home);
@@ -241,7 +241,7 @@ TEST_P(OnEveryDevice, Behaviour22CholeskyAsALoopOverTilesOfOneMatrix) {
   EXPECT_LT(max(abs(tril(a.to(home)) - expected)).item<float>(), 1e-3f);
 }
 
-TEST_P(OnEveryDevice, Behaviour23AnInnerScopeThatIsImpossibleIsAnErrorAndTheOuterOneGoesOn) {
+TEST_P(OnEveryDevice, AnInnerScopeThatIsImpossibleIsAnErrorAndTheOuterOneGoesOn) {
   Array x = on(GetParam(), {4}, 0);
   Region r({.scope = Scope(GetParam())});
   r.spawn([](Array& v) { v += 1; }, inout(x));
@@ -256,7 +256,7 @@ TEST_P(OnEveryDevice, Behaviour23AnInnerScopeThatIsImpossibleIsAnErrorAndTheOute
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 2));
 }
 
-TEST_P(OnEveryDevice, Behaviour25ViewsOfTilesAreCheckedWhereTheyAreMade) {
+TEST_P(OnEveryDevice, ViewsOfTilesAreCheckedWhereTheyAreMade) {
   BlockArray a = BlockArray::zeros({7, 5}, {4, 3}, DType::f32, GetParam());
   expect_throw<ShapeError>([&] { a.tile(2, 0); }, {"(2, 0)", "no such tile"});
   expect_throw<ShapeError>([&] { a.tile(-1, 0); }, {"no such tile"});
@@ -276,7 +276,7 @@ TEST_P(OnEveryDevice, Behaviour25ViewsOfTilesAreCheckedWhereTheyAreMade) {
 // --- Copies
 // ------------------------------------------------------------------------------------------------------------
 
-TEST_P(OnEveryDevice, Behaviour29To32CopiesAreThoseThatAreNeeded) {
+TEST_P(OnEveryDevice, CopiesAreThoseThatAreNeeded) {
   const Device there = GetParam();
   const std::uint64_t one = there == home ? 0 : 1;
   const auto add = [](Array& v) { v += 1; };
@@ -304,7 +304,7 @@ TEST_P(OnEveryDevice, Behaviour29To32CopiesAreThoseThatAreNeeded) {
   EXPECT_EQ(fresh.to_vector<float>(), Floats(256, 7));
 }
 
-TEST_P(OnEveryDevice, Behaviour33CopiesGoWithTheArrayAndTheArrayStays) {
+TEST_P(OnEveryDevice, CopiesGoWithTheArrayAndTheArrayStays) {
   const Device there = GetParam();
   Array x = on(home, {1 << 16}, 1);
   std::weak_ptr<Storage> copy;

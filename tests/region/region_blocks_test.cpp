@@ -21,7 +21,7 @@ Floats values_of(const BlockArray& a) { return a.gather(Device{}).to_vector<floa
 /// The test's, the processor and interpreters.
 Scope several() { return Scope(current_device()) | cpu() | interp({0, 1}); }
 
-TEST_P(OnEveryDevice, Behaviour26AWholeBlockArrayIsAnArgumentOfOneTask) {
+TEST_P(OnEveryDevice, AWholeBlockArrayIsAnArgumentOfOneTask) {
   BlockArray a = BlockArray::full({5, 7}, {2, 3}, 2, DType::f32, several());
   BlockArray b = BlockArray::zeros({5, 7}, {2, 3}, DType::f32, several());
   Region r({.scope = Scope(GetParam())});

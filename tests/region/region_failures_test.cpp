@@ -28,7 +28,7 @@ Array ones(const Shape& shape) { return Array::full(shape, 1, DType::f32, Device
 /// Another than the test's.
 Device other() { return current_device() == Device{} ? Device{Backend::interp, 0} : Device{}; }
 
-TEST_P(OnEveryDevice, Behaviour35WhatDependsOnAFailureIsSkippedOnOtherDevicesToo) {
+TEST_P(OnEveryDevice, WhatDependsOnAFailureIsSkippedOnOtherDevicesToo) {
   const Device here = GetParam(), there = other();
   Array x = ones({4}), y = ones({4}), z = ones({4});
   Region r;

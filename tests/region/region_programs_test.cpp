@@ -86,7 +86,7 @@ void run_one(std::uint64_t i, HangWatch& watch) {
   counts.combined += c.combined, counts.dropped += c.dropped, counts.open += c.open;
 }
 
-TEST(RegionPrograms, Behaviour28MeanWhatTheyMeanInOrderOnOneTwoAndFourDevices) {
+TEST(RegionPrograms, MeanWhatTheyMeanInOrderOnOneTwoAndFourDevices) {
   ::setenv("TESSERA_WATCHDOG", "60", 0);
   HangWatch watch;
   for (std::uint64_t i = 0; i < programs() && !HasFailure(); ++i) run_one(i, watch);

@@ -17,7 +17,7 @@
 #include "tessera/kernel/buffer.h"
 #include "tessera/kernel/kernel.h"
 #include "tests/support/errors.h"
-#include "tests/support/in_child.h"
+#include "tests/support/fake_backends.h"
 
 namespace tessera {
 namespace {
@@ -29,11 +29,7 @@ using test::Variables;
 const std::string library = TESSERA_FAKES "/libfake_metal.so";
 constexpr Device first{Backend::metal, 0}, second{Backend::metal, 1};  ///< of unified memory, and with its own
 
-std::string breaches() {
-  char text[2048] = "";
-  os::Library::open(library).function<int(char*, std::size_t)>("tessera_fake_breaches")(text, sizeof text);
-  return *text == 0 ? "" : "\nBREACH: " + std::string(text);
-}
+std::string breaches() { return test::breach_lines(library); }
 std::string run(const Variables& changed, const std::function<std::string()>& work) {
   Variables all = {{"TESSERA_METAL_LIBRARY", library}};
   all.insert(all.end(), changed.begin(), changed.end());
@@ -363,77 +359,67 @@ TEST(FakeMetal, NotesEachMisuse) {
     const char* breach;
     std::function<void(Runtime&)> misuse;
   };
+  constexpr std::uint64_t zero = 0;
   const auto commands = [](Runtime& r) { return r.send<Id>(r.send<Id>(r.device, "newCommandQueue"), "commandBuffer"); };
+  /// Between the beginning and the end of an encoder of this kind.
+  const auto encoding = [&](const char* kind, std::function<void(Runtime&, Id)> misuse) {
+    return [commands, kind, misuse](Runtime& r) {
+      const Id encoder = r.send<Id>(commands(r), kind);
+      misuse(r, encoder);
+      r.send<void>(encoder, "endEncoding");
+    };
+  };
+  const char *const compute = "computeCommandEncoder", *const blit = "blitCommandEncoder";
+  const auto set_memory = [](Runtime& r, Id encoder, std::uint64_t bytes) {
+    r.send<void>(encoder, "setThreadgroupMemoryLength:atIndex:", bytes, zero);
+  };
+  const auto copy = [](Runtime& r, Id encoder, std::uint64_t to, std::uint64_t bytes) {
+    r.send<void>(encoder, "copyFromBuffer:sourceOffset:toBuffer:destinationOffset:size:", r.buffer(64), zero,
+                 r.buffer(to), zero, bytes);
+  };
+  const auto release = [](Runtime& r, Id object) { r.send<void>(object, "release"); };
   const Case cases[] = {
       {"waitUntilCompleted before commit", [&](Runtime& r) { r.send<void>(commands(r), "waitUntilCompleted"); }},
       {"committed twice",
        [&](Runtime& r) {
          const Id buffer = commands(r);
-         r.send<void>(buffer, "commit");
-         r.send<void>(buffer, "commit");
-         r.send<void>(buffer, "waitUntilCompleted");
+         for (const char* call : {"commit", "commit", "waitUntilCompleted"}) r.send<void>(buffer, call);
        }},
       {"commit while an encoder is open",
        [&](Runtime& r) {
-         const Id buffer = commands(r), encoder = r.send<Id>(buffer, "blitCommandEncoder");
-         r.send<void>(buffer, "commit");
-         r.send<void>(encoder, "endEncoding");
+         const Id buffer = commands(r), encoder = r.send<Id>(buffer, blit);
+         r.send<void>(buffer, "commit"), r.send<void>(encoder, "endEncoding");
        }},
       {"while another is open",
        [&](Runtime& r) {
-         const Id buffer = commands(r), encoder = r.send<Id>(buffer, "blitCommandEncoder");
-         r.send<Id>(buffer, "computeCommandEncoder");
-         r.send<void>(encoder, "endEncoding");
+         const Id buffer = commands(r), encoder = r.send<Id>(buffer, blit);
+         r.send<Id>(buffer, compute), r.send<void>(encoder, "endEncoding");
        }},
       {"after endEncoding",
        [&](Runtime& r) {
-         const Id encoder = r.send<Id>(commands(r), "computeCommandEncoder");
-         r.send<void>(encoder, "endEncoding");
-         r.send<void>(encoder, "setThreadgroupMemoryLength:atIndex:", std::uint64_t{16}, std::uint64_t{0});
+         const Id encoder = r.send<Id>(commands(r), compute);
+         r.send<void>(encoder, "endEncoding"), set_memory(r, encoder, 16);
        }},
       {"released before endEncoding",
        [&](Runtime& r) {
          void* const pool = r.push();
-         r.send<Id>(commands(r), "computeCommandEncoder");
-         r.pop(pool);
+         r.send<Id>(commands(r), compute), r.pop(pool);
        }},
-      {"no multiple of 16",
-       [&](Runtime& r) {
-         const Id encoder = r.send<Id>(commands(r), "computeCommandEncoder");
-         r.send<void>(encoder, "setThreadgroupMemoryLength:atIndex:", std::uint64_t{12}, std::uint64_t{0});
-         r.send<void>(encoder, "endEncoding");
-       }},
-      {"more than 4096 bytes",
-       [&](Runtime& r) {
-         const Id encoder = r.send<Id>(commands(r), "computeCommandEncoder");
-         const std::vector<char> bytes(5000);
-         r.send<void>(encoder, "setBytes:length:atIndex:", static_cast<const void*>(bytes.data()),
-                      std::uint64_t{bytes.size()}, std::uint64_t{0});
-         r.send<void>(encoder, "endEncoding");
-       }},
-      {"no multiples of 4",
-       [&](Runtime& r) {
-         const Id encoder = r.send<Id>(commands(r), "blitCommandEncoder");
-         r.send<void>(encoder, "copyFromBuffer:sourceOffset:toBuffer:destinationOffset:size:", r.buffer(64),
-                      std::uint64_t{0}, r.buffer(64), std::uint64_t{0}, std::uint64_t{3});
-         r.send<void>(encoder, "endEncoding");
-       }},
-      {"a copy past the end",
-       [&](Runtime& r) {
-         const Id encoder = r.send<Id>(commands(r), "blitCommandEncoder");
-         r.send<void>(encoder, "copyFromBuffer:sourceOffset:toBuffer:destinationOffset:size:", r.buffer(64),
-                      std::uint64_t{0}, r.buffer(32), std::uint64_t{0}, std::uint64_t{64});
-         r.send<void>(encoder, "endEncoding");
-       }},
+      {"no multiple of 16", encoding(compute, [=](Runtime& r, Id encoder) { set_memory(r, encoder, 12); })},
+      {"more than 4096 bytes", encoding(compute,
+                                        [](Runtime& r, Id encoder) {
+                                          const std::vector<char> bytes(5000);
+                                          r.send<void>(encoder, "setBytes:length:atIndex:",
+                                                       static_cast<const void*>(bytes.data()), bytes.size(), zero);
+                                        })},
+      {"no multiples of 4", encoding(blit, [=](Runtime& r, Id encoder) { copy(r, encoder, 64, 3); })},
+      {"a copy past the end", encoding(blit, [=](Runtime& r, Id encoder) { copy(r, encoder, 32, 64); })},
       {"a dispatch without a pipeline",
-       [&](Runtime& r) {
-         struct Size {
-           std::uint64_t x = 1, y = 1, z = 1;
-         };
-         const Id encoder = r.send<Id>(commands(r), "computeCommandEncoder");
-         r.send<void>(encoder, "dispatchThreadgroups:threadsPerThreadgroup:", Size(), Size());
-         r.send<void>(encoder, "endEncoding");
-       }},
+       encoding(compute,
+                [](Runtime& r, Id encoder) {
+                  const std::array<std::uint64_t, 3> one = {1, 1, 1};
+                  r.send<void>(encoder, "dispatchThreadgroups:threadsPerThreadgroup:", one, one);
+                })},
       {"for a value that no committed one signals",
        [&](Runtime& r) {
          const Id buffer = commands(r);
@@ -443,20 +429,17 @@ TEST(FakeMetal, NotesEachMisuse) {
       {"used (do_contents) after its last release",
        [&](Runtime& r) {
          const Id buffer = r.buffer(64);
-         r.send<void>(buffer, "release");
-         r.send<void*>(buffer, "contents");
+         release(r, buffer), r.contents(buffer);
        }},
       {"released more often than retained",
        [&](Runtime& r) {
          const Id buffer = r.buffer(64);
-         r.send<void>(buffer, "release");
-         r.send<void>(buffer, "release");
+         release(r, buffer), release(r, buffer);
        }},
       {"no autorelease pool",
        [&](Runtime& r) {
          const Id queue = r.send<Id>(r.device, "newCommandQueue");
-         r.pop(reinterpret_cast<void*>(1));
-         r.send<Id>(queue, "commandBuffer");
+         r.pop(reinterpret_cast<void*>(1)), r.send<Id>(queue, "commandBuffer");
        }},
       {"unrecognised selector", [&](Runtime& r) { r.send<void>(r.device, "doWhatIMean"); }},
       {"fast mathematics", [&](Runtime& r) {

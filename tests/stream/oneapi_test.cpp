@@ -57,10 +57,8 @@ std::string row() {
 /// In a child with fakes; what the fake Level Zero noted is added.
 std::string over_fakes(const Variables& variables, const std::function<std::string()>& work) {
   return in_child(test::with_fakes(variables), [&] {
-    std::string text = work();
-    char seen[2048] = "";
-    os::Library::open(fake_library("ze")).function<int(char*, std::size_t)>("tessera_fake_breaches")(seen, sizeof seen);
-    return text + seen;
+    const std::string text = work();
+    return text + test::breaches(fake_library("ze"));
   });
 }
 

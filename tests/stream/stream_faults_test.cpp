@@ -43,7 +43,8 @@ class StreamFaults : public ::testing::TestWithParam<Backend> {
         test::with_fakes(changed),
         [&] {
           std::string text = work();
-          for (const test::FakeBackend& f : test::fake_backends) text += breaches(test::fake_library(f.driver));
+          for (const test::FakeBackend& f : test::fake_backends)
+            text += test::breach_lines(test::fake_library(f.driver));
           return text;
         },
         30);
@@ -51,11 +52,6 @@ class StreamFaults : public ::testing::TestWithParam<Backend> {
   /// The fakes of the other backends are told too, and not used.
   static std::string with(const std::string& fault, const std::function<std::string()>& work, int devices = 1) {
     return run({{"TESSERA_FAKE_FAULT", fault}, {"TESSERA_FAKE_DEVICES", std::to_string(devices)}}, work);
-  }
-  static std::string breaches(const std::string& file) {
-    char text[2048] = "";
-    os::Library::open(file).function<int(char*, std::size_t)>("tessera_fake_breaches")(text, sizeof text);
-    return *text == 0 ? "" : "\nBREACH: " + std::string(text);
   }
   static std::uint64_t live(const char* what) {
     return os::Library::open(library()).function<std::uint64_t(const char*)>("tessera_fake_live")(what);
@@ -411,12 +407,7 @@ TEST(StreamBackends, ShareOneProcess) {
       for (const Backend backend : {Backend::cuda, Backend::rocm, Backend::oneapi, Backend::cpu})
         x = x.to({backend, backend == Backend::cpu ? 0 : i}) + 1.0f;
     std::string out = std::to_string(x.to_vector<float>()[999]);
-    for (const test::FakeBackend& f : test::fake_backends) {
-      char seen[2048] = "";
-      os::Library::open(test::fake_library(f.driver))
-          .function<int(char*, std::size_t)>("tessera_fake_breaches")(seen, sizeof seen);
-      out += seen;
-    }
+    for (const test::FakeBackend& f : test::fake_backends) out += test::breaches(test::fake_library(f.driver));
     return out;
   });
   EXPECT_EQ(text, "1015.000000");

@@ -59,10 +59,7 @@ class VendorBlas : public ::testing::TestWithParam<Maker> {
         test::with_fakes(all),
         [&] {
           std::string text = work();
-          char said[4096] = "";
-          os::Library::open(test::fake_library(test::fake_backend(maker().backend).driver))
-              .function<int(char*, std::size_t)>("tessera_fake_breaches")(said, sizeof said);
-          return text + (*said == 0 ? "" : "\nBREACH: " + std::string(said));
+          return text + test::breach_lines(test::fake_library(test::fake_backend(maker().backend).driver));
         },
         120);
   }

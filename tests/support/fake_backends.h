@@ -6,6 +6,7 @@
 #include <array>
 #include <string>
 
+#include "tessera/base/os/library.h"
 #include "tessera/device/device.h"
 #include "tests/support/in_child.h"
 
@@ -34,6 +35,18 @@ inline const FakeBackend& fake_backend(Backend backend) {
 }
 inline std::string fake_library(const std::string& name) {
   return std::string(TESSERA_FAKES "/libfake_") + name + ".so";
+}
+
+/// The rules that were broken of the fake driver in this file, a line each.
+inline std::string breaches(const std::string& file) {
+  char text[4096] = "";
+  os::Library::open(file).function<int(char*, std::size_t)>("tessera_fake_breaches")(text, sizeof text);
+  return text;
+}
+/// The same behind a work's own answer: nothing, or "BREACH: " and what they are.
+inline std::string breach_lines(const std::string& file) {
+  const std::string text = breaches(file);
+  return text.empty() ? "" : "\nBREACH: " + text;
 }
 
 /// What makes the library find the fakes; `more` comes on top.

@@ -8,8 +8,7 @@
 #include <functional>
 #include <string>
 
-#include "tessera/base/os/library.h"
-#include "tests/support/in_child.h"
+#include "tests/support/fake_backends.h"
 
 namespace tessera::test {
 
@@ -45,9 +44,7 @@ inline void in_process(const Variables& variables, const std::function<void()>& 
     for (const auto& [name, value] : variables) {
       if ((name != "TESSERA_CUDA_LIBRARY" && name != "TESSERA_ROCM_LIBRARY") || value.find("fake") == std::string::npos)
         continue;
-      char breaches[2048] = "";
-      os::Library::open(value).function<int(char*, std::size_t)>("tessera_fake_breaches")(breaches, sizeof breaches);
-      if (*breaches != 0) text += "\nBREACH: " + std::string(breaches);
+      text += breach_lines(value);
     }
     std::fflush(nullptr);
     return text;

@@ -58,7 +58,7 @@ TEST(Scopes, NameDevices) {
   });
 }
 
-TEST(Scopes, Behaviour6UnionsAndIntersectionsAreThoseOfSets) {
+TEST(Scopes, UnionsAndIntersectionsAreThoseOfSets) {
   with_gpus([] {
     const Scope a = cuda({0, 1}), b = cuda({1, 2}), c = rocm(0) | cuda(1);
     EXPECT_EQ(a | b, cuda(all));
@@ -73,7 +73,7 @@ TEST(Scopes, Behaviour6UnionsAndIntersectionsAreThoseOfSets) {
   });
 }
 
-TEST(Scopes, Behaviour2EmptyOnesAreErrorsThatListWhatExists) {
+TEST(Scopes, EmptyOnesAreErrorsThatListWhatExists) {
   with_gpus([] {
     const auto has = {std::string_view("cpu:0"), std::string_view("cuda:2"), std::string_view("rocm:0")};
     expect_throw<ArgumentError>([] { cuda(std::vector<int>{}); }, has);
@@ -84,7 +84,7 @@ TEST(Scopes, Behaviour2EmptyOnesAreErrorsThatListWhatExists) {
   });
 }
 
-TEST(Scopes, Behaviour3ADeviceThatDoesNotExistIsAnErrorAlsoBesideOthers) {
+TEST(Scopes, ADeviceThatDoesNotExistIsAnErrorAlsoBesideOthers) {
   with_gpus([] {
     expect_throw<DeviceError>([] { cuda(3); }, {"cuda:3 does not exist", "cuda:2"});
     expect_throw<DeviceError>([] { cuda({0, 7}); }, {"cuda:7 does not exist"});
@@ -93,7 +93,7 @@ TEST(Scopes, Behaviour3ADeviceThatDoesNotExistIsAnErrorAlsoBesideOthers) {
   });
 }
 
-TEST(Scopes, Behaviour8CanComputeSaysWhereThereIsADevice) {
+TEST(Scopes, CanComputeSaysWhereThereIsADevice) {
   with_gpus([] {
     EXPECT_TRUE(can_compute(Backend::cpu));
     EXPECT_TRUE(can_compute(Backend::cuda));
@@ -103,7 +103,7 @@ TEST(Scopes, Behaviour8CanComputeSaysWhereThereIsADevice) {
   });
 }
 
-TEST(Placed, Behaviour1OnTheCpuUnlessAnotherDeviceIsAskedFor) {
+TEST(Placed, OnTheCpuUnlessAnotherDeviceIsAskedFor) {
   with_gpus([] {
     EXPECT_EQ(current_scope(), cpu());
     EXPECT_EQ(spawn(where).fetch(), Device{});
@@ -115,7 +115,7 @@ TEST(Placed, Behaviour1OnTheCpuUnlessAnotherDeviceIsAskedFor) {
   });
 }
 
-TEST(Placed, Behaviour7OptionsAreInheritedByTasksAndWhatTheyCall) {
+TEST(Placed, OptionsAreInheritedByTasksAndWhatTheyCall) {
   with_gpus([] {
     {
       const With outer = with({.scope = cuda(1), .priority = 2});
@@ -151,7 +151,7 @@ TEST(Placed, Behaviour7OptionsAreInheritedByTasksAndWhatTheyCall) {
   });
 }
 
-TEST(Placed, Behaviour4ScopesOfTaskArgumentAndFunctionHaveToMeet) {
+TEST(Placed, ScopesOfTaskArgumentAndFunctionHaveToMeet) {
   with_gpus([] {
     const pinned<int> on_one(cuda1, 5);
     const per_device<int> on_two(cuda({1, 2}), [] { return current_device().index; });
@@ -182,7 +182,7 @@ TEST(Placed, Behaviour4ScopesOfTaskArgumentAndFunctionHaveToMeet) {
   });
 }
 
-TEST(Placed, Behaviour5AfterAnImpossibleScopeTheRestGoesOn) {
+TEST(Placed, AfterAnImpossibleScopeTheRestGoesOn) {
   with_gpus([] {
     const pinned<int> here(cuda1, 5);
     for (int i = 0; i < 10; ++i) {
@@ -198,7 +198,7 @@ TEST(Placed, Behaviour5AfterAnImpossibleScopeTheRestGoesOn) {
   });
 }
 
-TEST(Placed, Behaviour23AWideScopeUsesAllItsDevices) {
+TEST(Placed, AWideScopeUsesAllItsDevices) {
   with_gpus([] {
     std::vector<Task<Device>> tasks;
     std::atomic<bool> go = false;
@@ -215,7 +215,7 @@ TEST(Placed, Behaviour23AWideScopeUsesAllItsDevices) {
   });
 }
 
-TEST(Placed, Behaviour41APinnedValueIsTheSameOneForAllTasks) {
+TEST(Placed, APinnedValueIsTheSameOneForAllTasks) {
   with_gpus([] {
     struct Counter {
       explicit Counter(int from) : made_on(current_device()), value(from) {}

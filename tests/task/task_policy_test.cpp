@@ -45,7 +45,7 @@ struct InTurn : PlacementPolicy {
   std::size_t next = 0;
 };
 
-TEST(Policy, Behaviour24OneOfTheUsersPlacesEveryTask) {
+TEST(Policy, OneOfTheUsersPlacesEveryTask) {
   with_gpus("0", [] {
     const auto policy = std::make_shared<InTurn>();
     const auto twice = kernel("twice", [](Buffer<float> x) { x[global_id()] *= 2; });

@@ -47,7 +47,7 @@ void with_threads(int threads, F&& body) {
 // --- On every device
 // --------------------------------------------------------------------------------------------------
 
-TEST_P(OnEveryDevice, Behaviour9ArraysOfATaskAreOnItsDeviceAndStayThere) {
+TEST_P(OnEveryDevice, ArraysOfATaskAreOnItsDeviceAndStayThere) {
   const Task<Array> made = spawn({.scope = GetParam()}, [] {
     EXPECT_EQ(current_device(), this_task::device());
     EXPECT_EQ(this_task::queue().device(), this_task::device());
@@ -60,7 +60,7 @@ TEST_P(OnEveryDevice, Behaviour9ArraysOfATaskAreOnItsDeviceAndStayThere) {
   EXPECT_FALSE(this_task::exists());
 }
 
-TEST_P(OnEveryDevice, Behaviour10KernelsAreTasksAsTheyAre) {
+TEST_P(OnEveryDevice, KernelsAreTasksAsTheyAre) {
   const auto saxpy = kernel("saxpy", [](Buffer<const float> x, Buffer<float> y, Val<float> a) {
     auto i = global_id();
     y[i] = a * x[i] + y[i];
@@ -236,7 +236,7 @@ TEST(Tasks, SerialOnesRunWhereTheyAreMade) {
 // --- Errors and cancellation
 // ------------------------------------------------------------------------------------------
 
-TEST(Tasks, Behaviour35ErrorsReachWhatComesAfterWithTheNames) {
+TEST(Tasks, ErrorsReachWhatComesAfterWithTheNames) {
   const Task<int> bad = spawn({.name = "bad"}, oops), good = spawn({.name = "good"}, [] { return 1; });
   const auto add_up = [](int a, int b) { return a + b; };
   const Task<int> left = spawn({.name = "left"}, add_up, bad, good),
@@ -278,7 +278,7 @@ TEST(Tasks, AnErrorIsToldOnce) {
   });
 }
 
-TEST(Tasks, Behaviour36Cancellation) {
+TEST(Tasks, Cancellation) {
   for (const int threads : {1, 2})
     with_threads(threads, [] {
       std::atomic<bool> begun = false, go = false;
@@ -318,7 +318,7 @@ TEST(Tasks, Behaviour36Cancellation) {
     });
 }
 
-TEST(Tasks, Behaviour37WaitingForItselfOrItsSuccessorIsAnError) {
+TEST(Tasks, WaitingForItselfOrItsSuccessorIsAnError) {
   for (const int threads : {1, 2})
     with_threads(threads, [] {
       std::atomic<bool> made = false;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVIDIA's driver library as far as Tessera calls it, over the fake machine. Signatures, values and rules follow the
 // CUDA driver API reference; nothing of ours is included, so that a wrong declaration there does not hide here.
-#include <array>
 #include <cctype>
 #include <cstdio>
 #include <cstring>
@@ -36,19 +35,9 @@ Machine& machine() {
   return Machine::get();
 }
 
-/// Contexts of this thread. Plain memory: calls come after a thread's objects have been destroyed, too.
-struct Contexts {
-  std::array<Context*, 64> all;
-  std::size_t depth;
-  bool empty() const { return depth == 0; }
-  Context* back() const { return all[depth - 1]; }
-  void push_back(Context* context) {
-    if (depth < all.size()) all[depth++] = context;
-  }
-  void pop_back() { --depth; }
-};
-thread_local Contexts stack = {};
-Context* current() { return stack.empty() ? nullptr : stack.back(); }
+/// Plain memory: calls come after a thread's objects have been destroyed, too.
+thread_local Context* context_of_thread = nullptr;
+Context* current() { return context_of_thread; }
 
 int version() {
   const Fault* f = machine().faults().find("driver");
@@ -141,19 +130,33 @@ void say(unsigned options, int* kinds, void** values, const char* text) {
   if (buffer != nullptr && size != 0) std::snprintf(buffer, size, "%s", text);
 }
 
+struct KernelNodeParams {  // CUDA_KERNEL_NODE_PARAMS_v1
+  void* function;
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+  void **parameters, **extra;
+};
+
+using Address = unsigned long long;
+constexpr int first_bus = 0x1a;
+constexpr unsigned host_flags = 7, wait_flags = 1, event_flags = 7;
+void allow_shared(Function*, unsigned) {}  // a kernel's attribute has to allow it
+
 }  // namespace
 
-#define EXPORT extern "C" __attribute__((visibility("default")))
+#define NAME(cuda, hip) cuda
+#define BEGIN() \
+  if (const Code entered = machine().enter(__func__); entered != ok) return entered
 /// Begins a call that needs a current context.
 #define ENTER()                       \
   Context* const context = current(); \
   if (const Code entered = machine().enter(__func__, context); entered != ok) return entered
-#define ENTER_WITHOUT_CONTEXT() \
-  if (const Code entered = machine().enter(__func__); entered != ok) return entered
-#define STREAM(handle)                                                        \
-  Code stream_code = ok;                                                      \
-  Stream* const stream = machine().stream_of(*context, handle, &stream_code); \
-  if (stream == nullptr) return stream_code
+/// A failed context answers its error, after the call has done what it can.
+#define ENTER_FAILED_TOO()                                 \
+  Context* const context = current();                      \
+  const Code entered = machine().enter(__func__, context); \
+  if (entered != ok && (context == nullptr || entered != context->sticky)) return entered
+
+#include "tests/drivers/vendors/like_cuda.h"
 
 EXPORT Code cuInit(unsigned flags) {
   if (flags != 0) return machine().breach("cuInit: flags must be 0", invalid_value);
@@ -173,27 +176,9 @@ EXPORT Code cuDeviceGetCount(int* count) {
   return entered;
 }
 EXPORT Code cuDeviceGet(int* device, int number) {
-  ENTER_WITHOUT_CONTEXT();
+  BEGIN();
   if (number < 0 || number >= machine().settings().devices) return invalid_device;
   return *device = number, ok;
-}
-#define DEVICE(device)     \
-  ENTER_WITHOUT_CONTEXT(); \
-  if (machine().primary(device) == nullptr) return machine().breach("no such device", invalid_device)
-EXPORT Code cuDeviceGetName(char* name, int bytes, int device) {
-  DEVICE(device);
-  std::snprintf(name, static_cast<std::size_t>(bytes), "%s", gpu(device).name);
-  return ok;
-}
-EXPORT Code cuDeviceTotalMem_v2(std::size_t* bytes, int device) {
-  DEVICE(device);
-  return *bytes = machine().settings().memory, ok;
-}
-EXPORT Code cuDeviceGetPCIBusId(char* text, int bytes, int device) {
-  DEVICE(device);
-  if (bytes < 13) return machine().breach("the text needs 13 bytes", invalid_value);
-  std::snprintf(text, static_cast<std::size_t>(bytes), "0000:%02X:00.0", 0x1a + device);
-  return ok;
 }
 EXPORT Code cuDeviceGetUuid_v2(char* uuid, int device) {
   DEVICE(device);
@@ -238,11 +223,6 @@ EXPORT Code cuDeviceGetAttribute(int* value, int attribute, int device) {
   }
   return ok;
 }
-EXPORT Code cuDeviceCanAccessPeer(int* can, int device, int peer) {
-  DEVICE(device);
-  if (machine().primary(peer) == nullptr) return machine().breach("no such device", invalid_device);
-  return *can = machine().can_reach(device, peer), ok;
-}
 
 // Contexts.
 
@@ -250,36 +230,17 @@ EXPORT Code cuDevicePrimaryCtxRetain(Context** context, int device) {
   DEVICE(device);
   return machine().retain(device, context);
 }
-EXPORT Code cuDevicePrimaryCtxRelease_v2(int device) {
-  DEVICE(device);
-  return machine().release(device);
-}
 EXPORT Code cuCtxGetCurrent(Context** context) {
-  ENTER_WITHOUT_CONTEXT();
+  BEGIN();
   return *context = current(), ok;
 }
 EXPORT Code cuCtxSetCurrent(Context* context) {
-  ENTER_WITHOUT_CONTEXT();
-  if (!stack.empty()) stack.pop_back();
+  BEGIN();
+  context_of_thread = nullptr;
   if (context == nullptr) return ok;
   for (int d = 0; d < machine().settings().devices; ++d)
-    if (machine().primary(d) == context) {
-      stack.push_back(context);
-      return ok;  // a failed one may be current; its calls answer the error
-    }
+    if (machine().primary(d) == context) return context_of_thread = context, ok;  // also a failed one: its calls tell
   return machine().breach("this is no context", invalid_context);
-}
-EXPORT Code cuCtxPushCurrent_v2(Context* context) {
-  ENTER_WITHOUT_CONTEXT();
-  stack.push_back(context);
-  return context != nullptr ? ok : invalid_context;
-}
-EXPORT Code cuCtxPopCurrent_v2(Context** context) {
-  ENTER_WITHOUT_CONTEXT();
-  if (stack.empty()) return machine().breach("there is no context to pop", invalid_context);
-  if (context != nullptr) *context = stack.back();
-  stack.pop_back();
-  return ok;
 }
 EXPORT Code cuCtxGetDevice(int* device) {
   ENTER();
@@ -294,175 +255,21 @@ EXPORT Code cuCtxEnablePeerAccess(Context* peer, unsigned flags) {
   if (flags != 0 || peer == nullptr || peer == context) return machine().breach("no such peer", invalid_value);
   return machine().enable_peer(*context, peer->device);
 }
-EXPORT Code cuCtxDisablePeerAccess(Context* peer) {
-  ENTER();
-  return context->peers.erase(peer->device) != 0 ? ok : peer_not_enabled;
-}
 
 // Memory.
 
-EXPORT Code cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
-  ENTER();
-  *free = machine().free_bytes(context->device);
-  *total = machine().settings().memory;
-  return ok;
-}
-EXPORT Code cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {
-  ENTER();
-  std::uint64_t made = 0;
-  const Code code = machine().allocate(*context, bytes, &made);
-  if (code == ok) *address = made;
-  return code;
-}
-EXPORT Code cuMemFree_v2(unsigned long long address) {
-  Context* const context = current();
-  const Code entered = machine().enter(__func__, context);
-  if (entered != ok && (context == nullptr || entered != context->sticky)) return entered;
-  return machine().free(address);  // of a failed context too: then it answers its error
-}
-EXPORT Code cuMemHostAlloc(void** address, std::size_t bytes, unsigned flags) {
-  ENTER();
-  if ((flags & ~7u) != 0) return machine().breach("unknown flags", invalid_value);
-  return machine().allocate_host(*context, bytes, address);
-}
-EXPORT Code cuMemAllocHost_v2(void** address, std::size_t bytes) { return cuMemHostAlloc(address, bytes, 0); }
-EXPORT Code cuMemFreeHost(void* address) {
-  Context* const context = current();
-  const Code entered = machine().enter(__func__, context);
-  if (entered != ok && (context == nullptr || entered != context->sticky)) return entered;
-  return machine().free_host(address);
-}
-EXPORT Code cuMemHostGetDevicePointer_v2(unsigned long long* address, void* host, unsigned flags) {
-  ENTER();
-  if (flags != 0) return machine().breach("flags must be 0", invalid_value);
-  return *address = reinterpret_cast<unsigned long long>(host), ok;
-}
-
-#define COPY(to, from, bytes, direction, waits)                                                                \
-  return machine().copy(*context, (std::uint64_t)(to), (std::uint64_t)(from), bytes, Machine::Copy::direction, \
-                        *stream, waits)
-using Address = unsigned long long;
-EXPORT Code cuMemcpyHtoDAsync_v2(Address to, const void* from, std::size_t bytes, void* handle) {
-  ENTER();
-  STREAM(handle);
-  COPY(to, from, bytes, to_device, false);
-}
-EXPORT Code cuMemcpyDtoHAsync_v2(void* to, Address from, std::size_t bytes, void* handle) {
-  ENTER();
-  STREAM(handle);
-  COPY(to, from, bytes, to_host, false);
-}
-EXPORT Code cuMemcpyDtoDAsync_v2(Address to, Address from, std::size_t bytes, void* handle) {
-  ENTER();
-  STREAM(handle);
-  COPY(to, from, bytes, on_device, false);
-}
 EXPORT Code cuMemcpyPeerAsync(Address to, Context* target, Address from, Context* source, std::size_t bytes,
                               void* handle) {
   ENTER();
   STREAM(handle);
   return machine().copy_from_peer(*context, to, target, from, source, bytes, *stream);
 }
-EXPORT Code cuMemcpyHtoD_v2(Address to, const void* from, std::size_t bytes) {
-  ENTER();
-  STREAM(nullptr);
-  COPY(to, from, bytes, to_device, true);
-}
-EXPORT Code cuMemcpyDtoH_v2(void* to, Address from, std::size_t bytes) {
-  ENTER();
-  STREAM(nullptr);
-  COPY(to, from, bytes, to_host, true);
-}
-EXPORT Code cuMemcpyDtoD_v2(Address to, Address from, std::size_t bytes) {
-  ENTER();
-  STREAM(nullptr);
-  COPY(to, from, bytes, on_device, false);
-}
-#define FILL(name, type, unit)                                                       \
-  EXPORT Code name##Async(Address to, type value, std::size_t count, void* handle) { \
-    ENTER();                                                                         \
-    STREAM(handle);                                                                  \
-    return machine().fill(*context, to, value, unit, count, *stream, false);         \
-  }                                                                                  \
-  EXPORT Code name##_v2(Address to, type value, std::size_t count) {                 \
-    ENTER();                                                                         \
-    STREAM(nullptr);                                                                 \
-    return machine().fill(*context, to, value, unit, count, *stream, false);         \
-  }
-FILL(cuMemsetD8, unsigned char, 1)
-FILL(cuMemsetD16, unsigned short, 2)
-FILL(cuMemsetD32, unsigned, 4)
 
-// Streams and events.
+// Streams.
 
-EXPORT Code cuStreamCreate(Stream** stream, unsigned flags) {
-  ENTER();
-  if (flags > 1) return machine().breach("unknown flags", invalid_value);
-  return machine().create_stream(*context, flags != 1, stream);
-}
-EXPORT Code cuStreamCreateWithPriority(Stream** stream, unsigned flags, int) { return cuStreamCreate(stream, flags); }
-/// Of a failed context too; whichever context is current.
-#define ANY_STREAM(handle)                                                                 \
-  Context* const context = current();                                                      \
-  const Code entered = machine().enter(__func__, context);                                 \
-  if (entered != ok && (context == nullptr || entered != context->sticky)) return entered; \
-  Code stream_code = ok;                                                                   \
-  Stream* const stream = machine().stream_of(*context, handle, &stream_code, false);       \
-  if (stream == nullptr) return stream_code
-EXPORT Code cuStreamDestroy_v2(Stream* handle) {
-  ANY_STREAM(handle);
-  if (stream->null) return machine().breach("the context's own stream is not destroyed", invalid_handle);
-  return machine().destroy(stream);
-}
-EXPORT Code cuStreamSynchronize(void* handle) {
-  ANY_STREAM(handle);
-  return machine().synchronise(*stream);
-}
 EXPORT Code cuStreamQuery(void* handle) {
   ANY_STREAM(handle);
   return machine().query(*stream);
-}
-#define EVENT(handle)                                           \
-  Code event_code = ok;                                         \
-  Event* const event = machine().event_of(handle, &event_code); \
-  if (event == nullptr) return event_code
-EXPORT Code cuStreamWaitEvent(void* handle, void* event_handle, unsigned flags) {
-  ENTER();
-  STREAM(handle);
-  EVENT(event_handle);
-  if (flags > 1) return machine().breach("unknown flags", invalid_value);
-  return machine().wait(*stream, *event);
-}
-EXPORT Code cuLaunchHostFunc(void* handle, void (*function)(void*), void* data) {
-  ENTER();
-  STREAM(handle);
-  return machine().callback(*stream, [function, data] { function(data); });
-}
-EXPORT Code cuEventCreate(Event** event, unsigned flags) {
-  ENTER();
-  if (flags > 7) return machine().breach("unknown flags", invalid_value);
-  return machine().create_event(*context, (flags & 2) == 0, event);
-}
-EXPORT Code cuEventRecord(void* event_handle, void* handle) {
-  ENTER();
-  EVENT(event_handle);
-  STREAM(handle);
-  return machine().record(*context, *event, *stream);
-}
-EXPORT Code cuEventQuery(void* event_handle) {
-  ENTER_WITHOUT_CONTEXT();
-  EVENT(event_handle);
-  return machine().query(*event);
-}
-EXPORT Code cuEventSynchronize(void* event_handle) {
-  ENTER_WITHOUT_CONTEXT();
-  EVENT(event_handle);
-  return machine().synchronise(*event);
-}
-EXPORT Code cuEventDestroy_v2(void* event_handle) {
-  ENTER_WITHOUT_CONTEXT();
-  EVENT(event_handle);
-  return machine().destroy(event);
 }
 
 // Kernels.
@@ -500,20 +307,6 @@ EXPORT Code cuModuleLoadDataEx(Module** module, const void* image, unsigned opti
 EXPORT Code cuModuleLoadData(Module** module, const void* image) {
   return cuModuleLoadDataEx(module, image, 0, nullptr, nullptr);
 }
-EXPORT Code cuModuleUnload(Module* module) {
-  Context* const context = current();
-  const Code entered = machine().enter(__func__, context);
-  if (entered != ok && (context == nullptr || entered != context->sticky)) return entered;
-  return machine().unload(context, module);
-}
-EXPORT Code cuModuleGetFunction(Function** function, Module* module, const char* entry) {
-  ENTER();
-  return machine().function(*context, module, entry, function);
-}
-#define FUNCTION(handle)                                                    \
-  Code function_code = ok;                                                  \
-  Function* const function = machine().function_of(handle, &function_code); \
-  if (function == nullptr) return function_code
 EXPORT Code cuFuncGetAttribute(int* value, int attribute, void* handle) {
   ENTER();
   FUNCTION(handle);
@@ -539,80 +332,11 @@ EXPORT Code cuFuncSetAttribute(void* handle, int attribute, int value) {
   if (attribute != 8) return machine().breach("this attribute cannot be set", invalid_value);
   return machine().raise_shared(*function, value);
 }
-EXPORT Code cuLaunchKernel(void* handle, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                           unsigned block_y, unsigned block_z, unsigned shared_bytes, void* stream_handle,
-                           void** parameters, void** extra) {
-  ENTER();
-  FUNCTION(handle);
-  STREAM(stream_handle);
-  return machine().launch(*context, *function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes,
-                          *stream, parameters, extra);
-}
 
 // Graphs.
 
-/// Of a failed context too.
-#define ENTER_FAILED()                                     \
-  Context* const context = current();                      \
-  const Code entered = machine().enter(__func__, context); \
-  if (entered != ok && (context == nullptr || entered != context->sticky)) return entered
-
-EXPORT Code cuStreamBeginCapture_v2(void* handle, int mode) {
-  ENTER();
-  STREAM(handle);
-  if (mode < 0 || mode > 2) return machine().breach("unknown mode", invalid_value);
-  return machine().begin_capture(*stream, mode);
-}
-EXPORT Code cuThreadExchangeStreamCaptureMode(int* mode) {
-  if (const Code entered = machine().enter(__func__); entered != ok) return entered;
-  return machine().exchange_capture_mode(mode);
-}
-EXPORT Code cuStreamEndCapture(void* handle, Graph** graph) {
-  ENTER();
-  STREAM(handle);
-  return machine().end_capture(*stream, graph);
-}
-EXPORT Code cuStreamGetCaptureInfo_v2(void* handle, int* status, unsigned long long* id, Graph** graph,
-                                      const void* const** newest, std::size_t* count) {
-  ENTER();
-  STREAM(handle);
-  if (status == nullptr) return machine().breach("the status is asked for always", invalid_value);
-  *status = stream->capture == nullptr ? 0 : stream->spoilt ? 2 : 1;
-  if (stream->capture == nullptr) return ok;
-  static thread_local Node* last = nullptr;
-  if (const Code code = machine().newest_node(*stream, &last); code != ok) return code;
-  if (id != nullptr) *id = reinterpret_cast<std::uintptr_t>(stream->capture);
-  if (graph != nullptr) *graph = stream->capture;
-  if (newest != nullptr) *newest = reinterpret_cast<const void* const*>(&last);
-  if (count != nullptr) *count = last != nullptr ? 1 : 0;
-  return ok;
-}
 EXPORT Code cuGraphInstantiateWithFlags(Executable** executable, void* graph, unsigned long long flags) {
   ENTER();
   if (flags > 15) return machine().breach("unknown flags", invalid_value);
   return machine().instantiate(*context, graph, executable);
-}
-EXPORT Code cuGraphDestroy(void* graph) {
-  ENTER_FAILED();
-  return machine().destroy_graph(graph);
-}
-EXPORT Code cuGraphExecDestroy(void* executable) {
-  ENTER_FAILED();
-  return machine().destroy_executable(executable);
-}
-EXPORT Code cuGraphLaunch(void* executable, void* handle) {
-  ENTER();
-  STREAM(handle);
-  return machine().launch_graph(*context, executable, *stream);
-}
-struct KernelNodeParams {  // CUDA_KERNEL_NODE_PARAMS_v1
-  void* function;
-  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
-  void **parameters, **extra;
-};
-EXPORT Code cuGraphExecKernelNodeSetParams(void* executable, void* node, const KernelNodeParams* p) {
-  ENTER();
-  FUNCTION(p->function);
-  return machine().set_kernel_node(*context, executable, node, *function, {p->grid_x, p->grid_y, p->grid_z},
-                                   {p->block_x, p->block_y, p->block_z}, p->shared_bytes, p->parameters, p->extra);
 }

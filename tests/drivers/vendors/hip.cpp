@@ -96,9 +96,26 @@ const char* describe(Code code, const char* Name::*which) {
   return which == &Name::name ? "hipErrorUnknown" : "unknown error";
 }
 
+struct KernelNodeParams {  // hipKernelNodeParams
+  unsigned block_x, block_y, block_z;
+  void** extra;
+  void* function;
+  unsigned grid_x, grid_y, grid_z;
+  void** parameters;
+  unsigned shared_bytes;
+};
+
+using Address = void*;
+constexpr int first_bus = 0xc1;
+constexpr unsigned host_flags = ~0u, wait_flags = 0, event_flags = ~0u;
+/// There is no attribute: what fits may be asked for.
+void allow_shared(Function* function, unsigned bytes) {
+  if (bytes <= (64u << 10)) function->max_dynamic_shared = 64 << 10;
+}
+
 }  // namespace
 
-#define EXPORT extern "C" __attribute__((visibility("default")))
+#define NAME(cuda, hip) hip
 #define BEGIN() \
   if (const Code begun = begin(__func__); begun != ok) return begun
 #define ENTER()               \
@@ -109,22 +126,8 @@ const char* describe(Code code, const char* Name::*which) {
   Context* context = nullptr;                                 \
   const Code entered = context_of_thread(__func__, &context); \
   if (entered != ok && (context == nullptr || entered != context->sticky)) return entered
-#define STREAM(handle)                                                        \
-  Code stream_code = ok;                                                      \
-  Stream* const stream = machine().stream_of(*context, handle, &stream_code); \
-  if (stream == nullptr) return stream_code
-#define ANY_STREAM(handle)                                                           \
-  ENTER_FAILED_TOO();                                                                \
-  Code stream_code = ok;                                                             \
-  Stream* const stream = machine().stream_of(*context, handle, &stream_code, false); \
-  if (stream == nullptr) return stream_code
-#define EVENT(handle)                                           \
-  Code event_code = ok;                                         \
-  Event* const event = machine().event_of(handle, &event_code); \
-  if (event == nullptr) return event_code
-#define DEVICE(device) \
-  BEGIN();             \
-  if (machine().primary(device) == nullptr) return machine().breach("no such device", invalid_device)
+
+#include "tests/drivers/vendors/like_cuda.h"
 
 EXPORT Code hipInit(unsigned flags) {
   if (flags != 0) return machine().breach("hipInit: flags must be 0", invalid_value);
@@ -134,7 +137,6 @@ EXPORT Code hipRuntimeGetVersion(int* version) { return *version = major() * 100
 EXPORT Code hipDriverGetVersion(int* version) { return hipRuntimeGetVersion(version); }
 EXPORT const char* hipGetErrorName(Code code) { return describe(code, &Name::name); }
 EXPORT const char* hipGetErrorString(Code code) { return describe(code, &Name::text); }
-EXPORT Code hipGetLastError() { return ok; }
 
 // Devices.
 
@@ -143,10 +145,6 @@ EXPORT Code hipGetDeviceCount(int* count) {
   BEGIN();
   return *count = machine().settings().devices, ok;
 }
-EXPORT Code hipDeviceGet(int* device, int number) {
-  DEVICE(number);
-  return *device = number, ok;
-}
 EXPORT Code hipSetDevice(int device) {
   DEVICE(device);
   return device_of_thread = device, ok;
@@ -154,21 +152,6 @@ EXPORT Code hipSetDevice(int device) {
 EXPORT Code hipGetDevice(int* device) {
   BEGIN();
   return *device = device_of_thread, ok;
-}
-EXPORT Code hipDeviceGetName(char* name, int bytes, int device) {
-  DEVICE(device);
-  std::snprintf(name, static_cast<std::size_t>(bytes), "%s", gpu(device).name);
-  return ok;
-}
-EXPORT Code hipDeviceTotalMem(std::size_t* bytes, int device) {
-  DEVICE(device);
-  return *bytes = machine().settings().memory, ok;
-}
-EXPORT Code hipDeviceGetPCIBusId(char* text, int bytes, int device) {
-  DEVICE(device);
-  if (bytes < 13) return machine().breach("the text needs 13 bytes", invalid_value);
-  std::snprintf(text, static_cast<std::size_t>(bytes), "0000:%02x:00.0", 0xc1 + device);
-  return ok;
 }
 EXPORT Code hipDeviceGetUuid(char* uuid, int device) {
   DEVICE(device);
@@ -221,147 +204,20 @@ EXPORT Code hipGetDevicePropertiesR0600(void* out, int device) {
   DEVICE(device);
   return properties(out, device, 1472, 1160);
 }
-EXPORT Code hipDeviceCanAccessPeer(int* can, int device, int peer) {
-  DEVICE(device);
-  if (machine().primary(peer) == nullptr) return machine().breach("no such device", invalid_device);
-  return *can = machine().can_reach(device, peer), ok;
-}
 EXPORT Code hipDeviceEnablePeerAccess(int peer, unsigned flags) {
   ENTER();
   if (flags != 0 || peer == context->device) return machine().breach("no such peer", invalid_value);
   return machine().enable_peer(*context, peer);
 }
-EXPORT Code hipDeviceSynchronize() {
-  ENTER_FAILED_TOO();
-  return machine().synchronise(*context);
-}
 
 // Memory.
 
-EXPORT Code hipMemGetInfo(std::size_t* free, std::size_t* total) {
-  ENTER();
-  *free = machine().free_bytes(context->device);
-  *total = machine().settings().memory;
-  return ok;
-}
-EXPORT Code hipMalloc(void** address, std::size_t bytes) {
-  ENTER();
-  std::uint64_t made = 0;
-  const Code code = machine().allocate(*context, bytes, &made);
-  *address = reinterpret_cast<void*>(made);
-  return code;
-}
-EXPORT Code hipFree(void* address) {
-  ENTER_FAILED_TOO();
-  return machine().free(reinterpret_cast<std::uint64_t>(address));
-}
-EXPORT Code hipHostMalloc(void** address, std::size_t bytes, unsigned) {
-  ENTER();
-  return machine().allocate_host(*context, bytes, address);
-}
-EXPORT Code hipHostFree(void* address) {
-  ENTER_FAILED_TOO();
-  return machine().free_host(address);
-}
-#define COPY(to, from, bytes, direction, waits)                                                                \
-  return machine().copy(*context, (std::uint64_t)(to), (std::uint64_t)(from), bytes, Machine::Copy::direction, \
-                        *stream, waits)
-EXPORT Code hipMemcpyHtoDAsync(void* to, void* from, std::size_t bytes, void* handle) {
-  ENTER();
-  STREAM(handle);
-  COPY(to, from, bytes, to_device, false);
-}
-EXPORT Code hipMemcpyDtoHAsync(void* to, void* from, std::size_t bytes, void* handle) {
-  ENTER();
-  STREAM(handle);
-  COPY(to, from, bytes, to_host, false);
-}
-EXPORT Code hipMemcpyDtoDAsync(void* to, void* from, std::size_t bytes, void* handle) {
-  ENTER();
-  STREAM(handle);
-  COPY(to, from, bytes, on_device, false);
-}
 EXPORT Code hipMemcpyPeerAsync(void* to, int device, const void* from, int peer, std::size_t bytes, void* handle) {
   ENTER();
   STREAM(handle);
   return machine().copy_from_peer(*context, (std::uint64_t)to, machine().primary(device), (std::uint64_t)from,
                                   machine().primary(peer), bytes, *stream);
 }
-EXPORT Code hipMemcpyHtoD(void* to, void* from, std::size_t bytes) {
-  ENTER();
-  STREAM(nullptr);
-  COPY(to, from, bytes, to_device, true);
-}
-EXPORT Code hipMemcpyDtoH(void* to, void* from, std::size_t bytes) {
-  ENTER();
-  STREAM(nullptr);
-  COPY(to, from, bytes, to_host, true);
-}
-#define FILL(name, type, unit)                                                                                    \
-  EXPORT Code name##Async(void* to, type value, std::size_t count, void* handle) {                                \
-    ENTER();                                                                                                      \
-    STREAM(handle);                                                                                               \
-    return machine().fill(*context, reinterpret_cast<std::uint64_t>(to), static_cast<std::uint32_t>(value), unit, \
-                          count, *stream, false);                                                                 \
-  }
-FILL(hipMemsetD8, unsigned char, 1)
-FILL(hipMemsetD16, unsigned short, 2)
-FILL(hipMemsetD32, int, 4)
-
-// Streams and events.
-
-EXPORT Code hipStreamCreateWithFlags(Stream** stream, unsigned flags) {
-  ENTER();
-  if (flags > 1) return machine().breach("unknown flags", invalid_value);
-  return machine().create_stream(*context, flags != 1, stream);
-}
-EXPORT Code hipStreamCreate(Stream** stream) { return hipStreamCreateWithFlags(stream, 0); }
-EXPORT Code hipStreamDestroy(void* handle) {
-  ANY_STREAM(handle);
-  if (stream->null) return machine().breach("the device's own stream is not destroyed", invalid_handle);
-  return machine().destroy(stream);
-}
-EXPORT Code hipStreamSynchronize(void* handle) {
-  ANY_STREAM(handle);
-  return machine().synchronise(*stream);
-}
-EXPORT Code hipStreamQuery(void* handle) {
-  ANY_STREAM(handle);
-  return machine().query(*stream);
-}
-EXPORT Code hipStreamWaitEvent(void* handle, void* event_handle, unsigned flags) {
-  ENTER();
-  STREAM(handle);
-  EVENT(event_handle);
-  if (flags != 0) return machine().breach("flags must be 0", invalid_value);
-  return machine().wait(*stream, *event);
-}
-EXPORT Code hipEventCreateWithFlags(Event** event, unsigned flags) {
-  ENTER();
-  return machine().create_event(*context, (flags & 2) == 0, event);
-}
-EXPORT Code hipEventRecord(void* event_handle, void* handle) {
-  ENTER();
-  EVENT(event_handle);
-  STREAM(handle);
-  return machine().record(*context, *event, *stream);
-}
-EXPORT Code hipEventQuery(void* event_handle) {
-  BEGIN();
-  EVENT(event_handle);
-  return machine().query(*event);
-}
-EXPORT Code hipEventSynchronize(void* event_handle) {
-  BEGIN();
-  EVENT(event_handle);
-  return machine().synchronise(*event);
-}
-EXPORT Code hipEventDestroy(void* event_handle) {
-  BEGIN();
-  EVENT(event_handle);
-  return machine().destroy(event);
-}
-
 // Kernels.
 
 EXPORT Code hipModuleLoadData(Module** module, const void* image) {
@@ -372,18 +228,6 @@ EXPORT Code hipModuleLoadData(Module** module, const void* image) {
   if (binary->architecture != gpu(context->device).architecture) return no_binary_for_gpu;
   return machine().load(*context, binary->entries, module, binary->object);
 }
-EXPORT Code hipModuleUnload(Module* module) {
-  ENTER_FAILED_TOO();
-  return machine().unload(context, module);
-}
-EXPORT Code hipModuleGetFunction(Function** function, Module* module, const char* entry) {
-  ENTER();
-  return machine().function(*context, module, entry, function);
-}
-#define FUNCTION(handle)                                                    \
-  Code function_code = ok;                                                  \
-  Function* const function = machine().function_of(handle, &function_code); \
-  if (function == nullptr) return function_code
 EXPORT Code hipFuncGetAttribute(int* value, int attribute, void* handle) {
   ENTER();
   FUNCTION(handle);
@@ -392,80 +236,12 @@ EXPORT Code hipFuncGetAttribute(int* value, int attribute, void* handle) {
   *value = f != nullptr ? static_cast<int>(f->number) : 1024;
   return ok;
 }
-EXPORT Code hipModuleLaunchKernel(void* handle, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                                  unsigned block_y, unsigned block_z, unsigned shared_bytes, void* stream_handle,
-                                  void** parameters, void** extra) {
-  ENTER();
-  FUNCTION(handle);
-  STREAM(stream_handle);
-  // HIP has no opt-in: what fits may be asked for.
-  if (shared_bytes <= (64u << 10)) function->max_dynamic_shared = 64 << 10;
-  return machine().launch(*context, *function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes,
-                          *stream, parameters, extra);
-}
 
 // Graphs.
 
-EXPORT Code hipStreamBeginCapture(void* handle, int mode) {
-  ENTER();
-  STREAM(handle);
-  if (mode < 0 || mode > 2) return machine().breach("unknown mode", invalid_value);
-  return machine().begin_capture(*stream, mode);
-}
-EXPORT Code hipThreadExchangeStreamCaptureMode(int* mode) {
-  if (const Code entered = machine().enter(__func__); entered != ok) return entered;
-  return machine().exchange_capture_mode(mode);
-}
-EXPORT Code hipStreamEndCapture(void* handle, Graph** graph) {
-  ENTER();
-  STREAM(handle);
-  return machine().end_capture(*stream, graph);
-}
-EXPORT Code hipStreamGetCaptureInfo_v2(void* handle, int* status, unsigned long long* id, Graph** graph,
-                                       const void* const** newest, std::size_t* count) {
-  ENTER();
-  STREAM(handle);
-  if (status == nullptr) return machine().breach("the status is asked for always", invalid_value);
-  *status = stream->capture == nullptr ? 0 : stream->spoilt ? 2 : 1;
-  if (stream->capture == nullptr) return ok;
-  static thread_local Node* last = nullptr;
-  if (const Code code = machine().newest_node(*stream, &last); code != ok) return code;
-  if (id != nullptr) *id = reinterpret_cast<std::uintptr_t>(stream->capture);
-  if (graph != nullptr) *graph = stream->capture;
-  if (newest != nullptr) *newest = reinterpret_cast<const void* const*>(&last);
-  if (count != nullptr) *count = last != nullptr ? 1 : 0;
-  return ok;
-}
 EXPORT Code hipGraphInstantiate(Executable** executable, void* graph, void** wrong, char* log, std::size_t bytes) {
   ENTER();
   if (wrong != nullptr) *wrong = nullptr;
   if (log != nullptr && bytes != 0) *log = 0;
   return machine().instantiate(*context, graph, executable);
-}
-EXPORT Code hipGraphDestroy(void* graph) {
-  ENTER_FAILED_TOO();
-  return machine().destroy_graph(graph);
-}
-EXPORT Code hipGraphExecDestroy(void* executable) {
-  ENTER_FAILED_TOO();
-  return machine().destroy_executable(executable);
-}
-EXPORT Code hipGraphLaunch(void* executable, void* handle) {
-  ENTER();
-  STREAM(handle);
-  return machine().launch_graph(*context, executable, *stream);
-}
-struct KernelNodeParams {  // hipKernelNodeParams
-  unsigned block_x, block_y, block_z;
-  void** extra;
-  void* function;
-  unsigned grid_x, grid_y, grid_z;
-  void** parameters;
-  unsigned shared_bytes;
-};
-EXPORT Code hipGraphExecKernelNodeSetParams(void* executable, void* node, const KernelNodeParams* p) {
-  ENTER();
-  FUNCTION(p->function);
-  return machine().set_kernel_node(*context, executable, node, *function, {p->grid_x, p->grid_y, p->grid_z},
-                                   {p->block_x, p->block_y, p->block_z}, p->shared_bytes, p->parameters, p->extra);
 }

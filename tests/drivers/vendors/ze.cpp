@@ -223,7 +223,6 @@ EXPORT Result zeDeviceGet(void* driver, std::uint32_t* count, void** devices) {
   }
   return *count = all, success;
 }
-EXPORT Result zeDeviceGetSubDevices(void*, std::uint32_t* count, void**) { return *count = 0, success; }
 EXPORT Result zeDeviceGetStatus(void* handle) {
   DEVICE(handle);
   return context->sticky == ok ? success : device_lost;
@@ -308,11 +307,6 @@ EXPORT Result zeContextCreate(void* driver, const void* desc, void** context) {
   auto* const made = keep<ZeContext>(contexts);
   made->driver = static_cast<int>(static_cast<int*>(driver) - driver_handles.data());
   return *context = made, success;
-}
-EXPORT Result zeContextDestroy(void* handle) {
-  ENTER();
-  OBJECT(ZeContext, context, contexts, handle);
-  return context->live = false, success;
 }
 EXPORT Result zeMemAllocDevice(void* ze_context, const void* desc, std::size_t bytes, std::size_t alignment,
                                void* handle, void** address) {
@@ -536,11 +530,6 @@ EXPORT Result zeCommandListAppendMemoryFill(void* list, void* to, const void* pa
 EXPORT Result zeCommandListAppendBarrier(void* list, void* signal, std::uint32_t count, void** waits) {
   APPEND(list, signal, count, waits);
   order.barrier = true;
-  return result_of(machine().mark(*stream, order));
-}
-EXPORT Result zeCommandListAppendSignalEvent(void* list, void* event) {
-  APPEND(list, event, 0, nullptr);
-  order.barrier = true;  // after all that was appended before
   return result_of(machine().mark(*stream, order));
 }
 EXPORT Result zeCommandListAppendWaitOnEvents(void* list, std::uint32_t count, void** waits) {
