@@ -87,7 +87,7 @@ SparseRowSpec choose_sparse_row(const Tiles& tiles, std::int64_t outputs, std::i
 }
 
 bool sparse_row_gives_bits_of_product(Device device, std::int64_t outputs, std::int64_t inputs) {
-  if (device.backend != Backend::cpu) return false;  // others add up the sums of threads in an order of their own
+  if (!blocks_are_vectors(device.backend)) return false;  // others add up the sums of threads in an order of their own
   const Tiles tiles = tiles_of(device);
   ProductSpec row;  // as Dense asks for it
   row.a_unit_k = row.b_unit_k = true;
