@@ -8,6 +8,7 @@
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/launch_observer.h"
 #include "tessera/grad/grad.h"
+#include "tessera/ir/node.h"
 #include "tessera/nn/layers.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimiser.h"
