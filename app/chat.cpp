@@ -75,7 +75,9 @@ Command chat_command(CLI::App& program) {
   o->generate.max_tokens = most_tokens;
   CLI::App* sub = program.add_subcommand("chat", "Talk with a language model");
   o->declare(*sub);
-  sub->add_option("-p,--prompt", o->prompt, "One message: answer it and end")->check(names_something);
+  sub->add_option("-p,--prompt", o->prompt, "One message: answer it and end")->check([](const std::string& text) {
+    return std::string(text.empty() ? "there is nothing to answer in an empty message" : "");
+  });
   sub->add_option("--system", o->system, "The system prompt: what the model should be");
   sub->add_option("--load", o->load, "Go on with a conversation that /save wrote")->check(names_something);
   sub->add_option("-n,--tokens", o->generate.max_tokens,

@@ -206,7 +206,7 @@ class Talk {
       if (options_.json) return true;
       if (!parts.thinking.empty() && terminal) {
         app::print("{}", style.faint(shown(parts.thinking, terminal)));
-        thinking = true;
+        thinking = true, line_ended = parts.thinking.ends_with('\n');
       }
       if (!parts.text.empty()) {
         if (std::exchange(thinking, false)) app::print("\n\n");
@@ -227,7 +227,7 @@ class Talk {
     take_interrupt();
     if (options_.json)
       print_json(a);
-    else if (a.message.calls.empty() || (begun && !line_ended))
+    else if (a.message.calls.empty() || ((begun || thinking) && !line_ended))
       app::print("\n");
     if (!options_.json)
       for (const ToolCall& c : a.message.calls)

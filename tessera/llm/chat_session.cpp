@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <limits>
 #include <set>
 
@@ -114,13 +115,23 @@ ChatPrompt ChatSession::prompt_without(std::size_t left_out) const {
 void ChatSession::require_fits(const ChatPrompt& prompt) const {
   const auto tokens = static_cast<std::int64_t>(prompt.tokens.size());
   if (tokens <= context()) return;
+  // What helps: nothing that is done already, or cannot be.
+  std::vector<std::string> ways;
+  if (conversation.size() > first_turn() + 1) {
+    ways.emplace_back("start over (/reset)");
+    if (options_.when_full != WhenFull::shift) ways.emplace_back("leave the oldest turns out (--when-full shift)");
+  } else {
+    ways.emplace_back("shorten the message");
+  }
+  if (const std::int64_t most = model_.model().config().context_length; context() < most)
+    ways.push_back(fmt::format("raise the context (--ctx) up to the model's {}", most));
+  std::string todo = fmt::format("{}", fmt::join(ways, ", or "));
+  todo[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(todo[0])));
   fail<ArgumentError>(
       {.asked = "chat",
        .with = {{"tokens of the conversation", std::to_string(tokens)}, {"context", std::to_string(context())}},
        .wrong = "the conversation is longer than the context",
-       .todo = fmt::format("Start over (/reset), leave the oldest turns out (--when-full shift), or raise the context "
-                           "(--ctx) up to the model's {}",
-                           model_.model().config().context_length)});
+       .todo = std::move(todo)});
 }
 
 ChatPrompt ChatSession::prompt() const {

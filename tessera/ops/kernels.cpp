@@ -26,7 +26,7 @@ Tiles tiles_of(Device device) {
 std::uint32_t linear_tokens(const Tiles& tiles, WeightFormat format, std::int64_t tokens) {
   const WeightLayout& f = layout_of(format);
   // Beyond 8, numbers that need little unpacking gain nothing.
-  const std::uint32_t most = f.quantised() && f.factor == 0 ? std::min(tiles.tokens, 8u) : tiles.tokens;
+  const std::uint32_t most = f.easily_unpacked() ? std::min(tiles.tokens, 8u) : tiles.tokens;
   std::uint32_t together = 1;
   while (together < most && together < tokens) together *= 2;
   return together;
@@ -36,7 +36,7 @@ std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const Wei
   const WeightLayout& f = layout_of(weight.format);
   const bool quantised = f.quantised();
   // Of fewer tokens, and in formats that need little unpacking, the panel is not read often enough to pay for it.
-  if (!tiles.vectors || tiles.slices != 1 || tokens < 64 || (quantised && f.factor == 0)) return {};
+  if (!tiles.vectors || tiles.slices != 1 || tokens < 64 || f.easily_unpacked()) return {};
   const bool many_registers = tiles.tokens >= 16;
   LinearPanelSpec s{weight};
   s.tokens = std::min(tiles.tokens, 8u), s.tiles = 128 / s.tokens;

@@ -2,6 +2,7 @@
 // Packed weights as kernels read them, and a part of a row times the same part of several tokens. Inside ops/ only.
 #pragma once
 
+#include "tessera/ops/iq4_nl.h"
 #include "tessera/ops/kernels.h"
 
 namespace tessera::ops {
@@ -16,6 +17,23 @@ struct Sums {
   }
   void add(std::size_t i, ir::Value a, ir::Value b) { of[i].set(ir::fma(a, b, of[i].get())); }
 };
+
+/// Words of which the i-th has bits i of numbers become words of these as bytes: bit 8 j + k is byte j of word k. The
+/// transposition of a matrix of bits (Warren, Hacker's Delight, 7-3).
+inline std::vector<ir::Value> bytes_of_bits(const std::array<ir::Value, 8>& bits) {
+  std::vector<ir::Value> w(bits.begin(), bits.end());
+  for (const auto& [step, low] : {std::pair(std::size_t{4}, 0x0f0f0f0fu), {2, 0x33333333u}, {1, 0x55555555u}}) {
+    const ir::Value shift = word_literal(static_cast<std::uint32_t>(step)), keep = word_literal(low),
+                    other = word_literal(~low);
+    for (std::size_t i = 0; i < 8; ++i) {
+      if (i & step) continue;
+      const ir::Value a = w[i], b = w[i + step];
+      w[i] = (a & keep) | ((b << shift) & other);
+      w[i + step] = ((a >> shift) & keep) | (b & other);
+    }
+  }
+  return w;
+}
 
 /// The buffers of a packed weight, as parameters of a kernel in the order of `Weight::parts`.
 struct PackedWeight {
@@ -47,6 +65,7 @@ struct PackedWeight {
     std::vector<ir::Value> w;
     for (int i = 0; i < static_cast<int>(layout.bits); ++i) w.push_back(word(part, i, lane));
     if (layout.bits == 8) return w;
+    if (layout.codes) return bytes_of_bits(iq4_nl_circuit(w[0], w[1], w[2], w[3]));
     const ir::Value low = word_literal(0x0f0f0f0f);
     std::vector<ir::Value> out;
     for (std::size_t i = 0; i < 8; ++i) out.push_back(i < 4 ? w[i] & low : (w[i - 4] >> word_literal(4)) & low);
@@ -68,6 +87,15 @@ struct PackedWeight {
       return (from >> ir::cast(DType::u32, shift)) & word_literal(mask);
     };
     const ir::Value byte = j % 4 * 8;
+    if (layout.codes) {
+      const auto bit = [&](int i) {
+        return word(part, ir::index_literal(i), lane) >> ir::cast(DType::u32, byte + j / 4);
+      };
+      const auto bits = iq4_nl_circuit(bit(0), bit(1), bit(2), bit(3));
+      ir::Value out = bits[0] & word_literal(1);
+      for (std::uint32_t i = 1; i < 8; ++i) out = out | (bits[i] & word_literal(1)) << word_literal(i);
+      return out;
+    }
     if (layout.bits == 8) return bits_of(word(part, j / 4, lane), byte, 255);
     const ir::Value low = bits_of(word(part, j % 16 / 4, lane), byte + j / 16 * 4, 15);
     if (layout.bits == 5) return low | bits_of(word(part, ir::index_literal(4), lane), byte + j / 4, 1) << 4;

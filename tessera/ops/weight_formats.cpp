@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 
+#include "tessera/ops/iq4_nl.h"
 #include "tessera/ops/weight_blocks.h"
 
 namespace tessera::ops {
@@ -80,23 +81,25 @@ void unpack_q5_1(const std::byte* b, UnpackedBlock& out) {
   out.words[0][4] = fifth_bits(b + 4);
   std::memcpy(out.words[0], b + 8, 16);
 }
-// Of a byte's two numbers, what the lower stands for in the lowest byte, and of the upper in the lowest of the upper
-// half.
-constexpr auto iq4_nl_pairs = [] {
-  std::array<std::uint64_t, 256> out{};
-  const auto number = [](std::size_t i) { return static_cast<std::uint64_t>(iq4_nl_values[i] + 128); };
-  for (std::size_t v = 0; v < 256; ++v) out[v] = number(v & 15) | number(v >> 4) << 32;
+// Of a byte's two numbers the codes: byte i has bit i of the lower's as its lowest bit, and of the upper's as its
+// fifth.
+constexpr auto iq4_nl_bits = [] {
+  std::array<std::uint32_t, 256> out{};
+  for (std::size_t v = 0; v < 256; ++v)
+    for (std::size_t i = 0; i < 4; ++i)
+      out[v] |= static_cast<std::uint32_t>((iq4_nl_codes[v & 15] >> i & 1) | (iq4_nl_codes[v >> 4] >> i & 1) << 4)
+                << 8 * i;
   return out;
 }();
-// A kernel would take longer to look numbers up than to read them as bytes.
 void unpack_iq4_nl(const std::byte* b, UnpackedBlock& out) {
   out.scale = half_at(b);
-  for (std::size_t word = 0; word < 4; ++word) {
-    std::uint64_t both = 0;
-    for (std::size_t i = 0; i < 4; ++i) both |= iq4_nl_pairs[static_cast<std::size_t>(b[2 + 4 * word + i])] << 8 * i;
-    out.words[0][word] = static_cast<std::uint32_t>(both);
-    out.words[0][4 + word] = static_cast<std::uint32_t>(both >> 32);
+  std::byte words[16];
+  for (std::size_t j = 0; j < 4; ++j) {  // byte 4 k + j has columns 4 k + j and 16 more
+    std::uint32_t bits = 0;
+    for (std::size_t k = 0; k < 4; ++k) bits |= iq4_nl_bits[static_cast<std::size_t>(b[2 + 4 * k + j])] << k;
+    for (std::size_t i = 0; i < 4; ++i) words[4 * i + j] = static_cast<std::byte>(bits >> 8 * i);
   }
+  std::memcpy(out.words[0], words, 16);
 }
 
 // Scale, minimum and factors of q4_K and q5_K. A minimum is subtracted there, so the negative one is packed.
@@ -181,8 +184,9 @@ constexpr WeightLayout table[] = {
      .name = "iq4_nl",
      .columns = 32,
      .bytes = 18,
-     .bits = 8,
-     .offset = 128,
+     .bits = 4,
+     .offset = iq4_nl_offset,
+     .codes = true,
      .unpack = unpack_iq4_nl},
     {.format = WeightFormat::q4_K,
      .name = "q4_K",

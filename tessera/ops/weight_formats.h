@@ -18,7 +18,7 @@ struct UnpackedBlock {
   /// Of each part, as kernels read them. Numbers of 8 bits: word i has columns 4i to 4i + 3, the lowest byte first.
   /// Else four words have the lowest 4 bits of a number, byte j of word i those of columns 4i + j and, above, 16 + 4i +
   /// j. A fifth bit: one word, in which bit 8j + i is column 4i + j. Two more bits: two words, in which bits 8j + 2i
-  /// and the next are columns 4i + j of 16.
+  /// and the next are columns 4i + j of 16. Codes: word i has their bits i as a fifth bit lies.
   std::uint32_t words[8][8];
   std::uint16_t scale, minimum;  ///< f16
   std::uint16_t factors[8];      ///< of each part
@@ -34,6 +34,7 @@ struct WeightLayout {
   DType element = DType::u32;  ///< of what is multiplied as it is; u32: quantised
   std::uint32_t bits = 0;      ///< of a quantised number: 4, 5, 6 or 8; as many words hold 32 of them
   std::int32_t offset = 0;
+  bool codes = false;  ///< the 4 bits are a code of iq4_nl (iq4_nl.h)
   bool minimum = false;
   /// Columns with a factor of their own. 32: a byte for the scale and above it one for the minimum, both unsigned; 16:
   /// a signed byte for each half of 32. 0: there are none.
@@ -41,6 +42,7 @@ struct WeightLayout {
   void (*unpack)(const std::byte* block, UnpackedBlock& out) = nullptr;
 
   constexpr bool quantised() const { return bits != 0; }
+  constexpr bool easily_unpacked() const { return quantised() && factor == 0 && !codes; }
   constexpr std::uint32_t parts() const { return columns / 32; }  ///< of a block
   constexpr std::uint32_t scales() const { return minimum ? 2 : 1; }
 };

@@ -163,7 +163,9 @@ TEST(Chat, AMistakeInAScriptEndsItWithAnError) {
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("\"\"\"\nno end\n")), 1, {"has no end"}));
   EXPECT_TRUE(fails(tessera_with(chat({"--template-args", "[1]"}), typed("a\n")), 1, {"no JSON object"}));
   EXPECT_TRUE(
-      fails(tessera_with(chat({"--ctx", "16"}), typed(std::string(500, 'x') + "\n")), 1, {"longer than the context"}));
+      fails(tessera_with(chat({"--ctx", "16"}), typed(std::string(500, 'x') + "\n")), 1,
+            {"longer than the context", "Shorten the message, or raise the context (--ctx) up to the model's 1024"}));
+  EXPECT_TRUE(fails(tessera_with(chat({"-p", ""})), 2, {"--prompt", "an empty message"}));
   EXPECT_TRUE(fails(tessera_with(chat({"--ctx", "5000"}), typed("a\n")), 1, {"5000", "1024"}));
   EXPECT_TRUE(fails(tessera_with(chat({"--when-full", "explode"})), 2, {"explode"}));
   EXPECT_TRUE(fails(tessera_with(chat({"--logit-bias", "x=1"})), 2, {"--logit-bias", "x=1", "TOKEN=NUMBER"}));
@@ -184,7 +186,9 @@ TEST(Chat, AFullContextIsRefusedOrShiftedAndSaidSo) {
   std::string many;
   for (int i = 0; i < 8; ++i) many += "What is an index number " + std::to_string(i) + "?\n";
   const Outcome refused = tessera_with(chat({"--ctx", "80"}), typed(many));
-  EXPECT_TRUE(fails(refused, 1, {"the context of 80 tokens is full: the answer ends here", "longer than the context"}));
+  EXPECT_TRUE(fails(refused, 1,
+                    {"the context of 80 tokens is full: the answer ends here", "longer than the context",
+                     "Begin anew (/reset), or leave the oldest turns out (--when-full shift), or raise"}));
   const auto shifted = tessera_with(chat({"--ctx", "80", "--when-full", "shift", "--json"}), typed(many));
   const auto answers = objects(shifted);
   ASSERT_EQ(answers.size(), 8u);
@@ -272,6 +276,36 @@ TEST(Chat, FunctionsAreCalledAndAnswered) {
   EXPECT_TRUE(fails(refused(file("bad.json", "{]")), 1, {"bad.json", "no JSON"}));
   EXPECT_TRUE(fails(refused(folder / "none.json"), 1, {"none.json", "cannot be read", "No such file"}));
   EXPECT_TRUE(fails(tessera_with(chat({"-q", "--tools", tools})), 1, {"no place for tools"}));
+}
+
+/// What a terminal shows, without styles and what moves the cursor.
+std::string visible(const std::string& out) {
+  std::string text;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (out[i] == '\x1b' && i + 1 < out.size() && out[i + 1] == '[')
+      for (i += 2; i < out.size() && (out[i] < '@' || out[i] > '~');) ++i;
+    else if (out[i] != '\r')
+      text += out[i];
+  }
+  return text;
+}
+
+TEST(ChatTerminal, ThoughtsBeforeACallAreALineOfTheirOwn) {
+  const TemporaryFolder folder;
+  const std::string tools = folder / "tools.json", call = "get_weather {\"town\":\"Zürich\"}\n";
+  write_file(tools, weather_tools);
+  int number = 0;
+  for (const auto& [first, shown] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"<think>", "Rain?", "</think>", "\n\n"}, "Rain?\n"},
+           {{"<think>", "\n", "Rain?\n", "</think>", "\n\n", "I look.\n"}, "Rain?\n\nI look.\n"},
+           {{"<think>", "Rain?", "</think>", "I look."}, "Rain?\n\nI look.\n"},
+           {{}, ""}}) {
+    const std::string model = folder / ("weather" + std::to_string(number++) + ".gguf");
+    weather_model(first).write(model);
+    Terminal t(TESSERA_PROGRAM, kernels(), chat({"-q", "--tools", tools, "-p", "How is the weather?"}, model));
+    EXPECT_EQ(t.ends(), 0) << t.out();
+    EXPECT_EQ(visible(t.out()), shown + call);
+  }
 }
 
 TEST(Chat, CtrlCInAScriptEndsIt) {
@@ -421,6 +455,39 @@ TEST(Documents, CommandsInLlmMdWriteWhatStandsThere) {
   EXPECT_NE(read_file("examples/chat.cpp").find(block.substr(0, block.find("```"))), std::string::npos);
   for (const std::string& family : tessera::ChatTemplate::families())
     EXPECT_NE(page.find(family), std::string::npos) << family;
+}
+
+TEST(Documents, TheConversationWithAFunctionIsWhatStandsInLlmMd) {
+  const std::string page = read_file("docs/llm.md"), begin = "```text\n> ";
+  ASSERT_NE(page.find(begin), std::string::npos);
+  const std::string rest = page.substr(page.find(begin) + begin.size() - 2), block = rest.substr(0, rest.find("```"));
+  // What is typed at each prompt, and what comes before the next.
+  std::vector<std::pair<std::string, std::string>> turns;
+  std::istringstream lines(block);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("> "))
+      turns.emplace_back(line.substr(2), "");
+    else if (!turns.empty())
+      turns.back().second += line + "\n";
+  }
+  ASSERT_EQ(turns.size(), 2u);
+  const TemporaryFolder folder;
+  const std::string model = folder / "weather.gguf", tools = folder / "tools.json";
+  weather_model().write(model);
+  write_file(tools, weather_tools);
+  Terminal t(TESSERA_PROGRAM, kernels(), {"chat", model, "--device", "cpu", "--tools", tools});
+  ASSERT_TRUE(t.prompts()) << t.out();
+  for (auto [typed, shown] : turns) {
+    if (!shown.ends_with("\n\n")) shown += "\n";  // a line is left empty before each prompt
+    const std::size_t before = t.out().size();
+    t.send(typed + "\r");
+    ASSERT_TRUE(t.shows("\n\r\n> ") || t.shows("\n\n> ", 1)) << t.out();
+    ASSERT_TRUE(t.prompts()) << t.out();
+    const std::string now = visible(t.out().substr(before));
+    EXPECT_EQ(now.substr(std::min(now.size(), now.find('\n') + 1)), shown + "> ");
+  }
+  t.send("/quit\r");
+  EXPECT_EQ(t.ends(), 0);
 }
 
 }  // namespace

@@ -204,8 +204,10 @@ void damage(Model& m, Random& random) {
     case 4:  // a number of the same kind
       std::visit(
           [&]<class T>(T& v) {
-            if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>)
-              v = random() % 2 ? number<T>(random) : static_cast<T>(v * 2);
+            if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
+              v = random() % 2 ? number<T>(random) : static_cast<T>(static_cast<std::uint64_t>(v) * 2);
+            else if constexpr (std::is_floating_point_v<T>)
+              v = random() % 2 ? number<T>(random) : v * 2;
           },
           m.keys[key].second);
       break;

@@ -70,13 +70,16 @@ inline GgufWriter scripted_model(const std::vector<std::string>& special,
   return w;
 }
 
-/// One that asks for the weather in Zürich, and says what a tool found.
-inline GgufWriter weather_model() {
+/// One that asks for the weather in Zürich, after these tokens, and says what a tool found.
+inline GgufWriter weather_model(const std::vector<std::string>& first = {"Let me ", "see.\n"}) {
+  std::vector<std::string> asks = {"<|ask|>"};
+  asks.insert(asks.end(), first.begin(), first.end());
+  for (const char* token : {"<tool_call>", "\n{\"name\": \"get_weather\", ", "\"arguments\": {\"town\": \"Zürich\"}}\n",
+                            "</tool_call>", "<|im_end|>"})
+    asks.push_back(token);
   return scripted_model(
-      {"<|im_end|>", "<|im_start|>", "<|ask|>", "<|tell|>", "<tool_call>", "</tool_call>"},
-      {{"<|ask|>", "Let me ", "see.\n", "<tool_call>", "\n{\"name\": \"get_weather\", ",
-        "\"arguments\": {\"town\": \"Zürich\"}}\n", "</tool_call>", "<|im_end|>"},
-       {"<|tell|>", "It is ", "warm.", "<|im_end|>"}},
+      {"<|im_end|>", "<|im_start|>", "<|ask|>", "<|tell|>", "<tool_call>", "</tool_call>", "<think>", "</think>"},
+      {asks, {"<|tell|>", "It is ", "warm.", "<|im_end|>"}},
       "{% if tools %}<|im_start|>tools\n{{ tools | tojson }} as <tool_call><|im_end|>{% endif %}"
       "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
       "{% for c in m.tool_calls or [] %}<tool_call>\n{{ c.function | tojson }}\n</tool_call>{% endfor %}<|im_end|>"
