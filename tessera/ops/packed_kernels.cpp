@@ -280,10 +280,11 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
 
   // A panel of b should stay in the first cache while tiles go through the rows; where vectors are wide the second is
   // as fast, and sums that wait less often are worth more.
-  const auto fits = static_cast<std::int64_t>((staged && tile && wide ? 36864u
-                                               : wide                 ? 98304u
-                                                                      : 24576u) /
-                                              (size * columns));
+  const auto rows_of = [&](std::uint64_t bytes) { return static_cast<std::int64_t>(bytes / (size * columns)); };
+  // A tile's panel that fits into the second cache as a whole is laid out at once: then no sums wait.
+  const bool deep =
+      staged && tile && wide && tiles.shared_bytes >= 2 * 98304 && k > rows_of(36864) * 3 / 2 && k <= rows_of(98304);
+  const std::int64_t fits = deep ? k : rows_of(staged && tile && wide ? 36864 : wide ? 98304 : 24576);
   plan.depth = k <= fits * 3 / 2 ? k : ceil_div(k, ceil_div(k, fits));
   // Where what a block reads along k does not stay in the second (2 MiB where vectors are wide), each result is better
   // had from fewer readings: of larger blocks.
@@ -291,7 +292,7 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
   const std::int64_t block = (128 + static_cast<std::int64_t>(p.sums_bytes / (128 * size))) * k * size;
   if (block > 3 << 19 && !(staged && tile)) p.sums_bytes = 256 << 10;
   if (staged) {
-    p.staged = static_cast<std::uint32_t>(fits * 3 / 2 * columns);
+    p.staged = static_cast<std::uint32_t>((deep ? k : fits * 3 / 2) * columns);
     p.b_unit_k = s.b_unit_k && !s.b_unit_n, p.b_unit_n = s.b_unit_n;
   }
   const std::uint64_t room = tiles.shared_bytes - std::min(tiles.shared_bytes, p.staged * size);
