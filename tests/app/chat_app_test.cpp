@@ -188,7 +188,7 @@ TEST(Chat, AFullContextIsRefusedOrShiftedAndSaidSo) {
   const Outcome refused = tessera_with(chat({"--ctx", "80"}), typed(many));
   EXPECT_TRUE(fails(refused, 1,
                     {"the context of 80 tokens is full: the answer ends here", "longer than the context",
-                     "Begin anew (/reset), or leave the oldest turns out (--when-full shift), or raise"}));
+                     "Start over (/reset), or leave the oldest turns out (--when-full shift), or raise"}));
   const auto shifted = tessera_with(chat({"--ctx", "80", "--when-full", "shift", "--json"}), typed(many));
   const auto answers = objects(shifted);
   ASSERT_EQ(answers.size(), 8u);
