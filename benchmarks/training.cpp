@@ -16,6 +16,7 @@
 #include "tessera/device/context.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/launch_observer.h"
+#include "tessera/ir/node.h"
 #include "tessera/nn/clip.h"
 #include "tessera/nn/images.h"
 #include "tessera/nn/llama_network.h"
