@@ -91,8 +91,9 @@ struct Work {
   std::vector<std::pair<Stream*, std::uint64_t>> after;
   std::uint64_t sequence = 0;
   Clock clock;
-  Code late = ok;            ///< it will fail with this, and only those who wait are told
-  Module* module = nullptr;  ///< of a launch
+  Code late = ok;                    ///< it will fail with this, and only those who wait are told
+  Module* module = nullptr;          ///< of a launch
+  std::uint64_t kernels_before = 0;  ///< how many had been put into the device's streams
 };
 
 enum class Kind : std::uint8_t { context, stream, event, module, function, graph, node, executable };
@@ -337,7 +338,10 @@ class Machine {
   std::uint32_t streams_ = 0;
   std::map<std::string, std::uint64_t> counts_;
   std::map<int, std::uint64_t> operations_;
-  std::map<int, int> kernels_;  ///< of each device, those that run now
+  struct Kernels {
+    std::uint64_t queued = 0, done = 0;
+  };
+  std::map<int, Kernels> kernels_;  ///< of each device
 };
 
 /// Adds everything of `other` to `clock`.

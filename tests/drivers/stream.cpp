@@ -95,9 +95,9 @@ void Machine::serve(Stream& stream) {
       const std::uint32_t delay = settings_.delay_us != 0 && stream.random() % 4 == 0
                                       ? static_cast<std::uint32_t>(stream.random() % settings_.delay_us)
                                       : 0;
-      if (work.module != nullptr) ++kernels_[context.device];
-      if (work.module == nullptr && work.run && !work.touches.empty() && kernels_[context.device] != 0)
-        ++counts_["copies beside kernels"];
+      if (work.module == nullptr && work.run && !work.touches.empty() &&
+          kernels_[context.device].done < work.kernels_before)
+        ++counts_["copies beside kernels"];  // or before them, though they were put in earlier
       hold.unlock();
       if (delay != 0) std::this_thread::sleep_for(std::chrono::microseconds(delay));
       if (work.late != ok)
@@ -106,11 +106,11 @@ void Machine::serve(Stream& stream) {
         code = run(work, context.device);
       work.run = nullptr;
       hold.lock();
-      if (work.module != nullptr) --kernels_[context.device];
     }
     if (code != ok) (work.late != ok ? context.deferred : context.sticky) = code;
     for (const Touch& touch : work.touches) --touch.memory->queued;
     stream.completed = work.sequence;
+    if (work.module != nullptr) ++kernels_[context.device].done;
     changed_.notify_all();
   }
 }
@@ -166,6 +166,9 @@ Code Machine::enqueue(Stream& stream, Work work, bool waits) {
   if (work.order.signal != nullptr && work.order.signal->stream != nullptr)
     return breach_locked("an event is signalled again without having been reset", invalid_value);
   work.sequence = ++stream.submitted;
+  Kernels& kernels = kernels_[context.device];
+  work.kernels_before = kernels.queued;
+  if (work.module != nullptr) ++kernels.queued;
   merge(stream.clock, host_clock_);
   if (stream.ordered || work.order.barrier) merge(stream.clock, joined);
   if (stream.null) {  // after everything before it on the context's blocking streams, ...

@@ -145,7 +145,8 @@ class RegionProgram {
   std::stop_source stop_;    // of some of them
   std::vector<Use> failed_;  ///< writes of tasks that failed, until they are overwritten
   bool expects_error_ = false;
-  bool open_ = false;  ///< whether slots were combined cannot be told from what the tasks said
+  std::vector<Combine> combined_;  ///< before the step that is judged
+  bool open_ = false;              ///< whether slots were combined cannot be told from what the tasks said
   Counts counts_;
   std::string text_;
 };

@@ -83,10 +83,16 @@ void RegionProgram::combine(std::size_t matrix, const Box& box, const Step& step
         return u.matrix == matrix && u.mode != Access::out && u.mode != Access::reduce && u.box.meets(set.box);
       });
       const bool skipped_for_it =
-          std::ranges::any_of(step.names, [](const std::string& n) { return n.starts_with("combine by"); });
+          std::ranges::find(step.names, std::string("combine by ") + to_string(set.op)) != step.names.end();
+      // Its error has only the operation's name: of several it cannot be told which.
+      const auto same = [&](const Reducing& r) { return r.op == set.op; };
+      bool another = std::ranges::count(combined_, set.op) != 0;
+      for (const Use& u : step.uses) another = another || std::ranges::any_of(all_[u.matrix].reducing, same);
+      open_ = open_ || (skipped_for_it && another);
       failed = skipped_for_it;
       open_ = open_ || !(skipped_for_it || (needs && step.task.valid() && step.began));
     }
+    combined_.push_back(set.op);
     if (failed) {
       ++counts_.dropped;
       has_failed(all);
@@ -113,6 +119,7 @@ void RegionProgram::has_written(const Use& use) {
 }
 
 std::string RegionProgram::judge(Step& s, bool left) {
+  combined_.clear();
   const auto combine_before = [&] {
     for (const Use& u : s.uses)
       if (u.mode != Access::reduce) combine(u.matrix, {}, s);
