@@ -36,7 +36,9 @@ namespace detail {
 /// A body of if_ or while_, whose condition may be a value or a function.
 template <class F>
 constexpr void check_body() {
-  static_assert(!Traced<std::remove_cvref_t<std::invoke_result_t<F>>>,
+  using Gives = std::remove_cvref_t<std::invoke_result_t<F>>;
+  constexpr bool assigns = requires { typename Gives::assigned; };  // [&] { return x[i] = v; }
+  static_assert(!Plain<Gives> || assigns,
                 "a body gives no value: keep it in a Var that is declared before, or use select(cond, a, b)");
 }
 template <class C>

@@ -9,6 +9,25 @@
 
 namespace tessera {
 
+namespace detail {
+/// Made by a conversion, so that any function of the user's that takes a kernel's value is nearer.
+struct Misplaced {
+  template <class A>
+    requires Traced<std::remove_cvref_t<A>>
+  Misplaced(A&&) {}
+};
+struct MisplacedNumber {
+  template <class A>
+    requires Literal<std::remove_cvref_t<A>>
+  MisplacedNumber(A&&) {}
+};
+struct MisplacedOrNumber {
+  template <class A>
+    requires(Traced<std::remove_cvref_t<A>> || Literal<std::remove_cvref_t<A>>)
+  MisplacedOrNumber(A&&) {}
+};
+}  // namespace detail
+
 // Control flow whose parts are no functions.
 template <class C>
 void if_(C&&) {
@@ -33,7 +52,7 @@ void for_(E&&, F&&) {
 // What takes a value of the kernel, and is given a number.
 #define TESSERA_OF_A_NUMBER(name)                                                                     \
   template <class A, class... More>                                                                   \
-    requires(!detail::TracedArgument<A>)                                                              \
+    requires detail::Literal<std::remove_cvref_t<A>>                                                  \
   Val<float> name(A&&, More&&...) {                                                                   \
     static_assert(detail::never<A>,                                                                   \
                   "this operation takes a value of the kernel: name the number's type, Val<int>(1)"); \
@@ -92,14 +111,18 @@ Val<float> atomic_cas(const detail::MemoryHandle<T>&, detail::Subscript, detail:
 }
 
 // C's names, which name the type.
-#define TESSERA_OF_C(name)                                                                                             \
-  template <class... A>                                                                                                \
-    requires detail::any_traced<A...>                                                                                  \
-  Val<float> name(A&&...) {                                                                                            \
-    static_assert(!detail::any_traced<A...>,                                                                           \
+#define TESSERA_OF_C_TAKING(name, ...)                                                                                 \
+  template <class U = void>                                                                                            \
+  Val<float> name(__VA_ARGS__) {                                                                                       \
+    static_assert(detail::never<U>,                                                                                    \
                   "in kernels a function has one name for all types: sqrt(x), abs(x), min(a, b), and x % y for fmod"); \
     return 0.0f;                                                                                                       \
   }
+#define TESSERA_OF_C(name)                                                \
+  TESSERA_OF_C_TAKING(name, detail::Misplaced)                            \
+  TESSERA_OF_C_TAKING(name, detail::Misplaced, detail::MisplacedOrNumber) \
+  TESSERA_OF_C_TAKING(name, detail::MisplacedNumber, detail::Misplaced)   \
+  TESSERA_OF_C_TAKING(name, detail::Misplaced, detail::MisplacedOrNumber, detail::MisplacedOrNumber)
 TESSERA_OF_C(sqrtf)
 TESSERA_OF_C(rsqrtf)
 TESSERA_OF_C(expf)
@@ -124,6 +147,7 @@ TESSERA_OF_C(fmaxf)
 TESSERA_OF_C(fmod)
 TESSERA_OF_C(fmodf)
 #undef TESSERA_OF_C
+#undef TESSERA_OF_C_TAKING
 
 template <class... A>
   requires detail::any_traced<A...>
@@ -137,10 +161,9 @@ Val<float> operator+(A&&, B&&) {
   static_assert(detail::never<A>, "a buffer is not a pointer: the element behind is x[i + 1]");
   return 0.0f;
 }
-template <class A>
-  requires detail::Traced<std::remove_cvref_t<A>>
-void print(A&&) {
-  static_assert(detail::never<A>, "print takes a format first, with {} for each value: print(\"x is {}\", x[i])");
+template <class U = void>
+void print(detail::Misplaced) {
+  static_assert(detail::never<U>, "print takes a format first, with {} for each value: print(\"x is {}\", x[i])");
 }
 template <class A>
   requires detail::Memory<std::remove_cvref_t<A>>

@@ -342,6 +342,15 @@ struct FieldPlace {
 };
 }  // namespace detail
 
+namespace detail {
+/// What an assignment gives: the value that was stored.
+template <class T>
+struct Assigned : Val<T> {
+  using assigned = void;
+  using Val<T>::Val;
+};
+}  // namespace detail
+
 /// An element of memory that a kernel may write: `b[i]`. It is the value that was read there, and can be assigned to
 /// while it is being written, as in `b[i] = v` or `b[i] += v`; `auto v = b[i]` keeps the value, not the place.
 template <class T>
@@ -437,7 +446,7 @@ class BufferElement : public Val<T> {
       detail::store_field(memory_, index_, dtype_v<T>, value);
     else
       detail::store(memory_, index_, value);
-    if constexpr (!detail::is_16bit_float<T>) return Val<T>(detail::NodeRef{value});
+    if constexpr (!detail::is_16bit_float<T>) return detail::Assigned<T>(detail::NodeRef{value});
   }
   ir::Handle memory_, index_;
   const char* file_;

@@ -185,8 +185,9 @@ bool Compiling::fold(Dense& layer, Elementwise& next) {
 bool Compiling::skip_zeros(Dense& layer, const std::string& path) {
   // Smaller matrices are read from a core's nearest cache, which costs less than to look for what is 0.
   constexpr std::int64_t least = 1 << 15, most_inputs = 1 << 16;
-  if (layer.weight.dtype() != DType::f32 || options_.precision != CompilePrecision::f32 ||
-      layer.weight.size() < least || layer.weight.shape(1) > most_inputs ||
+  if (layer.weight.dtype() != DType::f32 || (!layer.bias.empty() && layer.bias.dtype() != DType::f32) ||
+      options_.precision != CompilePrecision::f32 || layer.weight.size() < least ||
+      layer.weight.shape(1) > most_inputs ||
       !ops::sparse_row_gives_bits_of_product(layer.weight.device(), layer.weight.shape(0), layer.weight.shape(1)))
     return false;
   // 0 times what is not finite would not be 0.
@@ -267,14 +268,18 @@ Compiled Compiling::finish(const std::function<Pass(Device device, bool plain)>&
   if (options_.verify) {
     // As it is called: recorded, and beside the model that was given.
     const Inference mode;
-    const Array whole = (compiled(sample), compiled(sample)), one = compiled(sample.slice(0, 0, 1));
+    const Array whole = (compiled(sample), compiled(sample));
+    std::optional<Array> one;  // single samples may take a way of their own
+    if (sample.rank() > 1 && whole.rank() > 0 && whole.shape(0) == sample.shape(0)) try {
+        one = compiled(sample.slice(0, 0, 1));
+      } catch (const ShapeError&) {  // it takes just as many as it was given, or its first dimension is none of samples
+      }
     const Device reference = reference_for(device_);
     const DeviceScope scope(reference);
     const Array wanted = made(reference, true)(sample.to(reference)).as_contiguous().eval();
     Difference d = difference(whole, wanted);
-    // Single samples may take a way of their own.
-    if (wanted.rank() > 0 && one.rank() == wanted.rank() && one.shape(0) == 1 && wanted.shape(0) == sample.shape(0))
-      if (const Difference alone = difference(one, wanted.slice(0, 0, 1).as_contiguous().eval());
+    if (one && one->rank() == wanted.rank() && one->shape(0) == 1)
+      if (const Difference alone = difference(*one, wanted.slice(0, 0, 1).as_contiguous().eval());
           alone.relative > d.relative)
         d = alone;
     if (d.relative > pass_tolerance(options_.precision))

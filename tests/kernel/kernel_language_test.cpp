@@ -488,6 +488,36 @@ TEST(KernelLanguage, LaunchArgumentsAreRangeChecked) {
   EXPECT_TRUE(holds(message([&] { b.launch(1, -200); }), "[launch b] a scalar argument is not in the range"));
 }
 
+}  // namespace
+
+// Functions of a program's own, with names that have a sentence for who looks for them in the library.
+namespace mine {
+Val<float> fabs(Val<float> v) { return select(v < 0.0f, -v, v); }
+Val<float> fmin(Val<float> a, Val<float> b) { return select(a < b, a, b); }
+void print(Val<float>) {}
+float block_sum(const std::vector<float>& all) {
+  float sum = 0;
+  for (const float x : all) sum += x;
+  return sum;
+}
+TEST(KernelLanguage, FunctionsOfOnesOwnAreTaken) {
+  const auto k = kernel("own", [](Buffer<float> x) {
+    const auto i = global_id();
+    Var<float> v = x[i];
+    print(x[i]);
+    x[i] = fabs(x[i]) + fabs(v) + fmin(x[i], 2.0f) + fmin(v, x[i]);
+    const auto put = [&](Val<Index> j, Val<float> w) { return x[j] = w; };
+    if_(x[i] > 0, [&] { return put(i, 1.0f); });
+    if_(x[i] > 0, [&] { return v += 1.0f; });
+  });
+  EXPECT_NE(k.text().find("select"), std::string::npos) << k.text();
+  std::vector<float> all = {1, 2};
+  EXPECT_EQ(block_sum(all), 3);
+}
+}  // namespace mine
+
+namespace {
+
 TEST(KernelLanguage, StepsAndAssignmentsAreValues) {
   EXPECT_EQ(map_text([](Buffer<int> n) {
               Var count = n[0];  // a Var<int>

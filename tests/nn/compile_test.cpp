@@ -287,6 +287,9 @@ TEST_P(OnEveryDevice, VerifiesLayerByLayer) {
   EXPECT_LT(
       *compile(image_model(), {.level = CompileLevel::aggressive, .verify = true, .input = {2, 8, 8}}).report().worst,
       1e-5);
+  // One input without a dimension of samples.
+  const auto model = setup(sequential(dense<64, 96>, relu, dense<96, 10>), {.seed = 3});
+  EXPECT_LT(*compile(model, {.verify = true, .sample = random_normal({64}, 5)}).report().worst, 1e-5);
 }
 
 // A layer that computes wrongly on one device only, as a broken driver would.
