@@ -16,16 +16,6 @@ struct Misplaced {
     requires Traced<std::remove_cvref_t<A>>
   Misplaced(A&&) {}
 };
-struct MisplacedNumber {
-  template <class A>
-    requires Literal<std::remove_cvref_t<A>>
-  MisplacedNumber(A&&) {}
-};
-struct MisplacedOrNumber {
-  template <class A>
-    requires(Traced<std::remove_cvref_t<A>> || Literal<std::remove_cvref_t<A>>)
-  MisplacedOrNumber(A&&) {}
-};
 }  // namespace detail
 
 // Control flow whose parts are no functions.
@@ -111,18 +101,20 @@ Val<float> atomic_cas(const detail::MemoryHandle<T>&, detail::Subscript, detail:
 }
 
 // C's names, which name the type.
-#define TESSERA_OF_C_TAKING(name, ...)                                                                                 \
-  template <class U = void>                                                                                            \
-  Val<float> name(__VA_ARGS__) {                                                                                       \
-    static_assert(detail::never<U>,                                                                                    \
+// Nearer than C's own, for which a value would become a number, and no nearer than a function that takes a Val<T>.
+#define TESSERA_OF_C_TAKING(name, parameters, ...)                                                                     \
+  template <__VA_ARGS__>                                                                                               \
+  Val<float> name parameters {                                                                                         \
+    static_assert(detail::never<T>,                                                                                    \
                   "in kernels a function has one name for all types: sqrt(x), abs(x), min(a, b), and x % y for fmod"); \
     return 0.0f;                                                                                                       \
   }
-#define TESSERA_OF_C(name)                                                \
-  TESSERA_OF_C_TAKING(name, detail::Misplaced)                            \
-  TESSERA_OF_C_TAKING(name, detail::Misplaced, detail::MisplacedOrNumber) \
-  TESSERA_OF_C_TAKING(name, detail::MisplacedNumber, detail::Misplaced)   \
-  TESSERA_OF_C_TAKING(name, detail::Misplaced, detail::MisplacedOrNumber, detail::MisplacedOrNumber)
+#define TESSERA_OF_C(name)                                                    \
+  TESSERA_OF_C_TAKING(name, (const Val<T>&), class T)                         \
+  TESSERA_OF_C_TAKING(name, (const Val<T>&, const Val<U>&), class T, class U) \
+  TESSERA_OF_C_TAKING(name, (const Val<T>&, U), class T, detail::Literal U)   \
+  TESSERA_OF_C_TAKING(name, (U, const Val<T>&), class T, detail::Literal U)   \
+  TESSERA_OF_C_TAKING(name, (const Val<T>&, const auto&, const auto&), class T)
 TESSERA_OF_C(sqrtf)
 TESSERA_OF_C(rsqrtf)
 TESSERA_OF_C(expf)

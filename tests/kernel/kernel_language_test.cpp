@@ -505,7 +505,7 @@ TEST(KernelLanguage, FunctionsOfOnesOwnAreTaken) {
     const auto i = global_id();
     Var<float> v = x[i];
     print(x[i]);
-    x[i] = fabs(x[i]) + fabs(v) + fmin(x[i], 2.0f) + fmin(v, x[i]);
+    x[i] = fabs(x[i]) + fabs(v) + fmin(x[i], x[i + 1]) + fmin(v, x[i]);
     const auto put = [&](Val<Index> j, Val<float> w) { return x[j] = w; };
     if_(x[i] > 0, [&] { return put(i, 1.0f); });
     if_(x[i] > 0, [&] { return v += 1.0f; });
