@@ -145,7 +145,8 @@ Array unit_adjoint(const char* operation, const Array& value) {
   if (!is_float(value.dtype()))
     fail<DtypeError>({.asked = operation,
                       .with = {{"dtype", std::string(dtype_name(value.dtype()))}},
-                      .wrong = "the function gave no float"});
+                      .wrong = "the function gave no float",
+                      .todo = "Compute with floats: x.astype(DType::f32), and 1.f in place of 1"});
   return Array::ones(value.shape(), value.dtype(), value.device());
 }
 

@@ -556,7 +556,9 @@ void Builder::for_(NodeId begin, NodeId end, NodeId step, const std::function<vo
           "use cast<T>(...)");
   const Node& s = fn_.nodes[step];
   require(s.op != Op::constant || (s.imm != 0 && (is_unsigned_int(t.dtype) || static_cast<std::int64_t>(s.imm) > 0)),
-          "the step of for_ is greater than zero");
+          "the step of for_ must be greater than zero" +
+              (s.op == Op::constant ? ", not " + std::to_string(static_cast<std::int64_t>(s.imm)) : std::string()),
+          "count upwards, and use n - 1 - i to go down");
   const SourceLine line = source_;
   const NodeId counter =
       add({.op = Op::index, .sub = sub(IndexKind::counter), .type = t, .extra = no_wrap_, .imm = ++counters_});

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/nn/layers.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "tessera/nn/initialise.h"
@@ -35,9 +37,11 @@ Array Dense::operator()(const Array& x) const {
   if (packed.empty()) need_values("Dense", weight);
   const Shape matrix = packed.empty() ? weight.shape() : Shape{packed->rows(), packed->columns()};
   if (x.rank() < 1 || x.shape(-1) != matrix[1])
-    fail<ShapeError>({.asked = layer_name("Dense", weight.path()),
-                      .with = {{"x", to_string(x.shape())}, {"weight", to_string(matrix)}},
-                      .wrong = "the last extent of x is not the number of the layer's inputs"});
+    fail<ShapeError>(
+        {.asked = layer_name("Dense", weight.path()),
+         .with = {{"x", to_string(x.shape())}, {"weight", to_string(matrix)}},
+         .wrong = "the last extent of x is not the number of the layer's inputs",
+         .todo = fmt::format("Give it an x of (..., {}), or a layer with as many inputs as x has columns", matrix[1])});
   if (!packed.empty()) {
     Array y = linear(x, *packed);
     if (!bias.empty()) y = y + bias;

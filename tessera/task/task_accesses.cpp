@@ -514,7 +514,7 @@ void TaskAccesses::check_undeclared(TaskStorage& data, Access mode) const {
            std::string(writes(mode) ? "it is written" : "it is read") +
                " while other tasks use it, and the task did not say so",
            writes(mode) ? "Give it to the task: inout(x), or out(x) if it is written whole"
-                        : "Give it to the task: in(x)");
+                        : "Give it to the task: in(x), or inout(x) if it is written, too");
 }
 
 }  // namespace tessera::detail

@@ -236,7 +236,7 @@ TEST_P(OnEveryDevice, RefusesWhatItCannotDo) {
         grad([&](const Array& x) { return sum(fast(x)); })(Array::zeros({1, 64}));
       },
       {"no gradient"});
-  expect_throw<ShapeError>([&] { fast(Array::zeros({1, 63})); }, {"(1, 63)"});
+  expect_throw<ShapeError>([&] { fast(Array::zeros({1, 63})); }, {"(1, 63)", "(..., 64)"});
   EXPECT_EQ(fast(Array::zeros({1, 64})).shape(), (Shape{1, 5})) << "goes on after an error";
   expect_throw<ShapeError>(
       [&] {

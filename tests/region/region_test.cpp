@@ -251,7 +251,7 @@ TEST_P(OnEveryDevice, WhatATaskDidNotSayIsAnErrorThatNamesItAndTheArray) {
                done = true;
                r.wait();
              }),
-             {"thief", "weights", "read while other tasks use it", "in(x)"});
+             {"thief", "weights", "read while other tasks use it", "in(x), or inout(x)"});
   EXPECT_EQ(x.to_vector<float>(), Floats(8, 1));
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <latch>
 
 #include "tests/support/docs_page.h"
 
@@ -93,6 +94,15 @@ float first = state.to_vector<float>()[0];   // waits: 1
 TEST(TasksDocs, WhatATaskDoesNotSay) {
 Array weights = Array::wrap(Storage::allocate(Device{}, 4000, "weights"), DType::f32, {1000});
 weights.fill(1);
+std::latch looked(1);  // "prepare" goes on until somebody counts down
+Region racing;
+racing.spawn({.name = "prepare"}, [&](Array& w) { looked.wait(); w *= 2; }, inout(weights));
+Task<float> total = racing.spawn({.name = "total"}, [weights] { return sum(weights).item<float>(); });
+
+  page().expect_error([&] { total.wait(); });
+  looked.count_down();
+  EXPECT_THROW(racing.wait(), TaskError);
+
 Region checked;
 checked.spawn({.name = "normalise"}, [](const Array& w) { Array(w) /= 1000; }, in(weights));
 

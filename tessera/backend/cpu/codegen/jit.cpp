@@ -128,6 +128,9 @@ class LlvmGenerator : public Generator {
       traits_.feature_bits += "0123456789abcdef"[digit];
     }
     auto has = [&](const char* feature) { return info->checkFeatures(std::string("+") + feature); };
+    if (!has("64bit"))
+      throw Refusal{"the processor '" + traits_.cpu +
+                    "' runs code of 32 bits, and this program is of 64 (x86-64, x86-64-v2, x86-64-v3, x86-64-v4, ...)"};
     traits_.width = has("avx512f") && has("avx512bw") && has("avx512vl") && has("avx512dq") ? 16 : has("avx2") ? 8 : 4;
     traits_.f16c = has("f16c");
     traits_.fma = has("fma");
