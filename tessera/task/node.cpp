@@ -10,6 +10,7 @@
 #include "tessera/base/os/fork.h"
 #include "tessera/device/discovery/discovery.h"
 #include "tessera/device/memory/storage.h"
+#include "tessera/device/queue/queue_core.h"
 
 namespace tessera::detail {
 
@@ -110,11 +111,25 @@ struct TaskNode::Stop {
   std::optional<std::stop_callback<Cancel>> outside;
 };
 
+/// A task's work on a device. Somebody else may be told first of what it failed with: who was put in behind it, and
+/// waits for what it wrote.
+struct DeviceWork {
+  explicit DeviceWork(QueueUse work) : use(std::move(work)) {}
+  ~DeviceWork() {
+    if (use.queue->device().gone()) QueueCore::leave(std::move(use.event));
+  }
+  DeviceWork(const DeviceWork&) = delete;
+  DeviceWork& operator=(const DeviceWork&) = delete;
+  std::exception_ptr failure() const noexcept { return use.queue->failure_of(use); }
+  QueueUse use;
+};
+
 struct TaskNode::Extra {
   std::optional<const InheritedContext> context;
   std::optional<Counted> counted;
   std::string name;  // empty: by the place
   std::unique_ptr<Stop> stop;
+  std::optional<const DeviceWork> work;  // while it is under way
 
   static void* operator new(std::size_t bytes) { return executor::slab::take(bytes); }
   static void operator delete(void* memory, std::size_t bytes) noexcept { executor::slab::give(memory, bytes); }
@@ -260,7 +275,8 @@ executor::Group& plain_tasks(Device device) {
 }
 
 bool TaskNode::has_place() noexcept {
-  return counted() == nullptr || is_built_in(device().backend) || Ahead::take(*this);
+  if (counted() == nullptr || is_built_in(device().backend)) return true;
+  return failure() || stop_asked() || Ahead::take(*this);  // what does not run needs none
 }
 void TaskNode::waits() noexcept {
   if (counted() != nullptr) Ahead::give(*this);  // what it waits for may need a place
@@ -332,9 +348,13 @@ executor::Node::Ends TaskNode::run_on(Device device) {
 }
 
 executor::Node::Ends TaskNode::end_of_device_work(Device device) {
-  Event event = current_queue(device).record();
+  Queue& queue = current_queue(device);
+  extra_->work.emplace(queue.core().recorded());
+  Event event = queue.record();
   if (extra_->counted->early.empty() && event.done()) {
     event.wait();  // throws what the work failed with
+    if (const std::exception_ptr error = extra_->work->failure()) std::rethrow_exception(error);
+    extra_->work.reset();
     return Ends::now;
   }
   if (seen_ != 0) [[unlikely]]
@@ -350,6 +370,7 @@ executor::Node::Ends TaskNode::end_of_device_work(Device device) {
 void TaskNode::end_on_device(std::exception_ptr error) noexcept {
   // What it came after has ended: their events came before this one's.
   if (const TaskNode* const failed = failed_before()) return end_without(*failed);
+  if (!error && extra_->work) error = extra_->work->failure();
   end(extra_->counted->error ? extra_->counted->error : std::move(error));
 }
 
@@ -359,6 +380,7 @@ void TaskNode::done() noexcept {
   if (data_ != nullptr) data_->end(failure().get());  // what comes after it keeps the node longer
   outer_ = {};
   if (!extra_) return;
+  extra_->work.reset();
   if (extra_->counted) {
     if (extra_->counted->begun != 0) extra_->counted->load->end(extra_->counted->begun);
     extra_->counted->load->leave();

@@ -60,6 +60,9 @@ std::shared_ptr<const executor::FailureOrigin> failure_of(const std::vector<Arra
   return nullptr;
 }
 
+constinit thread_local const Reductions* combining =
+    nullptr;  // by this thread: what it submits for that uses the result
+
 }  // namespace
 
 Array Reductions::slot(const Array& result, Combine op, Device device) {
@@ -102,6 +105,11 @@ Array Reductions::slot(const Array& result, Combine op, Device device) {
 void Reductions::combine(const StoragePart* part) {
   if (!any()) return;
   const std::lock_guard hold(lock_);
+  if (combining == this) return;  // parts that nobody uses yet are left as they are
+  struct Combining {
+    const Reductions* const before;
+    ~Combining() { combining = before; }
+  } const mine{std::exchange(combining, this)};
   for (std::size_t i = 0; i < sets_.size();) {
     if (part != nullptr && !overlap(sets_[i].part, *part)) {
       ++i;

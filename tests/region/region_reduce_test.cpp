@@ -9,6 +9,7 @@
 
 #include "tessera/array/functions.h"
 #include "tessera/task/region.h"
+#include "tessera/task/synchronize.h"
 #include "tessera/task/this_task.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
@@ -179,6 +180,19 @@ TEST_P(OnEveryDevice, OfThoseThatFailedNothingIsCombinedAfterSomebodyWasTold) {
   EXPECT_NO_THROW(outer.fetch());
   r.wait();
   EXPECT_EQ(rows.to_vector<float>(), (Floats{3, 3, 3, 3, 1, 1, 1, 1}));
+}
+
+TEST_P(OnEveryDevice, OnlyWhatMeetsThePartIsCombinedBeforeOthersReduce) {
+  Array x = filled(7, {2, 4}), first = x.slice(0, 0, 1), second = x.slice(0, 1, 2);
+  Region r({.scope = Scope(GetParam())});
+  const auto add = [](Array& v) { v += 1; };
+  r.spawn([](Array&) { throw std::runtime_error("on purpose"); }, reduce(Combine::sum, x));
+  r.spawn([](Array& v) { v *= 2; }, reduce(Combine::product, first));
+  r.spawn(add, reduce(Combine::sum, second));
+  r.spawn(add, reduce(Combine::sum, first));  // before this the product is combined, or skipped
+  EXPECT_THROW(r.wait(), TaskError);
+  synchronize();  // with what was skipped, too
+  EXPECT_EQ(x.to_vector<float>(), Floats(8, 8)) << "of what was not used before somebody was told nothing is lost";
 }
 
 TEST_P(OnEveryDevice, WhatWasReducedWithinATaskIsCombinedThoughItsRegionIsCancelled) {

@@ -146,6 +146,40 @@ TEST(Ahead, WhatIsFirstByPriorityIsPutInFirst) {
   });
 }
 
+TEST(Ahead, WhatDoesNotRunNeedsNoPlace) {
+  with_gpu("50", [] {
+    const auto step = [](Array& v) { v += 1; };
+    std::vector<Array> all;
+    for (int i = 0; i < 8; ++i) all.push_back(at_home(0));
+    Array skipped_data = at_home(0), cancelled_data = at_home(0);
+    warm([&] { spawn({.scope = cuda(0)}, step, inout(all[0])).wait(); });
+    const auto hold = fake<void(int)>("tessera_fake_hold");
+    std::atomic<int> put_in = 0;
+    std::stop_source stop;
+    stop.request_stop();
+    Region r({.scope = cuda(0)});
+    hold(1);
+    for (Array& a : all) r.spawn([&](Array& v) { v += 1, ++put_in; }, inout(a));
+    const auto until = std::chrono::steady_clock::now() + 20s;
+    const auto wait_until = [&](auto&& is) {
+      while (!is() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(1ms);
+      return is();
+    };
+    EXPECT_TRUE(wait_until([&] { return put_in >= 2; }));
+    std::this_thread::sleep_for(50ms);  // all places are taken
+    EXPECT_LT(put_in, 8);
+    const Task<void> breaks = r.spawn({.scope = cpu()}, [] { throw std::runtime_error("on purpose"); });
+    const Task<void> skipped = r.spawn({}, step, inout(skipped_data), breaks);
+    const Task<void> cancelled = r.spawn({.stop = stop.get_token()}, step, inout(cancelled_data));
+    EXPECT_TRUE(wait_until([&] { return skipped.ended() && cancelled.ended(); })) << "while the device stands still";
+    hold(0);
+    EXPECT_THROW(skipped.fetch(), TaskError);
+    EXPECT_THROW(cancelled.fetch(), TaskCancelled);
+    EXPECT_THROW(r.wait(), TaskError);
+    for (std::size_t i = 1; i < all.size(); ++i) EXPECT_EQ(all[i].to_vector<float>(), Floats(1000, 1));
+  });
+}
+
 // Tasks of tasks: what waits gives its place to what it waits for.
 TEST(Ahead, TasksThatWaitForTasksOfTheirDeviceEnd) {
   with_gpu("200", [] {
@@ -217,6 +251,69 @@ TEST(Ahead, AFaultFailsWhatWasPutInBehindItWithTheNamesAndNothingElse) {
              expect_throw<DeviceError>([&] { x.to_vector<float>(); }, {"cuda:0"});
            },
            {{"TESSERA_FAKE_FAULT", "late=" + std::to_string(std::stoull(before) + 1) + "@0"}});
+}
+
+// The thread that ends the device's tasks is held up, and who was put in behind one of them sees its fault first.
+TEST(Ahead, AFaultIsTheTasksThoughWhoWasPutInBehindItSawItFirst) {
+  const auto body = [](bool faulty) -> std::uint64_t {
+    Array other = at_home(0).to(gpu).eval(), x = at_home(0).to(gpu).eval();
+    synchronize(cuda(0));
+    const auto hold = fake<void(int)>("tessera_fake_hold");
+    const auto until = std::chrono::steady_clock::now() + 20s;
+    const auto wait_for = [until](const std::atomic<bool>& flag) {
+      while (!flag && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(100us);
+    };
+    std::atomic<bool> held_up = false, seen = false;
+    std::atomic<std::uint64_t> before = 0;
+    Region r({.scope = cuda(0)});
+    {
+      // Goes when the task has ended, on the thread that ends it.
+      const std::shared_ptr<void> goes(nullptr, [&, wait_for](void*) {
+        held_up = true;
+        wait_for(seen);
+      });
+      r.spawn([goes](Array& v) { (v += 1).eval(); }, inout(other));
+    }
+    const Task<void> fails = r.spawn(
+        {.name = "fails"},
+        [&](Array& v) {
+          wait_for(held_up);
+          hold(1);
+          before = count("operations");
+          (v += 1).eval();
+        },
+        inout(x));
+    const Task<void> behind = r.spawn(
+        {.name = "behind"},
+        [&](Array& v) {
+          hold(0);
+          try {
+            v.to_vector<float>();
+          } catch (...) {
+            seen = true;
+            throw;
+          }
+          seen = true;
+        },
+        inout(x));
+    const Task<void> reads = r.spawn(
+        {.scope = cpu(), .name = "reads"}, [](const Array&) {}, in(x));
+    if (faulty) {
+      expect_throw<TaskError>([&] { reads.fetch(); }, {"fails", "reads"});
+      expect_throw<TaskError>([&] { fails.fetch(); }, {"fails", "cuda:0", "701"});
+      expect_throw<TaskError>([&] { behind.fetch(); }, {"fails", "behind"});
+      EXPECT_THROW(r.wait(), TaskError);
+    } else {
+      r.wait();
+    }
+    EXPECT_LT(std::chrono::steady_clock::now(), until) << "nobody waited for long";
+    return before;
+  };
+  const test::Variables machine = {{"TESSERA_FAKE_KERNEL_US", "20000"}, {"TESSERA_FAKE_DELAY_US", "0"}};
+  const std::string before = test::in_child(test::four_gpus(machine), [&] { return std::to_string(body(false)); });
+  // An error of the kind after which the device goes on.
+  with_gpu("20000", [&] { body(true); },
+           {{"TESSERA_FAKE_FAULT", "late=" + std::to_string(std::stoull(before) + 1) + ":701@0"}});
 }
 
 TEST(Ahead, KernelsAreCompiledWhileWhatTheyComeAfterRuns) {

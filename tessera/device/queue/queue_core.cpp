@@ -155,7 +155,7 @@ void QueueCore::wait(const QueueUse& use) {
       try {
         event->wait();
       } catch (...) {
-        throw_fault(faults);
+        throw_fault(faults, use);
       }
       passed(use.sequence);
     }
@@ -192,14 +192,30 @@ void QueueCore::wait_ended(const QueueUse& use) noexcept {
     if (!in_callback && !hold) hold.lock();
     if (faults_.load(std::memory_order_relaxed) != faults) return;  // another waited for the same, and was told
     keep_fault();                                                   // before anybody can take the work for done
-    clear_fault();
+    clear_fault(reach_of(use));
   }
 }
 
-void QueueCore::throw_fault(std::uint64_t faults) {
+std::exception_ptr QueueCore::failure_of(const QueueUse& use) noexcept {
+  if (!use.event || use.sequence > faulty_up_to_.load(std::memory_order_acquire)) return nullptr;
+  try {
+    device_.check();
+    use.event->wait();  // its own tells again
+    return nullptr;
+  } catch (...) {
+    try {
+      const auto hold = held();
+      rethrow();
+    } catch (...) {
+      return std::current_exception();
+    }
+  }
+}
+
+void QueueCore::throw_fault(std::uint64_t faults, const QueueUse& use) {
   const auto hold = held();
   if (faults_.load(std::memory_order_relaxed) == faults) {
-    clear_fault();
+    clear_fault(reach_of(use));
   } else if (fault_since_ == faults) {  // whoever cleared it meanwhile kept the same
     fault_ = nullptr;
     faulty_.store(false, std::memory_order_relaxed);
@@ -248,8 +264,9 @@ void QueueCore::tell_fault() {
   if (const auto fault = std::exchange(fault_, nullptr)) std::rethrow_exception(fault);
 }
 
-void QueueCore::clear_fault() noexcept {
+void QueueCore::clear_fault(std::uint64_t upto) noexcept {
   // A fault is told once, to the first who waits; then the queue is empty and, unless the device is lost, usable.
+  if (faulty_up_to_.load(std::memory_order_relaxed) < upto) faulty_up_to_.store(upto, std::memory_order_release);
   faults_.fetch_add(1, std::memory_order_release);
   event_.reset();
   event_sequence_ = 0;
@@ -270,7 +287,7 @@ void QueueCore::order_after(const QueueUse& use) {
     over = !event || event->done();
     if (event && over) event->wait();  // what failed is done too, and only this tells
   } catch (...) {                      // a fault of the other queue's, which may be another device's
-    other.throw_fault(faults);
+    other.throw_fault(faults, use);
   }
   if (over) return other.tell_fault();
   const auto hold = held();
@@ -330,7 +347,7 @@ void QueueCore::finish() {
   try {
     driver_->finish();
   } catch (...) {
-    clear_fault();
+    clear_fault(put_in());
     rethrow();
   }
 }

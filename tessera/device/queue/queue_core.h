@@ -93,6 +93,8 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   /// The same on behalf of nobody who could be told: what the other queue failed with is left to who waits for it.
   /// False if the order could not be made; so it may be in a callback that holds the other queue's lock.
   bool order_after_untold(const QueueUse& use) noexcept;
+  /// What work of `recorded` that has been waited for failed with, though somebody else was told before; null: nothing.
+  std::exception_ptr failure_of(const QueueUse& use) noexcept;
   /// Everything so far.
   QueueUse last_use();
   /// The same with an event of its own; of an adopted queue also what others put in.
@@ -143,10 +145,13 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   std::shared_ptr<DriverEvent> event_of(const QueueUse& use);
   std::shared_ptr<DriverEvent> newest_event(std::uint64_t sequence);  // not before it; under the lock
   void passed(std::uint64_t sequence);
-  void clear_fault() noexcept;  // under the lock
-  void keep_fault() noexcept;   // the exception being handled, for the next who waits; under the lock
-  void tell_fault();            // throws what was kept
-  [[noreturn]] void throw_fault(std::uint64_t faults);  // the exception being handled; `faults_` before it was seen
+  void clear_fault(std::uint64_t upto) noexcept;  // of work up to that; under the lock
+  /// What who waits for it may be told of; under the lock.
+  std::uint64_t reach_of(const QueueUse& use) const { return use.event ? use.sequence : put_in(); }
+  void keep_fault() noexcept;  // the exception being handled, for the next who waits; under the lock
+  void tell_fault();           // throws what was kept
+  /// The exception being handled, seen by waiting for `use`; `faults_` before that.
+  [[noreturn]] void throw_fault(std::uint64_t faults, const QueueUse& use);
   [[noreturn]] void rethrow();  // the exception being handled, with the names of the last launches; under the lock
   std::string recent_names() const;
 
@@ -167,7 +172,8 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   std::uint64_t fault_since_ = 0;  // `faults_` when it was kept, or:
   static constexpr std::uint64_t of_several = ~std::uint64_t{0};
   std::atomic<bool> faulty_ = false;
-  std::atomic<std::uint64_t> faults_ = 0;  // cleared so far
+  std::atomic<std::uint64_t> faults_ = 0;        // cleared so far
+  std::atomic<std::uint64_t> faulty_up_to_ = 0;  // nothing behind it is what failed of these
   static constinit thread_local const Inside* inside_;
 };
 
