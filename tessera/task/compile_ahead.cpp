@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "tessera/base/os/fork.h"
+#include "tessera/device/launch/kernel.h"
 #include "tessera/ir/node.h"
 #include "tessera/task/node.h"
 

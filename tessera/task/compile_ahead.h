@@ -2,7 +2,11 @@
 // Kernels that tasks are going to launch, compiled by whichever thread has nothing to do. Internal.
 #pragma once
 
-#include "tessera/device/launch/kernel.h"
+#include "tessera/device/device.h"
+
+namespace tessera {
+class Kernel;
+}
 
 namespace tessera::detail {
 
