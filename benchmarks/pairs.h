@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two pieces of work timed in turn, so that what else the machine does falls on both: what counts is the median of
 // their ratios. With one thread its own processor time is taken, which other programs' work does not lengthen. With
-// several each works for a while before it is timed: threads of the other watch for more work meanwhile and keep the
-// cores, and those of its own, woken together, are on one core until the system moves them.
+// several the cores are left alone first, since threads of the other watch for more work (OpenBLAS's for 100 ms) and keep
+// a core, which makes whatever comes next look half as fast; then each works for a while before it is timed: its own
+// threads, woken together, are on one core until the system moves them.
 #pragma once
 
 #include <time.h>
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <vector>
 
 namespace tessera::bench {
@@ -31,7 +33,8 @@ struct Pair {
 template <class Ours, class Theirs>
 Pair time_pair(bool one_thread, Ours&& ours, Theirs&& theirs, double seconds = 1.5) {
   const auto timed = [&](auto&& f, int times) {
-    const auto settled = std::chrono::steady_clock::now() + std::chrono::milliseconds(one_thread ? 0 : 60);
+    if (!one_thread) std::this_thread::sleep_for(std::chrono::milliseconds(120));
+    const auto settled = std::chrono::steady_clock::now() + std::chrono::milliseconds(one_thread ? 0 : 30);
     while (std::chrono::steady_clock::now() < settled) f();
     const double start = now_us(one_thread);
     for (int i = 0; i < times; ++i) f();
