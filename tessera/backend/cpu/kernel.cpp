@@ -142,6 +142,7 @@ class GeneratedKernel final : public CpuKernel {
     const std::uint64_t items = shape[0] * shape[1] * shape[2];
     const KernelEntry entry = compiled_->entry();
     const std::size_t bytes = scratch_bytes_;
+    if (items == 1) return entry(&call, 0, 1, scratch(bytes));  // whatever it costs
     const double item_cost = facts_.cost(arguments);
     if (static_cast<double>(items) * item_cost < inline_cost) return entry(&call, 0, items, scratch(bytes));
     executor::Executor& threads = executor::Executor::instance();
