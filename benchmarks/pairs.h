@@ -30,12 +30,15 @@ struct Pair {
   double low = 0, median = 0, high = 0;
 };
 
+/// `tiny`: work for which neither wakes a thread, so that rounds may follow each other at once.
 template <class Ours, class Theirs>
-Pair time_pair(bool one_thread, Ours&& ours, Theirs&& theirs, double seconds = 1.5) {
+Pair time_pair(bool one_thread, Ours&& ours, Theirs&& theirs, double seconds = 1.5, bool tiny = false) {
   const auto timed = [&](auto&& f, int times) {
-    if (!one_thread) std::this_thread::sleep_for(std::chrono::milliseconds(120));
-    const auto settled = std::chrono::steady_clock::now() + std::chrono::milliseconds(one_thread ? 0 : 30);
-    while (std::chrono::steady_clock::now() < settled) f();
+    if (!one_thread && !tiny) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(120));
+      const auto settled = std::chrono::steady_clock::now() + std::chrono::milliseconds(30);
+      while (std::chrono::steady_clock::now() < settled) f();
+    }
     const double start = now_us(one_thread);
     for (int i = 0; i < times; ++i) f();
     return (now_us(one_thread) - start) / times;
