@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two pieces of work timed in turn, so that what else the machine does falls on both: what counts is the median of
 // their ratios. With one thread its own processor time is taken, which other programs' work does not lengthen. With
-// several the cores are left alone first, since threads of the other watch for more work (OpenBLAS's for 100 ms) and keep
-// a core, which makes whatever comes next look half as fast; then each works for a while before it is timed: its own
-// threads, woken together, are on one core until the system moves them.
+// several the cores are left alone first, since threads of the other watch for more work (OpenBLAS's for 100 ms) and
+// keep a core, which makes whatever comes next look half as fast; then each works for a while before it is timed:
+// threads that are woken together may be on one core until the system moves them.
 #pragma once
 
 #include <time.h>

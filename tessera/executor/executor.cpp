@@ -26,6 +26,12 @@ unsigned threads_asked() {
   const auto asked = config::integer("TESSERA_THREADS", 1, config::most_threads);
   return asked ? static_cast<unsigned>(*asked) : os::usable_cores();
 }
+
+// Where the thread ran whose pieces this one had last. Systems wake a thread beside who wakes it while other cores are
+// idle, in virtual machines often (an idle core that its host lent to others counts as busy), and leave both there for
+// tens of milliseconds, each at half its speed.
+constinit thread_local int job_core = -1;
+
 struct OfProcess {
   Executor executor{threads_asked()};
 };
@@ -44,6 +50,7 @@ Node* Executor::current() noexcept { return here_.node; }
 Executor::Executor(unsigned threads)
     : threads_(std::max(1u, threads)),
       generation_(os::fork_generation()),
+      cores_suffice_(threads_ <= os::usable_cores()),
       most_workers_(threads_ + most_spare),
       room_(static_cast<int>(std::max(1u, threads_ - 1))),
       workers_(new std::atomic<Worker*>[most_workers_]()) {}
@@ -82,7 +89,8 @@ struct Executor::Job {
   const std::function<void(std::uint64_t, std::uint64_t)>& f;
   const std::uint64_t items, begin, grain;
   const unsigned runs;
-  std::atomic<unsigned> helpers = 0;  // raised with the lock of the executor's jobs held
+  const int core = os::current_core();  // of the thread that waits
+  std::atomic<unsigned> helpers = 0;    // raised with the lock of the executor's jobs held
   std::mutex lock;
   std::exception_ptr error;
   Run run[most_runs];  // only as many as there are runs are set
@@ -173,6 +181,10 @@ bool Executor::help_a_job() {
     if (found == jobs_.end()) return false;
     job = *found;
     job->helpers.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (cores_suffice_) {
+    job_core = job->core;
+    if (os::current_core() == job->core) const os::OffCore moved(job->core);
   }
   job->work(worker_number_);
   job->helpers.fetch_sub(1, std::memory_order_release);
@@ -296,6 +308,7 @@ void Executor::work() {
 }
 
 bool Executor::sleep() {
+  const os::OffCore elsewhere(job_core);  // so that it does not wake on the core of who wakes it
   std::unique_lock hold(lock_);
   if (stopping_) return false;
   room_.fetch_add(1, std::memory_order_relaxed);

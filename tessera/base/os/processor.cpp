@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <fstream>
 #include <sstream>
@@ -93,6 +94,26 @@ unsigned usable_cores(const fs::path& proc, const fs::path& groups) {
   const double quota = quota_cores(proc, groups);
   const unsigned cores = affinity_cores();
   return std::isfinite(quota) ? std::clamp(static_cast<unsigned>(std::ceil(quota)), 1u, cores) : cores;
+}
+
+int current_core() noexcept { return sched_getcpu(); }
+
+OffCore::OffCore(int core) noexcept {
+  static_assert(sizeof(cpu_set_t) == sizeof(Mask));
+  cpu_set_t set;
+  if (core < 0 || core >= CPU_SETSIZE || sched_getaffinity(0, sizeof set, &set) != 0) return;
+  if (!CPU_ISSET(core, &set) || CPU_COUNT(&set) == 1) return;
+  before_ = std::bit_cast<Mask>(set);
+  CPU_CLR(core, &set);
+  without_ = std::bit_cast<Mask>(set);
+  on_ = sched_setaffinity(0, sizeof set, &set) == 0;
+}
+
+OffCore::~OffCore() {
+  cpu_set_t now;
+  if (!on_ || sched_getaffinity(0, sizeof now, &now) != 0 || std::bit_cast<Mask>(now) != without_) return;
+  now = std::bit_cast<cpu_set_t>(before_);
+  (void)sched_setaffinity(0, sizeof now, &now);
 }
 
 void prefer_large_pages(void* data, std::size_t bytes) noexcept { (void)::madvise(data, bytes, MADV_HUGEPAGE); }

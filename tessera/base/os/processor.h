@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -18,6 +19,28 @@ std::string processor_vendor(const std::filesystem::path& proc = "/proc");
 /// up), at least 1. The paths are for tests.
 unsigned usable_cores(const std::filesystem::path& proc = "/proc",
                       const std::filesystem::path& groups = "/sys/fs/cgroup");
+
+/// The core on which the calling thread runs; -1 if the system does not say.
+int current_core() noexcept;
+
+/// While it lives the calling thread stays off `core`, if it may use another one; a change of what it may use that
+/// comes from outside meanwhile stands. Nothing where the system does not allow it, and on machines of more than 1,024
+/// cores.
+class OffCore {
+ public:
+  explicit OffCore(int core) noexcept;
+  ~OffCore();
+  OffCore(const OffCore&) = delete;
+  OffCore& operator=(const OffCore&) = delete;
+
+ private:
+  struct Mask {
+    std::uint64_t words[16];
+    bool operator==(const Mask&) const = default;
+  };
+  Mask before_, without_;
+  bool on_ = false;
+};
 
 /// Asks for pages of 2 MiB behind [data, data + bytes); a hint, nothing fails if the system has none.
 void prefer_large_pages(void* data, std::size_t bytes) noexcept;

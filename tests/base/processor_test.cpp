@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/base/os/processor.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <thread>
+
+namespace tessera::os {
+namespace {
+
+cpu_set_t mask() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  EXPECT_EQ(sched_getaffinity(0, sizeof set, &set), 0);
+  return set;
+}
+bool same(const cpu_set_t& a, const cpu_set_t& b) { return CPU_EQUAL(&a, &b); }
+
+// In a thread of its own, whose mask nobody else has.
+template <class F>
+void in_a_thread(F&& f) {
+  std::thread(f).join();
+}
+
+TEST(OffCore, TheThreadRunsElsewhereAndMayComeBack) {
+  if (usable_cores() < 2) GTEST_SKIP() << "one core";
+  in_a_thread([] {
+    const cpu_set_t before = mask();
+    for (int i = 0; i < 20; ++i) {
+      const int core = current_core();
+      ASSERT_GE(core, 0);
+      {
+        const OffCore off(core);
+        EXPECT_NE(current_core(), core);
+        const cpu_set_t now = mask();
+        EXPECT_FALSE(CPU_ISSET(core, &now));
+        EXPECT_EQ(CPU_COUNT(&now), CPU_COUNT(&before) - 1);
+      }
+      EXPECT_TRUE(same(mask(), before));
+    }
+  });
+}
+
+TEST(OffCore, AThreadOfOneCoreStays) {
+  in_a_thread([] {
+    const int core = current_core();
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    const OffCore off(core), none(-1), unknown(1 << 20);
+    EXPECT_EQ(current_core(), core);
+    EXPECT_TRUE(same(mask(), one));
+  });
+}
+
+TEST(OffCore, WhatOthersAskMeanwhileStands) {
+  if (usable_cores() < 2) GTEST_SKIP() << "one core";
+  in_a_thread([] {
+    const int core = current_core();
+    cpu_set_t asked;
+    CPU_ZERO(&asked);
+    CPU_SET(core, &asked);
+    {
+      const OffCore off(core);
+      ASSERT_EQ(sched_setaffinity(0, sizeof asked, &asked), 0);
+    }
+    EXPECT_TRUE(same(mask(), asked));
+  });
+}
+
+}  // namespace
+}  // namespace tessera::os
