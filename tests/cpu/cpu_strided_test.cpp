@@ -147,30 +147,31 @@ TEST(CpuStrided, NothingButTheLanesElementsIsTouched) {
 }
 
 TEST(CpuStrided, StridesGivenAtLaunchTouchNothingElse) {
-  for (Cpu* cpu : cpu_targets()) {
-    const auto copy = cpu->compile(map_kernel("copy", [] {
-      const BufferRef x = in("x"), y = out("y");
-      const Value from = scalar_param("from", DType::index), to = scalar_param("to", DType::index);
-      y.store(global_id() * to, x.load(global_id() * from));
-    }));
-    for (const std::size_t n : {1, 16, 50})
-      for (const std::size_t from : {1, 2, 7})
-        for (const std::size_t to : {1, 3, 5}) {
-          Fenced x(((n - 1) * from + 1) * 4, true), y(((n - 1) * to + 1) * 4, true);
-          fill(x.data(), x.size() / 4, DType::f32, 3), fill(y.data(), y.size() / 4, DType::f32, 4);
-          std::vector<float> expected(y.size() / 4);
-          std::memcpy(expected.data(), y.data(), y.size());
-          for (std::size_t i = 0; i < n; ++i) std::memcpy(&expected[i * to], x.data() + i * from * 4, 4);
-          cpu->call()
-              .at(x.data(), x.size(), x.size() / 4)
-              .at(y.data(), y.size(), y.size() / 4)
-              .index(static_cast<std::int64_t>(from))
-              .index(static_cast<std::int64_t>(to))
-              .run(*copy, {n, 1, 1});
-          EXPECT_EQ(std::memcmp(expected.data(), y.data(), y.size()), 0)
-              << cpu->target() << ": " << from << " to " << to;
-        }
-  }
+  for (Cpu* cpu : cpu_targets())
+    for (const DType t : {DType::f32, DType::f64, DType::i16, DType::u8}) {
+      const auto copy = cpu->compile(map_kernel("copy", [&] {
+        const BufferRef x = in("x", t), y = out("y", t);
+        const Value from = scalar_param("from", DType::index), to = scalar_param("to", DType::index);
+        y.store(global_id() * to, x.load(global_id() * from));
+      }));
+      const std::size_t size = dtype_size(t);
+      for (const std::size_t n : {1, 16, 50})
+        for (const std::size_t from : {1, 2, 3, 4, 7})
+          for (const std::size_t to : {1, 2, 3, 4, 5}) {
+            Fenced x(((n - 1) * from + 1) * size, true), y(((n - 1) * to + 1) * size, true);
+            fill(x.data(), x.size() / size, t, 3), fill(y.data(), y.size() / size, t, 4);
+            std::vector<std::byte> expected(y.data(), y.data() + y.size());
+            for (std::size_t i = 0; i < n; ++i) std::memcpy(&expected[i * to * size], x.data() + i * from * size, size);
+            cpu->call()
+                .at(x.data(), x.size(), x.size() / size)
+                .at(y.data(), y.size(), y.size() / size)
+                .index(static_cast<std::int64_t>(from))
+                .index(static_cast<std::int64_t>(to))
+                .run(*copy, {n, 1, 1});
+            EXPECT_EQ(std::memcmp(expected.data(), y.data(), y.size()), 0)
+                << cpu->target() << ", " << dtype_name(t) << ": " << from << " to " << to;
+          }
+    }
 }
 
 // Members that are all computed alike need no shuffles, those that are not do: both give what the interpreter does.

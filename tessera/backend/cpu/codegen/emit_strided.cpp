@@ -2,7 +2,7 @@
 // Accesses whose addresses step from lane to lane by more than one element, or backwards. Of a step known while
 // tracing: whole registers and shuffles, which touch nothing before the first lane's element or behind the last one's
 // (what lies between two elements that are accessed is less than a page, and so is memory). Of one known at launch:
-// lane by lane.
+// the same where it is small, chosen while the kernel runs, else lane by lane.
 #include <algorithm>
 
 #include "tessera/backend/cpu/codegen/emitter.h"
@@ -277,8 +277,24 @@ void Emitter::store_by_lane(NodeId id, Value* value) {
   llvm::Type* element = memory_type(t);
   Value *first = element_address(n.args[0], index.value), *step = stride_of(index.shape);
   const llvm::Align align(bytes_of(t));
+  // With masked stores of whole registers, as strides known while tracing, where the target has them.
+  const int each = register_lanes(t), all = static_cast<int>(width_);
+  const bool joins = target_.width == 16 && each >= 4 && all % each == 0 && all / each <= 2;
   if_few(
-      index.shape, step, 1, [&](unsigned) { b_.CreateAlignedStore(value, first, align); },
+      index.shape, step, joins ? most_few : 1,
+      [&](unsigned stride) {
+        if (stride == 1) return static_cast<void>(b_.CreateAlignedStore(value, first, align));
+        std::vector<Value*> members(stride);
+        members[0] = value;
+        std::vector<bool> wanted(stride);
+        wanted[0] = true;
+        const auto registers = joined(members, each);
+        for (std::size_t k = 0; k < registers.size(); ++k)
+          if (registers[k])
+            b_.CreateMaskedStore(registers[k],
+                                 b_.CreateConstGEP1_64(element, first, k * static_cast<std::size_t>(each)), align,
+                                 element_mask(nullptr, static_cast<int>(k) * each, each, wanted));
+      },
       [&] {
         // By way of the stack, volatile so that it stays: taking elements out of a register competes with the shuffles
         // that put them into one.

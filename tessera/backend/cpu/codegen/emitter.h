@@ -119,7 +119,7 @@ class Emitter final : public Values {
   Value* element_mask(Value* mask, int first, int n, const std::vector<bool>& wanted);
   std::vector<Piece> whole_registers(Value* first, DType t, int total, int count);
   Value* every(const std::vector<Piece>& pieces, int stride, int residue, int n);
-  static constexpr unsigned most_few = 3;
+  static constexpr unsigned most_few = 4;
   template <class Few, class Any>
   void if_few(Shape shape, Value* step, unsigned most, Few&& few, Any&& any);
   Value* load_by_lane(NodeId id);
