@@ -285,11 +285,13 @@ void TaskStorage::move(Storage& to, Storage& from) {
     copy_between(view(to), view(from));
   } catch (const DeviceError& e) {
     if (valid_devices() != std::vector<Device>{from.device()}) throw;
-    fail<DeviceError>({.asked = "use what tasks computed",
-                       .with = {{"data", home_.label().empty() ? "without a label" : home_.label()},
-                                {"bytes", std::to_string(bytes)},
-                                {"only on", to_string(from.device())}},
-                       .wrong = e.what()});
+    const std::string text = error_text({.asked = "use what tasks computed",
+                                         .with = {{"data", home_.label().empty() ? "without a label" : home_.label()},
+                                                  {"bytes", std::to_string(bytes)},
+                                                  {"only on", to_string(from.device())}},
+                                         .wrong = e.what()});
+    if (dynamic_cast<const DeviceLost*>(&e) != nullptr) throw DeviceLost(text);
+    throw DeviceError(text);
   }
 }
 
