@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "tessera/array/elementwise.h"
+#include "tessera/array/flushing.h"
 #include "tessera/array/source.h"
 #include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
@@ -212,6 +213,7 @@ bool TaskStorage::written_by_others() const noexcept {
 /// Somebody uses the memory other than as a task's argument: the program outside of tasks, or a task's function.
 void TaskStorage::before(Access mode) {
   fill();
+  if (mode == Access::in && is_flushing()) return;
   TaskAccesses* const mine = TaskAccesses::current();
   if (mine == nullptr) {
     combine();
