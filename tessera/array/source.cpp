@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "tessera/array/flushing.h"
 #include "tessera/array/fusion_trace.h"
 #include "tessera/device/queue/recorder.h"
 #include "tessera/device/settings.h"
@@ -59,7 +60,19 @@ void Source::begin(const std::shared_ptr<Source>& source, std::shared_ptr<const 
   source->expr_ = std::move(expr);
 }
 
-bool Source::flush() { return !computed() && storage("its input is about to be written") != nullptr; }
+namespace {
+constinit thread_local bool flushing = false;
+}  // namespace
+bool is_flushing() noexcept { return flushing; }
+
+bool Source::flush() {
+  if (computed()) return false;
+  struct Flushing {
+    const bool before = std::exchange(flushing, true);
+    ~Flushing() { flushing = before; }
+  } const now;
+  return storage("its input is about to be written") != nullptr;
+}
 
 std::shared_ptr<Storage> Source::storage(const char* rule, std::span<const std::shared_ptr<Source>> beside) {
   if (computed()) return storage_;
@@ -135,6 +148,17 @@ int Computation::visit(const std::shared_ptr<const Expr>& expr) {
   return node;
 }
 
+namespace {
+/// An input that tasks write: they are waited for before a computation counts as a reader, since they wait for readers
+/// that are being computed.
+std::shared_ptr<Storage> written_by_tasks(const Fused& fused) {
+  if (flushing) return nullptr;
+  for (const StridedView& v : fused.inputs())
+    if (const Elsewhere* const e = v.storage->elsewhere(); e != nullptr && e->written_by_others()) return v.storage;
+  return nullptr;
+}
+}  // namespace
+
 template <class F>
 std::optional<int> Computation::collect_until_whole(Source* root, F&& visit) {
   for (;;) {
@@ -143,12 +167,14 @@ std::optional<int> Computation::collect_until_whole(Source* root, F&& visit) {
     root_expr_.reset();
     fused_.emplace(device_);
     std::shared_ptr<const Expr> first;
+    std::shared_ptr<Storage> written;
     {
       std::unique_lock hold(books_.lock);
       if (root != nullptr && root->computed()) return std::nullopt;
       if (root != nullptr && root->computing_ != nullptr && root->computing_->of_this_thread()) return std::nullopt;
       const int node = visit();
-      if (node >= 0) {
+      if (node >= 0) written = written_by_tasks(*fused_);
+      if (node >= 0 && !written) {
         claim(root);
         return node;
       }
@@ -158,6 +184,7 @@ std::optional<int> Computation::collect_until_whole(Source* root, F&& visit) {
       }
       first = std::exchange(first_, nullptr);
     }
+    if (written) written->elsewhere()->before_read(*written);
     if (first) {  // held until the end: what this walk was given still refers to it
       kept_.push_back(Source::of(first));
       kept_.back()->storage("it is no part of the recording");
@@ -165,23 +192,11 @@ std::optional<int> Computation::collect_until_whole(Source* root, F&& visit) {
   }
 }
 
-namespace {
-/// Before this counts as a reader: a task that writes what it is to read waits for readers that are being computed.
-void await_tasks(const Term& t) {
-  if (t.kind != Term::memory) return;
-  if (Elsewhere* const e = t.view.storage->elsewhere(); e != nullptr && e->written_by_others())
-    e->before_read(*t.view.storage);
-}
-}  // namespace
-
 int Computation::collect(const Term& term, std::span<const Array> given) {
-  await_tasks(term);
   given_ = given;
   return *collect_until_whole(nullptr, [&] { return visit(term); });
 }
 std::vector<int> Computation::collect(std::span<const Write> writes, std::span<const Array> given) {
-  for (const Write& w : writes)
-    for (const Term& t : w.terms) await_tasks(t);
   given_ = given;
   std::vector<int> nodes;
   collect_until_whole(nullptr, [&] {

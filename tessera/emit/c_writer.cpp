@@ -123,21 +123,25 @@ std::string CWriter::value_type(Type t) const {
   return memory_text(dialect_, t.dtype) + std::to_string(t.lanes);
 }
 
+CWriter::Sizes CWriter::used_sizes() const {
+  Sizes used{.of_buffers = std::vector<bool>(fn_.params.size())};
+  for (NodeId id = 1; id < fn_.nodes.size(); ++id) {
+    const Node& n = fn_[id];
+    if (n.op != Op::index) continue;
+    if (n.kind<IndexKind>() == IndexKind::buffer_size) used.of_buffers[n.imm] = true;
+    if (fn_.kind == KernelKind::map &&
+        (n.kind<IndexKind>() == IndexKind::extent || n.kind<IndexKind>() == IndexKind::grid_size))
+      used.extents[n.imm] = true;
+  }
+  return used;
+}
+
 std::string CWriter::signature(const std::string& entry, EmittedKernel& kernel) {
   if (metal(dialect_)) return metal_signature(entry, kernel);
   using Kind = KernelArgument::Kind;
   const DType index = fn_.index64 ? DType::i64 : DType::i32;
   std::vector<std::string> list;
-  std::vector<bool> size_used(fn_.params.size());
-  std::array<bool, 3> extent_used{};
-  for (NodeId id = 1; id < fn_.nodes.size(); ++id) {
-    const Node& n = fn_[id];
-    if (n.op != Op::index) continue;
-    if (n.kind<IndexKind>() == IndexKind::buffer_size) size_used[n.imm] = true;
-    if (fn_.kind == KernelKind::map &&
-        (n.kind<IndexKind>() == IndexKind::extent || n.kind<IndexKind>() == IndexKind::grid_size))
-      extent_used[n.imm] = true;
-  }
+  const Sizes used = used_sizes();
   for (std::uint32_t p = 0; p < fn_.params.size(); ++p) {
     const Param& param = fn_.params[p];
     const std::string type = memory_text(dialect_, param.dtype);
@@ -158,14 +162,14 @@ std::string CWriter::signature(const std::string& entry, EmittedKernel& kernel) 
       kernel.arguments.push_back({Kind::offset, p, DType::u64});
       list.push_back(fmt::format("const {} {}", type_text(dialect_, DType::u64), offset_names_[p]));
     }
-    if (size_used[p]) {
+    if (used.of_buffers[p]) {
       kernel.arguments.push_back({Kind::length, p, index});
       list.push_back(fmt::format("const {} {}", type_text(dialect_, index), size_names_[p]));
     }
   }
   for (std::uint32_t d = 0; d < 3; ++d) {
-    if (fn_.kind == KernelKind::map) kernel.dimensions[d] = extent_used[d];
-    if (!extent_used[d]) continue;
+    if (fn_.kind == KernelKind::map) kernel.dimensions[d] = used.extents[d];
+    if (!used.extents[d]) continue;
     kernel.arguments.push_back({Kind::extent, d, index});
     list.push_back(fmt::format("const {} extent_{}", type_text(dialect_, index), "xyz"[d]));
   }

@@ -3,6 +3,7 @@
 // Used by emit_c only.
 #pragma once
 
+#include <array>
 #include <set>
 #include <string>
 #include <vector>
@@ -52,6 +53,12 @@ class CWriter {
   std::string fresh_name(std::string wanted);
   void name_parameters();
   void name_leaf(ir::NodeId id);
+  /// What the kernel asks of how large its buffers and its grid are.
+  struct Sizes {
+    std::vector<bool> of_buffers;
+    std::array<bool, 3> extents{};
+  };
+  Sizes used_sizes() const;
   std::string signature(const std::string& entry, EmittedKernel& kernel);
   std::string metal_signature(const std::string& entry, EmittedKernel& kernel);
   std::string declarations(EmittedKernel& kernel);

@@ -83,16 +83,7 @@ std::string metal_index_arguments(const Function& fn) {
 std::string CWriter::metal_signature(const std::string& entry, EmittedKernel& kernel) {
   using Kind = KernelArgument::Kind;
   const DType index = fn_.index64 ? DType::i64 : DType::i32;
-  std::vector<bool> size_used(fn_.params.size());
-  std::array<bool, 3> extent_used{};
-  for (NodeId id = 1; id < fn_.nodes.size(); ++id) {
-    const Node& n = fn_[id];
-    if (n.op != Op::index) continue;
-    if (n.kind<IndexKind>() == IndexKind::buffer_size) size_used[n.imm] = true;
-    if (fn_.kind == KernelKind::map &&
-        (n.kind<IndexKind>() == IndexKind::extent || n.kind<IndexKind>() == IndexKind::grid_size))
-      extent_used[n.imm] = true;
-  }
+  const Sizes used = used_sizes();
   std::string list, members, copies;
   std::uint32_t buffers = 0;
   auto member = [&](Kind kind, std::uint32_t number, DType t, const std::string& name) {
@@ -112,11 +103,11 @@ std::string CWriter::metal_signature(const std::string& entry, EmittedKernel& ke
                         param.access == Access::read ? "const " : "", memory_text(dialect_, param.dtype),
                         parameter_names_[p], buffers);
     ++buffers;
-    if (size_used[p]) member(Kind::length, p, index, size_names_[p]);
+    if (used.of_buffers[p]) member(Kind::length, p, index, size_names_[p]);
   }
   for (std::uint32_t d = 0; d < 3; ++d) {
-    if (fn_.kind == KernelKind::map) kernel.dimensions[d] = extent_used[d];
-    if (extent_used[d]) member(Kind::extent, d, index, fmt::format("extent_{}", "xyz"[d]));
+    if (fn_.kind == KernelKind::map) kernel.dimensions[d] = used.extents[d];
+    if (used.extents[d]) member(Kind::extent, d, index, fmt::format("extent_{}", "xyz"[d]));
   }
   if (buffers + (members.empty() ? 0 : 1) > metal_argument_buffers)
     fail<KernelError>(

@@ -22,9 +22,7 @@ std::pair<std::size_t, int> placeholder(std::string_view format, std::size_t p) 
   if (digits < 1 || digits > double_digits || at == format.size() || format[at] != '}') return {0, 0};
   return {at + 1 - p, digits};
 }
-}  // namespace
 
-namespace {
 std::vector<PrintPiece> pieces_of(std::string_view format, bool& stray) {
   stray = false;
   std::vector<PrintPiece> pieces(1);

@@ -193,7 +193,6 @@ void print(std::string_view format, std::span<const Shown> values) {
     for (const char c : text) out.append(c == '{' || c == '}' ? 2 : 1, c);
     return out;
   };
-  const auto pieces = ir::print_pieces(format);
   std::string out;
   std::vector<ir::NodeId> nodes;
   std::size_t next = 0;
@@ -201,7 +200,7 @@ void print(std::string_view format, std::span<const Shown> values) {
     fail<KernelError>({.asked = "kernel " + builder().function().name + ", " + to_string(builder().source()),
                        .wrong = wrong,
                        .todo = ir::print_remedy});
-  for (const ir::PrintPiece& piece : pieces) {
+  for (const ir::PrintPiece& piece : ir::print_pieces(format)) {
     out += escaped(piece.text);
     if (!piece.value) continue;
     const Shown& v = values[next++];

@@ -200,6 +200,17 @@ constexpr void check_compound() {
   ASSIGN(^=, xor_)                           \
   ASSIGN(<<=, shl)                           \
   ASSIGN(>>=, shr)
+// ++ and -- of what is no place: the sentence is that of its compound assignments.
+#define TESSERA_NO_STEP(symbol, qualifier) \
+  template <class U = T>                   \
+  void operator symbol() qualifier {       \
+    *this += U{};                          \
+  }                                        \
+  template <class U = T>                   \
+  void operator symbol(int) qualifier {    \
+    *this += U{};                          \
+  }
+#define TESSERA_NO_STEPS(qualifier) TESSERA_NO_STEP(++, qualifier) TESSERA_NO_STEP(--, qualifier)
 
 /// A variable of one thread: what changes inside if_, for_ and while_ and is read after them. A copy is a new variable
 /// with the value that the old one has now; to name a variable, take a reference.
@@ -408,22 +419,7 @@ class BufferElement : public Val<T> {
     std::move(*this) -= 1;
     return *this;
   }
-  template <class U = T>
-  void operator++() & {
-    *this += U{};
-  }
-  template <class U = T>
-  void operator++(int) & {
-    *this += U{};
-  }
-  template <class U = T>
-  void operator--() & {
-    *this += U{};
-  }
-  template <class U = T>
-  void operator--(int) & {
-    *this += U{};
-  }
+  TESSERA_NO_STEPS(&)
   template <class U = T>
   const void* operator&() && {
     detail::no_pointers<U>();
@@ -476,22 +472,7 @@ class ReadOnlyElement : public Val<T> {
   TESSERA_ASSIGNMENT(=, )
   TESSERA_COMPOUND_ASSIGNMENTS(TESSERA_ASSIGNMENT)
 #undef TESSERA_ASSIGNMENT
-  template <class U = T>
-  void operator++() {
-    *this += U{};
-  }
-  template <class U = T>
-  void operator++(int) {
-    *this += U{};
-  }
-  template <class U = T>
-  void operator--() {
-    *this += U{};
-  }
-  template <class U = T>
-  void operator--(int) {
-    *this += U{};
-  }
+  TESSERA_NO_STEPS()
   template <class U = T>
   const void* operator&() && {
     detail::no_pointers<U>();
@@ -504,5 +485,7 @@ class ReadOnlyElement : public Val<T> {
   }
 };
 #undef TESSERA_COMPOUND_ASSIGNMENTS
+#undef TESSERA_NO_STEPS
+#undef TESSERA_NO_STEP
 
 }  // namespace tessera

@@ -42,8 +42,14 @@ void keep(std::deque<Kept>& all, Kept&& one) {
   all.insert(at, std::move(one));
 }
 
-/// Those that are to have what is under way (and not ended) on each device; counted on as others are kept back for it.
+/// How many on each device have a place, or wait for one on this device alone; counted on as others are kept back for
+/// it.
 using Waiting = std::map<Device, std::uint32_t>;
+Waiting waiting_on(const Devices& devices) {
+  Waiting waiting = devices.taken;
+  for (const auto& [device, kept] : devices.fixed) waiting[device] += static_cast<std::uint32_t>(kept.size());
+  return waiting;
+}
 
 Device first_done(const TaskNode& node, const Options& options, Waiting& waiting) {
   std::vector<Device> devices;
@@ -75,9 +81,7 @@ bool Ahead::take(TaskNode& node) noexcept {
       keep(kept, std::move(one));
       return false;
     }
-    Waiting waiting;
-    for (const auto& [d, missing] : options)
-      waiting[d] = devices.taken[d] + static_cast<std::uint32_t>(devices.fixed[d].size());
+    Waiting waiting = waiting_on(devices);
     auto& kept = devices.movable[placed.backend];
     std::size_t before = 0;
     for (const Kept& k : kept) {
@@ -124,11 +128,7 @@ void Ahead::give(TaskNode& node) noexcept {
         let_go(fixed->second, 0, device);
       const auto movable = devices.movable.find(device.backend);
       if (movable != devices.movable.end()) {
-        Waiting waiting;
-        for (const auto& [d, taken] : devices.taken) {
-          const auto there = devices.fixed.find(d);
-          waiting[d] = taken + (there == devices.fixed.end() ? 0u : static_cast<std::uint32_t>(there->second.size()));
-        }
+        Waiting waiting = waiting_on(devices);
         auto& kept = movable->second;
         for (std::size_t i = 0, seen = 0; i < kept.size() && seen < looked_at && count <= most; ++seen) {
           const Device best = first_done(*kept[i].node, kept[i].options, waiting);

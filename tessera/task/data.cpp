@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "tessera/array/elementwise.h"
+#include "tessera/array/flushing.h"
 #include "tessera/array/source.h"
 #include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
@@ -212,6 +213,7 @@ bool TaskStorage::written_by_others() const noexcept {
 /// Somebody uses the memory other than as a task's argument: the program outside of tasks, or a task's function.
 void TaskStorage::before(Access mode) {
   fill();
+  if (mode == Access::in && is_flushing()) return;
   TaskAccesses* const mine = TaskAccesses::current();
   if (mine == nullptr) {
     combine();
@@ -285,11 +287,13 @@ void TaskStorage::move(Storage& to, Storage& from) {
     copy_between(view(to), view(from));
   } catch (const DeviceError& e) {
     if (valid_devices() != std::vector<Device>{from.device()}) throw;
-    fail<DeviceError>({.asked = "use what tasks computed",
-                       .with = {{"data", home_.label().empty() ? "without a label" : home_.label()},
-                                {"bytes", std::to_string(bytes)},
-                                {"only on", to_string(from.device())}},
-                       .wrong = e.what()});
+    const std::string text = error_text({.asked = "use what tasks computed",
+                                         .with = {{"data", home_.label().empty() ? "without a label" : home_.label()},
+                                                  {"bytes", std::to_string(bytes)},
+                                                  {"only on", to_string(from.device())}},
+                                         .wrong = e.what()});
+    if (dynamic_cast<const DeviceLost*>(&e) != nullptr) throw DeviceLost(text);
+    throw DeviceError(text);
   }
 }
 

@@ -60,12 +60,12 @@ void StencilTile::fill(Array& part, std::int64_t row, std::int64_t column) const
 
 bool StencilTile::write_parts(Array& to, const Array& padded, const Array& made) const {
   const std::int64_t d = halo_.distance, height = to.shape(0), width = to.shape(1);
-  const auto worth = [&](std::int64_t left) { return 8 * (d * width + left * height) <= height * width; };
+  const auto worth = [&](std::int64_t side) { return 8 * (d * width + side * height) <= height * width; };
   // The strips to the left and right have whole lines of memory, so that none is written by two passes.
   const std::int64_t line = static_cast<std::int64_t>(64 / dtype_size(to.dtype()));
-  std::int64_t left = (d + line - 1) / line * line, right = width - (width - d) / line * line;
-  if (width % line != 0 || !worth(left)) left = right = d;
-  if (!worth(left) || made.shape() != to.shape()) return false;
+  std::int64_t side = (d + line - 1) / line * line;
+  if (width % line != 0 || !worth(side)) side = d;
+  if (!worth(side) || made.shape() != to.shape()) return false;
   const auto write = [&](std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns,
                          const Array& from, std::int64_t from_row, std::int64_t from_column) {
     auto part = part_over(made, padded, row, column, {rows, columns}, from, from_row, from_column);
@@ -74,15 +74,15 @@ bool StencilTile::write_parts(Array& to, const Array& padded, const Array& made)
     place.assign(*std::move(part));
     return true;
   };
-  if (!write(d, left, height - 2 * d, width - left - right, near_[4], d, d)) return false;
+  if (!write(d, side, height - 2 * d, width - 2 * side, near_[4], d, d)) return false;
   if (d == 0) return true;
   const auto strip = [&](std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) {
     Array from = Array::empty({rows + 2 * d, columns + 2 * d}, to.dtype());
     fill(from, row, column);
     return write(row, column, rows, columns, from, row, column);
   };
-  return strip(0, 0, d, width) && strip(height - d, 0, d, width) && strip(d, 0, height - 2 * d, left) &&
-         strip(d, width - right, height - 2 * d, right);
+  return strip(0, 0, d, width) && strip(height - d, 0, d, width) && strip(d, 0, height - 2 * d, side) &&
+         strip(d, width - side, height - 2 * d, side);
 }
 
 void StencilTile::write(Array& to, const std::function<Array(const Neighbours&)>& f) const {

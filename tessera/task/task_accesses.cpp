@@ -431,6 +431,8 @@ void TaskAccesses::begin() {
       ++acquired_;
       continue;
     }
+    // What tasks before it have left deferred on memory that is to be outdated.
+    if (writes(a->mode_) && home_of(*a).device() != device) home_of(*a).flush_readers();
     // What is not overwritten whole is needed.
     const StoragePart* const some = some_of(*a);
     const bool needed =

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the program `tessera` as a person would, with a time limit, and gives back what it wrote and its exit code.
+// Runs the program `tessera` as a person would, with a time limit, and gives back what it wrote and its exit code; and
+// what tests ask of that.
 #pragma once
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -141,6 +144,28 @@ inline Outcome run(std::vector<std::string> arguments, const RunOptions& options
   outcome.out = read_file(out);
   outcome.err = read_file(err);
   return outcome;
+}
+
+inline ::testing::AssertionResult holds(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts)
+    if (text.find(part) == std::string::npos)
+      return ::testing::AssertionFailure() << "\"" << part << "\" is not in: " << text;
+  return ::testing::AssertionSuccess();
+}
+/// An exit code, the prefix of every error, and what else the error says.
+inline ::testing::AssertionResult fails(const Outcome& o, int code, std::vector<std::string> parts) {
+  if (o.late) return ::testing::AssertionFailure() << "did not end: " << o.out << o.err;
+  if (o.code != code) return ::testing::AssertionFailure() << "exit code " << o.code << ": " << o.out << o.err;
+  parts.insert(parts.begin(), "tessera: error: ");
+  return holds(o.err, parts);
+}
+/// Two files of the same bytes, which are some; a failure says where they part, and does not show them.
+inline ::testing::AssertionResult same_file(const std::string& a, const std::string& b) {
+  const std::string x = read_file(a), y = read_file(b);
+  if (x == y && !x.empty()) return ::testing::AssertionSuccess();
+  const auto at = std::mismatch(x.begin(), x.end(), y.begin(), y.end()).first - x.begin();
+  return ::testing::AssertionFailure() << a << " of " << x.size() << " bytes and " << b << " of " << y.size()
+                                       << " part at byte " << at;
 }
 
 }  // namespace tessera::test

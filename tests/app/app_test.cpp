@@ -22,23 +22,6 @@ const std::string model_f16 = "models/pgdocs-2m-f16.gguf";
 const std::vector<std::string> commands = {"devices", "doctor",   "prefer", "generate", "chat",  "tokenize",
                                            "inspect", "estimate", "verify", "kernel",   "train", "bench"};
 
-using Parts = std::initializer_list<std::string>;
-
-testing::AssertionResult holds(const std::string& text, Parts parts) {
-  for (const std::string& part : parts)
-    if (text.find(part) == std::string::npos)
-      return testing::AssertionFailure() << "\"" << part << "\" is not in: " << text;
-  return testing::AssertionSuccess();
-}
-
-/// An exit code, the prefix of every error, and what else the error says.
-testing::AssertionResult fails(const Outcome& o, int code, Parts parts) {
-  if (o.late) return testing::AssertionFailure() << "did not end: " << o.out << o.err;
-  if (o.code != code) return testing::AssertionFailure() << "exit code " << o.code << ": " << o.out << o.err;
-  if (const auto prefix = holds(o.err, {"tessera: error: "}); !prefix) return prefix;
-  return holds(o.err, parts);
-}
-
 json parsed(const Outcome& o) {
   EXPECT_EQ(o.code, 0) << o.err;
   return json::parse(o.out);
@@ -473,7 +456,7 @@ TEST(Generate, BadInputIsAClearErrorAndOne) {
 }
 
 /// The error is all that is written: nothing was loaded, and no prompt stands in front of it.
-testing::AssertionResult refuses(const Outcome& o, Parts parts) {
+testing::AssertionResult refuses(const Outcome& o, const std::vector<std::string>& parts) {
   if (const auto failed = fails(o, 1, parts); !failed) return failed;
   if (o.err.rfind("tessera: error: ", 0) != 0 || o.out != "" || std::count(o.err.begin(), o.err.end(), '\n') != 1)
     return testing::AssertionFailure() << "not the error alone: " << o.out << o.err;

@@ -74,18 +74,6 @@ std::vector<json> objects(const Outcome& o) {
   return out;
 }
 
-testing::AssertionResult holds(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts)
-    if (text.find(part) == std::string::npos)
-      return testing::AssertionFailure() << "\"" << part << "\" is not in: " << text;
-  return testing::AssertionSuccess();
-}
-testing::AssertionResult fails(const Outcome& o, int code, std::vector<std::string> parts) {
-  if (o.code != code) return testing::AssertionFailure() << "exit code " << o.code << ": " << o.out << o.err;
-  parts.push_back("tessera: error: ");
-  return holds(o.err, parts);
-}
-
 TEST(Chat, AnswersEachLineOfAPipe) {
   const auto answers = objects(tessera_with(chat({"--json", "-q"}), typed("What is an index?\n\nAnd a table?\n")));
   ASSERT_EQ(answers.size(), 2u);

@@ -29,23 +29,6 @@ Outcome train(const std::string& text, const Arguments& more, RunOptions options
   all.insert(all.end(), more.begin(), more.end());
   return tessera_lm(all, std::move(options));
 }
-testing::AssertionResult fails(const Outcome& o, int code, const std::vector<std::string>& parts) {
-  if (o.code != code || o.err.find("tessera: error: ") == std::string::npos)
-    return testing::AssertionFailure() << "exit code " << o.code << ": " << o.out << o.err;
-  for (const std::string& part : parts)
-    if (o.err.find(part) == std::string::npos)
-      return testing::AssertionFailure() << "\"" << part << "\" is not in: " << o.err;
-  return testing::AssertionSuccess();
-}
-testing::AssertionResult same_file(const std::string& a, const std::string& b) {
-  const std::string x = read_file(a), y = read_file(b);
-  if (x == y && !x.empty()) return testing::AssertionSuccess();
-  const auto at =
-      std::mismatch(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(std::min(x.size(), y.size())), y.begin()).first -
-      x.begin();
-  return testing::AssertionFailure() << a << " of " << x.size() << " bytes and " << b << " of " << y.size()
-                                     << " part at byte " << at;
-}
 
 /// Sentences whose words follow from the first: something to learn.
 std::string rhymes() {

@@ -38,24 +38,6 @@ Arguments with(Arguments a, const Arguments& more) {
   return a;
 }
 
-testing::AssertionResult fails(const Outcome& o, int code, const std::vector<std::string>& parts) {
-  if (o.code != code || o.err.find("tessera: error: ") == std::string::npos)
-    return testing::AssertionFailure() << "exit code " << o.code << ": " << o.out << o.err;
-  for (const std::string& part : parts)
-    if (o.err.find(part) == std::string::npos)
-      return testing::AssertionFailure() << "\"" << part << "\" is not in: " << o.err;
-  return testing::AssertionSuccess();
-}
-
-/// Two files of the same bytes; a failure says where they part, and shows no weights.
-testing::AssertionResult same_file(const std::string& a, const std::string& b) {
-  const std::string x = read_file(a), y = read_file(b);
-  const auto at = std::mismatch(x.begin(), x.end(), y.begin(), y.end()).first - x.begin();
-  if (x == y && !x.empty()) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << a << " of " << x.size() << " bytes and " << b << " of " << y.size()
-                                     << " part at byte " << at;
-}
-
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> out;
   for (std::size_t at = 0; at < text.size();) {

@@ -10,15 +10,14 @@
 #include "tessera/array/functions.h"
 #include "tessera/array/observer.h"
 #include "tessera/array/repeated_operation.h"
-#include "tessera/device/context.h"
 #include "tessera/device/launch/kernel.h"
-#include "tessera/device/launch/launch_observer.h"
 #include "tessera/device/placement/placement_scope.h"
 #include "tessera/device/queue/sequence.h"
 #include "tessera/grad/grad.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
 #include "tests/support/in_child.h"
+#include "tests/support/launches.h"
 
 namespace tessera {
 namespace {
@@ -235,17 +234,11 @@ TEST_P(RepeatedReductions, AreSeenByAllWhoLookOn) {
     static_cast<void>(sum(a, {0})), static_cast<void>(argmax(a, 1));
   }
   EXPECT_EQ(told.names, "sum argmax ");
-  struct Launches : LaunchObserver {
-    void launched(const Kernel&, Device, std::array<std::uint64_t, 3>, std::span<const LaunchArgument>,
-                  const std::function<void()>& launch) override {
-      ++count, launch();
-    }
-    int count = 0;
-  } launches;
-  thread_context.launch_observer = &launches;
-  static_cast<void>(sum(a, {0}));
-  thread_context.launch_observer = nullptr;
-  EXPECT_EQ(launches.count, 1);
+  {
+    const test::Launches launches;
+    static_cast<void>(sum(a, {0}));
+    EXPECT_EQ(launches.count, 1u);
+  }
   trace_fusion(true);
   ::testing::internal::CaptureStderr();
   static_cast<void>(sum(a, {0}));

@@ -4,11 +4,7 @@
 
 #include <string>
 
-#include "tessera/device/context.h"
-#include "tessera/device/launch/kernel.h"
-#include "tessera/device/launch/launch_observer.h"
 #include "tessera/grad/grad.h"
-#include "tessera/ir/node.h"
 #include "tessera/nn/layers.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimiser.h"
@@ -16,32 +12,14 @@
 #include "tessera/nn/precision.h"
 #include "tessera/ops/transformer.h"
 #include "tests/support/every_device.h"
+#include "tests/support/launches.h"
 
 namespace tessera {
 namespace {
 
+using test::Launches;
 using test::OnEveryDevice;
 TESSERA_ON_EVERY_DEVICE();
-
-/// Counts the launches of its thread while it lives.
-class Launches : public LaunchObserver {
- public:
-  Launches() { thread_context.launch_observer = this; }
-  ~Launches() override { thread_context.launch_observer = nullptr; }
-  Launches(const Launches&) = delete;
-  Launches& operator=(const Launches&) = delete;
-
-  void launched(const Kernel& kernel, Device, std::array<std::uint64_t, 3>, std::span<const LaunchArgument> arguments,
-                const std::function<void()>& launch) override {
-    ++count;
-    names += kernel.function().name + " ";
-    for (const LaunchArgument& a : arguments)
-      if (a.view.storage) bytes += a.view.bytes();
-    launch();
-  }
-  std::uint64_t count = 0, bytes = 0;
-  std::string names;
-};
 
 /// Launches of the walk alone: f is run, and computed, before they are counted.
 template <class F, class X>

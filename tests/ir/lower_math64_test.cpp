@@ -14,6 +14,7 @@
 #include "tessera/emit/math.h"
 #include "tessera/ir/interpreter.h"
 #include "tessera/ir/value.h"
+#include "tests/support/exact_math.h"
 
 namespace tessera {
 namespace {
@@ -32,29 +33,6 @@ Function expanded(MathOp op) {
   const Function lowered = emit::lower(b.finish(), {.expand_math64 = true});
   for (const Node& n : lowered.nodes) EXPECT_FALSE(n.op == Op::math && emit::expands(n.kind<MathOp>()));
   return lowered;
-}
-
-long double reference(MathOp op, long double x, long double y) {
-  switch (op) {
-    case MathOp::exp: return std::exp(x);
-    case MathOp::exp2: return std::exp2(x);
-    case MathOp::log: return std::log(x);
-    case MathOp::log2: return std::log2(x);
-    case MathOp::sin: return std::sin(x);
-    case MathOp::cos: return std::cos(x);
-    case MathOp::tanh: return std::tanh(x);
-    case MathOp::erf: return std::erf(x);
-    case MathOp::tan: return std::tan(x);
-    case MathOp::asin: return std::asin(x);
-    case MathOp::acos: return std::acos(x);
-    case MathOp::atan: return std::atan(x);
-    case MathOp::sinh: return std::sinh(x);
-    case MathOp::cosh: return std::cosh(x);
-    case MathOp::log10: return std::log10(x);
-    case MathOp::atan2: return std::atan2(x, y);
-    case MathOp::hypot: return std::hypot(x, y);
-    default: return std::pow(x, y);
-  }
 }
 
 // In units in the last place of the double nearest to `right`; infinite for unlike special values.
@@ -113,7 +91,7 @@ TEST_P(Math64, ErrorIsWithinItsBound) {
   std::size_t at = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
     if (std::isfinite(x[i]) && (x[i] < bound.lowest || x[i] > bound.highest)) continue;
-    if (const double error = ulps(got[i], reference(op, x[i], y[i])); error > worst) worst = error, at = i;
+    if (const double error = ulps(got[i], test::exactly(op, x[i], y[i])); error > worst) worst = error, at = i;
   }
   std::printf("%-5s %.3f ulp at %a%s\n", std::string(name_of(op)).c_str(), worst, x[at],
               operand_count(op) == 2 ? (", " + std::to_string(y[at])).c_str() : "");

@@ -12,6 +12,7 @@
 
 #include "tessera/llm/decoder.h"
 #include "tessera/llm/gguf_writer.h"
+#include "tests/llm/architecture_values.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
 
@@ -67,22 +68,12 @@ std::vector<float> weights_of(const std::string& name, const std::vector<std::ui
   return out;
 }
 
-GgufValue value_of(const std::string& type, const json& value) {
-  if (type == "string") return value.get<std::string>();
-  if (type == "uint32") return value.get<std::uint32_t>();
-  if (type == "float32") return value.get<float>();
-  if (type == "bool") return value.get<bool>();
-  if (type == "array int32") return GgufArray{value.get<std::vector<std::int32_t>>()};
-  if (type == "array bool") return GgufArray{value.get<std::vector<bool>>()};
-  throw std::logic_error("the figures have a type that this test does not know: " + type);
-}
-
 /// The case's file; where `instead` names one of its keys, with that value.
 GgufWriter writer_of(const json& c, const std::string& replaced = {}, const GgufValue& instead = {}) {
   GgufWriter w;
   for (const json& k : c["keys"]) {
     const auto key = k[0].get<std::string>();
-    w.set(key, key == replaced ? instead : value_of(k[1].get<std::string>(), k[2]));
+    w.set(key, key == replaced ? instead : test::value_of(k[1].get<std::string>(), k[2]));
   }
   for (const json& t : c["tensors"]) {
     const auto name = t[0].get<std::string>();
@@ -206,7 +197,7 @@ TEST(Architectures, OnlyTheLargestGemmasScaleScoresByWidthOverHeads) {
         if (key == architecture + ".block_count")
           w.set(key, layers);
         else if (key != architecture + ".attention.sliding_window_pattern")
-          w.set(key, value_of(k[1].get<std::string>(), k[2]));
+          w.set(key, test::value_of(k[1].get<std::string>(), k[2]));
       }
       w.add_tensor("token_embd.weight", {32, 64}, std::vector<float>(32 * 64));
       const auto bytes = w.bytes();

@@ -23,12 +23,6 @@ namespace {
 
 const std::string shipped = "models/pgdocs-2m-q8_0.gguf";
 
-testing::AssertionResult holds(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts)
-    if (text.find(part) == std::string::npos)
-      return testing::AssertionFailure() << "\"" << part << "\" is not in: " << text;
-  return testing::AssertionSuccess();
-}
 testing::AssertionResult refused(const Outcome& o, const std::vector<std::string>& parts) {
   if (o.code != 1 || !o.out.empty()) return testing::AssertionFailure() << "exit code " << o.code << ": " << o.out;
   if (std::count(o.err.begin(), o.err.end(), '\n') != 1) return testing::AssertionFailure() << "not a line: " << o.err;

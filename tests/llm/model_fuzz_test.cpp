@@ -26,6 +26,7 @@
 #include "tessera/llm/inspect.h"
 #include "tessera/llm/llama.h"
 #include "tessera/llm/tokenizer.h"
+#include "tests/llm/architecture_values.h"
 
 namespace {
 std::atomic<std::int64_t> live = 0, most = 0;
@@ -101,15 +102,6 @@ struct Model {
   std::vector<Tensor> tensors;
 };
 
-GgufValue value_of(const std::string& type, const json& value) {
-  if (type == "string") return value.get<std::string>();
-  if (type == "uint32") return value.get<std::uint32_t>();
-  if (type == "float32") return value.get<float>();
-  if (type == "bool") return value.get<bool>();
-  if (type == "array int32") return GgufArray{value.get<std::vector<std::int32_t>>()};
-  return GgufArray{value.get<std::vector<bool>>()};
-}
-
 void add_vocabulary(Model& m, std::size_t size) {
   std::vector<std::string> tokens;
   for (std::size_t i = 0; i < size; ++i)
@@ -131,7 +123,7 @@ std::vector<Model> models() {
   const json figures = json::parse(std::ifstream("tests/data/architectures.json"));
   for (const json& c : figures["cases"]) {
     Model m;
-    for (const json& k : c["keys"]) m.keys.emplace_back(k[0], value_of(k[1], k[2]));
+    for (const json& k : c["keys"]) m.keys.emplace_back(k[0], test::value_of(k[1], k[2]));
     std::uint64_t tokens = 0;
     for (const json& t : c["tensors"]) {
       m.tensors.push_back({t[0], t[1], GgmlType::f32});

@@ -4,6 +4,7 @@
 
 #include "tessera/emit/math.h"
 #include "tests/nodes/node_rows.h"
+#include "tests/support/exact_math.h"
 
 namespace tessera::test {
 
@@ -167,30 +168,6 @@ void add_casts(std::vector<Row>& rows) {
   }
 }
 
-long double exactly(MathOp op, long double x, long double y) {
-  switch (op) {
-    case MathOp::rsqrt: return 1 / std::sqrt(x);
-    case MathOp::exp: return std::exp(x);
-    case MathOp::exp2: return std::exp2(x);
-    case MathOp::log: return std::log(x);
-    case MathOp::log2: return std::log2(x);
-    case MathOp::sin: return std::sin(x);
-    case MathOp::cos: return std::cos(x);
-    case MathOp::tanh: return std::tanh(x);
-    case MathOp::erf: return std::erf(x);
-    case MathOp::tan: return std::tan(x);
-    case MathOp::asin: return std::asin(x);
-    case MathOp::acos: return std::acos(x);
-    case MathOp::atan: return std::atan(x);
-    case MathOp::sinh: return std::sinh(x);
-    case MathOp::cosh: return std::cosh(x);
-    case MathOp::log10: return std::log10(x);
-    case MathOp::atan2: return std::atan2(x, y);
-    case MathOp::hypot: return std::hypot(x, y);
-    default:  // glibc's powl(-inf, -2^63) is inf; its pow is right
-      return std::isinf(x) || std::isinf(y) ? std::pow(static_cast<double>(x), static_cast<double>(y)) : std::pow(x, y);
-  }
-}
 /// How far a vendor's function may be from the exact value: what the vendor documents.
 double documented(MathOp op, Functions by, DType t) {
   // f32, f64

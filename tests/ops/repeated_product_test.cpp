@@ -11,15 +11,14 @@
 
 #include "tessera/array/functions.h"
 #include "tessera/array/observer.h"
-#include "tessera/device/context.h"
 #include "tessera/device/launch/kernel.h"
-#include "tessera/device/launch/launch_observer.h"
 #include "tessera/device/placement/placement_scope.h"
 #include "tessera/device/queue/sequence.h"
 #include "tessera/ops/product.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
 #include "tests/support/in_child.h"
+#include "tests/support/launches.h"
 
 namespace tessera {
 namespace {
@@ -165,17 +164,11 @@ TEST_P(RepeatedProducts, AreSeenByAllWhoLookOn) {
     static_cast<void>(matmul(a, b)), static_cast<void>(matmul(a, b));
   }
   EXPECT_EQ(told.names, "matmul matmul ");
-  struct Launches : LaunchObserver {
-    void launched(const Kernel&, Device, std::array<std::uint64_t, 3>, std::span<const LaunchArgument>,
-                  const std::function<void()>& launch) override {
-      ++count, launch();
-    }
-    int count = 0;
-  } launches;
-  thread_context.launch_observer = &launches;
-  static_cast<void>(matmul(a, b));
-  thread_context.launch_observer = nullptr;
-  EXPECT_EQ(launches.count, 1);
+  {
+    const test::Launches launches;
+    static_cast<void>(matmul(a, b));
+    EXPECT_EQ(launches.count, 1u);
+  }
   EXPECT_EQ(kept(a, b), built_in) << "nobody looks any more";
 }
 

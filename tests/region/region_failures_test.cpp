@@ -11,6 +11,7 @@
 #include "tessera/task/region.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
+#include "tests/support/in_time.h"
 
 namespace tessera {
 namespace {
@@ -189,6 +190,44 @@ TEST_P(OnEveryDevice, TasksAssignWhatTheyReadWhileOthersAreMadeAndTheProgramRead
   }
   r.wait();
   EXPECT_EQ(x.to_vector<float>(), std::vector<float>(8, rounds));
+}
+
+TEST_P(OnEveryDevice, WhatTasksLeftDeferredIsAsItWasWhenATaskElsewhereWrites) {
+  Array x = Array::ones({8}, DType::f32, GetParam()).copy().eval(), kept;
+  const Scope elsewhere = interp(GetParam() == Device{Backend::interp, 0} ? 1 : 0);
+  Region r({.scope = Scope(GetParam())});
+  r.spawn([&](const Array& v) { kept = v + 1; }, in(x));
+  const auto given = r.spawn([](const Array& v) { return std::vector{v + 2, v + 3}; }, in(x));
+  r.spawn({.scope = elsewhere}, add, inout(x));
+  r.spawn({.scope = elsewhere}, add, inout(x)).wait();
+  EXPECT_EQ(kept.to_vector<float>(), std::vector<float>(8, 2));
+  EXPECT_EQ(given.fetch()[1].to_vector<float>(), std::vector<float>(8, 4));
+  EXPECT_EQ(x.to_vector<float>(), std::vector<float>(8, 3));
+}
+
+TEST_P(OnEveryDevice, WhatTasksLeftDeferredIsComputedWhileOthersWriteWhatItReads) {
+  Array x = Array::ones({8}, DType::f32, GetParam()).copy().eval(), y = x.copy().eval(), kept;
+  std::atomic<bool> made = false, begun = false;
+  Region r({.scope = Scope(GetParam())});
+  r.spawn(
+      [&](const Array& v, const Array& w) {
+        while (!made) std::this_thread::yield();
+        kept = v + w;
+      },
+      in(x), in(y));
+  r.spawn(
+      [&](Array& v) {
+        begun = true;
+        std::this_thread::sleep_for(50ms);
+        v += 1;
+      },
+      inout(x));
+  r.spawn(add, inout(y));
+  made = true;
+  while (!begun) std::this_thread::yield();
+  test::in_time([&] { EXPECT_EQ(kept.to_vector<float>(), std::vector<float>(8, 2)); });
+  r.wait();
+  EXPECT_EQ((x + y).to_vector<float>(), std::vector<float>(8, 4));
 }
 
 }  // namespace

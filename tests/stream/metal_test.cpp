@@ -8,7 +8,6 @@
 #include <array>
 #include <chrono>
 #include <memory>
-#include <numeric>
 #include <thread>
 
 #include "tessera/array/array.h"
@@ -16,13 +15,16 @@
 #include "tessera/base/os/library.h"
 #include "tessera/kernel/buffer.h"
 #include "tessera/kernel/kernel.h"
+#include "tests/stream/answers.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_backends.h"
 
 namespace tessera {
 namespace {
 
+using test::expect_clean;
 using test::expect_has;
+using test::lines;
 using test::message;
 using test::Variables;
 
@@ -44,27 +46,13 @@ std::string run(const Variables& changed, const std::function<std::string()>& wo
 std::string with(const std::string& fault, const std::function<std::string()>& work, int devices = 1) {
   return run({{"TESSERA_FAKE_FAULT", fault}, {"TESSERA_FAKE_DEVICES", std::to_string(devices)}}, work);
 }
-std::string row() {
-  const BackendReport& r = discover(Backend::metal);
-  return std::string(state_name(r.state)) + "|" + r.file + "|" + r.reason + "|" + r.remedy + "|" +
-         std::to_string(r.devices.size());
-}
-/// In this order, with newlines between.
-std::string lines(std::initializer_list<std::string> parts) {
-  std::string out;
-  for (const std::string& part : parts) out += (out.empty() ? "" : "\n") + part;
-  return out;
-}
+std::string row() { return test::row_of(Backend::metal); }
 std::string state(Device on) { return std::string(state_name(device_info(on).state)); }
 
 /// Arithmetic, a reduction, odd lengths and offsets, and a fill: "right", or what is wrong.
 std::string computes(Device on) {
-  std::vector<float> data(1000);
-  std::iota(data.begin(), data.end(), 0.0f);
-  const Array x = Array::from(data, {}, on);
-  const std::vector<float> got = (x * 2.0f + 1.0f).to_vector<float>();
-  for (std::size_t i = 0; i < data.size(); ++i)
-    if (got[i] != 2 * data[i] + 1) return "element " + std::to_string(i) + " is " + std::to_string(got[i]);
+  const Array x = Array::from(test::counted_floats(), {}, on);
+  if (std::string said = test::arithmetic(x); said != "right") return said;
   if (const float s = sum(x).item<float>(); s != 499500) return "the sum is " + std::to_string(s);
   std::vector<std::uint8_t> bytes(1003);  // nothing here is a multiple of four
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(7 * i);
@@ -76,17 +64,8 @@ std::string computes(Device on) {
   return "right";
 }
 std::string outcome(Device on) {
-  try {
-    return computes(on);
-  } catch (const OutOfMemory& e) {
-    return std::string("OutOfMemory: ") + e.what();
-  } catch (const DeviceError& e) {
-    return std::string("DeviceError: ") + e.what();
-  } catch (const KernelError& e) {
-    return std::string("KernelError: ") + e.what();
-  }
+  return test::outcome_of([&] { return computes(on); });
 }
-void expect_clean(const std::string& text) { EXPECT_EQ(text.find("BREACH"), text.npos) << text; }
 
 TEST(Metal, ComputesWithUnifiedMemoryAndWithItsOwn) {
   const std::string text = run({{"TESSERA_FAKE_DEVICES", "2"}}, [] {

@@ -5,13 +5,12 @@
 // loaded once a process.
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "tessera/array/array.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/library.h"
 #include "tessera/kernel/buffer.h"
 #include "tessera/kernel/kernel.h"
+#include "tests/stream/answers.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_backends.h"
 #include "tests/support/in_child.h"
@@ -19,7 +18,9 @@
 namespace tessera {
 namespace {
 
+using test::expect_clean;
 using test::expect_has;
+using test::lines;
 using test::message;
 using test::Variables;
 
@@ -57,48 +58,18 @@ class StreamFaults : public ::testing::TestWithParam<Backend> {
     return os::Library::open(library()).function<std::uint64_t(const char*)>("tessera_fake_live")(what);
   }
 
-  /// "state|file|reason|remedy|devices"
-  static std::string row() {
-    const BackendReport& r = discover(GetParam());
-    return std::string(state_name(r.state)) + "|" + r.file + "|" + r.reason + "|" + r.remedy + "|" +
-           std::to_string(r.devices.size());
-  }
+  static std::string row() { return test::row_of(GetParam()); }
   static std::string state(int index = 0) { return std::string(state_name(device_info(device(index)).state)); }
 
-  /// In this order, with newlines between.
-  static std::string lines(std::initializer_list<std::string> parts) {
-    std::string out;
-    for (const std::string& part : parts) out += (out.empty() ? "" : "\n") + part;
-    return out;
-  }
-
-  /// An array's arithmetic, from the host and back: "right", or what is wrong.
-  static std::string computes(Device on) {
-    std::vector<float> data(1000);
-    std::iota(data.begin(), data.end(), 0.0f);
-    const Array x = Array::from(data, {}, on);
-    const std::vector<float> got = (x * 2.0f + 1.0f).to_vector<float>();
-    for (std::size_t i = 0; i < data.size(); ++i)
-      if (got[i] != 2 * data[i] + 1) return "element " + std::to_string(i) + " is " + std::to_string(got[i]);
-    return "right";
-  }
+  static std::string computes(Device on) { return test::arithmetic(Array::from(test::counted_floats(), {}, on)); }
   static std::string outcome(Device on) {
-    try {
-      return computes(on);
-    } catch (const OutOfMemory& e) {
-      return std::string("OutOfMemory: ") + e.what();
-    } catch (const DeviceError& e) {
-      return std::string("DeviceError: ") + e.what();
-    } catch (const KernelError& e) {
-      return std::string("KernelError: ") + e.what();
-    }
+    return test::outcome_of([&] { return computes(on); });
   }
   /// Allocations that the driver still has when the pools were emptied: "0 left".
   static std::string left(int devices) {
     for (int d = 0; d < devices; ++d) message([&] { trim(device(d)); });
     return std::to_string(live("memory")) + " left";
   }
-  static void expect_clean(const std::string& text) { EXPECT_EQ(text.find("BREACH"), text.npos) << text; }
 };
 INSTANTIATE_TEST_SUITE_P(Backends, StreamFaults, ::testing::Values(Backend::cuda, Backend::rocm, Backend::oneapi),
                          [](const auto& info) { return std::string(backend_name(info.param)); });

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tasks in a child of fork, and when the program ends.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <functional>
 #include <thread>
 
 #include "tessera/task/synchronize.h"
@@ -13,6 +11,7 @@
 #include "tests/executor/nodes.h"
 #include "tests/support/errors.h"
 #include "tests/support/fresh_process.h"
+#include "tests/support/in_child.h"
 
 namespace tessera {
 
@@ -57,32 +56,9 @@ TEST(Tasks, RunInTheChildOfAFork) {
   });
 }
 
-/// What a child that does `body` and exits wrote to standard error, and its status.
-std::pair<std::string, int> at_exit(const std::function<void()>& body) {
-  int ends[2];
-  EXPECT_EQ(::pipe(ends), 0);
-  ::fflush(nullptr);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::dup2(ends[1], 2);
-    ::close(ends[0]), ::close(ends[1]);
-    ::alarm(60);
-    body();
-    std::exit(0);
-  }
-  ::close(ends[1]);
-  std::string text;
-  char some[256];
-  for (ssize_t n = 0; (n = ::read(ends[0], some, sizeof some)) > 0;) text.append(some, static_cast<std::size_t>(n));
-  ::close(ends[0]);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return {text, WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)};
-}
-
 TEST(Exit, WaitsForWhatRunsAndDropsWhatHasNotBegun) {
   for (const char* threads : {"1", "2"}) {
-    const auto [text, status] = at_exit([&] {
+    const auto [text, status] = test::errors_at_exit([&] {
       ::setenv("TESSERA_THREADS", threads, 1);
       static std::atomic<int> begun = 0, ended = 0;
       at_the_end.check = [] {
@@ -102,7 +78,7 @@ TEST(Exit, WaitsForWhatRunsAndDropsWhatHasNotBegun) {
 }
 
 TEST(Exit, ReportsAnErrorThatNobodyAskedFor) {
-  const auto [text, status] = at_exit([] {
+  const auto [text, status] = test::errors_at_exit([] {
     const Task<int> asked = spawn({.name = "asked"}, oops), quiet = spawn({.name = "quiet"}, oops);
     const Task<int> after = spawn(
         {.name = "after"}, [](int x) { return x; }, quiet);

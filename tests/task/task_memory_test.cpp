@@ -98,7 +98,7 @@ TEST(TaskMemory, ALostDeviceFailsItsTasksAndOthersEnd) {
     for (const Task<void>& t : fine) EXPECT_NO_THROW(t.fetch());
     EXPECT_EQ(here.to_vector<float>().at(3), 60);
     EXPECT_EQ(cpu.to_vector<float>().at(3), 60);
-    test::expect_throw<DeviceError>([&] { there.to_vector<float>(); }, {"cuda:0", "lost", "only"});
+    test::expect_throw<DeviceLost>([&] { there.to_vector<float>(); }, {"cuda:0", "lost", "only"});
     // The rest of the machine computes on.
     EXPECT_EQ(spawn({.scope = cuda(1)}, [] { return sum(Array::ones({100})).item<float>(); }).fetch(), 100);
   });

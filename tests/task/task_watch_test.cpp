@@ -2,7 +2,6 @@
 // Seeing what the tasks of a program do, from its first to its end: traces by the environment and at exit, the
 // watchdog. Each test is a child of a process that has no threads, which the thread sanitizer wants.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <functional>
@@ -15,6 +14,7 @@
 #include "tests/executor/nodes.h"
 #include "tests/support/errors.h"
 #include "tests/support/fresh_process.h"
+#include "tests/support/in_child.h"
 #include "tests/task/trace_events.h"
 
 namespace tessera {
@@ -57,27 +57,10 @@ TEST(Trace, HasARowForADeviceThatWorksByItself) {
 // --- By the environment, and at the end of a program
 // -------------------------------------------------------------------
 
-/// What a child that does `body` and exits wrote to standard error.
+/// What a child that does `body` and ends well writes to standard error.
 std::string errors_of(const std::function<void()>& body) {
-  int ends[2];
-  EXPECT_EQ(::pipe(ends), 0);
-  ::fflush(nullptr);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::dup2(ends[1], 2);
-    ::close(ends[0]), ::close(ends[1]);
-    ::alarm(60);
-    body();
-    std::exit(0);
-  }
-  ::close(ends[1]);
-  std::string text;
-  char some[256];
-  for (ssize_t n = 0; (n = ::read(ends[0], some, sizeof some)) > 0;) text.append(some, static_cast<std::size_t>(n));
-  ::close(ends[0]);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << text;
+  const auto [text, code] = test::errors_at_exit(body);
+  EXPECT_EQ(code, 0) << text;
   return text;
 }
 

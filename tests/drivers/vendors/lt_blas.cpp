@@ -15,42 +15,35 @@ using namespace tessera::fake;
 
 #ifdef TESSERA_FAKE_HIPBLASLT
 #define LT(name) hipblasLt##name
-const Beside& driver() {
-  static const Beside beside("TESSERA_ROCM_LIBRARY", "hipGetDevice");
-  return beside;
-}
+constexpr const char *driver_variable = "TESSERA_ROCM_LIBRARY", *current_device = "hipGetDevice";
 constexpr int not_initialized = 1, invalid_value = 3, not_supported = 7;
 constexpr int compute_f32 = 2, compute_tf32 = 6, plain = 111, transpose = 112;
 constexpr int transpose_a = 0, transpose_b = 1, epilogue_kind = 2, bias_address = 3;
 constexpr int batch_count = 0, batch_offset = 1, first_alignment = 1000;
-struct Result {
-  unsigned char algorithm[24];
-  std::size_t workspace;
-  int state;
-  float waves;
-  int reserved[4];
-};
-static_assert(sizeof(Result) == 56);
+constexpr std::size_t algorithm_bytes = 24, result_bytes = 56;
 #else
 #define LT(name) cublasLt##name
-const Beside& driver() {
-  static const Beside beside("TESSERA_CUDA_LIBRARY", "cuCtxGetDevice");
-  return beside;
-}
+constexpr const char *driver_variable = "TESSERA_CUDA_LIBRARY", *current_device = "cuCtxGetDevice";
 constexpr int not_initialized = 1, invalid_value = 7, not_supported = 15;
 constexpr int compute_f32 = 68, compute_tf32 = 77, plain = 0, transpose = 1;
 constexpr int transpose_a = 3, transpose_b = 4, epilogue_kind = 7, bias_address = 8;
 constexpr int batch_count = 5, batch_offset = 6, first_alignment = 5;
+constexpr std::size_t algorithm_bytes = 64, result_bytes = 96;
+#endif
+constexpr int ok = 0, most_workspace = 1, epilogue_default = 1, epilogue_bias = 4;
+
+const Beside& driver() {
+  static const Beside beside(driver_variable, current_device);
+  return beside;
+}
 struct Result {
-  unsigned char algorithm[64];
+  unsigned char algorithm[algorithm_bytes];
   std::size_t workspace;
   int state;
   float waves;
   int reserved[4];
 };
-static_assert(sizeof(Result) == 96);
-#endif
-constexpr int ok = 0, most_workspace = 1, epilogue_default = 1, epilogue_bias = 4;
+static_assert(sizeof(Result) == result_bytes);
 
 struct Object {
   enum class Kind : std::uint8_t { library, product, layout, preference } kind;

@@ -444,27 +444,24 @@ Result prepare(const char* call, void* list, void* signal, std::uint32_t count, 
   if (const Result wrong = prepare(__func__, list, signal, count, waits, &stream, &order); wrong != success) \
   return wrong
 
+/// `stream`, of a context and a device, by a description of this type.
+#define NEW_STREAM(ze_context, handle, desc, type)                                                   \
+  DEVICE(handle);                                                                                    \
+  STRUCTURE(desc, type);                                                                             \
+  OBJECT(ZeContext, owner, contexts, ze_context);                                                    \
+  TOGETHER(owner);                                                                                   \
+  if (get<std::uint32_t>(desc, 16) != 0)                                                             \
+    return result_of(machine().breach("there is one group of queues, of ordinal 0", invalid_value)); \
+  Stream* stream = nullptr;                                                                          \
+  machine().create_stream(*context, false, &stream)
+
 EXPORT Result zeCommandListCreateImmediate(void* ze_context, void* handle, const void* desc, void** list) {
-  DEVICE(handle);
-  STRUCTURE(desc, 0xe);
-  OBJECT(ZeContext, owner, contexts, ze_context);
-  TOGETHER(owner);
-  if (get<std::uint32_t>(desc, 16) != 0)
-    return result_of(machine().breach("there is one group of queues, of ordinal 0", invalid_value));
-  Stream* stream = nullptr;
-  machine().create_stream(*context, false, &stream);
+  NEW_STREAM(ze_context, handle, desc, 0xe);
   stream->ordered = (get<std::uint32_t>(desc, 24) & 2) != 0;  // ZE_COMMAND_QUEUE_FLAG_IN_ORDER
   return *list = stream, success;
 }
 EXPORT Result zeCommandListCreate(void* ze_context, void* handle, const void* desc, void** list) {
-  DEVICE(handle);
-  STRUCTURE(desc, 0xf);
-  OBJECT(ZeContext, owner, contexts, ze_context);
-  TOGETHER(owner);
-  if (get<std::uint32_t>(desc, 16) != 0)
-    return result_of(machine().breach("there is one group of queues, of ordinal 0", invalid_value));
-  Stream* stream = nullptr;
-  machine().create_stream(*context, false, &stream);
+  NEW_STREAM(ze_context, handle, desc, 0xf);
   stream->ordered = false;
   machine().begin_list(*stream);
   return *list = stream, success;
