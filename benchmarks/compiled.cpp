@@ -43,7 +43,7 @@ bool measure(Device device, bool one) {
       const auto ours = [&] { fast(x), queue.finish(); };
       const auto theirs = [&] { model(x).eval(), queue.finish(); };
       ours(), theirs();
-      const bench::Pair p = bench::time_pair(false, ours, theirs, 1.5);
+      const bench::Pair p = bench::time_pair(false, ours, theirs, 1.5, false);
       std::printf(
           "%-10s batch %3lld  %-10s %-4s  %8.1f us, uncompiled %8.1f us: %.2f times as fast (%.2f to %.2f); "
           "%llu and %llu launches\n",

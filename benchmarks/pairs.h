@@ -30,11 +30,11 @@ struct Pair {
   double low = 0, median = 0, high = 0;
 };
 
-/// `tiny`: work for which neither wakes a thread, so that rounds may follow each other at once.
+/// Without `pause`: for what leaves no thread behind that keeps a core, so that rounds may follow each other at once.
 template <class Ours, class Theirs>
-Pair time_pair(bool one_thread, Ours&& ours, Theirs&& theirs, double seconds = 1.5, bool tiny = false) {
+Pair time_pair(bool one_thread, Ours&& ours, Theirs&& theirs, double seconds = 1.5, bool pause = true) {
   const auto timed = [&](auto&& f, int times) {
-    if (!one_thread && !tiny) {
+    if (!one_thread && pause) {
       std::this_thread::sleep_for(std::chrono::milliseconds(120));
       const auto settled = std::chrono::steady_clock::now() + std::chrono::milliseconds(30);
       while (std::chrono::steady_clock::now() < settled) f();

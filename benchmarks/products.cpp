@@ -86,8 +86,8 @@ bool row(const Row& r, bool one_thread, double& logarithms, int& count, Theirs&&
   Array out;
   const auto us = [&] { out = matmul(left, right); };
   const auto them = [&] { gemm(a.data(), b.data(), theirs.data()); };
-  const bench::Pair p = bench::time_pair(one_thread, us, them, r.m * r.n * r.k > (1 << 24) ? 1.5 : 0.5,
-                                          r.m * r.n * r.k <= 32 * 32 * 32);
+  const bench::Pair p =
+      bench::time_pair(one_thread, us, them, r.m * r.n * r.k > (1 << 24) ? 1.5 : 0.5, r.m * r.n * r.k > 32 * 32 * 32);
   const auto ours = out.to_vector<T>();
   double wrong = 0;
   for (std::size_t i = 0; i < ours.size(); ++i)
