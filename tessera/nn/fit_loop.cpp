@@ -213,8 +213,8 @@ void FitLoop::add_row() {
   if (settings_.csv.empty()) return;
   const FitProgress p = progress();
   if (row_steps_ == 0 && !fresh_figures_) return;
-  rows_.push_back({p.step, p.epoch, row_steps_ == 0 ? loss_ : row_sum_ / row_steps_, p.rate,
-                   fresh_figures_ ? figures_ : Figures(), p.seconds});
+  if (row_steps_ > 0) row_loss_ = row_sum_ / row_steps_;
+  rows_.push_back({p.step, p.epoch, row_loss_, p.rate, fresh_figures_ ? figures_ : Figures(), p.seconds});
   row_sum_ = row_steps_ = 0, fresh_figures_ = false;
   write_rows(!settings_.validate || !figures_.empty());
 }

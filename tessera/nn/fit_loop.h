@@ -111,7 +111,8 @@ class FitLoop {
   // The CSV file.
   std::ofstream csv_;
   bool has_header_ = false, fresh_figures_ = false;
-  double row_sum_ = 0, row_steps_ = 0;  ///< of losses since the last row
+  double row_sum_ = 0, row_steps_ = 0;                          ///< of losses since the last row
+  double row_loss_ = std::numeric_limits<double>::quiet_NaN();  ///< the last row's, which one without steps repeats
   std::vector<Row> rows_;
 };
 

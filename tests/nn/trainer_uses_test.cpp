@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trainers and fit beyond the usual: many shapes and dtypes, data that are mapped, early stopping that is resumed,
 // tables; and that devices learn alike. On every device.
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "tessera/nn/fit.h"
 #include "tests/nn/small_network.h"
@@ -168,6 +170,10 @@ TEST_P(OnEveryDevice, ATableHasARowForEachFewStepsAndGoesOn) {
       if (step == 7) std::filesystem::copy_file(checkpoint, folder / "of step 6");
       return true;
     };
+    const auto pause = [](std::uint64_t step) {  // so long that the loss is asked for between two rows
+      if (step == 8) std::this_thread::sleep_for(std::chrono::milliseconds(510));
+      return true;
+    };
     return fit(model, batches(x, y, {.size = 8, .shuffle = true}),
                {.loss = test::loss_of,
                 .optimiser = Adam(model, {.lr = 1e-2}),
@@ -177,7 +183,9 @@ TEST_P(OnEveryDevice, ATableHasARowForEachFewStepsAndGoesOn) {
                       return evaluate(m, batches(x, y, {.size = 16}), {{"loss", test::loss_of}});
                     },
                 .validate_every = 4,
-                .callbacks = {.step = name == "part" && !resume ? std::function<bool(std::uint64_t)>(keep) : nullptr},
+                .callbacks = {.step = resume           ? std::function<bool(std::uint64_t)>(pause)
+                                      : name == "part" ? keep
+                                                       : std::function<bool(std::uint64_t)>()},
                 .csv = folder / (name + ".csv"),
                 .csv_every = 2,
                 .checkpoint = checkpoint,
