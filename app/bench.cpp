@@ -210,7 +210,7 @@ int run_bench(const Options& o) {
   for (const OnDevice& d : devices)
     app::print(
         "{} ({}): at least {:.1f} us by {:.1f} GB/s copied from memory and {:.1f} GFLOP/s of a product, measured "
-        "here; more than 100 % is what caches give\n",
+        "here; more than 100 %: caches, or a machine that was busy while this was measured\n",
         to_string(d.device), d.name, d.least_seconds * 1e6, d.limits.copy_bytes / 1e9,
         d.limits.product_operations / 1e9);
   return success;

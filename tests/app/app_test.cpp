@@ -739,10 +739,11 @@ TEST(Documents, FilesThatTheMapNamesExist) {
 
 TEST(Documents, TheIndexHasEveryExample) {
   const std::string index = read_file("examples/README.md");
-  for (const auto& entry : std::filesystem::recursive_directory_iterator("examples"))
-    if (entry.path().extension() == ".cpp")
-      EXPECT_NE(index.find("(" + entry.path().lexically_relative("examples").string() + ")"), std::string::npos)
-          << entry.path();
+  for (const auto& entry : std::filesystem::recursive_directory_iterator("examples")) {
+    if (entry.path().extension() != ".cpp") continue;
+    EXPECT_NE(index.find("(" + entry.path().lexically_relative("examples").string() + ")"), std::string::npos)
+        << entry.path();
+  }
 }
 
 TEST(Documents, CodeInTheReadmeIsAnExamplesCode) {
