@@ -143,7 +143,7 @@ for (int step = 0; step < 10; ++step)
     return n(0, 0) + 0.1 * (n(-1, 0) + n(1, 0) + n(0, -1) + n(0, 1) - 4 * n(0, 0));
   });
 
-  EXPECT_NEAR(sum(heat).item<float>(), 1600, 0.1);
+EXPECT_NEAR(sum(heat).item<float>(), 1600, 0.1);
 
 Region own;
 for (std::int64_t i = 0; i < heat.grid()[0]; ++i)

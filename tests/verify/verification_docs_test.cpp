@@ -62,6 +62,7 @@ Proof all = prove(model, finite(), InputBox::around(sample, 100));
 Proof order = prove(model, inequality({-1, 1}, 0.001), box);                 // y1 - y0 is at most 0.001
 
   for (const Proof* p : {&stays, &longer, &all, &order}) EXPECT_EQ(p->verdict, Verdict::proven) << to_string(*p);
+  EXPECT_EQ(to_string(all).find("by at least"), std::string::npos);  // finite() has no distance to say
 
 Array data = random_uniform({1000, 2}, 3, -1, 1);
 std::optional<Counterexample> steep = find_counterexample(model, lipschitz(1.5, 0.1), data);

@@ -26,7 +26,8 @@ std::string few(const Array& a) { return few(a.astype(DType::f32).to_vector<floa
 std::string to_string(const Proof& p) {
   std::string out =
       fmt::format("{}, {} {} in {:.3g} s", verdict_name(p.verdict), p.boxes, p.boxes == 1 ? "box" : "boxes", p.seconds);
-  if (p.verdict == Verdict::proven && p.margin < 1e300) out += fmt::format(", by at least {:.3g}", p.margin);
+  if (p.verdict == Verdict::proven && p.margin > 0 && p.margin < 1e300)
+    out += fmt::format(", by at least {:.3g}", p.margin);
   if (!p.reason.empty()) out += "\n  " + p.reason;
   if (p.counterexample) {
     const Counterexample& c = *p.counterexample;
