@@ -184,7 +184,7 @@ class Executor {
 
   const unsigned threads_;
   const std::uint32_t generation_;  // of the process
-  const bool cores_suffice_;  // for each thread one
+  const bool cores_suffice_;        // for each thread one
   const unsigned most_workers_;
 
   std::mutex lock_;

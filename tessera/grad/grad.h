@@ -96,8 +96,7 @@ auto call_with_leaves(F& f, Wrt<I...>, Leaves& leaves, const Args&... args) {
     // In a tuple with braces, so that leaves are made in the order of arguments.
     auto all = std::tuple{argument(std::integral_constant<std::size_t, N>(), args)...};
     return f(static_cast<const Args&>(std::get<N>(all))...);
-  }
-  (std::index_sequence_for<Args...>());
+  }(std::index_sequence_for<Args...>());
 }
 
 /// The gradient by the arguments of `I...`: that of one in its own type, those of several in a tuple, in the order of
@@ -114,8 +113,7 @@ auto gradient_of(Wrt<I...>, std::vector<Array> adjoints, const Args&... args) {
   };
   auto parts = [&]<std::size_t... N>(std::index_sequence<N...>) {
     return std::tuple{part(std::integral_constant<std::size_t, N>())...};
-  }
-  (std::index_sequence_for<Args...>());
+  }(std::index_sequence_for<Args...>());
   if constexpr (sizeof...(I) == 1)
     return std::get<I...>(std::move(parts));
   else

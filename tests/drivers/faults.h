@@ -28,8 +28,8 @@
 //   no-graphs      a stream cannot be captured (801)
 //   lost=n         the n-th operation fails, and everything after it (700, or :code)
 //   late=n         the n-th operation fails when it runs, and only calls that wait tell
-//   wrong          kernels compute wrongly             wrong=n                 the n-th launch does, n+: and all later ones
-//   compile        the compiler refuses every program   cubin:code              binaries are refused (209, or :code)
+//   wrong          kernels compute wrongly             wrong=n                 the n-th launch does, n+: all from it on
+//   compile        the compiler refuses every program  cubin:code              binaries are refused (209, or :code)
 //   driver=n       the driver's version (12040)         compiler=n              the compiler's (12040)
 //   hip-major=n    HIP's major version (6)              threads=n               most threads of a block of any function
 //   ze-api=n       Level Zero's version (104: 1.4)      no-target               ocloc knows none of the devices

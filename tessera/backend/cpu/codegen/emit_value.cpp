@@ -171,8 +171,7 @@ void Emitter::subgroup(NodeId id, Value* mask) {
     case SubgroupOp::min: return define(id, reduce(ReduceOp::min));
     case SubgroupOp::max: return define(id, reduce(ReduceOp::max));
     case SubgroupOp::any: return define(id, any(both(mask, v)));
-    case SubgroupOp::all:
-      return define(id, b_.CreateNot(any(both(mask, b_.CreateNot(v)))));
+    case SubgroupOp::all: return define(id, b_.CreateNot(any(both(mask, b_.CreateNot(v)))));
     case SubgroupOp::broadcast:
       if (analysis_.shapes[id].scalar()) {
         Value* lane = b_.CreateIntCast(scalar(n.args[1]), b_.getInt32Ty(), true);

@@ -52,7 +52,7 @@ class Values {
   Value* to_memory(DType t, Value* v);
   Value* from_memory(DType t, Value* v);
   Value* saturated(Value* a, llvm::Type* to, bool is_signed);  // a vector of f32 as integers of 32 bits at most
-  Value* whole(Value* v, llvm::Type* to, bool is_signed);  // an integer as another, or as several
+  Value* whole(Value* v, llvm::Type* to, bool is_signed);      // an integer as another, or as several
   Value* number(llvm::Type* t, std::int64_t v) const;
   Value* same(Value* model, std::int64_t v) const;  // the number in the type of `model`
   llvm::Constant* constant(const ir::Node& n) const;
