@@ -236,7 +236,12 @@ TEST(Preferences, AreWrittenWithoutTouchingTheRestAndTakeEffectAtOnce) {
     EXPECT_EQ(current_device(), cpu0) << "no restart";
     EXPECT_EQ(gpu_device({.index = 1}), cuda1) << "an explicit index counts more";
     EXPECT_EQ(read(place.user_file), "[device]\nprefer = \"cpu:0\"\nname = \"test device 0\"\n");
+    const fs::path same_file = place.home / "same";
+    fs::create_hard_link(place.user_file, same_file);
+    set_preferred_device(cpu0, user);
+    EXPECT_TRUE(fs::equivalent(place.user_file, same_file)) << "what is there already is not written";
     set_preferred_device(std::nullopt, user);
+    EXPECT_FALSE(fs::equivalent(place.user_file, same_file));
     EXPECT_EQ(current_device(), cuda0);
     EXPECT_EQ(read(place.user_file), "[device]\n");
 
@@ -499,6 +504,31 @@ TEST(GpuDevice, WithoutAGpuItIsTheCpuWithOneWarningThatSaysWhy) {
                               {"a GPU is required", "cuda: ", "rocm: ", "oneapi: ", "metal: ", "opencl: no GPU"});
     expect_throw<DeviceError>([] { gpu_device({.index = 0}); },
                               {"no GPU 0", "has 0", "the first is 0", "opencl: no GPU"});
+  });
+}
+
+/// A driver that came no further than being loaded.
+class LoadedDriver : public TestDriver {
+ public:
+  using TestDriver::TestDriver;
+  BackendReport enumerate() override {
+    BackendReport report = TestDriver::enumerate();
+    report.state = DeviceState::loaded;
+    for (DeviceInfo& info : report.devices) info.state = DeviceState::loaded;
+    return report;
+  }
+};
+
+TEST(GpuDevice, InBriefALoadedDriverHasNoDeviceOrNoneThatIsUsable) {
+  in_fresh_process([] {
+    const Place place;
+    add(Backend::cpu, {{DeviceKind::cpu, gib}});
+    register_driver(std::make_unique<LoadedDriver>(Backend::cuda));
+    auto rocm = std::make_unique<LoadedDriver>(Backend::rocm);
+    rocm->add_device(DeviceKind::discrete_gpu, gib);
+    register_driver(std::move(rocm));
+    EXPECT_EQ(current_device(), cpu0);
+    expect_has(why_current_device(Detail::brief), {"no GPU (cuda: no device; rocm: no usable device"});
   });
 }
 
