@@ -43,3 +43,8 @@ struct Same<R(A...), S(B...)> {
 };
 
 }  // namespace tessera::test
+
+/// For each of a list of functions in the backends' headers.
+#define TESSERA_SAME(member, symbol, ...)                                    \
+  static_assert(tessera::test::Same<__VA_ARGS__, decltype(::symbol)>::value, \
+                #symbol " has another signature in the vendor's header");

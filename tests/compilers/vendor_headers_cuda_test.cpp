@@ -21,10 +21,6 @@
 
 namespace ours = tessera::cuda;
 
-#define TESSERA_SAME(member, symbol, ...)                                    \
-  static_assert(tessera::test::Same<__VA_ARGS__, decltype(::symbol)>::value, \
-                #symbol " has another signature in the vendor's header");
-
 TEST(VendorHeaders, CudaDriver) {
 #if __has_include(<cuda.h>)
   using namespace tessera::cuda;

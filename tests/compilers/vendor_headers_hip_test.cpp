@@ -24,10 +24,6 @@
 
 namespace ours = tessera::rocm;
 
-#define TESSERA_SAME(member, symbol, ...)                                    \
-  static_assert(tessera::test::Same<__VA_ARGS__, decltype(::symbol)>::value, \
-                #symbol " has another signature in the vendor's header");
-
 TEST(VendorHeaders, Hip) {
 #if __has_include(<hip/hip_runtime_api.h>)
   using namespace tessera::rocm;
@@ -86,10 +82,7 @@ TEST(VendorHeaders, Hip) {
 TEST(VendorHeaders, Rocblas) {
 #if __has_include(<rocblas/rocblas.h>)
   using namespace tessera::rocm;
-#define TESSERA_SAME_ROCBLAS(member, symbol, ...)                            \
-  static_assert(tessera::test::Same<__VA_ARGS__, decltype(::symbol)>::value, \
-                #symbol " has another signature in the vendor's header");
-  TESSERA_ROCBLAS(TESSERA_SAME_ROCBLAS)
+  TESSERA_ROCBLAS(TESSERA_SAME)
   static_assert(rocblas_plain == rocblas_operation_none && rocblas_transpose == rocblas_operation_transpose);
   static_assert(rocblas_f16 == rocblas_datatype_f16_r && rocblas_f32 == rocblas_datatype_f32_r);
   static_assert(rocblas_bf16 == rocblas_datatype_bf16_r && rocblas_standard == rocblas_gemm_algo_standard);

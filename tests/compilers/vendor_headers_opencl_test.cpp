@@ -79,11 +79,7 @@ TEST(OpenclDispatch, SlotsAreThoseOfTheHeader) { GTEST_SKIP() << "CL/cl_icd.h is
 TEST(VendorHeaders, CLBlast) {
 #if __has_include(<clblast_c.h>)
   using namespace tessera::cl;
-#define TESSERA_SAME(member, symbol, ...)                                    \
-  static_assert(tessera::test::Same<__VA_ARGS__, decltype(::symbol)>::value, \
-                #symbol " has another signature in the library's header");
   TESSERA_CLBLAST(TESSERA_SAME)
-#undef TESSERA_SAME
   static_assert(CLBlastLayoutRowMajor == clblast_rows && CLBlastTransposeNo == clblast_plain);
   static_assert(CLBlastTransposeYes == clblast_transposed && CLBlastSuccess == 0);
   static_assert(sizeof(CLBlastStatusCode) == sizeof(Code) && sizeof(CLBlastLayout) == sizeof(int));

@@ -20,9 +20,6 @@
 
 namespace ours = tessera::oneapi;
 
-#define TESSERA_SAME(member, symbol, ...)                                    \
-  static_assert(tessera::test::Same<__VA_ARGS__, decltype(::symbol)>::value, \
-                #symbol " has another signature in the vendor's header");
 #define SAME_FIELD(mine, field, theirs, name)                            \
   static_assert(offsetof(ours::mine, field) == offsetof(theirs, name) && \
                 sizeof(ours::mine::field) == sizeof(theirs::name));
