@@ -17,6 +17,7 @@
 #include "tessera/llm/gguf.h"
 #include "tessera/llm/gguf_writer.h"
 #include "tests/support/errors.h"
+#include "tests/support/folder.h"
 
 namespace tessera {
 namespace {
@@ -115,6 +116,7 @@ void expect_error(const Bytes& bytes, std::uint64_t offset, const std::string& f
 }
 
 using test::expect_throw;
+using test::Folder;
 
 TEST(Gguf, SoundFileParses) {
   for (const std::uint32_t version : {2u, 3u}) {
@@ -609,23 +611,6 @@ TEST(GgufWriter, RefusesWhatCannotBeRead) {
   expect_throw<ArgumentError>([&] { w.add_tensor("u", {}, one); }, {"one to four"});
   expect_throw<ArgumentError>([&] { w.write("/no/such/folder/x.gguf"); }, {"/no/such/folder/x.gguf"});
 }
-
-class Folder {
- public:
-  Folder() {
-    static int number = 0;
-    path_ = std::filesystem::temp_directory_path() /
-            ("tessera_gguf_" + std::to_string(::getpid()) + "_" + std::to_string(number++));
-    std::filesystem::create_directory(path_);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { std::filesystem::remove_all(path_); }
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
 
 TEST(GgufFiles, OpenAndRefuseOthers) {
   const Folder folder;
