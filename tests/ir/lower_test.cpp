@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lowering keeps the meaning: each capability is switched off, and what comes out is interpreted, with all checks, and
-// compared with the kernel as written.
+// Lowering keeps the meaning: what comes out is interpreted, with all checks, and compared with the kernel as written.
+// Of most nodes that is seen in the table of nodes (node_table_test) and by interpreter_lowered_test.
 #include "tests/ir/interpreter_helpers.h"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "tessera/emit/lower.h"
 
@@ -82,6 +81,19 @@ TEST(lower, leaves_no_index_and_no_vectors_and_is_canonical) {
   }
 }
 
+TEST(lower, leaves_nothing_that_a_target_lacks) {
+  const Function fn = block_kernel("lacking", {8, 1, 1}, [] {
+    const BufferRef a = in("a", DType::u32), c = out("c", DType::i32);
+    const Value i = thread_id(), v = a.load(i);
+    c.store(i, dot4(Dot4Signs::signed_signed, v, subgroup_max(v), c.load(i)));
+  });
+  for (const Op op : {Op::dot4, Op::subgroup}) {
+    const auto is = [&](const Node& n) { return n.op == op; };
+    EXPECT_TRUE(holds(lower(fn, everything()), is));
+    EXPECT_FALSE(holds(lower(fn, nothing()), is));
+  }
+}
+
 TEST(lower, a_map_kernel_is_guarded_in_the_dimensions_that_it_uses) {
   const Function one = map_kernel("one", [] { out("y").store(global_id(), 1.0); });
   const Function three = map_kernel(
@@ -98,48 +110,6 @@ TEST(lower, a_map_kernel_is_guarded_in_the_dimensions_that_it_uses) {
   };
   EXPECT_EQ(guarded(one), (std::array<bool, 3>{true, false, false}));
   EXPECT_EQ(guarded(three), (std::array<bool, 3>{true, true, true}));
-}
-
-TEST(lower, vectors_of_every_length) {
-  std::mt19937_64 rng(test_seed());
-  for (std::uint8_t lanes : {2, 3, 4}) {
-    const Function fn = map_kernel("vectors", [&] {
-      const BufferRef x = in("x"), y = out("y"), h = out("h", DType::f16), b = out("b", DType::boolean);
-      const Value i = global_id();
-      const Value v = x.load_vector(i * lanes, lanes), w = x.load_vector(i * lanes + 1, lanes);
-      const Value s = select(extract(v, 0) < 0, v, w);
-      y.store(i * lanes, s);
-      const Value old = h.load_vector(i * lanes, lanes);
-      const Value turned = lanes == 2 ? make_vector({extract(old, 1), extract(old, 0)})
-                           : lanes == 3
-                               ? make_vector({extract(old, 1), extract(old, 2), extract(old, 0)})
-                               : make_vector({extract(old, 1), extract(old, 2), extract(old, 3), extract(old, 0)});
-      h.store(i * lanes, select(extract(s, lanes - 1u) > 0, old, turned));
-      const Value flags = b.load_vector(i * lanes, lanes);
-      b.store(i * lanes, !extract(flags, 1));
-    });
-    const std::size_t n = 50;
-    const auto x = random_floats(n * lanes + 1, rng);
-    std::vector<std::uint16_t> h(n * lanes);
-    std::vector<std::uint8_t> b(n * lanes);
-    for (auto& v : h) v = static_cast<std::uint16_t>(rng());
-    for (auto& v : b) v = rng() & 1;
-    std::vector<float> first_y;
-    std::vector<std::uint16_t> first_h;
-    std::vector<std::uint8_t> first_b;
-    auto go = [&](const Function& f) {
-      std::vector<float> xs = x, y(n * lanes, -9);
-      auto hs = h;
-      auto bs = b;
-      run(f, {n, 1, 1}, {arg(xs), arg(y), arg(hs), arg(bs)}, checked());
-      if (first_y.empty()) first_y = y, first_h = hs, first_b = bs;
-      EXPECT_EQ(y, first_y);
-      EXPECT_EQ(hs, first_h);
-      EXPECT_EQ(bs, first_b);
-    };
-    go(fn);
-    for (const Target& t : targets()) go(lower(fn, t));
-  }
 }
 
 TEST(lower, sixteen_bit_floats_by_integers_are_exact) {
@@ -176,84 +146,6 @@ TEST(lower, sixteen_bit_floats_by_integers_are_exact) {
       ASSERT_EQ(back[i], type == DType::f16 ? half_bits(g[i]) : bfloat16_bits(g[i])) << g[i];
     }
   }
-}
-
-TEST(lower, selects_bits_and_shared_memory_of_sixteen_bit_floats) {
-  const Function fn = block_kernel("halves", {32, 1, 1}, [] {
-    const BufferRef x = in("x", DType::f16), y = out("y", DType::bf16);
-    const Value a = scalar_param("a", DType::f16);
-    const BufferRef s = shared(DType::f16, 32);
-    const Value v = x.load(global_id());
-    s.store(thread_id(), select(bitcast(DType::u16, v) > 0x4000, v, a));
-    barrier();
-    y.store(global_id(),
-            s.load_if(thread_id() > 3, (thread_id() + 31) % 32, cast(DType::f16, literal(DType::f32, 1.5))) * 2.0);
-  });
-  std::vector<std::uint16_t> x(96), right(96);
-  std::mt19937_64 rng(test_seed());
-  for (auto& v : x) v = half_bits(static_cast<float>(rng() % 1000) / 100);
-  run(fn, {3, 1, 1}, {arg(x), arg(right), {nullptr, 0, half_bits(-3.25f)}}, checked());
-  for (const Target& t : targets()) {
-    std::vector<std::uint16_t> y(96, 0xdead);
-    run(lower(fn, t), {3, 1, 1}, {arg(x), arg(y), {nullptr, 0, half_bits(-3.25f)}}, checked());
-    EXPECT_EQ(y, right);
-  }
-}
-
-TEST(lower, dot4_of_all_signs) {
-  const Function fn = map_kernel("dot", [] {
-    const BufferRef a = in("a", DType::u32), b = in("b", DType::u32), c = out("c", DType::i32);
-    const Value i = global_id();
-    for (int k = 0; k < 3; ++k)
-      c.store(i * 3 + k, dot4(static_cast<Dot4Signs>(k), a.load(i), b.load(i), c.load(i * 3 + k)));
-  });
-  Target t = everything();
-  t.dot4 = false;
-  const Function low = lower(fn, t);
-  EXPECT_FALSE(holds(low, [](const Node& n) { return n.op == Op::dot4; }));
-  std::mt19937_64 rng(test_seed());
-  std::vector<std::uint32_t> a(1000), b(1000);
-  for (auto& v : a) v = static_cast<std::uint32_t>(rng());
-  for (auto& v : b) v = static_cast<std::uint32_t>(rng());
-  a[0] = b[0] = 0xffffffff, a[1] = b[1] = 0x80808080, a[2] = 0x7f7f7f7f, b[2] = 0x80808080;
-  std::vector<std::int32_t> c(3000);
-  for (auto& v : c) v = static_cast<std::int32_t>(rng());
-  auto right = c, got = c;
-  run(fn, {1000, 1, 1}, {arg(a), arg(b), arg(right)});
-  run(low, {1000, 1, 1}, {arg(a), arg(b), arg(got)});
-  EXPECT_EQ(got, right);
-}
-
-TEST(lower, subgroups_of_one_lane) {
-  const Function fn = block_kernel("lanes", {8, 3, 2}, [] {
-    const BufferRef x = in("x", DType::i32), y = out("y", DType::i32);
-    const Value i = (thread_id(2) * 3 + thread_id(1)) * 8 + thread_id(0);
-    const Value v = x.load(block_id() * 48 + i);
-    std::vector<Value> results;
-    for (SubgroupOp op :
-         {SubgroupOp::sum, SubgroupOp::min, SubgroupOp::max, SubgroupOp::inclusive_sum, SubgroupOp::exclusive_sum})
-      results.push_back(subgroup(op, v));
-    for (SubgroupOp op : {SubgroupOp::broadcast, SubgroupOp::shuffle, SubgroupOp::shuffle_xor, SubgroupOp::shuffle_up,
-                          SubgroupOp::shuffle_down})
-      results.push_back(
-          subgroup(op, v, index_literal(op == SubgroupOp::broadcast || op == SubgroupOp::shuffle ? 0 : 1)));
-    results.push_back(cast(DType::i32, subgroup(SubgroupOp::any, v > 0)));
-    results.push_back(cast(DType::i32, subgroup(SubgroupOp::all, v > 0)));
-    for (const Value& index : {lane_id(), subgroup_id(), subgroup_size(), subgroup_count()})
-      results.push_back(cast(DType::i32, index));
-    int k = 0;
-    for (const Value& r : results) y.store((block_id() * 48 + i) * 16 + k++, r);
-  });
-  std::mt19937_64 rng(test_seed());
-  std::vector<std::int32_t> x(96), right(96 * 16), got(96 * 16, -1);
-  for (auto& v : x) v = static_cast<std::int32_t>(rng() % 21) - 10;
-  Target t = everything();
-  t.subgroup_width = 1;
-  const Function low = lower(fn, t);
-  EXPECT_FALSE(holds(low, [](const Node& n) { return n.op == Op::subgroup; }));
-  run(fn, {2, 1, 1}, {arg(x), arg(right)}, checked(1));
-  run(low, {2, 1, 1}, {arg(x), arg(got)}, checked(1));
-  EXPECT_EQ(got, right);
 }
 
 // The checks find no race and no read of uninitialised memory in the expansion, at any width and block size.
@@ -301,17 +193,8 @@ TEST(lower, block_operations_from_shared_memory_and_subgroups) {
 }
 
 TEST(lower, float_atomics_by_compare_and_swap_also_in_conditions) {
-  const Function fn = block_kernel("atomics", {32, 1, 1}, [] {
-    const BufferRef x = in("x"), y = out("y"), z = out("z");
-    const BufferRef s = shared(DType::f32, 1);
-    const Value v = x.load(global_id());
-    if_(thread_id() == 0, [&] { s.store(0, 0.0); });
-    barrier();
-    s.atomic(AtomicOp::add, 0, v);
-    y.atomic(AtomicOp::min, 0, v);
-    y.atomic(AtomicOp::max, 1, v);
-    barrier();
-    if_(thread_id() == 0, [&] { y.atomic(AtomicOp::add, 2, s.load(0)); });
+  const Function fn = map_kernel("atomics", [] {
+    const BufferRef z = out("z");
     // The old value of an atomic decides whether a loop goes on.
     while_([&] { return z.atomic(AtomicOp::add, global_id(), literal(DType::f32, 1)) < 5; },
            [&] { z.atomic(AtomicOp::add, 64 + global_id(), literal(DType::f32, 2)); });
@@ -320,42 +203,11 @@ TEST(lower, float_atomics_by_compare_and_swap_also_in_conditions) {
   t.atomic_f32 = false;
   const Function low = lower(fn, t);
   EXPECT_FALSE(holds(low, [](const Node& n) { return n.op == Op::atomic && n.kind<AtomicOp>() != AtomicOp::cas; }));
-  std::mt19937_64 rng(test_seed());
-  auto x = random_floats(64, rng);
-  for (auto& v : x) v = std::rint(v * 64) / 64;  // sums are exact in any order
-  std::vector<float> right = {9, -9, 0}, got = right, z(128, 0), w(128, 0);
-  run(fn, {2, 1, 1}, {arg(x), arg(right), arg(z)});
-  run(low, {2, 1, 1}, {arg(x), arg(got), arg(w)});
+  std::vector<float> right(128, 0), got(128, 0);
+  run(fn, {64, 1, 1}, {arg(right)});
+  run(low, {64, 1, 1}, {arg(got)});
   EXPECT_EQ(got, right);
-  EXPECT_EQ(z, w);
-  EXPECT_EQ(w[0], 6);
-}
-
-TEST(lower, loops_conditions_and_early_returns) {
-  const Function fn = map_kernel("control", [] {
-    const BufferRef x = in("x", DType::i32), y = out("y", DType::i32);
-    const Value i = global_id();
-    if_(x.load(i) < 0, [&] { return_(); });
-    const Variable v(DType::i32, x.load(i));
-    for_(literal(DType::i32, 0), v.get(), literal(DType::i32, 3), [&](Value k) {
-      if_(
-          k % 2 == 0, [&] { v.set(v.get() * 3 + k); }, [&] { v.set(v.get() - k); });
-    });
-    const Variable steps(DType::i32, 0);
-    while_([&] { return (v.get() & 0xff) != 0; }, [&] { v.set(v.get() - 1), steps.set(steps.get() + 1); });
-    y.store(i, v.get() + steps.get());
-    y.store(grid_size() + i, cast(DType::i32, extent() + y.size()));
-  });
-  std::mt19937_64 rng(test_seed());
-  const std::size_t n = 300;
-  std::vector<std::int32_t> x(n), right(2 * n, 5);
-  for (auto& v : x) v = static_cast<std::int32_t>(rng() % 60) - 20;
-  run(fn, {n, 1, 1}, {arg(x), arg(right)}, checked());
-  for (const Target& t : targets()) {
-    std::vector<std::int32_t> y(2 * n, 5);
-    run(lower(fn, t), {n, 1, 1}, {arg(x), arg(y)}, checked());
-    EXPECT_EQ(y, right);
-  }
+  EXPECT_EQ(got[0], 6);
 }
 
 std::string refusal(const Function& fn, const Target& t) {
