@@ -532,23 +532,6 @@ TEST(Hash, ChangesWithTheMeaningButNotWithNames) {
   };
   EXPECT_NE(nested(true), nested(false));
 }
-TEST(Text, IsReadable) {
-  EXPECT_EQ(to_text(map_kernel("saxpy",
-                               [] {
-                                 BufferRef x = in("x"), y = out("y");
-                                 Value a = scalar_param("a", DType::f32), i = global_id();
-                                 y.store(i, a * x.load(i) + y.load(i));
-                               })),
-            "kernel saxpy map\n"
-            "  buffer x: f32 read\n"
-            "  buffer y: f32 read_write\n"
-            "  scalar a: f32\n"
-            "  %1: f32 = load x[global_id(0)]\n"
-            "  %2: f32 = load y[global_id(0)]\n"
-            "  %3: f32 = mul a, %1\n"
-            "  %4: f32 = add %3, %2\n"
-            "  store y[global_id(0)], %4\n");
-}
 
 // Uniformity.
 
