@@ -126,22 +126,6 @@ TEST_F(CpuCodegen, BlockSum) {
   }
 }
 
-TEST_F(CpuCodegen, BlockSumByATreeOfBarriers) {
-  const Function f = block_kernel("tree_sum", {128}, [] {
-    auto x = in("x", DType::i32), y = out("y", DType::i32);
-    auto s = shared(DType::i32, 128);
-    auto t = thread_id();
-    s.store(t, x.load(global_id()));
-    barrier();
-    for (int step = 64; step > 0; step /= 2) {
-      if_(t < step, [&] { s.store(t, s.load(t) + s.load(t + step)); });
-      barrier();
-    }
-    y.store(global_id(), s.load(0));
-  });
-  expect_same(f, {3, 1, 1}, {memory(integers(384, -1000, 1000)), memory(integers(384, 0, 0))});
-}
-
 TEST_F(CpuCodegen, TiledProducts) {
   for (std::uint32_t tile : {4u, 5u, 8u, 16u}) {
     const std::size_t n = tile * 4;
@@ -196,12 +180,8 @@ TEST_F(CpuCodegen, BarriersUnderUniformControl) {
            });
     y.store(global_id(), sum.get() + whole + mine);
   });
-  for (std::int32_t n : {0, 1, 2, 5, 101}) {
-    if (n == 101) {  // the loops of loops would take long: only the last branch matters here
-      continue;
-    }
+  for (std::int32_t n : {0, 1, 2, 5})
     expect_same(f, {2, 1, 1}, {memory(integers(80, -100, 100)), memory(integers(80, 0, 0)), number(n)});
-  }
 }
 
 TEST_F(CpuCodegen, UniformConditionFromAValueThatOnlyChunksKeep) {
@@ -350,6 +330,12 @@ TEST_F(CpuCodegen, Atomics) {
     real.atomic(AtomicOp::add, cast(DType::index, v & 3) + 2, 0.5f);
     bits.atomic(AtomicOp::max, 0, cast(DType::u32, v) << 20);
     bits.atomic(AtomicOp::min, 1, cast(DType::u32, v) << 20);
+    if_(v > 20, [&] {
+      auto u = cast(DType::u32, v);
+      bits.atomic(AtomicOp::and_, 2, u | 0xf0f00000u);
+      bits.atomic(AtomicOp::or_, 3, u & 0x15u);
+      bits.atomic(AtomicOp::xor_, 4, u);
+    });
     order.store(i, s.atomic(AtomicOp::add, 4, 1) * 0 + order.load(i));
     total.atomic_cas(cast(DType::index, v & 3) + 4, 0, 5);
     if_(t == 7, [&] { total.atomic(AtomicOp::exchange, 3, 77); });
@@ -359,7 +345,7 @@ TEST_F(CpuCodegen, Atomics) {
   expect_same(f, {5, 1, 1},
               {memory(integers(240, -100, 100)), memory(integers(8, 0, 0)), memory(integers(8, 0, 0)),
                memory(integers(240, 0, 0)), memory(integers<std::int64_t>(1, 5, 5)), memory(std::vector<float>(6, 0)),
-               memory(std::vector<std::uint32_t>{0, ~0u})},
+               memory(std::vector<std::uint32_t>{0, ~0u, ~0u, 0, 0})},
               {1e-5, 1e-3});
   // The old values of an addition by one are a permutation.
   const Function g = map_kernel("tickets", [] {
