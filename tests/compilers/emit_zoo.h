@@ -197,9 +197,6 @@ inline Function full_fragment_product(DType t, bool transposed) {
                       {128, 1, 1}, [&] { matrix_product(t, 128, transposed); });
 }
 
-inline std::vector<Function> steps() {
-  return {saxpy(), block_sum_kernel(), tiled_product(), fragment_product(DType::f16, false)};
-}
 inline std::vector<Function> all() {
   std::vector<Function> fns = {saxpy(), block_sum_kernel(), tiled_product(), softmax(), odds_and_ends()};
   fns.push_back(fragment_product(DType::bf16, true));

@@ -198,14 +198,6 @@ TEST(emit, a_program_holds_each_kernel_and_each_helper_once) {
   EXPECT_HAS_NOT(zoo::emitted({zoo::saxpy()}, emit::opencl_c()).text, "tessera_");
 }
 
-TEST(emit, the_variant_for_overlapping_buffers_promises_nothing) {
-  const auto apart = zoo::emitted({zoo::saxpy()}, emit::opencl_c()),
-             same = zoo::emitted({zoo::saxpy()}, emit::opencl_c(), false, false);
-  EXPECT_HAS(apart.text, "restrict");
-  EXPECT_HAS_NOT(same.text, "restrict");
-  EXPECT_NE(apart.kernels[0].entry, same.kernels[0].entry);
-}
-
 TEST(emit, shared_memory_past_48_kib_is_one_slab_where_it_must_be) {
   const auto cuda = zoo::emitted({zoo::much_shared_memory()}, emit::cuda_c()),
              cl = zoo::emitted({zoo::much_shared_memory()}, emit::opencl_c());
@@ -248,14 +240,6 @@ TEST(emit, exact_kernels_begin_with_the_dialects_pragma) {
   EXPECT_HAS_NOT(zoo::emitted({exact}, emit::cuda_c()).text, "#pragma");  // an option of its compiler
   EXPECT_NE(zoo::emitted({exact}, emit::cuda_c()).kernels[0].entry,
             zoo::emitted({zoo::saxpy()}, emit::cuda_c()).kernels[0].entry);
-}
-
-TEST(emit, the_same_kernel_gives_the_same_text) {
-  for (const emit::Dialect& d : {emit::opencl_c(), emit::opencl_c_intel(), emit::cuda_c(), emit::hip_c()})
-    EXPECT_EQ(zoo::emitted(zoo::steps(), d).text +
-                  zoo::emitted({zoo::softmax(), zoo::odds_and_ends(), zoo::together(DType::f32)}, d).text,
-              zoo::emitted(zoo::steps(), d).text +
-                  zoo::emitted({zoo::softmax(), zoo::odds_and_ends(), zoo::together(DType::f32)}, d).text);
 }
 
 TEST(emit, each_kernel_of_a_program_knows_the_program_of_itself_alone) {
