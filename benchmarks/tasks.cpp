@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a task costs, by nodes of the executor, by tasks, by regions, and by the runtimes that were found when this was
-// built: oneTBB (whose graphs are counters by hand), OpenMP's tasks with `depend`, StarPU with data handles. First
-// graphs of tasks that do nothing, then Cholesky's factorisation by tiles, whose kernels are ours whoever runs them;
-// then pairs (tasks_pairs.cpp). Each runtime has a process of its own, which sleeps while others have their turn: so
-// what else the machine does falls on all of them, and none is in another's way. The figure is the median round, the
+// built: Taskflow, oneTBB (whose graphs are counters by hand), OpenMP's tasks with `depend`, StarPU with data handles.
+// First graphs of tasks that do nothing, then Cholesky's factorisation by tiles, whose kernels are ours whoever runs
+// them; then pairs (tasks_pairs.cpp). Each runtime has a process of its own, which sleeps while others have their turn:
+// so what else the machine does falls on all of them, and none is in another's way. The figure is the median round, the
 // ratio the median of the rounds' ratios to the first runtime's. Each has TESSERA_THREADS threads (by default 2), the
 // one that submits included where the runtime lets it work. Usage: tasks [PART OF A ROW'S NAME] [ROUNDS]
 // [RUNTIME...]; the first of them is what others are compared with. Exits with 1 for a wrong result.
@@ -24,7 +24,10 @@ namespace tessera::bench {
 
 std::vector<Runtime> runtimes() {
   return {
-      {"region", run_region}, {"executor", run_executor}, {"spawn", run_spawn},
+      {"region", run_region},     {"executor", run_executor}, {"spawn", run_spawn},
+#ifdef TESSERA_BENCH_TASKFLOW
+      {"Taskflow", run_taskflow},
+#endif
 #ifdef TESSERA_BENCH_TBB
       {"oneTBB", run_tbb},
 #endif

@@ -55,6 +55,7 @@ inline double seconds_of(auto&& work) {
 double run_executor(const Graph&, int threads);
 double run_spawn(const Graph&, int threads);
 double run_region(const Graph&, int threads);
+double run_taskflow(const Graph&, int threads);
 double run_tbb(const Graph&, int threads);
 double run_openmp(const Graph&, int threads);
 double run_starpu(const Graph&, int threads);

@@ -32,8 +32,10 @@ Block block_of(const Array& a, const BufferView& memory);
 /// if an element that is written may be another operand's.
 void join_views(const char* operation, std::span<BufferView> views, std::span<Block> blocks);
 
-/// c = alpha a b + beta c, none of them empty. With `lower` only of and below c's diagonal.
-void update(const Block& c, const Block& a, const Block& b, double alpha, double beta, bool lower);
+/// c = alpha a b + beta c, none of them empty. With `lower` only of and below c's diagonal. `b_packed`: b's memory
+/// is what pack_right made of it.
+void update(const Block& c, const Block& a, const Block& b, double alpha, double beta, bool lower,
+            bool b_packed = false);
 /// x of t x = b in b's place, none of them empty: the lower triangle of t, which may be in the memory of b.
 void solve_lower(const Block& t, const Block& b, bool unit_diagonal);
 /// Cholesky's factorisation of a in its lower triangle; `failure` and `order` as cholesky_into has them.

@@ -146,6 +146,7 @@ struct ProductSpec {
   /// Into a matrix with strides: its elements times beta plus alpha times the sums. Of packed ones only: its columns
   /// lie side by side; no element above the diagonal is touched.
   bool update = false, c_unit = false, lower = false;
+  bool b_packed = false;  ///< of an update: its right factor is what pack_right made
   /// By fragments: the block's tile is of workers_m x workers_n parts of tm x tn fragments, each a subgroup's; `tx` is
   /// the block's threads. 0: by sums of single threads.
   std::uint32_t workers_m = 0, workers_n = 0;
@@ -163,7 +164,7 @@ struct ProductSpec {
                         std::uint64_t{b_unit_k} << 21 | std::uint64_t{bias} << 22 |
                         static_cast<std::uint64_t>(activation) << 24 | std::uint64_t{workers_m} << 32 |
                         std::uint64_t{workers_n} << 40 | std::uint64_t{update} << 48 | std::uint64_t{lower} << 49 |
-                        std::uint64_t{c_unit} << 50});
+                        std::uint64_t{c_unit} << 50 | std::uint64_t{b_packed} << 51});
   }
 };
 ir::Function trace_product(const ProductSpec& spec);
@@ -252,10 +253,9 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& spec, std::int64
 /// The factor in panels of `spec.width` rows or columns, `count` of them in each matrix: one copy of each matrix that
 /// differs, `depth` steps along k of all panels after the next. `strides` along them and along k; before a matrix's own
 /// there are two dimensions.
-BufferView pack_factor(const BufferView& factor, const PackSpec& spec, std::int64_t count, std::int64_t k,
-                       std::int64_t depth, std::array<std::int64_t, 2> strides,
-                       std::array<std::int64_t, 2> extents = {1, 1},
-                       std::array<std::int64_t, 2> batch_strides = {0, 0});
+Array pack_factor(const BufferView& factor, const PackSpec& spec, std::int64_t count, std::int64_t k,
+                  std::int64_t depth, std::array<std::int64_t, 2> strides, std::array<std::int64_t, 2> extents = {1, 1},
+                  std::array<std::int64_t, 2> batch_strides = {0, 0});
 
 // triangular_kernels.cpp
 

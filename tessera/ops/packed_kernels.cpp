@@ -251,6 +251,7 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
   const auto near = [&](std::int64_t count) { return count * k * static_cast<std::int64_t>(size) <= 65536; };
   const std::int64_t m_panels = ceil_div(m, p.tm);
   const auto packs_b = [&](std::int64_t columns) {
+    if (s.b_packed) return false;
     const bool few = m_panels < 4 || (m_panels == 4 && k <= 256);  // a panel stays in the first cache
     return !(s.b_unit_n && s.b == s.sum && n % columns == 0 && (near(n) || few));
   };
@@ -270,7 +271,7 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
   // So does a block that has all rows, since nobody else reads its panels: then these stay in its core's caches.
   const bool all_rows = wide && !s.update && m_panels * p.tm <= 128 && tiles.shared_bytes >= 2 * 98304;
   const bool staged = (tile || all_rows) && packs_b(columns);
-  p.b_packed = !staged && packs_b(columns);
+  p.b_packed = s.b_packed || (!staged && packs_b(columns));
   const bool runs = s.a_unit_k && s.a == s.sum;  // each of a tile's rows is read as it lies
   p.a_packed = !tile && (runs ? n_panels > 4 && !near(m) : n_panels >= 4);
   plan.pack_a = {s.a, s.sum, p.tm, p.tm, s.a_unit_m, s.a_unit_k};

@@ -13,9 +13,9 @@ using ops::ProductSpec;
 
 namespace ops {
 
-BufferView pack_factor(const BufferView& factor, const PackSpec& spec, std::int64_t count, std::int64_t k,
-                       std::int64_t depth, std::array<std::int64_t, 2> strides, std::array<std::int64_t, 2> extents,
-                       std::array<std::int64_t, 2> batch_strides) {
+Array pack_factor(const BufferView& factor, const PackSpec& spec, std::int64_t count, std::int64_t k,
+                  std::int64_t depth, std::array<std::int64_t, 2> strides, std::array<std::int64_t, 2> extents,
+                  std::array<std::int64_t, 2> batch_strides) {
   const std::int64_t width = spec.width, panels = ceil_div(count, width), depths = ceil_div(k, depth);
   for (std::size_t d = 0; d < 2; ++d)
     if (batch_strides[d] == 0) extents[d] = 1;
@@ -28,7 +28,7 @@ BufferView pack_factor(const BufferView& factor, const PackSpec& spec, std::int6
     args.index(v);
   const std::int64_t groups = ceil_div(panels, spec.together());
   family(spec).launch({static_cast<std::uint64_t>(groups * depths * extents[0] * extents[1]), 1, 1}, args);
-  return out.view();
+  return out;
 }
 
 }  // namespace ops
@@ -208,13 +208,13 @@ void packed_product(const ops::ProductChoice& choice, const Array& left, const A
   };
   LaunchArguments args;
   if (spec.a_packed) {
-    args.add(ops::pack_factor(left.view(), plan.pack_a, m, k, plan.depth, {s.am, s.ak}, extents, a_batch));
+    args.add(ops::pack_factor(left.view(), plan.pack_a, m, k, plan.depth, {s.am, s.ak}, extents, a_batch).view());
     a_batch = packed_strides(a_batch, m_panels * rows * k);
   } else {
     args.add(left.view());
   }
   if (spec.b_packed) {
-    args.add(ops::pack_factor(right.view(), plan.pack_b, n, k, plan.depth, {s.bn, s.bk}, extents, b_batch));
+    args.add(ops::pack_factor(right.view(), plan.pack_b, n, k, plan.depth, {s.bn, s.bk}, extents, b_batch).view());
     b_batch = packed_strides(b_batch, n_panels * columns * k);
   } else {
     args.add(right.view());

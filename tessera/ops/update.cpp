@@ -65,7 +65,8 @@ void join_views(const char* operation, std::span<BufferView> views, std::span<Bl
                            .todo = "Give a copy() of it"});
 }
 
-void update(const Block& to, const Block& left, const Block& right, double alpha, double beta, bool lower) {
+void update(const Block& to, const Block& left, const Block& right, double alpha, double beta, bool lower,
+            bool b_packed) {
   Block c = to, a = left, b = right;
   // Rows, columns and steps along k may be taken in any order.
   if (c.row_stride < 0) c = c.rows_reversed(), a = a.rows_reversed();
@@ -83,6 +84,7 @@ void update(const Block& to, const Block& left, const Block& right, double alpha
   asked.a_unit_m = a.row_stride == 1, asked.a_unit_k = a.column_stride == 1 || k == 1;
   asked.b_unit_n = b.column_stride == 1 || n == 1, asked.b_unit_k = b.row_stride == 1 || k == 1;
   asked.update = true, asked.lower = lower, asked.c_unit = c.column_stride == 1;
+  asked.b_packed = b_packed;
   const ProductChoice choice = choose_product_kernel(device, asked, {m, n, k, 1});
 
   const auto from = [](const Block& x) {  // its memory from its first element on
@@ -93,13 +95,13 @@ void update(const Block& to, const Block& left, const Block& right, double alpha
   };
   LaunchArguments args;
   if (choice.spec.packed && choice.plan.spec.a_packed) {
-    args.add(pack_factor(from(a), choice.plan.pack_a, m, k, choice.plan.depth, {a.row_stride, a.column_stride}));
+    args.add(pack_factor(from(a), choice.plan.pack_a, m, k, choice.plan.depth, {a.row_stride, a.column_stride}).view());
     a.first = 0;
   } else {
     args.add(BufferView(*a.memory));
   }
-  if (choice.spec.packed && choice.plan.spec.b_packed) {
-    args.add(pack_factor(from(b), choice.plan.pack_b, n, k, choice.plan.depth, {b.column_stride, b.row_stride}));
+  if (choice.spec.packed && choice.plan.spec.b_packed && !b_packed) {
+    args.add(pack_factor(from(b), choice.plan.pack_b, n, k, choice.plan.depth, {b.column_stride, b.row_stride}).view());
     b.first = 0;
   } else {
     args.add(BufferView(*b.memory));

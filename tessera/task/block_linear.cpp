@@ -2,9 +2,11 @@
 // What meets across tiles: transposes, products, factorisations, stencils.
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "tessera/array/functions.h"
 #include "tessera/ops/linear_algebra.h"
+#include "tessera/ops/packed_right.h"
 #include "tessera/task/block_access.h"
 #include "tessera/task/block_array.h"
 #include "tessera/task/products.h"
@@ -75,25 +77,37 @@ void check_product(const BlockArray& c, const BlockArray& a, const BlockArray& b
                       .wrong = "c is not of a's rows and b's columns, or b's rows are not a's columns"});
 }
 
-/// A task for each product of two tiles; the tilings meet.
+/// A task for each product of two tiles; the tilings meet. Where many products read a right tile, one more packs it.
 void multiply_tiles(Region& r, const BlockArray& c, const BlockArray& a, const BlockArray& b, double alpha,
                     double beta) {
   const On on(c);
+  const std::int64_t depths = a.grid()[1], columns = c.grid()[1];
+  const auto along_memory = [](const Array& x) { return x.strides()[0] > 0 && x.strides()[1] == 1; };
+  // Only the CPU has packed tiles.
+  std::vector<std::optional<Task<Array>>> packed(static_cast<std::size_t>(depths * columns));
   for (std::int64_t i = 0; i < c.grid()[0]; ++i)
-    for (std::int64_t j = 0; j < c.grid()[1]; ++j) {
+    for (std::int64_t j = 0; j < columns; ++j) {
       const Tile to = c.tile(i, j);
-      if (a.grid()[1] == 0 && beta != 1)
+      if (depths == 0 && beta != 1)
         r.spawn(
             on(to, "scale"), [beta](Array& x) { x *= beta; }, inout(to));
-      for (std::int64_t p = 0; p < a.grid()[1]; ++p) {
-        const double scale = p == 0 ? beta : 1;
-        const auto multiply = [alpha, scale](const Array& x, const Array& y, Array& z) {
-          multiply_into(z, x, y, {.alpha = alpha, .beta = scale});
-        };
-        if (scale == 0)
-          r.spawn(on(to, "multiply"), multiply, in(a.tile(i, p)), in(b.tile(p, j)), out(to));
-        else
-          r.spawn(on(to, "multiply"), multiply, in(a.tile(i, p)), in(b.tile(p, j)), inout(to));
+      for (std::int64_t p = 0; p < depths; ++p) {
+        const Tile left = a.tile(i, p), right = b.tile(p, j);
+        const Update how{.alpha = alpha, .beta = p == 0 ? beta : 1};
+        const Accessed target = how.beta == 0 ? out(to) : inout(to);
+        if (c.grid()[0] >= 4 && ops::packing_pays(to.device(), to.shape()[0], to.shape()[1], left.shape()[1]) &&
+            along_memory(to.array()) && along_memory(left.array())) {
+          auto& ready = packed[static_cast<std::size_t>(p * columns + j)];
+          if (!ready) ready = r.spawn(on(to, "pack"), ops::pack_right, in(right));
+          r.spawn(
+              on(to, "multiply"),
+              [how](const Array& x, const Array& y, Array& z) { ops::multiply_packed_into(z, x, y, how); }, in(left),
+              *ready, target);
+        } else {
+          r.spawn(
+              on(to, "multiply"), [how](const Array& x, const Array& y, Array& z) { multiply_into(z, x, y, how); },
+              in(left), in(right), target);
+        }
       }
     }
 }

@@ -7,11 +7,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "tessera/array/functions.h"
+#include "tessera/base/test_seed.h"
 #include "tessera/device/discovery/discovery.h"
+#include "tessera/ops/linear_algebra.h"
 #include "tessera/task/block_array.h"
+#include "tessera/task/trace.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
 
@@ -161,6 +165,34 @@ TEST_P(OnEveryDevice, ProductsAreThoseOfPlainLoops) {
       {"matmul", "(3, 4)", "(3,)"});
   BlockArray c = BlockArray::ones({4, 4}, {2, 2});
   expect_throw<ShapeError>([&] { syrk_into(c, BlockArray::ones({3, 4}, {2, 2})); }, {"syrk_into", "(3, 4)"});
+}
+
+// On the CPU a right tile that four products or more read is packed once, with the bits of products that pack it
+// themselves; here those of k n of 400 x 400, not those at the edges.
+TEST(BlockProducts, PackRightTilesOnce) {
+  std::mt19937_64 random(test_seed());
+  Cases cases(random);
+  const std::int64_t m = 1230, k = 807, n = 801, side = 400;
+  for (const DType dtype : {DType::f32, DType::f64, DType::f16}) {
+    SCOPED_TRACE(dtype_name(dtype));
+    const BlockArray a = cases.matrix(m, k, {side, side}, dtype, cpu()),
+                     b = cases.matrix(k, n, {side, side}, dtype, cpu());
+    BlockArray c = cases.matrix(m, n, {side, side}, dtype, cpu());
+    const BlockArray expected = c.copy();
+    for (std::int64_t i = 0; i < 4; ++i)
+      for (std::int64_t j = 0; j < 3; ++j)
+        for (std::int64_t p = 0; p < 3; ++p) {
+          Array to = expected.tile(i, j).array();
+          multiply_into(to, a.tile(i, p).array(), b.tile(p, j).array(), {.alpha = 2, .beta = p == 0 ? -1.0 : 1.0});
+        }
+    const Trace seen = trace();
+    matmul_into(c, a, b, 2, -1);
+    std::map<std::string, std::uint64_t> counts;
+    for (const TaskTimes& t : summary().times) counts[t.name] += t.count;
+    EXPECT_EQ(counts["multiply"], 4u * 3 * 3);
+    EXPECT_EQ(counts["pack"], device_info(home).can.subgroup_widths.front() > 1 ? 2u * 2 : 0u);
+    EXPECT_TRUE(all(c.gather(home) == expected.gather(home)).item<bool>()) << "TESSERA_TEST_SEED=" << test_seed();
+  }
 }
 
 // |l lt - a| <= 4 (n + 1) u |l| |l|t, and l is that of plain loops as far as so well conditioned a matrix determines
