@@ -9,8 +9,8 @@
 namespace tessera::detail {
 
 /// Neighbours are views of a padded tile: the tile with `distance` more on each side. Elementwise functions of them
-/// never make it be written: away from the border they are computed over the tile itself, and along the border over
-/// four strips of the padded tile.
+/// never make it be written: they are computed over the tiles themselves, or, along the border, over four strips of the
+/// padded tile.
 class StencilTile {
  public:
   /// How many rows and columns of tiles past the array's edge, -1 to 1.
@@ -26,6 +26,8 @@ class StencilTile {
  private:
   /// Writes the padded tile's elements from (row, column) on.
   void fill(Array& part, std::int64_t row, std::int64_t column) const;
+  /// Over nothing but the tiles: whole rows, whose first and last columns are then written again.
+  bool write_in_place(Array& to, const Array& padded, const Array& made) const;
   bool write_parts(Array& to, const Array& padded, const Array& made) const;
 
   const Halo& halo_;

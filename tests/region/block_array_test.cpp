@@ -259,6 +259,19 @@ TEST_P(OnEveryDevice, StencilsOfLargeTilesAreThoseOfTheWholeArray) {
       EXPECT_TRUE(written == values_of(writing(whole(padded()))));
       EXPECT_EQ(values_of(one), v);
     }
+  // Tiles that are computed a few rows at a time.
+  const Array tall = random_uniform({700, 600}, 3);
+  const auto nine = [](const Get& n) -> Array { return n(-1, -1) + n(-1, 0) * n(0, -1) - n(1, 0) * n(0, 1) + n(1, 1); };
+  const Get around = [&](std::int64_t r, std::int64_t c) {
+    const auto turned = [](const Array& t, int axis, std::int64_t by) {
+      const std::int64_t from = (by + t.shape(axis)) % t.shape(axis);
+      return from == 0 ? t : concatenate({t.slice(axis, from, t.shape(axis)), t.slice(axis, 0, from)}, axis);
+    };
+    return turned(turned(tall, 0, r), 1, c);
+  };
+  EXPECT_TRUE(values_of(stencil(BlockArray::from(tall, {650, 600}), {.edge = Edge::wrap}, [&](const Neighbours& n) {
+                return nine([&](std::int64_t r, std::int64_t c) { return n(r, c); });
+              })) == values_of(nine(around)));
   const BlockArray a = BlockArray::from(x, {33, 40});
   expect_throw<TaskError>(
       [&] {
