@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <memory>
 #include <new>
 #include <optional>
 #include <system_error>
@@ -66,20 +67,20 @@ void drain_at_exit() {
       std::condition_variable changed;
       bool over = false;
     };
-    auto& drain = *new Drain;  // leaked: the thread may go on
-    std::thread thread([&drain] {
+    const auto drain = std::make_shared<Drain>();  // the thread may go on
+    std::thread thread([drain] {
       OpenDevice::drain();
-      const std::lock_guard hold(drain.lock);
-      drain.over = true;
-      drain.changed.notify_all();
+      const std::lock_guard hold(drain->lock);
+      drain->over = true;
+      drain->changed.notify_all();
     });
     int seconds = Settings().probe_timeout;
     try {
       seconds = settings().probe_timeout;
     } catch (const ArgumentError&) {  // a setting that cannot be read was told by who needed it
     }
-    std::unique_lock hold(drain.lock);
-    if (drain.changed.wait_for(hold, std::chrono::seconds(seconds), [&] { return drain.over; })) {
+    std::unique_lock hold(drain->lock);
+    if (drain->changed.wait_for(hold, std::chrono::seconds(seconds), [&] { return drain->over; })) {
       hold.unlock();
       return thread.join();
     }
