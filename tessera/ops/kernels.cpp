@@ -32,6 +32,10 @@ std::uint32_t linear_tokens(const Tiles& tiles, WeightFormat format, std::int64_
   return together;
 }
 
+std::uint32_t quantise_lanes(const Tiles& tiles) {
+  return tiles.vectors && 16 % tiles.subgroup == 0 ? tiles.subgroup : 0;
+}
+
 std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const WeightSpec& weight, std::int64_t tokens) {
   const WeightLayout& f = layout_of(weight.format);
   const bool quantised = f.quantised();
