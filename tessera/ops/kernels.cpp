@@ -44,7 +44,8 @@ std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const Wei
   const bool many_registers = tiles.tokens >= 16;
   LinearPanelSpec s{weight};
   s.tokens = std::min(tiles.tokens, 8u), s.tiles = 128 / s.tokens;
-  s.groups = 4, s.depth = quantised ? 8 : 128;
+  // One group of parts: its words are one stream of memory, read ahead, and the sums stay in the nearest cache as well.
+  s.groups = quantised ? 1 : 4, s.depth = quantised ? 16 : 128;
   s.together = !quantised && many_registers ? 2 : 1;
   return s;
 }
