@@ -141,6 +141,19 @@ void many_queries(const AttentionSpec& spec) {
     q.store(d * threads + lane, p.q.load(row + d) * p.scale);
     sums.store(d * threads + lane, 0.0f);
   });
+  // Keys and values of 16 bits are converted side by side, and read by all threads.
+  const bool half = spec.cache == DType::f16;
+  const auto room = [&] { return half ? ir::shared(DType::f32, positions * spec.head_size) : ir::BufferRef(); };
+  const ir::BufferRef keys = room(), values = room();
+  const auto convert = [&](const ir::BufferRef& from, const ir::BufferRef& to, const std::vector<ir::Value>& rows) {
+    for (int j = 0; j < positions; ++j)
+      for_lanes(ir::index_literal(head_size), spec.threads, lane, [&](ir::Value d, ir::Value exists) {
+        const auto copy = [&] {
+          to.store(d + j * head_size, load_at(from, rows[static_cast<std::size_t>(j)] + d, {}));
+        };
+        exists.valid() ? ir::if_(exists, copy) : copy();
+      });
+  };
   const ir::Variable largest(DType::f32, ir::literal(DType::f32, -infinity)), weight(DType::f32, 0.0f);
   ir::for_(p.first_seen(p.past + first + 1), seen_by_any, positions, [&](ir::Value base) {
     std::vector<ir::Value> k_row, v_row;
@@ -150,10 +163,19 @@ void many_queries(const AttentionSpec& spec) {
       k_row.push_back(k_base + at * p.key_row), v_row.push_back(v_base + at * p.value_row);
       score.emplace_back(DType::f32, 0.0f);
     }
+    if (half) {
+      convert(p.keys, keys, k_row), convert(p.values, values, v_row);
+      ir::barrier();
+    }
+    const auto key = [&](std::size_t j, ir::Value d) {
+      return half ? keys.load(static_cast<int>(j) * head_size + d) : p.keys.load(k_row[j] + d);
+    };
+    const auto value = [&](std::size_t j, ir::Value d) {
+      return half ? values.load(static_cast<int>(j) * head_size + d) : p.values.load(v_row[j] + d);
+    };
     ir::for_(0, head_size, [&](ir::Value d) {
       const ir::Value element = q.load(d * threads + lane);
-      for (std::size_t j = 0; j < positions; ++j)
-        score[j].set(ir::fma(element, load_at(p.keys, k_row[j] + d, {}), score[j].get()));
+      for (std::size_t j = 0; j < positions; ++j) score[j].set(ir::fma(element, key(j, d), score[j].get()));
     });
     std::vector<ir::Value> e;
     ir::Value now = largest.get();
@@ -173,9 +195,10 @@ void many_queries(const AttentionSpec& spec) {
     ir::for_(0, head_size, [&](ir::Value d) {
       const ir::Value at = d * threads + lane;
       ir::Value sum = sums.load(at) * shrink;
-      for (std::size_t j = 0; j < positions; ++j) sum = ir::fma(e[j], load_at(p.values, v_row[j] + d, {}), sum);
+      for (std::size_t j = 0; j < positions; ++j) sum = ir::fma(e[j], value(j, d), sum);
       sums.store(at, sum);
     });
+    if (half) ir::barrier();
   });
   const ir::Value inverse = 1 / weight.get();
   ir::if_(first + lane < p.tokens, [&] {

@@ -32,6 +32,10 @@ std::uint32_t linear_tokens(const Tiles& tiles, WeightFormat format, std::int64_
   return together;
 }
 
+std::uint32_t quantise_lanes(const Tiles& tiles) {
+  return tiles.vectors && 16 % tiles.subgroup == 0 ? tiles.subgroup : 0;
+}
+
 std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const WeightSpec& weight, std::int64_t tokens) {
   const WeightLayout& f = layout_of(weight.format);
   const bool quantised = f.quantised();
@@ -40,7 +44,8 @@ std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const Wei
   const bool many_registers = tiles.tokens >= 16;
   LinearPanelSpec s{weight};
   s.tokens = std::min(tiles.tokens, 8u), s.tiles = 128 / s.tokens;
-  s.groups = 4, s.depth = quantised ? 8 : 128;
+  // One group of parts: its words are one stream of memory, read ahead, and the sums stay in the nearest cache as well.
+  s.groups = quantised ? 1 : 4, s.depth = quantised ? 16 : 128;
   s.together = !quantised && many_registers ? 2 : 1;
   return s;
 }

@@ -107,8 +107,9 @@ struct QuantiseSpec {
   std::uint32_t tokens = 1;
   std::int32_t offset = 0;  ///< sums of integers are multiplied by minus this
   bool halves = false;      ///< a sum of each 16 columns; else of all 32, and 0
+  std::uint32_t lanes = 0;  ///< threads side by side, a vector of them, share a block of 32; 0: each has its own
   friend bool operator==(const QuantiseSpec&, const QuantiseSpec&) = default;
-  std::size_t hash() const { return hash_of({tokens, static_cast<std::uint64_t>(offset), halves}); }
+  std::size_t hash() const { return hash_of({tokens, static_cast<std::uint64_t>(offset), halves, lanes}); }
 };
 struct GatherSpec {
   WeightSpec weight;
@@ -126,6 +127,8 @@ std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const Wei
 /// Tokens of one thread in a product of so many: a power of two.
 std::uint32_t linear_tokens(const Tiles& tiles, WeightFormat format, std::int64_t tokens);
 ir::Function trace_quantise(const QuantiseSpec& spec);
+/// QuantiseSpec::lanes on this device.
+std::uint32_t quantise_lanes(const Tiles& tiles);
 /// f32 numbers [tile][column][token] for weights that are not quantised, in tiles of `tokens` from 2 on.
 ir::Function trace_tile_activations(const std::uint32_t& tokens);
 ir::Function trace_gather(const GatherSpec& spec);

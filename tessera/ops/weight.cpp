@@ -64,10 +64,13 @@ Array quantised(const Array& flat, std::int64_t tokens, const QuantiseSpec& spec
   const std::int64_t blocks = tiles * spec.tokens * (columns / 32);
   const Array words = Array::empty({blocks, ops::activation_words}, DType::u32, flat.device());
   static auto& family = *new KernelFamily<QuantiseSpec>(ops::trace_quantise);
-  std::vector<LaunchArgument> args = {flat.view(), words.view()};
-  if (spec.tokens > 1)
+  const bool together = spec.lanes != 0;
+  BufferView to = words.view();
+  if (together) to.dtype = DType::u8, to.elements *= 4;
+  std::vector<LaunchArgument> args = {flat.view(), to};
+  if (spec.tokens > 1 || together)
     args.push_back(LaunchArgument::index(columns / 32)), args.push_back(LaunchArgument::index(tokens));
-  family(spec).launch({static_cast<std::uint64_t>(blocks), 1, 1}, std::span(args));
+  family(spec).launch({static_cast<std::uint64_t>(together ? blocks / spec.tokens : blocks), 1, 1}, std::span(args));
   return words;
 }
 
@@ -103,6 +106,7 @@ std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> w
       for (const Weight* other : weights)
         if (spec.offset == 0) spec = wanted_by(*other);
     spec.tokens = together;
+    spec.lanes = ops::quantise_lanes(ops::tiles_of(x.device()));
     const auto made = std::ranges::find(words, spec, &decltype(words)::value_type::first);
     return made != words.end() ? made->second : words.emplace_back(spec, quantised(*flat, tokens, spec)).second;
   };

@@ -49,9 +49,58 @@ void add_part(const WeightLayout& f, const WeightPart& w, const ir::BufferRef& x
   }
 }
 
+// As trace_quantise below, a block of 32 by the threads of one vector: loads and stores side by side.
+static ir::Function trace_quantise_together(const QuantiseSpec& spec) {
+  const int tokens = static_cast<int>(spec.tokens), lanes = static_cast<int>(spec.lanes), each = 32 / lanes;
+  std::string name = "quantise_activations";
+  if (tokens > 1) name += "_tile" + std::to_string(tokens);
+  ir::Builder builder(name, ir::KernelKind::block, {spec.lanes, 1, 1});
+  builder.set_exact();  // the product is rounded before the sum
+  ir::Builder::Scope scope(builder);
+  const auto x = ir::buffer_param("x", DType::f32, ir::Access::read);
+  const auto out = ir::buffer_param("out", DType::u8, ir::Access::read_write);
+  const ir::Value steps = ir::scalar_param("steps", DType::index), count = ir::scalar_param("tokens", DType::index);
+  const ir::Value lane = ir::thread_id(0), block = ir::block_id(0), tile = block / steps, step = block - tile * steps;
+  const auto u32 = [](ir::Value v) { return ir::bitcast(DType::u32, v); };
+  const auto i32 = [](ir::Value v) { return ir::bitcast(DType::i32, v); };
+  ir::for_(0, tokens, [&](ir::Value t) {
+    const ir::Value from = (ir::min(tile * tokens + t, count - 1) * steps + step) * 32 + lane,
+                    to = (block * tokens + t) * static_cast<int>(4 * activation_words) + lane;
+    std::vector<ir::Value> v;
+    for (int i = 0; i < each; ++i) v.push_back(x.load(from + i * lanes));
+    // As integers, so that a NaN is the largest.
+    ir::Value bits = word_literal(0);
+    for (const ir::Value& e : v) bits = ir::max(bits, u32(e) & word_literal(0x7fffffff));
+    const ir::Value largest = ir::bitcast(DType::f32, ir::block_max(bits)), scale = largest / 127.0;
+    const ir::Value inverse = ir::select(largest > 1e-35, 127.0 / largest, ir::literal(DType::f32, 0));
+    // Added to 1.5 * 2^23, a number is rounded to an integer, which is the low bits of the sum.
+    ir::Value sum = ir::literal(DType::i32, 0);  // of the former 16 columns, and above 16 bits of the latter
+    for (int i = 0; i < each; ++i) {
+      const ir::Value q = u32(v[static_cast<std::size_t>(i)] * inverse + 12582912.0);
+      out.store(to + (static_cast<int>(4 * activation_heading) + i * lanes),
+                ir::cast(DType::u8, q & word_literal(255)));
+      const ir::Value n = i32(q << word_literal(24)) >> 24;
+      sum = sum + (i < each / 2 ? n : n << 16);
+    }
+    sum = ir::block_sum(sum);
+    const ir::Value first = (sum << 16) >> 16, second = (sum - first) >> 16, both = first + second;
+    const ir::Value heading[] = {u32(scale), u32((spec.halves ? first : both) * -spec.offset),
+                                 u32(spec.halves ? second * -spec.offset : ir::literal(DType::i32, 0)),
+                                 u32(scale * ir::cast(DType::f32, both))};
+    for (int at = 0; at < static_cast<int>(4 * activation_heading); at += lanes) {
+      const ir::Value word = (lane + at) / 4, byte = ir::cast(DType::u32, (lane + at) % 4) * word_literal(8);
+      ir::Value w = heading[3];
+      for (int i = 3; i-- > 0;) w = ir::select(word == i, heading[i], w);
+      out.store(to + at, ir::cast(DType::u8, (w >> byte) & word_literal(255)));
+    }
+  });
+  return builder.finish();
+}
+
 // Activations in blocks of 32 integers of 8 bits with one scale. Threads are blocks. A NaN goes into the scale, so that
 // it is not lost; an infinity makes an infinite scale times 0, a NaN as well.
 ir::Function trace_quantise(const QuantiseSpec& spec) {
+  if (spec.lanes != 0) return trace_quantise_together(spec);
   const int tokens = static_cast<int>(spec.tokens);
   std::string name = "quantise_activations";
   if (tokens > 1) name += "_tile" + std::to_string(tokens);

@@ -61,6 +61,18 @@ ir::Function trace_linear_panel(const LinearPanelSpec& spec) {
       });
     });
   };
+  // While a tile is multiplied by a panel, the words of one part of the next panel are read, so that they have come
+  // from memory when it is unpacked; behind a group's last panel, of the group that the next block most likely takes.
+  const ir::Variable ahead(DType::u32, 0);
+  const auto read_ahead = [&](ir::Value step1, ir::Value tile, ir::Value g) {
+    const ir::Value part = (first_group + g) * steps + step1 + tile;
+    ir::if_(part < groups * steps, [&] {
+      ir::Value all = ahead.get();
+      for (std::uint32_t i = 0; i < f.bits; ++i) all = all ^ weight.word(part, ir::index_literal(i), lane);
+      if (f.factor != 0) all = all ^ weight.factor(part, lane);
+      ahead.set(all);
+    });
+  };
   const auto unpacked = [&](ir::Value at) {
     WeightPart part;
     for (int i = 0; i < 8; ++i) part.words.push_back(words.load((at * 8 + i) * lanes + lane));
@@ -79,6 +91,7 @@ ir::Function trace_linear_panel(const LinearPanelSpec& spec) {
         for (int t = 0; t < tokens; ++t)
           what(sums.of[static_cast<std::size_t>(s * tokens + t)], sums_at(tile, g + s) + t * lanes);
     };
+    if (quantised) read_ahead(step1, tile, g);
     ir::if_(step0 > 0, [&] { each([&](ir::Variable& v, ir::Value at) { v.set(partial.load(at)); }); });
     const int width = quantised ? static_cast<int>(activation_words) : 1;
     const ir::Value x_tile = (first_tile + tile) * steps;
@@ -122,6 +135,7 @@ ir::Function trace_linear_panel(const LinearPanelSpec& spec) {
       });
     });
   });
+  if (quantised) words.store(lane, ahead.get());  // or nothing would be read
   return builder.finish();
 }
 

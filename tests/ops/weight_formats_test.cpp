@@ -11,12 +11,14 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "tessera/base/sha256.h"
 #include "tessera/llm/ggml_blocks.h"
 #include "tessera/llm/llama.h"
+#include "tessera/ops/kernels.h"
 #include "tests/llm/reference_llama.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
@@ -131,6 +133,51 @@ TEST_P(OnEveryDevice, PackedFormatsTakeWhatTheFileTakes) {
     EXPECT_LE(ratio, 148.0 / 144) << ggml_type_info(c.type)->name;
     EXPECT_GE(ratio, 1) << ggml_type_info(c.type)->name;
   }
+}
+
+// Activations as integers are the same to the bit whether each thread has a block or a vector of them shares one, and
+// so is what becomes of numbers that are not finite: a NaN stays in the scale, an infinity gives it times 0.
+TEST_P(OnEveryDevice, ActivationsAreTheSameIntegersInEveryForm) {
+  constexpr std::int64_t columns = 160, tokens = 11, blocks = columns / 32;
+  std::vector<float> x(tokens * columns);
+  std::uint32_t state = 11;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = std::ldexp(static_cast<float>(static_cast<std::int32_t>(state = state * 1664525 + 1013904223)),
+                      static_cast<int>(i / 32 % 40) - 51);
+  std::fill_n(x.begin(), 32, 0.0f);
+  for (std::size_t i = 0; i < 32; ++i) x[32 + i] = i == 0 ? 127.0f : static_cast<float>(i) - 15.5f;  // halves
+  x[64 + 3] = std::numeric_limits<float>::quiet_NaN(), x[96 + 30] = -std::numeric_limits<float>::infinity();
+  std::fill_n(x.begin() + 128, 32, 1e-36f);
+  const Array from = Array::from(x, Shape{tokens, columns}, GetParam());
+  const auto quantised = [&](const ops::QuantiseSpec& spec) {
+    const std::int64_t tiles = ops::ceil_div(tokens, spec.tokens), count = tiles * spec.tokens * blocks;
+    const Array out = Array::empty({count, ops::activation_words}, DType::u32, GetParam());
+    BufferView to = out.view();
+    if (spec.lanes != 0) to.dtype = DType::u8, to.elements *= 4;
+    std::vector<LaunchArgument> args = {from.view(), to};
+    if (spec.tokens > 1 || spec.lanes != 0)
+      args.push_back(LaunchArgument::index(blocks)), args.push_back(LaunchArgument::index(tokens));
+    Kernel(ops::trace_quantise(spec))
+        .launch({static_cast<std::uint64_t>(spec.lanes != 0 ? tiles * blocks : count), 1, 1}, std::span(args));
+    return out.to_vector<std::uint32_t>();
+  };
+  for (const std::uint32_t together : {1u, 8u})
+    for (const bool halves : {false, true}) {
+      const auto alone = quantised({together, 8, halves});
+      const auto at = [&](std::size_t block) { return block * together * ops::activation_words; };  // of token 0
+      EXPECT_EQ(alone[at(1)], std::bit_cast<std::uint32_t>(1.0f));
+      EXPECT_EQ(alone[at(1) + 4], 0xf4f2f27fu) << "-14.5, -13.5 and -12.5 to even numbers";
+      EXPECT_TRUE(std::isnan(std::bit_cast<float>(alone[at(2)])));
+      EXPECT_TRUE(std::isinf(std::bit_cast<float>(alone[at(3)])));
+      for (const std::uint32_t lanes : {4u, 8u, 16u}) {
+        auto shared = quantised({together, 8, halves, lanes});
+        EXPECT_TRUE(std::isnan(std::bit_cast<float>(shared[at(2)])));
+        auto expected = alone;
+        for (auto* all : {&expected, &shared})  // beside a NaN in the scale, the rest says nothing
+          std::fill_n(all->begin() + static_cast<std::ptrdiff_t>(at(2)), ops::activation_words, 0u);
+        EXPECT_EQ(shared, expected) << together << " tokens, " << lanes << " lanes on " << to_string(GetParam());
+      }
+    }
 }
 
 // Many tokens at once are what each is by itself, whatever form of the product reads the weight: in blocks of 128

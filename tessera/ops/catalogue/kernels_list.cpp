@@ -23,6 +23,8 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
   const DType scale = tiles.f16 ? DType::f16 : DType::f32;
   add("quantise_activations", trace_quantise({1, 8, false}));
   add("quantise_activations_tile8", trace_quantise({8, 32, true}));
+  if (const std::uint32_t lanes = quantise_lanes(tiles); lanes != 0)
+    add("quantise_activations_tile8_lanes", trace_quantise({8, 32, true, lanes}));
   add("tile_activations_8", trace_tile_activations(8));
   for (const WeightLayout& f : weight_layouts()) {
     const WeightSpec weight{f.format, tiles.rows, f.quantised() ? scale : DType::f32};
