@@ -8,88 +8,6 @@
 #include "tessera/device/queue/recorder.h"
 
 namespace tessera::detail {
-namespace {
-
-class Rebuilding {
- public:
-  Rebuilding(const Shape& whole, const Array& from, std::int64_t row, std::int64_t column, const Shape& part,
-             const Array& to, std::int64_t to_row, std::int64_t to_column)
-      : whole_(whole), from_(from), part_(part), to_(to), row_(row - to_row), column_(column - to_column) {}
-
-  /// Null if it cannot be.
-  std::shared_ptr<Expr> of(const std::shared_ptr<const Expr>& expr) {
-    for (const auto& [before, after] : known_)
-      if (before == expr) return after;
-    if (expr->shape != whole_ || expr->recording != 0) return nullptr;
-    const auto made = std::make_shared<Expr>(expr->op, expr->sub, expr->dtype, expr->device, part_);
-    made->size.nodes = 1;
-    for (Term t : expr->terms()) {
-      if (t.kind == Term::expression) {
-        t.expr = of(t.expr);
-        if (!t.expr) return nullptr;
-      } else if (t.kind == Term::memory && !move(t)) {
-        return nullptr;
-      }
-      made->size.add(t);
-      made->add(std::move(t));
-    }
-    known_.emplace_back(expr, made);
-    return made;
-  }
-  /// Operands before those above them. Under the books' lock.
-  void link() {
-    for (const auto& [before, after] : known_) after->link();
-  }
-
- private:
-  bool move(Term& t) const {
-    const std::int64_t width = from_.shape(1);
-    if (t.view.storage != from_.source()->memory() || t.view.dtype != from_.dtype()) return false;
-    if (t.view.strides != Strides{width, 1}) return false;
-    const std::int64_t row = t.view.offset / width + row_, column = t.view.offset % width + column_;
-    const Strides& s = to_.strides();
-    t.view = {to_.source()->memory(), t.view.dtype, s, to_.offset() + row * s[0] + column * s[1]};
-    t.recording = to_.source()->recording();
-    t.writes = t.view.storage->writes();
-    return true;
-  }
-
-  const Shape& whole_;
-  const Array& from_;
-  const Shape& part_;
-  const Array& to_;
-  const std::int64_t row_, column_;
-  std::vector<std::pair<std::shared_ptr<const Expr>, std::shared_ptr<Expr>>> known_;
-};
-
-/// Whether parts of it can be computed over other memory than `from`, as far as the two tell.
-bool is_over(const Array& deferred, const Array& from) {
-  const Shape& whole = deferred.shape();
-  return deferred.pending() && !deferred.has_history() && whole.size() == 2 && deferred.offset() == 0 &&
-         deferred.strides() == contiguous_strides(whole) && !from.pending() && from.offset() == 0 &&
-         from.strides() == contiguous_strides(from.shape()) && Recorder::number() == 0;
-}
-
-}  // namespace
-
-std::optional<Array> part_over(const Array& deferred, const Array& from, std::int64_t row, std::int64_t column,
-                               const Shape& part, const Array& to, std::int64_t to_row, std::int64_t to_column) {
-  const Shape& whole = deferred.shape();
-  if (!is_over(deferred, from) || deferred.device() != to.device() || to.pending() || to.has_history() ||
-      to.dtype() != from.dtype())
-    return {};
-  std::shared_ptr<const Expr> root;
-  Rebuilding rebuilding(whole, from, row, column, part, to, to_row, to_column);
-  const auto source = Source::pending_on(deferred.device(), deferred.dtype());
-  const std::lock_guard hold(PendingBooks::of(deferred.device()).lock);
-  root = deferred.source()->expression();
-  if (!root || to.source()->memory()->exposed()) return {};
-  const auto made = rebuilding.of(root);
-  if (!made) return {};
-  rebuilding.link();
-  Source::begin(source, made);
-  return ArrayAccess::make(source, part);
-}
 
 class MovedViews::Taking {
  public:
@@ -133,12 +51,16 @@ class MovedViews::Taking {
 };
 
 std::optional<MovedViews> MovedViews::of(const Array& deferred, const Array& from) {
-  if (!is_over(deferred, from)) return {};
+  const Shape& whole = deferred.shape();
+  const auto plain = [](const Array& a) { return a.offset() == 0 && a.strides() == contiguous_strides(a.shape()); };
+  if (!deferred.pending() || deferred.has_history() || whole.size() != 2 || from.pending() || !plain(deferred) ||
+      !plain(from) || Recorder::number() != 0)
+    return {};
   std::optional<MovedViews> made(std::in_place);
   std::shared_ptr<const Expr> root;  // goes after the lock
   const std::lock_guard hold(PendingBooks::of(deferred.device()).lock);
   root = deferred.source()->expression();
-  if (!root || Taking(*made, deferred.shape(), from).of(*root) < 0) return {};
+  if (!root || Taking(*made, whole, from).of(*root) < 0) return {};
   return made;
 }
 

@@ -10,27 +10,21 @@
 
 namespace tessera::detail {
 
-/// Part of a deferred matrix whose operands are scalars and views of the contiguous matrix `from`, each as large as it:
-/// its elements from (row, column) on, of the shape `part`, deferred over `to`, which has from's values from (to_row,
-/// to_column) on. Nothing if `deferred` is anything else: computed, over other memory, over views in another order.
-std::optional<Array> part_over(const Array& deferred, const Array& from, std::int64_t row, std::int64_t column,
-                               const Shape& part, const Array& to, std::int64_t to_row, std::int64_t to_column);
-
 class Expr;
 
-/// The same matrix taken apart, so that parts of it are computed over other memory with little ado: nothing is deferred
-/// again, each part is one launch.
+/// A deferred matrix whose operands are scalars and views of the contiguous matrix `from`, each as large as it, taken
+/// apart: parts of it are computed over other memory that has from's values, each by one launch.
 class MovedViews {
  public:
   /// Where a view begins in `from`.
   struct Place {
     std::int64_t row = 0, column = 0;
   };
-  /// Nothing if `deferred` is anything else than `part_over` takes.
+  /// Nothing if `deferred` is anything else: computed, over other memory, over views in another order.
   static std::optional<MovedViews> of(const Array& deferred, const Array& from);
   /// Of each view, in the order in which `write` takes what stands for it.
   const std::vector<Place>& places() const { return places_; }
-  /// Computes a part of this shape into `to`, which nothing deferred reads any more; all of one device.
+  /// Computes a part of this shape into `to`, in its dtype; nothing deferred reads that any more. All of one device.
   void write(StridedView to, const Shape& part, std::span<const StridedView> views) const;
 
  private:

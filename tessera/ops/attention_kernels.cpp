@@ -125,7 +125,7 @@ void one_query(const AttentionSpec& spec) {
 }
 
 // A thread for a query: tokens side by side, so that an element of a key or a value is read once for all of them and
-// meets a vector. Each thread has a column of shared memory to itself; no barriers.
+// meets a vector. Of queries and sums each thread has a column of shared memory to itself.
 void many_queries(const AttentionSpec& spec) {
   const Parameters p(spec);
   constexpr int positions = 8;
@@ -141,8 +141,8 @@ void many_queries(const AttentionSpec& spec) {
     q.store(d * threads + lane, p.q.load(row + d) * p.scale);
     sums.store(d * threads + lane, 0.0f);
   });
-  // Keys and values of 16 bits are converted side by side, and read by all threads.
-  const bool half = spec.cache == DType::f16;
+  // Keys and values are converted side by side, and read by all threads.
+  const bool half = spec.converted;
   const auto room = [&] { return half ? ir::shared(DType::f32, positions * spec.head_size) : ir::BufferRef(); };
   const ir::BufferRef keys = room(), values = room();
   const auto convert = [&](const ir::BufferRef& from, const ir::BufferRef& to, const std::vector<ir::Value>& rows) {
@@ -222,7 +222,7 @@ ir::Function trace_attention(const AttentionSpec& spec) {
 AttentionSpec choose_attention(const Tiles& tiles, DType cache, std::int64_t head_size, std::int64_t queries) {
   AttentionSpec s{AttentionSpec::vectors, cache, static_cast<std::uint32_t>(head_size), 16};
   if (queries >= 8)
-    s.form = AttentionSpec::tokens;
+    s.form = AttentionSpec::tokens, s.converted = tiles.vectors && cache == DType::f16;
   else if (!tiles.vectors)
     s.form = AttentionSpec::positions, s.threads = 64;
   return s;

@@ -354,9 +354,10 @@ struct AttentionSpec {
   std::uint32_t head_size = 64, threads = 16;
   bool in_memory = false;
   bool window = false, cap = false;
+  bool converted = false;  ///< of tokens: keys and values are converted to f32 in shared memory first
   friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
   std::size_t hash() const {
-    return hash_of({form, static_cast<std::uint64_t>(cache), head_size, threads, in_memory, window, cap});
+    return hash_of({form, static_cast<std::uint64_t>(cache), head_size, threads, in_memory, window, cap, converted});
   }
 };
 ir::Function trace_attention(const AttentionSpec& spec);

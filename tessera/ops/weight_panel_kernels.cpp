@@ -66,7 +66,8 @@ ir::Function trace_linear_panel(const LinearPanelSpec& spec) {
   const ir::Variable ahead(DType::u32, 0);
   const auto read_ahead = [&](ir::Value step1, ir::Value tile, ir::Value g) {
     const ir::Value part = (first_group + g) * steps + step1 + tile;
-    ir::if_(part < groups * steps, [&] {
+    const ir::Value is_there = part < groups * steps;
+    ir::if_(spec.tiles > spec.depth ? is_there && tile < depth : is_there, [&] {
       ir::Value all = ahead.get();
       for (std::uint32_t i = 0; i < f.bits; ++i) all = all ^ weight.word(part, ir::index_literal(i), lane);
       if (f.factor != 0) all = all ^ weight.factor(part, lane);

@@ -205,9 +205,10 @@ BlockArray mean(const BlockArray& a, const std::vector<int>& axes);
 BlockArray transpose(const BlockArray& a);
 /// (m, n) of (m, k) and (k, n), in a's tiles' rows and b's tiles' columns; b is copied to other tiles if a's columns
 /// are tiled otherwise than its rows. By a task for each product of two tiles, on the device of the result's tile, or
-/// on another GPU of its kind that has one of the array's tiles and is done earlier. On the CPU a right tile of 384 to
-/// 1,024 a side, if four products or more read it, is packed once by a task of its own ("pack"): that takes b's memory
-/// again until all tasks are made. Of a matrix (m, k) and a vector (k) the vector (m).
+/// on another GPU of its kind that has one of the array's tiles and is done earlier. On the CPU a right tile of
+/// 384 x 384 elements to less than 1,024 x 1,024, if c has four rows of tiles or more, is packed once for all products
+/// that read it, by a task of its own ("pack"), into memory of its size (f16 and bf16: twice that), which goes when the
+/// last of them has run. Of a matrix (m, k) and a vector (k) the vector (m).
 BlockArray matmul(const BlockArray& a, const BlockArray& b);
 /// c = alpha a b + beta c in place.
 void matmul_into(BlockArray& c, const BlockArray& a, const BlockArray& b, double alpha = 1, double beta = 1);

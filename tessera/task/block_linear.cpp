@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "tessera/array/functions.h"
 #include "tessera/ops/linear_algebra.h"
@@ -77,13 +78,27 @@ void check_product(const BlockArray& c, const BlockArray& a, const BlockArray& b
                       .wrong = "c is not of a's rows and b's columns, or b's rows are not a's columns"});
 }
 
+/// Whether any tile of one lies in a storage that has a tile of the other.
+bool share_memory(const BlockArray& x, const BlockArray& y) {
+  const auto storages = [](const BlockArray& a) {
+    std::set<const Storage*> all;
+    for (std::int64_t i = 0; i < a.grid()[0]; ++i)
+      for (std::int64_t j = 0; j < a.grid()[1]; ++j) all.insert(a.tile(i, j).array().view().storage.get());
+    return all;
+  };
+  const auto of_x = storages(x), of_y = storages(y);
+  return std::ranges::any_of(of_x, [&](const Storage* s) { return of_y.contains(s); });
+}
+
 /// A task for each product of two tiles; the tilings meet. Where many products read a right tile, one more packs it.
 void multiply_tiles(Region& r, const BlockArray& c, const BlockArray& a, const BlockArray& b, double alpha,
                     double beta) {
   const On on(c);
   const std::int64_t depths = a.grid()[1], columns = c.grid()[1];
   const auto along_memory = [](const Array& x) { return x.strides()[0] > 0 && x.strides()[1] == 1; };
-  // Only the CPU has packed tiles.
+  // Only the CPU has packed tiles. What is wrong with the operands each product says by itself.
+  const bool may_pack = c.grid()[0] >= 4 && is_float(c.dtype()) && a.dtype() == c.dtype() && b.dtype() == c.dtype() &&
+                        !share_memory(c, a) && !share_memory(c, b);
   std::vector<std::optional<Task<Array>>> packed(static_cast<std::size_t>(depths * columns));
   for (std::int64_t i = 0; i < c.grid()[0]; ++i)
     for (std::int64_t j = 0; j < columns; ++j) {
@@ -95,7 +110,7 @@ void multiply_tiles(Region& r, const BlockArray& c, const BlockArray& a, const B
         const Tile left = a.tile(i, p), right = b.tile(p, j);
         const Update how{.alpha = alpha, .beta = p == 0 ? beta : 1};
         const Accessed target = how.beta == 0 ? out(to) : inout(to);
-        if (c.grid()[0] >= 4 && ops::packing_pays(to.device(), to.shape()[0], to.shape()[1], left.shape()[1]) &&
+        if (may_pack && ops::packing_pays(to.device(), to.shape()[0], to.shape()[1], left.shape()[1]) &&
             along_memory(to.array()) && along_memory(left.array())) {
           auto& ready = packed[static_cast<std::size_t>(p * columns + j)];
           if (!ready) ready = r.spawn(on(to, "pack"), ops::pack_right, in(right));

@@ -58,33 +58,37 @@ void StencilTile::fill(Array& part, std::int64_t row, std::int64_t column) const
   }
 }
 
-bool StencilTile::write_in_place(Array& to, const Array& padded, const Array& made) const {
-  const std::int64_t d = halo_.distance, height = to.shape(0), width = to.shape(1);
-  // Each column and row of the halo has launches of its own.
-  if (d > 2 || made.shape() != to.shape() || height < 16 * d || width < 16 * d) return false;
+bool StencilTile::write_parts(Array& to, const Array& padded, const Array& made) const {
   const auto takes = [&](const Array& a) {
     return !a.pending() && !a.has_history() && a.device() == made.device() && a.dtype() == padded.dtype() &&
            a.strides() == contiguous_strides(a.shape()) && !a.source()->memory()->exposed();
   };
-  if (!takes(to) || made.dtype() != to.dtype() || !std::ranges::all_of(near_, takes)) return false;
+  if (made.shape() != to.shape() || !takes(to) || !std::ranges::all_of(near_, takes)) return false;
+  const auto parts = MovedViews::of(made, padded);
+  return parts && (write_in_place(to, *parts) || write_strips(to, *parts));
+}
+
+bool StencilTile::write_in_place(Array& to, const MovedViews& parts) const {
+  const std::int64_t d = halo_.distance, height = to.shape(0), width = to.shape(1);
+  // Each column and row of the halo has launches of its own, which cost little on a processor.
+  if (d > 2 || height < 16 * d || width < 16 * d || !is_built_in(to.device().backend)) return false;
   if (halo_.edge == Edge::pad)
     for (const Past& p : beyond_)
       if (p.rows != 0 || p.columns != 0) return false;
-  const auto parts = MovedViews::of(made, padded);
-  if (!parts) return false;
 
   // Rows in which a neighbour that is beside the tile is still in its memory, in the row above or below.
   std::int64_t first = d, last = height - d;
-  for (const auto [row, column] : parts->places()) {
-    if (column < d) first = std::max(first, d - row + 1);
-    if (column > d) last = std::min(last, height - (row - d) - 1);
+  bool left = false, right = false;
+  for (const auto [row, column] : parts.places()) {
+    if (column < d) left = true, first = std::max(first, d - row + 1);
+    if (column > d) right = true, last = std::min(last, height - (row - d) - 1);
   }
   const std::shared_ptr<Storage> memory = to.view_for_writing().storage;
-  std::vector<StridedView> views(parts->places().size());
+  std::vector<StridedView> views(parts.places().size());
   const auto side_of = [](std::int64_t at, std::int64_t extent) { return at < 0 ? -1 : at >= extent ? 1 : 0; };
   const auto write = [&](std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) {
     for (std::size_t i = 0; i < views.size(); ++i) {
-      const std::int64_t r = row + parts->places()[i].row - d, c = column + parts->places()[i].column - d;
+      const std::int64_t r = row + parts.places()[i].row - d, c = column + parts.places()[i].column - d;
       // Whole rows are read from this tile also where they begin beside it.
       const std::int64_t di = side_of(r, height), dj = columns == width ? 0 : side_of(c, width);
       const auto n = static_cast<std::size_t>((di + 1) * 3 + dj + 1);
@@ -99,21 +103,23 @@ bool StencilTile::write_in_place(Array& to, const Array& padded, const Array& ma
       const auto [from_column, column_stride] = along(1, dj, beyond_[n].columns, c, width);
       views[i] = {t.source()->memory(), t.dtype(), {row_stride, column_stride}, t.offset() + from_row + from_column};
     }
-    parts->write({memory, to.dtype(), to.strides(), to.offset() + row * width + column}, {rows, columns}, views);
+    parts.write({memory, to.dtype(), to.strides(), to.offset() + row * width + column}, {rows, columns}, views);
   };
   const auto beside = [&](std::int64_t row, std::int64_t rows) {
-    for (std::int64_t c = 0; c < d; ++c) write(row, c, rows, 1), write(row, width - 1 - c, rows, 1);
+    for (std::int64_t c = 0; c < d; ++c) {
+      if (left) write(row, c, rows, 1);
+      if (right) write(row, width - 1 - c, rows, 1);
+    }
   };
   const auto row_of_border = [&](std::int64_t row) {
-    if (d == 0) return write(row, 0, 1, width);
-    write(row, d, 1, width - 2 * d);
+    const std::int64_t from = left ? d : 0, to_column = right ? width - d : width;
+    write(row, from, 1, to_column - from);
     beside(row, 1);
   };
   for (std::int64_t row = 0; row < first; ++row) row_of_border(row);
-  // On a processor so many at a time that their lines are still in its caches when the columns are written.
-  const std::int64_t row_bytes = width * static_cast<std::int64_t>(dtype_size(to.dtype()));
-  const std::int64_t band =
-      is_built_in(to.device().backend) ? std::max<std::int64_t>(16, (1 << 20) / row_bytes) : height;
+  // So many at a time that their lines are still in the caches when the columns are written.
+  const std::int64_t row_bytes = width * static_cast<std::int64_t>(dtype_size(to.dtype())),
+                     band = std::max<std::int64_t>(16, (1 << 20) / row_bytes);
   for (std::int64_t row = first; row < last; row += band) {
     const std::int64_t rows = std::min(band, last - row);
     write(row, 0, rows, width);
@@ -123,31 +129,38 @@ bool StencilTile::write_in_place(Array& to, const Array& padded, const Array& ma
   return true;
 }
 
-bool StencilTile::write_parts(Array& to, const Array& padded, const Array& made) const {
+bool StencilTile::write_strips(Array& to, const MovedViews& parts) const {
   const std::int64_t d = halo_.distance, height = to.shape(0), width = to.shape(1);
   const auto worth = [&](std::int64_t side) { return 8 * (d * width + side * height) <= height * width; };
   // The strips to the left and right have whole lines of memory, so that none is written by two passes.
   const std::int64_t line = static_cast<std::int64_t>(64 / dtype_size(to.dtype()));
   std::int64_t side = (d + line - 1) / line * line;
   if (width % line != 0 || !worth(side)) side = d;
-  if (!worth(side) || made.shape() != to.shape()) return false;
+  if (!worth(side)) return false;
+  const std::shared_ptr<Storage> memory = to.view_for_writing().storage;
+  // `from` has the padded tile's elements from (from_row, from_column) on.
   const auto write = [&](std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns,
                          const Array& from, std::int64_t from_row, std::int64_t from_column) {
-    auto part = part_over(made, padded, row, column, {rows, columns}, from, from_row, from_column);
-    if (!part) return false;
-    Array place = to.slice(0, row, row + rows).slice(1, column, column + columns);
-    place.assign(*std::move(part));
-    return true;
+    const std::int64_t pitch = from.shape(1);
+    std::vector<StridedView> views;
+    for (const auto& place : parts.places())
+      views.push_back({from.source()->memory(),
+                       from.dtype(),
+                       {pitch, 1},
+                       from.offset() + (row + place.row - from_row) * pitch + column + place.column - from_column});
+    parts.write({memory, to.dtype(), to.strides(), to.offset() + row * width + column}, {rows, columns}, views);
   };
-  if (!write(d, side, height - 2 * d, width - 2 * side, near_[4], d, d)) return false;
+  write(d, side, height - 2 * d, width - 2 * side, near_[4], d, d);
   if (d == 0) return true;
   const auto strip = [&](std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) {
-    Array from = Array::empty({rows + 2 * d, columns + 2 * d}, to.dtype());
+    Array from = Array::empty({rows + 2 * d, columns + 2 * d}, near_[4].dtype());
     fill(from, row, column);
-    return write(row, column, rows, columns, from, row, column);
+    from.eval();
+    write(row, column, rows, columns, from, row, column);
   };
-  return strip(0, 0, d, width) && strip(height - d, 0, d, width) && strip(d, 0, height - 2 * d, side) &&
-         strip(d, width - side, height - 2 * d, side);
+  strip(0, 0, d, width), strip(height - d, 0, d, width);
+  strip(d, 0, height - 2 * d, side), strip(d, width - side, height - 2 * d, side);
+  return true;
 }
 
 void StencilTile::write(Array& to, const std::function<Array(const Neighbours&)>& f) const {
@@ -177,8 +190,7 @@ void StencilTile::write(Array& to, const std::function<Array(const Neighbours&)>
   };
   try {
     Array made = f(Neighbours(padded, d));
-    if (memory->writes() != writes || !(write_in_place(to, padded, made) || write_parts(to, padded, made)))
-      to.assign(std::move(made));
+    if (memory->writes() != writes || !write_parts(to, padded, made)) to.assign(std::move(made));
   } catch (...) {
     settle();
     throw;

@@ -8,6 +8,8 @@
 
 namespace tessera::detail {
 
+class MovedViews;
+
 /// Neighbours are views of a padded tile: the tile with `distance` more on each side. Elementwise functions of them
 /// never make it be written: they are computed over the tiles themselves, or, along the border, over four strips of the
 /// padded tile.
@@ -26,9 +28,12 @@ class StencilTile {
  private:
   /// Writes the padded tile's elements from (row, column) on.
   void fill(Array& part, std::int64_t row, std::int64_t column) const;
-  /// Over nothing but the tiles: whole rows, whose first and last columns are then written again.
-  bool write_in_place(Array& to, const Array& padded, const Array& made) const;
+  /// False, and nothing is written, if `made` is no elementwise function of views of `padded`, or not worth it.
   bool write_parts(Array& to, const Array& padded, const Array& made) const;
+  /// Over nothing but the tiles: whole rows, whose first and last columns are then written again.
+  bool write_in_place(Array& to, const MovedViews& parts) const;
+  /// Away from the border over the tile, and along it over four strips of the padded tile.
+  bool write_strips(Array& to, const MovedViews& parts) const;
 
   const Halo& halo_;
   const std::vector<Past>& beyond_;

@@ -193,6 +193,14 @@ TEST(BlockProducts, PackRightTilesOnce) {
     EXPECT_EQ(counts["pack"], device_info(home).can.subgroup_widths.front() > 1 ? 2u * 2 : 0u);
     EXPECT_TRUE(all(c.gather(home) == expected.gather(home)).item<bool>()) << "TESSERA_TEST_SEED=" << test_seed();
   }
+  // What a product of tiles refuses is refused, packed or not.
+  const auto tiles = [&](DType dtype) { return BlockArray::ones({4 * side, 4 * side}, {side, side}, dtype, cpu()); };
+  const BlockArray ones = tiles(DType::f32);
+  BlockArray c = tiles(DType::f32), other = tiles(DType::f32), last = tiles(DType::f32), whole = tiles(DType::i32);
+  expect_throw<TaskError>([&] { matmul(whole, whole); }, {"not floats of one dtype", "i32"});
+  expect_throw<TaskError>([&] { matmul_into(c, ones, tiles(DType::f16)); }, {"not floats of one dtype", "f16"});
+  expect_throw<TaskError>([&] { matmul_into(other, other, ones); }, {"an operand lies in the memory that is written"});
+  expect_throw<TaskError>([&] { matmul_into(last, ones, last); }, {"an operand lies in the memory that is written"});
 }
 
 // |l lt - a| <= 4 (n + 1) u |l| |l|t, and l is that of plain loops as far as so well conditioned a matrix determines
