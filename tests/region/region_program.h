@@ -145,8 +145,9 @@ class RegionProgram {
   std::stop_source stop_;    // of some of them
   std::vector<Use> failed_;  ///< writes of tasks that failed, until they are overwritten
   bool expects_error_ = false;
-  std::vector<Combine> combined_;  ///< before the step that is judged
-  bool open_ = false;              ///< whether slots were combined cannot be told from what the tasks said
+  std::vector<Combine> combined_;           ///< before the step that is judged
+  std::vector<Combine> failed_to_combine_;  ///< in the region: errors of later steps may name these, too
+  bool open_ = false;                       ///< whether slots were combined cannot be told from what the tasks said
   Counts counts_;
   std::string text_;
 };

@@ -11,7 +11,7 @@ namespace tessera::test {
 /// cancels what has not begun. `threw`: its wait did.
 std::string RegionProgram::judge(bool left, bool threw) {
   expects_error_ = false;
-  failed_.clear();
+  failed_.clear(), failed_to_combine_.clear();
   text_ += left ? "a region that is left by an error\n" : "a region\n";
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     if (std::string wrong = judge(steps_[i], left); !wrong.empty()) return wrong + " in step " + std::to_string(i);
@@ -86,7 +86,7 @@ void RegionProgram::combine(std::size_t matrix, const Box& box, const Step& step
           std::ranges::find(step.names, std::string("combine by ") + to_string(set.op)) != step.names.end();
       // Its error has only the operation's name: of several it cannot be told which.
       const auto same = [&](const Reducing& r) { return r.op == set.op; };
-      bool another = std::ranges::count(combined_, set.op) != 0;
+      bool another = std::ranges::count(combined_, set.op) != 0 || std::ranges::count(failed_to_combine_, set.op) != 0;
       for (const Use& u : step.uses) another = another || std::ranges::any_of(all_[u.matrix].reducing, same);
       open_ = open_ || (skipped_for_it && another);
       failed = skipped_for_it;
@@ -96,6 +96,7 @@ void RegionProgram::combine(std::size_t matrix, const Box& box, const Step& step
     if (failed) {
       ++counts_.dropped;
       has_failed(all);
+      failed_to_combine_.push_back(set.op);
       each(all, [](Cell& c, auto, auto) { c.failed = true, c.failed_commute = false; });
     } else {
       ++counts_.combined;
