@@ -142,8 +142,8 @@ void many_queries(const AttentionSpec& spec) {
     sums.store(d * threads + lane, 0.0f);
   });
   // Keys and values are converted side by side, and read by all threads.
-  const bool half = spec.converted;
-  const auto room = [&] { return half ? ir::shared(DType::f32, positions * spec.head_size) : ir::BufferRef(); };
+  const bool converted = spec.converted;
+  const auto room = [&] { return converted ? ir::shared(DType::f32, positions * spec.head_size) : ir::BufferRef(); };
   const ir::BufferRef keys = room(), values = room();
   const auto convert = [&](const ir::BufferRef& from, const ir::BufferRef& to, const std::vector<ir::Value>& rows) {
     for (int j = 0; j < positions; ++j)
@@ -163,15 +163,15 @@ void many_queries(const AttentionSpec& spec) {
       k_row.push_back(k_base + at * p.key_row), v_row.push_back(v_base + at * p.value_row);
       score.emplace_back(DType::f32, 0.0f);
     }
-    if (half) {
+    if (converted) {
       convert(p.keys, keys, k_row), convert(p.values, values, v_row);
       ir::barrier();
     }
     const auto key = [&](std::size_t j, ir::Value d) {
-      return half ? keys.load(static_cast<int>(j) * head_size + d) : p.keys.load(k_row[j] + d);
+      return converted ? keys.load(static_cast<int>(j) * head_size + d) : load_at(p.keys, k_row[j] + d, {});
     };
     const auto value = [&](std::size_t j, ir::Value d) {
-      return half ? values.load(static_cast<int>(j) * head_size + d) : p.values.load(v_row[j] + d);
+      return converted ? values.load(static_cast<int>(j) * head_size + d) : load_at(p.values, v_row[j] + d, {});
     };
     ir::for_(0, head_size, [&](ir::Value d) {
       const ir::Value element = q.load(d * threads + lane);
@@ -198,7 +198,7 @@ void many_queries(const AttentionSpec& spec) {
       for (std::size_t j = 0; j < positions; ++j) sum = ir::fma(e[j], value(j, d), sum);
       sums.store(at, sum);
     });
-    if (half) ir::barrier();
+    if (converted) ir::barrier();
   });
   const ir::Value inverse = 1 / weight.get();
   ir::if_(first + lane < p.tokens, [&] {

@@ -97,8 +97,11 @@ void multiply_tiles(Region& r, const BlockArray& c, const BlockArray& a, const B
   const std::int64_t depths = a.grid()[1], columns = c.grid()[1];
   const auto along_memory = [](const Array& x) { return x.strides()[0] > 0 && x.strides()[1] == 1; };
   // Only the CPU has packed tiles. What is wrong with the operands each product says by itself.
-  const bool may_pack = c.grid()[0] >= 4 && is_float(c.dtype()) && a.dtype() == c.dtype() && b.dtype() == c.dtype() &&
-                        !share_memory(c, a) && !share_memory(c, b);
+  const bool alike = is_float(c.dtype()) && a.dtype() == c.dtype() && b.dtype() == c.dtype();
+  auto apart = [&, known = std::optional<bool>()]() mutable {  // asked once, and only where packing pays
+    if (!known) known = !share_memory(c, a) && !share_memory(c, b);
+    return *known;
+  };
   std::vector<std::optional<Task<Array>>> packed(static_cast<std::size_t>(depths * columns));
   for (std::int64_t i = 0; i < c.grid()[0]; ++i)
     for (std::int64_t j = 0; j < columns; ++j) {
@@ -110,8 +113,9 @@ void multiply_tiles(Region& r, const BlockArray& c, const BlockArray& a, const B
         const Tile left = a.tile(i, p), right = b.tile(p, j);
         const Update how{.alpha = alpha, .beta = p == 0 ? beta : 1};
         const Accessed target = how.beta == 0 ? out(to) : inout(to);
-        if (may_pack && ops::packing_pays(to.device(), to.shape()[0], to.shape()[1], left.shape()[1]) &&
-            along_memory(to.array()) && along_memory(left.array())) {
+        if (c.grid()[0] >= 4 && alike &&
+            ops::packing_pays(to.device(), to.shape()[0], to.shape()[1], left.shape()[1]) && along_memory(to.array()) &&
+            along_memory(left.array()) && apart()) {
           auto& ready = packed[static_cast<std::size_t>(p * columns + j)];
           if (!ready) ready = r.spawn(on(to, "pack"), ops::pack_right, in(right));
           r.spawn(
