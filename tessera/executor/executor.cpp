@@ -27,10 +27,16 @@ unsigned threads_asked() {
   return asked ? static_cast<unsigned>(*asked) : os::usable_cores();
 }
 
-// Where the thread ran whose pieces this one had last. Systems wake a thread beside who wakes it while other cores are
-// idle, in virtual machines often (an idle core that its host lent to others counts as busy), and leave both there for
-// tens of milliseconds, each at half its speed.
-constinit thread_local int job_core = -1;
+// Where the thread ran whose pieces this one had last, or that woke it for a node. Systems wake a thread beside who
+// wakes it while other cores are idle, in virtual machines often (an idle core that its host lent to others counts as
+// busy), and leave both there for tens of milliseconds, each at half its speed.
+constinit thread_local int others_core = -1;
+
+/// The calling thread works beside one that runs on `core`.
+void stay_beside(int core) noexcept {
+  others_core = core;
+  if (os::current_core() == core) const os::OffCore moved(core);
+}
 
 struct OfProcess {
   Executor executor{threads_asked()};
@@ -155,6 +161,7 @@ void Executor::pieces(std::uint64_t items, std::uint64_t grain,
   posted_.fetch_add(1, std::memory_order_relaxed);
   // Who goes to sleep takes its place in room_ and then looks at the jobs with their lock, as this thread has done.
   if (room_.load(std::memory_order_relaxed) > 0) {
+    waker_core_.store(job.core, std::memory_order_relaxed);
     const std::scoped_lock hold(lock_);
     called = call(static_cast<unsigned>(std::min<std::uint64_t>((items - begin - 1) / grain, threads_ - 1)));
   }
@@ -182,10 +189,7 @@ bool Executor::help_a_job() {
     job = *found;
     job->helpers.fetch_add(1, std::memory_order_relaxed);
   }
-  if (cores_suffice_) {
-    job_core = job->core;
-    if (os::current_core() == job->core) const os::OffCore moved(job->core);
-  }
+  if (cores_suffice_) stay_beside(job->core);
   job->work(worker_number_);
   job->helpers.fetch_sub(1, std::memory_order_release);
   return true;
@@ -267,6 +271,7 @@ bool Executor::work_is_left() noexcept {
 // A thread is in `room_` or it works: also while it looks for work. It leaves `room_` when it is called, and comes back
 // when it sleeps, be it for want of work or in a wait.
 void Executor::work() {
+  stay_beside_waker();
   for (;;) {
     const std::uint64_t seen = posted_.load(std::memory_order_relaxed);
     Node* node = take();
@@ -278,6 +283,7 @@ void Executor::work() {
       const bool last = searching_.fetch_sub(1) == 1;
       if (node == nullptr && posted_.load(std::memory_order_relaxed) == seen) {
         if (!sleep()) return;
+        stay_beside_waker();
         continue;
       }
       // Others relied on this thread's search, and it has found enough for itself.
@@ -301,6 +307,7 @@ void Executor::work() {
       if (has_to_give_way()) {
         if (node != nullptr) here_.worker->queue.push(node);
         if (!sleep()) return;
+        stay_beside_waker();
         break;
       }
     }
@@ -308,7 +315,7 @@ void Executor::work() {
 }
 
 bool Executor::sleep() {
-  const os::OffCore elsewhere(job_core);  // so that it does not wake on the core of who wakes it
+  const os::OffCore elsewhere(others_core);  // so that it does not wake on the core of who wakes it
   std::unique_lock hold(lock_);
   if (stopping_) return false;
   room_.fetch_add(1, std::memory_order_relaxed);
@@ -323,6 +330,10 @@ bool Executor::sleep() {
   if (stopping_) return false;
   --tokens_;
   return true;
+}
+
+void Executor::stay_beside_waker() const noexcept {
+  if (const int core = waker_core_.load(std::memory_order_relaxed); core >= 0) stay_beside(core);
 }
 
 unsigned Executor::call(unsigned threads) noexcept {
@@ -359,6 +370,7 @@ unsigned Executor::call(unsigned threads) noexcept {
 
 void Executor::wake() noexcept {
   unsigned called = 0;
+  if (cores_suffice_) waker_core_.store(os::current_core(), std::memory_order_relaxed);
   {
     const std::scoped_lock hold(lock_);
     called = call(1);
@@ -386,6 +398,7 @@ void Executor::lend_place() noexcept {
   {
     const std::scoped_lock hold(lock_);
     room_.fetch_add(1, std::memory_order_relaxed);
+    waker_core_.store(-1, std::memory_order_relaxed);  // this thread sleeps: its core is to be had
     if (returning_ != 0) returned_.notify_one();
     if (work_is_left()) called = call(1);
   }

@@ -171,6 +171,7 @@ class Executor {
   }
   bool sleep();
   void wake() noexcept;
+  void stay_beside_waker() const noexcept;
   unsigned call(unsigned threads) noexcept;  // with lock_ held: how many sleepers to notify
   void lend_place() noexcept;
   void take_place_back(bool in_time) noexcept;
@@ -198,6 +199,7 @@ class Executor {
   // Written with lock_ held.
   std::atomic<int> room_;             // how many more threads may work
   std::atomic<unsigned> asking_ = 0;  // returning_
+  std::atomic<int> waker_core_ = -1;  // where the thread ran that called others last, and goes on; -1: it does not
 
   // On one cache line, as who looks for work reads all of it.
   alignas(64) std::atomic<std::uint64_t> posted_ = 0;  // jobs so far: what idle threads watch
