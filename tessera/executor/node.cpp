@@ -163,6 +163,11 @@ bool Node::add_successor(Continuation& successor) noexcept {
 
 void Node::execute() noexcept {
   forget_predecessors();
+  // Whom its end concerns comes meanwhile: a function that computes leaves little of others' memory in the caches. The
+  // edge is one of those in its node, which begins so far before it, and what follows is the task's.
+  constexpr std::size_t before = sizeof(Node) - sizeof(Edge), task = 576;
+  if (const Continuation* const newest = successors_.load(std::memory_order_acquire); newest != nullptr)
+    slab::fetch(reinterpret_cast<const std::byte*>(newest) - before, task);
   Ends ends = Ends::now;
   if (!failure_) {
     if (cancel_.load(std::memory_order_seq_cst) || (group_->cancelled() && !outlasts_)) {
@@ -229,6 +234,7 @@ void Node::finish() noexcept {
   Continuation* list = nullptr;
   while (newest != nullptr) {  // those that came first go first
     Continuation* const next = newest->next;
+    if (newest->fire == nullptr) slab::fetch(static_cast<Edge*>(newest)->to, 64);
     newest->next = list;
     list = newest;
     newest = next;

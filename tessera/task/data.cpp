@@ -195,7 +195,7 @@ Reductions& TaskStorage::reductions() {
 }
 
 bool TaskStorage::written_by_others() const noexcept {
-  if (home_outdated_.load(std::memory_order_acquire)) return true;
+  if (home_outdated()) return true;
   TaskAccesses* const mine = TaskAccesses::current();
   const KeptAccess* const d = mine != nullptr ? mine->declared(home_) : nullptr;
   const AccessDetails* const more = d != nullptr ? d->known_details() : nullptr;
@@ -227,7 +227,7 @@ void TaskStorage::before(Access mode) {
   } else {
     mine->check_undeclared(*this, mode);
   }
-  if (home_outdated_.load(std::memory_order_acquire)) bring_home();
+  if (home_outdated()) bring_home();
   if (mode != Access::in && !only_home()) {
     const std::lock_guard hold(moving_);
     for (Copy& c : copies_) c.valid = false;

@@ -104,6 +104,8 @@ class TaskStorage final : public Elsewhere {
   Copy* copy_on(Device device) noexcept;
   void move(Storage& to, Storage& from);
   void note_unused(Device device) noexcept;
+  /// Of one that was never elsewhere a line of memory less.
+  bool home_outdated() const noexcept { return !only_home() && home_outdated_.load(std::memory_order_acquire); }
 
   Storage& home_;
   bool slot_ = false;
