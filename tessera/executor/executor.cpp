@@ -27,16 +27,14 @@ unsigned threads_asked() {
   return asked ? static_cast<unsigned>(*asked) : os::usable_cores();
 }
 
-// Where the thread ran whose pieces this one had last, or that woke it for a node. Systems wake a thread beside who
-// wakes it while other cores are idle, in virtual machines often (an idle core that its host lent to others counts as
-// busy), and leave both there for tens of milliseconds, each at half its speed.
-constinit thread_local int others_core = -1;
-
-/// The calling thread works beside one that runs on `core`.
-void stay_beside(int core) noexcept {
-  others_core = core;
-  if (os::current_core() == core) const os::OffCore moved(core);
+// Systems wake a thread beside who wakes it while other cores are idle, in virtual machines often (an idle core that
+// its host lent to others counts as busy), and leave both there for tens of milliseconds, each at half its speed.
+void leave_to_others(int core) noexcept {
+  if (core >= 0 && os::current_core() == core) const os::OffCore moved(core);
 }
+
+// Where the thread ran whose pieces this one had last.
+constinit thread_local int job_core = -1;
 
 struct OfProcess {
   Executor executor{threads_asked()};
@@ -161,9 +159,8 @@ void Executor::pieces(std::uint64_t items, std::uint64_t grain,
   posted_.fetch_add(1, std::memory_order_relaxed);
   // Who goes to sleep takes its place in room_ and then looks at the jobs with their lock, as this thread has done.
   if (room_.load(std::memory_order_relaxed) > 0) {
-    waker_core_.store(job.core, std::memory_order_relaxed);
     const std::scoped_lock hold(lock_);
-    called = call(static_cast<unsigned>(std::min<std::uint64_t>((items - begin - 1) / grain, threads_ - 1)));
+    called = call(static_cast<unsigned>(std::min<std::uint64_t>((items - begin - 1) / grain, threads_ - 1)), job.core);
   }
   if (called > 1)
     wake_.notify_all();
@@ -189,7 +186,7 @@ bool Executor::help_a_job() {
     job = *found;
     job->helpers.fetch_add(1, std::memory_order_relaxed);
   }
-  if (cores_suffice_) stay_beside(job->core);
+  if (cores_suffice_) leave_to_others(job_core = job->core);
   job->work(worker_number_);
   job->helpers.fetch_sub(1, std::memory_order_release);
   return true;
@@ -271,7 +268,6 @@ bool Executor::work_is_left() noexcept {
 // A thread is in `room_` or it works: also while it looks for work. It leaves `room_` when it is called, and comes back
 // when it sleeps, be it for want of work or in a wait.
 void Executor::work() {
-  stay_beside_waker();
   for (;;) {
     const std::uint64_t seen = posted_.load(std::memory_order_relaxed);
     Node* node = take();
@@ -283,13 +279,12 @@ void Executor::work() {
       const bool last = searching_.fetch_sub(1) == 1;
       if (node == nullptr && posted_.load(std::memory_order_relaxed) == seen) {
         if (!sleep()) return;
-        stay_beside_waker();
         continue;
       }
       // Others relied on this thread's search, and it has found enough for itself.
       if (last && room_.load(std::memory_order_relaxed) > 0) {
         std::unique_lock hold(lock_);
-        if (work_is_left() && call(1) != 0) {
+        if (work_is_left() && call(1, os::current_core()) != 0) {
           hold.unlock();
           wake_.notify_one();
         }
@@ -307,7 +302,6 @@ void Executor::work() {
       if (has_to_give_way()) {
         if (node != nullptr) here_.worker->queue.push(node);
         if (!sleep()) return;
-        stay_beside_waker();
         break;
       }
     }
@@ -315,7 +309,14 @@ void Executor::work() {
 }
 
 bool Executor::sleep() {
-  const os::OffCore elsewhere(others_core);  // so that it does not wake on the core of who wakes it
+  int core = -1;
+  if (!sleep_until_called(core)) return false;
+  leave_to_others(core);
+  return true;
+}
+
+bool Executor::sleep_until_called(int& from) {
+  const os::OffCore elsewhere(job_core);  // so that it does not wake on the core of who wakes it
   std::unique_lock hold(lock_);
   if (stopping_) return false;
   room_.fetch_add(1, std::memory_order_relaxed);
@@ -329,15 +330,13 @@ bool Executor::sleep() {
   --sleepers_;
   if (stopping_) return false;
   --tokens_;
+  from = caller_core_;
   return true;
 }
 
-void Executor::stay_beside_waker() const noexcept {
-  if (const int core = waker_core_.load(std::memory_order_relaxed); core >= 0) stay_beside(core);
-}
-
-unsigned Executor::call(unsigned threads) noexcept {
+unsigned Executor::call(unsigned threads, int core) noexcept {
   if (stopping_) return 0;  // the list of threads is being gone through; what is left in queues has been run by others
+  caller_core_ = cores_suffice_ ? core : -1;
   unsigned asleep = 0;
   for (; threads > 0 && room_.load(std::memory_order_relaxed) > static_cast<int>(returning_); --threads) {
     if (tokens_ < sleepers_) {
@@ -370,10 +369,9 @@ unsigned Executor::call(unsigned threads) noexcept {
 
 void Executor::wake() noexcept {
   unsigned called = 0;
-  if (cores_suffice_) waker_core_.store(os::current_core(), std::memory_order_relaxed);
   {
     const std::scoped_lock hold(lock_);
-    called = call(1);
+    called = call(1, os::current_core());
   }
   if (called != 0) wake_.notify_one();
 }
@@ -398,9 +396,8 @@ void Executor::lend_place() noexcept {
   {
     const std::scoped_lock hold(lock_);
     room_.fetch_add(1, std::memory_order_relaxed);
-    waker_core_.store(-1, std::memory_order_relaxed);  // this thread sleeps: its core is to be had
     if (returning_ != 0) returned_.notify_one();
-    if (work_is_left()) called = call(1);
+    if (work_is_left()) called = call(1, -1);
   }
   if (called != 0) wake_.notify_one();
 }

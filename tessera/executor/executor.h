@@ -170,9 +170,10 @@ class Executor {
     return room_.load(std::memory_order_relaxed) < 0 || asking_.load(std::memory_order_relaxed) != 0;
   }
   bool sleep();
+  bool sleep_until_called(int& from);
   void wake() noexcept;
-  void stay_beside_waker() const noexcept;
-  unsigned call(unsigned threads) noexcept;  // with lock_ held: how many sleepers to notify
+  /// With lock_ held: how many sleepers to notify. `core`: that of who calls and goes on; -1: it sleeps.
+  unsigned call(unsigned threads, int core) noexcept;
   void lend_place() noexcept;
   void take_place_back(bool in_time) noexcept;
   Worker* lease();  // with lock_ held
@@ -194,12 +195,12 @@ class Executor {
   std::vector<std::thread> started_;
   unsigned sleepers_ = 0, tokens_ = 0, returning_ = 0;
   bool stopping_ = false;
-  bool guest_ = false;  // somebody outside has the last place
+  bool guest_ = false;    // somebody outside has the last place
+  int caller_core_ = -1;  // of who called threads last, if it goes on there
 
   // Written with lock_ held.
   std::atomic<int> room_;             // how many more threads may work
   std::atomic<unsigned> asking_ = 0;  // returning_
-  std::atomic<int> waker_core_ = -1;  // where the thread ran that called others last, and goes on; -1: it does not
 
   // On one cache line, as who looks for work reads all of it.
   alignas(64) std::atomic<std::uint64_t> posted_ = 0;  // jobs so far: what idle threads watch

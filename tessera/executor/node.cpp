@@ -167,7 +167,7 @@ void Node::execute() noexcept {
   // edge is one of those in its node, which begins so far before it, and what follows is the task's.
   constexpr std::size_t before = sizeof(Node) - sizeof(Edge), task = 576;
   if (const Continuation* const newest = successors_.load(std::memory_order_acquire); newest != nullptr)
-    slab::fetch(reinterpret_cast<const std::byte*>(newest) - before, task);
+    slab::fetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(newest) - before), task);
   Ends ends = Ends::now;
   if (!failure_) {
     if (cancel_.load(std::memory_order_seq_cst) || (group_->cancelled() && !outlasts_)) {
