@@ -16,6 +16,12 @@
 
 namespace tessera {
 
+// What people give in place of one, by how it begins.
+static constexpr std::pair<std::string_view, std::string_view> other_files[] = {
+    {"GGUF", "a GGUF file, which holds a language model"},
+    {"PK\3\4", "a zip archive, as .npz and PyTorch's .pt files are"},
+    {"version ", "a Git LFS pointer: the file that it stands for was not downloaded"}};
+
 SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   SafetensorsFile out;
   out.name_ = path.string();
@@ -53,9 +59,13 @@ void SafetensorsFile::read_header() {
   read(0, length_bytes);
   std::uint64_t length = 0;
   for (int i = 0; i < 8; ++i) length |= std::to_integer<std::uint64_t>(length_bytes[i]) << (8 * i);
-  if (length > most_safetensors_header)
+  if (length > most_safetensors_header) {
+    const std::string_view begin(reinterpret_cast<const char*>(length_bytes), sizeof length_bytes);
+    for (const auto& [magic, what] : other_files)
+      if (begin.starts_with(magic)) bad(0, "header length", fmt::format("it is {}", what));
     bad(0, "header length",
         fmt::format("the length {} is above the {} that the format allows", length, most_safetensors_header));
+  }
   if (length > size_ - 8)
     bad(0, "header length",
         fmt::format("{} bytes are more than the {} that the file has behind it", length, size_ - 8));

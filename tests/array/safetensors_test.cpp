@@ -180,6 +180,8 @@ TEST(SafetensorsMalformed, Length) {
   expect(file_of("{}", "", 3), "offset = 0", "3 bytes are more than the 2");
   expect(file_of("{}", "", ~0ull), "offset = 0", "above the 100000000");
   expect(file_of("{}", "", 100'000'001), "offset = 0", "the length 100000001 is above the 100000000");
+  expect(std::string("GGUF\3\0\0\0 and tensors", 20), "offset = 0", "it is a GGUF file");
+  expect("version https://git-lfs.github.com/spec/v1", "offset = 0", "it is a Git LFS pointer");
   expect(file_of("{}", "", 100'000'000), "offset = 0", "100000000 bytes are more than the 2");
   expect(file_of("", ""), "offset = 8", "does not begin with {");
   expect(file_of("{}", "x"), "offset = 10", "1 bytes behind the last tensor are nobody's");
