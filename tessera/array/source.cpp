@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/array/source.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cstdio>
 
 #include "tessera/array/flushing.h"
 #include "tessera/array/fusion_trace.h"
+#include "tessera/base/log.h"
 #include "tessera/device/queue/recorder.h"
 #include "tessera/device/settings.h"
 
@@ -22,9 +24,13 @@ bool fusion_traced() { return trace_requested.load(std::memory_order_relaxed) ||
 
 void trace_flush(const Fused& fused, const char* rule) {
   if (!fusion_traced()) return;
-  std::fprintf(stderr, "tessera: fused %s on %s: %zu operations, %zu inputs, %zu outputs: %s\n",
-               operation_names(fused.structure()).c_str(), to_string(fused.device()).c_str(), fused.operations(),
-               fused.inputs().size(), fused.structure().outputs.size(), rule);
+  const auto number = [](std::size_t n, const char* what) {
+    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+  };
+  logging::print(fmt::format("fused {} on {}: {}, {}, {}: {}", operation_names(fused.structure()),
+                             to_string(fused.device()), number(fused.operations(), "operation"),
+                             number(fused.inputs().size(), "input"), number(fused.structure().outputs.size(), "output"),
+                             rule));
 }
 
 std::shared_ptr<Source> Source::of(std::shared_ptr<Storage> storage, DType dtype) {
