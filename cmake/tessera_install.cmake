@@ -41,6 +41,7 @@ set(TESSERA_PROGRAM_RPATH "$ORIGIN/${relative}")
 foreach(module tessera-codegen tessera_codegen)
   if(TARGET ${module})
     set_target_properties(${module} PROPERTIES INSTALL_RPATH "$ORIGIN")
+    add_dependencies(tessera ${module})  # another project that builds this one's library needs it as well
     add_dependencies(tessera_installed ${module})
     if(TESSERA_INSTALL)
       install(TARGETS ${module} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} NAMELINK_SKIP)
