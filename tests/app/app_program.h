@@ -16,12 +16,13 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "tests/support/folder.h"
 
 extern char** environ;
 
@@ -35,26 +36,11 @@ struct Outcome {
   std::string out, err;
 };
 
-/// A folder that disappears with the object.
-class TemporaryFolder {
+/// Whose paths are texts, as a command's arguments are.
+class TemporaryFolder : public Folder {
  public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "tessera-app-XXXXXX").string();
-    if (!::mkdtemp(name.data())) throw std::runtime_error("mkdtemp failed");
-    path_ = name;
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  std::string operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
+  std::string operator/(const std::string& name) const { return path() / name; }
 };
-
-inline std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 inline void write_file(const std::string& path, std::string_view bytes) {
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
@@ -130,7 +116,7 @@ inline Outcome run(std::vector<std::string> arguments, const RunOptions& options
   outcome.process = pid;
   while (::waitpid(pid, &status, WNOHANG) == 0) {
     std::this_thread::sleep_for(passed() < 0.2 ? std::chrono::microseconds(200) : std::chrono::milliseconds(10));
-    if (options.interrupt && !asked && options.interrupt(read_file(out), read_file(err))) {
+    if (options.interrupt && !asked && options.interrupt(text_of(out), text_of(err))) {
       asked = true;
       ::kill(pid, options.signal);
     }
@@ -141,8 +127,8 @@ inline Outcome run(std::vector<std::string> arguments, const RunOptions& options
   }
   outcome.seconds = passed();
   outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  outcome.out = read_file(out);
-  outcome.err = read_file(err);
+  outcome.out = text_of(out);
+  outcome.err = text_of(err);
   return outcome;
 }
 
@@ -161,7 +147,7 @@ inline ::testing::AssertionResult fails(const Outcome& o, int code, std::vector<
 }
 /// Two files of the same bytes, which are some; a failure says where they part, and does not show them.
 inline ::testing::AssertionResult same_file(const std::string& a, const std::string& b) {
-  const std::string x = read_file(a), y = read_file(b);
+  const std::string x = text_of(a), y = text_of(b);
   if (x == y && !x.empty()) return ::testing::AssertionSuccess();
   const auto at = std::mismatch(x.begin(), x.end(), y.begin(), y.end()).first - x.begin();
   return ::testing::AssertionFailure() << a << " of " << x.size() << " bytes and " << b << " of " << y.size()

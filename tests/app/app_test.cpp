@@ -426,7 +426,7 @@ TEST(Generate, BadInputIsAClearErrorAndOne) {
   EXPECT_TRUE(fails(run({"generate", folder / "none.gguf", "-p", "a"}), 1, {"none.gguf"}));
   EXPECT_TRUE(fails(run({"generate", "models", "-p", "a"}), 1, {"models"}));
   EXPECT_TRUE(fails(run({"generate", "README.md", "-p", "a"}), 1, {"README.md"}));
-  const std::string bytes = read_file(model);
+  const std::string bytes = text_of(model);
   ASSERT_GT(bytes.size(), 1000000u);
   for (const std::size_t size : {0ul, 3ul, 24ul, 5000ul, bytes.size() / 2, bytes.size() - 1}) {
     write_file(folder / "cut.gguf", std::string_view(bytes).substr(0, size));
@@ -566,7 +566,7 @@ TEST(Prefer, WritesShowsAndClearsAndBinds) {
   EXPECT_TRUE(fails(run({"prefer", "cpu:77"}, own), 1, {"cpu:77 does not exist"}));
   EXPECT_TRUE(
       fails(run({"prefer", "gpu"}, own), 1, {"tessera: error: \"gpu\" names no device", "`tessera devices` lists"}));
-  EXPECT_TRUE(holds(read_file(file), {"interp:0"}));
+  EXPECT_TRUE(holds(text_of(file), {"interp:0"}));
   EXPECT_EQ(run({"prefer", "--clear"}, own).code, 0);
   EXPECT_TRUE(holds(run({"prefer", "--user"}, own).out, {"user     none ("}));
   write_file(file, "[device]\nprefer = 7\n");
@@ -575,7 +575,7 @@ TEST(Prefer, WritesShowsAndClearsAndBinds) {
     write_file(file, wrong);
     for (const std::string word : {"--clear", "cpu"})
       EXPECT_TRUE(fails(run({"prefer", word}, own), 1, {file + ":", ". Correct or delete the file"}));
-    EXPECT_EQ(read_file(file), wrong);
+    EXPECT_EQ(text_of(file), wrong);
   }
   EXPECT_TRUE(fails(run({"prefer", "cpu", "--clear"}, own), 2, {"--clear"}));
   EXPECT_TRUE(fails(run({"prefer", "cpu", "--user", "--project"}, own), 2, {"--"}));
@@ -672,7 +672,7 @@ TEST(KernelCommand, ListsAndPrints) {
       const std::string command =
           "clang-16 -x cl -cl-std=CL3.0 -Xclang -finclude-default-header -fsyntax-only -Werror " +
           (folder / "kernel.cl") + " 2>" + (folder / "log");
-      EXPECT_EQ(std::system(command.c_str()), 0) << whole << ": " << read_file(folder / "log");
+      EXPECT_EQ(std::system(command.c_str()), 0) << whole << ": " << text_of(folder / "log");
     }
   }
   const Outcome nosuch = run({"kernel", "nosuch"});
@@ -707,7 +707,7 @@ TEST(Documents, LinksAndPathsExist) {
     if (page.path().extension() == ".md") pages.push_back(page.path().string());
   EXPECT_GT(pages.size(), 15u);
   for (const std::string& file : pages) {
-    const std::string text = read_file(file);
+    const std::string text = text_of(file);
     EXPECT_GT(text.size(), 500u) << file;
     const auto folder = std::filesystem::path(file).parent_path();
     for (const std::string& link : found(prose(text), R"(\]\(([^)#:]+)\))"))
@@ -725,7 +725,7 @@ TEST(Documents, FilesThatTheMapNamesExist) {
         files.insert(path.substr(at + 1));
       files.insert(path);
     }
-  const auto paths = found(read_file("docs/map.md"), R"(`([A-Za-z0-9_/*.]+\.(?:h|cpp|txt|py))`)");
+  const auto paths = found(text_of("docs/map.md"), R"(`([A-Za-z0-9_/*.]+\.(?:h|cpp|txt|py))`)");
   EXPECT_GT(paths.size(), 200u);
   for (const std::string& path : paths) {
     if (path.starts_with("build/")) continue;
@@ -738,7 +738,7 @@ TEST(Documents, FilesThatTheMapNamesExist) {
 }
 
 TEST(Documents, TheIndexHasEveryExample) {
-  const std::string index = read_file("examples/README.md");
+  const std::string index = text_of("examples/README.md");
   for (const auto& entry : std::filesystem::recursive_directory_iterator("examples")) {
     if (entry.path().extension() != ".cpp") continue;
     EXPECT_NE(index.find("(" + entry.path().lexically_relative("examples").string() + ")"), std::string::npos)
@@ -749,8 +749,8 @@ TEST(Documents, TheIndexHasEveryExample) {
 TEST(Documents, CodeInTheReadmeIsAnExamplesCode) {
   std::string examples;
   for (const auto& entry : std::filesystem::recursive_directory_iterator("examples"))
-    if (entry.is_regular_file()) examples += read_file(entry.path());
-  const std::string readme = read_file("README.md");
+    if (entry.is_regular_file()) examples += text_of(entry.path());
+  const std::string readme = text_of("README.md");
   int blocks = 0;
   for (std::size_t at = 0; (at = readme.find("```cpp\n", at)) != std::string::npos; ++blocks) {
     at += 7;
@@ -760,7 +760,7 @@ TEST(Documents, CodeInTheReadmeIsAnExamplesCode) {
   EXPECT_GE(blocks, 3);
 }
 TEST(Documents, AModelThroughTheLibraryTakesFewLines) {
-  const std::string text = read_file("examples/generate.cpp");
+  const std::string text = text_of("examples/generate.cpp");
   EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 40);
 }
 

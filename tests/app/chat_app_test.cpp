@@ -107,14 +107,14 @@ TEST(Chat, CommandsChangeTheConversation) {
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_TRUE(holds(o.err, {"the system prompt is set", "/retry         answer", "(7 messages written to " + saved,
                             "a new conversation"}));
-  const json all = json::parse(read_file(saved));
+  const json all = json::parse(text_of(saved));
   ASSERT_EQ(all.size(), 7u);
   EXPECT_EQ(all[0], (json{{"role", "system"}, {"content", "You are"}}));
   EXPECT_EQ(all[1]["content"], "What \nis this?");
   EXPECT_EQ(all[3]["content"], "a\n\nb");
   EXPECT_EQ(all[5]["content"], "/slash");
   EXPECT_EQ(all[6]["role"], "assistant");
-  EXPECT_EQ(json::parse(read_file(again)), json::array({all[0]}));
+  EXPECT_EQ(json::parse(text_of(again)), json::array({all[0]}));
   // What was saved goes on, by the option and by the command.
   const auto loaded = objects(tessera_with(chat({"-q", "--json", "--load", saved}), typed("More?\n")));
   const auto command = objects(tessera_with(chat({"-q", "--json"}), typed("/load " + saved + "\nMore?\n")));
@@ -244,7 +244,7 @@ TEST(Chat, FunctionsAreCalledAndAnswered) {
   EXPECT_EQ(answers[1]["content"], "It is warm.");
   EXPECT_FALSE(answers[1].contains("tool_calls"));
   // A conversation that ends with a result goes on with /retry.
-  auto conversation = json::parse(read_file(saved));
+  auto conversation = json::parse(text_of(saved));
   ASSERT_EQ(conversation.size(), 4u);
   EXPECT_EQ(conversation[2]["role"], "tool");
   EXPECT_EQ(conversation[2]["tool_call_id"], "call00001");
@@ -343,7 +343,7 @@ TEST(ChatTerminal, LinesAreEditedAndComeUpAgain) {
   ASSERT_TRUE(t.shows("4 messages written")) << t.out();
   t.send("/quit\r");
   EXPECT_EQ(t.ends(), 0);
-  const json all = json::parse(read_file(saved));
+  const json all = json::parse(text_of(saved));
   const std::string first = all[0]["content"], second = all[2]["content"];
 #ifdef TESSERA_LIBEDIT
   EXPECT_EQ(first, "What is a\xc3\xa8n\xc3\xa9");
@@ -407,7 +407,7 @@ TEST(Generate, TakesIdsChatsStopsAndGivesLogProbabilities) {
 }
 
 TEST(Documents, CommandsInLlmMdWriteWhatStandsThere) {
-  const std::string page = read_file("docs/llm.md");
+  const std::string page = text_of("docs/llm.md");
   const std::string folder = std::filesystem::path(TESSERA_PROGRAM).parent_path();
   RunOptions shell;
   shell.program = "/bin/sh";
@@ -440,13 +440,13 @@ TEST(Documents, CommandsInLlmMdWriteWhatStandsThere) {
   }
   EXPECT_EQ(commands, 9);
   const std::string block = page.substr(page.find("```cpp\n") + 7);
-  EXPECT_NE(read_file("examples/chat.cpp").find(block.substr(0, block.find("```"))), std::string::npos);
+  EXPECT_NE(text_of("examples/chat.cpp").find(block.substr(0, block.find("```"))), std::string::npos);
   for (const std::string& family : tessera::ChatTemplate::families())
     EXPECT_NE(page.find(family), std::string::npos) << family;
 }
 
 TEST(Documents, TheConversationWithAFunctionIsWhatStandsInLlmMd) {
-  const std::string page = read_file("docs/llm.md"), begin = "```text\n> ";
+  const std::string page = text_of("docs/llm.md"), begin = "```text\n> ";
   ASSERT_NE(page.find(begin), std::string::npos);
   const std::string rest = page.substr(page.find(begin) + begin.size() - 2), block = rest.substr(0, rest.find("```"));
   // What is typed at each prompt, and what comes before the next.

@@ -54,7 +54,7 @@ TEST(TrainLm, WritesAModelThatGenerates) {
     EXPECT_NE(o.out.find(part), std::string::npos) << part << " is not in: " << o.out;
   for (const char* part : {"text: 12,0", "to beat: ", "passes over the text"})
     EXPECT_NE(o.err.find(part), std::string::npos) << part << " is not in: " << o.err;
-  EXPECT_EQ(read_file(csv).rfind("step,samples,rate,loss,held_out_loss,held_out_accuracy\n", 0), 0u);
+  EXPECT_EQ(text_of(csv).rfind("step,samples,rate,loss,held_out_loss,held_out_accuracy\n", 0), 0u);
 
   const Outcome more = train(text, {"--resume", folder / "rhymes.safetensors", "--steps", "160", "--json"});
   ASSERT_EQ(more.code, 0) << more.err;
@@ -97,7 +97,7 @@ TEST(TrainLm, AnInterruptedRunGoesOnToTheSameBits) {
     ASSERT_EQ(train(text, with({"--steps", "50"}, options(whole))).code, 0);
     RunOptions interrupt;
     interrupt.interrupt = [&](const auto&, const auto&) {
-      const std::string rows = read_file(folder / (parts + ".csv"));
+      const std::string rows = text_of(folder / (parts + ".csv"));
       return std::count(rows.begin(), rows.end(), '\n') > 5;
     };
     const Outcome first = train(text, with({"--steps", "50"}, options(parts)), interrupt);
@@ -143,7 +143,7 @@ TEST(TrainLm, WhatCannotBeDoneIsSaid) {
   write_file(name + ".gguf", "something else");
   EXPECT_TRUE(fails(tessera_lm({"train", "lm", "--text", folder / (name + ".txt")}), 1,
                     {name + ".gguf is there already", "--resume " + name + ".safetensors", "--out"}));
-  EXPECT_EQ(read_file(name + ".gguf"), "something else");
+  EXPECT_EQ(text_of(name + ".gguf"), "something else");
   std::filesystem::remove(name + ".gguf");
   RunOptions limited;
   limited.environment["TESSERA_MEMORY_LIMIT"] = "24M";

@@ -96,7 +96,7 @@ TEST(Train, DigitsWritesWhatItLearnedAndHow) {
                              "m.safetensors", "c.csv", "c.svg"})
       EXPECT_NE(o.out.find(part), std::string::npos) << part << " is not in: " << o.out;
 
-    const auto rows = lines_of(read_file(csv));
+    const auto rows = lines_of(text_of(csv));
     ASSERT_EQ(rows.size(), 32u);  // a head, the beginning, each step
     EXPECT_EQ(rows[0], "step,samples,rate,loss,held_out_loss,held_out_accuracy");
     double first = 0, last = 0;
@@ -109,7 +109,7 @@ TEST(Train, DigitsWritesWhatItLearnedAndHow) {
     }
     EXPECT_LT(last, first);
 
-    const std::string picture = read_file(svg);
+    const std::string picture = text_of(svg);
     EXPECT_TRUE(well_formed(picture));
     auto points = points_of(picture);
     std::sort(points.begin(), points.end());
@@ -136,7 +136,7 @@ TEST(Train, AnInterruptedRunGoesOnToTheSameBits) {
     const Arguments digits = with({"digits", "--model", "mlp", "--steps", "60", "--precision", precision}, small);
     ASSERT_EQ(train(with(digits, options("whole"))).code, 0);
     // Interrupted wherever it is by then, once it has steps; and again where it is killed.
-    const auto rows = [&](const std::string& name) { return lines_of(read_file(folder / (name + ".csv"))).size(); };
+    const auto rows = [&](const std::string& name) { return lines_of(text_of(folder / (name + ".csv"))).size(); };
     RunOptions interrupt;
     interrupt.interrupt = [&](const auto&, const auto&) { return rows("parts") > 5; };
     const Outcome first = train(with(digits, options("parts")), interrupt);
@@ -282,7 +282,7 @@ TEST(Train, SpiralsAreToldApartAndDrawn) {
     std::smatch right;
     ASSERT_TRUE(std::regex_search(o.out, right, std::regex("held out  ([0-9.]+) % of 10,000 points"))) << o.out;
     EXPECT_GT(std::stod(right[1]), 90) << o.out;
-    const std::string picture = read_file(svg);
+    const std::string picture = text_of(svg);
     EXPECT_TRUE(well_formed(picture));
     const std::regex circle("<circle ");
     EXPECT_EQ(std::distance(std::sregex_iterator(picture.begin(), picture.end(), circle), std::sregex_iterator()), 600);
@@ -319,7 +319,7 @@ TEST(Train, WhatCannotBeDoneIsSaid) {
   EXPECT_TRUE(fails(train({"digits", "--resume", model, "--model", "conv"}), 1, {"trained with --model mlp"}));
   EXPECT_TRUE(fails(train({"digits", "--resume", model, "--precision", "f16"}), 1, {"trained with --precision f32"}));
   EXPECT_TRUE(fails(train({"digits", "--resume", model, "--steps", "1"}), 1, {"2 steps were already made"}));
-  const std::string whole = read_file(model);
+  const std::string whole = text_of(model);
   write_file(folder / "cut.st", whole.substr(0, whole.size() / 2));
   EXPECT_TRUE(fails(train({"digits", "--resume", folder / "cut.st"}), 1, {"cut.st"}));
   tessera::save_safetensors(folder / "other.st", {{"x", tessera::Array::zeros({3})}});

@@ -33,6 +33,7 @@
 #include "tests/drivers/text/compile.h"
 #include "tests/opencl/fresh_pocl_cache.h"
 #include "tests/support/fake_backends.h"
+#include "tests/support/folder.h"
 #include "tests/support/sanitized.h"
 
 namespace tessera {
@@ -41,6 +42,7 @@ namespace {
 using test::GateTable;
 using test::in_child;
 using test::Made;
+using test::text_of;
 using test::Variables;
 namespace fs = std::filesystem;
 
@@ -211,11 +213,6 @@ std::string ptxas_file() {
   return "";
 }
 
-std::string read_file(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 TEST(Gate, ptx) {
   const std::string ptxas = ptxas_file();
   const fs::path folder = fs::temp_directory_path() / ("tessera-gate-" + std::to_string(::getpid()));
@@ -244,7 +241,7 @@ TEST(Gate, ptx) {
                 const std::string command = "'" + ptxas + "' -v -arch=sm_" + std::to_string(capability) + " '" +
                                             text.string() + "' -o /dev/null > '" + log.string() + "' 2>&1";
                 image.made = std::system(command.c_str()) == 0;
-                image.log = read_file(log);
+                image.log = text_of(log);
                 read_ptxas(image.log, answers);
                 if (!image.made && program.requests.size() == 1) image.log += image.bytes;
                 return image;
@@ -331,7 +328,7 @@ TEST(Gate, clang) {
               architecture + " '" + text.string() + "' -o '" + out.string() + "' > '" + log.string() + "' 2>&1";
           stream::Image image;
           image.made = std::system(command.c_str()) == 0;
-          image.bytes = read_file(out), image.log = read_file(log);
+          image.bytes = text_of(out), image.log = text_of(log);
           read_assembly(image.bytes, answers);
           return image;
         },

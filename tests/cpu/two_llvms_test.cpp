@@ -17,6 +17,7 @@
 #include "tessera/backend/opencl/opencl.h"
 #include "tessera/base/error.h"
 #include "tessera/ir/value.h"
+#include "tests/support/folder.h"
 
 namespace tessera {
 namespace {
@@ -88,11 +89,10 @@ int run(bool cpu_first) {
 class TwoLlvms : public ::testing::TestWithParam<bool> {};
 
 TEST_P(TwoLlvms, CompileInOneProcess) {
-  std::string cache = (std::filesystem::temp_directory_path() / "tessera-pocl-XXXXXX").string();
-  ASSERT_NE(::mkdtemp(cache.data()), nullptr);
+  const test::Folder cache;
   const pid_t child = ::fork();  // this process has opened neither
   if (child == 0) {
-    ::setenv("POCL_CACHE_DIR", cache.c_str(), 1);
+    ::setenv("POCL_CACHE_DIR", cache.path().c_str(), 1);
     ::alarm(240);
     const int code = run(GetParam());
     std::fflush(stderr);
@@ -100,8 +100,6 @@ TEST_P(TwoLlvms, CompileInOneProcess) {
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
-  std::error_code ignored;
-  std::filesystem::remove_all(cache, ignored);
   ASSERT_TRUE(WIFEXITED(status)) << "the process was ended by signal " << WTERMSIG(status);
   if (WEXITSTATUS(status) == no_pocl)
     GTEST_SKIP() << "no OpenCL device that is a CPU: PoCL (pocl-opencl-icd) is not installed";

@@ -11,6 +11,7 @@
 #include "tessera/backend/common/causes.h"
 #include "tessera/base/os/library_search.h"
 #include "tests/support/errors.h"
+#include "tests/support/folder.h"
 #include "tests/support/in_child.h"
 
 namespace tessera {
@@ -22,13 +23,7 @@ using test::Variables;
 
 class Machine : public ::testing::Test {
  protected:
-  Machine() {
-    std::string name = (fs::temp_directory_path() / "tessera-machine-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    root = name;
-    chmod(name.c_str(), 0755);
-  }
-  ~Machine() override { fs::remove_all(root); }
+  Machine() { chmod(root.c_str(), 0755); }
 
   void file(const std::string& path, const std::string& text = "", mode_t mode = 0666) {
     fs::create_directories((root / path).parent_path());
@@ -57,7 +52,8 @@ class Machine : public ::testing::Test {
       return backend::why_no_device(vendor, variables, library);
     });
   }
-  fs::path root;
+  const test::Folder made;
+  const fs::path root = made.path();
 };
 
 TEST_F(Machine, WithoutACardSaysSo) {

@@ -10,12 +10,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "tessera/array/array.h"
 #include "tessera/base/error.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_backends.h"
+#include "tests/support/folder.h"
 #include "tests/support/in_child.h"
 
 namespace tessera {
@@ -24,12 +24,9 @@ namespace {
 namespace fs = std::filesystem;
 using test::expect_has;
 using test::fake_library;
+using test::text_of;
 using test::Variables;
 
-std::string text_of(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 constexpr Device cuda0 = {Backend::cuda, 0};
 std::string computes(Device device) {
   try {
@@ -50,17 +47,10 @@ std::string computes_and_state(Device device) {
 class Trial : public ::testing::Test {
  protected:
   Trial() {
-    std::string name = (fs::temp_directory_path() / "tessera-trial-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    folder = name;
     // A probe that leaves a line each time it is started.
     std::ofstream(probe()) << "#!/bin/sh\necho \"$@\" >> " << (folder / "started") << "\nexec " << TESSERA_SHOWN_PROBE
                            << " \"$@\"\n";
     fs::permissions(probe(), fs::perms::owner_all);
-  }
-  ~Trial() override {
-    std::error_code ignored;
-    fs::remove_all(folder, ignored);
   }
   std::string probe() const { return folder / "probe"; }
   /// In front of fake_cuda, to do what `mode` says (tests/drivers/hostile/hostile_cuda.cpp), which is no part of the
@@ -93,7 +83,8 @@ class Trial : public ::testing::Test {
       if (entry.path().filename().string().starts_with(beginning)) files.push_back(entry.path());
     return files;
   }
-  fs::path folder;
+  const test::Folder made;
+  const fs::path folder = made.path();
 };
 
 TEST_F(Trial, CostsOneProbeForEachDeviceThatIsOpenedAndIsRemembered) {

@@ -163,7 +163,7 @@ TEST(Probe, AnswersWhereTheProgramIsProcessOneAsInAContainer) {
                               " TESSERA_NVRTC_LIBRARY=" + fake("nvrtc") + " " + unshare + TESSERA_PROGRAM +
                               " devices --list-only >" + (folder / "out");
   EXPECT_EQ(std::system(command.c_str()), 0);
-  expect_has(read_file(folder / "out"), {"(cuda): enumerated", "[cuda:0]"});
+  expect_has(text_of(folder / "out"), {"(cuda): enumerated", "[cuda:0]"});
 }
 
 /// What the loader opened in the program and in every process that it started.
@@ -176,7 +176,7 @@ std::string opened_files(std::vector<std::string> arguments, std::map<std::strin
   EXPECT_EQ(o.code, 0) << o.err;
   std::string all;
   for (const auto& entry : std::filesystem::directory_iterator(folder / ""))
-    if (entry.path().filename().string().rfind("loader.", 0) == 0) all += read_file(entry.path());
+    if (entry.path().filename().string().rfind("loader.", 0) == 0) all += text_of(entry.path());
   return all;
 }
 

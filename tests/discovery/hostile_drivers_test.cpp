@@ -120,7 +120,7 @@ struct Process {
 /// A file of a process in /proc; empty if that has ended, also in the middle of reading.
 std::string file_of(int process, const char* name) {
   try {
-    return read_file("/proc/" + std::to_string(process) + "/" + name);
+    return text_of("/proc/" + std::to_string(process) + "/" + name);
   } catch (const std::ios_base::failure&) {
     return {};
   }

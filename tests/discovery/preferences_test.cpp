@@ -18,6 +18,7 @@
 #include "tessera/device/selection/preferences.h"
 #include "tessera/device/selection/preferences_file.h"
 #include "tests/support/errors.h"
+#include "tests/support/folder.h"
 #include "tests/support/fresh_process.h"
 
 namespace tessera {
@@ -44,24 +45,17 @@ std::string read(const fs::path& file) {
 
 /// HOME and the working directory (below it) in a new folder, which goes when the test ends.
 struct Place {
-  fs::path root, home, project, project_file, user_file;
+  const test::Folder made;
+  const fs::path root = made.path(), home = root / "home", project = home / "work" / "project",
+                 project_file = project / "tessera.toml", user_file = home / ".config" / "tessera" / "config.toml";
   Place() {
-    std::string name = (fs::temp_directory_path() / "tessera-preferences-XXXXXX").string();
-    root = fs::canonical(::mkdtemp(name.data()));
-    home = root / "home";
-    project = home / "work" / "project";
-    project_file = project / "tessera.toml";
-    user_file = home / ".config" / "tessera" / "config.toml";
     fs::create_directories(project / "deep" / "er");
     fs::current_path(project);
     ::setenv("HOME", (home.string() + "/").c_str(), 1);  // a slash at the end is nothing
     ::unsetenv("XDG_CONFIG_HOME");
     ::unsetenv("TESSERA_DEVICE");
   }
-  ~Place() {
-    fs::current_path("/");
-    fs::remove_all(root);
-  }
+  ~Place() { fs::current_path("/"); }
 };
 
 const Device cpu0{Backend::cpu, 0}, cuda0{Backend::cuda, 0}, cuda1{Backend::cuda, 1}, cuda2{Backend::cuda, 2};

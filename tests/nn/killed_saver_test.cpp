@@ -23,11 +23,6 @@
 namespace tessera {
 namespace {
 
-std::string text_of_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 /// Writes one of two contents to a file: the same bytes each time.
 using Save = std::function<void(int which, const std::string& path)>;
 
@@ -75,8 +70,8 @@ void expect_whole(const Save& save, const std::function<void(const std::string& 
   std::string contents[2];
   for (const int which : {0, 1}) {
     for (const char* name : {"a", "b"}) save(which, folder / name);
-    contents[which] = text_of_file(folder / "a");
-    ASSERT_TRUE(contents[which] == text_of_file(folder / "b")) << "saving twice gives other bytes";
+    contents[which] = test::text_of(folder / "a");
+    ASSERT_TRUE(contents[which] == test::text_of(folder / "b")) << "saving twice gives other bytes";
   }
   ASSERT_FALSE(contents[0] == contents[1]);
   std::mt19937_64 random(test_seed());
@@ -85,7 +80,7 @@ void expect_whole(const Save& save, const std::function<void(const std::string& 
   int left[2] = {0, 0}, midway = 0;
   for (int k = 0; k < kills; ++k) {
     ASSERT_NO_FATAL_FAILURE(save_until_killed(path, random)) << "kill " << k;
-    const std::string now = text_of_file(path);
+    const std::string now = test::text_of(path);
     ASSERT_TRUE(now == contents[0] || now == contents[1])
         << "kill " << k << ", seed " << test_seed() << ": " << now.size() << " bytes, of neither";
     ++left[now == contents[1]];

@@ -31,10 +31,6 @@ std::vector<std::vector<float>> values(const M& model) {
   for_each_array(model, [&](const Array& a) { out.push_back(a.to_vector<float>()); });
   return out;
 }
-std::string text_of_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 void write_file(const std::filesystem::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
 }
@@ -52,7 +48,7 @@ TEST_P(OnEveryDevice, WhatIsSavedOnOneDeviceLoadsOnAny) {
     EXPECT_EQ(values(loaded), values(model)) << to_string(other);
     EXPECT_EQ(loaded.get<0>().weight.device(), other);
     save_model(loaded, folder / "b.safetensors", {{"task", "test"}});
-    EXPECT_EQ(text_of_file(folder / "b.safetensors") == text_of_file(folder / "a.safetensors"), true)
+    EXPECT_EQ(test::text_of(folder / "b.safetensors") == test::text_of(folder / "a.safetensors"), true)
         << "the same bytes from " << to_string(other);
   }
 }
@@ -81,7 +77,7 @@ TEST(SavedModel, WhatWasChangedIsRefused) {
   const test::Folder folder;
   const std::string path = folder / "a.safetensors";
   save_model(network(), path);
-  const std::string whole = text_of_file(path);
+  const std::string whole = test::text_of(path);
   auto model = network(2);
   const auto before = values(model);
   std::mt19937_64 random(test_seed());

@@ -91,13 +91,13 @@ TEST_F(VerifyModel, WritesAndChecksCertificates) {
   EXPECT_EQ(stale.code, 1);
   EXPECT_TRUE(holds(stale.out, "void:\n  array 0.bias has other elements\n"));
   // What is not proven has no certificate; the one that is there stays.
-  const std::string before = test::read_file(proof);
+  const std::string before = test::text_of(proof);
   const Outcome none =
       verify({"--certificate", proof, "--property",
               asked(R"j({"input": {"shape": [2], "low": -1, "high": 1}, "property": "bounded(0, 1)"})j")});
   EXPECT_EQ(none.code, 1);
   EXPECT_TRUE(holds(none.out, "no certificate is written"));
-  EXPECT_EQ(test::read_file(proof), before);
+  EXPECT_EQ(test::text_of(proof), before);
 }
 
 TEST_F(VerifyModel, TakesWhatTrainWrites) {
