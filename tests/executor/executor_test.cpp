@@ -15,6 +15,7 @@
 #include "tessera/executor/executor.h"
 #include "tests/executor/nodes.h"
 #include "tests/support/errors.h"
+#include "tests/support/sanitized.h"
 
 namespace tessera::executor {
 namespace {
@@ -337,6 +338,8 @@ TEST(Order, AMillionNodesInALoopTakeNoMoreMemory) {
 // -------------------------------------------------------------------------------------------------------------
 
 TEST(Fork, NodesRunInTheChildAtAnyMoment) {
+  if (test::thread_sanitized)  // seen in one of some 300 forks: the child stood in the sanitizer's own allocator
+    GTEST_SKIP() << "in builds without the thread sanitizer: it may fork while a thread holds its allocator's lock";
   std::mt19937_64 random(test_seed());
   for (int round = 0; round < 30; ++round) {
     ::fflush(nullptr);
@@ -350,7 +353,7 @@ TEST(Fork, NodesRunInTheChildAtAnyMoment) {
         while (!over) {
           submit(group, [] {});
           group.admit();
-          std::this_thread::sleep_for(std::chrono::microseconds(20));  // sanitizers keep memory for each
+          std::this_thread::sleep_for(std::chrono::microseconds(20));  // the address sanitizer keeps memory for each
         }
       });
       std::atomic<bool> let_go = false;
