@@ -170,7 +170,7 @@ class Executor {
     return room_.load(std::memory_order_relaxed) < 0 || asking_.load(std::memory_order_relaxed) != 0;
   }
   bool sleep();
-  bool sleep_until_called(int& from);
+  bool sleep_until_called(int& from);  // the core of who called, or -1
   void wake() noexcept;
   /// With lock_ held: how many sleepers to notify. `core`: that of who calls and goes on; -1: it sleeps.
   unsigned call(unsigned threads, int core) noexcept;
