@@ -14,6 +14,7 @@
 #include "command.h"
 #include "measure.h"
 #include "terminal.h"
+#include "tessera/base/printable.h"
 #include "tessera/tessera.h"
 
 namespace tessera::app {

@@ -13,6 +13,7 @@
 #include "terminal.h"
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
+#include "tessera/base/printable.h"
 #include "tessera/device/launch/kernel_cache.h"
 
 namespace tessera::app {

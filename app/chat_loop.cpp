@@ -16,6 +16,7 @@
 #include "line_reader.h"
 #include "terminal.h"
 #include "tessera/base/error.h"
+#include "tessera/base/printable.h"
 
 namespace tessera::app {
 namespace {

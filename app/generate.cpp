@@ -18,6 +18,7 @@
 #include "model_options.h"
 #include "terminal.h"
 #include "tessera/base/config.h"
+#include "tessera/base/printable.h"
 #include "tessera/device/placement/placement_scope.h"
 #include "tessera/device/placement/verify_on.h"
 #include "tessera/llm/chat_session.h"

@@ -10,6 +10,7 @@
 #include "model_files.h"
 #include "terminal.h"
 #include "tessera/base/config.h"
+#include "tessera/base/printable.h"
 #include "tessera/llm/estimate.h"
 #include "tessera/llm/inspect.h"
 

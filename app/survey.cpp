@@ -7,6 +7,7 @@
 
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
+#include "tessera/base/printable.h"
 
 namespace tessera::app {
 

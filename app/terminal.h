@@ -54,12 +54,6 @@ class Style {
 /// behind `indent` spaces. The first line is taken to start at `column`. Words longer than a line stay whole.
 std::string wrapped(std::string_view text, std::size_t indent, std::size_t width, std::size_t column);
 
-/// "1 token", "2 tokens".
-template <class Count>
-std::string counted(Count count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
 /// Characters that a UTF-8 text takes on a terminal, wide ones counted once; for padding tables.
 std::size_t text_width(std::string_view text);
 /// `text` and spaces up to `width` characters.

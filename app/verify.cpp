@@ -12,6 +12,7 @@
 #include "command.h"
 #include "terminal.h"
 #include "tessera/base/error.h"
+#include "tessera/base/printable.h"
 #include "tessera/device/placement/placement_scope.h"
 #include "tessera/ops/catalogue.h"
 

@@ -11,6 +11,7 @@
 #include "interrupts.h"
 #include "terminal.h"
 #include "tessera/base/os/input_file.h"
+#include "tessera/base/printable.h"
 #include "tessera/base/sha256.h"
 #include "tessera/llm/language_model.h"
 #include "train/lm_model.h"

@@ -14,6 +14,7 @@
 #include "interrupts.h"
 #include "terminal.h"
 #include "tessera/base/os/replace_file.h"
+#include "tessera/base/printable.h"
 
 namespace tessera::app {
 namespace {

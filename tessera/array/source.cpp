@@ -8,6 +8,7 @@
 #include "tessera/array/flushing.h"
 #include "tessera/array/fusion_trace.h"
 #include "tessera/base/log.h"
+#include "tessera/base/printable.h"
 #include "tessera/device/queue/recorder.h"
 #include "tessera/device/settings.h"
 
@@ -24,13 +25,10 @@ bool fusion_traced() { return trace_requested.load(std::memory_order_relaxed) ||
 
 void trace_flush(const Fused& fused, const char* rule) {
   if (!fusion_traced()) return;
-  const auto number = [](std::size_t n, const char* what) {
-    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-  };
   logging::print(fmt::format("fused {} on {}: {}, {}, {}: {}", operation_names(fused.structure()),
-                             to_string(fused.device()), number(fused.operations(), "operation"),
-                             number(fused.inputs().size(), "input"), number(fused.structure().outputs.size(), "output"),
-                             rule));
+                             to_string(fused.device()), counted(fused.operations(), "operation"),
+                             counted(fused.inputs().size(), "input"),
+                             counted(fused.structure().outputs.size(), "output"), rule));
 }
 
 std::shared_ptr<Source> Source::of(std::shared_ptr<Storage> storage, DType dtype) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Text that came from outside (a driver's names, a compiler's log) as text that can be shown: it moves no cursor, sets
-// no title, and is valid in JSON.
+// no title, and is valid in JSON. And counts in sentences.
 #pragma once
 
 #include <string>
@@ -17,5 +17,11 @@ inline constexpr std::size_t longest_name = 256;
 std::string printable_name(std::string_view text);
 /// The same for text of several lines: line breaks and tabs stay, and nothing is shortened.
 std::string printable_text(std::string_view text);
+
+/// "1 token", "2 tokens".
+template <class Count>
+std::string counted(Count count, std::string_view what) {
+  return std::to_string(count).append(" ").append(what).append(count == 1 ? "" : "s");
+}
 
 }  // namespace tessera

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations over the threads of a subgroup or a block. They go through the lanes in order, so results are the same on
 // every run; which threads take part is checked when checks are on.
+#include "tessera/base/printable.h"
 #include "tessera/ir/interpreter/checker.h"
 
 namespace tessera::ir::engine {
-
-namespace {
-
-std::string counted(std::uint32_t n) { return std::to_string(n) + (n == 1 ? " thread" : " threads"); }
-
-}  // namespace
 
 void require_all(Machine& m, const Instruction& i, std::uint32_t begin, std::uint32_t end, const char* group) {
   std::uint32_t active = 0, here = begin, missing = end;
@@ -29,9 +24,9 @@ void require_all(Machine& m, const Instruction& i, std::uint32_t begin, std::uin
       {.kind = Finding::Kind::divergence,
        .node = i.node,
        .lane = here,
-       .wrong = op + " is reached by " + counted(active) + " of the " + std::to_string(end - begin) + " of its " +
-                group + ": " + m.thread_text(m.block, here) + " is there, " + m.thread_text(m.block, missing) +
-                " is not",
+       .wrong = op + " is reached by " + counted(active, "thread") + " of the " + std::to_string(end - begin) +
+                " of its " + group + ": " + m.thread_text(m.block, here) + " is there, " +
+                m.thread_text(m.block, missing) + " is not",
        .todo =
            "Every thread must come by: move it out of the if_ or loop, and let only the work depend on the thread"});
 }
