@@ -37,11 +37,6 @@ void write(const fs::path& file, const std::string& text) {
   fs::create_directories(file.parent_path());
   std::ofstream(file) << text;
 }
-std::string read(const fs::path& file) {
-  std::stringstream text;
-  text << std::ifstream(file).rdbuf();
-  return text.str();
-}
 
 /// HOME and the working directory (below it) in a new folder, which goes when the test ends.
 struct Place {
@@ -129,7 +124,7 @@ TEST(Preferences, TheIdentityWinsOverTheNumberAndThatIsTold) {
     const Place place;
     machine({"pci:0000:3b:00.0", "pci:0000:5e:00.0"});
     set_preferred_device(cuda1, project);
-    expect_has(read(place.project_file),
+    expect_has(test::text_of(place.project_file),
                {"prefer = \"cuda:1\"", "identity = \"pci:0000:5e:00.0\"", "name = \"test device 1\""});
     EXPECT_EQ(current_device(), cuda1);
     machine({"pci:0000:5e:00.0", "pci:0000:3b:00.0"});  // another card was put in front
@@ -209,7 +204,7 @@ TEST(Preferences, AnythingWrongInAFileIsAnErrorWithLineAndColumn) {
       rescan();
       expect_throw<Error>([] { current_device(); }, {place.project_file.string() + c.where, c.wrong});
       expect_throw<Error>([] { why_current_device(); }, {place.project_file.string() + c.where});
-      EXPECT_EQ(read(place.project_file), c.text);
+      EXPECT_EQ(test::text_of(place.project_file), c.text);
       DeviceScope scope(cpu0);  // a scope needs no file
       EXPECT_EQ(current_device(), cpu0);
     }
@@ -229,7 +224,7 @@ TEST(Preferences, AreWrittenWithoutTouchingTheRestAndTakeEffectAtOnce) {
     set_preferred_device(cpu0, user);
     EXPECT_EQ(current_device(), cpu0) << "no restart";
     EXPECT_EQ(gpu_device({.index = 1}), cuda1) << "an explicit index counts more";
-    EXPECT_EQ(read(place.user_file), "[device]\nprefer = \"cpu:0\"\nname = \"test device 0\"\n");
+    EXPECT_EQ(test::text_of(place.user_file), "[device]\nprefer = \"cpu:0\"\nname = \"test device 0\"\n");
     const fs::path same_file = place.home / "same";
     fs::create_hard_link(place.user_file, same_file);
     set_preferred_device(cpu0, user);
@@ -237,29 +232,29 @@ TEST(Preferences, AreWrittenWithoutTouchingTheRestAndTakeEffectAtOnce) {
     set_preferred_device(std::nullopt, user);
     EXPECT_FALSE(fs::equivalent(place.user_file, same_file));
     EXPECT_EQ(current_device(), cuda0);
-    EXPECT_EQ(read(place.user_file), "[device]\n");
+    EXPECT_EQ(test::text_of(place.user_file), "[device]\n");
 
     write(place.project_file, "# Ours. ü\r\n\n[device]   # table\n# which\n prefer = 'cuda:1' # the quiet one\n# end");
     fs::permissions(place.project_file, fs::perms{0640});
     set_preferred_device(cuda2, project);
     EXPECT_EQ(current_device(), cuda2);
-    EXPECT_EQ(read(place.project_file),
+    EXPECT_EQ(test::text_of(place.project_file),
               "# Ours. ü\r\n\n[device]   # table\n# which\n prefer = \"cuda:2\" # the quiet one\n"
               "identity = \"pci:\\\"2\\\\\"\nname = \"test device 2\"\n# end\n");
     EXPECT_EQ(fs::status(place.project_file).permissions(), fs::perms{0640});
     EXPECT_EQ(read_preference(project)->identity, "pci:\"2\\");
     set_preferred_device(cuda1, project);  // has no identity
-    EXPECT_EQ(read(place.project_file),
+    EXPECT_EQ(test::text_of(place.project_file),
               "# Ours. ü\r\n\n[device]   # table\n# which\n prefer = \"cuda:1\" # the quiet one\n"
               "name = \"test device 1\"\n# end\n");
     set_preferred_device(std::nullopt, project);
-    EXPECT_EQ(read(place.project_file), "# Ours. ü\r\n\n[device]   # table\n# which\n# end\n");
+    EXPECT_EQ(test::text_of(place.project_file), "# Ours. ü\r\n\n[device]   # table\n# which\n# end\n");
 
     EXPECT_THROW(set_preferred_device(Device{Backend::cuda, 9}, project), DeviceError);
     for (const char* kept : {"device = { prefer = \"cpu\" }\n", "device.prefer = \"cpu\"\n", "x = 1\n", "[device\n"}) {
       write(place.project_file, kept);
       expect_throw<FormatError>([] { set_preferred_device(cuda0, project); }, {place.project_file.string()});
-      EXPECT_EQ(read(place.project_file), kept);
+      EXPECT_EQ(test::text_of(place.project_file), kept);
     }
     fs::remove(place.project_file);
     set_preferred_device(std::nullopt, project);
@@ -383,7 +378,7 @@ TEST(Preferences, ASymbolicLinkStaysAndAFolderThatCannotBeWrittenIsAnError) {
     fs::create_symlink(place.home / "kept.toml", place.project_file);
     set_preferred_device(cuda0, project);
     EXPECT_TRUE(fs::is_symlink(place.project_file));
-    expect_has(read(place.home / "kept.toml"), {"cuda:0"});
+    expect_has(test::text_of(place.home / "kept.toml"), {"cuda:0"});
     ::setenv("XDG_CONFIG_HOME", "/proc/nowhere", 1);
     expect_throw<ArgumentError>([] { set_preferred_device(cuda0, user); }, {"/proc/nowhere/tessera/config.toml"});
   });
@@ -434,7 +429,7 @@ TEST(Preferences, FilesOfOthersAndPipesAreNotReadAndThatIsSaidOnce) {
       expect_throw<ArgumentError>([&] { set_preferred_device(cuda0, file == place.user_file ? user : project); },
                                   {file.string(), "it belongs to another user (number 65534)"});
       said = ::testing::internal::GetCapturedStderr();
-      EXPECT_EQ(read(file), text);
+      EXPECT_EQ(test::text_of(file), text);
       fs::remove(file);
       write(place.root / "others.toml", text);
       fs::create_symlink(place.root / "others.toml", file);

@@ -6,25 +6,18 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <string>
+
+#include "tests/support/folder.h"
 
 namespace tessera::test {
 
 /// PoCL would keep compiled kernels in the user's home, and a warm cache would hide faults of compiling.
 class FreshCache : public ::testing::Environment {
  public:
-  FreshCache() {
-    std::string name = (std::filesystem::temp_directory_path() / "tessera-pocl-XXXXXX").string();
-    if (mkdtemp(name.data())) folder_ = name, setenv("POCL_CACHE_DIR", name.c_str(), 1);
-  }
-  ~FreshCache() override {
-    std::error_code ignored;
-    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
-  }
+  FreshCache() { setenv("POCL_CACHE_DIR", folder_.path().c_str(), 1); }
 
  private:
-  std::string folder_;
+  const Folder folder_;
 };
 inline const auto* fresh_cache = ::testing::AddGlobalTestEnvironment(new FreshCache);
 

@@ -23,12 +23,6 @@ using test::OnEveryDevice;
 using test::varied;
 TESSERA_ON_EVERY_DEVICE();
 
-std::string read(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 void write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 
 auto network(std::mt19937_64& random) {
@@ -145,7 +139,7 @@ TEST(Certificates, WhatIsEditedInTheFileIsNamed) {
   const Proof proof = prove(model, tight(model, box, random), box);
   ASSERT_EQ(proof.verdict, Verdict::proven) << to_string(proof);
   save_certificate(certificate_of(model, proof), file);
-  const std::string good = read(file);
+  const std::string good = test::text_of(file);
   const auto checked = [&](const std::function<void(Json&)>& edit, bool with_hashes = false) {
     Json json = Json::parse(good);
     edit(json);
