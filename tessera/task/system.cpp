@@ -14,6 +14,8 @@
 
 #include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
+#include "tessera/base/os/main_end.h"
+#include "tessera/base/printable.h"
 #include "tessera/device/memory/storage.h"
 #include "tessera/device/selection/open_device.h"
 #include "tessera/device/settings.h"
@@ -67,30 +69,42 @@ void forget_told(System& system) {
   std::erase_if(system.failed, [](const Failed& f) { return f.failure->origin->told.load(std::memory_order_relaxed); });
 }
 
-// Tasks that have not begun do not run; those that run are waited for as long as drivers are. Runs before static
-// objects that were there before the first task are destroyed.
+// Tasks of these groups that have not begun do not run; those that run are waited for as long as drivers are.
+void end_tasks_of(const std::vector<DeviceTasks*>& groups) {
+  const auto count = [&] {
+    std::uint32_t left = 0;
+    for (const DeviceTasks* g : groups) left += g->under_way();
+    return left;
+  };
+  std::uint32_t left = 0;
+  if (executor::Executor::current() != nullptr || count() == 0) return;
+  for (DeviceTasks* g : groups) g->cancel();
+  const int seconds = settings().probe_timeout;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  while ((left = count()) != 0 && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  if (left == 0) return;
+  logging::warn(
+      fmt::format("{} did not end within {} s of the program's end, which goes on without {} "
+                  "(TESSERA_PROBE_TIMEOUT sets the seconds)",
+                  counted(left, "task"), seconds, left == 1 ? "it" : "them"));
+}
+
+// Before objects of the drivers' libraries are destroyed: these tasks may have kernels compiled.
+void end_tasks_of_drivers() {
+  try {
+    std::vector<DeviceTasks*> groups = DeviceTasks::all();
+    std::erase_if(groups, [](const DeviceTasks* g) { return is_built_in(g->device.backend); });
+    end_tasks_of(groups);
+  } catch (const std::exception&) {  // no memory for a text, or a setting that cannot be read
+  }
+}
+
+// Runs before static objects that were there before the first task are destroyed.
 void end_tasks() {
   try {
     System& system = *process;
-    std::vector<DeviceTasks*> groups = DeviceTasks::all();
-    std::uint32_t left = 0;
-    const auto count = [&] {
-      left = 0;
-      for (const DeviceTasks* g : groups) left += g->under_way();
-      return left;
-    };
-    if (executor::Executor::current() == nullptr && count() != 0) {
-      for (DeviceTasks* g : groups) g->cancel();
-      const int seconds = settings().probe_timeout;
-      const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-      while (count() != 0 && std::chrono::steady_clock::now() < until)
-        std::this_thread::sleep_for(std::chrono::microseconds(200));
-      if (left != 0)
-        logging::warn(
-            fmt::format("{} tasks did not end within {} s of the program's end, which goes on without them "
-                        "(TESSERA_PROBE_TIMEOUT sets the seconds)",
-                        left, seconds));
-    }
+    end_tasks_of(DeviceTasks::all());
     const std::scoped_lock hold(system.lock);
     forget_told(system);
     for (const Failed& f : system.failed) {
@@ -138,6 +152,7 @@ std::vector<DeviceTasks*> DeviceTasks::all() {
 void seeing::at_exit() {
   static const int registered = std::atexit(end_tasks);
   static_cast<void>(registered);
+  os::at_main_end(end_tasks_of_drivers);
 }
 
 void DeviceTasks::failed(const executor::Node& node) noexcept { remember_failure(node, device); }

@@ -16,6 +16,7 @@
 #include "tessera/device/launch/kernel.h"
 #include "tessera/ir/value.h"
 #include "tests/support/errors.h"
+#include "tests/support/folder.h"
 #include "tests/support/fresh_process.h"
 #include "tests/support/test_driver.h"
 
@@ -247,6 +248,43 @@ TEST(Exit, WorkThatNeverEndsIsWaitedForOnlySoLong) {
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   EXPECT_GE(took.count(), 1);
   EXPECT_LT(took.count(), 30);
+}
+
+/// A driver may compile a kernel when it first runs (PoCL), here while the process ends, with a compiler whose static
+/// objects are younger than every handler at exit.
+class OpenclAtExit : public ::testing::TestWithParam<int> {
+ public:
+  static constexpr int no_device = 77, ended = 42;
+  /// The exit code of a process that finds nothing compiled, queues kernels and then does `leave`.
+  static int leave_with_queued_work(const std::function<void(const std::function<void()>&)>& leave) {
+    const test::Folder folder;
+    return exit_code_of([&] {
+      ::setenv("POCL_CACHE_DIR", (folder / "pocl").c_str(), 1);
+      ::setenv("TESSERA_CACHE_DIR", (folder / "tessera").c_str(), 1);
+      if (discover(Backend::opencl).devices.empty()) ::_exit(no_device);
+      static std::function<void()> last = [] { ::_exit(ended); };
+      at_the_end.work = &last;
+      leave([] {
+        const Device device{Backend::opencl, 0};
+        static auto from = memory(device, 6400), to = memory(device, 6400);
+        for (const float plus : {1.0f, 2.0f, 3.0f, 4.0f})
+          turning(plus).launch({100, 1, 1}, {view(from, 6400), view(to, 6400)});
+      });
+    });
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Repeated, OpenclAtExit, ::testing::Range(0, 2));
+
+TEST_P(OpenclAtExit, QueuedWorkEndsWhenMainReturns) {
+  const int code = leave_with_queued_work([](const auto& queue) { queue(); });
+  if (code == no_device) GTEST_SKIP() << "no OpenCL device";
+  EXPECT_EQ(code, ended);
+}
+
+TEST_P(OpenclAtExit, QueuedWorkOfOtherThreadsEndsWhenMainReturns) {
+  const int code = leave_with_queued_work([](const auto& queue) { std::thread(queue).join(); });
+  if (code == no_device) GTEST_SKIP() << "no OpenCL device";
+  EXPECT_EQ(code, ended);
 }
 
 }  // namespace

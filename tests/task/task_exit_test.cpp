@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <thread>
 
+#include "tessera/array/array.h"
 #include "tessera/task/synchronize.h"
 #include "tessera/task/task.h"
 #include "tests/executor/nodes.h"
 #include "tests/support/errors.h"
+#include "tests/support/folder.h"
 #include "tests/support/fresh_process.h"
 #include "tests/support/in_child.h"
 
@@ -91,6 +93,30 @@ TEST(Exit, ReportsAnErrorThatNobodyAskedFor) {
   expect_has(text, {"task quiet failed", "nobody asked", "oops"});
   EXPECT_EQ(text.find("asked failed"), std::string::npos) << text;
   EXPECT_EQ(std::ranges::count(text, '\n'), 1) << text;
+}
+
+TEST(Exit, TasksOfADriverEndBeforeItsStaticObjects) {
+  const test::Folder folder;
+  constexpr int no_device = 77;
+  const auto [text, status] = test::errors_at_exit([&] {
+    ::setenv("POCL_CACHE_DIR", (folder / "pocl").c_str(), 1);
+    ::setenv("TESSERA_CACHE_DIR", (folder / "tessera").c_str(), 1);
+    if (discover(Backend::opencl).devices.empty()) ::_exit(no_device);
+    static std::atomic<bool> begun = false, ended = false;
+    at_the_end.check = [] {
+      if (!ended) ::_exit(3);
+    };
+    spawn({.scope = Scope({Device{Backend::opencl, 0}})}, [] {
+      const DeviceScope scope({Backend::opencl, 0});
+      const Array x = Array::full({1000}, 0.5f);
+      begun = true;
+      std::this_thread::sleep_for(500ms);
+      ended = (silu(x) * 2.0f + x).to_vector<float>()[999] > 1;
+    });
+    while (!begun) std::this_thread::yield();
+  });
+  if (status == no_device) GTEST_SKIP() << "no OpenCL device";
+  EXPECT_EQ(status, 0) << text;
 }
 
 }  // namespace

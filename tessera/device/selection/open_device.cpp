@@ -17,6 +17,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
+#include "tessera/base/os/main_end.h"
 #include "tessera/base/os/system.h"
 #include "tessera/device/discovery/discovery.h"
 #include "tessera/device/discovery/verify_device.h"
@@ -54,11 +55,11 @@ void print_stats() noexcept {
   }
 }
 
-/// Waits for all work once, while drivers still live; from then on nothing of ours calls them. On a thread of its own,
-/// since the one that ends the process has lost its thread_local objects, drivers' too; and not for ever.
-void drain_at_exit() {
-  if (detail::at_exit.exchange(true)) return;
-  print_stats();
+/// Waits for all work. On a thread of its own, since the one that ends the process has lost its thread_local objects,
+/// drivers' too; and not for ever.
+void wait_for_work() {
+  static constinit std::atomic<bool> gave_up = false;
+  if (gave_up) return;
   try {
     if (std::ranges::all_of(open_devices(), [](const OpenDevice* d) { return is_built_in(d->device.backend); }))
       return OpenDevice::drain();  // our own code, which waits for nothing
@@ -86,12 +87,26 @@ void drain_at_exit() {
     }
     hold.unlock();
     thread.detach();
+    gave_up = true;
     logging::warn(fmt::format(
         "work did not end within {} s of the program's end, which goes on without it (TESSERA_PROBE_TIMEOUT sets the "
         "seconds)",
         seconds));
   } catch (const std::exception&) {  // no memory, or no thread: then nobody waits
   }
+}
+
+/// A driver may compile a kernel when it first runs, with a compiler whose static objects are younger than our handler
+/// at exit and are destroyed before it runs. So what is queued ends before any handler does.
+void drain_at_main_end() {
+  if (!exiting()) wait_for_work();
+}
+
+/// Waits for what other threads queued since, while drivers still live; from then on nothing of ours calls them.
+void drain_at_exit() {
+  if (detail::at_exit.exchange(true)) return;
+  print_stats();
+  wait_for_work();
 }
 
 /// Throws for a device that computed wrongly before, that its driver did not survive, or whose driver said that it
@@ -225,6 +240,7 @@ OpenDevice& open_now(Device device) {
   open->ordinal = table.count.fetch_add(1);
   // After the driver's library is loaded, so that our drain runs before its own handlers do.
   std::atexit(drain_at_exit);
+  os::at_main_end(drain_at_main_end);
   open->before = table.newest.load(std::memory_order_relaxed);
   while (!table.newest.compare_exchange_weak(open->before, open.get(), std::memory_order_release)) {}
   if (static_cast<std::size_t>(device.index) < fast_indices) {
