@@ -88,6 +88,9 @@ void check_writable(const Array& out);
 void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::span<Array> args,
                     std::optional<Term> last = {});
 
+/// A sum of `count` elements as their mean, of a float dtype. Also for block arrays (task/block_reduce.cpp).
+Array mean_of_sum(Array total, std::int64_t count, DType dtype);
+
 /// The view of an array that a fused kernel reads; computes it if pending.
 StridedView strided(const Array& a, const char* rule);
 

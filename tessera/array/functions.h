@@ -25,6 +25,9 @@ struct Padding {
 /// `a` with elements of `value` around it; one width for each axis.
 Array pad(const Array& a, const std::vector<Padding>& widths, double value = 0);
 
+/// A view with the dimensions reversed: rows as columns.
+inline Array transpose(const Array& a) { return a.transpose(); }
+
 /// The elements of `axes` (all if empty) in the opposite order. A copy.
 Array flip(const Array& a, std::vector<int> axes = {});
 

@@ -549,6 +549,11 @@ Array sum(Array a, std::vector<int> axes, bool keep) {
   return operation.made(reduce({"sum", ir::ReduceOp::sum, accumulator_of(t), t}, std::move(a), axes, keep), attributes,
                         sum_rule(axes));
 }
+Array detail::mean_of_sum(Array total, std::int64_t count, DType dtype) {
+  if (is_float(total.dtype())) return (std::move(total) / static_cast<double>(count)).astype(dtype);
+  Array rest = total % count;  // whole parts first: the sum itself may be no value of the float
+  return (std::move(total) / count).astype(dtype) + std::move(rest).astype(dtype) / static_cast<double>(count);
+}
 Array mean(Array a, std::vector<int> axes, bool keep) {
   RuledOperation operation("mean", a);
   const auto attributes = told(axes, keep);
@@ -561,12 +566,9 @@ Array mean(Array a, std::vector<int> axes, bool keep) {
   Array total = reduce({"mean", ir::ReduceOp::sum, sums, sums}, std::move(a), axes, keep);
   if (total.size() == 0) return operation.made(total.astype(t), attributes, sum_rule(axes));
   const std::int64_t count = before / total.size();
-  if (is_float(sums))
-    return operation.made((std::move(total) / static_cast<double>(count)).astype(t), attributes,
-                          sum_rule(axes, 1 / static_cast<double>(count)));
-  Array rest = total % count;  // whole parts first: the sum itself may be no value of the float
-  total = (std::move(total) / count).astype(t) + std::move(rest).astype(t) / static_cast<double>(count);
-  return operation.made(std::move(total), attributes, sum_rule(axes));  // integers have no history
+  // Integers have no history.
+  return operation.made(detail::mean_of_sum(std::move(total), count, t), attributes,
+                        sum_rule(axes, 1 / static_cast<double>(count)));
 }
 Array max(Array a, std::vector<int> axes, bool keep) {
   RuledOperation operation("max", a);

@@ -8,6 +8,7 @@
 
 #include "tessera/array/functions.h"
 #include "tessera/array/generator.h"
+#include "tessera/task/block_access.h"
 
 namespace tessera {
 namespace {
@@ -18,26 +19,22 @@ Shape grid_of(const Shape& shape, const Shape& tile) {
   return grid;
 }
 
-/// The next index of a grid, row by row; false after the last.
-bool next(Shape& index, const Shape& grid) {
-  for (std::size_t d = grid.size(); d-- > 0;) {
-    if (++index[d] < grid[d]) return true;
-    index[d] = 0;
-  }
-  return false;
-}
-
 Array part(const Array& a, const Shape& begin, const Shape& end) {
   Array out = a;
   for (std::size_t d = 0; d < begin.size(); ++d) out = out.slice(static_cast<int>(d), begin[d], end[d]);
   return out;
 }
 
-void check_same(const char* operation, const BlockArray& a, const BlockArray& b) {
-  if (a.shape() != b.shape())
-    fail<ShapeError>({.asked = operation,
-                      .with = {{"left", to_string(a.shape())}, {"right", to_string(b.shape())}},
-                      .wrong = "block arrays of different shapes are not stretched to each other"});
+/// Array::fill takes a double, and so no integer of 64 bits.
+void fill_tile(Array& tile, const ArrayOperand& value) {
+  if (is_int(tile.dtype()) && dtype_size(tile.dtype()) == 8 && value.bits(tile.dtype()))
+    tile.assign(Array::zeros({}, tile.dtype(), tile.device()) + value);
+  else
+    tile.fill(value.value());
+}
+void check_scalar(const char* operation, const ArrayOperand& value) {
+  if (value.is_array())
+    fail<ArgumentError>({.asked = operation, .wrong = "the value is an array", .todo = "Use assign, or from"});
 }
 
 }  // namespace
@@ -104,12 +101,11 @@ BlockArray BlockArray::made(Shape shape, Shape tile, DType dtype, const Scope& s
   BlockArray out = layout(std::move(shape), std::move(tile), dtype);
   if (out.size() == 0) return out;
   const Distribution place = distribution ? distribution : block_cyclic();
-  Shape index(out.grid_.size(), 0);
-  do {
+  for_each_index(out.grid_, [&](const Shape& index) {
     const Device device = place(index, out.grid_, scope.devices());
     const DeviceScope there(device);
     out.tiles_->push_back(tile_at(index, out.origin_of(index), out.extent_of(index), device));
-  } while (next(index, out.grid_));
+  });
   return out;
 }
 
@@ -117,11 +113,15 @@ BlockArray BlockArray::empty(Shape shape, Shape tile, DType dtype, const Scope& 
   return made(std::move(shape), std::move(tile), dtype, scope, by,
               [&](const Shape&, const Shape&, const Shape& extent, Device) { return Array::empty(extent, dtype); });
 }
-BlockArray BlockArray::full(Shape shape, Shape tile, double value, DType dtype, const Scope& scope,
+BlockArray BlockArray::full(Shape shape, Shape tile, const ArrayOperand& value, DType dtype, const Scope& scope,
                             const Distribution& by) {
-  return made(
-      std::move(shape), std::move(tile), dtype, scope, by,
-      [&](const Shape&, const Shape&, const Shape& extent, Device) { return Array::full(extent, value, dtype); });
+  check_scalar("full", value);
+  return made(std::move(shape), std::move(tile), dtype, scope, by,
+              [&](const Shape&, const Shape&, const Shape& extent, Device) {
+                Array made = Array::empty(extent, dtype);
+                fill_tile(made, value);
+                return made;
+              });
 }
 BlockArray BlockArray::zeros(Shape shape, Shape tile, DType dtype, const Scope& scope, const Distribution& by) {
   return full(std::move(shape), std::move(tile), 0, dtype, scope, by);
@@ -183,10 +183,7 @@ Tile BlockArray::tile(const Shape& index) const {
 
 std::vector<Tile> BlockArray::tiles() const {
   std::vector<Tile> all;
-  if (size() == 0) return all;
-  Shape index(grid_.size(), 0);
-  do all.push_back(tile(index));
-  while (next(index, grid_));
+  for_each_index(grid_, [&](const Shape& index) { all.push_back(tile(index)); });
   return all;
 }
 
@@ -200,11 +197,8 @@ Scope BlockArray::scope() const {
 std::string BlockArray::where() const {
   std::string out = fmt::format("{} {} in tiles of {}:", to_string(shape_), dtype_name(dtype_), to_string(tile_));
   std::map<Device, std::string> by_device;
-  if (size() != 0) {
-    Shape index(grid_.size(), 0);
-    do by_device[(*tiles_)[number(index)].device()] += " " + to_string(index);
-    while (next(index, grid_));
-  }
+  for_each_index(grid_,
+                 [&](const Shape& index) { by_device[(*tiles_)[number(index)].device()] += " " + to_string(index); });
   for (const auto& [device, list] : by_device) out += fmt::format("\n  {}:{}", to_string(device), list);
   return out;
 }
@@ -257,8 +251,7 @@ BlockArray BlockArray::slice(const Shape& begin, const Shape& end) const {
                   low[d] += begin[d], high[d] = low[d] + extent[d];
                   first[d] = low[d] / tile_[d], count[d] = (high[d] - 1) / tile_[d] - first[d] + 1;
                 }
-                Shape at(low.size(), 0);
-                do {
+                for_each_index(count, [&](const Shape& at) {
                   Shape index = first;
                   for (std::size_t d = 0; d < index.size(); ++d) index[d] += at[d];
                   const Tile t = tile(index);
@@ -271,7 +264,7 @@ BlockArray BlockArray::slice(const Shape& begin, const Shape& end) const {
                   Array place = part(out, out_from, out_to);
                   const Array piece = part(t.array(), from, to);
                   place.assign(piece.device() == device ? piece : piece.to(device));
-                } while (next(at, count));
+                });
                 return out;
               });
 }
@@ -315,8 +308,9 @@ void BlockArray::assign(const Shape& begin, const BlockArray& value) {
 // --- Tile for tile
 // ---------------------------------------------------------------------------------------------------------
 
-void BlockArray::fill(double value) {
-  for (Array& t : *tiles_) t.fill(value);
+void BlockArray::fill(const ArrayOperand& value) {
+  check_scalar("fill", value);
+  for (Array& t : *tiles_) fill_tile(t, value);
 }
 
 void BlockArray::for_each_tile(const std::function<void(Array&)>& f) {
@@ -324,68 +318,6 @@ void BlockArray::for_each_tile(const std::function<void(Array&)>& f) {
   for (const Tile& t : tiles())
     r.spawn(
         {.scope = Scope(t.device()), .name = "for_each_tile"}, [f](Array& tile) { f(tile); }, inout(t));
-}
-
-BlockArray map(const std::function<Array(const Array&)>& f, const BlockArray& a) {
-  BlockArray out = a;
-  out.tiles_ = std::make_shared<std::vector<Array>>();
-  for (const Array& t : *a.tiles_) {
-    const DeviceScope there(t.device());
-    out.tiles_->push_back(f(t));
-    if (out.tiles_->back().shape() != t.shape())
-      fail<ShapeError>({.asked = "map",
-                        .with = {{"tile", to_string(t.shape())}, {"result", to_string(out.tiles_->back().shape())}},
-                        .wrong = "the result of a tile has not its shape"});
-  }
-  if (!out.tiles_->empty()) out.dtype_ = out.tiles_->front().dtype();
-  return out;
-}
-
-BlockArray map(const std::function<Array(const Array&, const Array&)>& f, const BlockArray& a, const BlockArray& b) {
-  check_same("map", a, b);
-  if (a.tile_ != b.tile_) return map(f, a, b.retile(a.tile_));
-  std::size_t i = 0;
-  return map(
-      [&](const Array& t) {
-        const Array& other = (*b.tiles_)[i++];
-        return f(t, other.device() == t.device() ? other : other.to(t.device()));
-      },
-      a);
-}
-
-BlockArray operator+(const BlockArray& a, const BlockArray& b) {
-  return map([](const Array& x, const Array& y) { return x + y; }, a, b);
-}
-BlockArray operator-(const BlockArray& a, const BlockArray& b) {
-  return map([](const Array& x, const Array& y) { return x - y; }, a, b);
-}
-BlockArray operator*(const BlockArray& a, const BlockArray& b) {
-  return map([](const Array& x, const Array& y) { return x * y; }, a, b);
-}
-BlockArray operator/(const BlockArray& a, const BlockArray& b) {
-  return map([](const Array& x, const Array& y) { return x / y; }, a, b);
-}
-BlockArray operator+(const BlockArray& a, double b) {
-  return map([b](const Array& x) { return x + b; }, a);
-}
-BlockArray operator-(const BlockArray& a, double b) {
-  return map([b](const Array& x) { return x - b; }, a);
-}
-BlockArray operator*(const BlockArray& a, double b) {
-  return map([b](const Array& x) { return x * b; }, a);
-}
-BlockArray operator/(const BlockArray& a, double b) {
-  return map([b](const Array& x) { return x / b; }, a);
-}
-BlockArray operator-(const BlockArray& a) {
-  return map([](const Array& x) { return -x; }, a);
-}
-
-BlockArray operator-(double a, const BlockArray& b) {
-  return map([a](const Array& x) { return a - x; }, b);
-}
-BlockArray operator/(double a, const BlockArray& b) {
-  return map([a](const Array& x) { return a / x; }, b);
 }
 
 std::string to_string(const BlockArray& a) {

@@ -3,9 +3,9 @@
 // its own with its home on a device. Operations are loops over tiles in a region, or deferred expressions tile for
 // tile.
 //
-//   Scope gpus = cuda(all);
-//   BlockArray a = BlockArray::random_normal({8192, 8192}, {1024, 1024}, 1, gpus);
-//   BlockArray c = matmul(a, transpose(a)) + 8192 * BlockArray::identity(8192, {1024, 1024}, gpus);
+//   Scope gpus = can_compute(Backend::cuda) ? cuda(all) : cpu();
+//   BlockArray a = BlockArray::random_normal({512, 512}, {128, 128}, 1, gpus);
+//   BlockArray c = matmul(a, transpose(a)) + 512 * BlockArray::identity(512, {128, 128}, DType::f32, gpus);
 //   cholesky_into(c);
 #pragma once
 
@@ -28,8 +28,10 @@ Distribution by_rows();
 Distribution by_columns();
 
 class BlockArray;
+class BlockOperand;
 
-/// A tile of a block array: what tasks take by in(t), out(t), inout(t).
+/// A tile of a block array. An argument of tasks wherever an array is one: alone, which is read, and in in(t), out(t),
+/// inout(t), commute(t), reduce(op, t), upper(t) and so on.
 class Tile {
  public:
   const Shape& index() const { return index_; }  ///< in the grid
@@ -38,6 +40,7 @@ class Tile {
   Device device() const { return array_.device(); }  ///< its home
   /// The memory, shared with the block array.
   const Array& array() const { return array_; }
+  operator const Array&() const { return array_; }
 
  private:
   friend class BlockArray;
@@ -45,18 +48,17 @@ class Tile {
   Shape index_;
   Array array_;
 };
-inline Accessed in(const Tile& t) { return {t.array(), Access::in}; }
-inline Accessed out(const Tile& t) { return {t.array(), Access::out}; }
-inline Accessed inout(const Tile& t) { return {t.array(), Access::inout}; }
 
 namespace detail {
 void declare_access(TaskNode& node, BlockArray& a, Access mode);
 class StencilTile;
 }  // namespace detail
 
-/// Copies share their tiles, as copies of an Array share memory. Elementwise operations are deferred and fused tile for
-/// tile, on the devices of the first operand's tiles; of another tiling the second is copied to the first's. Errors are
-/// thrown at the call: ShapeError, DtypeError, DeviceError.
+/// Copies share their tiles, as copies of an Array share memory. Elementwise operations are those of arrays (array.h),
+/// with their dtypes and broadcasting: deferred, and fused tile for tile. The result has the tiling and the devices of
+/// the first block array among the operands that has its shape, else of the first one (and of the next in dimensions
+/// that this does not have, or along which it is stretched); what is tiled otherwise or elsewhere is copied. An Array
+/// may be an operand beside block arrays. Errors are thrown at the call: ShapeError, DtypeError, DeviceError.
 class BlockArray {
  public:
   BlockArray() = default;  ///< of no elements: shape (0,)
@@ -64,7 +66,8 @@ class BlockArray {
   // an extent below 1.
   static BlockArray empty(Shape shape, Shape tile, DType dtype = DType::f32, const Scope& scope = current_scope(),
                           const Distribution& distribution = {});
-  static BlockArray full(Shape shape, Shape tile, double value, DType dtype = DType::f32,
+  /// A `value` that is none of the dtype becomes one as in Array::full; integers are exact. ArgumentError for an array.
+  static BlockArray full(Shape shape, Shape tile, const ArrayOperand& value, DType dtype = DType::f32,
                          const Scope& scope = current_scope(), const Distribution& distribution = {});
   static BlockArray zeros(Shape shape, Shape tile, DType dtype = DType::f32, const Scope& scope = current_scope(),
                           const Distribution& distribution = {});
@@ -102,6 +105,8 @@ class BlockArray {
   BlockArray to(const Scope& scope, const Distribution& distribution = {}) const;
   BlockArray retile(Shape tile) const;
   BlockArray copy() const;
+  BlockArray astype(DType dtype) const;  ///< deferred; the block array itself if it has the dtype
+  BlockArray transpose() const;          ///< reverses the dimensions: copies tile for tile, where the tiles are
   /// Computes what is deferred, tile for tile.
   void eval() const;
   /// Elements from `begin` to before `end` along each dimension, in tiles of the same extents that begin with the
@@ -110,14 +115,40 @@ class BlockArray {
   /// Writes `value`, of the slice's shape, into it.
   void assign(const Shape& begin, const BlockArray& value);
 
-  // In place, tile for tile.
-  void fill(double value);
+  // In place, tile for tile. The other operand is stretched to this one's shape and converted to its dtype: ShapeError
+  // and DtypeError as those of an Array.
+  BlockArray& operator+=(const BlockOperand& b);
+  BlockArray& operator-=(const BlockOperand& b);
+  BlockArray& operator*=(const BlockOperand& b);
+  BlockArray& operator/=(const BlockOperand& b);
+  void fill(const ArrayOperand& value);  ///< as in full()
   /// f(tile's array) for each tile, as tasks where the tiles are.
   void for_each_tile(const std::function<void(Array&)>& f);
-  /// The array of f(tiles' arrays): what is deferred there stays deferred. The results have their tiles' shapes.
-  friend BlockArray map(const std::function<Array(const Array&)>& f, const BlockArray& a);
-  friend BlockArray map(const std::function<Array(const Array&, const Array&)>& f, const BlockArray& a,
-                        const BlockArray& b);
+
+  // Elementwise, broadcasting, deferred: what array.h has by these names, of operands of which one is a block array.
+  // Found by the types of their arguments.
+  friend BlockArray operator+(const BlockOperand& a, const BlockOperand& b);
+  friend BlockArray operator-(const BlockOperand& a, const BlockOperand& b);
+  friend BlockArray operator*(const BlockOperand& a, const BlockOperand& b);
+  friend BlockArray operator/(const BlockOperand& a, const BlockOperand& b);
+  friend BlockArray operator%(const BlockOperand& a, const BlockOperand& b);
+  friend BlockArray operator&(const BlockOperand& a, const BlockOperand& b);
+  friend BlockArray operator|(const BlockOperand& a, const BlockOperand& b);
+  friend BlockArray operator^(const BlockOperand& a, const BlockOperand& b);
+  friend BlockArray operator==(const BlockOperand& a, const BlockOperand& b);
+  friend BlockArray operator!=(const BlockOperand& a, const BlockOperand& b);
+  friend BlockArray operator<(const BlockOperand& a, const BlockOperand& b);
+  friend BlockArray operator<=(const BlockOperand& a, const BlockOperand& b);
+  friend BlockArray operator>(const BlockOperand& a, const BlockOperand& b);
+  friend BlockArray operator>=(const BlockOperand& a, const BlockOperand& b);
+  friend BlockArray minimum(const BlockOperand& a, const BlockOperand& b);
+  friend BlockArray maximum(const BlockOperand& a, const BlockOperand& b);
+  friend BlockArray pow(const BlockOperand& a, const BlockOperand& b);
+  friend BlockArray atan2(const BlockOperand& y, const BlockOperand& x);
+  friend BlockArray hypot(const BlockOperand& a, const BlockOperand& b);
+  friend BlockArray copysign(const BlockOperand& a, const BlockOperand& b);
+  friend BlockArray where(const BlockOperand& condition, const BlockOperand& if_true, const BlockOperand& if_false);
+  friend BlockArray clip(const BlockOperand& a, const BlockOperand& low, const BlockOperand& high);
 
  private:
   static BlockArray layout(Shape shape, Shape tile, DType dtype);
@@ -136,21 +167,67 @@ class BlockArray {
   std::shared_ptr<std::vector<Array>> tiles_ = std::make_shared<std::vector<Array>>();
 };
 
+/// An operand of elementwise operations: a block array, an array, or a host scalar, with the dtype that it has among
+/// arrays (ArrayOperand).
+class BlockOperand {
+ public:
+  BlockOperand(const BlockArray& a) : blocks_(a) {}
+  BlockOperand(const Array& a);
+  template <class T>
+    requires std::is_arithmetic_v<T>
+  BlockOperand(T value) : scalar_(value) {}
+  /// Of an array: one of a single tile. Nothing: it is a scalar.
+  const std::optional<BlockArray>& blocks() const { return blocks_; }
+  bool is_array() const { return array_; }
+  const std::optional<ArrayOperand>& scalar() const { return scalar_; }
+
+ private:
+  std::optional<BlockArray> blocks_;
+  std::optional<ArrayOperand> scalar_;
+  bool array_ = false;
+};
+
+/// The array of f(tiles' arrays): what is deferred there stays deferred. ShapeError if a result has not its tile's
+/// shape. Of two, tiles meet as in elementwise operations; one that is stretched is given to f as it is.
 BlockArray map(const std::function<Array(const Array&)>& f, const BlockArray& a);
 BlockArray map(const std::function<Array(const Array&, const Array&)>& f, const BlockArray& a, const BlockArray& b);
-BlockArray operator+(const BlockArray& a, const BlockArray& b);
-BlockArray operator-(const BlockArray& a, const BlockArray& b);
-BlockArray operator*(const BlockArray& a, const BlockArray& b);
-BlockArray operator/(const BlockArray& a, const BlockArray& b);
-BlockArray operator+(const BlockArray& a, double b);
-BlockArray operator-(const BlockArray& a, double b);
-BlockArray operator*(const BlockArray& a, double b);
-BlockArray operator/(const BlockArray& a, double b);
-inline BlockArray operator+(double a, const BlockArray& b) { return b + a; }
-inline BlockArray operator*(double a, const BlockArray& b) { return b * a; }
+
+// Elementwise, deferred: those of array.h.
 BlockArray operator-(const BlockArray& a);
-BlockArray operator-(double a, const BlockArray& b);
-BlockArray operator/(double a, const BlockArray& b);
+BlockArray operator!(const BlockArray& a);
+BlockArray abs(const BlockArray& a);
+BlockArray sqrt(const BlockArray& a);
+BlockArray rsqrt(const BlockArray& a);
+BlockArray exp(const BlockArray& a);
+BlockArray exp2(const BlockArray& a);
+BlockArray expm1(const BlockArray& a);
+BlockArray log(const BlockArray& a);
+BlockArray log2(const BlockArray& a);
+BlockArray log1p(const BlockArray& a);
+BlockArray log10(const BlockArray& a);
+BlockArray sin(const BlockArray& a);
+BlockArray cos(const BlockArray& a);
+BlockArray tan(const BlockArray& a);
+BlockArray asin(const BlockArray& a);
+BlockArray acos(const BlockArray& a);
+BlockArray atan(const BlockArray& a);
+BlockArray sinh(const BlockArray& a);
+BlockArray cosh(const BlockArray& a);
+BlockArray tanh(const BlockArray& a);
+BlockArray erf(const BlockArray& a);
+BlockArray floor(const BlockArray& a);
+BlockArray ceil(const BlockArray& a);
+BlockArray trunc(const BlockArray& a);
+BlockArray rint(const BlockArray& a);
+BlockArray round(const BlockArray& a);
+BlockArray sigmoid(const BlockArray& a);
+BlockArray silu(const BlockArray& a);
+BlockArray relu(const BlockArray& a);
+BlockArray gelu(const BlockArray& a);
+BlockArray sign(const BlockArray& a);
+BlockArray isnan(const BlockArray& a);
+BlockArray isinf(const BlockArray& a);
+BlockArray isfinite(const BlockArray& a);
 
 /// A block array as the argument of one task, with what the task does to it: to all of its tiles, which the function
 /// gets where the task runs, as a BlockArray. A BlockArray that stands for itself as an argument is read.
@@ -185,24 +262,38 @@ AccessedBlocks commute(T&& a) {
   return {a, Access::commute};
 }
 
+/// Axes of a reduction: one, or a list of them, {} being all.
+class Axes {
+ public:
+  Axes(int axis) : axes_{axis} {}
+  Axes(std::initializer_list<int> axes) : axes_(axes) {}
+  Axes(std::vector<int> axes) : axes_(std::move(axes)) {}
+  const std::vector<int>& list() const { return axes_; }
+
+ private:
+  std::vector<int> axes_;
+};
+
+// Reductions, with the dtypes of those of arrays; the mean of integers is f64 if all devices of the tiles (and
+// current_device(), of all elements) have that. ShapeError for the greatest, least or mean of no elements.
+
 /// Over all elements, on current_device(): an array of no dimensions. Tiles are added in the order of the grid.
 Array sum(const BlockArray& a);
 Array mean(const BlockArray& a);
 Array max(const BlockArray& a);
 Array min(const BlockArray& a);
-/// Over one axis, which stays with extent 1.
-BlockArray sum(const BlockArray& a, int axis);
-BlockArray max(const BlockArray& a, int axis);
-BlockArray min(const BlockArray& a, int axis);
-BlockArray mean(const BlockArray& a, int axis);
-/// Over several.
-BlockArray sum(const BlockArray& a, const std::vector<int>& axes);
-BlockArray max(const BlockArray& a, const std::vector<int>& axes);
-BlockArray min(const BlockArray& a, const std::vector<int>& axes);
-BlockArray mean(const BlockArray& a, const std::vector<int>& axes);
+Array any(const BlockArray& a);
+Array all(const BlockArray& a);
+/// Over one axis or several, which stay with extent 1, so that a - mean(a, 1) does what it says; without `keep` they
+/// go.
+BlockArray sum(const BlockArray& a, const Axes& axes, bool keep = true);
+BlockArray mean(const BlockArray& a, const Axes& axes, bool keep = true);
+BlockArray max(const BlockArray& a, const Axes& axes, bool keep = true);
+BlockArray min(const BlockArray& a, const Axes& axes, bool keep = true);
+BlockArray any(const BlockArray& a, const Axes& axes, bool keep = true);
+BlockArray all(const BlockArray& a, const Axes& axes, bool keep = true);
 
-/// Of a matrix: rows as columns. Copies, tile for tile, where the tiles are.
-BlockArray transpose(const BlockArray& a);
+inline BlockArray transpose(const BlockArray& a) { return a.transpose(); }
 /// (m, n) of (m, k) and (k, n), in a's tiles' rows and b's tiles' columns; b is copied to other tiles if a's columns
 /// are tiled otherwise than its rows. By a task for each product of two tiles, on the device of the result's tile, or
 /// on another GPU of its kind that has one of the array's tiles and is done earlier. On the CPU a right tile of
@@ -261,11 +352,17 @@ inline constexpr bool follows_its_task<AccessedBlocks> = true;
 template <>
 inline constexpr bool follows_its_task<BlockArray> = true;
 template <>
+inline constexpr bool follows_its_task<Tile> = true;
+template <>
 inline constexpr bool is_deferred<BlockArray> = true;
 void place_data(Placing& placing, const AccessedBlocks& a);
 /// Of tiles of its own from now on, which the task may have elsewhere.
 void declare_access(TaskNode& node, BlockArray& a, Access mode);
 
+template <>
+struct KeptArgument<Tile> : KeptArgument<Array> {};
+template <>
+struct TaskArgument<Tile> : TaskArgument<Array> {};
 template <>
 struct TaskArgument<AccessedBlocks> {
   static void place(Placing& placing, std::size_t, const AccessedBlocks& a) { place_data(placing, a); }

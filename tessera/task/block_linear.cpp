@@ -52,17 +52,15 @@ class On {
 
 }  // namespace
 
-BlockArray transpose(const BlockArray& a) {
-  check_matrix("transpose", a);
+BlockArray BlockArray::transpose() const {
+  const auto reversed = [](Shape s) { return std::ranges::reverse(s), s; };
   std::vector<Array> tiles;
-  for (std::int64_t j = 0; j < a.grid()[1]; ++j)
-    for (std::int64_t i = 0; i < a.grid()[0]; ++i) {
-      const Tile t = a.tile(i, j);
-      const DeviceScope there(t.device());
-      tiles.push_back(t.array().transpose().copy());
-    }
-  return BlockArrayAccess::of({a.shape()[1], a.shape()[0]}, {a.tile_shape()[1], a.tile_shape()[0]}, a.dtype(),
-                              std::move(tiles));
+  for_each_index(reversed(grid_), [&](const Shape& index) {
+    const Tile t = tile(reversed(index));
+    const DeviceScope there(t.device());
+    tiles.push_back(t.array().transpose().copy());
+  });
+  return BlockArrayAccess::of(reversed(shape_), reversed(tile_), dtype_, std::move(tiles));
 }
 
 // --- Products

@@ -2,6 +2,7 @@
 // Reductions of block arrays: of each tile where it is, then over the tiles in the order of the grid.
 #include <algorithm>
 
+#include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"
 #include "tessera/task/block_access.h"
 #include "tessera/task/block_array.h"
@@ -9,122 +10,152 @@
 namespace tessera {
 namespace {
 
-using Reduce = Array (*)(Array, std::vector<int>, bool);
-using Combine = Array (*)(const Array&, const Array&);
+/// A reduction of arrays, and how those of two tiles meet.
+struct Reduction {
+  const char* name;
+  Array (*reduce)(Array, std::vector<int>, bool);
+  Array (*combine)(const Array&, const Array&);
+};
+constexpr Reduction sums{"sum", sum, [](const Array& a, const Array& b) { return a + b; }},
+    means{"mean", sum, sums.combine},
+    greatest{"max", max, [](const Array& a, const Array& b) { return maximum(a, b); }},
+    least{"min", min, [](const Array& a, const Array& b) { return minimum(a, b); }},
+    some{"any", any, [](const Array& a, const Array& b) { return a | b; }},
+    every{"all", all, [](const Array& a, const Array& b) { return a & b; }};
 
 /// All elements: of each tile where it is, then one after the other.
-Array reduced(const BlockArray& a, const char* name, Reduce reduce, Combine combine) {
-  if (a.size() == 0 && name[0] == 'm')
-    fail<ShapeError>({.asked = name, .with = {{"shape", to_string(a.shape())}}, .wrong = "the array is empty"});
+Array reduced(const BlockArray& a, const Reduction& by) {
+  if (a.size() == 0) return by.reduce(Array::zeros(a.shape(), a.dtype()), {}, false);
   const Device here = current_device();
   std::vector<Array> parts;
   for (const Tile& t : a.tiles()) {
     const DeviceScope there(t.device());
-    parts.push_back(reduce(t.array(), {}, false).eval());
+    parts.push_back(by.reduce(t.array(), {}, false).eval());
   }
-  if (parts.empty()) return Array::zeros({}, a.dtype());
   Array total;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const Array part = parts[i].device() == here ? parts[i] : parts[i].to(here);
-    total = i == 0 ? part : combine(total, part);
+    total = i == 0 ? part : by.combine(total, part);
   }
   return total;
 }
 
-Array plus(const Array& a, const Array& b) { return a + b; }
-Array larger(const Array& a, const Array& b) { return maximum(a, b); }
-Array smaller(const Array& a, const Array& b) { return minimum(a, b); }
-
-}  // namespace
-
-Array sum(const BlockArray& a) { return reduced(a, "sum", tessera::sum, plus); }
-Array max(const BlockArray& a) { return reduced(a, "max", tessera::max, larger); }
-Array min(const BlockArray& a) { return reduced(a, "min", tessera::min, smaller); }
-Array mean(const BlockArray& a) {
-  if (a.size() == 0)
-    fail<ShapeError>({.asked = "mean", .with = {{"shape", to_string(a.shape())}}, .wrong = "the array is empty"});
-  return sum(a) / static_cast<double>(a.size());
-}
-
-namespace {
-
-Shape emptied(Shape shape, std::size_t axis) {
-  shape[axis] = 0;
-  return shape;
-}
-
-BlockArray along(const BlockArray& a, int axis, const char* name, Reduce reduce, Combine combine) {
-  const auto d = static_cast<std::size_t>(normalise_axis(name, axis, a.shape().size()));
+/// Along one axis, which stays.
+BlockArray along(const BlockArray& a, std::size_t axis, const Reduction& by) {
+  const auto d = static_cast<int>(axis);
   Shape shape = a.shape(), tile = a.tile_shape(), grid = a.grid();
-  shape[d] = tile[d] = grid[d] = 1;
+  shape[axis] = tile[axis] = grid[axis] = 1;
   std::vector<Array> tiles;
-  Shape index(grid.size(), 0);
-  for (std::int64_t n = element_count(grid); n > 0; --n) {
+  for_each_index(grid, [&](const Shape& index) {
     Array total;
-    Device device;
-    if (a.shape()[d] == 0) {
+    if (a.shape()[axis] == 0) {
       Shape extent = shape;
       for (std::size_t e = 0; e < extent.size(); ++e) extent[e] = std::min(tile[e], shape[e] - index[e] * tile[e]);
-      total = reduce(Array::zeros(emptied(extent, d), a.dtype()), {static_cast<int>(d)}, true);  // an error of some
+      extent[axis] = 0;
+      total = by.reduce(Array::zeros(extent, a.dtype()), {d}, true);  // an error of some
     }
-    for (std::int64_t i = 0; i < a.grid()[d]; ++i) {
+    Device device;
+    for (std::int64_t i = 0; i < a.grid()[axis]; ++i) {
       Shape at = index;
-      at[d] = i;
+      at[axis] = i;
       const Array t = a.tile(at).array();
       if (i == 0) device = t.device();
       const DeviceScope there(t.device());
-      const Array part = reduce(t, {static_cast<int>(d)}, true);
-      if (i == 0)
-        total = part;
-      else
-        total = combine(total, part.device() == device ? part : part.to(device));
+      const Array part = by.reduce(t, {d}, true);
+      total = i == 0 ? part : by.combine(total, part.device() == device ? part : part.to(device));
     }
     tiles.push_back(total);
-    for (std::size_t e = grid.size(); e-- > 0;) {
-      if (++index[e] < grid[e]) break;
-      index[e] = 0;
-    }
-  }
-  const DType dtype = tiles.empty() ? a.dtype() : tiles.front().dtype();
+  });
+  const DType dtype =
+      tiles.empty() ? by.reduce(Array::zeros({1}, a.dtype()), {}, false).dtype() : tiles.front().dtype();
   return BlockArrayAccess::of(std::move(shape), std::move(tile), dtype, std::move(tiles));
 }
 
-}  // namespace
-
-BlockArray sum(const BlockArray& a, int axis) { return along(a, axis, "sum", tessera::sum, plus); }
-BlockArray max(const BlockArray& a, int axis) { return along(a, axis, "max", tessera::max, larger); }
-BlockArray min(const BlockArray& a, int axis) { return along(a, axis, "min", tessera::min, smaller); }
-
-namespace {
-
-/// Axis after axis: each stays with extent 1, so that the others keep their places.
-BlockArray along(const BlockArray& a, const std::vector<int>& axes, const char* name, Reduce reduce, Combine combine) {
-  std::vector<int> all;
-  for (const int axis : axes) {
-    all.push_back(normalise_axis(name, axis, a.shape().size()));
+std::vector<std::size_t> axes_of(const BlockArray& a, const Axes& axes, const char* name) {
+  std::vector<std::size_t> all;
+  for (const int axis : axes.list()) {
+    all.push_back(static_cast<std::size_t>(normalise_axis(name, axis, a.shape().size())));
     if (std::ranges::count(all, all.back()) > 1)
       fail<ShapeError>({.asked = name, .with = {{"axis", std::to_string(axis)}}, .wrong = "the axis is named twice"});
   }
-  BlockArray out = a;
-  for (const int axis : all) out = along(out, axis, name, reduce, combine);
-  return out;
+  for (std::size_t d = 0; all.size() < a.shape().size() && axes.list().empty(); ++d) all.push_back(d);
+  return all;
+}
+/// Axis after axis: each stays with extent 1, so that the others keep their places.
+BlockArray along(BlockArray a, const std::vector<std::size_t>& axes, const Reduction& by) {
+  for (const std::size_t axis : axes) a = along(a, axis, by);
+  return a;
+}
+/// Without axes of extent 1.
+BlockArray squeezed(const BlockArray& a, std::vector<std::size_t> axes) {
+  std::ranges::sort(axes, std::greater());
+  const auto without = [&](Shape s) {
+    std::vector<std::int64_t> rest = s;
+    for (const std::size_t axis : axes) rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(axis));
+    return Shape(rest);
+  };
+  std::vector<Array> tiles;
+  for_each_index(a.grid(), [&](const Shape& index) {
+    Array t = BlockArrayAccess::tile(a, index);
+    for (const std::size_t axis : axes) t = t.squeeze(static_cast<int>(axis));
+    tiles.push_back(t);
+  });
+  return BlockArrayAccess::of(without(a.shape()), without(a.tile_shape()), a.dtype(), std::move(tiles));
+}
+
+BlockArray reduced(const BlockArray& a, const Axes& axes, bool keep, const Reduction& by) {
+  const auto over = axes_of(a, axes, by.name);
+  const BlockArray kept = along(a, over, by);
+  return keep ? kept : squeezed(kept, over);
+}
+
+bool is_narrow(DType t) { return t == DType::f16 || t == DType::bf16; }
+/// Sums of 16-bit floats are rounded once, as those of an array are.
+BlockArray as_summed(const BlockArray& a) { return is_narrow(a.dtype()) ? a.astype(DType::f32) : a; }
+
+/// The mean's dtype, and of what the sums are made.
+struct Mean {
+  DType dtype;
+  BlockArray of;
+};
+Mean mean_of(const BlockArray& a, const Scope& scope) {
+  if (a.size() == 0)
+    fail<ShapeError>({.asked = "mean", .with = {{"shape", to_string(a.shape())}}, .wrong = "the array is empty"});
+  if (is_float(a.dtype())) return {a.dtype(), as_summed(a)};
+  const bool f64 = std::ranges::all_of(scope.devices(), [](Device d) { return device_info(d).can.f64; });
+  const DType t = f64 ? DType::f64 : DType::f32;
+  return {t, dtype_size(a.dtype()) == 8 ? a.astype(t) : a};  // a sum of 64 bits could wrap
 }
 
 }  // namespace
 
-BlockArray sum(const BlockArray& a, const std::vector<int>& axes) { return along(a, axes, "sum", tessera::sum, plus); }
-BlockArray max(const BlockArray& a, const std::vector<int>& axes) {
-  return along(a, axes, "max", tessera::max, larger);
+Array sum(const BlockArray& a) {
+  const Array total = reduced(as_summed(a), sums);
+  return is_narrow(a.dtype()) ? total.astype(a.dtype()) : total;
 }
-BlockArray min(const BlockArray& a, const std::vector<int>& axes) {
-  return along(a, axes, "min", tessera::min, smaller);
+Array mean(const BlockArray& a) {
+  const Mean m = mean_of(a, a.scope() | Scope(current_device()));
+  return detail::mean_of_sum(reduced(m.of, means), a.size(), m.dtype);
 }
-BlockArray mean(const BlockArray& a, const std::vector<int>& axes) {
-  const BlockArray total = along(a, axes, "mean", tessera::sum, plus);
-  if (a.size() == 0)
-    fail<ShapeError>({.asked = "mean", .with = {{"shape", to_string(a.shape())}}, .wrong = "the array is empty"});
-  return total / static_cast<double>(a.size() / total.size());
+Array max(const BlockArray& a) { return reduced(a, greatest); }
+Array min(const BlockArray& a) { return reduced(a, least); }
+Array any(const BlockArray& a) { return reduced(a, some); }
+Array all(const BlockArray& a) { return reduced(a, every); }
+
+BlockArray sum(const BlockArray& a, const Axes& axes, bool keep) {
+  const BlockArray total = reduced(as_summed(a), axes, keep, sums);
+  return is_narrow(a.dtype()) ? total.astype(a.dtype()) : total;
 }
-BlockArray mean(const BlockArray& a, int axis) { return mean(a, std::vector<int>{axis}); }
+BlockArray mean(const BlockArray& a, const Axes& axes, bool keep) {
+  axes_of(a, axes, "mean");  // what is wrong with them is said first
+  const Mean m = mean_of(a, a.scope());
+  const BlockArray total = reduced(m.of, axes, keep, means);
+  const std::int64_t count = a.size() / total.size();
+  return map([&](const Array& t) { return detail::mean_of_sum(t, count, m.dtype); }, total);
+}
+BlockArray max(const BlockArray& a, const Axes& axes, bool keep) { return reduced(a, axes, keep, greatest); }
+BlockArray min(const BlockArray& a, const Axes& axes, bool keep) { return reduced(a, axes, keep, least); }
+BlockArray any(const BlockArray& a, const Axes& axes, bool keep) { return reduced(a, axes, keep, some); }
+BlockArray all(const BlockArray& a, const Axes& axes, bool keep) { return reduced(a, axes, keep, every); }
 
 }  // namespace tessera

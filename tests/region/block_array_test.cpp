@@ -108,9 +108,187 @@ TEST_P(OnEveryDevice, ElementsAndReductions) {
   }
   expect_throw<ShapeError>(
       [&] {
-        BlockArray::from(x, {3, 4}) + BlockArray::from(x.transpose().copy(), {3, 4});
+        BlockArray::from(x, {3, 4}) + BlockArray::from(transpose(x).copy(), {3, 4});
       },
       {"(7, 9)", "(9, 7)"});
+}
+
+/// The same elements, bit for bit, and the same dtype.
+void expect_same(const BlockArray& got, const Array& expected, const std::string& what) {
+  const Array whole = got.gather(Device{});
+  ASSERT_EQ(whole.dtype(), expected.dtype()) << what;
+  ASSERT_EQ(got.dtype(), expected.dtype()) << what;
+  ASSERT_EQ(whole.shape(), expected.shape()) << what;
+  EXPECT_TRUE(all((whole == expected) | ((whole != whole) & (expected != expected))).item<bool>())
+      << what << "\n"
+      << to_string(whole) << "\n"
+      << to_string(expected);
+}
+
+TEST_P(OnEveryDevice, BlockScalarsPromoteLikeArrayScalars) {
+  const DeviceScope there(Device{});
+  const std::int64_t large = (std::int64_t{1} << 53) + 1;  // no double
+  const bool f64 = device_info(GetParam()).can.f64;
+  for (const DType t : {DType::i64, DType::u64, DType::i32, DType::u8, DType::boolean, DType::f32, DType::f16}) {
+    const Array x = (Array::arange(12, 1, 1, DType::i32).reshape({3, 4}) % 100).astype(t).eval();
+    for (const Scope& scope : scopes()) {
+      const BlockArray a = BlockArray::from(x, {2, 3}, scope), none = BlockArray::zeros({0, 4}, {2, 3}, t, scope);
+      const std::string what = std::string(dtype_name(t)) + " on " + to_string(scope);
+      if (t != DType::boolean) {
+        expect_same(a + 1, x + 1, what + " + 1"), expect_same(1 - a, 1 - x, "1 - " + what);
+        expect_same(a * 2, x * 2, what + " * 2"), expect_same(a / 2, x / 2, what + " / 2");
+        expect_same(a % 5, x % 5, what + " % 5"), expect_same(maximum(a, 3), maximum(x, 3), what + " maximum 3");
+        expect_same(clip(a, 2, 5), clip(x, 2, 5), what + " clip");
+      }
+      expect_same(a + 0.5, x + 0.5, what + " + 0.5"), expect_same(a + 1u, x + 1u, what + " + 1u");
+      expect_same(none + 1, x.slice(0, 0, 0) + 1, what + " of no rows");
+      expect_same(sum(a, 1), sum(x, {1}, true), what + " sum");
+      EXPECT_EQ(sum(a).dtype(), sum(x).dtype());
+      if (f64 || is_float(t)) {
+        expect_same(mean(a, 0), mean(x, {0}, true), what + " mean");
+        EXPECT_EQ(mean(a).astype(DType::f32).item<float>(), mean(x).astype(DType::f32).item<float>()) << what;
+        EXPECT_EQ(mean(a).dtype(), mean(x).dtype()) << what;
+      }
+    }
+  }
+  for (const Scope& scope : scopes()) {
+    const auto first = [](const BlockArray& a) { return a.gather(Device{}).to_vector<std::int64_t>()[0]; };
+    BlockArray a = BlockArray::full({3, 4}, {2, 3}, large, DType::i64, scope);
+    EXPECT_EQ(first(a), large);
+    EXPECT_EQ(first(a + 1), large + 1);
+    EXPECT_EQ(first(a * 2), 2 * large);
+    a.fill(large - 2);
+    EXPECT_EQ(first(a), large - 2);
+    EXPECT_EQ(first(BlockArray::full({2}, {1}, 2.75, DType::i64, scope)), 2) << "cut, as Array::full does";
+    const BlockArray halves = BlockArray::full({300, 300}, {64, 64}, 1, DType::f16, scope);
+    EXPECT_EQ(mean(halves).astype(DType::f32).item<float>(), 1) << "though the sum is no f16";
+    expect_throw<DtypeError>([&] { BlockArray::ones({2}, {1}, DType::u8, scope) + 300; }, {"300", "u8"});
+  }
+  expect_throw<ArgumentError>([&] { BlockArray::full({2}, {1}, Array::ones({2})); }, {"full", "array"});
+}
+
+// Tiles of operands that do not line up, too.
+TEST_P(OnEveryDevice, BlockArraysBroadcastLikeArrays) {
+  const DeviceScope there(Device{});
+  const Array x = random_uniform({7, 9}, 1), row = random_uniform({9}, 2), column = random_uniform({7, 1}, 3),
+              one = random_uniform({1, 1}, 4), cube = random_uniform({2, 7, 1}, 5);
+  for (const Scope& scope : scopes())
+    for (const Shape& tile : tilings) {
+      const std::string what = "tiles of " + to_string(tile) + " on " + to_string(scope);
+      const auto blocks = [&](const Array& a, const Shape& t) { return BlockArray::from(a, t, scope); };
+      const BlockArray a = blocks(x, tile), r = blocks(row, {tile[1]}), uneven = blocks(row, {2}),
+                       c = blocks(column, {tile[0], 1}), s = blocks(one, {3, 3}), d = blocks(cube, {1, 3, 2});
+      expect_same(a + r, x + row, what + ", a row"), expect_same(uneven - a, row - x, what + ", a row before");
+      expect_same(a * c, x * column, what + ", a column"), expect_same(c - a, column - x, what + ", a column before");
+      expect_same(a - s, x - one, what + ", one element");
+      expect_same(c + uneven, column + row, what + ", a column and a row");
+      expect_same(a * d, x * cube, what + ", a rank more"), expect_same(d - a, cube - x, what + ", a rank more before");
+      expect_same(a < mean(a, {1}, true), x < mean(a, {1}, true).gather(), what + ", a mean");
+      expect_same(a - sum(a, {0}, false), x - sum(a, 0).gather().reshape({9}), what + ", a sum without its axis");
+      EXPECT_EQ(sum(a, {}, false).shape(), Shape{});
+      // Arrays are operands, too: here of no, one and two dimensions.
+      expect_same(a / max(a), x / max(x), what + ", a number of its own");
+      expect_same(row - a, row - x, what + ", an array"), expect_same(a + x, x + x, what + ", an array of its shape");
+      EXPECT_EQ((a + x).tile_shape(), tile);
+      EXPECT_EQ((x + a).tile_shape(), tile);
+      EXPECT_EQ((c + a).scope(), a.scope());
+      expect_same(map([](const Array& t, const Array& u) { return t * u; }, a, c), x * column, what + ", map");
+    }
+  const BlockArray a = BlockArray::from(x, {3, 4});
+  expect_same(BlockArray::zeros({0, 4}, {2, 2}) + BlockArray::ones({1, 4}, {1, 3}), Array::zeros({0, 4}), "no rows");
+  expect_throw<ShapeError>([&] { a + BlockArray::ones({7}, {3}); }, {"(7, 9)", "(7,)"});
+}
+
+TEST_P(OnEveryDevice, BlockArraysHaveTheElementwiseFunctionsOfArrays) {
+  const DeviceScope there(Device{});
+  const Array x = random_uniform({7, 9}, 1, 0.1, 0.9), y = random_uniform({7, 9}, 2, 0.1, 0.9),
+              n = Array::arange(63, 0, 1, DType::i32).reshape({7, 9}).eval();
+  using Blocks = BlockArray (*)(const BlockArray&);
+  using Arrays = Array (*)(Array);
+  const std::vector<std::tuple<const char*, Blocks, Arrays>> functions = {{"-", operator-, operator- },
+                                                                           {"abs", abs, abs},
+                                                                           {"sqrt", sqrt, sqrt},
+                                                                           {"rsqrt", rsqrt, rsqrt},
+                                                                           {"exp", exp, exp},
+                                                                           {"exp2", exp2, exp2},
+                                                                           {"expm1", expm1, expm1},
+                                                                           {"log", log, log},
+                                                                           {"log2", log2, log2},
+                                                                           {"log1p", log1p, log1p},
+                                                                           {"log10", log10, log10},
+                                                                           {"sin", sin, sin},
+                                                                           {"cos", cos, cos},
+                                                                           {"tan", tan, tan},
+                                                                           {"asin", asin, asin},
+                                                                           {"acos", acos, acos},
+                                                                           {"atan", atan, atan},
+                                                                           {"sinh", sinh, sinh},
+                                                                           {"cosh", cosh, cosh},
+                                                                           {"tanh", tanh, tanh},
+                                                                           {"erf", erf, erf},
+                                                                           {"floor", floor, floor},
+                                                                           {"ceil", ceil, ceil},
+                                                                           {"trunc", trunc, trunc},
+                                                                           {"rint", rint, rint},
+                                                                           {"round", round, round},
+                                                                           {"sigmoid", sigmoid, sigmoid},
+                                                                           {"silu", silu, silu},
+                                                                           {"relu", relu, relu},
+                                                                           {"gelu", gelu, gelu},
+                                                                           {"sign", sign, sign},
+                                                                           {"isnan", isnan, isnan},
+                                                                           {"isinf", isinf, isinf},
+                                                                           {"isfinite", isfinite, isfinite}};
+  const auto near = [](const BlockArray& got, const Array& expected, const std::string& what) {
+    ASSERT_EQ(got.dtype(), expected.dtype()) << what;
+    const Floats g = values_of(got.astype(DType::f32)), e = values_of(expected.astype(DType::f32));
+    ASSERT_EQ(g.size(), e.size()) << what;
+    for (std::size_t i = 0; i < e.size(); ++i) ASSERT_NEAR(g[i], e[i], 1e-5f * (1 + std::abs(e[i]))) << what;
+  };
+  for (const Scope& scope : scopes()) {
+    const BlockArray a = BlockArray::from(x, {3, 4}, scope), b = BlockArray::from(y, {5, 2}, scope),
+                     m = BlockArray::from(n, {3, 4}, scope);
+    for (const auto& [name, blocks, arrays] : functions) near(blocks(a), arrays(x), name);
+    near(pow(a, b), pow(x, y), "pow"), near(atan2(a, b), atan2(x, y), "atan2"), near(hypot(a, b), hypot(x, y), "hypot");
+    near(copysign(a, -b), copysign(x, -y), "copysign");
+    expect_same(a == b, x == y, "=="), expect_same(a != b, x != y, "!="), expect_same(a < b, x < y, "<");
+    expect_same(a <= 0.5, x <= 0.5, "<="), expect_same(0.5 > a, 0.5 > x, ">"), expect_same(a >= b, x >= y, ">=");
+    expect_same(minimum(a, b), minimum(x, y), "minimum"), expect_same(!(a < b), !(x < y), "!");
+    expect_same(m & 6, n & 6, "&"), expect_same(m | m % 3, n | n % 3, "|"), expect_same(m ^ 5, n ^ 5, "^");
+    expect_same(where(a < b, a, 7), where(x < y, x, 7), "where");
+    expect_same(where(x < y, a, b), where(x < y, x, y), "where of an array's condition");
+    EXPECT_EQ(any(a > 2).item<bool>(), false);
+    EXPECT_EQ(all(a > 0).item<bool>(), true);
+    expect_same(any(a > 0.5, 0), any(x > 0.5, {0}, true), "any");
+    // In place: tiles are where they were, and what was deferred on them has the numbers of then.
+    BlockArray to = m.copy(), floats = a.copy();
+    const Storage* const memory = to.tile(0, 0).array().view().storage.get();
+    const BlockArray before = to + 1;
+    to += 2, to -= m, to *= BlockArray::from(n.slice(0, 0, 1).copy(), {1, 2}, scope), to /= 2;
+    expect_same(to, (n + 2 - n) * n.slice(0, 0, 1) / 2, "in place");
+    expect_same(before, n + 1, "deferred before");
+    EXPECT_EQ(to.tile(0, 0).array().view().storage.get(), memory);
+    floats -= mean(a, 1);
+    near(floats, x - mean(x, {1}, true), "-= of a column");
+    BlockArray itself = a.copy();
+    itself += itself.tile(0, 0).array().slice(0, 0, 1).slice(1, 0, 1);  // lies in the first tile
+    near(itself, x + x.slice(0, 0, 1).slice(1, 0, 1), "+= of an element of its own");
+    expect_throw<DtypeError>([&] { to += 0.5; }, {"+=", "i32"});
+    expect_throw<ShapeError>([&] { to += BlockArray::ones({2, 7, 9}, {1, 3, 4}, DType::i32); }, {"(7, 9)", "stretch"});
+    expect_throw<DtypeError>([&] { !a; }, {"bool"});
+    expect_throw<ArgumentError>([&] { where(true, a, b); }, {"where", "condition"});
+  }
+}
+
+TEST_P(OnEveryDevice, TransposeIsWrittenTheSameForArraysAndBlockArrays) {
+  const DeviceScope there(Device{});
+  const Array x = random_uniform({7, 9}, 1), v = random_uniform({7}, 2), cube = random_uniform({3, 4, 5}, 3);
+  for (const Scope& scope : scopes())
+    for (const auto& [a, tile] : std::vector<std::pair<Array, Shape>>{{x, {3, 4}}, {v, {3}}, {cube, {2, 3, 4}}}) {
+      const BlockArray blocks = BlockArray::from(a, tile, scope);
+      expect_same(transpose(blocks), transpose(a), "function");
+      expect_same(blocks.transpose(), a.transpose(), "member");
+    }
 }
 
 TEST_P(OnEveryDevice, ProductsFactorsAndSolutions) {

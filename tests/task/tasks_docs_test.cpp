@@ -136,6 +136,14 @@ Array whole = l.gather();                         // one array, here
   EXPECT_LT(largest, 0.01);
   EXPECT_EQ(whole.shape(), (Shape{300, 300}));
 
+BlockArray x = BlockArray::random_uniform({300, 300}, {64, 64}, 2, devices);
+BlockArray centred = x - mean(x, {1}, true);      // the mean of each row, as for arrays
+BlockArray scaled = where(centred > 0, sqrt(centred), 0) / max(x);
+scaled += Array::ones({300});                     // in place
+
+  EXPECT_NEAR(sum(centred).item<float>(), 0, 0.1);
+  EXPECT_GE(min(scaled).item<float>(), 1);
+
 BlockArray heat = BlockArray::zeros({64, 64}, {32, 32}, DType::f32, devices);
 heat.assign({30, 30}, BlockArray::full({4, 4}, {4, 4}, 100));
 for (int step = 0; step < 10; ++step)
