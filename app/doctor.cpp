@@ -14,6 +14,7 @@
 #include "tessera/base/os/child.h"
 #include "tessera/base/os/hardware.h"
 #include "tessera/base/printable.h"
+#include "tessera/device/queue/copy_path.h"
 
 namespace tessera::app {
 namespace {
@@ -30,7 +31,13 @@ struct Diagnosis {
   std::string container;
   std::vector<std::string> variables;
   std::map<Device, Figures> figures;
-  bool waiting = false;  ///< a device did not end in time: no exit handler may be waited for
+  struct Pair {
+    Device a, b;
+    CopyPath there, back;  ///< from a to b; from b to a
+    std::string error;     ///< why it could not be found out
+  };
+  std::vector<Pair> pairs;  ///< of the GPUs of one backend that computed
+  bool waiting = false;     ///< a device did not end in time: no exit handler may be waited for
 };
 
 std::string vendor_name(std::uint32_t vendor) {
@@ -160,6 +167,45 @@ void print_machine(const Diagnosis& d, Table& table) {
   std::fflush(output());
 }
 
+/// Backends whose devices may read each other's memory.
+bool has_peers(Backend backend) {
+  return backend == Backend::cuda || backend == Backend::rocm || backend == Backend::oneapi;
+}
+
+/// Tests the copies between each two devices of a backend that compute.
+void pair_up(Diagnosis& d, const Options& o, Table& table) {
+  for (const BackendReport& each : d.survey.backends) {
+    if (!has_peers(each.backend)) continue;
+    std::vector<Device> working;
+    for (const DeviceInfo& info : each.devices) {
+      const auto f = d.figures.find(info.device);
+      if (usable(info, d.survey) && (f == d.figures.end() || works(f->second))) working.push_back(info.device);
+    }
+    for (std::size_t i = 0; i < working.size(); ++i)
+      for (std::size_t j = i + 1; j < working.size(); ++j) {
+        Diagnosis::Pair pair{working[i], working[j], CopyPath::host, CopyPath::host, {}};
+        try {
+          pair.there = copy_path(pair.b, pair.a);
+          pair.back = copy_path(pair.a, pair.b);
+        } catch (const Error& e) {
+          pair.error = e.what();
+        }
+        if (!o.json) {
+          const bool well = pair.error.empty() && pair.there != CopyPath::failed_check;
+          const std::string_view there = to_string(pair.there), back = to_string(pair.back);
+          table.paragraph(fmt::format("{} copies between {} and {}: ", table.style().mark(well), to_string(pair.a),
+                                      to_string(pair.b)),
+                          !pair.error.empty() ? pair.error
+                          : there == back     ? std::string(there)
+                                              : fmt::format("there {}; back {}", there, back),
+                          4);
+          std::fflush(output());
+        }
+        d.pairs.push_back(std::move(pair));
+      }
+  }
+}
+
 /// Writes what is known as soon as it is, unless JSON is wanted.
 Diagnosis examine(const Options& o, Table& table) {
   Diagnosis d;
@@ -173,7 +219,7 @@ Diagnosis examine(const Options& o, Table& table) {
   if (!o.json) print_machine(d, table);
   const Row row = [&](const Survey& so_far) { table.backend(so_far.backends.back(), so_far); };
   d.survey = survey(false, o.json ? Row() : row);
-  if (o.no_figures) return d;
+  if (o.no_figures) return pair_up(d, o, table), d;
   Progress progress(false);
   for (const BackendReport& each : d.survey.backends)
     for (const DeviceInfo& info : each.devices) {
@@ -192,6 +238,7 @@ Diagnosis examine(const Options& o, Table& table) {
       }
       d.figures[info.device] = f;
     }
+  pair_up(d, o, table);
   return d;
 }
 
@@ -216,6 +263,13 @@ nlohmann::ordered_json json_of(const Diagnosis& d) {
                                   {"product_flops", f.product_operations}};
   all["machine"] = {{"cards", cards}, {"device_files", files}, {"container", d.container}, {"variables", d.variables}};
   all["figures"] = figures;
+  Json pairs = Json::array();
+  for (const Diagnosis::Pair& pair : d.pairs)
+    pairs.push_back({{"devices", {to_string(pair.a), to_string(pair.b)}},
+                     {"there", to_string(pair.there)},
+                     {"back", to_string(pair.back)},
+                     {"error", pair.error}});
+  all["copies"] = pairs;
   all["verdict"] = verdict(d);
   all["healthy"] = healthy(d);
   return all;
@@ -251,7 +305,7 @@ Command doctor_command(CLI::App& program) {
   sub->footer(
       R"(Looks at the machine (cards, kernel drivers, device files, containers, variables that hide devices), asks each driver in
 a process of its own, opens every device, and runs on each that works: a kernel that copies, one of multiply-adds, and a
-matrix product, whose results are checked.
+matrix product, whose results are checked. Tests whether direct copies between two GPUs arrive.
 
 Exits with 0 if the device that new arrays go to computes, else with 1.
 

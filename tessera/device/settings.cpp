@@ -50,6 +50,7 @@ const Settings& settings() {
     s.blas = *blas == "off" ? Settings::Blas::off : Settings::Blas::vendor;
   }
   s.tf32 = config::flag("TESSERA_TF32", false);
+  s.peer_copies = config::flag("TESSERA_PEER_COPIES", true);
   s.check = config::flag("TESSERA_CHECK", false);
   r.kept.push_back(std::make_unique<const Settings>(std::move(s)));
   current.store(r.kept.back().get(), std::memory_order_release);

@@ -26,6 +26,7 @@ struct Settings {
   enum class Blas : std::uint8_t { automatic, off, vendor };
   Blas blas = Blas::automatic;  ///< TESSERA_BLAS: whose kernels multiply matrices (device/launch/vendor_product.h)
   bool tf32 = false;            ///< TESSERA_TF32: vendors' libraries may round f32 factors to 10 bits of fraction
+  bool peer_copies = true;      ///< TESSERA_PEER_COPIES: devices may read each other's memory
   bool check = false;           ///< TESSERA_CHECK: interp checks kernels, no other device does
 };
 

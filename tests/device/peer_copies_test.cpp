@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies between two devices of one backend: directly where the driver lets them, through pinned memory where it does
-// not, and in order either way. Which way was taken is counted by the fake drivers and by the placement log.
+// not or where a copy of a pattern does not arrive, and in order either way. Which way was taken is counted by the fake
+// drivers and by the placement log.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -9,6 +10,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/os/library.h"
 #include "tessera/device/placement/placement_scope.h"
+#include "tessera/device/queue/copy_path.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_backends.h"
 #include "tests/support/in_child.h"
@@ -56,7 +58,7 @@ class PeerCopies : public ::testing::TestWithParam<Backend> {
     return out;
   }
   /// A copy from each device to each other, of several sizes and at odd places: "right", then how it went: "12 peers,
-  /// 0 down, 0 up, driver 12".
+  /// 0 down, none up, driver 24": the driver's count has one copy more for each direction, which checks it.
   static std::string all_pairs(int devices) {
     Placement scope;
     std::uint64_t peers = 0, down = 0, up = 0;
@@ -86,8 +88,8 @@ INSTANTIATE_TEST_SUITE_P(Backends, PeerCopies, ::testing::Values(Backend::cuda, 
 
 TEST_P(PeerCopies, GoDirectlyBetweenDevicesThatReachEachOther) {
   EXPECT_EQ(run(2, {}, [] { return all_pairs(2) + ", pinned " + std::to_string(count("host allocations") > 20); }),
-            "right: 2 peers, 0 down, driver 2, none up, pinned 0");
-  EXPECT_EQ(run(4, {}, [] { return all_pairs(4); }), "right: 12 peers, 0 down, driver 12, none up");
+            "right: 2 peers, 0 down, driver 4, none up, pinned 0");
+  EXPECT_EQ(run(4, {}, [] { return all_pairs(4); }), "right: 12 peers, 0 down, driver 24, none up");
 }
 
 TEST_P(PeerCopies, GoThroughPinnedMemoryWhereTheDriverRefuses) {
@@ -101,10 +103,38 @@ TEST_P(PeerCopies, GoThroughPinnedMemoryWhereTheDriverRefuses) {
         << fault;
 }
 
+TEST_P(PeerCopies, GoThroughPinnedMemoryWhereNothingArrives) {
+  // One direction that fails is enough: both go through the host.
+  for (const char* fault : {"peer-empty", "peer-empty@0", "peer-empty@1"}) {
+    ::testing::internal::CaptureStderr();
+    const std::string text = run(2, {{"TESSERA_FAKE_FAULT", fault}}, [] {
+      return all_pairs(2) + "; " + std::string(to_string(copy_path(device(0), device(1)))) + "; " +
+             std::string(to_string(copy_path(device(1), device(0))));
+    });
+    const std::string warned = ::testing::internal::GetCapturedStderr();
+    constexpr const char* failed = "; through the host: a direct copy of a pattern did not arrive";
+    const bool first = std::string(fault) != "peer-empty@0";  // the first check copies to device 1
+    EXPECT_EQ(text, "right: 0 peers, 2 down, driver " + std::string(first ? "1" : "2") + ", some up" + failed + failed)
+        << fault;
+    expect_has(warned, {to_string(device(0)), to_string(device(1)), "iommu=pt", "TESSERA_PEER_COPIES=off"});
+    EXPECT_EQ(warned.find("iommu=pt"), warned.rfind("iommu=pt")) << "one warning for the pair: " << warned;
+  }
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(run(4, {{"TESSERA_FAKE_FAULT", "peer-empty@3"}}, [] { return all_pairs(4); }),
+            "right: 6 peers, 6 down, driver " + std::to_string(6 + 6 + 3) + ", some up");
+  ::testing::internal::GetCapturedStderr();
+}
+
+TEST_P(PeerCopies, GoThroughPinnedMemoryWhereTheyAreSwitchedOff) {
+  EXPECT_EQ(run(2, {{"TESSERA_PEER_COPIES", "off"}, {"TESSERA_FAKE_FAULT", "peer-empty"}},
+                [] { return all_pairs(2) + "; " + std::string(to_string(copy_path(device(0), device(1)))); }),
+            "right: 0 peers, 2 down, driver 0, some up; through the host: TESSERA_PEER_COPIES=off");
+}
+
 TEST_P(PeerCopies, OneDirectionMayBeRefused) {
   // Device 0 may not read of others; others may read of it.
   EXPECT_EQ(run(2, {{"TESSERA_FAKE_FAULT", "peer@0"}}, [] { return all_pairs(2); }),
-            "right: 1 peers, 1 down, driver 1, some up");
+            "right: 1 peers, 1 down, driver 2, some up");
 }
 
 TEST_P(PeerCopies, DriversOfDifferentVendorsPartsDoNotReachEachOther) {
@@ -127,7 +157,7 @@ TEST_P(PeerCopies, AccessThatOthersEnabledBeforeIsNoError) {
                   }
                   return all_pairs(2);
                 }),
-            "right: 2 peers, 0 down, driver 2, none up");
+            "right: 2 peers, 0 down, driver 4, none up");
 }
 
 TEST_P(PeerCopies, AreOrderedOnBothSidesWithoutWaiting) {

@@ -101,6 +101,29 @@ TEST(Doctor, OfAGpuThatIsChosenAndDoesNotComputeSaysThat) {
   }
 }
 
+TEST(Doctor, ShowsWhetherCopiesBetweenTwoGpusArrive) {
+  const TemporaryFolder folder;
+  auto environment = bare(folder);
+  environment["TESSERA_CUDA_LIBRARY"] = fake("cuda");
+  environment["TESSERA_NVRTC_LIBRARY"] = fake("nvrtc");
+  environment["TESSERA_PROBE"] = TESSERA_SHOWN_PROBE;
+  environment["TESSERA_FAKE_DEVICES"] = "2";
+  const auto doctor = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"doctor", "--no-figures"});
+    return run(more, {.environment = environment, .program = TESSERA_SHOWN_PROGRAM});
+  };
+  expect_has(in_one_line(doctor({}).out), {"copies between cuda:0 and cuda:1: direct"});
+  environment["TESSERA_FAKE_FAULT"] = "peer-empty";
+  const Outcome o = doctor({});
+  expect_has(in_one_line(o.out),
+             {"copies between cuda:0 and cuda:1: through the host: a direct copy of a pattern did not arrive"});
+  expect_has(in_one_line(o.err), {"iommu=pt"});
+  const json copies = json::parse(doctor({"--json"}).out)["copies"];
+  ASSERT_EQ(copies.size(), 1u);
+  EXPECT_EQ(copies[0]["devices"], json::array({"cuda:0", "cuda:1"}));
+  EXPECT_EQ(copies[0]["back"], "through the host: a direct copy of a pattern did not arrive");
+}
+
 TEST(Doctor, TellsOfADriverThatCrashesOrHangsAndGoesOn) {
   for (const auto& [fault, says] :
        {std::pair("segv-init", "crashed when it was asked for its devices: SIGSEGV"),

@@ -37,6 +37,7 @@
 //   blas-choose=n  the n-th choice of an algorithm    blas-create[:code]      the library does not start
 //   blas-none      the library does no product
 //   no-peers       no device reaches another's memory  peer[:code]             access to it is refused (711)
+//   peer-empty     a copy from another device reports success and moves nothing, as behind some IOMMUs
 //   reversed       devices are listed last first (Metal)
 //   ze-drivers=n   Level Zero's devices in turn are of n drivers
 #pragma once

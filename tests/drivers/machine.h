@@ -236,8 +236,9 @@ class Machine {
   Code copy_from_peer(Context& context, std::uint64_t to, const Context* target, std::uint64_t from,
                       const Context* source, std::size_t bytes, Stream& stream, const Order& order = {});
   enum class Copy : std::uint8_t { to_device, to_host, on_device, any };
+  /// `empty`: it is reported as done, and nothing arrives.
   Code copy(Context& context, std::uint64_t to, std::uint64_t from, std::size_t bytes, Copy direction, Stream& stream,
-            bool waits, const Order& order = {});
+            bool waits, const Order& order = {}, bool empty = false);
   Code fill(Context& context, std::uint64_t to, std::uint64_t value, std::size_t unit, std::size_t count,
             Stream& stream, bool waits, const Order& order = {});
 

@@ -200,7 +200,7 @@ Code Machine::range(Context& context, std::uint64_t address, std::size_t bytes, 
 }
 
 Code Machine::copy(Context& context, std::uint64_t to, std::uint64_t from, std::size_t bytes, Copy direction,
-                   Stream& stream, bool waits, const Order& order) {
+                   Stream& stream, bool waits, const Order& order, bool empty) {
   if (bytes == 0 && order.waits.empty() && order.signal == nullptr) return ok;
   if (!execute_) return ok;
   Work work;
@@ -253,8 +253,8 @@ Code Machine::copy(Context& context, std::uint64_t to, std::uint64_t from, std::
     if (on_device && to < from + bytes && from < to + bytes && to != from)
       return breach_locked("the ranges of a copy overlap, which is undefined", invalid_value);
   }
-  work.run = [target, source, bytes, staged] {
-    std::memmove(target, source, bytes);
+  work.run = [target, source, bytes, staged, empty] {
+    if (!empty) std::memmove(target, source, bytes);
     return ok;
   };
   return enqueue(stream, std::move(work), waits);
@@ -308,7 +308,8 @@ Code Machine::copy_from_peer(Context& context, std::uint64_t to, const Context* 
       return breach_locked("a peer copy without access, which goes through the host", ok);
     ++counts_["peer copies"];
   }
-  return copy(context, to, from, bytes, Copy::on_device, stream, false, order);
+  return copy(context, to, from, bytes, Copy::on_device, stream, false, order,
+              faults_.find("peer-empty", context.device) != nullptr);
 }
 
 bool Machine::is_pinned(std::uint64_t address) {

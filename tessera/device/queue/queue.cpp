@@ -12,6 +12,7 @@
 #include "tessera/device/memory/storage.h"
 #include "tessera/device/placement/dry_run.h"
 #include "tessera/device/placement/placement.h"
+#include "tessera/device/queue/copy_path.h"
 #include "tessera/device/queue/queue_core.h"
 #include "tessera/device/queue/recorder.h"
 #include "tessera/device/selection/open_device.h"
@@ -75,28 +76,10 @@ void trace(const char* what, Device device, std::uint64_t bytes) {
   if (traced()) tessera::trace(fmt::format("{} {} {} bytes", what, to_string(device), bytes));
 }
 
-/// Whether the first reaches the second's memory: its driver is asked once.
-bool peers(OpenDevice& here, OpenDevice& there) {
-  if (here.device.backend != there.device.backend) return false;
-  std::lock_guard hold(here.peers_lock);
-  const auto [known, fresh] = here.peers.try_emplace(&there, false);
-  if (fresh) {
-    try {
-      known->second = here.driver->reaches(*there.driver);
-    } catch (...) {
-      here.peers.erase(known);
-      throw;
-    }
-    logging::debug(fmt::format("{} {} {} directly", to_string(here.device),
-                               known->second ? "reaches" : "does not reach", to_string(there.device)));
-  }
-  return known->second;
-}
-
 /// Copies on the target's queue, if that reaches the source's memory; both devices go on meanwhile.
 bool copy_from_peer(Queue& target, const BufferView& to, Queue& source, const BufferView& from) {
   OpenDevice &here = target.core().device(), &there = source.core().device();
-  if (!peers(here, there)) return false;
+  if (copy_path(here, there) != CopyPath::direct) return false;
   there.check();  // what it held is gone with it
   from.storage->before_read(target);
   to.storage->before_write(target);

@@ -20,6 +20,8 @@
 
 namespace tessera {
 
+enum class CopyPath : std::uint8_t;  // device/queue/copy_path.h
+
 /// Bytes and numbers of copies.
 struct CopyCounters {
   std::atomic<std::uint64_t> to_device_bytes = 0, to_host_bytes = 0, within_bytes = 0, from_peers_bytes = 0;
@@ -45,9 +47,9 @@ struct OpenDevice {
   StagingPieces staging{*this};
   CopyCounters copies;
   KernelCounters kernels;
-  std::mutex peers_lock;
-  std::map<const OpenDevice*, bool> peers;  ///< under peers_lock: whose memory queues of this device reach
-  std::mutex compile_lock;                  ///< one compilation at a time
+  std::mutex paths_lock;
+  std::map<const OpenDevice*, CopyPath> paths;  ///< under paths_lock: how copies from others to this device go
+  std::mutex compile_lock;                      ///< one compilation at a time
   std::atomic<Queue*> default_queue = nullptr;
   std::atomic<int> queue_count = 0;
   std::mutex queues_lock;
