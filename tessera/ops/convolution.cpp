@@ -2,16 +2,18 @@
 #include "tessera/ops/convolution.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "tessera/array/functions.h"
 #include "tessera/device/launch/kernel.h"
+#include "tessera/ops/correlation.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/windows.h"
 
 namespace tessera {
 
 using detail::Operation, detail::RuledOperation;
-using ops::WindowSpec;
+using ops::Correlation, ops::WindowSpec;
 
 namespace {
 
@@ -93,6 +95,112 @@ Array pool(const char* name, WindowSpec::Kind kind, const Array& x, const Pool2d
 
 Attributes told(const Windows2d& o) { return {{"windows", numbers(o)}}; }
 
+// The three products of a convolution: y of x and the weight, x of y and the weight (the adjoint of x), the weight of x
+// and y. Each is linear in both of its operands, and the other two are its derivatives.
+Array images_of(const Array& x, const Array& weight, const std::optional<Array>& bias, Extents2d windows,
+                const Correlation& c);
+Array adjoint_images_of(const Array& y, const Array& weight, Extents2d extents, DType dtype, const Correlation& c);
+Array weight_of(const Array& x, const Array& y, DType dtype, const Correlation& c);
+
+Extents2d extents_of(const Shape& images) { return {images[2], images[3]}; }
+
+// (groups, out, in, kernel rows, kernel columns)
+Array in_groups(const Array& weight, std::int64_t groups) {
+  const Shape& s = weight.shape();
+  return weight.reshape({groups, s[0] / groups, s[1], s[2], s[3]});
+}
+
+Array images_of(const Array& x, const Array& weight, const std::optional<Array>& bias, Extents2d windows,
+                const Correlation& c) {
+  RuledOperation operation("convolve2d", x, weight, bias);
+  Array y = Array::empty({x.shape()[0], weight.shape()[0], windows.rows, windows.columns}, x.dtype(), x.device());
+  if (y.size() != 0) ops::correlate(y, x, in_groups(weight, c.groups).as_contiguous(), bias, false, c);
+  return operation.made(std::move(y), [&] {
+    return Rule{.backward =
+                    [c](Backward& b) {
+                      if (b.wanted(0) || b.wanted(1)) b.adjoint().eval();  // read by two products and a sum
+                      b.add(0, [&] {
+                        return adjoint_images_of(b.adjoint(), b.operand(1), extents_of(b.shape(0)), b.adjoint_dtype(0),
+                                                 c);
+                      });
+                      b.add(1, [&] { return weight_of(b.operand(0), b.adjoint(), b.adjoint_dtype(1), c); });
+                      if (b.operands() > 2)
+                        b.add(2, [&] { return sum(b.adjoint().astype(b.adjoint_dtype(2)), {0, 2, 3}); });
+                    },
+                .keeps = operand_bits(0, 1)};
+  });
+}
+
+// Of one dimension, the windows that see every stride-th element from `phase` on: their taps from `first` on, each
+// `step`-th, and where among the windows they begin.
+struct Phase {
+  std::int64_t first, step, taps, dilation, padding, extent;
+  Phase(std::int64_t phase, std::int64_t elements, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
+        std::int64_t distance) {
+    const std::int64_t common = std::gcd(stride, distance);
+    step = stride / common, dilation = distance / common;
+    first = 0;
+    while (first < step && (phase + pad - first * distance) % stride != 0) ++first;
+    taps = first >= std::min(step, kernel) ? 0 : ops::ceil_div(kernel - first, step);
+    padding = (taps - 1) * dilation - (phase + pad - first * distance) / stride;
+    extent = ops::ceil_div(elements - phase, stride);
+  }
+};
+
+Array adjoint_images_of(const Array& y, const Array& weight, Extents2d extents, DType dtype, const Correlation& c) {
+  RuledOperation operation("convolve2d_adjoint", y, weight);
+  const Array all = in_groups(weight, c.groups);
+  const Shape shape = {y.shape()[0], weight.shape()[1] * c.groups, extents.rows, extents.columns};
+  std::vector<Phase> rows, columns;
+  for (std::int64_t i = 0; i < std::min(c.stride.rows, extents.rows); ++i)
+    rows.emplace_back(i, extents.rows, c.kernel.rows, c.stride.rows, c.padding.rows, c.dilation.rows);
+  for (std::int64_t i = 0; i < std::min(c.stride.columns, extents.columns); ++i)
+    columns.emplace_back(i, extents.columns, c.kernel.columns, c.stride.columns, c.padding.columns, c.dilation.columns);
+  const auto unseen = [](const Phase& p) { return p.taps == 0; };
+  const bool gaps = std::ranges::any_of(rows, unseen) || std::ranges::any_of(columns, unseen);
+  Array x = gaps ? Array::zeros(shape, dtype, y.device()) : Array::empty(shape, dtype, y.device());
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    for (std::size_t j = 0; j < columns.size(); ++j) {
+      const Phase &r = rows[i], &q = columns[j];
+      if (r.taps == 0 || q.taps == 0 || x.size() == 0) continue;
+      Array part = x.slice(2, static_cast<std::int64_t>(i), extents.rows, c.stride.rows)
+                       .slice(3, static_cast<std::int64_t>(j), extents.columns, c.stride.columns);
+      const Array taps = all.slice(3, r.first, c.kernel.rows, r.step).slice(4, q.first, c.kernel.columns, q.step);
+      ops::correlate(part, y, taps.permute({0, 2, 1, 3, 4}).as_contiguous(), {}, true,
+                     {{r.taps, q.taps}, 1, {r.padding, q.padding}, {r.dilation, q.dilation}, c.groups});
+    }
+  return operation.made(std::move(x), [&] {
+    return Rule{
+        .backward =
+            [c](Backward& b) {
+              b.add(0, [&] {
+                return images_of(b.adjoint(), b.operand(1), {}, extents_of(b.shape(0)), c).astype(b.adjoint_dtype(0));
+              });
+              b.add(1, [&] { return weight_of(b.adjoint(), b.operand(0), b.adjoint_dtype(1), c); });
+            },
+        .keeps = operand_bits(0, 1)};
+  });
+}
+
+Array weight_of(const Array& x, const Array& y, DType dtype, const Correlation& c) {
+  RuledOperation operation("convolve2d_weight", x, y);
+  const Shape shape = {y.shape()[1], x.shape()[1] / c.groups, c.kernel.rows, c.kernel.columns};
+  Array weight = y.size() == 0 ? Array::zeros(shape, dtype, x.device()) : ops::correlate_weights(x, y, dtype, c);
+  return operation.made(std::move(weight), [&] {
+    return Rule{
+        .backward =
+            [c](Backward& b) {
+              b.add(0, [&] {
+                return adjoint_images_of(b.operand(1), b.adjoint(), extents_of(b.shape(0)), b.adjoint_dtype(0), c);
+              });
+              b.add(1, [&] {
+                return images_of(b.operand(0), b.adjoint(), {}, extents_of(b.shape(1)), c).astype(b.adjoint_dtype(1));
+              });
+            },
+        .keeps = operand_bits(0, 1)};
+  });
+}
+
 }  // namespace
 
 Array windows2d(const Array& x, const Windows2d& o) {
@@ -167,15 +275,20 @@ Array conv2d(const Array& x, const Array& weight, const std::optional<Array>& bi
   const bool single = w[2] == 1 && w[3] == 1 && windows.rows == s[2] && windows.columns == s[3] &&
                       o.padding.rows == 0 && o.padding.columns == 0;
   Array result;
+  const bool direct = !single && ops::tiles_of(x.device()).vectors;
   if (single) {  // each image is the matrix of its windows
     result = matmul(weight.reshape({groups, out, each}), x.reshape({n, groups, each, area}));
     result = result.reshape({n, w[0], windows.rows, windows.columns});
+  } else if (direct) {
+    const DType t = promote(x.dtype(), weight.dtype());
+    result =
+        images_of(x.astype(t), weight.astype(t), bias, windows, {o.kernel, o.stride, o.padding, o.dilation, groups});
   } else {  // one product a group for all images
     const Array matrix = windows2d(x, o).reshape({groups, each, n * area});
     result = matmul(weight.reshape({groups, out, each}), matrix);
     result = result.reshape({w[0], n, windows.rows, windows.columns}).permute({1, 0, 2, 3});
   }
-  if (bias) result = std::move(result) + bias->reshape({w[0], 1, 1});
+  if (bias && !direct) result = std::move(result) + bias->reshape({w[0], 1, 1});
   return operation.made(std::move(result), [&] {
     Attributes all = told(o);
     all.push_back({"groups", groups});

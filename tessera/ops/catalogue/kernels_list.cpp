@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ops/catalogue.h"
+#include "tessera/ops/correlation.h"
 #include "tessera/ops/kernels.h"
 #include "tessera/ops/row_kernels.h"
 #include "tessera/ops/sparse_row_kernel.h"
@@ -171,6 +172,18 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
         const Windows2d small = unit ? Windows2d{.kernel = 3, .padding = 1} : Windows2d{.kernel = 2, .stride = 2};
         fn = trace_windows(window_spec(kind, t, small));
         name = fn.name + (unit ? "_3_by_3_" : "_2_by_2_") + text(t);
+        add(std::move(name), std::move(fn));
+      }
+  for (const CorrelationSpec::Kind kind : {CorrelationSpec::images, CorrelationSpec::weights})
+    for (const DType t : {DType::f32, DType::f16})
+      for (const bool large : {false, true}) {
+        if (!tiles.vectors) break;
+        const Correlation c = large ? Correlation{9, 2, 1, 2} : Correlation{3, 1, 1};
+        CorrelationSpec s{kind, t, t};
+        s.bias = s.x_unit = s.y_unit = !large && kind == CorrelationSpec::images, s.flipped = large;
+        const std::int64_t side = large ? 9 : 32;
+        ir::Function fn = trace_correlation(choose_correlation(tiles, s, c, {8, 16, 32, 32}, {8, 16, side, side}).spec);
+        std::string name = fn.name + (large ? "_strided" : "");
         add(std::move(name), std::move(fn));
       }
   return out;

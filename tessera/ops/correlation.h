@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The products behind convolution, without a matrix of windows: images with weights, and images with images. Their
+// kernels for a processor's vectors gather padded bands of images in shared memory. Inside ops/ only.
+#pragma once
+
+#include "tessera/ops/convolution.h"
+#include "tessera/ops/kernels.h"
+
+namespace tessera::ops {
+
+/// Which element of x meets which of the weight: y(row) sums x(row * stride - padding + k * dilation) over k. Rows and
+/// columns that x lacks are 0. The padding may be negative, and y may have fewer or more rows than there are windows.
+struct Correlation {
+  Extents2d kernel = 1, stride = 1, padding = 0, dilation = 1;
+  std::int64_t groups = 1;
+};
+
+struct CorrelationSpec {
+  enum Kind : std::uint8_t {
+    images,  ///< y (n, out, rows, columns) from x and the weight, which is packed in panels of `tm` channels
+    weights  ///< the weight's shape from x and y: sums over images, rows and columns
+  } kind = images;
+  DType x = DType::f32, y = DType::f32, sum = DType::f32;
+  std::uint32_t lanes = 16, tm = 8, tn = 3;
+  bool x_unit = true, y_unit = true;       ///< columns lie side by side
+  bool bias = false;                       ///< of images
+  bool flipped = false;                    ///< of images: the weight's taps are met in reverse order
+  std::array<std::uint8_t, 4> sizes = {};  ///< rows and columns of kernel and stride; 0: only launches know them
+  std::uint32_t staged = 0, sums = 0;      ///< elements of shared memory
+  friend bool operator==(const CorrelationSpec&, const CorrelationSpec&) = default;
+  std::size_t hash() const {
+    const auto d = [](DType t) { return static_cast<std::uint64_t>(t); };
+    return hash_of(
+        {kind | d(x) << 8 | d(y) << 16 | d(sum) << 24 | std::uint64_t{lanes} << 32 | std::uint64_t{tm} << 40 |
+             std::uint64_t{tn} << 48 | std::uint64_t{x_unit} << 56 | std::uint64_t{y_unit} << 57 |
+             std::uint64_t{bias} << 58 | std::uint64_t{flipped} << 59,
+         sizes[0] | std::uint64_t{sizes[1]} << 8 | std::uint64_t{sizes[2]} << 16 | std::uint64_t{sizes[3]} << 24,
+         staged | std::uint64_t{sums} << 32});
+  }
+};
+ir::Function trace_correlation(const CorrelationSpec& spec);
+
+/// Extents of a band and of what a block computes of it, in channels; of weights the bands of a block.
+struct CorrelationPlan {
+  CorrelationSpec spec;
+  std::int64_t images = 1, rows = 1, columns = 1;  ///< of a band; fewer columns than y has: y is computed in parts
+  std::int64_t chunk = 1, block_panels = 1;        ///< of images
+  std::int64_t x_block = 1, y_block = 1, block_bands = 1,
+               kernel_rows = 1;  ///< of weights, whose kernel may be in parts
+};
+/// For devices of `Tiles::vectors`. `x` (n, channels, rows, columns); y's extents, channels per group.
+CorrelationPlan choose_correlation(const Tiles& tiles, CorrelationSpec spec, const Correlation& c, const Shape& x,
+                                   const Shape& y);
+
+/// y, which is written: x (n, groups * in, rows, columns) with the weight (groups, out, in, kernel rows, kernel
+/// columns), contiguous. `bias` (channels of y,) may be empty.
+void correlate(Array& y, const Array& x, const Array& weight, const std::optional<Array>& bias, bool flipped,
+               const Correlation& c);
+/// (channels of y, in, kernel rows, kernel columns) in `dtype`: the sum over all windows of y's elements times what the
+/// window sees of x.
+Array correlate_weights(const Array& x, const Array& y, DType dtype, const Correlation& c);
+
+}  // namespace tessera::ops
