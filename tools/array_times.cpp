@@ -6,6 +6,7 @@
 // calling thread's processor time, which other programs do not lengthen: TESSERA_THREADS=1.
 #include <time.h>
 
+#include <array>
 #include <cstdio>
 #include <functional>
 #include <iostream>
@@ -14,6 +15,7 @@
 #include <string>
 
 #include "tessera/array/array.h"
+#include "tessera/array/functions.h"
 #include "tessera/device/context.h"
 
 namespace {
@@ -66,6 +68,67 @@ std::map<std::string, std::function<Array()>> operations() {
   }
   const Array cube = numbers({100, 100, 100});
   for (int axis : {0, 1, 2}) out["sum_100x100x100_axis" + std::to_string(axis)] = [=] { return sum(cube, {axis}); };
+  const Array m = numbers({1000, 1000}), row = numbers({1000}), column = numbers({1000, 1}),
+              wide = numbers({1000, 1200});
+  const Array narrow = numbers({100000, 10}), ten = numbers({10}), deep = numbers({50, 100, 200}),
+              side = numbers({100, 1});
+  out["sum_of_product_with_row"] = [=] { return sum(m * row); };
+  out["sum_of_product_with_column"] = [=] { return sum(m * column); };
+  out["sum_of_outer_product"] = [=] { return sum(row * column); };
+  out["sum_of_outer_comparison"] = [=] { return sum(row == column); };
+  out["max_of_difference_from_row"] = [=] { return max(abs(m - row)); };
+  out["sum_of_doubled_columns"] = [=] { return sum(wide.slice(1, 0, 1000) * 2.0f); };
+  out["sum_of_doubled_every_second_row"] = [=] { return sum(every(m, 0, 2) * 2.0f); };
+  out["sum_of_product_with_row_of_10"] = [=] { return sum(narrow * ten); };
+  out["sum_of_product_in_three_dimensions"] = [=] { return sum(deep * side); };
+
+  std::mt19937 engine(2);
+  const auto indices = [&](std::int64_t count, std::int64_t below) {
+    std::vector<std::int64_t> v(static_cast<std::size_t>(count));
+    for (std::int64_t& i : v) i = static_cast<std::int64_t>(engine() % static_cast<std::uint64_t>(below));
+    return Array::from(v);
+  };
+  for (const auto& [count, bins, width] : {std::array<std::int64_t, 3>{1000, 16, 1},
+                                           {100000, 16, 1},
+                                           {1000000, 16, 1},
+                                           {1000000, 1000000, 1},
+                                           {1000, 1000, 1000},
+                                           {10000, 1000, 64}}) {
+    const auto of = [&](std::int64_t n) { return width == 1 ? Shape{n} : Shape{n, width}; };
+    const Array at = indices(count, bins), table = numbers(of(bins)), values = numbers(of(count));
+    out["scatter_add_" + std::to_string(count) + "_into_" + std::to_string(bins) + "_by_" + std::to_string(width)] =
+        [=] { return scatter_add(table, at, values); };
+  }
+  for (std::int64_t n : {33, 65, 100, 128, 129, 200, 500, 1000}) {
+    const Array rows = numbers({200000 / n, n}), doubles = rows.astype(DType::f64).eval();
+    out["sort_rows_of_" + std::to_string(n)] = [=] { return sort(rows); };
+    out["sort_f64_rows_of_" + std::to_string(n)] = [=] { return sort(doubles); };
+    out["argsort_rows_of_" + std::to_string(n)] = [=] { return argsort(rows); };
+  }
+  for (std::int64_t n : {10, 1000, 1000000}) {
+    const std::string of = "_of_" + std::to_string(n);
+    const Array x = numbers({n}), y = numbers({n}), positive = (abs(x) + 0.5f).eval(), mask = (x > 0).eval();
+    out["add" + of] = [=] { return x + y; };
+    out["add_scalar" + of] = [=] { return x + 2.0f; };
+    out["add_in_place" + of] = [=] {
+      Array into = x;
+      into += y;
+      return into;
+    };
+    out["astype" + of] = [=] { return x.astype(DType::f64); };
+    out["flip" + of] = [=] { return flip(x); };
+    out["masked_select" + of] = [=] { return masked_select(x, mask); };
+    out["nonzero" + of] = [=] { return nonzero(mask)[0]; };
+    out["pow" + of] = [=] { return pow(positive, 1.5f); };
+  }
+  const Array mask2 = (m > 0).eval();
+  out["nonzero_of_1000x1000"] = [=] {
+    const auto both = nonzero(mask2);
+    both[0].eval(), both[1].eval();
+    return both[0];
+  };
+  out["flip_of_1000x1000"] = [=] { return flip(m); };
+  out["flip_rows_of_1000x1000"] = [=] { return flip(m, {0}); };
   return out;
 }
 

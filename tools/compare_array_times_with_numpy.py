@@ -47,6 +47,51 @@ def operations():
     cube = numbers(100, 100, 100)
     for axis in (0, 1, 2):
         out[f"sum_100x100x100_axis{axis}"] = lambda axis=axis: cube.sum(axis)
+    m, row, column, wide = numbers(1000, 1000), numbers(1000), numbers(1000, 1), numbers(1000, 1200)
+    narrow, ten, deep, side = numbers(100000, 10), numbers(10), numbers(50, 100, 200), numbers(100, 1)
+    out["sum_of_product_with_row"] = lambda: (m * row).sum()
+    out["sum_of_product_with_column"] = lambda: (m * column).sum()
+    out["sum_of_outer_product"] = lambda: (row * column).sum()
+    out["sum_of_outer_comparison"] = lambda: (row == column).sum()
+    out["max_of_difference_from_row"] = lambda: np.abs(m - row).max()
+    out["sum_of_doubled_columns"] = lambda: (wide[:, :1000] * np.float32(2)).sum()
+    out["sum_of_doubled_every_second_row"] = lambda: (m[::2] * np.float32(2)).sum()
+    out["sum_of_product_with_row_of_10"] = lambda: (narrow * ten).sum()
+    out["sum_of_product_in_three_dimensions"] = lambda: (deep * side).sum()
+    for count, bins, width in ((1000, 16, 1), (100000, 16, 1), (1000000, 16, 1), (1000000, 1000000, 1),
+                               (1000, 1000, 1000), (10000, 1000, 64)):
+        at = np.random.default_rng(2).integers(0, bins, count)
+        table, values = (numbers(n, *([width] if width > 1 else [])) for n in (bins, count))
+
+        def scatter_add(table=table, at=at, values=values):
+            into = table.copy()
+            np.add.at(into, at, values)
+            return into
+        out[f"scatter_add_{count}_into_{bins}_by_{width}"] = scatter_add
+    for n in (33, 65, 100, 128, 129, 200, 500, 1000):
+        rows = numbers(200000 // n, n)
+        doubles = rows.astype(np.float64)
+        out[f"sort_rows_of_{n}"] = lambda rows=rows: np.sort(rows)
+        out[f"sort_f64_rows_of_{n}"] = lambda doubles=doubles: np.sort(doubles)
+        out[f"argsort_rows_of_{n}"] = lambda rows=rows: np.argsort(rows, kind="stable")
+    for n in (10, 1000, 1000000):
+        x, y = numbers(n), numbers(n) * np.float32(1e-6)
+        positive, mask = np.abs(x) + np.float32(0.5), x > 0
+        out[f"add_of_{n}"] = lambda x=x, y=y: x + y
+        out[f"add_scalar_of_{n}"] = lambda x=x: x + np.float32(2)
+
+        def add_in_place(x=x.copy(), y=y):
+            x += y
+        out[f"add_in_place_of_{n}"] = add_in_place
+        out[f"astype_of_{n}"] = lambda x=x: x.astype(np.float64)
+        out[f"flip_of_{n}"] = lambda x=x: np.flip(x).copy()
+        out[f"masked_select_of_{n}"] = lambda x=x, mask=mask: x[mask]
+        out[f"nonzero_of_{n}"] = lambda mask=mask: np.nonzero(mask)
+        out[f"pow_of_{n}"] = lambda positive=positive: np.power(positive, np.float32(1.5))
+    mask2 = m > 0
+    out["nonzero_of_1000x1000"] = lambda: np.nonzero(mask2)
+    out["flip_of_1000x1000"] = lambda: np.flip(m).copy()
+    out["flip_rows_of_1000x1000"] = lambda: np.flip(m, 0).copy()
     return out
 
 
