@@ -104,6 +104,63 @@ void unravel(const FusedTrace& trace, ir::Value linear, std::size_t first, std::
   }
 }
 
+// Elements of dimensions [first, rank) in their linear order, as many at once as a block has threads: a vector. The
+// coordinates of its first element are counted, without a division but where a row ends; lanes differ in more than the
+// innermost coordinate only in a vector that goes beyond the end of a row.
+class VectorWalk {
+ public:
+  VectorWalk(const FusedTrace& trace, std::size_t first, std::size_t rank, int threads, ir::Value begin)
+      : trace_(trace),
+        first_(first),
+        last_(rank - 1),
+        threads_(threads),
+        width_(trace.extent(last_)),
+        row_(DType::index, begin / width_),
+        column_(DType::index, begin % width_) {
+    std::vector<ir::Value> at(rank);
+    unravel(trace_, row_.get(), first_, last_, at);
+    for (std::size_t d = first_; d < last_; ++d) outer_.emplace_back(DType::index, at[d]);
+  }
+
+  /// Calls `use` with the coordinates of each lane's element in `at`, in two places, and goes on to the next vector.
+  template <class F>
+  void next(std::vector<ir::Value>& at, F&& use) const {
+    const ir::Value column = column_.get(), own = column + ir::thread_id(), after = column + threads_;
+    ir::if_(
+        after <= width_,
+        [&] {
+          for (std::size_t d = first_; d < last_; ++d) at[d] = outer_[d - first_].get();
+          at[last_] = own;
+          use();
+        },
+        [&] {
+          // Fewer than `threads` rows further, and `own` is less than a row and a vector: exact as floats.
+          const ir::Value narrow = ir::min(width_, threads_), rest = own - (width_ - narrow);
+          const ir::Value rows =
+              ir::cast(DType::index, (ir::cast(DType::f32, rest) + 0.5f) / ir::cast(DType::f32, narrow));
+          at[last_] = own - rows * width_;
+          unravel(trace_, row_.get() + rows, first_, last_, at);
+          use();
+        });
+    ir::if_(
+        after < width_, [&] { column_.set(after); },
+        [&] {
+          row_.set(row_.get() + after / width_);
+          column_.set(after % width_);
+          unravel(trace_, row_.get(), first_, last_, at);
+          for (std::size_t d = first_; d < last_; ++d) outer_[d - first_].set(at[d]);
+        });
+  }
+
+ private:
+  const FusedTrace& trace_;
+  const std::size_t first_, last_;
+  const int threads_;
+  const ir::Value width_;
+  const ir::Variable row_, column_;
+  std::vector<ir::Variable> outer_;
+};
+
 ir::Function trace_reduction(const Spec& spec) {
   const Structure& s = *spec.structure;
   const auto op = static_cast<ir::ReduceOp>(s.reduction);
@@ -140,9 +197,10 @@ ir::Function trace_reduction(const Spec& spec) {
   const bool small = s.nodes.size() <= 6;  // else one copy of its code is enough to compile
   const bool compares = finds_position(s.form) && s.form != position;
   const Accumulation in{op, s.accumulator, finds_position(s.form), compares};
+  const auto value = [&] { return in.take(trace.evaluate(at)[static_cast<std::size_t>(root)]); };
   auto element = [&](ir::Value r) {
     unravel(trace, r, kept, s.rank, at);
-    return in.take(trace.evaluate(at)[static_cast<std::size_t>(root)]);
+    return value();
   };
   const auto store_position = [&](ir::Value where) {
     trace.output(0).store(result_index, ir::cast(DType::i64, where));
@@ -278,13 +336,27 @@ ir::Function trace_reduction(const Spec& spec) {
   } else {
     // Several at a time, since each addition waits for the one before.
     const int count = s.form == block_each ? 1 : in.keyed() ? 4 : 8;
+    // Several dimensions are walked vector by vector; a GPU's threads each find their own element.
+    std::optional<VectorWalk> walk;
+    if (s.form == few_each && s.reduced > 1) walk.emplace(trace, kept, s.rank, threads, begin);
     if (small || count == 1) {
       std::vector<ir::Variable> sums = {sum};
       while (sums.size() < static_cast<std::size_t>(count)) sums.emplace_back(in.worked(), in.begin());
-      each_of(ir::thread_id(), threads, count, [&](ir::Value r, int k) {
+      const auto add_to = [&](int k, ir::Value v) {
         const ir::Variable& one = sums[static_cast<std::size_t>(k)];
-        one.set(combine(op, one.get(), element(r + k * threads)));
-      });
+        one.set(combine(op, one.get(), v));
+      };
+      if (walk) {
+        const ir::Value rest = begin + (end - begin) / (threads * count) * (threads * count);
+        ir::for_(begin, rest, threads * count, [&](ir::Value) {
+          for (int k = 0; k < count; ++k) walk->next(at, [&] { add_to(k, value()); });
+        });
+        ir::for_(rest, end, threads, [&](ir::Value r) {
+          walk->next(at, [&] { ir::if_(r + ir::thread_id() < end, [&] { add_to(0, value()); }); });
+        });
+      } else {
+        each_of(ir::thread_id(), threads, count, [&](ir::Value r, int k) { add_to(k, element(r + k * threads)); });
+      }
       for (std::size_t half = sums.size() / 2; half > 0; half /= 2)
         for (std::size_t k = 0; k < half; ++k) sums[k].set(combine(op, sums[k].get(), sums[k + half].get()));
     } else {  // the same sums, by code for one
@@ -294,7 +366,10 @@ ir::Function trace_reduction(const Spec& spec) {
       ir::for_(begin, end, threads, [&](ir::Value from) {
         const ir::Value k = ir::select(from < rest, (from - begin) / threads % count, ir::index_literal(0));
         const ir::Value r = from + ir::thread_id();
-        ir::if_(r < end, [&] { sums.store(k, combine(op, sums.load(k), element(r))); });
+        if (walk)
+          walk->next(at, [&] { ir::if_(r < end, [&] { sums.store(k, combine(op, sums.load(k), value())); }); });
+        else
+          ir::if_(r < end, [&] { sums.store(k, combine(op, sums.load(k), element(r))); });
       });
       for (int half = count / 2; half > 0; half /= 2)
         for (int k = 0; k < half; ++k) sums.store(k, combine(op, sums.load(k), sums.load(k + half)));

@@ -165,6 +165,39 @@ TEST_P(OnEveryDevice, ASumIsTheSameBeforeAndAfterItsArgumentIsComputed) {
   }
 }
 
+// Reduced dimensions that no view walks as one, of rows shorter and longer than a vector, that end anywhere in it.
+TEST_P(OnEveryDevice, SumsOverSeveralDimensionsKeepTheirOrder) {
+  const auto check = [&](const Shape& shape, const std::vector<int>& axes) {
+    Shape wider = shape, side(shape.size(), 1);
+    wider.back() += 3, side[shape.size() - 2] = shape[shape.size() - 2];
+    const auto of = [&](const Shape& s) { return Array::from(numbers(element_count(s)), s).eval(); };
+    const Array x = of(shape), slice = of(wider).slice(static_cast<int>(shape.size()) - 1, 1, 1 + shape.back());
+    const Array row = of({shape.back()}), column = of(side);
+    const std::function<Array()> expressions[] = {
+        [&] { return x * row; },
+        [&] { return slice * 2; },
+        [&] { return exp(x * 0.1f) * row + abs(slice) - column + sqrt(abs(x)); },  // more than small kernels hold
+        [&] { return (x > row).astype(DType::f32); },
+    };
+    for (const auto& expression : expressions)
+      for (const auto& [name, f] : {std::pair{"sum", &sum}, {"max", &max}}) {
+        const std::uint64_t before = fused_launches();
+        const auto fused = (*f)(expression(), axes, false).to_vector<float>();
+        const std::uint64_t launches = fused_launches() - before;
+        Array computed = expression();
+        computed.eval();
+        const std::uint64_t begun = fused_launches();
+        ASSERT_EQ(fused, (*f)(computed, axes, false).to_vector<float>())
+            << name << " of " << to_string(shape) << ", seed " << testing::seed();
+        ASSERT_EQ(launches, fused_launches() - begun) << "the expression takes no launch of its own";
+      }
+  };
+  for (const std::int64_t width : {2, 7, 15, 16, 17, 31, 100, 129, 1000}) check({3, width}, {}), check({67, width}, {});
+  check({700, 3}, {}), check({300, 40}, {});
+  for (const std::vector<int>& axes : {std::vector<int>{}, {1, 2}, {0, 1}})
+    check({5, 9, 21}, axes), check({4, 6, 5}, axes);
+}
+
 TEST_P(OnEveryDevice, NaNWinsAndZerosAreOrdered) {
   const float nan = std::nanf(""), low = -std::numeric_limits<float>::infinity();
   for (DType t : {DType::f32, DType::f16, DType::bf16, DType::f64}) {
