@@ -370,6 +370,79 @@ ir::Function trace_scatter_add(const RowsSpec& spec) {
   return builder.finish();
 }
 
+// The same on a processor, which does better without sorting: a block goes over all indices in their order, and adds
+// the updates of its own rows and columns.
+struct InOrderSpec {
+  DType dtype, indices;
+  std::uint32_t threads;  // of a block: next to each other along a row; 1 where rows have one element
+  bool whole;             // blocks have all rows
+  friend bool operator==(const InOrderSpec&, const InOrderSpec&) = default;
+  std::size_t hash() const {
+    return static_cast<std::size_t>(dtype) << 24 | static_cast<std::size_t>(indices) << 16 | threads << 1 | whole;
+  }
+};
+
+ir::Function trace_add_in_order(const InOrderSpec& spec) {
+  ir::Builder builder("scatter_add_in_order", ir::KernelKind::block, {spec.threads, 1, 1});
+  ir::Builder::Scope scope(builder);
+  builder.set_exact();
+  const auto indices = ir::buffer_param("indices", spec.indices, ir::Access::read);
+  const auto updates = ir::buffer_param("updates", spec.dtype, ir::Access::read);
+  const auto out = ir::buffer_param("out", spec.dtype, ir::Access::read_write);
+  const Value extent = ir::scalar_param("extent", DType::index), count = ir::scalar_param("count", DType::index);
+  const Value width = ir::scalar_param("width", DType::index), rows = ir::scalar_param("rows", DType::index);
+  const Value columns = ir::scalar_param("columns", DType::index);
+  const Value first = ir::block_id(0) * rows, outer = ir::block_id(2), column = ir::block_id(1) * columns;
+  const Value last = ir::min(first + rows, extent), end = ir::min(column + columns, width);
+  const auto one = [&](const Row& to, auto&& add) {
+    ir::if_(spec.whole ? to.inside : to.inside && to.row >= first && to.row < last,
+            [&] { add((outer * extent + to.row) * width); });
+  };
+  const auto row = [&](Value k) { return row_of(indices.load(k), extent); };
+  const auto from = [&](Value k) { return (outer * count + k) * width; };
+  if (spec.threads > 1) {
+    ir::for_(0, count, [&](Value k) {
+      one(row(k), [&](Value target) {
+        ir::for_(column + ir::thread_id(), end, static_cast<int>(spec.threads),
+                 [&](Value c) { out.store(target + c, out.load(target + c) + updates.load(from(k) + c)); });
+      });
+    });
+    return builder.finish();
+  }
+  // Several are read together, and added one after the other.
+  const auto some = [&](Value k, int several) {
+    std::vector<Row> to;
+    std::vector<Value> values;
+    for (int i = 0; i < several; ++i) to.push_back(row(k + i)), values.push_back(updates.load(from(k + i)));
+    for (std::size_t i = 0; i < to.size(); ++i)
+      one(to[i], [&](Value target) { out.store(target, out.load(target) + values[i]); });
+  };
+  constexpr int together = 4;
+  const Value rest = count / together * together;
+  ir::for_(0, rest, together, [&](Value k) { some(k, together); });
+  ir::for_(rest, count, [&](Value k) { some(k, 1); });
+  return builder.finish();
+}
+
+void add_in_order(const Array& out, const Array& indices, const Array& updates, const AlongAxis& axis) {
+  const DeviceInfo& info = device_info(out.device());
+  const auto divided = [](std::int64_t n, std::int64_t by) { return (n + by - 1) / by; };
+  const bool single = axis.inner == 1;
+  const std::uint32_t threads = single ? 1 : info.can.subgroup_widths[0];
+  // Each block reads all indices, so columns are shared out first, and rows among many processors only.
+  const std::int64_t units = std::max<std::int64_t>(1, info.compute_units), wanted = units > 1 ? 4 * units : 1;
+  const std::int64_t chunk = std::max<std::int64_t>(64, divided(divided(axis.inner, wanted), 64) * 64);
+  const std::int64_t across = divided(axis.inner, chunk), lanes = across * axis.outer;
+  const std::int64_t ranges = units < 4 || lanes >= units ? 1 : std::min(divided(units, lanes), axis.extent);
+  static auto& family = *new KernelFamily<InOrderSpec>(trace_add_in_order);
+  family({out.dtype(), indices.dtype(), threads, ranges == 1})
+      .launch({static_cast<std::uint64_t>(ranges), static_cast<std::uint64_t>(across),
+               static_cast<std::uint64_t>(axis.outer)},
+              {indices.view(), updates.view(), out.view_for_writing(), LaunchArgument::index(axis.extent),
+               LaunchArgument::index(indices.size()), LaunchArgument::index(axis.inner),
+               LaunchArgument::index(divided(axis.extent, ranges)), LaunchArgument::index(chunk)});
+}
+
 struct Sorted {
   Array keys, order;
 };
@@ -422,8 +495,16 @@ Array scatter_add(const Array& a, const Array& indices, const Array& updates, in
                     },
                 .keeps = operand_bits(1)};
   };
+  const bool empty = s.updates.size() == 0 || a.size() == 0;
+  if (blocks_are_vectors(a.device().backend) && !empty) {
+    const bool small = a.dtype() == DType::f16 || a.dtype() == DType::bf16;  // their sums are rounded once
+    const DType sums = small ? DType::f32 : a.dtype();
+    const Array out = small ? s.a.astype(sums) : s.a.copy();
+    add_in_order(out, s.indices, s.updates.astype(sums), s.axis);
+    return operation.made(out.astype(a.dtype()), attributes, rule);
+  }
   Array out = a.copy();
-  if (s.updates.size() == 0 || a.size() == 0) return operation.made(std::move(out), attributes, rule);
+  if (empty) return operation.made(std::move(out), attributes, rule);
   const Sorted sorted = sort_by_row(s.indices, s.axis.extent);
   const bool single = s.axis.inner == 1;
   static auto& family = *new KernelFamily<RowsSpec>(trace_scatter_add);
