@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sorting on the device, by keys: unsigned integers in the order of the elements. Short rows by counting, for each
 // element, those before it; longer ones by a radix sort from the lowest digit on, in which a thread counts and places a
-// run of elements one after the other. Both keep the order of equal elements.
+// run of elements one after the other. On a processor rows of up to 1024 elements by a network, a row a lane. All keep
+// the order of equal elements.
 #include <algorithm>
+#include <bit>
+#include <limits>
+#include <optional>
 
 #include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"
@@ -16,7 +20,7 @@ using ir::Value;
 
 namespace {
 
-constexpr std::int64_t short_row = 128;
+constexpr std::int64_t short_row = 128, shortest_in_network = 32, longest_in_network = 1024;
 constexpr int digit_bits = 8, digits = 1 << digit_bits;
 
 int bits_of(DType t) { return t == DType::boolean ? 1 : 8 * static_cast<int>(dtype_size(t)); }
@@ -86,6 +90,163 @@ ir::Function trace_short(const ShortSpec& spec) {
   return builder.finish();
 }
 
+// Elements that a network sorts in registers, and steps by which its loops go.
+constexpr int network_block = 16;
+
+struct NetworkSpec {
+  DType dtype;
+  bool order;
+  std::uint32_t room;  // elements of a row, with what fills its last block
+  friend bool operator==(const NetworkSpec&, const NetworkSpec&) = default;
+  std::size_t hash() const { return room << 9 | static_cast<std::size_t>(dtype) << 1 | order; }
+};
+
+/// What a network sorts: keys, followed by positions where these are asked for, so that equal keys stay in order.
+/// Nothing if that is more than 64 bits.
+std::optional<DType> network_key(DType t, bool order) {
+  const int bits = bits_of(t);
+  if (!order) return key_dtype(t);
+  if (bits > 32) return {};
+  return bits > 16 ? DType::u64 : DType::u32;
+}
+
+// A bitonic sort in which every merge first compares elements that lie alike from both ends: the smaller one always
+// goes down, so what lies behind the last block need not be there.
+ir::Function trace_network(const NetworkSpec& spec) {
+  ir::Builder builder(spec.order ? "argsort_rows_by_network" : "sort_rows_by_network", ir::KernelKind::map);
+  ir::Builder::Scope scope(builder);
+  const auto in = ir::buffer_param("in", spec.dtype, ir::Access::read);
+  const auto out = ir::buffer_param("out", spec.order ? DType::i64 : spec.dtype, ir::Access::read_write);
+  const Value extent = ir::scalar_param("extent", DType::index), begin = ir::global_id(0) * extent;
+  const DType t = *network_key(spec.dtype, spec.order);
+  const std::uint64_t position_bits = spec.order ? 4 * dtype_size(t) : 0;
+  const auto keys = ir::local_array(t, spec.room);
+  const Value count = (extent + (network_block - 1)) / network_block * network_block;
+  ir::for_(0, extent, [&](Value k) {
+    const Value key = key_of(in.load(begin + k));
+    keys.store(k, spec.order ? ir::cast(t, key) << constant(t, position_bits) | ir::cast(t, k) : key);
+  });
+  ir::for_(extent, count, [&](Value k) { keys.store(k, constant(t, ~std::uint64_t{0})); });
+
+  const auto in_order = [](Value& low, Value& high) {
+    const Value smaller = ir::min(low, high);
+    high = ir::max(low, high), low = smaller;
+  };
+  using Places = std::vector<Value>;
+  using Pairs = std::initializer_list<std::pair<std::size_t, std::size_t>>;
+  // Puts pairs of the elements at `places(at)` in order, for each `at` in [from, to).
+  const auto along = [&](Value from, Value to, auto&& places, Pairs pairs) {
+    ir::for_(from, to, [&](Value at) {
+      const Places place = places(at);
+      Places held;
+      for (const Value p : place) held.push_back(keys.load(p));
+      for (const auto& [low, high] : pairs) in_order(held[low], held[high]);
+      for (std::size_t p = 0; p < place.size(); ++p) keys.store(place[p], held[p]);
+    });
+  };
+  // Each block by itself: `steps(block)` on its elements.
+  const auto in_blocks = [&](auto&& steps) {
+    ir::for_(0, count, network_block, [&](Value at) {
+      std::array<Value, network_block> block;
+      for (int i = 0; i < network_block; ++i) block[static_cast<std::size_t>(i)] = keys.load(at + i);
+      steps([&](int a, int b) { in_order(block[static_cast<std::size_t>(a)], block[static_cast<std::size_t>(b)]); });
+      for (int i = 0; i < network_block; ++i) keys.store(at + i, block[static_cast<std::size_t>(i)]);
+    });
+  };
+  const auto halves = [](int from, auto&& step) {  // the rest of a merge
+    for (int apart = from; apart > 0; apart /= 2)
+      for (int i = 0; i < network_block; ++i)
+        if ((i & apart) == 0) step(i, i + apart);
+  };
+  in_blocks([&](auto&& step) {  // Batcher's merge exchange, of fewer comparisons (Knuth, volume 3, algorithm 5.2.2M)
+    for (int p = network_block / 2; p > 0; p /= 2)
+      for (int q = network_block / 2, r = 0, d = p; d > 0; d = q - p, q /= 2, r = p) {
+        for (int i = 0; i + d < network_block; ++i)
+          if ((i & p) == r) step(i, i + d);
+        if (q == p) break;
+      }
+  });
+  const ir::Variable run(DType::index, network_block);
+  ir::while_([&] { return run.get() < count; },
+             [&] {
+               const Value half = run.get(), whole = half * 2, quarter = half / 2;
+               // Two steps at once, where both are between blocks. Those of the places that do not exist are the last.
+               ir::if_(
+                   half == network_block,
+                   [&] {
+                     ir::for_(0, count, whole, [&](Value base) {
+                       const Value end = base + whole - 1;
+                       along(ir::max(base, base + base + whole - count), base + half,
+                             [&](Value at) {
+                               return Places{at, base + end - at};
+                             },
+                             {{0, 1}});
+                     });
+                   },
+                   [&] {
+                     ir::for_(0, count - half, whole, [&](Value base) {
+                       const Value fourth = ir::max(base, base + base + whole - count), stop = base + quarter;
+                       const Value third = ir::max(base, fourth - quarter), end = base + base + whole - 1;
+                       const auto low = [&](Value at) { return Places{at, at + quarter}; };
+                       const auto three = [&](Value at) { return Places{at, at + quarter, end - quarter - at}; };
+                       const auto all = [&](Value at) {
+                         return Places{at, at + quarter, end - quarter - at, end - at};
+                       };
+                       along(base, ir::min(third, stop), low, {{0, 1}});
+                       along(third, ir::min(fourth, stop), three, {{1, 2}, {0, 1}});
+                       along(fourth, stop, all, {{0, 3}, {1, 2}, {0, 1}, {2, 3}});
+                     });
+                   });
+               const ir::Variable apart(DType::index, half / 4);
+               ir::while_([&] { return apart.get() >= network_block; },
+                          [&] {
+                            const Value step = apart.get(), next = step / 2;
+                            ir::if_(
+                                step == network_block,
+                                [&] {
+                                  ir::for_(0, count - step, step * 2, [&](Value base) {
+                                    along(base, ir::min(base + step, count - step),
+                                          [&](Value at) {
+                                            return Places{at, at + step};
+                                          },
+                                          {{0, 1}});
+                                  });
+                                },
+                                [&] {
+                                  ir::for_(0, count - next, step * 2, [&](Value base) {
+                                    const Value stop = base + next;
+                                    const Value four = ir::max(base, ir::min(stop, count - step - next));
+                                    const Value three = ir::max(base, ir::min(stop, count - step));
+                                    const auto places = [&](int n) {
+                                      return [=](Value at) {
+                                        Places p;
+                                        for (int i = 0; i < n; ++i) p.push_back(at + next * i);
+                                        return p;
+                                      };
+                                    };
+                                    along(base, four, places(4), {{0, 2}, {1, 3}, {0, 1}, {2, 3}});
+                                    along(four, three, places(3), {{0, 2}, {0, 1}});
+                                    along(three, ir::min(stop, count - next), places(2), {{0, 1}});
+                                  });
+                                });
+                            apart.set(step / 4);
+                          });
+               in_blocks([&](auto&& step) { halves(network_block / 2, step); });
+               run.set(whole);
+             });
+  const auto result = [&](Value k) {
+    const Value key = keys.load(k);
+    return spec.order ? ir::cast(DType::i64, key & constant(t, (std::uint64_t{1} << position_bits) - 1))
+                      : element_of(key, spec.dtype);
+  };
+  const Value rest = extent / 4 * 4;
+  ir::for_(0, rest, 4, [&](Value k) {
+    out.store(begin + k, ir::make_vector({result(k), result(k + 1), result(k + 2), result(k + 3)}));
+  });
+  ir::for_(rest, extent, [&](Value k) { out.store(begin + k, result(k)); });
+  return builder.finish();
+}
+
 struct PassSpec {
   DType from, to;  // elements in the first pass and after the last one, keys between
   DType key;
@@ -142,6 +303,14 @@ Array sorted_short(const Array& a, std::int64_t rows, std::int64_t extent, bool 
   return out;
 }
 
+Array sorted_by_network(const Array& a, std::int64_t rows, std::int64_t extent, bool order) {
+  Array out = Array::empty(a.shape(), order ? DType::i64 : a.dtype(), a.device());
+  static auto& family = *new KernelFamily<NetworkSpec>(trace_network);
+  family({a.dtype(), order, std::bit_ceil(static_cast<std::uint32_t>(std::max<std::int64_t>(extent, 64)))})
+      .launch({static_cast<std::uint64_t>(rows), 1, 1}, {a.view(), out.view(), LaunchArgument::index(extent)});
+  return out;
+}
+
 Array sorted_long(const Array& a, std::int64_t rows, std::int64_t extent, bool order) {
   const Device device = a.device();
   const bool vectors = blocks_are_vectors(device.backend);
@@ -195,8 +364,12 @@ Array sorted_along(const char* name, const Array& a, std::size_t axis, bool orde
   std::swap(axes[axis], axes.back());  // its own inverse
   const Array last = a.permute(axes).as_contiguous();
   const std::int64_t rows = a.size() / extent;
-  const Array out =
-      extent <= short_row ? sorted_short(last, rows, extent, order) : sorted_long(last, rows, extent, order);
+  // A network takes as long for a row as for one in each lane of a vector.
+  const bool network = blocks_are_vectors(a.device().backend) && network_key(a.dtype(), order) &&
+                       extent > shortest_in_network && extent <= longest_in_network;
+  const Array out = network               ? sorted_by_network(last, rows, extent, order)
+                    : extent <= short_row ? sorted_short(last, rows, extent, order)
+                                          : sorted_long(last, rows, extent, order);
   return out.permute(axes);
 }
 

@@ -101,11 +101,17 @@ void check_sort(std::mt19937_64& random, const Shape& shape, int axis) {
 }
 
 TEST_P(OnEveryDevice, SortIsStableSortOfTheHost) {
-  // Rows of one element, to 128 by counting, longer ones in one run and in several.
+  // Rows of one element, to 128 by counting, longer ones in one run and in several; on cpu from 33 to 1024 by a
+  // network.
   const bool slow = GetParam().backend == Backend::interp;
   for (const Shape& s :
        {Shape{1}, Shape{2}, Shape{128}, Shape{129}, Shape{3, 130}, Shape{slow ? 700 : 70001}, Shape{5, 1}})
     check_sort<float>(random, s, -1), check_sort<std::int32_t>(random, s, -1);
+  // In blocks of 16 elements, which are merged; the last run of a merge may be short or not be there.
+  if (blocks_are_vectors(GetParam().backend))
+    for (const std::int64_t n :
+         {33, 48, 49, 63, 65, 100, 127, 200, 257, 350, 400, 470, 500, 513, 700, 1000, 1024, 1025})
+      for (const std::int64_t rows : {1, 16, 21}) check_sort<float>(random, {rows, n}, 1);
   for (const int axis : {0, 1, -1, -3}) check_sort<float>(random, {4, 3, 5}, axis);
   check_sort<float>(random, {200, 3}, 0), check_sort<std::int64_t>(random, {2, 150, 2}, 1);
   std::vector<void (*)(std::mt19937_64&, const Shape&, int)> others = {
@@ -115,7 +121,7 @@ TEST_P(OnEveryDevice, SortIsStableSortOfTheHost) {
   // A vendor's compiler takes its time for each of a dtype's kernels: every time two others.
   if (!is_built_in(GetParam().backend)) std::ranges::shuffle(others, random), others.resize(2);
   for (const auto check : others)
-    for (const std::int64_t n : {40, 1000}) check(random, {n}, 0);
+    for (const std::int64_t n : {40, 1000, 1500}) check(random, {n}, 0);
 }
 
 TEST_P(OnEveryDevice, SortOfOtherKinds) {
