@@ -2,97 +2,140 @@
 #include "tessera/ops/correlation.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace tessera::ops {
 
 namespace {
-
-constexpr std::int64_t reach(std::int64_t kernel, std::int64_t step) { return (kernel - 1) * step; }
 
 /// How many parts of at most `most` there are of `all`, and then the size of each, so that all are alike.
 std::int64_t even_parts(std::int64_t all, std::int64_t most) {
   return ceil_div(all, ceil_div(all, std::clamp<std::int64_t>(most, 1, all)));
 }
 
-/// What a band has beside its rows and columns.
-struct Halo {
-  std::int64_t rows, columns, phases;
-  explicit Halo(const Correlation& c) {
-    const std::int64_t down = reach(c.kernel.rows, c.dilation.rows),
-                       across = reach(c.kernel.columns, c.dilation.columns);
-    rows = down / c.stride.rows, columns = across / c.stride.columns;
-    phases = std::min(c.stride.rows, down + 1) * std::min(c.stride.columns, across + 1);
+/// Of one dimension, what a band has beside its windows: `halo` elements of a phase after the last one's first, and at
+/// the beginning `padding` of which, in every phase, do not exist: these serve as the end of what lies before.
+struct Edge {
+  std::int64_t halo, phases, padding, end;
+  Edge(std::int64_t extent, std::int64_t kernel, std::int64_t stride, std::int64_t pad, std::int64_t step) {
+    const std::int64_t across = (kernel - 1) * step;
+    halo = across / stride, phases = std::min(stride, across + 1);
+    padding = pad < phases ? 0 : (pad - phases) / stride + 1;
+    end = pad < 0 ? std::numeric_limits<std::int64_t>::max() : ceil_div(extent + pad, stride);
+  }
+  /// Elements of a phase for so many windows, all of those that y has.
+  std::int64_t length(std::int64_t windows) const {
+    return std::min(windows + halo, std::max(end, windows + halo - padding));
   }
 };
+struct Edges {
+  Edge rows, columns;
+  Edges(const Correlation& c, const Shape& x)
+      : rows(x[2], c.kernel.rows, c.stride.rows, c.padding.rows, c.dilation.rows),
+        columns(x[3], c.kernel.columns, c.stride.columns, c.padding.columns, c.dilation.columns) {}
+  std::int64_t phases() const { return rows.phases * columns.phases; }
+};
 
-/// A band of at most so many positions: whole images if one fits, else rows of one, else columns of a row.
-void choose_band(CorrelationPlan& plan, const Halo& halo, const Shape& y, std::int64_t most) {
-  const auto pitch = [&] { return plan.columns + halo.columns; };
-  const std::int64_t row = halo.rows + 1;
-  if (row * pitch() > most) plan.columns = even_parts(plan.columns, most / row - halo.columns);
-  const std::int64_t plane = (y[2] + halo.rows) * pitch();
-  if (plane <= most)
-    plan.rows = y[2], plan.images = std::clamp<std::int64_t>(std::min<std::int64_t>(most, 1024) / plane, 1, y[0]);
-  else
-    plan.rows = even_parts(y[2], most / pitch() - halo.rows), plan.images = 1;
+/// Sets the band: whole images if `rows` are all of y's, else so many rows of one. False if it takes more positions
+/// than `most`.
+bool set_band(CorrelationPlan& plan, const Edges& edges, const Shape& y, std::int64_t images, std::int64_t rows,
+              std::int64_t most) {
+  const bool whole = rows == y[2];
+  plan.images = images, plan.rows = rows;
+  plan.more_rows = whole ? edges.rows.length(rows) - rows : edges.rows.halo;
+  plan.shared_rows = whole ? edges.rows.padding : 0;
+  plan.pitch = plan.columns < y[3] ? plan.columns + edges.columns.halo : edges.columns.length(y[3]);
+  return plan.positions() <= most;
+}
+
+/// `f` for each band that may be worth it, of at most so many positions: some whole images, or rows of one. A row that
+/// is too long is cut first.
+template <class F>
+void each_band(CorrelationPlan& plan, const Edges& edges, const Shape& y, std::int64_t most, F&& f) {
+  const std::int64_t least = edges.rows.halo + 2;  // a row, and another after it
+  plan.columns = y[3];
+  if (least * edges.columns.length(y[3]) > most)
+    plan.columns = even_parts(y[3], std::max<std::int64_t>(1, most / least - edges.columns.halo));
+  for (std::int64_t images = 1; images <= y[0] && set_band(plan, edges, y, images, y[2], most); ++images) {
+    f();
+    if (plan.positions() > 2048) break;
+  }
+  for (std::int64_t bands = 2; bands <= y[2]; bands += 1 + bands / 8)
+    if (set_band(plan, edges, y, 1, ceil_div(y[2], bands), most)) f();
 }
 
 std::int64_t bands_of(const CorrelationPlan& plan, const Shape& y) {
   return ceil_div(y[2], plan.rows) * ceil_div(y[0], plan.images);
 }
 
-void choose_images(const Tiles& tiles, CorrelationPlan& plan, const Halo& halo, std::int64_t groups, std::int64_t in,
+/// Cycles of a core, by count: the plan of the least is taken.
+constexpr double copy_cycles = 8, sum_cycles = 3;  // of a vector that is staged, of a sum that waits in memory
+
+void choose_images(const Tiles& tiles, CorrelationPlan& plan, const Edges& edges, std::int64_t groups, std::int64_t in,
                    std::int64_t taps, const Shape& y) {
   CorrelationSpec& s = plan.spec;
   const bool wide = tiles.tokens >= 8;
-  const std::int64_t out = y[1];
-  s.tm = static_cast<std::uint32_t>(even_parts(out, wide ? 8 : 4));
-  const std::int64_t panels = ceil_div(out, s.tm);
-  plan.block_panels = even_parts(panels, 64 / s.tm);
-  // Tiles end past the last position.
-  const std::int64_t most_tn = std::min(6u, (wide ? 24 : 12) / s.tm), slack = most_tn * s.lanes;
-  const std::int64_t staged = s.staged - slack - 2 * halo.columns;
-  choose_band(
-      plan, halo, y,
-      std::min(s.sums / (plan.block_panels * s.tm) - slack, staged / (halo.phases * std::min<std::int64_t>(in, 8))));
-  const auto positions = [&] { return plan.images * (plan.rows + halo.rows) * (plan.columns + halo.columns); };
-  // Four blocks a thread, so that all end together, but none of less than some microseconds.
-  const std::int64_t wanted = 4 * static_cast<std::int64_t>(tiles.compute_units);
-  const auto work = [&] { return positions() * in * taps * plan.block_panels * s.tm; };
-  while (bands_of(plan, y) * groups * ceil_div(panels, plan.block_panels) < wanted && work() > 1 << 19) {
-    if (plan.images > 1)
-      plan.images = ceil_div(plan.images, 2);
-    else if (plan.rows > 4)
-      plan.rows = ceil_div(plan.rows, 2);
-    else if (plan.block_panels > 1)
-      plan.block_panels = ceil_div(plan.block_panels, 2);
-    else
-      break;
-  }
-  plan.chunk = even_parts(in, staged / (halo.phases * positions()));
+  const auto n = [](auto v) { return static_cast<double>(v); };
+  s.tm = static_cast<std::uint32_t>(even_parts(y[1], wide ? 8 : 4));
+  const std::int64_t panels = ceil_div(y[1], s.tm), most_tn = std::min(6u, (wide ? 24 : 12) / s.tm);
+  const std::int64_t staged = s.staged - most_tn * s.lanes,
+                     phases = edges.phases();  // tiles end past the last position
   double least = 1e300;
-  for (std::int64_t tn = most_tn; tn >= 1; --tn) {
-    const double step = std::max({static_cast<double>(s.tm * tn), 4.0, static_cast<double>(s.tm) / 2 + tn}) + 0.5;
-    const double cost =
-        step * static_cast<double>(ceil_div(positions() - halo.rows * (plan.columns + halo.columns), tn * s.lanes));
-    if (cost < least * 0.999) least = cost, s.tn = static_cast<std::uint32_t>(tn);
+  CorrelationPlan best = plan;
+  for (const std::int64_t most_channels : {64, 32, 16}) {
+    plan.block_panels = even_parts(panels, most_channels / s.tm);
+    const std::int64_t rows = plan.block_panels * s.tm;
+    each_band(plan, edges, y, std::min(s.sums / rows - most_tn * s.lanes, staged / phases), [&] {
+      plan.chunk = even_parts(in, staged / (phases * plan.positions()));
+      const double blocks = n(bands_of(plan, y) * groups * ceil_div(panels, plan.block_panels));
+      const double chunks = n(ceil_div(in, plan.chunk)), copied = n(in * phases * plan.positions()) / s.lanes;
+      for (std::int64_t tn = most_tn; tn >= 1; --tn) {
+        const double of_tiles = n(plan.block_panels * ceil_div(plan.used(), tn * s.lanes)), each = n(s.tm * tn);
+        const double block = of_tiles * (n(in * taps) * (std::max(each, 6.0) + 2) + chunks * 2 * sum_cycles * each) +
+                             copied * copy_cycles + n(rows * in * taps) / 4 + 2000;
+        // The threads end together if there are some blocks for each.
+        const double cost = block * (blocks / tiles.compute_units + (tiles.compute_units > 1 ? 0.5 : 0));
+        if (cost >= least * 0.999) continue;
+        least = cost, s.tn = static_cast<std::uint32_t>(tn), best = plan;
+      }
+    });
   }
+  plan = best;
 }
 
-void choose_weights(const Tiles& tiles, CorrelationPlan& plan, const Halo& halo, std::int64_t groups, std::int64_t in,
+void choose_weights(const Tiles& tiles, CorrelationPlan& plan, const Edges& edges, std::int64_t groups, std::int64_t in,
                     Extents2d kernel, const Shape& y) {
   CorrelationSpec& s = plan.spec;
   const bool wide = tiles.tokens >= 8;
-  const std::int64_t vectors = s.sums / s.lanes, out = y[1];
+  const auto n = [](auto v) { return static_cast<double>(v); };
+  const std::int64_t vectors = s.sums / s.lanes, phases = edges.phases();
   plan.kernel_rows = std::clamp<std::int64_t>(vectors / kernel.columns, 1, kernel.rows);
   const std::int64_t taps = plan.kernel_rows * kernel.columns;
-  s.tm = static_cast<std::uint32_t>(even_parts(out, std::min<std::int64_t>(wide ? 8 : 4, vectors / taps)));
+  s.tm = static_cast<std::uint32_t>(even_parts(y[1], std::min<std::int64_t>(wide ? 8 : 4, vectors / taps)));
   s.tn = s.sizes[0] == 0 ? 1 : static_cast<std::uint32_t>(even_parts(taps, (wide ? 24u : 12u) / s.tm));
-  const std::int64_t panels = ceil_div(out, s.tm);
-  plan.y_block = even_parts(panels, std::min<std::int64_t>(32 / s.tm, vectors / (taps * s.tm))) * s.tm;
-  plan.x_block = even_parts(in, vectors / (taps * plan.y_block));
-  const std::int64_t each = plan.x_block * halo.phases + plan.y_block + 1;
-  choose_band(plan, halo, y, s.staged / each - s.lanes);
+  const std::int64_t panels = ceil_div(y[1], s.tm), tiles_of_taps = ceil_div(taps, s.tn);
+  double least = 1e300;
+  CorrelationPlan best = plan;
+  for (const std::int64_t most_channels : {64, 32, 16, 8}) {
+    const std::int64_t most_panels = std::min<std::int64_t>(most_channels / s.tm, vectors / (taps * s.tm));
+    plan.y_block = even_parts(panels, most_panels) * s.tm;
+    for (std::int64_t parts_in = 1; parts_in <= in; parts_in += 1 + parts_in / 4) {
+      plan.x_block = ceil_div(in, parts_in);
+      if (plan.x_block * plan.y_block * taps > vectors) continue;
+      const std::int64_t each = plan.x_block * phases + plan.y_block + 1;
+      each_band(plan, edges, y, s.staged / each - s.lanes, [&] {
+        const double blocks = n(groups * ceil_div(panels * s.tm, plan.y_block) * ceil_div(in, plan.x_block));
+        const double copied = n(each * plan.positions()) / s.lanes,
+                     loops = n(plan.y_block / s.tm * plan.x_block * tiles_of_taps);
+        const double band =
+            loops * (n(ceil_div(plan.used(), s.lanes)) * (s.tm * s.tn + 3) + 2 * sum_cycles * s.tm * s.tn + 20) +
+            copied * copy_cycles + 2000;
+        const double cost = blocks * n(bands_of(plan, y)) * band;
+        if (cost < least * 0.999) least = cost, best = plan;
+      });
+    }
+  }
+  plan = best;
   // Parts of images whose sums are added up afterwards: as many whatever the device, so that the bits are the same.
   const std::int64_t blocks = groups * ceil_div(panels * s.tm, plan.y_block) * ceil_div(in, plan.x_block);
   const std::int64_t parts = std::clamp<std::int64_t>(y[0] * y[2] * y[3] / 8192, 1, ceil_div(64, blocks));
@@ -132,7 +175,10 @@ std::vector<LaunchArgument> arguments(const CorrelationPlan& plan, const Correla
                          y_strides[2],
                          y_strides[3],
                          plan.images,
-                         plan.rows})
+                         plan.rows,
+                         plan.more_rows,
+                         plan.pitch,
+                         plan.shared_rows})
     all.push_back(LaunchArgument::index(v));
   return all;
 }
@@ -164,13 +210,12 @@ CorrelationPlan choose_correlation(const Tiles& tiles, CorrelationSpec spec, con
   const std::uint64_t size = dtype_size(spec.sum), room = std::min<std::uint64_t>(tiles.shared_bytes, 224 << 10) / size;
   spec.staged = static_cast<std::uint32_t>(room / 2), spec.sums = static_cast<std::uint32_t>(room - room / 2);
   plan.spec = spec;
-  plan.columns = y[3];
-  const Halo halo(c);
+  const Edges edges(c, x);
   const std::int64_t in = x[1] / c.groups;
   if (spec.kind == CorrelationSpec::images)
-    choose_images(tiles, plan, halo, c.groups, in, c.kernel.rows * c.kernel.columns, per_group(y, c.groups));
+    choose_images(tiles, plan, edges, c.groups, in, c.kernel.rows * c.kernel.columns, per_group(y, c.groups));
   else
-    choose_weights(tiles, plan, halo, c.groups, in, c.kernel, per_group(y, c.groups));
+    choose_weights(tiles, plan, edges, c.groups, in, c.kernel, per_group(y, c.groups));
   return plan;
 }
 

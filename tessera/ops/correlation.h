@@ -44,7 +44,11 @@ ir::Function trace_correlation(const CorrelationSpec& spec);
 struct CorrelationPlan {
   CorrelationSpec spec;
   std::int64_t images = 1, rows = 1, columns = 1;  ///< of a band; fewer columns than y has: y is computed in parts
-  std::int64_t chunk = 1, block_panels = 1;        ///< of images
+  /// Rows of memory beside those of windows, what a row takes, and rows of padding that images share.
+  std::int64_t more_rows = 0, pitch = 1, shared_rows = 0;
+  std::int64_t positions() const { return (images * (rows + more_rows) + shared_rows + 1) * pitch; }
+  std::int64_t used() const { return ((images - 1) * (rows + more_rows) + rows) * pitch; }
+  std::int64_t chunk = 1, block_panels = 1;  ///< of images
   std::int64_t x_block = 1, y_block = 1, block_bands = 1,
                kernel_rows = 1;  ///< of weights, whose kernel may be in parts
 };

@@ -11,18 +11,20 @@ namespace {
 using ir::Value;
 
 /// A band in shared memory: [channel][row phase][column phase][image][row][column], where row and column count windows
-/// and phases are what strides leave between them. Position q = (image * rows + row) * pitch + column of a phase.
+/// and phases are what strides leave between them. Position q = (image * rows + row) * pitch + column of a phase. What
+/// lies past a row's end is the padding at the next one's beginning, and likewise of images: so some rows and columns
+/// follow the last image.
 struct Band {
-  Value rows, pitch, plane, images, phase_columns, phases;
-  Value positions() const { return images * plane; }
-  Value channel() const { return phases * positions(); }
+  Value rows, pitch, plane, length, phase_columns, phases;
+  Value channel() const { return phases * length; }
 };
 
 struct Geometry {
   Value n, x_channels, y_channels, x_rows, x_columns, y_rows, y_columns, kernel_rows, kernel_columns;
   Value stride_rows, stride_columns, pad_rows, pad_columns, step_rows, step_columns;
   std::array<Value, 4> x, y;  // strides
-  Value images, rows;         // of a band
+  // Of a band: images, rows of windows, rows that are staged beside these, and the padding that rows and images share.
+  Value images, rows, more_rows, pitch, shared_rows;
 
   explicit Geometry(const CorrelationSpec& s) {
     const auto number = [](const char* name) { return ir::scalar_param(name, DType::index); };
@@ -36,7 +38,8 @@ struct Geometry {
     constexpr const char* y_names[] = {"y_image", "y_channel", "y_row", "y_column"};
     for (std::size_t d = 0; d < 4; ++d) x[d] = number(x_names[d]);
     for (std::size_t d = 0; d < 4; ++d) y[d] = number(y_names[d]);
-    images = number("images"), rows = number("rows");
+    images = number("images"), rows = number("rows"), more_rows = number("more_rows"), pitch = number("pitch");
+    shared_rows = number("shared_rows");
     Value* const known[] = {&kernel_rows, &kernel_columns, &stride_rows, &stride_columns};
     for (std::size_t i = 0; i < 4; ++i)
       if (s.sizes[i] != 0) *known[i] = ir::index_literal(s.sizes[i]);
@@ -44,20 +47,26 @@ struct Geometry {
     if (s.y_unit) y[3] = ir::index_literal(1);
   }
 
-  Band band() const {
-    const auto reach = [](Value kernel, Value step) { return (kernel - 1) * step; };
-    const Value down = reach(kernel_rows, step_rows), across = reach(kernel_columns, step_columns);
+  Band band(Value rows_here) const {
+    const auto phases_of = [](Value kernel, Value step, Value stride) {
+      return ir::min(stride, (kernel - 1) * step + 1);
+    };
     Band b;
-    b.rows = rows + down / stride_rows, b.pitch = y_columns + across / stride_columns, b.plane = b.rows * b.pitch;
-    b.images = images, b.phase_columns = ir::min(stride_columns, across + 1);
-    b.phases = ir::min(stride_rows, down + 1) * b.phase_columns;
+    b.rows = rows_here + more_rows, b.pitch = pitch, b.plane = b.rows * pitch;
+    b.length = images * b.plane + (shared_rows + 1) * pitch;
+    b.phase_columns = phases_of(kernel_columns, step_columns, stride_columns);
+    b.phases = phases_of(kernel_rows, step_rows, stride_rows) * b.phase_columns;
     return b;
+  }
+  /// Positions up to the last window.
+  Value used(const Band& b, Value images_here, Value rows_here) const {
+    return (images_here - 1) * b.plane + (rows_here - 1) * b.pitch + y_columns;
   }
   /// Where the windows' elements of this tap begin.
   Value offset(const Band& b, Value i, Value j) const {
     const Value down = i * step_rows, across = j * step_columns;
     const Value phase = down % stride_rows * b.phase_columns + across % stride_columns;
-    return phase * b.positions() + down / stride_rows * b.pitch + across / stride_columns;
+    return phase * b.length + down / stride_rows * b.pitch + across / stride_columns;
   }
 };
 
@@ -87,32 +96,48 @@ class Kernel {
     if (s_.sizes[0] == 0 || s_.sizes[0] * s_.sizes[1] > 9) return ir::for_(0, g.kernel_rows, columns);
     for (int i = 0; i < s_.sizes[0]; ++i) columns(ir::index_literal(i));
   }
-  /// Stages `count` channels of x from `channel` on.
+  void clear(const ir::BufferRef& memory, Value first, Value end) const {
+    ir::for_(first, end, lanes_, [&](Value at) {
+      ir::if_(at + ir::thread_id(0) < end, [&] { memory.store(at + ir::thread_id(0), ir::literal(s_.sum, 0)); });
+    });
+  }
+  /// A run of memory by vectors, the last in part: `f(element)`.
+  void each_of(Value first, Value end, const std::function<void(Value)>& f) const {
+    const Value lane = ir::thread_id(0), count = ir::max(end - first, 0), whole = count / lanes_ * lanes_;
+    ir::for_(0, whole, lanes_, [&](Value at) { f(first + at + lane); });
+    ir::if_(whole < count, [&] { ir::if_(whole + lane < count, [&] { f(first + whole + lane); }); });
+  }
+  /// Stages what there is of `count` channels of x from `channel` on; all else in the band is 0 already.
   void stage(const Geometry& g, const Band& b, const ir::BufferRef& x, const ir::BufferRef& to, Value channel,
-             Value count, Value image0, Value images_here, Value row0, Value rows_here) const {
-    const Value phase_rows = b.phases / b.phase_columns, last = b.rows - g.rows + rows_here;
-    ir::for_(0, count, [&](Value c) {
-      ir::for_(0, images_here, [&](Value i) {
-        const Value plane = (image0 + i) * g.x[0] + (channel + c) * g.x[1];
-        const auto phase = [&](Value pr, Value pc) {
-          const Value start = c * b.channel() + (pr * b.phase_columns + pc) * b.positions() + i * b.plane;
-          ir::for_(0, last, [&](Value r) {
-            const Value row = (row0 + r) * g.stride_rows + pr - g.pad_rows;
-            const Value exists = row >= 0 && row < g.x_rows;
-            ir::for_(0, b.pitch, lanes_, [&](Value first) {
-              const Value at = first + ir::thread_id(0), column = at * g.stride_columns + pc - g.pad_columns;
-              const Value v =
-                  load_at(x, plane + row * g.x[2] + column * g.x[3], exists && column >= 0 && column < g.x_columns);
-              ir::if_(at < b.pitch, [&] { to.store(start + r * b.pitch + at, ir::cast(s_.sum, v)); });
+             Value count, Value image0, Value images_here, Value row0) const {
+    // The first window that sees element 0 in this phase, or the end if `of` is the extent.
+    const auto window = [](Value of, Value pad, Value phase, Value stride) {
+      return ir::max(of + pad - phase + (stride - 1), 0) / stride;
+    };
+    const auto phase = [&](Value pr, Value pc) {
+      const Value first_row = ir::max(window(ir::index_literal(0), g.pad_rows, pr, g.stride_rows) - row0, 0),
+                  end_row = ir::min(b.rows, window(g.x_rows, g.pad_rows, pr, g.stride_rows) - row0),
+                  first = window(ir::index_literal(0), g.pad_columns, pc, g.stride_columns),
+                  end = ir::min(b.pitch, window(g.x_columns, g.pad_columns, pc, g.stride_columns));
+      ir::for_(0, count, [&](Value c) {
+        ir::for_(0, images_here, [&](Value i) {
+          const Value plane = (image0 + i) * g.x[0] + (channel + c) * g.x[1];
+          const Value start = c * b.channel() + (pr * b.phase_columns + pc) * b.length + i * b.plane;
+          ir::for_(first_row, end_row, [&](Value r) {
+            const Value from = plane + ((row0 + r) * g.stride_rows + pr - g.pad_rows) * g.x[2];
+            each_of(first, end, [&](Value at) {
+              const Value column = at * g.stride_columns + pc - g.pad_columns;
+              to.store(start + r * b.pitch + at, ir::cast(s_.sum, load_at(x, from + column * g.x[3], {})));
             });
           });
-        };
-        if (s_.sizes[2] == 1 && s_.sizes[3] == 1)
-          phase(ir::index_literal(0), ir::index_literal(0));
-        else
-          ir::for_(0, phase_rows, [&](Value pr) { ir::for_(0, b.phase_columns, [&](Value pc) { phase(pr, pc); }); });
+        });
       });
-    });
+    };
+    if (s_.sizes[2] == 1 && s_.sizes[3] == 1)
+      phase(ir::index_literal(0), ir::index_literal(0));
+    else
+      ir::for_(0, b.phases / b.phase_columns,
+               [&](Value pr) { ir::for_(0, b.phase_columns, [&](Value pc) { phase(pr, pc); }); });
   }
   std::vector<ir::Variable> zeros(int count) const {
     std::vector<ir::Variable> all;
@@ -136,20 +161,22 @@ ir::Function Kernel::images() {
   const Value chunk = number("chunk"), block_panels = number("block_panels"), panel_blocks = number("panel_blocks"),
               groups = number("groups"), bands = number("bands");
   const auto staged = ir::shared(s_.sum, s_.staged), sums = ir::shared(s_.sum, s_.sums);
-  const Band b = g.band();
   const Value lane = ir::thread_id(0), block = ir::block_id(0), panels = (g.y_channels + (tm_ - 1)) / tm_;
   const Value group = block / panel_blocks % groups, band = block / panel_blocks / groups;
   const Value panel0 = block % panel_blocks * block_panels, panels_here = ir::min(block_panels, panels - panel0);
   const Value row0 = band % bands * g.rows, rows_here = ir::min(g.rows, g.y_rows - row0);
   const Value image0 = band / bands * g.images, images_here = ir::min(g.images, g.n - image0);
   const int columns = tn_ * lanes_;
-  const Value tiles = ((images_here - 1) * b.plane + (rows_here - 1) * b.pitch + g.y_columns + (columns - 1)) / columns;
+  const Band b = g.band(rows_here);
+  const Value tiles = (g.used(b, images_here, rows_here) + (columns - 1)) / columns;
   const Value taps = g.kernel_rows * g.kernel_columns;
 
   ir::for_(0, g.x_channels, chunk, [&](Value c0) {
     const Value here = ir::min(chunk, g.x_channels - c0);
     ir::barrier();
-    stage(g, b, x, staged, group * g.x_channels + c0, here, image0, images_here, row0, rows_here);
+    ir::if_(c0 == 0, [&] { clear(staged, ir::index_literal(0), here * b.channel()); });
+    ir::barrier();
+    stage(g, b, x, staged, group * g.x_channels + c0, here, image0, images_here, row0);
     ir::barrier();
     ir::for_(0, panels_here, [&](Value p) {
       const Value panel = ((group * panels + panel0 + p) * g.x_channels + c0) * taps * tm_;
@@ -190,13 +217,10 @@ ir::Function Kernel::images() {
       ir::for_(0, rows_here, [&](Value r) {
         const Value to = (image0 + i) * g.y[0] + channel * g.y[1] + (row0 + r) * g.y[2];
         const Value from = m * (tiles * columns) + i * b.plane + r * b.pitch;
-        ir::for_(0, g.y_columns, lanes_, [&](Value first) {
-          const Value at = first + lane;
-          ir::if_(at < g.y_columns, [&] {
-            Value v = sums.load(from + at);
-            if (s_.bias) v = v + add;
-            y.store(to + at * g.y[3], ir::cast(s_.y, v));
-          });
+        each_of(ir::index_literal(0), g.y_columns, [&](Value at) {
+          Value v = sums.load(from + at);
+          if (s_.bias) v = v + add;
+          y.store(to + at * g.y[3], ir::cast(s_.y, v));
         });
       });
     });
@@ -213,16 +237,12 @@ ir::Function Kernel::weights() {
   const Value x_block = number("x_block"), y_block = number("y_block"), x_blocks = number("x_blocks"),
               y_blocks = number("y_blocks"), groups = number("groups"), bands = number("bands"),
               block_bands = number("block_bands");
-  const Band b = g.band();
   const auto staged = ir::shared(s_.sum, s_.staged), sums = ir::shared(s_.sum, s_.sums);
   const Value lane = ir::thread_id(0), block = ir::block_id(0), taps = g.kernel_rows * g.kernel_columns;
   const Value x0 = block % x_blocks * x_block, y0 = block / x_blocks % y_blocks * y_block,
               group = block / x_blocks / y_blocks % groups, part = block / x_blocks / y_blocks / groups;
   const Value x_here = ir::min(x_block, g.x_channels - x0), y_here = ir::min(y_block, g.y_channels - y0);
   const Value panels = (y_here + (tm_ - 1)) / tm_;
-  // After x: y's channels, at the same positions as windows, and which of these are windows.
-  const Value steps = (b.positions() + (lanes_ - 1)) / lanes_, length = steps * lanes_;
-  const Value y_start = x_block * b.channel(), valid = y_start + (y_block + (tm_ - 1)) / tm_ * tm_ * length;
   const auto at_sum = [&](Value panel, Value c, Value tap, int m) {
     return (((panel * x_block + c) * taps + tap) * tm_ + m) * lanes_ + lane;
   };
@@ -231,24 +251,22 @@ ir::Function Kernel::weights() {
   ir::for_(first_band, end_band, [&](Value band) {
     const Value row0 = band % bands * g.rows, rows_here = ir::min(g.rows, g.y_rows - row0);
     const Value image0 = band / bands * g.images, images_here = ir::min(g.images, g.n - image0);
+    const Band b = g.band(rows_here);
+    // After x: y's channels, at the same positions as windows, and which of these are windows.
+    const Value steps = (g.used(b, images_here, rows_here) + (lanes_ - 1)) / lanes_, length = steps * lanes_;
+    const Value y_start = x_block * b.channel(), valid = y_start + (y_block + (tm_ - 1)) / tm_ * tm_ * length;
     ir::barrier();
-    stage(g, b, x, staged, group * g.x_channels + x0, x_here, image0, images_here, row0, rows_here);
-    const auto clear = [&](Value start) {
-      ir::for_(0, steps, [&](Value q) { staged.store(start + q * lanes_ + lane, ir::literal(s_.sum, 0)); });
-    };
+    clear(staged, ir::index_literal(0), valid + length);
+    ir::barrier();
+    stage(g, b, x, staged, group * g.x_channels + x0, x_here, image0, images_here, row0);
     const auto place = [&](Value start, const std::function<Value(Value, Value, Value)>& value) {
       ir::for_(0, images_here, [&](Value i) {
         ir::for_(0, rows_here, [&](Value r) {
-          ir::for_(0, g.y_columns, lanes_, [&](Value first) {
-            const Value at = first + lane;
-            ir::if_(at < g.y_columns, [&] { staged.store(start + i * b.plane + r * b.pitch + at, value(i, r, at)); });
-          });
+          each_of(ir::index_literal(0), g.y_columns,
+                  [&](Value at) { staged.store(start + i * b.plane + r * b.pitch + at, value(i, r, at)); });
         });
       });
     };
-    ir::for_(0, panels * tm_, [&](Value m) { clear(y_start + m * length); });
-    clear(valid);
-    ir::barrier();
     ir::for_(0, y_here, [&](Value m) {
       place(y_start + m * length, [&](Value i, Value r, Value at) {
         const Value from = (image0 + i) * g.y[0] + (group * g.y_channels + y0 + m) * g.y[1] + (row0 + r) * g.y[2];
@@ -304,14 +322,11 @@ ir::Function Kernel::weights() {
   const Value each_y = x_here * taps;
   ir::for_(0, y_here, [&](Value m) {
     const Value to = (((part * groups + group) * g.y_channels + y0 + m) * g.x_channels + x0) * taps;
-    ir::for_(0, each_y, lanes_, [&](Value first) {
-      const Value e = first + lane;
-      ir::if_(e < each_y, [&] {
-        const Value from = ((m / tm_ * x_block * taps + e) * tm_ + m % tm_) * lanes_;
-        const ir::Variable sum(s_.sum, 0);
-        for (int l = 0; l < lanes_; ++l) sum.set(sum.get() + sums.load(from + l));
-        out.store(to + e, sum.get());
-      });
+    each_of(ir::index_literal(0), each_y, [&](Value e) {
+      const Value from = ((m / tm_ * x_block * taps + e) * tm_ + m % tm_) * lanes_;
+      const ir::Variable sum(s_.sum, 0);
+      for (int l = 0; l < lanes_; ++l) sum.set(sum.get() + sums.load(from + l));
+      out.store(to + e, sum.get());
     });
   });
   return builder_.finish();
