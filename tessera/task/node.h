@@ -72,8 +72,8 @@ class DeviceTasks final : public executor::Group {
 };
 /// A task of `group` failed: unless somebody asks for it, it is told when the program ends. Its groups call this.
 void remember_failure(const executor::Node& node, Device device) noexcept;
-/// The first error that nobody has asked for, of tasks on these devices; null if there is none.
-executor::FailureRef unasked_failure(std::span<const Device> devices);
+/// Errors that were not thrown yet, of plain tasks on these devices.
+std::vector<executor::FailureRef> unasked_failures(std::span<const Device> devices);
 
 /// Where a task may run, narrowed down by its function and arguments; and then where it does.
 class Placing {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <unordered_set>
 
 #include "tessera/device/queue/recorder.h"
 
@@ -12,10 +13,11 @@ class Region::Tasks final : public executor::Group {
  public:
   Tasks(executor::Executor& executor, executor::Group* parent, std::uint32_t window)
       : Group(executor, parent, window) {}
-  /// The first error since the last time; null if there was none.
-  executor::FailureRef take_failure() noexcept {
+  /// Independent errors and cancellations since the last call, one for each task in which one happened.
+  std::vector<executor::FailureRef> take_failures() noexcept {
     const std::lock_guard hold(lock_);
-    return std::exchange(first_, nullptr);
+    seen_.clear();
+    return std::exchange(failures_, {});
   }
 
  protected:
@@ -25,13 +27,17 @@ class Region::Tasks final : public executor::Group {
     // Who cancelled all knows; tasks that are made later use what there is.
     if (by_itself && cancelled()) failure->origin->told.store(true, std::memory_order_relaxed);
     if (by_itself || (failure->cancelled && cancelled())) return;
-    const std::lock_guard hold(lock_);
-    if (!first_ || (first_->cancelled && !failure->cancelled)) first_ = failure;
+    try {
+      const std::lock_guard hold(lock_);
+      if (seen_.insert(failure->origin.get()).second) failures_.push_back(failure);
+    } catch (const std::exception&) {  // no memory: its own task still throws it
+    }
   }
 
  private:
   std::mutex lock_;
-  executor::FailureRef first_;
+  std::vector<executor::FailureRef> failures_;
+  std::unordered_set<const executor::FailureOrigin*> seen_;  // of those
 };
 
 namespace {
@@ -72,8 +78,8 @@ Region::~Region() noexcept(false) {
 executor::Group& Region::group() noexcept { return *tasks_; }
 
 void Region::wait() {
-  tasks_->wait();
-  if (const executor::FailureRef failure = tasks_->take_failure()) detail::throw_failure(*failure);
+  group().wait();
+  if (const auto failures = tasks_->take_failures(); !failures.empty()) detail::throw_failures(failures);
 }
 
 void Region::cancel() noexcept { tasks_->cancel(); }

@@ -117,9 +117,10 @@ class Region {
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
 
-  /// Until all its tasks have ended, running some of them. The first error of any, as TaskError: tasks that depended on
-  /// it were skipped, the others have run. TaskCancelled if there was no error, but tasks were skipped since one that
-  /// they depend on had been cancelled. It is told once. More tasks may be made after that.
+  /// Until all its tasks have ended, running some of them. Throws TaskError with the first error, and with those of all
+  /// other tasks that failed by themselves (`others`): tasks that depended on them were skipped, the rest has run.
+  /// TaskCancelled if there was no error, but tasks were skipped since one that they depend on had been cancelled. Each
+  /// error is thrown once: tasks made later use the arrays of tasks that failed as these left them.
   void wait();
   /// Tasks that have not begun will not run. `wait` says nothing of that; tasks made later use what there is then.
   void cancel() noexcept;

@@ -172,13 +172,14 @@ void remember_failure(const executor::Node& node, Device device) noexcept {
   }
 }
 
-executor::FailureRef unasked_failure(std::span<const Device> devices) {
+std::vector<executor::FailureRef> unasked_failures(std::span<const Device> devices) {
   System& system = *process;
   const std::scoped_lock hold(system.lock);
   forget_told(system);
+  std::vector<executor::FailureRef> all;
   for (const Failed& f : system.failed)
-    if (std::ranges::find(devices, f.device) != devices.end()) return f.failure;
-  return nullptr;
+    if (std::ranges::find(devices, f.device) != devices.end()) all.push_back(f.failure);
+  return all;
 }
 
 void end_after(Device device, Event event, executor::Ref<TaskNode> node) {
@@ -216,7 +217,8 @@ void synchronize(const Scope& scope) {
     if (scope.contains(tasks->device)) tasks->wait();
   for (const Device d : scope.devices())
     if (!is_built_in(d.backend) && is_open(d)) Queue::of(d).finish();
-  if (const executor::FailureRef failure = detail::unasked_failure(scope.devices())) detail::throw_failure(*failure);
+  if (const auto failures = detail::unasked_failures(scope.devices()); !failures.empty())
+    detail::throw_failures(failures);
 }
 
 void synchronize(Backend backend) {

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <set>
 #include <stop_token>
 #include <thread>
 
@@ -48,6 +49,48 @@ TEST_P(OnEveryDevice, WhatDependsOnAFailureIsSkippedOnOtherDevicesToo) {
   EXPECT_EQ(z.to_vector<float>(), Floats(4, 8));
 }
 
+TEST_P(OnEveryDevice, AllIndependentErrorsAreListedAndThrownOnce) {
+  const Scope here{GetParam()};
+  std::vector<Array> x(12);
+  for (Array& a : x) a = ones({4});
+  Region r({.scope = here});
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::string number = std::to_string(i);
+    if (i % 4 != 3) r.spawn({.name = "breaks " + number}, fails, inout(x[i]));
+    for (int k = 0; k < 3; ++k) r.spawn({.name = "after " + number}, add, inout(x[i]));
+  }
+  try {
+    r.wait();
+    FAIL() << "nothing was thrown";
+  } catch (const TaskError& e) {
+    std::set<std::string> names = {e.tasks().front()};
+    EXPECT_EQ(e.others().size(), 8u);
+    for (const TaskError& other : e.others()) {
+      names.insert(other.tasks().front());
+      test::expect_has(other.what(), {"task breaks", "on purpose"});
+      EXPECT_THROW(other.rethrow_cause(), std::runtime_error);
+      EXPECT_TRUE(other.others().empty());
+    }
+    EXPECT_EQ(names.size(), 9u) << "each once";
+    test::expect_has(e.what(), {"on purpose", "8 other tasks failed, too:", "\n  [task breaks"});
+  }
+  // All of them were reported: what failed may be used again, and the region goes on.
+  for (Array& a : x) r.spawn(add, inout(a));
+  r.wait();
+  for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(x[i].to_vector<float>(), Floats(4, i % 4 == 3 ? 5 : 2)) << i;
+  // An error and cancellations: the error is thrown, and nothing of either is left.
+  std::stop_source stop;
+  stop.request_stop();
+  r.spawn({.stop = stop.get_token(), .name = "stopped"}, add, inout(x[0]));
+  r.spawn({.name = "next"}, add, inout(x[0]));
+  r.spawn({.name = "breaks"}, fails, inout(x[1]));
+  const std::string text = test::text_of<TaskError>([&] { r.wait(); });
+  EXPECT_TRUE(test::holds(text, "task breaks"));
+  EXPECT_FALSE(test::holds(text, "stopped"));
+  for (const std::size_t i : {0, 1}) r.spawn(add, inout(x[i]));
+  r.wait();
+}
+
 TEST_P(OnEveryDevice, OneOfThoseThatCommuteFailsWhatComesAfterAndNoneOfThem) {
   const Scope here{GetParam()};
   Array x = ones({4});
@@ -70,13 +113,18 @@ TEST_P(OnEveryDevice, OneOfThoseThatCommuteFailsWhatComesAfterAndNoneOfThem) {
 TEST_P(OnEveryDevice, WhatARegionLeftUndoneMayBeUsedByTheNext) {
   const Scope here{GetParam()};
   Array x = ones({4});
-  std::atomic<bool> begun = false;
+  std::atomic<bool> begun = false, left = false;
   try {
     Region r({.scope = here});
+    const struct Leaving {
+      std::atomic<bool>& left;
+      ~Leaving() { left = true; }
+    } leaving{left};  // destroyed before the region is, which then cancels
     r.spawn(
         [&](Array& v) {
           begun = true;
-          std::this_thread::sleep_for(5ms);
+          while (!left) std::this_thread::yield();
+          std::this_thread::sleep_for(20ms);
           v += 1;
         },
         inout(x));

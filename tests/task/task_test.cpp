@@ -271,6 +271,9 @@ TEST(Tasks, AnErrorIsToldOnce) {
     spawn({.name = "quiet"}, oops);
     expect_has(text_of<TaskError>([] { synchronize(); }), {"task quiet", "oops"});
     synchronize();
+    for (int i = 0; i < 20; ++i) spawn({.name = "several"}, oops);
+    expect_has(text_of<TaskError>([] { synchronize(); }), {"19 other tasks failed, too", "and 11 more"});
+    synchronize();
     const Task<int> asked = spawn(oops);
     EXPECT_THROW(asked.fetch(), TaskError);
     EXPECT_THROW(asked.fetch(), TaskError) << "by its own task as often as that is asked";
