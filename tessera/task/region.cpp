@@ -59,7 +59,14 @@ Region::Region(const TaskOptions& options, std::uint32_t window)
     seen_since_ = detail::seeing::now();
 }
 
+Region::Region(Region&& other) noexcept
+    : tasks_(std::move(other.tasks_)),
+      options_(std::move(other.options_)),
+      uncaught_(std::uncaught_exceptions()),
+      seen_since_(other.seen_since_) {}
+
 Region::~Region() noexcept(false) {
+  if (!tasks_) return;  // moved from
   if (std::uncaught_exceptions() > uncaught_) {
     tasks_->cancel();
     try {
@@ -75,14 +82,25 @@ Region::~Region() noexcept(false) {
   wait();
 }
 
-executor::Group& Region::group() noexcept { return *tasks_; }
+executor::Group& Region::group() {
+  if (!tasks_) fail<ArgumentError>({.asked = "Region", .wrong = "its tasks were moved to another region"});
+  return *tasks_;
+}
 
 void Region::wait() {
   group().wait();
   if (const auto failures = tasks_->take_failures(); !failures.empty()) detail::throw_failures(failures);
 }
 
-void Region::cancel() noexcept { tasks_->cancel(); }
+void Region::cancel() noexcept {
+  if (tasks_) tasks_->cancel();
+}
+
+std::int64_t IndexRange::chunk() const {
+  if (grain_ > 0) return grain_;
+  const std::int64_t chunks = 4 * std::int64_t{executor::Executor::instance().threads()};
+  return std::max<std::int64_t>((end_ - begin_ + chunks - 1) / chunks, 1);
+}
 
 Region::InForce::InForce(const Region& region) : before_(detail::options_in_force) {
   detail::options_in_force = region.options_.get();

@@ -6,7 +6,9 @@
 //   order r.wait();
 #pragma once
 
+#include <concepts>
 #include <memory>
+#include <vector>
 
 #include "tessera/task/reduction.h"
 #include "tessera/task/task.h"
@@ -104,6 +106,47 @@ struct TaskCopies {
 };
 TaskCopies task_copies();
 
+/// Indices from `begin` to before `end`, in chunks of `grain` neighbours (the last one smaller). 0: about four chunks
+/// for each thread. `r.parallel_for(n, f)`, `r.parallel_for({begin, end, grain}, f)`.
+class IndexRange {
+ public:
+  template <std::integral N>
+  IndexRange(N count, detail::Here at = detail::Here::current()) : end_(static_cast<std::int64_t>(count)), at_(at) {}
+  template <std::integral B, std::integral E, std::integral G = int>
+  IndexRange(B begin, E end, G grain = 0, detail::Here at = detail::Here::current())
+      : begin_(static_cast<std::int64_t>(begin)),
+        end_(static_cast<std::int64_t>(end)),
+        grain_(static_cast<std::int64_t>(grain)),
+        at_(at) {}
+  std::int64_t begin() const { return begin_; }
+  std::int64_t end() const { return end_; }
+  std::int64_t chunk() const;  ///< indices of a chunk
+  const detail::Here& at() const { return at_; }
+
+ private:
+  std::int64_t begin_ = 0, end_ = 0, grain_ = 0;
+  detail::Here at_;
+};
+
+namespace detail {
+/// A chunk of a loop: calls its function with the chunk, or with each index in it, and what a task was given.
+template <class F>
+struct Chunk {
+  std::shared_ptr<F> f;
+  std::int64_t begin, end;
+  template <class... G>
+  static constexpr bool whole = std::is_invocable_v<F&, std::int64_t, std::int64_t, G&...>;
+  template <class... G>
+    requires(whole<G...> || std::is_invocable_v<F&, std::int64_t, G&...>)
+  void operator()(G&&... given) const {
+    if constexpr (whole<G...>)
+      std::invoke(*f, begin, end, given...);
+    else
+      for (std::int64_t i = begin; i < end; ++i) std::invoke(*f, i, given...);
+  }
+};
+}  // namespace detail
+
 /// Tasks that are waited for together. What they compute is what they would compute one after the other in the order in
 /// which they were made: a task comes after those before it that write what it uses, or use what it writes. They begin
 /// while later ones are being made. Made and used by one thread, outside of recordings (ArgumentError).
@@ -114,8 +157,9 @@ class Region {
   explicit Region(const TaskOptions& options = {}, std::uint32_t window = 0);
   /// Waits, and throws as `wait` does; if it is left by an error, what has not begun is cancelled instead.
   ~Region() noexcept(false);
-  Region(const Region&) = delete;
-  Region& operator=(const Region&) = delete;
+  /// Moves its tasks: what is made in `other` afterwards, or waited for there, is an ArgumentError.
+  Region(Region&& other) noexcept;
+  Region& operator=(Region&&) = delete;
 
   /// Until all its tasks have ended, running some of them. Throws TaskError with the first error, and with those of all
   /// other tasks that failed by themselves (`others`): tasks that depended on them were skipped, the rest has run.
@@ -153,6 +197,29 @@ class Region {
                   std::forward<D>(d));
   }
 
+  /// f(i) for each index, or f(begin, end) for each chunk if it can be called so, in a task for each chunk; the result
+  /// ends after them. Further arguments are given to each of these tasks, as by `spawn`, and to f after the indices: of
+  /// arrays in(x), commute(x) and reduce(op, x) are useful; with inout(x) the chunks run one after the other. f is
+  /// shared by tasks that run at once. A chunk that fails ends there; the others run.
+  template <class F, class... A>
+  Task<void> parallel_for(const IndexRange& range, F&& f, const A&... arguments) {
+    return parallel_for({.where = range.at()}, range, std::forward<F>(f), arguments...);
+  }
+  template <class F, class... A>
+  Task<void> parallel_for(const TaskOptions& options, const IndexRange& range, F&& f, const A&... arguments) {
+    const auto body = std::make_shared<std::decay_t<F>>(std::forward<F>(f));
+    const std::int64_t chunk = range.chunk();
+    std::vector<Task<void>> chunks;
+    for (std::int64_t begin = range.begin(), end; begin < range.end(); begin = end) {
+      end = range.end() - begin > chunk ? begin + chunk : range.end();
+      chunks.push_back(submit(options, detail::Chunk<std::decay_t<F>>{body, begin, end}, arguments...));
+    }
+    TaskOptions all = options;
+    all.scope = Scope();
+    return submit(
+        all, [] {}, std::move(chunks));
+  }
+
  private:
   class Tasks;
   class InForce {
@@ -171,7 +238,7 @@ class Region {
     group().admit();
     return std::move(made.task);
   }
-  executor::Group& group() noexcept;
+  executor::Group& group();
   friend std::string dot(const Region& region);
 
   std::unique_ptr<Tasks> tasks_;

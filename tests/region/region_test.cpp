@@ -7,6 +7,8 @@
 #include <atomic>
 #include <chrono>
 #include <limits>
+#include <numeric>
+#include <optional>
 #include <thread>
 
 #include "tessera/device/queue/sequence.h"
@@ -400,6 +402,81 @@ TEST_P(OnEveryDevice, CopiesAreThoseThatAreNeeded) {
   z.fill(1);
   EXPECT_EQ(copies([&] { run([](const Array& v) { EXPECT_EQ(sum(v).item<float>(), 1024); }, in(z)); }),
             Pair(!local, 0));
+}
+
+TEST_P(OnEveryDevice, ParallelForCallsEachIndexOnceInChunks) {
+  const Scope here{current_device()};
+  for (const auto& [count, grain] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 0}, {1, 0}, {7, 3}, {100, 1}, {100, 1000}, {1000, 0}}) {
+    std::vector<std::atomic<int>> calls(static_cast<std::size_t>(count) + 5);
+    std::atomic<int> chunks = 0;
+    Region r;
+    Task<void> all = r.parallel_for({5, calls.size(), grain}, [&](std::size_t i) { ++calls[i]; });
+    std::atomic<std::int64_t> seen = -1;
+    r.spawn([&] { seen = std::count(calls.begin(), calls.end(), 1); }, all);
+    r.wait();
+    EXPECT_EQ(seen, count) << "what comes after it comes after each index";
+    for (std::size_t i = 0; i < calls.size(); ++i) EXPECT_EQ(calls[i], i < 5 ? 0 : 1) << i;
+    r.parallel_for({0, count, grain}, [&](std::int64_t begin, std::int64_t end) {
+      ++chunks;
+      EXPECT_LT(begin, end);
+      for (; begin < end; ++begin) ++calls[static_cast<std::size_t>(begin)];
+    });
+    r.wait();
+    if (grain != 0) {
+      EXPECT_EQ(chunks, (count + grain - 1) / grain);
+    }
+    EXPECT_EQ(std::accumulate(calls.begin(), calls.end(), 0), 2 * count);
+  }
+  // Chunks run at once, and are given what a task is given: here a sum with a slot for each of eight.
+  Array total = zeros(1), x = Array::arange(100);
+  std::atomic<int> inside = 0, most = 0;
+  Region r({.scope = here});
+  r.parallel_for(
+      {0, 100, 10},
+      [&](int begin, int end, const Array& v, Array& part) {
+        const int now = ++inside;
+        for (int old = most; now > old && !most.compare_exchange_weak(old, now);) {}
+        std::this_thread::sleep_for(2ms);
+        part += sum(v.slice(0, begin, end));
+        --inside;
+      },
+      in(x), reduce(Combine::sum, total));
+  r.wait();
+  EXPECT_EQ(total.to_vector<float>(), Floats{4950});
+  if (executor::Executor::instance().threads() > 1 && is_built_in(current_device().backend)) {
+    EXPECT_GT(most, 1);
+  }
+  // A chunk that fails ends there; the others run; the errors are those of a region.
+  std::atomic<int> ran = 0;
+  const Task<void> all = r.parallel_for({.name = "loop"}, {0, 100, 10}, [&](int i) {
+    if (i % 50 == 5) throw std::out_of_range("at " + std::to_string(i));
+    ++ran;
+  });
+  expect_throw<TaskError>([&] { r.wait(); }, {"task loop", "at 5", "1 other task failed, too"});
+  expect_throw<TaskError>([&] { all.wait(); }, {"task loop"});
+  EXPECT_EQ(ran, 90);
+}
+
+TEST_P(OnEveryDevice, ARegionCanBeMoved) {
+  const Scope here{current_device()};
+  Array x = zeros(4);
+  const auto begun = [&] {
+    std::optional<Region> r(std::in_place, TaskOptions{.scope = here});
+    for (int i = 0; i < 3; ++i) r->spawn([](Array& v) { std::this_thread::sleep_for(1ms), v += 1; }, inout(x));
+    return Region(std::move(*r));  // the optional's one is destroyed: it waits for nothing
+  };
+  Region r = begun();
+  const Task<Device> there = r.spawn([](const Array&) { return this_task::device(); }, in(x));
+  r.wait();
+  EXPECT_EQ(there.fetch(), current_device()) << "with its options";
+  EXPECT_EQ(x.to_vector<float>(), Floats(4, 3));
+  Region other = std::move(r);
+  expect_throw<ArgumentError>([&] { r.spawn([] {}); }, {"moved"});
+  expect_throw<ArgumentError>([&] { r.wait(); }, {"moved"});
+  other.spawn([](Array& v) { v += 1; }, inout(x));
+  other.wait();
+  EXPECT_EQ(x.to_vector<float>(), Floats(4, 4));
 }
 
 TEST_P(OnEveryDevice, ARegionIsNoPartOfARecording) {

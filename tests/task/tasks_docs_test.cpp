@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <latch>
 
@@ -83,6 +85,18 @@ for (int i = 0; i < 10; ++i) k.spawn(axpy, Extent{1000}, x0, y0, 0.5f);
 k.wait();
 
   EXPECT_EQ(sum(y0).item<float>(), 5000);
+
+std::vector<double> roots(1000);
+Array total_of_chunks = Array::zeros({1}), numbers = Array::ones({1000});
+Region loop;
+Task<void> all_roots = loop.parallel_for(roots.size(), [&](std::size_t i) { roots[i] = std::sqrt(double(i)); });
+loop.parallel_for({0, 1000, 100}, [](int begin, int end, const Array& v, Array& part) { part += sum(v.slice(0, begin, end)); },
+                  in(numbers), reduce(Combine::sum, total_of_chunks));
+loop.wait();
+
+  EXPECT_TRUE(all_roots.ended());
+  EXPECT_EQ(roots[900], 30);
+  EXPECT_EQ(sum(total_of_chunks).item<float>(), 1000);
 
 Array state = Array::zeros({4});
 spawn([](Array& v) { v += 1; }, inout(state));
