@@ -107,8 +107,8 @@ template <class F>
 struct TaskFunction {
   static constexpr bool kernel = requires(const F& f) { f.untyped().function(); };
 
-  static void place(Placing& placing, const F&) {
-    if constexpr (kernel) placing.goes_with_data();
+  /// After its arguments.
+  static void place([[maybe_unused]] Placing& placing, const F&) {
     if constexpr (requires { F::backends; }) placing.only(F::backends(), "variants");
   }
   static std::string name(const F& f) {

@@ -51,6 +51,8 @@ void Placing::only(const Scope& there, const std::string& what) {
 }
 
 void Placing::only(const std::vector<Backend>& backends, const std::string& what) {
+  const Held* const most = most_data();
+  if (unsaid_ && most != nullptr && std::ranges::find(backends, most->device.backend) != backends.end()) return;
   std::vector<Device> some;
   for (const Device d : scope().devices())
     if (std::ranges::find(backends, d.backend) != backends.end()) some.push_back(d);
@@ -63,6 +65,7 @@ void Placing::only(const std::vector<Backend>& backends, const std::string& what
                        .todo = "Add a variant, or widen the scope; " + existing()});
   }
   own_ = Scope(std::move(some));
+  unsaid_ = false;
 }
 
 void Placing::data_on_another(Device device, std::size_t bytes) {
@@ -78,11 +81,15 @@ std::uint64_t Placing::bytes_on(Device device) const noexcept {
   return at == data_.end() ? 0 : at->bytes;
 }
 
+const Placing::Held* Placing::most_data() const noexcept {
+  return data_.empty() ? nullptr : &*std::ranges::max_element(data_, {}, &Held::bytes);
+}
+
 Device Placing::choose_of_several() const {
   const auto& devices = scope().devices();
   if (data_.size() == 1 && devices.front() == data_[0].device) return data_[0].device;
-  const auto most = std::ranges::max_element(data_, {}, &Held::bytes);
-  if (most != data_.end() && (scope().contains(most->device) || (with_data_ && unsaid_))) return most->device;
+  const Held* const most = most_data();
+  if (most != nullptr && (unsaid_ || scope().contains(most->device))) return most->device;
   if (devices.size() == 1) return devices.front();
   return least_loaded(devices);
 }

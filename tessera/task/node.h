@@ -101,9 +101,8 @@ class Placing {
   void has_bytes(std::uint64_t bytes) noexcept { bytes_ += bytes; }
   std::uint64_t bytes() const noexcept { return bytes_; }
   std::uint64_t bytes_on(Device device) const noexcept;
-  /// It is a kernel: if nothing was said of where it runs, that is where its data lies.
-  void goes_with_data() noexcept { with_data_ = true; }
-  /// The one: where most of its data lies, else the one that is done with it first.
+  /// Of the devices on which it may run the one where most of its data lies, else the one that is done with it first.
+  /// If nothing was said of where it runs, that is where its data lies, else cpu:0.
   Device choose() const {
     if (nothing_said() && (data_.empty() || (data_.size() == 1 && data_[0].device == Device{}))) return Device{};
     return choose_of_several();
@@ -119,9 +118,10 @@ class Placing {
   static const Scope& usual_scope();
   bool nothing_said() const noexcept { return said_ == nullptr && !own_; }
   void data_on_another(Device device, std::size_t bytes);
+  const Held* most_data() const noexcept;
   Device choose_of_several() const;
 
-  bool unsaid_ = false, with_data_ = false;
+  bool unsaid_ = false;
   const Scope* said_;           // outlives this; null: cpu:0
   std::optional<Scope> own_{};  // if it was narrowed down
   InlineVector<Held, 4> data_;

@@ -17,7 +17,7 @@ class PlacementPolicy;  // policy.h
 /// `spawn({.scope = cuda(all), .priority = 2}, f, x)`, `with({.scope = gpus})`. What is not said is as it is in force
 /// where the task is made.
 struct TaskOptions {
-  std::optional<Scope> scope;   ///< where it may run; by default cpu:0
+  std::optional<Scope> scope;   ///< where it may run; by default where most of its data is, else cpu:0
   std::optional<int> priority;  ///< -4 to 3 (others count as these); by default 0. Higher ones go first
   std::optional<std::stop_token>
       stop;  ///< cancels it: before it has begun it does not run; after that, see `this_task`
@@ -61,8 +61,8 @@ class [[nodiscard]] With {
 /// `auto in_force = with({.scope = cuda(all)});`
 [[nodiscard]] inline With with(const TaskOptions& options) { return With(options); }
 
-/// Where a task that this thread makes may run: the innermost `with`'s scope, else that of the task that it runs, else
-/// cpu:0.
+/// Where a task without arrays that this thread makes may run: the innermost `with`'s scope, else that of the task that
+/// it runs, else cpu:0.
 Scope current_scope();
 
 }  // namespace tessera

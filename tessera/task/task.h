@@ -74,7 +74,9 @@ namespace detail {
 
 template <class T>
 struct TaskArgument<Task<T>> {
-  static void place(Placing&, std::size_t, const Task<T>&) {}
+  static void place([[maybe_unused]] Placing& placing, std::size_t, [[maybe_unused]] const Task<T>& task) {
+    if constexpr (is_deferred<T>) placing.data_on(task.device(), 0);  // of unknown size, and there if anywhere
+  }
   static void attach(TaskNode& node, Task<T>& task) { node.after(task.node()); }
   static auto give(Task<T>& task) {
     if constexpr (std::is_void_v<T>)
@@ -115,9 +117,9 @@ auto make_task(executor::Group* group, const TaskOptions& said, F&& f, A&&... ar
   using T = typename Function::Result;
   std::shared_ptr<const OptionsInForce> options = options_with(said);
   Placing placing(options.get());
-  TaskFunction<std::decay_t<F>>::place(placing, f);
   [[maybe_unused]] std::size_t number = 0;
   (TaskArgument<std::decay_t<A>>::place(placing, ++number, arguments), ...);
+  TaskFunction<std::decay_t<F>>::place(placing, f);
   std::string kernel_name = TaskFunction<std::decay_t<F>>::name(f);
   const bool by_policy = options && options->policy;
   const Device device = by_policy ? choose_by_policy(*options, placing, said, kernel_name) : placing.choose();
@@ -153,9 +155,10 @@ using Here = std::source_location;
 /// A task of f(arguments...), which are copied (std::ref passes a reference; a stop_token before them is given to a
 /// function that takes one). An argument that is a task, or a vector of tasks, is run before, and its result passed;
 /// Task<void> passes nothing. A kernel is launched: `spawn(saxpy, Extent{n}, x, y, 2.0f)`. The function runs for a
-/// device of its scope (TaskOptions, `with`, else cpu:0), which is current there: what it makes of arrays is made on
-/// it. It inherits placement, mode and options; not what is recorded or observed. DeviceError if there is nowhere to
-/// run. Where very many are under way, the caller runs some of them first.
+/// device of its scope (TaskOptions, `with`), which is current there: what it makes of arrays is made on it. Without a
+/// scope that is the device that has most of the arrays it is given, else cpu:0. It inherits placement, mode and
+/// options; not what is recorded or observed. DeviceError if there is nowhere to run. Where very many are under way,
+/// the caller runs some of them first.
 template <class F, class... A>
 auto spawn(const TaskOptions& options, F&& f, A&&... arguments) {
   return detail::spawn_task(options, std::forward<F>(f), std::forward<A>(arguments)...);

@@ -12,6 +12,7 @@
 #include "tessera/ops/product.h"
 #include "tessera/task/block_array.h"
 #include "tessera/task/this_task.h"
+#include "tessera/task/variants.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
 
@@ -49,6 +50,53 @@ Copied copies_of(F&& work) {
   work();
   const TaskCopies after = task_copies();
   return {after.fetched - before.fetched, after.written_back - before.written_back};
+}
+
+// --- Where tasks run
+// -------------------------------------------------------------------------------------------------------
+
+TEST_P(OnEveryDevice, TasksWithoutAScopeFollowTheirData) {
+  const Device there = GetParam();
+  const auto where = [](const auto&...) { return this_task::device(); };
+  Array x = on(there, {64}, 1), small = on(there == home ? Device{Backend::interp, 0} : home, {1}, 1);
+  const BlockArray blocks = BlockArray::ones({4, 4}, {2, 2}, DType::f32, Scope(there));
+  Region r;
+  EXPECT_EQ(r.spawn(where).fetch(), home) << "no data";
+  EXPECT_EQ(r.spawn(where, 1, scratch({4})).fetch(), home);
+  EXPECT_EQ(r.spawn(where, x).fetch(), there);
+  EXPECT_EQ(r.spawn(where, in(small), inout(x)).fetch(), there) << "where most of it is";
+  EXPECT_EQ(r.spawn(where, blocks).fetch(), there);
+  EXPECT_EQ(r.spawn(where, blocks.tile(1, 1)).fetch(), there);
+  EXPECT_EQ(spawn(where, in(x)).fetch(), there) << "plain tasks, too";
+  EXPECT_EQ(r.spawn({.scope = cpu()}, where, in(x)).fetch(), home) << "a scope is kept";
+  {
+    const With in_force = with({.scope = cpu()});
+    EXPECT_EQ(spawn(where, in(x)).fetch(), home);
+  }
+  // A task's result is where that ran; so the next one needs no copy, and results meet the program's arrays.
+  const Task<Array> sum_of = r.spawn([](const Array& v) { return sum(v); }, in(x));
+  EXPECT_EQ(sum_of.then(where).fetch(), there);
+  EXPECT_EQ(r.spawn([](const Array& s) { return s + s; }, sum_of).fetch().device(), there);
+  EXPECT_EQ((sum_of.fetch() + x).to_vector<float>(), Floats(64, 65));
+  // Of variants the one for the data's device, if there is one.
+  const auto either = [] {
+    return for_device<cpu>([](const Array&) { return this_task::device(); }) |
+           for_device<interp>([](const Array&) { return this_task::device(); });
+  };
+  EXPECT_EQ(r.spawn(either(), in(x)).fetch(), is_built_in(there.backend) ? there : home);
+  // The example of docs/tasks.md copies nothing.
+  std::vector<Array> parts(8);
+  for (Array& p : parts) p = on(there, {100}, 1);
+  Array sums = on(there, {100}, 0);
+  EXPECT_EQ(copies_of([&] {
+              for (Array& p : parts) {
+                r.spawn([](Array& v) { v *= 2; }, inout(p));
+                r.spawn([](const Array& v, Array& s) { s += v; }, in(p), inout(sums));
+              }
+              r.wait();
+              EXPECT_EQ(sums.to_vector<float>(), Floats(100, 16));
+            }),
+            (Copied{0, 0}));
 }
 
 // --- What a region is
