@@ -243,11 +243,9 @@ ir::Function trace_scatter(const RowsSpec& spec) {
   const Place at = place(spec.single);
   const Value position = (at.outer * extent + at.i) * width + at.column;
   const Value from = ir::cast(DType::index, last.load(at.i));
-  const ir::Variable value(spec.dtype, ir::literal(spec.dtype, 0));
   ir::if_(
-      from > 0, [&] { value.set(updates.load((at.outer * count + from - 1) * width + at.column)); },
-      [&] { value.set(a.load(position)); });
-  out.store(position, value.get());
+      from > 0, [&] { out.store(position, updates.load((at.outer * count + from - 1) * width + at.column)); },
+      [&] { out.store(position, a.load(position)); });
   return builder.finish();
 }
 

@@ -383,6 +383,11 @@ TEST_P(OnEveryDevice, ScatterOfOtherKinds) {
             (std::vector<std::int64_t>{0, 3, 2}));
   const Array bools = scatter(Array::zeros({3}, DType::boolean), twice, Array::ones({3}, DType::boolean));
   EXPECT_EQ(bools.to_vector<bool>(), (std::vector<bool>{false, true, false}));
+  for (const DType narrow : {DType::f16, DType::bf16})
+    EXPECT_EQ(scatter(a.astype(narrow), twice, Array::from({7.f, 8.f}, Shape{1, 2}).astype(narrow))
+                  .astype(DType::f32)
+                  .to_vector<float>(),
+              (Floats{0, 3, 7, 8, 2, 5}));
   const Array many = Array::zeros({3000}, DType::i32);  // in f32: f16 alone would stay at 2048
   const Array half = scatter_add(Array::zeros({2}, DType::f16), many, Array::ones({3000}, DType::f16));
   EXPECT_EQ(half.astype(DType::f32).to_vector<float>(), (Floats{3000, 0}));
