@@ -4,31 +4,40 @@
 // counter, which may lie in device memory.
 #pragma once
 
+#include <memory>
+
 #include "tessera/array/parts.h"
+#include "tessera/device/queue/random_stream.h"
 
 namespace tessera {
 
 /// Draws from the Philox stream of a seed, each draw where the one before ended: the first is what random_uniform and
 /// the others give for this seed. Bits and uniforms are the same on every device; normals to the accuracy of its log,
-/// sin and cos. A copy is a second generator of the same state. A draw that throws leaves the state as it was. Not to
-/// be used by several threads at once.
+/// sin and cos. A copy is a second generator of the same state. A draw that throws leaves the state as it was. Where a
+/// draw is recorded (device/queue/sequence.h), each replay draws the next numbers. Not to be used by several threads at
+/// once.
 class Generator {
  public:
-  explicit Generator(std::uint64_t seed = 0, std::uint64_t offset = 0) : seed_(seed), offset_(offset) {}
+  explicit Generator(std::uint64_t seed = 0, std::uint64_t offset = 0)
+      : state_(std::make_shared<RandomStream>(RandomStream{seed, offset})) {}
+  Generator(const Generator& other) : state_(std::make_shared<RandomStream>(*other.state_)) {}
+  Generator& operator=(const Generator& other) {
+    *state_ = *other.state_;
+    return *this;
+  }
 
-  std::uint64_t seed() const { return seed_; }
-  std::uint64_t offset() const { return offset_; }  ///< blocks of four numbers drawn; a draw takes whole blocks
+  std::uint64_t seed() const { return state_->seed; }
+  std::uint64_t offset() const { return state_->offset; }  ///< blocks of four numbers drawn; a draw takes whole blocks
 
   // `device` defaults to current_device().
   Array bits(Shape shape, std::optional<Device> device = {});  ///< u32
   Array uniform(Shape shape, double low = 0, double high = 1, std::optional<Device> device = {});
   Array normal(Shape shape, double mean = 0, double deviation = 1, std::optional<Device> device = {});
 
-  friend bool operator==(const Generator&, const Generator&) = default;
+  friend bool operator==(const Generator& a, const Generator& b) { return *a.state_ == *b.state_; }
 
  private:
-  std::uint64_t take(const Shape& shape);
-  std::uint64_t seed_, offset_;
+  std::shared_ptr<RandomStream> state_;  ///< its own; recordings follow it
 };
 template <>
 inline constexpr bool holds_no_arrays<Generator> = true;

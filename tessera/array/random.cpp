@@ -10,6 +10,7 @@
 #include "tessera/array/elementwise.h"
 #include "tessera/array/operation.h"
 #include "tessera/device/launch/kernel.h"
+#include "tessera/device/queue/recorder.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera {
@@ -102,6 +103,8 @@ ir::Function trace_random(const RandomSpec& spec) {
   return builder.finish();
 }
 
+constexpr std::uint32_t key_low = 2, first_block = 6;  ///< places of trace_random's parameters
+
 /// `first`: the block of four numbers to begin with.
 Array random(Distribution kind, Shape shape, std::uint64_t seed, double a, double b, std::optional<Device> device,
              std::uint64_t first = 0, const Counter& counter = Counter(0)) {
@@ -125,6 +128,17 @@ Array random(Distribution kind, Shape shape, std::uint64_t seed, double a, doubl
                counter.in_memory() ? LaunchArgument(counter.memory().view())
                                    : LaunchArgument::scalar(DType::u64, counter.number())});
   return operation.made(std::move(out));
+}
+
+Array draw(Distribution kind, Shape shape, double a, double b, std::optional<Device> device,
+           const std::shared_ptr<RandomStream>& stream) {
+  Array out = random(kind, std::move(shape), stream->seed, a, b, device, stream->offset);
+  const auto blocks = (static_cast<std::uint64_t>(out.size()) + 3) / 4;
+  Recorder* const recorder = Recorder::of_this_thread();
+  if (recorder != nullptr && blocks != 0)
+    recorder->drew(stream, {.seed_low = key_low, .seed_high = key_low + 1, .offset = first_block}, blocks);
+  stream->offset += blocks;
+  return out;
 }
 
 /// The part at `starts` of what `random` gives for the shape `whole`.
@@ -217,31 +231,14 @@ Counter::Counter(Array in_memory) {
   memory_ = std::move(in_memory);
 }
 
-std::uint64_t Generator::take(const Shape& shape) {
-  const std::uint64_t first = offset_;
-  offset_ += (static_cast<std::uint64_t>(std::max<std::int64_t>(element_count(shape), 0)) + 3) / 4;
-  return first;
-}
 Array Generator::bits(Shape shape, std::optional<Device> device) {
-  Generator next = *this;
-  const std::uint64_t first = next.take(shape);
-  Array out = random(Distribution::bits, std::move(shape), seed_, 0, 0, device, first);
-  *this = next;
-  return out;
+  return draw(Distribution::bits, std::move(shape), 0, 0, device, state_);
 }
 Array Generator::uniform(Shape shape, double low, double high, std::optional<Device> device) {
-  Generator next = *this;
-  const std::uint64_t first = next.take(shape);
-  Array out = random(Distribution::uniform, std::move(shape), seed_, low, high, device, first);
-  *this = next;
-  return out;
+  return draw(Distribution::uniform, std::move(shape), low, high, device, state_);
 }
 Array Generator::normal(Shape shape, double mean, double deviation, std::optional<Device> device) {
-  Generator next = *this;
-  const std::uint64_t first = next.take(shape);
-  Array out = random(Distribution::normal, std::move(shape), seed_, mean, deviation, device, first);
-  *this = next;
-  return out;
+  return draw(Distribution::normal, std::move(shape), mean, deviation, device, state_);
 }
 
 }  // namespace tessera

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "tessera/array/array.h"
+#include "tessera/array/generator.h"
 #include "tessera/device/placement/placement_scope.h"
 #include "tessera/device/placement/verify_on.h"
 #include "tessera/ir/value.h"
@@ -425,6 +426,99 @@ TEST_P(OnEveryDevice, WhatCannotBeRepeatedIsRefusedAndTheQueueGoesOn) {
   Sequence nothing = Sequence::record(queue(), [] {});
   EXPECT_EQ(nothing.size(), 0u);
   nothing.replay();
+}
+
+TEST_P(OnEveryDevice, WorkThatCannotBeRepeatedIsDoneOnceWithoutBeingRecorded) {
+  Array x = Array::full({16}, 2), y = Array::zeros({16});
+  Generator generator(3);
+  Array drawn;
+  int calls = 0;
+  std::string why;
+  const Sequence none = Sequence::record_or_run(
+      queue(),
+      [&] {
+        ++calls;
+        y += x;
+        drawn = generator.uniform({16});
+        const Array doubled = (y * 2 + drawn * 0).eval();
+        y += doubled.to_vector<float>()[3];  // 4
+        y += Array::from({1.0f});
+      },
+      why);
+  EXPECT_FALSE(none.valid());
+  expect_has(why, {"records a Sequence"});
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(y.to_vector<float>(), Floats(16, 7));
+  EXPECT_EQ(drawn.to_vector<float>(), Generator(3).uniform({16}).to_vector<float>());
+  EXPECT_EQ(generator.offset(), 4u);
+  y += x;
+  EXPECT_EQ(y.to_vector<float>(), Floats(16, 9));
+}
+
+TEST_P(OnEveryDevice, ReplaysDrawFromGeneratorsThatOutliveTheRecording) {
+  Generator generator(3), wanted(3);
+  Array y = Array::empty({10}), z = Array::empty({4}), fixed = Array::empty({4});
+  Sequence step = Sequence::record(queue(), [&] {
+    y.assign(generator.uniform({10}));
+    z.assign(generator.normal({4}));
+    fixed.assign(Generator(8).uniform({4}));
+  });
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(y.to_vector<float>(), wanted.uniform({10}).to_vector<float>()) << i;
+    EXPECT_EQ(z.to_vector<float>(), wanted.normal({4}).to_vector<float>()) << i;
+    EXPECT_EQ(fixed.to_vector<float>(), Generator(8).uniform({4}).to_vector<float>()) << i;
+    EXPECT_EQ(generator, wanted) << i;
+    if (i == 1) generator.bits({5}), wanted.bits({5});
+    if (i == 2) generator = Generator(11), wanted = Generator(11);
+    step.replay();
+  }
+  // A recording that fails leaves generators where they were, for work that is begun again.
+  const Generator before = generator;
+  EXPECT_THROW(Sequence::record(queue(),
+                                [&] {
+                                  generator.uniform({10}).eval();
+                                  y.to_vector<float>();
+                                }),
+               ArgumentError);
+  EXPECT_EQ(generator, before);
+}
+
+TEST_P(OnEveryDevice, ASecondRecordingSaysHowItDiffersFromTheFirst) {
+  Array x = Array::full({16}, 2), other = Array::full({16}, 3), y = Array::zeros({16});
+  Generator generator(3);
+  double factor = 0.5;
+  int rows = 8, more = 0;
+  const Array* from = &x;
+  const auto work = [&] {
+    y += *from * factor + generator.uniform({16});
+    y.slice(0, 0, rows) *= 2.0;
+    for (int i = 0; i < more; ++i) y += x;
+  };
+  const auto differs = [&](const std::function<void()>& change, std::vector<std::string> words) {
+    Sequence step = Sequence::record(queue(), work);
+    EXPECT_EQ(step.record_again(work), "");
+    EXPECT_TRUE(step.valid());
+    step.replay();
+    const Floats before = y.to_vector<float>();
+    const std::uint64_t offset = generator.offset();
+    change();
+    expect_has(step.record_again(work), words);
+    EXPECT_FALSE(step.valid());
+    EXPECT_NE(y.to_vector<float>(), before) << "the work was done";
+    EXPECT_EQ(generator.offset(), offset + 4);
+  };
+  differs([&] { factor = 0.25; }, {"= 0.25, and 0.5 before"});
+  differs([&] { rows = 4; }, {"was launched for another shape"});
+  differs([&] { from = &other; }, {"used other memory"});
+  differs([&] { more = 1; }, {"it launched", "before"});
+  expect_throw<ArgumentError>([] { Sequence().record_again([] {}); }, {"empty"});
+  // What it throws leaves the sequence, and the generator.
+  Sequence step = Sequence::record(queue(), work);
+  const Generator before = generator;
+  EXPECT_THROW(step.record_again([&] { work(), y += Array::zeros({17}); }), ShapeError);
+  EXPECT_EQ(generator, before);
+  step.replay();
+  EXPECT_EQ(generator.offset(), before.offset() + 4);
 }
 
 TEST_P(OnEveryDevice, ReplaysAreCountedCheckedAndVerified) {

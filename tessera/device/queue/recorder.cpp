@@ -31,7 +31,8 @@ std::uint64_t begin_recording() {
 }  // namespace
 
 Recorder::Recorder() : number_(begin_recording()) {}
-Recorder::~Recorder() {
+Recorder::~Recorder() { leave(); }
+void Recorder::leave() {
   Recordings& r = recordings();
   std::lock_guard hold(r.lock);
   std::erase(r.going_on, number_);

@@ -8,6 +8,7 @@
 
 #include "tessera/device/context.h"
 #include "tessera/device/launch/launch_arguments.h"
+#include "tessera/device/queue/random_stream.h"
 
 namespace tessera {
 
@@ -42,12 +43,12 @@ class Recorder {
     Recorder* before_;
   };
 
-  /// Throws if this thread records: this cannot be repeated. `asked`: "download".
+  /// Called before work that cannot be repeated: throws or stops recording if this thread records. `asked`: "download".
   static void refuse(const char* asked) {
     if (Recorder* const recorder = of_this_thread()) [[unlikely]]
       recorder->refused(asked);
   }
-  /// Throws if this thread records another queue's work.
+  /// Likewise if this thread records another queue's work.
   static void check(const char* asked, QueueCore& core) {
     if (Recorder* const recorder = of_this_thread()) [[unlikely]]
       recorder->checked(asked, core);
@@ -62,6 +63,11 @@ class Recorder {
                         std::span<const Argument> given, const KernelFacts& facts) = 0;
   virtual void copied(const BufferView& to, const BufferView& from) = 0;
   virtual void filled(const BufferView& to, std::span<const std::byte> pattern) = 0;
+  /// The last launch drew `blocks` from the stream, whose offset has not been advanced yet.
+  virtual void drew(const std::shared_ptr<RandomStream>& stream, RandomArguments arguments, std::uint64_t blocks) = 0;
+
+ protected:
+  void leave();  ///< goes_on(number_) is false from now on
 
  private:
   const std::uint64_t number_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/device/queue/recording.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -10,6 +12,7 @@
 #include "tessera/device/placement/placement.h"
 #include "tessera/device/queue/queue_core.h"
 #include "tessera/device/selection/open_device.h"
+#include "tessera/ir/semantics.h"
 
 namespace tessera {
 
@@ -22,22 +25,22 @@ const std::string& RecordedPiece::name() const {
   return from_memory >= 0 ? copy_name : fill_name;
 }
 
-Recording::Recording(Queue& queue, SequenceMemory& pool, std::vector<RecordedWork>& work,
-                     std::vector<RecordedPiece>& pieces, std::vector<RecordedMemory>& memory)
+Recording::Recording(Queue& queue, SequenceMemory& pool, RecordedLists& lists, AtRefusal at_refusal)
     : device_(queue.device()),
       core_(queue.core()),
       pool_(pool),
       current_(queue),
-      work_(work),
-      pieces_(pieces),
-      memory_(memory) {
+      lists_(lists),
+      at_refusal_(at_refusal) {
   pool_.begin(queue);
   thread_context.recorder = this;
 }
 
 Recording::~Recording() {
   thread_context.recorder = nullptr;
-  if (!ended_) pool_.abandon();
+  if (ended_) return;
+  pool_.abandon();
+  for (const RecordedStream& s : lists_.streams) *s.state = s.first;
 }
 
 std::vector<SequenceMemory::Left> Recording::end() {
@@ -47,16 +50,17 @@ std::vector<SequenceMemory::Left> Recording::end() {
 }
 
 std::shared_ptr<Storage> Recording::allocate(Device device, std::size_t bytes, const std::string& label) {
-  return device == device_ ? pool_.lend(bytes, label) : nullptr;
+  return device == device_ && !ended_ ? pool_.lend(bytes, label) : nullptr;
 }
 
 void Recording::launched(const Kernel& kernel, LoadedKernel& loaded, LaunchCounter& counter, bool index64,
                          std::array<std::uint64_t, 3> shape, std::span<const LaunchArgument> arguments,
                          std::span<const Argument> given, const KernelFacts& facts) {
-  RecordedWork& w = work_.emplace_back();
+  if (ended_) return;
+  RecordedWork& w = lists_.work.emplace_back();
   w.kernel = &loaded, w.shape = shape;
   w.arguments.assign(given.begin(), given.end());
-  RecordedPiece& p = pieces_.emplace_back();
+  RecordedPiece& p = lists_.pieces.emplace_back();
   p.kernel = kernel, p.counter = &counter, p.index64 = index64;
   p.arguments.assign(arguments.begin(), arguments.end());
   p.memory.assign(arguments.size(), -1);
@@ -69,24 +73,38 @@ void Recording::launched(const Kernel& kernel, LoadedKernel& loaded, LaunchCount
 }
 
 void Recording::copied(const BufferView& to, const BufferView& from) {
-  RecordedWork& w = work_.emplace_back();
+  if (ended_) return;
+  RecordedWork& w = lists_.work.emplace_back();
   w.kind = RecordedWork::copy;
   w.to_offset = to.byte_offset, w.from_offset = from.byte_offset, w.bytes = to.bytes();
-  RecordedPiece& p = pieces_.emplace_back();
+  RecordedPiece& p = lists_.pieces.emplace_back();
   p.to = to, p.from = from;
   p.from_memory = note(p.from, true, false);
   p.to_memory = note(p.to, false, true);
 }
 
 void Recording::filled(const BufferView& to, std::span<const std::byte> pattern) {
-  RecordedWork& w = work_.emplace_back();
+  if (ended_) return;
+  RecordedWork& w = lists_.work.emplace_back();
   w.kind = RecordedWork::fill;
   w.to_offset = to.byte_offset, w.bytes = to.bytes();
   std::ranges::copy(pattern, w.pattern.begin());
   w.pattern_bytes = static_cast<std::uint8_t>(pattern.size());
-  RecordedPiece& p = pieces_.emplace_back();
+  RecordedPiece& p = lists_.pieces.emplace_back();
   p.to = to;
   p.to_memory = note(p.to, false, true);
+}
+
+void Recording::drew(const std::shared_ptr<RandomStream>& stream, RandomArguments arguments, std::uint64_t blocks) {
+  if (ended_) return;
+  auto known = std::ranges::find(lists_.streams, stream, &RecordedStream::state);
+  if (known == lists_.streams.end()) known = lists_.streams.insert(known, {stream, *stream});
+  RecordedPiece& p = lists_.pieces.back();
+  p.stream = static_cast<std::int32_t>(known - lists_.streams.begin());
+  p.draws = arguments, p.drawn_before = stream->offset - known->first.offset;
+  lists_.work.back().changing = true;
+  known->drawn = p.drawn_before + blocks;
+  if (stream->seed != known->first.seed) known->followed = false;
 }
 
 /// The number of this memory. Takes the storage out of the view: what the work gives up shall be free.
@@ -96,11 +114,12 @@ std::int32_t Recording::note(BufferView& view, bool read, bool written) {
   const auto lease = pool_.lease_of(storage.get());
   std::int32_t& known = lease ? lease->memory : others_.try_emplace(storage.get(), -1).first->second;
   if (known < 0) {
-    known = static_cast<std::int32_t>(memory_.size());
-    memory_.emplace_back().lease = lease;
-    if (!lease) memory_.back().storage = storage;
+    known = static_cast<std::int32_t>(lists_.memory.size());
+    RecordedMemory& m = lists_.memory.emplace_back();
+    m.lease = lease, m.leased = lease != nullptr;
+    if (!lease) m.storage = storage;
   }
-  RecordedMemory& m = memory_[static_cast<std::size_t>(known)];
+  RecordedMemory& m = lists_.memory[static_cast<std::size_t>(known)];
   if (!m.read && !m.written) {
     m.read_first = read;
     if (lease && read && !written) {
@@ -115,20 +134,98 @@ std::int32_t Recording::note(BufferView& view, bool read, bool written) {
   return known;
 }
 
+void Recording::refuse_with(const ErrorText& text) {
+  if (at_refusal_ == AtRefusal::throws) fail<ArgumentError>(text);
+  thread_context.recorder = nullptr;
+  if (ended_) return;
+  refusal_ = error_text(text);
+  ended_ = true;
+  leave();
+  pool_.abandon();
+}
+
 void Recording::refused(const char* asked) {
-  fail<ArgumentError>({.asked = asked,
-                       .with = {{"recording on", to_string(device_)}},
-                       .wrong = "this thread records a Sequence, and a replay could not repeat this",
-                       .todo = "Do it before or after Sequence::record; what changes from replay to replay lies in "
-                               "device memory that is written before, or in a scalar with a slot"});
+  refuse_with({.asked = asked,
+               .with = {{"recording on", to_string(device_)}},
+               .wrong = "this thread records a Sequence, and a replay could not repeat this",
+               .todo = "Do it before or after Sequence::record; what changes from replay to replay lies in "
+                       "device memory that is written before, or in a scalar with a slot"});
 }
 
 void Recording::checked(const char* asked, QueueCore& core) {
   if (&core == &core_) return;
-  fail<ArgumentError>({.asked = asked,
-                       .with = {{"recording on", to_string(device_)}, {"goes to", to_string(core.device().device)}},
-                       .wrong = "this thread records a Sequence of one queue, and this is work of another",
-                       .todo = "Record a sequence for each queue"});
+  refuse_with({.asked = asked,
+               .with = {{"recording on", to_string(device_)}, {"goes to", to_string(core.device().device)}},
+               .wrong = "this thread records a Sequence of one queue, and this is work of another",
+               .todo = "Record a sequence for each queue"});
+}
+
+namespace {
+
+std::string scalar_text(DType dtype, std::uint64_t bits) {
+  return ir::with_compute_type(dtype, [&](auto tag) {
+    using T = decltype(tag);
+    return fmt::format("{}", ir::from_bits<T>(dtype, bits));
+  });
+}
+
+/// Whether the views are of the same memory: in what was there before the recordings, or in what each allocated for it.
+bool same_memory(const RecordedLists& a, std::int32_t number_a, const BufferView& view_a, const RecordedLists& b,
+                 std::int32_t number_b, const BufferView& view_b) {
+  if (number_a != number_b || view_a.byte_offset != view_b.byte_offset || view_a.elements != view_b.elements)
+    return false;
+  if (number_a < 0) return true;
+  const RecordedMemory& m = a.memory[static_cast<std::size_t>(number_a)];
+  const RecordedMemory& n = b.memory[static_cast<std::size_t>(number_b)];
+  return m.leased == n.leased && (m.leased || m.storage == n.storage);
+}
+
+std::string difference_of(const RecordedLists& lists_a, const RecordedLists& lists_b, std::size_t i) {
+  const RecordedPiece &a = lists_a.pieces[i], &b = lists_b.pieces[i];
+  const RecordedWork &u = lists_a.work[i], &v = lists_b.work[i];
+  if (u.kind != v.kind || a.name() != b.name()) return fmt::format("{} ran where {} ran before", b.name(), a.name());
+  if (u.kind != RecordedWork::launch) {
+    if (u.pattern != v.pattern || u.bytes != v.bytes)
+      return fmt::format("{} wrote another value or length than before", b.name());
+    if (!same_memory(lists_a, a.to_memory, a.to, lists_b, b.to_memory, b.to) ||
+        !same_memory(lists_a, a.from_memory, a.from, lists_b, b.from_memory, b.from))
+      return fmt::format("{} used other memory than before", b.name());
+    return {};
+  }
+  if (a.kernel.hash() != b.kernel.hash()) return fmt::format("kernel {} was another than before", b.name());
+  if (u.shape != v.shape || u.kernel != v.kernel)
+    return fmt::format("kernel {} was launched for another shape than before", b.name());
+  const auto followed = [](const RecordedLists& lists, const RecordedPiece& p) -> const RecordedStream* {
+    if (p.stream < 0) return nullptr;
+    const RecordedStream& s = lists.streams[static_cast<std::size_t>(p.stream)];
+    return s.followed ? &s : nullptr;
+  };
+  const RecordedStream *const from_a = followed(lists_a, a), *const from_b = followed(lists_b, b);
+  const bool follows = from_a != nullptr && from_b != nullptr && from_a->state == from_b->state;
+  if (follows && (a.drawn_before != b.drawn_before || from_a->drawn != from_b->drawn))
+    return fmt::format("kernel {} drew another part of its Generator's numbers", b.name());
+  for (std::size_t k = 0; k < b.arguments.size(); ++k) {
+    const LaunchArgument &x = a.arguments[k], &y = b.arguments[k];
+    const std::string& parameter = b.kernel.function().params[k].name;
+    if (!same_memory(lists_a, a.memory[k], x.view, lists_b, b.memory[k], y.view))
+      return fmt::format("kernel {} used other memory as {} than before", b.name(), parameter);
+    const bool drawn = follows && (k == b.draws.seed_low || k == b.draws.seed_high || k == b.draws.offset);
+    if (b.memory[k] < 0 && x.slot < 0 && !drawn && x.bits != y.bits)
+      return fmt::format("kernel {} was given {} = {}, and {} before", b.name(), parameter,
+                         scalar_text(y.dtype, y.bits), scalar_text(x.dtype, x.bits));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string difference_of(const RecordedLists& earlier, const RecordedLists& later) {
+  const std::size_t both = std::min(earlier.pieces.size(), later.pieces.size());
+  for (std::size_t i = 0; i < both; ++i)
+    if (std::string found = difference_of(earlier, later, i); !found.empty()) return found;
+  if (earlier.pieces.size() != later.pieces.size())
+    return fmt::format("it launched {} kernels and copies, and {} before", later.pieces.size(), earlier.pieces.size());
+  return {};
 }
 
 }  // namespace tessera

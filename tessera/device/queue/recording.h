@@ -8,11 +8,20 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tessera/base/error.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/queue/recorder.h"
 #include "tessera/device/queue/sequence_memory.h"
 
 namespace tessera {
+
+/// A generator that the work draws from.
+struct RecordedStream {
+  std::shared_ptr<RandomStream> state;
+  RandomStream first;         ///< before the work's first draw
+  std::uint64_t drawn = 0;    ///< how far the work advances the offset
+  bool followed = true;       ///< replays draw from where the state is; else they repeat the draws
+};
 
 /// What a piece was before it became the driver's: can be launched again by itself. Its views have no storages, but
 /// numbers of the sequence's memory; -1: a scalar, or none.
@@ -24,6 +33,9 @@ struct RecordedPiece {
   std::vector<std::int32_t> memory;  ///< of each argument
   BufferView to, from;
   std::int32_t to_memory = -1, from_memory = -1;
+  std::int32_t stream = -1;  ///< the number of the stream that a launch draws from
+  RandomArguments draws{};
+  std::uint64_t drawn_before = 0;  ///< from this stream by earlier pieces
   const std::string& name() const;
 };
 
@@ -35,19 +47,35 @@ struct RecordedMemory {
   bool read = false, written = false;
   bool read_first = false;                         ///< what it holds comes from elsewhere, or from the replay before
   std::uint64_t extent = 0;                        ///< bytes from its begin that are used
+  bool leased = false;                             ///< the recording allocated it
   std::shared_ptr<SequenceMemory::Lease> lease{};  ///< while recording
 };
 
-/// This thread records what it puts into the queue, which is the current one meanwhile.
+/// What a recording writes down.
+struct RecordedLists {
+  std::vector<RecordedWork> work;
+  std::vector<RecordedPiece> pieces;  ///< of each, what it is made of
+  std::vector<RecordedMemory> memory;
+  std::vector<RecordedStream> streams;
+};
+/// How the later of two recordings of the same function differs from the earlier; empty: not at all.
+std::string difference_of(const RecordedLists& earlier, const RecordedLists& later);
+
+/// What happens at work that cannot be repeated.
+enum class AtRefusal : std::uint8_t { throws, stops_recording };
+
+/// This thread records what it puts into the queue, which is the current one meanwhile. If it ends by an exception,
+/// generators are set back to where they were, since the caller may repeat the work.
 class Recording final : public Recorder {
  public:
-  /// Writes down in these three. ArgumentError if the pool is another queue's, or in use.
-  Recording(Queue& queue, SequenceMemory& pool, std::vector<RecordedWork>& work, std::vector<RecordedPiece>& pieces,
-            std::vector<RecordedMemory>& memory);
+  /// ArgumentError if the pool is another queue's, or in use.
+  Recording(Queue& queue, SequenceMemory& pool, RecordedLists& lists, AtRefusal at_refusal);
   ~Recording() override;
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 
+  /// Why it stopped; empty: it goes on.
+  const std::string& refusal() const { return refusal_; }
   /// Nothing more is allocated by it. What leaves the pool: SequenceMemory::end.
   std::vector<SequenceMemory::Left> end();
 
@@ -57,19 +85,21 @@ class Recording final : public Recorder {
                 std::span<const Argument> given, const KernelFacts& facts) override;
   void copied(const BufferView& to, const BufferView& from) override;
   void filled(const BufferView& to, std::span<const std::byte> pattern) override;
+  void drew(const std::shared_ptr<RandomStream>& stream, RandomArguments arguments, std::uint64_t blocks) override;
 
  private:
   std::int32_t note(BufferView& view, bool read, bool written);
   void refused(const char* asked) override;
   void checked(const char* asked, QueueCore& core) override;
+  void refuse_with(const ErrorText& text);
 
   const Device device_;
   QueueCore& core_;
   SequenceMemory& pool_;
   const QueueScope current_;
-  std::vector<RecordedWork>& work_;
-  std::vector<RecordedPiece>& pieces_;
-  std::vector<RecordedMemory>& memory_;
+  RecordedLists& lists_;
+  const AtRefusal at_refusal_;
+  std::string refusal_;
   std::unordered_map<const Storage*, std::int32_t> others_;  ///< not the pool's: held, so that no other is there later
   bool ended_ = false;
 };

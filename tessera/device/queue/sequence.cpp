@@ -36,6 +36,8 @@ struct Sequence::State {
   ~State();
 
   void finish_recording(const std::vector<SequenceMemory::Left>& left);
+  void change(std::size_t piece, std::size_t argument, std::uint64_t bits);
+  void set_streams();
   void sort_memory();
   const std::shared_ptr<Storage>& storage_of(std::int32_t number);
   void hold_blocks();
@@ -48,9 +50,10 @@ struct Sequence::State {
   Queue& queue;  ///< gone if `core` is closed
   const std::shared_ptr<QueueCore> core;
   const std::shared_ptr<SequenceMemory> pool;  ///< its turn guards what follows
-  std::vector<RecordedWork> work;
-  std::vector<RecordedPiece> pieces;  ///< of each, what it is made of
-  std::vector<RecordedMemory> memory;
+  RecordedLists lists;
+  std::vector<RecordedWork>& work = lists.work;
+  std::vector<RecordedPiece>& pieces = lists.pieces;
+  std::vector<RecordedMemory>& memory = lists.memory;
   std::vector<std::uint32_t> blocks;             ///< of the pool, that it holds
   std::uint64_t placed = 0;                      ///< the pool's generation by which blocks were looked up
   bool moved = false;                            ///< since `driver` was made
@@ -82,7 +85,8 @@ void Sequence::State::finish_recording(const std::vector<SequenceMemory::Left>& 
     }
   }
   for (RecordedMemory& m : memory) m.lease.reset();
-  sort_memory();
+  for (RecordedStream& s : lists.streams)
+    s.followed = s.followed && s.state.use_count() > 1;  // else the generator is gone
   for (const RecordedPiece& p : pieces) {
     if (p.counter != nullptr)
       ++launches[p.counter];
@@ -183,23 +187,61 @@ Sequence& Sequence::operator=(Sequence&&) noexcept = default;
 
 SequencePool::SequencePool() : memory_(std::make_shared<SequenceMemory>()) {}
 
-Sequence Sequence::record(Queue& queue, const std::function<void()>& work, const SequencePool& pool) {
-  Recorder::refuse("Sequence::record");
-  auto state = std::make_unique<State>(queue, pool.memory_);
-  State& s = *state;
-  std::vector<SequenceMemory::Left> left;
-  {
-    Recording recording(queue, *s.pool, s.work, s.pieces, s.memory);
+/// A recording on its way to a sequence.
+struct Sequence::Attempt {
+  std::unique_ptr<State> state;
+  std::string refusal;  ///< not empty: it is none
+
+  Attempt(Queue& queue, const std::function<void()>& work, std::shared_ptr<SequenceMemory> pool, AtRefusal at_refusal)
+      : state(std::make_unique<State>(queue, std::move(pool))) {
+    Recorder::refuse("Sequence::record");
+    Recording recording(queue, *state->pool, state->lists, at_refusal);
     work();
-    left = recording.end();
+    refusal = recording.refusal();
+    if (refusal.empty()) state->finish_recording(recording.end());
   }
-  s.finish_recording(left);
-  const auto turn = s.pool->turn("Sequence::record");
-  s.hold_blocks();
-  s.pool->order();
-  s.place();
-  s.capture();
-  return Sequence(std::move(state));
+  /// In the place of `before`, which gives its memory back only after this one has what it needs of it.
+  std::unique_ptr<State> finish(std::unique_ptr<State> before = nullptr) {
+    {
+      const auto turn = state->pool->turn("Sequence::record");
+      state->hold_blocks();
+    }
+    before.reset();
+    const auto turn = state->pool->turn("Sequence::record");
+    state->sort_memory();
+    state->pool->order();
+    state->place();
+    state->capture();
+    return std::move(state);
+  }
+};
+
+Sequence Sequence::record(Queue& queue, const std::function<void()>& work, const SequencePool& pool) {
+  return Sequence(Attempt(queue, work, pool.memory_, AtRefusal::throws).finish());
+}
+
+Sequence Sequence::record_or_run(Queue& queue, const std::function<void()>& work, std::string& why,
+                                 const SequencePool& pool) {
+  Attempt attempt(queue, work, pool.memory_, AtRefusal::stops_recording);
+  why = attempt.refusal;
+  return why.empty() ? Sequence(attempt.finish()) : Sequence();
+}
+
+std::string Sequence::record_again(const std::function<void()>& work) {
+  if (!state_) fail<ArgumentError>({.asked = "record_again", .wrong = "the sequence is empty", .todo = "Record one first"});
+  std::vector<RandomStream> before;
+  for (const RecordedStream& s : state_->lists.streams) before.push_back(*s.state);
+  Attempt attempt(state_->queue, work, state_->pool, AtRefusal::stops_recording);
+  std::unique_ptr<State> last = std::move(state_);
+  if (!attempt.refusal.empty()) return attempt.refusal;
+  for (RecordedStream& s : attempt.state->lists.streams) {
+    const auto known = std::ranges::find(last->lists.streams, s.state, &RecordedStream::state);
+    s.followed = s.followed && known != last->lists.streams.end() && known->followed &&
+                 s.first == before[static_cast<std::size_t>(known - last->lists.streams.begin())];
+  }
+  std::string difference = difference_of(last->lists, attempt.state->lists);
+  if (difference.empty()) state_ = attempt.finish(std::move(last));
+  return difference;
 }
 
 void Sequence::State::put_all() {
@@ -250,6 +292,28 @@ void Sequence::State::launch_one_by_one() {
   }
 }
 
+void Sequence::State::change(std::size_t piece, std::size_t argument, std::uint64_t bits) {
+  std::uint64_t& known = pieces[piece].arguments[argument].bits;
+  if (known == bits) return;
+  known = work[piece].arguments[argument].bits = bits;
+  const auto place = static_cast<std::uint32_t>(piece);
+  if (std::ranges::find(changed, place) == changed.end()) changed.push_back(place);
+}
+
+/// The next replay draws from where the generators are now.
+void Sequence::State::set_streams() {
+  if (lists.streams.empty()) return;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const RecordedPiece& p = pieces[i];
+    if (p.stream < 0) continue;
+    const RecordedStream& s = lists.streams[static_cast<std::size_t>(p.stream)];
+    if (!s.followed) continue;
+    change(i, p.draws.seed_low, s.state->seed & 0xffffffffu);
+    change(i, p.draws.seed_high, s.state->seed >> 32);
+    change(i, p.draws.offset, s.state->offset + p.drawn_before);
+  }
+}
+
 void Sequence::replay() {
   if (!state_)
     fail<ArgumentError>({.asked = "replay",
@@ -266,18 +330,26 @@ void Sequence::replay() {
                          .todo = "Keep it as long as the sequence"});
   if (s.work.empty()) return;
   s.pool->order();
+  s.set_streams();
   if (s.placed != s.pool->generation()) s.place();
   if (s.moved) s.capture();
   // Before any queue is held: a flush launches kernels itself.
   for (Storage* w : s.writes) w->flush_readers();
-  if (thread_context.launch_observer != nullptr) [[unlikely]]
-    return s.launch_one_by_one();
+  const auto advance_streams = [&] {
+    for (const RecordedStream& stream : s.lists.streams)
+      if (stream.followed) stream.state->offset += stream.drawn;
+  };
+  if (thread_context.launch_observer != nullptr) [[unlikely]] {
+    s.launch_one_by_one();
+    return advance_streams();
+  }
   PlacementAccess::check("replay", s.pieces.front().name(), s.device);
   for (Storage* r : s.reads) r->before_read(*s.core);
   for (Storage* w : s.writes) w->before_write(*s.core);
   if (traced()) [[unlikely]]
     trace(fmt::format("replay {} on {}{}", *s.name, to_string(s.device), s.driver ? " with one call" : ""));
   s.put_all();
+  advance_streams();
   for (const auto& [counter, n] : s.launches) {
     counter->launches.fetch_add(n, std::memory_order_relaxed);
     for (std::uint64_t i = 0; i < n; ++i) PlacementAccess::count(*counter);
@@ -305,7 +377,7 @@ void Sequence::set(std::uint32_t slot, const LaunchArgument& value) {
     for (std::size_t i = 0; i < s.work.size(); ++i) {
       if (!s.work[i].changing) continue;
       for (std::size_t a = 0; a < s.pieces[i].arguments.size(); ++a) {
-        LaunchArgument& known = s.pieces[i].arguments[a];
+        const LaunchArgument& known = s.pieces[i].arguments[a];
         if (known.slot != static_cast<std::int32_t>(slot)) continue;
         found = true;
         if (check) {
@@ -317,10 +389,7 @@ void Sequence::set(std::uint32_t slot, const LaunchArgument& value) {
                                s.pieces[i].name(), number));
           continue;
         }
-        if (known.bits == value.bits) continue;
-        known.bits = s.work[i].arguments[a].bits = value.bits;
-        const auto place = static_cast<std::uint32_t>(i);
-        if (std::ranges::find(s.changed, place) == s.changed.end()) s.changed.push_back(place);
+        s.change(i, a, value.bits);
       }
     }
   }

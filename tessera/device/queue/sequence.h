@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Work recorded once and put into a queue again with one call: a decoding or training step that is the same every time.
-// What changes between replays lies in device memory, or in scalars with a number (`LaunchArgument::in_slot`).
+// What changes between replays lies in device memory, in scalars with a number (`LaunchArgument::in_slot`), or is drawn
+// from a Generator that outlives the recording: each replay draws from where the generator is then, and advances it.
 #pragma once
 
 #include <functional>
@@ -54,6 +55,15 @@ class Sequence {
   /// done, and the queue can be used on. OutOfMemory or KernelError if the driver cannot make a graph of it.
   /// ArgumentError too if the pool is another queue's, or another thread records with it.
   static Sequence record(Queue& queue, const std::function<void()>& work, const SequencePool& pool = SequencePool());
+  /// As record, but work that a replay could not repeat is done to its end without being recorded. The sequence is
+  /// empty then, and `why` gives the reason.
+  static Sequence record_or_run(Queue& queue, const std::function<void()>& work, std::string& why,
+                                const SequencePool& pool = SequencePool());
+  /// Calls `work`, which is to do what was recorded, in place of a replay, and records it again. Returns the first
+  /// difference: a kernel, its shape, a scalar that has no slot, memory that the work did not allocate; or why it could
+  /// not be recorded. The sequence is empty then. No difference: an empty text. Generators that the work makes or sets
+  /// itself are not followed any more. If `work` throws, the sequence stays as it was.
+  std::string record_again(const std::function<void()>& work);
 
   /// Puts the work into the queue again, ordered as one piece of work after and before whatever else uses its memory;
   /// pending expressions that read what it writes are computed before. Errors of a launch; DeviceError if the device is
@@ -72,6 +82,7 @@ class Sequence {
 
  private:
   struct State;
+  struct Attempt;
   explicit Sequence(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
