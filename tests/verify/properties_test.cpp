@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Properties and what prove says of them: each kind, what is unknown and why, mistakes; on every device.
 #include <cmath>
+#include <limits>
 
 #include "tessera/array/functions.h"
 #include "tessera/nn/compile.h"
 #include "tessera/nn/mode.h"
+#include "tessera/nn/verify/certificate.h"
 #include "tests/llm/varied_model.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
@@ -68,6 +70,49 @@ TEST_P(OnEveryDevice, FiniteAndProbabilities) {
   const Proof nan = prove(broken, finite(), InputBox::of({3}, -1, 1));
   EXPECT_EQ(nan.verdict, Verdict::refuted);
   EXPECT_NE(nan.counterexample->what.find("output 2 is nan"), std::string::npos) << nan.counterexample->what;
+}
+
+TEST_P(OnEveryDevice, ProvesBoundsAtTheEdgeOfAnOutputsRange) {
+  const auto of_two = [&](auto layers) {
+    return varied(setup(std::move(layers), {.seed = random(), .input = {2}}), random);
+  };
+  const InputBox box = InputBox::of({2}, -1, 1);
+  const auto proven = [&](const auto& model, const Property& property, const InputBox& inputs) {
+    const Proof proof = prove(model, property, inputs, {.seconds = 5, .boxes = 1000});
+    EXPECT_EQ(proof.verdict, Verdict::proven) << to_string(property) << ": " << to_string(proof);
+    if (proof.verdict != Verdict::proven) return;
+    const CertificateCheck check = check_certificate(model, certificate_of(model, proof));
+    EXPECT_TRUE(check.holds) << to_string(check);
+  };
+  auto positive = of_two(sequential(dense<2, 3>, relu, dense<3, 2>));
+  positive.template get<2>().weight = abs(positive.template get<2>().weight);
+  positive.template get<2>().bias = Array::from<float>({0, 0.5f});
+  for (const double most : {1e6, 1e30}) {
+    proven(of_two(sequential(dense<2, 3>, relu)), bounded(0, most), box);
+    proven(of_two(sequential(dense<2, 3>, relu)), inequality({-1, -0.1, -7}, 0), box);
+    proven(of_two(sequential(dense<2, 3>, sigmoid)), bounded(0, most), box);
+    proven(positive, bounded(0, most), box);
+    proven(of_two(Sequential{Dense{2, 2}, Relu{}, Residual{Sequential{Dense{2, 2}, Relu{}}}}), bounded(0, most), box);
+  }
+  const auto pooled = varied(
+      setup(Sequential{Conv2d{.out = 1, .kernel = 2}, Relu{}, MaxPool2d{}, Flatten{}}, {.seed = 1, .input = {1, 5, 5}}),
+      random);
+  proven(pooled, bounded(0, 1e6), InputBox::of({1, 5, 5}, -1, 1));
+  // A classifier that is sure: its outputs reach 0.
+  auto sure = of_two(sequential(dense<2, 8>, relu, dense<8, 3>, Softmax{}));
+  sure.template get<2>().weight = sure.template get<2>().weight * 1000;
+  proven(sure, probabilities(), box);
+  proven(sure, bounded(-1e-300, 1.001), box);
+
+  // What misses the range by one number, or by less than f64 has numbers for, is not proven.
+  auto small = setup(sequential(dense<1, 2>, relu), {.seed = 1});
+  small.template get<0>().weight = Array::from<float>({-1e-30f, 1e-30f}, Shape{2, 1});
+  small.template get<0>().bias = Array::zeros({2});
+  const double least = std::numeric_limits<double>::denorm_min();
+  for (const Property& property : {bounded(least, 1), bounded(-1, 0.9e-30), inequality({-1, 0}, -least),
+                                   inequality({0, 1e-300}, 0), inequality({-1, 1e-300}, 0)})
+    EXPECT_NE(prove(small, property, InputBox::of({1}, -1, 1), {.boxes = 100}).verdict, Verdict::proven)
+        << to_string(property);
 }
 
 TEST_P(OnEveryDevice, UnknownSaysWhy) {

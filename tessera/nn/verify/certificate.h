@@ -12,8 +12,8 @@ namespace tessera {
 
 /// What stands in the file of a certificate: JSON, with a SHA-256 of each part, so that it is known which was edited.
 struct Certificate {
-  std::string library;  ///< the version that wrote it
-  std::string device;   ///< "cpu:0", where the model was
+  std::string library;  ///< the version that wrote it; any version that reads the format checks it
+  std::string device;   ///< "cpu:0", where the model was; it is checked on any device
   std::string layers;   ///< describe(model)
   std::map<std::string, verification::ArrayMark> arrays;
   Property property;
@@ -46,8 +46,9 @@ template <class Model>
 Certificate certificate_of(const Model& model, const Proof& proof) {
   return verification::certificate_of_subject(verification::subject_of(model), proof);
 }
-/// Whether the model is the one that the certificate is about (layers, each array, device, version of the library), the
-/// file was not edited, and the bounds are found again: for each part of the box, by the means noted there.
+/// Whether the model is the one that the certificate is about (layers, each array), the file was not edited, and this
+/// version of the library finds the bounds again: for each part of the box, by the means noted there. The claim is
+/// about the device that the model is on now.
 template <class Model>
 CertificateCheck check_certificate(const Model& model, const Certificate& certificate) {
   return verification::check_subject(verification::subject_of(model), certificate);

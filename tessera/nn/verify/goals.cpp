@@ -51,8 +51,13 @@ std::vector<Goal> goals_of(const Property& p, std::int64_t outputs, std::int64_t
     case Property::Kind::bounded: between(p.low, p.high); break;
     case Property::Kind::inequality: {
       Goal goal{.at_least = -p.high};
-      for (std::int64_t i = 0; i < outputs; ++i)
-        if (const double c = p.coefficients[static_cast<std::size_t>(i)]; c != 0) goal.terms.emplace_back(i, -c);
+      for (std::int64_t i = 0; i < outputs; ++i) {
+        const double c = p.coefficients[static_cast<std::size_t>(i)];
+        if (std::abs(c) >= 0x1p-500)
+          goal.terms.emplace_back(i, -c);
+        else if (c != 0)  // products with it would be lost in f64; they are below 2^-500 times the largest float
+          goal.at_least += 0x1p-372;
+      }
       out.push_back(std::move(goal));
       break;
     }

@@ -15,6 +15,19 @@ namespace {
 constexpr double host64 = 0x1p-52;
 double largest_of(double lo, double hi) { return std::max(std::abs(lo), std::abs(hi)); }
 
+/// Whether every term of a row is at least 0 (`sign` 1), or at most 0 (-1). Then so is their sum, however it is rounded
+/// and whatever is flushed.
+bool terms_have_sign(const Linear& m, std::size_t r, const Analysis::Bounds& x, double sign) {
+  if (m.bias[r] * sign < 0) return false;
+  for (std::size_t i = m.first[r]; i < m.first[r + 1]; ++i)
+    for (std::uint32_t j = 0; j < m.runs[i].count; ++j) {
+      const double w = m.weights[m.runs[i].at + j] * sign;
+      const std::size_t column = m.runs[i].column + j;
+      if (w > 0 ? x.lo[column] < 0 : w < 0 && x.hi[column] > 0) return false;
+    }
+  return true;
+}
+
 }  // namespace
 
 bool Analysis::intervals(const Region& region) {
@@ -58,8 +71,8 @@ bool Analysis::forward(std::size_t n) {
         const Interval in{x.lo[i], x.hi[i]}, out = range(node.curve, in);
         to.error[i] = device_error(node.curve, in);
         lo[i] = out.lo - to.error[i] * (1 + host64), hi[i] = out.hi + to.error[i] * (1 + host64);
-        // relu gives no number below 0, whatever is flushed.
-        if (node.curve.kind == CurveKind::relu) lo[i] = std::max(lo[i], 0.0);
+        // Neither relu nor sigmoid gives a number below 0, whatever is rounded or flushed.
+        if (node.curve.kind == CurveKind::relu || node.curve.kind == CurveKind::sigmoid) lo[i] = std::max(lo[i], 0.0);
         // A gelu's or a silu's parts are as large as its argument.
         overflows |= !(largest_of(lo[i], hi[i]) < largest32 && largest_of(in.lo, in.hi) < largest32 / 4);
       }
@@ -71,6 +84,8 @@ bool Analysis::forward(std::size_t n) {
         to.error[i] = ulp32 * to.reach[i] + 3 * smallest32;
         const double slack = to.error[i] + 4 * host64 * to.reach[i];
         lo[i] = x.lo[i] + y.lo[i] - slack, hi[i] = x.hi[i] + y.hi[i] + slack;
+        if (x.lo[i] >= 0 && y.lo[i] >= 0) lo[i] = std::max(lo[i], 0.0);
+        if (x.hi[i] <= 0 && y.hi[i] <= 0) hi[i] = std::min(hi[i], 0.0);
         overflows |= !(to.reach[i] + slack < largest32);
       }
       break;
@@ -80,7 +95,10 @@ bool Analysis::forward(std::size_t n) {
         lo[i] = hi[i] = -std::numeric_limits<double>::infinity();
         for (std::size_t m = node.first[i]; m < node.first[i + 1]; ++m)
           lo[i] = std::max(lo[i], x.lo[node.members[m]]), hi[i] = std::max(hi[i], x.hi[node.members[m]]);
-        to.error[i] = smallest32, lo[i] -= smallest32, hi[i] += smallest32;
+        to.error[i] = smallest32;
+        // What is flushed becomes 0, not a number on the other side of it.
+        lo[i] = lo[i] >= 0 ? std::max(lo[i] - smallest32, 0.0) : lo[i] - smallest32;
+        hi[i] = hi[i] <= 0 ? std::min(hi[i] + smallest32, 0.0) : hi[i] + smallest32;
       }
       break;
     case Node::Kind::softmax: forward_softmax(node, x, to); break;
@@ -145,7 +163,10 @@ bool Analysis::forward_linear(const Node& node, const Bounds& x, State& to) {
     // Each product and sum may be flushed, and each operand.
     to.error[r] = rounding * reach + (1 + rounding) * smallest32 * (2 * n + 4 + m.absolute[r] + n * all_far);
     const double slack = to.error[r] + host * reach;
-    to.bounds.lo[r] = middle + m.bias[r] - around - slack, to.bounds.hi[r] = middle + m.bias[r] + around + slack;
+    double &lo = to.bounds.lo[r], &hi = to.bounds.hi[r];
+    lo = middle + m.bias[r] - around - slack, hi = middle + m.bias[r] + around + slack;
+    if (lo < 0 && lo >= -4 * slack && terms_have_sign(m, r, x, 1)) lo = 0;
+    if (hi > 0 && hi <= 4 * slack && terms_have_sign(m, r, x, -1)) hi = 0;
     fits &= reach + slack < largest32;
   }
   return fits;
@@ -192,15 +213,19 @@ std::vector<double> Analysis::lower_by_intervals(int node, const Rows& rows) con
   const Bounds& x = of(node);
   std::vector<double> out(static_cast<std::size_t>(rows.count));
   for (std::int64_t r = 0; r < rows.count; ++r) {
-    double sum = 0, magnitude = 0;
+    double sum = 0, magnitude = 0, terms = 0;
+    bool exact = true;  // one number, at most with another sign
     const double* a = rows.row(r);
     for (std::int64_t i = 0; i < rows.columns; ++i) {
-      if (a[i] == 0) continue;
       const auto at = static_cast<std::size_t>(i);
-      sum += a[i] * (a[i] > 0 ? x.lo[at] : x.hi[at]);
-      magnitude += std::abs(a[i]) * largest_of(x.lo[at], x.hi[at]);
+      const double bound = a[i] > 0 ? x.lo[at] : x.hi[at];
+      if (a[i] == 0 || bound == 0) continue;
+      sum += a[i] * bound;
+      // A product below the smallest normal number is rounded by as much as that number would be.
+      magnitude += std::max(std::abs(a[i] * bound), std::numeric_limits<double>::min());
+      exact = ++terms == 1 && std::abs(a[i]) == 1;
     }
-    out[static_cast<std::size_t>(r)] = sum - magnitude * static_cast<double>(rows.columns + 4) * host64;
+    out[static_cast<std::size_t>(r)] = exact ? sum : sum - magnitude * (terms + 4) * host64;
   }
   return out;
 }
