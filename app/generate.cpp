@@ -21,6 +21,7 @@
 #include "tessera/base/printable.h"
 #include "tessera/device/placement/placement_scope.h"
 #include "tessera/device/placement/verify_on.h"
+#include "tessera/device/to_string.h"
 #include "tessera/llm/chat_session.h"
 
 namespace tessera::app {
@@ -82,14 +83,6 @@ nlohmann::ordered_json json_of(const MemoryStats& m) {
           {"limit_bytes", m.limit_bytes}, {"allocations", m.allocations},   {"reuses", m.reuses}};
 }
 
-std::string memory_text(Device device, const MemoryStats& m) {
-  return fmt::format("{}: {} live, {} cached, {} at most; {}; {}, {}", to_string(device),
-                     config::bytes_text(m.live_bytes), config::bytes_text(m.cached_bytes),
-                     config::bytes_text(m.peak_bytes),
-                     m.limit_bytes ? "limit " + config::bytes_text(m.limit_bytes) : "no limit",
-                     counted(m.allocations, "allocation"), counted(m.reuses, "reuse"));
-}
-
 /// The devices that hold the model, each once.
 std::vector<Device> devices_of(const LanguageModel& model) {
   std::vector<Device> devices;
@@ -100,7 +93,8 @@ std::vector<Device> devices_of(const LanguageModel& model) {
 
 void print_stats(const LanguageModel& model) {
   say("{}\n", to_string(placement_log()));
-  for (const Device device : devices_of(model)) say("memory of {}\n", memory_text(device, memory_stats(device)));
+  for (const Device device : devices_of(model))
+    say("memory of {}: {}\n", to_string(device), to_string(memory_stats(device)));
 }
 
 /// What the model reads, and with --chat how it marks thoughts and ends turns.

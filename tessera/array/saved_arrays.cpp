@@ -6,7 +6,28 @@
 #include "tessera/array/host_bytes.h"
 #include "tessera/array/safetensors_header.h"
 
-namespace tessera::detail {
+namespace tessera {
+
+namespace {
+/// "missing: a, b; unexpected: c; ...", of what did not load.
+std::string not_loaded(const LoadReport& report) {
+  std::string text;
+  const auto list = [&](const char* what, const std::vector<std::string>& names) {
+    if (!names.empty()) text += fmt::format("{}{}{}", text.empty() ? "" : "; ", what, fmt::join(names, ", "));
+  };
+  list("missing: ", report.missing);
+  list("unexpected: ", report.unexpected);
+  list("", report.mismatched);
+  return text;
+}
+}  // namespace
+
+std::string to_string(const LoadReport& report) {
+  const std::string wrong = not_loaded(report);
+  return fmt::format("{} loaded{}{}", report.loaded.size(), wrong.empty() ? "" : "; ", wrong);
+}
+
+namespace detail {
 
 namespace {
 bool overlaps_itself(const Array& a) {
@@ -45,13 +66,7 @@ LoadReport ArrayLoader::load(LoadArraysOptions options) {
   for (const SafetensorsTensor& t : file_.tensors())
     if (t.name.starts_with(prefix_) && !names_.contains(t.name.substr(prefix_.size())))
       report_.unexpected.push_back(t.name);
-  std::string wrong;
-  const auto list = [&](const char* what, const std::vector<std::string>& names) {
-    if (!names.empty()) wrong += fmt::format("{}{}{}", wrong.empty() ? "" : "; ", what, fmt::join(names, ", "));
-  };
-  list("missing: ", report_.missing);
-  list("unexpected: ", report_.unexpected);
-  list("", report_.mismatched);
+  const std::string wrong = not_loaded(report_);
   if (!wrong.empty() && !options.partial)
     fail<ArgumentError>({.asked = "load_arrays",
                          .with = {{"file", file_.name()}},
@@ -86,4 +101,6 @@ LoadReport ArrayLoader::load(LoadArraysOptions options) {
   return std::move(report_);
 }
 
-}  // namespace tessera::detail
+}  // namespace detail
+
+}  // namespace tessera

@@ -19,6 +19,7 @@ struct LoadReport {
   std::vector<std::string> unexpected;  ///< in the file, not in the structure
   std::vector<std::string> mismatched;  ///< "weight is (2, 3) F32 in the file and (3, 2) F32 here"
 };
+std::string to_string(const LoadReport& report);  ///< "2 loaded; missing: 0.bias; weight is (2, 3) ..."
 
 namespace detail {
 

@@ -8,6 +8,7 @@
 
 #include "tessera/base/config.h"
 #include "tessera/base/log.h"
+#include "tessera/base/printable.h"
 #include "tessera/llm/estimate.h"
 #include "tessera/llm/stop_filter.h"
 #include "tessera/llm/text_session.h"
@@ -68,6 +69,12 @@ std::string_view stop_reason_name(StopReason reason) {
     case StopReason::stop_text: return "stop text";
     default: return "cancelled";
   }
+}
+
+std::string to_string(const GenerateResult& r) {
+  return fmt::format("{} read in {:.3g} s, {} generated in {:.3g} s ({:.3g} a second); stopped: {}",
+                     counted(r.read, "token"), r.prompt_seconds, counted(r.tokens.size(), "token"), r.generate_seconds,
+                     r.tokens_per_second(), stop_reason_name(r.reason));
 }
 
 LanguageModel LanguageModel::load(const std::string& path, const LoadOptions& options) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/enum_name.h"
 #include "tessera/llm/llama.h"
 #include "tessera/llm/sampler.h"
 #include "tessera/llm/tokenizer.h"
@@ -31,6 +32,7 @@ struct GenerateOptions {
 
 enum class StopReason : std::uint8_t { end_token, max_tokens, context_full, cancelled, stop_text };
 std::string_view stop_reason_name(StopReason reason);
+inline std::string to_string(StopReason reason) { return std::string(stop_reason_name(reason)); }  ///< "context full"
 
 struct GenerateResult {
   std::vector<TokenId> prompt_tokens;
@@ -51,6 +53,8 @@ struct GenerateResult {
     return generate_seconds > 0 && tokens.size() > 1 ? static_cast<double>(tokens.size() - 1) / generate_seconds : 0;
   }
 };
+/// How much was read and generated, how fast, and why it ended; without the text.
+std::string to_string(const GenerateResult& result);
 
 /// Gets each piece of text as it comes, whole UTF-8 characters only; false ends the generation.
 using TextCallback = std::function<bool(std::string_view piece)>;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tessera/array/move.h"
+#include "tessera/base/enum_name.h"
 #include "tessera/nn/images.h"
 #include "tessera/nn/norms.h"
 #include "tessera/nn/sequential.h"

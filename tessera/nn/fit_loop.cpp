@@ -10,21 +10,33 @@
 
 #include "tessera/array/saved_arrays.h"
 #include "tessera/base/os/terminal.h"
+#include "tessera/base/printable.h"
 
 namespace tessera {
 
 std::function<void(const FitProgress&)> progress_on_terminal() {
   if (!os::is_terminal(stderr)) return {};
   return [](const FitProgress& p) {
-    std::string line = fmt::format("\r\x1b[Kepoch {}{}  step {}{}  loss {:.4g}", p.epoch,
-                                   p.last_epoch ? fmt::format("/{}", p.last_epoch) : "", p.step,
-                                   p.last_step ? fmt::format("/{}", p.last_step) : "", p.loss);
-    for (const auto& [name, value] : p.figures) line += fmt::format("  {} {:.4g}", name, value);
-    if (p.skipped != 0) line += fmt::format("  {} skipped", p.skipped);
-    line += fmt::format("  {:.0f} s{}", p.seconds, p.over ? "\n" : "");
-    std::fputs(line.c_str(), stderr);
+    std::fputs(("\r\x1b[K" + to_string(p) + (p.over ? "\n" : "")).c_str(), stderr);
     std::fflush(stderr);
   };
+}
+
+std::string to_string(const FitProgress& p) {
+  std::string line =
+      fmt::format("epoch {}{}  step {}{}  loss {:.4g}", p.epoch, p.last_epoch ? fmt::format("/{}", p.last_epoch) : "",
+                  p.step, p.last_step ? fmt::format("/{}", p.last_step) : "", p.loss);
+  for (const auto& [name, value] : p.figures) line += fmt::format("  {} {:.4g}", name, value);
+  if (p.skipped != 0) line += fmt::format("  {} skipped", p.skipped);
+  return line + fmt::format("  {:.0f} s", p.seconds);
+}
+
+std::string to_string(const FitResult& r) {
+  std::string line = fmt::format("{} after {}, {}, {:.3g} s; loss {:.4g}", to_string(r.end), counted(r.epochs, "epoch"),
+                                 counted(r.steps, "step"), r.seconds, r.loss);
+  for (const auto& [name, value] : r.figures) line += fmt::format(", {} {:.4g}", name, value);
+  if (r.skipped != 0) line += fmt::format("; {} skipped", counted(r.skipped, "update"));
+  return line;
 }
 
 namespace detail {

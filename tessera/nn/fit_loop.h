@@ -6,6 +6,7 @@
 #include <fstream>
 #include <limits>
 
+#include "tessera/base/enum_name.h"
 #include "tessera/nn/evaluate.h"
 #include "tessera/nn/trainer_base.h"
 
@@ -22,6 +23,7 @@ struct FitProgress {
   double seconds = 0;         ///< since fit began
   bool over = false;          ///< nothing comes after this
 };
+std::string to_string(const FitProgress& progress);  ///< a line: "epoch 1/5  step 120/600  loss 0.31  2 s"
 
 struct FitCallbacks {
   /// Told twice a second, and at the end.
@@ -51,6 +53,7 @@ struct FitResult {
   Figures figures = {};                 ///< of the last validation; with early stopping of the best
   double seconds = 0;
 };
+std::string to_string(const FitResult& result);  ///< a line: "done after 5 epochs, 600 steps, 12 s; loss 0.31"
 
 namespace detail {
 

@@ -248,4 +248,32 @@ auto collecting = [](const Array& x) {
   EXPECT_EQ(grad([](const Array& a) { return a * stop_gradient(a); })(Array::full({}, 3)).item<float>(), 3);
 }
 
+// docs/arrays.md, "As text".
+TEST(Texts, OfEnumerationsAndFigures) {
+  EXPECT_EQ(to_string(FitResult::End::early), "early");
+  EXPECT_EQ(to_string(Verdict::refuted), "refuted");
+  EXPECT_EQ(to_string(Property::Kind::lipschitz), "lipschitz");
+  EXPECT_EQ(to_string(static_cast<Norm>(9)), "9");
+  EXPECT_EQ(to_string(DType::boolean), "bool");
+  EXPECT_EQ(to_string(Backend::cuda), "cuda");
+  EXPECT_EQ(to_string(DeviceState::verified), "verified");
+  EXPECT_EQ(to_string(StopReason::context_full), "context full");
+  EXPECT_EQ(to_string(FitResult{.end = FitResult::End::stopped, .steps = 600, .epochs = 1, .loss = 0.25,
+                                .figures = {{"accuracy", 0.5}}, .seconds = 2}),
+            "stopped after 1 epoch, 600 steps, 2 s; loss 0.25, accuracy 0.5");
+  EXPECT_EQ(to_string(FitProgress{.step = 3, .last_step = 9, .epoch = 1, .loss = 0.5, .seconds = 4}),
+            "epoch 1  step 3/9  loss 0.5  4 s");
+  EXPECT_EQ(to_string(ProveProgress{.boxes = 1, .waiting = 2, .share = 0.5, .seconds = 4}),
+            "1 box, 2 wait, proven for 50 % of the inputs, 4 s");
+  EXPECT_EQ(to_string(LoadReport{.loaded = {"a", "b"}, .missing = {"c"}, .mismatched = {"d is f16 here"}}),
+            "2 loaded; missing: c; d is f16 here");
+  EXPECT_EQ(to_string(MemoryStats{.live_bytes = 1u << 20, .allocations = 1, .reuses = 2}),
+            "1 MiB live, 0 bytes cached, 0 bytes at most; no limit; 1 allocation, 2 reuses");
+  const std::string cpu = to_string(discover(Backend::cpu));
+  EXPECT_TRUE(cpu.starts_with("cpu: ")) << cpu;
+  EXPECT_NE(cpu.find("\n  cpu:0 ("), cpu.npos) << cpu;
+  struct Mine { enum class Of { one }; };
+  static_assert(![](auto e) { return requires { to_string(e); }; }(Mine::Of::one), "enumerations of programs are left alone");
+}
+
 }  // namespace

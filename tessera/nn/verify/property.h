@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/array/array.h"
+#include "tessera/base/enum_name.h"
 
 namespace tessera {
 
@@ -60,6 +61,7 @@ struct Counterexample {
   std::optional<Array> other_input, other_output;
   std::string what;  ///< "output 3 is 1.25, above 1"
 };
+std::string to_string(const Counterexample& found);  ///< lines for people: what, the first inputs and outputs
 
 namespace verification {
 

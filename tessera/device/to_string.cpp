@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/device/to_string.h"
+
+#include <fmt/format.h>
+
+#include "tessera/base/config.h"
+#include "tessera/base/printable.h"
+
+namespace tessera {
+
+namespace {
+
+/// ": why. What to do", of those that are known.
+std::string with_reason(std::string text, const std::string& reason, const std::string& remedy) {
+  if (!reason.empty()) text += ": " + reason;
+  if (!remedy.empty()) text += ". " + remedy;
+  return text;
+}
+
+}  // namespace
+
+std::string to_string(const DeviceInfo& info) {
+  std::string text =
+      fmt::format("{} ({}): {}, {}", to_string(info.device), info.name, kind_name(info.kind), state_name(info.state));
+  if (info.total_memory != 0) text += ", " + config::bytes_text(info.total_memory);
+  return with_reason(std::move(text), info.reason, info.remedy);
+}
+
+std::string to_string(const BackendReport& report) {
+  std::string text = with_reason(fmt::format("{}: {}", backend_name(report.backend), state_name(report.state)),
+                                 report.reason, report.remedy);
+  for (const DeviceInfo& info : report.devices) text += "\n  " + to_string(info);
+  return text;
+}
+
+std::string to_string(const MemoryStats& m) {
+  return fmt::format("{} live, {} cached, {} at most; {}; {}, {}", config::bytes_text(m.live_bytes),
+                     config::bytes_text(m.cached_bytes), config::bytes_text(m.peak_bytes),
+                     m.limit_bytes ? "limit " + config::bytes_text(m.limit_bytes) : "no limit",
+                     counted(m.allocations, "allocation"), counted(m.reuses, "reuse"));
+}
+
+}  // namespace tessera

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Texts for what says something about devices, and for every enumeration. In a header of its own, since most of the
+// library does without.
+#pragma once
+
+#include "tessera/base/dtype.h"
+#include "tessera/base/enum_name.h"
+#include "tessera/device/device.h"
+#include "tessera/device/memory/storage.h"
+
+namespace tessera {
+
+inline std::string to_string(DType dtype) { return std::string(dtype_name(dtype)); }          ///< "f32"
+inline std::string to_string(Backend backend) { return std::string(backend_name(backend)); }  ///< "cuda"
+inline std::string to_string(DeviceKind kind) { return std::string(kind_name(kind)); }        ///< "discrete GPU"
+/// A line: "cuda:0 (NVIDIA A100): discrete GPU, verified, 40 GiB".
+std::string to_string(const DeviceInfo& info);
+/// A line for the backend, and one for each of its devices.
+std::string to_string(const BackendReport& report);
+/// A line: "1.50 MiB live, 2 MiB cached, 4 MiB at most; no limit; 3 allocations, 12 reuses".
+std::string to_string(const MemoryStats& stats);
+
+}  // namespace tessera
