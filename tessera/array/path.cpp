@@ -39,6 +39,7 @@ void Path::append(std::string& text) const {
     return;
   }
   above_->append(text);
+  if (append_key_ == nullptr && name_ == ".") return;  // the place of what it is in, as in paths of files
   if (append_key_ != nullptr)
     append_key_(text, key_, index_);
   else

@@ -104,26 +104,25 @@ struct FirstLayer {
   }
 };
 
+/// A layer of a Sequential as folding sees it; one that takes no part in it is none of these.
+struct FoldableLayer {
+  explicit FoldableLayer(std::string_view kind_of_it) : kind(kind_of_it) {}
+  std::string_view kind;
+  std::variant<std::monostate, Dense*, Conv2d*, BatchNorm*, Relu*, Silu*, Gelu*, Elementwise*, Dropout*> layer;
+  template <class T>
+  T* as() const {
+    T* const* found = std::get_if<T*>(&layer);
+    return found == nullptr ? nullptr : *found;
+  }
+};
+
 /// One call of compile: what is not of the model's type.
 class Compiling {
  public:
   Compiling(const CompileOptions& options, const ConstParts& model);
-  /// Folds the norm into the layer before; false if it cannot be.
-  bool fold(Dense& layer, BatchNorm& norm);
-  bool fold(Conv2d& layer, BatchNorm& norm);
-  /// Computes the activation on the way out of the layer before; false if that computes none of this kind.
-  bool fold(Dense& layer, Elementwise& next);
-  template <class Next>
-    requires(std::same_as<Next, Relu> || std::same_as<Next, Silu> || std::same_as<Next, Gelu>)
-  bool fold(Dense& layer, Next& next) {
-    constexpr Activation kind = std::same_as<Next, Relu>   ? Activation::relu
-                                : std::same_as<Next, Silu> ? Activation::silu
-                                                           : Activation::gelu;
-    return next.folded = fold(layer, kind);
-  }
-  /// Of a single sample, the weights of inputs that are 0 are not read, if that is worth while; `layer` is given what a
-  /// relu gave.
-  bool skip_zeros(Dense& layer, const std::string& path);
+  /// Puts norms and activations into the layers before them, and lets a Dense behind relu skip what is 0 of a single
+  /// sample, where that is worth while. `at`: the path of their Sequential.
+  void fold_neighbours(const std::vector<FoldableLayer>& layers, const Path& at);
   void pack(Dense& layer, const std::string& path, Device device);
   void convert(const Parts& parts);
   void note(const std::string& layer, const std::string& text);
@@ -131,7 +130,9 @@ class Compiling {
   Compiled finish(const std::function<Pass(Device device, bool plain)>& make, const FirstLayer& first);
 
  private:
+  bool fold(const FoldableLayer& layer, const FoldableLayer& next);
   bool fold(Dense& layer, Activation kind);
+  bool skip_zeros(Dense& layer, const std::string& path);
   bool fold(tessera::Parameter& weight, tessera::Parameter& bias, BatchNorm& norm, int rank);
   void verify(const CompiledState& state, const std::function<Pass(Device, bool)>& make, const Array& x);
   const CompileOptions options_;
@@ -152,61 +153,13 @@ struct FoldVisitor {
   void operator()(ModelArray&, const Path&) const {}
   template <HasLayers S>
   void operator()(S& sequential, const Path& at) {
-    auto& layers = sequential.layers();
-    each(layers, at, std::make_index_sequence<std::tuple_size_v<std::remove_cvref_t<decltype(layers)>>>());
-  }
-
- private:
-  template <class Layers, std::size_t... I>
-  void each(Layers& layers, const Path& at, std::index_sequence<I...>) {
-    (inside(std::get<I>(layers), Path(at, I)), ...);
-    (pair<I, I + 1>(layers, at), ...);
-    (behind_norm<I>(layers, at), ...);
-    (behind_relu<I, I + 1>(layers, at), ...);
-  }
-  template <class Layer>
-  void inside(Layer& layer, const Path& at) {
-    Walk("compile").visit(layer, *this, at);
-  }
-  template <std::size_t I, std::size_t J, class Layers>
-  bool pair(Layers& layers, const Path& at) {
-    if constexpr (J < std::tuple_size_v<Layers>) {
-      auto& layer = std::get<I>(layers);
-      auto& next = std::get<J>(layers);
-      if constexpr (requires { compiling.fold(layer, next); }) {
-        if (!compiling.fold(layer, next)) return false;
-        const Path here(at, I), there(at, J);
-        compiling.note(here.text(), std::string(kind_of_layer(next)) + " " + there.text() + " is in it");
-        compiling.note(there.text(), "part of " + here.text());
-        return true;
-      }
-    }
-    return false;
-  }
-  /// An activation behind a norm that is part of the layer before it.
-  template <std::size_t I, class Layers>
-  void behind_norm(Layers& layers, const Path& at) {
-    if constexpr (I + 1 < std::tuple_size_v<Layers>)
-      if constexpr (std::same_as<std::tuple_element_t<I + 1, Layers>, BatchNorm>)
-        if (std::get<I + 1>(layers).folded != 0) pair<I, I + 2>(layers, at);
-  }
-  /// A Dense whose inputs come from a relu in layer I, as they are.
-  template <std::size_t I, std::size_t J, class Layers>
-  void behind_relu(Layers& layers, const Path& at) {
-    if constexpr (J < std::tuple_size_v<Layers> && std::same_as<std::tuple_element_t<I, Layers>, Dense>) {
-      using Next = std::tuple_element_t<J, Layers>;
-      auto& next = std::get<J>(layers);
-      if (std::get<I>(layers).folded != Activation::relu) return;
-      if constexpr (std::same_as<Next, Dense>) {
-        compiling.skip_zeros(next, Path(at, J).text());
-      } else {
-        bool passes = std::same_as<Next, Dropout>;
-        if constexpr (std::same_as<Next, Relu>) passes = next.folded;
-        if constexpr (std::same_as<Next, BatchNorm>) passes = next.folded != 0;
-        if constexpr (std::same_as<Next, Elementwise>) passes = next.function == pass_on;
-        if (passes) behind_relu<I, J + 1>(layers, at);
-      }
-    }
+    std::vector<FoldableLayer> layers;
+    each_layer(sequential.layers(), [&](auto& layer, std::size_t i) {
+      Walk("compile").visit(layer, *this, Path(at, i));
+      FoldableLayer& added = layers.emplace_back(kind_of_layer(layer));
+      if constexpr (requires { added.layer = &layer; }) added.layer = &layer;
+    });
+    compiling.fold_neighbours(layers, at);
   }
 };
 

@@ -160,8 +160,6 @@ bool Compiling::fold(tessera::Parameter& weight, tessera::Parameter& bias, Batch
   norm.folded = rank;
   return true;
 }
-bool Compiling::fold(Dense& layer, BatchNorm& norm) { return fold(layer.weight, layer.bias, norm, 2); }
-bool Compiling::fold(Conv2d& layer, BatchNorm& norm) { return fold(layer.weight, layer.bias, norm, 4); }
 
 bool Compiling::fold(Dense& layer, Activation kind) {
   if (layer.folded != Activation::none || layer.weight.empty()) return false;
@@ -170,16 +168,56 @@ bool Compiling::fold(Dense& layer, Activation kind) {
   layer.folded = kind;
   return true;
 }
-bool Compiling::fold(Dense& layer, Elementwise& next) {
+bool Compiling::fold(const FoldableLayer& layer, const FoldableLayer& next) {
+  Dense* dense = layer.as<Dense>();
+  if (BatchNorm* norm = next.as<BatchNorm>()) {
+    if (dense != nullptr) return fold(dense->weight, dense->bias, *norm, 2);
+    Conv2d* conv = layer.as<Conv2d>();
+    return conv != nullptr && fold(conv->weight, conv->bias, *norm, 4);
+  }
+  if (dense == nullptr) return false;
+  if (Relu* relu = next.as<Relu>()) return relu->folded = fold(*dense, Activation::relu);
+  if (Silu* silu = next.as<Silu>()) return silu->folded = fold(*dense, Activation::silu);
+  if (Gelu* gelu = next.as<Gelu>()) return gelu->folded = fold(*dense, Activation::gelu);
+  Elementwise* function = next.as<Elementwise>();
+  if (function == nullptr) return false;
   using Function = Array (*)(Array);
-  const Function given = next.function;
+  const Function given = function->function;
   const Activation kind = given == static_cast<Function>(relu)   ? Activation::relu
                           : given == static_cast<Function>(silu) ? Activation::silu
                           : given == static_cast<Function>(gelu) ? Activation::gelu
                                                                  : Activation::none;
-  if (kind == Activation::none || !fold(layer, kind)) return false;
-  next.function = pass_on;
+  if (kind == Activation::none || !fold(*dense, kind)) return false;
+  function->function = pass_on;
   return true;
+}
+
+/// Whether the layer gives what it is given, since it was folded or does nothing in inference.
+static bool passes_on(const FoldableLayer& layer) {
+  if (const Relu* relu = layer.as<Relu>()) return relu->folded;
+  if (const BatchNorm* norm = layer.as<BatchNorm>()) return norm->folded != 0;
+  if (const Elementwise* function = layer.as<Elementwise>()) return function->function == pass_on;
+  return layer.as<Dropout>() != nullptr;
+}
+
+void Compiling::fold_neighbours(const std::vector<FoldableLayer>& layers, const Path& at) {
+  const auto pair = [&](std::size_t i, std::size_t j) {
+    if (j >= layers.size() || !fold(layers[i], layers[j])) return;
+    const std::string here = Path(at, i).text(), there = Path(at, j).text();
+    note(here, fmt::format("{} {} is in it", layers[j].kind, there));
+    note(there, "part of " + here);
+  };
+  for (std::size_t i = 0; i < layers.size(); ++i) pair(i, i + 1);
+  for (std::size_t i = 0; i + 1 < layers.size(); ++i)  // an activation behind a norm that was folded
+    if (const BatchNorm* norm = layers[i + 1].as<BatchNorm>(); norm != nullptr && norm->folded != 0) pair(i, i + 2);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const Dense* dense = layers[i].as<Dense>();
+    if (dense == nullptr || dense->folded != Activation::relu) continue;
+    std::size_t next = i + 1;
+    while (next < layers.size() && passes_on(layers[next])) ++next;
+    if (next == layers.size()) continue;
+    if (Dense* behind = layers[next].as<Dense>()) skip_zeros(*behind, Path(at, next).text());
+  }
 }
 
 bool Compiling::skip_zeros(Dense& layer, const std::string& path) {

@@ -79,7 +79,7 @@ Array watched(const Layer& layer, std::size_t place, const std::string& above, c
   });
   if constexpr (std::same_as<Layer, Dense>)
     if (!layer.packed.empty()) w.bytes += layer.packed->bytes(), w.packed = true;
-  w.watched_inside = requires { const_cast<Layer&>(layer).layers(); };
+  w.watched_inside = requires { layer.layers(); };
   LayerWatch* const watch = layer_watch;
   if (w.watched_inside) return layer(x);
   Array y = layer(watch->before(w, x));

@@ -7,35 +7,45 @@
 
 namespace tessera {
 
-/// Layers in their order, each given what the one before gives. Their paths are their places: "0.weight", "2.bias".
-/// At setup each is told the shape that reaches it, as far as layers can say (output_shape).
-///
-/// Placed, it is on several devices: each layer where its arrays are, and what it is given is copied there (gradients
-/// go back the same way). Without that nothing is moved, and operands on different devices are an error.
-template <class... Layers>
-class Sequential {
- public:
-  Sequential() = default;
-  Sequential(Layers... layers)
-    requires(sizeof...(Layers) > 0)
-      : layers_(std::move(layers)...) {}
+namespace detail {
 
+template <class Layer, class Use>
+decltype(auto) with_layer(Layer& layer, Use&& use) {
+  if constexpr (is_one_of<std::remove_const_t<Layer>, std::variant>)
+    return std::visit(use, layer);
+  else
+    return use(layer);
+}
+
+/// `use(layer, place)` for each layer of a Sequential; of a variant, the layer that it holds.
+template <class Store, class Use>
+void each_layer(Store& layers, Use&& use) {
+  std::size_t i = 0;
+  const auto one = [&](auto& layer) {
+    with_layer(layer, [&](auto& held) { use(held, i); });
+    ++i;
+  };
+  if constexpr (is_one_of<std::remove_const_t<Store>, std::tuple>)
+    std::apply([&](auto&... layer) { (one(layer), ...); }, layers);
+  else
+    for (auto& layer : layers) one(layer);
+}
+
+/// What a Sequential does with its layers, a std::tuple or a std::vector.
+template <class Store>
+class LayerSequence {
+ public:
   Array operator()(const Array& x) const {
     Array y = x;
-    std::apply(
-        [&](const Layers&... layer) {
-          std::size_t i = 0;
-          (call(layer, i++, y), ...);
-        },
-        layers_);
+    each_layer(layers_, [&](const auto& layer, std::size_t i) { call(layer, i, y); });
     return y;
   }
   /// Moves the arrays of each layer to its device, of as many as there are layers, and is placed from then on. Those
   /// who share the arrays keep theirs. ArgumentError if an array stands in layers of different devices.
   void place(const std::vector<Device>& devices) {
-    detail::place_layers(devices, sizeof...(Layers), [&](std::size_t at, const detail::UsePart& use) {
-      each([&](auto& layer, std::size_t i) {
-        if (i == at) detail::for_each_part(layer, use);
+    place_layers(devices, count(), [&](std::size_t at, const UsePart& use) {
+      each_layer(layers_, [&](auto& layer, std::size_t i) {
+        if (i == at) for_each_part(layer, use);
       });
     });
     placed_ = true;
@@ -43,20 +53,11 @@ class Sequential {
   /// Placed, as the layers are now: each may have been set up on a device of its own.
   void place() { placed_ = true; }
   bool placed() const { return placed_; }
-  template <std::size_t I>
-  auto& get() {
-    return std::get<I>(layers_);
-  }
-  template <std::size_t I>
-  const auto& get() const {
-    return std::get<I>(layers_);
-  }
-  static constexpr std::size_t size() { return sizeof...(Layers); }
 
   void set_up(const LayerSetup& at) {
     path_.set(at.path());
     Shape shape = at.input();
-    each([&](auto& layer, std::size_t i) {
+    each_layer(layers_, [&](auto& layer, std::size_t i) {
       at.part(layer, i, shape);
       shape = after(layer, shape);
     });
@@ -64,47 +65,91 @@ class Sequential {
   /// Empty: not known, since a layer cannot say it.
   Shape output_shape(const Shape& input) const {
     Shape shape = input;
-    std::apply([&](const Layers&... layer) { ((shape = after(layer, shape)), ...); }, layers_);
+    each_layer(layers_, [&](const auto& layer, std::size_t) { shape = after(layer, shape); });
     return shape;
   }
   auto fields() {
-    return std::apply([](Layers&... layer) { return std::tie(layer...); }, layers_);
+    if constexpr (is_one_of<Store, std::tuple>)
+      return std::apply([](auto&... layer) { return std::tie(layer...); }, layers_);
+    else
+      return std::tuple(field(".", layers_));
   }
-  std::tuple<Layers...>& layers() { return layers_; }
+  Store& layers() { return layers_; }
+  const Store& layers() const { return layers_; }
+
+ protected:
+  LayerSequence() = default;
+  explicit LayerSequence(Store layers) : layers_(std::move(layers)) {}
+  Store layers_;
 
  private:
+  std::size_t count() const {
+    if constexpr (is_one_of<Store, std::tuple>)
+      return std::tuple_size_v<Store>;
+    else
+      return layers_.size();
+  }
   /// y becomes what the layer gives for it. (By reference: arguments live to the end of the expression, and what is
   /// alive is computed.)
   template <class Layer>
   void call(const Layer& layer, std::size_t i, Array& y) const {
     if (placed_) {
-      const std::optional<Device> there = detail::device_of_layer(layer);
+      const std::optional<Device> there = device_of_layer(layer);
       if (there && y.device() != *there) y = y.to(*there);
     }
-    if (detail::layer_watch == nullptr) [[likely]]
+    if (layer_watch == nullptr) [[likely]]
       y = layer(y);
     else
-      y = detail::watched(layer, i, path_.text(), y);
+      y = watched(layer, i, path_.text(), y);
   }
   template <class Layer>
   static Shape after(const Layer& layer, const Shape& shape) {
-    if constexpr (detail::HasOutputShape<Layer>)
+    if constexpr (HasOutputShape<Layer>)
       return shape.empty() ? Shape{} : Shape(layer.output_shape(shape));
     else
       return {};
   }
-  template <class Use>
-  void each(Use&& use) {
-    std::apply(
-        [&](Layers&... layer) {
-          std::size_t i = 0;
-          (use(layer, i++), ...);
-        },
-        layers_);
-  }
-  std::tuple<Layers...> layers_;
   LayerPath path_;  ///< as it was set up
   bool placed_ = false;
+};
+
+}  // namespace detail
+
+/// Layers in their order, each given what the one before gives. Their paths are their places: "0.weight", "2.bias".
+/// At setup each is told the shape that reaches it, as far as layers can say (output_shape).
+///
+/// Placed, it is on several devices: each layer where its arrays are, and what it is given is copied there (gradients
+/// go back the same way). Without that nothing is moved, and operands on different devices are an error.
+template <class... Layers>
+class Sequential : public detail::LayerSequence<std::tuple<Layers...>> {
+ public:
+  Sequential() = default;
+  Sequential(Layers... layers)
+    requires(sizeof...(Layers) > 0)
+      : detail::LayerSequence<std::tuple<Layers...>>(std::tuple<Layers...>(std::move(layers)...)) {}
+
+  template <std::size_t I>
+  auto& get() {
+    return std::get<I>(this->layers_);
+  }
+  template <std::size_t I>
+  const auto& get() const {
+    return std::get<I>(this->layers_);
+  }
+  static constexpr std::size_t size() { return sizeof...(Layers); }
+};
+
+/// As many layers as the vector holds, which may be known only at run time: `Sequential{std::vector<Block>(depth)}`.
+/// Layers of several types are a std::variant of them: `std::vector<std::variant<Dense, Relu, Dropout>>`.
+template <class Layer>
+class Sequential<std::vector<Layer>> : public detail::LayerSequence<std::vector<Layer>> {
+ public:
+  Sequential() = default;
+  Sequential(std::vector<Layer> layers) : detail::LayerSequence<std::vector<Layer>>(std::move(layers)) {}
+
+  Layer& operator[](std::size_t i) { return this->layers_[i]; }
+  const Layer& operator[](std::size_t i) const { return this->layers_[i]; }
+  std::size_t size() const { return this->layers_.size(); }
 };
 
 /// x + layer(x) (He et al., "Deep residual learning", 2015).
@@ -176,9 +221,24 @@ Dense layer_of(SizedDense<in, out>) {
 }
 inline Elementwise layer_of(Array (*function)(Array)) { return {function}; }
 template <class Layer>
+Sequential<std::vector<Layer>> layer_of(std::vector<Layer> layers) {
+  return {std::move(layers)};
+}
+template <class Layer>
 Layer layer_of(Layer layer) {
   return layer;
 }
+
+template <class... Parts>
+auto sequential_of(Parts... parts) {
+  constexpr Misfit wrong = misfit<Parts...>();
+  static_cast<void>(sizeof(LayersDoNotFit<wrong.layer, wrong.comes, wrong.takes>));
+  return Sequential<decltype(layer_of(parts))...>(layer_of(std::move(parts))...);
+}
+
+/// The type of an argument such as `tanh`, which names other functions too (of C, of the kernel language): since the
+/// compiler cannot deduce it, it takes this default.
+using LayerFunction = Array (*)(Array);
 
 }  // namespace detail
 
@@ -186,13 +246,72 @@ Layer layer_of(Layer layer) {
 template <std::int64_t in, std::int64_t out>
 inline constexpr detail::SizedDense<in, out> dense{};
 
-/// A Sequential of layers, of functions such as `relu`, and of dense<in, out>, whose sizes are compared when this is
-/// compiled: `sequential(dense<784, 128>, relu, dense<128, 10>)` is a Sequential<Dense, Elementwise, Dense>.
-template <class... Parts>
-auto sequential(Parts... parts) {
-  constexpr detail::Misfit wrong = detail::misfit<Parts...>();
-  static_cast<void>(sizeof(detail::LayersDoNotFit<wrong.layer, wrong.comes, wrong.takes>));
-  return Sequential<decltype(detail::layer_of(parts))...>(detail::layer_of(std::move(parts))...);
+/// A Sequential of layers, of functions such as `relu` and `tanh`, of vectors of layers, and of dense<in, out>, whose
+/// sizes are compared when this is compiled: `sequential(dense<784, 128>, relu, dense<128, 10>)` is a Sequential<Dense,
+/// Elementwise, Dense>. The first 16 may be functions whose names are overloaded, such as `tanh`.
+inline Sequential<> sequential() { return {}; }
+#define TESSERA_1(F) F(1)
+#define TESSERA_2(F) TESSERA_1(F), F(2)
+#define TESSERA_3(F) TESSERA_2(F), F(3)
+#define TESSERA_4(F) TESSERA_3(F), F(4)
+#define TESSERA_5(F) TESSERA_4(F), F(5)
+#define TESSERA_6(F) TESSERA_5(F), F(6)
+#define TESSERA_7(F) TESSERA_6(F), F(7)
+#define TESSERA_8(F) TESSERA_7(F), F(8)
+#define TESSERA_9(F) TESSERA_8(F), F(9)
+#define TESSERA_10(F) TESSERA_9(F), F(10)
+#define TESSERA_11(F) TESSERA_10(F), F(11)
+#define TESSERA_12(F) TESSERA_11(F), F(12)
+#define TESSERA_13(F) TESSERA_12(F), F(13)
+#define TESSERA_14(F) TESSERA_13(F), F(14)
+#define TESSERA_15(F) TESSERA_14(F), F(15)
+#define TESSERA_16(F) TESSERA_15(F), F(16)
+#define TESSERA_TYPE(i) class L##i = detail::LayerFunction
+#define TESSERA_PARAMETER(i) L##i l##i
+#define TESSERA_ARGUMENT(i) std::move(l##i)
+#define TESSERA_SEQUENTIAL(n)                                    \
+  template <TESSERA_##n(TESSERA_TYPE)>                           \
+  auto sequential(TESSERA_##n(TESSERA_PARAMETER)) {              \
+    return detail::sequential_of(TESSERA_##n(TESSERA_ARGUMENT)); \
+  }
+TESSERA_SEQUENTIAL(1)
+TESSERA_SEQUENTIAL(2)
+TESSERA_SEQUENTIAL(3)
+TESSERA_SEQUENTIAL(4)
+TESSERA_SEQUENTIAL(5)
+TESSERA_SEQUENTIAL(6)
+TESSERA_SEQUENTIAL(7)
+TESSERA_SEQUENTIAL(8)
+TESSERA_SEQUENTIAL(9)
+TESSERA_SEQUENTIAL(10)
+TESSERA_SEQUENTIAL(11)
+TESSERA_SEQUENTIAL(12)
+TESSERA_SEQUENTIAL(13)
+TESSERA_SEQUENTIAL(14)
+TESSERA_SEQUENTIAL(15)
+template <TESSERA_16(TESSERA_TYPE), class... More>
+auto sequential(TESSERA_16(TESSERA_PARAMETER), More... more) {
+  return detail::sequential_of(TESSERA_16(TESSERA_ARGUMENT), std::move(more)...);
 }
+#undef TESSERA_SEQUENTIAL
+#undef TESSERA_ARGUMENT
+#undef TESSERA_PARAMETER
+#undef TESSERA_TYPE
+#undef TESSERA_16
+#undef TESSERA_15
+#undef TESSERA_14
+#undef TESSERA_13
+#undef TESSERA_12
+#undef TESSERA_11
+#undef TESSERA_10
+#undef TESSERA_9
+#undef TESSERA_8
+#undef TESSERA_7
+#undef TESSERA_6
+#undef TESSERA_5
+#undef TESSERA_4
+#undef TESSERA_3
+#undef TESSERA_2
+#undef TESSERA_1
 
 }  // namespace tessera

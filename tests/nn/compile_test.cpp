@@ -11,9 +11,14 @@
 
 #include "tessera/device/placement/placement_scope.h"
 #include "tessera/grad/grad.h"
+#include "tessera/nn/losses.h"
 #include "tessera/nn/mode.h"
+#include "tessera/nn/optimiser.h"
+#include "tessera/nn/saved_model.h"
+#include "tessera/nn/verify/certificate.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
+#include "tests/support/folder.h"
 
 namespace tessera {
 namespace {
@@ -220,6 +225,68 @@ TEST_P(OnEveryDevice, TellsWhatBecameOfEachLayer) {
   EXPECT_LT(by["0"].bytes, 64 * 48 * 2u);
   EXPECT_EQ(by["4"].note, "Elementwise 5 is in it; f32: 48 inputs are no multiple of 32");
   EXPECT_EQ(by["3"].note, "x, in inference");
+}
+
+// The same layers with their number known to the compiler, and not.
+TEST_P(OnEveryDevice, ASequentialOfAVectorIsAsOneOfATuple) {
+  using Layer = std::variant<Dense, BatchNorm, Relu, Dropout, Elementwise>;
+  const SetupOptions options{.seed = random(), .input = {6}};
+  auto fixed =
+      setup(sequential(dense<6, 16>, BatchNorm{}, Relu{}, Dropout{}, dense<16, 12>, tanh, dense<12, 3>), options);
+  std::vector<Layer> layers = {Dense{.outputs = 16}, BatchNorm{}, Relu{}, Dropout{}};
+  for (const std::int64_t width : {12, 3}) {
+    layers.push_back(Dense{.outputs = width});
+    if (width != 3) layers.push_back(Elementwise{tanh});
+  }
+  auto open = setup(Sequential{std::move(layers)}, options);
+  ASSERT_EQ(open.size(), 7u);
+  EXPECT_EQ(open.output_shape({6}), (Shape{3}));
+  EXPECT_EQ(std::get<Dense>(open[4]).weight.shape(), (Shape{12, 16}));
+  EXPECT_EQ(summary(open), summary(fixed));
+  EXPECT_EQ(describe(open), describe(fixed));
+  EXPECT_EQ(bits(open), bits(fixed)) << "paths, and so the seeds of arrays, are the same";
+
+  const Array x = Array::from(numbers(5 * 6), Shape{5, 6});
+  const Array classes = Array::from<std::int32_t>({0, 1, 2, 1, 0});
+  const auto trained_once = [&](auto model) {
+    freeze(model, "0.*");
+    Adam optimiser(model, {.lr = 0.1});
+    const Training mode({.seed = 7});
+    const auto [loss, gradient] = value_and_grad([&](const auto& m) { return cross_entropy(m(x), classes); })(model);
+    optimiser.step(model, gradient);
+    mode.apply(model);
+    return model;
+  };
+  const auto before = bits(fixed);
+  fixed = trained_once(fixed), open = trained_once(open);
+  EXPECT_NE(bits(fixed), before);
+  EXPECT_EQ(bits(open), bits(fixed));
+  EXPECT_EQ(open(x).template to_vector<float>(), fixed(x).template to_vector<float>());
+
+  // Each is saved, compiled and proven as the other.
+  const test::Folder folder;
+  const std::string file = folder / "model.safetensors";
+  save_model(fixed, file);
+  auto loaded = map_arrays(open, [](const Array& a) { return Array::zeros(a.shape(), a.dtype(), a.device()); });
+  load_model(loaded, file);
+  EXPECT_EQ(bits(loaded), bits(fixed));
+  for (const CompileLevel level : {CompileLevel::standard, CompileLevel::aggressive}) {
+    const Compiled a = compile(fixed, {.level = level}), b = compile(open, {.level = level});
+    EXPECT_EQ(b(x).to_vector<float>(), a(x).to_vector<float>());
+    EXPECT_EQ(to_string(b.report()), to_string(a.report()));
+  }
+  const InputBox box = InputBox::of({6}, -0.01f, 0.01f);
+  const Proof proof = prove(open, bounded(-100, 100), box);
+  ASSERT_EQ(proof.verdict, Verdict::proven) << to_string(proof);
+  EXPECT_TRUE(check_certificate(fixed, certificate_of(open, proof)).holds);
+
+  // Of one type, within another, on devices of its own; empty.
+  auto deep = setup(sequential(dense<6, 4>, std::vector(3, Residual{Dense{4, 4}}), dense<4, 2>), {.seed = 1});
+  EXPECT_EQ(parameters(deep)[2].path, "1.0.layer.weight");
+  deep.template get<1>().place(std::vector<Device>(3, GetParam()));
+  EXPECT_EQ(deep(x).shape(), (Shape{5, 2}));
+  expect_throw<ArgumentError>([&] { deep.template get<1>().place({GetParam()}); }, {"each layer has a device"});
+  EXPECT_EQ(Sequential{std::vector<Dense>{}}(x).template to_vector<float>(), x.to_vector<float>());
 }
 
 TEST_P(OnEveryDevice, RefusesWhatItCannotDo) {

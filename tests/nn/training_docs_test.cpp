@@ -81,6 +81,23 @@ auto model = setup(sequential(dense<2, 32>, relu, dense<32, 2>), {.seed = 1});
 
   page().expect(summary(model));
 
+std::vector<std::variant<Dense, Elementwise>> hidden;
+for (const std::int64_t width : {64, 48, 32}) {
+  hidden.push_back(Dense{.outputs = width});
+  hidden.push_back(Elementwise{tanh});
+}
+auto deep = setup(sequential(dense<2, 64>, tanh, hidden, dense<32, 2>), {.seed = 1, .input = {2}});  // "2.0.weight", "2.2.weight"
+
+  EXPECT_EQ(parameters(deep)[4].path, "2.2.weight");
+  EXPECT_EQ(deep(Array::ones({5, 2})).shape(), (Shape{5, 2}));
+  // Functions that C or the kernel language has too.
+  const auto functions = sequential(dense<2, 2>, tanh, exp, sin, abs, tessera::tanh, sqrt, relu);
+  static_assert(std::is_same_v<decltype(functions), const Sequential<Dense, Elementwise, Elementwise, Elementwise, Elementwise,
+                                                                     Elementwise, Elementwise, Elementwise>>);
+  EXPECT_EQ(functions.get<4>()(Array::full({1}, -2)).item<float>(), 2);
+  const auto many = sequential(tanh, exp, sin, abs, tanh, exp, sin, abs, tanh, exp, sin, abs, tanh, exp, sin, abs, Relu{}, relu);
+  EXPECT_EQ(many.size(), 18u);
+
 Array points = random_uniform({512, 2}, 7, -1, 1);
 Array inside = (sum(points * points, {1}) < 0.5).astype(DType::i32);
 Adam optimiser(model, {.lr = 1e-2});

@@ -53,9 +53,8 @@ Layer of_function(std::string path, const Elementwise& layer);
 template <class L>
 void collect(const L& layer, const std::string& path, Layers& to) {
   if constexpr (is_sequential<L>) {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (collect(layer.template get<I>(), under(path, std::to_string(I)), to), ...);
-    }(std::make_index_sequence<L::size()>());
+    detail::each_layer(layer.layers(),
+                       [&](const auto& inside, std::size_t i) { collect(inside, under(path, std::to_string(i)), to); });
   } else if constexpr (is_residual<L>) {
     auto inside = std::make_shared<Layers>();
     collect(layer.layer, under(path, "layer"), *inside);
