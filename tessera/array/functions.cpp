@@ -84,6 +84,7 @@ Array isfinite(Array a) {
 }
 
 Array argmin(Array a, int axis, bool keep) {
+  if (a.rank() == 0) return argmin(a.reshape({1}), axis);
   const Operation operation("argmin", a);
   detail::need_numbers("argmin", a.dtype());
   const auto d = normalise_axis("argmin", axis, a.shape().size());

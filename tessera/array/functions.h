@@ -34,10 +34,11 @@ Array flip(const Array& a, std::vector<int> axes = {});
 // Masks.
 
 /// NumPy's a[mask]: the elements (or rows, if the mask has fewer dimensions) where `mask`, of bools, is true, in their
-/// order along a first axis. The mask has the extents of a's first axes. The host waits for their number.
+/// order along a first axis. The mask has the extents of a's first axes; one without axes keeps all of `a` or nothing.
+/// The host waits for their number.
 Array masked_select(const Array& a, const Array& mask);
 /// Where `a` is not zero: positions (i64) along each axis, an array for each, row by row. The host waits for their
-/// number.
+/// number. An array without axes counts as one of shape (1,), here and in cumsum, sort and argsort.
 std::vector<Array> nonzero(const Array& a);
 /// The last two axes as matrices: elements above (`tril`) or below (`triu`) the k-th diagonal are zero.
 Array tril(const Array& a, std::int64_t k = 0);

@@ -119,6 +119,7 @@ Array positions(const Array& indices, const Shape& shape, const Shape& taken, st
 }  // namespace
 
 Array take(const Array& table, const Array& indices, int axis) {
+  if (table.rank() == 0) return take(table.reshape({1}), indices, axis);
   RuledOperation operation("take", table, indices);
   const std::size_t d = checked_axis("take", table, indices, axis);
   const auto rule = [&] {

@@ -52,8 +52,7 @@ Array masked_select(const Array& a, const Array& mask) {
   const Array* both[] = {&a, &mask};
   detail::common_device("masked_select", both);
   const auto covered = mask.shape().size();
-  if (covered == 0 || covered > a.shape().size() ||
-      !std::equal(mask.shape().begin(), mask.shape().end(), a.shape().begin()))
+  if (covered > a.shape().size() || !std::equal(mask.shape().begin(), mask.shape().end(), a.shape().begin()))
     fail<ShapeError>({.asked = "masked_select",
                       .with = {{"a", to_string(a.shape())}, {"mask", to_string(mask.shape())}},
                       .wrong = "the mask has not the extents of the array's first axes"});
@@ -63,11 +62,8 @@ Array masked_select(const Array& a, const Array& mask) {
 }
 
 std::vector<Array> nonzero(const Array& a) {
+  if (a.rank() == 0) return nonzero(a.reshape({1}));
   const Operation operation("nonzero", a);
-  if (a.rank() == 0)
-    fail<ShapeError>({.asked = "nonzero",
-                      .with = {{"shape", to_string(a.shape())}},
-                      .wrong = "there is no axis along which a position could be"});
   const Array given = detail::without_history(a);
   const Array places = places_where(given.dtype() == DType::boolean ? given : given != 0);
   const Strides strides = contiguous_strides(a.shape());

@@ -676,6 +676,7 @@ Array all(Array a, std::vector<int> axes, bool keep) {
                         attributes);
 }
 Array argmax(Array a, int axis, bool keep) {
+  if (a.rank() == 0) return argmax(a.reshape({1}), axis);
   const Operation operation("argmax", a);
   need_numbers("argmax", a);
   const auto d = normalise_axis("argmax", axis, a.shape().size());

@@ -113,6 +113,7 @@ Array detail::running_sum(const Array& a, const AlongAxis& axis, DType sums, boo
 }
 
 Array cumsum(const Array& a, int axis) {
+  if (a.rank() == 0) return cumsum(a.reshape({1}), axis);
   detail::RuledOperation operation("cumsum", a);
   const auto d = static_cast<std::size_t>(normalise_axis("cumsum", axis, a.shape().size()));
   const DType t = a.dtype();

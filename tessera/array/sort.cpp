@@ -373,25 +373,21 @@ Array sorted_along(const char* name, const Array& a, std::size_t axis, bool orde
   return out.permute(axes);
 }
 
-std::size_t checked_axis(const char* name, const Array& a, int axis) {
-  if (a.rank() == 0)
-    fail<ShapeError>({.asked = name, .with = {{"shape", to_string(a.shape())}}, .wrong = "the array has no axis"});
-  return static_cast<std::size_t>(normalise_axis(name, axis, a.shape().size()));
-}
-
 }  // namespace
 
 Array argsort(const Array& a, int axis) {
+  if (a.rank() == 0) return argsort(a.reshape({1}), axis);
   const detail::Operation operation("argsort", a);
-  const std::size_t d = checked_axis("argsort", a, axis);
+  const auto d = static_cast<std::size_t>(normalise_axis("argsort", axis, a.shape().size()));
   return operation.made(sorted_along("argsort", detail::without_history(a), d, true), [&] {
     return Attributes{{"axis", static_cast<std::int64_t>(d)}};
   });
 }
 
 Array sort(const Array& a, int axis) {
+  if (a.rank() == 0) return sort(a.reshape({1}), axis);
   const detail::Operation operation("sort", a);
-  const std::size_t d = checked_axis("sort", a, axis);
+  const auto d = static_cast<std::size_t>(normalise_axis("sort", axis, a.shape().size()));
   Array out = a.has_history() ? take_along_axis(a, argsort(a, static_cast<int>(d)), static_cast<int>(d))
                               : sorted_along("sort", a, d, false);
   return operation.made(std::move(out), [&] { return Attributes{{"axis", static_cast<std::int64_t>(d)}}; });

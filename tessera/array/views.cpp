@@ -80,7 +80,12 @@ Array Array::reshape(Shape shape) const {
   }
   check_shape("reshape", shape);
   known = element_count(shape);
-  if (open >= 0) shape[static_cast<std::size_t>(open)] = known > 0 ? size() / known : 0;
+  if (open >= 0 && known == 0)
+    fail<ShapeError>({.asked = "reshape",
+                      .with = {{"from", to_string(shape_)}, {"to", to_string(asked)}},
+                      .wrong = "beside an extent of 0, -1 could be any number",
+                      .todo = "Write all extents"});
+  if (open >= 0) shape[static_cast<std::size_t>(open)] = size() / known;
   if (element_count(shape) != size())
     fail<ShapeError>({.asked = "reshape",
                       .with = {{"from", to_string(shape_)}, {"to", to_string(asked)}},

@@ -54,7 +54,7 @@ Array LlamaBlock::operator()(const Array& input) const {
   const std::int64_t batch = input.shape(0), tokens = input.shape(1), size = shape.head_size();
   const std::int64_t heads = shape.heads, keys = shape.key_heads, hidden = shape.hidden;
   const Rotary turn{.base = static_cast<float>(shape.rotary_base)};
-  const Array all = qkv(attention_norm(input)).reshape({batch, tokens, -1, size}).permute({0, 2, 1, 3});
+  const Array all = qkv(attention_norm(input)).reshape({batch, tokens, heads + 2 * keys, size}).permute({0, 2, 1, 3});
   const Array q = rotary(all.slice(1, 0, heads), 0, turn), k = rotary(all.slice(1, heads, heads + keys), 0, turn);
   const Array v = all.slice(1, heads + keys, heads + 2 * keys);
   const Array mixed = scaled_dot_product_attention(q, k, v, {.causal = true});

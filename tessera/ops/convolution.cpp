@@ -363,7 +363,9 @@ Array ops::unpool2d(const Array& pooled, const Array& positions, Extents2d exten
                       b.add(0, [&] {
                         const Shape& s = b.shape(0);
                         const Array from = b.operand(1).reshape({s[0], s[1], s[2] * s[3]});
-                        return take_along_axis(b.adjoint().reshape({s[0], s[1], -1}), from, 2).reshape(s);
+                        const Array back = b.adjoint();
+                        const std::int64_t places = back.shape(2) * back.shape(3);
+                        return take_along_axis(back.reshape({s[0], s[1], places}), from, 2).reshape(s);
                       });
                     },
                 .keeps = operand_bits(1)};

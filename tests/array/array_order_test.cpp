@@ -149,7 +149,6 @@ TEST_P(OnEveryDevice, SortOfOtherKinds) {
   EXPECT_EQ(take_along_axis(m, argsort(m)).to_vector<float>(), sort(m).to_vector<float>());
   EXPECT_EQ(sort(Array::ones({0})).shape(), Shape{0});
   EXPECT_EQ(argsort(Array::ones({3, 0, 2}), 0).shape(), (Shape{3, 0, 2}));
-  expect_throw<Error>([&] { sort(Array::ones({})); }, {"has no axis"});
   expect_throw<Error>([&] { argsort(m, 2); }, {"axis"});
 }
 
@@ -184,8 +183,33 @@ TEST_P(OnEveryDevice, MasksPickAsNumPysDo) {
   EXPECT_EQ(deep[2].to_vector<std::int64_t>(), (Places{1, 1}));
   expect_throw<Error>([&] { masked_select(small, small); }, {"a mask is of bools", "Compare"});
   expect_throw<Error>([&] { masked_select(small, Array::from({true, false})); }, {"the array's first axes"});
-  expect_throw<Error>([&] { masked_select(small, Array::ones({}, DType::boolean)); }, {"the array's first axes"});
-  expect_throw<Error>([&] { nonzero(Array::ones({})); }, {"there is no axis"});
+}
+
+// As NumPy has it: like an array of shape (1,), except that the position of the largest has no axis either.
+TEST_P(OnEveryDevice, TakesArraysWithoutAxes) {
+  const Array five = Array::full({}, 5), zero = Array::zeros({});
+  for (const int axis : {0, -1}) {
+    EXPECT_EQ(argmax(five, axis).shape(), Shape{});
+    EXPECT_EQ(argmin(five, axis, true).shape(), Shape{});
+    EXPECT_EQ(argmax(five, axis).item<std::int64_t>(), 0);
+    EXPECT_EQ(cumsum(five, axis).to_vector<float>(), Floats{5});
+    EXPECT_EQ(sort(five, axis).to_vector<float>(), Floats{5});
+    EXPECT_EQ(argsort(five, axis).to_vector<std::int64_t>(), Places{0});
+    EXPECT_EQ(take(five, Array::from<std::int32_t>({0, 0, 1}), axis).to_vector<float>(), (Floats{5, 5, 0}));
+  }
+  EXPECT_EQ(cumsum(five).shape(), Shape{1});
+  EXPECT_EQ(sort(five).shape(), Shape{1});
+  EXPECT_EQ(take(five, Array::zeros({}, DType::i64)).shape(), Shape{});
+  EXPECT_EQ(nonzero(five)[0].to_vector<std::int64_t>(), Places{0});
+  EXPECT_EQ(nonzero(zero)[0].shape(), Shape{0});
+  EXPECT_EQ(masked_select(five, five > 1).to_vector<float>(), Floats{5});
+  EXPECT_EQ(masked_select(five, five < 1).shape(), Shape{0});
+  EXPECT_EQ(masked_select(Array::ones({2, 3}), five > 1).shape(), (Shape{1, 2, 3}));
+  EXPECT_EQ(masked_select(Array::ones({2, 3}), five < 1).shape(), (Shape{0, 2, 3}));
+  for (const auto& call : {+[](const Array& a) { return argmax(a, 1); }, +[](const Array& a) { return cumsum(a, 1); },
+                           +[](const Array& a) { return sort(a, 1); },
+                           +[](const Array& a) { return take(a, Array::zeros({1}, DType::i64), 1); }})
+    expect_throw<ShapeError>([&] { call(five); }, {"axis = 1", "there is no such axis"});
 }
 
 TEST_P(OnEveryDevice, UniqueIsASetOfTheHosts) {

@@ -327,6 +327,11 @@ TEST_P(OnEveryDevice, ViewsShareMemoryAndStridesAreRight) {
   EXPECT_THROW(Array::empty({0}).reshape({huge, huge}), ShapeError);
   EXPECT_THROW(Array::empty({0}).reshape({huge, huge, -1}), ShapeError);
   EXPECT_EQ(Array::empty({0, 3}).reshape({-1}).shape(), (Shape{0}));
+  EXPECT_EQ(Array::empty({0, 3}).reshape({-1, 3}).shape(), (Shape{0, 3}));
+  EXPECT_NE(text_of<ShapeError>([&] {
+              Array::empty({0, 3}).reshape({0, -1});
+            }).find("-1 could be any number"),
+            std::string::npos);
   EXPECT_THROW(a.select(0, 4), ShapeError);
   EXPECT_THROW(a.permute({0, 0, 1}), ShapeError);
   EXPECT_THROW(a.slice(0, 0, 4, 0), ShapeError);
