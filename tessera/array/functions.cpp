@@ -285,6 +285,9 @@ Array spread(const char* name, Array a, const std::vector<int>& axes, double cor
 Array var(Array a, std::vector<int> axes, double correction, bool keep) {
   return spread("var", std::move(a), axes, correction, keep, false);
 }
+Array stddev(Array a, std::vector<int> axes, double correction, bool keep) {
+  return tessera::std(std::move(a), std::move(axes), correction, keep);
+}
 Array std(Array a, std::vector<int> axes, double correction, bool keep) {
   return spread("std", std::move(a), axes, correction, keep, true);
 }

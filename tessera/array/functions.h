@@ -52,7 +52,9 @@ Array one_hot(const Array& indices, std::int64_t classes, DType dtype = DType::f
 /// The mean square distance from the mean, in two passes, with n - correction for the count: 1 for the estimate from a
 /// sample (PyTorch's default), 0 for the variance of the numbers themselves (NumPy's). No elements left: NaN.
 Array var(Array a, std::vector<int> axes = {}, double correction = 1, bool keep = false);
-Array std(Array a, std::vector<int> axes = {}, double correction = 1, bool keep = false);  ///< its root
+/// The root of var. `std` is the same; behind `using namespace tessera` that name is ambiguous with the namespace.
+Array stddev(Array a, std::vector<int> axes = {}, double correction = 1, bool keep = false);
+Array std(Array a, std::vector<int> axes = {}, double correction = 1, bool keep = false);
 /// log(sum(exp(a))) without overflow; -infinity where all are -infinity, or there are none. Integers compute as f32.
 Array logsumexp(Array a, std::vector<int> axes = {}, bool keep = false);
 /// Running sums along an axis. Integers and bools are summed as 64 bits, 16-bit floats as f32.

@@ -214,7 +214,8 @@ TEST_P(OnEveryDevice, VarianceAndDeviation) {
   const auto x = numbers(6 * 40, 100, 101);  // far from zero: a difference of squares would lose all
   const Array a = Array::from(x, Shape{6, 40});
   for (double correction : {0.0, 1.0}) {
-    const auto v = var(a, {1}, correction).to_vector<float>(), s = std(a, {1}, correction).to_vector<float>();
+    const auto v = var(a, {1}, correction).to_vector<float>(), s = stddev(a, {1}, correction).to_vector<float>();
+    EXPECT_EQ(tessera::std(a, {1}, correction).to_vector<float>(), s);
     for (std::size_t r = 0; r < 6; ++r) {
       double mean = 0, square = 0;
       for (std::size_t c = 0; c < 40; ++c) mean += x[r * 40 + c] / 40.0;
