@@ -28,6 +28,11 @@ struct Convolution2d {
 /// strided view. ShapeError names the shapes; DtypeError of integers.
 Array conv2d(const Array& x, const Array& weight, const std::optional<Array>& bias = {},
              const Convolution2d& options = {});
+/// Without a bias: conv2d(x, weight, {.padding = 1}). (A template, so that {} still stands for no bias.)
+template <class Options = Convolution2d>
+Array conv2d(const Array& x, const Array& weight, const std::type_identity_t<Options>& options) {
+  return conv2d(x, weight, std::nullopt, options);
+}
 
 struct Pool2d {
   Extents2d kernel;

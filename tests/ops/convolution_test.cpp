@@ -93,6 +93,8 @@ TEST_P(OnEveryDevice, ConvolutionOfViewsAndOtherFloats) {
   const Array view = x.permute({0, 3, 1, 2}), w = Array::from(numbers(4 * 3 * 3 * 3), Shape{4, 3, 3, 3});
   const auto wanted = conv2d(view.copy(), w).to_vector<float>();
   EXPECT_EQ(conv2d(view, w).to_vector<float>(), wanted);
+  EXPECT_EQ(conv2d(view, w, {}).to_vector<float>(), wanted) << "{} is no bias";
+  EXPECT_EQ(conv2d(view, w, {.padding = 1}).to_vector<float>(), conv2d(view, w, {}, {.padding = 1}).to_vector<float>());
   EXPECT_EQ(conv2d(conv2d(view, w), Array::ones({1, 4, 2, 2})).to_vector<float>(),
             conv2d(conv2d(view, w).copy(), Array::ones({1, 4, 2, 2})).to_vector<float>());
   const Array half = conv2d(view.astype(DType::f16), w.astype(DType::f16));
