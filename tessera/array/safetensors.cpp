@@ -16,11 +16,35 @@
 
 namespace tessera {
 
-// What people give in place of one, by how it begins.
-static constexpr std::pair<std::string_view, std::string_view> other_files[] = {
-    {"GGUF", "a GGUF file, which holds a language model"},
-    {"PK\3\4", "a zip archive, as .npz and PyTorch's .pt files are"},
-    {"version ", "a Git LFS pointer: the file that it stands for was not downloaded"}};
+namespace {
+
+struct OtherFile {
+  std::string what, todo;
+};
+/// What is often given in place of a safetensors file, by its first 8 bytes.
+std::optional<OtherFile> other_file(std::string_view begin) {
+  const std::string from_pytorch =
+      "Convert a file of PyTorch's in Python: "
+      "safetensors.torch.save_file(torch.load(\"model.pt\", weights_only=True), \"model.safetensors\")";
+  if (begin.starts_with("GGUF")) return OtherFile{"a GGUF file, which holds a language model", ""};
+  if (begin.starts_with("PK\3\4")) return OtherFile{"a zip archive, as .npz and PyTorch's .pt files are", from_pytorch};
+  // A pickle of protocol 2 to 5; PyTorch's begins with the number 0x1950a86a20f9469cfc6c.
+  if (begin[0] == '\x80' && begin[1] >= 2 && begin[1] <= 5)
+    return OtherFile{begin.substr(4) == "\x6c\xfc\x9c\x46" ? "a .pt file of PyTorch before 1.6" : "a Python pickle",
+                     from_pytorch};
+  // ModelProto: ir_version, then one of producer_name, producer_version, domain, graph and opset_import.
+  if (begin[0] == '\x08' && begin[1] > 0 && begin[1] < 32 &&
+      std::string_view("\x12\x1a\x22\x3a\x42").find(begin[2]) != std::string_view::npos)
+    return OtherFile{"an ONNX model",
+                     "Convert its weights in Python: safetensors.numpy.save_file({t.name: "
+                     "onnx.numpy_helper.to_array(t) for t in onnx.load(\"model.onnx\").graph.initializer}, "
+                     "\"model.safetensors\")"};
+  if (begin.starts_with("version "))
+    return OtherFile{"a Git LFS pointer: the file that it stands for was not downloaded", ""};
+  return {};
+}
+
+}  // namespace
 
 SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   SafetensorsFile out;
@@ -59,16 +83,17 @@ void SafetensorsFile::read_header() {
   read(0, length_bytes);
   std::uint64_t length = 0;
   for (int i = 0; i < 8; ++i) length |= std::to_integer<std::uint64_t>(length_bytes[i]) << (8 * i);
-  if (length > most_safetensors_header) {
-    const std::string_view begin(reinterpret_cast<const char*>(length_bytes), sizeof length_bytes);
-    for (const auto& [magic, what] : other_files)
-      if (begin.starts_with(magic)) bad(0, "header length", fmt::format("it is {}", what));
+  const bool above = length > most_safetensors_header;
+  if (above || length > size_ - 8) {
+    if (const auto other = other_file({reinterpret_cast<const char*>(length_bytes), sizeof length_bytes}))
+      fail<FormatError>({.asked = "read safetensors",
+                         .with = {{"file", name_}, {"offset", "0"}},
+                         .wrong = "it is " + other->what,
+                         .todo = other->todo});
     bad(0, "header length",
-        fmt::format("the length {} is above the {} that the format allows", length, most_safetensors_header));
+        above ? fmt::format("the length {} is above the {} that the format allows", length, most_safetensors_header)
+              : fmt::format("{} bytes are more than the {} that the file has behind it", length, size_ - 8));
   }
-  if (length > size_ - 8)
-    bad(0, "header length",
-        fmt::format("{} bytes are more than the {} that the file has behind it", length, size_ - 8));
   std::string text(length, '\0');
   read(8, std::as_writable_bytes(std::span(text)));
   SafetensorsHeader(*this, text).parse();

@@ -181,6 +181,19 @@ TEST(SafetensorsMalformed, Length) {
   expect(file_of("{}", "", ~0ull), "offset = 0", "above the 100000000");
   expect(file_of("{}", "", 100'000'001), "offset = 0", "the length 100000001 is above the 100000000");
   expect(std::string("GGUF\3\0\0\0 and tensors", 20), "offset = 0", "it is a GGUF file");
+  // The first bytes of files by torch.save (2.x; 1.5, or with _use_new_zipfile_serialization=False), pickle.dump and
+  // onnx.save.
+  const auto convert = [](const std::string& bytes, std::string_view what, std::string_view how) {
+    expect_throw<FormatError>([&] { parse(bytes); }, {"offset = 0", what, how});
+  };
+  convert(std::string("PK\3\4\0\0\10\10\0\0", 10), "it is a zip archive", "safetensors.torch.save_file(torch.load(");
+  convert("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.", ".pt file of PyTorch before 1.6",
+          "safetensors.torch.save_file(torch.load(");
+  convert("\x80\x04\x95\x0b\x01\x01\x01\x01\x01\x01}", "it is a Python pickle", "torch.load(");
+  convert(
+      "\x08\x08\x12\x07pytorch\x1a\x05"
+      "2.1.0",
+      "it is an ONNX model", "onnx.load(");
   expect("version https://git-lfs.github.com/spec/v1", "offset = 0", "it is a Git LFS pointer");
   expect(file_of("{}", "", 100'000'000), "offset = 0", "100000000 bytes are more than the 2");
   expect(file_of("", ""), "offset = 8", "does not begin with {");
