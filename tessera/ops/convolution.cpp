@@ -275,25 +275,19 @@ Array conv2d(const Array& x, const Array& weight, const std::optional<Array>& bi
   const bool single = w[2] == 1 && w[3] == 1 && windows.rows == s[2] && windows.columns == s[3] &&
                       o.padding.rows == 0 && o.padding.columns == 0;
   Array result;
-  const bool direct = !single && ops::tiles_of(x.device()).vectors;
+  bool with_bias = bias.has_value();
   if (single) {  // each image is the matrix of its windows
     result = matmul(weight.reshape({groups, out, each}), x.reshape({n, groups, each, area}));
     result = result.reshape({n, w[0], windows.rows, windows.columns});
-  } else if (direct) {
+  } else {
     const DType t = promote(x.dtype(), weight.dtype());
-    result =
-        images_of(x.astype(t), weight.astype(t), bias, windows, {o.kernel, o.stride, o.padding, o.dilation, groups});
-  } else {  // one product a group for all images
-    const Array matrix = windows2d(x, o).reshape({groups, each, n * area});
-    result = matmul(weight.reshape({groups, out, each}), matrix);
-    result = result.reshape({w[0], n, windows.rows, windows.columns}).permute({1, 0, 2, 3});
+    const bool fits = bias && promote(t, bias->dtype()) == t;
+    result = images_of(x.astype(t), weight.astype(t), fits ? bias : std::nullopt, windows,
+                       {o.kernel, o.stride, o.padding, o.dilation, groups});
+    with_bias = bias && !fits;
   }
-  if (bias && !direct) result = std::move(result) + bias->reshape({w[0], 1, 1});
-  return operation.made(std::move(result), [&] {
-    Attributes all = told(o);
-    all.push_back({"groups", groups});
-    return all;
-  });
+  if (with_bias) result = std::move(result) + bias->reshape({w[0], 1, 1});
+  return operation.made(std::move(result), [&] { return Attributes{{"windows", numbers(o)}, {"groups", groups}}; });
 }
 
 Array max_pool2d(const Array& x, const Pool2d& options) {

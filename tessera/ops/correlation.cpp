@@ -191,6 +191,44 @@ void launch(const CorrelationSpec& spec, std::int64_t blocks, std::vector<Launch
   family(spec).launch({static_cast<std::uint64_t>(blocks), 1, 1}, std::span<const LaunchArgument>(buffers));
 }
 
+/// One of the products by trace_product: `left` is the weight or y. Both sum over `part` pixels of y, or all terms.
+void launch_product(ProductSpec asked, const Correlation& c, const Array& left, const Array& x,
+                    const std::optional<Array>& bias, const BufferView& out, const Array& y,
+                    std::array<std::int64_t, 4> sizes, std::int64_t part) {
+  const auto [m, n, k, matrices] = sizes;
+  const bool images = asked.windows == ProductSpec::images_of_windows;
+  asked.a_unit_k = true, asked.b_unit_n = images, asked.b_unit_k = !images;
+  asked.bias = bias.has_value();
+  if (std::max(c.kernel.rows, c.kernel.columns) <= 7)
+    asked.kernel_rows = static_cast<std::uint8_t>(c.kernel.rows),
+    asked.kernel_columns = static_cast<std::uint8_t>(c.kernel.columns);
+  const ProductChoice choice = choose_product_kernel(x.device(), asked, sizes);
+  const std::int64_t m_tiles = ceil_div(m, choice.spec.block_m()), n_tiles = ceil_div(n, choice.spec.block_n());
+  std::vector<LaunchArgument> all = {left.view(), x.view()};
+  if (bias) all.emplace_back(bias->astype(asked.sum).as_contiguous().view());
+  all.emplace_back(out);
+  const auto add = [&](std::initializer_list<std::int64_t> numbers) {
+    for (const std::int64_t v : numbers) all.push_back(LaunchArgument::index(v));
+  };
+  // Strides of the left factor, none of the right one; both inner and outer matrices of one group.
+  add({m, n, k, m_tiles, n_tiles, k, 1, 0, 0, c.groups, 0, images ? m * k : 0, 0, 0});
+  add({c.groups, part, y.shape()[0] * y.shape()[2] * y.shape()[3], x.shape()[1] / c.groups, c.kernel.rows,
+       c.kernel.columns, c.stride.rows, c.stride.columns, c.padding.rows, c.padding.columns, c.dilation.rows,
+       c.dilation.columns, x.shape()[2], x.shape()[3], y.shape()[2], y.shape()[3]});
+  for (const Array* a : {&x, &y}) add({a->strides()[0], a->strides()[1], a->strides()[2], a->strides()[3]});
+  choice.kernel->launch({static_cast<std::uint64_t>(m_tiles * n_tiles * matrices), 1, 1},
+                        std::span<const LaunchArgument>(all));
+}
+
+DType sum_of(const Array& a, const Array& b) {
+  return a.dtype() == DType::f64 || b.dtype() == DType::f64 ? DType::f64 : DType::f32;
+}
+
+/// The sum of parts.
+Array added(const Array& parts, DType dtype) {
+  return (parts.shape(0) == 1 ? parts.select(0, 0) : sum(parts, {0})).astype(dtype);
+}
+
 Shape per_group(Shape y, std::int64_t groups) {
   y[1] /= groups;
   return y;
@@ -201,7 +239,7 @@ Shape per_group(Shape y, std::int64_t groups) {
 CorrelationPlan choose_correlation(const Tiles& tiles, CorrelationSpec spec, const Correlation& c, const Shape& x,
                                    const Shape& y) {
   CorrelationPlan plan;
-  spec.sum = spec.x == DType::f64 ? DType::f64 : DType::f32;
+  spec.sum = spec.x == DType::f64 || spec.y == DType::f64 ? DType::f64 : DType::f32;
   spec.lanes = vector_lanes(tiles, spec.sum);
   const std::int64_t all[] = {c.kernel.rows, c.kernel.columns, c.stride.rows, c.stride.columns};
   if (*std::ranges::max_element(all) <= 7)
@@ -225,7 +263,15 @@ void correlate(Array& y, const Array& x, const Array& weight, const std::optiona
   CorrelationSpec spec{CorrelationSpec::images, x.dtype(), y.dtype()};
   spec.x_unit = x.strides()[3] == 1, spec.y_unit = y.strides()[3] == 1;
   spec.bias = bias.has_value(), spec.flipped = flipped;
-  const CorrelationPlan plan = choose_correlation(tiles_of(x.device()), spec, c, x.shape(), s);
+  const std::int64_t in = x.shape(1) / c.groups, out = s[1] / c.groups, terms = in * c.kernel.rows * c.kernel.columns;
+  const Tiles tiles = tiles_of(x.device());
+  if (!tiles.vectors) {
+    ProductSpec asked{weight.dtype(), x.dtype(), sum_of(weight, x), y.dtype()};
+    asked.windows = ProductSpec::images_of_windows, asked.flipped = flipped;
+    launch_product(asked, c, weight, x, bias, y.view_for_writing(), y, {out, s[0] * s[2] * s[3], terms, c.groups}, 0);
+    return;
+  }
+  const CorrelationPlan plan = choose_correlation(tiles, spec, c, x.shape(), s);
   if (plan.columns < s[3]) {
     for (std::int64_t at = 0; at < s[3]; at += plan.columns) {
       Array part = y.slice(3, at, std::min(at + plan.columns, s[3]));
@@ -233,7 +279,6 @@ void correlate(Array& y, const Array& x, const Array& weight, const std::optiona
     }
     return;
   }
-  const std::int64_t in = x.shape(1) / c.groups, out = s[1] / c.groups, terms = in * c.kernel.rows * c.kernel.columns;
   const std::int64_t panels = ceil_div(out, plan.spec.tm), panel_blocks = ceil_div(panels, plan.block_panels);
   const Array packed =
       pack_factor(weight.view(), {weight.dtype(), plan.spec.sum, plan.spec.tm, plan.spec.tm, terms == 1, true}, out,
@@ -250,8 +295,23 @@ Array correlate_weights(const Array& x, const Array& y, DType dtype, const Corre
   const Shape& s = y.shape();
   CorrelationSpec spec{CorrelationSpec::weights, x.dtype(), y.dtype()};
   spec.x_unit = x.strides()[3] == 1, spec.y_unit = y.strides()[3] == 1;
-  const CorrelationPlan plan = choose_correlation(tiles_of(x.device()), spec, c, x.shape(), s);
-  const std::int64_t in = x.shape(1) / c.groups, out = s[1] / c.groups, most = plan.kernel_rows;
+  const std::int64_t in = x.shape(1) / c.groups, out = s[1] / c.groups;
+  const Tiles tiles = tiles_of(x.device());
+  if (!tiles.vectors) {
+    ProductSpec asked{y.dtype(), x.dtype(), sum_of(x, y), sum_of(x, y)};
+    asked.windows = ProductSpec::weights_of_windows;
+    // Parts of the pixels, added up afterwards, so that each compute unit has some tiles of 64 x 64.
+    const std::int64_t pixels = s[0] * s[2] * s[3], terms = in * c.kernel.rows * c.kernel.columns;
+    const std::int64_t blocks = ceil_div(out, 64) * ceil_div(terms, 64) * c.groups;
+    const std::int64_t part =
+        ceil_div(pixels, std::clamp<std::int64_t>(2 * tiles.compute_units / blocks, 1, ceil_div(pixels, 1024)));
+    const std::int64_t parts = ceil_div(pixels, part);
+    const Array sums = Array::empty({parts, s[1], in, c.kernel.rows, c.kernel.columns}, asked.sum, x.device());
+    launch_product(asked, c, y, x, {}, sums.view(), y, {out, terms, part, c.groups * parts}, part);
+    return added(sums, dtype);
+  }
+  const CorrelationPlan plan = choose_correlation(tiles, spec, c, x.shape(), s);
+  const std::int64_t most = plan.kernel_rows;
   if (most < c.kernel.rows) {
     std::vector<Array> parts;
     for (std::int64_t at = 0; at < c.kernel.rows; at += most) {
@@ -273,12 +333,11 @@ Array correlate_weights(const Array& x, const Array& y, DType dtype, const Corre
   }
   const std::int64_t parts = ceil_div(bands_of(plan, s), plan.block_bands);
   const std::int64_t x_blocks = ceil_div(in, plan.x_block), y_blocks = ceil_div(out, plan.y_block);
-  const Shape shape = {s[1], in, c.kernel.rows, c.kernel.columns};
-  Array sums = Array::empty({parts, s[1], in, c.kernel.rows, c.kernel.columns}, plan.spec.sum, x.device());
+  const Array sums = Array::empty({parts, s[1], in, c.kernel.rows, c.kernel.columns}, plan.spec.sum, x.device());
   launch(plan.spec, parts * c.groups * y_blocks * x_blocks, {x.view(), y.view(), sums.view()},
          arguments(plan, c, x, y.strides(), s),
          {plan.x_block, plan.y_block, x_blocks, y_blocks, c.groups, ceil_div(s[2], plan.rows), plan.block_bands});
-  return (parts == 1 ? sums.reshape(shape) : sum(sums, {0})).astype(dtype);
+  return added(sums, dtype);
 }
 
 }  // namespace tessera::ops

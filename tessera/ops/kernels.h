@@ -150,6 +150,11 @@ struct ProductSpec {
   /// lie side by side; no element above the diagonal is touched.
   bool update = false, c_unit = false, lower = false;
   bool b_packed = false;  ///< of an update: its right factor is what pack_right made
+  /// A product of convolution (correlation.h), whose right factor is what windows see of images, read where it lies:
+  /// left is the weight, and the result images; or left is images, and the result a weight.
+  enum Windows : std::uint8_t { no_windows, images_of_windows, weights_of_windows } windows = no_windows;
+  bool flipped = false;                              ///< windows meet the weight's taps in reverse order
+  std::uint8_t kernel_rows = 0, kernel_columns = 0;  ///< of windows; 0: only launches know them
   /// By fragments: the block's tile is of workers_m x workers_n parts of tm x tn fragments, each a subgroup's; `tx` is
   /// the block's threads. 0: by sums of single threads.
   std::uint32_t workers_m = 0, workers_n = 0;
@@ -167,7 +172,9 @@ struct ProductSpec {
                         std::uint64_t{b_unit_k} << 21 | std::uint64_t{bias} << 22 |
                         static_cast<std::uint64_t>(activation) << 24 | std::uint64_t{workers_m} << 32 |
                         std::uint64_t{workers_n} << 40 | std::uint64_t{update} << 48 | std::uint64_t{lower} << 49 |
-                        std::uint64_t{c_unit} << 50 | std::uint64_t{b_packed} << 51});
+                        std::uint64_t{c_unit} << 50 | std::uint64_t{b_packed} << 51,
+                    windows | std::uint64_t{flipped} << 8 | std::uint64_t{kernel_rows} << 16 |
+                        std::uint64_t{kernel_columns} << 24});
   }
 };
 ir::Function trace_product(const ProductSpec& spec);

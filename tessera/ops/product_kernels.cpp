@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dense products: tiles of results in registers, operands read directly or staged in shared memory; and one block a
 // result for products that are nearly vectors.
+#include <optional>
+
 #include "tessera/ops/kernels.h"
 
 namespace tessera::ops {
@@ -11,8 +13,64 @@ namespace {
 struct Operand2 {
   ir::BufferRef memory;
   ir::Value base, outer_stride, k_stride;  // a stride that is not valid is 1
-  ir::Value at(ir::Value outer, ir::Value k) const { return base + scaled(outer, outer_stride) + scaled(k, k_stride); }
+  // Of images instead: where the element lies, and whether it exists, if not all do.
+  std::function<std::pair<ir::Value, ir::Value>(ir::Value outer, ir::Value k)> place = {};
+  ir::Value load_if(ir::Value exists, ir::Value outer, ir::Value k) const {
+    auto [at, inside] =
+        place ? place(outer, k) : std::pair(base + scaled(outer, outer_stride) + scaled(k, k_stride), ir::Value());
+    if (inside.valid()) exists = exists.valid() ? exists && inside : inside;
+    return exists.valid() ? memory.load_if(exists, at, ir::literal(memory.dtype(), 0)) : memory.load(at);
+  }
   static ir::Value scaled(ir::Value v, ir::Value stride) { return stride.valid() ? v * stride : v; }
+};
+
+/// Where the products of convolution find the elements of their images: x, which windows see, and y, which has an
+/// element for each window. A pixel is one of these, counted through all images of y; a term is a channel of x and a
+/// tap.
+class WindowPlaces {
+ public:
+  WindowPlaces(const ProductSpec& s, ir::Value channels, ir::Value batch) : flipped_(s.flipped), channels_(channels) {
+    const auto number = [](const char* name) { return ir::scalar_param(name, DType::index); };
+    const ir::Value groups = number("groups");
+    group_ = batch % groups;
+    const ir::Value part = number("part");  // pixels that a block goes through, of all of them
+    first_ = batch / groups * part, end_ = ir::min(first_ + part, number("pixels"));
+    in_ = number("in"), kernel_rows_ = number("kernel_rows"), kernel_columns_ = number("kernel_columns");
+    if (s.kernel_rows != 0) kernel_rows_ = ir::index_literal(s.kernel_rows);
+    if (s.kernel_columns != 0) kernel_columns_ = ir::index_literal(s.kernel_columns);
+    for (const auto& [numbers, name] :
+         {std::pair{&stride_, "stride_"}, {&pad_, "pad_"}, {&step_, "step_"}, {&x_extent_, "x_"}, {&y_extent_, "y_"}})
+      for (std::size_t d = 0; d < 2; ++d)
+        (*numbers)[d] = number((std::string(name) + (d == 0 ? "rows" : "columns")).c_str());
+    for (const auto& [strides, name] : {std::pair{&x_, "x_stride"}, {&y_, "y_stride"}})
+      for (std::size_t d = 0; d < 4; ++d) (*strides)[d] = number((name + std::to_string(d)).c_str());
+  }
+  /// Of the pixels of this block's part.
+  ir::Value terms_here() const { return end_ - first_; }
+  ir::Value channel(ir::Value row) const { return group_ * channels_ + row; }
+  ir::Value image(ir::Value row, ir::Value pixel) const {
+    const auto [n, r, c] = position(pixel);
+    return n * y_[0] + channel(row) * y_[1] + r * y_[2] + c * y_[3];
+  }
+  std::pair<ir::Value, ir::Value> window(ir::Value pixel, ir::Value term) const {
+    const auto [n, r, c] = position(pixel);
+    const ir::Value taps = kernel_rows_ * kernel_columns_, in_order = term % taps;
+    const ir::Value tap = flipped_ ? taps - 1 - in_order : in_order, channel = group_ * in_ + term / taps;
+    const ir::Value row = r * stride_[0] + tap / kernel_columns_ * step_[0] - pad_[0];
+    const ir::Value column = c * stride_[1] + tap % kernel_columns_ * step_[1] - pad_[1];
+    return {n * x_[0] + channel * x_[1] + row * x_[2] + column * x_[3],
+            row >= 0 && row < x_extent_[0] && column >= 0 && column < x_extent_[1]};
+  }
+
+ private:
+  std::array<ir::Value, 3> position(ir::Value pixel) const {
+    const ir::Value p = first_ + pixel, in_image = p % (y_extent_[0] * y_extent_[1]);
+    return {p / (y_extent_[0] * y_extent_[1]), in_image / y_extent_[1], in_image % y_extent_[1]};
+  }
+  bool flipped_;
+  ir::Value channels_, group_, first_, end_, in_, kernel_rows_, kernel_columns_;
+  std::array<ir::Value, 2> stride_, pad_, step_, x_extent_, y_extent_;
+  std::array<ir::Value, 4> x_, y_;
 };
 
 ir::Value multiply_add(DType sum, ir::Value a, ir::Value b, ir::Value c) {
@@ -48,8 +106,7 @@ void fragment_tile(const ProductSpec& s, const Operand2& a, const Operand2& b, i
     const int row = along_k ? depth : width;
     ir::for_(me, width * depth, threads, [&](ir::Value e) {
       const ir::Value outer = first + (along_k ? e / row : e % row), kk = k0 + (along_k ? e % row : e / row);
-      to.store(e / row * row_pitch + e % row,
-               from.memory.load_if(outer < end && kk < k, from.at(outer, kk), ir::literal(from.memory.dtype(), 0)));
+      to.store(e / row * row_pitch + e % row, from.load_if(outer < end && kk < k, outer, kk));
     });
   };
   const ir::Value rounds = (ir::subgroup_count() + (parts - 1)) / ir::subgroup_count();
@@ -123,14 +180,17 @@ ir::Function trace_product(const ProductSpec& s) {
                       : s.stage_b      ? "_staged_b"
                                        : "");
   if (s.update) name += "_update";
+  if (s.windows != ProductSpec::no_windows)
+    name += s.windows == ProductSpec::images_of_windows ? "_windows" : "_pixels";
   ir::Builder builder(name, ir::KernelKind::block, {tx, ty, 1});
   ir::Builder::Scope scope(builder);
   Operand2 a{ir::buffer_param("a", s.a, ir::Access::read)}, b{ir::buffer_param("b", s.b, ir::Access::read)};
   const auto bias = s.bias ? ir::buffer_param("bias", s.sum, ir::Access::read) : ir::BufferRef();
   const auto out = ir::buffer_param("out", s.out, ir::Access::read_write);
   auto number = [](const char* n) { return ir::scalar_param(n, DType::index); };
-  const ir::Value m = number("m"), n = number("n"), all_k = number("k"), m_tiles = number("m_tiles"),
-                  n_tiles = number("n_tiles");
+  const ir::Value m = number("m"), n = number("n");
+  ir::Value all_k = number("k");
+  const ir::Value m_tiles = number("m_tiles"), n_tiles = number("n_tiles");
   // Strides of a along m and k, of b along n and k, then along the two batch dimensions, which an update has not.
   const ir::Value am = number("am"), ak = number("ak"), bn = number("bn"), bk = number("bk");
   auto number_if = [&](bool used, const char* name) { return used ? number(name) : ir::index_literal(0); };
@@ -156,9 +216,25 @@ ir::Function trace_product(const ProductSpec& s) {
     alpha = ir::scalar_param("alpha", s.sum), beta = ir::scalar_param("beta", s.sum);
   }
   auto load = [&](const Operand2& from, ir::Value o, ir::Value kk, ir::Value exists) {
-    return ir::cast(s.sum, load_at(from.memory, from.at(o, kk), exists));
+    return ir::cast(s.sum, from.load_if(exists, o, kk));
   };
+  std::optional<WindowPlaces> places;
+  if (s.windows != ProductSpec::no_windows) {
+    places.emplace(s, m, batch);
+    const auto window = [&](ir::Value pixel, ir::Value term) { return places->window(pixel, term); };
+    if (s.windows == ProductSpec::images_of_windows) {
+      b.place = window;
+    } else {
+      all_k = places->terms_here();
+      a.place = [&](ir::Value row, ir::Value k) { return std::pair(places->image(row, k), ir::Value()); };
+      b.place = [=](ir::Value column, ir::Value k) { return window(k, column); };
+    }
+  }
   auto finish = [&](ir::Value row, ir::Value column, ir::Value sum) {
+    if (s.windows == ProductSpec::images_of_windows) {
+      if (s.bias) sum = sum + bias.load(places->channel(row));
+      return out.store(places->image(row, column), ir::cast(s.out, sum));
+    }
     if (s.update) {
       return ir::if_(column <= row + past, [&] {
         const ir::Value at = c_first + row * cm + column * cn;
