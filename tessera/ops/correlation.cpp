@@ -8,7 +8,11 @@ namespace tessera::ops {
 
 namespace {
 
-/// How many parts of at most `most` there are of `all`, and then the size of each, so that all are alike.
+DType sum_of(const Array& a, const Array& b) {
+  return a.dtype() == DType::f64 || b.dtype() == DType::f64 ? DType::f64 : DType::f32;
+}
+
+/// The size of parts of `all`, at most `most` each, as alike as can be.
 std::int64_t even_parts(std::int64_t all, std::int64_t most) {
   return ceil_div(all, ceil_div(all, std::clamp<std::int64_t>(most, 1, all)));
 }
@@ -34,7 +38,21 @@ struct Edges {
       : rows(x[2], c.kernel.rows, c.stride.rows, c.padding.rows, c.dilation.rows),
         columns(x[3], c.kernel.columns, c.stride.columns, c.padding.columns, c.dilation.columns) {}
   std::int64_t phases() const { return rows.phases * columns.phases; }
+  /// Whether a band of one row and a few columns of some channels fits into so many elements.
+  bool fit(std::int64_t elements) const {
+    return (rows.halo + 2) * (columns.halo + 16) * (phases() + 9) <= elements - 128;
+  }
 };
+
+/// Elements of shared memory for bands, and as many for sums. A processor's second cache holds both.
+std::int64_t room_of(const Tiles& tiles, DType sum) {
+  return static_cast<std::int64_t>(std::min<std::uint64_t>(tiles.shared_bytes, 224 << 10) / dtype_size(sum) / 2);
+}
+
+/// Whether blocks gather bands of images in shared memory: on a processor's vectors, if windows do not reach too far.
+bool by_bands(const Tiles& tiles, DType sum, const Correlation& c, const Shape& x) {
+  return tiles.vectors && Edges(c, x).fit(room_of(tiles, sum));
+}
 
 /// Sets the band: whole images if `rows` are all of y's, else so many rows of one. False if it takes more positions
 /// than `most`.
@@ -220,10 +238,6 @@ void launch_product(ProductSpec asked, const Correlation& c, const Array& left, 
                         std::span<const LaunchArgument>(all));
 }
 
-DType sum_of(const Array& a, const Array& b) {
-  return a.dtype() == DType::f64 || b.dtype() == DType::f64 ? DType::f64 : DType::f32;
-}
-
 /// The sum of parts.
 Array added(const Array& parts, DType dtype) {
   return (parts.shape(0) == 1 ? parts.select(0, 0) : sum(parts, {0})).astype(dtype);
@@ -244,9 +258,7 @@ CorrelationPlan choose_correlation(const Tiles& tiles, CorrelationSpec spec, con
   const std::int64_t all[] = {c.kernel.rows, c.kernel.columns, c.stride.rows, c.stride.columns};
   if (*std::ranges::max_element(all) <= 7)
     std::ranges::transform(all, spec.sizes.begin(), [](std::int64_t v) { return static_cast<std::uint8_t>(v); });
-  // A processor's second cache holds both.
-  const std::uint64_t size = dtype_size(spec.sum), room = std::min<std::uint64_t>(tiles.shared_bytes, 224 << 10) / size;
-  spec.staged = static_cast<std::uint32_t>(room / 2), spec.sums = static_cast<std::uint32_t>(room - room / 2);
+  spec.staged = spec.sums = static_cast<std::uint32_t>(room_of(tiles, spec.sum));
   plan.spec = spec;
   const Edges edges(c, x);
   const std::int64_t in = x[1] / c.groups;
@@ -265,7 +277,7 @@ void correlate(Array& y, const Array& x, const Array& weight, const std::optiona
   spec.bias = bias.has_value(), spec.flipped = flipped;
   const std::int64_t in = x.shape(1) / c.groups, out = s[1] / c.groups, terms = in * c.kernel.rows * c.kernel.columns;
   const Tiles tiles = tiles_of(x.device());
-  if (!tiles.vectors) {
+  if (!by_bands(tiles, sum_of(weight, x), c, x.shape())) {
     ProductSpec asked{weight.dtype(), x.dtype(), sum_of(weight, x), y.dtype()};
     asked.windows = ProductSpec::images_of_windows, asked.flipped = flipped;
     launch_product(asked, c, weight, x, bias, y.view_for_writing(), y, {out, s[0] * s[2] * s[3], terms, c.groups}, 0);
@@ -297,7 +309,7 @@ Array correlate_weights(const Array& x, const Array& y, DType dtype, const Corre
   spec.x_unit = x.strides()[3] == 1, spec.y_unit = y.strides()[3] == 1;
   const std::int64_t in = x.shape(1) / c.groups, out = s[1] / c.groups;
   const Tiles tiles = tiles_of(x.device());
-  if (!tiles.vectors) {
+  if (!by_bands(tiles, sum_of(x, y), c, x.shape())) {
     ProductSpec asked{y.dtype(), x.dtype(), sum_of(x, y), sum_of(x, y)};
     asked.windows = ProductSpec::weights_of_windows;
     // Parts of the pixels, added up afterwards, so that each compute unit has some tiles of 64 x 64.

@@ -173,7 +173,6 @@ ir::Function Kernel::images() {
 
   ir::for_(0, g.x_channels, chunk, [&](Value c0) {
     const Value here = ir::min(chunk, g.x_channels - c0);
-    ir::barrier();
     ir::if_(c0 == 0, [&] { clear(staged, ir::index_literal(0), here * b.channel()); });
     ir::barrier();
     stage(g, b, x, staged, group * g.x_channels + c0, here, image0, images_here, row0);

@@ -435,7 +435,7 @@ ProductSpec choose_product(const Tiles& tiles, ProductSpec s, std::int64_t m, st
     s.tm = m <= 1 ? 1 : m <= 2 ? 2 : 4, s.tn = fit;
     return s;
   }
-  if (tiles.vectors) {
+  if (tiles.vectors && s.windows == ProductSpec::no_windows) {
     s.packed = true;
     return s;
   }

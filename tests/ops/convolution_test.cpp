@@ -4,12 +4,18 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
+#include "tessera/array/functions.h"
+#include "tessera/grad/grad.h"
+#include "tessera/ops/product.h"
 #include "tessera/ops/windows.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
+#include "tests/support/launches.h"
 
 namespace tessera {
 namespace {
@@ -104,6 +110,95 @@ TEST_P(OnEveryDevice, ConvolutionOfViewsAndOtherFloats) {
   if (device_info(GetParam()).can.f64) {
     EXPECT_EQ(conv2d(view.astype(DType::f64), w.astype(DType::f64)).dtype(), DType::f64);
   }
+}
+
+// y, and the gradients of x and the weight for the adjoint g of y, by products of the matrix of windows.
+std::array<Array, 3> by_windows(const Array& x, const Array& w, const Array& g, const Convolution2d& options) {
+  const Windows2d o{{w.shape(2), w.shape(3)}, options.stride, options.padding, options.dilation};
+  const std::int64_t groups = options.groups, out = w.shape(0) / groups, terms = w.size() / w.shape(0);
+  const Array windows = windows2d(x, o);
+  const Array matrix = windows.reshape({groups, terms, -1}), weight = w.reshape({groups, out, terms});
+  const Shape outermost = {w.shape(0), x.shape(0), g.shape(2), g.shape(3)};
+  const Array adjoint = g.permute({1, 0, 2, 3}).copy().reshape({groups, out, -1});
+  return {matmul(weight, matrix).reshape(outermost).permute({1, 0, 2, 3}),
+          fold2d(matmul(weight.permute({0, 2, 1}), adjoint).reshape(windows.shape()), {x.shape(2), x.shape(3)}, o),
+          matmul(adjoint, matrix.permute({0, 2, 1})).reshape(w.shape())};
+}
+
+TEST_P(OnEveryDevice, ConvolutionAndItsGradientsAreProductsOfWindows) {
+  std::vector<Case> all = cases();
+  all.pop_back();                                                           // no images
+  all.push_back({{1, 2, 1, 12000}, {3, 2, 1, 5}, {.padding = {0, 2}}});     // a row that is computed in parts
+  all.push_back({{1, 1, 40, 21}, {1, 1, 35, 17}, {.padding = {3, 1}}});     // a large kernel
+  all.push_back({{1, 1, 9000, 3}, {2, 1, 3, 2}, {.dilation = {4000, 1}}});  // windows that reach far
+  all.push_back({{3, 70, 5, 6}, {17, 70, 3, 3}, {.padding = 1}});           // images that share their padding
+  all.push_back({{1, 90, 18, 40}, {9, 90, 3, 3}, {.padding = 1}});          // channels in turn
+  all.push_back({{2, 2, 9, 10}, {3, 2, 3, 3}, {.stride = {4, 2}, .padding = {2, 3}, .dilation = {2, 3}}});
+  const auto pick = [&](int low, int high) { return integers(1, low, high)[0]; };
+  for (int i = 0; i < 5; ++i) {
+    const std::int64_t groups = pick(1, 3), in = pick(1, 9), out = pick(1, 12);
+    const Extents2d kernel(pick(1, 4), pick(1, 8)), padding(pick(0, 4), pick(0, 4));
+    const Extents2d stride(pick(1, 4), pick(1, 3)), dilation(pick(1, 3), pick(1, 2));
+    const auto extent = [&](std::int64_t k, std::int64_t d, std::int64_t p) {
+      return std::max<std::int64_t>(1, (k - 1) * d + 1 - 2 * p) + pick(0, 20);
+    };
+    all.push_back({{pick(1, 5), groups * in, extent(kernel.rows, dilation.rows, padding.rows),
+                    extent(kernel.columns, dilation.columns, padding.columns)},
+                   {groups * out, in, kernel.rows, kernel.columns},
+                   {.stride = stride, .padding = padding, .dilation = dilation, .groups = groups}});
+  }
+  for (std::size_t i = 0; i < all.size(); ++i)
+    for (const DType t : {DType::f32, DType::f16}) {  // whole numbers, so that sums are exact
+      const Case& c = all[i];
+      const bool narrow = t == DType::f16;
+      if (narrow && (i % 3 != 0 || c.x[3] > 1000)) continue;
+      const Array x = Array::from(integers(element_count(c.x), narrow ? 0 : -9, narrow ? 1 : 9), c.x).astype(t);
+      const Array w =
+          Array::from(integers(element_count(c.weight), narrow ? 0 : -9, narrow ? 1 : 9), c.weight).astype(t);
+      const Array y = conv2d(x, w, {}, c.options);
+      if (narrow && y.size() / y.shape(1) > 2000) continue;  // sums beyond f16's whole numbers
+      const Array g = Array::from(integers(y.size(), narrow ? 0 : -9, narrow ? 1 : 9), y.shape()).astype(t);
+      const auto wanted = by_windows(x, w, g, c.options);
+      const auto [value, gradients] = value_and_grad(
+          [&](const Array& a, const Array& b) { return sum(conv2d(a, b, {}, c.options) * g); }, wrt<0, 1>)(x, w);
+      const auto same = [&](const Array& is, const Array& should, const char* what) {
+        ASSERT_EQ(is.shape(), should.shape()) << what;
+        ASSERT_EQ(is.astype(DType::f32).to_vector<float>(), should.astype(DType::f32).to_vector<float>())
+            << what << " of " << to_string(c.x) << to_string(c.weight) << " stride " << c.options.stride.rows << ", "
+            << c.options.stride.columns << " padding " << c.options.padding.rows << ", " << c.options.padding.columns
+            << " dilation " << c.options.dilation.rows << ", " << c.options.dilation.columns << " groups "
+            << c.options.groups << " " << dtype_name(t);
+      };
+      same(y, wanted[0], "result");
+      same(std::get<0>(gradients), wanted[1], "gradient of images");
+      same(std::get<1>(gradients), wanted[2], "gradient of the weight");
+    }
+}
+
+// Each of the three products reads its operands and writes its result, and little more.
+TEST_P(OnEveryDevice, ConvolutionWritesNoWindows) {
+  const Convolution2d options{.padding = 1};
+  const Shape shape = {4, 16, 32, 32};
+  const Array x = Array::from(numbers(element_count(shape)), shape),
+              w = Array::from(numbers(16 * 16 * 9), Shape{16, 16, 3, 3});
+  const Array g = Array::from(numbers(element_count(shape)), shape);
+  const auto bytes = static_cast<std::uint64_t>(4 * x.size());
+  const auto gradients =
+      value_and_grad([&](const Array& a, const Array& b) { return sum(conv2d(a, b, {}, options) * g); }, wrt<0, 1>);
+  const auto measured = [&](const std::function<void()>& work) {
+    work();  // compiles
+    trim(GetParam()), reset_peak_memory(GetParam());
+    const std::uint64_t before = memory_stats(GetParam()).live_bytes;
+    test::Launches launches;
+    work();
+    return std::pair(memory_stats(GetParam()).peak_bytes - before, launches.bytes);
+  };
+  const auto [forward, forward_moved] = measured([&] { conv2d(x, w, {}, options).eval(); });
+  EXPECT_LE(forward, bytes * 5 / 4);        // the result
+  EXPECT_LE(forward_moved, bytes * 9 / 4);  // and what it is made of
+  const auto [backward, backward_moved] = measured([&] { gradients(x, w); });
+  EXPECT_LE(backward, bytes * 7 / 2);         // y, y g and the gradient of x
+  EXPECT_LE(backward_moved, bytes * 25 / 2);  // the former, y * g and its sum, and both gradients
 }
 
 TEST_P(OnEveryDevice, WindowsAndTheirAdjoint) {

@@ -174,6 +174,19 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
         name = fn.name + (unit ? "_3_by_3_" : "_2_by_2_") + text(t);
         add(std::move(name), std::move(fn));
       }
+  // Products of convolutions that read windows where they lie: of kernels 3 x 3, and of any.
+  for (const auto windows : {ProductSpec::images_of_windows, ProductSpec::weights_of_windows})
+    for (const DType t : {DType::f32, DType::f16})
+      for (const bool small : {true, false}) {
+        const bool images = windows == ProductSpec::images_of_windows;
+        ProductSpec s{t, t, DType::f32, images ? t : DType::f32};
+        s.windows = windows, s.a_unit_k = true, s.b_unit_n = images, s.b_unit_k = !images;
+        s.bias = images && small, s.flipped = images && !small;
+        if (small) s.kernel_rows = s.kernel_columns = 3;
+        ir::Function fn = trace_product(choose_product(tiles, s, 64, 2048, 576));
+        std::string name = fn.name + (small ? "_3_by_3" : "");
+        add(std::move(name), std::move(fn));
+      }
   for (const CorrelationSpec::Kind kind : {CorrelationSpec::images, CorrelationSpec::weights})
     for (const DType t : {DType::f32, DType::f16})
       for (const bool large : {false, true}) {
