@@ -2,6 +2,7 @@
 // What the process has once: the plain tasks of each device, errors that nobody has asked for, the threads that see
 // devices' work end, and the end of the program.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -27,6 +28,7 @@ namespace tessera::detail {
 namespace {
 
 constexpr std::size_t most_kept = 64;  // errors that nobody asked for; of later ones only how many
+constexpr std::size_t most_named = 3;  // tasks that the program's end kept from running
 
 struct Failed {
   executor::FailureRef failure;
@@ -62,6 +64,9 @@ struct System {
   std::map<Device, Lane*> lanes;         // likewise
   std::vector<Failed> failed;
   std::size_t failed_more = 0;
+  bool ending = false;  // of the program; from then on:
+  std::vector<std::string> never_began;
+  std::size_t never_began_more = 0;
 };
 constinit os::PerProcess<System> process;
 
@@ -78,6 +83,11 @@ void end_tasks_of(const std::vector<DeviceTasks*>& groups) {
   };
   std::uint32_t left = 0;
   if (executor::Executor::current() != nullptr || count() == 0) return;
+  {
+    System& system = *process;
+    const std::scoped_lock hold(system.lock);
+    system.ending = true;
+  }
   for (DeviceTasks* g : groups) g->cancel();
   const int seconds = settings().probe_timeout;
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
@@ -106,6 +116,12 @@ void end_tasks() {
     System& system = *process;
     end_tasks_of(DeviceTasks::all());
     const std::scoped_lock hold(system.lock);
+    if (const auto& named = system.never_began; !named.empty())
+      logging::warn(fmt::format(
+          "{} never began, because the program ended: {}{}. Wait for them, or call synchronize(), "
+          "before main returns",
+          counted(named.size() + system.never_began_more, "task"), fmt::join(named, ", "),
+          system.never_began_more == 0 ? "" : fmt::format(" and {}", counted(system.never_began_more, "other"))));
     forget_told(system);
     for (const Failed& f : system.failed) {
       logging::warn(fmt::format("task {} failed, and nobody asked for its result: {}", f.failure->origin->name,
@@ -159,10 +175,17 @@ void DeviceTasks::failed(const executor::Node& node) noexcept { remember_failure
 
 void remember_failure(const executor::Node& node, Device device) noexcept {
   const executor::FailureRef& failure = node.failure();
-  if (failure->cancelled || !failure->through.empty()) return;  // only where it happened
+  if (!failure->cancelled && !failure->through.empty()) return;  // only where it happened
   try {
     System& system = *process;
     const std::scoped_lock hold(system.lock);
+    if (failure->cancelled) {
+      if (system.ending && system.never_began.size() < most_named)
+        system.never_began.push_back(node.name());
+      else if (system.ending)
+        ++system.never_began_more;
+      return;
+    }
     if (system.failed.size() >= most_kept) forget_told(system);
     if (system.failed.size() < most_kept)
       system.failed.push_back({failure, device});

@@ -58,25 +58,41 @@ TEST(Tasks, RunInTheChildOfAFork) {
   });
 }
 
-TEST(Exit, WaitsForWhatRunsAndDropsWhatHasNotBegun) {
+TEST(Exit, ReportsTasksThatNeverBegan) {
   for (const char* threads : {"1", "2"}) {
     const auto [text, status] = test::errors_at_exit([&] {
       ::setenv("TESSERA_THREADS", threads, 1);
       static std::atomic<int> begun = 0, ended = 0;
       at_the_end.check = [] {
-        if (begun != ended || begun == 100) ::_exit(3);
+        if (begun != ended || begun == 101) ::_exit(3);
+        std::fprintf(stderr, "%d never began\n", 101 - begun);
       };
-      for (int i = 0; i < 100; ++i)
-        spawn([] {
+      for (int i = 0; i < 99; ++i)
+        spawn({.name = "write a file"}, [] {
           ++begun;
           std::this_thread::sleep_for(30ms);
           ++ended;
         });
+      const auto quick = [] { ++begun, ++ended; };
+      spawn(quick).then(quick);  // one is cancelled, one skipped because of it
       while (begun == 0) std::this_thread::yield();
     });
     EXPECT_EQ(status, 0) << text;
-    EXPECT_EQ(text, "");
+    const std::size_t at = text.find(" never began\n");
+    ASSERT_NE(at, text.npos) << text;
+    const int left = std::atoi(text.c_str() + text.rfind('\n', at) + 1);
+    expect_has(text,
+               {"warning: " + std::to_string(left) + " tasks never began, because the program ended: write a file, ",
+                " and " + std::to_string(left - 3) + " others. ", "synchronize()"});
   }
+  const auto [text, status] = test::errors_at_exit([] {
+    for (int i = 0; i < 100; ++i) spawn([] {});
+    const Task<void> cancelled = spawn([] { std::this_thread::sleep_for(30ms); }).then([] {});
+    cancelled.cancel();
+    synchronize();
+  });
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(text, "");
 }
 
 TEST(Exit, ReportsAnErrorThatNobodyAskedFor) {
