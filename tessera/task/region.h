@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regions: tasks that say what they read and write, and mean what they would mean if they ran one after the other.
 //
-//   Region r({.scope = cuda(all)});
-//   for (int i = 0; i < 100; ++i) r.spawn(step, in(x[i]), inout(sum));   // steps of other x run at once; sum is in
-//   order r.wait();
+//   Region r;
+//   for (int i = 0; i < 100; ++i) r.spawn(step, in(x[i]), inout(total));   // one after the other, as total is written
+//   r.wait();
 #pragma once
 
 #include <concepts>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tasks: functions and kernels that run when what they need is there, on any thread, for a device of their scope.
 //
-//   Task<Array> a = spawn([] { return Array::random_normal({1000, 1000}, {.seed = 1}); });
-//   Task<Array> b = spawn({.scope = cuda(0), .priority = 1}, [](Array x) { return x + 1; }, a);
-//   float first = b.fetch().at({0, 0}).item<float>();
+//   Task<Array> a = spawn([] { return random_normal({1000, 1000}, 1); });
+//   Task<Array> b = spawn({.scope = cpu(), .priority = 1}, [](const Array& x) { return x + 1; }, a);
+//   float largest = max(b.fetch()).item<float>();
 #pragma once
 
 #include <concepts>

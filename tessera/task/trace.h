@@ -2,7 +2,9 @@
 // Seeing what tasks do: traces for ui.perfetto.dev or chrome://tracing, the graph of a region, figures.
 //
 //   auto seen = trace("run.json");     // until the end of the scope, or of the program
-//   Region r; ...
+//   Region r;
+//   for (Array& part : x) r.spawn(step, in(part), inout(total));
+//   r.wait();
 //   std::ofstream("graph.dot") << dot(r);
 //   std::puts(to_string(summary()).c_str());
 #pragma once

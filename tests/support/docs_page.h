@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages of docs/ that are kept true: their C++ blocks stand in a test, which compiles and runs them.
+// Pages of docs/ that are kept true: their C++ blocks stand in a test, which compiles and runs them. And the examples
+// in comments of headers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -53,6 +54,7 @@ class DocsPage {
   }
 
  private:
+  friend void expect_examples_of_header(const std::string&, const std::string&);
   static std::string read(const std::string& path) {
     std::ifstream file(path);
     std::stringstream text;
@@ -70,5 +72,25 @@ class DocsPage {
   }
   std::string path_, text_;
 };
+
+/// The examples in a header's comments, which are their lines that are indented by three spaces, stand in this file.
+inline void expect_examples_of_header(const std::string& header, const std::string& test) {
+  const std::string file = DocsPage::stripped(DocsPage::read(test));
+  std::istringstream lines(DocsPage::read(header));
+  std::string example;
+  for (std::string line; std::getline(lines, line) || !example.empty();) {
+    std::size_t at = line.find_first_not_of(' ');
+    at = at != line.npos && line.compare(at, 2, "//") == 0 ? line.find_first_not_of('/', at) : line.npos;
+    if (lines && at != line.npos && line.compare(at, 3, "   ") == 0) {
+      example += line.substr(at) + "\n";
+      continue;
+    }
+    EXPECT_NE(file.find(DocsPage::stripped(example)), file.npos)
+        << test << " does not hold this example of " << header << ":\n"
+        << example;
+    example.clear();
+    if (!lines) break;
+  }
+}
 
 }  // namespace tessera::test

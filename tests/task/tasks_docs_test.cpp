@@ -3,15 +3,16 @@
 // shows are compared.
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <latch>
 
 #include "tests/support/docs_page.h"
+#include "tests/support/folder.h"
 
 using namespace tessera;
 
@@ -22,7 +23,23 @@ const test::DocsPage& page() {
   return one;
 }
 
+/// A new folder as the working directory.
+struct InFolder {
+  InFolder() { std::filesystem::current_path(folder.path()); }
+  ~InFolder() { std::filesystem::current_path(before); }
+  std::filesystem::path before = std::filesystem::current_path();
+  test::Folder folder;
+};
+
 TEST(TasksDocs, EveryBlockIsCompiledHere) { page().expect_blocks_in("tests/task/tasks_docs_test.cpp", 8); }
+
+TEST(TasksDocs, EveryExampleOfAHeaderIsCompiledHere) {
+  const std::string all = test::DocsPage("tessera/tessera.h").text();
+  int headers = 0;
+  for (std::size_t at = 0; (at = all.find("tessera/task/", at)) != all.npos; ++at, ++headers)
+    test::expect_examples_of_header(all.substr(at, all.find('"', at) - at), "tests/task/tasks_docs_test.cpp");
+  EXPECT_GE(headers, 10);
+}
 
 // What follows stands on the page as it stands here.
 // clang-format off
@@ -183,11 +200,61 @@ of_grid.wait();
   EXPECT_EQ(of_all.fetch(), 128);
 }
 
+TEST(TasksDocs, ExamplesOfHeaders) {
+  {
+Task<Array> a = spawn([] { return random_normal({1000, 1000}, 1); });
+Task<Array> b = spawn({.scope = cpu(), .priority = 1}, [](const Array& x) { return x + 1; }, a);
+float largest = max(b.fetch()).item<float>();
+    EXPECT_GT(largest, 4);
+  }
+  std::vector<Array> x(100);
+  for (Array& part : x) part = Array::ones({4}).copy();
+  Array total = Array::zeros({4}).copy();
+  const auto step = [](const Array& part, Array& all) { all += part; };
+  {
+Region r;
+for (int i = 0; i < 100; ++i) r.spawn(step, in(x[i]), inout(total));   // one after the other, as total is written
+r.wait();
+  }
+  EXPECT_EQ(sum(total).item<float>(), 400);
+  {
+Scope gpus = can_compute(Backend::cuda) ? cuda(all) : cpu();
+BlockArray a = BlockArray::random_normal({512, 512}, {128, 128}, 1, gpus);
+BlockArray c = matmul(a, transpose(a)) + 512 * BlockArray::identity(512, {128, 128}, DType::f32, gpus);
+cholesky_into(c);
+    EXPECT_GT(min(c.slice({0, 0}, {1, 1})).item<float>(), 20);
+  }
+  {
+    Array a = Array::ones({4, 4}).copy(), b = Array::ones({4, 4}).copy(), c = Array::zeros({4, 4}).copy();
+    Region r;
+matmul(r, out(c), in(a), in(b));
+    r.wait();
+    EXPECT_EQ(sum(c).item<float>(), 64);
+  }
+  if (can_compute(Backend::cuda)) {
+struct MostIdle : PlacementPolicy {
+  Device choose(const TaskToPlace& task) override {
+    return std::ranges::min_element(task.candidates, {}, &TaskToPlace::Candidate::waiting)->device;
+  }
+};
+Region r({.scope = cuda(all), .policy = std::make_shared<MostIdle>()});
+    EXPECT_EQ(r.spawn([] { return this_task::device(); }).fetch().backend, Backend::cuda);
+  }
+  const InFolder folder;
+  {
+auto seen = trace("run.json");     // until the end of the scope, or of the program
+Region r;
+for (Array& part : x) r.spawn(step, in(part), inout(total));
+r.wait();
+std::ofstream("graph.dot") << dot(r);
+std::puts(to_string(summary()).c_str());
+  }
+  EXPECT_GT(std::filesystem::file_size("run.json"), 1000u);
+  EXPECT_GT(std::filesystem::file_size("graph.dot"), 1000u);
+}
+
 TEST(TasksDocs, SeeingWhatHappens) {
-  const auto folder = std::filesystem::temp_directory_path() / ("tasks_docs_test_" + std::to_string(::getpid()));
-  const auto before = std::filesystem::current_path();
-  std::filesystem::create_directory(folder);
-  std::filesystem::current_path(folder);
+  const InFolder folder;
 
 auto seen = trace("run.json");
 Array grid = Array::zeros({1000}), norm = Array::zeros({1});
@@ -205,8 +272,6 @@ seen.stop();                              // or at the end of the scope, or of t
   EXPECT_NE(graph.find("step\\ncpu:0, ended"), graph.npos) << graph;
   EXPECT_NE(table.find("6 tasks: 6 ended"), table.npos) << table;
   EXPECT_GT(std::filesystem::file_size("run.json"), 1000u);
-  std::filesystem::current_path(before);
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
