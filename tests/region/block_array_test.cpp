@@ -257,6 +257,11 @@ TEST_P(OnEveryDevice, BlockArraysHaveTheElementwiseFunctionsOfArrays) {
     expect_same(m & 6, n & 6, "&"), expect_same(m | m % 3, n | n % 3, "|"), expect_same(m ^ 5, n ^ 5, "^");
     expect_same(where(a < b, a, 7), where(x < y, x, 7), "where");
     expect_same(where(x < y, a, b), where(x < y, x, y), "where of an array's condition");
+    const std::uint64_t launches = fused_launches();
+    const BlockArray fused = where(a > 0.5, exp(a) * 2, a / (a + 1));
+    EXPECT_EQ(fused_launches(), launches) << "deferred";
+    fused.eval();
+    EXPECT_EQ(fused_launches(), launches + a.tiles().size()) << "one kernel for each tile";
     EXPECT_EQ(any(a > 2).item<bool>(), false);
     EXPECT_EQ(all(a > 0).item<bool>(), true);
     expect_same(any(a > 0.5, 0), any(x > 0.5, {0}, true), "any");

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/array/functions.h"
+#include "tessera/kernel/kernel.h"
 #include "tessera/ops/product.h"
 #include "tessera/task/block_array.h"
 #include "tessera/task/this_task.h"
@@ -45,6 +46,34 @@ TEST_P(OnEveryDevice, AWholeBlockArrayIsAnArgumentOfOneTask) {
   EXPECT_EQ(values_of(c), Floats(35, 4));
   EXPECT_EQ(values_of(b)[0], 9);
   EXPECT_EQ(values_of(b)[2 * 7 + 3], 12);
+}
+
+TEST_P(OnEveryDevice, TilesAreArgumentsOfTasksAsArraysAre) {
+  BlockArray a = BlockArray::full({6, 6}, {3, 3}, 2, DType::f32, several());
+  const Tile first = a.tile(0, 0);
+  Region r({.scope = Scope(GetParam())});
+  const auto total = r.spawn([](const Array& t) { return sum(t).item<float>(); }, first);  // read
+  for (int i = 0; i < 4; ++i) r.spawn([](Array& t) { t += 1; }, commute(a.tile(1, 1)));    // named by nobody
+  for (int i = 0; i < 4; ++i) r.spawn([i](Array& t) { t += i; }, reduce(Combine::sum, a.tile(0, 1)));
+  r.spawn([](Array& t) { t.slice(0, 0, 1) += 5; }, inout(upper(a.tile(1, 0))));
+  r.spawn([](Array& t) { t.slice(0, 2, 3).slice(1, 0, 2) += 7; }, inout(unit_lower(a.tile(1, 0))));
+  const auto doubled = kernel("double_tile", [](Buffer<float> t) { t[global_id()] *= 2; });
+  r.spawn(doubled, Extent{9}, first);  // a kernel's signature says that it writes
+  r.wait();
+  EXPECT_EQ(total.fetch(), 18);
+  const auto values = [&](std::int64_t i, std::int64_t j) {
+    return a.tile(i, j).array().to(Device{}).to_vector<float>();
+  };
+  EXPECT_EQ(values(0, 0), Floats(9, 4));
+  EXPECT_EQ(values(1, 1), Floats(9, 6));
+  EXPECT_EQ(values(0, 1), Floats(9, 2 + 0 + 1 + 2 + 3));
+  EXPECT_EQ(values(1, 0), (Floats{7, 7, 7, 2, 2, 2, 9, 9, 2}));
+  EXPECT_EQ(sum(first).to(Device{}).item<float>(), 36) << "and of functions of arrays";
+  // What may write is refused to a task that reads.
+  const auto writes = r.spawn(
+      {.scope = first.device()}, [](const Array& t) { Array(t) += 1; }, first);
+  expect_throw<TaskError>([&] { writes.wait(); }, {"was given as in"});
+  EXPECT_THROW(r.wait(), TaskError);
 }
 
 TEST_P(OnEveryDevice, ATaskMayReturnABlockArray) {
