@@ -94,6 +94,48 @@ void traces(const char* name, int rounds) {
   print(name, "time with a trace over that without", t, [](double a, double b) { return b / a; });
 }
 
+// Tasks on ranges of rows of one matrix, of different lengths and overlapping, beside tasks on single rows of it; and
+// one at a time, on a matrix whose rows tasks used one by one before, beside one that no task used.
+void row_ranges(const char* name, int rounds) {
+  constexpr std::int64_t rows = 20'000;
+  constexpr int tasks = 20'000, alone = 2'000;
+  const auto nothing = [](Array&) {};
+  const auto matrix = [] { return Array::zeros({rows, 4}).copy().eval(); };
+  const auto spawn_rows = [&](Region& r, const Array& m, std::int64_t begin, std::int64_t count) {
+    Array range = m.slice(0, begin, std::min(begin + count, rows));
+    r.spawn(nothing, inout(range));
+  };
+  const auto each_row = [&](const Array& m) {
+    Region r;
+    for (int i = 0; i < tasks; ++i) spawn_rows(r, m, i % rows, 1);
+    r.wait();
+  };
+  Array m;
+  Timed t = in_turn(
+      rounds, [&] { m = matrix(), each_row(m); },
+      [&] {
+        m = matrix();
+        Region r;
+        for (int i = 0; i < tasks; ++i) spawn_rows(r, m, i * std::int64_t{617} % rows, 1 + i * 7 % 30);
+        r.wait();
+      });
+  print(name, "us a task of one row", t, [](double a, double) { return a / tasks * 1e6; });
+  print(name, "us a task of some rows", t, [](double, double b) { return b / tasks * 1e6; });
+  const auto one_at_a_time = [&](const Array& of) {
+    Region r;
+    for (int i = 0; i < alone; ++i) spawn_rows(r, of, i * std::int64_t{617} % rows, 2 + i * 7 % 29), r.wait();
+  };
+  t = Timed();
+  for (int i = -1; i < rounds; ++i) {
+    const Array fresh = matrix(), used = matrix();
+    each_row(used);
+    const double a = seconds_of([&] { one_at_a_time(fresh); }), b = seconds_of([&] { one_at_a_time(used); });
+    if (i >= 0) t.first.push_back(a), t.second.push_back(b);
+  }
+  print(name, "us a task alone", t, [](double a, double) { return a / alone * 1e6; });
+  print(name, "us a task alone after 20,000 of one row", t, [](double, double b) { return b / alone * 1e6; });
+}
+
 double resident_mib() {
   std::ifstream statm("/proc/self/statm");
   std::size_t all = 0, resident = 0;
@@ -193,6 +235,7 @@ int rows_of_pairs(const std::string& only, int rounds) {
   };
   row("kernel tasks", [&](const char* name) { kernel_tasks(name, rounds); });
   row("trace of 10 us tasks", [&](const char* name) { traces(name, rounds); });
+  row("row ranges", [&](const char* name) { row_ranges(name, rounds); });
   row("memory", [&](const char* name) { memory(name); });
   row("product of 4096, tile 512", [&](const char* name) { right = product(name, rounds) && right; });
   row("stencil of 8192, tile 1024", [&](const char* name) { right = stencils(name, rounds) && right; });

@@ -60,18 +60,53 @@ std::uint64_t AccessOrder::cell_of(const StoragePart& part) const {
   return known == part.axes && rest == 0 ? cell & (no_cell >> 1) : no_cell;
 }
 
-/// f(index) for each entry that the part may meet.
+AccessOrder::Spans::At AccessOrder::Spans::add(const StoragePart& part, std::uint32_t entry) {
+  const int exponent = (std::bit_width(part.end - part.begin - 1) + 1) / 2;
+  lengths_ |= std::uint32_t{1} << exponent;
+  return all_.emplace((static_cast<std::uint64_t>(exponent) << begin_bits) + part.begin, To{part.end, entry});
+}
+
 template <class F>
-void AccessOrder::for_each_near(const StoragePart& part, Device device, F&& f) {
-  if (entries_.empty()) return;
-  const std::uint64_t cell = several_devices_ || device != device_ ? no_cell : cell_of(part);
-  if (cell == no_cell) {
-    for (std::size_t i = entries_.size(); i-- > 0;) f(i);  // backwards, so that f may remove it
-    return;
+void AccessOrder::Spans::each(const StoragePart& part, F&& f) const {
+  for (std::uint32_t left = lengths_; left != 0; left &= left - 1) {
+    const int exponent = std::countr_zero(left);
+    const std::uint64_t base = static_cast<std::uint64_t>(exponent) << begin_bits,
+                        longest = std::uint64_t{1} << (2 * exponent);
+    const std::uint64_t first = part.begin < longest ? 0 : part.begin - longest + 1;
+    for (auto at = all_.lower_bound(base + first); at != all_.end() && at->first < base + part.end; ++at)
+      if (at->second.end > part.begin) f(at->second.entry);
   }
-  for (std::size_t i = wide_.size(); i-- > 0;) f(wide_[i]);
-  if (const auto found = cells_.find(cell); found != cells_.end())
-    for (std::size_t i = found->second.size(); i-- > 0;) f(found->second[i]);
+}
+
+/// Entries that the part may meet, the last one first: so that they can be removed in this order.
+void AccessOrder::find_near(const StoragePart& part, Device device) {
+  near_.clear();
+  const auto count = static_cast<std::uint32_t>(entries_.size());
+  const auto found = [&](std::uint32_t i) { near_.push_back(i); };
+  if (count <= 1 || several_devices_ || device != device_) {
+    for (std::uint32_t i = count; i-- > 0;) found(i);
+  } else {
+    const std::uint64_t cell = cell_of(part);
+    const auto in_cell = cell == no_cell ? cells_.end() : cells_.find(cell);
+    if (cell != no_cell && (in_cell == cells_.end() || in_cell->second.size() <= most_in_cell)) {
+      if (in_cell != cells_.end()) near_ = in_cell->second;
+    } else {
+      if (!tiled_in_use_ && count >= few) {
+        clean();
+        if (entries_.size() < count) return find_near(part, device);
+      }
+      if (!tiled_in_use_) {
+        tiled_in_use_ = true;
+        for (std::uint32_t i = 0; i < count; ++i)
+          if (Entry& e = entries_[i]; e.listed == Listed::in_cell)
+            e.span = tiled_.add(e.part, i), e.listed = Listed::in_cell_and_span;
+      }
+      tiled_.each(part, found);
+    }
+    wide_.each(part, found);
+    if (near_.size() > 1) std::ranges::sort(near_, std::greater());
+  }
+  compared_ += near_.size();
 }
 
 void AccessOrder::conflicts_with(const Entry& e, Access mode, const StoragePart& part, Device device,
@@ -87,49 +122,80 @@ void AccessOrder::conflicts_with(const Entry& e, Access mode, const StoragePart&
 }
 
 void AccessOrder::conflicts(Access mode, const StoragePart& part, Device device, const Each& after) {
-  for_each_near(part, device, [&](std::size_t i) { conflicts_with(entries_[i], mode, part, device, after); });
+  find_near(part, device);
+  for (const std::uint32_t i : near_) conflicts_with(entries_[i], mode, part, device, after);
 }
 
-AccessOrder::Entry& AccessOrder::entry_of(const StoragePart& part, Device device) {
-  Entry* found = nullptr;
-  for_each_near(part, device, [&](std::size_t i) {
-    if (entries_[i].part == part && entries_[i].device == device) found = &entries_[i];
-  });
-  if (found != nullptr) return *found;
+std::uint32_t AccessOrder::new_entry(const StoragePart& part, Device device) {
   if (entries_.size() >= clean_at_) clean();
-  if (entries_.empty()) {
-    device_ = device, several_devices_ = false;
-    tiling_ = {};
+  if (entries_.empty()) device_ = device, several_devices_ = false;
+  several_devices_ = several_devices_ || device != device_;
+  if (part.axes > 0 && cells_.empty() && (entries_.size() != 1 || entries_[0].cell == no_cell)) {
     tiling_.axes = part.axes;
     for (int k = 0; k < part.axes; ++k) tiling_.stride[k] = part.stride[k], tiling_.extent[k] = part.extent[k];
   }
-  several_devices_ = several_devices_ || device != device_;
   const auto index = static_cast<std::uint32_t>(entries_.size());
   Entry& e = entries_.add();
   e.part = part, e.device = device, e.cell = cell_of(part);
-  (e.cell == no_cell ? wide_ : cells_[e.cell]).push_back(index);
-  return e;
+  if (index == 1) list(0);
+  if (index > 0) list(index);
+  return index;
 }
 
-void AccessOrder::remove(std::size_t index) {
-  const auto list = [&](const Entry& e) -> std::vector<std::uint32_t>& {
-    return e.cell == no_cell ? wide_ : cells_.at(e.cell);
-  };
-  std::erase(list(entries_[index]), static_cast<std::uint32_t>(index));
-  if (entries_[index].cell != no_cell && list(entries_[index]).empty()) cells_.erase(entries_[index].cell);
-  const std::size_t last = entries_.size() - 1;
+void AccessOrder::list(std::uint32_t index) {
+  Entry& e = entries_[index];
+  if (e.cell == no_cell) {
+    e.span = wide_.add(e.part, index), e.listed = Listed::in_wide;
+    return;
+  }
+  cells_[e.cell].push_back(index);
+  e.listed = Listed::in_cell;
+  if (tiled_in_use_) e.span = tiled_.add(e.part, index), e.listed = Listed::in_cell_and_span;
+}
+
+/// Of one entry no list is kept.
+void AccessOrder::unlist_all() noexcept {
+  cells_.clear(), wide_.clear(), tiled_.clear();
+  tiled_in_use_ = false;
+  if (!entries_.empty()) entries_[0].listed = Listed::no;
+}
+
+/// The last one gets its index.
+void AccessOrder::remove(std::uint32_t index) {
+  const auto last = static_cast<std::uint32_t>(entries_.size() - 1);
+  Entry& e = entries_[index];
+  if (e.listed == Listed::in_cell || e.listed == Listed::in_cell_and_span) {
+    const auto cell = cells_.find(e.cell);
+    std::erase(cell->second, index);
+    if (cell->second.empty()) cells_.erase(cell);
+  }
+  if (e.listed == Listed::in_cell_and_span) tiled_.erase(e.span);
+  if (e.listed == Listed::in_wide) wide_.erase(e.span);
   if (index != last) {
-    std::ranges::replace(list(entries_[last]), static_cast<std::uint32_t>(last), static_cast<std::uint32_t>(index));
-    entries_[index] = std::move(entries_[last]);
+    Entry& moved = entries_[last];
+    if (moved.listed == Listed::in_cell || moved.listed == Listed::in_cell_and_span)
+      std::ranges::replace(cells_.at(moved.cell), last, index);
+    if (moved.listed == Listed::in_cell_and_span || moved.listed == Listed::in_wide) moved.span->second.entry = index;
+    e = std::move(moved);
   }
   entries_.pop();
+  if (last == 1) unlist_all();
 }
 
 /// Forgets what has ended; the next time when twice as much is there.
 void AccessOrder::clean() {
-  for (std::size_t i = entries_.size(); i-- > 0;)
-    if (entries_[i].idle()) remove(i);
-  clean_at_ = std::max<std::size_t>(64, 2 * entries_.size());
+  const auto count = static_cast<std::uint32_t>(entries_.size());
+  std::uint32_t kept = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (entries_[i].idle()) continue;
+    if (kept != i) entries_[kept] = std::move(entries_[i]);
+    ++kept;
+  }
+  clean_at_ = std::max<std::size_t>(few, 2 * std::size_t{kept});
+  if (kept == count) return;
+  while (entries_.size() > kept) entries_.pop();
+  unlist_all();
+  for (std::uint32_t i = 0; i < kept && kept > 1; ++i) list(i);
 }
 
 void AccessOrder::note_commuting(Entry& e, executor::Node& node) {
@@ -149,20 +215,28 @@ bool AccessOrder::add(executor::Node& node, Access mode, const StoragePart& part
     note(entries_[0], node, mode);
     return true;
   }
-  conflicts(mode, part, device, after);
-  if (mode == Access::out || mode == Access::inout) {
-    // What lies within this part need not be remembered: who meets it meets this, and comes after it. On another device
-    // it meets more than that, for order alone.
-    for_each_near(part, device, [&](std::size_t i) {
-      Entry& e = entries_[i];
-      if ((e.device == device && e.part == part) || !contains(part, e.part)) return;
-      if (e.device == device)
-        remove(i);
-      else
-        e.overwritten = true, e.open = false;
-    });
+  find_near(part, device);
+  // What lies within a part that is written need not be remembered: who meets it meets this, and comes after it. On
+  // another device it meets more than that, for order alone. Neither need what has ended, where there is much of it.
+  const bool replaces = mode == Access::out || mode == Access::inout, forgets = entries_.size() >= few;
+  constexpr std::uint32_t none = ~std::uint32_t{0};
+  std::uint32_t same = none;
+  for (const std::uint32_t i : near_) {
+    Entry& e = entries_[i];
+    conflicts_with(e, mode, part, device, after);
+    if (e.device == device && e.part == part) {
+      same = i;
+      continue;
+    }
+    const bool replaced = replaces && contains(part, e.part);
+    if ((replaced && e.device == device) || (forgets && e.idle())) {
+      remove(i);
+      if (same == entries_.size()) same = i;
+    } else if (replaced) {
+      e.overwritten = true, e.open = false;
+    }
   }
-  note(entry_of(part, device), node, mode);
+  note(entries_[same != none ? same : new_entry(part, device)], node, mode);
   return true;
 }
 
@@ -174,13 +248,28 @@ bool AccessOrder::add_first_whole(executor::Node& node, Access mode, std::uint64
   return added;
 }
 
-bool AccessOrder::busy(Access mode, const StoragePart& part) const {
-  bool found = false;
-  for (std::size_t i = 0; i < entries_.size() && !found; ++i) {
+void AccessOrder::unended(Access mode, const StoragePart& part, const Each& f) {
+  using Dependency = executor::Node::Dependency;
+  find_near(part, device_);
+  const bool forgets = entries_.size() >= few;
+  const auto each = [&](const auto& nodes, Dependency kind) {
+    for (executor::Node* const n : nodes)
+      if (!n->ended()) f(*n, kind);
+  };
+  for (const std::uint32_t i : near_) {
     const Entry& e = entries_[i];
-    if (!overlap(e.part, part)) continue;
-    found = !e.writers.ended() || (writes(mode) && !e.readers.ended());
+    if (overlap(e.part, part)) {
+      each(e.writers, Dependency::result);
+      if (writes(mode)) each(e.readers, Dependency::order);
+    }
+    if (forgets && e.idle()) remove(i);
   }
+}
+
+bool AccessOrder::busy(Access mode, const StoragePart& part) {
+  bool found = false;
+  const auto note = [&](executor::Node&, executor::Node::Dependency) { found = true; };
+  unended(mode, part, note);
   return found;
 }
 

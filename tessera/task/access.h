@@ -2,9 +2,13 @@
 // What tasks do with a storage, and the order that follows: as if they ran one after the other as they were submitted.
 #pragma once
 
+#include <bit>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tessera/base/inline_vector.h"
@@ -62,12 +66,15 @@ class AccessOrder {
     note(entries_[0], node, mode);
     return true;
   }
-  /// Whether any that would conflict has not ended.
-  bool busy(Access mode, const StoragePart& part) const;
+  /// Calls `f` for every node that meets the part, would conflict and has not ended.
+  void unended(Access mode, const StoragePart& part, const Each& f);
+  /// Whether there is any.
+  bool busy(Access mode, const StoragePart& part);
   /// For who owns it; nothing here takes it.
   executor::SpinLock& lock() const noexcept { return entries_.lock; }
-  /// Parts that are remembered; for tests.
+  /// Parts that are remembered, and how many were compared with new ones so far; for tests.
   std::size_t parts() const { return entries_.size(); }
+  std::uint64_t compared() const { return compared_; }
   /// Of those that commute, whatever their parts.
   executor::Turn& turn() {
     if (!turn_) turn_ = std::make_unique<executor::Turn>();
@@ -107,17 +114,44 @@ class AccessOrder {
    private:
     InlineVector<executor::Node*, inside> all_;
   };
+  // Entries by the bytes between their first and last: of each length, rounded up to a power of four, those that may
+  // meet a part begin in one range.
+  class Spans {
+   public:
+    struct To {
+      std::uint64_t end;
+      std::uint32_t entry;
+    };
+    using All =
+        std::multimap<std::uint64_t, To, std::less<>, executor::slab::Allocator<std::pair<const std::uint64_t, To>>>;
+    using At = All::iterator;
+    At add(const StoragePart& part, std::uint32_t entry);
+    void erase(At at) { all_.erase(at); }
+    void clear() noexcept { all_.clear(), lengths_ = 0; }
+    /// f(entry) for each whose bytes meet those of the part.
+    template <class F>
+    void each(const StoragePart& part, F&& f) const;
+
+   private:
+    // The length's exponent, and where it begins: no storage has 2^56 bytes.
+    static constexpr int begin_bits = 56;
+    All all_;
+    std::uint32_t lengths_ = 0;  // a bit for each exponent
+  };
+  enum class Listed : std::uint8_t { no, in_cell, in_cell_and_span, in_wide };
   struct Entry {
     Device device;
     Access mode = Access::in;  // of the writers
     bool open = false;         // more may commute with the writers
     bool overwritten = false;  // on another device: the writers' results are used no more
     bool whole = false;        // it is all of the storage; else it may be
-    Nodes<1> writers;          // the last one, or those that commute
-    Nodes<2> readers;          // since, and where writers commute before
+    Listed listed = Listed::no;
+    Nodes<1> writers;  // the last one, or those that commute
+    Nodes<2> readers;  // since, and where writers commute before
     std::uint64_t cell = 0;
     StoragePart part;
     Nodes<1> before;  // the writers that commuting ones come after
+    Spans::At span;   // if it is listed in some
     bool idle() const noexcept { return writers.over() && readers.ended() && before.over(); }
   };
   // The first lies inside: most storages have but one, of all that they are.
@@ -146,12 +180,14 @@ class AccessOrder {
     Entry first_;
     std::vector<Entry> more_;
   };
-  // Parts of a regular tiling meet only those of their own cell; others are compared with all.
+  // Parts of a regular tiling meet only those of their own cell, and parts that lie in no cell.
   struct Tiling {
     int axes = 0;
     std::array<std::uint64_t, StoragePart::most_axes> stride{}, extent{};
   };
   static constexpr std::uint64_t no_cell = ~std::uint64_t{0};
+  static constexpr std::size_t few = 64;           // entries that are remembered, ended or not
+  static constexpr std::size_t most_in_cell = 16;  // entries, before their spans are looked at instead
 
   std::uint64_t cell_of(const StoragePart& part) const;
   bool add_first_whole(executor::Node& node, Access mode, std::uint64_t bytes, Device device, const Each& after);
@@ -178,19 +214,25 @@ class AccessOrder {
     }
   }
   static void note_commuting(Entry& e, executor::Node& node);
-  template <class F>
-  void for_each_near(const StoragePart& part, Device device, F&& f);
-  Entry& entry_of(const StoragePart& part, Device device);
-  void remove(std::size_t index);
+  void find_near(const StoragePart& part, Device device);
+  std::uint32_t new_entry(const StoragePart& part, Device device);
+  void list(std::uint32_t index);
+  void unlist_all() noexcept;
+  void remove(std::uint32_t index);
   void clean();
 
   Entries entries_;
   Device device_;  // of all entries, unless:
   bool several_devices_ = false;
+  // Where there is more than one entry:
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> cells_;
-  std::vector<std::uint32_t> wide_;  // entries of no cell
+  Spans wide_;   // entries of no cell
+  Spans tiled_;  // the others, once a part of no cell is compared with them
+  bool tiled_in_use_ = false;
   Tiling tiling_;
-  std::size_t clean_at_ = 64;
+  std::vector<std::uint32_t> near_;  // what find_near found, the last one first
+  std::size_t clean_at_ = few;
+  std::uint64_t compared_ = 0;
   std::unique_ptr<executor::Turn> turn_;
 };
 

@@ -114,7 +114,7 @@ class TaskStorage final : public Elsewhere {
   std::atomic<Reductions*> reductions_ = nullptr;
   std::atomic<bool> only_home_ = true;  // there never was a copy: to be read without a lock, by tasks that were ordered
   // What submitters change, and threads that run tasks do not look at.
-  alignas(64) AccessOrder order_;
+  alignas(64) mutable AccessOrder order_;  // const where it forgets what has ended
   std::shared_ptr<const executor::FailureOrigin> failed_;  // of a slot
   std::recursive_mutex moving_;                            // of what follows: held while contents are moved
   std::vector<Copy> copies_;

@@ -11,9 +11,11 @@
 #include <optional>
 #include <thread>
 
+#include "tessera/array/source.h"
 #include "tessera/device/queue/sequence.h"
 #include "tessera/kernel/kernel.h"
 #include "tessera/ops/product.h"
+#include "tessera/task/data.h"
 #include "tessera/task/products.h"
 #include "tessera/task/this_task.h"
 #include "tests/support/errors.h"
@@ -321,6 +323,52 @@ TEST_P(OnEveryDevice, TasksMakeTasksWithinWhatTheyWereGiven) {
       },
       inout(half));
   expect_throw<TaskError>([&] { r.wait(); }, {"not within"});
+}
+
+// Tasks on irregular ranges of rows are compared with those that they may meet, and with few that have ended.
+TEST(Regions, CompareNewPartsWithNearbyOnesAndForgetThoseThatHaveEnded) {
+  constexpr std::int64_t rows = 4096;
+  constexpr int tasks = 1000;
+  Array m = Array::zeros({rows, 2}).copy().eval();
+  Floats expected(2 * rows, 0);
+  const auto add = [](Array& v) { v += 1; };
+  const auto spawn_range = [&](Region& r, std::int64_t i) {
+    const std::int64_t begin = i * 617 % rows, end = std::min(begin + 1 + i * 7 % 9, rows);
+    Array range = m.slice(0, begin, end);
+    r.spawn(add, inout(range));
+    for (auto k = static_cast<std::size_t>(2 * begin); k < static_cast<std::size_t>(2 * end); ++k) expected[k] += 1;
+  };
+  Region r;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    Array row = m.slice(0, i, i + 1);
+    r.spawn([](Array&) {}, inout(row));
+  }
+  r.wait();
+  detail::TaskStorage& data = detail::TaskStorage::of(*m.source()->memory());
+  detail::AccessOrder& order = data.order();
+  const std::uint64_t before = order.compared();
+  for (int i = 0; i < tasks; ++i) {
+    spawn_range(r, i);
+    r.wait();
+  }
+  EXPECT_LE(order.compared() - before, 20u * tasks);
+  EXPECT_EQ(m.to_vector<float>(), expected);
+  // None of these has ended while others are made.
+  const std::uint64_t ended = order.compared();
+  std::atomic<bool> go = false;
+  const Task<void> first = r.spawn(
+      [&](Array&) {
+        while (!go) std::this_thread::sleep_for(1ms);
+      },
+      inout(m));
+  for (int i = 0; i < tasks; ++i) spawn_range(r, i);
+  go = true;
+  r.wait();
+  EXPECT_LE(order.compared() - ended, rows + 20u * tasks);
+  EXPECT_EQ(m.to_vector<float>(), expected);
+  // Reading all forgets what is there.
+  for (int i = 0; i < 2; ++i) r.spawn([](const Array&) {}, in(m)), r.wait();
+  EXPECT_LE(order.parts(), 64u);
 }
 
 TEST_P(OnEveryDevice, SeveralThreadsMayMakeTasksOfTheSameArrays) {
