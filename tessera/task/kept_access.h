@@ -75,6 +75,7 @@ class KeptAccess {
   Combine op_{};         // of a reduction
   bool packs_ = false;   // where the task runs it has a copy of the view alone
   bool listed_ = false;  // it belongs to the list
+  bool empty_ = false;   // it names no element: the memory is the task's own, and its contents are anything
 };
 static_assert(sizeof(KeptAccess) == 64);
 

@@ -190,6 +190,7 @@ bool TaskAccesses::reduces_into(const Storage& storage) const noexcept {
 void TaskAccesses::declare_reduction(Array& array, Combine op) {
   check_no_history("reduce", array, "gradients are not taken through tasks",
                    "Give the task stop_gradient(x), or compute it outside of tasks");
+  if (array.bytes() == 0) return declare(array, Access::inout, MatrixPart::none);  // nothing to combine
   if (array.pending()) array.eval();
   const std::shared_ptr<Storage>& storage = array.source()->memory();
   storage->flush_readers();
@@ -231,6 +232,19 @@ void TaskAccesses::take_slots(std::vector<std::unique_lock<std::recursive_mutex>
   reduced.clear();
 }
 
+/// An access without elements is one of memory that nobody else has: it is ordered after nothing, and neither copies
+/// nor outdates what is in the array's own.
+void TaskAccesses::separate(KeptAccess& access) {
+  const Array view = access.array();
+  Array own = Array::empty(view.shape(), view.dtype(), view.device());
+  access.source_ = own.source(), access.empty_ = true;
+  AccessDetails* const more = access.known_details();
+  if (more != nullptr && more->outside != nullptr)
+    *more->outside = std::move(own);
+  else if (more != nullptr)
+    more->array = std::move(own);
+}
+
 void TaskAccesses::declare(Array& array, Access mode, MatrixPart triangle) {
   auto kept = std::make_unique<KeptAccess>(KeptAccess::Outside{array}, mode, triangle);
   declare(*kept);
@@ -244,17 +258,24 @@ void TaskAccesses::declare(KeptAccess& access) {
   if (array != nullptr)
     check_no_history(to_string(access.mode_), *array, "gradients are not taken through tasks",
                      "Give the task stop_gradient(x), or compute it outside of tasks");
+  std::uint64_t bytes = dtype_size(access.dtype_);  // of what begins at the first byte, one after the other
+  if (array == nullptr)
+    for (std::uint8_t k = 0; k < access.rank_; ++k) bytes *= static_cast<std::uint64_t>(access.sizes_[k]);
+  else
+    bytes = array->bytes();
+  if (bytes == 0 || access.triangle_ != MatrixPart::none) [[unlikely]] {
+    const Array view = access.array();
+    if (tessera::part_of(view.shape(), view.strides(), view.offset(), dtype_size(view.dtype()), access.triangle_)
+            .empty())
+      separate(access);
+  }
   if (access.source_->pending()) access.array().eval();
   const std::shared_ptr<Storage>& storage = access.source_->memory();
   if (writes(access.mode_)) storage->flush_readers();
   if (reduces_into(*storage)) [[unlikely]]
     refuse(*storage, "it is given twice to one task, and reduced into", "Give it once");
   TaskStorage& data = TaskStorage::of(*storage);
-  std::uint64_t bytes = dtype_size(access.dtype_);  // of what begins at the first byte, one after the other
-  if (array == nullptr)
-    for (std::uint8_t k = 0; k < access.rank_; ++k) bytes *= static_cast<std::uint64_t>(access.sizes_[k]);
-  else
-    bytes = array->offset() == 0 && array->contiguous() ? array->bytes() : 0;
+  if (array != nullptr && (array->offset() != 0 || !array->contiguous())) bytes = 0;
   if (access.triangle_ != MatrixPart::none || bytes != storage->bytes() || bytes == 0) [[unlikely]] {
     const Array view = access.array();
     access.details().some.emplace(
@@ -375,6 +396,7 @@ bool TaskAccesses::take_turns(executor::Node& node) noexcept {
 bool TaskAccesses::may_move() const {
   if (outer() != nullptr) return false;
   for (const KeptAccess* a = first_; a != nullptr; a = a->next_) {
+    if (a->empty_) continue;
     const bool plain = a->mode_ == Access::in || a->mode_ == Access::out || a->mode_ == Access::inout;
     if (!plain || !contains(part_of(*a), whole_part(home_of(*a).bytes()))) return false;
   }
@@ -383,7 +405,8 @@ bool TaskAccesses::may_move() const {
 Missing TaskAccesses::missing_on(Device device) const {
   Missing missing;
   for_each([&](const KeptAccess& a) {
-    if (a.mode_ != Access::out && !a.data_->valid_on(device)) ++missing.copies, missing.bytes += home_of(a).bytes();
+    if (a.mode_ != Access::out && !a.empty_ && !a.data_->valid_on(device))
+      ++missing.copies, missing.bytes += home_of(a).bytes();
   });
   return missing;
 }
@@ -435,8 +458,8 @@ void TaskAccesses::begin() {
     if (writes(a->mode_) && home_of(*a).device() != device) home_of(*a).flush_readers();
     // What is not overwritten whole is needed.
     const StoragePart* const some = some_of(*a);
-    const bool needed =
-        a->mode_ != Access::out || (some != nullptr && !contains(*some, whole_part(home_of(*a).bytes())));
+    const bool needed = !a->empty_ && (a->mode_ != Access::out ||
+                                       (some != nullptr && !contains(*some, whole_part(home_of(*a).bytes()))));
     std::shared_ptr<Storage> here = a->data_->acquire(device, needed, shared_home_of(*a));
     ++acquired_;
     if (here.get() == &home_of(*a)) continue;

@@ -101,6 +101,7 @@ class TaskAccesses final : public TaskData {
   }
   void let_go() noexcept;
   bool reduces_into(const Storage& storage) const noexcept;
+  static void separate(KeptAccess& access);
   static Storage& home_of(const KeptAccess& a) noexcept { return a.data_->home(); }
   static std::shared_ptr<Storage> shared_home_of(const KeptAccess& a) noexcept;
   static Storage& memory_of(const KeptAccess& a) noexcept;

@@ -259,6 +259,57 @@ TEST_P(OnEveryDevice, WhatATaskDidNotSayIsAnErrorThatNamesItAndTheArray) {
   EXPECT_EQ(x.to_vector<float>(), Floats(8, 1));
 }
 
+TEST_P(OnEveryDevice, AccessesWithoutElementsOrderCopyAndOutdateNothing) {
+  const Device here = current_device(), other = here == Device{} ? Device{Backend::interp, 0} : Device{};
+  Array m = Array::zeros({6, 4}).copy().eval(), nothing = Array::zeros({0, 3});
+  Array none = m.slice(0, 6, 6), of_none = none.slice(1, 1, 3), row = m.slice(0, 2, 3).slice(1, 0, 1);
+  const std::vector<Accessed> empties = {
+      inout(none),  out(none),      in(none),     commute(none),          reduce(Combine::sum, none), inout(of_none),
+      out(of_none), inout(nothing), out(nothing), inout(unit_upper(row)), in(unit_lower(row))};
+  const TaskCopies before = task_copies();
+  for (const Accessed& empty : empties) {
+    std::atomic<bool> begun = false, done = false;
+    Region r;
+    // One that begins with what is there now, and ends after another has written all of that.
+    const Task<void> late = r.spawn(
+        {.scope = other},
+        [&](std::vector<Array> a) {
+          EXPECT_EQ(a[0].device(), other);
+          EXPECT_EQ(a[0].shape(), empty.array.shape());
+          begun = true;
+          while (!done) std::this_thread::sleep_for(100us);
+        },
+        std::vector<Accessed>{empty});
+    if (executor::Executor::instance().threads() > 1)
+      while (!begun) std::this_thread::sleep_for(100us);
+    else
+      done = true;
+    r.spawn(
+         {.scope = here}, [](Array& v) { v += 1; }, inout(m))
+        .wait();  // comes after none
+    done = true;
+    r.wait();
+  }
+  EXPECT_EQ(m.to_vector<float>(), Floats(24, static_cast<float>(empties.size())));
+  EXPECT_EQ(task_copies().fetched, before.fetched);
+  EXPECT_EQ(task_copies().written_back, before.written_back);
+}
+
+TEST_P(OnEveryDevice, PartsOfAMatrixAndEmptyOnesMayBeWrittenOnSeveralDevices) {
+  const Device here = current_device(), other = here == Device{} ? Device{Backend::interp, 0} : Device{};
+  Array m = Array::zeros({6, 4}).copy().eval();
+  constexpr int rounds = 20;
+  Region r;
+  for (int round = 0; round < rounds; ++round)
+    for (std::int64_t begin = 0; begin < 8; begin += 2) {  // four parts of two rows: the last one is empty
+      Array part = m.slice(0, begin, std::min<std::int64_t>(begin + 2, 6));
+      r.spawn(
+          {.scope = begin % 4 == 0 ? here : other}, [](Array& v) { v += 1; }, inout(part));
+    }
+  r.wait();
+  EXPECT_EQ(m.to_vector<float>(), Floats(24, rounds));
+}
+
 TEST_P(OnEveryDevice, TheFirstErrorIsThrownWhatDependsOnItIsSkippedTheRestRuns) {
   Array x = zeros(2), y = zeros(2);
   Region r({.scope = Scope{current_device()}});
