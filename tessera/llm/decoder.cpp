@@ -32,34 +32,37 @@ const Array& Decoder::step(std::int32_t token) {
     logits_ = model_.run(inputs_->slice(0, 0, 1), Position(inputs_->slice(0, 1, 2)), cache_, false).eval();
   };
   const Storage* const memory = cache_.keys_.front().view().storage.get();
-  if (sequence_.valid() && recorded_on_ == memory && recorded_in_ == &queue.core()) {
-    sequence_.replay();
-  } else if (warm_) {
-    record(queue, work);
-    recorded_on_ = memory, recorded_in_ = &queue.core();
-  } else {
+  if (recorded_on_ != memory || recorded_in_ != &queue.core()) sequence_ = CheckedSequence(CheckedSequence::most_unchecked);
+  recorded_on_ = memory, recorded_in_ = &queue.core();
+  if (warm_)
+    run_recorded(queue, work);
+  else
     work();
-  }
   warm_ = true;
   ++cache_.length_;
   return logits_;
 }
 
-void Decoder::record(Queue& queue, const std::function<void()>& work) {
-  const auto without = [&](const Error& e) {
+void Decoder::run_recorded(Queue& queue, const std::function<void()>& work) {
+  const auto without = [&](const std::string& why) {
     logging::warn(fmt::format("{}: tokens are read without a recorded step, because it could not be made: {}",
-                              to_string(model_.device()), e.what()));
+                              to_string(model_.device()), why));
     recorded_ = false;
+  };
+  const auto failed = [&](const Error& e) {
+    without(e.what());
     work();  // of the same token at the same place: the same numbers
   };
   try {
-    sequence_ = Sequence::record(queue, work);
+    std::string why;
+    sequence_.run(queue, work, SequencePool(), why);
+    if (!why.empty()) without(why);
   } catch (const KernelError& e) {
-    without(e);
+    failed(e);
   } catch (const OutOfMemory& e) {
-    without(e);
+    failed(e);
   } catch (const ArgumentError& e) {
-    without(e);
+    failed(e);
   }
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads one token after the other, as text is generated: the work is recorded at the first tokens and then replayed, so
-// that a token costs the host one call where the driver has graphs, and no checks and looks-up anywhere.
+// Reads one token after the other, as text is generated: the work is recorded and compared at the second and third token
+// and then replayed (device/queue/checked_sequence.h), so that a token costs the host one call where the driver has
+// graphs, and no checks and looks-up anywhere.
 #pragma once
 
 #include <functional>
 
-#include "tessera/device/queue/sequence.h"
+#include "tessera/device/queue/checked_sequence.h"
 #include "tessera/llm/llama.h"
 
 namespace tessera {
@@ -22,10 +23,10 @@ class Decoder {
   const Array& step(std::int32_t token);
 
   /// The step that is replayed; not valid before the second token, nor where nothing is recorded.
-  const Sequence& sequence() const { return sequence_; }
+  const Sequence& sequence() const { return sequence_.sequence(); }
 
  private:
-  void record(Queue& queue, const std::function<void()>& work);
+  void run_recorded(Queue& queue, const std::function<void()>& work);
 
   const Llama& model_;
   KeyValueCache& cache_;
@@ -35,7 +36,7 @@ class Decoder {
   Array logits_;
   const Storage* recorded_on_ = nullptr;    ///< memory of the cache that the sequence writes
   const QueueCore* recorded_in_ = nullptr;  ///< the queue, which the sequence keeps
-  Sequence sequence_;
+  CheckedSequence sequence_{CheckedSequence::most_unchecked};
 };
 
 }  // namespace tessera

@@ -8,6 +8,8 @@
 
 #include "tessera/array/history.h"
 #include "tessera/base/config.h"
+#include "tessera/base/log.h"
+#include "tessera/base/printable.h"
 #include "tessera/device/context.h"
 #include "tessera/device/placement/placement_scope.h"
 #include "tessera/nn/compiled_state.h"
@@ -133,19 +135,40 @@ CompiledState::Slot& CompiledState::slot_for(const Array& x) {
   return **at;
 }
 
-void CompiledState::record(Slot& slot) {
-  const auto without = [&](const Error& e) { report.not_recorded = slot.refused = e.what(); };
+/// Passes the slot's input: by a replay, or recorded, or as it is.
+void CompiledState::run_recorded(Slot& slot) {
+  const bool known = slot.sequence.valid();
+  const std::uint64_t unchecked = slot.sequence.unchecked();
+  bool done = false;
+  const auto without = [&](std::string why) {
+    if (!done) slot.output = run(slot.input);
+    report.recorded = false, report.not_recorded = slot.refused = std::move(why);
+    slot.sequence = CheckedSequence();
+  };
   try {
-    slot.sequence = Sequence::record(
-        current_queue(device), [&] { slot.output = pass(slot.input).as_contiguous().eval(); }, pool);
-    report.recorded = true, report.not_recorded.clear();
-    report.pieces = slot.sequence.size(), report.one_call = slot.sequence.one_call();
+    std::string why;
+    const auto work = [&] { slot.output = pass(slot.input).as_contiguous().eval(), done = true; };
+    if (slot.sequence.run(current_queue(device), work, pool, why)) {
+      ++replays;
+    } else if (why.empty()) {
+      report.recorded = true, report.not_recorded.clear();
+      report.pieces = slot.sequence.sequence().size(), report.one_call = slot.sequence.sequence().one_call();
+    } else {
+      if (known)
+        why = "a pass differs from the one that was recorded: " + why +
+              ". The model uses a value of the host that changes, which a replay does not see";
+      if (unchecked != 0)
+        logging::warn(fmt::format("compiled model: {}. Up to {} before it may have used the earlier value; passes are "
+                                  "not recorded from now on",
+                                  why, counted(unchecked, "call")));
+      without(std::move(why));
+    }
   } catch (const KernelError& e) {
-    without(e);
+    without(e.what());
   } catch (const OutOfMemory& e) {
-    without(e);
+    without(e.what());
   } catch (const ArgumentError& e) {
-    without(e);
+    without(e.what());
   }
 }
 
@@ -169,13 +192,14 @@ Array CompiledState::call(const Array& x) {
   }
   Slot& slot = slot_for(x);
   if (x.size() != 0) queue.copy(slot.input.view_for_writing(), x.as_contiguous().view());
-  if (!slot.sequence.valid()) {
+  if (!slot.refused.empty()) return copied(run(slot.input), device);
+  if (!slot.sequence.valid()) {  // what is made on first need is made, and both recordings are
     Array y = copied(run(slot.input), device);
-    if (slot.refused.empty()) record(slot);
+    run_recorded(slot);
+    if (slot.refused.empty()) run_recorded(slot);
     return y;
   }
-  slot.sequence.replay();
-  ++replays;
+  run_recorded(slot);
   return copied(slot.output, device);
 }
 

@@ -15,8 +15,10 @@ namespace tessera {
 /// A compiled model. Copies are the same one. Calls from several threads take turns.
 class Compiled {
  public:
-  /// What the model gives for x in inference, in memory of its own, on the model's device. The pass is recorded at the
-  /// first call with arrays of this shape and dtype, and replayed from then on; of the last four such. Within a
+  /// What the model gives for x in inference, in memory of its own, on the model's device. The pass is recorded twice
+  /// at the first call with arrays of this shape and dtype, and replayed from then on if both were the same; of the
+  /// last four such. Now and then, each 64 calls at the latest, a pass is recorded again in place of a replay; where it
+  /// differs, passes are not recorded from then on, and report().not_recorded says why. Within a
   /// recording of somebody else it runs as it is. DeviceError if x is on another device; ArgumentError if a gradient is
   /// taken through x; what the model throws.
   Array operator()(const Array& x) const;

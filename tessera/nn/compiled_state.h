@@ -5,7 +5,7 @@
 #include <array>
 #include <mutex>
 
-#include "tessera/device/queue/sequence.h"
+#include "tessera/device/queue/checked_sequence.h"
 #include "tessera/nn/compile.h"
 
 namespace tessera::detail {
@@ -14,7 +14,7 @@ struct CompiledState {
   static constexpr std::size_t most_shapes = 4;
   struct Slot {
     Array input, output;
-    Sequence sequence;
+    CheckedSequence sequence{16};
     std::string refused;  ///< why it is not recorded
     std::uint64_t last_use = 0;
   };
@@ -35,7 +35,7 @@ struct CompiledState {
   /// The pass as it is, looked at if none was before.
   Array run(const Array& x);
   void look_at(const Array& x);
-  void record(Slot& slot);
+  void run_recorded(Slot& slot);
 };
 
 /// What each layer was given and gave, in the order of calls.

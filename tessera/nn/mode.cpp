@@ -71,6 +71,16 @@ const TrainingOptions* training() {
   return state == nullptr ? nullptr : &state->options;
 }
 
+Array step_number() {
+  const TrainingOptions* const options = training();
+  if (options == nullptr)
+    fail<ArgumentError>({.asked = "step_number",
+                         .wrong = "inference has no steps",
+                         .todo = "Call it within a Training scope, such as in the loss of a Trainer"});
+  if (!options->counter.in_memory()) return Array::full({}, static_cast<double>(options->counter.number()));
+  return stop_gradient(options->counter.memory()).reshape({}).astype(DType::f32);
+}
+
 void note_state(const StateArray& state, Array values) {
   const auto here = innermost();
   if (here == nullptr)

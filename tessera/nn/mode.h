@@ -56,6 +56,10 @@ class Inference {
 /// What layers ask of the mode.
 /// The options of the innermost scope; null: inference.
 const TrainingOptions* training();
+/// The number of the step as f32 of one element, without history: the counter of the innermost Training scope, which a
+/// trainer counts from 1. A recorded step computes with it again: `minimum(step_number() / 1000.0, 1.0)` is a weight
+/// that rises over 1,000 steps. ArgumentError in inference.
+Array step_number();
 /// In training: `values` are to become those of `state`, at apply. Notes without history.
 void note_state(const StateArray& state, Array values);
 /// What was noted for `state` in this scope, else the state itself: where the next note goes on from.

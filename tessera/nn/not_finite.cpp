@@ -55,6 +55,17 @@ class Watcher : public ArrayObserver {
   std::string layer_;
 };
 
+/// While it lives, note_invalid_input notes here on this thread.
+struct InvalidInputScope {
+  InvalidInputScope() { current = this; }
+  ~InvalidInputScope() { current = nullptr; }
+  InvalidInputScope(const InvalidInputScope&) = delete;
+  InvalidInputScope& operator=(const InvalidInputScope&) = delete;
+  std::string text;
+  static constinit thread_local InvalidInputScope* current;
+};
+constinit thread_local InvalidInputScope* InvalidInputScope::current = nullptr;
+
 std::string told(const Watcher& watch, const std::string& where) {
   if (!watch.nan) return "the first infinite number is made " + *watch.infinite + where;
   std::string text = "the first NaN is made " + *watch.nan + where;
@@ -64,17 +75,30 @@ std::string told(const Watcher& watch, const std::string& where) {
 
 }  // namespace
 
-std::string find_not_finite(
+void note_invalid_input(const std::function<std::string()>& why) {
+  InvalidInputScope* const scope = InvalidInputScope::current;
+  if (scope == nullptr || !scope->text.empty()) return;
+  const ObserverScope nobody(nullptr);
+  scope->text = why();
+}
+
+NotFiniteCause find_not_finite(
     const Parts& parts, std::span<const Array> batch, const std::function<Array()>& loss,
     const std::function<void(const std::function<void(const Parts& gradient)>&)>& with_gradient) {
-  for (const Array& a : batch)
-    if (!finite(a)) return "the batch itself holds numbers that are not finite, in an array " + to_string(a.shape());
+  for (const Array& a : batch) {
+    if (a.size() == 0) return {"the batch is empty: it holds an array " + to_string(a.shape()), true};
+    if (!finite(a))
+      return {"the batch itself holds numbers that are not finite, in an array " + to_string(a.shape()), true};
+  }
   for (const auto& [path, part] : parts)
-    if (!finite(*part)) return "before this step " + path + " holds numbers that are not finite";
+    if (!finite(*part)) return {"before this step " + path + " holds numbers that are not finite"};
   {
     Watcher watch(parts);
+    const InvalidInputScope inputs;
     const ObserverScope look(&watch);
-    if (!finite(loss().eval()) && watch.infinite) return told(watch, "");
+    const bool is_finite = finite(loss().eval());
+    if (!is_finite && !inputs.text.empty()) return {inputs.text, true};
+    if (!is_finite && watch.infinite) return {told(watch, "")};
   }
   Watcher watch(parts);
   std::string last;
@@ -86,9 +110,9 @@ std::string find_not_finite(
         if (!finite(*part)) last = path;  // the walk comes from behind, so it is there that it begins
     });
   }
-  if (last.empty()) return "run again eagerly, it is finite";
+  if (last.empty()) return {"run again eagerly, it is finite"};
   const std::string where = "the gradient of " + last + " is not finite";
-  return watch.infinite ? where + "; " + told(watch, "") : where;
+  return {watch.infinite ? where + "; " + told(watch, "") : where};
 }
 
 }  // namespace tessera::detail

@@ -40,9 +40,11 @@ struct NoArrayInBatch {
 ///   trainer.check();
 ///   model = trainer.model();
 ///
-/// The loss is one number. It is a function of the model and the batch alone: where a step is replayed it is not called
-/// again, so that numbers of the host that it reads stay as they were when the step was recorded. A batch is any
-/// structure of arrays (array/walk.h) and of nothing else. Not movable; one thread at a time uses it.
+/// The loss is one number. It is a function of the model, the batch and arrays on the device: where a step is replayed
+/// it is not called again. It may draw from a Generator, and read training()->counter and step_number(). Other numbers
+/// of the host that change are found (TrainerOptions::recorded) at once if they change with each step, else up to 64
+/// steps later, and steps are not recorded then. A batch is any structure of arrays (array/walk.h) and of nothing else.
+/// Not movable; one thread at a time uses it.
 template <class Model, class Batch_ = std::tuple<Array, Array>>
 class Trainer : public TrainerBase {
  public:
@@ -55,7 +57,8 @@ class Trainer : public TrainerBase {
       : TrainerBase(std::move(optimiser), options),
         model_((detail::check_seen_alike("Trainer", detail::parts_of(model)),
                 clone(options.devices.empty() ? model : to(model, options.devices[0])))),
-        loss_(std::move(loss)) {
+        loss_(std::move(loss)),
+        held_(shapes()) {
     if constexpr (!detail::walkable<Batch, detail::BatchLeaves>)
       detail::refuse<Batch, detail::BatchLeaves, detail::NoArrayInBatch>();
     begin(detail::parts_of(model_));
@@ -142,7 +145,7 @@ class Trainer : public TrainerBase {
   std::optional<Model> narrow_model_;  ///< shares its memory but for the copies of mixed precision
   Loss loss_;
   const Batch* next_ = nullptr;  ///< during step
-  std::optional<Batch> held_[most_shapes];
+  std::vector<std::optional<Batch>> held_;  ///< by slot
 };
 
 }  // namespace tessera

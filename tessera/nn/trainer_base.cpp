@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/nn/trainer_base.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 
 #include "tessera/base/config.h"
+#include "tessera/base/log.h"
+#include "tessera/base/printable.h"
 #include "tessera/grad/grad.h"
 #include "tessera/nn/clip.h"
 #include "tessera/nn/data_parallel.h"
@@ -19,13 +23,14 @@ TrainerBase::TrainerBase(AnyOptimiser optimiser, const TrainerOptions& options)
     : optimiser_(std::move(optimiser)),
       options_(options),
       accumulate_(static_cast<std::uint64_t>(std::max<std::int64_t>(1, options.accumulate))),
-      slots_(most_shapes),
+      slots_(static_cast<std::size_t>(std::max<std::int64_t>(1, options.shapes))),
       recorded_(std::make_unique<Recorded>()) {
   const auto need = [](bool holds, const char* name, double value, const char* wrong) {
     if (!holds) fail<ArgumentError>({.asked = "Trainer", .with = {{name, std::to_string(value)}}, .wrong = wrong});
   };
   need(options.accumulate >= 1, "accumulate", static_cast<double>(options.accumulate),
        "an update is made of one step at least");
+  need(options.shapes >= 1, "shapes", static_cast<double>(options.shapes), "batches of one shape at least are kept");
   need(options.clip_norm.value_or(0) >= 0, "clip_norm", options.clip_norm.value_or(0), "a norm is not below 0");
   need(options.clip_value.value_or(0) >= 0, "clip_value", options.clip_value.value_or(0),
        "the greatest absolute value is not below 0");
@@ -90,6 +95,7 @@ TrainerBase::Slot& TrainerBase::slot_for(std::span<const Array> batch) {
     if (at == slots_.end()) {
       check();  // the slot may hold the batch that was not finite
       at = std::ranges::min_element(slots_, {}, [](const auto& s) { return s->last_use; });
+      ++dropped_;
     }
     const auto index = static_cast<std::size_t>(at - slots_.begin());
     release(index);
@@ -145,21 +151,19 @@ void TrainerBase::run(Slot& slot, bool update) {
     if (recorded_->core != &queue.core()) {  // sequences and their memory are of one queue
       for (auto& s : slots_)
         if (s != nullptr)
-          for (Slot::Kind& k : s->kinds) k.sequence = Sequence();
+          for (Slot::Kind& k : s->kinds) k.sequence = CheckedSequence();
       recorded_->pool = SequencePool(), recorded_->core = &queue.core();
     }
-    if (kind.sequence.valid()) {
-      kind.sequence.replay();
-      ++replays_;
-      return;
-    }
-    if (kind.seen) return record(slot, update);
+    if (kind.seen) return run_recorded(slot, update);
   }
   work(slot, update);
   kind.seen = true;
 }
 
-void TrainerBase::record(Slot& slot, bool update) {
+void TrainerBase::run_recorded(Slot& slot, bool update) {
+  CheckedSequence& sequence = slot.kinds[update ? 1 : 0].sequence;
+  const bool known = sequence.valid();
+  const std::uint64_t unchecked = sequence.unchecked();
   bool done = false;
   wrote_ = false;
   const auto eagerly = [&](std::string& why, const Error& e) {
@@ -167,18 +171,44 @@ void TrainerBase::record(Slot& slot, bool update) {
     why = e.what();
     if (!done) work(slot, update);
   };
+  std::string why;
   try {
-    slot.kinds[update ? 1 : 0].sequence = Sequence::record(
-        current_queue(device_), [&] { work(slot, update), done = true; }, recorded_->pool);
+    const auto step = [&] { work(slot, update), done = true; };
+    if (sequence.run(current_queue(device_), step, recorded_->pool, why)) ++replays_;
+    if (!why.empty()) not_recorded_ = known ? differs(why, unchecked) : why;
   } catch (const KernelError& e) {
     eagerly(not_recorded_, e);
   } catch (const OutOfMemory& e) {
+    if (known && !done && !wrote_) {  // a comparison takes more memory than a replay
+      sequence.replay();
+      ++replays_;
+      return;
+    }
     slot.try_again = uses_ + slot.wait;
     slot.wait = std::min<std::uint64_t>(2 * slot.wait, 64);
     eagerly(slot.refused, e);
   } catch (const ArgumentError& e) {
     eagerly(not_recorded_, e);
   }
+  if (!not_recorded_.empty()) drop_recordings();
+}
+
+void TrainerBase::drop_recordings() {
+  for (auto& s : slots_)
+    if (s != nullptr) s->kinds = {};
+}
+
+std::string TrainerBase::differs(const std::string& difference, std::uint64_t unchecked) const {
+  std::string why = fmt::format(
+      "step {} differs from the step that was recorded: {}. The loss uses a value of the host that changes, which a "
+      "replay does not see. Draw from a Generator or by training()->counter, compute schedules from step_number(), and "
+      "keep other numbers in arrays that are written between steps",
+      steps_ + 1, difference);
+  if (unchecked != 0)
+    logging::warn(fmt::format("Trainer: {}. Up to {} before it may have used the earlier value; steps are not recorded "
+                              "from now on",
+                              why, counted(unchecked, "step")));
+  return why;
 }
 
 void TrainerBase::note_loss(Slot& slot, const Array& loss, const Array& finite) {
@@ -188,7 +218,7 @@ void TrainerBase::note_loss(Slot& slot, const Array& loss, const Array& finite) 
   if (check) {
     // With a scale that can still go back, a step that is not finite is only skipped.
     const Array goes_on = scales ? finite | !precision_.at_smallest() : finite;
-    all.push_back({bad_, where((bad_ != 0) | goes_on, bad_, counter_ * most_shapes + slot.index)});
+    all.push_back({bad_, where((bad_ != 0) | goes_on, bad_, counter_ * slots_.size() + slot.index)});
   }
   if (scales) {
     const Array counts = isfinite(wide);
@@ -260,18 +290,18 @@ void TrainerBase::check() {
   const std::uint64_t code = bad_.item<std::uint64_t>();
   if (code == 0) return;
   const DeviceScope scope(device_);
-  const std::uint64_t number = code / most_shapes;
+  const std::uint64_t number = code / slots_.size();
   bad_.fill(0);
   steps_ = number - 1;
   summed_from_ = std::min(summed_from_, steps_);
   optimiser_->rewind(updates_before_ + steps_ / accumulate_);
   current_queue(device_).upload(counter_.view_for_writing(), &number);
-  const auto at = static_cast<std::size_t>(code % most_shapes);
+  const auto at = static_cast<std::size_t>(code % slots_.size());
   Training mode({.seed = options_.seed, .counter = Counter(counter_)});
   detail::Parts looked_at = parts_;
   for (const auto& [path, part] : narrow_)
     if (part->narrowed()) looked_at.emplace_back(path + " as " + std::string(dtype_name(part->dtype())), part);
-  const std::string found = detail::find_not_finite(
+  const detail::NotFiniteCause found = detail::find_not_finite(
       looked_at, slots_[at]->arrays, [&] { return loss_of(at); },
       [&](const std::function<void(const detail::Parts&)>& use) {
         gradient_of(at, [&](const Array&, const detail::Parts& gradient) { use(gradient); });
@@ -279,9 +309,10 @@ void TrainerBase::check() {
   throw NotFinite(
       error_text({.asked = "Trainer.step",
                   .with = {{"step", std::to_string(number)}},
-                  .wrong = "the loss or its gradient is not finite: " + found,
-                  .todo = "Everything is as before this step. Lower the learning rate, clip the gradient, or "
-                          "look at the batch"}),
+                  .wrong = "the loss or its gradient is not finite: " + found.text,
+                  .todo = found.in_batch ? "Everything is as before this step. Correct the batch"
+                                         : "Everything is as before this step. Lower the learning rate, clip the "
+                                           "gradient, or look at the batch"}),
       number);
 }
 
@@ -289,6 +320,11 @@ std::string TrainerBase::not_recorded() const {
   std::string why = not_recorded_;
   for (const auto& s : slots_)
     if (why.empty() && s != nullptr) why = s->refused;
+  if (why.empty() && dropped_ != 0)
+    why = fmt::format(
+        "batches come in more shapes than the {} that are kept: {} dropped so far, and a shape that comes back is "
+        "recorded again. Raise TrainerOptions::shapes, or pad batches to fewer shapes",
+        slots_.size(), counted(dropped_, "recording"));
   return why;
 }
 
@@ -312,7 +348,7 @@ double TrainerBase::mean_loss() {
   sum_.fill(0);
   std::uint64_t count = steps_ - summed_from_;
   // From a step that was not finite on nothing was added.
-  if (const std::uint64_t bad = options_.check_finite ? bad_.item<std::uint64_t>() / most_shapes : 0)
+  if (const std::uint64_t bad = options_.check_finite ? bad_.item<std::uint64_t>() / slots_.size() : 0)
     count -= std::min(count, steps_ + 1 - bad);
   if (precision_.scales()) {
     count -= std::min(count, left_out_.item<std::uint64_t>());

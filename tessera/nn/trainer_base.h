@@ -21,9 +21,15 @@ struct TrainerOptions {
   std::optional<double> clip_norm = {};   ///< clip_gradient_norm of each update
   std::optional<double> clip_value = {};  ///< clip_gradient_value of each update, before its norm
   std::int64_t accumulate = 1;            ///< steps whose mean gradient makes one update
-  /// Steps are recorded (device/queue/sequence.h) for each shape of a batch, when it comes for the second time, and
-  /// replayed from the third; of the last four shapes. Results are the same bits.
+  /// Steps are recorded (device/queue/checked_sequence.h) for each shape of a batch, when it comes for the second and
+  /// third time, and replayed from the fourth. Results are the same bits. A replay does not call the loss, so it does
+  /// not see the host: the two recordings are compared, and later, each 64 steps at the latest, a step that is run
+  /// again is compared with the recording. Where they differ steps are not recorded from then on, and not_recorded()
+  /// says why. A Generator in the loss draws in each replay, too.
   bool recorded = true;
+  /// How many shapes of batches are kept, each with an array of each of the batch's and its recording. Of more the one
+  /// that was used longest ago is dropped, and not_recorded() says so.
+  std::int64_t shapes = 32;
   /// A step whose loss or gradient is not finite changes nothing, nor does any later one, until check().
   bool check_finite = true;
   /// What the model computes in (nn/precision.h). With a loss scale, f16's, a step whose loss or gradient is not finite
@@ -78,7 +84,7 @@ class TrainerBase {
   std::vector<Array> snapshot() const;
   void restore(std::span<const Array> values);
 
-  /// Why steps are not recorded, or empty. Where memory did not suffice, recording is tried again: after 8 steps, then
+  /// Why steps, or some of them, are not recorded, or empty. Where memory did not suffice, recording is tried again: after 8 steps, then
   /// after 16, and so on to each 64.
   std::string not_recorded() const;
   std::uint64_t replays() const { return replays_; }  ///< steps that were replayed
@@ -94,7 +100,6 @@ class TrainerBase {
   std::map<std::string, std::string> load(const std::string& path);
 
  protected:
-  static constexpr std::size_t most_shapes = 4;
   /// Takes the loss and the arrays of the gradient, which it may change.
   using UseGradient = std::function<void(Array loss, const detail::Parts& gradient)>;
 
@@ -111,6 +116,7 @@ class TrainerBase {
   /// Of the replica of this number.
   TrainingOptions mode_of(std::size_t replica) const;
   Array step_arrays(std::span<const Array> batch);
+  std::size_t shapes() const { return slots_.size(); }
 
  private:
   // Of a typed trainer. A slot is a shape of batches, with arrays of its own that each batch is copied into.
@@ -125,7 +131,10 @@ class TrainerBase {
   void fill(Slot& slot, std::span<const Array> batch);
   void work(Slot& slot, bool update);
   void run(Slot& slot, bool update);
-  void record(Slot& slot, bool update);
+  void run_recorded(Slot& slot, bool update);
+  void drop_recordings();
+  /// Why steps are not recorded from a step on that differs; a warning if there were unchecked replays.
+  std::string differs(const std::string& difference, std::uint64_t unchecked) const;
   void note_loss(Slot& slot, const Array& loss, const Array& finite);
   std::vector<std::pair<std::string, Array>> kept();
 
@@ -145,13 +154,14 @@ class TrainerBase {
 
   // On the device, each of one element.
   Array counter_;   ///< u64: the number of the step that runs, from 1
-  Array bad_;       ///< u64: 0, or of the first step that was not finite its number times most_shapes, plus its slot
+  Array bad_;       ///< u64: 0, or of the first step that was not finite its number times slots_.size(), plus its slot
   Array sum_;       ///< of losses since the last mean_loss()
   Array left_out_;  ///< u64: how many of those had a loss that is not finite; with a loss scale
   std::vector<Array> summed_;  ///< gradients of the steps of this update; with accumulate
   std::vector<std::unique_ptr<Slot>> slots_;
   std::unique_ptr<Recorded> recorded_;
   std::string not_recorded_;
+  std::uint64_t dropped_ = 0;  ///< slots, in favour of other shapes
   bool wrote_ = false;  ///< in this step: it cannot be begun again
 };
 

@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "tessera/device/queue/sequence.h"
+#include "tessera/device/queue/checked_sequence.h"
 #include "tessera/nn/trainer_base.h"
 
 namespace tessera {
@@ -13,7 +13,7 @@ struct TrainerBase::Slot {
   /// Steps that make an update, and those that only add their gradient.
   struct Kind {
     bool seen = false;  ///< run once: what is made on first need is there
-    Sequence sequence;
+    CheckedSequence sequence;
   };
   std::size_t index = 0;
   std::vector<Array> arrays;  ///< each batch is copied here

@@ -269,6 +269,7 @@ TEST(Observer, SeesEachPublicOperationOnce) {
 const std::set<std::string> others = {
     "array",    "memory",          "parts",    "take",        "eval",        "from_bytes", "with_view", "cross_entropy",
     "mse_loss", "bce_with_logits", "accuracy", "noted_state", "predict",     "in_parts",   "step",      "loss_of",
+    "step_number",
     "snapshot", "step_arrays",     "scaled",   "inverse",     "at_smallest", "copies"};
 
 TEST(Observer, IsTestedWithEveryFunctionOfInstalledHeaders) {

@@ -21,32 +21,48 @@ using test::OnEveryDevice;
 using test::values;
 TESSERA_ON_EVERY_DEVICE();
 
-TEST_P(OnEveryDevice, OfMoreThanFourShapesTheOldestIsDroppedAndMemoryGoesBack) {
+TEST_P(OnEveryDevice, OfMoreShapesThanAreKeptTheOldestIsDroppedAndMemoryGoesBack) {
   const test::Network model = test::network();
   const auto run = [&](bool recorded, const auto& look) {
-    Trainer<test::Network> trainer(model, Adam(model, {.lr = 1e-2}), test::loss_of, {.recorded = recorded});
+    Trainer<test::Network> trainer(model, Adam(model, {.lr = 1e-2}), test::loss_of,
+                                   {.recorded = recorded, .shapes = 4});
     const auto steps = [&](std::initializer_list<std::int64_t> sizes) {
       const std::uint64_t before = trainer.replays();
       for (const std::int64_t size : sizes)
-        for (int i = 0; i < 3; ++i) trainer.step(test::data(size));
+        for (int i = 0; i < 4; ++i) trainer.step(test::data(size));
       trainer.check(), trim(GetParam());
       look(trainer.replays() - before, memory_stats(GetParam()).live_bytes);
     };
-    steps({1200, 1300, 1400, 1500});  // run, recorded, replayed
-    steps({1300});                    // now 1200 is the oldest
+    steps({1200, 1300, 1400, 1500});  // run, recorded twice, replayed
+    EXPECT_EQ(trainer.not_recorded().empty(), recorded);
+    steps({1300});                    // compared, replayed twice, compared; now 1200 is the oldest
     steps({16, 17, 18});              // in place of 1200, 1400 and 1500
     steps({1300});                    // which is still there
     steps({1200});                    // in place of 16, and new
     steps({20, 21, 22, 23});
+    if (recorded) test::expect_has(trainer.not_recorded(), {"more shapes than the 4", "8 recordings", "TrainerOptions::shapes"});
     return values(trainer.model());
   };
   std::vector<std::uint64_t> replays, live;
   const auto got =
       run(true, [&](std::uint64_t n, std::uint64_t bytes) { replays.push_back(n), live.push_back(bytes); });
-  EXPECT_EQ(replays, (std::vector<std::uint64_t>{4, 3, 3, 3, 1, 4}));
+  EXPECT_EQ(replays, (std::vector<std::uint64_t>{4, 2, 3, 4, 1, 4}));
   EXPECT_LT(live[2], live[0]) << "three large ones have gone";
   EXPECT_LT(live[5], live[0] / 2) << "all large ones have gone";
   EXPECT_EQ(got, run(false, [](std::uint64_t n, std::uint64_t) { EXPECT_EQ(n, 0u); }));
+}
+
+TEST_P(OnEveryDevice, ManyShapesInTurnAreReplayed) {
+  const test::Network model = test::network();
+  const auto run = [&](bool recorded) {
+    Trainer<test::Network> trainer(model, Adam(model, {.lr = 1e-2}), test::loss_of, {.recorded = recorded});
+    for (int round = 0; round < 5; ++round)
+      for (std::int64_t size = 4; size < 16; ++size) trainer.step(test::data(size));
+    EXPECT_EQ(trainer.not_recorded().empty(), recorded);
+    EXPECT_EQ(trainer.replays(), recorded ? 12u : 0u);  // each is run, recorded twice, replayed and compared
+    return values(trainer.model());
+  };
+  EXPECT_EQ(run(true), run(false));
 }
 
 TEST_P(OnEveryDevice, BatchesOfSeveralDtypesHaveALossOfTheirOwn) {
@@ -166,8 +182,8 @@ TEST_P(OnEveryDevice, ATableHasARowForEachFewStepsAndGoesOn) {
   const test::Folder folder;
   const auto run = [&, x = x, y = y](const std::string& name, std::uint64_t steps, bool resume) {
     const std::string checkpoint = folder / (name + ".safetensors");
-    const auto keep = [&, checkpoint](std::uint64_t step) {
-      if (step == 7) std::filesystem::copy_file(checkpoint, folder / "of step 6");
+    const auto keep = [&, checkpoint, steps](std::uint64_t step) {
+      if (step == steps) std::filesystem::copy_file(checkpoint, folder / ("before step " + std::to_string(step)));
       return true;
     };
     const auto pause = [](std::uint64_t step) {  // so long that the loss is asked for between two rows
@@ -199,13 +215,16 @@ TEST_P(OnEveryDevice, ATableHasARowForEachFewStepsAndGoesOn) {
   std::vector<std::string> steps;
   for (const std::string& row : rows) steps.push_back(row.substr(0, row.find(',')) + (row.ends_with(',') ? "" : "+"));
   EXPECT_EQ(steps, (std::vector<std::string>{"step+", "2", "4+", "5+", "6", "8+", "10", "10+", "12+"}));
-  // Cut behind a checkpoint: what was told after it is told again.
-  run("part", 7, false);
-  EXPECT_EQ(told(folder / "part.csv").back().substr(0, 2), "7,");
-  std::filesystem::rename(folder / "of step 6", folder / "part.safetensors");
-  const auto resumed = run("part", 12, true);
-  EXPECT_EQ(values(resumed.model), values(whole.model));
-  EXPECT_EQ(told(folder / "part.csv"), rows);
+  // Cut behind a checkpoint, of step 6 or of step 3, which is between two rows: what was told after it is told again.
+  for (const char* const cut : {"7", "4"}) {
+    std::filesystem::remove(folder / "part.csv");
+    run("part", static_cast<std::uint64_t>(*cut - '0'), false);
+    EXPECT_EQ(told(folder / "part.csv").back().substr(0, 2), std::string(cut) + ",");
+    std::filesystem::rename(folder / (std::string("before step ") + cut), folder / "part.safetensors");
+    const auto resumed = run("part", 12, true);
+    EXPECT_EQ(values(resumed.model), values(whole.model));
+    EXPECT_EQ(told(folder / "part.csv"), rows) << cut;
+  }
 }
 
 TEST_P(OnEveryDevice, EarlyStoppingGoesOnWhereItWasAfterAResume) {

@@ -18,7 +18,7 @@ const test::DocsPage& page() {
   return one;
 }
 
-TEST(TrainingDocs, EveryBlockIsCompiledHere) { page().expect_blocks_in("tests/nn/training_docs_test.cpp", 15); }
+TEST(TrainingDocs, EveryBlockIsCompiledHere) { page().expect_blocks_in("tests/nn/training_docs_test.cpp", 16); }
 
 // What follows stands on the page as it stands here.
 // clang-format off
@@ -192,7 +192,20 @@ Net now = trainer.trained();
 
   EXPECT_GT(accuracy(now(points), inside).item<float>(), 0.9f);
   EXPECT_EQ(trainer.steps(), 40u);
-  EXPECT_GT(trainer.replays(), 30u);
+  EXPECT_GT(trainer.replays(), 25u);
+
+Generator noise(7);
+Trainer<Net> noisy(net, Adam(net, {.lr = 1e-2}), [&](const Net& m, const auto& batch) {
+  const auto& [x, y] = batch;
+  Array h = m(x + noise.normal(x.shape(), 0, 0.01));
+  Array weight = minimum(step_number() / 1000.0, 1.0);
+  return cross_entropy(h, y) + weight * mean(h * h);
+});
+for (const auto& batch : batches(points, inside, {.size = 64})) noisy.step(batch);
+
+  EXPECT_EQ(noise.offset(), 8u * 64 * 2 / 4);
+  EXPECT_GT(noisy.replays(), 0u);
+  EXPECT_EQ(noisy.not_recorded(), "");
 }
 
 TEST(TrainingDocs, MixedPrecision) {
