@@ -7,6 +7,7 @@
 #include "tessera/array/extremes.h"
 #include "tessera/array/operation.h"
 #include "tessera/array/repeated_operation.h"
+#include "tessera/device/launch/block_threads.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/ir/semantics.h"
 
@@ -40,7 +41,7 @@ struct Spec {
   std::size_t hash() const { return structure->hash(); }
 };
 
-constexpr std::uint32_t block_threads = 256;
+constexpr std::uint32_t most_threads = 256;  // of a block along memory
 // On `cpu` a block's threads are vectors one after the other: along memory one vector, which goes over it in order.
 constexpr std::uint32_t row_threads = 256;
 constexpr int rows_together = 16;
@@ -514,16 +515,17 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
     s.form = along_memory && total >= 32       ? (vectors ? few_each : block_each)
              : vectors && inner >= row_threads ? rows_each
                                                : thread_each;
-  s.threads = !in_blocks(s.form) ? 0
-              : s.form == rows_each
-                  ? static_cast<std::uint16_t>(row_threads)
-                  : static_cast<std::uint16_t>(vectors ? device_info(device).can.subgroup_widths[0] : block_threads);
+  const Capabilities& can = device_info(device).can;
+  s.threads = static_cast<std::uint16_t>(!in_blocks(s.form)    ? 0
+                                         : s.form == rows_each ? row_threads
+                                         : vectors             ? can.subgroup_widths[0]
+                                                               : block_threads(can, most_threads));
   s.reduction = static_cast<std::uint8_t>(request.op);
   s.accumulator = request.accumulator;
 
   // Few results of many elements each: parts in parallel first, then the parts.
   const bool columns = s.form == thread_each || s.form == rows_each || s.form == position_each;
-  const std::int64_t lanes = columns ? results : results * block_threads;
+  const std::int64_t lanes = columns ? results : results * most_threads;
   std::int64_t parts = 1;
   if (!request.position && lanes < 16384 && total > 4096)
     parts = std::clamp<std::int64_t>(std::min(total / 2048, 16384 / lanes), 1, 256);

@@ -5,6 +5,7 @@
 
 #include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"
+#include "tessera/device/launch/block_threads.h"
 #include "tessera/device/launch/kernel.h"
 
 namespace tessera {
@@ -70,8 +71,9 @@ ir::Function trace_running_sum(const Spec& spec) {
   return builder.finish();
 }
 
-std::uint32_t block_threads(Device device) {
-  return blocks_are_vectors(device.backend) ? device_info(device).can.subgroup_widths[0] : 256;
+std::uint32_t threads_of(Device device) {
+  const Capabilities& can = device_info(device).can;
+  return blocks_are_vectors(device.backend) ? can.subgroup_widths[0] : block_threads(can, 256);
 }
 
 }  // namespace
@@ -88,7 +90,7 @@ Array detail::running_sum(const Array& a, const AlongAxis& axis, DType sums, boo
   const std::int64_t part = (axis.extent + parts - 1) / parts;
   parts = (axis.extent + part - 1) / part;
   static auto& family = *new KernelFamily<Spec>(trace_running_sum);
-  Spec spec{a.dtype(), sums, block ? block_threads(device) : 0, exclusive, parts > 1, false};
+  Spec spec{a.dtype(), sums, block ? threads_of(device) : 0, exclusive, parts > 1, false};
   const auto launch = [&](const Array& to, const Array* carry) {
     const auto o = static_cast<std::uint64_t>(axis.outer), p = static_cast<std::uint64_t>(parts);
     std::vector<LaunchArgument> args = {a.view()};

@@ -220,11 +220,12 @@ ir::Function trace_attention(const AttentionSpec& spec) {
 }
 
 AttentionSpec choose_attention(const Tiles& tiles, DType cache, std::int64_t head_size, std::int64_t queries) {
-  AttentionSpec s{AttentionSpec::vectors, cache, static_cast<std::uint32_t>(head_size), 16};
+  AttentionSpec s{AttentionSpec::vectors, cache, static_cast<std::uint32_t>(head_size),
+                  std::min(tiles.block_limit, 16u)};
   if (queries >= 8)
     s.form = AttentionSpec::tokens, s.converted = tiles.vectors && cache == DType::f16;
   else if (!tiles.vectors)
-    s.form = AttentionSpec::positions, s.threads = 64;
+    s.form = AttentionSpec::positions, s.threads = std::min(tiles.block_limit, 64u);
   return s;
 }
 

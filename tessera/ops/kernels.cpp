@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ops/kernels.h"
 
+#include "tessera/device/launch/block_threads.h"
+
 namespace tessera::ops {
 
 Tiles tiles_of(Device device) {
@@ -9,7 +11,7 @@ Tiles tiles_of(Device device) {
   t.f16 = info.can.f16;
   t.matrix_f16 = info.can.matrix_f16, t.matrix_bf16 = info.can.matrix_bf16;
   t.subgroup = info.can.subgroup_widths.empty() ? 1 : info.can.subgroup_widths[0];
-  t.block_limit = info.can.max_block_threads;
+  t.block_limit = block_threads(info.can, 1024);
   t.compute_units = info.compute_units;
   t.shared_bytes = info.can.shared_bytes;
   if (info.kind == DeviceKind::discrete_gpu || info.kind == DeviceKind::integrated_gpu) {
@@ -20,6 +22,8 @@ Tiles tiles_of(Device device) {
     // Sums of this many tokens, and the words of a weight, stay in registers: 32 of them with 512-bit vectors.
     t.tokens = width >= 16 ? 16 : 4;
   }
+  t.rows = std::min(t.rows, t.block_limit), t.slices = std::min(t.slices, t.block_limit / t.rows);
+  t.block = std::min(t.block, t.block_limit);
   return t;
 }
 

@@ -26,7 +26,7 @@ struct Tiles {
   bool f16 = false;          ///< the device converts 16-bit floats
   bool matrix_f16 = false, matrix_bf16 = false;  ///< it has matrix units for these
   std::uint32_t subgroup = 1;                    ///< threads of one
-  std::uint32_t block_limit = 1024;              ///< threads of a block, at most
+  std::uint32_t block_limit = 1024;              ///< threads of a block, at most: a power of two
   std::uint32_t compute_units = 0;               ///< blocks that run at once at the least; 0: not known
   std::uint64_t shared_bytes = 32768;            ///< of a block
 };

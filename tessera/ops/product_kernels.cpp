@@ -429,7 +429,8 @@ ProductSpec choose_product(const Tiles& tiles, ProductSpec s, std::int64_t m, st
     return s;
   }
   if (choose_fragments(tiles, s, m, n, batch)) return s;
-  s.tx = 16;
+  s.tx = std::min(tiles.block_limit, 16u);
+  const std::uint32_t rows_limit = tiles.block_limit / s.tx;  // threads along m
   const std::uint32_t fit = n <= 16 ? 1 : n <= 32 ? 2 : 3;
   if (m <= 4) {  // b is read once, whatever its strides
     s.tm = m <= 1 ? 1 : m <= 2 ? 2 : 4, s.tn = fit;
@@ -440,10 +441,10 @@ ProductSpec choose_product(const Tiles& tiles, ProductSpec s, std::int64_t m, st
     return s;
   }
   if (m <= 16 && n <= 16) {
-    s.ty = 4, s.tm = 1, s.tn = 1, s.bk = 16, s.pad = 1, s.stage_a = s.stage_b = true;
+    s.ty = std::min(rows_limit, 4u), s.tm = 1, s.tn = 1, s.bk = 16, s.pad = 1, s.stage_a = s.stage_b = true;
     return s;
   }
-  s.ty = 16, s.tm = 4, s.tn = 4, s.bk = 16, s.pad = 1, s.stage_a = s.stage_b = true;
+  s.ty = std::min(rows_limit, 16u), s.tm = 4, s.tn = 4, s.bk = 16, s.pad = 1, s.stage_a = s.stage_b = true;
   if (s.sum == DType::f64 || s.sum == DType::i64 || s.sum == DType::u64) s.tm = s.tn = 2;
   return s;
 }

@@ -47,7 +47,7 @@ Array rms_norm_back(const Backward& b, float epsilon) {
 
 std::uint32_t ops::row_threads(Device device, std::int64_t columns) {
   const std::uint32_t most = tiles_of(device).block;
-  return columns <= 64 ? 16 : columns <= 1024 ? std::min(most, 64u) : most;
+  return columns <= 64 ? std::min(most, 16u) : columns <= 1024 ? std::min(most, 64u) : most;
 }
 
 Array rms_norm(const Array& x, const Array& weight, float epsilon) {

@@ -77,7 +77,7 @@ ir::Function trace_sparse_row(const SparseRowSpec& s) {
 
 SparseRowSpec choose_sparse_row(const Tiles& tiles, std::int64_t outputs, std::int64_t inputs) {
   SparseRowSpec s;
-  s.lanes = tiles.vectors ? vector_lanes(tiles, DType::f32) : 16;
+  s.lanes = tiles.vectors ? vector_lanes(tiles, DType::f32) : std::min(tiles.block_limit, 16u);
   // As many sums as fill half of the registers, but a block for each core.
   const std::int64_t most = s.lanes >= 16 ? 16 : 8, units = std::max<std::int64_t>(tiles.compute_units, 1);
   s.vectors = static_cast<std::uint32_t>(

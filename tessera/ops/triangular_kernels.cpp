@@ -114,7 +114,7 @@ ir::Function trace_solve(const SolveSpec& s) {
 }
 
 SolveSpec choose_solve(const Tiles& tiles, DType dtype, bool b_unit) {
-  SolveSpec s{dtype, 32, 4, 1, 64};
+  SolveSpec s{dtype, std::min(tiles.block_limit, 32u), 4, 1, 64};
   if (tiles.vectors) {
     s.b_unit = b_unit;
     s.lanes = vector_lanes(tiles, dtype);
@@ -237,7 +237,7 @@ ir::Function trace_cholesky(const CholeskySpec& s) {
 }
 
 CholeskySpec choose_cholesky(const Tiles& tiles, DType dtype) {
-  CholeskySpec s{dtype, 32, 4, 1, 64};
+  CholeskySpec s{dtype, std::min(tiles.block_limit, 32u), 4, 1, 64};
   if (tiles.vectors) {
     s.lanes = vector_lanes(tiles, dtype);
     s.tm = tiles.tokens >= 8 ? 8 : 4, s.tn = 2, s.size = 64;

@@ -160,6 +160,34 @@ TEST(Tiles, OfProductsByPanelsFitTheirBlocksOnEveryProcessor) {
               }
 }
 
+TEST(Tiles, FitTheBlocksOfTheDevice) {
+  for (const std::uint32_t limit : {1u, 2u, 8u, 16u, 32u, 64u, 128u, 256u, 1024u}) {
+    ops::Tiles tiles{.block = std::min(limit, 256u), .block_limit = limit};
+    for (const DType t : {DType::f32, DType::f64, DType::i64})
+      for (const std::int64_t m : {1, 4, 16, 64, 1000})
+        for (const std::int64_t n : {1, 4, 16, 40, 1000})
+          for (const bool along_k : {false, true}) {
+            ops::ProductSpec s{t, t, t, t};
+            s.a_unit_k = true, s.b_unit_n = !along_k, s.b_unit_k = along_k;
+            s = ops::choose_product(tiles, s, m, n, 2000, 1);
+            EXPECT_LE(std::max(s.tx, 1u) * s.ty, limit) << m << " " << n << " " << along_k;
+            EXPECT_EQ(s.bk % std::max(s.tx, 1u), 0u) << "staging copies whole rows of threads";
+          }
+    for (const std::int64_t tokens : {1, 64})
+      EXPECT_LE(ops::choose_attention(tiles, DType::f16, 64, tokens).threads, limit);
+    EXPECT_LE(ops::choose_solve(tiles, DType::f32, true).lanes, limit);
+    EXPECT_LE(ops::choose_cholesky(tiles, DType::f32).lanes, limit);
+  }
+  for (const Device device : devices()) {
+    const ops::Tiles tiles = ops::tiles_of(device);
+    const std::uint32_t limit = device_info(device).can.max_block_threads;
+    EXPECT_LE(tiles.rows * tiles.slices, limit) << to_string(device);
+    EXPECT_LE(tiles.block, limit) << to_string(device);
+    for (const CatalogueKernel& k : kernel_catalogue(device))
+      EXPECT_LE(k.function.threads_per_block(), limit) << to_string(device) << " " << k.name;
+  }
+}
+
 TEST(Tiles, OfProductsByFragments) {
   using ops::ProductSpec;
   ops::Tiles gpu{.rows = 32, .tokens = 4, .slices = 4, .block = 256};

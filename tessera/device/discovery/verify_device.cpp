@@ -3,21 +3,25 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "tessera/base/os/fork.h"
+#include "tessera/device/launch/block_threads.h"
 #include "tessera/ir/value.h"
 
 namespace tessera {
 namespace {
 
 constexpr std::uint64_t elements = 1000;
-constexpr std::uint32_t threads = 64;
-constexpr std::uint64_t blocks = (elements + threads - 1) / threads;
+constexpr std::uint32_t most_threads = 64;  // of a block
 
-/// Each block reverses its 64 elements through shared memory, then y = 2 x + 1; the last block is not full.
-ir::Function trace() {
+/// Each block reverses its elements, one a thread, through shared memory, then y = 2 x + 1; the last one is not full.
+ir::Function trace(std::uint32_t threads) {
   ir::Builder builder(verify_kernel_name, ir::KernelKind::block, {threads, 1, 1});
   ir::Builder::Scope scope(builder);
   const auto x = ir::buffer_param("x", DType::f32, ir::Access::read);
@@ -27,13 +31,39 @@ ir::Function trace() {
   const ir::Value i = ir::global_id();
   tile.store(t, x.load_if(i < x.size(), i, 0.0f));
   ir::barrier();
-  const ir::Value from = ir::Operand(std::int64_t{threads - 1}) - t;
+  const ir::Value from = ir::Operand(std::int64_t{threads} - 1) - t;
   ir::if_(i < y.size(), [&] { y.store(i, tile.load(from) * 2.0f + 1.0f); });
   return builder.finish();
 }
 
+/// y = a softmax over each block, plus cos and tanh, plus a sum of products over the block's elements; full blocks
+/// only.
+ir::Function trace_functions(std::uint32_t threads) {
+  ir::Builder builder("tessera_verify_functions", ir::KernelKind::block, {threads, 1, 1});
+  ir::Builder::Scope scope(builder);
+  const auto x = ir::buffer_param("x", DType::f32, ir::Access::read);
+  const auto y = ir::buffer_param("y", DType::f32, ir::Access::read_write);
+  const auto tile = ir::shared(DType::f32, threads);
+  const ir::Value t = ir::thread_id(), i = ir::global_id(), v = x.load(i);
+  tile.store(t, v);
+  const ir::Value e = ir::exp(v - ir::block_max(v)), share = e / ir::block_sum(e);
+  ir::barrier();
+  const ir::Variable sum(DType::f32, 0);
+  ir::for_(0, static_cast<int>(threads), [&](ir::Value k) {
+    sum.set(ir::fma(tile.load(k), x.load(i - t + (k + t) % static_cast<int>(threads)), sum.get()));
+  });
+  y.store(i, share + ir::cos(v) + ir::tanh(v) + sum.get());
+  return builder.finish();
+}
+
+std::uint32_t threads_on(const DriverDevice& device) { return block_threads(device.info().can, most_threads); }
+
+/// For 64 threads a block, 32, ... and 1.
 struct Traced {
-  const ir::Function kernel = trace();
+  std::vector<ir::Function> kernels;
+  Traced() {
+    for (std::uint32_t threads = most_threads; threads != 0; threads /= 2) kernels.push_back(trace(threads));
+  }
 };
 
 /// Gives memory back on every way out.
@@ -45,27 +75,36 @@ struct Block {
   Block(const Block&) = delete;
 };
 
-}  // namespace
-
-std::string verify_device(DriverDevice& device, KernelCounters* counters) {
-  static constinit os::PerProcess<Traced> traced;
-  std::vector<float> x(elements), y(elements);
-  for (std::uint64_t i = 0; i < elements; ++i) x[i] = static_cast<float>(i) * 0.25f - 100.0f;
-  const std::size_t bytes = elements * sizeof(float);
-  Block from(device, bytes), to(device, bytes);
-  const CompileRequest request{&traced->kernel, Variant{}};
-  const auto kernel = counters != nullptr ? std::move(make_kernels(device, std::span(&request, 1), *counters)[0].kernel)
-                                          : std::move(device.compile(std::span(&request, 1)).at(0));
+/// Runs it in blocks of `threads` on x, and reads y.
+void run(DriverDevice& device, LoadedKernel& kernel, std::uint32_t threads, const std::vector<float>& x,
+         std::vector<float>& y) {
+  const std::size_t bytes = x.size() * sizeof(float);
+  const Block from(device, bytes), to(device, bytes);
   const auto queue = device.make_queue();
   queue->upload(from.allocation, 0, x.data(), bytes);
   const std::uint32_t poison = 0x7fc0dead;  // a NaN: what is not written shows
   queue->fill(to.allocation, 0, bytes, std::as_bytes(std::span(&poison, 1)));
-  const std::array arguments = {Argument{.allocation = &from.allocation, .elements = elements},
-                                Argument{.allocation = &to.allocation, .elements = elements}};
-  queue->launch(*kernel, {blocks, 1, 1}, arguments);
+  const std::array arguments = {Argument{.allocation = &from.allocation, .elements = x.size()},
+                                Argument{.allocation = &to.allocation, .elements = x.size()}};
+  queue->launch(kernel, {(x.size() + threads - 1) / threads, 1, 1}, arguments);
   if (const auto event = queue->record()) event->wait();  // later work waits for events, so that is tried too
+  y.resize(x.size());
   queue->download(y.data(), to.allocation, 0, bytes);
   queue->finish();
+}
+
+}  // namespace
+
+std::string verify_device(DriverDevice& device, KernelCounters* counters) {
+  static constinit os::PerProcess<Traced> traced;
+  const std::uint32_t threads = threads_on(device);
+  std::vector<float> x(elements), y;
+  for (std::uint64_t i = 0; i < elements; ++i) x[i] = static_cast<float>(i) * 0.25f - 100.0f;
+  const ir::Function& function = traced->kernels[static_cast<std::size_t>(std::countr_zero(most_threads / threads))];
+  const CompileRequest request{&function, Variant{}};
+  const auto kernel = counters != nullptr ? std::move(make_kernels(device, std::span(&request, 1), *counters)[0].kernel)
+                                          : std::move(device.compile(std::span(&request, 1)).at(0));
+  run(device, *kernel, threads, x, y);
   for (std::uint64_t i = 0; i < elements; ++i) {
     const std::uint64_t source = i / threads * threads + (threads - 1 - i % threads);
     const float expected = (source < elements ? x[source] : 0.0f) * 2.0f + 1.0f;  // exact in f32
@@ -73,6 +112,32 @@ std::string verify_device(DriverDevice& device, KernelCounters* counters) {
       return fmt::format("the first kernel computed wrongly: element {} of {} is {}, expected {}", i, elements, y[i],
                          expected);
     }
+  }
+  return {};
+}
+
+std::string verify_compiler(DriverDevice& device) {
+  if (const std::string wrong = verify_device(device); !wrong.empty()) return wrong;
+  const std::uint32_t threads = threads_on(device);
+  std::vector<float> x(std::size_t{threads} * 4), y;
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 37) * 0.1f - 1.7f;
+  const ir::Function function = trace_functions(threads);
+  const CompileRequest request{&function, Variant{}};
+  const auto kernel = std::move(device.compile(std::span(&request, 1)).at(0));
+  run(device, *kernel, threads, x, y);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t t = i % threads;
+    const float* const block = x.data() + (i - t);
+    const double largest = *std::max_element(block, block + threads);
+    double total = 0, products = 0;
+    for (std::size_t k = 0; k < threads; ++k) {
+      total += std::exp(block[k] - largest);
+      products += double{block[k]} * block[(k + t) % threads];
+    }
+    const double expected = std::exp(x[i] - largest) / total + std::cos(x[i]) + std::tanh(x[i]) + products;
+    if (!(std::abs(y[i] - expected) <= 1e-3))
+      return fmt::format("a kernel of functions computed wrongly: element {} of {} is {}, expected {}", i, x.size(),
+                         y[i], expected);
   }
   return {};
 }

@@ -13,6 +13,10 @@ namespace tessera {
 /// `counters` the kernel may come from disk; without, the device's compiler is tried too.
 std::string verify_device(DriverDevice& device, KernelCounters* counters = nullptr);
 
+/// The same with a second kernel, for a process of its own: functions, reductions and a loop over shared memory, on
+/// which compilers have been seen to abort or to compute wrongly though they build the first.
+std::string verify_compiler(DriverDevice& device);
+
 /// The kernel's name, by which drivers and logs know it.
 inline constexpr const char* verify_kernel_name = "tessera_verify";
 

@@ -121,6 +121,7 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
 
   for (DType t : {DType::f32, DType::f16, DType::bf16}) {
     for (std::uint32_t threads : {16u, 64u, tiles.block}) {
+      if (threads > tiles.block_limit) continue;
       add("rms_norm_" + text(t) + "_" + std::to_string(threads), trace_rms_norm({t, DType::f32, threads}));
       add("softmax_" + text(t) + "_" + std::to_string(threads), trace_softmax({t, t, threads}));
     }
@@ -133,10 +134,11 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
     for (DType cache : {DType::f32, DType::f16})
       add("cache_store_" + text(t) + "_" + text(cache), trace_cache_store({t, cache}));
   }
+  const std::uint32_t row_threads = std::min(tiles.block_limit, 64u);
   for (const bool causal : {false, true})
-    add(causal ? "causal_scores" : "scores", trace_scores({DType::f32, 64, causal}));
-  add("softmax_back", trace_softmax_back({DType::f32, DType::f32, 64}));
-  add("rms_norm_back", trace_rms_norm_back({DType::f32, DType::f32, 64}));
+    add(causal ? "causal_scores" : "scores", trace_scores({DType::f32, row_threads, causal}));
+  add("softmax_back", trace_softmax_back({DType::f32, DType::f32, row_threads}));
+  add("rms_norm_back", trace_rms_norm_back({DType::f32, DType::f32, row_threads}));
   for (DType cache : {DType::f32, DType::f16})
     for (std::int64_t head_size : {64, 80})
       for (std::int64_t tokens : {1, 64})
