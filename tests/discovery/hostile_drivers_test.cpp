@@ -69,6 +69,8 @@ std::vector<Mode> opencl_modes() {
   for (const char* name :
        {"crash_context", "crash_build", "crash_launch", "crash_read", "crash_finish", "crash_releasemem"})
     all.push_back({name, Computes::no, dead, {"SIGSEGV (signal 11)", "first kernel"}});
+  all.push_back({"abort_functions", Computes::no, dead, {"SIGABRT (signal 6)", "first kernel"}});
+  all.push_back(works("abort_optimising"));
   all.push_back({"exit_build", Computes::no, dead, {"ended the process", "(exit code 0)", "first kernel"}});
   for (const char* name : {"hang_context", "hang_build", "hang_launch", "hang_read", "hang_finish", "hang_waitevents"})
     all.push_back({name, Computes::no, hung, {"within", "first kernel"}});

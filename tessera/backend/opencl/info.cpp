@@ -2,7 +2,9 @@
 // What a device says of itself, as DeviceInfo, dialect and build options.
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -53,6 +55,18 @@ std::string platform_text(PlatformId platform, std::uint32_t what) {
   if (api().get_platform_info(platform, what, size, s.data(), nullptr) != success) return "";
   s.resize(std::min(s.find('\0'), s.size()));
   return s;
+}
+
+/// The whole number behind a word; 0 if there is none.
+int number_after(const std::string& text, std::string_view word) {
+  const std::size_t at = text.find(word);
+  return at == text.npos ? 0 : std::atoi(text.c_str() + at + word.size());
+}
+/// PoCL before 7 on LLVM 18 and later ends the process with "Instruction Combining did not reach a fixpoint" for many
+/// kernels (pocl/pocl#1608), unless it optimises nothing. `version` is CL_PLATFORM_VERSION.
+bool aborts_when_it_optimises(const std::string& version) {
+  const int pocl = std::max(number_after(version, "PoCL "), number_after(version, "pocl "));
+  return pocl > 0 && pocl < 7 && number_after(version, "LLVM ") >= 18;
 }
 
 /// The features of its OpenCL C (version 3.0 on), a blank on either side of each.
@@ -164,6 +178,7 @@ DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
       facts.dialect.subgroups || can.int8_dot ? (three ? "-cl-std=CL3.0" : "-cl-std=CL2.0") : "-cl-std=CL1.2";
   if (ask.number<Bits>(single_fp_config) & fp_correctly_rounded_divide_sqrt)
     facts.build_options += " -cl-fp32-correctly-rounded-divide-sqrt";
+  if (aborts_when_it_optimises(platform_text(platform, platform_version))) facts.build_options += " -cl-opt-disable";
   facts.largest_allocation = ask.number<std::uint64_t>(max_mem_alloc_size);
   info.blas = backend::first_found("CLBlast", clblast_candidates());
   if (info.kind == DeviceKind::cpu && !info.blas.starts_with("no "))

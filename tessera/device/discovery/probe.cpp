@@ -284,13 +284,13 @@ std::optional<Trial> try_in_probe(const fs::path& program, Backend backend, cons
 
 namespace {
 
-/// Opens one device as the program would, and runs the program's first kernel on it.
+/// Opens one device as the program would, and runs the program's first kernel and one of functions on it.
 Json try_here(Driver& driver, int index) {
   const char* end = "error";
   std::string text;
   try {
     DriverDevice* const device = driver.open(index).release();  // the program does not give it back either
-    text = verify_device(*device);
+    text = verify_compiler(*device);
     end = text.empty() ? "works" : "wrong";
   } catch (const OutOfMemory& e) {
     end = "memory", text = e.what();

@@ -4,6 +4,8 @@
 // deviceinfo, context, build, launch, read, finish, waitevents, releasemem and dtor, or one of
 //
 //   all_fail                          every call answers an error
+//   abort_functions                   its compiler aborts on a kernel of functions, after it took the first one
+//   abort_optimising                  PoCL 6 on LLVM 18: it aborts on every program, unless nothing is optimised
 //   fail_build, oom_buffer            a program is not built, with a log; there is no memory
 //   null_platform, null_context, null_buffer   no object, and success
 //   garbage_platform, garbage_strings          a pointer to nowhere; bytes that are no text
@@ -118,7 +120,11 @@ Code get_platforms(std::uint32_t room, void** to, std::uint32_t* count);
 
 Code platform_info(void*, std::uint32_t what, std::size_t room, void* to, std::size_t* needed) {
   if (strikes("platforminfo")) return any_error;
+  const bool pocl = mode().is("abort_optimising");
+  if (what == 0x0901 && pocl)
+    return text("OpenCL 3.0 PoCL 6.0+debian  Linux, None+Asserts, RELOC, SPIR-V, LLVM 18.1.8, SLEEF", room, to, needed);
   if (what == 0x0901) return text("OpenCL 1.2 hostile", room, to, needed);
+  if (what == 0x0902 && pocl) return text("Portable Computing Language", room, to, needed);
   if (what == 0x0902) return name("Hostile Platform", room, to, needed);
   return bad_value;
 }
@@ -248,8 +254,12 @@ void* create_program(void*, std::uint32_t count, const char** texts, const std::
   return *code = 0, program;
 }
 Code release_program(void* program) { return delete static_cast<Program*>(program), 0; }
-Code build_program(void*, std::uint32_t, void* const*, const char*, void (*)(void*, void*), void*) {
+Code build_program(void* program, std::uint32_t, void* const*, const char* options, void (*)(void*, void*), void*) {
   if (strikes("build")) return any_error;
+  const bool functions = static_cast<Program*>(program)->source.find("verify_functions") != std::string::npos;
+  if (mode().is("abort_functions") && functions) std::abort();
+  if (mode().is("abort_optimising") && std::string_view(options).find("-cl-opt-disable") == std::string_view::npos)
+    std::abort();
   return mode().is("fail_build") ? build_failure : 0;
 }
 Code build_info(void*, void*, std::uint32_t what, std::size_t room, void* to, std::size_t* needed) {
