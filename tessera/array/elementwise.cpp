@@ -285,7 +285,10 @@ std::uint8_t sub(K k) {
 Array as(Array a, DType t) {
   return a.dtype() == t ? std::move(a) : elementwise("astype", ir::Op::cast, 0, t, std::move(a));
 }
-ArrayOperand as(ArrayOperand o, DType t) { return o.is_array() ? ArrayOperand(as(o.take(), t)) : o; }
+ArrayOperand as(ArrayOperand&& o, DType t) {
+  if (o.is_array() && o.dtype() != t) return as(o.take(), t);
+  return std::move(o);
+}
 
 int kind_of(DType t) { return t == DType::boolean ? 0 : is_float(t) ? 2 : 1; }
 
@@ -296,24 +299,24 @@ DType dtype_of(const ArrayOperand& a, const ArrayOperand& b) {
 }
 
 // Two operands brought to one dtype, at least one an array.
-Array binary(const char* name, ir::Op op, std::uint8_t kind, ArrayOperand a, ArrayOperand b) {
+Array binary(const char* name, ir::Op op, std::uint8_t kind, ArrayOperand&& a, ArrayOperand&& b) {
   if (!a.is_array() && !b.is_array()) fail<ArgumentError>({.asked = name, .wrong = "one operand must be an array"});
   const DType t = dtype_of(a, b), result = op == ir::Op::compare ? DType::boolean : t;
   std::array<ArrayOperand, 2> both = {as(std::move(a), t), as(std::move(b), t)};
   return elementwise(name, op, kind, result, t, both);
 }
 
-Array arithmetic(const char* name, ir::BinaryOp op, ArrayOperand a, ArrayOperand b) {
+Array arithmetic(const char* name, ir::BinaryOp op, ArrayOperand&& a, ArrayOperand&& b) {
   const Operation operation(name, a, b);
   need(dtype_of(a, b) != DType::boolean, name, DType::boolean, "numbers");
   return operation.made(binary(name, ir::Op::binary, sub(op), std::move(a), std::move(b)));
 }
-Array bitwise(const char* name, ir::BinaryOp op, ArrayOperand a, ArrayOperand b) {
+Array bitwise(const char* name, ir::BinaryOp op, ArrayOperand&& a, ArrayOperand&& b) {
   const Operation operation(name, a, b);
   need(!is_float(dtype_of(a, b)), name, dtype_of(a, b), "integers or bool");
   return operation.made(binary(name, ir::Op::binary, sub(op), std::move(a), std::move(b)));
 }
-Array comparison(const char* name, ir::CompareOp op, ArrayOperand a, ArrayOperand b) {
+Array comparison(const char* name, ir::CompareOp op, ArrayOperand&& a, ArrayOperand&& b) {
   const Operation operation(name, a, b);
   return operation.made(binary(name, ir::Op::compare, sub(op), std::move(a), std::move(b)));
 }
@@ -331,7 +334,7 @@ Array math(const char* name, ir::MathOp op, Array a) {
 }
 
 // The same of two; scalars take the dtype of the array beside them.
-Array math(const char* name, ir::MathOp op, ArrayOperand a, ArrayOperand b) {
+Array math(const char* name, ir::MathOp op, ArrayOperand&& a, ArrayOperand&& b) {
   const Operation operation(name, a, b);
   if (!a.is_array() && !b.is_array()) fail<ArgumentError>({.asked = name, .wrong = "one operand must be an array"});
   const DType met = dtype_of(a, b);
@@ -512,7 +515,7 @@ Array gelu(Array a) {
 }
 
 namespace {
-Array& update(Array& a, const char* name, ir::BinaryOp op, ArrayOperand b) {
+Array& update(Array& a, const char* name, ir::BinaryOp op, ArrayOperand&& b) {
   const Operation operation(name, a, b);
   detail::check_written(name, a);
   if (b.is_array()) detail::check_stored(name, b.array());

@@ -5,6 +5,7 @@
 
 #include "tessera/array/array.h"
 #include "tessera/array/extremes.h"
+#include "tessera/array/repeated_expression.h"
 #include "tessera/array/repeated_operation.h"
 #include "tessera/device/launch/kernel.h"
 
@@ -345,8 +346,10 @@ void run_map(Fused& fused, const Shape& shape, L&& launched) {
 
 }  // namespace
 
-void Fused::run(const Shape& shape) {
-  run_map(*this, shape, [](auto&&...) {});
+void Fused::run(const Shape& shape, const RepeatedExpression* repeated) {
+  run_map(*this, shape, [&](const Kernel& kernel, const auto& threads, auto arguments) {
+    if (repeated != nullptr) repeated->keep(kernel, threads, arguments);
+  });
 }
 
 void run(Fused& fused, const Array& out, const RepeatedOperation& repeated) {

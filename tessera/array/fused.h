@@ -52,6 +52,8 @@ struct Structure {
   std::size_t hash() const;
 };
 
+class RepeatedExpression;
+
 class Fused {
  public:
   explicit Fused(Device device) : device_(device) { inputs_.reserve(4); }
@@ -75,8 +77,8 @@ class Fused {
   const std::pmr::vector<StridedView>& inputs() const { return inputs_; }
   const Structure& structure() const { return structure_; }
 
-  /// Computes all outputs over `shape`.
-  void run(const Shape& shape);
+  /// Computes all outputs over `shape`; keeps the launch in `repeated` if there is one.
+  void run(const Shape& shape, const RepeatedExpression* repeated = nullptr);
 
   // For reduce.cpp: dimensions merged where every view allows it, kept ones first. `reduced[i]` marks dimensions of
   // `shape`.

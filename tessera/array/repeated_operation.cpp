@@ -83,6 +83,7 @@ RepeatedOperation::RepeatedOperation(std::uint64_t what, const Array& first, con
 
 std::uint32_t RepeatedOperation::note() const { return place_->note; }
 std::uint64_t RepeatedOperation::done() { return Known::done; }
+void RepeatedOperation::count() { ++Known::done; }
 
 Array RepeatedOperation::operator()() const {
   const Known& known = *place_;
@@ -90,7 +91,7 @@ Array RepeatedOperation::operator()() const {
     bool before = std::exchange(Known::in_use, true);
     ~InUse() { Known::in_use = before; }
   } const in_use;
-  ++Known::done;
+  count();
   std::size_t elements = 1;
   for (std::size_t d = 0; d < known.rank; ++d) elements *= static_cast<std::size_t>(known.shape[d]);
   auto source = Source::of(known.launch.allocate(elements * dtype_size(known.dtype)), known.dtype);

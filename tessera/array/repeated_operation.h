@@ -41,7 +41,8 @@ class RepeatedOperation {
   /// That this has just computed `out`, and nothing else was needed for it. Kept where it can be done again.
   void keep(const Array& out, const Launch& launch) const;
 
-  static std::uint64_t done();  ///< again, by this thread so far; for tests
+  static std::uint64_t done();  ///< again, by this thread so far, elementwise ones included; for tests
+  static void count();          ///< one more of them
 
  private:
   struct Known;

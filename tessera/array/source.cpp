@@ -7,6 +7,7 @@
 
 #include "tessera/array/flushing.h"
 #include "tessera/array/fusion_trace.h"
+#include "tessera/array/repeated_expression.h"
 #include "tessera/base/log.h"
 #include "tessera/base/printable.h"
 #include "tessera/device/queue/recorder.h"
@@ -82,6 +83,17 @@ std::shared_ptr<Storage> Source::storage(const char* rule, std::span<const std::
   if (computed()) return storage_;
   const Recorder::Pause pause(recording_ != Recorder::number());
   Computation walk(device_);
+  std::optional<RepeatedExpression> repeated;
+  const std::shared_ptr<const Expr> single = beside.empty() ? single_operation() : nullptr;
+  if (single) {
+    repeated.emplace(single->op, single->sub, single->dtype, device_, single->shape, single->terms());
+    if (*repeated && walk.claim(*this, single)) {
+      count_fused_launch();
+      auto memory = (*repeated)();
+      walk.computed(memory);
+      return memory;
+    }
+  }
   const std::optional<int> node = walk.collect(*this, beside);
   if (!node) return storage_;
   const Shape shape = walk.root().shape;
@@ -89,19 +101,31 @@ std::shared_ptr<Storage> Source::storage(const char* rule, std::span<const std::
   walk.add_outputs(shape);
   walk.fused().output(*node, {result, dtype_, contiguous_strides(shape), 0});
   trace_flush(walk.fused(), rule);
-  walk.fused().run(shape);
+  walk.fused().run(shape, repeated && &walk.root() == single.get() && !walk.shared() ? &*repeated : nullptr);
   walk.computed(result);
   return result;
 }
 
 void run_into(std::span<const Write> writes, const Shape& shape, Device device, std::span<Array> given) {
   Computation walk(device);
+  std::optional<RepeatedExpression> repeated;
+  if (writes.size() == 1) {
+    const Write& w = writes.front();
+    repeated.emplace(w.op, w.sub, w.target.dtype, device, shape, w.terms, &w.target);
+    if (*repeated) {
+      walk.claim(w.terms);
+      for (Array& a : given) a = Array();
+      count_fused_launch();
+      static_cast<void>((*repeated)());
+      return;
+    }
+  }
   const std::vector<int> nodes = walk.collect(writes, given);
   for (Array& a : given) a = Array();
   walk.add_outputs(shape);
   for (std::size_t i = 0; i < writes.size(); ++i) walk.fused().output(nodes[i], writes[i].target);
   trace_flush(walk.fused(), "its result is written in place");
-  walk.fused().run(shape);
+  walk.fused().run(shape, repeated && !walk.shared() ? &*repeated : nullptr);
   walk.computed();
 }
 
@@ -248,7 +272,35 @@ bool Computation::only_given(const std::shared_ptr<Source>& source) const {
   return source.use_count() == ours + 1;
 }
 
+std::shared_ptr<const Expr> Source::single_operation() const {
+  std::lock_guard hold(PendingBooks::of(device_).lock);
+  if (!expr_ || computing_ != nullptr || expr_->recording != 0 ||
+      std::ranges::any_of(expr_->terms(), [](const Term& t) { return t.kind == Term::expression; }))
+    return nullptr;
+  return expr_;
+}
+
+bool Computation::claim(Source& root, const std::shared_ptr<const Expr>& expr) {
+  root_expr_ = expr;
+  std::lock_guard hold(books_.lock);
+  if (root.expr_ != expr || root.computing_ != nullptr) return false;
+  reads_ = expr->terms();
+  begin(books_);
+  root.computing_ = this;
+  root_ = &root;
+  return true;
+}
+
+void Computation::claim(std::span<const Term> reads) {
+  std::lock_guard hold(books_.lock);
+  reads_ = reads;
+  begin(books_);
+}
+
 bool Computation::reads(const Storage& storage) const {
+  if (!fused_)
+    return std::ranges::any_of(
+        reads_, [&](const Term& t) { return t.kind == Term::memory && t.view.storage.get() == &storage; });
   return std::ranges::any_of(fused_->inputs(), [&](const StridedView& v) { return v.storage.get() == &storage; });
 }
 

@@ -41,6 +41,8 @@ class Source final : public PendingResult {
 
   // Under the books' lock:
   const std::shared_ptr<const Expr>& expression() const { return expr_; }  ///< null once computed
+  /// Its expression, if no thread computes it and it is one operation over memory and scalars; without the lock.
+  std::shared_ptr<const Expr> single_operation() const;
   /// Pending on it from now on.
   static void begin(const std::shared_ptr<Source>& source, std::shared_ptr<const Expr> expr);
   void replace(std::shared_ptr<const Expr> expr) { expr_ = std::move(expr); }
@@ -83,6 +85,10 @@ class Computation final : public PendingWork {
   /// Nothing if another thread was quicker, or this thread is about to compute it. Those `beside` it are claimed with
   /// it as far as the kernel may grow.
   std::optional<int> collect(Source& root, std::span<const std::shared_ptr<Source>> beside);
+  /// Claims what is pending, an operation over memory alone, without collecting it; false if that is not so any more.
+  bool claim(Source& root, const std::shared_ptr<const Expr>& expr);
+  /// What it reads, without collecting it; the terms outlive it.
+  void claim(std::span<const Term> reads);
   const Expr& root() const { return *root_expr_; }
   Fused& fused() { return *fused_; }
 
@@ -132,6 +138,7 @@ class Computation final : public PendingWork {
   std::span<const Array> given_;  ///< while collecting
   Source* root_ = nullptr;        ///< claimed, too; kept alive by the caller
   std::shared_ptr<const Expr> root_expr_, root_dropped_;
+  std::span<const Term> reads_;                              ///< of what is not collected
   std::shared_ptr<Source> blocked_;                          ///< another thread computes it
   std::shared_ptr<const Expr> first_;                        ///< no part of the recording
   std::pmr::vector<std::shared_ptr<Source>> kept_{&arena_};  ///< whose last references must not go under the lock

@@ -84,6 +84,80 @@ INSTANTIATE_TEST_SUITE_P(Devices, RepeatedReductions, ::testing::ValuesIn(testin
                            return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index);
                          });
 
+// One operation on memory, in every round of other numbers and in other memory.
+TEST_P(RepeatedReductions, SmallElementwiseOperationsAreRepeated) {
+  if (!built_in) return;
+  using Floats = std::vector<float>;
+  const std::uint64_t again = done_again([&] {
+    for (int round = 0; round < 4; ++round) {
+      const Floats v = numbers(60), w = numbers(60);
+      const Array x = Array::from(v, Shape{6, 10}), y = Array::from(w, Shape{6, 10});
+      const float c = 0.5f + static_cast<float>(round);
+      const auto expect = [&](const Array& got, auto&& want, const char* what) {
+        const Floats all = got.to_vector<float>();
+        for (std::size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], want(i)) << what << ", round " << round;
+      };
+      poison(60);
+      expect(
+          x + y, [&](std::size_t i) { return v[i] + w[i]; }, "sum");
+      expect(
+          y - x, [&](std::size_t i) { return w[i] - v[i]; }, "difference");
+      expect(
+          x + x, [&](std::size_t i) { return v[i] + v[i]; }, "of one array twice");
+      expect(
+          x * c, [&](std::size_t i) { return v[i] * c; }, "scalar");
+      expect(
+          c - x, [&](std::size_t i) { return c - v[i]; }, "scalar first");
+      expect(
+          where(x < y, c, y), [&](std::size_t i) { return v[i] < w[i] ? c : w[i]; }, "where");
+      expect(
+          x.transpose() + y.transpose(), [&](std::size_t i) { return v[i % 6 * 10 + i / 6] + w[i % 6 * 10 + i / 6]; },
+          "transposed");
+      expect(
+          x.slice(0, 1, 5) * y.slice(0, 2, 6), [&](std::size_t i) { return v[i + 10] * w[i + 20]; }, "rows");
+      expect(
+          x + y.select(0, round), [&](std::size_t i) { return v[i] + w[i % 10 + 10 * std::size_t(round)]; }, "row");
+      expect(
+          x.astype(DType::i32).astype(DType::f32), [&](std::size_t i) { return std::trunc(v[i]); }, "astype");
+      Array into = x.copy();
+      const Array before = into + y;  // pending: it has the old numbers
+      into += y;
+      expect(
+          into, [&](std::size_t i) { return v[i] + w[i]; }, "in place");
+      expect(
+          before, [&](std::size_t i) { return v[i] + w[i]; }, "what read it before");
+      into *= into;
+      expect(
+          into, [&](std::size_t i) { return (v[i] + w[i]) * (v[i] + w[i]); }, "in place, by itself");
+      into -= c;
+      expect(
+          into, [&](std::size_t i) { return (v[i] + w[i]) * (v[i] + w[i]) - c; }, "in place, scalar");
+      Array rows = into.slice(0, 1, 6);
+      rows.assign(into.slice(0, 0, 5));  // overlaps
+      expect(
+          rows, [&](std::size_t i) { return (v[i] + w[i]) * (v[i] + w[i]) - c; }, "overlapping");
+    }
+  });
+  EXPECT_GE(again, 20u) << "but for those that take each other's place";
+}
+
+TEST_P(RepeatedReductions, AnExpressionIsLaunchedOnceHoweverOftenItIsRepeated) {
+  const Array x = Array::from(numbers(10)), y = Array::from(numbers(10));
+  const auto launched = [&](auto&& work) {
+    const std::uint64_t before = fused_launches();
+    work();
+    return fused_launches() - before;
+  };
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(launched([&] { (x + y).eval(); }), 1u);
+    EXPECT_EQ(launched([&] { ((x + y) * 2).eval(); }), 1u) << "fused, not one by one";
+    const Array held = x - y, above = held * 2;
+    EXPECT_EQ(launched([&] { held.eval(); }), 1u);
+    EXPECT_EQ(launched([&] { above.eval(); }), 1u);
+    EXPECT_EQ(launched([&] { held.eval(), above.eval(); }), 0u);
+  }
+}
+
 TEST_P(RepeatedReductions, GiveTheSameBits) {
   if (!built_in) return;  // others are asked anew each time
   const auto shapes = {Shape{7}, Shape{16, 40}, Shape{3, 300}, Shape{4, 5, 6}, Shape{2, 3, 33, 4}};

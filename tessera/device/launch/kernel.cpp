@@ -311,7 +311,8 @@ RepeatedLaunch::RepeatedLaunch(const Kernel& kernel, const std::array<std::uint6
   OpenDevice& device = open_device(where_);
   OnDevice& on = s.on(device);
   const bool wide = needs_index64(s.function, shape, check_arguments(s.function, arguments));
-  kernel_ = on.loaded[number_of({.index64 = wide})].load(std::memory_order_acquire);
+  const bool noalias = !check_overlap(s.function, s.facts, arguments);
+  kernel_ = on.loaded[number_of({.noalias = noalias, .index64 = wide})].load(std::memory_order_acquire);
   counter_ = on.counter, shape_ = shape;
   for (const std::uint32_t p : s.facts.buffers)
     places_[buffers_++] = {p, s.facts.writes[p] != 0, arguments[p].view.elements};
@@ -330,10 +331,13 @@ QueueCore* RepeatedLaunch::ready() const {
 
 std::shared_ptr<Storage> RepeatedLaunch::allocate(std::size_t bytes) const { return device_->pool.allocate(bytes, {}); }
 
-void RepeatedLaunch::operator()(QueueCore& queue, std::span<const Buffer> buffers) const {
+void RepeatedLaunch::operator()(QueueCore& queue, std::span<const Buffer> buffers,
+                                std::span<const std::uint64_t> scalars) const {
   alignas(Argument) std::byte room[most_arguments * sizeof(Argument)];  // only what is used is made
   auto* const given = reinterpret_cast<Argument*>(room);
   for (std::size_t i = 0; i < arguments_; ++i) std::construct_at(given + i)->bits = bits_[i];
+  for (std::size_t i = 0; i < scalars.size(); ++i)
+    given[places_[buffers.size() - 1].argument + 1 + i].bits = scalars[i];
   for (std::size_t i = 0; i < buffers.size(); ++i)
     if (places_[i].written) buffers[i].storage->flush_readers();
   for (std::size_t i = 0; i < buffers.size(); ++i) {

@@ -28,9 +28,8 @@ class RepeatedLaunch {
   };
 
   RepeatedLaunch() = default;  ///< of nothing: never ready
-  /// What `kernel.launch(shape, arguments)` has just done on the current queue, with buffers from the pool of which
-  /// none overlaps another; the kernel lives as long as the process. Of nothing where these are more than are kept
-  /// here.
+  /// What `kernel.launch(shape, arguments)` has just done on the current queue, with buffers from the pool; the kernel
+  /// lives as long as the process. Of nothing where these are more than are kept here.
   RepeatedLaunch(const Kernel& kernel, const std::array<std::uint64_t, 3>& shape,
                  std::span<const LaunchArgument> arguments);
 
@@ -40,8 +39,9 @@ class RepeatedLaunch {
   /// Memory for what it computes, if it is ready; undefined contents. OutOfMemory.
   std::shared_ptr<Storage> allocate(std::size_t bytes) const;
   /// Does it, if `ready` has just given that queue: as Kernel::launch, but for what is known of the arguments. The
-  /// buffers are from the pool, of the device, and hold what those did; a written one is none of the others.
-  void operator()(QueueCore& queue, std::span<const Buffer> buffers) const;
+  /// buffers are from the pool, of the device, and hold what those did; a written one is another's very same view where
+  /// it was, and else none of the others. `scalars` take the place of those that follow the last buffer.
+  void operator()(QueueCore& queue, std::span<const Buffer> buffers, std::span<const std::uint64_t> scalars = {}) const;
 
  private:
   Device where_{};
