@@ -18,6 +18,7 @@
 #include "tessera/device/memory/reclaim.h"
 #include "tessera/task/recording.h"
 #include "tessera/task/region.h"
+#include "tessera/task/running_task.h"
 #include "tessera/task/task_accesses.h"
 
 namespace tessera {
@@ -217,15 +218,15 @@ void TaskStorage::before(Access mode) {
   TaskAccesses* const mine = TaskAccesses::current();
   if (mine == nullptr) {
     combine();
-    wait_for(order_, mode, nullptr);
+    wait_for(order_, mode);
   } else if (const KeptAccess* const d = mine->declared(home_)) {
     mine->check_use(*d, home_, mode);
     if (const AccessDetails* const more = d->known_details()) {
       if (more->reductions) more->reductions->combine();
-      if (more->nested) wait_for(*more->nested, mode, mine);
+      if (more->nested) wait_for(*more->nested, mode);
     }
   } else {
-    mine->check_undeclared(*this, mode);
+    mine->use_undeclared(*this, mode);
   }
   if (home_outdated()) bring_home();
   if (mode != Access::in && !only_home()) {
@@ -234,7 +235,7 @@ void TaskStorage::before(Access mode) {
   }
 }
 
-void TaskStorage::wait_for(AccessOrder& order, Access mode, const TaskAccesses*) {
+void TaskStorage::wait_for(AccessOrder& order, Access mode) {
   std::vector<executor::NodeRef> nodes;
   {
     const std::lock_guard hold(lock());
@@ -244,6 +245,20 @@ void TaskStorage::wait_for(AccessOrder& order, Access mode, const TaskAccesses*)
                     });
   }
   for (const executor::NodeRef& n : nodes) executor::wait(*n);
+}
+
+bool TaskStorage::note_undeclared(Access mode, std::uint64_t use) {
+  Undeclared* mine = nullptr;
+  std::erase_if(undeclared_, [&](const Undeclared& u) { return u.use != use && !RunningTask::is_live(u.use); });
+  for (Undeclared& u : undeclared_) {
+    if (u.use == use)
+      mine = &u;
+    else if (writes(mode) || u.writes)
+      return false;
+  }
+  if (mine == nullptr) mine = &undeclared_.emplace_back(Undeclared{use, false});
+  mine->writes = mine->writes || writes(mode);
+  return true;
 }
 
 // --- Where it is

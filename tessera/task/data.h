@@ -46,6 +46,9 @@ class TaskStorage final : public Elsewhere {
   // Order. `order()` is changed under `lock()`: that of several storages is taken by their addresses.
   executor::SpinLock& lock() const noexcept { return order_.lock(); }
   AccessOrder& order() noexcept { return order_; }
+  /// Under `lock()`: a running task uses it and did not declare that. False if another one does so, too, and one of
+  /// them writes. `use`: RunningTask::use().
+  bool note_undeclared(Access mode, std::uint64_t use);
 
   /// Those into it; made when first asked for.
   Reductions& reductions();
@@ -100,7 +103,7 @@ class TaskStorage final : public Elsewhere {
   };
   void before(Access mode);
   void fill_now();
-  void wait_for(AccessOrder& order, Access mode, const TaskAccesses* mine);
+  void wait_for(AccessOrder& order, Access mode);
   Copy* copy_on(Device device) noexcept;
   void move(Storage& to, Storage& from);
   void note_unused(Device device) noexcept;
@@ -114,7 +117,12 @@ class TaskStorage final : public Elsewhere {
   std::atomic<Reductions*> reductions_ = nullptr;
   std::atomic<bool> only_home_ = true;  // there never was a copy: to be read without a lock, by tasks that were ordered
   // What submitters change, and threads that run tasks do not look at.
+  struct Undeclared {
+    std::uint64_t use;
+    bool writes;
+  };
   alignas(64) mutable AccessOrder order_;  // const where it forgets what has ended
+  std::vector<Undeclared> undeclared_;
   std::shared_ptr<const executor::FailureOrigin> failed_;  // of a slot
   std::recursive_mutex moving_;                            // of what follows: held while contents are moved
   std::vector<Copy> copies_;

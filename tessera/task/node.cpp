@@ -11,6 +11,7 @@
 #include "tessera/device/discovery/discovery.h"
 #include "tessera/device/memory/storage.h"
 #include "tessera/device/queue/queue_core.h"
+#include "tessera/task/running_task.h"
 
 namespace tessera::detail {
 
@@ -154,6 +155,7 @@ TaskNode::TaskNode(executor::Group& group, Device device, std::shared_ptr<const 
     extra().context.emplace(InheritedContext::of_this_thread_without_queue());
   if (TaskNode* const maker = current())
     outer_ = maker->data_ != nullptr ? executor::Ref<TaskNode>(*maker) : maker->outer_;
+  if (RunningTask* const running = RunningTask::current()) running->release();
   if (!said.name.empty())
     extra().name = said.name;
   else if (!kernel_name.empty())
@@ -338,6 +340,7 @@ executor::Node::Ends TaskNode::run_on(Device device) {
   const InheritedContext::Scope context(extra_ && extra_->context ? *extra_->context : nothing);
   thread_context.device = device;
   thread_context.queues_of_thread = true;
+  RunningTask running;
   if (data_ != nullptr) data_->begin();
   if (counted != nullptr) counted->begun = load_clock();
   if (data_ == nullptr) {
@@ -351,6 +354,7 @@ executor::Node::Ends TaskNode::run_on(Device device) {
     }
     data_->finish();
   }
+  running.release();  // what follows it on the device may begin now
   return is_built_in(device.backend) ? Ends::now : end_of_device_work(device);
 }
 

@@ -9,6 +9,7 @@
 #include "tessera/array/source.h"
 #include "tessera/task/data.h"
 #include "tessera/task/region.h"
+#include "tessera/task/running_task.h"
 
 namespace tessera {
 
@@ -90,6 +91,7 @@ Array Reductions::slot(const Array& result, Combine op, Device device) {
                      0,
                      {}});
     at = sets_.end() - 1;
+    if (!any()) maker_.store(RunningTask::number_of_current(), std::memory_order_relaxed);
     any_.store(true, std::memory_order_release);
   }
   const std::size_t number = at->tasks % slots;

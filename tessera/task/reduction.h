@@ -30,6 +30,8 @@ class Reductions {
 
   /// Whether there are any: to be read without the lock.
   bool any() const noexcept { return any_.load(std::memory_order_acquire); }
+  /// Who made the tasks, while there are any: RunningTask::number, or 0 for the program.
+  std::uint64_t maker() const noexcept { return maker_.load(std::memory_order_relaxed); }
   /// Held while a task takes its slot and is put in order, and while the slots are combined. By one thread again and
   /// again: what it submits meanwhile uses the storage.
   std::recursive_mutex& lock() noexcept { return lock_; }
@@ -55,6 +57,7 @@ class Reductions {
 
   std::recursive_mutex lock_;
   std::vector<Set> sets_;
+  std::atomic<std::uint64_t> maker_ = 0;
   std::atomic<bool> any_ = false;
 };
 

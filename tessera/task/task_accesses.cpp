@@ -6,6 +6,7 @@
 #include "tessera/array/elementwise.h"
 #include "tessera/array/history.h"
 #include "tessera/array/source.h"
+#include "tessera/task/running_task.h"
 
 namespace tessera::detail {
 
@@ -129,6 +130,8 @@ TaskAccesses& TaskAccesses::of(TaskNode& node) {
   void* const memory = room != nullptr ? room : executor::slab::take(sizeof(TaskAccesses));
   auto* const made = ::new (memory) TaskAccesses(&node, room != nullptr);
   node.attach(*made);
+  if (RunningTask* const maker = RunningTask::current()) [[unlikely]]
+    made->rare().maker = maker->number();
   return *made;
 }
 
@@ -187,6 +190,21 @@ bool TaskAccesses::reduces_into(const Storage& storage) const noexcept {
   return rare_ && std::ranges::any_of(rare_->reduced, [&](const Reduced& r) { return r.storage == &storage; });
 }
 
+/// By the task that the calling thread runs.
+bool TaskAccesses::made_by_caller(const executor::Node& node) noexcept {
+  const std::uint64_t caller = RunningTask::number_of_current();
+  const TaskNode* const task = caller != 0 ? TaskNode::from(&node) : nullptr;
+  const auto* const accesses = task != nullptr ? static_cast<const TaskAccesses*>(task->data()) : nullptr;
+  return accesses != nullptr && accesses->rare_ && accesses->rare_->maker == caller;
+}
+/// By tasks that the calling thread's has not made. With the storage's lock held.
+bool TaskAccesses::used_by_others(AccessOrder& order, Access mode, const StoragePart& part) {
+  bool others = false;
+  const auto look = [&](executor::Node& n, executor::Node::Dependency) { others = others || !made_by_caller(n); };
+  order.unended(mode, part, look);
+  return others;
+}
+
 void TaskAccesses::declare_reduction(Array& array, Combine op) {
   check_no_history("reduce", array, "gradients are not taken through tasks",
                    "Give the task stop_gradient(x), or compute it outside of tasks");
@@ -211,9 +229,16 @@ Reductions* TaskAccesses::reductions_of(TaskStorage& data, Access mode, const St
     return more.reductions.get();
   }
   const TaskAccesses* const maker = outer();
-  if (maker != nullptr && !maker->ended_.load(std::memory_order_acquire) && (make || data.reduced()))
-    refuse(data.home(), "tasks reduce into it, and the task that makes this one was not given it",
-           "Give it to that task: inout(x)");
+  if (maker != nullptr && !maker->ended_.load(std::memory_order_acquire)) {
+    bool others = data.reduced() && data.reductions().maker() != RunningTask::number_of_current();
+    if (make && !others) {
+      const std::lock_guard hold(data.lock());
+      others = used_by_others(data.order(), mode, some != nullptr ? *some : whole_part(data.home().bytes()));
+    }
+    if (others)
+      refuse(data.home(), "tasks reduce into it, and the task that makes this one was not given it",
+             "Give it to that task: inout(x)");
+  }
   return make || data.reduced() ? &data.reductions() : nullptr;
 }
 
@@ -367,7 +392,7 @@ void TaskAccesses::order() {
       // Others use the rest of it where it is: it cannot be moved as a whole.
       a->packs_ = more.some && device != home_of(*a).device();
     } else if (maker != nullptr && !a->data_->slot() && !maker->ended_.load(std::memory_order_acquire) &&
-               order->busy(a->mode_, part_of(*a))) {
+               used_by_others(*order, a->mode_, part_of(*a))) {
       refuse(home_of(*a), "others use it, and the task that makes this one was not given it",
              "Give it to that task, too: in(x), out(x) or inout(x)");
     }
@@ -526,20 +551,33 @@ void TaskAccesses::check_use(const KeptAccess& a, const Storage& used, Access mo
            "Use the array that the function is given in place of one that it captured");
 }
 
-void TaskAccesses::check_undeclared(TaskStorage& data, Access mode) const {
-  bool busy;
+void TaskAccesses::use_undeclared(TaskStorage& data, Access mode) const {
+  std::vector<executor::NodeRef> own;
+  bool others = false;
   if (data.reduced()) {
-    busy = true;
-  } else {
-    const std::lock_guard hold(data.lock());
-    busy = data.order().busy(mode, whole_part(data.home().bytes()));
+    const std::uint64_t maker = data.reductions().maker();
+    others = maker == 0 || maker != RunningTask::number_of_current();
+    if (!others) data.combine();
   }
-  if (busy)
+  if (!others) {
+    const auto look = [&](executor::Node& n, executor::Node::Dependency) {
+      if (made_by_caller(n))
+        own.emplace_back(n);
+      else
+        others = true;
+    };
+    const std::lock_guard hold(data.lock());
+    data.order().unended(mode, whole_part(data.home().bytes()), look);
+    RunningTask* const running = RunningTask::current();  // none where a task's arguments go
+    others = others || (running != nullptr && !data.note_undeclared(mode, running->use()));
+  }
+  if (others)
     refuse(data.home(),
            std::string(writes(mode) ? "it is written" : "it is read") +
                " while other tasks use it, and the task did not say so",
            writes(mode) ? "Give it to the task: inout(x), or out(x) if it is written whole"
                         : "Give it to the task: in(x), or inout(x) if it is written, too");
+  for (const executor::NodeRef& n : own) executor::wait(*n);
 }
 
 }  // namespace tessera::detail

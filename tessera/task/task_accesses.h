@@ -64,8 +64,8 @@ class TaskAccesses final : public TaskData {
   }
   /// ArgumentError if it uses what it declared in another way than it said.
   void check_use(const KeptAccess& declared, const Storage& used, Access mode) const;
-  /// ArgumentError if it uses a storage that others are using and that it did not declare.
-  void check_undeclared(TaskStorage& data, Access mode) const;
+  /// It uses a storage that it did not declare: waits for tasks that it made itself. ArgumentError if others use it.
+  void use_undeclared(TaskStorage& data, Access mode) const;
 
  private:
   class Tasks;
@@ -76,9 +76,13 @@ class TaskAccesses final : public TaskData {
     Combine op;
   };
   struct Rare {
+    std::uint64_t maker = 0;                 // of the task: RunningTask::number; 0: the program
     std::vector<Reduced> reduced;            // until it is put in order
     InlineVector<executor::Turn*, 2> turns;  // where it commutes, in the order in which they are taken
     std::size_t turns_held = 0;
+
+    static void* operator new(std::size_t bytes) { return executor::slab::take(bytes); }
+    static void operator delete(void* memory, std::size_t bytes) noexcept { executor::slab::give(memory, bytes); }
   };
   explicit TaskAccesses(TaskNode* node, bool in_room) : node_(node), in_room_(in_room) {}
   ~TaskAccesses();
@@ -101,6 +105,8 @@ class TaskAccesses final : public TaskData {
   }
   void let_go() noexcept;
   bool reduces_into(const Storage& storage) const noexcept;
+  static bool made_by_caller(const executor::Node& node) noexcept;
+  static bool used_by_others(AccessOrder& order, Access mode, const StoragePart& part);
   static void separate(KeptAccess& access);
   static Storage& home_of(const KeptAccess& a) noexcept { return a.data_->home(); }
   static std::shared_ptr<Storage> shared_home_of(const KeptAccess& a) noexcept;

@@ -4,6 +4,7 @@
 
 #include "tessera/array/functions.h"
 #include "tessera/kernel/kernel.h"
+#include "tessera/ops/linear_algebra.h"
 #include "tessera/ops/product.h"
 #include "tessera/task/block_array.h"
 #include "tessera/task/this_task.h"
@@ -74,6 +75,32 @@ TEST_P(OnEveryDevice, TilesAreArgumentsOfTasksAsArraysAre) {
       {.scope = first.device()}, [](const Array& t) { Array(t) += 1; }, first);
   expect_throw<TaskError>([&] { writes.wait(); }, {"was given as in"});
   EXPECT_THROW(r.wait(), TaskError);
+}
+
+TEST_P(OnEveryDevice, BlockAlgorithmsRunInTasksThatWereGivenArrays) {
+  const BlockArray a = BlockArray::random_uniform({12, 12}, {4, 4}, 1, several());
+  const BlockArray spd = matmul(a, transpose(a)) + 12 * BlockArray::identity(12, {4, 4}, DType::f32, several());
+  const BlockArray right = BlockArray::random_uniform({12, 4}, {4, 4}, 2, several());
+  BlockArray c = BlockArray::zeros({12, 12}, {4, 4}, DType::f32, several());
+  Region r({.scope = Scope(GetParam())});
+  const Task<float> products =
+      r.spawn([](const BlockArray& x, const BlockArray& y) { return sum(matmul(x, y) + matmul(y, x)).item<float>(); },
+              in(a), in(spd));
+  const Task<float> wrong = r.spawn(
+      [](const BlockArray& m, const BlockArray& b) {
+        const BlockArray l = cholesky(m);
+        const BlockArray x = solve_triangular(l, b);
+        const BlockArray off = matmul(l, x) - b, off_l = matmul(l, transpose(l)) - m;
+        return max(off * off).item<float>() + max(off_l * off_l).item<float>();
+      },
+      in(spd), in(right));
+  r.spawn([](BlockArray& to, const BlockArray& x) { to.assign({0, 0}, matmul(x, x)); }, inout(c), in(a));
+  r.wait();
+  EXPECT_LE(wrong.fetch(), 1e-8f);
+  const Array whole = a.gather(Device{}), s = spd.gather(Device{});
+  const float expected = sum(matmul(whole, s) + matmul(s, whole)).item<float>();
+  EXPECT_NEAR(products.fetch(), expected, 1e-5f * std::abs(expected));
+  EXPECT_LE(max(abs(c.gather(Device{}) - matmul(whole, whole))).item<float>(), 1e-4f);
 }
 
 TEST_P(OnEveryDevice, ATaskMayReturnABlockArray) {

@@ -259,6 +259,51 @@ TEST_P(OnEveryDevice, WhatATaskDidNotSayIsAnErrorThatNamesItAndTheArray) {
   EXPECT_EQ(x.to_vector<float>(), Floats(8, 1));
 }
 
+std::string error_of(const auto& task) {
+  try {
+    task.wait();
+  } catch (const TaskError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST_P(OnEveryDevice, DetectsConcurrentTasksThatCapturedOneArrayIfOneWrites) {
+  const Scope here{current_device()};
+  Array x = Array::wrap(Storage::allocate(current_device(), 32, "weights"), DType::f32, {8});
+  x.fill(1);
+  // While the first task runs, which has written `x` or made a task since, the others use it.
+  const auto while_running = [&](auto&& first, auto&& others) {
+    std::atomic<bool> used = false, done = false;
+    const Task<void> runs = spawn({.scope = here}, [&] {
+      first();
+      used = true;
+      while (!done) std::this_thread::sleep_for(1ms);
+    });
+    while (!used && !runs.ended()) std::this_thread::sleep_for(1ms);
+    others();
+    done = true;
+    runs.wait();
+  };
+  const auto add = [x] { Array(x) += 1; };
+  const auto total = [x] { return sum(x).item<float>(); };
+  while_running(add, [&] {
+    expect_has(error_of(spawn({.scope = here, .name = "thief"}, add)),
+               {"thief", "weights", "while other tasks use it", "inout(x)"});
+    expect_has(error_of(spawn({.scope = here, .name = "reader"}, total)), {"reader", "read while other tasks use it"});
+  });
+  while_running(total, [&] { EXPECT_NE(error_of(spawn({.scope = here}, add)), "no error"); });
+  // Readers, tasks that come after each other, and tasks made by the one that wrote it.
+  while_running(total, [&] { EXPECT_EQ(spawn({.scope = here}, total).fetch(), 16); });
+  spawn({.scope = here}, add).then(add).wait();
+  spawn({.scope = here}, [&] {
+    add();
+    spawn({.scope = here}, add).wait();
+    add();
+  }).wait();
+  EXPECT_EQ(x.to_vector<float>(), Floats(8, 7));
+}
+
 TEST_P(OnEveryDevice, AccessesWithoutElementsOrderCopyAndOutdateNothing) {
   const Device here = current_device(), other = here == Device{} ? Device{Backend::interp, 0} : Device{};
   Array m = Array::zeros({6, 4}).copy().eval(), nothing = Array::zeros({0, 3});
@@ -374,6 +419,72 @@ TEST_P(OnEveryDevice, TasksMakeTasksWithinWhatTheyWereGiven) {
       },
       inout(half));
   expect_throw<TaskError>([&] { r.wait(); }, {"not within"});
+}
+
+// What a task makes is its own, whether it was given arrays or not.
+TEST_P(OnEveryDevice, TasksMakeTasksOnArraysOfTheirOwn) {
+  const Scope here{current_device()};
+  const auto work = [](Array& given) {
+    Array t = Array::zeros({4, 4}), u = Array::zeros({4, 4});
+    const auto slow_add = [](Array& v) {
+      std::this_thread::sleep_for(1ms);
+      v += 1;
+    };
+    {
+      Region inner;
+      for (int i = 0; i < 3; ++i) inner.spawn(slow_add, inout(t));
+      inner.spawn([](const Array& from, Array& to) { to += from; }, in(t), inout(u));
+      inner.spawn(slow_add, inout(given));
+      for (int i = 0; i < 4; ++i) inner.spawn(slow_add, reduce(Combine::sum, u));
+      for (int i = 0; i < 2; ++i) inner.spawn(slow_add, commute(t));
+      EXPECT_EQ(u.to_vector<float>(), Floats(16, 3 + 4));  // waits
+      u *= 2;
+    }
+    given += 1;
+    spawn(slow_add, inout(u)), spawn(slow_add, inout(u));
+    EXPECT_EQ(t.to_vector<float>(), Floats(16, 5));
+    return u.to_vector<float>();  // waits
+  };
+  const Floats expected(16, 2 * 7 + 2);
+  EXPECT_EQ(spawn({.scope = here},
+                  [&] {
+                    Array mine = Array::zeros({4, 4});
+                    return work(mine);
+                  })
+                .fetch(),
+            expected);
+  Array x = Array::zeros({4, 4}), y = Array::zeros({4, 4});
+  EXPECT_EQ(spawn(
+                {.scope = here}, [&](const Array&, Array& given) { return work(given); }, in(x), inout(y))
+                .fetch(),
+            expected);
+  EXPECT_EQ(
+      spawn(
+          {.scope = here}, [&](const Array&, Array& some) { return some.fill(0), work(some); }, in(x), scratch({4, 4}))
+          .fetch(),
+      expected);
+  EXPECT_EQ(y.to_vector<float>(), Floats(16, 2));
+  // An array of others stays theirs.
+  std::atomic<bool> done = false;
+  const Task<void> uses = spawn(
+      {.scope = here},
+      [&](Array& v) {
+        while (!done) std::this_thread::sleep_for(1ms);
+        v += 1;
+      },
+      inout(x));
+  const Task<void> refused = spawn(
+      {.scope = here, .name = "maker"},
+      [x](Array&) {
+        Array whole = x;
+        Region inner;
+        inner.spawn([](Array& v) { v += 1; }, inout(whole));
+      },
+      inout(y));
+  expect_has(error_of(refused), {"maker", "others use it, and the task that makes this one was not given it"});
+  done = true;
+  uses.wait();
+  EXPECT_EQ(x.to_vector<float>(), Floats(16, 1));
 }
 
 // Tasks on irregular ranges of rows are compared with those that they may meet, and with few that have ended.

@@ -119,6 +119,16 @@ Array state = Array::zeros({4});
 spawn([](Array& v) { v += 1; }, inout(state));
 float first = state.to_vector<float>()[0];   // waits: 1
 
+Task<float> nested = spawn([](const Array& given) {
+  Array own = Array::zeros({4});
+  Region inner;
+  for (int i = 0; i < 3; ++i) inner.spawn([](const Array& v, Array& to) { to += v; }, in(given), inout(own));
+  return sum(own).item<float>();             // waits for the three
+}, in(state));
+float twelve = nested.fetch();
+
+  EXPECT_EQ(twelve, 12);
+
   EXPECT_EQ(first, 1);
 }
 

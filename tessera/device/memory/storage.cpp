@@ -5,6 +5,7 @@
 
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
+#include "tessera/device/memory/unwatched.h"
 #include "tessera/device/queue/queue_core.h"
 #include "tessera/device/queue/recorder.h"
 #include "tessera/device/selection/open_device.h"
@@ -103,6 +104,7 @@ void Storage::before_read(Queue& queue) { before_read(queue.core()); }
 void Storage::before_write(Queue& queue) { before_write(queue.core()); }
 
 constinit thread_local const Storage* Storage::moving_ = nullptr;
+constinit thread_local BeforeUnwatchedWrite before_unwatched_write = nullptr;
 
 Elsewhere& Storage::set_elsewhere(std::unique_ptr<Elsewhere> fresh) {
   Elsewhere* none = nullptr;
@@ -124,6 +126,8 @@ void Storage::before_read(QueueCore& queue) {
 }
 
 void Storage::before_write(QueueCore& queue) {
+  if (before_unwatched_write != nullptr && writes() != 0 && moving_ != this && elsewhere() == nullptr) [[unlikely]]
+    before_unwatched_write(*this);
   if (Elsewhere* const e = elsewhere()) [[unlikely]]
     e->before_write(*this);
   if (!used_.load(std::memory_order_acquire)) return;
@@ -186,6 +190,8 @@ void Storage::wait_readable() {
 
 void Storage::wait_writable() {
   Recorder::refuse("writing on the host");
+  if (before_unwatched_write != nullptr && writes() != 0 && moving_ != this && elsewhere() == nullptr) [[unlikely]]
+    before_unwatched_write(*this);
   if (Elsewhere* const e = elsewhere()) [[unlikely]]
     e->before_write(*this);
   std::vector<QueueUse> uses;
