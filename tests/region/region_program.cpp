@@ -5,6 +5,8 @@
 #include <chrono>
 #include <thread>
 
+#include "tessera/task/this_task.h"
+
 namespace tessera::test {
 
 namespace {
@@ -27,17 +29,34 @@ bool RegionProgram::Use::touches(std::int64_t i, std::int64_t j) const {
   return true;
 }
 
-RegionProgram::Box RegionProgram::box(std::int64_t rows, std::int64_t columns) {
-  if (rows == 0 && one_of(3)) return {};
+bool RegionProgram::Use::has_elements() const {
+  for (std::int64_t i = 0; i < box.rows; ++i)
+    for (std::int64_t j = 0; j < box.columns; ++j)
+      if (touches(i, j)) return true;
+  return false;
+}
+
+/// Of a given size, or any: all, a part, or no element.
+RegionProgram::Box RegionProgram::box(std::optional<std::int64_t> rows, std::optional<std::int64_t> columns) {
+  if (!rows && one_of(3)) return {};
   Box b;
-  b.rows = rows != 0 ? rows : 1 + below(side), b.columns = columns != 0 ? columns : 1 + below(side);
+  b.rows = rows ? *rows : 1 + below(side), b.columns = columns ? *columns : 1 + below(side);
+  if (!rows && one_of(6)) (one_of(2) ? b.rows : b.columns) = 0;
   b.row = below(side - b.rows + 1), b.column = below(side - b.columns + 1);
   return b;
 }
-Array RegionProgram::view(const Use& use) const {
-  const Array& m = all_[use.matrix].array;
+RegionProgram::Box RegionProgram::box_with_elements() {
+  for (;;)
+    if (const Box b = box(); !b.empty()) return b;
+}
+/// A view of the matrix, or of a larger view of it.
+Array RegionProgram::view(const Use& use) {
+  Array m = all_[use.matrix].array;
   if (use.box == Box{}) return m;
-  return m.slice(0, use.box.row, use.box.row + use.box.rows).slice(1, use.box.column, use.box.column + use.box.columns);
+  const std::int64_t row = below(use.box.row + 1), column = below(use.box.column + 1);
+  m = m.slice(0, row, side).slice(1, column, side);
+  const Box b{use.box.row - row, use.box.column - column, use.box.rows, use.box.columns};
+  return m.slice(1, b.column, b.column + b.columns).slice(0, b.row, b.row + b.rows);
 }
 Scope RegionProgram::somewhere() {
   std::vector<Device> some;
@@ -66,7 +85,7 @@ Task<void> RegionProgram::spawn_in(Region& r, const Step& step, const TaskOption
 /// done anything, or (what is written whole always so) after. Some are stopped, or will be.
 template <class Body>
 RegionProgram::Step& RegionProgram::task(Region& r, const char* what, std::vector<Use> uses, Body body,
-                                         std::function<std::string()> effect) {
+                                         std::function<std::string()> effect, std::optional<std::size_t> after) {
   Step& s = steps_.emplace_back(Step{what});
   s.uses = std::move(uses);
   s.effect = std::move(effect);
@@ -85,21 +104,22 @@ RegionProgram::Step& RegionProgram::task(Region& r, const char* what, std::vecto
     accesses.push_back({view(u), u.mode, u.triangle, u.op});
     if (u.triangle != MatrixPart::none) o.scope = Scope();  // by a function of the host
   }
-  s.task = spawn_in(
-      r, s, o,
-      [delay, throws, late = s.effect_if_it_throws, said = s.outcome, body](std::vector<Array> arrays) {
-        said->began = true;
-        try {
-          wait_for(delay);
-          if (throws && !late) throw std::runtime_error("on purpose");
-          body(arrays, *said);
-          if (throws) throw std::runtime_error("on purpose, late");
-        } catch (...) {
-          said->threw = true;
-          throw;
-        }
-      },
-      std::move(accesses));
+  s.after = after;
+  const auto function = [delay, throws, late = s.effect_if_it_throws, said = s.outcome,
+                         body](std::vector<Array> arrays) {
+    said->began = true;
+    try {
+      wait_for(delay);
+      if (throws && !late) throw std::runtime_error("on purpose");
+      body(arrays, *said);
+      if (throws) throw std::runtime_error("on purpose, late");
+    } catch (...) {
+      said->threw = true;
+      throw;
+    }
+  };
+  s.task = after ? spawn_in(r, s, o, function, steps_[*after].task, std::move(accesses))
+                 : spawn_in(r, s, o, function, std::move(accesses));
   return s;
 }
 
@@ -152,16 +172,16 @@ void RegionProgram::written_whole(Region& r) {
 void RegionProgram::triangle(Region& r) {
   constexpr MatrixPart kinds[] = {MatrixPart::upper, MatrixPart::lower, MatrixPart::unit_upper, MatrixPart::unit_lower,
                                   MatrixPart::diagonal};
-  const Use at{up_to(all_.size()), {}, Access::inout, kinds[up_to(5)]};
+  const Use at{up_to(all_.size()), box_with_elements(), Access::inout, kinds[up_to(5)]};
   all_[at.matrix].bound += 1;
   task(
       r, "triangle", {at},
       [at](std::vector<Array>& a, Outcome&) {
-        const BufferView memory = a[0].view();
-        auto* const v = reinterpret_cast<float*>(memory.storage->allocation().host + memory.byte_offset);
-        for (std::int64_t i = 0; i < side; ++i)
-          for (std::int64_t j = 0; j < side; ++j)
-            if (at.touches(i, j)) v[i * side + j] += 1;
+        const HostAccess memory = a[0].host_access();
+        const std::span<float> v = memory.as<float>();
+        for (std::int64_t i = 0; i < at.box.rows; ++i)
+          for (std::int64_t j = 0; j < at.box.columns; ++j)
+            if (at.touches(i, j)) v[static_cast<std::size_t>(i * a[0].strides()[0] + j * a[0].strides()[1])] += 1;
       },
       [=, this] {
         each(at, [](Cell& c, auto, auto) { c.value += 1; });
@@ -169,11 +189,28 @@ void RegionProgram::triangle(Region& r) {
       });
 }
 
+/// In four parts of as many rows as four parts need at least: the last of them has none.
+void RegionProgram::in_parts(Region& r) {
+  const std::size_t matrix = up_to(all_.size());
+  all_[matrix].bound += 1;
+  constexpr std::int64_t rows = (side + 3) / 4;
+  for (std::int64_t begin = 0; begin < 4 * rows; begin += rows) {
+    const std::int64_t from = std::min(begin, side), end = std::min(begin + rows, side);
+    const Use part{matrix, {from, 0, end - from, side}, Access::inout};
+    task(
+        r, "a part", {part}, [](std::vector<Array>& a, Outcome&) { a[0] += 1; },
+        [=, this] {
+          each(part, [](Cell& c, auto, auto) { c.value += 1; });
+          return std::string();
+        });
+  }
+}
+
 /// A region of the task's own, of two tasks for each row, on its device or elsewhere; one of them may throw.
 void RegionProgram::nested(Region& r) {
   const Use at{up_to(all_.size()), box(), Access::inout};
   all_[at.matrix].bound += 2 * side;
-  const std::int64_t bad = one_of(6) ? below(at.box.rows) : -1;
+  const std::int64_t bad = one_of(6) ? below(std::max<std::int64_t>(1, at.box.rows)) : -1;
   const std::optional<Scope> there = one_of(3) ? std::optional(somewhere()) : std::nullopt;
   const std::chrono::microseconds delay(one_of(3) ? up_to(200) : 0);
   const bool reduces = one_of(3);
@@ -205,6 +242,90 @@ void RegionProgram::nested(Region& r) {
   s.effect_if_it_throws = true;  // by what they said
 }
 
+namespace {
+/// What tasks made by the calling one compute `there` on arrays that this has made: 6 * by + 10.
+float computed_on_own_arrays(float by, const Scope& there, std::chrono::microseconds delay) {
+  Array t = Array::zeros({4, 3}), u = Array::zeros({4, 3});
+  const auto add = [by, delay](Array& v) {
+    wait_for(delay);
+    v += by;
+  };
+  {
+    Region inner({.scope = there});
+    inner.spawn(add, inout(t));
+    for (std::int64_t i = 0; i < 5; ++i) {
+      Array row = t.slice(0, i, std::min<std::int64_t>(i + 1, 4));  // the last has no elements
+      inner.spawn(add, inout(row));
+    }
+    inner.spawn([](const Array& from, Array& to) { to += from; }, in(t), inout(u));
+    for (int i = 0; i < 4; ++i) inner.spawn([](Array& v) { v += 1; }, reduce(Combine::sum, u));
+    // A task that is given one of the arrays makes tasks on an array of its own.
+    inner.spawn(
+        [delay](Array& v) {
+          Array one = Array::zeros({4, 3});
+          spawn([delay](Array& w) { wait_for(delay), w += 1; }, inout(one));
+          v += one;
+        },
+        inout(u));
+    inner.spawn([](const Array& from, Array& to) { to += from; }, in(t), inout(u));
+  }
+  const auto check_not_stopped = [] {  // which reaches the tasks made here, too
+    if (this_task::stop_requested()) throw std::runtime_error("stopped");
+  };
+  check_not_stopped();
+  const float before = max(u).item<float>();  // 4 * by + 5
+  spawn({.scope = there}, add, inout(u));
+  spawn({.scope = there}, add, inout(u));
+  const float after = min(u).item<float>();  // waits for both
+  check_not_stopped();
+  u += 5;
+  return ((before + 2 * by + 5) + (after + 5) + u.to_vector<float>()[7]) / 3;
+}
+}  // namespace
+
+/// Tasks that compute with tasks on arrays of their own, which nobody else has: with and without arrays of others.
+void RegionProgram::own_arrays(Region& r) {
+  const auto by = static_cast<float>(up_to(4));
+  const Scope there = somewhere();
+  const std::chrono::microseconds delay(one_of(2) ? up_to(200) : 0);
+  if (one_of(2)) {
+    const auto number = std::make_shared<float>(), expected = std::make_shared<float>();
+    task(
+        r, "own arrays", {}, [=](std::vector<Array>&, Outcome&) { *number = computed_on_own_arrays(by, there, delay); },
+        [=] {
+          *expected = 6 * by + 10;
+          return std::string();
+        });
+    return add_number(r, number, expected);
+  }
+  const Use at{up_to(all_.size()), box(), Access::inout};
+  all_[at.matrix].bound += 6 * by + 10;
+  Step& s = task(r, "own arrays", {at},
+                 [=](std::vector<Array>& a, Outcome& said) {
+                   a[0] += computed_on_own_arrays(by, there, delay);
+                   said.inner[0] = true;
+                 },
+                 {});
+  s.effect = [this, at, by, said = s.outcome] {
+    each(at, [&](Cell& c, auto, auto) { c.value += said->inner[0] ? 6 * by + 10 : 0; });
+    return std::string();
+  };
+  s.effect_if_it_throws = true;  // by what it said
+}
+
+/// Tasks that have captured an array without saying so, each after the one before.
+void RegionProgram::captured(Region& r) {
+  const std::optional<std::size_t> before = captured_by_;
+  captured_by_ = steps_.size();
+  task(
+      r, "captured", {}, [w = captured_](std::vector<Array>&, Outcome&) { Array(w) += 1; },
+      [this] {
+        captured_value_ += 1;
+        return std::string();
+      },
+      before);
+}
+
 void RegionProgram::commuting(Region& r) {
   const std::size_t a = up_to(all_.size()), b = up_to(all_.size());
   const Box at = one_of(2) ? Box{} : box();
@@ -229,11 +350,11 @@ void RegionProgram::commuting(Region& r) {
 
 /// A reduction, whose result is an argument of another task.
 void RegionProgram::by_a_number(Region& r) {
-  const Use from{up_to(all_.size()), box(), Access::in}, to{up_to(all_.size()), box(), Access::inout};
+  const Use from{up_to(all_.size()), box(), Access::in};
   const auto number = std::make_shared<float>();        // as tasks have it
   const auto expected = std::make_shared<float>(0.0f);  // as plain loops have it
   const auto small = [](float v) { return std::fmod(v, 64.0f); };
-  const Step& first = task(
+  task(
       r, "sum", {from}, [=](std::vector<Array>& a, Outcome&) { *number = small(sum(a[0]).item<float>()); },
       [=, this] {
         float total = 0;
@@ -241,8 +362,15 @@ void RegionProgram::by_a_number(Region& r) {
         *expected = small(total);
         return std::string();
       });
-  const Task<void> before = first.task;
+  add_number(r, number, expected);
+}
+
+/// A task that adds a number, which the one before computes, to a part.
+void RegionProgram::add_number(Region& r, const std::shared_ptr<float>& number,
+                               const std::shared_ptr<float>& expected) {
+  const Use to{up_to(all_.size()), box(), Access::inout};
   const std::size_t number_of_first = steps_.size() - 1;
+  const Task<void> before = steps_.back().task;
   all_[to.matrix].bound += 64;
   Step& s = steps_.emplace_back(Step{"add the sum"});
   s.uses = {to};
@@ -264,7 +392,7 @@ void RegionProgram::by_a_number(Region& r) {
 /// Tasks that reduce into a part; who uses that later has it combined before.
 void RegionProgram::reducing(Region& r) {
   const auto op = static_cast<Combine>(up_to(4));
-  const Use at{up_to(all_.size()), one_of(2) ? Box{} : box(), Access::reduce, MatrixPart::none, op};
+  const Use at{up_to(all_.size()), one_of(2) ? Box{} : box_with_elements(), Access::reduce, MatrixPart::none, op};
   const auto tasks = one_of(4) ? 8 + up_to(4) : 1 + up_to(4);  // more than there are slots, too
   for (std::uint64_t i = 0; i < tasks; ++i) {
     const auto by = op == Combine::product ? (one_of(2) ? -1.0f : 1.0f) : static_cast<float>(up_to(9)) - 4;
@@ -288,7 +416,7 @@ void RegionProgram::reducing(Region& r) {
 }
 
 void RegionProgram::reads() {
-  const Use all{up_to(all_.size()), box(), Access::in};
+  const Use all{up_to(all_.size()), box_with_elements(), Access::in};
   const float said = sum(view(all)).item<float>();
   Step& s = steps_.emplace_back(Step{"the program reads"});
   s.uses = {all};
@@ -302,7 +430,7 @@ void RegionProgram::reads() {
 }
 
 void RegionProgram::writes() {
-  const Use at{up_to(all_.size()), box(), Access::out};
+  const Use at{up_to(all_.size()), box_with_elements(), Access::out};
   std::vector<float> values;
   for (std::int64_t i = 0; i < at.box.rows * at.box.columns; ++i) values.push_back(static_cast<float>(up_to(10)) - 5);
   all_[at.matrix].bound = std::max(all_[at.matrix].bound, 5.0f);
@@ -331,7 +459,7 @@ void RegionProgram::moves() {
 }
 
 void RegionProgram::one(Region& r) {
-  switch (up_to(16)) {
+  switch (up_to(20)) {
     case 0:
     case 1:
     case 2: return in_place(r);
@@ -348,6 +476,10 @@ void RegionProgram::one(Region& r) {
     case 13: return moves();
     case 14:
     case 15: return reducing(r);
+    case 16: return in_parts(r);
+    case 17:
+    case 18: return own_arrays(r);
+    case 19: return captured(r);
   }
 }
 
@@ -359,8 +491,9 @@ std::string RegionProgram::run() {
     all_[i].bound = v;
     for (Cell& c : all_[i].cells) c.value = v;
   }
+  captured_ = Array::zeros({side}, DType::f32, devices_[up_to(devices_.size())]).copy().eval();
   for (int regions = 0; regions < 2; ++regions, ++counts_.regions) {
-    steps_.clear();
+    steps_.clear(), captured_by_.reset();
     stop_ = std::stop_source();
     const bool leaves = one_of(10);
     bool threw = false;
@@ -379,6 +512,9 @@ std::string RegionProgram::run() {
     if (std::string wrong = judge(leaves, threw); !wrong.empty()) return wrong;
     if (open_) return ++counts_.open, std::string();
   }
+  if (captured_.to_vector<float>() != std::vector<float>(side, captured_value_))
+    return "the captured array has " + std::to_string(captured_.to_vector<float>()[0]) + " in place of " +
+           std::to_string(captured_value_);
   failed_.clear();
   for (std::size_t i = 0; i < all_.size(); ++i) combine(i, {}, Step{"the program reads all"});
   for (std::size_t i = 0; i < all_.size(); ++i) {

@@ -34,8 +34,10 @@ class RegionProgram {
   static constexpr std::int64_t side = 6;
   struct Box {
     std::int64_t row = 0, column = 0, rows = side, columns = side;
+    bool empty() const { return rows == 0 || columns == 0; }
     bool meets(const Box& b) const {
-      return row < b.row + b.rows && b.row < row + rows && column < b.column + b.columns && b.column < column + columns;
+      return !empty() && !b.empty() && row < b.row + b.rows && b.row < row + rows && column < b.column + b.columns &&
+             b.column < column + columns;
     }
     bool contains(const Box& b) const {
       return row <= b.row && column <= b.column && b.row + b.rows <= row + rows &&
@@ -72,6 +74,7 @@ class RegionProgram {
     MatrixPart triangle = MatrixPart::none;
     Combine op = Combine::sum;
     bool touches(std::int64_t i, std::int64_t j) const;
+    bool has_elements() const;
   };
   /// What became of a task, told by its function.
   struct Outcome {
@@ -95,9 +98,10 @@ class RegionProgram {
   std::uint64_t up_to(std::uint64_t n) { return random_() % n; }
   std::int64_t below(std::int64_t n) { return static_cast<std::int64_t>(up_to(static_cast<std::uint64_t>(n))); }
   bool one_of(std::uint64_t n) { return up_to(n) == 0; }
-  Box box(std::int64_t rows = 0, std::int64_t columns = 0);
+  Box box(std::optional<std::int64_t> rows = {}, std::optional<std::int64_t> columns = {});
+  Box box_with_elements();
   Scope somewhere();
-  Array view(const Use& use) const;
+  Array view(const Use& use);
   /// f(cell, row, column) of each element, counted within the box.
   template <class F>
   void each(const Use& use, F&& f) {
@@ -110,7 +114,8 @@ class RegionProgram {
         if (use.touches(i, j)) f(cells[static_cast<std::size_t>((use.box.row + i) * side + use.box.column + j)], i, j);
   }
   template <class Body>
-  Step& task(Region& r, const char* what, std::vector<Use> uses, Body body, std::function<std::string()> effect);
+  Step& task(Region& r, const char* what, std::vector<Use> uses, Body body, std::function<std::string()> effect,
+             std::optional<std::size_t> after = {});
   template <class F, class... A>
   Task<void> spawn_in(Region& r, const Step& step, const TaskOptions& options, F&& f, A&&... arguments);
   TaskOptions options();
@@ -119,9 +124,13 @@ class RegionProgram {
   void from_another(Region& r);
   void written_whole(Region& r);
   void triangle(Region& r);
+  void in_parts(Region& r);
   void nested(Region& r);
+  void own_arrays(Region& r);
+  void captured(Region& r);
   void commuting(Region& r);
   void by_a_number(Region& r);
+  void add_number(Region& r, const std::shared_ptr<float>& number, const std::shared_ptr<float>& expected);
   void reducing(Region& r);
   void reads();
   void writes();
@@ -141,9 +150,12 @@ class RegionProgram {
   std::mt19937_64 random_;
   const std::vector<Device> devices_;
   std::vector<Matrix> all_;
-  std::vector<Step> steps_;  // of this region
-  std::stop_source stop_;    // of some of them
-  std::vector<Use> failed_;  ///< writes of tasks that failed, until they are overwritten
+  Array captured_;                          ///< tasks capture it, and come after each other
+  float captured_value_ = 0;                ///< of its elements, as plain loops have it
+  std::optional<std::size_t> captured_by_;  ///< the last step of this region that does
+  std::vector<Step> steps_;                 // of this region
+  std::stop_source stop_;                   // of some of them
+  std::vector<Use> failed_;                 ///< writes of tasks that failed, until they are overwritten
   bool expects_error_ = false;
   std::vector<Combine> combined_;           ///< before the step that is judged
   std::vector<Combine> failed_to_combine_;  ///< in the region: errors of later steps may name these, too

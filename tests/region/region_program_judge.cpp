@@ -123,7 +123,7 @@ std::string RegionProgram::judge(Step& s, bool left) {
   combined_.clear();
   const auto combine_before = [&] {
     for (const Use& u : s.uses)
-      if (u.mode != Access::reduce) combine(u.matrix, {}, s);
+      if (u.mode != Access::reduce && u.has_elements()) combine(u.matrix, {}, s);
   };
   if (!s.task.valid()) {
     note(s, "");

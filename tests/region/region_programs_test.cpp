@@ -15,6 +15,7 @@
 #include "tessera/base/test_seed.h"
 #include "tessera/testing/testing.h"
 #include "tests/region/region_program.h"
+#include "tests/support/fake_backends.h"
 #include "tests/support/folder.h"
 #include "tests/support/sanitized.h"
 
@@ -87,10 +88,20 @@ void run_one(std::uint64_t i, HangWatch& watch) {
   counts.combined += c.combined, counts.dropped += c.dropped, counts.open += c.open;
 }
 
+/// Of the fake drivers that this process uses, a line each.
+std::string ordering_faults() {
+  std::string all;
+  for (const test::FakeBackend& f : test::fake_backends)
+    if (const char* const file = std::getenv(f.driver_variable); file != nullptr && file == test::fake_library(f.driver))
+      all += test::breaches(file);
+  return all;
+}
+
 TEST(RegionPrograms, MeanWhatTheyMeanInOrderOnOneTwoAndFourDevices) {
   ::setenv("TESSERA_WATCHDOG", "60", 0);
   HangWatch watch;
   for (std::uint64_t i = 0; i < programs() && !HasFailure(); ++i) run_one(i, watch);
+  EXPECT_EQ(ordering_faults(), "");
   const auto n = [](std::uint64_t c) { return static_cast<unsigned long long>(c); };
   std::printf(
       "%llu tasks, of which %llu threw, %llu were skipped, %llu cancelled; %llu reductions combined, %llu not, since "
