@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <latch>
 #include <thread>
 
 #include "benchmarks/tasks.h"
@@ -94,33 +95,33 @@ void traces(const char* name, int rounds) {
   print(name, "time with a trace over that without", t, [](double a, double b) { return b / a; });
 }
 
-// Tasks on ranges of rows of one matrix, of different lengths and overlapping, beside tasks on single rows of it; and
-// one at a time, on a matrix whose rows tasks used one by one before, beside one that no task used.
+// Tasks on ranges of rows of one matrix, of different lengths and overlapping, beside tasks on single rows of it, while
+// none has ended; and one at a time, on a matrix whose rows tasks used one by one before, beside one that no task used.
 void row_ranges(const char* name, int rounds) {
   constexpr std::int64_t rows = 20'000;
-  constexpr int tasks = 20'000, alone = 2'000;
+  constexpr int live = 4'000, ended = 20'000, alone = 2'000;
   const auto nothing = [](Array&) {};
   const auto matrix = [] { return Array::zeros({rows, 4}).copy().eval(); };
   const auto spawn_rows = [&](Region& r, const Array& m, std::int64_t begin, std::int64_t count) {
     Array range = m.slice(0, begin, std::min(begin + count, rows));
     r.spawn(nothing, inout(range));
   };
-  const auto each_row = [&](const Array& m) {
+  const auto held = [&](auto&& spawn_one) {
+    Array m = matrix();
+    std::latch go(1);
     Region r;
-    for (int i = 0; i < tasks; ++i) spawn_rows(r, m, i % rows, 1);
+    r.spawn([&](Array&) { go.wait(); }, inout(m));
+    for (int i = 0; i < live; ++i) spawn_one(r, m, i);
+    go.count_down();
     r.wait();
   };
-  Array m;
   Timed t = in_turn(
-      rounds, [&] { m = matrix(), each_row(m); },
+      rounds, [&] { held([&](Region& r, const Array& m, int i) { spawn_rows(r, m, i, 1); }); },
       [&] {
-        m = matrix();
-        Region r;
-        for (int i = 0; i < tasks; ++i) spawn_rows(r, m, i * std::int64_t{617} % rows, 1 + i * 7 % 30);
-        r.wait();
+        held([&](Region& r, const Array& m, int i) { spawn_rows(r, m, i * std::int64_t{617} % rows, 1 + i * 7 % 30); });
       });
-  print(name, "us a task of one row", t, [](double a, double) { return a / tasks * 1e6; });
-  print(name, "us a task of some rows", t, [](double, double b) { return b / tasks * 1e6; });
+  print(name, "us a task of one row", t, [](double a, double) { return a / live * 1e6; });
+  print(name, "us a task of some rows", t, [](double, double b) { return b / live * 1e6; });
   const auto one_at_a_time = [&](const Array& of) {
     Region r;
     for (int i = 0; i < alone; ++i) spawn_rows(r, of, i * std::int64_t{617} % rows, 2 + i * 7 % 29), r.wait();
@@ -128,7 +129,10 @@ void row_ranges(const char* name, int rounds) {
   t = Timed();
   for (int i = -1; i < rounds; ++i) {
     const Array fresh = matrix(), used = matrix();
-    each_row(used);
+    {
+      Region r;
+      for (int k = 0; k < ended; ++k) spawn_rows(r, used, k, 1);
+    }
     const double a = seconds_of([&] { one_at_a_time(fresh); }), b = seconds_of([&] { one_at_a_time(used); });
     if (i >= 0) t.first.push_back(a), t.second.push_back(b);
   }
