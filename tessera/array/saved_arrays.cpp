@@ -37,23 +37,25 @@ bool overlaps_itself(const Array& a) {
 }
 }  // namespace
 
-void ArrayLoader::look(const Array& a, const Path& at) {
+void ArrayLoader::look(const Array& a, const Path& at, bool optional) {
   std::string name = at.text();
   const auto other = file_names_.find(name);
   const std::string& there = other == file_names_.end() ? name : other->second;
   names_.insert(there);
   const SafetensorsTensor* t = file_.find(prefix_ + there);
   if (t == nullptr) {
-    report_.missing.push_back(std::move(name));
-  } else if (t->dtype != a.dtype() || t->shape != a.shape()) {
-    report_.mismatched.push_back(fmt::format("{} is {} {} in the file and {} {} here", name, to_string(t->shape),
-                                             t->dtype_name, to_string(a.shape()), safetensors_name(a.dtype())));
-  } else if (overlaps_itself(a)) {
-    report_.mismatched.push_back(name + " is a broadcast array here, which cannot be written");
-  } else {
-    targets_.push_back({t, a});
-    report_.loaded.push_back(std::move(name));
+    if (!optional) report_.missing.push_back(std::move(name));
+    return;
   }
+  std::string differs = fmt::format("{} is {} {} in the file and {} {} here", name, to_string(t->shape), t->dtype_name,
+                                    to_string(a.shape()), safetensors_name(a.dtype()));
+  const bool convertible = t->dtype && is_float(*t->dtype) && is_float(a.dtype());
+  if (t->shape != a.shape() || (t->dtype != a.dtype() && !convertible))
+    report_.mismatched.push_back(std::move(differs));
+  else if (overlaps_itself(a))
+    report_.mismatched.push_back(name + " is a broadcast array here, which cannot be written");
+  else
+    targets_.push_back({t, a, std::move(name), t->dtype == a.dtype() ? "" : std::move(differs)});
 }
 
 void ArrayLoader::pass_by(std::string_view names) {
@@ -66,12 +68,25 @@ LoadReport ArrayLoader::load(LoadArraysOptions options) {
   for (const SafetensorsTensor& t : file_.tensors())
     if (t.name.starts_with(prefix_) && !names_.contains(t.name.substr(prefix_.size())))
       report_.unexpected.push_back(t.name);
+  bool of_other_dtype = false;
+  std::erase_if(targets_, [&](Target& t) {
+    const bool refused = !t.other_dtype.empty() && !options.convert;
+    if (refused)
+      report_.mismatched.push_back(std::move(t.other_dtype)), of_other_dtype = true;
+    else if (report_.loaded.push_back(t.name); !t.other_dtype.empty())
+      report_.converted.push_back(t.name);
+    return refused;
+  });
   const std::string wrong = not_loaded(report_);
   if (!wrong.empty() && !options.partial)
     fail<ArgumentError>({.asked = "load_arrays",
                          .with = {{"file", file_.name()}},
                          .wrong = "the file holds other arrays than the structure: " + wrong,
-                         .todo = "Name the file that was made of such a structure, or load what fits with .partial"});
+                         .todo = of_other_dtype
+                                     ? "Load arrays of another dtype with .convert = true, or name the file that was "
+                                       "made of such a structure"
+                                     : "Name the file that was made of such a structure, or load what fits with "
+                                       ".partial"});
 
   // Whatever can fail comes before the first write: reading, and memory for what does not lie in one piece.
   struct Write {
@@ -81,14 +96,14 @@ LoadReport ArrayLoader::load(LoadArraysOptions options) {
     std::optional<Array> value;  ///< instead of both
   };
   std::vector<Write> writes;
-  for (const auto& [tensor, array] : targets_) {
+  for (const auto& [tensor, array, name, other_dtype] : targets_) {
     if (array.size() == 0) continue;
     Write& w = writes.emplace_back(Write{.to = array, .bytes = file_.data(*tensor)});
-    if (array.contiguous()) {
+    if (array.contiguous() && other_dtype.empty()) {
       make_bools(w.bytes, array.dtype());
       w.memory = array.view_for_writing();
     } else {
-      w.value = array_of_bytes(w.bytes, array.dtype(), array.shape(), array.device());
+      w.value = array_of_bytes(w.bytes, *tensor->dtype, array.shape(), array.device()).astype(array.dtype()).eval();
       w.bytes = {};
     }
   }

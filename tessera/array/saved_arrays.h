@@ -10,6 +10,9 @@ namespace tessera {
 
 struct LoadArraysOptions {
   bool partial = false;  ///< load what fits instead of nothing; the report says what did not
+  /// Convert floating-point arrays that have another floating-point dtype in the file (f16 or bf16 into f32), rounding
+  /// to nearest where that is narrower.
+  bool convert = false;
 };
 
 /// What became of a load, by names.
@@ -18,6 +21,7 @@ struct LoadReport {
   std::vector<std::string> missing;     ///< in the structure, not in the file
   std::vector<std::string> unexpected;  ///< in the file, not in the structure
   std::vector<std::string> mismatched;  ///< "weight is (2, 3) F32 in the file and (3, 2) F32 here"
+  std::vector<std::string> converted;   ///< of those that were loaded
 };
 std::string to_string(const LoadReport& report);  ///< "2 loaded; missing: 0.bias; weight is (2, 3) ..."
 
@@ -30,7 +34,8 @@ class ArrayLoader {
   explicit ArrayLoader(const SafetensorsFile& file, std::string_view prefix = {},
                        std::map<std::string, std::string> names = {})
       : file_(file), prefix_(prefix), file_names_(std::move(names)) {}
-  void look(const Array& a, const Path& at);
+  /// `optional`: an array that the file lacks stays as it is.
+  void look(const Array& a, const Path& at, bool optional = false);
   void pass_by(std::string_view names);  ///< arrays of the file whose names begin so are not asked for
   void refuse(std::string mismatch) { report_.mismatched.push_back(std::move(mismatch)); }
   LoadReport load(LoadArraysOptions options);
@@ -39,6 +44,8 @@ class ArrayLoader {
   struct Target {
     const SafetensorsTensor* tensor;
     Array array;
+    std::string name;
+    std::string other_dtype = {};  ///< not empty: the mismatch, unless it is converted
   };
   const SafetensorsFile& file_;
   const std::string prefix_;
@@ -62,11 +69,15 @@ void save_arrays(const T& structure, const std::string& path, const std::map<std
 /// Writes what the file holds into the arrays of a structure: in place, so that copies, views and packed memory see it,
 /// each on the device it is on. All or nothing: ArgumentError lists every array that is missing, unexpected, or of
 /// another shape or dtype, and then, as if the file cannot be read (errors of SafetensorsFile), nothing has been
-/// written.
+/// written. A structure with a static `optional_array(name)` says which arrays a file may lack; they stay as they are.
 template <class T>
 LoadReport load_arrays(T& structure, const SafetensorsFile& file, LoadArraysOptions options = {}) {
   detail::ArrayLoader loader(file);
-  for_each_array(structure, [&](Array& a, const Path& at) { loader.look(a, at); });
+  for_each_array(structure, [&](Array& a, const Path& at) {
+    bool optional = false;
+    if constexpr (requires { T::optional_array(at.text()); }) optional = T::optional_array(at.text());
+    loader.look(a, at, optional);
+  });
   return loader.load(options);
 }
 template <class T>

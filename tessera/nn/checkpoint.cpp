@@ -11,7 +11,7 @@ namespace tessera {
 namespace {
 
 using detail::of_trainer;
-constexpr std::string_view beside_prefix = "beside.";
+constexpr std::string_view beside_prefix = "beside.", kept_of_optimiser = "optimiser.";
 
 std::uint64_t number_in(const SafetensorsFile& file, const std::string& name) {
   const auto found = file.metadata().find(name);
@@ -31,7 +31,9 @@ std::vector<std::pair<std::string, Array>> TrainerBase::kept() {
   std::vector<std::pair<std::string, Array>> all;
   for (const auto& [path, part] : parts_)
     if (!part->empty()) all.emplace_back(std::string(detail::trainer_model_prefix) + path, *part);
-  optimiser_.for_each([&](Array& a, const Path& at) { all.emplace_back("optimiser." + at.text(), a); });
+  optimiser_.for_each([&](Array& a, const Path& at) {
+    if (a.size() != 0) all.emplace_back(std::string(kept_of_optimiser) + at.text(), a);
+  });
   for (auto& named : precision_.kept()) all.push_back(std::move(named));
   for (std::size_t i = 0; i < summed_.size(); ++i) all.emplace_back("summed." + std::to_string(i), summed_[i]);
   return all;
@@ -74,7 +76,9 @@ std::map<std::string, std::string> TrainerBase::load(const std::string& path) {
   const std::string there = precision == file.metadata().end() ? "f32" : precision->second;
   if (const std::string here(dtype_name(options_.precision.dtype)); there != here)
     loader.refuse("precision is " + there + " in the file and " + here + " here");
-  for (const auto& [name, array] : kept()) loader.look(array, Path(name));
+  for (const auto& [name, array] : kept())
+    loader.look(array, Path(name), name.starts_with(kept_of_optimiser) &&
+                                       Optimiser::optional_array(name.substr(kept_of_optimiser.size())));
   loader.pass_by(beside_prefix);
   loader.load({});
   steps_ = steps, position_ = at, position_at_ = steps;
@@ -85,6 +89,7 @@ std::map<std::string, std::string> TrainerBase::load(const std::string& path) {
   if (precision_.scales()) left_out_.fill(0);
   precision_.refresh();
   summed_from_ = steps_;
+  drop_recordings();  // the optimiser may count otherwise
   return file.metadata();
 }
 

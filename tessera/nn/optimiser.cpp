@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "tessera/array/functions.h"
 #include "tessera/nn/pack.h"
@@ -30,7 +31,10 @@ void need(bool holds, const char* optimiser, const char* name, double value, con
 
 Optimiser::Optimiser(const detail::ConstParts& parts, Rate lr, double weight_decay, std::vector<ParameterGroup> groups,
                      int slots)
-    : step_(Array::from({std::int64_t{0}}, {}, Device{})), groups_(std::move(groups)), slots_(slots) {
+    : step_(Array::from({std::int64_t{0}}, {}, Device{})),
+      idle_(Array::empty({0, 3}, DType::i64, Device{})),
+      groups_(std::move(groups)),
+      slots_(slots) {
   detail::check_seen_alike("optimiser", parts);
   for (ParameterGroup& g : groups_) {
     const bool matches = std::any_of(parts.begin(), parts.end(), [&](const auto& p) {
@@ -57,16 +61,64 @@ std::size_t Optimiser::group_of(const std::string& path) const {
 
 std::vector<double> Optimiser::numbers() const {
   std::vector<double> all;
-  const std::uint64_t step = std::max<std::uint64_t>(1, steps());
-  for (const ParameterGroup& g : groups_) {
-    const auto some = scalars({step, g.lr->at(step - 1), *g.weight_decay});
-    all.insert(all.end(), some.begin(), some.end());
+  const std::uint64_t step = std::max<std::uint64_t>(1, now_);
+  for (const std::int64_t idle : idle_steps_) {
+    const std::uint64_t own = std::max<std::uint64_t>(1, step - std::min(step, static_cast<std::uint64_t>(idle)));
+    for (const ParameterGroup& g : groups_) {
+      const auto some = scalars({own, g.lr->at(step - 1), *g.weight_decay});
+      all.insert(all.end(), some.begin(), some.end());
+    }
   }
   return all;
 }
 
+/// From idle_, which may have been loaded.
+void Optimiser::read_idle() {
+  if (idle_of_.empty()) return;
+  const auto all = idle_.to_vector<std::int64_t>();
+  std::size_t i = 0;
+  for (auto& [path, idle] : idle_of_) idle = {all[i], all[i + 1], all[i + 2]}, i += 3;
+}
+
+void Optimiser::write_idle() {
+  std::vector<std::int64_t> all;
+  for (const auto& [path, idle] : idle_of_) all.insert(all.end(), {idle.steps, idle.since, idle.skipped});
+  idle_ = Array::from(all, Shape{static_cast<std::int64_t>(idle_of_.size()), 3}, Device{});
+}
+
+/// Returns whether that is another than in the last step.
+bool Optimiser::note_gradient(const std::string& path, bool has_gradient, const ApplyOptions& options) {
+  const auto known = idle_of_.find(path);
+  if (slots_ == 0 || (known == idle_of_.end() ? !has_gradient : (known->second.since == 0) == has_gradient))
+    return false;
+  const std::int64_t now = static_cast<std::int64_t>(std::max<std::uint64_t>(1, now_));
+  const std::int64_t skipped =
+      options.skipped ? static_cast<std::int64_t>(options.skipped->item<std::uint64_t>()) : 0;
+  if (known == idle_of_.end()) {
+    idle_of_[path] = {.steps = now - 1, .skipped = skipped};
+  } else if (has_gradient) {
+    Idle& idle = known->second;
+    idle = {.steps = idle.steps + now - idle.since, .skipped = idle.skipped + skipped};
+  } else {
+    known->second.since = now, known->second.skipped -= skipped;
+  }
+  return true;
+}
+
+/// All different ones of those that had a gradient.
+void Optimiser::find_idle_steps() {
+  std::set<std::int64_t> all = {0};
+  for (const auto& [path, idle] : idle_of_)
+    if (idle.since == 0) all.insert(idle.steps);
+  if (std::ranges::equal(all, idle_steps_)) return;
+  idle_steps_.assign(all.begin(), all.end());
+  numbers_.clear();
+}
+
 void Optimiser::advance() {
   rewind(steps() + 1);
+  read_idle();
+  find_idle_steps();
   if (numbers_.empty()) return;
   const std::vector<double> wide = numbers();
   const std::vector<float> narrow(wide.begin(), wide.end());
@@ -76,7 +128,10 @@ void Optimiser::advance() {
                                                                      : static_cast<const void*>(narrow.data()));
 }
 
-void Optimiser::rewind(std::uint64_t steps) { step_ = Array::from({static_cast<std::int64_t>(steps)}, {}, Device{}); }
+void Optimiser::rewind(std::uint64_t steps) {
+  step_ = Array::from({static_cast<std::int64_t>(steps)}, {}, Device{});
+  now_ = steps;
+}
 
 double Optimiser::rate() const { return groups_.back().lr->at(steps()); }
 
@@ -90,6 +145,7 @@ void Optimiser::unshare() {
   rewind(steps());
   for (auto* slots : {&first_, &second_})
     for (auto& [path, array] : *slots) array = array.copy();
+  idle_ = idle_.copy();
   numbers_.clear();
 }
 
@@ -185,9 +241,14 @@ void Optimiser::prepare(const detail::Parts& model) {
   Groups groups;
   detail::ByArray<bool> known;  // one that stands in several places has one gradient
   for (const auto& [path, weight] : model)
-    if (differentiable(*weight) && !known.find(*weight))
-      known.add(*weight, true),
-          groups[{group_of(path), weight->dtype(), weight->device()}].push_back({&path, weight, {}, nullptr});
+    if (differentiable(*weight) && !known.find(*weight)) {
+      known.add(*weight, true);
+      Idle idle;
+      if (slots_ > 0) idle = idle_of_.try_emplace(path, Idle{.steps = static_cast<std::int64_t>(steps())}).first->second;
+      idle.since = 0;
+      groups[{group_of(path), idle, weight->dtype(), weight->device()}].push_back({&path, weight, {}, nullptr});
+    }
+  if (slots_ > 0) write_idle();
   for (const auto& [key, items] : groups) {
     std::vector<const Array*> weights;
     for (const Item& i : items) weights.push_back(i.weight);
@@ -207,29 +268,48 @@ void Optimiser::apply_to(const detail::Parts& model, const detail::ConstParts& g
                          .with = {{"arrays of the model", std::to_string(model.size())},
                                   {"of the gradient", std::to_string(gradient.size())}},
                          .wrong = "the gradient is of another model"});
-  Groups groups;
-  for (std::size_t i = 0; i < model.size(); ++i) {
+  const auto has_gradient = [&](std::size_t i) {
+    return model[i].second->trained() && gradient[i].second->size() != 0;
+  };
+  for (std::size_t i = 0; i < model.size(); ++i) {  // before anything is counted
     const auto& [path, weight] = model[i];
     const Array& g = *gradient[i].second;
-    if (!weight->trained() || g.size() == 0) continue;
-    if (g.shape() != weight->shape())
+    if (has_gradient(i) && g.shape() != weight->shape())
       fail<ShapeError>(
           {.asked = "optimiser.step",
            .with = {{"path", path}, {"parameter", to_string(weight->shape())}, {"gradient", to_string(g.shape())}},
            .wrong = "a gradient has another shape than its parameter"});
+  }
+  Groups groups;
+  bool changed = false;
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    const auto& [path, weight] = model[i];
+    changed = note_gradient(path, has_gradient(i), options) || changed;
+    if (!has_gradient(i)) continue;
     const Array* copy = options.copies.empty() || options.copies[i].size() == 0 ? nullptr : &options.copies[i];
-    groups[{group_of(path), weight->dtype(), weight->device()}].push_back({&path, weight, g, copy});
+    const Idle idle = slots_ > 0 ? idle_of_.at(path) : Idle();
+    groups[{group_of(path), idle, weight->dtype(), weight->device()}].push_back({&path, weight, *gradient[i].second, copy});
+  }
+  if (changed) {
+    write_idle();
+    find_idle_steps();
   }
   for (auto& [key, items] : groups) {
-    const auto& [group, dtype, device] = key;
+    const auto& [group, idle, dtype, device] = key;
     const Array& numbers = numbers_on({device, kept_as(dtype)});
-    const std::int64_t each = numbers.shape(0) / static_cast<std::int64_t>(groups_.size());
+    const auto sets = idle_steps_.size() * groups_.size();
+    const auto set = static_cast<std::size_t>(std::ranges::find(idle_steps_, idle.steps) - idle_steps_.begin());
+    const std::int64_t each = numbers.shape(0) / static_cast<std::int64_t>(sets);
     Scalars scalars;
     for (std::int64_t s = 0; s < each; ++s) {
-      const std::int64_t at = static_cast<std::int64_t>(group) * each + s;
+      const std::int64_t at = static_cast<std::int64_t>(set * groups_.size() + group) * each + s;
       scalars.push_back(numbers.slice(0, at, at + 1));
     }
-    if (options.skipped) scalars = without(scalars, options.skipped->to(device).astype(numbers.dtype()));
+    if (options.skipped) {
+      Array skipped = options.skipped->to(device).astype(numbers.dtype());
+      if (idle.skipped != 0) skipped = skipped - static_cast<double>(idle.skipped);
+      scalars = without(scalars, skipped);
+    }
     update_together(items, scalars, options);
   }
 }

@@ -31,9 +31,10 @@ struct ApplyOptions {
 
 /// What optimisers have in common. `step` writes the parameters in place: whatever shares their memory sees it. Sums
 /// are kept as f32 (f64 for f64). A parameter is of the first group whose pattern matches its path; frozen ones, and
-/// those whose gradient is empty, are passed by. Parameters that lie together (pack) are written by one kernel, others
-/// by one each. What an optimiser keeps is walked by for_each_array, `step` first, and the rest by the parameters'
-/// paths: `m["layers.1.weight"]`.
+/// those whose gradient is empty, are passed by: what depends on how many steps were made counts those of the parameter
+/// itself, as PyTorch does, so one that is unfrozen late begins as if it were new. Parameters that lie together (pack) are written by one kernel, others
+/// by one each. What an optimiser keeps is walked by for_each_array: `step` first, then what is kept by the parameters'
+/// paths, `m["layers.1.weight"]`, and `idle`, of which files of earlier versions have none.
 class Optimiser {
  public:
   virtual ~Optimiser() = default;
@@ -65,9 +66,10 @@ class Optimiser {
   void prepare(const detail::Parts& model);
   void unshare();                             ///< gives this one memory of its own, where copies share it
   std::vector<std::string> patterns() const;  ///< of the groups, for pack
+  static bool optional_array(std::string_view name) { return name == "idle"; }  ///< files may lack it (load_arrays)
 
  protected:
-  /// Of one group in one step; `step` counts from 1.
+  /// Of the parameters of one group that made as many steps; `step` counts theirs from 1.
   struct Settings {
     std::uint64_t step = 1;
     double lr = 0, weight_decay = 0;
@@ -93,12 +95,25 @@ class Optimiser {
 
   Array step_;                                   ///< i64 of one element, on the host
   std::map<std::string, Array> first_, second_;  ///< what is kept for each parameter, by its path
+  /// i64 (parameters, 3), on the host, in the order of their paths: what Idle has of each for which something is kept.
+  Array idle_;
 
  private:
   struct Item;
+  /// Steps of the optimiser that were none of a parameter, because it had no gradient.
+  struct Idle {
+    std::int64_t steps = 0;    ///< up to the last time that it got a gradient
+    std::int64_t since = 0;    ///< the first of those that go on; 0: it had a gradient in the last step
+    std::int64_t skipped = 0;  ///< how many of them were skipped (ApplyOptions); while they go on, minus those before
+    auto operator<=>(const Idle&) const = default;
+  };
   using Place = std::pair<Device, DType>;
   std::size_t group_of(const std::string& path) const;
-  using Groups = std::map<std::tuple<std::size_t, DType, Device>, std::vector<Item>>;
+  using Groups = std::map<std::tuple<std::size_t, Idle, DType, Device>, std::vector<Item>>;
+  void read_idle();
+  void write_idle();
+  void find_idle_steps();
+  bool note_gradient(const std::string& path, bool has_gradient, const ApplyOptions& options);
   std::vector<double> numbers() const;
   const Array& numbers_on(const Place& place);
   void update_together(std::vector<Item>& items, const Scalars& scalars, const ApplyOptions& options);
@@ -109,7 +124,10 @@ class Optimiser {
 
   std::vector<ParameterGroup> groups_;  ///< the last: all others
   int slots_;
-  std::map<Place, Array> numbers_;  ///< scalars of all groups, of the step that is being made
+  std::map<std::string, Idle> idle_of_;     ///< idle_, by path
+  std::vector<std::int64_t> idle_steps_{0};  ///< all different Idle::steps of parameters that had a gradient
+  std::uint64_t now_ = 0;                    ///< steps(), without reading memory
+  std::map<Place, Array> numbers_;  ///< scalars of the step that is being made: for each of idle_steps_, of all groups
 };
 
 struct SgdOptions {
@@ -127,7 +145,7 @@ class Sgd : public Optimiser {
  public:
   template <class Model>
   explicit Sgd(const Model& model, SgdOptions options = {}) : Sgd(detail::parts_of(model), std::move(options)) {}
-  auto fields() { return std::tuple(field("step", step_), field("momentum", first_)); }
+  auto fields() { return std::tuple(field("step", step_), field("momentum", first_), field("idle", idle_)); }
 
  private:
   Sgd(const detail::ConstParts& parts, SgdOptions options);
@@ -154,7 +172,9 @@ class Adam : public Optimiser {
   template <class Model>
   explicit Adam(const Model& model, AdamOptions options = {})
       : Adam(detail::parts_of(model), std::move(options), false) {}
-  auto fields() { return std::tuple(field("step", step_), field("m", first_), field("v", second_)); }
+  auto fields() {
+    return std::tuple(field("step", step_), field("m", first_), field("v", second_), field("idle", idle_));
+  }
 
  protected:
   Adam(const detail::ConstParts& parts, AdamOptions options, bool decoupled);
