@@ -160,7 +160,9 @@ bool FitLoop::waited_long_enough() const { return waited_ > 0 && waited_ >= sett
 // and the best model.
 
 void FitLoop::save() {
-  std::map<std::string, std::string> texts;
+  progress();  // moves the losses so far into the row
+  std::map<std::string, std::string> texts = {{"row_loss", fmt::format("{}", row_sum_)},
+                                              {"row_steps", fmt::format("{}", row_steps_)}};
   std::vector<std::pair<std::string, Array>> best;
   if (validated_at_) texts["validated"] = std::to_string(*validated_at_), texts["figures"] = text_of(figures_);
   if (!best_figures_.empty()) {
@@ -176,6 +178,11 @@ void FitLoop::save() {
 void FitLoop::resume() {
   const SafetensorsFile file = SafetensorsFile::open(settings_.checkpoint);
   const auto texts = trainer_.load(settings_.checkpoint);
+  const auto row_loss = texts.find("row_loss"), row_steps = texts.find("row_steps");
+  if (row_loss != texts.end() && row_steps != texts.end()) {
+    row_sum_ = std::strtod(row_loss->second.c_str(), nullptr);
+    row_steps_ = std::strtod(row_steps->second.c_str(), nullptr);
+  }
   const auto validated = texts.find("validated"), figures = texts.find("figures");
   if (settings_.validate && validated != texts.end() && figures != texts.end()) {
     validated_at_ = std::strtoull(validated->second.c_str(), nullptr, 10);
