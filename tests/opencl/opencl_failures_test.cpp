@@ -110,6 +110,18 @@ TEST_F(Shim, no_platform) {
   EXPECT_HAS(text, "/etc/OpenCL/vendors");
   EXPECT_HAS(text, "pocl-opencl-icd");
 }
+TEST_F(Shim, LargeBuffersOnAnIntelGpuPointToOneApi) {
+  const std::string text = with("intel gpu", [] {
+    try {
+      device()->allocate(1 << 20, MemoryKind::device);
+    } catch (const OutOfMemory& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  });
+  EXPECT_HAS(text, "does not give so much memory in one piece");
+  EXPECT_HAS(text, "Use the oneapi device of this GPU");
+}
 TEST_F(Shim, platforms_without_devices) {
   const std::string text = with("no device", enumerated);
   EXPECT_EQ(text.substr(0, 2), state(DeviceState::loaded)) << text;

@@ -57,11 +57,16 @@ Allocation ClDevice::allocate(std::size_t bytes, MemoryKind kind) {
     return {nullptr, host, bytes};
   }
   const std::uint64_t largest = device_.facts.largest_allocation;
-  if (largest != 0 && size > largest)
-    fail<OutOfMemory>({.asked = to_string(device_.facts.info.device),
+  if (largest != 0 && size > largest) {
+    const DeviceInfo& info = device_.facts.info;
+    const bool intel_gpu = info.kind != DeviceKind::cpu && info.vendor.find("Intel") != std::string::npos;
+    fail<OutOfMemory>({.asked = to_string(info.device),
                        .with = {{"bytes", std::to_string(bytes)}, {"largest", std::to_string(largest)}},
                        .wrong = "this driver does not give so much memory in one piece",
-                       .todo = "Work on smaller pieces"});
+                       .todo = intel_gpu ? "Use the oneapi device of this GPU (tessera devices lists it), which has no "
+                                           "such limit, or work on smaller pieces"
+                                         : "Work on smaller pieces"});
+  }
   Code code = success;
   const Memory memory = api().create_buffer(device_.context, mem_read_write, size, nullptr, &code);
   check(code, "clCreateBuffer", to_string(device_.facts.info.device));
