@@ -294,6 +294,7 @@ void TaskStorage::move(Storage& to, Storage& from) {
     ~Mark() { flag = before; }
   } mark{in_move_};
   const Storage::Moving quiet(home_);
+  const RunningTask::CopiesForIt no_use;
   const auto view = [&](Storage& s) {  // whoever asked holds it
     return BufferView{std::shared_ptr<Storage>(std::shared_ptr<void>(), &s), 0, bytes, DType::u8};
   };

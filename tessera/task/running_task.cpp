@@ -8,7 +8,7 @@
 #include "tessera/base/os/fork.h"
 #include "tessera/device/context.h"
 #include "tessera/device/memory/unwatched.h"
-#include "tessera/task/data.h"
+#include "tessera/task/task_accesses.h"
 
 namespace tessera::detail {
 
@@ -22,9 +22,12 @@ struct Live {
 };
 constinit os::PerProcess<Live> live;
 
-/// Once it has a TaskStorage, its uses are noted.
+/// Once it has a TaskStorage, its uses are noted. A copy of what the task declared needs none.
 void watch(Storage& storage) {
-  if (thread_context.recorder == nullptr && !storage.of_recording()) TaskStorage::of(storage);
+  const RunningTask* const running = RunningTask::current();
+  if (running == nullptr || running->copies() || thread_context.recorder != nullptr || storage.of_recording()) return;
+  const TaskAccesses* const mine = TaskAccesses::current();
+  if (mine != nullptr && mine->declared(storage) == nullptr) TaskStorage::of(storage);
 }
 
 }  // namespace

@@ -35,6 +35,21 @@ class RunningTask {
     if (use_ != 0) [[unlikely]]
       end_use();
   }
+  /// While it lives, what the calling thread does to arrays is the runtime's doing, and no use by its task.
+  class CopiesForIt {
+   public:
+    CopiesForIt() noexcept : before_(current_ != nullptr && current_->copies_) { set(true); }
+    ~CopiesForIt() { set(before_); }
+    CopiesForIt(const CopiesForIt&) = delete;
+    CopiesForIt& operator=(const CopiesForIt&) = delete;
+
+   private:
+    static void set(bool copies) noexcept {
+      if (current_ != nullptr) current_->copies_ = copies;
+    }
+    const bool before_;
+  };
+  bool copies() const noexcept { return copies_; }
   /// Whether the task that uses arrays by this number is still running. False in rare cases where it is.
   static bool is_live(std::uint64_t use) noexcept;
 
@@ -46,6 +61,7 @@ class RunningTask {
   RunningTask* const before_;
   void (*const before_write_)(Storage&);
   std::uint64_t number_ = 0, use_ = 0;
+  bool copies_ = false;
   static constinit thread_local RunningTask* current_;
 };
 

@@ -569,7 +569,7 @@ void TaskAccesses::use_undeclared(TaskStorage& data, Access mode) const {
     const std::lock_guard hold(data.lock());
     data.order().unended(mode, whole_part(data.home().bytes()), look);
     RunningTask* const running = RunningTask::current();  // none where a task's arguments go
-    others = others || (running != nullptr && !data.note_undeclared(mode, running->use()));
+    others = others || (running != nullptr && !running->copies() && !data.note_undeclared(mode, running->use()));
   }
   if (others)
     refuse(data.home(),

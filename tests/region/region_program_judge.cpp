@@ -133,12 +133,13 @@ std::string RegionProgram::judge(Step& s, bool left) {
   // What it throws, and of which tasks that tells.
   enum class End { well, error, cancelled } end = End::well;
   std::vector<std::string> names;
+  std::string error;
   try {
     s.task.wait();
   } catch (const TaskCancelled& e) {
-    end = End::cancelled, names = e.tasks();
+    end = End::cancelled, names = e.tasks(), error = e.what();
   } catch (const TaskError& e) {
-    end = End::error, names = e.tasks();
+    end = End::error, names = e.tasks(), error = e.what();
   }
   const bool began = s.outcome->began, failed = s.outcome->threw;
   s.failed = end != End::well;
@@ -169,7 +170,7 @@ std::string RegionProgram::judge(Step& s, bool left) {
   const bool may_cancel = s.stopped_before || (s.may_be_cancelled && stop_.stop_requested()) || (left && s.in_region);
   if (began && must_skip) return "it ran, and what it needs had failed";
   if (began && s.stopped_before) return "it ran, and had been stopped before";
-  if (!began && !may_skip && !may_cancel) return "it was skipped, and nothing that it needs had failed";
+  if (!began && !may_skip && !may_cancel) return "it was skipped, and nothing that it needs had failed: " + error;
   if (!began && end == End::error && names.size() < 2) return "it was skipped, and is said to have failed by itself";
   if (failed) ++counts_.threw;
   if (!began) ++(end == End::cancelled ? counts_.cancelled : counts_.skipped);
