@@ -53,16 +53,25 @@ Array sign(Array a) {
 }
 Array clip(Array a, ArrayOperand low, ArrayOperand high) {
   detail::RuledOperation operation("clip", a, low, high);
-  // Beyond a bound that is the bound's; on it, the array's, as in PyTorch.
+  // As PyTorch 2.15 has it: beyond a bound that is the bound's. On it nobody's, if bounds are numbers; half the array's
+  // and half the bound's, if they are arrays that differ. Where bounds cross, the upper one's.
   const auto rule = [&] {
     const auto bound = [](const ArrayOperand& o) { return o.is_array() ? ArrayOperand(Array()) : o; };
     const auto backward = [low = bound(low), high = bound(high)](Backward& b) {
       const ArrayOperand from = low.is_array() ? ArrayOperand(b.operand(1)) : low;
       const ArrayOperand to = high.is_array() ? ArrayOperand(b.operand(2)) : high;
-      const Array x = b.operand(0), over = maximum(x, from) > to;
-      b.add(0, [&] { return where(x < from, 0, where(over, 0, b.adjoint())); });
-      b.add(1, [&] { return where(over, 0, where(x < from, b.adjoint(), 0)); });
-      b.add(2, [&] { return where(over, b.adjoint(), 0); });
+      const Array x = b.operand(0), &g = b.adjoint();
+      if (!low.is_array() && !high.is_array())
+        return b.add(0, [&] { return where((x > from) & (x < to), g, 0); });
+      const Array apart = from < to;
+      const Array crossed = from > to;
+      const auto shared = [&](const ArrayOperand& bound) { return where((x == bound) & apart, 0.5 * g, 0); };
+      b.add(0, [&] {
+        const Array own = where(((x == from) | (x == to)) & apart, 0.5 * g, g);
+        return where((x < from) | (x > to) | crossed, 0, own);
+      });
+      b.add(1, [&] { return where(crossed, 0, where(x < from, g, shared(from))); });
+      b.add(2, [&] { return where((x > to) | crossed, g, shared(to)); });
     };
     return Rule{.backward = backward, .keeps = operand_bits(0, 1, 2)};
   };

@@ -134,8 +134,8 @@ R value_outside(const Leaves& leaves, const R& result) {
 /// one: that is differentiated. Errors: ShapeError or DtypeError if it is no such array; what an operation of f says
 /// that has no gradient, or would lose it; ArgumentError where an array that the gradient needs has been written.
 ///
-/// At kinks and ties it gives what PyTorch gives. An argument that the value does not depend on has a gradient of
-/// zeros. Gradients may be taken of functions that take gradients.
+/// At kinks and ties it gives what PyTorch 2.15 gives, but 0 instead of NaN for hypot(0, 0). An argument that the value
+/// does not depend on has a gradient of zeros. Gradients may be taken of functions that take gradients.
 template <class F, std::size_t... I>
 auto value_and_grad(F f, Wrt<I...> by) {
   static_assert(sizeof...(I) > 0, "wrt names at least one argument");

@@ -57,7 +57,8 @@ Adjoints of_math(MathOp op, std::span<const Value> x, Value r, Value g) {
     case MathOp::log10: return {g / (a * std::numbers::ln10)};
     case MathOp::atan2: {
       const Value length = hypot(a, x[1]);  // the squares may leave the range
-      return {g * (x[1] / length) / length, -(g * (a / length)) / length};
+      return {select(length == 0, 0.0f, g * (x[1] / length) / length),
+              select(length == 0, 0.0f, -(g * (a / length)) / length)};
     }
     case MathOp::hypot: return {select(r == 0, 0.0f, g * (a / r)), select(r == 0, 0.0f, g * (x[1] / r))};
     case MathOp::erf: return {g * (2 * std::numbers::inv_sqrtpi) * exp(-(a * a))};

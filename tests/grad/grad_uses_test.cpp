@@ -109,15 +109,28 @@ TEST_P(OnEveryDevice, TiesAndKinksAreAsInPyTorch) {
   EXPECT_EQ(of([](const Array& x) { return abs(x); }, {-1, 0, 2}).template to_vector<float>(), (Floats{-1, 0, 1}));
   EXPECT_EQ(of([](const Array& x) { return floor(x); }, {0.5f, 1.5f}).template to_vector<float>(), (Floats{0, 0}));
   EXPECT_EQ(of([](const Array& x) { return sign(x) + x; }, {-1, 0, 2}).template to_vector<float>(), (Floats{1, 1, 1}));
-  // On a bound it is the array's; beyond it the bound's.
-  EXPECT_EQ(of([](const Array& x) { return clip(x, -1, 2); }, {-2, -1, 0, 2, 3}).template to_vector<float>(),
-            (Floats{0, 1, 1, 1, 0}));
-  // Bounds that cross: the upper one.
+  // Figures of torch.clamp 2.15. On a bound that is a number it is nobody's.
+  const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(of([](const Array& x) { return clip(x, -1, 2); }, {-2, -1, 0, 2, 3, nan}).template to_vector<float>(),
+            (Floats{0, 0, 1, 0, 0, 0}));
+  EXPECT_EQ(of([](const Array& x) { return clip(x, 1, 1); }, {0, 1, 2}).template to_vector<float>(), (Floats{0, 0, 0}));
+  // Below, on and between bounds that are arrays, on the upper one and above; bounds that are equal; bounds that cross.
   const auto bounds = grad([](const Floats3& b) { return sum(clip(b.x, b.low, b.high)); })(
-      Floats3{Array::from({0.f, 5.f}), Array::from({3.f, 3.f}), Array::from({1.f, 1.f})});
-  EXPECT_EQ(bounds.x.to_vector<float>(), (Floats{0, 0}));
-  EXPECT_EQ(bounds.low.to_vector<float>(), (Floats{0, 0}));
-  EXPECT_EQ(bounds.high.to_vector<float>(), (Floats{1, 1}));
+      Floats3{Array::from({-2.f, -1.f, 0.f, 1.f, 2.f, 0.f, 1.f, 2.f, 0.f, 1.f, 2.f, 3.f, nan, 0.f}),
+              Array::from({-1.f, -1.f, -1.f, -1.f, -1.f, 1.f, 1.f, 1.f, 2.f, 2.f, 2.f, 2.f, -1.f, nan}),
+              Array::from({1.f, 1.f, 1.f, 1.f, 1.f, 1.f, 1.f, 1.f, 1.f, 1.f, 1.f, 1.f, 1.f, 1.f})});
+  EXPECT_EQ(bounds.x.to_vector<float>(), (Floats{0, 0.5f, 1, 0.5f, 0, 0, 1, 0, 0, 0, 0, 0, 1, 1}));
+  EXPECT_EQ(bounds.low.to_vector<float>(), (Floats{1, 0.5f, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(bounds.high.to_vector<float>(), (Floats{0, 0, 0, 0.5f, 1, 0, 0, 1, 1, 1, 1, 1, 0, 0}));
+  EXPECT_EQ(of([](const Array& x) { return sqrt(x); }, {0}).template to_vector<float>(), (Floats{infinity}));
+  EXPECT_EQ(of([](const Array& x) { return atan2(x, x * 0); }, {0}).template to_vector<float>(), (Floats{0}));
+  EXPECT_EQ(of([](const Array& x) { return pow(x, Array::from({0.f, 1.f, 2.f, 0.5f})); }, {0, 0, 0, 0})
+                .template to_vector<float>(),
+            (Floats{0, 1, 0, infinity}));
+  EXPECT_EQ(of([](const Array& x) { return sort(x) * Array::from({1.f, 2.f, 3.f}); }, {2, 2, 1}).template to_vector<float>(),
+            (Floats{2, 3, 1}));
+  // PyTorch gives NaN; it is the root of a sum of squares, whose gradient at 0 is 0 in all norms.
+  EXPECT_EQ(of([](const Array& x) { return hypot(x, x * 1); }, {0}).template to_vector<float>(), (Floats{0}));
   EXPECT_EQ(of([](const Array& x) { return tessera::std(x); }, {3, 3, 3}).template to_vector<float>(),
             (Floats{0, 0, 0}))
       << "where nothing varies";
