@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/nn/losses.h"
 
+#include <fmt/format.h>
+
 #include <limits>
 
+#include "tessera/array/operation.h"
 #include "tessera/grad/grad.h"
+#include "tessera/nn/not_finite.h"
 
 namespace tessera {
 
@@ -44,6 +48,70 @@ Array classes_beside(const char* operation, const Array& logits, const Array& ta
   return targets.unsqueeze(axis);
 }
 
+// The parts of cross entropy that go over classes are operations with rules of their own: forward each is one reduction,
+// and backward an expression of the logits, so that nothing of their size is written but their gradient.
+
+/// log(sum(exp(x))) along an axis, which stays.
+Array log_sum_of(const Array& x, int axis) {
+  detail::RuledOperation operation("log_sum", x);
+  const auto rule = [] {
+    return Rule{.backward =
+                    [](Backward& b) { b.add(0, [&] { return exp(b.operand(0) - b.result()) * b.adjoint(); }); },
+                .keeps = operand_bits(0),
+                .keeps_result = true};
+  };
+  const Array top = max(x, {axis}, true);
+  // Without the row's greatest, of which the sum of exponentials is at least 1. (Where all are -infinity, as they are.)
+  const Array shift = where(top == -std::numeric_limits<double>::infinity(), 0.0, top);
+  return operation.made(log(sum(exp(x - shift), {axis}, true)) + shift, rule);
+}
+
+/// x at the target's class; 0 if there is none. classes: their numbers, (1, classes, 1, ...).
+Array at_target(const Array& x, const Array& target, const Array& classes, int axis) {
+  detail::RuledOperation operation("at_target", x, target, classes);
+  const auto rule = [] {
+    return Rule{
+        .backward = [](Backward& b) { b.add(0, [&] { return where(b.operand(2) == b.operand(1), b.adjoint(), 0.0); }); },
+        .keeps = operand_bits(1, 2)};
+  };
+  return operation.made(sum(where(classes == target, x, 0.0), {axis}, true), rule);
+}
+
+/// The sum of (log_sum - x) weight along an axis, which stays. weight: (1, classes, 1, ...).
+Array spread_of(const Array& log_sum, const Array& x, const std::optional<Array>& weight, int axis) {
+  detail::RuledOperation operation("spread", log_sum, x, weight);
+  const auto rule = [axis, weighted = weight.has_value()] {
+    const auto backward = [axis, weighted](Backward& b) {
+      const double classes = static_cast<double>(b.shape(1)[static_cast<std::size_t>(axis)]);
+      b.add(0, [&] { return weighted ? b.adjoint() * sum(b.operand(2)) : b.adjoint() * classes; });
+      b.add(1, [&] { return weighted ? -b.adjoint() * b.operand(2) : (-b.adjoint()).broadcast_to(b.shape(1)); });
+      if (weighted) b.add(2, [&] { return (b.operand(0) - b.operand(1)) * b.adjoint(); });
+    };
+    return Rule{.backward = backward, .keeps = weighted ? operand_bits(0, 1, 2) : 0u};
+  };
+  return operation.made(sum(weight ? (log_sum - x) * *weight : log_sum - x, {axis}, true), rule);
+}
+
+/// What is wrong with targets, if anything is: the first that is no class.
+std::string invalid_target(const Array& targets, std::int64_t classes, const CrossEntropyOptions& o) {
+  const auto values = stop_gradient(targets).astype(DType::i64).as_contiguous().to_vector<std::int64_t>();
+  bool counts = false;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i] == o.ignore_index) continue;
+    counts = true;
+    if (values[i] >= 0 && values[i] < classes) continue;
+    Shape at(targets.shape());
+    std::int64_t rest = static_cast<std::int64_t>(i);
+    for (std::size_t d = at.size(); d-- > 0;) at[d] = rest % targets.shape()[d], rest /= targets.shape()[d];
+    return fmt::format("cross_entropy was given {} as the target of {} {}, and the {} classes are 0 to {}", values[i],
+                       at.size() > 1 ? "element" : "row", at.size() > 1 ? to_string(at) : std::to_string(i), classes,
+                       classes - 1);
+  }
+  if (counts || o.reduction != Reduction::mean) return {};
+  return fmt::format("cross_entropy was given targets {} of which none counts: each is ignore_index, {}",
+                     to_string(targets.shape()), o.ignore_index);
+}
+
 }  // namespace
 
 Array cross_entropy(const Array& logits, const Array& targets, const CrossEntropyOptions& o) {
@@ -58,29 +126,25 @@ Array cross_entropy(const Array& logits, const Array& targets, const CrossEntrop
   const Array target = given.astype(DType::i32), x = wide(logits);
   const int axis = logits.rank() == 1 ? 0 : 1;
   const std::int64_t classes = logits.shape(axis);
+  detail::note_invalid_input([&] { return invalid_target(targets, classes, o); });
   Shape column(logits.shape().size(), 1);
   column[static_cast<std::size_t>(axis)] = classes;
   if (o.weight && o.weight->shape() != Shape{classes})
     fail<ShapeError>({.asked = "cross_entropy",
                       .with = {{"weight", to_string(o.weight->shape())}, {"classes", std::to_string(classes)}},
                       .wrong = "there is not one weight for each class"});
-  const Array hit = Array::arange(classes, 0, 1, DType::i32, x.device()).reshape(column) == target;
-  const Array top = max(stop_gradient(x), {axis}, true);  // what is taken off is added again
-  // Without the row's greatest, of which the sum of exponentials is at least 1. (Where all are -infinity, as they are.)
-  const Array shift = where(top == -std::numeric_limits<double>::infinity(), 0.0, top);
-  const Array log_sum = log(sum(exp(x - shift), {axis}, true)) + shift;
+  const Array numbers = Array::arange(classes, 0, 1, DType::i32, x.device()).reshape(column);
+  const std::optional<Array> weight = o.weight ? std::optional(o.weight->reshape(column)) : std::nullopt;
+  const Array log_sum = log_sum_of(x, axis);
 
   // Of what counts: the target's own part, and what is spread.
   const Array counts = given != o.ignore_index;
-  const Array of_target = o.weight ? sum(where(hit, o.weight->reshape(column), 0.0), {axis}, true)
-                                   : where(counts, Array::ones({1}, x.dtype(), x.device()), 0.0);
-  Array losses = (log_sum - sum(where(hit, x, 0.0), {axis}, true)) * (1 - o.label_smoothing);
-  if (o.weight) losses = losses * of_target;
-  if (o.label_smoothing > 0) {
-    Array away = log_sum - x;
-    if (o.weight) away = away * o.weight->reshape(column);
-    losses = losses + sum(away, {axis}, true) * (o.label_smoothing / static_cast<double>(classes));
-  }
+  const Array of_target = weight ? sum(where(numbers == target, *weight, 0.0), {axis}, true)
+                                 : where(counts, Array::ones({1}, x.dtype(), x.device()), 0.0);
+  Array losses = (log_sum - at_target(x, target, numbers, axis)) * (1 - o.label_smoothing);
+  if (weight) losses = losses * of_target;
+  if (o.label_smoothing > 0)
+    losses = losses + spread_of(log_sum, x, weight, axis) * (o.label_smoothing / static_cast<double>(classes));
   losses = where((given >= 0) & (given < classes), losses, std::numeric_limits<double>::quiet_NaN());
   losses = where(counts, losses, 0.0).squeeze(axis);
   if (o.reduction == Reduction::mean) return sum(losses) / sum(where(counts, of_target, 0.0));

@@ -65,6 +65,41 @@ TEST_P(OnEveryDevice, BackwardOfRowOperationsIsFewLaunches) {
   expect_walk([&](const Array& a) { return cross_entropy(a, classes); }, x, 4, 5 * whole + 4 * some, "cross_entropy");
 }
 
+/// Counts launches that write an array of at least so many bytes.
+class LargeWrites : public LaunchObserver {
+ public:
+  explicit LargeWrites(std::uint64_t bytes) : bytes_(bytes) { thread_context.launch_observer = this; }
+  ~LargeWrites() override { thread_context.launch_observer = nullptr; }
+  void launched(const Kernel& kernel, Device, std::array<std::uint64_t, 3>, std::span<const LaunchArgument> arguments,
+                const std::function<void()>& launch) override {
+    for (std::size_t i = 0; i < arguments.size(); ++i)
+      if (arguments[i].view.storage && kernel.function().params[i].access != ir::Access::read &&
+          arguments[i].view.bytes() >= bytes_)
+        ++count, names += kernel.function().name + " ";
+    launch();
+  }
+  int count = 0;
+  std::string names;
+
+ private:
+  const std::uint64_t bytes_;
+};
+
+TEST_P(OnEveryDevice, CrossEntropyWritesNothingOfTheLogitsSizeButTheirGradient) {
+  const Array x = random_normal({rows, columns}, 1).eval(), weight = random_uniform({columns}, 2, 1, 2).eval();
+  const Array classes = (random_bits({rows}, 4) % columns).astype(DType::i32).eval();
+  for (const bool weighted : {false, true})
+    for (const double smoothing : {0.0, 0.1})
+      for (const bool first : {true, false}) {
+        CrossEntropyOptions options{.label_smoothing = smoothing};
+        if (weighted) options.weight = weight;
+        const LargeWrites seen(whole / 4);  // bools of them, too
+        auto [loss, gradient] = value_and_grad([&](const Array& a) { return cross_entropy(a, classes, options); })(x);
+        loss.eval(), gradient.eval();
+        EXPECT_EQ(seen.count, 1) << seen.names << first;
+      }
+}
+
 TEST_P(OnEveryDevice, AStepOfAdamIsOneLaunchAParameterThatReadsAndWritesEachArrayOnce) {
   auto model = setup(Dense{.inputs = columns, .outputs = rows, .with_bias = false}, {.seed = 1});
   const auto gradient = grad([](const Dense& m) { return sum(m.weight * m.weight); })(model);
