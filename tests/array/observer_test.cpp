@@ -149,6 +149,7 @@ std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { 
       {"one_hot", "one_hot", 1, [=] { one_hot(ids, 3); }},
       {"var", "var", 1, [=] { var(a, {1}); }},
       {"std", "std", 1, [=] { tessera::std(a); }},
+      {"stddev", "std", 1, [=] { stddev(a); }},
       {"logsumexp", "logsumexp", 1, [=] { logsumexp(a, {0}); }},
       {"cumsum", "cumsum", 1, [=] { cumsum(a); }},
       {"take_along_axis", "take_along_axis", 2, [=] { take_along_axis(a, id_row); }},
@@ -308,7 +309,7 @@ const std::set<std::string> with_gradient = {
     "solve_triangular", "cholesky", "windows2d", "fold2d", "max_pool2d", "average_pool2d",
     // a composition of such
     "sort", "masked_select", "as_contiguous", "silu_gate", "gelu_gate", "stack", "split", "tril", "triu", "var", "std",
-    "logsumexp", "conv2d"};
+    "stddev", "logsumexp", "conv2d"};
 const std::map<std::string, const char*> without_gradient = {
     {"floor", "it is zero"},
     {"ceil", "it is zero"},
