@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "tessera/array/elementwise.h"
+#include "tessera/array/layout.h"
 #include "tessera/array/operation.h"
 
 namespace tessera {
@@ -199,13 +200,21 @@ Array flip(const Array& a, std::vector<int> axes) {
   detail::RuledOperation operation("flip", a);
   std::vector<bool> named(a.shape().size(), axes.empty());
   for (const int axis : axes) named[static_cast<std::size_t>(normalise_axis("flip", axis, a.shape().size()))] = true;
+  // Of a contiguous array neighbouring axes are turned as one.
   Array out = a;
   std::vector<int> turned;
-  for (int d = 0; d < a.rank(); ++d) {
-    if (!named[static_cast<std::size_t>(d)]) continue;
-    turned.push_back(d);
-    const std::int64_t n = a.shape(d);
-    if (n > 1) out = take(out, Array::arange(n, static_cast<double>(n - 1), -1, DType::i64, a.device()), d);
+  for (std::size_t d = 0; d < named.size();) {
+    if (!named[d]) {
+      ++d;
+      continue;
+    }
+    detail::AlongAxis run(a.shape(), d);
+    for (run.extent = 1; d < named.size() && named[d]; ++d) {
+      turned.push_back(static_cast<int>(d));
+      run.extent *= a.shape()[d];
+    }
+    run.inner = element_count(Shape(a.shape().begin() + static_cast<std::ptrdiff_t>(d), a.shape().end()));
+    if (run.extent > 1) out = detail::reversed(out.as_contiguous(), run);
   }
   if (out.source() == a.source()) out = a.copy();
   const auto attributes = [&] { return Attributes{{"axes", std::vector<std::int64_t>(turned.begin(), turned.end())}}; };

@@ -5,12 +5,14 @@
 #include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"
 #include "tessera/array/layout.h"
+#include "tessera/array/repeated_operation.h"
 #include "tessera/array/running_sum.h"
 #include "tessera/device/launch/kernel.h"
 
 namespace tessera {
 
 using detail::AlongAxis;
+using detail::RepeatedOperation;
 using detail::RuledOperation;
 using ir::Value;
 
@@ -83,6 +85,28 @@ Array take_rows(const Array& table, const Array& indices, const AlongAxis& axis,
   return out;
 }
 
+struct ReversedSpec {
+  DType dtype;
+  bool single;
+  friend bool operator==(const ReversedSpec&, const ReversedSpec&) = default;
+  std::size_t hash() const { return static_cast<std::size_t>(dtype) * 2 + single; }
+};
+
+ir::Function trace_reversed(const ReversedSpec& spec) {
+  ir::Builder builder("reversed_rows", ir::KernelKind::map);
+  ir::Builder::Scope scope(builder);
+  const auto in = ir::buffer_param("in", spec.dtype, ir::Access::read);
+  const auto out = ir::buffer_param("out", spec.dtype, ir::Access::read_write);
+  const Value extent = ir::scalar_param("extent", DType::index), width = ir::scalar_param("width", DType::index);
+  const Place at = place(spec.single);
+  const auto position = [&](Value i) {
+    const Value row = at.outer * extent + i;
+    return spec.single ? row : row * width + at.column;
+  };
+  out.store(position(at.i), in.load(position(extent - 1 - at.i)));
+  return builder.finish();
+}
+
 std::size_t checked_axis(const char* name, const Array& a, const Array& indices, int axis) {
   if (a.rank() < 1)
     fail<ShapeError>(
@@ -117,6 +141,27 @@ Array positions(const Array& indices, const Shape& shape, const Shape& taken, st
 }
 
 }  // namespace
+
+Array detail::reversed(const Array& a, const AlongAxis& axis) {
+  // Of a contiguous array the extents on both sides say which axes they are.
+  std::optional<RepeatedOperation> repeated;
+  if (axis.outer < 1 << 20 && axis.extent < 1 << 20)
+    repeated.emplace(RepeatedOperation::reversal | static_cast<std::uint64_t>(axis.outer) << 8 |
+                         static_cast<std::uint64_t>(axis.extent) << 28,
+                     a);
+  if (repeated && *repeated) return (*repeated)();
+  Array out = Array::empty(a.shape(), a.dtype(), a.device());
+  if (out.size() == 0) return out;
+  const bool single = axis.inner == 1;
+  static auto& family = *new KernelFamily<ReversedSpec>(trace_reversed);
+  const Kernel& kernel = family({a.dtype(), single});
+  const auto grid = threads(single, axis.outer, axis.extent, axis.inner);
+  const std::array<LaunchArgument, 4> arguments = {a.view(), out.view(), LaunchArgument::index(axis.extent),
+                                                   LaunchArgument::index(axis.inner)};
+  kernel.launch(grid, arguments);
+  if (repeated && out.size() <= 1 << 16) repeated->keep(out, {.kernel = kernel, .shape = grid, .arguments = arguments});
+  return out;
+}
 
 Array take(const Array& table, const Array& indices, int axis) {
   if (table.rank() == 0) return take(table.reshape({1}), indices, axis);

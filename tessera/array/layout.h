@@ -4,6 +4,10 @@
 
 #include "tessera/base/shape.h"
 
+namespace tessera {
+class Array;
+}
+
 namespace tessera::detail {
 
 /// Contiguous elements as (outer, extent, inner), the extent being that of the axis.
@@ -14,5 +18,8 @@ struct AlongAxis {
     for (std::size_t d = axis + 1; d < shape.size(); ++d) inner *= shape[d];
   }
 };
+
+/// A copy of a contiguous array with its rows along `axis` in the opposite order.
+Array reversed(const Array& a, const AlongAxis& axis);
 
 }  // namespace tessera::detail

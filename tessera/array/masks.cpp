@@ -25,11 +25,79 @@ ir::Function trace_places(const DType& counts) {
   return builder.finish();
 }
 
+// On a processor: how many are true in each part, then their places part by part.
+ir::Function trace_true_counts(const std::uint32_t& threads) {
+  ir::Builder builder("true_counts", ir::KernelKind::block, {threads, 1, 1});
+  ir::Builder::Scope scope(builder);
+  const auto flags = ir::buffer_param("flags", DType::boolean, ir::Access::read);
+  const auto counts = ir::buffer_param("counts", DType::i64, ir::Access::read_write);
+  const Value count = ir::scalar_param("count", DType::index), part = ir::scalar_param("part", DType::index);
+  const Value begin = ir::block_id(0) * part, end = ir::min(begin + part, count);
+  const ir::Variable sum(DType::i32, 0);
+  ir::for_(begin + ir::thread_id(), end, static_cast<int>(threads),
+           [&](Value i) { sum.set(sum.get() + ir::cast(DType::i32, flags.load(i))); });
+  const Value whole = ir::block_sum(sum.get());
+  ir::if_(ir::thread_id() == 0, [&] { counts.store(ir::block_id(0), ir::cast(DType::i64, whole)); });
+  return builder.finish();
+}
+ir::Function trace_true_places(const bool& alone) {  // alone: the only part, which counts as well
+  ir::Builder builder("true_places", ir::KernelKind::block, {1, 1, 1});
+  ir::Builder::Scope scope(builder);
+  const auto flags = ir::buffer_param("flags", DType::boolean, ir::Access::read);
+  // Counts up to the end of each part.
+  const auto until = ir::buffer_param("until", DType::i64, alone ? ir::Access::read_write : ir::Access::read);
+  const auto out = ir::buffer_param("out", DType::i64, ir::Access::read_write);
+  const Value count = ir::scalar_param("count", DType::index), part = ir::scalar_param("part", DType::index);
+  const Value which = ir::block_id(0), begin = which * part;
+  const ir::Variable last(DType::index, ir::min(begin + part, count));
+  ir::while_([&] { return last.get() > begin && !flags.load_if(last.get() > begin, last.get() - 1, true); },
+             [&] { last.set(last.get() - 1); });
+  // Each position is written, over the one before it if that is not wanted: quicker than a branch. The last one is.
+  const Value none = ir::literal(DType::i64, 0);
+  const ir::Variable place(DType::index,
+                           ir::cast(DType::index, alone ? none : until.load_if(which > 0, which - 1, none)));
+  const auto one = [&](Value i) {
+    const Value at = place.get();
+    out.store(at, ir::cast(DType::i64, i));
+    place.set(at + ir::cast(DType::index, flags.load(i)));
+  };
+  constexpr int together = 8;
+  const Value end = last.get(), rest = begin + (end - begin) / together * together;
+  ir::for_(begin, rest, together, [&](Value i) {
+    for (int k = 0; k < together; ++k) one(i + k);
+  });
+  ir::for_(rest, end, one);
+  if (alone) until.store(0, ir::cast(DType::i64, place.get()));
+  return builder.finish();
+}
+
+Array places_in_parts(const Array& flags) {
+  const Device device = flags.device();
+  constexpr std::int64_t part = 4096;
+  const std::int64_t count = flags.size(), parts = (count + part - 1) / part;
+  const std::array<std::uint64_t, 3> grid = {static_cast<std::uint64_t>(parts), 1, 1};
+  const auto length = LaunchArgument::index(count), each = LaunchArgument::index(part);
+  static auto& placing = *new KernelFamily<bool>(trace_true_places);
+  Array until = Array::empty({parts}, DType::i64, device);
+  if (parts == 1) {
+    const Array out = Array::empty({count}, DType::i64, device);
+    placing(true).launch(grid, {flags.view(), until.view(), out.view(), length, each});
+    return out.slice(0, 0, until.item<std::int64_t>());
+  }
+  static auto& counting = *new KernelFamily<std::uint32_t>(trace_true_counts);
+  counting(device_info(device).can.subgroup_widths[0]).launch(grid, {flags.view(), until.view(), length, each});
+  until = detail::running_sum(until, {until.shape(), 0}, DType::i64, false);
+  const Array out = Array::empty({until.slice(0, parts - 1, parts).item<std::int64_t>()}, DType::i64, device);
+  if (out.size() != 0) placing(false).launch(grid, {flags.view(), until.view(), out.view(), length, each});
+  return out;
+}
+
 /// Where the elements of an array of bools are true, counted row by row.
 Array places_where(const Array& given) {
   const Array flags = given.as_contiguous();
   const std::int64_t count = flags.size();
   if (count == 0) return Array::empty({0}, DType::i64, flags.device());
+  if (blocks_are_vectors(flags.device().backend)) return places_in_parts(flags);
   const DType counts = count <= std::numeric_limits<std::int32_t>::max() ? DType::i32 : DType::i64;
   const Array until = detail::running_sum(flags, {Shape{count}, 0}, counts, false).reshape({count});
   const std::int64_t found = until.slice(0, count - 1, count).astype(DType::i64).item<std::int64_t>();

@@ -19,7 +19,7 @@ class Fused;
 class RepeatedOperation {
  public:
   /// Which operation it is, in the lowest byte of the number that names it; the rest is for its attributes.
-  enum Kind : std::uint64_t { product = 1, reduction, copy };
+  enum Kind : std::uint64_t { product = 1, reduction, copy, reversal };
 
   /// `what` and the shapes, strides and dtypes of the operands say all of the operation.
   RepeatedOperation(std::uint64_t what, const Array& first, const Array* second = nullptr);

@@ -4,6 +4,7 @@
 
 #include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"
+#include "tessera/array/layout.h"
 #include "tessera/array/operation.h"
 #include "tessera/array/repeated_operation.h"
 
@@ -201,11 +202,11 @@ Array Array::slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t 
     begin = std::clamp<std::int64_t>(begin, -1, n - 1), end = std::clamp<std::int64_t>(end, -1, begin);
     step = std::max(step, -n - 1);
     const std::int64_t count = begin > end ? (begin - end - 1) / -step + 1 : 0;
-    const Array back =
-        Array::arange(count, static_cast<double>(begin), static_cast<double>(step), DType::i64, device());
+    const std::int64_t last = count == 0 ? 0 : begin + (count - 1) * step;
+    const Array ahead = slice(static_cast<int>(a), last, count == 0 ? 0 : begin + 1, -step).as_contiguous();
     const auto again = [n](std::int64_t at) { return at < 0 ? -n - 1 : at; };  // -1 would be the last one
     begin = again(begin), end = again(end);
-    return operation.made(take(*this, back, static_cast<int>(a)), attributes, [&] {
+    return operation.made(detail::reversed(ahead, {ahead.shape(), a}), attributes, [&] {
       return moving(
           [axis = static_cast<int>(a), first = count == 0 ? 0 : begin + (count - 1) * step, step](Backward& b) {
             b.add_slice(0, axis, first, -step, [&] { return flip(b.adjoint(), {axis}); });

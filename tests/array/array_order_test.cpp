@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -12,6 +13,7 @@
 #include "tessera/array/functions.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
+#include "tests/support/launches.h"
 
 namespace tessera {
 namespace {
@@ -163,6 +165,17 @@ TEST_P(OnEveryDevice, MasksPickAsNumPysDo) {
       rows.push_back(static_cast<std::int64_t>(i) / 100), columns.push_back(static_cast<std::int64_t>(i) % 100);
     }
   EXPECT_EQ(masked_select(a, a > 1).to_vector<float>(), above);
+  // Parts without any, and with true elements at their ends only.
+  for (const std::int64_t n : {1, 4095, 4096, 4097, 13000}) {
+    const std::unique_ptr<bool[]> raw(new bool[static_cast<std::size_t>(n)]());
+    Places wanted;
+    for (const std::int64_t at : {std::int64_t{0}, std::int64_t{4095}, std::int64_t{4096}, std::int64_t{12287}, n - 1})
+      if (at < n) raw[static_cast<std::size_t>(at)] = true;
+    for (std::int64_t i = 0; i < n; ++i)
+      if (raw[static_cast<std::size_t>(i)]) wanted.push_back(i);
+    const Array flags = Array::from(std::span<const bool>(raw.get(), static_cast<std::size_t>(n)));
+    ASSERT_EQ(nonzero(flags)[0].to_vector<std::int64_t>(), wanted) << n;
+  }
   const auto at = nonzero(a > 1);
   ASSERT_EQ(at.size(), 2u);
   EXPECT_EQ(at[0].to_vector<std::int64_t>(), rows);
@@ -256,6 +269,30 @@ TEST_P(OnEveryDevice, SlicesGoBackwards) {
   EXPECT_EQ(flip(m, {0}).to_vector<float>(), (Floats{8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3}));
   EXPECT_EQ(flip(m, {-1}).slice(0, 0, 1).to_vector<float>(), (Floats{3, 2, 1, 0}));
   EXPECT_EQ(flip(Array::full({}, 3)).item<float>(), 3);
+  // Every choice of axes, in rows that are longer than a vector, and again with other numbers.
+  const Shape shape = {3, 2, 5, 35};
+  for (int round = 0; round < 2; ++round)
+    for (unsigned chosen = 1; chosen < 16; ++chosen) {
+      const Floats x = numbers(element_count(shape));
+      const Strides strides = contiguous_strides(shape);
+      std::vector<int> axes;
+      for (int d = 0; d < 4; ++d)
+        if ((chosen >> d & 1) != 0) axes.push_back(d);
+      Floats turned(x.size());
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        std::int64_t to = 0;
+        for (std::size_t d = 0; d < 4; ++d) {
+          const std::int64_t at = static_cast<std::int64_t>(i) / strides[d] % shape[d];
+          to += strides[d] * ((chosen >> d & 1) != 0 ? shape[d] - 1 - at : at);
+        }
+        turned[static_cast<std::size_t>(to)] = x[i];
+      }
+      const Array a = Array::from(x, shape);
+      ASSERT_EQ(flip(a, axes).to_vector<float>(), turned) << "axes " << chosen;
+      test::Launches launches;
+      flip(a, axes);
+      ASSERT_EQ(launches.count, std::popcount(chosen & ~(chosen << 1))) << "one for each run of axes, " << chosen;
+    }
   EXPECT_EQ(flip(Array::ones({0, 2}, DType::u8)).shape(), (Shape{0, 2}));
   EXPECT_EQ(flip(Array::from({true, false, false})).to_vector<bool>(), (std::vector<bool>{false, false, true}));
   Array one = Array::ones({1});
