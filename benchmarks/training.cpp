@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of training as programs make them, by a Trainer, which records them, and by a loop of one's own: of three
+// Steps of training as programs make them, by a Trainer, which records them, and by a loop of one's own: of four
 // networks whose counterparts in PyTorch tools/compare_training_with_pytorch.py has, which times both in turn.
 // Usage: training [--kernels] [PART OF A NAME]; --kernels also says which kernels the time goes to, by how many
 // elements their arrays have. training --serve reads lines "NAME trainer|loop SECONDS" and answers each with the
@@ -82,6 +82,14 @@ const std::vector<std::pair<std::string, std::function<Network()>>>& networks() 
                               Relu{}, MaxPool2d{}, Flatten{}, Dense{.outputs = 10}},
                    {.input = {1, 28, 28}});
          return network(model, random_uniform({128, 1, 28, 28}, 1).eval(), classes(128, 10), adam);
+       }},
+      {"convolutions-32",
+       [] {
+         const Conv2d same{.out = 32, .kernel = 3, .padding = 1};
+         const auto model = setup(Sequential{same, Relu{}, same, Relu{}, same, Relu{}, same, Relu{}, same, Relu{},
+                                             AveragePool2d{.kernel = 32}, Flatten{}, Dense{.outputs = 10}},
+                                  {.input = {32, 32, 32}});
+         return network(model, random_uniform({32, 32, 32, 32}, 1).eval(), classes(32, 10), adam);
        }},
       {"language", [] {
          const auto model = setup(LlamaNetwork{.shape = language}, {.seed = 1});

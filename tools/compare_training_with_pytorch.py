@@ -46,7 +46,7 @@ from torch import nn
 
 import pytorch_llama
 
-BARS = {"dense": 1.0, "convolution": 0.7, "language": 0.9}
+BARS = {"dense": 1.0, "convolution": 0.7, "convolutions-32": 1.0, "language": 0.9}
 
 
 def step_of(model, optimizer, loss_of, clip=None, bf16=False):
@@ -80,6 +80,15 @@ def convolution(compiled=False, bf16=False):
     return classifier(model, torch.rand(128, 1, 28, 28), compiled, bf16)
 
 
+def convolutions_32(compiled=False, bf16=False):
+    layers = [layer for _ in range(5) for layer in (nn.Conv2d(32, 32, 3, padding=1), nn.ReLU())]
+    model = nn.Sequential(*layers, nn.AvgPool2d(32), nn.Flatten(), nn.Linear(32, 10))
+    x, y = torch.rand(32, 32, 32, 32), torch.randint(0, 10, (32,))
+    call = torch.compile(model, dynamic=False) if compiled else model
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+    return step_of(model, optimizer, lambda: F.cross_entropy(call(x), y), bf16=bf16)
+
+
 def language(compiled=False, bf16=False):
     """The model in models/: 4,096 tokens a step in windows of 256."""
     model = pytorch_llama.Model(pytorch_llama.Shape(dropout=0.05))
@@ -89,7 +98,7 @@ def language(compiled=False, bf16=False):
     return step_of(model, optimizer, lambda: loss_of(ids), clip=1.0, bf16=bf16)
 
 
-NETWORKS = {"dense": dense, "convolution": convolution, "language": language}
+NETWORKS = {"dense": dense, "convolution": convolution, "convolutions-32": convolutions_32, "language": language}
 HOW = {"eager": (False, False), "PyTorch-compiled": (True, False), "PyTorch-bf16": (False, True),
        "PyTorch-comp.bf16": (True, True)}
 

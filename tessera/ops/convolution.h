@@ -22,10 +22,10 @@ struct Convolution2d {
 
 /// x (n, channels, rows, columns) with weight (out, channels / groups, kernel rows, kernel columns) and bias (out,)
 /// gives (n, out, rows', columns'), where rows' = (rows + 2 padding - dilation (kernel - 1) - 1) / stride + 1. (Nothing
-/// is turned round: a cross-correlation, as everywhere in networks.) Computed as a product of the weight with windows2d
-/// of x (Chellapilla et al. 2006), so it accumulates and rounds as matmul does; windows are n rows' columns' channels
-/// kernel elements of memory while it is computed, but for kernels of 1 without stride and padding. The result may be a
-/// strided view. ShapeError names the shapes; DtypeError of integers.
+/// is turned round: a cross-correlation, as everywhere in networks.) Floats of 16 and 32 bits accumulate in f32, f64 in
+/// f64. No matrix of windows is written: beside the result, memory is taken for the weight in another order; the
+/// gradients of x and the weight, which are products of the same kind, take as little. Kernels of 1 without stride and
+/// padding are a matmul. ShapeError names the shapes; DtypeError of integers.
 Array conv2d(const Array& x, const Array& weight, const std::optional<Array>& bias = {},
              const Convolution2d& options = {});
 /// Without a bias: conv2d(x, weight, {.padding = 1}). (A template, so that {} still stands for no bias.)
