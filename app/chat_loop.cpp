@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "tessera/base/os/replace_file.h"
 #include "interrupts.h"
 #include "line_reader.h"
 #include "terminal.h"
@@ -322,15 +323,7 @@ class Talk {
 
   void save(const std::string& path) {
     require_file("/save", path);
-    errno = 0;
-    std::ofstream out(path, std::ios::binary);
-    out << to_json(session_.conversation);
-    out.close();
-    if (!out)
-      fail<ArgumentError>({.asked = "chat",
-                           .with = {{"file", path}},
-                           .wrong = "the conversation cannot be written there",
-                           .todo = errno ? std::string(std::strerror(errno)) : ""});
+    os::write_text(path, to_json(session_.conversation), {.makes_folders = false});
     note(fmt::format("{} written to {}", counted(session_.conversation.size(), "message"), path));
   }
 

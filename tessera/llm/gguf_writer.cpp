@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <fstream>
 #include <type_traits>
 
 #include "tessera/base/error.h"
+#include "tessera/base/os/replace_file.h"
 
 namespace tessera {
 namespace {
@@ -19,10 +19,8 @@ static_assert(std::endian::native == std::endian::little, "numbers are written a
 class Output {
  public:
   template <class T>
-    requires std::is_arithmetic_v<T>
-  void put(T value) {
-    put_bytes(std::as_bytes(std::span(&value, 1)));
-  }
+  requires std::is_arithmetic_v<T>
+  void put(T value) { put_bytes(std::as_bytes(std::span(&value, 1))); }
   void put(bool value) { put(static_cast<std::uint8_t>(value)); }
   void put(const std::string& text) {
     put(static_cast<std::uint64_t>(text.size()));
@@ -162,14 +160,13 @@ std::vector<std::byte> GgufWriter::bytes() const {
 }
 
 void GgufWriter::write(const std::filesystem::path& path) const {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  os::ReplacedFile file(path);
   const auto put = [&](std::span<const std::byte> part) {
-    file.write(reinterpret_cast<const char*>(part.data()), static_cast<std::streamsize>(part.size()));
+    file.write({reinterpret_cast<const char*>(part.data()), part.size()});
   };
   put(head());
   put_tensors(put);
-  file.close();
-  if (!file) refuse("path", path.string(), "the file cannot be written");
+  file.commit();
 }
 
 }  // namespace tessera

@@ -43,7 +43,8 @@ class GgufWriter {
 
   /// The whole file, the last tensor padded to the alignment.
   std::vector<std::byte> bytes() const;
-  /// Writes the whole file. ArgumentError: the path cannot be written.
+  /// Replaces the file in one step: if that fails, a file that was there is as it was. ArgumentError: the path cannot
+  /// be written.
   void write(const std::filesystem::path& path) const;
 
  private:

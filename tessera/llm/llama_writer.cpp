@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/llm/llama_writer.h"
 
-#include "tessera/base/os/replace_file.h"
 #include "tessera/llm/ggml_blocks.h"
 
 namespace tessera {
@@ -93,8 +92,7 @@ void write_llama(const std::filesystem::path& path, const LlamaConfig& c, const 
   }
   norm("output_norm", arrays.output_norm);
   if (arrays.output) matrix("output", *arrays.output, c.vocabulary, c.width);
-  const std::vector<std::byte> bytes = file.bytes();
-  os::replace_text(path, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  file.write(path);
 }
 
 }  // namespace tessera

@@ -6,9 +6,11 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include "tessera/array/saved_arrays.h"
+#include "tessera/base/os/replace_file.h"
 #include "tessera/base/os/terminal.h"
 #include "tessera/base/printable.h"
 
@@ -254,8 +256,7 @@ void FitLoop::write_rows(bool names_known) {
     text += fmt::format(",{:.3f}\n", r.seconds);
   }
   rows_.clear();
-  csv_ << text << std::flush;
-  if (!csv_) bad_csv();
+  csv_->append(text);
 }
 
 void FitLoop::open_csv() {
@@ -265,14 +266,8 @@ void FitLoop::open_csv() {
     for (std::ifstream before(settings_.csv); std::getline(before, line);)
       if (!before.eof() && (kept.empty() || std::strtoull(line.c_str(), nullptr, 10) <= trainer_.steps()))
         kept += line + "\n";  // (a line without an end was cut with the program that wrote it)
-  csv_.open(settings_.csv, std::ios::trunc);
-  csv_ << kept << std::flush;
+  csv_ = std::make_shared<os::GrowingFile>(settings_.csv, kept);
   has_header_ = !kept.empty();
-  if (!csv_) bad_csv();
-}
-
-void FitLoop::bad_csv() const {
-  fail<ArgumentError>({.asked = "fit", .with = {{"csv", settings_.csv}}, .wrong = "the file cannot be written"});
 }
 
 }  // namespace detail

@@ -3,14 +3,18 @@
 #pragma once
 
 #include <chrono>
-#include <fstream>
 #include <limits>
+#include <memory>
 
 #include "tessera/base/enum_name.h"
 #include "tessera/nn/evaluate.h"
 #include "tessera/nn/trainer_base.h"
 
 namespace tessera {
+
+namespace os {
+class GrowingFile;
+}
 
 /// Where a training stands.
 struct FitProgress {
@@ -96,7 +100,6 @@ class FitLoop {
   void open_csv();
   void add_row();
   void write_rows(bool names_known);
-  [[noreturn]] void bad_csv() const;
 
   using Time = std::chrono::steady_clock::time_point;
   TrainerBase& trainer_;
@@ -111,8 +114,7 @@ class FitLoop {
   std::vector<Array> best_model_;
   double best_ = 0;
   std::uint64_t waited_ = 0;
-  // The CSV file.
-  std::ofstream csv_;
+  std::shared_ptr<os::GrowingFile> csv_;
   bool has_header_ = false, fresh_figures_ = false;
   double row_sum_ = 0, row_steps_ = 0;                          ///< of losses since the last row
   double row_loss_ = std::numeric_limits<double>::quiet_NaN();  ///< the last row's, which one without steps repeats

@@ -2,20 +2,19 @@
 #include "tessera/task/trace.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <mutex>
+#include <ostream>
 #include <sstream>
+#include <streambuf>
 
 #include "tessera/base/log.h"
+#include "tessera/base/os/replace_file.h"
 #include "tessera/task/trace_json.h"
 
 namespace tessera {
 
 struct detail::TraceState {
   std::filesystem::path path;  // empty: none
-  std::ofstream file;
   std::int64_t since = 0;
   std::uint32_t generation = os::fork_generation();  // a child of fork writes nothing of its parent's
   bool under_way = false;                            // guarded by Traces::lock
@@ -31,12 +30,36 @@ struct Traces {
 };
 constinit os::PerProcess<Traces> traces;
 
-[[noreturn]] void cannot_write(const std::filesystem::path& path, int error) {
-  fail<ArgumentError>({.asked = "trace",
-                       .with = {{"file", path.string()}},
-                       .wrong = "it cannot be written: " + std::string(std::strerror(error)),
-                       .todo = "Name a file in a folder that exists and in which you may write"});
+constexpr os::WriteRules rules{.makes_folders = false};
+
+/// Calls `write`, whose errors say what could not be written.
+template <class Write>
+void writing(const Write& write) {
+  try {
+    write();
+  } catch (const ArgumentError& e) {
+    fail<ArgumentError>({.asked = "trace", .wrong = std::string("it cannot be written: ") + e.what()});
+  }
 }
+
+/// A stream's way into a file; the file has a buffer.
+class Buffer : public std::streambuf {
+ public:
+  explicit Buffer(os::ReplacedFile& file) : file_(file) {}
+
+ private:
+  int_type overflow(int_type c) override {
+    if (c == traits_type::eof()) return 0;
+    const char letter = traits_type::to_char_type(c);
+    file_.write({&letter, 1});
+    return c;
+  }
+  std::streamsize xsputn(const char* text, std::streamsize size) override {
+    file_.write({text, static_cast<std::size_t>(size)});
+    return size;
+  }
+  os::ReplacedFile& file_;
+};
 
 void write_json(std::ostream& to, std::int64_t since) {
   const detail::seeing::Recorded recorded = detail::seeing::what_is_recorded("trace");
@@ -47,9 +70,7 @@ std::shared_ptr<Traced> begin(const std::filesystem::path& path, bool by_environ
   auto state = std::make_shared<Traced>();
   if (!path.empty()) {
     state->path = path;
-    errno = 0;
-    state->file.open(path, std::ios::binary | std::ios::trunc);
-    if (!state->file) cannot_write(path, errno);
+    writing([&] { os::require_writable(path, rules); });
   }
   detail::seeing::at_exit();
   if (!by_environment) detail::seeing::ask_environment();  // which may begin another, so before the lock
@@ -77,17 +98,21 @@ void end(Traced& state) {
     ~Stop() { detail::seeing::stop_recording(); }
   } const stop;
   if (state.path.empty()) return;
-  errno = 0;
-  write_json(state.file, state.since);
-  state.file.close();
-  if (!state.file) cannot_write(state.path, errno);
+  writing([&] {
+    os::ReplacedFile file(state.path, rules);
+    Buffer buffer(file);
+    std::ostream to(&buffer);
+    to.exceptions(std::ios::badbit);  // what `write` throws passes through
+    write_json(to, state.since);
+    file.commit();
+  });
 }
 
 }  // namespace
 
 Trace::Trace() : state_(begin({}, false)) {}
 Trace::Trace(const std::filesystem::path& file) {
-  if (file.empty()) cannot_write(file, ENOENT);
+  if (file.empty()) fail<ArgumentError>({.asked = "trace", .wrong = "no file is named"});
   state_ = begin(file, false);
 }
 Trace::~Trace() {

@@ -20,6 +20,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
+#include "tessera/base/os/replace_file.h"
 #include "tessera/base/os/system.h"
 
 namespace tessera::os {
@@ -120,17 +121,6 @@ File open_folder(const fs::path& path, Missing missing, std::string& why) {
   if (!said.exchange(true))
     logging::warn(fmt::format("nothing is kept on disk, and nothing there is believed: {}", why));
   return File(-1);
-}
-
-int write_all(int number, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(number, bytes.data(), bytes.size());
-    if (n >= 0)
-      bytes.remove_prefix(static_cast<std::size_t>(n));
-    else if (errno != EINTR)
-      return errno;
-  }
-  return 0;
 }
 
 /// A new file under a name that nobody can foresee.

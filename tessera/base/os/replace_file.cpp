@@ -10,8 +10,10 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/os/fork.h"
 
 namespace tessera::os {
 namespace {
@@ -24,6 +26,8 @@ struct File {
     if (number >= 0) ::close(number);
   }
 };
+
+constexpr const char* write_a_file = "write a file";
 
 [[noreturn]] void refuse(const char* asked, const fs::path& file, int error) {
   const char* todo = "Check that the path exists and may be used by this user";
@@ -64,56 +68,20 @@ bool special(const fs::path& path) {
   return text.starts_with("/dev/fd/") || text.starts_with("/dev/std") || text.starts_with("/proc/");
 }
 
-/// 0, or the system's number for what went wrong.
-int write_all(int number, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(number, text.data(), text.size());
-    if (n >= 0)
-      text.remove_prefix(static_cast<std::size_t>(n));
-    else if (errno != EINTR)
-      return errno;
-  }
-  return 0;
-}
-
-/// Opens a new file of a name that nobody has, which it tells; -1 with errno.
+/// Opens a new file of a name that no other has, which it puts into `name`; -1 with errno.
 int open_beside(const fs::path& file, std::string& name) {
   static std::atomic<unsigned> count = 0;
   int number = -1;
   for (int tries = 0; number < 0 && tries < 1000; ++tries) {
     name = file.parent_path() / fmt::format(".{}.{}", ::getpid(), count.fetch_add(1));
-    number = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    number = ::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (number < 0 && errno != EEXIST) break;  // one that is there may be left of a process with our number
   }
+  if (number < 0) name.clear();
   return number;
 }
 
-struct Failure {
-  int error = 0;         ///< 0: none
-  bool of_name = false;  ///< not of writing: no file can be made beside the old one, or take its place
-};
-Failure replace(const fs::path& file, std::string_view text) {
-  std::error_code error;
-  if (const fs::path folder = file.parent_path(); !folder.empty() && !fs::is_directory(folder, error)) {
-    fs::create_directories(folder, error);
-    if (error) return {error.value(), false};
-  }
-  std::string name;
-  const int number = open_beside(file, name);
-  if (number < 0) return {errno, errno == EACCES || errno == EPERM || errno == EROFS};
-  Failure failed;
-  {
-    const File f{number};
-    struct stat before {};
-    if (::stat(file.c_str(), &before) == 0 && ::fchmod(number, before.st_mode & 07777) != 0) failed.error = errno;
-    if (failed.error == 0) failed.error = write_all(number, text);
-    if (failed.error == 0 && ::fsync(number) != 0) failed.error = errno;
-  }
-  if (failed.error == 0 && ::rename(name.c_str(), file.c_str()) != 0)
-    failed = {errno, errno == EACCES || errno == EPERM || errno == EBUSY};
-  if (failed.error != 0) ::unlink(name.c_str());
-  return failed;
-}
+constexpr std::size_t buffered = std::size_t{64} << 10;
 
 }  // namespace
 
@@ -152,30 +120,135 @@ std::optional<std::string> read_trusted_text(const fs::path& path, std::size_t l
   }
 }
 
-void replace_text(const fs::path& asked, std::string_view text) {
-  const fs::path file = target(asked);
-  std::error_code error;
-  if (const fs::file_status status = fs::status(file, error); fs::exists(status) && !fs::is_regular_file(status))
-    refuse("write a file", file, "what is there is not a regular file");
-  if (const Failure failed = replace(file, text); failed.error != 0) refuse("write a file", file, failed.error);
+int write_all(int number, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(number, bytes.data(), bytes.size());
+    if (n > 0)
+      bytes.remove_prefix(static_cast<std::size_t>(n));
+    else if (n == 0 || errno != EINTR)
+      return n == 0 ? ENOSPC : errno;
+  }
+  return 0;
 }
 
-void write_text(const fs::path& asked, std::string_view text) {
-  const bool shared = special(asked);
-  if (!shared) {
-    const fs::path file = target(asked);
-    const bool there = ::access(file.c_str(), F_OK) == 0;
-    if (there && ::access(file.c_str(), W_OK) != 0) refuse("write a file", file, errno);
-    const Failure failed = replace(file, text);
-    if (failed.error == 0) return;
-    if (!there || !failed.of_name) refuse("write a file", file, failed.error);
+ReplacedFile::ReplacedFile(const fs::path& asked, const WriteRules& rules)
+    : file_(asked), rules_(rules), generation_(fork_generation()) {
+  if (rules.anything && special(asked)) {
+    // It is there; and O_CREAT on another user's file in a shared folder is refused by Linux (fs.protected_regular).
+    number_ = ::open(asked.c_str(), O_WRONLY | O_CLOEXEC | O_APPEND);
+    if (number_ < 0) refuse(errno);
+    return;
   }
-  // It is there; and O_CREAT on another user's file in a shared folder is refused by Linux (fs.protected_regular).
-  const int number = ::open(asked.c_str(), O_WRONLY | O_CLOEXEC | (shared ? O_APPEND : O_TRUNC));
-  if (number < 0) refuse("write a file", asked, errno);
-  int failed = write_all(number, text);
-  if (::close(number) != 0 && failed == 0) failed = errno;
-  if (failed != 0) refuse("write a file", asked, failed);
+  file_ = target(asked);
+  struct stat before {};
+  const bool there = ::stat(file_.c_str(), &before) == 0;
+  if (there && !S_ISREG(before.st_mode)) os::refuse(write_a_file, file_, "what is there is not a regular file");
+  if (there && rules.anything && ::access(file_.c_str(), W_OK) != 0) refuse(errno);
+  std::error_code error;
+  if (const fs::path folder = file_.parent_path();
+      rules.makes_folders && !folder.empty() && !fs::is_directory(folder, error)) {
+    fs::create_directories(folder, error);
+    if (error) refuse(error.value());
+  }
+  number_ = open_beside(file_, name_);
+  int failed = number_ < 0 ? errno : 0;
+  if (there && rules.anything && (failed == EACCES || failed == EPERM || failed == EROFS)) {
+    number_ = ::open(file_.c_str(), O_WRONLY | O_CLOEXEC);
+    failed = number_ < 0 ? errno : 0;
+    cut_ = true;
+  }
+  if (failed == 0 && there && !name_.empty() && ::fchmod(number_, before.st_mode & 07777) != 0) failed = errno;
+  if (failed == 0) return;
+  if (number_ >= 0) ::close(number_);
+  if (!name_.empty()) ::unlink(name_.c_str());
+  refuse(failed);
+}
+
+ReplacedFile::~ReplacedFile() {
+  if (number_ >= 0) ::close(number_);
+  if (!name_.empty() && generation_ == fork_generation()) ::unlink(name_.c_str());
+}
+
+void ReplacedFile::refuse(int error) const { os::refuse(write_a_file, file_, error); }
+
+void ReplacedFile::write(std::string_view bytes) {
+  if (buffer_.size() + bytes.size() < buffered) {
+    buffer_ += bytes;
+    return;
+  }
+  write_out(std::exchange(buffer_, {}));
+  write_out(bytes);
+}
+
+void ReplacedFile::write_out(std::string_view bytes) {
+  if (std::exchange(cut_, false) && ::ftruncate(number_, 0) != 0) refuse(errno);
+  if (const int error = write_all(number_, bytes)) refuse(error);
+}
+
+void ReplacedFile::commit() {
+  write_out(std::exchange(buffer_, {}));
+  if (!name_.empty()) {
+    while (rules_.flush_to_disk && ::fsync(number_) != 0)
+      if (errno != EINTR) refuse(errno);
+    if (::rename(name_.c_str(), file_.c_str()) == 0) {
+      name_.clear();
+    } else if (rules_.anything && (errno == EACCES || errno == EPERM || errno == EBUSY) &&
+               ::access(file_.c_str(), W_OK) == 0) {
+      copy_in_place();
+    } else {
+      refuse(errno);
+    }
+  }
+  if (::close(std::exchange(number_, -1)) != 0 && errno != EINTR) refuse(errno);
+}
+
+/// What was written, into the old file, which no other can replace.
+void ReplacedFile::copy_in_place() {
+  const File old{::open(file_.c_str(), O_WRONLY | O_CLOEXEC | O_TRUNC)};
+  if (old.number < 0 || ::lseek(number_, 0, SEEK_SET) != 0) refuse(errno);
+  std::string part(buffered, '\0');
+  while (const ssize_t n = ::read(number_, part.data(), part.size())) {
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) refuse(errno);
+    if (const int error = write_all(old.number, std::string_view(part).substr(0, static_cast<std::size_t>(n))))
+      refuse(error);
+  }
+}
+
+void replace_text(const fs::path& file, std::string_view text) { write_text(file, text, {.anything = false}); }
+
+void write_text(const fs::path& file, std::string_view text, const WriteRules& rules) {
+  ReplacedFile replaced(file, rules);
+  replaced.write(text);
+  replaced.commit();
+}
+
+GrowingFile::GrowingFile(const fs::path& file, std::string_view first) : file_(file) {
+  const bool shared = special(file);
+  if (!shared) write_text(file, first, {.flush_to_disk = false});
+  number_ = ::open(file.c_str(), O_WRONLY | O_CLOEXEC | O_APPEND);
+  if (number_ < 0) refuse(write_a_file, file_, errno);
+  if (shared) append(first);
+}
+
+GrowingFile::~GrowingFile() {
+  if (number_ >= 0) ::close(number_);
+}
+
+void GrowingFile::append(std::string_view piece) {
+  struct stat before {};
+  const bool regular = ::fstat(number_, &before) == 0 && S_ISREG(before.st_mode);
+  const int error = write_all(number_, piece);
+  if (error == 0) return;
+  if (regular && ::ftruncate(number_, before.st_size) != 0) errno = 0;  // then a part of it stays
+  refuse(write_a_file, file_, error);
+}
+
+void require_writable(const fs::path& file, const WriteRules& rules) {
+  if (!special(file))
+    static_cast<void>(ReplacedFile(file, rules));
+  else if (::access(file.c_str(), W_OK) != 0)
+    refuse(write_a_file, file, errno);
 }
 
 }  // namespace tessera::os

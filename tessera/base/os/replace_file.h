@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -20,16 +21,69 @@ std::optional<std::string> why_not_trusted(const std::filesystem::path& file);
 /// if it cannot be read, is not trusted or is larger than `limit` bytes. Never waits, also if it is a pipe.
 std::optional<std::string> read_trusted_text(const std::filesystem::path& file, std::size_t limit);
 
-/// Puts `text` in the file's place in one step: written beside it under another name, flushed to the disk, renamed.
-/// Keeps the permissions of the file that was there; makes missing folders; a symbolic link stays one, its target is
-/// replaced. ArgumentError with the system's words if that cannot be done, or if what is there is no regular file; it
-/// is then as it was.
+/// Writes all bytes to a descriptor, also in several pieces; 0, or the system's number for what went wrong.
+int write_all(int number, std::string_view bytes);
+
+/// What a file may be that is written, and how it is kept.
+struct WriteRules {
+  /// Also what is no file, like a pipe or /dev/stdout, which is appended to, and a file beside which no other can be
+  /// made, or that no other can replace (mounted by itself, or another user's in a shared folder): it is written in
+  /// place, and its old content is lost if that fails midway. Where the program's own output goes to a file, flush it
+  /// before, and write nothing to it later: that would go over it. False: regular files that can be replaced only.
+  bool anything = true;
+  bool makes_folders = true;  ///< those that are missing; else their lack is an error
+  bool flush_to_disk = true;  ///< before it takes the old one's place, so that it survives a power failure
+};
+
+/// New content that takes a file's place in one step: it is written to another file of the same folder, which `commit`
+/// renames. Before that, and if anything throws, the old file is as it was, and what was written is removed. Keeps the
+/// permissions of the file that was there; a symbolic link stays one, its target is replaced.
+/// All functions throw ArgumentError with the system's words if something cannot be written.
+class ReplacedFile {
+ public:
+  explicit ReplacedFile(const std::filesystem::path& file, const WriteRules& rules = {});
+  ~ReplacedFile();
+  ReplacedFile(const ReplacedFile&) = delete;
+  ReplacedFile& operator=(const ReplacedFile&) = delete;
+
+  void write(std::string_view bytes);
+  void commit();  ///< once, after all is written
+
+ private:
+  void write_out(std::string_view bytes);
+  void copy_in_place();
+  [[noreturn]] void refuse(int error) const;
+
+  std::filesystem::path file_;
+  const WriteRules rules_;
+  std::string name_;  ///< of the new file; empty: written in place
+  int number_ = -1;
+  bool cut_ = false;  ///< in place: the old content is to be cut off before the new is written
+  std::string buffer_;
+  const std::uint32_t generation_;  ///< a child of fork removes nothing of its parent's
+};
+
+/// Replaces a regular file's content by `text`, as ReplacedFile does.
 void replace_text(const std::filesystem::path& file, std::string_view text);
-/// The same wherever it can be done. Appends to what is no file, like a pipe or /dev/stdout, and writes in place into a
-/// file beside which no other can be made, or that no other can replace (mounted by itself, or another user's in a
-/// shared folder): if that fails midway, the old content is lost. A file that may not be written is not replaced
-/// either. Where the program's own output goes to a file, flush it before, and write nothing to it later: that would go
-/// over it.
-void write_text(const std::filesystem::path& file, std::string_view text);
+/// The same for anything that can be written.
+void write_text(const std::filesystem::path& file, std::string_view text, const WriteRules& rules = {});
+/// Throws ArgumentError if `file` could not be written by these now. Leaves what is there as it is.
+void require_writable(const std::filesystem::path& file, const WriteRules& rules = {});
+
+/// A file that grows by whole pieces, such as lines: if a piece cannot be written, what was written of it is cut off
+/// again, and ArgumentError is thrown.
+class GrowingFile {
+ public:
+  /// Replaces what is there by `first`, as `write_text` does.
+  explicit GrowingFile(const std::filesystem::path& file, std::string_view first = {});
+  ~GrowingFile();
+  GrowingFile(const GrowingFile&) = delete;
+  GrowingFile& operator=(const GrowingFile&) = delete;
+  void append(std::string_view piece);
+
+ private:
+  std::filesystem::path file_;
+  int number_ = -1;
+};
 
 }  // namespace tessera::os

@@ -8,12 +8,12 @@
 #include <bit>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/base/os/replace_file.h"
 #include "tessera/device/launch/launch_check.h"
 #include "tessera/device/launch/launch_observer.h"
 #include "tessera/device/launch/launch_watch.h"
@@ -60,13 +60,12 @@ void dump(const std::string& folder, const ir::Function& fn, ir::Hash hash, Devi
   std::error_code ignored;
   std::filesystem::create_directories(folder, ignored);
   const auto write = [&](const char* ending, const std::string& text) {
-    std::ofstream out(stem.string() + ending);
-    out << text;
-    if (!out.flush()) {
-      fail<ArgumentError>(
-          {.asked = "environment",
-           .wrong = fmt::format("TESSERA_DUMP={}: {} cannot be written", folder, stem.string() + ending),
-           .todo = "Name a folder that can be written, or unset TESSERA_DUMP"});
+    try {
+      os::write_text(stem.string() + ending, text, {.flush_to_disk = false});
+    } catch (const ArgumentError& e) {
+      fail<ArgumentError>({.asked = "environment",
+                           .wrong = fmt::format("TESSERA_DUMP={} cannot be written: {}", folder, e.what()),
+                           .todo = "Name a folder that can be written, or unset TESSERA_DUMP"});
     }
   };
   write(".ir.txt", ir::to_text(fn));
