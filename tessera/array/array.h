@@ -106,8 +106,9 @@ class Array {
   void download(void* to) const;
 
   // Views: no copy.
-  Array reshape(Shape shape) const;  ///< one extent may be -1; copies if the strides allow no view
-  Array transpose() const;           ///< reverses the dimensions
+  /// One extent may be -1, unless another is 0. Copies if the strides allow no view.
+  Array reshape(Shape shape) const;
+  Array transpose() const;  ///< reverses the dimensions
   Array permute(std::vector<int> axes) const;
   Array broadcast_to(const Shape& shape) const;
   /// Negative `begin` and `end` count from the end, as in NumPy, and what lies outside is cut off. A negative step goes
@@ -325,7 +326,8 @@ Array max(Array a, std::vector<int> axes = {}, bool keep = false);
 Array min(Array a, std::vector<int> axes = {}, bool keep = false);
 Array any(Array a, std::vector<int> axes = {}, bool keep = false);
 Array all(Array a, std::vector<int> axes = {}, bool keep = false);
-/// Position (i64) of the first largest element along an axis, or of the first NaN if there is one, as in NumPy.
+/// Position (i64) of the first largest element along an axis, or of the first NaN if there is one, as in NumPy. An
+/// array without axes counts as one of shape (1,). ShapeError: the axis has no elements, or more than 2^31 - 8192.
 Array argmax(Array a, int axis = -1, bool keep = false);
 Array argmin(Array a, int axis = -1, bool keep = false);  ///< of the first smallest, otherwise the same
 
@@ -333,7 +335,8 @@ Array argmin(Array a, int axis = -1, bool keep = false);  ///< of the first smal
 Array concatenate(std::span<const Array> parts, int axis = 0);
 Array concatenate(std::initializer_list<Array> parts, int axis = 0);
 /// Picks along an axis, as NumPy's take: the axis is replaced by the dimensions of `indices`, which have any integer
-/// dtype and shape. An index out of range, negative ones too, gives zeros.
+/// dtype and shape. An index out of range, negative ones too, gives zeros. A table without axes counts as one of shape
+/// (1,).
 Array take(const Array& table, const Array& indices, int axis = 0);
 
 /// Numbers by Philox 4x32-10 from seed and element index: the same on every device and for every tiling.

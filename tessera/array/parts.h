@@ -48,7 +48,8 @@ inline constexpr bool holds_no_arrays<Shape> = true;
 
 /// A class that is no plain aggregate says where its arrays are by listing its parts: a member `auto fields()` or a
 /// function found by argument-dependent look-up, `auto tessera_fields(Layer& l) { return std::tie(l.weight, l.bias);
-/// }`. With `field`, a part of the list has the name that paths show: `return std::tuple(field("weight", l.weight));`.
+/// }`. With `field`, a part of the list has the name that paths show: `return std::tuple(field("weight", l.weight));`;
+/// a part of the name "." adds nothing to paths.
 /// What is not listed holds no arrays. (A const object is listed too; the function only makes references.)
 template <class T>
 struct Field {
