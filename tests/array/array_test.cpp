@@ -141,6 +141,52 @@ TEST_P(OnEveryDevice, IntegersBehaveAsTheTableSays) {
   EXPECT_EQ((Array::zeros({1}, DType::u64) + UINT64_MAX).item<std::uint64_t>(), UINT64_MAX);
 }
 
+// On `cpu` the divisor that all elements share is multiplied by as a reciprocal.
+TEST_P(OnEveryDevice, IntegersDividedByOneNumberAreExact) {
+  std::mt19937_64 random(testing::seed());
+  const auto check = [&]<class T>(T) {
+    using Limits = std::numeric_limits<T>;
+    std::vector<T> divisors = {1,
+                               2,
+                               3,
+                               5,
+                               7,
+                               10,
+                               100,
+                               127,
+                               0,
+                               Limits::max(),
+                               Limits::min(),
+                               static_cast<T>(-1),
+                               static_cast<T>(-7),
+                               static_cast<T>(Limits::max() - 1),
+                               static_cast<T>(Limits::max() / 2 + 1)};
+    for (int i = 0; i < 6; ++i) divisors.push_back(static_cast<T>(random() >> random() % 60));
+    for (const T d : divisors) {
+      std::vector<T> x = {0, 1, static_cast<T>(-1), Limits::max(), Limits::min(), static_cast<T>(Limits::min() + 1)};
+      while (x.size() < 2000) {
+        const auto any = static_cast<T>(random());
+        const auto multiple = static_cast<T>(static_cast<std::uint64_t>(d == 0 ? any : any / (d == T(-1) ? T(1) : d)) *
+                                             static_cast<std::uint64_t>(d));
+        for (const int off : {-1, 0, 1}) x.push_back(static_cast<T>(multiple + static_cast<T>(off)));
+        x.push_back(any);
+      }
+      std::vector<T> quotients, rests;
+      for (const T v : x) {
+        const bool wraps = std::is_signed_v<T> && d == static_cast<T>(-1);
+        quotients.push_back(d == 0  ? T(0)
+                            : wraps ? static_cast<T>(0 - static_cast<std::uint64_t>(v))
+                                    : static_cast<T>(v / d));
+        rests.push_back(d == 0 || wraps ? T(0) : static_cast<T>(v % d));
+      }
+      const Array a = Array::from(x);
+      EXPECT_EQ((a / d).template to_vector<T>(), quotients) << +d << ", seed " << testing::seed();
+      EXPECT_EQ((a % d).template to_vector<T>(), rests) << +d << ", seed " << testing::seed();
+    }
+  };
+  check(std::int32_t{}), check(std::uint32_t{}), check(std::int16_t{}), check(std::uint8_t{});
+}
+
 // docs/arrays.md, "Dtypes": the result's dtype depends on types alone.
 TEST_P(OnEveryDevice, DtypesFollowTheTable) {
   using enum DType;

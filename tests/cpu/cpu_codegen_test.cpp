@@ -293,6 +293,31 @@ TEST_F(CpuCodegen, LocalArrays) {
   expect_same(f, {3, 1, 1}, {memory(integers(72, -10, 10)), memory(integers(72, 0, 0))});
 }
 
+TEST_F(CpuCodegen, LoopsThatLanesLeaveAtDifferentRoundsHaveOneCounter) {
+  constexpr std::int32_t largest = std::numeric_limits<std::int32_t>::max();
+  const Function f = map_kernel("rounds", [] {
+    auto n = in("n", DType::i32), end = in("end", DType::i32), y = out("y", DType::i32);
+    auto row = local_array(DType::i32, 12);
+    auto i = global_id();
+    for_(literal(DType::i32, 0), n.load(i), [&](Value k) {
+      auto at = cast(DType::index, k);
+      row.store(at + 1, row.load(at) * 3 + k + 1);
+    });
+    Variable sum(DType::i32, 0);
+    for_(0, 12, [&](Value k) { sum.set(sum.get() * 5 + row.load(k)); });
+    // The last rounds before the counter would wrap.
+    for_(literal(DType::i32, largest - 6), end.load(i), [&](Value k) { sum.set(sum.get() * 7 + (k & 15)); });
+    for_(literal(DType::u32, 0xfffffff8u), bitcast(DType::u32, end.load(i) - largest - 1),
+         [&](Value k) { sum.set(sum.get() * 7 + cast(DType::i32, k & 15u)); });
+    y.store(i, sum.get());
+  });
+  expect_same(f, {300, 1, 1},
+              {memory(integers(300, 0, 11)), memory(integers(300, largest - 8, largest)), memory(integers(300, 0, 0))});
+  const std::string text = Cpu().compile(f)->source();
+  for (const char* each : {"gather", "scatter"})
+    EXPECT_EQ(text.find(each), std::string::npos) << "all lanes use one element of the local array: " << text;
+}
+
 TEST_F(CpuCodegen, Scans) {
   for (std::uint32_t size : {1u, 16u, 40u, 300u}) {
     const Function f = block_kernel("scans", {size}, [] {

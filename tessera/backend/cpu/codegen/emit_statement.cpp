@@ -100,7 +100,7 @@ void Emitter::if_statement(const Node& n, Value* mask) {
 void Emitter::for_statement(const Node& n, Value* mask) {
   const Shape begin_shape = analysis_.shapes[n.args[0]], end_shape = analysis_.shapes[n.args[1]];
   const DType t = dtype(n.args[0]);
-  const bool wraps = !fn_[n.args[3]].extra && t != DType::index;  // a lane that is done could begin again
+  const bool wraps = counter_may_wrap(fn_, n, begin_shape);
   const bool in_step = begin_shape.scalar() || (begin_shape.constant_stride() && !wraps);
   if ((!begin_shape.scalar() || !end_shape.scalar()) && prefers_lanes(n)) return for_by_lane(n, mask);
   if (!analysis_.shapes[n.args[2]].scalar() || !in_step || (!end_shape.scalar() && wraps)) return varying_for(n, mask);
@@ -497,17 +497,26 @@ void Emitter::atomic(NodeId id, Value* mask) {
     b_.CreateStore(v, place);
     return place;
   };
-  Value *indices = spill(n.args[1]), *values = spill(n.args[2]), *expected = spill(n.args[3]);
+  const bool one_value = held(n.args[2]).shape.scalar();
+  Value *indices = spill(n.args[1]), *values = one_value ? nullptr : spill(n.args[2]), *expected = spill(n.args[3]);
   Value* results = stack(lanes(type(t)), "old");
   b_.CreateStore(llvm::Constant::getNullValue(lanes(type(t))), results);
-  each_active_lane(mask, [&](Value* lane) {
+  // Of shared memory a lane is a load, an operation and a store, so a loop over the lanes would cost as much again.
+  const bool unrolled = !mask && fn_[n.args[0]].op == Op::shared && width_ <= 16;
+  const auto of_lane = [&](Value* lane) {
     auto element = [&](llvm::Type* kind, Value* place) -> Value* {
-      return place ? b_.CreateLoad(kind, b_.CreateInBoundsGEP(kind, place, lane)) : nullptr;
+      // Volatile: read from memory, which costs less than taking lanes out of a register.
+      return place ? b_.CreateLoad(kind, b_.CreateInBoundsGEP(kind, place, lane), unrolled) : nullptr;
     };
     Value* pointer = element_address(n.args[0], element(type(dtype(n.args[1])), indices));
-    Value* old = atomic_scalar(n, pointer, element(type(t), values), element(type(t), expected));
+    Value* value = one_value ? scalar(n.args[2]) : element(type(t), values);
+    Value* old = atomic_scalar(n, pointer, value, element(type(t), expected));
     b_.CreateStore(old, b_.CreateInBoundsGEP(type(t), results, lane));
-  });
+  };
+  if (unrolled)
+    for (unsigned lane = 0; lane < width_; ++lane) of_lane(b_.getInt32(lane));
+  else
+    each_active_lane(mask, of_lane);
   define(id, b_.CreateLoad(lanes(type(t)), results));
 }
 

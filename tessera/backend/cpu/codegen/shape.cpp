@@ -215,8 +215,7 @@ class Analyser {
           for (NodeId e : ends) all = join(all, nested_control(id, e, control));
           // Lanes that still run have run equally often: where the loop ends does not matter to its counter.
           const Shape begin = shape(ends[0]), step = shape(ends[2]);
-          const bool wraps =
-              !fn_[n.args[3]].extra && fn_[n.args[3]].type.dtype != DType::index;  // see Emitter::for_statement
+          const bool wraps = counter_may_wrap(fn_, n, begin);
           if (out_.has_barrier[id])
             set(n.args[3], uniform);
           else if (wraps && !(begin.scalar() && step.scalar() && shape(ends[1]).scalar()) &&
@@ -288,6 +287,14 @@ Shape join(Shape a, Shape b) {
   if (a.scalar() && b.scalar()) return chunk;
   // Linear with a chunk's value in another branch, or with another stride: no longer linear.
   return varying;
+}
+
+bool counter_may_wrap(const Function& fn, const Node& loop, Shape begin) {
+  const Node& counter = fn[loop.args[3]];
+  if (counter.extra || counter.type.dtype == DType::index) return false;
+  const Node& step = fn[loop.args[2]];
+  const bool ones = step.op == Op::constant && step.imm == 1;
+  return !ones || !(begin.scalar() || begin.kind == ShapeKind::none);
 }
 
 LaneLayout lane_layout(const Function& fn, unsigned native) {

@@ -30,6 +30,10 @@ struct Shape {
 /// The least shape that holds both.
 Shape join(Shape a, Shape b);
 
+/// Whether a lane that has left this for_ could begin again, were its counter counted on: sums of it may wrap. One that
+/// begins equally for all lanes and goes up by 1 ends at the greatest end.
+bool counter_may_wrap(const ir::Function& fn, const ir::Node& loop, Shape begin);
+
 /// How the threads of a block lie in lanes.
 struct LaneLayout {
   unsigned width = 4;

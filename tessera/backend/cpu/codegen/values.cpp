@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/backend/cpu/codegen/values.h"
 
+#include <llvm/Analysis/VectorUtils.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -124,16 +126,18 @@ llvm::Value* Values::binary(const Node& n, DType t, Value* a, Value* b, bool con
 // x / 0 and x % 0 are 0, the smallest / -1 is itself: neither may reach the processor's division, which traps.
 llvm::Value* Values::divide(bool remainder, DType t, Value* a, Value* b, bool constant_divisor) {
   const bool is_signed = is_signed_int(t);
+  const bool vector = a->getType()->isVectorTy();
+  const bool by_reals = vector && !constant_divisor && bytes_of(t) <= 4;
+  Value* const same_divisor = by_reals ? llvm::getSplatValue(b) : nullptr;
   Value* zero = llvm::Constant::getNullValue(b->getType());
   Value* is_zero = b_.CreateICmpEQ(b, zero);
   Value* harmful = is_zero;
   Value* minus_one = is_signed ? b_.CreateICmpEQ(b, same(b, -1)) : nullptr;
   if (minus_one) harmful = b_.CreateOr(is_zero, minus_one);
   Value* divisor = b_.CreateSelect(harmful, same(b, 1), b);
-  const bool vector = a->getType()->isVectorTy();
-  Value* quotient = vector && !constant_divisor && bytes_of(t) <= 4 ? divide_by_reals(t, a, divisor)
-                    : is_signed                                     ? b_.CreateSDiv(a, divisor)
-                                                                    : b_.CreateUDiv(a, divisor);
+  Value* quotient = by_reals    ? divide_by_reals(t, a, divisor, same_divisor)
+                    : is_signed ? b_.CreateSDiv(a, divisor)
+                                : b_.CreateUDiv(a, divisor);
   if (remainder) {
     Value* r = b_.CreateSub(a, b_.CreateMul(quotient, divisor));
     return b_.CreateSelect(harmful, zero, r);
@@ -142,12 +146,24 @@ llvm::Value* Values::divide(bool remainder, DType t, Value* a, Value* b, bool co
   return b_.CreateSelect(is_zero, zero, quotient);
 }
 // Vectors have no integer division. A quotient of 32-bit integers differs from the next integer by at least 2^-32 of
-// itself, far more than the rounding of a double: its whole part is exact. Likewise 16 bits in a float.
-llvm::Value* Values::divide_by_reals(DType t, Value* a, Value* b) {
+// itself, far more than the rounding of a double: its whole part is exact. Likewise 16 bits in a float. So it is where
+// a divisor that all lanes share is a reciprocal, a few units of rounding too large: with e its relative error, x / d
+// stays below the next integer as long as x * e < 1, and an exact quotient never falls below itself.
+llvm::Value* Values::divide_by_reals(DType t, Value* a, Value* b, Value* same_divisor) {
   llvm::Type* real = like(bytes_of(t) == 4 ? b_.getDoubleTy() : b_.getFloatTy(), a);
   const bool is_signed = is_signed_int(t);
   auto convert = [&](Value* v) { return is_signed ? b_.CreateSIToFP(v, real) : b_.CreateUIToFP(v, real); };
-  Value* q = b_.CreateFDiv(convert(a), convert(b));
+  const auto reciprocal = [&](Value* d) {
+    llvm::Type* one = real->getScalarType();
+    Value* divisor = b_.CreateSelect(b_.CreateICmpEQ(d, same(d, 0)), same(d, 1), d);
+    Value* r = b_.CreateFDiv(llvm::ConstantFP::get(one, 1.0),
+                             is_signed ? b_.CreateSIToFP(divisor, one) : b_.CreateUIToFP(divisor, one));
+    return b_.CreateVectorSplat(
+        llvm::cast<llvm::VectorType>(real)->getElementCount(),
+        b_.CreateFMul(r, llvm::ConstantFP::get(one, 1 + (bytes_of(t) == 4 ? 0x1p-51 : 0x1p-22))));
+  };
+  Value* q = same_divisor != nullptr ? b_.CreateFMul(convert(a), reciprocal(same_divisor))
+                                     : b_.CreateFDiv(convert(a), convert(b));
   // Every quotient of 8 and 16 bits fits into 32 signed bits, where the conversion is one instruction.
   if (bytes_of(t) < 4) return b_.CreateTrunc(b_.CreateFPToSI(q, like(b_.getInt32Ty(), a)), a->getType());
   return is_signed ? b_.CreateFPToSI(q, a->getType()) : b_.CreateFPToUI(q, a->getType());
