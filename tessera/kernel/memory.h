@@ -181,7 +181,8 @@ using AtomicArg = Arg<std::type_identity_t<std::remove_const_t<T>>>;
 
 }  // namespace detail
 
-// Atomics: statements. Each gives the value before it, which has to be named: auto old = atomic_add(b, i, v);
+// Atomics: statements. Each gives the value before it, which has to be named: auto old = atomic_add(b, i, v); a Var
+// that begins with it or is assigned it is a name, too.
 #define TESSERA_ATOMIC(name, op, check)                                                        \
   template <class T>                                                                           \
   OldValue<std::remove_const_t<T>> name(const detail::MemoryHandle<T>& b, detail::Subscript i, \

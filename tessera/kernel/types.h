@@ -5,6 +5,7 @@
 
 #include <concepts>
 #include <type_traits>
+#include <utility>
 
 #include "tessera/kernel/trace.h"
 
@@ -140,6 +141,15 @@ template <class U>
 constexpr void named() {
   static_assert(!Old<std::remove_cvref_t<U>> || std::is_lvalue_reference_v<U>,
                 "the result of an atomic must be named before it is used: auto old = atomic_add(b, i, v);");
+}
+/// U&& as it was given; the result of an atomic, which is all that is computed here, as if it had a name: a variable
+/// that begins with it or is assigned it leaves no order open.
+template <class U>
+constexpr auto&& alone(std::remove_reference_t<U>& u) {
+  if constexpr (Old<std::remove_cvref_t<U>>)
+    return std::as_const(u);
+  else
+    return static_cast<U&&>(u);
 }
 template <class U>
 constexpr void no_pointers() {

@@ -237,7 +237,7 @@ class Var : public detail::HostConversions<T> {
   template <class U>
     requires(!std::same_as<std::remove_cvref_t<U>, Var> && detail::Operand<std::remove_cvref_t<U>>)
   Var(U&& u, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
-    const detail::Arg<T> initial(std::forward<U>(u), file, line);
+    const detail::Arg<T> initial(detail::alone<U>(u), file, line);
     id_ = detail::local(detail::dtype_of<T>, 1);
     set(initial.node());
   }
@@ -254,7 +254,7 @@ class Var : public detail::HostConversions<T> {
   template <class U>
     requires(!std::same_as<std::remove_cvref_t<U>, Var>)
   Var& operator=(U&& u) & {
-    set(detail::Arg<T>(std::forward<U>(u), nullptr, 0).node());  // an operator knows no line: the last one noted stays
+    set(detail::Arg<T>(detail::alone<U>(u), nullptr, 0).node());  // an operator knows no line: the last one noted stays
     return *this;
   }
 #define TESSERA_ASSIGNMENT(symbol, op)                     \

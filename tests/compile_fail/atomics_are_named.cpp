@@ -22,6 +22,9 @@ auto k = kernel("k", [](Buffer<int> b, Buffer<std::uint8_t> d) {
 #else
   auto first = atomic_add(b, 0, 1);
   Val<int> second = atomic_cas(b, 1, 0, first);
+  Var<int> third = atomic_load(b, 3), fourth;
+  fourth = atomic_add(b, 4, third);
+  third += fourth;
   b[first] = max(first, 4) + second + first;
   atomic_max(b, 2, 1);
   d[i] = 1;
