@@ -39,9 +39,7 @@ const std::vector<Written>& library_writers() {
          const DeviceScope scope(Device{Backend::cpu, 0});
          save_model(setup(sequential(dense<64, 512>, relu, dense<512, 8>), {.seed = 1}), path);
        },
-       [](const std::string&, const std::string& path) {
-         return SafetensorsFile::open(path).metadata().contains("tessera.layers");
-       }},
+       [](const std::string&, const std::string& path) { return SafetensorsFile::open(path).tensors().size() == 4; }},
       {"GgufWriter",
        [](const std::string& path) {
          const std::vector<float> values(50'000, 1.5f);
