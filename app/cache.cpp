@@ -93,7 +93,8 @@ void print_verdicts(const std::vector<KeptKernel>& kernels, const Verdicts& verd
     if (std::ranges::find(told, part) != told.end()) continue;
     told.push_back(part);
     const Verdict& verdict = verdicts.at(part);
-    const std::string which = fmt::format("{} for {}", counted(verdict.kernels, "kernel"), kernel.device);
+    const std::string which =
+        fmt::format("{} for {}", counted(verdict.kernels, "kernel"), printable_line(kernel.device));
     if (const auto by = loaded_by(verdict); !by.empty()) {
       app::print("{}: {} by {}\n", which, off ? "would be loaded" : "loaded", fmt::join(by, ", "));
       continue;
@@ -101,7 +102,8 @@ void print_verdicts(const std::vector<KeptKernel>& kernels, const Verdicts& verd
     app::print("{}: not loaded here\n", which);
     for (const auto& [device, differs] : verdict.devices)
       for (const std::string& line : differs)
-        app::print("    {}\n", wrapped(fmt::format("{}: {}", to_string(device), line), 8, columns(output()), 4));
+        app::print("    {}\n",
+                   wrapped(printable_line(fmt::format("{}: {}", to_string(device), line)), 8, columns(output()), 4));
     if (verdict.devices.empty())
       app::print("    {}\n",
                  wrapped(verdict.none.empty() ? "there is no such device" : verdict.none, 8, columns(output()), 4));
@@ -113,8 +115,9 @@ void print_table(const Options& o, const KernelCache& cache, const std::vector<K
   std::vector<std::array<std::string, 5>> rows = {{"kernel", "device", "variant", "size", "used"}};
   for (const KeptKernel& k : kernels) {
     const std::size_t hash = k.key.find("hash: ");
-    rows.push_back({k.kernel + (hash == std::string::npos ? "" : "-" + k.key.substr(hash + 6, 8)), k.device, k.variant,
-                    config::bytes_text(k.bytes), span_text(seconds_since(k.used))});
+    rows.push_back({printable_line(k.kernel + (hash == std::string::npos ? "" : "-" + k.key.substr(hash + 6, 8))),
+                    printable_line(k.device), printable_line(k.variant), config::bytes_text(k.bytes),
+                    span_text(seconds_since(k.used))});
   }
   std::array<std::size_t, 5> widths{};
   for (const auto& row : rows)
@@ -126,9 +129,10 @@ void print_table(const Options& o, const KernelCache& cache, const std::vector<K
   if (!kernels.empty()) app::print("\n");
   if (!o.name.empty())
     app::print("{} of {} have \"{}\" in their names\n", kernels.size(), counted(cache.kernels.size(), "kernel"),
-               o.name);
+               printable_line(o.name));
   app::print("{}, {} of {} at most, in {}\n", counted(cache.kernels.size(), "kernel"), config::bytes_text(cache.bytes),
-             config::bytes_text(cache.limit), cache.folder.empty() ? "no folder" : cache.folder.string());
+             config::bytes_text(cache.limit),
+             cache.folder.empty() ? "no folder" : printable_line(cache.folder.string()));
   if (!cache.damaged.empty())
     app::print("{} damaged: compiled again when they are needed, and deleted with the oldest\n",
                cache.damaged.size() == 1 ? "1 more is" : fmt::format("{} more are", cache.damaged.size()));

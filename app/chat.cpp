@@ -13,6 +13,7 @@
 #include "model_options.h"
 #include "terminal.h"
 #include "tessera/device/placement/placement_scope.h"
+#include "tessera/base/printable.h"
 #include "tessera/llm/estimate.h"
 
 namespace tessera::app {
@@ -61,7 +62,7 @@ int run(Options o) {
     line("context",
          fmt::format("{} tokens of {} that the model was made for{}", session.context(), config.context_length,
                      o.when_full == "shift" ? "; when it is full, the oldest turns are left out" : ""));
-    line("template", name);
+    line("template", printable_line(name));
     if (options.generate.sampling.temperature > 0) line("seed", std::to_string(options.generate.sampling.seed));
   }
   mark_interrupts();

@@ -36,21 +36,6 @@ A message that begins with a slash is written with two. A line that ends in a ba
 between """ and """ are one message. Ctrl-C stops an answer.
 )";
 
-/// What a model writes, for a terminal: without characters that move the cursor or change its settings.
-std::string shown(std::string_view text, bool terminal) {
-  if (!terminal) return std::string(text);
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
-    if (c == 0xc2 && next >= 0x80 && next < 0xa0)
-      ++i;  // U+0080 to U+009F
-    else if ((c >= 0x20 && c != 0x7f) || c == '\n' || c == '\t')
-      out += text[i];
-  }
-  return out;
-}
-
 class Talk {
  public:
   Talk(ChatSession& session, const ConverseOptions& options)
@@ -160,7 +145,7 @@ class Talk {
   }
 
   void note(const std::string& text) {
-    if (!options_.quiet) say("{}\n", Style(stderr).faint("(" + text + ")"));
+    if (!options_.quiet) say("{}\n", Style(stderr).faint("(" + printable_text(text) + ")"));
   }
 
   void say_message(const std::string& text) {

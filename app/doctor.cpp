@@ -159,7 +159,7 @@ void print_machine(const Diagnosis& d, Table& table) {
                card.module.empty() ? "no kernel driver" : "kernel driver " + card.module);
   if (d.cards.empty()) app::print("    no graphics card on the PCI bus\n");
   for (const os::DeviceFile& file : d.files)
-    app::print("    {}: {} (group {})\n", file.path, access_text(file.access), file.group);
+    app::print("    {}: {} (group {})\n", printable_line(file.path), access_text(file.access), file.group);
   if (d.files.empty()) app::print("    no device files of GPUs (/dev/nvidia*, /dev/kfd, /dev/dri/renderD*)\n");
   if (!d.container.empty()) app::print("    inside a container ({})\n", d.container);
   for (const std::string& variable : d.variables) app::print("    {}\n", printable_text(variable));

@@ -9,6 +9,7 @@
 #include "model_files.h"
 #include "terminal.h"
 #include "tessera/base/config.h"
+#include "tessera/base/printable.h"
 #include "tessera/llm/estimate.h"
 
 namespace tessera::app {
@@ -21,8 +22,8 @@ struct Options {
 };
 
 void print(const Options& o, const ModelMemory& m, std::int64_t largest, std::int64_t trained) {
-  app::print("{}: context {}, prompt {} in batches of {}, keys and values in {}\n\n", o.model, m.context, m.prompt,
-             m.batch, o.cache);
+  app::print("{}: context {}, prompt {} in batches of {}, keys and values in {}\n\n", printable_line(o.model),
+             m.context, m.prompt, m.batch, o.cache);
   app::print("{:<12} {:>6} {:>12} {:>15} {:>12} {:>12} {:>12}\n", "device", "layers", "weights", "keys and values",
              "work space", "needed", "free");
   const Style style(output());

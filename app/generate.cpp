@@ -157,7 +157,7 @@ void print_summary(const Options& o, const LanguageModel& model, const GenerateR
   line("generated", fmt::format("{} in {:.3f} s{}; stopped: {}", counted(r.tokens.size(), "token"), r.generate_seconds,
                                 r.tokens_per_second() > 0 ? ", " + per_second(r.tokens_per_second()) : "",
                                 stop_reason_name(r.reason)));
-  if (!o.written_by.empty()) line("template", o.written_by);
+  if (!o.written_by.empty()) line("template", printable_line(o.written_by));
   if (o.generate.sampling.temperature > 0) line("seed", std::to_string(o.generate.sampling.seed));
   line("device", why);
   const auto& layers = model.model().layer_devices();
@@ -198,16 +198,17 @@ int run(Options o) {
   const LanguageModel model =
       load_with_progress(file, o, devices, {.generate = o.generate, .make_prompt = make_prompt}, o.quiet);
   o.print_tokens = o.print_tokens || o.ids;
-  const bool text = !o.json && !o.print_tokens;
+  const bool writes_text = !o.json && !o.print_tokens;
   // The prompt goes where messages go: standard output has what the model wrote, and nothing else.
-  const bool echoed = text && !o.quiet && prompt.size() <= 400;
-  if (echoed) say("{}", Style(stderr).faint(prompt));
+  const bool echoed = writes_text && !o.quiet && prompt.size() <= 400;
+  if (echoed) say("{}", Style(stderr).faint(shown(prompt, os::is_terminal(stderr))));
   bool text_begun = false;
   const auto show = [&](std::string_view piece) {
     text_begun = true;
     something_to_keep();
-    if (text) {
-      std::fwrite(piece.data(), 1, piece.size(), output());
+    if (writes_text) {
+      const std::string text = shown(piece, os::is_terminal(output()));
+      std::fwrite(text.data(), 1, text.size(), output());
       if (std::fflush(output()) != 0) return false;  // main says so
     }
     return !asked_to_end();
@@ -222,10 +223,10 @@ int run(Options o) {
       generate();
   } catch (...) {  // the error starts a line of its own, on each stream
     if (echoed) say("\n");
-    if (text && text_begun && !(echoed && os::is_terminal(output()))) app::print("\n");
+    if (writes_text && text_begun && !(echoed && os::is_terminal(output()))) app::print("\n");
     throw;
   }
-  if (text) app::print("\n");
+  if (writes_text) app::print("\n");
   if (o.print_tokens && !o.json) app::print("{}\n", fmt::join(r.tokens, " "));
   if (o.json) print_json(o, model, r, why);
   std::fflush(output());

@@ -64,7 +64,7 @@ void row(const char* what, std::string_view text) {
 
 void print(const ModelReport& r, const Needs& needs) {
   const Style style(output());
-  app::print("{}: {}GGUF {}, {}\n\n", r.file, r.name.empty() ? "" : r.name + ", ", r.version,
+  app::print("{}: {}GGUF {}, {}\n\n", printable_line(r.file), r.name.empty() ? "" : r.name + ", ", r.version,
              config::bytes_text(r.bytes));
   row("architecture", r.architecture.empty() ? "not said"
                       : r.models.empty()     ? r.architecture
@@ -169,7 +169,7 @@ void list(bool as_json) {
                         {"runs", stops.empty()},
                         {"missing", stops}});
     else
-      app::print("{}\n    {}{}{}, {}\n", m.path, m.model.empty() ? "" : m.model + ", ",
+      app::print("{}\n    {}{}{}, {}\n", printable_line(m.path), m.model.empty() ? "" : printable_line(m.model) + ", ",
                  architecture.empty() ? "" : architecture + ", ", config::bytes_text(m.bytes),
                  stops.empty() ? style.good("runs") : style.bad("does not run") + ": " + stops);
   }
@@ -180,7 +180,7 @@ void list(bool as_json) {
   }
   if (caches.models.empty()) app::print("There are no GGUF files in the caches of Hugging Face and llama.cpp.\n");
   std::string folders;
-  for (const std::string& f : caches.folders) folders += (folders.empty() ? "" : ", ") + f;
+  for (const std::string& f : caches.folders) folders += (folders.empty() ? "" : ", ") + printable_line(f);
   app::print("{}Looked into {}\n", caches.models.empty() ? "" : "\n",
              folders.empty() ? "nothing: $HOME is not set" : folders);
 }

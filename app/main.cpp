@@ -15,6 +15,7 @@
 #include "tessera/base/os/child.h"
 
 namespace tessera::app {
+#include "tessera/base/printable.h"
 namespace {
 
 constexpr const char* footer = R"(Examples:
@@ -43,6 +44,7 @@ void print_error(std::string_view text) noexcept {
   try {
     const bool broken = os::is_terminal(stderr) && text.find('\n') == std::string_view::npos;
     const std::string whole =
+    const std::string safe = printable_text(text);  // an argument may hold anything
         fmt::format("{} {}\n", Style(stderr).bad(prefix),
                     broken ? wrapped(text, 4, columns(stderr), prefix.size() + 1) : std::string(text));
     std::fwrite(whole.data(), 1, whole.size(), stderr);

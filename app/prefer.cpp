@@ -5,6 +5,7 @@
 #include "command.h"
 #include "terminal.h"
 #include "tessera/base/error.h"
+#include "tessera/base/printable.h"
 #include "tessera/device/selection/preferences.h"
 
 namespace tessera::app {
@@ -19,13 +20,13 @@ void show(PreferenceScope scope, std::string_view name) {
   const std::string file = preference_file(scope);
   const auto preference = read_preference(scope);
   if (!preference) {
-    app::print("{:8} none ({})\n", name, file.empty() ? "no home" : file);
+    app::print("{:8} none ({})\n", name, file.empty() ? "no home" : printable_line(file));
     return;
   }
   std::string about = preference->name;
   if (!preference->identity.empty()) about += (about.empty() ? "identity " : ", identity ") + preference->identity;
-  app::print("{:8} {}{} ({}:{})\n", name, to_string(preference->device), about.empty() ? "" : ", " + about,
-             preference->file, preference->line);
+  app::print("{:8} {}{} ({}:{})\n", name, to_string(preference->device),
+             about.empty() ? "" : ", " + printable_line(about), printable_line(preference->file), preference->line);
 }
 
 /// A file that is wrong is not changed, and not emptied either: somebody wrote something there.

@@ -57,6 +57,20 @@ std::size_t columns(std::FILE* stream) {
   return std::min<std::size_t>(size.ws_col, 120);
 }
 
+std::string shown(std::string_view text, bool terminal) {
+  if (!terminal) return std::string(text);
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    if (c == 0xc2 && next >= 0x80 && next < 0xa0)
+      ++i;  // U+0080 to U+009F
+    else if ((c >= 0x20 && c != 0x7f) || c == '\n' || c == '\t')
+      out += text[i];
+  }
+  return out;
+}
+
 Style::Style(std::FILE* stream)
     : colour_(os::is_terminal(stream) && environment("NO_COLOR").empty() && environment("TERM") != "dumb") {}
 

@@ -30,6 +30,10 @@ void say(fmt::format_string<T...> format, T&&... values) {
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
+/// What a model writes, for a terminal: without characters that move the cursor or change its settings. Unchanged for
+/// other streams.
+std::string shown(std::string_view text, bool terminal);
+
 /// Columns to wrap paragraphs at: the terminal's, 120 at most; 110 where there is none.
 std::size_t columns(std::FILE* stream);
 

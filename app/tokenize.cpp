@@ -10,6 +10,7 @@
 #include "command.h"
 #include "model_files.h"
 #include "model_options.h"
+#include "tessera/base/printable.h"
 #include "terminal.h"
 #include "tessera/base/unicode.h"
 #include "tessera/llm/tokenizer.h"
@@ -27,8 +28,7 @@ std::string quoted_bytes(std::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {
     const Utf8Unit unit = utf8_unit(text);
-    const bool prints =
-        unit.kind == Utf8Unit::Kind::character && unit.code >= 0x20 && !(unit.code >= 0x7f && unit.code < 0xa0);
+    const bool prints = unit.kind == Utf8Unit::Kind::character && is_printable(unit.code);
     if (prints && unit.code != '"' && unit.code != '\\')
       out += text.substr(0, unit.size);
     else if (prints)
@@ -56,7 +56,7 @@ int run(const Options& o) {
   const Tokenizer tokenizer(file);
   const std::string text = o.text == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {}) : o.text;
   if (o.decode) {
-    const std::string bytes = tokenizer.decode(token_numbers(text), o.special);
+    const std::string bytes = shown(tokenizer.decode(token_numbers(text), o.special), os::is_terminal(output()));
     std::fwrite(bytes.data(), 1, bytes.size(), output());
     if (o.text != "-" || os::is_terminal(output())) app::print("\n");
     return success;
@@ -70,7 +70,7 @@ int run(const Options& o) {
     for (const TokenId id : tokens) {
       const bool control = tokenizer.type(id) == TokenType::control;
       app::print("{:>7}  {}{}\n", id,
-                 control ? std::string(tokenizer.text(id)) : quoted_bytes(tokenizer.decode(id, true)),
+                 control ? printable_line(tokenizer.text(id)) : quoted_bytes(tokenizer.decode(id, true)),
                  control ? "  (control)" : "");
     }
   }

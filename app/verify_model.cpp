@@ -8,6 +8,7 @@
 #include "arguments.h"
 #include "command.h"
 #include "terminal.h"
+#include "tessera/base/printable.h"
 #include "tessera/tessera.h"
 
 namespace tessera::app {
@@ -147,10 +148,12 @@ int prove_all(const Options& o, const verification::Subject& subject, const Ques
     if (o.certificate.empty()) continue;
     if (proof.verdict == Verdict::proven) save_certificate(certificate_of_subject(subject, proof), o.certificate);
     if (!o.json)
-      print("{}\n", proof.verdict == Verdict::proven ? "written: " + o.certificate
+      print("{}\n", proof.verdict == Verdict::proven ? "written: " + printable_line(o.certificate)
                                                      : "not proven, so no certificate is written");
   }
-  if (o.json) print("{}\n", Json{{"model", o.model}, {"device", to_string(subject.device)}, {"proofs", all}}.dump(2));
+  if (o.json)
+    print("{}\n", Json{{"model", o.model}, {"device", to_string(subject.device)}, {"proofs", all}}.dump(
+                      2, ' ', false, Json::error_handler_t::replace));
   return proven ? success : failed;
 }
 
@@ -161,7 +164,7 @@ int check_one(const Options& o, const verification::Subject& subject) {
     const Json out = {{"certificate", o.certificate}, {"property", to_string(certificate.property)},
                       {"holds", check.holds},         {"changed", check.changed},
                       {"boxes", check.boxes},         {"seconds", check.seconds}};
-    print("{}\n", out.dump(2));
+    print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
   } else {
     print("{}  {}\n", padded(to_string(certificate.property), 28), to_string(check));
   }

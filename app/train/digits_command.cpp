@@ -12,6 +12,7 @@
 #include "image.h"
 #include "interrupts.h"
 #include "terminal.h"
+#include "tessera/base/printable.h"
 #include "tessera/nn/images.h"
 #include "tessera/nn/layers.h"
 #include "tessera/nn/sequential.h"
@@ -91,7 +92,7 @@ int predict(const Options& o, const Learner& learner) {
     const std::string row = fmt::format("{}  {:6.2f} %  {}", i, 100 * p[i], bar);
     app::print("{}\n", i == best ? style.strong(row) : row);
   }
-  app::print("{} is a {}\n", o.image, best);
+  app::print("{} is a {}\n", printable_line(o.image), best);
   return success;
 }
 

@@ -346,7 +346,7 @@ void print_lines(const TrainReport& r) {
                                      grouped(t.held_out.predicted.size()), r.held_out_of, t.held_out.loss));
   for (const auto& [label, text] : r.more) line(label, text);
   line("device", r.why_device);
-  for (const auto& [file, what] : written(r)) line("written", fmt::format("{}: {}", file, what));
+  for (const auto& [file, what] : written(r)) line("written", fmt::format("{}: {}", printable_line(file), what));
 }
 
 nlohmann::ordered_json as_json(const TrainReport& r) {

@@ -29,12 +29,6 @@ Character first(std::string_view text) {
   return {code, bytes};
 }
 
-/// Controls (C0, DEL, C1), separators of lines, and what turns the direction of writing.
-bool moves(std::uint32_t code) {
-  return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 || code == 0x200e ||
-         code == 0x200f || (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069) || code == 0xfeff;
-}
-
 std::string printable(std::string_view text, bool lines) {
   std::string out;
   bool gap = false;  // something that moves was here
@@ -42,7 +36,7 @@ std::string printable(std::string_view text, bool lines) {
     const Character c = first(text);
     const std::string_view bytes = text.substr(0, c.bytes == 0 ? 1 : c.bytes);
     text.remove_prefix(bytes.size());
-    if (c.bytes != 0 && moves(c.code) && !(lines && (c.code == '\n' || c.code == '\t'))) {
+    if (c.bytes != 0 && !is_printable(c.code) && !(lines && (c.code == '\n' || c.code == '\t'))) {
       gap = true;
       continue;
     }
@@ -55,12 +49,22 @@ std::string printable(std::string_view text, bool lines) {
 
 }  // namespace
 
+bool is_printable(std::uint32_t code) {
+  const bool moves = code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 ||
+                     code == 0x200e || code == 0x200f || code == 0x061c || (code >= 0x202a && code <= 0x202e) ||
+                     (code >= 0x2066 && code <= 0x2069) || code == 0xfeff;
+  return !moves;
+}
+
+std::string printable_line(std::string_view text) {
+  const std::string out = printable(text, false);
+  const std::size_t begins = out.find_first_not_of(' ');
+  return begins == out.npos ? "" : out.substr(begins, out.find_last_not_of(' ') - begins + 1);
+}
+
 std::string printable_name(std::string_view text) {
   // A name of megabytes need not be gone through; three bytes may become one, and spaces around it go.
-  std::string out = printable(text.substr(0, 64 * longest_name), false);
-  const std::size_t begins = out.find_first_not_of(' ');
-  if (begins == out.npos) return "";
-  out = out.substr(begins, out.find_last_not_of(' ') - begins + 1);
+  std::string out = printable_line(text.substr(0, 64 * longest_name));
   if (out.size() <= longest_name) return out;
   std::size_t end = longest_name - 3;
   while ((static_cast<unsigned char>(out[end]) & 0xc0) == 0x80) --end;

@@ -3,10 +3,14 @@
 // no title, and is valid in JSON. And counts in sentences.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace tessera {
+
+/// False for controls (C0, DEL, C1), separators of lines, and what changes the direction of writing.
+bool is_printable(std::uint32_t code);
 
 /// The longest name that is taken as it is, in bytes.
 inline constexpr std::size_t longest_name = 256;
@@ -15,6 +19,8 @@ inline constexpr std::size_t longest_name = 256;
 /// separators (a run of these is one space), nothing before and after it, and no longer than `longest_name` (the end is
 /// then "..."). Applied twice it gives the same: what a probe made printable is what the program makes of it.
 std::string printable_name(std::string_view text);
+/// The same without a limit: paths, keys and values of files.
+std::string printable_line(std::string_view text);
 /// The same for text of several lines: line breaks and tabs stay, and nothing is shortened.
 std::string printable_text(std::string_view text);
 

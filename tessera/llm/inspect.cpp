@@ -7,6 +7,7 @@
 #include <map>
 
 #include "tessera/base/error.h"
+#include "tessera/base/printable.h"
 #include "tessera/llm/chat.h"
 #include "tessera/llm/ggml_blocks.h"
 #include "tessera/llm/tokenizer.h"
@@ -56,7 +57,8 @@ void try_to(ModelReport& r, const char* kind, std::string name, bool stops, cons
 
 bool ModelReport::runs() const { return std::ranges::none_of(missing, &MissingPart::stops); }
 
-ModelReport inspect_model(const GgufFile& file) {
+namespace {
+ModelReport report_of(const GgufFile& file) {
   ModelReport r;
   r.file = file.name(), r.name = text_of(file, "general.name"), r.version = file.version();
   r.architecture = text_of(file, "general.architecture");
@@ -93,6 +95,14 @@ ModelReport inspect_model(const GgufFile& file) {
   });
   if (r.has_chat_template)
     try_to(r, "chat template", "tokenizer.chat_template", false, [&] { ChatTemplate::of(file); });
+  return r;
+}
+}  // namespace
+
+ModelReport inspect_model(const GgufFile& file) {
+  ModelReport r = report_of(file);
+  for (std::string* text : {&r.name, &r.architecture, &r.tokenizer}) *text = printable_line(*text);
+  for (MissingPart& m : r.missing) m.name = printable_line(m.name), m.why = printable_text(m.why);
   return r;
 }
 

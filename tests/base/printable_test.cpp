@@ -27,6 +27,12 @@ TEST(Printable, NamesMoveNoCursorAndAreUtf8) {
   EXPECT_EQ(printable_name(std::string(1 << 20, 'x')), std::string(longest_name - 3, 'x') + "...");
 }
 
+TEST(Printable, LinesAreNotShortened) {
+  const std::string path = "/models/" + std::string(1000, 'x');
+  EXPECT_EQ(printable_line(path), path);
+  EXPECT_EQ(printable_line(" /a\x1b[2J\nb\xe2\x80\xae"), "/a [2J b");
+}
+
 TEST(Printable, AnyBytesBecomeTheSameTextTwice) {
   std::mt19937_64 random(test_seed());
   for (int i = 0; i < 2000; ++i) {

@@ -52,6 +52,43 @@ GgufWriter copy(const std::string& leave_out = {}) {
   return w;
 }
 
+/// Neither a control character nor one that turns the direction of writing.
+testing::AssertionResult is_plain(const std::string& text) {
+  for (const char* bad : {"\x1b", "\x07", "\r", "\xc2\x9b", "\xe2\x80\xae", "\xe2\x81\xa6"})
+    if (text.find(bad) != text.npos)
+      return testing::AssertionFailure() << "a character that acts: " << json(bad).dump();
+  return testing::AssertionSuccess();
+}
+
+TEST(Inspect, PrintsNoControlCharactersOfAFile) {
+  const std::string evil = "x\x1b]0;title\x07\x1b[31m\r\xc2\x9b\xe2\x80\xae\xe2\x81\xa6y";
+  const TemporaryFolder folder;
+  const std::string named = folder / (evil + ".gguf"), other = folder / "other.gguf";
+  GgufWriter w = copy("general.name");
+  w.set("general.name", evil).add_tensor(evil.substr(0, 60), {1}, std::vector<float>{1});
+  w.set("llama." + evil, std::uint32_t{1}).write(named);
+  GgufWriter unknown = copy("general.architecture");
+  unknown.set("general.architecture", evil).write(other);
+  const std::map<std::string, std::string> caches = {{"XDG_CACHE_HOME", folder / "cache"}};
+  std::filesystem::create_directories(folder / "cache/llama.cpp");
+  std::filesystem::copy(named, folder / ("cache/llama.cpp/" + evil + ".gguf"));
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"inspect", named},
+                                             {"inspect", other},
+                                             {"inspect"},
+                                             {"estimate", named},
+                                             {"tokenize", named, evil},
+                                             {"generate", named, "-p", "a", "-n", "1"},
+                                             {"generate", other, "-p", "a", "-n", "1"},
+                                             {evil},
+                                             {"inspect", shipped, evil}}) {
+    const Outcome o = run(arguments, {.environment = caches});
+    EXPECT_FALSE(o.late);
+    EXPECT_TRUE(is_plain(o.out)) << arguments[0] << ": " << json(o.out).dump();
+    EXPECT_TRUE(is_plain(o.err)) << arguments[0] << ": " << json(o.err).dump();
+  }
+}
+
 TEST(Inspect, SaysWhatAModelIsAndThatItRuns) {
   const json j = inspected(shipped, 0);
   EXPECT_EQ(j["architecture"], "llama");
