@@ -11,9 +11,10 @@
 #include "interrupts.h"
 #include "model_files.h"
 #include "model_options.h"
+#include "read_text.h"
 #include "terminal.h"
-#include "tessera/device/placement/placement_scope.h"
 #include "tessera/base/printable.h"
+#include "tessera/device/placement/placement_scope.h"
 #include "tessera/llm/estimate.h"
 
 namespace tessera::app {

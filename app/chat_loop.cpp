@@ -4,19 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
-#include "tessera/base/os/replace_file.h"
 #include "interrupts.h"
 #include "line_reader.h"
+#include "read_text.h"
 #include "terminal.h"
 #include "tessera/base/error.h"
+#include "tessera/base/os/replace_file.h"
 #include "tessera/base/printable.h"
 
 namespace tessera::app {
@@ -329,20 +325,6 @@ class Talk {
 };
 
 }  // namespace
-
-std::string read_text(const std::string& path, const std::string& what) {
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  if (std::filesystem::is_directory(path)) errno = EISDIR, in.close();
-  std::string text;
-  if (in.is_open()) text.assign(std::istreambuf_iterator<char>(in), {});
-  if (!in.is_open() || in.bad())
-    fail<ArgumentError>({.asked = "chat",
-                         .with = {{"file", path}},
-                         .wrong = what + " cannot be read",
-                         .todo = errno ? std::string(std::strerror(errno)) : ""});
-  return text;
-}
 
 Conversation read_conversation(const std::string& path) {
   return conversation_of_json(read_text(path, "the conversation"), path);

@@ -16,8 +16,6 @@ struct ConverseOptions {
 /// Reads messages from standard input, or answers the one message, until there are no more. Gives the exit code.
 int converse(ChatSession& session, const ConverseOptions& options);
 
-/// A file's text. ArgumentError names `what` if it cannot be read.
-std::string read_text(const std::string& path, const std::string& what);
 /// A conversation of /save. FormatError for what is none, ArgumentError for a file that cannot be read.
 Conversation read_conversation(const std::string& path);
 /// Makes `text` the system prompt; empty: there is none.

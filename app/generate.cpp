@@ -3,12 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "arguments.h"
@@ -16,6 +10,7 @@
 #include "interrupts.h"
 #include "model_files.h"
 #include "model_options.h"
+#include "read_text.h"
 #include "terminal.h"
 #include "tessera/base/config.h"
 #include "tessera/base/printable.h"
@@ -34,19 +29,9 @@ struct Options : ModelOptions {
 };
 
 std::string read_prompt(const Options& o) {
+  constexpr const char* what = "the prompt";
   if (o.prompt_file.empty()) return o.prompt;
-  if (o.prompt_file == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
-  errno = 0;
-  std::ifstream in(o.prompt_file, std::ios::binary);
-  if (std::filesystem::is_directory(o.prompt_file)) errno = EISDIR, in.close();
-  std::string text;
-  if (in.is_open()) text.assign(std::istreambuf_iterator<char>(in), {});
-  if (!in.is_open() || in.bad())
-    fail<ArgumentError>({.asked = "generate",
-                         .with = {{"file", o.prompt_file}},
-                         .wrong = "the prompt file cannot be read",
-                         .todo = errno ? std::string(std::strerror(errno)) : ""});
-  return text;
+  return o.prompt_file == "-" ? read_standard_input(what) : read_text(o.prompt_file, what, true);
 }
 
 std::string per_second(double rate) {

@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
 #include "model_files.h"
 #include "model_options.h"
-#include "tessera/base/printable.h"
+#include "read_text.h"
 #include "terminal.h"
+#include "tessera/base/printable.h"
 #include "tessera/base/unicode.h"
 #include "tessera/llm/tokenizer.h"
 
@@ -54,7 +53,7 @@ void print_json(const Tokenizer& tokenizer, const std::vector<TokenId>& tokens) 
 int run(const Options& o) {
   const GgufFile file = open_model(o.model);
   const Tokenizer tokenizer(file);
-  const std::string text = o.text == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {}) : o.text;
+  const std::string text = o.text == "-" ? read_standard_input("the text") : o.text;
   if (o.decode) {
     const std::string bytes = shown(tokenizer.decode(token_numbers(text), o.special), os::is_terminal(output()));
     std::fwrite(bytes.data(), 1, bytes.size(), output());

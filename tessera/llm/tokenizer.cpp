@@ -91,7 +91,10 @@ void Tokenizer::read_vocabulary(const GgufFile& file) {
   if (texts.empty() || texts.size() > 0x7fffffffu)
     refuse_tokenizer(file, tokens_key, fmt::format("the vocabulary has {} tokens", texts.size()));
   std::vector<std::int32_t> types;
-  if (file.has(types_key)) {
+  if (const GgufValue* value = file.find(types_key)) {
+    const auto* array = std::get_if<GgufArray>(value);
+    if (array != nullptr && array->element_type() != GgufType::i32 && array->element_type() != GgufType::u32)
+      refuse_tokenizer(file, types_key, fmt::format("the types are an {}, the format has i32", gguf_type_text(*value)));
     types = file.get_array<std::int32_t>(types_key);
     if (types.size() != texts.size())
       refuse_tokenizer(file, types_key, fmt::format("{} types are given for {} tokens", types.size(), texts.size()));

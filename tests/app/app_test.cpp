@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program as people meet it: help, exit codes, tables and JSON, generated text, and what bad input gives.
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -8,6 +10,7 @@
 #include <regex>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "tessera/tessera.h"
 #include "tests/app/app_program.h"
@@ -317,6 +320,31 @@ TEST(Generate, ReadsThePromptFromAFileOrStandardInput) {
   EXPECT_EQ(in.out, given.out);
   EXPECT_TRUE(fails(with({"--prompt-file", folder / "none"}, ""), 1, {folder / "none"}));
   EXPECT_EQ(with({"-p", ""}, "").code, 0);  // the begin token alone
+  // A shell's <(command) is a pipe; what has no end is refused.
+  const std::string pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::thread writer([&] { write_file(pipe, "The index"); });
+  EXPECT_EQ(with({"--prompt-file", pipe}, "").out, given.out);
+  writer.join();
+  std::thread endless([&] {
+    std::ofstream to(pipe, std::ios::binary);
+    while (to.write(std::string(1 << 20, 'x').c_str(), 1 << 20)) {}
+  });
+  const auto before = ::signal(SIGPIPE, SIG_IGN);
+  EXPECT_TRUE(fails(with({"--prompt-file", pipe}, ""), 1, {pipe, "longer than 64 MiB"}));
+  endless.join();
+  ::signal(SIGPIPE, before);
+  EXPECT_TRUE(fails(with({"--prompt-file", "/dev/zero"}, ""), 1, {"/dev/zero", "no regular file and no pipe"}));
+}
+
+TEST(Program, AVariableThatCannotBeReadIsNoFaultOfTheDevice) {
+  for (const char* device : {"cpu", "opencl"}) {
+    if (std::string(device) == "opencl" && tessera::discover(tessera::Backend::opencl).devices.empty()) continue;
+    const Outcome o = run({"generate", model, "-p", "a", "-n", "1", "--device", device},
+                          {.environment = {{"TESSERA_TRACE", "maybe"}}});
+    EXPECT_TRUE(fails(o, 1, {"TESSERA_TRACE=maybe", "1 or 0"}));
+    EXPECT_EQ(o.err.find("first kernel"), o.err.npos) << o.err;
+  }
 }
 
 TEST(Generate, KernelsRunOnTheChosenDeviceOnly) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tessera chat`, `generate --chat` and `tokenize` as people meet them: through pipes, and on a pseudo terminal.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -146,6 +147,12 @@ TEST(Chat, AMistakeInAScriptEndsItWithAnError) {
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/save /nonexistent/x\n")), 1, {"/nonexistent/x", "No such file"}));
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/load /nonexistent/x\n")), 1, {"/nonexistent/x", "No such file"}));
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/load README.md\n")), 1, {"README.md", "no JSON"}));
+  const std::string pipe = model().beside("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& endless : {pipe, std::string("/dev/zero")}) {
+    EXPECT_TRUE(fails(tessera_with(chat({}), typed("/load " + endless + "\n")), 1, {endless, "no regular file"}));
+    EXPECT_TRUE(fails(tessera_with(chat({"--load", endless}), typed("a\n")), 1, {endless, "no regular file"}));
+  }
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("refuse\n")), 1, {"refuses this conversation", "No such word"}));
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/system refuse\n")), 1, {"No such word"}));
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("\"\"\"\nno end\n")), 1, {"has no end"}));

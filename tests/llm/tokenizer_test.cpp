@@ -143,7 +143,7 @@ TEST(PreTokenizer, KeepsEveryByteOfAnything) {
                                           "12345",     "_",
                                           "?!",        "é",
                                           "e\xcc\x81", "漢字",
-                                          "👩",        "\xe2\x80\x8d",
+                                          "👩",         "\xe2\x80\x8d",
                                           "\xc2\xa0",  "\xe3\x80\x80",
                                           "\xff",      "\xe2\x82",
                                           "\xc0\x80",  "\xed\xa0\x80",
@@ -375,6 +375,13 @@ TEST(Tokenizer, RefusesBadVocabularies) {
   refused([](V& v) { v.model = "llama", v.with("scores", GgufArray{std::vector<float>{1}}); },
           {"1 scores are given for 257 tokens"});
   refused([](V& v) { v.types.pop_back(); }, {"token_type", "256 types are given for 257 tokens"});
+  refused(
+      [](V& v) {
+        const std::vector<std::uint8_t> bytes(v.types.begin(), v.types.end());
+        v.types.clear();
+        v.with("token_type", GgufArray{bytes});
+      },
+      {"token_type", "array of u8", "i32"});
   refused([](V& v) { v.types[3] = 7; }, {"token 3 has type 7"});
   refused([](V& v) { v.types[3] = -1; }, {"token 3 has type -1"});
   refused([](V& v) { v.add("ab"); }, {"tokenizer.ggml.tokens", "\"ab\" occurs twice (256 and 257)"});

@@ -215,7 +215,8 @@ std::unique_ptr<OpenDevice> open_as(const DeviceInfo& info, std::string& differs
 }
 
 OpenDevice& open_now(Device device) {
-  device_info(device);  // DeviceError if there is none
+  static_cast<void>(settings());  // a variable that cannot be read says nothing of the device
+  device_info(device);            // DeviceError if there is none
   std::lock_guard hold(opening->locks[static_cast<std::size_t>(device.backend)]);
   if (OpenDevice* open = find_open(device)) return *open;
   std::unique_ptr<OpenDevice> open;

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "read_text.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "tessera/base/config.h"
+#include "tessera/base/error.h"
+
+namespace tessera::app {
+namespace {
+
+[[noreturn]] void refuse(const std::string& path, const std::string& what, const std::string& why) {
+  fail<ArgumentError>({.with = {{"file", path}}, .wrong = fmt::format("{} cannot be read: {}", what, why)});
+}
+
+std::string read_all(int file, const std::string& path, const std::string& what) {
+  std::string text;
+  char part[16384];
+  while (const ssize_t n = ::read(file, part, sizeof part)) {
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) refuse(path, what, std::strerror(errno));
+    text.append(part, static_cast<std::size_t>(n));
+    if (text.size() > longest_text) refuse(path, what, "it is longer than " + config::bytes_text(longest_text));
+  }
+  return text;
+}
+
+struct File {
+  int number = -1;
+  ~File() {
+    if (number >= 0) ::close(number);
+  }
+};
+
+}  // namespace
+
+std::string read_text(const std::string& path, const std::string& what, bool pipes) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) refuse(path, what, std::strerror(errno));
+  if (S_ISDIR(status.st_mode)) refuse(path, what, "it is a directory");
+  if (!S_ISREG(status.st_mode) && !(pipes && S_ISFIFO(status.st_mode)))
+    refuse(path, what, pipes ? "it is no regular file and no pipe" : "it is no regular file");
+  // A pipe is waited for; what is another file by now is not.
+  const int wait = S_ISFIFO(status.st_mode) ? 0 : O_NONBLOCK;
+  const File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | wait)};
+  if (file.number < 0) refuse(path, what, std::strerror(errno));
+  return read_all(file.number, path, what);
+}
+
+std::string read_standard_input(const std::string& what) { return read_all(STDIN_FILENO, "-", what); }
+
+}  // namespace tessera::app
