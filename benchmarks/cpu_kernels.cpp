@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generated CPU kernels beside the loops that a C++ programmer would write (plain_loops.cpp): saxpy, softmax, products
-// of floats and of 8-bit weights. Pairs are timed in turn, so that what else the machine does falls on both; below 1 is
-// faster.
+// of floats and of 8-bit weights, a histogram, edit distances, and a division. Pairs are timed in turn, so that what
+// else the machine does falls on both; below 1 is faster.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -89,6 +90,40 @@ bool run() {
         {bench.buffer(packed, rows * blocks * 8), bench.buffer(x_packed, blocks * 8),
          bench.buffer(scales, rows * blocks), bench.buffer(x_scales, blocks), bench.buffer(y, rows), number(blocks)},
         Result<float>{y, z, rows}, [=, rows = rows](float* out) { plain::product_q8(w, x, out, rows, blocks); });
+  }
+  {
+    const std::size_t n = 1 << 20, blocks = 16;
+    auto* x = bench.memory<std::uint8_t>(n);
+    for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<std::uint8_t>(random());
+    auto *counts = bench.memory<std::int32_t>(256), *plain_counts = bench.memory<std::int32_t>(256);
+    std::fill_n(counts, 256, 0), std::fill_n(plain_counts, 256, 0);
+    good &= bench.pair("histogram 1Mi", histogram(), {blocks, 1, 1},
+                       {bench.buffer(x, n), bench.buffer(counts, 256), number(n / blocks)},
+                       Result<std::int32_t>{counts, plain_counts, 256},
+                       [=](std::int32_t* out) { plain::histogram(x, out, n); });
+  }
+  {
+    const std::size_t n = 1024, longest = 64;
+    auto *a = bench.memory<std::uint8_t>(n * longest), *b = bench.memory<std::uint8_t>(n * longest);
+    auto *a_length = bench.memory<std::int32_t>(n), *b_length = bench.memory<std::int32_t>(n);
+    for (std::uint8_t* word : {a, b})
+      for (std::size_t i = 0; i < n * longest; ++i) word[i] = static_cast<std::uint8_t>(random() % 4);
+    for (std::int32_t* length : {a_length, b_length})
+      for (std::size_t i = 0; i < n; ++i) length[i] = static_cast<std::int32_t>(20 + random() % 45);
+    auto *y = bench.memory<std::int32_t>(n), *z = bench.memory<std::int32_t>(n);
+    good &= bench.pair("levenshtein 1024 x 20-64", levenshtein(longest), {n, 1, 1},
+                       {bench.buffer(a, n * longest), bench.buffer(b, n * longest), bench.buffer(a_length, n),
+                        bench.buffer(b_length, n), bench.buffer(y, n)},
+                       Result<std::int32_t>{y, z, n},
+                       [=](std::int32_t* out) { plain::levenshtein(a, b, a_length, b_length, out, n, longest); });
+  }
+  {
+    const std::size_t n = 1 << 18;
+    auto *x = bench.memory<std::int32_t>(n), *y = bench.memory<std::int32_t>(n), *z = bench.memory<std::int32_t>(n);
+    for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<std::int32_t>(random());
+    good &=
+        bench.pair("i32 / 7 256Ki", divide_by_number(), {n, 1, 1}, {bench.buffer(x, n), bench.buffer(y, n), number(7)},
+                   Result<std::int32_t>{y, z, n}, [=](std::int32_t* out) { plain::divide(x, out, n); });
   }
   return good;
 }

@@ -41,6 +41,34 @@ void product_q8(const Block8* w, const Block8* x, float* y, std::size_t rows, st
   }
 }
 
+void histogram(const std::uint8_t* x, std::int32_t* counts, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) ++counts[x[i]];
+}
+
+void levenshtein(const std::uint8_t* a, const std::uint8_t* b, const std::int32_t* a_length,
+                 const std::int32_t* b_length, std::int32_t* distance, std::size_t pairs, std::size_t longest) {
+  for (std::size_t p = 0; p < pairs; ++p) {
+    std::int32_t row[65];
+    for (std::int32_t j = 0; j <= b_length[p]; ++j) row[j] = j;
+    for (std::int32_t i = 0; i < a_length[p]; ++i) {
+      std::int32_t diagonal = row[0];
+      row[0] = i + 1;
+      const std::uint8_t letter = a[p * longest + static_cast<std::size_t>(i)];
+      for (std::int32_t j = 0; j < b_length[p]; ++j) {
+        const std::int32_t up = row[j + 1];
+        const std::int32_t changed = diagonal + (letter != b[p * longest + static_cast<std::size_t>(j)]);
+        row[j + 1] = std::min(std::min(up, row[j]) + 1, changed);
+        diagonal = up;
+      }
+    }
+    distance[p] = row[b_length[p]];
+  }
+}
+
+void divide(const std::int32_t* x, std::int32_t* y, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) y[i] = x[i] / 7;
+}
+
 void lengths3(const Three* p, float* out, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) out[i] = p[i].x * p[i].x + p[i].y * p[i].y + p[i].z * p[i].z;
 }

@@ -20,6 +20,12 @@ void product(const float* a, const float* b, float* c, std::size_t n);
 /// y[r] = sum over blocks of the integer product of weights and x, times both scales. Rows of `blocks` blocks.
 void product_q8(const Block8* w, const Block8* x, float* y, std::size_t rows, std::size_t blocks);
 
+void histogram(const std::uint8_t* x, std::int32_t* counts, std::size_t n);  ///< adds to 256 counts
+/// Edit distances of pairs of words of at most `longest` letters (64 or fewer), which lie `longest` apart.
+void levenshtein(const std::uint8_t* a, const std::uint8_t* b, const std::int32_t* a_length,
+                 const std::int32_t* b_length, std::int32_t* distance, std::size_t pairs, std::size_t longest);
+void divide(const std::int32_t* x, std::int32_t* y, std::size_t n);  ///< by 7, which the compiler knows
+
 struct Three {
   float x, y, z;
 };

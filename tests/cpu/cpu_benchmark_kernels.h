@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels whose generated code is looked at by tests and timed by benchmarks/cpu_kernels: saxpy, softmax, products
-// of floats and of 8-bit weights.
+// of floats and of 8-bit weights, a histogram, edit distances, and a division.
 #pragma once
 
 #include <array>
@@ -120,6 +120,56 @@ inline Function product_q8() {
               cast(DType::f32, s) * (cast(DType::f32, scale.load(at * 16 + thread_id())) * x_scale.load(b)));
     });
     y.store(global_id(), sum.get());
+  });
+}
+
+/// How often each byte occurs: a block counts `share` of them in shared memory, and adds its counts to those of all.
+inline Function histogram() {
+  return written("histogram", KernelKind::block, {256, 1, 1}, [] {
+    auto x = in("x", DType::u8), counts = out("counts", DType::i32);
+    auto share = scalar_param("share", DType::index);
+    auto part = shared(DType::i32, 256);
+    auto t = thread_id();
+    part.store(t, 0);
+    barrier();
+    auto first = block_id() * share;
+    for_(first + t, first + share, 256, [&](Value k) { part.atomic(AtomicOp::add, cast(DType::index, x.load(k)), 1); });
+    barrier();
+    counts.atomic(AtomicOp::add, t, part.load(t));
+  });
+}
+
+/// Edit distances of pairs of words, each of at most `longest` letters; a thread a pair, a row of the table in its
+/// local array.
+inline Function levenshtein(std::uint32_t longest) {
+  return written("levenshtein", KernelKind::map, {1, 1, 1}, [=] {
+    auto a = in("a", DType::u8), b = in("b", DType::u8), a_length = in("a_length", DType::i32),
+         b_length = in("b_length", DType::i32), distance = out("distance", DType::i32);
+    auto row = local_array(DType::i32, longest + 1);
+    auto p = global_id(), word = p * static_cast<int>(longest);
+    auto rows = a_length.load(p), columns = b_length.load(p), zero = literal(DType::i32, 0),
+         one = literal(DType::i32, 1);
+    for_(zero, columns + 1, [&](Value j) { row.store(cast(DType::index, j), j); });
+    for_(zero, rows, [&](Value i) {
+      Variable diagonal(DType::i32, row.load(0));
+      row.store(0, i + 1);
+      auto letter = a.load(word + cast(DType::index, i));
+      for_(zero, columns, [&](Value j) {
+        auto at = cast(DType::index, j);
+        auto up = row.load(at + 1);
+        auto changed = diagonal.get() + select(letter != b.load(word + at), one, zero);
+        row.store(at + 1, min(min(up, row.load(at)) + 1, changed));
+        diagonal.set(up);
+      });
+    });
+    distance.store(p, row.load(cast(DType::index, columns)));
+  });
+}
+
+inline Function divide_by_number() {
+  return written("divide_by_number", KernelKind::map, {1, 1, 1}, [] {
+    auto x = in("x", DType::i32), y = out("y", DType::i32);
+    y.store(global_id(), x.load(global_id()) / scalar_param("divisor", DType::i32));
   });
 }
 
