@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts for what says something about devices, and for every enumeration. In a header of its own, since most of the
-// library does without.
+// to_string of device information and of every enumeration. A separate header, so that the rest of the library does not
+// include it.
 #pragma once
 
 #include "tessera/base/dtype.h"
