@@ -126,7 +126,7 @@ LoadReport load_parts(const Parts& parts, const std::string& path, const LoadMod
   for (const auto& [name, part] : parts)
     if (!part->empty()) loader.look(*part, Path(name));
   for (const std::string& name : passed) loader.pass_by(name);
-  return loader.load({.partial = options.partial});
+  return loader.load({.partial = options.partial, .convert = options.convert});
 }
 
 }  // namespace detail

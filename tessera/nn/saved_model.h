@@ -17,6 +17,9 @@ NameMap names_of_pytorch();
 
 struct LoadModelOptions {
   bool partial = false;  ///< load what fits instead of nothing; the report says what did not
+  /// Convert floating-point arrays that have another floating-point dtype in the file, such as a checkpoint of f16 or
+  /// bf16 for a model of f32; those that are wider are rounded to nearest. The report lists them.
+  bool convert = false;
   NameMap names = {};
   /// Compare each array with its hash in the manifest, where there is one: reads the file once more.
   bool check_hashes = true;

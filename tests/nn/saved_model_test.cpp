@@ -28,7 +28,7 @@ auto network(std::uint64_t seed = 1) {
 template <class M>
 std::vector<std::vector<float>> values(const M& model) {
   std::vector<std::vector<float>> out;
-  for_each_array(model, [&](const Array& a) { out.push_back(a.to_vector<float>()); });
+  for_each_array(model, [&](const Array& a) { out.push_back(a.astype(DType::f32).to_vector<float>()); });
   return out;
 }
 void write_file(const std::filesystem::path& path, const std::string& text) {
@@ -50,6 +50,35 @@ TEST_P(OnEveryDevice, WhatIsSavedOnOneDeviceLoadsOnAny) {
     save_model(loaded, folder / "b.safetensors", {{"task", "test"}});
     EXPECT_EQ(test::text_of(folder / "b.safetensors") == test::text_of(folder / "a.safetensors"), true)
         << "the same bytes from " << to_string(other);
+  }
+}
+
+TEST_P(OnEveryDevice, CheckpointsOf16BitsAreConvertedOnRequest) {
+  const test::Folder folder;
+  const auto wide = setup(sequential(dense<6, 8>, relu, dense<8, 3>), {.seed = 1});
+  for (const DType narrow : {DType::f16, DType::bf16}) {
+    const std::string path = folder / std::string(dtype_name(narrow));
+    std::vector<std::pair<std::string, Array>> all;
+    for (const NamedArray& p : parameters(wide)) all.emplace_back(p.path, p.array.astype(narrow));
+    save_safetensors(path, all);
+    auto model = setup(sequential(dense<6, 8>, relu, dense<8, 3>), {.seed = 2});
+    const auto before = values(model);
+    expect_throw<ArgumentError>([&] { load_model(model, path); }, {"0.weight is (8, 6)", "F32 here", ".convert = true"});
+    EXPECT_EQ(values(model), before);
+    const LoadReport report = load_model(model, path, {.convert = true});
+    EXPECT_EQ(report.loaded.size(), 4u);
+    EXPECT_EQ(report.converted.size(), 4u);
+    std::size_t i = 0;
+    for (const NamedArray& p : parameters(model))
+      EXPECT_EQ(p.array.to_vector<float>(), all[i++].second.astype(DType::f32).to_vector<float>()) << p.path;
+    // Rounded the other way.
+    auto half = setup(sequential(dense<6, 8>, relu, dense<8, 3>), {.seed = 2, .dtype = narrow});
+    save_model(wide, path);
+    load_model(half, path, {.convert = true});
+    EXPECT_EQ(values(half), values(model));
+    // Shapes and integers are not converted.
+    auto other = setup(sequential(dense<6, 7>, relu, dense<7, 3>), {.seed = 2});
+    expect_throw<ArgumentError>([&] { load_model(other, path, {.convert = true}); }, {"0.weight is (8, 6)"});
   }
 }
 
