@@ -2,7 +2,9 @@
 // The program `tessera`: declares the subcommands, runs the one that was named, and turns errors into texts and exit
 // codes.
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -13,9 +15,9 @@
 #include "terminal.h"
 #include "tessera/base/log.h"
 #include "tessera/base/os/child.h"
+#include "tessera/base/printable.h"
 
 namespace tessera::app {
-#include "tessera/base/printable.h"
 namespace {
 
 constexpr const char* footer = R"(Examples:
@@ -42,11 +44,10 @@ void print_error(std::string_view text) noexcept {
   constexpr std::string_view prefix = "tessera: error:";
   std::fflush(output());
   try {
-    const bool broken = os::is_terminal(stderr) && text.find('\n') == std::string_view::npos;
-    const std::string whole =
     const std::string safe = printable_text(text);  // an argument may hold anything
-        fmt::format("{} {}\n", Style(stderr).bad(prefix),
-                    broken ? wrapped(text, 4, columns(stderr), prefix.size() + 1) : std::string(text));
+    const bool broken = os::is_terminal(stderr) && text.find('\n') == std::string_view::npos;
+    const std::string whole = fmt::format("{} {}\n", Style(stderr).bad(prefix),
+                                          broken ? wrapped(safe, 4, columns(stderr), prefix.size() + 1) : safe);
     std::fwrite(whole.data(), 1, whole.size(), stderr);
   } catch (const std::exception&) {
     std::fwrite(prefix.data(), 1, prefix.size(), stderr);
@@ -126,6 +127,17 @@ bool watched() {
   return false;
 }
 
+/// Set when main ends the program itself.
+constinit std::atomic<bool> ended = false;
+
+/// A library that calls `exit`, a driver on a thread of its own for one, must not have its code taken for ours.
+void refuse_exit_of_others() {
+  if (ended) return;
+  constexpr std::string_view text = "tessera: error: a library, such as a driver, ended the program\n";
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  ::_exit(failed);
+}
+
 }  // namespace
 }  // namespace tessera::app
 
@@ -133,6 +145,7 @@ int main(int argc, char** argv) {
   using namespace tessera::app;
   int code = failed;
   output();  // before anything else may print
+  std::atexit(refuse_exit_of_others);
   try {
     code = run(argc, argv);
   } catch (const std::bad_alloc&) {
@@ -144,6 +157,7 @@ int main(int argc, char** argv) {
     print_error("standard output could not be written");
     code = failed;
   }
+  ended = true;
   if (watched()) return code;
   std::fflush(nullptr);
   tessera::os::leave(code);  // drivers' exit handlers may crash, or never end

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <charconv>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -55,6 +56,20 @@ const Settings& settings() {
   r.kept.push_back(std::make_unique<const Settings>(std::move(s)));
   current.store(r.kept.back().get(), std::memory_order_release);
   return *r.kept.back();
+}
+
+std::optional<double> watchdog_seconds() {
+  const auto text = config::text("TESSERA_WATCHDOG");
+  if (!text) return std::nullopt;
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), seconds);
+  if (error != std::errc() || end != text->data() + text->size() || !(seconds >= 0.01 && seconds <= 1e6))
+    fail<ArgumentError>(
+        {.asked = "TESSERA_WATCHDOG",
+         .with = {{"value", *text}},
+         .wrong = "it is no number of seconds from 0.01 to 1,000,000",
+         .todo = "Say how long no task may end, and no driver answer, before a warning, such as 30, or unset it"});
+  return seconds;
 }
 
 void trace(const std::string& line) {

@@ -36,6 +36,9 @@ const Settings& settings();
 inline bool traced() { return settings().trace || logging::enabled(logging::Level::debug); }
 /// Writes it.
 void trace(const std::string& line);
+/// TESSERA_WATCHDOG, read at each call: seconds without an answer or an end after which a warning is printed.
+/// ArgumentError if it cannot be read.
+std::optional<double> watchdog_seconds();
 /// The next call reads the environment again.
 void forget_settings();
 

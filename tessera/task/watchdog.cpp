@@ -4,18 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <condition_variable>
 #include <map>
 #include <mutex>
 #include <thread>
 #include <vector>
 
-#include "tessera/base/config.h"
-#include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
 #include "tessera/base/printable.h"
+#include "tessera/device/settings.h"
 #include "tessera/task/node.h"
 
 namespace tessera::detail::watchdog {
@@ -80,7 +78,7 @@ struct Dog {
   }
 
   std::string report(std::int64_t quiet, std::vector<executor::NodeRef>& held) const {
-    std::vector<const std::pair<const TaskNode* const, Task>*> running, others;
+    std::vector<const std::pair<const TaskNode*const, Task>*> running, others;
     for (const auto& entry : tasks) (entry.second.begun != 0 ? running : others).push_back(&entry);
     std::ranges::sort(running, {}, [](const auto* e) { return e->second.begun; });
     std::ranges::sort(others, {}, [](const auto* e) { return e->second.number; });
@@ -122,19 +120,6 @@ struct Dog {
 };
 constinit os::PerProcess<Dog> dog;
 
-std::int64_t period_asked_for() {
-  const auto text = config::text("TESSERA_WATCHDOG");
-  if (!text) return 0;
-  double seconds = 0;
-  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), seconds);
-  if (error != std::errc() || end != text->data() + text->size() || !(seconds >= 0.01 && seconds <= 1e6))
-    fail<ArgumentError>({.asked = "TESSERA_WATCHDOG",
-                         .with = {{"value", *text}},
-                         .wrong = "it is no number of seconds from 0.01 to 1,000,000",
-                         .todo = "Say how long no task may end before a warning, such as 30, or unset it"});
-  return static_cast<std::int64_t>(seconds * 1e9);
-}
-
 template <class F>
 void with_task(const TaskNode& task, F&& f) noexcept {
   Dog& d = *dog;
@@ -145,7 +130,7 @@ void with_task(const TaskNode& task, F&& f) noexcept {
 }  // namespace
 
 bool start() {
-  const std::int64_t period = period_asked_for();
+  const auto period = static_cast<std::int64_t>(watchdog_seconds().value_or(0) * 1e9);
   if (period == 0) return false;
   Dog& d = *dog;
   {

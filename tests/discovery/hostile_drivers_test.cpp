@@ -409,6 +409,63 @@ void play(const Stage& stage, const std::vector<Mode>& all) {
   for (const auto& [mode, text] : complaints) ADD_FAILURE() << text;
 }
 
+/// What a driver does in a launch long after it passed its trial cannot be undone, but is reported.
+class LaterLaunch : public ::testing::Test {
+ public:
+  /// `generate` on the device, whose driver acts behind the first launches; killed once `says` is on standard error.
+  Outcome generate(const std::string& mode, const std::string& says = {}) {
+    write_file(folder_ / "hostile.icd", TESSERA_FAKES "/libfake_hostile_cl.so\n");
+    const std::string none = "/nonexistent/library.so";
+    return run({"generate", "models/pgdocs-2m-q8_0.gguf", "-p", "The index", "-n", "2", "--temperature", "0", "-q",
+                "--device", "opencl:0"},
+               {.environment = {{"TESSERA_PROBE", TESSERA_SHOWN_PROBE},
+                                {"TESSERA_PROBE_TIMEOUT", "1"},
+                                {"TESSERA_WATCHDOG", "1"},
+                                {"TESSERA_CACHE_DIR", folder_ / "cache"},
+                                {"TESSERA_BLAS", "off"},
+                                {"TESSERA_CUDA_LIBRARY", none},
+                                {"TESSERA_ROCM_LIBRARY", none},
+                                {"TESSERA_ONEAPI_LIBRARY", none},
+                                {"OCL_ICD_VENDORS", folder_ / "hostile.icd"},
+                                {"TESSERA_HOSTILE_CL", mode},
+                                {"TESSERA_HOSTILE_AFTER", "40"}},
+                .limit = 60,
+                .interrupt =
+                    [&](const std::string&, const std::string& err) {
+                      return !says.empty() && err.find(says) != err.npos && err.back() == '\n';
+                    },
+                .signal = SIGKILL,
+                .own_session = true});
+  }
+
+ private:
+  const TemporaryFolder folder_;
+};
+
+TEST_F(LaterLaunch, ThatEndsTheProgramIsAnErrorWithTheDriversName) {
+  const Outcome here = generate("exit_launch");
+  EXPECT_EQ(here.code, 1) << here.out << here.err;
+  EXPECT_TRUE(holds(here.err, {"tessera: error: the driver of opencl:0 (Hostile GPU) ended the program"}));
+  // By a thread of the driver's own, which may not be in a call of ours.
+  const Outcome elsewhere = generate("thread_exit_launch");
+  EXPECT_EQ(elsewhere.code, 1) << elsewhere.out << elsewhere.err;
+  EXPECT_TRUE(holds(elsewhere.err, {"tessera: error: ", "ended the program"}));
+}
+
+TEST_F(LaterLaunch, ThatDoesNotReturnIsReported) {
+  const std::string text = "the driver of opencl:0 (Hostile GPU) has not returned for 1";
+  const Outcome o = generate("hang_launch", text);
+  EXPECT_EQ(o.code, 128 + SIGKILL);
+  EXPECT_TRUE(holds(o.err, {text}));
+}
+
+TEST_F(LaterLaunch, WhoseEventNeverCompletesIsReported) {
+  const std::string text = "waiting for opencl:0 (Hostile GPU) for 1";
+  const Outcome o = generate("hang_waitevents", text);
+  EXPECT_EQ(o.code, 128 + SIGKILL);
+  EXPECT_TRUE(holds(o.err, {text, "last put into its queue: "}));
+}
+
 TEST(HostileDriver, OfOpenClCostsItsRowAlone) { play(opencl_stage, opencl_modes()); }
 TEST(HostileDriver, OfCudaCostsItsRowAlone) { play(cuda_stage, cuda_modes()); }
 

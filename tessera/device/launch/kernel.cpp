@@ -175,6 +175,8 @@ struct KernelAccess {
     std::vector<MadeKernel> made;
     const auto start = std::chrono::steady_clock::now();
     try {
+      const DriverCall call(device, DriverCall::Kind::build,
+                            interned("the compilation of " + missing.front()->function.name));
       made = make_kernels(*device.driver, requests, device.kernels);
     } catch (const KernelError& e) {
       // The name must be there, whatever the driver's compiler wrote.

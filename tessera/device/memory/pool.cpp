@@ -179,12 +179,18 @@ void MemoryPool::pick_victims(std::uint64_t bytes, bool idle, std::vector<Block>
   }
 }
 
+namespace {
+const std::string& allocating = interned("an allocation of memory");
+const std::string& releasing = interned("a release of memory");
+}  // namespace
+
 std::uint64_t MemoryPool::give_back(std::vector<Block>& victims) noexcept {
   std::uint64_t bytes = 0;
   for (Block& block : victims) {
     for (const QueueUse& use : block.uses) use.queue->wait_ended(use);
     if (owner_.gone()) continue;
     bytes += block.allocation.bytes;
+    const DriverCall call(owner_, DriverCall::Kind::call, releasing);
     owner_.driver->release(block.allocation);
   }
   if (owner_.host_memory && bytes != 0) {
@@ -245,6 +251,7 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
   };
   for (int attempt = 0; attempt < 2; ++attempt) {
     try {
+      const DriverCall call(owner_, DriverCall::Kind::call, allocating);
       Allocation allocation = owner_.driver->allocate(size, MemoryKind::device);
       allocation.bytes = size;
       storage->allocation_ = allocation;

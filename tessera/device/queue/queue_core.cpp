@@ -151,6 +151,7 @@ void QueueCore::wait(const QueueUse& use) {
   const std::uint64_t faults = faults_.load(std::memory_order_acquire);
   if (completed_.load(std::memory_order_acquire) < use.sequence) {
     device_.check();
+    const DriverCall call(device_, DriverCall::Kind::wait, newest_name());
     if (const auto event = event_of(use)) {
       try {
         event->wait();
@@ -166,6 +167,7 @@ void QueueCore::wait(const QueueUse& use) {
 void QueueCore::wait_ended(const QueueUse& use) noexcept {
   std::uint64_t faults = faults_.load(std::memory_order_acquire);
   if (completed_.load(std::memory_order_acquire) >= use.sequence || device_.gone()) return;
+  const DriverCall call(device_, DriverCall::Kind::wait, newest_name());
   const bool in_callback = inside();
   std::unique_lock hold(lock_, std::defer_lock);
   try {
@@ -280,6 +282,7 @@ void QueueCore::clear_fault(std::uint64_t upto) noexcept {
 void QueueCore::order_after(const QueueUse& use) {
   QueueCore& other = *use.queue;
   if (&other == this) return;
+  const DriverCall call(device_, DriverCall::Kind::call, newest_name());
   const std::uint64_t faults = other.faults_.load(std::memory_order_acquire);
   const auto event = other.event_of(use);  // its lock is not held below: two queues may wait for each other
   bool over = true;
@@ -338,6 +341,7 @@ void* QueueCore::native_handle() {
 
 void QueueCore::finish() {
   device_.check();
+  const DriverCall call(device_, DriverCall::Kind::wait, newest_name());
   const QueueUse everything = last_use();
   wait(everything);
   if (immediate_) return;
@@ -354,6 +358,7 @@ void QueueCore::finish() {
 
 void QueueCore::close() noexcept {
   try {
+    const DriverCall call(device_, DriverCall::Kind::wait, newest_name());
     std::unique_lock hold(lock_, std::defer_lock);
     if (device_.gone()) {
       // Another thread of the parent, or the driver, may hold anything: all is left as it is. What another thread of

@@ -15,6 +15,7 @@
 #include <string>
 #include <utility>
 
+#include "tessera/device/selection/driver_call.h"
 #include "tessera/device/selection/open_device.h"
 
 namespace tessera {
@@ -67,6 +68,7 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
           const Inside inside(this);
           driver.with_native([&](void* native) {
             try {
+              const NoDriverCall ours;
               put(native);
             } catch (...) {
               thrown = std::current_exception();
@@ -110,7 +112,9 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   /// On a device that has just been checked.
   template <class F>
   QueueUse submit_checked(const std::string& name, F&& put) {
+    const DriverCall call(device_, DriverCall::Kind::call, name);
     const auto hold = held();
+    newest_.store(&name, std::memory_order_relaxed);
     recent_[recent_at_++ % recent_.size()] = &name;
     // Changed under the lock only. Before: work that throws half way is waited for too.
     submitted_.store(submitted_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -154,6 +158,7 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   [[noreturn]] void throw_fault(std::uint64_t faults, const QueueUse& use);
   [[noreturn]] void rethrow();  // the exception being handled, with the names of the last launches; under the lock
   std::string recent_names() const;
+  const std::string& newest_name() const { return *newest_.load(std::memory_order_relaxed); }
 
   OpenDevice& device_;
   std::unique_ptr<DriverQueue> driver_;
@@ -168,6 +173,7 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   std::uint64_t event_sequence_ = 0;
   std::array<const std::string*, 8> recent_{};
   unsigned recent_at_ = 0;
+  std::atomic<const std::string*> newest_ = &interned("none");
   std::exception_ptr fault_;       // kept; under the lock
   std::uint64_t fault_since_ = 0;  // `faults_` when it was kept, or:
   static constexpr std::uint64_t of_several = ~std::uint64_t{0};

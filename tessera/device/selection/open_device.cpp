@@ -25,6 +25,7 @@
 #include "tessera/device/placement/dry_run.h"
 #include "tessera/device/placement/placement_scope.h"
 #include "tessera/device/queue/queue_core.h"
+#include "tessera/device/selection/driver_call.h"
 #include "tessera/device/settings.h"
 
 namespace tessera {
@@ -99,11 +100,13 @@ void wait_for_work() {
 /// A driver may compile a kernel when it first runs, with a compiler whose static objects are younger than our handler
 /// at exit and are destroyed before it runs. So what is queued ends before any handler does.
 void drain_at_main_end() {
+  refuse_exit_of_drivers();
   if (!exiting()) wait_for_work();
 }
 
 /// Waits for what other threads queued since, while drivers still live; from then on nothing of ours calls them.
 void drain_at_exit() {
+  refuse_exit_of_drivers();
   if (detail::at_exit.exchange(true)) return;
   print_stats();
   wait_for_work();
@@ -191,6 +194,8 @@ std::unique_ptr<OpenDevice> open_as(const DeviceInfo& info, std::string& differs
     fail<DeviceError>({.asked = to_string(device), .wrong = std::move(*why), .todo = instead_of_fork});
   std::optional<OpeningMark> mark;
   if (origin) mark.emplace(info, *origin);
+  open->info = info;
+  const DriverCall call(*open, DriverCall::Kind::build, interned("opening the device"));
   try {
     open->driver = driver.open(device.index);
   } catch (const DeviceError& e) {

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -28,14 +29,21 @@ class Mode {
  public:
   explicit Mode(const char* variable) : name_(std::getenv(variable) != nullptr ? std::getenv(variable) : "") {}
   bool is(std::string_view name) const { return name_ == name; }
-  /// The act at this place; empty where nothing happens.
+  /// It acts in a later launch only, and that has begun.
+  bool is_late() const { return after_ >= 0 && launches > after_; }
+  /// The act at this place; empty where nothing happens, and before `TESSERA_HOSTILE_AFTER` launches, if that is set.
   std::string act_at(std::string_view place) const {
+    if (launches <= after_) return "";
     const std::string end = "_" + std::string(place);
     return name_.ends_with(end) ? name_.substr(0, name_.size() - end.size()) : "";
   }
 
+  static inline std::atomic<int> launches = 0;
+
  private:
   std::string name_;
+  const int after_ =
+      std::getenv("TESSERA_HOSTILE_AFTER") != nullptr ? std::atoi(std::getenv("TESSERA_HOSTILE_AFTER")) : -1;
 };
 
 inline bool in_probe() {
@@ -104,6 +112,10 @@ inline bool perform(const std::string& act) {
   if (act == "spin") spin();
   if (act == "exit") std::exit(0);
   if (act == "_exit") ::_exit(0);
+  if (act == "thread_exit") {
+    std::thread([] { std::exit(0); }).detach();
+    wait_for_ever();
+  }
   if (act == "recursion") {
     const int start = 0;
     return recurse(&start) == 0;

@@ -14,6 +14,9 @@
 //   lies_memory, zero_memory, zero_local_memory, zero_units, zero_workgroup
 //   skip_launch, wrong_read           success: nothing is done, other bytes are read
 //
+// With TESSERA_HOSTILE_AFTER=n acts are done behind the first n launches only; hang_waitevents then has events that
+// never complete.
+//
 // Called through a table of functions only, as cl_khr_icd has it; a call does its work before it returns.
 #include <dlfcn.h>
 
@@ -329,6 +332,7 @@ Code run(const Kernel& kernel, const std::size_t* global, const std::size_t* loc
 }
 Code enqueue_kernel(void*, void* kernel, std::uint32_t, const std::size_t*, const std::size_t* global,
                     const std::size_t* local, std::uint32_t, void* const*, void** event) {
+  ++hostile::Mode::launches;
   if (strikes("launch")) return any_error;
   done(event);
   return mode().is("skip_launch") ? 0 : run(*static_cast<Kernel*>(kernel), global, local);
@@ -338,7 +342,8 @@ Code enqueue_kernel(void*, void* kernel, std::uint32_t, const std::size_t*, cons
 
 Code wait_events(std::uint32_t, void* const*) { return strikes("waitevents") ? any_error : 0; }
 Code event_info(void*, std::uint32_t, std::size_t room, void* to, std::size_t* needed) {
-  return number(Code{0}, room, to, needed);  // complete
+  const bool never = mode().is("hang_waitevents") && mode().is_late();
+  return number(Code{never ? 1 : 0}, room, to, needed);  // running; complete
 }
 Code release_event(void*) { return 0; }
 Code flush(void*) { return strikes("flush") ? any_error : 0; }

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/device/selection/driver_call.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tessera/base/error.h"
+#include "tessera/base/log.h"
+#include "tessera/base/os/fork.h"
+#include "tessera/base/os/per_thread.h"
+#include "tessera/device/selection/open_device.h"
+#include "tessera/device/settings.h"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// What one thread does; written by it, read by the watching thread.
+struct Slot {
+  std::atomic<std::uint64_t> calls = 0;  ///< one more when the outermost call begins, and when it ends: odd within one
+  std::atomic<const OpenDevice*> device = nullptr;
+  std::atomic<const std::string*> name = nullptr;
+  std::atomic<DriverCall::Kind> kind = DriverCall::Kind::call;
+  // Of the watching thread.
+  std::uint64_t seen = 0;
+  Clock::time_point since = {};
+  bool reported = false;
+};
+
+struct Watch {
+  std::mutex lock;
+  std::vector<std::shared_ptr<Slot>> slots;
+  bool watching = false;
+};
+constinit os::PerProcess<Watch> watch;
+
+void report(const Slot& slot, double seconds) {
+  const OpenDevice& device = *slot.device.load();
+  const std::string who = fmt::format("{} ({})", to_string(device.device), device.info.name);
+  const std::string& name = *slot.name.load();
+  logging::warn(slot.kind == DriverCall::Kind::wait
+                    ? fmt::format("waiting for {} for {:.3g} s; last put into its queue: {}", who, seconds, name)
+                    : fmt::format("the driver of {} has not returned for {:.3g} s from: {}", who, seconds, name));
+}
+
+/// Looks at all threads now and then: no call has to read a clock.
+[[noreturn]] void look(Watch& w, double seconds) {
+  const auto limit = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  const auto pause = std::clamp<Clock::duration>(limit / 4, std::chrono::milliseconds(5), std::chrono::seconds(3));
+  for (;;) {
+    std::this_thread::sleep_for(pause);
+    const std::lock_guard hold(w.lock);
+    std::erase_if(w.slots, [](const auto& slot) { return slot.use_count() == 1; });  // its thread has ended
+    const auto now = Clock::now();
+    for (const auto& slot : w.slots) {
+      const std::uint64_t calls = slot->calls.load(std::memory_order_acquire);
+      if (calls != slot->seen) {
+        slot->seen = calls, slot->since = now, slot->reported = false;
+        continue;
+      }
+      const auto patience = slot->kind == DriverCall::Kind::build ? 6 * limit : limit;
+      if (calls % 2 == 0 || slot->reported || now - slot->since < patience) continue;
+      slot->reported = true;
+      try {
+        report(*slot, std::chrono::duration<double>(now - slot->since).count());
+      } catch (const std::exception&) {  // no memory for a text
+      }
+    }
+  }
+}
+
+void start_watching(Watch& w) {
+  if (std::exchange(w.watching, true)) return;
+  constexpr double usual = 10;
+  double seconds = usual;
+  try {
+    seconds = watchdog_seconds().value_or(usual);
+  } catch (const ArgumentError&) {  // what needs tasks reports it
+  }
+  std::thread([&w, seconds] { look(w, seconds); }).detach();
+}
+
+/// The thread's own; null where there was no memory.
+struct Mine {
+  std::shared_ptr<Slot> slot;
+  std::uint32_t generation = 0;
+  Slot* get() noexcept {
+    if (slot != nullptr && generation == os::fork_generation()) [[likely]]
+      return slot.get();
+    try {
+      auto fresh = std::make_shared<Slot>();
+      Watch& w = *watch;
+      const std::lock_guard hold(w.lock);
+      w.slots.push_back(fresh);
+      start_watching(w);
+      slot = std::move(fresh), generation = os::fork_generation();
+      return slot.get();
+    } catch (const std::exception&) {  // no memory, or no thread
+      return nullptr;
+    }
+  }
+};
+using MySlot = os::PerThread<Mine, Slot>;
+
+constinit thread_local unsigned depth = 0;  // of calls on this thread
+constinit thread_local Slot* inside = nullptr;
+
+}  // namespace
+
+DriverCall::DriverCall(const OpenDevice& device, Kind kind, const std::string& name) noexcept
+    : marked_(!is_built_in(device.device.backend)) {
+  if (!marked_ || depth++ != 0) return;
+  inside = MySlot::get().get();
+  if (inside == nullptr) return;
+  inside->device.store(&device, std::memory_order_relaxed);
+  inside->name.store(&name, std::memory_order_relaxed);
+  inside->kind.store(kind, std::memory_order_relaxed);
+  inside->calls.fetch_add(1, std::memory_order_release);
+}
+
+DriverCall::~DriverCall() {
+  if (!marked_ || --depth != 0 || inside == nullptr) return;
+  inside->calls.fetch_add(1, std::memory_order_release);
+  inside = nullptr;
+}
+
+NoDriverCall::NoDriverCall() noexcept : depth_(std::exchange(depth, 0)) {
+  if (depth_ != 0 && inside != nullptr) inside->calls.fetch_add(1, std::memory_order_release);
+}
+
+NoDriverCall::~NoDriverCall() {
+  depth = depth_;
+  if (depth_ != 0 && inside != nullptr) inside->calls.fetch_add(1, std::memory_order_release);
+}
+
+void refuse_exit_of_drivers() noexcept {
+  if (depth == 0 || inside == nullptr) return;
+  const OpenDevice& device = *inside->device.load();
+  try {
+    logging::print(fmt::format("error: the driver of {} ({}) ended the program, in: {}", to_string(device.device),
+                               device.info.name, *inside->name.load()));
+  } catch (const std::exception&) {  // no memory for a text
+  }
+  ::_exit(1);
+}
+
+}  // namespace tessera
