@@ -5,6 +5,8 @@
 #include <cmath>
 #include <functional>
 
+#include "tessera/array/functions.h"
+#include "tessera/grad/grad.h"
 #include "tessera/nn/clip.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimiser.h"
@@ -235,6 +237,43 @@ TEST_P(OnEveryDevice, OptimisersFollowTheirFormulae) {
         return AdamW(m, {.lr = rate, .beta2 = 0.99, .weight_decay = 0.1, .groups = groups});
       },
       adam(true), rate, 0.1);
+}
+
+TEST_P(OnEveryDevice, SkippedStepsAreNotCountedForALateParameter) {
+  Model model = model_of(Doubles(10, 0));
+  Adam optimiser(model, {.lr = 1});
+  std::uint64_t skipped = 0;
+  for (int step = 1; step <= 8; ++step) {  // with a gradient of 1 each step that counts is by the rate
+    Model gradient;
+    gradient.weight = Array::ones({2, 3});
+    if (step >= 4 && step != 6) gradient.bias = Array::ones({4});
+    const bool skips = step == 2 || step == 5 || step == 6;
+    optimiser.advance();
+    optimiser.apply(model, gradient,
+                    {.stopped = Array::full({}, skips, DType::u64), .skipped = Array::full({}, double(skipped), DType::u64)});
+    skipped += skips;
+  }
+  for (const float w : model.weight.to_vector<float>()) EXPECT_NEAR(w, -5, 1e-4);
+  for (const float b : model.bias.to_vector<float>()) EXPECT_NEAR(b, -3, 1e-4) << "steps 4, 7 and 8";
+}
+
+TEST_P(OnEveryDevice, CrossEntropyHasSecondDerivatives) {
+  const Array x = Array::from(numbers(15), Shape{3, 5}), weight = Array::from(numbers(5, 0.5f, 2));
+  const Array targets = Array::from({4, 0, 2});
+  const Array hit = one_hot(targets, 5);
+  const CrossEntropyOptions options{.weight = weight, .label_smoothing = 0.1, .reduction = Reduction::sum};
+  const auto of_gradient = [&](auto loss) {
+    return grad([&](const Array& a) {
+             const Array g = grad(loss)(a);
+             return sum(g * g);
+           })(x)
+        .template to_vector<float>();
+  };
+  const auto got = of_gradient([&](const Array& a) { return cross_entropy(a, targets, options); });
+  const auto want = of_gradient([&](const Array& a) {
+    return -sum((0.9 * hit + 0.1 / 5) * weight * (a - logsumexp(a, {1}, true)));
+  });
+  for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-4 * (1 + std::fabs(want[i]))) << i;
 }
 
 TEST_P(OnEveryDevice, WhatAnOptimiserKeepsIsWalked) {
