@@ -92,7 +92,8 @@ void run_one(std::uint64_t i, HangWatch& watch) {
 std::string ordering_faults() {
   std::string all;
   for (const test::FakeBackend& f : test::fake_backends)
-    if (const char* const file = std::getenv(f.driver_variable); file != nullptr && file == test::fake_library(f.driver))
+    if (const char* const file = std::getenv(f.driver_variable);
+        file != nullptr && file == test::fake_library(f.driver))
       all += test::breaches(file);
   return all;
 }
