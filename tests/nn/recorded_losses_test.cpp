@@ -82,7 +82,7 @@ const std::vector<Case> refused = {
     {"a summand", [](Host& h, const Array& y, const Array&) { return y * y + (h.beta *= 0.9) * y; }},
     {"an exponent", [](Host& h, const Array& y, const Array&) { return pow(abs(y), 1.0 + static_cast<double>(++h.calls)); }},
     {"a threshold", [](Host& h, const Array& y, const Array&) { return where(y > (h.beta += 0.1), y, 0.0); }},
-    {"a bound", [](Host& h, const Array& y, const Array&) { return clip(y, -h.beta, h.beta += 0.1); }},
+    {"a bound", [](Host& h, const Array& y, const Array&) { return clip(y, -1, h.beta += 0.1); }},
     {"an array filled by the host", [](Host& h, const Array& y, const Array&) { return y * Array::full({}, h.beta += 0.1); }},
     {"an array copied from the host",
      [](Host& h, const Array& y, const Array&) { return y * Array::from({static_cast<float>(h.beta += 0.1)}); }},
