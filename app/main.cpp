@@ -2,7 +2,6 @@
 // The program `tessera`: declares the subcommands, runs the one that was named, and turns errors into texts and exit
 // codes.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
@@ -135,7 +134,7 @@ void refuse_exit_of_others() {
   if (ended) return;
   constexpr std::string_view text = "tessera: error: a library, such as a driver, ended the program\n";
   std::fwrite(text.data(), 1, text.size(), stderr);
-  ::_exit(failed);
+  tessera::os::leave(failed);
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ std::vector<Fault> faults() {
     all.insert(all.end(), {{"write", EIO}, {"write", EDQUOT}, {"fsync", EINTR}, {"fsync", ENOSPC}, {"rename", ENOSPC}});
   return all;
 }
-int most_calls() { return std::getenv("TESSERA_TEST_LONG") != nullptr ? 100 : 3; }
+int most_calls() { return std::getenv("TESSERA_TEST_LONG") != nullptr ? 100 : 2; }
 
 /// Files that a run under a fault left, whose old text was `old_text`.
 void expect_whole(const Outcome& o, const Fault& fault, const std::string& path,
@@ -180,7 +180,7 @@ TEST(WriteFaultsOf, ChatSavingLeaveTheOldConversationOrTheNew) {
         [&](std::map<std::string, std::string> environment) {
           write_file(path, old_text);
           const Outcome o =
-              run({"chat", "--model", model, "--device", "cpu", "-q"},
+              run({"chat", model, "--device", "cpu", "-q"},
                   {.environment = environment, .in = "/system Be kind.\n/save " + path + "\n", .limit = 60});
           expect_whole(o, fault, path, [](const std::string& text, const std::string&) { return is_json(text); });
           EXPECT_EQ(folder.files().size(), 1u) << "something is left behind";

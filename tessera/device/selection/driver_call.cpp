@@ -2,7 +2,6 @@
 #include "tessera/device/selection/driver_call.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -17,6 +16,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/base/os/child.h"
 #include "tessera/base/os/fork.h"
 #include "tessera/base/os/per_thread.h"
 #include "tessera/device/selection/open_device.h"
@@ -153,7 +153,7 @@ void refuse_exit_of_drivers() noexcept {
                                device.info.name, *inside->name.load()));
   } catch (const std::exception&) {  // no memory for a text
   }
-  ::_exit(1);
+  os::leave(1);
 }
 
 }  // namespace tessera
