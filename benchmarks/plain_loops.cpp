@@ -110,6 +110,10 @@ void backwards(const float* x, float* out, std::size_t n) {
 void column_steps(const float* x, float* out, std::size_t n, std::int32_t from, std::int32_t to) {
   for (std::int32_t i = 0; i < static_cast<std::int32_t>(n); ++i) out[i * to] = 2 * x[i * from];
 }
+void scatter_add(float* out, const std::int64_t* at, const float* updates, std::size_t count, std::size_t width) {
+  for (std::size_t k = 0; k < count; ++k)
+    for (std::size_t c = 0; c < width; ++c) out[static_cast<std::size_t>(at[k]) * width + c] += updates[k * width + c];
+}
 void row_sums(const float* x, float* out, std::size_t rows, std::int32_t width) {
   for (std::size_t r = 0; r < rows; ++r) {
     float sum = 0;

@@ -46,6 +46,8 @@ void strided_store(const float* x, float* out, std::size_t n);
 void backwards(const float* x, float* out, std::size_t n);  ///< out[i] = 2 * x[n - 1 - i]
 void column_steps(const float* x, float* out, std::size_t n, std::int32_t from,
                   std::int32_t to);  ///< strides at run time
+/// Rows of `out` at each index, plus the row of updates of that number.
+void scatter_add(float* out, const std::int64_t* at, const float* updates, std::size_t count, std::size_t width);
 void row_sums(const float* x, float* out, std::size_t rows, std::int32_t width);
 /// A matrix of compressed rows times a vector.
 template <class T>

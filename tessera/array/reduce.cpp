@@ -18,6 +18,7 @@ using detail::FusedTrace;
 using detail::Operation;
 using detail::RepeatedOperation;
 using detail::RuledOperation;
+using detail::StridedView;
 using detail::Structure;
 
 namespace {
@@ -146,8 +147,9 @@ class VectorWalk {
     ir::if_(
         after < width_, [&] { column_.set(after); },
         [&] {
-          row_.set(row_.get() + after / width_);
-          column_.set(after % width_);
+          ir::if_(
+              width_ >= threads_, [&] { row_.set(row_.get() + 1), column_.set(after - width_); },
+              [&] { row_.set(row_.get() + after / width_), column_.set(after % width_); });
           unravel(trace_, row_.get(), first_, last_, at);
           for (std::size_t d = first_; d < last_; ++d) outer_[d - first_].set(at[d]);
         });
@@ -406,6 +408,21 @@ std::uint64_t number_of(const Request& request, std::size_t rank, std::span<cons
 
 Array reduce(const Request& request, Array a, std::span<const int> axes, bool keep);
 
+/// Elements of the innermost dimensions that are reduced and that all inputs walk as one.
+std::int64_t innermost_run(const Fused& fused, const Shape& shape, const std::vector<bool>& reduced) {
+  std::int64_t run = 1;
+  std::optional<std::size_t> inner;
+  for (std::size_t d = shape.size(); d-- > 0;) {
+    if (shape[d] == 1) continue;
+    const bool joins = !inner || std::ranges::all_of(fused.inputs(), [&](const StridedView& v) {
+      return v.strides[d] == v.strides[*inner] * shape[*inner];
+    });
+    if (!reduced[d] || !joins) break;
+    run *= shape[d], inner = d;
+  }
+  return run;
+}
+
 /// Of the sums of parts, each of which is along the last axis.
 Array reduce_parts(const Request& request, Array parts, Shape shape) {
   return reduce(request, std::move(parts), std::array{1}, false).astype(request.result).reshape(std::move(shape));
@@ -480,9 +497,18 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   const bool deferred = term.kind == detail::Term::expression;  // its elements lie in order then, also once computed
   detail::Computation walk(device);
   int node = walk.collect(term, {&a, 1});
-  if (walk.shared()) {
+  // Of short rows a vector is seldom in one of them: what has been computed is summed up in less time.
+  constexpr std::int64_t short_run = 128, launch_worth = 4096;  // elements
+  constexpr std::uint64_t most_bytes = std::uint64_t{64} << 20;
+  bool apart = false;
+  if (deferred && blocks_are_vectors(device.backend) && results * total >= launch_worth &&
+      static_cast<std::uint64_t>(results * total) * dtype_size(dtype) <= most_bytes) {
+    const std::int64_t run = innermost_run(walk.fused(), shape, reduced);
+    apart = run > 1 && run < short_run && run < total;
+  }
+  if (walk.shared() || apart) {
     walk.release();
-    auto storage = a.source()->storage("it is reduced, and needed elsewhere");
+    auto storage = a.source()->storage(apart ? "it is reduced, by short rows" : "it is reduced, and needed elsewhere");
     term = {.kind = detail::Term::memory, .dtype = dtype, .view = {storage, dtype, contiguous_strides(shape), 0}};
     node = walk.collect(term, {});
   }

@@ -189,7 +189,8 @@ TEST_P(OnEveryDevice, SumsOverSeveralDimensionsKeepTheirOrder) {
         const std::uint64_t begun = fused_launches();
         ASSERT_EQ(fused, (*f)(computed, axes, false).to_vector<float>())
             << name << " of " << to_string(shape) << ", seed " << testing::seed();
-        ASSERT_EQ(launches, fused_launches() - begun) << "the expression takes no launch of its own";
+        const bool apart = blocks_are_vectors(GetParam().backend) && x.size() >= 4096 && shape.back() < 128;
+        ASSERT_EQ(launches, fused_launches() - begun + apart) << "the expression takes a launch only for short rows";
       }
   };
   for (const std::int64_t width : {2, 7, 15, 16, 17, 31, 100, 129, 1000}) check({3, width}, {}), check({67, width}, {});
