@@ -172,14 +172,16 @@ bool has_peers(Backend backend) {
   return backend == Backend::cuda || backend == Backend::rocm || backend == Backend::oneapi;
 }
 
-/// Tests the copies between each two devices of a backend that compute.
+/// Tests the copies between each two devices of a backend that compute, of the first few: there are many pairs of many.
 void pair_up(Diagnosis& d, const Options& o, Table& table) {
+  constexpr std::size_t most_paired = 8;
   for (const BackendReport& each : d.survey.backends) {
     if (!has_peers(each.backend)) continue;
     std::vector<Device> working;
     for (const DeviceInfo& info : each.devices) {
       const auto f = d.figures.find(info.device);
-      if (usable(info, d.survey) && (f == d.figures.end() || works(f->second))) working.push_back(info.device);
+      if (working.size() < most_paired && usable(info, d.survey) && (f == d.figures.end() || works(f->second)))
+        working.push_back(info.device);
     }
     for (std::size_t i = 0; i < working.size(); ++i)
       for (std::size_t j = i + 1; j < working.size(); ++j) {
