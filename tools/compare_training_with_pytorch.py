@@ -82,7 +82,7 @@ def convolution(compiled=False, bf16=False):
 
 def convolutions_32(compiled=False, bf16=False):
     layers = [layer for _ in range(5) for layer in (nn.Conv2d(32, 32, 3, padding=1), nn.ReLU())]
-    model = nn.Sequential(*layers, nn.AvgPool2d(32), nn.Flatten(), nn.Linear(32, 10))
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(32 * 32 * 32, 10))
     x, y = torch.rand(32, 32, 32, 32), torch.randint(0, 10, (32,))
     call = torch.compile(model, dynamic=False) if compiled else model
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
