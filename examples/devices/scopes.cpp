@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which devices there are, sets of them, and where tasks run: on the CPU, unless a scope says otherwise.
+// Which devices there are, sets of them, and where tasks run: in their scope, or else where their arrays are.
 #include "accelerators.h"
 
 using namespace tessera;
@@ -13,10 +13,14 @@ int main() {
       std::printf("%-7s no: %s\n", std::string(backend_name(of.backend)).c_str(), discover(of.backend).reason.c_str());
   check.expect(can_compute(Backend::cpu), "the CPU computes");
 
-  // A task's place: the CPU; a scope of its own; that of `with` around it, which tasks made by tasks inherit.
+  // Where a task runs: with its arrays, or on the CPU without any; in a scope of its own; in that of `with` around it,
+  // which tasks made by tasks inherit.
   const auto where = [] { return this_task::device(); };
-  check.expect(spawn(where).fetch() == Device{}, "nothing was said, so it is the CPU");
+  check.expect(spawn(where).fetch() == Device{}, "no scope and no arrays, so it is the CPU");
   const Scope gpus = accelerators();
+  const Array there = Array::ones({4}, DType::f32, gpus.devices().back());
+  check.expect(spawn([](const Array&) { return this_task::device(); }, in(there)).fetch() == there.device(),
+               "with its array");
   for (const Device one : gpus.devices())
     check.expect(spawn({.scope = one}, where).fetch() == one, "the one asked for");
   {

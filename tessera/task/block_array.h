@@ -57,8 +57,8 @@ class StencilTile;
 /// Copies share their tiles, as copies of an Array share memory. Elementwise operations are those of arrays (array.h),
 /// with their dtypes and broadcasting: deferred, and fused tile for tile. The result has the tiling and the devices of
 /// the first block array among the operands that has its shape, else of the first one (and of the next in dimensions
-/// that this does not have, or along which it is stretched); what is tiled otherwise or elsewhere is copied. An Array
-/// may be an operand beside block arrays. Errors are thrown at the call: ShapeError, DtypeError, DeviceError.
+/// that this does not have, or along which it is stretched); what is tiled otherwise or elsewhere is copied. Arrays may
+/// be operands, too. Errors are thrown at the call: ShapeError, DtypeError, DeviceError.
 class BlockArray {
  public:
   BlockArray() = default;  ///< of no elements: shape (0,)
@@ -284,8 +284,8 @@ Array max(const BlockArray& a);
 Array min(const BlockArray& a);
 Array any(const BlockArray& a);
 Array all(const BlockArray& a);
-/// Over one axis or several, which stay with extent 1, so that a - mean(a, 1) does what it says; without `keep` they
-/// go.
+/// Over one axis or several, which stay with extent 1, so that a - mean(a, 1) subtracts the mean of each row; without
+/// `keep` they are dropped.
 BlockArray sum(const BlockArray& a, const Axes& axes, bool keep = true);
 BlockArray mean(const BlockArray& a, const Axes& axes, bool keep = true);
 BlockArray max(const BlockArray& a, const Axes& axes, bool keep = true);

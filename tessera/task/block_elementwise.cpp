@@ -87,6 +87,7 @@ BlockArray tile_by_tile(const char* name, const Operands& operands, F&& f) {
   std::vector<Array> tiles;
   const BlockArray result = BlockArrayAccess::of(shape, tile, order[0]->blocks()->dtype(), {});
   if (result.size() == 0) return result;
+  tiles.reserve(static_cast<std::size_t>(element_count(result.grid())));
   std::vector<Parts> parts;
   for (const BlockOperand* o : operands) parts.emplace_back(*o, shape, tile);
   const auto leader = static_cast<std::size_t>(std::ranges::find(operands, order[0]) - operands.begin());
@@ -94,6 +95,7 @@ BlockArray tile_by_tile(const char* name, const Operands& operands, F&& f) {
     const Device device = parts[leader].device(index);
     const DeviceScope there(device);
     std::vector<ArrayOperand> given;
+    given.reserve(parts.size());
     for (Parts& p : parts) given.push_back(p.at(index, device));
     tiles.push_back(f(std::move(given)));
     Shape extent = index;

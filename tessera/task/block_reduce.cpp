@@ -147,7 +147,7 @@ BlockArray sum(const BlockArray& a, const Axes& axes, bool keep) {
   return is_narrow(a.dtype()) ? total.astype(a.dtype()) : total;
 }
 BlockArray mean(const BlockArray& a, const Axes& axes, bool keep) {
-  axes_of(a, axes, "mean");  // what is wrong with them is said first
+  axes_of(a, axes, "mean");  // throws first
   const Mean m = mean_of(a, a.scope());
   const BlockArray total = reduced(m.of, axes, keep, means);
   const std::int64_t count = a.size() / total.size();

@@ -13,7 +13,7 @@
 namespace tessera {
 
 /// A task failed, or one that it comes after. `what()` has the error's own text, the name of the task in which it
-/// happened, and those of the tasks that had to be skipped up to the one that was asked. Where all tasks of a region,
+/// happened, and those of the tasks that had to be skipped up to the one waited for. Where all tasks of a region,
 /// or of devices (`synchronize`), were waited for, it also lists the errors of the other tasks.
 class TaskError : public Error {
  public:

@@ -102,7 +102,7 @@ class Placing {
   std::uint64_t bytes() const noexcept { return bytes_; }
   std::uint64_t bytes_on(Device device) const noexcept;
   /// Of the devices on which it may run the one where most of its data lies, else the one that is done with it first.
-  /// If nothing was said of where it runs, that is where its data lies, else cpu:0.
+  /// Without a scope that is where most of its data lies, else cpu:0.
   Device choose() const {
     if (nothing_said() && (data_.empty() || (data_.size() == 1 && data_[0].device == Device{}))) return Device{};
     return choose_of_several();

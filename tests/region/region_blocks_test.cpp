@@ -54,12 +54,12 @@ TEST_P(OnEveryDevice, TilesAreArgumentsOfTasksAsArraysAre) {
   const Tile first = a.tile(0, 0);
   Region r({.scope = Scope(GetParam())});
   const auto total = r.spawn([](const Array& t) { return sum(t).item<float>(); }, first);  // read
-  for (int i = 0; i < 4; ++i) r.spawn([](Array& t) { t += 1; }, commute(a.tile(1, 1)));    // named by nobody
+  for (int i = 0; i < 4; ++i) r.spawn([](Array& t) { t += 1; }, commute(a.tile(1, 1)));    // temporary tiles
   for (int i = 0; i < 4; ++i) r.spawn([i](Array& t) { t += i; }, reduce(Combine::sum, a.tile(0, 1)));
   r.spawn([](Array& t) { t.slice(0, 0, 1) += 5; }, inout(upper(a.tile(1, 0))));
   r.spawn([](Array& t) { t.slice(0, 2, 3).slice(1, 0, 2) += 7; }, inout(unit_lower(a.tile(1, 0))));
   const auto doubled = kernel("double_tile", [](Buffer<float> t) { t[global_id()] *= 2; });
-  r.spawn(doubled, Extent{9}, first);  // a kernel's signature says that it writes
+  r.spawn(doubled, Extent{9}, first);  // written, by the kernel's signature
   r.wait();
   EXPECT_EQ(total.fetch(), 18);
   const auto values = [&](std::int64_t i, std::int64_t j) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages of docs/ that are kept true: their C++ blocks stand in a test, which compiles and runs them. And the examples
-// in comments of headers.
+// Keeps pages of docs/ and examples in headers true: a test holds their C++ blocks, and compiles and runs them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -73,7 +72,7 @@ class DocsPage {
   std::string path_, text_;
 };
 
-/// The examples in a header's comments, which are their lines that are indented by three spaces, stand in this file.
+/// Checks that a test contains the examples in a header's comments: their lines that are indented by three spaces.
 inline void expect_examples_of_header(const std::string& header, const std::string& test) {
   const std::string file = DocsPage::stripped(DocsPage::read(test));
   std::istringstream lines(DocsPage::read(header));

@@ -79,7 +79,9 @@ TEST(Trace, IsWrittenWhenTheProgramEnds) {
         spawn({.name = "child's"}, [] {}).wait();
         EXPECT_EQ(of_kind(checked(own.json()), "task").size(), 1u);
       });
-      spawn({.name = "still runs"}, [] { std::this_thread::sleep_for(50ms); });
+      static std::atomic<bool> runs = false;  // one that never began would be reported
+      spawn({.name = "still runs"}, [] { runs = true, std::this_thread::sleep_for(50ms); });
+      while (!runs) std::this_thread::yield();
     });
     EXPECT_EQ(said, "");
     const auto events = checked(content_of(path));
